@@ -1,0 +1,30 @@
+# What Muster builds on, each found where its own package installs it. docs/architecture.md says
+# why each is there; deploy/install-deps installs them on Debian 12.
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+if(MUSTER_CONTROL)
+  find_package(Protobuf REQUIRED)
+  find_package(gRPC CONFIG REQUIRED)
+  find_package(Boost 1.81 REQUIRED)
+  find_package(spdlog REQUIRED)
+  find_package(prometheus-cpp CONFIG REQUIRED)
+  find_package(CLI11 CONFIG REQUIRED)
+  find_package(SQLite3 REQUIRED)
+endif()
+
+if(MUSTER_TRAINER)
+  find_package(CLI11 CONFIG REQUIRED)
+  include(MusterTorch)
+  pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+  pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+  pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+endif()
+
+if(MUSTER_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()

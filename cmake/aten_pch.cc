@@ -1,0 +1,1 @@
+// Exists so that the precompiled ATen header has a target of its own (MusterModule.cmake).

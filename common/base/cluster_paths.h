@@ -1,0 +1,37 @@
+// Where a local cluster keeps its files, below the directory given to `muster up --dir`. Each path
+// has one function here; nobody else spells these names.
+//
+//   DIR/coordinator/{endpoint.json,token,state.db,coordinator.log,coordinator.pid}
+//   DIR/nodes/NAME/{worker.log,worker.pid,worker.json}
+//   DIR/nodes/NAME/jobs/JOB/            one guardian: socket, records, spec
+#pragma once
+
+#include <string>
+
+namespace muster {
+
+struct ClusterPaths {
+  std::string dir;   // absolute
+
+  std::string CoordinatorDir() const { return dir + "/coordinator"; }
+  // {"grpc": "127.0.0.1:PORT", "http": "127.0.0.1:PORT", "pid": N}; written when both listen.
+  std::string Endpoint() const { return CoordinatorDir() + "/endpoint.json"; }
+  std::string Token() const { return CoordinatorDir() + "/token"; }
+  std::string Database() const { return CoordinatorDir() + "/state.db"; }
+  std::string CoordinatorLog() const { return CoordinatorDir() + "/coordinator.log"; }
+  // Locked (flock) for as long as the coordinator lives; holds its pid.
+  std::string CoordinatorPid() const { return CoordinatorDir() + "/coordinator.pid"; }
+
+  std::string NodesDir() const { return dir + "/nodes"; }
+  std::string NodeDir(const std::string& node) const { return NodesDir() + "/" + node; }
+  std::string WorkerLog(const std::string& node) const { return NodeDir(node) + "/worker.log"; }
+  std::string WorkerPid(const std::string& node) const { return NodeDir(node) + "/worker.pid"; }
+  // {"http": "127.0.0.1:PORT", "pid": N, "slots": N}
+  std::string WorkerRecord(const std::string& node) const { return NodeDir(node) + "/worker.json"; }
+  std::string JobsDir(const std::string& node) const { return NodeDir(node) + "/jobs"; }
+  std::string JobDir(const std::string& node, const std::string& job) const {
+    return JobsDir(node) + "/" + job;
+  }
+};
+
+}  // namespace muster

@@ -1,0 +1,94 @@
+#include "common/control_pipe/progress_page.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace muster {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x4d505047;   // "MPPG"
+
+Result<void*> MapPage(int fd, int protection) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "stat of the progress page");
+  if (info.st_size < static_cast<off_t>(kProgressPageBytes))
+    return DataLoss("the progress page is too small");
+  void* address = ::mmap(nullptr, kProgressPageBytes, protection, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) return ErrnoStatus(errno, "map the progress page");
+  const auto* page = static_cast<const ProgressPageLayout*>(address);
+  if (page->magic != kMagic || page->version != kProgressPageVersion) {
+    ::munmap(address, kProgressPageBytes);
+    return FailedPrecondition("the progress page has another layout version");
+  }
+  return address;
+}
+
+}  // namespace
+
+std::string_view TrainPhaseName(TrainPhase phase) {
+  static constexpr std::array<std::string_view, kTrainPhaseCount> kNames = {
+      "starting", "forming",   "loading",    "data",      "forward",
+      "backward", "optimizer", "checkpoint", "exporting", "done"};
+  const auto index = static_cast<std::size_t>(phase);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+Result<UniqueFd> CreateProgressPage() {
+  UniqueFd fd(::memfd_create("muster-progress", MFD_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(errno, "memfd_create");
+  if (::ftruncate(fd.get(), kProgressPageBytes) != 0)
+    return ErrnoStatus(errno, "size the progress page");
+  const std::uint32_t head[2] = {kMagic, kProgressPageVersion};
+  if (::pwrite(fd.get(), head, sizeof head, 0) != sizeof head)
+    return ErrnoStatus(errno, "write the progress page");
+  return fd;
+}
+
+Result<std::unique_ptr<ProgressWriter>> ProgressWriter::Map(int fd) {
+  MUSTER_ASSIGN_OR_RETURN(void* address, MapPage(fd, PROT_READ | PROT_WRITE));
+  return std::unique_ptr<ProgressWriter>(
+      new ProgressWriter(static_cast<ProgressPageLayout*>(address)));
+}
+
+Result<std::unique_ptr<ProgressWriter>> ProgressWriter::Private() {
+  MUSTER_ASSIGN_OR_RETURN(UniqueFd fd, CreateProgressPage());
+  return Map(fd.get());
+}
+
+ProgressWriter::~ProgressWriter() { ::munmap(page_, kProgressPageBytes); }
+
+void ProgressWriter::Publish() {
+  const std::uint64_t sequence = page_->sequence.load(std::memory_order_relaxed);
+  page_->sequence.store(sequence + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(&page_->values, &values_, sizeof values_);
+  std::atomic_thread_fence(std::memory_order_release);
+  page_->sequence.store(sequence + 2, std::memory_order_release);
+}
+
+Result<std::unique_ptr<ProgressReader>> ProgressReader::Map(int fd) {
+  MUSTER_ASSIGN_OR_RETURN(void* address, MapPage(fd, PROT_READ));
+  return std::unique_ptr<ProgressReader>(
+      new ProgressReader(static_cast<const ProgressPageLayout*>(address)));
+}
+
+ProgressReader::~ProgressReader() {
+  ::munmap(const_cast<ProgressPageLayout*>(page_), kProgressPageBytes);
+}
+
+bool ProgressReader::Read(ProgressValues* values) const {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const std::uint64_t before = page_->sequence.load(std::memory_order_acquire);
+    if (before % 2 != 0) continue;
+    std::memcpy(values, &page_->values, sizeof *values);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (page_->sequence.load(std::memory_order_relaxed) == before) return true;
+  }
+  return false;
+}
+
+}  // namespace muster

@@ -1,0 +1,91 @@
+#include "common/runtime/event_loop.h"
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <thread>
+#include <utility>
+
+namespace muster {
+
+namespace asio = boost::asio;
+
+struct EventLoop::Impl {
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  asio::signal_set signals{context};
+  std::atomic<std::thread::id> thread{};
+
+  void WaitForSignal(std::function<void(int)> handler) {
+    signals.async_wait([this, handler](boost::system::error_code error, int signal) {
+      if (error) return;
+      handler(signal);
+      WaitForSignal(handler);
+    });
+  }
+};
+
+EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {}
+EventLoop::~EventLoop() = default;
+
+void EventLoop::Run() {
+  impl_->thread = std::this_thread::get_id();
+  impl_->context.run();
+}
+
+void EventLoop::Stop() {
+  // Through the queue, so that what was posted before runs first.
+  Post([this] {
+    impl_->signals.cancel();
+    impl_->work.reset();
+    impl_->context.stop();
+  });
+}
+
+void EventLoop::Post(std::function<void()> function) {
+  asio::post(impl_->context, std::move(function));
+}
+
+bool EventLoop::OnLoopThread() const { return impl_->thread.load() == std::this_thread::get_id(); }
+
+void EventLoop::OnTerminationSignal(std::function<void(int)> handler) {
+  impl_->signals.add(SIGINT);
+  impl_->signals.add(SIGTERM);
+  impl_->WaitForSignal(std::move(handler));
+}
+
+asio::io_context& EventLoop::context() { return impl_->context; }
+
+struct Timer::Impl {
+  explicit Impl(EventLoop& loop) : timer(loop.context()) {}
+  asio::steady_timer timer;
+  // A completion that was already queued when the timer was started again or cancelled must not
+  // run; the number tells it apart.
+  std::shared_ptr<std::uint64_t> epoch = std::make_shared<std::uint64_t>(0);
+};
+
+Timer::Timer(EventLoop& loop) : impl_(std::make_unique<Impl>(loop)) {}
+Timer::~Timer() { Cancel(); }
+
+void Timer::Start(Duration delay, std::function<void()> function) {
+  StartAt(std::chrono::steady_clock::now() + delay, std::move(function));
+}
+
+void Timer::StartAt(TimePoint when, std::function<void()> function) {
+  const std::uint64_t mine = ++*impl_->epoch;
+  impl_->timer.expires_at(when);
+  impl_->timer.async_wait([epoch = impl_->epoch, mine, function = std::move(function)](
+                              boost::system::error_code error) {
+    if (!error && *epoch == mine) function();
+  });
+}
+
+void Timer::Cancel() {
+  ++*impl_->epoch;
+  impl_->timer.cancel();
+}
+
+}  // namespace muster
