@@ -1,0 +1,77 @@
+// FlatLayout: where every tensor of the model lies in the flat arrays that are sharded, gathered
+// and saved.
+//
+// A unit is what is gathered at once: the embedding, one transformer block, the final norm with the
+// head. Its tensors lie one behind the other in one flat array, each padded to kAlignElements, and
+// the array is padded so that it splits evenly over the ranks. Rank r's shard is the interval
+// [r * shard_count, (r + 1) * shard_count) of the array; tensors are cut wherever that falls.
+// Padding belongs to no tensor and stays zero.
+//
+// Pure values, no Torch; any thread. The layout is a function of the units and the world size only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace muster {
+
+// 128 bytes of fp32: a cache line pair, and the start of every tensor is aligned for any kernel.
+inline constexpr std::int64_t kAlignElements = 32;
+
+struct TensorSpec {
+  std::string name;                 // Hugging Face name
+  std::vector<std::int64_t> shape;
+  // Lies directly behind the previous tensor, without padding, so that both can be read as one
+  // matrix (query, key and value; gate and up).
+  bool joined = false;
+};
+
+struct UnitSpec {
+  std::string name;   // "embed", "block.3", "head"
+  std::vector<TensorSpec> tensors;
+};
+
+struct FlatTensor {
+  TensorSpec spec;
+  std::int64_t offset = 0;   // first element within the unit's flat array
+  std::int64_t count = 0;
+};
+
+struct FlatUnit {
+  std::string name;
+  std::vector<FlatTensor> tensors;
+  std::int64_t shard_count = 0;   // elements of one rank's shard
+  std::int64_t flat_count = 0;    // world size times shard_count
+};
+
+std::int64_t ElementCount(const std::vector<std::int64_t>& shape);
+
+class FlatLayout {
+ public:
+  FlatLayout(const std::vector<UnitSpec>& units, int world_size);
+
+  int world_size() const { return world_size_; }
+  const std::vector<FlatUnit>& units() const { return units_; }
+  // Elements of the model, padding not counted.
+  std::int64_t parameter_count() const { return parameter_count_; }
+
+  // The pieces of tensors in rank's shard of `unit`; array_offset counts from the shard's start.
+  std::vector<TensorInterval> ShardIntervals(int unit, int rank) const;
+
+  // Where a tensor lies; unit is -1 when the model has no such tensor.
+  struct Place {
+    int unit = -1;
+    int tensor = 0;
+  };
+  Place Find(const std::string& tensor) const;
+
+ private:
+  int world_size_;
+  std::int64_t parameter_count_ = 0;
+  std::vector<FlatUnit> units_;
+};
+
+}  // namespace muster

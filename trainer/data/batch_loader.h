@@ -1,0 +1,84 @@
+// BatchLoader: which rows a rank trains on at a step, as padded arrays.
+//
+// A pure function of (dataset, geometry, seed, step, micro-batch): no state advances, so a resumed
+// job needs nothing but the step number and reads exactly what an undisturbed one would have. The
+// global order does not depend on the number of ranks as long as the global batch
+// G = per_rank * accumulation * world_size stays the same: step s trains on positions
+// [s * G, (s + 1) * G) of it. Position p is row permutation(p / N)[p % N] of the N rows, where
+// permutation(epoch) depends on seed and epoch alone; within a step, row b of micro-batch m of rank
+// r is position (m * W + r) * B + b.
+//
+// Refers to the dataset, which must outlive it. One thread: it keeps the last permutations.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "trainer/data/dataset.h"
+
+namespace muster {
+
+struct BatchGeometry {
+  int per_rank = 1;
+  int accumulation = 1;
+  int world_size = 1;
+  int rank = 0;
+
+  std::int64_t global_batch() const { return std::int64_t{per_rank} * accumulation * world_size; }
+};
+
+struct BatchOrder {
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+};
+
+struct MicroBatch {
+  std::int64_t rows = 0;
+  std::int64_t length = 0;              // of the longest row; shorter ones are padded on the right
+  std::vector<std::int64_t> input_ids;  // [rows, length]
+  // [rows, length]; labels[t] is the id that follows position t, or kIgnoredLabel.
+  std::vector<std::int64_t> labels;
+  std::int64_t label_count = 0;          // labels that are not ignored
+  std::vector<std::int64_t> sample_ids;  // row numbers in the dataset
+};
+
+class BatchLoader {
+ public:
+  // Preconditions: a dataset with rows, positive geometry, 0 <= rank < world_size.
+  BatchLoader(const Dataset& dataset, BatchGeometry geometry, BatchOrder order,
+              std::int32_t pad_id);
+
+  // Step numbers count finished steps: Get(0, m) is the first one's.
+  MicroBatch Get(Step step, int micro_batch);
+
+  // Labels of the whole global batch of a step, over all ranks and micro-batches.
+  std::int64_t WindowLabelCount(Step step);
+
+  // The hash chain `chain` extended by the ids of all samples of a step, in global order. Two runs
+  // with equal chains have trained on the same samples in the same order.
+  std::uint64_t ChainSamples(std::uint64_t chain, Step step);
+
+  // The smallest number of steps that reads the dataset `epochs` times.
+  std::int64_t StepsForEpochs(double epochs) const;
+  // How often the dataset has been read before `step`.
+  double EpochAt(Step step) const;
+
+ private:
+  struct Epoch {
+    std::int64_t number = -1;
+    std::vector<std::int32_t> rows;
+  };
+
+  std::int64_t RowAt(std::int64_t position);
+  const std::vector<std::int32_t>& Permutation(std::int64_t epoch);
+
+  const Dataset& dataset_;
+  BatchGeometry geometry_;
+  BatchOrder order_;
+  std::int32_t pad_id_;
+  std::array<Epoch, 2> epochs_;  // a step lies in at most two epochs unless the dataset is tiny
+};
+
+}  // namespace muster

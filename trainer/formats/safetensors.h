@@ -1,0 +1,124 @@
+// Reading and writing safetensors files.
+//
+// SafetensorsModel presents a model directory, one file or many behind an index, as one set of
+// tensors, and reads any interval of a tensor with a pread of just those bytes: a rank never
+// touches the weights of another. A file is trusted with nothing: its header is checked against
+// the file's real size before anything is allocated for it, and every tensor's interval against
+// its shape and its neighbours, so a truncated or forged file is an error at Open.
+//
+// SafetensorsWriter streams a file of any size through one small buffer.
+//
+// Owned by whoever opened it. SafetensorsModel is immutable: any thread, also several at once.
+// SafetensorsWriter belongs to one thread. All calls block on the file system.
+// Errors: kNotFound for a missing file or tensor, kInvalidArgument or kDataLoss for a file that is
+// malformed or cut short, kUnimplemented for an element type that is no float of at most 32 bits.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/base/unique_fd.h"
+
+namespace muster {
+
+enum class TensorType {
+  kBool,
+  kU8,
+  kI8,
+  kF8E4M3,
+  kF8E5M2,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kI64,
+  kU64,
+  kF64
+};
+std::string_view TensorTypeName(TensorType type);  // as in the file: "BF16"
+std::int64_t TensorTypeSize(TensorType type);      // bytes of an element
+
+struct TensorSpec {
+  std::string name;
+  TensorType type = TensorType::kF32;
+  std::vector<std::int64_t> shape;
+
+  std::int64_t count() const;  // elements: the product of the shape, 1 for a scalar
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+class SafetensorsModel {
+ public:
+  // A directory with model.safetensors, or with model.safetensors.index.json and its shards.
+  static Result<SafetensorsModel> Open(const std::string& dir);
+  // A single file.
+  static Result<SafetensorsModel> OpenFile(const std::string& path);
+
+  SafetensorsModel(SafetensorsModel&&) noexcept;
+  SafetensorsModel& operator=(SafetensorsModel&&) noexcept;
+  ~SafetensorsModel();
+
+  // Null if there is no such tensor. Valid as long as the model.
+  const TensorSpec* Find(const std::string& name) const;
+  std::vector<std::string> names() const;  // sorted
+  // Of the first file: {"format": "pt"}.
+  const std::map<std::string, std::string>& metadata() const;
+
+  // out[0 .. count) = elements [begin, begin + count) of the flattened tensor, as float. F32, BF16
+  // and F16 only.
+  Status ReadFloats(const std::string& name, std::int64_t begin, std::int64_t count,
+                    float* out) const;
+
+ private:
+  struct File;
+  struct Entry;
+  SafetensorsModel();
+  Status AddFile(const std::string& path);
+  Status CheckIndex(const std::string& path, const std::map<std::string, std::string>& weight_map);
+
+  std::vector<std::unique_ptr<File>> files_;
+  std::map<std::string, Entry> entries_;
+};
+
+class SafetensorsWriter {
+ public:
+  // Starts `path` + ".tmp.PID" with the header of `tensors`, whose types are F32, BF16 or F16.
+  static Result<SafetensorsWriter> Create(const std::string& path, std::vector<TensorSpec> tensors,
+                                          const std::map<std::string, std::string>& metadata = {
+                                              {"format", "pt"}});
+
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
+  // Removes the temporary file unless Finish succeeded.
+  ~SafetensorsWriter();
+
+  // The next `count` elements of the tensors in declared order, converted to their tensor's type.
+  // A call may end inside a tensor and may span several.
+  Status AppendFloats(const float* values, std::int64_t count);
+
+  // Checks that every element was appended, then makes the file durable under its real name.
+  Status Finish();
+
+ private:
+  SafetensorsWriter() = default;
+  Status WriteBuffer();
+  void AppendConverted(const float* values, std::int64_t count, TensorType type);
+
+  std::string path_;
+  std::string temporary_;  // empty once finished or moved from
+  UniqueFd fd_;
+  std::vector<TensorSpec> tensors_;
+  std::size_t current_ = 0;    // tensor that the next element belongs to
+  std::int64_t appended_ = 0;  // elements of it so far
+  std::string buffer_;
+};
+
+}  // namespace muster

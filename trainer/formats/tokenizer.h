@@ -1,0 +1,66 @@
+// Tokenizer: byte-level BPE as described by a Hugging Face tokenizer.json.
+//
+// Gives the same ids as the Python package `tokenizers` for the kinds it accepts (GPT-2, Llama 3,
+// Qwen 2, SmolLM 2 and their like); every other kind (WordPiece, Unigram, metaspace BPE, other
+// normalizers) is refused by name at Load, because a tokenizer that is nearly right trains a model
+// that is quietly wrong. docs/trainer.md lists what is accepted.
+//
+// Encode and Decode are total: a byte sequence that is not UTF-8 counts as U+FFFD, an id without a
+// token decodes to nothing. Decode(Encode(text)) == text for valid UTF-8 when the vocabulary holds
+// all bytes, no normalizer is set and no space is put in front.
+//
+// Movable, owned by the caller. Keeps a cache of pre-tokens and is therefore used by one thread at
+// a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace muster {
+
+struct EncodeOptions {
+  // Put the ids of the post-processor's template around the text (Llama 3: begin of text).
+  bool add_special_tokens = false;
+  // Recognise added tokens such as <|im_end|> inside the text. Off for text that must not be able
+  // to forge them: what a user wrote within a chat turn.
+  bool parse_added_tokens = true;
+};
+
+struct DecodeOptions {
+  bool skip_special_tokens = false;
+};
+
+class Tokenizer {
+ public:
+  // Reads dir/tokenizer.json.
+  static Result<Tokenizer> Load(const std::string& dir);
+  // The same from a text; `origin` names it in errors.
+  static Result<Tokenizer> Parse(std::string_view json, const std::string& origin);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  std::vector<std::int32_t> Encode(std::string_view text, EncodeOptions options = {}) const;
+  std::string Decode(const std::vector<std::int32_t>& ids, DecodeOptions options = {}) const;
+
+  // The id of a token as tokenizer.json spells it: "<|im_end|>", "Ġthe".
+  std::optional<std::int32_t> TokenId(std::string_view token) const;
+  // Empty if no token has this id.
+  std::string TokenText(std::int32_t id) const;
+  // The largest id plus one, added tokens included.
+  std::int32_t vocab_size() const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace muster
