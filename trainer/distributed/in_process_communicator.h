@@ -1,0 +1,49 @@
+// InProcessGroup: a gang whose ranks are threads of one process, for tests and for the parity
+// oracle.
+//
+// It runs the very collectives of the Gloo communicator (ring_collectives.h) over memory instead
+// of sockets: the same queue and progress thread per rank, the same chunks, the same order of
+// additions. Results of the two therefore match bit for bit at equal world size.
+//
+// The group outlives its communicators. Join and Kill may be called from any thread; each
+// communicator keeps to the rules of communicator.h.
+//
+//   InProcessGroup group(2);
+//   // in thread r:
+//   auto communicator = group.Join(r);
+//   MUSTER_RETURN_IF_ERROR(communicator->Form({.generation = 1, .rank = r, .world_size = 2}, ...));
+#pragma once
+
+#include <memory>
+
+#include "trainer/distributed/communicator.h"
+
+namespace muster {
+
+class InProcessHub;
+
+class InProcessGroup {
+ public:
+  explicit InProcessGroup(int world_size);
+  ~InProcessGroup();
+  InProcessGroup(const InProcessGroup&) = delete;
+  InProcessGroup& operator=(const InProcessGroup&) = delete;
+
+  int world_size() const { return world_size_; }
+
+  // A communicator of `rank`, unformed: Form meets the others, as with sockets. rank and
+  // world_size given to Form must be those of the group. A rank that was killed joins again to
+  // take part in a later generation.
+  std::unique_ptr<Communicator> Join(int rank, Duration operation_timeout = std::chrono::minutes(10));
+
+  // What a SIGKILL of that rank's process does: its operations end with kUnavailable and every
+  // neighbour sees a lost peer. The rank's communicator object stays, dead, until its owner
+  // destroys it.
+  void Kill(int rank);
+
+ private:
+  const int world_size_;
+  std::shared_ptr<InProcessHub> hub_;
+};
+
+}  // namespace muster
