@@ -50,7 +50,9 @@ TEST_P(FlatLayoutOverWorlds, UnitsSplitEvenlyIntoAlignedShards) {
     EXPECT_GT(unit.shard_count, 0);
     for (const FlatTensor& tensor : unit.tensors) {
       EXPECT_LE(tensor.offset + tensor.count, unit.flat_count);
-      if (!tensor.spec.joined) EXPECT_EQ(tensor.offset % kAlignElements, 0);
+      if (!tensor.spec.joined) {
+        EXPECT_EQ(tensor.offset % kAlignElements, 0);
+      }
     }
   }
 }
