@@ -1,0 +1,121 @@
+// What the controller wants done after an event, as values.
+//
+// The rule of the caller: commit `store` as one transaction; release `sends`, `closes`, `replies`
+// and `changed` of an Effects only once its own `store` and those of every Effects before it are
+// durable, in the order the controller returned them. So every decision is durable before anybody
+// hears of it, and a repeated submit is acknowledged after the commit of the first one. Effects
+// with an empty `store` wait for the ones before them all the same.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/status.h"
+#include "coordinator/control/events.h"
+#include "coordinator/control/messages.h"
+#include "coordinator/domain/records.h"
+
+namespace muster {
+
+// --- store ---
+
+struct PutJob {
+  JobRecord job;  // replaces the record with this id
+};
+struct PutAttempt {
+  AttemptRecord attempt;  // replaces the one with this (job, generation)
+};
+struct PutCheckpoint {
+  CheckpointRecord checkpoint;  // replaces the one with this (job, directory)
+};
+struct DeleteCheckpoint {
+  JobId job;
+  std::string directory;
+};
+struct PutNode {
+  NodeRecord node;  // replaces the one with this name
+};
+struct AppendEvent {
+  EventRecord event;
+};
+using StoreOperation =
+    std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent>;
+
+// What the store hands back at start-up. Any order; of the events at least the newest 10,000.
+struct StoredState {
+  std::vector<JobRecord> jobs;
+  std::vector<AttemptRecord> attempts;
+  std::vector<CheckpointRecord> checkpoints;
+  std::vector<NodeRecord> nodes;
+  std::vector<EventRecord> events;
+};
+
+// --- messages ---
+
+// To the stream `session` of `node`; dropped if that stream has ended (the controller will hear of
+// it and say it again after the next Hello).
+struct WorkerSend {
+  SessionId session = 0;
+  NodeName node;
+  CoordinatorMessage message;
+};
+
+// End this stream with this status, after what was sent to it before.
+struct CloseSession {
+  SessionId session = 0;
+  Status status;
+};
+
+struct SubmitAccepted {
+  JobId id;
+  std::string name;
+  JobState state = JobState::kQueued;
+  bool existed = false;
+};
+struct CancelAccepted {
+  JobId id;
+  JobState state = JobState::kStopping;
+};
+
+// To the client whose request this was. `status` not OK: `body` says nothing.
+struct Reply {
+  RequestId request = 0;
+  Status status;
+  std::variant<std::monostate, SubmitAccepted, CancelAccepted> body;
+};
+
+// --- figures, for metrics only ---
+
+struct QueueWaitObserved {
+  double seconds = 0;  // submission until the first placement
+};
+struct RestartObserved {
+  CauseKind cause = CauseKind::kNone;  // of the attempt that ended
+};
+struct RecoveryObserved {
+  StageSeconds seconds;
+  double total_seconds = 0;  // fault until training again; negative: not known
+};
+struct LostStepsObserved {
+  std::int64_t steps = 0;
+};
+struct StaleMessageObserved {};  // a message of another generation was refused
+using Observation = std::variant<QueueWaitObserved, RestartObserved, RecoveryObserved,
+                                 LostStepsObserved, StaleMessageObserved>;
+
+struct Effects {
+  std::vector<StoreOperation> store;
+  std::vector<WorkerSend> sends;
+  std::vector<CloseSession> closes;
+  std::vector<Reply> replies;
+  std::vector<JobId> changed;  // jobs whose view differs now; each once
+  std::vector<Observation> observations;
+
+  bool empty() const {
+    return store.empty() && sends.empty() && closes.empty() && replies.empty() && changed.empty() &&
+           observations.empty();
+  }
+};
+
+}  // namespace muster

@@ -1,0 +1,71 @@
+// Everything that can happen to the controller: requests of clients, news of workers, time.
+//
+// Plain values, made by the service's reactors and the server's timer, and posted to the loop.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "coordinator/control/messages.h"
+
+namespace muster {
+
+// The two clocks at the moment an event is handled. Decisions use `mono`; `unix_ms` is recorded.
+struct Now {
+  TimePoint mono;
+  std::int64_t unix_ms = 0;
+};
+
+// Chosen by the service, unique for the life of the process; names whom a reply goes to.
+using RequestId = std::uint64_t;
+// One stream of a worker. Chosen by the service, unique for the life of the process, never 0.
+using SessionId = std::uint64_t;
+
+// --- clients ---
+
+struct SubmitRequested {
+  RequestId request = 0;
+  std::string spec_yaml;
+  std::string key;  // empty: every call is a new job
+  JobId new_id;     // ten random hexadecimal digits; becomes the id if the job is new
+};
+
+struct CancelRequested {
+  RequestId request = 0;
+  std::string job;  // id, unique prefix of one, or name
+  std::string reason;
+};
+
+// --- workers ---
+
+// The first message of a stream. The controller answers with a Welcome send, or with a close.
+struct WorkerHello {
+  SessionId session = 0;
+  Hello hello;
+};
+
+// Any later message. Messages of a session that is not its node's current one are ignored, so the
+// service need not order a new stream's Hello after the old stream's end.
+struct WorkerSaid {
+  SessionId session = 0;
+  WorkerMessage message;
+};
+
+// The stream has ended, for whatever reason. Sent once per WorkerHello.
+struct WorkerGone {
+  SessionId session = 0;
+};
+
+// --- time ---
+
+// Sent when Controller::NextDeadline() has passed; harmless at any other time.
+struct Tick {};
+
+using Event =
+    std::variant<SubmitRequested, CancelRequested, WorkerHello, WorkerSaid, WorkerGone, Tick>;
+
+}  // namespace muster

@@ -1,0 +1,218 @@
+// What workers and coordinator say to each other, as plain values: one struct per message of
+// proto/muster/v1/worker_api.proto with the same field names. coordinator/service/conversions.h
+// turns the protobuf messages into these, so that the control core links neither gRPC nor protobuf.
+//
+// Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "coordinator/domain/records.h"
+
+namespace muster {
+
+// --- worker to coordinator ---
+
+struct Prepared {
+  JobId job_id;
+  Generation generation = 0;
+  bool ok = false;
+  std::string error;
+  bool retryable = false;
+  int master_port = 0;
+};
+
+struct RankStarted {
+  JobId job_id;
+  Generation generation = 0;
+  int rank = 0;
+  std::int64_t pid = 0;
+};
+
+struct RankExited {
+  JobId job_id;
+  Generation generation = 0;
+  int rank = 0;
+  ExitStatus exit;
+  double age_seconds = 0;
+  std::vector<std::string> log_tail;
+};
+
+struct Quiesced {
+  JobId job_id;
+  Generation generation = 0;
+  std::vector<std::int64_t> unkillable_pids;
+};
+
+struct Formed {};
+struct RejectedCheckpoint {
+  std::string directory;
+  std::string reason;
+};
+struct Resumed {
+  Step step = 0;
+  std::vector<RejectedCheckpoint> rejected;
+};
+struct FirstStep {
+  Step step = 0;
+};
+struct ShardWritten {
+  Step step = 0;
+  std::string directory;
+  ShardInfo shard;
+};
+struct CheckpointFailed {
+  Step step = 0;
+  std::string reason;
+};
+struct TrainerError {
+  std::string kind;
+  std::string message;
+  Step step = 0;
+};
+struct TrainerNote {
+  std::string severity;
+  std::string message;
+};
+struct Finished {
+  Step step = 0;
+  std::string model_dir;
+};
+
+struct TrainerReport {
+  JobId job_id;
+  Generation generation = 0;
+  int rank = 0;
+  std::variant<Formed, Resumed, FirstStep, ShardWritten, CheckpointFailed, TrainerError,
+               TrainerNote, Finished>
+      body;
+};
+
+struct RankProgress {
+  int rank = 0;
+  Step step = 0;
+  std::string phase;
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  std::int64_t tokens = 0;
+  Step max_steps = 0;
+  std::uint64_t rss_bytes = 0;
+};
+
+struct Progress {
+  JobId job_id;
+  Generation generation = 0;
+  std::vector<RankProgress> ranks;
+};
+
+struct ManifestWritten {
+  JobId job_id;
+  std::string directory;
+  bool ok = false;
+  std::string error;
+};
+
+struct Heartbeat {};
+
+struct Released {
+  JobId job_id;
+};
+
+struct HostedGeneration {
+  JobId job_id;
+  Generation generation = 0;
+  bool prepared = false;
+  int master_port = 0;
+  bool launched = false;
+  bool quiesced = false;
+  std::vector<RankExited> exited;
+  std::vector<RankStarted> started;
+  std::vector<TrainerReport> reports;
+};
+
+struct Hello {
+  int protocol_version = 0;
+  std::string version;
+  NodeName node;
+  std::string address;
+  std::string host_id;
+  int slots = 0;
+  std::int64_t pid = 0;
+  int metrics_port = 0;
+  std::string instance;
+  std::vector<HostedGeneration> hosted;
+};
+
+// LogChunk is missing on purpose: log reads are forwarded by the service (Controller::LocateLog).
+using WorkerMessage = std::variant<Prepared, RankStarted, RankExited, Quiesced, TrainerReport,
+                                   Progress, ManifestWritten, Heartbeat, Released>;
+
+// --- coordinator to worker ---
+
+struct Welcome {
+  int protocol_version = 0;
+  std::string cluster;
+  int heartbeat_ms = 0;
+  int progress_ms = 0;
+};
+
+struct RankPlacement {
+  int rank = 0;
+  int local_rank = 0;
+};
+
+struct Prepare {
+  JobId job_id;
+  std::string job_name;
+  Generation generation = 0;
+  std::string spec_yaml;
+  std::string output_dir;
+  std::vector<RankPlacement> ranks;
+  bool hosts_master = false;
+  std::string master_bind_address;
+};
+
+struct Launch {
+  JobId job_id;
+  Generation generation = 0;
+  std::string master_address;
+  int master_port = 0;
+  int world_size = 0;
+  int node_rank = 0;
+  int node_count = 0;
+  int local_world_size = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::vector<CheckpointRecord> resume;  // CheckpointInfo on the wire; newest first
+};
+
+struct Abort {
+  JobId job_id;
+  Generation generation = 0;
+  std::string reason;
+  double grace_seconds = 0;
+};
+
+struct Release {
+  JobId job_id;
+};
+
+struct CheckpointCommitted {
+  JobId job_id;
+  Generation generation = 0;
+  std::string output_dir;
+  CheckpointRecord checkpoint;  // CheckpointInfo on the wire
+  std::vector<std::string> prune;
+};
+
+using CoordinatorMessage =
+    std::variant<Welcome, Prepare, Launch, Abort, Release, CheckpointCommitted>;
+
+}  // namespace muster

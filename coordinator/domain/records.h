@@ -1,0 +1,193 @@
+// The records of the coordinator: what it decided and what it knows, as values.
+//
+// JobRecord, AttemptRecord, CheckpointRecord, NodeRecord and EventRecord are durable: the store
+// keeps one row of each (docs/store-format.md). The controller (coordinator/control) is the only
+// writer and holds them all in memory; others read copies or views. Times named unix_ms are for
+// people; nothing is decided by them but a job's time limit across a restart.
+//
+// Plain, comparable, copyable values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "coordinator/domain/lifecycle.h"
+
+namespace muster {
+
+// How a process ended: `signal` is 0 for one that exited by itself.
+struct ExitStatus {
+  int exit_code = 0;
+  int signal = 0;
+  bool ok() const { return exit_code == 0 && signal == 0; }
+  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
+};
+
+struct ShardInfo {
+  int rank = 0;
+  std::string file;
+  std::uint64_t bytes = 0;
+  std::string checksum;
+  friend bool operator==(const ShardInfo&, const ShardInfo&) = default;
+};
+
+// Key: (job, directory). Only kCommitted and kPruning are ever stored.
+struct CheckpointRecord {
+  JobId job;
+  Step step = 0;
+  Generation generation = 0;
+  std::string directory;  // relative to <output_dir>/checkpoints
+  int world_size = 0;
+  std::vector<ShardInfo> shards;  // by rank
+  std::int64_t committed_unix_ms = 0;
+  CheckpointState state = CheckpointState::kWriting;
+  bool manifest_written = false;  // the commit record lies in its directory
+  std::string refused;            // a trainer could not use it, and why; not offered again
+  friend bool operator==(const CheckpointRecord&, const CheckpointRecord&) = default;
+};
+
+// One rank of one attempt; stored inside its AttemptRecord.
+struct RankRecord {
+  int rank = 0;
+  int local_rank = 0;
+  int node_rank = 0;  // index into AttemptRecord::nodes
+  NodeName node;
+  std::int64_t pid = 0;  // 0: not started yet
+  RankState state = RankState::kPrepared;
+  ExitStatus exit;  // when kExited
+  friend bool operator==(const RankRecord&, const RankRecord&) = default;
+};
+
+// Stages of the recovery that brought an attempt up, in seconds; negative: not reached, not known.
+struct StageSeconds {
+  double detect = -1;      // fault until the decision to abort
+  double abort = -1;       // until every old process was gone
+  double reform = -1;      // until every rank of the new gang did its first collective
+  double load = -1;        // until every rank had its state
+  double first_step = -1;  // until a step was finished
+  friend bool operator==(const StageSeconds&, const StageSeconds&) = default;
+};
+
+// Why an attempt ended, as a closed set (labels of metrics, input of the restart policy).
+enum class CauseKind {
+  kNone = 0,  // still going
+  kFinished,  // every rank exited with 0
+  kCancelled,
+  kTimeLimit,
+  kPrepareFailed,  // a node could not be made ready
+  kPrepareTimeout,
+  kLaunchTimeout,
+  kFormTimeout,  // the ranks did not find each other
+  kRankKilled,   // by a signal
+  kRankExited,   // with a code that says nothing more
+  kPeerLost,     // a symptom; the cause never showed
+  kBadInput,     // config, data or model
+  kNonFinite,
+  kOutOfMemory,
+  kGuardianLost,  // a node came back without the ranks it had
+  kNodeLost,
+  kBadAddress,  // no address of the master can be reached by its peers
+};
+inline constexpr int kCauseKindCount = 17;
+std::string_view Name(CauseKind kind);  // "rank_killed", ...
+
+// One generation of a job's gang. Key: (job, generation).
+struct AttemptRecord {
+  JobId job;
+  Generation generation = 0;
+  AttemptState state = AttemptState::kReserving;
+  std::int64_t started_unix_ms = 0;
+  std::int64_t ended_unix_ms = 0;  // 0: still going
+  std::vector<NodeName> nodes;     // by node rank
+  std::vector<RankRecord> ranks;   // by rank
+  std::string master_address;
+  int master_port = 0;                      // 0: not bound yet
+  CauseKind cause_kind = CauseKind::kNone;  // while aborting: the best known so far
+  bool retryable = true;                    // whether another attempt may do better
+  std::string cause;                        // a sentence
+  int failed_rank = -1;
+  NodeName failed_node;
+  Step resumed_step = -1;       // -1: not known yet
+  Step last_step = 0;           // newest finished step seen
+  std::int64_t lost_steps = 0;  // finished steps that the next attempt had to do again
+  StageSeconds seconds;
+  std::vector<std::string> notes;
+  std::vector<std::string> log_tail;  // of the failed rank
+  friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
+};
+
+// What happens when a stopping job's processes are gone.
+enum class StopKind { kNone = 0, kCancel, kTimeLimit };
+
+struct JobRecord {
+  JobId id;
+  std::string name;
+  std::string key;  // of the submit; empty: none. Unique among jobs otherwise
+  std::string spec_yaml;
+  std::string output_dir;  // absolute
+  int priority = 50;
+  std::uint64_t submit_order = 0;  // rises with every submit
+  int world_size = 1;
+  JobState state = JobState::kQueued;
+  std::string reason;  // why it waits or how it ended
+  StopKind stop = StopKind::kNone;
+  Generation generation = 0;  // of its newest attempt; 0: none yet
+  int restarts = 0;
+  int attempts_without_progress = 0;  // in a row
+  Step step = 0;                      // newest finished step as last recorded
+  Step best_step = 0;                 // highest finished step any attempt reached
+  Step committed_step = 0;            // of the newest committed checkpoint
+  Step max_steps = 0;                 // 0: not known
+  double loss = 0;
+  double loss_at_start = 0;  // 0: none yet
+  std::int64_t tokens = 0;
+  std::int64_t submitted_unix_ms = 0;
+  std::int64_t started_unix_ms = 0;  // first launch
+  std::int64_t ended_unix_ms = 0;
+  std::vector<NodeName> unreleased;  // nodes that may still have a guardian of this job
+  friend bool operator==(const JobRecord&, const JobRecord&) = default;
+};
+
+// A process that survived SIGKILL: its slot is not used again while it may live.
+struct WithheldSlot {
+  JobId job;
+  std::int64_t pid = 0;
+  friend bool operator==(const WithheldSlot&, const WithheldSlot&) = default;
+};
+
+// Key: name.
+struct NodeRecord {
+  NodeName name;
+  NodeState state = NodeState::kJoining;
+  std::string reason;
+  std::string address;  // where other nodes reach its ranks
+  std::string host_id;  // equal for nodes that share a kernel
+  int slots = 0;
+  std::vector<WithheldSlot> withheld;
+  std::int64_t pid = 0;  // of its worker
+  std::string version;
+  int metrics_port = 0;  // 0: none
+  std::string instance;  // of its worker; new with every start
+  std::int64_t last_seen_unix_ms = 0;
+  friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
+};
+
+enum class Severity { kInfo = 0, kWarning, kError };
+std::string_view Name(Severity severity);  // info, warning, error
+
+// One line of the story. Key: seq, which rises by one per event of the cluster.
+struct EventRecord {
+  std::uint64_t seq = 0;
+  std::int64_t unix_ms = 0;
+  JobId job;  // empty: of the cluster
+  Generation generation = 0;
+  std::string kind;  // submitted, placed, launched, rank_exited, recovered, ...
+  Severity severity = Severity::kInfo;
+  std::string message;
+  friend bool operator==(const EventRecord&, const EventRecord&) = default;
+};
+
+}  // namespace muster
