@@ -14,7 +14,7 @@ std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
 FlatUnit LayOut(const UnitSpec& spec, int world_size) {
   FlatUnit unit{.name = spec.name};
   std::int64_t end = 0;
-  for (const TensorSpec& tensor : spec.tensors) {
+  for (const UnitTensor& tensor : spec.tensors) {
     const std::int64_t offset = tensor.joined ? end : RoundUp(end, kAlignElements);
     const std::int64_t count = ElementCount(tensor.shape);
     unit.tensors.push_back({tensor, offset, count});

@@ -21,7 +21,7 @@ namespace muster {
 // 128 bytes of fp32: a cache line pair, and the start of every tensor is aligned for any kernel.
 inline constexpr std::int64_t kAlignElements = 32;
 
-struct TensorSpec {
+struct UnitTensor {
   std::string name;                 // Hugging Face name
   std::vector<std::int64_t> shape;
   // Lies directly behind the previous tensor, without padding, so that both can be read as one
@@ -31,11 +31,11 @@ struct TensorSpec {
 
 struct UnitSpec {
   std::string name;   // "embed", "block.3", "head"
-  std::vector<TensorSpec> tensors;
+  std::vector<UnitTensor> tensors;
 };
 
 struct FlatTensor {
-  TensorSpec spec;
+  UnitTensor spec;
   std::int64_t offset = 0;   // first element within the unit's flat array
   std::int64_t count = 0;
 };

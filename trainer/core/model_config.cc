@@ -1,0 +1,271 @@
+#include "trainer/core/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMaxConfigBytes = 16 << 20;
+// Far beyond any real model, and such that the number of its parameters still fits 64 bits.
+constexpr std::int64_t kMaxHidden = 1 << 20;
+constexpr std::int64_t kMaxIntermediate = 1 << 22;
+constexpr std::int64_t kMaxLayers = 1 << 14;
+constexpr std::int64_t kMaxHeads = 1 << 12;
+constexpr std::int64_t kMaxHeadDim = 1 << 12;
+constexpr std::int64_t kMaxVocab = 1 << 28;
+constexpr std::int64_t kMaxPositions = std::int64_t{1} << 40;
+
+// Reads keys of one JSON object; remembers the first thing that is wrong and names it.
+class FieldReader {
+ public:
+  FieldReader(const Json& object, std::string origin)
+      : object_(object), origin_(std::move(origin)) {}
+
+  // A key that is absent or null counts as not given.
+  const Json* Find(const char* key) const {
+    const auto it = object_.find(key);
+    return it == object_.end() || it->is_null() ? nullptr : &*it;
+  }
+
+  void ReadDimension(const char* key, std::int64_t max, std::int64_t* out) {
+    const Json* value = Find(key);
+    if (value == nullptr) return;
+    if (!value->is_number_integer()) return Fail(key, "is " + value->dump() + ", not an integer");
+    // An unsigned value beyond 63 bits would wrap to a negative one here and is refused as such.
+    const auto number = value->get<std::int64_t>();
+    if (number < 1 || number > max)
+      return Fail(key,
+                  "is " + value->dump() + "; it must lie between 1 and " + std::to_string(max));
+    *out = number;
+  }
+
+  void RequireDimension(const char* key, std::int64_t max, std::int64_t* out) {
+    if (Find(key) == nullptr) return Fail(key, "is missing");
+    ReadDimension(key, max, out);
+  }
+
+  void ReadPositive(const char* key, double* out) {
+    const Json* value = Find(key);
+    if (value == nullptr) return;
+    if (!value->is_number()) return Fail(key, "is " + value->dump() + ", not a number");
+    const auto number = value->get<double>();
+    if (!(number > 0) || !std::isfinite(number))
+      return Fail(key, "is " + value->dump() + "; it must be greater than 0");
+    *out = number;
+  }
+
+  void ReadBool(const char* key, bool* out) {
+    const Json* value = Find(key);
+    if (value == nullptr) return;
+    if (!value->is_boolean()) return Fail(key, "is " + value->dump() + ", not true or false");
+    *out = value->get<bool>();
+  }
+
+  void ReadString(const char* key, std::string* out) {
+    const Json* value = Find(key);
+    if (value == nullptr) return;
+    if (!value->is_string()) return Fail(key, "is " + value->dump() + ", not a string");
+    *out = value->get<std::string>();
+  }
+
+  // One token id or a list of them.
+  void ReadTokenIds(const char* key, std::vector<std::int32_t>* out) {
+    const Json* value = Find(key);
+    if (value == nullptr) return;
+    for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
+      if (!id.is_number_integer()) return Fail(key, "holds " + id.dump() + ", not a token id");
+      const auto number = id.get<std::int64_t>();
+      if (number == -1) continue;  // the usual spelling of "none"
+      if (number < 0 || number > std::numeric_limits<std::int32_t>::max())
+        return Fail(key, "holds " + id.dump() + ", not a token id");
+      if (std::find(out->begin(), out->end(), number) == out->end())
+        out->push_back(static_cast<std::int32_t>(number));
+    }
+  }
+
+  void Fail(const std::string& key, const std::string& what) {
+    if (status_.ok()) status_ = InvalidArgument(origin_ + ": " + key + " " + what);
+  }
+
+  void Refuse(const std::string& what) {
+    if (status_.ok()) status_ = Unimplemented(origin_ + ": " + what);
+  }
+
+  const Status& status() const { return status_; }
+
+ private:
+  const Json& object_;
+  std::string origin_;
+  Status status_;
+};
+
+Result<Json> ParseObject(std::string_view text, const std::string& origin) {
+  try {
+    Json json = Json::parse(text);
+    if (json.is_object()) return json;
+    return InvalidArgument(origin + " holds no JSON object");
+  } catch (const Json::exception& error) {
+    return InvalidArgument(origin + " is not valid JSON: " + error.what());
+  }
+}
+
+void CheckArchitecture(FieldReader& reader, std::string* architecture) {
+  const Json* list = reader.Find("architectures");
+  std::string name;
+  if (list != nullptr && list->is_array() && !list->empty() && list->front().is_string())
+    name = list->front().get<std::string>();
+  std::string model_type;
+  reader.ReadString("model_type", &model_type);
+  if (name.empty() && model_type == "llama") name = "LlamaForCausalLM";
+  if (name.empty())
+    return reader.Fail("architectures",
+                       "does not name an architecture; this version trains "
+                       "LlamaForCausalLM");
+  if (name != "LlamaForCausalLM")
+    return reader.Refuse("the architecture " + name +
+                         " is not supported; this version trains LlamaForCausalLM");
+  *architecture = name;
+}
+
+void RefuseWhatIsNotImplemented(FieldReader& reader) {
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    bool value = false;
+    reader.ReadBool(key, &value);
+    if (value) reader.Refuse(std::string(key) + " true is not supported by this version");
+  }
+  std::string activation = "silu";
+  reader.ReadString("hidden_act", &activation);
+  if (activation != "silu" && activation != "swish")
+    reader.Refuse("hidden_act " + activation + " is not supported; this version knows silu");
+  if (const Json* quantization = reader.Find("quantization_config"); quantization != nullptr)
+    reader.Refuse("quantized weights (quantization_config) are not supported by this version");
+}
+
+// The kind of rope in a rope_scaling or rope_parameters object must be the plain one.
+void CheckRopeKind(FieldReader& reader, const char* key, const Json& rope) {
+  if (!rope.is_object()) return reader.Fail(key, "is no object");
+  for (const char* kind_key : {"rope_type", "type"}) {
+    const auto kind = rope.find(kind_key);
+    if (kind == rope.end() || kind->is_null()) continue;
+    if (*kind == "default") return;
+    return reader.Refuse(std::string(key) + " of kind " + kind->dump() +
+                         " is not supported; this version knows plain rotary embeddings only");
+  }
+  if (rope.contains("factor"))
+    reader.Refuse(std::string(key) +
+                  " with a factor is not supported; this version knows plain "
+                  "rotary embeddings only");
+}
+
+void ReadRope(FieldReader& reader, const std::string& origin, double* theta, Status* nested) {
+  reader.ReadPositive("rope_theta", theta);
+  if (const Json* scaling = reader.Find("rope_scaling"))
+    CheckRopeKind(reader, "rope_scaling", *scaling);
+  const Json* parameters = reader.Find("rope_parameters");
+  if (parameters == nullptr) return;
+  CheckRopeKind(reader, "rope_parameters", *parameters);
+  if (!parameters->is_object()) return;
+  FieldReader inner(*parameters, origin + ": rope_parameters");
+  inner.ReadPositive("rope_theta", theta);
+  double partial = 1.0;
+  inner.ReadPositive("partial_rotary_factor", &partial);
+  if (partial != 1.0) inner.Refuse("partial_rotary_factor other than 1 is not supported");
+  *nested = inner.status();
+}
+
+void ReadDtype(FieldReader& reader, std::string* dtype) {
+  reader.ReadString("torch_dtype", dtype);
+  reader.ReadString("dtype", dtype);  // transformers 5
+  if (dtype->starts_with("torch.")) dtype->erase(0, 6);
+  if (*dtype != "float32" && *dtype != "bfloat16" && *dtype != "float16")
+    reader.Refuse("weights of type " + *dtype +
+                  " are not supported; float32, bfloat16 and float16 are");
+}
+
+void ReadShape(FieldReader& reader, ModelConfig* config) {
+  reader.RequireDimension("hidden_size", kMaxHidden, &config->hidden_size);
+  reader.RequireDimension("intermediate_size", kMaxIntermediate, &config->intermediate_size);
+  reader.RequireDimension("num_hidden_layers", kMaxLayers, &config->num_hidden_layers);
+  reader.RequireDimension("num_attention_heads", kMaxHeads, &config->num_attention_heads);
+  reader.RequireDimension("vocab_size", kMaxVocab, &config->vocab_size);
+  reader.ReadDimension("max_position_embeddings", kMaxPositions, &config->max_position_embeddings);
+  if (!reader.status().ok()) return;
+  config->num_key_value_heads = config->num_attention_heads;
+  reader.ReadDimension("num_key_value_heads", kMaxHeads, &config->num_key_value_heads);
+  if (config->num_attention_heads % config->num_key_value_heads != 0)
+    reader.Fail("num_key_value_heads", "does not divide num_attention_heads");
+  if (reader.Find("head_dim") == nullptr && config->hidden_size % config->num_attention_heads != 0)
+    reader.Fail("num_attention_heads", "does not divide hidden_size, and head_dim is not given");
+  config->head_dim = config->hidden_size / config->num_attention_heads;
+  reader.ReadDimension("head_dim", kMaxHeadDim, &config->head_dim);
+  if (config->head_dim % 2 != 0)
+    reader.Fail("head_dim",
+                "is " + std::to_string(config->head_dim) + "; rotary embeddings need an even one");
+}
+
+Status MissingModelFile(const std::string& dir, const std::string& what) {
+  return NotFound(what + "; a model directory holds config.json, tokenizer.json and " +
+                  "model.safetensors (or its shards). Name one in train.model.path, or make " +
+                  "one: muster-trainer init-model --preset tiny --out " + dir);
+}
+
+}  // namespace
+
+std::int64_t ModelConfig::ParameterCount() const {
+  const std::int64_t q = num_attention_heads * head_dim * hidden_size;
+  const std::int64_t kv = num_key_value_heads * head_dim * hidden_size;
+  const std::int64_t block = 2 * q + 2 * kv + 3 * intermediate_size * hidden_size + 2 * hidden_size;
+  const std::int64_t embedding = vocab_size * hidden_size;
+  return embedding * (tie_word_embeddings ? 1 : 2) + num_hidden_layers * block + hidden_size;
+}
+
+Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& origin) {
+  MUSTER_ASSIGN_OR_RETURN(const Json object, ParseObject(json, origin));
+  FieldReader reader(object, origin);
+  ModelConfig config;
+  Status rope_status;
+  CheckArchitecture(reader, &config.architecture);
+  RefuseWhatIsNotImplemented(reader);
+  ReadShape(reader, &config);
+  reader.ReadPositive("rms_norm_eps", &config.rms_norm_eps);
+  ReadRope(reader, origin, &config.rope_theta, &rope_status);
+  reader.ReadBool("tie_word_embeddings", &config.tie_word_embeddings);
+  ReadDtype(reader, &config.torch_dtype);
+  std::vector<std::int32_t> bos;
+  reader.ReadTokenIds("bos_token_id", &bos);
+  if (!bos.empty()) config.bos_token_id = bos.front();
+  reader.ReadTokenIds("eos_token_id", &config.eos_token_ids);
+  MUSTER_RETURN_IF_ERROR(reader.status());
+  MUSTER_RETURN_IF_ERROR(rope_status);
+  config.raw_json = std::string(json);
+  return config;
+}
+
+Result<ModelConfig> ReadModelConfig(const std::string& dir) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(dir, error))
+    return MissingModelFile(dir, "there is no model directory " + dir);
+  const std::string path = dir + "/config.json";
+  if (!std::filesystem::exists(path, error)) return MissingModelFile(dir, "there is no " + path);
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, path));
+
+  const std::string generation_path = dir + "/generation_config.json";
+  if (!std::filesystem::exists(generation_path, error)) return config;
+  MUSTER_ASSIGN_OR_RETURN(const std::string generation, ReadFile(generation_path, kMaxConfigBytes));
+  MUSTER_ASSIGN_OR_RETURN(const Json object, ParseObject(generation, generation_path));
+  FieldReader reader(object, generation_path);
+  reader.ReadTokenIds("eos_token_id", &config.eos_token_ids);
+  MUSTER_RETURN_IF_ERROR(reader.status());
+  return config;
+}
+
+}  // namespace muster

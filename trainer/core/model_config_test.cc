@@ -1,0 +1,169 @@
+#include "trainer/core/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace muster {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A valid config of transformers 4 with `extra` members put last, so that they win.
+std::string Config(const std::string& extra = "") {
+  return R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320,
+    "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "max_position_embeddings": 4096,
+    "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": [2, 3],
+    "hidden_act": "silu", "rope_scaling": null)" +
+         (extra.empty() ? "" : ", " + extra) + "}";
+}
+
+TEST(ModelConfigTest, ReadsTransformers4) {
+  const auto config = ParseModelConfig(Config(), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->hidden_size, 64);
+  EXPECT_EQ(config->intermediate_size, 172);
+  EXPECT_EQ(config->num_hidden_layers, 2);
+  EXPECT_EQ(config->num_key_value_heads, 2);
+  EXPECT_EQ(config->head_dim, 16);
+  EXPECT_EQ(config->vocab_size, 320);
+  EXPECT_DOUBLE_EQ(config->rms_norm_eps, 1e-5);
+  EXPECT_DOUBLE_EQ(config->rope_theta, 500000.0);
+  EXPECT_EQ(config->torch_dtype, "bfloat16");
+  EXPECT_EQ(config->bos_token_id, 1);
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(2, 3));
+  EXPECT_FALSE(config->tie_word_embeddings);
+  EXPECT_EQ(config->raw_json, Config());
+}
+
+TEST(ModelConfigTest, ReadsTransformers5) {
+  const auto config = ParseModelConfig(
+      R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 172,
+          "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 320, "head_dim": 32,
+          "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
+          "dtype": "float16", "eos_token_id": 7, "tie_word_embeddings": true})",
+      "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_DOUBLE_EQ(config->rope_theta, 1e6);
+  EXPECT_EQ(config->torch_dtype, "float16");
+  EXPECT_EQ(config->head_dim, 32);
+  EXPECT_EQ(config->num_key_value_heads, 4);
+  EXPECT_TRUE(config->tie_word_embeddings);
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(7));
+  EXPECT_FALSE(config->bos_token_id.has_value());
+}
+
+TEST(ModelConfigTest, CountsParameters) {
+  auto config = ParseModelConfig(Config(), "config.json");
+  ASSERT_TRUE(config.ok());
+  const std::int64_t block = 2 * 64 * 64 + 2 * 32 * 64 + 3 * 172 * 64 + 2 * 64;
+  EXPECT_EQ(config->ParameterCount(), 2 * 320 * 64 + 2 * block + 64);
+  config->tie_word_embeddings = true;
+  EXPECT_EQ(config->ParameterCount(), 320 * 64 + 2 * block + 64);
+}
+
+struct BadConfig {
+  const char* extra;  // wins over the valid config's member of the same name
+  StatusCode code;
+  const char* message;
+};
+
+class BadConfigTest : public ::testing::TestWithParam<BadConfig> {};
+
+TEST_P(BadConfigTest, IsRefusedByName) {
+  const auto config = ParseModelConfig(Config(GetParam().extra), "some/config.json");
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.status().code(), GetParam().code);
+  EXPECT_THAT(config.status().message(), HasSubstr(GetParam().message));
+  EXPECT_THAT(config.status().message(), HasSubstr("some/config.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadConfigTest,
+    ::testing::Values(
+        BadConfig{R"("architectures": ["Qwen2ForCausalLM"])", StatusCode::kUnimplemented,
+                  "Qwen2ForCausalLM"},
+        BadConfig{R"("architectures": [], "model_type": "gpt2")", StatusCode::kInvalidArgument,
+                  "architectures"},
+        BadConfig{R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})",
+                  StatusCode::kUnimplemented, "llama3"},
+        BadConfig{R"("rope_scaling": {"type": "linear", "factor": 2.0})",
+                  StatusCode::kUnimplemented, "linear"},
+        BadConfig{R"("rope_scaling": {"factor": 2.0})", StatusCode::kUnimplemented, "factor"},
+        BadConfig{R"("rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn"})",
+                  StatusCode::kUnimplemented, "yarn"},
+        BadConfig{R"("rope_parameters": {"rope_theta": -1})", StatusCode::kInvalidArgument,
+                  "rope_parameters: rope_theta"},
+        BadConfig{R"("attention_bias": true)", StatusCode::kUnimplemented, "attention_bias"},
+        BadConfig{R"("mlp_bias": true)", StatusCode::kUnimplemented, "mlp_bias"},
+        BadConfig{R"("hidden_act": "gelu")", StatusCode::kUnimplemented, "gelu"},
+        BadConfig{R"("quantization_config": {"bits": 4})", StatusCode::kUnimplemented,
+                  "quantization_config"},
+        BadConfig{R"("torch_dtype": "int8")", StatusCode::kUnimplemented, "int8"},
+        BadConfig{R"("hidden_size": null)", StatusCode::kInvalidArgument, "hidden_size is missing"},
+        BadConfig{R"("hidden_size": 0)", StatusCode::kInvalidArgument, "hidden_size is 0"},
+        BadConfig{R"("hidden_size": 64.5)", StatusCode::kInvalidArgument, "not an integer"},
+        BadConfig{R"("vocab_size": -5)", StatusCode::kInvalidArgument, "vocab_size is -5"},
+        BadConfig{R"("vocab_size": 18446744073709551615)", StatusCode::kInvalidArgument,
+                  "vocab_size"},
+        BadConfig{R"("num_hidden_layers": 100000000)", StatusCode::kInvalidArgument,
+                  "num_hidden_layers"},
+        BadConfig{R"("num_key_value_heads": 3)", StatusCode::kInvalidArgument,
+                  "num_key_value_heads"},
+        BadConfig{R"("hidden_size": 66)", StatusCode::kInvalidArgument, "num_attention_heads"},
+        BadConfig{R"("head_dim": 15)", StatusCode::kInvalidArgument, "head_dim is 15"},
+        BadConfig{R"("rms_norm_eps": 0)", StatusCode::kInvalidArgument, "rms_norm_eps"},
+        BadConfig{R"("tie_word_embeddings": "yes")", StatusCode::kInvalidArgument,
+                  "tie_word_embeddings"},
+        BadConfig{R"("eos_token_id": "end")", StatusCode::kInvalidArgument, "eos_token_id"},
+        BadConfig{R"("eos_token_id": [5000000000])", StatusCode::kInvalidArgument,
+                  "eos_token_id"}));
+
+TEST(ModelConfigTest, MalformedTextIsAnError) {
+  for (const char* text : {"", "{", "[]", "{\"hidden_size\": }", "\xff"}) {
+    const auto config = ParseModelConfig(text, "c.json");
+    ASSERT_FALSE(config.ok()) << text;
+    EXPECT_THAT(config.status().message(), HasSubstr("c.json"));
+  }
+}
+
+class ModelDirectoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "muster_model_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(dir_ + "/" + name) << text;
+  }
+
+  std::string dir_;
+};
+
+TEST_F(ModelDirectoryTest, AddsTheEndIdsOfTheGenerationConfig) {
+  Write("config.json", Config());
+  Write("generation_config.json", R"({"eos_token_id": [3, 9]})");
+  const auto config = ReadModelConfig(dir_);
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(2, 3, 9));
+}
+
+TEST_F(ModelDirectoryTest, AMissingFileSaysWhatADirectoryMustHold) {
+  for (const std::string& dir : {dir_, dir_ + "/nowhere"}) {
+    const auto config = ReadModelConfig(dir);
+    ASSERT_FALSE(config.ok());
+    EXPECT_EQ(config.status().code(), StatusCode::kNotFound);
+    EXPECT_THAT(config.status().message(), HasSubstr(dir));
+    EXPECT_THAT(config.status().message(), HasSubstr("tokenizer.json"));
+  }
+}
+
+}  // namespace
+}  // namespace muster
