@@ -18,9 +18,9 @@ namespace muster {
 struct ResourceSpec {
   int nodes = 1;
   int ranks_per_node = 1;
-  std::string device = "cpu";       // only cpu in this version
-  int cpus_per_rank = 1;            // OMP_NUM_THREADS of a rank
-  std::vector<std::string> exclude;  // node names that the scheduler must not use
+  std::string device = "cpu";           // only cpu in this version
+  int cpus_per_rank = 1;                // OMP_NUM_THREADS of a rank
+  std::vector<std::string> exclude;     // node names that the scheduler must not use
   std::int64_t time_limit_seconds = 0;  // wall time of the whole job from its first launch; 0: none
 };
 
@@ -30,14 +30,14 @@ struct RestartSpec {
 };
 
 struct ModelSpec {
-  std::string path;   // Hugging Face directory
+  std::string path;  // Hugging Face directory
 };
 
 struct DataSpec {
-  std::string train;        // .jsonl
-  std::string eval;         // empty: none. Not acted on in this version, refused by the parser
-  int max_seq_len = 2048;   // tokens; longer rows are truncated and counted
-  std::string chat_template = "auto";   // auto | chatml
+  std::string train;       // .jsonl
+  std::string eval;        // empty: none. Not acted on in this version, refused by the parser
+  int max_seq_len = 2048;  // tokens; longer rows are truncated and counted
+  std::string chat_template = "auto";  // auto | chatml
   bool shuffle = true;
 };
 
@@ -54,24 +54,24 @@ struct OptimizerSpec {
   double beta2 = 0.95;
   double eps = 1.0e-8;
   double weight_decay = 0.01;
-  double grad_clip = 1.0;   // global L2 norm; 0: no clipping
+  double grad_clip = 1.0;  // global L2 norm; 0: no clipping
 };
 
 struct ScheduleSpec {
-  std::string kind = "cosine";   // cosine | constant
-  double warmup_ratio = 0.03;    // of max_steps
-  std::int64_t max_steps = 0;    // exactly one of max_steps and epochs is set
+  std::string kind = "cosine";  // cosine | constant
+  double warmup_ratio = 0.03;   // of max_steps
+  std::int64_t max_steps = 0;   // exactly one of max_steps and epochs is set
   double epochs = 0;
 };
 
 struct BatchSpec {
-  int per_rank = 1;       // rows per micro-batch of a rank
-  int accumulation = 1;   // micro-batches per step
+  int per_rank = 1;      // rows per micro-batch of a rank
+  int accumulation = 1;  // micro-batches per step
 };
 
 struct CheckpointSpec {
-  std::int64_t every = 50;   // steps
-  int keep = 3;              // committed checkpoints kept
+  std::int64_t every = 50;  // steps
+  int keep = 3;             // committed checkpoints kept
 };
 
 struct TrainSpec {
@@ -83,8 +83,8 @@ struct TrainSpec {
   BatchSpec batch;
   CheckpointSpec checkpoint;
   bool deterministic = true;
-  std::int64_t logging_every = 25;   // steps between lines on the rank's standard output
-  std::string output_dir = "out";    // relative to workdir
+  std::int64_t logging_every = 25;  // steps between lines on the rank's standard output
+  std::string output_dir = "out";   // relative to workdir
   std::uint64_t seed = 42;
 };
 
@@ -96,11 +96,11 @@ enum class RendezvousKind {
 struct JobSpec {
   std::string name;
   ResourceSpec resources;
-  int priority = 50;   // 0 to 100; higher is placed first
+  int priority = 50;  // 0 to 100; higher is placed first
   RestartSpec restart;
   std::map<std::string, std::string> env;
-  std::string workdir = ".";   // absolute once the CLI has sent it
-  std::optional<TrainSpec> train;      // exactly one of train and command
+  std::string workdir = ".";       // absolute once the CLI has sent it
+  std::optional<TrainSpec> train;  // exactly one of train and command
   std::vector<std::string> command;
   RendezvousKind rendezvous = RendezvousKind::kAgent;
 

@@ -1,11 +1,305 @@
 #include "common/job_spec/parse.h"
 
+#include <array>
+#include <filesystem>
+
+#include "common/job_spec/yaml_reader.h"
+
 namespace muster {
+namespace {
+
+constexpr std::size_t kMaxJobFileBytes = 1 << 20;
+constexpr std::int64_t kMaxCount = 1'000'000'000;
+
+const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
+const NumberRange kNotNegative = {"0 or more", [](double v) { return v >= 0; }};
+const NumberRange kRatio = {"from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
+const NumberRange kBeta = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
+
+bool IsName(const std::string& text) {
+  static constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return !text.empty() && text.size() <= 63 && text[0] != '.' && text[0] != '-' &&
+         text.find_first_not_of(kAllowed) == std::string::npos;
+}
+
+bool IsVariableName(const std::string& name) {
+  static constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+  return !name.empty() && (name[0] < '0' || name[0] > '9') &&
+         name.find_first_not_of(kAllowed) == std::string::npos;
+}
+
+// Why a job must not set this variable itself; empty: it may.
+std::string WhyReserved(const std::string& name) {
+  static constexpr std::array<std::string_view, 13> kRankVariables = {
+      "MASTER_ADDR", "MASTER_PORT",      "RANK",       "LOCAL_RANK",
+      "WORLD_SIZE",  "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+      "ROLE_RANK",   "ROLE_WORLD_SIZE",  "NODE_RANK",  "CUDA_VISIBLE_DEVICES",
+      "ROLE_NAME"};
+  if (name == "OMP_NUM_THREADS")
+    return "is set by muster for every rank; use resources.cpus_per_rank";
+  if (name.starts_with("MUSTER_") || name.starts_with("TORCHELASTIC_"))
+    return "is set by muster for every rank and must not be overridden";
+  for (const std::string_view reserved : kRankVariables)
+    if (name == reserved) return "is set by muster for every rank and must not be overridden";
+  return "";
+}
+
+void ReadResources(MapReader& file, ResourceSpec* out) {
+  auto map = file.Map("resources");
+  if (!map) return;
+  map->Integer("nodes", {1, 4096}, &out->nodes);
+  map->Integer("ranks_per_node", {1, 64}, &out->ranks_per_node);
+  map->Choice("device", {{"cpu"}, {"cuda"}}, &out->device);
+  map->Integer("cpus_per_rank", {1, 1024}, &out->cpus_per_rank);
+  map->TextList("exclude", &out->exclude);
+  map->Seconds("time_limit", &out->time_limit_seconds);
+
+  int min_nodes = out->nodes;
+  map->Integer("min_nodes", {1, 4096}, &min_nodes);
+  if (min_nodes > out->nodes)
+    map->Error("min_nodes", "must not be more than nodes");
+  else if (min_nodes < out->nodes)
+    map->RefuseLater("min_nodes", "a gang that shrinks; leave it out");
+  int spares = 0;
+  map->Integer("spares", {0, 4096}, &spares);
+  if (spares != 0) map->RefuseLater("spares", "spare nodes; leave it out");
+  map->Later("memory_per_rank", "a memory limit per rank; leave it out");
+  map->Finish();
+}
+
+void ReadEnvironment(MapReader& file, std::map<std::string, std::string>* out, SpecErrors* errors) {
+  for (const MapReader::Entry& entry : file.TextMap("env")) {
+    const std::string key = "env." + entry.name;
+    if (!IsVariableName(entry.name)) {
+      errors->Add(entry.line, key, "is no name of an environment variable");
+    } else if (const std::string why = WhyReserved(entry.name); !why.empty()) {
+      errors->Add(entry.line, key, why);
+    } else {
+      (*out)[entry.name] = entry.text;
+    }
+  }
+}
+
+void ReadModel(MapReader& train, ModelSpec* out) {
+  train.Require("model", "give the Hugging Face directory as model: {path: DIR}");
+  auto map = train.Map("model");
+  if (!map) return;
+  map->Require("path", "give the path of a Hugging Face directory");
+  map->Text("path", &out->path);
+  if (out->path.starts_with("hf:") || out->path.find("://") != std::string::npos)
+    map->RefuseLater("path", "hub ids and addresses; give the path of a Hugging Face directory");
+  map->Finish();
+}
+
+void ReadData(MapReader& train, DataSpec* out) {
+  train.Require("data", "give the training rows as data: {train: FILE.jsonl}");
+  auto map = train.Map("data");
+  if (!map) return;
+  map->Require("train", "give the path of a .jsonl file");
+  map->Text("train", &out->train);
+  if (!out->train.empty() && !out->train.ends_with(".jsonl")) {
+    if (out->train.ends_with(".npy") || out->train.ends_with(".bin"))
+      map->RefuseLater("train", "files of token ids; give a .jsonl file");
+    else
+      map->Error("train", "expected a .jsonl file, got '" + out->train + "'");
+  }
+  map->Later("eval", "evaluation during training; leave it out");
+  map->Integer("max_seq_len", {2, 1 << 20}, &out->max_seq_len);
+  map->Choice("chat_template", {{"auto", "chatml"}, {"llama3", "mistral", "zephyr"}},
+              &out->chat_template);
+  map->Boolean("shuffle", &out->shuffle);
+  bool packing = false;
+  map->Boolean("packing", &packing);
+  if (packing) map->RefuseLater("packing", "rows are padded; set it to false or leave it out");
+  map->Finish();
+}
+
+void ReadFsdp(MapReader& train, FsdpSpec* out) {
+  auto map = train.Map("fsdp");
+  if (!map) return;
+  map->Choice("strategy",
+              {{"full_shard"}, {"shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"}},
+              &out->strategy);
+  std::string precision = "bf16";
+  map->Choice("mixed_precision", {{"bf16", "fp32"}, {"fp16", "fp8"}}, &precision);
+  out->mixed_precision = precision == "fp32" ? MixedPrecision::kFp32 : MixedPrecision::kBf16;
+  std::string checkpointing = "none";
+  map->Choice("activation_checkpointing", {{"none"}, {"selective", "full"}}, &checkpointing);
+  bool offload = false;
+  map->Boolean("cpu_offload", &offload);
+  if (offload) map->RefuseLater("cpu_offload", "set it to false or leave it out");
+  map->Finish();
+}
+
+void ReadBetas(MapReader& optimizer, OptimizerSpec* out) {
+  const auto node = optimizer.Node("betas");
+  if (!node) return;
+  if (!node->IsSequence() || node->size() != 2)
+    return optimizer.Error("betas", "expected two numbers such as [0.9, 0.95]");
+  double* const betas[] = {&out->beta1, &out->beta2};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const YAML::Node element = (*node)[i];
+    const ScalarKind kind = element.IsScalar() ? KindOfScalar(element) : ScalarKind::kNull;
+    if (kind != ScalarKind::kInteger && kind != ScalarKind::kNumber)
+      return optimizer.Error("betas", "expected two numbers such as [0.9, 0.95]");
+    const double value = element.as<double>();
+    if (!kBeta.contains(value))
+      return optimizer.Error(
+          "betas", "each must be " + std::string(kBeta.words) + ", got " + element.Scalar());
+    *betas[i] = value;
+  }
+}
+
+void ReadOptimizer(MapReader& train, OptimizerSpec* out) {
+  auto map = train.Map("optimizer");
+  if (!map) return;
+  map->Number("lr", kPositive, &out->lr);
+  ReadBetas(*map, out);
+  map->Number("eps", kPositive, &out->eps);
+  map->Number("weight_decay", kNotNegative, &out->weight_decay);
+  map->Number("grad_clip", kNotNegative, &out->grad_clip);
+  std::string master_weights = "fp32";
+  map->Choice("master_weights", {{"fp32"}, {"bf16", "none"}}, &master_weights);
+  map->Finish();
+}
+
+void ReadSchedule(MapReader& train, ScheduleSpec* out) {
+  static constexpr char kHow[] = "give max_steps or epochs as schedule: {max_steps: N}";
+  train.Require("schedule", kHow);
+  auto map = train.Map("schedule");
+  if (!map) return;
+  map->Choice("kind", {{"cosine", "constant"}, {"linear", "wsd"}}, &out->kind);
+  map->Number("warmup_ratio", kRatio, &out->warmup_ratio);
+  map->Integer("max_steps", {1, kMaxCount}, &out->max_steps);
+  map->Number("epochs", kPositive, &out->epochs);
+  if (map->Has("max_steps") && map->Has("epochs"))
+    map->Error("epochs", "give either max_steps or epochs, not both");
+  else if (!map->Has("max_steps") && !map->Has("epochs"))
+    map->Require("max_steps", "give max_steps or epochs");
+  map->Finish();
+}
+
+void ReadSmallSections(MapReader& train, TrainSpec* out) {
+  if (auto map = train.Map("batch")) {
+    map->Integer("per_rank", {1, 1 << 16}, &out->batch.per_rank);
+    map->Integer("accumulation", {1, 1 << 16}, &out->batch.accumulation);
+    map->Finish();
+  }
+  if (auto map = train.Map("checkpoint")) {
+    map->Integer("every", {1, kMaxCount}, &out->checkpoint.every);
+    map->Integer("keep", {1, 1000}, &out->checkpoint.keep);
+    map->Finish();
+  }
+  if (auto map = train.Map("logging")) {
+    map->Integer("every", {1, kMaxCount}, &out->logging_every);
+    map->Finish();
+  }
+  if (auto map = train.Map("output")) {
+    map->Text("dir", &out->output_dir);
+    map->Finish();
+  }
+}
+
+void ReadTrain(MapReader& map, TrainSpec* out) {
+  ReadModel(map, &out->model);
+  ReadData(map, &out->data);
+  ReadFsdp(map, &out->fsdp);
+  ReadOptimizer(map, &out->optimizer);
+  ReadSchedule(map, &out->schedule);
+  ReadSmallSections(map, out);
+  map.Boolean("deterministic", &out->deterministic);
+  if (!out->deterministic)
+    map.RefuseLater("deterministic", "training is always deterministic; leave it out");
+  map.Unsigned("seed", &out->seed);
+  map.Later("init_from", "starting from a checkpoint; leave it out, resume is automatic");
+  map.Later("lora", "LoRA adapters; leave it out");
+  map.Later("eval", "evaluation during training; leave it out");
+  map.Finish();
+}
+
+void ReadCommand(MapReader& file, JobSpec* out) {
+  file.TextList("command", &out->command);
+  if (file.Has("command") && (out->command.empty() || out->command[0].empty()))
+    file.Error("command", "expected a program and its arguments, such as [python, train.py]");
+  std::string rendezvous = "agent";
+  file.Choice("rendezvous", {{"agent", "rank0"}, {}}, &rendezvous);
+  out->rendezvous = rendezvous == "rank0" ? RendezvousKind::kRank0 : RendezvousKind::kAgent;
+  if (file.Has("rendezvous") && !file.Has("command"))
+    file.Error("rendezvous", "is only for command jobs; leave it out");
+}
+
+void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
+  file.Require("name", "give the job a name such as name: llama-chat");
+  file.Text("name", &out->name);
+  if (!out->name.empty() && !IsName(out->name))
+    file.Error("name", "expected 1 to 63 letters, digits, '-', '_' or '.', got '" +
+                           out->name.substr(0, 80) + "'");
+  ReadResources(file, &out->resources);
+  file.Integer("priority", {0, 100}, &out->priority);
+  if (auto map = file.Map("restart")) {
+    map->Integer("max_without_progress", {0, 1000}, &out->restart.max_without_progress);
+    map->Finish();
+  }
+  ReadEnvironment(file, &out->env, errors);
+  file.Text("workdir", &out->workdir);
+  if (file.Has("train") && file.Has("command"))
+    file.Error("command", "give either train or command, not both");
+  else if (!file.Has("train") && !file.Has("command"))
+    file.Require("train", "give train (the built-in trainer) or command (a program of yours)");
+  if (auto map = file.Map("train")) ReadTrain(*map, &out->train.emplace());
+  ReadCommand(file, out);
+  file.Finish();
+}
+
+// yaml-cpp passes control characters through; in a terminal or a log they could do harm.
+Status CheckCharacters(std::string_view yaml, std::string_view file) {
+  int line = 1;
+  for (const char c : yaml) {
+    if (c == '\n') ++line;
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t' && c != '\r') || byte == 0x7f)
+      return InvalidArgument(std::string(file) + ":" + std::to_string(line) +
+                             ": control characters are not allowed in a job file");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file) {
+  const std::string name(file);
+  if (yaml.size() > kMaxJobFileBytes)
+    return InvalidArgument(name + ": is larger than a job file may be (1 MiB)");
+  MUSTER_RETURN_IF_ERROR(CheckCharacters(yaml, file));
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+    if (documents.empty() || documents[0].IsNull())
+      return InvalidArgument(name + ":1: the job file is empty; docs/job-file.md shows one");
+    if (documents.size() > 1)
+      return InvalidArgument(name + ":" + std::to_string(LineOf(documents[1])) +
+                             ": a second document; one file holds one job");
+    if (!documents[0].IsMap())
+      return InvalidArgument(name + ":1: expected a map of keys such as name: and train:");
+    SpecErrors errors(name);
+    MapReader reader(&errors, documents[0], "");
+    JobSpec spec;
+    ReadJob(reader, &spec, &errors);
+    MUSTER_RETURN_IF_ERROR(errors.status());
+    return spec;
+  } catch (const YAML::Exception& error) {
+    const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
+    return InvalidArgument(name + ":" + std::to_string(line) + ": is no valid YAML: " + error.msg);
+  }
+}
 
 std::string OutputDirectory(const JobSpec& spec) {
-  const std::string name = spec.train ? spec.train->output_dir : "muster-" + spec.name;
-  if (name.starts_with('/')) return name;
-  return spec.workdir + "/" + name;
+  const std::filesystem::path directory =
+      spec.train ? spec.train->output_dir : "muster-" + spec.name;
+  std::string path = (std::filesystem::path(spec.workdir) / directory).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
 }
 
 }  // namespace muster

@@ -13,13 +13,15 @@
 
 namespace muster {
 
-// `file` is only used in messages: "job.yaml:12: train.optimizer.lr: expected a number, got 'fast'".
+// `file` is only used in messages: "job.yaml:12: train.optimizer.lr: expected a number, got
+// 'fast'".
 Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file = "job file");
 
 // The YAML with each "dotted.key=value" of `overrides` applied (the value is YAML too); keys that
 // do not exist yet are added, so the check for unknown keys is ParseJobSpec's. Fails on a malformed
 // override or one that goes through a scalar.
-Result<std::string> ApplyOverrides(std::string_view yaml, const std::vector<std::string>& overrides);
+Result<std::string> ApplyOverrides(std::string_view yaml,
+                                   const std::vector<std::string>& overrides);
 
 // The job's output directory: train.output.dir below workdir, or muster-<name> below workdir for a
 // command job. Absolute if workdir is.

@@ -1,0 +1,324 @@
+#include "common/job_spec/parse.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "common/base/files.h"
+
+namespace muster {
+namespace {
+
+constexpr char kWhole[] = R"(name: llama-chat
+resources:
+  nodes: 2
+  ranks_per_node: 8
+  device: cpu
+  min_nodes: 2
+  spares: 0
+  cpus_per_rank: 8
+  exclude: [n7, "8"]
+  time_limit: 1h30m
+priority: 70
+restart: {max_without_progress: 5}
+env: {NCCL_DEBUG: WARN, COUNT: 3, EMPTY: ""}
+workdir: /jobs/one
+train:
+  model: {path: models/base}
+  init_from: null
+  lora: null
+  data: {train: rows.jsonl, max_seq_len: 512, packing: false, chat_template: chatml, shuffle: false}
+  fsdp: {strategy: full_shard, mixed_precision: fp32, activation_checkpointing: none, cpu_offload: false}
+  optimizer: {lr: 1e-3, betas: [0.8, 0], eps: 1.0e-6, weight_decay: 0, grad_clip: 0.5, master_weights: fp32}
+  schedule: {kind: constant, warmup_ratio: 0.1, max_steps: 500}
+  batch: {per_rank: 4, accumulation: 2}
+  deterministic: true
+  logging: {every: 5}
+  checkpoint: {every: 20, keep: 2}
+  output: {dir: results}
+  seed: 18446744073709551615
+)";
+
+constexpr char kSmall[] = R"(name: small
+train:
+  model: {path: base}
+  data: {train: rows.jsonl}
+  schedule: {max_steps: 10}
+)";
+
+TEST(ParseJobSpec, ReadsEveryKey) {
+  const auto spec = ParseJobSpec(kWhole, "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->name, "llama-chat");
+  EXPECT_EQ(spec->resources.nodes, 2);
+  EXPECT_EQ(spec->world_size(), 16);
+  EXPECT_EQ(spec->resources.cpus_per_rank, 8);
+  EXPECT_EQ(spec->resources.exclude, (std::vector<std::string>{"n7", "8"}));
+  EXPECT_EQ(spec->resources.time_limit_seconds, 5400);
+  EXPECT_EQ(spec->priority, 70);
+  EXPECT_EQ(spec->restart.max_without_progress, 5);
+  EXPECT_EQ(spec->env, (std::map<std::string, std::string>{
+                           {"NCCL_DEBUG", "WARN"}, {"COUNT", "3"}, {"EMPTY", ""}}));
+  EXPECT_EQ(spec->workdir, "/jobs/one");
+  ASSERT_TRUE(spec->train.has_value());
+  const TrainSpec& train = *spec->train;
+  EXPECT_EQ(train.model.path, "models/base");
+  EXPECT_EQ(train.data.train, "rows.jsonl");
+  EXPECT_EQ(train.data.max_seq_len, 512);
+  EXPECT_EQ(train.data.chat_template, "chatml");
+  EXPECT_FALSE(train.data.shuffle);
+  EXPECT_EQ(train.fsdp.mixed_precision, MixedPrecision::kFp32);
+  EXPECT_DOUBLE_EQ(train.optimizer.lr, 1e-3);
+  EXPECT_DOUBLE_EQ(train.optimizer.beta1, 0.8);
+  EXPECT_DOUBLE_EQ(train.optimizer.beta2, 0);
+  EXPECT_DOUBLE_EQ(train.optimizer.eps, 1e-6);
+  EXPECT_DOUBLE_EQ(train.optimizer.weight_decay, 0);
+  EXPECT_DOUBLE_EQ(train.optimizer.grad_clip, 0.5);
+  EXPECT_EQ(train.schedule.kind, "constant");
+  EXPECT_DOUBLE_EQ(train.schedule.warmup_ratio, 0.1);
+  EXPECT_EQ(train.schedule.max_steps, 500);
+  EXPECT_EQ(train.batch.per_rank, 4);
+  EXPECT_EQ(train.batch.accumulation, 2);
+  EXPECT_EQ(train.logging_every, 5);
+  EXPECT_EQ(train.checkpoint.every, 20);
+  EXPECT_EQ(train.checkpoint.keep, 2);
+  EXPECT_EQ(train.output_dir, "results");
+  EXPECT_EQ(train.seed, 18446744073709551615u);
+  EXPECT_EQ(OutputDirectory(*spec), "/jobs/one/results");
+}
+
+TEST(ParseJobSpec, FillsDefaults) {
+  const auto spec = ParseJobSpec(kSmall);
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->world_size(), 1);
+  EXPECT_EQ(spec->train->fsdp.mixed_precision, MixedPrecision::kBf16);
+  EXPECT_DOUBLE_EQ(spec->train->optimizer.lr, 5e-5);
+  EXPECT_EQ(spec->train->seed, 42u);
+}
+
+TEST(ParseJobSpec, ReadsACommandJob) {
+  const auto spec = ParseJobSpec(
+      "name: c\nworkdir: /w/.\ncommand: [python, train.py, --lr, 0.1, \"a\\nb\"]\nrendezvous: "
+      "rank0\n");
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->command, (std::vector<std::string>{"python", "train.py", "--lr", "0.1", "a\nb"}));
+  EXPECT_EQ(spec->rendezvous, RendezvousKind::kRank0);
+  EXPECT_FALSE(spec->train.has_value());
+  EXPECT_EQ(OutputDirectory(*spec), "/w/muster-c");
+}
+
+// One line of the small job replaced or added, and what is said about it.
+struct BadCase {
+  const char* name;
+  const char* yaml;
+  const char* message;
+};
+
+void PrintTo(const BadCase& bad, std::ostream* out) { *out << bad.name; }
+
+class BadJobFile : public testing::TestWithParam<BadCase> {};
+
+TEST_P(BadJobFile, IsRefusedWithLineAndKey) {
+  const auto spec = ParseJobSpec(GetParam().yaml, "job.yaml");
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(spec.status().message(), GetParam().message);
+}
+
+#define TRAIN_HEAD                                                              \
+  "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl}\n  schedule: " \
+  "{max_steps: 1}\n"
+#define COMMAND_HEAD "name: j\ncommand: [a]\n"
+
+const BadCase kShapeCases[] = {
+    {"Empty", "", "job.yaml:1: the job file is empty; docs/job-file.md shows one"},
+    {"List", "[1]", "job.yaml:1: expected a map of keys such as name: and train:"},
+    {"NoYaml", "name: [a\ntrain: b: c", "job.yaml:2: is no valid YAML: illegal map value"},
+    {"TwoDocuments", COMMAND_HEAD "---\nname: k\n",
+     "job.yaml:4: a second document; one file holds one job"},
+    {"ControlCharacter", "name: a\x1b[31m\n",
+     "job.yaml:1: control characters are not allowed in a job file"},
+    {"EscapedControlCharacter", "name: \"a\\e[31m\"\ncommand: [a]\n",
+     "job.yaml:1: name: control characters are not allowed"},
+    {"Unknown", COMMAND_HEAD "prioritty: 3\n",
+     "job.yaml:3: prioritty: unknown key; did you mean 'priority'?"},
+    {"UnknownWithoutNeighbour", COMMAND_HEAD "zebra: 3\n", "job.yaml:3: zebra: unknown key"},
+    {"UnknownDeep", TRAIN_HEAD "  optimizer:\n    learning: 3\n",
+     "job.yaml:7: train.optimizer.learning: unknown key"},
+    {"Duplicate", "name: j\ncommand: [a]\nname: k\n",
+     "job.yaml:3: name: is given twice; the first one is on line 1"},
+    {"DuplicateDeep", TRAIN_HEAD "  optimizer:\n    lr: 1\n    lr: 2\n",
+     "job.yaml:8: train.optimizer.lr: is given twice; the first one is on line 7"},
+    {"EarliestLineWins", "name: j\npriority: high\ncommand: [a]\nzebra: 1\n",
+     "job.yaml:2: priority: expected a whole number, got 'high'"},
+    {"SectionIsScalar", "name: j\ntrain: 5\n", "job.yaml:2: train: expected a map, got 5"},
+    {"SectionIsEmpty", "name: j\ntrain:\n", "job.yaml:2: train: expected a map, got nothing"},
+};
+
+const BadCase kTypeCases[] = {
+    {"NoName", "command: [a]\n",
+     "job.yaml:1: name: is missing; give the job a name such as name: llama-chat"},
+    {"NameIsNumber", "name: 12\ncommand: [a]\n",
+     "job.yaml:1: name: expected a text, got 12; put it in quotes"},
+    {"NameWithSlash", "name: ../x\ncommand: [a]\n",
+     "job.yaml:1: name: expected 1 to 63 letters, digits, '-', '_' or '.', got '../x'"},
+    {"NumberIsText", TRAIN_HEAD "  optimizer: {lr: fast}\n",
+     "job.yaml:6: train.optimizer.lr: expected a number, got 'fast'"},
+    {"NumberIsQuoted", TRAIN_HEAD "  optimizer: {lr: '0.1'}\n",
+     "job.yaml:6: train.optimizer.lr: expected a number, got '0.1'"},
+    {"NumberIsList", TRAIN_HEAD "  optimizer: {lr: [1]}\n",
+     "job.yaml:6: train.optimizer.lr: expected a number, got a list"},
+    {"IntegerIsFraction", "name: j\ncommand: [a]\nresources: {nodes: 1.5}\n",
+     "job.yaml:3: resources.nodes: expected a whole number, got 1.5"},
+    {"IntegerIsHuge", "name: j\ncommand: [a]\nresources: {nodes: 99999999999999999999}\n",
+     "job.yaml:3: resources.nodes: must be from 1 to 4096, got 99999999999999999999"},
+    {"BooleanIsYes",
+     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl, shuffle: yes}\n"
+     "  schedule: {max_steps: 1}\n",
+     "job.yaml:4: train.data.shuffle: expected true or false, got 'yes'"},
+    {"CommandIsText", "name: j\ncommand: python train.py\n",
+     "job.yaml:2: command: expected a list such as [a, b], got 'python train.py'"},
+    {"CommandIsEmpty", "name: j\ncommand: []\n",
+     "job.yaml:2: command: expected a program and its arguments, such as [python, train.py]"},
+    {"Duration", "name: j\ncommand: [a]\nresources: {time_limit: soon}\n",
+     "job.yaml:3: resources.time_limit: expected a duration such as 12h, 90m or 30s, got 'soon'"},
+    {"DurationWithoutUnit", "name: j\ncommand: [a]\nresources: {time_limit: 30}\n",
+     "job.yaml:3: resources.time_limit: expected a duration such as 12h, 90m or 30s, got 30; put "
+     "it "
+     "in quotes"},
+    {"EmptyPath",
+     "name: j\ntrain:\n  model: {path: ''}\n  data: {train: d.jsonl}\n  schedule: "
+     "{max_steps: 1}\n",
+     "job.yaml:3: train.model.path: must not be empty"},
+};
+
+const BadCase kRangeCases[] = {
+    {"ZeroNodes", "name: j\ncommand: [a]\nresources: {nodes: 0}\n",
+     "job.yaml:3: resources.nodes: must be from 1 to 4096, got 0"},
+    {"ZeroLr", TRAIN_HEAD "  optimizer: {lr: 0}\n",
+     "job.yaml:6: train.optimizer.lr: must be above 0, got 0"},
+    {"InfiniteLr", TRAIN_HEAD "  optimizer: {lr: 1e999}\n",
+     "job.yaml:6: train.optimizer.lr: expected a number, got '1e999'"},
+    {"Beta", TRAIN_HEAD "  optimizer: {betas: [0.9, 1]}\n",
+     "job.yaml:6: train.optimizer.betas: each must be at least 0 and below 1, got 1"},
+    {"OneBeta", TRAIN_HEAD "  optimizer: {betas: [0.9]}\n",
+     "job.yaml:6: train.optimizer.betas: expected two numbers such as [0.9, 0.95]"},
+    {"Priority", COMMAND_HEAD "priority: 101\n",
+     "job.yaml:3: priority: must be from 0 to 100, got 101"},
+    {"KeepZero", TRAIN_HEAD "  checkpoint: {keep: 0}\n",
+     "job.yaml:6: train.checkpoint.keep: must be from 1 to 1000, got 0"},
+    {"NegativeSeed", TRAIN_HEAD "  seed: -1\n",
+     "job.yaml:6: train.seed: must be from 0 to 18446744073709551615, got -1"},
+};
+
+const BadCase kChoiceCases[] = {
+    {"Neither", "name: j\n",
+     "job.yaml:1: train: is missing; give train (the built-in trainer) or command (a program of "
+     "yours)"},
+    {"Both", TRAIN_HEAD "command: [a]\n",
+     "job.yaml:6: command: give either train or command, not both"},
+    {"StepsAndEpochs",
+     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl}\n  schedule: "
+     "{max_steps: 1, epochs: 2}\n",
+     "job.yaml:5: train.schedule.epochs: give either max_steps or epochs, not both"},
+    {"NoSteps",
+     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl}\n  schedule: "
+     "{kind: cosine}\n",
+     "job.yaml:5: train.schedule.max_steps: is missing; give max_steps or epochs"},
+    {"NoModel", "name: j\ntrain:\n  data: {train: d.jsonl}\n  schedule: {max_steps: 1}\n",
+     "job.yaml:3: train.model: is missing; give the Hugging Face directory as model: {path: DIR}"},
+    {"RendezvousOfTrain", TRAIN_HEAD "rendezvous: agent\n",
+     "job.yaml:6: rendezvous: is only for command jobs; leave it out"},
+    {"RendezvousKind", COMMAND_HEAD "rendezvous: etcd\n",
+     "job.yaml:3: rendezvous: expected agent or rank0, got 'etcd'"},
+    {"RankVariable", COMMAND_HEAD "env: {A: b, MASTER_PORT: 1}\n",
+     "job.yaml:3: env.MASTER_PORT: is set by muster for every rank and must not be overridden"},
+    {"MusterVariable", COMMAND_HEAD "env:\n  MUSTER_JOB_ID: x\n",
+     "job.yaml:4: env.MUSTER_JOB_ID: is set by muster for every rank and must not be overridden"},
+    {"Threads", COMMAND_HEAD "env: {OMP_NUM_THREADS: 4}\n",
+     "job.yaml:3: env.OMP_NUM_THREADS: is set by muster for every rank; use "
+     "resources.cpus_per_rank"},
+    {"VariableName", COMMAND_HEAD "env: {'A=B': 4}\n",
+     "job.yaml:3: env.A=B: is no name of an environment variable"},
+};
+
+const BadCase kLaterCases[] = {
+    {"Cuda", COMMAND_HEAD "resources: {device: cuda}\n",
+     "job.yaml:3: resources.device: not supported in this version: 'cuda'; use cpu"},
+    {"MinNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 1}\n",
+     "job.yaml:3: resources.min_nodes: not supported in this version: a gang that shrinks; leave "
+     "it "
+     "out"},
+    {"Spares", COMMAND_HEAD "resources: {spares: 1}\n",
+     "job.yaml:3: resources.spares: not supported in this version: spare nodes; leave it out"},
+    {"Memory", COMMAND_HEAD "resources: {memory_per_rank: 64GiB}\n",
+     "job.yaml:3: resources.memory_per_rank: not supported in this version: a memory limit per "
+     "rank; leave it out"},
+    {"InitFrom", TRAIN_HEAD "  init_from: ckpt\n",
+     "job.yaml:6: train.init_from: not supported in this version: starting from a checkpoint; "
+     "leave "
+     "it out, resume is automatic"},
+    {"Lora", TRAIN_HEAD "  lora: {r: 16}\n",
+     "job.yaml:6: train.lora: not supported in this version: LoRA adapters; leave it out"},
+    {"Eval", TRAIN_HEAD "  eval: {every: 100}\n",
+     "job.yaml:6: train.eval: not supported in this version: evaluation during training; leave it "
+     "out"},
+    {"Strategy", TRAIN_HEAD "  fsdp: {strategy: hybrid_shard}\n",
+     "job.yaml:6: train.fsdp.strategy: not supported in this version: 'hybrid_shard'; use "
+     "full_shard"},
+    {"ActivationCheckpointing", TRAIN_HEAD "  fsdp: {activation_checkpointing: selective}\n",
+     "job.yaml:6: train.fsdp.activation_checkpointing: not supported in this version: 'selective'; "
+     "use none"},
+    {"Offload", TRAIN_HEAD "  fsdp: {cpu_offload: true}\n",
+     "job.yaml:6: train.fsdp.cpu_offload: not supported in this version: set it to false or leave "
+     "it out"},
+    {"MasterWeights", TRAIN_HEAD "  optimizer: {master_weights: bf16}\n",
+     "job.yaml:6: train.optimizer.master_weights: not supported in this version: 'bf16'; use fp32"},
+    {"Deterministic", TRAIN_HEAD "  deterministic: false\n",
+     "job.yaml:6: train.deterministic: not supported in this version: training is always "
+     "deterministic; leave it out"},
+    {"Packing",
+     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl, packing: true}\n  "
+     "schedule: {max_steps: 1}\n",
+     "job.yaml:4: train.data.packing: not supported in this version: rows are padded; set it to "
+     "false or leave it out"},
+    {"HubId",
+     "name: j\ntrain:\n  model: {path: 'hf://meta/x'}\n  data: {train: d.jsonl}\n  "
+     "schedule: {max_steps: 1}\n",
+     "job.yaml:3: train.model.path: not supported in this version: hub ids and addresses; give the "
+     "path of a Hugging Face directory"},
+    {"TokenFile",
+     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.npy}\n  "
+     "schedule: {max_steps: 1}\n",
+     "job.yaml:4: train.data.train: not supported in this version: files of token ids; give a "
+     ".jsonl file"},
+};
+
+std::string CaseName(const testing::TestParamInfo<BadCase>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(Shape, BadJobFile, testing::ValuesIn(kShapeCases), CaseName);
+INSTANTIATE_TEST_SUITE_P(Type, BadJobFile, testing::ValuesIn(kTypeCases), CaseName);
+INSTANTIATE_TEST_SUITE_P(Range, BadJobFile, testing::ValuesIn(kRangeCases), CaseName);
+INSTANTIATE_TEST_SUITE_P(Choice, BadJobFile, testing::ValuesIn(kChoiceCases), CaseName);
+INSTANTIATE_TEST_SUITE_P(Later, BadJobFile, testing::ValuesIn(kLaterCases), CaseName);
+
+TEST(ParseJobSpec, RefusesDeepNestingWithoutCrashing) {
+  const auto spec = ParseJobSpec("name: " + std::string(100'000, '['));
+  EXPECT_FALSE(spec.ok());
+}
+
+TEST(ParseJobSpec, ParsesEveryExampleOfTheRepository) {
+  int seen = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(MUSTER_SOURCE_DIR) + "/configs/jobs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    const auto text = ReadFile(entry.path().string());
+    ASSERT_TRUE(text.ok());
+    const auto spec = ParseJobSpec(*text, entry.path().filename().string());
+    EXPECT_TRUE(spec.ok()) << spec.status().ToString();
+    ++seen;
+  }
+  EXPECT_GE(seen, 2);
+}
+
+}  // namespace
+}  // namespace muster

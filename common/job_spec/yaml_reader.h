@@ -1,0 +1,123 @@
+// MapReader: strict reading of one YAML map into plain values.
+//
+// The caller asks for each key it knows; Finish() refuses the rest. A key that is absent leaves the
+// destination as it is, so defaults live in the destination. Errors go to a SpecErrors, which keeps
+// the one on the earliest line: the user mends a file from the top.
+//
+// Values are typed as YAML's core schema has it: a quoted scalar is a text, `yes` is no boolean.
+// Value types; one thread. Private to common/job_spec.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace muster {
+
+// What a scalar is by YAML's core schema.
+enum class ScalarKind { kNull, kBoolean, kInteger, kNumber, kText };
+ScalarKind KindOfScalar(const YAML::Node& node);
+
+// 1-based; 0 when the node has no place in a file.
+int LineOf(const YAML::Node& node);
+
+// The known word nearest to `word`, if it is near enough to be a slip of the finger.
+std::optional<std::string> NearestWord(const std::string& word,
+                                       const std::vector<std::string>& known);
+
+class SpecErrors {
+ public:
+  explicit SpecErrors(std::string file) : file_(std::move(file)) {}
+
+  void Add(int line, const std::string& key, const std::string& message);
+  bool ok() const { return message_.empty(); }
+  // INVALID_ARGUMENT "file:line: key: message", or OK.
+  Status status() const;
+
+ private:
+  std::string file_;
+  int line_ = 0;
+  std::string message_;
+};
+
+struct IntegerRange {
+  std::int64_t low;
+  std::int64_t high;
+};
+
+struct NumberRange {
+  std::string_view words;  // "above 0"
+  std::function<bool(double)> contains;
+};
+
+// Which texts a key may have; `later` ones are known but refused by name.
+struct TextChoices {
+  std::vector<std::string> allowed;
+  std::vector<std::string> later;
+};
+
+class MapReader {
+ public:
+  // `path` is the dotted key of the map itself, empty for the whole file.
+  MapReader(SpecErrors* errors, const YAML::Node& node, std::string path);
+
+  // Whether the key is there, null included.
+  bool Has(const std::string& key);
+
+  void Text(const std::string& key, std::string* out);
+  void Choice(const std::string& key, const TextChoices& choices, std::string* out);
+  void Integer(const std::string& key, IntegerRange range, std::int64_t* out);
+  void Integer(const std::string& key, IntegerRange range, int* out);
+  void Unsigned(const std::string& key, std::uint64_t* out);
+  void Number(const std::string& key, const NumberRange& range, double* out);
+  void Boolean(const std::string& key, bool* out);
+  // "1h30m", "90m", "30s", "2d".
+  void Seconds(const std::string& key, std::int64_t* out);
+  // Any scalars as their text; newline and tab are allowed in them.
+  void TextList(const std::string& key, std::vector<std::string>* out);
+  // Name and text of every entry of a map of scalars, with the line of each.
+  struct Entry {
+    std::string name;
+    std::string text;
+    int line;
+  };
+  std::vector<Entry> TextMap(const std::string& key);
+  std::optional<YAML::Node> Node(const std::string& key);
+  // A section; absent or not a map: nothing (the latter after an error).
+  std::optional<MapReader> Map(const std::string& key);
+
+  // A key of a later version: absent and null pass, anything else is refused with the advice.
+  void Later(const std::string& key, const std::string& advice);
+  void RefuseLater(const std::string& key, const std::string& what);
+  void Require(const std::string& key, const std::string& what);
+
+  // Refuses every key that was not asked for. Call last.
+  void Finish();
+
+  void Error(const std::string& key, const std::string& message);
+  int line() const { return line_; }
+  std::string PathOf(const std::string& key) const;
+
+ private:
+  // The value of a key that must be a scalar of `kind`; says what was expected otherwise.
+  std::optional<std::string> Scalar(const std::string& key, ScalarKind kind,
+                                    const std::string& expected);
+  bool CheckCharacters(const std::string& key, const std::string& text, bool allow_lines);
+
+  SpecErrors* errors_;
+  std::string path_;
+  int line_ = 0;
+  std::vector<std::pair<std::string, YAML::Node>> entries_;
+  std::vector<int> key_lines_;  // of entries_
+  std::vector<std::string> known_;
+};
+
+}  // namespace muster
