@@ -1,0 +1,27 @@
+#include "coordinator/domain/records.h"
+
+#include <array>
+
+namespace muster {
+
+std::string_view Name(CauseKind kind) {
+  static constexpr std::array<std::string_view, kCauseKindCount> kNames = {
+      "none",           "finished",        "cancelled",      "time_limit",
+      "prepare_failed", "prepare_timeout", "launch_timeout", "form_timeout",
+      "rank_killed",    "rank_exited",     "peer_lost",      "bad_input",
+      "non_finite",     "out_of_memory",   "guardian_lost",  "node_lost",
+      "bad_address"};
+  const auto index = static_cast<std::size_t>(kind);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+std::string_view Name(Severity severity) {
+  switch (severity) {
+    case Severity::kInfo: return "info";
+    case Severity::kWarning: return "warning";
+    case Severity::kError: return "error";
+  }
+  return "unknown";
+}
+
+}  // namespace muster

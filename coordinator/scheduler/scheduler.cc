@@ -1,0 +1,148 @@
+#include "coordinator/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+namespace muster {
+namespace {
+
+struct Node {
+  NodeCapacity capacity;
+  std::optional<JobId> kept_for;  // a job ahead in the queue waits for it
+};
+
+// "n2" before "n10", as people count.
+auto NameOrder(const NodeName& name) { return std::tuple(name.value.size(), name.value); }
+
+bool MayUse(const GangRequest& request, const Node& node) {
+  return std::find(request.exclude.begin(), request.exclude.end(), node.capacity.name) ==
+         request.exclude.end();
+}
+
+bool Fits(const GangRequest& request, const Node& node) {
+  return MayUse(request, node) && !node.kept_for &&
+         node.capacity.free_slots >= request.ranks_per_node;
+}
+
+// Former nodes keep their node rank; the places that are left go to the fullest nodes that still
+// have room, so that large holes stay whole for large gangs.
+std::optional<std::vector<Node*>> Choose(const GangRequest& request, std::vector<Node>& nodes) {
+  std::vector<Node*> fitting;
+  for (Node& node : nodes) {
+    if (Fits(request, node)) fitting.push_back(&node);
+  }
+  const auto wanted = static_cast<std::size_t>(request.nodes);
+  if (fitting.size() < wanted) return std::nullopt;
+
+  std::vector<Node*> chosen(wanted, nullptr);
+  for (std::size_t i = 0; i < std::min(wanted, request.former_nodes.size()); ++i) {
+    const auto found = std::find_if(fitting.begin(), fitting.end(), [&](const Node* node) {
+      return node->capacity.name == request.former_nodes[i];
+    });
+    if (found == fitting.end()) continue;
+    chosen[i] = *found;
+    fitting.erase(found);
+  }
+  std::stable_sort(fitting.begin(), fitting.end(), [](const Node* a, const Node* b) {
+    return a->capacity.free_slots < b->capacity.free_slots;
+  });
+  std::size_t next = 0;
+  std::vector<Node*> fresh(fitting.begin(), fitting.end());
+  const auto empty = static_cast<std::size_t>(std::count(chosen.begin(), chosen.end(), nullptr));
+  fresh.resize(empty);
+  std::sort(fresh.begin(), fresh.end(), [](const Node* a, const Node* b) {
+    return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
+  });
+  for (Node*& place : chosen) {
+    if (place == nullptr) place = fresh[next++];
+  }
+  return chosen;
+}
+
+std::string Count(int n, std::string_view one, std::string_view many) {
+  return std::to_string(n) + " " + std::string(n == 1 ? one : many);
+}
+
+// "needs 2 nodes with 1 free slot each; 1 ready node has room".
+std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
+  int room = 0;
+  int large_enough = 0;
+  int kept = 0;
+  std::optional<JobId> keeper;
+  for (const Node& node : nodes) {
+    if (!MayUse(request, node)) continue;
+    if (node.capacity.slots >= request.ranks_per_node) ++large_enough;
+    if (node.capacity.free_slots < request.ranks_per_node) continue;
+    if (node.kept_for) {
+      ++kept;
+      keeper = node.kept_for;
+    } else {
+      ++room;
+    }
+  }
+  std::string text = "needs " + Count(request.nodes, "node", "nodes") + " with " +
+                     Count(request.ranks_per_node, "free slot", "free slots") +
+                     (request.nodes == 1 ? "; " : " each; ");
+  if (nodes.empty()) return text + "no node is ready";
+  text += room == 0 ? "no ready node has room"
+                    : Count(room, "ready node has room", "ready nodes have room");
+  if (kept > 0) {
+    text += ", " + Count(kept, "is", "are") + " kept for job " + keeper->value + " ahead of it";
+  }
+  if (large_enough < request.nodes) {
+    text +=
+        "; cannot be placed on the nodes that are ready now: " + Count(large_enough, "is", "are") +
+        " large enough";
+    if (!request.exclude.empty()) text += " and not excluded";
+  }
+  return text;
+}
+
+// The job will be placeable once others end: nobody behind it may take what it waits for.
+void KeepNodesFor(const GangRequest& request, std::vector<Node>& nodes) {
+  std::vector<Node*> usable;
+  for (Node& node : nodes) {
+    if (MayUse(request, node) && node.capacity.slots >= request.ranks_per_node && !node.kept_for) {
+      usable.push_back(&node);
+    }
+  }
+  if (usable.size() < static_cast<std::size_t>(request.nodes)) return;
+  for (Node* node : usable) node->kept_for = request.job;
+}
+
+}  // namespace
+
+SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
+  std::vector<const GangRequest*> queue;
+  for (const GangRequest& request : snapshot.requests) queue.push_back(&request);
+  std::sort(queue.begin(), queue.end(), [](const GangRequest* a, const GangRequest* b) {
+    return std::tuple(-a->priority, a->submit_order) < std::tuple(-b->priority, b->submit_order);
+  });
+  std::vector<Node> nodes;
+  for (const NodeCapacity& capacity : snapshot.nodes) nodes.push_back({capacity, std::nullopt});
+  std::sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) {
+    return NameOrder(a.capacity.name) < NameOrder(b.capacity.name);
+  });
+
+  SchedulePlan plan;
+  for (const GangRequest* request : queue) {
+    const std::optional<std::vector<Node*>> chosen = Choose(*request, nodes);
+    if (!chosen) {
+      plan.waiting.push_back({request->job, Reason(*request, nodes)});
+      KeepNodesFor(*request, nodes);
+      continue;
+    }
+    GangPlacement placement{request->job, {}};
+    for (Node* node : *chosen) {
+      node->capacity.free_slots -= request->ranks_per_node;
+      placement.nodes.push_back(node->capacity.name);
+    }
+    plan.placements.push_back(std::move(placement));
+  }
+  return plan;
+}
+
+}  // namespace muster

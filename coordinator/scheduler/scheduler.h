@@ -1,0 +1,60 @@
+// Plan: which waiting jobs get a gang of slots now, and why the others wait.
+//
+// Higher priority first, then order of submission. A gang is placed whole or not at all; a job
+// keeps the nodes it had before, in the same rank order, where they have room. A job that the
+// cluster could hold once others have ended keeps the nodes it could use for itself, so that
+// smaller jobs behind it cannot starve it; a job that no amount of waiting would place (too few
+// nodes, too few slots) blocks nobody.
+//
+// Pure: a snapshot in, a plan out. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/ids.h"
+
+namespace muster {
+
+// A job that waits for a gang of `nodes` x `ranks_per_node` slots.
+struct GangRequest {
+  JobId job;
+  int nodes = 1;
+  int ranks_per_node = 1;
+  int priority = 50;
+  std::uint64_t submit_order = 0;
+  std::vector<NodeName> exclude;
+  std::vector<NodeName> former_nodes;  // of its last attempt, by node rank
+};
+
+// A node that may be used at all (ready and connected).
+struct NodeCapacity {
+  NodeName name;
+  int slots = 0;
+  int free_slots = 0;  // at most `slots`
+};
+
+struct SchedulerSnapshot {
+  std::vector<GangRequest> requests;  // any order
+  std::vector<NodeCapacity> nodes;    // any order, names distinct
+};
+
+struct GangPlacement {
+  JobId job;
+  std::vector<NodeName> nodes;  // by node rank
+};
+
+struct WaitingJob {
+  JobId job;
+  std::string reason;
+};
+
+struct SchedulePlan {
+  std::vector<GangPlacement> placements;  // in the order they were decided
+  std::vector<WaitingJob> waiting;        // first to be placed first
+};
+
+SchedulePlan Plan(const SchedulerSnapshot& snapshot);
+
+}  // namespace muster

@@ -1,0 +1,188 @@
+#include "coordinator/scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+namespace muster {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+NodeCapacity MakeNode(const std::string& name, int slots, int free) {
+  return {NodeName{name}, slots, free};
+}
+
+GangRequest Request(const std::string& id, std::uint64_t order, int nodes, int ranks) {
+  GangRequest request;
+  request.job = JobId{id};
+  request.submit_order = order;
+  request.nodes = nodes;
+  request.ranks_per_node = ranks;
+  return request;
+}
+
+std::vector<std::string> Names(const GangPlacement& placement) {
+  std::vector<std::string> names;
+  for (const NodeName& node : placement.nodes) names.push_back(node.value);
+  return names;
+}
+
+std::vector<std::string> Placed(const SchedulePlan& plan) {
+  std::vector<std::string> jobs;
+  for (const GangPlacement& placement : plan.placements) jobs.push_back(placement.job.value);
+  return jobs;
+}
+
+TEST(SchedulerTest, EarlierSubmissionIsPlacedFirst) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("b", 2, 1, 1), Request("a", 1, 1, 1)};
+  snapshot.nodes = {MakeNode("n1", 1, 1)};
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("a"));
+  ASSERT_EQ(plan.waiting.size(), 1u);
+  EXPECT_EQ(plan.waiting[0].job.value, "b");
+}
+
+TEST(SchedulerTest, HigherPriorityIsPlacedBeforeEarlierSubmission) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 1), Request("b", 2, 1, 1)};
+  snapshot.requests[1].priority = 90;
+  snapshot.nodes = {MakeNode("n1", 1, 1)};
+  EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("b"));
+}
+
+TEST(SchedulerTest, GangIsPlacedWholeOrNotAtAllAndSaysWhy) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 2, 1)};
+  snapshot.nodes = {MakeNode("n1", 2, 2), MakeNode("n2", 2, 0)};
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_TRUE(plan.placements.empty());
+  ASSERT_EQ(plan.waiting.size(), 1u);
+  EXPECT_EQ(plan.waiting[0].reason, "needs 2 nodes with 1 free slot each; 1 ready node has room");
+}
+
+TEST(SchedulerTest, JobThatNoWaitingWouldPlaceSaysSoAndBlocksNobody) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("big", 1, 3, 1), Request("small", 2, 1, 1)};
+  snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n2", 1, 1)};
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("small"));
+  EXPECT_THAT(plan.waiting[0].reason, HasSubstr("cannot be placed on the nodes that are ready"));
+}
+
+TEST(SchedulerTest, NodesAreKeptForTheJobAhead) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("wide", 1, 2, 2), Request("narrow", 2, 1, 1)};
+  snapshot.nodes = {MakeNode("n1", 2, 2), MakeNode("n2", 2, 1), MakeNode("n3", 1, 1)};
+  const SchedulePlan plan = Plan(snapshot);
+  // n3 is too small for the wide job, so it may be used meanwhile; n1 and n2 may not.
+  ASSERT_THAT(Placed(plan), ElementsAre("narrow"));
+  EXPECT_THAT(Names(plan.placements[0]), ElementsAre("n3"));
+
+  snapshot.nodes.pop_back();
+  const SchedulePlan full = Plan(snapshot);
+  EXPECT_TRUE(full.placements.empty());
+  EXPECT_THAT(full.waiting[1].reason, HasSubstr("kept for job wide ahead of it"));
+}
+
+TEST(SchedulerTest, ExcludedNodesAreNotUsed) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 1)};
+  snapshot.requests[0].exclude = {NodeName{"n1"}};
+  snapshot.nodes = {MakeNode("n1", 8, 8), MakeNode("n2", 8, 8)};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2"));
+  snapshot.nodes.pop_back();
+  EXPECT_THAT(Plan(snapshot).waiting.at(0).reason, HasSubstr("not excluded"));
+}
+
+TEST(SchedulerTest, RecoveringJobKeepsItsNodesAndTheirOrder) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 3, 1)};
+  snapshot.requests[0].former_nodes = {NodeName{"n3"}, NodeName{"n1"}, NodeName{"n4"}};
+  snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n2", 1, 1), MakeNode("n3", 1, 1),
+                    MakeNode("n4", 1, 1)};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n3", "n1", "n4"));
+  snapshot.nodes[0].free_slots = 0;
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n3", "n2", "n4"));
+}
+
+TEST(SchedulerTest, FreshGangsPackTheFullestNodesAndCountNamesAsPeopleDo) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 1)};
+  snapshot.nodes = {MakeNode("n1", 8, 8), MakeNode("n2", 8, 3)};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2"));
+  snapshot.requests = {Request("a", 1, 2, 1)};
+  snapshot.nodes = {MakeNode("n10", 1, 1), MakeNode("n2", 1, 1)};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2", "n10"));
+}
+
+TEST(SchedulerTest, NoNodeIsReady) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 2)};
+  EXPECT_EQ(Plan(snapshot).waiting.at(0).reason,
+            "needs 1 node with 2 free slots; no node is ready");
+}
+
+SchedulerSnapshot RandomSnapshot(std::mt19937& random) {
+  auto pick = [&random](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  SchedulerSnapshot snapshot;
+  for (int i = 0, n = pick(0, 8); i < n; ++i) {
+    const int slots = pick(0, 8);
+    snapshot.nodes.push_back(MakeNode("n" + std::to_string(i), slots, pick(0, slots)));
+  }
+  for (int i = 0, n = pick(0, 10); i < n; ++i) {
+    GangRequest request = Request("j" + std::to_string(i), i, pick(1, 4), pick(1, 4));
+    request.priority = pick(0, 3);
+    for (int k = pick(0, 2); k > 0; --k) {
+      request.exclude.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
+    }
+    for (int k = pick(0, 4); k > 0; --k) {
+      request.former_nodes.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
+    }
+    snapshot.requests.push_back(request);
+  }
+  return snapshot;
+}
+
+TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
+  std::mt19937 random(20240917);
+  for (int round = 0; round < 3000; ++round) {
+    const SchedulerSnapshot snapshot = RandomSnapshot(random);
+    const SchedulePlan plan = Plan(snapshot);
+    SCOPED_TRACE("round " + std::to_string(round));
+    std::map<std::string, const GangRequest*> requests;
+    for (const GangRequest& request : snapshot.requests) requests[request.job.value] = &request;
+    std::map<std::string, int> free;
+    for (const NodeCapacity& node : snapshot.nodes) free[node.name.value] = node.free_slots;
+    std::set<std::string> seen;
+    for (const GangPlacement& placement : plan.placements) {
+      const GangRequest& request = *requests.at(placement.job.value);
+      ASSERT_TRUE(seen.insert(placement.job.value).second);
+      ASSERT_EQ(placement.nodes.size(), static_cast<std::size_t>(request.nodes));
+      std::set<std::string> distinct;
+      for (const NodeName& node : placement.nodes) {
+        ASSERT_TRUE(free.count(node.value));
+        ASSERT_TRUE(distinct.insert(node.value).second);
+        for (const NodeName& excluded : request.exclude) ASSERT_NE(node, excluded);
+        free[node.value] -= request.ranks_per_node;
+        ASSERT_GE(free[node.value], 0);
+      }
+    }
+    for (const WaitingJob& waiting : plan.waiting) {
+      ASSERT_TRUE(seen.insert(waiting.job.value).second);
+      ASSERT_FALSE(waiting.reason.empty());
+    }
+    ASSERT_EQ(seen.size(), snapshot.requests.size());
+  }
+}
+
+}  // namespace
+}  // namespace muster
