@@ -1,0 +1,71 @@
+// muster-coordinator: flags, logging, one Server.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/base/version.h"
+#include "common/telemetry/log.h"
+#include "coordinator/server.h"
+
+namespace {
+
+int Fail(const muster::Status& status) {
+  std::fprintf(stderr, "muster-coordinator: %s\n", status.message().c_str());
+  return 1;
+}
+
+int Serve(muster::ServerOptions options) {
+  muster::Result<std::unique_ptr<muster::Server>> server =
+      muster::Server::Start(std::move(options));
+  if (!server.ok()) return Fail(server.status());
+  const muster::Status status = (*server)->Run();
+  return status.ok() ? 0 : Fail(status);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Queues jobs, places and supervises their gangs, and commits checkpoints.",
+               "muster-coordinator");
+  app.set_version_flag("--version", muster::kVersion);
+  muster::ServerOptions options;
+  std::string log_level = "info";
+  double lease_seconds = muster::ToSeconds(options.lease);
+  app.add_option("--dir", options.dir, "The cluster's directory")
+      ->envname("MUSTER_DIR")
+      ->required();
+  app.add_option("--listen", options.listen, "gRPC address: 127.0.0.1:PORT or unix:PATH")
+      ->envname("MUSTER_LISTEN")
+      ->capture_default_str();
+  app.add_option("--http", options.http, "Address of /metrics, /healthz and /sd")
+      ->envname("MUSTER_HTTP")
+      ->capture_default_str();
+  app.add_option("--lease", lease_seconds, "How long a silent node keeps its slots, e.g. 10s")
+      ->envname("MUSTER_LEASE")
+      ->transform(
+          CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  app.add_option("--log-level", log_level, "How much to log")
+      ->envname("MUSTER_LOG_LEVEL")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  options.lease = muster::FromSeconds(lease_seconds);
+  options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
+  muster::InitLogging("coordinator", log_level);
+  try {
+    return Serve(std::move(options));
+  } catch (const std::exception& error) {
+    return Fail(muster::Internal(error.what()));
+  }
+}

@@ -1,0 +1,49 @@
+// Server: the coordinator put together. The only place that knows every part.
+//
+//   gRPC services ──post──▶ EventLoop: ControllerHost ──▶ Store (own thread)
+//   HTTP server   ──on the loop──▶ read-only views of the controller
+//
+// Start, Run and the destructor belong to one thread, which is the loop's thread while Run runs;
+// Stop may be called from any thread. Invariant: what a client or a worker is told is durable.
+// Shutdown closes the gate, ends the streams, drains, and destroys in reverse order of making.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/rpc/endpoint.h"
+
+namespace muster {
+
+struct ServerOptions {
+  std::string dir;                            // the cluster's directory; must be absolute
+  std::string listen = "127.0.0.1:0";         // gRPC: loopback HOST:PORT or unix:PATH
+  std::string http = "127.0.0.1:0";           // loopback HOST:PORT
+  Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
+  bool handle_signals = true;                 // SIGINT and SIGTERM end Run
+};
+
+class Server {
+ public:
+  // Opens the store, restores the state, binds both ports and writes the endpoint file. Refused
+  // while another coordinator runs in the same directory.
+  static Result<std::unique_ptr<Server>> Start(ServerOptions options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Serves until Stop or a signal; the status says whether it ended because the store failed.
+  Status Run();
+  void Stop();
+
+  const Endpoint& endpoint() const;
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace muster

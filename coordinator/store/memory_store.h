@@ -1,0 +1,50 @@
+// MemoryStore: a Store that lasts as long as it lives. For tests and simulations: commits can be
+// held back, to see what waits for them, and made to fail.
+//
+// One thread calls everything; `done` runs inside Commit or ReleaseHeld.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/store/store.h"
+
+namespace muster {
+
+class MemoryStore : public Store {
+ public:
+  Result<StoredState> Load() override;
+  void Commit(std::vector<StoreOperation> operations, Done done) override;
+  void ReadEvents(EventQuery query, EventsDone done) override;
+
+  // From now on commits wait for ReleaseHeld, as they wait for a slow disk.
+  void Hold() { holding_ = true; }
+  void ReleaseHeld();
+  // The next commit fails with `status`, and poisons the store.
+  void FailNext(Status status) { failure_ = std::move(status); }
+
+ private:
+  struct Batch {
+    std::vector<StoreOperation> operations;
+    Done done;
+  };
+  void CommitNow(Batch batch);
+  void Apply(StoreOperation operation);
+
+  bool holding_ = false;
+  std::deque<Batch> held_;
+  Status failure_;
+  Status poison_;
+
+  std::map<JobId, JobRecord> jobs_;
+  std::map<std::pair<JobId, Generation>, AttemptRecord> attempts_;
+  std::map<std::pair<JobId, std::string>, CheckpointRecord> checkpoints_;
+  std::map<NodeName, NodeRecord> nodes_;
+  std::map<std::uint64_t, EventRecord> events_;
+};
+
+}  // namespace muster

@@ -1,0 +1,131 @@
+#include "coordinator/store/record_codec.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace muster {
+
+using Json = nlohmann::json;
+
+// The functions that nlohmann finds by argument-dependent lookup: one pair per type.
+
+template <typename Tag>
+void to_json(Json& json, const StringId<Tag>& id) {
+  json = id.value;
+}
+template <typename Tag>
+void from_json(const Json& json, StringId<Tag>& id) {
+  id.value = json.get<std::string>();
+}
+
+namespace {
+
+template <typename Enum>
+Enum EnumFromName(const Json& json, int first, int count) {
+  const std::string& name = json.get_ref<const std::string&>();
+  for (int i = first; i < first + count; ++i) {
+    if (Name(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
+  }
+  throw std::invalid_argument("unknown word '" + name + "'");
+}
+
+constexpr std::array<std::string_view, 3> kStopKinds = {"none", "cancel", "time_limit"};
+
+}  // namespace
+
+#define MUSTER_JSON_ENUM(Enum, first, count)                                \
+  void to_json(Json& json, Enum value) { json = std::string(Name(value)); } \
+  void from_json(const Json& json, Enum& value) { value = EnumFromName<Enum>(json, first, count); }
+
+MUSTER_JSON_ENUM(JobState, 1, kJobStateCount)
+MUSTER_JSON_ENUM(AttemptState, 1, kAttemptStateCount)
+MUSTER_JSON_ENUM(NodeState, 1, kNodeStateCount)
+MUSTER_JSON_ENUM(RankState, 1, kRankStateCount)
+MUSTER_JSON_ENUM(CheckpointState, 1, kCheckpointStateCount)
+MUSTER_JSON_ENUM(CauseKind, 0, kCauseKindCount)
+MUSTER_JSON_ENUM(Severity, 0, 3)
+
+void to_json(Json& json, StopKind value) {
+  json = std::string(kStopKinds.at(static_cast<std::size_t>(value)));
+}
+void from_json(const Json& json, StopKind& value) {
+  for (std::size_t i = 0; i < kStopKinds.size(); ++i) {
+    if (json.get_ref<const std::string&>() != kStopKinds[i]) continue;
+    value = static_cast<StopKind>(i);
+    return;
+  }
+  throw std::invalid_argument("unknown kind of stop");
+}
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ExitStatus, exit_code, signal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ShardInfo, rank, file, bytes, checksum)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CheckpointRecord, job, step, generation, directory,
+                                                world_size, shards, committed_unix_ms, state,
+                                                manifest_written, refused)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RankRecord, rank, local_rank, node_rank, node, pid,
+                                                state, exit)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StageSeconds, detect, abort, reform, load,
+                                                first_step)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(AttemptRecord, job, generation, state,
+                                                started_unix_ms, ended_unix_ms, nodes, ranks,
+                                                master_address, master_port, cause_kind, retryable,
+                                                cause, failed_rank, failed_node, resumed_step,
+                                                last_step, lost_steps, seconds, notes, log_tail)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(JobRecord, id, name, key, spec_yaml, output_dir,
+                                                priority, submit_order, world_size, state, reason,
+                                                stop, generation, restarts,
+                                                attempts_without_progress, step, best_step,
+                                                committed_step, max_steps, loss, loss_at_start,
+                                                tokens, submitted_unix_ms, started_unix_ms,
+                                                ended_unix_ms, unreleased)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WithheldSlot, job, pid)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
+                                                slots, withheld, pid, version, metrics_port,
+                                                instance, last_seen_unix_ms)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
+                                                severity, message)
+
+namespace {
+
+template <typename T>
+std::string Dump(const T& record) {
+  return Json(record).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// A number that is not finite is written as null.
+void EraseNulls(Json& json) {
+  for (auto it = json.begin(); it != json.end();) {
+    if (it->is_structured()) EraseNulls(*it);
+    it = it->is_null() ? json.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace
+
+std::string Encode(const JobRecord& record) { return Dump(record); }
+std::string Encode(const AttemptRecord& record) { return Dump(record); }
+std::string Encode(const CheckpointRecord& record) { return Dump(record); }
+std::string Encode(const NodeRecord& record) { return Dump(record); }
+std::string Encode(const EventRecord& record) { return Dump(record); }
+
+template <typename T>
+Result<T> Decode(std::string_view text) {
+  try {
+    Json json = Json::parse(text);
+    if (!json.is_object()) return DataLoss("a record is not a JSON object");
+    EraseNulls(json);
+    return json.get<T>();
+  } catch (const std::exception& error) {
+    return DataLoss(std::string("a record cannot be read: ") + error.what());
+  }
+}
+
+template Result<JobRecord> Decode<JobRecord>(std::string_view);
+template Result<AttemptRecord> Decode<AttemptRecord>(std::string_view);
+template Result<CheckpointRecord> Decode<CheckpointRecord>(std::string_view);
+template Result<NodeRecord> Decode<NodeRecord>(std::string_view);
+template Result<EventRecord> Decode<EventRecord>(std::string_view);
+
+}  // namespace muster

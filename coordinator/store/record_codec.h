@@ -1,0 +1,30 @@
+// Records to text and back: the JSON that the store keeps beside its indexed columns.
+//
+// The only place that knows this form; docs/store-format.md shows it. Fields are named as in
+// coordinator/domain/records.h and enums are words, so a row can be read by people. Decoding lets
+// missing and unknown fields pass (an older or newer version wrote them) and fails with kDataLoss,
+// naming the field, on anything else. Numbers that are not finite come back as the default, text
+// that is not UTF-8 with replacement characters.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/base/result.h"
+#include "coordinator/domain/records.h"
+
+namespace muster {
+
+std::string Encode(const JobRecord& record);
+std::string Encode(const AttemptRecord& record);
+std::string Encode(const CheckpointRecord& record);
+std::string Encode(const NodeRecord& record);
+std::string Encode(const EventRecord& record);
+
+// T: one of the above.
+template <typename T>
+Result<T> Decode(std::string_view text);
+
+}  // namespace muster

@@ -1,0 +1,137 @@
+#include "coordinator/store/record_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobRecord FullJob() {
+  JobRecord job;
+  job.id = JobId{"0123456789"};
+  job.name = "llama \"chat\"\n";
+  job.key = "key";
+  job.spec_yaml = "name: llama\n";
+  job.output_dir = "/out";
+  job.priority = 7;
+  job.submit_order = 11;
+  job.world_size = 4;
+  job.state = JobState::kRecovering;
+  job.reason = "why";
+  job.stop = StopKind::kTimeLimit;
+  job.generation = 3;
+  job.restarts = 2;
+  job.attempts_without_progress = 1;
+  job.step = 40;
+  job.best_step = 41;
+  job.committed_step = 30;
+  job.max_steps = 100;
+  job.loss = 1.25;
+  job.loss_at_start = 4.5;
+  job.tokens = 1234567890123;
+  job.submitted_unix_ms = 1;
+  job.started_unix_ms = 2;
+  job.ended_unix_ms = 3;
+  job.unreleased = {NodeName{"n1"}, NodeName{"n2"}};
+  return job;
+}
+
+AttemptRecord FullAttempt() {
+  AttemptRecord attempt;
+  attempt.job = JobId{"0123456789"};
+  attempt.generation = 3;
+  attempt.state = AttemptState::kAborting;
+  attempt.started_unix_ms = 5;
+  attempt.nodes = {NodeName{"n1"}};
+  attempt.ranks = {{0, 0, 0, NodeName{"n1"}, 77, RankState::kExited, {0, 9}},
+                   {1, 1, 0, NodeName{"n1"}, 78, RankState::kUnkillable, {}}};
+  attempt.master_address = "127.0.0.1";
+  attempt.master_port = 29500;
+  attempt.cause_kind = CauseKind::kRankKilled;
+  attempt.retryable = false;
+  attempt.cause = "rank 0 was killed by SIGKILL";
+  attempt.failed_rank = 0;
+  attempt.failed_node = NodeName{"n1"};
+  attempt.resumed_step = 12;
+  attempt.last_step = 15;
+  attempt.lost_steps = 3;
+  attempt.seconds = {0.1, 0.2, 0.3, 0.4, 0.5};
+  attempt.notes = {"a note"};
+  attempt.log_tail = {"last", "words"};
+  return attempt;
+}
+
+TEST(RecordCodec, KeepsEveryFieldOfAJob) {
+  const auto decoded = Decode<JobRecord>(Encode(FullJob()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+  EXPECT_EQ(*decoded, FullJob());
+}
+
+TEST(RecordCodec, KeepsEveryFieldOfAnAttempt) {
+  const auto decoded = Decode<AttemptRecord>(Encode(FullAttempt()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+  EXPECT_EQ(*decoded, FullAttempt());
+}
+
+TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
+  const CheckpointRecord checkpoint{
+      JobId{"j"}, 50,       2, "step-50", 2, {{0, "f", 9, "xxh3:1"}}, 8, CheckpointState::kPruning,
+      true,       "refused"};
+  const NodeRecord node{NodeName{"n"},
+                        NodeState::kSuspect,
+                        "why",
+                        "10.0.0.1",
+                        "host",
+                        8,
+                        {{JobId{"j"}, 55}},
+                        66,
+                        "0.1",
+                        9100,
+                        "inst",
+                        12};
+  const EventRecord event{7, 8, JobId{"j"}, 2, "launched", Severity::kWarning, "text"};
+  EXPECT_EQ(*Decode<CheckpointRecord>(Encode(checkpoint)), checkpoint);
+  EXPECT_EQ(*Decode<NodeRecord>(Encode(node)), node);
+  EXPECT_EQ(*Decode<EventRecord>(Encode(event)), event);
+}
+
+TEST(RecordCodec, WritesStatesAsWords) {
+  EXPECT_THAT(Encode(FullJob()), HasSubstr("\"state\":\"recovering\""));
+  EXPECT_THAT(Encode(FullAttempt()), HasSubstr("\"cause_kind\":\"rank_killed\""));
+}
+
+TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
+  const auto job = Decode<JobRecord>(R"({"id":"0123456789","from_the_future":[1]})");
+  ASSERT_TRUE(job.ok()) << job.status().ToString();
+  EXPECT_EQ(job->id.value, "0123456789");
+  EXPECT_EQ(job->priority, JobRecord{}.priority);
+}
+
+TEST(RecordCodec, RefusesWrongTypesAndUnknownWords) {
+  EXPECT_EQ(Decode<JobRecord>("not json").status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(Decode<JobRecord>("[]").status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(Decode<JobRecord>(R"({"priority":"high"})").status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Decode<JobRecord>(R"({"state":"dreaming"})").status().message(),
+              HasSubstr("dreaming"));
+}
+
+TEST(RecordCodec, SurvivesNumbersAndTextThatJsonCannotHold) {
+  JobRecord job = FullJob();
+  job.loss = std::numeric_limits<double>::quiet_NaN();
+  const auto decoded = Decode<JobRecord>(Encode(job));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+  EXPECT_EQ(decoded->loss, 0);
+
+  AttemptRecord attempt = FullAttempt();
+  attempt.log_tail = {"half a character: \xc3"};
+  const auto tail = Decode<AttemptRecord>(Encode(attempt));
+  ASSERT_TRUE(tail.ok()) << tail.status().ToString();
+  EXPECT_THAT(tail->log_tail[0], HasSubstr("half a character"));
+}
+
+}  // namespace
+}  // namespace muster

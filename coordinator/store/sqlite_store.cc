@@ -1,0 +1,268 @@
+#include "coordinator/store/sqlite_store.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "coordinator/store/record_codec.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kSchemaVersion = 1;
+
+constexpr char kSchema[] = R"sql(
+CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE jobs(id TEXT PRIMARY KEY, state TEXT NOT NULL, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE attempts(job TEXT NOT NULL, generation INTEGER NOT NULL, record TEXT NOT NULL,
+                      PRIMARY KEY(job, generation)) WITHOUT ROWID;
+CREATE TABLE checkpoints(job TEXT NOT NULL, directory TEXT NOT NULL, record TEXT NOT NULL,
+                         PRIMARY KEY(job, directory)) WITHOUT ROWID;
+CREATE TABLE nodes(name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE events(seq INTEGER PRIMARY KEY, job TEXT NOT NULL, record TEXT NOT NULL);
+CREATE INDEX events_of_job ON events(job, seq);
+)sql";
+
+// Exclusive locking: the lock taken by the first read stays until the file is closed, and the
+// index of the log needs no shared memory.
+constexpr char kPragmas[] =
+    "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;";
+
+Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(
+      SqliteStatement tables,
+      database.Prepare("SELECT count(*) FROM sqlite_master WHERE type='table' AND name='meta'"));
+  MUSTER_RETURN_IF_ERROR(tables.Next().status());
+  const bool fresh = tables.Int(0) == 0;
+  MUSTER_RETURN_IF_ERROR(tables.Next().status());
+  if (fresh) {
+    return database.Execute(std::string("BEGIN IMMEDIATE;") + kSchema +
+                            "INSERT INTO meta VALUES('schema'," + std::to_string(kSchemaVersion) +
+                            "); COMMIT;");
+  }
+  MUSTER_ASSIGN_OR_RETURN(SqliteStatement version,
+                          database.Prepare("SELECT value FROM meta WHERE key='schema'"));
+  MUSTER_ASSIGN_OR_RETURN(const bool found, version.Next());
+  const std::int64_t schema = found ? version.Int(0) : 0;
+  if (schema == kSchemaVersion) return OkStatus();
+  return FailedPrecondition(path + " has schema " + std::to_string(schema) +
+                            ", this version of Muster knows " + std::to_string(kSchemaVersion) +
+                            "; start the version that wrote it, or use another directory");
+}
+
+Status Configure(SqliteDatabase& database, const SqliteStoreOptions& options) {
+  MUSTER_RETURN_IF_ERROR(database.Execute(kPragmas));
+  // Takes the lock now, not at the first write.
+  MUSTER_RETURN_IF_ERROR(database.Execute("BEGIN EXCLUSIVE; COMMIT;"));
+  MUSTER_RETURN_IF_ERROR(CreateOrCheckSchema(database, options.path));
+  MUSTER_RETURN_IF_ERROR(
+      database.Execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - " +
+                       std::to_string(options.kept_events)));
+  if (options.max_pages == 0) return OkStatus();
+  return database.Execute("PRAGMA max_page_count=" + std::to_string(options.max_pages));
+}
+
+// Every row of a query whose only column is a record.
+template <typename T>
+Status ReadRecords(SqliteStatement& rows, std::vector<T>& into) {
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const bool more, rows.Next());
+    if (!more) return OkStatus();
+    MUSTER_ASSIGN_OR_RETURN(T record, Decode<T>(rows.Text(0)));
+    into.push_back(std::move(record));
+  }
+}
+
+template <typename T>
+Status LoadTable(SqliteDatabase& database, const std::string& table, std::vector<T>& into) {
+  MUSTER_ASSIGN_OR_RETURN(SqliteStatement rows, database.Prepare("SELECT record FROM " + table));
+  return ReadRecords(rows, into).WithContext("table " + table);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(SqliteDatabase database, SqliteDatabase::Open(options.path));
+  if (const Status status = Configure(database, options); !status.ok()) {
+    if (status.code() != StatusCode::kUnavailable) return status.WithContext(options.path);
+    return Unavailable(options.path +
+                       " is held by another coordinator; end that one first, or use another --dir");
+  }
+  std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(database), std::move(options)));
+  MUSTER_RETURN_IF_ERROR(store->PrepareStatements());
+  store->thread_ = std::thread([raw = store.get()] { raw->Run(); });
+  return store;
+}
+
+SqliteStore::SqliteStore(SqliteDatabase database, SqliteStoreOptions options)
+    : options_(std::move(options)), database_(std::move(database)) {}
+
+SqliteStore::~SqliteStore() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status SqliteStore::PrepareStatements() {
+  const auto prepare = [this](SqliteStatement& into, std::string_view sql) -> Status {
+    MUSTER_ASSIGN_OR_RETURN(into, database_.Prepare(sql));
+    return OkStatus();
+  };
+  Statements& s = statements_;
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_job, "INSERT OR REPLACE INTO jobs VALUES(?,?,?)"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_attempt, "INSERT OR REPLACE INTO attempts VALUES(?,?,?)"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.put_checkpoint, "INSERT OR REPLACE INTO checkpoints VALUES(?,?,?)"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.delete_checkpoint, "DELETE FROM checkpoints WHERE job=? AND directory=?"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_node, "INSERT OR REPLACE INTO nodes VALUES(?,?)"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_event, "INSERT OR REPLACE INTO events VALUES(?,?,?)"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.events, "SELECT record FROM events WHERE seq>? ORDER BY seq LIMIT ?"));
+  return prepare(s.events_of_job,
+                 "SELECT record FROM events WHERE seq>? AND job=? ORDER BY seq LIMIT ?");
+}
+
+Result<StoredState> SqliteStore::Load() {
+  // The thread is idle: nothing was committed yet.
+  StoredState state;
+  MUSTER_RETURN_IF_ERROR(LoadTable(database_, "jobs", state.jobs));
+  MUSTER_RETURN_IF_ERROR(LoadTable(database_, "attempts", state.attempts));
+  MUSTER_RETURN_IF_ERROR(LoadTable(database_, "checkpoints", state.checkpoints));
+  MUSTER_RETURN_IF_ERROR(LoadTable(database_, "nodes", state.nodes));
+  MUSTER_ASSIGN_OR_RETURN(SqliteStatement newest,
+                          database_.Prepare("SELECT record FROM events ORDER BY seq DESC LIMIT " +
+                                            std::to_string(kLoadedEvents)));
+  MUSTER_RETURN_IF_ERROR(ReadRecords(newest, state.events).WithContext("table events"));
+  std::reverse(state.events.begin(), state.events.end());
+  return state;
+}
+
+void SqliteStore::Commit(std::vector<StoreOperation> operations, Done done) {
+  Enqueue(Batch{std::move(operations), std::move(done)});
+}
+
+void SqliteStore::ReadEvents(EventQuery query, EventsDone done) {
+  Enqueue(Read{std::move(query), std::move(done)});
+}
+
+void SqliteStore::Enqueue(Work work) {
+  {
+    std::lock_guard lock(mutex_);
+    // What is refused keeps its place, so that it is told so in order.
+    if (queue_.size() >= options_.max_queued) overflowed_ = true;
+    if (auto* batch = std::get_if<Batch>(&work); batch != nullptr && overflowed_) {
+      batch->operations.clear();
+    }
+    queue_.push_back(std::move(work));
+  }
+  changed_.notify_one();
+}
+
+std::uint64_t SqliteStore::transactions() const {
+  std::lock_guard lock(mutex_);
+  return transactions_;
+}
+
+void SqliteStore::Run() {
+  ::pthread_setname_np(::pthread_self(), "store");
+  for (;;) {
+    std::deque<Work> work;
+    bool overflowed = false;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      work.swap(queue_);
+      overflowed = overflowed_;
+    }
+    if (overflowed && poison_.ok()) {
+      poison_ = ResourceExhausted("the disk of " + options_.path + " cannot keep up: " +
+                                  std::to_string(work.size()) + " commits wait");
+    }
+    std::vector<Batch> group;
+    std::vector<Read> reads;
+    for (Work& item : work) {
+      if (auto* batch = std::get_if<Batch>(&item)) {
+        group.push_back(std::move(*batch));
+      } else {
+        reads.push_back(std::move(std::get<Read>(item)));
+      }
+    }
+    if (!group.empty()) CommitGroup(std::move(group));
+    for (Read& read : reads) read.done(SelectEvents(read.query));
+  }
+}
+
+void SqliteStore::CommitGroup(std::vector<Batch> group) {
+  if (poison_.ok()) {
+    poison_ = WriteGroup(group).WithContext("write " + options_.path);
+    std::lock_guard lock(mutex_);
+    ++transactions_;
+  }
+  for (Batch& batch : group) batch.done(poison_);
+}
+
+Status SqliteStore::WriteGroup(const std::vector<Batch>& group) {
+  MUSTER_RETURN_IF_ERROR(database_.Execute("BEGIN IMMEDIATE"));
+  for (const Batch& batch : group) {
+    for (const StoreOperation& operation : batch.operations) {
+      // No rollback after a failure: the store is poisoned, and closing the file drops what the
+      // transaction wrote.
+      MUSTER_RETURN_IF_ERROR(Write(operation));
+    }
+  }
+  return database_.Execute("COMMIT");
+}
+
+Status SqliteStore::Write(const StoreOperation& operation) {
+  Statements& s = statements_;
+  return std::visit(
+      [&s](const auto& op) {
+        using T = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<T, PutJob>) {
+          return s.put_job.Bind(1, op.job.id.value)
+              .Bind(2, Name(op.job.state))
+              .Bind(3, Encode(op.job))
+              .Run();
+        } else if constexpr (std::is_same_v<T, PutAttempt>) {
+          return s.put_attempt.Bind(1, op.attempt.job.value)
+              .Bind(2, op.attempt.generation)
+              .Bind(3, Encode(op.attempt))
+              .Run();
+        } else if constexpr (std::is_same_v<T, PutCheckpoint>) {
+          return s.put_checkpoint.Bind(1, op.checkpoint.job.value)
+              .Bind(2, op.checkpoint.directory)
+              .Bind(3, Encode(op.checkpoint))
+              .Run();
+        } else if constexpr (std::is_same_v<T, DeleteCheckpoint>) {
+          return s.delete_checkpoint.Bind(1, op.job.value).Bind(2, op.directory).Run();
+        } else if constexpr (std::is_same_v<T, PutNode>) {
+          return s.put_node.Bind(1, op.node.name.value).Bind(2, Encode(op.node)).Run();
+        } else {
+          static_assert(std::is_same_v<T, AppendEvent>);
+          return s.put_event.Bind(1, static_cast<std::int64_t>(op.event.seq))
+              .Bind(2, op.event.job.value)
+              .Bind(3, Encode(op.event))
+              .Run();
+        }
+      },
+      operation);
+}
+
+Result<std::vector<EventRecord>> SqliteStore::SelectEvents(const EventQuery& query) {
+  SqliteStatement& rows = query.job.empty() ? statements_.events : statements_.events_of_job;
+  rows.Bind(1, static_cast<std::int64_t>(query.after_seq));
+  if (!query.job.empty()) rows.Bind(2, query.job.value);
+  rows.Bind(query.job.empty() ? 2 : 3, std::int64_t{query.limit});
+  std::vector<EventRecord> found;
+  MUSTER_RETURN_IF_ERROR(ReadRecords(rows, found));
+  return found;
+}
+
+}  // namespace muster

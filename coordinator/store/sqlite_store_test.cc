@@ -1,0 +1,189 @@
+#include "coordinator/store/sqlite_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <future>
+#include <string>
+
+#include "coordinator/store/sqlite_database.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SqliteStoreTest : public ::testing::Test {
+ protected:
+  SqliteStoreTest() {
+    char name[] = "/tmp/muster-sqlite-XXXXXX";
+    dir_ = ::mkdtemp(name);
+  }
+  ~SqliteStoreTest() override { std::filesystem::remove_all(dir_); }
+  std::string Path() const { return dir_ + "/state.db"; }
+  SqliteStoreOptions Options() const { return {.path = Path()}; }
+
+ private:
+  std::string dir_;
+};
+
+StoreOperation NumberedJob(int number) {
+  JobRecord job;
+  job.id = JobId{std::to_string(number)};
+  return PutJob{job};
+}
+
+TEST_F(SqliteStoreTest, AFileHeldByAnotherCoordinatorIsRefused) {
+  auto first = SqliteStore::Open(Options());
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  auto second = SqliteStore::Open(Options());
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(second.status().message(), HasSubstr("another coordinator"));
+}
+
+TEST_F(SqliteStoreTest, ANewerSchemaIsRefusedWithBothVersions) {
+  ASSERT_TRUE(SqliteStore::Open(Options()).ok());
+  {
+    auto database = SqliteDatabase::Open(Path());
+    ASSERT_TRUE(database.ok());
+    ASSERT_TRUE(database->Execute("UPDATE meta SET value=99 WHERE key='schema'").ok());
+  }
+  const auto opened = SqliteStore::Open(Options());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(opened.status().message(), HasSubstr("schema 99"));
+}
+
+TEST_F(SqliteStoreTest, AFileThatIsNoDatabaseIsRefused) {
+  FILE* file = ::fopen(Path().c_str(), "w");
+  ASSERT_NE(file, nullptr);
+  ::fputs(std::string(4096, 'x').c_str(), file);
+  ::fclose(file);
+  const auto opened = SqliteStore::Open(Options());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.status().code(), StatusCode::kDataLoss) << opened.status().ToString();
+}
+
+TEST_F(SqliteStoreTest, ARecordThatCannotBeReadIsNamed) {
+  ASSERT_TRUE(SqliteStore::Open(Options()).ok());
+  {
+    auto database = SqliteDatabase::Open(Path());
+    ASSERT_TRUE(database->Execute("INSERT INTO jobs VALUES('x','queued','{\"id\":5}')").ok());
+  }
+  auto store = SqliteStore::Open(Options());
+  ASSERT_TRUE(store.ok());
+  const auto state = (*store)->Load();
+  ASSERT_FALSE(state.ok());
+  EXPECT_EQ(state.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(state.status().message(), HasSubstr("table jobs"));
+}
+
+TEST_F(SqliteStoreTest, OnlyTheOwnerMayReadTheFile) {
+  auto store = SqliteStore::Open(Options());
+  ASSERT_TRUE(store.ok());
+  struct stat info {};
+  ASSERT_EQ(::stat(Path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(SqliteStoreTest, CommitsThatWaitShareATransaction) {
+  auto store = SqliteStore::Open(Options());
+  ASSERT_TRUE(store.ok());
+  // The first commit's callback holds the store's thread until the others are queued.
+  std::promise<void> queued;
+  std::promise<void> all;
+  (*store)->Commit({NumberedJob(0)}, [&](const Status&) { queued.get_future().get(); });
+  std::atomic<int> done = 0;
+  for (int i = 1; i <= 50; ++i) {
+    (*store)->Commit({NumberedJob(i)}, [&](const Status& status) {
+      EXPECT_TRUE(status.ok());
+      if (++done == 50) all.set_value();
+    });
+  }
+  queued.set_value();
+  all.get_future().get();
+  EXPECT_LE((*store)->transactions(), 3u);
+}
+
+TEST_F(SqliteStoreTest, AQueueThatOverflowsPoisonsTheStore) {
+  SqliteStoreOptions options = Options();
+  options.max_queued = 3;
+  auto store = SqliteStore::Open(options);
+  ASSERT_TRUE(store.ok());
+  std::promise<void> started;
+  std::promise<void> queued;
+  std::promise<Status> last;
+  (*store)->Commit({NumberedJob(0)}, [&](const Status&) {
+    started.set_value();
+    queued.get_future().get();
+  });
+  started.get_future().get();
+  for (int i = 1; i <= 4; ++i) (*store)->Commit({NumberedJob(i)}, [](const Status&) {});
+  (*store)->Commit({NumberedJob(5)}, [&](const Status& status) { last.set_value(status); });
+  queued.set_value();
+  EXPECT_EQ(last.get_future().get().code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(SqliteStoreTest, OldEventsAreRemovedWhenItIsOpened) {
+  SqliteStoreOptions options = Options();
+  {
+    auto store = SqliteStore::Open(options);
+    std::vector<StoreOperation> operations;
+    for (std::uint64_t seq = 1; seq <= 20; ++seq) operations.push_back(AppendEvent{{.seq = seq}});
+    (*store)->Commit(std::move(operations), [](const Status&) {});
+  }
+  options.kept_events = 5;
+  auto store = SqliteStore::Open(options);
+  const auto state = (*store)->Load();
+  ASSERT_EQ(state->events.size(), 5u);
+  EXPECT_EQ(state->events.front().seq, 16u);
+}
+
+// Commits job after job and writes one byte per commit that was reported durable.
+[[noreturn]] void CommitUntilKilled(const SqliteStoreOptions& options, int pipe) {
+  auto store = SqliteStore::Open(options);
+  if (!store.ok()) ::_exit(1);
+  for (int i = 0;; ++i) {
+    std::promise<void> done;
+    (*store)->Commit({NumberedJob(i)}, [&](const Status& status) {
+      if (!status.ok() || ::write(pipe, "x", 1) != 1) ::_exit(1);
+      done.set_value();
+    });
+    done.get_future().get();
+  }
+}
+
+TEST_F(SqliteStoreTest, WhatWasReportedDurableSurvivesSigkill) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::close(ends[0]);
+    CommitUntilKilled(Options(), ends[1]);
+  }
+  ::close(ends[1]);
+  std::size_t acknowledged = 0;
+  char byte = 0;
+  while (acknowledged < 25 && ::read(ends[0], &byte, 1) == 1) ++acknowledged;
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  while (::read(ends[0], &byte, 1) == 1) ++acknowledged;
+  ::close(ends[0]);
+
+  ASSERT_GE(acknowledged, 25u);
+  auto store = SqliteStore::Open(Options());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  EXPECT_GE((*store)->Load()->jobs.size(), acknowledged);
+}
+
+}  // namespace
+}  // namespace muster

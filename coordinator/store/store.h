@@ -1,0 +1,46 @@
+// Store: what the coordinator must not forget.
+//
+// Owned by the server. Load is called once, before the first Commit; Commit and ReadEvents belong
+// to the loop's thread. `done` runs on a thread of the store's choosing, possibly before the call
+// returns, and in the order of the calls; it only posts. docs/store-format.md has the format.
+//
+// Invariants: the operations of one Commit become durable all together or not at all, and never
+// before those of an earlier Commit. After a Commit has failed the store is poisoned: every later
+// one fails too, because what is on disk may no longer be what is in memory; the process must end
+// and start anew from what is durable.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/base/status.h"
+#include "coordinator/control/effects.h"
+#include "coordinator/domain/records.h"
+
+namespace muster {
+
+// Events with seq > after_seq, oldest first.
+struct EventQuery {
+  JobId job;  // empty: of every job and of the cluster
+  std::uint64_t after_seq = 0;
+  int limit = 1000;
+};
+
+class Store {
+ public:
+  using Done = std::function<void(const Status&)>;
+  using EventsDone = std::function<void(Result<std::vector<EventRecord>>)>;
+
+  // Events that Load hands back: the newest ones.
+  static constexpr int kLoadedEvents = 10000;
+
+  virtual ~Store() = default;
+  virtual Result<StoredState> Load() = 0;
+  virtual void Commit(std::vector<StoreOperation> operations, Done done) = 0;
+  virtual void ReadEvents(EventQuery query, EventsDone done) = 0;
+};
+
+}  // namespace muster

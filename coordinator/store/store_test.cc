@@ -1,0 +1,232 @@
+// What every Store must do, run against each of them.
+#include "coordinator/store/store.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "coordinator/store/memory_store.h"
+#include "coordinator/store/sqlite_store.h"
+
+namespace muster {
+namespace {
+
+// One kind of store: where its content is, and how to open it, again and again.
+class StoreKind {
+ public:
+  virtual ~StoreKind() = default;
+  virtual Store& store() = 0;
+  virtual void Reopen() = 0;
+  // Makes some coming commit fail.
+  virtual void Break() = 0;
+};
+
+class MemoryKind : public StoreKind {
+ public:
+  Store& store() override { return store_; }
+  void Reopen() override {}
+  void Break() override { store_.FailNext(ResourceExhausted("full")); }
+
+ private:
+  MemoryStore store_;
+};
+
+class SqliteKind : public StoreKind {
+ public:
+  SqliteKind() {
+    char name[] = "/tmp/muster-store-XXXXXX";
+    dir_ = ::mkdtemp(name);
+    Open({});
+  }
+  ~SqliteKind() override {
+    store_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+  Store& store() override { return *store_; }
+  void Reopen() override { Open({}); }
+  void Break() override { Open({.max_pages = 1}); }
+
+ private:
+  void Open(SqliteStoreOptions options) {
+    store_.reset();
+    options.path = dir_ + "/state.db";
+    auto opened = SqliteStore::Open(std::move(options));
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    store_ = *std::move(opened);
+  }
+  std::string dir_;
+  std::unique_ptr<SqliteStore> store_;
+};
+
+std::unique_ptr<StoreKind> MakeMemory() { return std::make_unique<MemoryKind>(); }
+std::unique_ptr<StoreKind> MakeSqlite() { return std::make_unique<SqliteKind>(); }
+
+struct Factory {
+  const char* name;
+  std::unique_ptr<StoreKind> (*make)();
+};
+
+class StoreTest : public ::testing::TestWithParam<Factory> {
+ protected:
+  Store& store() { return kind_->store(); }
+
+  Status Commit(std::vector<StoreOperation> operations) {
+    std::promise<Status> done;
+    store().Commit(std::move(operations), [&](const Status& status) { done.set_value(status); });
+    return done.get_future().get();
+  }
+  StoredState Load() {
+    kind_->Reopen();
+    auto state = store().Load();
+    EXPECT_TRUE(state.ok()) << state.status().ToString();
+    return state.ok() ? *std::move(state) : StoredState{};
+  }
+  std::vector<std::uint64_t> ReadSeqs(EventQuery query) {
+    std::promise<std::vector<std::uint64_t>> done;
+    store().ReadEvents(query, [&](Result<std::vector<EventRecord>> events) {
+      std::vector<std::uint64_t> seqs;
+      for (const EventRecord& event : *events) seqs.push_back(event.seq);
+      done.set_value(seqs);
+    });
+    return done.get_future().get();
+  }
+
+  std::unique_ptr<StoreKind> kind_ = GetParam().make();
+};
+
+JobRecord Job(const std::string& id, JobState state = JobState::kQueued) {
+  JobRecord job;
+  job.id = JobId{id};
+  job.state = state;
+  return job;
+}
+AttemptRecord Attempt(const std::string& job, Generation generation) {
+  AttemptRecord attempt;
+  attempt.job = JobId{job};
+  attempt.generation = generation;
+  return attempt;
+}
+CheckpointRecord Checkpoint(const std::string& job, Step step) {
+  CheckpointRecord checkpoint;
+  checkpoint.job = JobId{job};
+  checkpoint.step = step;
+  checkpoint.directory = "step-" + std::to_string(step);
+  return checkpoint;
+}
+EventRecord StoredEvent(std::uint64_t seq, const std::string& job) {
+  EventRecord event;
+  event.seq = seq;
+  event.job = JobId{job};
+  return event;
+}
+
+TEST_P(StoreTest, IsEmptyAtFirst) {
+  const StoredState state = Load();
+  EXPECT_TRUE(state.jobs.empty());
+  EXPECT_TRUE(state.nodes.empty());
+  EXPECT_TRUE(state.events.empty());
+}
+
+TEST_P(StoreTest, KeepsEveryKindOfRecordAcrossReopening) {
+  NodeRecord node;
+  node.name = NodeName{"n1"};
+  ASSERT_TRUE(Commit({PutJob{Job("a")}, PutAttempt{Attempt("a", 1)}, PutNode{node},
+                      PutCheckpoint{Checkpoint("a", 5)}, AppendEvent{StoredEvent(1, "a")}})
+                  .ok());
+  const StoredState state = Load();
+  EXPECT_EQ(state.jobs, std::vector{Job("a")});
+  EXPECT_EQ(state.attempts, std::vector{Attempt("a", 1)});
+  EXPECT_EQ(state.checkpoints, std::vector{Checkpoint("a", 5)});
+  EXPECT_EQ(state.nodes, std::vector{node});
+  EXPECT_EQ(state.events, std::vector{StoredEvent(1, "a")});
+}
+
+TEST_P(StoreTest, PutReplacesTheRecordOfTheSameKey) {
+  ASSERT_TRUE(Commit({PutJob{Job("a")}, PutJob{Job("b")}}).ok());
+  ASSERT_TRUE(Commit({PutJob{Job("a", JobState::kRunning)}, PutAttempt{Attempt("a", 1)}}).ok());
+  ASSERT_TRUE(Commit({PutAttempt{Attempt("a", 2)}, PutAttempt{Attempt("a", 1)}}).ok());
+  const StoredState state = Load();
+  EXPECT_EQ(state.jobs, (std::vector{Job("a", JobState::kRunning), Job("b")}));
+  EXPECT_EQ(state.attempts.size(), 2u);
+}
+
+TEST_P(StoreTest, DeletesOneCheckpoint) {
+  ASSERT_TRUE(Commit({PutCheckpoint{Checkpoint("a", 5)}, PutCheckpoint{Checkpoint("a", 10)}}).ok());
+  ASSERT_TRUE(Commit({DeleteCheckpoint{JobId{"a"}, "step-5"}}).ok());
+  EXPECT_EQ(Load().checkpoints, std::vector{Checkpoint("a", 10)});
+}
+
+TEST_P(StoreTest, ReportsCommitsInOrder) {
+  std::vector<int> order;
+  std::promise<void> last;
+  for (int i = 0; i < 100; ++i) {
+    store().Commit({PutJob{Job("a")}}, [&, i](const Status&) {
+      order.push_back(i);
+      if (i == 99) last.set_value();
+    });
+  }
+  last.get_future().get();
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST_P(StoreTest, AnEmptyCommitIsDurableAtOnce) { EXPECT_TRUE(Commit({}).ok()); }
+
+TEST_P(StoreTest, ReadsEventsAfterASequenceNumberOfOneJobOrAll) {
+  std::vector<StoreOperation> operations;
+  for (std::uint64_t seq = 1; seq <= 10; ++seq) {
+    operations.push_back(AppendEvent{StoredEvent(seq, seq % 2 == 0 ? "even" : "odd")});
+  }
+  ASSERT_TRUE(Commit(std::move(operations)).ok());
+  EXPECT_EQ(ReadSeqs({.job = {}, .after_seq = 7}), (std::vector<std::uint64_t>{8, 9, 10}));
+  EXPECT_EQ(ReadSeqs({.job = JobId{"odd"}, .after_seq = 0, .limit = 2}),
+            (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_TRUE(ReadSeqs({.job = JobId{"none"}}).empty());
+}
+
+TEST_P(StoreTest, LoadsTheNewestEventsOldestFirst) {
+  std::vector<StoreOperation> operations;
+  for (std::uint64_t seq = 1; seq <= Store::kLoadedEvents + 5; ++seq) {
+    operations.push_back(AppendEvent{StoredEvent(seq, "a")});
+  }
+  ASSERT_TRUE(Commit(std::move(operations)).ok());
+  const StoredState state = Load();
+  ASSERT_EQ(state.events.size(), static_cast<std::size_t>(Store::kLoadedEvents));
+  EXPECT_EQ(state.events.front().seq, 6u);
+  EXPECT_EQ(state.events.back().seq, Store::kLoadedEvents + 5u);
+}
+
+TEST_P(StoreTest, AFailedCommitLeavesNothingAndPoisonsTheStore) {
+  ASSERT_TRUE(Commit({PutJob{Job("before")}}).ok());
+  kind_->Break();
+  JobRecord large = Job("large");
+  large.spec_yaml.assign(1 << 20, 'x');
+  const Status failed = Commit({PutJob{Job("with")}, PutJob{large}});
+  EXPECT_EQ(failed.code(), StatusCode::kResourceExhausted) << failed.ToString();
+  EXPECT_EQ(Commit({PutJob{Job("after")}}).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Load().jobs, std::vector{Job("before")});
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
+                         ::testing::Values(Factory{"memory", MakeMemory},
+                                           Factory{"sqlite", MakeSqlite}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(MemoryStoreTest, HeldCommitsWaitForTheirRelease) {
+  MemoryStore store;
+  store.Hold();
+  bool done = false;
+  store.Commit({PutJob{Job("a")}}, [&](const Status& status) { done = status.ok(); });
+  EXPECT_FALSE(done);
+  EXPECT_TRUE(store.Load()->jobs.empty());
+  store.ReleaseHeld();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(store.Load()->jobs.size(), 1u);
+}
+
+}  // namespace
+}  // namespace muster

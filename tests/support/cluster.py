@@ -1,0 +1,225 @@
+"""A real local cluster in a temporary directory, for tests and benchmarks of whole programs.
+
+  cluster = Cluster(self)                    # up; down and checked for leftovers when the test ends
+  job = cluster.submit(cluster.train_job())
+  cluster.wait_for_step(job, 20)
+  cluster.kill_rank(job, 1)
+  self.assertEqual(cluster.wait(job), 0)
+
+The programs come from the folder MUSTER_BIN_DIR. Every wait has a deadline; nothing sleeps a fixed
+time and hopes. Job files are written as JSON, which is YAML.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", ROOT / "build" / "release" / "bin"))
+DATA = ROOT / "configs" / "data" / "self_instruct_user_oriented.jsonl"
+TERMINAL = ("succeeded", "failed", "cancelled")
+POLL_S = 0.02
+
+
+def run(program, *arguments, timeout=60, env=None, check=True):
+    """Runs one of our programs; with `check`, a failure raises with what it said."""
+    done = subprocess.run([str(BIN / program), *map(str, arguments)], timeout=timeout, text=True,
+                          capture_output=True, stdin=subprocess.DEVNULL, check=False,
+                          env={**os.environ, **(env or {})})
+    if check and done.returncode != 0:
+        raise AssertionError(f"{program} {' '.join(map(str, arguments))} ended with "
+                             f"{done.returncode}:\n{done.stdout}{done.stderr}")
+    return done
+
+
+def wait_until(condition, what, timeout=60):
+    """Polls until `condition` gives something true, and returns that."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s: {what}")
+        time.sleep(POLL_S)
+
+
+def init_model(directory, preset="tiny"):
+    run("muster-trainer", "init-model", "--preset", preset, "--out", directory)
+    return directory
+
+
+def train_job(model, output, *, steps=80, nodes=2, every=20, name="job", **train):
+    """A job file as a dictionary: small rows, so that a step takes some milliseconds."""
+    return {
+        "name": name,
+        "resources": {"nodes": nodes, "ranks_per_node": 1, "device": "cpu"},
+        "train": {
+            "model": {"path": str(model)},
+            "data": {"train": str(DATA), "max_seq_len": 128},
+            "optimizer": {"lr": 1.0e-3},
+            "schedule": {"kind": "cosine", "warmup_ratio": 0.05, "max_steps": steps},
+            "batch": {"per_rank": 2, "accumulation": 1},
+            "checkpoint": {"every": every, "keep": 3},
+            "output": {"dir": str(output)},
+            **train,
+        },
+    }
+
+
+def read_metrics(output):
+    """metrics.jsonl by step: a step that was done again counts as it was done last."""
+    path = pathlib.Path(output) / "metrics.jsonl"
+    if not path.exists():
+        return {}
+    entries = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # the last line may be half written while the job runs
+        entries[entry["step"]] = entry
+    return entries
+
+
+def trajectory(output):
+    """What must be equal, bit for bit, between a disturbed and an undisturbed run."""
+    return [(step, entry["loss"], entry["grad_norm"])
+            for step, entry in sorted(read_metrics(output).items())]
+
+
+def processes_of(directory):
+    """Processes whose command line carries the directory, as (pid, command line)."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(str(directory).encode() in word for word in words):
+            found.append((int(entry), b" ".join(words).decode(errors="replace")))
+    return found
+
+
+def alive(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+
+
+class Cluster:
+    def __init__(self, test, nodes=2, slots=4):
+        """`test` is a unittest.TestCase, or None for a caller that calls close() itself."""
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
+        self.dir = self.root / "cluster"
+        self.nodes = nodes
+        self.slots = slots
+        self.jobs = 0
+        if test:
+            test.addCleanup(self.close)
+        self.up()
+
+    def close(self):
+        try:
+            down = run("muster", "down", "--dir", self.dir, check=False, timeout=60)
+            left = processes_of(self.root)
+            for pid, _ in left:
+                os.kill(pid, signal.SIGKILL)
+            if down.returncode != 0 or left:
+                raise AssertionError(f"`muster down` ended with {down.returncode} and left {left}:\n"
+                                     f"{down.stdout}{down.stderr}")
+        finally:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def up(self):
+        return self.muster("up", "--nodes", self.nodes, "--slots", self.slots)
+
+    def muster(self, command, *arguments, **options):
+        return run("muster", command, *arguments, "--dir", self.dir, **options)
+
+    def json(self, command, *arguments, **options):
+        return json.loads(self.muster(command, *arguments, "-o", "json", **options).stdout)
+
+    def path(self, name):
+        return self.root / name
+
+    def model(self):
+        directory = self.path("model")
+        return directory if directory.exists() else init_model(directory)
+
+    def train_job(self, **options):
+        """A train job with an output directory of its own."""
+        self.jobs += 1
+        name = options.pop("name", f"job-{self.jobs}")
+        return train_job(options.pop("model", None) or self.model(),
+                         self.path(f"out-{self.jobs}"), name=name, **options)
+
+    def write_job(self, spec):
+        path = self.path(f"{spec['name']}.yaml")
+        path.write_text(json.dumps(spec, indent=1), encoding="utf-8")
+        return path
+
+    def submit(self, spec, *options):
+        return self.json("submit", self.write_job(spec), *options)["id"]
+
+    def get(self, job):
+        return self.json("get", job)
+
+    def output(self, job):
+        return pathlib.Path(self.get(job)["output_dir"])
+
+    def wait(self, job, timeout=90):
+        """The exit code of `muster wait`: 0 succeeded, 10 failed, 11 cancelled."""
+        return self.muster("wait", job, "--timeout", f"{timeout}s", timeout=timeout + 10,
+                           check=False).returncode
+
+    def wait_for_step(self, job, step, timeout=60):
+        output = self.output(job)
+
+        def reached():
+            done = read_metrics(output)
+            if done and max(done) >= step:
+                return True
+            return self._must_live(job)
+        wait_until(reached, f"job {job} reaches step {step}", timeout)
+
+    def wait_for_state(self, job, state, timeout=60):
+        return wait_until(lambda: self.get(job)["state"] == state, f"job {job} is {state}", timeout)
+
+    def _must_live(self, job):
+        state = self.get(job)["state"]
+        if state in TERMINAL:
+            raise AssertionError(f"job {job} is {state}:\n{self.describe(job)}")
+        return False
+
+    def describe(self, job):
+        return self.muster("describe", job).stdout
+
+    def ranks(self, job):
+        """Process of each rank, once all run."""
+        def all_running():
+            ranks = self.get(job)["ranks"]
+            return ranks and all(r["state"] == "running" and r["pid"] for r in ranks) and ranks
+        return {r["rank"]: r["pid"] for r in wait_until(all_running, f"ranks of {job} run")}
+
+    def kill_rank(self, job, rank):
+        pid = self.ranks(job)[rank]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def coordinator_pid(self):
+        return json.loads((self.dir / "coordinator" / "endpoint.json").read_text())["pid"]
+
+    def checkpoints(self, job):
+        """Committed checkpoints' folders, oldest first."""
+        folder = self.output(job) / "checkpoints"
+        return sorted(p.parent for p in folder.glob("step-*/manifest.json"))
