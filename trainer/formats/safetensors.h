@@ -78,14 +78,9 @@ class SafetensorsModel {
                     float* out) const;
 
  private:
-  struct File;
-  struct Entry;
-  SafetensorsModel();
-  Status AddFile(const std::string& path);
-  Status CheckIndex(const std::string& path, const std::map<std::string, std::string>& weight_map);
-
-  std::vector<std::unique_ptr<File>> files_;
-  std::map<std::string, Entry> entries_;
+  struct Impl;
+  explicit SafetensorsModel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 class SafetensorsWriter {

@@ -1,0 +1,193 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "trainer/formats/half.h"
+#include "trainer/formats/safetensors_header.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kMaxIndexBytes = 256 << 20;
+constexpr std::int64_t kReadBytes = 1 << 20;
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+bool IsReadable(TensorType type) {
+  return type == TensorType::kF32 || type == TensorType::kBF16 || type == TensorType::kF16;
+}
+
+void Widen(const char* bytes, std::int64_t count, TensorType type, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, bytes + 2 * i, sizeof bits);
+    out[i] = type == TensorType::kBF16 ? BFloat16ToFloat(bits) : Float16ToFloat(bits);
+  }
+}
+
+// Tensor name to file name, as an index lists them.
+Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIndexBytes));
+  try {
+    const auto json = nlohmann::json::parse(text);
+    const auto map = json.find("weight_map");
+    if (map == json.end() || !map->is_object() || map->empty())
+      return InvalidArgument(path + " has no weight_map from tensors to files");
+    std::map<std::string, std::string> files;
+    for (const auto& [tensor, file] : map->items()) {
+      const auto name = file.get<std::string>();
+      if (name.empty() || name.find('/') != std::string::npos)
+        return InvalidArgument(path + ": tensor " + tensor + " lies in \"" + name +
+                               "\", which is no file name");
+      files[tensor] = name;
+    }
+    return files;
+  } catch (const nlohmann::json::exception& error) {
+    return InvalidArgument(path + " is not a valid index: " + error.what());
+  }
+}
+
+Status NoWeights(const std::string& dir) {
+  std::error_code error;
+  std::string why = "there is no " + dir + "/" + kSingleFile + " (nor " + kIndexFile + ")";
+  if (std::filesystem::exists(dir + "/pytorch_model.bin", error) ||
+      std::filesystem::exists(dir + "/pytorch_model.bin.index.json", error))
+    return NotFound(why + ", only pickled weights (pytorch_model.bin); save the model again as " +
+                    "safetensors: model.save_pretrained(dir, safe_serialization=True)");
+  return NotFound(why + "; a model directory holds config.json, tokenizer.json and " + kSingleFile +
+                  " (or its shards)");
+}
+
+}  // namespace
+
+struct SafetensorsModel::Impl {
+  struct File {
+    std::string path;
+    UniqueFd fd;
+    std::int64_t data_begin = 0;
+  };
+  struct Entry {
+    TensorSpec spec;
+    std::size_t file = 0;
+    std::int64_t begin = 0;  // bytes from the start of the file
+  };
+
+  std::vector<File> files;
+  std::map<std::string, Entry> entries;
+  std::map<std::string, std::string> metadata;
+
+  // Adds the tensors for which `wanted` says so.
+  template <typename Wanted>
+  Status AddFile(const std::string& path, const Wanted& wanted) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
+    MUSTER_ASSIGN_OR_RETURN(SafetensorsHeader header, ReadSafetensorsHeader(fd.get(), path));
+    if (files.empty()) metadata = header.metadata;
+    for (SafetensorsHeader::Tensor& tensor : header.tensors) {
+      if (!wanted(tensor.spec.name)) continue;
+      const std::string name = tensor.spec.name;
+      entries[name] = {std::move(tensor.spec), files.size(), header.data_begin + tensor.begin};
+    }
+    files.push_back({path, std::move(fd), header.data_begin});
+    return OkStatus();
+  }
+
+  Status AddIndexed(const std::string& dir) {
+    const std::string index_path = dir + "/" + kIndexFile;
+    MUSTER_ASSIGN_OR_RETURN(const auto weight_map, ReadIndex(index_path));
+    std::map<std::string, std::vector<std::string>> tensors_of;
+    for (const auto& [tensor, file] : weight_map) tensors_of[file].push_back(tensor);
+    for (const auto& [file, tensors] : tensors_of) {
+      const std::string path = dir + "/" + file;
+      std::error_code error;
+      if (!std::filesystem::exists(path, error))
+        return NotFound(index_path + " names " + file + ", which is not there; download the " +
+                        "model again");
+      const std::string& name = file;
+      MUSTER_RETURN_IF_ERROR(AddFile(path, [&](const std::string& tensor) {
+        const auto it = weight_map.find(tensor);
+        return it != weight_map.end() && it->second == name;
+      }));
+      for (const std::string& tensor : tensors)
+        if (!entries.contains(tensor))
+          return InvalidArgument(index_path + " says that tensor " + tensor + " lies in " + file +
+                                 ", but it does not");
+    }
+    return OkStatus();
+  }
+};
+
+SafetensorsModel::SafetensorsModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+SafetensorsModel::SafetensorsModel(SafetensorsModel&&) noexcept = default;
+SafetensorsModel& SafetensorsModel::operator=(SafetensorsModel&&) noexcept = default;
+SafetensorsModel::~SafetensorsModel() = default;
+
+Result<SafetensorsModel> SafetensorsModel::OpenFile(const std::string& path) {
+  auto impl = std::make_unique<Impl>();
+  MUSTER_RETURN_IF_ERROR(impl->AddFile(path, [](const std::string&) { return true; }));
+  return SafetensorsModel(std::move(impl));
+}
+
+Result<SafetensorsModel> SafetensorsModel::Open(const std::string& dir) {
+  std::error_code error;
+  if (std::filesystem::exists(dir + "/" + kSingleFile, error))
+    return OpenFile(dir + "/" + kSingleFile);
+  if (!std::filesystem::exists(dir + "/" + kIndexFile, error)) return NoWeights(dir);
+  auto impl = std::make_unique<Impl>();
+  MUSTER_RETURN_IF_ERROR(impl->AddIndexed(dir));
+  return SafetensorsModel(std::move(impl));
+}
+
+const TensorSpec* SafetensorsModel::Find(const std::string& name) const {
+  const auto it = impl_->entries.find(name);
+  return it == impl_->entries.end() ? nullptr : &it->second.spec;
+}
+
+std::vector<std::string> SafetensorsModel::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : impl_->entries) names.push_back(name);
+  return names;
+}
+
+const std::map<std::string, std::string>& SafetensorsModel::metadata() const {
+  return impl_->metadata;
+}
+
+Status SafetensorsModel::ReadFloats(const std::string& name, std::int64_t begin, std::int64_t count,
+                                    float* out) const {
+  const auto it = impl_->entries.find(name);
+  if (it == impl_->entries.end()) return NotFound("the model has no tensor " + name);
+  const Impl::Entry& entry = it->second;
+  const Impl::File& file = impl_->files[entry.file];
+  if (!IsReadable(entry.spec.type))
+    return Unimplemented(file.path + ": tensor " + name + " is of type " +
+                         std::string(TensorTypeName(entry.spec.type)) +
+                         "; F32, BF16 and F16 are supported");
+  MUSTER_CHECK(begin >= 0 && count >= 0 && begin <= entry.spec.count() - count,
+               "interval outside of tensor " + name);
+
+  const std::int64_t size = TensorTypeSize(entry.spec.type);
+  const bool direct = entry.spec.type == TensorType::kF32;
+  std::string buffer(direct ? 0 : static_cast<std::size_t>(std::min(count * size, kReadBytes)),
+                     '\0');
+  std::int64_t offset = entry.begin + begin * size;
+  std::int64_t left = count;
+  while (left > 0) {
+    const std::int64_t elements = direct ? left : std::min(left, kReadBytes / size);
+    char* target = direct ? reinterpret_cast<char*>(out) : buffer.data();
+    MUSTER_RETURN_IF_ERROR(ReadExactly(file.fd.get(), target, elements * size, offset, file.path));
+    if (!direct) Widen(buffer.data(), elements, entry.spec.type, out);
+    out += elements;
+    offset += elements * size;
+    left -= elements;
+  }
+  return OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,129 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "common/base/files.h"
+#include "trainer/formats/half.h"
+#include "trainer/formats/safetensors_header.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kBufferBytes = 1 << 20;
+
+Status CheckDeclarations(const std::string& path, const std::vector<TensorSpec>& tensors) {
+  std::set<std::string> names;
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.type != TensorType::kF32 && tensor.type != TensorType::kBF16 &&
+        tensor.type != TensorType::kF16)
+      return Unimplemented("write " + path + ": tensor " + tensor.name + " is of type " +
+                           std::string(TensorTypeName(tensor.type)));
+    if (!names.insert(tensor.name).second || tensor.name == "__metadata__")
+      return InvalidArgument("write " + path + ": tensor " + tensor.name + " is declared twice");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<SafetensorsWriter> SafetensorsWriter::Create(
+    const std::string& path, std::vector<TensorSpec> tensors,
+    const std::map<std::string, std::string>& metadata) {
+  MUSTER_RETURN_IF_ERROR(CheckDeclarations(path, tensors));
+  SafetensorsWriter writer;
+  writer.path_ = path;
+  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  writer.fd_.reset(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!writer.fd_.valid()) return ErrnoStatus(errno, "create " + temporary);
+  writer.temporary_ = temporary;
+  writer.buffer_ = FormatSafetensorsHeader(tensors, metadata);
+  writer.tensors_ = std::move(tensors);
+  return writer;
+}
+
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      fd_(std::move(other.fd_)),
+      tensors_(std::move(other.tensors_)),
+      current_(other.current_),
+      appended_(other.appended_),
+      buffer_(std::move(other.buffer_)) {}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Status SafetensorsWriter::WriteBuffer() {
+  std::string_view left = buffer_;
+  while (!left.empty()) {
+    const ssize_t n = ::write(fd_.get(), left.data(), left.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "write " + temporary_);
+    left.remove_prefix(static_cast<std::size_t>(n));
+  }
+  buffer_.clear();
+  return OkStatus();
+}
+
+void SafetensorsWriter::AppendConverted(const float* values, std::int64_t count, TensorType type) {
+  const std::size_t bytes = static_cast<std::size_t>(count * TensorTypeSize(type));
+  const std::size_t start = buffer_.size();
+  buffer_.resize(start + bytes);
+  char* out = buffer_.data() + start;
+  if (type == TensorType::kF32) {
+    std::memcpy(out, values, bytes);
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint16_t bits =
+        type == TensorType::kBF16 ? FloatToBFloat16(values[i]) : FloatToFloat16(values[i]);
+    std::memcpy(out + 2 * i, &bits, sizeof bits);
+  }
+}
+
+Status SafetensorsWriter::AppendFloats(const float* values, std::int64_t count) {
+  while (count > 0) {
+    while (current_ < tensors_.size() && appended_ == tensors_[current_].count()) {
+      ++current_;
+      appended_ = 0;
+    }
+    MUSTER_CHECK(current_ < tensors_.size(), path_ + ": more elements than were declared");
+    const TensorSpec& tensor = tensors_[current_];
+    const std::int64_t part =
+        std::min({count, tensor.count() - appended_, static_cast<std::int64_t>(kBufferBytes / 4)});
+    AppendConverted(values, part, tensor.type);
+    if (buffer_.size() >= kBufferBytes) MUSTER_RETURN_IF_ERROR(WriteBuffer());
+    appended_ += part;
+    values += part;
+    count -= part;
+  }
+  return OkStatus();
+}
+
+Status SafetensorsWriter::Finish() {
+  while (current_ < tensors_.size() && appended_ == tensors_[current_].count()) {
+    ++current_;
+    appended_ = 0;
+  }
+  if (current_ < tensors_.size())
+    return FailedPrecondition("write " + path_ + ": tensor " + tensors_[current_].name + " got " +
+                              std::to_string(appended_) + " of " +
+                              std::to_string(tensors_[current_].count()) + " elements");
+  MUSTER_RETURN_IF_ERROR(WriteBuffer());
+  if (::fsync(fd_.get()) != 0) return ErrnoStatus(errno, "fsync " + temporary_);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    return ErrnoStatus(errno, "rename " + temporary_ + " to " + path_);
+  temporary_.clear();
+  fd_.reset();
+  const std::string parent = std::filesystem::path(path_).parent_path().string();
+  return SyncDirectory(parent.empty() ? "." : parent);
+}
+
+}  // namespace muster
