@@ -46,6 +46,8 @@ function(_muster_target name torch)
     # One translation unit compiles ATen for all (cmake/aten_pch.cc); the others reuse it.
     if(TARGET muster_aten_pch)
       target_precompile_headers(${name} REUSE_FROM muster_aten_pch)
+      # Programs would be compiled with -fPIE, for which the header does not count.
+      target_compile_options(${name} PRIVATE -fPIC)
     endif()
   endif()
 endfunction()

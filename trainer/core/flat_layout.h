@@ -22,7 +22,7 @@ namespace muster {
 inline constexpr std::int64_t kAlignElements = 32;
 
 struct UnitTensor {
-  std::string name;                 // Hugging Face name
+  std::string name;  // Hugging Face name
   std::vector<std::int64_t> shape;
   // Lies directly behind the previous tensor, without padding, so that both can be read as one
   // matrix (query, key and value; gate and up).
@@ -30,21 +30,21 @@ struct UnitTensor {
 };
 
 struct UnitSpec {
-  std::string name;   // "embed", "block.3", "head"
+  std::string name;  // "embed", "block.3", "head"
   std::vector<UnitTensor> tensors;
 };
 
 struct FlatTensor {
   UnitTensor spec;
-  std::int64_t offset = 0;   // first element within the unit's flat array
+  std::int64_t offset = 0;  // first element within the unit's flat array
   std::int64_t count = 0;
 };
 
 struct FlatUnit {
   std::string name;
   std::vector<FlatTensor> tensors;
-  std::int64_t shard_count = 0;   // elements of one rank's shard
-  std::int64_t flat_count = 0;    // world size times shard_count
+  std::int64_t shard_count = 0;  // elements of one rank's shard
+  std::int64_t flat_count = 0;   // world size times shard_count
 };
 
 std::int64_t ElementCount(const std::vector<std::int64_t>& shape);

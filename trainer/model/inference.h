@@ -1,0 +1,44 @@
+// InferenceModel: a whole model in one process, for scoring and generating.
+//
+// Loads every weight once, as fp32 or bf16; no shards, no gradients. Owned by the verb that uses
+// it; one thread at a time. Errors of files are a Status, errors of shapes are Torch exceptions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "trainer/core/model_config.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/model/llama.h"
+
+namespace muster {
+
+// Whether `model` has every tensor of `config` in its shape; the first that does not fit is named.
+Status CheckModelTensors(const ModelConfig& config, const SafetensorsModel& model);
+
+class InferenceModel {
+ public:
+  static Result<InferenceModel> Load(const std::string& dir, at::ScalarType type);
+
+  const ModelConfig& config() const { return config_; }
+  // [B, T] ids -> [B, T, H] after the final norm.
+  at::Tensor Hidden(const at::Tensor& ids);
+  const at::Tensor& head() const { return head_; }  // [V, H]
+  // [B, T] ids -> [B, T, V] fp32.
+  at::Tensor Logits(const at::Tensor& ids);
+
+ private:
+  InferenceModel(ModelConfig config, at::ScalarType type);
+
+  ModelConfig config_;
+  RotaryTable rotary_;
+  at::Tensor embedding_;
+  std::vector<BlockWeights> blocks_;
+  at::Tensor final_norm_;
+  at::Tensor head_;
+};
+
+}  // namespace muster

@@ -1,0 +1,66 @@
+// The forward pass of a Llama decoder as pure functions over views of weights.
+//
+// Nothing here owns a weight: the caller passes views into gathered buffers (training) or whole
+// tensors (scoring). Whether a graph is recorded is the caller's grad mode. Activations have the
+// weights' element type; norms and the rotary tables are computed in fp32, as in Hugging Face's
+// implementation.
+//
+// Letters: B rows, T positions, H hidden size, V vocabulary.
+//
+// Any thread, several at once. Shape errors are Torch exceptions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+
+#include "trainer/core/model_config.h"
+
+namespace muster {
+
+struct BlockWeights {
+  at::Tensor input_norm;  // [H]
+  at::Tensor qkv;         // [(heads + 2 * kv heads) * head_dim, H]
+  at::Tensor output;      // [H, heads * head_dim]
+  at::Tensor post_norm;   // [H]
+  at::Tensor gate_up;     // [2 * inner, H]
+  at::Tensor down;        // [H, inner]
+
+  static constexpr int kCount = 6;
+  std::array<at::Tensor, kCount> List() const {
+    return {input_norm, qkv, output, post_norm, gate_up, down};
+  }
+};
+
+// Cosines and sines of the rotary embedding, half-rotation form. Grown by Ensure; shared by all
+// blocks of a rank.
+class RotaryTable {
+ public:
+  RotaryTable(const ModelConfig& config, at::ScalarType type);
+
+  // Makes positions 0 .. length - 1 available.
+  void Ensure(std::int64_t length);
+  at::Tensor Cos(std::int64_t length) const;  // [length, 1, head_dim / 2]
+  at::Tensor Sin(std::int64_t length) const;
+
+ private:
+  std::int64_t head_dim_;
+  double theta_;
+  at::ScalarType type_;
+  std::int64_t length_ = 0;
+  at::Tensor cos_;
+  at::Tensor sin_;
+};
+
+// [B, T] ids -> [B, T, H].
+at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids);
+
+// hidden [B, T, H] -> the block's output, residuals included. Attention is causal over the row;
+// right padding needs no mask, since nothing before it sees it. `rotary` holds T positions.
+at::Tensor BlockForward(const ModelConfig& config, const RotaryTable& rotary,
+                        const at::Tensor& hidden, const BlockWeights& weights);
+
+at::Tensor RmsNorm(const at::Tensor& hidden, const at::Tensor& weight, double eps);
+
+}  // namespace muster

@@ -1,0 +1,79 @@
+#include "trainer/model/llama.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+ModelConfig SmallConfig(std::int64_t kv_heads) {
+  ModelConfig config;
+  config.hidden_size = 32;
+  config.intermediate_size = 48;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = kv_heads;
+  config.head_dim = 8;
+  config.vocab_size = 64;
+  return config;
+}
+
+BlockWeights RandomBlock(const ModelConfig& c) {
+  at::manual_seed(3);
+  const std::int64_t hidden = c.hidden_size;
+  const std::int64_t query = c.num_attention_heads * c.head_dim;
+  const std::int64_t key = c.num_key_value_heads * c.head_dim;
+  return {.input_norm = at::rand({hidden}),
+          .qkv = at::randn({query + 2 * key, hidden}) * 0.2,
+          .output = at::randn({hidden, query}) * 0.2,
+          .post_norm = at::rand({hidden}),
+          .gate_up = at::randn({2 * c.intermediate_size, hidden}) * 0.2,
+          .down = at::randn({hidden, c.intermediate_size}) * 0.2};
+}
+
+TEST(BlockForward, LaterPositionsDoNotReachEarlierOnes) {
+  const ModelConfig config = SmallConfig(2);
+  const BlockWeights weights = RandomBlock(config);
+  RotaryTable rotary(config, at::kFloat);
+  rotary.Ensure(9);
+  const at::Tensor hidden = at::randn({2, 9, 32});
+  const at::Tensor whole = BlockForward(config, rotary, hidden, weights);
+  const at::Tensor prefix = BlockForward(config, rotary, hidden.narrow(1, 0, 5), weights);
+  EXPECT_TRUE(at::allclose(whole.narrow(1, 0, 5), prefix, 1e-5, 1e-6));
+  EXPECT_FALSE(at::allclose(whole.narrow(1, 4, 5), whole.narrow(1, 0, 5), 1e-3, 1e-3));
+}
+
+TEST(BlockForward, SharedKeyHeadsEqualRepeatedOnes) {
+  const ModelConfig grouped = SmallConfig(2);
+  const ModelConfig full = SmallConfig(4);
+  const BlockWeights weights = RandomBlock(grouped);
+  BlockWeights repeated = weights;
+  const std::vector<at::Tensor> parts = weights.qkv.split_with_sizes({32, 16, 16});
+  const auto repeat = [](const at::Tensor& heads) {
+    return heads.view({2, 1, 8, 32}).expand({2, 2, 8, 32}).reshape({32, 32});
+  };
+  repeated.qkv = at::cat({parts[0], repeat(parts[1]), repeat(parts[2])});
+  RotaryTable rotary(grouped, at::kFloat);
+  rotary.Ensure(7);
+  const at::Tensor hidden = at::randn({1, 7, 32});
+  EXPECT_TRUE(at::allclose(BlockForward(grouped, rotary, hidden, weights),
+                           BlockForward(full, rotary, hidden, repeated), 1e-5, 1e-6));
+}
+
+TEST(RotaryTable, GrowingKeepsWhatWasThere) {
+  RotaryTable rotary(SmallConfig(2), at::kFloat);
+  rotary.Ensure(4);
+  const at::Tensor before = rotary.Cos(4).clone();
+  rotary.Ensure(100);
+  EXPECT_TRUE(at::equal(before, rotary.Cos(4)));
+  EXPECT_NEAR(rotary.Sin(100)[1][0][0].item<double>(), std::sin(1.0), 1e-6);
+}
+
+TEST(RmsNorm, ScalesToUnitRootMeanSquare) {
+  const at::Tensor hidden = at::randn({3, 32}) * 5;
+  const at::Tensor normed = RmsNorm(hidden, at::full({32}, 2.0), 1e-6);
+  EXPECT_TRUE(at::allclose(normed.square().mean(-1), at::full({3}, 4.0), 1e-4, 1e-4));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,94 @@
+#include "trainer/sharding/adamw.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace muster {
+namespace {
+
+struct State {
+  std::vector<float> weight, exp_avg, exp_avg_sq, gradient;
+  std::vector<std::uint16_t> shadow;
+
+  explicit State(int count) : exp_avg(count), exp_avg_sq(count), shadow(count) {
+    for (int i = 0; i < count; ++i) {
+      weight.push_back(std::sin(static_cast<float>(i)));
+      gradient.push_back(std::cos(static_cast<float>(3 * i)));
+    }
+  }
+  AdamWArrays arrays() {
+    return {weight.data(), exp_avg.data(), exp_avg_sq.data(), gradient.data(), shadow.data()};
+  }
+};
+
+TEST(AdamW, MatchesTheDefinitionInDouble) {
+  State state(101);
+  const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  std::vector<double> w(state.weight.begin(), state.weight.end()), m(101), v(101);
+  for (int t = 1; t <= 5; ++t) {
+    AdamWUpdate(state.arrays(), 0, 101, options, {.number = t, .lr = 0.01, .gradient_scale = 0.5});
+    for (int i = 0; i < 101; ++i) {
+      const double g = 0.5 * static_cast<double>(state.gradient[i]);
+      w[i] *= 1 - 0.01 * 0.1;
+      m[i] = 0.9 * m[i] + 0.1 * g;
+      v[i] = 0.95 * v[i] + 0.05 * g * g;
+      const double m_hat = m[i] / (1 - std::pow(0.9, t));
+      const double v_hat = v[i] / (1 - std::pow(0.95, t));
+      w[i] -= 0.01 * m_hat / (std::sqrt(v_hat) + 1e-8);
+      EXPECT_NEAR(state.weight[i], w[i], 1e-6);
+    }
+  }
+}
+
+TEST(AdamW, AnyCutGivesTheSameBits) {
+  State whole(1000), cut(1000);
+  const AdamWOptions options;
+  const AdamWStep step{.number = 3, .lr = 1e-3};
+  AdamWUpdate(whole.arrays(), 0, 1000, options, step);
+  AdamWUpdate(cut.arrays(), 0, 37, options, step);
+  AdamWUpdate(cut.arrays(), 37, 1000, options, step);
+  EXPECT_EQ(whole.weight, cut.weight);
+  EXPECT_EQ(whole.exp_avg_sq, cut.exp_avg_sq);
+  EXPECT_EQ(whole.shadow, cut.shadow);
+}
+
+TEST(AdamW, ZeroPaddingStaysZero) {
+  State state(8);
+  state.weight.assign(8, 0.0f);
+  state.gradient.assign(8, 0.0f);
+  AdamWUpdate(state.arrays(), 0, 8, {}, {.number = 1, .lr = 0.1});
+  EXPECT_EQ(state.weight, std::vector<float>(8, 0.0f));
+}
+
+TEST(RoundToBFloat16, RoundsToNearestEvenAndKeepsNan) {
+  const float values[] = {1.0f,
+                          1.00390625f,
+                          1.01171875f,
+                          -0.0f,
+                          std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()};
+  std::uint16_t rounded[6];
+  RoundToBFloat16(values, rounded, 6);
+  EXPECT_EQ(rounded[0], 0x3f80);
+  EXPECT_EQ(rounded[1], 0x3f80);  // half way, to the even neighbour below
+  EXPECT_EQ(rounded[2], 0x3f82);  // half way, to the even neighbour above
+  EXPECT_EQ(rounded[3], 0x8000);
+  EXPECT_EQ(rounded[4], 0x7f80);
+  EXPECT_EQ(rounded[5], 0x7fc0);
+}
+
+TEST(SumOfSquares, AddsEveryElement) {
+  std::vector<float> values(70001);
+  double expected = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i % 7) - 3.0f;
+    expected += static_cast<double>(values[i]) * values[i];
+  }
+  EXPECT_DOUBLE_EQ(SumOfSquares(values.data(), 70001), expected);
+}
+
+}  // namespace
+}  // namespace muster
