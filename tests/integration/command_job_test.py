@@ -1,0 +1,95 @@
+"""Any program that reads torchrun's environment is launched and restarted like the trainer."""
+
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from cluster import Cluster, wait_until  # noqa: E402
+
+PROBE = os.environ["MUSTER_PROBE"]
+
+
+def environment(log):
+    return dict(line.split("=", 1) for line in log.splitlines() if "=" in line)
+
+
+class CommandJob(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster(self)
+
+    def command_job(self, command, **more):
+        return {"name": "command", "resources": {"nodes": 2, "ranks_per_node": 2, "device": "cpu"},
+                "env": {"PROBE_GREETING": "hello there"}, "workdir": str(self.cluster.root),
+                "command": command, **more}
+
+    def logs(self, job, generation=1):
+        folder = self.cluster.output(job) / "logs" / str(generation)
+        return [(folder / f"rank-{rank}.log").read_text() for rank in range(4)]
+
+    def check_environment(self, job, use_agent_store):
+        seen = [environment(log) for log in self.logs(job)]
+        self.assertEqual([e["RANK"] for e in seen], list("0123"))
+        self.assertEqual([e["ROLE_RANK"] for e in seen], list("0123"))
+        self.assertEqual([e["LOCAL_RANK"] for e in seen], list("0101"))
+        self.assertEqual([e["NODE_RANK"] for e in seen], list("0011"))
+        self.assertEqual([e["GROUP_RANK"] for e in seen], list("0011"))
+        self.assertEqual(len({e["MASTER_PORT"] for e in seen}), 1)
+        for e in seen:
+            self.assertEqual((e["WORLD_SIZE"], e["LOCAL_WORLD_SIZE"]), ("4", "2"))
+            self.assertEqual((e["ROLE_WORLD_SIZE"], e["GROUP_WORLD_SIZE"]), ("4", "2"))
+            self.assertEqual(e["TORCHELASTIC_RESTART_COUNT"], "0")
+            self.assertEqual(e["TORCHELASTIC_USE_AGENT_STORE"] == "True", use_agent_store)
+            self.assertEqual((e["MUSTER_JOB_ID"], e["MUSTER_GENERATION"]), (job, "1"))
+            self.assertEqual(e["OMP_NUM_THREADS"], "1")
+            self.assertEqual(e["PROBE_GREETING"], "hello there")
+            for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS",
+                         "TORCHELASTIC_ERROR_FILE", "MUSTER_CHECKPOINT_DIR"):
+                self.assertTrue(e[name], name)
+        for log in self.logs(job):
+            self.assertEqual(log.splitlines()[-1], "met")
+
+    def test_the_agent_serves_the_rendezvous(self):
+        job = self.cluster.submit(self.command_job([PROBE], rendezvous="agent"))
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.check_environment(job, use_agent_store=True)
+
+    def test_rank_0_serves_the_rendezvous_itself(self):
+        job = self.cluster.submit(self.command_job([PROBE], rendezvous="rank0"))
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.check_environment(job, use_agent_store=False)
+
+    def test_a_failing_program_is_tried_again_and_then_the_job_fails(self):
+        spec = self.command_job([PROBE, "3"], restart={"max_without_progress": 2})
+        job = self.cluster.submit(spec)
+        self.assertEqual(self.cluster.wait(job), 10)
+        attempts = self.cluster.get(job)["attempts"]
+        self.assertEqual(len(attempts), 2)
+        self.assertIn("3", attempts[-1]["cause"])
+
+    def test_a_program_that_was_lost_once_is_started_again_whole(self):
+        script = 'if [ "$MUSTER_GENERATION" = 1 ] && [ "$RANK" = 2 ]; then kill -9 $$; fi; ' \
+                 'if [ "$MUSTER_GENERATION" = 1 ]; then exec sleep 1000; fi; ' \
+                 'echo "restart $TORCHELASTIC_RESTART_COUNT"'
+        job = self.cluster.submit(self.command_job(["sh", "-c", script]))
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.assertEqual(self.cluster.get(job)["attempts"][0]["failed_rank"], 2)
+        for log in self.logs(job, generation=2):
+            self.assertEqual(log.strip(), "restart 1")
+
+    def test_a_grandchild_in_a_session_of_its_own_does_not_survive_a_cancel(self):
+        marker = str(self.cluster.path("grandchild"))
+        script = f"setsid sh -c 'echo $$ > {marker}.$RANK; trap \"\" TERM; while :; do sleep 1; done' & wait"
+        job = self.cluster.submit(self.command_job(["sh", "-c", script]))
+        files = [pathlib.Path(f"{marker}.{rank}") for rank in range(4)]
+        wait_until(lambda: all(f.exists() and f.read_text().strip() for f in files), "grandchildren")
+        self.cluster.muster("cancel", job)
+        self.assertEqual(self.cluster.wait(job), 11)
+        for file in files:
+            self.assertFalse(os.path.exists(f"/proc/{file.read_text().strip()}"), file.name)
+
+
+if __name__ == "__main__":
+    unittest.main()

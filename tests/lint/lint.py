@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Repository lint: rules of the house that a compiler does not check.
+
+  lint.py [ROOT]     prints one line per violation, FILE:LINE: RULE: what is wrong and what to do;
+                     exit 1 when there is one
+
+The rules are the functions of RULES below; CONTRIBUTING.md explains them.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+SOURCE_LINES = 600
+HEADER_LINES = 250
+CODE = (".cc", ".h")
+TEXT = (".cc", ".h", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".yaml", ".json", ".sbatch", "")
+
+# Header pattern, folders and files that may include it, where to go instead.
+INCLUDE_TABLE = (
+    (r"grpcpp/|grpc/|.*\.pb\.h", ("common/rpc/", "coordinator/service/", "worker/service/",
+                                  "coordinator/store/", "cli/", "tests/"),
+     "keep messages in the service layer and pass plain values"),
+    (r"ATen/|torch/|c10/", ("trainer/model/", "trainer/sharding/", "trainer/loop/",
+                            "trainer/distributed/", "trainer/verbs/", "trainer/main.cc",
+                            "tests/parity/", "tests/bench/", "cmake/"),
+     "keep Torch out of what need not know it"),
+    (r"gloo/", ("trainer/distributed/",), "go through Communicator"),
+    (r"nccl\.h|cuda", (), "device code is a plug-in of its own"),
+    (r"boost/(asio|beast)", ("common/runtime/", "common/telemetry/", "common/rpc/", "worker/"),
+     "use EventLoop and Timer of common/runtime"),
+    (r"yaml-cpp/", ("common/job_spec/",), "parse job files with common/job_spec"),
+    (r"prometheus/", ("common/telemetry/", "coordinator/metrics", "worker/metrics"),
+     "assemble metrics with common/telemetry/metrics.h"),
+    (r"sqlite3\.h", ("coordinator/store/",), "go through Store"),
+)
+
+# Programs that share nothing but proto and common.
+APART = ("coordinator", "worker", "trainer", "cli")
+
+# Call, folders and files that may use it, where to go instead.
+BANNED_CALLS = (
+    (r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(", (),
+     "wait on a condition with a deadline, or use Timer"),
+    (r"\bstd::thread\b[^;]*\.detach\(\)|\bthread_?\.detach\(\)", (), "own and join the thread"),
+    (r"(?<![\w.>:])(std::|::)?system\s*\(", (), "start programs with worker/process"),
+    (r"(?<![\w.>:])(::)?popen\s*\(", (), "start programs with worker/process"),
+    (r"(?<![\w.>:])(::)?(fork|vfork)\s*\(\)", ("worker/process/", "worker/guardian/", "worker/agent/",
+                                               "cli/local_cluster", "_test.cc", "tests/"),
+     "start programs with worker/process"),
+)
+
+# Spelled in parts, so that this file passes its own rules.
+NOTES = re.compile(r"\b(" + "|".join(("TO" "DO", "FIX" "ME", "XX" "X", "HA" "CK")) + r")\b")
+MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(" + "|".join(("work", "far" "m", "root", r"home/\w+"))
+                           + r")/|/tmp/bash_" r"jobs")
+REGISTRY_HOSTS = re.compile("|".join((r"py" r"pi\.org", "python" "hosted", r"deb" r"ian\.org",
+                                      r"github" r"usercontent", r"hugging" r"face\.co\b")))
+CHANGE_KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+
+
+class Tree:
+    """The files under lint: what git knows, or all but build/ where there is no git."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root).resolve()
+        self.files = sorted(self._list())
+        self._lines = {}
+
+    def _list(self):
+        if (self.root / ".git").exists():
+            listed = subprocess.run(
+                ["git", "-c", f"safe.directory={self.root}", "-C", str(self.root), "ls-files",
+                 "--cached", "--others", "--exclude-standard", "-z"],
+                capture_output=True, text=True, check=True)
+            return [f for f in listed.stdout.split("\0") if f and (self.root / f).is_file()]
+        return [str(p.relative_to(self.root)) for p in self.root.rglob("*")
+                if p.is_file() and p.relative_to(self.root).parts[0] != "build"]
+
+    def having(self, suffixes):
+        return [f for f in self.files if os.path.splitext(f)[1] in suffixes]
+
+    def lines(self, name):
+        if name not in self._lines:
+            text = (self.root / name).read_bytes().decode("utf-8", errors="replace")
+            self._lines[name] = text.splitlines()
+        return self._lines[name]
+
+
+def without_comment(line):
+    return line.split("//", 1)[0]
+
+
+def allowed(name, places):
+    return any(name.startswith(p) or name.endswith(p) for p in places)
+
+
+def includes(tree, name):
+    for number, line in enumerate(tree.lines(name), 1):
+        match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+        if match:
+            yield number, match.group(1)
+
+
+def check_includes(tree):
+    for name in tree.having(CODE):
+        own = name.split("/", 1)[0]
+        for number, header in includes(tree, name):
+            for pattern, places, instead in INCLUDE_TABLE:
+                test = name.endswith("_test.cc") and "pb" in pattern
+                if re.match(pattern, header) and not test and not allowed(name, places):
+                    yield name, number, f"<{header}> may not be included here: {instead}"
+            other = header.split("/", 1)[0]
+            if own in APART and other in APART and other != own:
+                yield name, number, f"{own} may not include {other}: share through proto or common"
+            if own in ("common", "proto") and other in APART:
+                yield name, number, f"{own} may not include {other}: dependencies point the other way"
+
+
+def check_own_header_first(tree):
+    """A source that includes its header first proves that the header stands alone."""
+    known = set(tree.files)
+    for name in tree.having((".cc",)):
+        header = re.sub(r"(_test)?\.cc$", ".h", name)
+        if header in known:
+            first = next(includes(tree, name), None)
+            if first and first[1] != header:
+                yield name, first[0], f'include "{header}" first, so that it is proved to stand alone'
+
+
+def check_headers(tree):
+    for name in tree.having((".h",)):
+        if "#pragma once" not in tree.lines(name):
+            yield name, 1, "a header needs #pragma once"
+
+
+def check_lengths(tree):
+    for name in tree.having(CODE):
+        limit = HEADER_LINES if name.endswith(".h") else SOURCE_LINES
+        if len(tree.lines(name)) > limit:
+            yield name, limit + 1, f"{len(tree.lines(name))} lines, {limit} allowed: split it by subject"
+
+
+def check_calls(tree):
+    for name in tree.having(CODE):
+        for number, line in enumerate(tree.lines(name), 1):
+            for pattern, places, instead in BANNED_CALLS:
+                match = re.search(pattern, without_comment(line))
+                if match and not allowed(name, places):
+                    yield name, number, f"'{match.group(0).strip()}' is banned here: {instead}"
+
+
+def check_words(tree):
+    for name in tree.having(TEXT):
+        for number, line in enumerate(tree.lines(name), 1):
+            if NOTES.search(line):
+                yield name, number, "leftover note: do it, or write it down where work is planned"
+            if MACHINE_PATHS.search(line):
+                yield name, number, "a path of one machine"
+            if REGISTRY_HOSTS.search(line):
+                yield name, number, "name of a package registry: use the ordinary clients"
+
+
+def check_built(tree):
+    """Every source is named by a CMake file: of its folder or one above, or by its whole path."""
+    cmake = {f: "\n".join(tree.lines(f)) for f in tree.files
+             if f.endswith(("CMakeLists.txt", ".cmake"))}
+    for name in tree.having((".cc", ".proto")):
+        base, suffix = os.path.splitext(os.path.basename(name))
+        ending = r"(\.proto)?" if suffix == ".proto" else r"\.cc"  # protos are listed without it
+        word = re.compile(r"(?<![\w-])" + re.escape(base) + ending + r"(?![\w-])")
+        above = [str(p) for p in pathlib.PurePath(name).parents]
+        if not any(name in text or (os.path.dirname(f) or ".") in above and word.search(text)
+                   for f, text in cmake.items()):
+            yield name, 1, "no CMakeLists.txt names it, so nothing builds or runs it"
+
+
+def check_changelog(tree):
+    name = "CHANGELOG.md"
+    if name not in tree.files:
+        yield name, 1, "is missing"
+        return
+    lines = tree.lines(name)
+    if not lines or lines[0] != "# Changelog":
+        yield name, 1, "begins with '# Changelog'"
+    versions = [(n, line) for n, line in enumerate(lines, 1) if line.startswith("## ")]
+    if not versions or versions[0][1] != "## [Unreleased]":
+        yield name, versions[0][0] if versions else 1, "the first section is '## [Unreleased]'"
+    for number, line in versions[1:]:
+        if not re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", line):
+            yield name, number, "a version reads '## [1.2.3] - 2026-01-31'"
+    for number, line in enumerate(lines, 1):
+        if line.startswith("### ") and line[4:] not in CHANGE_KINDS:
+            yield name, number, f"'{line[4:]}' is none of {', '.join(CHANGE_KINDS)}"
+
+
+def check_format(tree):
+    program, files = shutil.which("clang-format"), tree.having(CODE)
+    if not program or not files or not (tree.root / ".clang-format").exists():
+        return
+    found = subprocess.run([program, "--dry-run", "--Werror", *files], cwd=tree.root,
+                           capture_output=True, text=True, check=False)
+    for match in re.finditer(r"^(\S+?):(\d+):\d+: error", found.stderr, re.M):
+        yield match.group(1), int(match.group(2)), "run clang-format on it"
+
+
+RULES = {
+    "include": check_includes,
+    "own-header-first": check_own_header_first,
+    "header": check_headers,
+    "length": check_lengths,
+    "banned-call": check_calls,
+    "words": check_words,
+    "not-built": check_built,
+    "changelog": check_changelog,
+    "format": check_format,
+}
+
+
+def lint(root):
+    tree = Tree(root)
+    return [(name, line, rule, message)
+            for rule, check in RULES.items() for name, line, message in check(tree)]
+
+
+def main(arguments):
+    if len(arguments) > 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    root = arguments[0] if arguments else pathlib.Path(__file__).resolve().parents[2]
+    found = lint(root)
+    for name, line, rule, message in found:
+        print(f"{name}:{line}: {rule}: {message}")
+    print(f"{len(found)} violations", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,142 @@
+"""The lint finds what it is there for: each rule against a small tree with one planted violation."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import lint  # noqa: E402
+
+CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- A thing.\n"
+# Rules that name words would otherwise find them here.
+NOTE = "TO" + "DO"
+MACHINE_PATH = "/wo" + "rk/tree"
+HOST = "py" + "pi.org"
+
+
+class LintTest(unittest.TestCase):
+    def setUp(self):
+        temp = tempfile.TemporaryDirectory()
+        self.addCleanup(temp.cleanup)
+        self.root = pathlib.Path(temp.name)
+        self.put("CHANGELOG.md", CHANGELOG)
+        self.put("common/CMakeLists.txt", "muster_library(x SOURCES base/a.cc)\n")
+        self.put("common/base/a.h", "#pragma once\nint A();\n")
+        self.put("common/base/a.cc", '#include "common/base/a.h"\n\nint A() { return 1; }\n')
+
+    def put(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def expect(self, name, line, rule):
+        found = [(n, l, r) for n, l, r, _ in lint.lint(self.root)]
+        self.assertEqual(found, [(name, line, rule)])
+
+    def plant(self, line):
+        """Puts a line where the sound tree has a body."""
+        self.put("common/base/a.cc", f'#include "common/base/a.h"\n{line}\n')
+
+    def test_a_sound_tree_passes(self):
+        self.assertEqual(lint.lint(self.root), [])
+
+    def test_grpc_outside_of_the_service_layer(self):
+        self.plant("#include <grpcpp/grpcpp.h>")
+        self.expect("common/base/a.cc", 2, "include")
+
+    def test_generated_messages_outside_of_the_service_layer(self):
+        self.plant('#include "muster/v1/common.pb.h"')
+        self.expect("common/base/a.cc", 2, "include")
+
+    def test_torch_in_the_control_plane(self):
+        self.plant("#include <ATen/ATen.h>")
+        self.expect("common/base/a.cc", 2, "include")
+
+    def test_yaml_outside_of_the_job_parser(self):
+        self.plant("#include <yaml-cpp/yaml.h>")
+        self.expect("common/base/a.cc", 2, "include")
+
+    def test_asio_in_a_place_that_should_use_the_event_loop(self):
+        self.plant("#include <boost/asio/io_context.hpp>")
+        self.expect("common/base/a.cc", 2, "include")
+
+    def test_programs_include_each_other(self):
+        self.put("worker/CMakeLists.txt", "muster_library(w SOURCES w.cc)\n")
+        self.put("worker/w.cc", '#include "coordinator/server.h"\n')
+        self.expect("worker/w.cc", 1, "include")
+
+    def test_common_includes_a_program(self):
+        self.plant('#include "trainer/core/flat_layout.h"')
+        self.expect("common/base/a.cc", 2, "include")
+
+    def test_the_own_header_comes_first(self):
+        self.put("common/base/a.cc", '#include <string>\n#include "common/base/a.h"\n')
+        self.expect("common/base/a.cc", 1, "own-header-first")
+
+    def test_a_header_without_a_guard(self):
+        self.put("common/base/a.h", "int A();\n")
+        self.expect("common/base/a.h", 1, "header")
+
+    def test_a_source_that_is_too_long(self):
+        self.plant("\n" * 600)
+        self.expect("common/base/a.cc", 601, "length")
+
+    def test_a_header_that_is_too_long(self):
+        self.put("common/base/a.h", "#pragma once\n" + "\n" * 250)
+        self.expect("common/base/a.h", 251, "length")
+
+    def test_banned_calls(self):
+        for call in ("std::this_thread::sleep_for(x);", "usleep(1);", "thread.detach();",
+                     "system(text);", "std::system(text);", 'popen("ls", "r");', "pid = fork();"):
+            with self.subTest(call):
+                self.plant(call)
+                self.expect("common/base/a.cc", 2, "banned-call")
+
+    def test_a_call_in_a_comment_or_of_another_name_is_no_violation(self):
+        self.plant("// never sleep_for(x)\nfile.system(1);\ntensor.detach();\nFilesystem();")
+        self.assertEqual(lint.lint(self.root), [])
+
+    def test_leftover_notes(self):
+        self.plant(f"// {NOTE}: later")
+        self.expect("common/base/a.cc", 2, "words")
+
+    def test_paths_of_one_machine(self):
+        self.plant(f'const char* kPath = "{MACHINE_PATH}";')
+        self.expect("common/base/a.cc", 2, "words")
+
+    def test_hosts_of_registries(self):
+        self.put("README.md", f"See {HOST}\n")
+        self.expect("README.md", 1, "words")
+
+    def test_a_source_that_nothing_builds(self):
+        self.put("common/base/forgotten_test.cc", "int main() {}\n")
+        self.expect("common/base/forgotten_test.cc", 1, "not-built")
+
+    def test_a_longer_name_does_not_count_as_naming_it(self):
+        self.put("common/CMakeLists.txt", "muster_library(x SOURCES base/aa.cc base/a_test.cc)\n")
+        self.expect("common/base/a.cc", 1, "not-built")
+
+    def test_the_changelog_is_there(self):
+        os.remove(self.root / "CHANGELOG.md")
+        self.expect("CHANGELOG.md", 1, "changelog")
+
+    def test_the_shape_of_the_changelog(self):
+        for text, line in (("# Changes\n\n## [Unreleased]\n", 1), ("# Changelog\n", 1),
+                           ("# Changelog\n\n## [0.1.0] - 2026-01-01\n", 3),
+                           (CHANGELOG + "\n## 0.1\n", 9), (CHANGELOG + "\n### News\n", 9)):
+            with self.subTest(text):
+                self.put("CHANGELOG.md", text)
+                self.expect("CHANGELOG.md", line, "changelog")
+
+    @unittest.skipUnless(lint.shutil.which("clang-format"), "clang-format is not installed")
+    def test_formatting(self):
+        self.put(".clang-format", "BasedOnStyle: Google\n")
+        self.plant("int   B( ) ;")
+        self.assertIn(("common/base/a.cc", 2, "format"),
+                      [(n, l, r) for n, l, r, _ in lint.lint(self.root)])
+
+
+if __name__ == "__main__":
+    unittest.main()
