@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""From `muster submit` to the first collective done on two local nodes, median of many.
+
+  launch_bench.py [--runs 15] [--peer]
+
+Ours: from before the CLI is started until the coordinator's event `formed`, which it writes when
+every rank has reported the end of its first collective. --peer runs torchrun beside it with two
+agents (c10d rendezvous), from before its start until the last rank's first all_reduce is done.
+Prints one JSON object.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import machine  # noqa: E402
+from cluster import ROOT, Cluster, wait_until  # noqa: E402
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+PEER_BIN = CACHE / "muster" / "peer-torch-2.11.0" / "bin"
+
+PEER_PROGRAM = """
+import sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+open(f"{sys.argv[1]}/{dist.get_rank()}", "w").write(repr(time.time()))
+dist.destroy_process_group()
+"""
+
+
+def measure_ours(cluster):
+    file = cluster.write_job(cluster.train_job(steps=100000, every=10000))
+    started = time.time()
+    job = json.loads(cluster.muster("submit", file, "-o", "json").stdout)["id"]
+
+    def formed():
+        for event in cluster.json("events", job):
+            if event["kind"] == "formed":
+                return event["unix_ms"] / 1000
+        return None
+    seconds = wait_until(formed, "the gang is formed") - started
+    cluster.muster("cancel", job)
+    cluster.wait(job)
+    return seconds
+
+
+def measure_peer(folder):
+    program = folder / "program.py"
+    program.write_text(PEER_PROGRAM)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for rank in (0, 1):
+        (folder / str(rank)).unlink(missing_ok=True)
+    started = time.time()
+    agents = [subprocess.Popen(
+        [PEER_BIN / "torchrun", "--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d",
+         f"--rdzv_endpoint=127.0.0.1:{port}", "--rdzv_id=bench", program, folder],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL) for _ in range(2)]
+    for agent in agents:
+        if agent.wait(timeout=60) != 0:
+            raise SystemExit("torchrun failed")
+    return max(float((folder / str(rank)).read_text()) for rank in (0, 1)) - started
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--peer", action="store_true", help="run torchrun beside it")
+    options = parser.parse_args()
+    result = {"benchmark": "submit_to_first_collective", "nodes": 2, "ranks": 2,
+              "revision": machine.revision(ROOT), "machine": machine.describe()}
+    cluster = Cluster(None)
+    try:
+        measure_ours(cluster)  # the first one reads the binaries from disk
+        result["muster"] = machine.summary([measure_ours(cluster) for _ in range(options.runs)])
+    finally:
+        cluster.close()
+    if options.peer:
+        with tempfile.TemporaryDirectory() as temp:
+            measure_peer(pathlib.Path(temp))
+            result["torchrun"] = machine.summary(
+                [measure_peer(pathlib.Path(temp)) for _ in range(options.runs)])
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
