@@ -39,6 +39,7 @@ target_include_directories(muster_torch SYSTEM INTERFACE
 # path finds them, so the linker need not.
 target_link_options(muster_torch INTERFACE
   -Wl,--allow-shlib-undefined "-Wl,-rpath,${_torch_root}/lib")
+# Gloo first here too: then no order of targets can put LibTorch's copy before ours.
 target_link_libraries(muster_torch INTERFACE
-  ${MUSTER_TORCH_CPU_LIBRARY} ${MUSTER_C10_LIBRARY} Threads::Threads)
+  ${MUSTER_GLOO_LIBRARY} ${MUSTER_TORCH_CPU_LIBRARY} ${MUSTER_C10_LIBRARY} Threads::Threads)
 add_library(muster::torch ALIAS muster_torch)

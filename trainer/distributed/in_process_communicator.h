@@ -34,7 +34,8 @@ class InProcessGroup {
   // A communicator of `rank`, unformed: Form meets the others, as with sockets. rank and
   // world_size given to Form must be those of the group. A rank that was killed joins again to
   // take part in a later generation.
-  std::unique_ptr<Communicator> Join(int rank, Duration operation_timeout = std::chrono::minutes(10));
+  std::unique_ptr<Communicator> Join(int rank,
+                                     Duration operation_timeout = std::chrono::minutes(10));
 
   // What a SIGKILL of that rank's process does: its operations end with kUnavailable and every
   // neighbour sees a lost peer. The rank's communicator object stays, dead, until its owner

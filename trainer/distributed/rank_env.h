@@ -25,13 +25,13 @@ struct RankEnv {
   bool agent_store = false;
   // MUSTER_GENERATION; else TORCHELASTIC_RESTART_COUNT + 1; else 1.
   Generation generation = 1;
-  std::string job_id;         // MUSTER_JOB_ID, else TORCHELASTIC_RUN_ID, else empty
+  std::string job_id;  // MUSTER_JOB_ID, else TORCHELASTIC_RUN_ID, else empty
   // Inherited descriptors, not owned; -1: not given. Each must be taken once.
   int listen_fd = -1;
   int control_fd = -1;
   int progress_fd = -1;
-  std::string resume_file;      // empty: look for manifests on disk
-  std::string checkpoint_dir;   // MUSTER_CHECKPOINT_DIR; empty: <output>/checkpoints
+  std::string resume_file;     // empty: look for manifests on disk
+  std::string checkpoint_dir;  // MUSTER_CHECKPOINT_DIR; empty: <output>/checkpoints
 };
 
 // `get` is std::getenv or a test's stand-in; it returns nullptr for what is not set.
