@@ -1,0 +1,388 @@
+// The guardian's binary with real processes.
+
+#include "worker/guardian/guardian.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/base/files.h"
+#include "common/control_pipe/progress_page.h"
+#include "common/control_pipe/trainer_protocol.h"
+#include "worker/process/proc_reader.h"
+#include "worker/process/spawn.h"
+#include "worker/process/temp_dir_for_test.h"
+#include "worker/process/unix_socket.h"
+
+namespace muster {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+bool IsAlive(pid_t pid) {
+  const auto info = ReadProcess(pid);
+  return info.ok() && info->state != 'Z' && info->state != 'X';
+}
+
+// Waits until `condition` holds; polls, as there is nothing to wait on in another process.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const Deadline deadline = Deadline::After(std::chrono::seconds(10));
+  while (!condition()) {
+    if (deadline.Expired()) return false;
+    ::usleep(1000);
+  }
+  return true;
+}
+
+class GuardianTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto pair = PacketSocket::Pair();
+    ASSERT_TRUE(pair.ok());
+    link_ = std::move(pair->first);
+    SpawnOptions options{
+        .argv = {MUSTER_GUARDIAN_BINARY, "--dir", dir_.path(), "--job", "0123456789", "--worker-fd",
+                 "3"},
+        .environment = {"PATH=/usr/bin:/bin"},
+        .inherited = {{pair->second.fd(), 3}},
+    };
+    const Status status = SpawnDetached(options);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    guardian_pid_ = static_cast<pid_t>(Expect<GuardianHello>().pid);
+    Expect<GuardianSynced>();
+  }
+
+  void TearDown() override {
+    if (guardian_pid_ > 0 && IsAlive(guardian_pid_)) {
+      ::kill(guardian_pid_, SIGTERM);
+      EXPECT_TRUE(Eventually([&] { return !IsAlive(guardian_pid_); }));
+    }
+  }
+
+  void Send(const GuardianCommand& command) { ASSERT_TRUE(link_.Send(Encode(command)).ok()); }
+
+  // The next event of type T; other events are kept in others_.
+  template <typename T>
+  T Expect() {
+    const Deadline deadline = Deadline::After(std::chrono::seconds(10));
+    for (;;) {
+      auto packet = link_.Receive(deadline);
+      EXPECT_TRUE(packet.ok()) << packet.status().ToString();
+      if (!packet.ok()) return {};
+      auto event = DecodeGuardianEvent(packet->data);
+      EXPECT_TRUE(event.ok()) << event.status().ToString();
+      if (!event.ok()) return {};
+      if (!packet->fds.empty()) page_ = std::move(packet->fds[0]);
+      if (const T* wanted = std::get_if<T>(&*event)) return *wanted;
+      others_.push_back(*event);
+    }
+  }
+
+  void Prepare(Generation generation) {
+    Send(GuardianPrepare{.generation = generation});
+    const auto prepared = Expect<GuardianPrepared>();
+    EXPECT_EQ(prepared.generation, generation);
+    EXPECT_EQ(prepared.error, "");
+  }
+
+  GuardianLaunch Shell(Generation generation, int rank, const std::string& script) const {
+    return {.generation = generation,
+            .rank = rank,
+            .argv = {"/bin/sh", "-c", script},
+            .environment = {"PATH=/usr/bin:/bin", "MUSTER_JOB_ID=0123456789"},
+            .working_directory = dir_.path(),
+            .log_path = LogPath(rank)};
+  }
+
+  std::string LogPath(int rank) const { return dir_ / ("rank-" + std::to_string(rank) + ".log"); }
+
+  // The pid that a script wrote into a file of the test's directory.
+  pid_t AwaitPid(const std::string& name) const {
+    pid_t pid = 0;
+    EXPECT_TRUE(Eventually([&] {
+      const auto text = ReadFile(dir_ / name);
+      if (!text.ok() || !text->ends_with('\n')) return false;
+      pid = std::stoi(*text);
+      return true;
+    }));
+    return pid;
+  }
+
+  void Reconnect() {
+    auto connection = ConnectPackets(dir_.path(), kGuardianSocketName);
+    ASSERT_TRUE(connection.ok()) << connection.status().ToString();
+    link_ = std::move(*connection);
+  }
+
+  const TempDirForTest dir_;
+  PacketSocket link_;
+  pid_t guardian_pid_ = 0;
+  UniqueFd page_;
+  std::vector<GuardianEvent> others_;
+};
+
+TEST_F(GuardianTest, ReportsAndRecordsAnExitCode) {
+  Prepare(1);
+  Send(Shell(1, 4, "echo first; echo last; exit 3"));
+  const auto started = Expect<GuardianRankStarted>();
+  EXPECT_EQ(started.rank, 4);
+  EXPECT_GT(started.pid, 0);
+  const auto exited = Expect<GuardianRankExited>();
+  EXPECT_EQ(exited.rank, 4);
+  EXPECT_EQ(exited.exit, (ProcessExit{.exit_code = 3}));
+  EXPECT_THAT(exited.log_tail, ElementsAre("first", "last"));
+  EXPECT_GE(exited.age_seconds, 0);
+  const auto record = DecodeExitRecord(ReadFile(dir_ / ExitRecordName(1, 4)).value());
+  ASSERT_TRUE(record.ok()) << record.status().ToString();
+  EXPECT_EQ(record->exit, exited.exit);
+}
+
+TEST_F(GuardianTest, ReportsAKillAtOnce) {
+  Prepare(1);
+  Send(Shell(1, 0, "exec sleep 60"));
+  const auto started = Expect<GuardianRankStarted>();
+  ::kill(static_cast<pid_t>(started.pid), SIGKILL);
+  EXPECT_EQ(Expect<GuardianRankExited>().exit, (ProcessExit{.signal = SIGKILL}));
+}
+
+TEST_F(GuardianTest, AProgramThatCannotBeStartedIsAnExitWithTheReason) {
+  Prepare(1);
+  GuardianLaunch launch = Shell(1, 0, "");
+  launch.argv = {"/no/such/program"};
+  Send(launch);
+  const auto exited = Expect<GuardianRankExited>();
+  EXPECT_EQ(exited.exit.exit_code, 127);
+  EXPECT_THAT(exited.log_tail, ElementsAre(HasSubstr("/no/such/program")));
+}
+
+TEST_F(GuardianTest, AbortEndsADaemonThatIgnoresSigterm) {
+  Prepare(1);
+  // A grandchild in a session of its own, without parents, deaf to SIGTERM.
+  Send(Shell(1, 0,
+             "(setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon.pid; while :; do sleep 1; done' "
+             "</dev/null >/dev/null 2>&1 &) ; while [ ! -s daemon.pid ]; do :; done; exit 0"));
+  EXPECT_EQ(Expect<GuardianRankExited>().exit.exit_code, 0);
+  const pid_t daemon = AwaitPid("daemon.pid");
+  EXPECT_TRUE(IsAlive(daemon));
+  Send(GuardianAbort{.generation = 1, .grace_seconds = 0.01, .reason = "test"});
+  const auto quiesced = Expect<GuardianQuiesced>();
+  EXPECT_EQ(quiesced.generation, 1);
+  EXPECT_THAT(quiesced.unkillable_pids, IsEmpty());
+  EXPECT_FALSE(IsAlive(daemon));
+}
+
+TEST_F(GuardianTest, AbortWithGraceLetsARankEndByItself) {
+  Prepare(1);
+  Send(Shell(1, 0, "trap 'exit 42' TERM; echo $$ > ready; while :; do sleep 0.01; done"));
+  AwaitPid("ready");
+  Send(GuardianAbort{.generation = 1, .grace_seconds = 8, .reason = "test"});
+  EXPECT_EQ(Expect<GuardianRankExited>().exit, (ProcessExit{.exit_code = 42}));
+  Expect<GuardianQuiesced>();
+}
+
+TEST_F(GuardianTest, AbortIsAnsweredAgainWhenRepeated) {
+  Prepare(2);
+  Send(GuardianAbort{.generation = 2});
+  EXPECT_EQ(Expect<GuardianQuiesced>().generation, 2);
+  Send(GuardianAbort{.generation = 2});
+  EXPECT_EQ(Expect<GuardianQuiesced>().generation, 2);
+}
+
+TEST_F(GuardianTest, RefusesOlderGenerations) {
+  Prepare(5);
+  Send(GuardianPrepare{.generation = 4});
+  const auto refused = Expect<GuardianRefused>();
+  EXPECT_EQ(refused.generation, 4);
+  EXPECT_EQ(refused.newest, 5);
+  Send(Shell(4, 0, "exit 0"));
+  EXPECT_EQ(Expect<GuardianRefused>().generation, 4);
+  Send(GuardianAbort{.generation = 4});
+  EXPECT_EQ(Expect<GuardianRefused>().generation, 4);
+  // The newest one is untouched by all that.
+  Send(Shell(5, 0, "exit 0"));
+  EXPECT_EQ(Expect<GuardianRankExited>().generation, 5);
+}
+
+TEST_F(GuardianTest, AnAbortFencesAGenerationThatWasNeverPrepared) {
+  Prepare(1);
+  Send(GuardianAbort{.generation = 2});
+  EXPECT_EQ(Expect<GuardianQuiesced>().generation, 2);
+  Send(GuardianPrepare{.generation = 1});
+  EXPECT_EQ(Expect<GuardianRefused>().newest, 2);
+}
+
+TEST_F(GuardianTest, PreparingANewerGenerationEndsTheOlder) {
+  Prepare(1);
+  Send(Shell(1, 0, "trap '' TERM; while :; do sleep 1; done"));
+  const auto started = Expect<GuardianRankStarted>();
+  Prepare(2);
+  EXPECT_FALSE(IsAlive(static_cast<pid_t>(started.pid)));
+  Send(Shell(1, 0, "exit 0"));
+  EXPECT_EQ(Expect<GuardianRefused>().generation, 1);
+}
+
+TEST_F(GuardianTest, ARankThatWasLaunchedIsNotLaunchedTwice) {
+  Prepare(1);
+  Send(Shell(1, 0, "echo x >> count; exec sleep 60"));
+  Send(Shell(1, 0, "echo x >> count; exec sleep 60"));
+  Expect<GuardianRankStarted>();
+  Send(Shell(1, 1, "exit 0"));
+  Expect<GuardianRankExited>();
+  EXPECT_TRUE(Eventually([&] { return ReadFile(dir_ / "count").ok(); }));
+  EXPECT_EQ(ReadFile(dir_ / "count").value(), "x\n");
+}
+
+TEST_F(GuardianTest, ALongOutputArrivesWhole) {
+  Prepare(1);
+  Send(Shell(1, 0,
+             "i=0; while [ $i -lt 4000 ]; do echo 'a line that has exactly fifty bytes with "
+             "its end..'; i=$((i+1)); done"));
+  const auto exited = Expect<GuardianRankExited>();
+  EXPECT_EQ(std::filesystem::file_size(LogPath(0)) % 4000, 0u);
+  EXPECT_GT(std::filesystem::file_size(LogPath(0)), 200000u);
+  EXPECT_EQ(exited.log_tail.size(), 20u);
+}
+
+TEST_F(GuardianTest, ARankHoldsNoDescriptorsButItsOwn) {
+  Prepare(1);
+  GuardianLaunch launch =
+      Shell(1, 0, "for f in /proc/$$/fd/*; do [ -L $f ] && echo ${f##*/} && readlink $f; done");
+  launch.control = true;
+  Send(launch);
+  const auto exited = Expect<GuardianRankExited>();
+  EXPECT_THAT(exited.log_tail,
+              ElementsAre("0", "/dev/null", "1", LogPath(0), "2", LogPath(0), "3",
+                          HasSubstr("socket:"), "4", HasSubstr("/memfd:muster-progress")));
+}
+
+TEST_F(GuardianTest, ARanksEnvironmentIsExactlyWhatWasGiven) {
+  Prepare(1);
+  GuardianLaunch launch = Shell(1, 0, "");
+  launch.argv = {"/usr/bin/env"};
+  Send(launch);
+  EXPECT_THAT(Expect<GuardianRankExited>().log_tail,
+              ElementsAre("PATH=/usr/bin:/bin", "MUSTER_JOB_ID=0123456789"));
+}
+
+TEST_F(GuardianTest, TheMasterSocketIsBoundBeforeAndInherited) {
+  Send(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"});
+  const auto prepared = Expect<GuardianPrepared>();
+  ASSERT_EQ(prepared.error, "");
+  ASSERT_GT(prepared.master_port, 0);
+  GuardianLaunch launch = Shell(1, 0, "readlink /proc/$$/fd/5");
+  launch.listen = true;
+  Send(launch);
+  EXPECT_THAT(Expect<GuardianRankExited>().log_tail, ElementsAre(HasSubstr("socket:")));
+}
+
+TEST_F(GuardianTest, AReservedPortIsFreeForTheProgramOfRank0) {
+  Send(GuardianPrepare{1, MasterSocket::kBindOnly, "127.0.0.1"});
+  const int port = Expect<GuardianPrepared>().master_port;
+  ASSERT_GT(port, 0);
+  const auto can_bind = [port] {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  };
+  EXPECT_FALSE(can_bind());
+  Send(Shell(1, 0, "exec sleep 60"));
+  Expect<GuardianRankStarted>();
+  EXPECT_TRUE(can_bind());
+}
+
+TEST_F(GuardianTest, AnAddressOfAnotherMachineIsAnErrorOfPrepare) {
+  Send(GuardianPrepare{1, MasterSocket::kListen, "192.0.2.1"});
+  EXPECT_THAT(Expect<GuardianPrepared>().error, HasSubstr("192.0.2.1"));
+}
+
+TEST_F(GuardianTest, ANewConnectionGetsTheWholeStateAgain) {
+  Prepare(3);
+  GuardianLaunch launch = Shell(3, 0, "exec sleep 60");
+  launch.control = true;
+  Send(launch);
+  const auto started = Expect<GuardianRankStarted>();
+  Send(Shell(3, 1, "exit 7"));
+  Expect<GuardianRankExited>();
+  link_.Close();
+  page_.reset();
+  others_.clear();
+  Reconnect();
+  EXPECT_EQ(Expect<GuardianHello>().generation, 3);
+  Expect<GuardianSynced>();
+  EXPECT_TRUE(page_.valid());
+  EXPECT_TRUE(ProgressReader::Map(page_.get()).ok());
+  EXPECT_THAT(others_, Contains(GuardianEvent(GuardianPrepared{.generation = 3})));
+  EXPECT_THAT(others_, Contains(GuardianEvent(GuardianRankStarted{3, 0, started.pid})));
+  const auto exited = std::find_if(others_.begin(), others_.end(), [](const GuardianEvent& e) {
+    return std::holds_alternative<GuardianRankExited>(e);
+  });
+  ASSERT_NE(exited, others_.end());
+  EXPECT_EQ(std::get<GuardianRankExited>(*exited).exit.exit_code, 7);
+  EXPECT_TRUE(IsAlive(static_cast<pid_t>(started.pid)));
+}
+
+TEST_F(GuardianTest, KilledWithTheNineItTakesItsRanksAlong) {
+  Prepare(1);
+  Send(Shell(1, 0, "exec sleep 60"));
+  const auto started = Expect<GuardianRankStarted>();
+  ::kill(guardian_pid_, SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return !IsAlive(static_cast<pid_t>(started.pid)); }));
+  EXPECT_FALSE(IsRecordLocked(dir_ / kGuardianRecordName));
+  // What a worker does with a dead guardian's cgroup.
+  const auto record = nlohmann::json::parse(ReadFile(dir_ / kGuardianRecordName).value());
+  EXPECT_EQ(record["pid"], guardian_pid_);
+  const std::string cgroup = record["cgroup"];
+  EXPECT_TRUE(Eventually([&] { return EndAbandonedCgroup(cgroup).ok(); }));
+  EXPECT_FALSE(!cgroup.empty() && std::filesystem::exists(cgroup));
+}
+
+TEST_F(GuardianTest, SigtermEndsRanksAndGuardian) {
+  Prepare(1);
+  Send(Shell(1, 0, "trap '' TERM; while :; do sleep 1; done"));
+  const auto started = Expect<GuardianRankStarted>();
+  ::kill(guardian_pid_, SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return !IsAlive(guardian_pid_); }));
+  EXPECT_FALSE(IsAlive(static_cast<pid_t>(started.pid)));
+}
+
+TEST_F(GuardianTest, ReleaseLeavesNoRecordAndNoSocket) {
+  Prepare(1);
+  Send(GuardianRelease{});
+  EXPECT_TRUE(Eventually([&] { return !IsAlive(guardian_pid_); }));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / kGuardianRecordName));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / kGuardianSocketName));
+}
+
+TEST_F(GuardianTest, ASecondGuardianOfTheSameJobIsRefused) {
+  const auto second = Guardian::Start({.directory = dir_.path(), .job = "0123456789"});
+  EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists);
+}
+
+TEST_F(GuardianTest, GarbageEndsTheConnectionAndNothingElse) {
+  Prepare(1);
+  Send(Shell(1, 0, "exec sleep 60"));
+  const auto started = Expect<GuardianRankStarted>();
+  ASSERT_TRUE(link_.Send("{garbage").ok());
+  EXPECT_FALSE(link_.Receive(Deadline::After(std::chrono::seconds(5))).ok());
+  Reconnect();
+  EXPECT_EQ(Expect<GuardianHello>().pid, guardian_pid_);
+  EXPECT_TRUE(IsAlive(static_cast<pid_t>(started.pid)));
+}
+
+}  // namespace
+}  // namespace muster

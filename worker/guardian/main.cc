@@ -1,0 +1,51 @@
+// muster-guardian: see guardian.h. Started by muster-worker, one per job and node.
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "common/base/version.h"
+#include "worker/guardian/guardian.h"
+#include "worker/guardian/log_line.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "usage: muster-guardian --dir DIR/nodes/NAME/jobs/JOB --job JOB [--worker-fd N]\n"
+    "Owns the ranks of one job on one node. muster-worker starts it.\n";
+constexpr int kUsageError = 2;
+
+bool Parse(int argc, char** argv, muster::GuardianOptions* options) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view flag = argv[i];
+    if (flag == "--dir")
+      options->directory = argv[i + 1];
+    else if (flag == "--job")
+      options->job = argv[i + 1];
+    else if (flag == "--worker-fd")
+      options->worker_fd = std::atoi(argv[i + 1]);
+    else
+      return false;
+  }
+  return argc % 2 == 1 && !options->directory.empty() && !options->job.empty();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::printf("muster-guardian %s\n", muster::kVersion);
+    return 0;
+  }
+  muster::GuardianOptions options;
+  if (!Parse(argc, argv, &options)) {
+    std::fputs(kUsage, stderr);
+    return kUsageError;
+  }
+  auto guardian = muster::Guardian::Start(options);
+  if (!guardian.ok()) {
+    muster::LogLine(guardian.status().ToString());
+    return EXIT_FAILURE;
+  }
+  return (*guardian)->Run();
+}

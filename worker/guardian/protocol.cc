@@ -1,0 +1,177 @@
+#include "worker/guardian/protocol.h"
+
+#include <nlohmann/json.hpp>
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::json;
+
+// Log lines and error texts may hold bytes that are no UTF-8; they are replaced, not refused.
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json ToJson(const GuardianPrepare& m) {
+  return {{"type", "prepare"},
+          {"generation", m.generation},
+          {"master", static_cast<int>(m.master)},
+          {"bind_address", m.bind_address}};
+}
+
+Json ToJson(const GuardianLaunch& m) {
+  return {{"type", "launch"},
+          {"generation", m.generation},
+          {"rank", m.rank},
+          {"argv", m.argv},
+          {"environment", m.environment},
+          {"working_directory", m.working_directory},
+          {"log_path", m.log_path},
+          {"control", m.control},
+          {"listen", m.listen}};
+}
+
+Json ToJson(const GuardianAbort& m) {
+  return {{"type", "abort"},
+          {"generation", m.generation},
+          {"grace_seconds", m.grace_seconds},
+          {"reason", m.reason}};
+}
+
+Json ToJson(const GuardianRelease&) { return {{"type", "release"}}; }
+
+Json ToJson(const GuardianHello& m) {
+  return {{"type", "hello"}, {"pid", m.pid}, {"job", m.job}, {"generation", m.generation}};
+}
+
+Json ToJson(const GuardianPrepared& m) {
+  return {{"type", "prepared"},
+          {"generation", m.generation},
+          {"error", m.error},
+          {"master_port", m.master_port}};
+}
+
+Json ToJson(const GuardianRankStarted& m) {
+  return {{"type", "rank_started"}, {"generation", m.generation}, {"rank", m.rank}, {"pid", m.pid}};
+}
+
+Json ToJson(const GuardianRankExited& m) {
+  return {{"type", "rank_exited"},   {"generation", m.generation},
+          {"rank", m.rank},          {"exit_code", m.exit.exit_code},
+          {"signal", m.exit.signal}, {"age_seconds", m.age_seconds},
+          {"log_tail", m.log_tail}};
+}
+
+Json ToJson(const GuardianReport& m) {
+  return {{"type", "report"}, {"generation", m.generation}, {"rank", m.rank}, {"json", m.json}};
+}
+
+Json ToJson(const GuardianQuiesced& m) {
+  return {
+      {"type", "quiesced"}, {"generation", m.generation}, {"unkillable_pids", m.unkillable_pids}};
+}
+
+Json ToJson(const GuardianSynced&) { return {{"type", "synced"}}; }
+
+Json ToJson(const GuardianRefused& m) {
+  return {{"type", "refused"},
+          {"generation", m.generation},
+          {"newest", m.newest},
+          {"message", m.message}};
+}
+
+template <typename T>
+T Get(const Json& json, const char* key) {
+  return json.at(key).get<T>();
+}
+
+GuardianCommand CommandFromJson(const Json& j) {
+  const auto type = Get<std::string>(j, "type");
+  if (type == "release") return GuardianRelease{};
+  const auto generation = Get<Generation>(j, "generation");
+  if (type == "prepare")
+    return GuardianPrepare{generation, static_cast<MasterSocket>(Get<int>(j, "master")),
+                           Get<std::string>(j, "bind_address")};
+  if (type == "abort")
+    return GuardianAbort{generation, Get<double>(j, "grace_seconds"),
+                         Get<std::string>(j, "reason")};
+  if (type == "launch")
+    return GuardianLaunch{generation,
+                          Get<int>(j, "rank"),
+                          Get<std::vector<std::string>>(j, "argv"),
+                          Get<std::vector<std::string>>(j, "environment"),
+                          Get<std::string>(j, "working_directory"),
+                          Get<std::string>(j, "log_path"),
+                          Get<bool>(j, "control"),
+                          Get<bool>(j, "listen")};
+  throw Json::other_error::create(500, "unknown command '" + type + "'", &j);
+}
+
+GuardianRankExited ExitedFromJson(const Json& j) {
+  return {Get<Generation>(j, "generation"),
+          Get<int>(j, "rank"),
+          {Get<int>(j, "exit_code"), Get<int>(j, "signal")},
+          Get<double>(j, "age_seconds"),
+          Get<std::vector<std::string>>(j, "log_tail")};
+}
+
+GuardianEvent EventFromJson(const Json& j) {
+  const auto type = Get<std::string>(j, "type");
+  if (type == "synced") return GuardianSynced{};
+  const auto generation = Get<Generation>(j, "generation");
+  if (type == "hello")
+    return GuardianHello{Get<std::int64_t>(j, "pid"), Get<std::string>(j, "job"), generation};
+  if (type == "prepared")
+    return GuardianPrepared{generation, Get<std::string>(j, "error"), Get<int>(j, "master_port")};
+  if (type == "rank_started")
+    return GuardianRankStarted{generation, Get<int>(j, "rank"), Get<std::int64_t>(j, "pid")};
+  if (type == "rank_exited") return ExitedFromJson(j);
+  if (type == "report")
+    return GuardianReport{generation, Get<int>(j, "rank"), Get<std::string>(j, "json")};
+  if (type == "quiesced")
+    return GuardianQuiesced{generation, Get<std::vector<std::int64_t>>(j, "unkillable_pids")};
+  if (type == "refused")
+    return GuardianRefused{generation, Get<Generation>(j, "newest"),
+                           Get<std::string>(j, "message")};
+  throw Json::other_error::create(500, "unknown event '" + type + "'", &j);
+}
+
+// JSON exceptions end here.
+template <typename Value, typename Convert>
+Result<Value> Parse(std::string_view text, const char* what, Convert convert) {
+  try {
+    return Value(convert(Json::parse(text)));
+  } catch (const Json::exception& error) {
+    return InvalidArgument(std::string(what) + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+std::string Encode(const GuardianCommand& command) {
+  return std::visit([](const auto& m) { return Dump(ToJson(m)); }, command);
+}
+
+std::string Encode(const GuardianEvent& event) {
+  return std::visit([](const auto& m) { return Dump(ToJson(m)); }, event);
+}
+
+Result<GuardianCommand> DecodeGuardianCommand(std::string_view packet) {
+  return Parse<GuardianCommand>(packet, "a command to the guardian", CommandFromJson);
+}
+
+Result<GuardianEvent> DecodeGuardianEvent(std::string_view packet) {
+  return Parse<GuardianEvent>(packet, "an event of the guardian", EventFromJson);
+}
+
+std::string ExitRecordName(Generation generation, int rank) {
+  return "exits/g" + std::to_string(generation) + "-rank-" + std::to_string(rank) + ".json";
+}
+
+std::string EncodeExitRecord(const GuardianRankExited& exited) { return Dump(ToJson(exited)); }
+
+Result<GuardianRankExited> DecodeExitRecord(std::string_view text) {
+  return Parse<GuardianRankExited>(text, "an exit record", ExitedFromJson);
+}
+
+}  // namespace muster

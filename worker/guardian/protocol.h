@@ -1,0 +1,164 @@
+// What worker and guardian say to each other: JSON packets (common/control_pipe/packet_socket.h) on
+// the guardian's named socket, or on the descriptor that the worker hands it at its start.
+// docs/worker-protocol.md has the sequence.
+//
+// A new connection gets the guardian's whole state as the same events that a live connection would
+// have carried, between Hello and Synced. Losing a connection therefore loses nothing, and the
+// guardian drops one that does not read. Plain values and pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "worker/process/exit_status.h"
+
+namespace muster {
+
+// Names below the guardian's directory DIR/nodes/NAME/jobs/JOB.
+inline constexpr char kGuardianSocketName[] = "guardian.sock";
+// Locked while the guardian lives:
+// {"pid","start_time","boot_id","job","generation","cgroup"}.
+inline constexpr char kGuardianRecordName[] = "guardian.json";
+inline constexpr char kGuardianLogName[] = "guardian.log";
+
+// Numbers of the descriptors that a rank inherits; the worker puts them into its environment.
+inline constexpr int kRankControlFd = 3;
+inline constexpr int kRankProgressFd = 4;
+inline constexpr int kRankListenFd = 5;
+
+// The rank number of the auxiliary store process of a command job.
+inline constexpr int kStoreRank = -1;
+
+// --- worker to guardian ---
+
+enum class MasterSocket {
+  kNone,      // another node hosts rank 0
+  kListen,    // bound and listening; inherited by rank 0 or by the store
+  kBindOnly,  // bound, given up right before the first rank starts: its program binds the port
+};
+
+struct GuardianPrepare {
+  Generation generation = 0;
+  MasterSocket master = MasterSocket::kNone;
+  std::string bind_address;
+
+  friend bool operator==(const GuardianPrepare&, const GuardianPrepare&) = default;
+};
+
+// Start one process of the prepared generation. Repeated for a rank that was started: no effect.
+struct GuardianLaunch {
+  Generation generation = 0;
+  int rank = 0;                          // or kStoreRank
+  std::vector<std::string> argv;         // argv[0] is a path
+  std::vector<std::string> environment;  // all of it
+  std::string working_directory;
+  std::string log_path;
+  bool control = false;  // it inherits a control socket and a progress page
+  bool listen = false;   // it inherits the listening socket
+
+  friend bool operator==(const GuardianLaunch&, const GuardianLaunch&) = default;
+};
+
+struct GuardianAbort {
+  Generation generation = 0;
+  double grace_seconds = 0;
+  std::string reason;
+
+  friend bool operator==(const GuardianAbort&, const GuardianAbort&) = default;
+};
+
+// End everything and exit.
+struct GuardianRelease {
+  friend bool operator==(const GuardianRelease&, const GuardianRelease&) = default;
+};
+
+using GuardianCommand =
+    std::variant<GuardianPrepare, GuardianLaunch, GuardianAbort, GuardianRelease>;
+
+// --- guardian to worker ---
+
+struct GuardianHello {
+  std::int64_t pid = 0;
+  std::string job;
+  Generation generation = 0;  // newest seen; 0: none
+
+  friend bool operator==(const GuardianHello&, const GuardianHello&) = default;
+};
+
+struct GuardianPrepared {
+  Generation generation = 0;
+  std::string error;    // empty: prepared
+  int master_port = 0;  // 0: this guardian does not host the master
+
+  friend bool operator==(const GuardianPrepared&, const GuardianPrepared&) = default;
+};
+
+// Carries the rank's progress page as a descriptor if it has one.
+struct GuardianRankStarted {
+  Generation generation = 0;
+  int rank = 0;
+  std::int64_t pid = 0;
+
+  friend bool operator==(const GuardianRankStarted&, const GuardianRankStarted&) = default;
+};
+
+struct GuardianRankExited {
+  Generation generation = 0;
+  int rank = 0;
+  ProcessExit exit;
+  double age_seconds = 0;  // when this was sent
+  std::vector<std::string> log_tail;
+
+  friend bool operator==(const GuardianRankExited&, const GuardianRankExited&) = default;
+};
+
+// A message of a rank's control socket (common/control_pipe/trainer_protocol.h), as it came.
+struct GuardianReport {
+  Generation generation = 0;
+  int rank = 0;
+  std::string json;
+
+  friend bool operator==(const GuardianReport&, const GuardianReport&) = default;
+};
+
+struct GuardianQuiesced {
+  Generation generation = 0;
+  std::vector<std::int64_t> unkillable_pids;
+
+  friend bool operator==(const GuardianQuiesced&, const GuardianQuiesced&) = default;
+};
+
+// End of the replay.
+struct GuardianSynced {
+  friend bool operator==(const GuardianSynced&, const GuardianSynced&) = default;
+};
+
+// A command came for a generation that is not the newest, or in the wrong state.
+struct GuardianRefused {
+  Generation generation = 0;
+  Generation newest = 0;
+  std::string message;
+
+  friend bool operator==(const GuardianRefused&, const GuardianRefused&) = default;
+};
+
+using GuardianEvent =
+    std::variant<GuardianHello, GuardianPrepared, GuardianRankStarted, GuardianRankExited,
+                 GuardianReport, GuardianQuiesced, GuardianSynced, GuardianRefused>;
+
+std::string Encode(const GuardianCommand& command);
+std::string Encode(const GuardianEvent& event);
+Result<GuardianCommand> DecodeGuardianCommand(std::string_view packet);
+Result<GuardianEvent> DecodeGuardianEvent(std::string_view packet);
+
+// Content of an exit record, DIR/nodes/NAME/jobs/JOB/exits/gGENERATION-rank-RANK.json.
+std::string ExitRecordName(Generation generation, int rank);
+std::string EncodeExitRecord(const GuardianRankExited& exited);
+Result<GuardianRankExited> DecodeExitRecord(std::string_view text);
+
+}  // namespace muster

@@ -1,0 +1,54 @@
+#include "worker/guardian/protocol.h"
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
+  const GuardianCommand commands[] = {
+      GuardianPrepare{7, MasterSocket::kBindOnly, "127.0.0.1"},
+      GuardianLaunch{7, 3, {"/bin/true", "a b"}, {"A=1"}, "/tmp", "/tmp/log", true, true},
+      GuardianAbort{7, 1.5, "rank 2 exited"},
+      GuardianRelease{},
+  };
+  for (const GuardianCommand& command : commands) {
+    const auto decoded = DecodeGuardianCommand(Encode(command));
+    ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+    EXPECT_EQ(*decoded, command) << Encode(command);
+  }
+}
+
+TEST(GuardianProtocol, EveryEventSurvivesTheWire) {
+  const GuardianEvent events[] = {
+      GuardianHello{99, "0123456789", 4},
+      GuardianPrepared{4, "no address", 0},
+      GuardianRankStarted{4, 1, 1234},
+      GuardianRankExited{4, 1, {.signal = 9}, 0.25, {"last", "lines"}},
+      GuardianReport{4, 1, R"({"type":"formed"})"},
+      GuardianQuiesced{4, {17}},
+      GuardianSynced{},
+      GuardianRefused{3, 4, "newer"},
+  };
+  for (const GuardianEvent& event : events) {
+    const auto decoded = DecodeGuardianEvent(Encode(event));
+    ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+    EXPECT_EQ(*decoded, event) << Encode(event);
+  }
+}
+
+TEST(GuardianProtocol, GarbageIsAnErrorAndNoCrash) {
+  for (const char* text : {"", "{", "[]", "{}", R"({"type":"launch","generation":1})",
+                           R"({"type":"prepare","generation":"x"})", R"({"type":"what"})"}) {
+    EXPECT_FALSE(DecodeGuardianCommand(text).ok()) << text;
+    EXPECT_FALSE(DecodeGuardianEvent(text).ok()) << text;
+  }
+}
+
+TEST(GuardianProtocol, BytesThatAreNoTextAreReplaced) {
+  const GuardianEvent event = GuardianRankExited{1, 0, {}, 0, {"bad \xff byte"}};
+  EXPECT_TRUE(DecodeGuardianEvent(Encode(event)).ok());
+}
+
+}  // namespace
+}  // namespace muster

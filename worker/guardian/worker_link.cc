@@ -1,0 +1,72 @@
+#include "worker/guardian/worker_link.h"
+
+#include <utility>
+
+#include "worker/guardian/log_line.h"
+#include "worker/process/unix_socket.h"
+
+namespace muster {
+namespace {
+
+// Longer than a busy worker needs to empty its socket, shorter than a recovery may be held up.
+constexpr std::chrono::seconds kSendBudget{1};
+
+}  // namespace
+
+Result<WorkerLink> WorkerLink::Open(const std::string& directory, PacketSocket first) {
+  MUSTER_ASSIGN_OR_RETURN(UniqueFd listen_fd, ListenPackets(directory, kGuardianSocketName));
+  return WorkerLink(std::move(listen_fd), std::move(first));
+}
+
+void WorkerLink::AddPollEntries(std::vector<pollfd>* entries) const {
+  entries->push_back({listen_fd_.get(), POLLIN, 0});
+  if (connection_.valid()) entries->push_back({connection_.fd(), POLLIN, 0});
+}
+
+bool WorkerLink::Accept() {
+  bool replaced = false;
+  for (;;) {
+    auto accepted = AcceptPackets(listen_fd_.get());
+    if (accepted.ok()) {
+      connection_ = std::move(*accepted);
+      replaced = true;
+    } else if (accepted.status().code() == StatusCode::kUnavailable) {
+      return replaced;
+    } else {
+      LogLine(accepted.status().ToString());
+    }
+  }
+}
+
+std::vector<GuardianCommand> WorkerLink::Receive() {
+  std::vector<GuardianCommand> commands;
+  const Deadline poll = Deadline::At({});
+  while (connection_.valid()) {
+    const auto packet = connection_.Receive(poll);
+    if (!packet.ok()) {
+      if (packet.status().code() == StatusCode::kDeadlineExceeded) break;
+      Drop(packet.status());
+      break;
+    }
+    auto command = DecodeGuardianCommand(packet->data);
+    if (command.ok())
+      commands.push_back(*std::move(command));
+    else
+      Drop(command.status());
+  }
+  return commands;
+}
+
+void WorkerLink::Send(const GuardianEvent& event, int fd) {
+  if (!connection_.valid()) return;
+  const std::vector<int> fds = fd >= 0 ? std::vector<int>{fd} : std::vector<int>{};
+  const Status status = connection_.Send(Encode(event), fds, Deadline::After(kSendBudget));
+  if (!status.ok()) Drop(status);
+}
+
+void WorkerLink::Drop(const Status& why) {
+  LogLine("the connection to the worker ended: " + why.message());
+  connection_.Close();
+}
+
+}  // namespace muster

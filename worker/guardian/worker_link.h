@@ -1,0 +1,42 @@
+// WorkerLink: the guardian's end of its talk with the worker. One connection at a time; a new one
+// replaces the old. A worker that does not read loses its connection, never the guardian's time:
+// the replay after its next connect restores what it missed.
+//
+// Owned by the guardian's single thread.
+#pragma once
+
+#include <poll.h>
+
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/control_pipe/packet_socket.h"
+#include "worker/guardian/protocol.h"
+
+namespace muster {
+
+class WorkerLink {
+ public:
+  // `first` is a connection that the worker handed over at the guardian's start, or not valid.
+  static Result<WorkerLink> Open(const std::string& directory, PacketSocket first);
+
+  bool connected() const { return connection_.valid(); }
+  void AddPollEntries(std::vector<pollfd>* entries) const;
+
+  // Accepts whoever waits; true if there is a new connection, which needs the replay.
+  bool Accept();
+  // Commands that have come; malformed ones end the connection.
+  std::vector<GuardianCommand> Receive();
+  void Send(const GuardianEvent& event, int fd = -1);
+
+ private:
+  WorkerLink(UniqueFd listen_fd, PacketSocket first)
+      : listen_fd_(std::move(listen_fd)), connection_(std::move(first)) {}
+  void Drop(const Status& why);
+
+  UniqueFd listen_fd_;
+  PacketSocket connection_;
+};
+
+}  // namespace muster

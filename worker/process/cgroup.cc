@@ -1,0 +1,106 @@
+#include "worker/process/cgroup.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <sstream>
+
+#include "common/base/files.h"
+#include "common/base/unique_fd.h"
+
+namespace muster {
+namespace {
+
+Status WriteControl(const std::string& path, const std::string& text) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
+  if (::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return ErrnoStatus(errno, "write " + path);
+  return OkStatus();
+}
+
+class NoopCgroup : public Cgroup {
+ public:
+  int procs_fd() const override { return -1; }
+  const std::string& path() const override { return path_; }
+  Status KillAll() override { return OkStatus(); }
+  Status Remove() override { return OkStatus(); }
+
+ private:
+  const std::string path_;
+};
+
+class SysfsCgroup : public Cgroup {
+ public:
+  SysfsCgroup(std::string path, UniqueFd procs)
+      : path_(std::move(path)), procs_(std::move(procs)) {}
+  ~SysfsCgroup() override { ::rmdir(path_.c_str()); }
+  int procs_fd() const override { return procs_.get(); }
+  const std::string& path() const override { return path_; }
+  Status KillAll() override { return WriteControl(path_ + "/cgroup.kill", "1"); }
+  Status Remove() override {
+    if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return OkStatus();
+    return ErrnoStatus(errno, "remove cgroup " + path_);
+  }
+
+ private:
+  const std::string path_;
+  UniqueFd procs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Cgroup> MakeNoopCgroup() { return std::make_unique<NoopCgroup>(); }
+
+std::string OwnCgroupDirectory(const std::string& mountinfo, const std::string& cgroup) {
+  std::string mount;
+  std::istringstream mounts(mountinfo);
+  for (std::string line; std::getline(mounts, line);) {
+    const std::size_t separator = line.find(" - cgroup2 ");
+    if (separator == std::string::npos) continue;
+    std::istringstream fields(line);
+    std::string id, parent, device, root;
+    fields >> id >> parent >> device >> root >> mount;
+    // A bind mount of a subtree shows other paths than /proc/self/cgroup does.
+    if (root != "/") mount.clear();
+    if (!mount.empty()) break;
+  }
+  std::istringstream groups(cgroup);
+  for (std::string line; std::getline(groups, line);) {
+    if (mount.empty() || !line.starts_with("0::/")) continue;
+    const std::string own = line.substr(3);
+    if (own.find("/..") != std::string::npos) return {};
+    return own == "/" ? mount : mount + own;
+  }
+  return {};
+}
+
+std::unique_ptr<Cgroup> MakeCgroup(const std::string& name) {
+  const auto mounts = ReadFile("/proc/self/mountinfo");
+  const auto groups = ReadFile("/proc/self/cgroup");
+  if (!mounts.ok() || !groups.ok()) return MakeNoopCgroup();
+  const std::string parent = OwnCgroupDirectory(*mounts, *groups);
+  if (parent.empty()) return MakeNoopCgroup();
+  const std::string path = parent + "/" + name;
+  if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return MakeNoopCgroup();
+  UniqueFd procs(::open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+  const bool killable = ::access((path + "/cgroup.kill").c_str(), W_OK) == 0;
+  // Only joining proves that a child may join: a user may own the directory and yet be refused.
+  if (!procs.valid() || !killable) {
+    ::rmdir(path.c_str());
+    return MakeNoopCgroup();
+  }
+  return std::make_unique<SysfsCgroup>(path, std::move(procs));
+}
+
+Status EndAbandonedCgroup(const std::string& path) {
+  struct stat info {};
+  if (path.empty() || ::stat(path.c_str(), &info) != 0) return OkStatus();
+  MUSTER_RETURN_IF_ERROR(WriteControl(path + "/cgroup.kill", "1"));
+  if (::rmdir(path.c_str()) == 0 || errno == ENOENT) return OkStatus();
+  return ErrnoStatus(errno, "remove cgroup " + path);
+}
+
+}  // namespace muster

@@ -1,0 +1,41 @@
+// Cgroup: a group of processes that the kernel can end as one, without races.
+//
+// The guardian puts each generation's ranks into one where a writable cgroup v2 hierarchy is
+// there; elsewhere it gets the no-op, and ends processes by group and by descent instead. Owned by
+// one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace muster {
+
+class Cgroup {
+ public:
+  virtual ~Cgroup() = default;
+  // An open cgroup.procs for SpawnOptions, or -1 for the no-op.
+  virtual int procs_fd() const = 0;
+  // Absolute directory, empty for the no-op.
+  virtual const std::string& path() const = 0;
+  // SIGKILL to every process in it, those that fork meanwhile included.
+  virtual Status KillAll() = 0;
+  // Fails while a process is in it.
+  virtual Status Remove() = 0;
+};
+
+std::unique_ptr<Cgroup> MakeNoopCgroup();
+
+// A new cgroup of that name below the caller's own; the no-op where that is not possible.
+std::unique_ptr<Cgroup> MakeCgroup(const std::string& name);
+
+// Ends and removes what a dead owner left at `path`; nothing to do is fine. Fails while its
+// processes are still dying, so a caller repeats it.
+Status EndAbandonedCgroup(const std::string& path);
+
+// The caller's cgroup v2 directory from the texts of /proc/self/mountinfo and /proc/self/cgroup;
+// empty if there is none.
+std::string OwnCgroupDirectory(const std::string& mountinfo, const std::string& cgroup);
+
+}  // namespace muster

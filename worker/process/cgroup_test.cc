@@ -1,0 +1,49 @@
+#include "worker/process/cgroup.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+constexpr char kUnifiedMount[] =
+    "22 1 0:20 / /proc rw - proc proc rw\n"
+    "30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+
+TEST(Cgroup, FindsItsOwnDirectory) {
+  EXPECT_EQ(OwnCgroupDirectory(kUnifiedMount, "0::/user.slice/a.scope\n"),
+            "/sys/fs/cgroup/user.slice/a.scope");
+  EXPECT_EQ(OwnCgroupDirectory(kUnifiedMount, "0::/\n"), "/sys/fs/cgroup");
+  EXPECT_EQ(OwnCgroupDirectory(kUnifiedMount, "4:memory:/x\n0::/y\n"), "/sys/fs/cgroup/y");
+}
+
+TEST(Cgroup, HasNoneWithoutAUsableHierarchy) {
+  EXPECT_EQ(OwnCgroupDirectory("22 1 0:20 / /proc rw - proc proc rw\n", "0::/\n"), "");
+  EXPECT_EQ(OwnCgroupDirectory(kUnifiedMount, "4:memory:/x\n"), "");
+  EXPECT_EQ(OwnCgroupDirectory(kUnifiedMount, "0::/../outside\n"), "");
+  // A container's view of a subtree.
+  EXPECT_EQ(OwnCgroupDirectory("30 22 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 c rw\n",
+                               "0::/docker/1\n"),
+            "");
+}
+
+TEST(Cgroup, RemovesItsDirectoryAtTheEnd) {
+  std::string path;
+  {
+    const auto cgroup = MakeCgroup("muster-test-" + std::to_string(::getpid()));
+    path = cgroup->path();
+    EXPECT_EQ(path.empty(), cgroup->procs_fd() < 0);
+    EXPECT_TRUE(cgroup->KillAll().ok());
+  }
+  struct stat info {};
+  EXPECT_TRUE(path.empty() || ::stat(path.c_str(), &info) != 0) << path;
+}
+
+TEST(Cgroup, AnAbandonedOneThatIsGoneIsNoError) {
+  EXPECT_TRUE(EndAbandonedCgroup("").ok());
+  EXPECT_TRUE(EndAbandonedCgroup("/sys/fs/cgroup/muster-never-made").ok());
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,85 @@
+#include "worker/process/record_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace muster {
+
+Result<LockedRecord> LockedRecord::Acquire(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return AlreadyExists(path + " is locked by a living process");
+    return ErrnoStatus(errno, "lock " + path);
+  }
+  return LockedRecord(path, std::move(fd));
+}
+
+Status LockedRecord::Write(std::string_view content) {
+  const auto size = static_cast<ssize_t>(content.size());
+  if (::pwrite(fd_.get(), content.data(), content.size(), 0) != size ||
+      ::ftruncate(fd_.get(), size) != 0)
+    return ErrnoStatus(errno, "write " + path_);
+  return OkStatus();
+}
+
+void LockedRecord::Remove() { ::unlink(path_.c_str()); }
+
+bool IsRecordLocked(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) return false;
+  return ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+Status ReplaceFile(const std::string& path, std::string_view content, int mode) {
+  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  {
+    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                       static_cast<mode_t>(mode)));
+    if (!fd.valid()) return ErrnoStatus(errno, "create " + temporary);
+    while (!content.empty()) {
+      const ssize_t n = ::write(fd.get(), content.data(), content.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) {
+        const Status status = ErrnoStatus(errno, "write " + temporary);
+        ::unlink(temporary.c_str());
+        return status;
+      }
+      content.remove_prefix(static_cast<std::size_t>(n));
+    }
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const Status status = ErrnoStatus(errno, "rename " + temporary + " to " + path);
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  return OkStatus();
+}
+
+std::vector<std::string> ReadLastLines(const std::string& path, int max_lines, int max_bytes) {
+  std::vector<std::string> lines;
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return lines;
+  const off_t begin = std::max<off_t>(0, info.st_size - max_bytes);
+  std::string text(static_cast<std::size_t>(info.st_size - begin), '\0');
+  const ssize_t n = ::pread(fd.get(), text.data(), text.size(), begin);
+  if (n <= 0) return lines;
+  text.resize(static_cast<std::size_t>(n));
+  // A line cut by the window is kept: the end of a long line is better than nothing.
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  if (lines.size() > static_cast<std::size_t>(max_lines))
+    lines.erase(lines.begin(), lines.end() - max_lines);
+  return lines;
+}
+
+}  // namespace muster

@@ -1,0 +1,53 @@
+// Starting processes: a supervised child, or a daemon that outlives its starter.
+//
+// The child's side of fork calls only async-signal-safe functions (all memory is prepared before),
+// so that both functions are safe in a threaded program. A program that cannot be executed is an
+// error of the call, not an exit status: the child reports errno through a pipe that exec closes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/base/unique_fd.h"
+
+namespace muster {
+
+struct InheritedFd {
+  int from = -1;
+  int to = -1;  // 3 or higher; all other descriptors from 3 on are closed in the child
+};
+
+struct SpawnOptions {
+  std::vector<std::string> argv;         // argv[0] is a path with a slash (see FindProgram)
+  std::vector<std::string> environment;  // "NAME=value"; the whole environment of the child
+  std::string working_directory;         // empty: the caller's
+  int output_fd = -1;                    // standard output and error; -1: /dev/null
+  std::vector<InheritedFd> inherited;
+  // An open cgroup.procs file that the child joins before exec; -1: none.
+  int cgroup_procs_fd = -1;
+  // The child gets SIGKILL when the calling thread ends.
+  bool die_with_parent = false;
+  // Written to oom_score_adj: the kernel ends what has more of it first.
+  int oom_score_adj = 0;
+};
+
+// A child in a session and process group of its own, standard input /dev/null, every signal at its
+// default. The caller reaps it.
+Result<pid_t> SpawnChild(const SpawnOptions& options);
+
+// The same, but a grandchild whose parent has already exited: nothing to reap, and no signal to
+// the caller's group or session reaches it.
+Status SpawnDetached(const SpawnOptions& options);
+
+// A descriptor that polls readable when the process ends.
+Result<UniqueFd> OpenPidfd(pid_t pid);
+
+// Where exec would find `name`: as it is if it holds a slash (relative to `working_directory`),
+// else the first executable of that name in `search_path` (as in PATH).
+Result<std::string> FindProgram(const std::string& name, const std::string& search_path,
+                                const std::string& working_directory);
+
+}  // namespace muster

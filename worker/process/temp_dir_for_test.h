@@ -1,0 +1,32 @@
+// A directory for one test, removed with all that is in it. Tests only.
+#pragma once
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <string>
+
+namespace muster {
+
+class TempDirForTest {
+ public:
+  TempDirForTest() : path_(MakePath()) {}
+  ~TempDirForTest() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDirForTest(const TempDirForTest&) = delete;
+  TempDirForTest& operator=(const TempDirForTest&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  static std::string MakePath() {
+    std::string path = (std::filesystem::temp_directory_path() / "muster-test-XXXXXX").string();
+    return ::mkdtemp(path.data()) != nullptr ? path : std::string();
+  }
+  const std::string path_;
+};
+
+}  // namespace muster

@@ -1,0 +1,38 @@
+// Named SOCK_SEQPACKET sockets below a directory of any length.
+//
+// A socket address holds 108 bytes; bind and connect therefore go through an open descriptor of the
+// directory. Free functions; any thread.
+#pragma once
+
+#include <string>
+
+#include "common/base/result.h"
+#include "common/base/unique_fd.h"
+#include "common/control_pipe/packet_socket.h"
+
+namespace muster {
+
+// Listens at `directory`/`name`, replacing a file left by a dead owner; only this user may connect.
+// Non-blocking.
+Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& name);
+
+// The next waiting connection, or kUnavailable when there is none. Refuses other users.
+Result<PacketSocket> AcceptPackets(int listen_fd);
+
+Result<PacketSocket> ConnectPackets(const std::string& directory, const std::string& name);
+
+struct BoundPort {
+  UniqueFd fd;
+  int port = 0;
+};
+
+struct TcpBindOptions {
+  std::string address;  // numeric IPv4 or IPv6
+  bool listen = true;   // false: the port is only reserved and refuses connections
+};
+
+// A TCP socket at a port that the kernel chooses. Without SO_REUSEADDR or SO_REUSEPORT, so that
+// nobody else can bind it while this descriptor is open.
+Result<BoundPort> BindTcp(const TcpBindOptions& options);
+
+}  // namespace muster

@@ -1,0 +1,71 @@
+#include "worker/process/unix_socket.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "common/base/files.h"
+#include "worker/process/temp_dir_for_test.h"
+
+namespace muster {
+namespace {
+
+int ConnectTo(int port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0
+                                                                                         : errno;
+}
+
+TEST(UnixSocket, WorksBelowADirectoryLongerThanASocketAddress) {
+  const TempDirForTest dir;
+  const std::string deep = dir / (std::string(100, 'a') + "/" + std::string(100, 'b'));
+  ASSERT_TRUE(MakeDirectories(deep).ok());
+  const auto listener = ListenPackets(deep, "guardian.sock");
+  ASSERT_TRUE(listener.ok()) << listener.status().ToString();
+  EXPECT_EQ(AcceptPackets(listener->get()).status().code(), StatusCode::kUnavailable);
+  auto client = ConnectPackets(deep, "guardian.sock");
+  ASSERT_TRUE(client.ok()) << client.status().ToString();
+  auto server = AcceptPackets(listener->get());
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  ASSERT_TRUE(client->Send("hello").ok());
+  EXPECT_EQ(server->Receive(Deadline::After(std::chrono::seconds(5)))->data, "hello");
+  struct stat info {};
+  ASSERT_EQ(::stat((deep + "/guardian.sock").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST(UnixSocket, ListeningReplacesADeadOwnersFile) {
+  const TempDirForTest dir;
+  { ASSERT_TRUE(ListenPackets(dir.path(), "s").ok()); }
+  EXPECT_EQ(ConnectPackets(dir.path(), "s").status().code(), StatusCode::kUnavailable);
+  const auto again = ListenPackets(dir.path(), "s");
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(ConnectPackets(dir.path(), "s").ok());
+}
+
+TEST(BindTcp, AListeningPortTakesConnectionsAtOnce) {
+  const auto bound = BindTcp({.address = "127.0.0.1"});
+  ASSERT_TRUE(bound.ok());
+  EXPECT_GT(bound->port, 0);
+  EXPECT_EQ(ConnectTo(bound->port), 0);
+}
+
+TEST(BindTcp, AReservedPortRefusesConnections) {
+  const auto bound = BindTcp({.address = "127.0.0.1", .listen = false});
+  ASSERT_TRUE(bound.ok());
+  EXPECT_EQ(ConnectTo(bound->port), ECONNREFUSED);
+}
+
+TEST(BindTcp, RefusesAnAddressThatIsNotThisNodes) {
+  EXPECT_FALSE(BindTcp({.address = "localhost"}).ok());
+  EXPECT_FALSE(BindTcp({.address = "192.0.2.1"}).ok());
+}
+
+}  // namespace
+}  // namespace muster
