@@ -1,0 +1,130 @@
+#include "tests/parity/reference.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace muster::parity {
+namespace {
+
+at::Tensor RotateHalf(const at::Tensor& x) {
+  const std::int64_t half = x.size(-1) / 2;
+  return at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
+}
+
+// x [B, heads, T, head_dim]
+at::Tensor ApplyRotary(const at::Tensor& x, double theta) {
+  const std::int64_t dim = x.size(-1);
+  const at::Tensor exponents = at::arange(0, dim, 2, at::kDouble) / static_cast<double>(dim);
+  const at::Tensor frequencies = at::pow(theta, -exponents);
+  const at::Tensor angles = at::outer(at::arange(x.size(2), at::kDouble), frequencies);
+  const at::Tensor both = at::cat({angles, angles}, -1);
+  return x * both.cos().to(x.scalar_type()) + RotateHalf(x) * both.sin().to(x.scalar_type());
+}
+
+at::Tensor Ids(const std::vector<std::int64_t>& values, const MicroBatch& batch) {
+  return at::tensor(values, at::kLong).view({batch.rows, batch.length});
+}
+
+}  // namespace
+
+ReferenceTrainer::ReferenceTrainer(ModelConfig config, Weights weights, OptimizerSpec optimizer)
+    : config_(std::move(config)), weights_(std::move(weights)), optimizer_(optimizer) {
+  for (auto& [name, weight] : weights_) {
+    weight = weight.clone().requires_grad_(true);
+    exp_avg_[name] = at::zeros_like(weight).detach();
+    exp_avg_sq_[name] = at::zeros_like(weight).detach();
+  }
+}
+
+at::Tensor ReferenceTrainer::Norm(const at::Tensor& x, const std::string& name) const {
+  return x / at::sqrt(x.pow(2).mean(-1, true) + config_.rms_norm_eps) * Weight(name);
+}
+
+at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& prefix) const {
+  const std::int64_t rows = x.size(0), length = x.size(1);
+  const auto heads = [&](const std::string& name, std::int64_t count) {
+    return at::matmul(x, Weight(prefix + name).t())
+        .view({rows, length, count, config_.head_dim})
+        .transpose(1, 2);
+  };
+  const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;
+  const at::Tensor query =
+      ApplyRotary(heads("q_proj.weight", config_.num_attention_heads), config_.rope_theta);
+  const at::Tensor key =
+      ApplyRotary(heads("k_proj.weight", config_.num_key_value_heads), config_.rope_theta)
+          .repeat_interleave(group, 1);
+  const at::Tensor value =
+      heads("v_proj.weight", config_.num_key_value_heads).repeat_interleave(group, 1);
+  const at::Tensor scores =
+      at::matmul(query, key.transpose(2, 3)) / std::sqrt(static_cast<double>(config_.head_dim));
+  const at::Tensor future = at::ones({length, length}, at::kBool).triu(1);
+  const at::Tensor mixed = at::matmul(scores.masked_fill(future, -1e30).softmax(-1), value);
+  return at::matmul(mixed.transpose(1, 2).reshape({rows, length, -1}),
+                    Weight(prefix + "o_proj.weight").t());
+}
+
+at::Tensor ReferenceTrainer::Head(const at::Tensor& x) const {
+  const std::string name =
+      config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
+  return at::matmul(Norm(x, "model.norm.weight"), Weight(name).t());
+}
+
+at::Tensor ReferenceTrainer::Logits(const at::Tensor& ids) const {
+  at::Tensor x = at::embedding(Weight("model.embed_tokens.weight"), ids);
+  for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    x = x + Attention(Norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.");
+    const at::Tensor inner = Norm(x, prefix + "post_attention_layernorm.weight");
+    const at::Tensor gate = at::matmul(inner, Weight(prefix + "mlp.gate_proj.weight").t());
+    const at::Tensor up = at::matmul(inner, Weight(prefix + "mlp.up_proj.weight").t());
+    x = x + at::matmul(gate * at::sigmoid(gate) * up, Weight(prefix + "mlp.down_proj.weight").t());
+  }
+  return Head(x);
+}
+
+ReferenceNumbers ReferenceTrainer::Step(const std::vector<MicroBatch>& batches, double lr) {
+  double labels = 0;
+  for (const MicroBatch& batch : batches) labels += static_cast<double>(batch.label_count);
+  at::Tensor loss = at::zeros({}, at::kFloat);
+  for (const MicroBatch& batch : batches) {
+    const at::Tensor logits = Logits(Ids(batch.input_ids, batch)).flatten(0, 1);
+    loss = loss + at::cross_entropy_loss(logits, Ids(batch.labels, batch).flatten(), {},
+                                         at::Reduction::Sum, -100) /
+                      labels;
+  }
+  std::vector<at::Tensor> inputs;
+  for (const auto& [name, weight] : weights_) inputs.push_back(weight);
+  const std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, inputs);
+  double squares = 0;
+  for (const at::Tensor& gradient : gradients) {
+    squares += gradient.to(at::kDouble).pow(2).sum().item<double>();
+  }
+  const double norm = std::sqrt(squares);
+  const double clip =
+      optimizer_.grad_clip > 0 ? std::min(1.0, optimizer_.grad_clip / (norm + 1e-6)) : 1.0;
+  Update(gradients, clip, lr);
+  return {.loss = loss.item<double>(), .grad_norm = norm};
+}
+
+void ReferenceTrainer::Update(const std::vector<at::Tensor>& gradients, double clip, double lr) {
+  const at::NoGradGuard no_grad;
+  ++steps_;
+  const double correction1 = 1 - std::pow(optimizer_.beta1, steps_);
+  const double correction2 = 1 - std::pow(optimizer_.beta2, steps_);
+  std::size_t next = 0;
+  for (auto& [name, weight] : weights_) {
+    const at::Tensor gradient = gradients[next++] * clip;
+    at::Tensor& m = exp_avg_[name];
+    at::Tensor& v = exp_avg_sq_[name];
+    m.mul_(optimizer_.beta1).add_(gradient, 1 - optimizer_.beta1);
+    v.mul_(optimizer_.beta2).add_(gradient.pow(2), 1 - optimizer_.beta2);
+    weight.mul_(1 - lr * optimizer_.weight_decay);
+    weight.sub_((m / correction1) / ((v / correction2).sqrt() + optimizer_.eps) * lr);
+  }
+}
+
+}  // namespace muster::parity

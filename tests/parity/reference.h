@@ -1,0 +1,54 @@
+// ReferenceTrainer: a Llama trainer written to be obviously right and nothing else: the whole model
+// in one process, one autograd graph over whole batches, attention by an explicit mask, AdamW in
+// tensor operations. Shares no code with trainer/.
+//
+// The numbers of the sharded engine are held against it. One thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/job_spec/job_spec.h"
+#include "trainer/core/model_config.h"
+#include "trainer/data/batch_loader.h"
+
+namespace muster::parity {
+
+struct ReferenceNumbers {
+  double loss = 0;
+  double grad_norm = 0;
+};
+
+class ReferenceTrainer {
+ public:
+  using Weights = std::map<std::string, at::Tensor>;  // fp32, by Hugging Face name
+
+  ReferenceTrainer(ModelConfig config, Weights weights, OptimizerSpec optimizer);
+
+  // [B, T] ids -> [B, T, V].
+  at::Tensor Logits(const at::Tensor& ids) const;
+  // One step over `batches`, the micro-batches of all ranks.
+  ReferenceNumbers Step(const std::vector<MicroBatch>& batches, double lr);
+
+  const Weights& weights() const { return weights_; }
+
+ private:
+  const at::Tensor& Weight(const std::string& name) const { return weights_.at(name); }
+  at::Tensor Norm(const at::Tensor& x, const std::string& name) const;
+  at::Tensor Attention(const at::Tensor& x, const std::string& prefix) const;
+  at::Tensor Head(const at::Tensor& x) const;
+  void Update(const std::vector<at::Tensor>& gradients, double clip, double lr);
+
+  ModelConfig config_;
+  Weights weights_;
+  OptimizerSpec optimizer_;
+  std::map<std::string, at::Tensor> exp_avg_;
+  std::map<std::string, at::Tensor> exp_avg_sq_;
+  int steps_ = 0;
+};
+
+}  // namespace muster::parity
