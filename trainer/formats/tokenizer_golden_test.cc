@@ -1,0 +1,44 @@
+// Tokenizer against the Python package `tokenizers`, on texts that take it to its corners. The
+// files are made by tests/golden/make_tokenizer_golden.py.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "trainer/formats/tokenizer.h"
+
+namespace muster {
+namespace {
+
+class TokenizerGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerGoldenTest, GivesTheIdsOfTheReferenceImplementation) {
+  const std::string base = std::string(MUSTER_TESTDATA "/") + GetParam();
+  const auto json = ReadFile(base + ".tokenizer.json");
+  ASSERT_TRUE(json.ok()) << json.status().ToString();
+  const auto tokenizer = Tokenizer::Parse(*json, base);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  std::ifstream file(base + ".golden.jsonl");
+  int rows = 0;
+  for (std::string line; std::getline(file, line); ++rows) {
+    const auto row = nlohmann::json::parse(line);
+    const auto text = row.at("text").get<std::string>();
+    const auto ids = row.at("ids").get<std::vector<std::int32_t>>();
+    EXPECT_EQ(tokenizer->Encode(text), ids) << "text " << row.at("text");
+    EXPECT_EQ(tokenizer->Encode(text, {.add_special_tokens = true}),
+              row.at("special_ids").get<std::vector<std::int32_t>>());
+    EXPECT_EQ(tokenizer->Decode(ids), row.at("decoded").get<std::string>());
+    EXPECT_EQ(tokenizer->Decode(ids, {.skip_special_tokens = true}),
+              row.at("skipped").get<std::string>());
+  }
+  EXPECT_GT(rows, 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerGoldenTest,
+                         ::testing::Values("gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2",
+                                           "removed"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace muster
