@@ -4,6 +4,7 @@
 //   DIR/coordinator/{endpoint.json,token,state.db,coordinator.log,coordinator.pid}
 //   DIR/nodes/NAME/{worker.log,worker.pid,worker.json}
 //   DIR/nodes/NAME/jobs/JOB/            one guardian: socket, records, spec
+//   DIR/{cluster.json,up.lock}
 #pragma once
 
 #include <string>
@@ -12,6 +13,10 @@ namespace muster {
 
 struct ClusterPaths {
   std::string dir;   // absolute
+
+  // What `muster up` was asked for: {"nodes": N, "slots": N}; and the lock that up and down hold.
+  std::string ClusterRecord() const { return dir + "/cluster.json"; }
+  std::string UpLock() const { return dir + "/up.lock"; }
 
   std::string CoordinatorDir() const { return dir + "/coordinator"; }
   // {"grpc": "127.0.0.1:PORT", "http": "127.0.0.1:PORT", "pid": N}; written when both listen.

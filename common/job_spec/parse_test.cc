@@ -133,7 +133,8 @@ TEST_P(BadJobFile, IsRefusedWithLineAndKey) {
 const BadCase kShapeCases[] = {
     {"Empty", "", "job.yaml:1: the job file is empty; docs/job-file.md shows one"},
     {"List", "[1]", "job.yaml:1: expected a map of keys such as name: and train:"},
-    {"NoYaml", "name: [a\ntrain: b: c", "job.yaml:2: is no valid YAML: illegal map value"},
+    {"NoYaml", "name: [a\ntrain: b: c",
+     "job.yaml:2: is no valid YAML: end of sequence flow not found"},
     {"TwoDocuments", COMMAND_HEAD "---\nname: k\n",
      "job.yaml:4: a second document; one file holds one job"},
     {"ControlCharacter", "name: a\x1b[31m\n",

@@ -9,6 +9,8 @@
 namespace muster {
 namespace {
 
+constexpr char kAText[] = "a text";
+
 bool AllDigits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
@@ -183,8 +185,7 @@ std::optional<std::string> MapReader::Scalar(const std::string& key, ScalarKind 
   const bool whole_for_number = kind == ScalarKind::kNumber && actual == ScalarKind::kInteger;
   if (scalar && (actual == kind || whole_for_number)) return node->Scalar();
   std::string message = "expected " + expected + ", got " + Got(*node);
-  if (scalar && kind == ScalarKind::kText && actual != ScalarKind::kNull)
-    message += "; put it in quotes";
+  if (scalar && expected == kAText && actual != ScalarKind::kNull) message += "; put it in quotes";
   Error(key, message);
   return std::nullopt;
 }
@@ -201,7 +202,7 @@ bool MapReader::CheckCharacters(const std::string& key, const std::string& text,
 }
 
 void MapReader::Text(const std::string& key, std::string* out) {
-  const auto text = Scalar(key, ScalarKind::kText, "a text");
+  const auto text = Scalar(key, ScalarKind::kText, kAText);
   if (!text || !CheckCharacters(key, *text, /*allow_lines=*/false)) return;
   if (text->empty()) return Error(key, "must not be empty");
   *out = *text;

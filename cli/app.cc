@@ -1,0 +1,271 @@
+#include "cli/app.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+
+#include "cli/commands/commands.h"
+#include "cli/exit_code.h"
+
+namespace muster {
+namespace {
+
+using Command = std::function<CommandResult(CommandContext&)>;
+
+struct GlobalOptions {
+  std::string dir;
+  std::string output = "table";
+  bool no_color = false;
+};
+
+// What the command line asks for: filled while it is parsed, run afterwards.
+struct Invocation {
+  GlobalOptions global;
+  Command command;
+
+  UpOptions up;
+  DownOptions down;
+  std::string down_timeout = "10s";
+  SubmitOptions submit;
+  bool submit_wait = false;
+  bool submit_attach = false;
+  AttachOptions attach;
+  WaitOptions wait;
+  std::string wait_timeout;
+  GetOptions get;
+  std::string describe_job;
+  LogsOptions logs;
+  CancelOptions cancel;
+  EventsOptions events;
+};
+
+constexpr char kJobHelp[] = "The job's id, a unique prefix of it, or its name (the newest one)";
+
+// Every flag has a variable; those of a command carry its name: MUSTER_SUBMIT_KEY.
+template <typename T>
+CLI::Option* Flagged(CLI::App* app, const std::string& flags, T& value, const std::string& help,
+                     const std::string& variable) {
+  return app->add_option(flags, value, help)->envname(variable);
+}
+
+CLI::Option* Switch(CLI::App* app, const std::string& flags, bool& value, const std::string& help,
+                    const std::string& variable) {
+  return app->add_flag(flags, value, help)->envname(variable);
+}
+
+CLI::App* Add(CLI::App& app, Invocation& call, const std::string& name, const std::string& help,
+              Command command) {
+  CLI::App* sub = app.add_subcommand(name, help);
+  sub->fallthrough();
+  sub->callback([&call, command] { call.command = command; });
+  return sub;
+}
+
+void AddGlobals(CLI::App& app, GlobalOptions& global) {
+  Flagged(&app, "--dir", global.dir, "The cluster's directory [~/.local/state/muster/default]",
+          "MUSTER_DIR");
+  Flagged(&app, "-o,--output", global.output, "table, wide, json, jsonl, yaml or name [table]",
+          "MUSTER_OUTPUT")
+      ->check(CLI::IsMember({"table", "wide", "json", "jsonl", "yaml", "name"}));
+  Switch(&app, "--no-color", global.no_color, "No colours (also NO_COLOR)", "MUSTER_NO_COLOR");
+}
+
+void AddClusterCommands(CLI::App& app, Invocation& call) {
+  CLI::App* up = Add(app, call, "up", "Start a local cluster, or bring back what is missing of it",
+                     [&call](CommandContext& c) { return RunUp(c, call.up); });
+  Flagged(up, "--nodes", call.up.nodes, "Number of nodes [as before, or 1]", "MUSTER_UP_NODES")
+      ->check(CLI::Range(1, 64));
+  Flagged(up, "--slots", call.up.slots, "Ranks that a node may hold [its CPUs]", "MUSTER_UP_SLOTS")
+      ->check(CLI::Range(1, 1024));
+  Flagged(up, "--listen", call.up.listen, "Coordinator's address, 127.0.0.1:PORT or unix:PATH",
+          "MUSTER_UP_LISTEN");
+  Flagged(up, "--http", call.up.http, "Address of /metrics, 127.0.0.1:PORT", "MUSTER_UP_HTTP");
+  Flagged(up, "--log-level", call.up.log_level, "debug, info, warn or error", "MUSTER_LOG_LEVEL");
+
+  CLI::App* down =
+      Add(app, call, "down", "End the local cluster; its jobs go on at the next up",
+          [&call](CommandContext& c) -> CommandResult {
+            MUSTER_ASSIGN_OR_RETURN(call.down.timeout, ParseDuration(call.down_timeout));
+            return RunDown(c, call.down);
+          });
+  Flagged(down, "--timeout", call.down_timeout, "Time to end before SIGKILL [10s]",
+          "MUSTER_DOWN_TIMEOUT");
+  Add(app, call, "nodes", "List the nodes", [](CommandContext& c) { return RunNodes(c); });
+  Add(app, call, "version", "Show the versions of muster and of the coordinator",
+      [](CommandContext& c) { return RunVersion(c); });
+}
+
+void AddSubmit(CLI::App& app, Invocation& call) {
+  CLI::App* submit = Add(app, call, "submit", "Submit a job", [&call](CommandContext& c) {
+    if (call.submit_wait) call.submit.follow = SubmitFollow::kWait;
+    if (call.submit_attach) call.submit.follow = SubmitFollow::kAttach;
+    return RunSubmit(c, call.submit);
+  });
+  submit->add_option("FILE", call.submit.file, "Job file; - for standard input")->required();
+  Flagged(submit, "--key", call.submit.key,
+          "Idempotence key: the same key and job file give the same job", "MUSTER_SUBMIT_KEY");
+  submit
+      ->add_option("--set", call.submit.overrides,
+                   "Override a key of the job file: --set train.optimizer.lr=1e-4")
+      ->envname("MUSTER_SUBMIT_SET")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  Flagged(submit, "--name", call.submit.name, "The job's name", "MUSTER_SUBMIT_NAME");
+  Flagged(submit, "--priority", call.submit.priority, "0 to 100; higher is placed first",
+          "MUSTER_SUBMIT_PRIORITY");
+  CLI::Option* wait = Switch(submit, "--wait", call.submit_wait,
+                             "Wait for the end; exit with the job's result", "MUSTER_SUBMIT_WAIT");
+  Switch(submit, "--attach", call.submit_attach, "Follow the job as attach does",
+         "MUSTER_SUBMIT_ATTACH")
+      ->excludes(wait);
+}
+
+void AddFollowing(CLI::App& app, Invocation& call) {
+  CLI::App* attach = Add(app, call, "attach", "Follow a job's progress; Ctrl-C detaches",
+                         [&call](CommandContext& c) { return RunAttach(c, call.attach); });
+  attach->add_option("JOB", call.attach.job, kJobHelp)->required();
+
+  CLI::App* wait =
+      Add(app, call, "wait", "Wait for a job's end; exit with its result",
+          [&call](CommandContext& c) -> CommandResult {
+            if (!call.wait_timeout.empty()) {
+              MUSTER_ASSIGN_OR_RETURN(call.wait.timeout, ParseDuration(call.wait_timeout));
+            }
+            return RunWait(c, call.wait);
+          });
+  wait->add_option("JOB", call.wait.job, kJobHelp)->required();
+  Flagged(wait, "--timeout", call.wait_timeout, "Give up after, such as 90s or 10m (exit code 7)",
+          "MUSTER_WAIT_TIMEOUT");
+
+  CLI::App* logs = Add(app, call, "logs", "Show the ranks' logs",
+                       [&call](CommandContext& c) { return RunLogs(c, call.logs); });
+  logs->add_option("JOB", call.logs.job, kJobHelp)->required();
+  Flagged(logs, "--rank", call.logs.rank, "Only this rank", "MUSTER_LOGS_RANK");
+  Flagged(logs, "--generation", call.logs.generation, "Of this attempt [the newest]",
+          "MUSTER_LOGS_GENERATION");
+  Flagged(logs, "--tail", call.logs.tail, "Only the last lines of each rank", "MUSTER_LOGS_TAIL");
+  Switch(logs, "-f,--follow", call.logs.follow, "Go on as lines are written", "MUSTER_LOGS_FOLLOW");
+
+  CLI::App* events = Add(app, call, "events", "Show what happened, to a job or to the cluster",
+                         [&call](CommandContext& c) { return RunEvents(c, call.events); });
+  events->add_option("JOB", call.events.job, kJobHelp);
+  Switch(events, "-f,--follow", call.events.follow, "Go on as events come", "MUSTER_EVENTS_FOLLOW");
+}
+
+void AddJobCommands(CLI::App& app, Invocation& call) {
+  CLI::App* get = Add(app, call, "get", "List jobs, or show one",
+                      [&call](CommandContext& c) { return RunGet(c, call.get); });
+  get->add_option("JOB", call.get.job, kJobHelp);
+  Switch(get, "--all", call.get.all, "Also jobs that ended more than a day ago", "MUSTER_GET_ALL");
+
+  CLI::App* describe =
+      Add(app, call, "describe", "Tell a job's story: attempts, causes, recoveries",
+          [&call](CommandContext& c) { return RunDescribe(c, call.describe_job); });
+  describe->add_option("JOB", call.describe_job, kJobHelp)->required();
+
+  CLI::App* cancel = Add(app, call, "cancel", "Cancel a job",
+                         [&call](CommandContext& c) { return RunCancel(c, call.cancel); });
+  cancel->add_option("JOB", call.cancel.job, kJobHelp)->required();
+  Flagged(cancel, "--reason", call.cancel.reason, "Why, for the job's story",
+          "MUSTER_CANCEL_REASON");
+}
+
+// Absolute, so that daemons and messages can carry it anywhere.
+std::string ClusterDirectory(const std::string& given) {
+  namespace fs = std::filesystem;
+  fs::path dir = given;
+  if (given.empty()) {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    const char* home = std::getenv("HOME");
+    const fs::path base =
+        state && *state ? fs::path(state) : fs::path(home ? home : "/tmp") / ".local" / "state";
+    dir = base / "muster" / "default";
+  }
+  std::string path = fs::absolute(dir).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+OutputFormat FormatOf(const std::string& name) {
+  for (std::size_t i = 0; i < std::size(kOutputFormats); ++i)
+    if (kOutputFormats[i] == name) return static_cast<OutputFormat>(i);
+  return OutputFormat::kTable;
+}
+
+Terminal FindTerminal(const GlobalOptions& global) {
+  Terminal terminal{std::cout, std::cerr};
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  const bool dumb = !term || std::string_view(term) == "dumb";
+  terminal.out_is_tty = ::isatty(STDOUT_FILENO) == 1 && !dumb;
+  terminal.color = terminal.out_is_tty && !global.no_color && (!no_color || *no_color == '\0');
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    terminal.columns = size.ws_col;
+  return terminal;
+}
+
+int Run(Invocation& call, Interrupt& interrupt) {
+  Terminal terminal = FindTerminal(call.global);
+  ClusterClient client(ClusterDirectory(call.global.dir), interrupt);
+  CommandContext context{client, terminal, FormatOf(call.global.output)};
+  const CommandResult result = call.command(context);
+  terminal.out.flush();
+  if (result.ok()) return *result;
+  if (interrupt.requested()) {
+    terminal.err << "muster: interrupted\n";
+    return kExitInterrupted;
+  }
+  terminal.err << "muster: " << result.status().message() << "\n";
+  return ExitCodeOf(result.status());
+}
+
+}  // namespace
+
+Result<Duration> ParseDuration(const std::string& text) {
+  double amount = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), amount);
+  const std::string_view unit(end.ptr,
+                              static_cast<std::size_t>(text.data() + text.size() - end.ptr));
+  const double scale = unit.empty() || unit == "s" ? 1
+                       : unit == "ms"              ? 0.001
+                       : unit == "m"               ? 60
+                       : unit == "h"               ? 3600
+                                                   : -1;
+  if (end.ec != std::errc() || scale < 0 || !(amount >= 0) || amount * scale > 1e8)
+    return InvalidArgument("'" + text + "' is no duration; write it as 90s, 10m or 2h");
+  return FromSeconds(amount * scale);
+}
+
+int RunApp(int argc, char** argv, Interrupt& interrupt) {
+  CLI::App app("muster launches, supervises and finishes fine-tuning jobs.");
+  app.name("muster");
+  app.require_subcommand(1);
+  app.footer("Every flag has a variable: --dir is MUSTER_DIR, submit --key is MUSTER_SUBMIT_KEY.");
+  Invocation call;
+  AddGlobals(app, call.global);
+  AddSubmit(app, call);
+  AddFollowing(app, call);
+  AddJobCommands(app, call);
+  AddClusterCommands(app, call);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitSuccess : kExitBadUsage;
+  }
+  try {
+    return Run(call, interrupt);
+  } catch (const std::exception& error) {
+    std::cerr << "muster: internal error: " << error.what() << "\n";
+    return kExitError;
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,144 @@
+#include "cli/cluster_client.h"
+
+#include <grpcpp/client_context.h>
+
+#include "cli/exit_code.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/token.h"
+#include "muster/v1/client_api.grpc.pb.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kCallTimeout = std::chrono::seconds(15);
+
+// gRPC counts deadlines in the system clock.
+std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(remaining);
+}
+
+}  // namespace
+
+struct ClusterClient::Connection {
+  Endpoint endpoint;
+  std::string token;
+  std::unique_ptr<v1::Client::Stub> stub;
+};
+
+ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt)
+    : paths_{std::move(dir)}, interrupt_(interrupt) {}
+ClusterClient::~ClusterClient() = default;
+
+Result<Endpoint> ClusterClient::FindEndpoint() const {
+  auto endpoint = ReadEndpoint(paths_.Endpoint());
+  if (!endpoint.ok() && endpoint.status().code() == StatusCode::kNotFound)
+    return NotFound("there is no cluster in " + paths_.dir);
+  return endpoint;
+}
+
+Status ClusterClient::Connect() {
+  if (connection_) return OkStatus();
+  auto endpoint = FindEndpoint();
+  if (!endpoint.ok()) {
+    const bool none = endpoint.status().code() == StatusCode::kNotFound;
+    return {none ? StatusCode::kUnavailable : endpoint.status().code(),
+            endpoint.status().message() +
+                (none ? "; start one, or name another with --dir or MUSTER_DIR\n  next: muster up "
+                        "--nodes 2 --dir " +
+                            paths_.dir
+                      : "")};
+  }
+  MUSTER_ASSIGN_OR_RETURN(std::string token, LoadToken(paths_.Token()));
+  auto stub = v1::Client::NewStub(OpenChannel(endpoint->grpc));
+  connection_ = std::make_unique<Connection>(
+      Connection{*std::move(endpoint), std::move(token), std::move(stub)});
+  return OkStatus();
+}
+
+void ClusterClient::Disconnect() { connection_.reset(); }
+
+Status ClusterClient::Explain(const Status& status) const {
+  if (status.ok()) return status;
+  if (interrupt_.requested()) return Cancelled("interrupted");
+  std::string message = status.message();
+  if (status.code() == StatusCode::kUnavailable)
+    message = "the coordinator at " + connection_->endpoint.grpc + " does not answer (" +
+              status.message() + "); it may have ended or be starting again";
+  if (status.code() == StatusCode::kDeadlineExceeded)
+    message = "the coordinator at " + connection_->endpoint.grpc + " did not answer in time";
+  if (const std::string next = NextCommand(status, paths_.dir); !next.empty())
+    message += "\n  next: " + next;
+  return {status.code(), message};
+}
+
+template <typename Request, typename Response, typename Method>
+Result<Response> ClusterClient::Call(const Request& request, Method method) {
+  MUSTER_RETURN_IF_ERROR(Connect());
+  grpc::ClientContext context;
+  AttachToken(context, connection_->token);
+  context.set_deadline(SystemDeadline(kCallTimeout));
+  Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
+  Response response;
+  const grpc::Status status = ((*connection_->stub).*method)(&context, request, &response);
+  if (!status.ok()) return Explain(FromGrpcStatus(status));
+  return response;
+}
+
+Result<v1::SubmitResponse> ClusterClient::Submit(const v1::SubmitRequest& request) {
+  return Call<v1::SubmitRequest, v1::SubmitResponse>(request, &v1::Client::Stub::Submit);
+}
+
+Result<v1::Job> ClusterClient::GetJob(const std::string& job) {
+  v1::GetJobRequest request;
+  request.set_job(job);
+  return Call<v1::GetJobRequest, v1::Job>(request, &v1::Client::Stub::GetJob);
+}
+
+Result<v1::ListJobsResponse> ClusterClient::ListJobs(bool all) {
+  v1::ListJobsRequest request;
+  request.set_all(all);
+  return Call<v1::ListJobsRequest, v1::ListJobsResponse>(request, &v1::Client::Stub::ListJobs);
+}
+
+Result<v1::CancelResponse> ClusterClient::Cancel(const v1::CancelRequest& request) {
+  return Call<v1::CancelRequest, v1::CancelResponse>(request, &v1::Client::Stub::Cancel);
+}
+
+Result<v1::ListEventsResponse> ClusterClient::ListEvents(const v1::ListEventsRequest& request) {
+  return Call<v1::ListEventsRequest, v1::ListEventsResponse>(request,
+                                                             &v1::Client::Stub::ListEvents);
+}
+
+Result<v1::ListNodesResponse> ClusterClient::ListNodes() {
+  return Call<v1::ListNodesRequest, v1::ListNodesResponse>({}, &v1::Client::Stub::ListNodes);
+}
+
+Result<v1::ReadLogResponse> ClusterClient::ReadLog(const v1::ReadLogRequest& request) {
+  return Call<v1::ReadLogRequest, v1::ReadLogResponse>(request, &v1::Client::Stub::ReadLog);
+}
+
+Result<v1::VersionResponse> ClusterClient::Version() {
+  return Call<v1::VersionRequest, v1::VersionResponse>({}, &v1::Client::Stub::Version);
+}
+
+Status ClusterClient::Watch(const v1::WatchRequest& request, TimePoint deadline,
+                            const std::function<bool(const v1::WatchUpdate&)>& on_update) {
+  MUSTER_RETURN_IF_ERROR(Connect());
+  grpc::ClientContext context;
+  AttachToken(context, connection_->token);
+  if (deadline != TimePoint::max())
+    context.set_deadline(SystemDeadline(Deadline::At(deadline).Remaining()));
+  Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
+  auto reader = connection_->stub->Watch(&context, request);
+  v1::WatchUpdate update;
+  bool wanted = true;
+  while (wanted && reader->Read(&update)) wanted = on_update(update);
+  if (!wanted) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (!wanted && !interrupt_.requested()) return OkStatus();
+  return Explain(FromGrpcStatus(status));
+}
+
+}  // namespace muster

@@ -1,0 +1,60 @@
+// ClusterClient: calls to the coordinator of one cluster directory.
+//
+// Reads the endpoint and token files before each connection, because a restarted coordinator may
+// listen elsewhere. Every call has a deadline and ends early on an Interrupt (kCancelled). Errors
+// carry the next command to type. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cli/interrupt.h"
+#include "common/base/cluster_paths.h"
+#include "common/base/result.h"
+#include "common/rpc/endpoint.h"
+#include "muster/v1/client_api.pb.h"
+
+namespace muster {
+
+class ClusterClient {
+ public:
+  ClusterClient(std::string dir, Interrupt& interrupt);
+  ~ClusterClient();
+
+  Result<v1::SubmitResponse> Submit(const v1::SubmitRequest& request);
+  Result<v1::Job> GetJob(const std::string& job);
+  Result<v1::ListJobsResponse> ListJobs(bool all);
+  Result<v1::CancelResponse> Cancel(const v1::CancelRequest& request);
+  Result<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
+  Result<v1::ListNodesResponse> ListNodes();
+  Result<v1::ReadLogResponse> ReadLog(const v1::ReadLogRequest& request);
+  Result<v1::VersionResponse> Version();
+
+  // Streams updates to `on_update` until it returns false or the stream ends. OK also when the
+  // stream ended by itself. Ends with kDeadlineExceeded at the deadline.
+  Status Watch(const v1::WatchRequest& request, TimePoint deadline,
+               const std::function<bool(const v1::WatchUpdate&)>& on_update);
+
+  const std::string& dir() const { return paths_.dir; }
+  const ClusterPaths& paths() const { return paths_; }
+  Interrupt& interrupt() { return interrupt_; }
+  // Where the coordinator said that it listens; NOT_FOUND when none ever did in this directory.
+  Result<Endpoint> FindEndpoint() const;
+
+  // Forgets the connection, so that the next call reads the endpoint anew.
+  void Disconnect();
+
+ private:
+  struct Connection;
+  Status Connect();
+  template <typename Request, typename Response, typename Method>
+  Result<Response> Call(const Request& request, Method method);
+  Status Explain(const Status& status) const;
+
+  ClusterPaths paths_;
+  Interrupt& interrupt_;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace muster

@@ -1,0 +1,191 @@
+// attach and wait: following a job to its end.
+
+#include "cli/commands/commands.h"
+#include "cli/exit_code.h"
+#include "cli/job_json.h"
+#include "cli/progress_line.h"
+#include "cli/story.h"
+#include "common/job_spec/parse.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kReconnectPatience = std::chrono::seconds(30);
+constexpr auto kReconnectPause = std::chrono::milliseconds(200);
+constexpr int kHistoryShown = 20;
+
+bool IsLostConnection(const Status& status) {
+  return status.ok() || status.code() == StatusCode::kUnavailable;
+}
+
+// Watches until `on_update` says that it has seen enough, over restarts of the coordinator.
+Status WatchToEnd(CommandContext& context, v1::WatchRequest request, TimePoint deadline,
+                  const std::function<bool(const v1::WatchUpdate&)>& on_update,
+                  const std::function<void(const std::string&)>& on_notice) {
+  bool done = false;
+  bool ever = false;
+  TimePoint lost_at{};
+  for (;;) {
+    const Status status =
+        context.client.Watch(request, deadline, [&](const v1::WatchUpdate& update) {
+          if (lost_at != TimePoint{}) on_notice("connected again");
+          lost_at = {};
+          ever = true;
+          for (const auto& event : update.events())
+            request.set_after_seq(std::max(request.after_seq(), event.seq()));
+          // An id, so that a newer job of the same name does not take over.
+          request.set_job(update.job().id());
+          done = !on_update(update);
+          return !done;
+        });
+    if (done) return OkStatus();
+    if (!ever || !IsLostConnection(status)) return status;
+    const TimePoint now = SystemClock().Now();
+    if (lost_at == TimePoint{}) {
+      lost_at = now;
+      on_notice("the coordinator does not answer; the job trains on, connecting again ...");
+    }
+    if (now - lost_at >= kReconnectPatience)
+      return status.ok() ? Unavailable("the coordinator ended the stream") : status;
+    if (now >= deadline) return DeadlineExceeded("the job has not ended yet");
+    context.client.Disconnect();
+    if (context.interrupt().WaitFor(kReconnectPause)) return Cancelled("interrupted");
+  }
+}
+
+// The stages of a recovery are complete only when its first step is done, which is when the
+// attempt's line is worth a sentence.
+class RecoveryTeller {
+ public:
+  std::string OnJob(const v1::Job& job) {
+    if (job.attempts_size() < 2) return "";
+    const auto& attempt = job.attempts(job.attempts_size() - 1);
+    const bool complete = attempt.has_seconds() && attempt.seconds().first_step() >= 0;
+    if (!complete || attempt.generation() <= told_) return "";
+    const bool first_look = told_ < 0;
+    told_ = attempt.generation();
+    if (first_look) return "";
+    std::string out = "recovered: " + TellStages(attempt.seconds());
+    if (attempt.resumed_step() >= 0)
+      out += "; resumed from step " + std::to_string(attempt.resumed_step());
+    return out;
+  }
+  void OnFirstUpdate(const v1::Job& job) {
+    told_ = job.state() == v1::JOB_STATE_RECOVERING ? job.generation() - 1 : job.generation();
+  }
+
+ private:
+  std::int64_t told_ = -1;
+};
+
+std::int64_t LoggingSteps(const v1::Job& job) {
+  const auto spec = ParseJobSpec(job.spec_yaml());
+  return spec.ok() && spec->train ? spec->train->logging_every : 25;
+}
+
+class Attachment {
+ public:
+  Attachment(const CommandContext& context, std::ostream& out, bool live)
+      : printer_(out, {.live = live,
+                       .color = live && context.terminal.color,
+                       .columns = context.terminal.columns}) {}
+
+  bool OnUpdate(const v1::WatchUpdate& update) {
+    const v1::Job& job = update.job();
+    if (state_ == v1::JOB_STATE_UNSPECIFIED) {
+      printer_.OnNotice("job " + job.id() + "  " + job.name());
+      if (!job.spec_yaml().empty()) printer_.set_line_every_steps(LoggingSteps(job));
+      recovery_.OnFirstUpdate(job);
+      ShowHistory(update);
+    } else {
+      for (const auto& event : update.events()) printer_.OnEvent(event);
+    }
+    state_ = job.state();
+    id_ = job.id();
+    if (const std::string told = recovery_.OnJob(job); !told.empty()) printer_.OnNotice(told);
+    printer_.OnJob(job, SystemClock().Now());
+    if (!IsTerminal(state_)) return true;
+    printer_.Finish();
+    if (!job.reason().empty() && state_ != v1::JOB_STATE_SUCCEEDED)
+      printer_.OnNotice(StateWord(state_) + ": " + Printable(job.reason()));
+    return false;
+  }
+
+  void OnNotice(const std::string& text) { printer_.OnNotice(text); }
+  void Finish() { printer_.Finish(); }
+  v1::JobState state() const { return state_; }
+  const std::string& id() const { return id_; }
+
+ private:
+  void ShowHistory(const v1::WatchUpdate& update) {
+    const int first = std::max(0, update.events_size() - kHistoryShown);
+    if (first > 0)
+      printer_.OnNotice(std::to_string(first) + " earlier events: muster events " +
+                        update.job().id());
+    for (int i = first; i < update.events_size(); ++i) printer_.OnEvent(update.events(i));
+  }
+
+  ProgressPrinter printer_;
+  RecoveryTeller recovery_;
+  v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
+  std::string id_;
+};
+
+}  // namespace
+
+CommandResult RunAttach(CommandContext& context, const AttachOptions& options) {
+  Terminal& terminal = context.terminal;
+  // With a structured format standard output belongs to a program; the progress is for people.
+  const bool for_people =
+      context.output == OutputFormat::kTable || context.output == OutputFormat::kWide;
+  const bool jsonl = context.output == OutputFormat::kJsonl;
+  Attachment attachment(context, for_people ? terminal.out : terminal.err,
+                        for_people && terminal.out_is_tty);
+  v1::WatchRequest request;
+  request.set_job(options.job);
+  const Status status = WatchToEnd(
+      context, request, TimePoint::max(),
+      [&](const v1::WatchUpdate& update) {
+        if (jsonl) {
+          PrintStructured(terminal.out, OutputFormat::kJsonl, JobJson(update.job()), "id");
+          terminal.out.flush();
+        }
+        return attachment.OnUpdate(update);
+      },
+      [&](const std::string& text) { attachment.OnNotice(text); });
+  attachment.Finish();
+  if (status.ok()) return ExitCodeOf(attachment.state());
+  if (!context.interrupt().requested()) return status;
+  terminal.err << "detached; the job goes on. Attach again with: muster attach "
+               << (attachment.id().empty() ? options.job : attachment.id()) << " --dir "
+               << context.dir() << "\n";
+  return kExitInterrupted;
+}
+
+CommandResult RunWait(CommandContext& context, const WaitOptions& options) {
+  v1::WatchRequest request;
+  request.set_job(options.job);
+  const TimePoint deadline =
+      options.timeout ? SystemClock().Now() + *options.timeout : TimePoint::max();
+  v1::Job job;
+  const Status status = WatchToEnd(
+      context, request, deadline,
+      [&](const v1::WatchUpdate& update) {
+        job = update.job();
+        return !IsTerminal(job.state());
+      },
+      [](const std::string&) {});
+  if (status.code() == StatusCode::kDeadlineExceeded)
+    return DeadlineExceeded("job " + options.job + " has not ended in time; it is " +
+                            StateWord(job.state()) + "\n  next: muster attach " + options.job +
+                            " --dir " + context.dir());
+  MUSTER_RETURN_IF_ERROR(status);
+  if (context.output != OutputFormat::kTable && context.output != OutputFormat::kWide)
+    PrintStructured(context.terminal.out, context.output, JobJson(job), "id");
+  else
+    context.terminal.out << "job " << job.id() << " " << StateWord(job.state())
+                         << (job.reason().empty() ? "" : ": " + Printable(job.reason())) << "\n";
+  return ExitCodeOf(job.state());
+}
+
+}  // namespace muster

@@ -1,0 +1,104 @@
+// up, down, nodes, version: the cluster itself.
+
+#include <unistd.h>
+
+#include "cli/commands/commands.h"
+#include "cli/exit_code.h"
+#include "cli/job_json.h"
+#include "common/base/version.h"
+
+namespace muster {
+namespace {
+
+Json NodesJson(const v1::ListNodesResponse& nodes) {
+  Json list = Json::array();
+  for (const auto& node : nodes.nodes()) list.push_back(NodeJson(node));
+  return list;
+}
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
+  return out;
+}
+
+}  // namespace
+
+CommandResult RunUp(CommandContext& context, const UpOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(const std::string binaries, OwnBinaryDirectory());
+  MUSTER_ASSIGN_OR_RETURN(const UpReport report,
+                          LocalCluster(context.client, binaries).Up(options));
+  const Json json = {{"dir", context.dir()},         {"endpoint", report.endpoint.grpc},
+                     {"http", report.endpoint.http}, {"pid", report.endpoint.pid},
+                     {"started", report.started},    {"nodes", NodesJson(report.nodes)}};
+  if (PrintStructured(context.terminal.out, context.output, json, "dir")) return kExitSuccess;
+  std::ostream& out = context.terminal.out;
+  if (report.started.empty())
+    out << "the cluster in " << context.dir() << " is already up\n";
+  else
+    out << "started " << Joined(report.started) << "\n";
+  out << "cluster      " << context.dir() << "\n"
+      << "coordinator  " << report.endpoint.grpc << " (pid " << report.endpoint.pid << ")\n"
+      << "metrics      http://" << report.endpoint.http << "/metrics\n"
+      << "nodes        " << report.nodes.nodes_size() << " ready\n"
+      << "next         muster submit FILE --dir " << context.dir() << "\n";
+  return kExitSuccess;
+}
+
+CommandResult RunDown(CommandContext& context, const DownOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(const DownReport report,
+                          LocalCluster(context.client, "").Down(options.timeout));
+  const Json json = {{"dir", context.dir()}, {"ended", report.ended}, {"left", report.left}};
+  if (!PrintStructured(context.terminal.out, context.output, json, "dir")) {
+    if (report.ended.empty() && report.left.empty())
+      context.terminal.out << "nothing runs in " << context.dir() << "\n";
+    for (const std::string& process : report.ended)
+      context.terminal.out << "ended " << process << "\n";
+  }
+  if (report.left.empty()) return kExitSuccess;
+  return Internal("could not end " + Joined(report.left) +
+                  "; a process in an uninterruptible wait ends when its device answers");
+}
+
+CommandResult RunNodes(CommandContext& context) {
+  MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, context.client.ListNodes());
+  Terminal& terminal = context.terminal;
+  if (PrintStructured(terminal.out, context.output, NodesJson(nodes), "name")) return kExitSuccess;
+  const bool wide = context.output == OutputFormat::kWide;
+  std::vector<std::string> headers = {"NAME", "STATE", "ADDRESS", "SLOTS", "USED", "PID"};
+  if (wide) headers.insert(headers.end(), {"VERSION", "LAST SEEN", "REASON"});
+  Table table(headers);
+  for (const auto& node : nodes.nodes()) {
+    std::vector<std::string> row = {node.name(),
+                                    StateWord(node.state()),
+                                    node.address(),
+                                    std::to_string(node.slots()),
+                                    std::to_string(node.slots_used()),
+                                    node.pid() > 0 ? std::to_string(node.pid()) : "-"};
+    if (wide)
+      row.insert(row.end(),
+                 {node.version(), LocalTime(node.last_seen_unix_ms()), Printable(node.reason())});
+    table.Add(std::move(row));
+  }
+  table.Print(terminal.out, terminal.color);
+  return kExitSuccess;
+}
+
+CommandResult RunVersion(CommandContext& context) {
+  Json json = {{"version", kVersion}, {"protocol_version", kProtocolVersion}};
+  json["coordinator"] = nullptr;
+  // No cluster is a fine answer here; one that refuses the token is not asked further.
+  if (const auto version = context.client.Version(); version.ok())
+    json["coordinator"] = {{"version", version->version()},
+                           {"protocol_version", version->protocol_version()},
+                           {"cluster", version->cluster()}};
+  if (PrintStructured(context.terminal.out, context.output, json, "version")) return kExitSuccess;
+  context.terminal.out << "muster " << kVersion << " (protocol " << kProtocolVersion << ")\n";
+  if (!json["coordinator"].is_null())
+    context.terminal.out << "coordinator " << json["coordinator"]["version"].get<std::string>()
+                         << " (protocol " << json["coordinator"]["protocol_version"] << ") in "
+                         << context.dir() << "\n";
+  return kExitSuccess;
+}
+
+}  // namespace muster

@@ -1,0 +1,97 @@
+// The commands of muster, one function each: options in, exit code or error out. app.cc binds them
+// to the command line; a command knows nothing of flags.
+//
+// Data goes to the terminal's `out`, everything else to `err`. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/cluster_client.h"
+#include "cli/interrupt.h"
+#include "cli/local_cluster.h"
+#include "cli/output.h"
+#include "common/base/result.h"
+
+namespace muster {
+
+struct CommandContext {
+  ClusterClient& client;
+  Terminal& terminal;
+  OutputFormat output = OutputFormat::kTable;
+
+  const std::string& dir() const { return client.dir(); }
+  Interrupt& interrupt() { return client.interrupt(); }
+};
+
+// What a command ends with when nothing went wrong on the way: an exit code (exit_code.h).
+using CommandResult = Result<int>;
+
+CommandResult RunUp(CommandContext& context, const UpOptions& options);
+
+struct DownOptions {
+  Duration timeout = std::chrono::seconds(10);  // until SIGKILL
+};
+CommandResult RunDown(CommandContext& context, const DownOptions& options);
+
+enum class SubmitFollow { kNone, kWait, kAttach };
+struct SubmitOptions {
+  std::string file;  // "-": standard input
+  std::string key;   // empty: a random one
+  std::string name;  // empty: the file's
+  std::optional<int> priority;
+  std::vector<std::string> overrides;
+  SubmitFollow follow = SubmitFollow::kNone;
+};
+CommandResult RunSubmit(CommandContext& context, const SubmitOptions& options);
+
+struct AttachOptions {
+  std::string job;
+  bool show_history = true;  // events from before
+};
+CommandResult RunAttach(CommandContext& context, const AttachOptions& options);
+
+struct WaitOptions {
+  std::string job;
+  std::optional<Duration> timeout;
+};
+CommandResult RunWait(CommandContext& context, const WaitOptions& options);
+
+struct GetOptions {
+  std::string job;  // empty: all jobs
+  bool all = false;
+};
+CommandResult RunGet(CommandContext& context, const GetOptions& options);
+
+CommandResult RunDescribe(CommandContext& context, const std::string& job);
+
+struct LogsOptions {
+  std::string job;
+  std::optional<int> rank;
+  std::int64_t generation = 0;  // 0: the newest
+  bool follow = false;
+  std::optional<int> tail;  // lines per rank
+};
+CommandResult RunLogs(CommandContext& context, const LogsOptions& options);
+
+struct CancelOptions {
+  std::string job;
+  std::string reason;
+};
+CommandResult RunCancel(CommandContext& context, const CancelOptions& options);
+
+struct EventsOptions {
+  std::string job;
+  bool follow = false;
+};
+CommandResult RunEvents(CommandContext& context, const EventsOptions& options);
+
+CommandResult RunNodes(CommandContext& context);
+CommandResult RunVersion(CommandContext& context);
+
+// "12h", "90m", "30s", "1.5s".
+Result<Duration> ParseDuration(const std::string& text);
+
+}  // namespace muster

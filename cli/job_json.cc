@@ -1,0 +1,163 @@
+#include "cli/job_json.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "cli/exit_code.h"
+
+namespace muster {
+namespace {
+
+// "JOB_STATE_RUNNING" without its prefix, in lower case; an unset or newer state is "unknown".
+std::string Word(const std::string& name, std::string_view prefix) {
+  if (name.size() <= prefix.size()) return "unknown";
+  std::string word = name.substr(prefix.size());
+  if (word == "UNSPECIFIED") return "unknown";
+  for (char& c : word)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return word;
+}
+
+Json Time(std::int64_t unix_ms) { return unix_ms > 0 ? Json(IsoTime(unix_ms)) : Json(nullptr); }
+Json IfKnown(bool known, const Json& value) { return known ? value : Json(nullptr); }
+Json Seconds(double seconds) { return IfKnown(seconds >= 0, Json(seconds)); }
+Json Number(double value) { return IfKnown(std::isfinite(value), Json(value)); }
+Json Text(const std::string& text) { return IfKnown(!text.empty(), Json(text)); }
+
+const v1::RankProgress* ProgressOf(const v1::Job& job, int rank) {
+  for (const auto& progress : job.progress())
+    if (progress.rank() == rank) return &progress;
+  return nullptr;
+}
+
+Json RankJson(const v1::Job& job, const v1::RankStatus& rank) {
+  Json json = {{"rank", rank.rank()},
+               {"node", Text(rank.node())},
+               {"pid", IfKnown(rank.pid() > 0, rank.pid())},
+               {"state", StateWord(rank.state())}};
+  const bool exited = rank.has_exit();
+  json["exit_code"] = IfKnown(exited && rank.exit().signal() == 0, rank.exit().exit_code());
+  json["signal"] = IfKnown(exited && rank.exit().signal() != 0, SignalName(rank.exit().signal()));
+  const v1::RankProgress* progress = ProgressOf(job, rank.rank());
+  json["step"] = IfKnown(progress != nullptr, progress ? progress->step() : 0);
+  json["phase"] = progress ? Text(progress->phase()) : Json(nullptr);
+  json["rss_bytes"] =
+      IfKnown(progress && progress->rss_bytes() > 0, progress ? progress->rss_bytes() : 0);
+  return json;
+}
+
+Json AttemptJson(const v1::AttemptInfo& attempt) {
+  const v1::StageSeconds& seconds = attempt.seconds();
+  const bool timed = attempt.has_seconds();
+  Json stages = {{"detect", timed ? Seconds(seconds.detect()) : Json(nullptr)},
+                 {"abort", timed ? Seconds(seconds.abort()) : Json(nullptr)},
+                 {"reform", timed ? Seconds(seconds.reform()) : Json(nullptr)},
+                 {"load", timed ? Seconds(seconds.load()) : Json(nullptr)},
+                 {"first_step", timed ? Seconds(seconds.first_step()) : Json(nullptr)}};
+  Json notes = Json::array();
+  for (const auto& note : attempt.notes()) notes.push_back(note);
+  return {{"generation", attempt.generation()},
+          {"state", Text(attempt.state())},
+          {"started", Time(attempt.started_unix_ms())},
+          {"ended", Time(attempt.ended_unix_ms())},
+          {"cause", Text(attempt.cause())},
+          {"failed_rank",
+           IfKnown(!attempt.cause().empty() && attempt.failed_rank() >= 0, attempt.failed_rank())},
+          {"failed_node", Text(attempt.failed_node())},
+          {"resumed_step", IfKnown(attempt.resumed_step() >= 0, attempt.resumed_step())},
+          {"last_step", attempt.last_step()},
+          {"lost_steps", attempt.lost_steps()},
+          {"seconds", std::move(stages)},
+          {"notes", std::move(notes)}};
+}
+
+Json SummaryJson(const v1::Job& job) {
+  return {{"id", job.id()},
+          {"name", job.name()},
+          {"state", StateWord(job.state())},
+          {"reason", Text(job.reason())},
+          {"generation", job.generation()},
+          {"step", job.step()},
+          {"max_steps", IfKnown(job.max_steps() > 0, job.max_steps())},
+          {"loss", HasLoss(job) ? Number(job.loss()) : Json(nullptr)},
+          {"tokens_per_second", IfKnown(job.tokens_per_second() > 0, job.tokens_per_second())},
+          {"eta_seconds",
+           IfKnown(job.eta_seconds() >= 0 && !IsTerminal(job.state()), job.eta_seconds())},
+          {"restarts", job.restarts()},
+          {"priority", job.priority()},
+          {"world_size", IfKnown(job.world_size() > 0, job.world_size())},
+          {"output_dir", Text(job.output_dir())},
+          {"submitted", Time(job.submitted_unix_ms())},
+          {"started", Time(job.started_unix_ms())},
+          {"ended", Time(job.ended_unix_ms())}};
+}
+
+}  // namespace
+
+std::string StateWord(v1::JobState state) { return Word(v1::JobState_Name(state), "JOB_STATE_"); }
+std::string StateWord(v1::NodeState state) {
+  return Word(v1::NodeState_Name(state), "NODE_STATE_");
+}
+std::string StateWord(v1::RankState state) {
+  return Word(v1::RankState_Name(state), "RANK_STATE_");
+}
+
+std::string SignalName(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
+}
+
+std::string RankWord(const v1::RankStatus& rank) {
+  if (rank.state() != v1::RANK_STATE_EXITED || !rank.has_exit()) return StateWord(rank.state());
+  if (rank.exit().signal() != 0) return "killed by " + SignalName(rank.exit().signal());
+  return "exited " + std::to_string(rank.exit().exit_code());
+}
+
+bool HasLoss(const v1::Job& job) {
+  return job.loss() != 0 || job.loss_at_start() != 0 || std::isnan(job.loss());
+}
+
+Json JobJson(const v1::Job& job) {
+  Json json = SummaryJson(job);
+  json["ranks"] = Json::array();
+  for (const auto& rank : job.ranks()) json["ranks"].push_back(RankJson(job, rank));
+  json["attempts"] = Json::array();
+  for (const auto& attempt : job.attempts()) json["attempts"].push_back(AttemptJson(attempt));
+  json["checkpoints"] = Json::array();
+  for (const auto& checkpoint : job.checkpoints())
+    json["checkpoints"].push_back({{"step", checkpoint.step()},
+                                   {"generation", checkpoint.generation()},
+                                   {"directory", checkpoint.directory()},
+                                   {"committed", Time(checkpoint.committed_unix_ms())}});
+  return json;
+}
+
+Json JobListJson(const v1::ListJobsResponse& jobs) {
+  Json list = Json::array();
+  for (const auto& job : jobs.jobs()) list.push_back(SummaryJson(job));
+  return list;
+}
+
+Json NodeJson(const v1::Node& node) {
+  return {{"name", node.name()},
+          {"state", StateWord(node.state())},
+          {"address", Text(node.address())},
+          {"slots", node.slots()},
+          {"slots_used", node.slots_used()},
+          {"pid", IfKnown(node.pid() > 0, node.pid())},
+          {"version", Text(node.version())},
+          {"reason", Text(node.reason())},
+          {"last_seen", Time(node.last_seen_unix_ms())}};
+}
+
+Json EventJson(const v1::Event& event) {
+  return {{"seq", event.seq()},
+          {"time", Time(event.unix_ms())},
+          {"job", Text(event.job())},
+          {"generation", IfKnown(event.generation() > 0, event.generation())},
+          {"kind", event.kind()},
+          {"severity", event.severity()},
+          {"message", event.message()}};
+}
+
+}  // namespace muster

@@ -1,0 +1,31 @@
+// The stable JSON of jobs, nodes and events (docs: the CLI section of docs/job-file.md), and the
+// small words made of their enums. Times are ISO 8601 in UTC; what is not known is null.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <string>
+
+#include "cli/output.h"
+#include "muster/v1/client_api.pb.h"
+
+namespace muster {
+
+std::string StateWord(v1::JobState state);   // "running"
+std::string StateWord(v1::NodeState state);  // "ready"
+std::string StateWord(v1::RankState state);  // "exited"
+
+// "SIGKILL"; "signal 99" for an unnamed one.
+std::string SignalName(int signal);
+// "exited 0", "SIGKILL", or the state's word for a rank that has not ended.
+std::string RankWord(const v1::RankStatus& rank);
+
+// Whether a loss has been seen at all; the wire has no null.
+bool HasLoss(const v1::Job& job);
+
+Json JobJson(const v1::Job& job);  // all of `get JOB`
+Json JobListJson(const v1::ListJobsResponse& jobs);
+Json NodeJson(const v1::Node& node);
+Json EventJson(const v1::Event& event);
+
+}  // namespace muster

@@ -1,0 +1,86 @@
+// LocalCluster: the daemons of a cluster that lives in one directory of this machine.
+//
+// `muster up` and `muster down` are this class. Both hold DIR/up.lock, so that two of them never
+// work on one directory at once. Up is idempotent: what runs is left alone, what is missing is
+// brought back under its old name and port. Down ends coordinator, workers, guardians and whatever
+// program of Muster still names the directory, and says so when something is left.
+//
+// One thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/cluster_client.h"
+#include "cli/processes.h"
+#include "common/base/cluster_paths.h"
+#include "common/base/result.h"
+
+namespace muster {
+
+struct UpOptions {
+  int nodes = 0;       // 0: as many as the directory had, or one
+  int slots = 0;       // per node; 0: as before, or what the worker takes by itself
+  std::string listen;  // empty: the coordinator's former port, or any
+  std::string http;
+  std::string log_level;
+  Duration ready_within = std::chrono::seconds(15);
+};
+
+struct UpReport {
+  Endpoint endpoint;
+  v1::ListNodesResponse nodes;
+  std::vector<std::string> started;  // "coordinator", "node-1", ...; empty: all ran already
+};
+
+struct DownReport {
+  std::vector<std::string> ended;  // "worker node-1 (pid 12)"
+  std::vector<std::string> left;   // what could not be ended
+};
+
+class LocalCluster {
+ public:
+  LocalCluster(ClusterClient& client, std::string binary_dir);
+
+  Result<UpReport> Up(const UpOptions& options);
+  Result<DownReport> Down(Duration timeout);
+
+ private:
+  struct Record {
+    int nodes = 0;
+    int slots = 0;
+  };
+
+  Result<UniqueFd> Lock();
+  Record ReadRecord() const;
+  Status CheckBinaries() const;
+  std::vector<std::string> NodesOnDisk() const;
+
+  Status StartCoordinator(const UpOptions& options, UpReport* report);
+  Status StartCoordinatorAt(const std::string& listen, const std::string& http,
+                            const UpOptions& options);
+  Status WaitForEndpoint(const ProcessId& process, Deadline deadline);
+  Status StartWorkers(const std::vector<std::string>& names, int slots, const UpOptions& options,
+                      UpReport* report);
+  Status WaitForNodes(const std::vector<std::string>& names, Deadline deadline, UpReport* report);
+  Status DaemonEnded(const std::string& what, const std::string& log) const;
+  void EndStarted();
+
+  std::vector<NamedProcess> Daemons() const;
+  std::vector<NamedProcess> Guardians() const;
+  void EndAll(const std::vector<NamedProcess>& processes, Duration grace, DownReport* report);
+
+  ClusterClient& client_;
+  const ClusterPaths& paths_;
+  std::string binary_dir_;
+  struct Started {
+    ProcessId id;
+    std::string log;
+  };
+  std::map<std::string, Started> started_;  // by "coordinator" or node name
+};
+
+}  // namespace muster

@@ -1,0 +1,225 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/local_cluster.h"
+#include "common/base/files.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kPoll = std::chrono::milliseconds(20);
+constexpr auto kLockPatience = std::chrono::seconds(20);
+constexpr std::size_t kLogLinesShown = 8;
+
+std::string NodeNameOf(int index) { return "node-" + std::to_string(index); }
+
+}  // namespace
+
+LocalCluster::LocalCluster(ClusterClient& client, std::string binary_dir)
+    : client_(client), paths_(client.paths()), binary_dir_(std::move(binary_dir)) {}
+
+Result<UniqueFd> LocalCluster::Lock() {
+  UniqueFd fd(::open(paths_.UpLock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return ErrnoStatus(errno, "open " + paths_.UpLock());
+  const Deadline deadline = Deadline::After(kLockPatience);
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      return ErrnoStatus(errno, "lock " + paths_.UpLock());
+    if (deadline.Expired())
+      return Aborted("another muster up or down works on " + paths_.dir +
+                     " and has not finished; try again when it has");
+    if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
+  }
+  return fd;
+}
+
+LocalCluster::Record LocalCluster::ReadRecord() const {
+  const auto text = ReadFile(paths_.ClusterRecord(), 4096);
+  if (!text.ok()) return {};
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto number = [&](const char* key) {
+    return json.is_object() && json.contains(key) && json[key].is_number_integer()
+               ? json[key].get<int>()
+               : 0;
+  };
+  return {number("nodes"), number("slots")};
+}
+
+Status LocalCluster::CheckBinaries() const {
+  for (const char* program : {"muster-coordinator", "muster-worker", "muster-guardian"}) {
+    const std::string path = binary_dir_ + "/" + program;
+    if (::access(path.c_str(), X_OK) != 0)
+      return Internal("cannot start a cluster: " + path + " is missing; build all of muster, or " +
+                      "run the muster command that lies beside the other programs");
+  }
+  return OkStatus();
+}
+
+std::vector<std::string> LocalCluster::NodesOnDisk() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(paths_.NodesDir(), error))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<UpReport> LocalCluster::Up(const UpOptions& options) {
+  MUSTER_RETURN_IF_ERROR(CheckBinaries());
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.dir, 0700));
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.CoordinatorDir(), 0700));
+  MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
+
+  const Record record = ReadRecord();
+  const int nodes = options.nodes > 0 ? options.nodes : std::max(record.nodes, 1);
+  const int slots = options.slots > 0 ? options.slots : record.slots;
+  std::vector<std::string> names;
+  for (int i = 1; i <= nodes; ++i) names.push_back(NodeNameOf(i));
+  for (const std::string& node : NodesOnDisk()) {
+    const bool alive = LockedPidFileOwner(paths_.WorkerPid(node)).has_value();
+    if (alive && std::find(names.begin(), names.end(), node) == names.end())
+      return FailedPrecondition("the cluster in " + paths_.dir + " already runs " + node +
+                                ", which is more than " + std::to_string(nodes) +
+                                " nodes\n  next: muster down --dir " + paths_.dir);
+  }
+  const nlohmann::json new_record = {{"nodes", nodes}, {"slots", slots}};
+  MUSTER_RETURN_IF_ERROR(WriteFileAtomically(paths_.ClusterRecord(), new_record.dump() + "\n"));
+
+  UpReport report;
+  const Deadline deadline = Deadline::After(options.ready_within);
+  Status status = StartCoordinator(options, &report);
+  if (status.ok()) status = StartWorkers(names, slots, options, &report);
+  if (status.ok()) status = WaitForNodes(names, deadline, &report);
+  if (!status.ok()) {
+    EndStarted();
+    return status;
+  }
+  return report;
+}
+
+Status LocalCluster::StartCoordinator(const UpOptions& options, UpReport* report) {
+  const auto owner = LockedPidFileOwner(paths_.CoordinatorPid());
+  if (owner) {
+    const auto endpoint = client_.FindEndpoint();
+    if (endpoint.ok() && !options.listen.empty() && !options.listen.ends_with(":0") &&
+        options.listen != endpoint->grpc)
+      return FailedPrecondition("the coordinator of " + paths_.dir + " already listens on " +
+                                endpoint->grpc + "\n  next: muster down --dir " + paths_.dir);
+    return WaitForEndpoint(*owner, Deadline::After(options.ready_within));
+  }
+  report->started.push_back("coordinator");
+  const std::string any = "127.0.0.1:0";
+  const std::string http = options.http.empty() ? any : options.http;
+  if (!options.listen.empty()) return StartCoordinatorAt(options.listen, http, options);
+  // The former port, so that what knows the old address finds the new coordinator. It may have been
+  // taken since; then any other does.
+  const auto former = client_.FindEndpoint();
+  if (!former.ok()) return StartCoordinatorAt(any, http, options);
+  const std::string former_http = options.http.empty() ? former->http : http;
+  if (StartCoordinatorAt(former->grpc, former_http, options).ok()) return OkStatus();
+  if (client_.interrupt().requested()) return Cancelled("interrupted");
+  return StartCoordinatorAt(any, http, options);
+}
+
+Status LocalCluster::StartCoordinatorAt(const std::string& listen, const std::string& http,
+                                        const UpOptions& options) {
+  std::vector<std::string> argv = {
+      binary_dir_ + "/muster-coordinator", "--dir", paths_.dir, "--listen", listen, "--http", http};
+  if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
+  MUSTER_ASSIGN_OR_RETURN(const ProcessId process, StartDaemon(argv, paths_.CoordinatorLog()));
+  started_["coordinator"] = {process, paths_.CoordinatorLog()};
+  const Status status = WaitForEndpoint(process, Deadline::After(options.ready_within));
+  if (!status.ok()) {
+    SignalProcess(process, SIGKILL);
+    static_cast<void>(WaitUntilGone({process}, Deadline::After(std::chrono::seconds(2))));
+    started_.erase("coordinator");
+  }
+  return status;
+}
+
+Status LocalCluster::WaitForEndpoint(const ProcessId& process, Deadline deadline) {
+  for (;;) {
+    const auto endpoint = client_.FindEndpoint();
+    if (endpoint.ok() && endpoint->pid == process.pid) {
+      client_.Disconnect();
+      if (client_.Version().ok()) return OkStatus();
+    }
+    if (!IsAlive(process)) return DaemonEnded("the coordinator", paths_.CoordinatorLog());
+    if (deadline.Expired())
+      return DeadlineExceeded("the coordinator does not answer; see " + paths_.CoordinatorLog());
+    if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
+  }
+}
+
+Status LocalCluster::StartWorkers(const std::vector<std::string>& names, int slots,
+                                  const UpOptions& options, UpReport* report) {
+  for (const std::string& node : names) {
+    if (LockedPidFileOwner(paths_.WorkerPid(node))) continue;
+    MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.NodeDir(node), 0700));
+    std::vector<std::string> argv = {binary_dir_ + "/muster-worker", "--dir", paths_.dir, "--node",
+                                     node};
+    if (slots > 0) argv.insert(argv.end(), {"--slots", std::to_string(slots)});
+    if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
+    MUSTER_ASSIGN_OR_RETURN(const ProcessId process, StartDaemon(argv, paths_.WorkerLog(node)));
+    started_[node] = {process, paths_.WorkerLog(node)};
+    report->started.push_back(node);
+  }
+  return OkStatus();
+}
+
+Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadline deadline,
+                                  UpReport* report) {
+  for (;;) {
+    auto nodes = client_.ListNodes();
+    std::size_t ready = 0;
+    if (nodes.ok())
+      for (const auto& node : nodes->nodes()) {
+        const bool wanted = std::find(names.begin(), names.end(), node.name()) != names.end();
+        // A worker that was just killed may still be listed as ready; its pid tells it apart.
+        const auto started = started_.find(node.name());
+        const bool same = started == started_.end() || started->second.id.pid == node.pid();
+        if (wanted && same && node.state() == v1::NODE_STATE_READY) ++ready;
+      }
+    if (ready == names.size()) {
+      report->nodes = *std::move(nodes);
+      MUSTER_ASSIGN_OR_RETURN(report->endpoint, client_.FindEndpoint());
+      return OkStatus();
+    }
+    for (const auto& [name, started] : started_)
+      if (!IsAlive(started.id))
+        return DaemonEnded(name == "coordinator" ? "the coordinator" : "the worker of " + name,
+                           started.log);
+    if (deadline.Expired())
+      return DeadlineExceeded(std::to_string(ready) + " of " + std::to_string(names.size()) +
+                              " nodes became ready in time; see " + paths_.CoordinatorLog() +
+                              " and " + paths_.WorkerLog(names.back()));
+    if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
+  }
+}
+
+Status LocalCluster::DaemonEnded(const std::string& what, const std::string& log) const {
+  std::string message = what + " ended at once; the end of " + log + ":";
+  for (const std::string& line : TailOfFile(log, kLogLinesShown)) message += "\n  | " + line;
+  return Internal(message);
+}
+
+void LocalCluster::EndStarted() {
+  std::vector<ProcessId> ids;
+  for (const auto& [name, started] : started_) ids.push_back(started.id);
+  for (const ProcessId& id : ids) SignalProcess(id, SIGTERM);
+  for (const ProcessId& id : WaitUntilGone(ids, Deadline::After(std::chrono::seconds(3))))
+    SignalProcess(id, SIGKILL);
+  static_cast<void>(WaitUntilGone(ids, Deadline::After(std::chrono::seconds(2))));
+  started_.clear();
+}
+
+}  // namespace muster

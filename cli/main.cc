@@ -1,0 +1,7 @@
+#include "cli/app.h"
+#include "cli/interrupt.h"
+
+int main(int argc, char** argv) {
+  muster::Interrupt interrupt;
+  return muster::RunApp(argc, argv, interrupt);
+}

@@ -1,0 +1,233 @@
+#include "cli/processes.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include "common/base/files.h"
+
+extern char** environ;
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Stat {
+  char state = '?';
+  pid_t parent = 0;
+  std::uint64_t start_ticks = 0;
+};
+
+std::optional<Stat> ReadStat(pid_t pid) {
+  const auto text = ReadFile("/proc/" + std::to_string(pid) + "/stat");
+  if (!text.ok()) return std::nullopt;
+  // The command's name may hold spaces and parentheses; what follows the last one is safe.
+  const std::size_t end = text->rfind(')');
+  if (end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text->substr(end + 1));
+  Stat stat;
+  fields >> stat.state >> stat.parent;
+  std::string skipped;
+  for (int field = 5; field < 22; ++field) fields >> skipped;
+  fields >> stat.start_ticks;
+  if (!fields) return std::nullopt;
+  return stat;
+}
+
+std::vector<pid_t> AllPids() {
+  std::vector<pid_t> pids;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename().string();
+    pid_t pid = 0;
+    const auto result = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (result.ec == std::errc() && result.ptr == name.data() + name.size()) pids.push_back(pid);
+  }
+  return pids;
+}
+
+UniqueFd OpenPidfd(pid_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+// Reaps our own child; harmless for any other process.
+void ReapIfChild(pid_t pid) {
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
+}
+
+std::string ProgramOf(pid_t pid) {
+  std::error_code error;
+  std::string program =
+      fs::read_symlink("/proc/" + std::to_string(pid) + "/exe", error).filename().string();
+  // A binary that was built again while it ran.
+  if (const std::size_t deleted = program.find(" (deleted)"); deleted != std::string::npos)
+    program.resize(deleted);
+  return program;
+}
+
+bool HasArgumentIn(pid_t pid, const std::string& dir) {
+  const auto text = ReadFile("/proc/" + std::to_string(pid) + "/cmdline");
+  if (!text.ok()) return false;
+  std::istringstream arguments(*text);
+  for (std::string argument; std::getline(arguments, argument, '\0');) {
+    if (argument.starts_with("--"))
+      if (const std::size_t equals = argument.find('='); equals != std::string::npos)
+        argument = argument.substr(equals + 1);
+    if (argument == dir || argument.starts_with(dir + "/")) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<ProcessId> FindProcess(pid_t pid) {
+  if (pid <= 0) return std::nullopt;
+  const auto stat = ReadStat(pid);
+  if (!stat || stat->state == 'Z' || stat->state == 'X') return std::nullopt;
+  return ProcessId{pid, stat->start_ticks};
+}
+
+bool IsAlive(const ProcessId& id) { return FindProcess(id.pid) == id; }
+
+Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::string& log) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigset_t all;
+  ::sigemptyset(&none);
+  ::sigfillset(&all);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &all);
+  ::posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  pid_t pid = 0;
+  const int error =
+      ::posix_spawn(&pid, argv[0].c_str(), &actions, &attributes, arguments.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return ErrnoStatus(error, "start " + argv[0]);
+  const auto stat = ReadStat(pid);
+  return ProcessId{pid, stat ? stat->start_ticks : 0};
+}
+
+bool SignalProcess(const ProcessId& id, int signal) {
+  const UniqueFd pidfd = OpenPidfd(id.pid);
+  // The descriptor pins the process; only then is the comparison worth something.
+  if (!pidfd.valid() || !IsAlive(id)) return false;
+  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
+}
+
+std::vector<ProcessId> WaitUntilGone(std::vector<ProcessId> ids, Deadline deadline) {
+  std::vector<ProcessId> left;
+  for (const ProcessId& id : ids) {
+    for (;;) {
+      const UniqueFd pidfd = OpenPidfd(id.pid);
+      if (!pidfd.valid() || !IsAlive(id)) break;
+      pollfd entry{pidfd.get(), POLLIN, 0};
+      const int ready = ::poll(&entry, 1, static_cast<int>(deadline.RemainingMillis().count()));
+      if (ready > 0) break;
+      if (ready < 0 && errno == EINTR) continue;
+      left.push_back(id);
+      break;
+    }
+    ReapIfChild(id.pid);
+  }
+  return left;
+}
+
+std::optional<ProcessId> LockedPidFileOwner(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return std::nullopt;
+  if (::flock(fd.get(), LOCK_SH | LOCK_NB) == 0) return std::nullopt;
+  char text[32] = {};
+  if (::pread(fd.get(), text, sizeof text - 1, 0) <= 0) return std::nullopt;
+  pid_t pid = 0;
+  std::from_chars(text, text + sizeof text, pid);
+  return FindProcess(pid);
+}
+
+std::vector<ProcessId> Descendants(const ProcessId& root) {
+  std::multimap<pid_t, ProcessId> children;
+  for (const pid_t pid : AllPids())
+    if (const auto stat = ReadStat(pid))
+      children.emplace(stat->parent, ProcessId{pid, stat->start_ticks});
+  std::vector<ProcessId> out;
+  std::vector<pid_t> pending = {root.pid};
+  while (!pending.empty()) {
+    const pid_t parent = pending.back();
+    pending.pop_back();
+    const auto [first, last] = children.equal_range(parent);
+    for (auto it = first; it != last; ++it) {
+      out.push_back(it->second);
+      pending.push_back(it->second.pid);
+    }
+  }
+  return out;
+}
+
+std::vector<NamedProcess> ProcessesOfDirectory(const std::string& dir) {
+  std::vector<NamedProcess> out;
+  for (const pid_t pid : AllPids()) {
+    std::string program = ProgramOf(pid);
+    if (!program.starts_with("muster-") || !HasArgumentIn(pid, dir)) continue;
+    if (const auto id = FindProcess(pid)) out.push_back({*id, std::move(program)});
+  }
+  return out;
+}
+
+std::string BootId() {
+  auto text = ReadFile("/proc/sys/kernel/random/boot_id");
+  if (!text.ok()) return "";
+  while (!text->empty() && text->back() == '\n') text->pop_back();
+  return *text;
+}
+
+Result<std::string> OwnBinaryDirectory() {
+  std::error_code error;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
+  if (error) return Internal("cannot find the directory of the muster binary: " + error.message());
+  return binary.parent_path().string();
+}
+
+std::vector<std::string> TailOfFile(const std::string& path, std::size_t lines) {
+  constexpr off_t kMaxBytes = 16 << 10;
+  std::vector<std::string> out;
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return out;
+  const off_t size = ::lseek(fd.get(), 0, SEEK_END);
+  std::string text(kMaxBytes, '\0');
+  const ssize_t n =
+      ::pread(fd.get(), text.data(), text.size(), std::max<off_t>(0, size - kMaxBytes));
+  if (n <= 0) return out;
+  text.resize(static_cast<std::size_t>(n));
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) out.push_back(line);
+  if (out.size() > lines) out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(lines));
+  return out;
+}
+
+}  // namespace muster

@@ -1,0 +1,64 @@
+// Processes of a local cluster: starting daemons, knowing them again, ending them.
+//
+// A process is known by pid and start time, so that a reused pid is never signalled. Free
+// functions; any thread; some block up to their deadline.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/base/unique_fd.h"
+
+namespace muster {
+
+struct ProcessId {
+  pid_t pid = 0;
+  std::uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat
+
+  friend bool operator==(const ProcessId&, const ProcessId&) = default;
+};
+
+// The process that has this pid now, unless it is a zombie.
+std::optional<ProcessId> FindProcess(pid_t pid);
+bool IsAlive(const ProcessId& id);
+
+// Starts a program in a session of its own, standard input from /dev/null, output appended to
+// `log`, nothing else inherited.
+Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::string& log);
+
+// False when the process is gone or is another one by now.
+bool SignalProcess(const ProcessId& id, int signal);
+
+// Waits until none of them lives; the ones that still do at the deadline. Our own children are
+// reaped.
+std::vector<ProcessId> WaitUntilGone(std::vector<ProcessId> ids, Deadline deadline);
+
+// The pid in a file that its owner keeps locked (flock) while it lives; nothing when no one does.
+std::optional<ProcessId> LockedPidFileOwner(const std::string& path);
+
+// Every descendant of `root`, which is not among them.
+std::vector<ProcessId> Descendants(const ProcessId& root);
+
+// Muster's own programs (not the CLI) with `dir` or a path below it among their arguments.
+struct NamedProcess {
+  ProcessId id;
+  std::string program;
+};
+std::vector<NamedProcess> ProcessesOfDirectory(const std::string& dir);
+
+// The kernel's boot id; a recorded pid of another boot means nothing.
+std::string BootId();
+
+// The directory that holds our own binary.
+Result<std::string> OwnBinaryDirectory();
+
+// The last `lines` lines of a file, at most 16 KiB; empty when it cannot be read.
+std::vector<std::string> TailOfFile(const std::string& path, std::size_t lines);
+
+}  // namespace muster

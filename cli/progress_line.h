@@ -1,0 +1,54 @@
+// What `muster attach` shows while a job runs: one live line on a terminal, a line now and then
+// elsewhere, and the events in between.
+//
+// Pure apart from writing to the given stream; time is an argument. One thread.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include "cli/output.h"
+#include "common/base/clock.h"
+#include "muster/v1/client_api.pb.h"
+
+namespace muster {
+
+// "step 40/200  loss 5.123  1234 tok/s  eta 32s  running  ranks 2/2 forward"
+std::string ProgressText(const v1::Job& job);
+// "[####......]" of `cells` cells; empty when the total is not known.
+std::string ProgressBar(const v1::Job& job, int cells);
+
+class ProgressPrinter {
+ public:
+  struct Options {
+    bool live = false;  // redraw one line in place
+    bool color = false;
+    int columns = 80;
+    std::int64_t line_every_steps = 25;  // without `live`
+    Duration line_at_least = std::chrono::seconds(5);
+  };
+  ProgressPrinter(std::ostream& out, Options options) : out_(out), options_(options) {}
+
+  void OnJob(const v1::Job& job, TimePoint now);
+  void OnEvent(const v1::Event& event);
+  // A line of our own, such as "reconnecting".
+  void OnNotice(const std::string& text);
+  // Ends the live line, so that what follows starts on its own.
+  void Finish();
+  std::int64_t last_seq() const { return last_seq_; }
+  void set_line_every_steps(std::int64_t steps) { options_.line_every_steps = steps; }
+
+ private:
+  void Clear();
+
+  std::ostream& out_;
+  Options options_;
+  std::string live_;  // what the live line shows
+  std::string last_text_;
+  std::int64_t last_line_step_ = -1;
+  TimePoint last_line_at_{};
+  std::int64_t last_seq_ = 0;
+};
+
+}  // namespace muster
