@@ -49,6 +49,8 @@ struct DatasetStats {
   friend bool operator==(const DatasetStats&, const DatasetStats&) = default;
 };
 
+enum class RowCut { kWhole, kTruncated };
+
 class Dataset {
  public:
   static Result<Dataset> Load(const std::string& path, const Tokenizer& tokenizer,
@@ -66,12 +68,12 @@ class Dataset {
     return label_counts_[static_cast<std::size_t>(row)];
   }
 
-  // Adds a row. `trained` has one entry per id; a row without a label is counted as dropped.
-  void Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained);
+  // Adds a row. `trained` has one entry per id, 1 where it is trained on; a row without a label is
+  // counted as dropped.
+  void Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,
+           RowCut cut = RowCut::kWhole);
 
  private:
-  friend class DatasetReader;
-
   std::vector<std::int32_t> ids_;
   std::vector<std::uint8_t> trained_;
   std::vector<std::int64_t> offsets_ = {0};  // row r is [offsets_[r], offsets_[r + 1])

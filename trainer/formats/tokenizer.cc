@@ -127,6 +127,9 @@ std::string Tokenizer::TokenText(std::int32_t id) const {
                                       : std::string();
 }
 
+const std::vector<std::int32_t>& Tokenizer::Prefix() const { return impl_->parts.prefix_ids; }
+const std::vector<std::int32_t>& Tokenizer::Suffix() const { return impl_->parts.suffix_ids; }
+
 std::int32_t Tokenizer::vocab_size() const {
   return static_cast<std::int32_t>(impl_->by_id.size());
 }

@@ -54,6 +54,9 @@ class Tokenizer {
   std::optional<std::int32_t> TokenId(std::string_view token) const;
   // Empty if no token has this id.
   std::string TokenText(std::int32_t id) const;
+  // What EncodeOptions::add_special_tokens puts before a text and after it.
+  const std::vector<std::int32_t>& Prefix() const;
+  const std::vector<std::int32_t>& Suffix() const;
   // The largest id plus one, added tokens included.
   std::int32_t vocab_size() const;
 

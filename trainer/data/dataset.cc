@@ -1,0 +1,167 @@
+#include "trainer/data/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "trainer/data/row_parser.h"
+#include "trainer/formats/chat.h"
+
+namespace muster {
+namespace {
+
+// Turns the samples of a file into rows of a dataset.
+class RowEncoder {
+ public:
+  RowEncoder(const Tokenizer& tokenizer, const DatasetOptions& options)
+      : tokenizer_(tokenizer),
+        options_(options),
+        chatml_(HasChatmlTokens(tokenizer)),
+        template_status_(CheckChatTemplate(options.chat_template, tokenizer)) {}
+
+  Status Encode(const RowSample& sample, Dataset* dataset) {
+    ids_.clear();
+    trained_.clear();
+    MUSTER_RETURN_IF_ERROR(EncodeSample(sample));
+    for (const std::int32_t id : ids_)
+      if (id >= options_.vocab_size)
+        return InvalidArgument("holds token " + std::to_string(id) + " (" +
+                               tokenizer_.TokenText(id) + "), but the model's vocab_size is " +
+                               std::to_string(options_.vocab_size) +
+                               "; the tokenizer does not belong to this model");
+    const auto kept = std::min(
+        ids_.size(), static_cast<std::size_t>(std::max<std::int64_t>(options_.max_seq_len, 0)));
+    dataset->Add(std::span(ids_).first(kept), std::span(trained_).first(kept),
+                 kept < ids_.size() ? RowCut::kTruncated : RowCut::kWhole);
+    return OkStatus();
+  }
+
+ private:
+  Status EncodeSample(const RowSample& sample) {
+    Append(tokenizer_.Prefix(), false);
+    switch (sample.kind) {
+      case RowSample::Kind::kChat:
+        MUSTER_RETURN_IF_ERROR(template_status_);
+        AppendChat(sample.messages);
+        return OkStatus();
+      case RowSample::Kind::kAnswer:
+        if (chatml_) {
+          AppendChat({{"user", sample.user}, {"assistant", sample.answer}});
+          return OkStatus();
+        }
+        Append(tokenizer_.Encode(sample.prompt), false);
+        Append(tokenizer_.Encode(sample.answer), true);
+        break;
+      case RowSample::Kind::kText: Append(tokenizer_.Encode(sample.text), true); break;
+    }
+    AppendEnd();
+    return OkStatus();
+  }
+
+  void AppendChat(const std::vector<ChatMessage>& messages) {
+    for (const ChatSegment& segment : RenderChatml(messages))
+      Append(tokenizer_.Encode(segment.text, {.parse_added_tokens = segment.markup}),
+             segment.trained);
+  }
+
+  // The end-of-text id, once: the tokenizer's own template may have put it there already.
+  void AppendEnd() {
+    if (!tokenizer_.Suffix().empty())
+      Append(tokenizer_.Suffix(), true);
+    else if (options_.eos_token_id)
+      Append({*options_.eos_token_id}, true);
+  }
+
+  void Append(const std::vector<std::int32_t>& ids, bool trained) {
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    trained_.insert(trained_.end(), ids.size(), trained ? 1 : 0);
+  }
+
+  const Tokenizer& tokenizer_;
+  const DatasetOptions& options_;
+  const bool chatml_;
+  const Status template_status_;
+  std::vector<std::int32_t> ids_;
+  std::vector<std::uint8_t> trained_;
+};
+
+bool IsBlank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
+}
+
+Status CheckFile(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    return NotFound("there is no training file " + path + "; name one in train.data.train");
+  if (std::filesystem::is_directory(path, error))
+    return InvalidArgument(path + " is a directory, not a .jsonl file");
+  if (!path.ends_with(".jsonl"))
+    return Unimplemented(path + " is not a .jsonl file; this version trains on one JSON object " +
+                         "per line");
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Dataset> Dataset::Load(const std::string& path, const Tokenizer& tokenizer,
+                              const DatasetOptions& options) {
+  MUSTER_RETURN_IF_ERROR(CheckFile(path));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoStatus(errno, "open " + path);
+  Dataset dataset;
+  RowEncoder encoder(tokenizer, options);
+  std::int64_t line_number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++line_number;
+    std::string_view text = line;
+    if (line_number == 1 && text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    if (IsBlank(text)) continue;
+    const std::string where = path + ":" + std::to_string(line_number);
+    auto samples = ParseRow(text);
+    if (!samples.ok()) return samples.status().WithContext(where);
+    for (const RowSample& sample : *samples)
+      if (Status status = encoder.Encode(sample, &dataset); !status.ok())
+        return status.WithContext(where);
+  }
+  if (file.bad()) return ErrnoStatus(errno, "read " + path);
+  if (dataset.size() > 0) return dataset;
+  if (dataset.stats_.dropped == 0) return InvalidArgument(path + " has no rows");
+  return InvalidArgument("none of the " + std::to_string(dataset.stats_.dropped) + " rows of " +
+                         path + " has a token to train on within max_seq_len " +
+                         std::to_string(options.max_seq_len));
+}
+
+std::span<const std::int32_t> Dataset::Ids(std::int64_t row) const {
+  const auto begin = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row)]);
+  const auto end = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row) + 1]);
+  return std::span(ids_).subspan(begin, end - begin);
+}
+
+std::span<const std::uint8_t> Dataset::Trained(std::int64_t row) const {
+  const auto begin = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row)]);
+  const auto end = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row) + 1]);
+  return std::span(trained_).subspan(begin, end - begin);
+}
+
+void Dataset::Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,
+                  RowCut cut) {
+  MUSTER_CHECK(ids.size() == trained.size(), "one mark per id");
+  if (cut == RowCut::kTruncated) ++stats_.truncated;
+  // Nothing precedes the first token, so nothing predicts it.
+  const auto labels = std::count(trained.begin() + (trained.empty() ? 0 : 1), trained.end(), 1);
+  if (labels == 0) {
+    ++stats_.dropped;
+    return;
+  }
+  ids_.insert(ids_.end(), ids.begin(), ids.end());
+  trained_.push_back(0);
+  trained_.insert(trained_.end(), trained.begin() + 1, trained.end());
+  offsets_.push_back(static_cast<std::int64_t>(ids_.size()));
+  label_counts_.push_back(static_cast<std::int32_t>(labels));
+  ++stats_.rows;
+  stats_.tokens += static_cast<std::int64_t>(ids.size());
+  stats_.label_tokens += labels;
+}
+
+}  // namespace muster
