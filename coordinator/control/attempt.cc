@@ -1,0 +1,290 @@
+// What the ranks of a live attempt say: started, formed, resumed, a step done, progress, exits.
+
+#include <algorithm>
+#include <string_view>
+
+#include "coordinator/control/core.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kMaxNotes = 50;
+constexpr std::size_t kMaxNoteBytes = 1000;
+constexpr std::size_t kMaxLogLines = 50;
+
+std::vector<std::string> Bounded(std::vector<std::string> lines) {
+  if (lines.size() > kMaxLogLines) lines.erase(lines.begin(), lines.end() - kMaxLogLines);
+  for (std::string& line : lines) line.resize(std::min(line.size(), kMaxNoteBytes));
+  return lines;
+}
+
+bool AllExitedWell(const AttemptRecord& attempt) {
+  return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {
+    return rank.state == RankState::kExited && rank.exit.ok();
+  });
+}
+
+bool IsUp(const AttemptRecord& attempt) {
+  return attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning;
+}
+
+Severity SeverityOf(std::string_view name) {
+  if (name == "error") return Severity::kError;
+  return name == "warning" ? Severity::kWarning : Severity::kInfo;
+}
+
+}  // namespace
+
+void ControllerCore::Handle(const NodeName&, const Heartbeat&) {}
+
+void ControllerCore::Handle(const NodeName& node, const RankStarted& message) {
+  JobEntry* job = FenceRank(node, message.job_id, message.generation, message.rank);
+  if (job == nullptr) return;
+  RankRecord& rank = job->attempt().ranks[message.rank];
+  const std::optional<RankState> next = Apply(rank.state, RankEvent::kStarted);
+  if (!next) return;  // its exit overtook this
+  rank.state = *next;
+  rank.pid = message.pid;
+  Changed(*job);
+  CheckAllStarted(*job);
+}
+
+void ControllerCore::CheckAllStarted(JobEntry& job) {
+  AttemptRecord& attempt = job.attempt();
+  if (attempt.state != AttemptState::kLaunching) return;
+  for (const RankRecord& rank : attempt.ranks) {
+    if (rank.state == RankState::kPrepared) return;
+  }
+  Move(attempt, AttemptEvent::kStarted);
+  Gang& gang = *job.gang;
+  gang.phase_deadline.reset();
+  if (job.spec.train) {
+    if (!gang.all_formed && !gang.first_step) {
+      gang.phase_deadline = now_.mono + options_.form_deadline;
+    }
+    return;
+  }
+  // A command says nothing of itself: its processes are all there is to wait for.
+  const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
+  if (from) attempt.seconds.reform = ToSeconds(now_.mono - *from);
+  NowRunning(job);
+}
+
+void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
+  JobEntry* job = FenceRank(node, message.job_id, message.generation, message.rank);
+  if (job == nullptr) return;
+  AttemptRecord& attempt = job->attempt();
+  RankRecord& rank = attempt.ranks[message.rank];
+  if (rank.state == RankState::kExited) return;
+  rank.state = *Apply(rank.state, RankEvent::kExited);
+  rank.exit = message.exit;
+  Changed(*job);
+  Gang& gang = *job->gang;
+  if (message.exit.ok()) {
+    CheckAllStarted(*job);
+    if (!IsUp(attempt) || !AllExitedWell(attempt)) return;
+    attempt.cause_kind = CauseKind::kFinished;
+    attempt.cause = "every rank has finished";
+    return BeginAbort(*job, {attempt.cause, options_.cancel_grace});
+  }
+  const TimePoint at = now_.mono - FromSeconds(std::max(0.0, message.age_seconds));
+  if (job->record.stop != StopKind::kNone) return;
+  if (gang.aborted && IsConsequenceOfAbort(message.exit, at, *gang.aborted)) return;
+
+  const auto error = gang.errors.find(message.rank);
+  Failure failure =
+      Classify({message.rank, node, job->spec.train.has_value(), message.exit,
+                error == gang.errors.end() ? std::nullopt : std::optional(error->second)});
+  failure.at = at;
+  failure.log_tail = Bounded(message.log_tail);
+  Tell(*job,
+       {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError, failure.message});
+  Fail(*job, std::move(failure));
+}
+
+void ControllerCore::Handle(const NodeName& node, const TrainerReport& message) {
+  JobEntry* job = FenceRank(node, message.job_id, message.generation, message.rank);
+  if (job == nullptr) return;
+  const int rank = message.rank;
+  const bool up = IsUp(job->attempt());
+  if (std::holds_alternative<Formed>(message.body)) {
+    if (up) OnFormed(*job, rank);
+  } else if (const auto* resumed = std::get_if<Resumed>(&message.body)) {
+    OnResumed(*job, rank, *resumed);
+  } else if (const auto* first = std::get_if<FirstStep>(&message.body)) {
+    if (up) OnFirstStep(*job, *first);
+  } else if (const auto* written = std::get_if<ShardWritten>(&message.body)) {
+    OnShardWritten(*job, rank, *written);
+  } else if (const auto* failed = std::get_if<CheckpointFailed>(&message.body)) {
+    OnCheckpointFailed(*job, rank, *failed);
+  } else if (const auto* error = std::get_if<TrainerError>(&message.body)) {
+    OnTrainerError(*job, rank, *error);
+  } else if (const auto* note = std::get_if<TrainerNote>(&message.body)) {
+    const std::string text = "rank " + std::to_string(rank) + ": " + note->message;
+    if (Note(*job, text)) Tell(*job, {"note", SeverityOf(note->severity), text});
+  } else if (const auto* finished = std::get_if<Finished>(&message.body)) {
+    OnFinished(*job, *finished);
+  }
+}
+
+void ControllerCore::OnFormed(JobEntry& job, int rank) {
+  Gang& gang = *job.gang;
+  gang.formed.insert(rank);
+  if (gang.all_formed || static_cast<int>(gang.formed.size()) < job.record.world_size) return;
+  gang.all_formed = now_.mono;
+  if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
+  const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
+  if (!from || job.attempt().seconds.reform >= 0) return;  // told before a restart of ours
+  job.attempt().seconds.reform = ToSeconds(now_.mono - *from);
+  MarkAttempt(job);
+  Tell(job, {"formed", Severity::kInfo,
+             std::to_string(job.record.world_size) + " ranks formed in " +
+                 SecondsText(job.attempt().seconds.reform)});
+}
+
+void ControllerCore::OnResumed(JobEntry& job, int rank, const Resumed& resumed) {
+  for (const RejectedCheckpoint& rejected : resumed.rejected) {
+    RefuseCheckpoint(job, rank, rejected);
+  }
+  Gang& gang = *job.gang;
+  AttemptRecord& attempt = job.attempt();
+  if (!IsUp(attempt)) return;
+  if (attempt.resumed_step < 0) {
+    attempt.resumed_step = resumed.step;
+    CountLostSteps(job, resumed.step);
+    SeeStep(job, resumed.step);
+    job.record.step = attempt.last_step;
+    MarkAttempt(job);
+    Tell(job, {"resumed", Severity::kInfo,
+               resumed.step == 0 ? "starting at step 0"
+                                 : "resumed at step " + std::to_string(resumed.step)});
+  }
+  gang.resumed.insert(rank);
+  if (gang.all_resumed || static_cast<int>(gang.resumed.size()) < job.record.world_size) return;
+  gang.all_resumed = now_.mono;
+  if (!gang.began || !gang.all_formed) return;
+  attempt.seconds.load = ToSeconds(now_.mono - *gang.all_formed);
+  MarkAttempt(job);
+}
+
+void ControllerCore::CountLostSteps(JobEntry& job, Step resumed_step) {
+  if (job.attempts.size() < 2) return;
+  AttemptRecord& before = job.attempts[job.attempts.size() - 2];
+  before.lost_steps = std::max<std::int64_t>(0, before.last_step - resumed_step);
+  if (before.lost_steps == 0) return;
+  out_.observations.push_back(LostStepsObserved{before.lost_steps});
+  marked_attempts_.insert({job.record.id, before.generation});
+}
+
+void ControllerCore::OnFirstStep(JobEntry& job, const FirstStep& first) {
+  Gang& gang = *job.gang;
+  SeeStep(job, first.step);
+  if (gang.first_step) return;
+  gang.first_step = true;
+  const std::optional<TimePoint> from = gang.all_resumed ? gang.all_resumed : gang.all_formed;
+  if (gang.began && from) job.attempt().seconds.first_step = ToSeconds(now_.mono - *from);
+  if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
+  MarkAttempt(job);
+  NowRunning(job);
+}
+
+void ControllerCore::NowRunning(JobEntry& job) {
+  const bool news = job.record.state != JobState::kRunning;
+  Move(job, JobEvent::kRunning);
+  job.record.reason.clear();
+  if (!news) return;
+  if (job.record.generation > 1) return TellRecovered(job);
+  const double seconds = double(now_.unix_ms - job.record.submitted_unix_ms) / 1000;
+  Tell(job, {"running", Severity::kInfo,
+             (job.spec.train ? "first step finished " : "every rank is up ") +
+                 SecondsText(seconds) + " after the submission"});
+}
+
+void ControllerCore::TellRecovered(JobEntry& job) {
+  const AttemptRecord& attempt = job.attempt();
+  std::string text = job.spec.train ? "training again" : "running again";
+  RecoveryObserved observed{attempt.seconds, -1};
+  if (job.fault) {
+    observed.total_seconds = ToSeconds(now_.mono - job.fault->at);
+    text += " " + SecondsText(observed.total_seconds) + " after the fault";
+  }
+  const StageSeconds& s = attempt.seconds;
+  const std::pair<const char*, double> stages[] = {{"detect", s.detect},
+                                                   {"abort", s.abort},
+                                                   {"re-form", s.reform},
+                                                   {"load", s.load},
+                                                   {"first step", s.first_step}};
+  const char* separator = ": ";
+  for (const auto& [name, seconds] : stages) {
+    if (seconds < 0) continue;
+    text += separator + std::string(name) + " " + SecondsText(seconds);
+    separator = ", ";
+  }
+  if (job.spec.train && attempt.resumed_step >= 0) {
+    const std::int64_t lost = job.attempts[job.attempts.size() - 2].lost_steps;
+    text += "; resumed at step " + std::to_string(attempt.resumed_step) + ", " +
+            std::to_string(lost) + (lost == 1 ? " step" : " steps") + " to do again";
+  }
+  out_.observations.push_back(observed);
+  job.fault.reset();
+  Tell(job, {"recovered", Severity::kInfo, std::move(text)});
+}
+
+void ControllerCore::OnFinished(JobEntry& job, const Finished& finished) {
+  SeeStep(job, finished.step);
+  std::string text = "trained to step " + std::to_string(finished.step);
+  if (!finished.model_dir.empty()) text += "; the model is in " + finished.model_dir;
+  if (Note(job, text)) Tell(job, {"finished", Severity::kInfo, text});
+}
+
+void ControllerCore::Handle(const NodeName& node, const Progress& message) {
+  JobEntry* job = Fence(node, message.job_id, message.generation, nullptr);
+  if (job == nullptr) return;
+  for (const RankProgress& progress : message.ranks) {
+    if (progress.rank < 0 || progress.rank >= job->record.world_size) continue;
+    if (job->attempt().ranks[progress.rank].node != node) continue;
+    const auto place =
+        std::lower_bound(job->progress.begin(), job->progress.end(), progress.rank,
+                         [](const RankProgress& known, int rank) { return known.rank < rank; });
+    const bool known = place != job->progress.end() && place->rank == progress.rank;
+    const bool new_step = progress.step > job->attempt().last_step;
+    if (known) {
+      *place = progress;
+    } else {
+      job->progress.insert(place, progress);
+    }
+    JobRecord& record = job->record;
+    if (progress.max_steps > 0) record.max_steps = progress.max_steps;
+    if (progress.step == 0 || !new_step) continue;
+    SeeStep(*job, progress.step);
+    record.loss = progress.loss;
+    record.tokens = progress.tokens;
+    if (record.loss_at_start == 0) record.loss_at_start = progress.loss;
+    if (progress.step_seconds > 0) {
+      job->step_seconds = job->step_seconds <= 0
+                              ? progress.step_seconds
+                              : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
+    }
+  }
+  Changed(*job);
+}
+
+void ControllerCore::SeeStep(JobEntry& job, Step step) {
+  AttemptRecord& attempt = job.attempt();
+  if (step <= attempt.last_step) return;
+  attempt.last_step = step;
+  job.record.step = step;
+  Changed(job);
+}
+
+bool ControllerCore::Note(JobEntry& job, std::string note) {
+  note.resize(std::min(note.size(), kMaxNoteBytes));
+  std::vector<std::string>& notes = job.attempt().notes;
+  if (notes.size() >= kMaxNotes) return false;
+  if (std::find(notes.begin(), notes.end(), note) != notes.end()) return false;
+  notes.push_back(std::move(note));
+  MarkAttempt(job);
+  return true;
+}
+
+}  // namespace muster

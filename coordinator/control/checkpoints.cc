@@ -1,0 +1,212 @@
+// Checkpoints: shards gathered, committed under the generation, announced, pruned.
+//
+// What is not committed does not exist. Every shard has passed Fence, which compares its generation
+// with the job's current one; as nothing else runs between that and the commit, this is the
+// compare-and-set that keeps a stale gang from publishing.
+
+#include <algorithm>
+#include <tuple>
+
+#include "coordinator/control/core.h"
+
+namespace muster {
+namespace {
+
+// Of one attempt at the same time; the trainer has one or two.
+constexpr std::size_t kMaxWriting = 16;
+
+auto Age(const CheckpointRecord& checkpoint) {
+  return std::tuple(checkpoint.step, checkpoint.generation);
+}
+
+CheckpointRecord* Find(JobEntry& job, const std::string& directory) {
+  for (CheckpointRecord& checkpoint : job.checkpoints) {
+    if (checkpoint.directory == directory) return &checkpoint;
+  }
+  return nullptr;
+}
+
+// A directory is a plain name below <output_dir>/checkpoints, for it will be removed one day.
+bool IsPlainName(const std::string& directory) {
+  return !directory.empty() && directory.size() <= 255 &&
+         directory.find('/') == std::string::npos && directory != "." && directory != "..";
+}
+
+bool Usable(const CheckpointRecord& checkpoint) {
+  return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty();
+}
+
+}  // namespace
+
+void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten& written) {
+  if (!IsPlainName(written.directory) || written.shard.rank != rank) {
+    out_.observations.push_back(StaleMessageObserved{});
+    return;
+  }
+  if (Find(job, written.directory) != nullptr) return;  // decided: a replay
+  auto& writing = job.gang->writing;
+  if (!writing.contains(written.directory) && writing.size() >= kMaxWriting) return;
+  CheckpointRecord& checkpoint = writing[written.directory];
+  if (checkpoint.shards.empty()) {
+    checkpoint.job = job.record.id;
+    checkpoint.step = written.step;
+    checkpoint.generation = job.attempt().generation;
+    checkpoint.directory = written.directory;
+    checkpoint.world_size = job.record.world_size;
+  }
+  if (checkpoint.step != written.step) return;
+  const auto place =
+      std::lower_bound(checkpoint.shards.begin(), checkpoint.shards.end(), rank,
+                       [](const ShardInfo& shard, int wanted) { return shard.rank < wanted; });
+  if (place != checkpoint.shards.end() && place->rank == rank) return;
+  checkpoint.shards.insert(place, written.shard);
+  if (static_cast<int>(checkpoint.shards.size()) < job.record.world_size) return;
+  CheckpointRecord complete = std::move(checkpoint);
+  writing.erase(written.directory);
+  complete.state = *Apply(complete.state, CheckpointEvent::kAllShards);
+  Commit(job, std::move(complete));
+}
+
+void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
+  checkpoint.state = *Apply(checkpoint.state, CheckpointEvent::kCommit);
+  checkpoint.committed_unix_ms = now_.unix_ms;
+  std::uint64_t bytes = 0;
+  for (const ShardInfo& shard : checkpoint.shards) bytes += shard.bytes;
+  Put(checkpoint);
+  Tell(job, {"checkpoint_committed", Severity::kInfo,
+             "checkpoint of step " + std::to_string(checkpoint.step) + " committed (" +
+                 BytesText(bytes) + " in " + std::to_string(checkpoint.shards.size()) +
+                 (checkpoint.shards.size() == 1 ? " shard)" : " shards)")});
+  const std::string directory = checkpoint.directory;
+  const auto place = std::upper_bound(
+      job.checkpoints.begin(), job.checkpoints.end(), checkpoint,
+      [](const CheckpointRecord& a, const CheckpointRecord& b) { return Age(a) < Age(b); });
+  job.checkpoints.insert(place, std::move(checkpoint));
+  UpdateCommittedStep(job);
+  MarkAttempt(job);
+  PruneOld(job);
+  SendCommitted(job, *Find(job, directory));
+}
+
+// Marks what the newest `keep` make needless. They go from disk only after the newest one's commit
+// record is written: the worker does both, in this order, for one CheckpointCommitted.
+void ControllerCore::PruneOld(JobEntry& job) {
+  const int keep = job.spec.train ? job.spec.train->checkpoint.keep : 1;
+  int kept = 0;
+  for (auto checkpoint = job.checkpoints.rbegin(); checkpoint != job.checkpoints.rend();
+       ++checkpoint) {
+    if (checkpoint->state != CheckpointState::kCommitted) continue;
+    if (checkpoint->refused.empty() && kept < std::max(keep, 1)) {
+      ++kept;
+      continue;
+    }
+    // A refused one newer than every good one stays until there is a better: it may be all there
+    // is.
+    if (kept == 0) continue;
+    checkpoint->state = *Apply(checkpoint->state, CheckpointEvent::kPrune);
+    Put(*checkpoint);
+  }
+}
+
+void ControllerCore::SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint) {
+  if (job.attempts.empty()) return;
+  CheckpointCommitted message{
+      job.record.id, job.record.generation, job.record.output_dir, checkpoint, {}};
+  for (const CheckpointRecord& other : job.checkpoints) {
+    if (other.state == CheckpointState::kPruning) message.prune.push_back(other.directory);
+  }
+  job.prune_sent[checkpoint.directory] = message.prune;
+  Send(job.attempt().nodes.front(), std::move(message));
+}
+
+void ControllerCore::ResendCommitted(JobEntry& job, const NodeName& node) {
+  if (job.attempts.empty() || job.attempt().nodes.front() != node) return;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (checkpoint.state == CheckpointState::kCommitted && !checkpoint.manifest_written) {
+      SendCommitted(job, checkpoint);
+    }
+  }
+}
+
+void ControllerCore::Handle(const NodeName&, const ManifestWritten& message) {
+  const auto found = jobs_.find(message.job_id);
+  if (found == jobs_.end()) return;
+  JobEntry& job = found->second;
+  CheckpointRecord* checkpoint = Find(job, message.directory);
+  if (checkpoint == nullptr || checkpoint->manifest_written) return;
+  if (message.ok) {
+    checkpoint->manifest_written = true;
+    Put(*checkpoint);
+    for (const std::string& directory : job.prune_sent[message.directory]) {
+      std::erase_if(job.checkpoints,
+                    [&](const CheckpointRecord& c) { return c.directory == directory; });
+      other_operations_.push_back(DeleteCheckpoint{job.record.id, directory});
+    }
+    Changed(job);
+  } else {
+    job.manifest_failed.insert(message.directory);
+    Tell(job, {"checkpoint_failed", Severity::kWarning,
+               "the commit record of " + message.directory +
+                   " could not be written beside its shards: " + message.error});
+  }
+  job.prune_sent.erase(message.directory);
+  if (job.gang) MaybeEndAttempt(job);
+}
+
+bool ControllerCore::ManifestPending(const JobEntry& job) const {
+  return std::any_of(
+      job.checkpoints.begin(), job.checkpoints.end(), [&job](const CheckpointRecord& checkpoint) {
+        return checkpoint.state == CheckpointState::kCommitted && !checkpoint.manifest_written &&
+               !job.manifest_failed.contains(checkpoint.directory);
+      });
+}
+
+void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed) {
+  const std::string text = "checkpoint of step " + std::to_string(failed.step) +
+                           " failed on rank " + std::to_string(rank) + ": " + failed.reason;
+  if (Note(job, text)) Tell(job, {"checkpoint_failed", Severity::kWarning, text});
+}
+
+void ControllerCore::RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected) {
+  CheckpointRecord* checkpoint = Find(job, rejected.directory);
+  if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank says it
+  std::string reason = rejected.reason;
+  if (!reason.starts_with("rank ")) reason = "rank " + std::to_string(rank) + ": " + reason;
+  const std::string text = "checkpoint " + rejected.directory + " refused: " + reason;
+  if (checkpoint != nullptr) {
+    checkpoint->refused = reason;
+    Put(*checkpoint);
+    UpdateCommittedStep(job);
+  }
+  if (Note(job, text)) Tell(job, {"checkpoint_refused", Severity::kWarning, text});
+}
+
+// Shards of checkpoints that the attempt did not complete lie about on disk: they are pruned with
+// the next commit.
+void ControllerCore::DiscardUnfinished(JobEntry& job) {
+  for (auto& [directory, checkpoint] : job.gang->writing) {
+    checkpoint.state = *Apply(checkpoint.state, CheckpointEvent::kPrune);
+    Put(checkpoint);
+    job.checkpoints.insert(job.checkpoints.begin(), std::move(checkpoint));
+  }
+  job.gang->writing.clear();
+}
+
+std::vector<CheckpointRecord> ControllerCore::ResumePoints(const JobEntry& job) {
+  std::vector<CheckpointRecord> points;
+  for (auto checkpoint = job.checkpoints.rbegin(); checkpoint != job.checkpoints.rend();
+       ++checkpoint) {
+    if (Usable(*checkpoint)) points.push_back(*checkpoint);
+  }
+  return points;
+}
+
+void ControllerCore::UpdateCommittedStep(JobEntry& job) {
+  Step newest = 0;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (Usable(checkpoint)) newest = std::max(newest, checkpoint.step);
+  }
+  job.record.committed_step = newest;
+}
+
+}  // namespace muster

@@ -1,0 +1,270 @@
+#include "coordinator/control/core.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "common/base/check.h"
+
+namespace muster {
+
+Effects ControllerCore::Handle(const Event& event, Now now) {
+  now_ = now;
+  std::visit([this](const auto& e) { On(e); }, event);
+  while (reschedule_) Schedule();
+  return Flush();
+}
+
+void ControllerCore::On(const WorkerSaid& said) {
+  const auto session = sessions_.find(said.session);
+  if (session == sessions_.end()) return;
+  const NodeName node = session->second;
+  nodes_.at(node).heard_at = now_.mono;
+  std::visit([&](const auto& message) { Handle(node, message); }, said.message);
+}
+
+Effects ControllerCore::Flush() {
+  // Jobs first, so that no row refers to one that is not there yet.
+  for (const JobId& id : marked_jobs_) out_.store.push_back(PutJob{jobs_.at(id).record});
+  for (const auto& [id, generation] : marked_attempts_) {
+    for (const AttemptRecord& attempt : jobs_.at(id).attempts) {
+      if (attempt.generation == generation) out_.store.push_back(PutAttempt{attempt});
+    }
+  }
+  for (const NodeName& name : marked_nodes_) out_.store.push_back(PutNode{nodes_.at(name).record});
+  for (StoreOperation& operation : other_operations_) out_.store.push_back(std::move(operation));
+  for (const JobId& id : changed_) {
+    ++jobs_.at(id).version;
+    out_.changed.push_back(id);
+  }
+  marked_jobs_.clear();
+  marked_attempts_.clear();
+  marked_nodes_.clear();
+  changed_.clear();
+  other_operations_.clear();
+  return std::exchange(out_, {});
+}
+
+// --- time ---
+
+std::optional<TimePoint> ControllerCore::NextDeadline() const {
+  std::optional<TimePoint> next;
+  auto consider = [&next](const std::optional<TimePoint>& when) {
+    if (when && (!next || *when < *next)) next = when;
+  };
+  for (const JobId& id : live_) {
+    const JobEntry& job = jobs_.at(id);
+    consider(job.not_before);
+    consider(job.time_limit_at);
+    if (!job.gang) continue;
+    consider(job.gang->phase_deadline);
+    consider(job.gang->fault_deadline);
+  }
+  for (const auto& [name, node] : nodes_) {
+    consider(node.lease_at);
+    if (node.session != 0) consider(node.heard_at + options_.lease);
+  }
+  return next;
+}
+
+void ControllerCore::On(const Tick&) {
+  for (auto& [name, node] : nodes_) ExpireNode(node);
+  const std::set<JobId> live = live_;  // a job that ends leaves live_
+  for (const JobId& id : live) ExpireJob(jobs_.at(id));
+}
+
+void ControllerCore::ExpireJob(JobEntry& job) {
+  if (Expired(job.not_before)) {
+    job.not_before.reset();
+    reschedule_ = true;
+  }
+  if (!job.over() && Expired(job.time_limit_at)) {
+    job.time_limit_at.reset();
+    StopJob(job, StopKind::kTimeLimit,
+            "its time limit of " + SecondsText(double(job.spec.resources.time_limit_seconds)) +
+                " is reached");
+  }
+  if (job.gang && Expired(job.gang->fault_deadline)) FaultPatienceOver(job);
+  if (job.gang && Expired(job.gang->phase_deadline)) PhaseExpired(job);
+}
+
+void ControllerCore::PhaseExpired(JobEntry& job) {
+  Gang& gang = *job.gang;
+  gang.phase_deadline.reset();
+  Failure failure;
+  failure.at = now_.mono;
+  switch (job.attempt().state) {
+    case AttemptState::kReserving:
+    case AttemptState::kPreparing:
+      failure.kind = CauseKind::kPrepareTimeout;
+      for (const GangNode& node : gang.nodes) {
+        if (!node.prepared && failure.node.empty()) failure.node = node.name;
+      }
+      failure.message = "node " + failure.node.value + " was not prepared within " +
+                        SecondsText(ToSeconds(options_.prepare_deadline));
+      return Fail(job, std::move(failure));
+    case AttemptState::kLaunching:
+      failure.kind = CauseKind::kLaunchTimeout;
+      for (const RankRecord& rank : job.attempt().ranks) {
+        if (rank.state != RankState::kPrepared || failure.rank >= 0) continue;
+        failure.rank = rank.rank;
+        failure.node = rank.node;
+      }
+      failure.message = "rank " + std::to_string(failure.rank) + " on " + failure.node.value +
+                        " had no process within " +
+                        SecondsText(ToSeconds(options_.launch_deadline));
+      return Fail(job, std::move(failure));
+    case AttemptState::kRunning:
+      failure.kind = CauseKind::kFormTimeout;
+      failure.message = std::to_string(gang.formed.size()) + " of " +
+                        std::to_string(job.record.world_size) + " ranks found each other within " +
+                        SecondsText(ToSeconds(options_.form_deadline));
+      return Fail(job, std::move(failure));
+    case AttemptState::kAborting:
+      for (GangNode& node : gang.nodes) {
+        if (!node.quiesced) LeaveBehind(job, node);
+      }
+      for (const CheckpointRecord& checkpoint : job.checkpoints) {
+        job.manifest_failed.insert(checkpoint.directory);
+      }
+      return MaybeEndAttempt(job);
+    case AttemptState::kEnded: return;
+  }
+}
+
+// --- marks ---
+
+void ControllerCore::Mark(JobEntry& job) {
+  marked_jobs_.insert(job.record.id);
+  Changed(job);
+}
+
+void ControllerCore::MarkAttempt(JobEntry& job) {
+  marked_attempts_.insert({job.record.id, job.attempt().generation});
+  Mark(job);
+}
+
+void ControllerCore::Mark(NodeEntry& node) { marked_nodes_.insert(node.record.name); }
+
+void ControllerCore::Changed(JobEntry& job) { changed_.insert(job.record.id); }
+
+void ControllerCore::Put(const CheckpointRecord& checkpoint) {
+  other_operations_.push_back(PutCheckpoint{checkpoint});
+}
+
+void ControllerCore::Tell(const JobEntry& job, EventText text) {
+  EventRecord event{next_seq_++, now_.unix_ms,  job.record.id,          job.record.generation,
+                    text.kind,   text.severity, std::move(text.message)};
+  changed_.insert(job.record.id);
+  other_operations_.push_back(AppendEvent{event});
+  events_.push_back(std::move(event));
+  if (events_.size() > options_.max_events) events_.pop_front();
+}
+
+void ControllerCore::TellCluster(EventText text) {
+  EventRecord event{next_seq_++,   now_.unix_ms,           {}, 0, text.kind,
+                    text.severity, std::move(text.message)};
+  other_operations_.push_back(AppendEvent{event});
+  events_.push_back(std::move(event));
+  if (events_.size() > options_.max_events) events_.pop_front();
+}
+
+void ControllerCore::Move(JobEntry& job, JobEvent event) {
+  const std::optional<JobState> next = Apply(job.record.state, event);
+  MUSTER_CHECK(next.has_value(), "job " + job.record.id.value + " is " +
+                                     std::string(Name(job.record.state)) +
+                                     " and cannot take event " + std::to_string(int(event)));
+  job.record.state = *next;
+  Mark(job);
+}
+
+void ControllerCore::Move(AttemptRecord& attempt, AttemptEvent event) {
+  const std::optional<AttemptState> next = Apply(attempt.state, event);
+  MUSTER_CHECK(next.has_value(), "generation " + std::to_string(attempt.generation) + " of job " +
+                                     attempt.job.value + " is " + std::string(Name(attempt.state)) +
+                                     " and cannot take event " + std::to_string(int(event)));
+  attempt.state = *next;
+  MarkAttempt(jobs_.at(attempt.job));
+}
+
+void ControllerCore::Move(NodeEntry& node, NodeEvent event) {
+  const std::optional<NodeState> next = Apply(node.record.state, event);
+  MUSTER_CHECK(next.has_value(), "node " + node.record.name.value + " is " +
+                                     std::string(Name(node.record.state)) +
+                                     " and cannot take event " + std::to_string(int(event)));
+  node.record.state = *next;
+  reschedule_ = true;
+  Mark(node);
+}
+
+// --- look-ups ---
+
+NodeEntry* ControllerCore::FindNode(const NodeName& name) {
+  const auto found = nodes_.find(name);
+  return found == nodes_.end() ? nullptr : &found->second;
+}
+
+void ControllerCore::Send(const NodeName& node, CoordinatorMessage message) {
+  const NodeEntry* entry = FindNode(node);
+  // What a silent node misses is said again after its next Hello (nodes.cc).
+  if (entry == nullptr || entry->session == 0) return;
+  out_.sends.push_back({entry->session, node, std::move(message)});
+}
+
+JobEntry* ControllerCore::Fence(const NodeName& node, const JobId& id, Generation generation,
+                                GangNode** member) {
+  const auto found = jobs_.find(id);
+  if (found != jobs_.end() && found->second.gang &&
+      found->second.attempt().generation == generation) {
+    for (GangNode& candidate : found->second.gang->nodes) {
+      if (candidate.name != node) continue;
+      if (member != nullptr) *member = &candidate;
+      return &found->second;
+    }
+  }
+  out_.observations.push_back(StaleMessageObserved{});
+  return nullptr;
+}
+
+JobEntry* ControllerCore::FenceRank(const NodeName& node, const JobId& id, Generation generation,
+                                    int rank) {
+  JobEntry* job = Fence(node, id, generation, nullptr);
+  if (job == nullptr) return nullptr;
+  if (rank < 0 || rank >= job->record.world_size || job->attempt().ranks[rank].node != node) {
+    out_.observations.push_back(StaleMessageObserved{});
+    return nullptr;
+  }
+  return job;
+}
+
+// --- words ---
+
+std::string SecondsText(double seconds) {
+  std::array<char, 64> text;
+  if (seconds < 60) {
+    const int digits = seconds < 10 && seconds != double(int(seconds)) ? 2 : 0;
+    std::snprintf(text.data(), text.size(), "%.*f s", digits, seconds);
+  } else if (seconds < 3600) {
+    const int whole = int(seconds);
+    std::snprintf(text.data(), text.size(), "%d min %d s", whole / 60, whole % 60);
+  } else {
+    const int minutes = int(seconds / 60);
+    std::snprintf(text.data(), text.size(), "%d h %d min", minutes / 60, minutes % 60);
+  }
+  return text.data();
+}
+
+std::string BytesText(std::uint64_t bytes) {
+  static constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  double value = double(bytes);
+  std::size_t unit = 0;
+  while (value >= 1000 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+}  // namespace muster

@@ -1,0 +1,111 @@
+#include "coordinator/control/failure.h"
+
+#include <csignal>
+#include <tuple>
+
+#include "common/control_pipe/trainer_protocol.h"
+
+namespace muster {
+namespace {
+
+CauseKind KindOf(const TrainerError& error) {
+  if (error.kind == "peer_lost") return CauseKind::kPeerLost;
+  if (error.kind == "config" || error.kind == "data" || error.kind == "model") {
+    return CauseKind::kBadInput;
+  }
+  if (error.kind == "nonfinite") return CauseKind::kNonFinite;
+  if (error.kind == "out_of_memory") return CauseKind::kOutOfMemory;
+  return CauseKind::kRankExited;
+}
+
+CauseKind KindOf(const ExitStatus& exit) {
+  if (exit.signal != 0) return CauseKind::kRankKilled;
+  switch (exit.exit_code) {
+    case kExitPeerLost: return CauseKind::kPeerLost;
+    case kExitUsage:
+    case kExitBadInput: return CauseKind::kBadInput;
+    case kExitNonFinite: return CauseKind::kNonFinite;
+    default: return CauseKind::kRankExited;
+  }
+}
+
+// What the trainer said is more precise than its exit code; a signal is more precise than a report
+// of lost peers, which a rank may have sent just before.
+CauseKind KindOf(const RankFailure& failure) {
+  if (!failure.train) {
+    return failure.exit && failure.exit->signal != 0 ? CauseKind::kRankKilled
+                                                     : CauseKind::kRankExited;
+  }
+  const CauseKind said = failure.error ? KindOf(*failure.error) : CauseKind::kRankExited;
+  if (said != CauseKind::kRankExited && said != CauseKind::kPeerLost) return said;
+  if (failure.exit && failure.exit->signal != 0) return CauseKind::kRankKilled;
+  if (said == CauseKind::kPeerLost) return said;
+  return failure.exit ? KindOf(*failure.exit) : said;
+}
+
+std::string Describe(const RankFailure& failure, CauseKind kind) {
+  std::string text = "rank " + std::to_string(failure.rank) + " on " + failure.node.value;
+  if (kind == CauseKind::kPeerLost) {
+    text += " lost contact with its peers";
+  } else if (!failure.exit) {
+    text += " reported an error and did not exit";
+  } else if (failure.exit->signal != 0) {
+    text += " was killed by " + SignalName(failure.exit->signal);
+  } else {
+    text += " exited with code " + std::to_string(failure.exit->exit_code);
+  }
+  if (failure.error && !failure.error->message.empty()) text += ": " + failure.error->message;
+  return text;
+}
+
+}  // namespace
+
+Failure Classify(const RankFailure& failure) {
+  Failure result;
+  result.kind = KindOf(failure);
+  result.retryable = result.kind != CauseKind::kBadInput && result.kind != CauseKind::kNonFinite &&
+                     result.kind != CauseKind::kOutOfMemory;
+  result.rank = failure.rank;
+  result.node = failure.node;
+  result.message = Describe(failure, result.kind);
+  return result;
+}
+
+const Failure* PrimaryFailure(const std::vector<Failure>& failures) {
+  const Failure* best = nullptr;
+  for (const Failure& failure : failures) {
+    auto order = [](const Failure& f) { return std::tuple(f.symptom(), f.at, f.rank); };
+    if (best == nullptr || order(failure) < order(*best)) best = &failure;
+  }
+  return best;
+}
+
+bool IsConsequenceOfAbort(const ExitStatus& exit, TimePoint at, TimePoint aborted) {
+  return (exit.signal == SIGKILL || exit.signal == SIGTERM) && at > aborted;
+}
+
+std::string SignalName(int signal) {
+  switch (signal) {
+    case SIGHUP: return "SIGHUP";
+    case SIGINT: return "SIGINT";
+    case SIGQUIT: return "SIGQUIT";
+    case SIGILL: return "SIGILL";
+    case SIGTRAP: return "SIGTRAP";
+    case SIGABRT: return "SIGABRT";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGKILL: return "SIGKILL";
+    case SIGUSR1: return "SIGUSR1";
+    case SIGSEGV: return "SIGSEGV";
+    case SIGUSR2: return "SIGUSR2";
+    case SIGPIPE: return "SIGPIPE";
+    case SIGALRM: return "SIGALRM";
+    case SIGTERM: return "SIGTERM";
+    case SIGXCPU: return "SIGXCPU";
+    case SIGXFSZ: return "SIGXFSZ";
+    case SIGSYS: return "SIGSYS";
+    default: return "signal " + std::to_string(signal);
+  }
+}
+
+}  // namespace muster

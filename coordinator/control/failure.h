@@ -1,0 +1,51 @@
+// What a failed rank says about its job, and which of several failures is the cause.
+//
+// Pure values and functions; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "coordinator/control/messages.h"
+#include "coordinator/domain/records.h"
+
+namespace muster {
+
+// One thing that went wrong in an attempt.
+struct Failure {
+  CauseKind kind = CauseKind::kRankExited;
+  bool retryable = true;  // another attempt may do better
+  int rank = -1;          // -1: not of a rank
+  NodeName node;
+  std::string message;  // a sentence without its full stop
+  TimePoint at;         // when it happened, as well as the coordinator can know
+  std::vector<std::string> log_tail;
+
+  // A symptom follows from another rank's end; it is the cause only where nothing else is.
+  bool symptom() const { return kind == CauseKind::kPeerLost; }
+};
+
+struct RankFailure {
+  int rank = 0;
+  NodeName node;
+  bool train = true;                  // muster-trainer's exit codes mean something
+  std::optional<ExitStatus> exit;     // nothing: reported an error and hangs since
+  std::optional<TrainerError> error;  // what the trainer said before
+};
+
+// Precondition: `failure.exit` is not a success, or there is an error. Leaves `at` and `log_tail`.
+Failure Classify(const RankFailure& failure);
+
+// The first failure that is not a symptom, else the first symptom; ties go to the lower rank.
+// nullptr for none.
+const Failure* PrimaryFailure(const std::vector<Failure>& failures);
+
+// Whether an exit is what an abort decided at `aborted` does to a rank, and no news.
+bool IsConsequenceOfAbort(const ExitStatus& exit, TimePoint at, TimePoint aborted);
+
+// "SIGKILL", or "signal 99" for one without a name.
+std::string SignalName(int signal);
+
+}  // namespace muster

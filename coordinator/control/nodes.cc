@@ -1,0 +1,304 @@
+// Nodes: they come, fall silent, come back, are lost; and what each Hello changes.
+
+#include <algorithm>
+
+#include "common/base/version.h"
+#include "coordinator/control/core.h"
+#include "coordinator/control/reconcile.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kMaxNodeNameBytes = 63;
+constexpr int kMaxSlots = 4096;
+
+bool IsNodeName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNodeNameBytes && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+         });
+}
+
+int LivingRanks(const HostedGeneration& hosted) {
+  return std::max(0,
+                  static_cast<int>(hosted.started.size()) - static_cast<int>(hosted.exited.size()));
+}
+
+bool RanksLeft(const AttemptRecord& attempt, const NodeName& node) {
+  return std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
+    return rank.node == node && rank.state != RankState::kExited;
+  });
+}
+
+}  // namespace
+
+// --- connections ---
+
+Status ControllerCore::Admit(const WorkerHello& event) {
+  const Hello& hello = event.hello;
+  const std::string& name = hello.node.value;
+  if (hello.protocol_version != kProtocolVersion) {
+    return FailedPrecondition("worker " + name + " (version " + hello.version +
+                              ") speaks protocol " + std::to_string(hello.protocol_version) +
+                              ", this coordinator (version " + kVersion + ") speaks " +
+                              std::to_string(kProtocolVersion) + "; run the same release on both");
+  }
+  if (!IsNodeName(name)) {
+    return InvalidArgument("'" + name +
+                           "' is no node name: up to 63 letters, digits, '-', '_' and '.'");
+  }
+  if (hello.slots < 0 || hello.slots > kMaxSlots) {
+    return InvalidArgument("node " + name + " offers " + std::to_string(hello.slots) +
+                           " slots; 0 to 4096 are possible");
+  }
+  const NodeEntry* known = FindNode(hello.node);
+  if (known != nullptr && known->session != 0 && known->record.instance != hello.instance) {
+    return AlreadyExists("a worker named " + name + " is connected already (pid " +
+                         std::to_string(known->record.pid) +
+                         "); stop it first or choose another --node");
+  }
+  return OkStatus();
+}
+
+void ControllerCore::On(const WorkerHello& event) {
+  if (Status status = Admit(event); !status.ok()) {
+    out_.closes.push_back({event.session, std::move(status)});
+    return;
+  }
+  NodeEntry& node = nodes_[event.hello.node];
+  Connect(node, event);
+  ReconcileNode(node, event.hello);
+  reschedule_ = true;
+}
+
+void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
+  if (node.session != 0) {
+    sessions_.erase(node.session);
+    out_.closes.push_back(
+        {node.session, Aborted("a newer stream of the same worker has replaced this one")});
+  }
+  const Hello& hello = event.hello;
+  NodeRecord& record = node.record;
+  const bool is_new = record.name.empty();
+  const NodeState before = record.state;
+  if (record.host_id != hello.host_id) {
+    // Another boot: nothing that ran before can still be there.
+    record.withheld.clear();
+    node.leftovers.clear();
+  }
+  record.name = hello.node;
+  record.address = hello.address;
+  record.host_id = hello.host_id;
+  record.slots = hello.slots;
+  record.pid = hello.pid;
+  record.version = hello.version;
+  record.metrics_port = hello.metrics_port;
+  record.instance = hello.instance;
+  record.last_seen_unix_ms = now_.unix_ms;
+  record.reason.clear();
+  node.session = event.session;
+  node.heard_at = now_.mono;
+  node.lease_at.reset();
+  sessions_[event.session] = record.name;
+  Move(node, NodeEvent::kHello);
+  if (is_new) {
+    TellCluster({"node_joined", Severity::kInfo,
+                 "node " + record.name.value + " joined with " + std::to_string(record.slots) +
+                     (record.slots == 1 ? " slot" : " slots") + " at " + record.address});
+  } else if (before == NodeState::kSuspect || before == NodeState::kLost) {
+    TellCluster(
+        {"node_back", Severity::kInfo, "node " + record.name.value + " is connected again"});
+  }
+  Send(record.name,
+       Welcome{kProtocolVersion, options_.cluster, options_.heartbeat_ms, options_.progress_ms});
+}
+
+void ControllerCore::On(const WorkerGone& event) {
+  const auto session = sessions_.find(event.session);
+  if (session == sessions_.end()) return;  // replaced or refused before
+  Disconnect(nodes_.at(session->second), "its stream broke");
+}
+
+void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
+  sessions_.erase(node.session);
+  node.session = 0;
+  node.gone_at = now_.mono;
+  node.lease_at = now_.mono + options_.lease;
+  node.record.last_seen_unix_ms = now_.unix_ms;
+  node.record.reason = why;
+  Move(node, NodeEvent::kDisconnect);
+  TellCluster({"node_suspect", Severity::kWarning,
+               "node " + node.record.name.value + ": " + why +
+                   "; it is lost if it is not back in " + SecondsText(ToSeconds(options_.lease))});
+}
+
+void ControllerCore::ExpireNode(NodeEntry& node) {
+  if (node.session != 0 && node.heard_at + options_.lease <= now_.mono) {
+    const std::string why = "not a word for " + SecondsText(ToSeconds(options_.lease));
+    out_.closes.push_back({node.session, Unavailable(why + "; connect again")});
+    Disconnect(node, why);
+  } else if (Expired(node.lease_at)) {
+    LoseNode(node);
+  }
+}
+
+void ControllerCore::LoseNode(NodeEntry& node) {
+  node.lease_at.reset();
+  node.record.reason = "not seen for longer than its lease";
+  Move(node, NodeEvent::kLeaseExpired);
+  const NodeName name = node.record.name;
+  TellCluster({"node_lost", Severity::kError,
+               "node " + name.value + " is lost: not back within " +
+                   SecondsText(ToSeconds(options_.lease))});
+  const std::set<JobId> live = live_;
+  for (const JobId& id : live) {
+    JobEntry& job = jobs_.at(id);
+    if (!job.gang) continue;
+    for (GangNode& member : job.gang->nodes) {
+      if (member.name != name || member.quiesced) continue;
+      const bool ranks_left = RanksLeft(job.attempt(), name);
+      LeaveBehind(job, member);
+      if (ranks_left) {
+        Failure failure;
+        failure.kind = CauseKind::kNodeLost;
+        failure.node = name;
+        failure.message = "node " + name.value + " was lost";
+        failure.at = node.gone_at;
+        Fail(job, std::move(failure));
+      }
+      // The failure may have ended the attempt, and with it the gang that is walked here.
+      if (job.gang) MaybeEndAttempt(job);
+      break;
+    }
+  }
+}
+
+void ControllerCore::Handle(const NodeName& node, const Released& message) {
+  nodes_.at(node).leftovers.erase(message.job_id);
+  reschedule_ = true;
+  const auto job = jobs_.find(message.job_id);
+  if (job == jobs_.end() || !job->second.over()) return;
+  if (std::erase(job->second.record.unreleased, node) > 0) Mark(job->second);
+}
+
+// --- what a Hello changes ---
+
+void ControllerCore::ReconcileNode(NodeEntry& node, const Hello& hello) {
+  const NodeName name = node.record.name;
+  std::set<JobId> hosted;
+  for (const HostedGeneration& generation : hello.hosted) hosted.insert(generation.job_id);
+  std::erase_if(node.leftovers, [&](const auto& entry) { return !hosted.contains(entry.first); });
+  for (const HostedGeneration& generation : hello.hosted) {
+    ReconcileJob(node, generation.job_id, &generation);
+  }
+  for (auto& [id, job] : jobs_) {
+    if (hosted.contains(id)) continue;
+    if (job.gang) {
+      ReconcileJob(node, id, nullptr);
+    } else if (job.over() && std::erase(job.record.unreleased, name) > 0) {
+      Mark(job);
+    }
+  }
+  for (auto& [id, job] : jobs_) ResendCommitted(job, name);
+}
+
+void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
+                                  const HostedGeneration* hosted) {
+  const NodeName name = node.record.name;
+  const auto found = jobs_.find(id);
+  JobEntry* job = found == jobs_.end() ? nullptr : &found->second;
+  ReconcileInput input;
+  int node_rank = -1;
+  if (job != nullptr) {
+    input.job_known = true;
+    input.job_over = job->over();
+    input.generation = job->record.generation;
+    for (int n = 0; job->gang && n < static_cast<int>(job->gang->nodes.size()); ++n) {
+      const GangNode& member = job->gang->nodes[n];
+      if (member.name == name && !member.quiesced) node_rank = n;
+    }
+    input.in_gang = node_rank >= 0;
+    if (input.in_gang) input.attempt = job->attempt().state;
+  }
+  if (hosted != nullptr) {
+    input.hosted = true;
+    input.hosted_generation = hosted->generation;
+    input.prepared = hosted->prepared;
+    input.launched = hosted->launched;
+    input.quiesced = hosted->quiesced;
+  }
+  switch (Reconcile(input)) {
+    case ReconcileAction::kNothing: node.leftovers.erase(id); return;
+    case ReconcileAction::kRelease:
+      if (const int ranks = LivingRanks(*hosted); ranks > 0 && !hosted->quiesced) {
+        node.leftovers[id] = {hosted->generation, ranks};
+      }
+      return Send(name, Release{id});
+    case ReconcileAction::kAbortStale: return AbortStale(node, *hosted);
+    case ReconcileAction::kPrepare: return SendPrepare(*job, node_rank);
+    case ReconcileAction::kAdoptPrepared:
+      return Handle(name, Prepared{id, hosted->generation, true, "", true, hosted->master_port});
+    case ReconcileAction::kLaunch: return SendLaunch(*job, node_rank);
+    case ReconcileAction::kAdopt: return Adopt(name, *hosted);
+    case ReconcileAction::kAbort:
+      if (hosted != nullptr) Adopt(name, *hosted);
+      if (job->gang) SendAbort(*job, node_rank);
+      return;
+    case ReconcileAction::kQuiesced:
+      if (hosted != nullptr) Adopt(name, *hosted);
+      return Handle(name, Quiesced{id, input.generation, {}});
+    case ReconcileAction::kMissing:
+      return RanksMissing(*job, name, hosted == nullptr || hosted->quiesced);
+  }
+}
+
+void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted) {
+  for (RankStarted started : hosted.started) {
+    started.job_id = hosted.job_id;
+    started.generation = hosted.generation;
+    Handle(node, started);
+  }
+  for (TrainerReport report : hosted.reports) {
+    report.job_id = hosted.job_id;
+    report.generation = hosted.generation;
+    Handle(node, report);
+  }
+  for (RankExited exited : hosted.exited) {
+    exited.job_id = hosted.job_id;
+    exited.generation = hosted.generation;
+    Handle(node, exited);
+  }
+  if (hosted.quiesced) Handle(node, Quiesced{hosted.job_id, hosted.generation, {}});
+}
+
+void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {
+  node.leftovers[hosted.job_id] = {hosted.generation, LivingRanks(hosted)};
+  Send(node.record.name, Abort{hosted.job_id, hosted.generation,
+                               "this generation is over; another one has taken its place", 0});
+}
+
+void ControllerCore::RanksMissing(JobEntry& job, const NodeName& node, bool nothing_hosted) {
+  for (GangNode& member : job.gang->nodes) {
+    if (member.name == node && nothing_hosted) member.quiesced = true;
+  }
+  AttemptRecord& attempt = job.attempt();
+  bool missing = false;
+  for (RankRecord& rank : attempt.ranks) {
+    if (rank.node != node || rank.state == RankState::kExited) continue;
+    missing = true;
+    if (!nothing_hosted) continue;
+    rank.state = *Apply(rank.state, RankEvent::kExited);
+    rank.exit = {0, 9};  // a guardian's end takes its ranks along
+  }
+  if (!missing) return;
+  Failure failure;
+  failure.kind = CauseKind::kGuardianLost;
+  failure.node = node;
+  failure.message =
+      "node " + node.value + " no longer has the ranks it had (their guardian is gone)";
+  failure.at = now_.mono;
+  Tell(job, {"guardian_lost", Severity::kError, failure.message});
+  Fail(job, std::move(failure));
+}
+
+}  // namespace muster

@@ -1,0 +1,212 @@
+// From waiting to launched: reserve, prepare every node, launch all ranks.
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "coordinator/control/core.h"
+#include "coordinator/control/master_address.h"
+#include "coordinator/scheduler/scheduler.h"
+
+namespace muster {
+
+void ControllerCore::Schedule() {
+  reschedule_ = false;
+  SchedulerSnapshot snapshot;
+  for (const JobId& id : live_) {
+    const JobEntry& job = jobs_.at(id);
+    if (!job.pending() || job.not_before) continue;
+    GangRequest request{id,
+                        job.spec.resources.nodes,
+                        job.spec.resources.ranks_per_node,
+                        job.record.priority,
+                        job.record.submit_order,
+                        {},
+                        {}};
+    for (const std::string& name : job.spec.resources.exclude) request.exclude.push_back({name});
+    if (!job.attempts.empty()) request.former_nodes = job.attempts.back().nodes;
+    snapshot.requests.push_back(std::move(request));
+  }
+  if (snapshot.requests.empty()) return;
+  for (const auto& [name, node] : nodes_) {
+    if (node.record.state != NodeState::kReady || node.session == 0) continue;
+    snapshot.nodes.push_back(
+        {name, node.record.slots, std::max(0, node.record.slots - UsedSlots(node))});
+  }
+  const SchedulePlan plan = Plan(snapshot);
+  for (const GangPlacement& placement : plan.placements) {
+    StartAttempt(jobs_.at(placement.job), placement.nodes);
+  }
+  for (const WaitingJob& waiting : plan.waiting) {
+    SetWaitReason(jobs_.at(waiting.job), waiting.reason);
+  }
+}
+
+int ControllerCore::UsedSlots(const NodeEntry& node) const {
+  int used = static_cast<int>(node.record.withheld.size());
+  for (const auto& [job, leftover] : node.leftovers) used += leftover.second;
+  for (const JobId& id : live_) {
+    const JobEntry& job = jobs_.at(id);
+    if (!job.gang) continue;
+    for (const GangNode& member : job.gang->nodes) {
+      if (member.name == node.record.name && !member.quiesced) {
+        used += job.spec.resources.ranks_per_node;
+      }
+    }
+  }
+  return used;
+}
+
+void ControllerCore::SetWaitReason(JobEntry& job, const std::string& reason) {
+  if (job.record.reason == reason) return;
+  job.record.reason = reason;
+  Mark(job);
+  Tell(job, {"queued", Severity::kInfo, "waiting: " + reason});
+}
+
+void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& nodes) {
+  const Generation generation = ++job.record.generation;
+  if (generation == 1) {
+    out_.observations.push_back(
+        QueueWaitObserved{double(now_.unix_ms - job.record.submitted_unix_ms) / 1000});
+  }
+  AttemptRecord attempt;
+  attempt.job = job.record.id;
+  attempt.generation = generation;
+  attempt.started_unix_ms = now_.unix_ms;
+  attempt.nodes = nodes;
+  Gang gang;
+  gang.began = now_.mono;
+  gang.committed_before = job.record.committed_step;
+  std::string where;
+  const int per_node = job.spec.resources.ranks_per_node;
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    gang.nodes.push_back({nodes[n], false, false});
+    const int first = static_cast<int>(n) * per_node;
+    for (int local = 0; local < per_node; ++local) {
+      attempt.ranks.push_back({first + local, local, static_cast<int>(n), nodes[n]});
+    }
+    where += (n == 0 ? "" : ", ") + nodes[n].value + " (rank" + (per_node == 1 ? " " : "s ") +
+             std::to_string(first) +
+             (per_node == 1 ? "" : "-" + std::to_string(first + per_node - 1)) + ")";
+    std::vector<NodeName>& unreleased = job.record.unreleased;
+    if (std::find(unreleased.begin(), unreleased.end(), nodes[n]) == unreleased.end()) {
+      unreleased.push_back(nodes[n]);
+    }
+  }
+  if (job.fault) {
+    attempt.seconds.detect = ToSeconds(job.fault->aborted - job.fault->at);
+    attempt.seconds.abort = ToSeconds(job.fault->quiesced - job.fault->aborted);
+  }
+  if (generation > 1) {
+    ++job.record.restarts;
+    out_.observations.push_back(RestartObserved{job.attempt().cause_kind});
+  }
+  job.attempts.push_back(std::move(attempt));
+  job.gang = std::move(gang);
+  job.progress.clear();
+  job.record.reason.clear();
+  Move(job, JobEvent::kPlaced);
+  Move(job.attempt(), AttemptEvent::kReserved);
+  Tell(job,
+       {"placed", Severity::kInfo, "generation " + std::to_string(generation) + " on " + where});
+
+  std::vector<const NodeRecord*> records;
+  for (const NodeName& node : nodes) records.push_back(&nodes_.at(node).record);
+  const Result<std::string> address = ChooseMasterAddress(records);
+  if (!address.ok()) {
+    Failure failure;
+    failure.kind = CauseKind::kBadAddress;
+    failure.retryable = false;
+    failure.node = nodes.front();
+    failure.message = address.status().message();
+    failure.at = now_.mono;
+    // Nothing was sent to any node, so nothing has to be ended.
+    for (GangNode& member : job.gang->nodes) member.quiesced = true;
+    return Fail(job, std::move(failure));
+  }
+  job.attempt().master_address = *address;
+  job.gang->phase_deadline = now_.mono + options_.prepare_deadline;
+  for (int n = 0; n < static_cast<int>(nodes.size()); ++n) SendPrepare(job, n);
+}
+
+void ControllerCore::SendPrepare(JobEntry& job, int node_rank) {
+  const AttemptRecord& attempt = job.attempt();
+  Prepare prepare;
+  prepare.job_id = job.record.id;
+  prepare.job_name = job.record.name;
+  prepare.generation = attempt.generation;
+  prepare.spec_yaml = job.record.spec_yaml;
+  prepare.output_dir = job.record.output_dir;
+  for (const RankRecord& rank : attempt.ranks) {
+    if (rank.node_rank == node_rank) prepare.ranks.push_back({rank.rank, rank.local_rank});
+  }
+  prepare.hosts_master = node_rank == 0;
+  if (prepare.hosts_master) prepare.master_bind_address = attempt.master_address;
+  Send(attempt.nodes[node_rank], std::move(prepare));
+}
+
+void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
+  GangNode* member = nullptr;
+  JobEntry* job = Fence(node, message.job_id, message.generation, &member);
+  if (job == nullptr || job->attempt().state != AttemptState::kPreparing || member->prepared) {
+    return;
+  }
+  const bool hosts_master = job->attempt().nodes.front() == node;
+  Failure failure;
+  failure.kind = CauseKind::kPrepareFailed;
+  failure.node = node;
+  failure.at = now_.mono;
+  if (!message.ok) {
+    failure.retryable = message.retryable;
+    failure.message = "node " + node.value + " cannot run it: " + message.error;
+    return Fail(*job, std::move(failure));
+  }
+  if (hosts_master && message.master_port <= 0) {
+    failure.message = "node " + node.value + " bound no port for the rendezvous";
+    return Fail(*job, std::move(failure));
+  }
+  member->prepared = true;
+  // Preparing ended every older process of the job there.
+  nodes_.at(node).leftovers.erase(message.job_id);
+  if (hosts_master) job->attempt().master_port = message.master_port;
+  const std::vector<GangNode>& members = job->gang->nodes;
+  if (std::all_of(members.begin(), members.end(), [](const GangNode& m) { return m.prepared; })) {
+    LaunchGang(*job);
+  }
+}
+
+void ControllerCore::LaunchGang(JobEntry& job) {
+  AttemptRecord& attempt = job.attempt();
+  Move(attempt, AttemptEvent::kPrepared);
+  job.gang->phase_deadline = now_.mono + options_.launch_deadline;
+  if (job.record.started_unix_ms == 0) {
+    job.record.started_unix_ms = now_.unix_ms;
+    if (job.spec.resources.time_limit_seconds > 0) {
+      job.time_limit_at = now_.mono + std::chrono::seconds(job.spec.resources.time_limit_seconds);
+    }
+  }
+  Tell(job, {"launched", Severity::kInfo,
+             std::to_string(job.record.world_size) +
+                 (job.record.world_size == 1 ? " rank" : " ranks") + " launched, rendezvous at " +
+                 attempt.master_address + ":" + std::to_string(attempt.master_port)});
+  for (int n = 0; n < static_cast<int>(attempt.nodes.size()); ++n) SendLaunch(job, n);
+}
+
+void ControllerCore::SendLaunch(JobEntry& job, int node_rank) {
+  const AttemptRecord& attempt = job.attempt();
+  Launch launch;
+  launch.job_id = job.record.id;
+  launch.generation = attempt.generation;
+  launch.master_address = attempt.master_address;
+  launch.master_port = attempt.master_port;
+  launch.world_size = job.record.world_size;
+  launch.node_rank = node_rank;
+  launch.node_count = static_cast<int>(attempt.nodes.size());
+  launch.local_world_size = job.spec.resources.ranks_per_node;
+  launch.restart_count = static_cast<int>(attempt.generation - 1);
+  launch.max_restarts = job.spec.restart.max_without_progress;
+  launch.resume = ResumePoints(job);
+  Send(attempt.nodes[node_rank], std::move(launch));
+}
+
+}  // namespace muster

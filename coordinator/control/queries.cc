@@ -1,0 +1,110 @@
+// Read-only views of the controller's state.
+
+#include <algorithm>
+
+#include "coordinator/control/core.h"
+
+namespace muster {
+namespace {
+
+JobView ViewOf(const JobEntry& job) {
+  JobView view;
+  view.record = &job.record;
+  view.attempts = &job.attempts;
+  view.checkpoints = &job.checkpoints;
+  view.progress = &job.progress;
+  view.step = job.record.step;
+  view.max_steps = job.record.max_steps;
+  view.loss = job.record.loss;
+  view.version = job.version;
+  if (job.over()) return view;
+  if (!job.progress.empty()) view.tokens_per_second = job.progress.front().tokens_per_second;
+  if (job.step_seconds > 0 && view.max_steps > 0) {
+    view.eta_seconds = double(std::max<Step>(0, view.max_steps - view.step)) * job.step_seconds;
+  }
+  return view;
+}
+
+}  // namespace
+
+const std::vector<RankRecord>& JobView::ranks() const {
+  static const std::vector<RankRecord> kNone;
+  return attempts == nullptr || attempts->empty() ? kNone : attempts->back().ranks;
+}
+
+Result<JobView> ControllerCore::FindJob(std::string_view job) const {
+  const std::string wanted(job);
+  if (wanted.empty()) return InvalidArgument("no job named; give an id, a part of one or a name");
+  if (const auto exact = jobs_.find(JobId{wanted}); exact != jobs_.end()) {
+    return ViewOf(exact->second);
+  }
+  for (auto id = order_.rbegin(); id != order_.rend(); ++id) {
+    if (jobs_.at(*id).record.name == wanted) return ViewOf(jobs_.at(*id));
+  }
+  const auto first = jobs_.lower_bound(JobId{wanted});
+  if (first == jobs_.end() || !first->first.value.starts_with(wanted)) {
+    return NotFound("no job '" + wanted + "'; 'muster get' lists the jobs");
+  }
+  const auto second = std::next(first);
+  if (second != jobs_.end() && second->first.value.starts_with(wanted)) {
+    return InvalidArgument("'" + wanted + "' fits job " + first->first.value + " and job " +
+                           second->first.value + "; give more digits");
+  }
+  return ViewOf(first->second);
+}
+
+std::vector<JobView> ControllerCore::Jobs() const {
+  std::vector<JobView> views;
+  views.reserve(order_.size());
+  for (const JobId& id : order_) views.push_back(ViewOf(jobs_.at(id)));
+  return views;
+}
+
+std::vector<NodeView> ControllerCore::Nodes() const {
+  std::vector<NodeView> views;
+  for (const auto& [name, node] : nodes_) {
+    views.push_back({&node.record, UsedSlots(node), node.session != 0});
+  }
+  return views;
+}
+
+Result<LogLocation> ControllerCore::LocateLog(std::string_view job, int rank,
+                                              Generation generation) const {
+  MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(job));
+  const std::string name = "job " + view.record->id.value;
+  if (view.attempts->empty()) {
+    return NotFound(name + " has no log yet: it waits for a gang");
+  }
+  const AttemptRecord* attempt = nullptr;
+  for (const AttemptRecord& candidate : *view.attempts) {
+    if (generation == 0 || candidate.generation == generation) attempt = &candidate;
+  }
+  if (attempt == nullptr) {
+    return NotFound(name + " has no generation " + std::to_string(generation) + "; its newest is " +
+                    std::to_string(view.record->generation));
+  }
+  if (rank < 0 || rank >= static_cast<int>(attempt->ranks.size())) {
+    return NotFound(name + " has no rank " + std::to_string(rank) + "; its ranks are 0 to " +
+                    std::to_string(attempt->ranks.size() - 1));
+  }
+  const RankRecord& record = attempt->ranks[rank];
+  LogLocation location{
+      view.record->id, attempt->generation, record.node, 0, view.record->output_dir, false};
+  location.final = record.state == RankState::kExited || attempt->state == AttemptState::kEnded;
+  const auto node = nodes_.find(record.node);
+  if (node == nodes_.end() || node->second.session == 0) {
+    return Unavailable("node " + record.node.value +
+                       ", which has the log, is not connected; the file is " +
+                       view.record->output_dir + "/logs/" + std::to_string(attempt->generation) +
+                       "/rank-" + std::to_string(rank) + ".log there");
+  }
+  location.session = node->second.session;
+  return location;
+}
+
+int ControllerCore::PendingJobs() const {
+  return static_cast<int>(std::count_if(
+      live_.begin(), live_.end(), [this](const JobId& id) { return jobs_.at(id).pending(); }));
+}
+
+}  // namespace muster

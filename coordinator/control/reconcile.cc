@@ -1,0 +1,56 @@
+#include "coordinator/control/reconcile.h"
+
+namespace muster {
+namespace {
+
+ReconcileAction OutsideGang(const ReconcileInput& input) {
+  if (!input.hosted) return ReconcileAction::kNothing;
+  // A guardian ahead of the store belongs to decisions that were lost; it cannot be continued.
+  if (input.hosted_generation > input.generation) return ReconcileAction::kRelease;
+  return input.quiesced ? ReconcileAction::kNothing : ReconcileAction::kAbortStale;
+}
+
+ReconcileAction CurrentGeneration(const ReconcileInput& input) {
+  switch (input.attempt) {
+    case AttemptState::kReserving:
+    case AttemptState::kPreparing:
+      return input.prepared ? ReconcileAction::kAdoptPrepared : ReconcileAction::kPrepare;
+    case AttemptState::kLaunching:
+      if (input.launched) return ReconcileAction::kAdopt;
+      return input.prepared ? ReconcileAction::kLaunch : ReconcileAction::kMissing;
+    case AttemptState::kRunning:
+      return input.launched ? ReconcileAction::kAdopt : ReconcileAction::kMissing;
+    case AttemptState::kAborting:
+      return input.quiesced ? ReconcileAction::kQuiesced : ReconcileAction::kAbort;
+    case AttemptState::kEnded: break;
+  }
+  return ReconcileAction::kNothing;
+}
+
+ReconcileAction OtherGeneration(const ReconcileInput& input) {
+  switch (input.attempt) {
+    case AttemptState::kReserving:
+    case AttemptState::kPreparing: return ReconcileAction::kPrepare;
+    case AttemptState::kLaunching:
+    case AttemptState::kRunning: return ReconcileAction::kMissing;
+    case AttemptState::kAborting:
+      return input.hosted && !input.quiesced ? ReconcileAction::kAbort : ReconcileAction::kQuiesced;
+    case AttemptState::kEnded: break;
+  }
+  return ReconcileAction::kNothing;
+}
+
+}  // namespace
+
+ReconcileAction Reconcile(const ReconcileInput& input) {
+  if (!input.job_known || input.job_over) {
+    return input.hosted ? ReconcileAction::kRelease : ReconcileAction::kNothing;
+  }
+  if (!input.in_gang || input.attempt == AttemptState::kEnded) return OutsideGang(input);
+  if (input.hosted && input.hosted_generation == input.generation) {
+    return CurrentGeneration(input);
+  }
+  return OtherGeneration(input);
+}
+
+}  // namespace muster

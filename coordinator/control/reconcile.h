@@ -1,0 +1,43 @@
+// What to do about a job on a node that has just said Hello: the table that brings the store and
+// the processes that are really there together, after a broken stream and after a restart of
+// either side.
+//
+// Pure; any thread. docs/job-lifecycle.md shows the table.
+#pragma once
+
+#include "common/base/ids.h"
+#include "coordinator/domain/lifecycle.h"
+
+namespace muster {
+
+// What the store says about the job, and what the node hosts of it.
+struct ReconcileInput {
+  bool job_known = false;
+  bool job_over = false;
+  bool in_gang = false;       // the node belongs to the live attempt
+  Generation generation = 0;  // of the live attempt; the job's newest if none is live
+  AttemptState attempt = AttemptState::kEnded;
+
+  bool hosted = false;  // a guardian of the job is there
+  Generation hosted_generation = 0;
+  bool prepared = false;
+  bool launched = false;
+  bool quiesced = false;
+};
+
+enum class ReconcileAction {
+  kNothing,
+  kRelease,        // nobody needs this guardian
+  kAbortStale,     // processes of an attempt that is over; their slots wait for Quiesced
+  kPrepare,        // say Prepare (again)
+  kAdoptPrepared,  // as if Prepared had just arrived
+  kLaunch,         // say Launch (again)
+  kAdopt,          // take over what it hosts: its ranks never noticed
+  kAbort,          // say Abort (again)
+  kQuiesced,       // as if Quiesced had just arrived
+  kMissing,        // the ranks that should be there are gone
+};
+
+ReconcileAction Reconcile(const ReconcileInput& input);
+
+}  // namespace muster

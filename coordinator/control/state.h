@@ -1,0 +1,88 @@
+// What the controller keeps in memory beside the durable records: the live side of jobs and nodes.
+// Owned by ControllerCore (core.h) and private to coordinator/control; nothing here is stored, so
+// all of it can be made again from the records and from what workers say in their Hello.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/job_spec/job_spec.h"
+#include "coordinator/control/events.h"
+#include "coordinator/control/failure.h"
+#include "coordinator/domain/records.h"
+
+namespace muster {
+
+// One node of a live attempt.
+struct GangNode {
+  NodeName name;
+  bool prepared = false;
+  bool quiesced = false;  // no process of the attempt is left there, or none that counts
+};
+
+// What is known of the newest attempt while it is live, beyond its record.
+struct Gang {
+  std::vector<GangNode> nodes;  // by node rank
+  std::vector<Failure> failures;
+  std::map<int, TrainerError> errors;  // by rank
+  std::set<int> formed;
+  std::set<int> resumed;
+  bool first_step = false;
+  Step committed_before = 0;                        // the job's committed step when it began
+  std::map<std::string, CheckpointRecord> writing;  // by directory
+  std::string abort_reason;
+  Duration grace = Duration::zero();  // of the abort
+  std::optional<TimePoint> began;     // unknown after a restart of the coordinator
+  std::optional<TimePoint> all_formed;
+  std::optional<TimePoint> all_resumed;
+  std::optional<TimePoint> aborted;  // min(): before a restart of the coordinator
+  std::optional<TimePoint> phase_deadline;
+  std::optional<TimePoint> fault_deadline;  // a symptom or a report waits for better knowledge
+};
+
+// The fault that the next attempt recovers from.
+struct Fault {
+  TimePoint at;
+  TimePoint aborted;
+  TimePoint quiesced;
+};
+
+struct JobEntry {
+  JobRecord record;
+  JobSpec spec;
+  std::vector<AttemptRecord> attempts;        // oldest first
+  std::vector<CheckpointRecord> checkpoints;  // oldest first
+  std::vector<RankProgress> progress;         // by rank, of the newest attempt
+  std::optional<Gang> gang;                   // while the newest attempt is live
+  std::optional<Fault> fault;
+  std::optional<TimePoint> not_before;  // back-off
+  std::optional<TimePoint> time_limit_at;
+  std::map<std::string, std::vector<std::string>> prune_sent;  // by committed directory
+  std::set<std::string> manifest_failed;  // directories that nobody waits for any more
+  double step_seconds = 0;                // moving average
+  std::uint64_t version = 0;
+
+  bool over() const { return IsTerminal(record.state); }
+  // Waits for a gang.
+  bool pending() const {
+    return !gang && (record.state == JobState::kQueued || record.state == JobState::kRecovering);
+  }
+  AttemptRecord& attempt() { return attempts.back(); }
+};
+
+struct NodeEntry {
+  NodeRecord record;
+  SessionId session = 0;              // 0: not connected
+  std::optional<TimePoint> lease_at;  // lost then
+  TimePoint gone_at;                  // when its stream broke
+  TimePoint heard_at;
+  // Jobs that may still have processes here although their attempt is over: (generation, slots).
+  std::map<JobId, std::pair<Generation, int>> leftovers;
+};
+
+}  // namespace muster
