@@ -22,7 +22,7 @@ TEXT = (".cc", ".h", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".yaml", "
 # Header pattern, folders and files that may include it, where to go instead.
 INCLUDE_TABLE = (
     (r"grpcpp/|grpc/|.*\.pb\.h", ("common/rpc/", "coordinator/service/", "worker/service/",
-                                  "coordinator/store/", "cli/", "tests/"),
+                                  "coordinator/store/", "coordinator/server.cc", "cli/", "tests/"),
      "keep messages in the service layer and pass plain values"),
     (r"ATen/|torch/|c10/", ("trainer/model/", "trainer/sharding/", "trainer/loop/",
                             "trainer/distributed/", "trainer/verbs/", "trainer/main.cc",
@@ -49,7 +49,7 @@ BANNED_CALLS = (
     (r"(?<![\w.>:])(std::|::)?system\s*\(", (), "start programs with worker/process"),
     (r"(?<![\w.>:])(::)?popen\s*\(", (), "start programs with worker/process"),
     (r"(?<![\w.>:])(::)?(fork|vfork)\s*\(\)", ("worker/process/", "worker/guardian/", "worker/agent/",
-                                               "cli/local_cluster", "_test.cc", "tests/"),
+                                               "cli/local_cluster", "_test.cc", "_testing.h", "tests/"),
      "start programs with worker/process"),
 )
 
