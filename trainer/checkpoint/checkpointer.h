@@ -30,24 +30,24 @@
 namespace muster {
 
 struct CheckpointerOptions {
-  std::string directory;      // <output>/checkpoints
+  std::string directory;  // <output>/checkpoints
   std::string job_id;
   Generation generation = 1;
   int rank = 0;
   int world_size = 1;
-  std::string resume_file;    // MUSTER_RESUME_FILE; empty: manifests found in `directory`
+  std::string resume_file;  // MUSTER_RESUME_FILE; empty: manifests found in `directory`
 };
 
 struct LoadOutcome {
-  Step step = 0;                               // 0: nothing to resume from
-  std::string directory;                       // of the checkpoint that was loaded
-  std::vector<RejectedCheckpoint> rejected;    // newest first, equal on all ranks
+  Step step = 0;                             // 0: nothing to resume from
+  std::string directory;                     // of the checkpoint that was loaded
+  std::vector<RejectedCheckpoint> rejected;  // newest first, equal on all ranks
 };
 
 struct CheckpointerCounters {
-  std::uint64_t saved = 0;     // shards durable and handed to the committer
+  std::uint64_t saved = 0;  // shards durable and handed to the committer
   std::uint64_t failed = 0;
-  std::uint64_t waited = 0;    // Saves that had to wait for the one before
+  std::uint64_t waited = 0;  // Saves that had to wait for the one before
 };
 
 class Checkpointer {
@@ -82,7 +82,7 @@ class Checkpointer {
  private:
   struct Snapshot {
     ShardHeader header;
-    std::vector<std::vector<std::byte>> memory;   // kept between saves
+    std::vector<std::vector<std::byte>> memory;  // kept between saves
   };
   void Work();
   Status Write();
@@ -91,7 +91,7 @@ class Checkpointer {
   const std::unique_ptr<CheckpointCommitter> committer_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Snapshot snapshot_;        // owned by the background thread while in_flight_
+  Snapshot snapshot_;  // owned by the background thread while in_flight_
   bool in_flight_ = false;
   bool stopping_ = false;
   Status last_;

@@ -40,9 +40,11 @@ Result<CheckpointManifest> ReadManifest(const std::string& checkpoints_dir,
                                         const std::string& directory);
 
 struct FoundManifests {
-  std::vector<CheckpointManifest> manifests;   // highest step first, then highest generation
-  std::vector<Status> unreadable;              // manifests that are there but broken
-  Generation newest_generation = 0;            // over all directories, complete or not
+  // Highest generation first, then highest step: a later generation that starts from an earlier
+  // step has refused what lies beyond it.
+  std::vector<CheckpointManifest> manifests;
+  std::vector<Status> unreadable;    // manifests that are there but broken
+  Generation newest_generation = 0;  // over all directories, complete or not
 };
 // Looks through `checkpoints_dir`; a missing directory is an empty answer.
 Result<FoundManifests> FindManifests(const std::string& checkpoints_dir);

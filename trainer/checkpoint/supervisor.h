@@ -61,7 +61,7 @@ class Supervisor {
   PacketSocket socket_;
   const bool attached_;
   const std::function<void()> on_lost_;
-  std::mutex send_mutex_;   // keeps the order of reports equal to the order of calls
+  std::mutex send_mutex_;  // keeps the order of reports equal to the order of calls
   std::atomic<bool> closing_ = false;
   std::atomic<bool> stop_requested_ = false;
   mutable std::mutex reason_mutex_;

@@ -17,7 +17,7 @@ constexpr std::byte kAlarm{2};
 // Gloo knows no wait without end, and adds the time-out to the clock: so not the largest number.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 // A goodbye is one small packet; a neighbour whose queue is full for so long is not well.
-constexpr std::chrono::milliseconds kGoodbyePatience = std::chrono::seconds(1);
+constexpr std::chrono::milliseconds kGoodbyePatience = std::chrono::milliseconds(200);
 
 Status Lost(int peer, const std::string& why) {
   return Unavailable("lost rank " + std::to_string(peer) + ": " + why);
@@ -72,6 +72,7 @@ void GlooLink::RunWatch(Watch& watch) {
   bool heard = false;
   const Status status =
       Guarded(watch.peer, [&] { heard = watch.hears->waitRecv(nullptr, kForever); });
+  watch.left = !status.ok() || heard;
   if (!status.ok()) {
     End(status);
   } else if (heard && watch.heard == kAlarm) {
@@ -80,10 +81,10 @@ void GlooLink::RunWatch(Watch& watch) {
 }
 
 // Best effort: a neighbour that cannot be told sees the connection break.
-void GlooLink::Tell(Watch& watch, std::byte word) {
-  if (watch.told != std::byte{}) return;
+bool GlooLink::Tell(Watch& watch, std::byte word) {
+  if (watch.left || watch.told != std::byte{}) return false;
   watch.told = word;
-  (void)Guarded(watch.peer, [&] { watch.tells->send(watch.peer, kWordSlot); });
+  return Guarded(watch.peer, [&] { watch.tells->send(watch.peer, kWordSlot); }).ok();
 }
 
 void GlooLink::End(const Status& reason) {
@@ -92,7 +93,7 @@ void GlooLink::End(const Status& reason) {
   status_ = reason;
   for (const Buffer& buffer : receives_) buffer->abortWaitRecv();
   for (const Buffer& buffer : sends_) buffer->abortWaitSend();
-  for (const auto& watch : watches_) Tell(*watch, kAlarm);
+  for (const auto& watch : watches_) (void)Tell(*watch, kAlarm);
 }
 
 Status GlooLink::Outcome() const {
@@ -126,9 +127,10 @@ Status GlooLink::WaitSend(Deadline deadline) {
   bool done = false;
   const Status status =
       Guarded(right_, [&] { done = buffer.waitSend(nullptr, deadline.RemainingMillis()); });
-  if (Status outcome = Outcome(); !outcome.ok()) return outcome;
+  // First, since Gloo itself breaks the connections when a wait times out.
   if (!done && deadline.Expired())
     return DeadlineExceeded("sending to rank " + std::to_string(right_) + " timed out");
+  if (Status outcome = Outcome(); !outcome.ok()) return outcome;
   MUSTER_RETURN_IF_ERROR(status);
   std::lock_guard lock(mutex_);
   sends_.pop_front();
@@ -140,9 +142,10 @@ Status GlooLink::WaitReceive(Deadline deadline) {
   bool done = false;
   const Status status =
       Guarded(left_, [&] { done = buffer.waitRecv(nullptr, deadline.RemainingMillis()); });
-  if (Status outcome = Outcome(); !outcome.ok()) return outcome;
+  // First, since Gloo itself breaks the connections when a wait times out.
   if (!done && deadline.Expired())
     return DeadlineExceeded("receiving from rank " + std::to_string(left_) + " timed out");
+  if (Status outcome = Outcome(); !outcome.ok()) return outcome;
   MUSTER_RETURN_IF_ERROR(status);
   std::lock_guard lock(mutex_);
   receives_.pop_front();
@@ -167,7 +170,7 @@ GlooLink::~GlooLink() {
   if (in_order) {
     std::lock_guard lock(mutex_);
     for (const auto& watch : watches_) {
-      Tell(*watch, kGoodbye);
+      if (!Tell(*watch, kGoodbye)) continue;
       (void)Guarded(watch->peer, [&] { watch->tells->waitSend(nullptr, kGoodbyePatience); });
     }
   }

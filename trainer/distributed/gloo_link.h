@@ -7,6 +7,7 @@
 // from one that has lost another: so the news travels round the ring without waiting for sockets.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -40,6 +41,7 @@ class GlooLink final : public RingLink {
     int peer = 0;
     std::byte heard = {};
     std::byte told = {};
+    std::atomic<bool> left = false;  // said goodbye, or lost
     Buffer hears;
     Buffer tells;
     std::thread thread;
@@ -51,7 +53,8 @@ class GlooLink final : public RingLink {
   // Ends the link: the first reason stays, every wait wakes, both neighbours are told.
   void End(const Status& reason);
   Status Outcome() const;
-  void Tell(Watch& watch, std::byte word);
+  // False when it could not be said.
+  bool Tell(Watch& watch, std::byte word);
 
   const std::shared_ptr<gloo::transport::Context> context_;
   const int left_;

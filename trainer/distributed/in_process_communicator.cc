@@ -41,9 +41,9 @@ class InProcessHub {
   std::condition_variable changed_;
   const int size_;
   std::map<Generation, std::shared_ptr<Ring>> rings_;
-  // Raised by Kill: links of an older epoch of that rank are dead.
+  // Raised by Kill where that rank has no ring yet: a Form of an older epoch fails.
   std::vector<std::uint64_t> epochs_;
-  // The ring and place of every living link, for Kill.
+  // The ring that each rank formed last.
   std::map<int, std::shared_ptr<Ring>> places_;
 
   Edge& Right(Ring& ring, int rank) { return ring.edges[static_cast<std::size_t>(rank)]; }
@@ -205,10 +205,11 @@ std::unique_ptr<Communicator> InProcessGroup::Join(int rank, Duration operation_
 
 void InProcessGroup::Kill(int rank) {
   std::lock_guard lock(hub_->mutex_);
-  ++hub_->epochs_[static_cast<std::size_t>(rank)];
   if (const auto place = hub_->places_.find(rank); place != hub_->places_.end()) {
     hub_->Cut(*place->second, rank);
     hub_->places_.erase(place);
+  } else {
+    ++hub_->epochs_[static_cast<std::size_t>(rank)];
   }
   hub_->changed_.notify_all();
 }

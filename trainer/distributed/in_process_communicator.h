@@ -39,7 +39,8 @@ class InProcessGroup {
 
   // What a SIGKILL of that rank's process does: its operations end with kUnavailable and every
   // neighbour sees a lost peer. The rank's communicator object stays, dead, until its owner
-  // destroys it.
+  // destroys it. A fresh communicator of the rank that is still forming is not meant, unless it is
+  // the rank's first.
   void Kill(int rank);
 
  private:

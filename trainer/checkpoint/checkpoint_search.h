@@ -1,0 +1,50 @@
+// CheckpointSearch: all ranks agree on the newest checkpoint that is good for all of them.
+//
+// Rank 0 lists the candidates and tells the others, so that no two ranks ever look at different
+// lists. For each candidate every rank verifies its own shard; one refusal is everybody's. Only
+// then are bytes read. Used once, by the trainer's thread; every method is collective.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "trainer/checkpoint/checkpointer.h"
+
+namespace muster {
+
+class CheckpointSearch {
+ public:
+  // `resume_file` empty: manifests on disk.
+  CheckpointSearch(Communicator& communicator, std::string directory, std::string resume_file)
+      : communicator_(communicator),
+        directory_(std::move(directory)),
+        resume_file_(std::move(resume_file)) {}
+
+  // See Checkpointer::LoadNewest.
+  Result<LoadOutcome> Run(const std::vector<ShardArray>& into, TrainCursor* cursor);
+
+  // The highest generation of any directory on disk; 0 with a resume file.
+  Generation newest_generation() const { return newest_generation_; }
+
+ private:
+  struct Candidates {
+    std::vector<CheckpointManifest> manifests;
+    std::vector<RejectedCheckpoint> rejected;
+  };
+  Result<Candidates> AgreeOnCandidates();
+  Result<std::string> ListCandidates() const;
+  // The worst of all ranks' statuses, the same on every rank.
+  Status Agree(const Status& mine);
+  // Rank `root`'s text becomes everybody's.
+  Status Share(std::string* text, int root);
+  Status CheckMine(const CheckpointManifest& manifest, const std::vector<ShardArray>& into,
+                   TrainCursor* cursor) const;
+
+  Communicator& communicator_;
+  const std::string directory_;
+  const std::string resume_file_;
+  Generation newest_generation_ = 0;
+};
+
+}  // namespace muster

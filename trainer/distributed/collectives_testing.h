@@ -1,0 +1,171 @@
+// What the tests of both communicators share: a straightforward reference and the checks that run
+// on every rank. Header of tests only.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "trainer/distributed/communicator.h"
+#include "trainer/distributed/reduce.h"
+
+namespace muster::testing {
+
+// The value of element `i` of rank `r`. Small integers: exact in every type and order.
+inline double ValueOf(int r, std::size_t i) {
+  return static_cast<double>((static_cast<std::size_t>(r) * 7 + i * 3) % 11) - 4;
+}
+
+inline void Store(ElementType type, void* data, std::size_t i, double value) {
+  switch (type) {
+    case ElementType::kUint8:
+      static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(value + 4);
+      break;
+    case ElementType::kInt64:
+      static_cast<std::int64_t*>(data)[i] = static_cast<std::int64_t>(value);
+      break;
+    case ElementType::kFloat32: static_cast<float*>(data)[i] = static_cast<float>(value); break;
+    case ElementType::kFloat64: static_cast<double*>(data)[i] = value; break;
+    case ElementType::kBFloat16: {
+      const float wide = static_cast<float>(value);
+      NarrowToBFloat16(&wide, static_cast<std::uint16_t*>(data) + i, 1);
+      break;
+    }
+  }
+}
+
+inline double Load(ElementType type, const void* data, std::size_t i) {
+  switch (type) {
+    case ElementType::kUint8: return static_cast<const std::uint8_t*>(data)[i] - 4.0;
+    case ElementType::kInt64: return static_cast<double>(static_cast<const std::int64_t*>(data)[i]);
+    case ElementType::kFloat32: return static_cast<const float*>(data)[i];
+    case ElementType::kFloat64: return static_cast<const double*>(data)[i];
+    case ElementType::kBFloat16: {
+      float wide = 0;
+      WidenBFloat16(static_cast<const std::uint16_t*>(data) + i, &wide, 1);
+      return wide;
+    }
+  }
+  return 0;
+}
+
+inline std::vector<std::byte> Filled(ElementType type, int r, std::size_t count) {
+  std::vector<std::byte> data(count * ElementSize(type));
+  for (std::size_t i = 0; i < count; ++i) Store(type, data.data(), i, ValueOf(r, i));
+  return data;
+}
+
+inline double Expected(ReduceOp op, int size, std::size_t i, ElementType type) {
+  // uint8 is stored with an offset of 4 so that it stays positive; sums carry it once per rank.
+  double result = ValueOf(0, i);
+  for (int r = 1; r < size; ++r) {
+    const double value = ValueOf(r, i);
+    if (op == ReduceOp::kSum) result += value + (type == ElementType::kUint8 ? 4 : 0);
+    if (op == ReduceOp::kMin) result = std::min(result, value);
+    if (op == ReduceOp::kMax) result = std::max(result, value);
+  }
+  return result;
+}
+
+// Each check returns "" or says what is wrong.
+inline std::string CheckAllGather(Communicator& c, ElementType type, std::size_t count) {
+  const std::size_t size = static_cast<std::size_t>(c.size());
+  const std::vector<std::byte> shard = Filled(type, c.rank(), count);
+  std::vector<std::byte> full(shard.size() * size, std::byte{0xee});
+  if (Status s = c.AllGather(shard.data(), full.data(), count, type)->Wait(); !s.ok()) {
+    return s.ToString();
+  }
+  for (std::size_t r = 0; r < size; ++r) {
+    const auto want = Filled(type, static_cast<int>(r), count);
+    if (!want.empty() &&
+        std::memcmp(full.data() + r * want.size(), want.data(), want.size()) != 0) {
+      return "all-gather: block of rank " + std::to_string(r) + " differs";
+    }
+  }
+  return "";
+}
+
+inline std::string CheckReduceScatter(Communicator& c, ElementType type, std::size_t count,
+                                      ReduceOp op, bool in_place) {
+  const std::size_t size = static_cast<std::size_t>(c.size());
+  std::vector<std::byte> full = Filled(type, c.rank(), count * size);
+  std::vector<std::byte> own(count * ElementSize(type));
+  const std::size_t first = count * static_cast<std::size_t>(c.rank());
+  void* shard = in_place ? full.data() + first * ElementSize(type) : own.data();
+  if (Status s = c.ReduceScatter(full.data(), shard, count, type, op)->Wait(); !s.ok()) {
+    return s.ToString();
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const double want = Expected(op, c.size(), first + i, type);
+    if (Load(type, shard, i) != want) {
+      return "reduce-scatter: element " + std::to_string(i) + " is " +
+             std::to_string(Load(type, shard, i)) + ", not " + std::to_string(want);
+    }
+  }
+  return "";
+}
+
+inline std::string CheckAllReduce(Communicator& c, ElementType type, std::size_t count,
+                                  ReduceOp op) {
+  std::vector<std::byte> data = Filled(type, c.rank(), count);
+  if (Status s = c.AllReduce(data.data(), count, type, op)->Wait(); !s.ok()) return s.ToString();
+  for (std::size_t i = 0; i < count; ++i) {
+    const double want = Expected(op, c.size(), i, type);
+    if (Load(type, data.data(), i) != want) {
+      return "all-reduce: element " + std::to_string(i) + " is " +
+             std::to_string(Load(type, data.data(), i)) + ", not " + std::to_string(want);
+    }
+  }
+  return "";
+}
+
+inline std::string CheckBroadcast(Communicator& c, std::size_t bytes, int root) {
+  std::vector<std::byte> data = Filled(ElementType::kUint8, c.rank(), bytes);
+  const std::vector<std::byte> want = Filled(ElementType::kUint8, root, bytes);
+  if (Status s = c.Broadcast(data.data(), bytes, root)->Wait(); !s.ok()) return s.ToString();
+  return data == want ? "" : "broadcast from rank " + std::to_string(root) + " differs";
+}
+
+// Every collective, type and operation, with sizes that do not divide evenly and, for the large
+// ones, do not fit one segment.
+inline std::string CheckEverything(Communicator& c, std::size_t large) {
+  for (const ElementType type : {ElementType::kUint8, ElementType::kInt64, ElementType::kBFloat16,
+                                 ElementType::kFloat32, ElementType::kFloat64}) {
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{37}, large}) {
+      if (auto e = CheckAllGather(c, type, count); !e.empty()) return e;
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax}) {
+        if (auto e = CheckReduceScatter(c, type, count, op, count == 37); !e.empty()) return e;
+        if (auto e = CheckAllReduce(c, type, count, op); !e.empty()) return e;
+      }
+    }
+  }
+  for (int root = 0; root < c.size(); ++root) {
+    if (auto e = CheckBroadcast(c, large, root); !e.empty()) return e;
+  }
+  if (Status s = c.Barrier(); !s.ok()) return s.ToString();
+  return "";
+}
+
+// Values whose sums depend on the order of additions: the bits tell whether two runs, or two
+// communicators, added up alike.
+inline std::vector<float> OrderSensitiveSums(Communicator& c, std::size_t count) {
+  const std::size_t size = static_cast<std::size_t>(c.size());
+  std::vector<float> full(count * size);
+  for (std::size_t i = 0; i < full.size(); ++i) {
+    full[i] = std::sin(static_cast<float>(i) * 0.37F + static_cast<float>(c.rank())) * 1e3F;
+  }
+  std::vector<float> all(full.begin(), full.begin() + static_cast<std::ptrdiff_t>(count));
+  std::vector<float> out(count);
+  if (!c.ReduceScatter(full.data(), out.data(), count, ElementType::kFloat32, ReduceOp::kSum)
+           ->Wait()
+           .ok()) {
+    return {};
+  }
+  if (!c.AllReduce(all.data(), count, ElementType::kFloat32, ReduceOp::kSum)->Wait().ok())
+    return {};
+  out.insert(out.end(), all.begin(), all.end());
+  return out;
+}
+
+}  // namespace muster::testing

@@ -1,0 +1,252 @@
+#include "trainer/distributed/gloo_communicator.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "trainer/distributed/collectives_testing.h"
+#include "trainer/distributed/gang_testing.h"
+#include "trainer/distributed/in_process_communicator.h"
+
+namespace muster {
+namespace {
+
+using testing::Child;
+using testing::Listen;
+using testing::Listener;
+using testing::MeetAt;
+
+Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
+
+// Forks a gang, forms it, runs `body` as every rank; what the ranks said comes back.
+std::vector<std::string> OnEveryRank(int size,
+                                     const std::function<std::string(Communicator&)>& body) {
+  Listener listener = Listen();
+  std::vector<Child> ranks;
+  for (int r = 0; r < size; ++r) {
+    ranks.emplace_back([&, r]() -> std::string {
+      const auto communicator = MakeGlooCommunicator();
+      const Status formed = communicator->Form(MeetAt(listener, r, size), Soon());
+      return formed.ok() ? body(*communicator) : formed.ToString();
+    });
+  }
+  std::vector<std::string> said;
+  for (Child& rank : ranks) said.push_back(rank.Said());
+  return said;
+}
+
+class WorldSize : public ::testing::TestWithParam<int> {};
+
+TEST_P(WorldSize, CollectivesEqualTheReference) {
+  const auto said =
+      OnEveryRank(GetParam(), [](Communicator& c) { return testing::CheckEverything(c, 9001); });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, WorldSize, ::testing::Values(1, 2, 3, 4, 5, 8));
+
+TEST(GlooCommunicator, AddsUpLikeTheInProcessCommunicator) {
+  constexpr int kSize = 3;
+  constexpr std::size_t kCount = 70'001;
+  const auto said = OnEveryRank(kSize, [](Communicator& c) {
+    const std::vector<float> sums = testing::OrderSensitiveSums(c, kCount);
+    return std::string(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(float));
+  });
+  InProcessGroup group(kSize);
+  std::vector<std::vector<float>> expected(kSize);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kSize; ++r) {
+    threads.emplace_back([&, r] {
+      const auto c = group.Join(r);
+      Rendezvous rendezvous;
+      rendezvous.rank = r;
+      rendezvous.world_size = kSize;
+      if (c->Form(std::move(rendezvous), Soon()).ok()) {
+        expected[static_cast<std::size_t>(r)] = testing::OrderSensitiveSums(*c, kCount);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (std::size_t r = 0; r < kSize; ++r) {
+    ASSERT_EQ(expected[r].size(), 2 * kCount);
+    ASSERT_EQ(said[r].size(), expected[r].size() * sizeof(float)) << said[r].substr(0, 200);
+    EXPECT_EQ(std::memcmp(said[r].data(), expected[r].data(), said[r].size()), 0) << "rank " << r;
+  }
+}
+
+// Rank 1 dies in the middle of a collective whose blocks are on the wire; both survivors are told
+// within a fraction of a second although one of them waits for the other.
+TEST(GlooCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
+  Listener first = Listen();
+  Listener second = Listen();
+  const auto survive = [&](int r) -> std::string {
+    const auto c = MakeGlooCommunicator();
+    if (Status s = c->Form(MeetAt(first, r, 3), Soon()); !s.ok()) return s.ToString();
+    std::vector<float> data(3'000'000);
+    if (r == 1) {
+      const auto work =
+          c->AllReduce(data.data(), data.size(), ElementType::kFloat32, ReduceOp::kSum);
+      kill(getpid(), SIGKILL);
+    }
+    // A rank that is killed early on lets none of the loops' collectives end well.
+    Status status;
+    while (status.ok()) {
+      status =
+          c->AllReduce(data.data(), data.size(), ElementType::kFloat32, ReduceOp::kSum)->Wait();
+    }
+    if (status.code() != StatusCode::kUnavailable) return status.ToString();
+    const auto start = std::chrono::steady_clock::now();
+    if (c->Barrier().code() != StatusCode::kUnavailable) return "went on after an error";
+    if (std::chrono::steady_clock::now() - start > std::chrono::milliseconds(100)) return "slow";
+    if (Status s = c->Form(MeetAt(second, r, 3, 2), Soon()); !s.ok()) return s.ToString();
+    return testing::CheckEverything(*c, 9001);
+  };
+  std::vector<Child> ranks;
+  for (int r = 0; r < 3; ++r) ranks.emplace_back([&, r] { return survive(r); });
+  Child fresh([&]() -> std::string {
+    const auto c = MakeGlooCommunicator();
+    if (Status s = c->Form(MeetAt(second, 1, 3, 2), Soon()); !s.ok()) return s.ToString();
+    return testing::CheckEverything(*c, 9001);
+  });
+  EXPECT_EQ(ranks[0].Said(), "");
+  EXPECT_EQ(ranks[2].Said(), "");
+  EXPECT_EQ(fresh.Said(), "");
+}
+
+// In a ring of five the rank that dies is no neighbour of two others.
+TEST(GlooCommunicator, NewsOfALostRankTravelsRoundTheRing) {
+  const auto said = OnEveryRank(5, [](Communicator& c) -> std::string {
+    if (c.rank() == 4) kill(getpid(), SIGKILL);
+    const auto start = std::chrono::steady_clock::now();
+    const Status status = c.Barrier();
+    const double seconds = ToSeconds(std::chrono::steady_clock::now() - start);
+    if (status.code() != StatusCode::kUnavailable) return status.ToString();
+    return seconds < 2 ? "" : "took " + std::to_string(seconds) + " s";
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+// A word from one rank to another past the communicator.
+class SideChannel {
+ public:
+  SideChannel() { MUSTER_CHECK(pipe2(ends_, O_CLOEXEC) == 0, "pipe"); }
+  ~SideChannel() {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  void Tell() { MUSTER_CHECK(write(ends_[1], "x", 1) == 1, "write"); }
+  void Await() {
+    char word;
+    MUSTER_CHECK(read(ends_[0], &word, 1) == 1, "read");
+  }
+
+ private:
+  int ends_[2];
+};
+
+TEST(GlooCommunicator, AbortFromAnotherThreadWakesAWaitAtOnce) {
+  SideChannel channel;
+  const auto said = OnEveryRank(2, [&](Communicator& c) -> std::string {
+    std::vector<float> data(1'000'000);
+    // Rank 1 stays out of the collective until the other has given up.
+    if (c.rank() == 1) channel.Await();
+    const auto work = c.ReduceScatter(data.data(), data.data(), data.size() / 2,
+                                      ElementType::kFloat32, ReduceOp::kSum);
+    if (c.rank() == 1) return work->Wait().ToString();
+    std::chrono::steady_clock::time_point aborted;
+    std::thread supervisor([&] {
+      aborted = std::chrono::steady_clock::now();
+      c.Abort(Aborted("stop"));
+    });
+    const Status status = work->Wait();
+    const auto woken = std::chrono::steady_clock::now();
+    supervisor.join();
+    channel.Tell();
+    if (status.code() != StatusCode::kAborted) return status.ToString();
+    return woken - aborted < std::chrono::seconds(1) ? "" : "slow";
+  });
+  EXPECT_EQ(said[0], "");
+  EXPECT_NE(said[1].find("UNAVAILABLE"), std::string::npos) << said[1];
+}
+
+TEST(GlooCommunicator, AbortEndsFormAtOnce) {
+  Child rank([]() -> std::string {
+    Listener listener = Listen();
+    const auto c = MakeGlooCommunicator();
+    std::atomic<bool> ended = false;
+    std::thread supervisor([&] {
+      while (!ended) {
+        c->Abort(Cancelled("stop"));
+        std::this_thread::yield();
+      }
+    });
+    const Status formed = c->Form(MeetAt(listener, 0, 2), Soon());
+    ended = true;
+    supervisor.join();
+    return formed.code() == StatusCode::kCancelled ? "" : formed.ToString();
+  });
+  EXPECT_EQ(rank.Said(), "");
+}
+
+TEST(GlooCommunicator, FormEndsAtItsDeadlineWhenARankIsMissing) {
+  Child rank([]() -> std::string {
+    Listener listener = Listen();
+    const auto c = MakeGlooCommunicator();
+    const Status formed =
+        c->Form(MeetAt(listener, 0, 2), Deadline::After(std::chrono::milliseconds(100)));
+    return formed.code() == StatusCode::kDeadlineExceeded ? "" : formed.ToString();
+  });
+  EXPECT_EQ(rank.Said(), "");
+}
+
+TEST(GlooCommunicator, OperationEndsAtItsDeadline) {
+  Listener listener = Listen();
+  SideChannel channel;
+  const auto body = [&](int r) -> std::string {
+    const auto c = MakeGlooCommunicator({.operation_timeout = std::chrono::milliseconds(50)});
+    if (Status s = c->Form(MeetAt(listener, r, 2), Soon()); !s.ok()) return s.ToString();
+    if (r == 1) channel.Await();
+    const Status status = c->Barrier();
+    if (r == 0) channel.Tell();
+    return std::string(StatusCodeName(status.code()));
+  };
+  Child first([&] { return body(0); });
+  Child second([&] { return body(1); });
+  EXPECT_EQ(first.Said(), "DEADLINE_EXCEEDED");
+  EXPECT_EQ(second.Said(), "UNAVAILABLE");
+}
+
+// Each rank leaves as soon as its own part of the last barrier is done.
+TEST(GlooCommunicator, LeavingInOrderAlarmsNobody) {
+  for (int round = 0; round < 5; ++round) {
+    const auto said = OnEveryRank(4, [](Communicator& c) { return c.Barrier().ToString(); });
+    for (const std::string& each : said) ASSERT_EQ(each, "OK");
+  }
+}
+
+TEST(GlooCommunicator, RankZeroServesTheStoreWithoutAnInheritedSocket) {
+  Listener listener = Listen();
+  const int port = listener.port;
+  listener.fd.reset();
+  std::vector<Child> ranks;
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back([port, r]() -> std::string {
+      Rendezvous rendezvous;
+      rendezvous.rank = r;
+      rendezvous.world_size = 2;
+      rendezvous.master_address = "127.0.0.1";
+      rendezvous.master_port = port;
+      rendezvous.serve_store = r == 0;
+      const auto c = MakeGlooCommunicator();
+      if (Status s = c->Form(std::move(rendezvous), Soon()); !s.ok()) return s.ToString();
+      return c->Barrier().ToString();
+    });
+  }
+  for (Child& rank : ranks) EXPECT_EQ(rank.Said(), "OK");
+}
+
+}  // namespace
+}  // namespace muster

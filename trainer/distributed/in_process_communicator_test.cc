@@ -1,0 +1,208 @@
+#include "trainer/distributed/in_process_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "trainer/distributed/collectives_testing.h"
+
+namespace muster {
+namespace {
+
+Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
+
+Rendezvous Meet(int rank, int size, Generation generation = 1) {
+  Rendezvous rendezvous;
+  rendezvous.generation = generation;
+  rendezvous.rank = rank;
+  rendezvous.world_size = size;
+  return rendezvous;
+}
+
+// Runs `body` as every rank of a formed group and returns what each said.
+std::vector<std::string> OnEveryRank(int size,
+                                     const std::function<std::string(Communicator&)>& body) {
+  InProcessGroup group(size);
+  std::vector<std::string> said(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      const auto communicator = group.Join(r);
+      const Status formed = communicator->Form(Meet(r, size), Soon());
+      said[static_cast<std::size_t>(r)] = formed.ok() ? body(*communicator) : formed.ToString();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return said;
+}
+
+class WorldSize : public ::testing::TestWithParam<int> {};
+
+TEST_P(WorldSize, CollectivesEqualTheReference) {
+  const auto said =
+      OnEveryRank(GetParam(), [](Communicator& c) { return testing::CheckEverything(c, 9001); });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+TEST_P(WorldSize, SegmentedBlocksEqualTheReference) {
+  const auto said = OnEveryRank(GetParam(), [](Communicator& c) {
+    auto e = testing::CheckReduceScatter(c, ElementType::kFloat32, 200'003, ReduceOp::kSum, false);
+    if (e.empty()) e = testing::CheckAllReduce(c, ElementType::kFloat32, 300'001, ReduceOp::kSum);
+    if (e.empty()) e = testing::CheckAllGather(c, ElementType::kBFloat16, 300'001);
+    return e.empty() ? testing::CheckBroadcast(c, 700'001, c.size() - 1) : e;
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, WorldSize, ::testing::Values(1, 2, 3, 4, 5, 8));
+
+TEST(InProcessCommunicator, ShardsMayLieInTheirOwnPlace) {
+  const auto said = OnEveryRank(3, [](Communicator& c) -> std::string {
+    std::vector<std::int64_t> full(3, -1);
+    std::int64_t* own = full.data() + c.rank();
+    *own = 10 + c.rank();
+    if (!c.AllGather(own, full.data(), 1, ElementType::kInt64)->Wait().ok()) return "failed";
+    return full == std::vector<std::int64_t>{10, 11, 12} ? "" : "differs";
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+TEST(InProcessCommunicator, BFloat16SumsKeepTheirSmallTerms) {
+  // 256 + 1 + 1 ... in bf16 stays 256 when every partial sum is rounded.
+  const auto said = OnEveryRank(5, [](Communicator& c) -> std::string {
+    const float mine = c.rank() == 0 ? 256.0F : 1.0F;
+    std::uint16_t value = 0;
+    NarrowToBFloat16(&mine, &value, 1);
+    if (!c.AllReduce(&value, 1, ElementType::kBFloat16, ReduceOp::kSum)->Wait().ok())
+      return "failed";
+    float sum = 0;
+    WidenBFloat16(&value, &sum, 1);
+    return std::to_string(sum);
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, std::to_string(260.0F));
+}
+
+TEST(InProcessCommunicator, QueuedOperationsRunInOrder) {
+  const auto said = OnEveryRank(4, [](Communicator& c) -> std::string {
+    std::vector<std::vector<std::int64_t>> values(64, {c.rank(), 1});
+    std::vector<std::unique_ptr<Work>> works;
+    for (auto& value : values) {
+      works.push_back(c.AllReduce(value.data(), 2, ElementType::kInt64, ReduceOp::kSum));
+    }
+    for (auto& work : works) {
+      if (!work->Wait().ok()) return "failed";
+    }
+    for (const auto& value : values) {
+      if (value != std::vector<std::int64_t>{6, 4}) return "differs";
+    }
+    const auto counters = c.counters();
+    return counters.enqueued == 64 && counters.completed == 64 && counters.bytes_sent > 0
+               ? ""
+               : "counters";
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+TEST(InProcessCommunicator, RefusesBeforeItIsFormed) {
+  InProcessGroup group(1);
+  const auto communicator = group.Join(0);
+  EXPECT_EQ(communicator->Barrier().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(InProcessCommunicator, FormEndsAtItsDeadlineWhenARankIsMissing) {
+  InProcessGroup group(2);
+  const auto communicator = group.Join(0);
+  const Status formed =
+      communicator->Form(Meet(0, 2), Deadline::After(std::chrono::milliseconds(20)));
+  EXPECT_EQ(formed.code(), StatusCode::kDeadlineExceeded) << formed.ToString();
+}
+
+TEST(InProcessCommunicator, OperationEndsAtItsDeadline) {
+  InProcessGroup group(2);
+  std::vector<Status> statuses(2);
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (int r = 0; r < 2; ++r) ranks.push_back(group.Join(r, std::chrono::milliseconds(50)));
+  std::thread other([&] { statuses[1] = ranks[1]->Form(Meet(1, 2), Soon()); });
+  statuses[0] = ranks[0]->Form(Meet(0, 2), Soon());
+  other.join();
+  ASSERT_TRUE(statuses[0].ok() && statuses[1].ok());
+  // Rank 1 never joins in.
+  EXPECT_EQ(ranks[0]->Barrier().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ranks[0]->Barrier().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ranks[1]->Barrier().code(), StatusCode::kUnavailable);
+}
+
+TEST(InProcessCommunicator, AbortWakesAWaitOnAnotherThread) {
+  const auto said = OnEveryRank(3, [](Communicator& c) -> std::string {
+    if (c.rank() == 2) {
+      // Never joins the collective; ends the others' wait as a supervisor would.
+      c.Abort(Aborted("the supervisor says so"));
+      return c.Barrier().ToString();
+    }
+    float value = 1;
+    const Status status = c.AllReduce(&value, 1, ElementType::kFloat32, ReduceOp::kSum)->Wait();
+    return status.code() == StatusCode::kUnavailable ? "lost" : status.ToString();
+  });
+  EXPECT_EQ(said[0], "lost");
+  EXPECT_EQ(said[1], "lost");
+  EXPECT_EQ(said[2], Aborted("the supervisor says so").ToString());
+}
+
+TEST(InProcessCommunicator, AbortEndsFormAtOnce) {
+  InProcessGroup group(2);
+  const auto communicator = group.Join(0);
+  Status formed;
+  std::thread forming([&] { formed = communicator->Form(Meet(0, 2), Soon()); });
+  // Until Form has begun an abort is forgotten, so it is repeated until the thread ends.
+  std::atomic<bool> ended = false;
+  std::thread aborting([&] {
+    while (!ended) {
+      communicator->Abort(Cancelled("stop"));
+      std::this_thread::yield();
+    }
+  });
+  forming.join();
+  ended = true;
+  aborting.join();
+  EXPECT_EQ(formed.code(), StatusCode::kCancelled);
+}
+
+TEST(InProcessCommunicator, SurvivorsFormAgainAfterARankIsKilled) {
+  InProcessGroup group(3);
+  std::vector<std::string> said(3);
+  std::atomic<int> lost = 0;
+  const auto survive = [&](int r) -> std::string {
+    const auto c = group.Join(r);
+    if (Status s = c->Form(Meet(r, 3), Soon()); !s.ok()) return s.ToString();
+    if (r == 1) group.Kill(1);
+    const Status status = c->Barrier();
+    if (status.code() != StatusCode::kUnavailable) return status.ToString();
+    ++lost;
+    if (r == 1) return "killed";
+    if (Status s = c->Form(Meet(r, 3, 2), Soon()); !s.ok()) return s.ToString();
+    return testing::CheckEverything(*c, 100);
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] { said[static_cast<std::size_t>(r)] = survive(r); });
+  }
+  const auto fresh = group.Join(1);
+  // Comes as a new process does: while the survivors may still be in generation 1.
+  EXPECT_TRUE(fresh->Form(Meet(1, 3, 2), Soon()).ok());
+  EXPECT_EQ(testing::CheckEverything(*fresh, 100), "");
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(said, (std::vector<std::string>{"", "killed", ""}));
+  EXPECT_EQ(lost, 3);
+}
+
+TEST(InProcessCommunicator, RanksThatDisagreeAreToldSo) {
+  const auto said = OnEveryRank(2, [](Communicator& c) -> std::string {
+    std::vector<float> data(8);
+    return c.Broadcast(data.data(), c.rank() == 0 ? 32 : 16, 0)->Wait().ToString();
+  });
+  EXPECT_NE(said[1].find("do not issue the same collectives"), std::string::npos) << said[1];
+}
+
+}  // namespace
+}  // namespace muster
