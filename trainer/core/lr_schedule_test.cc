@@ -5,17 +5,6 @@
 namespace muster {
 namespace {
 
-TEST(StepsToTrain, MaxStepsWins) {
-  EXPECT_EQ(StepsToTrain({.max_steps = 7, .epochs = 0}, 1000, 8), 7);
-}
-
-TEST(StepsToTrain, EpochsAreRoundedUpToWholeSteps) {
-  EXPECT_EQ(StepsToTrain({.epochs = 1}, 100, 8), 13);
-  EXPECT_EQ(StepsToTrain({.epochs = 2}, 100, 8), 25);
-  EXPECT_EQ(StepsToTrain({.epochs = 0.1}, 100, 10), 1);
-  EXPECT_EQ(StepsToTrain({.epochs = 0.01}, 3, 64), 1);
-}
-
 TEST(LearningRate, WarmsUpFromAboveZeroToThePeak) {
   const ScheduleSpec schedule{.kind = "cosine", .warmup_ratio = 0.1};
   EXPECT_GT(LearningRate(schedule, 1.0, 0, 100), 0.0);

@@ -3,19 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/formats/safetensors.h"
 #include "trainer/model/llama_units.h"
+#include "trainer/model/weight_check.h"
 
 namespace muster {
 namespace {
-
-std::string ShapeText(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (const std::int64_t size : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(size);
-  }
-  return text + "]";
-}
 
 Result<at::Tensor> ReadTensor(const SafetensorsModel& model, const UnitTensor& spec,
                               at::ScalarType type) {
@@ -35,21 +28,6 @@ BlockWeights JoinBlock(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
-
-Status CheckModelTensors(const ModelConfig& config, const SafetensorsModel& model) {
-  for (const UnitTensor& expected : LlamaTensors(config)) {
-    const TensorSpec* found = model.Find(expected.name);
-    if (found == nullptr) {
-      return InvalidArgument("the model's safetensors hold no tensor " + expected.name +
-                             ", which config.json calls for");
-    }
-    if (found->shape != expected.shape) {
-      return InvalidArgument("tensor " + expected.name + " has shape " + ShapeText(found->shape) +
-                             ", but config.json calls for " + ShapeText(expected.shape));
-    }
-  }
-  return OkStatus();
-}
 
 InferenceModel::InferenceModel(ModelConfig config, at::ScalarType type)
     : config_(std::move(config)), rotary_(config_, type) {}

@@ -11,13 +11,9 @@
 
 #include "common/base/result.h"
 #include "trainer/core/model_config.h"
-#include "trainer/formats/safetensors.h"
 #include "trainer/model/llama.h"
 
 namespace muster {
-
-// Whether `model` has every tensor of `config` in its shape; the first that does not fit is named.
-Status CheckModelTensors(const ModelConfig& config, const SafetensorsModel& model);
 
 class InferenceModel {
  public:

@@ -60,7 +60,7 @@ class Engine final : public FsdpEngine {
   const ShardState& state() const override { return state_; }
   void WeightsLoaded() override;
   Status ForwardBackward(const MicroBatch& batch, double loss_scale) override;
-  Result<StepNumbers> FinishGradients() override;
+  Result<StepNumbers> FinishGradients(double vote) override;
   void OptimizerStep(Step step, double lr) override;
 
  private:
@@ -239,16 +239,16 @@ Status Engine::ReduceGradients(int unit, const std::vector<at::Tensor>& gradient
   return OkStatus();
 }
 
-Result<StepNumbers> Engine::FinishGradients() {
+Result<StepNumbers> Engine::FinishGradients(double vote) {
   MUSTER_RETURN_IF_ERROR(reducer_.Finish());
-  double sums[2] = {loss_, 0};
+  double sums[3] = {loss_, 0, vote};
   for (const UnitShard& unit : state_.units()) sums[1] += SumOfSquares(unit.gradient, unit.count);
   if (communicator_.size() > 1) {
     MUSTER_RETURN_IF_ERROR(
-        communicator_.AllReduce(sums, 2, ElementType::kFloat64, ReduceOp::kSum)->Wait());
+        communicator_.AllReduce(sums, 3, ElementType::kFloat64, ReduceOp::kSum)->Wait());
   }
   step_open_ = false;
-  const StepNumbers numbers{.loss = sums[0], .grad_norm = std::sqrt(sums[1])};
+  const StepNumbers numbers{.loss = sums[0], .grad_norm = std::sqrt(sums[1]), .votes = sums[2]};
   // As torch.nn.utils.clip_grad_norm_, down to the small constant.
   clip_factor_ =
       options_.grad_clip > 0 ? std::min(1.0, options_.grad_clip / (numbers.grad_norm + 1e-6)) : 1.0;

@@ -47,6 +47,7 @@ struct FsdpOptions {
 struct StepNumbers {
   double loss = 0;       // mean over the label tokens of all ranks and micro-batches
   double grad_norm = 0;  // before clipping
+  double votes = 0;      // of all ranks, added up
   bool finite() const;
 };
 
@@ -65,8 +66,9 @@ class FsdpEngine {
   // Adds the gradients of one micro-batch. `loss_scale` is 1 / label tokens of the whole step's
   // batch. A batch without labels takes part with zero gradients.
   virtual Status ForwardBackward(const MicroBatch& batch, double loss_scale) = 0;
-  // Ends the reductions; the gradients of the step are complete.
-  virtual Result<StepNumbers> FinishGradients() = 0;
+  // Ends the reductions; the gradients of the step are complete. `vote` rides along in the same
+  // small collective: whatever the ranks must agree on at this step boundary.
+  virtual Result<StepNumbers> FinishGradients(double vote = 0) = 0;
   // Clips and updates. `step` counts from 1; the gradients of FinishGradients are used up.
   virtual void OptimizerStep(Step step, double lr) = 0;
 };

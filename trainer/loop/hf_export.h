@@ -1,0 +1,27 @@
+// Export: the trained model as a Hugging Face directory, streamed out of the shards.
+//
+// Collective; the trainer's thread of every rank. Rank 0 writes into a directory beside the target
+// and renames it into place, so that the target is there whole or not at all; an older one is
+// replaced. No rank holds more than one small piece of another's weights.
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+#include "trainer/core/model_config.h"
+#include "trainer/distributed/communicator.h"
+#include "trainer/sharding/fsdp_engine.h"
+
+namespace muster {
+
+struct ExportOptions {
+  std::string source_dir;  // configuration and tokenizer files are copied from here
+  std::string target_dir;
+};
+
+// Weights are written in the element type that config.json names (torch_dtype). Every rank gets the
+// same answer: kInternal on the others when rank 0 could not write.
+Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communicator& communicator,
+                   const ExportOptions& options);
+
+}  // namespace muster

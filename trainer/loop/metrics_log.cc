@@ -1,0 +1,81 @@
+#include "trainer/loop/metrics_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace muster {
+namespace {
+
+std::string Clock(double seconds) {
+  const auto whole = static_cast<long long>(seconds + 0.5);
+  char text[32];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string MetricsJson(const StepMetrics& m) {
+  char chain[20];
+  std::snprintf(chain, sizeof chain, "%016llx", static_cast<unsigned long long>(m.sample_chain));
+  const nlohmann::ordered_json json = {
+      {"step", m.step},
+      {"loss", m.loss},
+      {"grad_norm", m.grad_norm},
+      {"lr", m.lr},
+      {"tokens", m.tokens},
+      {"samples", m.samples},
+      {"step_seconds", m.step_seconds},
+      {"tokens_per_second", m.tokens_per_second},
+      {"generation", m.generation},
+      {"world_size", m.world_size},
+      {"epoch", m.epoch},
+      {"sample_chain", chain},
+  };
+  return json.dump();
+}
+
+std::string ProgressLine(const StepMetrics& m, double seconds_per_step) {
+  const int digits = static_cast<int>(std::to_string(m.max_steps).size());
+  const double left = static_cast<double>(m.max_steps - m.step) * seconds_per_step;
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "step %*lld/%lld  loss %8.4f  grad %8.3f  lr %.2e  %8.0f tok/s  %5.2f GiB  ETA %s",
+                digits, static_cast<long long>(m.step), static_cast<long long>(m.max_steps), m.loss,
+                m.grad_norm, m.lr, m.tokens_per_second,
+                static_cast<double>(m.rss_bytes) / (1 << 30), Clock(left).c_str());
+  return text;
+}
+
+Result<MetricsLog> MetricsLog::Open(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
+  // A process killed in the middle of its last line must not spoil the next one.
+  const off_t size = ::lseek(fd.get(), 0, SEEK_END);
+  char last = '\n';
+  if (size > 0 && ::pread(fd.get(), &last, 1, size - 1) == 1 && last != '\n') {
+    if (::write(fd.get(), "\n", 1) != 1) return ErrnoStatus(errno, "write " + path);
+  }
+  return MetricsLog(path, std::move(fd));
+}
+
+Status MetricsLog::Append(const StepMetrics& metrics) {
+  const std::string line = MetricsJson(metrics) + "\n";
+  const ssize_t written = ::write(fd_.get(), line.data(), line.size());
+  if (written < 0) return ErrnoStatus(errno, "write " + path_);
+  if (static_cast<std::size_t>(written) != line.size()) {
+    return ResourceExhausted("the disk is full: " + path_);
+  }
+  return OkStatus();
+}
+
+}  // namespace muster

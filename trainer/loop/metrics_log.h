@@ -1,0 +1,51 @@
+// MetricsLog: <output>/metrics.jsonl, one JSON object per finished step, and the line for people.
+//
+// Rank 0's trainer thread. Each line is one write at the end of the file, so that a killed process
+// leaves at most its last line torn; a step that is done again appears again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/base/unique_fd.h"
+
+namespace muster {
+
+// Of one finished step.
+struct StepMetrics {
+  Step step = 0;
+  Step max_steps = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  double lr = 0;
+  std::int64_t tokens = 0;   // label tokens since step 0
+  std::int64_t samples = 0;  // rows since step 0
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double epoch = 0;
+  std::uint64_t sample_chain = 0;
+  Generation generation = 0;
+  int world_size = 1;
+  std::uint64_t rss_bytes = 0;
+};
+
+std::string MetricsJson(const StepMetrics& metrics);
+
+// "step    25/200  loss 4.1234  grad 1.23  lr 4.90e-05  12345 tok/s  0.4 GiB  ETA 0:12".
+// `seconds_per_step` is the recent mean.
+std::string ProgressLine(const StepMetrics& metrics, double seconds_per_step);
+
+class MetricsLog {
+ public:
+  static Result<MetricsLog> Open(const std::string& path);
+  Status Append(const StepMetrics& metrics);
+
+ private:
+  MetricsLog(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  std::string path_;
+  UniqueFd fd_;
+};
+
+}  // namespace muster

@@ -1,0 +1,86 @@
+#include "trainer/loop/metrics_log.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+
+namespace muster {
+namespace {
+
+class MetricsLogTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "metrics-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  std::string path() const { return dir_ + "/metrics.jsonl"; }
+
+ private:
+  std::string dir_;
+};
+
+TEST_F(MetricsLogTest, EachStepIsOneObject) {
+  Result<MetricsLog> log = MetricsLog::Open(path());
+  ASSERT_TRUE(log.ok());
+  ASSERT_TRUE(log->Append({.step = 1, .loss = 2.5, .sample_chain = 0xab}).ok());
+  ASSERT_TRUE(log->Append({.step = 2, .generation = 3, .world_size = 4}).ok());
+  std::ifstream in(path());
+  std::string first, second, rest;
+  std::getline(in, first);
+  std::getline(in, second);
+  EXPECT_FALSE(std::getline(in, rest));
+  const auto json = nlohmann::json::parse(first);
+  EXPECT_EQ(json["step"], 1);
+  EXPECT_EQ(json["loss"], 2.5);
+  EXPECT_EQ(json["sample_chain"], "00000000000000ab");
+  for (const char* key : {"grad_norm", "lr", "tokens", "samples", "step_seconds",
+                          "tokens_per_second", "generation", "world_size", "epoch"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_EQ(nlohmann::json::parse(second)["generation"], 3);
+}
+
+TEST_F(MetricsLogTest, ATornLastLineDoesNotSpoilTheNext) {
+  std::ofstream(path()) << "{\"step\":1}\n{\"st";
+  Result<MetricsLog> log = MetricsLog::Open(path());
+  ASSERT_TRUE(log.ok());
+  ASSERT_TRUE(log->Append({.step = 2}).ok());
+  std::ifstream in(path());
+  std::string line;
+  for (int i = 0; i < 3; ++i) std::getline(in, line);
+  EXPECT_EQ(nlohmann::json::parse(line)["step"], 2);
+}
+
+TEST_F(MetricsLogTest, AMissingDirectoryIsNamed) {
+  const Result<MetricsLog> log = MetricsLog::Open(path() + "/no/metrics.jsonl");
+  ASSERT_FALSE(log.ok());
+  EXPECT_NE(log.status().message().find("/no/metrics.jsonl"), std::string::npos);
+}
+
+TEST(ProgressLine, SaysWhereTheJobStands) {
+  const std::string line = ProgressLine({.step = 25,
+                                         .max_steps = 200,
+                                         .loss = 4.1234,
+                                         .grad_norm = 1.5,
+                                         .lr = 4.9e-5,
+                                         .tokens_per_second = 12345,
+                                         .rss_bytes = 3ull << 29},
+                                        0.5);
+  EXPECT_EQ(line,
+            "step  25/200  loss   4.1234  grad    1.500  lr 4.90e-05     12345 tok/s   1.50 GiB  "
+            "ETA 1:28");
+}
+
+TEST(ProgressLine, LongWaitsHaveHours) {
+  const std::string line = ProgressLine({.step = 0, .max_steps = 1000}, 10.0);
+  EXPECT_NE(line.find("ETA 2:46:40"), std::string::npos) << line;
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,32 @@
+// TrainInputs: everything a rank reads before it trains, apart from weights and checkpoints.
+//
+// Read by every rank for itself, so that no rank waits for another's disk. Plain values after Load.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "common/job_spec/job_spec.h"
+#include "trainer/core/model_config.h"
+#include "trainer/data/dataset.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/loop/failure.h"
+
+namespace muster {
+
+// `path` below the job's working directory, unless it is absolute.
+std::string ResolvePath(const JobSpec& spec, const std::string& path);
+
+struct TrainInputs {
+  std::string model_dir;
+  ModelConfig config;
+  SafetensorsModel weights;  // opened and checked against config; nothing read yet
+  Dataset dataset;
+  std::int32_t pad_id = 0;
+};
+
+// Blocks on the file system. The failure's kind says which input is at fault.
+std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec);
+
+}  // namespace muster

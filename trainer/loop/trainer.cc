@@ -1,0 +1,253 @@
+#include "trainer/loop/trainer.h"
+
+#include <filesystem>
+
+#include "common/base/files.h"
+#include "common/control_pipe/trainer_protocol.h"
+#include "common/job_spec/parse.h"
+#include "trainer/core/lr_schedule.h"
+#include "trainer/loop/hf_export.h"
+#include "trainer/sharding/export_stream.h"
+
+namespace muster {
+namespace {
+
+// For all ranks to come up; the supervisor gives up on a launch much earlier.
+constexpr Duration kFormTimeout = std::chrono::minutes(5);
+constexpr Duration kDrainTimeout = std::chrono::minutes(10);
+
+}  // namespace
+
+Trainer::Trainer(JobSpec spec, RankEnv env, TrainerParts parts)
+    : spec_(std::move(spec)),
+      env_(std::move(env)),
+      parts_(parts),
+      output_dir_(std::filesystem::absolute(OutputDirectory(spec_)).string()) {}
+
+std::optional<Failure> Trainer::Run() {
+  if (auto failure = Form()) return failure;
+  if (auto failure = LoadModelAndData()) return failure;
+  if (auto failure = LoadState()) return failure;
+  if (auto failure = OpenMetrics()) return failure;
+  PrintStart();
+  if (auto failure = RunSteps()) return failure;
+  Save();
+  if (!stopping_) {
+    if (auto failure = Export()) return failure;
+  }
+  // A checkpoint that cannot be kept is no reason to throw the trained model away.
+  const Status drained = checkpointer_->Drain(Deadline::After(kDrainTimeout));
+  if (!drained.ok()) parts_.supervisor.Note("warning", drained.ToString());
+  if (!stopping_) parts_.supervisor.Finished(cursor_.step, output_dir_ + "/model");
+  parts_.progress.EnterPhase(TrainPhase::kDone);
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::Form() {
+  parts_.progress.EnterPhase(TrainPhase::kForming);
+  Status status = parts_.communicator.Form(TakeRendezvous(&env_), Deadline::After(kFormTimeout));
+  if (status.ok()) status = parts_.communicator.Barrier();
+  if (!status.ok()) return CollectiveFailure(status);
+  parts_.progress.Watch(&parts_.communicator);
+  parts_.supervisor.Formed();
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::LoadModelAndData() {
+  parts_.progress.EnterPhase(TrainPhase::kLoading);
+  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_);
+  if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
+  inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
+  loader_.emplace(inputs_->dataset,
+                  BatchGeometry{.per_rank = train().batch.per_rank,
+                                .accumulation = train().batch.accumulation,
+                                .world_size = env_.world_size,
+                                .rank = env_.rank},
+                  BatchOrder{.seed = train().seed, .shuffle = train().data.shuffle},
+                  inputs_->pad_id);
+  max_steps_ = train().schedule.max_steps > 0 ? train().schedule.max_steps
+                                              : loader_->StepsForEpochs(train().schedule.epochs);
+  NoteInputs();
+  return std::nullopt;
+}
+
+void Trainer::NoteInputs() {
+  const DatasetStats& stats = inputs_->dataset.stats();
+  if (!is_first() || (stats.truncated == 0 && stats.dropped == 0)) return;
+  parts_.supervisor.Note(stats.dropped > 0 ? "warning" : "info",
+                         train().data.train + ": " + std::to_string(stats.truncated) + " of " +
+                             std::to_string(stats.rows + stats.dropped) + " rows were cut to " +
+                             std::to_string(train().data.max_seq_len) + " tokens, " +
+                             std::to_string(stats.dropped) +
+                             " had nothing left to train on and were dropped");
+}
+
+std::optional<Failure> Trainer::LoadState() {
+  const OptimizerSpec& optimizer = train().optimizer;
+  engine_ = FsdpEngine::Create(
+      inputs_->config, parts_.communicator,
+      {.precision = train().fsdp.mixed_precision,
+       .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
+       .grad_clip = optimizer.grad_clip,
+       .on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); }});
+  checkpoint_arrays_ = engine_->state().CheckpointArrays();
+  const std::string directory =
+      env_.checkpoint_dir.empty() ? output_dir_ + "/checkpoints" : env_.checkpoint_dir;
+  checkpointer_ = std::make_unique<Checkpointer>(
+      CheckpointerOptions{.directory = directory,
+                          .job_id = env_.job_id,
+                          .generation = env_.generation,
+                          .rank = env_.rank,
+                          .world_size = env_.world_size,
+                          .resume_file = env_.resume_file},
+      parts_.supervisor.attached()
+          ? MakeSupervisorCommitter(&parts_.supervisor)
+          : MakeLocalCommitter({.directory = directory, .keep = train().checkpoint.keep}));
+  cursor_.seed = train().seed;
+  const Result<LoadOutcome> outcome =
+      checkpointer_->LoadNewest(parts_.communicator, checkpoint_arrays_, &cursor_);
+  if (!outcome.ok()) {
+    const Failure failure = CollectiveFailure(outcome.status());
+    return failure.exit_code == kExitPeerLost ? failure : InputFailure("config", outcome.status());
+  }
+  if (outcome->step == 0) {
+    const Status loaded = LoadIntervals(inputs_->weights, engine_->state().WeightArrays());
+    if (!loaded.ok()) return InputFailure("model", loaded);
+  }
+  engine_->WeightsLoaded();
+  first_step_ = cursor_.step;
+  saved_step_ = cursor_.step;
+  parts_.supervisor.Resumed(cursor_.step, outcome->rejected);
+  parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::OpenMetrics() {
+  if (!is_first()) return std::nullopt;
+  Status status = MakeDirectories(output_dir_);
+  if (status.ok()) {
+    Result<MetricsLog> log = MetricsLog::Open(output_dir_ + "/metrics.jsonl");
+    status = log.status();
+    if (status.ok()) metrics_.emplace(*std::move(log));
+  }
+  if (!status.ok()) return InputFailure("config", status);
+  return std::nullopt;
+}
+
+void Trainer::PrintStart() {
+  line_time_ = parts_.clock.Now();
+  line_step_ = cursor_.step;
+  if (!is_first()) return;
+  std::fprintf(
+      parts_.out, "%s: %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
+      inputs_->model_dir.c_str(), static_cast<double>(engine_->layout().parameter_count()) / 1e6,
+      env_.world_size, static_cast<long long>(inputs_->dataset.size()),
+      static_cast<long long>(train().batch.per_rank) * train().batch.accumulation * env_.world_size,
+      static_cast<long long>(max_steps_));
+  if (cursor_.step > 0) {
+    std::fprintf(parts_.out, "going on after step %lld\n", static_cast<long long>(cursor_.step));
+  }
+  std::fflush(parts_.out);
+}
+
+std::optional<Failure> Trainer::RunSteps() {
+  while (cursor_.step < max_steps_ && !stopping_) {
+    if (auto failure = RunStep()) return failure;
+    if (cursor_.step % train().checkpoint.every == 0) Save();
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::RunStep() {
+  const TimePoint begin = parts_.clock.Now();
+  parts_.progress.EnterPhase(TrainPhase::kData);
+  const std::int64_t labels = loader_->WindowLabelCount(cursor_.step);
+  for (int m = 0; m < train().batch.accumulation; ++m) {
+    parts_.progress.StartMicroBatch(m);
+    const MicroBatch batch = loader_->Get(cursor_.step, m);
+    const Status status = engine_->ForwardBackward(batch, 1.0 / static_cast<double>(labels));
+    if (!status.ok()) return CollectiveFailure(status);
+  }
+  const Result<StepNumbers> numbers =
+      engine_->FinishGradients(parts_.supervisor.stop_requested() ? 1 : 0);
+  if (!numbers.ok()) return CollectiveFailure(numbers.status());
+  const Step number = cursor_.step + 1;
+  if (!numbers->finite()) {
+    parts_.progress.CountNonFinite();
+    return Failure{"nonfinite", kExitNonFinite,
+                   FailedPrecondition("step " + std::to_string(number) + ": loss is " +
+                                      std::to_string(numbers->loss) + " and gradient norm is " +
+                                      std::to_string(numbers->grad_norm) +
+                                      "; lower train.optimizer.lr or look at the rows of this "
+                                      "step")};
+  }
+  const double lr = LearningRate(train().schedule, train().optimizer.lr, cursor_.step, max_steps_);
+  engine_->OptimizerStep(number, lr);
+  stopping_ = numbers->votes > 0;
+  FinishStep(*numbers, lr, begin);
+  return std::nullopt;
+}
+
+void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin) {
+  const std::int64_t labels = loader_->WindowLabelCount(cursor_.step);
+  cursor_.sample_chain = loader_->ChainSamples(cursor_.sample_chain, cursor_.step);
+  cursor_.samples +=
+      std::int64_t{train().batch.per_rank} * train().batch.accumulation * env_.world_size;
+  cursor_.tokens += labels;
+  cursor_.step += 1;
+  const double seconds = ToSeconds(parts_.clock.Now() - begin);
+  const StepMetrics metrics{.step = cursor_.step,
+                            .max_steps = max_steps_,
+                            .loss = numbers.loss,
+                            .grad_norm = numbers.grad_norm,
+                            .lr = lr,
+                            .tokens = cursor_.tokens,
+                            .samples = cursor_.samples,
+                            .step_seconds = seconds,
+                            .tokens_per_second = static_cast<double>(labels) / seconds,
+                            .epoch = loader_->EpochAt(cursor_.step),
+                            .sample_chain = cursor_.sample_chain,
+                            .generation = env_.generation,
+                            .world_size = env_.world_size,
+                            .rss_bytes = ResidentBytes()};
+  parts_.progress.FinishStep(metrics, labels);
+  if (cursor_.step == first_step_ + 1) parts_.supervisor.FirstStep(cursor_.step);
+  if (!metrics_) return;
+  ReportStep(metrics);
+  const Status logged = metrics_->Append(metrics);
+  if (!logged.ok()) {
+    // Figures are not worth a training run.
+    parts_.supervisor.Note("warning", logged.ToString() + "; metrics are no longer written");
+    metrics_.reset();
+  }
+}
+
+void Trainer::ReportStep(const StepMetrics& metrics) {
+  if (metrics.step % train().logging_every != 0 && metrics.step != max_steps_) return;
+  const TimePoint now = parts_.clock.Now();
+  const double seconds_per_step =
+      ToSeconds(now - line_time_) / static_cast<double>(metrics.step - line_step_);
+  line_time_ = now;
+  line_step_ = metrics.step;
+  std::fprintf(parts_.out, "%s\n", ProgressLine(metrics, seconds_per_step).c_str());
+  std::fflush(parts_.out);
+}
+
+void Trainer::Save() {
+  if (saved_step_ == cursor_.step) return;
+  parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
+  saved_step_ = cursor_.step;
+  checkpointer_->Save(cursor_, checkpoint_arrays_);
+}
+
+std::optional<Failure> Trainer::Export() {
+  parts_.progress.EnterPhase(TrainPhase::kExporting);
+  const Status status =
+      ExportModel(inputs_->config, *engine_, parts_.communicator,
+                  {.source_dir = inputs_->model_dir, .target_dir = output_dir_ + "/model"});
+  if (status.ok()) return std::nullopt;
+  const Failure failure = CollectiveFailure(status);
+  return failure.exit_code == kExitPeerLost ? failure : Failure{"io", kExitFailure, status};
+}
+
+}  // namespace muster

@@ -1,0 +1,89 @@
+// Trainer: one rank of a training job, from forming the gang to the exported model.
+//
+// In this order: meet the other ranks and do a first collective (reported before anything is read,
+// so that a launch is known to work within a second), read model and data, resume from the newest
+// committed checkpoint, train, save, export. Runs under a guardian, or alone under torchrun's or
+// srun's environment.
+//
+// The ranks agree on an early stop by a vote that rides along in the step's last collective; all
+// other decisions are functions of equal inputs. A loss or gradient norm that is not finite ends
+// the job before the optimizer would spread it.
+//
+// One object per process, used by the main thread. Torch exceptions pass through; the caller turns
+// them into a Failure (RunTrain does).
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/job_spec/job_spec.h"
+#include "trainer/checkpoint/checkpointer.h"
+#include "trainer/checkpoint/supervisor.h"
+#include "trainer/distributed/communicator.h"
+#include "trainer/distributed/rank_env.h"
+#include "trainer/loop/failure.h"
+#include "trainer/loop/metrics_log.h"
+#include "trainer/loop/progress_reporter.h"
+#include "trainer/loop/train_inputs.h"
+#include "trainer/sharding/fsdp_engine.h"
+
+namespace muster {
+
+// What the trainer works with; all of it outlives the trainer.
+struct TrainerParts {
+  Communicator& communicator;  // not formed yet
+  Supervisor& supervisor;
+  ProgressReporter& progress;
+  const Clock& clock;
+  std::FILE* out;  // rank 0's lines for people
+};
+
+class Trainer {
+ public:
+  Trainer(JobSpec spec, RankEnv env, TrainerParts parts);
+
+  // Returns nothing when the job is done or stopped as asked.
+  std::optional<Failure> Run();
+  // Finished steps.
+  Step step() const { return cursor_.step; }
+
+ private:
+  std::optional<Failure> Form();
+  std::optional<Failure> LoadModelAndData();
+  std::optional<Failure> LoadState();
+  std::optional<Failure> OpenMetrics();
+  std::optional<Failure> RunSteps();
+  std::optional<Failure> RunStep();
+  void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
+  void Save();
+  std::optional<Failure> Export();
+  void NoteInputs();
+  void ReportStep(const StepMetrics& metrics);
+  void PrintStart();
+
+  const TrainSpec& train() const { return *spec_.train; }
+  bool is_first() const { return env_.rank == 0; }
+
+  JobSpec spec_;
+  RankEnv env_;
+  TrainerParts parts_;
+  std::string output_dir_;
+  std::optional<TrainInputs> inputs_;
+  std::optional<BatchLoader> loader_;
+  std::unique_ptr<FsdpEngine> engine_;
+  std::vector<ShardArray> checkpoint_arrays_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  std::optional<MetricsLog> metrics_;
+  TrainCursor cursor_;
+  Step max_steps_ = 0;
+  Step first_step_ = 0;   // finished when this process began
+  Step saved_step_ = -1;  // of the last checkpoint
+  bool stopping_ = false;
+  TimePoint line_time_;  // of the last line for people
+  Step line_step_ = 0;
+};
+
+}  // namespace muster

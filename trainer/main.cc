@@ -1,0 +1,135 @@
+// muster-trainer: one rank of a training job, and the tools around a model's files.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+#include "common/base/version.h"
+#include "common/control_pipe/trainer_protocol.h"
+#include "trainer/distributed/store_server.h"
+#include "trainer/verbs/verbs.h"
+
+namespace {
+
+using muster::kExitFailure;
+using muster::kExitOk;
+using muster::kExitUsage;
+
+// What the command line asks for, called once parsing is over.
+using Action = std::function<int()>;
+
+struct Options {
+  std::string job_file;
+  muster::InitModelOptions init_model;
+  muster::ScoreOptions score;
+  muster::GenerateOptions generate;
+  muster::TokenizeOptions tokenize;
+  muster::InspectOptions inspect;
+};
+
+void AddTraining(CLI::App& app, Options& options, Action& action) {
+  CLI::App* train = app.add_subcommand("train", "Run one rank of a job (environment of torchrun)");
+  train->add_option("file", options.job_file, "Job file with a train block")->required();
+  train->callback([&] { action = [&] { return muster::RunTrain(options.job_file); }; });
+
+  CLI::App* store =
+      app.add_subcommand("store", "Serve a TCPStore on the inherited socket MUSTER_LISTEN_FD");
+  store->callback([&] { action = [] { return muster::RunStore(std::getenv); }; });
+}
+
+void AddInitModel(CLI::App& app, Options& options, Action& action) {
+  muster::InitModelOptions& o = options.init_model;
+  CLI::App* verb = app.add_subcommand("init-model", "Write a model directory with random weights");
+  CLI::Option* preset = verb->add_option("--preset", o.preset, "tiny (3 M) or small (32 M)");
+  CLI::Option* config = verb->add_option("--config", o.config, "A config.json to follow");
+  preset->excludes(config);
+  verb->add_option("--out", o.out, "Directory to write")->required();
+  verb->add_option("--seed", o.seed, "Of the random weights")->capture_default_str();
+  verb->callback([&] {
+    if (o.preset.empty() == o.config.empty()) {
+      throw CLI::RequiredError("init-model: one of --preset and --config");
+    }
+    action = [&] { return muster::RunInitModel(o); };
+  });
+}
+
+void AddScore(CLI::App& app, Options& options, Action& action) {
+  muster::ScoreOptions& o = options.score;
+  CLI::App* verb = app.add_subcommand("score", "Mean loss and log-probability of every token");
+  verb->add_option("--model", o.model, "Model directory")->required();
+  CLI::Option* text = verb->add_option("--text", o.text, "File with text");
+  CLI::Option* ids = verb->add_option("--ids", o.ids, "File with one JSON array of ids per line");
+  text->excludes(ids);
+  verb->add_option("-o,--output", o.output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}));
+  verb->callback([&] {
+    if (o.text.empty() == o.ids.empty()) {
+      throw CLI::RequiredError("score: one of --text and --ids");
+    }
+    action = [&] { return muster::RunScore(o); };
+  });
+}
+
+void AddGenerate(CLI::App& app, Options& options, Action& action) {
+  muster::GenerateOptions& o = options.generate;
+  CLI::App* verb = app.add_subcommand("generate", "Go on from a prompt");
+  verb->add_option("--model", o.model, "Model directory")->required();
+  verb->add_option("--prompt", o.prompt, "Text to go on from")->required();
+  verb->add_option("--max-tokens", o.max_tokens, "At most so many new tokens")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  verb->add_option("--temperature", o.temperature, "0: always the most likely token")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--seed", o.seed, "Of the drawing")->capture_default_str();
+  verb->add_flag("--chat", o.chat, "The prompt is a user's turn in ChatML");
+  verb->callback([&] { action = [&] { return muster::RunGenerate(o); }; });
+}
+
+void AddFiles(CLI::App& app, Options& options, Action& action) {
+  CLI::App* tokenize = app.add_subcommand("tokenize", "Rows {\"text\"} to {\"ids\", \"decoded\"}");
+  tokenize->add_option("--model", options.tokenize.model, "Model directory")->required();
+  tokenize->add_option("file", options.tokenize.file, "JSON lines; default: standard input");
+  tokenize->callback([&] { action = [&] { return muster::RunTokenize(options.tokenize); }; });
+
+  CLI::App* inspect =
+      app.add_subcommand("inspect", "What a safetensors file, checkpoint or shard holds");
+  inspect->add_option("path", options.inspect.path, "File or directory")->required();
+  inspect->add_option("-o,--output", options.inspect.output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}));
+  inspect->callback([&] { action = [&] { return muster::RunInspect(options.inspect); }; });
+
+  CLI::App* version = app.add_subcommand("version", "Print the version");
+  version->callback([&] {
+    action = [] {
+      std::printf("muster-trainer %s\n", muster::kVersion);
+      return kExitOk;
+    };
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("One rank of a training job, and the tools around a model's files.");
+  app.name("muster-trainer");
+  app.require_subcommand(1);
+  Options options;
+  Action action;
+  AddTraining(app, options, action);
+  AddInitModel(app, options, action);
+  AddScore(app, options, action);
+  AddGenerate(app, options, action);
+  AddFiles(app, options, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    // The one boundary for exceptions of Torch and of the standard library.
+    std::fprintf(stderr, "muster-trainer: %s\n", error.what());
+    return kExitFailure;
+  }
+}

@@ -1,0 +1,37 @@
+#include "trainer/model/weight_check.h"
+
+#include <string>
+#include <vector>
+
+#include "trainer/model/llama_units.h"
+
+namespace muster {
+namespace {
+
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(size);
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+Status CheckModelTensors(const ModelConfig& config, const SafetensorsModel& model) {
+  for (const UnitTensor& expected : LlamaTensors(config)) {
+    const TensorSpec* found = model.Find(expected.name);
+    if (found == nullptr) {
+      return InvalidArgument("the model's safetensors hold no tensor " + expected.name +
+                             ", which config.json calls for");
+    }
+    if (found->shape != expected.shape) {
+      return InvalidArgument("tensor " + expected.name + " has shape " + ShapeText(found->shape) +
+                             ", but config.json calls for " + ShapeText(expected.shape));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace muster

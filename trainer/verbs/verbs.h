@@ -1,0 +1,54 @@
+// The verbs of muster-trainer: one function each, in a file of its own.
+//
+// Data goes to standard output, everything else to standard error. Each returns the process's exit
+// code. Called once, by main's thread; Torch exceptions pass through to main.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace muster {
+
+// One rank of a job; `file` is the job file. Never returns while another thread may hold the
+// process up: a rank that lost its peers ends at once.
+int RunTrain(const std::string& file);
+
+struct InitModelOptions {
+  std::string preset;  // tiny | small; or
+  std::string config;  // a config.json
+  std::string out;
+  std::uint64_t seed = 42;
+};
+int RunInitModel(const InitModelOptions& options);
+
+struct ScoreOptions {
+  std::string model;
+  std::string text;              // a file with text, one row; or
+  std::string ids;               // a file with one JSON array of ids per line
+  std::string output = "table";  // table | json
+};
+int RunScore(const ScoreOptions& options);
+
+struct GenerateOptions {
+  std::string model;
+  std::string prompt;
+  std::int64_t max_tokens = 64;
+  double temperature = 0;  // 0: the most likely token
+  std::uint64_t seed = 42;
+  bool chat = false;  // the prompt is a user's turn
+};
+int RunGenerate(const GenerateOptions& options);
+
+struct TokenizeOptions {
+  std::string model;
+  std::string file;  // JSON lines {"text"}; empty: standard input
+};
+int RunTokenize(const TokenizeOptions& options);
+
+struct InspectOptions {
+  std::string path;
+  std::string output = "table";  // table | json
+};
+int RunInspect(const InspectOptions& options);
+
+}  // namespace muster
