@@ -1,0 +1,82 @@
+#include "coordinator/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::int64_t kNoTime = 0;
+
+StoredState OneRunningJob() {
+  StoredState state;
+  JobRecord job;
+  job.id = JobId{"0123456789"};
+  job.name = "llama";
+  job.state = JobState::kSucceeded;
+  job.ended_unix_ms = SystemClock().UnixMillis();
+  job.step = 40;
+  job.loss = 1.5;
+  state.jobs.push_back(job);
+  NodeRecord node;
+  node.name = NodeName{"n1"};
+  node.state = NodeState::kReady;
+  node.slots = 8;
+  state.nodes.push_back(node);
+  return state;
+}
+
+TEST(Metrics, ShowsEveryStateOfARunAndOnlyOneIsSet) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore(OneRunningJob(), Now{SystemClock().Now(), kNoTime});
+  const std::string text = Metrics().Render(controller, {});
+  EXPECT_THAT(text,
+              HasSubstr(R"(muster_run_state{run="0123456789",name="llama",state="succeeded"} 1)"));
+  EXPECT_THAT(text,
+              HasSubstr(R"(muster_run_state{run="0123456789",name="llama",state="running"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_node_slots{node="n1"} 8)"));
+  EXPECT_THAT(text, HasSubstr("muster_runs_pending 0"));
+}
+
+TEST(Metrics, DropsRunsThatEndedLongAgo) {
+  StoredState state = OneRunningJob();
+  state.jobs[0].ended_unix_ms = 1;
+  Controller controller{ControllerOptions{}};
+  controller.Restore(std::move(state), Now{SystemClock().Now(), kNoTime});
+  EXPECT_THAT(Metrics().Render(controller, {}), Not(HasSubstr("0123456789")));
+}
+
+TEST(Metrics, AddsUpWhatItObserves) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore({}, Now{SystemClock().Now(), kNoTime});
+  Metrics metrics;
+  metrics.Observe(RestartObserved{CauseKind::kRankKilled});
+  metrics.Observe(RestartObserved{CauseKind::kRankKilled});
+  metrics.Observe(LostStepsObserved{7});
+  metrics.Observe(QueueWaitObserved{0.5});
+  StageSeconds seconds;
+  seconds.detect = 0.02;
+  metrics.Observe(RecoveryObserved{seconds, 0.7});
+  const std::string text = metrics.Render(controller, {});
+  EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{level="gang",cause="rank_killed"} 2)"));
+  EXPECT_THAT(text, HasSubstr("muster_lost_steps_total 7"));
+  EXPECT_THAT(text, HasSubstr("muster_queue_wait_seconds_count 1"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_recovery_duration_seconds_sum{stage="detect"} 0.02)"));
+  // Stages that were not reached are not observed.
+  EXPECT_THAT(text, Not(HasSubstr(R"(stage="load")")));
+}
+
+TEST(Metrics, ServiceDiscoveryNamesTheCoordinatorItself) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore({}, Now{SystemClock().Now(), kNoTime});
+  EXPECT_EQ(Metrics::ServiceDiscovery(controller, "127.0.0.1:9000"),
+            R"([{"labels":{"component":"coordinator"},"targets":["127.0.0.1:9000"]}])");
+}
+
+}  // namespace
+}  // namespace muster

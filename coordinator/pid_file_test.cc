@@ -1,0 +1,55 @@
+#include "coordinator/pid_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "common/base/files.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PidFileTest : public ::testing::Test {
+ protected:
+  PidFileTest() {
+    char name[] = "/tmp/muster-pid-XXXXXX";
+    dir_ = ::mkdtemp(name);
+  }
+  ~PidFileTest() override { std::filesystem::remove_all(dir_); }
+  std::string Path() const { return dir_ + "/coordinator.pid"; }
+
+ private:
+  std::string dir_;
+};
+
+TEST_F(PidFileTest, HoldsThePidOfItsProcess) {
+  const auto file = PidFile::Acquire(Path());
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(*ReadFile(Path()), std::to_string(::getpid()) + "\n");
+}
+
+TEST_F(PidFileTest, ASecondHolderIsRefusedWithThePidOfTheFirst) {
+  const auto first = PidFile::Acquire(Path());
+  ASSERT_TRUE(first.ok());
+  const auto second = PidFile::Acquire(Path());
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(second.status().message(), HasSubstr("pid " + std::to_string(::getpid())));
+}
+
+TEST_F(PidFileTest, AFileLeftBehindIsTakenOver) {
+  std::optional<Result<PidFile>> first = PidFile::Acquire(Path());
+  ASSERT_TRUE(first->ok());
+  first.reset();
+  EXPECT_TRUE(PidFile::Acquire(Path()).ok());
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,501 @@
+// The whole coordinator in this process, on loopback, with fake workers and a real client.
+#include "coordinator/server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/cluster_paths.h"
+#include "common/base/unique_fd.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/token.h"
+#include "muster/v1/client_api.grpc.pb.h"
+#include "tests/support/fake_worker.h"
+
+namespace muster {
+namespace {
+
+using muster::testing::FakeWorker;
+using muster::testing::FakeWorkerOptions;
+using ::testing::HasSubstr;
+
+constexpr auto kLimit = std::chrono::seconds(10);
+
+std::string Spec(const std::string& name, int nodes, const std::string& more = "") {
+  return "name: " + name + "\nworkdir: /tmp/muster-never-written/" + name +
+         "\nresources: {nodes: " + std::to_string(nodes) +
+         ", ranks_per_node: 1}\n"
+         "train:\n"
+         "  model: {path: base}\n"
+         "  data: {train: rows.jsonl}\n"
+         "  schedule: {max_steps: 100}\n" +
+         more;
+}
+
+class ServerTest : public ::testing::Test {
+ protected:
+  ServerTest() {
+    char name[] = "/tmp/muster-server-XXXXXX";
+    dir_ = ::mkdtemp(name);
+  }
+  ~ServerTest() override {
+    StopServer();
+    std::filesystem::remove_all(dir_);
+  }
+
+  ServerOptions Options() const {
+    ServerOptions options;
+    options.dir = dir_;
+    options.listen = "unix:" + dir_ + "/grpc.sock";
+    options.handle_signals = false;
+    return options;
+  }
+  void StartServer() { StartServer(Options()); }
+  void StartServer(ServerOptions options) {
+    auto server = Server::Start(std::move(options));
+    ASSERT_TRUE(server.ok()) << server.status().ToString();
+    server_ = *std::move(server);
+    thread_ = std::thread([this] { outcome_ = server_->Run(); });
+    token_ = *LoadToken(ClusterPaths{dir_}.Token());
+    client_ = v1::Client::NewStub(OpenChannel(server_->endpoint().grpc));
+  }
+  void StopServer() {
+    if (!server_) return;
+    server_->Stop();
+    thread_.join();
+    server_.reset();
+  }
+
+  std::unique_ptr<grpc::ClientContext> Context() const {
+    auto context = std::make_unique<grpc::ClientContext>();
+    AttachToken(*context, token_);
+    context->set_deadline(std::chrono::system_clock::now() + kLimit);
+    return context;
+  }
+  template <typename Request, typename Response>
+  Status Call(grpc::Status (v1::Client::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                       Response*),
+              const Request& request, Response* response) {
+    return FromGrpcStatus((client_.get()->*method)(Context().get(), request, response));
+  }
+  Result<v1::SubmitResponse> Submit(const std::string& spec, const std::string& key = "") {
+    v1::SubmitRequest request;
+    request.set_spec_yaml(spec);
+    request.set_key(key);
+    v1::SubmitResponse response;
+    if (const Status status = Call(&v1::Client::Stub::Submit, request, &response); !status.ok()) {
+      return status;
+    }
+    return response;
+  }
+  std::string SubmitId(const std::string& spec) {
+    const auto response = Submit(spec);
+    EXPECT_TRUE(response.ok()) << response.status().ToString();
+    return response.ok() ? response->id() : "";
+  }
+  Result<v1::Job> Get(const std::string& job) {
+    v1::GetJobRequest request;
+    request.set_job(job);
+    v1::Job response;
+    if (const Status status = Call(&v1::Client::Stub::GetJob, request, &response); !status.ok()) {
+      return status;
+    }
+    return response;
+  }
+
+  // Watches until an update satisfies `wanted`; the last update seen.
+  v1::WatchUpdate WatchUntil(const std::string& job,
+                             const std::function<bool(const v1::Job&)>& wanted) {
+    const auto context = Context();
+    v1::WatchRequest request;
+    request.set_job(job);
+    const auto reader = client_->Watch(context.get(), request);
+    v1::WatchUpdate update;
+    while (reader->Read(&update) && !wanted(update.job())) {
+    }
+    context->TryCancel();
+    EXPECT_TRUE(wanted(update.job()))
+        << "the watch of " << job << " ended in state " << v1::JobState_Name(update.job().state());
+    return update;
+  }
+  v1::Job WaitForState(const std::string& job, v1::JobState state) {
+    return WatchUntil(job, [state](const v1::Job& j) { return j.state() == state; }).job();
+  }
+  std::vector<std::string> EventKinds(const std::string& job) {
+    v1::ListEventsRequest request;
+    request.set_job(job);
+    v1::ListEventsResponse response;
+    EXPECT_TRUE(Call(&v1::Client::Stub::ListEvents, request, &response).ok());
+    std::vector<std::string> kinds;
+    for (const v1::Event& event : response.events()) kinds.push_back(event.kind());
+    return kinds;
+  }
+
+  std::unique_ptr<FakeWorker> Worker(FakeWorkerOptions options) {
+    auto worker =
+        std::make_unique<FakeWorker>(server_->endpoint().grpc, token_, std::move(options));
+    const Status status = worker->Connect();
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return worker;
+  }
+
+  std::string dir_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  Status outcome_;
+  std::string token_;
+  std::unique_ptr<v1::Client::Stub> client_;
+};
+
+// The answer to GET `path`, head and body.
+std::string HttpGet(const std::string& address, const std::string& path) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) return "";
+  const std::string request =
+      "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  if (::write(fd.get(), request.data(), request.size()) < 0) return "";
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = ::read(fd.get(), buffer, sizeof buffer)) > 0;) {
+    answer.append(buffer, static_cast<std::size_t>(n));
+  }
+  return answer;
+}
+
+TEST_F(ServerTest, EveryCallNeedsTheToken) {
+  StartServer();
+  const std::string right = token_;
+  token_ = std::string(64, '0');
+  EXPECT_EQ(Get("x").status().code(), StatusCode::kUnauthenticated);
+  EXPECT_EQ(Submit(Spec("a", 1)).status().code(), StatusCode::kUnauthenticated);
+
+  const auto context = Context();
+  const auto reader = client_->Watch(context.get(), v1::WatchRequest());
+  v1::WatchUpdate update;
+  EXPECT_FALSE(reader->Read(&update));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+
+  FakeWorker worker(server_->endpoint().grpc, token_, {});
+  EXPECT_EQ(worker.Connect().code(), StatusCode::kUnauthenticated);
+  token_ = right;
+}
+
+TEST_F(ServerTest, AWorkerOfAnotherProtocolVersionIsRefused) {
+  StartServer();
+  FakeWorkerOptions options;
+  options.protocol_version = 99;
+  FakeWorker worker(server_->endpoint().grpc, token_, options);
+  const Status status = worker.Connect();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("99"));
+}
+
+TEST_F(ServerTest, AWorkerWithABadNameIsRefused) {
+  StartServer();
+  FakeWorkerOptions options;
+  options.node = "../n1";
+  FakeWorker worker(server_->endpoint().grpc, token_, options);
+  EXPECT_EQ(worker.Connect().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ServerTest, ASecondLiveWorkerOfTheSameNameIsRefused) {
+  StartServer();
+  const auto first = Worker({.node = "n1", .instance = "one"});
+  FakeWorker second(server_->endpoint().grpc, token_, {.node = "n1", .instance = "two"});
+  EXPECT_EQ(second.Connect().code(), StatusCode::kAlreadyExists);
+}
+
+TEST_F(ServerTest, AStreamThatDoesNotBeginWithHelloIsEnded) {
+  StartServer();
+  grpc::ClientContext context;
+  AttachToken(context, token_);
+  const auto stub = v1::Worker::NewStub(OpenChannel(server_->endpoint().grpc));
+  const auto stream = stub->Session(&context);
+  v1::WorkerMessage message;
+  message.mutable_heartbeat();
+  ASSERT_TRUE(stream->Write(message));
+  v1::CoordinatorMessage answer;
+  EXPECT_FALSE(stream->Read(&answer));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ServerTest, SubmitIsIdempotentByKey) {
+  StartServer();
+  const auto first = Submit(Spec("a", 1), "key");
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->id().size(), 10u);
+  EXPECT_FALSE(first->existed());
+  const auto again = Submit(Spec("a", 1), "key");
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->id(), first->id());
+  EXPECT_TRUE(again->existed());
+  EXPECT_EQ(Submit(Spec("b", 1), "key").status().code(), StatusCode::kAlreadyExists);
+}
+
+TEST_F(ServerTest, ABadSpecificationAndAnUnknownJobAreNamed) {
+  StartServer();
+  const Status bad = Submit(Spec("a", 1, "frobnicate: 1\n")).status();
+  EXPECT_EQ(bad.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(bad.message(), HasSubstr("frobnicate"));
+  EXPECT_EQ(Get("nobody").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(ServerTest, AJobOfTwoNodesSucceedsAndItsWatchEnds) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const auto n2 = Worker({.node = "n2", .instance = "instance-2"});
+  const std::string job = SubmitId(Spec("pair", 2));
+  ASSERT_TRUE(n1->WaitForLaunch(job));
+  ASSERT_TRUE(n2->WaitForLaunch(job));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+
+  const auto context = Context();
+  v1::WatchRequest request;
+  request.set_job(job);
+  const auto reader = client_->Watch(context.get(), request);
+  v1::WatchUpdate update;
+  ASSERT_TRUE(reader->Read(&update));
+  n1->FinishJob(job);
+  n2->FinishJob(job);
+  while (reader->Read(&update)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(update.job().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(EventKinds(job),
+              ::testing::IsSupersetOf({"submitted", "placed", "launched", "formed", "succeeded"}));
+  // The guardians are let go.
+  EXPECT_TRUE(n1->WaitFor([](const v1::CoordinatorMessage& m) { return m.has_release(); }));
+}
+
+TEST_F(ServerTest, ARankThatIsKilledIsRecovered) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const auto n2 = Worker({.node = "n2", .instance = "instance-2"});
+  const std::string job = SubmitId(Spec("pair", 2));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  n2->ExitRank(job, 1, 0, 9);
+  ASSERT_TRUE(n1->WaitForLaunch(job, 2));
+  const v1::Job again = WatchUntil(job, [](const v1::Job& j) {
+                          return j.state() == v1::JOB_STATE_RUNNING && j.generation() == 2;
+                        }).job();
+  ASSERT_EQ(again.attempts_size(), 2);
+  EXPECT_EQ(again.attempts(0).failed_rank(), 1);
+  EXPECT_EQ(again.attempts(0).failed_node(), "n2");
+  EXPECT_THAT(again.attempts(0).cause(), HasSubstr("SIGKILL"));
+  EXPECT_EQ(again.restarts(), 1);
+  n1->FinishJob(job);
+  n2->FinishJob(job);
+  WaitForState(job, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(HttpGet(server_->endpoint().http, "/metrics"),
+              HasSubstr(R"(muster_restarts_total{level="gang",cause="rank_killed"} 1)"));
+}
+
+TEST_F(ServerTest, ACompleteCheckpointIsCommittedAndResumedFrom) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const auto n2 = Worker({.node = "n2", .instance = "instance-2"});
+  const std::string job = SubmitId(Spec("pair", 2));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  n1->ReportShard(job, 0, 50, "step-00000050");
+  n2->ReportShard(job, 1, 50, "step-00000050");
+  ASSERT_TRUE(n1->WaitFor([](const v1::CoordinatorMessage& m) {
+    return m.has_checkpoint_committed() && m.checkpoint_committed().checkpoint().step() == 50 &&
+           m.checkpoint_committed().checkpoint().shards_size() == 2;
+  }));
+  n1->ExitRank(job, 0, 1);
+  ASSERT_TRUE(n1->WaitFor([](const v1::CoordinatorMessage& m) {
+    return m.has_launch() && m.launch().generation() == 2 && m.launch().resume_size() == 1 &&
+           m.launch().resume(0).directory() == "step-00000050";
+  }));
+  EXPECT_EQ(Get(job)->checkpoints_size(), 1);
+}
+
+TEST_F(ServerTest, ARestartedCoordinatorKnowsItsJobsAndAdoptsTheirRanks) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string waiting = SubmitId(Spec("waiting", 5));
+  const std::string job = SubmitId(Spec("single", 1));
+  const v1::Job before = WaitForState(job, v1::JOB_STATE_RUNNING);
+
+  StopServer();
+  StartServer();
+  EXPECT_EQ(Get(waiting)->state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(Get(job)->state(), v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(n1->Connect().ok());
+  n1->ReportProgress(job, 0, 7, 2.5);
+  const v1::Job after = WatchUntil(job, [](const v1::Job& j) { return j.step() == 7; }).job();
+  EXPECT_EQ(after.generation(), before.generation());
+  EXPECT_EQ(after.ranks(0).pid(), before.ranks(0).pid());
+  EXPECT_EQ(after.restarts(), 0);
+  n1->FinishJob(job);
+  WaitForState(job, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(n1->Count([](const v1::CoordinatorMessage& m) { return m.has_abort(); }), 0);
+}
+
+TEST_F(ServerTest, ARankThatEndedWhileTheCoordinatorWasAwayIsRecovered) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  StopServer();
+  n1->ExitRank(job, 0, 0, 11);
+  StartServer();
+  ASSERT_TRUE(n1->Connect().ok());
+  ASSERT_TRUE(n1->WaitForLaunch(job, 2));
+}
+
+TEST_F(ServerTest, AWorkerThatReconnectsWithinItsLeaseDisturbsNothing) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  n1->Disconnect();
+  ASSERT_TRUE(n1->Connect().ok());
+  n1->ReportProgress(job, 0, 9, 2.5);
+  const v1::Job job_after = WatchUntil(job, [](const v1::Job& j) { return j.step() == 9; }).job();
+  EXPECT_EQ(job_after.generation(), 1);
+}
+
+TEST_F(ServerTest, ALostNodeEndsTheAttemptAfterItsLease) {
+  ServerOptions options = Options();
+  options.lease = std::chrono::milliseconds(100);
+  StartServer(options);
+  const auto n1 = Worker({.node = "n1"});
+  const auto n2 = Worker({.node = "n2", .instance = "instance-2"});
+  const std::string job = SubmitId(Spec("single", 1));
+  const v1::Job before = WaitForState(job, v1::JOB_STATE_RUNNING);
+  const bool on_n1 = before.ranks(0).node() == "n1";
+  (on_n1 ? n1 : n2)->Disconnect();
+  ASSERT_TRUE((on_n1 ? n2 : n1)->WaitForLaunch(job, 2));
+  EXPECT_THAT(Get(job)->attempts(0).cause(), HasSubstr(before.ranks(0).node()));
+}
+
+TEST_F(ServerTest, CancelEndsAJobOnce) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  v1::CancelRequest request;
+  request.set_job(job);
+  v1::CancelResponse response;
+  ASSERT_TRUE(Call(&v1::Client::Stub::Cancel, request, &response).ok());
+  EXPECT_EQ(response.id(), job);
+  WaitForState(job, v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Call(&v1::Client::Stub::Cancel, request, &response).code(),
+            StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ServerTest, ReadsTheLogOfARankFromItsNode) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1", .log_text = "hello\nworld\n"});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  v1::ReadLogRequest request;
+  request.set_job("single");
+  request.set_offset(-6);
+  v1::ReadLogResponse response;
+  const Status status = Call(&v1::Client::Stub::ReadLog, request, &response);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(response.data(), "world\n");
+  EXPECT_EQ(response.next_offset(), 12);
+  EXPECT_TRUE(response.at_end());
+  EXPECT_FALSE(response.final());
+  EXPECT_THAT(response.path(), HasSubstr("logs/1/rank-0.log"));
+
+  n1->Disconnect();
+  // The end of the stream is noticed on its own time; then the node is named.
+  WatchUntil(job, [](const v1::Job&) { return true; });
+  for (Status gone; gone.code() != StatusCode::kUnavailable;) {
+    gone = Call(&v1::Client::Stub::ReadLog, request, &response);
+    ASSERT_FALSE(gone.code() == StatusCode::kNotFound) << gone.ToString();
+  }
+}
+
+TEST_F(ServerTest, ServesHealthMetricsAndDiscovery) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string& http = server_->endpoint().http;
+  EXPECT_THAT(HttpGet(http, "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(HttpGet(http, "/metrics"),
+              HasSubstr(R"(muster_node_state{node="n1",state="ready"} 1)"));
+  EXPECT_THAT(HttpGet(http, "/sd"), HasSubstr("127.0.0.1:9"));
+  v1::VersionResponse version;
+  ASSERT_TRUE(Call(&v1::Client::Stub::Version, v1::VersionRequest(), &version).ok());
+  EXPECT_EQ(version.cluster(), dir_);
+  v1::ListNodesResponse nodes;
+  ASSERT_TRUE(Call(&v1::Client::Stub::ListNodes, v1::ListNodesRequest(), &nodes).ok());
+  ASSERT_EQ(nodes.nodes_size(), 1);
+  EXPECT_EQ(nodes.nodes(0).state(), v1::NODE_STATE_READY);
+}
+
+TEST_F(ServerTest, ASecondCoordinatorInTheSameDirectoryIsRefused) {
+  StartServer();
+  const auto second = Server::Start(Options());
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.status().message(), HasSubstr("pid " + std::to_string(::getpid())));
+  // And the first one's endpoint is untouched.
+  EXPECT_TRUE(ReadEndpoint(ClusterPaths{dir_}.Endpoint()).ok());
+}
+
+TEST_F(ServerTest, ATakenPortIsNamedAndNothingIsLeftRunning) {
+  ServerOptions options = Options();
+  options.listen = "127.0.0.1:0";
+  StartServer(options);
+  ServerOptions other = Options();
+  other.dir = dir_ + "/other";
+  other.listen = server_->endpoint().grpc;
+  const auto second = Server::Start(other);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().message(),
+            other.listen + " is taken by another program; choose another with --listen");
+  other.listen = "unix:" + dir_ + "/other.sock";
+  other.http = server_->endpoint().http;
+  const auto third = Server::Start(other);
+  ASSERT_FALSE(third.ok());
+  EXPECT_THAT(third.status().message(), HasSubstr("--http"));
+}
+
+TEST_F(ServerTest, AnAddressOfTheNetworkIsRefused) {
+  ServerOptions options = Options();
+  options.listen = "0.0.0.0:0";
+  EXPECT_EQ(Server::Start(options).status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(ServerTest, StoppingEndsOpenWatchesAndStreams) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("waiting", 5));
+  const auto context = Context();
+  v1::WatchRequest request;
+  request.set_job(job);
+  const auto reader = client_->Watch(context.get(), request);
+  v1::WatchUpdate update;
+  ASSERT_TRUE(reader->Read(&update));
+  StopServer();
+  while (reader->Read(&update)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(n1->WaitForEnd().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(outcome_.ok());
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,150 @@
+#include <string>
+
+#include "coordinator/service/conversions.h"
+
+namespace muster {
+namespace {
+
+template <typename Proto, typename Domain>
+Proto SameNumber(Domain value) {
+  return static_cast<Proto>(static_cast<int>(value));
+}
+
+// The numbers are equal by contract (lifecycle.h); the ends are checked.
+static_assert(static_cast<int>(JobState::kQueued) == v1::JOB_STATE_QUEUED);
+static_assert(static_cast<int>(JobState::kCancelled) == v1::JOB_STATE_CANCELLED);
+static_assert(static_cast<int>(NodeState::kJoining) == v1::NODE_STATE_JOINING);
+static_assert(static_cast<int>(NodeState::kQuarantined) == v1::NODE_STATE_QUARANTINED);
+static_assert(static_cast<int>(RankState::kPrepared) == v1::RANK_STATE_PREPARED);
+static_assert(static_cast<int>(RankState::kUnkillable) == v1::RANK_STATE_UNKILLABLE);
+
+void FillRank(const RankRecord& rank, v1::RankStatus& out) {
+  out.set_rank(rank.rank);
+  out.set_node(rank.node.value);
+  out.set_pid(rank.pid);
+  out.set_state(SameNumber<v1::RankState>(rank.state));
+  if (rank.state != RankState::kExited) return;
+  out.mutable_exit()->set_exit_code(rank.exit.exit_code);
+  out.mutable_exit()->set_signal(rank.exit.signal);
+}
+
+void FillAttempt(const AttemptRecord& attempt, v1::AttemptInfo& out) {
+  out.set_generation(attempt.generation);
+  out.set_started_unix_ms(attempt.started_unix_ms);
+  out.set_ended_unix_ms(attempt.ended_unix_ms);
+  out.set_state(std::string(Name(attempt.state)));
+  out.set_cause(attempt.cause);
+  out.set_failed_rank(attempt.failed_rank);
+  out.set_failed_node(attempt.failed_node.value);
+  out.set_resumed_step(attempt.resumed_step);
+  out.set_last_step(attempt.last_step);
+  out.set_lost_steps(attempt.lost_steps);
+  v1::StageSeconds& seconds = *out.mutable_seconds();
+  seconds.set_detect(attempt.seconds.detect);
+  seconds.set_abort(attempt.seconds.abort);
+  seconds.set_reform(attempt.seconds.reform);
+  seconds.set_load(attempt.seconds.load);
+  seconds.set_first_step(attempt.seconds.first_step);
+  for (const std::string& note : attempt.notes) out.add_notes(note);
+  for (const std::string& line : attempt.log_tail) out.add_log_tail(line);
+}
+
+void FillProgress(const RankProgress& progress, v1::RankProgress& out) {
+  out.set_rank(progress.rank);
+  out.set_step(progress.step);
+  out.set_phase(progress.phase);
+  out.set_loss(progress.loss);
+  out.set_grad_norm(progress.grad_norm);
+  out.set_learning_rate(progress.learning_rate);
+  out.set_step_seconds(progress.step_seconds);
+  out.set_tokens_per_second(progress.tokens_per_second);
+  out.set_tokens(progress.tokens);
+  out.set_max_steps(progress.max_steps);
+  out.set_rss_bytes(progress.rss_bytes);
+}
+
+void FillDetail(const JobView& view, v1::Job& out) {
+  for (const RankRecord& rank : view.ranks()) FillRank(rank, *out.add_ranks());
+  for (const AttemptRecord& attempt : *view.attempts) FillAttempt(attempt, *out.add_attempts());
+  for (const CheckpointRecord& checkpoint : *view.checkpoints) {
+    // One that is being removed is no longer there for anybody.
+    if (checkpoint.state == CheckpointState::kCommitted) {
+      *out.add_checkpoints() = ToProto(checkpoint);
+    }
+  }
+  for (const RankProgress& progress : *view.progress) FillProgress(progress, *out.add_progress());
+  out.set_spec_yaml(view.record->spec_yaml);
+}
+
+}  // namespace
+
+v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint) {
+  v1::CheckpointInfo out;
+  out.set_step(checkpoint.step);
+  out.set_generation(checkpoint.generation);
+  out.set_directory(checkpoint.directory);
+  out.set_world_size(checkpoint.world_size);
+  for (const ShardInfo& shard : checkpoint.shards) {
+    v1::ShardInfo& info = *out.add_shards();
+    info.set_rank(shard.rank);
+    info.set_file(shard.file);
+    info.set_bytes(shard.bytes);
+    info.set_checksum(shard.checksum);
+  }
+  out.set_committed_unix_ms(checkpoint.committed_unix_ms);
+  return out;
+}
+
+v1::Job ToProto(const JobView& view, JobDetail detail) {
+  const JobRecord& record = *view.record;
+  v1::Job out;
+  out.set_id(record.id.value);
+  out.set_name(record.name);
+  out.set_state(SameNumber<v1::JobState>(record.state));
+  out.set_reason(record.reason);
+  out.set_generation(record.generation);
+  out.set_step(view.step);
+  out.set_max_steps(view.max_steps);
+  out.set_loss(view.loss);
+  out.set_tokens_per_second(view.tokens_per_second);
+  out.set_eta_seconds(view.eta_seconds);
+  out.set_output_dir(record.output_dir);
+  out.set_priority(record.priority);
+  out.set_submitted_unix_ms(record.submitted_unix_ms);
+  out.set_started_unix_ms(record.started_unix_ms);
+  out.set_ended_unix_ms(record.ended_unix_ms);
+  out.set_restarts(record.restarts);
+  out.set_loss_at_start(record.loss_at_start);
+  out.set_world_size(record.world_size);
+  if (detail == JobDetail::kFull) FillDetail(view, out);
+  return out;
+}
+
+v1::Event ToProto(const EventRecord& event) {
+  v1::Event out;
+  out.set_seq(event.seq);
+  out.set_unix_ms(event.unix_ms);
+  out.set_job(event.job.value);
+  out.set_generation(event.generation);
+  out.set_kind(event.kind);
+  out.set_severity(std::string(Name(event.severity)));
+  out.set_message(event.message);
+  return out;
+}
+
+v1::Node ToProto(const NodeView& view) {
+  const NodeRecord& record = *view.record;
+  v1::Node out;
+  out.set_name(record.name.value);
+  out.set_state(SameNumber<v1::NodeState>(record.state));
+  out.set_address(record.address);
+  out.set_slots(record.slots);
+  out.set_slots_used(view.slots_used);
+  out.set_pid(record.pid);
+  out.set_version(record.version);
+  out.set_reason(record.reason);
+  out.set_last_seen_unix_ms(record.last_seen_unix_ms);
+  return out;
+}
+
+}  // namespace muster

@@ -1,0 +1,204 @@
+#include "coordinator/service/client_service.h"
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include "common/base/version.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/token.h"
+#include "common/telemetry/log.h"
+#include "coordinator/service/conversions.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kDayMillis = 24 * 3600 * 1000;
+
+// Ten hexadecimal digits from the system's random source.
+JobId RandomJobId() {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::random_device random;
+  JobId id;
+  for (int i = 0; i < 10; ++i) id.value += kDigits[random() & 15];
+  return id;
+}
+
+class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchUpdate> {
+ public:
+  explicit RefusedWatch(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+void FillSubmitted(const Reply& reply, v1::SubmitResponse* response) {
+  const auto* accepted = std::get_if<SubmitAccepted>(&reply.body);
+  if (accepted == nullptr) return;
+  response->set_id(accepted->id.value);
+  response->set_name(accepted->name);
+  response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
+  response->set_existed(accepted->existed);
+}
+
+}  // namespace
+
+ClientService::ClientService(Parts parts, std::string token, std::string cluster)
+    : parts_(parts), token_(std::move(token)), cluster_(std::move(cluster)) {}
+
+ClientService::Reactor* ClientService::OnLoop(Context* context, std::function<void(Finish)> call) {
+  Reactor* reactor = context->DefaultReactor();
+  if (const grpc::Status status = CheckToken(*context, token_); !status.ok()) {
+    reactor->Finish(status);
+    return reactor;
+  }
+  if (calls_.fetch_add(1) >= kMaxCalls) {
+    --calls_;
+    ++refused_;
+    reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "the coordinator is busy; try again"});
+    return reactor;
+  }
+  const Finish finish = [this, reactor](const Status& status) {
+    --calls_;
+    reactor->Finish(ToGrpcStatus(status));
+  };
+  parts_.loop.Post([call = std::move(call), finish] { call(finish); });
+  return reactor;
+}
+
+ClientService::Reactor* ClientService::Submit(Context* context, const v1::SubmitRequest* request,
+                                              v1::SubmitResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    SubmitRequested event{0, request->spec_yaml(), request->key(), RandomJobId()};
+    parts_.host.Submit(std::move(event), [response, finish](const Reply& reply) {
+      FillSubmitted(reply, response);
+      finish(reply.status);
+    });
+  });
+}
+
+ClientService::Reactor* ClientService::Cancel(Context* context, const v1::CancelRequest* request,
+                                              v1::CancelResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    CancelRequested event{0, request->job(), request->reason()};
+    parts_.host.Cancel(std::move(event), [response, finish](const Reply& reply) {
+      if (const auto* accepted = std::get_if<CancelAccepted>(&reply.body)) {
+        response->set_id(accepted->id.value);
+        response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
+      }
+      finish(reply.status);
+    });
+  });
+}
+
+ClientService::Reactor* ClientService::GetJob(Context* context, const v1::GetJobRequest* request,
+                                              v1::Job* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    const Result<JobView> view = parts_.host.controller().FindJob(request->job());
+    if (!view.ok()) return finish(view.status());
+    *response = ToProto(*view, JobDetail::kFull);
+    parts_.host.AfterDurable(finish);
+  });
+}
+
+ClientService::Reactor* ClientService::ListJobs(Context* context,
+                                                const v1::ListJobsRequest* request,
+                                                v1::ListJobsResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    const std::int64_t oldest = SystemClock().UnixMillis() - kDayMillis;
+    for (const JobView& view : parts_.host.controller().Jobs()) {
+      const bool old = IsTerminal(view.record->state) && view.record->ended_unix_ms < oldest;
+      if (!old || request->all()) *response->add_jobs() = ToProto(view, JobDetail::kSummary);
+    }
+    parts_.host.AfterDurable(finish);
+  });
+}
+
+ClientService::Reactor* ClientService::ListNodes(Context* context, const v1::ListNodesRequest*,
+                                                 v1::ListNodesResponse* response) {
+  return OnLoop(context, [this, response](const Finish& finish) {
+    for (const NodeView& view : parts_.host.controller().Nodes()) {
+      *response->add_nodes() = ToProto(view);
+    }
+    parts_.host.AfterDurable(finish);
+  });
+}
+
+ClientService::Reactor* ClientService::ListEvents(Context* context,
+                                                  const v1::ListEventsRequest* request,
+                                                  v1::ListEventsResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    EventQuery query{.job = {}, .after_seq = request->after_seq(), .limit = request->limit()};
+    if (query.limit <= 0 || query.limit > kMaxEvents) query.limit = kMaxEvents;
+    if (!request->job().empty()) {
+      const Result<JobView> view = parts_.host.controller().FindJob(request->job());
+      if (!view.ok()) return finish(view.status());
+      query.job = view->record->id;
+    }
+    const auto& kept = parts_.host.controller().Events();
+    const bool all_in_memory = !kept.empty() && kept.front().seq <= query.after_seq + 1;
+    if (!all_in_memory) return ListStoredEvents(std::move(query), response, finish);
+    auto event = std::upper_bound(
+        kept.begin(), kept.end(), query.after_seq,
+        [](std::uint64_t seq, const EventRecord& record) { return seq < record.seq; });
+    for (; event != kept.end() && response->events_size() < query.limit; ++event) {
+      if (query.job.empty() || event->job == query.job) *response->add_events() = ToProto(*event);
+    }
+    parts_.host.AfterDurable(finish);
+  });
+}
+
+// Only what is durable is in the store, so nothing need be waited for.
+void ClientService::ListStoredEvents(EventQuery query, v1::ListEventsResponse* response,
+                                     Finish finish) {
+  parts_.store.ReadEvents(std::move(query), [this, response, finish = std::move(finish)](
+                                                Result<std::vector<EventRecord>> events) {
+    Status status = events.ok() ? OkStatus() : events.status();
+    if (events.ok()) {
+      for (const EventRecord& event : *events) *response->add_events() = ToProto(event);
+    }
+    parts_.loop.Post([finish, status = std::move(status)] { finish(status); });
+  });
+}
+
+ClientService::Reactor* ClientService::ReadLog(Context* context, const v1::ReadLogRequest* request,
+                                               v1::ReadLogResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    const Result<LogLocation> location =
+        parts_.host.controller().LocateLog(request->job(), request->rank(), request->generation());
+    if (!location.ok()) return finish(location.status());
+    parts_.workers.ReadLog(*location, request->rank(), request->offset(),
+                           [response, finish, final = location->final](Result<v1::LogChunk> chunk) {
+                             if (!chunk.ok()) return finish(chunk.status());
+                             response->set_data(std::move(*chunk->mutable_data()));
+                             response->set_next_offset(chunk->next_offset());
+                             response->set_at_end(chunk->at_end());
+                             response->set_final(final);
+                             response->set_path(chunk->path());
+                             finish(OkStatus());
+                           });
+  });
+}
+
+ClientService::Reactor* ClientService::Version(Context* context, const v1::VersionRequest*,
+                                               v1::VersionResponse* response) {
+  return OnLoop(context, [this, response](const Finish& finish) {
+    response->set_version(kVersion);
+    response->set_protocol_version(kProtocolVersion);
+    response->set_cluster(cluster_);
+    finish(OkStatus());
+  });
+}
+
+grpc::ServerWriteReactor<v1::WatchUpdate>* ClientService::Watch(Context* context,
+                                                                const v1::WatchRequest* request) {
+  if (const grpc::Status status = CheckToken(*context, token_); !status.ok()) {
+    return new RefusedWatch(status);
+  }
+  auto stream = std::make_shared<WatchStream>(parts_.loop, parts_.watches);
+  stream->Begin();
+  parts_.loop.Post([this, stream, request = *request] { parts_.watches.Add(stream, request); });
+  return stream.get();
+}
+
+}  // namespace muster

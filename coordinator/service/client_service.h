@@ -1,0 +1,66 @@
+// ClientService: what the muster CLI asks, answered from the controller's views or by its replies.
+//
+// Owned by the server. gRPC's threads call the RPC functions, which only check the token and post;
+// the rest runs on the loop's thread. Nothing is told that is not durable. Calls that wait are
+// bounded by kMaxCalls; more are refused with RESOURCE_EXHAUSTED and counted.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/runtime/event_loop.h"
+#include "coordinator/service/controller_host.h"
+#include "coordinator/service/watch_hub.h"
+#include "coordinator/service/worker_service.h"
+#include "coordinator/store/store.h"
+#include "muster/v1/client_api.grpc.pb.h"
+
+namespace muster {
+
+class ClientService final : public v1::Client::CallbackService {
+ public:
+  static constexpr int kMaxCalls = 4096;
+  static constexpr int kMaxEvents = 10000;  // of one ListEvents
+
+  struct Parts {
+    EventLoop& loop;
+    ControllerHost& host;
+    Store& store;
+    WatchHub& watches;
+    WorkerService& workers;
+  };
+  ClientService(Parts parts, std::string token, std::string cluster);
+
+  using Context = grpc::CallbackServerContext;
+  using Reactor = grpc::ServerUnaryReactor;
+  Reactor* Submit(Context*, const v1::SubmitRequest*, v1::SubmitResponse*) override;
+  Reactor* GetJob(Context*, const v1::GetJobRequest*, v1::Job*) override;
+  Reactor* ListJobs(Context*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
+  Reactor* Cancel(Context*, const v1::CancelRequest*, v1::CancelResponse*) override;
+  Reactor* ListEvents(Context*, const v1::ListEventsRequest*, v1::ListEventsResponse*) override;
+  Reactor* ListNodes(Context*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
+  Reactor* ReadLog(Context*, const v1::ReadLogRequest*, v1::ReadLogResponse*) override;
+  Reactor* Version(Context*, const v1::VersionRequest*, v1::VersionResponse*) override;
+  grpc::ServerWriteReactor<v1::WatchUpdate>* Watch(Context*, const v1::WatchRequest*) override;
+
+  std::uint64_t refused_calls() const { return refused_; }
+
+ private:
+  using Finish = std::function<void(const Status&)>;
+  // Checks the token and runs `call` on the loop; it must call its Finish exactly once.
+  Reactor* OnLoop(Context* context, std::function<void(Finish)> call);
+  void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, Finish finish);
+
+  Parts parts_;
+  const std::string token_;
+  const std::string cluster_;
+  std::atomic<int> calls_ = 0;
+  std::atomic<std::uint64_t> refused_ = 0;
+};
+
+}  // namespace muster

@@ -1,0 +1,101 @@
+// ControllerHost: the controller's hands. Feeds it events and the clock, commits what it decides,
+// and lets the rest of the world hear of a decision only once it is durable.
+//
+// Owned by the server; everything but the constructor runs on the loop's thread. The store, the
+// loop and the outlet outlive it.
+//
+// Invariants: effects are released in the order the controller returned them, each after its own
+// commit and all earlier ones. After a failed commit nothing is released any more: the state in
+// memory is ahead of the disk for good, and OnStoreFailed asks for the end of the process.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/runtime/event_loop.h"
+#include "coordinator/control/controller.h"
+#include "coordinator/store/store.h"
+
+namespace muster {
+
+// Where released effects go. Called on the loop's thread.
+class EffectOutlet {
+ public:
+  virtual ~EffectOutlet() = default;
+  virtual void SendToWorker(const WorkerSend& send) = 0;
+  virtual void CloseWorker(const CloseSession& close) = 0;
+  virtual void OnJobsChanged(const std::vector<JobId>& jobs) = 0;
+  virtual void OnObservation(const Observation& observation) = 0;
+  virtual void OnStoreFailed(const Status& status) = 0;
+};
+
+class ControllerHost {
+ public:
+  using ReplyHandler = std::function<void(const Reply&)>;
+
+  // Requests that wait for their commit; more are refused.
+  static constexpr std::size_t kMaxPendingRequests = 1024;
+
+  ControllerHost(EventLoop& loop, Store& store, EffectOutlet& outlet, ControllerOptions options,
+                 const Clock& clock);
+
+  // Takes over what the store holds. Once, before any event.
+  Status Restore();
+
+  void Handle(const Event& event);
+  // The event's `request` is set here; `handler` is called exactly once.
+  void Submit(SubmitRequested event, ReplyHandler handler);
+  void Cancel(CancelRequested event, ReplyHandler handler);
+
+  // Calls `function` with OK once everything decided so far is durable, at once if it is; with the
+  // reason if it never will be. What a query read from the controller is told through this.
+  using DurableHandler = std::function<void(const Status&)>;
+  void AfterDurable(DurableHandler function);
+
+  // From now on events are dropped, waiting requests are refused and nothing more is released.
+  void Close(const Status& reason);
+
+  const Controller& controller() const { return controller_; }
+  std::size_t pending_requests() const { return handlers_.size(); }
+  std::uint64_t refused_requests() const { return refused_requests_; }
+
+ private:
+  // Waits for its turn: effects for their commit, a function for the effects before it.
+  struct Pending {
+    std::uint64_t number = 0;
+    bool durable = false;
+    Effects effects;
+    DurableHandler function;
+  };
+
+  template <typename Request>
+  void HandleRequest(Request event, ReplyHandler handler);
+  Now ReadClock() const;
+  void Take(Effects effects);
+  void OnCommitted(std::uint64_t number, const Status& status);
+  void ReleaseDurable();
+  void Release(Effects& effects);
+  void ArmTimer();
+
+  EventLoop& loop_;
+  Store& store_;
+  EffectOutlet& outlet_;
+  const Clock& clock_;
+  Controller controller_;
+  Timer timer_;
+  std::optional<TimePoint> armed_;
+  std::deque<Pending> pending_;
+  std::uint64_t next_number_ = 1;
+  RequestId next_request_ = 1;
+  std::unordered_map<RequestId, ReplyHandler> handlers_;
+  std::uint64_t refused_requests_ = 0;
+  bool closed_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace muster

@@ -1,0 +1,57 @@
+#include "coordinator/service/grpc_server.h"
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+#include <utility>
+
+#include "common/rpc/channel.h"
+#include "coordinator/service/client_service.h"
+#include "coordinator/service/worker_service.h"
+
+namespace muster {
+
+struct GrpcServer::Impl {
+  std::unique_ptr<grpc::Server> server;
+  std::string address;
+};
+
+GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GrpcServer::~GrpcServer() = default;
+
+Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string& address,
+                                                       ClientService& clients,
+                                                       WorkerService& workers) {
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&clients);
+  builder.RegisterService(&workers);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  // With SO_REUSEPORT a second program on the port would go unnoticed.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Clients of ours ping every 20 s, also while nothing is said.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  auto impl = std::make_unique<Impl>();
+  impl->server = builder.BuildAndStart();
+  const bool is_unix = address.starts_with("unix:");
+  if (!impl->server || (port <= 0 && !is_unix)) {
+    return Unavailable(address + " is taken by another program; choose another with --listen");
+  }
+  impl->address =
+      is_unix ? address : address.substr(0, address.rfind(':')) + ":" + std::to_string(port);
+  return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
+}
+
+const std::string& GrpcServer::address() const { return impl_->address; }
+
+void GrpcServer::Shutdown(Duration grace) {
+  impl_->server->Shutdown(std::chrono::system_clock::now() +
+                          std::chrono::duration_cast<std::chrono::milliseconds>(grace));
+}
+
+}  // namespace muster

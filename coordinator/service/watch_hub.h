@@ -1,0 +1,95 @@
+// WatchHub: tells watchers of a job what changed, at most ten times a second each.
+//
+// Owned by the server; loop's thread, but for the reactors' own functions, which gRPC's threads
+// call. A watcher holds at most one message: while it is being written, further changes are only
+// noted, and the next message carries the newest state and all events since. So a slow reader
+// costs nothing and misses nothing but intermediate states. A watch ends with OK after the
+// message with the job's terminal state.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/runtime/event_loop.h"
+#include "coordinator/service/controller_host.h"
+#include "muster/v1/client_api.pb.h"
+
+namespace muster {
+
+class WatchHub;
+
+// The gRPC side of one watch. Start functions are called with the mutex held, never after Finish.
+class WatchStream : public grpc::ServerWriteReactor<v1::WatchUpdate>,
+                    public std::enable_shared_from_this<WatchStream> {
+ public:
+  WatchStream(EventLoop& loop, WatchHub& hub) : loop_(loop), hub_(hub) {}
+
+  void Begin() { self_ = shared_from_this(); }
+  void Write(v1::WatchUpdate update);  // only when none is under way
+  void End(const Status& status);      // also while a message is under way: then after it
+
+ private:
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override { End(Cancelled("the watcher has gone")); }
+  void OnDone() override;
+  void FinishLocked();
+
+  EventLoop& loop_;
+  WatchHub& hub_;
+  std::shared_ptr<WatchStream> self_;  // until OnDone
+  v1::WatchUpdate update_;
+
+  std::mutex mutex_;
+  bool writing_ = false;
+  bool ending_ = false;
+  bool finished_ = false;
+  Status final_status_;
+};
+
+class WatchHub {
+ public:
+  static constexpr Duration kInterval = std::chrono::milliseconds(100);
+  static constexpr std::size_t kMaxWatchers = 1024;
+  static constexpr int kMaxEventsPerUpdate = 1000;
+
+  WatchHub(EventLoop& loop, ControllerHost& host) : loop_(loop), host_(host), timer_(loop) {}
+
+  // `job` as users name it; an unknown one ends the stream at once.
+  void Add(const std::shared_ptr<WatchStream>& stream, const v1::WatchRequest& request);
+  void OnJobsChanged(const std::vector<JobId>& jobs);
+  // From the stream, posted to the loop.
+  void OnWritten(const WatchStream* stream);
+  void OnEnded(const WatchStream* stream) { watchers_.erase(stream); }
+  void CloseAll(const Status& reason);
+
+  std::size_t watchers() const { return watchers_.size(); }
+
+ private:
+  struct Watcher {
+    std::shared_ptr<WatchStream> stream;
+    JobId job;
+    std::uint64_t after_seq = 0;
+    TimePoint next_allowed;
+    bool dirty = true;
+    bool busy = false;  // a message waits for its commit or is being written
+  };
+
+  void Flush();
+  void Update(Watcher& watcher, TimePoint now);
+  v1::WatchUpdate Compose(Watcher& watcher, const JobView& view) const;
+
+  EventLoop& loop_;
+  ControllerHost& host_;
+  Timer timer_;
+  std::unordered_map<const WatchStream*, Watcher> watchers_;
+  Status closed_;
+};
+
+}  // namespace muster

@@ -1,0 +1,277 @@
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "common/base/version.h"
+#include "coordinator/service/conversions.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kMaxNameLength = 64;
+constexpr int kMaxSlots = 4096;
+
+bool IsName(const std::string& text) {
+  const auto allowed = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  };
+  return !text.empty() && text.size() <= kMaxNameLength && text.front() != '.' &&
+         std::all_of(text.begin(), text.end(), allowed);
+}
+
+template <typename Proto>
+Status CheckRank(const Proto& message) {
+  if (message.rank() >= 0 && message.rank() < kMaxSlots * kMaxSlots) return OkStatus();
+  return InvalidArgument("rank " + std::to_string(message.rank()) + " is out of range");
+}
+
+ExitStatus FromProto(const v1::ExitStatus& exit) { return {exit.exit_code(), exit.signal()}; }
+
+ShardInfo FromProto(const v1::ShardInfo& shard) {
+  return {shard.rank(), shard.file(), shard.bytes(), shard.checksum()};
+}
+
+Result<WorkerMessage> FromProto(const v1::Prepared& m) {
+  return WorkerMessage(Prepared{JobId{m.job_id()}, m.generation(), m.ok(), m.error(), m.retryable(),
+                                m.master_port()});
+}
+
+RankStarted ConvertStarted(const v1::RankStarted& m) {
+  return {JobId{m.job_id()}, m.generation(), m.rank(), m.pid()};
+}
+
+RankExited ConvertExited(const v1::RankExited& m) {
+  return {JobId{m.job_id()},   m.generation(),  m.rank(),
+          FromProto(m.exit()), m.age_seconds(), {m.log_tail().begin(), m.log_tail().end()}};
+}
+
+Resumed ConvertResumed(const v1::Resumed& m) {
+  Resumed resumed{m.step(), {}};
+  for (const v1::RejectedCheckpoint& rejected : m.rejected()) {
+    resumed.rejected.push_back({rejected.directory(), rejected.reason()});
+  }
+  return resumed;
+}
+
+Result<TrainerReport> ConvertReport(const v1::TrainerReport& m) {
+  MUSTER_RETURN_IF_ERROR(CheckRank(m));
+  TrainerReport report{JobId{m.job_id()}, m.generation(), m.rank(), Formed{}};
+  switch (m.body_case()) {
+    case v1::TrainerReport::kFormed: return report;
+    case v1::TrainerReport::kResumed: report.body = ConvertResumed(m.resumed()); return report;
+    case v1::TrainerReport::kFirstStep:
+      report.body = FirstStep{m.first_step().step()};
+      return report;
+    case v1::TrainerReport::kShardWritten: {
+      const v1::ShardWritten& shard = m.shard_written();
+      report.body = ShardWritten{shard.step(), shard.directory(), FromProto(shard.shard())};
+      return report;
+    }
+    case v1::TrainerReport::kCheckpointFailed:
+      report.body = CheckpointFailed{m.checkpoint_failed().step(), m.checkpoint_failed().reason()};
+      return report;
+    case v1::TrainerReport::kError:
+      report.body = TrainerError{m.error().kind(), m.error().message(), m.error().step()};
+      return report;
+    case v1::TrainerReport::kNote:
+      report.body = TrainerNote{m.note().severity(), m.note().message()};
+      return report;
+    case v1::TrainerReport::kFinished:
+      report.body = Finished{m.finished().step(), m.finished().model_dir()};
+      return report;
+    case v1::TrainerReport::BODY_NOT_SET: break;
+  }
+  return InvalidArgument("trainer report without a known body");
+}
+
+Progress ConvertProgress(const v1::Progress& m) {
+  Progress progress{JobId{m.job_id()}, m.generation(), {}};
+  for (const v1::RankProgress& rank : m.ranks()) {
+    progress.ranks.push_back({rank.rank(), rank.step(), rank.phase(), rank.loss(), rank.grad_norm(),
+                              rank.learning_rate(), rank.step_seconds(), rank.tokens_per_second(),
+                              rank.tokens(), rank.max_steps(), rank.rss_bytes()});
+  }
+  return progress;
+}
+
+Result<HostedGeneration> ConvertHosted(const v1::HostedGeneration& m) {
+  HostedGeneration hosted{JobId{m.job_id()},
+                          m.generation(),
+                          m.prepared(),
+                          m.master_port(),
+                          m.launched(),
+                          m.quiesced(),
+                          {},
+                          {},
+                          {}};
+  for (const v1::RankExited& exited : m.exited()) {
+    MUSTER_RETURN_IF_ERROR(CheckRank(exited));
+    hosted.exited.push_back(ConvertExited(exited));
+  }
+  for (const v1::RankStarted& started : m.started()) {
+    MUSTER_RETURN_IF_ERROR(CheckRank(started));
+    hosted.started.push_back(ConvertStarted(started));
+  }
+  for (const v1::TrainerReport& report : m.reports()) {
+    MUSTER_ASSIGN_OR_RETURN(TrainerReport converted, ConvertReport(report));
+    hosted.reports.push_back(std::move(converted));
+  }
+  return hosted;
+}
+
+v1::Launch ToProto(const Launch& m) {
+  v1::Launch out;
+  out.set_job_id(m.job_id.value);
+  out.set_generation(m.generation);
+  out.set_master_address(m.master_address);
+  out.set_master_port(m.master_port);
+  out.set_world_size(m.world_size);
+  out.set_node_rank(m.node_rank);
+  out.set_node_count(m.node_count);
+  out.set_local_world_size(m.local_world_size);
+  out.set_restart_count(m.restart_count);
+  out.set_max_restarts(m.max_restarts);
+  for (const CheckpointRecord& checkpoint : m.resume) *out.add_resume() = ToProto(checkpoint);
+  return out;
+}
+
+v1::Prepare ToProto(const Prepare& m) {
+  v1::Prepare out;
+  out.set_job_id(m.job_id.value);
+  out.set_job_name(m.job_name);
+  out.set_generation(m.generation);
+  out.set_spec_yaml(m.spec_yaml);
+  out.set_output_dir(m.output_dir);
+  for (const RankPlacement& rank : m.ranks) {
+    v1::RankPlacement& placement = *out.add_ranks();
+    placement.set_rank(rank.rank);
+    placement.set_local_rank(rank.local_rank);
+  }
+  out.set_hosts_master(m.hosts_master);
+  out.set_master_bind_address(m.master_bind_address);
+  return out;
+}
+
+v1::Welcome ToProto(const Welcome& m) {
+  v1::Welcome out;
+  out.set_protocol_version(m.protocol_version);
+  out.set_cluster(m.cluster);
+  out.set_heartbeat_ms(m.heartbeat_ms);
+  out.set_progress_ms(m.progress_ms);
+  return out;
+}
+
+v1::Abort ToProto(const Abort& m) {
+  v1::Abort out;
+  out.set_job_id(m.job_id.value);
+  out.set_generation(m.generation);
+  out.set_reason(m.reason);
+  out.set_grace_seconds(m.grace_seconds);
+  return out;
+}
+
+v1::CheckpointCommitted ToProto(const CheckpointCommitted& m) {
+  v1::CheckpointCommitted out;
+  out.set_job_id(m.job_id.value);
+  out.set_generation(m.generation);
+  out.set_output_dir(m.output_dir);
+  *out.mutable_checkpoint() = ToProto(m.checkpoint);
+  for (const std::string& directory : m.prune) out.add_prune(directory);
+  return out;
+}
+
+}  // namespace
+
+Result<Hello> FromProto(const v1::Hello& m) {
+  if (!IsName(m.node())) {
+    return InvalidArgument("node name '" + m.node().substr(0, kMaxNameLength) +
+                           "': use 1 to 64 letters, digits, '-', '_' and '.'");
+  }
+  if (m.slots() < 0 || m.slots() > kMaxSlots) {
+    return InvalidArgument("node " + m.node() + " offers " + std::to_string(m.slots()) +
+                           " slots; 0 to " + std::to_string(kMaxSlots) + " are possible");
+  }
+  Hello hello{m.protocol_version(),
+              m.version(),
+              NodeName{m.node()},
+              m.address(),
+              m.host_id(),
+              m.slots(),
+              m.pid(),
+              m.metrics_port(),
+              m.instance(),
+              {}};
+  // Another version's state may mean something else; the controller refuses it by its number.
+  if (hello.protocol_version != kProtocolVersion) return hello;
+  for (const v1::HostedGeneration& hosted : m.hosted()) {
+    MUSTER_ASSIGN_OR_RETURN(HostedGeneration converted, ConvertHosted(hosted));
+    hello.hosted.push_back(std::move(converted));
+  }
+  return hello;
+}
+
+Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
+  switch (m.body_case()) {
+    case v1::WorkerMessage::kPrepared: return FromProto(m.prepared());
+    case v1::WorkerMessage::kRankStarted:
+      MUSTER_RETURN_IF_ERROR(CheckRank(m.rank_started()));
+      return WorkerMessage(ConvertStarted(m.rank_started()));
+    case v1::WorkerMessage::kRankExited:
+      MUSTER_RETURN_IF_ERROR(CheckRank(m.rank_exited()));
+      return WorkerMessage(ConvertExited(m.rank_exited()));
+    case v1::WorkerMessage::kQuiesced: {
+      const v1::Quiesced& q = m.quiesced();
+      return WorkerMessage(Quiesced{JobId{q.job_id()},
+                                    q.generation(),
+                                    {q.unkillable_pids().begin(), q.unkillable_pids().end()}});
+    }
+    case v1::WorkerMessage::kTrainerReport: {
+      MUSTER_ASSIGN_OR_RETURN(TrainerReport report, ConvertReport(m.trainer_report()));
+      return WorkerMessage(std::move(report));
+    }
+    case v1::WorkerMessage::kProgress:
+      for (const v1::RankProgress& rank : m.progress().ranks()) {
+        MUSTER_RETURN_IF_ERROR(CheckRank(rank));
+      }
+      return WorkerMessage(ConvertProgress(m.progress()));
+    case v1::WorkerMessage::kManifestWritten: {
+      const v1::ManifestWritten& w = m.manifest_written();
+      return WorkerMessage(ManifestWritten{JobId{w.job_id()}, w.directory(), w.ok(), w.error()});
+    }
+    case v1::WorkerMessage::kHeartbeat: return WorkerMessage(Heartbeat{});
+    case v1::WorkerMessage::kReleased: return WorkerMessage(Released{JobId{m.released().job_id()}});
+    case v1::WorkerMessage::kHello: return InvalidArgument("a second Hello on one stream");
+    case v1::WorkerMessage::kLogChunk:
+    case v1::WorkerMessage::BODY_NOT_SET: break;
+  }
+  return InvalidArgument("worker message without a known body");
+}
+
+v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
+  v1::CoordinatorMessage out;
+  std::visit(
+      [&out](const auto& m) {
+        using T = std::decay_t<decltype(m)>;
+        if constexpr (std::is_same_v<T, Welcome>) {
+          *out.mutable_welcome() = ToProto(m);
+        } else if constexpr (std::is_same_v<T, Prepare>) {
+          *out.mutable_prepare() = ToProto(m);
+        } else if constexpr (std::is_same_v<T, Launch>) {
+          *out.mutable_launch() = ToProto(m);
+        } else if constexpr (std::is_same_v<T, Abort>) {
+          *out.mutable_abort() = ToProto(m);
+        } else if constexpr (std::is_same_v<T, Release>) {
+          out.mutable_release()->set_job_id(m.job_id.value);
+        } else {
+          static_assert(std::is_same_v<T, CheckpointCommitted>);
+          *out.mutable_checkpoint_committed() = ToProto(m);
+        }
+      },
+      message);
+  return out;
+}
+
+}  // namespace muster

@@ -1,0 +1,170 @@
+#include "coordinator/service/worker_service.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/rpc/token.h"
+#include "common/telemetry/log.h"
+#include "coordinator/service/conversions.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kSilenceCheck = std::chrono::seconds(1);
+constexpr int kLogReadBytes = 256 << 10;
+
+// A call that is refused before it begins.
+class RefusedStream final
+    : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage> {
+ public:
+  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+WorkerService::WorkerService(EventLoop& loop, std::string token, ControllerHost& host)
+    : loop_(loop), token_(std::move(token)), host_(host), log_reads_(loop), silence_timer_(loop) {
+  silence_timer_.Start(kSilenceCheck, [this] { DropSilent(); });
+}
+
+grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerService::Session(
+    grpc::CallbackServerContext* context) {
+  if (const grpc::Status status = CheckToken(*context, token_); !status.ok()) {
+    return new RefusedStream(status);
+  }
+  auto stream = std::make_shared<WorkerStream>(next_session_++, *this);
+  loop_.Post([this, stream] { Register(stream); });
+  stream->Begin();
+  return stream.get();
+}
+
+void WorkerService::OnMessage(const StreamPtr& stream, v1::WorkerMessage message) {
+  if (message.has_hello()) {
+    loop_.Post([this, stream, hello = FromProto(message.hello())]() mutable {
+      HandleHello(stream, std::move(hello));
+    });
+  } else if (message.has_log_chunk()) {
+    loop_.Post([this, stream, chunk = std::move(*message.mutable_log_chunk())] {
+      HandleLogChunk(stream, chunk);
+    });
+  } else {
+    loop_.Post([this, stream, said = FromProto(message)]() mutable {
+      HandleMessage(stream, std::move(said));
+    });
+  }
+}
+
+void WorkerService::OnEnd(const StreamPtr& stream) {
+  loop_.Post([this, id = stream->id()] { Forget(id); });
+}
+
+void WorkerService::Register(const StreamPtr& stream) {
+  if (!closed_.ok()) return stream->Drop(closed_);
+  if (streams_.size() >= kMaxStreams) {
+    return stream->Drop(ResourceExhausted("too many workers are connected"));
+  }
+  streams_[stream->id()] = {stream, SystemClock().Now()};
+}
+
+WorkerService::Entry* WorkerService::Heard(const StreamPtr& stream) {
+  const auto found = streams_.find(stream->id());
+  if (found == streams_.end()) return nullptr;
+  found->second.heard = SystemClock().Now();
+  return &found->second;
+}
+
+void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
+  Entry* entry = Heard(stream);
+  if (entry == nullptr) return;
+  if (hello.ok() && entry->said_hello) hello = InvalidArgument("a second Hello on one stream");
+  if (!hello.ok()) {
+    Log().warn("a worker was refused: {}", hello.status().message());
+    return stream->Close(hello.status());
+  }
+  Log().info("node {}: worker {} says hello, pid {}, {} slots, {} guardians", hello->node.value,
+             hello->instance, hello->pid, hello->slots, hello->hosted.size());
+  entry->said_hello = true;
+  host_.Handle(WorkerHello{stream->id(), *std::move(hello)});
+  stream->ReadNext();
+}
+
+void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message) {
+  const Entry* entry = Heard(stream);
+  if (entry == nullptr) return;
+  if (message.ok() && !entry->said_hello) {
+    message = InvalidArgument("the first message of a stream must be Hello");
+  }
+  if (!message.ok()) {
+    Log().warn("a worker's stream is ended: {}", message.status().message());
+    return stream->Close(message.status());
+  }
+  host_.Handle(WorkerSaid{stream->id(), *std::move(message)});
+  stream->ReadNext();
+}
+
+void WorkerService::HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk) {
+  if (Heard(stream) == nullptr) return;
+  log_reads_.Complete(stream->id(), chunk);
+  stream->ReadNext();
+}
+
+void WorkerService::Forget(SessionId session) {
+  const auto entry = streams_.extract(session);
+  if (entry.empty()) return;
+  log_reads_.FailSession(session);
+  if (entry.mapped().said_hello) host_.Handle(WorkerGone{session});
+}
+
+void WorkerService::DropSilent() {
+  const TimePoint limit = SystemClock().Now() - kSilence;
+  std::vector<StreamPtr> silent;
+  for (const auto& [id, entry] : streams_) {
+    if (entry.heard < limit) silent.push_back(entry.stream);
+  }
+  for (const StreamPtr& stream : silent) {
+    Log().warn("session {}: nothing heard for {} s, dropped", stream->id(), ToSeconds(kSilence));
+    stream->Drop(DeadlineExceeded("nothing was heard from this worker; connect again"));
+    Forget(stream->id());
+  }
+  silence_timer_.Start(kSilenceCheck, [this] { DropSilent(); });
+}
+
+void WorkerService::Send(const WorkerSend& send) {
+  const auto found = streams_.find(send.session);
+  if (found != streams_.end()) found->second.stream->Send(ToProto(send.message));
+}
+
+void WorkerService::Close(const CloseSession& close) {
+  const auto found = streams_.find(close.session);
+  if (found != streams_.end()) found->second.stream->Close(close.status);
+}
+
+void WorkerService::CloseAll(const Status& reason) {
+  closed_ = reason;
+  silence_timer_.Cancel();
+  for (const auto& [id, entry] : streams_) entry.stream->Drop(reason);
+}
+
+void WorkerService::ReadLog(const LogLocation& location, int rank, std::int64_t offset,
+                            LogReads::Done done) {
+  const auto found = streams_.find(location.session);
+  if (found == streams_.end()) {
+    return done(Unavailable("node " + location.node.value + " is not connected"));
+  }
+  // The id is known only once the read is accepted, so `done` is kept for the refusal.
+  const Result<std::uint64_t> id = log_reads_.Start(location.session, done);
+  if (!id.ok()) return done(id.status());
+  v1::CoordinatorMessage message;
+  v1::ReadLog& read = *message.mutable_read_log();
+  read.set_request_id(*id);
+  read.set_job_id(location.job.value);
+  read.set_generation(location.generation);
+  read.set_rank(rank);
+  read.set_offset(offset);
+  read.set_limit_bytes(kLogReadBytes);
+  read.set_output_dir(location.output_dir);
+  found->second.stream->Send(std::move(message));
+}
+
+}  // namespace muster

@@ -1,0 +1,75 @@
+// WorkerService: the streams of all workers, and the way from them to the controller and back.
+//
+// Owned by the server. gRPC's threads call Session; everything else belongs to the loop's thread.
+// Messages are turned into plain values on gRPC's threads and posted to the loop. A stream that
+// says nothing for kSilence, heartbeats included, is taken for dead: its peer may be stopped
+// or gone without a word.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/runtime/event_loop.h"
+#include "coordinator/control/effects.h"
+#include "coordinator/control/events.h"
+#include "coordinator/service/controller_host.h"
+#include "coordinator/service/log_reads.h"
+#include "coordinator/service/worker_stream.h"
+#include "muster/v1/worker_api.grpc.pb.h"
+
+namespace muster {
+
+class WorkerService final : public v1::Worker::CallbackService, public WorkerStream::Handler {
+ public:
+  static constexpr std::size_t kMaxStreams = 4096;
+  static constexpr Duration kSilence = std::chrono::seconds(10);
+
+  WorkerService(EventLoop& loop, std::string token, ControllerHost& host);
+
+  grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
+      grpc::CallbackServerContext* context) override;
+
+  // Dropped if that stream has ended; the controller hears of the end on its own.
+  void Send(const WorkerSend& send);
+  void Close(const CloseSession& close);
+  void CloseAll(const Status& reason);
+
+  void ReadLog(const LogLocation& location, int rank, std::int64_t offset, LogReads::Done done);
+
+  std::size_t streams() const { return streams_.size(); }
+
+ private:
+  struct Entry {
+    std::shared_ptr<WorkerStream> stream;
+    TimePoint heard;
+    bool said_hello = false;
+  };
+  using StreamPtr = std::shared_ptr<WorkerStream>;
+
+  void OnMessage(const StreamPtr& stream, v1::WorkerMessage message) override;
+  void OnEnd(const StreamPtr& stream) override;
+
+  void Register(const StreamPtr& stream);
+  void HandleHello(const StreamPtr& stream, Result<Hello> hello);
+  void HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message);
+  void HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk);
+  // The stream's entry, its time of hearing renewed; nothing for a stream that was given up.
+  Entry* Heard(const StreamPtr& stream);
+  void Forget(SessionId session);
+  void DropSilent();
+
+  EventLoop& loop_;
+  const std::string token_;
+  ControllerHost& host_;
+  LogReads log_reads_;
+  Timer silence_timer_;
+  std::atomic<SessionId> next_session_ = 1;
+  std::unordered_map<SessionId, Entry> streams_;
+  Status closed_;  // not OK: the server is shutting down
+};
+
+}  // namespace muster
