@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 namespace muster {
@@ -37,7 +38,10 @@ bool IsRecordLocked(const std::string& path) {
 }
 
 Status ReplaceFile(const std::string& path, std::string_view content, int mode) {
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  // Unique among the threads of this process too.
+  static std::atomic<unsigned> counter{0};
+  const std::string temporary =
+      path + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(++counter);
   {
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                        static_cast<mode_t>(mode)));

@@ -1,0 +1,302 @@
+#include "worker/agent/agent.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace muster::worker {
+namespace {
+
+constexpr int kExitNotLaunched = 127;
+
+void Send(WorkerMessage message, Effects* effects) {
+  effects->push_back(SendToCoordinator{std::move(message)});
+}
+
+void Note(std::string text, Effects* effects) { effects->push_back(LogNote{std::move(text)}); }
+
+template <typename Entry>
+const Entry* FindRank(const std::vector<Entry>& entries, int rank) {
+  const auto it = std::find_if(entries.begin(), entries.end(),
+                               [rank](const Entry& entry) { return entry.rank == rank; });
+  return it == entries.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+std::string DescribeGeneration(const JobId& job, Generation generation) {
+  return "job " + job.value + " g" + std::to_string(generation);
+}
+
+Agent::Agent(LaunchContext context, std::string jobs_dir)
+    : context_(std::move(context)), jobs_dir_(std::move(jobs_dir)) {}
+
+Effects Agent::Adopt(const Prepare& prepare, const JobSpec& spec, bool launched,
+                     bool guardian_alive) {
+  Effects effects;
+  Job& job = jobs_[prepare.job];
+  job.prepare = prepare;
+  job.spec = spec;
+  job.hosted = {.job = prepare.job, .generation = prepare.generation, .launched = launched};
+  if (guardian_alive) {
+    job.link = Link::kStarting;
+  } else {
+    job.link = Link::kProving;
+    effects.push_back(StartGoneProof{prepare.job, prepare.generation});
+  }
+  return effects;
+}
+
+bool Agent::IsStale(const Job& job, Generation generation) const {
+  return generation < job.hosted.generation;
+}
+
+Agent::Job* Agent::Find(const JobId& job) {
+  const auto it = jobs_.find(job);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+const Prepare* Agent::FindPrepare(const JobId& job) const {
+  const auto it = jobs_.find(job);
+  return it == jobs_.end() ? nullptr : &it->second.prepare;
+}
+
+void Agent::Tell(Job& job, GuardianCommand command, Effects* effects) {
+  if (job.link == Link::kReady)
+    effects->push_back(SendToGuardian{job.prepare.job, std::move(command)});
+  else
+    job.queued.push_back(std::move(command));
+}
+
+void Agent::EnsureGuardian(Job& job, Effects* effects) {
+  if (job.link != Link::kAbsent) return;
+  job.link = Link::kStarting;
+  effects->push_back(StartGuardian{job.prepare.job});
+}
+
+Effects Agent::OnPrepare(const Prepare& prepare) {
+  Effects effects;
+  Job& job = jobs_[prepare.job];
+  if (IsStale(job, prepare.generation) || job.releasing) return effects;
+  if (job.hosted.generation == prepare.generation) {
+    // A repeated message: the answer may have been lost.
+    if (job.hosted.prepared)
+      Send(Prepared{prepare.job, prepare.generation, {}, false, job.hosted.master_port}, &effects);
+    if (job.hosted.prepared || job.preparing) return effects;
+  }
+  const bool same_spec = job.spec && job.prepare.spec_yaml == prepare.spec_yaml;
+  if (!same_spec) job.spec.reset();
+  job.prepare = prepare;
+  job.preparing = Preparing{};
+  job.staging.reset();
+  job.replay.reset();
+  job.hosted = {.job = prepare.job, .generation = prepare.generation};
+  effects.push_back(StartPreflight{prepare});
+  EnsureGuardian(job, &effects);
+  // The kind of the master's socket depends on the job file, which preflight parses; when it is
+  // known from an earlier generation, both go on at once.
+  if (job.spec) AskGuardianToPrepare(job, &effects);
+  return effects;
+}
+
+void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
+  job.preparing->guardian_asked = true;
+  Tell(job,
+       GuardianPrepare{.generation = job.prepare.generation,
+                       .master = MasterSocketFor(*job.spec, job.prepare.hosts_master),
+                       .bind_address = job.prepare.master_bind_address},
+       effects);
+}
+
+Effects Agent::OnPreflight(const JobId& id, Generation generation, const PreflightResult& result) {
+  Effects effects;
+  Job* job = Find(id);
+  if (job == nullptr || !job->preparing || job->prepare.generation != generation) return effects;
+  if (!result.status.ok()) {
+    FailPreparing(*job, result.status.message(), result.retryable, &effects);
+    return effects;
+  }
+  job->spec = result.spec;
+  job->preparing->preflight_done = true;
+  if (!job->preparing->guardian_asked) AskGuardianToPrepare(*job, &effects);
+  FinishPreparing(*job, &effects);
+  return effects;
+}
+
+void Agent::FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects) {
+  job.preparing.reset();
+  Send(Prepared{job.prepare.job, job.prepare.generation, error, retryable, 0}, effects);
+}
+
+void Agent::FinishPreparing(Job& job, Effects* effects) {
+  if (!job.preparing->preflight_done || !job.preparing->guardian) return;
+  const GuardianPrepared guardian = *job.preparing->guardian;
+  if (!guardian.error.empty()) {
+    FailPreparing(job, guardian.error, true, effects);
+    return;
+  }
+  job.preparing.reset();
+  job.hosted.prepared = true;
+  job.hosted.master_port = guardian.master_port;
+  Send(Prepared{job.prepare.job, job.prepare.generation, {}, false, guardian.master_port}, effects);
+}
+
+Effects Agent::OnLaunch(const Launch& launch) {
+  Effects effects;
+  Job* job = Find(launch.job);
+  const bool fits = job != nullptr && job->hosted.generation == launch.generation &&
+                    job->hosted.prepared && !job->hosted.launched && !job->hosted.quiesced &&
+                    !job->staging && !job->releasing;
+  if (!fits) {
+    Note(DescribeGeneration(launch.job, launch.generation) +
+             ": a launch that is repeated or not prepared here is ignored",
+         &effects);
+    return effects;
+  }
+  job->staging = launch.generation;
+  effects.push_back(StageLaunch{launch});
+  return effects;
+}
+
+Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
+  Effects effects;
+  Job* job = Find(launch.job);
+  // An abort or a newer generation may have come meanwhile.
+  if (job == nullptr || job->staging != launch.generation || !job->spec) return effects;
+  job->staging.reset();
+  job->hosted.launched = true;
+  if (!status.ok()) {
+    for (const RankPlacement& placement : job->prepare.ranks)
+      Apply(*job,
+            GuardianRankExited{.generation = launch.generation,
+                               .rank = placement.rank,
+                               .exit = {.exit_code = kExitNotLaunched},
+                               .log_tail = {"muster: not launched: " + status.message()}},
+            &effects);
+    return effects;
+  }
+  for (GuardianLaunch& command :
+       BuildLaunches(context_, *job->spec, job->prepare, launch, JobDir(launch.job)))
+    Tell(*job, std::move(command), &effects);
+  return effects;
+}
+
+Effects Agent::OnAbort(const Abort& abort) {
+  Effects effects;
+  Job* job = Find(abort.job);
+  if (job == nullptr) {
+    Send(Quiesced{abort.job, abort.generation, {}}, &effects);
+    return effects;
+  }
+  if (IsStale(*job, abort.generation)) return effects;
+  job->preparing.reset();
+  job->staging.reset();
+  if (abort.generation > job->hosted.generation) {
+    // Fences a generation that never came here; what runs is of an older one and ends too.
+    job->hosted = {.job = abort.job, .generation = abort.generation};
+    job->prepare.generation = abort.generation;
+  }
+  switch (job->link) {
+    case Link::kReady:
+    case Link::kStarting:
+      Tell(*job, GuardianAbort{abort.generation, abort.grace_seconds, abort.reason}, &effects);
+      break;
+    case Link::kAbsent:
+      job->link = Link::kProving;
+      effects.push_back(StartGoneProof{abort.job, abort.generation});
+      break;
+    case Link::kProving: break;  // its end is the answer
+  }
+  return effects;
+}
+
+Effects Agent::OnRelease(const Release& release) {
+  Effects effects;
+  Job* job = Find(release.job);
+  if (job == nullptr) {
+    Send(Released{release.job}, &effects);
+    return effects;
+  }
+  if (job->releasing) return effects;
+  job->releasing = true;
+  job->preparing.reset();
+  job->staging.reset();
+  if (job->link == Link::kAbsent)
+    effects.push_back(ForgetJob{release.job});
+  else if (job->link != Link::kProving)
+    Tell(*job, GuardianRelease{}, &effects);
+  return effects;
+}
+
+Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
+  Effects effects;
+  Job* job = Find(id);
+  if (job == nullptr || job->link == Link::kAbsent || job->link == Link::kProving) return effects;
+  if (!job->releasing)
+    Note(DescribeGeneration(id, job->hosted.generation) + ": the guardian is gone: " + why,
+         &effects);
+  if (job->preparing) FailPreparing(*job, "the guardian ended: " + why, true, &effects);
+  job->link = Link::kProving;
+  job->queued.clear();
+  job->replay.reset();
+  job->staging.reset();
+  effects.push_back(StartGoneProof{id, job->hosted.generation});
+  return effects;
+}
+
+Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& records,
+                            const std::vector<std::int64_t>& unkillable_pids) {
+  Effects effects;
+  Job* job = Find(id);
+  if (job == nullptr || job->link != Link::kProving) return effects;
+  job->link = Link::kAbsent;
+  if (job->releasing) {
+    if (!unkillable_pids.empty())
+      Send(Quiesced{id, job->hosted.generation, unkillable_pids}, &effects);
+    effects.push_back(ForgetJob{id});
+    return effects;
+  }
+  if (job->preparing) {
+    // A newer generation was asked for while the old one was being proved gone.
+    EnsureGuardian(*job, &effects);
+    return effects;
+  }
+  if (job->hosted.launched)
+    for (const RankPlacement& placement : job->prepare.ranks) {
+      if (FindRank(job->hosted.exited, placement.rank) != nullptr) continue;
+      const RankExited* record = FindRank(records, placement.rank);
+      Apply(*job,
+            GuardianRankExited{
+                .generation = job->hosted.generation,
+                .rank = placement.rank,
+                .exit = record != nullptr ? record->exit : ProcessExit{.signal = SIGKILL},
+                .log_tail = record != nullptr
+                                ? record->log_tail
+                                : std::vector<std::string>{"muster: killed with its guardian"}},
+            &effects);
+    }
+  Apply(*job, GuardianQuiesced{job->hosted.generation, unkillable_pids}, &effects);
+  return effects;
+}
+
+Effects Agent::OnForgotten(const JobId& id) {
+  Effects effects;
+  jobs_.erase(id);
+  Send(Released{id}, &effects);
+  return effects;
+}
+
+std::vector<HostedGeneration> Agent::Hosted() const {
+  std::vector<HostedGeneration> hosted;
+  for (const auto& [id, job] : jobs_) hosted.push_back(job.hosted);
+  return hosted;
+}
+
+bool Agent::AllSettled() const {
+  return std::none_of(jobs_.begin(), jobs_.end(), [](const auto& entry) {
+    return entry.second.link == Link::kStarting || entry.second.link == Link::kProving;
+  });
+}
+
+}  // namespace muster::worker

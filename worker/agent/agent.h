@@ -1,0 +1,149 @@
+// Agent: what a worker does about the jobs on its node, as a pure state machine.
+//
+// Each On... call takes one event (from the coordinator, a guardian or the pool) and returns the
+// effects to carry out; AgentRunner (agent_runner.h) is the edge that does so. Nothing here reads a
+// clock, a file or a socket.
+//
+// Of every job it mirrors what the job's guardian has said about the newest generation; Hosted() is
+// that mirror, and a Hello made from it restores all that lost messages would have carried. Stale
+// messages of the coordinator are dropped in one place, IsStale; those of the worker's own past in
+// the guardian.
+//
+// Any one thread.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/job_spec/job_spec.h"
+#include "worker/agent/messages.h"
+#include "worker/agent/preflight.h"
+#include "worker/agent/rank_environment.h"
+#include "worker/guardian/protocol.h"
+
+namespace muster::worker {
+
+// --- effects ---
+
+struct SendToCoordinator {
+  WorkerMessage message;
+};
+struct SendToGuardian {
+  JobId job;
+  GuardianCommand command;
+};
+// Answered by OnGuardianEvent(GuardianSynced) or OnGuardianLost.
+struct StartGuardian {
+  JobId job;
+};
+// Answered by OnPreflight.
+struct StartPreflight {
+  Prepare prepare;
+};
+// Write the resume file. Answered by OnLaunchStaged.
+struct StageLaunch {
+  Launch launch;
+};
+// Answered by OnProvedGone.
+struct StartGoneProof {
+  JobId job;
+  Generation generation = 0;
+};
+// Remove the job's directory. Answered by OnForgotten.
+struct ForgetJob {
+  JobId job;
+};
+struct LogNote {
+  std::string text;
+};
+
+using Effect = std::variant<SendToCoordinator, SendToGuardian, StartGuardian, StartPreflight,
+                            StageLaunch, StartGoneProof, ForgetJob, LogNote>;
+using Effects = std::vector<Effect>;
+
+class Agent {
+ public:
+  // `jobs_dir` is where the jobs' directories are.
+  Agent(LaunchContext context, std::string jobs_dir);
+
+  // A job that an earlier worker left on the node. With a living guardian the caller connects to
+  // it; without, the effects prove that nothing is left of it.
+  Effects Adopt(const Prepare& prepare, const JobSpec& spec, bool launched, bool guardian_alive);
+
+  Effects OnPrepare(const Prepare& prepare);
+  Effects OnLaunch(const Launch& launch);
+  Effects OnAbort(const Abort& abort);
+  Effects OnRelease(const Release& release);
+
+  Effects OnPreflight(const JobId& job, Generation generation, const PreflightResult& result);
+  Effects OnLaunchStaged(const Launch& launch, const Status& status);
+  Effects OnGuardianEvent(const JobId& job, const GuardianEvent& event);
+  Effects OnGuardianLost(const JobId& job, const std::string& why);
+  Effects OnProvedGone(const JobId& job, const std::vector<RankExited>& records,
+                       const std::vector<std::int64_t>& unkillable_pids);
+  Effects OnForgotten(const JobId& job);
+
+  std::vector<HostedGeneration> Hosted() const;
+  // Jobs whose guardian is connected but has not told its state yet, or is being proved gone.
+  bool AllSettled() const;
+  std::string JobDir(const JobId& job) const { return jobs_dir_ + "/" + job.value; }
+  // The newest Prepare of a job; null if the job is not here.
+  const Prepare* FindPrepare(const JobId& job) const;
+
+ private:
+  enum class Link {
+    kAbsent,    // no guardian
+    kStarting,  // started or found, its state not yet told
+    kReady,
+    kProving,  // ended; its processes are being proved gone
+  };
+
+  // A Prepare that is not yet answered.
+  struct Preparing {
+    bool preflight_done = false;
+    bool guardian_asked = false;
+    std::optional<GuardianPrepared> guardian;
+  };
+
+  struct Job {
+    Prepare prepare;
+    std::optional<JobSpec> spec;
+    std::optional<Preparing> preparing;
+    Link link = Link::kAbsent;
+    std::vector<GuardianCommand> queued;  // for a guardian that is not ready
+    HostedGeneration hosted;
+    std::optional<HostedGeneration> replay;  // between the guardian's Hello and Synced
+    std::optional<Generation> staging;       // the launch whose files are being written
+    bool releasing = false;
+  };
+
+  bool IsStale(const Job& job, Generation generation) const;
+  Job* Find(const JobId& job);
+  void Tell(Job& job, GuardianCommand command, Effects* effects);
+  void AskGuardianToPrepare(Job& job, Effects* effects);
+  void FinishPreparing(Job& job, Effects* effects);
+  void FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects);
+  void EnsureGuardian(Job& job, Effects* effects);
+
+  void Apply(Job& job, const GuardianHello& hello, Effects* effects);
+  void Apply(Job& job, const GuardianPrepared& prepared, Effects* effects);
+  void Apply(Job& job, const GuardianRankStarted& started, Effects* effects);
+  void Apply(Job& job, const GuardianRankExited& exited, Effects* effects);
+  void Apply(Job& job, const GuardianReport& report, Effects* effects);
+  void Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects);
+  void Apply(Job& job, const GuardianSynced& synced, Effects* effects);
+  void Apply(Job& job, const GuardianRefused& refused, Effects* effects);
+
+  const LaunchContext context_;
+  const std::string jobs_dir_;
+  std::map<JobId, Job> jobs_;
+};
+
+// For the log and for messages: "job 7f3a9c1e2b g2".
+std::string DescribeGeneration(const JobId& job, Generation generation);
+
+}  // namespace muster::worker

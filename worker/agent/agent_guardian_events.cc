@@ -1,0 +1,132 @@
+// The half of Agent that mirrors what guardians say.
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/agent/agent.h"
+
+namespace muster::worker {
+namespace {
+
+template <typename Entry>
+bool HasRank(const std::vector<Entry>& entries, int rank) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [rank](const Entry& entry) { return entry.rank == rank; });
+}
+
+// The same bounds as the guardian's ReportLog would be too few for all ranks together.
+constexpr std::size_t kMaxReports = 4096;
+
+// Each returns whether the mirror did not hold it yet.
+bool Add(RankStarted started, HostedGeneration* hosted) {
+  hosted->launched = true;
+  if (HasRank(hosted->started, started.rank)) return false;
+  hosted->started.push_back(std::move(started));
+  return true;
+}
+
+bool Add(RankExited exited, HostedGeneration* hosted) {
+  hosted->launched = true;
+  if (HasRank(hosted->exited, exited.rank)) return false;
+  hosted->exited.push_back(std::move(exited));
+  return true;
+}
+
+bool Add(TrainerReport report, HostedGeneration* hosted) {
+  if (hosted->reports.size() >= kMaxReports) hosted->reports.erase(hosted->reports.begin());
+  hosted->reports.push_back(std::move(report));
+  return true;
+}
+
+}  // namespace
+
+Effects Agent::OnGuardianEvent(const JobId& id, const GuardianEvent& event) {
+  Effects effects;
+  if (Job* job = Find(id)) std::visit([&](const auto& e) { Apply(*job, e, &effects); }, event);
+  return effects;
+}
+
+void Agent::Apply(Job& job, const GuardianHello& hello, Effects*) {
+  job.replay = HostedGeneration{.job = job.prepare.job,
+                                .generation = std::max(hello.generation, job.hosted.generation)};
+}
+
+void Agent::Apply(Job& job, const GuardianPrepared& prepared, Effects* effects) {
+  if (job.replay) {
+    if (prepared.generation != job.replay->generation) return;
+    job.replay->prepared = true;
+    job.replay->master_port = prepared.master_port;
+    return;
+  }
+  if (!job.preparing || prepared.generation != job.prepare.generation) return;
+  job.preparing->guardian = prepared;
+  FinishPreparing(job, effects);
+}
+
+void Agent::Apply(Job& job, const GuardianRankStarted& started, Effects* effects) {
+  HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
+  if (started.generation != mirror.generation) return;
+  const RankStarted message{job.prepare.job, started.generation, started.rank, started.pid};
+  if (Add(message, &mirror) && !job.replay) effects->push_back(SendToCoordinator{message});
+}
+
+void Agent::Apply(Job& job, const GuardianRankExited& exited, Effects* effects) {
+  HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
+  if (exited.generation != mirror.generation) return;
+  const RankExited message{job.prepare.job, exited.generation,  exited.rank,
+                           exited.exit,     exited.age_seconds, exited.log_tail};
+  if (!Add(message, &mirror) || job.replay) return;
+  effects->push_back(LogNote{DescribeGeneration(job.prepare.job, exited.generation) + ": rank " +
+                             std::to_string(exited.rank) + " ended: " + DescribeExit(exited.exit)});
+  effects->push_back(SendToCoordinator{message});
+}
+
+void Agent::Apply(Job& job, const GuardianReport& report, Effects* effects) {
+  HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
+  if (report.generation != mirror.generation) return;
+  const TrainerReport message{job.prepare.job, report.generation, report.rank, report.json};
+  if (Add(message, &mirror) && !job.replay) effects->push_back(SendToCoordinator{message});
+}
+
+void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) {
+  HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
+  if (quiesced.generation != mirror.generation) return;
+  mirror.quiesced = quiesced.unkillable_pids.empty();
+  if (job.replay) return;
+  effects->push_back(
+      SendToCoordinator{Quiesced{job.prepare.job, quiesced.generation, quiesced.unkillable_pids}});
+}
+
+void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
+  if (!job.replay) return;
+  const HostedGeneration told = *std::exchange(job.replay, std::nullopt);
+  // A launch or a preparation that was on its way when the connection broke is asked for again.
+  HostedGeneration before = std::exchange(job.hosted, told);
+  if (job.preparing) job.hosted = before;
+  if (before.generation == told.generation) {
+    for (const RankStarted& started : told.started)
+      if (!HasRank(before.started, started.rank)) effects->push_back(SendToCoordinator{started});
+    for (const TrainerReport& report : told.reports)
+      if (std::find(before.reports.begin(), before.reports.end(), report) == before.reports.end())
+        effects->push_back(SendToCoordinator{report});
+    for (const RankExited& exited : told.exited)
+      if (!HasRank(before.exited, exited.rank)) effects->push_back(SendToCoordinator{exited});
+    if (told.quiesced && !before.quiesced)
+      effects->push_back(SendToCoordinator{Quiesced{job.prepare.job, told.generation, {}}});
+  }
+  const bool again = job.link == Link::kReady;
+  job.link = Link::kReady;
+  for (GuardianCommand& command : std::exchange(job.queued, {}))
+    effects->push_back(SendToGuardian{job.prepare.job, std::move(command)});
+  if (again && job.preparing && job.preparing->guardian_asked && !job.preparing->guardian)
+    AskGuardianToPrepare(job, effects);
+}
+
+void Agent::Apply(Job& job, const GuardianRefused& refused, Effects* effects) {
+  effects->push_back(LogNote{DescribeGeneration(job.prepare.job, refused.generation) +
+                             ": the guardian refused a command: " + refused.message});
+  if (job.preparing && refused.generation == job.prepare.generation)
+    FailPreparing(job, "the guardian refused: " + refused.message, true, effects);
+}
+
+}  // namespace muster::worker

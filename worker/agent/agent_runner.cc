@@ -1,0 +1,288 @@
+#include "worker/agent/agent_runner.h"
+
+#include <fcntl.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "common/base/files.h"
+#include "common/telemetry/log.h"
+#include "worker/agent/checkpoint_files.h"
+#include "worker/agent/job_records.h"
+#include "worker/agent/log_reader.h"
+#include "worker/process/record_file.h"
+#include "worker/process/spawn.h"
+#include "worker/process/unix_socket.h"
+
+namespace muster::worker {
+namespace {
+
+// Guardians answer in a millisecond; one that does not in this time is stopped or stuck, and the
+// other jobs on the node must not wait for it.
+constexpr std::chrono::seconds kAdoptionBudget{3};
+constexpr std::chrono::milliseconds kSampleInterval{50};
+constexpr std::chrono::milliseconds kDefaultProgressInterval{100};
+constexpr std::chrono::milliseconds kReconnectPause{10};
+constexpr int kReconnectAttempts = 100;
+// Where the guardian finds its end of the first connection.
+constexpr int kHandedOverFd = 3;
+
+Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::string& job_dir,
+                             const JobId& job, const PacketSocket& guardian_end) {
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(job_dir));
+  const std::string log_path = job_dir + "/" + kGuardianLogName;
+  const UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!log.valid()) return ErrnoStatus(errno, "open " + log_path);
+  SpawnOptions spawn{.argv = {options.guardian_path, "--dir", job_dir, "--job", job.value,
+                              "--worker-fd", std::to_string(kHandedOverFd)},
+                     .working_directory = job_dir,
+                     .output_fd = log.get(),
+                     .inherited = {{guardian_end.fd(), kHandedOverFd}}};
+  for (const auto& [name, value] : options.launch.passed_through)
+    spawn.environment.push_back(name + "=" + value);
+  return SpawnDetached(spawn);
+}
+
+Status WriteResumeFile(const Launch& launch, const std::string& job_dir) {
+  return ReplaceFile(ResumeFilePath(job_dir, launch.generation),
+                     ResumeJson(launch.job, launch.resume));
+}
+
+}  // namespace
+
+AgentRunner::AgentRunner(EventLoop& loop, WorkerPool& jobs, WorkerPool& disk,
+                         AgentRunnerOptions options, SendFunction send)
+    : loop_(loop),
+      jobs_pool_(jobs),
+      disk_pool_(disk),
+      options_(std::move(options)),
+      send_(std::move(send)),
+      agent_(options_.launch, options_.jobs_dir),
+      progress_interval_(kDefaultProgressInterval),
+      ready_timer_(loop),
+      sample_timer_(loop) {}
+
+template <typename Work, typename Then>
+void AgentRunner::RunOn(WorkerPool& pool, Work work, Then then) {
+  const auto job = [this, work, then] { loop_.Post([then, result = work()] { then(result); }); };
+  if (!pool.TrySubmit(job)) {
+    Log().warn("a worker pool is full; its work runs on the main loop");
+    job();
+  }
+}
+
+void AgentRunner::Start(std::function<void()> ready) {
+  ready_ = std::move(ready);
+  for (const std::string& name : ListJobs(options_.jobs_dir)) AdoptJob(name);
+  ready_timer_.Start(kAdoptionBudget, [this] {
+    if (!ready_) return;
+    Log().warn("some guardians have not told their state in time; going on without them");
+    std::exchange(ready_, nullptr)();
+  });
+  CheckReady();
+}
+
+void AgentRunner::AdoptJob(const std::string& name) {
+  const std::string job_dir = options_.jobs_dir + "/" + name;
+  auto record = ReadJobRecord(job_dir);
+  if (!record.ok()) {
+    Log().warn("job {}: its records cannot be read, so what is left of it is ended: {}", name,
+               record.status().message());
+    // Without its records nobody can take the job over; the coordinator places it anew.
+    RunOn(
+        jobs_pool_, [job_dir, name] { return ProveGone(job_dir, {name}, 0); },
+        [](const GoneProof&) {});
+    return;
+  }
+  Prepare& prepare = record->prepare;
+  if (record->guardian_generation > prepare.generation) {
+    // An abort fenced a generation that was never prepared here.
+    prepare.generation = record->guardian_generation;
+    record->launched = false;
+  }
+  const JobId job = prepare.job;
+  Log().info("job {} g{}: found on this node, its guardian {}", job.value, prepare.generation,
+             record->guardian_alive ? "is alive" : "is gone");
+  CarryOut(agent_.Adopt(prepare, record->spec, record->launched, record->guardian_alive));
+  if (record->guardian_alive) OnLinkClosed(job, Unavailable("the worker was restarted"), 0);
+}
+
+void AgentRunner::Connect(const JobId& job, PacketSocket socket) {
+  GuardianLink::Handlers handlers{
+      .on_event = [this, job](const GuardianEvent& event,
+                              UniqueFd page) { OnEvent(job, event, std::move(page)); },
+      .on_closed =
+          [this, job](const Status& why) {
+            // Not from inside the link that is to be replaced.
+            loop_.Post([this, job, why] { OnLinkClosed(job, why, 0); });
+          }};
+  links_[job] = std::make_unique<GuardianLink>(loop_, std::move(socket), std::move(handlers));
+}
+
+void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt) {
+  links_.erase(job);
+  const std::string job_dir = agent_.JobDir(job);
+  if (attempt < kReconnectAttempts && IsRecordLocked(job_dir + "/" + kGuardianRecordName)) {
+    if (auto socket = ConnectPackets(job_dir, kGuardianSocketName); socket.ok()) {
+      Connect(job, *std::move(socket));
+      return;
+    }
+    // It is about to end, or about to listen.
+    auto& timer = reconnects_[job];
+    if (!timer) timer = std::make_unique<Timer>(loop_);
+    timer->Start(kReconnectPause,
+                 [this, job, why, attempt] { OnLinkClosed(job, why, attempt + 1); });
+    return;
+  }
+  CarryOut(agent_.OnGuardianLost(job, why.message()));
+  CheckReady();
+}
+
+void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd page) {
+  if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && page.valid()) {
+    const Prepare* prepare = agent_.FindPrepare(job);
+    const Status status = sampler_.AddPage(job, prepare != nullptr ? prepare->job_name : "",
+                                           started->generation, started->rank, page);
+    if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
+    ScheduleSampling();
+  }
+  if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {
+    // The last finished step is told before the end.
+    sampler_.EndRank(job, exited->rank);
+    for (Progress& progress : sampler_.Sample(SystemClock().Now(), progress_interval_))
+      send_(std::move(progress));
+  }
+  CarryOut(agent_.OnGuardianEvent(job, event));
+  CheckReady();
+}
+
+void AgentRunner::CheckReady() {
+  if (!ready_ || !agent_.AllSettled()) return;
+  ready_timer_.Cancel();
+  std::exchange(ready_, nullptr)();
+}
+
+void AgentRunner::ScheduleSampling() {
+  if (sampling_ || !sampler_.AnyRunning()) return;
+  sampling_ = true;
+  sample_timer_.Start(kSampleInterval, [this] {
+    sampling_ = false;
+    for (Progress& progress : sampler_.Sample(SystemClock().Now(), progress_interval_))
+      send_(std::move(progress));
+    ScheduleSampling();
+  });
+}
+
+void AgentRunner::Handle(const CoordinatorMessage& message) {
+  std::visit([this](const auto& m) { HandleMessage(m); }, message);
+}
+
+void AgentRunner::HandleMessage(const Welcome& welcome) {
+  if (welcome.progress_ms > 0) progress_interval_ = std::chrono::milliseconds(welcome.progress_ms);
+}
+
+void AgentRunner::HandleMessage(const CheckpointCommitted& committed) {
+  RunOn(
+      disk_pool_,
+      [committed] {
+        std::string prune_error;
+        const Status status = WriteManifest(committed, &prune_error);
+        if (!prune_error.empty()) Log().warn("job {}: {}", committed.job.value, prune_error);
+        return ManifestWritten{committed.job, committed.checkpoint.directory, status.message()};
+      },
+      [this](const ManifestWritten& written) { send_(written); });
+}
+
+void AgentRunner::HandleMessage(const ReadLog& request) {
+  RunOn(
+      jobs_pool_, [request] { return ReadLogChunk(request); },
+      [this](const LogChunk& chunk) { send_(chunk); });
+}
+
+void AgentRunner::CarryOut(const Effects& effects) {
+  for (const Effect& effect : effects) std::visit([this](const auto& e) { Do(e); }, effect);
+}
+
+void AgentRunner::Do(const SendToCoordinator& effect) { send_(effect.message); }
+
+void AgentRunner::Do(const SendToGuardian& effect) {
+  const auto link = links_.find(effect.job);
+  if (link != links_.end()) link->second->Send(effect.command);
+}
+
+void AgentRunner::Do(const StartGuardian& effect) {
+  const JobId job = effect.job;
+  auto pair = PacketSocket::Pair();
+  if (!pair.ok()) {
+    loop_.Post([this, job, status = pair.status()] { OnLinkClosed(job, status, 0); });
+    return;
+  }
+  Connect(job, std::move(pair->first));
+  auto guardian_end = std::make_shared<PacketSocket>(std::move(pair->second));
+  RunOn(
+      jobs_pool_,
+      [options = options_, dir = agent_.JobDir(job), job, guardian_end] {
+        const Status status = StartDetachedGuardian(options, dir, job, *guardian_end);
+        // Only the guardian holds its end from now on, so that its death is seen.
+        guardian_end->Close();
+        return status;
+      },
+      [job](const Status& status) {
+        if (!status.ok())
+          Log().error("job {}: its guardian cannot be started: {}", job.value, status.message());
+      });
+}
+
+void AgentRunner::Do(const StartPreflight& effect) {
+  const Prepare prepare = effect.prepare;
+  RunOn(
+      jobs_pool_,
+      [prepare, context = options_.launch, dir = agent_.JobDir(prepare.job)]() -> PreflightResult {
+        if (Status status = MakeDirectories(dir); !status.ok())
+          return {.status = status, .retryable = true};
+        return RunPreflight(context, prepare, dir);
+      },
+      [this, prepare](const PreflightResult& result) {
+        CarryOut(agent_.OnPreflight(prepare.job, prepare.generation, result));
+      });
+}
+
+void AgentRunner::Do(const StageLaunch& effect) {
+  const Launch launch = effect.launch;
+  RunOn(
+      jobs_pool_,
+      [launch, dir = agent_.JobDir(launch.job)] { return WriteResumeFile(launch, dir); },
+      [this, launch](const Status& status) { CarryOut(agent_.OnLaunchStaged(launch, status)); });
+}
+
+void AgentRunner::Do(const StartGoneProof& effect) {
+  const StartGoneProof wanted = effect;
+  RunOn(
+      jobs_pool_,
+      [wanted, dir = agent_.JobDir(wanted.job)] {
+        return ProveGone(dir, wanted.job, wanted.generation);
+      },
+      [this, wanted](const GoneProof& proof) {
+        CarryOut(agent_.OnProvedGone(wanted.job, proof.exited, proof.unkillable_pids));
+        CheckReady();
+      });
+}
+
+void AgentRunner::Do(const ForgetJob& effect) {
+  const JobId job = effect.job;
+  sampler_.EndJob(job, SystemClock().Now());
+  links_.erase(job);
+  reconnects_.erase(job);
+  RunOn(
+      jobs_pool_,
+      [dir = agent_.JobDir(job)] {
+        std::error_code ignored;
+        std::filesystem::remove_all(dir, ignored);
+        return true;
+      },
+      [this, job](bool) { CarryOut(agent_.OnForgotten(job)); });
+}
+
+void AgentRunner::Do(const LogNote& effect) { Log().info("{}", effect.text); }
+
+}  // namespace muster::worker

@@ -1,0 +1,93 @@
+// AgentRunner: carries out what Agent decides.
+//
+// Owns the connections to the guardians and the progress pages; puts blocking work on the pools and
+// brings its results back to the loop. Loop thread only, except the constructor. The pools must end
+// (join) before it is destroyed.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/runtime/event_loop.h"
+#include "common/runtime/worker_pool.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/guardian_link.h"
+#include "worker/agent/progress_sampler.h"
+
+namespace muster::worker {
+
+struct AgentRunnerOptions {
+  std::string jobs_dir;       // absolute
+  std::string guardian_path;  // muster-guardian
+  LaunchContext launch;
+};
+
+class AgentRunner {
+ public:
+  using SendFunction = std::function<void(WorkerMessage)>;
+
+  // `jobs` serves preparation and logs, `disk` what waits for fsync: a slow disk must not hold up a
+  // recovery.
+  AgentRunner(EventLoop& loop, WorkerPool& jobs, WorkerPool& disk, AgentRunnerOptions options,
+              SendFunction send);
+
+  // Takes over the jobs that are on the node and calls `ready` when their guardians have told their
+  // state, or when they had time enough for it.
+  void Start(std::function<void()> ready);
+  void Handle(const CoordinatorMessage& message);
+
+  std::vector<HostedGeneration> Hosted() const { return agent_.Hosted(); }
+  const ProgressSampler& sampler() const { return sampler_; }
+
+ private:
+  void HandleMessage(const Welcome& welcome);
+  void HandleMessage(const Prepare& prepare) { CarryOut(agent_.OnPrepare(prepare)); }
+  void HandleMessage(const Launch& launch) { CarryOut(agent_.OnLaunch(launch)); }
+  void HandleMessage(const Abort& abort) { CarryOut(agent_.OnAbort(abort)); }
+  void HandleMessage(const Release& release) { CarryOut(agent_.OnRelease(release)); }
+  void HandleMessage(const CheckpointCommitted& committed);
+  void HandleMessage(const ReadLog& request);
+
+  void CarryOut(const Effects& effects);
+  void Do(const SendToCoordinator& effect);
+  void Do(const SendToGuardian& effect);
+  void Do(const StartGuardian& effect);
+  void Do(const StartPreflight& effect);
+  void Do(const StageLaunch& effect);
+  void Do(const StartGoneProof& effect);
+  void Do(const ForgetJob& effect);
+  void Do(const LogNote& effect);
+
+  // Runs `work` on `pool`, then `then` with its result on the loop. A pool that is full makes it
+  // run on the loop: late is better than never.
+  template <typename Work, typename Then>
+  void RunOn(WorkerPool& pool, Work work, Then then);
+
+  void AdoptJob(const std::string& name);
+  void Connect(const JobId& job, PacketSocket socket);
+  void OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd page);
+  // The guardian may only have dropped the connection; its locked record tells.
+  void OnLinkClosed(const JobId& job, const Status& why, int attempt);
+  void CheckReady();
+  void ScheduleSampling();
+
+  EventLoop& loop_;
+  WorkerPool& jobs_pool_;
+  WorkerPool& disk_pool_;
+  const AgentRunnerOptions options_;
+  const SendFunction send_;
+  Agent agent_;
+  ProgressSampler sampler_;
+  Duration progress_interval_;
+  std::map<JobId, std::unique_ptr<GuardianLink>> links_;
+  std::map<JobId, std::unique_ptr<Timer>> reconnects_;
+  std::function<void()> ready_;
+  Timer ready_timer_;
+  Timer sample_timer_;
+  bool sampling_ = false;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,61 @@
+#include "worker/agent/checkpoint_files.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr int kManifestFormatVersion = 1;
+
+}  // namespace
+
+std::string ManifestJson(const JobId& job, const CheckpointInfo& checkpoint) {
+  nlohmann::ordered_json shards = nlohmann::ordered_json::array();
+  for (const ShardInfo& shard : checkpoint.shards)
+    shards.push_back({{"rank", shard.rank},
+                      {"file", shard.file},
+                      {"bytes", shard.bytes},
+                      {"checksum", shard.checksum}});
+  const nlohmann::ordered_json json = {{"format_version", kManifestFormatVersion},
+                                       {"job_id", job.value},
+                                       {"step", checkpoint.step},
+                                       {"generation", checkpoint.generation},
+                                       {"directory", checkpoint.directory},
+                                       {"world_size", checkpoint.world_size},
+                                       {"shards", shards},
+                                       {"committed_unix_ms", checkpoint.committed_unix_ms}};
+  return json.dump(1) + "\n";
+}
+
+bool IsCheckpointName(const std::string& name) {
+  constexpr char kAllowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return name.starts_with("step-") && name.find_first_not_of(kAllowed) == std::string::npos;
+}
+
+Status WriteManifest(const CheckpointCommitted& committed, std::string* prune_error) {
+  const std::string root = committed.output_dir + "/checkpoints/";
+  const std::string& name = committed.checkpoint.directory;
+  if (!IsCheckpointName(name)) return InvalidArgument("'" + name + "' names no checkpoint");
+  MUSTER_RETURN_IF_ERROR(WriteFileAtomically(root + name + "/manifest.json",
+                                             ManifestJson(committed.job, committed.checkpoint)));
+  for (const std::string& old : committed.prune) {
+    if (!IsCheckpointName(old) || old == name) {
+      *prune_error = "'" + old + "' is not removed: it names no older checkpoint";
+      continue;
+    }
+    // The manifest goes first: a removal that is interrupted leaves no half checkpoint that
+    // looks whole.
+    std::error_code error;
+    std::filesystem::remove(root + old + "/manifest.json", error);
+    std::filesystem::remove_all(root + old, error);
+    if (error) *prune_error = "remove " + root + old + ": " + error.message();
+  }
+  return OkStatus();
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,26 @@
+// A checkpoint's commit record on disk, and the removal of old checkpoints.
+//
+// The manifest is written beside the shards after the coordinator has committed, so that a copied
+// checkpoint stands alone; docs/checkpoint-format.md describes it. Blocks (fsync); free functions;
+// any thread.
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+#include "worker/agent/messages.h"
+
+namespace muster::worker {
+
+// {"format_version":1,"job_id","step","generation","directory","world_size",
+//  "shards":[{"rank","file","bytes","checksum"}],"committed_unix_ms"}
+std::string ManifestJson(const JobId& job, const CheckpointInfo& checkpoint);
+
+// "step-" and letters, digits, '-', '_' or '.': a name of a checkpoint and of nothing else.
+bool IsCheckpointName(const std::string& name);
+
+// Writes manifest.json durably, then removes what is listed in `prune`. The status is the
+// manifest's; a directory that could not be removed is named in `prune_error`.
+Status WriteManifest(const CheckpointCommitted& committed, std::string* prune_error);
+
+}  // namespace muster::worker

@@ -1,0 +1,72 @@
+#include "worker/agent/guardian_link.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <utility>
+
+namespace muster::worker {
+
+struct GuardianLink::Impl : std::enable_shared_from_this<Impl> {
+  Impl(EventLoop& loop, PacketSocket packets, Handlers on)
+      : socket(std::move(packets)),
+        descriptor(loop.context(), socket.fd()),
+        handlers(std::move(on)) {}
+  // The socket closes the descriptor.
+  ~Impl() { descriptor.release(); }
+
+  void Wait() {
+    descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                          [self = shared_from_this()](const boost::system::error_code& error) {
+                            if (error || self->closed) return;
+                            self->ReadAll();
+                            if (!self->closed) self->Wait();
+                          });
+  }
+
+  void ReadAll() {
+    const Deadline poll = Deadline::At({});
+    while (!closed) {
+      auto packet = socket.Receive(poll);
+      if (!packet.ok()) {
+        if (packet.status().code() != StatusCode::kDeadlineExceeded) Close(packet.status());
+        return;
+      }
+      const auto event = DecodeGuardianEvent(packet->data);
+      if (!event.ok()) return Close(event.status());
+      handlers.on_event(*event, packet->fds.empty() ? UniqueFd() : std::move(packet->fds[0]));
+    }
+  }
+
+  void Close(const Status& why) {
+    if (closed) return;
+    closed = true;
+    handlers.on_closed(why);
+  }
+
+  PacketSocket socket;
+  boost::asio::posix::stream_descriptor descriptor;
+  Handlers handlers;
+  bool closed = false;
+};
+
+GuardianLink::GuardianLink(EventLoop& loop, PacketSocket socket, Handlers handlers)
+    : impl_(std::make_shared<Impl>(loop, std::move(socket), std::move(handlers))) {
+  impl_->Wait();
+}
+
+GuardianLink::~GuardianLink() {
+  impl_->closed = true;
+  impl_->descriptor.cancel();
+}
+
+void GuardianLink::Send(const GuardianCommand& command) {
+  if (impl_->closed) return;
+  // A failure shows as the end of the connection too: shutting it down makes the reader see it.
+  const Status status =
+      impl_->socket.Send(Encode(command), {}, Deadline::After(std::chrono::seconds(1)));
+  if (!status.ok()) ::shutdown(impl_->socket.fd(), SHUT_RDWR);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,36 @@
+// GuardianLink: a worker's connection to one guardian, on the worker's loop.
+//
+// Owned by AgentRunner; loop thread only. After `on_closed` was called nothing more comes.
+// Destroying it closes the connection without a call.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "common/control_pipe/packet_socket.h"
+#include "common/runtime/event_loop.h"
+#include "worker/guardian/protocol.h"
+
+namespace muster::worker {
+
+class GuardianLink {
+ public:
+  struct Handlers {
+    // `page` is a descriptor that came with the event, or not valid.
+    std::function<void(const GuardianEvent& event, UniqueFd page)> on_event;
+    std::function<void(const Status& why)> on_closed;
+  };
+
+  GuardianLink(EventLoop& loop, PacketSocket socket, Handlers handlers);
+  ~GuardianLink();
+  GuardianLink(const GuardianLink&) = delete;
+  GuardianLink& operator=(const GuardianLink&) = delete;
+
+  void Send(const GuardianCommand& command);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,151 @@
+#include "worker/agent/job_records.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/base/clock.h"
+#include "common/base/files.h"
+#include "common/job_spec/parse.h"
+#include "worker/agent/checkpoint_files.h"
+#include "worker/agent/rank_environment.h"
+#include "worker/guardian/protocol.h"
+#include "worker/process/cgroup.h"
+#include "worker/process/proc_reader.h"
+#include "worker/process/record_file.h"
+
+namespace muster::worker {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::chrono::seconds kProofBudget{5};
+constexpr int kProofPauseMillis = 5;
+
+Result<Prepare> ParsePrepare(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    Prepare prepare{.job = {json.at("job").get<std::string>()},
+                    .job_name = json.at("name").get<std::string>(),
+                    .generation = json.at("generation").get<Generation>(),
+                    .output_dir = json.at("output_dir").get<std::string>(),
+                    .hosts_master = json.at("hosts_master").get<bool>(),
+                    .master_bind_address = json.at("master_bind_address").get<std::string>()};
+    for (const Json& rank : json.at("ranks"))
+      prepare.ranks.push_back({rank.at("rank").get<int>(), rank.at("local_rank").get<int>()});
+    return prepare;
+  } catch (const Json::exception& error) {
+    return DataLoss(std::string("prepare.json: ") + error.what());
+  }
+}
+
+Json GuardianRecord(const std::string& job_dir) {
+  const auto text = ReadFile(job_dir + "/" + kGuardianRecordName);
+  return text.ok() ? Json::parse(*text, nullptr, false) : Json();
+}
+
+// Files that a restart of this program reads; a reboot ends what they tell of, hence no fsync.
+Status WriteIfChanged(const std::string& path, const std::string& content) {
+  if (const auto old = ReadFile(path); old.ok() && *old == content) return OkStatus();
+  return ReplaceFile(path, content);
+}
+
+void AppendCgroupMembers(const std::string& cgroup, std::vector<std::int64_t>* pids) {
+  const auto text = ReadFile(cgroup + "/cgroup.procs");
+  if (!text.ok()) return;
+  std::istringstream lines(*text);
+  for (std::int64_t pid; lines >> pid;)
+    if (std::find(pids->begin(), pids->end(), pid) == pids->end()) pids->push_back(pid);
+}
+
+std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId& job,
+                                        Generation generation) {
+  std::vector<RankExited> exited;
+  std::error_code ignored;
+  const std::string prefix = "g" + std::to_string(generation) + "-rank-";
+  for (const auto& entry : std::filesystem::directory_iterator(job_dir + "/exits", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !name.ends_with(".json")) continue;
+    const auto text = ReadFile(entry.path().string());
+    if (!text.ok()) continue;
+    const auto record = DecodeExitRecord(*text);
+    if (!record.ok() || record->generation != generation) continue;
+    exited.push_back({job, generation, record->rank, record->exit, 0, record->log_tail});
+  }
+  return exited;
+}
+
+}  // namespace
+
+Status WriteJobRecord(const std::string& job_dir, const Prepare& prepare) {
+  Json ranks = Json::array();
+  for (const RankPlacement& placement : prepare.ranks)
+    ranks.push_back({{"rank", placement.rank}, {"local_rank", placement.local_rank}});
+  const Json json = {{"job", prepare.job.value},
+                     {"name", prepare.job_name},
+                     {"generation", prepare.generation},
+                     {"output_dir", prepare.output_dir},
+                     {"hosts_master", prepare.hosts_master},
+                     {"master_bind_address", prepare.master_bind_address},
+                     {"ranks", ranks}};
+  MUSTER_RETURN_IF_ERROR(WriteIfChanged(job_dir + "/spec.yaml", prepare.spec_yaml));
+  return WriteIfChanged(job_dir + "/prepare.json", json.dump() + "\n");
+}
+
+Result<JobRecord> ReadJobRecord(const std::string& job_dir) {
+  JobRecord record;
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(job_dir + "/prepare.json"));
+  MUSTER_ASSIGN_OR_RETURN(record.prepare, ParsePrepare(text));
+  MUSTER_ASSIGN_OR_RETURN(record.prepare.spec_yaml, ReadFile(job_dir + "/spec.yaml"));
+  MUSTER_ASSIGN_OR_RETURN(record.spec, ParseJobSpec(record.prepare.spec_yaml));
+  record.launched = std::filesystem::exists(ResumeFilePath(job_dir, record.prepare.generation));
+  record.guardian_alive = IsRecordLocked(job_dir + "/" + kGuardianRecordName);
+  const Json guardian = GuardianRecord(job_dir);
+  if (guardian.is_object())
+    record.guardian_generation = guardian.value("generation", Generation{0});
+  return record;
+}
+
+std::vector<std::string> ListJobs(const std::string& jobs_dir) {
+  std::vector<std::string> jobs;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(jobs_dir, ignored))
+    if (entry.is_directory(ignored)) jobs.push_back(entry.path().filename().string());
+  return jobs;
+}
+
+std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& checkpoints) {
+  Json list = Json::array();
+  for (const CheckpointInfo& checkpoint : checkpoints)
+    list.push_back(Json::parse(ManifestJson(job, checkpoint)));
+  return list.dump(1) + "\n";
+}
+
+GoneProof ProveGone(const std::string& job_dir, const JobId& job, Generation generation) {
+  GoneProof proof;
+  const Json guardian = GuardianRecord(job_dir);
+  const std::string cgroup = guardian.is_object() ? guardian.value("cgroup", std::string()) : "";
+  const std::string mark = "TORCHELASTIC_ERROR_FILE=" + job_dir + "/";
+  const Deadline deadline = Deadline::After(kProofBudget);
+  for (;;) {
+    const bool cgroup_gone = EndAbandonedCgroup(cgroup).ok();
+    const std::vector<pid_t> left = ProcessesWithEnvironment(mark);
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    if (left.empty() && cgroup_gone) break;
+    if (deadline.Expired()) {
+      proof.unkillable_pids.assign(left.begin(), left.end());
+      if (!cgroup_gone) AppendCgroupMembers(cgroup, &proof.unkillable_pids);
+      break;
+    }
+    ::poll(nullptr, 0, kProofPauseMillis);
+  }
+  proof.exited = ReadExitRecords(job_dir, job, generation);
+  return proof;
+}
+
+}  // namespace muster::worker

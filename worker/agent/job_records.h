@@ -1,0 +1,50 @@
+// What a worker keeps on disk about a job, DIR/nodes/NAME/jobs/JOB, so that a restarted worker can
+// take over:
+//
+//   spec.yaml            the job file, read by the trainer too
+//   prepare.json         the newest Prepare without the job file
+//   resume-gN.json       checkpoints to resume from; there once generation N was launched
+//   guardian.json, guardian.sock, guardian.log, exits/     the guardian's (worker/guardian)
+//   errors/              TORCHELASTIC_ERROR_FILE of each rank
+//
+// Blocks; free functions; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
+#include "worker/agent/messages.h"
+
+namespace muster::worker {
+
+Status WriteJobRecord(const std::string& job_dir, const Prepare& prepare);
+
+// One job as the directory shows it.
+struct JobRecord {
+  Prepare prepare;
+  JobSpec spec;
+  bool launched = false;        // generation prepare.generation was launched
+  bool guardian_alive = false;  // its record is locked
+  Generation guardian_generation = 0;
+};
+
+Result<JobRecord> ReadJobRecord(const std::string& job_dir);
+
+// Names of the jobs below a node's jobs directory.
+std::vector<std::string> ListJobs(const std::string& jobs_dir);
+
+// The JSON array that MUSTER_RESUME_FILE names.
+std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& checkpoints);
+
+struct GoneProof {
+  std::vector<RankExited> exited;             // from the exit records of the generation
+  std::vector<std::int64_t> unkillable_pids;  // empty: no process of the job is left on the node
+};
+
+// Ends what a dead guardian may have left, by its cgroup and by the environment that marks this
+// job's processes on this node, until nothing is found or a few seconds have passed.
+GoneProof ProveGone(const std::string& job_dir, const JobId& job, Generation generation);
+
+}  // namespace muster::worker

@@ -1,0 +1,12 @@
+// Reads a piece of a rank's log. Blocks; any thread.
+#pragma once
+
+#include "worker/agent/messages.h"
+
+namespace muster::worker {
+
+inline constexpr int kMaxLogChunkBytes = 256 * 1024;
+
+LogChunk ReadLogChunk(const ReadLog& request);
+
+}  // namespace muster::worker

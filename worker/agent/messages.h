@@ -1,0 +1,228 @@
+// What worker and coordinator say to each other, as plain values.
+//
+// The fields are those of proto/muster/v1/worker_api.proto, where they are explained; the service
+// converts. Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "worker/process/exit_status.h"
+
+namespace muster::worker {
+
+struct RankPlacement {
+  int rank = 0;
+  int local_rank = 0;
+
+  friend bool operator==(const RankPlacement&, const RankPlacement&) = default;
+};
+
+struct ShardInfo {
+  int rank = 0;
+  std::string file;
+  std::uint64_t bytes = 0;
+  std::string checksum;
+
+  friend bool operator==(const ShardInfo&, const ShardInfo&) = default;
+};
+
+struct CheckpointInfo {
+  Step step = 0;
+  Generation generation = 0;
+  std::string directory;  // relative to <output_dir>/checkpoints
+  int world_size = 0;
+  std::vector<ShardInfo> shards;
+  std::int64_t committed_unix_ms = 0;
+
+  friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
+};
+
+// --- from the coordinator ---
+
+struct Welcome {
+  std::string cluster;
+  int heartbeat_ms = 0;
+  int progress_ms = 0;
+};
+
+struct Prepare {
+  JobId job;
+  std::string job_name;
+  Generation generation = 0;
+  std::string spec_yaml;
+  std::string output_dir;
+  std::vector<RankPlacement> ranks;
+  bool hosts_master = false;
+  std::string master_bind_address;
+};
+
+struct Launch {
+  JobId job;
+  Generation generation = 0;
+  std::string master_address;
+  int master_port = 0;
+  int world_size = 0;
+  int node_rank = 0;
+  int node_count = 0;
+  int local_world_size = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::vector<CheckpointInfo> resume;
+};
+
+struct Abort {
+  JobId job;
+  Generation generation = 0;
+  std::string reason;
+  double grace_seconds = 0;
+};
+
+struct Release {
+  JobId job;
+};
+
+struct CheckpointCommitted {
+  JobId job;
+  Generation generation = 0;
+  std::string output_dir;
+  CheckpointInfo checkpoint;
+  std::vector<std::string> prune;
+};
+
+struct ReadLog {
+  std::uint64_t request_id = 0;
+  JobId job;
+  Generation generation = 0;
+  int rank = 0;
+  std::int64_t offset = 0;
+  int limit_bytes = 0;
+  std::string output_dir;
+};
+
+using CoordinatorMessage =
+    std::variant<Welcome, Prepare, Launch, Abort, Release, CheckpointCommitted, ReadLog>;
+
+// --- to the coordinator ---
+
+struct Prepared {
+  JobId job;
+  Generation generation = 0;
+  std::string error;  // empty: prepared
+  bool retryable = false;
+  int master_port = 0;
+
+  friend bool operator==(const Prepared&, const Prepared&) = default;
+};
+
+struct RankStarted {
+  JobId job;
+  Generation generation = 0;
+  int rank = 0;
+  std::int64_t pid = 0;
+
+  friend bool operator==(const RankStarted&, const RankStarted&) = default;
+};
+
+struct RankExited {
+  JobId job;
+  Generation generation = 0;
+  int rank = 0;
+  ProcessExit exit;
+  double age_seconds = 0;
+  std::vector<std::string> log_tail;
+
+  friend bool operator==(const RankExited&, const RankExited&) = default;
+};
+
+struct Quiesced {
+  JobId job;
+  Generation generation = 0;
+  std::vector<std::int64_t> unkillable_pids;
+
+  friend bool operator==(const Quiesced&, const Quiesced&) = default;
+};
+
+struct TrainerReport {
+  JobId job;
+  Generation generation = 0;
+  int rank = 0;
+  std::string json;  // as the rank sent it
+
+  friend bool operator==(const TrainerReport&, const TrainerReport&) = default;
+};
+
+struct RankProgress {
+  int rank = 0;
+  Step step = 0;
+  std::string phase;
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  std::int64_t tokens = 0;
+  Step max_steps = 0;
+  std::uint64_t rss_bytes = 0;
+
+  friend bool operator==(const RankProgress&, const RankProgress&) = default;
+};
+
+struct Progress {
+  JobId job;
+  Generation generation = 0;
+  std::vector<RankProgress> ranks;
+
+  friend bool operator==(const Progress&, const Progress&) = default;
+};
+
+struct ManifestWritten {
+  JobId job;
+  std::string directory;
+  std::string error;  // empty: written
+
+  friend bool operator==(const ManifestWritten&, const ManifestWritten&) = default;
+};
+
+struct LogChunk {
+  std::uint64_t request_id = 0;
+  std::string data;
+  std::int64_t next_offset = 0;
+  bool at_end = false;
+  std::string path;
+  std::string error;
+
+  friend bool operator==(const LogChunk&, const LogChunk&) = default;
+};
+
+struct Released {
+  JobId job;
+
+  friend bool operator==(const Released&, const Released&) = default;
+};
+
+struct Heartbeat {
+  friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
+};
+
+using WorkerMessage = std::variant<Prepared, RankStarted, RankExited, Quiesced, TrainerReport,
+                                   Progress, ManifestWritten, LogChunk, Released, Heartbeat>;
+
+struct HostedGeneration {
+  JobId job;
+  Generation generation = 0;
+  bool prepared = false;
+  int master_port = 0;
+  bool launched = false;
+  bool quiesced = false;
+  std::vector<RankStarted> started;
+  std::vector<RankExited> exited;
+  std::vector<TrainerReport> reports;
+
+  friend bool operator==(const HostedGeneration&, const HostedGeneration&) = default;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,108 @@
+#include "worker/agent/preflight.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "common/job_spec/parse.h"
+#include "worker/agent/job_records.h"
+#include "worker/process/record_file.h"
+#include "worker/process/spawn.h"
+
+namespace muster::worker {
+namespace {
+
+bool IsDirectory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::string Absolute(const std::string& path, const std::string& base) {
+  return std::filesystem::path(path).is_absolute() ? path : base + "/" + path;
+}
+
+Status CheckProgram(const LaunchContext& context, const JobSpec& spec) {
+  const bool needs_trainer = spec.train || spec.rendezvous == RendezvousKind::kAgent;
+  if (needs_trainer && ::access(context.trainer_path.c_str(), X_OK) != 0)
+    return NotFound("no muster-trainer at " + context.trainer_path +
+                    " on this node; build it or start the worker with --trainer PATH");
+  if (spec.train) {
+    const std::string model = Absolute(spec.train->model.path, spec.workdir);
+    if (!IsDirectory(model))
+      return NotFound("train.model.path: there is no directory " + model + " on this node");
+    return OkStatus();
+  }
+  if (spec.command.empty()) return InvalidArgument("command: it is empty");
+  std::string search_path = "/usr/local/bin:/usr/bin:/bin";
+  if (const auto it = context.passed_through.find("PATH"); it != context.passed_through.end())
+    search_path = it->second;
+  if (const auto it = spec.env.find("PATH"); it != spec.env.end()) search_path = it->second;
+  return FindProgram(spec.command[0], search_path, spec.workdir).status().WithContext("command");
+}
+
+// What no other attempt would change.
+Status CheckJob(const LaunchContext& context, const JobSpec& spec) {
+  MUSTER_RETURN_IF_ERROR(CheckJobEnvironment(spec));
+  if (!IsDirectory(spec.workdir))
+    return NotFound("workdir: there is no directory " + spec.workdir + " on this node");
+  return CheckProgram(context, spec);
+}
+
+Status MakeFiles(const Prepare& prepare, const std::string& job_dir) {
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(LogDirectory(prepare.output_dir, prepare.generation)));
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(job_dir + "/errors"));
+  return WriteJobRecord(job_dir, prepare);
+}
+
+Status ReadClaim(const std::string& path, const JobId& job) {
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("id") || !json["id"].is_string())
+    return FailedPrecondition(path + " is damaged; remove it if no job uses this directory");
+  const std::string owner = json["id"];
+  if (owner == job.value) return OkStatus();
+  return FailedPrecondition("the output directory belongs to job " + owner + " (" + path +
+                            "); choose another output.dir, or remove the directory if that job's "
+                            "results are not needed");
+}
+
+}  // namespace
+
+Status ClaimOutputDirectory(const std::string& output_dir, const JobId& job,
+                            const std::string& name) {
+  const std::string path = output_dir + "/job.json";
+  if (::access(path.c_str(), F_OK) == 0) return ReadClaim(path, job);
+  // Several nodes may claim a shared directory at once: a link makes one of them first, with its
+  // content complete.
+  const std::string candidate = path + "." + std::to_string(::getpid());
+  const nlohmann::json json = {{"id", job.value}, {"name", name}};
+  MUSTER_RETURN_IF_ERROR(ReplaceFile(candidate, json.dump() + "\n"));
+  const int linked = ::link(candidate.c_str(), path.c_str());
+  const int error = errno;
+  ::unlink(candidate.c_str());
+  if (linked == 0) return OkStatus();
+  if (error == EEXIST) return ReadClaim(path, job);
+  return ErrnoStatus(error, "claim the output directory " + output_dir);
+}
+
+PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepare,
+                             const std::string& job_dir) {
+  auto spec = ParseJobSpec(prepare.spec_yaml);
+  if (!spec.ok()) return {.status = spec.status()};
+  if (Status status = CheckJob(context, *spec); !status.ok()) return {.status = status};
+  if (Status status = MakeDirectories(prepare.output_dir); !status.ok())
+    return {.status = status.WithContext("the output directory cannot be made")};
+  if (Status status = ClaimOutputDirectory(prepare.output_dir, prepare.job, prepare.job_name);
+      !status.ok())
+    return {.status = status};
+  if (Status status = MakeFiles(prepare, job_dir); !status.ok())
+    return {.status = status, .retryable = true};
+  return {.spec = *std::move(spec)};
+}
+
+}  // namespace muster::worker

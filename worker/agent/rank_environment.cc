@@ -1,0 +1,177 @@
+#include "worker/agent/rank_environment.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <string_view>
+
+#include "common/control_pipe/trainer_protocol.h"
+#include "worker/process/spawn.h"
+
+namespace muster::worker {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+std::vector<std::string> Entries(const Environment& environment) {
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : environment) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+std::string SearchPath(const LaunchContext& context, const JobSpec& spec) {
+  if (const auto own = spec.env.find("PATH"); own != spec.env.end()) return own->second;
+  const auto passed = context.passed_through.find("PATH");
+  return passed != context.passed_through.end() ? passed->second : "/usr/local/bin:/usr/bin:/bin";
+}
+
+bool IsReserved(const std::string& name) {
+  static const std::set<std::string, std::less<>> kNames = {
+      "MASTER_ADDR",      "MASTER_PORT",         "RANK",      "LOCAL_RANK",
+      "WORLD_SIZE",       "GROUP_RANK",          "ROLE_RANK", "NODE_RANK",
+      "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",    "ROLE_NAME", "OMP_NUM_THREADS",
+      "ROLE_WORLD_SIZE",  "CUDA_VISIBLE_DEVICES"};
+  return kNames.contains(name) || name.starts_with("TORCHELASTIC_") || name.starts_with("MUSTER_");
+}
+
+// torchrun's names.
+void AddRendezvous(const JobSpec& spec, const Launch& launch, const RankPlacement& placement,
+                   Environment* env) {
+  const std::string rank = std::to_string(placement.rank);
+  const std::string world_size = std::to_string(launch.world_size);
+  const std::string node_rank = std::to_string(launch.node_rank);
+  (*env)["MASTER_ADDR"] = launch.master_address;
+  (*env)["MASTER_PORT"] = std::to_string(launch.master_port);
+  (*env)["RANK"] = rank;
+  (*env)["LOCAL_RANK"] = std::to_string(placement.local_rank);
+  (*env)["WORLD_SIZE"] = world_size;
+  (*env)["LOCAL_WORLD_SIZE"] = std::to_string(launch.local_world_size);
+  (*env)["GROUP_RANK"] = node_rank;
+  (*env)["GROUP_WORLD_SIZE"] = std::to_string(launch.node_count);
+  (*env)["ROLE_RANK"] = rank;
+  (*env)["ROLE_WORLD_SIZE"] = world_size;
+  (*env)["ROLE_NAME"] = "default";
+  (*env)["NODE_RANK"] = node_rank;
+  (*env)["TORCHELASTIC_RESTART_COUNT"] = std::to_string(launch.restart_count);
+  (*env)["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(launch.max_restarts);
+  (*env)["TORCHELASTIC_RUN_ID"] = launch.job.value;
+  (*env)["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
+  // Jobs of this version run on CPUs: an empty list hides every GPU from them.
+  (*env)["CUDA_VISIBLE_DEVICES"] = "";
+  if (!spec.train) {
+    const bool agent = spec.rendezvous == RendezvousKind::kAgent;
+    (*env)["TORCHELASTIC_USE_AGENT_STORE"] = agent ? "True" : "False";
+  }
+}
+
+GuardianLaunch StoreLaunch(const LaunchContext& context, const JobSpec& spec,
+                           const Prepare& prepare, const Launch& launch,
+                           const std::string& job_dir) {
+  Environment env = context.passed_through;
+  env[kListenFdVariable] = std::to_string(kRankListenFd);
+  env[kJobIdVariable] = prepare.job.value;
+  env[kGenerationVariable] = std::to_string(prepare.generation);
+  env["WORLD_SIZE"] = std::to_string(launch.world_size);
+  env["OMP_NUM_THREADS"] = "1";
+  env["CUDA_VISIBLE_DEVICES"] = "";
+  // Marks the process as this node's for the scan that proves a dead guardian's processes gone.
+  env["TORCHELASTIC_ERROR_FILE"] = ErrorFilePath(job_dir, prepare.generation, kStoreRank);
+  return {.generation = prepare.generation,
+          .rank = kStoreRank,
+          .argv = {context.trainer_path, "store"},
+          .environment = Entries(env),
+          .working_directory = spec.workdir,
+          .log_path = LogDirectory(prepare.output_dir, prepare.generation) + "/store.log",
+          .listen = true};
+}
+
+}  // namespace
+
+std::map<std::string, std::string> PassedThroughVariables() {
+  Environment passed;
+  for (const char* name : {"PATH", "HOME", "LANG", "USER", "TMPDIR"})
+    if (const char* value = std::getenv(name)) passed[name] = value;
+  return passed;
+}
+
+Status CheckJobEnvironment(const JobSpec& spec) {
+  for (const auto& [name, value] : spec.env)
+    if (IsReserved(name))
+      return InvalidArgument("env." + name +
+                             ": Muster sets this variable itself; remove it from the job file");
+  return OkStatus();
+}
+
+std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, const JobSpec& spec,
+                                              const Prepare& prepare, const Launch& launch,
+                                              const RankPlacement& placement,
+                                              const std::string& job_dir) {
+  Environment env = context.passed_through;
+  for (const auto& [name, value] : spec.env) env[name] = value;
+  AddRendezvous(spec, launch, placement, &env);
+  const Generation generation = prepare.generation;
+  env["TORCHELASTIC_ERROR_FILE"] = ErrorFilePath(job_dir, generation, placement.rank);
+  env[kJobIdVariable] = prepare.job.value;
+  env[kGenerationVariable] = std::to_string(generation);
+  env[kCheckpointDirVariable] = prepare.output_dir + "/checkpoints";
+  if (spec.train) {
+    env[kControlFdVariable] = std::to_string(kRankControlFd);
+    env[kProgressFdVariable] = std::to_string(kRankProgressFd);
+    if (placement.rank == 0) env[kListenFdVariable] = std::to_string(kRankListenFd);
+    env[kResumeFileVariable] = ResumeFilePath(job_dir, generation);
+  }
+  return Entries(env);
+}
+
+MasterSocket MasterSocketFor(const JobSpec& spec, bool hosts_master) {
+  if (!hosts_master) return MasterSocket::kNone;
+  const bool program_binds = !spec.train && spec.rendezvous == RendezvousKind::kRank0;
+  return program_binds ? MasterSocket::kBindOnly : MasterSocket::kListen;
+}
+
+std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const JobSpec& spec,
+                                          const Prepare& prepare, const Launch& launch,
+                                          const std::string& job_dir) {
+  std::vector<GuardianLaunch> launches;
+  const MasterSocket master = MasterSocketFor(spec, prepare.hosts_master);
+  if (!spec.train && master == MasterSocket::kListen)
+    launches.push_back(StoreLaunch(context, spec, prepare, launch, job_dir));
+  std::vector<std::string> argv = {context.trainer_path, "train", job_dir + "/spec.yaml"};
+  if (!spec.train) {
+    argv = spec.command;
+    // What cannot be found any more fails at exec, with the same words as a missing file.
+    if (auto path = FindProgram(argv[0], SearchPath(context, spec), spec.workdir); path.ok())
+      argv[0] = *path;
+  }
+  for (const RankPlacement& placement : prepare.ranks) {
+    launches.push_back(
+        {.generation = prepare.generation,
+         .rank = placement.rank,
+         .argv = argv,
+         .environment = BuildRankEnvironment(context, spec, prepare, launch, placement, job_dir),
+         .working_directory = spec.workdir,
+         .log_path = RankLogPath(prepare.output_dir, prepare.generation, placement.rank),
+         .control = spec.train.has_value(),
+         .listen = spec.train.has_value() && placement.rank == 0 && prepare.hosts_master});
+  }
+  return launches;
+}
+
+std::string ResumeFilePath(const std::string& job_dir, Generation generation) {
+  return job_dir + "/resume-g" + std::to_string(generation) + ".json";
+}
+
+std::string ErrorFilePath(const std::string& job_dir, Generation generation, int rank) {
+  return job_dir + "/errors/g" + std::to_string(generation) + "-" +
+         (rank == kStoreRank ? "store" : "rank-" + std::to_string(rank)) + ".json";
+}
+
+std::string LogDirectory(const std::string& output_dir, Generation generation) {
+  return output_dir + "/logs/" + std::to_string(generation);
+}
+
+std::string RankLogPath(const std::string& output_dir, Generation generation, int rank) {
+  return LogDirectory(output_dir, generation) + "/rank-" + std::to_string(rank) + ".log";
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,52 @@
+// The environment and the command line of every process of a generation.
+//
+// The environment is torchrun's, so that any program which reads that one runs unchanged, and
+// Muster's own variables beside it. Pure; any thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
+#include "worker/agent/messages.h"
+#include "worker/guardian/protocol.h"
+
+namespace muster::worker {
+
+// What stays the same for all jobs of a worker.
+struct LaunchContext {
+  std::string trainer_path;  // muster-trainer
+  // Those of PATH, HOME, LANG, USER and TMPDIR that the worker has itself.
+  std::map<std::string, std::string> passed_through;
+};
+
+// The variables of a worker's own environment that its ranks get.
+std::map<std::string, std::string> PassedThroughVariables();
+
+// Fails if `env` of the job names a variable that Muster sets.
+Status CheckJobEnvironment(const JobSpec& spec);
+
+// Sorted "NAME=value" entries: the job's `env`, then what Muster sets.
+std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, const JobSpec& spec,
+                                              const Prepare& prepare, const Launch& launch,
+                                              const RankPlacement& placement,
+                                              const std::string& job_dir);
+
+// What the guardian prepares for this job where it hosts rank 0.
+MasterSocket MasterSocketFor(const JobSpec& spec, bool hosts_master);
+
+// Everything that this node's guardian has to start, in that order: the store first where the job
+// needs one here.
+std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const JobSpec& spec,
+                                          const Prepare& prepare, const Launch& launch,
+                                          const std::string& job_dir);
+
+// Files of a generation below the job's directory and the output directory.
+std::string ResumeFilePath(const std::string& job_dir, Generation generation);
+std::string ErrorFilePath(const std::string& job_dir, Generation generation, int rank);
+std::string LogDirectory(const std::string& output_dir, Generation generation);
+std::string RankLogPath(const std::string& output_dir, Generation generation, int rank);
+
+}  // namespace muster::worker
