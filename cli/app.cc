@@ -247,7 +247,7 @@ Result<Duration> ParseDuration(const std::string& text) {
 int RunApp(int argc, char** argv, Interrupt& interrupt) {
   CLI::App app("muster launches, supervises and finishes fine-tuning jobs.");
   app.name("muster");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // none is answered below, with more help than CLI11's
   app.footer("Every flag has a variable: --dir is MUSTER_DIR, submit --key is MUSTER_SUBMIT_KEY.");
   Invocation call;
   AddGlobals(app, call.global);
@@ -259,6 +259,10 @@ int RunApp(int argc, char** argv, Interrupt& interrupt) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitSuccess : kExitBadUsage;
+  }
+  if (!call.command) {
+    std::cerr << app.help();
+    return kExitBadUsage;
   }
   try {
     return Run(call, interrupt);

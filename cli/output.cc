@@ -37,7 +37,8 @@ bool IsPlainYaml(const std::string& text) {
   static constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789-./";
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  static constexpr std::string_view kWords[] = {"true", "false", "null", "yes", "no", "on", "off"};
+  static constexpr std::string_view kWords[] = {"true", "false", "null", "yes", "no",
+                                                "on",   "off",   "y",    "n"};
   return !text.empty() && (is_letter(text[0]) || text[0] == '/') &&
          text.find_first_not_of(kPlain) == std::string::npos &&
          std::find(std::begin(kWords), std::end(kWords), text) == std::end(kWords);

@@ -184,9 +184,7 @@ const BadCase kTypeCases[] = {
     {"Duration", "name: j\ncommand: [a]\nresources: {time_limit: soon}\n",
      "job.yaml:3: resources.time_limit: expected a duration such as 12h, 90m or 30s, got 'soon'"},
     {"DurationWithoutUnit", "name: j\ncommand: [a]\nresources: {time_limit: 30}\n",
-     "job.yaml:3: resources.time_limit: expected a duration such as 12h, 90m or 30s, got 30; put "
-     "it "
-     "in quotes"},
+     "job.yaml:3: resources.time_limit: expected a duration such as 12h, 90m or 30s, got 30"},
     {"EmptyPath",
      "name: j\ntrain:\n  model: {path: ''}\n  data: {train: d.jsonl}\n  schedule: "
      "{max_steps: 1}\n",

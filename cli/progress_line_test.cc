@@ -1,0 +1,107 @@
+#include "cli/progress_line.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <ctime>
+#include <sstream>
+
+#include "cli/canned_job.h"
+
+namespace muster {
+namespace {
+
+TimePoint At(double seconds) { return TimePoint{} + std::chrono::hours(1) + FromSeconds(seconds); }
+
+v1::Job JobAtStep(std::int64_t step) {
+  v1::Job job = CannedJob();
+  job.set_step(step);
+  return job;
+}
+
+v1::Event Killed() {
+  v1::Event event;
+  event.set_seq(5);
+  event.set_unix_ms(1'700'000'041'000);
+  event.set_severity("warning");
+  event.set_message("rank 1 was killed by SIGKILL");
+  return event;
+}
+
+TEST(ProgressText, SaysWhatIsKnown) {
+  EXPECT_EQ(ProgressText(CannedJob()),
+            "step 120/200  loss 2.500  1234 tok/s  eta 1m 05s  running  ranks 2/2 forward");
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_eta_seconds(-1);
+  EXPECT_EQ(ProgressText(job), "step 0  queued");
+}
+
+TEST(ProgressBar, FillsWithTheSteps) {
+  EXPECT_EQ(ProgressBar(JobAtStep(0), 4), "[....]");
+  EXPECT_EQ(ProgressBar(JobAtStep(120), 10), "[######....]");
+  EXPECT_EQ(ProgressBar(JobAtStep(900), 4), "[####]");
+  v1::Job unknown = JobAtStep(1);
+  unknown.set_max_steps(0);
+  EXPECT_EQ(ProgressBar(unknown, 4), "");
+}
+
+TEST(ProgressPrinter, WritesPlainLinesPerLoggingStepOrAfterAWhile) {
+  std::ostringstream out;
+  ProgressPrinter printer(out, {.line_every_steps = 10, .line_at_least = std::chrono::seconds(5)});
+  const auto lines = [&] {
+    std::int64_t n = 0;
+    for (const char c : out.str()) n += c == '\n' ? 1 : 0;
+    return n;
+  };
+  printer.OnJob(JobAtStep(1), At(0));
+  EXPECT_EQ(lines(), 1);
+  printer.OnJob(JobAtStep(2), At(1));
+  printer.OnJob(JobAtStep(9), At(2));
+  EXPECT_EQ(lines(), 1);
+  printer.OnJob(JobAtStep(10), At(3));
+  EXPECT_EQ(lines(), 2);
+  printer.OnJob(JobAtStep(10), At(4));
+  EXPECT_EQ(lines(), 2);
+  printer.OnJob(JobAtStep(12), At(8));
+  EXPECT_EQ(lines(), 3);
+  printer.OnJob(JobAtStep(12), At(60));  // nothing new to say
+  EXPECT_EQ(lines(), 3);
+  v1::Job done = JobAtStep(12);
+  done.set_state(v1::JOB_STATE_SUCCEEDED);
+  printer.OnJob(done, At(61));
+  EXPECT_EQ(lines(), 4);
+}
+
+TEST(ProgressPrinter, KeepsTheLiveLineBelowEvents) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  std::ostringstream out;
+  ProgressPrinter printer(out, {.live = true, .columns = 31});
+  printer.OnJob(JobAtStep(120), At(0));
+  EXPECT_EQ(out.str(), "\r[############........]  step 1\x1b[K");  // cut to the terminal
+  out.str("");
+  printer.OnJob(JobAtStep(120), At(1));
+  EXPECT_EQ(out.str(), "");
+  printer.OnEvent(Killed());
+  EXPECT_EQ(out.str(),
+            "\r\x1b[K22:14:01  rank 1 was killed by SIGKILL\n[############........]  step 1");
+  EXPECT_EQ(printer.last_seq(), 5);
+  out.str("");
+  printer.Finish();
+  printer.Finish();
+  EXPECT_EQ(out.str(), "\n");
+}
+
+TEST(ProgressPrinter, WithoutATerminalThereIsNoEscape) {
+  std::ostringstream out;
+  ProgressPrinter printer(out, {});
+  printer.OnJob(CannedJob(), At(0));
+  printer.OnEvent(Killed());
+  printer.Finish();
+  EXPECT_EQ(out.str().find('\x1b'), std::string::npos);
+  EXPECT_EQ(out.str().find('\r'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,106 @@
+#include "cli/story.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <ctime>
+
+#include "cli/canned_job.h"
+
+namespace muster {
+namespace {
+
+class StoryTest : public testing::Test {
+ protected:
+  StoryTest() {
+    ::setenv("TZ", "UTC", 1);
+    ::tzset();
+  }
+};
+
+TEST_F(StoryTest, TellsTheRecoveryOfARunningJob) {
+  EXPECT_EQ(TellStory(CannedJob(), "/cluster", 1'700'000'091'000),
+            R"(Job 7f3a9c1e2b  llama-chat  running
+  submitted  2023-11-14 22:13:20, priority 50
+  running    1m 30s, 1 restart
+
+Progress
+  step 120 of 200, loss 5.500 -> 2.500, 1234 tokens/s, 1m 05s to go
+
+Placement (generation 2)
+  rank 0  node-1  pid 100  running, forward at step 120
+  rank 1  node-2  pid 101  running, forward at step 120
+
+Story
+  Attempt 1  22:13:21 to 22:14:01
+    Began at step 0.
+    Ended after step 87: rank 1 on node-2 was killed by SIGKILL at step 87. Every rank of it was ended and the gang formed again.
+    Last lines of its log:
+      | step 87 loss 3.1
+  Attempt 2  22:14:01 to now
+    Resumed from the checkpoint of step 80; 7 finished steps were lost and done again.
+    Recovery: training again 0.71 s after the fault: detected in 0.01 s, old ranks ended in 0.03 s, re-formed in 0.31 s, state loaded in 0.20 s, first new step in 0.16 s.
+    Note: checkpoint step-00000085-g1 refused: rank 1: checksum differs
+    Still running.
+
+Checkpoints
+  step 80  step-00000080-g1  committed 22:13:59
+
+Files
+  output   /jobs/out
+  logs     /jobs/out/logs/2/rank-N.log
+  metrics  /jobs/out/metrics.jsonl
+
+Next
+  muster attach 7f3a9c1e2b --dir /cluster
+  muster logs 7f3a9c1e2b --dir /cluster
+  muster cancel 7f3a9c1e2b --dir /cluster
+)");
+}
+
+TEST_F(StoryTest, NamesTheModelOfASuccess) {
+  v1::Job job = CannedJob();
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  job.set_ended_unix_ms(1'700'000'061'000);
+  job.mutable_attempts(1)->set_ended_unix_ms(1'700'000'061'000);
+  const std::string story = TellStory(job, "/cluster", 0);
+  EXPECT_NE(story.find("Ended after step 120 with the job's success."), std::string::npos);
+  EXPECT_NE(story.find("  model    /jobs/out/model\n"), std::string::npos);
+  EXPECT_NE(story.find("  ran        1m 00s, 1 restart\n"), std::string::npos);
+  EXPECT_EQ(story.find("muster cancel"), std::string::npos);
+}
+
+TEST_F(StoryTest, ATerminalCommandInTheCauseIsDefused) {
+  v1::Job job = CannedJob();
+  job.set_reason("\x1b[2Jgone");
+  job.mutable_attempts(0)->set_log_tail(0, "\x1b]0;x\x07");
+  EXPECT_EQ(TellStory(job, "/c", 0).find('\x1b'), std::string::npos);
+}
+
+TEST_F(StoryTest, AQueuedJobHasAReasonAndNoStory) {
+  v1::Job job;
+  job.set_id("a");
+  job.set_name("b");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_reason("needs 2 nodes with 1 free slot each; 1 ready node has room");
+  const std::string story = TellStory(job, "/c", 0);
+  EXPECT_NE(story.find("needs 2 nodes"), std::string::npos);
+  EXPECT_EQ(story.find("Story"), std::string::npos);
+  EXPECT_EQ(story.find("Progress"), std::string::npos);
+}
+
+TEST(TellStages, AnUnfinishedRecoveryTellsOnlyWhatIsDone) {
+  v1::StageSeconds seconds;
+  seconds.set_detect(0.01);
+  seconds.set_abort(0.02);
+  seconds.set_reform(-1);
+  seconds.set_load(-1);
+  seconds.set_first_step(-1);
+  EXPECT_EQ(TellStages(seconds), "detected in 0.01 s, old ranks ended in 0.02 s");
+  seconds.set_detect(-1);
+  seconds.set_abort(-1);
+  EXPECT_EQ(TellStages(seconds), "");
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,66 @@
+#include "common/base/files.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FilesTest : public testing::Test {
+ protected:
+  FilesTest() {
+    std::string pattern = (fs::temp_directory_path() / "muster-files-XXXXXX").string();
+    dir_ = ::mkdtemp(pattern.data());
+  }
+  ~FilesTest() override { fs::remove_all(dir_); }
+
+  std::string dir_;
+};
+
+TEST_F(FilesTest, WritesWholeFilesWithTheirMode) {
+  const std::string path = dir_ + "/a";
+  ASSERT_TRUE(WriteFileAtomically(path, "first", 0600).ok());
+  ASSERT_TRUE(WriteFileAtomically(path, std::string("se\0cond", 7), 0600).ok());
+  EXPECT_EQ(*ReadFile(path), std::string("se\0cond", 7));
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(FilesTest, AFailedWriteLeavesTheFileAndNoRest) {
+  const std::string path = dir_ + "/a";
+  ASSERT_TRUE(fs::create_directory(path));  // rename over a directory fails
+  EXPECT_FALSE(WriteFileAtomically(path, "x").ok());
+  int entries = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(dir_)) ++entries;
+  EXPECT_EQ(entries, 1);
+}
+
+TEST_F(FilesTest, ReadingSaysWhatIsWrong) {
+  EXPECT_EQ(ReadFile(dir_ + "/none").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(ReadFile(dir_).status().code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(WriteFileAtomically(dir_ + "/big", std::string(100, 'x')).ok());
+  EXPECT_EQ(ReadFile(dir_ + "/big", 99).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReadFile(dir_ + "/big", 100)->size(), 100u);
+  // A file of /proc says it has 0 bytes and has more.
+  EXPECT_FALSE(ReadFile("/proc/self/stat")->empty());
+}
+
+TEST_F(FilesTest, MakesEveryMissingLevel) {
+  EXPECT_TRUE(MakeDirectories(dir_ + "/x/y/z").ok());
+  EXPECT_TRUE(MakeDirectories(dir_ + "/x/y/z").ok());
+  EXPECT_TRUE(fs::is_directory(dir_ + "/x/y/z"));
+  ASSERT_TRUE(WriteFileAtomically(dir_ + "/file", "").ok());
+  EXPECT_FALSE(MakeDirectories(dir_ + "/file").ok());
+  EXPECT_FALSE(MakeDirectories(dir_ + "/file/below").ok());
+  EXPECT_FALSE(MakeDirectories("").ok());
+}
+
+}  // namespace
+}  // namespace muster
