@@ -1,0 +1,120 @@
+#include "coordinator/control/failure.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace muster {
+namespace {
+
+NodeName MakeName(const char* name) { return NodeName{name}; }
+
+RankFailure Exit(int code, int signal) {
+  RankFailure failure;
+  failure.rank = 1;
+  failure.node = MakeName("n2");
+  failure.exit = ExitStatus{code, signal};
+  return failure;
+}
+
+TimePoint At(int ms) { return TimePoint(std::chrono::milliseconds(ms)); }
+
+Failure Happened(CauseKind kind, int rank, int ms) {
+  Failure failure;
+  failure.kind = kind;
+  failure.rank = rank;
+  failure.at = At(ms);
+  return failure;
+}
+
+TEST(ClassifyTest, SignalIsNamed) {
+  const Failure failure = Classify(Exit(0, SIGKILL));
+  EXPECT_EQ(failure.kind, CauseKind::kRankKilled);
+  EXPECT_EQ(failure.message, "rank 1 on n2 was killed by SIGKILL");
+  EXPECT_TRUE(failure.retryable);
+  EXPECT_FALSE(failure.symptom());
+}
+
+TEST(ClassifyTest, ExitCodesOfTheTrainer) {
+  EXPECT_EQ(Classify(Exit(1, 0)).kind, CauseKind::kRankExited);
+  EXPECT_EQ(Classify(Exit(2, 0)).kind, CauseKind::kBadInput);
+  EXPECT_TRUE(Classify(Exit(76, 0)).symptom());
+  EXPECT_EQ(Classify(Exit(78, 0)).kind, CauseKind::kBadInput);
+  EXPECT_FALSE(Classify(Exit(78, 0)).retryable);
+  EXPECT_EQ(Classify(Exit(79, 0)).kind, CauseKind::kNonFinite);
+  EXPECT_FALSE(Classify(Exit(79, 0)).retryable);
+}
+
+TEST(ClassifyTest, ExitCodesOfACommandSayNothingMore) {
+  for (int code : {2, 76, 78, 79}) {
+    RankFailure failure = Exit(code, 0);
+    failure.train = false;
+    EXPECT_EQ(Classify(failure).kind, CauseKind::kRankExited) << code;
+    EXPECT_TRUE(Classify(failure).retryable) << code;
+  }
+}
+
+TEST(ClassifyTest, WhatTheTrainerSaidIsTold) {
+  RankFailure failure = Exit(78, 0);
+  failure.error = TrainerError{"data", "train.jsonl:12: no messages", 0};
+  EXPECT_EQ(Classify(failure).message,
+            "rank 1 on n2 exited with code 78: train.jsonl:12: no messages");
+  failure = Exit(1, 0);
+  failure.error = TrainerError{"nonfinite", "loss is NaN", 7};
+  EXPECT_EQ(Classify(failure).kind, CauseKind::kNonFinite);
+  failure.error = TrainerError{"out_of_memory", "", 7};
+  EXPECT_FALSE(Classify(failure).retryable);
+  failure.error = TrainerError{"io", "disk full", 7};
+  EXPECT_TRUE(Classify(failure).retryable);
+}
+
+TEST(ClassifyTest, ASignalOutweighsAReportOfLostPeers) {
+  RankFailure failure = Exit(0, SIGSEGV);
+  failure.error = TrainerError{"peer_lost", "rank 0 is gone", 7};
+  EXPECT_EQ(Classify(failure).kind, CauseKind::kRankKilled);
+  failure.exit = ExitStatus{1, 0};
+  EXPECT_EQ(Classify(failure).kind, CauseKind::kPeerLost);
+}
+
+TEST(ClassifyTest, ATrainerThatHangsAfterItsReport) {
+  RankFailure failure = Exit(0, 0);
+  failure.exit.reset();
+  failure.error = TrainerError{"internal", "broken", 7};
+  EXPECT_EQ(Classify(failure).message, "rank 1 on n2 reported an error and did not exit: broken");
+}
+
+TEST(PrimaryFailureTest, TheCauseIsNotASymptomHoweverLateItIsHeard) {
+  const std::vector<Failure> failures = {Happened(CauseKind::kPeerLost, 1, 5),
+                                         Happened(CauseKind::kRankExited, 2, 9),
+                                         Happened(CauseKind::kRankKilled, 0, 8)};
+  EXPECT_EQ(PrimaryFailure(failures)->rank, 0);
+}
+
+TEST(PrimaryFailureTest, WithoutACauseTheFirstSymptomStands) {
+  const std::vector<Failure> failures = {Happened(CauseKind::kPeerLost, 2, 7),
+                                         Happened(CauseKind::kPeerLost, 1, 5)};
+  EXPECT_EQ(PrimaryFailure(failures)->rank, 1);
+  EXPECT_EQ(PrimaryFailure({}), nullptr);
+}
+
+TEST(PrimaryFailureTest, TiesGoToTheLowerRank) {
+  const std::vector<Failure> failures = {Happened(CauseKind::kRankKilled, 3, 5),
+                                         Happened(CauseKind::kRankKilled, 2, 5)};
+  EXPECT_EQ(PrimaryFailure(failures)->rank, 2);
+}
+
+TEST(ConsequenceOfAbortTest, OnlySignalsOfAnAbortAndOnlyAfterIt) {
+  EXPECT_TRUE(IsConsequenceOfAbort({0, SIGKILL}, At(6), At(5)));
+  EXPECT_TRUE(IsConsequenceOfAbort({0, SIGTERM}, At(6), At(5)));
+  EXPECT_FALSE(IsConsequenceOfAbort({0, SIGKILL}, At(5), At(5)));
+  EXPECT_FALSE(IsConsequenceOfAbort({0, SIGSEGV}, At(6), At(5)));
+  EXPECT_FALSE(IsConsequenceOfAbort({3, 0}, At(6), At(5)));
+}
+
+TEST(SignalNameTest, UnknownSignalsAreNumbered) {
+  EXPECT_EQ(SignalName(SIGSEGV), "SIGSEGV");
+  EXPECT_EQ(SignalName(99), "signal 99");
+}
+
+}  // namespace
+}  // namespace muster
