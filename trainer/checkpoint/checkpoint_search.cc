@@ -27,7 +27,7 @@ Status CheckIdentity(const ShardHeader& header, const CheckpointManifest& manife
                      const std::string& path) {
   if (header.rank == rank && header.world_size == manifest.world_size &&
       header.cursor.step == manifest.step && header.generation == manifest.generation &&
-      header.job_id == manifest.job_id) {
+      (manifest.job_id.empty() || header.job_id == manifest.job_id)) {
     return OkStatus();
   }
   return DataLoss(path + " says it is rank " + std::to_string(header.rank) + " of " +

@@ -100,7 +100,7 @@ Status Checkpointer::Write() {
                             WriteShard(directory + "/" + ShardFileName(header.rank), header));
     return committer_->ShardWritten(checkpoint, record);
   }();
-  if (!status.ok()) committer_->Failed(checkpoint, status);
+  if (!status.ok()) committer_->Failed(checkpoint, header.rank, status);
   return status;
 }
 

@@ -13,7 +13,7 @@ class SupervisorCommitter final : public CheckpointCommitter {
     supervisor_->ShardWritten(checkpoint.step, checkpoint.directory, shard);
     return OkStatus();
   }
-  void Failed(const CheckpointManifest& checkpoint, const Status& reason) override {
+  void Failed(const CheckpointManifest& checkpoint, int /*rank*/, const Status& reason) override {
     supervisor_->CheckpointFailed(checkpoint.step, reason.message());
   }
 

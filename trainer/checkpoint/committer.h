@@ -24,8 +24,8 @@ class CheckpointCommitter {
 
   // This rank's shard of `checkpoint` is durable. `checkpoint` lists no shards.
   virtual Status ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard) = 0;
-  // This rank could not write its shard, or ShardWritten failed.
-  virtual void Failed(const CheckpointManifest& checkpoint, const Status& reason) = 0;
+  // Rank `rank`, this one, could not write its shard, or ShardWritten failed.
+  virtual void Failed(const CheckpointManifest& checkpoint, int rank, const Status& reason) = 0;
 };
 
 // `supervisor` outlives the committer.
@@ -33,8 +33,7 @@ std::unique_ptr<CheckpointCommitter> MakeSupervisorCommitter(Supervisor* supervi
 
 struct LocalCommitterOptions {
   std::string directory;  // <output>/checkpoints
-  int rank = 0;
-  int keep = 3;  // committed checkpoints that stay; at least 1
+  int keep = 3;           // committed checkpoints that stay; at least 1
   // How long rank 0 waits for the other ranks' records before it gives the checkpoint up.
   Duration timeout = std::chrono::minutes(10);
 };

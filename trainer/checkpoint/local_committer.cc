@@ -32,12 +32,12 @@ class LocalCommitter final : public CheckpointCommitter {
     return shard.rank == 0 ? Commit(checkpoint) : OkStatus();
   }
 
-  void Failed(const CheckpointManifest& checkpoint, const Status& reason) override {
+  void Failed(const CheckpointManifest& checkpoint, int rank, const Status& reason) override {
     std::fprintf(stderr, "checkpoint of step %lld failed: %s\n",
                  static_cast<long long>(checkpoint.step), reason.message().c_str());
     // Spares rank 0 the wait; where the disk is full it may not get through.
-    if (options_.rank != 0) {
-      (void)WriteRecord(checkpoint, options_.rank, {{"failed", reason.message()}});
+    if (rank != 0) {
+      (void)WriteRecord(checkpoint, rank, {{"failed", reason.message()}});
     }
   }
 

@@ -34,9 +34,12 @@ json ToJson(const CheckpointManifest& manifest) {
                       {"bytes", shard.bytes},
                       {"checksum", shard.checksum}});
   }
-  return {{"format", kManifestVersion},      {"job_id", manifest.job_id},
-          {"step", manifest.step},           {"generation", manifest.generation},
-          {"directory", manifest.directory}, {"world_size", manifest.world_size},
+  return {{"format_version", kManifestVersion},
+          {"job_id", manifest.job_id},
+          {"step", manifest.step},
+          {"generation", manifest.generation},
+          {"directory", manifest.directory},
+          {"world_size", manifest.world_size},
           {"shards", std::move(shards)}};
 }
 
@@ -97,7 +100,7 @@ CheckpointManifest FromJson(const json& object) {
 
 Result<CheckpointManifest> Checked(const json& object) {
   try {
-    const int format = object.value("format", kManifestVersion);
+    const int format = object.value("format_version", kManifestVersion);
     if (format != kManifestVersion) {
       return DataLoss("manifest format " + std::to_string(format) + " is not known, only " +
                       std::to_string(kManifestVersion));

@@ -1,0 +1,393 @@
+#include "trainer/checkpoint/checkpointer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "common/base/files.h"
+#include "trainer/checkpoint/checkpoint_testing.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/distributed/in_process_communicator.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::State;
+using testing::TempDir;
+
+constexpr int kRanks = 2;
+
+Deadline Soon() { return Deadline::After(std::chrono::seconds(10)); }
+
+TrainCursor CursorAt(Step step) {
+  return {step, step * 8, step * 100, 42, 0x1234u + static_cast<std::uint64_t>(step)};
+}
+
+// What rank r holds at a step.
+State StateOf(int rank, Step step) { return State(rank * 1000 + static_cast<int>(step)); }
+
+// A committer that does nothing until it is let go.
+class Gate final : public CheckpointCommitter {
+ public:
+  Status ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord&) override {
+    std::unique_lock lock(mutex_);
+    arrived_.push_back(checkpoint.step);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+    return OkStatus();
+  }
+  void Failed(const CheckpointManifest&, int, const Status& reason) override {
+    std::lock_guard lock(mutex_);
+    failures_.push_back(reason);
+  }
+  void Open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void AwaitArrival() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !arrived_.empty(); });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  std::vector<Step> arrived_;
+  std::vector<Status> failures_;
+};
+
+// Lets a test keep the committer that a checkpointer owns.
+class Forward final : public CheckpointCommitter {
+ public:
+  explicit Forward(CheckpointCommitter* to) : to_(to) {}
+  Status ShardWritten(const CheckpointManifest& c, const ShardRecord& s) override {
+    return to_->ShardWritten(c, s);
+  }
+  void Failed(const CheckpointManifest& c, int rank, const Status& reason) override {
+    to_->Failed(c, rank, reason);
+  }
+
+ private:
+  CheckpointCommitter* const to_;
+};
+
+class CheckpointerTest : public ::testing::Test {
+ protected:
+  CheckpointerOptions OptionsFor(int rank, int world_size = kRanks) const {
+    CheckpointerOptions options;
+    options.directory = root();
+    options.job_id = "0123456789";
+    options.generation = generation_;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.resume_file = resume_file_;
+    return options;
+  }
+  std::unique_ptr<Checkpointer> Local(int rank, int world_size = kRanks, int keep = 2,
+                                      Duration timeout = std::chrono::seconds(10)) const {
+    return std::make_unique<Checkpointer>(
+        OptionsFor(rank, world_size),
+        MakeLocalCommitter({.directory = root(), .keep = keep, .timeout = timeout}));
+  }
+  std::string root() const { return dir_.path() + "/checkpoints"; }
+  std::string Shard(Step step, int rank) const {
+    return root() + "/" + CheckpointDirectoryName(step, generation_) + "/" + ShardFileName(rank);
+  }
+
+  // All ranks save and commit `steps`.
+  void SaveAll(const std::vector<Step>& steps, int world_size = kRanks, int keep = 2) {
+    EachRank(world_size, [&](int rank, Communicator&) {
+      const auto checkpointer = Local(rank, world_size, keep);
+      for (const Step step : steps) {
+        checkpointer->Save(CursorAt(step), StateOf(rank, step).arrays());
+        const Status drained = checkpointer->Drain(Soon());
+        EXPECT_TRUE(drained.ok()) << drained.ToString();
+      }
+    });
+  }
+
+  struct Loaded {
+    Result<LoadOutcome> outcome = LoadOutcome{};
+    State state = State(-1);
+    TrainCursor cursor;
+    Generation generation = 0;
+  };
+  std::vector<Loaded> LoadAll(int world_size = kRanks) {
+    std::vector<Loaded> loaded(static_cast<std::size_t>(world_size));
+    EachRank(world_size, [&](int rank, Communicator& communicator) {
+      Loaded& mine = loaded[static_cast<std::size_t>(rank)];
+      const auto checkpointer = Local(rank, world_size);
+      mine.outcome = checkpointer->LoadNewest(communicator, mine.state.arrays(), &mine.cursor);
+      mine.generation = checkpointer->generation();
+    });
+    return loaded;
+  }
+
+  static void EachRank(int world_size, const std::function<void(int, Communicator&)>& body) {
+    InProcessGroup group(world_size);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < world_size; ++r) {
+      threads.emplace_back([&, r] {
+        const auto communicator = group.Join(r);
+        Rendezvous rendezvous;
+        rendezvous.rank = r;
+        rendezvous.world_size = world_size;
+        ASSERT_TRUE(communicator->Form(std::move(rendezvous), Soon()).ok());
+        body(r, *communicator);
+        EXPECT_TRUE(communicator->Barrier().ok());
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+
+  void Damage(const std::string& path) {
+    std::string content = *ReadFile(path);
+    content.back() ^= 1;
+    ASSERT_TRUE(WriteFileAtomically(path, content).ok());
+  }
+
+  std::vector<Step> Committed() const {
+    std::vector<Step> steps;
+    const auto found = FindManifests(root());
+    if (found.ok()) {
+      for (const auto& each : found->manifests) steps.push_back(each.step);
+    }
+    return steps;
+  }
+
+  const TempDir dir_;
+  Generation generation_ = 1;
+  std::string resume_file_;
+};
+
+TEST_F(CheckpointerTest, NothingToResumeFromIsStepZero) {
+  for (const Loaded& loaded : LoadAll()) {
+    ASSERT_TRUE(loaded.outcome.ok()) << loaded.outcome.status().ToString();
+    EXPECT_EQ(loaded.outcome->step, 0);
+    EXPECT_EQ(loaded.state, State(-1));
+  }
+}
+
+TEST_F(CheckpointerTest, NewestStateComesBackOnEveryRank) {
+  SaveAll({50, 100});
+  const auto loaded = LoadAll();
+  for (int r = 0; r < kRanks; ++r) {
+    const Loaded& mine = loaded[static_cast<std::size_t>(r)];
+    ASSERT_TRUE(mine.outcome.ok()) << mine.outcome.status().ToString();
+    EXPECT_EQ(mine.outcome->step, 100);
+    EXPECT_EQ(mine.outcome->directory, "step-00000100-g1");
+    EXPECT_TRUE(mine.outcome->rejected.empty());
+    EXPECT_EQ(mine.state, StateOf(r, 100));
+    EXPECT_EQ(mine.cursor, CursorAt(100));
+    // Plain torchrun counts from 1 again: new directories must not be the old ones.
+    EXPECT_EQ(mine.generation, 2);
+  }
+}
+
+TEST_F(CheckpointerTest, DamagedShardOfOneRankSendsAllToTheOneBefore) {
+  SaveAll({50, 100});
+  Damage(Shard(100, 1));
+  const auto loaded = LoadAll();
+  for (int r = 0; r < kRanks; ++r) {
+    const Loaded& mine = loaded[static_cast<std::size_t>(r)];
+    ASSERT_TRUE(mine.outcome.ok()) << mine.outcome.status().ToString();
+    EXPECT_EQ(mine.outcome->step, 50);
+    EXPECT_EQ(mine.state, StateOf(r, 50));
+    ASSERT_EQ(mine.outcome->rejected.size(), 1u);
+    EXPECT_EQ(mine.outcome->rejected[0].directory, "step-00000100-g1");
+    // Rank 0 tells the story although rank 1 found it.
+    EXPECT_THAT(mine.outcome->rejected[0].reason, HasSubstr("rank 1: "));
+    EXPECT_THAT(mine.outcome->rejected[0].reason, HasSubstr("is damaged"));
+  }
+}
+
+TEST_F(CheckpointerTest, MissingAndTruncatedShardsAreRejectedToo) {
+  SaveAll({50, 100, 150}, kRanks, 3);
+  std::filesystem::remove(Shard(150, 0));
+  std::filesystem::resize_file(Shard(100, 1), 200);
+  for (const Loaded& loaded : LoadAll()) {
+    ASSERT_TRUE(loaded.outcome.ok());
+    EXPECT_EQ(loaded.outcome->step, 50);
+    ASSERT_EQ(loaded.outcome->rejected.size(), 2u);
+    EXPECT_THAT(loaded.outcome->rejected[0].reason, HasSubstr("rank 0: "));
+    EXPECT_THAT(loaded.outcome->rejected[1].reason, HasSubstr("has 200 bytes"));
+  }
+}
+
+TEST_F(CheckpointerTest, WhenAllAreDamagedTrainingStartsOver) {
+  SaveAll({50});
+  Damage(Shard(50, 0));
+  for (const Loaded& loaded : LoadAll()) {
+    ASSERT_TRUE(loaded.outcome.ok());
+    EXPECT_EQ(loaded.outcome->step, 0);
+    EXPECT_EQ(loaded.outcome->rejected.size(), 1u);
+    EXPECT_EQ(loaded.state, State(-1));
+  }
+}
+
+TEST_F(CheckpointerTest, AnotherWorldSizeIsAClearError) {
+  SaveAll({50});
+  for (const Loaded& loaded : LoadAll(3)) {
+    EXPECT_EQ(loaded.outcome.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(loaded.outcome.status().message(), HasSubstr("2 ranks and this gang has 3"));
+  }
+}
+
+TEST_F(CheckpointerTest, AnotherModelIsAClearErrorOnEveryRank) {
+  SaveAll({50});
+  EachRank(kRanks, [&](int rank, Communicator& communicator) {
+    State state(-1);
+    auto arrays = state.arrays();
+    if (rank == 1) arrays[0].intervals[0].tensor = "other";
+    TrainCursor cursor;
+    const auto outcome = Local(rank)->LoadNewest(communicator, arrays, &cursor);
+    EXPECT_EQ(outcome.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(outcome.status().message(), HasSubstr("rank 1: "));
+    EXPECT_THAT(outcome.status().message(), HasSubstr("does not fit this job's model"));
+    EXPECT_EQ(state, State(-1));
+  });
+}
+
+TEST_F(CheckpointerTest, ResumeFileDecidesWhatCounts) {
+  SaveAll({50, 100});
+  resume_file_ = dir_.path() + "/resume.json";
+  generation_ = 7;
+  const auto older = ReadManifest(root(), "step-00000050-g1");
+  ASSERT_TRUE(older.ok());
+  ASSERT_TRUE(WriteFileAtomically(resume_file_, ManifestListToJson({*older})).ok());
+  for (const Loaded& loaded : LoadAll()) {
+    ASSERT_TRUE(loaded.outcome.ok()) << loaded.outcome.status().ToString();
+    EXPECT_EQ(loaded.outcome->step, 50);
+    EXPECT_EQ(loaded.generation, 7);
+  }
+  ASSERT_TRUE(WriteFileAtomically(resume_file_, "[]").ok());
+  EXPECT_EQ(LoadAll()[1].outcome->step, 0);
+  std::filesystem::remove(resume_file_);
+  for (const Loaded& loaded : LoadAll()) {
+    EXPECT_EQ(loaded.outcome.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(loaded.outcome.status().message(), HasSubstr("resume.json"));
+  }
+}
+
+TEST_F(CheckpointerTest, UnreadableManifestIsPartOfTheStory) {
+  SaveAll({50, 100});
+  ASSERT_TRUE(WriteFileAtomically(root() + "/step-00000100-g1/manifest.json", "{").ok());
+  for (const Loaded& loaded : LoadAll()) {
+    ASSERT_TRUE(loaded.outcome.ok());
+    EXPECT_EQ(loaded.outcome->step, 50);
+    ASSERT_EQ(loaded.outcome->rejected.size(), 1u);
+    EXPECT_THAT(loaded.outcome->rejected[0].reason, HasSubstr("not a JSON object"));
+  }
+}
+
+TEST_F(CheckpointerTest, KeepsTheNewestAndRemovesTheRest) {
+  ASSERT_TRUE(MakeDirectories(root() + "/step-00000010-g1").ok());  // given up by a dead run
+  SaveAll({50, 100, 150});
+  EXPECT_EQ(Committed(), (std::vector<Step>{150, 100}));
+  EXPECT_FALSE(std::filesystem::exists(root() + "/step-00000050-g1"));
+  EXPECT_FALSE(std::filesystem::exists(root() + "/step-00000010-g1"));
+}
+
+TEST_F(CheckpointerTest, RankThatNeverReportsCommitsAndPrunesNothing) {
+  SaveAll({50, 100});
+  generation_ = 2;
+  const auto alone = Local(0, kRanks, 1, std::chrono::milliseconds(30));
+  alone->Save(CursorAt(150), StateOf(0, 150).arrays());
+  const Status drained = alone->Drain(Soon());
+  EXPECT_EQ(drained.code(), StatusCode::kDeadlineExceeded) << drained.ToString();
+  EXPECT_THAT(drained.message(), HasSubstr("rank 1 did not report"));
+  EXPECT_EQ(alone->counters().failed, 1u);
+  EXPECT_EQ(Committed(), (std::vector<Step>{100, 50}));
+}
+
+TEST_F(CheckpointerTest, RankThatFailsSparesRankZeroTheWait) {
+  const auto first = Local(0);
+  const auto second = Local(1);
+  // A directory in the place of the shard's temporary file.
+  ASSERT_TRUE(MakeDirectories(Shard(50, 1) + ".tmp").ok());
+  second->Save(CursorAt(50), StateOf(1, 50).arrays());
+  EXPECT_FALSE(second->Drain(Soon()).ok());
+  first->Save(CursorAt(50), StateOf(0, 50).arrays());
+  EXPECT_EQ(first->Drain(Soon()).code(), StatusCode::kAborted);
+  EXPECT_TRUE(Committed().empty());
+  // Training went on; the next checkpoint is whole.
+  second->Save(CursorAt(60), StateOf(1, 60).arrays());
+  first->Save(CursorAt(60), StateOf(0, 60).arrays());
+  EXPECT_TRUE(first->Drain(Soon()).ok());
+  EXPECT_EQ(Committed(), (std::vector<Step>{60}));
+}
+
+TEST_F(CheckpointerTest, SnapshotIsSealed) {
+  Gate gate;
+  State live(1);
+  {
+    Checkpointer checkpointer(OptionsFor(0, 1), std::make_unique<Forward>(&gate));
+    checkpointer.Save(CursorAt(5), live.arrays());
+    // Training goes on while the file is being written.
+    live = State(2);
+    gate.Open();
+    EXPECT_TRUE(checkpointer.Drain(Soon()).ok());
+  }
+  State read(0);
+  ASSERT_TRUE(ReadShardArrays(Shard(5, 0), read.arrays()).ok());
+  EXPECT_EQ(read, State(1));
+}
+
+TEST_F(CheckpointerTest, SecondSaveWaitsForTheFirst) {
+  Gate gate;
+  Checkpointer checkpointer(OptionsFor(0, 1), std::make_unique<Forward>(&gate));
+  checkpointer.Save(CursorAt(5), State(5).arrays());
+  gate.AwaitArrival();
+  EXPECT_EQ(checkpointer.Drain(Deadline::After(std::chrono::milliseconds(5))).code(),
+            StatusCode::kDeadlineExceeded);
+  std::thread second([&] { checkpointer.Save(CursorAt(6), State(6).arrays()); });
+  const Deadline deadline = Soon();
+  while (checkpointer.counters().waited == 0 && !deadline.Expired()) std::this_thread::yield();
+  EXPECT_EQ(checkpointer.counters().waited, 1u);
+  gate.Open();
+  second.join();
+  EXPECT_TRUE(checkpointer.Drain(Soon()).ok());
+  EXPECT_EQ(gate.arrived_, (std::vector<Step>{5, 6}));
+  EXPECT_EQ(checkpointer.counters().saved, 2u);
+}
+
+TEST_F(CheckpointerTest, FailureIsReportedAndForgotten) {
+  // The checkpoints' directory is a file.
+  ASSERT_TRUE(WriteFileAtomically(root(), "in the way").ok());
+  Gate gate;
+  gate.Open();
+  Checkpointer checkpointer(OptionsFor(0, 1), std::make_unique<Forward>(&gate));
+  checkpointer.Save(CursorAt(5), State(5).arrays());
+  EXPECT_FALSE(checkpointer.Drain(Soon()).ok());
+  ASSERT_EQ(gate.failures_.size(), 1u);
+  EXPECT_THAT(gate.failures_[0].message(), HasSubstr("checkpoints"));
+  std::filesystem::remove(root());
+  checkpointer.Save(CursorAt(6), State(6).arrays());
+  EXPECT_TRUE(checkpointer.Drain(Soon()).ok());
+}
+
+TEST_F(CheckpointerTest, GuardianHearsOfShardsAndFailures) {
+  auto pair = PacketSocket::Pair();
+  ASSERT_TRUE(pair.ok());
+  Supervisor supervisor(pair->second.Release());
+  Checkpointer checkpointer(OptionsFor(1), MakeSupervisorCommitter(&supervisor));
+  checkpointer.Save(CursorAt(50), State(1).arrays());
+  ASSERT_TRUE(checkpointer.Drain(Soon()).ok());
+  const auto written = pair->first.Receive(Soon());
+  ASSERT_TRUE(written.ok());
+  EXPECT_THAT(written->data, HasSubstr("\"type\":\"shard_written\""));
+  EXPECT_THAT(written->data, HasSubstr("\"directory\":\"step-00000050-g1\""));
+  EXPECT_THAT(written->data, HasSubstr("\"file\":\"rank-00001.shard\""));
+  ASSERT_TRUE(MakeDirectories(Shard(51, 1) + ".tmp").ok());
+  checkpointer.Save(CursorAt(51), State(1).arrays());
+  EXPECT_FALSE(checkpointer.Drain(Soon()).ok());
+  const auto failed = pair->first.Receive(Soon());
+  ASSERT_TRUE(failed.ok());
+  EXPECT_THAT(failed->data, HasSubstr("\"type\":\"checkpoint_failed\""));
+}
+
+}  // namespace
+}  // namespace muster
