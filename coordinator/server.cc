@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <utility>
@@ -46,6 +47,10 @@ ControllerOptions OptionsOf(const ServerOptions& options) {
   ControllerOptions controller;
   controller.cluster = options.dir;
   controller.lease = options.lease;
+  // Silence for a lease loses a node, so a few heartbeats must fit into one.
+  const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(options.lease / 4);
+  controller.heartbeat_ms =
+      std::min(controller.heartbeat_ms, std::max(1, static_cast<int>(quarter.count())));
   return controller;
 }
 

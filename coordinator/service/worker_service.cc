@@ -1,7 +1,6 @@
 #include "coordinator/service/worker_service.h"
 
 #include <utility>
-#include <vector>
 
 #include "common/rpc/token.h"
 #include "common/telemetry/log.h"
@@ -10,7 +9,7 @@
 namespace muster {
 namespace {
 
-constexpr Duration kSilenceCheck = std::chrono::seconds(1);
+constexpr Duration kHelloCheck = std::chrono::seconds(1);
 constexpr int kLogReadBytes = 256 << 10;
 
 // A call that is refused before it begins.
@@ -24,8 +23,8 @@ class RefusedStream final
 }  // namespace
 
 WorkerService::WorkerService(EventLoop& loop, std::string token, ControllerHost& host)
-    : loop_(loop), token_(std::move(token)), host_(host), log_reads_(loop), silence_timer_(loop) {
-  silence_timer_.Start(kSilenceCheck, [this] { DropSilent(); });
+    : loop_(loop), token_(std::move(token)), host_(host), log_reads_(loop), hello_timer_(loop) {
+  hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
 }
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerService::Session(
@@ -67,15 +66,13 @@ void WorkerService::Register(const StreamPtr& stream) {
   streams_[stream->id()] = {stream, SystemClock().Now()};
 }
 
-WorkerService::Entry* WorkerService::Heard(const StreamPtr& stream) {
+WorkerService::Entry* WorkerService::Find(const StreamPtr& stream) {
   const auto found = streams_.find(stream->id());
-  if (found == streams_.end()) return nullptr;
-  found->second.heard = SystemClock().Now();
-  return &found->second;
+  return found == streams_.end() ? nullptr : &found->second;
 }
 
 void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
-  Entry* entry = Heard(stream);
+  Entry* entry = Find(stream);
   if (entry == nullptr) return;
   if (hello.ok() && entry->said_hello) hello = InvalidArgument("a second Hello on one stream");
   if (!hello.ok()) {
@@ -90,7 +87,7 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
 }
 
 void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message) {
-  const Entry* entry = Heard(stream);
+  const Entry* entry = Find(stream);
   if (entry == nullptr) return;
   if (message.ok() && !entry->said_hello) {
     message = InvalidArgument("the first message of a stream must be Hello");
@@ -104,7 +101,7 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
 }
 
 void WorkerService::HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk) {
-  if (Heard(stream) == nullptr) return;
+  if (Find(stream) == nullptr) return;
   log_reads_.Complete(stream->id(), chunk);
   stream->ReadNext();
 }
@@ -116,18 +113,14 @@ void WorkerService::Forget(SessionId session) {
   if (entry.mapped().said_hello) host_.Handle(WorkerGone{session});
 }
 
-void WorkerService::DropSilent() {
-  const TimePoint limit = SystemClock().Now() - kSilence;
-  std::vector<StreamPtr> silent;
+void WorkerService::DropSpeechless() {
+  const TimePoint limit = SystemClock().Now() - kHelloLimit;
   for (const auto& [id, entry] : streams_) {
-    if (entry.heard < limit) silent.push_back(entry.stream);
+    if (!entry.said_hello && entry.opened < limit) {
+      entry.stream->Drop(DeadlineExceeded("no Hello came"));
+    }
   }
-  for (const StreamPtr& stream : silent) {
-    Log().warn("session {}: nothing heard for {} s, dropped", stream->id(), ToSeconds(kSilence));
-    stream->Drop(DeadlineExceeded("nothing was heard from this worker; connect again"));
-    Forget(stream->id());
-  }
-  silence_timer_.Start(kSilenceCheck, [this] { DropSilent(); });
+  hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
 }
 
 void WorkerService::Send(const WorkerSend& send) {
@@ -142,7 +135,7 @@ void WorkerService::Close(const CloseSession& close) {
 
 void WorkerService::CloseAll(const Status& reason) {
   closed_ = reason;
-  silence_timer_.Cancel();
+  hello_timer_.Cancel();
   for (const auto& [id, entry] : streams_) entry.stream->Drop(reason);
 }
 

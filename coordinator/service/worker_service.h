@@ -1,9 +1,9 @@
 // WorkerService: the streams of all workers, and the way from them to the controller and back.
 //
 // Owned by the server. gRPC's threads call Session; everything else belongs to the loop's thread.
-// Messages are turned into plain values on gRPC's threads and posted to the loop. A stream that
-// says nothing for kSilence, heartbeats included, is taken for dead: its peer may be stopped
-// or gone without a word.
+// Messages are turned into plain values on gRPC's threads and posted to the loop. A stream without
+// a Hello is dropped after kHelloLimit; how long a worker may be silent after that is the
+// controller's business.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ namespace muster {
 class WorkerService final : public v1::Worker::CallbackService, public WorkerStream::Handler {
  public:
   static constexpr std::size_t kMaxStreams = 4096;
-  static constexpr Duration kSilence = std::chrono::seconds(10);
+  static constexpr Duration kHelloLimit = std::chrono::seconds(10);
 
   WorkerService(EventLoop& loop, std::string token, ControllerHost& host);
 
@@ -45,7 +45,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
  private:
   struct Entry {
     std::shared_ptr<WorkerStream> stream;
-    TimePoint heard;
+    TimePoint opened;
     bool said_hello = false;
   };
   using StreamPtr = std::shared_ptr<WorkerStream>;
@@ -57,16 +57,16 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   void HandleHello(const StreamPtr& stream, Result<Hello> hello);
   void HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message);
   void HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk);
-  // The stream's entry, its time of hearing renewed; nothing for a stream that was given up.
-  Entry* Heard(const StreamPtr& stream);
+  // Nothing for a stream that was given up.
+  Entry* Find(const StreamPtr& stream);
   void Forget(SessionId session);
-  void DropSilent();
+  void DropSpeechless();
 
   EventLoop& loop_;
   const std::string token_;
   ControllerHost& host_;
   LogReads log_reads_;
-  Timer silence_timer_;
+  Timer hello_timer_;
   std::atomic<SessionId> next_session_ = 1;
   std::unordered_map<SessionId, Entry> streams_;
   Status closed_;  // not OK: the server is shutting down

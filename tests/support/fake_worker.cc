@@ -18,6 +18,7 @@ struct FakeWorker::Stream {
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>> calls;
   bool welcomed = false;
+  std::chrono::milliseconds heartbeat{1000};
   bool ended = false;
   Status status;
 };
@@ -45,6 +46,7 @@ Status FakeWorker::Connect() {
   stream_ = stream;
   SendLocked(HelloLocked());
   reader_ = std::thread([this, stream] { ReadLoop(stream); });
+  heart_ = std::thread([this, stream] { HeartbeatLoop(stream); });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   changed_.wait_until(lock, deadline, [&] { return stream->welcomed || stream->ended; });
   if (stream->welcomed) return OkStatus();
@@ -57,7 +59,9 @@ void FakeWorker::Disconnect() {
     if (stream_) stream_->context.TryCancel();
     stream_.reset();
   }
+  changed_.notify_all();
   if (reader_.joinable()) reader_.join();
+  if (heart_.joinable()) heart_.join();
 }
 
 Status FakeWorker::WaitForEnd() {
@@ -91,7 +95,10 @@ void FakeWorker::ReadLoop(std::shared_ptr<Stream> stream) {
   v1::CoordinatorMessage message;
   while (stream->calls->Read(&message)) {
     std::lock_guard lock(mutex_);
-    if (message.has_welcome()) stream->welcomed = true;
+    if (message.has_welcome()) {
+      stream->welcomed = true;
+      stream->heartbeat = std::chrono::milliseconds(message.welcome().heartbeat_ms());
+    }
     received_.push_back(message);
     if (stream_ == stream) HandleLocked(message);
     changed_.notify_all();
@@ -101,6 +108,15 @@ void FakeWorker::ReadLoop(std::shared_ptr<Stream> stream) {
   stream->status = status;
   stream->ended = true;
   changed_.notify_all();
+}
+
+void FakeWorker::HeartbeatLoop(std::shared_ptr<Stream> stream) {
+  v1::WorkerMessage heartbeat;
+  heartbeat.mutable_heartbeat();
+  std::unique_lock lock(mutex_);
+  const auto over = [&] { return stream->ended || stream_ != stream; };
+  changed_.wait(lock, [&] { return stream->welcomed || over(); });
+  while (!changed_.wait_for(lock, stream->heartbeat, over)) SendLocked(heartbeat);
 }
 
 void FakeWorker::HandleLocked(const Coordinator& message) {

@@ -2,7 +2,8 @@
 // guardian and ranks by itself: answers Prepare, Launch, Abort, Release, CheckpointCommitted and
 // ReadLog as a healthy node would, and fails where a test tells it to.
 //
-// Owned by a test, whose thread calls everything here; a thread of its own reads the stream. What
+// Owned by a test, whose thread calls everything here; threads of its own read the stream and send
+// heartbeats. What
 // the node hosts survives Disconnect and is told again in the next Hello, as a guardian's state is.
 #pragma once
 
@@ -72,6 +73,7 @@ class FakeWorker {
   using Coordinator = muster::v1::CoordinatorMessage;
 
   void ReadLoop(std::shared_ptr<Stream> stream);
+  void HeartbeatLoop(std::shared_ptr<Stream> stream);
   void HandleLocked(const Coordinator& message);
   void OnPrepareLocked(const muster::v1::Prepare& prepare);
   void OnLaunchLocked(const muster::v1::Launch& launch);
@@ -94,6 +96,7 @@ class FakeWorker {
   std::map<std::string, Hosted> hosted_;
   std::vector<Coordinator> received_;
   std::thread reader_;
+  std::thread heart_;
 };
 
 }  // namespace muster::testing
