@@ -1,0 +1,329 @@
+// The commands against a coordinator that answers from a script, over loopback.
+
+#include "cli/commands/commands.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <sstream>
+
+#include "cli/canned_job.h"
+#include "cli/exit_code.h"
+#include "common/base/files.h"
+#include "common/job_spec/parse.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/token.h"
+#include "muster/v1/client_api.grpc.pb.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What one Watch call sends before it ends with `status`.
+struct WatchScript {
+  std::vector<v1::WatchUpdate> updates;
+  grpc::Status status;
+};
+
+class FakeCoordinator final : public v1::Client::Service {
+ public:
+  grpc::Status Submit(grpc::ServerContext* context, const v1::SubmitRequest* request,
+                      v1::SubmitResponse* response) override {
+    const auto entry = context->client_metadata().find("authorization");
+    authorization = std::string(entry->second.data(), entry->second.size());
+    submitted = *request;
+    if (!submit_status.ok()) return submit_status;
+    response->set_id("7f3a9c1e2b");
+    response->set_name("j");
+    response->set_state(v1::JOB_STATE_QUEUED);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+                      v1::Job* response) override {
+    if (request->job() != job.id()) return {grpc::StatusCode::NOT_FOUND, "no job has this id"};
+    *response = job;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
+                     grpc::ServerWriter<v1::WatchUpdate>* writer) override {
+    std::unique_lock lock(mutex);
+    watched.push_back(*request);
+    if (watches.empty()) {
+      lock.unlock();
+      while (!context->IsCancelled()) ::usleep(1000);
+      return grpc::Status::CANCELLED;
+    }
+    const WatchScript script = watches.front();
+    watches.pop_front();
+    for (const auto& update : script.updates) writer->Write(update);
+    return script.status;
+  }
+
+  grpc::Status ReadLog(grpc::ServerContext*, const v1::ReadLogRequest* request,
+                       v1::ReadLogResponse* response) override {
+    const std::string& log = logs[static_cast<std::size_t>(request->rank())];
+    const auto size = static_cast<std::int64_t>(log.size());
+    const std::int64_t start = request->offset() < 0
+                                   ? std::max<std::int64_t>(0, size + request->offset())
+                                   : request->offset();
+    const std::string data = log.substr(static_cast<std::size_t>(start), 10'000);
+    response->set_data(data);
+    response->set_next_offset(start + static_cast<std::int64_t>(data.size()));
+    response->set_at_end(response->next_offset() == size);
+    response->set_final(true);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
+                          v1::ListEventsResponse* response) override {
+    for (std::uint64_t seq = request->after_seq() + 1; seq <= 5 && response->events_size() < 2;
+         ++seq) {
+      auto* event = response->add_events();
+      event->set_seq(seq);
+      event->set_message("event " + std::to_string(seq));
+    }
+    return grpc::Status::OK;
+  }
+
+  std::mutex mutex;
+  std::string authorization;
+  v1::SubmitRequest submitted;
+  grpc::Status submit_status;
+  v1::Job job = CannedJob();
+  std::deque<WatchScript> watches;
+  std::vector<v1::WatchRequest> watched;
+  std::vector<std::string> logs = std::vector<std::string>(2);
+};
+
+v1::WatchUpdate Update(v1::JobState state, std::uint64_t seq, const std::string& message) {
+  v1::WatchUpdate update;
+  *update.mutable_job() = CannedJob();
+  update.mutable_job()->set_state(state);
+  auto* event = update.add_events();
+  event->set_seq(seq);
+  event->set_severity("info");
+  event->set_message(message);
+  return update;
+}
+
+class CommandsTest : public testing::Test {
+ protected:
+  CommandsTest() {
+    std::string pattern = (fs::temp_directory_path() / "muster-commands-XXXXXX").string();
+    dir_ = ::mkdtemp(pattern.data());
+    fs::create_directories(dir_ + "/coordinator");
+    client_ = std::make_unique<ClusterClient>(dir_, interrupt_);
+    context_ = std::make_unique<CommandContext>(CommandContext{*client_, terminal_});
+  }
+  ~CommandsTest() override {
+    if (server_) server_->Shutdown();
+    fs::remove_all(dir_);
+  }
+
+  void Serve() {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&coordinator_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    token_ = *LoadOrCreateToken(dir_ + "/coordinator/token");
+    ASSERT_TRUE(WriteEndpoint(dir_ + "/coordinator/endpoint.json",
+                              {"127.0.0.1:" + std::to_string(port), "127.0.0.1:1", 1})
+                    .ok());
+  }
+
+  std::string WriteJob(const std::string& text) {
+    const std::string path = dir_ + "/job.yaml";
+    EXPECT_TRUE(WriteFileAtomically(path, text).ok());
+    return path;
+  }
+
+  std::string dir_;
+  std::string token_;
+  Interrupt interrupt_;
+  std::ostringstream out_, err_;
+  Terminal terminal_{out_, err_};
+  std::unique_ptr<ClusterClient> client_;
+  std::unique_ptr<CommandContext> context_;
+  FakeCoordinator coordinator_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+constexpr char kJob[] = "name: j\ncommand: [sleep, 1]\nworkdir: sub/dir\n";
+
+TEST_F(CommandsTest, WithoutAClusterTheNextCommandIsUp) {
+  const CommandResult result = RunGet(*context_, {});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(ExitCodeOf(result.status()), kExitUnreachable);
+  EXPECT_NE(result.status().message().find("next: muster up --nodes 2 --dir " + dir_),
+            std::string::npos);
+}
+
+TEST_F(CommandsTest, ADeadCoordinatorIsUnreachable) {
+  Serve();
+  server_->Shutdown();
+  const CommandResult result = RunNodes(*context_);
+  EXPECT_EQ(ExitCodeOf(result.status()), kExitUnreachable);
+  EXPECT_NE(result.status().message().find("muster up --dir " + dir_), std::string::npos);
+}
+
+TEST_F(CommandsTest, SubmitSendsTheWholeJobOnce) {
+  Serve();
+  context_->output = OutputFormat::kJson;
+  const CommandResult result = RunSubmit(
+      *context_, {.file = WriteJob(kJob), .priority = 7, .overrides = {"resources.nodes=2"}});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(*result, kExitSuccess);
+  EXPECT_EQ(Json::parse(out_.str()),
+            (Json{{"id", "7f3a9c1e2b"}, {"name", "j"}, {"state", "queued"}}));
+  EXPECT_EQ(coordinator_.authorization, "Bearer " + token_);
+  EXPECT_EQ(coordinator_.submitted.key().size(), 32u);
+  const auto spec = ParseJobSpec(coordinator_.submitted.spec_yaml());
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->workdir, dir_ + "/sub/dir");
+  EXPECT_EQ(spec->resources.nodes, 2);
+  EXPECT_EQ(spec->priority, 7);
+}
+
+TEST_F(CommandsTest, SubmitWithTheSameKeyAndAnotherSpecIsAConflict) {
+  Serve();
+  coordinator_.submit_status = {grpc::StatusCode::ALREADY_EXISTS, "job 1 has this key"};
+  const CommandResult result = RunSubmit(*context_, {.file = WriteJob(kJob), .key = "k"});
+  EXPECT_EQ(ExitCodeOf(result.status()), kExitConflict);
+  EXPECT_EQ(coordinator_.submitted.key(), "k");
+}
+
+TEST_F(CommandsTest, SubmitTellsErrorsWithTheFilesOwnLines) {
+  const std::string file = WriteJob("# a comment\nname: j\ncommand: [a]\n\npriority: high\n");
+  EXPECT_EQ(RunSubmit(*context_, {.file = file}).status().message(),
+            file + ":5: priority: expected a whole number, got 'high'");
+  // The same slip although the overrides moved the lines.
+  EXPECT_EQ(
+      RunSubmit(*context_, {.file = file, .overrides = {"resources.nodes=1"}}).status().message(),
+      file + ":5: priority: expected a whole number, got 'high'");
+  // One that the command line brought.
+  const CommandResult result =
+      RunSubmit(*context_, {.file = WriteJob(kJob), .overrides = {"resources.nodes=no"}});
+  EXPECT_EQ(result.status().message(),
+            file + " with --set: resources.nodes: expected a whole number, got 'no'");
+  EXPECT_EQ(ExitCodeOf(result.status()), kExitBadUsage);
+}
+
+TEST_F(CommandsTest, GetAndDescribeShowTheJob) {
+  Serve();
+  ASSERT_TRUE(RunGet(*context_, {.job = "7f3a9c1e2b"}).ok());
+  EXPECT_NE(out_.str().find("7f3a9c1e2b  llama-chat  running  2    120/200"), std::string::npos)
+      << out_.str();
+  context_->output = OutputFormat::kName;
+  out_.str("");
+  ASSERT_TRUE(RunGet(*context_, {.job = "7f3a9c1e2b"}).ok());
+  EXPECT_EQ(out_.str(), "7f3a9c1e2b\n");
+  EXPECT_EQ(ExitCodeOf(RunDescribe(*context_, "other").status()), kExitNotFound);
+}
+
+TEST_F(CommandsTest, WaitEndsWithTheJobsResult) {
+  Serve();
+  const std::pair<v1::JobState, int> cases[] = {{v1::JOB_STATE_SUCCEEDED, kExitSuccess},
+                                                {v1::JOB_STATE_FAILED, kExitJobFailed},
+                                                {v1::JOB_STATE_CANCELLED, kExitJobCancelled}};
+  for (const auto& [state, exit_code] : cases) {
+    coordinator_.watches.push_back(
+        {{Update(v1::JOB_STATE_RUNNING, 1, "a"), Update(state, 2, "b")}, {}});
+    const CommandResult result = RunWait(*context_, {.job = "7f3a"});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    EXPECT_EQ(*result, exit_code);
+  }
+}
+
+TEST_F(CommandsTest, WaitGivesUpAtItsTimeout) {
+  Serve();
+  const CommandResult result =
+      RunWait(*context_, {.job = "7f3a", .timeout = std::chrono::milliseconds(50)});
+  EXPECT_EQ(ExitCodeOf(result.status()), kExitTimeout);
+}
+
+TEST_F(CommandsTest, AttachGoesOnWhereTheStreamBroke) {
+  Serve();
+  coordinator_.watches.push_back(
+      {{Update(v1::JOB_STATE_RUNNING, 1, "formed"), Update(v1::JOB_STATE_RECOVERING, 2, "killed")},
+       {grpc::StatusCode::UNAVAILABLE, "restarting"}});
+  coordinator_.watches.push_back({{Update(v1::JOB_STATE_FAILED, 3, "failed")}, {}});
+  const CommandResult result = RunAttach(*context_, {.job = "llama-chat"});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(*result, kExitJobFailed);
+  ASSERT_EQ(coordinator_.watched.size(), 2u);
+  EXPECT_EQ(coordinator_.watched[1].after_seq(), 2u);
+  EXPECT_EQ(coordinator_.watched[1].job(), "7f3a9c1e2b");
+  for (const char* text : {"formed\n", "killed\n", "failed\n", "connected again\n"})
+    EXPECT_NE(out_.str().find(text), std::string::npos) << out_.str();
+}
+
+TEST_F(CommandsTest, AttachToAnUnknownJobDoesNotRetry) {
+  Serve();
+  coordinator_.watches.push_back({{}, {grpc::StatusCode::NOT_FOUND, "no job"}});
+  EXPECT_EQ(ExitCodeOf(RunAttach(*context_, {.job = "x"}).status()), kExitNotFound);
+  EXPECT_EQ(coordinator_.watched.size(), 1u);
+}
+
+TEST_F(CommandsTest, LogsOfAllRanksHaveAPrefixAndThoseOfOneHaveNot) {
+  Serve();
+  coordinator_.logs = {"a\nb\nc", "x\n"};
+  ASSERT_TRUE(RunLogs(*context_, {.job = "7f3a9c1e2b"}).ok());
+  EXPECT_EQ(out_.str(), "rank 0 | a\nrank 0 | b\nrank 0 | c\nrank 1 | x\n");
+  out_.str("");
+  ASSERT_TRUE(RunLogs(*context_, {.job = "7f3a9c1e2b", .rank = 0, .tail = 2}).ok());
+  EXPECT_EQ(out_.str(), "b\nc\n");
+  out_.str("");
+  ASSERT_TRUE(RunLogs(*context_, {.job = "7f3a9c1e2b", .rank = 1, .tail = 0}).ok());
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(CommandsTest, LogsLongerThanACallAreReadWhole) {
+  Serve();
+  std::string log;
+  for (int i = 0; i < 5000; ++i) log += "line " + std::to_string(i) + "\n";
+  coordinator_.logs[0] = log;
+  ASSERT_TRUE(RunLogs(*context_, {.job = "7f3a9c1e2b", .rank = 0}).ok());
+  EXPECT_EQ(out_.str(), log);
+}
+
+TEST_F(CommandsTest, FollowingLogsEndsWithTheJob) {
+  Serve();
+  coordinator_.job.set_state(v1::JOB_STATE_SUCCEEDED);
+  coordinator_.logs = {"a\n", "b\n"};
+  const CommandResult result = RunLogs(*context_, {.job = "7f3a9c1e2b", .follow = true});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(out_.str(), "rank 0 | a\nrank 1 | b\n");
+}
+
+TEST_F(CommandsTest, EventsAreReadToTheLast) {
+  Serve();
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(RunEvents(*context_, {}).ok());
+  const Json events = Json::parse(out_.str());
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(events[4]["message"], "event 5");
+}
+
+TEST(ParseDuration, KnowsItsUnits) {
+  EXPECT_EQ(*ParseDuration("90"), std::chrono::seconds(90));
+  EXPECT_EQ(*ParseDuration("1.5s"), std::chrono::milliseconds(1500));
+  EXPECT_EQ(*ParseDuration("200ms"), std::chrono::milliseconds(200));
+  EXPECT_EQ(*ParseDuration("10m"), std::chrono::minutes(10));
+  EXPECT_EQ(*ParseDuration("2h"), std::chrono::hours(2));
+  for (const char* text : {"", "soon", "-1s", "1x", "s", "nan", "1e300h"})
+    EXPECT_FALSE(ParseDuration(text).ok()) << text;
+}
+
+}  // namespace
+}  // namespace muster
