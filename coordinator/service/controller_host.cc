@@ -2,7 +2,30 @@
 
 #include <utility>
 
+#include "common/telemetry/log.h"
+
 namespace muster {
+namespace {
+
+// The log tells the same story as the events.
+void LogEvents(const std::vector<StoreOperation>& operations) {
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
+                                                   spdlog::level::err};
+  for (const StoreOperation& operation : operations) {
+    const auto* append = std::get_if<AppendEvent>(&operation);
+    if (append == nullptr) continue;
+    const EventRecord& event = append->event;
+    const auto level = kLevels[static_cast<int>(event.severity)];
+    if (event.job.empty()) {
+      Log().log(level, "{}: {}", event.kind, event.message);
+    } else {
+      Log().log(level, "job {} g{} {}: {}", event.job.value, event.generation, event.kind,
+                event.message);
+    }
+  }
+}
+
+}  // namespace
 
 ControllerHost::ControllerHost(EventLoop& loop, Store& store, EffectOutlet& outlet,
                                ControllerOptions options, const Clock& clock)
@@ -53,6 +76,7 @@ void ControllerHost::Take(Effects effects) {
   if (effects.empty()) return;
   const std::uint64_t number = next_number_++;
   std::vector<StoreOperation> operations = std::move(effects.store);
+  LogEvents(operations);
   const bool durable = operations.empty();
   pending_.push_back({number, durable, std::move(effects), {}});
   if (durable) return ReleaseDurable();
