@@ -145,6 +145,11 @@ void RefuseWhatIsNotImplemented(FieldReader& reader) {
   reader.ReadString("hidden_act", &activation);
   if (activation != "silu" && activation != "swish")
     reader.Refuse("hidden_act " + activation + " is not supported; this version knows silu");
+  double partial = 1.0;
+  reader.ReadPositive("partial_rotary_factor", &partial);
+  if (partial != 1.0) reader.Refuse("partial_rotary_factor other than 1 is not supported");
+  if (const Json* dropout = reader.Find("attention_dropout"); dropout != nullptr && *dropout != 0)
+    reader.Refuse("attention_dropout other than 0 is not supported by this version");
   if (const Json* quantization = reader.Find("quantization_config"); quantization != nullptr)
     reader.Refuse("quantized weights (quantization_config) are not supported by this version");
 }

@@ -1,6 +1,7 @@
 #include "trainer/data/dataset.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <limits>

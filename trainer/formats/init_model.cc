@@ -104,6 +104,7 @@ Json TokenizerConfigJson(const ModelConfig& config) {
   }
   return {{"add_prefix_space", false},
           {"added_tokens_decoder", decoder},
+          {"additional_special_tokens", {"<|im_start|>", "<|im_end|>"}},
           {"bos_token", "<|endoftext|>"},
           {"chat_template", kChatmlJinja},
           {"clean_up_tokenization_spaces", false},

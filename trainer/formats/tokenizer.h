@@ -3,7 +3,7 @@
 // Gives the same ids as the Python package `tokenizers` for the kinds it accepts (GPT-2, Llama 3,
 // Qwen 2, SmolLM 2 and their like); every other kind (WordPiece, Unigram, metaspace BPE, other
 // normalizers) is refused by name at Load, because a tokenizer that is nearly right trains a model
-// that is quietly wrong. docs/trainer.md lists what is accepted.
+// that is quietly wrong. docs/model-and-data.md lists what is accepted.
 //
 // Encode and Decode are total: a byte sequence that is not UTF-8 counts as U+FFFD, an id without a
 // token decodes to nothing. Decode(Encode(text)) == text for valid UTF-8 when the vocabulary holds
