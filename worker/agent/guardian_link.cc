@@ -13,9 +13,6 @@ struct GuardianLink::Impl : std::enable_shared_from_this<Impl> {
       : socket(std::move(packets)),
         descriptor(loop.context(), socket.fd()),
         handlers(std::move(on)) {}
-  // The socket closes the descriptor.
-  ~Impl() { descriptor.release(); }
-
   void Wait() {
     descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                           [self = shared_from_this()](const boost::system::error_code& error) {
@@ -57,8 +54,10 @@ GuardianLink::GuardianLink(EventLoop& loop, PacketSocket socket, Handlers handle
 }
 
 GuardianLink::~GuardianLink() {
+  // What waits on the descriptor may still hold Impl for a while; the connection ends now.
   impl_->closed = true;
-  impl_->descriptor.cancel();
+  impl_->descriptor.release();
+  impl_->socket.Close();
 }
 
 void GuardianLink::Send(const GuardianCommand& command) {

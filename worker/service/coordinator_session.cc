@@ -1,0 +1,277 @@
+#include "worker/service/coordinator_session.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "common/rpc/channel.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/token.h"
+#include "common/telemetry/log.h"
+#include "muster/v1/worker_api.grpc.pb.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstPause{50};
+constexpr std::chrono::milliseconds kLongestPause{1000};
+constexpr std::chrono::milliseconds kDefaultHeartbeat{1000};
+constexpr std::size_t kMaxQueue = 4096;
+constexpr std::size_t kMaxKept = 256;
+
+// What a Hello does not restore.
+bool OutlivesStream(const v1::WorkerMessage& message) {
+  if (message.has_prepared()) return !message.prepared().ok();
+  return message.has_manifest_written() || message.has_released();
+}
+
+}  // namespace
+
+// Set by gRPC's last call into a stream.
+class CoordinatorSession::Ended {
+ public:
+  void Set() {
+    const std::lock_guard lock(mutex_);
+    set_ = true;
+    changed_.notify_all();
+  }
+  void Await() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+// One stream. gRPC calls it from its own threads; it only posts. A hold keeps it alive until the
+// session, which writes from its loop, has seen the end of the reading side and writes no more.
+class CoordinatorSession::Stream
+    : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage> {
+ public:
+  Stream(CoordinatorSession& session, std::uint64_t number)
+      : session_(session), loop_(session.loop_), alive_(session.alive_), number_(number) {}
+
+  void Open(std::shared_ptr<Stream> self, std::shared_ptr<grpc::Channel> channel,
+            const std::string& token) {
+    self_ = std::move(self);
+    channel_ = std::move(channel);
+    stub_ = v1::Worker::NewStub(channel_);
+    AttachToken(context_, token);
+    stub_->async()->Session(&context_, this);
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  void Write(std::shared_ptr<const v1::WorkerMessage> message) {
+    outgoing_ = std::move(message);
+    StartWrite(outgoing_.get());
+  }
+
+  void Cancel() { context_.TryCancel(); }
+  // No Write comes after this.
+  void LetGo() { RemoveHold(); }
+  std::shared_ptr<Ended> ended() const { return ended_; }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      Post([number = number_](CoordinatorSession& session) { session.OnReadEnd(number); });
+      return;
+    }
+    Post([number = number_, message = incoming_](CoordinatorSession& session) {
+      session.OnMessage(number, message);
+    });
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return;
+    Post([number = number_](CoordinatorSession& session) { session.OnWritten(number); });
+  }
+
+  // The loop drops the last reference; `this` may be gone once that is posted.
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<Ended> ended = ended_;
+    Post([number = number_, status = FromGrpcStatus(status), self = std::move(self_)](
+             CoordinatorSession& session) { session.OnDone(number, status); });
+    ended->Set();
+  }
+
+ private:
+  template <typename Function>
+  void Post(Function function) {
+    loop_.Post([session = &session_, alive = alive_, function = std::move(function)] {
+      if (*alive) function(*session);
+    });
+  }
+
+  CoordinatorSession& session_;
+  EventLoop& loop_;
+  const std::shared_ptr<bool> alive_;
+  const std::uint64_t number_;
+  const std::shared_ptr<Ended> ended_ = std::make_shared<Ended>();
+  std::shared_ptr<Stream> self_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Worker::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::CoordinatorMessage incoming_;
+  std::shared_ptr<const v1::WorkerMessage> outgoing_;
+};
+
+CoordinatorSession::CoordinatorSession(EventLoop& loop, CoordinatorSessionOptions options,
+                                       Handlers handlers)
+    : loop_(loop),
+      options_(std::move(options)),
+      handlers_(std::move(handlers)),
+      heartbeat_interval_(kDefaultHeartbeat),
+      pause_(kFirstPause),
+      retry_timer_(loop),
+      heartbeat_timer_(loop) {}
+
+CoordinatorSession::~CoordinatorSession() {
+  *alive_ = false;
+  if (!stream_) return;
+  const std::shared_ptr<Ended> ended = stream_->ended();
+  stream_->Cancel();
+  if (!reading_ended_) stream_->LetGo();
+  ended->Await();
+}
+
+void CoordinatorSession::Start() { Connect(); }
+
+void CoordinatorSession::Connect() {
+  const auto endpoint = ReadEndpoint(options_.endpoint_path);
+  if (!endpoint.ok()) return Retry(endpoint.status());
+  const auto token = LoadToken(options_.token_path);
+  if (!token.ok()) return Retry(token.status());
+  ++stream_number_;
+  stream_ = std::make_shared<Stream>(*this, stream_number_);
+  reading_ended_ = false;
+  stream_->Open(stream_, OpenChannel(endpoint->grpc), *token);
+  Enqueue(
+      std::make_shared<const v1::WorkerMessage>(MakeHello(options_.identity, handlers_.hosted())));
+}
+
+void CoordinatorSession::Retry(const Status& why) {
+  // The same problem is told once, not at every try.
+  if (why.message() != last_problem_)
+    Log().warn("not connected to the coordinator: {}; trying again", why.ToString());
+  last_problem_ = why.message();
+  retry_timer_.Start(pause_, [this] { Connect(); });
+  pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
+}
+
+void CoordinatorSession::OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message) {
+  if (stream != stream_number_) return;
+  const auto value = FromProto(message);
+  if (!value) return;
+  if (const auto* welcome = std::get_if<Welcome>(&*value)) {
+    welcomed_ = true;
+    ++connects_;
+    pause_ = kFirstPause;
+    last_problem_.clear();
+    if (welcome->heartbeat_ms > 0)
+      heartbeat_interval_ = std::chrono::milliseconds(welcome->heartbeat_ms);
+    Log().info("connected to the coordinator of cluster {}", welcome->cluster);
+    for (const auto& kept : std::exchange(kept_, {})) Enqueue(kept);
+    ScheduleHeartbeat();
+  }
+  handlers_.on_message(*value);
+}
+
+void CoordinatorSession::OnReadEnd(std::uint64_t stream) {
+  if (stream != stream_number_ || reading_ended_) return;
+  reading_ended_ = true;
+  stream_->LetGo();
+}
+
+void CoordinatorSession::OnDone(std::uint64_t stream, const Status& status) {
+  if (stream != stream_number_) return;
+  stream_.reset();
+  welcomed_ = false;
+  writing_ = false;
+  heartbeat_timer_.Cancel();
+  for (const auto& message : std::exchange(queue_, {}))
+    if (OutlivesStream(*message)) Keep(message);
+  if (status.code() == StatusCode::kFailedPrecondition) {
+    handlers_.on_fatal(status);
+    return;
+  }
+  Retry(status.ok() ? Unavailable("the coordinator ended the stream") : status);
+}
+
+void CoordinatorSession::Send(const WorkerMessage& message) {
+  const auto proto = ToProto(message);
+  if (!proto) {
+    Log().warn("a message of a trainer is malformed or of an unknown kind; it is dropped");
+    return;
+  }
+  auto shared = std::make_shared<const v1::WorkerMessage>(*proto);
+  if (!welcomed_ && OutlivesStream(*shared))
+    Keep(std::move(shared));
+  else if (stream_)
+    Enqueue(std::move(shared));
+}
+
+void CoordinatorSession::Keep(Message message) {
+  if (kept_.size() < kMaxKept)
+    kept_.push_back(std::move(message));
+  else
+    ++dropped_;
+}
+
+bool CoordinatorSession::MakeRoom() {
+  if (queue_.size() < kMaxQueue) return true;
+  // The front may be in gRPC's hands.
+  const auto progress = std::find_if(queue_.begin() + 1, queue_.end(),
+                                     [](const auto& message) { return message->has_progress(); });
+  ++dropped_;
+  if (progress == queue_.end()) return false;
+  queue_.erase(progress);
+  return true;
+}
+
+void CoordinatorSession::Enqueue(Message message) {
+  if (!MakeRoom()) {
+    if (message->has_progress()) return;
+    // A coordinator that takes nothing is as good as gone: the next Hello tells all.
+    Log().warn("the coordinator does not take messages; the stream starts anew");
+    queue_.resize(1);
+    stream_->Cancel();
+    return;
+  }
+  queue_.push_back(std::move(message));
+  if (!writing_) WriteNext();
+}
+
+void CoordinatorSession::WriteNext() {
+  writing_ = !queue_.empty() && stream_ != nullptr && !reading_ended_;
+  if (!writing_) return;
+  sent_since_heartbeat_ = true;
+  stream_->Write(queue_.front());
+}
+
+void CoordinatorSession::OnWritten(std::uint64_t stream) {
+  if (stream != stream_number_ || !stream_ || queue_.empty()) return;
+  queue_.pop_front();
+  WriteNext();
+}
+
+void CoordinatorSession::ScheduleHeartbeat() {
+  heartbeat_timer_.Start(heartbeat_interval_, [this] {
+    if (!welcomed_) return;
+    if (!sent_since_heartbeat_) Send(Heartbeat{});
+    sent_since_heartbeat_ = false;
+    ScheduleHeartbeat();
+  });
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,94 @@
+// CoordinatorSession: the worker's stream to the coordinator, kept open.
+//
+// Connects, says Hello with all that is on the node, and from then on carries messages both ways;
+// when the stream ends it starts anew after a pause (50 ms doubling to 1 s), reading the endpoint
+// file again because a restarted coordinator may have another port. State messages that could not
+// be sent are dropped: the next Hello restores them. What a Hello does not carry (failed
+// preparations, written manifests, released jobs) waits for the next stream.
+//
+// gRPC's threads only post to the loop; everything else, Send included, is loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/runtime/event_loop.h"
+#include "muster/v1/worker_api.pb.h"
+#include "worker/agent/messages.h"
+#include "worker/service/conversions.h"
+
+namespace muster::worker {
+
+struct CoordinatorSessionOptions {
+  std::string endpoint_path;
+  std::string token_path;
+  WorkerIdentity identity;
+};
+
+class CoordinatorSession {
+ public:
+  struct Handlers {
+    std::function<std::vector<HostedGeneration>()> hosted;
+    std::function<void(const CoordinatorMessage&)> on_message;
+    // The coordinator will never take this worker (another protocol version).
+    std::function<void(const Status&)> on_fatal;
+  };
+
+  CoordinatorSession(EventLoop& loop, CoordinatorSessionOptions options, Handlers handlers);
+  // Cancels the stream and waits for gRPC to let go of it.
+  ~CoordinatorSession();
+  CoordinatorSession(const CoordinatorSession&) = delete;
+  CoordinatorSession& operator=(const CoordinatorSession&) = delete;
+
+  void Start();
+  void Send(const WorkerMessage& message);
+
+  bool connected() const { return welcomed_; }
+  std::uint64_t dropped() const { return dropped_; }
+  std::uint64_t connects() const { return connects_; }
+
+ private:
+  class Ended;
+  class Stream;
+  using Message = std::shared_ptr<const v1::WorkerMessage>;
+
+  void Connect();
+  void Retry(const Status& why);
+  void OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message);
+  void OnReadEnd(std::uint64_t stream);
+  void OnDone(std::uint64_t stream, const Status& status);
+  void OnWritten(std::uint64_t stream);
+  void Enqueue(Message message);
+  void Keep(Message message);
+  bool MakeRoom();
+  void WriteNext();
+  void ScheduleHeartbeat();
+
+  EventLoop& loop_;
+  const CoordinatorSessionOptions options_;
+  const Handlers handlers_;
+  std::shared_ptr<Stream> stream_;
+  std::uint64_t stream_number_ = 0;  // tells posts of an earlier stream apart
+  bool welcomed_ = false;
+  bool reading_ended_ = false;  // the stream is over but for gRPC's last call
+  bool writing_ = false;
+  bool sent_since_heartbeat_ = false;
+  Duration heartbeat_interval_;
+  Duration pause_;
+  std::deque<Message> queue_;
+  std::vector<Message> kept_;  // for the next stream
+  std::uint64_t dropped_ = 0;
+  std::uint64_t connects_ = 0;
+  std::string last_problem_;
+  Timer retry_timer_;
+  Timer heartbeat_timer_;
+  // Outlives the session in functions that gRPC's threads have posted.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace muster::worker

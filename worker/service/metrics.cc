@@ -1,0 +1,69 @@
+#include "worker/service/metrics.h"
+
+#include "common/base/version.h"
+#include "common/telemetry/metrics.h"
+
+namespace muster::worker {
+namespace {
+
+void AddTraining(const MetricLabels& labels, const ProgressValues& values, MetricFamilies* out) {
+  out->Histogram("muster_train_step_duration_seconds", "Wall time of a training step.")
+      .AddHistogram(labels, kStepSecondsBounds, values.step_seconds_buckets,
+                    values.step_seconds_sum);
+  out->Counter("muster_train_steps_total", "Steps finished by this rank's process.")
+      .Add(labels, static_cast<double>(values.steps_done));
+  out->Counter("muster_train_tokens_total",
+               "Tokens trained on by the whole job during this rank's process.")
+      .Add(labels, static_cast<double>(values.tokens_done));
+  out->Gauge("muster_train_last_step", "Newest finished step.")
+      .Add(labels, static_cast<double>(values.step));
+  out->Gauge("muster_train_loss", "Loss of the last finished step, mean over the job.")
+      .Add(labels, values.loss);
+  out->Gauge("muster_train_grad_norm", "Gradient norm of the last step before clipping.")
+      .Add(labels, values.grad_norm);
+  out->Gauge("muster_train_learning_rate", "Learning rate of the last step.")
+      .Add(labels, values.learning_rate);
+  out->Counter("muster_train_nonfinite_total", "Steps whose loss or gradient was NaN or infinite.")
+      .Add(labels, static_cast<double>(values.nonfinite));
+  out->Gauge("muster_host_rss_bytes", "Resident memory of this rank's process.")
+      .Add(labels, static_cast<double>(values.rss_bytes));
+  auto& phases = out->Counter("muster_train_step_phase_seconds_total",
+                              "Time that this rank's process has spent by phase.");
+  for (int phase = 0; phase < kTrainPhaseCount; ++phase) {
+    MetricLabels with_phase = labels;
+    with_phase.emplace_back("phase", TrainPhaseName(static_cast<TrainPhase>(phase)));
+    phases.Add(with_phase, values.phase_seconds[static_cast<std::size_t>(phase)]);
+  }
+}
+
+}  // namespace
+
+std::string RenderWorkerMetrics(const WorkerStatus& status,
+                                const std::vector<ProgressSampler::Series>& series) {
+  MetricFamilies out;
+  const MetricLabels node = {{"node", status.node}};
+  out.Gauge("muster_build_info", "Always 1; the labels say which build this is.")
+      .Add({{"version", kVersion}, {"component", "worker"}, {"node", status.node}}, 1);
+  out.Gauge("muster_worker_slots", "Slots of this node.").Add(node, status.slots);
+  out.Gauge("muster_worker_jobs", "Jobs with a guardian or records on this node.")
+      .Add(node, static_cast<double>(status.jobs));
+  out.Gauge("muster_worker_connected", "1 while the coordinator's stream is up.")
+      .Add(node, status.connected ? 1 : 0);
+  out.Counter("muster_worker_connects_total", "Streams to the coordinator that were welcomed.")
+      .Add(node, static_cast<double>(status.connects));
+  out.Counter("muster_worker_messages_dropped_total",
+              "Messages given up because the queue to the coordinator was full.")
+      .Add(node, static_cast<double>(status.dropped));
+  out.Counter("muster_worker_pool_refused_total", "Work that found its pool's queue full.")
+      .Add(node, static_cast<double>(status.refused));
+  for (const ProgressSampler::Series& one : series)
+    AddTraining({{"run", one.job.value},
+                 {"name", one.job_name},
+                 {"attempt", std::to_string(one.generation)},
+                 {"node", status.node},
+                 {"rank", std::to_string(one.rank)}},
+                one.values, &out);
+  return out.Render();
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,26 @@
+// The worker's /metrics: the ranks' progress pages as Prometheus families, and the worker's own
+// state. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/agent/progress_sampler.h"
+
+namespace muster::worker {
+
+struct WorkerStatus {
+  std::string node;
+  int slots = 0;
+  bool connected = false;
+  std::uint64_t connects = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t refused = 0;  // by the worker pools
+  std::size_t jobs = 0;
+};
+
+std::string RenderWorkerMetrics(const WorkerStatus& status,
+                                const std::vector<ProgressSampler::Series>& series);
+
+}  // namespace muster::worker
