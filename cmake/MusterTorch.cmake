@@ -3,8 +3,8 @@
 #   muster::gloo   Debian's libgloo
 #
 # find_package(Torch) is not used: with the wheel it demands a whole CUDA toolkit even for a
-# program that only touches the CPU. LibTorch contains a Gloo of its own without headers; link
-# muster::gloo before muster::torch, so that our calls bind to the library whose headers we read.
+# program that only touches the CPU. LibTorch contains a Gloo of its own without headers; our calls
+# must bind to the library whose headers we read, so it comes first on every link line.
 
 if(MUSTER_LIBTORCH_DIR)
   set(_torch_root "${MUSTER_LIBTORCH_DIR}")
@@ -28,8 +28,12 @@ if(NOT MUSTER_TORCH_CPU_LIBRARY OR NOT MUSTER_C10_LIBRARY OR NOT MUSTER_TORCH_IN
 endif()
 
 find_library(MUSTER_GLOO_LIBRARY gloo REQUIRED)
-add_library(muster_gloo INTERFACE)
-target_link_libraries(muster_gloo INTERFACE ${MUSTER_GLOO_LIBRARY})
+# Gloo is said to depend on LibTorch, although it does not: CMake then puts it first on every link
+# line. Merely naming it first would not do, since CMake keeps only the last mention of a library.
+add_library(muster_gloo UNKNOWN IMPORTED GLOBAL)
+set_target_properties(muster_gloo PROPERTIES
+  IMPORTED_LOCATION "${MUSTER_GLOO_LIBRARY}"
+  INTERFACE_LINK_LIBRARIES "${MUSTER_TORCH_CPU_LIBRARY};${MUSTER_C10_LIBRARY}")
 add_library(muster::gloo ALIAS muster_gloo)
 
 add_library(muster_torch INTERFACE)
@@ -39,7 +43,6 @@ target_include_directories(muster_torch SYSTEM INTERFACE
 # path finds them, so the linker need not.
 target_link_options(muster_torch INTERFACE
   -Wl,--allow-shlib-undefined "-Wl,-rpath,${_torch_root}/lib")
-# Gloo first here too: then no order of targets can put LibTorch's copy before ours.
 target_link_libraries(muster_torch INTERFACE
-  ${MUSTER_GLOO_LIBRARY} ${MUSTER_TORCH_CPU_LIBRARY} ${MUSTER_C10_LIBRARY} Threads::Threads)
+  muster_gloo ${MUSTER_TORCH_CPU_LIBRARY} ${MUSTER_C10_LIBRARY} Threads::Threads)
 add_library(muster::torch ALIAS muster_torch)

@@ -1,5 +1,6 @@
 #include "trainer/distributed/gloo_connector.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -31,6 +32,17 @@ void IgnoreBrokenPipes() {
   }
 }
 
+// LibTorch exports a Gloo of its own with other layouts. Bound to it, we would crash much later.
+Status CheckGloo() {
+  Dl_info info{};
+  const auto address = reinterpret_cast<void*>(&gloo::transport::tcp::CreateDevice);
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return OkStatus();
+  const std::string library = info.dli_fname;
+  if (library.find("libtorch") == std::string::npos) return OkStatus();
+  return Internal("Gloo's functions come from " + library +
+                  ": libgloo must stand before LibTorch on the link line");
+}
+
 template <typename Call>
 Status Guarded(const std::string& what, Call call) {
   try {
@@ -51,6 +63,7 @@ std::string AddressKey(Generation generation, int from, int to) {
 class GlooConnector final : public RingConnector {
  public:
   Result<std::unique_ptr<RingLink>> Connect(Rendezvous rendezvous, Deadline deadline) override {
+    MUSTER_RETURN_IF_ERROR(CheckGloo());
     IgnoreBrokenPipes();
     auto link = ConnectAll(std::move(rendezvous), deadline);
     std::lock_guard lock(mutex_);

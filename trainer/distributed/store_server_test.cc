@@ -1,0 +1,75 @@
+#include "trainer/distributed/store_server.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "trainer/distributed/gang_testing.h"
+#include "trainer/distributed/gloo_communicator.h"
+#include "trainer/distributed/tcp_store.h"
+
+namespace muster {
+namespace {
+
+using testing::Child;
+using testing::Listen;
+using testing::Listener;
+
+Deadline Soon() { return Deadline::After(std::chrono::seconds(10)); }
+
+int RunWith(const std::map<std::string, std::string>& variables) {
+  return RunStore([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+// Ranks that are all clients, as under TORCHELASTIC_USE_AGENT_STORE, meet at the store.
+TEST(StoreServer, ServesUntilItIsToldToEnd) {
+  Listener listener = Listen();
+  Child store([&]() -> std::string {
+    return std::to_string(RunWith({{"MUSTER_LISTEN_FD", std::to_string(listener.fd.release())}}));
+  });
+  std::vector<Child> ranks;
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back([&, r]() -> std::string {
+      Rendezvous rendezvous;
+      rendezvous.rank = r;
+      rendezvous.world_size = 2;
+      rendezvous.master_address = "127.0.0.1";
+      rendezvous.master_port = listener.port;
+      const auto c = MakeGlooCommunicator();
+      if (Status s = c->Form(std::move(rendezvous), Soon()); !s.ok()) return s.ToString();
+      return c->Barrier().ToString();
+    });
+  }
+  for (Child& rank : ranks) EXPECT_EQ(rank.Said(), "OK");
+  kill(store.pid(), SIGTERM);
+  EXPECT_EQ(store.Said(), "0");
+}
+
+TEST(StoreServer, EndsWithItsParent) {
+  Listener listener = Listen();
+  // The middle process is the store's parent. The pipe's end is inherited, so reading it to the
+  // end waits for the store.
+  Child parent([&]() -> std::string {
+    if (fork() == 0) {
+      (void)RunWith({{"MUSTER_LISTEN_FD", std::to_string(listener.fd.get())}});
+      _exit(0);
+    }
+    // Answers only once the store serves.
+    const auto client = StoreSession::Open({"127.0.0.1", listener.port, UniqueFd(), false}, Soon());
+    return client.ok() ? "" : client.status().ToString();
+  });
+  EXPECT_EQ(parent.Said(), "");
+}
+
+TEST(StoreServer, NeedsABoundSocket) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunWith({}), 2);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("MUSTER_LISTEN_FD is not set"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace muster
