@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
@@ -76,16 +75,18 @@ class FieldReader {
     *out = value->get<std::string>();
   }
 
-  // One token id or a list of them.
-  void ReadTokenIds(const char* key, std::vector<std::int32_t>* out) {
+  // One token id or a list of them, all within the vocabulary.
+  void ReadTokenIds(const char* key, std::int64_t vocab_size, std::vector<std::int32_t>* out) {
     const Json* value = Find(key);
     if (value == nullptr) return;
     for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
       if (!id.is_number_integer()) return Fail(key, "holds " + id.dump() + ", not a token id");
       const auto number = id.get<std::int64_t>();
       if (number == -1) continue;  // the usual spelling of "none"
-      if (number < 0 || number > std::numeric_limits<std::int32_t>::max())
-        return Fail(key, "holds " + id.dump() + ", not a token id");
+      if (number < 0 || number >= vocab_size)
+        return Fail(key, "holds " + id.dump() +
+                             ", but the ids of this model end before vocab_size " +
+                             std::to_string(vocab_size));
       if (std::find(out->begin(), out->end(), number) == out->end())
         out->push_back(static_cast<std::int32_t>(number));
     }
@@ -245,9 +246,9 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
   reader.ReadBool("tie_word_embeddings", &config.tie_word_embeddings);
   ReadDtype(reader, &config.torch_dtype);
   std::vector<std::int32_t> bos;
-  reader.ReadTokenIds("bos_token_id", &bos);
+  reader.ReadTokenIds("bos_token_id", config.vocab_size, &bos);
   if (!bos.empty()) config.bos_token_id = bos.front();
-  reader.ReadTokenIds("eos_token_id", &config.eos_token_ids);
+  reader.ReadTokenIds("eos_token_id", config.vocab_size, &config.eos_token_ids);
   MUSTER_RETURN_IF_ERROR(reader.status());
   MUSTER_RETURN_IF_ERROR(rope_status);
   config.raw_json = std::string(json);
@@ -268,7 +269,7 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir) {
   MUSTER_ASSIGN_OR_RETURN(const std::string generation, ReadFile(generation_path, kMaxConfigBytes));
   MUSTER_ASSIGN_OR_RETURN(const Json object, ParseObject(generation, generation_path));
   FieldReader reader(object, generation_path);
-  reader.ReadTokenIds("eos_token_id", &config.eos_token_ids);
+  reader.ReadTokenIds("eos_token_id", config.vocab_size, &config.eos_token_ids);
   MUSTER_RETURN_IF_ERROR(reader.status());
   return config;
 }

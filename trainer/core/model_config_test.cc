@@ -124,6 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{R"("tie_word_embeddings": "yes")", StatusCode::kInvalidArgument,
                   "tie_word_embeddings"},
         BadConfig{R"("eos_token_id": "end")", StatusCode::kInvalidArgument, "eos_token_id"},
+        BadConfig{R"("eos_token_id": 320)", StatusCode::kInvalidArgument, "vocab_size 320"},
+        BadConfig{R"("bos_token_id": -7)", StatusCode::kInvalidArgument, "bos_token_id"},
         BadConfig{R"("eos_token_id": [5000000000])", StatusCode::kInvalidArgument,
                   "eos_token_id"}));
 
