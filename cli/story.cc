@@ -5,6 +5,7 @@
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 #include "cli/output.h"
+#include "common/job_spec/parse.h"
 
 namespace muster {
 namespace {
@@ -62,9 +63,17 @@ std::string Placement(const v1::Job& job) {
   return out;
 }
 
-std::string Beginning(const v1::AttemptInfo& attempt, const v1::AttemptInfo* previous) {
+bool IsCommandJob(const v1::Job& job) {
+  const auto spec = ParseJobSpec(job.spec_yaml());
+  return spec.ok() && !spec->train;
+}
+
+std::string Beginning(const v1::AttemptInfo& attempt, const v1::AttemptInfo* previous,
+                      const v1::Job& job) {
   std::string out;
-  if (attempt.resumed_step() > 0) {
+  if (IsCommandJob(job)) {
+    out = previous ? "Ran the command again" : "Ran the command";
+  } else if (attempt.resumed_step() > 0) {
     out = "Resumed from the checkpoint of step " + std::to_string(attempt.resumed_step());
   } else if (attempt.resumed_step() == 0) {
     out =
@@ -107,7 +116,7 @@ std::string Attempt(const v1::AttemptInfo& attempt, const v1::AttemptInfo* previ
   std::string out = "  Attempt " + std::to_string(attempt.generation()) + "  " +
                     LocalClock(attempt.started_unix_ms()) + " to " +
                     (attempt.ended_unix_ms() ? LocalClock(attempt.ended_unix_ms()) : "now") + "\n";
-  out += "    " + Beginning(attempt, previous) + "\n";
+  out += "    " + Beginning(attempt, previous, job) + "\n";
   if (previous && attempt.has_seconds())
     if (const std::string stages = TellStages(attempt.seconds()); !stages.empty())
       out += "    Recovery: " + stages + ".\n";

@@ -70,6 +70,16 @@ TEST_F(StoryTest, NamesTheModelOfASuccess) {
   EXPECT_EQ(story.find("muster cancel"), std::string::npos);
 }
 
+TEST_F(StoryTest, ACommandJobDoesNotTrain) {
+  v1::Job job = CannedJob();
+  job.set_spec_yaml("name: j\ncommand: [a]\n");
+  job.mutable_attempts(0)->set_resumed_step(-1);
+  job.mutable_attempts(1)->set_resumed_step(-1);
+  const std::string story = TellStory(job, "/c", 0);
+  EXPECT_NE(story.find("    Ran the command.\n"), std::string::npos) << story;
+  EXPECT_NE(story.find("    Ran the command again.\n"), std::string::npos) << story;
+}
+
 TEST_F(StoryTest, ATerminalCommandInTheCauseIsDefused) {
   v1::Job job = CannedJob();
   job.set_reason("\x1b[2Jgone");

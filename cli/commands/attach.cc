@@ -4,7 +4,6 @@
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 #include "cli/progress_line.h"
-#include "cli/story.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -53,31 +52,6 @@ Status WatchToEnd(CommandContext& context, v1::WatchRequest request, TimePoint d
   }
 }
 
-// The stages of a recovery are complete only when its first step is done, which is when the
-// attempt's line is worth a sentence.
-class RecoveryTeller {
- public:
-  std::string OnJob(const v1::Job& job) {
-    if (job.attempts_size() < 2) return "";
-    const auto& attempt = job.attempts(job.attempts_size() - 1);
-    const bool complete = attempt.has_seconds() && attempt.seconds().first_step() >= 0;
-    if (!complete || attempt.generation() <= told_) return "";
-    const bool first_look = told_ < 0;
-    told_ = attempt.generation();
-    if (first_look) return "";
-    std::string out = "recovered: " + TellStages(attempt.seconds());
-    if (attempt.resumed_step() >= 0)
-      out += "; resumed from step " + std::to_string(attempt.resumed_step());
-    return out;
-  }
-  void OnFirstUpdate(const v1::Job& job) {
-    told_ = job.state() == v1::JOB_STATE_RECOVERING ? job.generation() - 1 : job.generation();
-  }
-
- private:
-  std::int64_t told_ = -1;
-};
-
 std::int64_t LoggingSteps(const v1::Job& job) {
   const auto spec = ParseJobSpec(job.spec_yaml());
   return spec.ok() && spec->train ? spec->train->logging_every : 25;
@@ -95,14 +69,12 @@ class Attachment {
     if (state_ == v1::JOB_STATE_UNSPECIFIED) {
       printer_.OnNotice("job " + job.id() + "  " + job.name());
       if (!job.spec_yaml().empty()) printer_.set_line_every_steps(LoggingSteps(job));
-      recovery_.OnFirstUpdate(job);
       ShowHistory(update);
     } else {
       for (const auto& event : update.events()) printer_.OnEvent(event);
     }
     state_ = job.state();
     id_ = job.id();
-    if (const std::string told = recovery_.OnJob(job); !told.empty()) printer_.OnNotice(told);
     printer_.OnJob(job, SystemClock().Now());
     if (!IsTerminal(state_)) return true;
     printer_.Finish();
@@ -126,7 +98,6 @@ class Attachment {
   }
 
   ProgressPrinter printer_;
-  RecoveryTeller recovery_;
   v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
   std::string id_;
 };

@@ -6,8 +6,8 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include <condition_variable>
 #include <deque>
 #include <filesystem>
 #include <mutex>
@@ -58,8 +58,8 @@ class FakeCoordinator final : public v1::Client::Service {
     std::unique_lock lock(mutex);
     watched.push_back(*request);
     if (watches.empty()) {
-      lock.unlock();
-      while (!context->IsCancelled()) ::usleep(1000);
+      // A job about which nothing is new: the stream stays open until the client ends it.
+      while (!context->IsCancelled()) silence.wait_for(lock, std::chrono::milliseconds(1));
       return grpc::Status::CANCELLED;
     }
     const WatchScript script = watches.front();
@@ -95,6 +95,7 @@ class FakeCoordinator final : public v1::Client::Service {
   }
 
   std::mutex mutex;
+  std::condition_variable silence;
   std::string authorization;
   v1::SubmitRequest submitted;
   grpc::Status submit_status;
