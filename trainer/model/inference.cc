@@ -29,15 +29,14 @@ BlockWeights JoinBlock(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-InferenceModel::InferenceModel(ModelConfig config, at::ScalarType type)
-    : config_(std::move(config)), rotary_(config_, type) {}
+InferenceModel::InferenceModel(ModelConfig config) : config_(std::move(config)), rotary_(config_) {}
 
 Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarType type) {
   MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(dir));
   MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel file, SafetensorsModel::Open(dir));
   MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, file));
   const at::NoGradGuard no_grad;
-  InferenceModel model(std::move(config), type);
+  InferenceModel model(std::move(config));
   const std::vector<UnitSpec> units = LlamaUnits(model.config_);
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<at::Tensor> tensors;

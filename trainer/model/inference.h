@@ -27,7 +27,7 @@ class InferenceModel {
   at::Tensor Logits(const at::Tensor& ids);
 
  private:
-  InferenceModel(ModelConfig config, at::ScalarType type);
+  explicit InferenceModel(ModelConfig config);
 
   ModelConfig config_;
   RotaryTable rotary_;

@@ -2,8 +2,7 @@
 //
 // Nothing here owns a weight: the caller passes views into gathered buffers (training) or whole
 // tensors (scoring). Whether a graph is recorded is the caller's grad mode. Activations have the
-// weights' element type; norms and the rotary tables are computed in fp32, as in Hugging Face's
-// implementation.
+// weights' element type; norms, rotation and activation are computed in fp32.
 //
 // Letters: B rows, T positions, H hidden size, V vocabulary.
 //
@@ -16,6 +15,7 @@
 #include <cstdint>
 
 #include "trainer/core/model_config.h"
+#include "trainer/model/block_ops.h"
 
 namespace muster {
 
@@ -37,17 +37,16 @@ struct BlockWeights {
 // blocks of a rank.
 class RotaryTable {
  public:
-  RotaryTable(const ModelConfig& config, at::ScalarType type);
+  explicit RotaryTable(const ModelConfig& config);
 
   // Makes positions 0 .. length - 1 available.
   void Ensure(std::int64_t length);
-  at::Tensor Cos(std::int64_t length) const;  // [length, 1, head_dim / 2]
+  at::Tensor Cos(std::int64_t length) const;  // [length, head_dim / 2] fp32
   at::Tensor Sin(std::int64_t length) const;
 
  private:
   std::int64_t head_dim_;
   double theta_;
-  at::ScalarType type_;
   std::int64_t length_ = 0;
   at::Tensor cos_;
   at::Tensor sin_;
@@ -60,7 +59,5 @@ at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids);
 // right padding needs no mask, since nothing before it sees it. `rotary` holds T positions.
 at::Tensor BlockForward(const ModelConfig& config, const RotaryTable& rotary,
                         const at::Tensor& hidden, const BlockWeights& weights);
-
-at::Tensor RmsNorm(const at::Tensor& hidden, const at::Tensor& weight, double eps);
 
 }  // namespace muster

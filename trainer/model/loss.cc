@@ -8,15 +8,17 @@
 namespace muster {
 namespace {
 
-// Turns fp32 logits [N, V] into the gradient of the scaled loss; returns the scaled loss.
+// Turns fp32 logits [N, V] into the gradient of the scaled loss; returns the scaled loss. A row
+// with a negative label counts for nothing.
 double LogitsToGradient(at::Tensor& logits, const at::Tensor& labels, double scale) {
-  const at::Tensor index = labels.unsqueeze(1);
+  const at::Tensor index = labels.clamp_min(0).unsqueeze(1);
+  const at::Tensor scales = labels.ge(0).to(at::kFloat).mul_(scale).unsqueeze(1);
   const at::Tensor label_logits = logits.gather(1, index);
   const at::Tensor normalizer = logits.logsumexp(1, true);
-  const double loss = (normalizer - label_logits).sum(at::kDouble).item<double>() * scale;
-  logits.sub_(normalizer).exp_().mul_(scale);
-  logits.scatter_add_(1, index, at::full_like(label_logits, -scale));
-  return loss;
+  const at::Tensor losses = (normalizer - label_logits).to(at::kDouble).mul_(scales);
+  logits.sub_(normalizer).exp_().mul_(scales);
+  logits.scatter_add_(1, index, -scales);
+  return losses.sum().item<double>();
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ struct HeadLoss {
   at::Tensor weight_gradient;  // [V, H]; fp32 if there was more than one chunk
 };
 
-// hidden [N, H] after the final norm, weight [V, H], labels [N] int64, none ignored; N may be 0.
+// hidden [N, H] after the final norm, weight [V, H], labels [N] int64, negative where a row does
+// not count; N may be 0.
 HeadLoss CrossEntropyHead(const at::Tensor& hidden, const at::Tensor& weight,
                           const at::Tensor& labels, const HeadLossOptions& options);
 

@@ -42,6 +42,17 @@ TEST(CrossEntropyHead, ChunksChangeNothing) {
   EXPECT_TRUE(at::allclose(whole.weight_gradient, parts.weight_gradient, 1e-5, 1e-6));
 }
 
+TEST(CrossEntropyHead, RowsWithoutALabelDoNotCount) {
+  Inputs in(10);
+  const HeadLoss kept = CrossEntropyHead(in.hidden.narrow(0, 0, 6), in.weight,
+                                         in.labels.narrow(0, 0, 6), {.scale = 1});
+  in.labels.narrow(0, 6, 4).fill_(-100);
+  const HeadLoss all = CrossEntropyHead(in.hidden, in.weight, in.labels, {.scale = 1});
+  EXPECT_NEAR(all.loss, kept.loss, 1e-5);
+  EXPECT_EQ(all.hidden_gradient.narrow(0, 6, 4).abs().sum().item<double>(), 0.0);
+  EXPECT_TRUE(at::allclose(all.weight_gradient, kept.weight_gradient, 1e-5, 1e-6));
+}
+
 TEST(CrossEntropyHead, NoLabelsMeansZero) {
   Inputs in(0);
   const HeadLoss head = CrossEntropyHead(in.hidden, in.weight, in.labels, {.scale = 1});

@@ -46,6 +46,48 @@ at::Tensor LongTensor(const std::vector<std::int64_t>& values, at::IntArrayRef s
                        at::TensorOptions().dtype(at::kLong));
 }
 
+std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Rows padded on the right to a multiple of kLengthMultiple. Matrix libraries compile and keep a
+// kernel for every shape that they meet; a few lengths serve as well as hundreds.
+constexpr std::int64_t kLengthMultiple = 32;
+MicroBatch PadToFewLengths(const MicroBatch& batch) {
+  MicroBatch padded;
+  padded.rows = batch.rows;
+  padded.length = RoundUp(batch.length, kLengthMultiple);
+  padded.input_ids.assign(padded.rows * padded.length, 0);
+  padded.labels.assign(padded.rows * padded.length, kIgnoredLabel);
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    const std::int64_t from = row * batch.length, to = row * padded.length;
+    std::copy_n(batch.input_ids.begin() + from, batch.length, padded.input_ids.begin() + to);
+    std::copy_n(batch.labels.begin() + from, batch.length, padded.labels.begin() + to);
+  }
+  return padded;
+}
+
+// The positions that reach the head: those with a label, filled up, for the same reason, with
+// copies of the first position that have none.
+constexpr std::int64_t kLabelMultiple = 64;
+struct LabelledPositions {
+  std::int64_t count = 0;
+  std::vector<std::int64_t> positions;
+  std::vector<std::int64_t> labels;
+};
+LabelledPositions FindLabels(const MicroBatch& batch) {
+  LabelledPositions found;
+  for (std::size_t i = 0; i < batch.labels.size(); ++i) {
+    if (batch.labels[i] == kIgnoredLabel) continue;
+    found.positions.push_back(static_cast<std::int64_t>(i));
+    found.labels.push_back(batch.labels[i]);
+  }
+  found.count = static_cast<std::int64_t>(found.labels.size());
+  found.positions.resize(RoundUp(found.count, kLabelMultiple), 0);
+  found.labels.resize(found.positions.size(), kIgnoredLabel);
+  return found;
+}
+
 // One block's part of the graph: from a leaf input to its output.
 struct BlockGraph {
   at::Tensor input;
@@ -101,7 +143,7 @@ Engine::Engine(const ModelConfig& config, Communicator& communicator, FsdpOption
       state_(layout_, communicator.rank(), options_.precision),
       weights_(layout_, state_, communicator),
       reducer_(layout_, state_, communicator),
-      rotary_(config, options_.precision == MixedPrecision::kBf16 ? at::kBFloat16 : at::kFloat) {
+      rotary_(config) {
   const at::ScalarType type =
       options_.precision == MixedPrecision::kBf16 ? at::kBFloat16 : at::kFloat;
   for (int u = 0; u < static_cast<int>(layout_.units().size()); ++u) {
@@ -120,8 +162,9 @@ void Engine::WeightsLoaded() {
   weights_.Invalidate();
 }
 
-Status Engine::ForwardBackward(const MicroBatch& batch, double loss_scale) {
+Status Engine::ForwardBackward(const MicroBatch& given, double loss_scale) {
   const at::NoGradGuard no_grad;
+  const MicroBatch batch = PadToFewLengths(given);
   if (!step_open_) {
     reducer_.StartStep();
     loss_ = 0;
@@ -154,17 +197,11 @@ Result<at::Tensor> Engine::Forward(const at::Tensor& ids) {
   return hidden;
 }
 
-// Only positions with a label reach the head; the others get a zero gradient.
 Result<at::Tensor> Engine::HeadBackward(const at::Tensor& hidden, const MicroBatch& batch,
                                         double scale) {
-  std::vector<std::int64_t> positions, labels;
-  for (std::size_t i = 0; i < batch.labels.size(); ++i) {
-    if (batch.labels[i] == kIgnoredLabel) continue;
-    positions.push_back(static_cast<std::int64_t>(i));
-    labels.push_back(batch.labels[i]);
-  }
-  const auto count = static_cast<std::int64_t>(positions.size());
-  const at::Tensor index = LongTensor(positions, {count});
+  const LabelledPositions labelled = FindLabels(batch);
+  const auto rows_computed = static_cast<std::int64_t>(labelled.positions.size());
+  const at::Tensor index = LongTensor(labelled.positions, {rows_computed});
   const at::Tensor flat = hidden.reshape({-1, config_.hidden_size});
   MUSTER_RETURN_IF_ERROR(weights_.Wait(head_unit()));
   const at::Tensor& norm = leaves_[head_unit()][0];
@@ -176,8 +213,9 @@ Result<at::Tensor> Engine::HeadBackward(const at::Tensor& hidden, const MicroBat
   }
   const bool tied = config_.tie_word_embeddings;
   const at::Tensor& head = tied ? leaves_[0][0] : leaves_[head_unit()][1];
-  const HeadLoss loss = CrossEntropyHead(normed.detach(), head.detach(),
-                                         LongTensor(labels, {count}), {.scale = scale});
+  const HeadLoss loss =
+      CrossEntropyHead(normed.detach(), head.detach(), LongTensor(labelled.labels, {rows_computed}),
+                       {.scale = scale});
   loss_ += loss.loss;
   std::vector<at::Tensor> gradients =
       torch::autograd::grad({normed}, {rows, norm}, {loss.hidden_gradient});
@@ -187,7 +225,9 @@ Result<at::Tensor> Engine::HeadBackward(const at::Tensor& hidden, const MicroBat
   } else {
     MUSTER_RETURN_IF_ERROR(ReduceGradients(head_unit(), {gradients[1], loss.weight_gradient}));
   }
-  return at::zeros_like(flat).index_copy_(0, index, gradients[0]).view(hidden.sizes());
+  return at::zeros_like(flat)
+      .index_copy_(0, index.narrow(0, 0, labelled.count), gradients[0].narrow(0, 0, labelled.count))
+      .view(hidden.sizes());
 }
 
 Status Engine::BlocksBackward(at::Tensor* gradient) {

@@ -30,7 +30,7 @@
 #include "trainer/core/model_config.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/distributed/communicator.h"
-#include "trainer/sharding/adamw.h"
+#include "trainer/kernels/adamw.h"
 #include "trainer/sharding/shard_state.h"
 
 namespace muster {

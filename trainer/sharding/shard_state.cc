@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "trainer/sharding/adamw.h"
+#include "trainer/kernels/adamw.h"
 
 namespace muster {
 

@@ -1,16 +1,10 @@
-#include "trainer/sharding/adamw.h"
+#include "trainer/kernels/adamw.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
-// One build runs well on any x86-64: the loader picks the clone for the machine it is on.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
-#define MUSTER_VECTOR_CLONES \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define MUSTER_VECTOR_CLONES
-#endif
+#include "trainer/kernels/vector_clones.h"
 
 namespace muster {
 namespace {

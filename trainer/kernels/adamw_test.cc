@@ -1,4 +1,4 @@
-#include "trainer/sharding/adamw.h"
+#include "trainer/kernels/adamw.h"
 
 #include <gtest/gtest.h>
 
