@@ -1,0 +1,233 @@
+// Scenarios of checkpoints: gathered, committed under the generation, resumed from, pruned.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/control/control_harness.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Training : ControlHarness {
+  Training() {
+    Join("n1");
+    Join("n2");
+    id = Submit(TrainYaml());
+    RunTo(id, 12);
+    Forget();
+  }
+  // A recovery whose ranks resume at `step`.
+  void Recover(Step step) {
+    Exited(id, 1, {0, 9});
+    QuiesceAll(id);
+    Advance(seconds(2));
+    StartAll(id);
+    TrainFrom(id, step);
+  }
+  std::vector<std::string> Resume() {
+    std::vector<std::string> directories;
+    const std::vector<Launch> launches = Take<Launch>("n1");
+    for (const CheckpointRecord& point : launches.back().resume) {
+      directories.push_back(point.directory);
+    }
+    return directories;
+  }
+  JobId id;
+};
+
+TEST(CheckpointTest, AllShardsMakeACommitThatIsStoredBeforeItIsSent) {
+  Training h;
+  h.Shard(h.id, 1, 10);
+  EXPECT_TRUE(h.stored().checkpoints.empty());
+  h.Shard(h.id, 1, 10);  // repeated
+  EXPECT_TRUE(h.stored().checkpoints.empty());
+  h.Shard(h.id, 0, 10);
+  ASSERT_EQ(h.stored().checkpoints.size(), 1u);
+  const CheckpointRecord& stored = h.stored().checkpoints[0];
+  EXPECT_EQ(stored.state, CheckpointState::kCommitted);
+  EXPECT_EQ(stored.generation, 1);
+  EXPECT_EQ(stored.world_size, 2);
+  ASSERT_EQ(stored.shards.size(), 2u);
+  EXPECT_EQ(stored.shards[0].rank, 0);
+  const CheckpointCommitted sent = h.Take<CheckpointCommitted>("n1").at(0);
+  EXPECT_EQ(sent.checkpoint.directory, "step-00000010-g1");
+  EXPECT_EQ(sent.output_dir, "/work/out-tiny");
+  EXPECT_TRUE(sent.prune.empty());
+  EXPECT_TRUE(h.Take<CheckpointCommitted>("n2").empty());
+  EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_committed", "step 10 committed (2.0 kB in 2 shards)"));
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 10);
+}
+
+TEST(CheckpointTest, ShardsOfAnotherGenerationAreNeverCommitted) {
+  Training h;
+  h.Shard(h.id, 0, 10);
+  const std::string directory = h.Directory(h.id, 10);
+  h.Recover(0);
+  h.Say("n2", TrainerReport{h.id, 1, 1, ShardWritten{10, directory, {1, "s", 1, "x"}}});
+  for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
+    EXPECT_NE(checkpoint.state, CheckpointState::kCommitted);
+  }
+  // Half a checkpoint of the old generation and half of the new one make none.
+  h.Say("n2", TrainerReport{h.id, 2, 1, ShardWritten{10, directory, {1, "s", 1, "x"}}});
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 0);
+}
+
+TEST(CheckpointTest, AReportUnderAnotherRanksNameIsRefused) {
+  Training h;
+  h.Report(h.id, 0, ShardWritten{10, "step-10", {1, "s", 1, "x"}});
+  h.Report(h.id, 1, ShardWritten{10, "step-10", {1, "s", 1, "x"}});
+  h.Report(h.id, 0, ShardWritten{10, "../../etc", {0, "s", 1, "x"}});
+  h.Report(h.id, 1, ShardWritten{10, "../../etc", {1, "s", 1, "x"}});
+  EXPECT_TRUE(h.stored().checkpoints.empty());
+}
+
+TEST(CheckpointTest, ShardsThatArriveDuringTheAbortStillCount) {
+  Training h;
+  h.Shard(h.id, 1, 10);
+  h.Exited(h.id, 1, {0, 9});
+  h.Shard(h.id, 0, 10);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 10);
+  h.QuiesceAll(h.id);
+  h.PrepareAll(h.id);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000010-g1"));
+}
+
+TEST(CheckpointTest, OldOnesArePrunedOnlyWithANewersCommitAndForgottenOnceItIsOnDisk) {
+  Training h;
+  for (Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  EXPECT_TRUE(h.Take<CheckpointCommitted>("n1").back().prune.empty());
+  h.Checkpoint(h.id, 30);
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune, ElementsAre("step-00000010-g1"));
+  EXPECT_EQ(h.stored().checkpoints.size(), 3u);
+  h.Manifest(h.id, h.Directory(h.id, 30), false);
+  EXPECT_EQ(h.stored().checkpoints.size(), 3u) << "pruned before the newer one is safe";
+  EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_failed", "disk full"));
+  h.Checkpoint(h.id, 40);
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune,
+              ElementsAre("step-00000010-g1", "step-00000020-g1"));
+  h.Manifest(h.id, h.Directory(h.id, 40));
+  EXPECT_EQ(h.stored().checkpoints.size(), 2u);
+}
+
+TEST(CheckpointTest, PrunedOnesAreNeverResumedFrom) {
+  Training h;
+  for (Step step : {10, 20, 30}) h.Checkpoint(h.id, step);
+  h.Recover(30);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000030-g1", "step-00000020-g1"));
+}
+
+TEST(CheckpointTest, CommitIsSaidAgainUntilItsManifestIsWritten) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  HostedGeneration hosted = h.Hosted("n1", h.id, AttemptState::kRunning);
+  h.Forget();
+  h.Leave("n1");
+  h.Join("n1", {.hosted = {hosted}});
+  ASSERT_EQ(h.Take<CheckpointCommitted>("n1").size(), 1u);
+  h.Restart();
+  h.Join("n1", {.hosted = {hosted}});
+  ASSERT_EQ(h.Take<CheckpointCommitted>("n1").size(), 1u);
+  h.Manifest(h.id, h.Directory(h.id, 10));
+  h.Leave("n1");
+  h.Join("n1", {.hosted = {hosted}});
+  EXPECT_TRUE(h.Take<CheckpointCommitted>("n1").empty());
+}
+
+TEST(CheckpointTest, ReplayedShardsOfACommittedCheckpointChangeNothing) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.Forget();
+  h.Checkpoint(h.id, 10);
+  EXPECT_EQ(h.CountEvents(h.id, "checkpoint_committed"), 1);
+  EXPECT_TRUE(h.sends().empty());
+}
+
+TEST(CheckpointTest, ASuccessfulJobWaitsForItsLastManifest) {
+  Training h;
+  h.Checkpoint(h.id, 100);
+  h.FinishAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.Manifest(h.id, h.Directory(h.id, 100));
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
+}
+
+TEST(CheckpointTest, AManifestThatNeverComesHoldsASuccessOnlySoLong) {
+  ControllerOptions options;
+  options.lease = std::chrono::hours(1);
+  ControlHarness h(options);
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 12);
+  h.Checkpoint(id, 100);
+  h.FinishAll(id);
+  h.Advance(seconds(40));
+  EXPECT_EQ(h.State(id), JobState::kSucceeded);
+}
+
+TEST(CheckpointTest, ARefusedCheckpointIsNotedOnceAndNotOfferedAgain) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.Manifest(h.id, h.Directory(h.id, 10));
+  h.Checkpoint(h.id, 20);
+  h.Manifest(h.id, h.Directory(h.id, 20));
+  h.Exited(h.id, 1, {0, 9});
+  h.QuiesceAll(h.id);
+  h.StartAll(h.id);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000020-g1", "step-00000010-g1"));
+  h.ReportAll(h.id, Formed{});
+  for (int rank : {1, 0}) {
+    h.Report(h.id, rank,
+             Resumed{10, {{"step-00000020-g1", "checksum of rank-00001.shard differs"}}});
+  }
+  EXPECT_THAT(h.Attempt(h.id).notes,
+              ElementsAre("checkpoint step-00000020-g1 refused: rank 1: checksum of "
+                          "rank-00001.shard differs"));
+  EXPECT_EQ(h.CountEvents(h.id, "checkpoint_refused"), 1);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 10);
+  h.Exited(h.id, 1, {0, 9});
+  h.QuiesceAll(h.id);
+  h.PrepareAll(h.id);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000010-g1"));
+}
+
+TEST(CheckpointTest, AFailedCheckpointIsNotedAndTheJobGoesOn) {
+  Training h;
+  h.Report(h.id, 1, CheckpointFailed{10, "no space left on device"});
+  h.Report(h.id, 1, CheckpointFailed{10, "no space left on device"});
+  EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 1);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+TEST(CheckpointTest, LeftoversOfAnUnfinishedCheckpointArePrunedWithTheNextCommit) {
+  Training h;
+  h.Shard(h.id, 0, 10);
+  h.Recover(0);
+  h.Forget();
+  h.Checkpoint(h.id, 10);
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").at(0).prune, ElementsAre("step-00000010-g1"));
+  h.Manifest(h.id, "step-00000010-g2");
+  ASSERT_EQ(h.stored().checkpoints.size(), 1u);
+  EXPECT_EQ(h.stored().checkpoints[0].directory, "step-00000010-g2");
+}
+
+TEST(CheckpointTest, NewCommitsAreProgress) {
+  Training h;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    h.Checkpoint(h.id, 13 + attempt);  // no higher step is ever seen, but it is durable
+    h.Recover(12);
+    ASSERT_EQ(h.State(h.id), JobState::kRunning) << h.Story();
+    EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
+  }
+  EXPECT_THAT(h.Job(h.id).attempts->front().cause, HasSubstr("SIGKILL"));
+}
+
+}  // namespace
+}  // namespace muster

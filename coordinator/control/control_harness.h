@@ -1,0 +1,129 @@
+// ControlHarness: a Controller with a fake clock, a fake store and recorded messages, for tests.
+//
+// Tests play the workers: they say Hello, answer Prepare, exit ranks. The harness applies every
+// store operation to a StoredState, so that Restart() is what a killed coordinator comes back to,
+// and checks after every event what must always hold (slots, generations, final states).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/control/controller.h"
+
+namespace muster {
+
+// A job file: two nodes, one rank each, checkpoints kept: 2.
+std::string TrainYaml(const std::string& name = "tiny", const std::string& more = "");
+std::string CommandYaml(const std::string& name = "hello", const std::string& more = "");
+
+class ControlHarness {
+ public:
+  explicit ControlHarness(ControllerOptions options = {});
+
+  // --- time ---
+  void Advance(Duration d);  // ticks whatever comes due on the way
+  Now now() const { return now_; }
+
+  // --- clients ---
+  // The id of the accepted job; fails the test on a refusal.
+  JobId Submit(const std::string& yaml, const std::string& key = "");
+  Reply SubmitRaw(const std::string& yaml, const std::string& key = "");
+  Reply Cancel(const JobId& id);
+
+  // --- workers ---
+  struct NodeOptions {
+    int slots = 1;
+    std::string address = "127.0.0.1";
+    std::string host_id = "host";
+    std::string instance = "first";
+    int protocol_version = 1;
+    std::vector<HostedGeneration> hosted;
+  };
+  SessionId Join(const std::string& node) { return Join(node, NodeOptions()); }
+  SessionId Join(const std::string& node, NodeOptions options);
+  void Leave(const std::string& node);  // the stream breaks
+  void Say(const std::string& node, WorkerMessage message);
+  void SayOn(SessionId session, WorkerMessage message);
+
+  void PreparedOn(const std::string& node, const JobId& id);  // ok, newest generation
+  void Started(const JobId& id, int rank);
+  void Exited(const JobId& id, int rank, ExitStatus exit, double age_seconds = 0);
+  void QuiescedOn(const std::string& node, const JobId& id);
+  void QuiesceAll(const JobId& id);  // every node of the newest attempt that is connected
+  void Report(const JobId& id, int rank, decltype(TrainerReport::body) body);
+  void ReportAll(const JobId& id, decltype(TrainerReport::body) body);
+  void StepTo(const JobId& id, Step step, double loss = 2.0);  // progress of rank 0
+  void Shard(const JobId& id, int rank, Step step);
+  void Checkpoint(const JobId& id, Step step);  // the shards of all ranks
+  void Manifest(const JobId& id, const std::string& directory, bool ok = true);
+  std::string Directory(const JobId& id, Step step) const;  // of the newest generation
+
+  // Everything from Prepare to the state named.
+  void PrepareAll(const JobId& id);            // Launch is sent
+  void StartAll(const JobId& id);              // every rank has a process
+  void TrainFrom(const JobId& id, Step step);  // formed, resumed, first step done
+  void RunTo(const JobId& id, Step step);      // all of the above, then progress
+  void FinishAll(const JobId& id);             // every rank exits 0, nodes quiesced
+  // What the node's guardian would say in a Hello about the newest attempt as the store has it.
+  HostedGeneration Hosted(const std::string& node, const JobId& id, AttemptState as) const;
+
+  // --- the coordinator ---
+  void Restart();  // killed and started again; every stream is broken
+  void Handle(const Event& event);
+  const Controller& controller() const { return *controller_; }
+  const StoredState& stored() const { return stored_; }
+
+  // --- what came out ---
+  JobView Job(const JobId& id) const;
+  const AttemptRecord& Attempt(const JobId& id) const;
+  JobState State(const JobId& id) const { return Job(id).record->state; }
+  NodeView Node(const std::string& name) const;
+  bool HasEvent(const JobId& id, const std::string& kind, const std::string& part = "") const;
+  int CountEvents(const JobId& id, const std::string& kind) const;
+  std::string Story() const;  // every event, for failure messages
+  // Takes the recorded messages of this type to this node; others stay.
+  template <typename Message>
+  std::vector<Message> Take(const std::string& node) {
+    std::vector<Message> taken;
+    std::vector<WorkerSend> rest;
+    for (WorkerSend& send : sends_) {
+      if (send.node.value == node && std::holds_alternative<Message>(send.message)) {
+        taken.push_back(std::get<Message>(std::move(send.message)));
+      } else {
+        rest.push_back(std::move(send));
+      }
+    }
+    sends_ = std::move(rest);
+    return taken;
+  }
+  void Forget() { sends_.clear(); }
+  const std::vector<WorkerSend>& sends() const { return sends_; }
+  const Effects& last() const { return last_; }
+  std::vector<CloseSession> closes;
+  std::vector<Observation> observations;
+
+ private:
+  void Apply(const Effects& effects);
+  void Store(const StoreOperation& operation);
+  void CheckInvariants();
+
+  ControllerOptions options_;
+  Now now_;
+  std::unique_ptr<Controller> controller_;
+  StoredState stored_;
+  std::vector<WorkerSend> sends_;
+  std::vector<Reply> replies_;
+  Effects last_;
+  std::map<std::string, SessionId> sessions_;
+  std::map<JobId, Generation> generations_;
+  std::map<JobId, JobState> final_;
+  SessionId next_session_ = 1;
+  RequestId next_request_ = 1;
+  int next_id_ = 1;
+};
+
+}  // namespace muster

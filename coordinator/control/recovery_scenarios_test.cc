@@ -1,0 +1,476 @@
+// Scenarios of faults: ranks, nodes, workers and the coordinator itself.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/control/control_harness.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A cluster of two nodes with a job that has trained to step 12.
+struct Running : ControlHarness {
+  explicit Running(const std::string& yaml = TrainYaml(), ControllerOptions options = {})
+      : ControlHarness(options) {
+    Join("n1");
+    Join("n2");
+    id = Submit(yaml);
+    StartAll(id);
+    if (Job(id).record->max_steps > 0) {
+      TrainFrom(id, 0);
+      StepTo(id, 12);
+    }
+    Forget();
+  }
+  JobId id;
+};
+
+// --- ranks ---
+
+TEST(RankFaultTest, AKilledRankAbortsAllAtOnceAndTheJobTrainsAgain) {
+  Running h;
+  h.Advance(milliseconds(100));
+  h.Exited(h.id, 1, {0, 9}, 0.01);
+  EXPECT_EQ(h.State(h.id), JobState::kRecovering);
+  EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).grace_seconds, 0);
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  h.Advance(milliseconds(20));
+  h.Exited(h.id, 0, {0, 9});  // killed by the abort: no news
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+  const AttemptRecord& ended = h.Job(h.id).attempts->front();
+  EXPECT_EQ(ended.cause, "rank 1 on n2 was killed by SIGKILL");
+  EXPECT_EQ(ended.failed_rank, 1);
+  EXPECT_EQ(ended.cause_kind, CauseKind::kRankKilled);
+  EXPECT_THAT(ended.log_tail.at(0), HasSubstr("rank 1"));
+  EXPECT_EQ(h.Attempt(h.id).nodes.front().value, "n1") << "rank order is kept";
+
+  h.StartAll(h.id);
+  h.Advance(milliseconds(300));
+  h.ReportAll(h.id, Formed{});
+  h.Advance(milliseconds(200));
+  h.ReportAll(h.id, Resumed{10, {}});
+  h.Advance(milliseconds(100));
+  h.Report(h.id, 1, FirstStep{11});
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  const StageSeconds& s = h.Attempt(h.id).seconds;
+  EXPECT_NEAR(s.detect, 0.01, 1e-9);
+  EXPECT_NEAR(s.abort, 0.02, 1e-9);
+  EXPECT_NEAR(s.reform, 0.3, 1e-9);
+  EXPECT_NEAR(s.load, 0.2, 1e-9);
+  EXPECT_NEAR(s.first_step, 0.1, 1e-9);
+  EXPECT_EQ(h.Attempt(h.id).resumed_step, 10);
+  EXPECT_EQ(h.Job(h.id).attempts->front().lost_steps, 2);
+  EXPECT_TRUE(h.HasEvent(h.id, "recovered", "training again 0.63 s after the fault: detect 0.01 s"))
+      << h.Story();
+  EXPECT_TRUE(h.HasEvent(h.id, "recovered", "resumed at step 10, 2 steps to do again"));
+  h.FinishAll(h.id);
+  EXPECT_EQ(h.Job(h.id).record->reason, "finished at step 11 after 1 restart");
+}
+
+TEST(RankFaultTest, AbortIsDurableBeforeItIsSent) {
+  Running h;
+  h.Exited(h.id, 1, {0, 9});
+  bool stored = false;
+  for (const StoreOperation& operation : h.last().store) {
+    const auto* put = std::get_if<PutAttempt>(&operation);
+    stored |= put != nullptr && put->attempt.state == AttemptState::kAborting;
+  }
+  EXPECT_TRUE(stored);
+  EXPECT_EQ(h.last().sends.size(), 2u);
+}
+
+TEST(RankFaultTest, ASymptomWaitsForItsCause) {
+  Running h;
+  h.Exited(h.id, 0, {76, 0});
+  EXPECT_TRUE(h.Take<Abort>("n1").empty()) << "a symptom alone is given a moment";
+  h.Advance(milliseconds(5));
+  h.Exited(h.id, 1, {0, 9}, 0.006);
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().failed_rank, 1);
+}
+
+TEST(RankFaultTest, ASymptomWithoutACauseAbortsSoon) {
+  Running h;
+  h.Exited(h.id, 0, {76, 0});
+  h.Advance(milliseconds(60));
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  h.Exited(h.id, 1, {0, 9});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kPeerLost);
+  EXPECT_EQ(h.Job(h.id).attempts->front().failed_rank, 0);
+}
+
+TEST(RankFaultTest, ACauseThatIsHeardAfterTheAbortStillCounts) {
+  Running h;
+  h.Exited(h.id, 0, {76, 0});
+  h.Advance(milliseconds(60));
+  h.Exited(h.id, 1, {0, 11}, 0.1);
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause, "rank 1 on n2 was killed by SIGSEGV");
+}
+
+TEST(RankFaultTest, OfTwoFailuresTheEarlierIsTheCause) {
+  Running h;
+  h.Exited(h.id, 0, {1, 0}, 0.010);
+  h.Exited(h.id, 1, {3, 0}, 0.200);  // heard later, happened before
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().failed_rank, 1);
+}
+
+TEST(RankFaultTest, BadInputEndsTheJobWithTheTrainersWords) {
+  Running h;
+  h.Report(h.id, 0, TrainerError{"data", "train.jsonl:7: not JSON", 3});
+  h.Exited(h.id, 0, {78, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("train.jsonl:7: not JSON"));
+  EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
+}
+
+TEST(RankFaultTest, ATrainerThatReportsAnErrorAndHangsIsNotWaitedForLong) {
+  Running h;
+  h.Report(h.id, 0, TrainerError{"internal", "assertion", 3});
+  h.Advance(milliseconds(1500));
+  EXPECT_TRUE(h.Take<Abort>("n1").empty());
+  h.Advance(seconds(1));
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  h.QuiesceAll(h.id);
+  EXPECT_THAT(h.Job(h.id).attempts->front().cause, HasSubstr("did not exit: assertion"));
+}
+
+TEST(RankFaultTest, TheSameFailureAtTheSameStepEndsInFailedWithTheReason) {
+  Running h;
+  h.Exited(h.id, 1, {0, 11});
+  h.QuiesceAll(h.id);  // progress: steps 1 to 12 were new
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
+    h.StartAll(h.id);
+    h.TrainFrom(h.id, 0);
+    h.StepTo(h.id, 12);  // no further than before
+    h.Exited(h.id, 1, {0, 11});
+    h.QuiesceAll(h.id);
+    h.Advance(seconds(2));
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  EXPECT_THAT(h.Job(h.id).record->reason,
+              StartsWith("3 attempts in a row ended without progress; the last one: rank 1 on n2"));
+}
+
+TEST(RankFaultTest, StepsOrCheckpointsRefundTheBudget) {
+  Running h;
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    h.Exited(h.id, 1, {0, 9});
+    h.QuiesceAll(h.id);
+    ASSERT_EQ(h.Job(h.id).record->generation, attempt + 2);
+    h.StartAll(h.id);
+    h.TrainFrom(h.id, 0);
+    h.StepTo(h.id, 20 + attempt);
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
+}
+
+TEST(RankFaultTest, ACommandThatAlwaysFailsRunsAsOftenAsTheBudgetSays) {
+  Running h(CommandYaml("bad", "restart: {max_without_progress: 2}\n"));
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    h.Exited(h.id, 0, {3, 0});
+    h.QuiesceAll(h.id);
+    if (attempt == 0) h.StartAll(h.id);
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("rank 0 on n1 exited with code 3"));
+}
+
+// --- phases that do not succeed ---
+
+TEST(PrepareTest, WhatNoAttemptCanMendEndsTheJob) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.Say("n2", Prepared{id, 1, false, "model path /work/model does not exist", false, 0});
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.State(id), JobState::kFailed);
+  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("/work/model does not exist"));
+}
+
+TEST(PrepareTest, ARetryableRefusalIsTriedAgainAndCounted) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.Say("n2", Prepared{id, 1, false, "port lost", true, 0});
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.Job(id).record->generation, 2);
+  EXPECT_EQ(h.Job(id).record->attempts_without_progress, 1);
+  h.RunTo(id, 3);
+  EXPECT_EQ(h.State(id), JobState::kRunning);
+}
+
+TEST(PhaseDeadlineTest, PrepareLaunchFormAndAbortAllEnd) {
+  ControllerOptions options;
+  options.lease = std::chrono::hours(1);  // silence is not what this is about
+  ControlHarness h(options);
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.PreparedOn("n1", id);
+  h.Advance(seconds(31));
+  EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kPrepareTimeout);
+  EXPECT_EQ(h.Attempt(id).failed_node.value, "n2");
+  h.QuiescedOn("n1", id);
+  h.Advance(seconds(31));  // n2 never answers the abort either
+  EXPECT_EQ(h.Job(id).record->generation, 1) << "its slot is not free before it has";
+  EXPECT_EQ(h.State(id), JobState::kRecovering);
+  EXPECT_EQ(h.Node("n2").slots_used, 1);
+  h.QuiescedOn("n2", id);
+  EXPECT_EQ(h.Job(id).record->generation, 2);
+  h.PrepareAll(id);
+  h.Started(id, 1);
+  h.Advance(seconds(61));
+  EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kLaunchTimeout);
+  EXPECT_EQ(h.Attempt(id).failed_rank, 0);
+  h.QuiesceAll(id);
+  h.Advance(seconds(1));
+  ASSERT_EQ(h.Job(id).record->generation, 3);
+  h.StartAll(id);
+  h.Report(id, 0, Formed{});
+  h.Advance(seconds(601));
+  EXPECT_THAT(h.Attempt(id).cause, HasSubstr("1 of 2 ranks found each other"));
+}
+
+// --- fencing ---
+
+TEST(FenceTest, MessagesOfAnotherGenerationNodeOrJobChangeNothing) {
+  Running h;
+  h.Exited(h.id, 1, {0, 9});
+  h.QuiesceAll(h.id);
+  ASSERT_EQ(h.Job(h.id).record->generation, 2);
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 0);
+  h.Forget();
+  h.observations.clear();
+  const JobState state = h.State(h.id);
+  for (Generation generation : {1, 3}) {
+    h.Say("n1", Prepared{h.id, generation, false, "no", false, 0});
+    h.Say("n1", RankStarted{h.id, generation, 0, 77});
+    h.Say("n1", RankExited{h.id, generation, 0, {1, 0}, 0, {}});
+    h.Say("n1", Quiesced{h.id, generation, {}});
+    h.Say("n1", TrainerReport{h.id, generation, 0, TrainerError{"data", "x", 0}});
+    h.Say("n1", Progress{h.id, generation, {RankProgress{0, 99}}});
+  }
+  h.Say("n1", RankExited{h.id, 2, 1, {1, 0}, 0, {}});  // rank 1 lives on n2
+  h.Say("n1", RankExited{h.id, 2, 9, {1, 0}, 0, {}});  // no such rank
+  h.Say("n1", RankExited{JobId{"ffffffffff"}, 2, 0, {1, 0}, 0, {}});
+  EXPECT_EQ(h.State(h.id), state);
+  EXPECT_EQ(h.Job(h.id).step, 1);
+  EXPECT_TRUE(h.sends().empty());
+  EXPECT_EQ(h.observations.size(), 15u);
+  h.Advance(seconds(3));
+  EXPECT_EQ(h.State(h.id), state);
+}
+
+TEST(FenceTest, AReplacedStreamIsNotListenedTo) {
+  ControlHarness h;
+  const SessionId old = h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.Join("n1");
+  EXPECT_EQ(h.closes.at(0).session, old);
+  EXPECT_EQ(h.Take<Prepare>("n1").size(), 2u) << "said again after the reconnect";
+  h.SayOn(old, Prepared{id, 1, false, "no", false, 0});
+  h.Handle(WorkerGone{old});
+  EXPECT_EQ(h.State(id), JobState::kStarting);
+  EXPECT_TRUE(h.Node("n1").connected);
+}
+
+// --- workers and nodes ---
+
+TEST(NodeTest, AnotherProtocolVersionIsRefused) {
+  ControlHarness h;
+  h.Join("n1", {.protocol_version = 2});
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(h.closes[0].status.message(), HasSubstr("speaks protocol 2"));
+  EXPECT_TRUE(h.controller().Nodes().empty());
+}
+
+TEST(NodeTest, ASecondLiveWorkerOfTheSameNameIsRefused) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n1", {.instance = "second"});
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kAlreadyExists);
+  h.Leave("n1");
+  h.Join("n1", {.instance = "second"});
+  EXPECT_EQ(h.closes.size(), 1u);
+  EXPECT_TRUE(h.Node("n1").connected);
+}
+
+TEST(NodeTest, NamesAndSlotsAreChecked) {
+  ControlHarness h;
+  h.Join("../n1");
+  h.Join("n1", {.slots = -1});
+  EXPECT_EQ(h.closes.size(), 2u);
+  EXPECT_TRUE(h.controller().Nodes().empty());
+}
+
+TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
+  Running h;
+  h.Leave("n2");
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
+  h.Advance(seconds(5));
+  h.Join("n2", {.instance = "second", .hosted = {h.Hosted("n2", h.id, AttemptState::kRunning)}});
+  h.Say("n1", Heartbeat{});
+  h.Advance(seconds(8));
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  EXPECT_EQ(h.Job(h.id).record->restarts, 0);
+  EXPECT_TRUE(h.Take<Abort>("n2").empty());
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
+}
+
+TEST(NodeTest, AnExitThatHappenedWhileTheStreamWasBrokenIsHeardInTheHello) {
+  Running h;
+  h.Leave("n2");
+  h.Advance(seconds(2));
+  HostedGeneration hosted = h.Hosted("n2", h.id, AttemptState::kRunning);
+  hosted.exited.push_back({{}, 0, 1, {0, 11}, 1.5, {"segfault"}});
+  h.Join("n2", {.hosted = {hosted}});
+  EXPECT_EQ(h.Attempt(h.id).cause, "rank 1 on n2 was killed by SIGSEGV");
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  h.QuiesceAll(h.id);
+  EXPECT_NEAR(h.Attempt(h.id).seconds.detect, 1.5, 1e-9);
+}
+
+TEST(NodeTest, ALostNodeAbortsItsAttemptAndTheJobWaitsForAnother) {
+  Running h;
+  h.Leave("n2");
+  h.Advance(seconds(9));
+  h.Say("n1", Heartbeat{});
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.Advance(seconds(2));
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost);
+  EXPECT_EQ(h.Attempt(h.id).cause, "node n2 was lost");
+  EXPECT_TRUE(h.Take<Abort>("n2").empty());
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  h.QuiescedOn("n1", h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kRecovering);
+  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("needs 2 nodes"));
+  h.Join("n3");
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+}
+
+TEST(NodeTest, ANodeThatReturnsAfterItsLeaseMustFirstEndWhatItStillRuns) {
+  Running h;
+  const HostedGeneration stale = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Leave("n2");
+  h.Advance(seconds(9));
+  h.Say("n1", Heartbeat{});
+  h.Advance(seconds(2));
+  h.QuiescedOn("n1", h.id);
+  h.Join("n2", {.hosted = {stale}});
+  EXPECT_EQ(h.Take<Abort>("n2").at(0).generation, 1);
+  EXPECT_EQ(h.Job(h.id).record->generation, 1) << "its slot is still taken";
+  h.Say("n2", Quiesced{h.id, 1, {}});
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+}
+
+TEST(NodeTest, PeersThatFailWhileANodeIsSilentAreSymptomsOfItsLoss) {
+  Running h;
+  h.Leave("n2");
+  h.Advance(milliseconds(10));
+  h.Exited(h.id, 0, {76, 0});
+  h.Advance(milliseconds(60));
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kPeerLost);
+  h.QuiescedOn("n1", h.id);
+  for (int i = 0; i < 3; ++i) {
+    h.Advance(seconds(4));
+    h.Say("n1", Heartbeat{});
+  }
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
+  EXPECT_EQ(h.Attempt(h.id).cause, "node n2 was lost");
+}
+
+TEST(NodeTest, ASilentStreamIsClosedAfterALease) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Advance(seconds(9));
+  EXPECT_TRUE(h.closes.empty());
+  h.Say("n1", Heartbeat{});
+  h.Advance(seconds(9));
+  EXPECT_TRUE(h.closes.empty());
+  h.Advance(seconds(2));
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(h.Node("n1").record->state, NodeState::kSuspect);
+}
+
+TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
+  Running h;
+  h.Exited(h.id, 0, {1, 0});
+  h.Say("n1", Quiesced{h.id, 1, {}});
+  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  EXPECT_EQ(h.Node("n2").slots_used, 1);
+  EXPECT_EQ(h.State(h.id), JobState::kRecovering);
+  EXPECT_EQ(h.Attempt(h.id).generation, 1) << "the slot of the unkillable rank was used";
+  EXPECT_EQ(h.Attempt(h.id).ranks[1].state, RankState::kUnkillable);
+  h.Join("n3");
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+  // Another boot of the machine: nothing can be left.
+  h.Leave("n2");
+  h.Join("n2", {.host_id = "rebooted"});
+  EXPECT_EQ(h.Node("n2").slots_used, 0);
+}
+
+TEST(NodeTest, AGuardianOfAnUnknownJobIsReleased) {
+  ControlHarness h;
+  HostedGeneration stray;
+  stray.job_id = JobId{"0123456789"};
+  stray.generation = 4;
+  stray.launched = true;
+  stray.started.push_back({stray.job_id, 4, 0, 99});
+  h.Join("n1", {.hosted = {stray}});
+  EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
+  EXPECT_EQ(h.Node("n1").slots_used, 1);
+  h.Say("n1", Released{stray.job_id});
+  EXPECT_EQ(h.Node("n1").slots_used, 0);
+}
+
+TEST(NodeTest, AWorkerWhoseGuardianDiedReportsItsRanksMissing) {
+  Running h;
+  h.Leave("n2");
+  h.Join("n2", {.instance = "second"});
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kGuardianLost);
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  h.QuiescedOn("n1", h.id);
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+}
+
+TEST(NodeTest, ReleaseIsSaidAgainToANodeThatWasAwayWhenTheJobEnded) {
+  Running h(CommandYaml());
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  HostedGeneration idle = h.Hosted("n2", h.id, AttemptState::kRunning);
+  idle.quiesced = true;
+  h.QuiesceAll(h.id);
+  h.Leave("n2");
+  h.Forget();
+  h.Join("n2", {.hosted = {idle}});
+  EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
+  h.Leave("n2");
+  h.Join("n2");  // nothing hosted: it is gone
+  EXPECT_EQ(h.Job(h.id).record->unreleased.size(), 1u);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,208 @@
+// Scenarios of a coordinator that is killed and started again, in each phase of a job.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/control/control_harness.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+struct Cluster : ControlHarness {
+  Cluster() {
+    Join("n1");
+    Join("n2");
+    id = Submit(TrainYaml());
+  }
+  void JoinHosting(AttemptState as) {
+    for (const char* node : {"n1", "n2"}) Join(node, {.hosted = {Hosted(node, id, as)}});
+  }
+  JobId id;
+};
+
+TEST(RestartTest, NothingStoredMeansNothingTold) {
+  ControlHarness h;
+  EXPECT_TRUE(h.controller().Events().empty());
+  EXPECT_FALSE(h.controller().NextDeadline().has_value());
+}
+
+TEST(RestartTest, AQueuedJobIsPlacedOnceItsNodesAreBack) {
+  ControlHarness h;
+  const JobId id = h.Submit(TrainYaml());
+  h.Restart();
+  EXPECT_EQ(h.State(id), JobState::kQueued);
+  h.Join("n1");
+  h.Join("n2");
+  EXPECT_EQ(h.State(id), JobState::kStarting);
+}
+
+TEST(RestartTest, WhilePreparing) {
+  Cluster h;
+  h.PreparedOn("n1", h.id);
+  h.Restart();
+  HostedGeneration prepared = h.Hosted("n1", h.id, AttemptState::kLaunching);
+  h.Join("n1", {.hosted = {prepared}});
+  EXPECT_TRUE(h.Take<Prepare>("n1").empty());
+  h.Join("n2");  // the Prepare never reached it
+  ASSERT_EQ(h.Take<Prepare>("n2").size(), 1u);
+  h.PreparedOn("n2", h.id);
+  EXPECT_EQ(h.Take<Launch>("n1").at(0).master_port, 4001);
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kLaunching);
+}
+
+TEST(RestartTest, WhileLaunchingTheMissingLaunchIsSaidAgain) {
+  Cluster h;
+  h.PrepareAll(h.id);
+  h.Restart();
+  h.Join("n1", {.hosted = {h.Hosted("n1", h.id, AttemptState::kRunning)}});
+  h.Join("n2", {.hosted = {h.Hosted("n2", h.id, AttemptState::kLaunching)}});
+  EXPECT_TRUE(h.Take<Launch>("n1").empty());
+  const Launch launch = h.Take<Launch>("n2").at(0);
+  EXPECT_EQ(launch.master_port, 4001);
+  EXPECT_EQ(launch.generation, 1);
+  h.Started(h.id, 1);
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kRunning);
+}
+
+TEST(RestartTest, WhileRunningNobodyNotices) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  h.Restart();
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.JoinHosting(AttemptState::kRunning);
+  h.Forget();
+  for (int i = 0; i < 10; ++i) {
+    h.Advance(seconds(3));
+    h.StepTo(h.id, 20 + i);
+    h.Say("n2", Heartbeat{});
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  EXPECT_EQ(h.Job(h.id).record->restarts, 0);
+  EXPECT_TRUE(h.sends().empty());
+  EXPECT_EQ(h.Attempt(h.id).ranks[1].pid, 1001);
+  EXPECT_EQ(h.Job(h.id).step, 29);
+  h.FinishAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
+}
+
+TEST(RestartTest, ReportsOfTheHelloBringTheJobUpToDate) {
+  Cluster h;
+  h.StartAll(h.id);
+  h.Restart();
+  for (int rank : {0, 1}) {
+    const std::string node = rank == 0 ? "n1" : "n2";
+    HostedGeneration hosted = h.Hosted(node, h.id, AttemptState::kRunning);
+    hosted.reports.push_back({{}, 0, rank, Formed{}});
+    hosted.reports.push_back({{}, 0, rank, Resumed{0, {}}});
+    hosted.reports.push_back({{}, 0, rank, FirstStep{1}});
+    hosted.reports.push_back({{}, 0, rank, ShardWritten{10, "step-10", {rank, "s", 5, "x"}}});
+    h.Join(node, {.hosted = {hosted}});
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 10);
+  EXPECT_LT(h.Attempt(h.id).seconds.load, 0) << "a time that nobody measured is not told";
+}
+
+TEST(RestartTest, ANodeThatDoesNotComeBackIsLostOneLeaseLater) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  h.Restart();
+  h.Join("n1", {.hosted = {h.Hosted("n1", h.id, AttemptState::kRunning)}});
+  h.Advance(seconds(9));
+  h.Say("n1", Heartbeat{});
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.Advance(seconds(2));
+  EXPECT_EQ(h.Attempt(h.id).cause, "node n2 was lost");
+}
+
+TEST(RestartTest, RanksThatEndedWhileItWasDownAreFound) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  h.Restart();
+  for (const char* node : {"n1", "n2"}) {
+    HostedGeneration hosted = h.Hosted(node, h.id, AttemptState::kRunning);
+    hosted.exited.push_back({{}, 0, hosted.started[0].rank, {0, 0}, 3, {}});
+    hosted.quiesced = true;
+    h.Join(node, {.hosted = {hosted}});
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+}
+
+TEST(RestartTest, WhileAbortingTheCauseIsKept) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  h.Exited(h.id, 1, {0, 11});
+  h.Restart();
+  h.Advance(milliseconds(100));
+  HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+  HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  n2.exited.push_back({{}, 0, 1, {0, 11}, 0.2, {}});
+  n2.quiesced = true;
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  ASSERT_EQ(h.Take<Abort>("n1").size(), 1u);
+  EXPECT_TRUE(h.Take<Abort>("n2").empty());
+  h.Exited(h.id, 0, {0, 9});
+  h.QuiescedOn("n1", h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause, "rank 1 on n2 was killed by SIGSEGV");
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+  EXPECT_LT(h.Attempt(h.id).seconds.detect, 0);
+}
+
+TEST(RestartTest, WhileRecoveringItWaitsForItsNodesAgain) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  h.Leave("n2");
+  h.Exited(h.id, 0, {1, 0});
+  h.QuiescedOn("n1", h.id);
+  h.Advance(seconds(9));
+  h.Say("n1", Heartbeat{});
+  h.Advance(seconds(2));
+  ASSERT_EQ(h.State(h.id), JobState::kRecovering);
+  ASSERT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
+  h.Restart();
+  h.Join("n1");
+  h.Join("n2");
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+}
+
+TEST(RestartTest, SequenceNumbersAndGenerationsGoOn) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  const std::uint64_t seq = h.controller().Events().back().seq;
+  h.Restart();
+  EXPECT_GT(h.controller().Events().back().seq, seq);
+  EXPECT_EQ(h.controller().Events().back().kind, "coordinator_restarted");
+  h.Join("n1");
+  h.Join("n2");
+  EXPECT_EQ(h.Job(h.id).record->generation, 2) << "every rank was missing";
+}
+
+TEST(RestartTest, ATimeLimitCountsTheTimeThatItWasDown) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(
+      "name: tiny\nresources: {nodes: 2, ranks_per_node: 1, time_limit: 60s}\nworkdir: /work\n"
+      "command: [./hello]\n");
+  h.StartAll(id);
+  h.Advance(seconds(9));
+  HostedGeneration n1 = h.Hosted("n1", id, AttemptState::kRunning);
+  HostedGeneration n2 = h.Hosted("n2", id, AttemptState::kRunning);
+  h.Restart();
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  for (int i = 0; i < 6; ++i) {
+    h.Advance(seconds(9));
+    h.Say("n1", Heartbeat{});
+    h.Say("n2", Heartbeat{});
+  }
+  EXPECT_EQ(h.State(id), JobState::kStopping);
+}
+
+}  // namespace
+}  // namespace muster
