@@ -17,31 +17,31 @@ namespace muster {
 
 // A run of elements of a (flattened) tensor and where it lies in the array beside it.
 struct TensorInterval {
-  std::string tensor;                // Hugging Face name
-  std::vector<std::int64_t> shape;   // of the whole tensor
-  std::int64_t begin = 0;            // first element within the flattened tensor
+  std::string tensor;               // Hugging Face name
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  std::int64_t begin = 0;           // first element within the flattened tensor
   std::int64_t count = 0;
-  std::int64_t array_offset = 0;     // first element within the array
+  std::int64_t array_offset = 0;  // first element within the array
 
   friend bool operator==(const TensorInterval&, const TensorInterval&) = default;
 };
 
 // One flat array of a rank. Not owned: points into the engine's or the snapshot's memory.
 struct ShardArray {
-  std::string name;     // "<unit>/weight", "<unit>/exp_avg", "<unit>/exp_avg_sq"
+  std::string name;  // "<unit>/weight", "<unit>/exp_avg", "<unit>/exp_avg_sq"
   ElementType type = ElementType::kFloat32;
   std::int64_t count = 0;
   void* data = nullptr;
-  std::vector<TensorInterval> intervals;   // padding elements belong to none
+  std::vector<TensorInterval> intervals;  // padding elements belong to none
 };
 
 // Where training stands, equal on all ranks. With the arrays it is all that a resume needs.
 struct TrainCursor {
   Step step = 0;
-  std::int64_t samples = 0;    // rows consumed since step 0 by the whole job
-  std::int64_t tokens = 0;     // label tokens trained on since step 0 by the whole job
+  std::int64_t samples = 0;  // rows consumed since step 0 by the whole job
+  std::int64_t tokens = 0;   // label tokens trained on since step 0 by the whole job
   std::uint64_t seed = 0;
-  std::uint64_t sample_chain = 0;   // hash chain over the ids of all samples consumed, in order
+  std::uint64_t sample_chain = 0;  // hash chain over the ids of all samples consumed, in order
 
   friend bool operator==(const TrainCursor&, const TrainCursor&) = default;
 };
@@ -51,7 +51,7 @@ struct ShardRecord {
   int rank = 0;
   std::string file;
   std::uint64_t bytes = 0;
-  std::string checksum;   // "xxh3:" and 16 hexadecimal digits, over the whole file
+  std::string checksum;  // "xxh3:" and 16 hexadecimal digits, over the whole file
 };
 
 // The manifest: the list of shards that make a checkpoint complete. Written last.
@@ -59,7 +59,7 @@ struct CheckpointManifest {
   Step step = 0;
   Generation generation = 0;
   std::string job_id;
-  std::string directory;   // relative to <output>/checkpoints
+  std::string directory;  // relative to <output>/checkpoints
   int world_size = 0;
   std::vector<ShardRecord> shards;
 };

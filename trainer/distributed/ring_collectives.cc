@@ -12,7 +12,7 @@ namespace {
 // added, large enough that its three messages on the wire do not matter.
 constexpr std::size_t kSegmentBytes = 256 * 1024;
 // Receives that are posted ahead while reducing.
-constexpr std::size_t kReceiveWindow = 4;
+constexpr std::size_t kReceiveWindow = 8;
 // Up to here every rank gathers everybody's values and adds them up itself: half the steps.
 constexpr std::size_t kSmallBytes = 32 * 1024;
 
