@@ -41,7 +41,6 @@ int ExitCodeOf(v1::JobState state) {
 
 std::string NextCommand(const Status& status, const std::string& dir) {
   switch (status.code()) {
-    case StatusCode::kNotFound: return "muster get --dir " + dir + "   (lists the jobs)";
     case StatusCode::kUnavailable: return "muster up --dir " + dir;
     case StatusCode::kUnauthenticated:
       return "ls -l " + dir + "/coordinator/token   (must be readable by you alone)";

@@ -66,7 +66,9 @@ class LocalCluster {
   Status StartWorkers(const std::vector<std::string>& names, int slots, const UpOptions& options,
                       UpReport* report);
   Status WaitForNodes(const std::vector<std::string>& names, Deadline deadline, UpReport* report);
-  Status DaemonEnded(const std::string& what, const std::string& log) const;
+  Status Start(const std::string& name, const std::vector<std::string>& argv,
+               const std::string& log);
+  Status DaemonEnded(const std::string& name, const std::string& log) const;
   void EndStarted();
 
   std::vector<NamedProcess> Daemons() const;
@@ -79,6 +81,7 @@ class LocalCluster {
   struct Started {
     ProcessId id;
     std::string log;
+    std::int64_t log_offset;  // where its own lines begin
   };
   std::map<std::string, Started> started_;  // by "coordinator" or node name
 };

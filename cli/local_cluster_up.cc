@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 constexpr auto kPoll = std::chrono::milliseconds(20);
 constexpr auto kLockPatience = std::chrono::seconds(20);
 constexpr std::size_t kLogLinesShown = 8;
+constexpr char kCoordinator[] = "coordinator";
 
 std::string NodeNameOf(int index) { return "node-" + std::to_string(index); }
 
@@ -74,6 +75,9 @@ std::vector<std::string> LocalCluster::NodesOnDisk() const {
 }
 
 Result<UpReport> LocalCluster::Up(const UpOptions& options) {
+  if (!options.listen.empty()) {
+    MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.listen));
+  }
   MUSTER_RETURN_IF_ERROR(CheckBinaries());
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.dir, 0700));
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.CoordinatorDir(), 0700));
@@ -116,7 +120,7 @@ Status LocalCluster::StartCoordinator(const UpOptions& options, UpReport* report
                                 endpoint->grpc + "\n  next: muster down --dir " + paths_.dir);
     return WaitForEndpoint(*owner, Deadline::After(options.ready_within));
   }
-  report->started.push_back("coordinator");
+  report->started.push_back(kCoordinator);
   const std::string any = "127.0.0.1:0";
   const std::string http = options.http.empty() ? any : options.http;
   if (!options.listen.empty()) return StartCoordinatorAt(options.listen, http, options);
@@ -135,13 +139,13 @@ Status LocalCluster::StartCoordinatorAt(const std::string& listen, const std::st
   std::vector<std::string> argv = {
       binary_dir_ + "/muster-coordinator", "--dir", paths_.dir, "--listen", listen, "--http", http};
   if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
-  MUSTER_ASSIGN_OR_RETURN(const ProcessId process, StartDaemon(argv, paths_.CoordinatorLog()));
-  started_["coordinator"] = {process, paths_.CoordinatorLog()};
+  MUSTER_RETURN_IF_ERROR(Start(kCoordinator, argv, paths_.CoordinatorLog()));
+  const ProcessId process = started_.at(kCoordinator).id;
   const Status status = WaitForEndpoint(process, Deadline::After(options.ready_within));
   if (!status.ok()) {
     SignalProcess(process, SIGKILL);
     static_cast<void>(WaitUntilGone({process}, Deadline::After(std::chrono::seconds(2))));
-    started_.erase("coordinator");
+    started_.erase(kCoordinator);
   }
   return status;
 }
@@ -153,7 +157,7 @@ Status LocalCluster::WaitForEndpoint(const ProcessId& process, Deadline deadline
       client_.Disconnect();
       if (client_.Version().ok()) return OkStatus();
     }
-    if (!IsAlive(process)) return DaemonEnded("the coordinator", paths_.CoordinatorLog());
+    if (!IsAlive(process)) return DaemonEnded(kCoordinator, paths_.CoordinatorLog());
     if (deadline.Expired())
       return DeadlineExceeded("the coordinator does not answer; see " + paths_.CoordinatorLog());
     if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
@@ -169,8 +173,7 @@ Status LocalCluster::StartWorkers(const std::vector<std::string>& names, int slo
                                      node};
     if (slots > 0) argv.insert(argv.end(), {"--slots", std::to_string(slots)});
     if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
-    MUSTER_ASSIGN_OR_RETURN(const ProcessId process, StartDaemon(argv, paths_.WorkerLog(node)));
-    started_[node] = {process, paths_.WorkerLog(node)};
+    MUSTER_RETURN_IF_ERROR(Start(node, argv, paths_.WorkerLog(node)));
     report->started.push_back(node);
   }
   return OkStatus();
@@ -195,9 +198,7 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
       return OkStatus();
     }
     for (const auto& [name, started] : started_)
-      if (!IsAlive(started.id))
-        return DaemonEnded(name == "coordinator" ? "the coordinator" : "the worker of " + name,
-                           started.log);
+      if (!IsAlive(started.id)) return DaemonEnded(name, started.log);
     if (deadline.Expired())
       return DeadlineExceeded(std::to_string(ready) + " of " + std::to_string(names.size()) +
                               " nodes became ready in time; see " + paths_.CoordinatorLog() +
@@ -206,9 +207,26 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
   }
 }
 
-Status LocalCluster::DaemonEnded(const std::string& what, const std::string& log) const {
+Status LocalCluster::Start(const std::string& name, const std::vector<std::string>& argv,
+                           const std::string& log) {
+  const std::int64_t offset = SizeOfFile(log);
+  MUSTER_ASSIGN_OR_RETURN(const ProcessId process, StartDaemon(argv, log));
+  started_.insert_or_assign(name, Started{process, log, offset});
+  return OkStatus();
+}
+
+Status LocalCluster::DaemonEnded(const std::string& name, const std::string& log) const {
+  const std::string what = name == kCoordinator ? "the coordinator" : "the worker of " + name;
+  const auto started = started_.find(name);
+  const std::int64_t offset = started == started_.end() ? 0 : started->second.log_offset;
+  const std::vector<std::string> lines = TailOfFile(log, kLogLinesShown, offset);
+  // A daemon that refuses to start says why in one last line, "muster-worker: why".
+  if (!lines.empty() && lines.back().starts_with("muster-"))
+    if (const std::size_t colon = lines.back().find(": "); colon != std::string::npos)
+      return FailedPrecondition(what + " did not start: " + lines.back().substr(colon + 2) +
+                                "\n  log: " + log);
   std::string message = what + " ended at once; the end of " + log + ":";
-  for (const std::string& line : TailOfFile(log, kLogLinesShown)) message += "\n  | " + line;
+  for (const std::string& line : lines) message += "\n  | " + line;
   return Internal(message);
 }
 

@@ -213,7 +213,14 @@ Result<std::string> OwnBinaryDirectory() {
   return binary.parent_path().string();
 }
 
-std::vector<std::string> TailOfFile(const std::string& path, std::size_t lines) {
+std::int64_t SizeOfFile(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  return error ? 0 : static_cast<std::int64_t>(size);
+}
+
+std::vector<std::string> TailOfFile(const std::string& path, std::size_t lines,
+                                    std::int64_t offset) {
   constexpr off_t kMaxBytes = 16 << 10;
   std::vector<std::string> out;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -221,7 +228,7 @@ std::vector<std::string> TailOfFile(const std::string& path, std::size_t lines) 
   const off_t size = ::lseek(fd.get(), 0, SEEK_END);
   std::string text(kMaxBytes, '\0');
   const ssize_t n =
-      ::pread(fd.get(), text.data(), text.size(), std::max<off_t>(0, size - kMaxBytes));
+      ::pread(fd.get(), text.data(), text.size(), std::max<off_t>(offset, size - kMaxBytes));
   if (n <= 0) return out;
   text.resize(static_cast<std::size_t>(n));
   std::istringstream stream(text);

@@ -58,7 +58,12 @@ std::string BootId();
 // The directory that holds our own binary.
 Result<std::string> OwnBinaryDirectory();
 
-// The last `lines` lines of a file, at most 16 KiB; empty when it cannot be read.
-std::vector<std::string> TailOfFile(const std::string& path, std::size_t lines);
+// The size of a file; 0 when it does not exist.
+std::int64_t SizeOfFile(const std::string& path);
+
+// The last `lines` lines of what lies behind `offset` in a file, at most 16 KiB; empty when it
+// cannot be read.
+std::vector<std::string> TailOfFile(const std::string& path, std::size_t lines,
+                                    std::int64_t offset = 0);
 
 }  // namespace muster

@@ -118,7 +118,10 @@ TEST_F(ProcessesTest, FindsMustersProgramsByTheirDirectoryAndNobodyElse) {
 TEST_F(ProcessesTest, TailsTheLastLines) {
   ASSERT_TRUE(WriteFileAtomically(dir_ + "/log", "a\nb\nc\n").ok());
   EXPECT_EQ(TailOfFile(dir_ + "/log", 2), (std::vector<std::string>{"b", "c"}));
+  EXPECT_EQ(TailOfFile(dir_ + "/log", 2, 4), (std::vector<std::string>{"c"}));
+  EXPECT_TRUE(TailOfFile(dir_ + "/log", 2, SizeOfFile(dir_ + "/log")).empty());
   EXPECT_TRUE(TailOfFile(dir_ + "/none", 2).empty());
+  EXPECT_EQ(SizeOfFile(dir_ + "/none"), 0);
   EXPECT_FALSE(BootId().empty());
 }
 
