@@ -1,0 +1,319 @@
+// muster-worker and muster-guardian as real processes under a fake coordinator, with command jobs.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/clock.h"
+#include "common/base/cluster_paths.h"
+#include "common/base/files.h"
+#include "common/base/ids.h"
+#include "worker/process/exit_status.h"
+#include "worker/process/proc_reader.h"
+#include "worker/process/spawn.h"
+#include "worker/process/temp_dir_for_test.h"
+#include "worker/service/fake_coordinator_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr char kJob[] = "00c0ffee00";
+
+bool IsAlive(std::int64_t pid) {
+  const auto info = ReadProcess(static_cast<pid_t>(pid));
+  return info.ok() && info->state != 'Z' && info->state != 'X';
+}
+
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const Deadline deadline = Deadline::After(std::chrono::seconds(10));
+  while (!condition()) {
+    if (deadline.Expired()) return false;
+    ::usleep(2000);
+  }
+  return true;
+}
+
+class WorkerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    coordinator_ =
+        std::make_unique<FakeCoordinatorForTest>(dir_.path(), FakeCoordinatorForTest::Options{});
+    StartWorker();
+  }
+
+  void TearDown() override {
+    if (worker_ > 0) {
+      ::kill(worker_, SIGTERM);
+      ::waitpid(worker_, nullptr, 0);
+    }
+    // Guardians outlive their worker on purpose.
+    std::error_code ignored;
+    for (const auto& job : std::filesystem::directory_iterator(JobsDir(), ignored))
+      EndGuardian(job.path().string());
+  }
+
+  std::string JobsDir() const { return ClusterPaths{dir_.path()}.JobsDir("n0"); }
+  std::string JobDir() const { return JobsDir() + "/" + kJob; }
+
+  std::int64_t GuardianPid(const std::string& job_dir) const {
+    const auto text = ReadFile(job_dir + "/guardian.json");
+    if (!text.ok()) return 0;
+    const auto json = nlohmann::json::parse(*text, nullptr, false);
+    return json.is_object() ? json.value("pid", 0) : 0;
+  }
+
+  void EndGuardian(const std::string& job_dir) const {
+    const std::int64_t pid = GuardianPid(job_dir);
+    if (pid <= 0 || !IsAlive(pid)) return;
+    ::kill(static_cast<pid_t>(pid), SIGTERM);
+    EXPECT_TRUE(Eventually([&] { return !IsAlive(pid); }));
+  }
+
+  pid_t SpawnWorker() const {
+    const auto pid = SpawnChild({.argv = {MUSTER_WORKER_BINARY, "--dir", dir_.path(), "--node",
+                                          "n0", "--slots", "2", "--trainer", "/bin/true"},
+                                 .environment = {"PATH=/usr/bin:/bin", "HOME=/root"},
+                                 .output_fd = 2,
+                                 .die_with_parent = true});
+    EXPECT_TRUE(pid.ok()) << pid.status().ToString();
+    return pid.ok() ? *pid : 0;
+  }
+  void StartWorker() { worker_ = SpawnWorker(); }
+  void KillWorker() {
+    ::kill(worker_, SIGKILL);
+    ::waitpid(worker_, nullptr, 0);
+    worker_ = 0;
+  }
+
+  // A command job whose only rank runs `script`.
+  void Prepare(Generation generation, const std::string& script,
+               const std::string& rendezvous = "rank0") {
+    std::ofstream(dir_ / "script.sh") << script << "\n";
+    v1::CoordinatorMessage message;
+    v1::Prepare* prepare = message.mutable_prepare();
+    prepare->set_job_id(kJob);
+    prepare->set_job_name("test");
+    prepare->set_generation(generation);
+    prepare->set_spec_yaml(
+        "name: test\nworkdir: " + dir_.path() +
+        "\nenv: {COLOUR: blue}\ncommand: [sh, script.sh]\nrendezvous: " + rendezvous + "\n");
+    prepare->set_output_dir(dir_ / "out");
+    prepare->add_ranks()->set_rank(0);
+    prepare->set_hosts_master(true);
+    prepare->set_master_bind_address("127.0.0.1");
+    coordinator_->Send(message);
+  }
+
+  v1::Prepared AwaitPrepared() {
+    const auto message =
+        coordinator_->Await([](const v1::WorkerMessage& m) { return m.has_prepared(); });
+    EXPECT_TRUE(message.has_value());
+    return message ? message->prepared() : v1::Prepared();
+  }
+
+  void Launch(Generation generation, int port) {
+    v1::CoordinatorMessage message;
+    v1::Launch* launch = message.mutable_launch();
+    launch->set_job_id(kJob);
+    launch->set_generation(generation);
+    launch->set_master_address("127.0.0.1");
+    launch->set_master_port(port);
+    launch->set_world_size(1);
+    launch->set_node_count(1);
+    launch->set_local_world_size(1);
+    coordinator_->Send(message);
+  }
+
+  v1::RankStarted RunJob(Generation generation, const std::string& script) {
+    Prepare(generation, script);
+    const v1::Prepared prepared = AwaitPrepared();
+    EXPECT_TRUE(prepared.ok()) << prepared.error();
+    Launch(generation, prepared.master_port());
+    const auto message =
+        coordinator_->Await([](const v1::WorkerMessage& m) { return m.has_rank_started(); });
+    EXPECT_TRUE(message.has_value());
+    return message ? message->rank_started() : v1::RankStarted();
+  }
+
+  v1::RankExited AwaitExit() {
+    const auto message =
+        coordinator_->Await([](const v1::WorkerMessage& m) { return m.has_rank_exited(); });
+    EXPECT_TRUE(message.has_value());
+    return message ? message->rank_exited() : v1::RankExited();
+  }
+
+  v1::Hello AwaitHello() {
+    const auto message =
+        coordinator_->Await([](const v1::WorkerMessage& m) { return m.has_hello(); });
+    EXPECT_TRUE(message.has_value());
+    return message ? message->hello() : v1::Hello();
+  }
+
+  const TempDirForTest dir_;
+  std::unique_ptr<FakeCoordinatorForTest> coordinator_;
+  pid_t worker_ = 0;
+};
+
+TEST_F(WorkerTest, SaysHelloWithWhatItIs) {
+  const v1::Hello hello = AwaitHello();
+  EXPECT_EQ(hello.protocol_version(), 1);
+  EXPECT_EQ(hello.node(), "n0");
+  EXPECT_EQ(hello.slots(), 2);
+  EXPECT_EQ(hello.pid(), worker_);
+  EXPECT_EQ(hello.host_id(), BootId());
+  EXPECT_GT(hello.metrics_port(), 0);
+  EXPECT_FALSE(hello.instance().empty());
+  EXPECT_EQ(hello.hosted_size(), 0);
+  EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_heartbeat(); }));
+}
+
+TEST_F(WorkerTest, RunsACommandJobFromPrepareToRelease) {
+  RunJob(1, "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR is $COLOUR; exit 3");
+  const v1::RankExited exited = AwaitExit();
+  EXPECT_EQ(exited.exit().exit_code(), 3);
+  EXPECT_EQ(exited.exit().signal(), 0);
+  ASSERT_EQ(exited.log_tail_size(), 1);
+  EXPECT_EQ(exited.log_tail(0), "rank 0 of 1 at 127.0.0.1 is blue");
+  EXPECT_EQ(ReadFile(dir_ / "out/logs/1/rank-0.log").value(), exited.log_tail(0) + "\n");
+
+  v1::CoordinatorMessage read;
+  read.mutable_read_log()->set_request_id(9);
+  read.mutable_read_log()->set_job_id(kJob);
+  read.mutable_read_log()->set_generation(1);
+  read.mutable_read_log()->set_output_dir(dir_ / "out");
+  coordinator_->Send(read);
+  const auto chunk = coordinator_->Await([](const auto& m) { return m.has_log_chunk(); });
+  ASSERT_TRUE(chunk);
+  EXPECT_EQ(chunk->log_chunk().data(), exited.log_tail(0) + "\n");
+
+  const std::int64_t guardian = GuardianPid(JobDir());
+  v1::CoordinatorMessage release;
+  release.mutable_release()->set_job_id(kJob);
+  coordinator_->Send(release);
+  ASSERT_TRUE(coordinator_->Await([](const auto& m) { return m.has_released(); }));
+  EXPECT_FALSE(IsAlive(guardian));
+  EXPECT_FALSE(std::filesystem::exists(JobDir()));
+}
+
+TEST_F(WorkerTest, AbortProvesTheRankGone) {
+  const auto started = RunJob(1, "trap '' TERM; while :; do sleep 1; done");
+  v1::CoordinatorMessage abort;
+  abort.mutable_abort()->set_job_id(kJob);
+  abort.mutable_abort()->set_generation(1);
+  coordinator_->Send(abort);
+  EXPECT_EQ(AwaitExit().exit().signal(), SIGKILL);
+  const auto quiesced = coordinator_->Await([](const auto& m) { return m.has_quiesced(); });
+  ASSERT_TRUE(quiesced);
+  EXPECT_EQ(quiesced->quiesced().unkillable_pids_size(), 0);
+  EXPECT_FALSE(IsAlive(started.pid()));
+}
+
+TEST_F(WorkerTest, AKilledWorkersRanksGoOnAndAreTakenOver) {
+  const auto started = RunJob(4, "exec sleep 60");
+  KillWorker();
+  EXPECT_TRUE(IsAlive(started.pid()));
+  StartWorker();
+  const v1::Hello hello = AwaitHello();
+  ASSERT_EQ(hello.hosted_size(), 1);
+  EXPECT_EQ(hello.hosted(0).job_id(), kJob);
+  EXPECT_EQ(hello.hosted(0).generation(), 4);
+  EXPECT_TRUE(hello.hosted(0).prepared());
+  EXPECT_TRUE(hello.hosted(0).launched());
+  EXPECT_FALSE(hello.hosted(0).quiesced());
+  ASSERT_EQ(hello.hosted(0).started_size(), 1);
+  EXPECT_EQ(hello.hosted(0).started(0).pid(), started.pid());
+  ::kill(static_cast<pid_t>(started.pid()), SIGKILL);
+  EXPECT_EQ(AwaitExit().exit().signal(), SIGKILL);
+}
+
+TEST_F(WorkerTest, AGuardiansDeathIsItsRanksExitAndTheNextGenerationGetsANewOne) {
+  const auto started = RunJob(1, "exec sleep 60");
+  ::kill(static_cast<pid_t>(GuardianPid(JobDir())), SIGKILL);
+  const v1::RankExited exited = AwaitExit();
+  EXPECT_EQ(exited.exit().signal(), SIGKILL);
+  EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_quiesced(); }));
+  EXPECT_FALSE(IsAlive(started.pid()));
+  RunJob(2, "exit 5");
+  EXPECT_EQ(AwaitExit().exit().exit_code(), 5);
+}
+
+TEST_F(WorkerTest, AGuardianThatDiedWithTheWorkerIsReportedQuiesced) {
+  RunJob(1, "exec sleep 60");
+  KillWorker();
+  ::kill(static_cast<pid_t>(GuardianPid(JobDir())), SIGKILL);
+  StartWorker();
+  const v1::Hello hello = AwaitHello();
+  ASSERT_EQ(hello.hosted_size(), 1);
+  EXPECT_TRUE(hello.hosted(0).quiesced());
+  ASSERT_EQ(hello.hosted(0).exited_size(), 1);
+  EXPECT_EQ(hello.hosted(0).exited(0).exit().signal(), SIGKILL);
+}
+
+TEST_F(WorkerTest, ARestartedCoordinatorIsFoundAtItsNewPort) {
+  const auto started = RunJob(1, "exec sleep 60");
+  coordinator_.reset();
+  coordinator_ =
+      std::make_unique<FakeCoordinatorForTest>(dir_.path(), FakeCoordinatorForTest::Options{});
+  const v1::Hello hello = AwaitHello();
+  ASSERT_EQ(hello.hosted_size(), 1);
+  EXPECT_EQ(hello.hosted(0).started(0).pid(), started.pid());
+  EXPECT_TRUE(IsAlive(started.pid()));
+}
+
+TEST_F(WorkerTest, AnotherProtocolVersionEndsTheWorkerWithAFailure) {
+  coordinator_.reset();
+  coordinator_ = std::make_unique<FakeCoordinatorForTest>(
+      dir_.path(), FakeCoordinatorForTest::Options{.protocol_version = 2});
+  int wait_status = 0;
+  ASSERT_EQ(::waitpid(worker_, &wait_status, 0), worker_);
+  worker_ = 0;
+  EXPECT_EQ(ProcessExitFromWaitStatus(wait_status).exit_code, 1);
+}
+
+TEST_F(WorkerTest, ASecondWorkerOfTheSameNameIsRefused) {
+  AwaitHello();
+  const pid_t second = SpawnWorker();
+  int wait_status = 0;
+  ASSERT_EQ(::waitpid(second, &wait_status, 0), second);
+  EXPECT_EQ(ProcessExitFromWaitStatus(wait_status).exit_code, 1);
+  EXPECT_TRUE(IsAlive(worker_));
+}
+
+TEST_F(WorkerTest, ABadJobIsRefusedForGood) {
+  std::filesystem::create_directories(dir_ / "out");
+  std::ofstream(dir_ / "out/job.json") << R"({"id":"ffffffffff","name":"other"})";
+  Prepare(1, "exit 0");
+  const v1::Prepared prepared = AwaitPrepared();
+  EXPECT_FALSE(prepared.ok());
+  EXPECT_FALSE(prepared.retryable());
+  EXPECT_NE(prepared.error().find("belongs to job ffffffffff"), std::string::npos);
+}
+
+TEST_F(WorkerTest, ACommittedCheckpointGetsItsManifestAndOldOnesGo) {
+  std::filesystem::create_directories(dir_ / "out/checkpoints/step-00000010-g1");
+  std::filesystem::create_directories(dir_ / "out/checkpoints/step-00000005-g1");
+  AwaitHello();
+  v1::CoordinatorMessage message;
+  v1::CheckpointCommitted* committed = message.mutable_checkpoint_committed();
+  committed->set_job_id(kJob);
+  committed->set_generation(1);
+  committed->set_output_dir(dir_ / "out");
+  committed->mutable_checkpoint()->set_step(10);
+  committed->mutable_checkpoint()->set_directory("step-00000010-g1");
+  committed->add_prune("step-00000005-g1");
+  coordinator_->Send(message);
+  const auto written = coordinator_->Await([](const auto& m) { return m.has_manifest_written(); });
+  ASSERT_TRUE(written);
+  EXPECT_TRUE(written->manifest_written().ok()) << written->manifest_written().error();
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "out/checkpoints/step-00000010-g1/manifest.json"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "out/checkpoints/step-00000005-g1"));
+}
+
+}  // namespace
+}  // namespace muster::worker
