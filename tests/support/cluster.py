@@ -1,14 +1,12 @@
-""
-    "A real local cluster in a temporary directory, for tests and benchmarks of whole programs.
+"""A real local cluster in a temporary directory, for tests and benchmarks of whole programs.
 
-    cluster = Cluster(self) #up; down and checked for leftovers when the test ends
+  cluster = Cluster(self)                    # up; down and checked for leftovers when the test ends
   job = cluster.submit(cluster.train_job())
   cluster.wait_for_step(job, 20)
   cluster.kill_rank(job, 1)
   self.assertEqual(cluster.wait(job), 0)
 
-The programs come from the folder MUSTER_BIN_DIR. Every wait has a deadline;
-nothing sleeps a fixed
+The programs come from the folder MUSTER_BIN_DIR. Every wait has a deadline; nothing sleeps a fixed
 time and hopes. Job files are written as JSON, which is YAML.
 """
 
