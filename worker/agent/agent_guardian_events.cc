@@ -100,9 +100,9 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
 void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
   if (!job.replay) return;
   const HostedGeneration told = *std::exchange(job.replay, std::nullopt);
-  // A launch or a preparation that was on its way when the connection broke is asked for again.
-  HostedGeneration before = std::exchange(job.hosted, told);
-  if (job.preparing) job.hosted = before;
+  const HostedGeneration before = job.hosted;
+  // A newer generation may have come while the guardian told of the older one.
+  if (!job.preparing && told.generation >= before.generation) job.hosted = told;
   if (before.generation == told.generation) {
     for (const RankStarted& started : told.started)
       if (!HasRank(before.started, started.rank)) effects->push_back(SendToCoordinator{started});
@@ -118,6 +118,7 @@ void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
   job.link = Link::kReady;
   for (GuardianCommand& command : std::exchange(job.queued, {}))
     effects->push_back(SendToGuardian{job.prepare.job, std::move(command)});
+  // The answer to a preparation may have been lost with the old connection.
   if (again && job.preparing && job.preparing->guardian_asked && !job.preparing->guardian)
     AskGuardianToPrepare(job, effects);
 }

@@ -79,8 +79,8 @@ Status WorkerServer::Run() {
     loop_.Stop();
   });
   loop_.Post([this] { runner_->Start([this] { Connect(); }); });
-  Log().info("worker {} is up, pid {}, {} slots, metrics on 127.0.0.1:{}", options_.node,
-             ::getpid(), options_.slots, http_->port());
+  Log().info("up, pid {}, {} slots, metrics on 127.0.0.1:{}", ::getpid(), options_.slots,
+             http_->port());
   loop_.Run();
   return outcome_;
 }

@@ -1,0 +1,395 @@
+#include "worker/agent/agent.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <functional>
+
+namespace muster::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const JobId kJob{"00c0ffee00"};
+
+// The effects of one kind, in order.
+template <typename T>
+std::vector<T> Of(const Effects& effects) {
+  std::vector<T> found;
+  for (const Effect& effect : effects)
+    if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
+  return found;
+}
+
+template <typename T>
+std::vector<T> Sent(const Effects& effects) {
+  std::vector<T> found;
+  for (const SendToCoordinator& send : Of<SendToCoordinator>(effects))
+    if (const T* one = std::get_if<T>(&send.message)) found.push_back(*one);
+  return found;
+}
+
+template <typename T>
+std::vector<T> Commands(const Effects& effects) {
+  std::vector<T> found;
+  for (const SendToGuardian& send : Of<SendToGuardian>(effects))
+    if (const T* one = std::get_if<T>(&send.command)) found.push_back(*one);
+  return found;
+}
+
+class AgentTest : public testing::Test {
+ protected:
+  static Prepare MakePrepare(Generation generation) {
+    return {.job = kJob,
+            .job_name = "chat",
+            .generation = generation,
+            .spec_yaml = "spec",
+            .output_dir = "/w/out",
+            .ranks = {{0, 0}, {1, 1}},
+            .hosts_master = true,
+            .master_bind_address = "127.0.0.1"};
+  }
+  static JobSpec TrainJob() {
+    JobSpec spec;
+    spec.train = TrainSpec{};
+    return spec;
+  }
+  static Launch MakeLaunch(Generation generation) {
+    return {.job = kJob, .generation = generation, .master_port = 4711, .world_size = 2};
+  }
+
+  Effects Event(const GuardianEvent& event) { return agent_.OnGuardianEvent(kJob, event); }
+
+  // The guardian's first words when it knows nothing.
+  Effects GuardianUp(Generation newest = 0) {
+    Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = newest});
+    return Event(GuardianSynced{});
+  }
+  void Prepare1() {
+    agent_.OnPrepare(MakePrepare(1));
+    GuardianUp();
+    agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
+    Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+  }
+  void Run1() {
+    Prepare1();
+    agent_.OnLaunch(MakeLaunch(1));
+    agent_.OnLaunchStaged(MakeLaunch(1), OkStatus());
+    Event(GuardianRankStarted{1, 0, 100});
+    Event(GuardianRankStarted{1, 1, 101});
+  }
+  HostedGeneration Hosted() const {
+    const auto hosted = agent_.Hosted();
+    return hosted.size() == 1 ? hosted[0] : HostedGeneration{};
+  }
+
+  Agent agent_{LaunchContext{.trainer_path = "/opt/muster-trainer"}, "/jobs"};
+};
+
+TEST_F(AgentTest, PreparingStartsAGuardianBesideThePreflight) {
+  const Effects effects = agent_.OnPrepare(MakePrepare(1));
+  EXPECT_EQ(Of<StartPreflight>(effects).size(), 1u);
+  EXPECT_EQ(Of<StartGuardian>(effects).size(), 1u);
+}
+
+TEST_F(AgentTest, PreparedIsSaidOnceBothAreDone) {
+  agent_.OnPrepare(MakePrepare(1));
+  EXPECT_THAT(Commands<GuardianPrepare>(GuardianUp()), IsEmpty());
+  const Effects asked = agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
+  EXPECT_THAT(Commands<GuardianPrepare>(asked),
+              ElementsAre(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"}));
+  EXPECT_THAT(Sent<Prepared>(asked), IsEmpty());
+  const Effects done = Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+  EXPECT_THAT(Sent<Prepared>(done), ElementsAre(Prepared{kJob, 1, "", false, 4711}));
+  EXPECT_TRUE(Hosted().prepared);
+  EXPECT_EQ(Hosted().master_port, 4711);
+}
+
+TEST_F(AgentTest, CommandsForAGuardianThatIsNotUpYetWait) {
+  agent_.OnPrepare(MakePrepare(1));
+  const Effects early = agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
+  EXPECT_THAT(Commands<GuardianPrepare>(early), IsEmpty());
+  EXPECT_EQ(Commands<GuardianPrepare>(GuardianUp()).size(), 1u);
+}
+
+TEST_F(AgentTest, AKnownJobIsPreparedWithoutWaitingForPreflight) {
+  Run1();
+  const Effects effects = agent_.OnPrepare(MakePrepare(2));
+  EXPECT_EQ(Commands<GuardianPrepare>(effects).size(), 1u);
+  EXPECT_THAT(Of<StartGuardian>(effects), IsEmpty());
+  EXPECT_THAT(Sent<Prepared>(Event(GuardianPrepared{.generation = 2})), IsEmpty());
+  EXPECT_EQ(Sent<Prepared>(agent_.OnPreflight(kJob, 2, {.spec = TrainJob()})).size(), 1u);
+}
+
+TEST_F(AgentTest, AFailedPreflightSaysWhyAndWhetherToTryAgain) {
+  agent_.OnPrepare(MakePrepare(1));
+  const Effects effects =
+      agent_.OnPreflight(kJob, 1, {.status = NotFound("no model"), .retryable = false});
+  EXPECT_THAT(Sent<Prepared>(effects), ElementsAre(Prepared{kJob, 1, "no model", false, 0}));
+  EXPECT_FALSE(Hosted().prepared);
+}
+
+TEST_F(AgentTest, APortThatCannotBeBoundIsWorthAnotherAttempt) {
+  agent_.OnPrepare(MakePrepare(1));
+  GuardianUp();
+  agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
+  const Effects effects = Event(GuardianPrepared{.generation = 1, .error = "no port"});
+  EXPECT_THAT(Sent<Prepared>(effects), ElementsAre(Prepared{kJob, 1, "no port", true, 0}));
+}
+
+TEST_F(AgentTest, ARepeatedPrepareIsAnsweredAgainAndDoesNothing) {
+  Prepare1();
+  const Effects effects = agent_.OnPrepare(MakePrepare(1));
+  EXPECT_EQ(effects.size(), 1u);
+  EXPECT_EQ(Sent<Prepared>(effects).size(), 1u);
+}
+
+TEST_F(AgentTest, MessagesOfAnOlderGenerationDoNothing) {
+  Run1();
+  agent_.OnPrepare(MakePrepare(5));
+  EXPECT_THAT(agent_.OnPrepare(MakePrepare(4)), IsEmpty());
+  EXPECT_THAT(agent_.OnAbort({.job = kJob, .generation = 4}), IsEmpty());
+  EXPECT_THAT(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(4))), IsEmpty());
+  EXPECT_THAT(Event(GuardianRankExited{.generation = 1, .rank = 0}), IsEmpty());
+  EXPECT_THAT(Event(GuardianReport{1, 0, "{}"}), IsEmpty());
+  EXPECT_THAT(agent_.OnPreflight(kJob, 4, {.spec = TrainJob()}), IsEmpty());
+}
+
+TEST_F(AgentTest, LaunchStagesFilesThenStartsEveryRank) {
+  Prepare1();
+  EXPECT_EQ(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(1))).size(), 1u);
+  const auto launches = Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus()));
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[0].rank, 0);
+  EXPECT_EQ(launches[1].rank, 1);
+  EXPECT_TRUE(Hosted().launched);
+}
+
+TEST_F(AgentTest, ARepeatedLaunchDoesNothing) {
+  Run1();
+  EXPECT_THAT(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(1))), IsEmpty());
+}
+
+TEST_F(AgentTest, AnAbortOvertakesALaunchWhoseFilesAreBeingWritten) {
+  Prepare1();
+  agent_.OnLaunch(MakeLaunch(1));
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  EXPECT_THAT(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus()), IsEmpty());
+}
+
+TEST_F(AgentTest, FilesThatCannotBeWrittenEndEveryRank) {
+  Prepare1();
+  agent_.OnLaunch(MakeLaunch(1));
+  const auto exits =
+      Sent<RankExited>(agent_.OnLaunchStaged(MakeLaunch(1), ErrnoStatus(ENOSPC, "write")));
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_EQ(exits[0].exit.exit_code, 127);
+  EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("write: No space left")));
+}
+
+TEST_F(AgentTest, WhatGuardiansSayGoesOnAndIsMirrored) {
+  Run1();
+  const std::string formed = R"({"type":"formed"})";
+  EXPECT_THAT(Sent<TrainerReport>(Event(GuardianReport{1, 0, formed})),
+              ElementsAre(TrainerReport{kJob, 1, 0, formed}));
+  const auto exits =
+      Sent<RankExited>(Event(GuardianRankExited{1, 1, {.signal = SIGSEGV}, 0.5, {"last line"}}));
+  EXPECT_THAT(exits, ElementsAre(RankExited{kJob, 1, 1, {.signal = SIGSEGV}, 0.5, {"last line"}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}})), ElementsAre(Quiesced{kJob, 1, {}}));
+  const HostedGeneration hosted = Hosted();
+  EXPECT_EQ(hosted.generation, 1);
+  EXPECT_EQ(hosted.started.size(), 2u);
+  EXPECT_EQ(hosted.exited.size(), 1u);
+  EXPECT_EQ(hosted.reports.size(), 1u);
+  EXPECT_TRUE(hosted.quiesced);
+}
+
+TEST_F(AgentTest, WhatCannotBeKilledIsNotQuiesced) {
+  Run1();
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {100}})),
+              ElementsAre(Quiesced{kJob, 1, {100}}));
+  EXPECT_FALSE(Hosted().quiesced);
+}
+
+TEST_F(AgentTest, AnAbortForAnUnknownJobIsQuiescedAtOnce) {
+  EXPECT_THAT(Sent<Quiesced>(agent_.OnAbort({.job = kJob, .generation = 3})),
+              ElementsAre(Quiesced{kJob, 3, {}}));
+}
+
+TEST_F(AgentTest, AnAbortOfAGenerationThatNeverCameEndsTheOldOneAndFencesIt) {
+  Run1();
+  EXPECT_EQ(Commands<GuardianAbort>(agent_.OnAbort({.job = kJob, .generation = 2})).size(), 1u);
+  EXPECT_EQ(Hosted().generation, 2);
+  EXPECT_THAT(agent_.OnPrepare(MakePrepare(1)), IsEmpty());
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{2, {}})), ElementsAre(Quiesced{kJob, 2, {}}));
+}
+
+TEST_F(AgentTest, AnAbortWhilePreparingLeavesNothingToAnswer) {
+  agent_.OnPrepare(MakePrepare(1));
+  GuardianUp();
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  EXPECT_THAT(agent_.OnPreflight(kJob, 1, {.spec = TrainJob()}), IsEmpty());
+}
+
+TEST_F(AgentTest, ALostGuardiansRanksAreReportedFromItsRecords) {
+  Run1();
+  EXPECT_EQ(Of<StartGoneProof>(agent_.OnGuardianLost(kJob, "gone")).size(), 1u);
+  const Effects effects = agent_.OnProvedGone(
+      kJob, {RankExited{.job = kJob, .generation = 1, .rank = 1, .exit = {.exit_code = 3}}}, {});
+  const auto exits = Sent<RankExited>(effects);
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_EQ(exits[0].exit, (ProcessExit{.signal = SIGKILL}));
+  EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("guardian")));
+  EXPECT_EQ(exits[1].exit, (ProcessExit{.exit_code = 3}));
+  EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{kJob, 1, {}}));
+  EXPECT_TRUE(Hosted().quiesced);
+}
+
+TEST_F(AgentTest, AnExitThatWasReportedIsNotReportedAgainWhenTheGuardianIsLost) {
+  Run1();
+  Event(GuardianRankExited{.generation = 1, .rank = 0, .exit = {.exit_code = 1}});
+  agent_.OnGuardianLost(kJob, "gone");
+  const auto exits = Sent<RankExited>(agent_.OnProvedGone(kJob, {}, {}));
+  ASSERT_EQ(exits.size(), 1u);
+  EXPECT_EQ(exits[0].rank, 1);
+}
+
+TEST_F(AgentTest, AGuardianLostWhilePreparingIsWorthAnotherAttempt) {
+  agent_.OnPrepare(MakePrepare(1));
+  const auto prepared = Sent<Prepared>(agent_.OnGuardianLost(kJob, "no such file"));
+  ASSERT_EQ(prepared.size(), 1u);
+  EXPECT_TRUE(prepared[0].retryable);
+  EXPECT_THAT(prepared[0].error, HasSubstr("no such file"));
+}
+
+TEST_F(AgentTest, APrepareThatComesDuringTheProofGetsANewGuardianAfterIt) {
+  Run1();
+  agent_.OnGuardianLost(kJob, "gone");
+  EXPECT_THAT(Of<StartGuardian>(agent_.OnPrepare(MakePrepare(2))), IsEmpty());
+  EXPECT_EQ(Of<StartGuardian>(agent_.OnProvedGone(kJob, {}, {})).size(), 1u);
+  EXPECT_EQ(Commands<GuardianPrepare>(GuardianUp()).size(), 1u);
+}
+
+TEST_F(AgentTest, ReleaseEndsTheGuardianForgetsTheJobAndSaysSo) {
+  Run1();
+  EXPECT_EQ(Commands<GuardianRelease>(agent_.OnRelease({kJob})).size(), 1u);
+  EXPECT_THAT(agent_.OnRelease({kJob}), IsEmpty());
+  agent_.OnGuardianLost(kJob, "closed");
+  const Effects proved = agent_.OnProvedGone(kJob, {}, {});
+  EXPECT_THAT(Sent<RankExited>(proved), IsEmpty());
+  EXPECT_EQ(Of<ForgetJob>(proved).size(), 1u);
+  EXPECT_THAT(Sent<Released>(agent_.OnForgotten(kJob)), ElementsAre(Released{kJob}));
+  EXPECT_THAT(agent_.Hosted(), IsEmpty());
+}
+
+TEST_F(AgentTest, AReleaseOfAnUnknownJobIsAnsweredAtOnce) {
+  EXPECT_THAT(Sent<Released>(agent_.OnRelease({kJob})), ElementsAre(Released{kJob}));
+}
+
+TEST_F(AgentTest, AReconnectedGuardianAddsOnlyWhatIsNew) {
+  Run1();
+  Event(GuardianReport{1, 0, "known"});
+  Event(GuardianHello{.pid = 7, .generation = 1});
+  Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+  Event(GuardianRankStarted{1, 0, 100});
+  Event(GuardianRankStarted{1, 1, 101});
+  Event(GuardianReport{1, 0, "known"});
+  Event(GuardianReport{1, 0, "new"});
+  Event(GuardianRankExited{.generation = 1, .rank = 1, .exit = {.exit_code = 4}});
+  const Effects effects = Event(GuardianSynced{});
+  EXPECT_THAT(Sent<RankStarted>(effects), IsEmpty());
+  EXPECT_THAT(Sent<TrainerReport>(effects), ElementsAre(TrainerReport{kJob, 1, 0, "new"}));
+  EXPECT_EQ(Sent<RankExited>(effects).size(), 1u);
+  EXPECT_EQ(Hosted().reports.size(), 2u);
+}
+
+TEST_F(AgentTest, AnAdoptedJobIsMirroredFromItsGuardianAndGoesOn) {
+  EXPECT_THAT(agent_.Adopt(MakePrepare(1), TrainJob(), true, true), IsEmpty());
+  EXPECT_FALSE(agent_.AllSettled());
+  Event(GuardianHello{.pid = 7, .generation = 1});
+  Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+  Event(GuardianRankStarted{1, 0, 100});
+  Event(GuardianRankStarted{1, 1, 101});
+  Event(GuardianSynced{});
+  EXPECT_TRUE(agent_.AllSettled());
+  EXPECT_TRUE(Hosted().prepared);
+  EXPECT_TRUE(Hosted().launched);
+  EXPECT_EQ(Sent<RankExited>(Event(GuardianRankExited{.generation = 1, .rank = 0})).size(), 1u);
+}
+
+TEST_F(AgentTest, AJobThatWasPreparedByAnEarlierWorkerCanBeLaunched) {
+  agent_.Adopt(MakePrepare(1), TrainJob(), false, true);
+  Event(GuardianHello{.pid = 7, .generation = 1});
+  Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+  Event(GuardianSynced{});
+  agent_.OnLaunch(MakeLaunch(1));
+  EXPECT_EQ(Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus())).size(), 2u);
+}
+
+TEST_F(AgentTest, AnAdoptedJobWithoutAGuardianIsProvedGone) {
+  const Effects effects = agent_.Adopt(MakePrepare(1), TrainJob(), true, false);
+  EXPECT_EQ(Of<StartGoneProof>(effects).size(), 1u);
+  EXPECT_FALSE(agent_.AllSettled());
+  agent_.OnProvedGone(kJob, {}, {});
+  EXPECT_TRUE(agent_.AllSettled());
+  EXPECT_TRUE(Hosted().quiesced);
+  EXPECT_EQ(Hosted().exited.size(), 2u);
+}
+
+// Whatever comes in whatever state: no crash, and never a second guardian or an older generation.
+TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
+  using Step = std::function<Effects(Agent&)>;
+  const auto guardian = [](GuardianEvent event) {
+    return Step([event](Agent& a) { return a.OnGuardianEvent(kJob, event); });
+  };
+  const std::vector<Step> events = {
+      [](Agent& a) { return a.OnPrepare(MakePrepare(1)); },
+      [](Agent& a) { return a.OnPrepare(MakePrepare(2)); },
+      [](Agent& a) { return a.OnPreflight(kJob, 1, {.spec = TrainJob()}); },
+      [](Agent& a) { return a.OnPreflight(kJob, 1, {.status = NotFound("x")}); },
+      [](Agent& a) { return a.OnLaunch(MakeLaunch(1)); },
+      [](Agent& a) { return a.OnLaunchStaged(MakeLaunch(1), OkStatus()); },
+      [](Agent& a) { return a.OnAbort({.job = kJob, .generation = 1}); },
+      [](Agent& a) { return a.OnAbort({.job = kJob, .generation = 3}); },
+      [](Agent& a) { return a.OnRelease({kJob}); },
+      [](Agent& a) { return a.OnGuardianLost(kJob, "gone"); },
+      [](Agent& a) { return a.OnProvedGone(kJob, {}, {}); },
+      [](Agent& a) { return a.OnForgotten(kJob); },
+      guardian(GuardianHello{.pid = 7, .generation = 1}),
+      guardian(GuardianSynced{}),
+      guardian(GuardianPrepared{.generation = 1, .master_port = 1}),
+      guardian(GuardianPrepared{.generation = 1, .error = "no port"}),
+      guardian(GuardianRankStarted{1, 0, 100}),
+      guardian(GuardianRankExited{.generation = 1, .rank = 0}),
+      guardian(GuardianReport{1, 0, "{}"}),
+      guardian(GuardianQuiesced{1, {}}),
+      guardian(GuardianRefused{1, 2, "newer"}),
+  };
+  const std::size_t n = events.size();
+  for (std::size_t i = 0; i < n * n * n; ++i) {
+    Agent agent(LaunchContext{.trainer_path = "/opt/muster-trainer"}, "/jobs");
+    int guardians = 0;
+    Generation newest = 0;
+    const auto run = [&](const Step& step) {
+      for (const Effect& effect : step(agent)) {
+        if (std::holds_alternative<StartGuardian>(effect)) ++guardians;
+        if (std::holds_alternative<StartGoneProof>(effect)) guardians = 0;
+      }
+      EXPECT_LE(guardians, 1);
+      for (const HostedGeneration& hosted : agent.Hosted()) {
+        EXPECT_GE(hosted.generation, newest);
+        newest = hosted.generation;
+      }
+      if (agent.Hosted().empty()) newest = guardians = 0;
+    };
+    run(events[0]);
+    for (const std::size_t index : {i % n, i / n % n, i / n / n}) run(events[index]);
+    ASSERT_FALSE(HasFailure()) << "case " << i;
+  }
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,264 @@
+// Preflight, job records, manifests and log pieces in a directory of the test's own.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "worker/agent/checkpoint_files.h"
+#include "worker/agent/job_records.h"
+#include "worker/agent/log_reader.h"
+#include "worker/agent/preflight.h"
+#include "worker/guardian/protocol.h"
+#include "worker/process/proc_reader.h"
+#include "worker/process/record_file.h"
+#include "worker/process/spawn.h"
+#include "worker/process/temp_dir_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+namespace fs = std::filesystem;
+
+const JobId kJob{"00c0ffee00"};
+
+class PreflightTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(dir_ / "job");
+    fs::create_directories(dir_ / "model");
+  }
+  Prepare CommandJob(const std::string& extra = "") const {
+    return WithSpec("name: x\nworkdir: " + dir_.path() + "\nrendezvous: rank0\n" +
+                    (extra.empty() ? "command: [sh, -c, 'exit 0']\n" : extra));
+  }
+  Prepare TrainJob(const std::string& model) const {
+    return WithSpec("name: x\nworkdir: " + dir_.path() + "\ntrain:\n  model: {path: " + model +
+                    "}\n  data: {train: t.jsonl}\n  schedule: {max_steps: 3}\n");
+  }
+  Prepare WithSpec(const std::string& yaml) const {
+    return {.job = kJob,
+            .job_name = "x",
+            .generation = 2,
+            .spec_yaml = yaml,
+            .output_dir = dir_ / "out",
+            .ranks = {{1, 0}}};
+  }
+  PreflightResult Run(const Prepare& prepare) const {
+    return RunPreflight(context_, prepare, dir_ / "job");
+  }
+  void ExpectRefused(const Prepare& prepare, const std::string& why) const {
+    const PreflightResult result = Run(prepare);
+    EXPECT_FALSE(result.status.ok());
+    EXPECT_FALSE(result.retryable) << result.status.message();
+    EXPECT_THAT(result.status.message(), HasSubstr(why));
+  }
+
+  const TempDirForTest dir_;
+  LaunchContext context_{.trainer_path = "/bin/true", .passed_through = {{"PATH", "/bin"}}};
+};
+
+TEST_F(PreflightTest, MakesAllThatAGenerationNeeds) {
+  const PreflightResult result = Run(CommandJob());
+  ASSERT_TRUE(result.status.ok()) << result.status.ToString();
+  EXPECT_EQ(result.spec.name, "x");
+  EXPECT_TRUE(fs::is_directory(dir_ / "out/logs/2"));
+  EXPECT_TRUE(fs::is_directory(dir_ / "job/errors"));
+  EXPECT_EQ(ReadFile(dir_ / "job/spec.yaml").value(), CommandJob().spec_yaml);
+  const auto claim = nlohmann::json::parse(ReadFile(dir_ / "out/job.json").value());
+  EXPECT_EQ(claim["id"], kJob.value);
+  EXPECT_EQ(claim["name"], "x");
+}
+
+TEST_F(PreflightTest, IsPassedAgainByTheNextGeneration) {
+  ASSERT_TRUE(Run(CommandJob()).status.ok());
+  EXPECT_TRUE(Run(CommandJob()).status.ok());
+}
+
+TEST_F(PreflightTest, RefusesForGoodWhatNoAttemptCanChange) {
+  ExpectRefused(WithSpec("name: [\n"), "job file");
+  ExpectRefused(WithSpec("name: x\nworkdir: /no/such\ncommand: [sh]\n"), "/no/such");
+  ExpectRefused(CommandJob("command: [no-such-program]\n"), "no-such-program");
+  ExpectRefused(CommandJob("command: [sh]\nenv: {RANK: '1'}\n"), "env.RANK");
+  ExpectRefused(TrainJob("absent"), "train.model.path");
+  context_.trainer_path = "/no/muster-trainer";
+  ExpectRefused(TrainJob("model"), "--trainer");
+}
+
+TEST_F(PreflightTest, RefusesAnOutputDirectoryOfAnotherJob) {
+  fs::create_directories(dir_ / "out");
+  ASSERT_TRUE(ClaimOutputDirectory(dir_ / "out", {"ffffffffff"}, "other").ok());
+  ExpectRefused(CommandJob(), "belongs to job ffffffffff");
+}
+
+TEST_F(PreflightTest, RefusesAnOutputDirectoryThatCannotBeMade) {
+  std::ofstream(dir_ / "out") << "a file";
+  ExpectRefused(CommandJob(), "out");
+}
+
+TEST(JobRecords, ARestartedWorkerReadsWhatWasPrepared) {
+  const TempDirForTest dir;
+  const Prepare prepare{.job = kJob,
+                        .job_name = "x",
+                        .generation = 4,
+                        .spec_yaml = "name: x\nworkdir: /tmp\ncommand: [sh]\n",
+                        .output_dir = "/w/out",
+                        .ranks = {{2, 0}, {3, 1}},
+                        .hosts_master = true,
+                        .master_bind_address = "127.0.0.1"};
+  ASSERT_TRUE(WriteJobRecord(dir.path(), prepare).ok());
+  auto record = ReadJobRecord(dir.path());
+  ASSERT_TRUE(record.ok()) << record.status().ToString();
+  EXPECT_EQ(record->prepare.generation, 4);
+  EXPECT_EQ(record->prepare.ranks, prepare.ranks);
+  EXPECT_EQ(record->prepare.output_dir, "/w/out");
+  EXPECT_EQ(record->spec.command, std::vector<std::string>{"sh"});
+  EXPECT_FALSE(record->launched);
+  EXPECT_FALSE(record->guardian_alive);
+  ASSERT_TRUE(ReplaceFile(ResumeFilePath(dir.path(), 4), "[]").ok());
+  EXPECT_TRUE(ReadJobRecord(dir.path())->launched);
+}
+
+TEST(JobRecords, ADamagedRecordIsAnError) {
+  const TempDirForTest dir;
+  EXPECT_FALSE(ReadJobRecord(dir.path()).ok());
+  std::ofstream(dir / "prepare.json") << "{";
+  EXPECT_EQ(ReadJobRecord(dir.path()).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(ProveGone, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
+  const TempDirForTest dir;
+  fs::create_directories(dir / "exits");
+  const GuardianRankExited exited{.generation = 2, .rank = 1, .exit = {.exit_code = 9}};
+  ASSERT_TRUE(ReplaceFile(dir / ExitRecordName(2, 1), EncodeExitRecord(exited)).ok());
+  const GuardianRankExited older{.generation = 1, .rank = 0, .exit = {.exit_code = 8}};
+  ASSERT_TRUE(ReplaceFile(dir / ExitRecordName(1, 0), EncodeExitRecord(older)).ok());
+  const auto left =
+      SpawnChild({.argv = {"/bin/sleep", "60"},
+                  .environment = {"TORCHELASTIC_ERROR_FILE=" + ErrorFilePath(dir.path(), 2, 0)}});
+  // Another node's process of the same job is not this worker's business.
+  const auto foreign = SpawnChild(
+      {.argv = {"/bin/sleep", "60"}, .environment = {"TORCHELASTIC_ERROR_FILE=/other/errors/x"}});
+  ASSERT_TRUE(left.ok() && foreign.ok());
+  const GoneProof proof = ProveGone(dir.path(), kJob, 2);
+  EXPECT_THAT(proof.unkillable_pids, IsEmpty());
+  ASSERT_EQ(proof.exited.size(), 1u);
+  EXPECT_EQ(proof.exited[0].rank, 1);
+  EXPECT_EQ(proof.exited[0].exit.exit_code, 9);
+  int wait_status = 0;
+  EXPECT_EQ(::waitpid(*left, &wait_status, 0), *left);
+  EXPECT_EQ(ProcessExitFromWaitStatus(wait_status).signal, SIGKILL);
+  EXPECT_EQ(::waitpid(*foreign, &wait_status, WNOHANG), 0);
+  ::kill(*foreign, SIGKILL);
+  ::waitpid(*foreign, nullptr, 0);
+}
+
+class ManifestTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"step-00000010-g1", "step-00000005-g1", "precious"}) {
+      fs::create_directories(dir_ / ("checkpoints/" + std::string(name)));
+      std::ofstream(dir_ / ("checkpoints/" + std::string(name) + "/rank-00000.shard")) << "x";
+    }
+    committed_ = {.job = kJob,
+                  .generation = 1,
+                  .output_dir = dir_.path(),
+                  .checkpoint = {.step = 10,
+                                 .generation = 1,
+                                 .directory = "step-00000010-g1",
+                                 .world_size = 2,
+                                 .shards = {{0, "rank-00000.shard", 1, "xxh3:00"}},
+                                 .committed_unix_ms = 77}};
+  }
+  const TempDirForTest dir_;
+  CheckpointCommitted committed_;
+  std::string prune_error_;
+};
+
+TEST_F(ManifestTest, IsWrittenBesideTheShards) {
+  ASSERT_TRUE(WriteManifest(committed_, &prune_error_).ok());
+  const auto json =
+      nlohmann::json::parse(ReadFile(dir_ / "checkpoints/step-00000010-g1/manifest.json").value());
+  EXPECT_EQ(json["format_version"], 1);
+  EXPECT_EQ(json["job_id"], kJob.value);
+  EXPECT_EQ(json["step"], 10);
+  EXPECT_EQ(json["generation"], 1);
+  EXPECT_EQ(json["world_size"], 2);
+  EXPECT_EQ(json["committed_unix_ms"], 77);
+  EXPECT_EQ(json["directory"], "step-00000010-g1");
+  EXPECT_EQ(json["shards"][0]["file"], "rank-00000.shard");
+  EXPECT_EQ(json["shards"][0]["bytes"], 1);
+  EXPECT_EQ(json["shards"][0]["checksum"], "xxh3:00");
+}
+
+TEST_F(ManifestTest, PrunesOnlyCheckpoints) {
+  committed_.prune = {"step-00000005-g1",  "precious",         "../checkpoints/precious",
+                      "step-/../precious", "step-00000010-g1", ""};
+  ASSERT_TRUE(WriteManifest(committed_, &prune_error_).ok());
+  EXPECT_FALSE(fs::exists(dir_ / "checkpoints/step-00000005-g1"));
+  EXPECT_TRUE(fs::exists(dir_ / "checkpoints/precious/rank-00000.shard"));
+  EXPECT_TRUE(fs::exists(dir_ / "checkpoints/step-00000010-g1/manifest.json"));
+  EXPECT_NE(prune_error_, "");
+}
+
+TEST_F(ManifestTest, PruningADirectoryThatIsGoneIsNoError) {
+  committed_.prune = {"step-00000001-g1"};
+  ASSERT_TRUE(WriteManifest(committed_, &prune_error_).ok());
+  EXPECT_EQ(prune_error_, "");
+}
+
+TEST_F(ManifestTest, ACheckpointThatIsNotThereIsAnError) {
+  committed_.checkpoint.directory = "step-00000099-g1";
+  EXPECT_FALSE(WriteManifest(committed_, &prune_error_).ok());
+  committed_.checkpoint.directory = "../escape";
+  EXPECT_EQ(WriteManifest(committed_, &prune_error_).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(ResumeJson, IsAnArrayOfManifestsNewestFirst) {
+  const auto json = nlohmann::json::parse(
+      ResumeJson(kJob, {{.step = 20, .directory = "b"}, {.step = 10, .directory = "a"}}));
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[0]["step"], 20);
+  EXPECT_EQ(json[1]["directory"], "a");
+  EXPECT_EQ(nlohmann::json::parse(ResumeJson(kJob, {})), nlohmann::json::array());
+}
+
+TEST(LogReader, ReadsPiecesAndSaysWhereTheNextBegins) {
+  const TempDirForTest dir;
+  fs::create_directories(dir / "logs/3");
+  std::ofstream(dir / "logs/3/rank-1.log") << "0123456789";
+  ReadLog request{.request_id = 5,
+                  .generation = 3,
+                  .rank = 1,
+                  .offset = 2,
+                  .limit_bytes = 4,
+                  .output_dir = dir.path()};
+  const LogChunk middle = ReadLogChunk(request);
+  EXPECT_EQ(middle.request_id, 5u);
+  EXPECT_EQ(middle.data, "2345");
+  EXPECT_EQ(middle.next_offset, 6);
+  EXPECT_FALSE(middle.at_end);
+  request.offset = -3;
+  EXPECT_EQ(ReadLogChunk(request).data, "789");
+  EXPECT_TRUE(ReadLogChunk(request).at_end);
+  request.offset = -100;
+  EXPECT_EQ(ReadLogChunk(request).data, "0123");
+  request.offset = 50;
+  EXPECT_EQ(ReadLogChunk(request).data, "");
+  EXPECT_EQ(ReadLogChunk(request).next_offset, 10);
+}
+
+TEST(LogReader, SaysWhichLogIsNotThere) {
+  const LogChunk chunk = ReadLogChunk({.generation = 3, .rank = 1, .output_dir = "/no/such"});
+  EXPECT_THAT(chunk.error, HasSubstr("/no/such/logs/3/rank-1.log"));
+}
+
+}  // namespace
+}  // namespace muster::worker

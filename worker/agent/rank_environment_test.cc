@@ -1,0 +1,171 @@
+#include "worker/agent/rank_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace muster::worker {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr char kJobDir[] = "/c/nodes/n1/jobs/00c0ffee00";
+
+struct Case {
+  LaunchContext context{.trainer_path = "/opt/muster-trainer",
+                        .passed_through = {{"PATH", "/usr/bin:/bin"}, {"HOME", "/root"}}};
+  JobSpec spec;
+  Prepare prepare{.job = {"00c0ffee00"},
+                  .job_name = "chat",
+                  .generation = 3,
+                  .output_dir = "/w/out",
+                  .ranks = {{2, 0}, {3, 1}}};
+  Launch launch{.job = {"00c0ffee00"},
+                .generation = 3,
+                .master_address = "10.0.0.1",
+                .master_port = 4711,
+                .world_size = 4,
+                .node_rank = 1,
+                .node_count = 2,
+                .local_world_size = 2,
+                .restart_count = 2,
+                .max_restarts = 5};
+
+  std::vector<std::string> Environment() const {
+    return BuildRankEnvironment(context, spec, prepare, launch, prepare.ranks[1], kJobDir);
+  }
+  std::vector<GuardianLaunch> Launches() const {
+    return BuildLaunches(context, spec, prepare, launch, kJobDir);
+  }
+};
+
+Case CommandCase() {
+  Case c;
+  c.spec.command = {"sh", "run.sh"};
+  c.spec.workdir = "/w";
+  c.spec.resources.cpus_per_rank = 6;
+  c.spec.env = {{"NCCL_DEBUG", "WARN"}};
+  return c;
+}
+
+Case TrainCase() {
+  Case c = CommandCase();
+  c.spec.command.clear();
+  c.spec.train = TrainSpec{};
+  return c;
+}
+
+TEST(RankEnvironment, ACommandsRankGetsTorchrunsVariablesAndNothingElse) {
+  EXPECT_THAT(
+      CommandCase().Environment(),
+      ElementsAre(
+          "CUDA_VISIBLE_DEVICES=", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2", "HOME=/root",
+          "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=4711",
+          "MUSTER_CHECKPOINT_DIR=/w/out/checkpoints", "MUSTER_GENERATION=3",
+          "MUSTER_JOB_ID=00c0ffee00", "NCCL_DEBUG=WARN", "NODE_RANK=1", "OMP_NUM_THREADS=6",
+          "PATH=/usr/bin:/bin", "RANK=3", "ROLE_NAME=default", "ROLE_RANK=3", "ROLE_WORLD_SIZE=4",
+          "TORCHELASTIC_ERROR_FILE=" + std::string(kJobDir) + "/errors/g3-rank-3.json",
+          "TORCHELASTIC_MAX_RESTARTS=5", "TORCHELASTIC_RESTART_COUNT=2",
+          "TORCHELASTIC_RUN_ID=00c0ffee00", "TORCHELASTIC_USE_AGENT_STORE=True", "WORLD_SIZE=4"));
+}
+
+TEST(RankEnvironment, AProgramThatBindsItselfIsToldSo) {
+  Case c = CommandCase();
+  c.spec.rendezvous = RendezvousKind::kRank0;
+  EXPECT_THAT(c.Environment(), Contains("TORCHELASTIC_USE_AGENT_STORE=False"));
+}
+
+TEST(RankEnvironment, ATrainersRankGetsItsDescriptorsAndResumeFile) {
+  const auto environment = TrainCase().Environment();
+  EXPECT_THAT(environment, Contains("MUSTER_CONTROL_FD=3"));
+  EXPECT_THAT(environment, Contains("MUSTER_PROGRESS_FD=4"));
+  EXPECT_THAT(environment,
+              Contains("MUSTER_RESUME_FILE=" + std::string(kJobDir) + "/resume-g3.json"));
+  // Only rank 0 listens, and only a command's program asks for the agent's store.
+  EXPECT_THAT(environment, Not(Contains(StartsWith("MUSTER_LISTEN_FD="))));
+  EXPECT_THAT(environment, Not(Contains(StartsWith("TORCHELASTIC_USE_AGENT_STORE="))));
+}
+
+TEST(RankEnvironment, TheJobsOwnVariablesWinOverTheWorkers) {
+  Case c = CommandCase();
+  c.spec.env["HOME"] = "/data";
+  EXPECT_THAT(c.Environment(), Contains("HOME=/data"));
+}
+
+TEST(RankEnvironment, AJobMayNotSetWhatMusterSets) {
+  for (const char* name : {"RANK", "MASTER_PORT", "MUSTER_JOB_ID", "MUSTER_ANYTHING",
+                           "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
+    JobSpec spec;
+    spec.env = {{name, "1"}};
+    const Status status = CheckJobEnvironment(spec);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(status.message(), HasSubstr(name));
+  }
+  JobSpec fine;
+  fine.env = {{"NCCL_DEBUG", "WARN"}, {"PATH", "/bin"}};
+  EXPECT_TRUE(CheckJobEnvironment(fine).ok());
+}
+
+TEST(RankEnvironment, OnlyNamedVariablesOfTheWorkerPassThrough) {
+  ::setenv("MUSTER_TEST_SECRET", "1", 1);
+  ::setenv("TMPDIR", "/scratch", 1);
+  const auto passed = PassedThroughVariables();
+  EXPECT_FALSE(passed.contains("MUSTER_TEST_SECRET"));
+  EXPECT_EQ(passed.at("TMPDIR"), "/scratch");
+}
+
+TEST(BuildLaunches, ATrainJobsRanksRunTheTrainerInTheWorkdir) {
+  Case c = TrainCase();
+  c.prepare.hosts_master = true;
+  c.prepare.ranks = {{0, 0}, {1, 1}};
+  const auto launches = c.Launches();
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_THAT(launches[0].argv,
+              ElementsAre("/opt/muster-trainer", "train", std::string(kJobDir) + "/spec.yaml"));
+  EXPECT_EQ(launches[0].working_directory, "/w");
+  EXPECT_EQ(launches[0].log_path, "/w/out/logs/3/rank-0.log");
+  EXPECT_TRUE(launches[0].control);
+  EXPECT_TRUE(launches[0].listen);
+  EXPECT_THAT(launches[0].environment, Contains("MUSTER_LISTEN_FD=5"));
+  EXPECT_TRUE(launches[1].control);
+  EXPECT_FALSE(launches[1].listen);
+}
+
+TEST(BuildLaunches, TheMastersNodeServesTheStoreOfAnAgentJobFirst) {
+  Case c = CommandCase();
+  c.prepare.hosts_master = true;
+  const auto launches = c.Launches();
+  ASSERT_EQ(launches.size(), 3u);
+  EXPECT_EQ(launches[0].rank, kStoreRank);
+  EXPECT_THAT(launches[0].argv, ElementsAre("/opt/muster-trainer", "store"));
+  EXPECT_TRUE(launches[0].listen);
+  EXPECT_EQ(launches[0].log_path, "/w/out/logs/3/store.log");
+  EXPECT_THAT(launches[1].argv, ElementsAre("/usr/bin/sh", "run.sh"));
+  EXPECT_FALSE(launches[1].listen);
+  EXPECT_FALSE(launches[1].control);
+}
+
+TEST(BuildLaunches, OtherNodesAndOtherRendezvousNeedNoStore) {
+  Case c = CommandCase();
+  EXPECT_EQ(c.Launches().size(), 2u);
+  c.prepare.hosts_master = true;
+  c.spec.rendezvous = RendezvousKind::kRank0;
+  EXPECT_EQ(c.Launches().size(), 2u);
+}
+
+TEST(MasterSocketFor, FollowsTheKindOfTheJob) {
+  Case c = CommandCase();
+  EXPECT_EQ(MasterSocketFor(c.spec, false), MasterSocket::kNone);
+  EXPECT_EQ(MasterSocketFor(c.spec, true), MasterSocket::kListen);
+  c.spec.rendezvous = RendezvousKind::kRank0;
+  EXPECT_EQ(MasterSocketFor(c.spec, true), MasterSocket::kBindOnly);
+  EXPECT_EQ(MasterSocketFor(TrainCase().spec, true), MasterSocket::kListen);
+}
+
+}  // namespace
+}  // namespace muster::worker
