@@ -132,7 +132,7 @@ template <typename T>
 MUSTER_INLINE void GateForwardRows(const GateRows<T>& g, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     const T* __restrict gate = g.gate_up + row * 2 * g.width;
-    const T* __restrict up = gate + g.width;
+    const T* __restrict up = g.gate_up + (row * 2 + 1) * g.width;
     T* __restrict out = g.out + row * g.width;
     for (std::int64_t i = 0; i < g.width; ++i) {
       const float x = Load(gate[i]);
@@ -145,16 +145,17 @@ template <typename T>
 MUSTER_INLINE void GateBackwardRows(const GateRows<T>& g, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     const T* __restrict gate = g.gate_up + row * 2 * g.width;
-    const T* __restrict up = gate + g.width;
+    const T* __restrict up = g.gate_up + (row * 2 + 1) * g.width;
     const T* __restrict dout = g.out_gradient + row * g.width;
     T* __restrict dgate = g.gate_up_gradient + row * 2 * g.width;
-    T* __restrict dup = dgate + g.width;
+    T* __restrict dup = g.gate_up_gradient + (row * 2 + 1) * g.width;
     for (std::int64_t i = 0; i < g.width; ++i) {
       const float x = Load(gate[i]);
       const float s = Sigmoid(x);
       const float d = Load(dout[i]);
+      const float dx = d * Load(up[i]) * s * (1.0f + x * (1.0f - s));
       Store(&dup[i], d * x * s);
-      Store(&dgate[i], d * Load(up[i]) * s * (1.0f + x * (1.0f - s)));
+      Store(&dgate[i], dx);
     }
   }
 }

@@ -1,0 +1,239 @@
+// Whole training runs of two ranks as threads, with a guardian's end of the control socket in hand.
+#include "trainer/loop/trainer.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/base/files.h"
+#include "common/control_pipe/trainer_protocol.h"
+#include "trainer/distributed/in_process_communicator.h"
+#include "trainer/formats/init_model.h"
+#include "trainer/loop/init_weights.h"
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::json;
+constexpr int kRanks = 2;
+
+ModelConfig SmallConfig() {
+  ModelConfig config;
+  config.hidden_size = 32;
+  config.intermediate_size = 48;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.vocab_size = 288;
+  return config;
+}
+
+struct RankResult {
+  std::optional<Failure> failure;
+  Step step = 0;
+  std::vector<Json> messages;  // that the guardian received
+};
+
+class TrainerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "trainer-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+    ASSERT_TRUE(MakeDirectories(dir_ + "/model").ok());
+    ASSERT_TRUE(WriteModelFiles(dir_ + "/model", SmallConfig()).ok());
+    ASSERT_TRUE(WriteRandomWeights(SmallConfig(), 3, dir_ + "/model").ok());
+    std::ofstream rows(dir_ + "/rows.jsonl");
+    for (int i = 0; i < 12; ++i) {
+      rows << Json{{"prompt", "count " + std::to_string(i)},
+                   {"completion", std::string(i + 3, 'x')}}
+           << "\n";
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  JobSpec Spec(const std::string& output) const {
+    JobSpec spec;
+    spec.workdir = dir_;
+    TrainSpec train;
+    train.model.path = "model";
+    train.data.train = "rows.jsonl";
+    train.data.max_seq_len = 64;
+    train.optimizer.lr = 1e-2;
+    train.schedule.max_steps = 6;
+    train.batch = {.per_rank = 2, .accumulation = 2};
+    train.checkpoint.every = 3;
+    train.output_dir = output;
+    spec.train = train;
+    return spec;
+  }
+
+  void RunRank(InProcessGroup& group, int rank, const JobSpec& spec, bool stop,
+               RankResult* result) const {
+    auto [mine, guardians] = *PacketSocket::Pair();
+    if (stop) {
+      ASSERT_TRUE(guardians.Send(R"({"type":"stop","reason":"drain"})").ok());
+    }
+    {
+      const std::unique_ptr<Communicator> communicator = group.Join(rank);
+      Supervisor supervisor(mine.Release(), [] {});
+      while (stop && !supervisor.stop_requested()) std::this_thread::yield();
+      ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
+      RankEnv env{.rank = rank, .world_size = kRanks, .job_id = "j", .resume_file = resume_file_};
+      const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/null", "w"),
+                                                                std::fclose);
+      Trainer trainer(spec, env, {*communicator, supervisor, progress, SystemClock(), out.get()});
+      result->failure = trainer.Run();
+      result->step = trainer.step();
+    }
+    while (true) {
+      const Result<Packet> packet = guardians.Receive(Deadline::After(Duration::zero()));
+      if (!packet.ok()) break;
+      result->messages.push_back(Json::parse(packet->data));
+    }
+  }
+
+  // `stop_rank` has been asked to stop before the first step; -1: none.
+  std::vector<RankResult> Run(const JobSpec& spec, int stop_rank = -1) const {
+    InProcessGroup group(kRanks);
+    std::vector<RankResult> results(kRanks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back(
+          [&, rank] { RunRank(group, rank, spec, rank == stop_rank, &results[rank]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return results;
+  }
+
+  // What the coordinator commits: the shards that the ranks reported at `step`.
+  void Commit(const std::vector<RankResult>& results, Step step) {
+    CheckpointManifest manifest{.step = step, .generation = 1, .job_id = "j", .world_size = kRanks};
+    for (const RankResult& result : results) {
+      for (const Json& message : result.messages) {
+        if (message["type"] != "shard_written" || message["step"] != step) continue;
+        manifest.directory = message["directory"];
+        const Json& shard = message["shard"];
+        manifest.shards.push_back(
+            {shard["rank"], shard["file"], shard["bytes"], shard["checksum"]});
+      }
+    }
+    ASSERT_EQ(manifest.shards.size(), 2u);
+    resume_file_ = dir_ + "/resume.json";
+    ASSERT_TRUE(WriteFileAtomically(resume_file_, ManifestListToJson({manifest})).ok());
+  }
+
+  std::vector<Json> Metrics(const std::string& output) const {
+    std::ifstream in(dir_ + "/" + output + "/metrics.jsonl");
+    std::vector<Json> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+    return lines;
+  }
+
+  std::string dir_;
+  std::string resume_file_;
+};
+
+std::vector<std::string> Types(const RankResult& result) {
+  std::vector<std::string> types;
+  for (const Json& message : result.messages) {
+    if (message["type"] != "note" && message["type"] != "shard_written") {
+      types.push_back(message["type"]);
+    }
+  }
+  return types;
+}
+
+TEST_F(TrainerTest, ARunReportsEachStageAndLeavesAModel) {
+  const std::vector<RankResult> results = Run(Spec("out"));
+  for (const RankResult& result : results) {
+    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    EXPECT_EQ(Types(result),
+              (std::vector<std::string>{"formed", "resumed", "first_step", "finished"}));
+    EXPECT_EQ(result.messages.back()["model_dir"], dir_ + "/out/model");
+  }
+  const std::vector<Json> metrics = Metrics("out");
+  ASSERT_EQ(metrics.size(), 6u);
+  EXPECT_EQ(metrics[5]["step"], 6);
+  EXPECT_EQ(metrics[5]["samples"], 6 * 8);
+  EXPECT_LT(metrics[5]["loss"], metrics[0]["loss"]);
+  const Result<SafetensorsModel> model = SafetensorsModel::Open(dir_ + "/out/model");
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_TRUE(ReadModelConfig(dir_ + "/out/model").ok());
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/out/model/tokenizer.json"));
+}
+
+TEST_F(TrainerTest, AResumedRunEndsInTheSameBits) {
+  const std::vector<RankResult> whole = Run(Spec("whole"));
+  const auto checkpoints = dir_ + "/whole/checkpoints";
+  Commit(whole, 3);
+  std::filesystem::create_directories(dir_ + "/again");
+  std::filesystem::copy(checkpoints, dir_ + "/again/checkpoints",
+                        std::filesystem::copy_options::recursive);
+  const std::vector<RankResult> again = Run(Spec("again"));
+  for (const RankResult& result : again) {
+    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    EXPECT_EQ(result.messages[1]["step"], 3);
+  }
+  const std::vector<Json> undisturbed = Metrics("whole");
+  const std::vector<Json> resumed = Metrics("again");
+  ASSERT_EQ(resumed.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "sample_chain"}) {
+      EXPECT_EQ(resumed[i][key], undisturbed[i + 3][key]) << key;
+    }
+  }
+  EXPECT_EQ(*ReadFile(dir_ + "/again/model/model.safetensors"),
+            *ReadFile(dir_ + "/whole/model/model.safetensors"));
+}
+
+TEST_F(TrainerTest, AStopThatOneRankHeardStopsAllAtTheSameStep) {
+  const std::vector<RankResult> results = Run(Spec("out"), 1);
+  for (const RankResult& result : results) {
+    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    EXPECT_EQ(result.step, 1);
+    EXPECT_EQ(result.messages.back()["type"], "shard_written");
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/out/model"));
+}
+
+TEST_F(TrainerTest, ANonFiniteLossEndsTheJobBeforeTheOptimizerRuns) {
+  JobSpec spec = Spec("out");
+  spec.train->optimizer.lr = 1e38;
+  const std::vector<RankResult> results = Run(spec);
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.failure);
+    EXPECT_EQ(result.failure->kind, "nonfinite");
+    EXPECT_EQ(result.failure->exit_code, kExitNonFinite);
+    EXPECT_NE(result.failure->status.message().find("step 2"), std::string::npos)
+        << result.failure->status.message();
+  }
+}
+
+TEST_F(TrainerTest, ABrokenRowIsBadInputWithItsLine) {
+  std::ofstream(dir_ + "/rows.jsonl", std::ios::app) << "{\"prompt\": \n";
+  const std::vector<RankResult> results = Run(Spec("out"));
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.failure);
+    EXPECT_EQ(result.failure->kind, "data");
+    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
+    EXPECT_NE(result.failure->status.message().find("rows.jsonl:13"), std::string::npos);
+  }
+}
+
+TEST_F(TrainerTest, AMissingModelIsBadInput) {
+  JobSpec spec = Spec("out");
+  spec.train->model.path = "nowhere";
+  const std::vector<RankResult> results = Run(spec);
+  EXPECT_EQ(results[0].failure->kind, "model");
+  EXPECT_EQ(results[0].failure->exit_code, kExitBadInput);
+  EXPECT_EQ(Types(results[0]), std::vector<std::string>{"formed"});
+}
+
+}  // namespace
+}  // namespace muster
