@@ -115,10 +115,7 @@ Status Server::Impl::ListenHttp() {
   const HostPort address = SplitAddress(options.http);
   Result<std::unique_ptr<HttpServer>> listening =
       HttpServer::Listen(loop, address.host, address.port);
-  if (!listening.ok()) {
-    return listening.status().WithContext("cannot listen on " + options.http +
-                                          " (choose another with --http)");
-  }
+  if (!listening.ok()) return listening.status();
   http = *std::move(listening);
   endpoint.http = address.host + ":" + std::to_string(http->port());
   http->Handle("/healthz", [](const std::string&) { return HttpResponse{.body = "ok\n"}; });
