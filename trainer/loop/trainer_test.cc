@@ -11,6 +11,7 @@
 
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/distributed/in_process_communicator.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/loop/init_weights.h"
