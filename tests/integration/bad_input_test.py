@@ -96,10 +96,10 @@ class BadModelAndData(unittest.TestCase):
         def rename_a_token(model):
             tokenizer = json.loads((model / "tokenizer.json").read_text())
             vocabulary = tokenizer["model"]["vocab"]
-            vocabulary["e"] = 100000
+            vocabulary["p"] = 100000
             (model / "tokenizer.json").write_text(json.dumps(tokenizer))
         model = self.spoiled_model("big-tokenizer", rename_a_token)
-        self.expect_failure([f"{DATA}:1", "100000", "vocab_size"], model_path=model)
+        self.expect_failure(["rows.jsonl:1", "100000", "vocab_size"], model_path=model)
 
 
 class BadJobFile(unittest.TestCase):

@@ -34,14 +34,14 @@ class DaemonLoss(unittest.TestCase):
         self.assertTrue(all(alive(pid) for pid in ranks.values()))
         self.cluster.up()
         self.assertEqual(self.cluster.get(waiting)["state"], "queued")
+        self.cluster.muster("cancel", waiting)
         self.cluster.wait_for_state(job, "running", timeout=20)
         self.check_undisturbed(job, ranks)
 
     def too_big(self):
-        """More ranks on a node than it has slots: stays queued."""
+        """Needs all slots of both nodes: stays queued while another job runs."""
         spec = self.cluster.train_job(name="too-big")
-        spec["resources"]["ranks_per_node"] = 3
-        spec["resources"]["nodes"] = 2
+        spec["resources"]["ranks_per_node"] = self.cluster.slots
         return spec
 
     def test_the_coordinator_is_away_while_the_job_ends(self):

@@ -12,7 +12,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import BIN, init_model, read_metrics, train_job, trajectory, wait_until  # noqa: E402
+from cluster import (BIN, init_model, read_metrics, train_job, trajectory, wait_until,  # noqa: E402
+                     write_rows)
 
 
 def free_port():
@@ -27,10 +28,11 @@ class TorchrunEnvironment(unittest.TestCase):
         self.addCleanup(temp.cleanup)
         self.root = pathlib.Path(temp.name)
         self.model = init_model(self.root / "model")
+        self.rows = write_rows(self.root / "rows.jsonl")
 
     def start(self, name, restarts=0, steps=80):
         """Two ranks, started as torchrun or srun would."""
-        spec = train_job(self.model, self.root / name, name=name, steps=steps)
+        spec = train_job(self.model, self.rows, self.root / name, name=name, steps=steps)
         file = self.root / f"{name}.yaml"
         file.write_text(json.dumps(spec))
         port, ranks = free_port(), []
@@ -76,7 +78,7 @@ class TorchrunEnvironment(unittest.TestCase):
         self.assertLess(len(lines), before + 80, "it did not start from the beginning again")
 
     def test_one_process_alone_needs_no_environment(self):
-        spec = train_job(self.model, self.root / "alone", name="alone", steps=5, nodes=1)
+        spec = train_job(self.model, self.rows, self.root / "alone", name="alone", steps=5, nodes=1)
         file = self.root / "alone.yaml"
         file.write_text(json.dumps(spec))
         done = subprocess.run([BIN / "muster-trainer", "train", file], capture_output=True, text=True,

@@ -54,14 +54,22 @@ def init_model(directory, preset="tiny"):
     return directory
 
 
-def train_job(model, output, *, steps=80, nodes=2, every=20, name="job", **train):
-    """A job file as a dictionary: small rows, so that a step takes some milliseconds."""
+def write_rows(path):
+    """Short prompt/completion rows, so that a step takes some milliseconds."""
+    rows = [{"prompt": f"{a} plus {b}", "completion": str(a + b)}
+            for a in range(10, 22) for b in range(10, 22)]
+    pathlib.Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def train_job(model, rows, output, *, steps=80, nodes=2, every=20, name="job", **train):
+    """A job file as a dictionary."""
     return {
         "name": name,
         "resources": {"nodes": nodes, "ranks_per_node": 1, "device": "cpu"},
         "train": {
             "model": {"path": str(model)},
-            "data": {"train": str(DATA), "max_seq_len": 128},
+            "data": {"train": str(rows), "max_seq_len": 128},
             "optimizer": {"lr": 1.0e-3},
             "schedule": {"kind": "cosine", "warmup_ratio": 0.05, "max_steps": steps},
             "batch": {"per_rank": 2, "accumulation": 1},
@@ -160,7 +168,10 @@ class Cluster:
         """A train job with an output directory of its own."""
         self.jobs += 1
         name = options.pop("name", f"job-{self.jobs}")
-        return train_job(options.pop("model", None) or self.model(),
+        rows = self.path("rows.jsonl")
+        if not rows.exists():
+            write_rows(rows)
+        return train_job(options.pop("model", None) or self.model(), rows,
                          self.path(f"out-{self.jobs}"), name=name, **options)
 
     def write_job(self, spec):
