@@ -38,6 +38,25 @@ std::vector<std::string> OnEveryRank(int size,
   return said;
 }
 
+// Words between ranks past the communicator: not even a barrier tells a rank that the others have
+// left it.
+class SideChannel {
+ public:
+  SideChannel() { MUSTER_CHECK(pipe2(ends_, O_CLOEXEC) == 0, "pipe"); }
+  ~SideChannel() {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  void Tell() { MUSTER_CHECK(write(ends_[1], "x", 1) == 1, "write"); }
+  void Await(int words = 1) {
+    char word;
+    for (int i = 0; i < words; ++i) MUSTER_CHECK(read(ends_[0], &word, 1) == 1, "read");
+  }
+
+ private:
+  int ends_[2];
+};
+
 class WorldSize : public ::testing::TestWithParam<int> {};
 
 TEST_P(WorldSize, CollectivesEqualTheReference) {
@@ -82,11 +101,14 @@ TEST(GlooCommunicator, AddsUpLikeTheInProcessCommunicator) {
 TEST(GlooCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
   Listener first = Listen();
   Listener second = Listen();
+  SideChannel formed;
   const auto survive = [&](int r) -> std::string {
     const auto c = MakeGlooCommunicator();
     if (Status s = c->Form(MeetAt(first, r, 3), Soon()); !s.ok()) return s.ToString();
     std::vector<float> data(3'000'000);
+    if (r != 1) formed.Tell();
     if (r == 1) {
+      formed.Await(2);
       const auto work =
           c->AllReduce(data.data(), data.size(), ElementType::kFloat32, ReduceOp::kSum);
       kill(getpid(), SIGKILL);
@@ -100,7 +122,7 @@ TEST(GlooCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
     if (status.code() != StatusCode::kUnavailable) return status.ToString();
     const auto start = std::chrono::steady_clock::now();
     if (c->Barrier().code() != StatusCode::kUnavailable) return "went on after an error";
-    if (std::chrono::steady_clock::now() - start > std::chrono::milliseconds(100)) return "slow";
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(2)) return "slow";
     if (Status s = c->Form(MeetAt(second, r, 3, 2), Soon()); !s.ok()) return s.ToString();
     return testing::CheckEverything(*c, 9001);
   };
@@ -118,8 +140,13 @@ TEST(GlooCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
 
 // In a ring of five the rank that dies is no neighbour of two others.
 TEST(GlooCommunicator, NewsOfALostRankTravelsRoundTheRing) {
-  const auto said = OnEveryRank(5, [](Communicator& c) -> std::string {
-    if (c.rank() == 4) kill(getpid(), SIGKILL);
+  SideChannel formed;
+  const auto said = OnEveryRank(5, [&](Communicator& c) -> std::string {
+    if (c.rank() == 4) {
+      formed.Await(4);
+      kill(getpid(), SIGKILL);
+    }
+    formed.Tell();
     const auto start = std::chrono::steady_clock::now();
     const Status status = c.Barrier();
     const double seconds = ToSeconds(std::chrono::steady_clock::now() - start);
@@ -128,24 +155,6 @@ TEST(GlooCommunicator, NewsOfALostRankTravelsRoundTheRing) {
   });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
-
-// A word from one rank to another past the communicator.
-class SideChannel {
- public:
-  SideChannel() { MUSTER_CHECK(pipe2(ends_, O_CLOEXEC) == 0, "pipe"); }
-  ~SideChannel() {
-    close(ends_[0]);
-    close(ends_[1]);
-  }
-  void Tell() { MUSTER_CHECK(write(ends_[1], "x", 1) == 1, "write"); }
-  void Await() {
-    char word;
-    MUSTER_CHECK(read(ends_[0], &word, 1) == 1, "read");
-  }
-
- private:
-  int ends_[2];
-};
 
 TEST(GlooCommunicator, AbortFromAnotherThreadWakesAWaitAtOnce) {
   SideChannel channel;

@@ -19,7 +19,10 @@ constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 // A goodbye is one small packet; a neighbour whose queue is full for so long is not well.
 constexpr std::chrono::milliseconds kGoodbyePatience = std::chrono::milliseconds(200);
 
-Status Lost(int peer, const std::string& why) {
+// Gloo puts "[file:line] " before its messages; users need only what follows.
+Status Lost(int peer, std::string why) {
+  const std::size_t end = why.find("] ");
+  if (why.starts_with('[') && end != std::string::npos) why.erase(0, end + 2);
   return Unavailable("lost rank " + std::to_string(peer) + ": " + why);
 }
 
