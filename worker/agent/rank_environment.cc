@@ -65,13 +65,11 @@ void AddRendezvous(const JobSpec& spec, const Launch& launch, const RankPlacemen
 }
 
 GuardianLaunch StoreLaunch(const LaunchContext& context, const JobSpec& spec,
-                           const Prepare& prepare, const Launch& launch,
-                           const std::string& job_dir) {
+                           const Prepare& prepare, const std::string& job_dir) {
   Environment env = context.passed_through;
   env[kListenFdVariable] = std::to_string(kRankListenFd);
   env[kJobIdVariable] = prepare.job.value;
   env[kGenerationVariable] = std::to_string(prepare.generation);
-  env["WORLD_SIZE"] = std::to_string(launch.world_size);
   env["OMP_NUM_THREADS"] = "1";
   env["CUDA_VISIBLE_DEVICES"] = "";
   // Marks the process as this node's for the scan that proves a dead guardian's processes gone.
@@ -135,7 +133,7 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
   std::vector<GuardianLaunch> launches;
   const MasterSocket master = MasterSocketFor(spec, prepare.hosts_master);
   if (!spec.train && master == MasterSocket::kListen)
-    launches.push_back(StoreLaunch(context, spec, prepare, launch, job_dir));
+    launches.push_back(StoreLaunch(context, spec, prepare, job_dir));
   std::vector<std::string> argv = {context.trainer_path, "train", job_dir + "/spec.yaml"};
   if (!spec.train) {
     argv = spec.command;

@@ -148,6 +148,12 @@ void Gang::MarkExited(int rank, const ProcessExit& exit, TimePoint now) {
                                      .exit = exit,
                                      .age_seconds = -1,
                                      .log_tail = ReadLastLines(member.log_path, kLogTailLines)};
+  if (!kill_reason_.empty()) member.exited->log_tail.push_back("muster: " + kill_reason_);
+}
+
+void Gang::KillRanks(const std::string& why) {
+  kill_reason_ = why;
+  SignalGroups(SIGKILL);
 }
 
 void Gang::BeginEnd(Duration grace, TimePoint now) {

@@ -67,6 +67,10 @@ class Gang {
   // Reaps every ended child, adopted ones included, and returns the ranks that ended.
   std::vector<int> Reap(TimePoint now);
 
+  // SIGKILL to every rank that runs, with `why` as the last line of their log tails. For when what
+  // they cannot go on without has ended.
+  void KillRanks(const std::string& why);
+
   // Begins to end everything; a second call can only shorten the grace.
   void BeginEnd(Duration grace, TimePoint now);
   bool ending() const { return kill_at_.has_value(); }
@@ -86,6 +90,7 @@ class Gang {
   UniqueFd listen_fd_;
   int master_port_ = 0;
   std::map<int, Member> members_;
+  std::string kill_reason_;
   std::optional<TimePoint> kill_at_;
   std::optional<TimePoint> give_up_at_;  // set with the first SIGKILL
 };

@@ -127,7 +127,12 @@ void Guardian::HandleRanks() {
 void Guardian::ReportExit(int rank) {
   const GuardianRankExited exited = ExitedNow(gang_->members().at(rank));
   LogLine(RankName(exited.generation, rank) + " ended: " + DescribeExit(exited.exit));
-  if (rank == kStoreRank) return;
+  if (rank == kStoreRank) {
+    // Without it ranks that form would wait for minutes.
+    if (!gang_->ending() && !gang_ended_)
+      gang_->KillRanks("the store ended (" + DescribeExit(exited.exit) + "), see store.log");
+    return;
+  }
   // Renamed into place before it is reported, so that it outlives this process. Not synced to disk:
   // after a reboot nothing of the generation is left, whatever a record says, and a sync beside a
   // checkpoint that is being written could hold up a recovery for seconds.

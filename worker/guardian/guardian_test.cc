@@ -287,6 +287,18 @@ TEST_F(GuardianTest, TheMasterSocketIsBoundBeforeAndInherited) {
   EXPECT_THAT(Expect<GuardianRankExited>().log_tail, ElementsAre(HasSubstr("socket:")));
 }
 
+TEST_F(GuardianTest, TheEndOfTheStoreEndsTheRanksThatNeedIt) {
+  Prepare(1);
+  Send(Shell(1, 0, "echo $$ > ready; exec sleep 60"));
+  AwaitPid("ready");
+  GuardianLaunch store = Shell(1, kStoreRank, "exit 2");
+  Send(store);
+  const auto exited = Expect<GuardianRankExited>();
+  EXPECT_EQ(exited.rank, 0);
+  EXPECT_EQ(exited.exit, (ProcessExit{.signal = SIGKILL}));
+  EXPECT_THAT(exited.log_tail, ElementsAre(HasSubstr("the store ended (exit code 2)")));
+}
+
 TEST_F(GuardianTest, AReservedPortIsFreeForTheProgramOfRank0) {
   Send(GuardianPrepare{1, MasterSocket::kBindOnly, "127.0.0.1"});
   const int port = Expect<GuardianPrepared>().master_port;

@@ -6,6 +6,15 @@
 namespace muster::worker {
 namespace {
 
+void AddModel(const MetricLabels& labels, const ProgressValues& values, MetricFamilies* out) {
+  out->Gauge("muster_train_loss", "Loss of the last finished step, mean over the job.")
+      .Add(labels, values.loss);
+  out->Gauge("muster_train_grad_norm", "Gradient norm of the last step before clipping.")
+      .Add(labels, values.grad_norm);
+  out->Gauge("muster_train_learning_rate", "Learning rate of the last step.")
+      .Add(labels, values.learning_rate);
+}
+
 void AddTraining(const MetricLabels& labels, const ProgressValues& values, MetricFamilies* out) {
   out->Histogram("muster_train_step_duration_seconds", "Wall time of a training step.")
       .AddHistogram(labels, kStepSecondsBounds, values.step_seconds_buckets,
@@ -17,12 +26,8 @@ void AddTraining(const MetricLabels& labels, const ProgressValues& values, Metri
       .Add(labels, static_cast<double>(values.tokens_done));
   out->Gauge("muster_train_last_step", "Newest finished step.")
       .Add(labels, static_cast<double>(values.step));
-  out->Gauge("muster_train_loss", "Loss of the last finished step, mean over the job.")
-      .Add(labels, values.loss);
-  out->Gauge("muster_train_grad_norm", "Gradient norm of the last step before clipping.")
-      .Add(labels, values.grad_norm);
-  out->Gauge("muster_train_learning_rate", "Learning rate of the last step.")
-      .Add(labels, values.learning_rate);
+  // Before its first finished step a process has none of these, and 0 would look like a value.
+  if (values.steps_done > 0) AddModel(labels, values, out);
   out->Counter("muster_train_nonfinite_total", "Steps whose loss or gradient was NaN or infinite.")
       .Add(labels, static_cast<double>(values.nonfinite));
   out->Gauge("muster_host_rss_bytes", "Resident memory of this rank's process.")

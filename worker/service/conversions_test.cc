@@ -1,0 +1,132 @@
+#include "worker/service/conversions.h"
+
+#include <gtest/gtest.h>
+
+#include "common/base/version.h"
+#include "worker/service/trainer_report.h"
+
+namespace muster::worker {
+namespace {
+
+const JobId kJob{"00c0ffee00"};
+
+v1::TrainerReport Report(const std::string& json) {
+  const auto message = ToProto(TrainerReport{kJob, 2, 1, json});
+  return message ? message->trainer_report() : v1::TrainerReport();
+}
+
+TEST(TrainerReports, EveryKindOfTheTrainersProtocolIsTranslated) {
+  EXPECT_TRUE(Report(R"({"type":"formed"})").has_formed());
+  const auto resumed =
+      Report(R"({"type":"resumed","step":40,"rejected":[{"directory":"d","reason":"r"}]})");
+  EXPECT_EQ(resumed.resumed().step(), 40);
+  EXPECT_EQ(resumed.resumed().rejected(0).directory(), "d");
+  EXPECT_EQ(resumed.resumed().rejected(0).reason(), "r");
+  EXPECT_EQ(Report(R"({"type":"first_step","step":41})").first_step().step(), 41);
+  const auto shard =
+      Report(R"({"type":"shard_written","step":50,"directory":"step-00000050-g2",)"
+             R"("shard":{"rank":1,"file":"f","bytes":12345678901,"checksum":"xxh3:00"}})");
+  EXPECT_EQ(shard.shard_written().step(), 50);
+  EXPECT_EQ(shard.shard_written().directory(), "step-00000050-g2");
+  EXPECT_EQ(shard.shard_written().shard().bytes(), 12345678901u);
+  EXPECT_EQ(shard.shard_written().shard().checksum(), "xxh3:00");
+  EXPECT_EQ(Report(R"({"type":"checkpoint_failed","step":50,"reason":"full"})")
+                .checkpoint_failed()
+                .reason(),
+            "full");
+  EXPECT_EQ(Report(R"({"type":"error","kind":"data","message":"m","step":12})").error().kind(),
+            "data");
+  EXPECT_EQ(Report(R"({"type":"note","severity":"warning","message":"m"})").note().severity(),
+            "warning");
+  const auto finished = Report(R"({"type":"finished","step":200,"model_dir":"/m"})");
+  EXPECT_EQ(finished.finished().step(), 200);
+  EXPECT_EQ(finished.job_id(), kJob.value);
+  EXPECT_EQ(finished.generation(), 2);
+  EXPECT_EQ(finished.rank(), 1);
+}
+
+TEST(TrainerReports, WhatIsMalformedOrUnknownIsNotSent) {
+  for (const char* json : {"", "{", "[]", R"({"type":"dance"})", R"({"type":"first_step"})",
+                           R"({"type":"shard_written","step":1,"directory":"d","shard":3})"})
+    EXPECT_FALSE(ToProto(TrainerReport{kJob, 2, 1, json})) << json;
+}
+
+TEST(Conversions, AFailedPreparationIsNotOk) {
+  const auto failed = ToProto(Prepared{kJob, 3, "no model", false, 0});
+  ASSERT_TRUE(failed);
+  EXPECT_FALSE(failed->prepared().ok());
+  EXPECT_EQ(failed->prepared().error(), "no model");
+  EXPECT_TRUE(ToProto(Prepared{kJob, 3, "", false, 4711})->prepared().ok());
+}
+
+TEST(Conversions, LogLinesThatAreNoTextAreRepaired) {
+  const auto message = ToProto(RankExited{.job = kJob, .log_tail = {"bad \xff byte"}});
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->rank_exited().log_tail(0), "bad \xef\xbf\xbd byte");
+  EXPECT_FALSE(message->SerializeAsString().empty());
+}
+
+TEST(Conversions, HelloCarriesTheWorkerAndEveryGuardian) {
+  const HostedGeneration hosted{
+      .job = kJob,
+      .generation = 2,
+      .prepared = true,
+      .master_port = 4711,
+      .launched = true,
+      .started = {{kJob, 2, 0, 100}},
+      .exited = {{kJob, 2, 1, {.signal = 9}, 1.5, {"line"}}},
+      .reports = {{kJob, 2, 0, R"({"type":"formed"})"}, {kJob, 2, 0, "garbage"}}};
+  const v1::Hello hello =
+      MakeHello({.node = "n1", .address = "127.0.0.1", .slots = 4, .pid = 7}, {hosted}).hello();
+  EXPECT_EQ(hello.protocol_version(), kProtocolVersion);
+  EXPECT_EQ(hello.node(), "n1");
+  EXPECT_EQ(hello.slots(), 4);
+  ASSERT_EQ(hello.hosted_size(), 1);
+  EXPECT_EQ(hello.hosted(0).started(0).pid(), 100);
+  EXPECT_EQ(hello.hosted(0).exited(0).exit().signal(), 9);
+  EXPECT_EQ(hello.hosted(0).reports_size(), 1);
+  EXPECT_TRUE(hello.hosted(0).prepared());
+  EXPECT_FALSE(hello.hosted(0).quiesced());
+}
+
+TEST(Conversions, AMessageOfANewerCoordinatorIsPassedOver) {
+  EXPECT_FALSE(FromProto(v1::CoordinatorMessage()));
+}
+
+TEST(Conversions, LaunchKeepsEveryField) {
+  v1::CoordinatorMessage message;
+  v1::Launch* from = message.mutable_launch();
+  from->set_job_id(kJob.value);
+  from->set_generation(2);
+  from->set_master_address("10.0.0.1");
+  from->set_master_port(4711);
+  from->set_world_size(8);
+  from->set_node_rank(1);
+  from->set_node_count(2);
+  from->set_local_world_size(4);
+  from->set_restart_count(3);
+  from->set_max_restarts(5);
+  v1::CheckpointInfo* checkpoint = from->add_resume();
+  checkpoint->set_step(40);
+  checkpoint->set_directory("d");
+  checkpoint->add_shards()->set_file("f");
+  const auto value = FromProto(message);
+  ASSERT_TRUE(value && std::holds_alternative<Launch>(*value));
+  const Launch& to = std::get<Launch>(*value);
+  EXPECT_EQ(to.job, kJob);
+  EXPECT_EQ(to.generation, 2);
+  EXPECT_EQ(to.master_address, "10.0.0.1");
+  EXPECT_EQ(to.master_port, 4711);
+  EXPECT_EQ(to.world_size, 8);
+  EXPECT_EQ(to.node_rank, 1);
+  EXPECT_EQ(to.node_count, 2);
+  EXPECT_EQ(to.local_world_size, 4);
+  EXPECT_EQ(to.restart_count, 3);
+  EXPECT_EQ(to.max_restarts, 5);
+  ASSERT_EQ(to.resume.size(), 1u);
+  EXPECT_EQ(to.resume[0].step, 40);
+  EXPECT_EQ(to.resume[0].shards[0].file, "f");
+}
+
+}  // namespace
+}  // namespace muster::worker
