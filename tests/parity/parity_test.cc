@@ -1,6 +1,7 @@
 // The sharded engine, its ranks as threads, against the plain reference.
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -76,6 +77,7 @@ void RunSteps(FsdpEngine& engine, const ModelConfig& config, int rank, const Run
 }
 
 void RunRank(InProcessGroup& group, int rank, const RunOptions& options, RankRun* run) {
+  at::set_num_threads(1);  // ranks share the cores
   const std::unique_ptr<Communicator> communicator = group.Join(rank);
   const Status formed =
       communicator->Form({.generation = 1, .rank = rank, .world_size = options.world_size},
