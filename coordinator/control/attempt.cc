@@ -78,7 +78,7 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   if (rank.state == RankState::kExited) return;
   rank.state = *Apply(rank.state, RankEvent::kExited);
   rank.exit = message.exit;
-  Changed(*job);
+  MarkAttempt(*job);
   Gang& gang = *job->gang;
   if (message.exit.ok()) {
     CheckAllStarted(*job);

@@ -310,7 +310,9 @@ void ControlHarness::CheckInvariants() {
         job.attempts->back().state == AttemptState::kAborting) {
       continue;
     }
-    for (const RankRecord& rank : job.ranks()) ++used[rank.node];
+    for (const RankRecord& rank : job.ranks()) {
+      if (rank.state != RankState::kExited) ++used[rank.node];
+    }
   }
   for (const NodeView& node : controller_->Nodes()) {
     ASSERT_LE(used[node.record->name], node.record->slots) << Story();

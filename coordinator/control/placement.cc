@@ -1,6 +1,7 @@
 // From waiting to launched: reserve, prepare every node, launch all ranks.
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "coordinator/control/core.h"
@@ -60,6 +61,8 @@ void ControllerCore::SetWaitReason(JobEntry& job, const std::string& reason) {
   if (job.record.reason == reason) return;
   job.record.reason = reason;
   Mark(job);
+  // Nodes that come and go change the reason often; once in the story is enough.
+  if (std::exchange(job.told_waiting, true)) return;
   Tell(job, {"queued", Severity::kInfo, "waiting: " + reason});
 }
 
@@ -104,6 +107,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& no
   job.attempts.push_back(std::move(attempt));
   job.gang = std::move(gang);
   job.progress.clear();
+  job.told_waiting = false;
   job.record.reason.clear();
   Move(job, JobEvent::kPlaced);
   Move(job.attempt(), AttemptEvent::kReserved);

@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kSeeds = 150;
+constexpr int kSeeds = 60;
 constexpr int kFaultySteps = 400;
 constexpr int kCalmSteps = 6000;
 constexpr Step kLastStep = 30;

@@ -64,6 +64,7 @@ struct JobEntry {
   std::optional<TimePoint> time_limit_at;
   std::map<std::string, std::vector<std::string>> prune_sent;  // by committed directory
   std::set<std::string> manifest_failed;  // directories that nobody waits for any more
+  bool told_waiting = false;              // the story says that it waits for a gang
   double step_seconds = 0;                // moving average
   std::uint64_t version = 0;
 
