@@ -97,8 +97,11 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
                 error == gang.errors.end() ? std::nullopt : std::optional(error->second)});
   failure.at = at;
   failure.log_tail = Bounded(message.log_tail);
-  Tell(*job,
-       {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError, failure.message});
+  // Once the gang is being ended, more symptoms are no news.
+  if (!gang.aborted || !failure.symptom()) {
+    Tell(*job, {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError,
+                failure.message});
+  }
   Fail(*job, std::move(failure));
 }
 
