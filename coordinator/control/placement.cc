@@ -9,6 +9,43 @@
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster {
+namespace {
+
+// The record of the job's newest generation with every rank placed, block by block.
+AttemptRecord MakeAttempt(const JobEntry& job, const std::vector<NodeName>& nodes) {
+  AttemptRecord attempt;
+  attempt.job = job.record.id;
+  attempt.generation = job.record.generation;
+  attempt.nodes = nodes;
+  const int per_node = job.spec.resources.ranks_per_node;
+  for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+    for (int local = 0; local < per_node; ++local) {
+      attempt.ranks.push_back({n * per_node + local, local, n, nodes[n]});
+    }
+  }
+  if (job.fault) {
+    attempt.seconds.detect = ToSeconds(job.fault->aborted - job.fault->at);
+    attempt.seconds.abort = ToSeconds(job.fault->quiesced - job.fault->aborted);
+  }
+  return attempt;
+}
+
+// "n1 (rank 0), n2 (rank 1)" or "n1 (ranks 0-7), ...".
+std::string WhereText(const AttemptRecord& attempt) {
+  std::string text;
+  const std::size_t per_node = attempt.ranks.size() / attempt.nodes.size();
+  for (std::size_t n = 0; n < attempt.nodes.size(); ++n) {
+    const std::size_t first = n * per_node;
+    text += (n == 0 ? "" : ", ") + attempt.nodes[n].value + " (rank";
+    text += per_node == 1
+                ? " " + std::to_string(first)
+                : "s " + std::to_string(first) + "-" + std::to_string(first + per_node - 1);
+    text += ")";
+  }
+  return text;
+}
+
+}  // namespace
 
 void ControllerCore::Schedule() {
   reschedule_ = false;
@@ -72,33 +109,17 @@ void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& no
     out_.observations.push_back(
         QueueWaitObserved{double(now_.unix_ms - job.record.submitted_unix_ms) / 1000});
   }
-  AttemptRecord attempt;
-  attempt.job = job.record.id;
-  attempt.generation = generation;
-  attempt.started_unix_ms = now_.unix_ms;
-  attempt.nodes = nodes;
   Gang gang;
   gang.began = now_.mono;
   gang.committed_before = job.record.committed_step;
-  std::string where;
-  const int per_node = job.spec.resources.ranks_per_node;
-  for (std::size_t n = 0; n < nodes.size(); ++n) {
-    gang.nodes.push_back({nodes[n], false, false});
-    const int first = static_cast<int>(n) * per_node;
-    for (int local = 0; local < per_node; ++local) {
-      attempt.ranks.push_back({first + local, local, static_cast<int>(n), nodes[n]});
-    }
-    where += (n == 0 ? "" : ", ") + nodes[n].value + " (rank" + (per_node == 1 ? " " : "s ") +
-             std::to_string(first) +
-             (per_node == 1 ? "" : "-" + std::to_string(first + per_node - 1)) + ")";
+  AttemptRecord attempt = MakeAttempt(job, nodes);
+  attempt.started_unix_ms = now_.unix_ms;
+  for (const NodeName& node : nodes) {
+    gang.nodes.push_back({node, false, false});
     std::vector<NodeName>& unreleased = job.record.unreleased;
-    if (std::find(unreleased.begin(), unreleased.end(), nodes[n]) == unreleased.end()) {
-      unreleased.push_back(nodes[n]);
+    if (std::find(unreleased.begin(), unreleased.end(), node) == unreleased.end()) {
+      unreleased.push_back(node);
     }
-  }
-  if (job.fault) {
-    attempt.seconds.detect = ToSeconds(job.fault->aborted - job.fault->at);
-    attempt.seconds.abort = ToSeconds(job.fault->quiesced - job.fault->aborted);
   }
   if (generation > 1) {
     ++job.record.restarts;
@@ -111,8 +132,8 @@ void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& no
   job.record.reason.clear();
   Move(job, JobEvent::kPlaced);
   Move(job.attempt(), AttemptEvent::kReserved);
-  Tell(job,
-       {"placed", Severity::kInfo, "generation " + std::to_string(generation) + " on " + where});
+  Tell(job, {"placed", Severity::kInfo,
+             "generation " + std::to_string(generation) + " on " + WhereText(job.attempt())});
 
   std::vector<const NodeRecord*> records;
   for (const NodeName& node : nodes) records.push_back(&nodes_.at(node).record);
