@@ -43,7 +43,7 @@ APART = ("coordinator", "worker", "trainer", "cli")
 
 # Call, folders and files that may use it, where to go instead.
 BANNED_CALLS = (
-    (r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(", (),
+    (r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(", ("tests/support/eventually.h",),
      "wait on a condition with a deadline, or use Timer"),
     (r"\bstd::thread\b[^;]*\.detach\(\)|\bthread_?\.detach\(\)", (), "own and join the thread"),
     (r"(?<![\w.>:])(std::|::)?system\s*\(", (), "start programs with worker/process"),

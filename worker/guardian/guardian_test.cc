@@ -17,6 +17,7 @@
 #include "common/base/files.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/control_pipe/trainer_protocol.h"
+#include "tests/support/eventually.h"
 #include "worker/process/proc_reader.h"
 #include "worker/process/spawn.h"
 #include "worker/process/temp_dir_for_test.h"
@@ -33,17 +34,6 @@ using testing::IsEmpty;
 bool IsAlive(pid_t pid) {
   const auto info = ReadProcess(pid);
   return info.ok() && info->state != 'Z' && info->state != 'X';
-}
-
-// Waits until `condition` holds; polls, as there is nothing to wait on in another process.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  const Deadline deadline = Deadline::After(std::chrono::seconds(10));
-  while (!condition()) {
-    if (deadline.Expired()) return false;
-    ::usleep(1000);
-  }
-  return true;
 }
 
 class GuardianTest : public testing::Test {

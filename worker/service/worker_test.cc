@@ -13,6 +13,7 @@
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/ids.h"
+#include "tests/support/eventually.h"
 #include "worker/process/exit_status.h"
 #include "worker/process/proc_reader.h"
 #include "worker/process/spawn.h"
@@ -27,16 +28,6 @@ constexpr char kJob[] = "00c0ffee00";
 bool IsAlive(std::int64_t pid) {
   const auto info = ReadProcess(static_cast<pid_t>(pid));
   return info.ok() && info->state != 'Z' && info->state != 'X';
-}
-
-template <typename Condition>
-bool Eventually(Condition condition) {
-  const Deadline deadline = Deadline::After(std::chrono::seconds(10));
-  while (!condition()) {
-    if (deadline.Expired()) return false;
-    ::usleep(2000);
-  }
-  return true;
 }
 
 class WorkerTest : public testing::Test {
