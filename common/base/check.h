@@ -11,8 +11,8 @@ namespace muster {
 
 }  // namespace muster
 
-#define MUSTER_CHECK(condition, message)                                      \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]]                                            \
-      ::muster::CheckFailed(__FILE__, __LINE__, #condition, (message));       \
+#define MUSTER_CHECK(condition, message)                                \
+  do {                                                                  \
+    if (!(condition)) [[unlikely]]                                      \
+      ::muster::CheckFailed(__FILE__, __LINE__, #condition, (message)); \
   } while (false)

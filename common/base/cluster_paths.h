@@ -12,7 +12,7 @@
 namespace muster {
 
 struct ClusterPaths {
-  std::string dir;   // absolute
+  std::string dir;  // absolute
 
   // What `muster up` was asked for: {"nodes": N, "slots": N}; and the lock that up and down hold.
   std::string ClusterRecord() const { return dir + "/cluster.json"; }

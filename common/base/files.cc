@@ -31,8 +31,8 @@ Result<std::string> ReadFile(const std::string& path, std::int64_t max_bytes) {
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat " + path);
   if (S_ISDIR(info.st_mode)) return InvalidArgument(path + " is a directory, not a file");
   if (info.st_size > max_bytes)
-    return ResourceExhausted(path + " has " + std::to_string(info.st_size) +
-                             " bytes; at most " + std::to_string(max_bytes) + " are read");
+    return ResourceExhausted(path + " has " + std::to_string(info.st_size) + " bytes; at most " +
+                             std::to_string(max_bytes) + " are read");
   std::string content;
   char buffer[1 << 16];
   for (;;) {

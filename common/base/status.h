@@ -80,8 +80,8 @@ Status ErrnoStatus(int error, std::string_view what);
 }  // namespace muster
 
 // Returns the status of `expression` from the enclosing function if it is not OK.
-#define MUSTER_RETURN_IF_ERROR(expression)                          \
-  do {                                                              \
+#define MUSTER_RETURN_IF_ERROR(expression)                                    \
+  do {                                                                        \
     if (::muster::Status muster_status_ = (expression); !muster_status_.ok()) \
-      return muster_status_;                                        \
+      return muster_status_;                                                  \
   } while (false)

@@ -41,7 +41,9 @@ class PacketSocket {
   // Blocks at most until the deadline when the peer's queue is full (kDeadlineExceeded);
   // kUnavailable once the peer is gone.
   Status Send(std::string_view data, const std::vector<int>& fds, Deadline deadline);
-  Status Send(std::string_view data) { return Send(data, {}, Deadline::After(std::chrono::seconds(5))); }
+  Status Send(std::string_view data) {
+    return Send(data, {}, Deadline::After(std::chrono::seconds(5)));
+  }
 
   // Waits for one message; kDeadlineExceeded, or kUnavailable once the peer has closed. An expired
   // deadline makes it a poll. Received descriptors are close-on-exec.

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4d505047;   // "MPPG"
+constexpr std::uint32_t kMagic = 0x4d505047;  // "MPPG"
 
 Result<void*> MapPage(int fd, int protection) {
   struct stat info {};

@@ -22,9 +22,9 @@ inline constexpr std::size_t kProgressPageBytes = 4096;
 
 // What a rank is doing. The order is part of the layout.
 enum class TrainPhase : std::uint32_t {
-  kStarting,    // process up, nothing formed
-  kForming,     // rendezvous and first collective
-  kLoading,     // model, data, checkpoint
+  kStarting,  // process up, nothing formed
+  kForming,   // rendezvous and first collective
+  kLoading,   // model, data, checkpoint
   kData,
   kForward,
   kBackward,
@@ -38,32 +38,31 @@ std::string_view TrainPhaseName(TrainPhase phase);
 
 // Upper bounds in seconds of the step-time histogram's buckets; the last bucket is open.
 inline constexpr std::array<double, 19> kStepSecondsBounds = {
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2,  0.5, 1,
-    2,     5,     10,    20,   30,   60,   120, 300, 600};
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600};
 
 // The values; the writer keeps its own copy and publishes it whole.
 struct ProgressValues {
   std::int64_t generation = 0;
-  std::int64_t step = 0;          // finished steps, those of earlier generations included
+  std::int64_t step = 0;  // finished steps, those of earlier generations included
   std::int64_t max_steps = 0;
-  std::int64_t micro_batch = 0;   // within the step under way
+  std::int64_t micro_batch = 0;  // within the step under way
   TrainPhase phase = TrainPhase::kStarting;
   std::uint32_t reserved = 0;
-  double loss = 0;                // of the last finished step; mean over the whole job
-  double grad_norm = 0;           // before clipping
+  double loss = 0;       // of the last finished step; mean over the whole job
+  double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double step_seconds = 0;
-  double tokens_per_second = 0;   // whole job
-  std::int64_t tokens = 0;        // whole job, since step 0
+  double tokens_per_second = 0;  // whole job
+  std::int64_t tokens = 0;       // whole job, since step 0
   std::int64_t samples = 0;
-  std::int64_t steps_done = 0;    // by this process
-  std::int64_t tokens_done = 0;   // by the whole job during this process
+  std::int64_t steps_done = 0;   // by this process
+  std::int64_t tokens_done = 0;  // by the whole job during this process
   std::int64_t nonfinite = 0;
   std::uint64_t rss_bytes = 0;
-  std::int64_t clock_ns = 0;      // steady clock of the last store
+  std::int64_t clock_ns = 0;  // steady clock of the last store
   std::uint64_t collectives_enqueued = 0;
   std::uint64_t collectives_completed = 0;
-  std::array<double, kTrainPhaseCount> phase_seconds = {};   // since the process started
+  std::array<double, kTrainPhaseCount> phase_seconds = {};  // since the process started
   double step_seconds_sum = 0;
   std::array<std::uint64_t, kStepSecondsBounds.size() + 1> step_seconds_buckets = {};
 };
@@ -71,7 +70,7 @@ struct ProgressValues {
 struct alignas(64) ProgressPageLayout {
   std::uint32_t magic;
   std::uint32_t version;
-  std::atomic<std::uint64_t> sequence;   // odd while a store is under way
+  std::atomic<std::uint64_t> sequence;  // odd while a store is under way
   ProgressValues values;
 };
 static_assert(sizeof(ProgressPageLayout) <= kProgressPageBytes);

@@ -2,7 +2,8 @@
 // inherited control socket (packet_socket.h). docs/trainer-protocol.md is the description.
 //
 // The trainer links neither gRPC nor protobuf (LibTorch carries its own), hence JSON packets. The
-// worker turns them into muster.v1.TrainerReport; field names are those of proto/muster/v1/worker_api.proto.
+// worker turns them into muster.v1.TrainerReport; field names are those of
+// proto/muster/v1/worker_api.proto.
 #pragma once
 
 namespace muster {
@@ -10,7 +11,7 @@ namespace muster {
 // Descriptors that a rank inherits; each variable holds the descriptor's number.
 inline constexpr char kControlFdVariable[] = "MUSTER_CONTROL_FD";
 inline constexpr char kProgressFdVariable[] = "MUSTER_PROGRESS_FD";
-inline constexpr char kListenFdVariable[] = "MUSTER_LISTEN_FD";   // rank 0 of a train job; store
+inline constexpr char kListenFdVariable[] = "MUSTER_LISTEN_FD";  // rank 0 of a train job; store
 // Path of a JSON array of committed checkpoints, newest first (the manifests' content), from which
 // the trainer resumes. Unset: look for manifests in the output directory, as under plain torchrun.
 inline constexpr char kResumeFileVariable[] = "MUSTER_RESUME_FILE";
@@ -20,7 +21,7 @@ inline constexpr char kCheckpointDirVariable[] = "MUSTER_CHECKPOINT_DIR";
 
 // Exit codes of muster-trainer. The coordinator tells causes from symptoms by them.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailure = 1;     // internal or unknown; another attempt may do better
+inline constexpr int kExitFailure = 1;  // internal or unknown; another attempt may do better
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitPeerLost = 76;   // a collective failed because another rank went away
 inline constexpr int kExitBadInput = 78;   // config, data or model files: no attempt does better

@@ -77,8 +77,8 @@ void Timer::Start(Duration delay, std::function<void()> function) {
 void Timer::StartAt(TimePoint when, std::function<void()> function) {
   const std::uint64_t mine = ++*impl_->epoch;
   impl_->timer.expires_at(when);
-  impl_->timer.async_wait([epoch = impl_->epoch, mine, function = std::move(function)](
-                              boost::system::error_code error) {
+  impl_->timer.async_wait([epoch = impl_->epoch, mine,
+                           function = std::move(function)](boost::system::error_code error) {
     if (!error && *epoch == mine) function();
   });
 }

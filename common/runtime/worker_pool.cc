@@ -40,7 +40,8 @@ std::uint64_t WorkerPool::refused() const {
 
 void WorkerPool::Run(int index) {
   // The kernel keeps 15 characters of a thread's name.
-  ::pthread_setname_np(::pthread_self(), (name_.substr(0, 12) + "-" + std::to_string(index)).c_str());
+  ::pthread_setname_np(::pthread_self(),
+                       (name_.substr(0, 12) + "-" + std::to_string(index)).c_str());
   for (;;) {
     std::function<void()> work;
     {
