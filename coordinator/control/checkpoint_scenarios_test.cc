@@ -55,7 +55,7 @@ TEST(CheckpointTest, AllShardsMakeACommitThatIsStoredBeforeItIsSent) {
   EXPECT_EQ(stored.shards[0].rank, 0);
   const CheckpointCommitted sent = h.Take<CheckpointCommitted>("n1").at(0);
   EXPECT_EQ(sent.checkpoint.directory, "step-00000010-g1");
-  EXPECT_EQ(sent.output_dir, "/work/out-tiny");
+  EXPECT_EQ(sent.output_dir, "/jobs/out-tiny");
   EXPECT_TRUE(sent.prune.empty());
   EXPECT_TRUE(h.Take<CheckpointCommitted>("n2").empty());
   EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_committed", "step 10 committed (2.0 kB in 2 shards)"));

@@ -27,7 +27,7 @@ std::string TrainYaml(const std::string& name, const std::string& more) {
   return "name: " + name +
          "\n"
          "resources: {nodes: 2, ranks_per_node: 1}\n"
-         "workdir: /work\n"
+         "workdir: /jobs\n"
          "train:\n"
          "  model: {path: model}\n"
          "  data: {train: train.jsonl}\n"
@@ -41,7 +41,7 @@ std::string CommandYaml(const std::string& name, const std::string& more) {
   return "name: " + name +
          "\n"
          "resources: {nodes: 2, ranks_per_node: 1}\n"
-         "workdir: /work\n"
+         "workdir: /jobs\n"
          "command: [./hello]\n" +
          more;
 }

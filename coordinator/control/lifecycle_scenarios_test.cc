@@ -63,7 +63,7 @@ TEST(SubmitTest, OutputDirectoryOfALiveJobIsRefusedUntilThatJobIsOver) {
   const JobId id = h.Submit(TrainYaml());
   const Reply reply = h.SubmitRaw(TrainYaml());
   EXPECT_EQ(reply.status.code(), StatusCode::kAlreadyExists);
-  EXPECT_THAT(reply.status.message(), HasSubstr("/work/out-tiny"));
+  EXPECT_THAT(reply.status.message(), HasSubstr("/jobs/out-tiny"));
   h.Cancel(id);
   EXPECT_TRUE(h.SubmitRaw(TrainYaml()).status.ok());
 }
@@ -114,7 +114,7 @@ TEST(AttemptTest, PrepareAndLaunchCarryWhatTheWorkersNeed) {
   const Prepare first = h.Take<Prepare>("n1").at(0);
   EXPECT_TRUE(first.hosts_master);
   EXPECT_EQ(first.master_bind_address, "127.0.0.1");
-  EXPECT_EQ(first.output_dir, "/work/out-tiny");
+  EXPECT_EQ(first.output_dir, "/jobs/out-tiny");
   EXPECT_EQ(first.ranks.at(0).rank, 0);
   EXPECT_FALSE(h.Take<Prepare>("n2").at(0).hosts_master);
   h.PreparedOn("n2", id);
@@ -153,7 +153,7 @@ TEST(AttemptTest, HappyPathOfATrainJob) {
   EXPECT_EQ(h.Job(id).step, 40);
   EXPECT_NEAR(h.Job(id).eta_seconds, 6.0, 0.01);
   EXPECT_DOUBLE_EQ(h.Job(id).loss, 1.5);
-  h.Report(id, 0, Finished{100, "/work/out-tiny/model"});
+  h.Report(id, 0, Finished{100, "/jobs/out-tiny/model"});
   h.Exited(id, 0, {0, 0});
   EXPECT_EQ(h.State(id), JobState::kRunning);
   h.Exited(id, 1, {0, 0});
@@ -169,7 +169,7 @@ TEST(AttemptTest, HappyPathOfATrainJob) {
   h.Say("n2", Released{id});
   EXPECT_TRUE(h.Job(id).record->unreleased.empty());
   EXPECT_EQ(h.Node("n1").slots_used, 0);
-  EXPECT_TRUE(h.HasEvent(id, "finished", "/work/out-tiny/model"));
+  EXPECT_TRUE(h.HasEvent(id, "finished", "/jobs/out-tiny/model"));
 }
 
 TEST(AttemptTest, HappyPathOfACommandJob) {
@@ -229,7 +229,7 @@ TEST(TimeLimitTest, AJobOverItsLimitIsStoppedAndFails) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(
-      "name: tiny\nresources: {nodes: 2, ranks_per_node: 1, time_limit: 60s}\nworkdir: /work\n"
+      "name: tiny\nresources: {nodes: 2, ranks_per_node: 1, time_limit: 60s}\nworkdir: /jobs\n"
       "command: [./hello]\n");
   h.StartAll(id);
   for (int i = 0; i < 13; ++i) {

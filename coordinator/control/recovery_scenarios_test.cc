@@ -196,11 +196,11 @@ TEST(PrepareTest, WhatNoAttemptCanMendEndsTheJob) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(TrainYaml());
-  h.Say("n2", Prepared{id, 1, false, "model path /work/model does not exist", false, 0});
+  h.Say("n2", Prepared{id, 1, false, "model path /jobs/model does not exist", false, 0});
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kFailed);
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("/work/model does not exist"));
+  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("/jobs/model does not exist"));
 }
 
 TEST(PrepareTest, ARetryableRefusalIsTriedAgainAndCounted) {

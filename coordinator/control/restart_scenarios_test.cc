@@ -187,7 +187,7 @@ TEST(RestartTest, ATimeLimitCountsTheTimeThatItWasDown) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(
-      "name: tiny\nresources: {nodes: 2, ranks_per_node: 1, time_limit: 60s}\nworkdir: /work\n"
+      "name: tiny\nresources: {nodes: 2, ranks_per_node: 1, time_limit: 60s}\nworkdir: /jobs\n"
       "command: [./hello]\n");
   h.StartAll(id);
   h.Advance(seconds(9));
