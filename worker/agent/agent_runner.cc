@@ -24,6 +24,8 @@ constexpr std::chrono::milliseconds kSampleInterval{50};
 constexpr std::chrono::milliseconds kDefaultProgressInterval{100};
 constexpr std::chrono::milliseconds kReconnectPause{10};
 constexpr int kReconnectAttempts = 100;
+// Longer than a guardian tries to end its processes.
+constexpr std::chrono::seconds kReleaseBudget{7};
 // Where the guardian finds its end of the first connection.
 constexpr int kHandedOverFd = 3;
 
@@ -46,6 +48,20 @@ Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::strin
 Status WriteResumeFile(const Launch& launch, const std::string& job_dir) {
   return ReplaceFile(ResumeFilePath(job_dir, launch.generation),
                      ResumeJson(launch.job, launch.resume));
+}
+
+bool EndUnknownJob(const std::string& job_dir, const std::string& name) {
+  if (auto guardian = ConnectPackets(job_dir, kGuardianSocketName); guardian.ok()) {
+    (void)guardian->Send(Encode(GuardianCommand(GuardianRelease{})));
+    // It closes the connection when everything is ended.
+    const Deadline deadline = Deadline::After(kReleaseBudget);
+    while (guardian->Receive(deadline).ok()) {
+    }
+  }
+  if (!ProveGone(job_dir, {name}, 0).unkillable_pids.empty()) return false;
+  std::error_code ignored;
+  std::filesystem::remove_all(job_dir, ignored);
+  return true;
 }
 
 }  // namespace
@@ -86,12 +102,11 @@ void AgentRunner::AdoptJob(const std::string& name) {
   const std::string job_dir = options_.jobs_dir + "/" + name;
   auto record = ReadJobRecord(job_dir);
   if (!record.ok()) {
+    // Without its records nobody can take the job over; the coordinator places it anew.
     Log().warn("job {}: its records cannot be read, so what is left of it is ended: {}", name,
                record.status().message());
-    // Without its records nobody can take the job over; the coordinator places it anew.
     RunOn(
-        jobs_pool_, [job_dir, name] { return ProveGone(job_dir, {name}, 0); },
-        [](const GoneProof&) {});
+        jobs_pool_, [job_dir, name] { return EndUnknownJob(job_dir, name); }, [](bool) {});
     return;
   }
   Prepare& prepare = record->prepare;
@@ -224,12 +239,14 @@ void AgentRunner::Do(const StartGuardian& effect) {
       [options = options_, dir = agent_.JobDir(job), job, guardian_end] {
         const Status status = StartDetachedGuardian(options, dir, job, *guardian_end);
         // Only the guardian holds its end from now on, so that its death is seen.
-        guardian_end->Close();
+        if (status.ok()) guardian_end->Close();
         return status;
       },
-      [job](const Status& status) {
-        if (!status.ok())
-          Log().error("job {}: its guardian cannot be started: {}", job.value, status.message());
+      [this, job](const Status& status) {
+        if (status.ok()) return;
+        links_.erase(job);
+        CarryOut(agent_.OnGuardianLost(job, "it cannot be started: " + status.message()));
+        CheckReady();
       });
 }
 

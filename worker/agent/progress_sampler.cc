@@ -85,11 +85,13 @@ std::vector<Progress> ProgressSampler::Sample(TimePoint now, Duration interval) 
   return news;
 }
 
-std::vector<ProgressSampler::Series> ProgressSampler::AllSeries() const {
+std::vector<ProgressSampler::Series> ProgressSampler::AllSeries(TimePoint now) const {
   std::vector<Series> all;
-  for (const auto& [job, gang] : gangs_)
+  for (const auto& [job, gang] : gangs_) {
+    if (now >= gang.forget_at) continue;
     for (const auto& [rank, entry] : gang.ranks)
       all.push_back({job, gang.name, gang.generation, rank, entry.values});
+  }
   return all;
 }
 

@@ -39,7 +39,7 @@ class ProgressSampler {
   // Reads all pages. A job is told when a value changed and at least `interval` has passed since
   // it was told before.
   std::vector<Progress> Sample(TimePoint now, Duration interval);
-  std::vector<Series> AllSeries() const;
+  std::vector<Series> AllSeries(TimePoint now) const;
 
  private:
   struct Rank {

@@ -78,7 +78,7 @@ TEST_F(ProgressSamplerTest, ANewGenerationDropsTheOld) {
   ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 0, old_rank.page).ok());
   ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 1, old_rank.page).ok());
   ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 2, 0, new_rank.page).ok());
-  const auto series = sampler_.AllSeries();
+  const auto series = sampler_.AllSeries(TimePoint() + 1h);
   ASSERT_EQ(series.size(), 1u);
   EXPECT_EQ(series[0].generation, 2);
 }
@@ -88,10 +88,8 @@ TEST_F(ProgressSamplerTest, AnEndedJobsValuesStayForAWhile) {
   ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 0, rank.page).ok());
   sampler_.EndRank(kJob, 0);
   sampler_.EndJob(kJob, TimePoint() + 1h);
-  SampleAt(59s);
-  EXPECT_EQ(sampler_.AllSeries().size(), 1u);
-  SampleAt(61s);
-  EXPECT_THAT(sampler_.AllSeries(), IsEmpty());
+  EXPECT_EQ(sampler_.AllSeries(TimePoint() + 1h + 59s).size(), 1u);
+  EXPECT_THAT(sampler_.AllSeries(TimePoint() + 1h + 61s), IsEmpty());
 }
 
 TEST_F(ProgressSamplerTest, APageOfAnotherLayoutIsRefused) {

@@ -1,12 +1,10 @@
 #include "worker/agent/rank_environment.h"
 
 #include <cstdlib>
-#include <filesystem>
 #include <set>
 #include <string_view>
 
 #include "common/control_pipe/trainer_protocol.h"
-#include "worker/process/spawn.h"
 
 namespace muster::worker {
 namespace {
@@ -17,12 +15,6 @@ std::vector<std::string> Entries(const Environment& environment) {
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment) entries.push_back(name + "=" + value);
   return entries;
-}
-
-std::string SearchPath(const LaunchContext& context, const JobSpec& spec) {
-  if (const auto own = spec.env.find("PATH"); own != spec.env.end()) return own->second;
-  const auto passed = context.passed_through.find("PATH");
-  return passed != context.passed_through.end() ? passed->second : "/usr/local/bin:/usr/bin:/bin";
 }
 
 bool IsReserved(const std::string& name) {
@@ -135,12 +127,7 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
   if (!spec.train && master == MasterSocket::kListen)
     launches.push_back(StoreLaunch(context, spec, prepare, job_dir));
   std::vector<std::string> argv = {context.trainer_path, "train", job_dir + "/spec.yaml"};
-  if (!spec.train) {
-    argv = spec.command;
-    // What cannot be found any more fails at exec, with the same words as a missing file.
-    if (auto path = FindProgram(argv[0], SearchPath(context, spec), spec.workdir); path.ok())
-      argv[0] = *path;
-  }
+  if (!spec.train) argv = spec.command;
   for (const RankPlacement& placement : prepare.ranks) {
     launches.push_back(
         {.generation = prepare.generation,

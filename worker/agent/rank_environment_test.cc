@@ -145,7 +145,7 @@ TEST(BuildLaunches, TheMastersNodeServesTheStoreOfAnAgentJobFirst) {
   EXPECT_THAT(launches[0].argv, ElementsAre("/opt/muster-trainer", "store"));
   EXPECT_TRUE(launches[0].listen);
   EXPECT_EQ(launches[0].log_path, "/w/out/logs/3/store.log");
-  EXPECT_THAT(launches[1].argv, ElementsAre("/usr/bin/sh", "run.sh"));
+  EXPECT_THAT(launches[1].argv, ElementsAre("sh", "run.sh"));
   EXPECT_FALSE(launches[1].listen);
   EXPECT_FALSE(launches[1].control);
 }

@@ -22,6 +22,12 @@ constexpr int kRankOomScoreAdj = 500;
 constexpr int kLogTailLines = 20;
 constexpr int kExitCannotStart = 127;
 
+std::string SearchPath(const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment)
+    if (entry.starts_with("PATH=")) return entry.substr(5);
+  return "/usr/local/bin:/usr/bin:/bin";
+}
+
 // A child that has ended but was not reaped counts as left: its end is still to be reported.
 bool NoChildLeft() {
   siginfo_t info;
@@ -47,6 +53,10 @@ Result<pid_t> Gang::Spawn(const GuardianLaunch& launch, Member* member) {
   const UniqueFd log(
       ::open(launch.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644));
   if (!log.valid()) return ErrnoStatus(errno, "open " + launch.log_path);
+  if (launch.argv.empty()) return InvalidArgument("the command is empty");
+  MUSTER_ASSIGN_OR_RETURN(
+      const std::string program,
+      FindProgram(launch.argv[0], SearchPath(launch.environment), launch.working_directory));
   SpawnOptions options{.argv = launch.argv,
                        .environment = launch.environment,
                        .working_directory = launch.working_directory,
@@ -54,6 +64,7 @@ Result<pid_t> Gang::Spawn(const GuardianLaunch& launch, Member* member) {
                        .cgroup_procs_fd = cgroup_->procs_fd(),
                        .die_with_parent = true,
                        .oom_score_adj = kRankOomScoreAdj};
+  options.argv[0] = program;
   PacketSocket rank_end;
   if (launch.control) {
     MUSTER_ASSIGN_OR_RETURN(auto pair, PacketSocket::Pair());

@@ -157,6 +157,17 @@ TEST_F(GuardianTest, AProgramThatCannotBeStartedIsAnExitWithTheReason) {
   EXPECT_THAT(exited.log_tail, ElementsAre(HasSubstr("/no/such/program")));
 }
 
+TEST_F(GuardianTest, AProgramIsFoundInThePathOfItsEnvironment) {
+  std::filesystem::create_directory(dir_ / "bin");
+  std::filesystem::create_symlink("/bin/echo", dir_ / "bin/say");
+  Prepare(1);
+  GuardianLaunch launch = Shell(1, 0, "");
+  launch.argv = {"say", "hello"};
+  launch.environment = {"PATH=/nowhere:" + (dir_ / "bin")};
+  Send(launch);
+  EXPECT_THAT(Expect<GuardianRankExited>().log_tail, ElementsAre("hello"));
+}
+
 TEST_F(GuardianTest, AbortEndsADaemonThatIgnoresSigterm) {
   Prepare(1);
   // A grandchild in a session of its own, without parents, deaf to SIGTERM.

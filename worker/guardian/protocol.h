@@ -54,7 +54,7 @@ struct GuardianPrepare {
 struct GuardianLaunch {
   Generation generation = 0;
   int rank = 0;                          // or kStoreRank
-  std::vector<std::string> argv;         // argv[0] is a path
+  std::vector<std::string> argv;         // argv[0] is looked up in the environment's PATH
   std::vector<std::string> environment;  // all of it
   std::string working_directory;
   std::string log_path;

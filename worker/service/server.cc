@@ -119,7 +119,7 @@ HttpResponse WorkerServer::Metrics() const {
                             .refused = jobs_pool_->refused() + disk_pool_->refused(),
                             .jobs = runner_->Hosted().size()};
   return {.content_type = kMetricsContentType,
-          .body = RenderWorkerMetrics(status, runner_->sampler().AllSeries())};
+          .body = RenderWorkerMetrics(status, runner_->sampler().AllSeries(SystemClock().Now()))};
 }
 
 HttpResponse WorkerServer::Health() const {

@@ -276,6 +276,18 @@ TEST_F(WorkerTest, ASecondWorkerOfTheSameNameIsRefused) {
   EXPECT_TRUE(IsAlive(worker_));
 }
 
+TEST_F(WorkerTest, AJobWithoutReadableRecordsIsEnded) {
+  const auto started = RunJob(1, "exec sleep 60");
+  KillWorker();
+  const std::int64_t guardian = GuardianPid(JobDir());
+  std::ofstream(JobDir() + "/prepare.json") << "{";
+  StartWorker();
+  EXPECT_EQ(AwaitHello().hosted_size(), 0);
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(JobDir()); }));
+  EXPECT_FALSE(IsAlive(started.pid()));
+  EXPECT_FALSE(IsAlive(guardian));
+}
+
 TEST_F(WorkerTest, ABadJobIsRefusedForGood) {
   std::filesystem::create_directories(dir_ / "out");
   std::ofstream(dir_ / "out/job.json") << R"({"id":"ffffffffff","name":"other"})";
