@@ -294,9 +294,9 @@ Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file) {
   }
 }
 
-std::string OutputDirectory(const JobSpec& spec) {
+std::string OutputDirectory(const JobSpec& spec, const JobId& job) {
   const std::filesystem::path directory =
-      spec.train ? spec.train->output_dir : "muster-" + spec.name;
+      spec.train ? spec.train->output_dir : "muster-" + spec.name + "-" + job.value;
   std::string path = (std::filesystem::path(spec.workdir) / directory).lexically_normal().string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;

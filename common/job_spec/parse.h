@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
 
@@ -23,8 +24,8 @@ Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file = "job
 Result<std::string> ApplyOverrides(std::string_view yaml,
                                    const std::vector<std::string>& overrides);
 
-// The job's output directory: train.output.dir below workdir, or muster-<name> below workdir for a
-// command job. Absolute if workdir is.
-std::string OutputDirectory(const JobSpec& spec);
+// The job's output directory: train.output.dir below workdir, or muster-<name>-<id> below workdir
+// for a command job, which has no directory of its own to name. Absolute if workdir is.
+std::string OutputDirectory(const JobSpec& spec, const JobId& job);
 
 }  // namespace muster

@@ -84,7 +84,7 @@ TEST(ParseJobSpec, ReadsEveryKey) {
   EXPECT_EQ(train.checkpoint.keep, 2);
   EXPECT_EQ(train.output_dir, "results");
   EXPECT_EQ(train.seed, 18446744073709551615u);
-  EXPECT_EQ(OutputDirectory(*spec), "/jobs/one/results");
+  EXPECT_EQ(OutputDirectory(*spec, {"0123456789"}), "/jobs/one/results");
 }
 
 TEST(ParseJobSpec, FillsDefaults) {
@@ -104,7 +104,7 @@ TEST(ParseJobSpec, ReadsACommandJob) {
   EXPECT_EQ(spec->command, (std::vector<std::string>{"python", "train.py", "--lr", "0.1", "a\nb"}));
   EXPECT_EQ(spec->rendezvous, RendezvousKind::kRank0);
   EXPECT_FALSE(spec->train.has_value());
-  EXPECT_EQ(OutputDirectory(*spec), "/w/muster-c");
+  EXPECT_EQ(OutputDirectory(*spec, {"0123456789"}), "/w/muster-c-0123456789");
 }
 
 // One line of the small job replaced or added, and what is said about it.

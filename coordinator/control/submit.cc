@@ -44,7 +44,7 @@ Result<JobEntry*> ControllerCore::AcceptJob(const SubmitRequested& request) {
   }
   MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(request.spec_yaml));
   const std::string output_dir =
-      std::filesystem::path(OutputDirectory(spec)).lexically_normal().string();
+      std::filesystem::path(OutputDirectory(spec, request.new_id)).lexically_normal().string();
   if (!output_dir.starts_with('/')) {
     return InvalidArgument("workdir: '" + spec.workdir +
                            "' is not absolute; submit with the muster command, which makes it so");

@@ -22,7 +22,7 @@ Trainer::Trainer(JobSpec spec, RankEnv env, TrainerParts parts)
     : spec_(std::move(spec)),
       env_(std::move(env)),
       parts_(parts),
-      output_dir_(std::filesystem::absolute(OutputDirectory(spec_)).string()) {}
+      output_dir_(std::filesystem::absolute(OutputDirectory(spec_, {env_.job_id})).string()) {}
 
 std::optional<Failure> Trainer::Run() {
   if (auto failure = Form()) return failure;
