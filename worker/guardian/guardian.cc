@@ -86,6 +86,8 @@ int Guardian::Run() {
     // A launch that failed at once is an end to report.
     HandleRanks();
     ContinueEnd();
+    // Its starter has died before it asked for anything: there is nothing to keep for another.
+    if (!gang_ && !link_.connected() && options_.worker_fd >= 0) done_ = true;
   }
   gang_.reset();
   record_.Remove();

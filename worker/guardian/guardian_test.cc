@@ -364,6 +364,11 @@ TEST_F(GuardianTest, KilledWithTheNineItTakesItsRanksAlong) {
   EXPECT_FALSE(!cgroup.empty() && std::filesystem::exists(cgroup));
 }
 
+TEST_F(GuardianTest, LeavesWithItsWorkerWhenItWasAskedForNothing) {
+  link_.Close();
+  EXPECT_TRUE(Eventually([&] { return !IsAlive(guardian_pid_); }));
+}
+
 TEST_F(GuardianTest, SigtermEndsRanksAndGuardian) {
   Prepare(1);
   Send(Shell(1, 0, "trap '' TERM; while :; do sleep 1; done"));
