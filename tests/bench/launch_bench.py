@@ -10,6 +10,7 @@ Prints one JSON object.
 """
 
 import argparse
+import datetime
 import json
 import os
 import pathlib
@@ -43,7 +44,8 @@ def measure_ours(cluster):
     def formed():
         for event in cluster.json("events", job):
             if event["kind"] == "formed":
-                return event["unix_ms"] / 1000
+                written = datetime.datetime.fromisoformat(event["time"].replace("Z", "+00:00"))
+                return written.timestamp()
         return None
     seconds = wait_until(formed, "the gang is formed") - started
     cluster.muster("cancel", job)
