@@ -114,18 +114,24 @@ CommandResult RunAttach(CommandContext& context, const AttachOptions& options) {
                         for_people && terminal.out_is_tty);
   v1::WatchRequest request;
   request.set_job(options.job);
+  v1::Job job;
   const Status status = WatchToEnd(
       context, request, TimePoint::max(),
       [&](const v1::WatchUpdate& update) {
+        job = update.job();
         if (jsonl) {
-          PrintStructured(terminal.out, OutputFormat::kJsonl, JobJson(update.job()), "id");
+          PrintStructured(terminal.out, OutputFormat::kJsonl, JobJson(job), "id");
           terminal.out.flush();
         }
         return attachment.OnUpdate(update);
       },
       [&](const std::string& text) { attachment.OnNotice(text); });
   attachment.Finish();
-  if (status.ok()) return ExitCodeOf(attachment.state());
+  if (status.ok()) {
+    // The other formats are one document: the job as it ended.
+    if (!for_people && !jsonl) PrintStructured(terminal.out, context.output, JobJson(job), "id");
+    return ExitCodeOf(attachment.state());
+  }
   if (!context.interrupt().requested()) return status;
   terminal.err << "detached; the job goes on. Attach again with: muster attach "
                << (attachment.id().empty() ? options.job : attachment.id()) << " --dir "

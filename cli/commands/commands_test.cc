@@ -196,6 +196,18 @@ TEST_F(CommandsTest, SubmitSendsTheWholeJobOnce) {
   EXPECT_EQ(spec->priority, 7);
 }
 
+TEST_F(CommandsTest, SubmitAndFollowPrintsOneDocument) {
+  Serve();
+  context_->output = OutputFormat::kJson;
+  for (const SubmitFollow follow : {SubmitFollow::kWait, SubmitFollow::kAttach}) {
+    out_.str("");
+    coordinator_.watches = {{{Update(v1::JOB_STATE_SUCCEEDED, 1, "finished")}, grpc::Status::OK}};
+    const CommandResult result = RunSubmit(*context_, {.file = WriteJob(kJob), .follow = follow});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    EXPECT_EQ(Json::parse(out_.str()).at("state"), "succeeded");
+  }
+}
+
 TEST_F(CommandsTest, SubmitWithTheSameKeyAndAnotherSpecIsAConflict) {
   Serve();
   coordinator_.submit_status = {grpc::StatusCode::ALREADY_EXISTS, "job 1 has this key"};

@@ -143,7 +143,11 @@ CommandResult RunSubmit(CommandContext& context, const SubmitOptions& options) {
 
   const Json json = {
       {"id", response.id()}, {"name", response.name()}, {"state", StateWord(response.state())}};
-  if (!PrintStructured(terminal.out, context.output, json, "id")) {
+  // Standard output is one document: with --wait or --attach it is the job as it ended.
+  const bool one_document =
+      context.output == OutputFormat::kJson || context.output == OutputFormat::kYaml;
+  const bool told_later = one_document && options.follow != SubmitFollow::kNone;
+  if (!told_later && !PrintStructured(terminal.out, context.output, json, "id")) {
     Table table({"ID", "NAME", "STATE"});
     table.Add({response.id(), response.name(), StateWord(response.state())});
     table.Print(terminal.out, terminal.color);
