@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
+#include "common/base/text.h"
 #include "coordinator/control/core.h"
 
 namespace muster {
@@ -14,7 +16,7 @@ constexpr std::size_t kMaxLogLines = 50;
 
 std::vector<std::string> Bounded(std::vector<std::string> lines) {
   if (lines.size() > kMaxLogLines) lines.erase(lines.begin(), lines.end() - kMaxLogLines);
-  for (std::string& line : lines) line.resize(std::min(line.size(), kMaxNoteBytes));
+  for (std::string& line : lines) line = CutText(std::move(line), kMaxNoteBytes);
   return lines;
 }
 
@@ -281,7 +283,7 @@ void ControllerCore::SeeStep(JobEntry& job, Step step) {
 }
 
 bool ControllerCore::Note(JobEntry& job, std::string note) {
-  note.resize(std::min(note.size(), kMaxNoteBytes));
+  note = CutText(std::move(note), kMaxNoteBytes);
   std::vector<std::string>& notes = job.attempt().notes;
   if (notes.size() >= kMaxNotes) return false;
   if (std::find(notes.begin(), notes.end(), note) != notes.end()) return false;

@@ -1,5 +1,6 @@
 // The end of a job: cancelled, out of time, or for good.
 
+#include "common/base/text.h"
 #include "coordinator/control/core.h"
 
 namespace muster {
@@ -19,7 +20,8 @@ void ControllerCore::On(const CancelRequested& request) {
     } else {
       if (!job.over()) {
         StopJob(job, StopKind::kCancel,
-                request.reason.empty() ? "cancelled by a user" : "cancelled: " + request.reason);
+                request.reason.empty() ? "cancelled by a user"
+                                       : "cancelled: " + CutText(request.reason, kMaxReasonBytes));
       }
       reply.body = CancelAccepted{job.record.id, job.record.state};
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "common/base/text.h"
 #include "coordinator/control/core.h"
 
 namespace muster {
@@ -170,7 +171,7 @@ void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const Checkpoin
 void ControllerCore::RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected) {
   CheckpointRecord* checkpoint = Find(job, rejected.directory);
   if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank says it
-  std::string reason = rejected.reason;
+  std::string reason = CutText(rejected.reason, kMaxReasonBytes);
   if (!reason.starts_with("rank ")) reason = "rank " + std::to_string(rank) + ": " + reason;
   const std::string text = "checkpoint " + rejected.directory + " refused: " + reason;
   if (checkpoint != nullptr) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 
 namespace muster {
 
@@ -153,8 +154,13 @@ void ControllerCore::Put(const CheckpointRecord& checkpoint) {
 }
 
 void ControllerCore::Tell(const JobEntry& job, EventText text) {
-  EventRecord event{next_seq_++, now_.unix_ms,  job.record.id,          job.record.generation,
-                    text.kind,   text.severity, std::move(text.message)};
+  EventRecord event{next_seq_++,
+                    now_.unix_ms,
+                    job.record.id,
+                    job.record.generation,
+                    text.kind,
+                    text.severity,
+                    CutText(std::move(text.message), kMaxTextBytes)};
   changed_.insert(job.record.id);
   other_operations_.push_back(AppendEvent{event});
   events_.push_back(std::move(event));
@@ -162,8 +168,13 @@ void ControllerCore::Tell(const JobEntry& job, EventText text) {
 }
 
 void ControllerCore::TellCluster(EventText text) {
-  EventRecord event{next_seq_++,   now_.unix_ms,           {}, 0, text.kind,
-                    text.severity, std::move(text.message)};
+  EventRecord event{next_seq_++,
+                    now_.unix_ms,
+                    {},
+                    0,
+                    text.kind,
+                    text.severity,
+                    CutText(std::move(text.message), kMaxTextBytes)};
   other_operations_.push_back(AppendEvent{event});
   events_.push_back(std::move(event));
   if (events_.size() > options_.max_events) events_.pop_front();

@@ -20,6 +20,11 @@
 
 namespace muster {
 
+// What other programs say is kept up to here: of a reason, and of an event's sentence with one in
+// it.
+inline constexpr std::size_t kMaxReasonBytes = 1000;
+inline constexpr std::size_t kMaxTextBytes = 2000;
+
 class ControllerCore {
  public:
   explicit ControllerCore(ControllerOptions options) : options_(std::move(options)) {}

@@ -3,10 +3,14 @@
 #include <csignal>
 #include <tuple>
 
+#include "common/base/text.h"
 #include "common/control_pipe/trainer_protocol.h"
 
 namespace muster {
 namespace {
+
+// A trainer may say as much as fits into a control message.
+constexpr std::size_t kMaxMessageBytes = 2000;
 
 CauseKind KindOf(const TrainerError& error) {
   if (error.kind == "peer_lost") return CauseKind::kPeerLost;
@@ -67,7 +71,7 @@ Failure Classify(const RankFailure& failure) {
                      result.kind != CauseKind::kOutOfMemory;
   result.rank = failure.rank;
   result.node = failure.node;
-  result.message = Describe(failure, result.kind);
+  result.message = CutText(Describe(failure, result.kind), kMaxMessageBytes);
   return result;
 }
 

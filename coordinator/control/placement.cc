@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 #include "coordinator/control/core.h"
 #include "coordinator/control/master_address.h"
 #include "coordinator/scheduler/scheduler.h"
@@ -183,7 +184,8 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   failure.at = now_.mono;
   if (!message.ok) {
     failure.retryable = message.retryable;
-    failure.message = "node " + node.value + " cannot run it: " + message.error;
+    failure.message =
+        "node " + node.value + " cannot run it: " + CutText(message.error, kMaxReasonBytes);
     return Fail(*job, std::move(failure));
   }
   if (hosts_master && message.master_port <= 0) {
