@@ -235,7 +235,10 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
       }
       return Send(name, Release{id});
     case ReconcileAction::kAbortStale: return AbortStale(node, *hosted);
-    case ReconcileAction::kPrepare: return SendPrepare(*job, node_rank);
+    case ReconcileAction::kPrepare:
+      // What it had prepared is gone, and a port that it had bound with it.
+      job->gang->nodes[node_rank].prepared = false;
+      return SendPrepare(*job, node_rank);
     case ReconcileAction::kAdoptPrepared:
       return Handle(name, Prepared{id, hosted->generation, true, "", true, hosted->master_port});
     case ReconcileAction::kLaunch: return SendLaunch(*job, node_rank);

@@ -14,10 +14,13 @@ ReconcileAction CurrentGeneration(const ReconcileInput& input) {
   switch (input.attempt) {
     case AttemptState::kReserving:
     case AttemptState::kPreparing:
-      return input.prepared ? ReconcileAction::kAdoptPrepared : ReconcileAction::kPrepare;
+      if (!input.prepared) return ReconcileAction::kPrepare;
+      // Its guardian has ended since: a Launch would find nothing to launch.
+      return input.quiesced ? ReconcileAction::kMissing : ReconcileAction::kAdoptPrepared;
     case AttemptState::kLaunching:
       if (input.launched) return ReconcileAction::kAdopt;
-      return input.prepared ? ReconcileAction::kLaunch : ReconcileAction::kMissing;
+      return input.prepared && !input.quiesced ? ReconcileAction::kLaunch
+                                               : ReconcileAction::kMissing;
     case AttemptState::kRunning:
       return input.launched ? ReconcileAction::kAdopt : ReconcileAction::kMissing;
     case AttemptState::kAborting:

@@ -48,7 +48,11 @@ TEST(ReconcileTest, ANodeOutsideTheGang) {
 TEST(ReconcileTest, CurrentGenerationWhilePreparing) {
   ReconcileInput input = Hosting(AttemptState::kPreparing, 5);
   EXPECT_EQ(Reconcile(input), A::kPrepare);
+  input.quiesced = true;  // of older generations
+  EXPECT_EQ(Reconcile(input), A::kPrepare);
   input.prepared = true;
+  EXPECT_EQ(Reconcile(input), A::kMissing) << "its guardian has ended";
+  input.quiesced = false;
   EXPECT_EQ(Reconcile(input), A::kAdoptPrepared);
 }
 
@@ -57,6 +61,8 @@ TEST(ReconcileTest, CurrentGenerationWhileLaunching) {
   EXPECT_EQ(Reconcile(input), A::kMissing);
   input.prepared = true;
   EXPECT_EQ(Reconcile(input), A::kLaunch);
+  input.quiesced = true;
+  EXPECT_EQ(Reconcile(input), A::kMissing) << "its guardian has ended";
   input.launched = true;
   EXPECT_EQ(Reconcile(input), A::kAdopt);
 }

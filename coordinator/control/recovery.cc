@@ -131,8 +131,9 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   JobEntry* job = Fence(node, message.job_id, message.generation, &member);
   if (job == nullptr || member->quiesced) return;
   AttemptRecord& attempt = job->attempt();
-  if (attempt.state == AttemptState::kPreparing) return;
   if (attempt.state != AttemptState::kAborting) {
+    // Of a node that is not prepared yet this tells only that older generations are gone.
+    if (attempt.state == AttemptState::kPreparing && !member->prepared) return;
     const bool ranks_left =
         std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
           return rank.node == node && rank.state != RankState::kExited;

@@ -116,6 +116,30 @@ TEST(RankFaultTest, ACauseThatIsHeardAfterTheAbortStillCounts) {
   EXPECT_EQ(h.Job(h.id).attempts->front().cause, "rank 1 on n2 was killed by SIGSEGV");
 }
 
+TEST(RankFaultTest, ALongLogLineIsNotCutInsideACharacter) {
+  Running h;
+  std::string bar;
+  for (int i = 0; i < 500; ++i) bar += "\u2588";  // three bytes each, as progress bars print them
+  h.Say("n2", RankExited{h.id, 1, 1, {1, 0}, 0, {bar}});
+  h.Report(h.id, 0, TrainerNote{"info", bar});
+  const std::string& line = h.Job(h.id).attempts->front().log_tail.at(0);
+  EXPECT_GT(line.size(), 900u);
+  EXPECT_LT(line.size(), bar.size());
+  EXPECT_EQ(line.size() % 3, 0u);
+  const std::string& note = h.Job(h.id).attempts->front().notes.at(0);
+  EXPECT_EQ((note.size() - std::string("rank 0: ").size()) % 3, 0u);
+}
+
+TEST(RankFaultTest, WhatATrainerSaysIsKeptUpToABound) {
+  Running h;
+  h.Report(h.id, 1, TrainerError{"internal", std::string(150000, 'x'), 3});
+  h.Exited(h.id, 1, {1, 0});
+  h.Report(h.id, 0, TrainerNote{"info", std::string(150000, 'y')});
+  h.QuiesceAll(h.id);
+  EXPECT_LT(h.Job(h.id).attempts->front().cause.size(), 3000u);
+  EXPECT_LT(h.Story().size(), 15000u);
+}
+
 TEST(RankFaultTest, OfTwoFailuresTheEarlierIsTheCause) {
   Running h;
   h.Exited(h.id, 0, {1, 0}, 0.010);
@@ -214,6 +238,36 @@ TEST(PrepareTest, ARetryableRefusalIsTriedAgainAndCounted) {
   EXPECT_EQ(h.Job(id).record->attempts_without_progress, 1);
   h.RunTo(id, 3);
   EXPECT_EQ(h.State(id), JobState::kRunning);
+}
+
+TEST(PrepareTest, AGuardianThatEndsBeforeTheLaunchIsAFaultAtOnce) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.PreparedOn("n1", id);
+  h.QuiescedOn("n2", id);  // tells of older generations only
+  EXPECT_EQ(h.Attempt(id).state, AttemptState::kPreparing);
+  h.QuiescedOn("n1", id);
+  EXPECT_EQ(h.Job(id).attempts->front().cause_kind, CauseKind::kGuardianLost);
+  h.QuiescedOn("n2", id);
+  EXPECT_EQ(h.Attempt(id).generation, 2);
+}
+
+TEST(PrepareTest, ANodeThatPreparesAgainIsWaitedForAndItsNewPortIsTold) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.PreparedOn("n1", id);
+  h.Leave("n1");
+  h.Forget();
+  h.Join("n1", {.instance = "second"});  // worker and guardian were killed
+  EXPECT_EQ(h.Take<Prepare>("n1").size(), 1u);
+  h.PreparedOn("n2", id);
+  EXPECT_EQ(h.Attempt(id).state, AttemptState::kPreparing) << "the port that n1 told is gone";
+  h.Say("n1", Prepared{id, 1, true, "", false, 4999});
+  EXPECT_EQ(h.Take<Launch>("n2").at(0).master_port, 4999);
 }
 
 TEST(PhaseDeadlineTest, PrepareLaunchFormAndAbortAllEnd) {
