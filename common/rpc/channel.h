@@ -8,8 +8,9 @@
 
 namespace muster {
 
-// No message of the protocol is larger; both sides refuse more.
-inline constexpr int kMaxMessageBytes = 4 << 20;
+// Both sides refuse more. Lists and a worker's Hello grow with the number of jobs; a Hello that was
+// refused would keep its node away for good, so the bound is far above what they need.
+inline constexpr int kMaxMessageBytes = 32 << 20;
 
 // `address` is Endpoint::grpc. Returns at once; the connection is made by the first call. Loopback
 // only, so: no proxy, quick reconnects (50 ms doubling to 1 s), no shared subchannels.

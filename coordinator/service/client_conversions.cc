@@ -28,6 +28,21 @@ void FillRank(const RankRecord& rank, v1::RankStatus& out) {
   out.mutable_exit()->set_signal(rank.exit.signal);
 }
 
+// Of the notes and log lines of all attempts together; the oldest go without.
+constexpr std::size_t kAttemptTextBytes = 4 << 20;
+
+std::size_t TextBytes(const AttemptRecord& attempt) {
+  std::size_t bytes = 0;
+  for (const std::string& note : attempt.notes) bytes += note.size();
+  for (const std::string& line : attempt.log_tail) bytes += line.size();
+  return bytes;
+}
+
+void FillText(const AttemptRecord& attempt, v1::AttemptInfo& out) {
+  for (const std::string& note : attempt.notes) out.add_notes(note);
+  for (const std::string& line : attempt.log_tail) out.add_log_tail(line);
+}
+
 void FillAttempt(const AttemptRecord& attempt, v1::AttemptInfo& out) {
   out.set_generation(attempt.generation);
   out.set_started_unix_ms(attempt.started_unix_ms);
@@ -45,8 +60,17 @@ void FillAttempt(const AttemptRecord& attempt, v1::AttemptInfo& out) {
   seconds.set_reform(attempt.seconds.reform);
   seconds.set_load(attempt.seconds.load);
   seconds.set_first_step(attempt.seconds.first_step);
-  for (const std::string& note : attempt.notes) out.add_notes(note);
-  for (const std::string& line : attempt.log_tail) out.add_log_tail(line);
+}
+
+void FillAttempts(const std::vector<AttemptRecord>& attempts, v1::Job& out) {
+  for (const AttemptRecord& attempt : attempts) FillAttempt(attempt, *out.add_attempts());
+  std::size_t bytes = 0;
+  for (int i = out.attempts_size() - 1; i >= 0; --i) {
+    const AttemptRecord& attempt = attempts[static_cast<std::size_t>(i)];
+    bytes += TextBytes(attempt);
+    if (bytes > kAttemptTextBytes) return;
+    FillText(attempt, *out.mutable_attempts(i));
+  }
 }
 
 void FillProgress(const RankProgress& progress, v1::RankProgress& out) {
@@ -65,7 +89,7 @@ void FillProgress(const RankProgress& progress, v1::RankProgress& out) {
 
 void FillDetail(const JobView& view, v1::Job& out) {
   for (const RankRecord& rank : view.ranks()) FillRank(rank, *out.add_ranks());
-  for (const AttemptRecord& attempt : *view.attempts) FillAttempt(attempt, *out.add_attempts());
+  FillAttempts(*view.attempts, out);
   for (const CheckpointRecord& checkpoint : *view.checkpoints) {
     // One that is being removed is no longer there for anybody.
     if (checkpoint.state == CheckpointState::kCommitted) {

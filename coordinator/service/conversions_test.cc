@@ -146,5 +146,25 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   EXPECT_EQ(full.spec_yaml(), "name: a");
 }
 
+TEST(ClientConversions, AJobOfManyAttemptsFitsIntoOneMessage) {
+  JobRecord record;
+  std::vector<AttemptRecord> attempts(2000);
+  for (AttemptRecord& attempt : attempts) attempt.log_tail.assign(20, std::string(1000, 'x'));
+  attempts.back().notes = {"the newest"};
+  const std::vector<CheckpointRecord> checkpoints;
+  const std::vector<RankProgress> progress;
+  JobView view;
+  view.record = &record;
+  view.attempts = &attempts;
+  view.checkpoints = &checkpoints;
+  view.progress = &progress;
+  const v1::Job full = ToProto(view, JobDetail::kFull);
+  EXPECT_EQ(full.attempts_size(), 2000);
+  EXPECT_LT(full.ByteSizeLong(), 6u << 20);
+  EXPECT_EQ(full.attempts(0).log_tail_size(), 0);
+  EXPECT_EQ(full.attempts(1999).log_tail_size(), 20);
+  EXPECT_EQ(full.attempts(1999).notes(0), "the newest");
+}
+
 }  // namespace
 }  // namespace muster
