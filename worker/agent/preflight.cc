@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/control_pipe/packet_socket.h"
 #include "common/job_spec/parse.h"
 #include "worker/agent/job_records.h"
 #include "worker/process/record_file.h"
@@ -16,6 +17,8 @@
 
 namespace muster::worker {
 namespace {
+
+constexpr std::size_t kMaxLaunchBytes = 64 << 10;
 
 bool IsDirectory(const std::string& path) {
   struct stat info {};
@@ -45,9 +48,22 @@ Status CheckProgram(const LaunchContext& context, const JobSpec& spec) {
   return FindProgram(spec.command[0], search_path, spec.workdir).status().WithContext("command");
 }
 
+// A launch travels to the guardian in one packet, quoted and beside what Muster adds to it.
+Status CheckLaunchSize(const JobSpec& spec) {
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : spec.env) bytes += name.size() + value.size();
+  for (const std::string& argument : spec.command) bytes += argument.size();
+  static_assert(kMaxLaunchBytes <= kMaxPacketBytes / 2);
+  if (bytes <= kMaxLaunchBytes) return OkStatus();
+  return InvalidArgument("env and command: together they have " + std::to_string(bytes) +
+                         " bytes, at most " + std::to_string(kMaxLaunchBytes) +
+                         " can be handed to a program; put the rest into a file");
+}
+
 // What no other attempt would change.
 Status CheckJob(const LaunchContext& context, const JobSpec& spec) {
   MUSTER_RETURN_IF_ERROR(CheckJobEnvironment(spec));
+  MUSTER_RETURN_IF_ERROR(CheckLaunchSize(spec));
   if (!IsDirectory(spec.workdir))
     return NotFound("workdir: there is no directory " + spec.workdir + " on this node");
   return CheckProgram(context, spec);
