@@ -195,7 +195,14 @@ void SqliteStore::Run() {
       }
     }
     if (!group.empty()) CommitGroup(std::move(group));
-    for (Read& read : reads) read.done(SelectEvents(read.query));
+    // A transaction that failed is left open, and a read would see what it wrote.
+    for (Read& read : reads) {
+      if (poison_.ok()) {
+        read.done(SelectEvents(read.query));
+      } else {
+        read.done(poison_);
+      }
+    }
   }
 }
 

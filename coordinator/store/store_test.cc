@@ -90,7 +90,9 @@ class StoreTest : public ::testing::TestWithParam<Factory> {
     std::promise<std::vector<std::uint64_t>> done;
     store().ReadEvents(query, [&](Result<std::vector<EventRecord>> events) {
       std::vector<std::uint64_t> seqs;
-      for (const EventRecord& event : *events) seqs.push_back(event.seq);
+      if (events.ok()) {
+        for (const EventRecord& event : *events) seqs.push_back(event.seq);
+      }
       done.set_value(seqs);
     });
     return done.get_future().get();
@@ -205,9 +207,11 @@ TEST_P(StoreTest, AFailedCommitLeavesNothingAndPoisonsTheStore) {
   kind_->Break();
   JobRecord large = Job("large");
   large.spec_yaml.assign(1 << 20, 'x');
-  const Status failed = Commit({PutJob{Job("with")}, PutJob{large}});
+  const Status failed =
+      Commit({PutJob{Job("with")}, AppendEvent{StoredEvent(1, "a")}, PutJob{large}});
   EXPECT_EQ(failed.code(), StatusCode::kResourceExhausted) << failed.ToString();
   EXPECT_EQ(Commit({PutJob{Job("after")}}).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ReadSeqs({}).empty()) << "an event was told that is not durable";
   EXPECT_EQ(Load().jobs, std::vector{Job("before")});
 }
 
