@@ -90,6 +90,8 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   job.prepare = prepare;
   job.preparing = Preparing{};
   job.staging.reset();
+  job.launches.clear();
+  job.abort.reset();
   job.replay.reset();
   job.hosted = {.job = prepare.job, .generation = prepare.generation};
   effects.push_back(StartPreflight{prepare});
@@ -176,9 +178,8 @@ Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
             &effects);
     return effects;
   }
-  for (GuardianLaunch& command :
-       BuildLaunches(context_, *job->spec, job->prepare, launch, JobDir(launch.job)))
-    Tell(*job, std::move(command), &effects);
+  job->launches = BuildLaunches(context_, *job->spec, job->prepare, launch, JobDir(launch.job));
+  for (const GuardianLaunch& command : job->launches) Tell(*job, command, &effects);
   return effects;
 }
 
@@ -200,7 +201,9 @@ Effects Agent::OnAbort(const Abort& abort) {
   switch (job->link) {
     case Link::kReady:
     case Link::kStarting:
-      Tell(*job, GuardianAbort{abort.generation, abort.grace_seconds, abort.reason}, &effects);
+      job->launches.clear();
+      job->abort = GuardianAbort{abort.generation, abort.grace_seconds, abort.reason};
+      Tell(*job, *job->abort, &effects);
       break;
     case Link::kAbsent:
       job->link = Link::kProving;
@@ -241,6 +244,8 @@ Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
   job->queued.clear();
   job->replay.reset();
   job->staging.reset();
+  job->launches.clear();
+  job->abort.reset();
   effects.push_back(StartGoneProof{id, job->hosted.generation});
   return effects;
 }
@@ -255,6 +260,14 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
     if (!unkillable_pids.empty())
       Send(Quiesced{id, job->hosted.generation, unkillable_pids}, &effects);
     effects.push_back(ForgetJob{id});
+    return effects;
+  }
+  if (job->preparing && !unkillable_pids.empty()) {
+    Send(Quiesced{id, job->hosted.generation, unkillable_pids}, &effects);
+    FailPreparing(*job,
+                  "process " + std::to_string(unkillable_pids.front()) +
+                      " of an older generation does not end, not even by SIGKILL",
+                  true, &effects);
     return effects;
   }
   if (job->preparing) {

@@ -119,6 +119,10 @@ class Agent {
     std::optional<HostedGeneration> replay;  // between the guardian's Hello and Synced
     std::optional<Generation> staging;       // the launch whose files are being written
     bool releasing = false;
+    // What the guardian was told last about the newest generation; said again after its connection
+    // broke, because a command may have been lost with it. Repeats have no effect.
+    std::vector<GuardianLaunch> launches;
+    std::optional<GuardianAbort> abort;
   };
 
   bool IsStale(const Job& job, Generation generation) const;
@@ -128,6 +132,7 @@ class Agent {
   void FinishPreparing(Job& job, Effects* effects);
   void FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects);
   void EnsureGuardian(Job& job, Effects* effects);
+  void TellAgain(Job& job, Effects* effects);
 
   void Apply(Job& job, const GuardianHello& hello, Effects* effects);
   void Apply(Job& job, const GuardianPrepared& prepared, Effects* effects);

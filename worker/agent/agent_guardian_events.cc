@@ -118,9 +118,19 @@ void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
   job.link = Link::kReady;
   for (GuardianCommand& command : std::exchange(job.queued, {}))
     effects->push_back(SendToGuardian{job.prepare.job, std::move(command)});
-  // The answer to a preparation may have been lost with the old connection.
-  if (again && job.preparing && job.preparing->guardian_asked && !job.preparing->guardian)
-    AskGuardianToPrepare(job, effects);
+  if (again) TellAgain(job, effects);
+}
+
+void Agent::TellAgain(Job& job, Effects* effects) {
+  if (job.releasing) return Tell(job, GuardianRelease{}, effects);
+  // Its answer may have been lost as well.
+  if (job.preparing && job.preparing->guardian_asked && !job.preparing->guardian)
+    return AskGuardianToPrepare(job, effects);
+  if (job.abort && !job.hosted.quiesced) return Tell(job, *job.abort, effects);
+  if (job.hosted.quiesced) return;
+  job.hosted.launched |= !job.launches.empty();
+  for (const GuardianLaunch& launch : job.launches)
+    if (!HasRank(job.hosted.started, launch.rank)) Tell(job, launch, effects);
 }
 
 void Agent::Apply(Job& job, const GuardianRefused& refused, Effects* effects) {

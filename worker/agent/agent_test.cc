@@ -306,6 +306,51 @@ TEST_F(AgentTest, AReconnectedGuardianAddsOnlyWhatIsNew) {
   EXPECT_EQ(Hosted().reports.size(), 2u);
 }
 
+TEST_F(AgentTest, ALaunchThatWasLostWithItsConnectionIsSaidAgain) {
+  Prepare1();
+  agent_.OnLaunch(MakeLaunch(1));
+  agent_.OnLaunchStaged(MakeLaunch(1), OkStatus());
+  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+  Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+  Event(GuardianRankStarted{1, 0, 100});
+  const auto again = Commands<GuardianLaunch>(Event(GuardianSynced{}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].rank, 1);
+  EXPECT_TRUE(Hosted().launched);
+}
+
+TEST_F(AgentTest, AnAbortThatWasLostWithItsConnectionIsSaidAgainUntilItIsAnswered) {
+  Run1();
+  agent_.OnAbort({kJob, 1, "a peer failed", 0.5});
+  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+  const Effects again = Event(GuardianSynced{});
+  EXPECT_THAT(Commands<GuardianAbort>(again), ElementsAre(GuardianAbort{1, 0.5, "a peer failed"}));
+  EXPECT_THAT(Commands<GuardianLaunch>(again), IsEmpty());
+  Event(GuardianQuiesced{1, {}});
+  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+  Event(GuardianQuiesced{1, {}});
+  EXPECT_THAT(Commands<GuardianAbort>(Event(GuardianSynced{})), IsEmpty());
+}
+
+TEST_F(AgentTest, AReleaseThatWasLostWithItsConnectionIsSaidAgain) {
+  Run1();
+  agent_.OnRelease({kJob});
+  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+  EXPECT_EQ(Commands<GuardianRelease>(Event(GuardianSynced{})).size(), 1u);
+}
+
+TEST_F(AgentTest, WhatOutlivesADeadGuardianIsNotPreparedOver) {
+  Run1();
+  agent_.OnGuardianLost(kJob, "killed");
+  agent_.OnPrepare(MakePrepare(2));
+  const Effects effects = agent_.OnProvedGone(kJob, {}, {4242});
+  EXPECT_THAT(Of<StartGuardian>(effects), IsEmpty());
+  ASSERT_EQ(Sent<Prepared>(effects).size(), 1u);
+  EXPECT_THAT(Sent<Prepared>(effects)[0].error, HasSubstr("4242"));
+  EXPECT_TRUE(Sent<Prepared>(effects)[0].retryable);
+  EXPECT_THAT(Sent<Quiesced>(effects)[0].unkillable_pids, ElementsAre(4242));
+}
+
 TEST_F(AgentTest, AnAdoptedJobIsMirroredFromItsGuardianAndGoesOn) {
   EXPECT_THAT(agent_.Adopt(MakePrepare(1), TrainJob(), true, true), IsEmpty());
   EXPECT_FALSE(agent_.AllSettled());
