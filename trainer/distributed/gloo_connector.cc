@@ -168,7 +168,7 @@ class GlooConnector final : public RingConnector {
         return DeadlineExceeded("rank " + std::to_string(peer) + " did not come in time");
       }
       if (!PauseUnlessCancelled(pause)) return Cancelled("forming the gang was aborted");
-      pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(20));
+      pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(5));
     }
   }
 

@@ -60,6 +60,7 @@ int RunStore(const GetEnv& get) {
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  // A guardian's children end with it from their fork on; this only makes the end an orderly one.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   const auto session = Serve(get);
   if (!session.ok()) {

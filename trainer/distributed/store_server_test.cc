@@ -1,6 +1,9 @@
 #include "trainer/distributed/store_server.h"
 
+#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 
 #include <map>
 
@@ -62,6 +65,22 @@ TEST(StoreServer, EndsWithItsParent) {
     return client.ok() ? "" : client.status().ToString();
   });
   EXPECT_EQ(parent.Said(), "");
+}
+
+// "localhost" would have been looked up; a machine without a name server would wait for the answer.
+TEST(StoreSession, NamesOfPeersAreNeverLookedUp) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  // What LibTorch's calls are bound to.
+  const auto look_up =
+      reinterpret_cast<decltype(&::getnameinfo)>(::dlsym(RTLD_DEFAULT, "getnameinfo"));
+  ASSERT_NE(look_up, nullptr);
+  char host[NI_MAXHOST] = {};
+  ASSERT_EQ(look_up(reinterpret_cast<sockaddr*>(&address), sizeof address, host, sizeof host,
+                    nullptr, 0, 0),
+            0);
+  EXPECT_STREQ(host, "127.0.0.1");
 }
 
 TEST(StoreServer, NeedsABoundSocket) {

@@ -1,10 +1,25 @@
 #include "trainer/distributed/tcp_store.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
+
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <utility>
+
+// c10d looks up the name of every peer that it connects to or accepts, only to mention it in a log
+// line. Where no name server answers, each look-up blocks for seconds, in the server for all ranks.
+// This definition stands before libc's for the whole process and asks nobody.
+extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host,
+                           socklen_t host_bytes, char* service, socklen_t service_bytes,
+                           int flags) {
+  static const auto libc =
+      reinterpret_cast<decltype(&::getnameinfo)>(::dlsym(RTLD_NEXT, "getnameinfo"));
+  return libc(address, length, host, host_bytes, service, service_bytes,
+              flags | NI_NUMERICHOST | NI_NUMERICSERV);
+}
 
 namespace muster {
 namespace {
