@@ -76,6 +76,8 @@ Status ReadGuardian(const Reader& reader, RankEnv* env) {
   MUSTER_RETURN_IF_ERROR(reader.Integer(kListenFdVariable, 0, kMaxFd, &env->listen_fd));
   MUSTER_RETURN_IF_ERROR(reader.Integer(kControlFdVariable, 0, kMaxFd, &env->control_fd));
   MUSTER_RETURN_IF_ERROR(reader.Integer(kProgressFdVariable, 0, kMaxFd, &env->progress_fd));
+  MUSTER_RETURN_IF_ERROR(
+      reader.Integer("COLLECTIVE_TIMEOUT_SECONDS", 1, 7 * 86400, &env->collective_timeout_s));
   env->job_id = reader.Text(reader.Has(kJobIdVariable) ? kJobIdVariable : "TORCHELASTIC_RUN_ID");
   env->resume_file = reader.Text(kResumeFileVariable);
   env->checkpoint_dir = reader.Text(kCheckpointDirVariable);

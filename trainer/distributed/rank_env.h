@@ -32,6 +32,9 @@ struct RankEnv {
   int progress_fd = -1;
   std::string resume_file;     // empty: look for manifests on disk
   std::string checkpoint_dir;  // MUSTER_CHECKPOINT_DIR; empty: <output>/checkpoints
+  // COLLECTIVE_TIMEOUT_SECONDS, which a job may set: then an operation that a stopped peer holds up
+  // fails.
+  int collective_timeout_s = 600;
 };
 
 // `get` is std::getenv or a test's stand-in; it returns nullptr for what is not set.

@@ -71,7 +71,8 @@ TEST(RankEnv, GuardiansVariablesWin) {
                    {"MUSTER_PROGRESS_FD", "4"},
                    {"MUSTER_LISTEN_FD", "1000"},
                    {"MUSTER_RESUME_FILE", "/r.json"},
-                   {"MUSTER_CHECKPOINT_DIR", "/c"}});
+                   {"MUSTER_CHECKPOINT_DIR", "/c"},
+                   {"COLLECTIVE_TIMEOUT_SECONDS", "60"}});
   ASSERT_TRUE(env.ok()) << env.status().ToString();
   EXPECT_EQ(env->generation, 9);
   EXPECT_EQ(env->job_id, "0123456789");
@@ -79,6 +80,7 @@ TEST(RankEnv, GuardiansVariablesWin) {
   EXPECT_EQ(env->progress_fd, 4);
   EXPECT_EQ(env->resume_file, "/r.json");
   EXPECT_EQ(env->checkpoint_dir, "/c");
+  EXPECT_EQ(env->collective_timeout_s, 60);
   Rendezvous rendezvous = TakeRendezvous(&*env);
   EXPECT_EQ(rendezvous.listen_fd.release(), 1000);
   EXPECT_FALSE(rendezvous.serve_store);

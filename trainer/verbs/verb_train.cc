@@ -78,7 +78,8 @@ int RunTrain(const std::string& file) {
     EndWith({"internal", kExitFailure, page.status()}, env->rank, 0, supervisor);
   }
   at::set_num_threads(ThreadsPerRank(*spec));
-  const std::unique_ptr<Communicator> communicator = MakeGlooCommunicator();
+  const std::unique_ptr<Communicator> communicator =
+      MakeGlooCommunicator({.operation_timeout = std::chrono::seconds(env->collective_timeout_s)});
   ProgressReporter progress(*std::move(page), SystemClock());
   Trainer trainer(*std::move(spec), *env,
                   {.communicator = *communicator,
