@@ -13,11 +13,23 @@ namespace {
 using nlohmann::json;
 
 // What a rank's verdict means for the others; the worst counts.
-enum Verdict : std::int64_t { kGood = 0, kRejected = 1, kFatal = 2 };
+enum Verdict : std::int64_t { kGood = 0, kRejected = 1, kTrouble = 2, kFatal = 3 };
 
 Verdict VerdictOf(const Status& status) {
-  if (status.ok()) return kGood;
-  return status.code() == StatusCode::kFailedPrecondition ? kFatal : kRejected;
+  switch (status.code()) {
+    case StatusCode::kOk: return kGood;
+    case StatusCode::kDataLoss:
+    case StatusCode::kNotFound: return kRejected;
+    case StatusCode::kFailedPrecondition: return kFatal;
+    // No descriptors, no permission, a server that does not answer: says nothing about the
+    // checkpoint, and going back to an older one would throw work away.
+    default: return kTrouble;
+  }
+}
+
+Status AsStatus(Verdict verdict, std::string reason) {
+  if (verdict == kFatal) return FailedPrecondition(std::move(reason));
+  return verdict == kTrouble ? Internal(std::move(reason)) : DataLoss(std::move(reason));
 }
 
 // The verdict and, among those who gave it, the lowest rank: one number whose maximum is wanted.
@@ -64,7 +76,7 @@ Status CheckpointSearch::Agree(const Status& mine) {
   std::string reason = mine.message();
   MUSTER_RETURN_IF_ERROR(Share(&reason, rank));
   reason = "rank " + std::to_string(rank) + ": " + reason;
-  return verdict == kFatal ? FailedPrecondition(std::move(reason)) : DataLoss(std::move(reason));
+  return AsStatus(verdict, std::move(reason));
 }
 
 // Rank 0 alone.
@@ -146,8 +158,11 @@ Result<LoadOutcome> CheckpointSearch::Run(const std::vector<ShardArray>& into,
     MUSTER_RETURN_IF_ERROR(verdict);
     const std::string path = directory_ + "/" + manifest.directory + "/" +
                              manifest.shards[static_cast<std::size_t>(communicator_.rank())].file;
-    // It was good a moment ago. What fails now leaves half-filled arrays, so it ends the attempt.
-    if (Status read = Agree(ReadShardArrays(path, into)); !read.ok()) return read;
+    // It was good a moment ago. What fails now leaves half-filled arrays, so it ends the attempt;
+    // the next one will see whether the file is damaged.
+    const Status read = Agree(ReadShardArrays(path, into));
+    if (read.code() == StatusCode::kDataLoss) return Internal(read.message());
+    MUSTER_RETURN_IF_ERROR(read);
     *cursor = found;
     outcome.step = manifest.step;
     outcome.directory = manifest.directory;

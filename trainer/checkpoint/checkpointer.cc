@@ -1,6 +1,8 @@
 #include "trainer/checkpoint/checkpointer.h"
 
 #include <cstring>
+#include <exception>
+#include <filesystem>
 #include <utility>
 
 #include "common/base/files.h"
@@ -84,6 +86,19 @@ void Checkpointer::Work() {
   }
 }
 
+Status Checkpointer::WriteAndReport(const CheckpointManifest& checkpoint) {
+  const std::string directory = options_.directory + "/" + checkpoint.directory;
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(directory));
+  MUSTER_RETURN_IF_ERROR(SyncDirectory(options_.directory));
+  // The first checkpoint of a job may have made this directory too.
+  const auto parent = std::filesystem::path(options_.directory).parent_path();
+  if (!parent.empty()) MUSTER_RETURN_IF_ERROR(SyncDirectory(parent.string()));
+  MUSTER_ASSIGN_OR_RETURN(
+      const ShardRecord record,
+      WriteShard(directory + "/" + ShardFileName(snapshot_.header.rank), snapshot_.header));
+  return committer_->ShardWritten(checkpoint, record);
+}
+
 Status Checkpointer::Write() {
   const ShardHeader& header = snapshot_.header;
   CheckpointManifest checkpoint;
@@ -92,14 +107,13 @@ Status Checkpointer::Write() {
   checkpoint.job_id = header.job_id;
   checkpoint.directory = CheckpointDirectoryName(header.cursor.step, header.generation);
   checkpoint.world_size = header.world_size;
-  const Status status = [&]() -> Status {
-    const std::string directory = options_.directory + "/" + checkpoint.directory;
-    MUSTER_RETURN_IF_ERROR(MakeDirectories(directory));
-    MUSTER_RETURN_IF_ERROR(SyncDirectory(options_.directory));
-    MUSTER_ASSIGN_OR_RETURN(const ShardRecord record,
-                            WriteShard(directory + "/" + ShardFileName(header.rank), header));
-    return committer_->ShardWritten(checkpoint, record);
-  }();
+  Status status;
+  try {
+    status = WriteAndReport(checkpoint);
+  } catch (const std::exception& error) {
+    // Nothing else would catch it on this thread. Out of memory, or a job id that is not UTF-8.
+    status = Internal(error.what());
+  }
   if (!status.ok()) committer_->Failed(checkpoint, header.rank, status);
   return status;
 }

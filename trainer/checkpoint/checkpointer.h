@@ -86,6 +86,7 @@ class Checkpointer {
   };
   void Work();
   Status Write();
+  Status WriteAndReport(const CheckpointManifest& checkpoint);
 
   CheckpointerOptions options_;
   const std::unique_ptr<CheckpointCommitter> committer_;

@@ -217,6 +217,17 @@ TEST_F(CheckpointerTest, MissingAndTruncatedShardsAreRejectedToo) {
   }
 }
 
+// Going back to an older checkpoint would throw work away for what may be over in a moment.
+TEST_F(CheckpointerTest, AShardThatCannotBeOpenedEndsTheAttempt) {
+  SaveAll({50, 100});
+  std::filesystem::remove(Shard(100, 1));
+  std::filesystem::create_symlink(ShardFileName(1), Shard(100, 1));  // a loop
+  for (const Loaded& loaded : LoadAll()) {
+    EXPECT_EQ(loaded.outcome.status().code(), StatusCode::kInternal);
+    EXPECT_THAT(loaded.outcome.status().message(), HasSubstr("rank 1: open "));
+  }
+}
+
 TEST_F(CheckpointerTest, WhenAllAreDamagedTrainingStartsOver) {
   SaveAll({50});
   Damage(Shard(50, 0));
@@ -367,6 +378,18 @@ TEST_F(CheckpointerTest, FailureIsReportedAndForgotten) {
   std::filesystem::remove(root());
   checkpointer.Save(CursorAt(6), State(6).arrays());
   EXPECT_TRUE(checkpointer.Drain(Soon()).ok());
+}
+
+TEST_F(CheckpointerTest, AnExceptionFailsThatCheckpointAlone) {
+  // JSON takes no such text, and says so by throwing.
+  CheckpointerOptions options = OptionsFor(0, 1);
+  options.job_id = "\xff";
+  Gate gate;
+  gate.Open();
+  Checkpointer checkpointer(options, std::make_unique<Forward>(&gate));
+  checkpointer.Save(CursorAt(5), State(5).arrays());
+  EXPECT_EQ(checkpointer.Drain(Soon()).code(), StatusCode::kInternal);
+  EXPECT_EQ(gate.failures_.size(), 1u);
 }
 
 TEST_F(CheckpointerTest, GuardianHearsOfShardsAndFailures) {

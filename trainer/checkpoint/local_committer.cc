@@ -116,16 +116,19 @@ class LocalCommitter final : public CheckpointCommitter {
       }
     }
     std::error_code error;
-    for (const auto& entry : fs::directory_iterator(options_.directory, error)) {
-      const std::string name = entry.path().filename().string();
+    fs::directory_iterator entries(options_.directory, error);
+    for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+      const fs::path& path = entries->path();
+      const std::string name = path.filename().string();
       Step step = 0;
       Generation generation = 0;
       if (!ParseCheckpointDirectoryName(name, &step, &generation)) continue;
       if (std::find(kept.begin(), kept.end(), name) != kept.end()) continue;
-      const bool committed = fs::exists(entry.path() / kManifestFile, error);
+      std::error_code ignored;
+      const bool committed = fs::exists(path / kManifestFile, ignored);
       if (!committed && step >= newest.step) continue;
-      fs::remove(entry.path() / kManifestFile, error);
-      fs::remove_all(entry.path(), error);
+      fs::remove(path / kManifestFile, ignored);
+      fs::remove_all(path, ignored);
     }
   }
 

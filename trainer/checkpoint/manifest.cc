@@ -181,7 +181,8 @@ Result<FoundManifests> FindManifests(const std::string& checkpoints_dir) {
   namespace fs = std::filesystem;
   FoundManifests found;
   std::error_code error;
-  if (!fs::exists(checkpoints_dir, error)) return found;
+  const fs::file_status status = fs::status(checkpoints_dir, error);
+  if (status.type() == fs::file_type::not_found) return found;
   fs::directory_iterator entries(checkpoints_dir, error);
   if (error) return ErrnoStatus(error.value(), "list " + checkpoints_dir);
   for (; entries != fs::directory_iterator(); entries.increment(error)) {
