@@ -218,6 +218,10 @@ int Run(Invocation& call, Interrupt& interrupt) {
   CommandContext context{client, terminal, FormatOf(call.global.output)};
   const CommandResult result = call.command(context);
   terminal.out.flush();
+  if (result.ok() && *result == kExitSuccess && !terminal.out) {
+    terminal.err << "muster: the output could not be written\n";
+    return kExitError;
+  }
   if (result.ok()) return *result;
   if (interrupt.requested()) {
     terminal.err << "muster: interrupted\n";

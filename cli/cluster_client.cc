@@ -40,6 +40,8 @@ Result<Endpoint> ClusterClient::FindEndpoint() const {
 
 Status ClusterClient::Connect() {
   if (connection_) return OkStatus();
+  const std::string dir = ShellWord(paths_.dir);
+  const std::string restart = "muster down --dir " + dir + " && muster up --dir " + dir;
   auto endpoint = FindEndpoint();
   if (!endpoint.ok()) {
     const bool none = endpoint.status().code() == StatusCode::kNotFound;
@@ -47,13 +49,19 @@ Status ClusterClient::Connect() {
             endpoint.status().message() +
                 (none ? "; start one, or name another with --dir or MUSTER_DIR\n  next: muster up "
                         "--nodes 2 --dir " +
-                            paths_.dir
-                      : "")};
+                            dir
+                      : "\n  next: " + restart)};
   }
-  MUSTER_ASSIGN_OR_RETURN(std::string token, LoadToken(paths_.Token()));
+  auto token = LoadToken(paths_.Token());
+  if (!token.ok()) {
+    const bool none = token.status().code() == StatusCode::kNotFound;
+    return {none ? StatusCode::kUnavailable : token.status().code(),
+            token.status().message() + "\n  next: rm -f " + ShellWord(paths_.Token()) + " && " +
+                restart};
+  }
   auto stub = v1::Client::NewStub(OpenChannel(endpoint->grpc));
   connection_ = std::make_unique<Connection>(
-      Connection{*std::move(endpoint), std::move(token), std::move(stub)});
+      Connection{*std::move(endpoint), *std::move(token), std::move(stub)});
   return OkStatus();
 }
 

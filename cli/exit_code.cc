@@ -1,5 +1,8 @@
 #include "cli/exit_code.h"
 
+#include <algorithm>
+#include <string_view>
+
 namespace muster {
 
 int ExitCodeOf(const Status& status) {
@@ -39,11 +42,23 @@ int ExitCodeOf(v1::JobState state) {
   }
 }
 
+std::string ShellWord(const std::string& text) {
+  const auto harmless = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("/._-+,:@%=").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), harmless)) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::string NextCommand(const Status& status, const std::string& dir) {
   switch (status.code()) {
-    case StatusCode::kUnavailable: return "muster up --dir " + dir;
+    case StatusCode::kUnavailable: return "muster up --dir " + ShellWord(dir);
     case StatusCode::kUnauthenticated:
-      return "ls -l " + dir + "/coordinator/token   (must be readable by you alone)";
+      return "ls -l " + ShellWord(dir + "/coordinator/token") +
+             "   (must be readable by you alone)";
     default: return "";
   }
 }

@@ -29,6 +29,9 @@ int ExitCodeOf(const Status& status);
 int ExitCodeOf(v1::JobState state);
 bool IsTerminal(v1::JobState state);
 
+// A path or name as one word of a command that the user can paste into a shell.
+std::string ShellWord(const std::string& text);
+
 // What the user can type next, or nothing. `dir` is the cluster's directory.
 std::string NextCommand(const Status& status, const std::string& dir);
 

@@ -29,6 +29,14 @@ TEST(ExitCode, OfEveryStatus) {
     EXPECT_EQ(ExitCodeOf(Status(code, "")), exit_code) << StatusCodeName(code);
 }
 
+TEST(ShellWord, CanBePasted) {
+  EXPECT_EQ(ShellWord("/tmp/a-b_c.1"), "/tmp/a-b_c.1");
+  EXPECT_EQ(ShellWord("/tmp/a b"), "'/tmp/a b'");
+  EXPECT_EQ(ShellWord("it's"), "'it'\\''s'");
+  EXPECT_EQ(ShellWord(""), "''");
+  EXPECT_EQ(NextCommand(Status(StatusCode::kUnavailable, ""), "/a b"), "muster up --dir '/a b'");
+}
+
 TEST(ExitCode, OfEveryJobState) {
   const std::pair<v1::JobState, int> terminal[] = {
       {v1::JOB_STATE_SUCCEEDED, 0}, {v1::JOB_STATE_FAILED, 10}, {v1::JOB_STATE_CANCELLED, 11}};

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/exit_code.h"
 #include "cli/local_cluster.h"
 #include "common/base/files.h"
 
@@ -93,7 +94,7 @@ Result<UpReport> LocalCluster::Up(const UpOptions& options) {
     if (alive && std::find(names.begin(), names.end(), node) == names.end())
       return FailedPrecondition("the cluster in " + paths_.dir + " already runs " + node +
                                 ", which is more than " + std::to_string(nodes) +
-                                " nodes\n  next: muster down --dir " + paths_.dir);
+                                " nodes\n  next: muster down --dir " + ShellWord(paths_.dir));
   }
   const nlohmann::json new_record = {{"nodes", nodes}, {"slots", slots}};
   MUSTER_RETURN_IF_ERROR(WriteFileAtomically(paths_.ClusterRecord(), new_record.dump() + "\n"));
@@ -117,7 +118,8 @@ Status LocalCluster::StartCoordinator(const UpOptions& options, UpReport* report
     if (endpoint.ok() && !options.listen.empty() && !options.listen.ends_with(":0") &&
         options.listen != endpoint->grpc)
       return FailedPrecondition("the coordinator of " + paths_.dir + " already listens on " +
-                                endpoint->grpc + "\n  next: muster down --dir " + paths_.dir);
+                                endpoint->grpc + "\n  next: muster down --dir " +
+                                ShellWord(paths_.dir));
     return WaitForEndpoint(*owner, Deadline::After(options.ready_within));
   }
   report->started.push_back(kCoordinator);
@@ -151,15 +153,21 @@ Status LocalCluster::StartCoordinatorAt(const std::string& listen, const std::st
 }
 
 Status LocalCluster::WaitForEndpoint(const ProcessId& process, Deadline deadline) {
+  std::string why;
   for (;;) {
     const auto endpoint = client_.FindEndpoint();
     if (endpoint.ok() && endpoint->pid == process.pid) {
       client_.Disconnect();
-      if (client_.Version().ok()) return OkStatus();
+      const auto version = client_.Version();
+      if (version.ok()) return OkStatus();
+      why = ": " + version.status().message();
+    } else if (!endpoint.ok()) {
+      why = ": " + endpoint.status().message();
     }
     if (!IsAlive(process)) return DaemonEnded(kCoordinator, paths_.CoordinatorLog());
     if (deadline.Expired())
-      return DeadlineExceeded("the coordinator does not answer; see " + paths_.CoordinatorLog());
+      return DeadlineExceeded("the coordinator (pid " + std::to_string(process.pid) +
+                              ") does not answer; its log is " + paths_.CoordinatorLog() + why);
     if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
   }
 }

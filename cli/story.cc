@@ -152,7 +152,7 @@ std::string Places(const v1::Job& job) {
 }
 
 std::string Next(const v1::Job& job, const std::string& dir) {
-  const std::string tail = " " + job.id() + " --dir " + dir + "\n";
+  const std::string tail = " " + job.id() + " --dir " + ShellWord(dir) + "\n";
   std::string out = "\nNext\n";
   if (!IsTerminal(job.state())) out += "  muster attach" + tail;
   out += "  muster logs" + tail;

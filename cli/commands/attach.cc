@@ -135,7 +135,7 @@ CommandResult RunAttach(CommandContext& context, const AttachOptions& options) {
   if (!context.interrupt().requested()) return status;
   terminal.err << "detached; the job goes on. Attach again with: muster attach "
                << (attachment.id().empty() ? options.job : attachment.id()) << " --dir "
-               << context.dir() << "\n";
+               << ShellWord(context.dir()) << "\n";
   return kExitInterrupted;
 }
 
@@ -155,7 +155,7 @@ CommandResult RunWait(CommandContext& context, const WaitOptions& options) {
   if (status.code() == StatusCode::kDeadlineExceeded)
     return DeadlineExceeded("job " + options.job + " has not ended in time; it is " +
                             StateWord(job.state()) + "\n  next: muster attach " + options.job +
-                            " --dir " + context.dir());
+                            " --dir " + ShellWord(context.dir()));
   MUSTER_RETURN_IF_ERROR(status);
   if (context.output != OutputFormat::kTable && context.output != OutputFormat::kWide)
     PrintStructured(context.terminal.out, context.output, JobJson(job), "id");

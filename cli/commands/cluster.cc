@@ -41,7 +41,7 @@ CommandResult RunUp(CommandContext& context, const UpOptions& options) {
       << "coordinator  " << report.endpoint.grpc << " (pid " << report.endpoint.pid << ")\n"
       << "metrics      http://" << report.endpoint.http << "/metrics\n"
       << "nodes        " << report.nodes.nodes_size() << " ready\n"
-      << "next         muster submit FILE --dir " << context.dir() << "\n";
+      << "next         muster submit FILE --dir " << ShellWord(context.dir()) << "\n";
   return kExitSuccess;
 }
 

@@ -178,6 +178,20 @@ TEST_F(CommandsTest, ADeadCoordinatorIsUnreachable) {
   EXPECT_NE(result.status().message().find("muster up --dir " + dir_), std::string::npos);
 }
 
+TEST_F(CommandsTest, WithoutATokenFileTheClusterIsUnreachable) {
+  Serve();
+  fs::remove(dir_ + "/coordinator/token");
+  const CommandResult result = RunNodes(*context_);
+  EXPECT_EQ(ExitCodeOf(result.status()), kExitUnreachable);
+  EXPECT_NE(result.status().message().find("next: rm -f " + dir_), std::string::npos);
+}
+
+TEST_F(CommandsTest, AJobFileThatIsTooLargeIsBadUsage) {
+  Serve();
+  const std::string path = WriteJob(std::string(2 << 20, '#'));
+  EXPECT_EQ(ExitCodeOf(RunSubmit(*context_, {.file = path}).status()), kExitBadUsage);
+}
+
 TEST_F(CommandsTest, SubmitSendsTheWholeJobOnce) {
   Serve();
   context_->output = OutputFormat::kJson;

@@ -176,7 +176,8 @@ CommandResult RunLogs(CommandContext& context, const LogsOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(options.job));
   if (!options.follow && job.generation() == 0)
     return NotFound("job " + job.id() + " has not started yet, so it has no logs\n" +
-                    "  next: muster logs --follow " + job.id() + " --dir " + context.dir());
+                    "  next: muster logs --follow " + job.id() + " --dir " +
+                    ShellWord(context.dir()));
   LogFollower follower(context, options, job);
   if (job.generation() > 0) {
     MUSTER_RETURN_IF_ERROR(follower.Pass());

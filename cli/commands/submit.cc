@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands/commands.h"
@@ -21,8 +20,20 @@ constexpr std::int64_t kMaxJobFileBytes = 1 << 20;
 constexpr auto kSubmitPatience = std::chrono::seconds(10);
 
 Result<std::string> ReadJobFile(const std::string& file) {
-  if (file != "-") return ReadFile(file, kMaxJobFileBytes);
-  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  if (file != "-") {
+    auto text = ReadFile(file, kMaxJobFileBytes);
+    // Too large is a fault of the file, not of the cluster.
+    if (text.status().code() == StatusCode::kResourceExhausted)
+      return InvalidArgument(text.status().message());
+    return text;
+  }
+  std::string text(kMaxJobFileBytes + 1, '\0');
+  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::cin.gcount()));
+  if (text.size() > kMaxJobFileBytes)
+    return InvalidArgument("standard input has more than " + std::to_string(kMaxJobFileBytes) +
+                           " bytes");
+  return text;
 }
 
 Result<std::string> RandomKey() {
@@ -155,7 +166,8 @@ CommandResult RunSubmit(CommandContext& context, const SubmitOptions& options) {
     if (response.existed() && !options.key.empty())
       terminal.err << "an earlier submit with this key made the job\n";
     if (options.follow == SubmitFollow::kNone)
-      terminal.err << "next: muster attach " << response.id() << " --dir " << context.dir() << "\n";
+      terminal.err << "next: muster attach " << response.id() << " --dir "
+                   << ShellWord(context.dir()) << "\n";
   }
   if (options.follow == SubmitFollow::kNone) return kExitSuccess;
   return Follow(context, response.id(), options.follow);

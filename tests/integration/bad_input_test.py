@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 import struct
+import subprocess
 import tempfile
 import os
 import pathlib
@@ -13,7 +14,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import DATA, Cluster, run  # noqa: E402
+from cluster import BIN, DATA, Cluster, run  # noqa: E402
 
 
 def weights(model):
@@ -140,6 +141,18 @@ class BadJobFile(unittest.TestCase):
         done = run("muster", "submit", self.temp + "/none.yaml", "--dir", self.temp, check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("none.yaml", done.stderr)
+
+    def test_an_output_that_cannot_be_written(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([str(BIN / "muster"), "version"], stdout=full, check=False,
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("could not be written", done.stderr)
+
+    def test_a_job_file_that_is_too_large(self):
+        self.file.write_text("#" * (2 << 20))
+        done = run("muster", "submit", self.file, "--dir", self.temp, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
 
     def test_no_cluster(self):
         self.file.write_text(self.TRAIN)
