@@ -36,6 +36,7 @@ CauseKind KindOf(const ExitStatus& exit) {
 // What the trainer said is more precise than its exit code; a signal is more precise than a report
 // of lost peers, which a rank may have sent just before.
 CauseKind KindOf(const RankFailure& failure) {
+  if (failure.node_stopped) return CauseKind::kNodeStopped;
   if (!failure.train) {
     return failure.exit && failure.exit->signal != 0 ? CauseKind::kRankKilled
                                                      : CauseKind::kRankExited;
@@ -49,6 +50,7 @@ CauseKind KindOf(const RankFailure& failure) {
 
 std::string Describe(const RankFailure& failure, CauseKind kind) {
   std::string text = "rank " + std::to_string(failure.rank) + " on " + failure.node.value;
+  if (kind == CauseKind::kNodeStopped) return "node " + failure.node.value + " was taken down";
   if (kind == CauseKind::kPeerLost) {
     text += " lost contact with its peers";
   } else if (!failure.exit) {
@@ -78,7 +80,10 @@ Failure Classify(const RankFailure& failure) {
 const Failure* PrimaryFailure(const std::vector<Failure>& failures) {
   const Failure* best = nullptr;
   for (const Failure& failure : failures) {
-    auto order = [](const Failure& f) { return std::tuple(f.symptom(), f.at, f.rank); };
+    // What ranks say while their peers' nodes are being taken down follows from that.
+    auto order = [](const Failure& f) {
+      return std::tuple(f.kind != CauseKind::kNodeStopped, f.symptom(), f.at, f.rank);
+    };
     if (best == nullptr || order(failure) < order(*best)) best = &failure;
   }
   return best;

@@ -33,13 +33,14 @@ struct RankFailure {
   bool train = true;                  // muster-trainer's exit codes mean something
   std::optional<ExitStatus> exit;     // nothing: reported an error and hangs since
   std::optional<TrainerError> error;  // what the trainer said before
+  bool node_stopped = false;          // ended because its node was taken down
 };
 
 // Precondition: `failure.exit` is not a success, or there is an error. Leaves `at` and `log_tail`.
 Failure Classify(const RankFailure& failure);
 
-// The first failure that is not a symptom, else the first symptom; ties go to the lower rank.
-// nullptr for none.
+// A node that was taken down, else the first failure that is not a symptom, else the first symptom;
+// ties go to the lower rank. nullptr for none.
 const Failure* PrimaryFailure(const std::vector<Failure>& failures);
 
 // Whether an exit is what an abort decided at `aborted` does to a rank, and no news.

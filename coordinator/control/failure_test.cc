@@ -35,6 +35,18 @@ TEST(ClassifyTest, SignalIsNamed) {
   EXPECT_FALSE(failure.symptom());
 }
 
+TEST(ClassifyTest, ANodeThatWasTakenDownIsTheCauseOfAllThatFollows) {
+  RankFailure stopped = Exit(0, SIGKILL);
+  stopped.node_stopped = true;
+  const Failure cause = Classify(stopped);
+  EXPECT_EQ(cause.kind, CauseKind::kNodeStopped);
+  EXPECT_EQ(cause.message, "node n2 was taken down");
+  EXPECT_TRUE(cause.retryable);
+  Failure earlier = Classify(Exit(1, 0));
+  earlier.at = cause.at - std::chrono::seconds(1);
+  EXPECT_EQ(PrimaryFailure({earlier, cause})->kind, CauseKind::kNodeStopped);
+}
+
 TEST(ClassifyTest, ExitCodesOfTheTrainer) {
   EXPECT_EQ(Classify(Exit(1, 0)).kind, CauseKind::kRankExited);
   EXPECT_EQ(Classify(Exit(2, 0)).kind, CauseKind::kBadInput);

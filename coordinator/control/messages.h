@@ -40,6 +40,7 @@ struct RankExited {
   ExitStatus exit;
   double age_seconds = 0;
   std::vector<std::string> log_tail;
+  bool node_stopped = false;  // ended because its node was taken down
 };
 
 struct Quiesced {

@@ -231,9 +231,10 @@ void ControllerCore::RecoverOrFail(JobEntry& job) {
   const bool progressed =
       record.committed_step > job.gang->committed_before || attempt.last_step > record.best_step;
   record.best_step = std::max(record.best_step, attempt.last_step);
-  const RestartDecision decision = DecideRestart(
-      {attempt.retryable, progressed, record.attempts_without_progress,
-       job.spec.restart.max_without_progress, options_.first_backoff, options_.max_backoff});
+  const RestartDecision decision =
+      DecideRestart({attempt.retryable, progressed, attempt.cause_kind != CauseKind::kNodeStopped,
+                     record.attempts_without_progress, job.spec.restart.max_without_progress,
+                     options_.first_backoff, options_.max_backoff});
   record.attempts_without_progress = decision.attempts_without_progress;
   if (!decision.restart) {
     std::string reason = decision.why_not.empty() ? "" : decision.why_not + "; the last one: ";

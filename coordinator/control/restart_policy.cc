@@ -6,8 +6,13 @@ namespace muster {
 
 RestartDecision DecideRestart(const RestartInput& input) {
   RestartDecision decision;
-  decision.attempts_without_progress = input.progressed ? 0 : input.attempts_without_progress + 1;
+  const int before = input.progressed ? 0 : input.attempts_without_progress;
+  decision.attempts_without_progress = before + (input.progressed || !input.charged ? 0 : 1);
   if (!input.retryable) return decision;
+  if (!input.charged) {
+    decision.restart = true;
+    return decision;
+  }
   if (decision.attempts_without_progress >= input.max_without_progress) {
     decision.why_not = decision.attempts_without_progress == 1
                            ? "an attempt ended without progress and no other is allowed"

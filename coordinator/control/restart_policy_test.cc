@@ -54,6 +54,17 @@ TEST(RestartPolicyTest, ABudgetOfOneAllowsNoRestartWithoutProgress) {
   EXPECT_TRUE(DecideRestart(input).restart);
 }
 
+TEST(RestartPolicyTest, TakingTheNodesDownCostsNoBudget) {
+  RestartInput input = Input(false, 2);
+  input.charged = false;
+  const RestartDecision decision = DecideRestart(input);
+  EXPECT_TRUE(decision.restart);
+  EXPECT_EQ(decision.delay, Duration::zero());
+  EXPECT_EQ(decision.attempts_without_progress, 2);
+  input.retryable = false;
+  EXPECT_FALSE(DecideRestart(input).restart);
+}
+
 TEST(RestartPolicyTest, WhatNoAttemptCanMendEndsTheJobDespiteProgress) {
   RestartInput input = Input(true, 0);
   input.retryable = false;

@@ -132,6 +132,25 @@ TEST(RestartTest, RanksThatEndedWhileItWasDownAreFound) {
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
 }
 
+TEST(RestartTest, TakingTheClusterDownAgainAndAgainFailsNoJob) {
+  Cluster h;
+  for (int round = 1; round <= 5; ++round) {
+    h.StartAll(h.id);
+    HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+    HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+    // Rank 1 saw the end of rank 0 before its own guardian was told to end.
+    n1.exited.push_back({{}, 0, 0, {0, 9}, 0, {}, true});
+    n2.exited.push_back({{}, 0, 1, {1, 0}, 0, {}});
+    n1.quiesced = n2.quiesced = true;
+    h.Restart();
+    h.Join("n2", {.hosted = {n2}});
+    h.Join("n1", {.hosted = {n1}});
+    ASSERT_EQ(h.Job(h.id).attempts->at(round - 1).cause, "node n1 was taken down") << h.Story();
+    ASSERT_EQ(h.Job(h.id).record->generation, round + 1) << h.Story();
+  }
+  EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
+}
+
 TEST(RestartTest, WhileAbortingTheCauseIsKept) {
   Cluster h;
   h.RunTo(h.id, 12);

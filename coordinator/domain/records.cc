@@ -10,7 +10,7 @@ std::string_view Name(CauseKind kind) {
       "prepare_failed", "prepare_timeout", "launch_timeout", "form_timeout",
       "rank_killed",    "rank_exited",     "peer_lost",      "bad_input",
       "non_finite",     "out_of_memory",   "guardian_lost",  "node_lost",
-      "bad_address"};
+      "bad_address",    "node_stopped"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown";
 }

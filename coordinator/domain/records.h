@@ -89,9 +89,10 @@ enum class CauseKind {
   kOutOfMemory,
   kGuardianLost,  // a node came back without the ranks it had
   kNodeLost,
-  kBadAddress,  // no address of the master can be reached by its peers
+  kBadAddress,   // no address of the master can be reached by its peers
+  kNodeStopped,  // a node was taken down on purpose: no fault of the job
 };
-inline constexpr int kCauseKindCount = 17;
+inline constexpr int kCauseKindCount = 18;
 std::string_view Name(CauseKind kind);  // "rank_killed", ...
 
 // One generation of a job's gang. Key: (job, generation).

@@ -45,7 +45,8 @@ RankStarted ConvertStarted(const v1::RankStarted& m) {
 
 RankExited ConvertExited(const v1::RankExited& m) {
   return {JobId{m.job_id()},   m.generation(),  m.rank(),
-          FromProto(m.exit()), m.age_seconds(), {m.log_tail().begin(), m.log_tail().end()}};
+          FromProto(m.exit()), m.age_seconds(), {m.log_tail().begin(), m.log_tail().end()},
+          m.node_stopped()};
 }
 
 Resumed ConvertResumed(const v1::Resumed& m) {

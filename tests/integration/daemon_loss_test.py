@@ -66,6 +66,17 @@ class DaemonLoss(unittest.TestCase):
         self.assertNotEqual(self.cluster.json("nodes")[1]["pid"], node["pid"])
         self.check_undisturbed(job, ranks)
 
+    def test_taking_the_cluster_down_is_no_fault_of_the_job(self):
+        spec = self.cluster.train_job(steps=40, every=100)
+        spec["restart"] = {"max_without_progress": 1}
+        job = self.cluster.submit(spec)
+        self.cluster.ranks(job)
+        for _ in range(2):
+            self.cluster.muster("down")
+            self.cluster.up()
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.assertIn("was taken down", self.cluster.get(job)["attempts"][0]["cause"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -286,7 +286,8 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
                 .exit = record != nullptr ? record->exit : ProcessExit{.signal = SIGKILL},
                 .log_tail = record != nullptr
                                 ? record->log_tail
-                                : std::vector<std::string>{"muster: killed with its guardian"}},
+                                : std::vector<std::string>{"muster: killed with its guardian"},
+                .node_stopped = record != nullptr && record->node_stopped},
             &effects);
     }
   Apply(*job, GuardianQuiesced{job->hosted.generation, unkillable_pids}, &effects);

@@ -134,6 +134,7 @@ struct RankExited {
   ProcessExit exit;
   double age_seconds = 0;
   std::vector<std::string> log_tail;
+  bool node_stopped = false;  // its node was taken down
 
   friend bool operator==(const RankExited&, const RankExited&) = default;
 };

@@ -110,6 +110,7 @@ void Guardian::HandleSignals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo != SIGTERM && info.ssi_signo != SIGINT) continue;
     LogLine("ended by signal " + std::to_string(info.ssi_signo));
+    if (!stopped_at_) stopped_at_ = SystemClock().Now();
     Handle(GuardianRelease{});
   }
 }
@@ -147,6 +148,8 @@ void Guardian::ReportExit(int rank) {
 GuardianRankExited Guardian::ExitedNow(const Gang::Member& member) const {
   GuardianRankExited exited = *member.exited;
   exited.age_seconds = ToSeconds(SystemClock().Now() - member.exited_at);
+  exited.node_stopped =
+      stopped_at_ && member.exited_at >= *stopped_at_ && exited.exit.signal == SIGKILL;
   return exited;
 }
 

@@ -66,7 +66,8 @@ class Guardian {
   WorkerLink link_;
   UniqueFd signals_;
   Generation newest_ = 0;
-  std::unique_ptr<Gang> gang_;  // of the newest generation that was prepared
+  std::optional<TimePoint> stopped_at_;  // told by a signal to end
+  std::unique_ptr<Gang> gang_;           // of the newest generation that was prepared
   std::string cgroup_path_;
   bool gang_ended_ = false;  // nothing of gang_ is left, or only what cannot be killed
   std::vector<std::int64_t> unkillable_;

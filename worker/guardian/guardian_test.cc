@@ -376,6 +376,9 @@ TEST_F(GuardianTest, SigtermEndsRanksAndGuardian) {
   ::kill(guardian_pid_, SIGTERM);
   EXPECT_TRUE(Eventually([&] { return !IsAlive(guardian_pid_); }));
   EXPECT_FALSE(IsAlive(static_cast<pid_t>(started.pid)));
+  const auto record = DecodeExitRecord(ReadFile(dir_ / ExitRecordName(1, 0)).value());
+  ASSERT_TRUE(record.ok());
+  EXPECT_TRUE(record->node_stopped) << "no fault of the rank";
 }
 
 TEST_F(GuardianTest, ReleaseLeavesNoRecordAndNoSocket) {

@@ -113,6 +113,7 @@ struct GuardianRankExited {
   ProcessExit exit;
   double age_seconds = 0;  // when this was sent
   std::vector<std::string> log_tail;
+  bool node_stopped = false;  // ended because the guardian itself was told to end
 
   friend bool operator==(const GuardianRankExited&, const GuardianRankExited&) = default;
 };

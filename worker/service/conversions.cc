@@ -30,6 +30,7 @@ void Fill(const RankExited& from, v1::RankExited* to) {
   to->mutable_exit()->set_signal(from.exit.signal);
   to->set_age_seconds(from.age_seconds);
   for (const std::string& line : from.log_tail) to->add_log_tail(ValidUtf8(line));
+  to->set_node_stopped(from.node_stopped);
 }
 
 void Fill(const Quiesced& from, v1::Quiesced* to) {
@@ -143,6 +144,26 @@ CheckpointCommitted FromCommitted(const v1::CheckpointCommitted& from) {
           .prune = {from.prune().begin(), from.prune().end()}};
 }
 
+// A job's id becomes the name of a directory that is removed one day.
+bool IsJobId(const std::string& id) {
+  constexpr char kAllowed[] = "0123456789abcdef";
+  return !id.empty() && id.size() <= 64 && id.find_first_not_of(kAllowed) == std::string::npos;
+}
+
+// Whether a message that is about a job names one properly.
+bool NamesAJob(const v1::CoordinatorMessage& message) {
+  switch (message.body_case()) {
+    case v1::CoordinatorMessage::kPrepare: return IsJobId(message.prepare().job_id());
+    case v1::CoordinatorMessage::kLaunch: return IsJobId(message.launch().job_id());
+    case v1::CoordinatorMessage::kAbort: return IsJobId(message.abort().job_id());
+    case v1::CoordinatorMessage::kRelease: return IsJobId(message.release().job_id());
+    case v1::CoordinatorMessage::kCheckpointCommitted:
+      return IsJobId(message.checkpoint_committed().job_id());
+    case v1::CoordinatorMessage::kReadLog: return IsJobId(message.read_log().job_id());
+    default: return true;
+  }
+}
+
 }  // namespace
 
 v1::WorkerMessage MakeHello(const WorkerIdentity& identity,
@@ -181,6 +202,7 @@ std::optional<v1::WorkerMessage> ToProto(const WorkerMessage& message) {
 }
 
 std::optional<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& message) {
+  if (!NamesAJob(message)) return std::nullopt;
   switch (message.body_case()) {
     case v1::CoordinatorMessage::kWelcome:
       return Welcome{message.welcome().cluster(), message.welcome().heartbeat_ms(),
