@@ -42,7 +42,10 @@ struct RunOptions {
   int steps = 1;
   MixedPrecision precision = MixedPrecision::kFp32;
   bool tied = false;
+  int blocks = 3;
   const std::vector<RankRun>* resume_from = nullptr;
+  // Before this step the gang is lost in the middle of it and formed again; -1: never.
+  int broken_step = -1;
 };
 
 OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_clip = 0.5}; }
@@ -64,10 +67,27 @@ void TakeState(const Arrays& from, const std::vector<ShardArray>& arrays) {
   }
 }
 
-void RunSteps(FsdpEngine& engine, const ModelConfig& config, int rank, const RunOptions& options,
-              RankRun* run) {
+Status Form(Communicator& communicator, int rank, int world_size, Generation generation) {
+  return communicator.Form({.generation = generation, .rank = rank, .world_size = world_size},
+                           Deadline::After(std::chrono::seconds(30)));
+}
+
+// One micro-batch that all ranks finish, and one in which they lose the last rank.
+void LoseTheGang(FsdpEngine& engine, Communicator& communicator, const StepBatches& batches) {
+  const int rank = communicator.rank();
+  ASSERT_TRUE(engine.ForwardBackward(batches[rank][0], 1.0).ok());
+  if (rank == communicator.size() - 1) communicator.Abort(Cancelled("the test wants it"));
+  EXPECT_FALSE(engine.ForwardBackward(batches[rank][1], 1.0).ok());
+  const Status formed = Form(communicator, rank, communicator.size(), 2);
+  ASSERT_TRUE(formed.ok()) << formed.ToString();
+}
+
+void RunSteps(FsdpEngine& engine, Communicator& communicator, const ModelConfig& config,
+              const RunOptions& options, RankRun* run) {
+  const int rank = communicator.rank();
   for (int step = options.first_step; step < options.first_step + options.steps; ++step) {
     const StepBatches batches = RandomBatches(config, step, options.world_size, kMicroBatches);
+    if (step == options.broken_step) LoseTheGang(engine, communicator, batches);
     double labels = 0;
     for (const auto& of_rank : batches) {
       for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
@@ -85,11 +105,9 @@ void RunSteps(FsdpEngine& engine, const ModelConfig& config, int rank, const Run
 void RunRank(InProcessGroup& group, int rank, const RunOptions& options, RankRun* run) {
   at::set_num_threads(1);  // ranks share the cores
   const std::unique_ptr<Communicator> communicator = group.Join(rank);
-  const Status formed =
-      communicator->Form({.generation = 1, .rank = rank, .world_size = options.world_size},
-                         Deadline::After(std::chrono::seconds(30)));
+  const Status formed = Form(*communicator, rank, options.world_size, 1);
   ASSERT_TRUE(formed.ok()) << formed.ToString();
-  const ModelConfig config = TestConfig({.tied = options.tied});
+  const ModelConfig config = TestConfig({.tied = options.tied, .blocks = options.blocks});
   const OptimizerSpec spec = TestOptimizer();
   const std::unique_ptr<FsdpEngine> engine =
       FsdpEngine::Create(config, *communicator,
@@ -102,7 +120,7 @@ void RunRank(InProcessGroup& group, int rank, const RunOptions& options, RankRun
     LoadWeights(RandomWeights(config), engine->state().WeightArrays());
   }
   engine->WeightsLoaded();
-  RunSteps(*engine, config, rank, options, run);
+  RunSteps(*engine, *communicator, config, options, run);
   for (const ShardArray& array : engine->state().CheckpointArrays()) {
     const auto* data = static_cast<const float*>(array.data);
     run->arrays.emplace_back(data, data + array.count);
@@ -193,6 +211,27 @@ TEST_P(Parity, ExportedWeightsMatchTheReference) {
 INSTANTIATE_TEST_SUITE_P(Worlds, Parity,
                          testing::Combine(testing::Values(1, 2, 3, 4), testing::Bool()));
 
+// Blocks and world size. Two slots serve any number of blocks; with many ranks most tensors are
+// shorter than a shard's alignment.
+class Extremes : public testing::TestWithParam<std::tuple<int, int>> {};
+
+TEST_P(Extremes, ThreeStepsMatchTheReference) {
+  const auto [blocks, world_size] = GetParam();
+  const ModelConfig config = TestConfig({.blocks = blocks});
+  ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer());
+  const std::vector<RankRun> runs =
+      RunSharded({.world_size = world_size, .steps = 3, .blocks = blocks});
+  for (int step = 0; step < 3; ++step) {
+    const ReferenceNumbers want = reference.Step(AllBatches(config, step, world_size), kLr);
+    EXPECT_LE(Relative(runs[0].numbers[step].loss, want.loss), 1e-5) << "step " << step;
+    EXPECT_LE(Relative(runs[0].numbers[step].grad_norm, want.grad_norm), 1e-4) << "step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Extremes,
+                         testing::Values(std::tuple(1, 1), std::tuple(1, 2), std::tuple(2, 2),
+                                         std::tuple(4, 3), std::tuple(5, 2), std::tuple(2, 19)));
+
 // World size and whether it computes in bf16.
 class Bits : public testing::TestWithParam<std::tuple<int, bool>> {
  protected:
@@ -225,6 +264,18 @@ TEST_P(Bits, ResumedEqualsUndisturbed) {
     EXPECT_EQ(std::vector<double>(losses.begin() + 3, losses.end()), Losses(after[r]));
   }
   EXPECT_NE(before[0].arrays, after[0].arrays);
+}
+
+TEST_P(Bits, AStepThatLostItsGangLeavesNoTrace) {
+  RunOptions broken = Options(4);
+  if (broken.world_size == 1) return;  // nobody to lose
+  broken.broken_step = 2;
+  const std::vector<RankRun> whole = RunSharded(Options(4));
+  const std::vector<RankRun> again = RunSharded(broken);
+  for (std::size_t r = 0; r < whole.size(); ++r) {
+    EXPECT_EQ(whole[r].arrays, again[r].arrays);
+    EXPECT_EQ(Losses(whole[r]), Losses(again[r]));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Bits, testing::Combine(testing::Values(1, 2, 3), testing::Bool()));

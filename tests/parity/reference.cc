@@ -1,6 +1,7 @@
 #include "tests/parity/reference.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -33,6 +34,8 @@ at::Tensor Ids(const std::vector<std::int64_t>& values, const MicroBatch& batch)
 
 ReferenceTrainer::ReferenceTrainer(ModelConfig config, Weights weights, OptimizerSpec optimizer)
     : config_(std::move(config)), weights_(std::move(weights)), optimizer_(optimizer) {
+  // Threads that wait for one another over such small tensors cost more than they give.
+  at::set_num_threads(1);
   for (auto& [name, weight] : weights_) {
     weight = weight.clone().requires_grad_(true);
     exp_avg_[name] = at::zeros_like(weight).detach();

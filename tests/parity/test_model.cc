@@ -29,7 +29,7 @@ ModelConfig TestConfig(TestModelOptions options) {
   ModelConfig config;
   config.hidden_size = 60;
   config.intermediate_size = 92;
-  config.num_hidden_layers = 3;
+  config.num_hidden_layers = options.blocks;
   config.num_attention_heads = 6;
   config.num_key_value_heads = 2;
   config.head_dim = 10;

@@ -14,9 +14,10 @@ namespace muster::parity {
 
 struct TestModelOptions {
   bool tied = false;
+  int blocks = 3;
 };
 
-// Three blocks, grouped heads, sizes that no world size divides.
+// Grouped heads, sizes that no world size divides.
 ModelConfig TestConfig(TestModelOptions options);
 // Weights large enough that every tensor matters to the loss.
 ReferenceTrainer::Weights RandomWeights(const ModelConfig& config);

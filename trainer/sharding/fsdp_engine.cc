@@ -106,6 +106,10 @@ class Engine final : public FsdpEngine {
   void OptimizerStep(Step step, double lr) override;
 
  private:
+  Status RunMicroBatch(const MicroBatch& batch, double loss_scale);
+  Result<StepNumbers> SumUp(double vote);
+  // After an error: the next micro-batch is the first of a step again.
+  void AbandonStep();
   Result<at::Tensor> Forward(const at::Tensor& ids);
   Result<at::Tensor> HeadBackward(const at::Tensor& hidden, const MicroBatch& batch, double scale);
   Status BlocksBackward(at::Tensor* gradient);
@@ -170,7 +174,19 @@ Status Engine::ForwardBackward(const MicroBatch& given, double loss_scale) {
     loss_ = 0;
     step_open_ = true;
   }
-  graphs_.clear();  // of a micro-batch that failed
+  Status status = RunMicroBatch(batch, loss_scale);
+  if (!status.ok()) AbandonStep();
+  return status;
+}
+
+void Engine::AbandonStep() {
+  step_open_ = false;
+  graphs_.clear();
+  tied_gradient_.reset();
+  weights_.Invalidate();
+}
+
+Status Engine::RunMicroBatch(const MicroBatch& batch, double loss_scale) {
   rotary_.Ensure(batch.length);
   EnterPhase(TrainPhase::kForward);
   MUSTER_ASSIGN_OR_RETURN(const at::Tensor hidden,
@@ -280,6 +296,12 @@ Status Engine::ReduceGradients(int unit, const std::vector<at::Tensor>& gradient
 }
 
 Result<StepNumbers> Engine::FinishGradients(double vote) {
+  Result<StepNumbers> numbers = SumUp(vote);
+  if (!numbers.ok()) AbandonStep();
+  return numbers;
+}
+
+Result<StepNumbers> Engine::SumUp(double vote) {
   MUSTER_RETURN_IF_ERROR(reducer_.Finish());
   double sums[3] = {loss_, 0, vote};
   for (const UnitShard& unit : state_.units()) sums[1] += SumOfSquares(unit.gradient, unit.count);

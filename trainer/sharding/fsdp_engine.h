@@ -14,8 +14,9 @@
 //
 // One thread, the trainer's, calls everything; every rank calls the same in the same order. Results
 // are deterministic for a given world size, thread count and instruction set.
-// Errors: a failed collective's status. After one the engine's gradients are worthless, its weights
-// and moments are those of the last finished step.
+// Errors: a failed collective's status. After one the step's gradients are forgotten, weights and
+// moments are those of the last finished step; once the communicator is formed again, the step can
+// be done again from its first micro-batch.
 #pragma once
 
 #include <functional>

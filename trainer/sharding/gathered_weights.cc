@@ -54,13 +54,17 @@ Status GatheredWeights::Wait(int unit) {
   Slot& slot = slots_[slot_of_[unit]];
   if (slot.gather == nullptr) return OkStatus();
   const std::unique_ptr<Work> gather = std::move(slot.gather);
-  return gather->Wait();
+  const Status status = gather->Wait();
+  if (!status.ok()) slot.unit = -1;
+  return status;
 }
 
 void GatheredWeights::Invalidate() {
   if (layout_.world_size() == 1) return;  // the buffers are the shards
   for (Slot& slot : slots_) {
-    MUSTER_CHECK(slot.gather == nullptr, "weights changed while they were gathered");
+    // Of a step that failed; no step that ends well leaves one.
+    if (slot.gather != nullptr) (void)slot.gather->Wait();
+    slot.gather.reset();
     slot.unit = -1;
   }
 }

@@ -33,7 +33,8 @@ class GatheredWeights {
   void Prefetch(int unit);
   // Until the weights of `unit` are there; Prefetch is implied.
   Status Wait(int unit);
-  // The shards have changed: nothing gathered counts any more. No gather may be under way.
+  // The shards have changed, or a step has failed: nothing gathered counts any more. Waits for
+  // gathers under way.
   void Invalidate();
 
   void* data(int unit) const { return slots_[slot_of_[unit]].data; }

@@ -36,7 +36,13 @@ GradientReducer::~GradientReducer() {
   }
 }
 
-void GradientReducer::StartStep() { reduced_.assign(reduced_.size(), false); }
+void GradientReducer::StartStep() {
+  for (Slot& slot : slots_) {
+    if (slot.reduction != nullptr) (void)slot.reduction->Wait();
+    slot.reduction.reset();
+  }
+  reduced_.assign(reduced_.size(), false);
+}
 
 Result<GradientReducer::Target> GradientReducer::Begin(int unit) {
   if (layout_.world_size() == 1) {

@@ -31,7 +31,8 @@ class GradientReducer {
   GradientReducer(const FlatLayout& layout, const ShardState& state, Communicator& communicator);
   ~GradientReducer();
 
-  // The next gradients are the first of a step: they overwrite those of the step before.
+  // The next gradients are the first of a step: they overwrite those of the step before, and what a
+  // step that failed has left under way is waited for and forgotten.
   void StartStep();
   // One unit at a time: Begin, fill every tensor, Reduce.
   Result<Target> Begin(int unit);
