@@ -121,7 +121,9 @@ std::uint64_t BatchLoader::ChainSamples(std::uint64_t chain, Step step) {
 
 std::int64_t BatchLoader::StepsForEpochs(double epochs) const {
   const double rows = epochs * static_cast<double>(dataset_.size());
-  return static_cast<std::int64_t>(std::ceil(rows / static_cast<double>(geometry_.global_batch())));
+  const double steps = std::ceil(rows / static_cast<double>(geometry_.global_batch()));
+  constexpr double kForEver = 1e15;  // a number of steps that every integer type here can count on
+  return static_cast<std::int64_t>(std::min(steps, kForEver));
 }
 
 double BatchLoader::EpochAt(Step step) const {

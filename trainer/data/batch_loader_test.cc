@@ -168,6 +168,7 @@ TEST(BatchLoaderTest, TurnsEpochsIntoSteps) {
   EXPECT_EQ(loader.StepsForEpochs(1), 3);
   EXPECT_EQ(loader.StepsForEpochs(2), 5);
   EXPECT_EQ(loader.StepsForEpochs(0.4), 1);
+  EXPECT_EQ(loader.StepsForEpochs(1e300), 1'000'000'000'000'000);
   EXPECT_DOUBLE_EQ(loader.EpochAt(5), 2.0);
 }
 

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <limits>
 
+#include <xxhash.h>
+
 #include "trainer/data/row_parser.h"
 #include "trainer/formats/chat.h"
 
@@ -143,6 +145,15 @@ std::span<const std::uint8_t> Dataset::Trained(std::int64_t row) const {
   const auto begin = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row)]);
   const auto end = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row) + 1]);
   return std::span(trained_).subspan(begin, end - begin);
+}
+
+std::uint64_t Dataset::Fingerprint() const {
+  const std::uint64_t parts[] = {
+      XXH3_64bits(ids_.data(), ids_.size() * sizeof(std::int32_t)),
+      XXH3_64bits(trained_.data(), trained_.size()),
+      XXH3_64bits(offsets_.data(), offsets_.size() * sizeof(std::int64_t)),
+  };
+  return XXH3_64bits(parts, sizeof parts);
 }
 
 void Dataset::Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,

@@ -68,6 +68,9 @@ class Dataset {
     return label_counts_[static_cast<std::size_t>(row)];
   }
 
+  // A hash of all rows: equal on two ranks that have read the same.
+  std::uint64_t Fingerprint() const;
+
   // Adds a row. `trained` has one entry per id, 1 where it is trained on; a row without a label is
   // counted as dropped.
   void Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,

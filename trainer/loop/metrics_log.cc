@@ -22,6 +22,16 @@ std::string Clock(double seconds) {
   return text;
 }
 
+// What a process killed in the middle of a line has left: its step was not saved and is done again.
+Status CutTornLine(int fd, const std::string& path) {
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  off_t end = size;
+  char last = 0;
+  while (end > 0 && ::pread(fd, &last, 1, end - 1) == 1 && last != '\n') --end;
+  if (end < size && ::ftruncate(fd, end) != 0) return ErrnoStatus(errno, "truncate " + path);
+  return OkStatus();
+}
+
 }  // namespace
 
 std::string MetricsJson(const StepMetrics& m) {
@@ -59,12 +69,7 @@ std::string ProgressLine(const StepMetrics& m, double seconds_per_step) {
 Result<MetricsLog> MetricsLog::Open(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
-  // A process killed in the middle of its last line must not spoil the next one.
-  const off_t size = ::lseek(fd.get(), 0, SEEK_END);
-  char last = '\n';
-  if (size > 0 && ::pread(fd.get(), &last, 1, size - 1) == 1 && last != '\n') {
-    if (::write(fd.get(), "\n", 1) != 1) return ErrnoStatus(errno, "write " + path);
-  }
+  MUSTER_RETURN_IF_ERROR(CutTornLine(fd.get(), path));
   return MetricsLog(path, std::move(fd));
 }
 

@@ -1,7 +1,7 @@
 // MetricsLog: <output>/metrics.jsonl, one JSON object per finished step, and the line for people.
 //
 // Rank 0's trainer thread. Each line is one write at the end of the file, so that a killed process
-// leaves at most its last line torn; a step that is done again appears again.
+// leaves at most its last line torn, which Open removes; a step that is done again appears again.
 #pragma once
 
 #include <cstdint>

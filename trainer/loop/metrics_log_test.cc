@@ -46,15 +46,19 @@ TEST_F(MetricsLogTest, EachStepIsOneObject) {
   EXPECT_EQ(nlohmann::json::parse(second)["generation"], 3);
 }
 
-TEST_F(MetricsLogTest, ATornLastLineDoesNotSpoilTheNext) {
-  std::ofstream(path()) << "{\"step\":1}\n{\"st";
-  Result<MetricsLog> log = MetricsLog::Open(path());
-  ASSERT_TRUE(log.ok());
-  ASSERT_TRUE(log->Append({.step = 2}).ok());
-  std::ifstream in(path());
-  std::string line;
-  for (int i = 0; i < 3; ++i) std::getline(in, line);
-  EXPECT_EQ(nlohmann::json::parse(line)["step"], 2);
+TEST_F(MetricsLogTest, ATornLastLineIsRemoved) {
+  for (const char* before : {"{\"step\":1}\n{\"st", "{\"step\":1}\n", "{\"st", ""}) {
+    std::ofstream(path()) << before;
+    Result<MetricsLog> log = MetricsLog::Open(path());
+    ASSERT_TRUE(log.ok());
+    ASSERT_TRUE(log->Append({.step = 2}).ok());
+    std::ifstream in(path());
+    std::string last;
+    for (std::string line; std::getline(in, line); last = line) {
+      EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+    }
+    EXPECT_EQ(nlohmann::json::parse(last)["step"], 2);
+  }
 }
 
 TEST_F(MetricsLogTest, AMissingDirectoryIsNamed) {

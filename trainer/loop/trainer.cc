@@ -7,6 +7,7 @@
 #include "common/job_spec/parse.h"
 #include "trainer/core/lr_schedule.h"
 #include "trainer/loop/hf_export.h"
+#include "trainer/loop/input_agreement.h"
 #include "trainer/sharding/export_stream.h"
 
 namespace muster {
@@ -37,7 +38,7 @@ std::optional<Failure> Trainer::Run() {
   }
   // A checkpoint that cannot be kept is no reason to throw the trained model away.
   const Status drained = checkpointer_->Drain(Deadline::After(kDrainTimeout));
-  if (!drained.ok()) parts_.supervisor.Note("warning", drained.ToString());
+  if (!drained.ok()) Note("warning", drained.ToString());
   if (!stopping_) parts_.supervisor.Finished(cursor_.step, output_dir_ + "/model");
   parts_.progress.EnterPhase(TrainPhase::kDone);
   return std::nullopt;
@@ -68,18 +69,22 @@ std::optional<Failure> Trainer::LoadModelAndData() {
   max_steps_ = train().schedule.max_steps > 0 ? train().schedule.max_steps
                                               : loader_->StepsForEpochs(train().schedule.epochs);
   NoteInputs();
-  return std::nullopt;
+  return AgreeOnInputs(spec_, *inputs_, parts_.communicator);
+}
+
+void Trainer::Note(const char* severity, const std::string& message) {
+  parts_.supervisor.Note(severity, message);
+  if (is_first()) std::fprintf(parts_.out, "%s: %s\n", severity, message.c_str());
 }
 
 void Trainer::NoteInputs() {
   const DatasetStats& stats = inputs_->dataset.stats();
   if (!is_first() || (stats.truncated == 0 && stats.dropped == 0)) return;
-  parts_.supervisor.Note(stats.dropped > 0 ? "warning" : "info",
-                         train().data.train + ": " + std::to_string(stats.truncated) + " of " +
-                             std::to_string(stats.rows + stats.dropped) + " rows were cut to " +
-                             std::to_string(train().data.max_seq_len) + " tokens, " +
-                             std::to_string(stats.dropped) +
-                             " had nothing left to train on and were dropped");
+  Note(stats.dropped > 0 ? "warning" : "info",
+       train().data.train + ": " + std::to_string(stats.truncated) + " of " +
+           std::to_string(stats.rows + stats.dropped) + " rows were cut to " +
+           std::to_string(train().data.max_seq_len) + " tokens, " + std::to_string(stats.dropped) +
+           " had nothing left to train on and were dropped");
 }
 
 std::optional<Failure> Trainer::LoadState() {
@@ -115,11 +120,29 @@ std::optional<Failure> Trainer::LoadState() {
     if (!loaded.ok()) return InputFailure("model", loaded);
   }
   engine_->WeightsLoaded();
+  NoteResume(*outcome);
   first_step_ = cursor_.step;
   saved_step_ = cursor_.step;
   parts_.supervisor.Resumed(cursor_.step, outcome->rejected);
   parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
   return std::nullopt;
+}
+
+void Trainer::NoteResume(const LoadOutcome& outcome) {
+  if (is_first()) {
+    for (const RejectedCheckpoint& each : outcome.rejected) {
+      std::fprintf(parts_.out, "checkpoint %s is not used: %s\n", each.directory.c_str(),
+                   each.reason.c_str());
+    }
+  }
+  const std::int64_t batch =
+      std::int64_t{train().batch.per_rank} * train().batch.accumulation * env_.world_size;
+  if (is_first() && (cursor_.seed != train().seed || cursor_.samples != cursor_.step * batch)) {
+    Note("warning", outcome.directory +
+                        " was made with another train.seed or batch size: some rows will be "
+                        "trained on again, others left out");
+  }
+  cursor_.seed = train().seed;
 }
 
 std::optional<Failure> Trainer::OpenMetrics() {
@@ -207,7 +230,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .tokens_per_second = static_cast<double>(labels) / seconds,
                             .epoch = loader_->EpochAt(cursor_.step),
                             .sample_chain = cursor_.sample_chain,
-                            .generation = env_.generation,
+                            .generation = checkpointer_->generation(),
                             .world_size = env_.world_size,
                             .rss_bytes = ResidentBytes()};
   parts_.progress.FinishStep(metrics, labels);
@@ -217,7 +240,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
   const Status logged = metrics_->Append(metrics);
   if (!logged.ok()) {
     // Figures are not worth a training run.
-    parts_.supervisor.Note("warning", logged.ToString() + "; metrics are no longer written");
+    Note("warning", logged.ToString() + "; metrics are no longer written");
     metrics_.reset();
   }
 }

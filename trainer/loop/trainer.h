@@ -60,7 +60,10 @@ class Trainer {
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
   void Save();
   std::optional<Failure> Export();
+  // To the guardian, and in rank 0's output.
+  void Note(const char* severity, const std::string& message);
   void NoteInputs();
+  void NoteResume(const LoadOutcome& outcome);
   void ReportStep(const StepMetrics& metrics);
   void PrintStart();
 

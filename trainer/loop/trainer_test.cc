@@ -74,6 +74,20 @@ class TrainerTest : public testing::Test {
     return spec;
   }
 
+  // As under plain torchrun: rank 0 commits the checkpoints.
+  void RunRankAlone(InProcessGroup& group, int rank, const JobSpec& spec,
+                    RankResult* result) const {
+    const std::unique_ptr<Communicator> communicator = group.Join(rank);
+    Supervisor nobody{UniqueFd()};
+    ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
+        std::fopen((dir_ + "/out-" + std::to_string(rank)).c_str(), "w"), std::fclose);
+    const RankEnv env{.rank = rank, .world_size = kRanks};
+    Trainer trainer(spec, env, {*communicator, nobody, progress, SystemClock(), out.get()});
+    result->failure = trainer.Run();
+    result->step = trainer.step();
+  }
+
   void RunRank(InProcessGroup& group, int rank, const JobSpec& spec, bool stop,
                RankResult* result) const {
     auto [mine, guardians] = *PacketSocket::Pair();
@@ -99,17 +113,36 @@ class TrainerTest : public testing::Test {
     }
   }
 
-  // `stop_rank` has been asked to stop before the first step; -1: none.
-  std::vector<RankResult> Run(const JobSpec& spec, int stop_rank = -1) const {
+  template <typename RunOne>
+  static std::vector<RankResult> RunRanks(RunOne run_one) {
     InProcessGroup group(kRanks);
     std::vector<RankResult> results(kRanks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; ++rank) {
-      threads.emplace_back(
-          [&, rank] { RunRank(group, rank, spec, rank == stop_rank, &results[rank]); });
+      threads.emplace_back([&, rank] { run_one(group, rank, &results[rank]); });
     }
     for (std::thread& thread : threads) thread.join();
     return results;
+  }
+
+  // `stop_rank` has been asked to stop before the first step; -1: none.
+  std::vector<RankResult> Run(const JobSpec& spec, int stop_rank = -1) const {
+    return RunRanks([&](InProcessGroup& group, int rank, RankResult* result) {
+      RunRank(group, rank, spec, rank == stop_rank, result);
+    });
+  }
+
+  std::vector<RankResult> RunAlone(const JobSpec& spec) const {
+    return RunRanks([&](InProcessGroup& group, int rank, RankResult* result) {
+      RunRankAlone(group, rank, spec, result);
+    });
+  }
+
+  // Every rank with a job file of its own.
+  std::vector<RankResult> RunEach(const std::vector<JobSpec>& specs) const {
+    return RunRanks([&](InProcessGroup& group, int rank, RankResult* result) {
+      RunRank(group, rank, specs[rank], false, result);
+    });
   }
 
   // What the coordinator commits: the shards that the ranks reported at `step`.
@@ -225,6 +258,54 @@ TEST_F(TrainerTest, ABrokenRowIsBadInputWithItsLine) {
     EXPECT_EQ(result.failure->exit_code, kExitBadInput);
     EXPECT_NE(result.failure->status.message().find("rows.jsonl:13"), std::string::npos);
   }
+}
+
+TEST_F(TrainerTest, RanksWithDifferentRowsAreToldSo) {
+  std::filesystem::copy(dir_ + "/rows.jsonl", dir_ + "/others.jsonl");
+  std::ofstream(dir_ + "/others.jsonl", std::ios::app)
+      << R"({"prompt": "one", "completion": "more"})"
+      << "\n";
+  const JobSpec mine = Spec("out");
+  JobSpec other = mine;
+  other.train->data.train = "others.jsonl";
+  const std::vector<RankResult> results = RunEach({mine, other});
+  for (const RankResult& result : results) {
+    ASSERT_TRUE(result.failure);
+    EXPECT_EQ(result.failure->kind, "data");
+    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
+  }
+  EXPECT_NE(results[1].failure->status.message().find("rank 1 has read 13 rows"), std::string::npos)
+      << results[1].failure->status.message();
+}
+
+TEST_F(TrainerTest, RanksWithDifferentSettingsAreToldSo) {
+  JobSpec other = Spec("out");
+  other.train->optimizer.lr = 1e-3;
+  for (const RankResult& result : RunEach({Spec("out"), other})) {
+    ASSERT_TRUE(result.failure);
+    EXPECT_EQ(result.failure->kind, "config");
+  }
+}
+
+TEST_F(TrainerTest, WithoutAGuardianAResumeSaysWhatItRefusedAndCountsItsGeneration) {
+  JobSpec spec = Spec("out");
+  for (const RankResult& result : RunAlone(spec)) ASSERT_FALSE(result.failure);
+  const std::string newest = dir_ + "/out/checkpoints/step-00000006-g1/rank-00001.shard";
+  std::fstream(newest, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end)
+      << '\x7f';
+  spec.train->seed += 1;
+  for (const RankResult& result : RunAlone(spec)) {
+    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    EXPECT_EQ(result.step, 6);
+  }
+  const std::string said = *ReadFile(dir_ + "/out-0");
+  EXPECT_NE(said.find("checkpoint step-00000006-g1 is not used: rank 1: "), std::string::npos)
+      << said;
+  EXPECT_NE(said.find("warning: step-00000003-g1 was made with another train.seed"),
+            std::string::npos)
+      << said;
+  EXPECT_EQ(Metrics("out").back()["generation"], 2);
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/out/checkpoints/step-00000006-g2"));
 }
 
 TEST_F(TrainerTest, AMissingModelIsBadInput) {
