@@ -88,7 +88,8 @@ class ControllerCore {
 
   // --- placement.cc ---
   void Schedule();
-  int UsedSlots(const NodeEntry& node) const;
+  // By ranks of live gangs, leftovers and withheld; nodes without any are missing.
+  std::map<NodeName, int> UsedSlots() const;
   void SetWaitReason(JobEntry& job, const std::string& reason);
   void StartAttempt(JobEntry& job, const std::vector<NodeName>& nodes);
   void SendPrepare(JobEntry& job, int node_rank);

@@ -66,10 +66,12 @@ void ControllerCore::Schedule() {
     snapshot.requests.push_back(std::move(request));
   }
   if (snapshot.requests.empty()) return;
+  const std::map<NodeName, int> used = UsedSlots();
   for (const auto& [name, node] : nodes_) {
     if (node.record.state != NodeState::kReady || node.session == 0) continue;
-    snapshot.nodes.push_back(
-        {name, node.record.slots, std::max(0, node.record.slots - UsedSlots(node))});
+    const auto taken = used.find(name);
+    const int free = node.record.slots - (taken == used.end() ? 0 : taken->second);
+    snapshot.nodes.push_back({name, node.record.slots, std::max(0, free)});
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
@@ -80,16 +82,18 @@ void ControllerCore::Schedule() {
   }
 }
 
-int ControllerCore::UsedSlots(const NodeEntry& node) const {
-  int used = static_cast<int>(node.record.withheld.size());
-  for (const auto& [job, leftover] : node.leftovers) used += leftover.second;
+std::map<NodeName, int> ControllerCore::UsedSlots() const {
+  std::map<NodeName, int> used;
+  for (const auto& [name, node] : nodes_) {
+    int slots = static_cast<int>(node.record.withheld.size());
+    for (const auto& [job, leftover] : node.leftovers) slots += leftover.second;
+    if (slots > 0) used[name] = slots;
+  }
   for (const JobId& id : live_) {
     const JobEntry& job = jobs_.at(id);
     if (!job.gang) continue;
     for (const GangNode& member : job.gang->nodes) {
-      if (member.name == node.record.name && !member.quiesced) {
-        used += job.spec.resources.ranks_per_node;
-      }
+      if (!member.quiesced) used[member.name] += job.spec.resources.ranks_per_node;
     }
   }
   return used;
