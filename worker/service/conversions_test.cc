@@ -93,6 +93,19 @@ TEST(Conversions, AMessageOfANewerCoordinatorIsPassedOver) {
   EXPECT_FALSE(FromProto(v1::CoordinatorMessage()));
 }
 
+TEST(Conversions, AJobIdThatLeadsOutOfItsDirectoryIsPassedOver) {
+  for (const char* id : {"", ".", "..", "../../home", "a/b", "00C0FFEE", "x"}) {
+    v1::CoordinatorMessage message;
+    message.mutable_release()->set_job_id(id);
+    EXPECT_FALSE(FromProto(message)) << id;
+    message.mutable_prepare()->set_job_id(id);
+    EXPECT_FALSE(FromProto(message)) << id;
+  }
+  v1::CoordinatorMessage message;
+  message.mutable_release()->set_job_id(kJob.value);
+  EXPECT_TRUE(FromProto(message));
+}
+
 TEST(Conversions, LaunchKeepsEveryField) {
   v1::CoordinatorMessage message;
   v1::Launch* from = message.mutable_launch();
