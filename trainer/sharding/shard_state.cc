@@ -1,7 +1,5 @@
 #include "trainer/sharding/shard_state.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 
 #include "common/base/check.h"
@@ -12,13 +10,9 @@ namespace muster {
 HostBuffer::HostBuffer(std::size_t bytes) {
   if (bytes == 0) return;
   constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kHugePage = 2 << 20;
-  const std::size_t page = bytes < kHugePage ? kPage : kHugePage;
-  const std::size_t rounded = (bytes + page - 1) / page * page;
-  memory_.reset(std::aligned_alloc(page, rounded));
+  const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
+  memory_.reset(std::aligned_alloc(kPage, rounded));
   MUSTER_CHECK(memory_ != nullptr, "out of memory for the shards of this rank");
-  // Best effort: thousands of page faults fewer at the start, and fewer misses in every step.
-  if (page == kHugePage) (void)::madvise(memory_.get(), rounded, MADV_HUGEPAGE);
   std::memset(memory_.get(), 0, rounded);
 }
 
