@@ -270,6 +270,19 @@ void AgentRunner::Do(const StageLaunch& effect) {
       jobs_pool_,
       [launch, dir = agent_.JobDir(launch.job)] { return WriteResumeFile(launch, dir); },
       [this, launch](const Status& status) { CarryOut(agent_.OnLaunchStaged(launch, status)); });
+  if (launch.generation <= 1) return;
+  // Beside the ranks' start, which must not wait for it.
+  RunOn(
+      disk_pool_,
+      [launch, dir = agent_.JobDir(launch.job)] {
+        const auto record = ReadJobRecord(dir);
+        return record.ok() ? RemoveAbandonedCheckpoints(record->prepare.output_dir, launch)
+                           : std::vector<std::string>();
+      },
+      [job = launch.job](const std::vector<std::string>& removed) {
+        for (const std::string& name : removed)
+          Log().info("job {}: removed the half-written {}", job.value, name);
+      });
 }
 
 void AgentRunner::Do(const StartGoneProof& effect) {

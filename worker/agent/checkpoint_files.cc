@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +13,16 @@ namespace muster::worker {
 namespace {
 
 constexpr int kManifestFormatVersion = 1;
+
+// 7 of "step-00000020-g7"; 0 for any other name.
+Generation GenerationOf(const std::string& name) {
+  const std::size_t dash = name.rfind("-g");
+  if (!IsCheckpointName(name) || dash == std::string::npos) return 0;
+  Generation generation = 0;
+  const char* const end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + dash + 2, end, generation);
+  return parsed.ec == std::errc() && parsed.ptr == end ? generation : 0;
+}
 
 }  // namespace
 
@@ -56,6 +68,28 @@ Status WriteManifest(const CheckpointCommitted& committed, std::string* prune_er
     if (error) *prune_error = "remove " + root + old + ": " + error.message();
   }
   return OkStatus();
+}
+
+std::vector<std::string> RemoveAbandonedCheckpoints(const std::string& output_dir,
+                                                    const Launch& launch) {
+  std::vector<std::string> removed;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(output_dir + "/checkpoints", error)) {
+    const std::string name = entry.path().filename().string();
+    const Generation generation = GenerationOf(name);
+    if (generation <= 0 || generation >= launch.generation) continue;
+    const bool offered =
+        std::any_of(launch.resume.begin(), launch.resume.end(),
+                    [&](const CheckpointInfo& offer) { return offer.directory == name; });
+    std::error_code failed;
+    if (offered || std::filesystem::exists(entry.path() / "manifest.json", failed) || failed)
+      continue;
+    // Another node may be removing the same one on a shared disk.
+    std::filesystem::remove_all(entry.path(), failed);
+    if (!failed) removed.push_back(name);
+  }
+  return removed;
 }
 
 }  // namespace muster::worker

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/agent/messages.h"
@@ -22,5 +23,11 @@ bool IsCheckpointName(const std::string& name);
 // Writes manifest.json durably, then removes what is listed in `prune`. The status is the
 // manifest's; a directory that could not be removed is named in `prune_error`.
 Status WriteManifest(const CheckpointCommitted& committed, std::string* prune_error);
+
+// Removes what generations before the launch left half-written: their checkpoints that have no
+// manifest and that the launch does not offer for a resume. A shard that was never reported is
+// known to nobody else. Returns the directories.
+std::vector<std::string> RemoveAbandonedCheckpoints(const std::string& output_dir,
+                                                    const Launch& launch);
 
 }  // namespace muster::worker

@@ -25,6 +25,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
 const JobId kJob{"00c0ffee00"};
@@ -208,6 +209,18 @@ TEST_F(ManifestTest, PrunesOnlyCheckpoints) {
   EXPECT_TRUE(fs::exists(dir_ / "checkpoints/precious/rank-00000.shard"));
   EXPECT_TRUE(fs::exists(dir_ / "checkpoints/step-00000010-g1/manifest.json"));
   EXPECT_NE(prune_error_, "");
+}
+
+TEST_F(ManifestTest, WhatEarlierGenerationsLeftHalfWrittenIsRemoved) {
+  for (const char* name : {"step-00000020-g1", "step-00000030-g2", "step-00000030-g3", "step-x"})
+    fs::create_directories(dir_ / ("checkpoints/" + std::string(name)));
+  ASSERT_TRUE(WriteManifest(committed_, &prune_error_).ok());
+  const Launch launch{.generation = 3, .resume = {{.step = 5, .directory = "step-00000005-g1"}}};
+  EXPECT_THAT(RemoveAbandonedCheckpoints(dir_.path(), launch),
+              UnorderedElementsAre("step-00000020-g1", "step-00000030-g2"));
+  for (const char* kept : {"step-00000005-g1", "step-00000010-g1", "step-00000030-g3", "precious"})
+    EXPECT_TRUE(fs::exists(dir_ / ("checkpoints/" + std::string(kept)))) << kept;
+  EXPECT_FALSE(fs::exists(dir_ / "checkpoints/step-00000020-g1"));
 }
 
 TEST_F(ManifestTest, PruningADirectoryThatIsGoneIsNoError) {
