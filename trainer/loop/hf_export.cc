@@ -71,7 +71,8 @@ Status Agree(const Status& mine, Communicator& communicator) {
   std::int64_t failed = mine.ok() ? 0 : 1;
   MUSTER_RETURN_IF_ERROR(
       communicator.AllReduce(&failed, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
-  if (mine.ok() && failed != 0) return Internal("rank 0 could not write the model; see its log");
+  // Only a symptom here: rank 0 says the cause.
+  if (mine.ok() && failed != 0) return Unavailable("rank 0 could not write the model; see its log");
   return mine;
 }
 

@@ -308,6 +308,15 @@ TEST_F(TrainerTest, WithoutAGuardianAResumeSaysWhatItRefusedAndCountsItsGenerati
   EXPECT_TRUE(std::filesystem::exists(dir_ + "/out/checkpoints/step-00000006-g2"));
 }
 
+TEST_F(TrainerTest, AModelThatCannotBeWrittenIsTheFaultOfRankZero) {
+  // A file to copy into the new model, spoiled.
+  std::filesystem::create_directories(dir_ + "/model/vocab.json");
+  const std::vector<RankResult> results = Run(Spec("out"));
+  ASSERT_TRUE(results[0].failure && results[1].failure);
+  EXPECT_EQ(results[0].failure->kind, "io");
+  EXPECT_EQ(results[1].failure->exit_code, kExitPeerLost);
+}
+
 TEST_F(TrainerTest, AMissingModelIsBadInput) {
   JobSpec spec = Spec("out");
   spec.train->model.path = "nowhere";
