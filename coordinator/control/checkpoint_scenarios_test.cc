@@ -218,6 +218,23 @@ TEST(CheckpointTest, LeftoversOfAnUnfinishedCheckpointArePrunedWithTheNextCommit
   EXPECT_EQ(h.stored().checkpoints[0].directory, "step-00000010-g2");
 }
 
+TEST(CheckpointTest, WhatLacksAShardIsPrunedWithTheNextCommitOfItsOwnGeneration) {
+  Training h;
+  h.Shard(h.id, 0, 10);
+  h.Report(h.id, 1, CheckpointFailed{10, "no space left on device"});
+  h.Checkpoint(h.id, 20);
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").at(0).prune, ElementsAre("step-00000010-g1"));
+}
+
+TEST(CheckpointTest, AFullDiskThatIsCleanedAgainEndsNoCheckpointing) {
+  Training h;
+  for (int step = 10; step <= 400; step += 10) h.Shard(h.id, 0, step);
+  h.Forget();
+  h.Checkpoint(h.id, 410);
+  EXPECT_EQ(h.Take<CheckpointCommitted>("n1").size(), 1u);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 410);
+}
+
 TEST(CheckpointTest, NewCommitsAreProgress) {
   Training h;
   for (int attempt = 0; attempt < 5; ++attempt) {

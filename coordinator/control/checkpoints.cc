@@ -46,7 +46,12 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
   }
   if (Find(job, written.directory) != nullptr) return;  // decided: a replay
   auto& writing = job.gang->writing;
-  if (!writing.contains(written.directory) && writing.size() >= kMaxWriting) return;
+  if (!writing.contains(written.directory) && writing.size() >= kMaxWriting) {
+    // Shards of some rank never came, say for a full disk. The later ones may be whole.
+    Step oldest = writing.begin()->second.step;
+    for (const auto& [name, other] : writing) oldest = std::min(oldest, other.step);
+    DiscardUnfinished(job, oldest + 1);
+  }
   CheckpointRecord& checkpoint = writing[written.directory];
   if (checkpoint.shards.empty()) {
     checkpoint.job = job.record.id;
@@ -69,6 +74,8 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
 }
 
 void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
+  // Ranks write one checkpoint after the other: what lacks a shard by now will never be whole.
+  DiscardUnfinished(job, checkpoint.step);
   checkpoint.state = *Apply(checkpoint.state, CheckpointEvent::kCommit);
   checkpoint.committed_unix_ms = now_.unix_ms;
   std::uint64_t bytes = 0;
@@ -182,15 +189,17 @@ void ControllerCore::RefuseCheckpoint(JobEntry& job, int rank, const RejectedChe
   if (Note(job, text)) Tell(job, {"checkpoint_refused", Severity::kWarning, text});
 }
 
-// Shards of checkpoints that the attempt did not complete lie about on disk: they are pruned with
-// the next commit.
-void ControllerCore::DiscardUnfinished(JobEntry& job) {
-  for (auto& [directory, checkpoint] : job.gang->writing) {
+// Shards of checkpoints that will not be complete lie about on disk: those of steps below `before`
+// are pruned with the next commit.
+void ControllerCore::DiscardUnfinished(JobEntry& job, Step before) {
+  auto& writing = job.gang->writing;
+  for (auto& [directory, checkpoint] : writing) {
+    if (checkpoint.step >= before) continue;
     checkpoint.state = *Apply(checkpoint.state, CheckpointEvent::kPrune);
     Put(checkpoint);
     job.checkpoints.insert(job.checkpoints.begin(), std::move(checkpoint));
   }
-  job.gang->writing.clear();
+  std::erase_if(writing, [before](const auto& entry) { return entry.second.step < before; });
 }
 
 std::vector<CheckpointRecord> ControllerCore::ResumePoints(const JobEntry& job) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -144,7 +145,7 @@ class ControllerCore {
   void ResendCommitted(JobEntry& job, const NodeName& node);
   bool ManifestPending(const JobEntry& job) const;
   void RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected);
-  void DiscardUnfinished(JobEntry& job);
+  void DiscardUnfinished(JobEntry& job, Step before = std::numeric_limits<Step>::max());
   void Handle(const NodeName& node, const ManifestWritten& message);
   static std::vector<CheckpointRecord> ResumePoints(const JobEntry& job);
   static void UpdateCommittedStep(JobEntry& job);
