@@ -91,16 +91,16 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   }
   const TimePoint at = now_.mono - FromSeconds(std::max(0.0, message.age_seconds));
   if (job->record.stop != StopKind::kNone) return;
-  if (gang.aborted && !message.node_stopped &&
-      IsConsequenceOfAbort(message.exit, at, *gang.aborted)) {
-    return;
-  }
-
   const auto error = gang.errors.find(message.rank);
-  Failure failure =
-      Classify({message.rank, node, job->spec.train.has_value(), message.exit,
-                error == gang.errors.end() ? std::nullopt : std::optional(error->second),
-                message.node_stopped});
+  const RankFailure ended{message.rank,
+                          node,
+                          job->spec.train.has_value(),
+                          message.exit,
+                          error == gang.errors.end() ? std::nullopt : std::optional(error->second),
+                          message.node_stopped,
+                          message.ended};
+  if (gang.aborted && IsConsequenceOfAbort(ended)) return;
+  Failure failure = Classify(ended);
   failure.at = at;
   failure.log_tail = Bounded(message.log_tail);
   // Once the gang is being ended, more symptoms are no news.

@@ -145,6 +145,15 @@ void ControlHarness::Exited(const JobId& id, int rank, ExitStatus exit, double a
                                                  {"last words of rank " + std::to_string(rank)}});
 }
 
+void ControlHarness::Ended(const JobId& id, int rank) {
+  const AttemptRecord& attempt = Attempt(id);
+  Say(attempt.ranks[rank].node.value, RankExited{.job_id = id,
+                                                 .generation = attempt.generation,
+                                                 .rank = rank,
+                                                 .exit = {0, 9},
+                                                 .ended = true});
+}
+
 void ControlHarness::QuiescedOn(const std::string& node, const JobId& id) {
   Say(node, Quiesced{id, Attempt(id).generation, {}});
 }

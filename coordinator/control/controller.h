@@ -36,8 +36,7 @@ struct ControllerOptions {
   Duration launch_deadline = std::chrono::seconds(60);  // Launch until every rank has a process
   Duration form_deadline = std::chrono::minutes(10);    // until every rank did its first collective
   Duration abort_deadline = std::chrono::seconds(30);   // Abort until Quiesced; grace is added
-  Duration symptom_patience = std::chrono::milliseconds(50);  // a symptom waits for its cause
-  Duration error_patience = std::chrono::seconds(2);  // a trainer that reported an error exits
+  Duration error_patience = std::chrono::seconds(2);    // a trainer that reported an error exits
   Duration cancel_grace = std::chrono::seconds(5);
   Duration first_backoff = std::chrono::milliseconds(500);  // from the second failure without
   Duration max_backoff = std::chrono::seconds(10);          // progress on, doubling

@@ -54,7 +54,7 @@ std::string Describe(const RankFailure& failure, CauseKind kind) {
   if (kind == CauseKind::kPeerLost) {
     text += " lost contact with its peers";
   } else if (!failure.exit) {
-    text += " reported an error and did not exit";
+    text += failure.ended ? " reported an error" : " reported an error and did not exit";
   } else if (failure.exit->signal != 0) {
     text += " was killed by " + SignalName(failure.exit->signal);
   } else {
@@ -66,7 +66,10 @@ std::string Describe(const RankFailure& failure, CauseKind kind) {
 
 }  // namespace
 
-Failure Classify(const RankFailure& failure) {
+Failure Classify(const RankFailure& rank_failure) {
+  RankFailure failure = rank_failure;
+  // The guardian's own signal says nothing about the rank.
+  if (failure.ended && failure.exit && failure.exit->signal != 0) failure.exit.reset();
   Failure result;
   result.kind = KindOf(failure);
   result.retryable = result.kind != CauseKind::kBadInput && result.kind != CauseKind::kNonFinite &&
@@ -89,8 +92,10 @@ const Failure* PrimaryFailure(const std::vector<Failure>& failures) {
   return best;
 }
 
-bool IsConsequenceOfAbort(const ExitStatus& exit, TimePoint at, TimePoint aborted) {
-  return (exit.signal == SIGKILL || exit.signal == SIGTERM) && at > aborted;
+bool IsConsequenceOfAbort(const RankFailure& failure) {
+  if (!failure.ended || failure.node_stopped || !failure.exit) return false;
+  if (failure.exit->signal != SIGKILL && failure.exit->signal != SIGTERM) return false;
+  return !failure.error || KindOf(*failure.error) == CauseKind::kPeerLost;
 }
 
 std::string SignalName(int signal) {

@@ -34,6 +34,7 @@ struct RankFailure {
   std::optional<ExitStatus> exit;     // nothing: reported an error and hangs since
   std::optional<TrainerError> error;  // what the trainer said before
   bool node_stopped = false;          // ended because its node was taken down
+  bool ended = false;                 // its guardian had begun to end the generation
 };
 
 // Precondition: `failure.exit` is not a success, or there is an error. Leaves `at` and `log_tail`.
@@ -43,8 +44,9 @@ Failure Classify(const RankFailure& failure);
 // ties go to the lower rank. nullptr for none.
 const Failure* PrimaryFailure(const std::vector<Failure>& failures);
 
-// Whether an exit is what an abort decided at `aborted` does to a rank, and no news.
-bool IsConsequenceOfAbort(const ExitStatus& exit, TimePoint at, TimePoint aborted);
+// Whether an exit is what an abort does to a rank, and no news: a signal of the guardian's, to a
+// rank that had not said before that something was wrong with itself.
+bool IsConsequenceOfAbort(const RankFailure& failure);
 
 // "SIGKILL", or "signal 99" for one without a name.
 std::string SignalName(int signal);

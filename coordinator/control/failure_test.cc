@@ -115,12 +115,32 @@ TEST(PrimaryFailureTest, TiesGoToTheLowerRank) {
   EXPECT_EQ(PrimaryFailure(failures)->rank, 2);
 }
 
-TEST(ConsequenceOfAbortTest, OnlySignalsOfAnAbortAndOnlyAfterIt) {
-  EXPECT_TRUE(IsConsequenceOfAbort({0, SIGKILL}, At(6), At(5)));
-  EXPECT_TRUE(IsConsequenceOfAbort({0, SIGTERM}, At(6), At(5)));
-  EXPECT_FALSE(IsConsequenceOfAbort({0, SIGKILL}, At(5), At(5)));
-  EXPECT_FALSE(IsConsequenceOfAbort({0, SIGSEGV}, At(6), At(5)));
-  EXPECT_FALSE(IsConsequenceOfAbort({3, 0}, At(6), At(5)));
+TEST(ConsequenceOfAbortTest, OnlyASignalOfTheGuardianToARankThatHadNothingToSay) {
+  RankFailure failure = Exit(0, SIGKILL);
+  EXPECT_FALSE(IsConsequenceOfAbort(failure)) << "it was killed by somebody else";
+  failure.ended = true;
+  EXPECT_TRUE(IsConsequenceOfAbort(failure));
+  failure.exit = ExitStatus{0, SIGTERM};
+  EXPECT_TRUE(IsConsequenceOfAbort(failure));
+  failure.error = TrainerError{"peer_lost", "rank 1 is gone", 3};
+  EXPECT_TRUE(IsConsequenceOfAbort(failure));
+  failure.exit = ExitStatus{0, SIGSEGV};
+  EXPECT_FALSE(IsConsequenceOfAbort(failure));
+  failure.exit = ExitStatus{3, 0};
+  EXPECT_FALSE(IsConsequenceOfAbort(failure));
+  failure.exit = ExitStatus{0, SIGKILL};
+  failure.node_stopped = true;
+  EXPECT_FALSE(IsConsequenceOfAbort(failure));
+}
+
+TEST(ConsequenceOfAbortTest, AnErrorReportedBeforeTheSignalIsTheCause) {
+  RankFailure failure = Exit(0, SIGKILL);
+  failure.ended = true;
+  failure.error = TrainerError{"data", "train.jsonl:7: no JSON", 0};
+  EXPECT_FALSE(IsConsequenceOfAbort(failure));
+  const Failure cause = Classify(failure);
+  EXPECT_EQ(cause.kind, CauseKind::kBadInput);
+  EXPECT_EQ(cause.message, "rank 1 on n2 reported an error: train.jsonl:7: no JSON");
 }
 
 TEST(SignalNameTest, UnknownSignalsAreNumbered) {

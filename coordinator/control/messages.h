@@ -41,6 +41,7 @@ struct RankExited {
   double age_seconds = 0;
   std::vector<std::string> log_tail;
   bool node_stopped = false;  // ended because its node was taken down
+  bool ended = false;         // its guardian had begun to end the generation
 };
 
 struct Quiesced {

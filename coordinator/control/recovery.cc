@@ -16,11 +16,6 @@ bool IsFailure(CauseKind kind) {
          kind != CauseKind::kTimeLimit;
 }
 
-bool AnyAlive(const AttemptRecord& attempt) {
-  return std::any_of(attempt.ranks.begin(), attempt.ranks.end(),
-                     [](const RankRecord& rank) { return rank.state != RankState::kExited; });
-}
-
 }  // namespace
 
 void ControllerCore::OnTrainerError(JobEntry& job, int rank, const TrainerError& error) {
@@ -51,17 +46,13 @@ void ControllerCore::FaultPatienceOver(JobEntry& job) {
 void ControllerCore::Fail(JobEntry& job, Failure failure) {
   Gang& gang = *job.gang;
   AttemptRecord& attempt = job.attempt();
-  const bool symptom = failure.symptom();
   if (gang.failures.size() < kMaxFailures) gang.failures.push_back(std::move(failure));
   if (attempt.state == AttemptState::kAborting) {
     if (IsFailure(attempt.cause_kind)) RecordCause(job);
     return;
   }
-  if (symptom && AnyAlive(attempt)) {
-    const TimePoint patience = now_.mono + options_.symptom_patience;
-    gang.fault_deadline = std::min(gang.fault_deadline.value_or(patience), patience);
-    return;
-  }
+  // Also for a symptom: whatever its cause is, the gang is broken. The cause is taken from all that
+  // has been heard when the gang is gone.
   AbortFailed(job);
 }
 
@@ -226,7 +217,7 @@ void ControllerCore::RecoverOrFail(JobEntry& job) {
   const Failure* primary = PrimaryFailure(job.gang->failures);
   job.fault.reset();
   if (primary != nullptr && *job.gang->aborted != TimePoint::min()) {
-    job.fault = Fault{primary->at, *job.gang->aborted, now_.mono};
+    job.fault = Fault{std::min(primary->at, *job.gang->aborted), *job.gang->aborted, now_.mono};
   }
   const bool progressed =
       record.committed_step > job.gang->committed_before || attempt.last_step > record.best_step;

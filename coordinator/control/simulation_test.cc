@@ -277,7 +277,7 @@ class Simulation {
       SimGuardian& guardian = found->second;
       if (abort.generation < guardian.generation) return;
       for (auto& [number, rank] : guardian.ranks) {
-        if (rank.alive) Exit(node, abort.job_id, guardian, number, {0, 9});
+        if (rank.alive) Exit(node, abort.job_id, guardian, number, {0, 9}, true);
       }
       guardian.quiesced = true;
     }
@@ -293,9 +293,10 @@ class Simulation {
     Say(node, ManifestWritten{committed.job_id, committed.checkpoint.directory, true, ""});
   }
 
-  void Exit(SimNode& node, const JobId& id, SimGuardian& guardian, int number, ExitStatus exit) {
+  void Exit(SimNode& node, const JobId& id, SimGuardian& guardian, int number, ExitStatus exit,
+            bool ended = false) {
     guardian.ranks.at(number).alive = false;
-    guardian.exited.push_back({id, guardian.generation, number, exit, 0, {}});
+    guardian.exited.push_back({id, guardian.generation, number, exit, 0, {}, false, ended});
     Say(node, guardian.exited.back());
   }
 

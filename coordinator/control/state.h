@@ -42,7 +42,7 @@ struct Gang {
   std::optional<TimePoint> all_resumed;
   std::optional<TimePoint> aborted;  // min(): before a restart of the coordinator
   std::optional<TimePoint> phase_deadline;
-  std::optional<TimePoint> fault_deadline;  // a symptom or a report waits for better knowledge
+  std::optional<TimePoint> fault_deadline;  // a reported error waits for its rank's exit
 };
 
 // The fault that the next attempt recovers from.

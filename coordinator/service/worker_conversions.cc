@@ -46,7 +46,7 @@ RankStarted ConvertStarted(const v1::RankStarted& m) {
 RankExited ConvertExited(const v1::RankExited& m) {
   return {JobId{m.job_id()},   m.generation(),  m.rank(),
           FromProto(m.exit()), m.age_seconds(), {m.log_tail().begin(), m.log_tail().end()},
-          m.node_stopped()};
+          m.node_stopped(),    m.ended()};
 }
 
 Resumed ConvertResumed(const v1::Resumed& m) {

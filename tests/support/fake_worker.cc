@@ -215,7 +215,9 @@ void FakeWorker::OnAbortLocked(const v1::Abort& abort) {
   }
   Hosted& hosted = found->second;
   if (hosted.state.launched()) {
-    for (const int rank : hosted.ranks) ExitRankLocked(hosted, rank, 0, 9);
+    for (const int rank : hosted.ranks) {
+      ExitRankLocked(hosted, rank, {.signal = 9, .ended = true});
+    }
   }
   QuiesceLocked(hosted);
 }
@@ -237,7 +239,7 @@ void FakeWorker::OnReadLogLocked(const v1::ReadLog& request) {
   SendLocked(reply);
 }
 
-void FakeWorker::ExitRankLocked(Hosted& hosted, int rank, int exit_code, int signal) {
+void FakeWorker::ExitRankLocked(Hosted& hosted, int rank, Exit how) {
   const auto& exited = hosted.state.exited();
   if (std::any_of(exited.begin(), exited.end(),
                   [&](const v1::RankExited& e) { return e.rank() == rank; })) {
@@ -247,8 +249,9 @@ void FakeWorker::ExitRankLocked(Hosted& hosted, int rank, int exit_code, int sig
   exit.set_job_id(hosted.state.job_id());
   exit.set_generation(hosted.state.generation());
   exit.set_rank(rank);
-  exit.mutable_exit()->set_exit_code(exit_code);
-  exit.mutable_exit()->set_signal(signal);
+  exit.mutable_exit()->set_exit_code(how.exit_code);
+  exit.mutable_exit()->set_signal(how.signal);
+  exit.set_ended(how.ended);
   exit.set_age_seconds(0.001);
   exit.add_log_tail("last words of rank " + std::to_string(rank));
   *hosted.state.add_exited() = exit;
@@ -268,7 +271,7 @@ void FakeWorker::QuiesceLocked(Hosted& hosted) {
 void FakeWorker::ExitRank(const std::string& job, int rank, int exit_code, int signal) {
   std::lock_guard lock(mutex_);
   Hosted& hosted = hosted_.at(job);
-  ExitRankLocked(hosted, rank, exit_code, signal);
+  ExitRankLocked(hosted, rank, {exit_code, signal});
   if (hosted.state.exited_size() == static_cast<int>(hosted.ranks.size())) QuiesceLocked(hosted);
 }
 

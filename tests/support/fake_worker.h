@@ -81,7 +81,12 @@ class FakeWorker {
   void OnReadLogLocked(const muster::v1::ReadLog& request);
   void TrainLocked(Hosted& hosted, int rank, std::int64_t step);
   void ReportLocked(Hosted& hosted, muster::v1::TrainerReport report);
-  void ExitRankLocked(Hosted& hosted, int rank, int exit_code, int signal);
+  struct Exit {
+    int exit_code = 0;
+    int signal = 0;
+    bool ended = false;  // by an abort
+  };
+  void ExitRankLocked(Hosted& hosted, int rank, Exit how);
   void QuiesceLocked(Hosted& hosted);
   void SendLocked(const muster::v1::WorkerMessage& message);
   muster::v1::WorkerMessage HelloLocked() const;

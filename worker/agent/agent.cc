@@ -287,7 +287,8 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
                 .log_tail = record != nullptr
                                 ? record->log_tail
                                 : std::vector<std::string>{"muster: killed with its guardian"},
-                .node_stopped = record != nullptr && record->node_stopped},
+                .node_stopped = record != nullptr && record->node_stopped,
+                .ended = record != nullptr && record->ended},
             &effects);
     }
   Apply(*job, GuardianQuiesced{job->hosted.generation, unkillable_pids}, &effects);

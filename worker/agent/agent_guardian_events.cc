@@ -73,8 +73,9 @@ void Agent::Apply(Job& job, const GuardianRankStarted& started, Effects* effects
 void Agent::Apply(Job& job, const GuardianRankExited& exited, Effects* effects) {
   HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
   if (exited.generation != mirror.generation) return;
-  const RankExited message{job.prepare.job,    exited.generation, exited.rank,        exited.exit,
-                           exited.age_seconds, exited.log_tail,   exited.node_stopped};
+  const RankExited message{job.prepare.job,     exited.generation,  exited.rank,
+                           exited.exit,         exited.age_seconds, exited.log_tail,
+                           exited.node_stopped, exited.ended};
   if (!Add(message, &mirror) || job.replay) return;
   effects->push_back(LogNote{DescribeGeneration(job.prepare.job, exited.generation) + ": rank " +
                              std::to_string(exited.rank) + " ended: " + DescribeExit(exited.exit)});

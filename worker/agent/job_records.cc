@@ -75,8 +75,8 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
     if (!text.ok()) continue;
     const auto record = DecodeExitRecord(*text);
     if (!record.ok() || record->generation != generation) continue;
-    exited.push_back(
-        {job, generation, record->rank, record->exit, 0, record->log_tail, record->node_stopped});
+    exited.push_back({job, generation, record->rank, record->exit, 0, record->log_tail,
+                      record->node_stopped, record->ended});
   }
   return exited;
 }

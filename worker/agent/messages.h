@@ -135,6 +135,7 @@ struct RankExited {
   double age_seconds = 0;
   std::vector<std::string> log_tail;
   bool node_stopped = false;  // its node was taken down
+  bool ended = false;         // its guardian had begun to end the generation
 
   friend bool operator==(const RankExited&, const RankExited&) = default;
 };

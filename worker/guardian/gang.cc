@@ -158,7 +158,8 @@ void Gang::MarkExited(int rank, const ProcessExit& exit, TimePoint now) {
                                      .rank = rank,
                                      .exit = exit,
                                      .age_seconds = -1,
-                                     .log_tail = ReadLastLines(member.log_path, kLogTailLines)};
+                                     .log_tail = ReadLastLines(member.log_path, kLogTailLines),
+                                     .ended = ending()};
   if (!kill_reason_.empty()) member.exited->log_tail.push_back("muster: " + kill_reason_);
 }
 

@@ -243,6 +243,8 @@ void Guardian::Handle(const GuardianRelease&) {
 }
 
 void Guardian::BeginEnd(Duration grace) {
+  // Who has ended by now was not ended by this.
+  HandleRanks();
   gang_ended_ = false;
   gang_->BeginEnd(grace, SystemClock().Now());
 }

@@ -193,6 +193,26 @@ TEST_F(GuardianTest, AbortWithGraceLetsARankEndByItself) {
   Expect<GuardianQuiesced>();
 }
 
+TEST_F(GuardianTest, TellsARankThatItEndedFromOneThatEndedBefore) {
+  Prepare(1);
+  Send(Shell(1, 0, "exec sleep 60"));
+  const auto first = Expect<GuardianRankStarted>();
+  Send(Shell(1, 1, "exec sleep 60"));
+  Expect<GuardianRankStarted>();
+  // Stopped, it finds the abort and the end of the rank together.
+  ::kill(guardian_pid_, SIGSTOP);
+  Send(GuardianAbort{.generation = 1});
+  ::kill(static_cast<pid_t>(first.pid), SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return !IsAlive(static_cast<pid_t>(first.pid)); }));
+  ::kill(guardian_pid_, SIGCONT);
+  const auto killed = Expect<GuardianRankExited>();
+  EXPECT_EQ(killed.rank, 0);
+  EXPECT_FALSE(killed.ended);
+  const auto ended = Expect<GuardianRankExited>();
+  EXPECT_EQ(ended.exit.signal, SIGKILL);
+  EXPECT_TRUE(ended.ended);
+}
+
 TEST_F(GuardianTest, AbortIsAnsweredAgainWhenRepeated) {
   Prepare(2);
   Send(GuardianAbort{.generation = 2});

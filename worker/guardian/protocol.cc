@@ -59,7 +59,8 @@ Json ToJson(const GuardianRankExited& m) {
   return {{"type", "rank_exited"},   {"generation", m.generation},
           {"rank", m.rank},          {"exit_code", m.exit.exit_code},
           {"signal", m.exit.signal}, {"age_seconds", m.age_seconds},
-          {"log_tail", m.log_tail},  {"node_stopped", m.node_stopped}};
+          {"log_tail", m.log_tail},  {"node_stopped", m.node_stopped},
+          {"ended", m.ended}};
 }
 
 Json ToJson(const GuardianReport& m) {
@@ -113,7 +114,8 @@ GuardianRankExited ExitedFromJson(const Json& j) {
           {Get<int>(j, "exit_code"), Get<int>(j, "signal")},
           Get<double>(j, "age_seconds"),
           Get<std::vector<std::string>>(j, "log_tail"),
-          j.value("node_stopped", false)};
+          j.value("node_stopped", false),
+          j.value("ended", false)};
 }
 
 GuardianEvent EventFromJson(const Json& j) {

@@ -114,6 +114,7 @@ struct GuardianRankExited {
   double age_seconds = 0;  // when this was sent
   std::vector<std::string> log_tail;
   bool node_stopped = false;  // ended because the guardian itself was told to end
+  bool ended = false;         // the guardian had begun to end the generation before
 
   friend bool operator==(const GuardianRankExited&, const GuardianRankExited&) = default;
 };

@@ -31,6 +31,7 @@ void Fill(const RankExited& from, v1::RankExited* to) {
   to->set_age_seconds(from.age_seconds);
   for (const std::string& line : from.log_tail) to->add_log_tail(ValidUtf8(line));
   to->set_node_stopped(from.node_stopped);
+  to->set_ended(from.ended);
 }
 
 void Fill(const Quiesced& from, v1::Quiesced* to) {
