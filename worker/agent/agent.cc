@@ -275,7 +275,9 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
     EnsureGuardian(*job, &effects);
     return effects;
   }
-  if (job->hosted.launched)
+  const bool stopped = std::any_of(records.begin(), records.end(),
+                                   [](const RankExited& record) { return record.node_stopped; });
+  if (job->hosted.launched || stopped)
     for (const RankPlacement& placement : job->prepare.ranks) {
       if (FindRank(job->hosted.exited, placement.rank) != nullptr) continue;
       const RankExited* record = FindRank(records, placement.rank);

@@ -374,6 +374,21 @@ TEST_F(AgentTest, AJobThatWasPreparedByAnEarlierWorkerCanBeLaunched) {
   EXPECT_EQ(Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus())).size(), 2u);
 }
 
+TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsToldAsStopped) {
+  agent_.Adopt(MakePrepare(1), TrainJob(), /*launched=*/false, /*guardian_alive=*/false);
+  const RankExited stopped{
+      .job = kJob, .generation = 1, .exit = {.signal = SIGKILL}, .node_stopped = true};
+  RankExited other = stopped;
+  other.rank = 1;
+  agent_.OnProvedGone(kJob, {stopped, other}, {});
+  ASSERT_EQ(Hosted().exited.size(), 2u);
+  EXPECT_TRUE(Hosted().exited[0].node_stopped);
+  EXPECT_TRUE(Hosted().launched) << "so that the coordinator hears of the exits";
+  // The coordinator may not have come to the launch: then it is prepared anew.
+  EXPECT_EQ(Of<StartPreflight>(agent_.OnPrepare(MakePrepare(1))).size(), 1u);
+  EXPECT_THAT(Hosted().exited, IsEmpty());
+}
+
 TEST_F(AgentTest, AnAdoptedJobWithoutAGuardianIsProvedGone) {
   const Effects effects = agent_.Adopt(MakePrepare(1), TrainJob(), true, false);
   EXPECT_EQ(Of<StartGoneProof>(effects).size(), 1u);

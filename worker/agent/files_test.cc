@@ -163,6 +163,24 @@ TEST(ProveGone, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
   ::waitpid(*foreign, nullptr, 0);
 }
 
+TEST(ProveGone, RanksThatAStoppedGuardianHadNotLaunchedDidNotFail) {
+  const TempDirForTest dir;
+  fs::create_directories(dir / "exits");
+  const Prepare prepare{
+      .job = kJob, .job_name = "x", .generation = 2, .spec_yaml = "s", .ranks = {{2, 0}, {3, 1}}};
+  ASSERT_TRUE(WriteJobRecord(dir.path(), prepare).ok());
+  const GuardianRankExited exited{.generation = 2, .rank = 2, .exit = {.exit_code = 9}};
+  ASSERT_TRUE(ReplaceFile(dir / ExitRecordName(2, 2), EncodeExitRecord(exited)).ok());
+  EXPECT_EQ(ProveGone(dir.path(), kJob, 2).exited.size(), 1u);
+  ASSERT_TRUE(ReplaceFile(dir / StoppedRecordName(2), "").ok());
+  const GoneProof proof = ProveGone(dir.path(), kJob, 2);
+  ASSERT_EQ(proof.exited.size(), 2u);
+  EXPECT_FALSE(proof.exited[0].node_stopped);
+  EXPECT_EQ(proof.exited[1].rank, 3);
+  EXPECT_TRUE(proof.exited[1].node_stopped);
+  EXPECT_THAT(ProveGone(dir.path(), kJob, 1).exited, IsEmpty());
+}
+
 class ManifestTest : public testing::Test {
  protected:
   void SetUp() override {

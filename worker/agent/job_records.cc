@@ -81,6 +81,25 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
   return exited;
 }
 
+// Ranks that the guardian had not launched when it was told to end have no record of their own.
+void AddStoppedRanks(const std::string& job_dir, Generation generation,
+                     std::vector<RankExited>* exited) {
+  if (!std::filesystem::exists(job_dir + "/" + StoppedRecordName(generation))) return;
+  const auto text = ReadFile(job_dir + "/prepare.json");
+  const auto prepare = text.ok() ? ParsePrepare(*text) : text.status();
+  if (!prepare.ok() || prepare->generation != generation) return;
+  for (const RankPlacement& placement : prepare->ranks) {
+    const auto same = [&](const RankExited& known) { return known.rank == placement.rank; };
+    if (std::any_of(exited->begin(), exited->end(), same)) continue;
+    exited->push_back({.job = prepare->job,
+                       .generation = generation,
+                       .rank = placement.rank,
+                       .exit = {.signal = SIGKILL},
+                       .log_tail = {"muster: its node was taken down"},
+                       .node_stopped = true});
+  }
+}
+
 }  // namespace
 
 Status WriteJobRecord(const std::string& job_dir, const Prepare& prepare) {
@@ -146,6 +165,7 @@ GoneProof ProveGone(const std::string& job_dir, const JobId& job, Generation gen
     ::poll(nullptr, 0, kProofPauseMillis);
   }
   proof.exited = ReadExitRecords(job_dir, job, generation);
+  AddStoppedRanks(job_dir, generation, &proof.exited);
   return proof;
 }
 

@@ -39,7 +39,8 @@ std::vector<std::string> ListJobs(const std::string& jobs_dir);
 std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& checkpoints);
 
 struct GoneProof {
-  std::vector<RankExited> exited;             // from the exit records of the generation
+  std::vector<RankExited> exited;  // from the exit records of the generation; also ranks that a
+                                   // guardian which was told to end had not launched
   std::vector<std::int64_t> unkillable_pids;  // empty: no process of the job is left on the node
 };
 

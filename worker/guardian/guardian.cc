@@ -63,6 +63,8 @@ Result<std::unique_ptr<Guardian>> Guardian::Start(const GuardianOptions& options
   std::unique_ptr<Guardian> guardian(
       new Guardian(options, std::move(record), std::move(link), std::move(signals)));
   guardian->newest_ = newest;
+  // What becomes of the generation from now on is this guardian's to tell.
+  ::unlink((options.directory + "/" + StoppedRecordName(newest)).c_str());
   guardian->WriteRecord();
   return guardian;
 }
@@ -110,7 +112,11 @@ void Guardian::HandleSignals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo != SIGTERM && info.ssi_signo != SIGINT) continue;
     LogLine("ended by signal " + std::to_string(info.ssi_signo));
-    if (!stopped_at_) stopped_at_ = SystemClock().Now();
+    if (!stopped_at_) {
+      stopped_at_ = SystemClock().Now();
+      const std::string path = options_.directory + "/" + StoppedRecordName(newest_);
+      if (const Status status = ReplaceFile(path, ""); !status.ok()) LogLine(status.ToString());
+    }
     Handle(GuardianRelease{});
   }
 }

@@ -399,6 +399,8 @@ TEST_F(GuardianTest, SigtermEndsRanksAndGuardian) {
   const auto record = DecodeExitRecord(ReadFile(dir_ / ExitRecordName(1, 0)).value());
   ASSERT_TRUE(record.ok());
   EXPECT_TRUE(record->node_stopped) << "no fault of the rank";
+  EXPECT_TRUE(std::filesystem::exists(dir_ / StoppedRecordName(1)));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / StoppedRecordName(2)));
 }
 
 TEST_F(GuardianTest, ReleaseLeavesNoRecordAndNoSocket) {

@@ -171,6 +171,10 @@ std::string ExitRecordName(Generation generation, int rank) {
   return "exits/g" + std::to_string(generation) + "-rank-" + std::to_string(rank) + ".json";
 }
 
+std::string StoppedRecordName(Generation generation) {
+  return "exits/g" + std::to_string(generation) + "-stopped";
+}
+
 std::string EncodeExitRecord(const GuardianRankExited& exited) { return Dump(ToJson(exited)); }
 
 Result<GuardianRankExited> DecodeExitRecord(std::string_view text) {

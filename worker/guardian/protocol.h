@@ -160,6 +160,9 @@ Result<GuardianEvent> DecodeGuardianEvent(std::string_view packet);
 
 // Content of an exit record, DIR/nodes/NAME/jobs/JOB/exits/gGENERATION-rank-RANK.json.
 std::string ExitRecordName(Generation generation, int rank);
+// An empty file, there if the guardian was told by a signal to end while it had this generation:
+// what it had not launched yet did not fail either.
+std::string StoppedRecordName(Generation generation);
 std::string EncodeExitRecord(const GuardianRankExited& exited);
 Result<GuardianRankExited> DecodeExitRecord(std::string_view text);
 
