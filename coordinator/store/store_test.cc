@@ -71,6 +71,9 @@ struct Factory {
   std::unique_ptr<StoreKind> (*make)();
 };
 
+// So that a test is listed by its kind and not by the bytes of its parameter.
+void PrintTo(const Factory& factory, std::ostream* out) { *out << factory.name; }
+
 class StoreTest : public ::testing::TestWithParam<Factory> {
  protected:
   Store& store() { return kind_->store(); }
