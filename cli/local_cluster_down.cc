@@ -5,6 +5,7 @@
 
 #include "cli/local_cluster.h"
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 
 namespace muster {
 namespace {

@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 
 extern char** environ;
 
@@ -24,40 +25,6 @@ namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Stat {
-  char state = '?';
-  pid_t parent = 0;
-  std::uint64_t start_ticks = 0;
-};
-
-std::optional<Stat> ReadStat(pid_t pid) {
-  const auto text = ReadFile("/proc/" + std::to_string(pid) + "/stat");
-  if (!text.ok()) return std::nullopt;
-  // The command's name may hold spaces and parentheses; what follows the last one is safe.
-  const std::size_t end = text->rfind(')');
-  if (end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text->substr(end + 1));
-  Stat stat;
-  fields >> stat.state >> stat.parent;
-  std::string skipped;
-  for (int field = 5; field < 22; ++field) fields >> skipped;
-  fields >> stat.start_ticks;
-  if (!fields) return std::nullopt;
-  return stat;
-}
-
-std::vector<pid_t> AllPids() {
-  std::vector<pid_t> pids;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename().string();
-    pid_t pid = 0;
-    const auto result = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (result.ec == std::errc() && result.ptr == name.data() + name.size()) pids.push_back(pid);
-  }
-  return pids;
-}
 
 UniqueFd OpenPidfd(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -96,9 +63,9 @@ bool HasArgumentIn(pid_t pid, const std::string& dir) {
 
 std::optional<ProcessId> FindProcess(pid_t pid) {
   if (pid <= 0) return std::nullopt;
-  const auto stat = ReadStat(pid);
-  if (!stat || stat->state == 'Z' || stat->state == 'X') return std::nullopt;
-  return ProcessId{pid, stat->start_ticks};
+  const auto info = ReadProcess(pid);
+  if (!info.ok() || info->state == 'Z' || info->state == 'X') return std::nullopt;
+  return ProcessId{pid, info->start_time};
 }
 
 bool IsAlive(const ProcessId& id) { return FindProcess(id.pid) == id; }
@@ -130,8 +97,8 @@ Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::s
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return ErrnoStatus(error, "start " + argv[0]);
-  const auto stat = ReadStat(pid);
-  return ProcessId{pid, stat ? stat->start_ticks : 0};
+  const auto info = ReadProcess(pid);
+  return ProcessId{pid, info.ok() ? info->start_time : 0};
 }
 
 bool SignalProcess(const ProcessId& id, int signal) {
@@ -171,39 +138,23 @@ std::optional<ProcessId> LockedPidFileOwner(const std::string& path) {
 }
 
 std::vector<ProcessId> Descendants(const ProcessId& root) {
-  std::multimap<pid_t, ProcessId> children;
-  for (const pid_t pid : AllPids())
-    if (const auto stat = ReadStat(pid))
-      children.emplace(stat->parent, ProcessId{pid, stat->start_ticks});
+  const std::vector<ProcessInfo> table = ReadProcessTable();
+  std::map<pid_t, std::uint64_t> start_times;
+  for (const ProcessInfo& info : table) start_times.emplace(info.pid, info.start_time);
   std::vector<ProcessId> out;
-  std::vector<pid_t> pending = {root.pid};
-  while (!pending.empty()) {
-    const pid_t parent = pending.back();
-    pending.pop_back();
-    const auto [first, last] = children.equal_range(parent);
-    for (auto it = first; it != last; ++it) {
-      out.push_back(it->second);
-      pending.push_back(it->second.pid);
-    }
-  }
+  for (const pid_t pid : LivingDescendants(table, root.pid))
+    out.push_back({pid, start_times.at(pid)});
   return out;
 }
 
 std::vector<NamedProcess> ProcessesOfDirectory(const std::string& dir) {
   std::vector<NamedProcess> out;
-  for (const pid_t pid : AllPids()) {
-    std::string program = ProgramOf(pid);
-    if (!program.starts_with("muster-") || !HasArgumentIn(pid, dir)) continue;
-    if (const auto id = FindProcess(pid)) out.push_back({*id, std::move(program)});
+  for (const ProcessInfo& info : ReadProcessTable()) {
+    std::string program = ProgramOf(info.pid);
+    if (!program.starts_with("muster-") || !HasArgumentIn(info.pid, dir)) continue;
+    if (const auto id = FindProcess(info.pid)) out.push_back({*id, std::move(program)});
   }
   return out;
-}
-
-std::string BootId() {
-  auto text = ReadFile("/proc/sys/kernel/random/boot_id");
-  if (!text.ok()) return "";
-  while (!text->empty() && text->back() == '\n') text->pop_back();
-  return *text;
 }
 
 Result<std::string> OwnBinaryDirectory() {

@@ -42,7 +42,7 @@ std::vector<ProcessId> WaitUntilGone(std::vector<ProcessId> ids, Deadline deadli
 // The pid in a file that its owner keeps locked (flock) while it lives; nothing when no one does.
 std::optional<ProcessId> LockedPidFileOwner(const std::string& path);
 
-// Every descendant of `root`, which is not among them.
+// Every living descendant of `root`, which is not among them.
 std::vector<ProcessId> Descendants(const ProcessId& root);
 
 // Muster's own programs (not the CLI) with `dir` or a path below it among their arguments.
@@ -51,9 +51,6 @@ struct NamedProcess {
   std::string program;
 };
 std::vector<NamedProcess> ProcessesOfDirectory(const std::string& dir);
-
-// The kernel's boot id; a recorded pid of another boot means nothing.
-std::string BootId();
 
 // The directory that holds our own binary.
 Result<std::string> OwnBinaryDirectory();

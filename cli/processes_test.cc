@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 
 namespace muster {
 namespace {

@@ -10,12 +10,12 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/job_records.h"
 #include "worker/agent/log_reader.h"
 #include "worker/agent/preflight.h"
 #include "worker/guardian/protocol.h"
-#include "worker/process/proc_reader.h"
 #include "worker/process/record_file.h"
 #include "worker/process/spawn.h"
 #include "worker/process/temp_dir_for_test.h"

@@ -11,12 +11,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 #include "common/job_spec/parse.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/rank_environment.h"
 #include "worker/guardian/protocol.h"
 #include "worker/process/cgroup.h"
-#include "worker/process/proc_reader.h"
 #include "worker/process/record_file.h"
 
 namespace muster::worker {

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
-#include "worker/process/proc_reader.h"
 #include "worker/process/record_file.h"
 #include "worker/process/spawn.h"
 #include "worker/process/unix_socket.h"

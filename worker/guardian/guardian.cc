@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 #include "worker/guardian/log_line.h"
-#include "worker/process/proc_reader.h"
 
 namespace muster {
 namespace {

@@ -15,10 +15,10 @@
 #include <optional>
 
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "tests/support/eventually.h"
-#include "worker/process/proc_reader.h"
 #include "worker/process/spawn.h"
 #include "worker/process/temp_dir_for_test.h"
 #include "worker/process/unix_socket.h"

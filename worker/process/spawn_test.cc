@@ -8,8 +8,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 #include "worker/process/exit_status.h"
-#include "worker/process/proc_reader.h"
 #include "worker/process/temp_dir_for_test.h"
 
 namespace muster {

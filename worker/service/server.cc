@@ -8,9 +8,9 @@
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
+#include "common/base/proc_reader.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
-#include "worker/process/proc_reader.h"
 #include "worker/service/metrics.h"
 
 namespace muster::worker {

@@ -1,4 +1,4 @@
-#include "worker/process/proc_reader.h"
+#include "common/base/proc_reader.h"
 
 #include <dirent.h>
 #include <unistd.h>
