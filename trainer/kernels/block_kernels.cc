@@ -6,31 +6,8 @@
 
 #include "trainer/kernels/vector_clones.h"
 
-#define MUSTER_INLINE inline __attribute__((always_inline))
-
 namespace muster {
 namespace {
-
-MUSTER_INLINE float Load(float value) { return value; }
-MUSTER_INLINE float Load(BFloat16 value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
-}
-
-MUSTER_INLINE void Store(float* to, float value) { *to = value; }
-MUSTER_INLINE void Store(BFloat16* to, float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  to->bits = static_cast<std::uint16_t>(is_nan ? 0x7fc0u : rounded);
-}
-
-// What storing and loading again makes of a value.
-MUSTER_INLINE float Rounded(float value, const float*) { return value; }
-MUSTER_INLINE float Rounded(float value, const BFloat16*) {
-  BFloat16 stored;
-  Store(&stored, value);
-  return Load(stored);
-}
 
 // e^x to about one unit in the last place; a polynomial, so that loops over it are vectorised.
 MUSTER_INLINE float Exp(float x) {
@@ -96,7 +73,7 @@ MUSTER_INLINE void NormForwardRows(const NormRows<T>& n, std::int64_t begin, std
     const float scale = 1.0f / std::sqrt(mean + static_cast<float>(n.eps));
     n.scale[row] = scale;
     for (std::int64_t i = 0; i < n.width; ++i) {
-      Store(&y[i], Load(n.weight[i]) * Rounded(Load(x[i]) * scale, x));
+      Store(&y[i], Load(n.weight[i]) * Rounded<T>(Load(x[i]) * scale));
     }
   }
 }

@@ -10,11 +10,9 @@
 
 #include <cstdint>
 
-namespace muster {
+#include "trainer/kernels/element.h"
 
-struct BFloat16 {
-  std::uint16_t bits;
-};
+namespace muster {
 
 // x, y [rows, width], weight [width], scale [rows] = 1 / rms of the row.
 template <typename Element>

@@ -1,0 +1,78 @@
+// Causal attention with grouped key heads, forward and backward, without a matrix of scores.
+//
+// Blocks of queries meet blocks of keys; the running maximum and sum of a row stay in registers
+// (Dao et al., FlashAttention, arXiv 2205.14135 and 2307.08691). What backward needs of forward is
+// the output and one logarithm per row. Blocks above the diagonal are never touched.
+//
+// A task is one (batch row, key head) pair with all query heads that share the key head, so key
+// and value gradients have one writer and are added up in a fixed order. Tasks are independent: a
+// caller may cut [0, AttentionTasks) into ranges for several threads and gets the same bits.
+//
+// Element is float, double, BFloat16 or Float16. Scores and sums are fp32 (fp64 for double);
+// probabilities are rounded to the element type where they enter a product. The fastest code that
+// the processor has is chosen at run time; results are equal bit for bit from run to run on the
+// same instruction set.
+//
+// Pure loops over the caller's memory; any thread. No Torch.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/kernels/element.h"
+
+namespace muster {
+
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t length = 0;  // positions of every row
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // divides heads; query head h reads key head h / (heads / kv_heads)
+  std::int64_t head_dim = 0;
+  double scale = 1;  // of the scores before the softmax
+};
+
+inline std::int64_t AttentionTasks(const AttentionShape& shape) {
+  return shape.batch * shape.kv_heads;
+}
+
+// [batch, length, heads or kv heads, head_dim]; the elements of one position are contiguous, the
+// positions lie `stride` elements apart, so that query, key and value may be parts of one joined
+// array.
+template <typename Element>
+struct HeadArray {
+  Element* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+template <typename Element>
+struct AttentionForwardArrays {
+  HeadArray<const Element> query;
+  HeadArray<const Element> key;
+  HeadArray<const Element> value;
+  HeadArray<Element> out;          // written
+  Wide<Element>* lse = nullptr;    // [batch, heads, length], written: natural log of the row's sum
+                                   // of exponentials of scaled scores
+};
+
+template <typename Element>
+struct AttentionBackwardArrays {
+  HeadArray<const Element> query;
+  HeadArray<const Element> key;
+  HeadArray<const Element> value;
+  HeadArray<const Element> out;
+  HeadArray<const Element> out_gradient;
+  const Wide<Element>* lse = nullptr;
+  HeadArray<Element> query_gradient;  // written, as are the next two
+  HeadArray<Element> key_gradient;
+  HeadArray<Element> value_gradient;
+};
+
+// Tasks [begin, end).
+template <typename Element>
+void AttentionForward(const AttentionShape& shape, const AttentionForwardArrays<Element>& arrays,
+                      std::int64_t begin, std::int64_t end);
+template <typename Element>
+void AttentionBackward(const AttentionShape& shape, const AttentionBackwardArrays<Element>& arrays,
+                       std::int64_t begin, std::int64_t end);
+
+}  // namespace muster

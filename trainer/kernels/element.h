@@ -1,0 +1,87 @@
+// The element types of weights, activations and optimizer state, and how kernels read and write
+// them: every kernel computes in Wide<Element> and rounds once when it stores.
+//
+// Pure; any thread.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+namespace muster {
+
+// Upper half of an IEEE single: 8 exponent bits, 7 fraction bits.
+struct BFloat16 {
+  std::uint16_t bits;
+};
+
+// IEEE half precision: 5 exponent bits, 10 fraction bits.
+struct Float16 {
+  std::uint16_t bits;
+};
+
+// What arithmetic on an element is done in.
+template <typename Element>
+struct WideOf {
+  using Type = float;
+};
+template <>
+struct WideOf<double> {
+  using Type = double;
+};
+template <typename Element>
+using Wide = typename WideOf<Element>::Type;
+
+#define MUSTER_INLINE inline __attribute__((always_inline))
+
+MUSTER_INLINE double Load(double value) { return value; }
+MUSTER_INLINE float Load(float value) { return value; }
+MUSTER_INLINE float Load(BFloat16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+// Without branches, so that loops over it are vectorised: the exponent is moved into place by a
+// multiplication, which also makes subnormal numbers right; infinities and NaN are patched.
+MUSTER_INLINE float Load(Float16 value) {
+  const std::uint32_t magnitude = (value.bits & 0x7fffu) << 13;
+  const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
+  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
+  const bool special = (value.bits & 0x7c00u) == 0x7c00u;
+  const std::uint32_t bits =
+      special ? (magnitude | 0x7f800000u) : std::bit_cast<std::uint32_t>(scaled);
+  return std::bit_cast<float>(bits | sign);
+}
+
+// To nearest, ties to even; NaN stays NaN.
+MUSTER_INLINE void Store(double* to, double value) { *to = value; }
+MUSTER_INLINE void Store(float* to, float value) { *to = value; }
+MUSTER_INLINE void Store(BFloat16* to, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  to->bits = static_cast<std::uint16_t>(is_nan ? 0x7fc0u : rounded);
+}
+// Values beyond 65504 become infinite, as the format has it: that is what dynamic loss scaling
+// looks for.
+MUSTER_INLINE void Store(Float16* to, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  // Subnormal halves: adding 0.5 makes the hardware round at the right bit.
+  const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+  const std::uint32_t small = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+  const std::uint32_t normal = (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;
+  std::uint32_t half = magnitude < 0x38800000u ? small : normal;
+  half = magnitude >= 0x477ff000u ? 0x7c00u : half;
+  half = magnitude > 0x7f800000u ? 0x7e00u : half;
+  to->bits = static_cast<std::uint16_t>(sign | half);
+}
+
+// What storing and loading again makes of a value.
+template <typename Element>
+MUSTER_INLINE Wide<Element> Rounded(Wide<Element> value) {
+  Element stored;
+  Store(&stored, value);
+  return Load(stored);
+}
+
+}  // namespace muster
