@@ -55,7 +55,7 @@ json Measure(Communicator& c) {
           return c.AllGather(own, full.data(), count, ElementType::kFloat32)->Wait();
         }));
     add("reduce_scatter", bytes, MedianSeconds(c, repetitions, [&] {
-          return c.ReduceScatter(full.data(), own, count, ElementType::kFloat32, ReduceOp::kSum)
+          return c.ReduceScatter({.full = full.data(), .shard = own, .count = count})
               ->Wait();
         }));
   }

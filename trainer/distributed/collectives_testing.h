@@ -93,7 +93,14 @@ inline std::string CheckReduceScatter(Communicator& c, ElementType type, std::si
   std::vector<std::byte> own(count * ElementSize(type));
   const std::size_t first = count * static_cast<std::size_t>(c.rank());
   void* shard = in_place ? full.data() + first * ElementSize(type) : own.data();
-  if (Status s = c.ReduceScatter(full.data(), shard, count, type, op)->Wait(); !s.ok()) {
+  if (Status s = c.ReduceScatter({.full = full.data(),
+                                     .shard = shard,
+                                     .count = count,
+                                     .full_type = type,
+                                     .sum_type = type,
+                                     .shard_type = type,
+                                     .op = op})
+                       ->Wait(); !s.ok()) {
     return s.ToString();
   }
   for (std::size_t i = 0; i < count; ++i) {
@@ -157,7 +164,7 @@ inline std::vector<float> OrderSensitiveSums(Communicator& c, std::size_t count)
   }
   std::vector<float> all(full.begin(), full.begin() + static_cast<std::ptrdiff_t>(count));
   std::vector<float> out(count);
-  if (!c.ReduceScatter(full.data(), out.data(), count, ElementType::kFloat32, ReduceOp::kSum)
+  if (!c.ReduceScatter({.full = full.data(), .shard = out.data(), .count = count})
            ->Wait()
            .ok()) {
     return {};

@@ -1,9 +1,12 @@
 // Communicator: the collectives of one gang, which can be aborted and formed again within a living
 // process.
 //
-// Three faces: GlooCommunicator (CPU, sockets), InProcessCommunicator (tests: ranks are threads)
-// and, with the CUDA plug-in, NCCL. Buffers are raw memory of the communicator's device; the caller
-// owns them and keeps them alive until the operation's Work is done.
+// Faces: Gloo rings between hosts, shared memory between the ranks of one host, ranks as threads of
+// one process (tests) and, with the CUDA plug-in, NCCL. Buffers are raw memory of the communicator's
+// device; the caller owns them and keeps them alive until the operation's Work is done.
+//
+// On a GPU an operation begins after all work that was put on the trainer's stream before it was
+// issued, and Wait makes that stream, not the thread, wait for it.
 //
 // Threads: Form and the collectives are called by one thread, the trainer's; every rank issues the
 // same operations in the same order. Abort and counters may be called from any thread at any time.
@@ -18,17 +21,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
+#include "trainer/core/element_type.h"
 
 namespace muster {
 
-enum class ElementType { kUint8, kInt64, kBFloat16, kFloat32, kFloat64 };
 enum class ReduceOp { kSum, kMin, kMax };
-std::size_t ElementSize(ElementType type);
 
 // All that a rank needs to find its peers in one generation.
 struct Rendezvous {
@@ -58,6 +61,35 @@ struct CommunicatorCounters {
   std::uint64_t bytes_sent = 0;
 };
 
+// shard[i] = op over the ranks of full[rank * count + i].
+struct ReduceScatterArgs {
+  void* full = nullptr;   // world size times count elements; scratch afterwards
+  void* shard = nullptr;  // may lie at its own place in `full` if the types agree
+  std::size_t count = 0;  // elements of a shard
+  ElementType full_type = ElementType::kFloat32;
+  // What partial sums are rounded to, and what travels between hosts. At least as wide as full_type
+  // for sums that lose nothing on the way.
+  ElementType sum_type = ElementType::kFloat32;
+  ElementType shard_type = ElementType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  bool accumulate = false;  // add the result to what `shard` holds
+};
+
+// How ranks of one host see a region of shared memory.
+enum class RegionKind {
+  kCommon,   // one array of `bytes` bytes that every rank maps: each writes its part, all read
+  kPerRank,  // `bytes` bytes for each rank; the peers only read them
+};
+
+// Zeroed memory that all ranks of a communicator map, aligned to pages. The owner keeps it no
+// longer than the communicator stays formed: peers of a later generation have other regions.
+class SharedRegion {
+ public:
+  virtual ~SharedRegion() = default;
+  // kCommon: the start of the array; kPerRank: of this rank's bytes.
+  virtual void* data() const = 0;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -71,14 +103,24 @@ class Communicator {
   // Ends every operation under way and to come with `reason`; returns at once.
   virtual void Abort(const Status& reason) = 0;
 
+  // Collective. A region in which AllGather and ReduceScatter move nothing that the peers can read
+  // in place: with `full` in a kCommon region and the shard at its own place, AllGather only waits
+  // until every rank has issued it; with `full` in a kPerRank region, ReduceScatter adds up straight
+  // from the peers' bytes. kUnimplemented where the ranks do not share a host's memory.
+  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) = 0;
+
+  // Collective over `members` only: a formed communicator of those ranks of this one, in that
+  // order, this rank among them. `name` keeps groups with common members apart. Abort of this
+  // communicator aborts it too, and it must be formed anew, by another Split, when this one is.
+  virtual Result<std::unique_ptr<Communicator>> Split(const std::string& name,
+                                                      const std::vector<int>& members,
+                                                      Deadline deadline) = 0;
+
   // full[r * count .. (r+1) * count) of every rank becomes rank r's `shard`. `shard` may lie at its
   // own place in `full`.
   virtual std::unique_ptr<Work> AllGather(const void* shard, void* full, std::size_t count,
                                           ElementType type) = 0;
-  // shard[i] = op over ranks of full[rank * count + i]. `full` is scratch afterwards. `shard` may
-  // lie at its own place in `full`.
-  virtual std::unique_ptr<Work> ReduceScatter(void* full, void* shard, std::size_t count,
-                                              ElementType type, ReduceOp op) = 0;
+  virtual std::unique_ptr<Work> ReduceScatter(const ReduceScatterArgs& args) = 0;
   virtual std::unique_ptr<Work> AllReduce(void* data, std::size_t count, ElementType type,
                                           ReduceOp op) = 0;
   virtual std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) = 0;

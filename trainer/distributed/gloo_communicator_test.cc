@@ -162,8 +162,7 @@ TEST(GlooCommunicator, AbortFromAnotherThreadWakesAWaitAtOnce) {
     std::vector<float> data(1'000'000);
     // Rank 1 stays out of the collective until the other has given up.
     if (c.rank() == 1) channel.Await();
-    const auto work = c.ReduceScatter(data.data(), data.data(), data.size() / 2,
-                                      ElementType::kFloat32, ReduceOp::kSum);
+    const auto work = c.ReduceScatter({.full = data.data(), .shard = data.data(), .count = data.size() / 2});
     if (c.rank() == 1) return work->Wait().ToString();
     std::chrono::steady_clock::time_point aborted;
     std::thread supervisor([&] {

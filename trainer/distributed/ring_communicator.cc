@@ -181,12 +181,21 @@ std::unique_ptr<Work> RingCommunicator::AllGather(const void* shard, void* full,
                 });
 }
 
-std::unique_ptr<Work> RingCommunicator::ReduceScatter(void* full, void* shard, std::size_t count,
-                                                      ElementType type, ReduceOp op) {
-  return Submit(count * ElementSize(type) * static_cast<std::size_t>(size_ - 1),
+std::unique_ptr<Work> RingCommunicator::ReduceScatter(const ReduceScatterArgs& args) {
+  return Submit(args.count * ElementSize(args.full_type) * static_cast<std::size_t>(size_ - 1),
                 [=](RingCollectives& ring, Deadline deadline) {
-                  return ring.ReduceScatter(full, shard, count, type, op, deadline);
+                  return ring.ReduceScatter(args.full, args.shard, args.count, args.full_type,
+                                            args.op, deadline);
                 });
+}
+
+Result<std::unique_ptr<SharedRegion>> RingCommunicator::Share(RegionKind, std::size_t) {
+  return Unimplemented("ranks that talk over sockets share no memory");
+}
+
+Result<std::unique_ptr<Communicator>> RingCommunicator::Split(const std::string&,
+                                                              const std::vector<int>&, Deadline) {
+  return Unimplemented("groups of ranks");
 }
 
 std::unique_ptr<Work> RingCommunicator::AllReduce(void* data, std::size_t count, ElementType type,

@@ -31,11 +31,14 @@ class RingCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void Abort(const Status& reason) override;
+  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) override;
+  Result<std::unique_ptr<Communicator>> Split(const std::string& name,
+                                              const std::vector<int>& members,
+                                              Deadline deadline) override;
 
   std::unique_ptr<muster::Work> AllGather(const void* shard, void* full, std::size_t count,
                                           ElementType type) override;
-  std::unique_ptr<muster::Work> ReduceScatter(void* full, void* shard, std::size_t count,
-                                              ElementType type, ReduceOp op) override;
+  std::unique_ptr<muster::Work> ReduceScatter(const ReduceScatterArgs& args) override;
   std::unique_ptr<muster::Work> AllReduce(void* data, std::size_t count, ElementType type,
                                           ReduceOp op) override;
   std::unique_ptr<muster::Work> Broadcast(void* data, std::size_t bytes, int root) override;

@@ -64,8 +64,9 @@ void GradientReducer::Reduce(int unit) {
   slot.add = add;
   float* const result = add ? OwnPlace(slot, unit) : state_.units()[unit].gradient;
   slot.reduction =
-      communicator_.ReduceScatter(slot.memory.data(), result, state_.units()[unit].count,
-                                  ElementType::kFloat32, ReduceOp::kSum);
+      communicator_.ReduceScatter({.full = slot.memory.data(),
+                                   .shard = result,
+                                   .count = static_cast<std::size_t>(state_.units()[unit].count)});
 }
 
 Status GradientReducer::Finish() {
