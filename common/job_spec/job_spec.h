@@ -34,18 +34,44 @@ struct ModelSpec {
 };
 
 struct DataSpec {
-  std::string train;       // .jsonl
+  std::string train;       // .jsonl, or token ids in .npy or .bin
   std::string eval;        // empty: none. Not acted on in this version, refused by the parser
-  int max_seq_len = 2048;  // tokens; longer rows are truncated and counted
+  int max_seq_len = 2048;  // tokens; longer rows are truncated and counted. Row length of a .bin
   std::string chat_template = "auto";  // auto | chatml
   bool shuffle = true;
 };
 
-enum class MixedPrecision { kBf16, kFp32 };
+enum class ShardingStrategy {
+  kFullShard,     // parameters, gradients and optimizer state over all ranks
+  kShardGradOp,   // the same, but gathered parameters stay until the optimizer's step
+  kNoShard,       // every rank holds everything; gradients are all-reduced
+  kHybridShard,   // kFullShard within a node, replicas across nodes
+  kHybridShardZero2,  // kShardGradOp within a node, replicas across nodes
+};
+
+// What is multiplied: weights in the gathered buffers, activations, their gradients.
+enum class MixedPrecision { kBf16, kFp16, kFp32, kFp64 };
+
+// What optimizer state and sums are kept in. kAuto: fp32, and fp64 where mixed_precision is fp64.
+enum class StateType { kAuto, kBf16, kFp16, kFp32, kFp64 };
+
+enum class ActivationCheckpointing {
+  kNone,         // everything that backward needs is kept
+  kSelective,    // norms and the gated activation are computed again
+  kFull,         // only the input of each block is kept
+  kFullOffload,  // kFull, and the inputs wait in host memory
+};
 
 struct FsdpSpec {
-  std::string strategy = "full_shard";
+  ShardingStrategy strategy = ShardingStrategy::kFullShard;
+  int blocks_per_unit = 1;  // transformer blocks that are gathered together
   MixedPrecision mixed_precision = MixedPrecision::kBf16;
+  StateType reduce_dtype = StateType::kAuto;  // of gradient sums across ranks
+  StateType buffer_dtype = StateType::kAuto;  // of the rotary tables
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
+  bool cpu_offload = false;  // parameters, gradients and optimizer state in host memory
+  // Reduce gradients after every micro-batch (less memory) or once per step (less traffic).
+  bool reduce_every_micro_batch = true;
 };
 
 struct OptimizerSpec {
@@ -55,10 +81,12 @@ struct OptimizerSpec {
   double eps = 1.0e-8;
   double weight_decay = 0.01;
   double grad_clip = 1.0;  // global L2 norm; 0: no clipping
+  StateType master_weights = StateType::kAuto;  // fp32 or bf16; fp64 with fp64
+  StateType moments = StateType::kAuto;
 };
 
 struct ScheduleSpec {
-  std::string kind = "cosine";  // cosine | constant
+  std::string kind = "cosine";  // cosine | linear | constant
   double warmup_ratio = 0.03;   // of max_steps
   std::int64_t max_steps = 0;   // exactly one of max_steps and epochs is set
   double epochs = 0;
@@ -74,14 +102,34 @@ struct CheckpointSpec {
   int keep = 3;             // committed checkpoints kept
 };
 
+// Where the weights (and the optimizer's state) come from instead of model.path.
+struct InitFromSpec {
+  std::string path;  // checkpoint directory or single-file state dict; empty: model.path
+  bool optimizer = false;  // take its moments too
+};
+
+struct ProfileSpec {
+  std::int64_t start = 0;  // first profiled step, counted from 1; 0: no profile
+  std::int64_t steps = 3;
+};
+
+// What a step whose loss or gradient is not finite does.
+enum class NonFinitePolicy {
+  kStop,  // ends the job, with step, rank and tensor
+  kSkip,  // leaves the weights as they are and goes on; three such steps in a row end the job
+};
+
 struct TrainSpec {
   ModelSpec model;
+  InitFromSpec init_from;
   DataSpec data;
   FsdpSpec fsdp;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
   BatchSpec batch;
   CheckpointSpec checkpoint;
+  ProfileSpec profile;
+  NonFinitePolicy nonfinite = NonFinitePolicy::kStop;
   bool deterministic = true;
   std::int64_t logging_every = 25;  // steps between lines on the rank's standard output
   std::string output_dir = "out";   // relative to workdir

@@ -119,9 +119,10 @@ void ReadData(MapReader& train, DataSpec* out) {
 void ReadFsdp(MapReader& train, FsdpSpec* out) {
   auto map = train.Map("fsdp");
   if (!map) return;
+  std::string strategy = "full_shard";
   map->Choice("strategy",
               {{"full_shard"}, {"shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"}},
-              &out->strategy);
+              &strategy);
   std::string precision = "bf16";
   map->Choice("mixed_precision", {{"bf16", "fp32"}, {"fp16", "fp8"}}, &precision);
   out->mixed_precision = precision == "fp32" ? MixedPrecision::kFp32 : MixedPrecision::kBf16;

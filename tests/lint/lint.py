@@ -24,7 +24,7 @@ INCLUDE_TABLE = (
     (r"grpcpp/|grpc/|.*\.pb\.h", ("common/rpc/", "coordinator/service/", "worker/service/",
                                   "coordinator/store/", "coordinator/server.cc", "cli/", "tests/"),
      "keep messages in the service layer and pass plain values"),
-    (r"ATen/|torch/|c10/", ("trainer/model/", "trainer/sharding/", "trainer/loop/",
+    (r"ATen/|torch/|c10/", ("trainer/device/", "trainer/model/", "trainer/sharding/", "trainer/loop/",
                             "trainer/distributed/", "trainer/verbs/", "trainer/main.cc",
                             "tests/parity/", "tests/bench/", "cmake/"),
      "keep Torch out of what need not know it"),

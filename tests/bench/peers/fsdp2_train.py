@@ -1,0 +1,154 @@
+"""One rank of the Python peer: transformers' LlamaForCausalLM under PyTorch FSDP2 on Gloo.
+
+  RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=... OMP_NUM_THREADS=1 \\
+    python fsdp2_train.py --model DIR --rows rows.npy --out DIR --precision bf16 --steps 20
+
+Reads torchrun's environment and writes <out>/rank-<n>.json: when each step began and ended (Unix
+seconds), the loss of each step averaged over the ranks, memory in bytes, and what each checkpoint
+cost. Step s of rank r trains on row s * WORLD_SIZE + r, labels shifted by one, as muster-trainer does with
+`shuffle: false` and one row per rank.
+
+Every block and the root are units of their own. bf16 is MixedPrecisionPolicy(bf16, reduce fp32);
+without FSDP (--plain) it is autocast, and fp64 is for parity checks. Gradients are summed and then
+divided: Gloo takes the default average for a sum (pytorch issue 162338), which would train with
+gradients WORLD_SIZE times too large.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import time
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from transformers import LlamaForCausalLM
+
+TYPES = {"fp32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="Hugging Face directory")
+    parser.add_argument("--rows", required=True, help=".npy with one row of token ids per line")
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--precision", choices=sorted(TYPES), default="bf16")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--grad-clip", type=float, default=0, help="global L2 norm; 0: no clipping")
+    parser.add_argument("--plain", action="store_true", help="the module itself, without FSDP")
+    parser.add_argument("--keep-gathered", action="store_true", help="reshard_after_forward=False")
+    parser.add_argument("--checkpoint-every", type=int, default=0, help="steps; DCP async_save")
+    return parser.parse_args()
+
+
+def memory_bytes():
+    """Proportional set size and peak resident size of this process."""
+    values = {}
+    for name in ("smaps_rollup", "status"):
+        for line in pathlib.Path("/proc/self", name).read_text(encoding="ascii").splitlines():
+            key, _, rest = line.partition(":")
+            if key in ("Pss", "VmHWM"):
+                values[key] = int(rest.split()[0]) * 1024
+    return {"pss": values["Pss"], "peak_rss": values["VmHWM"]}
+
+
+def load_model(options):
+    model = LlamaForCausalLM.from_pretrained(options.model, dtype=TYPES[options.precision],
+                                             attn_implementation="sdpa")
+    model.config.use_cache = False
+    model.train()
+    return model if options.plain else shard(model, options)
+
+
+def shard(model, options):
+    policy = (MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+              if options.precision == "bf16" else MixedPrecisionPolicy())
+    for module in (*model.model.layers, model):
+        fully_shard(module, mp_policy=policy, reshard_after_forward=not options.keep_gathered)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_force_sum_reduction_for_comms(True)
+    return model
+
+
+class Saver:
+    """DCP's async_save on a group of its own: on the group that training uses, its collectives mix
+    with those of FSDP."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.group = dist.new_group(backend="gloo")
+        self.saves = []
+
+    def save(self, step, model, optimizer):
+        begin = time.time()
+        weights, moments = get_state_dict(model, optimizer)
+        saved = dcp.async_save({"model": weights, "optimizer": moments},
+                               checkpoint_id=self.folder / f"step-{step}", process_group=self.group)
+        entry = {"step": step, "begin": begin, "stall_end": time.time()}
+        saved.add_done_callback(lambda _: entry.update(durable=time.time()))
+        self.saves.append((entry, saved))
+
+    def finish(self):
+        for _, saved in self.saves:
+            saved.result()
+        return [entry for entry, _ in self.saves]
+
+
+def train(options, model, rank, world):
+    rows = numpy.load(options.rows)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), fused=True)
+    precision = (torch.autocast("cpu", dtype=torch.bfloat16)
+                 if options.plain and options.precision == "bf16" else contextlib.nullcontext())
+    saver = Saver(options.out / "checkpoints") if options.checkpoint_every else None
+    steps, losses = [], []
+    for step in range(options.steps):
+        begin = time.time()
+        ids = torch.from_numpy(rows[(step * world + rank) % len(rows)].astype("int64"))[None]
+        with precision:
+            loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        if options.grad_clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), options.grad_clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach().double())
+        steps.append({"begin": begin, "end": time.time()})
+        if saver and (step + 1) % options.checkpoint_every == 0 and step + 1 < options.steps:
+            saver.save(step + 1, model, optimizer)
+    memory = memory_bytes()
+    losses = torch.stack(losses)
+    if world > 1:
+        dist.all_reduce(losses)
+    return {"steps": steps, "losses": (losses / world).tolist(), "memory": memory,
+            "saves": saver.finish() if saver else []}
+
+
+def main():
+    options = parse_options()
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    options.out.mkdir(parents=True, exist_ok=True)
+    if world > 1 or not options.plain:
+        dist.init_process_group("gloo")
+        dist.barrier()
+    result = {"rank": rank, "world_size": world, "precision": options.precision,
+              "bare_memory": memory_bytes()}
+    result.update(train(options, load_model(options), rank, world))
+    (options.out / f"rank-{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    seconds = [step["end"] - step["begin"] for step in result["steps"]]
+    print(f"rank {rank}: {len(seconds)} steps, median {statistics.median(seconds):.3f} s, "
+          f"loss {result['losses'][-1]:.6f}", flush=True)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

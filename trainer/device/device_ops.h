@@ -1,0 +1,131 @@
+// DeviceOps: the fused operations of a training step on one kind of device.
+//
+// The engine and the model are written once; what differs between a CPU and a GPU is behind this
+// interface: element-wise passes, attention, cross entropy and optimizer as kernels of ours.
+// Matrix products are ATen's on both. CpuOps calls trainer/kernels; the CUDA plug-in brings its own.
+//
+// Tensors are contiguous unless said otherwise, of the step's compute type ("T": fp32, fp64, bf16
+// or fp16) or of its wide type ("W": fp64 for fp64, else fp32). Arithmetic is in W, and results are
+// rounded to T once. Letters: N tokens (rows times length), H hidden size, V vocabulary.
+//
+// Called by the trainer's thread. On a GPU every call returns before the work is done; it is
+// ordered by the current stream. Shape and type errors are Torch exceptions. Bits do not depend on
+// the number of threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "trainer/core/element_type.h"
+#include "trainer/kernels/adamw.h"
+
+namespace muster {
+
+struct AttentionHeads {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+
+  std::int64_t joined_width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+// Rows of a batch: N = rows * length.
+struct BatchShape {
+  std::int64_t rows = 0;
+  std::int64_t length = 0;
+
+  std::int64_t tokens() const { return rows * length; }
+};
+
+// A gradient that is written, or added to what is there.
+struct GradientTarget {
+  at::Tensor tensor;
+  bool add = false;
+};
+
+// One rank's flat arrays of one unit, or a run of them; raw memory of the device.
+struct OptimizerArrays {
+  void* weight = nullptr;  // master
+  void* exp_avg = nullptr;
+  void* exp_avg_sq = nullptr;
+  const void* gradient = nullptr;
+  void* shadow = nullptr;  // copy of the weight in the compute type; null: none is kept
+  ElementType weight_type = ElementType::kFloat32;
+  ElementType moment_type = ElementType::kFloat32;
+  ElementType gradient_type = ElementType::kFloat32;
+  ElementType shadow_type = ElementType::kBFloat16;
+  std::int64_t count = 0;
+};
+
+class DeviceOps {
+ public:
+  virtual ~DeviceOps() = default;
+
+  virtual at::Device device() const = 0;
+  // For the log: instruction set or GPU, attention backend.
+  virtual std::string Describe() const = 0;
+  // Zeroed memory for the whole run, as bytes: a uint8 tensor aligned to pages.
+  virtual at::Tensor Allocate(std::size_t bytes) = 0;
+  // The same in host memory that the device can copy from and to while it computes.
+  virtual at::Tensor AllocateHost(std::size_t bytes) = 0;
+
+  // sum = x + delta (x where delta is undefined; `sum` may be x), y = sum / rms(sum) * weight,
+  // scale = 1 / rms of each row. x, delta, sum, y [N, H] T; weight [H] T; scale [N] W.
+  virtual void AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+                       double eps, at::Tensor& sum, at::Tensor& y, at::Tensor& scale) = 0;
+  // y once more from what AddNorm left, equal bit for bit.
+  virtual void NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+                         at::Tensor& y) = 0;
+  // gradient (of sum, [N, H] T) += the norm's part from y_gradient; weight_gradient [H].
+  virtual void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
+                            const at::Tensor& weight, const at::Tensor& scale,
+                            at::Tensor& gradient, const GradientTarget& weight_gradient) = 0;
+
+  // Turns query and key of qkv [N, joined width] in place by the angles of their positions; cos and
+  // sin [length, head_dim / 2] W. direction 1: forward; -1: gradients, back.
+  virtual void Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+                      const BatchShape& shape, const AttentionHeads& heads, int direction) = 0;
+
+  // Causal attention over each row of the batch, scores scaled by 1 / sqrt(head_dim). qkv rotated
+  // [N, joined width]; out [N, heads * head_dim]; lse [rows, heads, length] W.
+  virtual void Attention(const at::Tensor& qkv, const BatchShape& shape,
+                         const AttentionHeads& heads, at::Tensor& out, at::Tensor& lse) = 0;
+  virtual void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out,
+                                 const at::Tensor& lse, const at::Tensor& out_gradient,
+                                 const BatchShape& shape, const AttentionHeads& heads,
+                                 at::Tensor& qkv_gradient) = 0;
+
+  // gate_up [N, 2 * inner] -> out [N, inner] = silu(gate) * up.
+  virtual void GatedSilu(const at::Tensor& gate_up, at::Tensor& out) = 0;
+  // gate_up becomes its own gradient; out is computed again on the way.
+  virtual void GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
+                                 at::Tensor& out) = 0;
+
+  // logits [n, V] T become the gradient of scale * sum of cross entropies; a negative label
+  // counts nothing. labels [n] int64. loss[0] (fp64, on the device) += unscaled sum.
+  virtual void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
+                            at::Tensor& loss) = 0;
+
+  // table_gradient[ids[i]] (+)= gradient[i], repeated ids added up in W and in order. ids [N] int64,
+  // gradient [N, H] T, table [V, H]. Without add every other row becomes zero.
+  virtual void EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
+                                 const GradientTarget& table_gradient) = 0;
+
+  virtual void AdamW(const OptimizerArrays& arrays, const AdamWOptions& options,
+                     const AdamWStep& step) = 0;
+  // sum[0] (fp64, on the device) += sum of squares, added up in an order that does not depend on
+  // the number of threads.
+  virtual void SumOfSquares(const void* values, ElementType type, std::int64_t count,
+                            at::Tensor& sum) = 0;
+  // to[i] = from[i], or += where `add`; to nearest, ties to even.
+  virtual void Convert(const void* from, ElementType from_type, void* to, ElementType to_type,
+                       std::int64_t count, bool add) = 0;
+};
+
+std::unique_ptr<DeviceOps> MakeCpuOps();
+
+}  // namespace muster
