@@ -28,7 +28,9 @@ struct TensorInterval {
 
 // One flat array of a rank. Not owned: points into the engine's or the snapshot's memory.
 struct ShardArray {
-  std::string name;  // "<unit>/weight", "<unit>/exp_avg", "<unit>/exp_avg_sq"
+  // "<unit>/weight", "<unit>/exp_avg", "<unit>/exp_avg_sq": what lies behind the last slash says
+  // what the elements are (StateKind); the unit is for people, loading never looks at it.
+  std::string name;
   ElementType type = ElementType::kFloat32;
   std::int64_t count = 0;
   void* data = nullptr;
@@ -42,6 +44,9 @@ struct TrainCursor {
   std::int64_t tokens = 0;   // label tokens trained on since step 0 by the whole job
   std::uint64_t seed = 0;
   std::uint64_t sample_chain = 0;  // hash chain over the ids of all samples consumed, in order
+  // Updates that the AdamW moments have seen: the t of their bias correction. Equal to `step` unless
+  // the moments came with init_from or steps were skipped.
+  std::int64_t optimizer_steps = 0;
 
   friend bool operator==(const TrainCursor&, const TrainCursor&) = default;
 };

@@ -105,7 +105,8 @@ json HeaderToJson(const ShardHeader& header) {
             {"samples", header.cursor.samples},
             {"tokens", header.cursor.tokens},
             {"seed", header.cursor.seed},
-            {"sample_chain", header.cursor.sample_chain}}}};
+            {"sample_chain", header.cursor.sample_chain},
+            {"optimizer_steps", header.cursor.optimizer_steps}}}};
 }
 
 ShardHeader HeaderFromJson(const json& object) {
@@ -120,6 +121,7 @@ ShardHeader HeaderFromJson(const json& object) {
   header.cursor.tokens = cursor.at("tokens").get<std::int64_t>();
   header.cursor.seed = cursor.at("seed").get<std::uint64_t>();
   header.cursor.sample_chain = cursor.at("sample_chain").get<std::uint64_t>();
+  header.cursor.optimizer_steps = cursor.value("optimizer_steps", header.cursor.step);
   return header;
 }
 

@@ -205,7 +205,7 @@ std::optional<Failure> Trainer::RunStep() {
                                       "step")};
   }
   const double lr = LearningRate(train().schedule, train().optimizer.lr, cursor_.step, max_steps_);
-  engine_->OptimizerStep(number, lr);
+  engine_->OptimizerStep(cursor_.optimizer_steps + 1, lr);
   stopping_ = numbers->votes > 0;
   FinishStep(*numbers, lr, begin);
   return std::nullopt;
@@ -218,6 +218,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
       std::int64_t{train().batch.per_rank} * train().batch.accumulation * env_.world_size;
   cursor_.tokens += labels;
   cursor_.step += 1;
+  cursor_.optimizer_steps += 1;
   const double seconds = ToSeconds(parts_.clock.Now() - begin);
   const StepMetrics metrics{.step = cursor_.step,
                             .max_steps = max_steps_,
