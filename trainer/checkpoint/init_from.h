@@ -1,0 +1,39 @@
+// InitFrom: starts a new job from the state of another one.
+//
+// The source is a sharded checkpoint of any world size, unit size and strategy, or one safetensors
+// file as `muster-trainer export --format full` writes it. Unlike a resume it starts a training of
+// its own: the caller's cursor stays at step 0, and element types may differ (they are converted).
+//
+// A free function without collectives: every rank calls it and reads only the byte ranges of its
+// own intervals, through one small buffer. Blocks on the disk; the trainer's thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace muster {
+
+struct InitFromOptions {
+  // Take exp_avg and exp_avg_sq too. Without it only "<unit>/weight" arrays are filled and the
+  // others stay as they are.
+  bool optimizer = false;
+};
+
+// Fills `arrays` (all that the engine would save) from `path`:
+//   DIR/step-00000050-g2      a checkpoint: the directory that holds manifest.json
+//   DIR                       a directory of checkpoints: the newest committed one
+//   FILE.safetensors          a full state dict in one file
+// Returns where that training stood. With `optimizer` the new job's cursor takes over its
+// `optimizer_steps`, so that AdamW's bias correction fits the moments; nothing else of it.
+//
+// Errors name the file and the tensor: kNotFound (no such path, or nothing in it that could be
+// loaded), kFailedPrecondition (another model: a tensor is missing or has another shape; or
+// `optimizer` where there are no moments), kDataLoss (damaged, or a part of a tensor is in no
+// shard). After an error the arrays are undefined.
+Result<TrainCursor> InitFrom(const std::string& path, const std::vector<ShardArray>& arrays,
+                             const InitFromOptions& options);
+
+}  // namespace muster
