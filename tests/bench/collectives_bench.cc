@@ -55,8 +55,7 @@ json Measure(Communicator& c) {
           return c.AllGather(own, full.data(), count, ElementType::kFloat32)->Wait();
         }));
     add("reduce_scatter", bytes, MedianSeconds(c, repetitions, [&] {
-          return c.ReduceScatter({.full = full.data(), .shard = own, .count = count})
-              ->Wait();
+          return c.ReduceScatter({.full = full.data(), .shard = own, .count = count})->Wait();
         }));
   }
   double value = 1;
