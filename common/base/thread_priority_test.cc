@@ -1,0 +1,23 @@
+#include "common/base/thread_priority.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <thread>
+
+namespace muster {
+namespace {
+
+TEST(ThreadPriority, OnlyTheCallingThreadStepsBack) {
+  const int before = ::getpriority(PRIO_PROCESS, 0);
+  int inside = 0;
+  std::thread([&] {
+    LowerThreadPriority();
+    inside = ::getpriority(PRIO_PROCESS, 0);
+  }).join();
+  EXPECT_EQ(inside, 19);
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), before);
+}
+
+}  // namespace
+}  // namespace muster
