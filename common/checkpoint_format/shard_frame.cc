@@ -57,8 +57,8 @@ class Hash {
 };
 
 Status Damaged(const ExpectedShard& expected, const std::string& found) {
-  return DataLoss(expected.path + " is damaged: its checksum is " + found +
-                  ", its manifest says " + expected.checksum);
+  return DataLoss(expected.path + " is damaged: its checksum is " + found + ", its manifest says " +
+                  expected.checksum);
 }
 
 // The disk is asked again, not the memory that the file was written from. A file system that knows
@@ -87,8 +87,7 @@ Status VerifyWhole(const OpenedShard& shard, const ExpectedShard& expected) {
   (void)::posix_fadvise(shard.fd.get(), 0, 0, POSIX_FADV_DONTNEED);
   for (std::uint64_t at = 0; at < shard.file_bytes;) {
     const std::uint64_t bytes = std::min<std::uint64_t>(kShardPieceBytes, shard.file_bytes - at);
-    MUSTER_RETURN_IF_ERROR(
-        ReadShardBytes(shard.fd.get(), piece.get(), bytes, at, expected.path));
+    MUSTER_RETURN_IF_ERROR(ReadShardBytes(shard.fd.get(), piece.get(), bytes, at, expected.path));
     hash.Add(piece.get(), bytes);
     at += bytes;
   }
@@ -210,8 +209,7 @@ Result<OpenedShard> OpenShard(const std::string& path) {
   if (!S_ISREG(info.st_mode)) return DataLoss(path + " is not a regular file");
   shard.file_bytes = static_cast<std::uint64_t>(info.st_size);
   std::string preamble(std::min<std::uint64_t>(kShardPreambleBytes, shard.file_bytes), '\0');
-  MUSTER_RETURN_IF_ERROR(
-      ReadShardBytes(shard.fd.get(), preamble.data(), preamble.size(), 0, path));
+  MUSTER_RETURN_IF_ERROR(ReadShardBytes(shard.fd.get(), preamble.data(), preamble.size(), 0, path));
   auto frame = DecodeShardFrame(preamble, shard.file_bytes);
   if (!frame.ok()) return frame.status().WithContext(path);
   shard.frame = *frame;

@@ -97,8 +97,8 @@ TEST_F(ShardFrameTest, FlippedBitIsFoundWhereverItIs) {
   const std::string content = Content();
   expected_.bytes = content.size();
   const ShardFrame frame = *DecodeShardFrame(content.substr(0, 40), content.size());
-  expected_.checksum = ShardChecksum(content.substr(0, frame.data_begin),
-                                     content.substr(frame.table_begin()));
+  expected_.checksum =
+      ShardChecksum(content.substr(0, frame.data_begin), content.substr(frame.table_begin()));
   EXPECT_TRUE(VerifyContent(content).ok());
   // Header, its padding, the first and the last piece, the table and what is behind its entries.
   for (const std::size_t at : {std::size_t{45}, std::size_t{4000}, std::size_t{5000},
