@@ -1,5 +1,7 @@
 #include "trainer/model/llama_units.h"
 
+#include <algorithm>
+
 namespace muster {
 namespace {
 
@@ -25,12 +27,21 @@ UnitSpec BlockUnit(const ModelConfig& config, std::int64_t layer) {
 
 }  // namespace
 
-std::vector<UnitSpec> LlamaUnits(const ModelConfig& config) {
+std::vector<UnitSpec> LlamaUnits(const ModelConfig& config, int blocks_per_unit) {
   const std::vector<std::int64_t> vocabulary = {config.vocab_size, config.hidden_size};
   std::vector<UnitSpec> units;
   units.push_back({"embed", {{"model.embed_tokens.weight", vocabulary}}});
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    units.push_back(BlockUnit(config, layer));
+  for (std::int64_t first = 0; first < config.num_hidden_layers; first += blocks_per_unit) {
+    const std::int64_t end = std::min(first + blocks_per_unit, config.num_hidden_layers);
+    UnitSpec unit = BlockUnit(config, first);
+    if (end - first > 1) {
+      unit.name = "blocks." + std::to_string(first) + "-" + std::to_string(end - 1);
+    }
+    for (std::int64_t layer = first + 1; layer < end; ++layer) {
+      const UnitSpec next = BlockUnit(config, layer);
+      unit.tensors.insert(unit.tensors.end(), next.tensors.begin(), next.tensors.end());
+    }
+    units.push_back(std::move(unit));
   }
   UnitSpec head{"head", {{"model.norm.weight", {config.hidden_size}}}};
   if (!config.tie_word_embeddings) head.tensors.push_back({"lm_head.weight", vocabulary});

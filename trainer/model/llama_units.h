@@ -1,7 +1,7 @@
 // The units of a Llama decoder: which tensors are gathered together, by their Hugging Face names.
 //
-// Unit 0 is the embedding, units 1 .. num_hidden_layers are the blocks, the last one is the final
-// norm with the head. With tied embeddings the head unit holds the norm only.
+// Unit 0 is the embedding, then come the blocks, one or several to a unit, and last the final norm
+// with the head. With tied embeddings the head unit holds the norm only.
 //
 // Pure; any thread.
 #pragma once
@@ -28,7 +28,8 @@ enum BlockTensor {
   kBlockTensorCount,
 };
 
-std::vector<UnitSpec> LlamaUnits(const ModelConfig& config);
+// `blocks_per_unit` blocks make a unit; the last one may have fewer.
+std::vector<UnitSpec> LlamaUnits(const ModelConfig& config, int blocks_per_unit = 1);
 
 // The tensors of all units, in the order of the units.
 std::vector<UnitTensor> LlamaTensors(const ModelConfig& config);

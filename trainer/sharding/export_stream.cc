@@ -1,7 +1,12 @@
 #include "trainer/sharding/export_stream.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cstring>
+#include <vector>
+
+#include "trainer/device/scalar_type.h"
 
 namespace muster {
 namespace {
@@ -11,48 +16,63 @@ constexpr std::int64_t kPieceElements = 1 << 20;
 // A run of one tensor on one rank.
 struct Piece {
   int owner = 0;
-  const float* data = nullptr;  // valid on the owner
+  const char* data = nullptr;  // valid on the owner
   std::int64_t count = 0;
 };
 
 class Streamer {
  public:
-  Streamer(Communicator& communicator, const TensorSink& sink)
-      : communicator_(communicator),
+  Streamer(const ShardState& state, at::Device device, Communicator* group, const TensorSink& sink)
+      : type_(state.precision().master),
+        device_(device),
+        group_(group),
         sink_(sink),
-        buffer_(kPieceElements * static_cast<std::int64_t>(sizeof(float))) {}
+        buffer_(group == nullptr ? 0 : kPieceElements) {}
+
+  int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
+  std::int64_t element() const { return static_cast<std::int64_t>(ElementSize(type_)); }
 
   Status Send(const Piece& piece) {
-    const int rank = communicator_.rank();
-    const float* values = piece.data;
-    if (communicator_.size() > 1 && piece.owner != 0) {
-      values = buffer_.floats();
-      const std::size_t bytes = piece.count * sizeof(float);
-      if (rank == piece.owner) std::memcpy(buffer_.data(), piece.data, bytes);
-      MUSTER_RETURN_IF_ERROR(communicator_.Broadcast(buffer_.data(), bytes, piece.owner)->Wait());
+    at::Tensor values;
+    if (rank() == piece.owner) {
+      values = at::from_blob(const_cast<char*>(piece.data), {piece.count},
+                             at::TensorOptions().dtype(ScalarTypeOf(type_)).device(device_))
+                   .to(at::kCPU, at::kFloat);
     }
-    if (rank == 0 && sink_status_.ok()) sink_status_ = sink_(values, piece.count);
+    const float* floats = values.defined() ? values.const_data_ptr<float>() : nullptr;
+    if (group_ != nullptr && piece.owner != 0) {
+      const std::size_t bytes = piece.count * sizeof(float);
+      if (rank() == piece.owner) std::memcpy(buffer_.data(), floats, bytes);
+      MUSTER_RETURN_IF_ERROR(group_->Broadcast(buffer_.data(), bytes, piece.owner)->Wait());
+      floats = buffer_.data();
+    }
+    if (rank() == 0 && sink_status_.ok()) sink_status_ = sink_(floats, piece.count);
     return OkStatus();
   }
 
   const Status& sink_status() const { return sink_status_; }
 
  private:
-  Communicator& communicator_;
+  const ElementType type_;
+  const at::Device device_;
+  Communicator* const group_;
   const TensorSink& sink_;
-  HostBuffer buffer_;
+  std::vector<float> buffer_;
   Status sink_status_;
 };
 
-Status StreamTensor(const FlatTensor& tensor, const UnitShard& shard, int my_rank,
-                    Streamer* streamer) {
+Status StreamTensor(const FlatTensor& tensor, const UnitShard& shard, Streamer* streamer) {
   std::int64_t at = tensor.offset;
   const std::int64_t end = tensor.offset + tensor.count;
   while (at < end) {
     const auto owner = static_cast<int>(at / shard.count);
     const std::int64_t owner_end = (owner + 1) * shard.count;
     const std::int64_t count = std::min({end - at, owner_end - at, kPieceElements});
-    const float* data = owner == my_rank ? shard.master + (at - owner * shard.count) : nullptr;
+    const char* data = nullptr;
+    if (owner == streamer->rank()) {
+      data = static_cast<const char*>(shard.master) +
+             (at - owner * shard.count) * streamer->element();
+    }
     MUSTER_RETURN_IF_ERROR(streamer->Send({.owner = owner, .data = data, .count = count}));
     at += count;
   }
@@ -72,13 +92,12 @@ Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray
   return OkStatus();
 }
 
-Status StreamTensors(const FlatLayout& layout, const ShardState& state, Communicator& communicator,
+Status StreamTensors(const FlatLayout& layout, const ShardState& state, Communicator* shard_group,
                      const TensorSink& sink) {
-  Streamer streamer(communicator, sink);
+  Streamer streamer(state, state.device(), shard_group, sink);
   for (std::size_t u = 0; u < layout.units().size(); ++u) {
     for (const FlatTensor& tensor : layout.units()[u].tensors) {
-      MUSTER_RETURN_IF_ERROR(
-          StreamTensor(tensor, state.units()[u], communicator.rank(), &streamer));
+      MUSTER_RETURN_IF_ERROR(StreamTensor(tensor, state.units()[u], &streamer));
     }
   }
   return streamer.sink_status();

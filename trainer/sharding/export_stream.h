@@ -22,10 +22,11 @@ Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray
 // Takes the next `count` elements of the tensors in the order of the layout.
 using TensorSink = std::function<Status(const float* values, std::int64_t count)>;
 
-// Collective. Rank 0's sink receives every tensor of the layout, unit by unit, in order; the other
-// ranks' sinks are not called. A failing sink does not stop the collective, so that no rank waits
+// Collective over `shard_group` (null: this rank holds all), called by every rank of it. Its rank 0's
+// sink receives every tensor of the layout, unit by unit, in order, as fp32; the other ranks' sinks
+// are not called. A failing sink does not stop the collective, so that no rank waits
 // for one that has left; its first error is returned on rank 0 at the end.
-Status StreamTensors(const FlatLayout& layout, const ShardState& state, Communicator& communicator,
+Status StreamTensors(const FlatLayout& layout, const ShardState& state, Communicator* shard_group,
                      const TensorSink& sink);
 
 }  // namespace muster

@@ -1,351 +1,370 @@
 #include "trainer/sharding/fsdp_engine.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "trainer/device/scalar_type.h"
 #include "trainer/model/llama.h"
+#include "trainer/model/llama_block.h"
 #include "trainer/model/llama_units.h"
-#include "trainer/model/loss.h"
 #include "trainer/sharding/gathered_weights.h"
 #include "trainer/sharding/gradient_reducer.h"
+#include "trainer/sharding/loss_scaler.h"
+#include "trainer/sharding/mesh.h"
+#include "trainer/sharding/non_finite.h"
+#include "trainer/sharding/step_batch.h"
+#include "trainer/sharding/unit_views.h"
 
 namespace muster {
 namespace {
 
-// The rows and columns that a unit's matrices have in its flat array, joined tensors as one.
-struct MatrixPlace {
-  std::int64_t offset = 0;
-  std::vector<std::int64_t> shape;
-};
+constexpr Duration kSplitTimeout = std::chrono::minutes(5);
 
-std::vector<MatrixPlace> Matrices(const FlatUnit& unit) {
-  std::vector<MatrixPlace> places;
-  for (const FlatTensor& tensor : unit.tensors) {
-    if (tensor.spec.joined) {
-      places.back().shape[0] += tensor.spec.shape[0];
-    } else {
-      places.push_back({tensor.offset, tensor.spec.shape});
-    }
-  }
-  return places;
-}
-
-at::Tensor ViewOf(void* flat, const MatrixPlace& place, at::ScalarType type) {
-  auto* const first = static_cast<char*>(flat) + place.offset * at::elementSize(type);
-  return at::from_blob(first, place.shape, at::TensorOptions().dtype(type));
-}
-
-at::Tensor LongTensor(const std::vector<std::int64_t>& values, at::IntArrayRef shape) {
-  return at::from_blob(const_cast<std::int64_t*>(values.data()), shape,
-                       at::TensorOptions().dtype(at::kLong));
-}
-
-std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-// Rows padded on the right to a multiple of kLengthMultiple. Matrix libraries compile and keep a
-// kernel for every shape that they meet; a few lengths serve as well as hundreds.
-constexpr std::int64_t kLengthMultiple = 32;
-MicroBatch PadToFewLengths(const MicroBatch& batch) {
-  MicroBatch padded;
-  padded.rows = batch.rows;
-  padded.length = RoundUp(batch.length, kLengthMultiple);
-  padded.input_ids.assign(padded.rows * padded.length, 0);
-  padded.labels.assign(padded.rows * padded.length, kIgnoredLabel);
-  for (std::int64_t row = 0; row < batch.rows; ++row) {
-    const std::int64_t from = row * batch.length, to = row * padded.length;
-    std::copy_n(batch.input_ids.begin() + from, batch.length, padded.input_ids.begin() + to);
-    std::copy_n(batch.labels.begin() + from, batch.length, padded.labels.begin() + to);
-  }
-  return padded;
-}
-
-// The positions that reach the head: those with a label, filled up, for the same reason, with
-// copies of the first position that have none.
-constexpr std::int64_t kLabelMultiple = 64;
-struct LabelledPositions {
-  std::int64_t count = 0;
-  std::vector<std::int64_t> positions;
-  std::vector<std::int64_t> labels;
-};
-LabelledPositions FindLabels(const MicroBatch& batch) {
-  LabelledPositions found;
-  for (std::size_t i = 0; i < batch.labels.size(); ++i) {
-    if (batch.labels[i] == kIgnoredLabel) continue;
-    found.positions.push_back(static_cast<std::int64_t>(i));
-    found.labels.push_back(batch.labels[i]);
-  }
-  found.count = static_cast<std::int64_t>(found.labels.size());
-  found.positions.resize(RoundUp(found.count, kLabelMultiple), 0);
-  found.labels.resize(found.positions.size(), kIgnoredLabel);
-  return found;
-}
-
-// One block's part of the graph: from a leaf input to its output.
-struct BlockGraph {
-  at::Tensor input;
-  at::Tensor output;
-};
+// What the ranks add up at the end of a step; fp64 on the device.
+enum Sum { kLoss, kSquares, kVotes, kSumCount };
 
 class Engine final : public FsdpEngine {
  public:
-  Engine(const ModelConfig& config, Communicator& communicator, FsdpOptions options);
+  Engine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions options);
+  Status Allocate();
 
   const FlatLayout& layout() const override { return layout_; }
-  const ShardState& state() const override { return state_; }
+  const ShardState& state() const override { return *state_; }
   void WeightsLoaded() override;
-  Status ForwardBackward(const MicroBatch& batch, double loss_scale) override;
+  bool is_first_replica() const override { return mesh_.replica() == 0; }
+  Communicator* shard_group() const override { return mesh_.shard(); }
+  Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) override;
   Result<StepNumbers> FinishGradients(double vote) override;
   void OptimizerStep(Step step, double lr) override;
+  Result<std::string> FindNonFinite() override;
+  LossScaleState loss_scale() const override;
+  void RestoreLossScale(const LossScaleState& state) override;
+  EngineMemory memory() const override;
 
  private:
-  Status RunMicroBatch(const MicroBatch& batch, double loss_scale);
+  Status RunMicroBatch(const MicroBatch& batch);
+  Result<ResidualStream> Forward(const at::Tensor& ids);
+  Result<at::Tensor> HeadBackward(const ResidualStream& hidden, const MicroBatch& batch);
+  Status BlocksBackward(at::Tensor& gradient);
+  Status EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids);
   Result<StepNumbers> SumUp(double vote);
   // After an error: the next micro-batch is the first of a step again.
   void AbandonStep();
-  Result<at::Tensor> Forward(const at::Tensor& ids);
-  Result<at::Tensor> HeadBackward(const at::Tensor& hidden, const MicroBatch& batch, double scale);
-  Status BlocksBackward(at::Tensor* gradient);
-  Status EmbeddingBackward(const at::Tensor& gradient, const MicroBatch& batch);
-  Status ReduceGradients(int unit, const std::vector<at::Tensor>& gradients);
 
-  BlockWeights Block(int unit) const;
+  Status WaitForWeights(int unit);
+  Result<UnitGradients> BeginGradients(int unit);
+  Status ReduceGradients(int unit);
+  at::Tensor OnDevice(const std::vector<std::int64_t>& values) const;
+  at::Tensor RotaryPart(const at::Tensor& table) const;
+
   int head_unit() const { return static_cast<int>(layout_.units().size()) - 1; }
+  const std::string& unit_name(int unit) const { return layout_.units()[unit].name; }
   void EnterPhase(TrainPhase phase) {
     if (options_.on_phase) options_.on_phase(phase);
   }
 
   const ModelConfig config_;
-  Communicator& communicator_;
+  Mesh mesh_;
+  DeviceOps& ops_;
   const FsdpOptions options_;
+  const Precision precision_;
   const FlatLayout layout_;
-  ShardState state_;
-  GatheredWeights weights_;
-  GradientReducer reducer_;
+  std::unique_ptr<GatheredWeights> weights_;
+  std::unique_ptr<ShardState> state_;
+  std::unique_ptr<GradientReducer> reducer_;
+  std::vector<UnitViews> views_;  // by unit
+  LlamaBlocks blocks_;
+  LlamaHead head_;
   RotaryTable rotary_;
-  std::vector<std::vector<MatrixPlace>> places_;  // by unit
-  std::vector<std::vector<at::Tensor>> leaves_;   // by unit: views of the gathered weights
-  std::vector<BlockGraph> graphs_;                // of the micro-batch under way
-  at::Tensor tied_gradient_;                      // of the embedding by way of the head
+  LossScaler scaler_;
+  at::Tensor sums_;            // [kSumCount] fp64 on the device
+  at::Tensor tied_gradient_;   // of the embedding by way of the head
   bool step_open_ = false;
-  double loss_ = 0;  // of this rank's micro-batches
-  double clip_factor_ = 1;
+  bool last_micro_batch_ = false;
+  double label_scale_ = 0;     // one over the labels of the step under way
+  double gradient_factor_ = 1; // clipping, and one over the loss scale
+  bool overflow_ = false;
 };
 
-Engine::Engine(const ModelConfig& config, Communicator& communicator, FsdpOptions options)
+at::ScalarType ComputeType(const Precision& precision) { return ScalarTypeOf(precision.compute); }
+
+Engine::Engine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions options)
     : config_(config),
-      communicator_(communicator),
+      mesh_(std::move(mesh)),
+      ops_(ops),
       options_(std::move(options)),
-      layout_(LlamaUnits(config), communicator.size()),
-      state_(layout_, communicator.rank(), options_.precision),
-      weights_(layout_, state_, communicator),
-      reducer_(layout_, state_, communicator),
-      rotary_(config) {
-  const at::ScalarType type =
-      options_.precision == MixedPrecision::kBf16 ? at::kBFloat16 : at::kFloat;
-  for (int u = 0; u < static_cast<int>(layout_.units().size()); ++u) {
-    places_.push_back(Matrices(layout_.units()[u]));
-    std::vector<at::Tensor>& leaves = leaves_.emplace_back();
-    for (const MatrixPlace& place : places_[u]) {
-      // Collectives write below autograd: a slot that is gathered again does not count as modified,
-      // and what a graph has saved of it is right again by then.
-      leaves.push_back(ViewOf(weights_.data(u), place, type).requires_grad_(true));
-    }
+      precision_(options_.precision),
+      layout_(LlamaUnits(config, options_.blocks_per_unit), mesh_.shape().shard_size),
+      blocks_(config, ops, ComputeType(precision_), options_.activation_checkpointing),
+      head_(ops, ComputeType(precision_)),
+      rotary_(config),
+      scaler_(precision_.scales_loss()) {}
+
+Status Engine::Allocate() {
+  MUSTER_ASSIGN_OR_RETURN(
+      weights_, GatheredWeights::Create(
+                    layout_, mesh_.shard(), ops_,
+                    {.rank = mesh_.shard_rank(),
+                     .type = precision_.compute,
+                     .reshard_after_forward =
+                         options_.strategy == ShardingStrategy::kFullShard ||
+                         options_.strategy == ShardingStrategy::kHybridShard}));
+  state_ = std::make_unique<ShardState>(layout_, mesh_.shard_rank(), precision_, ops_,
+                                        weights_->OwnPlaces());
+  std::vector<const void*> sources;
+  for (const UnitShard& unit : state_->units()) sources.push_back(unit.GatherSource());
+  weights_->SetSources(std::move(sources));
+  MUSTER_ASSIGN_OR_RETURN(reducer_,
+                          GradientReducer::Create(layout_, *state_, mesh_, ops_,
+                                                  options_.reduce_every_micro_batch));
+  for (int u = 0; u <= head_unit(); ++u) {
+    views_.emplace_back(layout_.units()[u], ops_.device());
+    views_.back().Bind(weights_->data(u), precision_.compute);
   }
+  sums_ = at::zeros({kSumCount}, at::TensorOptions().dtype(at::kDouble).device(ops_.device()));
+  return OkStatus();
 }
 
 void Engine::WeightsLoaded() {
-  state_.RefreshShadows();
-  weights_.Invalidate();
+  state_->RefreshShadows();
+  weights_->Invalidate();
 }
 
-Status Engine::ForwardBackward(const MicroBatch& given, double loss_scale) {
+Status Engine::ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) {
   const at::NoGradGuard no_grad;
-  const MicroBatch batch = PadToFewLengths(given);
   if (!step_open_) {
-    reducer_.StartStep();
-    loss_ = 0;
+    reducer_->StartStep();
+    sums_.zero_();
     step_open_ = true;
   }
-  Status status = RunMicroBatch(batch, loss_scale);
+  label_scale_ = loss_scale;
+  last_micro_batch_ = last;
+  Status status = RunMicroBatch(PadToFewLengths(batch));
   if (!status.ok()) AbandonStep();
   return status;
 }
 
 void Engine::AbandonStep() {
   step_open_ = false;
-  graphs_.clear();
   tied_gradient_.reset();
-  weights_.Invalidate();
+  weights_->Invalidate();
 }
 
-Status Engine::RunMicroBatch(const MicroBatch& batch, double loss_scale) {
+Status Engine::RunMicroBatch(const MicroBatch& batch) {
   rotary_.Ensure(batch.length);
+  blocks_.Begin({.rows = batch.rows, .length = batch.length}, RotaryPart(rotary_.Cos(batch.length)),
+                RotaryPart(rotary_.Sin(batch.length)));
+  const at::Tensor ids = OnDevice(batch.input_ids);
   EnterPhase(TrainPhase::kForward);
-  MUSTER_ASSIGN_OR_RETURN(const at::Tensor hidden,
-                          Forward(LongTensor(batch.input_ids, {batch.rows, batch.length})));
+  MUSTER_ASSIGN_OR_RETURN(const ResidualStream hidden, Forward(ids));
   EnterPhase(TrainPhase::kBackward);
-  MUSTER_ASSIGN_OR_RETURN(at::Tensor gradient, HeadBackward(hidden, batch, loss_scale));
-  MUSTER_RETURN_IF_ERROR(BlocksBackward(&gradient));
-  return EmbeddingBackward(gradient, batch);
+  MUSTER_ASSIGN_OR_RETURN(at::Tensor gradient, HeadBackward(hidden, batch));
+  MUSTER_RETURN_IF_ERROR(BlocksBackward(gradient));
+  return EmbeddingBackward(gradient, ids);
 }
 
-Result<at::Tensor> Engine::Forward(const at::Tensor& ids) {
-  weights_.Prefetch(0);
-  weights_.Prefetch(1);
-  MUSTER_RETURN_IF_ERROR(weights_.Wait(0));
-  at::Tensor hidden = EmbedTokens(leaves_[0][0], ids);
-  for (int u = 1; u < head_unit(); ++u) {
-    weights_.Prefetch(u + 1);
-    MUSTER_RETURN_IF_ERROR(weights_.Wait(u));
-    const at::Tensor input = hidden.detach().requires_grad_(true);
-    const at::AutoGradMode record(true);
-    graphs_.push_back({input, BlockForward(config_, rotary_, input, Block(u))});
-    hidden = graphs_.back().output.detach();
-  }
-  return hidden;
-}
-
-Result<at::Tensor> Engine::HeadBackward(const at::Tensor& hidden, const MicroBatch& batch,
-                                        double scale) {
-  const LabelledPositions labelled = FindLabels(batch);
-  const auto rows_computed = static_cast<std::int64_t>(labelled.positions.size());
-  const at::Tensor index = LongTensor(labelled.positions, {rows_computed});
-  const at::Tensor flat = hidden.reshape({-1, config_.hidden_size});
-  MUSTER_RETURN_IF_ERROR(weights_.Wait(head_unit()));
-  const at::Tensor& norm = leaves_[head_unit()][0];
-  const at::Tensor rows = flat.index_select(0, index).requires_grad_(true);
-  at::Tensor normed;
+Result<ResidualStream> Engine::Forward(const at::Tensor& ids) {
+  weights_->Prefetch(0);
+  weights_->Prefetch(1);
+  MUSTER_RETURN_IF_ERROR(WaitForWeights(0));
+  ResidualStream stream;
   {
-    const at::AutoGradMode record(true);
-    normed = RmsNorm(rows, norm, config_.rms_norm_eps);
+    const TraceSpan span(options_.tracer, TracePhase::kForward, unit_name(0), 0);
+    stream.sum = at::index_select(views_[0].embedding(), 0, ids);
   }
-  const bool tied = config_.tie_word_embeddings;
-  const at::Tensor& head = tied ? leaves_[0][0] : leaves_[head_unit()][1];
-  const HeadLoss loss =
-      CrossEntropyHead(normed.detach(), head.detach(), LongTensor(labelled.labels, {rows_computed}),
-                       {.scale = scale});
-  loss_ += loss.loss;
-  std::vector<at::Tensor> gradients =
-      torch::autograd::grad({normed}, {rows, norm}, {loss.hidden_gradient});
-  if (tied) {
-    tied_gradient_ = loss.weight_gradient;
-    MUSTER_RETURN_IF_ERROR(ReduceGradients(head_unit(), {gradients[1]}));
-  } else {
-    MUSTER_RETURN_IF_ERROR(ReduceGradients(head_unit(), {gradients[1], loss.weight_gradient}));
-  }
-  return at::zeros_like(flat)
-      .index_copy_(0, index.narrow(0, 0, labelled.count), gradients[0].narrow(0, 0, labelled.count))
-      .view(hidden.sizes());
-}
-
-Status Engine::BlocksBackward(at::Tensor* gradient) {
-  for (int u = head_unit() - 1; u >= 1; --u) {
-    if (u > 1) weights_.Prefetch(u - 1);
-    MUSTER_RETURN_IF_ERROR(weights_.Wait(u));
-    std::vector<at::Tensor> inputs = {graphs_.back().input};
-    inputs.insert(inputs.end(), leaves_[u].begin(), leaves_[u].end());
-    std::vector<at::Tensor> gradients =
-        torch::autograd::grad({graphs_.back().output}, inputs, {*gradient});
-    graphs_.pop_back();
-    *gradient = gradients.front();
-    gradients.erase(gradients.begin());
-    MUSTER_RETURN_IF_ERROR(ReduceGradients(u, gradients));
-  }
-  return OkStatus();
-}
-
-Status Engine::EmbeddingBackward(const at::Tensor& gradient, const MicroBatch& batch) {
-  MUSTER_ASSIGN_OR_RETURN(const GradientReducer::Target target, reducer_.Begin(0));
-  at::Tensor flat = ViewOf(target.flat, places_[0][0], at::kFloat);
-  if (!target.add) flat.zero_();
-  if (tied_gradient_.defined()) flat.add_(tied_gradient_);
-  tied_gradient_.reset();
-  // Added in fp32 and in order: a frequent token's gradient is a sum over many positions.
-  const at::Tensor rows = gradient.to(at::kFloat).contiguous();
-  const float* row = rows.const_data_ptr<float>();
-  const std::int64_t hidden = config_.hidden_size;
-  for (const std::int64_t id : batch.input_ids) {
-    float* const sum = target.flat + places_[0][0].offset + id * hidden;
-    for (std::int64_t i = 0; i < hidden; ++i) sum[i] += row[i];
-    row += hidden;
-  }
-  reducer_.Reduce(0);
-  return OkStatus();
-}
-
-Status Engine::ReduceGradients(int unit, const std::vector<at::Tensor>& gradients) {
-  MUSTER_ASSIGN_OR_RETURN(const GradientReducer::Target target, reducer_.Begin(unit));
-  for (std::size_t t = 0; t < gradients.size(); ++t) {
-    at::Tensor place = ViewOf(target.flat, places_[unit][t], at::kFloat);
-    if (target.add) {
-      place.add_(gradients[t]);
-    } else {
-      place.copy_(gradients[t]);
+  for (int u = 1; u < head_unit(); ++u) {
+    weights_->Prefetch(u + 1);
+    MUSTER_RETURN_IF_ERROR(WaitForWeights(u));
+    const TraceSpan span(options_.tracer, TracePhase::kForward, unit_name(u), u);
+    const int first = (u - 1) * options_.blocks_per_unit;
+    for (int b = 0; b < views_[u].blocks(); ++b) {
+      stream = blocks_.Forward(first + b, stream, views_[u].block(b));
     }
   }
-  reducer_.Reduce(unit);
+  return stream;
+}
+
+Result<at::Tensor> Engine::HeadBackward(const ResidualStream& hidden, const MicroBatch& batch) {
+  const int head = head_unit();
+  MUSTER_RETURN_IF_ERROR(WaitForWeights(head));
+  MUSTER_ASSIGN_OR_RETURN(UnitGradients gradients, BeginGradients(head));
+  at::Tensor gradient;
+  {
+    const TraceSpan span(options_.tracer, TracePhase::kLoss, unit_name(head), head);
+    const LabelledPositions labelled = FindLabels(batch);
+    const bool tied = config_.tie_word_embeddings;
+    if (tied && !tied_gradient_.defined()) tied_gradient_ = at::empty_like(views_[0].embedding());
+    at::Tensor loss = sums_.narrow(0, kLoss, 1);
+    gradient = head_.Run({.hidden = hidden,
+                          .norm = views_[head].final_norm(),
+                          .head = tied ? views_[0].embedding() : views_[head].head(),
+                          .positions = OnDevice(labelled.positions),
+                          .labels = OnDevice(labelled.labels),
+                          .eps = config_.rms_norm_eps,
+                          .scale = label_scale_ * scaler_.scale(),
+                          .norm_gradient = gradients.final_norm(),
+                          .head_gradient = tied ? GradientTarget{.tensor = tied_gradient_}
+                                                : gradients.head()},
+                         loss);
+  }
+  MUSTER_RETURN_IF_ERROR(ReduceGradients(head));
+  return gradient;
+}
+
+Status Engine::BlocksBackward(at::Tensor& gradient) {
+  for (int u = head_unit() - 1; u >= 1; --u) {
+    if (u > 1) weights_->Prefetch(u - 1);
+    MUSTER_RETURN_IF_ERROR(WaitForWeights(u));
+    MUSTER_ASSIGN_OR_RETURN(UnitGradients gradients, BeginGradients(u));
+    {
+      const TraceSpan span(options_.tracer, TracePhase::kBackward, unit_name(u), u);
+      const int first = (u - 1) * options_.blocks_per_unit;
+      for (int b = views_[u].blocks() - 1; b >= 0; --b) {
+        blocks_.Backward(first + b, views_[u].block(b), gradients.block(b), gradient);
+      }
+    }
+    MUSTER_RETURN_IF_ERROR(ReduceGradients(u));
+  }
   return OkStatus();
+}
+
+Status Engine::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids) {
+  MUSTER_ASSIGN_OR_RETURN(UnitGradients gradients, BeginGradients(0));
+  {
+    const TraceSpan span(options_.tracer, TracePhase::kBackward, unit_name(0), 0);
+    GradientTarget target = gradients.embedding();
+    if (config_.tie_word_embeddings) {
+      if (target.add) {
+        target.tensor.add_(tied_gradient_);
+      } else {
+        target.tensor.copy_(tied_gradient_);
+      }
+      target.add = true;
+    }
+    ops_.EmbeddingBackward(gradient, ids, target);
+  }
+  return ReduceGradients(0);
+}
+
+Status Engine::WaitForWeights(int unit) {
+  const TraceSpan span(options_.tracer, TracePhase::kGatherWait, unit_name(unit), unit);
+  return weights_->Wait(unit);
+}
+
+Result<UnitGradients> Engine::BeginGradients(int unit) {
+  const TraceSpan span(options_.tracer, TracePhase::kReduceWait, unit_name(unit), unit);
+  MUSTER_ASSIGN_OR_RETURN(const GradientReducer::Target target, reducer_->Begin(unit));
+  UnitViews views(layout_.units()[unit], ops_.device());
+  views.Bind(target.flat, target.type);
+  return UnitGradients(std::move(views), target.add);
+}
+
+Status Engine::ReduceGradients(int unit) {
+  const TraceSpan span(options_.tracer, TracePhase::kReduceWait, unit_name(unit), unit);
+  return reducer_->Reduce(unit, last_micro_batch_);
 }
 
 Result<StepNumbers> Engine::FinishGradients(double vote) {
+  const at::NoGradGuard no_grad;
   Result<StepNumbers> numbers = SumUp(vote);
   if (!numbers.ok()) AbandonStep();
   return numbers;
 }
 
 Result<StepNumbers> Engine::SumUp(double vote) {
-  MUSTER_RETURN_IF_ERROR(reducer_.Finish());
-  double sums[3] = {loss_, 0, vote};
-  for (const UnitShard& unit : state_.units()) sums[1] += SumOfSquares(unit.gradient, unit.count);
-  if (communicator_.size() > 1) {
-    MUSTER_RETURN_IF_ERROR(
-        communicator_.AllReduce(sums, 3, ElementType::kFloat64, ReduceOp::kSum)->Wait());
+  {
+    const TraceSpan span(options_.tracer, TracePhase::kReduceWait, "finish");
+    MUSTER_RETURN_IF_ERROR(reducer_->Finish());
   }
+  const TraceSpan span(options_.tracer, TracePhase::kOptimizer, "norm");
+  at::Tensor squares = sums_.narrow(0, kSquares, 1);
+  // Replicas hold the same gradients: they count once.
+  for (const UnitShard& unit : state_->units()) {
+    if (!is_first_replica()) break;
+    ops_.SumOfSquares(unit.gradient, precision_.gradient, unit.count, squares);
+  }
+  sums_.narrow(0, kVotes, 1).fill_(vote);
+  if (mesh_.world().size() > 1) {
+    MUSTER_RETURN_IF_ERROR(
+        mesh_.world()
+            .AllReduce(sums_.data_ptr(), kSumCount, ElementType::kFloat64, ReduceOp::kSum)
+            ->Wait());
+  }
+  const at::Tensor sums = sums_.cpu();
+  const double* values = sums.const_data_ptr<double>();
   step_open_ = false;
-  const StepNumbers numbers{.loss = sums[0], .grad_norm = std::sqrt(sums[1]), .votes = sums[2]};
+  StepNumbers numbers{.loss = values[kLoss] * label_scale_,
+                      .grad_norm = std::sqrt(values[kSquares]) / scaler_.scale(),
+                      .votes = values[kVotes]};
+  gradient_factor_ = 1 / scaler_.scale();
+  // A loss that is not finite is no fault of the loss scale.
+  overflow_ = std::isfinite(numbers.loss) && scaler_.Overflowed(std::isfinite(numbers.grad_norm));
+  numbers.overflow = overflow_;
   // As torch.nn.utils.clip_grad_norm_, down to the small constant.
-  clip_factor_ =
-      options_.grad_clip > 0 ? std::min(1.0, options_.grad_clip / (numbers.grad_norm + 1e-6)) : 1.0;
+  if (options_.grad_clip > 0) {
+    gradient_factor_ *= std::min(1.0, options_.grad_clip / (numbers.grad_norm + 1e-6));
+  }
   return numbers;
 }
 
 void Engine::OptimizerStep(Step step, double lr) {
+  if (overflow_) return;
   EnterPhase(TrainPhase::kOptimizer);
-  const AdamWStep update{.number = step, .lr = lr, .gradient_scale = clip_factor_};
-  constexpr std::int64_t kGrain = 1 << 16;
-  for (const UnitShard& unit : state_.units()) {
-    const AdamWArrays arrays{.weight = unit.master,
-                             .exp_avg = unit.exp_avg,
-                             .exp_avg_sq = unit.exp_avg_sq,
-                             .gradient = unit.gradient,
-                             .shadow = unit.shadow};
-    at::parallel_for(0, unit.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      AdamWUpdate(arrays, begin, end, options_.adamw, update);
-    });
+  const AdamWStep update{.number = step, .lr = lr, .gradient_scale = gradient_factor_};
+  for (int u = 0; u <= head_unit(); ++u) {
+    const TraceSpan span(options_.tracer, TracePhase::kOptimizer, unit_name(u), u);
+    ops_.AdamW(state_->ForOptimizer(u), options_.adamw, update);
   }
-  weights_.Invalidate();
+  weights_->Invalidate();
 }
 
-BlockWeights Engine::Block(int unit) const {
-  const std::vector<at::Tensor>& views = leaves_[unit];
-  return {views[0], views[1], views[2], views[3], views[4], views[5]};
+Result<std::string> Engine::FindNonFinite() {
+  const at::NoGradGuard no_grad;
+  return muster::FindNonFinite(layout_, *state_, mesh_, ops_);
+}
+
+LossScaleState Engine::loss_scale() const { return {scaler_.scale(), scaler_.finite_steps()}; }
+
+void Engine::RestoreLossScale(const LossScaleState& state) {
+  scaler_.Restore(state.scale, state.finite_steps);
+}
+
+EngineMemory Engine::memory() const {
+  return {.state = state_->bytes(),
+          .gathered = weights_->bytes(),
+          .gradients = reducer_->bytes(),
+          .activations = blocks_.bytes()};
+}
+
+at::Tensor Engine::OnDevice(const std::vector<std::int64_t>& values) const {
+  const at::Tensor host =
+      at::from_blob(const_cast<std::int64_t*>(values.data()),
+                    {static_cast<std::int64_t>(values.size())}, at::TensorOptions(at::kLong));
+  return ops_.device().is_cpu() ? host.clone() : host.to(ops_.device());
+}
+
+at::Tensor Engine::RotaryPart(const at::Tensor& table) const {
+  return table.to(ScalarTypeOf(precision_.buffer)).to(ops_.device(), ScalarTypeOf(precision_.wide()));
 }
 
 }  // namespace
 
-bool StepNumbers::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+bool StepNumbers::finite() const {
+  return std::isfinite(loss) && (overflow || std::isfinite(grad_norm));
+}
 
-std::unique_ptr<FsdpEngine> FsdpEngine::Create(const ModelConfig& config,
-                                               Communicator& communicator, FsdpOptions options) {
-  return std::make_unique<Engine>(config, communicator, std::move(options));
+Result<std::unique_ptr<FsdpEngine>> FsdpEngine::Create(const ModelConfig& config,
+                                                       Communicator& communicator, DeviceOps& ops,
+                                                       FsdpOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(Mesh mesh,
+                          Mesh::Make(communicator, options.strategy, options.ranks_per_node,
+                                     Deadline::After(kSplitTimeout)));
+  auto engine = std::make_unique<Engine>(config, std::move(mesh), ops, std::move(options));
+  MUSTER_RETURN_IF_ERROR(engine->Allocate());
+  return std::unique_ptr<FsdpEngine>(std::move(engine));
 }
 
 }  // namespace muster

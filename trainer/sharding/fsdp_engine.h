@@ -1,27 +1,28 @@
-// FsdpEngine: FULL_SHARD training of one model on one rank, with an explicit schedule.
+// FsdpEngine: sharded training of one model on one rank, with an explicit schedule.
 //
 // A step is: ForwardBackward for every micro-batch, FinishGradients, and, when its numbers are
-// finite, OptimizerStep. Per micro-batch, with units 0 (embedding), 1 .. L (blocks), L+1 (head):
+// finite, OptimizerStep. Per micro-batch, with units 0 (embedding), 1 .. n (blocks), n+1 (head):
 //
 //   forward   gather(u + 1) starts, then unit u computes as soon as its own gather has ended
 //   loss      head, forward and backward at once; reduce(head) starts
-//   backward  gather(u - 1) starts, then block u runs its own small autograd graph;
-//             reduce(u) starts as soon as its gradients are in the flat gradient slot
+//   backward  gather(u - 1) starts, then the blocks of unit u go backward, their products written
+//             into the flat gradient slot; reduce(u) starts
 //   end       the embedding's gradient; reduce(embed) starts
 //
-// Blocks L and L-1 are still gathered when backward begins, blocks 1 and 2 when the next
-// micro-batch does. Everything that lives longer than a micro-batch is allocated by Create.
+// The last two block units are still gathered when backward begins, the first two when the next
+// micro-batch does. Everything that lives longer than a micro-batch is allocated by Create, but for
+// the activations, which are as large as the largest micro-batch seen.
 //
 // One thread, the trainer's, calls everything; every rank calls the same in the same order. Results
 // are deterministic for a given world size, thread count and instruction set.
 // Errors: a failed collective's status. After one the step's gradients are forgotten, weights and
-// moments are those of the last finished step; once the communicator is formed again, the step can
-// be done again from its first micro-batch.
+// moments are those of the last finished step; once the communicator is formed again, an engine
+// made anew can do the step again from its first micro-batch.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <vector>
+#include <string>
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
@@ -29,49 +30,91 @@
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/flat_layout.h"
 #include "trainer/core/model_config.h"
+#include "trainer/core/tracer.h"
 #include "trainer/data/batch_loader.h"
+#include "trainer/device/device_ops.h"
 #include "trainer/distributed/communicator.h"
-#include "trainer/kernels/adamw.h"
+#include "trainer/sharding/precision.h"
 #include "trainer/sharding/shard_state.h"
 
 namespace muster {
 
 struct FsdpOptions {
-  MixedPrecision precision = MixedPrecision::kBf16;
+  ShardingStrategy strategy = ShardingStrategy::kFullShard;
+  int ranks_per_node = 1;   // the shard groups of hybrid strategies
+  int blocks_per_unit = 1;  // transformer blocks that are gathered together
+  Precision precision;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
+  bool reduce_every_micro_batch = true;
   AdamWOptions adamw;
   double grad_clip = 1.0;  // global L2 norm; 0: none
   // Called as a micro-batch moves on; cheap. Empty: nobody asks.
   std::function<void(TrainPhase)> on_phase;
+  Tracer* tracer = nullptr;  // outlives the engine; null: nobody traces
 };
 
 // Of one step, equal on all ranks.
 struct StepNumbers {
   double loss = 0;       // mean over the label tokens of all ranks and micro-batches
-  double grad_norm = 0;  // before clipping
+  double grad_norm = 0;  // before clipping, loss scale taken off
   double votes = 0;      // of all ranks, added up
+  // fp16 gradients went beyond their range: OptimizerStep changes nothing, the loss scale is
+  // halved, and the gradient norm means nothing.
+  bool overflow = false;
+
   bool finite() const;
+};
+
+// What a resumed run needs beside the arrays.
+struct LossScaleState {
+  double scale = 1;
+  std::int64_t finite_steps = 0;
+};
+
+// Bytes that this rank has allocated.
+struct EngineMemory {
+  std::int64_t state = 0;        // master weights, moments, gradient shards, shadows
+  std::int64_t gathered = 0;     // whole weights, where no shared array holds them
+  std::int64_t gradients = 0;    // slots and local sums
+  std::int64_t activations = 0;  // so far
 };
 
 class FsdpEngine {
  public:
-  // The communicator is formed and outlives the engine.
-  static std::unique_ptr<FsdpEngine> Create(const ModelConfig& config, Communicator& communicator,
-                                            FsdpOptions options);
+  // Collective. The communicator is formed; it and `ops` outlive the engine.
+  static Result<std::unique_ptr<FsdpEngine>> Create(const ModelConfig& config,
+                                                    Communicator& communicator, DeviceOps& ops,
+                                                    FsdpOptions options);
   virtual ~FsdpEngine() = default;
 
   virtual const FlatLayout& layout() const = 0;
   // The arrays to load a model or a checkpoint into; call WeightsLoaded afterwards.
   virtual const ShardState& state() const = 0;
   virtual void WeightsLoaded() = 0;
+  // Whether this rank's arrays are those that count, or another replica's are (hybrid_shard,
+  // no_shard): what replicas hold is equal bit for bit.
+  virtual bool is_first_replica() const = 0;
+  // The shard group of this rank; null where it has no peers.
+  virtual Communicator* shard_group() const = 0;
 
   // Adds the gradients of one micro-batch. `loss_scale` is 1 / label tokens of the whole step's
-  // batch. A batch without labels takes part with zero gradients.
-  virtual Status ForwardBackward(const MicroBatch& batch, double loss_scale) = 0;
+  // batch; `last` says that the step has no further micro-batch. A batch without labels takes part
+  // with zero gradients.
+  virtual Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) = 0;
   // Ends the reductions; the gradients of the step are complete. `vote` rides along in the same
   // small collective: whatever the ranks must agree on at this step boundary.
   virtual Result<StepNumbers> FinishGradients(double vote = 0) = 0;
   // Clips and updates. `step` counts from 1; the gradients of FinishGradients are used up.
   virtual void OptimizerStep(Step step, double lr) = 0;
+
+  // Collective, after FinishGradients of a step that is not finite: the first rank that holds a
+  // number that is not finite, and where: "rank 1: gradient of model.norm.weight". Looks at
+  // weights first, then gradients.
+  virtual Result<std::string> FindNonFinite() = 0;
+
+  virtual LossScaleState loss_scale() const = 0;
+  virtual void RestoreLossScale(const LossScaleState& state) = 0;
+  virtual EngineMemory memory() const = 0;
 };
 
 }  // namespace muster

@@ -6,31 +6,61 @@
 
 namespace muster {
 
-GatheredWeights::GatheredWeights(const FlatLayout& layout, const ShardState& state,
-                                 Communicator& communicator)
-    : layout_(layout), state_(state), communicator_(communicator) {
-  const int units = static_cast<int>(layout.units().size());
-  const int last = units - 1;
-  if (layout.world_size() == 1) {
-    for (int u = 0; u < units; ++u) {
-      slots_.push_back({.data = const_cast<void*>(state.units()[u].GatherSource()), .unit = u});
-      slot_of_.push_back(u);
+GatheredWeights::GatheredWeights(const FlatLayout& layout, Communicator* communicator,
+                                 GatherOptions options)
+    : layout_(layout), communicator_(communicator), options_(options) {}
+
+Result<std::unique_ptr<GatheredWeights>> GatheredWeights::Create(const FlatLayout& layout,
+                                                                 Communicator* communicator,
+                                                                 DeviceOps& ops,
+                                                                 GatherOptions options) {
+  std::unique_ptr<GatheredWeights> weights(new GatheredWeights(layout, communicator, options));
+  MUSTER_RETURN_IF_ERROR(weights->PlaceResident(ops));
+  if (!weights->resident_) weights->PlaceSlots(ops);
+  return weights;
+}
+
+// Leaves resident_ false where slots are to be used.
+Status GatheredWeights::PlaceResident(DeviceOps& ops) {
+  std::int64_t total = 0;
+  for (const FlatUnit& unit : layout_.units()) total += unit.flat_count;
+  const std::size_t bytes = static_cast<std::size_t>(total) * ElementSize(options_.type);
+  if (communicator_ != nullptr) {
+    auto region = communicator_->Share(RegionKind::kCommon, bytes);
+    if (region.ok()) {
+      region_ = *std::move(region);
+    } else if (region.status().code() != StatusCode::kUnimplemented) {
+      return region.status();
+    } else if (options_.reshard_after_forward) {
+      return OkStatus();
     }
-    return;
   }
-  std::int64_t slot_counts[2] = {0, 0};
+  resident_ = true;
+  if (region_ == nullptr) memory_ = ops.Allocate(bytes);
+  auto* next = static_cast<char*>(region_ != nullptr ? region_->data() : memory_.data_ptr());
+  for (std::size_t u = 0; u < layout_.units().size(); ++u) {
+    slots_.push_back({.data = next});
+    slot_of_.push_back(static_cast<int>(u));
+    next += layout_.units()[u].flat_count * static_cast<std::int64_t>(ElementSize(options_.type));
+  }
+  return OkStatus();
+}
+
+void GatheredWeights::PlaceSlots(DeviceOps& ops) {
+  const int last = static_cast<int>(layout_.units().size()) - 1;
+  std::int64_t counts[4] = {0, 0, layout_.units()[0].flat_count, layout_.units()[last].flat_count};
+  slot_of_.push_back(2);
   for (int u = 1; u < last; ++u) {
-    slot_counts[u % 2] = std::max(slot_counts[u % 2], layout.units()[u].flat_count);
+    counts[u % 2] = std::max(counts[u % 2], layout_.units()[u].flat_count);
     slot_of_.push_back(u % 2);
   }
-  slot_of_.insert(slot_of_.begin(), 2);
   slot_of_.push_back(3);
-  const std::int64_t counts[] = {slot_counts[0], slot_counts[1], layout.units()[0].flat_count,
-                                 layout.units()[last].flat_count};
+  const auto element = static_cast<std::int64_t>(ElementSize(options_.type));
+  memory_ = ops.Allocate((counts[0] + counts[1] + counts[2] + counts[3]) * element);
+  auto* next = static_cast<char*>(memory_.data_ptr());
   for (const std::int64_t count : counts) {
-    Slot slot{.memory = HostBuffer(count * ElementSize(state.compute_type()))};
-    slot.data = slot.memory.data();
-    slots_.push_back(std::move(slot));
+    slots_.push_back({.data = next});
+    next += count * element;
   }
 }
 
@@ -40,13 +70,25 @@ GatheredWeights::~GatheredWeights() {
   }
 }
 
+std::vector<void*> GatheredWeights::OwnPlaces() const {
+  std::vector<void*> places(layout_.units().size(), nullptr);
+  if (!resident_) return places;
+  for (std::size_t u = 0; u < places.size(); ++u) {
+    places[u] = static_cast<char*>(slots_[u].data) +
+                options_.rank * layout_.units()[u].shard_count *
+                    static_cast<std::int64_t>(ElementSize(options_.type));
+  }
+  return places;
+}
+
 void GatheredWeights::Prefetch(int unit) {
   Slot& slot = slots_[slot_of_[unit]];
   if (slot.unit == unit) return;
   MUSTER_CHECK(slot.gather == nullptr, "a slot is gathered into twice at once");
   slot.unit = unit;
-  slot.gather = communicator_.AllGather(state_.units()[unit].GatherSource(), slot.data,
-                                        state_.units()[unit].count, state_.compute_type());
+  if (communicator_ == nullptr) return;
+  slot.gather = communicator_->AllGather(sources_[unit], slot.data,
+                                         layout_.units()[unit].shard_count, options_.type);
 }
 
 Status GatheredWeights::Wait(int unit) {
@@ -60,7 +102,6 @@ Status GatheredWeights::Wait(int unit) {
 }
 
 void GatheredWeights::Invalidate() {
-  if (layout_.world_size() == 1) return;  // the buffers are the shards
   for (Slot& slot : slots_) {
     // Of a step that failed; no step that ends well leaves one.
     if (slot.gather != nullptr) (void)slot.gather->Wait();
@@ -68,5 +109,7 @@ void GatheredWeights::Invalidate() {
     slot.unit = -1;
   }
 }
+
+std::int64_t GatheredWeights::bytes() const { return memory_.defined() ? memory_.numel() : 0; }
 
 }  // namespace muster

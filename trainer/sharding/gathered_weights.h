@@ -1,33 +1,54 @@
 // GatheredWeights: the whole weights of the units that are being computed with.
 //
-// Blocks share two slots, block unit u in slot u % 2, so that the weights of one unit arrive while
-// the other computes; embedding and head have a buffer of their own and stay for the whole step.
-// Views into a unit's buffer stay valid for the run; they show the unit's weights between a Wait
-// for it and the Prefetch of the next unit of the same slot. At world size 1 a unit's buffer is its
-// shard itself and nothing is ever copied.
+// Resident: the whole arrays of all units exist for the whole run and every rank's shard lies at its
+// own place in them. So it is with one rank, where the arrays are the shards and nothing is ever
+// copied; where the ranks share a host's memory, with one array for all of them and gathers that
+// only wait for the peers' updates; and where the strategy keeps parameters gathered (ZeRO-2).
 //
-// A unit that is still in its slot is not gathered again until Invalidate. Which gathers are issued
-// depends only on the order of calls, which is equal on all ranks.
+// In slots: the units between embedding and head share two slots, unit u in slot u % 2, so that the
+// weights of one unit arrive while the other computes; embedding and head have a buffer of their
+// own and stay for the whole step.
+//
+// Views into a unit's buffer stay valid for the run; they show the unit's weights between a Wait
+// for it and the Prefetch of the next unit of the same slot. A unit that is still there is not
+// gathered again until Invalidate. Which gathers are issued depends only on the order of calls,
+// which is equal on all ranks.
 //
 // The trainer's thread. Errors are the communicator's. The destructor waits for gathers under way:
 // abort the communicator first when a peer may be lost.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "common/base/status.h"
+#include "common/base/result.h"
 #include "trainer/core/flat_layout.h"
+#include "trainer/device/device_ops.h"
 #include "trainer/distributed/communicator.h"
-#include "trainer/sharding/shard_state.h"
 
 namespace muster {
 
+struct GatherOptions {
+  int rank = 0;  // within the shard group
+  ElementType type = ElementType::kBFloat16;
+  bool reshard_after_forward = true;  // false: resident
+};
+
 class GatheredWeights {
  public:
-  GatheredWeights(const FlatLayout& layout, const ShardState& state, Communicator& communicator);
+  // Collective. `communicator` is the shard group's, null if it has one rank. All outlive the object.
+  static Result<std::unique_ptr<GatheredWeights>> Create(const FlatLayout& layout,
+                                                         Communicator* communicator,
+                                                         DeviceOps& ops, GatherOptions options);
   ~GatheredWeights();
+
+  // Where this rank's shard of each unit must lie; null: it may lie anywhere (slots).
+  std::vector<void*> OwnPlaces() const;
+  // What gathers send, by unit: OwnPlaces, or the shards' own memory where that is null.
+  void SetSources(std::vector<const void*> sources) { sources_ = std::move(sources); }
 
   // Starts the gather of `unit` unless its weights are there or on their way.
   void Prefetch(int unit);
@@ -38,20 +59,32 @@ class GatheredWeights {
   void Invalidate();
 
   void* data(int unit) const { return slots_[slot_of_[unit]].data; }
+  // One array serves all ranks of the host.
+  bool shared() const { return region_ != nullptr; }
+  bool resident() const { return resident_; }
+  // Allocated by this rank; a shared array is not counted.
+  std::int64_t bytes() const;
 
  private:
   struct Slot {
-    HostBuffer memory;
     void* data = nullptr;
     int unit = -1;  // whose weights are there or on their way
     std::unique_ptr<Work> gather;
   };
 
+  GatheredWeights(const FlatLayout& layout, Communicator* communicator, GatherOptions options);
+  Status PlaceResident(DeviceOps& ops);
+  void PlaceSlots(DeviceOps& ops);
+
   const FlatLayout& layout_;
-  const ShardState& state_;
-  Communicator& communicator_;
+  Communicator* const communicator_;
+  const GatherOptions options_;
+  bool resident_ = false;
+  std::unique_ptr<SharedRegion> region_;
+  at::Tensor memory_;
   std::vector<Slot> slots_;
   std::vector<int> slot_of_;  // by unit
+  std::vector<const void*> sources_;
 };
 
 }  // namespace muster

@@ -1,93 +1,184 @@
 #include "trainer/sharding/gradient_reducer.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 namespace muster {
-namespace {
-
-// A slot serves units of different layouts: what lies between the tensors of this one may be
-// another unit's gradient.
-void ZeroPadding(const FlatUnit& unit, float* flat) {
-  std::int64_t end = 0;
-  for (const FlatTensor& tensor : unit.tensors) {
-    std::fill(flat + end, flat + tensor.offset, 0.0f);
-    end = tensor.offset + tensor.count;
-  }
-  std::fill(flat + end, flat + unit.flat_count, 0.0f);
-}
-
-}  // namespace
 
 GradientReducer::GradientReducer(const FlatLayout& layout, const ShardState& state,
-                                 Communicator& communicator)
+                                 const Mesh& mesh, DeviceOps& ops, bool every_micro_batch)
     : layout_(layout),
       state_(state),
-      communicator_(communicator),
-      reduced_(layout.units().size(), false) {
-  if (layout.world_size() == 1) return;
+      mesh_(mesh),
+      ops_(ops),
+      every_micro_batch_(every_micro_batch),
+      compute_(state.precision().compute),
+      gradient_(state.precision().gradient),
+      sharded_(mesh.shard() != nullptr),
+      direct_(compute_ == gradient_ && (!sharded_ || !every_micro_batch)),
+      touched_(layout.units().size(), false) {
+  for (const FlatUnit& unit : layout.units()) {
+    std::vector<Gap>& gaps = gaps_.emplace_back();
+    std::int64_t end = 0;
+    for (const FlatTensor& tensor : unit.tensors) {
+      if (tensor.offset > end) gaps.push_back({end, tensor.offset - end});
+      end = tensor.offset + tensor.count;
+    }
+    if (unit.flat_count > end) gaps.push_back({end, unit.flat_count - end});
+  }
+}
+
+Result<std::unique_ptr<GradientReducer>> GradientReducer::Create(const FlatLayout& layout,
+                                                                 const ShardState& state,
+                                                                 const Mesh& mesh, DeviceOps& ops,
+                                                                 bool every_micro_batch) {
+  std::unique_ptr<GradientReducer> reducer(
+      new GradientReducer(layout, state, mesh, ops, every_micro_batch));
+  MUSTER_RETURN_IF_ERROR(reducer->Place());
+  return reducer;
+}
+
+Status GradientReducer::Place() {
   std::int64_t largest = 0;
-  for (const FlatUnit& unit : layout.units()) largest = std::max(largest, unit.flat_count);
-  for (Slot& slot : slots_) slot.memory = HostBuffer(largest * sizeof(float));
-}
-
-GradientReducer::~GradientReducer() {
-  for (Slot& slot : slots_) {
-    if (slot.reduction != nullptr) (void)slot.reduction->Wait();
+  std::int64_t total = 0;
+  for (const FlatUnit& unit : layout_.units()) {
+    largest = std::max(largest, unit.flat_count);
+    total += unit.flat_count;
   }
-}
-
-void GradientReducer::StartStep() {
-  for (Slot& slot : slots_) {
-    if (slot.reduction != nullptr) (void)slot.reduction->Wait();
-    slot.reduction.reset();
+  const bool keeps_local = sharded_ && !every_micro_batch_;
+  if (keeps_local) {
+    const std::size_t element = ElementSize(gradient_);
+    MUSTER_ASSIGN_OR_RETURN(void* const sums, PlaceScatterSource(total * element));
+    auto* next = static_cast<char*>(sums);
+    for (const FlatUnit& unit : layout_.units()) {
+      local_.push_back(next);
+      next += unit.flat_count * static_cast<std::int64_t>(element);
+    }
   }
-  reduced_.assign(reduced_.size(), false);
-}
-
-Result<GradientReducer::Target> GradientReducer::Begin(int unit) {
-  if (layout_.world_size() == 1) {
-    return Target{.flat = state_.units()[unit].gradient, .add = reduced_[unit]};
+  if (direct_) return OkStatus();
+  // Shards start aligned, so slots do too.
+  slot_bytes_ = static_cast<std::size_t>(largest) * ElementSize(compute_);
+  slot_count_ = sharded_ && !keeps_local ? 2 : 1;
+  if (slot_count_ == 2) {
+    MUSTER_ASSIGN_OR_RETURN(slots_, PlaceScatterSource(2 * slot_bytes_));
+  } else {
+    memory_.push_back(ops_.Allocate(slot_bytes_));
+    slots_ = memory_.back().data_ptr();
+    bytes_ += static_cast<std::int64_t>(slot_bytes_);
   }
-  Slot& slot = slots_[next_slot_];
-  MUSTER_RETURN_IF_ERROR(Settle(slot));
-  return Target{.flat = slot.memory.floats(), .add = false};
-}
-
-void GradientReducer::Reduce(int unit) {
-  const bool add = reduced_[unit];
-  reduced_[unit] = true;
-  if (layout_.world_size() == 1) return;
-  Slot& slot = slots_[next_slot_];
-  next_slot_ = 1 - next_slot_;
-  ZeroPadding(layout_.units()[unit], slot.memory.floats());
-  slot.unit = unit;
-  slot.add = add;
-  float* const result = add ? OwnPlace(slot, unit) : state_.units()[unit].gradient;
-  slot.reduction =
-      communicator_.ReduceScatter({.full = slot.memory.data(),
-                                   .shard = result,
-                                   .count = static_cast<std::size_t>(state_.units()[unit].count)});
-}
-
-Status GradientReducer::Finish() {
-  // The older one first: reductions end in the order they were issued.
-  MUSTER_RETURN_IF_ERROR(Settle(slots_[next_slot_]));
-  return Settle(slots_[1 - next_slot_]);
-}
-
-Status GradientReducer::Settle(Slot& slot) {
-  if (slot.reduction == nullptr) return OkStatus();
-  const std::unique_ptr<Work> reduction = std::move(slot.reduction);
-  MUSTER_RETURN_IF_ERROR(reduction->Wait());
-  if (!slot.add) return OkStatus();
-  const UnitShard& shard = state_.units()[slot.unit];
-  const float* sum = OwnPlace(slot, slot.unit);
-  for (std::int64_t i = 0; i < shard.count; ++i) shard.gradient[i] += sum[i];
   return OkStatus();
 }
 
-float* GradientReducer::OwnPlace(const Slot& slot, int unit) const {
-  return slot.memory.floats() + communicator_.rank() * state_.units()[unit].count;
+// Where the peers can read it in place, if they share memory.
+Result<void*> GradientReducer::PlaceScatterSource(std::size_t bytes) {
+  bytes_ += static_cast<std::int64_t>(bytes);
+  auto region = mesh_.shard()->Share(RegionKind::kPerRank, bytes);
+  if (region.ok()) {
+    region_ = *std::move(region);
+    return region_->data();
+  }
+  if (region.status().code() != StatusCode::kUnimplemented) return region.status();
+  memory_.push_back(ops_.Allocate(bytes));
+  return memory_.back().data_ptr();
+}
+
+GradientReducer::~GradientReducer() { StartStep(); }
+
+void GradientReducer::StartStep() {
+  for (Pending& pending : pending_) (void)pending.work->Wait();
+  pending_.clear();
+  for (auto& work : replica_works_) (void)work->Wait();
+  replica_works_.clear();
+  touched_.assign(touched_.size(), false);
+}
+
+void* GradientReducer::SlotData(int slot) const {
+  return static_cast<char*>(slots_) + static_cast<std::size_t>(slot) * slot_bytes_;
+}
+
+Result<GradientReducer::Target> GradientReducer::Begin(int unit) {
+  if (direct_) {
+    void* const sum = sharded_ ? local_[unit] : state_.units()[unit].gradient;
+    return Target{.flat = sum, .type = gradient_, .add = touched_[unit]};
+  }
+  while (std::any_of(pending_.begin(), pending_.end(),
+                     [this](const Pending& each) { return each.slot == next_slot_; })) {
+    MUSTER_RETURN_IF_ERROR(SettleOldest());
+  }
+  return Target{.flat = SlotData(next_slot_), .type = compute_, .add = false};
+}
+
+Status GradientReducer::Reduce(int unit, bool last) {
+  const bool add = touched_[unit];
+  touched_[unit] = true;
+  const UnitShard& shard = state_.units()[unit];
+  if (!direct_) {
+    const int slot = next_slot_;
+    next_slot_ = (next_slot_ + 1) % slot_count_;
+    ZeroGaps(unit, SlotData(slot));
+    if (sharded_ && every_micro_batch_) {
+      Scatter(unit, SlotData(slot), compute_, slot, add, last);
+      return OkStatus();
+    }
+    ops_.Convert(SlotData(slot), compute_, sharded_ ? local_[unit] : shard.gradient, gradient_,
+                 layout_.units()[unit].flat_count, add);
+  }
+  if (!last) return OkStatus();
+  if (!sharded_) {
+    StartReplicas(unit);
+    return OkStatus();
+  }
+  Scatter(unit, local_[unit], gradient_, -1, false, true);
+  return OkStatus();
+}
+
+void GradientReducer::Scatter(int unit, void* source, ElementType type, int slot, bool accumulate,
+                              bool last) {
+  const UnitShard& shard = state_.units()[unit];
+  pending_.push_back({.unit = unit, .slot = slot, .last = last});
+  pending_.back().work =
+      mesh_.shard()->ReduceScatter({.full = source,
+                                    .shard = shard.gradient,
+                                    .count = static_cast<std::size_t>(shard.count),
+                                    .full_type = type,
+                                    .sum_type = gradient_,
+                                    .shard_type = gradient_,
+                                    .accumulate = accumulate});
+}
+
+Status GradientReducer::Finish() {
+  while (!pending_.empty()) MUSTER_RETURN_IF_ERROR(SettleOldest());
+  for (auto& work : replica_works_) MUSTER_RETURN_IF_ERROR(work->Wait());
+  replica_works_.clear();
+  return OkStatus();
+}
+
+// Reductions end in the order they were issued.
+Status GradientReducer::SettleOldest() {
+  const Pending oldest = std::move(pending_.front());
+  pending_.pop_front();
+  MUSTER_RETURN_IF_ERROR(oldest.work->Wait());
+  if (oldest.last) StartReplicas(oldest.unit);
+  return OkStatus();
+}
+
+void GradientReducer::StartReplicas(int unit) {
+  if (mesh_.replicas() == nullptr) return;
+  const UnitShard& shard = state_.units()[unit];
+  replica_works_.push_back(
+      mesh_.replicas()->AllReduce(shard.gradient, shard.count, gradient_, ReduceOp::kSum));
+}
+
+// A slot serves units of different layouts: what lies between the tensors of this one may be
+// another unit's gradient.
+void GradientReducer::ZeroGaps(int unit, void* flat) const {
+  const auto element = static_cast<std::int64_t>(ElementSize(compute_));
+  const auto options = at::TensorOptions().dtype(at::kByte).device(ops_.device());
+  for (const Gap& gap : gaps_[unit]) {
+    at::from_blob(static_cast<char*>(flat) + gap.begin * element, {gap.count * element}, options)
+        .zero_();
+  }
 }
 
 }  // namespace muster

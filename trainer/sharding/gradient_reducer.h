@@ -1,21 +1,31 @@
-// GradientReducer: takes the gradients of one unit after the other and leaves each rank with the
-// sum over all ranks of its own shard, added up over the micro-batches of a step in fp32.
+// GradientReducer: takes the gradients of one unit after the other and leaves each rank with the sum
+// over all ranks of its own shard, added up over the micro-batches of a step.
 //
-// Two fp32 slots take turns: while one is being reduced, the backward pass fills the other. Begin
-// gives the memory for a unit's gradients, Reduce sends them off. At world size 1 that memory is
-// the gradient shard itself.
+// Begin gives the memory for a unit's gradients, Reduce sends them off:
 //
-// The trainer's thread. Errors are the communicator's. The destructor waits for reductions under
-// way: abort the communicator first when a peer may be lost.
+//   where the rank holds whole units and the types agree, that memory is the sum itself;
+//   else it is one of two slots of the compute type, which take turns: while one is being reduced,
+//   the backward pass fills the other;
+//   when reducing once per step, slots are added to whole local sums, and the last micro-batch
+//   reduces those.
+//
+// Replicas (no_shard, hybrid_shard) add up their shards after the last micro-batch.
+//
+// The trainer's thread. Errors are the communicators'. The destructor waits for reductions under
+// way: abort the communicators first when a peer may be lost.
 #pragma once
 
-#include <array>
+#include <ATen/core/Tensor.h>
+
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "common/base/result.h"
 #include "trainer/core/flat_layout.h"
+#include "trainer/device/device_ops.h"
 #include "trainer/distributed/communicator.h"
+#include "trainer/sharding/mesh.h"
 #include "trainer/sharding/shard_state.h"
 
 namespace muster {
@@ -24,39 +34,75 @@ class GradientReducer {
  public:
   // Where a unit's gradients go, laid out as the unit.
   struct Target {
-    float* flat = nullptr;
+    void* flat = nullptr;
+    ElementType type = ElementType::kFloat32;
     bool add = false;  // to what is there, instead of overwriting it
   };
 
-  GradientReducer(const FlatLayout& layout, const ShardState& state, Communicator& communicator);
+  // Collective. `every_micro_batch`: reduce after each micro-batch instead of after the last one.
+  // All references outlive the object.
+  static Result<std::unique_ptr<GradientReducer>> Create(const FlatLayout& layout,
+                                                         const ShardState& state, const Mesh& mesh,
+                                                         DeviceOps& ops, bool every_micro_batch);
   ~GradientReducer();
 
   // The next gradients are the first of a step: they overwrite those of the step before, and what a
   // step that failed has left under way is waited for and forgotten.
   void StartStep();
-  // One unit at a time: Begin, fill every tensor, Reduce.
+  // One unit at a time: Begin, fill every tensor, Reduce. `last`: of the step for this unit.
   Result<Target> Begin(int unit);
-  void Reduce(int unit);
+  Status Reduce(int unit, bool last);
   // Until every gradient shard is complete.
   Status Finish();
 
+  // Allocated by this rank; slots in a shared region count.
+  std::int64_t bytes() const { return bytes_; }
+
  private:
-  struct Slot {
-    HostBuffer memory;
-    std::unique_ptr<Work> reduction;
-    int unit = -1;
-    bool add = false;  // the result lies in the slot and is added to the shard
+  struct Pending {
+    int unit = 0;
+    int slot = -1;  // that is being read; -1: none
+    bool last = false;
+    std::unique_ptr<Work> work;
+  };
+  // A run of elements of a unit that belongs to no tensor.
+  struct Gap {
+    std::int64_t begin = 0;
+    std::int64_t count = 0;
   };
 
-  Status Settle(Slot& slot);
-  float* OwnPlace(const Slot& slot, int unit) const;
+  GradientReducer(const FlatLayout& layout, const ShardState& state, const Mesh& mesh,
+                  DeviceOps& ops, bool every_micro_batch);
+  Status Place();
+  Result<void*> PlaceScatterSource(std::size_t bytes);
+  void Scatter(int unit, void* source, ElementType type, int slot, bool accumulate, bool last);
+  Status SettleOldest();
+  void StartReplicas(int unit);
+  void ZeroGaps(int unit, void* flat) const;
+  void* SlotData(int slot) const;
 
   const FlatLayout& layout_;
   const ShardState& state_;
-  Communicator& communicator_;
-  std::array<Slot, 2> slots_;
+  const Mesh& mesh_;
+  DeviceOps& ops_;
+  const bool every_micro_batch_;
+  const ElementType compute_;
+  const ElementType gradient_;
+  const bool sharded_;  // the shard group has peers
+  const bool direct_;   // products are added to the sums themselves
+
+  std::int64_t bytes_ = 0;
+  std::vector<at::Tensor> memory_;
+  std::unique_ptr<SharedRegion> region_;
+  void* slots_ = nullptr;
+  std::size_t slot_bytes_ = 0;
+  int slot_count_ = 0;
   int next_slot_ = 0;
-  std::vector<bool> reduced_;  // by unit: once at least in this step
+  std::vector<void*> local_;  // by unit: whole sums of this rank; empty: not kept
+  std::vector<std::vector<Gap>> gaps_;
+  std::vector<bool> touched_;  // by unit: once at least in this step
+  std::deque<Pending> pending_;
+  std::vector<std::unique_ptr<Work>> replica_works_;
 };
 
 }  // namespace muster

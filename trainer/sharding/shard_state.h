@@ -1,58 +1,48 @@
-// ShardState: what one rank keeps of the model for the whole run: per unit the fp32 master weights,
-// both AdamW moments, the gradient, and in bf16 runs the shadow that gathers read.
+// ShardState: what one rank keeps of the model for the whole run: per unit the master weights, both
+// AdamW moments, the gradient, and where the compute type is another one the shadow that gathers
+// read.
 //
 // Allocated once, zeroed, never moved: checkpoints, views and collectives keep pointers into it.
+// What gathers read lies where GatheredWeights wants it; the rest is one allocation of `ops`.
 // Owned by the engine; used by the trainer's thread. Padding is zero and stays zero.
 #pragma once
 
-#include <cstddef>
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
-#include "common/job_spec/job_spec.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/core/flat_layout.h"
+#include "trainer/device/device_ops.h"
+#include "trainer/sharding/precision.h"
 
 namespace muster {
 
-// Zeroed memory, aligned for vectors and for pages of large arrays.
-class HostBuffer {
- public:
-  HostBuffer() = default;
-  explicit HostBuffer(std::size_t bytes);
-  void* data() const { return memory_.get(); }
-  float* floats() const { return static_cast<float*>(memory_.get()); }
-
- private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<void, Free> memory_;
-};
-
+// Types are those of ShardState::precision(): master, moments, moments, gradient, compute.
 struct UnitShard {
   std::int64_t count = 0;
-  float* master = nullptr;
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
-  float* gradient = nullptr;
-  std::uint16_t* shadow = nullptr;  // null in fp32 runs
+  void* master = nullptr;
+  void* exp_avg = nullptr;
+  void* exp_avg_sq = nullptr;
+  void* gradient = nullptr;
+  void* shadow = nullptr;  // null: gathers read the master weights
 
   // What a gather of this unit sends.
-  const void* GatherSource() const {
-    return shadow != nullptr ? static_cast<const void*>(shadow) : master;
-  }
+  void* GatherSource() const { return shadow != nullptr ? shadow : master; }
 };
 
 class ShardState {
  public:
-  ShardState(const FlatLayout& layout, int rank, MixedPrecision precision);
+  // own_places[u]: where unit u's gather source lies; null: anywhere. `rank` is the one within the
+  // shard group. `layout` and `ops` outlive the state.
+  ShardState(const FlatLayout& layout, int rank, const Precision& precision, DeviceOps& ops,
+             const std::vector<void*>& own_places);
 
   const std::vector<UnitShard>& units() const { return units_; }
-  // Of the weights that gathers move and blocks compute with.
-  ElementType compute_type() const { return compute_type_; }
+  const Precision& precision() const { return precision_; }
+  at::Device device() const { return ops_.device(); }
+  std::int64_t bytes() const { return memory_.numel(); }
 
   // "<unit>/weight" alone, for loading a model.
   std::vector<ShardArray> WeightArrays() const;
@@ -62,14 +52,16 @@ class ShardState {
   // Rewrites the shadows after the master weights were loaded.
   void RefreshShadows();
 
+  OptimizerArrays ForOptimizer(int unit) const;
+
  private:
-  ShardArray Array(int unit, const char* kind, float* data) const;
+  ShardArray Array(int unit, const char* kind, void* data, ElementType type) const;
 
   const FlatLayout& layout_;
-  int rank_;
-  ElementType compute_type_;
-  HostBuffer floats_;
-  HostBuffer shadows_;
+  const int rank_;
+  const Precision precision_;
+  DeviceOps& ops_;
+  at::Tensor memory_;
   std::vector<UnitShard> units_;
 };
 

@@ -1,0 +1,57 @@
+#include "trainer/sharding/mesh.h"
+
+#include <string>
+#include <vector>
+
+namespace muster {
+namespace {
+
+std::vector<int> Members(int first, int count, int stride) {
+  std::vector<int> members;
+  for (int i = 0; i < count; ++i) members.push_back(first + i * stride);
+  return members;
+}
+
+}  // namespace
+
+Result<MeshShape> ShapeOf(ShardingStrategy strategy, int world_size, int ranks_per_node) {
+  switch (strategy) {
+    case ShardingStrategy::kFullShard:
+    case ShardingStrategy::kShardGradOp: return MeshShape{.shard_size = world_size, .replicas = 1};
+    case ShardingStrategy::kNoShard: return MeshShape{.shard_size = 1, .replicas = world_size};
+    case ShardingStrategy::kHybridShard:
+    case ShardingStrategy::kHybridShardZero2: break;
+  }
+  if (ranks_per_node < 1 || world_size % ranks_per_node != 0) {
+    return InvalidArgument("hybrid_shard needs the same number of ranks on every node, but " +
+                           std::to_string(world_size) + " ranks do not come in groups of " +
+                           std::to_string(ranks_per_node) + "; use full_shard");
+  }
+  return MeshShape{.shard_size = ranks_per_node, .replicas = world_size / ranks_per_node};
+}
+
+Result<Mesh> Mesh::Make(Communicator& world, ShardingStrategy strategy, int ranks_per_node,
+                        Deadline deadline) {
+  Mesh mesh;
+  mesh.world_ = &world;
+  MUSTER_ASSIGN_OR_RETURN(mesh.shape_, ShapeOf(strategy, world.size(), ranks_per_node));
+  const auto [size, replicas] = mesh.shape_;
+  if (replicas == 1) {
+    if (size > 1) mesh.shard_ = &world;
+    return mesh;
+  }
+  if (size == 1) {
+    mesh.replicas_ = &world;
+    return mesh;
+  }
+  MUSTER_ASSIGN_OR_RETURN(
+      mesh.owned_shard_, world.Split("shard", Members(mesh.replica() * size, size, 1), deadline));
+  MUSTER_ASSIGN_OR_RETURN(
+      mesh.owned_replicas_,
+      world.Split("replicas", Members(mesh.shard_rank(), replicas, size), deadline));
+  mesh.shard_ = mesh.owned_shard_.get();
+  mesh.replicas_ = mesh.owned_replicas_.get();
+  return mesh;
+}
+
+}  // namespace muster

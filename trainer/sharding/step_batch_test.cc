@@ -1,0 +1,65 @@
+#include "trainer/sharding/step_batch.h"
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+MicroBatch TwoRows() {
+  MicroBatch batch;
+  batch.rows = 2;
+  batch.length = 3;
+  batch.input_ids = {1, 2, 3, 4, 5, 6};
+  batch.labels = {kIgnoredLabel, 7, 8, kIgnoredLabel, kIgnoredLabel, 9};
+  batch.label_count = 3;
+  return batch;
+}
+
+TEST(StepBatch, RowsArePaddedOnTheRightWithoutLabels) {
+  const MicroBatch padded = PadToFewLengths(TwoRows());
+  ASSERT_EQ(padded.length, 32);
+  ASSERT_EQ(padded.input_ids.size(), 64u);
+  EXPECT_EQ(padded.input_ids[2], 3);
+  EXPECT_EQ(padded.input_ids[3], 0);
+  EXPECT_EQ(padded.input_ids[32], 4);
+  EXPECT_EQ(padded.labels[2], 8);
+  EXPECT_EQ(padded.labels[3], kIgnoredLabel);
+  EXPECT_EQ(padded.labels[34], 9);
+}
+
+TEST(StepBatch, LabelledPositionsAreFilledUpWithoutCounting) {
+  const LabelledPositions found = FindLabels(TwoRows());
+  ASSERT_EQ(found.positions.size(), 64u);
+  EXPECT_EQ(found.positions[0], 1);
+  EXPECT_EQ(found.positions[2], 5);
+  EXPECT_EQ(found.labels[2], 9);
+  for (std::size_t i = 3; i < 64; ++i) {
+    EXPECT_EQ(found.positions[i], 0);
+    EXPECT_EQ(found.labels[i], kIgnoredLabel);
+  }
+}
+
+TEST(StepBatch, ABatchWithoutLabelsHasNoPositions) {
+  MicroBatch batch = TwoRows();
+  batch.labels.assign(6, kIgnoredLabel);
+  batch.label_count = 0;
+  EXPECT_TRUE(FindLabels(batch).positions.empty());
+}
+
+// Nearly every position has a label: taking rows out of the array would only copy it.
+TEST(StepBatch, WhereMostPositionsHaveALabelAllAreTaken) {
+  MicroBatch batch;
+  batch.rows = 1;
+  batch.length = 128;
+  batch.input_ids.assign(128, 1);
+  batch.labels.assign(128, 2);
+  batch.labels.back() = kIgnoredLabel;
+  batch.label_count = 127;
+  const LabelledPositions found = FindLabels(batch);
+  ASSERT_EQ(found.labels.size(), 128u);
+  for (std::int64_t i = 0; i < 128; ++i) EXPECT_EQ(found.positions[i], i);
+  EXPECT_EQ(found.labels.back(), kIgnoredLabel);
+}
+
+}  // namespace
+}  // namespace muster
