@@ -94,17 +94,15 @@ void ReadModel(MapReader& train, ModelSpec* out) {
 }
 
 void ReadData(MapReader& train, DataSpec* out) {
-  train.Require("data", "give the training rows as data: {train: FILE.jsonl}");
+  train.Require("data", "give the training rows as data: {train: FILE}");
   auto map = train.Map("data");
   if (!map) return;
-  map->Require("train", "give the path of a .jsonl file");
+  map->Require("train", "give the path of a .jsonl, .npy or .bin file");
   map->Text("train", &out->train);
-  if (!out->train.empty() && !out->train.ends_with(".jsonl")) {
-    if (out->train.ends_with(".npy") || out->train.ends_with(".bin"))
-      map->RefuseLater("train", "files of token ids; give a .jsonl file");
-    else
-      map->Error("train", "expected a .jsonl file, got '" + out->train + "'");
-  }
+  const auto is = [out](std::string_view ending) { return out->train.ends_with(ending); };
+  if (!out->train.empty() && !is(".jsonl") && !is(".npy") && !is(".bin"))
+    map->Error("train", "expected a .jsonl file, or token ids in .npy or .bin, got '" +
+                            out->train + "'");
   map->Later("eval", "evaluation during training; leave it out");
   map->Integer("max_seq_len", {2, 1 << 20}, &out->max_seq_len);
   map->Choice("chat_template", {{"auto", "chatml"}, {"llama3", "mistral", "zephyr"}},

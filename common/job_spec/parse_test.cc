@@ -96,6 +96,15 @@ TEST(ParseJobSpec, FillsDefaults) {
   EXPECT_EQ(spec->train->seed, 42u);
 }
 
+TEST(ParseJobSpec, TakesRowsOfTextAndOfTokenIds) {
+  for (const std::string file : {"rows.jsonl", "rows.npy", "rows.bin"}) {
+    const auto spec = ParseJobSpec(
+        "name: j\ntrain: {model: {path: m}, data: {train: " + file + "}, schedule: {epochs: 1}}\n");
+    ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+    EXPECT_EQ(spec->train->data.train, file);
+  }
+}
+
 TEST(ParseJobSpec, ReadsACommandJob) {
   const auto spec = ParseJobSpec(
       "name: c\nworkdir: /w/.\ncommand: [python, train.py, --lr, 0.1, \"a\\nb\"]\nrendezvous: "
@@ -281,16 +290,16 @@ const BadCase kLaterCases[] = {
      "schedule: {max_steps: 1}\n",
      "job.yaml:4: train.data.packing: not supported in this version: rows are padded; set it to "
      "false or leave it out"},
+    {"RowFile",
+     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.parquet}\n  "
+     "schedule: {max_steps: 1}\n",
+     "job.yaml:4: train.data.train: expected a .jsonl file, or token ids in .npy or .bin, got "
+     "'d.parquet'"},
     {"HubId",
      "name: j\ntrain:\n  model: {path: 'hf://meta/x'}\n  data: {train: d.jsonl}\n  "
      "schedule: {max_steps: 1}\n",
      "job.yaml:3: train.model.path: not supported in this version: hub ids and addresses; give the "
      "path of a Hugging Face directory"},
-    {"TokenFile",
-     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.npy}\n  "
-     "schedule: {max_steps: 1}\n",
-     "job.yaml:4: train.data.train: not supported in this version: files of token ids; give a "
-     ".jsonl file"},
 };
 
 std::string CaseName(const testing::TestParamInfo<BadCase>& info) { return info.param.name; }

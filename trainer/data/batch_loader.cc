@@ -72,7 +72,7 @@ std::int64_t BatchLoader::RowAt(std::int64_t position) {
   return Permutation(position / rows)[static_cast<std::size_t>(position % rows)];
 }
 
-MicroBatch BatchLoader::Get(Step step, int micro_batch) {
+Result<MicroBatch> BatchLoader::Get(Step step, int micro_batch) {
   MUSTER_CHECK(step >= 0 && micro_batch >= 0 && micro_batch < geometry_.accumulation,
                "no such micro-batch");
   MicroBatch batch;
@@ -83,7 +83,7 @@ MicroBatch BatchLoader::Get(Step step, int micro_batch) {
   for (std::int64_t b = 0; b < batch.rows; ++b) {
     const std::int64_t row = RowAt(first + b);
     batch.sample_ids.push_back(row);
-    batch.length = std::max(batch.length, static_cast<std::int64_t>(dataset_.Ids(row).size()));
+    batch.length = std::max(batch.length, dataset_.Length(row));
     batch.label_count += dataset_.LabelCount(row);
   }
   const auto cells = static_cast<std::size_t>(batch.rows * batch.length);
@@ -91,11 +91,9 @@ MicroBatch BatchLoader::Get(Step step, int micro_batch) {
   batch.labels.assign(cells, kIgnoredLabel);
   std::size_t cell = 0;
   for (const std::int64_t row : batch.sample_ids) {
-    const auto ids = dataset_.Ids(row);
-    const auto trained = dataset_.Trained(row);
-    std::copy(ids.begin(), ids.end(), batch.input_ids.begin() + static_cast<std::ptrdiff_t>(cell));
-    for (std::size_t t = 1; t < ids.size(); ++t)
-      if (trained[t] != 0) batch.labels[cell + t - 1] = ids[t];
+    const auto length = static_cast<std::size_t>(dataset_.Length(row));
+    MUSTER_RETURN_IF_ERROR(dataset_.Read(row, std::span(batch.input_ids).subspan(cell, length),
+                                         std::span(batch.labels).subspan(cell, length)));
     cell += static_cast<std::size_t>(batch.length);
   }
   return batch;

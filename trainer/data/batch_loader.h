@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/base/result.h"
 #include "trainer/data/dataset.h"
 
 namespace muster {
@@ -50,8 +51,8 @@ class BatchLoader {
   BatchLoader(const Dataset& dataset, BatchGeometry geometry, BatchOrder order,
               std::int32_t pad_id);
 
-  // Step numbers count finished steps: Get(0, m) is the first one's.
-  MicroBatch Get(Step step, int micro_batch);
+  // Step numbers count finished steps: Get(0, m) is the first one's. Fails as Dataset::Read does.
+  Result<MicroBatch> Get(Step step, int micro_batch);
 
   // Labels of the whole global batch of a step, over all ranks and micro-batches.
   std::int64_t WindowLabelCount(Step step);

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <set>
 
+#include "trainer/data/text_dataset.h"
+
 namespace muster {
 namespace {
 
@@ -15,8 +17,8 @@ using ::testing::ElementsAre;
 
 // Row r has the ids 10 r, 10 r + 1, ... and (r mod 4) + 3 of them; all but the first two are
 // trained on.
-Dataset MakeDataset(std::int32_t rows) {
-  Dataset dataset;
+TextDataset MakeDataset(std::int32_t rows) {
+  TextDataset dataset;
   for (std::int32_t row = 0; row < rows; ++row) {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(row % 4 + 3));
     std::iota(ids.begin(), ids.end(), 10 * row);
@@ -35,16 +37,16 @@ std::vector<std::int64_t> StepSamples(const Dataset& dataset, BatchGeometry geom
     for (int rank = 0; rank < geometry.world_size; ++rank) {
       geometry.rank = rank;
       BatchLoader loader(dataset, geometry, order, 0);
-      const MicroBatch batch = loader.Get(step, m);
+      const MicroBatch batch = *loader.Get(step, m);
       samples.insert(samples.end(), batch.sample_ids.begin(), batch.sample_ids.end());
     }
   return samples;
 }
 
 TEST(BatchLoaderTest, PadsToTheLongestRowAndShiftsLabels) {
-  const Dataset dataset = MakeDataset(4);
+  const TextDataset dataset = MakeDataset(4);
   BatchLoader loader(dataset, {.per_rank = 2}, {.shuffle = false}, 7);
-  const MicroBatch batch = loader.Get(0, 0);
+  const MicroBatch batch = *loader.Get(0, 0);
   constexpr std::int64_t kNo = kIgnoredLabel;
   EXPECT_EQ(batch.rows, 2);
   EXPECT_EQ(batch.length, 4);
@@ -55,18 +57,18 @@ TEST(BatchLoaderTest, PadsToTheLongestRowAndShiftsLabels) {
 }
 
 TEST(BatchLoaderTest, DealsRowsByMicroBatchThenRankThenRow) {
-  const Dataset dataset = MakeDataset(100);
+  const TextDataset dataset = MakeDataset(100);
   const BatchGeometry geometry{.per_rank = 2, .accumulation = 3, .world_size = 2, .rank = 1};
   BatchLoader loader(dataset, geometry, {.shuffle = false}, 0);
-  EXPECT_THAT(loader.Get(0, 0).sample_ids, ElementsAre(2, 3));
-  EXPECT_THAT(loader.Get(0, 1).sample_ids, ElementsAre(6, 7));
-  EXPECT_THAT(loader.Get(0, 2).sample_ids, ElementsAre(10, 11));
-  EXPECT_THAT(loader.Get(1, 0).sample_ids, ElementsAre(14, 15));
-  EXPECT_THAT(loader.Get(8, 1).sample_ids, ElementsAre(2, 3)) << "position 102 of 100 rows";
+  EXPECT_THAT(loader.Get(0, 0)->sample_ids, ElementsAre(2, 3));
+  EXPECT_THAT(loader.Get(0, 1)->sample_ids, ElementsAre(6, 7));
+  EXPECT_THAT(loader.Get(0, 2)->sample_ids, ElementsAre(10, 11));
+  EXPECT_THAT(loader.Get(1, 0)->sample_ids, ElementsAre(14, 15));
+  EXPECT_THAT(loader.Get(8, 1)->sample_ids, ElementsAre(2, 3)) << "position 102 of 100 rows";
 }
 
 TEST(BatchLoaderTest, TheOrderDoesNotDependOnHowTheBatchIsSplit) {
-  const Dataset dataset = MakeDataset(37);
+  const TextDataset dataset = MakeDataset(37);
   const BatchOrder order{.seed = 42};
   const BatchGeometry geometries[] = {{24, 1, 1}, {1, 24, 1}, {1, 1, 24}, {2, 3, 4},
                                       {3, 2, 4},  {4, 3, 2},  {1, 8, 3},  {8, 1, 3}};
@@ -78,13 +80,13 @@ TEST(BatchLoaderTest, TheOrderDoesNotDependOnHowTheBatchIsSplit) {
 }
 
 TEST(BatchLoaderTest, EveryEpochReadsEveryRowOnceInAnOrderOfItsOwn) {
-  const Dataset dataset = MakeDataset(50);
+  const TextDataset dataset = MakeDataset(50);
   BatchLoader loader(dataset, {.per_rank = 5}, {.seed = 1}, 0);
   std::set<std::vector<std::int64_t>> orders;
   for (Step epoch = 0; epoch < 3; ++epoch) {
     std::vector<std::int64_t> rows;
     for (Step step = 0; step < 10; ++step) {
-      const MicroBatch batch = loader.Get(epoch * 10 + step, 0);
+      const MicroBatch batch = *loader.Get(epoch * 10 + step, 0);
       rows.insert(rows.end(), batch.sample_ids.begin(), batch.sample_ids.end());
     }
     orders.insert(rows);
@@ -97,42 +99,42 @@ TEST(BatchLoaderTest, EveryEpochReadsEveryRowOnceInAnOrderOfItsOwn) {
 // The order is part of what a checkpoint means, so a change of the generator must not go by
 // unnoticed.
 TEST(BatchLoaderTest, TheShuffledOrderIsFixedForGood) {
-  const Dataset dataset = MakeDataset(10);
+  const TextDataset dataset = MakeDataset(10);
   BatchLoader loader(dataset, {.per_rank = 10}, {.seed = 42}, 0);
-  EXPECT_THAT(loader.Get(0, 0).sample_ids, ElementsAre(4, 9, 1, 3, 5, 7, 2, 6, 0, 8));
-  EXPECT_THAT(loader.Get(1, 0).sample_ids, ElementsAre(0, 9, 5, 1, 2, 6, 4, 3, 7, 8));
+  EXPECT_THAT(loader.Get(0, 0)->sample_ids, ElementsAre(4, 9, 1, 3, 5, 7, 2, 6, 0, 8));
+  EXPECT_THAT(loader.Get(1, 0)->sample_ids, ElementsAre(0, 9, 5, 1, 2, 6, 4, 3, 7, 8));
   EXPECT_EQ(loader.ChainSamples(0, 0), 12788466916786067073u);
 }
 
 TEST(BatchLoaderTest, ShufflesWithoutBias) {
-  const Dataset dataset = MakeDataset(3);
+  const TextDataset dataset = MakeDataset(3);
   BatchLoader loader(dataset, {.per_rank = 3}, {.seed = 9}, 0);
   std::map<std::vector<std::int64_t>, int> counts;
-  for (Step step = 0; step < 6000; ++step) ++counts[loader.Get(step, 0).sample_ids];
+  for (Step step = 0; step < 6000; ++step) ++counts[loader.Get(step, 0)->sample_ids];
   ASSERT_EQ(counts.size(), 6u);
   for (const auto& [order, count] : counts) EXPECT_NEAR(count, 1000, 150);
 }
 
 TEST(BatchLoaderTest, AnyStepCanBeAskedForInAnyOrder) {
-  const Dataset dataset = MakeDataset(7);
+  const TextDataset dataset = MakeDataset(7);
   const BatchGeometry geometry{.per_rank = 2, .accumulation = 2, .world_size = 2, .rank = 1};
   BatchLoader in_order(dataset, geometry, {.seed = 3}, 0);
   std::vector<std::vector<std::int64_t>> expected;
-  for (Step step = 0; step < 20; ++step) expected.push_back(in_order.Get(step, 1).sample_ids);
+  for (Step step = 0; step < 20; ++step) expected.push_back(in_order.Get(step, 1)->sample_ids);
   BatchLoader backwards(dataset, geometry, {.seed = 3}, 0);
   for (Step step = 19; step >= 0; --step)
-    EXPECT_EQ(backwards.Get(step, 1).sample_ids, expected[static_cast<std::size_t>(step)]);
+    EXPECT_EQ(backwards.Get(step, 1)->sample_ids, expected[static_cast<std::size_t>(step)]);
 }
 
 TEST(BatchLoaderTest, CountsTheLabelsOfTheWholeWindow) {
-  const Dataset dataset = MakeDataset(23);
+  const TextDataset dataset = MakeDataset(23);
   BatchGeometry geometry{.per_rank = 2, .accumulation = 3, .world_size = 5};
   for (Step step = 0; step < 4; ++step) {
     std::int64_t sum = 0;
     for (geometry.rank = 0; geometry.rank < 5; ++geometry.rank) {
       BatchLoader loader(dataset, geometry, {.seed = 5}, 0);
       for (int m = 0; m < 3; ++m) {
-        const MicroBatch batch = loader.Get(step, m);
+        const MicroBatch batch = *loader.Get(step, m);
         const auto labels =
             std::count_if(batch.labels.begin(), batch.labels.end(),
                           [](std::int64_t label) { return label != kIgnoredLabel; });
@@ -146,7 +148,7 @@ TEST(BatchLoaderTest, CountsTheLabelsOfTheWholeWindow) {
 }
 
 TEST(BatchLoaderTest, TheChainTellsSamplesAndOrderApart) {
-  const Dataset dataset = MakeDataset(16);
+  const TextDataset dataset = MakeDataset(16);
   BatchLoader a(dataset, {.per_rank = 2, .world_size = 2}, {.seed = 1}, 0);
   BatchLoader same(dataset, {.per_rank = 4}, {.seed = 1}, 0);
   BatchLoader other(dataset, {.per_rank = 4}, {.seed = 2}, 0);
@@ -163,7 +165,7 @@ TEST(BatchLoaderTest, TheChainTellsSamplesAndOrderApart) {
 }
 
 TEST(BatchLoaderTest, TurnsEpochsIntoSteps) {
-  const Dataset dataset = MakeDataset(10);
+  const TextDataset dataset = MakeDataset(10);
   BatchLoader loader(dataset, {.per_rank = 4}, {}, 0);
   EXPECT_EQ(loader.StepsForEpochs(1), 3);
   EXPECT_EQ(loader.StepsForEpochs(2), 5);

@@ -87,7 +87,11 @@ Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communic
   const TensorSink sink = [&](const float* values, std::int64_t count) {
     return begun.ok() ? directory.Append(values, count) : begun;
   };
-  const Status streamed = StreamTensors(engine.layout(), engine.state(), communicator, sink);
+  // Replicas hold the same weights: the shard group of rank 0 sends them.
+  Status streamed;
+  if (engine.is_first_replica()) {
+    streamed = StreamTensors(engine.layout(), engine.state(), engine.shard_group(), sink);
+  }
   if (communicator.rank() != 0) {
     MUSTER_RETURN_IF_ERROR(streamed);
   } else if (status.ok()) {

@@ -41,8 +41,8 @@ Failure Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int
   if (input == kRows) {
     return InputFailure(
         "data", InvalidArgument("the training rows are not the same on all ranks: " + here +
-                                " has read " + std::to_string(inputs.dataset.size()) +
-                                " rows with " + std::to_string(inputs.dataset.stats().tokens) +
+                                " has read " + std::to_string(inputs.dataset->size()) +
+                                " rows with " + std::to_string(inputs.dataset->stats().tokens) +
                                 " tokens from " + ResolvePath(spec, spec.train->data.train) +
                                 "; copy one file, and one tokenizer.json, to every node"));
   }
@@ -56,7 +56,7 @@ std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inp
                                      Communicator& communicator) {
   const std::array<std::uint64_t, kInputCount> mine = {
       XXH3_64bits(inputs.config.raw_json.data(), inputs.config.raw_json.size()),
-      inputs.dataset.Fingerprint(), FingerprintOf(*spec.train)};
+      inputs.dataset->Fingerprint(), FingerprintOf(*spec.train)};
   // The largest of x and of its complement: equal on all ranks only if they belong together.
   std::array<std::int64_t, 2 * kInputCount> largest;
   for (int i = 0; i < kInputCount; ++i) {

@@ -1,6 +1,7 @@
 #include "trainer/loop/train_inputs.h"
 
-#include "trainer/formats/chat.h"
+#include "trainer/data/text_dataset.h"
+#include "trainer/data/token_dataset.h"
 #include "trainer/formats/tokenizer.h"
 #include "trainer/model/weight_check.h"
 
@@ -19,21 +20,27 @@ Result<ModelFiles> OpenModel(const std::string& dir) {
   return ModelFiles{std::move(config), std::move(weights)};
 }
 
-Result<Dataset> LoadRows(const JobSpec& spec, const ModelConfig& config,
-                         const Tokenizer& tokenizer) {
+// The rows of a text file need the model's tokenizer; token ids need none.
+std::variant<std::unique_ptr<const Dataset>, Failure> LoadRows(const JobSpec& spec,
+                                                               const std::string& model_dir,
+                                                               const ModelConfig& config) {
   const DataSpec& data = spec.train->data;
   const std::string path = ResolvePath(spec, data.train);
-  DatasetOptions options{.max_seq_len = data.max_seq_len,
-                         .chat_template = data.chat_template,
-                         .vocab_size = config.vocab_size};
-  if (!config.eos_token_ids.empty()) options.eos_token_id = config.eos_token_ids.front();
-  MUSTER_ASSIGN_OR_RETURN(Dataset dataset, Dataset::Load(path, tokenizer, options));
-  if (dataset.size() == 0) {
-    return InvalidArgument(path +
-                           ": no row has anything to train on; every row was empty or had "
-                           "its answer cut off by train.data.max_seq_len");
+  if (IsTokenFile(path)) {
+    Result<TokenDataset> rows = TokenDataset::Open(
+        path, {.max_seq_len = data.max_seq_len, .vocab_size = config.vocab_size});
+    if (!rows.ok()) return InputFailure("data", rows.status());
+    return std::make_unique<const TokenDataset>(*std::move(rows));
   }
-  return dataset;
+  const Result<Tokenizer> tokenizer = Tokenizer::Load(model_dir);
+  if (!tokenizer.ok()) return InputFailure("model", tokenizer.status());
+  TextDatasetOptions options{.max_seq_len = data.max_seq_len,
+                             .chat_template = data.chat_template,
+                             .vocab_size = config.vocab_size};
+  if (!config.eos_token_ids.empty()) options.eos_token_id = config.eos_token_ids.front();
+  Result<TextDataset> rows = TextDataset::Load(path, *tokenizer, options);
+  if (!rows.ok()) return InputFailure("data", rows.status());
+  return std::make_unique<const TextDataset>(*std::move(rows));
 }
 
 }  // namespace
@@ -47,16 +54,14 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec) {
   const std::string dir = ResolvePath(spec, spec.train->model.path);
   Result<ModelFiles> model = OpenModel(dir);
   if (!model.ok()) return InputFailure("model", model.status());
-  const Result<Tokenizer> tokenizer = Tokenizer::Load(dir);
-  if (!tokenizer.ok()) return InputFailure("model", tokenizer.status());
-  Result<Dataset> dataset = LoadRows(spec, model->config, *tokenizer);
-  if (!dataset.ok()) return InputFailure("data", dataset.status());
+  auto rows = LoadRows(spec, dir, model->config);
+  if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   const std::int32_t pad_id =
       model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
   return TrainInputs{.model_dir = dir,
                      .config = std::move(model->config),
                      .weights = std::move(model->weights),
-                     .dataset = *std::move(dataset),
+                     .dataset = std::get<std::unique_ptr<const Dataset>>(std::move(rows)),
                      .pad_id = pad_id};
 }
 

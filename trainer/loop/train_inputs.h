@@ -22,7 +22,7 @@ struct TrainInputs {
   std::string model_dir;
   ModelConfig config;
   SafetensorsModel weights;  // opened and checked against config; nothing read yet
-  Dataset dataset;
+  std::unique_ptr<const Dataset> dataset;
   std::int32_t pad_id = 0;
 };
 

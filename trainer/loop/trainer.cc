@@ -6,6 +6,7 @@
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
 #include "trainer/core/lr_schedule.h"
+#include "trainer/loop/engine_options.h"
 #include "trainer/loop/hf_export.h"
 #include "trainer/loop/input_agreement.h"
 #include "trainer/sharding/export_stream.h"
@@ -59,7 +60,7 @@ std::optional<Failure> Trainer::LoadModelAndData() {
   std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_);
   if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
   inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
-  loader_.emplace(inputs_->dataset,
+  loader_.emplace(*inputs_->dataset,
                   BatchGeometry{.per_rank = train().batch.per_rank,
                                 .accumulation = train().batch.accumulation,
                                 .world_size = env_.world_size,
@@ -78,23 +79,38 @@ void Trainer::Note(const char* severity, const std::string& message) {
 }
 
 void Trainer::NoteInputs() {
-  const DatasetStats& stats = inputs_->dataset.stats();
-  if (!is_first() || (stats.truncated == 0 && stats.dropped == 0)) return;
-  Note(stats.dropped > 0 ? "warning" : "info",
-       train().data.train + ": " + std::to_string(stats.truncated) + " of " +
-           std::to_string(stats.rows + stats.dropped) + " rows were cut to " +
-           std::to_string(train().data.max_seq_len) + " tokens, " + std::to_string(stats.dropped) +
-           " had nothing left to train on and were dropped");
+  if (!is_first()) return;
+  const DatasetStats& stats = inputs_->dataset->stats();
+  const std::string length = std::to_string(train().data.max_seq_len);
+  if (stats.truncated > 0 || stats.dropped > 0) {
+    Note(stats.dropped > 0 ? "warning" : "info",
+         train().data.train + ": " + std::to_string(stats.truncated) + " of " +
+             std::to_string(stats.rows + stats.dropped) + " rows were cut to " + length +
+             " tokens, " + std::to_string(stats.dropped) +
+             " had nothing left to train on and were dropped");
+  }
+  if (stats.trailing_tokens > 0) {
+    Note("info", train().data.train + ": " + std::to_string(stats.trailing_tokens) +
+                     " tokens after the last whole row of " + length + " were dropped");
+  }
+}
+
+std::optional<Failure> Trainer::MakeEngine() {
+  FsdpOptions options = MakeEngineOptions(train(), env_);
+  options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };
+  Result<std::unique_ptr<FsdpEngine>> engine =
+      FsdpEngine::Create(inputs_->config, parts_.communicator, parts_.ops, std::move(options));
+  if (!engine.ok()) {
+    return engine.status().code() == StatusCode::kInvalidArgument
+               ? InputFailure("config", engine.status())
+               : CollectiveFailure(engine.status());
+  }
+  engine_ = *std::move(engine);
+  return std::nullopt;
 }
 
 std::optional<Failure> Trainer::LoadState() {
-  const OptimizerSpec& optimizer = train().optimizer;
-  engine_ = FsdpEngine::Create(
-      inputs_->config, parts_.communicator,
-      {.precision = train().fsdp.mixed_precision,
-       .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
-       .grad_clip = optimizer.grad_clip,
-       .on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); }});
+  if (auto failure = MakeEngine()) return failure;
   checkpoint_arrays_ = engine_->state().CheckpointArrays();
   const std::string directory =
       env_.checkpoint_dir.empty() ? output_dir_ + "/checkpoints" : env_.checkpoint_dir;
@@ -164,7 +180,7 @@ void Trainer::PrintStart() {
   std::fprintf(
       parts_.out, "%s: %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
       inputs_->model_dir.c_str(), static_cast<double>(engine_->layout().parameter_count()) / 1e6,
-      env_.world_size, static_cast<long long>(inputs_->dataset.size()),
+      env_.world_size, static_cast<long long>(inputs_->dataset->size()),
       static_cast<long long>(train().batch.per_rank) * train().batch.accumulation * env_.world_size,
       static_cast<long long>(max_steps_));
   if (cursor_.step > 0) {
@@ -187,8 +203,10 @@ std::optional<Failure> Trainer::RunStep() {
   const std::int64_t labels = loader_->WindowLabelCount(cursor_.step);
   for (int m = 0; m < train().batch.accumulation; ++m) {
     parts_.progress.StartMicroBatch(m);
-    const MicroBatch batch = loader_->Get(cursor_.step, m);
-    const Status status = engine_->ForwardBackward(batch, 1.0 / static_cast<double>(labels));
+    const Result<MicroBatch> batch = loader_->Get(cursor_.step, m);
+    if (!batch.ok()) return InputFailure("data", batch.status());
+    const Status status = engine_->ForwardBackward(*batch, 1.0 / static_cast<double>(labels),
+                                                    m == train().batch.accumulation - 1);
     if (!status.ok()) return CollectiveFailure(status);
   }
   const Result<StepNumbers> numbers =

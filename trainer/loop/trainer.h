@@ -35,6 +35,7 @@ namespace muster {
 // What the trainer works with; all of it outlives the trainer.
 struct TrainerParts {
   Communicator& communicator;  // not formed yet
+  DeviceOps& ops;
   Supervisor& supervisor;
   ProgressReporter& progress;
   const Clock& clock;
@@ -53,6 +54,7 @@ class Trainer {
  private:
   std::optional<Failure> Form();
   std::optional<Failure> LoadModelAndData();
+  std::optional<Failure> MakeEngine();
   std::optional<Failure> LoadState();
   std::optional<Failure> OpenMetrics();
   std::optional<Failure> RunSteps();

@@ -78,12 +78,13 @@ class TrainerTest : public testing::Test {
   void RunRankAlone(InProcessGroup& group, int rank, const JobSpec& spec,
                     RankResult* result) const {
     const std::unique_ptr<Communicator> communicator = group.Join(rank);
+    const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
     Supervisor nobody{UniqueFd()};
     ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
         std::fopen((dir_ + "/out-" + std::to_string(rank)).c_str(), "w"), std::fclose);
     const RankEnv env{.rank = rank, .world_size = kRanks};
-    Trainer trainer(spec, env, {*communicator, nobody, progress, SystemClock(), out.get()});
+    Trainer trainer(spec, env, {*communicator, *ops, nobody, progress, SystemClock(), out.get()});
     result->failure = trainer.Run();
     result->step = trainer.step();
   }
@@ -96,13 +97,15 @@ class TrainerTest : public testing::Test {
     }
     {
       const std::unique_ptr<Communicator> communicator = group.Join(rank);
+      const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
       Supervisor supervisor(mine.Release(), [] {});
       while (stop && !supervisor.stop_requested()) std::this_thread::yield();
       ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
       RankEnv env{.rank = rank, .world_size = kRanks, .job_id = "j", .resume_file = resume_file_};
       const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/null", "w"),
                                                                 std::fclose);
-      Trainer trainer(spec, env, {*communicator, supervisor, progress, SystemClock(), out.get()});
+      Trainer trainer(spec, env,
+                      {*communicator, *ops, supervisor, progress, SystemClock(), out.get()});
       result->failure = trainer.Run();
       result->step = trainer.step();
     }
@@ -258,6 +261,26 @@ TEST_F(TrainerTest, ABrokenRowIsBadInputWithItsLine) {
     EXPECT_EQ(result.failure->exit_code, kExitBadInput);
     EXPECT_NE(result.failure->status.message().find("rows.jsonl:13"), std::string::npos);
   }
+}
+
+TEST_F(TrainerTest, RowsOfTokenIdsNeedNoTokenizer) {
+  std::filesystem::remove(dir_ + "/model/tokenizer.json");
+  std::ofstream rows(dir_ + "/rows.bin", std::ios::binary);
+  for (int i = 0; i < 16 * 12 + 5; ++i) rows << static_cast<char>(i) << '\0';
+  rows.close();
+  JobSpec spec = Spec("out");
+  spec.train->data.train = "rows.bin";
+  spec.train->data.max_seq_len = 16;
+  for (const RankResult& result : RunAlone(spec)) {
+    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+  }
+  EXPECT_LT(Metrics("out")[5]["loss"], Metrics("out")[0]["loss"]);
+  EXPECT_EQ(Metrics("out")[0]["tokens"], 8 * 15);
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/out/model/tokenizer.json"));
+  const std::string said = *ReadFile(dir_ + "/out-0");
+  EXPECT_NE(said.find("rows.bin: 5 tokens after the last whole row of 16 were dropped"),
+            std::string::npos)
+      << said;
 }
 
 TEST_F(TrainerTest, RanksWithDifferentRowsAreToldSo) {

@@ -1,4 +1,4 @@
-#include "trainer/data/dataset.h"
+#include "trainer/data/text_dataset.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -17,13 +17,13 @@ namespace {
 // Turns the samples of a file into rows of a dataset.
 class RowEncoder {
  public:
-  RowEncoder(const Tokenizer& tokenizer, const DatasetOptions& options)
+  RowEncoder(const Tokenizer& tokenizer, const TextDatasetOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
         chatml_(HasChatmlTokens(tokenizer)),
         template_status_(CheckChatTemplate(options.chat_template, tokenizer)) {}
 
-  Status Encode(const RowSample& sample, Dataset* dataset) {
+  Status Encode(const RowSample& sample, TextDataset* dataset) {
     ids_.clear();
     trained_.clear();
     MUSTER_RETURN_IF_ERROR(EncodeSample(sample));
@@ -82,7 +82,7 @@ class RowEncoder {
   }
 
   const Tokenizer& tokenizer_;
-  const DatasetOptions& options_;
+  const TextDatasetOptions& options_;
   const bool chatml_;
   const Status template_status_;
   std::vector<std::int32_t> ids_;
@@ -99,20 +99,17 @@ Status CheckFile(const std::string& path) {
     return NotFound("there is no training file " + path + "; name one in train.data.train");
   if (std::filesystem::is_directory(path, error))
     return InvalidArgument(path + " is a directory, not a .jsonl file");
-  if (!path.ends_with(".jsonl"))
-    return Unimplemented(path + " is not a .jsonl file; this version trains on one JSON object " +
-                         "per line");
   return OkStatus();
 }
 
 }  // namespace
 
-Result<Dataset> Dataset::Load(const std::string& path, const Tokenizer& tokenizer,
-                              const DatasetOptions& options) {
+Result<TextDataset> TextDataset::Load(const std::string& path, const Tokenizer& tokenizer,
+                                      const TextDatasetOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckFile(path));
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, "open " + path);
-  Dataset dataset;
+  TextDataset dataset;
   RowEncoder encoder(tokenizer, options);
   std::int64_t line_number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -135,19 +132,34 @@ Result<Dataset> Dataset::Load(const std::string& path, const Tokenizer& tokenize
                          std::to_string(options.max_seq_len));
 }
 
-std::span<const std::int32_t> Dataset::Ids(std::int64_t row) const {
+std::int64_t TextDataset::Length(std::int64_t row) const {
+  return offsets_[static_cast<std::size_t>(row) + 1] - offsets_[static_cast<std::size_t>(row)];
+}
+
+Status TextDataset::Read(std::int64_t row, std::span<std::int64_t> ids,
+                         std::span<std::int64_t> labels) const {
+  const auto from = Ids(row);
+  const auto trained = Trained(row);
+  std::copy(from.begin(), from.end(), ids.begin());
+  std::fill(labels.begin(), labels.end(), kIgnoredLabel);
+  for (std::size_t t = 1; t < from.size(); ++t)
+    if (trained[t] != 0) labels[t - 1] = from[t];
+  return OkStatus();
+}
+
+std::span<const std::int32_t> TextDataset::Ids(std::int64_t row) const {
   const auto begin = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row)]);
   const auto end = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row) + 1]);
   return std::span(ids_).subspan(begin, end - begin);
 }
 
-std::span<const std::uint8_t> Dataset::Trained(std::int64_t row) const {
+std::span<const std::uint8_t> TextDataset::Trained(std::int64_t row) const {
   const auto begin = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row)]);
   const auto end = static_cast<std::size_t>(offsets_[static_cast<std::size_t>(row) + 1]);
   return std::span(trained_).subspan(begin, end - begin);
 }
 
-std::uint64_t Dataset::Fingerprint() const {
+std::uint64_t TextDataset::Fingerprint() const {
   const std::uint64_t parts[] = {
       XXH3_64bits(ids_.data(), ids_.size() * sizeof(std::int32_t)),
       XXH3_64bits(trained_.data(), trained_.size()),
@@ -156,7 +168,7 @@ std::uint64_t Dataset::Fingerprint() const {
   return XXH3_64bits(parts, sizeof parts);
 }
 
-void Dataset::Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,
+void TextDataset::Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,
                   RowCut cut) {
   MUSTER_CHECK(ids.size() == trained.size(), "one mark per id");
   if (cut == RowCut::kTruncated) ++stats_.truncated;
