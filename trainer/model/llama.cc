@@ -5,8 +5,20 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/device/scalar_type.h"
+
 namespace muster {
 namespace {
+
+// x [B, T, heads, head_dim]: each pair (i, i + head_dim / 2) turned by its position's angle.
+at::Tensor Rotated(const at::Tensor& x, const RotaryTable& rotary) {
+  const at::ScalarType wide = WideType(x.scalar_type());
+  const std::int64_t length = x.size(1), half = x.size(3) / 2;
+  const at::Tensor cos = rotary.Cos(length).to(wide).unsqueeze(1);
+  const at::Tensor sin = rotary.Sin(length).to(wide).unsqueeze(1);
+  const at::Tensor a = x.narrow(3, 0, half).to(wide), b = x.narrow(3, half, half).to(wide);
+  return at::cat({a * cos - b * sin, b * cos + a * sin}, 3).to(x.scalar_type());
+}
 
 // [B, T, kv heads, head_dim] -> [B, T, heads, head_dim]: each key head serves a run of query heads.
 at::Tensor ShareHeads(const at::Tensor& x, std::int64_t heads) {
@@ -19,16 +31,26 @@ at::Tensor ShareHeads(const at::Tensor& x, std::int64_t heads) {
 
 at::Tensor Attention(const ModelConfig& config, const RotaryTable& rotary, const at::Tensor& x,
                      const BlockWeights& weights) {
-  const std::int64_t length = x.size(1);
-  const std::int64_t heads = config.num_attention_heads;
-  const QueryKeyValue parts = SplitAndRotate(
-      at::linear(x, weights.qkv), rotary.Cos(length), rotary.Sin(length),
-      {.heads = heads, .kv_heads = config.num_key_value_heads, .head_dim = config.head_dim});
+  const std::int64_t rows = x.size(0), length = x.size(1);
+  const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
+  const std::vector<at::Tensor> parts = at::linear(x, weights.qkv)
+                                            .view({rows, length, -1, config.head_dim})
+                                            .split_with_sizes({heads, kv_heads, kv_heads}, 2);
+  const at::Tensor query = Rotated(parts[0], rotary);
+  const at::Tensor key = ShareHeads(Rotated(parts[1], rotary), heads);
+  const at::Tensor value = ShareHeads(parts[2], heads);
   const at::Tensor mixed = at::scaled_dot_product_attention(
-      parts.query.transpose(1, 2), ShareHeads(parts.key, heads).transpose(1, 2),
-      ShareHeads(parts.value, heads).transpose(1, 2), {}, 0.0, true);
-  return at::linear(mixed.transpose(1, 2).reshape({x.size(0), length, heads * config.head_dim}),
+      query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), {}, 0.0, true);
+  return at::linear(mixed.transpose(1, 2).reshape({rows, length, heads * config.head_dim}),
                     weights.output);
+}
+
+at::Tensor GatedSilu(const at::Tensor& gate_up) {
+  const std::int64_t inner = gate_up.size(-1) / 2;
+  const at::ScalarType wide = WideType(gate_up.scalar_type());
+  const at::Tensor gate = gate_up.narrow(-1, 0, inner).to(wide);
+  const at::Tensor up = gate_up.narrow(-1, inner, inner).to(wide);
+  return (at::silu(gate) * up).to(gate_up.scalar_type());
 }
 
 at::Tensor FeedForward(const at::Tensor& x, const BlockWeights& weights) {
@@ -37,8 +59,8 @@ at::Tensor FeedForward(const at::Tensor& x, const BlockWeights& weights) {
 
 }  // namespace
 
-RotaryTable::RotaryTable(const ModelConfig& config)
-    : head_dim_(config.head_dim), theta_(config.rope_theta) {}
+RotaryTable::RotaryTable(const ModelConfig& config, const RotaryTypes& types)
+    : head_dim_(config.head_dim), theta_(config.rope_theta), types_(types) {}
 
 void RotaryTable::Ensure(std::int64_t length) {
   if (length <= length_) return;
@@ -46,12 +68,21 @@ void RotaryTable::Ensure(std::int64_t length) {
   const at::Tensor exponents = at::arange(0, head_dim_, 2, at::kFloat) / head_dim_;
   const at::Tensor frequencies = at::reciprocal(at::pow(theta_, exponents));
   const at::Tensor angles = at::outer(at::arange(length_, at::kFloat), frequencies);
-  cos_ = angles.cos();
-  sin_ = angles.sin();
+  const auto stored = [&](const at::Tensor& values) {
+    return values.to(types_.buffer).to(types_.stored).to(types_.device);
+  };
+  cos_ = stored(angles.cos());
+  sin_ = stored(angles.sin());
 }
 
 at::Tensor RotaryTable::Cos(std::int64_t length) const { return cos_.narrow(0, 0, length); }
 at::Tensor RotaryTable::Sin(std::int64_t length) const { return sin_.narrow(0, 0, length); }
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor wide = x.to(WideType(x.scalar_type()));
+  const at::Tensor normed = wide * at::rsqrt(wide.square().mean(-1, true) + eps);
+  return normed.to(x.scalar_type()) * weight;
+}
 
 at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids) {
   return at::embedding(embedding, ids);

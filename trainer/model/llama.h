@@ -1,8 +1,10 @@
-// The forward pass of a Llama decoder as pure functions over views of weights.
+// The forward pass of a Llama decoder as plain tensor operations over views of weights.
 //
-// Nothing here owns a weight: the caller passes views into gathered buffers (training) or whole
-// tensors (scoring). Whether a graph is recorded is the caller's grad mode. Activations have the
-// weights' element type; norms, rotation and activation are computed in fp32.
+// Inference uses it, and the tests of the hand-written blocks (llama_block.h), which differentiate
+// it: every operation has a gradient, and whether a graph is recorded is the caller's grad mode.
+// Nothing here owns a weight. Activations have the weights' element type; norms, rotation and
+// activation are computed in its wide type (trainer/device/scalar_type.h) and rounded as Hugging
+// Face's are.
 //
 // Letters: B rows, T positions, H hidden size, V vocabulary.
 //
@@ -15,7 +17,6 @@
 #include <cstdint>
 
 #include "trainer/core/model_config.h"
-#include "trainer/model/block_ops.h"
 
 namespace muster {
 
@@ -33,24 +34,36 @@ struct BlockWeights {
   }
 };
 
+// What a rotary table is made of. Angles are fp32 whatever the model computes in, as Hugging
+// Face's are.
+struct RotaryTypes {
+  at::ScalarType buffer = at::kFloat;  // cosines and sines are rounded to this type
+  at::ScalarType stored = at::kFloat;  // and stored in this one
+  at::Device device = at::kCPU;
+};
+
 // Cosines and sines of the rotary embedding, half-rotation form. Grown by Ensure; shared by all
 // blocks of a rank.
 class RotaryTable {
  public:
-  explicit RotaryTable(const ModelConfig& config);
+  explicit RotaryTable(const ModelConfig& config, const RotaryTypes& types = {});
 
   // Makes positions 0 .. length - 1 available.
   void Ensure(std::int64_t length);
-  at::Tensor Cos(std::int64_t length) const;  // [length, head_dim / 2] fp32
+  at::Tensor Cos(std::int64_t length) const;  // [length, head_dim / 2]
   at::Tensor Sin(std::int64_t length) const;
 
  private:
   std::int64_t head_dim_;
   double theta_;
+  RotaryTypes types_;
   std::int64_t length_ = 0;
   at::Tensor cos_;
   at::Tensor sin_;
 };
+
+// x / rms(x) * weight; x [..., H], weight [H].
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 // [B, T] ids -> [B, T, H].
 at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids);

@@ -43,6 +43,36 @@ TEST(BlockForward, LaterPositionsDoNotReachEarlierOnes) {
   EXPECT_FALSE(at::allclose(whole.narrow(1, 4, 5), whole.narrow(1, 0, 5), 1e-3, 1e-3));
 }
 
+TEST(BlockForward, OfOnePositionFollowsItsDefinition) {
+  // With a single position attention copies the value, and the rest can be written down.
+  const ModelConfig config = SmallConfig(4);
+  const BlockWeights w = RandomBlock(config);
+  RotaryTable rotary(config);
+  rotary.Ensure(1);
+  const at::Tensor x = at::randn({1, 1, 32});
+  const auto norm = [](const at::Tensor& v, const at::Tensor& weight) {
+    return v / (v.square().mean(-1, true) + 1e-6).sqrt() * weight;
+  };
+  const at::Tensor value = at::matmul(norm(x, w.input_norm), w.qkv.narrow(0, 64, 32).t());
+  const at::Tensor middle = x + at::matmul(value, w.output.t());
+  const at::Tensor both = at::matmul(norm(middle, w.post_norm), w.gate_up.t());
+  const at::Tensor gate = both.narrow(2, 0, 48), up = both.narrow(2, 48, 48);
+  const at::Tensor want = middle + at::matmul(gate * at::sigmoid(gate) * up, w.down.t());
+  EXPECT_TRUE(at::allclose(BlockForward(config, rotary, x, w), want, 1e-5, 1e-6));
+}
+
+TEST(BlockForward, KnowsTheOrderOfEarlierPositions) {
+  const ModelConfig config = SmallConfig(2);
+  const BlockWeights weights = RandomBlock(config);
+  RotaryTable rotary(config);
+  rotary.Ensure(3);
+  const at::Tensor hidden = at::randn({1, 3, 32});
+  const at::Tensor swapped = at::stack({hidden[0][1], hidden[0][0], hidden[0][2]}).unsqueeze(0);
+  const at::Tensor last = BlockForward(config, rotary, hidden, weights).narrow(1, 2, 1);
+  EXPECT_FALSE(at::allclose(BlockForward(config, rotary, swapped, weights).narrow(1, 2, 1), last,
+                            1e-4, 1e-5));
+}
+
 TEST(BlockForward, SharedKeyHeadsEqualRepeatedOnes) {
   const ModelConfig grouped = SmallConfig(2);
   const ModelConfig full = SmallConfig(4);
@@ -67,6 +97,15 @@ TEST(RotaryTable, GrowingKeepsWhatWasThere) {
   rotary.Ensure(100);
   EXPECT_TRUE(at::equal(before, rotary.Cos(4)));
   EXPECT_NEAR(rotary.Sin(100)[1][0].item<double>(), std::sin(1.0), 1e-6);
+}
+
+TEST(RotaryTable, RoundsToItsBufferType) {
+  RotaryTable wide(SmallConfig(2)), rounded(SmallConfig(2), {.buffer = at::kBFloat16});
+  wide.Ensure(9);
+  rounded.Ensure(9);
+  EXPECT_EQ(rounded.Cos(9).scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::equal(rounded.Cos(9), wide.Cos(9).to(at::kBFloat16).to(at::kFloat)));
+  EXPECT_FALSE(at::equal(rounded.Cos(9), wide.Cos(9)));
 }
 
 TEST(RmsNorm, ScalesToUnitRootMeanSquare) {
