@@ -1,263 +1,277 @@
 // The sharded engine, its ranks as threads, against the plain reference.
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include <stdlib.h>
-
-#include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <thread>
+#include <string>
 
+#include "tests/parity/gang_run.h"
 #include "tests/parity/reference.h"
-#include "tests/parity/test_model.h"
-#include "trainer/distributed/in_process_communicator.h"
-#include "trainer/formats/safetensors.h"
-#include "trainer/model/inference.h"
 #include "trainer/model/llama_units.h"
-#include "trainer/sharding/export_stream.h"
-#include "trainer/sharding/fsdp_engine.h"
 
 namespace muster::parity {
 namespace {
 
-constexpr int kMicroBatches = 2;
-constexpr double kLr = 3e-3;
+std::vector<ReferenceNumbers> ReferenceRun(const GangOptions& options, at::ScalarType type) {
+  const ModelConfig config = TestConfig(options.model);
+  ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer(), type);
+  std::vector<ReferenceNumbers> numbers;
+  for (int step = 0; step < options.steps; ++step) {
+    numbers.push_back(reference.Step(AllBatches(config, step, options.world_size), kLr));
+  }
+  return numbers;
+}
 
-using Arrays = std::vector<std::vector<float>>;
-
-// What one rank did.
-struct RankRun {
-  std::vector<StepNumbers> numbers;  // of every step
-  Arrays arrays;                     // weights and moments at the end
-  std::vector<float> exported;       // rank 0: every tensor, in order
-};
-
-struct RunOptions {
+// What sets one way of sharding apart from another.
+struct Way {
+  std::string name;
   int world_size = 1;
-  int first_step = 0;
-  int steps = 1;
-  MixedPrecision precision = MixedPrecision::kFp32;
+  ShardingStrategy strategy = ShardingStrategy::kFullShard;
+  int ranks_per_node = 1;
+  bool shares_memory = true;
   bool tied = false;
   int blocks = 3;
-  const std::vector<RankRun>* resume_from = nullptr;
-  // Before this step the gang is lost in the middle of it and formed again; -1: never.
-  int broken_step = -1;
+  int blocks_per_unit = 1;
+  bool reduce_every_micro_batch = true;
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
+
+  GangOptions Run(MixedPrecision precision, int steps) const {
+    return {.world_size = world_size,
+            .steps = steps,
+            .model = {.tied = tied, .blocks = blocks},
+            .fsdp = {.strategy = strategy,
+                     .blocks_per_unit = blocks_per_unit,
+                     .mixed_precision = precision,
+                     .activation_checkpointing = checkpointing,
+                     .reduce_every_micro_batch = reduce_every_micro_batch},
+            .ranks_per_node = ranks_per_node,
+            .shares_memory = shares_memory};
+  }
 };
 
-OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_clip = 0.5}; }
+std::vector<Way> Ways() {
+  using enum ShardingStrategy;
+  std::vector<Way> ways;
+  for (const int world : {1, 2, 3, 4, 5, 8}) {
+    const std::string size = std::to_string(world);
+    ways.push_back({.name = "full_" + size, .world_size = world});
+    if (world == 1) continue;
+    ways.push_back({.name = "full_sockets_" + size, .world_size = world, .shares_memory = false});
+    ways.push_back({.name = "grad_op_" + size,
+                    .world_size = world,
+                    .strategy = kShardGradOp,
+                    .shares_memory = false});
+    ways.push_back({.name = "replicas_" + size, .world_size = world, .strategy = kNoShard});
+  }
+  for (const bool shares : {true, false}) {
+    const std::string how = shares ? "" : "sockets_";
+    ways.push_back({.name = "hybrid_" + how + "4",
+                    .world_size = 4,
+                    .strategy = kHybridShard,
+                    .ranks_per_node = 2,
+                    .shares_memory = shares});
+    ways.push_back({.name = "hybrid_zero2_" + how + "6",
+                    .world_size = 6,
+                    .strategy = kHybridShardZero2,
+                    .ranks_per_node = 3,
+                    .shares_memory = shares});
+    ways.push_back({.name = "tied_" + how + "3",
+                    .world_size = 3,
+                    .shares_memory = shares,
+                    .tied = true});
+    ways.push_back({.name = "once_per_step_" + how + "3",
+                    .world_size = 3,
+                    .shares_memory = shares,
+                    .reduce_every_micro_batch = false});
+    ways.push_back({.name = "two_blocks_" + how + "2",
+                    .world_size = 2,
+                    .shares_memory = shares,
+                    .blocks = 5,
+                    .blocks_per_unit = 2});
+    ways.push_back({.name = "full_recompute_" + how + "2",
+                    .world_size = 2,
+                    .shares_memory = shares,
+                    .checkpointing = ActivationCheckpointing::kFull});
+    ways.push_back({.name = "one_block_" + how + "2",
+                    .world_size = 2,
+                    .shares_memory = shares,
+                    .blocks = 1});
+    // Most tensors are shorter than a shard's alignment.
+    ways.push_back({.name = "many_" + how + "19",
+                    .world_size = 19,
+                    .shares_memory = shares,
+                    .blocks = 2});
+  }
+  ways.push_back({.name = "tied_1", .tied = true});
+  ways.push_back({.name = "tied_replicas_2",
+                  .world_size = 2,
+                  .strategy = kNoShard,
+                  .tied = true});
+  ways.push_back({.name = "all_blocks_2", .world_size = 2, .blocks = 4, .blocks_per_unit = 9});
+  ways.push_back({.name = "selective_1", .checkpointing = ActivationCheckpointing::kSelective});
+  return ways;
+}
 
-void LoadWeights(const ReferenceTrainer::Weights& weights, const std::vector<ShardArray>& arrays) {
-  for (const ShardArray& array : arrays) {
-    for (const TensorInterval& interval : array.intervals) {
-      const float* from = weights.at(interval.tensor).const_data_ptr<float>() + interval.begin;
-      std::memcpy(static_cast<float*>(array.data) + interval.array_offset, from,
-                  interval.count * sizeof(float));
+class Parity : public testing::TestWithParam<Way> {};
+
+TEST_P(Parity, Fp64StaysWithTheReference) {
+  const GangOptions options = GetParam().Run(MixedPrecision::kFp64, 8);
+  const std::vector<ReferenceNumbers> want = ReferenceRun(options, at::kDouble);
+  for (const RankRun& run : RunGang(options)) {
+    for (int step = 0; step < options.steps; ++step) {
+      EXPECT_LE(Relative(run.numbers[step].loss, want[step].loss), 1e-10) << "step " << step;
+      EXPECT_LE(Relative(run.numbers[step].grad_norm, want[step].grad_norm), 1e-10);
     }
   }
 }
 
-void TakeState(const Arrays& from, const std::vector<ShardArray>& arrays) {
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    ASSERT_EQ(static_cast<std::int64_t>(from[i].size()), arrays[i].count);
-    std::memcpy(arrays[i].data, from[i].data(), arrays[i].count * sizeof(float));
-  }
-}
-
-Status Form(Communicator& communicator, int rank, int world_size, Generation generation) {
-  return communicator.Form({.generation = generation, .rank = rank, .world_size = world_size},
-                           Deadline::After(std::chrono::seconds(30)));
-}
-
-// One micro-batch that all ranks finish, and one in which they lose the last rank.
-void LoseTheGang(FsdpEngine& engine, Communicator& communicator, const StepBatches& batches) {
-  const int rank = communicator.rank();
-  ASSERT_TRUE(engine.ForwardBackward(batches[rank][0], 1.0).ok());
-  if (rank == communicator.size() - 1) communicator.Abort(Cancelled("the test wants it"));
-  EXPECT_FALSE(engine.ForwardBackward(batches[rank][1], 1.0).ok());
-  const Status formed = Form(communicator, rank, communicator.size(), 2);
-  ASSERT_TRUE(formed.ok()) << formed.ToString();
-}
-
-void RunSteps(FsdpEngine& engine, Communicator& communicator, const ModelConfig& config,
-              const RunOptions& options, RankRun* run) {
-  const int rank = communicator.rank();
-  for (int step = options.first_step; step < options.first_step + options.steps; ++step) {
-    const StepBatches batches = RandomBatches(config, step, options.world_size, kMicroBatches);
-    if (step == options.broken_step) LoseTheGang(engine, communicator, batches);
-    double labels = 0;
-    for (const auto& of_rank : batches) {
-      for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
-    }
-    for (const MicroBatch& batch : batches[rank]) {
-      ASSERT_TRUE(engine.ForwardBackward(batch, 1.0 / labels).ok());
-    }
-    const Result<StepNumbers> numbers = engine.FinishGradients();
-    ASSERT_TRUE(numbers.ok()) << numbers.status().ToString();
-    run->numbers.push_back(*numbers);
-    engine.OptimizerStep(step + 1, kLr);
-  }
-}
-
-void RunRank(InProcessGroup& group, int rank, const RunOptions& options, RankRun* run) {
-  at::set_num_threads(1);  // ranks share the cores
-  const std::unique_ptr<Communicator> communicator = group.Join(rank);
-  const Status formed = Form(*communicator, rank, options.world_size, 1);
-  ASSERT_TRUE(formed.ok()) << formed.ToString();
-  const ModelConfig config = TestConfig({.tied = options.tied, .blocks = options.blocks});
-  const OptimizerSpec spec = TestOptimizer();
-  const std::unique_ptr<FsdpEngine> engine =
-      FsdpEngine::Create(config, *communicator,
-                         {.precision = options.precision,
-                          .adamw = {spec.beta1, spec.beta2, spec.eps, spec.weight_decay},
-                          .grad_clip = spec.grad_clip});
-  if (options.resume_from != nullptr) {
-    TakeState((*options.resume_from)[rank].arrays, engine->state().CheckpointArrays());
-  } else {
-    LoadWeights(RandomWeights(config), engine->state().WeightArrays());
-  }
-  engine->WeightsLoaded();
-  RunSteps(*engine, *communicator, config, options, run);
-  for (const ShardArray& array : engine->state().CheckpointArrays()) {
-    const auto* data = static_cast<const float*>(array.data);
-    run->arrays.emplace_back(data, data + array.count);
-  }
-  const Status exported =
-      StreamTensors(engine->layout(), engine->state(), *communicator,
-                    [run](const float* values, std::int64_t count) {
-                      run->exported.insert(run->exported.end(), values, values + count);
-                      return OkStatus();
-                    });
-  EXPECT_TRUE(exported.ok()) << exported.ToString();
-}
-
-std::vector<RankRun> RunSharded(const RunOptions& options) {
-  InProcessGroup group(options.world_size);
-  std::vector<RankRun> runs(options.world_size);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < options.world_size; ++rank) {
-    threads.emplace_back([&, rank] { RunRank(group, rank, options, &runs[rank]); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return runs;
-}
-
-std::vector<MicroBatch> AllBatches(const ModelConfig& config, int step, int world_size) {
-  std::vector<MicroBatch> all;
-  for (const auto& of_rank : RandomBatches(config, step, world_size, kMicroBatches)) {
-    all.insert(all.end(), of_rank.begin(), of_rank.end());
-  }
-  return all;
-}
-
-double Relative(double got, double want) { return std::abs(got - want) / std::abs(want); }
-
-std::vector<double> Losses(const RankRun& run) {
-  std::vector<double> losses;
-  for (const StepNumbers& numbers : run.numbers) losses.push_back(numbers.loss);
-  return losses;
-}
-
-// World size and whether the head is tied to the embedding.
-class Parity : public testing::TestWithParam<std::tuple<int, bool>> {
- protected:
-  int world_size() const { return std::get<0>(GetParam()); }
-  bool tied() const { return std::get<1>(GetParam()); }
-};
-
-TEST_P(Parity, TwentyFp32StepsMatchTheReference) {
-  const ModelConfig config = TestConfig({.tied = tied()});
-  ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer());
-  const std::vector<RankRun> runs =
-      RunSharded({.world_size = world_size(), .steps = 20, .tied = tied()});
-  for (int step = 0; step < 20; ++step) {
-    const ReferenceNumbers want = reference.Step(AllBatches(config, step, world_size()), kLr);
-    const double tolerance = step == 0 ? 1e-5 : 1e-4;
-    for (const RankRun& run : runs) {
-      EXPECT_LE(Relative(run.numbers[step].loss, want.loss), tolerance) << "step " << step;
-      EXPECT_LE(Relative(run.numbers[step].grad_norm, want.grad_norm), tolerance)
-          << "step " << step;
+TEST_P(Parity, Fp32IsWithinItsRounding) {
+  const GangOptions options = GetParam().Run(MixedPrecision::kFp32, 3);
+  const std::vector<ReferenceNumbers> want = ReferenceRun(options, at::kDouble);
+  for (const RankRun& run : RunGang(options)) {
+    EXPECT_LE(Relative(run.numbers[0].loss, want[0].loss), 1e-6);
+    for (int step = 0; step < options.steps; ++step) {
+      EXPECT_LE(Relative(run.numbers[step].loss, want[step].loss), 1e-5) << "step " << step;
+      EXPECT_LE(Relative(run.numbers[step].grad_norm, want[step].grad_norm), 1e-4);
     }
   }
-  EXPECT_LT(runs[0].numbers.back().loss, runs[0].numbers.front().loss + 1);
 }
 
-TEST_P(Parity, ExportedWeightsMatchTheReference) {
-  const ModelConfig config = TestConfig({.tied = tied()});
-  ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer());
-  const std::vector<RankRun> runs =
-      RunSharded({.world_size = world_size(), .steps = 3, .tied = tied()});
-  for (int step = 0; step < 3; ++step) {
-    reference.Step(AllBatches(config, step, world_size()), kLr);
+TEST_P(Parity, ExportedWeightsAreTheReferences) {
+  const GangOptions options = GetParam().Run(MixedPrecision::kFp64, 3);
+  const ModelConfig config = TestConfig(options.model);
+  ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer(), at::kDouble);
+  for (int step = 0; step < options.steps; ++step) {
+    reference.Step(AllBatches(config, step, options.world_size), kLr);
   }
+  const std::vector<RankRun> runs = RunGang(options);
   const float* next = runs[0].exported.data();
-  const FlatLayout layout(LlamaUnits(config), world_size());
+  const FlatLayout layout(LlamaUnits(config), 1);
   ASSERT_EQ(static_cast<std::int64_t>(runs[0].exported.size()), layout.parameter_count());
-  for (const FlatUnit& unit : layout.units()) {
-    for (const FlatTensor& tensor : unit.tensors) {
-      const at::Tensor got = at::from_blob(const_cast<float*>(next), tensor.spec.shape);
-      const at::Tensor want = reference.weights().at(tensor.spec.name).detach();
-      const double error = ((got - want).norm() / want.norm()).item<double>();
-      EXPECT_LE(error, 1e-4) << tensor.spec.name;
-      next += tensor.count;
-    }
+  for (const UnitTensor& tensor : LlamaTensors(config)) {
+    const at::Tensor want = reference.weights().at(tensor.name).detach().to(at::kFloat);
+    EXPECT_EQ(std::memcmp(next, want.contiguous().data_ptr(), want.nbytes()) == 0 ||
+                  ((at::from_blob(const_cast<float*>(next), tensor.shape) - want).abs().max() /
+                   want.abs().max())
+                          .item<double>() < 2e-7,
+              true)
+        << tensor.name;
+    next += want.numel();
   }
   for (std::size_t r = 1; r < runs.size(); ++r) EXPECT_TRUE(runs[r].exported.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Parity,
-                         testing::Combine(testing::Values(1, 2, 3, 4), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(Ways, Parity, testing::ValuesIn(Ways()),
+                         [](const auto& info) { return info.param.name; });
 
-// Blocks and world size. Two slots serve any number of blocks; with many ranks most tensors are
-// shorter than a shard's alignment.
-class Extremes : public testing::TestWithParam<std::tuple<int, int>> {};
-
-TEST_P(Extremes, ThreeStepsMatchTheReference) {
-  const auto [blocks, world_size] = GetParam();
-  const ModelConfig config = TestConfig({.blocks = blocks});
-  ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer());
-  const std::vector<RankRun> runs =
-      RunSharded({.world_size = world_size, .steps = 3, .blocks = blocks});
-  for (int step = 0; step < 3; ++step) {
-    const ReferenceNumbers want = reference.Step(AllBatches(config, step, world_size), kLr);
-    EXPECT_LE(Relative(runs[0].numbers[step].loss, want.loss), 1e-5) << "step " << step;
-    EXPECT_LE(Relative(runs[0].numbers[step].grad_norm, want.grad_norm), 1e-4) << "step " << step;
+TEST(LongRun, FiftyFp64StepsStayWithTheReference) {
+  const GangOptions options = Way{.world_size = 3}.Run(MixedPrecision::kFp64, 50);
+  const std::vector<ReferenceNumbers> want = ReferenceRun(options, at::kDouble);
+  const std::vector<RankRun> runs = RunGang(options);
+  for (int step = 0; step < options.steps; ++step) {
+    EXPECT_LE(Relative(runs[0].numbers[step].loss, want[step].loss), 1e-9) << "step " << step;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Extremes,
-                         testing::Values(std::tuple(1, 1), std::tuple(1, 2), std::tuple(2, 2),
-                                         std::tuple(4, 3), std::tuple(5, 2), std::tuple(2, 19)));
+TEST(LongRun, FiftyFp32StepsStayWithinTheirRounding) {
+  const GangOptions options = Way{.world_size = 2}.Run(MixedPrecision::kFp32, 50);
+  const std::vector<ReferenceNumbers> want = ReferenceRun(options, at::kDouble);
+  const std::vector<RankRun> runs = RunGang(options);
+  for (int step = 0; step < options.steps; ++step) {
+    const double tolerance = step == 0 ? 1e-6 : step < 20 ? 1e-5 : 1e-4;
+    EXPECT_LE(Relative(runs[0].numbers[step].loss, want[step].loss), tolerance) << "step " << step;
+  }
+}
 
-// World size and whether it computes in bf16.
-class Bits : public testing::TestWithParam<std::tuple<int, bool>> {
+// Types that round: held against what they should be near to, not against themselves.
+struct Rounding {
+  std::string name;
+  FsdpSpec fsdp;
+  StateType master_weights = StateType::kAuto;
+  StateType moments = StateType::kAuto;
+  double loss = 0.02;  // relative distance to fp64
+};
+
+class Rounded : public testing::TestWithParam<Rounding> {};
+
+TEST_P(Rounded, StaysCloseToFp64) {
+  for (const int world_size : {1, 2}) {
+    GangOptions options{.world_size = world_size, .steps = 20, .fsdp = GetParam().fsdp};
+    options.optimizer.master_weights = GetParam().master_weights;
+    options.optimizer.moments = GetParam().moments;
+    const std::vector<RankRun> got = RunGang(options);
+    options.fsdp = {.mixed_precision = MixedPrecision::kFp64};
+    options.optimizer = TestOptimizer();
+    const std::vector<RankRun> exact = RunGang(options);
+    for (int step = 0; step < options.steps; ++step) {
+      EXPECT_LE(Relative(got[0].numbers[step].loss, exact[0].numbers[step].loss), GetParam().loss);
+      EXPECT_FALSE(got[0].numbers[step].overflow);
+    }
+    EXPECT_NE(got[0].numbers[0].loss, exact[0].numbers[0].loss);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Types, Rounded,
+    testing::Values(
+        Rounding{.name = "bf16", .fsdp = {.mixed_precision = MixedPrecision::kBf16}},
+        Rounding{.name = "fp16",
+                 .fsdp = {.mixed_precision = MixedPrecision::kFp16},
+                 .loss = 0.005},
+        Rounding{.name = "bf16_reduced_in_bf16",
+                 .fsdp = {.mixed_precision = MixedPrecision::kBf16,
+                          .reduce_dtype = StateType::kBf16}},
+        Rounding{.name = "bf16_rotary_table",
+                 .fsdp = {.mixed_precision = MixedPrecision::kFp32,
+                          .buffer_dtype = StateType::kBf16}},
+        Rounding{.name = "bf16_state",
+                 .fsdp = {.mixed_precision = MixedPrecision::kBf16,
+                          .reduce_dtype = StateType::kBf16},
+                 .master_weights = StateType::kBf16,
+                 .moments = StateType::kBf16,
+                 .loss = 0.04},
+        Rounding{.name = "bf16_moments",
+                 .fsdp = {.mixed_precision = MixedPrecision::kFp32},
+                 .moments = StateType::kBf16}),
+    [](const auto& info) { return info.param.name; });
+
+// World size, whether the ranks share memory, and precision.
+class Bits : public testing::TestWithParam<std::tuple<int, bool, MixedPrecision>> {
  protected:
-  RunOptions Options(int steps) const {
-    return {.world_size = std::get<0>(GetParam()),
+  GangOptions Options(int steps) const {
+    const auto [world_size, shares, precision] = GetParam();
+    return {.world_size = world_size,
             .steps = steps,
-            .precision = std::get<1>(GetParam()) ? MixedPrecision::kBf16 : MixedPrecision::kFp32};
+            .fsdp = {.mixed_precision = precision},
+            .shares_memory = shares};
   }
 };
 
 TEST_P(Bits, TwoRunsAreEqual) {
-  const std::vector<RankRun> first = RunSharded(Options(4));
-  const std::vector<RankRun> second = RunSharded(Options(4));
+  const std::vector<RankRun> first = RunGang(Options(4));
+  const std::vector<RankRun> second = RunGang(Options(4));
   for (std::size_t r = 0; r < first.size(); ++r) {
     EXPECT_EQ(first[r].arrays, second[r].arrays);
     EXPECT_EQ(Losses(first[r]), Losses(second[r]));
   }
 }
 
+TEST_P(Bits, SharedMemoryChangesNothing) {
+  GangOptions options = Options(4);
+  const std::vector<RankRun> one = RunGang(options);
+  options.shares_memory = !options.shares_memory;
+  const std::vector<RankRun> other = RunGang(options);
+  for (std::size_t r = 0; r < one.size(); ++r) EXPECT_EQ(one[r].arrays, other[r].arrays);
+}
+
 TEST_P(Bits, ResumedEqualsUndisturbed) {
-  const std::vector<RankRun> whole = RunSharded(Options(6));
-  const std::vector<RankRun> before = RunSharded(Options(3));
-  RunOptions rest = Options(3);
+  const std::vector<RankRun> whole = RunGang(Options(6));
+  const std::vector<RankRun> before = RunGang(Options(3));
+  GangOptions rest = Options(3);
   rest.first_step = 3;
   rest.resume_from = &before;
-  const std::vector<RankRun> after = RunSharded(rest);
+  const std::vector<RankRun> after = RunGang(rest);
   for (std::size_t r = 0; r < whole.size(); ++r) {
     EXPECT_EQ(whole[r].arrays, after[r].arrays);
     const std::vector<double> losses = Losses(whole[r]);
@@ -267,75 +281,48 @@ TEST_P(Bits, ResumedEqualsUndisturbed) {
 }
 
 TEST_P(Bits, AStepThatLostItsGangLeavesNoTrace) {
-  RunOptions broken = Options(4);
+  GangOptions broken = Options(4);
   if (broken.world_size == 1) return;  // nobody to lose
   broken.broken_step = 2;
-  const std::vector<RankRun> whole = RunSharded(Options(4));
-  const std::vector<RankRun> again = RunSharded(broken);
+  const std::vector<RankRun> whole = RunGang(Options(4));
+  const std::vector<RankRun> again = RunGang(broken);
   for (std::size_t r = 0; r < whole.size(); ++r) {
     EXPECT_EQ(whole[r].arrays, again[r].arrays);
     EXPECT_EQ(Losses(whole[r]), Losses(again[r]));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Bits, testing::Combine(testing::Values(1, 2, 3), testing::Bool()));
-
-// config.json and model.safetensors of the test model, as another program would have left them.
-void WriteModel(const std::string& dir, const ModelConfig& config) {
-  std::ofstream(dir + "/config.json")
-      << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",)"
-      << "\"hidden_size\": " << config.hidden_size
-      << ", \"intermediate_size\": " << config.intermediate_size
-      << ", \"num_hidden_layers\": " << config.num_hidden_layers
-      << ", \"num_attention_heads\": " << config.num_attention_heads
-      << ", \"num_key_value_heads\": " << config.num_key_value_heads
-      << ", \"head_dim\": " << config.head_dim << ", \"vocab_size\": " << config.vocab_size
-      << ", \"rms_norm_eps\": " << config.rms_norm_eps << ", \"rope_theta\": " << config.rope_theta
-      << ", \"tie_word_embeddings\": " << (config.tie_word_embeddings ? "true" : "false") << "}";
-  std::vector<TensorSpec> specs;
-  for (const UnitTensor& tensor : LlamaTensors(config)) {
-    specs.push_back({.name = tensor.name, .type = TensorType::kF32, .shape = tensor.shape});
-  }
-  auto writer = SafetensorsWriter::Create(dir + "/model.safetensors", specs);
-  ASSERT_TRUE(writer.ok());
-  const ReferenceTrainer::Weights weights = RandomWeights(config);
-  for (const TensorSpec& spec : specs) {
-    const at::Tensor values = weights.at(spec.name).contiguous();
-    ASSERT_TRUE(writer->AppendFloats(values.const_data_ptr<float>(), values.numel()).ok());
-  }
-  ASSERT_TRUE(writer->Finish().ok());
-}
-
-TEST(Inference, LogitsMatchTheReference) {
-  for (const bool tied : {false, true}) {
-    std::string dir = testing::TempDir() + "parity-XXXXXX";
-    ASSERT_NE(::mkdtemp(dir.data()), nullptr);
-    const ModelConfig config = TestConfig({.tied = tied});
-    WriteModel(dir, config);
-    Result<InferenceModel> model = InferenceModel::Load(dir, at::kFloat);
-    ASSERT_TRUE(model.ok()) << model.status().ToString();
-    const at::Tensor ids = at::randint(config.vocab_size, {3, 19}, at::kLong);
-    const at::Tensor got = model->Logits(ids);
-    const ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer());
-    const at::Tensor want = reference.Logits(ids).detach();
-    EXPECT_LE(((got - want).norm() / want.norm()).item<double>(), 1e-5);
-    EXPECT_LE(((got - want).abs().max() / want.abs().max()).item<double>(), 1e-5);
-    std::filesystem::remove_all(dir);
+// What is computed again is computed alike.
+TEST_P(Bits, RecomputationChangesNothing) {
+  const std::vector<RankRun> kept = RunGang(Options(3));
+  for (const ActivationCheckpointing level :
+       {ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull,
+        ActivationCheckpointing::kFullOffload}) {
+    GangOptions options = Options(3);
+    options.fsdp.activation_checkpointing = level;
+    const std::vector<RankRun> again = RunGang(options);
+    for (std::size_t r = 0; r < kept.size(); ++r) EXPECT_EQ(kept[r].arrays, again[r].arrays);
   }
 }
 
-TEST(Bf16, StaysCloseToFp32) {
-  for (const int world_size : {1, 2}) {
-    const std::vector<RankRun> exact = RunSharded({.world_size = world_size, .steps = 20});
-    const std::vector<RankRun> rounded =
-        RunSharded({.world_size = world_size, .steps = 20, .precision = MixedPrecision::kBf16});
-    for (int step = 0; step < 20; ++step) {
-      EXPECT_LE(Relative(rounded[0].numbers[step].loss, exact[0].numbers[step].loss), 0.02);
-      EXPECT_LE(Relative(rounded[0].numbers[step].grad_norm, exact[0].numbers[step].grad_norm),
-                0.08);
-    }
-    EXPECT_NE(rounded[0].numbers[0].loss, exact[0].numbers[0].loss);
-  }
+INSTANTIATE_TEST_SUITE_P(Worlds, Bits,
+                         testing::Combine(testing::Values(1, 2, 3), testing::Bool(),
+                                          testing::Values(MixedPrecision::kFp32,
+                                                          MixedPrecision::kBf16)));
+
+TEST(LossScale, AnOverflowLeavesTheWeightsAndHalvesTheScale) {
+  // Gradients that fp16 cannot hold at the first scale: the loss is not divided by its labels.
+  GangOptions options{.world_size = 2, .fsdp = {.mixed_precision = MixedPrecision::kFp16}};
+  options.steps = 0;
+  const std::vector<RankRun> before = RunGang(options);
+  options.steps = 1;
+  options.model.weight_scale = 40;
+  const std::vector<RankRun> scaled = RunGang(options);
+  EXPECT_TRUE(scaled[0].numbers[0].overflow);
+  EXPECT_TRUE(scaled[0].numbers[0].finite());
+  options.steps = 0;
+  EXPECT_EQ(RunGang(options)[0].arrays, scaled[0].arrays);
+  EXPECT_NE(before[0].arrays, scaled[0].arrays);
 }
 
 }  // namespace

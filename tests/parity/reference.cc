@@ -16,12 +16,12 @@ at::Tensor RotateHalf(const at::Tensor& x) {
   return at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
 }
 
-// x [B, heads, T, head_dim]
+// x [B, heads, T, head_dim]. The angles are fp32 whatever x is, as Hugging Face's are.
 at::Tensor ApplyRotary(const at::Tensor& x, double theta) {
   const std::int64_t dim = x.size(-1);
-  const at::Tensor exponents = at::arange(0, dim, 2, at::kDouble) / static_cast<double>(dim);
-  const at::Tensor frequencies = at::pow(theta, -exponents);
-  const at::Tensor angles = at::outer(at::arange(x.size(2), at::kDouble), frequencies);
+  const at::Tensor exponents = at::arange(0, dim, 2, at::kFloat) / static_cast<double>(dim);
+  const at::Tensor frequencies = 1.0 / at::pow(theta, exponents);
+  const at::Tensor angles = at::outer(at::arange(x.size(2), at::kFloat), frequencies);
   const at::Tensor both = at::cat({angles, angles}, -1);
   return x * both.cos().to(x.scalar_type()) + RotateHalf(x) * both.sin().to(x.scalar_type());
 }
@@ -32,12 +32,14 @@ at::Tensor Ids(const std::vector<std::int64_t>& values, const MicroBatch& batch)
 
 }  // namespace
 
-ReferenceTrainer::ReferenceTrainer(ModelConfig config, Weights weights, OptimizerSpec optimizer)
-    : config_(std::move(config)), weights_(std::move(weights)), optimizer_(optimizer) {
+ReferenceTrainer::ReferenceTrainer(ModelConfig config, const Weights& weights,
+                                   OptimizerSpec optimizer, at::ScalarType type)
+    : config_(std::move(config)), optimizer_(optimizer) {
   // Threads that wait for one another over such small tensors cost more than they give.
   at::set_num_threads(1);
-  for (auto& [name, weight] : weights_) {
-    weight = weight.clone().requires_grad_(true);
+  for (const auto& [name, given] : weights) {
+    at::Tensor& weight = weights_[name];
+    weight = given.to(type, /*non_blocking=*/false, /*copy=*/true).requires_grad_(true);
     exp_avg_[name] = at::zeros_like(weight).detach();
     exp_avg_sq_[name] = at::zeros_like(weight).detach();
   }
@@ -92,7 +94,7 @@ at::Tensor ReferenceTrainer::Logits(const at::Tensor& ids) const {
 ReferenceNumbers ReferenceTrainer::Step(const std::vector<MicroBatch>& batches, double lr) {
   double labels = 0;
   for (const MicroBatch& batch : batches) labels += static_cast<double>(batch.label_count);
-  at::Tensor loss = at::zeros({}, at::kFloat);
+  at::Tensor loss = at::zeros({}, weights_.begin()->second.options().requires_grad(false));
   for (const MicroBatch& batch : batches) {
     const at::Tensor logits = Logits(Ids(batch.input_ids, batch)).flatten(0, 1);
     loss = loss + at::cross_entropy_loss(logits, Ids(batch.labels, batch).flatten(), {},

@@ -25,9 +25,11 @@ struct ReferenceNumbers {
 
 class ReferenceTrainer {
  public:
-  using Weights = std::map<std::string, at::Tensor>;  // fp32, by Hugging Face name
+  using Weights = std::map<std::string, at::Tensor>;  // by Hugging Face name
 
-  ReferenceTrainer(ModelConfig config, Weights weights, OptimizerSpec optimizer);
+  // Everything is computed in `type`.
+  ReferenceTrainer(ModelConfig config, const Weights& weights, OptimizerSpec optimizer,
+                   at::ScalarType type);
 
   // [B, T] ids -> [B, T, V].
   at::Tensor Logits(const at::Tensor& ids) const;

@@ -1,0 +1,194 @@
+#include "tests/parity/gang_run.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "trainer/device/scalar_type.h"
+#include "trainer/distributed/in_process_communicator.h"
+#include "trainer/sharding/export_stream.h"
+
+namespace muster::parity {
+namespace {
+
+void LoadWeights(const ReferenceTrainer::Weights& weights, const std::vector<ShardArray>& arrays) {
+  for (const ShardArray& array : arrays) {
+    const auto element = static_cast<std::int64_t>(ElementSize(array.type));
+    for (const TensorInterval& interval : array.intervals) {
+      at::Tensor place =
+          at::from_blob(static_cast<char*>(array.data) + interval.array_offset * element,
+                        {interval.count}, at::TensorOptions(ScalarTypeOf(array.type)));
+      place.copy_(weights.at(interval.tensor).flatten().narrow(0, interval.begin, interval.count));
+    }
+  }
+}
+
+std::size_t Bytes(const ShardArray& array) {
+  return static_cast<std::size_t>(array.count) * ElementSize(array.type);
+}
+
+Arrays TakenFrom(const FsdpEngine& engine) {
+  Arrays taken;
+  for (const ShardArray& array : engine.state().CheckpointArrays()) {
+    const auto* data = static_cast<const std::byte*>(array.data);
+    taken.emplace_back(data, data + Bytes(array));
+  }
+  return taken;
+}
+
+// One rank's thread: its communicator, engine and results.
+class RankThread {
+ public:
+  RankThread(InProcessGroup& group, int rank, const GangOptions& options, RankRun* run)
+      : rank_(rank),
+        options_(options),
+        config_(TestConfig(options.model)),
+        ops_(MakeCpuOps()),
+        communicator_(group.Join(rank)),
+        run_(run) {}
+
+  void Run() {
+    at::set_num_threads(1);  // ranks share the cores
+    Form(1);
+    Make();
+    if (options_.resume_from != nullptr) {
+      PutBack((*options_.resume_from)[rank_].arrays);
+    } else {
+      LoadWeights(RandomWeights(config_, options_.model.weight_scale),
+                  engine_->state().WeightArrays());
+      engine_->WeightsLoaded();
+    }
+    const int end = options_.first_step + options_.steps;
+    for (int step = options_.first_step; step < end; ++step) {
+      if (step == options_.broken_step) LoseTheGang(step);
+      RunStep(step);
+    }
+    run_->arrays = TakenFrom(*engine_);
+    Export();
+  }
+
+ private:
+  void Form(Generation generation) {
+    const Status formed = communicator_->Form(
+        {.generation = generation, .rank = rank_, .world_size = options_.world_size},
+        Deadline::After(std::chrono::seconds(30)));
+    ASSERT_TRUE(formed.ok()) << formed.ToString();
+  }
+
+  void Make() {
+    const OptimizerSpec& optimizer = options_.optimizer;
+    auto engine = FsdpEngine::Create(
+        config_, *communicator_, *ops_,
+        {.strategy = options_.fsdp.strategy,
+         .ranks_per_node = options_.ranks_per_node,
+         .blocks_per_unit = options_.fsdp.blocks_per_unit,
+         .precision = ResolvePrecision(options_.fsdp, optimizer),
+         .activation_checkpointing = options_.fsdp.activation_checkpointing,
+         .reduce_every_micro_batch = options_.fsdp.reduce_every_micro_batch,
+         .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
+         .grad_clip = optimizer.grad_clip});
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    engine_ = *std::move(engine);
+  }
+
+  void PutBack(const Arrays& from) {
+    const std::vector<ShardArray> arrays = engine_->state().CheckpointArrays();
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      ASSERT_EQ(from[i].size(), Bytes(arrays[i]));
+      std::memcpy(arrays[i].data, from[i].data(), from[i].size());
+    }
+    engine_->WeightsLoaded();
+  }
+
+  void RunStep(int step) {
+    const StepBatches batches =
+        RandomBatches(config_, step, options_.world_size, kMicroBatches);
+    double labels = 0;
+    for (const auto& of_rank : batches) {
+      for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
+    }
+    for (int m = 0; m < kMicroBatches; ++m) {
+      const Status status =
+          engine_->ForwardBackward(batches[rank_][m], 1.0 / labels, m == kMicroBatches - 1);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+    const Result<StepNumbers> numbers = engine_->FinishGradients();
+    ASSERT_TRUE(numbers.ok()) << numbers.status().ToString();
+    run_->numbers.push_back(*numbers);
+    engine_->OptimizerStep(step + 1, kLr);
+  }
+
+  // One micro-batch that all ranks finish, and one in which they lose the last rank.
+  void LoseTheGang(int step) {
+    const StepBatches batches =
+        RandomBatches(config_, step, options_.world_size, kMicroBatches);
+    ASSERT_TRUE(engine_->ForwardBackward(batches[rank_][0], 1.0, false).ok());
+    if (rank_ == options_.world_size - 1) communicator_->Abort(Cancelled("the test wants it"));
+    Status status = engine_->ForwardBackward(batches[rank_][1], 1.0, true);
+    if (status.ok()) status = engine_->FinishGradients().status();
+    EXPECT_FALSE(status.ok());
+    const Arrays state = TakenFrom(*engine_);
+    engine_.reset();
+    Form(2);
+    Make();
+    PutBack(state);
+  }
+
+  void Export() {
+    if (!engine_->is_first_replica()) return;
+    const Status exported =
+        StreamTensors(engine_->layout(), engine_->state(), engine_->shard_group(),
+                      [this](const float* values, std::int64_t count) {
+                        run_->exported.insert(run_->exported.end(), values, values + count);
+                        return OkStatus();
+                      });
+    EXPECT_TRUE(exported.ok()) << exported.ToString();
+  }
+
+  const int rank_;
+  const GangOptions& options_;
+  const ModelConfig config_;
+  const std::unique_ptr<DeviceOps> ops_;
+  const std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<FsdpEngine> engine_;
+  RankRun* const run_;
+};
+
+}  // namespace
+
+OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_clip = 0.5}; }
+
+std::vector<RankRun> RunGang(const GangOptions& options) {
+  InProcessGroup group(options.world_size, options.shares_memory);
+  std::vector<RankRun> runs(options.world_size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options.world_size; ++rank) {
+    threads.emplace_back(
+        [&, rank] { RankThread(group, rank, options, &runs[rank]).Run(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return runs;
+}
+
+std::vector<MicroBatch> AllBatches(const ModelConfig& config, int step, int world_size) {
+  std::vector<MicroBatch> all;
+  for (const auto& of_rank : RandomBatches(config, step, world_size, kMicroBatches)) {
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
+  return all;
+}
+
+double Relative(double got, double want) { return std::abs(got - want) / std::abs(want); }
+
+std::vector<double> Losses(const RankRun& run) {
+  std::vector<double> losses;
+  for (const StepNumbers& numbers : run.numbers) losses.push_back(numbers.loss);
+  return losses;
+}
+
+}  // namespace muster::parity

@@ -1,0 +1,52 @@
+// Runs of the sharded engine with the ranks as threads, on the random model of test_model.h.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tests/parity/test_model.h"
+#include "trainer/core/model_config.h"
+#include "trainer/sharding/fsdp_engine.h"
+
+namespace muster::parity {
+
+inline constexpr double kLr = 3e-3;
+inline constexpr int kMicroBatches = 2;
+
+OptimizerSpec TestOptimizer();
+
+// The arrays of one rank, as bytes.
+using Arrays = std::vector<std::vector<std::byte>>;
+
+// What one rank did.
+struct RankRun {
+  std::vector<StepNumbers> numbers;  // of every step
+  Arrays arrays;                     // weights and moments at the end
+  std::vector<float> exported;       // rank 0: every tensor, in order
+};
+
+struct GangOptions {
+  int world_size = 1;
+  int first_step = 0;
+  int steps = 1;
+  TestModelOptions model;
+  FsdpSpec fsdp{.mixed_precision = MixedPrecision::kFp32};
+  OptimizerSpec optimizer = TestOptimizer();
+  int ranks_per_node = 1;
+  // As ranks of one host do; otherwise weights and gradients travel.
+  bool shares_memory = true;
+  const std::vector<RankRun>* resume_from = nullptr;
+  // Before this step the gang is lost in the middle of it and formed again; -1: never.
+  int broken_step = -1;
+};
+
+std::vector<RankRun> RunGang(const GangOptions& options);
+
+// The micro-batches of all ranks at a step of RunGang.
+std::vector<MicroBatch> AllBatches(const ModelConfig& config, int step, int world_size);
+
+double Relative(double got, double want);
+std::vector<double> Losses(const RankRun& run);
+
+}  // namespace muster::parity
