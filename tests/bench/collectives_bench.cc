@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "trainer/distributed/gang_testing.h"
-#include "trainer/distributed/gloo_communicator.h"
+#include "trainer/distributed/host_communicator.h"
 
 namespace muster {
 namespace {
@@ -70,7 +70,7 @@ int Run(int ranks) {
   std::vector<Child> children;
   for (int r = 0; r < ranks; ++r) {
     children.emplace_back([&, r]() -> std::string {
-      const auto c = MakeGlooCommunicator();
+      const auto c = MakeHostCommunicator();
       const auto start = std::chrono::steady_clock::now();
       const Status formed =
           c->Form(testing::MeetAt(listener, r, ranks), Deadline::After(std::chrono::seconds(30)));

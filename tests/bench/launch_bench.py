@@ -14,7 +14,6 @@ import datetime
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,10 +21,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import machine  # noqa: E402
+import peer  # noqa: E402
 from cluster import ROOT, Cluster, wait_until  # noqa: E402
-
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-PEER_BIN = CACHE / "muster" / "peer-torch-2.11.0" / "bin"
+from gang import free_port  # noqa: E402
 
 PEER_PROGRAM = """
 import sys, time, torch, torch.distributed as dist
@@ -56,14 +54,12 @@ def measure_ours(cluster):
 def measure_peer(folder):
     program = folder / "program.py"
     program.write_text(PEER_PROGRAM)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     for rank in (0, 1):
         (folder / str(rank)).unlink(missing_ok=True)
     started = time.time()
     agents = [subprocess.Popen(
-        [PEER_BIN / "torchrun", "--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d",
+        [peer.TORCHRUN, "--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d",
          f"--rdzv_endpoint=127.0.0.1:{port}", "--rdzv_id=bench", program, folder],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL) for _ in range(2)]

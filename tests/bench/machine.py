@@ -6,18 +6,32 @@ import platform
 import statistics
 import subprocess
 
+# What decides how fast the matrix products are.
+_INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
+
+# Environment that keeps oneDNN, MKL and ATen to a part of the machine's instructions. Applied to
+# both sides, it stands in for machines without the rest.
+ISA_LIMITS = {
+    "native": {},
+    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},
+    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+             "ATEN_CPU_CAPABILITY": "avx2"},
+}
+
 
 def describe():
-    cpu = "unknown"
+    cpu = {}
     for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            cpu = line.split(":", 1)[1].strip()
-            break
+        key, _, value = line.partition(":")
+        cpu.setdefault(key.strip(), value.strip())
     memory_kib = int(next(line.split()[1] for line in
                           pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
                           if line.startswith("MemTotal")))
-    return {"cpu": cpu, "cores": os.cpu_count(), "memory_gib": round(memory_kib / 2**20, 1),
-            "kernel": platform.release(), "load_1min": round(os.getloadavg()[0], 2)}
+    flags = cpu.get("flags", "").split()
+    return {"cpu": cpu.get("model name", "unknown"), "cores": os.cpu_count(),
+            "instruction_sets": [name for name in _INSTRUCTION_SETS if name in flags],
+            "memory_gib": round(memory_kib / 2**20, 1), "kernel": platform.release(),
+            "load_1min": round(os.getloadavg()[0], 2)}
 
 
 def revision(root):

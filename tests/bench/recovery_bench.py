@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import machine  # noqa: E402
+import peer  # noqa: E402
 from cluster import ROOT, Cluster, read_metrics, wait_until  # noqa: E402
-from launch_bench import PEER_BIN  # noqa: E402
+from gang import free_port  # noqa: E402
 
 PEER_LIMIT_S = 60
 
@@ -72,11 +72,9 @@ def measure_ours(cluster, rank):
 def measure_peer(folder, rank, variables):
     program = folder / "program.py"
     program.write_text(PEER_PROGRAM)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     agents = [subprocess.Popen(
-        [PEER_BIN / "torchrun", "--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d",
+        [peer.TORCHRUN, "--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d",
          "--max_restarts=3", f"--rdzv_endpoint=127.0.0.1:{port}", "--rdzv_id=bench", program, folder],
         env={**os.environ, "OMP_NUM_THREADS": "1", **variables}, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]

@@ -3,18 +3,14 @@
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
 
-import os
 import pathlib
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
+import peer  # noqa: E402
 from cluster import Cluster  # noqa: E402
-
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-PYTHON = os.environ.get("MUSTER_PEER_PYTHON",
-                        str(CACHE / "muster" / "peer-torch-2.11.0" / "bin" / "python"))
 
 PROGRAM = """
 import datetime, os
@@ -36,14 +32,13 @@ dist.destroy_process_group()
 
 class PeerTorch(unittest.TestCase):
     def run_program(self, rendezvous):
-        self.assertTrue(os.access(PYTHON, os.X_OK),
-                        f"{PYTHON} is not there; run deploy/install-deps --peer")
+        peer.require()
         cluster = Cluster(self)
         program = cluster.path("program.py")
         program.write_text(PROGRAM)
         job = cluster.submit({
             "name": "peer", "resources": {"nodes": 2, "ranks_per_node": 1, "device": "cpu"},
-            "workdir": str(cluster.root), "command": [PYTHON, str(program)],
+            "workdir": str(cluster.root), "command": [str(peer.PYTHON), str(program)],
             "rendezvous": rendezvous})
         self.assertEqual(cluster.wait(job, timeout=150), 0, cluster.describe(job))
         got = cluster.get(job)

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import tempfile
 import os
@@ -14,12 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import (BIN, init_model, read_metrics, train_job, trajectory, wait_until,  # noqa: E402
                      write_rows)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from gang import free_port  # noqa: E402
 
 
 class TorchrunEnvironment(unittest.TestCase):
