@@ -87,7 +87,8 @@ struct OptimizerSpec {
 
 struct ScheduleSpec {
   std::string kind = "cosine";  // cosine | linear | constant
-  double warmup_ratio = 0.03;   // of max_steps
+  double warmup_ratio = 0.03;   // of the steps, where warmup_steps is not given
+  std::optional<std::int64_t> warmup_steps;
   std::int64_t max_steps = 0;   // exactly one of max_steps and epochs is set
   double epochs = 0;
 };

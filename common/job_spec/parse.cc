@@ -3,18 +3,13 @@
 #include <array>
 #include <filesystem>
 
+#include "common/job_spec/train_block.h"
 #include "common/job_spec/yaml_reader.h"
 
 namespace muster {
 namespace {
 
 constexpr std::size_t kMaxJobFileBytes = 1 << 20;
-constexpr std::int64_t kMaxCount = 1'000'000'000;
-
-const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
-const NumberRange kNotNegative = {"0 or more", [](double v) { return v >= 0; }};
-const NumberRange kRatio = {"from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
-const NumberRange kBeta = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
 
 bool IsName(const std::string& text) {
   static constexpr std::string_view kAllowed =
@@ -82,142 +77,6 @@ void ReadEnvironment(MapReader& file, std::map<std::string, std::string>* out, S
   }
 }
 
-void ReadModel(MapReader& train, ModelSpec* out) {
-  train.Require("model", "give the Hugging Face directory as model: {path: DIR}");
-  auto map = train.Map("model");
-  if (!map) return;
-  map->Require("path", "give the path of a Hugging Face directory");
-  map->Text("path", &out->path);
-  if (out->path.starts_with("hf:") || out->path.find("://") != std::string::npos)
-    map->RefuseLater("path", "hub ids and addresses; give the path of a Hugging Face directory");
-  map->Finish();
-}
-
-void ReadData(MapReader& train, DataSpec* out) {
-  train.Require("data", "give the training rows as data: {train: FILE}");
-  auto map = train.Map("data");
-  if (!map) return;
-  map->Require("train", "give the path of a .jsonl, .npy or .bin file");
-  map->Text("train", &out->train);
-  const auto is = [out](std::string_view ending) { return out->train.ends_with(ending); };
-  if (!out->train.empty() && !is(".jsonl") && !is(".npy") && !is(".bin"))
-    map->Error("train", "expected a .jsonl file, or token ids in .npy or .bin, got '" +
-                            out->train + "'");
-  map->Later("eval", "evaluation during training; leave it out");
-  map->Integer("max_seq_len", {2, 1 << 20}, &out->max_seq_len);
-  map->Choice("chat_template", {{"auto", "chatml"}, {"llama3", "mistral", "zephyr"}},
-              &out->chat_template);
-  map->Boolean("shuffle", &out->shuffle);
-  bool packing = false;
-  map->Boolean("packing", &packing);
-  if (packing) map->RefuseLater("packing", "rows are padded; set it to false or leave it out");
-  map->Finish();
-}
-
-void ReadFsdp(MapReader& train, FsdpSpec* out) {
-  auto map = train.Map("fsdp");
-  if (!map) return;
-  std::string strategy = "full_shard";
-  map->Choice("strategy",
-              {{"full_shard"}, {"shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"}},
-              &strategy);
-  std::string precision = "bf16";
-  map->Choice("mixed_precision", {{"bf16", "fp32"}, {"fp16", "fp8"}}, &precision);
-  out->mixed_precision = precision == "fp32" ? MixedPrecision::kFp32 : MixedPrecision::kBf16;
-  std::string checkpointing = "none";
-  map->Choice("activation_checkpointing", {{"none"}, {"selective", "full"}}, &checkpointing);
-  bool offload = false;
-  map->Boolean("cpu_offload", &offload);
-  if (offload) map->RefuseLater("cpu_offload", "set it to false or leave it out");
-  map->Finish();
-}
-
-void ReadBetas(MapReader& optimizer, OptimizerSpec* out) {
-  const auto node = optimizer.Node("betas");
-  if (!node) return;
-  if (!node->IsSequence() || node->size() != 2)
-    return optimizer.Error("betas", "expected two numbers such as [0.9, 0.95]");
-  double* const betas[] = {&out->beta1, &out->beta2};
-  for (std::size_t i = 0; i < 2; ++i) {
-    const YAML::Node element = (*node)[i];
-    const ScalarKind kind = element.IsScalar() ? KindOfScalar(element) : ScalarKind::kNull;
-    if (kind != ScalarKind::kInteger && kind != ScalarKind::kNumber)
-      return optimizer.Error("betas", "expected two numbers such as [0.9, 0.95]");
-    const double value = element.as<double>();
-    if (!kBeta.contains(value))
-      return optimizer.Error(
-          "betas", "each must be " + std::string(kBeta.words) + ", got " + element.Scalar());
-    *betas[i] = value;
-  }
-}
-
-void ReadOptimizer(MapReader& train, OptimizerSpec* out) {
-  auto map = train.Map("optimizer");
-  if (!map) return;
-  map->Number("lr", kPositive, &out->lr);
-  ReadBetas(*map, out);
-  map->Number("eps", kPositive, &out->eps);
-  map->Number("weight_decay", kNotNegative, &out->weight_decay);
-  map->Number("grad_clip", kNotNegative, &out->grad_clip);
-  std::string master_weights = "fp32";
-  map->Choice("master_weights", {{"fp32"}, {"bf16", "none"}}, &master_weights);
-  map->Finish();
-}
-
-void ReadSchedule(MapReader& train, ScheduleSpec* out) {
-  static constexpr char kHow[] = "give max_steps or epochs as schedule: {max_steps: N}";
-  train.Require("schedule", kHow);
-  auto map = train.Map("schedule");
-  if (!map) return;
-  map->Choice("kind", {{"cosine", "constant"}, {"linear", "wsd"}}, &out->kind);
-  map->Number("warmup_ratio", kRatio, &out->warmup_ratio);
-  map->Integer("max_steps", {1, kMaxCount}, &out->max_steps);
-  map->Number("epochs", kPositive, &out->epochs);
-  if (map->Has("max_steps") && map->Has("epochs"))
-    map->Error("epochs", "give either max_steps or epochs, not both");
-  else if (!map->Has("max_steps") && !map->Has("epochs"))
-    map->Require("max_steps", "give max_steps or epochs");
-  map->Finish();
-}
-
-void ReadSmallSections(MapReader& train, TrainSpec* out) {
-  if (auto map = train.Map("batch")) {
-    map->Integer("per_rank", {1, 1 << 16}, &out->batch.per_rank);
-    map->Integer("accumulation", {1, 1 << 16}, &out->batch.accumulation);
-    map->Finish();
-  }
-  if (auto map = train.Map("checkpoint")) {
-    map->Integer("every", {1, kMaxCount}, &out->checkpoint.every);
-    map->Integer("keep", {1, 1000}, &out->checkpoint.keep);
-    map->Finish();
-  }
-  if (auto map = train.Map("logging")) {
-    map->Integer("every", {1, kMaxCount}, &out->logging_every);
-    map->Finish();
-  }
-  if (auto map = train.Map("output")) {
-    map->Text("dir", &out->output_dir);
-    map->Finish();
-  }
-}
-
-void ReadTrain(MapReader& map, TrainSpec* out) {
-  ReadModel(map, &out->model);
-  ReadData(map, &out->data);
-  ReadFsdp(map, &out->fsdp);
-  ReadOptimizer(map, &out->optimizer);
-  ReadSchedule(map, &out->schedule);
-  ReadSmallSections(map, out);
-  map.Boolean("deterministic", &out->deterministic);
-  if (!out->deterministic)
-    map.RefuseLater("deterministic", "training is always deterministic; leave it out");
-  map.Unsigned("seed", &out->seed);
-  map.Later("init_from", "starting from a checkpoint; leave it out, resume is automatic");
-  map.Later("lora", "LoRA adapters; leave it out");
-  map.Later("eval", "evaluation during training; leave it out");
-  map.Finish();
-}
-
 void ReadCommand(MapReader& file, JobSpec* out) {
   file.TextList("command", &out->command);
   if (file.Has("command") && (out->command.empty() || out->command[0].empty()))
@@ -247,7 +106,7 @@ void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
     file.Error("command", "give either train or command, not both");
   else if (!file.Has("train") && !file.Has("command"))
     file.Require("train", "give train (the built-in trainer) or command (a program of yours)");
-  if (auto map = file.Map("train")) ReadTrain(*map, &out->train.emplace());
+  if (auto map = file.Map("train")) ReadTrainBlock(*map, &out->train.emplace());
   ReadCommand(file, out);
   file.Finish();
 }

@@ -248,6 +248,11 @@ const BadCase kChoiceCases[] = {
      "resources.cpus_per_rank"},
     {"VariableName", COMMAND_HEAD "env: {'A=B': 4}\n",
      "job.yaml:3: env.A=B: is no name of an environment variable"},
+    {"RowFile",
+     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.parquet}\n  "
+     "schedule: {max_steps: 1}\n",
+     "job.yaml:4: train.data.train: expected a .jsonl file, or token ids in .npy or .bin, got "
+     "'d.parquet'"},
 };
 
 const BadCase kLaterCases[] = {
@@ -262,26 +267,11 @@ const BadCase kLaterCases[] = {
     {"Memory", COMMAND_HEAD "resources: {memory_per_rank: 64GiB}\n",
      "job.yaml:3: resources.memory_per_rank: not supported in this version: a memory limit per "
      "rank; leave it out"},
-    {"InitFrom", TRAIN_HEAD "  init_from: ckpt\n",
-     "job.yaml:6: train.init_from: not supported in this version: starting from a checkpoint; "
-     "leave "
-     "it out, resume is automatic"},
     {"Lora", TRAIN_HEAD "  lora: {r: 16}\n",
      "job.yaml:6: train.lora: not supported in this version: LoRA adapters; leave it out"},
     {"Eval", TRAIN_HEAD "  eval: {every: 100}\n",
      "job.yaml:6: train.eval: not supported in this version: evaluation during training; leave it "
      "out"},
-    {"Strategy", TRAIN_HEAD "  fsdp: {strategy: hybrid_shard}\n",
-     "job.yaml:6: train.fsdp.strategy: not supported in this version: 'hybrid_shard'; use "
-     "full_shard"},
-    {"ActivationCheckpointing", TRAIN_HEAD "  fsdp: {activation_checkpointing: selective}\n",
-     "job.yaml:6: train.fsdp.activation_checkpointing: not supported in this version: 'selective'; "
-     "use none"},
-    {"Offload", TRAIN_HEAD "  fsdp: {cpu_offload: true}\n",
-     "job.yaml:6: train.fsdp.cpu_offload: not supported in this version: set it to false or leave "
-     "it out"},
-    {"MasterWeights", TRAIN_HEAD "  optimizer: {master_weights: bf16}\n",
-     "job.yaml:6: train.optimizer.master_weights: not supported in this version: 'bf16'; use fp32"},
     {"Deterministic", TRAIN_HEAD "  deterministic: false\n",
      "job.yaml:6: train.deterministic: not supported in this version: training is always "
      "deterministic; leave it out"},
@@ -290,11 +280,6 @@ const BadCase kLaterCases[] = {
      "schedule: {max_steps: 1}\n",
      "job.yaml:4: train.data.packing: not supported in this version: rows are padded; set it to "
      "false or leave it out"},
-    {"RowFile",
-     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.parquet}\n  "
-     "schedule: {max_steps: 1}\n",
-     "job.yaml:4: train.data.train: expected a .jsonl file, or token ids in .npy or .bin, got "
-     "'d.parquet'"},
     {"HubId",
      "name: j\ntrain:\n  model: {path: 'hf://meta/x'}\n  data: {train: d.jsonl}\n  "
      "schedule: {max_steps: 1}\n",

@@ -6,15 +6,24 @@
 
 namespace muster {
 
+Step WarmupSteps(const ScheduleSpec& schedule, Step max_steps) {
+  if (schedule.warmup_steps) return *schedule.warmup_steps;
+  return static_cast<Step>(std::ceil(schedule.warmup_ratio * static_cast<double>(max_steps)));
+}
+
 double LearningRate(const ScheduleSpec& schedule, double peak, Step step, Step max_steps) {
-  const double warmup = std::ceil(schedule.warmup_ratio * static_cast<double>(max_steps));
-  const double done = static_cast<double>(step);
-  // Counted from 1, so that the first step trains too.
-  if (done < warmup) return peak * (done + 1) / (warmup + 1);
+  // The order of operations is transformers' too: the factor first, then times the peak.
+  const auto part = [](Step of, Step whole) {
+    return static_cast<double>(of) / static_cast<double>(std::max<Step>(1, whole));
+  };
+  const Step warmup = WarmupSteps(schedule, max_steps);
+  if (step < warmup) return peak * part(step, warmup);
   if (schedule.kind == "constant") return peak;
-  const double span = std::max(1.0, static_cast<double>(max_steps) - warmup);
-  const double progress = std::min(1.0, (done - warmup) / span);
-  return peak * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+  if (schedule.kind == "linear") {
+    return peak * std::max(0.0, part(max_steps - step, max_steps - warmup));
+  }
+  const double progress = std::min(1.0, part(step - warmup, max_steps - warmup));
+  return peak * (0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
 }
 
 }  // namespace muster

@@ -1,0 +1,273 @@
+#include "common/job_spec/train_block.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kMaxCount = 1'000'000'000;
+
+const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
+const NumberRange kNotNegative = {"0 or more", [](double v) { return v >= 0; }};
+const NumberRange kRatio = {"from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
+const NumberRange kBeta = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
+
+// The word of a job file for each value.
+template <typename Enum, std::size_t kCount>
+using Words = std::array<std::pair<std::string_view, Enum>, kCount>;
+
+constexpr Words<ShardingStrategy, 5> kStrategies = {{
+    {"full_shard", ShardingStrategy::kFullShard},
+    {"shard_grad_op", ShardingStrategy::kShardGradOp},
+    {"no_shard", ShardingStrategy::kNoShard},
+    {"hybrid_shard", ShardingStrategy::kHybridShard},
+    {"hybrid_shard_zero2", ShardingStrategy::kHybridShardZero2},
+}};
+constexpr Words<MixedPrecision, 4> kPrecisions = {{
+    {"bf16", MixedPrecision::kBf16},
+    {"fp16", MixedPrecision::kFp16},
+    {"fp32", MixedPrecision::kFp32},
+    {"fp64", MixedPrecision::kFp64},
+}};
+constexpr Words<StateType, 4> kTypes = {{
+    {"fp32", StateType::kFp32},
+    {"bf16", StateType::kBf16},
+    {"fp16", StateType::kFp16},
+    {"fp64", StateType::kFp64},
+}};
+constexpr Words<StateType, 2> kOptimizerTypes = {{
+    {"fp32", StateType::kFp32},
+    {"bf16", StateType::kBf16},
+}};
+constexpr Words<ActivationCheckpointing, 4> kCheckpointing = {{
+    {"none", ActivationCheckpointing::kNone},
+    {"selective", ActivationCheckpointing::kSelective},
+    {"full", ActivationCheckpointing::kFull},
+    {"full_offload", ActivationCheckpointing::kFullOffload},
+}};
+constexpr Words<bool, 2> kReductions = {{{"micro_batch", true}, {"step", false}}};
+constexpr Words<NonFinitePolicy, 2> kNonFinite = {{
+    {"stop", NonFinitePolicy::kStop},
+    {"skip", NonFinitePolicy::kSkip},
+}};
+
+template <typename Enum, std::size_t kCount>
+void ReadWord(MapReader& map, const std::string& key, const Words<Enum, kCount>& words,
+              std::vector<std::string> later, Enum* out) {
+  TextChoices choices{.later = std::move(later)};
+  for (const auto& [word, value] : words) choices.allowed.emplace_back(word);
+  std::string text;
+  map.Choice(key, choices, &text);
+  for (const auto& [word, value] : words)
+    if (word == text) *out = value;
+}
+
+template <typename Enum, std::size_t kCount>
+std::string WordOf(Enum value, const Words<Enum, kCount>& words) {
+  for (const auto& [word, known] : words)
+    if (known == value) return std::string(word);
+  return "";
+}
+
+void ReadModel(MapReader& train, ModelSpec* out) {
+  train.Require("model", "give the Hugging Face directory as model: {path: DIR}");
+  auto map = train.Map("model");
+  if (!map) return;
+  map->Require("path", "give the path of a Hugging Face directory");
+  map->Text("path", &out->path);
+  if (out->path.starts_with("hf:") || out->path.find("://") != std::string::npos)
+    map->RefuseLater("path", "hub ids and addresses; give the path of a Hugging Face directory");
+  map->Finish();
+}
+
+// A path alone, or a map of path and optimizer.
+void ReadInitFrom(MapReader& train, InitFromSpec* out) {
+  const auto node = train.Node("init_from");
+  if (!node || node->IsNull()) return;
+  if (!node->IsMap()) return train.Text("init_from", &out->path);
+  auto map = train.Map("init_from");
+  map->Require("path", "give the path of a checkpoint or of a full state dict");
+  map->Text("path", &out->path);
+  map->Boolean("optimizer", &out->optimizer);
+  map->Finish();
+}
+
+void ReadData(MapReader& train, DataSpec* out) {
+  train.Require("data", "give the training rows as data: {train: FILE}");
+  auto map = train.Map("data");
+  if (!map) return;
+  map->Require("train", "give the path of a .jsonl, .npy or .bin file");
+  map->Text("train", &out->train);
+  const auto is = [out](std::string_view ending) { return out->train.ends_with(ending); };
+  if (!out->train.empty() && !is(".jsonl") && !is(".npy") && !is(".bin"))
+    map->Error("train", "expected a .jsonl file, or token ids in .npy or .bin, got '" +
+                            out->train + "'");
+  map->Later("eval", "evaluation during training; leave it out");
+  map->Integer("max_seq_len", {2, 1 << 20}, &out->max_seq_len);
+  map->Choice("chat_template", {{"auto", "chatml"}, {"llama3", "mistral", "zephyr"}},
+              &out->chat_template);
+  map->Boolean("shuffle", &out->shuffle);
+  bool packing = false;
+  map->Boolean("packing", &packing);
+  if (packing) map->RefuseLater("packing", "rows are padded; set it to false or leave it out");
+  map->Finish();
+}
+
+// Gradients are added up in what they are computed in, or wider; fp64 is for checks and uniform.
+bool MayReduceIn(StateType type, MixedPrecision precision) {
+  switch (precision) {
+    case MixedPrecision::kBf16: return type == StateType::kBf16 || type == StateType::kFp32;
+    case MixedPrecision::kFp16: return type == StateType::kFp16 || type == StateType::kFp32;
+    case MixedPrecision::kFp32: return type == StateType::kFp32;
+    case MixedPrecision::kFp64: return type == StateType::kFp64;
+  }
+  return false;
+}
+
+void CheckReduceType(MapReader& fsdp, const FsdpSpec& spec) {
+  if (spec.reduce_dtype == StateType::kAuto || MayReduceIn(spec.reduce_dtype, spec.mixed_precision))
+    return;
+  std::string allowed;
+  for (const auto& [word, type] : kTypes)
+    if (MayReduceIn(type, spec.mixed_precision))
+      allowed += (allowed.empty() ? "" : " or ") + std::string(word);
+  fsdp.Error("reduce_dtype", "must be " + allowed + " with mixed_precision " +
+                                 WordOf(spec.mixed_precision, kPrecisions) + ", got '" +
+                                 WordOf(spec.reduce_dtype, kTypes) + "'");
+}
+
+void ReadFsdp(MapReader& train, FsdpSpec* out) {
+  auto map = train.Map("fsdp");
+  if (!map) return;
+  ReadWord(*map, "strategy", kStrategies, {}, &out->strategy);
+  map->Integer("blocks_per_unit", {1, 1024}, &out->blocks_per_unit);
+  ReadWord(*map, "mixed_precision", kPrecisions, {"fp8"}, &out->mixed_precision);
+  ReadWord(*map, "reduce_dtype", kTypes, {}, &out->reduce_dtype);
+  CheckReduceType(*map, *out);
+  ReadWord(*map, "buffer_dtype", kTypes, {}, &out->buffer_dtype);
+  if (out->buffer_dtype == StateType::kFp64 && out->mixed_precision != MixedPrecision::kFp64)
+    map->Error("buffer_dtype", "can be fp64 only with mixed_precision fp64");
+  ReadWord(*map, "reduce", kReductions, {}, &out->reduce_every_micro_batch);
+  ReadWord(*map, "activation_checkpointing", kCheckpointing, {}, &out->activation_checkpointing);
+  map->Boolean("cpu_offload", &out->cpu_offload);
+  map->Finish();
+}
+
+void ReadBetas(MapReader& optimizer, OptimizerSpec* out) {
+  const auto node = optimizer.Node("betas");
+  if (!node) return;
+  if (!node->IsSequence() || node->size() != 2)
+    return optimizer.Error("betas", "expected two numbers such as [0.9, 0.95]");
+  double* const betas[] = {&out->beta1, &out->beta2};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const YAML::Node element = (*node)[i];
+    const ScalarKind kind = element.IsScalar() ? KindOfScalar(element) : ScalarKind::kNull;
+    if (kind != ScalarKind::kInteger && kind != ScalarKind::kNumber)
+      return optimizer.Error("betas", "expected two numbers such as [0.9, 0.95]");
+    const double value = element.as<double>();
+    if (!kBeta.contains(value))
+      return optimizer.Error(
+          "betas", "each must be " + std::string(kBeta.words) + ", got " + element.Scalar());
+    *betas[i] = value;
+  }
+}
+
+void ReadOptimizer(MapReader& train, MixedPrecision precision, OptimizerSpec* out) {
+  auto map = train.Map("optimizer");
+  if (!map) return;
+  map->Number("lr", kPositive, &out->lr);
+  ReadBetas(*map, out);
+  map->Number("eps", kPositive, &out->eps);
+  map->Number("weight_decay", kNotNegative, &out->weight_decay);
+  map->Number("grad_clip", kNotNegative, &out->grad_clip);
+  ReadWord(*map, "master_weights", kOptimizerTypes, {"none"}, &out->master_weights);
+  ReadWord(*map, "moments", kOptimizerTypes, {}, &out->moments);
+  static constexpr char kUniform[] = "is fp64 with mixed_precision fp64; leave it out";
+  if (precision == MixedPrecision::kFp64 && out->master_weights != StateType::kAuto)
+    map->Error("master_weights", kUniform);
+  if (precision == MixedPrecision::kFp64 && out->moments != StateType::kAuto)
+    map->Error("moments", kUniform);
+  map->Finish();
+}
+
+void ReadSchedule(MapReader& train, ScheduleSpec* out) {
+  static constexpr char kHow[] = "give max_steps or epochs as schedule: {max_steps: N}";
+  train.Require("schedule", kHow);
+  auto map = train.Map("schedule");
+  if (!map) return;
+  map->Choice("kind", {{"cosine", "linear", "constant"}, {"wsd"}}, &out->kind);
+  map->Number("warmup_ratio", kRatio, &out->warmup_ratio);
+  std::int64_t warmup_steps = 0;
+  map->Integer("warmup_steps", {0, kMaxCount}, &warmup_steps);
+  if (map->Has("warmup_steps")) out->warmup_steps = warmup_steps;
+  if (map->Has("warmup_ratio") && out->warmup_steps)
+    map->Error("warmup_steps", "give either warmup_ratio or warmup_steps, not both");
+  map->Integer("max_steps", {1, kMaxCount}, &out->max_steps);
+  map->Number("epochs", kPositive, &out->epochs);
+  if (map->Has("max_steps") && map->Has("epochs"))
+    map->Error("epochs", "give either max_steps or epochs, not both");
+  else if (!map->Has("max_steps") && !map->Has("epochs"))
+    map->Require("max_steps", "give max_steps or epochs");
+  if (out->max_steps > 0 && warmup_steps > out->max_steps)
+    map->Error("warmup_steps", "must not be more than max_steps");
+  map->Finish();
+}
+
+void ReadProfile(MapReader& train, std::int64_t max_steps, ProfileSpec* out) {
+  auto map = train.Map("profile");
+  if (!map) return;
+  map->Require("start", "give the first step to profile, counted from 1");
+  map->Integer("start", {1, kMaxCount}, &out->start);
+  map->Integer("steps", {1, 1000}, &out->steps);
+  if (max_steps > 0 && out->start + out->steps - 1 > max_steps)
+    map->Error("start", "the last profiled step would be " +
+                            std::to_string(out->start + out->steps - 1) +
+                            ", but schedule.max_steps is " + std::to_string(max_steps));
+  map->Finish();
+}
+
+void ReadSmallSections(MapReader& train, TrainSpec* out) {
+  if (auto map = train.Map("batch")) {
+    map->Integer("per_rank", {1, 1 << 16}, &out->batch.per_rank);
+    map->Integer("accumulation", {1, 1 << 16}, &out->batch.accumulation);
+    map->Finish();
+  }
+  if (auto map = train.Map("checkpoint")) {
+    map->Integer("every", {1, kMaxCount}, &out->checkpoint.every);
+    map->Integer("keep", {1, 1000}, &out->checkpoint.keep);
+    map->Finish();
+  }
+  if (auto map = train.Map("logging")) {
+    map->Integer("every", {1, kMaxCount}, &out->logging_every);
+    map->Finish();
+  }
+  if (auto map = train.Map("output")) {
+    map->Text("dir", &out->output_dir);
+    map->Finish();
+  }
+}
+
+}  // namespace
+
+void ReadTrainBlock(MapReader& map, TrainSpec* out) {
+  ReadModel(map, &out->model);
+  ReadInitFrom(map, &out->init_from);
+  ReadData(map, &out->data);
+  ReadFsdp(map, &out->fsdp);
+  ReadOptimizer(map, out->fsdp.mixed_precision, &out->optimizer);
+  ReadSchedule(map, &out->schedule);
+  ReadProfile(map, out->schedule.max_steps, &out->profile);
+  ReadSmallSections(map, out);
+  ReadWord(map, "nonfinite", kNonFinite, {}, &out->nonfinite);
+  map.Boolean("deterministic", &out->deterministic);
+  if (!out->deterministic)
+    map.RefuseLater("deterministic", "training is always deterministic; leave it out");
+  map.Unsigned("seed", &out->seed);
+  map.Later("lora", "LoRA adapters; leave it out");
+  map.Later("eval", "evaluation during training; leave it out");
+  map.Finish();
+}
+
+}  // namespace muster

@@ -1,0 +1,163 @@
+// The train block's values and which of them go together; parse_test.cc has what every key shares.
+#include "common/job_spec/train_block.h"
+
+#include <gtest/gtest.h>
+
+#include "common/job_spec/parse.h"
+
+namespace muster {
+namespace {
+
+// A job whose train block ends with `more`, which begins on line 7.
+Result<TrainSpec> Train(const std::string& more, const std::string& schedule = "max_steps: 100") {
+  MUSTER_ASSIGN_OR_RETURN(const JobSpec spec,
+                          ParseJobSpec("name: j\ntrain:\n  model: {path: m}\n"
+                                       "  data: {train: d.jsonl}\n"
+                                       "  schedule: {" + schedule + "}\n  seed: 1\n  " + more + "\n",
+                                       "job.yaml"));
+  return *spec.train;
+}
+
+std::string Refusal(const std::string& more) {
+  const auto train = Train(more);
+  return train.ok() ? "" : train.status().message();
+}
+
+TEST(TrainBlock, ReadsEveryStrategy) {
+  const std::pair<const char*, ShardingStrategy> strategies[] = {
+      {"full_shard", ShardingStrategy::kFullShard},
+      {"shard_grad_op", ShardingStrategy::kShardGradOp},
+      {"no_shard", ShardingStrategy::kNoShard},
+      {"hybrid_shard", ShardingStrategy::kHybridShard},
+      {"hybrid_shard_zero2", ShardingStrategy::kHybridShardZero2}};
+  for (const auto& [word, strategy] : strategies) {
+    const auto train = Train(std::string("fsdp: {strategy: ") + word + ", blocks_per_unit: 4}");
+    ASSERT_TRUE(train.ok()) << train.status().ToString();
+    EXPECT_EQ(train->fsdp.strategy, strategy);
+    EXPECT_EQ(train->fsdp.blocks_per_unit, 4);
+  }
+}
+
+TEST(TrainBlock, ReadsEveryPrecisionAndTheTypesBesideIt) {
+  const auto train =
+      Train("fsdp: {mixed_precision: fp16, reduce_dtype: fp16, buffer_dtype: bf16, reduce: step}\n"
+            "  optimizer: {master_weights: bf16, moments: fp32}");
+  ASSERT_TRUE(train.ok()) << train.status().ToString();
+  EXPECT_EQ(train->fsdp.mixed_precision, MixedPrecision::kFp16);
+  EXPECT_EQ(train->fsdp.reduce_dtype, StateType::kFp16);
+  EXPECT_EQ(train->fsdp.buffer_dtype, StateType::kBf16);
+  EXPECT_FALSE(train->fsdp.reduce_every_micro_batch);
+  EXPECT_EQ(train->optimizer.master_weights, StateType::kBf16);
+  EXPECT_EQ(train->optimizer.moments, StateType::kFp32);
+  EXPECT_EQ(Train("fsdp: {mixed_precision: bf16}")->fsdp.mixed_precision, MixedPrecision::kBf16);
+  EXPECT_EQ(Train("fsdp: {mixed_precision: fp32}")->fsdp.mixed_precision, MixedPrecision::kFp32);
+  const auto wide = Train("fsdp: {mixed_precision: fp64, reduce_dtype: fp64, buffer_dtype: fp64}");
+  ASSERT_TRUE(wide.ok()) << wide.status().ToString();
+  EXPECT_EQ(wide->fsdp.mixed_precision, MixedPrecision::kFp64);
+}
+
+TEST(TrainBlock, ReadsHowActivationsAndStateAreKept) {
+  const std::pair<const char*, ActivationCheckpointing> kinds[] = {
+      {"none", ActivationCheckpointing::kNone},
+      {"selective", ActivationCheckpointing::kSelective},
+      {"full", ActivationCheckpointing::kFull},
+      {"full_offload", ActivationCheckpointing::kFullOffload}};
+  for (const auto& [word, kind] : kinds) {
+    const auto train = Train(std::string("fsdp: {activation_checkpointing: ") + word + "}");
+    ASSERT_TRUE(train.ok()) << train.status().ToString();
+    EXPECT_EQ(train->fsdp.activation_checkpointing, kind);
+    EXPECT_FALSE(train->fsdp.cpu_offload);
+  }
+  EXPECT_TRUE(Train("fsdp: {cpu_offload: true}")->fsdp.cpu_offload);
+}
+
+TEST(TrainBlock, ReadsWarmUpAsRatioOrSteps) {
+  EXPECT_FALSE(Train("", "max_steps: 9, kind: linear, warmup_ratio: 0.5")->schedule.warmup_steps);
+  const auto train = Train("", "max_steps: 9, kind: linear, warmup_steps: 0");
+  ASSERT_TRUE(train.ok()) << train.status().ToString();
+  EXPECT_EQ(train->schedule.kind, "linear");
+  EXPECT_EQ(train->schedule.warmup_steps, 0);
+}
+
+TEST(TrainBlock, ReadsWhereTheStateComesFrom) {
+  EXPECT_EQ(Train("init_from: null")->init_from.path, "");
+  const auto path = Train("init_from: old/checkpoints");
+  ASSERT_TRUE(path.ok()) << path.status().ToString();
+  EXPECT_EQ(path->init_from.path, "old/checkpoints");
+  EXPECT_FALSE(path->init_from.optimizer);
+  const auto map = Train("init_from: {path: old.safetensors, optimizer: true}");
+  ASSERT_TRUE(map.ok()) << map.status().ToString();
+  EXPECT_EQ(map->init_from.path, "old.safetensors");
+  EXPECT_TRUE(map->init_from.optimizer);
+}
+
+TEST(TrainBlock, ReadsTheProfileAndTheNonFinitePolicy) {
+  const auto train = Train("profile: {start: 98, steps: 3}\n  nonfinite: skip");
+  ASSERT_TRUE(train.ok()) << train.status().ToString();
+  EXPECT_EQ(train->profile.start, 98);
+  EXPECT_EQ(train->profile.steps, 3);
+  EXPECT_EQ(train->nonfinite, NonFinitePolicy::kSkip);
+  EXPECT_EQ(Train("")->profile.start, 0);
+  EXPECT_EQ(Train("nonfinite: stop")->nonfinite, NonFinitePolicy::kStop);
+  EXPECT_TRUE(Train("profile: {start: 5000}", "epochs: 1").ok()) << "how long is not known yet";
+}
+
+TEST(TrainBlock, RefusesWhatDoesNotGoTogether) {
+  EXPECT_EQ(Refusal("fsdp: {reduce_dtype: fp16}"),
+            "job.yaml:7: train.fsdp.reduce_dtype: must be fp32 or bf16 with mixed_precision bf16, "
+            "got 'fp16'");
+  EXPECT_EQ(Refusal("fsdp: {mixed_precision: fp32, reduce_dtype: bf16}"),
+            "job.yaml:7: train.fsdp.reduce_dtype: must be fp32 with mixed_precision fp32, got "
+            "'bf16'");
+  EXPECT_EQ(Refusal("fsdp: {mixed_precision: fp16, reduce_dtype: bf16}"),
+            "job.yaml:7: train.fsdp.reduce_dtype: must be fp32 or fp16 with mixed_precision fp16, "
+            "got 'bf16'");
+  EXPECT_EQ(Refusal("fsdp: {mixed_precision: fp64, reduce_dtype: fp32}"),
+            "job.yaml:7: train.fsdp.reduce_dtype: must be fp64 with mixed_precision fp64, got "
+            "'fp32'");
+  EXPECT_EQ(Refusal("fsdp: {buffer_dtype: fp64}"),
+            "job.yaml:7: train.fsdp.buffer_dtype: can be fp64 only with mixed_precision fp64");
+  EXPECT_EQ(Refusal("fsdp: {mixed_precision: fp64}\n  optimizer: {master_weights: bf16}"),
+            "job.yaml:8: train.optimizer.master_weights: is fp64 with mixed_precision fp64; leave "
+            "it out");
+  EXPECT_EQ(Refusal("fsdp: {mixed_precision: fp64}\n  optimizer: {moments: fp32}"),
+            "job.yaml:8: train.optimizer.moments: is fp64 with mixed_precision fp64; leave it out");
+  EXPECT_EQ(Refusal("profile: {start: 99}"),
+            "job.yaml:7: train.profile.start: the last profiled step would be 101, but "
+            "schedule.max_steps is 100");
+}
+
+TEST(TrainBlock, RefusesWarmUpsThatDoNotFit) {
+  const auto both = Train("", "max_steps: 9, warmup_ratio: 0.1, warmup_steps: 1");
+  EXPECT_EQ(both.status().message(),
+            "job.yaml:5: train.schedule.warmup_steps: give either warmup_ratio or warmup_steps, "
+            "not both");
+  EXPECT_EQ(Train("", "max_steps: 9, warmup_steps: 10").status().message(),
+            "job.yaml:5: train.schedule.warmup_steps: must not be more than max_steps");
+}
+
+TEST(TrainBlock, RefusesUnknownValuesByName) {
+  EXPECT_EQ(Refusal("fsdp: {strategy: zero3}"),
+            "job.yaml:7: train.fsdp.strategy: expected full_shard, shard_grad_op, no_shard, "
+            "hybrid_shard or hybrid_shard_zero2, got 'zero3'");
+  EXPECT_EQ(Refusal("fsdp: {mixed_precision: fp8}"),
+            "job.yaml:7: train.fsdp.mixed_precision: not supported in this version: 'fp8'; use "
+            "bf16, fp16, fp32 or fp64");
+  EXPECT_EQ(Refusal("fsdp: {blocks_per_unit: 0}"),
+            "job.yaml:7: train.fsdp.blocks_per_unit: must be from 1 to 1024, got 0");
+  EXPECT_EQ(Refusal("optimizer: {moments: fp16}"),
+            "job.yaml:7: train.optimizer.moments: expected fp32 or bf16, got 'fp16'");
+  EXPECT_EQ(Refusal("nonfinite: ignore"),
+            "job.yaml:7: train.nonfinite: expected stop or skip, got 'ignore'");
+  EXPECT_EQ(Refusal("profile: {steps: 3}"),
+            "job.yaml:7: train.profile.start: is missing; give the first step to profile, counted "
+            "from 1");
+  EXPECT_EQ(Refusal("init_from: {optimizer: true}"),
+            "job.yaml:7: train.init_from.path: is missing; give the path of a checkpoint or of a "
+            "full state dict");
+  EXPECT_EQ(Refusal("init_from: 7"),
+            "job.yaml:7: train.init_from: expected a text, got 7; put it in quotes");
+}
+
+}  // namespace
+}  // namespace muster
