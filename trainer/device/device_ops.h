@@ -47,18 +47,14 @@ struct GradientTarget {
   bool add = false;
 };
 
-// One rank's flat arrays of one unit, or a run of them; raw memory of the device.
-struct OptimizerArrays {
-  void* weight = nullptr;  // master
-  void* exp_avg = nullptr;
-  void* exp_avg_sq = nullptr;
-  const void* gradient = nullptr;
-  void* shadow = nullptr;  // copy of the weight in the compute type; null: none is kept
-  ElementType weight_type = ElementType::kFloat32;
-  ElementType moment_type = ElementType::kFloat32;
-  ElementType gradient_type = ElementType::kFloat32;
-  ElementType shadow_type = ElementType::kBFloat16;
-  std::int64_t count = 0;
+// A copy between device and host memory under way. The memory stays until one of the waits.
+class DeviceCopy {
+ public:
+  virtual ~DeviceCopy() = default;
+  // Work that is put on the stream from here on begins after the copy.
+  virtual void WaitOnDevice() = 0;
+  // Returns when the copy is done.
+  virtual void WaitOnHost() = 0;
 };
 
 class DeviceOps {
@@ -72,6 +68,11 @@ class DeviceOps {
   virtual at::Tensor Allocate(std::size_t bytes) = 0;
   // The same in host memory that the device can copy from and to while it computes.
   virtual at::Tensor AllocateHost(std::size_t bytes) = 0;
+  // Whether Allocate's memory is the host's as well: then there is nothing to offload.
+  virtual bool is_host() const = 0;
+  // Between device memory and AllocateHost's, or within either. Begins after all work that was put
+  // on the stream before; copies end in the order they began.
+  virtual std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) = 0;
 
   // sum = x + delta (x where delta is undefined; `sum` may be x), y = sum / rms(sum) * weight,
   // scale = 1 / rms of each row. x, delta, sum, y [N, H] T; weight [H] T; scale [N] W.

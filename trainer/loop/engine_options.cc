@@ -11,6 +11,7 @@ FsdpOptions MakeEngineOptions(const TrainSpec& train, const RankEnv& env) {
           .precision = ResolvePrecision(fsdp, optimizer),
           .activation_checkpointing = fsdp.activation_checkpointing,
           .reduce_every_micro_batch = fsdp.reduce_every_micro_batch,
+          .cpu_offload = fsdp.cpu_offload,
           .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
           .grad_clip = optimizer.grad_clip};
 }

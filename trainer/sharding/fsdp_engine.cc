@@ -9,9 +9,11 @@
 #include "trainer/device/scalar_type.h"
 #include "trainer/model/llama.h"
 #include "trainer/model/llama_block.h"
+#include "trainer/model/llama_head.h"
 #include "trainer/model/llama_units.h"
 #include "trainer/sharding/gathered_weights.h"
 #include "trainer/sharding/gradient_reducer.h"
+#include "trainer/sharding/host_updates.h"
 #include "trainer/sharding/loss_scaler.h"
 #include "trainer/sharding/mesh.h"
 #include "trainer/sharding/non_finite.h"
@@ -39,6 +41,7 @@ class Engine final : public FsdpEngine {
   Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) override;
   Result<StepNumbers> FinishGradients(double vote) override;
   void OptimizerStep(Step step, double lr) override;
+  void WaitForUpdate() override;
   Result<std::string> FindNonFinite() override;
   LossScaleState loss_scale() const override;
   void RestoreLossScale(const LossScaleState& state) override;
@@ -54,12 +57,15 @@ class Engine final : public FsdpEngine {
   // After an error: the next micro-batch is the first of a step again.
   void AbandonStep();
 
+  void Prefetch(int unit);
   Status WaitForWeights(int unit);
   Result<UnitGradients> BeginGradients(int unit);
   Status ReduceGradients(int unit);
   at::Tensor OnDevice(const std::vector<std::int64_t>& values) const;
   at::Tensor RotaryPart(const at::Tensor& table) const;
 
+  // What works on the shards: the device, or the host where they are offloaded.
+  DeviceOps& state_ops() const { return host_ops_ != nullptr ? *host_ops_ : ops_; }
   int head_unit() const { return static_cast<int>(layout_.units().size()) - 1; }
   const std::string& unit_name(int unit) const { return layout_.units()[unit].name; }
   void EnterPhase(TrainPhase phase) {
@@ -72,6 +78,7 @@ class Engine final : public FsdpEngine {
   const FsdpOptions options_;
   const Precision precision_;
   const FlatLayout layout_;
+  std::unique_ptr<DeviceOps> host_ops_;  // null: nothing is offloaded
   std::unique_ptr<GatheredWeights> weights_;
   std::unique_ptr<ShardState> state_;
   std::unique_ptr<GradientReducer> reducer_;
@@ -81,7 +88,9 @@ class Engine final : public FsdpEngine {
   RotaryTable rotary_;
   LossScaler scaler_;
   at::Tensor sums_;            // [kSumCount] fp64 on the device
+  at::Tensor squares_;         // [1] fp64 where the shards are
   at::Tensor tied_gradient_;   // of the embedding by way of the head
+  std::unique_ptr<HostUpdates> updates_;  // ends before what it updates
   bool step_open_ = false;
   bool last_micro_batch_ = false;
   double label_scale_ = 0;     // one over the labels of the step under way
@@ -101,7 +110,11 @@ Engine::Engine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions
       blocks_(config, ops, ComputeType(precision_), options_.activation_checkpointing),
       head_(ops, ComputeType(precision_)),
       rotary_(config),
-      scaler_(precision_.scales_loss()) {}
+      scaler_(precision_.scales_loss()) {
+  if (!options_.cpu_offload || ops_.is_host()) return;
+  host_ops_ = MakeCpuOps();
+  updates_ = std::make_unique<HostUpdates>();
+}
 
 Status Engine::Allocate() {
   MUSTER_ASSIGN_OR_RETURN(
@@ -111,24 +124,31 @@ Status Engine::Allocate() {
                      .type = precision_.compute,
                      .reshard_after_forward =
                          options_.strategy == ShardingStrategy::kFullShard ||
-                         options_.strategy == ShardingStrategy::kHybridShard}));
-  state_ = std::make_unique<ShardState>(layout_, mesh_.shard_rank(), precision_, ops_,
-                                        weights_->OwnPlaces());
+                         options_.strategy == ShardingStrategy::kNoShard ||
+                         options_.strategy == ShardingStrategy::kHybridShard,
+                     .from_host = host_ops_ != nullptr}));
+  state_ = std::make_unique<ShardState>(
+      layout_, mesh_.shard_rank(), precision_, state_ops(), weights_->OwnPlaces(),
+      [this](std::size_t bytes) {
+        return host_ops_ != nullptr ? ops_.AllocateHost(bytes) : ops_.Allocate(bytes);
+      });
   std::vector<const void*> sources;
   for (const UnitShard& unit : state_->units()) sources.push_back(unit.GatherSource());
   weights_->SetSources(std::move(sources));
   MUSTER_ASSIGN_OR_RETURN(reducer_,
-                          GradientReducer::Create(layout_, *state_, mesh_, ops_,
+                          GradientReducer::Create(layout_, *state_, mesh_, ops_, host_ops_.get(),
                                                   options_.reduce_every_micro_batch));
   for (int u = 0; u <= head_unit(); ++u) {
     views_.emplace_back(layout_.units()[u], ops_.device());
     views_.back().Bind(weights_->data(u), precision_.compute);
   }
   sums_ = at::zeros({kSumCount}, at::TensorOptions().dtype(at::kDouble).device(ops_.device()));
+  squares_ = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(state_ops().device()));
   return OkStatus();
 }
 
 void Engine::WeightsLoaded() {
+  WaitForUpdate();
   state_->RefreshShadows();
   weights_->Invalidate();
 }
@@ -167,8 +187,8 @@ Status Engine::RunMicroBatch(const MicroBatch& batch) {
 }
 
 Result<ResidualStream> Engine::Forward(const at::Tensor& ids) {
-  weights_->Prefetch(0);
-  weights_->Prefetch(1);
+  Prefetch(0);
+  Prefetch(1);
   MUSTER_RETURN_IF_ERROR(WaitForWeights(0));
   ResidualStream stream;
   {
@@ -176,7 +196,7 @@ Result<ResidualStream> Engine::Forward(const at::Tensor& ids) {
     stream.sum = at::index_select(views_[0].embedding(), 0, ids);
   }
   for (int u = 1; u < head_unit(); ++u) {
-    weights_->Prefetch(u + 1);
+    Prefetch(u + 1);
     MUSTER_RETURN_IF_ERROR(WaitForWeights(u));
     const TraceSpan span(options_.tracer, TracePhase::kForward, unit_name(u), u);
     const int first = (u - 1) * options_.blocks_per_unit;
@@ -216,7 +236,7 @@ Result<at::Tensor> Engine::HeadBackward(const ResidualStream& hidden, const Micr
 
 Status Engine::BlocksBackward(at::Tensor& gradient) {
   for (int u = head_unit() - 1; u >= 1; --u) {
-    if (u > 1) weights_->Prefetch(u - 1);
+    if (u > 1) Prefetch(u - 1);
     MUSTER_RETURN_IF_ERROR(WaitForWeights(u));
     MUSTER_ASSIGN_OR_RETURN(UnitGradients gradients, BeginGradients(u));
     {
@@ -280,12 +300,13 @@ Result<StepNumbers> Engine::SumUp(double vote) {
     MUSTER_RETURN_IF_ERROR(reducer_->Finish());
   }
   const TraceSpan span(options_.tracer, TracePhase::kOptimizer, "norm");
-  at::Tensor squares = sums_.narrow(0, kSquares, 1);
+  squares_.zero_();
   // Replicas hold the same gradients: they count once.
   for (const UnitShard& unit : state_->units()) {
     if (!is_first_replica()) break;
-    ops_.SumOfSquares(unit.gradient, precision_.gradient, unit.count, squares);
+    state_ops().SumOfSquares(unit.gradient, precision_.gradient, unit.count, squares_);
   }
+  sums_.narrow(0, kSquares, 1).copy_(squares_);
   sums_.narrow(0, kVotes, 1).fill_(vote);
   if (mesh_.world().size() > 1) {
     MUSTER_RETURN_IF_ERROR(
@@ -314,16 +335,36 @@ void Engine::OptimizerStep(Step step, double lr) {
   if (overflow_) return;
   EnterPhase(TrainPhase::kOptimizer);
   const AdamWStep update{.number = step, .lr = lr, .gradient_scale = gradient_factor_};
+  const auto update_unit = [this, update](int unit) {
+    state_ops().AdamW(state_->ForOptimizer(unit), options_.adamw, update);
+  };
+  weights_->Invalidate();
+  if (updates_ != nullptr) {
+    updates_->Start(head_unit() + 1, update_unit);
+    return;
+  }
   for (int u = 0; u <= head_unit(); ++u) {
     const TraceSpan span(options_.tracer, TracePhase::kOptimizer, unit_name(u), u);
-    ops_.AdamW(state_->ForOptimizer(u), options_.adamw, update);
+    update_unit(u);
   }
-  weights_->Invalidate();
+}
+
+void Engine::WaitForUpdate() {
+  if (updates_ != nullptr) updates_->WaitForAll();
+}
+
+void Engine::Prefetch(int unit) {
+  if (updates_ != nullptr) {
+    const TraceSpan span(options_.tracer, TracePhase::kOptimizer, unit_name(unit), unit);
+    updates_->WaitFor(unit);
+  }
+  weights_->Prefetch(unit);
 }
 
 Result<std::string> Engine::FindNonFinite() {
   const at::NoGradGuard no_grad;
-  return muster::FindNonFinite(layout_, *state_, mesh_, ops_);
+  WaitForUpdate();
+  return muster::FindNonFinite(layout_, *state_, mesh_, state_ops());
 }
 
 LossScaleState Engine::loss_scale() const { return {scaler_.scale(), scaler_.finite_steps()}; }

@@ -46,6 +46,9 @@ struct FsdpOptions {
   Precision precision;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
   bool reduce_every_micro_batch = true;
+  // Master weights, moments and gradient sums in host memory, updated there beside the device's
+  // work; changes nothing where the device is the host.
+  bool cpu_offload = false;
   AdamWOptions adamw;
   double grad_clip = 1.0;  // global L2 norm; 0: none
   // Called as a micro-batch moves on; cheap. Empty: nobody asks.
@@ -104,8 +107,11 @@ class FsdpEngine {
   // Ends the reductions; the gradients of the step are complete. `vote` rides along in the same
   // small collective: whatever the ranks must agree on at this step boundary.
   virtual Result<StepNumbers> FinishGradients(double vote = 0) = 0;
-  // Clips and updates. `step` counts from 1; the gradients of FinishGradients are used up.
+  // Clips and updates. `step` counts the updates from 1; the gradients of FinishGradients are used
+  // up. With cpu_offload the update may still be under way when it returns.
   virtual void OptimizerStep(Step step, double lr) = 0;
+  // Until state() is that of the last OptimizerStep: before its arrays are read from outside.
+  virtual void WaitForUpdate() = 0;
 
   // Collective, after FinishGradients of a step that is not finite: the first rank that holds a
   // number that is not finite, and where: "rank 1: gradient of model.norm.weight". Looks at

@@ -1,31 +1,35 @@
 #include "trainer/sharding/gathered_weights.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 
 namespace muster {
 
 GatheredWeights::GatheredWeights(const FlatLayout& layout, Communicator* communicator,
-                                 GatherOptions options)
-    : layout_(layout), communicator_(communicator), options_(options) {}
+                                 DeviceOps& ops, GatherOptions options)
+    : layout_(layout), communicator_(communicator), ops_(ops), options_(options) {}
 
 Result<std::unique_ptr<GatheredWeights>> GatheredWeights::Create(const FlatLayout& layout,
                                                                  Communicator* communicator,
                                                                  DeviceOps& ops,
                                                                  GatherOptions options) {
-  std::unique_ptr<GatheredWeights> weights(new GatheredWeights(layout, communicator, options));
-  MUSTER_RETURN_IF_ERROR(weights->PlaceResident(ops));
-  if (!weights->resident_) weights->PlaceSlots(ops);
+  std::unique_ptr<GatheredWeights> weights(
+      new GatheredWeights(layout, communicator, ops, options));
+  MUSTER_RETURN_IF_ERROR(weights->PlaceResident());
+  if (!weights->resident_) weights->PlaceSlots();
   return weights;
 }
 
 // Leaves resident_ false where slots are to be used.
-Status GatheredWeights::PlaceResident(DeviceOps& ops) {
+Status GatheredWeights::PlaceResident() {
+  // What was offloaded must not be on the device all the time.
+  if (options_.from_host && options_.reshard_after_forward) return OkStatus();
   std::int64_t total = 0;
   for (const FlatUnit& unit : layout_.units()) total += unit.flat_count;
   const std::size_t bytes = static_cast<std::size_t>(total) * ElementSize(options_.type);
-  if (communicator_ != nullptr) {
+  if (communicator_ != nullptr && !options_.from_host) {
     auto region = communicator_->Share(RegionKind::kCommon, bytes);
     if (region.ok()) {
       region_ = *std::move(region);
@@ -36,7 +40,7 @@ Status GatheredWeights::PlaceResident(DeviceOps& ops) {
     }
   }
   resident_ = true;
-  if (region_ == nullptr) memory_ = ops.Allocate(bytes);
+  if (region_ == nullptr) memory_ = ops_.Allocate(bytes);
   auto* next = static_cast<char*>(region_ != nullptr ? region_->data() : memory_.data_ptr());
   for (std::size_t u = 0; u < layout_.units().size(); ++u) {
     slots_.push_back({.data = next});
@@ -46,7 +50,7 @@ Status GatheredWeights::PlaceResident(DeviceOps& ops) {
   return OkStatus();
 }
 
-void GatheredWeights::PlaceSlots(DeviceOps& ops) {
+void GatheredWeights::PlaceSlots() {
   const int last = static_cast<int>(layout_.units().size()) - 1;
   std::int64_t counts[4] = {0, 0, layout_.units()[0].flat_count, layout_.units()[last].flat_count};
   slot_of_.push_back(2);
@@ -56,7 +60,7 @@ void GatheredWeights::PlaceSlots(DeviceOps& ops) {
   }
   slot_of_.push_back(3);
   const auto element = static_cast<std::int64_t>(ElementSize(options_.type));
-  memory_ = ops.Allocate((counts[0] + counts[1] + counts[2] + counts[3]) * element);
+  memory_ = ops_.Allocate((counts[0] + counts[1] + counts[2] + counts[3]) * element);
   auto* next = static_cast<char*>(memory_.data_ptr());
   for (const std::int64_t count : counts) {
     slots_.push_back({.data = next});
@@ -72,13 +76,16 @@ GatheredWeights::~GatheredWeights() {
 
 std::vector<void*> GatheredWeights::OwnPlaces() const {
   std::vector<void*> places(layout_.units().size(), nullptr);
-  if (!resident_) return places;
+  if (!resident_ || options_.from_host) return places;
   for (std::size_t u = 0; u < places.size(); ++u) {
-    places[u] = static_cast<char*>(slots_[u].data) +
-                options_.rank * layout_.units()[u].shard_count *
-                    static_cast<std::int64_t>(ElementSize(options_.type));
+    places[u] = OwnPlaceIn(slots_[u], static_cast<int>(u));
   }
   return places;
+}
+
+void* GatheredWeights::OwnPlaceIn(const Slot& slot, int unit) const {
+  return static_cast<char*>(slot.data) + options_.rank * layout_.units()[unit].shard_count *
+                                             static_cast<std::int64_t>(ElementSize(options_.type));
 }
 
 void GatheredWeights::Prefetch(int unit) {
@@ -86,14 +93,27 @@ void GatheredWeights::Prefetch(int unit) {
   if (slot.unit == unit) return;
   MUSTER_CHECK(slot.gather == nullptr, "a slot is gathered into twice at once");
   slot.unit = unit;
+  const void* shard = sources_[unit];
+  if (options_.from_host) {
+    SendFromHost(slot, unit);
+    shard = OwnPlaceIn(slot, unit);
+  }
   if (communicator_ == nullptr) return;
-  slot.gather = communicator_->AllGather(sources_[unit], slot.data,
-                                         layout_.units()[unit].shard_count, options_.type);
+  if (slot.copy != nullptr) std::exchange(slot.copy, nullptr)->WaitOnDevice();
+  slot.gather = communicator_->AllGather(shard, slot.data, layout_.units()[unit].shard_count,
+                                         options_.type);
+}
+
+void GatheredWeights::SendFromHost(Slot& slot, int unit) {
+  const auto bytes =
+      static_cast<std::size_t>(layout_.units()[unit].shard_count) * ElementSize(options_.type);
+  slot.copy = ops_.Copy(OwnPlaceIn(slot, unit), sources_[unit], bytes);
 }
 
 Status GatheredWeights::Wait(int unit) {
   Prefetch(unit);
   Slot& slot = slots_[slot_of_[unit]];
+  if (slot.copy != nullptr) std::exchange(slot.copy, nullptr)->WaitOnDevice();
   if (slot.gather == nullptr) return OkStatus();
   const std::unique_ptr<Work> gather = std::move(slot.gather);
   const Status status = gather->Wait();
@@ -106,6 +126,7 @@ void GatheredWeights::Invalidate() {
     // Of a step that failed; no step that ends well leaves one.
     if (slot.gather != nullptr) (void)slot.gather->Wait();
     slot.gather.reset();
+    if (slot.copy != nullptr) std::exchange(slot.copy, nullptr)->WaitOnHost();
     slot.unit = -1;
   }
 }

@@ -35,6 +35,8 @@ struct GatherOptions {
   int rank = 0;  // within the shard group
   ElementType type = ElementType::kBFloat16;
   bool reshard_after_forward = true;  // false: resident
+  // The shards lie in host memory and are sent to the device when they are gathered.
+  bool from_host = false;
 };
 
 class GatheredWeights {
@@ -70,14 +72,19 @@ class GatheredWeights {
     void* data = nullptr;
     int unit = -1;  // whose weights are there or on their way
     std::unique_ptr<Work> gather;
+    std::unique_ptr<DeviceCopy> copy;  // of the shard, from host memory
   };
 
-  GatheredWeights(const FlatLayout& layout, Communicator* communicator, GatherOptions options);
-  Status PlaceResident(DeviceOps& ops);
-  void PlaceSlots(DeviceOps& ops);
+  GatheredWeights(const FlatLayout& layout, Communicator* communicator, DeviceOps& ops,
+                  GatherOptions options);
+  Status PlaceResident();
+  void PlaceSlots();
+  void* OwnPlaceIn(const Slot& slot, int unit) const;
+  void SendFromHost(Slot& slot, int unit);
 
   const FlatLayout& layout_;
   Communicator* const communicator_;
+  DeviceOps& ops_;
   const GatherOptions options_;
   bool resident_ = false;
   std::unique_ptr<SharedRegion> region_;

@@ -7,16 +7,19 @@
 namespace muster {
 
 GradientReducer::GradientReducer(const FlatLayout& layout, const ShardState& state,
-                                 const Mesh& mesh, DeviceOps& ops, bool every_micro_batch)
+                                 const Mesh& mesh, DeviceOps& ops, DeviceOps* host_ops,
+                                 bool every_micro_batch)
     : layout_(layout),
       state_(state),
       mesh_(mesh),
       ops_(ops),
+      host_ops_(host_ops),
       every_micro_batch_(every_micro_batch),
       compute_(state.precision().compute),
       gradient_(state.precision().gradient),
       sharded_(mesh.shard() != nullptr),
-      direct_(compute_ == gradient_ && (!sharded_ || !every_micro_batch)),
+      direct_(compute_ == gradient_ &&
+              (sharded_ ? !every_micro_batch : host_ops == nullptr)),
       touched_(layout.units().size(), false) {
   for (const FlatUnit& unit : layout.units()) {
     std::vector<Gap>& gaps = gaps_.emplace_back();
@@ -32,9 +35,10 @@ GradientReducer::GradientReducer(const FlatLayout& layout, const ShardState& sta
 Result<std::unique_ptr<GradientReducer>> GradientReducer::Create(const FlatLayout& layout,
                                                                  const ShardState& state,
                                                                  const Mesh& mesh, DeviceOps& ops,
+                                                                 DeviceOps* host_ops,
                                                                  bool every_micro_batch) {
   std::unique_ptr<GradientReducer> reducer(
-      new GradientReducer(layout, state, mesh, ops, every_micro_batch));
+      new GradientReducer(layout, state, mesh, ops, host_ops, every_micro_batch));
   MUSTER_RETURN_IF_ERROR(reducer->Place());
   return reducer;
 }
@@ -45,6 +49,12 @@ Status GradientReducer::Place() {
   for (const FlatUnit& unit : layout_.units()) {
     largest = std::max(largest, unit.flat_count);
     total += unit.flat_count;
+  }
+  if (host_ops_ != nullptr) {
+    std::int64_t longest = 0;
+    for (const UnitShard& unit : state_.units()) longest = std::max(longest, unit.count);
+    to_host_ = std::make_unique<HostGradients>(ops_, *host_ops_, gradient_, longest);
+    bytes_ += to_host_->device_bytes();
   }
   const bool keeps_local = sharded_ && !every_micro_batch_;
   if (keeps_local) {
@@ -90,6 +100,7 @@ void GradientReducer::StartStep() {
   pending_.clear();
   for (auto& work : replica_works_) (void)work->Wait();
   replica_works_.clear();
+  if (to_host_ != nullptr) to_host_->Finish();
   touched_.assign(touched_.size(), false);
 }
 
@@ -112,45 +123,47 @@ Result<GradientReducer::Target> GradientReducer::Begin(int unit) {
 Status GradientReducer::Reduce(int unit, bool last) {
   const bool add = touched_[unit];
   touched_[unit] = true;
-  const UnitShard& shard = state_.units()[unit];
+  Pending reduction{.unit = unit, .last = last, .add = add};
   if (!direct_) {
     const int slot = next_slot_;
     next_slot_ = (next_slot_ + 1) % slot_count_;
     ZeroGaps(unit, SlotData(slot));
     if (sharded_ && every_micro_batch_) {
-      Scatter(unit, SlotData(slot), compute_, slot, add, last);
-      return OkStatus();
+      reduction.slot = slot;
+      return Scatter(std::move(reduction), SlotData(slot), compute_);
     }
-    ops_.Convert(SlotData(slot), compute_, sharded_ ? local_[unit] : shard.gradient, gradient_,
-                 layout_.units()[unit].flat_count, add);
+    if (!sharded_ && to_host_ != nullptr) reduction.place = to_host_->TakePlace();
+    void* sum = sharded_ ? local_[unit] : state_.units()[unit].gradient;
+    if (reduction.place != nullptr) sum = reduction.place;
+    ops_.Convert(SlotData(slot), compute_, sum, gradient_, layout_.units()[unit].flat_count,
+                 add && reduction.place == nullptr);
   }
+  if (!sharded_) return Reduced(reduction);
   if (!last) return OkStatus();
-  if (!sharded_) {
-    StartReplicas(unit);
-    return OkStatus();
-  }
-  Scatter(unit, local_[unit], gradient_, -1, false, true);
-  return OkStatus();
+  reduction.add = false;
+  return Scatter(std::move(reduction), local_[unit], gradient_);
 }
 
-void GradientReducer::Scatter(int unit, void* source, ElementType type, int slot, bool accumulate,
-                              bool last) {
-  const UnitShard& shard = state_.units()[unit];
-  pending_.push_back({.unit = unit, .slot = slot, .last = last});
-  pending_.back().work =
-      mesh_.shard()->ReduceScatter({.full = source,
-                                    .shard = shard.gradient,
-                                    .count = static_cast<std::size_t>(shard.count),
-                                    .full_type = type,
-                                    .sum_type = gradient_,
-                                    .shard_type = gradient_,
-                                    .accumulate = accumulate});
+Status GradientReducer::Scatter(Pending reduction, void* source, ElementType type) {
+  const UnitShard& shard = state_.units()[reduction.unit];
+  if (to_host_ != nullptr) reduction.place = to_host_->TakePlace();
+  reduction.work = mesh_.shard()->ReduceScatter(
+      {.full = source,
+       .shard = reduction.place != nullptr ? reduction.place : shard.gradient,
+       .count = static_cast<std::size_t>(shard.count),
+       .full_type = type,
+       .sum_type = gradient_,
+       .shard_type = gradient_,
+       .accumulate = reduction.add && reduction.place == nullptr});
+  pending_.push_back(std::move(reduction));
+  return OkStatus();
 }
 
 Status GradientReducer::Finish() {
   while (!pending_.empty()) MUSTER_RETURN_IF_ERROR(SettleOldest());
   for (auto& work : replica_works_) MUSTER_RETURN_IF_ERROR(work->Wait());
   replica_works_.clear();
+  if (to_host_ != nullptr) to_host_->Finish();
   return OkStatus();
 }
 
@@ -159,15 +172,27 @@ Status GradientReducer::SettleOldest() {
   const Pending oldest = std::move(pending_.front());
   pending_.pop_front();
   MUSTER_RETURN_IF_ERROR(oldest.work->Wait());
-  if (oldest.last) StartReplicas(oldest.unit);
-  return OkStatus();
+  return Reduced(oldest);
 }
 
-void GradientReducer::StartReplicas(int unit) {
-  if (mesh_.replicas() == nullptr) return;
-  const UnitShard& shard = state_.units()[unit];
-  replica_works_.push_back(
-      mesh_.replicas()->AllReduce(shard.gradient, shard.count, gradient_, ReduceOp::kSum));
+// The shard group has added up a unit's gradient: on to the replicas, and to the host.
+Status GradientReducer::Reduced(const Pending& reduction) {
+  const UnitShard& shard = state_.units()[reduction.unit];
+  if (reduction.place != nullptr) {
+    if (mesh_.replicas() != nullptr) {
+      MUSTER_RETURN_IF_ERROR(
+          mesh_.replicas()
+              ->AllReduce(reduction.place, shard.count, gradient_, ReduceOp::kSum)
+              ->Wait());
+    }
+    to_host_->Start(reduction.place, shard.gradient, shard.count, reduction.add);
+    return OkStatus();
+  }
+  if (mesh_.replicas() != nullptr && reduction.last) {
+    replica_works_.push_back(
+        mesh_.replicas()->AllReduce(shard.gradient, shard.count, gradient_, ReduceOp::kSum));
+  }
+  return OkStatus();
 }
 
 // A slot serves units of different layouts: what lies between the tensors of this one may be

@@ -9,7 +9,9 @@
 //   when reducing once per step, slots are added to whole local sums, and the last micro-batch
 //   reduces those.
 //
-// Replicas (no_shard, hybrid_shard) add up their shards after the last micro-batch.
+// Replicas (no_shard, hybrid_shard) add up their shards after the last micro-batch. Where the sums
+// live in host memory (cpu_offload), each micro-batch's shards are reduced on the device, added up
+// by the replicas and sent there.
 //
 // The trainer's thread. Errors are the communicators'. The destructor waits for reductions under
 // way: abort the communicators first when a peer may be lost.
@@ -25,6 +27,7 @@
 #include "trainer/core/flat_layout.h"
 #include "trainer/device/device_ops.h"
 #include "trainer/distributed/communicator.h"
+#include "trainer/sharding/host_gradients.h"
 #include "trainer/sharding/mesh.h"
 #include "trainer/sharding/shard_state.h"
 
@@ -39,11 +42,13 @@ class GradientReducer {
     bool add = false;  // to what is there, instead of overwriting it
   };
 
-  // Collective. `every_micro_batch`: reduce after each micro-batch instead of after the last one.
+  // Collective. host_ops: the gradient sums of `state` lie in host memory; null: on the device.
+  // `every_micro_batch`: reduce after each micro-batch instead of after the last one.
   // All references outlive the object.
   static Result<std::unique_ptr<GradientReducer>> Create(const FlatLayout& layout,
                                                          const ShardState& state, const Mesh& mesh,
-                                                         DeviceOps& ops, bool every_micro_batch);
+                                                         DeviceOps& ops, DeviceOps* host_ops,
+                                                         bool every_micro_batch);
   ~GradientReducer();
 
   // The next gradients are the first of a step: they overwrite those of the step before, and what a
@@ -63,6 +68,8 @@ class GradientReducer {
     int unit = 0;
     int slot = -1;  // that is being read; -1: none
     bool last = false;
+    void* place = nullptr;  // of the result on the device; null: the unit's sum itself
+    bool add = false;       // the result to the unit's sum in host memory
     std::unique_ptr<Work> work;
   };
   // A run of elements of a unit that belongs to no tensor.
@@ -72,12 +79,12 @@ class GradientReducer {
   };
 
   GradientReducer(const FlatLayout& layout, const ShardState& state, const Mesh& mesh,
-                  DeviceOps& ops, bool every_micro_batch);
+                  DeviceOps& ops, DeviceOps* host_ops, bool every_micro_batch);
   Status Place();
   Result<void*> PlaceScatterSource(std::size_t bytes);
-  void Scatter(int unit, void* source, ElementType type, int slot, bool accumulate, bool last);
+  Status Scatter(Pending reduction, void* source, ElementType type);
   Status SettleOldest();
-  void StartReplicas(int unit);
+  Status Reduced(const Pending& reduction);
   void ZeroGaps(int unit, void* flat) const;
   void* SlotData(int slot) const;
 
@@ -85,6 +92,7 @@ class GradientReducer {
   const ShardState& state_;
   const Mesh& mesh_;
   DeviceOps& ops_;
+  DeviceOps* const host_ops_;
   const bool every_micro_batch_;
   const ElementType compute_;
   const ElementType gradient_;
@@ -101,6 +109,7 @@ class GradientReducer {
   std::vector<void*> local_;  // by unit: whole sums of this rank; empty: not kept
   std::vector<std::vector<Gap>> gaps_;
   std::vector<bool> touched_;  // by unit: once at least in this step
+  std::unique_ptr<HostGradients> to_host_;  // null: the sums are on the device
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<Work>> replica_works_;
 };

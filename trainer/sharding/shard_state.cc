@@ -21,7 +21,8 @@ struct Request {
 }  // namespace
 
 ShardState::ShardState(const FlatLayout& layout, int rank, const Precision& precision,
-                       DeviceOps& ops, const std::vector<void*>& own_places)
+                       DeviceOps& ops, const std::vector<void*>& own_places,
+                       const Memory& memory)
     : layout_(layout),
       rank_(rank),
       precision_(precision),
@@ -45,7 +46,7 @@ ShardState::ShardState(const FlatLayout& layout, int rank, const Precision& prec
     ask(&unit.gradient, precision.gradient);
     if (has_shadow && *source == nullptr) ask(&unit.shadow, precision.compute);
   }
-  memory_ = ops.Allocate(total);
+  memory_ = memory(total);
   auto* next = static_cast<char*>(memory_.data_ptr());
   for (const Request& request : requests) {
     *request.pointer = next;

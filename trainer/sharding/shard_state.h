@@ -3,13 +3,14 @@
 // read.
 //
 // Allocated once, zeroed, never moved: checkpoints, views and collectives keep pointers into it.
-// What gathers read lies where GatheredWeights wants it; the rest is one allocation of `ops`.
+// What gathers read lies where GatheredWeights wants it; the rest is one allocation.
 // Owned by the engine; used by the trainer's thread. Padding is zero and stays zero.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -34,10 +35,11 @@ struct UnitShard {
 
 class ShardState {
  public:
-  // own_places[u]: where unit u's gather source lies; null: anywhere. `rank` is the one within the
-  // shard group. `layout` and `ops` outlive the state.
+  // `rank` is the one within the shard group. `layout` and `ops` outlive the state. own_places[u]:
+  // where unit u's gather source lies; null: anywhere. `memory` makes the rest, for `ops` to work on.
+  using Memory = std::function<at::Tensor(std::size_t bytes)>;
   ShardState(const FlatLayout& layout, int rank, const Precision& precision, DeviceOps& ops,
-             const std::vector<void*>& own_places);
+             const std::vector<void*>& own_places, const Memory& memory);
 
   const std::vector<UnitShard>& units() const { return units_; }
   const Precision& precision() const { return precision_; }
