@@ -49,9 +49,9 @@ struct AttentionForwardArrays {
   HeadArray<const Element> query;
   HeadArray<const Element> key;
   HeadArray<const Element> value;
-  HeadArray<Element> out;          // written
-  Wide<Element>* lse = nullptr;    // [batch, heads, length], written: natural log of the row's sum
-                                   // of exponentials of scaled scores
+  HeadArray<Element> out;        // written
+  Wide<Element>* lse = nullptr;  // [batch, heads, length], written: natural log of the row's sum
+                                 // of exponentials of scaled scores
 };
 
 template <typename Element>

@@ -1,0 +1,208 @@
+// Backward half of the algorithm described in attention_flow.h. Internal to attention*.cc.
+#pragma once
+
+#include "trainer/kernels/attention_flow.h"
+#include "trainer/kernels/attention_query_panel.h"
+
+namespace muster::attention {
+
+template <typename Arithmetic>
+class Backward {
+ public:
+  using Element = typename Arithmetic::Element;
+  using Real = typename Arithmetic::Real;
+  using Packed = typename Arithmetic::Packed;
+  using Vector = typename Arithmetic::Vector;
+
+  Backward(const AttentionShape& shape, const AttentionBackwardArrays<Element>& arrays,
+           Arena& arena)
+      : shape_(shape), arrays_(arrays), grid_(shape), io_{shape}, queries_(shape, arrays, arena) {
+    const std::int64_t head = grid_.rows * grid_.columns * kBlock;
+    keys_ = arena.Take<Packed>(head);
+    keys_transposed_ = arena.Take<Packed>(head);
+    values_ = arena.Take<Packed>(head);
+    key_gradient_ = arena.Take<Real>(head);
+    value_gradient_ = arena.Take<Real>(head);
+    const std::int64_t square = kKeyBlocks * kQueryBlocks * kBlock;
+    probabilities_ = arena.Take<Packed>(square);
+    score_gradient_ = arena.Take<Packed>(square);
+    score_gradient_right_ = Arithmetic::kPaired ? arena.Take<Packed>(square) : score_gradient_;
+    for (Staged& stage : stages_) {
+      stage.scores = arena.Take<Real>(kBlock);
+      stage.probability_gradient = arena.Take<Real>(kBlock);
+    }
+  }
+
+  // All query heads of one key head of one batch row.
+  void Run(std::int64_t task) {
+    const std::int64_t batch = task / shape_.kv_heads;
+    const std::int64_t kv_head = task % shape_.kv_heads;
+    PackKeys({arrays_.key, shape_, batch, kv_head}, {arrays_.value, shape_, batch, kv_head});
+    Clear(key_gradient_, grid_.rows * grid_.columns * kBlock);
+    Clear(value_gradient_, grid_.rows * grid_.columns * kBlock);
+    const std::int64_t group = shape_.heads / shape_.kv_heads;
+    for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      for (std::int64_t row = 0; row < grid_.rows; row += kQueryBlocks) {
+        RunQueries(batch, head, row);
+      }
+    }
+    WriteKeys({arrays_.key_gradient, shape_, batch, kv_head},
+              {arrays_.value_gradient, shape_, batch, kv_head});
+  }
+
+ private:
+  static constexpr int kKeyBlocks = 4;
+
+  // One block between its products and its exponentials. Two take turns, so that the products of
+  // the next block can run beside the exponentials of this one.
+  struct Staged {
+    Real* scores;
+    Real* probability_gradient;
+    int key;
+    int query;
+    bool diagonal;
+  };
+
+  void PackKeys(const HeadRows<const Element>& key, const HeadRows<const Element>& value) {
+    for (std::int64_t row = 0; row < grid_.rows; ++row) {
+      for (std::int64_t column = 0; column < grid_.columns; ++column) {
+        const std::int64_t at = (row * grid_.columns + column) * kBlock;
+        io_.Read(key, row, column, keys_ + at);
+        Arithmetic::LeftTransposed(keys_ + at, keys_transposed_ + at);
+        io_.Read(value, row, column, values_ + at);
+      }
+    }
+  }
+
+  void RunQueries(std::int64_t batch, std::int64_t head, std::int64_t first) {
+    const std::int64_t left = grid_.rows - first;
+    const int queries = left < kQueryBlocks ? static_cast<int>(left) : kQueryBlocks;
+    queries_.Pack(batch, head, first, queries);
+    for (std::int64_t key = 0; key < first + queries; key += kKeyBlocks) {
+      const std::int64_t below = first + queries - key;
+      const int keys = below < kKeyBlocks ? static_cast<int>(below) : kKeyBlocks;
+      ScoreGradients(first, queries, key, keys);
+      AddKeyGradients(first, queries, key, keys);
+      AddQueryGradients(first, queries, key, keys);
+    }
+    queries_.WriteGradient(batch, head, first, queries);
+  }
+
+  static constexpr std::int64_t Square(int key, int query) {
+    return (key * kQueryBlocks + query) * kBlock;
+  }
+
+  // P^T and dS^T of all blocks on and below the diagonal.
+  void ScoreGradients(std::int64_t first, int queries, std::int64_t key, int keys) {
+    const Staged* waiting = nullptr;
+    int turn = 0;
+    for (int k = 0; k < keys; ++k) {
+      const std::int64_t start = key + k - first;
+      for (int q = start > 0 ? static_cast<int>(start) : 0; q < queries; ++q) {
+        Staged& stage = stages_[turn];
+        turn ^= 1;
+        stage.key = k;
+        stage.query = q;
+        stage.diagonal = q == start;
+        const std::int64_t row = (key + k) * grid_.columns * kBlock;
+        const std::int64_t column = q * grid_.columns * kBlock;
+        Arithmetic::Multiply(false, stage.scores, keys_ + row, kBlock,
+                             queries_.query.transposed + column, kBlock,
+                             static_cast<int>(grid_.columns));
+        Arithmetic::Multiply(false, stage.probability_gradient, values_ + row, kBlock,
+                             queries_.out_gradient.transposed + column, kBlock,
+                             static_cast<int>(grid_.columns));
+        if (waiting != nullptr) Exponentials(*waiting);
+        waiting = &stage;
+      }
+    }
+    if (waiting != nullptr) Exponentials(*waiting);
+  }
+
+  void Exponentials(const Staged& stage) {
+    constexpr int kVectors = Arithmetic::kVectors, kLanes = Arithmetic::kLanes;
+    if (stage.diagonal) MaskDiagonal<Arithmetic>(stage.scores);
+    const Vector scale = Arithmetic::Broadcast(static_cast<Real>(shape_.scale * kLog2e));
+    const std::int64_t at = Square(stage.key, stage.query);
+    Vector log2_sum[kVectors], row_sum[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      log2_sum[v] = Arithmetic::LoadVector(queries_.log2_sum + stage.query * kSide + v * kLanes);
+      row_sum[v] = Arithmetic::LoadVector(queries_.row_sum + stage.query * kSide + v * kLanes);
+    }
+    for (int row = 0; row < kSide; row += 2) {
+      Vector p[2][kVectors], ds[2][kVectors];
+      for (int r = 0; r < 2; ++r) {
+        for (int v = 0; v < kVectors; ++v) {
+          const int offset = (row + r) * kSide + v * kLanes;
+          const Vector score = Arithmetic::LoadVector(stage.scores + offset);
+          const Vector dp = Arithmetic::LoadVector(stage.probability_gradient + offset);
+          p[r][v] = Arithmetic::Exp2(score * scale - log2_sum[v]);
+          ds[r][v] = p[r][v] * (dp - row_sum[v]);
+        }
+      }
+      Arithmetic::StoreLeft(probabilities_ + at, row, p[0], p[1]);
+      Arithmetic::StoreLeft(score_gradient_ + at, row, ds[0], ds[1]);
+      if constexpr (Arithmetic::kPaired) {
+        Arithmetic::StoreRight(score_gradient_right_ + at, row, ds[0], ds[1]);
+      }
+    }
+  }
+
+  void AddKeyGradients(std::int64_t first, int queries, std::int64_t key, int keys) {
+    for (int k = 0; k < keys; ++k) {
+      const std::int64_t start = key + k - first;
+      const int q = start > 0 ? static_cast<int>(start) : 0;
+      for (std::int64_t column = 0; column < grid_.columns; ++column) {
+        const std::int64_t to = ((key + k) * grid_.columns + column) * kBlock;
+        const std::int64_t from = (q * grid_.columns + column) * kBlock;
+        Arithmetic::Multiply(true, value_gradient_ + to, probabilities_ + Square(k, q), kBlock,
+                             queries_.out_gradient.plain + from, grid_.columns * kBlock,
+                             queries - q);
+        Arithmetic::Multiply(true, key_gradient_ + to, score_gradient_ + Square(k, q), kBlock,
+                             queries_.query.plain + from, grid_.columns * kBlock, queries - q);
+      }
+    }
+  }
+
+  void AddQueryGradients(std::int64_t first, int queries, std::int64_t key, int keys) {
+    for (int q = 0; q < queries; ++q) {
+      const std::int64_t below = first + q + 1 - key;
+      const int count = below < keys ? static_cast<int>(below) : keys;
+      for (std::int64_t column = 0; count > 0 && column < grid_.columns; ++column) {
+        Arithmetic::Multiply(true, queries_.gradient + (q * grid_.columns + column) * kBlock,
+                             keys_transposed_ + (key * grid_.columns + column) * kBlock,
+                             grid_.columns * kBlock, score_gradient_right_ + Square(0, q),
+                             kQueryBlocks * kBlock, count);
+      }
+    }
+  }
+
+  void WriteKeys(const HeadRows<Element>& key, const HeadRows<Element>& value) {
+    for (std::int64_t row = 0; row < grid_.rows; ++row) {
+      for (std::int64_t column = 0; column < grid_.columns; ++column) {
+        const std::int64_t at = (row * grid_.columns + column) * kBlock;
+        io_.Write(key_gradient_ + at, static_cast<Real>(shape_.scale), key, row, column);
+        io_.Write(value_gradient_ + at, Real{1}, value, row, column);
+      }
+    }
+  }
+
+  const AttentionShape& shape_;
+  const AttentionBackwardArrays<Element>& arrays_;
+  const Grid grid_;
+  const BlockIo<Arithmetic> io_;
+  // Of the key head: [rows, columns].
+  Packed* keys_;             // K, left factor
+  Packed* keys_transposed_;  // K^T, left factor
+  Packed* values_;           // V, left factor
+  Real* key_gradient_;
+  Real* value_gradient_;
+  QueryPanel<Arithmetic> queries_;
+  // Keys and queries at hand: [kKeyBlocks, kQueryBlocks].
+  Packed* probabilities_;         // P^T, left factor
+  Packed* score_gradient_;        // dS^T, left factor
+  Packed* score_gradient_right_;  // dS^T, right factor
+  Staged stages_[2];
+};
+
+}  // namespace muster::attention

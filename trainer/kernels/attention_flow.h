@@ -1,0 +1,117 @@
+// The algorithm of attention.h over any arithmetic on blocks (attention_blocks.h).
+//
+// Scores are computed transposed, keys down and queries across: the maximum and the sum of a query
+// then are lane-wise operations over rows, the statistics of 32 queries are two vectors, and the
+// probabilities come out in the very order in which the next product wants them.
+//
+//   forward   S^T = K Q^T               P^T = 2^(S^T - max)       O^T += V^T P^T
+//   backward  S^T = K Q^T  (recomputed from the stored logarithm) dP^T = V dO^T
+//             dS^T = P^T (dP^T - D)     D = rowsum(dO O)
+//             dV += P^T dO              dK += dS^T Q              dQ^T += K^T dS^T
+//
+// Everything is padded with zeros to blocks of 32: a padded key lies behind every real query, and
+// a padded query has zero in Q and dO, so it adds nothing.
+//
+// Internal to attention*.cc: each makes one AttentionKernels of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "trainer/kernels/attention_blocks.h"
+#include "trainer/kernels/attention_paths.h"
+
+namespace muster::attention {
+
+inline constexpr double kLog2e = 1.4426950408889634;
+inline constexpr double kLn2 = 0.6931471805599453;
+
+// Sizes in blocks. Positions fill `rows` blocks, the head dimension `columns`.
+struct Grid {
+  std::int64_t rows;
+  std::int64_t columns;
+
+  explicit Grid(const AttentionShape& shape)
+      : rows((shape.length + kSide - 1) / kSide), columns((shape.head_dim + kSide - 1) / kSide) {}
+};
+
+// Hands out parts of the scratch memory; from null it only adds up how much is needed.
+class Arena {
+ public:
+  explicit Arena(std::byte* memory) : memory_(memory) {}
+
+  template <typename T>
+  T* Take(std::int64_t count) {
+    std::byte* taken = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (static_cast<std::size_t>(count) * sizeof(T) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(taken);
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
+// One head of one batch row: `data` is its first position.
+template <typename Element>
+struct HeadRows {
+  Element* data;
+  std::int64_t stride;
+
+  HeadRows(const HeadArray<Element>& array, const AttentionShape& shape, std::int64_t batch,
+           std::int64_t head)
+      : data(array.data + batch * shape.length * array.stride + head * shape.head_dim),
+        stride(array.stride) {}
+};
+
+// Reads and writes blocks of a head, and knows how much of a block the shape fills.
+template <typename Arithmetic>
+struct BlockIo {
+  using Element = typename Arithmetic::Element;
+  using Real = typename Arithmetic::Real;
+  using Packed = typename Arithmetic::Packed;
+
+  const AttentionShape& shape;
+
+  static int Part(std::int64_t size, std::int64_t block) {
+    const std::int64_t left = size - block * kSide;
+    return left < kSide ? static_cast<int>(left) : kSide;
+  }
+
+  MUSTER_INLINE void Read(const HeadRows<const Element>& head, std::int64_t row,
+                          std::int64_t column, Packed* block) const {
+    Arithmetic::Read(head.data + row * kSide * head.stride + column * kSide, head.stride,
+                     Part(shape.length, row), Part(shape.head_dim, column), block);
+  }
+  MUSTER_INLINE void Write(const Real* block, Real factor, const HeadRows<Element>& head,
+                           std::int64_t row, std::int64_t column) const {
+    Arithmetic::Write(block, factor, Part(shape.length, row), Part(shape.head_dim, column),
+                      head.data + row * kSide * head.stride + column * kSide, head.stride);
+  }
+  MUSTER_INLINE void WriteTransposed(const Real* block, Real factor, const HeadRows<Element>& head,
+                                     std::int64_t row, std::int64_t column) const {
+    alignas(64) Real turned[kBlock];
+    Arithmetic::TransposeReal(block, turned);
+    Write(turned, factor, head, row, column);
+  }
+};
+
+// Minus infinity where the key (row) comes after the query (lane), in a block on the diagonal.
+template <typename Arithmetic>
+MUSTER_INLINE void MaskDiagonal(typename Arithmetic::Real* scores) {
+  using Real = typename Arithmetic::Real;
+  for (int key = 1; key < kSide; ++key) {
+    for (int query = 0; query < kSide; ++query) {
+      Real& score = scores[key * kSide + query];
+      score = query < key ? -static_cast<Real>(__builtin_inf()) : score;
+    }
+  }
+}
+
+template <typename Real>
+MUSTER_INLINE void Clear(Real* numbers, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) numbers[i] = 0;
+}
+
+}  // namespace muster::attention

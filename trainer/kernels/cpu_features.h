@@ -1,0 +1,23 @@
+// Which vector and matrix instructions this processor has and this kernel of the operating system
+// lets a process use. Kernels that exist in several forms choose by it at run time.
+//
+// Asked once per process; any thread. On other architectures than x86-64 everything is false.
+#pragma once
+
+namespace muster {
+
+struct CpuFeatures {
+  bool avx2 = false;         // with FMA
+  bool avx512 = false;       // F, BW, DQ, VL: what x86-64-v4 means
+  bool avx512_bf16 = false;  // VDPBF16PS and conversions
+  bool amx_bf16 = false;     // TDPBF16PS, and this process has permission to use the tiles
+  // VDPBF16PS does more multiplications per second than a fused multiply-add on singles: AMD's
+  // does twice as many, Intel's (Sapphire Rapids) half as many.
+  bool fast_bf16_dot = false;
+};
+
+// The first call asks the operating system for the permission to use AMX tiles, which Linux grants
+// per process; threads started before or after have it too.
+const CpuFeatures& ThisCpu();
+
+}  // namespace muster
