@@ -1,8 +1,7 @@
-// What the tests of both communicators share: a straightforward reference and the checks that run
+// What the tests of all communicators share: a straightforward reference and the checks that run
 // on every rank. Header of tests only.
 #pragma once
 
-#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -27,9 +26,10 @@ inline void Store(ElementType type, void* data, std::size_t i, double value) {
       break;
     case ElementType::kFloat32: static_cast<float*>(data)[i] = static_cast<float>(value); break;
     case ElementType::kFloat64: static_cast<double*>(data)[i] = value; break;
-    case ElementType::kBFloat16: {
+    case ElementType::kBFloat16:
+    case ElementType::kFloat16: {
       const float wide = static_cast<float>(value);
-      NarrowToBFloat16(&wide, static_cast<std::uint16_t*>(data) + i, 1);
+      Convert({&wide, ElementType::kFloat32}, static_cast<std::uint16_t*>(data) + i, type, 1);
       break;
     }
   }
@@ -41,9 +41,10 @@ inline double Load(ElementType type, const void* data, std::size_t i) {
     case ElementType::kInt64: return static_cast<double>(static_cast<const std::int64_t*>(data)[i]);
     case ElementType::kFloat32: return static_cast<const float*>(data)[i];
     case ElementType::kFloat64: return static_cast<const double*>(data)[i];
-    case ElementType::kBFloat16: {
+    case ElementType::kBFloat16:
+    case ElementType::kFloat16: {
       float wide = 0;
-      WidenBFloat16(static_cast<const std::uint16_t*>(data) + i, &wide, 1);
+      Convert({static_cast<const std::uint16_t*>(data) + i, type}, &wide, ElementType::kFloat32, 1);
       return wide;
     }
   }
@@ -94,13 +95,14 @@ inline std::string CheckReduceScatter(Communicator& c, ElementType type, std::si
   const std::size_t first = count * static_cast<std::size_t>(c.rank());
   void* shard = in_place ? full.data() + first * ElementSize(type) : own.data();
   if (Status s = c.ReduceScatter({.full = full.data(),
-                                     .shard = shard,
-                                     .count = count,
-                                     .full_type = type,
-                                     .sum_type = type,
-                                     .shard_type = type,
-                                     .op = op})
-                       ->Wait(); !s.ok()) {
+                                  .shard = shard,
+                                  .count = count,
+                                  .full_type = type,
+                                  .sum_type = type,
+                                  .shard_type = type,
+                                  .op = op})
+                     ->Wait();
+      !s.ok()) {
     return s.ToString();
   }
   for (std::size_t i = 0; i < count; ++i) {
@@ -137,8 +139,9 @@ inline std::string CheckBroadcast(Communicator& c, std::size_t bytes, int root) 
 // Every collective, type and operation, with sizes that do not divide evenly and, for the large
 // ones, do not fit one segment.
 inline std::string CheckEverything(Communicator& c, std::size_t large) {
-  for (const ElementType type : {ElementType::kUint8, ElementType::kInt64, ElementType::kBFloat16,
-                                 ElementType::kFloat32, ElementType::kFloat64}) {
+  for (const ElementType type :
+       {ElementType::kUint8, ElementType::kInt64, ElementType::kBFloat16, ElementType::kFloat16,
+        ElementType::kFloat32, ElementType::kFloat64}) {
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{37}, large}) {
       if (auto e = CheckAllGather(c, type, count); !e.empty()) return e;
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax}) {
@@ -154,25 +157,35 @@ inline std::string CheckEverything(Communicator& c, std::size_t large) {
   return "";
 }
 
-// Values whose sums depend on the order of additions: the bits tell whether two runs, or two
-// communicators, added up alike.
-inline std::vector<float> OrderSensitiveSums(Communicator& c, std::size_t count) {
-  const std::size_t size = static_cast<std::size_t>(c.size());
-  std::vector<float> full(count * size);
-  for (std::size_t i = 0; i < full.size(); ++i) {
-    full[i] = std::sin(static_cast<float>(i) * 0.37F + static_cast<float>(c.rank())) * 1e3F;
+// Reduce-scatter between all floating types, with and without adding to the shard.
+inline std::string CheckMixedTypes(Communicator& c, std::size_t count) {
+  constexpr ElementType kFull[] = {ElementType::kBFloat16, ElementType::kFloat16,
+                                   ElementType::kFloat32, ElementType::kFloat64};
+  constexpr ElementType kSum[] = {ElementType::kBFloat16, ElementType::kFloat32};
+  constexpr ElementType kShard[] = {ElementType::kBFloat16, ElementType::kFloat32};
+  const std::size_t first = count * static_cast<std::size_t>(c.rank());
+  for (int i = 0; i < 32; ++i) {
+    ReduceScatterArgs args{.count = count,
+                           .full_type = kFull[i % 4],
+                           .sum_type = kSum[i / 4 % 2],
+                           .shard_type = kShard[i / 8 % 2],
+                           .accumulate = i >= 16};
+    auto full = Filled(args.full_type, c.rank(), count * static_cast<std::size_t>(c.size()));
+    auto shard = Filled(args.shard_type, 5, count);
+    args.full = full.data();
+    args.shard = shard.data();
+    if (Status s = c.ReduceScatter(args)->Wait(); !s.ok()) return s.ToString();
+    for (std::size_t k = 0; k < count; ++k) {
+      const double want = Expected(ReduceOp::kSum, c.size(), first + k, args.full_type) +
+                          (args.accumulate ? ValueOf(5, k) : 0);
+      if (Load(args.shard_type, shard.data(), k) != want) {
+        return "mixed reduce-scatter " + std::to_string(i) + ": element " + std::to_string(k) +
+               " is " + std::to_string(Load(args.shard_type, shard.data(), k)) + ", not " +
+               std::to_string(want);
+      }
+    }
   }
-  std::vector<float> all(full.begin(), full.begin() + static_cast<std::ptrdiff_t>(count));
-  std::vector<float> out(count);
-  if (!c.ReduceScatter({.full = full.data(), .shard = out.data(), .count = count})
-           ->Wait()
-           .ok()) {
-    return {};
-  }
-  if (!c.AllReduce(all.data(), count, ElementType::kFloat32, ReduceOp::kSum)->Wait().ok())
-    return {};
-  out.insert(out.end(), all.begin(), all.end());
-  return out;
+  return "";
 }
 
 }  // namespace muster::testing

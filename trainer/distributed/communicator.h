@@ -2,8 +2,9 @@
 // process.
 //
 // Faces: Gloo rings between hosts, shared memory between the ranks of one host, ranks as threads of
-// one process (tests) and, with the CUDA plug-in, NCCL. Buffers are raw memory of the communicator's
-// device; the caller owns them and keeps them alive until the operation's Work is done.
+// one process (tests) and, with the CUDA plug-in, NCCL. Buffers are raw memory of the
+// communicator's device; the caller owns them and keeps them alive until the operation's Work is
+// done.
 //
 // On a GPU an operation begins after all work that was put on the trainer's stream before it was
 // issued, and Wait makes that stream, not the thread, wait for it.
@@ -55,10 +56,13 @@ class Work {
   virtual Status Wait() = 0;
 };
 
+// Since the communicator was made, over all generations; groups count for themselves.
 struct CommunicatorCounters {
   std::uint64_t enqueued = 0;
   std::uint64_t completed = 0;
-  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes = 0;             // sent to peers, or read from their memory
+  std::uint64_t wait_nanoseconds = 0;  // that the trainer's thread spent in Wait
+  std::uint64_t started = 0;  // that the device has come to; 0 on hosts, which have no queue
 };
 
 // shard[i] = op over the ranks of full[rank * count + i].
@@ -105,8 +109,10 @@ class Communicator {
 
   // Collective. A region in which AllGather and ReduceScatter move nothing that the peers can read
   // in place: with `full` in a kCommon region and the shard at its own place, AllGather only waits
-  // until every rank has issued it; with `full` in a kPerRank region, ReduceScatter adds up straight
-  // from the peers' bytes. kUnimplemented where the ranks do not share a host's memory.
+  // until every rank has issued it; with `full` in a kPerRank region, ReduceScatter adds up
+  // straight from the peers' bytes, and its Wait returns when no peer reads this rank's any more.
+  // Who writes to a place of a kCommon region sees to it that no peer still reads it: any other
+  // collective in between does. kUnimplemented where the ranks do not share a host's memory.
   virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) = 0;
 
   // Collective over `members` only: a formed communicator of those ranks of this one, in that
@@ -127,6 +133,10 @@ class Communicator {
   virtual Status Barrier() = 0;
 
   virtual CommunicatorCounters counters() const = 0;
+
+  // How the ranks reach each other and, where it is not the fastest way, why: for the log. The
+  // trainer's thread.
+  virtual std::string Describe() const = 0;
 };
 
 }  // namespace muster

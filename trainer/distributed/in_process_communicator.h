@@ -1,9 +1,9 @@
 // InProcessGroup: a gang whose ranks are threads of one process, for tests and for the parity
 // oracle.
 //
-// It runs the very collectives of the Gloo communicator (ring_collectives.h) over memory instead
-// of sockets: the same queue and progress thread per rank, the same chunks, the same order of
-// additions. Results of the two therefore match bit for bit at equal world size.
+// It runs the very collectives of the communicators between processes, over memory of this one:
+// the same queues, the same chunks, the same order of additions. Results therefore match bit for
+// bit at equal world size.
 //
 // The group outlives its communicators. Join and Kill may be called from any thread; each
 // communicator keeps to the rules of communicator.h.

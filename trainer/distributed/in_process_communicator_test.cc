@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "trainer/distributed/collectives_testing.h"
+#include "trainer/distributed/groups_testing.h"
 
 namespace muster {
 namespace {
@@ -55,7 +56,69 @@ TEST_P(WorldSize, SegmentedBlocksEqualTheReference) {
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
+TEST_P(WorldSize, TypesMayDiffer) {
+  const auto said =
+      OnEveryRank(GetParam(), [](Communicator& c) { return testing::CheckMixedTypes(c, 20'001); });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+// More chunks than are under way at once, the last group of them smaller than the others.
+TEST(InProcessCommunicator, BlocksOfManyChunksEqualTheReference) {
+  const auto said = OnEveryRank(3, [](Communicator& c) {
+    return testing::CheckReduceScatter(c, ElementType::kFloat64, 360'001, ReduceOp::kSum, true);
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, WorldSize, ::testing::Values(1, 2, 3, 4, 5, 8));
+
+class HybridMesh : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(HybridMesh, GroupsRunTheirOwnCollectives) {
+  const auto [nodes, per_node] = GetParam();
+  const auto said = OnEveryRank(nodes * per_node, [nodes = nodes](Communicator& c) {
+    return testing::CheckHybridGroups(c, nodes);
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HybridMesh,
+                         ::testing::Values(std::pair(1, 1), std::pair(2, 2), std::pair(2, 3),
+                                           std::pair(4, 2)));
+
+TEST(InProcessCommunicator, AbortReachesTheGroupsBelow) {
+  const auto said = OnEveryRank(2, [](Communicator& c) -> std::string {
+    auto group = c.Split("pair", {0, 1}, Soon());
+    if (!group.ok()) return group.status().ToString();
+    // Rank 0 waits in the group for rank 1, which aborts the world instead.
+    if (c.rank() == 1) c.Abort(Aborted("stop"));
+    const Status status = (*group)->Barrier();
+    return std::string(StatusCodeName(status.code()));
+  });
+  EXPECT_EQ(said, (std::vector<std::string>{"UNAVAILABLE", "ABORTED"}));
+}
+
+TEST(InProcessCommunicator, AGroupsOwnAbortLeavesTheWorldAlone) {
+  const auto said = OnEveryRank(2, [](Communicator& c) -> std::string {
+    auto group = c.Split("pair", {0, 1}, Soon());
+    if (!group.ok()) return group.status().ToString();
+    (*group)->Abort(Aborted("stop"));
+    if ((*group)->Barrier().ok()) return "the group went on";
+    return c.Barrier().ToString();
+  });
+  EXPECT_EQ(said, (std::vector<std::string>{"OK", "OK"}));
+}
+
+TEST(InProcessCommunicator, GroupsAreMadeOfTheirOwnMembers) {
+  const auto said = OnEveryRank(2, [](Communicator& c) -> std::string {
+    for (const auto& members : {std::vector<int>{1 - c.rank()}, {0, 0, 1}, {0, 1, 2}, {}}) {
+      const auto group = c.Split("wrong", members, Soon());
+      if (group.status().code() != StatusCode::kInvalidArgument) return "not refused";
+    }
+    return "";
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
 
 TEST(InProcessCommunicator, ShardsMayLieInTheirOwnPlace) {
   const auto said = OnEveryRank(3, [](Communicator& c) -> std::string {
@@ -73,11 +136,11 @@ TEST(InProcessCommunicator, BFloat16SumsKeepTheirSmallTerms) {
   const auto said = OnEveryRank(5, [](Communicator& c) -> std::string {
     const float mine = c.rank() == 0 ? 256.0F : 1.0F;
     std::uint16_t value = 0;
-    NarrowToBFloat16(&mine, &value, 1);
+    Convert({&mine, ElementType::kFloat32}, &value, ElementType::kBFloat16, 1);
     if (!c.AllReduce(&value, 1, ElementType::kBFloat16, ReduceOp::kSum)->Wait().ok())
       return "failed";
     float sum = 0;
-    WidenBFloat16(&value, &sum, 1);
+    Convert({&value, ElementType::kBFloat16}, &sum, ElementType::kFloat32, 1);
     return std::to_string(sum);
   });
   for (const std::string& each : said) EXPECT_EQ(each, std::to_string(260.0F));
@@ -97,9 +160,8 @@ TEST(InProcessCommunicator, QueuedOperationsRunInOrder) {
       if (value != std::vector<std::int64_t>{6, 4}) return "differs";
     }
     const auto counters = c.counters();
-    return counters.enqueued == 64 && counters.completed == 64 && counters.bytes_sent > 0
-               ? ""
-               : "counters";
+    return counters.enqueued == 64 && counters.completed == 64 && counters.bytes > 0 ? ""
+                                                                                     : "counters";
   });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }

@@ -1,70 +1,196 @@
 #include "trainer/distributed/reduce.h"
 
-#include <bit>
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "trainer/kernels/element.h"
+#include "trainer/kernels/vector_clones.h"
+
+// A lambda becomes part of the function around it, and so is compiled for the same machine.
+#define MUSTER_INLINE_CALL __attribute__((always_inline))
 
 namespace muster {
 namespace {
 
-float Widen(std::uint16_t value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
-}
+// Partial results of so many elements stay in the first-level cache while all operands are added.
+constexpr std::size_t kBlock = 1024;
+constexpr std::size_t kSmallBytes = 32 * 1024;
 
-std::uint16_t Narrow(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
+template <typename Element>
+struct Tag {
+  using Type = Element;
+};
 
-template <typename T, typename Op>
-void Combine(const void* a, const void* b, void* out, std::size_t count, Op op) {
-  const T* x = static_cast<const T*>(a);
-  const T* y = static_cast<const T*>(b);
-  T* z = static_cast<T*>(out);
-  for (std::size_t i = 0; i < count; ++i) z[i] = static_cast<T>(op(x[i], y[i]));
-}
-
-template <typename T>
-void ReduceAs(const void* a, const void* b, void* out, std::size_t count, ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum: return Combine<T>(a, b, out, count, [](T x, T y) { return x + y; });
-    case ReduceOp::kMin:
-      return Combine<T>(a, b, out, count, [](T x, T y) { return y < x ? y : x; });
-    case ReduceOp::kMax:
-      return Combine<T>(a, b, out, count, [](T x, T y) { return x < y ? y : x; });
+// Calls with the tag of a type that is computed in Computed.
+template <typename Computed, typename Call>
+MUSTER_INLINE void WithType(ElementType type, Call call) {
+  if constexpr (std::is_integral_v<Computed>) {
+    if (type == ElementType::kUint8) call(Tag<std::uint8_t>());
+    if (type == ElementType::kInt64) call(Tag<std::int64_t>());
+  } else {
+    if (type == ElementType::kFloat32) call(Tag<float>());
+    if (type == ElementType::kBFloat16) call(Tag<BFloat16>());
+    if (type == ElementType::kFloat16) call(Tag<Float16>());
+    if constexpr (std::is_same_v<Computed, double>) {
+      if (type == ElementType::kFloat64) call(Tag<double>());
+    }
   }
 }
 
-void ReduceBFloat16(const void* a, const void* b, void* out, std::size_t count, ReduceOp op) {
-  const auto combine = [op](std::uint16_t a_bits, std::uint16_t b_bits) {
-    const float x = Widen(a_bits);
-    const float y = Widen(b_bits);
-    if (op == ReduceOp::kSum) return Narrow(x + y);
-    if (op == ReduceOp::kMin) return y < x ? b_bits : a_bits;
-    return x < y ? b_bits : a_bits;
-  };
-  Combine<std::uint16_t>(a, b, out, count, combine);
+template <typename Computed, typename Element>
+MUSTER_INLINE Computed Get(Element value) {
+  if constexpr (std::is_integral_v<Element>)
+    return static_cast<Computed>(value);
+  else
+    return static_cast<Computed>(Load(value));
+}
+
+template <typename Computed, typename Element>
+MUSTER_INLINE void Put(Element* to, Computed value) {
+  if constexpr (std::is_integral_v<Element>)
+    *to = static_cast<Element>(value);
+  else
+    Store(to, static_cast<Wide<Element>>(value));
+}
+
+template <typename Computed>
+MUSTER_INLINE Computed Add(Computed a, Computed b) {
+  if constexpr (std::is_integral_v<Computed>) {
+    // Sums of integers wrap, in every build.
+    return static_cast<Computed>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+
+template <typename Computed, typename Element>
+MUSTER_INLINE void Combine(Computed* partial, const Element* operand, std::size_t count,
+                           ReduceOp op) {
+  if (op == ReduceOp::kSum) {
+    for (std::size_t i = 0; i < count; ++i) partial[i] = Add(partial[i], Get<Computed>(operand[i]));
+  } else if (op == ReduceOp::kMin) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const Computed value = Get<Computed>(operand[i]);
+      partial[i] = value < partial[i] ? value : partial[i];
+    }
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      const Computed value = Get<Computed>(operand[i]);
+      partial[i] = partial[i] < value ? value : partial[i];
+    }
+  }
+}
+
+template <typename Computed>
+MUSTER_INLINE void RoundAll(Computed* partial, std::size_t count, ElementType type) {
+  WithType<Computed>(type, [=](auto tag) MUSTER_INLINE_CALL {
+    using Element = typename decltype(tag)::Type;
+    if constexpr (!std::is_same_v<Element, Computed>) {
+      for (std::size_t i = 0; i < count; ++i) {
+        Element rounded;
+        Put(&rounded, partial[i]);
+        partial[i] = Get<Computed>(rounded);
+      }
+    }
+  });
+}
+
+template <typename Computed>
+MUSTER_INLINE void StoreAll(const Computed* partial, std::size_t at, std::size_t count,
+                            const ReduceTarget& target) {
+  WithType<Computed>(target.type, [=](auto tag) MUSTER_INLINE_CALL {
+    auto* to = static_cast<typename decltype(tag)::Type*>(target.data) + at;
+    if (target.accumulate) {
+      for (std::size_t i = 0; i < count; ++i) Put(to + i, Add(Get<Computed>(to[i]), partial[i]));
+    } else {
+      for (std::size_t i = 0; i < count; ++i) Put(to + i, partial[i]);
+    }
+  });
+}
+
+template <typename Computed>
+MUSTER_INLINE void ReduceIn(std::span<const Operand> operands, ElementType sum_type, ReduceOp op,
+                            const ReduceTarget& target, std::size_t total) {
+  alignas(64) Computed partial[kBlock];
+  for (std::size_t at = 0; at < total; at += kBlock) {
+    const std::size_t count = std::min(kBlock, total - at);
+    bool first = true;
+    for (const Operand& operand : operands) {
+      WithType<Computed>(operand.type, [&](auto tag) MUSTER_INLINE_CALL {
+        const auto* from = static_cast<const typename decltype(tag)::Type*>(operand.data) + at;
+        if (first) {
+          for (std::size_t i = 0; i < count; ++i) partial[i] = Get<Computed>(from[i]);
+        } else {
+          Combine(partial, from, count, op);
+        }
+      });
+      RoundAll(partial, count, sum_type);
+      first = false;
+    }
+    StoreAll(partial, at, count, target);
+  }
+}
+
+MUSTER_VECTOR_CLONES
+void ReduceInFloat(std::span<const Operand> operands, ElementType sum_type, ReduceOp op,
+                   const ReduceTarget& target, std::size_t count) {
+  ReduceIn<float>(operands, sum_type, op, target, count);
+}
+
+MUSTER_VECTOR_CLONES
+void ReduceInDouble(std::span<const Operand> operands, ElementType sum_type, ReduceOp op,
+                    const ReduceTarget& target, std::size_t count) {
+  ReduceIn<double>(operands, sum_type, op, target, count);
+}
+
+void ReduceInIntegers(std::span<const Operand> operands, ElementType sum_type, ReduceOp op,
+                      const ReduceTarget& target, std::size_t count) {
+  ReduceIn<std::int64_t>(operands, sum_type, op, target, count);
+}
+
+bool IsInteger(ElementType type) {
+  return type == ElementType::kUint8 || type == ElementType::kInt64;
 }
 
 }  // namespace
 
-void Reduce(const void* a, const void* b, void* out, std::size_t count, ElementType type,
-            ReduceOp op) {
-  switch (type) {
-    case ElementType::kUint8: return ReduceAs<std::uint8_t>(a, b, out, count, op);
-    case ElementType::kInt64: return ReduceAs<std::int64_t>(a, b, out, count, op);
-    case ElementType::kFloat32: return ReduceAs<float>(a, b, out, count, op);
-    case ElementType::kFloat64: return ReduceAs<double>(a, b, out, count, op);
-    case ElementType::kBFloat16: return ReduceBFloat16(a, b, out, count, op);
-    case ElementType::kFloat16: return;  // placed by the typed reduction
+void Reduce(std::span<const Operand> operands, ElementType sum_type, ReduceOp op,
+            const ReduceTarget& target, std::size_t count) {
+  const auto is_double = [](ElementType type) { return type == ElementType::kFloat64; };
+  if (IsInteger(sum_type)) return ReduceInIntegers(operands, sum_type, op, target, count);
+  if (is_double(sum_type) || is_double(target.type) ||
+      std::ranges::any_of(operands, is_double, &Operand::type)) {
+    return ReduceInDouble(operands, sum_type, op, target, count);
   }
+  return ReduceInFloat(operands, sum_type, op, target, count);
 }
 
-void WidenBFloat16(const std::uint16_t* in, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = Widen(in[i]);
+void Convert(const Operand& from, void* to, ElementType type, std::size_t count) {
+  Reduce({&from, 1}, from.type, ReduceOp::kSum, {.data = to, .type = type}, count);
 }
 
-void NarrowToBFloat16(const float* in, std::uint16_t* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = Narrow(in[i]);
+Status CheckReduceTypes(ElementType full, ElementType sum, ElementType shard) {
+  const bool integers = IsInteger(full) || IsInteger(sum) || IsInteger(shard);
+  if (!integers || (full == sum && sum == shard)) return OkStatus();
+  return InvalidArgument("cannot reduce " + std::string(ElementTypeName(full)) + " in " +
+                         std::string(ElementTypeName(sum)) + " to " +
+                         std::string(ElementTypeName(shard)) +
+                         ": integers are reduced in their own type");
+}
+
+ElementType PartialSumType(ElementType type) {
+  const bool half = type == ElementType::kBFloat16 || type == ElementType::kFloat16;
+  return half ? ElementType::kFloat32 : type;
+}
+
+bool IsSmallAllReduce(std::size_t count, ElementType type, int ranks) {
+  return count * ElementSize(type) * static_cast<std::size_t>(ranks) <= kSmallBytes;
+}
+
+std::size_t AllReduceBlock(std::size_t count, int ranks) {
+  return (count + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
 }
 
 }  // namespace muster

@@ -1,9 +1,10 @@
-// The collectives as ring algorithms over a RingLink: what every communicator without NCCL runs.
+// The collectives as ring algorithms over a RingLink: what communicators without shared memory and
+// without NCCL run.
 //
 // Synchronous; called by one thread. Sums are taken in an order fixed by rank and size: block b of
 // a reduce-scatter is added up in the order b+1, b+2, ... b (modulo size), a small all-reduce in
-// the order 0, 1, 2, .... Blocks travel in segments, so that adding one overlaps with receiving
-// the next. bf16 is widened first: its partial sums stay in fp32 on the way.
+// the order 0, 1, 2, .... Blocks travel in chunks, so that adding one overlaps with receiving the
+// next, and in the type that partial sums have.
 #pragma once
 
 #include <cstddef>
@@ -23,40 +24,35 @@ class RingCollectives {
 
   // As in communicator.h, but these return when done.
   Status AllGather(const void* shard, void* full, std::size_t bytes, Deadline deadline);
-  Status ReduceScatter(void* full, void* shard, std::size_t count, ElementType type, ReduceOp op,
-                       Deadline deadline);
+  Status ReduceScatter(const ReduceScatterArgs& args, Deadline deadline);
   Status AllReduce(void* data, std::size_t count, ElementType type, ReduceOp op, Deadline deadline);
   Status Broadcast(void* data, std::size_t bytes, int root, Deadline deadline);
   Status Barrier(Deadline deadline);
 
  private:
-  // A buffer cut into one block per rank, of `block` units each; the last ones may be shorter.
+  // A buffer cut into one block per rank, of `block` bytes each; the last ones may be shorter.
   struct Blocks {
     std::byte* data;
-    std::size_t total;  // bytes
-    std::size_t block;  // bytes
+    std::size_t total;
+    std::size_t block;
   };
   struct Segment {
     std::size_t offset;
     std::size_t bytes;
   };
-  std::vector<Segment> SegmentsOf(const Blocks& blocks, int block) const;
+  static std::vector<Segment> SegmentsOf(const Blocks& blocks, int block);
   int Block(int offset) const { return ((rank_ + offset) % size_ + size_) % size_; }
 
   Status GatherBlocks(const Blocks& blocks, Deadline deadline);
-  // The last addition of this rank's own block goes to `own`.
-  Status ReduceBlocks(const Blocks& blocks, std::byte* own, ElementType type, ReduceOp op,
-                      Deadline deadline);
   Status SmallAllReduce(void* data, std::size_t count, ElementType type, ReduceOp op,
                         Deadline deadline);
   Status WaitSends(std::size_t count, Deadline deadline);
-  float* Widened(const void* data, std::size_t count);
+  std::byte* Scratch(std::size_t bytes);
 
   RingLink* const link_;
   const int rank_;
   const int size_;
-  std::vector<std::byte> scratch_;  // held: grows to what the largest operation needs
-  std::vector<float> widened_;
+  std::vector<std::byte> scratch_;  // held; some MiB whatever the operations' sizes
 };
 
 }  // namespace muster

@@ -4,7 +4,7 @@
 // and later transports implement it. A block that is sent must be met by a receive of the same
 // size, in the same order.
 //
-// Owned by a RingCommunicator. Threads: Post*, Wait* and Drop are the progress thread's; Close may
+// Owned by a RingTransport. Threads: Post*, Wait* and Drop are the progress thread's; Close may
 // be called by any thread at any time. Errors: kUnavailable for a lost neighbour, kCancelled after
 // Close, kDeadlineExceeded. After an error only Drop, Close and the destructor may be called.
 #pragma once
@@ -35,19 +35,6 @@ class RingLink {
   virtual void Drop() = 0;
   // Cuts both connections without goodbye, so that neighbours notice, and wakes every wait.
   virtual void Close() = 0;
-};
-
-// Makes links: finds the neighbours of one generation.
-class RingConnector {
- public:
-  virtual ~RingConnector() = default;
-  // Called by the trainer's thread.
-  virtual Result<std::unique_ptr<RingLink>> Connect(Rendezvous rendezvous, Deadline deadline) = 0;
-  // All ranks have met: what only the meeting needed may go.
-  virtual void Met() = 0;
-  // Any thread: makes a Connect under way, or the next one until Rearm, return kCancelled.
-  virtual void Cancel() = 0;
-  virtual void Rearm() = 0;
 };
 
 }  // namespace muster

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "trainer/distributed/gang_testing.h"
-#include "trainer/distributed/gloo_communicator.h"
+#include "trainer/distributed/host_communicator.h"
 #include "trainer/distributed/tcp_store.h"
 
 namespace muster {
@@ -41,7 +41,7 @@ TEST(StoreServer, ServesUntilItIsToldToEnd) {
       rendezvous.world_size = 2;
       rendezvous.master_address = "127.0.0.1";
       rendezvous.master_port = listener.port;
-      const auto c = MakeGlooCommunicator();
+      const auto c = MakeHostCommunicator();
       if (Status s = c->Form(std::move(rendezvous), Soon()); !s.ok()) return s.ToString();
       return c->Barrier().ToString();
     });

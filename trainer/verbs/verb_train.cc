@@ -9,7 +9,7 @@
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
-#include "trainer/distributed/gloo_communicator.h"
+#include "trainer/distributed/host_communicator.h"
 #include "trainer/loop/trainer.h"
 #include "trainer/verbs/verbs.h"
 
@@ -79,7 +79,7 @@ int RunTrain(const std::string& file) {
   }
   at::set_num_threads(ThreadsPerRank(*spec));
   const std::unique_ptr<Communicator> communicator =
-      MakeGlooCommunicator({.operation_timeout = std::chrono::seconds(env->collective_timeout_s)});
+      MakeHostCommunicator({.operation_timeout = std::chrono::seconds(env->collective_timeout_s)});
   ProgressReporter progress(*std::move(page), SystemClock());
   Trainer trainer(*std::move(spec), *env,
                   {.communicator = *communicator,

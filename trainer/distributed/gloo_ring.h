@@ -1,0 +1,20 @@
+// Connects the ranks of a group in a ring over Gloo's TCP transport: neighbours find each other's
+// address through the store. See ring_link.h for the rules of what comes out.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "trainer/distributed/ring_link.h"
+#include "trainer/distributed/store_meeting.h"
+
+namespace muster {
+
+// The trainer's thread; `meeting` is open, and its Cancel ends the call with kCancelled. `prefix`
+// begins all keys of the group's generation. Precondition: two ranks at least.
+Result<std::unique_ptr<RingLink>> ConnectGlooRing(StoreMeeting& meeting, const std::string& prefix,
+                                                  int rank, int size, Deadline deadline);
+
+}  // namespace muster

@@ -1,0 +1,221 @@
+#include "trainer/distributed/group_communicator.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "trainer/distributed/reduce.h"
+
+namespace muster {
+namespace {
+
+// An operation that never began.
+class RefusedWork final : public Work {
+ public:
+  explicit RefusedWork(Status status) : status_(std::move(status)) {}
+  Status Wait() override { return status_; }
+
+ private:
+  const Status status_;
+};
+
+std::string GroupName(const std::string& name, const std::vector<int>& members) {
+  std::string text = name + "[";
+  for (const int member : members) text += std::to_string(member) + ",";
+  text.back() = ']';
+  return text;
+}
+
+Status CheckMembers(const std::vector<int>& members, int rank, int size) {
+  std::vector<int> sorted = members;
+  std::ranges::sort(sorted);
+  const bool repeated = std::ranges::adjacent_find(sorted) != sorted.end();
+  if (repeated || !std::ranges::binary_search(sorted, rank) || sorted.front() < 0 ||
+      sorted.back() >= size) {
+    return InvalidArgument("the members of a group are ranks of its communicator, this one (" +
+                           std::to_string(rank) + " of " + std::to_string(size) +
+                           ") among them, each named once");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+struct GroupCommunicator::Reach {
+  std::mutex mutex;
+  std::optional<Status> aborted;         // since the last Form began
+  std::shared_ptr<Transport> transport;  // null: not formed; written by the trainer's thread alone
+  std::vector<std::weak_ptr<Reach>> below;
+
+  void Abort(const Status& reason) {
+    std::shared_ptr<Transport> reached;
+    std::vector<std::weak_ptr<Reach>> groups;
+    {
+      std::lock_guard lock(mutex);
+      if (!aborted) aborted = reason;
+      reached = transport;
+      groups = below;
+    }
+    if (reached) reached->Abort(reason);
+    for (const auto& weak : groups) {
+      if (const auto group = weak.lock()) group->Abort(reason);
+    }
+  }
+};
+
+GroupCommunicator::GroupCommunicator(std::shared_ptr<MeetingPlace> place)
+    : GroupCommunicator(std::move(place), true) {}
+
+GroupCommunicator::GroupCommunicator(std::shared_ptr<MeetingPlace> place, bool is_world)
+    : place_(std::move(place)), reach_(std::make_shared<Reach>()), is_world_(is_world) {}
+
+GroupCommunicator::~GroupCommunicator() { Leave(); }
+
+void GroupCommunicator::Leave() {
+  std::shared_ptr<Transport> transport;
+  std::vector<std::weak_ptr<Reach>> groups;
+  {
+    std::lock_guard lock(reach_->mutex);
+    transport = std::move(reach_->transport);
+    groups = std::exchange(reach_->below, {});
+  }
+  for (const auto& weak : groups) {
+    if (const auto group = weak.lock()) {
+      group->Abort(Cancelled("the communicator that this group is a part of was taken apart"));
+    }
+  }
+  transport.reset();
+  splits_.clear();
+  if (is_world_) place_->Close();
+}
+
+Status GroupCommunicator::Form(Rendezvous rendezvous, Deadline deadline) {
+  if (!is_world_) return FailedPrecondition("a group is formed by Split, never again by Form");
+  Leave();
+  const int rank = rendezvous.rank;
+  const int size = rendezvous.world_size;
+  if (size < 1 || rank < 0 || rank >= size) {
+    return InvalidArgument("rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                           " is not a place in a gang");
+  }
+  place_->Rearm();
+  {
+    std::lock_guard lock(reach_->mutex);
+    reach_->aborted.reset();
+  }
+  const Generation generation = rendezvous.generation;
+  Status formed = place_->Open(std::move(rendezvous), deadline);
+  if (formed.ok()) formed = Join({"world", generation, rank, size}, deadline);
+  if (formed.ok()) return formed;
+  place_->Close();
+  std::lock_guard lock(reach_->mutex);
+  return reach_->aborted ? *reach_->aborted : formed;
+}
+
+Status GroupCommunicator::Join(Group group, Deadline deadline) {
+  auto met = place_->Meet(group, counters_, deadline);
+  {
+    std::lock_guard lock(reach_->mutex);
+    if (reach_->aborted) return *reach_->aborted;
+    if (!met.ok()) return met.status();
+    reach_->transport = *met;
+  }
+  group_ = std::move(group);
+  Status begun = (*met)->Begin(deadline);
+  if (begun.ok()) return begun;
+  std::lock_guard lock(reach_->mutex);
+  reach_->transport.reset();
+  return begun.WithContext("forming a gang of " + std::to_string(group_.size));
+}
+
+void GroupCommunicator::Abort(const Status& reason) {
+  reach_->Abort(reason);
+  // A group's own abort leaves the meetings of other groups alone.
+  if (is_world_) place_->Cancel();
+}
+
+Status GroupCommunicator::CheckFormed() const {
+  if (reach_->transport) return OkStatus();
+  return FailedPrecondition("the communicator has not been formed");
+}
+
+Result<std::unique_ptr<SharedRegion>> GroupCommunicator::Share(RegionKind kind, std::size_t bytes) {
+  MUSTER_RETURN_IF_ERROR(CheckFormed());
+  return reach_->transport->Share(kind, bytes);
+}
+
+Result<std::unique_ptr<Communicator>> GroupCommunicator::Split(const std::string& name,
+                                                               const std::vector<int>& members,
+                                                               Deadline deadline) {
+  MUSTER_RETURN_IF_ERROR(CheckFormed());
+  MUSTER_RETURN_IF_ERROR(CheckMembers(members, group_.rank, group_.size));
+  const std::string asked = GroupName(name, members);
+  const auto before = std::ranges::count(splits_, asked);
+  splits_.push_back(asked);
+  std::unique_ptr<GroupCommunicator> group(new GroupCommunicator(place_, false));
+  {
+    std::lock_guard lock(reach_->mutex);
+    if (reach_->aborted) return *reach_->aborted;
+    std::erase_if(reach_->below, [](const auto& weak) { return weak.expired(); });
+    reach_->below.push_back(group->reach_);
+  }
+  const auto place = std::ranges::find(members, group_.rank) - members.begin();
+  MUSTER_RETURN_IF_ERROR(
+      group->Join({group_.name + "/" + asked + "#" + std::to_string(before), group_.generation,
+                   static_cast<int>(place), static_cast<int>(members.size())},
+                  deadline));
+  return std::unique_ptr<Communicator>(std::move(group));
+}
+
+std::unique_ptr<Work> GroupCommunicator::Submit(const Operation& operation) {
+  counters_->enqueued.fetch_add(1, std::memory_order_relaxed);
+  if (Status formed = CheckFormed(); !formed.ok()) return std::make_unique<RefusedWork>(formed);
+  return reach_->transport->Submit(operation);
+}
+
+std::unique_ptr<Work> GroupCommunicator::AllGather(const void* shard, void* full, std::size_t count,
+                                                   ElementType type) {
+  return Submit({.kind = OperationKind::kAllGather,
+                 .source = shard,
+                 .data = full,
+                 .count = count,
+                 .type = type});
+}
+
+std::unique_ptr<Work> GroupCommunicator::ReduceScatter(const ReduceScatterArgs& args) {
+  if (Status s = CheckReduceTypes(args.full_type, args.sum_type, args.shard_type); !s.ok()) {
+    return std::make_unique<RefusedWork>(std::move(s));
+  }
+  return Submit({.kind = OperationKind::kReduceScatter, .reduce_scatter = args});
+}
+
+std::unique_ptr<Work> GroupCommunicator::AllReduce(void* data, std::size_t count, ElementType type,
+                                                   ReduceOp op) {
+  return Submit(
+      {.kind = OperationKind::kAllReduce, .data = data, .count = count, .type = type, .op = op});
+}
+
+std::unique_ptr<Work> GroupCommunicator::Broadcast(void* data, std::size_t bytes, int root) {
+  if (root < 0 || root >= group_.size) {
+    return std::make_unique<RefusedWork>(InvalidArgument("broadcast root " + std::to_string(root) +
+                                                         " is not a rank of a gang of " +
+                                                         std::to_string(group_.size)));
+  }
+  return Submit({.kind = OperationKind::kBroadcast, .data = data, .count = bytes, .root = root});
+}
+
+Status GroupCommunicator::Barrier() { return Submit({.kind = OperationKind::kBarrier})->Wait(); }
+
+CommunicatorCounters GroupCommunicator::counters() const {
+  return {counters_->enqueued.load(std::memory_order_relaxed),
+          counters_->completed.load(std::memory_order_relaxed),
+          counters_->bytes.load(std::memory_order_relaxed),
+          counters_->wait_nanoseconds.load(std::memory_order_relaxed)};
+}
+
+std::string GroupCommunicator::Describe() const {
+  return reach_->transport ? reach_->transport->Describe() : "not formed";
+}
+
+}  // namespace muster

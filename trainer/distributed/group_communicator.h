@@ -1,0 +1,62 @@
+// GroupCommunicator: the Communicator of one group of ranks, made of a MeetingPlace and the
+// Transport that the group got there.
+//
+// What all transports have in common is here: forming again, the groups that Split makes of a
+// group, aborts from any thread that reach the groups below, and checks of arguments.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/distributed/transport.h"
+
+namespace muster {
+
+class GroupCommunicator final : public Communicator {
+ public:
+  // A world, unformed. The place is its own and that of the groups below it.
+  explicit GroupCommunicator(std::shared_ptr<MeetingPlace> place);
+  ~GroupCommunicator() override;
+
+  Status Form(Rendezvous rendezvous, Deadline deadline) override;
+  int rank() const override { return group_.rank; }
+  int size() const override { return group_.size; }
+  void Abort(const Status& reason) override;
+  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) override;
+  Result<std::unique_ptr<Communicator>> Split(const std::string& name,
+                                              const std::vector<int>& members,
+                                              Deadline deadline) override;
+
+  std::unique_ptr<Work> AllGather(const void* shard, void* full, std::size_t count,
+                                  ElementType type) override;
+  std::unique_ptr<Work> ReduceScatter(const ReduceScatterArgs& args) override;
+  std::unique_ptr<Work> AllReduce(void* data, std::size_t count, ElementType type,
+                                  ReduceOp op) override;
+  std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) override;
+  Status Barrier() override;
+
+  CommunicatorCounters counters() const override;
+  std::string Describe() const override;
+
+ private:
+  // What Abort reaches from any thread, also through the group above.
+  struct Reach;
+
+  Status Join(Group group, Deadline deadline);
+  // Ends the generation: the groups below first, then this one.
+  void Leave();
+  Status CheckFormed() const;
+  std::unique_ptr<Work> Submit(const Operation& operation);
+
+  const std::shared_ptr<MeetingPlace> place_;
+  const std::shared_ptr<TransportCounters> counters_ = std::make_shared<TransportCounters>();
+  const std::shared_ptr<Reach> reach_;
+  const bool is_world_;
+  Group group_;
+  std::vector<std::string> splits_;  // the names of all groups asked for in this generation
+
+  GroupCommunicator(std::shared_ptr<MeetingPlace> place, bool is_world);
+};
+
+}  // namespace muster

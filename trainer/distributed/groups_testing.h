@@ -1,0 +1,91 @@
+// More checks that the tests of all communicators share: groups split off, and sums whose bits tell
+// the order of additions. Header of tests only.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "trainer/distributed/collectives_testing.h"
+
+namespace muster::testing {
+
+// A group of its own: its members in their order, and collectives among them.
+inline std::string CheckGroup(Communicator& world, const std::string& name,
+                              const std::vector<int>& members) {
+  auto group = world.Split(name, members, Deadline::After(std::chrono::seconds(20)));
+  if (!group.ok()) return name + ": " + group.status().ToString();
+  Communicator& c = **group;
+  const std::int64_t mine = world.rank();
+  std::vector<std::int64_t> ranks(members.size());
+  if (Status s = c.AllGather(&mine, ranks.data(), 1, ElementType::kInt64)->Wait(); !s.ok()) {
+    return s.ToString();
+  }
+  if (ranks != std::vector<std::int64_t>(members.begin(), members.end())) return name + ": order";
+  auto e = CheckReduceScatter(c, ElementType::kFloat32, 901, ReduceOp::kSum, true);
+  if (e.empty()) e = CheckAllReduce(c, ElementType::kBFloat16, 9001, ReduceOp::kMax);
+  return e.empty() ? CheckBroadcast(c, 901, c.size() - 1) : e;
+}
+
+// The groups of a hybrid mesh: the ranks of a node, the ranks at one place of every node, groups
+// of one, and everybody in the opposite order, twice.
+inline std::string CheckHybridGroups(Communicator& c, int nodes) {
+  const int per_node = c.size() / nodes;
+  std::vector<int> node;
+  std::vector<int> replicas;
+  std::vector<int> reversed;
+  for (int i = 0; i < per_node; ++i) node.push_back(c.rank() / per_node * per_node + i);
+  for (int n = 0; n < nodes; ++n) replicas.push_back(c.rank() % per_node + n * per_node);
+  for (int r = c.size() - 1; r >= 0; --r) reversed.push_back(r);
+  for (const auto& members : {node, replicas, std::vector<int>{c.rank()}, reversed, reversed}) {
+    if (auto e = CheckGroup(c, "group", members); !e.empty()) return e;
+  }
+  return CheckEverything(c, 37);
+}
+
+// Values whose sums depend on the order of additions: the bits tell whether two runs, or two
+// communicators, added up alike.
+inline std::vector<float> OrderSensitive(int rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = std::sin(static_cast<float>(i) * 0.37F + static_cast<float>(rank)) * 1e3F;
+  }
+  return values;
+}
+
+inline std::string OrderSensitiveSums(Communicator& c, std::size_t count) {
+  const auto full = OrderSensitive(c.rank(), count * static_cast<std::size_t>(c.size()));
+  std::string bits;
+  const auto add = [&](const auto& values) {
+    bits.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+  };
+  for (const ElementType type : {ElementType::kFloat32, ElementType::kBFloat16}) {
+    for (const ElementType sum_type : {ElementType::kFloat32, ElementType::kFloat16}) {
+      std::vector<std::byte> source(full.size() * ElementSize(type));
+      Convert({full.data()}, source.data(), type, full.size());
+      std::vector<float> shard(count, 0.1F);
+      if (!c.ReduceScatter({.full = source.data(),
+                            .shard = shard.data(),
+                            .count = count,
+                            .full_type = type,
+                            .sum_type = sum_type,
+                            .accumulate = true})
+               ->Wait()
+               .ok()) {
+        return "reduce-scatter failed";
+      }
+      add(shard);
+    }
+    for (const std::size_t elements : {std::size_t{100}, count}) {
+      std::vector<std::byte> data(elements * ElementSize(type));
+      Convert({full.data()}, data.data(), type, elements);
+      if (!c.AllReduce(data.data(), elements, type, ReduceOp::kSum)->Wait().ok()) {
+        return "all-reduce failed";
+      }
+      add(data);
+    }
+  }
+  return bits;
+}
+
+}  // namespace muster::testing

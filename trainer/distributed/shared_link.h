@@ -1,0 +1,39 @@
+// SharedLink: what a rank has in common with the peers of a group whose ranks all live on one host:
+// memory that all of them map, and news of each other's end.
+//
+// SharedTransport is written against it once; Unix sockets with memfds, and threads of one process,
+// implement it. The destructor tells the peers that this rank leaves in order, unless it raised an
+// alarm or was cut off.
+//
+// Threads: Alarm and Stop may be called by any thread, everything else by the trainer's alone.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+
+namespace muster {
+
+class SharedLink {
+ public:
+  // What became of a peer; OK: it left in order. Called by any thread, at most once per peer that
+  // left and at most once with an error; must not call the link.
+  using News = std::function<void(int peer, const Status& why)>;
+
+  virtual ~SharedLink() = default;
+
+  // Once, before anything else. No news is given before, none is lost.
+  virtual void Listen(News news) = 0;
+  // Collective: zeroed memory that all ranks of the group map, aligned to pages. It stays mapped as
+  // long as the pointer is held, whatever becomes of the peers.
+  virtual Result<std::shared_ptr<std::byte>> Map(std::size_t bytes, Deadline deadline) = 0;
+  // Tells all peers why this rank gives up the group, without waiting for any.
+  virtual void Alarm(const Status& reason) = 0;
+  // Wakes a Map under way, which then fails, and all to come.
+  virtual void Stop() = 0;
+};
+
+}  // namespace muster

@@ -1,0 +1,105 @@
+// Transport: how the ranks of one group, which has met, run their collectives. MeetingPlace: where
+// groups meet and get their transport.
+//
+// GroupCommunicator (group_communicator.h) is the only user: it makes a Communicator of the two.
+// A transport lives for one generation of one group and is never formed again.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "trainer/distributed/communicator.h"
+
+namespace muster {
+
+enum class OperationKind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
+
+// One collective, as its caller asked for it; the arguments are those of communicator.h.
+struct Operation {
+  OperationKind kind = OperationKind::kBarrier;
+  const void* source = nullptr;  // kAllGather: the shard
+  void* data = nullptr;          // kAllGather: full; kAllReduce and kBroadcast: data
+  std::size_t count = 0;         // elements; kBroadcast: bytes
+  ElementType type = ElementType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  ReduceScatterArgs reduce_scatter;
+};
+
+// What a communicator's transports count together, over its generations. Any thread.
+struct TransportCounters {
+  std::atomic<std::uint64_t> enqueued = 0;
+  std::atomic<std::uint64_t> completed = 0;
+  std::atomic<std::uint64_t> bytes = 0;
+  std::atomic<std::uint64_t> wait_nanoseconds = 0;
+};
+
+// Adds the time of its life to the counters: made at the start of every Work::Wait.
+class WaitTimer {
+ public:
+  explicit WaitTimer(TransportCounters& counters)
+      : counters_(counters), start_(SystemClock().Now()) {}
+  ~WaitTimer() {
+    const auto spent =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(SystemClock().Now() - start_);
+    counters_.wait_nanoseconds.fetch_add(static_cast<std::uint64_t>(spent.count()),
+                                         std::memory_order_relaxed);
+  }
+  WaitTimer(const WaitTimer&) = delete;
+  WaitTimer& operator=(const WaitTimer&) = delete;
+
+ private:
+  TransportCounters& counters_;
+  const TimePoint start_;
+};
+
+// Threads: Abort may be called by any thread, everything else by the trainer's alone. The
+// destructor leaves the group in order if nothing is under way, else it alarms the peers.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Before the first operation: proves that all ranks have met.
+  virtual Status Begin(Deadline deadline) = 0;
+  // Ends every operation under way and to come; returns at once. The first reason stays.
+  virtual void Abort(const Status& reason) = 0;
+  // Never null. A Work that is dropped without Wait waits in its destructor, so that no operation
+  // outlives its buffers by accident.
+  virtual std::unique_ptr<Work> Submit(const Operation& operation) = 0;
+  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) = 0;
+  virtual std::string Describe() const = 0;
+};
+
+// The ranks of one group in one generation. `name` tells the groups of a generation apart and is
+// the same on all its ranks.
+struct Group {
+  std::string name;
+  Generation generation = 0;
+  int rank = 0;
+  int size = 1;
+};
+
+// Threads: Cancel may be called by any thread, everything else by the trainer's alone.
+class MeetingPlace {
+ public:
+  virtual ~MeetingPlace() = default;
+
+  // Gets ready for the groups of `rendezvous.generation`, until Close or the destructor.
+  virtual Status Open(Rendezvous rendezvous, Deadline deadline) = 0;
+  virtual void Close() = 0;
+  // Waits for all ranks of the group. kCancelled after Cancel.
+  virtual Result<std::shared_ptr<Transport>> Meet(const Group& group,
+                                                  std::shared_ptr<TransportCounters> counters,
+                                                  Deadline deadline) = 0;
+  // Ends an Open or Meet under way, and those to come until Rearm.
+  virtual void Cancel() = 0;
+  virtual void Rearm() = 0;
+};
+
+}  // namespace muster
