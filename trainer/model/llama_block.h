@@ -1,113 +1,88 @@
-// One transformer block, forward and backward by hand.
+// The transformer blocks of a model, forward and backward by hand.
 //
 // Products go straight into the buffers that the engine gathers into and reduces from; nothing is
 // recorded and nothing is freed in between. trainer/model/llama.h is the same block as plain
 // differentiable functions, the oracle of the tests and the code of inference.
 //
-// What forward keeps for backward depends on the level (ActivationCheckpointing): everything;
-// without the norms' outputs and the gated activation, which cost one pass each to make again; or
-// the block's input alone, from which backward runs forward once more.
-//
-// Buffers grow to the largest batch seen and stay. The trainer's thread.
+// What forward keeps for backward depends on the level (ActivationCheckpointing): everything that
+// backward reads; without the norms' outputs, which cost one pass each to make again; or the
+// block's input alone, from which backward runs forward once more, all but its last product. The
+// gated activation is never kept: the pass that computes its gradient makes it again. Every level
+// gives the same bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <vector>
+#include <cstdint>
 
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/model_config.h"
 #include "trainer/device/device_ops.h"
+#include "trainer/model/block_inputs.h"
+#include "trainer/model/block_memory.h"
+#include "trainer/model/linear.h"
 #include "trainer/model/llama.h"
+#include "trainer/model/residual_stream.h"
 
 namespace muster {
-
-// The hidden states between blocks: sum + delta, added up by the next norm. delta may be undefined.
-struct ResidualStream {
-  at::Tensor sum;    // [N, H]
-  at::Tensor delta;  // [N, H]
-};
 
 // Where a block's gradients go; shapes as in BlockWeights.
 struct BlockGradients {
   GradientTarget input_norm, qkv, output, post_norm, gate_up, down;
 };
 
-// What forward keeps of one block. Undefined where the level does not keep it.
-struct BlockActivations {
-  at::Tensor input;       // [N, H]: sum + delta of the stream that came in
-  at::Tensor input_scale;  // [N] W
-  at::Tensor normed;      // [N, H]
-  at::Tensor qkv;         // [N, joined width], rotated
-  at::Tensor attended;    // [N, heads * head_dim]
-  at::Tensor lse;         // [rows, heads, length] W
-  at::Tensor middle;      // [N, H]: after attention
-  at::Tensor middle_scale;  // [N] W
-  at::Tensor middle_normed;  // [N, H]
-  at::Tensor gate_up;     // [N, 2 * inner]
-  at::Tensor gated;       // [N, inner]
-};
-
-// The blocks of one model on one device, with all memory that their activations need.
+// The blocks of one model on one device, with all memory that their activations need; it grows to
+// the largest batch and stays. Owned by the engine; the trainer's thread. Shape and type errors
+// are Torch exceptions.
 class LlamaBlocks {
  public:
-  // `ops` outlives the object.
+  // `ops` outlives the object. T is `compute_type`: fp64, fp32, bf16 or fp16.
   LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarType compute_type,
               ActivationCheckpointing level);
 
-  // A micro-batch begins: buffers fit it from here on. cos and sin [length, head_dim / 2] W.
+  // A micro-batch begins. cos and sin [length, head_dim / 2] W.
   void Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin);
 
-  // Of block `block` (counted from 0); the result's tensors are valid until the next Forward of any
-  // block (sum until the block's Backward).
+  // [N, H]: where the caller may write the hidden states that enter block 0, and pass it to
+  // Forward as the stream's sum; any other tensor is copied there.
+  at::Tensor& FirstInput() { return inputs_.Slot(0); }
+
+  // Of block `block` (counted from 0), in order. The result is valid until the next Forward or
+  // Backward of any block.
   ResidualStream Forward(int block, const ResidualStream& in, const BlockWeights& weights);
-  // gradient: of the stream that left the block, becomes that of the stream that came in. Blocks go
-  // backward in reverse order, each once per Begin.
+
+  // gradient [N, H]: of the stream that left the block, becomes that of the stream that came in.
+  // Blocks go backward in reverse order, each once per Begin.
   void Backward(int block, const BlockWeights& weights, const BlockGradients& gradients,
                 at::Tensor& gradient);
 
-  // Bytes held for activations and scratch.
+  // Bytes held on the device for activations and scratch, and in host memory beside it.
   std::int64_t bytes() const;
+  std::int64_t host_bytes() const { return inputs_.host_bytes(); }
 
  private:
-  void KeepOf(int block);
+  void AttentionForward(const ResidualStream& in, const BlockWeights& weights, at::Tensor& input,
+                        BlockActivations& kept);
+  void FeedForwardForward(const at::Tensor& input, const BlockWeights& weights,
+                          BlockActivations& kept);
+  void FeedForwardBackward(const BlockWeights& weights, const BlockGradients& gradients,
+                           BlockActivations& kept, at::Tensor& gradient);
+  void AttentionBackward(const at::Tensor& input, const BlockWeights& weights,
+                         const BlockGradients& gradients, BlockActivations& kept,
+                         at::Tensor& gradient);
 
   const ModelConfig config_;
+  const AttentionHeads heads_;
   DeviceOps& ops_;
-  const at::ScalarType type_;
-  const ActivationCheckpointing level_;
+  const bool recomputes_;  // backward begins with forward
   BatchShape shape_;
   at::Tensor cos_;
   at::Tensor sin_;
-  std::vector<BlockActivations> kept_;  // by block
-};
-
-// The final norm, the head and the cross entropy, forward and backward, over chunks of the labelled
-// positions: no [tokens, vocabulary] array exists for more than one chunk.
-struct HeadTask {
-  ResidualStream hidden;  // what the last block left
-  at::Tensor norm;        // [H]
-  at::Tensor head;        // [V, H]
-  // Positions with a label, and their labels, equally long: int64 on the device.
-  at::Tensor positions;
-  at::Tensor labels;
-  double eps = 0;
-  double scale = 1;  // on every gradient; one over the labels of the window, times the loss scale
-  GradientTarget norm_gradient;
-  GradientTarget head_gradient;
-};
-
-class LlamaHead {
- public:
-  LlamaHead(DeviceOps& ops, at::ScalarType compute_type);
-
-  // loss[0] (fp64 on the device) += sum of the cross entropies, unscaled. Returns the gradient of
-  // the stream [N, H]; zero where there is no label. Valid until the next call.
-  at::Tensor Run(const HeadTask& task, at::Tensor& loss);
-
- private:
-  DeviceOps& ops_;
   const at::ScalarType type_;
+  BlockMemory memory_;
+  BlockInputs inputs_;
+  LinearWeightGradient weight_gradient_;
+  int latest_ = -1;  // the block whose forward ran last: its activations need no second one
 };
 
 }  // namespace muster

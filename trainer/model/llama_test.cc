@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/model/model_testing.h"
+
 namespace muster {
 namespace {
 
@@ -18,17 +20,9 @@ ModelConfig SmallConfig(std::int64_t kv_heads) {
   return config;
 }
 
-BlockWeights RandomBlock(const ModelConfig& c) {
+BlockWeights RandomBlock(const ModelConfig& config) {
   at::manual_seed(3);
-  const std::int64_t hidden = c.hidden_size;
-  const std::int64_t query = c.num_attention_heads * c.head_dim;
-  const std::int64_t key = c.num_key_value_heads * c.head_dim;
-  return {.input_norm = at::rand({hidden}),
-          .qkv = at::randn({query + 2 * key, hidden}) * 0.2,
-          .output = at::randn({hidden, query}) * 0.2,
-          .post_norm = at::rand({hidden}),
-          .gate_up = at::randn({2 * c.intermediate_size, hidden}) * 0.2,
-          .down = at::randn({hidden, c.intermediate_size}) * 0.2};
+  return RandomBlock(config, at::kFloat);
 }
 
 TEST(BlockForward, LaterPositionsDoNotReachEarlierOnes) {

@@ -1,0 +1,72 @@
+#include "trainer/model/block_memory.h"
+
+#include "trainer/device/scalar_type.h"
+
+namespace muster {
+namespace {
+
+bool KeepsInputsAlone(ActivationCheckpointing level) {
+  return level == ActivationCheckpointing::kFull || level == ActivationCheckpointing::kFullOffload;
+}
+
+}  // namespace
+
+BlockMemory::BlockMemory(const ModelConfig& config, DeviceOps& ops, at::ScalarType type,
+                         ActivationCheckpointing level)
+    : config_(config),
+      type_(type),
+      keeps_normed_(level != ActivationCheckpointing::kSelective),
+      kept_arena_(ops),
+      scratch_arena_(ops),
+      kept_(KeepsInputsAlone(level) ? 1 : config.num_hidden_layers) {}
+
+void BlockMemory::Fit(const BatchShape& shape) {
+  kept_arena_.Fit([&](Cutter& cutter) {
+    for (BlockActivations& block : kept_) block = CutActivations(cutter, shape);
+  });
+  scratch_arena_.Fit([&](Cutter& cutter) { scratch_ = CutScratch(cutter, shape.tokens()); });
+}
+
+BlockActivations BlockMemory::CutActivations(Cutter& cutter, const BatchShape& shape) const {
+  const std::int64_t tokens = shape.tokens(), hidden = config_.hidden_size;
+  const std::int64_t heads = config_.num_attention_heads, head_dim = config_.head_dim;
+  const std::int64_t joined = (heads + 2 * config_.num_key_value_heads) * head_dim;
+  const at::ScalarType wide = WideType(type_);
+  BlockActivations kept;
+  kept.input_scale = cutter.Cut({tokens}, wide);
+  if (keeps_normed_) kept.input_normed = cutter.Cut({tokens, hidden}, type_);
+  kept.qkv = cutter.Cut({tokens, joined}, type_);
+  kept.attended = cutter.Cut({tokens, heads * head_dim}, type_);
+  kept.lse = cutter.Cut({shape.rows, heads, shape.length}, wide);
+  kept.middle = cutter.Cut({tokens, hidden}, type_);
+  kept.middle_scale = cutter.Cut({tokens}, wide);
+  if (keeps_normed_) kept.middle_normed = cutter.Cut({tokens, hidden}, type_);
+  kept.gate_up = cutter.Cut({tokens, 2 * config_.intermediate_size}, type_);
+  return kept;
+}
+
+BlockScratch BlockMemory::CutScratch(Cutter& cutter, std::int64_t tokens) const {
+  const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
+  const std::int64_t attended = config_.num_attention_heads * config_.head_dim;
+  const std::int64_t joined = attended + 2 * config_.num_key_value_heads * config_.head_dim;
+  const auto cut = [&](at::Tensor& tensor, std::int64_t width) {
+    return [this, &cutter, &tensor, tokens, width] { tensor = cutter.Cut({tokens, width}, type_); };
+  };
+  BlockScratch scratch;
+  BlockScratch::Attention& a = scratch.attention;
+  BlockScratch::FeedForward& f = scratch.feed_forward;
+  cut(scratch.delta, hidden)();
+  cutter.Overlap(
+      [&] {
+        if (!keeps_normed_) cut(a.normed, hidden)();
+        cutter.Overlap(cut(a.attended_gradient, attended), cut(a.normed_gradient, hidden));
+        cut(a.qkv_gradient, joined)();
+      },
+      [&] {
+        cutter.Overlap(cut(f.gated, inner), cut(f.normed, keeps_normed_ ? 0 : hidden));
+        cutter.Overlap(cut(f.gated_gradient, inner), cut(f.normed_gradient, hidden));
+      });
+  return scratch;
+}
+
+}  // namespace muster

@@ -1,0 +1,79 @@
+// BlockMemory: what LlamaBlocks keeps from forward to backward, and where it computes in between.
+//
+// Everything is cut from one Arena per kind. N tokens, H hidden size, A = heads * head_dim, J the
+// joined width of query, key and value, I inner size. The trainer's thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/job_spec/job_spec.h"
+#include "trainer/core/model_config.h"
+#include "trainer/device/device_ops.h"
+#include "trainer/model/arena.h"
+
+namespace muster {
+
+// What backward reads of one block's forward, beside its input.
+struct BlockActivations {
+  at::Tensor input_scale;    // [N] W
+  at::Tensor input_normed;   // [N, H]; undefined where it is computed again
+  at::Tensor qkv;            // [N, J], rotated
+  at::Tensor attended;       // [N, A]
+  at::Tensor lse;            // [rows, heads, length] W
+  at::Tensor middle;         // [N, H]: the residual after attention
+  at::Tensor middle_scale;   // [N] W
+  at::Tensor middle_normed;  // [N, H]; undefined where it is computed again
+  at::Tensor gate_up;        // [N, 2 * I]; backward turns it into its gradient
+};
+
+// Memory of every block in turn. `delta` lasts from one half of a block to the next; the members
+// of a half share memory where they are not alive at the same time, and so do the halves.
+struct BlockScratch {
+  at::Tensor delta;  // [N, H]
+
+  struct Attention {
+    at::Tensor normed;             // [N, H]
+    at::Tensor attended_gradient;  // [N, A]; before normed_gradient
+    at::Tensor normed_gradient;    // [N, H]
+    at::Tensor qkv_gradient;       // [N, J]
+  } attention;
+
+  struct FeedForward {
+    at::Tensor gated;            // [N, I]; not together with normed
+    at::Tensor normed;           // [N, H]
+    at::Tensor gated_gradient;   // [N, I]; before normed_gradient
+    at::Tensor normed_gradient;  // [N, H]
+  } feed_forward;
+};
+
+class BlockMemory {
+ public:
+  // `ops` outlives the object.
+  BlockMemory(const ModelConfig& config, DeviceOps& ops, at::ScalarType type,
+              ActivationCheckpointing level);
+
+  // Tensors have this shape from here on; contents are lost.
+  void Fit(const BatchShape& shape);
+
+  // With the levels that keep the inputs alone, all blocks share one.
+  BlockActivations& Activations(int block) { return kept_[block % kept_.size()]; }
+  BlockScratch& scratch() { return scratch_; }
+  std::int64_t bytes() const { return kept_arena_.bytes() + scratch_arena_.bytes(); }
+
+ private:
+  BlockActivations CutActivations(Cutter& cutter, const BatchShape& shape) const;
+  BlockScratch CutScratch(Cutter& cutter, std::int64_t tokens) const;
+
+  const ModelConfig config_;
+  const at::ScalarType type_;
+  const bool keeps_normed_;
+  Arena kept_arena_;
+  Arena scratch_arena_;
+  std::vector<BlockActivations> kept_;
+  BlockScratch scratch_;
+};
+
+}  // namespace muster

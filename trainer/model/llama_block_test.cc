@@ -1,0 +1,230 @@
+#include "trainer/model/llama_block.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <limits>
+
+#include "trainer/model/model_testing.h"
+
+namespace muster {
+namespace {
+
+constexpr ActivationCheckpointing kLevels[] = {
+    ActivationCheckpointing::kNone, ActivationCheckpointing::kSelective,
+    ActivationCheckpointing::kFull, ActivationCheckpointing::kFullOffload};
+
+// Some blocks, what enters them, and the gradient of what leaves them.
+struct Problem {
+  ModelConfig config;
+  at::ScalarType type;
+  BatchShape shape;
+  std::vector<BlockWeights> weights;
+  at::Tensor input;     // [N, H]
+  at::Tensor gradient;  // [N, H]
+
+  Problem(const ModelConfig& model, at::ScalarType element, const BatchShape& batch)
+      : config(model), type(element), shape(batch) {
+    at::manual_seed(13);
+    for (int b = 0; b < config.num_hidden_layers; ++b) {
+      weights.push_back(RandomBlock(config, type));
+    }
+    const auto random = [&] {
+      return at::randn({shape.tokens(), config.hidden_size}, at::kDouble).to(type);
+    };
+    input = random();
+    gradient = random();
+  }
+};
+
+struct Outcome {
+  at::Tensor output;
+  at::Tensor input_gradient;
+  std::vector<at::Tensor> weight_gradients;  // six to a block
+
+  std::vector<at::Tensor> List() const {
+    std::vector<at::Tensor> all = {output, input_gradient};
+    all.insert(all.end(), weight_gradients.begin(), weight_gradients.end());
+    return all;
+  }
+};
+
+// By autograd over BlockForward in fp64, from the same values.
+Outcome Differentiated(const Problem& p) {
+  RotaryTable rotary(p.config, {.stored = at::kDouble});
+  rotary.Ensure(p.shape.length);
+  const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(true); };
+  std::vector<at::Tensor> leaves = {leaf(p.input)};
+  at::Tensor hidden = leaves[0].view({p.shape.rows, p.shape.length, -1});
+  for (const BlockWeights& w : p.weights) {
+    const BlockWeights wide = {leaf(w.input_norm), leaf(w.qkv),     leaf(w.output),
+                               leaf(w.post_norm),  leaf(w.gate_up), leaf(w.down)};
+    for (const at::Tensor& weight : wide.List()) leaves.push_back(weight);
+    hidden = BlockForward(p.config, rotary, hidden, wide);
+  }
+  const auto gradients =
+      torch::autograd::grad({hidden.view(p.input.sizes())}, leaves, {p.gradient.to(at::kDouble)});
+  return {hidden.detach().view(p.input.sizes()),
+          gradients[0],
+          {gradients.begin() + 1, gradients.end()}};
+}
+
+struct Targets {
+  at::ScalarType type;
+  bool add = false;
+  double before = std::numeric_limits<double>::quiet_NaN();  // what the targets hold
+};
+
+// One micro-batch through `blocks`, forward and backward.
+Outcome TrainWith(const Problem& p, LlamaBlocks& blocks, const Targets& targets) {
+  RotaryTable rotary(p.config, {.stored = WideType(p.type)});
+  rotary.Ensure(p.shape.length);
+  blocks.Begin(p.shape, rotary.Cos(p.shape.length), rotary.Sin(p.shape.length));
+  ResidualStream stream{.sum = p.input.clone()};
+  const int count = static_cast<int>(p.weights.size());
+  for (int b = 0; b < count; ++b) stream = blocks.Forward(b, stream, p.weights[b]);
+  Outcome outcome{.output = stream.sum + stream.delta, .input_gradient = p.gradient.clone()};
+  for (const BlockWeights& weights : p.weights) {
+    for (const at::Tensor& weight : weights.List()) {
+      outcome.weight_gradients.push_back(at::full(weight.sizes(), targets.before, targets.type));
+    }
+  }
+  for (int b = count - 1; b >= 0; --b) {
+    const auto target = [&](int t) {
+      return GradientTarget{outcome.weight_gradients[BlockWeights::kCount * b + t], targets.add};
+    };
+    const BlockGradients gradients{target(0), target(1), target(2),
+                                   target(3), target(4), target(5)};
+    blocks.Backward(b, p.weights[b], gradients, outcome.input_gradient);
+  }
+  return outcome;
+}
+
+void ExpectClose(const Outcome& got, const Outcome& want, double tolerance) {
+  const std::vector<at::Tensor> a = got.List(), b = want.List();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_LE(RelativeDifference(a[i], b[i]), tolerance) << "tensor " << i;
+  }
+}
+
+void ExpectSameBits(const Outcome& got, const Outcome& want) {
+  const std::vector<at::Tensor> a = got.List(), b = want.List();
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << "tensor " << i;
+}
+
+class LlamaBlocksOf : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  Outcome Train(const Problem& p, ActivationCheckpointing level, const Targets& targets) const {
+    LlamaBlocks blocks(p.config, *ops_, p.type, level);
+    return TrainWith(p, blocks, targets);
+  }
+  Problem Odd(const BatchShape& shape) const { return {OddConfig(3), GetParam(), shape}; }
+
+  const std::unique_ptr<DeviceOps> ops_ = MakeCpuOps();
+};
+
+TEST_P(LlamaBlocksOf, GradientsMatchAutograd) {
+  for (const BatchShape shape : {BatchShape{1, 1}, BatchShape{3, 7}, BatchShape{2, 33}}) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " rows of " << shape.length);
+    const Problem p = Odd(shape);
+    ExpectClose(Train(p, ActivationCheckpointing::kNone, {.type = GetParam()}), Differentiated(p),
+                Tolerance(GetParam()));
+  }
+}
+
+TEST_P(LlamaBlocksOf, LevelsGiveTheSameBits) {
+  const Problem p = Odd({3, 7});
+  const Outcome kept = Train(p, ActivationCheckpointing::kNone, {.type = GetParam()});
+  for (const ActivationCheckpointing level : kLevels) {
+    SCOPED_TRACE(static_cast<int>(level));
+    ExpectSameBits(Train(p, level, {.type = GetParam()}), kept);
+  }
+}
+
+TEST_P(LlamaBlocksOf, GradientsAreAddedToTargetsOfTheWideType) {
+  const Problem p = Odd({2, 9});
+  const at::ScalarType wide = WideType(GetParam());
+  Outcome want = Differentiated(p);
+  ExpectClose(Train(p, ActivationCheckpointing::kNone, {.type = wide}), want,
+              Tolerance(GetParam()));
+  for (at::Tensor& gradient : want.weight_gradients) gradient += 0.5;
+  for (const at::ScalarType type : {wide, GetParam()}) {
+    ExpectClose(
+        Train(p, ActivationCheckpointing::kNone, {.type = type, .add = true, .before = 0.5}), want,
+        Tolerance(GetParam()));
+  }
+}
+
+TEST_P(LlamaBlocksOf, ABatchLeavesNothingToTheNext) {
+  const Problem large = Odd({3, 17}), small = Odd({1, 5});
+  for (const ActivationCheckpointing level : kLevels) {
+    LlamaBlocks blocks(large.config, *ops_, GetParam(), level);
+    const Outcome first = TrainWith(large, blocks, {.type = GetParam()});
+    const std::int64_t bytes = blocks.bytes();
+    ExpectSameBits(TrainWith(small, blocks, {.type = GetParam()}),
+                   Train(small, level, {GetParam()}));
+    ExpectSameBits(TrainWith(large, blocks, {.type = GetParam()}), first);
+    EXPECT_EQ(blocks.bytes(), bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LlamaBlocksOf,
+                         testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf));
+
+TEST(LlamaBlocks, TakeTheInputOfTheFirstBlockWhereItLies) {
+  const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
+  const Problem p(OddConfig(1), at::kFloat, {2, 5});
+  LlamaBlocks blocks(p.config, *ops, at::kFloat, ActivationCheckpointing::kNone);
+  RotaryTable rotary(p.config);
+  rotary.Ensure(5);
+  const auto forward = [&](const at::Tensor& input) {
+    blocks.Begin(p.shape, rotary.Cos(5), rotary.Sin(5));
+    const ResidualStream out = blocks.Forward(0, {.sum = input}, p.weights[0]);
+    return out.sum + out.delta;
+  };
+  const at::Tensor copied = forward(p.input);
+  EXPECT_TRUE(at::equal(forward(blocks.FirstInput().copy_(p.input)), copied));
+}
+
+// Sizes without odd ends: bytes are those of the arrays.
+class LlamaBlocksMemory : public testing::Test {
+ protected:
+  static constexpr std::int64_t kTokens = 128, kHidden = 128, kInner = 256, kHeads = 4;
+
+  static std::int64_t Bytes(ActivationCheckpointing level, int blocks) {
+    ModelConfig config = OddConfig(blocks);
+    config.hidden_size = kHidden;
+    config.intermediate_size = kInner;
+    config.head_dim = 32;
+    const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
+    LlamaBlocks all(config, *ops, at::kBFloat16, level);
+    const at::Tensor angles = at::zeros({64, 16});
+    all.Begin({2, 64}, angles, angles);
+    EXPECT_EQ(all.host_bytes(), 0);
+    return all.bytes();
+  }
+  static std::int64_t BytesOfOneBlock(ActivationCheckpointing level) {
+    return Bytes(level, 5) - Bytes(level, 4);
+  }
+};
+
+TEST_F(LlamaBlocksMemory, OfABlockIsWhatBackwardReads) {
+  const std::int64_t residual = 2 * kTokens * kHidden;  // bf16
+  const std::int64_t statistics = 4 * kTokens * (2 + kHeads);
+  const std::int64_t qkv = 2 * residual, attended = residual, gate_up = 4 * kTokens * kInner;
+  const std::int64_t selective = 2 * residual + statistics + qkv + attended + gate_up;
+  EXPECT_EQ(BytesOfOneBlock(ActivationCheckpointing::kNone), selective + 2 * residual);
+  EXPECT_EQ(BytesOfOneBlock(ActivationCheckpointing::kSelective), selective);
+  EXPECT_EQ(BytesOfOneBlock(ActivationCheckpointing::kFull), residual);
+  EXPECT_EQ(BytesOfOneBlock(ActivationCheckpointing::kFullOffload), residual);
+}
+
+TEST_F(LlamaBlocksMemory, OfScratchIsSharedByTheHalvesOfABlock) {
+  const std::int64_t residual = 2 * kTokens * kHidden, inner = 2 * kTokens * kInner;
+  EXPECT_EQ(
+      Bytes(ActivationCheckpointing::kNone, 1) - BytesOfOneBlock(ActivationCheckpointing::kNone),
+      residual + 2 * inner);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,137 @@
+#include "trainer/model/llama_head.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "trainer/device/scalar_type.h"
+
+namespace muster {
+namespace {
+
+// Matrix libraries compile and keep a kernel for every shape that they meet, so counts of rows are
+// rounded up to multiples of this; it also suits their blocks.
+constexpr std::int64_t kRowMultiple = 64;
+
+std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+void ZeroUnlessAdded(const GradientTarget& target) {
+  if (!target.add) target.tensor.zero_();
+}
+
+}  // namespace
+
+std::int64_t LlamaHead::DefaultChunkBytes(at::Device device) {
+  return device.is_cpu() ? std::int64_t{64} << 20 : std::int64_t{1} << 30;
+}
+
+LlamaHead::LlamaHead(DeviceOps& ops, at::ScalarType compute_type, std::int64_t chunk_bytes)
+    : ops_(ops),
+      type_(compute_type),
+      chunk_bytes_(chunk_bytes),
+      arena_(ops),
+      weight_gradient_(ops) {}
+
+at::Tensor LlamaHead::Run(const HeadTask& task, at::Tensor& loss) {
+  const at::NoGradGuard no_grad;
+  Fit(task);
+  if (task.labels.numel() == 0) {
+    ZeroUnlessAdded(task.norm_gradient);
+    ZeroUnlessAdded(task.head_gradient);
+    return buffers_.gradient.zero_();
+  }
+  Rows rows = Gather(task);
+  LossAndProducts(task, rows, loss);
+  NormBackward(task, rows);
+  return buffers_.gradient;
+}
+
+void LlamaHead::Fit(const HeadTask& task) {
+  const std::int64_t tokens = task.hidden.sum.size(0), hidden = task.hidden.sum.size(1);
+  const std::int64_t vocabulary = task.head.size(0);
+  arena_.Fit([&](Cutter& cutter) {
+    buffers_.sum = cutter.Cut({tokens, hidden}, type_);
+    buffers_.normed = cutter.Cut({tokens, hidden}, type_);
+    buffers_.normed_gradient = cutter.Cut({tokens, hidden}, type_);
+    buffers_.gradient = cutter.Cut({tokens, hidden}, type_);
+    buffers_.scale = cutter.Cut({tokens}, WideType(type_));
+    buffers_.labels = cutter.Cut({tokens}, at::kLong);
+    buffers_.logits = cutter.Cut({ChunkRows(tokens, vocabulary), vocabulary}, type_);
+  });
+}
+
+// Chunks of about equal size, none larger than chunk_bytes unless a single row is.
+std::int64_t LlamaHead::ChunkRows(std::int64_t rows, std::int64_t vocabulary) const {
+  const auto row_bytes = vocabulary * static_cast<std::int64_t>(at::elementSize(type_));
+  std::int64_t most = std::max<std::int64_t>(1, chunk_bytes_ / row_bytes);
+  if (most >= rows) return rows;
+  const std::int64_t multiple = most >= kRowMultiple ? kRowMultiple : 1;
+  most = most / multiple * multiple;
+  const std::int64_t chunks = (rows + most - 1) / most;
+  return RoundUp((rows + chunks - 1) / chunks, multiple);
+}
+
+// Norms the labelled rows: all, as they lie; or gathered, and filled up with rows without a label.
+LlamaHead::Rows LlamaHead::Gather(const HeadTask& task) {
+  const std::int64_t tokens = task.hidden.sum.size(0), count = task.labels.numel();
+  const bool all = count == tokens;
+  const std::int64_t filled = std::min(RoundUp(count, kRowMultiple), tokens);
+  const auto first = [&](const at::Tensor& buffer) { return buffer.narrow(0, 0, filled); };
+  Rows rows{.sum = first(buffers_.sum),
+            .normed = first(buffers_.normed),
+            .normed_gradient = first(buffers_.normed_gradient),
+            .scale = first(buffers_.scale),
+            .labels = all ? task.labels : first(buffers_.labels)};
+  ResidualStream hidden = task.hidden;
+  if (!all) {
+    const auto gather = [&](const at::Tensor& from, const at::Tensor& to) {
+      at::Tensor labelled = to.narrow(0, 0, count);
+      at::index_select_out(labelled, from, 0, task.positions);
+      to.narrow(0, count, filled - count).fill_(1);  // a row that every norm can take
+      return to;
+    };
+    hidden.sum = gather(task.hidden.sum, rows.sum);
+    if (hidden.delta.defined()) hidden.delta = gather(task.hidden.delta, rows.normed_gradient);
+    rows.labels.narrow(0, 0, count).copy_(task.labels);
+    rows.labels.narrow(0, count, filled - count).fill_(-1);
+  }
+  ops_.AddNorm(hidden.sum, hidden.delta, task.norm, task.eps, rows.sum, rows.normed, rows.scale);
+  return rows;
+}
+
+void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& loss) {
+  const std::int64_t count = rows.labels.numel(), chunk_rows = buffers_.logits.size(0);
+  GradientTarget head_gradient = task.head_gradient;
+  for (std::int64_t begin = 0; begin < count; begin += chunk_rows) {
+    const std::int64_t size = std::min(chunk_rows, count - begin);
+    const at::Tensor normed = rows.normed.narrow(0, begin, size);
+    at::Tensor logits = buffers_.logits.narrow(0, 0, size);
+    LinearForward(normed, task.head, logits);
+    ops_.CrossEntropy(logits, rows.labels.narrow(0, begin, size), task.scale, loss);
+    at::Tensor normed_gradient = rows.normed_gradient.narrow(0, begin, size);
+    LinearInputGradient(logits, task.head, normed_gradient);
+    weight_gradient_.Write(logits, normed, head_gradient);
+    head_gradient.add = true;
+  }
+}
+
+void LlamaHead::NormBackward(const HeadTask& task, Rows& rows) {
+  at::Tensor gradient = buffers_.gradient;
+  const std::int64_t tokens = gradient.size(0), count = task.labels.numel();
+  gradient.zero_();
+  if (count == tokens) {
+    ops_.NormBackward(rows.normed_gradient, rows.sum, task.norm, rows.scale, gradient,
+                      task.norm_gradient);
+    return;
+  }
+  // The products have read the norm's output; its memory takes the gradient of the gathered rows.
+  at::Tensor gathered = rows.normed.zero_();
+  ops_.NormBackward(rows.normed_gradient, rows.sum, task.norm, rows.scale, gathered,
+                    task.norm_gradient);
+  gradient.index_copy_(0, task.positions, gathered.narrow(0, 0, count));
+}
+
+}  // namespace muster

@@ -1,0 +1,82 @@
+// The final norm, the head and the cross entropy, forward and backward in one call, over chunks of
+// the labelled positions: no [tokens, vocabulary] array exists for more than one chunk, and logits
+// become their own gradient in place.
+//
+// Memory grows to the largest batch and stays; its size depends on the batch's shape alone, not on
+// how many positions have a label. Owned by the engine; the trainer's thread. Shape and type errors
+// are Torch exceptions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "trainer/device/device_ops.h"
+#include "trainer/model/arena.h"
+#include "trainer/model/linear.h"
+#include "trainer/model/residual_stream.h"
+
+namespace muster {
+
+struct HeadTask {
+  ResidualStream hidden;  // [N, H], what the last block left
+  at::Tensor norm;        // [H]
+  at::Tensor head;        // [V, H]
+  // Positions with a label, ascending, and their labels, equally long: int64 on the device. A
+  // negative label counts nothing.
+  at::Tensor positions;
+  at::Tensor labels;
+  double eps = 0;
+  double scale = 1;  // on every gradient; one over the labels of the window, times the loss scale
+  GradientTarget norm_gradient;
+  GradientTarget head_gradient;  // with a tied head the embedding's
+};
+
+class LlamaHead {
+ public:
+  // What a chunk of logits may take: as much as keeps the products efficient.
+  static std::int64_t DefaultChunkBytes(at::Device device);
+
+  // `ops` outlives the object.
+  LlamaHead(DeviceOps& ops, at::ScalarType compute_type, std::int64_t chunk_bytes);
+  LlamaHead(DeviceOps& ops, at::ScalarType compute_type)
+      : LlamaHead(ops, compute_type, DefaultChunkBytes(ops.device())) {}
+
+  // loss[0] (fp64 on the device) += sum of the cross entropies, unscaled. Returns the gradient of
+  // the stream [N, H], zero where there is no label; valid until the next call. Without a label
+  // the targets become zero, or stay as they are where they are added to.
+  at::Tensor Run(const HeadTask& task, at::Tensor& loss);
+
+  std::int64_t bytes() const { return arena_.bytes() + weight_gradient_.bytes(); }
+
+ private:
+  // Of the shape of a batch and the vocabulary.
+  struct Buffers {
+    at::Tensor sum;              // [N, H] of the labelled rows, as the next two
+    at::Tensor normed;           // [N, H]
+    at::Tensor normed_gradient;  // [N, H]
+    at::Tensor gradient;         // [N, H] of all rows
+    at::Tensor scale;            // [N] W
+    at::Tensor labels;           // [N]
+    at::Tensor logits;           // [chunk, V]
+  };
+  // The labelled rows, first in their buffers.
+  struct Rows {
+    at::Tensor sum, normed, normed_gradient, scale, labels;
+  };
+
+  void Fit(const HeadTask& task);
+  std::int64_t ChunkRows(std::int64_t rows, std::int64_t vocabulary) const;
+  Rows Gather(const HeadTask& task);
+  void LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& loss);
+  void NormBackward(const HeadTask& task, Rows& rows);
+
+  DeviceOps& ops_;
+  const at::ScalarType type_;
+  const std::int64_t chunk_bytes_;
+  Arena arena_;
+  Buffers buffers_;
+  LinearWeightGradient weight_gradient_;
+};
+
+}  // namespace muster

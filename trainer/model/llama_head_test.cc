@@ -1,0 +1,188 @@
+#include "trainer/model/llama_head.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <limits>
+
+#include "trainer/model/model_testing.h"
+
+namespace muster {
+namespace {
+
+constexpr double kEps = 1e-5;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kHidden = 12, kVocabulary = 29;
+
+struct Outcome {
+  double loss = 0;
+  at::Tensor gradient;
+  at::Tensor norm_gradient;
+  at::Tensor head_gradient;
+};
+
+// Hidden states of some tokens, of which those at `positions` have a label.
+struct Problem {
+  at::ScalarType type;
+  at::Tensor sum, delta, norm, head, positions, labels;
+  double scale = 0.25;
+
+  Problem(at::ScalarType element, std::int64_t tokens, std::int64_t labelled) : type(element) {
+    at::manual_seed(7);
+    const auto random = [&](at::IntArrayRef shape) {
+      return at::randn(shape, at::kDouble).to(type);
+    };
+    sum = random({tokens, kHidden});
+    delta = random({tokens, kHidden});
+    norm = random({kHidden});
+    head = random({kVocabulary, kHidden});
+    positions = std::get<0>(at::randperm(tokens, at::kLong).narrow(0, 0, labelled).sort());
+    labels = at::randint(kVocabulary, {labelled}, at::kLong);
+  }
+};
+
+Outcome Differentiated(const Problem& p) {
+  const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(true); };
+  const at::Tensor hidden = leaf(p.sum + p.delta), norm = leaf(p.norm), head = leaf(p.head);
+  const at::Tensor normed = RmsNorm(hidden.index_select(0, p.positions), norm, kEps);
+  const at::Tensor loss =
+      at::cross_entropy_loss(at::linear(normed, head), p.labels, {}, at::Reduction::Sum, -1);
+  const auto gradients = torch::autograd::grad({loss * p.scale}, {hidden, norm, head});
+  return {loss.item<double>(), gradients[0], gradients[1], gradients[2]};
+}
+
+struct Targets {
+  at::ScalarType type;
+  bool add = false;
+  double before = kNan;
+};
+
+Outcome TrainWith(const Problem& p, LlamaHead& head, const Targets& targets) {
+  const auto target = [&](const at::Tensor& like) {
+    return GradientTarget{at::full(like.sizes(), targets.before, targets.type), targets.add};
+  };
+  const HeadTask task{.hidden = {.sum = p.sum, .delta = p.delta},
+                      .norm = p.norm,
+                      .head = p.head,
+                      .positions = p.positions,
+                      .labels = p.labels,
+                      .eps = kEps,
+                      .scale = p.scale,
+                      .norm_gradient = target(p.norm),
+                      .head_gradient = target(p.head)};
+  at::Tensor loss = at::full({1}, 100.0, at::kDouble);
+  const at::Tensor gradient = head.Run(task, loss);
+  return {loss.item<double>() - 100.0, gradient.clone(), task.norm_gradient.tensor,
+          task.head_gradient.tensor};
+}
+
+void ExpectClose(const Outcome& got, const Outcome& want, double tolerance) {
+  EXPECT_NEAR(got.loss, want.loss, tolerance * want.loss);
+  EXPECT_LE(RelativeDifference(got.gradient, want.gradient), tolerance);
+  EXPECT_LE(RelativeDifference(got.norm_gradient, want.norm_gradient), tolerance);
+  EXPECT_LE(RelativeDifference(got.head_gradient, want.head_gradient), tolerance);
+}
+
+class LlamaHeadOf : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  Outcome Train(const Problem& p, const Targets& targets) const {
+    LlamaHead head(*ops_, p.type);
+    return TrainWith(p, head, targets);
+  }
+  Outcome TrainInChunks(const Problem& p, std::int64_t chunk_rows, const Targets& targets) const {
+    LlamaHead head(*ops_, p.type, chunk_rows * kVocabulary * at::elementSize(p.type));
+    return TrainWith(p, head, targets);
+  }
+  double tolerance() const { return Tolerance(GetParam()); }
+
+  const std::unique_ptr<DeviceOps> ops_ = MakeCpuOps();
+};
+
+TEST_P(LlamaHeadOf, GradientsMatchAutograd) {
+  for (const auto& [tokens, labelled] : {std::pair{1, 1}, {70, 70}, {70, 3}, {200, 131}}) {
+    SCOPED_TRACE(testing::Message() << labelled << " labels of " << tokens << " tokens");
+    const Problem p(GetParam(), tokens, labelled);
+    ExpectClose(Train(p, {.type = GetParam()}), Differentiated(p), tolerance());
+  }
+}
+
+TEST_P(LlamaHeadOf, ChunksChangeNoMoreThanTheOrderOfSums) {
+  const Problem p(GetParam(), 200, 131);
+  const at::ScalarType wide = WideType(GetParam());
+  const Outcome whole = Train(p, {.type = wide});
+  for (const int rows : {1, 7, 64, 130}) {
+    SCOPED_TRACE(rows);
+    ExpectClose(TrainInChunks(p, rows, {.type = wide}), whole, tolerance());
+  }
+}
+
+TEST_P(LlamaHeadOf, GradientsAreAddedToTargets) {
+  const Problem p(GetParam(), 70, 40);
+  Outcome want = Differentiated(p);
+  want.norm_gradient += 0.5;
+  want.head_gradient += 0.5;
+  for (const at::ScalarType type : {GetParam(), WideType(GetParam())}) {
+    const Targets targets{.type = type, .add = true, .before = 0.5};
+    ExpectClose(Train(p, targets), want, tolerance());
+    ExpectClose(TrainInChunks(p, 32, targets), want, tolerance());
+  }
+}
+
+TEST_P(LlamaHeadOf, NegativeLabelsCountNothing) {
+  Problem all(GetParam(), 70, 40), some = all;
+  all.labels.narrow(0, 30, 10).fill_(-100);
+  some.labels = some.labels.narrow(0, 0, 30);
+  some.positions = some.positions.narrow(0, 0, 30);
+  ExpectClose(Train(all, {.type = GetParam()}), Differentiated(some), tolerance());
+}
+
+TEST_P(LlamaHeadOf, WithoutLabelsGradientsAreZeroOrStay) {
+  const Problem p(GetParam(), 5, 0);
+  const Outcome written = Train(p, {.type = GetParam()});
+  EXPECT_EQ(written.loss, 0);
+  EXPECT_EQ(written.gradient.abs().sum().item<double>(), 0);
+  EXPECT_EQ(written.gradient.sizes(), p.sum.sizes());
+  EXPECT_EQ(written.norm_gradient.abs().sum().item<double>(), 0);
+  EXPECT_EQ(written.head_gradient.abs().sum().item<double>(), 0);
+  const Outcome added = Train(p, {.type = GetParam(), .add = true, .before = 0.5});
+  EXPECT_TRUE(at::equal(added.head_gradient, at::full_like(added.head_gradient, 0.5)));
+  EXPECT_TRUE(at::equal(added.norm_gradient, at::full_like(added.norm_gradient, 0.5)));
+}
+
+TEST_P(LlamaHeadOf, ABatchLeavesNothingToTheNext) {
+  const Problem large(GetParam(), 200, 131), small(GetParam(), 70, 3);
+  LlamaHead head(*ops_, GetParam());
+  TrainWith(large, head, {.type = GetParam()});
+  const Outcome after = TrainWith(small, head, {.type = GetParam()});
+  const Outcome alone = Train(small, {.type = GetParam()});
+  EXPECT_EQ(after.loss, alone.loss);
+  EXPECT_TRUE(at::equal(after.gradient, alone.gradient));
+  EXPECT_TRUE(at::equal(after.head_gradient, alone.head_gradient));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LlamaHeadOf,
+                         testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf));
+
+TEST(LlamaHeadMemory, HoldsLogitsOfOneChunk) {
+  const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
+  const Problem p(at::kBFloat16, 512, 512);
+  const std::int64_t row_bytes = 2 * kVocabulary;
+  LlamaHead chunked(*ops, p.type, 150 * row_bytes), whole(*ops, p.type);
+  TrainWith(p, chunked, {.type = at::kBFloat16});
+  TrainWith(p, whole, {.type = at::kBFloat16});
+  EXPECT_EQ(whole.bytes() - chunked.bytes(), (512 - 128) * row_bytes)
+      << "chunks are multiples of 64";
+}
+
+TEST(LlamaHeadMemory, DoesNotDependOnTheNumberOfLabels) {
+  const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
+  LlamaHead head(*ops, at::kFloat);
+  TrainWith(Problem(at::kFloat, 200, 0), head, {.type = at::kFloat});
+  const std::int64_t bytes = head.bytes();
+  TrainWith(Problem(at::kFloat, 200, 131), head, {.type = at::kFloat});
+  TrainWith(Problem(at::kFloat, 200, 200), head, {.type = at::kFloat});
+  EXPECT_EQ(head.bytes(), bytes);
+}
+
+}  // namespace
+}  // namespace muster
