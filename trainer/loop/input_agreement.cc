@@ -1,7 +1,10 @@
 #include "trainer/loop/input_agreement.h"
 
 #include <array>
+#include <cstring>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include <xxhash.h>
 
@@ -10,25 +13,44 @@ namespace {
 
 enum Input { kModel, kRows, kSettings, kInputCount };
 
-// What steps, updates and checkpoints depend on.
+// The bits of settings, one after the other.
+class SettingsHash {
+ public:
+  template <typename Setting>
+  void Add(Setting setting) {
+    static_assert(std::is_arithmetic_v<Setting> || std::is_enum_v<Setting>);
+    std::uint64_t word = 0;
+    std::memcpy(&word, &setting, sizeof setting);
+    words_.push_back(word);
+  }
+  void Add(const std::string& text) { words_.push_back(XXH3_64bits(text.data(), text.size())); }
+  std::uint64_t value() const {
+    return XXH3_64bits(words_.data(), words_.size() * sizeof(std::uint64_t));
+  }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+// What steps, updates, collectives and checkpoints depend on. Paths are left out: nodes may keep
+// their copies at different places. Rows have a fingerprint of their own.
 std::uint64_t FingerprintOf(const TrainSpec& train) {
-  const double values[] = {static_cast<double>(train.seed),
-                           static_cast<double>(train.schedule.max_steps),
-                           train.schedule.epochs,
-                           train.schedule.warmup_ratio,
-                           train.schedule.kind == "constant" ? 1.0 : 0.0,
-                           static_cast<double>(train.batch.per_rank),
-                           static_cast<double>(train.batch.accumulation),
-                           train.data.shuffle ? 1.0 : 0.0,
-                           train.fsdp.mixed_precision == MixedPrecision::kBf16 ? 1.0 : 0.0,
-                           train.optimizer.lr,
-                           train.optimizer.beta1,
-                           train.optimizer.beta2,
-                           train.optimizer.eps,
-                           train.optimizer.weight_decay,
-                           train.optimizer.grad_clip,
-                           static_cast<double>(train.checkpoint.every)};
-  return XXH3_64bits(values, sizeof values);
+  SettingsHash hash;
+  const auto add = [&hash](const auto&... settings) { (hash.Add(settings), ...); };
+  const FsdpSpec& fsdp = train.fsdp;
+  add(fsdp.strategy, fsdp.blocks_per_unit, fsdp.mixed_precision, fsdp.reduce_dtype,
+      fsdp.buffer_dtype, fsdp.activation_checkpointing, fsdp.cpu_offload,
+      fsdp.reduce_every_micro_batch);
+  const OptimizerSpec& optimizer = train.optimizer;
+  add(optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
+      optimizer.grad_clip, optimizer.master_weights, optimizer.moments);
+  const ScheduleSpec& schedule = train.schedule;
+  add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
+      schedule.epochs);
+  add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,
+      train.init_from.path.empty(), train.init_from.optimizer, train.profile.start,
+      train.profile.steps, train.nonfinite, train.deterministic, train.seed);
+  return hash.value();
 }
 
 Failure Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int rank) {
