@@ -1,13 +1,16 @@
-// AdamW over flat fp32 arrays: one pass updates the weight and both moments, applies the clip
-// factor, and writes the bf16 shadow that the next gathers read.
+// AdamW over flat arrays: one pass updates the weight and both moments, applies the clip factor, and
+// writes the shadow that the next gathers read.
 //
-// The arithmetic is torch.optim.AdamW's (decoupled weight decay on every element). Results depend
-// on the element alone, so any cut into ranges gives the same bits.
+// The arithmetic is torch.optim.AdamW's (decoupled weight decay on every element), in fp64 where the
+// weight or the moments are, else in fp32; what is kept in a narrower type is rounded to nearest.
+// Results depend on the element alone, so any cut into ranges gives the same bits.
 //
 // Pure loops over the caller's memory; any thread.
 #pragma once
 
 #include <cstdint>
+
+#include "trainer/core/element_type.h"
 
 namespace muster {
 
@@ -18,28 +21,29 @@ struct AdamWOptions {
   double weight_decay = 0.01;
 };
 
-struct AdamWArrays {
-  float* weight = nullptr;
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
-  const float* gradient = nullptr;
-  std::uint16_t* shadow = nullptr;  // bf16 copy of the weight; null: none is kept
-};
-
 struct AdamWStep {
   std::int64_t number = 1;  // of the step, counted from 1: bias correction
   double lr = 0;
   double gradient_scale = 1;  // the clip factor
 };
 
+// One rank's flat arrays of one unit, or a run of them; raw memory of the device. All types are
+// floating point, and no array overlaps another.
+struct OptimizerArrays {
+  void* weight = nullptr;  // master
+  void* exp_avg = nullptr;
+  void* exp_avg_sq = nullptr;
+  const void* gradient = nullptr;
+  void* shadow = nullptr;  // copy of the weight in the compute type; null: none is kept
+  ElementType weight_type = ElementType::kFloat32;
+  ElementType moment_type = ElementType::kFloat32;
+  ElementType gradient_type = ElementType::kFloat32;
+  ElementType shadow_type = ElementType::kBFloat16;
+  std::int64_t count = 0;
+};
+
 // Elements [begin, end) of the arrays.
-void AdamWUpdate(const AdamWArrays& arrays, std::int64_t begin, std::int64_t end,
+void AdamWUpdate(const OptimizerArrays& arrays, std::int64_t begin, std::int64_t end,
                  const AdamWOptions& options, const AdamWStep& step);
-
-// To nearest, ties to even; NaN stays NaN.
-void RoundToBFloat16(const float* from, std::uint16_t* to, std::int64_t count);
-
-// Added up in blocks of a fixed size, in order: the bits do not depend on the number of threads.
-double SumOfSquares(const float* values, std::int64_t count);
 
 }  // namespace muster

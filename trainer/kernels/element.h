@@ -76,6 +76,20 @@ MUSTER_INLINE void Store(Float16* to, float value) {
   to->bits = static_cast<std::uint16_t>(sign | half);
 }
 
+// fp64 to a narrow type rounds once: the single in between is rounded to odd, which leaves its last
+// bit to tell on which side of a tie the value lies.
+MUSTER_INLINE float RoundToOdd(double value) {
+  const float nearest = static_cast<float>(value);
+  const double back = nearest;
+  const auto bits = std::bit_cast<std::uint32_t>(nearest);
+  const bool keep = back == value || (bits & 1u) != 0;
+  const bool outwards = (value < 0 ? -value : value) > (back < 0 ? -back : back);
+  return std::bit_cast<float>(keep ? bits : outwards ? bits + 1 : bits - 1);
+}
+MUSTER_INLINE void Store(float* to, double value) { *to = static_cast<float>(value); }
+MUSTER_INLINE void Store(BFloat16* to, double value) { Store(to, RoundToOdd(value)); }
+MUSTER_INLINE void Store(Float16* to, double value) { Store(to, RoundToOdd(value)); }
+
 // What storing and loading again makes of a value.
 template <typename Element>
 MUSTER_INLINE Wide<Element> Rounded(Wide<Element> value) {

@@ -1,0 +1,434 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "trainer/device/cpu_memory.h"
+#include "trainer/device/device_ops.h"
+#include "trainer/kernels/attention.h"
+#include "trainer/kernels/convert.h"
+#include "trainer/kernels/cpu_features.h"
+#include "trainer/kernels/cross_entropy.h"
+#include "trainer/kernels/embedding.h"
+#include "trainer/kernels/gate.h"
+#include "trainer/kernels/norm.h"
+#include "trainer/kernels/rotary.h"
+
+namespace muster {
+namespace {
+
+// Elements of work that are worth another thread.
+constexpr std::int64_t kGrain = std::int64_t{1} << 15;
+// Arrays are added up in parts of this size, whatever the number of threads.
+constexpr std::int64_t kSumBlock = std::int64_t{1} << 16;
+// Partial sums of a norm weight's gradient: few enough to stay small, enough for many threads.
+constexpr std::int64_t kNormBlocks = 64;
+
+template <typename T>
+T* Data(const at::Tensor& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+
+void CheckArray(const at::Tensor& tensor, at::IntArrayRef shape, at::ScalarType type,
+                const char* name) {
+  TORCH_CHECK(tensor.sizes() == shape, name, " has shape ", tensor.sizes(), ", not ", shape);
+  TORCH_CHECK(tensor.scalar_type() == type, name, " is ", tensor.scalar_type(), ", not ", type);
+  TORCH_CHECK(tensor.is_contiguous() && tensor.is_cpu(), name, " is not a contiguous CPU tensor");
+}
+
+at::ScalarType WideType(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+ElementType TypeOf(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble: return ElementType::kFloat64;
+    case at::kFloat: return ElementType::kFloat32;
+    case at::kBFloat16: return ElementType::kBFloat16;
+    case at::kHalf: return ElementType::kFloat16;
+    default: TORCH_CHECK(false, tensor.scalar_type(), " is not fp64, fp32, bf16 or fp16");
+  }
+}
+
+// Calls f with a null pointer of the kernels' element type.
+template <typename F>
+void WithElement(const at::Tensor& tensor, F f) {
+  switch (TypeOf(tensor)) {
+    case ElementType::kFloat64: return f(static_cast<double*>(nullptr));
+    case ElementType::kFloat32: return f(static_cast<float*>(nullptr));
+    case ElementType::kBFloat16: return f(static_cast<BFloat16*>(nullptr));
+    default: return f(static_cast<Float16*>(nullptr));
+  }
+}
+
+// Cuts [0, count) into ranges for the threads, each worth kGrain elements.
+template <typename F>
+void OverRows(std::int64_t count, std::int64_t width, F f) {
+  at::parallel_for(0, count, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, width)),
+                   f);
+}
+
+AttentionShape ShapeOfAttention(const BatchShape& shape, const AttentionHeads& heads) {
+  return {.batch = shape.rows,
+          .length = shape.length,
+          .heads = heads.heads,
+          .kv_heads = heads.kv_heads,
+          .head_dim = heads.head_dim,
+          .scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim))};
+}
+
+// Query, key and value in a joined array.
+template <typename Element>
+struct JoinedHeads {
+  HeadArray<Element> query, key, value;
+
+  JoinedHeads(const at::Tensor& joined, const AttentionHeads& h) {
+    Element* data = static_cast<Element*>(joined.data_ptr());
+    const std::int64_t stride = h.joined_width();
+    query = {data, stride};
+    key = {data + h.heads * h.head_dim, stride};
+    value = {data + (h.heads + h.kv_heads) * h.head_dim, stride};
+  }
+};
+
+class DoneCopy final : public DeviceCopy {
+ public:
+  void WaitOnDevice() override {}
+  void WaitOnHost() override {}
+};
+
+class CpuOps : public DeviceOps {
+ public:
+  at::Device device() const override { return at::kCPU; }
+  std::string Describe() const override;
+  at::Tensor Allocate(std::size_t bytes) override { return MapZeroed(bytes); }
+  at::Tensor AllocateHost(std::size_t bytes) override { return MapZeroed(bytes); }
+  bool is_host() const override { return true; }
+  std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+    return std::make_unique<DoneCopy>();
+  }
+
+  void AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
+               at::Tensor& sum, at::Tensor& y, at::Tensor& scale) override;
+  void NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+                 at::Tensor& y) override;
+  void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
+                    const at::Tensor& scale, at::Tensor& gradient,
+                    const GradientTarget& weight_gradient) override;
+  void Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+              const BatchShape& shape, const AttentionHeads& heads, int direction) override;
+  void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
+                 at::Tensor& out, at::Tensor& lse) override;
+  void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
+                         const at::Tensor& out_gradient, const BatchShape& shape,
+                         const AttentionHeads& heads, at::Tensor& qkv_gradient) override;
+  void GatedSilu(const at::Tensor& gate_up, at::Tensor& out) override;
+  void GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
+                         at::Tensor& out) override;
+  void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
+                    at::Tensor& loss) override;
+  void EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
+                         const GradientTarget& table_gradient) override;
+  void AdamW(const OptimizerArrays& arrays, const AdamWOptions& options,
+             const AdamWStep& step) override;
+  void SumOfSquares(const void* values, ElementType type, std::int64_t count,
+                    at::Tensor& sum) override;
+  void Convert(const void* from, ElementType from_type, void* to, ElementType to_type,
+               std::int64_t count, bool add) override;
+};
+
+std::string CpuOps::Describe() const {
+  const CpuFeatures& cpu = ThisCpu();
+  if (cpu.amx_bf16) return "AMX, AVX-512";
+  if (cpu.avx512) return "AVX-512";
+  if (cpu.avx2) return "AVX2";
+  return "portable";
+}
+
+void CpuOps::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+                     double eps, at::Tensor& sum, at::Tensor& y, at::Tensor& scale) {
+  const std::int64_t count = x.size(0), width = x.size(1);
+  const at::ScalarType type = x.scalar_type();
+  CheckArray(x, {count, width}, type, "x");
+  if (delta.defined()) CheckArray(delta, {count, width}, type, "delta");
+  CheckArray(weight, {width}, type, "the norm's weight");
+  CheckArray(sum, {count, width}, type, "the sum");
+  CheckArray(y, {count, width}, type, "the norm's output");
+  CheckArray(scale, {count}, WideType(x), "the norm's scale");
+  WithElement(x, [&]<typename T>(T*) {
+    const NormRows<T> rows{.width = width,
+                           .eps = eps,
+                           .x = Data<T>(x),
+                           .delta = delta.defined() ? Data<T>(delta) : nullptr,
+                           .sum = Data<T>(sum),
+                           .weight = Data<T>(weight),
+                           .scale = Data<Wide<T>>(scale),
+                           .y = Data<T>(y)};
+    OverRows(count, width, [&](auto begin, auto end) { muster::AddNorm(rows, begin, end); });
+  });
+}
+
+void CpuOps::NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+                       at::Tensor& y) {
+  const std::int64_t count = sum.size(0), width = sum.size(1);
+  const at::ScalarType type = sum.scalar_type();
+  CheckArray(sum, {count, width}, type, "the sum");
+  CheckArray(weight, {width}, type, "the norm's weight");
+  CheckArray(scale, {count}, WideType(sum), "the norm's scale");
+  CheckArray(y, {count, width}, type, "the norm's output");
+  WithElement(sum, [&]<typename T>(T*) {
+    const NormRows<T> rows{.width = width,
+                           .sum = Data<T>(sum),
+                           .weight = Data<T>(weight),
+                           .scale = Data<Wide<T>>(scale),
+                           .y = Data<T>(y)};
+    OverRows(count, width, [&](auto begin, auto end) { muster::NormAgain(rows, begin, end); });
+  });
+}
+
+void CpuOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
+                          const at::Tensor& weight, const at::Tensor& scale, at::Tensor& gradient,
+                          const GradientTarget& weight_gradient) {
+  const std::int64_t count = sum.size(0), width = sum.size(1);
+  const at::ScalarType type = sum.scalar_type();
+  CheckArray(y_gradient, {count, width}, type, "the gradient of the norm's output");
+  CheckArray(sum, {count, width}, type, "the sum");
+  CheckArray(weight, {width}, type, "the norm's weight");
+  CheckArray(scale, {count}, WideType(sum), "the norm's scale");
+  CheckArray(gradient, {count, width}, type, "the gradient");
+  const at::Tensor& target = weight_gradient.tensor;
+  CheckArray(target, {width}, target.scalar_type(), "the gradient of the norm's weight");
+  // The cut depends on the number of rows alone, so the order of additions does too.
+  const std::int64_t block = std::max<std::int64_t>(16, (count + kNormBlocks - 1) / kNormBlocks);
+  const std::int64_t blocks = (count + block - 1) / block;
+  const at::Tensor parts = at::zeros({std::max<std::int64_t>(1, blocks), width}, WideType(sum));
+  WithElement(sum, [&]<typename T>(T*) {
+    using Real = Wide<T>;
+    OverRows(blocks, block * width, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t b = first; b < last; ++b) {
+        const NormBackwardRows<T> rows{.width = width,
+                                       .y_gradient = Data<T>(y_gradient),
+                                       .sum = Data<T>(sum),
+                                       .weight = Data<T>(weight),
+                                       .scale = Data<Real>(scale),
+                                       .gradient = Data<T>(gradient),
+                                       .weight_gradient = Data<Real>(parts) + b * width};
+        muster::NormBackward(rows, b * block, std::min(count, (b + 1) * block));
+      }
+    });
+  });
+  const ElementType wide = TypeOf(parts);
+  std::byte* total = static_cast<std::byte*>(parts.data_ptr());
+  const std::int64_t row_bytes = width * static_cast<std::int64_t>(ElementSize(wide));
+  for (std::int64_t b = 1; b < blocks; ++b) {
+    muster::Convert(total + b * row_bytes, wide, total, wide, width, true);
+  }
+  muster::Convert(total, wide, target.data_ptr(), TypeOf(target), width, weight_gradient.add);
+}
+
+void CpuOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+                    const BatchShape& shape, const AttentionHeads& heads, int direction) {
+  const std::int64_t half = heads.head_dim / 2;
+  CheckArray(qkv, {shape.tokens(), heads.joined_width()}, qkv.scalar_type(), "qkv");
+  CheckArray(cos, {shape.length, half}, WideType(qkv), "the cosines");
+  CheckArray(sin, {shape.length, half}, WideType(qkv), "the sines");
+  WithElement(qkv, [&]<typename T>(T*) {
+    const RotaryRows<T> rows{.heads = heads.heads + heads.kv_heads,
+                             .head_dim = heads.head_dim,
+                             .stride = heads.joined_width(),
+                             .length = shape.length,
+                             .cos = Data<Wide<T>>(cos),
+                             .sin = Data<Wide<T>>(sin),
+                             .direction = direction,
+                             .joined = Data<T>(qkv)};
+    OverRows(shape.tokens(), rows.stride,
+             [&](auto begin, auto end) { muster::Rotate(rows, begin, end); });
+  });
+}
+
+void CpuOps::Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
+                       at::Tensor& out, at::Tensor& lse) {
+  const std::int64_t width = heads.heads * heads.head_dim;
+  CheckArray(qkv, {shape.tokens(), heads.joined_width()}, qkv.scalar_type(), "qkv");
+  CheckArray(out, {shape.tokens(), width}, qkv.scalar_type(), "attention's output");
+  CheckArray(lse, {shape.rows, heads.heads, shape.length}, WideType(qkv), "attention's logarithms");
+  WithElement(qkv, [&]<typename T>(T*) {
+    const JoinedHeads<const T> in(qkv, heads);
+    const AttentionForwardArrays<T> arrays{.query = in.query,
+                                           .key = in.key,
+                                           .value = in.value,
+                                           .out = {Data<T>(out), width},
+                                           .lse = Data<Wide<T>>(lse)};
+    const AttentionShape attention = ShapeOfAttention(shape, heads);
+    at::parallel_for(0, AttentionTasks(attention), 1, [&](std::int64_t begin, std::int64_t end) {
+      AttentionForward(attention, arrays, begin, end);
+    });
+  });
+}
+
+void CpuOps::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
+                               const at::Tensor& out_gradient, const BatchShape& shape,
+                               const AttentionHeads& heads, at::Tensor& qkv_gradient) {
+  const std::int64_t width = heads.heads * heads.head_dim;
+  const at::ScalarType type = qkv.scalar_type();
+  CheckArray(qkv, {shape.tokens(), heads.joined_width()}, type, "qkv");
+  CheckArray(out, {shape.tokens(), width}, type, "attention's output");
+  CheckArray(lse, {shape.rows, heads.heads, shape.length}, WideType(qkv), "attention's logarithms");
+  CheckArray(out_gradient, {shape.tokens(), width}, type, "the gradient of attention's output");
+  CheckArray(qkv_gradient, {shape.tokens(), heads.joined_width()}, type, "the gradient of qkv");
+  WithElement(qkv, [&]<typename T>(T*) {
+    const JoinedHeads<const T> in(qkv, heads);
+    const JoinedHeads<T> gradients(qkv_gradient, heads);
+    const AttentionBackwardArrays<T> arrays{.query = in.query,
+                                            .key = in.key,
+                                            .value = in.value,
+                                            .out = {Data<T>(out), width},
+                                            .out_gradient = {Data<T>(out_gradient), width},
+                                            .lse = Data<Wide<T>>(lse),
+                                            .query_gradient = gradients.query,
+                                            .key_gradient = gradients.key,
+                                            .value_gradient = gradients.value};
+    const AttentionShape attention = ShapeOfAttention(shape, heads);
+    at::parallel_for(0, AttentionTasks(attention), 1, [&](std::int64_t begin, std::int64_t end) {
+      muster::AttentionBackward(attention, arrays, begin, end);
+    });
+  });
+}
+
+void CpuOps::GatedSilu(const at::Tensor& gate_up, at::Tensor& out) {
+  const std::int64_t count = out.size(0), width = out.size(1);
+  CheckArray(gate_up, {count, 2 * width}, gate_up.scalar_type(), "gate_up");
+  CheckArray(out, {count, width}, gate_up.scalar_type(), "the gated activation");
+  WithElement(gate_up, [&]<typename T>(T*) {
+    const GateRows<T> rows{.width = width, .gate_up = Data<T>(gate_up), .out = Data<T>(out)};
+    OverRows(count, 2 * width, [&](auto begin, auto end) { muster::GatedSilu(rows, begin, end); });
+  });
+}
+
+void CpuOps::GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
+                               at::Tensor& out) {
+  const std::int64_t count = out.size(0), width = out.size(1);
+  CheckArray(gate_up, {count, 2 * width}, gate_up.scalar_type(), "gate_up");
+  CheckArray(out_gradient, {count, width}, gate_up.scalar_type(), "the activation's gradient");
+  CheckArray(out, {count, width}, gate_up.scalar_type(), "the gated activation");
+  WithElement(gate_up, [&]<typename T>(T*) {
+    const GateRows<T> rows{.width = width,
+                           .gate_up = Data<T>(gate_up),
+                           .out_gradient = Data<T>(out_gradient),
+                           .out = Data<T>(out)};
+    OverRows(count, 2 * width,
+             [&](auto begin, auto end) { muster::GatedSiluBackward(rows, begin, end); });
+  });
+}
+
+void CpuOps::CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
+                          at::Tensor& loss) {
+  const std::int64_t count = logits.size(0), width = logits.size(1);
+  CheckArray(logits, {count, width}, logits.scalar_type(), "the logits");
+  CheckArray(labels, {count}, at::kLong, "the labels");
+  TORCH_CHECK(loss.scalar_type() == at::kDouble && loss.numel() > 0, "the loss is one fp64 number");
+  const std::span<const std::int64_t> words(Data<std::int64_t>(labels),
+                                            static_cast<std::size_t>(count));
+  TORCH_CHECK(std::all_of(words.begin(), words.end(), [&](auto word) { return word < width; }),
+              "a label is beyond the ", width, " words of the vocabulary");
+  std::vector<double> losses(words.size());
+  WithElement(logits, [&]<typename T>(T*) {
+    const CrossEntropyRows<T> rows{.width = width,
+                                   .labels = words.data(),
+                                   .scale = scale,
+                                   .logits = Data<T>(logits),
+                                   .losses = losses.data()};
+    OverRows(count, width, [&](auto begin, auto end) { muster::CrossEntropy(rows, begin, end); });
+  });
+  double sum = 0;
+  for (const double row : losses) sum += row;
+  *Data<double>(loss) += sum;
+}
+
+void CpuOps::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
+                               const GradientTarget& table_gradient) {
+  const at::Tensor& table = table_gradient.tensor;
+  const std::int64_t count = gradient.size(0), width = gradient.size(1), words = table.size(0);
+  CheckArray(gradient, {count, width}, gradient.scalar_type(), "the gradient of the embedding");
+  CheckArray(ids, {count}, at::kLong, "the ids");
+  CheckArray(table, {words, width}, table.scalar_type(), "the table's gradient");
+  const WordIndex index =
+      IndexWords({Data<std::int64_t>(ids), static_cast<std::size_t>(ids.numel())});
+  TORCH_CHECK(index.words.empty() ||
+                  (index.words.front().word >= 0 && index.words.back().word < words),
+              "an id is not one of the ", words, " words of the vocabulary");
+  std::byte* rows = static_cast<std::byte*>(table.data_ptr());
+  const ElementType type = TypeOf(table);
+  const std::int64_t row_bytes = width * static_cast<std::int64_t>(ElementSize(type));
+  const auto zero = [&](std::int64_t begin, std::int64_t end) {
+    if (!table_gradient.add) std::fill(rows + begin * row_bytes, rows + end * row_bytes, std::byte{0});
+  };
+  const auto word = [&](std::int64_t i) { return index.words[static_cast<std::size_t>(i)]; };
+  const std::int64_t present = std::ssize(index.words);
+  zero(present == 0 ? 0 : word(present - 1).word + 1, words);
+  WithElement(gradient, [&]<typename T>(T*) {
+    OverRows(present, width, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<Wide<T>> sum(static_cast<std::size_t>(width));
+      const PlacedRows<T> placed{.width = width,
+                                 .values = Data<T>(gradient),
+                                 .places = index.places.data(),
+                                 .sum = sum.data()};
+      for (std::int64_t i = begin; i < end; ++i) {
+        zero(i == 0 ? 0 : word(i - 1).word + 1, word(i).word);
+        SumPlaced(placed, word(i).begin, word(i).end);
+        constexpr ElementType kWide =
+            sizeof(Wide<T>) == sizeof(double) ? ElementType::kFloat64 : ElementType::kFloat32;
+        muster::Convert(sum.data(), kWide, rows + word(i).word * row_bytes, type, width,
+                        table_gradient.add);
+      }
+    });
+  });
+}
+
+void CpuOps::AdamW(const OptimizerArrays& arrays, const AdamWOptions& options,
+                   const AdamWStep& step) {
+  at::parallel_for(0, arrays.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    AdamWUpdate(arrays, begin, end, options, step);
+  });
+}
+
+void CpuOps::SumOfSquares(const void* values, ElementType type, std::int64_t count,
+                          at::Tensor& sum) {
+  TORCH_CHECK(sum.scalar_type() == at::kDouble && sum.numel() > 0, "the sum is one fp64 number");
+  const std::int64_t blocks = (count + kSumBlock - 1) / kSumBlock;
+  std::vector<double> parts(static_cast<std::size_t>(blocks));
+  const std::byte* bytes = static_cast<const std::byte*>(values);
+  at::parallel_for(0, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+      const std::size_t offset = static_cast<std::size_t>(b * kSumBlock) * ElementSize(type);
+      parts[static_cast<std::size_t>(b)] = muster::SumOfSquares(
+          bytes + offset, type, std::min(kSumBlock, count - b * kSumBlock));
+    }
+  });
+  double total = 0;
+  for (const double part : parts) total += part;
+  *Data<double>(sum) += total;
+}
+
+void CpuOps::Convert(const void* from, ElementType from_type, void* to, ElementType to_type,
+                     std::int64_t count, bool add) {
+  const std::byte* source = static_cast<const std::byte*>(from);
+  std::byte* target = static_cast<std::byte*>(to);
+  at::parallel_for(0, count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t at = static_cast<std::size_t>(begin);
+    muster::Convert(source + at * ElementSize(from_type), from_type,
+                    target + at * ElementSize(to_type), to_type, end - begin, add);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceOps> MakeCpuOps() { return std::make_unique<CpuOps>(); }
+
+}  // namespace muster
