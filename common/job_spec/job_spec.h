@@ -42,10 +42,10 @@ struct DataSpec {
 };
 
 enum class ShardingStrategy {
-  kFullShard,     // parameters, gradients and optimizer state over all ranks
-  kShardGradOp,   // the same, but gathered parameters stay until the optimizer's step
-  kNoShard,       // every rank holds everything; gradients are all-reduced
-  kHybridShard,   // kFullShard within a node, replicas across nodes
+  kFullShard,         // parameters, gradients and optimizer state over all ranks
+  kShardGradOp,       // the same, but gathered parameters stay until the optimizer's step
+  kNoShard,           // every rank holds everything; gradients are all-reduced
+  kHybridShard,       // kFullShard within a node, replicas across nodes
   kHybridShardZero2,  // kShardGradOp within a node, replicas across nodes
 };
 
@@ -80,7 +80,7 @@ struct OptimizerSpec {
   double beta2 = 0.95;
   double eps = 1.0e-8;
   double weight_decay = 0.01;
-  double grad_clip = 1.0;  // global L2 norm; 0: no clipping
+  double grad_clip = 1.0;                       // global L2 norm; 0: no clipping
   StateType master_weights = StateType::kAuto;  // fp32 or bf16; fp64 with fp64
   StateType moments = StateType::kAuto;
 };
@@ -89,7 +89,7 @@ struct ScheduleSpec {
   std::string kind = "cosine";  // cosine | linear | constant
   double warmup_ratio = 0.03;   // of the steps, where warmup_steps is not given
   std::optional<std::int64_t> warmup_steps;
-  std::int64_t max_steps = 0;   // exactly one of max_steps and epochs is set
+  std::int64_t max_steps = 0;  // exactly one of max_steps and epochs is set
   double epochs = 0;
 };
 
@@ -105,7 +105,7 @@ struct CheckpointSpec {
 
 // Where the weights (and the optimizer's state) come from instead of model.path.
 struct InitFromSpec {
-  std::string path;  // checkpoint directory or single-file state dict; empty: model.path
+  std::string path;        // checkpoint directory or single-file state dict; empty: model.path
   bool optimizer = false;  // take its moments too
 };
 

@@ -98,8 +98,8 @@ TEST(ParseJobSpec, FillsDefaults) {
 
 TEST(ParseJobSpec, TakesRowsOfTextAndOfTokenIds) {
   for (const std::string file : {"rows.jsonl", "rows.npy", "rows.bin"}) {
-    const auto spec = ParseJobSpec(
-        "name: j\ntrain: {model: {path: m}, data: {train: " + file + "}, schedule: {epochs: 1}}\n");
+    const auto spec = ParseJobSpec("name: j\ntrain: {model: {path: m}, data: {train: " + file +
+                                   "}, schedule: {epochs: 1}}\n");
     ASSERT_TRUE(spec.ok()) << spec.status().ToString();
     EXPECT_EQ(spec->train->data.train, file);
   }

@@ -102,8 +102,8 @@ void ReadData(MapReader& train, DataSpec* out) {
   map->Text("train", &out->train);
   const auto is = [out](std::string_view ending) { return out->train.ends_with(ending); };
   if (!out->train.empty() && !is(".jsonl") && !is(".npy") && !is(".bin"))
-    map->Error("train", "expected a .jsonl file, or token ids in .npy or .bin, got '" +
-                            out->train + "'");
+    map->Error("train",
+               "expected a .jsonl file, or token ids in .npy or .bin, got '" + out->train + "'");
   map->Later("eval", "evaluation during training; leave it out");
   map->Integer("max_seq_len", {2, 1 << 20}, &out->max_seq_len);
   map->Choice("chat_template", {{"auto", "chatml"}, {"llama3", "mistral", "zephyr"}},

@@ -13,7 +13,8 @@ Result<TrainSpec> Train(const std::string& more, const std::string& schedule = "
   MUSTER_ASSIGN_OR_RETURN(const JobSpec spec,
                           ParseJobSpec("name: j\ntrain:\n  model: {path: m}\n"
                                        "  data: {train: d.jsonl}\n"
-                                       "  schedule: {" + schedule + "}\n  seed: 1\n  " + more + "\n",
+                                       "  schedule: {" +
+                                           schedule + "}\n  seed: 1\n  " + more + "\n",
                                        "job.yaml"));
   return *spec.train;
 }
@@ -39,9 +40,9 @@ TEST(TrainBlock, ReadsEveryStrategy) {
 }
 
 TEST(TrainBlock, ReadsEveryPrecisionAndTheTypesBesideIt) {
-  const auto train =
-      Train("fsdp: {mixed_precision: fp16, reduce_dtype: fp16, buffer_dtype: bf16, reduce: step}\n"
-            "  optimizer: {master_weights: bf16, moments: fp32}");
+  const auto train = Train(
+      "fsdp: {mixed_precision: fp16, reduce_dtype: fp16, buffer_dtype: bf16, reduce: step}\n"
+      "  optimizer: {master_weights: bf16, moments: fp32}");
   ASSERT_TRUE(train.ok()) << train.status().ToString();
   EXPECT_EQ(train->fsdp.mixed_precision, MixedPrecision::kFp16);
   EXPECT_EQ(train->fsdp.reduce_dtype, StateType::kFp16);

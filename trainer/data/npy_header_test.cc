@@ -39,8 +39,8 @@ TEST(NpyHeaderTest, ReadsEachVersionThatNumpyWrites) {
 }
 
 TEST(NpyHeaderTest, ReadsOtherOrdersQuotesAndShapes) {
-  const auto header =
-      ParseNpyHeader(Start(1, "{\"shape\": (7,), \"fortran_order\": True, \"descr\": \"|b1\"}  \n"));
+  const auto header = ParseNpyHeader(
+      Start(1, "{\"shape\": (7,), \"fortran_order\": True, \"descr\": \"|b1\"}  \n"));
   ASSERT_TRUE(header.ok()) << header.status().ToString();
   EXPECT_EQ(header->descr, "|b1");
   EXPECT_TRUE(header->fortran_order);

@@ -169,7 +169,7 @@ std::uint64_t TextDataset::Fingerprint() const {
 }
 
 void TextDataset::Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,
-                  RowCut cut) {
+                      RowCut cut) {
   MUSTER_CHECK(ids.size() == trained.size(), "one mark per id");
   if (cut == RowCut::kTruncated) ++stats_.truncated;
   // Nothing precedes the first token, so nothing predicts it.

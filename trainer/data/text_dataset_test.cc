@@ -47,13 +47,15 @@ class TextDatasetTest : public ::testing::Test {
     return TextDataset::Load(dir_.Write("rows.jsonl", text), tokenizer, options_);
   }
   // The text that a row trains on, and the whole of it.
-  static std::string Answer(const TextDataset& dataset, std::int64_t row, const Tokenizer& tokenizer) {
+  static std::string Answer(const TextDataset& dataset, std::int64_t row,
+                            const Tokenizer& tokenizer) {
     std::vector<std::int32_t> ids;
     for (std::size_t t = 0; t < dataset.Ids(row).size(); ++t)
       if (dataset.Trained(row)[t] != 0) ids.push_back(dataset.Ids(row)[t]);
     return tokenizer.Decode(ids);
   }
-  static std::string Whole(const TextDataset& dataset, std::int64_t row, const Tokenizer& tokenizer) {
+  static std::string Whole(const TextDataset& dataset, std::int64_t row,
+                           const Tokenizer& tokenizer) {
     const auto ids = dataset.Ids(row);
     return tokenizer.Decode({ids.begin(), ids.end()});
   }

@@ -77,8 +77,8 @@ Result<TokenDataset> TokenDataset::Open(const std::string& path,
   if (!S_ISREG(info.st_mode)) return InvalidArgument(path + " is no regular file");
   const std::int64_t bytes = info.st_size;
   TokenDataset dataset(path, std::move(fd), options);
-  const Status layout = path.ends_with(".npy") ? dataset.ReadNpyLayout(bytes)
-                                               : dataset.ReadBinLayout(bytes);
+  const Status layout =
+      path.ends_with(".npy") ? dataset.ReadNpyLayout(bytes) : dataset.ReadBinLayout(bytes);
   MUSTER_RETURN_IF_ERROR(layout);
   MUSTER_RETURN_IF_ERROR(dataset.FinishLayout());
   MUSTER_RETURN_IF_ERROR(dataset.Sample(bytes));
@@ -86,13 +86,11 @@ Result<TokenDataset> TokenDataset::Open(const std::string& path,
 }
 
 Status TokenDataset::ReadNpyLayout(std::int64_t file_bytes) {
-  std::string start(static_cast<std::size_t>(
-                        std::min<std::int64_t>(file_bytes, kMaxNpyHeaderBytes)),
-                    '\0');
+  std::string start(
+      static_cast<std::size_t>(std::min<std::int64_t>(file_bytes, kMaxNpyHeaderBytes)), '\0');
   MUSTER_RETURN_IF_ERROR(ReadFully(fd_.get(), path_, 0, start));
   const Result<NpyHeader> header = ParseNpyHeader(start);
-  if (!header.ok())
-    return Status(header.status().code(), path_ + " " + header.status().message());
+  if (!header.ok()) return Status(header.status().code(), path_ + " " + header.status().message());
   if (header->descr == "<u2") {
     type_ = IdType::kU16;
   } else if (header->descr == "<u4") {
@@ -140,8 +138,9 @@ Status TokenDataset::ReadBinLayout(std::int64_t file_bytes) {
   stats_.rows = ids / stride_;
   stats_.trailing_tokens = ids % stride_;
   if (stats_.rows == 0 && ids > 0)
-    return InvalidArgument(path_ + " holds " + std::to_string(ids) + " ids, fewer than one row of " +
-                           std::to_string(stride_) + " (train.data.max_seq_len)");
+    return InvalidArgument(path_ + " holds " + std::to_string(ids) +
+                           " ids, fewer than one row of " + std::to_string(stride_) +
+                           " (train.data.max_seq_len)");
   return OkStatus();
 }
 
@@ -172,15 +171,15 @@ Status TokenDataset::Sample(std::int64_t file_bytes) {
     MUSTER_RETURN_IF_ERROR(ReadIds(first, page));
     MUSTER_RETURN_IF_ERROR(CheckIds(first, page));
     halves = halves && LooksLikeHalves(first, page);
-    const std::uint64_t link[] = {
-        fingerprint_, XXH3_64bits(page.data(), page.size() * sizeof(std::int64_t))};
+    const std::uint64_t link[] = {fingerprint_,
+                                  XXH3_64bits(page.data(), page.size() * sizeof(std::int64_t))};
     fingerprint_ = XXH3_64bits(link, sizeof link);
   }
   if (halves)
-    return InvalidArgument(path_ + " seems to hold ids of 32 bits: every second one of 16 bits is " +
-                           "0; a model with a vocabulary of " +
-                           std::to_string(options_.vocab_size) +
-                           " words reads 16 bits (a .npy file says its own type)");
+    return InvalidArgument(
+        path_ + " seems to hold ids of 32 bits: every second one of 16 bits is " +
+        "0; a model with a vocabulary of " + std::to_string(options_.vocab_size) +
+        " words reads 16 bits (a .npy file says its own type)");
   return OkStatus();
 }
 

@@ -64,9 +64,9 @@ class TokenDataset : public Dataset {
   UniqueFd fd_;
   TokenDatasetOptions options_;
   IdType type_ = IdType::kU16;
-  std::int64_t data_begin_ = 0;   // bytes
-  std::int64_t stride_ = 0;       // ids from one row to the next
-  std::int64_t row_length_ = 0;   // of them, that are trained on
+  std::int64_t data_begin_ = 0;  // bytes
+  std::int64_t stride_ = 0;      // ids from one row to the next
+  std::int64_t row_length_ = 0;  // of them, that are trained on
   std::uint64_t fingerprint_ = 0;
   DatasetStats stats_;
 };

@@ -24,8 +24,9 @@ std::string Bytes(const std::vector<Id>& ids) {
 // As numpy.save writes it: padded so that the data begins at a multiple of 64.
 std::string Npy(const std::string& descr, const std::string& shape, const std::string& data,
                 bool fortran = false) {
-  std::string header = "{'descr': '" + descr + "', 'fortran_order': " +
-                       (fortran ? "True" : "False") + ", 'shape': " + shape + ", }";
+  std::string header = "{'descr': '" + descr +
+                       "', 'fortran_order': " + (fortran ? "True" : "False") +
+                       ", 'shape': " + shape + ", }";
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10, ' ');
   header.back() = '\n';
   return std::string("\x93NUMPY\x01\0", 8) + static_cast<char>(header.size()) + '\0' + header +

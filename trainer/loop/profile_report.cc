@@ -82,9 +82,10 @@ class TraceFile {
   std::ofstream out_;
 };
 
-// Every rank's lines, one rank after the other, for rank 0 to keep; and how many events of all ranks
-// are not among them.
-Result<std::int64_t> CollectTrace(const Profiler& profiler, Communicator& communicator, TraceFile* file) {
+// Every rank's lines, one rank after the other, for rank 0 to keep; and how many events of all
+// ranks are not among them.
+Result<std::int64_t> CollectTrace(const Profiler& profiler, Communicator& communicator,
+                                  TraceFile* file) {
   std::int64_t left_out = profiler.events_left_out();
   MUSTER_RETURN_IF_ERROR(
       communicator.AllReduce(&left_out, 1, ElementType::kInt64, ReduceOp::kSum)->Wait());
@@ -123,8 +124,8 @@ int ProfileTable::SlowestRank() const {
 
 int ProfileTable::SlowestUnit() const {
   if (units.empty()) return -1;
-  const auto most = std::max_element(
-      units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.mean < b.mean; });
+  const auto most = std::max_element(units.begin(), units.end(),
+                                     [](const Unit& a, const Unit& b) { return a.mean < b.mean; });
   return static_cast<int>(most - units.begin());
 }
 
@@ -237,8 +238,7 @@ std::string ProfileJson(const ProfileTable& table) {
       {"ranks", std::move(ranks)},
       {"layers", std::move(units)},
       {"slowest_rank", rank < 0 ? Json() : Json(rank)},
-      {"slowest_layer",
-       unit < 0 ? Json() : Json(table.units[static_cast<std::size_t>(unit)].name)},
+      {"slowest_layer", unit < 0 ? Json() : Json(table.units[static_cast<std::size_t>(unit)].name)},
   };
   return json.dump(2);
 }
