@@ -16,7 +16,7 @@ import sys
 
 SOURCE_LINES = 600
 HEADER_LINES = 250
-CODE = (".cc", ".h")
+CODE = (".cc", ".h", ".cu", ".cuh")
 TEXT = (".cc", ".h", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".yaml", ".json", ".sbatch", "")
 
 # Header pattern, folders and files that may include it, where to go instead.
@@ -24,12 +24,12 @@ INCLUDE_TABLE = (
     (r"grpcpp/|grpc/|.*\.pb\.h", ("common/rpc/", "coordinator/service/", "worker/service/",
                                   "coordinator/store/", "coordinator/server.cc", "cli/", "tests/"),
      "keep messages in the service layer and pass plain values"),
-    (r"ATen/|torch/|c10/", ("trainer/device/", "trainer/model/", "trainer/sharding/", "trainer/loop/",
-                            "trainer/distributed/", "trainer/verbs/", "trainer/main.cc",
+    (r"ATen/|torch/|c10/", ("trainer/cuda/", "trainer/device/", "trainer/model/", "trainer/sharding/",
+                            "trainer/loop/", "trainer/distributed/", "trainer/verbs/", "trainer/main.cc",
                             "tests/parity/", "tests/bench/", "cmake/"),
      "keep Torch out of what need not know it"),
     (r"gloo/", ("trainer/distributed/",), "go through Communicator"),
-    (r"nccl\.h|cuda", (), "device code is a plug-in of its own"),
+    (r"nccl\.h|cuda", ("trainer/cuda/",), "device code is a plug-in of its own"),
     (r"boost/(asio|beast)", ("common/runtime/", "common/telemetry/", "common/rpc/", "worker/"),
      "use EventLoop and Timer of common/runtime"),
     (r"yaml-cpp/", ("common/job_spec/",), "parse job files with common/job_spec"),
