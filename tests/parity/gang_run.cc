@@ -59,8 +59,7 @@ class RankThread {
     if (options_.resume_from != nullptr) {
       PutBack((*options_.resume_from)[rank_].arrays);
     } else {
-      LoadWeights(RandomWeights(config_, options_.model.weight_scale),
-                  engine_->state().WeightArrays());
+      LoadWeights(RandomWeights(config_), engine_->state().WeightArrays());
       engine_->WeightsLoaded();
     }
     const int end = options_.first_step + options_.steps;
@@ -69,6 +68,7 @@ class RankThread {
       RunStep(step);
     }
     run_->arrays = TakenFrom(*engine_);
+    run_->loss_scale = engine_->loss_scale().scale;
     Export();
   }
 
@@ -94,6 +94,7 @@ class RankThread {
          .grad_clip = optimizer.grad_clip});
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     engine_ = *std::move(engine);
+    if (options_.loss_scale > 0) engine_->RestoreLossScale({.scale = options_.loss_scale});
   }
 
   void PutBack(const Arrays& from) {
@@ -164,7 +165,7 @@ class RankThread {
 OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_clip = 0.5}; }
 
 std::vector<RankRun> RunGang(const GangOptions& options) {
-  InProcessGroup group(options.world_size, options.shares_memory);
+  InProcessGroup group(options.world_size);
   std::vector<RankRun> runs(options.world_size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.world_size; ++rank) {

@@ -24,6 +24,7 @@ struct RankRun {
   std::vector<StepNumbers> numbers;  // of every step
   Arrays arrays;                     // weights and moments at the end
   std::vector<float> exported;       // rank 0: every tensor, in order
+  double loss_scale = 0;             // at the end
 };
 
 struct GangOptions {
@@ -34,6 +35,7 @@ struct GangOptions {
   FsdpSpec fsdp{.mixed_precision = MixedPrecision::kFp32};
   OptimizerSpec optimizer = TestOptimizer();
   int ranks_per_node = 1;
+  double loss_scale = 0;  // to begin with, in fp16; 0: the engine's own
   // As ranks of one host do; otherwise weights and gradients travel.
   bool shares_memory = true;
   const std::vector<RankRun>* resume_from = nullptr;

@@ -39,11 +39,11 @@ ModelConfig TestConfig(TestModelOptions options) {
   return config;
 }
 
-ReferenceTrainer::Weights RandomWeights(const ModelConfig& config, double scale) {
+ReferenceTrainer::Weights RandomWeights(const ModelConfig& config) {
   at::Generator generator = at::detail::createCPUGenerator(11);
   ReferenceTrainer::Weights weights;
   for (const UnitTensor& tensor : LlamaTensors(config)) {
-    const at::Tensor values = at::randn(tensor.shape, generator) * (0.1 * scale);
+    const at::Tensor values = at::randn(tensor.shape, generator) * 0.1;
     weights[tensor.name] = tensor.shape.size() == 1 ? values + 1.0 : values;
   }
   return weights;

@@ -15,13 +15,12 @@ namespace muster::parity {
 struct TestModelOptions {
   bool tied = false;
   int blocks = 3;
-  double weight_scale = 1;  // of the matrices
 };
 
 // Grouped heads, sizes that no world size divides.
 ModelConfig TestConfig(TestModelOptions options);
 // Weights large enough that every tensor matters to the loss.
-ReferenceTrainer::Weights RandomWeights(const ModelConfig& config, double scale = 1);
+ReferenceTrainer::Weights RandomWeights(const ModelConfig& config);
 
 // Micro-batches of one step: [rank][micro-batch]. Lengths and label counts differ.
 using StepBatches = std::vector<std::vector<MicroBatch>>;
