@@ -9,7 +9,6 @@ clipping and a constant learning rate. Ours is killed after its last step, befor
 model; the peer writes none.
 """
 
-import array
 import ctypes
 import dataclasses
 import itertools
@@ -20,7 +19,6 @@ import random
 import select
 import shutil
 import statistics
-import struct
 import sys
 import time
 
@@ -28,6 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import peer  # noqa: E402
 from cluster import BIN, init_model  # noqa: E402
 from gang import Gang, GangFailed  # noqa: E402
+from token_rows import write_npy  # noqa: E402
 
 PEER_PROGRAM = pathlib.Path(__file__).resolve().parent / "peers" / "fsdp2_train.py"
 LEARNING_RATE = 5e-5
@@ -84,16 +83,9 @@ class Run:
         return [sum(self.seconds[i] - calm for i in steps) for steps in beside]
 
 
-def write_npy(path, rows, columns, vocab_size, seed=1):
-    """Random token ids as int32 [rows, columns], in numpy's file format but without numpy."""
-    source = random.Random(seed)
-    ids = array.array("i", (source.randrange(vocab_size) for _ in range(rows * columns)))
-    if ids.itemsize != 4 or sys.byteorder != "little":
-        raise SystemExit("this machine's integers are not those of '<i4'")
-    header = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}"
-    header += " " * (-(10 + len(header) + 1) % 64) + "\n"
-    pathlib.Path(path).write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) +
-                                   header.encode("ascii") + ids.tobytes())
+def random_rows(tokens, vocab_size):
+    source = random.Random(1)
+    return [[source.randrange(vocab_size) for _ in range(tokens)] for _ in range(ROWS)]
 
 
 def pss_bytes(pid):
@@ -182,7 +174,7 @@ class Workspace:
     def rows(self, tokens):
         path = self.folder / f"rows-{tokens}.npy"
         if not path.exists():
-            write_npy(path, ROWS, tokens, self.config["vocab_size"])
+            write_npy(path, random_rows(tokens, self.config["vocab_size"]))
         return path
 
     def new_folder(self, name):
