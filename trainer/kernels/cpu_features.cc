@@ -1,5 +1,7 @@
 #include "trainer/kernels/cpu_features.h"
 
+#include <cstdlib>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -55,8 +57,24 @@ CpuFeatures Detect() { return {}; }
 
 }  // namespace
 
+CpuFeatures LimitedTo(CpuFeatures cpu, std::string_view isa) {
+  if (isa.empty() || isa == "DEFAULT" || isa.find("AMX") != isa.npos) return cpu;
+  cpu.amx_bf16 = false;
+  const bool avx10 = isa.starts_with("AVX10");
+  const bool bf16 = avx10 || isa == "AVX512_CORE_BF16" || isa == "AVX512_CORE_FP16";
+  const bool avx512 = avx10 || isa.starts_with("AVX512");
+  cpu.avx512_bf16 = cpu.avx512_bf16 && bf16;
+  cpu.fast_bf16_dot = cpu.fast_bf16_dot && bf16;
+  cpu.avx512 = cpu.avx512 && avx512;
+  cpu.avx2 = cpu.avx2 && (avx512 || isa.starts_with("AVX2"));
+  return cpu;
+}
+
 const CpuFeatures& ThisCpu() {
-  static const CpuFeatures cpu = Detect();
+  static const CpuFeatures cpu = [] {
+    const char* isa = std::getenv("ONEDNN_MAX_CPU_ISA");
+    return LimitedTo(Detect(), isa == nullptr ? "" : isa);
+  }();
   return cpu;
 }
 

@@ -1,8 +1,12 @@
 // Which vector and matrix instructions this processor has and this kernel of the operating system
 // lets a process use. Kernels that exist in several forms choose by it at run time.
 //
-// Asked once per process; any thread. On other architectures than x86-64 everything is false.
+// Asked once per process; any thread. On other architectures than x86-64 everything is false. The
+// variable ONEDNN_MAX_CPU_ISA, by which oneDNN is kept from newer instructions, counts here as
+// well: a run then stands in for one on an older machine.
 #pragma once
+
+#include <string_view>
 
 namespace muster {
 
@@ -19,5 +23,9 @@ struct CpuFeatures {
 // The first call asks the operating system for the permission to use AMX tiles, which Linux grants
 // per process; threads started before or after have it too.
 const CpuFeatures& ThisCpu();
+
+// What is left of `cpu` under a value of ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, AVX512_CORE_BF16,
+// AVX512_CORE_AMX, ...). Pure.
+CpuFeatures LimitedTo(CpuFeatures cpu, std::string_view isa);
 
 }  // namespace muster
