@@ -101,10 +101,11 @@ class ParityWithTransformers(unittest.TestCase):
     def fsdp2(self, train):
         folder = self.folder("fsdp2")
         program = TESTS / "bench" / "peers" / "fsdp2_train.py"
-        with Gang([peer.PYTHON, program, "--model", self.model, "--rows", self.rows, "--out", folder,
-                   "--precision", train["fsdp"]["mixed_precision"], "--steps", STEPS,
-                   "--lr", train["optimizer"]["lr"], "--grad-clip", train["optimizer"]["grad_clip"]],
-                  world=2, logs=folder) as gang:
+        optimizer = train["optimizer"]
+        command = [peer.PYTHON, program, "--model", self.model, "--rows", self.rows,
+                   "--out", folder, "--precision", train["fsdp"]["mixed_precision"],
+                   "--steps", STEPS, "--lr", optimizer["lr"], "--grad-clip", optimizer["grad_clip"]]
+        with Gang(command, world=2, logs=folder) as gang:
             gang.wait(LIMIT_S)
         return json.loads((folder / "rank-0.json").read_text(encoding="utf-8"))["losses"]
 
