@@ -169,11 +169,10 @@ at::Tensor ManyValues() {
   const at::Tensor mantissas = at::randn({4099}, at::kDouble);
   const at::Tensor exponents = at::randint(-160, 150, {4099}).to(at::kDouble);
   const double inf = std::numeric_limits<double>::infinity();
-  const at::Tensor special =
-      at::tensor({0.0, -0.0, 1.00390625, 1.01171875, 65504.0, 65519.0, 65520.0, 3.4e38, 1e300,
-                  1e-300, 6e-8, 2.98023223876953125e-8, 9e-41, inf, -inf,
-                  std::numeric_limits<double>::quiet_NaN()},
-                 at::kDouble);
+  const at::Tensor special = at::tensor(
+      {0.0, -0.0, 1.00390625, 1.01171875, 65504.0, 65519.0, 65520.0, 3.4e38, 1e300, 1e-300, 6e-8,
+       2.98023223876953125e-8, 9e-41, inf, -inf, std::numeric_limits<double>::quiet_NaN()},
+      at::kDouble);
   return at::cat({mantissas * at::exp2(exponents), mantissas, special, -special});
 }
 
@@ -197,8 +196,8 @@ TEST(CpuFlatOps, ConvertRoundsDoublesOnce) {
   const double values[] = {1.00390625 + 1e-12, -(1.00390625 + 1e-12), 1.01171875 - 1e-12};
   const double rounded[] = {1.0078125, -1.0078125, 1.0078125};
   const at::Tensor target = at::zeros({3}, at::kBFloat16);
-  MakeCpuOps()->Convert(values, ElementType::kFloat64, target.data_ptr(), ElementType::kBFloat16,
-                        3, false);
+  MakeCpuOps()->Convert(values, ElementType::kFloat64, target.data_ptr(), ElementType::kBFloat16, 3,
+                        false);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(target[i].item<double>(), rounded[i]) << i;
 }
 

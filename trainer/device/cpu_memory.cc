@@ -18,8 +18,7 @@ constexpr std::size_t kLargeArray = std::size_t{16} << 20;
 at::Tensor MapZeroed(std::size_t bytes) {
   const at::TensorOptions options = at::TensorOptions().dtype(at::kByte);
   if (bytes == 0) return at::empty({0}, options);
-  void* memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   TORCH_CHECK(memory != MAP_FAILED, "cannot allocate ", bytes, " bytes: ", std::strerror(errno));
   if (bytes >= kLargeArray) ::madvise(memory, bytes, MADV_HUGEPAGE);
   return at::from_blob(

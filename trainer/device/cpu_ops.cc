@@ -360,14 +360,15 @@ void CpuOps::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids
   CheckArray(table, {words, width}, table.scalar_type(), "the table's gradient");
   const WordIndex index =
       IndexWords({Data<std::int64_t>(ids), static_cast<std::size_t>(ids.numel())});
-  TORCH_CHECK(index.words.empty() ||
-                  (index.words.front().word >= 0 && index.words.back().word < words),
-              "an id is not one of the ", words, " words of the vocabulary");
+  TORCH_CHECK(
+      index.words.empty() || (index.words.front().word >= 0 && index.words.back().word < words),
+      "an id is not one of the ", words, " words of the vocabulary");
   std::byte* rows = static_cast<std::byte*>(table.data_ptr());
   const ElementType type = TypeOf(table);
   const std::int64_t row_bytes = width * static_cast<std::int64_t>(ElementSize(type));
   const auto zero = [&](std::int64_t begin, std::int64_t end) {
-    if (!table_gradient.add) std::fill(rows + begin * row_bytes, rows + end * row_bytes, std::byte{0});
+    if (!table_gradient.add)
+      std::fill(rows + begin * row_bytes, rows + end * row_bytes, std::byte{0});
   };
   const auto word = [&](std::int64_t i) { return index.words[static_cast<std::size_t>(i)]; };
   const std::int64_t present = std::ssize(index.words);
@@ -407,8 +408,8 @@ void CpuOps::SumOfSquares(const void* values, ElementType type, std::int64_t cou
   at::parallel_for(0, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
       const std::size_t offset = static_cast<std::size_t>(b * kSumBlock) * ElementSize(type);
-      parts[static_cast<std::size_t>(b)] = muster::SumOfSquares(
-          bytes + offset, type, std::min(kSumBlock, count - b * kSumBlock));
+      parts[static_cast<std::size_t>(b)] =
+          muster::SumOfSquares(bytes + offset, type, std::min(kSumBlock, count - b * kSumBlock));
     }
   });
   double total = 0;

@@ -2,7 +2,8 @@
 //
 // The engine and the model are written once; what differs between a CPU and a GPU is behind this
 // interface: element-wise passes, attention, cross entropy and optimizer as kernels of ours.
-// Matrix products are ATen's on both. CpuOps calls trainer/kernels; the CUDA plug-in brings its own.
+// Matrix products are ATen's on both. CpuOps calls trainer/kernels; the CUDA plug-in brings its
+// own.
 //
 // Tensors are contiguous unless said otherwise, of the step's compute type ("T": fp32, fp64, bf16
 // or fp16) or of its wide type ("W": fp64 for fp64, else fp32). Arithmetic is in W, and results are
@@ -83,8 +84,8 @@ class DeviceOps {
                          at::Tensor& y) = 0;
   // gradient (of sum, [N, H] T) += the norm's part from y_gradient; weight_gradient [H].
   virtual void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
-                            const at::Tensor& weight, const at::Tensor& scale,
-                            at::Tensor& gradient, const GradientTarget& weight_gradient) = 0;
+                            const at::Tensor& weight, const at::Tensor& scale, at::Tensor& gradient,
+                            const GradientTarget& weight_gradient) = 0;
 
   // Turns query and key of qkv [N, joined width] in place by the angles of their positions; cos and
   // sin [length, head_dim / 2] W. direction 1: forward; -1: gradients, back.
@@ -111,8 +112,8 @@ class DeviceOps {
   virtual void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                             at::Tensor& loss) = 0;
 
-  // table_gradient[ids[i]] (+)= gradient[i], repeated ids added up in W and in order. ids [N] int64,
-  // gradient [N, H] T, table [V, H]. Without add every other row becomes zero.
+  // table_gradient[ids[i]] (+)= gradient[i], repeated ids added up in W and in order. ids [N]
+  // int64, gradient [N, H] T, table [V, H]. Without add every other row becomes zero.
   virtual void EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
                                  const GradientTarget& table_gradient) = 0;
 

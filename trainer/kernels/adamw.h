@@ -1,9 +1,9 @@
-// AdamW over flat arrays: one pass updates the weight and both moments, applies the clip factor, and
-// writes the shadow that the next gathers read.
+// AdamW over flat arrays: one pass updates the weight and both moments, applies the clip factor,
+// and writes the shadow that the next gathers read.
 //
-// The arithmetic is torch.optim.AdamW's (decoupled weight decay on every element), in fp64 where the
-// weight or the moments are, else in fp32; what is kept in a narrower type is rounded to nearest.
-// Results depend on the element alone, so any cut into ranges gives the same bits.
+// The arithmetic is torch.optim.AdamW's (decoupled weight decay on every element), in fp64 where
+// the weight or the moments are, else in fp32; what is kept in a narrower type is rounded to
+// nearest. Results depend on the element alone, so any cut into ranges gives the same bits.
 //
 // Pure loops over the caller's memory; any thread.
 #pragma once

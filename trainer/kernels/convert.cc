@@ -26,12 +26,10 @@ MUSTER_INLINE void Add(const From* __restrict from, To* __restrict to, std::int6
 }
 
 // Clones cannot be made of templates: one function per pair of types.
-#define MUSTER_CONVERSION(From, To)                                                    \
-  MUSTER_VECTOR_CLONES                                                                 \
-  void CopyElements(const From* from, To* to, std::int64_t count) {                    \
-    Copy(from, to, count);                                                             \
-  }                                                                                    \
-  MUSTER_VECTOR_CLONES                                                                 \
+#define MUSTER_CONVERSION(From, To)                                                          \
+  MUSTER_VECTOR_CLONES                                                                       \
+  void CopyElements(const From* from, To* to, std::int64_t count) { Copy(from, to, count); } \
+  MUSTER_VECTOR_CLONES                                                                       \
   void AddElements(const From* from, To* to, std::int64_t count) { Add(from, to, count); }
 #define MUSTER_CONVERSIONS_FROM(From) \
   MUSTER_CONVERSION(From, double)     \
@@ -43,12 +41,12 @@ MUSTER_CONVERSIONS_FROM(float)
 MUSTER_CONVERSIONS_FROM(BFloat16)
 MUSTER_CONVERSIONS_FROM(Float16)
 
-#define MUSTER_SQUARES(Element)                                        \
-  MUSTER_VECTOR_CLONES                                                 \
-  double Squares(const Element* values, std::int64_t count) {          \
-    return SumOver<double>(count, [values](std::int64_t i) {           \
-      return static_cast<double>(Load(values[i])) * Load(values[i]);   \
-    });                                                                \
+#define MUSTER_SQUARES(Element)                                      \
+  MUSTER_VECTOR_CLONES                                               \
+  double Squares(const Element* values, std::int64_t count) {        \
+    return SumOver<double>(count, [values](std::int64_t i) {         \
+      return static_cast<double>(Load(values[i])) * Load(values[i]); \
+    });                                                              \
   }
 MUSTER_SQUARES(double)
 MUSTER_SQUARES(float)

@@ -39,16 +39,20 @@ MUSTER_INLINE float Load(float value) { return value; }
 MUSTER_INLINE float Load(BFloat16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
-// Without branches, so that loops over it are vectorised: the exponent is moved into place by a
-// multiplication, which also makes subnormal numbers right; infinities and NaN are patched.
+// All bits where the condition holds: choices by arithmetic, so that loops over them are
+// vectorised.
+MUSTER_INLINE std::uint32_t Mask(bool condition) {
+  return 0u - static_cast<std::uint32_t>(condition);
+}
+// The exponent is moved into place by a multiplication, which also makes subnormal numbers right;
+// infinities and NaN come out with an exponent that lacks the bits of the mask.
 MUSTER_INLINE float Load(Float16 value) {
-  const std::uint32_t magnitude = (value.bits & 0x7fffu) << 13;
-  const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
-  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
-  const bool special = (value.bits & 0x7c00u) == 0x7c00u;
-  const std::uint32_t bits =
-      special ? (magnitude | 0x7f800000u) : std::bit_cast<std::uint32_t>(scaled);
-  return std::bit_cast<float>(bits | sign);
+  const std::uint32_t bits = value.bits;
+  const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
+  const std::uint32_t scaled =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+  const std::uint32_t special = Mask(magnitude >= 0x0f800000u) & 0x7f800000u;
+  return std::bit_cast<float>(scaled | special | (bits & 0x8000u) << 16);
 }
 
 // To nearest, ties to even; NaN stays NaN.
@@ -57,8 +61,8 @@ MUSTER_INLINE void Store(float* to, float value) { *to = value; }
 MUSTER_INLINE void Store(BFloat16* to, float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  to->bits = static_cast<std::uint16_t>(is_nan ? 0x7fc0u : rounded);
+  const std::uint32_t is_nan = Mask((bits & 0x7fffffffu) > 0x7f800000u);
+  to->bits = static_cast<std::uint16_t>((rounded & ~is_nan) | (0x7fc0u & is_nan));
 }
 // Values beyond 65504 become infinite, as the format has it: that is what dynamic loss scaling
 // looks for.
@@ -70,9 +74,11 @@ MUSTER_INLINE void Store(Float16* to, float value) {
   const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
   const std::uint32_t small = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
   const std::uint32_t normal = (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;
-  std::uint32_t half = magnitude < 0x38800000u ? small : normal;
-  half = magnitude >= 0x477ff000u ? 0x7c00u : half;
-  half = magnitude > 0x7f800000u ? 0x7e00u : half;
+  const std::uint32_t is_small = Mask(magnitude < 0x38800000u);
+  const std::uint32_t is_large = Mask(magnitude >= 0x477ff000u);
+  const std::uint32_t is_nan = Mask(magnitude > 0x7f800000u);
+  const std::uint32_t finite = (small & is_small) | (normal & ~is_small);
+  const std::uint32_t half = (finite & ~is_large) | (0x7c00u & is_large) | (0x0200u & is_nan);
   to->bits = static_cast<std::uint16_t>(sign | half);
 }
 

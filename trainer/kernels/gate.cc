@@ -6,39 +6,47 @@
 namespace muster {
 namespace {
 
+// Compilers believe __restrict of parameters, also after inlining.
+template <typename T>
+MUSTER_INLINE void Forward(const T* __restrict gate, const T* __restrict up, T* __restrict out,
+                           std::int64_t width) {
+  using Real = Wide<T>;
+  for (std::int64_t i = 0; i < width; ++i) {
+    const Real x = Load(gate[i]);
+    const Real sigmoid = Real(1) / (Real(1) + Exp(-x));
+    Store(&out[i], x * sigmoid * Load(up[i]));
+  }
+}
+
+template <typename T>
+MUSTER_INLINE void Backward(T* __restrict gate, T* __restrict up, const T* __restrict out_gradient,
+                            T* __restrict out, std::int64_t width) {
+  using Real = Wide<T>;
+  for (std::int64_t i = 0; i < width; ++i) {
+    const Real x = Load(gate[i]);
+    const Real y = Load(up[i]);
+    const Real d = Load(out_gradient[i]);
+    const Real sigmoid = Real(1) / (Real(1) + Exp(-x));
+    const Real silu = x * sigmoid;
+    Store(&out[i], silu * y);
+    Store(&up[i], d * silu);
+    Store(&gate[i], d * y * (sigmoid + silu * (Real(1) - sigmoid)));
+  }
+}
+
 template <typename T>
 MUSTER_INLINE void ForwardRows(const GateRows<T>& g, std::int64_t begin, std::int64_t end) {
-  using Real = Wide<T>;
   for (std::int64_t row = begin; row < end; ++row) {
-    const T* __restrict gate = g.gate_up + row * 2 * g.width;
-    const T* __restrict up = g.gate_up + (row * 2 + 1) * g.width;
-    T* __restrict out = g.out + row * g.width;
-    for (std::int64_t i = 0; i < g.width; ++i) {
-      const Real x = Load(gate[i]);
-      const Real sigmoid = Real(1) / (Real(1) + Exp(-x));
-      Store(&out[i], x * sigmoid * Load(up[i]));
-    }
+    const T* gate = g.gate_up + row * 2 * g.width;
+    Forward(gate, gate + g.width, g.out + row * g.width, g.width);
   }
 }
 
 template <typename T>
 MUSTER_INLINE void BackwardRows(const GateRows<T>& g, std::int64_t begin, std::int64_t end) {
-  using Real = Wide<T>;
   for (std::int64_t row = begin; row < end; ++row) {
-    T* __restrict gate = g.gate_up + row * 2 * g.width;
-    T* __restrict up = g.gate_up + (row * 2 + 1) * g.width;
-    const T* __restrict out_gradient = g.out_gradient + row * g.width;
-    T* __restrict out = g.out + row * g.width;
-    for (std::int64_t i = 0; i < g.width; ++i) {
-      const Real x = Load(gate[i]);
-      const Real y = Load(up[i]);
-      const Real d = Load(out_gradient[i]);
-      const Real sigmoid = Real(1) / (Real(1) + Exp(-x));
-      const Real silu = x * sigmoid;
-      Store(&out[i], silu * y);
-      Store(&up[i], d * silu);
-      Store(&gate[i], d * y * (sigmoid + silu * (Real(1) - sigmoid)));
-    }
+    T* gate = g.gate_up + row * 2 * g.width;
+    Backward(gate, gate + g.width, g.out_gradient + row * g.width, g.out + row * g.width, g.width);
   }
 }
 

@@ -18,22 +18,22 @@
 #define MUSTER_VECTOR_CLONES
 #endif
 
-// Defines the declared template Name(const Rows<Element>&, begin, end) for every element type by the
-// inline template Body, with the same arguments. In namespace muster, outside the unnamed one.
-#define MUSTER_ROWS_KERNEL(Name, Rows, Body)          \
+// Defines the declared template Name(const Rows<Element>&, begin, end) for every element type by
+// the inline template Body, with the same arguments. In namespace muster, outside the unnamed one.
+#define MUSTER_ROWS_KERNEL(Name, Rows, Body)        \
   MUSTER_ROWS_KERNEL_OF(Name, Rows, Body, double)   \
   MUSTER_ROWS_KERNEL_OF(Name, Rows, Body, float)    \
   MUSTER_ROWS_KERNEL_OF(Name, Rows, Body, BFloat16) \
   MUSTER_ROWS_KERNEL_OF(Name, Rows, Body, Float16)
 
-#define MUSTER_ROWS_KERNEL_OF(Name, Rows, Body, Element)                                        \
-  namespace {                                                                                   \
-  MUSTER_VECTOR_CLONES                                                                          \
-  void Name##Cloned(const Rows<Element>& rows, std::int64_t begin, std::int64_t end) {          \
-    Body(rows, begin, end);                                                                     \
-  }                                                                                             \
-  }                                                                                             \
-  template <>                                                                                   \
-  void Name(const Rows<Element>& rows, std::int64_t begin, std::int64_t end) {                  \
-    Name##Cloned(rows, begin, end);                                                             \
+#define MUSTER_ROWS_KERNEL_OF(Name, Rows, Body, Element)                               \
+  namespace {                                                                          \
+  MUSTER_VECTOR_CLONES                                                                 \
+  void Name##Cloned(const Rows<Element>& rows, std::int64_t begin, std::int64_t end) { \
+    Body(rows, begin, end);                                                            \
+  }                                                                                    \
+  }                                                                                    \
+  template <>                                                                          \
+  void Name(const Rows<Element>& rows, std::int64_t begin, std::int64_t end) {         \
+    Name##Cloned(rows, begin, end);                                                    \
   }
