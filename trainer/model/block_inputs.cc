@@ -1,50 +1,10 @@
 #include "trainer/model/block_inputs.h"
 
-#include <ATen/ATen.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
+#include <ATen/core/Tensor.h>
 
-#include <optional>
+#include <algorithm>
 
 namespace muster {
-
-// Copies beside the device's current stream, in the order in which they were given, each with an
-// event by which the current stream can wait for it.
-class CopyStream {
- public:
-  CopyStream(at::Device device, std::size_t slots) {
-    if (device.is_cpu()) return;
-    guard_.emplace(device.type());
-    stream_ = guard_->getStreamFromGlobalPool(device);
-    before_.emplace(device.type());
-    for (std::size_t s = 0; s < slots; ++s) done_.emplace_back(device.type());
-  }
-
-  // Begins after what the current stream has been given so far.
-  void Copy(const at::Tensor& from, at::Tensor& to, std::size_t slot) {
-    if (!stream_) {
-      to.copy_(from);
-      return;
-    }
-    before_->record(guard_->getStream(stream_->device()));
-    before_->block(*stream_);
-    const c10::StreamGuard on(*stream_);
-    to.copy_(from, /*non_blocking=*/true);
-    done_[slot].record(*stream_);
-  }
-
-  // What the current stream is given from here on begins after the slot's last copy.
-  void Wait(std::size_t slot) {
-    if (stream_) done_[slot].block(guard_->getStream(stream_->device()));
-  }
-
- private:
-  std::optional<c10::impl::VirtualGuardImpl> guard_;
-  std::optional<c10::Stream> stream_;
-  std::optional<c10::Event> before_;
-  std::vector<c10::Event> done_;  // by slot
-};
-
 namespace {
 
 constexpr int kSlots = 2;  // one in use, one under way
@@ -52,19 +12,20 @@ constexpr int kSlots = 2;  // one in use, one under way
 }  // namespace
 
 BlockInputs::BlockInputs(DeviceOps& ops, int blocks, Arena::Memory memory)
-    : blocks_(blocks),
+    : ops_(ops),
+      blocks_(blocks),
       memory_(memory),
       device_(ops),
       host_(ops, Arena::Memory::kHost),
-      slots_(offloads() ? kSlots : blocks) {
-  if (offloads()) copies_ = std::make_unique<CopyStream>(ops.device(), kSlots);
-}
-
-BlockInputs::~BlockInputs() = default;
+      slots_(offloads() ? kSlots : blocks) {}
 
 void BlockInputs::Fit(std::int64_t tokens, std::int64_t hidden, at::ScalarType type) {
+  for (Slot& slot : slots_) {
+    if (slot.copy) slot.copy->WaitOnHost();
+    slot.copy.reset();
+  }
   device_.Fit([&](Cutter& cutter) {
-    for (at::Tensor& slot : slots_) slot = cutter.Cut({tokens, hidden}, type);
+    for (Slot& slot : slots_) slot.input = cutter.Cut({tokens, hidden}, type);
   });
   if (!offloads()) return;
   offsite_.resize(std::max(0, blocks_ - kSlots));
@@ -75,23 +36,28 @@ void BlockInputs::Fit(std::int64_t tokens, std::int64_t hidden, at::ScalarType t
 
 bool BlockInputs::LeavesDevice(int block) const { return offloads() && block < blocks_ - kSlots; }
 
-at::Tensor& BlockInputs::Slot(int block) {
-  if (offloads()) copies_->Wait(block % kSlots);
-  return SlotOf(block);
+at::Tensor& BlockInputs::Ready(int block) {
+  Slot& slot = SlotOf(block);
+  if (slot.copy) slot.copy->WaitOnDevice();
+  slot.copy.reset();
+  return slot.input;
+}
+
+void BlockInputs::Copy(const at::Tensor& to, const at::Tensor& from, Slot& slot) {
+  slot.copy = ops_.Copy(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
 }
 
 void BlockInputs::Written(int block) {
-  if (LeavesDevice(block)) copies_->Copy(SlotOf(block), offsite_[block], block % kSlots);
+  Slot& slot = SlotOf(block);
+  if (LeavesDevice(block)) Copy(offsite_[block], slot.input, slot);
 }
 
 at::Tensor& BlockInputs::Fetch(int block) {
-  if (LeavesDevice(block)) copies_->Wait(block % kSlots);
+  at::Tensor& input = Ready(block);
   // The slot of the block below was that of the block above, whose backward is all on the stream.
   const int next = block - 1;
-  if (next >= 0 && LeavesDevice(next)) {
-    copies_->Copy(offsite_[next], SlotOf(next), next % kSlots);
-  }
-  return SlotOf(block);
+  if (next >= 0 && LeavesDevice(next)) Copy(SlotOf(next).input, offsite_[next], SlotOf(next));
+  return input;
 }
 
 }  // namespace muster

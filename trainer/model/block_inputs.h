@@ -1,10 +1,10 @@
 // BlockInputs: the hidden states that entered each block, kept from forward to backward.
 //
 // On the device, or in host memory with two slots on the device: then each input leaves for the
-// host while its block and the next one run, and comes back while backward is one block behind.
-// The copies have a stream of their own; a CPU, which has no streams, copies at once.
+// host while its block and the next one run, and comes back while backward works on the block
+// above. The copies run beside the device's work (DeviceOps::Copy).
 //
-// Forward: Slot, write it, Written; blocks in order. Backward: Fetch; blocks in reverse order.
+// Forward: Place, write it, Written; blocks in order. Backward: Fetch; blocks in reverse order.
 // The trainer's thread.
 #pragma once
 
@@ -19,17 +19,15 @@
 
 namespace muster {
 
-class CopyStream;
-
 class BlockInputs {
  public:
+  // `ops` outlives the object.
   BlockInputs(DeviceOps& ops, int blocks, Arena::Memory memory);
-  ~BlockInputs();
-
   // Inputs are [tokens, hidden] from here on; what was kept is lost.
   void Fit(std::int64_t tokens, std::int64_t hidden, at::ScalarType type);
 
-  at::Tensor& Slot(int block);
+  // Where the input of `block` is to be written.
+  at::Tensor& Place(int block) { return Ready(block); }
   void Written(int block);
   at::Tensor& Fetch(int block);
 
@@ -37,18 +35,26 @@ class BlockInputs {
   std::int64_t host_bytes() const { return host_.bytes(); }
 
  private:
+  struct Slot {
+    at::Tensor input;                  // [tokens, hidden] on the device
+    std::unique_ptr<DeviceCopy> copy;  // out of the slot or into it, under way
+  };
+
   bool offloads() const { return memory_ == Arena::Memory::kHost; }
   // The last inputs are still in their slots when backward begins.
   bool LeavesDevice(int block) const;
-  at::Tensor& SlotOf(int block) { return slots_[block % slots_.size()]; }
+  Slot& SlotOf(int block) { return slots_[block % slots_.size()]; }
+  // The slot's tensor, ready for what is put on the stream from here on.
+  at::Tensor& Ready(int block);
+  void Copy(const at::Tensor& to, const at::Tensor& from, Slot& slot);
 
+  DeviceOps& ops_;
   const int blocks_;
   const Arena::Memory memory_;
   Arena device_;
   Arena host_;
-  std::vector<at::Tensor> slots_;    // one for each block, or two
+  std::vector<Slot> slots_;          // one for each block, or two
   std::vector<at::Tensor> offsite_;  // by block, in host memory
-  std::unique_ptr<CopyStream> copies_;
 };
 
 }  // namespace muster

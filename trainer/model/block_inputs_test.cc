@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "trainer/model/late_copies_testing.h"
+
 namespace muster {
 namespace {
 
@@ -10,16 +12,17 @@ constexpr std::int64_t kBytesOfOne = 256;  // [3, 5] fp32, rounded up to the are
 
 class BlockInputsIn : public testing::TestWithParam<Arena::Memory> {
  protected:
-  const std::unique_ptr<DeviceOps> ops_ = MakeCpuOps();
+  const std::unique_ptr<DeviceOps> cpu_ = MakeCpuOps();
+  LateCopies ops_{*cpu_};
 };
 
 TEST_P(BlockInputsIn, ComeBackInReverseOrder) {
   for (const int blocks : {1, 2, 3, 6}) {
-    BlockInputs inputs(*ops_, blocks, GetParam());
+    BlockInputs inputs(ops_, blocks, GetParam());
     inputs.Fit(3, 5, at::kFloat);
     for (int round = 0; round < 2; ++round) {
       for (int b = 0; b < blocks; ++b) {
-        inputs.Slot(b).fill_(10 * round + b);
+        inputs.Place(b).fill_(10 * round + b);
         inputs.Written(b);
       }
       for (int b = blocks - 1; b >= 0; --b) {
@@ -42,6 +45,20 @@ TEST(BlockInputs, TakeTwoSlotsOfTheDeviceWhenTheyWaitInHostMemory) {
   EXPECT_EQ(kept.host_bytes(), 0);
   EXPECT_EQ(offloaded.device_bytes(), 2 * kBytesOfOne);
   EXPECT_EQ(offloaded.host_bytes(), 4 * kBytesOfOne);
+}
+
+TEST(BlockInputs, LeaveTheDeviceAndComeBackOnceEach) {
+  const std::unique_ptr<DeviceOps> cpu = MakeCpuOps();
+  LateCopies ops(*cpu);
+  BlockInputs inputs(ops, 6, Arena::Memory::kHost);
+  inputs.Fit(3, 5, at::kFloat);
+  for (int b = 0; b < 6; ++b) {
+    inputs.Place(b).fill_(b);
+    inputs.Written(b);
+  }
+  EXPECT_EQ(ops.begun(), 4) << "the last two stay";
+  for (int b = 5; b >= 0; --b) inputs.Fetch(b);
+  EXPECT_EQ(ops.begun(), 8);
 }
 
 }  // namespace

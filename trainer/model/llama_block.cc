@@ -6,9 +6,9 @@
 namespace muster {
 namespace {
 
-// Host memory beside a CPU's own would be the same memory, copied.
-Arena::Memory MemoryOfInputs(ActivationCheckpointing level, at::Device device) {
-  const bool offload = level == ActivationCheckpointing::kFullOffload && !device.is_cpu();
+// A device that computes in host memory has nothing to offload.
+Arena::Memory MemoryOfInputs(ActivationCheckpointing level, const DeviceOps& ops) {
+  const bool offload = level == ActivationCheckpointing::kFullOffload && !ops.is_host();
   return offload ? Arena::Memory::kHost : Arena::Memory::kDevice;
 }
 
@@ -34,7 +34,7 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
                   level == ActivationCheckpointing::kFullOffload),
       type_(compute_type),
       memory_(config, ops, compute_type, level),
-      inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops.device())),
+      inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops)),
       weight_gradient_(ops) {}
 
 void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin) {
@@ -51,7 +51,7 @@ ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
                                     const BlockWeights& weights) {
   const at::NoGradGuard no_grad;
   BlockActivations& kept = memory_.Activations(block);
-  at::Tensor& input = inputs_.Slot(block);
+  at::Tensor& input = inputs_.Place(block);
   AttentionForward(in, weights, input, kept);
   inputs_.Written(block);
   FeedForwardForward(input, weights, kept);

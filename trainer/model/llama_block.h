@@ -45,7 +45,7 @@ class LlamaBlocks {
 
   // [N, H]: where the caller may write the hidden states that enter block 0, and pass it to
   // Forward as the stream's sum; any other tensor is copied there.
-  at::Tensor& FirstInput() { return inputs_.Slot(0); }
+  at::Tensor& FirstInput() { return inputs_.Place(0); }
 
   // Of block `block` (counted from 0), in order. The result is valid until the next Forward or
   // Backward of any block.

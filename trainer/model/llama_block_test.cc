@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "trainer/model/late_copies_testing.h"
 #include "trainer/model/model_testing.h"
 
 namespace muster {
@@ -139,6 +140,16 @@ TEST_P(LlamaBlocksOf, LevelsGiveTheSameBits) {
     SCOPED_TRACE(static_cast<int>(level));
     ExpectSameBits(Train(p, level, {.type = GetParam()}), kept);
   }
+}
+
+TEST_P(LlamaBlocksOf, InputsThatWaitInHostMemoryGiveTheSameBits) {
+  const Problem p(OddConfig(5), GetParam(), {2, 7});
+  LateCopies device(*ops_);
+  LlamaBlocks offloaded(p.config, device, p.type, ActivationCheckpointing::kFullOffload);
+  const Outcome kept = Train(p, ActivationCheckpointing::kNone, {.type = GetParam()});
+  ExpectSameBits(TrainWith(p, offloaded, {.type = GetParam()}), kept);
+  ExpectSameBits(TrainWith(p, offloaded, {.type = GetParam()}), kept);
+  EXPECT_GT(offloaded.host_bytes(), 0);
 }
 
 TEST_P(LlamaBlocksOf, GradientsAreAddedToTargetsOfTheWideType) {
