@@ -2,10 +2,14 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "trainer/device/device_ops.h"
 
@@ -232,6 +236,19 @@ TEST(CpuFlatOps, AllocatesZeroedPages) {
     EXPECT_EQ(memory[0].item<int>(), 0);
     EXPECT_EQ(memory[static_cast<std::int64_t>(bytes) - 1].item<int>(), 0);
   }
+}
+
+TEST(CpuFlatOps, PagesThatAreNotTouchedCostNothing) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  const at::Tensor memory = MakeCpuOps()->Allocate(kBytes);
+  memory[0] = 1;
+  const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident(kBytes / page);
+  ASSERT_EQ(::mincore(memory.data_ptr(), kBytes, resident.data()), 0);
+  const auto touched =
+      std::count_if(resident.begin(), resident.end(), [](auto r) { return r & 1; });
+  EXPECT_GE(touched, 1);
+  EXPECT_LE(static_cast<std::size_t>(touched) * page, std::size_t{2} << 20);  // one large page
 }
 
 TEST(CpuFlatOps, DescribesItself) { EXPECT_FALSE(MakeCpuOps()->Describe().empty()); }

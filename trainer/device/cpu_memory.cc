@@ -11,7 +11,7 @@ namespace {
 
 // Arrays from here on get large pages: fewer address translations when they are streamed, and at
 // most one large page more memory each.
-constexpr std::size_t kLargeArray = std::size_t{16} << 20;
+constexpr std::size_t kLargeArray = std::size_t{8} << 20;
 
 }  // namespace
 

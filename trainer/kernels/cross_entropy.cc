@@ -39,6 +39,16 @@ struct Softmax {
 };
 
 template <typename T>
+MUSTER_INLINE Wide<T> Exponentials(const T* __restrict values, Wide<T> maximum,
+                                   Wide<T>* __restrict powers, std::int64_t count) {
+  return SumOver<Wide<T>>(count, [=](std::int64_t i) {
+    const Wide<T> power = Exp(Load(values[i]) - maximum);
+    powers[i] = power;
+    return power;
+  });
+}
+
+template <typename T>
 MUSTER_INLINE void ReadRow(const T* __restrict logits, std::int64_t width,
                            Softmax<Wide<T>>* softmax) {
   using Real = Wide<T>;
@@ -50,9 +60,8 @@ MUSTER_INLINE void ReadRow(const T* __restrict logits, std::int64_t width,
     Real* __restrict powers = softmax->powers.data() + at;
     const Real before = maximum;
     maximum = Maximum(from, count, maximum);
-    for (std::int64_t i = 0; i < count; ++i) powers[i] = Exp(Load(from[i]) - maximum);
     if (maximum > before) sum *= std::exp(static_cast<double>(before) - maximum);
-    sum += SumOver<Real>(count, [powers](std::int64_t i) { return powers[i]; });
+    sum += Exponentials(from, maximum, powers, count);
     softmax->maximum[static_cast<std::size_t>(block)] = maximum;
   }
   softmax->sum = sum;
