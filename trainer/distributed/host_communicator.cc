@@ -6,7 +6,9 @@
 #include "trainer/distributed/gloo_ring.h"
 #include "trainer/distributed/group_communicator.h"
 #include "trainer/distributed/ring_transport.h"
+#include "trainer/distributed/shared_transport.h"
 #include "trainer/distributed/store_meeting.h"
+#include "trainer/distributed/unix_mesh.h"
 
 namespace muster {
 namespace {
@@ -25,26 +27,44 @@ class HostPlace final : public MeetingPlace {
   Result<std::shared_ptr<Transport>> Meet(const Group& group,
                                           std::shared_ptr<TransportCounters> counters,
                                           Deadline deadline) override {
-    std::unique_ptr<RingLink> link;
-    std::string description = "alone";
-    if (group.size > 1) {
-      if (!meeting_.is_open()) return FailedPrecondition("the gang was taken apart");
-      const std::string prefix =
-          "muster/" + std::to_string(group.generation) + "/" + group.name + "/";
-      MUSTER_ASSIGN_OR_RETURN(link,
-                              ConnectGlooRing(meeting_, prefix, group.rank, group.size, deadline));
-      description = "Gloo from " + meeting_.address();
+    if (group.size == 1) return ShareMemory(nullptr, group, std::move(counters), deadline);
+    if (!meeting_.is_open()) return FailedPrecondition("the gang was taken apart");
+    const std::string prefix =
+        "muster/" + std::to_string(group.generation) + "/" + group.name + "/";
+    MUSTER_ASSIGN_OR_RETURN(UnixMesh mesh,
+                            ConnectUnixMesh(meeting_, prefix, group.rank, group.size, deadline));
+    if (mesh.link) {
+      return ShareMemory(std::move(mesh.link), group, std::move(counters), deadline);
     }
+    MUSTER_ASSIGN_OR_RETURN(auto ring,
+                            ConnectGlooRing(meeting_, prefix, group.rank, group.size, deadline));
     return std::shared_ptr<Transport>(std::make_shared<RingTransport>(
-        std::move(link), std::move(counters),
-        RingTransportOptions{group.rank, group.size, options_.operation_timeout,
-                             std::move(description)}));
+        std::move(ring), std::move(counters),
+        RingTransportOptions{
+            group.rank, group.size, options_.operation_timeout,
+            "Gloo from " + meeting_.address() + " (no shared memory: " + mesh.why_not + ")"}));
   }
 
   void Cancel() override { meeting_.Cancel(); }
   void Rearm() override { meeting_.Rearm(); }
 
  private:
+  // `link` may be null for a group of one.
+  Result<std::shared_ptr<Transport>> ShareMemory(std::shared_ptr<SharedLink> link,
+                                                 const Group& group,
+                                                 std::shared_ptr<TransportCounters> counters,
+                                                 Deadline deadline) {
+    const StoreMeeting::OnCancel stop(meeting_, [link] {
+      if (link) link->Stop();
+    });
+    auto shared = SharedTransport::Start(std::move(link), std::move(counters),
+                                         {group.rank, group.size, options_.operation_timeout,
+                                          group.size == 1 ? "alone" : "shared memory"},
+                                         deadline);
+    if (!shared.ok()) return shared.status();
+    return std::shared_ptr<Transport>(*std::move(shared));
+  }
+
   const HostCommunicatorOptions options_;
   StoreMeeting meeting_;
 };

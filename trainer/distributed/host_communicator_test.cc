@@ -3,14 +3,19 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
+#include <tuple>
 
 #include "trainer/distributed/collectives_testing.h"
 #include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/groups_testing.h"
 #include "trainer/distributed/in_process_communicator.h"
+#include "trainer/distributed/regions_testing.h"
+#include "trainer/distributed/unix_mesh.h"
 
 namespace muster {
 namespace {
@@ -22,13 +27,21 @@ using testing::MeetAt;
 
 Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
 
+enum class Way { kSharedMemory, kSockets };
+constexpr auto kWays = {Way::kSharedMemory, Way::kSockets};
+
+void GoBy(Way way) {
+  if (way == Way::kSockets) setenv(kShmDisableVariable, "1", 1);
+}
+
 // Forks a gang, forms it, runs `body` as every rank; what the ranks said comes back.
-std::vector<std::string> OnEveryRank(int size,
+std::vector<std::string> OnEveryRank(Way way, int size,
                                      const std::function<std::string(Communicator&)>& body) {
   Listener listener = Listen();
   std::vector<Child> ranks;
   for (int r = 0; r < size; ++r) {
     ranks.emplace_back([&, r]() -> std::string {
+      GoBy(way);
       const auto communicator = MakeHostCommunicator();
       const Status formed = communicator->Form(MeetAt(listener, r, size), Soon());
       return formed.ok() ? body(*communicator) : formed.ToString();
@@ -58,27 +71,58 @@ class SideChannel {
   int ends_[2];
 };
 
-class WorldSize : public ::testing::TestWithParam<int> {};
+class HostCommunicator : public ::testing::TestWithParam<Way> {
+ protected:
+  static std::vector<std::string> OnRanks(int size,
+                                          const std::function<std::string(Communicator&)>& body) {
+    return OnEveryRank(GetParam(), size, body);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, HostCommunicator, ::testing::ValuesIn(kWays));
+
+class WorldSize : public ::testing::TestWithParam<std::tuple<Way, int>> {
+ protected:
+  static std::vector<std::string> OnRanks(const std::function<std::string(Communicator&)>& body) {
+    return OnEveryRank(std::get<0>(GetParam()), std::get<1>(GetParam()), body);
+  }
+};
 
 TEST_P(WorldSize, CollectivesEqualTheReference) {
-  const auto said =
-      OnEveryRank(GetParam(), [](Communicator& c) { return testing::CheckEverything(c, 9001); });
+  const auto said = OnRanks([](Communicator& c) { return testing::CheckEverything(c, 9001); });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
-
-INSTANTIATE_TEST_SUITE_P(Sizes, WorldSize, ::testing::Values(1, 2, 3, 4, 5, 8));
 
 TEST_P(WorldSize, TypesMayDiffer) {
-  const auto said =
-      OnEveryRank(GetParam(), [](Communicator& c) { return testing::CheckMixedTypes(c, 1001); });
+  const auto said = OnRanks([](Communicator& c) { return testing::CheckMixedTypes(c, 1001); });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
-TEST(HostCommunicator, AddsUpLikeTheInProcessCommunicator) {
+INSTANTIATE_TEST_SUITE_P(Sizes, WorldSize,
+                         ::testing::Combine(::testing::ValuesIn(kWays),
+                                            ::testing::Values(1, 2, 3, 4, 5, 8)));
+
+class HybridMesh : public ::testing::TestWithParam<std::tuple<Way, std::pair<int, int>>> {};
+
+TEST_P(HybridMesh, GroupsRunTheirOwnCollectives) {
+  const auto way = std::get<0>(GetParam());
+  const auto [nodes, per_node] = std::get<1>(GetParam());
+  const auto said = OnEveryRank(way, nodes * per_node, [nodes = nodes](Communicator& c) {
+    return testing::CheckHybridGroups(c, nodes);
+  });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HybridMesh,
+                         ::testing::Combine(::testing::ValuesIn(kWays),
+                                            ::testing::Values(std::pair(1, 1), std::pair(2, 2),
+                                                              std::pair(2, 3))));
+
+TEST_P(HostCommunicator, AddsUpLikeTheInProcessCommunicator) {
   constexpr int kSize = 3;
   constexpr std::size_t kCount = 70'001;
   const auto said =
-      OnEveryRank(kSize, [](Communicator& c) { return testing::OrderSensitiveSums(c, kCount); });
+      OnRanks(kSize, [](Communicator& c) { return testing::OrderSensitiveSums(c, kCount); });
   InProcessGroup group(kSize);
   std::vector<std::string> expected(kSize);
   std::vector<std::thread> threads;
@@ -100,27 +144,49 @@ TEST(HostCommunicator, AddsUpLikeTheInProcessCommunicator) {
   }
 }
 
-class HybridMesh : public ::testing::TestWithParam<std::pair<int, int>> {};
-
-TEST_P(HybridMesh, GroupsRunTheirOwnCollectives) {
-  const auto [nodes, per_node] = GetParam();
-  const auto said = OnEveryRank(nodes * per_node, [nodes = nodes](Communicator& c) {
-    return testing::CheckHybridGroups(c, nodes);
-  });
-  for (const std::string& each : said) EXPECT_EQ(each, "");
+TEST(SharedMemory, RegionsAreWorkedOnInPlace) {
+  for (const int size : {2, 3, 5}) {
+    const auto said = OnEveryRank(Way::kSharedMemory, size,
+                                  [](Communicator& c) { return testing::CheckRegions(c); });
+    for (const std::string& each : said) EXPECT_EQ(each, "") << size;
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, HybridMesh,
-                         ::testing::Values(std::pair(1, 1), std::pair(1, 2), std::pair(2, 2),
-                                           std::pair(2, 3)));
+// Without an own switch it would not be one host: the one rank's word counts for all, in its groups
+// alone.
+TEST(SharedMemory, OneRankThatCannotKeepsItsGroupsToSockets) {
+  const auto said = OnEveryRank(Way::kSharedMemory, 3, [](Communicator& world) -> std::string {
+    if (world.rank() == 2) setenv(kShmDisableVariable, "1", 1);
+    std::string ways;
+    for (const auto& members : {std::vector<int>{0, 1}, {0, 2}}) {
+      if (std::ranges::find(members, world.rank()) == members.end()) continue;
+      const auto group = world.Split("pair", members, Soon());
+      if (!group.ok()) return group.status().ToString();
+      if (Status s = (*group)->Barrier(); !s.ok()) return s.ToString();
+      ways += (*group)->Describe().substr(0, 6) + ";";
+    }
+    return ways + world.Describe();
+  });
+  EXPECT_EQ(said[0], "shared;Gloo f;shared memory");
+  EXPECT_EQ(said[1], "shared;shared memory");
+  EXPECT_EQ(said[2], "Gloo f;shared memory");
+}
+
+TEST(SharedMemory, DescribesWhyItIsNotUsed) {
+  const auto said = OnEveryRank(Way::kSockets, 2, [](Communicator& c) { return c.Describe(); });
+  for (const std::string& each : said) {
+    EXPECT_EQ(each, "Gloo from 127.0.0.1 (no shared memory: rank 0: MUSTER_SHM_DISABLE is set)");
+  }
+}
 
 // Rank 1 dies in the middle of a collective whose blocks are on the wire; both survivors are told
 // within a fraction of a second although one of them waits for the other.
-TEST(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
+TEST_P(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
   Listener first = Listen();
   Listener second = Listen();
   SideChannel formed;
   const auto survive = [&](int r) -> std::string {
+    GoBy(GetParam());
     const auto c = MakeHostCommunicator();
     if (Status s = c->Form(MeetAt(first, r, 3), Soon()); !s.ok()) return s.ToString();
     std::vector<float> data(3'000'000);
@@ -147,6 +213,7 @@ TEST(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
   std::vector<Child> ranks;
   for (int r = 0; r < 3; ++r) ranks.emplace_back([&, r] { return survive(r); });
   Child fresh([&]() -> std::string {
+    GoBy(GetParam());
     const auto c = MakeHostCommunicator();
     if (Status s = c->Form(MeetAt(second, 1, 3, 2), Soon()); !s.ok()) return s.ToString();
     return testing::CheckEverything(*c, 9001);
@@ -157,9 +224,9 @@ TEST(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
 }
 
 // In a ring of five the rank that dies is no neighbour of two others.
-TEST(HostCommunicator, NewsOfALostRankTravelsRoundTheRing) {
+TEST_P(HostCommunicator, NewsOfALostRankTravelsRoundTheRing) {
   SideChannel formed;
-  const auto said = OnEveryRank(5, [&](Communicator& c) -> std::string {
+  const auto said = OnRanks(5, [&](Communicator& c) -> std::string {
     if (c.rank() == 4) {
       formed.Await(4);
       kill(getpid(), SIGKILL);
@@ -174,9 +241,9 @@ TEST(HostCommunicator, NewsOfALostRankTravelsRoundTheRing) {
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
-TEST(HostCommunicator, AbortFromAnotherThreadWakesAWaitAtOnce) {
+TEST_P(HostCommunicator, AbortFromAnotherThreadWakesAWaitAtOnce) {
   SideChannel channel;
-  const auto said = OnEveryRank(2, [&](Communicator& c) -> std::string {
+  const auto said = OnRanks(2, [&](Communicator& c) -> std::string {
     std::vector<float> data(1'000'000);
     // Rank 1 stays out of the collective until the other has given up.
     if (c.rank() == 1) channel.Await();
@@ -199,8 +266,9 @@ TEST(HostCommunicator, AbortFromAnotherThreadWakesAWaitAtOnce) {
   EXPECT_NE(said[1].find("UNAVAILABLE"), std::string::npos) << said[1];
 }
 
-TEST(HostCommunicator, AbortEndsFormAtOnce) {
+TEST_P(HostCommunicator, AbortEndsFormAtOnce) {
   Child rank([]() -> std::string {
+    GoBy(GetParam());
     Listener listener = Listen();
     const auto c = MakeHostCommunicator();
     std::atomic<bool> ended = false;
@@ -218,8 +286,9 @@ TEST(HostCommunicator, AbortEndsFormAtOnce) {
   EXPECT_EQ(rank.Said(), "");
 }
 
-TEST(HostCommunicator, FormEndsAtItsDeadlineWhenARankIsMissing) {
+TEST_P(HostCommunicator, FormEndsAtItsDeadlineWhenARankIsMissing) {
   Child rank([]() -> std::string {
+    GoBy(GetParam());
     Listener listener = Listen();
     const auto c = MakeHostCommunicator();
     const Status formed =
@@ -229,10 +298,11 @@ TEST(HostCommunicator, FormEndsAtItsDeadlineWhenARankIsMissing) {
   EXPECT_EQ(rank.Said(), "");
 }
 
-TEST(HostCommunicator, OperationEndsAtItsDeadline) {
+TEST_P(HostCommunicator, OperationEndsAtItsDeadline) {
   Listener listener = Listen();
   SideChannel channel;
   const auto body = [&](int r) -> std::string {
+    GoBy(GetParam());
     const auto c = MakeHostCommunicator({.operation_timeout = std::chrono::milliseconds(50)});
     if (Status s = c->Form(MeetAt(listener, r, 2), Soon()); !s.ok()) return s.ToString();
     if (r == 1) channel.Await();
@@ -247,20 +317,21 @@ TEST(HostCommunicator, OperationEndsAtItsDeadline) {
 }
 
 // Each rank leaves as soon as its own part of the last barrier is done.
-TEST(HostCommunicator, LeavingInOrderAlarmsNobody) {
+TEST_P(HostCommunicator, LeavingInOrderAlarmsNobody) {
   for (int round = 0; round < 5; ++round) {
-    const auto said = OnEveryRank(4, [](Communicator& c) { return c.Barrier().ToString(); });
+    const auto said = OnRanks(4, [](Communicator& c) { return c.Barrier().ToString(); });
     for (const std::string& each : said) ASSERT_EQ(each, "OK");
   }
 }
 
-TEST(HostCommunicator, RankZeroServesTheStoreWithoutAnInheritedSocket) {
+TEST_P(HostCommunicator, RankZeroServesTheStoreWithoutAnInheritedSocket) {
   Listener listener = Listen();
   const int port = listener.port;
   listener.fd.reset();
   std::vector<Child> ranks;
   for (int r = 0; r < 2; ++r) {
     ranks.emplace_back([port, r]() -> std::string {
+      GoBy(GetParam());
       Rendezvous rendezvous;
       rendezvous.rank = r;
       rendezvous.world_size = 2;

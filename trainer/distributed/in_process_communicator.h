@@ -22,9 +22,12 @@ namespace muster {
 
 class InProcessHub;
 
+enum class InProcessTransport { kSharedMemory, kRing };
+
 class InProcessGroup {
  public:
-  explicit InProcessGroup(int world_size);
+  explicit InProcessGroup(int world_size,
+                          InProcessTransport transport = InProcessTransport::kSharedMemory);
   ~InProcessGroup();
   InProcessGroup(const InProcessGroup&) = delete;
   InProcessGroup& operator=(const InProcessGroup&) = delete;
@@ -45,6 +48,7 @@ class InProcessGroup {
 
  private:
   const int world_size_;
+  const InProcessTransport transport_;
   std::shared_ptr<InProcessHub> hub_;
 };
 

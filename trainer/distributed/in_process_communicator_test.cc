@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <thread>
+#include <tuple>
 
 #include "trainer/distributed/collectives_testing.h"
 #include "trainer/distributed/groups_testing.h"
+#include "trainer/distributed/regions_testing.h"
 
 namespace muster {
 namespace {
@@ -23,8 +25,9 @@ Rendezvous Meet(int rank, int size, Generation generation = 1) {
 
 // Runs `body` as every rank of a formed group and returns what each said.
 std::vector<std::string> OnEveryRank(int size,
-                                     const std::function<std::string(Communicator&)>& body) {
-  InProcessGroup group(size);
+                                     const std::function<std::string(Communicator&)>& body,
+                                     InProcessTransport transport) {
+  InProcessGroup group(size, transport);
   std::vector<std::string> said(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r) {
@@ -38,16 +41,30 @@ std::vector<std::string> OnEveryRank(int size,
   return said;
 }
 
-class WorldSize : public ::testing::TestWithParam<int> {};
+class InProcessCommunicator : public ::testing::TestWithParam<InProcessTransport> {
+ protected:
+  static std::vector<std::string> OnRanks(int size,
+                                          const std::function<std::string(Communicator&)>& body) {
+    return OnEveryRank(size, body, GetParam());
+  }
+};
+
+class WorldSize : public ::testing::TestWithParam<std::tuple<InProcessTransport, int>> {
+ protected:
+  static std::vector<std::string> OnRanks(const std::function<std::string(Communicator&)>& body) {
+    return OnEveryRank(std::get<1>(GetParam()), body, std::get<0>(GetParam()));
+  }
+};
+
+constexpr auto kTransports = {InProcessTransport::kSharedMemory, InProcessTransport::kRing};
 
 TEST_P(WorldSize, CollectivesEqualTheReference) {
-  const auto said =
-      OnEveryRank(GetParam(), [](Communicator& c) { return testing::CheckEverything(c, 9001); });
+  const auto said = OnRanks([](Communicator& c) { return testing::CheckEverything(c, 9001); });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
 TEST_P(WorldSize, SegmentedBlocksEqualTheReference) {
-  const auto said = OnEveryRank(GetParam(), [](Communicator& c) {
+  const auto said = OnRanks([](Communicator& c) {
     auto e = testing::CheckReduceScatter(c, ElementType::kFloat32, 200'003, ReduceOp::kSum, false);
     if (e.empty()) e = testing::CheckAllReduce(c, ElementType::kFloat32, 300'001, ReduceOp::kSum);
     if (e.empty()) e = testing::CheckAllGather(c, ElementType::kBFloat16, 300'001);
@@ -57,37 +74,65 @@ TEST_P(WorldSize, SegmentedBlocksEqualTheReference) {
 }
 
 TEST_P(WorldSize, TypesMayDiffer) {
-  const auto said =
-      OnEveryRank(GetParam(), [](Communicator& c) { return testing::CheckMixedTypes(c, 20'001); });
+  const auto said = OnRanks([](Communicator& c) { return testing::CheckMixedTypes(c, 20'001); });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
 // More chunks than are under way at once, the last group of them smaller than the others.
-TEST(InProcessCommunicator, BlocksOfManyChunksEqualTheReference) {
-  const auto said = OnEveryRank(3, [](Communicator& c) {
+TEST_P(InProcessCommunicator, BlocksOfManyChunksEqualTheReference) {
+  const auto said = OnRanks(3, [](Communicator& c) {
     return testing::CheckReduceScatter(c, ElementType::kFloat64, 360'001, ReduceOp::kSum, true);
   });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, WorldSize, ::testing::Values(1, 2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Transports, InProcessCommunicator, ::testing::ValuesIn(kTransports));
+INSTANTIATE_TEST_SUITE_P(Sizes, WorldSize,
+                         ::testing::Combine(::testing::ValuesIn(kTransports),
+                                            ::testing::Values(1, 2, 3, 4, 5, 8)));
 
-class HybridMesh : public ::testing::TestWithParam<std::pair<int, int>> {};
-
-TEST_P(HybridMesh, GroupsRunTheirOwnCollectives) {
-  const auto [nodes, per_node] = GetParam();
-  const auto said = OnEveryRank(nodes * per_node, [nodes = nodes](Communicator& c) {
-    return testing::CheckHybridGroups(c, nodes);
-  });
-  for (const std::string& each : said) EXPECT_EQ(each, "");
+TEST_P(InProcessCommunicator, GroupsOfAHybridMeshRunTheirOwnCollectives) {
+  for (const auto& [nodes, per_node] : {std::pair(1, 1), {2, 2}, {2, 3}, {4, 2}}) {
+    const auto said = OnRanks(nodes * per_node, [nodes = nodes](Communicator& c) {
+      return testing::CheckHybridGroups(c, nodes);
+    });
+    for (const std::string& each : said) EXPECT_EQ(each, "") << nodes << " x " << per_node;
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, HybridMesh,
-                         ::testing::Values(std::pair(1, 1), std::pair(2, 2), std::pair(2, 3),
-                                           std::pair(4, 2)));
+TEST(InProcessTransports, AddUpAlike) {
+  for (const int size : {2, 3, 5}) {
+    const auto sums = [](Communicator& c) { return testing::OrderSensitiveSums(c, 70'001); };
+    const auto ring = OnEveryRank(size, sums, InProcessTransport::kRing);
+    const auto shared = OnEveryRank(size, sums, InProcessTransport::kSharedMemory);
+    for (std::size_t r = 0; r < ring.size(); ++r) {
+      ASSERT_GT(ring[r].size(), 5 * 70'001 * sizeof(float));
+      EXPECT_TRUE(ring[r] == shared[r]) << "rank " << r << " of " << size;
+    }
+  }
+}
 
-TEST(InProcessCommunicator, AbortReachesTheGroupsBelow) {
-  const auto said = OnEveryRank(2, [](Communicator& c) -> std::string {
+TEST(InProcessTransports, SharedRegionsAreWorkedOnInPlace) {
+  for (const int size : {1, 2, 3, 5}) {
+    const auto said = OnEveryRank(
+        size, [](Communicator& c) { return testing::CheckRegions(c); },
+        InProcessTransport::kSharedMemory);
+    for (const std::string& each : said) EXPECT_EQ(each, "") << size;
+  }
+}
+
+TEST(InProcessTransports, ARingSharesNoMemory) {
+  const auto said = OnEveryRank(
+      2,
+      [](Communicator& c) {
+        return std::string(StatusCodeName(c.Share(RegionKind::kCommon, 8).status().code()));
+      },
+      InProcessTransport::kRing);
+  EXPECT_EQ(said, (std::vector<std::string>{"UNIMPLEMENTED", "UNIMPLEMENTED"}));
+}
+
+TEST_P(InProcessCommunicator, AbortReachesTheGroupsBelow) {
+  const auto said = OnRanks(2, [](Communicator& c) -> std::string {
     auto group = c.Split("pair", {0, 1}, Soon());
     if (!group.ok()) return group.status().ToString();
     // Rank 0 waits in the group for rank 1, which aborts the world instead.
@@ -98,8 +143,8 @@ TEST(InProcessCommunicator, AbortReachesTheGroupsBelow) {
   EXPECT_EQ(said, (std::vector<std::string>{"UNAVAILABLE", "ABORTED"}));
 }
 
-TEST(InProcessCommunicator, AGroupsOwnAbortLeavesTheWorldAlone) {
-  const auto said = OnEveryRank(2, [](Communicator& c) -> std::string {
+TEST_P(InProcessCommunicator, AGroupsOwnAbortLeavesTheWorldAlone) {
+  const auto said = OnRanks(2, [](Communicator& c) -> std::string {
     auto group = c.Split("pair", {0, 1}, Soon());
     if (!group.ok()) return group.status().ToString();
     (*group)->Abort(Aborted("stop"));
@@ -109,8 +154,8 @@ TEST(InProcessCommunicator, AGroupsOwnAbortLeavesTheWorldAlone) {
   EXPECT_EQ(said, (std::vector<std::string>{"OK", "OK"}));
 }
 
-TEST(InProcessCommunicator, GroupsAreMadeOfTheirOwnMembers) {
-  const auto said = OnEveryRank(2, [](Communicator& c) -> std::string {
+TEST_P(InProcessCommunicator, GroupsAreMadeOfTheirOwnMembers) {
+  const auto said = OnRanks(2, [](Communicator& c) -> std::string {
     for (const auto& members : {std::vector<int>{1 - c.rank()}, {0, 0, 1}, {0, 1, 2}, {}}) {
       const auto group = c.Split("wrong", members, Soon());
       if (group.status().code() != StatusCode::kInvalidArgument) return "not refused";
@@ -120,8 +165,8 @@ TEST(InProcessCommunicator, GroupsAreMadeOfTheirOwnMembers) {
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
-TEST(InProcessCommunicator, ShardsMayLieInTheirOwnPlace) {
-  const auto said = OnEveryRank(3, [](Communicator& c) -> std::string {
+TEST_P(InProcessCommunicator, ShardsMayLieInTheirOwnPlace) {
+  const auto said = OnRanks(3, [](Communicator& c) -> std::string {
     std::vector<std::int64_t> full(3, -1);
     std::int64_t* own = full.data() + c.rank();
     *own = 10 + c.rank();
@@ -131,9 +176,9 @@ TEST(InProcessCommunicator, ShardsMayLieInTheirOwnPlace) {
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
-TEST(InProcessCommunicator, BFloat16SumsKeepTheirSmallTerms) {
+TEST_P(InProcessCommunicator, BFloat16SumsKeepTheirSmallTerms) {
   // 256 + 1 + 1 ... in bf16 stays 256 when every partial sum is rounded.
-  const auto said = OnEveryRank(5, [](Communicator& c) -> std::string {
+  const auto said = OnRanks(5, [](Communicator& c) -> std::string {
     const float mine = c.rank() == 0 ? 256.0F : 1.0F;
     std::uint16_t value = 0;
     Convert({&mine, ElementType::kFloat32}, &value, ElementType::kBFloat16, 1);
@@ -146,8 +191,8 @@ TEST(InProcessCommunicator, BFloat16SumsKeepTheirSmallTerms) {
   for (const std::string& each : said) EXPECT_EQ(each, std::to_string(260.0F));
 }
 
-TEST(InProcessCommunicator, QueuedOperationsRunInOrder) {
-  const auto said = OnEveryRank(4, [](Communicator& c) -> std::string {
+TEST_P(InProcessCommunicator, QueuedOperationsRunInOrder) {
+  const auto said = OnRanks(4, [](Communicator& c) -> std::string {
     std::vector<std::vector<std::int64_t>> values(64, {c.rank(), 1});
     std::vector<std::unique_ptr<Work>> works;
     for (auto& value : values) {
@@ -166,22 +211,22 @@ TEST(InProcessCommunicator, QueuedOperationsRunInOrder) {
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
-TEST(InProcessCommunicator, RefusesBeforeItIsFormed) {
-  InProcessGroup group(1);
+TEST_P(InProcessCommunicator, RefusesBeforeItIsFormed) {
+  InProcessGroup group(1, GetParam());
   const auto communicator = group.Join(0);
   EXPECT_EQ(communicator->Barrier().code(), StatusCode::kFailedPrecondition);
 }
 
-TEST(InProcessCommunicator, FormEndsAtItsDeadlineWhenARankIsMissing) {
-  InProcessGroup group(2);
+TEST_P(InProcessCommunicator, FormEndsAtItsDeadlineWhenARankIsMissing) {
+  InProcessGroup group(2, GetParam());
   const auto communicator = group.Join(0);
   const Status formed =
       communicator->Form(Meet(0, 2), Deadline::After(std::chrono::milliseconds(20)));
   EXPECT_EQ(formed.code(), StatusCode::kDeadlineExceeded) << formed.ToString();
 }
 
-TEST(InProcessCommunicator, OperationEndsAtItsDeadline) {
-  InProcessGroup group(2);
+TEST_P(InProcessCommunicator, OperationEndsAtItsDeadline) {
+  InProcessGroup group(2, GetParam());
   std::vector<Status> statuses(2);
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int r = 0; r < 2; ++r) ranks.push_back(group.Join(r, std::chrono::milliseconds(50)));
@@ -195,8 +240,8 @@ TEST(InProcessCommunicator, OperationEndsAtItsDeadline) {
   EXPECT_EQ(ranks[1]->Barrier().code(), StatusCode::kUnavailable);
 }
 
-TEST(InProcessCommunicator, AbortWakesAWaitOnAnotherThread) {
-  const auto said = OnEveryRank(3, [](Communicator& c) -> std::string {
+TEST_P(InProcessCommunicator, AbortWakesAWaitOnAnotherThread) {
+  const auto said = OnRanks(3, [](Communicator& c) -> std::string {
     if (c.rank() == 2) {
       // Never joins the collective; ends the others' wait as a supervisor would.
       c.Abort(Aborted("the supervisor says so"));
@@ -211,8 +256,8 @@ TEST(InProcessCommunicator, AbortWakesAWaitOnAnotherThread) {
   EXPECT_EQ(said[2], Aborted("the supervisor says so").ToString());
 }
 
-TEST(InProcessCommunicator, AbortEndsFormAtOnce) {
-  InProcessGroup group(2);
+TEST_P(InProcessCommunicator, AbortEndsFormAtOnce) {
+  InProcessGroup group(2, GetParam());
   const auto communicator = group.Join(0);
   Status formed;
   std::thread forming([&] { formed = communicator->Form(Meet(0, 2), Soon()); });
@@ -230,8 +275,8 @@ TEST(InProcessCommunicator, AbortEndsFormAtOnce) {
   EXPECT_EQ(formed.code(), StatusCode::kCancelled);
 }
 
-TEST(InProcessCommunicator, SurvivorsFormAgainAfterARankIsKilled) {
-  InProcessGroup group(3);
+TEST_P(InProcessCommunicator, SurvivorsFormAgainAfterARankIsKilled) {
+  InProcessGroup group(3, GetParam());
   std::vector<std::string> said(3);
   std::atomic<int> lost = 0;
   const auto survive = [&](int r) -> std::string {
@@ -258,8 +303,8 @@ TEST(InProcessCommunicator, SurvivorsFormAgainAfterARankIsKilled) {
   EXPECT_EQ(lost, 3);
 }
 
-TEST(InProcessCommunicator, RanksThatDisagreeAreToldSo) {
-  const auto said = OnEveryRank(2, [](Communicator& c) -> std::string {
+TEST_P(InProcessCommunicator, RanksThatDisagreeAreToldSo) {
+  const auto said = OnRanks(2, [](Communicator& c) -> std::string {
     std::vector<float> data(8);
     return c.Broadcast(data.data(), c.rank() == 0 ? 32 : 16, 0)->Wait().ToString();
   });

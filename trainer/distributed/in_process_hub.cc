@@ -1,7 +1,6 @@
 #include "trainer/distributed/in_process_hub.h"
 
 #include <cstring>
-#include <new>
 #include <optional>
 
 namespace muster {
@@ -147,10 +146,8 @@ class InProcessHub::Shared final : public SharedLink {
     std::lock_guard lock(hub_->mutex_);
     if (stopped_) return Cancelled("the communicator was aborted");
     if (mapped_ == circle_->maps.size()) {
-      auto* memory = static_cast<std::byte*>(::operator new(bytes, std::align_val_t(4096)));
-      std::memset(memory, 0, bytes);
-      circle_->maps.emplace_back(
-          memory, [](std::byte* data) { ::operator delete(data, std::align_val_t(4096)); });
+      MUSTER_ASSIGN_OR_RETURN(auto memory, AnonymousMemory(bytes));
+      circle_->maps.push_back(std::move(memory));
     }
     return circle_->maps[mapped_++];
   }

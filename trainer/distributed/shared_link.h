@@ -36,4 +36,9 @@ class SharedLink {
   virtual void Stop() = 0;
 };
 
+// Zeroed memory for threads of this process, aligned to pages; kResourceExhausted.
+Result<std::shared_ptr<std::byte>> AnonymousMemory(std::size_t bytes);
+// The memory of a file descriptor, which the caller may close.
+Result<std::shared_ptr<std::byte>> MapDescriptor(int fd, std::size_t bytes);
+
 }  // namespace muster
