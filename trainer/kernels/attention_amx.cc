@@ -6,6 +6,7 @@
 namespace muster {
 namespace {
 
+using attention::kBlock;
 using attention::kSide;
 
 // Written out because compilers disagree on the intrinsics, and GCC's let stores to memory be
@@ -50,36 +51,51 @@ struct Amx : attention::Bf16Blocks<AmxIsa> {
     Session& operator=(const Session&) = delete;
   };
 
+  static MUSTER_INLINE void Multiply(Real* c, const Packed* a, const Packed* b, int count) {
+    ZeroTile<0>();
+    ZeroTile<1>();
+    ZeroTile<2>();
+    ZeroTile<3>();
+    AddProducts(a, kBlock, b, kBlock, count);
+    StoreSums(c);
+  }
+
+  static MUSTER_INLINE void MultiplyAdd(Real* c, const Packed* a, std::int64_t a_step,
+                                        const Packed* b, std::int64_t b_step, int count) {
+    LoadTile<0>(c, kRowBytes);
+    LoadTile<1>(c + 16, kRowBytes);
+    LoadTile<2>(c + kHalfBlock, kRowBytes);
+    LoadTile<3>(c + kHalfBlock + 16, kRowBytes);
+    AddProducts(a, a_step, b, b_step, count);
+    StoreSums(c);
+  }
+
+ private:
+  static constexpr int kHalfBlock = kBlock / 2;
+  static constexpr std::int64_t kLeftBytes = kSide * sizeof(Packed);
+  // Of results, and of two interleaved rows of a right factor.
+  static constexpr std::int64_t kRowBytes = kSide * sizeof(Real);
+
   // Tiles 0 to 3 are the quarters of c, 4 and 5 the halves of a (rows), 6 and 7 of b (columns).
-  static MUSTER_INLINE void Multiply(bool accumulate, Real* c, const Packed* a, std::int64_t a_step,
-                                     const Packed* b, std::int64_t b_step, int count) {
-    constexpr std::int64_t kRowBytes = kSide * sizeof(Real);
-    constexpr int kHalfRows = 16 * kSide;
-    if (accumulate) {
-      LoadTile<0>(c, kRowBytes);
-      LoadTile<1>(c + 16, kRowBytes);
-      LoadTile<2>(c + kHalfRows, kRowBytes);
-      LoadTile<3>(c + kHalfRows + 16, kRowBytes);
-    } else {
-      ZeroTile<0>();
-      ZeroTile<1>();
-      ZeroTile<2>();
-      ZeroTile<3>();
-    }
+  static MUSTER_INLINE void AddProducts(const Packed* a, std::int64_t a_step, const Packed* b,
+                                        std::int64_t b_step, int count) {
     for (int i = 0; i < count; ++i, a += a_step, b += b_step) {
-      LoadTile<4>(a, 64);
-      LoadTile<6>(b, 128);
+      LoadTile<4>(a, kLeftBytes);
+      LoadTile<6>(b, kRowBytes);
       MultiplyTiles<0, 4, 6>();
-      LoadTile<7>(b + kSide, 128);
+      LoadTile<7>(b + kSide, kRowBytes);
       MultiplyTiles<1, 4, 7>();
-      LoadTile<5>(a + kHalfRows, 64);
+      LoadTile<5>(a + kHalfBlock, kLeftBytes);
       MultiplyTiles<2, 5, 6>();
       MultiplyTiles<3, 5, 7>();
     }
+  }
+
+  static MUSTER_INLINE void StoreSums(Real* c) {
     StoreTile<0>(c, kRowBytes);
     StoreTile<1>(c + 16, kRowBytes);
-    StoreTile<2>(c + kHalfRows, kRowBytes);
-    StoreTile<3>(c + kHalfRows + 16, kRowBytes);
+    StoreTile<2>(c + kHalfBlock, kRowBytes);
+    StoreTile<3>(c + kHalfBlock + 16, kRowBytes);
   }
 };
 

@@ -49,6 +49,11 @@ struct Avx512Arithmetic : VectorArithmetic<Element, 16, Isa> {
   using typename Base::Vector;
 
   static MUSTER_INLINE Vector Max(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+  static MUSTER_INLINE bool AnyGreater(Vector a, Vector b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
+  }
+
+  static MUSTER_INLINE Real Sum(Vector value) { return _mm512_reduce_add_ps(value); }
 
   static MUSTER_INLINE void TransposeReal(const Real* block, Real* to) {
     for (int r = 0; r < kSide; r += 16) {

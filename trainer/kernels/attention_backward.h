@@ -27,10 +27,8 @@ class Backward {
     probabilities_ = arena.Take<Packed>(square);
     score_gradient_ = arena.Take<Packed>(square);
     score_gradient_right_ = Arithmetic::kPaired ? arena.Take<Packed>(square) : score_gradient_;
-    for (Staged& stage : stages_) {
-      stage.scores = arena.Take<Real>(kBlock);
-      stage.probability_gradient = arena.Take<Real>(kBlock);
-    }
+    scores_ = arena.Take<Real>(kBlock);
+    probability_gradient_ = arena.Take<Real>(kBlock);
   }
 
   // All query heads of one key head of one batch row.
@@ -53,16 +51,6 @@ class Backward {
  private:
   static constexpr int kKeyBlocks = 4;
 
-  // One block between its products and its exponentials. Two take turns, so that the products of
-  // the next block can run beside the exponentials of this one.
-  struct Staged {
-    Real* scores;
-    Real* probability_gradient;
-    int key;
-    int query;
-    bool diagonal;
-  };
-
   void PackKeys(const HeadRows<const Element>& key, const HeadRows<const Element>& value) {
     for (std::int64_t row = 0; row < grid_.rows; ++row) {
       for (std::int64_t column = 0; column < grid_.columns; ++column) {
@@ -82,7 +70,10 @@ class Backward {
       const std::int64_t below = first + queries - key;
       const int keys = below < kKeyBlocks ? static_cast<int>(below) : kKeyBlocks;
       ScoreGradients(first, queries, key, keys);
-      AddKeyGradients(first, queries, key, keys);
+      AddKeyGradient(value_gradient_, probabilities_, queries_.out_gradient.plain, first, queries,
+                     key, keys);
+      AddKeyGradient(key_gradient_, score_gradient_, queries_.query.plain, first, queries, key,
+                     keys);
       AddQueryGradients(first, queries, key, keys);
     }
     queries_.WriteGradient(batch, head, first, queries);
@@ -92,50 +83,42 @@ class Backward {
     return (key * kQueryBlocks + query) * kBlock;
   }
 
-  // P^T and dS^T of all blocks on and below the diagonal.
+  // P^T and dS^T of all blocks on and below the diagonal. Two blocks of queries at a time stay in
+  // the first-level cache while the keys pass by.
   void ScoreGradients(std::int64_t first, int queries, std::int64_t key, int keys) {
-    const Staged* waiting = nullptr;
-    int turn = 0;
-    for (int k = 0; k < keys; ++k) {
-      const std::int64_t start = key + k - first;
-      for (int q = start > 0 ? static_cast<int>(start) : 0; q < queries; ++q) {
-        Staged& stage = stages_[turn];
-        turn ^= 1;
-        stage.key = k;
-        stage.query = q;
-        stage.diagonal = q == start;
+    const int columns = static_cast<int>(grid_.columns);
+    for (int pair = 0; pair < queries; pair += 2) {
+      for (int k = 0; k < keys; ++k) {
         const std::int64_t row = (key + k) * grid_.columns * kBlock;
-        const std::int64_t column = q * grid_.columns * kBlock;
-        Arithmetic::Multiply(false, stage.scores, keys_ + row, kBlock,
-                             queries_.query.transposed + column, kBlock,
-                             static_cast<int>(grid_.columns));
-        Arithmetic::Multiply(false, stage.probability_gradient, values_ + row, kBlock,
-                             queries_.out_gradient.transposed + column, kBlock,
-                             static_cast<int>(grid_.columns));
-        if (waiting != nullptr) Exponentials(*waiting);
-        waiting = &stage;
+        for (int q = pair; q < pair + 2 && q < queries; ++q) {
+          if (key + k > first + q) continue;
+          const std::int64_t column = q * grid_.columns * kBlock;
+          Arithmetic::Multiply(scores_, keys_ + row, queries_.query.transposed + column, columns);
+          Arithmetic::Multiply(probability_gradient_, values_ + row,
+                               queries_.out_gradient.transposed + column, columns);
+          if (key + k == first + q) MaskDiagonal<Arithmetic>(scores_);
+          Exponentials(k, q);
+        }
       }
     }
-    if (waiting != nullptr) Exponentials(*waiting);
   }
 
-  void Exponentials(const Staged& stage) {
+  void Exponentials(int key, int query) {
     constexpr int kVectors = Arithmetic::kVectors, kLanes = Arithmetic::kLanes;
-    if (stage.diagonal) MaskDiagonal<Arithmetic>(stage.scores);
     const Vector scale = Arithmetic::Broadcast(static_cast<Real>(shape_.scale * kLog2e));
-    const std::int64_t at = Square(stage.key, stage.query);
+    const std::int64_t at = Square(key, query);
     Vector log2_sum[kVectors], row_sum[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-      log2_sum[v] = Arithmetic::LoadVector(queries_.log2_sum + stage.query * kSide + v * kLanes);
-      row_sum[v] = Arithmetic::LoadVector(queries_.row_sum + stage.query * kSide + v * kLanes);
+      log2_sum[v] = Arithmetic::LoadVector(queries_.log2_sum + query * kSide + v * kLanes);
+      row_sum[v] = Arithmetic::LoadVector(queries_.row_sum + query * kSide + v * kLanes);
     }
     for (int row = 0; row < kSide; row += 2) {
       Vector p[2][kVectors], ds[2][kVectors];
       for (int r = 0; r < 2; ++r) {
         for (int v = 0; v < kVectors; ++v) {
           const int offset = (row + r) * kSide + v * kLanes;
-          const Vector score = Arithmetic::LoadVector(stage.scores + offset);
-          const Vector dp = Arithmetic::LoadVector(stage.probability_gradient + offset);
+          const Vector score = Arithmetic::LoadVector(scores_ + offset);
+          const Vector dp = Arithmetic::LoadVector(probability_gradient_ + offset);
           p[r][v] = Arithmetic::Exp2(score * scale - log2_sum[v]);
           ds[r][v] = p[r][v] * (dp - row_sum[v]);
         }
@@ -148,18 +131,17 @@ class Backward {
     }
   }
 
-  void AddKeyGradients(std::int64_t first, int queries, std::int64_t key, int keys) {
+  // gradient += factor right, for the rows of the current keys. One matrix at a time, so that the
+  // right factor stays in the first-level cache while the keys pass by.
+  void AddKeyGradient(Real* gradient, const Packed* factor, const Packed* right, std::int64_t first,
+                      int queries, std::int64_t key, int keys) {
     for (int k = 0; k < keys; ++k) {
       const std::int64_t start = key + k - first;
       const int q = start > 0 ? static_cast<int>(start) : 0;
       for (std::int64_t column = 0; column < grid_.columns; ++column) {
-        const std::int64_t to = ((key + k) * grid_.columns + column) * kBlock;
-        const std::int64_t from = (q * grid_.columns + column) * kBlock;
-        Arithmetic::Multiply(true, value_gradient_ + to, probabilities_ + Square(k, q), kBlock,
-                             queries_.out_gradient.plain + from, grid_.columns * kBlock,
-                             queries - q);
-        Arithmetic::Multiply(true, key_gradient_ + to, score_gradient_ + Square(k, q), kBlock,
-                             queries_.query.plain + from, grid_.columns * kBlock, queries - q);
+        Arithmetic::MultiplyAdd(
+            gradient + ((key + k) * grid_.columns + column) * kBlock, factor + Square(k, q), kBlock,
+            right + (q * grid_.columns + column) * kBlock, grid_.columns * kBlock, queries - q);
       }
     }
   }
@@ -169,10 +151,10 @@ class Backward {
       const std::int64_t below = first + q + 1 - key;
       const int count = below < keys ? static_cast<int>(below) : keys;
       for (std::int64_t column = 0; count > 0 && column < grid_.columns; ++column) {
-        Arithmetic::Multiply(true, queries_.gradient + (q * grid_.columns + column) * kBlock,
-                             keys_transposed_ + (key * grid_.columns + column) * kBlock,
-                             grid_.columns * kBlock, score_gradient_right_ + Square(0, q),
-                             kQueryBlocks * kBlock, count);
+        Arithmetic::MultiplyAdd(queries_.gradient + (q * grid_.columns + column) * kBlock,
+                                keys_transposed_ + (key * grid_.columns + column) * kBlock,
+                                grid_.columns * kBlock, score_gradient_right_ + Square(0, q),
+                                kQueryBlocks * kBlock, count);
       }
     }
   }
@@ -202,7 +184,9 @@ class Backward {
   Packed* probabilities_;         // P^T, left factor
   Packed* score_gradient_;        // dS^T, left factor
   Packed* score_gradient_right_;  // dS^T, right factor
-  Staged stages_[2];
+  // One block of S^T and of dP^T.
+  Real* scores_;
+  Real* probability_gradient_;
 };
 
 }  // namespace muster::attention

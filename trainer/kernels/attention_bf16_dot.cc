@@ -6,28 +6,39 @@
 namespace muster {
 namespace {
 
+using attention::kBlock;
 using attention::kSide;
 
 struct Avx512Bf16 {};
 
 struct Bf16Dot : attention::Bf16Blocks<Avx512Bf16> {
-  static MUSTER_INLINE void Multiply(bool accumulate, Real* c, const Packed* a, std::int64_t a_step,
-                                     const Packed* b, std::int64_t b_step, int count) {
-    for (int row = 0; row < kSide; row += kRows) {
-      Strip(accumulate, c + row * kSide, a + row * kSide, a_step, b, b_step, count);
-    }
+  static MUSTER_INLINE void Multiply(Real* c, const Packed* a, const Packed* b, int count) {
+    MultiplyRows<false>(c, a, kBlock, b, kBlock, count);
+  }
+  static MUSTER_INLINE void MultiplyAdd(Real* c, const Packed* a, std::int64_t a_step,
+                                        const Packed* b, std::int64_t b_step, int count) {
+    MultiplyRows<true>(c, a, a_step, b, b_step, count);
   }
 
  private:
   static constexpr int kRows = 8;
 
-  static MUSTER_INLINE void Strip(bool accumulate, Real* c, const Packed* a, std::int64_t a_step,
-                                  const Packed* b, std::int64_t b_step, int count) {
+  template <bool kAdd>
+  static MUSTER_INLINE void MultiplyRows(Real* c, const Packed* a, std::int64_t a_step,
+                                         const Packed* b, std::int64_t b_step, int count) {
+    for (int row = 0; row < kSide; row += kRows) {
+      Strip<kAdd>(c + row * kSide, a + row * kSide, a_step, b, b_step, count);
+    }
+  }
+
+  template <bool kAdd>
+  static MUSTER_INLINE void Strip(Real* c, const Packed* a, std::int64_t a_step, const Packed* b,
+                                  std::int64_t b_step, int count) {
     Vector sum[kRows][2];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      sum[r][0] = accumulate ? LoadVector(c + r * kSide) : Vector{};
-      sum[r][1] = accumulate ? LoadVector(c + r * kSide + kLanes) : Vector{};
+      sum[r][0] = kAdd ? LoadVector(c + r * kSide) : Vector{};
+      sum[r][1] = kAdd ? LoadVector(c + r * kSide + kLanes) : Vector{};
     }
     for (int i = 0; i < count; ++i, a += a_step, b += b_step) {
       for (int k = 0; k < kSide; k += 2) {

@@ -75,12 +75,28 @@ struct VectorArithmetic {
   static MUSTER_INLINE Vector LoadVector(const Real* from) {
     return *reinterpret_cast<const Stored*>(from);
   }
+  static MUSTER_INLINE Vector LoadElements(const Element* from) {
+    alignas(sizeof(Vector)) Real numbers[kLanes];
+    for (int l = 0; l < kLanes; ++l) numbers[l] = Load(from[l]);
+    return LoadVector(numbers);
+  }
   static MUSTER_INLINE void StoreVector(Real* to, Vector value) {
     *reinterpret_cast<Stored*>(to) = value;
   }
   static MUSTER_INLINE Vector Broadcast(Real value) { return value - Vector{}; }
   static MUSTER_INLINE Vector Exp2(Vector x) { return attention::Exp2<Real, kLanes>(x); }
   static MUSTER_INLINE Vector Max(Vector a, Vector b) { return a > b ? a : b; }
+  static MUSTER_INLINE bool AnyGreater(Vector a, Vector b) {
+    bool any = false;
+    for (int l = 0; l < kLanes; ++l) any |= a[l] > b[l];
+    return any;
+  }
+
+  static MUSTER_INLINE Real Sum(Vector value) {
+    Real sum = 0;
+    for (int l = 0; l < kLanes; ++l) sum += value[l];
+    return sum;
+  }
 
   // Rows that lie `stride` elements apart; what is beyond `rows` and `columns` becomes zero.
   static MUSTER_INLINE void Read(const Element* from, std::int64_t stride, int rows, int columns,
@@ -142,35 +158,46 @@ struct VectorArithmetic {
     StoreLeft(block, row, even, odd);
   }
 
-  // c = (accumulate ? c : 0) + sum of a[i * a_step] b[i * b_step] over `count` blocks.
-  static MUSTER_INLINE void Multiply(bool accumulate, Real* c, const Packed* a, std::int64_t a_step,
-                                     const Packed* b, std::int64_t b_step, int count) {
-    // As many sums as hide the latency of an addition and fit into the registers.
-    constexpr int kRows = kLanes * sizeof(Real) == 64 ? 8 : 4;
+  // c = sum of a[i] b[i] over `count` adjacent blocks.
+  static MUSTER_INLINE void Multiply(Real* c, const Packed* a, const Packed* b, int count) {
+    MultiplyRows<false>(c, a, kBlock, b, kBlock, count);
+  }
+  // c += sum of a[i * a_step] b[i * b_step] over `count` blocks.
+  static MUSTER_INLINE void MultiplyAdd(Real* c, const Packed* a, std::int64_t a_step,
+                                        const Packed* b, std::int64_t b_step, int count) {
+    MultiplyRows<true>(c, a, a_step, b, b_step, count);
+  }
+
+ private:
+  template <bool kAdd>
+  static MUSTER_INLINE void MultiplyRows(Real* c, const Packed* a, std::int64_t a_step,
+                                         const Packed* b, std::int64_t b_step, int count) {
     for (int column = 0; column < kSide; column += 2 * kLanes) {
-      for (int row = 0; row < kSide; row += kRows) {
-        MultiplyStrip<kRows>(accumulate, c + row * kSide + column, a + row * kSide, a_step,
-                             b + column, b_step, count);
+      for (int row = 0; row < kSide; row += kStripRows) {
+        MultiplyStrip<kAdd>(c + row * kSide + column, a + row * kSide, a_step, b + column, b_step,
+                            count);
       }
     }
   }
 
-  template <int kRows>
-  static MUSTER_INLINE void MultiplyStrip(bool accumulate, Real* c, const Packed* a,
-                                          std::int64_t a_step, const Packed* b, std::int64_t b_step,
-                                          int count) {
-    Vector sum[kRows][2];
+  // As many sums as hide the latency of an addition and fit into the registers.
+  static constexpr int kStripRows = kLanes * sizeof(Real) == 64 ? 8 : 4;
+
+  template <bool kAdd>
+  static MUSTER_INLINE void MultiplyStrip(Real* c, const Packed* a, std::int64_t a_step,
+                                          const Packed* b, std::int64_t b_step, int count) {
+    Vector sum[kStripRows][2];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      sum[r][0] = accumulate ? LoadVector(c + r * kSide) : Vector{};
-      sum[r][1] = accumulate ? LoadVector(c + r * kSide + kLanes) : Vector{};
+    for (int r = 0; r < kStripRows; ++r) {
+      sum[r][0] = kAdd ? LoadVector(c + r * kSide) : Vector{};
+      sum[r][1] = kAdd ? LoadVector(c + r * kSide + kLanes) : Vector{};
     }
     for (int i = 0; i < count; ++i, a += a_step, b += b_step) {
       for (int k = 0; k < kSide; ++k) {
         const Vector b0 = LoadVector(b + k * kSide);
         const Vector b1 = LoadVector(b + k * kSide + kLanes);
 #pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
+        for (int r = 0; r < kStripRows; ++r) {
           const Vector left = Broadcast(a[r * kSide + k]);
           sum[r][0] += left * b0;
           sum[r][1] += left * b1;
@@ -178,7 +205,7 @@ struct VectorArithmetic {
       }
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kStripRows; ++r) {
       StoreVector(c + r * kSide, sum[r][0]);
       StoreVector(c + r * kSide + kLanes, sum[r][1]);
     }

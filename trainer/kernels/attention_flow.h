@@ -109,9 +109,9 @@ MUSTER_INLINE void MaskDiagonal(typename Arithmetic::Real* scores) {
   }
 }
 
-template <typename Real>
-MUSTER_INLINE void Clear(Real* numbers, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) numbers[i] = 0;
+template <typename Number>
+MUSTER_INLINE void Clear(Number* numbers, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) numbers[i] = Number{};
 }
 
 }  // namespace muster::attention

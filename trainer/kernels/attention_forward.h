@@ -20,9 +20,9 @@ class Forward {
         io_{shape},
         keys_(arena.Take<Packed>(grid_.rows * grid_.columns * kBlock)),
         values_(arena.Take<Packed>(grid_.rows * grid_.columns * kBlock)),
-        scores_(arena.Take<Real>(kKeyBlocks * kBlock)),
-        probabilities_(arena.Take<Packed>(kKeyBlocks * kBlock)) {
+        scores_(arena.Take<Real>(kBlock)) {
     for (QueryBlock& block : strip_) {
+      block.probabilities = arena.Take<Packed>(kKeyBlocks * kBlock);
       block.query = arena.Take<Packed>(grid_.columns * kBlock);
       block.out = arena.Take<Real>(grid_.columns * kBlock);
     }
@@ -41,15 +41,18 @@ class Forward {
 
  private:
   static constexpr int kStrip = 2;      // blocks of queries that share a pass over the keys
-  static constexpr int kKeyBlocks = 4;  // blocks of keys between two looks at the maximum
+  static constexpr int kKeyBlocks = 4;  // blocks of keys that go into the output at once
+  static constexpr int kVectors = Arithmetic::kVectors, kLanes = Arithmetic::kLanes;
   // Sums are only brought to a larger maximum when it grew by more than this, in powers of two:
   // far from overflow, no precision is lost, and most of the rescaling never happens.
   static constexpr Real kSlack = 8;
 
   // 32 queries. Statistics are in powers of two: sum is of 2^(score - maximum).
   struct QueryBlock {
-    Packed* query;  // Q^T, right factor
-    Real* out;      // O^T
+    Packed* query;          // Q^T, right factor
+    Packed* probabilities;  // P^T, right factor: [kKeyBlocks]
+    Real* out;              // O^T
+    int waiting;            // the first of the current blocks of keys that is not yet in `out`
     alignas(64) Real maximum[kSide];
     alignas(64) Real sum[kSide];
   };
@@ -71,10 +74,9 @@ class Forward {
     const std::int64_t count = grid_.rows - first < kStrip ? grid_.rows - first : kStrip;
     for (std::int64_t i = 0; i < count; ++i) Begin(query, first + i, strip_[i]);
     for (std::int64_t key = 0; key < first + count; key += kKeyBlocks) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t left = first + i + 1 - key;  // blocks up to the diagonal
-        if (left > 0) Attend(strip_[i], key, left);
-      }
+      key_ = key;
+      Probabilities(first, count);
+      for (std::int64_t i = 0; i < count; ++i) AddValues(strip_[i], KeysFor(first + i));
     }
     for (std::int64_t i = 0; i < count; ++i) Finish(strip_[i], batch, head, first + i);
   }
@@ -90,49 +92,86 @@ class Forward {
     for (int i = 0; i < kSide; ++i) q.maximum[i] = -static_cast<Real>(__builtin_inf());
   }
 
-  // Takes the keys of up to kKeyBlocks blocks into q; `left` blocks are on or below the diagonal.
-  void Attend(QueryBlock& q, std::int64_t key, std::int64_t left) {
-    const int count = left < kKeyBlocks ? static_cast<int>(left) : kKeyBlocks;
-    for (int i = 0; i < count; ++i) {
-      Arithmetic::Multiply(false, scores_ + i * kBlock, keys_ + (key + i) * grid_.columns * kBlock,
-                           kBlock, q.query, kBlock, static_cast<int>(grid_.columns));
-    }
-    if (left <= kKeyBlocks) MaskDiagonal<Arithmetic>(scores_ + (left - 1) * kBlock);
-    RaiseMaximum(q, count);
-    Exponentials(q, count);
-    for (std::int64_t column = 0; column < grid_.columns; ++column) {
-      Arithmetic::Multiply(true, q.out + column * kBlock,
-                           values_ + (key * grid_.columns + column) * kBlock,
-                           grid_.columns * kBlock, probabilities_, kBlock, count);
-    }
+  // How many of the current blocks of keys are not beyond the diagonal.
+  int KeysFor(std::int64_t row) const {
+    const std::int64_t left = row + 1 - key_;
+    return left < kKeyBlocks ? static_cast<int>(left) : kKeyBlocks;
   }
 
-  void RaiseMaximum(QueryBlock& q, int count) {
-    Vector largest[Arithmetic::kVectors];
-    for (int v = 0; v < Arithmetic::kVectors; ++v) {
-      largest[v] = Arithmetic::LoadVector(scores_ + v * Arithmetic::kLanes);
-    }
-    for (int row = 1; row < count * kSide; ++row) {
-      for (int v = 0; v < Arithmetic::kVectors; ++v) {
-        largest[v] = Arithmetic::Max(
-            largest[v], Arithmetic::LoadVector(scores_ + row * kSide + v * Arithmetic::kLanes));
+  // P^T of the `count` blocks of queries from `first` on for the current keys.
+  void Probabilities(std::int64_t first, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) strip_[i].waiting = 0;
+    for (int key = 0; key < KeysFor(first + count - 1); ++key) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (key >= KeysFor(first + i)) continue;
+        Arithmetic::Multiply(scores_, keys_ + (key_ + key) * grid_.columns * kBlock,
+                             strip_[i].query, static_cast<int>(grid_.columns));
+        if (key_ + key == first + i) MaskDiagonal<Arithmetic>(scores_);
+        Exponentials(strip_[i], key);
       }
     }
-    const Real scale = static_cast<Real>(shape_.scale * kLog2e);
-    alignas(64) Real raised[kSide];
-    bool grew = false;
-    for (int v = 0; v < Arithmetic::kVectors; ++v) {
-      Arithmetic::StoreVector(raised + v * Arithmetic::kLanes, largest[v] * scale);
-    }
-    for (int i = 0; i < kSide; ++i) grew |= raised[i] > q.maximum[i] + kSlack;
-    if (grew) Rescale(q, raised);
   }
 
-  void Rescale(QueryBlock& q, const Real* raised) {
-    for (int v = 0; v < Arithmetic::kVectors; ++v) {
-      const int at = v * Arithmetic::kLanes;
+  // Takes the blocks of keys from q.waiting up to `end` of the current ones into the output.
+  void AddValues(QueryBlock& q, int end) {
+    if (q.waiting >= end) return;
+    for (std::int64_t column = 0; column < grid_.columns; ++column) {
+      Arithmetic::MultiplyAdd(
+          q.out + column * kBlock, values_ + ((key_ + q.waiting) * grid_.columns + column) * kBlock,
+          grid_.columns * kBlock, q.probabilities + q.waiting * kBlock, kBlock, end - q.waiting);
+    }
+  }
+
+  // Scores become probabilities relative to the maximum, which is raised first where it must be.
+  void Exponentials(QueryBlock& q, int key) {
+    const Vector scale = Arithmetic::Broadcast(static_cast<Real>(shape_.scale * kLog2e));
+    RaiseMaximum(q, key, scale);
+    Vector maximum[kVectors], sum[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      maximum[v] = Arithmetic::LoadVector(q.maximum + v * kLanes);
+      sum[v] = Arithmetic::LoadVector(q.sum + v * kLanes);
+    }
+    for (int row = 0; row < kSide; row += 2) {
+      Vector even[kVectors], odd[kVectors];
+      for (int v = 0; v < kVectors; ++v) {
+        const Real* score = scores_ + row * kSide + v * kLanes;
+        even[v] = Arithmetic::Exp2(Arithmetic::LoadVector(score) * scale - maximum[v]);
+        odd[v] = Arithmetic::Exp2(Arithmetic::LoadVector(score + kSide) * scale - maximum[v]);
+        sum[v] += even[v] + odd[v];
+      }
+      Arithmetic::StoreRight(q.probabilities + key * kBlock, row, even, odd);
+    }
+    for (int v = 0; v < kVectors; ++v) Arithmetic::StoreVector(q.sum + v * kLanes, sum[v]);
+  }
+
+  MUSTER_INLINE void RaiseMaximum(QueryBlock& q, int key, Vector scale) {
+    Vector largest[kVectors];
+    for (int v = 0; v < kVectors; ++v) largest[v] = Arithmetic::LoadVector(scores_ + v * kLanes);
+    for (int row = 1; row < kSide; ++row) {
+      for (int v = 0; v < kVectors; ++v) {
+        const Vector score = Arithmetic::LoadVector(scores_ + row * kSide + v * kLanes);
+        largest[v] = Arithmetic::Max(largest[v], score);
+      }
+    }
+    bool grew = false;
+    for (int v = 0; v < kVectors; ++v) {
+      largest[v] = largest[v] * scale;
+      const Vector maximum = Arithmetic::LoadVector(q.maximum + v * kLanes);
+      grew |= Arithmetic::AnyGreater(largest[v], maximum + kSlack);
+    }
+    if (grew) Rescale(q, key, largest);
+  }
+
+  // Brings the sum and the output to the new maximum, after the output has taken in what waits for
+  // it under the old one: the blocks of keys before `key`.
+  __attribute__((noinline)) void Rescale(QueryBlock& q, int key, const Vector* raised) {
+    AddValues(q, key);
+    q.waiting = key;
+    for (int v = 0; v < kVectors; ++v) {
+      const int at = v * kLanes;
       const Vector before = Arithmetic::LoadVector(q.maximum + at);
-      const Vector after = Arithmetic::Max(Arithmetic::LoadVector(raised + at), before);
+      // Lane by lane, so that no query's bits depend on its neighbours.
+      const Vector after = raised[v] > before + kSlack ? raised[v] : before;
       const Vector factor = Arithmetic::Exp2(before - after);
       Arithmetic::StoreVector(q.maximum + at, after);
       Arithmetic::StoreVector(q.sum + at, Arithmetic::LoadVector(q.sum + at) * factor);
@@ -140,29 +179,6 @@ class Forward {
         Real* out = q.out + row * kSide + at;
         Arithmetic::StoreVector(out, Arithmetic::LoadVector(out) * factor);
       }
-    }
-  }
-
-  // Scores become probabilities relative to the maximum.
-  void Exponentials(QueryBlock& q, int count) {
-    const Vector scale = Arithmetic::Broadcast(static_cast<Real>(shape_.scale * kLog2e));
-    Vector maximum[Arithmetic::kVectors], sum[Arithmetic::kVectors];
-    for (int v = 0; v < Arithmetic::kVectors; ++v) {
-      maximum[v] = Arithmetic::LoadVector(q.maximum + v * Arithmetic::kLanes);
-      sum[v] = Arithmetic::LoadVector(q.sum + v * Arithmetic::kLanes);
-    }
-    for (int row = 0; row < count * kSide; row += 2) {
-      Vector even[Arithmetic::kVectors], odd[Arithmetic::kVectors];
-      for (int v = 0; v < Arithmetic::kVectors; ++v) {
-        const Real* score = scores_ + row * kSide + v * Arithmetic::kLanes;
-        even[v] = Arithmetic::Exp2(Arithmetic::LoadVector(score) * scale - maximum[v]);
-        odd[v] = Arithmetic::Exp2(Arithmetic::LoadVector(score + kSide) * scale - maximum[v]);
-        sum[v] += even[v] + odd[v];
-      }
-      Arithmetic::StoreRight(probabilities_, row, even, odd);
-    }
-    for (int v = 0; v < Arithmetic::kVectors; ++v) {
-      Arithmetic::StoreVector(q.sum + v * Arithmetic::kLanes, sum[v]);
     }
   }
 
@@ -188,10 +204,10 @@ class Forward {
   const AttentionForwardArrays<Element>& arrays_;
   const Grid grid_;
   const BlockIo<Arithmetic> io_;
-  Packed* keys_;           // K, left factor: [rows, columns]
-  Packed* values_;         // V^T, left factor: blocks in the same order
-  Real* scores_;           // S^T: [kKeyBlocks]
-  Packed* probabilities_;  // P^T, right factor: [kKeyBlocks]
+  Packed* keys_;          // K, left factor: [rows, columns]
+  Packed* values_;        // V^T, left factor: blocks in the same order
+  Real* scores_;          // S^T: one block
+  std::int64_t key_ = 0;  // the first of the current blocks of keys
   QueryBlock strip_[kStrip];
 };
 

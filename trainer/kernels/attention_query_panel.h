@@ -85,18 +85,16 @@ class QueryPanel {
     }
   }
 
-  // Sums in fixed lanes: vectorised without permission to reorder.
-  Real Dot(const Element* a, const Element* b) const {
-    constexpr int kLanes = 16;
-    Real lanes[kLanes] = {};
+  MUSTER_INLINE Real Dot(const Element* a, const Element* b) const {
+    constexpr int kLanes = Arithmetic::kLanes;
+    typename Arithmetic::Vector lanes = {};
     std::int64_t i = 0;
     for (; i + kLanes <= shape_.head_dim; i += kLanes) {
-      for (int l = 0; l < kLanes; ++l) lanes[l] += Load(a[i + l]) * Load(b[i + l]);
+      lanes += Arithmetic::LoadElements(a + i) * Arithmetic::LoadElements(b + i);
     }
-    for (; i < shape_.head_dim; ++i) lanes[i % kLanes] += Load(a[i]) * Load(b[i]);
-    Real total = 0;
-    for (const Real lane : lanes) total += lane;
-    return total;
+    Real sum = Arithmetic::Sum(lanes);
+    for (; i < shape_.head_dim; ++i) sum += Load(a[i]) * Load(b[i]);
+    return sum;
   }
 
   const AttentionShape& shape_;
