@@ -10,6 +10,8 @@
 
 #include "trainer/device/cpu_memory.h"
 #include "trainer/device/device_ops.h"
+#include "trainer/device/op_checks.h"
+#include "trainer/device/scalar_type.h"
 #include "trainer/kernels/attention.h"
 #include "trainer/kernels/convert.h"
 #include "trainer/kernels/cpu_features.h"
@@ -34,26 +36,7 @@ T* Data(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.data_ptr());
 }
 
-void CheckArray(const at::Tensor& tensor, at::IntArrayRef shape, at::ScalarType type,
-                const char* name) {
-  TORCH_CHECK(tensor.sizes() == shape, name, " has shape ", tensor.sizes(), ", not ", shape);
-  TORCH_CHECK(tensor.scalar_type() == type, name, " is ", tensor.scalar_type(), ", not ", type);
-  TORCH_CHECK(tensor.is_contiguous() && tensor.is_cpu(), name, " is not a contiguous CPU tensor");
-}
-
-at::ScalarType WideType(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-ElementType TypeOf(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kDouble: return ElementType::kFloat64;
-    case at::kFloat: return ElementType::kFloat32;
-    case at::kBFloat16: return ElementType::kBFloat16;
-    case at::kHalf: return ElementType::kFloat16;
-    default: TORCH_CHECK(false, tensor.scalar_type(), " is not fp64, fp32, bf16 or fp16");
-  }
-}
+ElementType TypeOf(const at::Tensor& tensor) { return ElementTypeOf(tensor.scalar_type()); }
 
 // Calls f with a null pointer of the kernels' element type.
 template <typename F>
@@ -62,7 +45,8 @@ void WithElement(const at::Tensor& tensor, F f) {
     case ElementType::kFloat64: return f(static_cast<double*>(nullptr));
     case ElementType::kFloat32: return f(static_cast<float*>(nullptr));
     case ElementType::kBFloat16: return f(static_cast<BFloat16*>(nullptr));
-    default: return f(static_cast<Float16*>(nullptr));
+    case ElementType::kFloat16: return f(static_cast<Float16*>(nullptr));
+    default: TORCH_CHECK(false, tensor.scalar_type(), " is not fp64, fp32, bf16 or fp16");
   }
 }
 
@@ -141,6 +125,9 @@ class CpuOps : public DeviceOps {
                     at::Tensor& sum) override;
   void Convert(const void* from, ElementType from_type, void* to, ElementType to_type,
                std::int64_t count, bool add) override;
+
+ private:
+  const OpChecks checks_{at::kCPU};
 };
 
 std::string CpuOps::Describe() const {
@@ -153,14 +140,8 @@ std::string CpuOps::Describe() const {
 
 void CpuOps::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                      double eps, at::Tensor& sum, at::Tensor& y, at::Tensor& scale) {
+  checks_.AddNorm(x, delta, weight, sum, y, scale);
   const std::int64_t count = x.size(0), width = x.size(1);
-  const at::ScalarType type = x.scalar_type();
-  CheckArray(x, {count, width}, type, "x");
-  if (delta.defined()) CheckArray(delta, {count, width}, type, "delta");
-  CheckArray(weight, {width}, type, "the norm's weight");
-  CheckArray(sum, {count, width}, type, "the sum");
-  CheckArray(y, {count, width}, type, "the norm's output");
-  CheckArray(scale, {count}, WideType(x), "the norm's scale");
   WithElement(x, [&]<typename T>(T*) {
     const NormRows<T> rows{.width = width,
                            .eps = eps,
@@ -176,12 +157,8 @@ void CpuOps::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Ten
 
 void CpuOps::NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
                        at::Tensor& y) {
+  checks_.NormAgain(sum, weight, scale, y);
   const std::int64_t count = sum.size(0), width = sum.size(1);
-  const at::ScalarType type = sum.scalar_type();
-  CheckArray(sum, {count, width}, type, "the sum");
-  CheckArray(weight, {width}, type, "the norm's weight");
-  CheckArray(scale, {count}, WideType(sum), "the norm's scale");
-  CheckArray(y, {count, width}, type, "the norm's output");
   WithElement(sum, [&]<typename T>(T*) {
     const NormRows<T> rows{.width = width,
                            .sum = Data<T>(sum),
@@ -195,19 +172,14 @@ void CpuOps::NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at
 void CpuOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
                           const at::Tensor& weight, const at::Tensor& scale, at::Tensor& gradient,
                           const GradientTarget& weight_gradient) {
-  const std::int64_t count = sum.size(0), width = sum.size(1);
-  const at::ScalarType type = sum.scalar_type();
-  CheckArray(y_gradient, {count, width}, type, "the gradient of the norm's output");
-  CheckArray(sum, {count, width}, type, "the sum");
-  CheckArray(weight, {width}, type, "the norm's weight");
-  CheckArray(scale, {count}, WideType(sum), "the norm's scale");
-  CheckArray(gradient, {count, width}, type, "the gradient");
   const at::Tensor& target = weight_gradient.tensor;
-  CheckArray(target, {width}, target.scalar_type(), "the gradient of the norm's weight");
+  checks_.NormBackward(y_gradient, sum, weight, scale, gradient, target);
+  const std::int64_t count = sum.size(0), width = sum.size(1);
   // The cut depends on the number of rows alone, so the order of additions does too.
   const std::int64_t block = std::max<std::int64_t>(16, (count + kNormBlocks - 1) / kNormBlocks);
   const std::int64_t blocks = (count + block - 1) / block;
-  const at::Tensor parts = at::zeros({std::max<std::int64_t>(1, blocks), width}, WideType(sum));
+  const at::Tensor parts =
+      at::zeros({std::max<std::int64_t>(1, blocks), width}, WideType(sum.scalar_type()));
   WithElement(sum, [&]<typename T>(T*) {
     using Real = Wide<T>;
     OverRows(blocks, block * width, [&](std::int64_t first, std::int64_t last) {
@@ -234,10 +206,7 @@ void CpuOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
 
 void CpuOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                     const BatchShape& shape, const AttentionHeads& heads, int direction) {
-  const std::int64_t half = heads.head_dim / 2;
-  CheckArray(qkv, {shape.tokens(), heads.joined_width()}, qkv.scalar_type(), "qkv");
-  CheckArray(cos, {shape.length, half}, WideType(qkv), "the cosines");
-  CheckArray(sin, {shape.length, half}, WideType(qkv), "the sines");
+  checks_.Rotate(qkv, cos, sin, shape, heads);
   WithElement(qkv, [&]<typename T>(T*) {
     const RotaryRows<T> rows{.heads = heads.heads + heads.kv_heads,
                              .head_dim = heads.head_dim,
@@ -254,10 +223,8 @@ void CpuOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& si
 
 void CpuOps::Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                        at::Tensor& out, at::Tensor& lse) {
+  checks_.Attention(qkv, shape, heads, out, lse);
   const std::int64_t width = heads.heads * heads.head_dim;
-  CheckArray(qkv, {shape.tokens(), heads.joined_width()}, qkv.scalar_type(), "qkv");
-  CheckArray(out, {shape.tokens(), width}, qkv.scalar_type(), "attention's output");
-  CheckArray(lse, {shape.rows, heads.heads, shape.length}, WideType(qkv), "attention's logarithms");
   WithElement(qkv, [&]<typename T>(T*) {
     const JoinedHeads<const T> in(qkv, heads);
     const AttentionForwardArrays<T> arrays{.query = in.query,
@@ -275,13 +242,8 @@ void CpuOps::Attention(const at::Tensor& qkv, const BatchShape& shape, const Att
 void CpuOps::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                                const at::Tensor& out_gradient, const BatchShape& shape,
                                const AttentionHeads& heads, at::Tensor& qkv_gradient) {
+  checks_.AttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
   const std::int64_t width = heads.heads * heads.head_dim;
-  const at::ScalarType type = qkv.scalar_type();
-  CheckArray(qkv, {shape.tokens(), heads.joined_width()}, type, "qkv");
-  CheckArray(out, {shape.tokens(), width}, type, "attention's output");
-  CheckArray(lse, {shape.rows, heads.heads, shape.length}, WideType(qkv), "attention's logarithms");
-  CheckArray(out_gradient, {shape.tokens(), width}, type, "the gradient of attention's output");
-  CheckArray(qkv_gradient, {shape.tokens(), heads.joined_width()}, type, "the gradient of qkv");
   WithElement(qkv, [&]<typename T>(T*) {
     const JoinedHeads<const T> in(qkv, heads);
     const JoinedHeads<T> gradients(qkv_gradient, heads);
@@ -302,9 +264,8 @@ void CpuOps::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, con
 }
 
 void CpuOps::GatedSilu(const at::Tensor& gate_up, at::Tensor& out) {
+  checks_.GatedSilu(gate_up, out);
   const std::int64_t count = out.size(0), width = out.size(1);
-  CheckArray(gate_up, {count, 2 * width}, gate_up.scalar_type(), "gate_up");
-  CheckArray(out, {count, width}, gate_up.scalar_type(), "the gated activation");
   WithElement(gate_up, [&]<typename T>(T*) {
     const GateRows<T> rows{.width = width, .gate_up = Data<T>(gate_up), .out = Data<T>(out)};
     OverRows(count, 2 * width, [&](auto begin, auto end) { muster::GatedSilu(rows, begin, end); });
@@ -313,10 +274,8 @@ void CpuOps::GatedSilu(const at::Tensor& gate_up, at::Tensor& out) {
 
 void CpuOps::GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                                at::Tensor& out) {
+  checks_.GatedSiluBackward(gate_up, out_gradient, out);
   const std::int64_t count = out.size(0), width = out.size(1);
-  CheckArray(gate_up, {count, 2 * width}, gate_up.scalar_type(), "gate_up");
-  CheckArray(out_gradient, {count, width}, gate_up.scalar_type(), "the activation's gradient");
-  CheckArray(out, {count, width}, gate_up.scalar_type(), "the gated activation");
   WithElement(gate_up, [&]<typename T>(T*) {
     const GateRows<T> rows{.width = width,
                            .gate_up = Data<T>(gate_up),
@@ -329,10 +288,8 @@ void CpuOps::GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradie
 
 void CpuOps::CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                           at::Tensor& loss) {
+  checks_.CrossEntropy(logits, labels, loss);
   const std::int64_t count = logits.size(0), width = logits.size(1);
-  CheckArray(logits, {count, width}, logits.scalar_type(), "the logits");
-  CheckArray(labels, {count}, at::kLong, "the labels");
-  TORCH_CHECK(loss.scalar_type() == at::kDouble && loss.numel() > 0, "the loss is one fp64 number");
   const std::span<const std::int64_t> words(Data<std::int64_t>(labels),
                                             static_cast<std::size_t>(count));
   TORCH_CHECK(std::all_of(words.begin(), words.end(), [&](auto word) { return word < width; }),
@@ -354,10 +311,8 @@ void CpuOps::CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double s
 void CpuOps::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
                                const GradientTarget& table_gradient) {
   const at::Tensor& table = table_gradient.tensor;
-  const std::int64_t count = gradient.size(0), width = gradient.size(1), words = table.size(0);
-  CheckArray(gradient, {count, width}, gradient.scalar_type(), "the gradient of the embedding");
-  CheckArray(ids, {count}, at::kLong, "the ids");
-  CheckArray(table, {words, width}, table.scalar_type(), "the table's gradient");
+  checks_.EmbeddingBackward(gradient, ids, table);
+  const std::int64_t width = gradient.size(1), words = table.size(0);
   const WordIndex index =
       IndexWords({Data<std::int64_t>(ids), static_cast<std::size_t>(ids.numel())});
   TORCH_CHECK(
@@ -401,7 +356,7 @@ void CpuOps::AdamW(const OptimizerArrays& arrays, const AdamWOptions& options,
 
 void CpuOps::SumOfSquares(const void* values, ElementType type, std::int64_t count,
                           at::Tensor& sum) {
-  TORCH_CHECK(sum.scalar_type() == at::kDouble && sum.numel() > 0, "the sum is one fp64 number");
+  checks_.Sum(sum, "the sum of squares");
   const std::int64_t blocks = (count + kSumBlock - 1) / kSumBlock;
   std::vector<double> parts(static_cast<std::size_t>(blocks));
   const std::byte* bytes = static_cast<const std::byte*>(values);

@@ -1,0 +1,125 @@
+#include "trainer/device/op_checks.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/device/scalar_type.h"
+
+namespace muster {
+namespace {
+
+at::ScalarType WideTypeOf(const at::Tensor& tensor) { return WideType(tensor.scalar_type()); }
+
+void CheckMatrix(const at::Tensor& tensor, const char* name) {
+  TORCH_CHECK(tensor.dim() == 2, name, " has shape ", tensor.sizes(), ", not two dimensions");
+}
+
+}  // namespace
+
+void OpChecks::Array(const at::Tensor& tensor, at::IntArrayRef shape, at::ScalarType type,
+                     const char* name) const {
+  TORCH_CHECK(tensor.defined(), name, " is missing");
+  TORCH_CHECK(tensor.sizes() == shape, name, " has shape ", tensor.sizes(), ", not ", shape);
+  TORCH_CHECK(tensor.scalar_type() == type, name, " has elements of type ", tensor.scalar_type(),
+              ", not ", type);
+  TORCH_CHECK(tensor.is_contiguous(), name, " is not contiguous");
+  TORCH_CHECK(tensor.device().type() == device_, name, " is on ", tensor.device());
+}
+
+void OpChecks::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+                       const at::Tensor& sum, const at::Tensor& y, const at::Tensor& scale) const {
+  CheckMatrix(x, "x");
+  Array(x, x.sizes(), x.scalar_type(), "x");
+  if (delta.defined()) Array(delta, x.sizes(), x.scalar_type(), "delta");
+  Array(sum, x.sizes(), x.scalar_type(), "the sum");
+  NormAgain(sum, weight, scale, y);
+}
+
+void OpChecks::NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+                         const at::Tensor& y) const {
+  CheckMatrix(sum, "the sum");
+  const at::ScalarType type = sum.scalar_type();
+  Array(sum, sum.sizes(), type, "the sum");
+  Array(weight, {sum.size(1)}, type, "the norm's weight");
+  Array(scale, {sum.size(0)}, WideTypeOf(sum), "the norm's scale");
+  Array(y, sum.sizes(), type, "the norm's output");
+}
+
+void OpChecks::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
+                            const at::Tensor& weight, const at::Tensor& scale,
+                            const at::Tensor& gradient, const at::Tensor& weight_gradient) const {
+  CheckMatrix(sum, "the sum");
+  const at::ScalarType type = sum.scalar_type();
+  Array(sum, sum.sizes(), type, "the sum");
+  Array(y_gradient, sum.sizes(), type, "the gradient of the norm's output");
+  Array(weight, {sum.size(1)}, type, "the norm's weight");
+  Array(scale, {sum.size(0)}, WideTypeOf(sum), "the norm's scale");
+  Array(gradient, sum.sizes(), type, "the gradient");
+  Array(weight_gradient, {sum.size(1)}, weight_gradient.scalar_type(),
+        "the gradient of the norm's weight");
+}
+
+void OpChecks::Rotate(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+                      const BatchShape& shape, const AttentionHeads& heads) const {
+  TORCH_CHECK(heads.head_dim % 2 == 0, "heads of ", heads.head_dim, " elements have no halves");
+  const std::int64_t half = heads.head_dim / 2;
+  Array(qkv, {shape.tokens(), heads.joined_width()}, qkv.scalar_type(), "qkv");
+  Array(cos, {shape.length, half}, WideTypeOf(qkv), "the table of cosines");
+  Array(sin, {shape.length, half}, WideTypeOf(qkv), "the table of sines");
+}
+
+void OpChecks::Attention(const at::Tensor& qkv, const BatchShape& shape,
+                         const AttentionHeads& heads, const at::Tensor& out,
+                         const at::Tensor& lse) const {
+  const at::ScalarType type = qkv.scalar_type();
+  Array(qkv, {shape.tokens(), heads.joined_width()}, type, "qkv");
+  Array(out, {shape.tokens(), heads.heads * heads.head_dim}, type, "attention's output");
+  Array(lse, {shape.rows, heads.heads, shape.length}, WideTypeOf(qkv),
+        "the array of attention's logarithms");
+}
+
+void OpChecks::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out,
+                                 const at::Tensor& lse, const at::Tensor& out_gradient,
+                                 const BatchShape& shape, const AttentionHeads& heads,
+                                 const at::Tensor& qkv_gradient) const {
+  Attention(qkv, shape, heads, out, lse);
+  Array(out_gradient, out.sizes(), qkv.scalar_type(), "the gradient of attention's output");
+  Array(qkv_gradient, qkv.sizes(), qkv.scalar_type(), "the gradient of qkv");
+}
+
+void OpChecks::GatedSilu(const at::Tensor& gate_up, const at::Tensor& out) const {
+  CheckMatrix(out, "the gated activation");
+  Array(gate_up, {out.size(0), 2 * out.size(1)}, gate_up.scalar_type(), "gate_up");
+  Array(out, out.sizes(), gate_up.scalar_type(), "the gated activation");
+}
+
+void OpChecks::GatedSiluBackward(const at::Tensor& gate_up, const at::Tensor& out_gradient,
+                                 const at::Tensor& out) const {
+  GatedSilu(gate_up, out);
+  Array(out_gradient, out.sizes(), gate_up.scalar_type(), "the activation's gradient");
+}
+
+void OpChecks::CrossEntropy(const at::Tensor& logits, const at::Tensor& labels,
+                            const at::Tensor& loss) const {
+  CheckMatrix(logits, "the array of logits");
+  Array(logits, logits.sizes(), logits.scalar_type(), "the array of logits");
+  Array(labels, {logits.size(0)}, at::kLong, "the array of labels");
+  Sum(loss, "the loss");
+}
+
+void OpChecks::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
+                                 const at::Tensor& table_gradient) const {
+  CheckMatrix(gradient, "the gradient of the embedding");
+  CheckMatrix(table_gradient, "the table's gradient");
+  Array(gradient, gradient.sizes(), gradient.scalar_type(), "the gradient of the embedding");
+  Array(ids, {gradient.size(0)}, at::kLong, "the array of ids");
+  Array(table_gradient, {table_gradient.size(0), gradient.size(1)}, table_gradient.scalar_type(),
+        "the table's gradient");
+}
+
+void OpChecks::Sum(const at::Tensor& sum, const char* name) const {
+  TORCH_CHECK(sum.defined() && sum.scalar_type() == at::kDouble && sum.numel() > 0, name,
+              " is not an fp64 number");
+  TORCH_CHECK(sum.device().type() == device_, name, " is on ", sum.device());
+}
+
+}  // namespace muster

@@ -1,0 +1,51 @@
+// What DeviceOps' operations demand of their tensors: shapes, types, contiguity, the device.
+//
+// Every implementation asks first, so all refuse the same arguments with the same words: a Torch
+// exception that names the tensor, what it has and what it should have. What only the values show
+// (a label beyond the vocabulary) is each implementation's own.
+//
+// Any thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/device/device_ops.h"
+
+namespace muster {
+
+class OpChecks {
+ public:
+  explicit OpChecks(at::DeviceType device) : device_(device) {}
+
+  void AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+               const at::Tensor& sum, const at::Tensor& y, const at::Tensor& scale) const;
+  void NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+                 const at::Tensor& y) const;
+  void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
+                    const at::Tensor& scale, const at::Tensor& gradient,
+                    const at::Tensor& weight_gradient) const;
+  void Rotate(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+              const BatchShape& shape, const AttentionHeads& heads) const;
+  void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
+                 const at::Tensor& out, const at::Tensor& lse) const;
+  void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
+                         const at::Tensor& out_gradient, const BatchShape& shape,
+                         const AttentionHeads& heads, const at::Tensor& qkv_gradient) const;
+  void GatedSilu(const at::Tensor& gate_up, const at::Tensor& out) const;
+  void GatedSiluBackward(const at::Tensor& gate_up, const at::Tensor& out_gradient,
+                         const at::Tensor& out) const;
+  void CrossEntropy(const at::Tensor& logits, const at::Tensor& labels,
+                    const at::Tensor& loss) const;
+  void EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
+                         const at::Tensor& table_gradient) const;
+  // fp64, with one element at least.
+  void Sum(const at::Tensor& sum, const char* name) const;
+
+ private:
+  void Array(const at::Tensor& tensor, at::IntArrayRef shape, at::ScalarType type,
+             const char* name) const;
+
+  at::DeviceType device_;
+};
+
+}  // namespace muster

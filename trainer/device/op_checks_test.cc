@@ -1,0 +1,96 @@
+#include "trainer/device/op_checks.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace muster {
+namespace {
+
+using testing::HasSubstr;
+
+const OpChecks kChecks(at::kCPU);
+
+// What the exception says; empty where there is none.
+std::string Refusal(const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+at::Tensor Zeros(at::IntArrayRef shape, at::ScalarType type = at::kBFloat16) {
+  return at::zeros(shape, type);
+}
+
+TEST(OpChecks, PassWhatTheContractSays) {
+  const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 6};
+  const BatchShape shape{.rows = 2, .length = 3};
+  const at::Tensor x = Zeros({6, 5}), weight = Zeros({5}), scale = Zeros({6}, at::kFloat);
+  const at::Tensor qkv = Zeros({6, 48}), out = Zeros({6, 24}), lse = Zeros({2, 4, 3}, at::kFloat);
+  const at::Tensor angles = Zeros({3, 3}, at::kFloat);
+  EXPECT_EQ(Refusal([&] {
+              kChecks.AddNorm(x, {}, weight, x, x, scale);
+              kChecks.AddNorm(x, x, weight, x, x, scale);
+              kChecks.NormAgain(x, weight, scale, x);
+              kChecks.NormBackward(x, x, weight, scale, x, Zeros({5}, at::kFloat));
+              kChecks.Rotate(qkv, angles, angles, shape, heads);
+              kChecks.Attention(qkv, shape, heads, out, lse);
+              kChecks.AttentionBackward(qkv, out, lse, out, shape, heads, qkv);
+              kChecks.GatedSilu(Zeros({6, 10}), x);
+              kChecks.GatedSiluBackward(Zeros({6, 10}), x, x);
+              kChecks.CrossEntropy(x, Zeros({6}, at::kLong), Zeros({1}, at::kDouble));
+              kChecks.EmbeddingBackward(x, Zeros({6}, at::kLong), Zeros({9, 5}, at::kFloat));
+            }),
+            "");
+}
+
+TEST(OpChecks, NameTheTensorAndWhatIsWrong) {
+  const at::Tensor x = Zeros({6, 5}), weight = Zeros({5}), scale = Zeros({6}, at::kFloat);
+  EXPECT_THAT(Refusal([&] { kChecks.AddNorm(x, {}, Zeros({4}), x, x, scale); }),
+              HasSubstr("the norm's weight has shape [4], not [5]"));
+  EXPECT_THAT(Refusal([&] { kChecks.AddNorm(x, {}, weight, x, x, Zeros({6})); }),
+              HasSubstr("the norm's scale has elements of type BFloat16, not Float"));
+  EXPECT_THAT(Refusal([&] { kChecks.NormAgain(x, weight, scale, {}); }),
+              HasSubstr("the norm's output is missing"));
+  EXPECT_THAT(Refusal([&] {
+                kChecks.NormAgain(Zeros({5, 6}).t(), weight, scale, x);
+              }),
+              HasSubstr("the sum is not contiguous"));
+  EXPECT_THAT(Refusal([&] {
+                kChecks.GatedSilu(Zeros({6, 9}), x);
+              }),
+              HasSubstr("gate_up has shape [6, 9], not [6, 10]"));
+  EXPECT_THAT(
+      Refusal([&] { kChecks.CrossEntropy(x, Zeros({6}, at::kInt), Zeros({1}, at::kDouble)); }),
+      HasSubstr("the array of labels has elements of type Int, not Long"));
+  EXPECT_THAT(Refusal([&] { kChecks.Sum(Zeros({1}, at::kFloat), "the loss"); }),
+              HasSubstr("the loss is not an fp64 number"));
+}
+
+TEST(OpChecks, RefuseAnotherDevicesTensors) {
+  const OpChecks of_a_gpu(at::kCUDA);
+  EXPECT_THAT(Refusal([&] { of_a_gpu.Sum(Zeros({1}, at::kDouble), "the loss"); }),
+              HasSubstr("the loss is on cpu"));
+  EXPECT_THAT(Refusal([&] {
+                of_a_gpu.GatedSilu(Zeros({6, 10}), Zeros({6, 5}));
+              }),
+              HasSubstr("gate_up is on cpu"));
+}
+
+TEST(OpChecks, RefuseHeadsWithoutHalves) {
+  const AttentionHeads heads{.heads = 2, .kv_heads = 1, .head_dim = 5};
+  EXPECT_THAT(Refusal([&] {
+                kChecks.Rotate(Zeros({3, 20}), Zeros({3, 2}, at::kFloat), Zeros({3, 2}, at::kFloat),
+                               {.rows = 1, .length = 3}, heads);
+              }),
+              HasSubstr("heads of 5 elements have no halves"));
+}
+
+}  // namespace
+}  // namespace muster
