@@ -130,7 +130,8 @@ class RankThread {
     const StepBatches batches =
         RandomBatches(config_, step, options_.world_size, kMicroBatches);
     ASSERT_TRUE(engine_->ForwardBackward(batches[rank_][0], 1.0, false).ok());
-    ASSERT_TRUE(communicator_->Barrier().ok());  // all have finished it before one is lost
+    // All have finished it before one is lost; who leaves the barrier first may cut the others off.
+    (void)communicator_->Barrier();
     if (rank_ == options_.world_size - 1) communicator_->Abort(Cancelled("the test wants it"));
     Status status = engine_->ForwardBackward(batches[rank_][1], 1.0, true);
     if (status.ok()) status = engine_->FinishGradients().status();
