@@ -104,4 +104,23 @@ class Child {
   UniqueFd pipe_;
 };
 
+// Words between ranks past the communicator: not even a barrier tells a rank that the others have
+// left it.
+class SideChannel {
+ public:
+  SideChannel() { MUSTER_CHECK(pipe2(ends_, O_CLOEXEC) == 0, "pipe"); }
+  ~SideChannel() {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  void Tell() { MUSTER_CHECK(write(ends_[1], "x", 1) == 1, "write"); }
+  void Await(int words = 1) {
+    char word;
+    for (int i = 0; i < words; ++i) MUSTER_CHECK(read(ends_[0], &word, 1) == 1, "read");
+  }
+
+ private:
+  int ends_[2];
+};
+
 }  // namespace muster::testing

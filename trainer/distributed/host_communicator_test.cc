@@ -24,6 +24,7 @@ using testing::Child;
 using testing::Listen;
 using testing::Listener;
 using testing::MeetAt;
+using testing::SideChannel;
 
 Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
 
@@ -51,25 +52,6 @@ std::vector<std::string> OnEveryRank(Way way, int size,
   for (Child& rank : ranks) said.push_back(rank.Said());
   return said;
 }
-
-// Words between ranks past the communicator: not even a barrier tells a rank that the others have
-// left it.
-class SideChannel {
- public:
-  SideChannel() { MUSTER_CHECK(pipe2(ends_, O_CLOEXEC) == 0, "pipe"); }
-  ~SideChannel() {
-    close(ends_[0]);
-    close(ends_[1]);
-  }
-  void Tell() { MUSTER_CHECK(write(ends_[1], "x", 1) == 1, "write"); }
-  void Await(int words = 1) {
-    char word;
-    for (int i = 0; i < words; ++i) MUSTER_CHECK(read(ends_[0], &word, 1) == 1, "read");
-  }
-
- private:
-  int ends_[2];
-};
 
 class HostCommunicator : public ::testing::TestWithParam<Way> {
  protected:
