@@ -200,7 +200,8 @@ std::string ShardChecksum(std::string_view head, std::string_view table) {
   return hash.Text("xxh3-tree");
 }
 
-Result<OpenedShard> OpenShard(const std::string& path) {
+Result<OpenedShard> OpenShard(const std::string& path,
+                              std::optional<std::uint64_t> manifest_bytes) {
   OpenedShard shard;
   shard.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!shard.fd.valid()) return ErrnoStatus(errno, "open " + path);
@@ -208,6 +209,10 @@ Result<OpenedShard> OpenShard(const std::string& path) {
   if (::fstat(shard.fd.get(), &info) != 0) return ErrnoStatus(errno, "stat " + path);
   if (!S_ISREG(info.st_mode)) return DataLoss(path + " is not a regular file");
   shard.file_bytes = static_cast<std::uint64_t>(info.st_size);
+  if (manifest_bytes && *manifest_bytes != shard.file_bytes) {
+    return DataLoss(path + " has " + std::to_string(shard.file_bytes) +
+                    " bytes, its manifest says " + std::to_string(*manifest_bytes));
+  }
   std::string preamble(std::min<std::uint64_t>(kShardPreambleBytes, shard.file_bytes), '\0');
   MUSTER_RETURN_IF_ERROR(ReadShardBytes(shard.fd.get(), preamble.data(), preamble.size(), 0, path));
   auto frame = DecodeShardFrame(preamble, shard.file_bytes);
@@ -232,11 +237,7 @@ Status ReadShardBytes(int fd, void* data, std::uint64_t bytes, std::uint64_t off
 }
 
 Status VerifyShardFile(const ExpectedShard& expected) {
-  MUSTER_ASSIGN_OR_RETURN(const OpenedShard shard, OpenShard(expected.path));
-  if (shard.file_bytes != expected.bytes) {
-    return DataLoss(expected.path + " has " + std::to_string(shard.file_bytes) +
-                    " bytes, its manifest says " + std::to_string(expected.bytes));
-  }
+  MUSTER_ASSIGN_OR_RETURN(const OpenedShard shard, OpenShard(expected.path, expected.bytes));
   return shard.frame.version == 1 ? VerifyWhole(shard, expected) : VerifyPieces(shard, expected);
 }
 

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -64,9 +65,10 @@ struct OpenedShard {
   std::uint64_t file_bytes = 0;
   ShardFrame frame;
 };
-// kNotFound, kDataLoss for what is no shard, other codes where the file system fails. Messages name
-// `path`.
-Result<OpenedShard> OpenShard(const std::string& path);
+// `manifest_bytes`: the size that the manifest tells, where one does. kNotFound; kDataLoss for what
+// is no shard or has another size; other codes where the file system fails. Messages name `path`.
+Result<OpenedShard> OpenShard(const std::string& path,
+                              std::optional<std::uint64_t> manifest_bytes = std::nullopt);
 // pread of exactly `bytes`; kDataLoss where the file ends before.
 Status ReadShardBytes(int fd, void* data, std::uint64_t bytes, std::uint64_t offset,
                       const std::string& path);

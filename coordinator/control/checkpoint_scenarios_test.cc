@@ -116,6 +116,18 @@ TEST(CheckpointTest, OldOnesArePrunedOnlyWithANewersCommitAndForgottenOnceItIsOn
   EXPECT_EQ(h.stored().checkpoints.size(), 2u);
 }
 
+TEST(CheckpointTest, WhatWasToMakeRoomForOneThatIsNotSafeOnDiskIsResumedFromAgain) {
+  Training h;
+  for (Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  h.Checkpoint(h.id, 30);
+  h.Manifest(h.id, h.Directory(h.id, 30), false);
+  h.Recover(30);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000030-g1", "step-00000020-g1", "step-00000010-g1"));
+}
+
 TEST(CheckpointTest, PrunedOnesAreNeverResumedFrom) {
   Training h;
   for (Step step : {10, 20, 30}) h.Checkpoint(h.id, step);

@@ -96,8 +96,9 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
   SendCommitted(job, *Find(job, directory));
 }
 
-// Marks what the newest `keep` make needless. They go from disk only after the newest one's commit
-// record is written: the worker does both, in this order, for one CheckpointCommitted.
+// Marks what the newest `keep` make needless. They go from disk only after the newest one was read
+// again and its commit record written: the worker does all three, in this order, for one
+// CheckpointCommitted, and KeepPruned takes the marks back when it could not.
 void ControllerCore::PruneOld(JobEntry& job) {
   const int keep = job.spec.train ? job.spec.train->checkpoint.keep : 1;
   int kept = 0;
@@ -112,6 +113,17 @@ void ControllerCore::PruneOld(JobEntry& job) {
     // is.
     if (kept == 0) continue;
     checkpoint->state = *Apply(checkpoint->state, CheckpointEvent::kPrune);
+    Put(*checkpoint);
+  }
+}
+
+// Nothing was removed: the older ones are what there is to resume from. One that was never whole
+// stays marked.
+void ControllerCore::KeepPruned(JobEntry& job, const std::vector<std::string>& directories) {
+  for (const std::string& directory : directories) {
+    CheckpointRecord* checkpoint = Find(job, directory);
+    if (checkpoint == nullptr || checkpoint->committed_unix_ms == 0) continue;
+    checkpoint->state = *Apply(checkpoint->state, CheckpointEvent::kKeep);
     Put(*checkpoint);
   }
 }
@@ -153,9 +165,10 @@ void ControllerCore::Handle(const NodeName&, const ManifestWritten& message) {
     Changed(job);
   } else {
     job.manifest_failed.insert(message.directory);
+    KeepPruned(job, job.prune_sent[message.directory]);
     Tell(job, {"checkpoint_failed", Severity::kWarning,
-               "the commit record of " + message.directory +
-                   " could not be written beside its shards: " + message.error});
+               "checkpoint " + message.directory +
+                   " is not safe on disk, older ones are kept: " + message.error});
   }
   job.prune_sent.erase(message.directory);
   if (job.gang) MaybeEndAttempt(job);

@@ -141,6 +141,7 @@ class ControllerCore {
   void OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed);
   void Commit(JobEntry& job, CheckpointRecord checkpoint);
   void PruneOld(JobEntry& job);
+  void KeepPruned(JobEntry& job, const std::vector<std::string>& directories);
   void SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint);
   void ResendCommitted(JobEntry& job, const NodeName& node);
   bool ManifestPending(const JobEntry& job) const;

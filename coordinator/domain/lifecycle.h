@@ -89,12 +89,18 @@ enum class CheckpointState {
   kWriting = 1,  // some shards are reported
   kComplete,     // all shards are
   kCommitted,    // recorded in the store: exists
-  kPruning,      // to be removed from disk; never resumed from again
+  kPruning,      // to be removed from disk; not resumed from
 };
 inline constexpr int kCheckpointStateCount = 4;
 
-enum class CheckpointEvent { kShard, kAllShards, kCommit, kPrune };
-inline constexpr int kCheckpointEventCount = 4;
+enum class CheckpointEvent {
+  kShard,
+  kAllShards,
+  kCommit,
+  kPrune,
+  kKeep,  // what it was to make room for turned out not to be safe on disk
+};
+inline constexpr int kCheckpointEventCount = 5;
 
 std::optional<JobState> Apply(JobState state, JobEvent event);
 std::optional<AttemptState> Apply(AttemptState state, AttemptEvent event);

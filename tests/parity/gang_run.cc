@@ -13,6 +13,7 @@
 #include "trainer/distributed/in_process_communicator.h"
 #include "trainer/sharding/export_stream.h"
 #include "trainer/sharding/load_weights.h"
+#include "trainer/sharding/load_weights.h"
 
 namespace muster::parity {
 namespace {

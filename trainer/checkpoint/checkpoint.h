@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/ids.h"
@@ -26,16 +27,22 @@ struct TensorInterval {
   friend bool operator==(const TensorInterval&, const TensorInterval&) = default;
 };
 
-// One flat array of a rank. Not owned: points into the engine's or the snapshot's memory.
+// One flat array of a rank. Not owned: points into the engine's or a shard image's memory.
 struct ShardArray {
-  // "<unit>/weight", "<unit>/exp_avg", "<unit>/exp_avg_sq": what lies behind the last slash says
-  // what the elements are (StateKind); the unit is for people, loading never looks at it.
+  // "<unit>/weight", "<unit>/exp_avg", "<unit>/exp_avg_sq". What lies behind the last slash is the
+  // kind of its elements; the unit is for people, loading never looks at it.
   std::string name;
   ElementType type = ElementType::kFloat32;
   std::int64_t count = 0;
   void* data = nullptr;
   std::vector<TensorInterval> intervals;  // padding elements belong to none
+
+  std::string_view kind() const {
+    return std::string_view(name).substr(name.rfind('/') + 1);  // npos + 1 is 0
+  }
+  std::size_t bytes() const { return static_cast<std::size_t>(count) * ElementSize(type); }
 };
+inline constexpr std::string_view kWeightKind = "weight";
 
 // Where training stands, equal on all ranks. With the arrays it is all that a resume needs.
 struct TrainCursor {
@@ -44,9 +51,12 @@ struct TrainCursor {
   std::int64_t tokens = 0;   // label tokens trained on since step 0 by the whole job
   std::uint64_t seed = 0;
   std::uint64_t sample_chain = 0;  // hash chain over the ids of all samples consumed, in order
-  // Updates that the AdamW moments have seen: the t of their bias correction. Equal to `step` unless
-  // the moments came with init_from or steps were skipped.
+  // Updates that the AdamW moments have seen: the t of their bias correction. Equal to `step`
+  // unless the moments came with init_from or steps were skipped.
   std::int64_t optimizer_steps = 0;
+  // Of fp16 training: the scale of the loss and for how many steps in a row it has held.
+  double loss_scale = 1;
+  std::int64_t loss_scale_steps = 0;
 
   friend bool operator==(const TrainCursor&, const TrainCursor&) = default;
 };
@@ -56,7 +66,7 @@ struct ShardRecord {
   int rank = 0;
   std::string file;
   std::uint64_t bytes = 0;
-  std::string checksum;  // "xxh3:" and 16 hexadecimal digits, over the whole file
+  std::string checksum;  // of common/checkpoint_format/shard_frame.h
 };
 
 // The manifest: the list of shards that make a checkpoint complete. Written last.

@@ -1,11 +1,14 @@
 #include "trainer/checkpoint/checkpoint_search.h"
 
+#include <cstring>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/sharded_state.h"
+#include "trainer/checkpoint/state_reader.h"
 
 namespace muster {
 namespace {
@@ -35,26 +38,11 @@ Status AsStatus(Verdict verdict, std::string reason) {
 // The verdict and, among those who gave it, the lowest rank: one number whose maximum is wanted.
 constexpr std::int64_t kRankRange = 1 << 24;
 
-Status CheckIdentity(const ShardHeader& header, const CheckpointManifest& manifest, int rank,
-                     const std::string& path) {
-  if (header.rank == rank && header.world_size == manifest.world_size &&
-      header.cursor.step == manifest.step && header.generation == manifest.generation &&
-      (manifest.job_id.empty() || header.job_id == manifest.job_id)) {
-    return OkStatus();
+// As the engine allocated them: what was half read must not be trained on.
+void Clear(const std::vector<ShardArray>& arrays) {
+  for (const ShardArray& array : arrays) {
+    if (array.count > 0) std::memset(array.data, 0, array.bytes());
   }
-  return DataLoss(path + " says it is rank " + std::to_string(header.rank) + " of " +
-                  std::to_string(header.world_size) + ", step " +
-                  std::to_string(header.cursor.step) + ", generation " +
-                  std::to_string(header.generation) + " of job \"" + header.job_id +
-                  "\": its manifest disagrees");
-}
-
-Status WorldSizeMismatch(const CheckpointManifest& manifest, int world_size) {
-  return FailedPrecondition(
-      "checkpoint " + manifest.directory + " was written by " +
-      std::to_string(manifest.world_size) + " ranks and this gang has " +
-      std::to_string(world_size) + ": resuming at another size is not supported yet. Run with " +
-      std::to_string(manifest.world_size) + " ranks, or use another output directory");
 }
 
 }  // namespace
@@ -126,17 +114,20 @@ Result<CheckpointSearch::Candidates> CheckpointSearch::AgreeOnCandidates() {
   return candidates;
 }
 
-Status CheckpointSearch::CheckMine(const CheckpointManifest& manifest,
-                                   const std::vector<ShardArray>& into, TrainCursor* cursor) const {
-  const int rank = communicator_.rank();
-  const ShardRecord& record = manifest.shards[static_cast<std::size_t>(rank)];
-  const std::string directory = directory_ + "/" + manifest.directory;
-  const std::string path = directory + "/" + record.file;
-  MUSTER_RETURN_IF_ERROR(VerifyShard(directory, record));
-  MUSTER_ASSIGN_OR_RETURN(const ShardHeader header, ReadShardHeader(path));
-  MUSTER_RETURN_IF_ERROR(CheckIdentity(header, manifest, rank, path));
-  MUSTER_RETURN_IF_ERROR(CheckShardLayout(header, into, path));
-  *cursor = header.cursor;
+Status CheckpointSearch::LoadMine(const CheckpointManifest& manifest,
+                                  const std::vector<ShardArray>& into, TrainCursor* cursor) const {
+  ShardedState state(directory_, manifest);
+  // With as many ranks as before, everything a rank wants most likely lies in the shard it wrote.
+  const bool same_size = manifest.world_size == communicator_.size();
+  MUSTER_RETURN_IF_ERROR(state.OpenFor(into, same_size ? communicator_.rank() : -1));
+  if (parameters_ > 0 && state.parameters() > 0 && state.parameters() != parameters_) {
+    return FailedPrecondition(state.path() + " does not fit this job's model: it holds one of " +
+                              std::to_string(state.parameters()) + " parameters, this one has " +
+                              std::to_string(parameters_) +
+                              "; use another output directory, or the model it was made with");
+  }
+  MUSTER_RETURN_IF_ERROR(FillArrays(state, into, {}));
+  *cursor = state.cursor();
   return OkStatus();
 }
 
@@ -146,26 +137,18 @@ Result<LoadOutcome> CheckpointSearch::Run(const std::vector<ShardArray>& into,
   LoadOutcome outcome;
   outcome.rejected = std::move(candidates.rejected);
   for (const CheckpointManifest& manifest : candidates.manifests) {
-    if (manifest.world_size != communicator_.size()) {
-      return WorldSizeMismatch(manifest, communicator_.size());
-    }
     TrainCursor found;
-    const Status verdict = Agree(CheckMine(manifest, into, &found));
+    const Status verdict = Agree(LoadMine(manifest, into, &found));
     if (verdict.code() == StatusCode::kDataLoss) {
+      Clear(into);
       outcome.rejected.push_back({manifest.directory, verdict.message()});
       continue;
     }
     MUSTER_RETURN_IF_ERROR(verdict);
-    const std::string path = directory_ + "/" + manifest.directory + "/" +
-                             manifest.shards[static_cast<std::size_t>(communicator_.rank())].file;
-    // It was good a moment ago. What fails now leaves half-filled arrays, so it ends the attempt;
-    // the next one will see whether the file is damaged.
-    const Status read = Agree(ReadShardArrays(path, into));
-    if (read.code() == StatusCode::kDataLoss) return Internal(read.message());
-    MUSTER_RETURN_IF_ERROR(read);
     *cursor = found;
     outcome.step = manifest.step;
     outcome.directory = manifest.directory;
+    outcome.world_size = manifest.world_size;
     return outcome;
   }
   return outcome;

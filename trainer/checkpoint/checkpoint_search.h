@@ -1,8 +1,9 @@
 // CheckpointSearch: all ranks agree on the newest checkpoint that is good for all of them.
 //
 // Rank 0 lists the candidates and tells the others, so that no two ranks ever look at different
-// lists. For each candidate every rank verifies its own shard; one refusal is everybody's. Only
-// then are bytes read. Used once, by the trainer's thread; every method is collective.
+// lists. For each candidate every rank reads its own intervals out of whatever shards hold them;
+// one refusal is everybody's, and then nothing of that candidate stays. Used once, by the trainer's
+// thread; every method is collective.
 #pragma once
 
 #include <string>
@@ -15,11 +16,13 @@ namespace muster {
 
 class CheckpointSearch {
  public:
-  // `resume_file` empty: manifests on disk.
-  CheckpointSearch(Communicator& communicator, std::string directory, std::string resume_file)
+  // `resume_file` empty: manifests on disk. `parameters`: elements of the job's model; 0: unknown.
+  CheckpointSearch(Communicator& communicator, std::string directory, std::string resume_file,
+                   std::int64_t parameters)
       : communicator_(communicator),
         directory_(std::move(directory)),
-        resume_file_(std::move(resume_file)) {}
+        resume_file_(std::move(resume_file)),
+        parameters_(parameters) {}
 
   // See Checkpointer::LoadNewest.
   Result<LoadOutcome> Run(const std::vector<ShardArray>& into, TrainCursor* cursor);
@@ -38,12 +41,14 @@ class CheckpointSearch {
   Status Agree(const Status& mine);
   // Rank `root`'s text becomes everybody's.
   Status Share(std::string* text, int root);
-  Status CheckMine(const CheckpointManifest& manifest, const std::vector<ShardArray>& into,
-                   TrainCursor* cursor) const;
+  // This rank's part of one candidate.
+  Status LoadMine(const CheckpointManifest& manifest, const std::vector<ShardArray>& into,
+                  TrainCursor* cursor) const;
 
   Communicator& communicator_;
   const std::string directory_;
   const std::string resume_file_;
+  const std::int64_t parameters_;
   Generation newest_generation_ = 0;
 };
 

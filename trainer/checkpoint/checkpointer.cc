@@ -1,13 +1,14 @@
 #include "trainer/checkpoint/checkpointer.h"
 
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/thread_priority.h"
 #include "trainer/checkpoint/checkpoint_search.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/shard_file.h"
 
 namespace muster {
 
@@ -29,7 +30,8 @@ Checkpointer::~Checkpointer() {
 Result<LoadOutcome> Checkpointer::LoadNewest(Communicator& communicator,
                                              const std::vector<ShardArray>& into,
                                              TrainCursor* cursor) {
-  CheckpointSearch search(communicator, options_.directory, options_.resume_file);
+  CheckpointSearch search(communicator, options_.directory, options_.resume_file,
+                          options_.parameters);
   MUSTER_ASSIGN_OR_RETURN(LoadOutcome outcome, search.Run(into, cursor));
   if (options_.resume_file.empty() && search.newest_generation() >= options_.generation) {
     options_.generation = search.newest_generation() + 1;
@@ -37,30 +39,51 @@ Result<LoadOutcome> Checkpointer::LoadNewest(Communicator& communicator,
   return outcome;
 }
 
-void Checkpointer::Save(const TrainCursor& cursor, const std::vector<ShardArray>& arrays) {
-  std::unique_lock lock(mutex_);
-  if (in_flight_) ++counters_.waited;
-  changed_.wait(lock, [&] { return !in_flight_; });
-  snapshot_.header = {
-      options_.job_id, options_.generation, options_.rank, options_.world_size, cursor, arrays};
-  snapshot_.memory.resize(arrays.size());
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    const std::size_t bytes =
-        static_cast<std::size_t>(arrays[i].count) * ElementSize(arrays[i].type);
-    snapshot_.memory[i].resize(bytes);
-    if (bytes > 0) std::memcpy(snapshot_.memory[i].data(), arrays[i].data, bytes);
-    snapshot_.header.arrays[i].data = snapshot_.memory[i].data();
+void Checkpointer::Prepare(const std::vector<ShardArray>& arrays) {
+  if (!options_.writes) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (task_ != Task::kNone) return;
+    prepared_ = arrays;
+    task_ = Task::kReserve;
   }
-  in_flight_ = true;
+  changed_.notify_all();
+}
+
+Result<SaveOutcome> Checkpointer::Save(Communicator& communicator, const TrainCursor& cursor,
+                                       const std::vector<ShardArray>& arrays) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return task_ != Task::kReserve; });
+  std::int64_t busy = task_ == Task::kWrite ? 1 : 0;
+  lock.unlock();
+  if (communicator.size() > 1) {
+    MUSTER_RETURN_IF_ERROR(
+        communicator.AllReduce(&busy, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
+  }
+  lock.lock();
+  if (busy != 0) {
+    ++counters_.skipped;
+    return SaveOutcome::kSkipped;
+  }
+  ShardHeader header{.job_id = options_.job_id,
+                     .generation = options_.generation,
+                     .rank = options_.rank,
+                     .world_size = options_.world_size,
+                     .parameters = options_.parameters,
+                     .cursor = cursor};
+  if (options_.writes) header.arrays = arrays;
+  image_.Capture(std::move(header));
+  task_ = Task::kWrite;
   lock.unlock();
   changed_.notify_all();
+  return SaveOutcome::kTaken;
 }
 
 Status Checkpointer::Drain(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_until(lock, deadline.when(), [&] { return !in_flight_; })) {
+  if (!changed_.wait_until(lock, deadline.when(), [&] { return task_ == Task::kNone; })) {
     return DeadlineExceeded("the checkpoint of step " +
-                            std::to_string(snapshot_.header.cursor.step) +
+                            std::to_string(image_.header().cursor.step) +
                             " is still being written");
   }
   return last_;
@@ -72,18 +95,31 @@ CheckpointerCounters Checkpointer::counters() const {
 }
 
 void Checkpointer::Work() {
+  LowerThreadPriority();
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || in_flight_; });
-    if (!in_flight_) return;
+    changed_.wait(lock, [&] { return stopping_ || task_ != Task::kNone; });
+    if (task_ == Task::kNone) return;
+    const bool writing = task_ == Task::kWrite;
     lock.unlock();
-    Status status = Write();
+    Status status = writing ? Write() : Reserve();
     lock.lock();
-    ++(status.ok() ? counters_.saved : counters_.failed);
-    last_ = std::move(status);
-    in_flight_ = false;
+    if (writing) {
+      ++(status.ok() ? counters_.saved : counters_.failed);
+      last_ = std::move(status);
+    }
+    task_ = Task::kNone;
     changed_.notify_all();
   }
+}
+
+Status Checkpointer::Reserve() {
+  try {
+    image_.Reserve(prepared_);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory for the copy of a shard");  // Save will try again and tell
+  }
+  return OkStatus();
 }
 
 Status Checkpointer::WriteAndReport(const CheckpointManifest& checkpoint) {
@@ -95,12 +131,12 @@ Status Checkpointer::WriteAndReport(const CheckpointManifest& checkpoint) {
   if (!parent.empty()) MUSTER_RETURN_IF_ERROR(SyncDirectory(parent.string()));
   MUSTER_ASSIGN_OR_RETURN(
       const ShardRecord record,
-      WriteShard(directory + "/" + ShardFileName(snapshot_.header.rank), snapshot_.header));
+      WriteShard(directory + "/" + ShardFileName(image_.header().rank), image_));
   return committer_->ShardWritten(checkpoint, record);
 }
 
 Status Checkpointer::Write() {
-  const ShardHeader& header = snapshot_.header;
+  const ShardHeader& header = image_.header();
   CheckpointManifest checkpoint;
   checkpoint.step = header.cursor.step;
   checkpoint.generation = header.generation;

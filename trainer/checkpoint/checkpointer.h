@@ -1,13 +1,17 @@
 // Checkpointer: saves one rank's state in the background and finds the newest good state again.
 //
-// Save copies the arrays at a step boundary into a snapshot that the checkpointer holds (sealed:
-// nothing is ever written from live memory) and returns; a background thread writes the shard and
-// hands it to the committer. One checkpoint is in flight: a second Save waits for the first. A
+// Save copies the arrays at a step boundary into an image that the checkpointer holds (sealed:
+// nothing is ever written from live memory) and returns; a background thread of low priority writes
+// the shard past the page cache and hands it to the committer. So a step waits for the copy of its
+// own shard and for nothing else, and memory is bounded by one shard.
+//
+// One checkpoint is in flight. A Save that finds any rank still writing takes none, on no rank, and
+// says so: a disk that is slower than checkpoint.every costs checkpoints, not training time. A
 // checkpoint that fails (disk full, I/O error, a rank that never reports) is reported and
 // forgotten; training goes on.
 //
-// Threads: Save, Drain and LoadNewest are called by the trainer's thread. The background thread
-// issues no collectives.
+// Threads: everything is called by the trainer's thread. The background thread issues no
+// collectives.
 #pragma once
 
 #include <atomic>
@@ -23,7 +27,7 @@
 #include "common/base/result.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/committer.h"
-#include "trainer/checkpoint/shard_file.h"
+#include "trainer/checkpoint/shard_image.h"
 #include "trainer/checkpoint/supervisor.h"
 #include "trainer/distributed/communicator.h"
 
@@ -36,18 +40,29 @@ struct CheckpointerOptions {
   int rank = 0;
   int world_size = 1;
   std::string resume_file;  // MUSTER_RESUME_FILE; empty: manifests found in `directory`
+  // Elements of the model, so that a checkpoint of another one is told; 0: not known.
+  std::int64_t parameters = 0;
+  // False: another rank holds the same arrays and writes them (no_shard, hybrid_shard). This one's
+  // shard then says who it is and holds no array.
+  bool writes = true;
 };
 
 struct LoadOutcome {
   Step step = 0;                             // 0: nothing to resume from
   std::string directory;                     // of the checkpoint that was loaded
+  int world_size = 0;                        // ranks that wrote it
   std::vector<RejectedCheckpoint> rejected;  // newest first, equal on all ranks
 };
 
 struct CheckpointerCounters {
   std::uint64_t saved = 0;  // shards durable and handed to the committer
   std::uint64_t failed = 0;
-  std::uint64_t waited = 0;  // Saves that had to wait for the one before
+  std::uint64_t skipped = 0;  // Saves that found a rank still writing
+};
+
+enum class SaveOutcome {
+  kTaken,    // copied; it will be written, or its failure reported
+  kSkipped,  // some rank is still writing the one before
 };
 
 class Checkpointer {
@@ -58,16 +73,23 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Collective. Tries the candidates newest first; each rank verifies its own shard and all agree
-  // before a byte is used. On success `into`'s memory and `cursor` hold the state; with step 0
-  // they are untouched. kFailedPrecondition when the newest checkpoint is of another world size or
-  // another model: restarting from nothing would not be what the user meant.
+  // Collective. Tries the candidates newest first: every rank reads its intervals, whatever number
+  // of ranks wrote them, and all agree. On success `into`'s intervals and `cursor` hold the state;
+  // with step 0 `cursor` is untouched and `into` is zero if a candidate was rejected, else
+  // untouched. kFailedPrecondition when the newest checkpoint is of another model or of other
+  // element types: restarting from nothing would not be what the user meant.
   Result<LoadOutcome> LoadNewest(Communicator& communicator, const std::vector<ShardArray>& into,
                                  TrainCursor* cursor);
 
-  // Snapshots and returns; errors are reported through the committer. The shard's directory is
-  // named after cursor.step.
-  void Save(const TrainCursor& cursor, const std::vector<ShardArray>& arrays);
+  // Has the memory for the copy of such arrays ready before the first Save, which otherwise
+  // allocates it. Returns at once; the background thread does it.
+  void Prepare(const std::vector<ShardArray>& arrays);
+
+  // Collective (one number). The copy is taken when it returns; the shard's directory is named
+  // after cursor.step. What goes wrong later goes to the committer; the status here is the
+  // collective's. Throws std::bad_alloc when there is no memory for the copy.
+  Result<SaveOutcome> Save(Communicator& communicator, const TrainCursor& cursor,
+                           const std::vector<ShardArray>& arrays);
 
   // Waits until nothing is in flight: written, handed over and, for a local commit, committed.
   // kDeadlineExceeded when it is not done in time; the outcome of the last Save otherwise.
@@ -80,11 +102,9 @@ class Checkpointer {
   CheckpointerCounters counters() const;
 
  private:
-  struct Snapshot {
-    ShardHeader header;
-    std::vector<std::vector<std::byte>> memory;  // kept between saves
-  };
+  enum class Task { kNone, kReserve, kWrite };
   void Work();
+  Status Reserve();
   Status Write();
   Status WriteAndReport(const CheckpointManifest& checkpoint);
 
@@ -92,8 +112,10 @@ class Checkpointer {
   const std::unique_ptr<CheckpointCommitter> committer_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Snapshot snapshot_;  // owned by the background thread while in_flight_
-  bool in_flight_ = false;
+  // Owned by the background thread while task_ is not kNone.
+  ShardImage image_;
+  std::vector<ShardArray> prepared_;
+  Task task_ = Task::kNone;
   bool stopping_ = false;
   Status last_;
   CheckpointerCounters counters_;

@@ -11,6 +11,7 @@
 #include "common/base/files.h"
 #include "trainer/checkpoint/committer.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/shard_file.h"
 
 namespace muster {
 namespace {
@@ -71,13 +72,16 @@ class LocalCommitter final : public CheckpointCommitter {
     }
   }
 
+  // Every shard is read again, from the disk, before the checkpoint counts: older ones are removed
+  // because of it.
   Status Commit(CheckpointManifest checkpoint) {
     const Deadline deadline = Deadline::After(options_.timeout);
+    const std::string directory = options_.directory + "/" + checkpoint.directory;
     for (int rank = 0; rank < checkpoint.world_size; ++rank) {
       MUSTER_ASSIGN_OR_RETURN(ShardRecord record, WaitForRecord(checkpoint, rank, deadline));
+      MUSTER_RETURN_IF_ERROR(VerifyShard(directory, record));
       checkpoint.shards.push_back(std::move(record));
     }
-    const std::string directory = options_.directory + "/" + checkpoint.directory;
     MUSTER_RETURN_IF_ERROR(
         WriteFileAtomically(directory + "/" + kManifestFile, ManifestToJson(checkpoint)));
     const auto durable = ReadManifest(options_.directory, checkpoint.directory);

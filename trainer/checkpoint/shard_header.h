@@ -1,12 +1,5 @@
-// The header of a shard file as bytes: encoding, decoding and every check that needs no data.
-//
-//   0   8  magic "MUSTERSH"
-//   8   4  format version, little-endian
-//   12  4  zero
-//   16  8  length of the JSON header in bytes
-//   24     JSON header; then zeros up to the next multiple of 64, where the data begins
-//
-// Pure functions; shard_file.h does the reading and writing.
+// The JSON header of a shard and the places of its arrays: encoding, decoding and every check that
+// needs no data. Pure functions; the frame around it is common/checkpoint_format/shard_frame.h.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +8,45 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/checkpoint/shard_file.h"
+#include "common/checkpoint_format/shard_frame.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace muster {
 
-inline constexpr std::size_t kShardPreambleBytes = 24;
-inline constexpr std::size_t kShardAlignment = 64;
-inline constexpr std::uint32_t kShardVersion = 1;
-
-struct EncodedShardHeader {
-  std::string text;                    // preamble, JSON and padding
-  std::vector<std::uint64_t> offsets;  // of each array's data, from the start of the file
-  std::uint64_t file_bytes = 0;
+// Everything a shard says about itself. The arrays of a header that was read carry no data.
+struct ShardHeader {
+  std::string job_id;
+  Generation generation = 0;
+  int rank = 0;
+  int world_size = 1;
+  std::int64_t parameters = 0;  // elements of the whole model; 0: not said (format version 1)
+  TrainCursor cursor;
+  std::vector<ShardArray> arrays;
 };
-EncodedShardHeader EncodeShardHeader(const ShardHeader& header);
 
-// The length of the JSON header that follows the preamble. kDataLoss for anything else than a
-// shard of a known version that can lie in a file of `file_bytes`.
-Result<std::size_t> DecodeShardPreamble(std::string_view preamble, std::uint64_t file_bytes);
+// Where the arrays of a shard lie, counted from the start of its data.
+struct ShardPlaces {
+  std::vector<std::uint64_t> offsets;  // of each array
+  std::uint64_t end = 0;
+
+  friend bool operator==(const ShardPlaces&, const ShardPlaces&) = default;
+};
+ShardPlaces PlaceArrays(const std::vector<ShardArray>& arrays);
+
+std::string ShardHeaderToJson(const ShardHeader& header);
 
 struct DecodedShardHeader {
   ShardHeader header;
-  std::vector<std::uint64_t> offsets;  // from the start of the file
+  ShardPlaces places;
 };
-// Trusts nothing: every array and interval lies within its bounds afterwards, and the arrays end
-// where the file ends.
-Result<DecodedShardHeader> DecodeShardHeader(std::string_view json, std::uint64_t file_bytes);
+// Trusts nothing: afterwards every array lies within the data, every interval within its array and
+// its tensor, and the arrays end where the data ends.
+Result<DecodedShardHeader> ShardHeaderFromJson(std::string_view json, const ShardFrame& frame);
+
+// "float32": the name of an element type in files.
+std::string_view StoredTypeName(ElementType type);
+
+// "[512, 64]", for messages.
+std::string ShapeText(const std::vector<std::int64_t>& shape);
 
 }  // namespace muster

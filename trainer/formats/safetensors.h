@@ -77,6 +77,10 @@ class SafetensorsModel {
   Status ReadFloats(const std::string& name, std::int64_t begin, std::int64_t count,
                     float* out) const;
 
+  // The same elements as they are stored, of any type: count * TensorTypeSize(type) bytes.
+  Status ReadStored(const std::string& name, std::int64_t begin, std::int64_t count,
+                    void* out) const;
+
  private:
   struct Impl;
   explicit SafetensorsModel(std::unique_ptr<Impl> impl);
@@ -85,7 +89,7 @@ class SafetensorsModel {
 
 class SafetensorsWriter {
  public:
-  // Starts `path` + ".tmp.PID" with the header of `tensors`, whose types are F32, BF16 or F16.
+  // Starts `path` + ".tmp.PID" with the header of `tensors`, whose types are F64, F32, BF16 or F16.
   static Result<SafetensorsWriter> Create(const std::string& path, std::vector<TensorSpec> tensors,
                                           const std::map<std::string, std::string>& metadata = {
                                               {"format", "pt"}});
@@ -96,8 +100,12 @@ class SafetensorsWriter {
   ~SafetensorsWriter();
 
   // The next `count` elements of the tensors in declared order, converted to their tensor's type.
-  // A call may end inside a tensor and may span several.
+  // A call may end inside a tensor and may span several. Not for tensors of type F64.
   Status AppendFloats(const float* values, std::int64_t count);
+
+  // The next `count` elements of the tensor whose turn it is, in its own type. A call may end
+  // inside the tensor, not beyond it.
+  Status AppendStored(const void* values, std::int64_t count);
 
   // Checks that every element was appended, then makes the file durable under its real name.
   Status Finish();
@@ -106,6 +114,8 @@ class SafetensorsWriter {
   SafetensorsWriter() = default;
   Status WriteBuffer();
   void AppendConverted(const float* values, std::int64_t count, TensorType type);
+  void SkipFinishedTensors();
+  const TensorSpec& NextTensor();  // that the next element belongs to
 
   std::string path_;
   std::string temporary_;  // empty once finished or moved from

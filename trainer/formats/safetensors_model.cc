@@ -190,4 +190,17 @@ Status SafetensorsModel::ReadFloats(const std::string& name, std::int64_t begin,
   return OkStatus();
 }
 
+Status SafetensorsModel::ReadStored(const std::string& name, std::int64_t begin, std::int64_t count,
+                                    void* out) const {
+  const auto it = impl_->entries.find(name);
+  if (it == impl_->entries.end()) return NotFound("the model has no tensor " + name);
+  const Impl::Entry& entry = it->second;
+  const Impl::File& file = impl_->files[entry.file];
+  MUSTER_CHECK(begin >= 0 && count >= 0 && begin <= entry.spec.count() - count,
+               "interval outside of tensor " + name);
+  const std::int64_t size = TensorTypeSize(entry.spec.type);
+  return ReadExactly(file.fd.get(), static_cast<char*>(out), count * size,
+                     entry.begin + begin * size, file.path);
+}
+
 }  // namespace muster

@@ -67,6 +67,28 @@ TEST(SafetensorsTest, WhatIsWrittenIsReadBackInAnyInterval) {
   EXPECT_EQ(model->ReadFloats("d", 0, 1, &value).code(), StatusCode::kNotFound);
 }
 
+TEST(SafetensorsTest, StoredElementsPassThroughBitByBit) {
+  TempDir dir;
+  const std::vector<double> doubles = {1.0, -0.0, 1e-300, 1.0 / 3};
+  const std::vector<std::uint16_t> halves = {0x3f80, 0x7fc1, 0x0001};
+  auto writer = SafetensorsWriter::Create(
+      dir / "stored", {{"wide", TensorType::kF64, {2, 2}}, {"narrow", TensorType::kBF16, {3}}});
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  ASSERT_TRUE(writer->AppendStored(doubles.data(), 1).ok());
+  ASSERT_TRUE(writer->AppendStored(doubles.data() + 1, 3).ok());
+  ASSERT_TRUE(writer->AppendStored(halves.data(), 3).ok());
+  ASSERT_TRUE(writer->Finish().ok());
+  const auto model = SafetensorsModel::OpenFile(dir / "stored");
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  std::vector<double> wide(2);
+  ASSERT_TRUE(model->ReadStored("wide", 2, 2, wide.data()).ok());
+  EXPECT_THAT(wide, ElementsAre(1e-300, 1.0 / 3));
+  std::vector<std::uint16_t> narrow(3);
+  ASSERT_TRUE(model->ReadStored("narrow", 0, 3, narrow.data()).ok());
+  EXPECT_EQ(narrow, halves);
+  EXPECT_EQ(model->ReadStored("none", 0, 1, narrow.data()).code(), StatusCode::kNotFound);
+}
+
 TEST(SafetensorsTest, AppendsOfAnySizeGiveTheSameFile) {
   TempDir dir;
   const std::vector<TensorSpec> tensors = {{"a", TensorType::kF32, {1000, 301}},

@@ -19,8 +19,8 @@ constexpr std::size_t kBufferBytes = 1 << 20;
 Status CheckDeclarations(const std::string& path, const std::vector<TensorSpec>& tensors) {
   std::set<std::string> names;
   for (const TensorSpec& tensor : tensors) {
-    if (tensor.type != TensorType::kF32 && tensor.type != TensorType::kBF16 &&
-        tensor.type != TensorType::kF16)
+    if (tensor.type != TensorType::kF64 && tensor.type != TensorType::kF32 &&
+        tensor.type != TensorType::kBF16 && tensor.type != TensorType::kF16)
       return Unimplemented("write " + path + ": tensor " + tensor.name + " is of type " +
                            std::string(TensorTypeName(tensor.type)));
     if (!names.insert(tensor.name).second || tensor.name == "__metadata__")
@@ -88,14 +88,23 @@ void SafetensorsWriter::AppendConverted(const float* values, std::int64_t count,
   }
 }
 
+void SafetensorsWriter::SkipFinishedTensors() {
+  while (current_ < tensors_.size() && appended_ == tensors_[current_].count()) {
+    ++current_;
+    appended_ = 0;
+  }
+}
+
+const TensorSpec& SafetensorsWriter::NextTensor() {
+  SkipFinishedTensors();
+  MUSTER_CHECK(current_ < tensors_.size(), path_ + ": more elements than were declared");
+  return tensors_[current_];
+}
+
 Status SafetensorsWriter::AppendFloats(const float* values, std::int64_t count) {
   while (count > 0) {
-    while (current_ < tensors_.size() && appended_ == tensors_[current_].count()) {
-      ++current_;
-      appended_ = 0;
-    }
-    MUSTER_CHECK(current_ < tensors_.size(), path_ + ": more elements than were declared");
-    const TensorSpec& tensor = tensors_[current_];
+    const TensorSpec& tensor = NextTensor();
+    MUSTER_CHECK(tensor.type != TensorType::kF64, path_ + ": floats for a tensor of type F64");
     const std::int64_t part =
         std::min({count, tensor.count() - appended_, static_cast<std::int64_t>(kBufferBytes / 4)});
     AppendConverted(values, part, tensor.type);
@@ -107,11 +116,26 @@ Status SafetensorsWriter::AppendFloats(const float* values, std::int64_t count) 
   return OkStatus();
 }
 
-Status SafetensorsWriter::Finish() {
-  while (current_ < tensors_.size() && appended_ == tensors_[current_].count()) {
-    ++current_;
-    appended_ = 0;
+Status SafetensorsWriter::AppendStored(const void* values, std::int64_t count) {
+  if (count == 0) return OkStatus();
+  const TensorSpec& tensor = NextTensor();
+  MUSTER_CHECK(count <= tensor.count() - appended_,
+               path_ + ": more elements than tensor " + tensor.name + " has");
+  const std::int64_t size = TensorTypeSize(tensor.type);
+  const char* bytes = static_cast<const char*>(values);
+  for (std::int64_t left = count * size; left > 0;) {
+    const std::int64_t part = std::min<std::int64_t>(left, kBufferBytes);
+    buffer_.append(bytes, static_cast<std::size_t>(part));
+    if (buffer_.size() >= kBufferBytes) MUSTER_RETURN_IF_ERROR(WriteBuffer());
+    bytes += part;
+    left -= part;
   }
+  appended_ += count;
+  return OkStatus();
+}
+
+Status SafetensorsWriter::Finish() {
+  SkipFinishedTensors();
   if (current_ < tensors_.size())
     return FailedPrecondition("write " + path_ + ": tensor " + tensors_[current_].name + " got " +
                               std::to_string(appended_) + " of " +

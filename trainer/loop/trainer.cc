@@ -9,7 +9,7 @@
 #include "trainer/loop/engine_options.h"
 #include "trainer/loop/hf_export.h"
 #include "trainer/loop/input_agreement.h"
-#include "trainer/sharding/export_stream.h"
+#include "trainer/sharding/load_weights.h"
 
 namespace muster {
 namespace {
@@ -33,7 +33,7 @@ std::optional<Failure> Trainer::Run() {
   if (auto failure = OpenMetrics()) return failure;
   PrintStart();
   if (auto failure = RunSteps()) return failure;
-  Save();
+  if (auto failure = SaveLast()) return failure;
   if (!stopping_) {
     if (auto failure = Export()) return failure;
   }
@@ -120,7 +120,9 @@ std::optional<Failure> Trainer::LoadState() {
                           .generation = env_.generation,
                           .rank = env_.rank,
                           .world_size = env_.world_size,
-                          .resume_file = env_.resume_file},
+                          .resume_file = env_.resume_file,
+                          .parameters = engine_->layout().parameter_count(),
+                          .writes = engine_->is_first_replica()},
       parts_.supervisor.attached()
           ? MakeSupervisorCommitter(&parts_.supervisor)
           : MakeLocalCommitter({.directory = directory, .keep = train().checkpoint.keep}));
@@ -139,6 +141,10 @@ std::optional<Failure> Trainer::LoadState() {
   NoteResume(*outcome);
   first_step_ = cursor_.step;
   saved_step_ = cursor_.step;
+  // A job that saves at its end alone need not keep memory for it.
+  if (cursor_.step + train().checkpoint.every < max_steps_) {
+    checkpointer_->Prepare(checkpoint_arrays_);
+  }
   parts_.supervisor.Resumed(cursor_.step, outcome->rejected);
   parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
   return std::nullopt;
@@ -192,7 +198,8 @@ void Trainer::PrintStart() {
 std::optional<Failure> Trainer::RunSteps() {
   while (cursor_.step < max_steps_ && !stopping_) {
     if (auto failure = RunStep()) return failure;
-    if (cursor_.step % train().checkpoint.every == 0) Save();
+    if (cursor_.step % train().checkpoint.every != 0) continue;
+    if (auto failure = Save()) return failure;
   }
   return std::nullopt;
 }
@@ -275,11 +282,29 @@ void Trainer::ReportStep(const StepMetrics& metrics) {
   std::fflush(parts_.out);
 }
 
-void Trainer::Save() {
-  if (saved_step_ == cursor_.step) return;
+std::optional<Failure> Trainer::Save() {
+  if (saved_step_ == cursor_.step) return std::nullopt;
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
-  saved_step_ = cursor_.step;
-  checkpointer_->Save(cursor_, checkpoint_arrays_);
+  engine_->WaitForUpdate();
+  const Result<SaveOutcome> saved =
+      checkpointer_->Save(parts_.communicator, cursor_, checkpoint_arrays_);
+  if (!saved.ok()) return CollectiveFailure(saved.status());
+  if (*saved == SaveOutcome::kTaken) {
+    saved_step_ = cursor_.step;
+  } else if (is_first()) {
+    Note("warning", "no checkpoint of step " + std::to_string(cursor_.step) +
+                        ": the one before is still being written. The disk is too slow for "
+                        "train.checkpoint.every: " +
+                        std::to_string(train().checkpoint.every));
+  }
+  return std::nullopt;
+}
+
+// The state that training ends with waits for the one before, so that it is never left out.
+std::optional<Failure> Trainer::SaveLast() {
+  if (saved_step_ == cursor_.step) return std::nullopt;
+  (void)checkpointer_->Drain(Deadline::After(kDrainTimeout));  // its failure has been reported
+  return Save();
 }
 
 std::optional<Failure> Trainer::Export() {

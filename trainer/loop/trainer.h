@@ -60,7 +60,8 @@ class Trainer {
   std::optional<Failure> RunSteps();
   std::optional<Failure> RunStep();
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
-  void Save();
+  std::optional<Failure> Save();
+  std::optional<Failure> SaveLast();
   std::optional<Failure> Export();
   // To the guardian, and in rank 0's output.
   void Note(const char* severity, const std::string& message);

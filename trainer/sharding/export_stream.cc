@@ -81,17 +81,6 @@ Status StreamTensor(const FlatTensor& tensor, const UnitShard& shard, Streamer* 
 
 }  // namespace
 
-Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays) {
-  for (const ShardArray& array : arrays) {
-    for (const TensorInterval& interval : array.intervals) {
-      MUSTER_RETURN_IF_ERROR(
-          model.ReadFloats(interval.tensor, interval.begin, interval.count,
-                           static_cast<float*>(array.data) + interval.array_offset));
-    }
-  }
-  return OkStatus();
-}
-
 Status StreamTensors(const FlatLayout& layout, const ShardState& state, Communicator* shard_group,
                      const TensorSink& sink) {
   Streamer streamer(state, state.device(), shard_group, sink);

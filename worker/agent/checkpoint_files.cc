@@ -6,8 +6,11 @@
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "common/base/files.h"
+#include "common/base/thread_priority.h"
+#include "common/checkpoint_format/shard_frame.h"
 
 namespace muster::worker {
 namespace {
@@ -22,6 +25,19 @@ Generation GenerationOf(const std::string& name) {
   const char* const end = name.data() + name.size();
   const auto parsed = std::from_chars(name.data() + dash + 2, end, generation);
   return parsed.ec == std::errc() && parsed.ptr == end ? generation : 0;
+}
+
+// On a thread that yields to the ranks of this node: they are training meanwhile.
+Status VerifyShards(const std::string& directory, const std::vector<ShardInfo>& shards) {
+  Status status;
+  std::thread([&] {
+    LowerThreadPriority();
+    for (const ShardInfo& shard : shards) {
+      status = VerifyShardFile({directory + "/" + shard.file, shard.bytes, shard.checksum});
+      if (!status.ok()) return;
+    }
+  }).join();
+  return status;
 }
 
 }  // namespace
@@ -53,6 +69,7 @@ Status WriteManifest(const CheckpointCommitted& committed, std::string* prune_er
   const std::string root = committed.output_dir + "/checkpoints/";
   const std::string& name = committed.checkpoint.directory;
   if (!IsCheckpointName(name)) return InvalidArgument("'" + name + "' names no checkpoint");
+  MUSTER_RETURN_IF_ERROR(VerifyShards(root + name, committed.checkpoint.shards));
   MUSTER_RETURN_IF_ERROR(WriteFileAtomically(root + name + "/manifest.json",
                                              ManifestJson(committed.job, committed.checkpoint)));
   for (const std::string& old : committed.prune) {

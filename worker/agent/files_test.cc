@@ -11,6 +11,7 @@
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/checkpoint_format/shard_frame.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/job_records.h"
 #include "worker/agent/log_reader.h"
@@ -195,8 +196,15 @@ class ManifestTest : public testing::Test {
                                  .generation = 1,
                                  .directory = "step-00000010-g1",
                                  .world_size = 2,
-                                 .shards = {{0, "rank-00000.shard", 1, "xxh3:00"}},
+                                 .shards = {WriteShard("rank-00000.shard")},
                                  .committed_unix_ms = 77}};
+  }
+  // A shard without arrays, in the checkpoint that is committed.
+  ShardInfo WriteShard(const std::string& file) const {
+    const ShardFrame frame = ShardFrame::Make(2, 0);
+    const std::string content = EncodeShardHead(frame, "{}");
+    std::ofstream(dir_ / ("checkpoints/step-00000010-g1/" + file)) << content;
+    return {0, file, frame.file_bytes(), ShardChecksum(content, "")};
   }
   const TempDirForTest dir_;
   CheckpointCommitted committed_;
@@ -215,8 +223,24 @@ TEST_F(ManifestTest, IsWrittenBesideTheShards) {
   EXPECT_EQ(json["committed_unix_ms"], 77);
   EXPECT_EQ(json["directory"], "step-00000010-g1");
   EXPECT_EQ(json["shards"][0]["file"], "rank-00000.shard");
-  EXPECT_EQ(json["shards"][0]["bytes"], 1);
-  EXPECT_EQ(json["shards"][0]["checksum"], "xxh3:00");
+  EXPECT_EQ(json["shards"][0]["bytes"], 4096);
+  EXPECT_EQ(json["shards"][0]["checksum"], committed_.checkpoint.shards[0].checksum);
+}
+
+TEST_F(ManifestTest, OlderOnesStayUntilTheNewerWasReadAgain) {
+  committed_.prune = {"step-00000005-g1"};
+  const std::string shard = dir_ / "checkpoints/step-00000010-g1/rank-00000.shard";
+  std::fstream(shard, std::ios::in | std::ios::out).seekp(3000) << "!";
+  const Status damaged = WriteManifest(committed_, &prune_error_);
+  EXPECT_EQ(damaged.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(damaged.message(), HasSubstr(shard + " is damaged"));
+  fs::remove(shard);
+  EXPECT_EQ(WriteManifest(committed_, &prune_error_).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(fs::exists(dir_ / "checkpoints/step-00000005-g1/rank-00000.shard"));
+  EXPECT_FALSE(fs::exists(dir_ / "checkpoints/step-00000010-g1/manifest.json"));
+  WriteShard("rank-00000.shard");
+  EXPECT_TRUE(WriteManifest(committed_, &prune_error_).ok());
+  EXPECT_FALSE(fs::exists(dir_ / "checkpoints/step-00000005-g1"));
 }
 
 TEST_F(ManifestTest, PrunesOnlyCheckpoints) {

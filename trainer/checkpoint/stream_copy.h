@@ -1,0 +1,13 @@
+// Copies of large arrays that leave the processor's caches to training.
+#pragma once
+
+#include <cstddef>
+
+namespace muster {
+
+// memcpy for what nobody on this core will read soon: stores past the caches, where the processor
+// can. The copy does not fetch the lines that it overwrites, so it moves a third less, and what the
+// next step works on stays cached. Any alignment; any thread.
+void StreamCopy(void* to, const void* from, std::size_t bytes);
+
+}  // namespace muster

@@ -1,0 +1,173 @@
+#include "trainer/sharding/load_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "common/base/host_peak.h"
+#include "trainer/checkpoint/checkpoint_testing.h"
+#include "trainer/distributed/in_process_communicator.h"
+#include "trainer/formats/half.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kRanks = 3;
+const std::vector<UnitSpec> kUnits = {{"embed", {{"embed", {53, 8}}}},
+                                      {"head", {{"norm", {8}}, {"head", {53, 8}}}}};
+
+float ValueOf(const std::string& tensor, std::int64_t i) {
+  return static_cast<float>(tensor.size()) + 0.5F * static_cast<float>(i % 97);
+}
+
+class LoadWeightsTest : public ::testing::Test {
+ protected:
+  void WriteModel(const std::vector<TensorSpec>& tensors) {
+    auto writer = SafetensorsWriter::Create(dir_.path() + "/model.safetensors", tensors);
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    for (const TensorSpec& tensor : tensors) {
+      std::vector<float> values(static_cast<std::size_t>(tensor.count()));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = ValueOf(tensor.name, static_cast<std::int64_t>(i));
+      }
+      ASSERT_TRUE(writer->AppendFloats(values.data(), tensor.count()).ok());
+    }
+    ASSERT_TRUE(writer->Finish().ok());
+    model_.emplace(*SafetensorsModel::Open(dir_.path()));
+  }
+  void WriteGoodModel() {
+    WriteModel({{"embed", TensorType::kF32, {53, 8}},
+                {"norm", TensorType::kBF16, {8}},
+                {"head", TensorType::kF32, {53, 8}}});
+  }
+
+  // One array per unit, of the given type.
+  struct Shard {
+    std::vector<std::vector<char>> memory;
+    std::vector<ShardArray> arrays;
+  };
+  static Shard ShardOf(const FlatLayout& layout, int rank, ElementType type) {
+    Shard shard;
+    for (int u = 0; u < static_cast<int>(layout.units().size()); ++u) {
+      const std::int64_t count = layout.units()[u].shard_count;
+      shard.memory.emplace_back(static_cast<std::size_t>(count) * ElementSize(type));
+      shard.arrays.push_back({layout.units()[u].name + "/weight", type, count,
+                              shard.memory.back().data(), layout.ShardIntervals(u, rank)});
+    }
+    return shard;
+  }
+  static void ExpectLoaded(const Shard& shard) {
+    for (const ShardArray& array : shard.arrays) {
+      for (const TensorInterval& interval : array.intervals) {
+        for (std::int64_t i = 0; i < interval.count; ++i) {
+          double value = 0;
+          ConvertElements(static_cast<const char*>(array.data) +
+                              (interval.array_offset + i) * ElementSize(array.type),
+                          array.type, &value, ElementType::kFloat64, 1);
+          ASSERT_EQ(value, ValueOf(interval.tensor, interval.begin + i)) << interval.tensor;
+        }
+      }
+    }
+  }
+
+  void EachRank(const std::function<void(int, Communicator&)>& body) {
+    InProcessGroup group(kRanks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto communicator = group.Join(rank);
+        const Deadline soon = Deadline::After(std::chrono::seconds(10));
+        ASSERT_TRUE(communicator->Form({.rank = rank, .world_size = kRanks}, soon).ok());
+        body(rank, *communicator);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  const testing::TempDir dir_;
+  std::optional<SafetensorsModel> model_;
+};
+
+TEST_F(LoadWeightsTest, EveryRankGetsItsIntervalsInTheTypeOfItsArrays) {
+  WriteGoodModel();
+  const FlatLayout layout(kUnits, kRanks);
+  for (const ElementType type :
+       {ElementType::kFloat32, ElementType::kFloat64, ElementType::kBFloat16}) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const Shard shard = ShardOf(layout, rank, type);
+      const Status loaded = LoadIntervals(*model_, shard.arrays);
+      ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+      ExpectLoaded(shard);
+    }
+  }
+}
+
+TEST_F(LoadWeightsTest, RanksWithoutFilesGetThemFromTheFirstThatHasThem) {
+  WriteGoodModel();
+  const FlatLayout layout(kUnits, kRanks);
+  for (const int reader : {0, 1}) {
+    EachRank([&](int rank, Communicator& group) {
+      const Shard shard = ShardOf(layout, rank, ElementType::kBFloat16);
+      const Status loaded =
+          LoadIntervalsTogether(rank == reader ? &*model_ : nullptr, layout, shard.arrays, group);
+      ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+      ExpectLoaded(shard);
+    });
+  }
+}
+
+TEST_F(LoadWeightsTest, WhereAllHaveThemNobodySends) {
+  WriteGoodModel();
+  const FlatLayout layout(kUnits, kRanks);
+  EachRank([&](int rank, Communicator& group) {
+    const Shard shard = ShardOf(layout, rank, ElementType::kFloat32);
+    ASSERT_TRUE(LoadIntervalsTogether(&*model_, layout, shard.arrays, group).ok());
+    ExpectLoaded(shard);
+    EXPECT_EQ(group.counters().enqueued, 2u);
+  });
+}
+
+TEST_F(LoadWeightsTest, AReaderThatFailsLeavesNobodyWaiting) {
+  WriteModel({{"embed", TensorType::kF32, {53, 8}},
+              {"norm", TensorType::kF32, {8}},
+              {"head", TensorType::kF32, {8, 53}}});
+  const FlatLayout layout(kUnits, kRanks);
+  EachRank([&](int rank, Communicator& group) {
+    const Shard shard = ShardOf(layout, rank, ElementType::kFloat32);
+    const Status loaded =
+        LoadIntervalsTogether(rank == 0 ? &*model_ : nullptr, layout, shard.arrays, group);
+    if (rank == 0) {
+      EXPECT_EQ(loaded.code(), StatusCode::kFailedPrecondition);
+      EXPECT_THAT(loaded.message(), HasSubstr("tensor head is [8, 53] in the model's files"));
+    } else {
+      EXPECT_EQ(loaded.code(), StatusCode::kUnavailable);
+      EXPECT_THAT(loaded.message(), HasSubstr("rank 0"));
+    }
+  });
+}
+
+TEST_F(LoadWeightsTest, WithoutAnyReaderAllAreTold) {
+  const FlatLayout layout(kUnits, kRanks);
+  EachRank([&](int, Communicator& group) {
+    EXPECT_EQ(LoadIntervalsTogether(nullptr, layout, {}, group).code(), StatusCode::kNotFound);
+  });
+}
+
+// The peak is the shard and a bounded buffer, however large the model is.
+TEST_F(LoadWeightsTest, PeakIsTheShardAndLittleMore) {
+  constexpr std::int64_t kRows = 8 << 10;
+  WriteModel({{"large", TensorType::kBF16, {kRows, 1024}}});
+  const FlatLayout layout({{"u", {{"large", {kRows, 1024}}}}}, 4);
+  const Shard shard = ShardOf(layout, 2, ElementType::kBFloat16);
+  const HostPeak peak;
+  ASSERT_TRUE(LoadIntervals(*model_, shard.arrays).ok());
+  if (!peak.of_stage()) GTEST_SKIP() << "the kernel does not let this process set the mark back";
+  EXPECT_LT(peak.bytes() - peak.begin_bytes(), 8 << 20);
+}
+
+}  // namespace
+}  // namespace muster
