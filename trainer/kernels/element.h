@@ -64,7 +64,7 @@ MUSTER_INLINE void Store(float* to, float value) { *to = value; }
 MUSTER_INLINE void Store(BFloat16* to, float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const std::uint32_t is_nan = Mask((bits & 0x7fffffffu) > 0x7f800000u);
+  const std::uint32_t is_nan = Mask(value != value);
   to->bits = static_cast<std::uint16_t>((rounded & ~is_nan) | (0x7fc0u & is_nan));
 }
 // Values beyond 65504 become infinite, as the format has it: that is what dynamic loss scaling
@@ -79,7 +79,7 @@ MUSTER_INLINE void Store(Float16* to, float value) {
   const std::uint32_t normal = (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;
   const std::uint32_t is_small = Mask(magnitude < 0x38800000u);
   const std::uint32_t is_large = Mask(magnitude >= 0x477ff000u);
-  const std::uint32_t is_nan = Mask(magnitude > 0x7f800000u);
+  const std::uint32_t is_nan = Mask(value != value);
   const std::uint32_t finite = (small & is_small) | (normal & ~is_small);
   const std::uint32_t half = (finite & ~is_large) | (0x7c00u & is_large) | (0x0200u & is_nan);
   to->bits = static_cast<std::uint16_t>(sign | half);

@@ -25,9 +25,10 @@ MUSTER_INLINE Real SumOver(std::int64_t count, Term term) {
     for (int l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
   }
   for (; i < count; ++i) lanes[i % kLanes] += term(i);
-  Real total = 0;
-  for (const Real lane : lanes) total += lane;
-  return total;
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  }
+  return lanes[0];
 }
 
 // e^x to about one unit in the last place. NaN stays NaN; 0 below -87.3, infinite from 88.4.
