@@ -50,6 +50,8 @@ std::string MetricsJson(const StepMetrics& m) {
       {"world_size", m.world_size},
       {"epoch", m.epoch},
       {"sample_chain", chain},
+      {"skipped", m.skipped},
+      {"loss_scale", m.loss_scale},
   };
   return json.dump();
 }

@@ -28,6 +28,8 @@ struct StepMetrics {
   std::uint64_t sample_chain = 0;
   Generation generation = 0;
   int world_size = 1;
+  bool skipped = false;   // not finite, or beyond fp16's range: the weights are as before
+  double loss_scale = 1;  // of fp16, after the step
   std::uint64_t rss_bytes = 0;
 };
 

@@ -54,8 +54,10 @@ class Profiler final : public Tracer {
   bool StartsWith(Step step) const { return totals_.steps == 0 && !recording_ && Covers(step); }
   void BeginStep(Step step);
   void EndStep();
-  // Whether there is something to report and no further step will add to it.
-  bool Completed(Step step) const { return totals_.steps > 0 && !Covers(step + 1); }
+  // Whether the job asks for this step.
+  bool Covers(Step step) const {
+    return spec_.start > 0 && step >= spec_.start && step < spec_.start + spec_.steps;
+  }
 
   void Begin(TracePhase phase, std::string_view name, int unit) override;
   void End() override;
@@ -75,9 +77,6 @@ class Profiler final : public Tracer {
     Duration within{};  // spent in the spans inside
   };
 
-  bool Covers(Step step) const {
-    return spec_.start > 0 && step >= spec_.start && step < spec_.start + spec_.steps;
-  }
   void Keep(TraceEvent event);
   void AddToUnit(const OpenSpan& span, double seconds);
 

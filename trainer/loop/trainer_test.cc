@@ -2,179 +2,15 @@
 #include "trainer/loop/trainer.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <thread>
 
-#include "common/base/files.h"
-#include "common/control_pipe/trainer_protocol.h"
-#include "trainer/checkpoint/manifest.h"
-#include "trainer/distributed/in_process_communicator.h"
-#include "trainer/formats/init_model.h"
-#include "trainer/loop/init_weights.h"
+#include "trainer/core/model_config.h"
+#include "trainer/loop/trainer_testing.h"
 
 namespace muster {
 namespace {
-
-using Json = nlohmann::json;
-constexpr int kRanks = 2;
-
-ModelConfig SmallConfig() {
-  ModelConfig config;
-  config.hidden_size = 32;
-  config.intermediate_size = 48;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 8;
-  config.vocab_size = 288;
-  return config;
-}
-
-struct RankResult {
-  std::optional<Failure> failure;
-  Step step = 0;
-  std::vector<Json> messages;  // that the guardian received
-};
-
-class TrainerTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "trainer-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-    ASSERT_TRUE(MakeDirectories(dir_ + "/model").ok());
-    ASSERT_TRUE(WriteModelFiles(dir_ + "/model", SmallConfig()).ok());
-    ASSERT_TRUE(WriteRandomWeights(SmallConfig(), 3, dir_ + "/model").ok());
-    std::ofstream rows(dir_ + "/rows.jsonl");
-    for (int i = 0; i < 12; ++i) {
-      rows << Json{{"prompt", "count " + std::to_string(i)},
-                   {"completion", std::string(i + 3, 'x')}}
-           << "\n";
-    }
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
-  JobSpec Spec(const std::string& output) const {
-    JobSpec spec;
-    spec.workdir = dir_;
-    TrainSpec train;
-    train.model.path = "model";
-    train.data.train = "rows.jsonl";
-    train.data.max_seq_len = 64;
-    train.optimizer.lr = 1e-2;
-    train.schedule.max_steps = 6;
-    train.batch = {.per_rank = 2, .accumulation = 2};
-    train.checkpoint.every = 3;
-    train.output_dir = output;
-    spec.train = train;
-    return spec;
-  }
-
-  // As under plain torchrun: rank 0 commits the checkpoints.
-  void RunRankAlone(InProcessGroup& group, int rank, const JobSpec& spec,
-                    RankResult* result) const {
-    const std::unique_ptr<Communicator> communicator = group.Join(rank);
-    const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
-    Supervisor nobody{UniqueFd()};
-    ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
-        std::fopen((dir_ + "/out-" + std::to_string(rank)).c_str(), "w"), std::fclose);
-    const RankEnv env{.rank = rank, .world_size = kRanks};
-    Trainer trainer(spec, env, {*communicator, *ops, nobody, progress, SystemClock(), out.get()});
-    result->failure = trainer.Run();
-    result->step = trainer.step();
-  }
-
-  void RunRank(InProcessGroup& group, int rank, const JobSpec& spec, bool stop,
-               RankResult* result) const {
-    auto [mine, guardians] = *PacketSocket::Pair();
-    if (stop) {
-      ASSERT_TRUE(guardians.Send(R"({"type":"stop","reason":"drain"})").ok());
-    }
-    {
-      const std::unique_ptr<Communicator> communicator = group.Join(rank);
-      const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
-      Supervisor supervisor(mine.Release(), [] {});
-      while (stop && !supervisor.stop_requested()) std::this_thread::yield();
-      ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
-      RankEnv env{.rank = rank, .world_size = kRanks, .job_id = "j", .resume_file = resume_file_};
-      const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/null", "w"),
-                                                                std::fclose);
-      Trainer trainer(spec, env,
-                      {*communicator, *ops, supervisor, progress, SystemClock(), out.get()});
-      result->failure = trainer.Run();
-      result->step = trainer.step();
-    }
-    while (true) {
-      const Result<Packet> packet = guardians.Receive(Deadline::After(Duration::zero()));
-      if (!packet.ok()) break;
-      result->messages.push_back(Json::parse(packet->data));
-    }
-  }
-
-  template <typename RunOne>
-  static std::vector<RankResult> RunRanks(RunOne run_one) {
-    InProcessGroup group(kRanks);
-    std::vector<RankResult> results(kRanks);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      threads.emplace_back([&, rank] { run_one(group, rank, &results[rank]); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return results;
-  }
-
-  // `stop_rank` has been asked to stop before the first step; -1: none.
-  std::vector<RankResult> Run(const JobSpec& spec, int stop_rank = -1) const {
-    return RunRanks([&](InProcessGroup& group, int rank, RankResult* result) {
-      RunRank(group, rank, spec, rank == stop_rank, result);
-    });
-  }
-
-  std::vector<RankResult> RunAlone(const JobSpec& spec) const {
-    return RunRanks([&](InProcessGroup& group, int rank, RankResult* result) {
-      RunRankAlone(group, rank, spec, result);
-    });
-  }
-
-  // Every rank with a job file of its own.
-  std::vector<RankResult> RunEach(const std::vector<JobSpec>& specs) const {
-    return RunRanks([&](InProcessGroup& group, int rank, RankResult* result) {
-      RunRank(group, rank, specs[rank], false, result);
-    });
-  }
-
-  // What the coordinator commits: the shards that the ranks reported at `step`.
-  void Commit(const std::vector<RankResult>& results, Step step) {
-    CheckpointManifest manifest{.step = step, .generation = 1, .job_id = "j", .world_size = kRanks};
-    for (const RankResult& result : results) {
-      for (const Json& message : result.messages) {
-        if (message["type"] != "shard_written" || message["step"] != step) continue;
-        manifest.directory = message["directory"];
-        const Json& shard = message["shard"];
-        manifest.shards.push_back(
-            {shard["rank"], shard["file"], shard["bytes"], shard["checksum"]});
-      }
-    }
-    ASSERT_EQ(manifest.shards.size(), 2u);
-    resume_file_ = dir_ + "/resume.json";
-    ASSERT_TRUE(WriteFileAtomically(resume_file_, ManifestListToJson({manifest})).ok());
-  }
-
-  std::vector<Json> Metrics(const std::string& output) const {
-    std::ifstream in(dir_ + "/" + output + "/metrics.jsonl");
-    std::vector<Json> lines;
-    for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
-    return lines;
-  }
-
-  std::string dir_;
-  std::string resume_file_;
-};
 
 std::vector<std::string> Types(const RankResult& result) {
   std::vector<std::string> types;
@@ -239,19 +75,6 @@ TEST_F(TrainerTest, AStopThatOneRankHeardStopsAllAtTheSameStep) {
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/out/model"));
 }
 
-TEST_F(TrainerTest, ANonFiniteLossEndsTheJobBeforeTheOptimizerRuns) {
-  JobSpec spec = Spec("out");
-  spec.train->optimizer.lr = 1e38;
-  const std::vector<RankResult> results = Run(spec);
-  for (const RankResult& result : results) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "nonfinite");
-    EXPECT_EQ(result.failure->exit_code, kExitNonFinite);
-    EXPECT_NE(result.failure->status.message().find("step 2"), std::string::npos)
-        << result.failure->status.message();
-  }
-}
-
 TEST_F(TrainerTest, ABrokenRowIsBadInputWithItsLine) {
   std::ofstream(dir_ + "/rows.jsonl", std::ios::app) << "{\"prompt\": \n";
   const std::vector<RankResult> results = Run(Spec("out"));
@@ -277,7 +100,7 @@ TEST_F(TrainerTest, RowsOfTokenIdsNeedNoTokenizer) {
   EXPECT_LT(Metrics("out")[5]["loss"], Metrics("out")[0]["loss"]);
   EXPECT_EQ(Metrics("out")[0]["tokens"], 8 * 15);
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/out/model/tokenizer.json"));
-  const std::string said = *ReadFile(dir_ + "/out-0");
+  const std::string said = Said();
   EXPECT_NE(said.find("rows.bin: 5 tokens after the last whole row of 16 were dropped"),
             std::string::npos)
       << said;
@@ -321,7 +144,7 @@ TEST_F(TrainerTest, WithoutAGuardianAResumeSaysWhatItRefusedAndCountsItsGenerati
     ASSERT_FALSE(result.failure) << result.failure->status.ToString();
     EXPECT_EQ(result.step, 6);
   }
-  const std::string said = *ReadFile(dir_ + "/out-0");
+  const std::string said = Said();
   EXPECT_NE(said.find("checkpoint step-00000006-g1 is not used: rank 1: "), std::string::npos)
       << said;
   EXPECT_NE(said.find("warning: step-00000003-g1 was made with another train.seed"),

@@ -1,0 +1,17 @@
+// Settings that the job file may have but that change nothing where this job runs, each as a
+// sentence, so that nobody takes them for the cause of what he sees.
+//
+// Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/job_spec/job_spec.h"
+#include "trainer/distributed/rank_env.h"
+
+namespace muster {
+
+std::vector<std::string> StartNotes(const JobSpec& spec, const RankEnv& env);
+
+}  // namespace muster
