@@ -11,8 +11,8 @@
 
 #include "trainer/device/scalar_type.h"
 #include "trainer/distributed/in_process_communicator.h"
+#include "trainer/model/late_copies_testing.h"
 #include "trainer/sharding/export_stream.h"
-#include "trainer/sharding/load_weights.h"
 #include "trainer/sharding/load_weights.h"
 
 namespace muster::parity {
@@ -50,7 +50,9 @@ class RankThread {
       : rank_(rank),
         options_(options),
         config_(TestConfig(options.model)),
-        ops_(MakeCpuOps()),
+        host_ops_(MakeCpuOps()),
+        late_copies_(*host_ops_),
+        ops_(options.apart_from_host ? static_cast<DeviceOps&>(late_copies_) : *host_ops_),
         communicator_(group.Join(rank)),
         run_(run) {}
 
@@ -69,6 +71,7 @@ class RankThread {
       if (step == options_.broken_step) LoseTheGang(step);
       RunStep(step);
     }
+    engine_->WaitForUpdate();
     run_->arrays = TakenFrom(*engine_);
     run_->loss_scale = engine_->loss_scale().scale;
     Export();
@@ -85,13 +88,14 @@ class RankThread {
   void Make() {
     const OptimizerSpec& optimizer = options_.optimizer;
     auto engine = FsdpEngine::Create(
-        config_, *communicator_, *ops_,
+        config_, *communicator_, ops_,
         {.strategy = options_.fsdp.strategy,
          .ranks_per_node = options_.ranks_per_node,
          .blocks_per_unit = options_.fsdp.blocks_per_unit,
          .precision = ResolvePrecision(options_.fsdp, optimizer),
          .activation_checkpointing = options_.fsdp.activation_checkpointing,
          .reduce_every_micro_batch = options_.fsdp.reduce_every_micro_batch,
+         .cpu_offload = options_.fsdp.cpu_offload,
          .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
          .grad_clip = optimizer.grad_clip});
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
@@ -137,6 +141,7 @@ class RankThread {
     Status status = engine_->ForwardBackward(batches[rank_][1], 1.0, true);
     if (status.ok()) status = engine_->FinishGradients().status();
     EXPECT_FALSE(status.ok());
+    engine_->WaitForUpdate();
     const Arrays state = TakenFrom(*engine_);
     engine_.reset();
     Form(2);
@@ -158,7 +163,9 @@ class RankThread {
   const int rank_;
   const GangOptions& options_;
   const ModelConfig config_;
-  const std::unique_ptr<DeviceOps> ops_;
+  const std::unique_ptr<DeviceOps> host_ops_;
+  LateCopies late_copies_;
+  DeviceOps& ops_;
   const std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<FsdpEngine> engine_;
   RankRun* const run_;

@@ -36,6 +36,8 @@ struct GangOptions {
   OptimizerSpec optimizer = TestOptimizer();
   int ranks_per_node = 1;
   double loss_scale = 0;  // to begin with, in fp16; 0: the engine's own
+  // On a device whose copies are made as late as their waits allow.
+  bool apart_from_host = false;
   // As ranks of one host do; otherwise weights and gradients travel.
   bool shares_memory = true;
   const std::vector<RankRun>* resume_from = nullptr;

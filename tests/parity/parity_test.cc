@@ -311,6 +311,40 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Bits,
                                           testing::Values(MixedPrecision::kFp32,
                                                           MixedPrecision::kBf16)));
 
+// Strategy, world size, and whether gradients are reduced once per step.
+class Offload : public testing::TestWithParam<std::tuple<ShardingStrategy, int, bool>> {};
+
+TEST_P(Offload, ChangesNoBit) {
+  const auto [strategy, world_size, once] = GetParam();
+  GangOptions options{.world_size = world_size,
+                      .steps = 4,
+                      .fsdp = {.strategy = strategy,
+                               .mixed_precision = MixedPrecision::kBf16,
+                               .reduce_every_micro_batch = !once},
+                      .ranks_per_node = 2,
+                      .shares_memory = false};
+  const std::vector<RankRun> on_device = RunGang(options);
+  options.apart_from_host = true;
+  options.fsdp.cpu_offload = true;
+  options.fsdp.activation_checkpointing = ActivationCheckpointing::kFullOffload;
+  const std::vector<RankRun> offloaded = RunGang(options);
+  for (std::size_t r = 0; r < on_device.size(); ++r) {
+    EXPECT_EQ(Losses(on_device[r]), Losses(offloaded[r]));
+    if (strategy != ShardingStrategy::kNoShard && strategy != ShardingStrategy::kHybridShard) {
+      EXPECT_TRUE(on_device[r].arrays == offloaded[r].arrays);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, Offload,
+    testing::Values(std::tuple(ShardingStrategy::kFullShard, 1, false),
+                    std::tuple(ShardingStrategy::kFullShard, 2, false),
+                    std::tuple(ShardingStrategy::kFullShard, 3, true),
+                    std::tuple(ShardingStrategy::kShardGradOp, 2, false),
+                    std::tuple(ShardingStrategy::kHybridShard, 4, false),
+                    std::tuple(ShardingStrategy::kNoShard, 2, false)));
+
 TEST(LossScale, AnOverflowLeavesTheWeightsAndHalvesTheScale) {
   GangOptions options{.world_size = 2,
                       .steps = 0,

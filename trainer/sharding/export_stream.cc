@@ -70,8 +70,8 @@ Status StreamTensor(const FlatTensor& tensor, const UnitShard& shard, Streamer* 
     const std::int64_t count = std::min({end - at, owner_end - at, kPieceElements});
     const char* data = nullptr;
     if (owner == streamer->rank()) {
-      data = static_cast<const char*>(shard.master) +
-             (at - owner * shard.count) * streamer->element();
+      data =
+          static_cast<const char*>(shard.master) + (at - owner * shard.count) * streamer->element();
     }
     MUSTER_RETURN_IF_ERROR(streamer->Send({.owner = owner, .data = data, .count = count}));
     at += count;

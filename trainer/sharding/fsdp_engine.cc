@@ -193,7 +193,8 @@ Result<ResidualStream> Engine::Forward(const at::Tensor& ids) {
   ResidualStream stream;
   {
     const TraceSpan span(options_.tracer, TracePhase::kForward, unit_name(0), 0);
-    stream.sum = at::index_select(views_[0].embedding(), 0, ids);
+    stream.sum = blocks_.FirstInput();
+    at::index_select_out(stream.sum, views_[0].embedding(), 0, ids);
   }
   for (int u = 1; u < head_unit(); ++u) {
     Prefetch(u + 1);

@@ -146,7 +146,11 @@ Status GradientReducer::Reduce(int unit, bool last) {
 
 Status GradientReducer::Scatter(Pending reduction, void* source, ElementType type) {
   const UnitShard& shard = state_.units()[reduction.unit];
-  if (to_host_ != nullptr) reduction.place = to_host_->TakePlace();
+  if (to_host_ != nullptr) {
+    // A place is free again once its reduction has been settled and sent off.
+    while (pending_.size() + 1 >= HostGradients::kPlaces) MUSTER_RETURN_IF_ERROR(SettleOldest());
+    reduction.place = to_host_->TakePlace();
+  }
   reduction.work = mesh_.shard()->ReduceScatter(
       {.full = source,
        .shard = reduction.place != nullptr ? reduction.place : shard.gradient,
