@@ -28,6 +28,7 @@ struct Options {
   muster::GenerateOptions generate;
   muster::TokenizeOptions tokenize;
   muster::InspectOptions inspect;
+  muster::ExportStateOptions export_state;
 };
 
 void AddTraining(CLI::App& app, Options& options, Action& action) {
@@ -110,6 +111,26 @@ void AddFiles(CLI::App& app, Options& options, Action& action) {
   });
 }
 
+void AddExport(CLI::App& app, Options& options, Action& action) {
+  muster::ExportStateOptions& o = options.export_state;
+  CLI::App* verb = app.add_subcommand("export", "A checkpoint of any number of ranks in one piece");
+  verb->add_option("--checkpoint", o.checkpoint, "Checkpoint, or a directory of them: the newest")
+      ->required();
+  verb->add_option("--out", o.out, "File (full) or directory (hf) to write")->required();
+  verb->add_option("--format", o.format,
+                   "full: weights, optimizer state and cursor as one safetensors file; hf: a "
+                   "Hugging Face model directory")
+      ->check(CLI::IsMember({"full", "hf"}))
+      ->capture_default_str();
+  verb->add_option("--model", o.model, "hf: directory with config.json and tokenizer files");
+  verb->callback([&] {
+    if ((o.format == "hf") == o.model.empty()) {
+      throw CLI::ValidationError("export: --format hf needs --model, and --model goes with it");
+    }
+    action = [&] { return muster::RunExport(o); };
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -123,6 +144,7 @@ int main(int argc, char** argv) {
   AddScore(app, options, action);
   AddGenerate(app, options, action);
   AddFiles(app, options, action);
+  AddExport(app, options, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -7,6 +7,7 @@
 
 #include "common/base/files.h"
 #include "trainer/checkpoint/checkpoint_testing.h"
+#include "trainer/checkpoint/export_model.h"
 #include "trainer/checkpoint/file_state.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/shard_file.h"
@@ -14,7 +15,6 @@
 namespace muster {
 namespace {
 
-using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::ImageOf;
 using testing::RankState;
@@ -188,6 +188,36 @@ TEST_F(InitFromTest, NoFileIsLeftOfADamagedCheckpoint) {
     left.push_back(each.path().filename());
   }
   EXPECT_THAT(left, ::testing::ElementsAre("checkpoints"));
+}
+
+TEST_F(InitFromTest, AModelDirectoryComesOutOfACheckpointOfTwoRanks) {
+  Save(50, ElementType::kBFloat16);
+  ASSERT_TRUE(MakeDirectories(dir_.path() + "/source").ok());
+  ASSERT_TRUE(WriteFileAtomically(dir_.path() + "/source/config.json", "{}").ok());
+  ModelExport model{
+      .tensors = {{"embed", TensorType::kBF16, {53, 8}}, {"norm", TensorType::kF32, {8}}},
+      .source_dir = dir_.path() + "/source",
+      .target_dir = dir_.path() + "/model"};
+  const auto state = OpenState(checkpoint());
+  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  const Status written = WriteModelDirectory(**state, model);
+  ASSERT_TRUE(written.ok()) << written.ToString();
+  EXPECT_EQ(*ReadFile(model.target_dir + "/config.json"), "{}");
+  const auto read = SafetensorsModel::Open(model.target_dir);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->Find("embed")->type, TensorType::kBF16);
+  std::vector<float> norm(8);
+  ASSERT_TRUE(read->ReadFloats("norm", 0, 8, norm.data()).ok());
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(norm[i], RankState::ValueOf({.tensor = "norm"}, kWeightKind, i));
+  }
+  model.tensors[1].shape = {9};
+  model.target_dir += "-2";
+  const Status refused = WriteModelDirectory(**state, model);
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("tensor norm is [8] there, config.json makes it [9]"));
+  EXPECT_FALSE(std::filesystem::exists(model.target_dir));
+  EXPECT_FALSE(std::filesystem::exists(model.target_dir + ".writing"));
 }
 
 }  // namespace

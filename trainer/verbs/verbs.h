@@ -51,4 +51,12 @@ struct InspectOptions {
 };
 int RunInspect(const InspectOptions& options);
 
+struct ExportStateOptions {
+  std::string checkpoint;       // one, a directory of them, or a single-file state
+  std::string out;              // file (full) or directory (hf); must not exist
+  std::string format = "full";  // full: weights, moments and cursor in one file | hf
+  std::string model;            // hf: directory with config.json and the tokenizer
+};
+int RunExport(const ExportStateOptions& options);
+
 }  // namespace muster
