@@ -73,6 +73,11 @@ json Measure(const Case& c, const char* type, int repetitions) {
 
 at::Tensor Random(at::IntArrayRef shape, at::ScalarType type) { return at::randn(shape).to(type); }
 
+// Where the engine keeps its arrays; both sides work on it.
+at::Tensor Flat(DeviceOps& ops, at::ScalarType type) {
+  return ops.Allocate(static_cast<std::size_t>(kWeights) * at::elementSize(type)).view(type);
+}
+
 Case AddNorm(DeviceOps& ops, at::ScalarType type) {
   const at::Tensor x = Random({kTokens, kHidden}, type), delta = Random({kTokens, kHidden}, type);
   const at::Tensor weight = Random({kHidden}, type);
@@ -163,9 +168,10 @@ Case EmbeddingBackward(DeviceOps& ops, at::ScalarType type) {
 }
 
 Case AdamW(DeviceOps& ops) {
-  const at::Tensor weight = at::randn({kWeights}), gradient = at::randn({kWeights});
-  const at::Tensor exp_avg = at::zeros({kWeights}), exp_avg_sq = at::zeros({kWeights});
-  const at::Tensor shadow = at::zeros({kWeights}, at::kBFloat16), step = at::ones({});
+  const at::Tensor weight = Flat(ops, at::kFloat).normal_();
+  const at::Tensor gradient = Flat(ops, at::kFloat).normal_();
+  const at::Tensor exp_avg = Flat(ops, at::kFloat), exp_avg_sq = Flat(ops, at::kFloat);
+  const at::Tensor shadow = Flat(ops, at::kBFloat16), step = at::ones({});
   const OptimizerArrays arrays{.weight = weight.data_ptr(),
                                .exp_avg = exp_avg.data_ptr(),
                                .exp_avg_sq = exp_avg_sq.data_ptr(),
@@ -181,7 +187,7 @@ Case AdamW(DeviceOps& ops) {
 }
 
 Case SumOfSquares(DeviceOps& ops, at::ScalarType type, ElementType element) {
-  const at::Tensor values = Random({kWeights}, type);
+  const at::Tensor values = Flat(ops, type).normal_();
   at::Tensor sum = at::zeros({1}, at::kDouble);
   return {"sum_of_squares",
           [=, &ops]() mutable { ops.SumOfSquares(values.data_ptr(), element, kWeights, sum); },
@@ -193,7 +199,7 @@ Case Convert(DeviceOps& ops, at::ScalarType from, at::ScalarType to, bool add) {
     return type == at::kFloat ? ElementType::kFloat32 : ElementType::kBFloat16;
   };
   const ElementType from_element = element(from), to_element = element(to);
-  const at::Tensor source = Random({kWeights}, from), target = at::zeros({kWeights}, to);
+  const at::Tensor source = Flat(ops, from).normal_(), target = Flat(ops, to);
   return {std::string(add ? "add to " : "convert to ") + at::toString(to),
           [=, &ops] {
             ops.Convert(source.data_ptr(), from_element, target.data_ptr(), to_element, kWeights,
