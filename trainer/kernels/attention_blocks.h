@@ -29,7 +29,7 @@ inline constexpr int kBlock = kSide * kSide;
 template <typename Real, int kLanes>
 struct VectorOf {
   using Type __attribute__((vector_size(kLanes * sizeof(Real)))) = Real;
-  using Bits = std::conditional_t<sizeof(Real) == 4, std::int32_t, std::int64_t>;
+  using Bits = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
   using Integer __attribute__((vector_size(kLanes * sizeof(Real)))) = Bits;
 };
 
