@@ -12,8 +12,8 @@
 // probabilities and their gradients are rounded to bf16 where a product of bf16 takes them, and
 // stay fp32 where the processor multiplies singles faster. The fastest code that the processor has
 // is chosen at run time (attention_paths.h); results are equal bit for bit from run to run on the
-// same instruction set. An output does not depend on later positions by a single bit. NaN and
-// infinity in an input reach every output and gradient that they should.
+// same instruction set. An output does not depend on later positions by a single bit. NaN in
+// an input reaches every output that depends on it.
 //
 // Each calling thread keeps working memory for its largest call: 14 (bf16) to 20 (fp32) times
 // length times head_dim bytes, and less than a megabyte beside.
