@@ -7,9 +7,12 @@
 namespace muster {
 
 void LowerThreadPriority() {
+  constexpr int kNice = 10;
   // On Linux a nice value belongs to a thread. Raising it needs no privilege, so it cannot fail.
   const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
-  (void)::setpriority(PRIO_PROCESS, thread, 19);
+  if (::getpriority(PRIO_PROCESS, thread) < kNice) {
+    (void)::setpriority(PRIO_PROCESS, thread, kNice);
+  }
 }
 
 }  // namespace muster

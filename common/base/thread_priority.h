@@ -3,9 +3,10 @@
 
 namespace muster {
 
-// Gives the calling thread, and it alone, the lowest ordinary priority (nice 19): it runs where
-// nobody else wants to and still gets a small share of a busy machine, so it never starves. Cannot
-// be taken back without privileges: for threads that do nothing else.
+// Gives the calling thread, and it alone, a low priority (nice 10): it runs where nobody else wants
+// to, and on a busy core it gets about a tenth, so that a tenth of a second of work is done after
+// one second and not, as with nice 19, after six. Cannot be taken back without privileges: for
+// threads that do nothing else.
 void LowerThreadPriority();
 
 }  // namespace muster
