@@ -92,12 +92,12 @@ std::unique_ptr<muster::Work> NcclCommunicator::Submit(NcclLane* lane, const cha
 
 Status NcclCommunicator::Copy(NcclLane& lane, void* to, const void* from, std::size_t bytes) {
   if (to == from || bytes == 0) return OkStatus();
-  const CudaApi& cuda = *tables_.cuda;
+  const CudaApi& cuda = *tables_->cuda;
   return CudaStatus(cuda, cuda.Copy(to, from, bytes, lane.stream()), "copying");
 }
 
 Status NcclCommunicator::Convert(NcclLane& lane, const ConvertRows& rows) {
-  const CudaApi& cuda = *tables_.cuda;
+  const CudaApi& cuda = *tables_->cuda;
   return CudaStatus(cuda, cuda.Convert(rows, lane.stream()), "converting");
 }
 
@@ -108,7 +108,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::AllGather(const void* shard, voi
                 [=, this](NcclLane& lane) {
                   if (size_ == 1) return Copy(lane, full, shard, bytes);
                   return lane.Call([&](NcclComm* comm, CudaStream stream) {
-                    return tables_.nccl.AllGather(shard, full, count, TypeOf(type), comm, stream);
+                    return tables_->nccl.AllGather(shard, full, count, TypeOf(type), comm, stream);
                   });
                 });
 }
@@ -128,8 +128,8 @@ std::unique_ptr<muster::Work> NcclCommunicator::ReduceScatter(const ReduceScatte
     }
     if (!one_type || args.accumulate) return ReduceInPieces(lane, args);
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
-      return tables_.nccl.ReduceScatter(args.full, args.shard, args.count, TypeOf(args.sum_type),
-                                        OpOf(args.op), comm, stream);
+      return tables_->nccl.ReduceScatter(args.full, args.shard, args.count, TypeOf(args.sum_type),
+                                         OpOf(args.op), comm, stream);
     });
   });
 }
@@ -138,7 +138,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::ReduceScatter(const ReduceScatte
 Status NcclCommunicator::ReduceInPieces(NcclLane& lane, const ReduceScatterArgs& args) {
   MUSTER_ASSIGN_OR_RETURN(void* const scratch, lane.Scratch());
   const auto size = static_cast<std::size_t>(size_);
-  const std::size_t fits = tables_.scratch_bytes / ElementSize(args.sum_type) / (size + 1);
+  const std::size_t fits = tables_->scratch_bytes / ElementSize(args.sum_type) / (size + 1);
   const std::size_t piece = std::max(kPieceAlignment, fits / kPieceAlignment * kPieceAlignment);
   for (std::size_t begin = 0; begin < args.count; begin += piece) {
     const std::size_t count = std::min(piece, args.count - begin);
@@ -152,8 +152,8 @@ Status NcclCommunicator::ReduceInPieces(NcclLane& lane, const ReduceScatterArgs&
                                           .rows = size_,
                                           .columns = static_cast<std::int64_t>(count)}));
     MUSTER_RETURN_IF_ERROR(lane.Call([&](NcclComm* comm, CudaStream stream) {
-      return tables_.nccl.ReduceScatter(scratch, sums, count, TypeOf(args.sum_type), OpOf(args.op),
-                                        comm, stream);
+      return tables_->nccl.ReduceScatter(scratch, sums, count, TypeOf(args.sum_type), OpOf(args.op),
+                                         comm, stream);
     }));
     MUSTER_RETURN_IF_ERROR(Convert(lane, {.from = sums,
                                           .from_type = args.sum_type,
@@ -173,7 +173,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::AllReduce(void* data, std::size_
   return Submit(reductions_, "all-reduce", bytes, [=, this](NcclLane& lane) {
     if (size_ == 1) return OkStatus();
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
-      return tables_.nccl.AllReduce(data, data, count, TypeOf(type), OpOf(op), comm, stream);
+      return tables_->nccl.AllReduce(data, data, count, TypeOf(type), OpOf(op), comm, stream);
     });
   });
 }
@@ -187,7 +187,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::Broadcast(void* data, std::size_
   return Submit(gathers_, "broadcast", sent, [=, this](NcclLane& lane) {
     if (size_ == 1) return OkStatus();
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
-      return tables_.nccl.Broadcast(data, data, bytes, NcclType::kUint8, root, comm, stream);
+      return tables_->nccl.Broadcast(data, data, bytes, NcclType::kUint8, root, comm, stream);
     });
   });
 }
@@ -197,13 +197,13 @@ Status NcclCommunicator::Barrier() {
     if (size_ == 1) return OkStatus();
     MUSTER_ASSIGN_OR_RETURN(void* const word, lane.Word());
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
-      return tables_.nccl.AllReduce(word, word, 1, NcclType::kFloat32, NcclOp::kMax, comm, stream);
+      return tables_->nccl.AllReduce(word, word, 1, NcclType::kFloat32, NcclOp::kMax, comm, stream);
     });
   });
   if (!operation.ok()) return operation.status();
   const TimePoint begin = SystemClock().Now();
   // The monitor gives up an operation that runs too long; this is for one that never begins.
-  if (!gang_->Await(**operation, Deadline::After(2 * tables_.operation_timeout))) {
+  if (!gang_->Await(**operation, Deadline::After(2 * tables_->operation_timeout))) {
     gang_->Fail(DeadlineExceeded((*operation)->name + " was not reached in time; " +
                                  progress_->ToString()));
   }

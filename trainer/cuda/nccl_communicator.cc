@@ -7,9 +7,10 @@
 
 namespace muster {
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclProcess> process)
-    : process_(std::move(process)),
-      tables_(*process_->tables),
+NcclCommunicator::NcclCommunicator(std::shared_ptr<const NcclTables> tables,
+                                   std::shared_ptr<NcclMonitor> monitor)
+    : tables_(std::move(tables)),
+      monitor_(std::move(monitor)),
       progress_(std::make_shared<NcclProgress>()) {}
 
 NcclCommunicator::~NcclCommunicator() {
@@ -27,7 +28,7 @@ Status NcclCommunicator::Disband() {
   reductions_ = nullptr;
   splits_.clear();
   if (old == nullptr) return OkStatus();
-  if (!old->End(Deadline::After(2 * tables_.end_timeout))) {
+  if (!old->End(Deadline::After(2 * tables_->end_timeout))) {
     return FailedPrecondition(
         "NCCL's communicators of the generation before could not be ended: ncclCommAbort does not "
         "return; this process must be replaced");
@@ -47,7 +48,7 @@ Status NcclCommunicator::Form(Rendezvous rendezvous, Deadline deadline) {
                            std::to_string(size) + " is not a place in a gang");
   }
   int version = 0;
-  if (tables_.nccl.GetVersion(&version) != NcclResult::kSuccess) {
+  if (tables_->nccl.GetVersion(&version) != NcclResult::kSuccess) {
     return Internal("NCCL does not tell its version");
   }
   if (formed_once_ && size > 1 && !NcclCanFormAgain(version)) {
@@ -57,7 +58,7 @@ Status NcclCommunicator::Form(Rendezvous rendezvous, Deadline deadline) {
   }
   {
     std::lock_guard lock(mutex_);
-    gang_ = NcclGang::Make(process_->tables, &process_->monitor);
+    gang_ = NcclGang::Make(tables_, monitor_.get());
     formed_once_ = true;
   }
   rank_ = rendezvous.rank;
@@ -99,15 +100,15 @@ Status NcclCommunicator::OpenLanes(const std::string& name, int leader, Deadline
 Result<NcclUniqueId> NcclCommunicator::ExchangeId(const std::string& key, int leader,
                                                   Deadline deadline) {
   int version = 0;
-  if (tables_.nccl.GetVersion(&version) != NcclResult::kSuccess) {
+  if (tables_->nccl.GetVersion(&version) != NcclResult::kSuccess) {
     return Internal("NCCL does not tell its version");
   }
   NcclUniqueId id;
   if (rank_ == 0) {
-    const NcclResult result = tables_.nccl.GetUniqueId(&id);
+    const NcclResult result = tables_->nccl.GetUniqueId(&id);
     if (result != NcclResult::kSuccess) {
       return Internal(std::string("NCCL makes no unique id: ") +
-                      tables_.nccl.GetErrorString(result));
+                      tables_->nccl.GetErrorString(result));
     }
     MUSTER_RETURN_IF_ERROR(gang_->meeting().Publish(
         key, std::string(id.internal, sizeof(id.internal)) + std::to_string(version)));
@@ -147,7 +148,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(const std::string&
   MUSTER_RETURN_IF_ERROR(gang_->status());
   std::string key = key_prefix_ + "group/" + name;
   for (const int member : members) key += "/" + std::to_string(member);
-  auto group = std::make_unique<NcclCommunicator>(process_);
+  auto group = std::make_unique<NcclCommunicator>(tables_, monitor_);
   group->is_group_ = true;
   group->rank_ = static_cast<int>(self - members.begin());
   group->size_ = static_cast<int>(members.size());
@@ -163,7 +164,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(const std::string&
 
 std::string NcclCommunicator::Describe() const {
   int version = 0;
-  if (size_ == 1 || tables_.nccl.GetVersion(&version) != NcclResult::kSuccess) return "one GPU";
+  if (size_ == 1 || tables_->nccl.GetVersion(&version) != NcclResult::kSuccess) return "one GPU";
   return "NCCL " + NcclVersionText(version) + ", non-blocking, one communicator for gathers and " +
          "one for reductions";
 }

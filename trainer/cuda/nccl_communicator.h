@@ -31,19 +31,10 @@
 
 namespace muster {
 
-// What the NCCL communicators of a process share.
-struct NcclProcess {
-  explicit NcclProcess(std::shared_ptr<const NcclTables> its_tables,
-                       NcclMonitor::Options options = {})
-      : tables(std::move(its_tables)), monitor(options) {}
-
-  const std::shared_ptr<const NcclTables> tables;
-  NcclMonitor monitor;
-};
-
 class NcclCommunicator final : public Communicator {
  public:
-  explicit NcclCommunicator(std::shared_ptr<NcclProcess> process);
+  // `monitor` is the process's one, shared by all of its communicators.
+  NcclCommunicator(std::shared_ptr<const NcclTables> tables, std::shared_ptr<NcclMonitor> monitor);
   ~NcclCommunicator() override;
 
   Status Form(Rendezvous rendezvous, Deadline deadline) override;
@@ -89,8 +80,8 @@ class NcclCommunicator final : public Communicator {
   Status Convert(NcclLane& lane, const ConvertRows& rows);
   Status ReduceInPieces(NcclLane& lane, const ReduceScatterArgs& args);
 
-  const std::shared_ptr<NcclProcess> process_;
-  const NcclTables& tables_;
+  const std::shared_ptr<const NcclTables> tables_;
+  const std::shared_ptr<NcclMonitor> monitor_;
   bool is_group_ = false;  // made by Split
   int rank_ = 0;
   int size_ = 1;

@@ -37,10 +37,10 @@ class NcclTestGang {
       tables->operation_timeout = settings.operation_timeout;
       tables->end_timeout = settings.end_timeout;
       tables->scratch_bytes = settings.scratch_bytes;
-      rank->process = std::make_shared<NcclProcess>(
-          tables, NcclMonitor::Options{.idle_pause = std::chrono::milliseconds(2),
-                                       .leave_after = std::chrono::milliseconds(100)});
-      rank->communicator = std::make_unique<NcclCommunicator>(rank->process);
+      auto monitor = std::make_shared<NcclMonitor>(
+          NcclMonitor::Options{.idle_pause = std::chrono::milliseconds(2),
+                               .leave_after = std::chrono::milliseconds(100)});
+      rank->communicator = std::make_unique<NcclCommunicator>(tables, std::move(monitor));
       ranks_.push_back(std::move(rank));
     }
   }
@@ -90,7 +90,6 @@ class NcclTestGang {
  private:
   struct Rank {
     SubstituteCuda cuda;
-    std::shared_ptr<NcclProcess> process;
     std::unique_ptr<NcclCommunicator> communicator;
   };
   Rank& At(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
