@@ -10,13 +10,17 @@ namespace {
 
 struct ModelFiles {
   ModelConfig config;
-  SafetensorsModel weights;
+  Result<SafetensorsModel> weights;
 };
 
 Result<ModelFiles> OpenModel(const std::string& dir) {
   MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(dir));
-  MUSTER_ASSIGN_OR_RETURN(SafetensorsModel weights, SafetensorsModel::Open(dir));
-  MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, weights).WithContext(dir));
+  Result<SafetensorsModel> weights = SafetensorsModel::Open(dir);
+  if (weights.ok()) {
+    MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, *weights).WithContext(dir));
+  } else if (weights.status().code() != StatusCode::kNotFound) {
+    return weights.status();
+  }
   return ModelFiles{std::move(config), std::move(weights)};
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/model_config.h"
 #include "trainer/data/dataset.h"
@@ -21,7 +22,9 @@ std::string ResolvePath(const JobSpec& spec, const std::string& path);
 struct TrainInputs {
   std::string model_dir;
   ModelConfig config;
-  SafetensorsModel weights;  // opened and checked against config; nothing read yet
+  // Opened and checked against config; nothing read yet. kNotFound where this node has no weights,
+  // which is no fault: another node may, and with init_from or a checkpoint none are needed.
+  Result<SafetensorsModel> weights;
   std::unique_ptr<const Dataset> dataset;
   std::int32_t pad_id = 0;
 };

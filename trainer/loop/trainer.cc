@@ -5,10 +5,13 @@
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
+#include "trainer/checkpoint/init_from.h"
 #include "trainer/core/lr_schedule.h"
 #include "trainer/loop/engine_options.h"
 #include "trainer/loop/hf_export.h"
 #include "trainer/loop/input_agreement.h"
+#include "trainer/loop/profile_report.h"
+#include "trainer/loop/start_notes.h"
 #include "trainer/sharding/load_weights.h"
 
 namespace muster {
@@ -24,18 +27,23 @@ Trainer::Trainer(JobSpec spec, RankEnv env, TrainerParts parts)
     : spec_(std::move(spec)),
       env_(std::move(env)),
       parts_(parts),
-      output_dir_(std::filesystem::absolute(OutputDirectory(spec_, {env_.job_id})).string()) {}
+      output_dir_(std::filesystem::absolute(OutputDirectory(spec_, {env_.job_id})).string()),
+      profiler_(spec_.train->profile, parts_.clock),
+      nonfinite_(spec_.train->nonfinite) {}
 
 std::optional<Failure> Trainer::Run() {
   if (auto failure = Form()) return failure;
   if (auto failure = LoadModelAndData()) return failure;
   if (auto failure = LoadState()) return failure;
   if (auto failure = OpenMetrics()) return failure;
+  if (auto failure = ReportMemory()) return failure;
   PrintStart();
   if (auto failure = RunSteps()) return failure;
   if (auto failure = SaveLast()) return failure;
+  if (auto failure = ReportMemory()) return failure;
   if (!stopping_) {
     if (auto failure = Export()) return failure;
+    if (auto failure = ReportMemory()) return failure;
   }
   // A checkpoint that cannot be kept is no reason to throw the trained model away.
   const Status drained = checkpointer_->Drain(Deadline::After(kDrainTimeout));
@@ -57,6 +65,7 @@ std::optional<Failure> Trainer::Form() {
 
 std::optional<Failure> Trainer::LoadModelAndData() {
   parts_.progress.EnterPhase(TrainPhase::kLoading);
+  memory_.Enter(MemoryStage::kLoad);
   std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_);
   if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
   inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
@@ -98,6 +107,7 @@ void Trainer::NoteInputs() {
 std::optional<Failure> Trainer::MakeEngine() {
   FsdpOptions options = MakeEngineOptions(train(), env_);
   options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };
+  options.tracer = &profiler_;
   Result<std::unique_ptr<FsdpEngine>> engine =
       FsdpEngine::Create(inputs_->config, parts_.communicator, parts_.ops, std::move(options));
   if (!engine.ok()) {
@@ -134,9 +144,15 @@ std::optional<Failure> Trainer::LoadState() {
     return failure.exit_code == kExitPeerLost ? failure : InputFailure("config", outcome.status());
   }
   if (outcome->step == 0) {
-    const Status loaded = LoadIntervals(inputs_->weights, engine_->state().WeightArrays());
-    if (!loaded.ok()) return InputFailure("model", loaded);
+    const Status loaded = LoadFirstState();
+    if (!loaded.ok()) {
+      const Failure failure = CollectiveFailure(loaded);
+      return failure.exit_code == kExitPeerLost ? failure : InputFailure("model", loaded);
+    }
+  } else {
+    untouched_source_ = outcome->directory;
   }
+  engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   engine_->WeightsLoaded();
   NoteResume(*outcome);
   first_step_ = cursor_.step;
@@ -148,6 +164,32 @@ std::optional<Failure> Trainer::LoadState() {
   parts_.supervisor.Resumed(cursor_.step, outcome->rejected);
   parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
   return std::nullopt;
+}
+
+// The state of a job that has no checkpoint of its own yet.
+Status Trainer::LoadFirstState() {
+  const InitFromSpec& init = train().init_from;
+  if (init.path.empty()) return LoadModelWeights();
+  untouched_source_ = ResolvePath(spec_, init.path);
+  MUSTER_ASSIGN_OR_RETURN(const TrainCursor from, InitFrom(untouched_source_, checkpoint_arrays_,
+                                                           {.optimizer = init.optimizer}));
+  if (init.optimizer) cursor_.optimizer_steps = from.optimizer_steps;
+  if (is_first()) {
+    Note("info", "starts from the weights" +
+                     std::string(init.optimizer ? " and the optimizer's state" : "") + " of " +
+                     untouched_source_ + " (its step " + std::to_string(from.step) + ")");
+  }
+  return OkStatus();
+}
+
+// Where some nodes have no files, a rank that has them reads for all.
+Status Trainer::LoadModelWeights() {
+  untouched_source_ = inputs_->model_dir;
+  const Result<SafetensorsModel>& weights = inputs_->weights;
+  const Status loaded = LoadIntervalsTogether(weights.ok() ? &*weights : nullptr, engine_->layout(),
+                                              engine_->state().WeightArrays(), parts_.communicator);
+  // This rank's own reason says more.
+  return loaded.code() == StatusCode::kNotFound && !weights.ok() ? weights.status() : loaded;
 }
 
 void Trainer::NoteResume(const LoadOutcome& outcome) {
@@ -183,6 +225,7 @@ void Trainer::PrintStart() {
   line_time_ = parts_.clock.Now();
   line_step_ = cursor_.step;
   if (!is_first()) return;
+  for (const std::string& note : StartNotes(spec_, env_)) Note("info", note);
   std::fprintf(
       parts_.out, "%s: %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
       inputs_->model_dir.c_str(), static_cast<double>(engine_->layout().parameter_count()) / 1e6,
@@ -196,43 +239,107 @@ void Trainer::PrintStart() {
 }
 
 std::optional<Failure> Trainer::RunSteps() {
+  memory_.Enter(MemoryStage::kTrain);
   while (cursor_.step < max_steps_ && !stopping_) {
+    const Step number = cursor_.step + 1;
+    if (profiler_.StartsWith(number)) {
+      // The times of all ranks count from one moment.
+      const Status met = parts_.communicator.Barrier();
+      if (!met.ok()) return CollectiveFailure(met);
+    }
+    profiler_.BeginStep(number);
     if (auto failure = RunStep()) return failure;
-    if (cursor_.step % train().checkpoint.every != 0) continue;
-    if (auto failure = Save()) return failure;
+    if (number % train().checkpoint.every == 0) {
+      if (auto failure = Save()) return failure;
+    }
+    profiler_.EndStep();
+    const bool last = stopping_ || number == max_steps_;
+    if (profiler_.Covers(number) && (last || !profiler_.Covers(number + 1))) {
+      if (auto failure = ReportProfile()) return failure;
+    }
   }
   return std::nullopt;
 }
 
 std::optional<Failure> Trainer::RunStep() {
   const TimePoint begin = parts_.clock.Now();
-  parts_.progress.EnterPhase(TrainPhase::kData);
-  const std::int64_t labels = loader_->WindowLabelCount(cursor_.step);
-  for (int m = 0; m < train().batch.accumulation; ++m) {
-    parts_.progress.StartMicroBatch(m);
-    const Result<MicroBatch> batch = loader_->Get(cursor_.step, m);
-    if (!batch.ok()) return InputFailure("data", batch.status());
-    const Status status = engine_->ForwardBackward(*batch, 1.0 / static_cast<double>(labels),
-                                                    m == train().batch.accumulation - 1);
-    if (!status.ok()) return CollectiveFailure(status);
-  }
+  if (auto failure = RunMicroBatches()) return failure;
   const Result<StepNumbers> numbers =
       engine_->FinishGradients(parts_.supervisor.stop_requested() ? 1 : 0);
   if (!numbers.ok()) return CollectiveFailure(numbers.status());
-  const Step number = cursor_.step + 1;
-  if (!numbers->finite()) {
-    parts_.progress.CountNonFinite();
-    return Failure{"nonfinite", kExitNonFinite,
-                   FailedPrecondition("step " + std::to_string(number) + ": loss is " +
-                                      std::to_string(numbers->loss) + " and gradient norm is " +
-                                      std::to_string(numbers->grad_norm) +
-                                      "; lower train.optimizer.lr or look at the rows of this "
-                                      "step")};
-  }
-  const double lr = LearningRate(train().schedule, train().optimizer.lr, cursor_.step, max_steps_);
-  engine_->OptimizerStep(cursor_.optimizer_steps + 1, lr);
   stopping_ = numbers->votes > 0;
+  const double lr = LearningRate(train().schedule, train().optimizer.lr, cursor_.step, max_steps_);
+  if (!numbers->finite()) {
+    if (auto failure = JudgeNonFinite(*numbers)) return failure;
+  } else {
+    nonfinite_.CountFinite();
+    engine_->OptimizerStep(cursor_.optimizer_steps + 1, lr);
+    if (!numbers->overflow) cursor_.optimizer_steps += 1;
+    if (!numbers->overflow && lr > 0) untouched_source_.clear();
+  }
   FinishStep(*numbers, lr, begin);
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::RunMicroBatches() {
+  parts_.progress.EnterPhase(TrainPhase::kData);
+  const int count = train().batch.accumulation;
+  std::int64_t labels = 0;
+  for (int m = 0; m < count; ++m) {
+    parts_.progress.StartMicroBatch(m);
+    std::optional<Result<MicroBatch>> batch;
+    {
+      const TraceSpan span(&profiler_, TracePhase::kData, "rows");
+      if (m == 0) labels = loader_->WindowLabelCount(cursor_.step);
+      batch.emplace(loader_->Get(cursor_.step, m));
+    }
+    if (!batch->ok()) return InputFailure("data", batch->status());
+    const Status status =
+        engine_->ForwardBackward(**batch, 1.0 / static_cast<double>(labels), m == count - 1);
+    if (!status.ok()) return CollectiveFailure(status);
+  }
+  return std::nullopt;
+}
+
+// The step of these numbers leaves the weights as they are, or ends the job.
+std::optional<Failure> Trainer::JudgeNonFinite(const StepNumbers& numbers) {
+  parts_.progress.CountNonFinite();
+  Result<std::string> where = engine_->FindNonFinite();
+  if (!where.ok()) return CollectiveFailure(where.status());
+  const NonFiniteGuard::Verdict verdict = nonfinite_.Judge({.number = cursor_.step + 1,
+                                                            .loss = numbers.loss,
+                                                            .grad_norm = numbers.grad_norm,
+                                                            .where = *std::move(where),
+                                                            .untouched_source = untouched_source_});
+  if (verdict.ends_job) {
+    return Failure{"nonfinite", kExitNonFinite, FailedPrecondition(verdict.message)};
+  }
+  if (is_first()) Note("warning", verdict.message);
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::ReportProfile() {
+  const Result<ProfileTable> table = GatherProfile(profiler_, parts_.communicator);
+  if (!table.ok()) return CollectiveFailure(table.status());
+  const std::string directory = output_dir_ + "/profile";
+  Status written;
+  const Status collected =
+      WriteProfile(profiler_, *table, directory, parts_.communicator, &written);
+  if (!collected.ok()) return CollectiveFailure(collected);
+  if (!is_first()) return std::nullopt;
+  std::fprintf(parts_.out, "%strace: %s/trace.json\n", ProfileText(*table).c_str(),
+               directory.c_str());
+  std::fflush(parts_.out);
+  if (!written.ok()) Note("warning", written.ToString());
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::ReportMemory() {
+  Status written;
+  const Status gathered =
+      memory_.Write(engine_->memory(), output_dir_ + "/memory.json", parts_.communicator, &written);
+  if (!gathered.ok()) return CollectiveFailure(gathered);
+  if (!written.ok()) Note("warning", written.ToString());
   return std::nullopt;
 }
 
@@ -243,7 +350,9 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
       std::int64_t{train().batch.per_rank} * train().batch.accumulation * env_.world_size;
   cursor_.tokens += labels;
   cursor_.step += 1;
-  cursor_.optimizer_steps += 1;
+  const LossScaleState loss_scale = engine_->loss_scale();
+  cursor_.loss_scale = loss_scale.scale;
+  cursor_.loss_scale_steps = loss_scale.finite_steps;
   const double seconds = ToSeconds(parts_.clock.Now() - begin);
   const StepMetrics metrics{.step = cursor_.step,
                             .max_steps = max_steps_,
@@ -258,6 +367,8 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .sample_chain = cursor_.sample_chain,
                             .generation = checkpointer_->generation(),
                             .world_size = env_.world_size,
+                            .skipped = numbers.overflow || !numbers.finite(),
+                            .loss_scale = loss_scale.scale,
                             .rss_bytes = ResidentBytes()};
   parts_.progress.FinishStep(metrics, labels);
   if (cursor_.step == first_step_ + 1) parts_.supervisor.FirstStep(cursor_.step);
@@ -285,6 +396,7 @@ void Trainer::ReportStep(const StepMetrics& metrics) {
 std::optional<Failure> Trainer::Save() {
   if (saved_step_ == cursor_.step) return std::nullopt;
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
+  const TraceSpan span(&profiler_, TracePhase::kCheckpoint, "save");
   engine_->WaitForUpdate();
   const Result<SaveOutcome> saved =
       checkpointer_->Save(parts_.communicator, cursor_, checkpoint_arrays_);
@@ -309,6 +421,7 @@ std::optional<Failure> Trainer::SaveLast() {
 
 std::optional<Failure> Trainer::Export() {
   parts_.progress.EnterPhase(TrainPhase::kExporting);
+  memory_.Enter(MemoryStage::kExport);
   const Status status =
       ExportModel(inputs_->config, *engine_, parts_.communicator,
                   {.source_dir = inputs_->model_dir, .target_dir = output_dir_ + "/model"});

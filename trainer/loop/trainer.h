@@ -6,8 +6,8 @@
 // srun's environment.
 //
 // The ranks agree on an early stop by a vote that rides along in the step's last collective; all
-// other decisions are functions of equal inputs. A loss or gradient norm that is not finite ends
-// the job before the optimizer would spread it.
+// other decisions are functions of equal inputs. A loss or gradient norm that is not finite never
+// reaches the optimizer: it ends the job, or the step is left out (NonFiniteGuard).
 //
 // One object per process, used by the main thread. Torch exceptions pass through; the caller turns
 // them into a Failure (RunTrain does).
@@ -25,7 +25,10 @@
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/rank_env.h"
 #include "trainer/loop/failure.h"
+#include "trainer/loop/memory_report.h"
 #include "trainer/loop/metrics_log.h"
+#include "trainer/loop/nonfinite_guard.h"
+#include "trainer/loop/profiler.h"
 #include "trainer/loop/progress_reporter.h"
 #include "trainer/loop/train_inputs.h"
 #include "trainer/sharding/fsdp_engine.h"
@@ -56,13 +59,19 @@ class Trainer {
   std::optional<Failure> LoadModelAndData();
   std::optional<Failure> MakeEngine();
   std::optional<Failure> LoadState();
+  Status LoadFirstState();
+  Status LoadModelWeights();
   std::optional<Failure> OpenMetrics();
   std::optional<Failure> RunSteps();
   std::optional<Failure> RunStep();
+  std::optional<Failure> RunMicroBatches();
+  std::optional<Failure> JudgeNonFinite(const StepNumbers& numbers);
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
   std::optional<Failure> Save();
   std::optional<Failure> SaveLast();
   std::optional<Failure> Export();
+  std::optional<Failure> ReportProfile();
+  std::optional<Failure> ReportMemory();
   // To the guardian, and in rank 0's output.
   void Note(const char* severity, const std::string& message);
   void NoteInputs();
@@ -83,6 +92,10 @@ class Trainer {
   std::vector<ShardArray> checkpoint_arrays_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::optional<MetricsLog> metrics_;
+  Profiler profiler_;
+  NonFiniteGuard nonfinite_;
+  MemoryReport memory_;
+  std::string untouched_source_;  // of the weights, until an update changes them
   TrainCursor cursor_;
   Step max_steps_ = 0;
   Step first_step_ = 0;   // finished when this process began
