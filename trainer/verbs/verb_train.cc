@@ -80,9 +80,11 @@ int RunTrain(const std::string& file) {
   at::set_num_threads(ThreadsPerRank(*spec));
   const std::unique_ptr<Communicator> communicator =
       MakeHostCommunicator({.operation_timeout = std::chrono::seconds(env->collective_timeout_s)});
+  const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
   ProgressReporter progress(*std::move(page), SystemClock());
   Trainer trainer(*std::move(spec), *env,
                   {.communicator = *communicator,
+                   .ops = *ops,
                    .supervisor = supervisor,
                    .progress = progress,
                    .clock = SystemClock(),
