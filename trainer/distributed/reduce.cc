@@ -16,6 +16,8 @@ namespace {
 
 // Partial results of so many elements stay in the first-level cache while all operands are added.
 constexpr std::size_t kBlock = 1024;
+// Of the next block, asked for early: the processor's own read-ahead ends at the end of a page.
+constexpr std::size_t kAheadBytes = 1024;
 constexpr std::size_t kSmallBytes = 32 * 1024;
 
 template <typename Element>
@@ -110,6 +112,11 @@ MUSTER_INLINE void StoreAll(const Computed* partial, std::size_t at, std::size_t
   });
 }
 
+MUSTER_INLINE void ReadAhead(const void* data) {
+  const char* line = static_cast<const char*>(data);
+  for (std::size_t at = 0; at < kAheadBytes; at += 64) __builtin_prefetch(line + at);
+}
+
 template <typename Computed>
 MUSTER_INLINE void ReduceIn(std::span<const Operand> operands, ElementType sum_type, ReduceOp op,
                             const ReduceTarget& target, std::size_t total) {
@@ -120,6 +127,7 @@ MUSTER_INLINE void ReduceIn(std::span<const Operand> operands, ElementType sum_t
     for (const Operand& operand : operands) {
       WithType<Computed>(operand.type, [&](auto tag) MUSTER_INLINE_CALL {
         const auto* from = static_cast<const typename decltype(tag)::Type*>(operand.data) + at;
+        if (at + kBlock < total) ReadAhead(from + kBlock);
         if (first) {
           for (std::size_t i = 0; i < count; ++i) partial[i] = Get<Computed>(from[i]);
         } else {
