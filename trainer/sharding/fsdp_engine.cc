@@ -62,7 +62,6 @@ class Engine final : public FsdpEngine {
   Result<UnitGradients> BeginGradients(int unit);
   Status ReduceGradients(int unit);
   at::Tensor OnDevice(const std::vector<std::int64_t>& values) const;
-  at::Tensor RotaryPart(const at::Tensor& table) const;
 
   // What works on the shards: the device, or the host where they are offloaded.
   DeviceOps& state_ops() const { return host_ops_ != nullptr ? *host_ops_ : ops_; }
@@ -98,8 +97,6 @@ class Engine final : public FsdpEngine {
   bool overflow_ = false;
 };
 
-at::ScalarType ComputeType(const Precision& precision) { return ScalarTypeOf(precision.compute); }
-
 Engine::Engine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions options)
     : config_(config),
       mesh_(std::move(mesh)),
@@ -107,9 +104,11 @@ Engine::Engine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions
       options_(std::move(options)),
       precision_(options_.precision),
       layout_(LlamaUnits(config, options_.blocks_per_unit), mesh_.shape().shard_size),
-      blocks_(config, ops, ComputeType(precision_), options_.activation_checkpointing),
-      head_(ops, ComputeType(precision_)),
-      rotary_(config),
+      blocks_(config, ops, ScalarTypeOf(precision_.compute), options_.activation_checkpointing),
+      head_(ops, ScalarTypeOf(precision_.compute)),
+      rotary_(config, {.buffer = ScalarTypeOf(precision_.buffer),
+                       .stored = ScalarTypeOf(precision_.wide()),
+                       .device = ops.device()}),
       scaler_(precision_.scales_loss()) {
   if (!options_.cpu_offload || ops_.is_host()) return;
   host_ops_ = MakeCpuOps();
@@ -175,8 +174,8 @@ void Engine::AbandonStep() {
 
 Status Engine::RunMicroBatch(const MicroBatch& batch) {
   rotary_.Ensure(batch.length);
-  blocks_.Begin({.rows = batch.rows, .length = batch.length}, RotaryPart(rotary_.Cos(batch.length)),
-                RotaryPart(rotary_.Sin(batch.length)));
+  blocks_.Begin({.rows = batch.rows, .length = batch.length}, rotary_.Cos(batch.length),
+                rotary_.Sin(batch.length));
   const at::Tensor ids = OnDevice(batch.input_ids);
   EnterPhase(TrainPhase::kForward);
   MUSTER_ASSIGN_OR_RETURN(const ResidualStream hidden, Forward(ids));
@@ -386,10 +385,6 @@ at::Tensor Engine::OnDevice(const std::vector<std::int64_t>& values) const {
       at::from_blob(const_cast<std::int64_t*>(values.data()),
                     {static_cast<std::int64_t>(values.size())}, at::TensorOptions(at::kLong));
   return ops_.device().is_cpu() ? host.clone() : host.to(ops_.device());
-}
-
-at::Tensor Engine::RotaryPart(const at::Tensor& table) const {
-  return table.to(ScalarTypeOf(precision_.buffer)).to(ops_.device(), ScalarTypeOf(precision_.wide()));
 }
 
 }  // namespace
