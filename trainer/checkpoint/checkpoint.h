@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,13 @@ struct ShardArray {
   std::size_t bytes() const { return static_cast<std::size_t>(count) * ElementSize(type); }
 };
 inline constexpr std::string_view kWeightKind = "weight";
+
+// How arrays are reached that do not lie in host memory. A copy has ended when the function
+// returns. Empty functions: the arrays are host memory.
+struct ArrayMemory {
+  std::function<void(void* host, const void* array, std::size_t bytes)> read;
+  std::function<void(void* array, const void* host, std::size_t bytes)> write;
+};
 
 // Where training stands, equal on all ranks. With the arrays it is all that a resume needs.
 struct TrainCursor {

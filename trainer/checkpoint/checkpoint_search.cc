@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/checkpoint_search.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -39,9 +40,17 @@ Status AsStatus(Verdict verdict, std::string reason) {
 constexpr std::int64_t kRankRange = 1 << 24;
 
 // As the engine allocated them: what was half read must not be trained on.
-void Clear(const std::vector<ShardArray>& arrays) {
+void Clear(const std::vector<ShardArray>& arrays, const ArrayMemory& memory) {
+  const std::vector<char> zeros(memory.write ? 1 << 20 : 0);
   for (const ShardArray& array : arrays) {
-    if (array.count > 0) std::memset(array.data, 0, array.bytes());
+    if (!memory.write) {
+      if (array.count > 0) std::memset(array.data, 0, array.bytes());
+      continue;
+    }
+    for (std::size_t at = 0; at < array.bytes(); at += zeros.size()) {
+      memory.write(static_cast<char*>(array.data) + at, zeros.data(),
+                   std::min(zeros.size(), array.bytes() - at));
+    }
   }
 }
 
@@ -120,13 +129,13 @@ Status CheckpointSearch::LoadMine(const CheckpointManifest& manifest,
   // With as many ranks as before, everything a rank wants most likely lies in the shard it wrote.
   const bool same_size = manifest.world_size == communicator_.size();
   MUSTER_RETURN_IF_ERROR(state.OpenFor(into, same_size ? communicator_.rank() : -1));
-  if (parameters_ > 0 && state.parameters() > 0 && state.parameters() != parameters_) {
+  if (model_.parameters > 0 && state.parameters() > 0 && state.parameters() != model_.parameters) {
     return FailedPrecondition(state.path() + " does not fit this job's model: it holds one of " +
                               std::to_string(state.parameters()) + " parameters, this one has " +
-                              std::to_string(parameters_) +
+                              std::to_string(model_.parameters) +
                               "; use another output directory, or the model it was made with");
   }
-  MUSTER_RETURN_IF_ERROR(FillArrays(state, into, {}));
+  MUSTER_RETURN_IF_ERROR(FillArrays(state, into, {.memory = model_.memory}));
   *cursor = state.cursor();
   return OkStatus();
 }
@@ -140,7 +149,7 @@ Result<LoadOutcome> CheckpointSearch::Run(const std::vector<ShardArray>& into,
     TrainCursor found;
     const Status verdict = Agree(LoadMine(manifest, into, &found));
     if (verdict.code() == StatusCode::kDataLoss) {
-      Clear(into);
+      Clear(into, model_.memory);
       outcome.rejected.push_back({manifest.directory, verdict.message()});
       continue;
     }

@@ -16,13 +16,17 @@ namespace muster {
 
 class CheckpointSearch {
  public:
-  // `resume_file` empty: manifests on disk. `parameters`: elements of the job's model; 0: unknown.
+  struct Model {
+    std::int64_t parameters = 0;  // elements; 0: not known
+    ArrayMemory memory;           // of the arrays
+  };
+  // `resume_file` empty: manifests on disk.
   CheckpointSearch(Communicator& communicator, std::string directory, std::string resume_file,
-                   std::int64_t parameters)
+                   Model model)
       : communicator_(communicator),
         directory_(std::move(directory)),
         resume_file_(std::move(resume_file)),
-        parameters_(parameters) {}
+        model_(std::move(model)) {}
 
   // See Checkpointer::LoadNewest.
   Result<LoadOutcome> Run(const std::vector<ShardArray>& into, TrainCursor* cursor);
@@ -48,7 +52,7 @@ class CheckpointSearch {
   Communicator& communicator_;
   const std::string directory_;
   const std::string resume_file_;
-  const std::int64_t parameters_;
+  const Model model_;
   Generation newest_generation_ = 0;
 };
 

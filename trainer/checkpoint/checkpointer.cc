@@ -31,7 +31,7 @@ Result<LoadOutcome> Checkpointer::LoadNewest(Communicator& communicator,
                                              const std::vector<ShardArray>& into,
                                              TrainCursor* cursor) {
   CheckpointSearch search(communicator, options_.directory, options_.resume_file,
-                          options_.parameters);
+                          {.parameters = options_.parameters, .memory = options_.memory});
   MUSTER_ASSIGN_OR_RETURN(LoadOutcome outcome, search.Run(into, cursor));
   if (options_.resume_file.empty() && search.newest_generation() >= options_.generation) {
     options_.generation = search.newest_generation() + 1;
@@ -72,7 +72,7 @@ Result<SaveOutcome> Checkpointer::Save(Communicator& communicator, const TrainCu
                      .parameters = options_.parameters,
                      .cursor = cursor};
   if (options_.writes) header.arrays = arrays;
-  image_.Capture(std::move(header));
+  image_.Capture(std::move(header), options_.memory);
   task_ = Task::kWrite;
   lock.unlock();
   changed_.notify_all();

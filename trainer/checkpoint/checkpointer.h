@@ -45,6 +45,7 @@ struct CheckpointerOptions {
   // False: another rank holds the same arrays and writes them (no_shard, hybrid_shard). This one's
   // shard then says who it is and holds no array.
   bool writes = true;
+  ArrayMemory memory;  // of the arrays
 };
 
 struct LoadOutcome {

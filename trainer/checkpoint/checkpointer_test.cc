@@ -14,6 +14,7 @@
 namespace muster {
 namespace {
 
+using testing::FakeDevice;
 using ::testing::HasSubstr;
 using testing::RankState;
 using testing::State;
@@ -329,6 +330,27 @@ TEST_F(CheckpointerTest, ALargerModelWithTheSameTensorsIsRefused) {
   const auto outcome = checkpointer.LoadNewest(*alone, State(-1).arrays(), &cursor);
   EXPECT_EQ(outcome.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(outcome.status().message(), HasSubstr("5000 parameters, this one has 990"));
+}
+
+TEST_F(CheckpointerTest, ArraysOnADeviceAreSavedLoadedAndCleared) {
+  Alone alone;
+  CheckpointerOptions options = OptionsFor(0, 1);
+  options.memory = FakeDevice::memory();
+  const auto open = [&] {
+    return std::make_unique<Checkpointer>(options, MakeLocalCommitter({.directory = root()}));
+  };
+  {
+    const auto checkpointer = open();
+    SaveOne(*checkpointer, CursorAt(5), FakeDevice::Hide(State(5).arrays()));
+  }
+  State state(-1);
+  TrainCursor cursor;
+  const auto loaded = open()->LoadNewest(*alone, FakeDevice::Hide(state.arrays()), &cursor);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(state, State(5));
+  Damage(Shard(5, 0));
+  EXPECT_EQ(open()->LoadNewest(*alone, FakeDevice::Hide(state.arrays()), &cursor)->step, 0);
+  EXPECT_EQ(state, State::Zero(0));
 }
 
 TEST_F(CheckpointerTest, OnlyTheFirstReplicaWritesAndAllResume) {

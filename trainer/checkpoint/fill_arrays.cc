@@ -41,26 +41,32 @@ Status CheckFits(const StateReader& state, const ShardArray& array, const Tensor
                     "train.init_from, which converts");
 }
 
-Status ReadConverted(StateReader& state, const ShardArray& array, const TensorInterval& interval,
-                     const StateTensor& source) {
-  std::vector<char> buffer(static_cast<std::size_t>(std::min(kPieceElements, interval.count)) *
-                           ElementSize(source.type));
+// By way of host memory: where the types differ, or the array lies elsewhere.
+Status FillInPieces(StateReader& state, const ShardArray& array, const TensorInterval& interval,
+                    const StateTensor& source, const ArrayMemory& memory) {
   const std::size_t size = ElementSize(array.type);
+  const auto piece = static_cast<std::size_t>(std::min(kPieceElements, interval.count));
+  std::vector<char> stored(piece * ElementSize(source.type));
+  std::vector<char> converted(memory.write ? piece * size : 0);
   auto* out = static_cast<char*>(array.data) + interval.array_offset * size;
   for (std::int64_t at = 0; at < interval.count; at += kPieceElements) {
     const std::int64_t count = std::min(kPieceElements, interval.count - at);
     MUSTER_RETURN_IF_ERROR(
-        state.Read(array.kind(), interval.tensor, interval.begin + at, count, buffer.data()));
-    ConvertElements(buffer.data(), source.type, out + at * size, array.type, count);
+        state.Read(array.kind(), interval.tensor, interval.begin + at, count, stored.data()));
+    char* to = memory.write ? converted.data() : out + at * size;
+    ConvertElements(stored.data(), source.type, to, array.type, count);
+    if (memory.write) memory.write(out + at * size, to, static_cast<std::size_t>(count) * size);
   }
   return OkStatus();
 }
 
 Status FillInterval(StateReader& state, const ShardArray& array, const TensorInterval& interval,
-                    bool convert) {
+                    const FillOptions& options) {
   const StateTensor* found = state.Find(array.kind(), interval.tensor);
-  MUSTER_RETURN_IF_ERROR(CheckFits(state, array, interval, found, convert));
-  if (found->type != array.type) return ReadConverted(state, array, interval, *found);
+  MUSTER_RETURN_IF_ERROR(CheckFits(state, array, interval, found, options.convert));
+  if (found->type != array.type || options.memory.write) {
+    return FillInPieces(state, array, interval, *found, options.memory);
+  }
   return state.Read(
       array.kind(), interval.tensor, interval.begin, interval.count,
       static_cast<char*>(array.data) + interval.array_offset * ElementSize(array.type));
@@ -73,7 +79,7 @@ Status FillArrays(StateReader& state, const std::vector<ShardArray>& arrays,
   for (const ShardArray& array : arrays) {
     if (!options.moments && array.kind() != kWeightKind) continue;
     for (const TensorInterval& interval : array.intervals) {
-      MUSTER_RETURN_IF_ERROR(FillInterval(state, array, interval, options.convert));
+      MUSTER_RETURN_IF_ERROR(FillInterval(state, array, interval, options));
     }
   }
   return OkStatus();

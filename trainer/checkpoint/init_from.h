@@ -20,6 +20,7 @@ struct InitFromOptions {
   // Take exp_avg and exp_avg_sq too. Without it only "<unit>/weight" arrays are filled and the
   // others stay as they are.
   bool optimizer = false;
+  ArrayMemory memory;  // of the arrays
 };
 
 // Fills `arrays` (all that the engine would save) from `path`:

@@ -42,11 +42,16 @@ void ShardImage::Reserve(const std::vector<ShardArray>& arrays) {
   places_ = std::move(places);
 }
 
-void ShardImage::Capture(ShardHeader header) {
+void ShardImage::Capture(ShardHeader header, const ArrayMemory& memory) {
   Reserve(header.arrays);
   for (std::size_t i = 0; i < header.arrays.size(); ++i) {
     ShardArray& array = header.arrays[i];
-    StreamCopy(memory_.get() + places_.offsets[i], array.data, array.bytes());
+    std::byte* place = memory_.get() + places_.offsets[i];
+    if (memory.read) {
+      memory.read(place, array.data, array.bytes());
+    } else {
+      StreamCopy(place, array.data, array.bytes());
+    }
     array.data = nullptr;  // the engine's memory is no business of the writer
   }
   header_ = std::move(header);

@@ -24,8 +24,8 @@ class ShardImage {
   // it is there already. Takes a fraction of a second per GB. Throws std::bad_alloc.
   void Reserve(const std::vector<ShardArray>& arrays);
 
-  // Copies header.arrays[i].data; reserves first where that was not done.
-  void Capture(ShardHeader header);
+  // Copies header.arrays[i].data, which lies in `memory`; reserves first where that was not done.
+  void Capture(ShardHeader header, const ArrayMemory& memory = {});
 
   const ShardHeader& header() const { return header_; }  // of the last Capture
   // The data of the shard: aligned to pages, zeros between the arrays and up to a whole block.

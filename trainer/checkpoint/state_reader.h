@@ -49,6 +49,7 @@ struct FillOptions {
   bool moments = true;  // also the arrays of other kinds than "weight"
   // Convert where the element types differ; otherwise that is kFailedPrecondition.
   bool convert = false;
+  ArrayMemory memory;  // of the arrays
 };
 
 // Fills every interval of `arrays` from `state`; elements of no interval stay as they are.

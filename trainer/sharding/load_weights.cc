@@ -28,10 +28,23 @@ char* At(const ShardArray& array, std::int64_t element) {
          static_cast<std::size_t>(element) * ElementSize(array.type);
 }
 
+// array[at .. at + count) = values, in the array's type and memory.
+void Put(const ShardArray& array, std::int64_t at, const float* values, std::int64_t count,
+         const ArrayMemory& memory) {
+  if (!memory.write) {
+    ConvertElements(values, ElementType::kFloat32, At(array, at), array.type, count);
+    return;
+  }
+  std::vector<char> converted(static_cast<std::size_t>(count) * ElementSize(array.type));
+  ConvertElements(values, ElementType::kFloat32, converted.data(), array.type, count);
+  memory.write(At(array, at), converted.data(), converted.size());
+}
+
 Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
-                    const TensorInterval& interval, std::vector<float>* buffer) {
+                    const TensorInterval& interval, const ArrayMemory& memory,
+                    std::vector<float>* buffer) {
   MUSTER_RETURN_IF_ERROR(CheckShape(model, interval.tensor, interval.shape));
-  if (array.type == ElementType::kFloat32) {
+  if (array.type == ElementType::kFloat32 && !memory.write) {
     return model.ReadFloats(interval.tensor, interval.begin, interval.count,
                             reinterpret_cast<float*>(At(array, interval.array_offset)));
   }
@@ -40,8 +53,7 @@ Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
     const std::int64_t count = std::min(kPieceElements, interval.count - at);
     MUSTER_RETURN_IF_ERROR(
         model.ReadFloats(interval.tensor, interval.begin + at, count, buffer->data()));
-    ConvertElements(buffer->data(), ElementType::kFloat32, At(array, interval.array_offset + at),
-                    array.type, count);
+    Put(array, interval.array_offset + at, buffer->data(), count, memory);
   }
   return OkStatus();
 }
@@ -51,25 +63,25 @@ using Intervals = std::multimap<std::string, std::pair<const ShardArray*, const 
 
 // Keeps what of a piece, elements [begin, begin + count) of `tensor`, is this rank's.
 void Keep(const Intervals& mine, const std::string& tensor, std::int64_t begin, std::int64_t count,
-          const float* values) {
+          const float* values, const ArrayMemory& memory) {
   const auto [first, last] = mine.equal_range(tensor);
   for (auto each = first; each != last; ++each) {
     const auto& [array, interval] = each->second;
     const std::int64_t from = std::max(begin, interval->begin);
     const std::int64_t to = std::min(begin + count, interval->begin + interval->count);
     if (from >= to) continue;
-    ConvertElements(values + (from - begin), ElementType::kFloat32,
-                    At(*array, interval->array_offset + (from - interval->begin)), array->type,
-                    to - from);
+    Put(*array, interval->array_offset + (from - interval->begin), values + (from - begin),
+        to - from, memory);
   }
 }
 
 class SharedLoad {
  public:
   SharedLoad(const SafetensorsModel* model, const std::vector<ShardArray>& arrays,
-             Communicator& group, int reader)
+             Communicator& group, const ArrayMemory& memory, int reader)
       : model_(group.rank() == reader ? model : nullptr),
         group_(group),
+        memory_(memory),
         reader_(reader),
         buffer_(kPieceElements) {
     for (const ShardArray& array : arrays) {
@@ -100,7 +112,7 @@ class SharedLoad {
           group_
               .Broadcast(buffer_.data(), static_cast<std::size_t>(count) * sizeof(float), reader_)
               ->Wait());
-      Keep(mine_, name, at, count, buffer_.data());
+      Keep(mine_, name, at, count, buffer_.data(), memory_);
     }
     return OkStatus();
   }
@@ -116,6 +128,7 @@ class SharedLoad {
 
   const SafetensorsModel* const model_;  // null on all but the reader
   Communicator& group_;
+  const ArrayMemory& memory_;
   const int reader_;
   Intervals mine_;
   std::vector<float> buffer_;
@@ -124,26 +137,28 @@ class SharedLoad {
 
 }  // namespace
 
-Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays) {
+Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays,
+                     const ArrayMemory& memory) {
   std::vector<float> buffer;
   for (const ShardArray& array : arrays) {
     for (const TensorInterval& interval : array.intervals) {
-      MUSTER_RETURN_IF_ERROR(LoadInterval(model, array, interval, &buffer));
+      MUSTER_RETURN_IF_ERROR(LoadInterval(model, array, interval, memory, &buffer));
     }
   }
   return OkStatus();
 }
 
 Status LoadIntervalsTogether(const SafetensorsModel* model, const FlatLayout& layout,
-                             const std::vector<ShardArray>& arrays, Communicator& group) {
+                             const std::vector<ShardArray>& arrays, Communicator& group,
+                             const ArrayMemory& memory) {
   constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
   std::int64_t reader = model != nullptr ? group.rank() : kNobody;
   std::int64_t without = model != nullptr ? 0 : 1;
   MUSTER_RETURN_IF_ERROR(group.AllReduce(&reader, 1, ElementType::kInt64, ReduceOp::kMin)->Wait());
   MUSTER_RETURN_IF_ERROR(group.AllReduce(&without, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
   if (reader == kNobody) return NotFound("no rank of this node can open the model's files");
-  if (without == 0) return LoadIntervals(*model, arrays);
-  return SharedLoad(model, arrays, group, static_cast<int>(reader)).Run(layout);
+  if (without == 0) return LoadIntervals(*model, arrays, memory);
+  return SharedLoad(model, arrays, group, memory, static_cast<int>(reader)).Run(layout);
 }
 
 }  // namespace muster

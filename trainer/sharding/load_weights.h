@@ -2,7 +2,8 @@
 //
 // No rank ever holds the whole model: each reads its own intervals, by pread into a bounded buffer,
 // so that the host's peak is the shard and little more (mapped files would count as its memory).
-// The element types of the arrays may be any floating-point ones. The trainer's thread.
+// The element types of the arrays may be any floating-point ones, and they may lie on a device
+// (`memory`). The trainer's thread.
 #pragma once
 
 #include <vector>
@@ -17,13 +18,15 @@ namespace muster {
 
 // Fills the intervals of `arrays` (ShardState::WeightArrays) from `model`. kNotFound,
 // kFailedPrecondition (another shape) and what SafetensorsModel gives, with the tensor's name.
-Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays);
+Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays,
+                     const ArrayMemory& memory = {});
 
 // Collective over `group`, the ranks of one node. Where every rank could open the files, each reads
 // its own intervals. Otherwise the first that could (`model` is not null) reads every tensor of
 // `layout` once, piece by piece, and all keep what is theirs. kNotFound on every rank where nobody
 // could; kUnavailable on the others when the reading rank failed, whose own status says why.
 Status LoadIntervalsTogether(const SafetensorsModel* model, const FlatLayout& layout,
-                             const std::vector<ShardArray>& arrays, Communicator& group);
+                             const std::vector<ShardArray>& arrays, Communicator& group,
+                             const ArrayMemory& memory = {});
 
 }  // namespace muster

@@ -120,6 +120,23 @@ TEST_F(LoadWeightsTest, RanksWithoutFilesGetThemFromTheFirstThatHasThem) {
   }
 }
 
+TEST_F(LoadWeightsTest, ArraysMayLieOnADevice) {
+  WriteGoodModel();
+  const FlatLayout layout(kUnits, kRanks);
+  const ArrayMemory memory = testing::FakeDevice::memory();
+  EachRank([&](int rank, Communicator& group) {
+    for (const bool alone : {true, false}) {
+      const Shard shard = ShardOf(layout, rank, ElementType::kFloat32);
+      const auto hidden = testing::FakeDevice::Hide(shard.arrays);
+      const Status loaded = alone ? LoadIntervals(*model_, hidden, memory)
+                                  : LoadIntervalsTogether(rank == 0 ? &*model_ : nullptr, layout,
+                                                          hidden, group, memory);
+      ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+      ExpectLoaded(shard);
+    }
+  });
+}
+
 TEST_F(LoadWeightsTest, WhereAllHaveThemNobodySends) {
   WriteGoodModel();
   const FlatLayout layout(kUnits, kRanks);
