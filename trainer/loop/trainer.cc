@@ -151,8 +151,8 @@ std::optional<Failure> Trainer::LoadState() {
     }
   } else {
     untouched_source_ = outcome->directory;
+    engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   }
-  engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   engine_->WeightsLoaded();
   NoteResume(*outcome);
   first_step_ = cursor_.step;

@@ -118,6 +118,17 @@ TEST_F(PoliciesTest, TheSameStepEndsAJobThatStops) {
   }
 }
 
+TEST_F(PoliciesTest, AFirstRunInFp16BeginsWithTheScalersOwnScaleAndAResumeKeepsIt) {
+  JobSpec spec = Spec("out");
+  spec.train->fsdp.mixed_precision = MixedPrecision::kFp16;
+  ExpectDone(RunAlone(spec));
+  EXPECT_EQ(Metrics("out")[0]["loss_scale"], 65536);
+  EXPECT_EQ(Metrics("out")[0]["skipped"], false);
+  spec.train->schedule.max_steps = 7;
+  ExpectDone(RunAlone(spec));
+  EXPECT_EQ(Metrics("out")[6]["loss_scale"], 65536);
+}
+
 TEST_F(PoliciesTest, AJobStartsFromAnotherOnesCheckpoint) {
   ExpectDone(RunAlone(Spec("old")));
   std::filesystem::remove(dir_ + "/model/model.safetensors");
