@@ -7,7 +7,8 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kLengthMultiple = 32;
-constexpr std::int64_t kLabelMultiple = 64;
+// Fewer positions than the head would fill up with anyway.
+constexpr std::int64_t kFewUnlabelled = 32;
 
 std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -32,7 +33,7 @@ MicroBatch PadToFewLengths(const MicroBatch& batch) {
 
 LabelledPositions FindLabels(const MicroBatch& batch) {
   LabelledPositions found;
-  if (RoundUp(batch.label_count, kLabelMultiple) >= batch.rows * batch.length) {
+  if (batch.label_count + kFewUnlabelled >= batch.rows * batch.length) {
     found.positions.resize(batch.labels.size());
     std::iota(found.positions.begin(), found.positions.end(), 0);
     found.labels = batch.labels;
@@ -43,9 +44,6 @@ LabelledPositions FindLabels(const MicroBatch& batch) {
     found.positions.push_back(static_cast<std::int64_t>(i));
     found.labels.push_back(batch.labels[i]);
   }
-  const auto count = static_cast<std::int64_t>(found.labels.size());
-  found.positions.resize(RoundUp(count, kLabelMultiple), 0);
-  found.labels.resize(found.positions.size(), kIgnoredLabel);
   return found;
 }
 

@@ -15,8 +15,8 @@ namespace muster {
 // shape that they meet; a few lengths serve as well as hundreds.
 MicroBatch PadToFewLengths(const MicroBatch& batch);
 
-// The positions with a label, filled up to a multiple of 64, for the same reason, with copies of
-// the first position that have none; all positions where nearly all have one.
+// The positions with a label, ascending; all positions where only a few have none, since taking rows
+// out of an array would copy it.
 struct LabelledPositions {
   std::vector<std::int64_t> positions;
   std::vector<std::int64_t> labels;  // kIgnoredLabel where there is none
