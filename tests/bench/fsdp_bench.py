@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,7 +38,8 @@ from training_runs import Case, Workspace  # noqa: E402
 
 RANKS = 2
 MATMUL_S = 4
-CHECKPOINT_EVERY = 8
+CHECKPOINTS = 4
+CHECKPOINT_EVERY = 16  # steps; enough for the one before to become durable
 MB = 1e6
 
 
@@ -208,7 +210,7 @@ class Bench:
 
     def checkpoint(self):
         case, warmup = Case(512, "bf16"), self.options.warmup
-        steps = CHECKPOINT_EVERY * 5 + CHECKPOINT_EVERY // 2
+        steps = CHECKPOINT_EVERY * (CHECKPOINTS + 1)
 
         def cost(run):
             if not run.saves:
@@ -250,6 +252,8 @@ def parse_options():
 
 def main():
     options = parse_options()
+    # As an exception, so that the ranks and the folder go too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if not options.without_peer:
         peer.require()
     result = {"benchmark": "fsdp", "ranks": RANKS, "runs": options.runs, "steps": options.steps,

@@ -32,6 +32,7 @@ PEER_PROGRAM = pathlib.Path(__file__).resolve().parent / "peers" / "fsdp2_train.
 LEARNING_RATE = 5e-5
 ROWS = 128
 STEP_LIMIT_S = 60
+SPARE_STEPS = 50  # beyond the last one that counts: ours is killed before it comes to its end
 SAMPLE_EVERY_S = 0.02
 NO_CHECKPOINT = 10**9
 
@@ -183,14 +184,15 @@ class Workspace:
         folder.mkdir()
         return folder
 
-    def write_job(self, folder, case, *, ranks, checkpoint_every, fsdp):
+    def write_job(self, folder, case, *, steps, ranks, checkpoint_every, fsdp):
         job = {"name": "bench", "resources": {"nodes": 1, "ranks_per_node": ranks, "device": "cpu"},
                "train": {"model": {"path": str(self.model)},
                          "data": {"train": str(self.rows(case.tokens)), "max_seq_len": case.tokens,
                                   "shuffle": False},
                          "fsdp": {"mixed_precision": case.precision, **fsdp},
                          "optimizer": {"lr": LEARNING_RATE, "grad_clip": 0},
-                         "schedule": {"kind": "constant", "warmup_ratio": 0, "max_steps": 10**6},
+                         "schedule": {"kind": "constant", "warmup_ratio": 0,
+                                      "max_steps": steps + SPARE_STEPS},
                          "batch": {"per_rank": 1, "accumulation": 1},
                          "checkpoint": {"every": checkpoint_every, "keep": 100},
                          "output": {"dir": str(folder)}}}
@@ -198,10 +200,10 @@ class Workspace:
         path.write_text(json.dumps(job), encoding="utf-8")
         return path
 
-    def start_ours(self, folder, case, *, world, checkpoint_every=NO_CHECKPOINT, fsdp=None,
+    def start_ours(self, folder, case, *, steps, world, checkpoint_every=NO_CHECKPOINT, fsdp=None,
                    ranks=None):
-        file = self.write_job(folder, case, ranks=world, checkpoint_every=checkpoint_every,
-                              fsdp=fsdp or {})
+        file = self.write_job(folder, case, steps=steps, ranks=world,
+                              checkpoint_every=checkpoint_every, fsdp=fsdp or {})
         return Gang([BIN / "muster-trainer", "train", file], world=world, ranks=ranks, logs=folder,
                     env=self.env)
 
@@ -212,8 +214,8 @@ class Workspace:
         watches = [MetricsWatch(folder) for folder in folders]
         gangs = []
         try:
-            gangs = [self.start_ours(folder, case, world=world, checkpoint_every=checkpoint_every,
-                                     fsdp=fsdp) for folder in folders]
+            gangs = [self.start_ours(folder, case, steps=steps, world=world, fsdp=fsdp,
+                                     checkpoint_every=checkpoint_every) for folder in folders]
             sampler = MemorySampler(gangs[0].pids) if memory else None
             follow(gangs, watches, steps, sampler)
         finally:
@@ -232,7 +234,7 @@ class Workspace:
     def bare_ours(self):
         """PSS of each of two ranks that have started and wait for a third, which never comes."""
         folder = self.new_folder("bare")
-        with self.start_ours(folder, Case(256, "bf16"), world=3, ranks=(0, 1)) as gang:
+        with self.start_ours(folder, Case(256, "bf16"), steps=1, world=3, ranks=(0, 1)) as gang:
             sizes, calm = [], 0
             while calm < 20:
                 time.sleep(0.05)
