@@ -7,7 +7,6 @@
 #include <functional>
 #include <iostream>
 
-#include "common/base/version.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/distributed/store_server.h"
 #include "trainer/verbs/verbs.h"
@@ -29,6 +28,7 @@ struct Options {
   muster::TokenizeOptions tokenize;
   muster::InspectOptions inspect;
   muster::ExportStateOptions export_state;
+  bool version_json = false;
 };
 
 void AddTraining(CLI::App& app, Options& options, Action& action) {
@@ -103,12 +103,8 @@ void AddFiles(CLI::App& app, Options& options, Action& action) {
   inspect->callback([&] { action = [&] { return muster::RunInspect(options.inspect); }; });
 
   CLI::App* version = app.add_subcommand("version", "Print the version");
-  version->callback([&] {
-    action = [] {
-      std::printf("muster-trainer %s\n", muster::kVersion);
-      return kExitOk;
-    };
-  });
+  version->add_flag("--json", options.version_json, "With the versions of the CUDA plug-in");
+  version->callback([&] { action = [&] { return muster::RunVersion(options.version_json); }; });
 }
 
 void AddExport(CLI::App& app, Options& options, Action& action) {

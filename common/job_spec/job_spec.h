@@ -18,7 +18,7 @@ namespace muster {
 struct ResourceSpec {
   int nodes = 1;
   int ranks_per_node = 1;
-  std::string device = "cpu";           // only cpu in this version
+  std::string device = "cpu";           // cpu | cuda
   int cpus_per_rank = 1;                // OMP_NUM_THREADS of a rank
   std::vector<std::string> exclude;     // node names that the scheduler must not use
   std::int64_t time_limit_seconds = 0;  // wall time of the whole job from its first launch; 0: none

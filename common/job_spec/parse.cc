@@ -46,7 +46,7 @@ void ReadResources(MapReader& file, ResourceSpec* out) {
   if (!map) return;
   map->Integer("nodes", {1, 4096}, &out->nodes);
   map->Integer("ranks_per_node", {1, 64}, &out->ranks_per_node);
-  map->Choice("device", {{"cpu"}, {"cuda"}}, &out->device);
+  map->Choice("device", {{"cpu", "cuda"}, {}}, &out->device);
   map->Integer("cpus_per_rank", {1, 1024}, &out->cpus_per_rank);
   map->TextList("exclude", &out->exclude);
   map->Seconds("time_limit", &out->time_limit_seconds);

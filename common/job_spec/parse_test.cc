@@ -256,8 +256,8 @@ const BadCase kChoiceCases[] = {
 };
 
 const BadCase kLaterCases[] = {
-    {"Cuda", COMMAND_HEAD "resources: {device: cuda}\n",
-     "job.yaml:3: resources.device: not supported in this version: 'cuda'; use cpu"},
+    {"Device", COMMAND_HEAD "resources: {device: tpu}\n",
+     "job.yaml:3: resources.device: expected cpu or cuda, got 'tpu'"},
     {"MinNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 1}\n",
      "job.yaml:3: resources.min_nodes: not supported in this version: a gang that shrinks; leave "
      "it "

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "common/base/cuda_stack.h"
 #include "common/base/ids.h"
 #include "coordinator/domain/records.h"
 
@@ -24,6 +26,7 @@ struct Prepared {
   std::string error;
   bool retryable = false;
   int master_port = 0;
+  std::optional<CudaStack> cuda;  // of a node that prepares GPUs
 };
 
 struct RankStarted {

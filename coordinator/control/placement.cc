@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "coordinator/control/core.h"
+#include "coordinator/control/cuda_stacks.h"
 #include "coordinator/control/master_address.h"
 #include "coordinator/scheduler/scheduler.h"
 
@@ -197,13 +198,24 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
     return Fail(*job, std::move(failure));
   }
   member->prepared = true;
+  member->cuda = message.cuda;
   // Preparing ended every older process of the job there.
   nodes_.at(node).leftovers.erase(message.job_id);
   if (hosts_master) job->attempt().master_port = message.master_port;
   const std::vector<GangNode>& members = job->gang->nodes;
-  if (std::all_of(members.begin(), members.end(), [](const GangNode& m) { return m.prepared; })) {
-    LaunchGang(*job);
+  if (!std::all_of(members.begin(), members.end(), [](const GangNode& m) { return m.prepared; })) {
+    return;
   }
+  std::vector<NodeStack> stacks;
+  for (const GangNode& m : members) {
+    if (m.cuda) stacks.push_back({m.name, *m.cuda});
+  }
+  if (const Status status = CheckCudaStacks(stacks); !status.ok()) {
+    failure.retryable = false;
+    failure.message = status.message();
+    return Fail(*job, std::move(failure));
+  }
+  LaunchGang(*job);
 }
 
 void ControllerCore::LaunchGang(JobEntry& job) {

@@ -238,6 +238,31 @@ TEST(PrepareTest, WhatNoAttemptCanMendEndsTheJob) {
   EXPECT_THAT(h.Job(id).record->reason, HasSubstr("/jobs/model does not exist"));
 }
 
+TEST(PrepareTest, NodesWithDifferentNcclAreNotLaunched) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.Say("n1", Prepared{id, 1, true, "", false, 4999, CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+  EXPECT_EQ(h.Attempt(id).state, AttemptState::kPreparing);
+  h.Say("n2", Prepared{id, 1, true, "", false, 0, CudaStack{"b", "13.0", "13.0", "2.27.5"}});
+  EXPECT_TRUE(h.Take<Launch>("n1").empty());
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.State(id), JobState::kFailed);
+  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("n2: 2.27.5; n1: 2.28.9"));
+}
+
+TEST(PrepareTest, NodesWithOneCudaStackAreLaunched) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.Say("n1", Prepared{id, 1, true, "", false, 4999, CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+  h.Say("n2", Prepared{id, 1, true, "", false, 0, CudaStack{"b", "13.0", "13.1", "2.28.9"}});
+  EXPECT_EQ(h.Take<Launch>("n1").size(), 1u);
+  EXPECT_EQ(h.Take<Launch>("n2").size(), 1u);
+}
+
 TEST(PrepareTest, ARetryableRefusalIsTriedAgainAndCounted) {
   ControlHarness h;
   h.Join("n1");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/cuda_stack.h"
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/failure.h"
@@ -22,7 +23,8 @@ namespace muster {
 struct GangNode {
   NodeName name;
   bool prepared = false;
-  bool quiesced = false;  // no process of the attempt is left there, or none that counts
+  bool quiesced = false;          // no process of the attempt is left there, or none that counts
+  std::optional<CudaStack> cuda;  // told by a node that prepares GPUs
 };
 
 // What is known of the newest attempt while it is live, beyond its record.

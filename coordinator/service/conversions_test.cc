@@ -42,6 +42,20 @@ TEST(WorkerConversions, HelloCarriesAllThatTheNodeHosts) {
   EXPECT_EQ(std::get<Resumed>(hosted.reports.at(0).body).step, 40);
 }
 
+TEST(WorkerConversions, PreparedCarriesTheCudaStackWhereThereIsOne) {
+  v1::WorkerMessage message;
+  message.mutable_prepared()->set_job_id("0123456789");
+  message.mutable_prepared()->set_ok(true);
+  EXPECT_FALSE(std::get<Prepared>(*FromProto(message)).cuda.has_value());
+  v1::CudaStack& cuda = *message.mutable_prepared()->mutable_cuda();
+  cuda.set_plugin("0.1.0-ab");
+  cuda.set_runtime("13.0");
+  cuda.set_driver("13.1");
+  cuda.set_nccl("2.28.9");
+  EXPECT_EQ(std::get<Prepared>(*FromProto(message)).cuda,
+            (CudaStack{"0.1.0-ab", "13.0", "13.1", "2.28.9"}));
+}
+
 TEST(WorkerConversions, BadNamesAndCountsAreRefused) {
   for (const char* name : {"", "a/b", "..", "a b", "node\n"}) {
     v1::Hello hello = GoodHello();

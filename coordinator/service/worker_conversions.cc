@@ -35,8 +35,13 @@ ShardInfo FromProto(const v1::ShardInfo& shard) {
 }
 
 Result<WorkerMessage> FromProto(const v1::Prepared& m) {
-  return WorkerMessage(Prepared{JobId{m.job_id()}, m.generation(), m.ok(), m.error(), m.retryable(),
-                                m.master_port()});
+  Prepared prepared{JobId{m.job_id()}, m.generation(),  m.ok(),      m.error(),
+                    m.retryable(),     m.master_port(), std::nullopt};
+  if (m.has_cuda()) {
+    const v1::CudaStack& cuda = m.cuda();
+    prepared.cuda = CudaStack{cuda.plugin(), cuda.runtime(), cuda.driver(), cuda.nccl()};
+  }
+  return WorkerMessage(std::move(prepared));
 }
 
 RankStarted ConvertStarted(const v1::RankStarted& m) {

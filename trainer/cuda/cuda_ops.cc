@@ -12,6 +12,7 @@
 
 #include "trainer/cuda/fused_attention.h"
 #include "trainer/cuda/kernel_ops.h"
+#include "trainer/cuda/plugin.h"
 
 namespace muster {
 namespace {
@@ -121,7 +122,5 @@ std::unique_ptr<DeviceOps> MakeCudaOps(int device) {
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
   return std::make_unique<CudaOps>(device);
 }
-
-bool SupportsBFloat16(int compute_major) { return compute_major >= 8; }
 
 }  // namespace muster

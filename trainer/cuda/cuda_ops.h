@@ -16,7 +16,4 @@ namespace muster {
 // Makes the device's context, and tries out the attention kernels.
 std::unique_ptr<DeviceOps> MakeCudaOps(int device);
 
-// bf16 needs compute capability 8.0.
-bool SupportsBFloat16(int compute_major);
-
 }  // namespace muster

@@ -2,6 +2,7 @@
 // over the same values: on the CPU, with the GPU's kernels emulated on the CPU, and on a GPU where
 // there is one.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -59,6 +60,7 @@ class DeviceOpsOracle : public testing::TestWithParam<Where> {
  protected:
   void SetUp() override {
     at::manual_seed(7);
+    at::set_num_threads(1);
     switch (GetParam()) {
       case Where::kCpu: ops_ = MakeCpuOps(); return;
       case Where::kEmulated: ops_ = std::make_unique<EmulatedOps>(); return;

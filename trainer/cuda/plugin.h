@@ -33,6 +33,8 @@ struct CudaDevice {
   std::int64_t memory_bytes = 0;
 };
 
+inline constexpr bool SupportsBFloat16(int compute_major) { return compute_major >= 8; }
+
 struct CudaPlugin {
   const char* build = nullptr;
   CudaVersions (*versions)() = nullptr;

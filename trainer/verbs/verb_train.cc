@@ -9,8 +9,8 @@
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
-#include "trainer/distributed/host_communicator.h"
 #include "trainer/loop/trainer.h"
+#include "trainer/verbs/rank_device.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {
@@ -78,13 +78,13 @@ int RunTrain(const std::string& file) {
     EndWith({"internal", kExitFailure, page.status()}, env->rank, 0, supervisor);
   }
   at::set_num_threads(ThreadsPerRank(*spec));
-  const std::unique_ptr<Communicator> communicator =
-      MakeHostCommunicator({.operation_timeout = std::chrono::seconds(env->collective_timeout_s)});
-  const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
+  const Result<RankDevice> device = MakeRankDevice(*env, &*spec);
+  if (!device.ok()) EndWith(InputFailure("config", device.status()), env->rank, 0, supervisor);
+  for (const std::string& note : device->notes) supervisor.Note("warning", note);
   ProgressReporter progress(*std::move(page), SystemClock());
   Trainer trainer(*std::move(spec), *env,
-                  {.communicator = *communicator,
-                   .ops = *ops,
+                  {.communicator = *device->communicator,
+                   .ops = *device->ops,
                    .supervisor = supervisor,
                    .progress = progress,
                    .clock = SystemClock(),

@@ -59,4 +59,8 @@ struct ExportStateOptions {
 };
 int RunExport(const ExportStateOptions& options);
 
+// As JSON also what the CUDA plug-in is made of, or why there is none; workers compare it over the
+// nodes of a gang.
+int RunVersion(bool as_json);
+
 }  // namespace muster

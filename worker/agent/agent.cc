@@ -82,7 +82,8 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   if (job.hosted.generation == prepare.generation) {
     // A repeated message: the answer may have been lost.
     if (job.hosted.prepared)
-      Send(Prepared{prepare.job, prepare.generation, {}, false, job.hosted.master_port}, &effects);
+      Send(Prepared{prepare.job, prepare.generation, {}, false, job.hosted.master_port, job.cuda},
+           &effects);
     if (job.hosted.prepared || job.preparing) return effects;
   }
   const bool same_spec = job.spec && job.prepare.spec_yaml == prepare.spec_yaml;
@@ -120,6 +121,7 @@ Effects Agent::OnPreflight(const JobId& id, Generation generation, const Preflig
     return effects;
   }
   job->spec = result.spec;
+  job->cuda = result.cuda;
   job->preparing->preflight_done = true;
   if (!job->preparing->guardian_asked) AskGuardianToPrepare(*job, &effects);
   FinishPreparing(*job, &effects);
@@ -128,7 +130,7 @@ Effects Agent::OnPreflight(const JobId& id, Generation generation, const Preflig
 
 void Agent::FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects) {
   job.preparing.reset();
-  Send(Prepared{job.prepare.job, job.prepare.generation, error, retryable, 0}, effects);
+  Send(Prepared{job.prepare.job, job.prepare.generation, error, retryable, 0, {}}, effects);
 }
 
 void Agent::FinishPreparing(Job& job, Effects* effects) {
@@ -141,7 +143,8 @@ void Agent::FinishPreparing(Job& job, Effects* effects) {
   job.preparing.reset();
   job.hosted.prepared = true;
   job.hosted.master_port = guardian.master_port;
-  Send(Prepared{job.prepare.job, job.prepare.generation, {}, false, guardian.master_port}, effects);
+  Send(Prepared{job.prepare.job, job.prepare.generation, {}, false, guardian.master_port, job.cuda},
+       effects);
 }
 
 Effects Agent::OnLaunch(const Launch& launch) {

@@ -112,6 +112,7 @@ class Agent {
   struct Job {
     Prepare prepare;
     std::optional<JobSpec> spec;
+    std::optional<CudaStack> cuda;  // found by the preflight
     std::optional<Preparing> preparing;
     Link link = Link::kAbsent;
     std::vector<GuardianCommand> queued;  // for a guardian that is not ready

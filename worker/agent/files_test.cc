@@ -96,6 +96,18 @@ TEST_F(PreflightTest, RefusesForGoodWhatNoAttemptCanChange) {
   ExpectRefused(TrainJob("model"), "--trainer");
 }
 
+TEST_F(PreflightTest, RefusesACudaJobWithoutGpu) {
+  ExpectRefused(CommandJob("command: [sh]\nresources: {device: cuda}\n"), "this node has no GPU");
+}
+
+TEST_F(PreflightTest, TellsWhatTheTrainerLacksForACudaJob) {
+  fs::create_directories(dir_ / "model");
+  context_.gpus = {"0"};
+  const std::string spec = TrainJob("model").spec_yaml + "resources: {device: cuda}\n";
+  // /bin/true is no trainer: it prints nothing.
+  ExpectRefused(WithSpec(spec), "resources.device: cuda: `muster-trainer version --json` printed");
+}
+
 TEST_F(PreflightTest, RefusesAnOutputDirectoryOfAnotherJob) {
   fs::create_directories(dir_ / "out");
   ASSERT_TRUE(ClaimOutputDirectory(dir_ / "out", {"ffffffffff"}, "other").ok());

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "common/base/cuda_stack.h"
 #include "common/base/ids.h"
 #include "worker/process/exit_status.h"
 
@@ -114,6 +116,7 @@ struct Prepared {
   std::string error;  // empty: prepared
   bool retryable = false;
   int master_port = 0;
+  std::optional<CudaStack> cuda;  // where the job asks for GPUs
 
   friend bool operator==(const Prepared&, const Prepared&) = default;
 };

@@ -12,6 +12,7 @@
 #include "common/control_pipe/packet_socket.h"
 #include "common/job_spec/parse.h"
 #include "worker/agent/job_records.h"
+#include "worker/agent/trainer_versions.h"
 #include "worker/process/record_file.h"
 #include "worker/process/spawn.h"
 
@@ -19,6 +20,8 @@ namespace muster::worker {
 namespace {
 
 constexpr std::size_t kMaxLaunchBytes = 64 << 10;
+// Within the coordinator's patience with a preparation; libraries of CUDA on a cold disk take long.
+constexpr Duration kTrainerPatience = std::chrono::seconds(25);
 
 bool IsDirectory(const std::string& path) {
   struct stat info {};
@@ -64,6 +67,8 @@ Status CheckLaunchSize(const JobSpec& spec) {
 Status CheckJob(const LaunchContext& context, const JobSpec& spec) {
   MUSTER_RETURN_IF_ERROR(CheckJobEnvironment(spec));
   MUSTER_RETURN_IF_ERROR(CheckLaunchSize(spec));
+  if (spec.resources.device == "cuda" && context.gpus.empty())
+    return FailedPrecondition("resources.device: cuda, but this node has no GPU; see `nvidia-smi`");
   if (!IsDirectory(spec.workdir))
     return NotFound("workdir: there is no directory " + spec.workdir + " on this node");
   return CheckProgram(context, spec);
@@ -118,7 +123,15 @@ PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepar
     return {.status = status};
   if (Status status = MakeFiles(prepare, job_dir); !status.ok())
     return {.status = status, .retryable = true};
-  return {.spec = *std::move(spec)};
+  std::optional<CudaStack> cuda;
+  if (spec->train && spec->resources.device == "cuda") {
+    auto stack = AskCudaStack(context.trainer_path, context.passed_through, kTrainerPatience);
+    if (!stack.ok())
+      return {.status = stack.status().WithContext("resources.device: cuda"),
+              .retryable = stack.status().code() == StatusCode::kDeadlineExceeded};
+    cuda = *std::move(stack);
+  }
+  return {.spec = *std::move(spec), .cuda = std::move(cuda)};
 }
 
 }  // namespace muster::worker

@@ -3,8 +3,10 @@
 // Blocks (files), so it runs on the worker's pool. Free functions; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "common/base/cuda_stack.h"
 #include "common/base/status.h"
 #include "common/job_spec/job_spec.h"
 #include "worker/agent/messages.h"
@@ -16,7 +18,8 @@ struct PreflightResult {
   Status status;
   // False: another attempt would fail the same way (a wrong path, a wrong job file).
   bool retryable = false;
-  JobSpec spec;  // when the status is OK
+  JobSpec spec;                   // when the status is OK
+  std::optional<CudaStack> cuda;  // of this node, where a train job asks for GPUs
 };
 
 // Checks paths and programs, claims the output directory for the job (<output_dir>/job.json), makes

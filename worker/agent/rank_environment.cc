@@ -1,7 +1,9 @@
 #include "worker/agent/rank_environment.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 #include "common/control_pipe/trainer_protocol.h"
@@ -48,11 +50,24 @@ void AddRendezvous(const JobSpec& spec, const Launch& launch, const RankPlacemen
   (*env)["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(launch.max_restarts);
   (*env)["TORCHELASTIC_RUN_ID"] = launch.job.value;
   (*env)["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
-  // Jobs of this version run on CPUs: an empty list hides every GPU from them.
-  (*env)["CUDA_VISIBLE_DEVICES"] = "";
   if (!spec.train) {
     const bool agent = spec.rendezvous == RendezvousKind::kAgent;
     (*env)["TORCHELASTIC_USE_AGENT_STORE"] = agent ? "True" : "False";
+  }
+}
+
+// A rank sees its own GPU only; an empty list hides all of them from a rank that has none. Where
+// ranks share one, NCCL takes each for a host of its own, or it would refuse the second on a GPU.
+void AddGpu(const std::vector<std::string>& gpus, const JobSpec& spec, const Launch& launch,
+            const RankPlacement& placement, Environment* env) {
+  if (spec.resources.device != "cuda" || gpus.empty()) {
+    (*env)["CUDA_VISIBLE_DEVICES"] = "";
+    return;
+  }
+  (*env)["CUDA_VISIBLE_DEVICES"] =
+      gpus[static_cast<std::size_t>(placement.local_rank) % gpus.size()];
+  if (static_cast<std::size_t>(launch.local_world_size) > gpus.size()) {
+    (*env)["NCCL_HOSTID"] = launch.job.value + "-" + std::to_string(placement.rank);
   }
 }
 
@@ -84,6 +99,21 @@ std::map<std::string, std::string> PassedThroughVariables() {
   return passed;
 }
 
+std::vector<std::string> GpusOfNode(const char* visible, const std::string& device_directory) {
+  std::vector<std::string> gpus;
+  if (visible != nullptr) {
+    std::istringstream names(visible);
+    for (std::string name; std::getline(names, name, ',');) {
+      if (!name.empty()) gpus.push_back(name);
+    }
+    return gpus;
+  }
+  for (int i = 0; std::filesystem::exists(device_directory + "/nvidia" + std::to_string(i)); ++i) {
+    gpus.push_back(std::to_string(i));
+  }
+  return gpus;
+}
+
 Status CheckJobEnvironment(const JobSpec& spec) {
   for (const auto& [name, value] : spec.env)
     if (IsReserved(name))
@@ -99,6 +129,7 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
   Environment env = context.passed_through;
   for (const auto& [name, value] : spec.env) env[name] = value;
   AddRendezvous(spec, launch, placement, &env);
+  AddGpu(context.gpus, spec, launch, placement, &env);
   const Generation generation = prepare.generation;
   env["TORCHELASTIC_ERROR_FILE"] = ErrorFilePath(job_dir, generation, placement.rank);
   env[kJobIdVariable] = prepare.job.value;

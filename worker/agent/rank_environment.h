@@ -20,7 +20,12 @@ struct LaunchContext {
   std::string trainer_path;  // muster-trainer
   // Those of PATH, HOME, LANG, USER and TMPDIR that the worker has itself.
   std::map<std::string, std::string> passed_through;
+  std::vector<std::string> gpus;  // of the node, as CUDA_VISIBLE_DEVICES names them
 };
+
+// The GPUs that a worker may give away: those in its own CUDA_VISIBLE_DEVICES (null: not set), else
+// all devices nvidia0, nvidia1, ... in `device_directory`.
+std::vector<std::string> GpusOfNode(const char* visible, const std::string& device_directory);
 
 // The variables of a worker's own environment that its ranks get.
 std::map<std::string, std::string> PassedThroughVariables();

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+
+#include "worker/process/temp_dir_for_test.h"
 
 namespace muster::worker {
 namespace {
@@ -91,6 +94,38 @@ TEST(RankEnvironment, ATrainersRankGetsItsDescriptorsAndResumeFile) {
   EXPECT_THAT(environment, Not(Contains(StartsWith("TORCHELASTIC_USE_AGENT_STORE="))));
 }
 
+TEST(RankEnvironment, ARankOfACudaJobSeesItsOwnGpu) {
+  Case c = TrainCase();
+  c.spec.resources.device = "cuda";
+  c.context.gpus = {"4", "5"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=5"));
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("NCCL_HOSTID="))));
+}
+
+TEST(RankEnvironment, RanksThatShareAGpuAreHostsOfTheirOwnToNccl) {
+  Case c = TrainCase();
+  c.spec.resources.device = "cuda";
+  c.context.gpus = {"0"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=0"));
+  EXPECT_THAT(c.Environment(), Contains("NCCL_HOSTID=00c0ffee00-3"));
+}
+
+TEST(RankEnvironment, ACpuJobSeesNoGpu) {
+  Case c = TrainCase();
+  c.context.gpus = {"0", "1"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES="));
+}
+
+TEST(GpusOfNode, AreTheVisibleOnesElseTheDevices) {
+  const TempDirForTest dev;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia3", "nvidiactl"}) {
+    std::ofstream(dev / name) << "";
+  }
+  EXPECT_THAT(GpusOfNode(nullptr, dev.path()), ElementsAre("0", "1"));
+  EXPECT_THAT(GpusOfNode("3,GPU-8a", dev.path()), ElementsAre("3", "GPU-8a"));
+  EXPECT_TRUE(GpusOfNode("", dev.path()).empty());
+}
+
 TEST(RankEnvironment, TheJobsOwnVariablesWinOverTheWorkers) {
   Case c = CommandCase();
   c.spec.env["HOME"] = "/data";
@@ -117,6 +152,7 @@ TEST(RankEnvironment, OnlyNamedVariablesOfTheWorkerPassThrough) {
   const auto passed = PassedThroughVariables();
   EXPECT_FALSE(passed.contains("MUSTER_TEST_SECRET"));
   EXPECT_EQ(passed.at("TMPDIR"), "/scratch");
+  ::unsetenv("TMPDIR");
 }
 
 TEST(BuildLaunches, ATrainJobsRanksRunTheTrainerInTheWorkdir) {

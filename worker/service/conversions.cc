@@ -13,6 +13,12 @@ void Fill(const Prepared& from, v1::Prepared* to) {
   to->set_error(from.error);
   to->set_retryable(from.retryable);
   to->set_master_port(from.master_port);
+  if (!from.cuda) return;
+  v1::CudaStack& cuda = *to->mutable_cuda();
+  cuda.set_plugin(from.cuda->plugin);
+  cuda.set_runtime(from.cuda->runtime);
+  cuda.set_driver(from.cuda->driver);
+  cuda.set_nccl(from.cuda->nccl);
 }
 
 void Fill(const RankStarted& from, v1::RankStarted* to) {

@@ -59,6 +59,17 @@ TEST(Conversions, AFailedPreparationIsNotOk) {
   EXPECT_TRUE(ToProto(Prepared{kJob, 3, "", false, 4711})->prepared().ok());
 }
 
+TEST(Conversions, APreparationCarriesTheCudaStackWhereThereIsOne) {
+  EXPECT_FALSE(ToProto(Prepared{kJob, 3, "", false, 4711})->prepared().has_cuda());
+  const CudaStack stack{"0.1.0-ab", "13.0", "13.1", "2.28.9"};
+  const auto message = ToProto(Prepared{kJob, 3, "", false, 4711, stack});
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->prepared().cuda().plugin(), "0.1.0-ab");
+  EXPECT_EQ(message->prepared().cuda().runtime(), "13.0");
+  EXPECT_EQ(message->prepared().cuda().driver(), "13.1");
+  EXPECT_EQ(message->prepared().cuda().nccl(), "2.28.9");
+}
+
 TEST(Conversions, LogLinesThatAreNoTextAreRepaired) {
   const auto message = ToProto(RankExited{.job = kJob, .log_tail = {"bad \xff byte"}});
   ASSERT_TRUE(message);

@@ -60,10 +60,12 @@ Status WorkerServer::Listen() {
   disk_pool_ = std::make_unique<WorkerPool>("disk", 1, kPoolQueue);
   runner_ = std::make_unique<AgentRunner>(
       loop_, *jobs_pool_, *disk_pool_,
-      AgentRunnerOptions{.jobs_dir = paths.JobsDir(options_.node),
-                         .guardian_path = options_.guardian_path,
-                         .launch = {.trainer_path = options_.trainer_path,
-                                    .passed_through = PassedThroughVariables()}},
+      AgentRunnerOptions{
+          .jobs_dir = paths.JobsDir(options_.node),
+          .guardian_path = options_.guardian_path,
+          .launch = {.trainer_path = options_.trainer_path,
+                     .passed_through = PassedThroughVariables(),
+                     .gpus = GpusOfNode(std::getenv("CUDA_VISIBLE_DEVICES"), "/dev")}},
       [this](const WorkerMessage& message) {
         if (session_) session_->Send(message);
       });

@@ -1,0 +1,31 @@
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "common/base/version.h"
+#include "common/control_pipe/trainer_protocol.h"
+#include "trainer/device/plugin_loader.h"
+#include "trainer/verbs/verbs.h"
+
+namespace muster {
+
+int RunVersion(bool as_json) {
+  if (!as_json) {
+    std::printf("muster-trainer %s\n", kVersion);
+    return kExitOk;
+  }
+  nlohmann::json json = {{"version", kVersion}, {"cuda", nullptr}};
+  const Result<const CudaPlugin*> plugin = OpenCudaPlugin(CudaPluginPath());
+  if (plugin.ok()) {
+    const CudaVersions versions = (*plugin)->versions();
+    json["cuda"] = {{"plugin", versions.plugin},
+                    {"runtime", versions.runtime},
+                    {"driver", versions.driver},
+                    {"nccl", versions.nccl}};
+  } else {
+    json["cuda_error"] = plugin.status().message();
+  }
+  std::printf("%s\n", json.dump().c_str());
+  return kExitOk;
+}
+
+}  // namespace muster
