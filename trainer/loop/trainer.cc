@@ -249,7 +249,8 @@ std::optional<Failure> Trainer::RunSteps() {
     }
     profiler_.BeginStep(number);
     if (auto failure = RunStep()) return failure;
-    if (number % train().checkpoint.every == 0) {
+    // The last state is SaveLast's.
+    if (number % train().checkpoint.every == 0 && number < max_steps_) {
       if (auto failure = Save()) return failure;
     }
     profiler_.EndStep();
