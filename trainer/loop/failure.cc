@@ -26,6 +26,11 @@ Failure InputFailure(const std::string& kind, const Status& status) {
   }
 }
 
+Failure SharedInputFailure(const std::string& kind, const Status& status) {
+  Failure failure = CollectiveFailure(status);
+  return failure.exit_code == kExitPeerLost ? failure : InputFailure(kind, status);
+}
+
 Failure UncaughtFailure(const std::string& what) {
   // LibTorch's CPU allocator says so in its message only.
   const bool memory = what.find("not enough memory") != std::string::npos ||

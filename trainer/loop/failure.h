@@ -20,6 +20,8 @@ Failure CollectiveFailure(const Status& status);
 // What a file that could not be used means. `kind` is config, data or model; trouble with the disk
 // itself becomes "io", for which another attempt may do better.
 Failure InputFailure(const std::string& kind, const Status& status);
+// The same where ranks read together: it may also be that a peer was lost.
+Failure SharedInputFailure(const std::string& kind, const Status& status);
 // An exception that nothing else caught.
 Failure UncaughtFailure(const std::string& what);
 

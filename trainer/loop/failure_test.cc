@@ -30,5 +30,12 @@ TEST(Failure, ExceptionsOfTheAllocatorAreOutOfMemory) {
   EXPECT_EQ(UncaughtFailure("mat1 and mat2 shapes cannot be multiplied").kind, "internal");
 }
 
+TEST(Failure, WhatRanksReadTogetherFailsByALostPeerOrByTheInput) {
+  EXPECT_EQ(SharedInputFailure("model", Unavailable("peer")).exit_code, kExitPeerLost);
+  const Failure bad = SharedInputFailure("model", DataLoss("cut off"));
+  EXPECT_EQ(bad.kind, "model");
+  EXPECT_EQ(bad.exit_code, kExitBadInput);
+}
+
 }  // namespace
 }  // namespace muster

@@ -32,27 +32,6 @@ class SettingsHash {
   std::vector<std::uint64_t> words_;
 };
 
-// What steps, updates, collectives and checkpoints depend on. Paths are left out: nodes may keep
-// their copies at different places. Rows have a fingerprint of their own.
-std::uint64_t FingerprintOf(const TrainSpec& train) {
-  SettingsHash hash;
-  const auto add = [&hash](const auto&... settings) { (hash.Add(settings), ...); };
-  const FsdpSpec& fsdp = train.fsdp;
-  add(fsdp.strategy, fsdp.blocks_per_unit, fsdp.mixed_precision, fsdp.reduce_dtype,
-      fsdp.buffer_dtype, fsdp.activation_checkpointing, fsdp.cpu_offload,
-      fsdp.reduce_every_micro_batch);
-  const OptimizerSpec& optimizer = train.optimizer;
-  add(optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
-      optimizer.grad_clip, optimizer.master_weights, optimizer.moments);
-  const ScheduleSpec& schedule = train.schedule;
-  add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
-      schedule.epochs);
-  add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,
-      train.init_from.path.empty(), train.init_from.optimizer, train.profile.start,
-      train.profile.steps, train.nonfinite, train.deterministic, train.seed);
-  return hash.value();
-}
-
 Failure Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int rank) {
   const std::string here = "rank " + std::to_string(rank);
   if (input == kModel) {
@@ -74,11 +53,30 @@ Failure Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int
 
 }  // namespace
 
+std::uint64_t SettingsFingerprint(const TrainSpec& train) {
+  SettingsHash hash;
+  const auto add = [&hash](const auto&... settings) { (hash.Add(settings), ...); };
+  const FsdpSpec& fsdp = train.fsdp;
+  add(fsdp.strategy, fsdp.blocks_per_unit, fsdp.mixed_precision, fsdp.reduce_dtype,
+      fsdp.buffer_dtype, fsdp.activation_checkpointing, fsdp.cpu_offload,
+      fsdp.reduce_every_micro_batch);
+  const OptimizerSpec& optimizer = train.optimizer;
+  add(optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
+      optimizer.grad_clip, optimizer.master_weights, optimizer.moments);
+  const ScheduleSpec& schedule = train.schedule;
+  add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
+      schedule.epochs);
+  add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,
+      train.init_from.path.empty(), train.init_from.optimizer, train.profile.start,
+      train.profile.steps, train.nonfinite, train.deterministic, train.seed);
+  return hash.value();
+}
+
 std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
                                      Communicator& communicator) {
   const std::array<std::uint64_t, kInputCount> mine = {
       XXH3_64bits(inputs.config.raw_json.data(), inputs.config.raw_json.size()),
-      inputs.dataset->Fingerprint(), FingerprintOf(*spec.train)};
+      inputs.dataset->Fingerprint(), SettingsFingerprint(*spec.train)};
   // The largest of x and of its complement: equal on all ranks only if they belong together.
   std::array<std::int64_t, 2 * kInputCount> largest;
   for (int i = 0; i < kInputCount; ++i) {

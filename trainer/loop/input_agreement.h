@@ -4,6 +4,7 @@
 // rank would pass other rows off as its part of the batch, or update its shard at another rate.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "common/job_spec/job_spec.h"
@@ -12,6 +13,10 @@
 #include "trainer/loop/train_inputs.h"
 
 namespace muster {
+
+// Of everything that numbers, collectives and checkpoints depend on. Paths are left out: nodes may
+// keep their copies at different places.
+std::uint64_t SettingsFingerprint(const TrainSpec& train);
 
 // Collective; the trainer's thread. Every rank gets a failure that names what differs and what it
 // has read itself.

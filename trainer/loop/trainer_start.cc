@@ -1,0 +1,195 @@
+// Of Trainer: everything before the first step.
+#include "trainer/loop/trainer.h"
+
+#include <cstdio>
+
+#include "common/base/files.h"
+#include "trainer/checkpoint/init_from.h"
+#include "trainer/loop/engine_options.h"
+#include "trainer/loop/input_agreement.h"
+#include "trainer/loop/start_notes.h"
+#include "trainer/sharding/load_weights.h"
+
+namespace muster {
+namespace {
+
+// For all ranks to come up; the supervisor gives up on a launch much earlier.
+constexpr Duration kFormTimeout = std::chrono::minutes(5);
+
+}  // namespace
+
+std::optional<Failure> Trainer::Form() {
+  parts_.progress.EnterPhase(TrainPhase::kForming);
+  Status status = parts_.communicator.Form(TakeRendezvous(&env_), Deadline::After(kFormTimeout));
+  if (status.ok()) status = parts_.communicator.Barrier();
+  if (!status.ok()) return CollectiveFailure(status);
+  parts_.progress.Watch(&parts_.communicator);
+  parts_.supervisor.Formed();
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::LoadModelAndData() {
+  parts_.progress.EnterPhase(TrainPhase::kLoading);
+  memory_.Enter(MemoryStage::kLoad);
+  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_);
+  if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
+  inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
+  loader_.emplace(*inputs_->dataset,
+                  BatchGeometry{.per_rank = train().batch.per_rank,
+                                .accumulation = train().batch.accumulation,
+                                .world_size = env_.world_size,
+                                .rank = env_.rank},
+                  BatchOrder{.seed = train().seed, .shuffle = train().data.shuffle},
+                  inputs_->pad_id);
+  max_steps_ = train().schedule.max_steps > 0 ? train().schedule.max_steps
+                                              : loader_->StepsForEpochs(train().schedule.epochs);
+  NoteInputs();
+  return AgreeOnInputs(spec_, *inputs_, parts_.communicator);
+}
+
+void Trainer::NoteInputs() {
+  if (!is_first()) return;
+  const DatasetStats& stats = inputs_->dataset->stats();
+  const std::string length = std::to_string(train().data.max_seq_len);
+  if (stats.truncated > 0 || stats.dropped > 0) {
+    Note(stats.dropped > 0 ? "warning" : "info",
+         train().data.train + ": " + std::to_string(stats.truncated) + " of " +
+             std::to_string(stats.rows + stats.dropped) + " rows were cut to " + length +
+             " tokens, " + std::to_string(stats.dropped) +
+             " had nothing left to train on and were dropped");
+  }
+  if (stats.trailing_tokens > 0) {
+    Note("info", train().data.train + ": " + std::to_string(stats.trailing_tokens) +
+                     " tokens after the last whole row of " + length + " were dropped");
+  }
+}
+
+std::optional<Failure> Trainer::MakeEngine() {
+  FsdpOptions options = MakeEngineOptions(train(), env_);
+  options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };
+  options.tracer = &profiler_;
+  Result<std::unique_ptr<FsdpEngine>> engine =
+      FsdpEngine::Create(inputs_->config, parts_.communicator, parts_.ops, std::move(options));
+  if (!engine.ok()) {
+    return engine.status().code() == StatusCode::kInvalidArgument
+               ? InputFailure("config", engine.status())
+               : CollectiveFailure(engine.status());
+  }
+  engine_ = *std::move(engine);
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::LoadState() {
+  if (auto failure = MakeEngine()) return failure;
+  checkpoint_arrays_ = engine_->state().CheckpointArrays();
+  const std::string directory =
+      env_.checkpoint_dir.empty() ? output_dir_ + "/checkpoints" : env_.checkpoint_dir;
+  checkpointer_ = std::make_unique<Checkpointer>(
+      CheckpointerOptions{.directory = directory,
+                          .job_id = env_.job_id,
+                          .generation = env_.generation,
+                          .rank = env_.rank,
+                          .world_size = env_.world_size,
+                          .resume_file = env_.resume_file,
+                          .parameters = engine_->layout().parameter_count(),
+                          .writes = engine_->is_first_replica()},
+      parts_.supervisor.attached()
+          ? MakeSupervisorCommitter(&parts_.supervisor)
+          : MakeLocalCommitter({.directory = directory, .keep = train().checkpoint.keep}));
+  cursor_.seed = train().seed;
+  const Result<LoadOutcome> outcome =
+      checkpointer_->LoadNewest(parts_.communicator, checkpoint_arrays_, &cursor_);
+  if (!outcome.ok()) return SharedInputFailure("config", outcome.status());
+  if (outcome->step == 0) {
+    const Status loaded = LoadFirstState();
+    if (!loaded.ok()) return SharedInputFailure("model", loaded);
+  } else {
+    untouched_source_ = outcome->directory;
+    engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
+  }
+  engine_->WeightsLoaded();
+  NoteResume(*outcome);
+  first_step_ = cursor_.step;
+  saved_step_ = cursor_.step;
+  // A job that saves at its end alone need not keep memory for it.
+  if (cursor_.step + train().checkpoint.every < max_steps_) {
+    checkpointer_->Prepare(checkpoint_arrays_);
+  }
+  parts_.supervisor.Resumed(cursor_.step, outcome->rejected);
+  parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
+  return std::nullopt;
+}
+
+// The state of a job that has no checkpoint of its own yet.
+Status Trainer::LoadFirstState() {
+  const InitFromSpec& init = train().init_from;
+  if (init.path.empty()) return LoadModelWeights();
+  untouched_source_ = ResolvePath(spec_, init.path);
+  MUSTER_ASSIGN_OR_RETURN(const TrainCursor from, InitFrom(untouched_source_, checkpoint_arrays_,
+                                                           {.optimizer = init.optimizer}));
+  if (init.optimizer) cursor_.optimizer_steps = from.optimizer_steps;
+  if (is_first()) {
+    Note("info", "starts from the weights" +
+                     std::string(init.optimizer ? " and the optimizer's state" : "") + " of " +
+                     untouched_source_ + " (its step " + std::to_string(from.step) + ")");
+  }
+  return OkStatus();
+}
+
+// Where some nodes have no files, a rank that has them reads for all.
+Status Trainer::LoadModelWeights() {
+  untouched_source_ = inputs_->model_dir;
+  const Result<SafetensorsModel>& weights = inputs_->weights;
+  const Status loaded = LoadIntervalsTogether(weights.ok() ? &*weights : nullptr, engine_->layout(),
+                                              engine_->state().WeightArrays(), parts_.communicator);
+  // This rank's own reason says more.
+  return loaded.code() == StatusCode::kNotFound && !weights.ok() ? weights.status() : loaded;
+}
+
+void Trainer::NoteResume(const LoadOutcome& outcome) {
+  if (is_first()) {
+    for (const RejectedCheckpoint& each : outcome.rejected) {
+      std::fprintf(parts_.out, "checkpoint %s is not used: %s\n", each.directory.c_str(),
+                   each.reason.c_str());
+    }
+  }
+  const std::int64_t batch =
+      std::int64_t{train().batch.per_rank} * train().batch.accumulation * env_.world_size;
+  if (is_first() && (cursor_.seed != train().seed || cursor_.samples != cursor_.step * batch)) {
+    Note("warning", outcome.directory +
+                        " was made with another train.seed or batch size: some rows will be "
+                        "trained on again, others left out");
+  }
+  cursor_.seed = train().seed;
+}
+
+std::optional<Failure> Trainer::OpenMetrics() {
+  if (!is_first()) return std::nullopt;
+  Status status = MakeDirectories(output_dir_);
+  if (status.ok()) {
+    Result<MetricsLog> log = MetricsLog::Open(output_dir_ + "/metrics.jsonl");
+    status = log.status();
+    if (status.ok()) metrics_.emplace(*std::move(log));
+  }
+  if (!status.ok()) return InputFailure("config", status);
+  return std::nullopt;
+}
+
+void Trainer::PrintStart() {
+  line_time_ = parts_.clock.Now();
+  line_step_ = cursor_.step;
+  if (!is_first()) return;
+  for (const std::string& note : StartNotes(spec_, env_)) Note("info", note);
+  std::fprintf(
+      parts_.out, "%s: %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
+      inputs_->model_dir.c_str(), static_cast<double>(engine_->layout().parameter_count()) / 1e6,
+      env_.world_size, static_cast<long long>(inputs_->dataset->size()),
+      static_cast<long long>(train().batch.per_rank) * train().batch.accumulation * env_.world_size,
+      static_cast<long long>(max_steps_));
+  if (cursor_.step > 0) {
+    std::fprintf(parts_.out, "going on after step %lld\n", static_cast<long long>(cursor_.step));
+  }
+  std::fflush(parts_.out);
+}
+
+}  // namespace muster
