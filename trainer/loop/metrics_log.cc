@@ -60,11 +60,12 @@ std::string ProgressLine(const StepMetrics& m, double seconds_per_step) {
   const int digits = static_cast<int>(std::to_string(m.max_steps).size());
   const double left = static_cast<double>(m.max_steps - m.step) * seconds_per_step;
   char text[200];
-  std::snprintf(text, sizeof text,
-                "step %*lld/%lld  loss %8.4f  grad %8.3f  lr %.2e  %8.0f tok/s  %5.2f GiB  ETA %s",
-                digits, static_cast<long long>(m.step), static_cast<long long>(m.max_steps), m.loss,
-                m.grad_norm, m.lr, m.tokens_per_second,
-                static_cast<double>(m.rss_bytes) / (1 << 30), Clock(left).c_str());
+  std::snprintf(
+      text, sizeof text,
+      "step %*lld/%lld  loss %8.4f  grad %8.3f  lr %.2e  %8.0f tok/s  %5.2f GiB  ETA %s%s", digits,
+      static_cast<long long>(m.step), static_cast<long long>(m.max_steps), m.loss, m.grad_norm,
+      m.lr, m.tokens_per_second, static_cast<double>(m.rss_bytes) / (1 << 30), Clock(left).c_str(),
+      m.skipped ? "  skipped" : "");
   return text;
 }
 

@@ -81,6 +81,11 @@ TEST(ProgressLine, SaysWhereTheJobStands) {
             "ETA 1:28");
 }
 
+TEST(ProgressLine, AStepThatWasLeftOutIsMarked) {
+  EXPECT_TRUE(ProgressLine({.step = 1, .max_steps = 9, .skipped = true}, 1.0).ends_with("skipped"));
+  EXPECT_NE(MetricsJson({.step = 1, .skipped = true}).find("\"skipped\":true"), std::string::npos);
+}
+
 TEST(ProgressLine, LongWaitsHaveHours) {
   const std::string line = ProgressLine({.step = 0, .max_steps = 1000}, 10.0);
   EXPECT_NE(line.find("ETA 2:46:40"), std::string::npos) << line;
