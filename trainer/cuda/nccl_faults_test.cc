@@ -19,8 +19,9 @@ constexpr Duration kSoon = std::chrono::seconds(10);
 constexpr Duration kShort = std::chrono::milliseconds(60);
 
 // An operation whose Barrier tells how the gang ended.
-Status ReduceAndMeet(NcclCommunicator& communicator) {
-  std::vector<float> data(8, 1);
+Status ReduceAndMeet(NcclTestGang& gang, int rank) {
+  NcclCommunicator& communicator = gang.communicator(rank);
+  std::vector<float>& data = gang.Buffer(rank, 8);
   auto work =
       communicator.AllReduce(data.data(), data.size(), ElementType::kFloat32, ReduceOp::kSum);
   const Status met = communicator.Barrier();
@@ -45,7 +46,7 @@ TEST_P(NcclErrorsAtRank, EndItsOperationsAndAfterwardsTheGangFormsAgain) {
   gang.MustForm(1);
   gang.nccl().FailRank(victim, NcclResult::kRemoteError);
   gang.Run([&](int r, NcclCommunicator& communicator) {
-    const Status status = ReduceAndMeet(communicator);
+    const Status status = ReduceAndMeet(gang, r);
     EXPECT_EQ(status.code(), StatusCode::kUnavailable) << "rank " << r;
     EXPECT_THAT(status.message(), AllOf(HasSubstr("NCCL"), HasSubstr("enqueued")));
     // Refused from here on, with the same words.
@@ -91,7 +92,7 @@ TEST(NcclTimeouts, NameTheOperationAndHowFarTheOthersAre) {
   ExpectWorking(gang);
   gang.nccl().HangRank(1);
   gang.Run([&](int r, NcclCommunicator& communicator) {
-    std::vector<float> full(8, 1), shard(4);
+    std::vector<float>&full = gang.Buffer(r, 8), &shard = gang.Buffer(r, 4);
     auto first =
         communicator.ReduceScatter({.full = full.data(), .shard = shard.data(), .count = 4});
     const Status status = communicator.Barrier();
@@ -110,7 +111,7 @@ TEST(NcclTimeouts, CountFromTheStartNotFromTheIssue) {
   gang.Run([&](int r, NcclCommunicator& communicator) {
     std::promise<void> gate;
     gang.cuda(r).Enqueue([opened = gate.get_future().share()] { opened.wait(); });
-    std::vector<float> data(4, 1);
+    std::vector<float>& data = gang.Buffer(r, 4);
     auto work = communicator.AllReduce(data.data(), 4, ElementType::kFloat32, ReduceOp::kSum);
     // The trainer's stream computes for longer than an operation may take.
     const Deadline computing = Deadline::After(3 * kShort);
@@ -126,7 +127,7 @@ TEST(NcclTimeouts, ACallThatNcclNeverTakesEndsAtItsDeadline) {
   NcclTestGang gang(2, {.operation_timeout = kShort});
   gang.MustForm(1);
   gang.nccl().StickCalls(0);
-  std::vector<float> data(4, 1);
+  std::vector<float>& data = gang.Buffer(0, 4);
   const Status status =
       gang.communicator(0).AllReduce(data.data(), 4, ElementType::kFloat32, ReduceOp::kSum)->Wait();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
@@ -199,8 +200,8 @@ TEST(NcclAbort, FromAnotherThreadEndsWhatIsUnderWay) {
     }
     for (int r = 0; r < 3; ++r) gang.communicator(r).Abort(Unavailable("node n2 is gone"));
   });
-  gang.Run([&](int r, NcclCommunicator& communicator) {
-    EXPECT_EQ(ReduceAndMeet(communicator), Unavailable("node n2 is gone")) << "rank " << r;
+  gang.Run([&](int r, NcclCommunicator&) {
+    EXPECT_EQ(ReduceAndMeet(gang, r), Unavailable("node n2 is gone")) << "rank " << r;
     // What the trainer's stream still has is not held up by the operation that was ended.
     gang.cuda(r).Synchronize();
   });
@@ -248,7 +249,7 @@ TEST(NcclAbort, ThatBlocksHoldsUpNobodyAndForbidsToFormAgain) {
   gang.nccl().BlockAborts(true);
   gang.nccl().HangRank(1);
   gang.Run([&](int r, NcclCommunicator& communicator) {
-    std::vector<float> data(4, 1);
+    std::vector<float>& data = gang.Buffer(r, 4);
     auto work = communicator.AllReduce(data.data(), 4, ElementType::kFloat32, ReduceOp::kSum);
     communicator.Abort(Cancelled("enough"));  // returns, or the test does not end
     EXPECT_EQ(work->Wait(), Cancelled("enough")) << "rank " << r;
@@ -270,19 +271,25 @@ TEST(NcclAbort, ThatBlocksWhileTheProcessLeavesIsLeftBehind) {
   gang.Run([](int, NcclCommunicator& c) { c.Abort(Cancelled("enough")); });
   gang.End();
   EXPECT_EQ(gang.nccl().open_communicators(), 4);
+  // The threads that were left behind use the substitutes: they end before these do.
   gang.nccl().BlockAborts(false);
+  const Deadline deadline = Deadline::After(kSoon);
+  for (int r = 0; r < 2; ++r) {
+    while (gang.cuda(r).events() + gang.cuda(r).streams() > 0 && !deadline.Expired()) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(gang.cuda(r).streams(), 0);
+  }
 }
 
 TEST(NcclGenerations, FollowEachOtherWithWorkUnderWay) {
   NcclTestGang gang(3);
-  // Outlives the gang: what was aborted may write until its communicator has ended.
-  std::vector<std::vector<float>> data(3, std::vector<float>(64, 1));
   for (Generation generation = 1; generation <= 4; ++generation) {
     gang.MustForm(generation);
     ExpectWorking(gang);
     gang.Run([&](int r, NcclCommunicator& communicator) {
-      auto work = communicator.AllReduce(data[static_cast<std::size_t>(r)].data(), 64,
-                                         ElementType::kFloat32, ReduceOp::kSum);
+      auto work = communicator.AllReduce(gang.Buffer(r, 64).data(), 64, ElementType::kFloat32,
+                                         ReduceOp::kSum);
       communicator.Abort(Unavailable("a peer is lost"));
       EXPECT_EQ(communicator.Barrier(), Unavailable("a peer is lost"));
     });

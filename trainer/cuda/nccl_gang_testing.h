@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -82,6 +83,11 @@ class NcclTestGang {
     });
   }
 
+  // Memory that lives as long as the gang: what was ended may write to its buffers until then.
+  std::vector<float>& Buffer(int rank, std::size_t count) {
+    return At(rank).buffers.emplace_back(count, 1.0F);
+  }
+
   int size() const { return static_cast<int>(ranks_.size()); }
   NcclCommunicator& communicator(int rank) { return *At(rank).communicator; }
   SubstituteCuda& cuda(int rank) { return At(rank).cuda; }
@@ -89,6 +95,7 @@ class NcclTestGang {
 
  private:
   struct Rank {
+    std::deque<std::vector<float>> buffers;
     SubstituteCuda cuda;
     std::unique_ptr<NcclCommunicator> communicator;
   };
