@@ -113,8 +113,7 @@ class RankThread {
   }
 
   void RunStep(int step) {
-    const StepBatches batches =
-        RandomBatches(config_, step, options_.world_size, kMicroBatches);
+    const StepBatches batches = RandomBatches(config_, step, options_.world_size, kMicroBatches);
     double labels = 0;
     for (const auto& of_rank : batches) {
       for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
@@ -132,8 +131,7 @@ class RankThread {
 
   // One micro-batch that all ranks finish, and one in which they lose the last rank.
   void LoseTheGang(int step) {
-    const StepBatches batches =
-        RandomBatches(config_, step, options_.world_size, kMicroBatches);
+    const StepBatches batches = RandomBatches(config_, step, options_.world_size, kMicroBatches);
     ASSERT_TRUE(engine_->ForwardBackward(batches[rank_][0], 1.0, false).ok());
     // All have finished it before one is lost; who leaves the barrier first may cut the others off.
     (void)communicator_->Barrier();
@@ -177,12 +175,11 @@ OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_cl
 
 std::vector<RankRun> RunGang(const GangOptions& options) {
   InProcessGroup group(options.world_size, options.shares_memory ? InProcessTransport::kSharedMemory
-                                                                    : InProcessTransport::kRing);
+                                                                 : InProcessTransport::kRing);
   std::vector<RankRun> runs(options.world_size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.world_size; ++rank) {
-    threads.emplace_back(
-        [&, rank] { RankThread(group, rank, options, &runs[rank]).Run(); });
+    threads.emplace_back([&, rank] { RankThread(group, rank, options, &runs[rank]).Run(); });
   }
   for (std::thread& thread : threads) thread.join();
   return runs;

@@ -54,8 +54,7 @@ TEST(Inference, LogitsMatchTheReference) {
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     const at::Tensor ids = at::randint(config.vocab_size, {3, 19}, at::kLong);
     const at::Tensor got = model->Logits(ids);
-    const ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer(),
-                                     at::kFloat);
+    const ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer(), at::kFloat);
     const at::Tensor want = reference.Logits(ids).detach();
     EXPECT_LE(((got - want).norm() / want.norm()).item<double>(), 1e-5);
     EXPECT_LE(((got - want).abs().max() / want.abs().max()).item<double>(), 1e-5);

@@ -76,10 +76,8 @@ std::vector<Way> Ways() {
                     .strategy = kHybridShardZero2,
                     .ranks_per_node = 3,
                     .shares_memory = shares});
-    ways.push_back({.name = "tied_" + how + "3",
-                    .world_size = 3,
-                    .shares_memory = shares,
-                    .tied = true});
+    ways.push_back(
+        {.name = "tied_" + how + "3", .world_size = 3, .shares_memory = shares, .tied = true});
     ways.push_back({.name = "once_per_step_" + how + "3",
                     .world_size = 3,
                     .shares_memory = shares,
@@ -93,21 +91,14 @@ std::vector<Way> Ways() {
                     .world_size = 2,
                     .shares_memory = shares,
                     .checkpointing = ActivationCheckpointing::kFull});
-    ways.push_back({.name = "one_block_" + how + "2",
-                    .world_size = 2,
-                    .shares_memory = shares,
-                    .blocks = 1});
+    ways.push_back(
+        {.name = "one_block_" + how + "2", .world_size = 2, .shares_memory = shares, .blocks = 1});
     // Most tensors are shorter than a shard's alignment.
-    ways.push_back({.name = "many_" + how + "19",
-                    .world_size = 19,
-                    .shares_memory = shares,
-                    .blocks = 2});
+    ways.push_back(
+        {.name = "many_" + how + "19", .world_size = 19, .shares_memory = shares, .blocks = 2});
   }
   ways.push_back({.name = "tied_1", .tied = true});
-  ways.push_back({.name = "tied_replicas_2",
-                  .world_size = 2,
-                  .strategy = kNoShard,
-                  .tied = true});
+  ways.push_back({.name = "tied_replicas_2", .world_size = 2, .strategy = kNoShard, .tied = true});
   ways.push_back({.name = "all_blocks_2", .world_size = 2, .blocks = 4, .blocks_per_unit = 9});
   ways.push_back({.name = "selective_1", .checkpointing = ActivationCheckpointing::kSelective});
   return ways;
@@ -217,21 +208,19 @@ INSTANTIATE_TEST_SUITE_P(
     Types, Rounded,
     testing::Values(
         Rounding{.name = "bf16", .fsdp = {.mixed_precision = MixedPrecision::kBf16}},
-        Rounding{.name = "fp16",
-                 .fsdp = {.mixed_precision = MixedPrecision::kFp16},
-                 .loss = 0.005},
-        Rounding{.name = "bf16_reduced_in_bf16",
-                 .fsdp = {.mixed_precision = MixedPrecision::kBf16,
-                          .reduce_dtype = StateType::kBf16}},
-        Rounding{.name = "bf16_rotary_table",
-                 .fsdp = {.mixed_precision = MixedPrecision::kFp32,
-                          .buffer_dtype = StateType::kBf16}},
-        Rounding{.name = "bf16_state",
-                 .fsdp = {.mixed_precision = MixedPrecision::kBf16,
-                          .reduce_dtype = StateType::kBf16},
-                 .master_weights = StateType::kBf16,
-                 .moments = StateType::kBf16,
-                 .loss = 0.04},
+        Rounding{.name = "fp16", .fsdp = {.mixed_precision = MixedPrecision::kFp16}, .loss = 0.005},
+        Rounding{
+            .name = "bf16_reduced_in_bf16",
+            .fsdp = {.mixed_precision = MixedPrecision::kBf16, .reduce_dtype = StateType::kBf16}},
+        Rounding{
+            .name = "bf16_rotary_table",
+            .fsdp = {.mixed_precision = MixedPrecision::kFp32, .buffer_dtype = StateType::kBf16}},
+        Rounding{
+            .name = "bf16_state",
+            .fsdp = {.mixed_precision = MixedPrecision::kBf16, .reduce_dtype = StateType::kBf16},
+            .master_weights = StateType::kBf16,
+            .moments = StateType::kBf16,
+            .loss = 0.04},
         Rounding{.name = "bf16_moments",
                  .fsdp = {.mixed_precision = MixedPrecision::kFp32},
                  .moments = StateType::kBf16}),
@@ -336,14 +325,13 @@ TEST_P(Offload, ChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Strategies, Offload,
-    testing::Values(std::tuple(ShardingStrategy::kFullShard, 1, false),
-                    std::tuple(ShardingStrategy::kFullShard, 2, false),
-                    std::tuple(ShardingStrategy::kFullShard, 3, true),
-                    std::tuple(ShardingStrategy::kShardGradOp, 2, false),
-                    std::tuple(ShardingStrategy::kHybridShard, 4, false),
-                    std::tuple(ShardingStrategy::kNoShard, 2, false)));
+INSTANTIATE_TEST_SUITE_P(Strategies, Offload,
+                         testing::Values(std::tuple(ShardingStrategy::kFullShard, 1, false),
+                                         std::tuple(ShardingStrategy::kFullShard, 2, false),
+                                         std::tuple(ShardingStrategy::kFullShard, 3, true),
+                                         std::tuple(ShardingStrategy::kShardGradOp, 2, false),
+                                         std::tuple(ShardingStrategy::kHybridShard, 4, false),
+                                         std::tuple(ShardingStrategy::kNoShard, 2, false)));
 
 TEST(LossScale, AnOverflowLeavesTheWeightsAndHalvesTheScale) {
   GangOptions options{.world_size = 2,

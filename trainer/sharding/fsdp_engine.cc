@@ -86,14 +86,14 @@ class Engine final : public FsdpEngine {
   LlamaHead head_;
   RotaryTable rotary_;
   LossScaler scaler_;
-  at::Tensor sums_;            // [kSumCount] fp64 on the device
-  at::Tensor squares_;         // [1] fp64 where the shards are
-  at::Tensor tied_gradient_;   // of the embedding by way of the head
+  at::Tensor sums_;                       // [kSumCount] fp64 on the device
+  at::Tensor squares_;                    // [1] fp64 where the shards are
+  at::Tensor tied_gradient_;              // of the embedding by way of the head
   std::unique_ptr<HostUpdates> updates_;  // ends before what it updates
   bool step_open_ = false;
   bool last_micro_batch_ = false;
-  double label_scale_ = 0;     // one over the labels of the step under way
-  double gradient_factor_ = 1; // clipping, and one over the loss scale
+  double label_scale_ = 0;      // one over the labels of the step under way
+  double gradient_factor_ = 1;  // clipping, and one over the loss scale
   bool overflow_ = false;
 };
 
@@ -121,16 +121,15 @@ Status Engine::Allocate() {
                     layout_, mesh_.shard(), ops_,
                     {.rank = mesh_.shard_rank(),
                      .type = precision_.compute,
-                     .reshard_after_forward =
-                         options_.strategy == ShardingStrategy::kFullShard ||
-                         options_.strategy == ShardingStrategy::kNoShard ||
-                         options_.strategy == ShardingStrategy::kHybridShard,
+                     .reshard_after_forward = options_.strategy == ShardingStrategy::kFullShard ||
+                                              options_.strategy == ShardingStrategy::kNoShard ||
+                                              options_.strategy == ShardingStrategy::kHybridShard,
                      .from_host = host_ops_ != nullptr}));
-  state_ = std::make_unique<ShardState>(
-      layout_, mesh_.shard_rank(), precision_, state_ops(), weights_->OwnPlaces(),
-      [this](std::size_t bytes) {
-        return host_ops_ != nullptr ? ops_.AllocateHost(bytes) : ops_.Allocate(bytes);
-      });
+  state_ = std::make_unique<ShardState>(layout_, mesh_.shard_rank(), precision_, state_ops(),
+                                        weights_->OwnPlaces(), [this](std::size_t bytes) {
+                                          return host_ops_ != nullptr ? ops_.AllocateHost(bytes)
+                                                                      : ops_.Allocate(bytes);
+                                        });
   std::vector<const void*> sources;
   for (const UnitShard& unit : state_->units()) sources.push_back(unit.GatherSource());
   weights_->SetSources(std::move(sources));
@@ -218,17 +217,17 @@ Result<at::Tensor> Engine::HeadBackward(const ResidualStream& hidden, const Micr
     const bool tied = config_.tie_word_embeddings;
     if (tied && !tied_gradient_.defined()) tied_gradient_ = at::empty_like(views_[0].embedding());
     at::Tensor loss = sums_.narrow(0, kLoss, 1);
-    gradient = head_.Run({.hidden = hidden,
-                          .norm = views_[head].final_norm(),
-                          .head = tied ? views_[0].embedding() : views_[head].head(),
-                          .positions = OnDevice(labelled.positions),
-                          .labels = OnDevice(labelled.labels),
-                          .eps = config_.rms_norm_eps,
-                          .scale = label_scale_ * scaler_.scale(),
-                          .norm_gradient = gradients.final_norm(),
-                          .head_gradient = tied ? GradientTarget{.tensor = tied_gradient_}
-                                                : gradients.head()},
-                         loss);
+    gradient = head_.Run(
+        {.hidden = hidden,
+         .norm = views_[head].final_norm(),
+         .head = tied ? views_[0].embedding() : views_[head].head(),
+         .positions = OnDevice(labelled.positions),
+         .labels = OnDevice(labelled.labels),
+         .eps = config_.rms_norm_eps,
+         .scale = label_scale_ * scaler_.scale(),
+         .norm_gradient = gradients.final_norm(),
+         .head_gradient = tied ? GradientTarget{.tensor = tied_gradient_} : gradients.head()},
+        loss);
   }
   MUSTER_RETURN_IF_ERROR(ReduceGradients(head));
   return gradient;

@@ -15,8 +15,7 @@ Result<std::unique_ptr<GatheredWeights>> GatheredWeights::Create(const FlatLayou
                                                                  Communicator* communicator,
                                                                  DeviceOps& ops,
                                                                  GatherOptions options) {
-  std::unique_ptr<GatheredWeights> weights(
-      new GatheredWeights(layout, communicator, ops, options));
+  std::unique_ptr<GatheredWeights> weights(new GatheredWeights(layout, communicator, ops, options));
   MUSTER_RETURN_IF_ERROR(weights->PlaceResident());
   if (!weights->resident_) weights->PlaceSlots();
   return weights;
@@ -100,8 +99,8 @@ void GatheredWeights::Prefetch(int unit) {
   }
   if (communicator_ == nullptr) return;
   if (slot.copy != nullptr) std::exchange(slot.copy, nullptr)->WaitOnDevice();
-  slot.gather = communicator_->AllGather(shard, slot.data, layout_.units()[unit].shard_count,
-                                         options_.type);
+  slot.gather =
+      communicator_->AllGather(shard, slot.data, layout_.units()[unit].shard_count, options_.type);
 }
 
 void GatheredWeights::SendFromHost(Slot& slot, int unit) {

@@ -1,9 +1,9 @@
 // GatheredWeights: the whole weights of the units that are being computed with.
 //
-// Resident: the whole arrays of all units exist for the whole run and every rank's shard lies at its
-// own place in them. So it is with one rank, where the arrays are the shards and nothing is ever
-// copied; where the ranks share a host's memory, with one array for all of them and gathers that
-// only wait for the peers' updates; and where the strategy keeps parameters gathered (ZeRO-2).
+// Resident: the whole arrays of all units exist for the whole run and every rank's shard lies at
+// its own place in them. So it is with one rank, where the arrays are the shards and nothing is
+// ever copied; where the ranks share a host's memory, with one array for all of them and gathers
+// that only wait for the peers' updates; and where the strategy keeps parameters gathered (ZeRO-2).
 //
 // In slots: the units between embedding and head share two slots, unit u in slot u % 2, so that the
 // weights of one unit arrive while the other computes; embedding and head have a buffer of their
@@ -41,10 +41,11 @@ struct GatherOptions {
 
 class GatheredWeights {
  public:
-  // Collective. `communicator` is the shard group's, null if it has one rank. All outlive the object.
+  // Collective. `communicator` is the shard group's, null if it has one rank. All outlive the
+  // object.
   static Result<std::unique_ptr<GatheredWeights>> Create(const FlatLayout& layout,
-                                                         Communicator* communicator,
-                                                         DeviceOps& ops, GatherOptions options);
+                                                         Communicator* communicator, DeviceOps& ops,
+                                                         GatherOptions options);
   ~GatheredWeights();
 
   // Where this rank's shard of each unit must lie; null: it may lie anywhere (slots).

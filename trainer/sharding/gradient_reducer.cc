@@ -18,8 +18,7 @@ GradientReducer::GradientReducer(const FlatLayout& layout, const ShardState& sta
       compute_(state.precision().compute),
       gradient_(state.precision().gradient),
       sharded_(mesh.shard() != nullptr),
-      direct_(compute_ == gradient_ &&
-              (sharded_ ? !every_micro_batch : host_ops == nullptr)),
+      direct_(compute_ == gradient_ && (sharded_ ? !every_micro_batch : host_ops == nullptr)),
       touched_(layout.units().size(), false) {
   for (const FlatUnit& unit : layout.units()) {
     std::vector<Gap>& gaps = gaps_.emplace_back();

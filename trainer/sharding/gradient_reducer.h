@@ -1,5 +1,5 @@
-// GradientReducer: takes the gradients of one unit after the other and leaves each rank with the sum
-// over all ranks of its own shard, added up over the micro-batches of a step.
+// GradientReducer: takes the gradients of one unit after the other and leaves each rank with the
+// sum over all ranks of its own shard, added up over the micro-batches of a step.
 //
 // Begin gives the memory for a unit's gradients, Reduce sends them off:
 //
@@ -108,7 +108,7 @@ class GradientReducer {
   int next_slot_ = 0;
   std::vector<void*> local_;  // by unit: whole sums of this rank; empty: not kept
   std::vector<std::vector<Gap>> gaps_;
-  std::vector<bool> touched_;  // by unit: once at least in this step
+  std::vector<bool> touched_;               // by unit: once at least in this step
   std::unique_ptr<HostGradients> to_host_;  // null: the sums are on the device
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<Work>> replica_works_;

@@ -23,8 +23,8 @@ class HostGradients {
   // `largest`: elements of the longest shard. `device` and `host` outlive the object.
   HostGradients(DeviceOps& device, DeviceOps& host, ElementType type, std::int64_t largest);
 
-  // The place after the one given last, `largest` elements on the device; waits for the copy that is
-  // leaving it. At most kPlaces - 1 others may have been taken and not started yet.
+  // The place after the one given last, `largest` elements on the device; waits for the copy that
+  // is leaving it. At most kPlaces - 1 others may have been taken and not started yet.
   void* TakePlace();
   // Sends the place that TakePlace gave last, or an older one, to `sum`.
   void Start(void* place, void* sum, std::int64_t count, bool add);

@@ -44,8 +44,8 @@ Result<Mesh> Mesh::Make(Communicator& world, ShardingStrategy strategy, int rank
     mesh.replicas_ = &world;
     return mesh;
   }
-  MUSTER_ASSIGN_OR_RETURN(
-      mesh.owned_shard_, world.Split("shard", Members(mesh.replica() * size, size, 1), deadline));
+  MUSTER_ASSIGN_OR_RETURN(mesh.owned_shard_,
+                          world.Split("shard", Members(mesh.replica() * size, size, 1), deadline));
   MUSTER_ASSIGN_OR_RETURN(
       mesh.owned_replicas_,
       world.Split("replicas", Members(mesh.shard_rank(), replicas, size), deadline));

@@ -9,11 +9,11 @@
 namespace muster {
 
 struct Precision {
-  ElementType compute = ElementType::kBFloat16;   // gathered weights, activations, their gradients
-  ElementType master = ElementType::kFloat32;     // the weights that the optimizer updates
-  ElementType moments = ElementType::kFloat32;    // exp_avg and exp_avg_sq
-  ElementType gradient = ElementType::kFloat32;   // gradient sums over ranks and micro-batches
-  ElementType buffer = ElementType::kFloat32;     // what the rotary tables are rounded to
+  ElementType compute = ElementType::kBFloat16;  // gathered weights, activations, their gradients
+  ElementType master = ElementType::kFloat32;    // the weights that the optimizer updates
+  ElementType moments = ElementType::kFloat32;   // exp_avg and exp_avg_sq
+  ElementType gradient = ElementType::kFloat32;  // gradient sums over ranks and micro-batches
+  ElementType buffer = ElementType::kFloat32;    // what the rotary tables are rounded to
 
   // fp16 gradients vanish without it.
   bool scales_loss() const { return compute == ElementType::kFloat16; }

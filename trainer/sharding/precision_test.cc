@@ -22,11 +22,11 @@ TEST(Precision, Fp64IsFp64Throughout) {
 }
 
 TEST(Precision, EachTypeMayBeChosen) {
-  const Precision precision = ResolvePrecision(
-      {.mixed_precision = MixedPrecision::kFp16,
-       .reduce_dtype = StateType::kFp16,
-       .buffer_dtype = StateType::kBf16},
-      {.master_weights = StateType::kBf16, .moments = StateType::kBf16});
+  const Precision precision =
+      ResolvePrecision({.mixed_precision = MixedPrecision::kFp16,
+                        .reduce_dtype = StateType::kFp16,
+                        .buffer_dtype = StateType::kBf16},
+                       {.master_weights = StateType::kBf16, .moments = StateType::kBf16});
   EXPECT_EQ(precision, (Precision{.compute = ElementType::kFloat16,
                                   .master = ElementType::kBFloat16,
                                   .moments = ElementType::kBFloat16,

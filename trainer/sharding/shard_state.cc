@@ -21,8 +21,7 @@ struct Request {
 }  // namespace
 
 ShardState::ShardState(const FlatLayout& layout, int rank, const Precision& precision,
-                       DeviceOps& ops, const std::vector<void*>& own_places,
-                       const Memory& memory)
+                       DeviceOps& ops, const std::vector<void*>& own_places, const Memory& memory)
     : layout_(layout),
       rank_(rank),
       precision_(precision),

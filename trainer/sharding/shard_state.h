@@ -36,7 +36,8 @@ struct UnitShard {
 class ShardState {
  public:
   // `rank` is the one within the shard group. `layout` and `ops` outlive the state. own_places[u]:
-  // where unit u's gather source lies; null: anywhere. `memory` makes the rest, for `ops` to work on.
+  // where unit u's gather source lies; null: anywhere. `memory` makes the rest, for `ops` to work
+  // on.
   using Memory = std::function<at::Tensor(std::size_t bytes)>;
   ShardState(const FlatLayout& layout, int rank, const Precision& precision, DeviceOps& ops,
              const std::vector<void*>& own_places, const Memory& memory);

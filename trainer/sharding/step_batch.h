@@ -11,12 +11,12 @@
 
 namespace muster {
 
-// Rows padded on the right to a multiple of 32. Matrix libraries compile and keep a kernel for every
-// shape that they meet; a few lengths serve as well as hundreds.
+// Rows padded on the right to a multiple of 32. Matrix libraries compile and keep a kernel for
+// every shape that they meet; a few lengths serve as well as hundreds.
 MicroBatch PadToFewLengths(const MicroBatch& batch);
 
-// The positions with a label, ascending; all positions where only a few have none, since taking rows
-// out of an array would copy it.
+// The positions with a label, ascending; all positions where only a few have none, since taking
+// rows out of an array would copy it.
 struct LabelledPositions {
   std::vector<std::int64_t> positions;
   std::vector<std::int64_t> labels;  // kIgnoredLabel where there is none
