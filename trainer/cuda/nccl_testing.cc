@@ -120,10 +120,8 @@ void SubstituteCuda::Synchronize() {
   recording->Wait();
 }
 
-std::shared_ptr<const CudaApi> SubstituteCuda::Api() {
-  auto api = std::make_shared<CudaApi>();
+void SubstituteCuda::AddStreams(CudaApi* api) {
   const auto ok = CudaResult::kSuccess;
-  api->SetDevice = [ok](int) { return ok; };
   api->StreamCreate = [this, ok](CudaStream* stream) {
     *stream = reinterpret_cast<CudaStream>(new Stream);
     ++streams_;
@@ -138,6 +136,10 @@ std::shared_ptr<const CudaApi> SubstituteCuda::Api() {
     if (auto recording = Of(event)->Last()) Of(stream)->Push([recording] { recording->Wait(); });
     return ok;
   };
+}
+
+void SubstituteCuda::AddEvents(CudaApi* api) {
+  const auto ok = CudaResult::kSuccess;
   api->EventCreate = [this, ok](CudaEvent* event) {
     *event = reinterpret_cast<CudaEvent>(new Event);
     ++events_;
@@ -162,6 +164,10 @@ std::shared_ptr<const CudaApi> SubstituteCuda::Api() {
     const auto recording = Of(event)->Last();
     return recording == nullptr || recording->IsReached() ? ok : CudaResult::kNotReady;
   };
+}
+
+void SubstituteCuda::AddMemory(CudaApi* api) {
+  const auto ok = CudaResult::kSuccess;
   api->Malloc = [this, ok](void** memory, std::size_t bytes) {
     *memory = std::calloc(1, bytes);
     largest_allocation_ = std::max(largest_allocation_.load(), bytes);
@@ -179,6 +185,14 @@ std::shared_ptr<const CudaApi> SubstituteCuda::Api() {
     Of(stream)->Push([rows] { ConvertOnHost(rows); });
     return ok;
   };
+}
+
+std::shared_ptr<const CudaApi> SubstituteCuda::Api() {
+  auto api = std::make_shared<CudaApi>();
+  api->SetDevice = [](int) { return CudaResult::kSuccess; };
+  AddStreams(api.get());
+  AddEvents(api.get());
+  AddMemory(api.get());
   api->CurrentStream = [this] { return trainer_; };
   api->GetErrorString = [](CudaResult) { return "an illegal memory access was encountered"; };
   return api;
@@ -404,6 +418,28 @@ struct SubstituteNccl::State : std::enable_shared_from_this<SubstituteNccl::Stat
 SubstituteNccl::SubstituteNccl() : state_(std::make_shared<State>()) {}
 SubstituteNccl::~SubstituteNccl() { BlockAborts(false); }
 
+void SubstituteNccl::AddCollectives(NcclApi* api) const {
+  const std::shared_ptr<State> state = state_;
+  api->AllGather = [=](const void* send, void* receive, std::size_t count, NcclType type,
+                       NcclComm* comm, CudaStream stream) {
+    return state->Issue(comm, stream, {Kind::kAllGather, send, receive, count, TypeOf(type)});
+  };
+  api->ReduceScatter = [=](const void* send, void* receive, std::size_t count, NcclType type,
+                           NcclOp op, NcclComm* comm, CudaStream stream) {
+    return state->Issue(comm, stream,
+                        {Kind::kReduceScatter, send, receive, count, TypeOf(type), op});
+  };
+  api->AllReduce = [=](const void* send, void* receive, std::size_t count, NcclType type, NcclOp op,
+                       NcclComm* comm, CudaStream stream) {
+    return state->Issue(comm, stream, {Kind::kAllReduce, send, receive, count, TypeOf(type), op});
+  };
+  api->Broadcast = [=](const void* send, void* receive, std::size_t count, NcclType type, int root,
+                       NcclComm* comm, CudaStream stream) {
+    return state->Issue(comm, stream,
+                        {Kind::kBroadcast, send, receive, count, TypeOf(type), NcclOp::kSum, root});
+  };
+}
+
 NcclApi SubstituteNccl::Api(int rank, int version) {
   NcclApi api;
   const auto ok = NcclResult::kSuccess;
@@ -443,24 +479,7 @@ NcclApi SubstituteNccl::Api(int rank, int version) {
     --depth;
     return ok;
   };
-  api.AllGather = [=](const void* send, void* receive, std::size_t count, NcclType type,
-                      NcclComm* comm, CudaStream stream) {
-    return state->Issue(comm, stream, {Kind::kAllGather, send, receive, count, TypeOf(type)});
-  };
-  api.ReduceScatter = [=](const void* send, void* receive, std::size_t count, NcclType type,
-                          NcclOp op, NcclComm* comm, CudaStream stream) {
-    return state->Issue(comm, stream,
-                        {Kind::kReduceScatter, send, receive, count, TypeOf(type), op});
-  };
-  api.AllReduce = [=](const void* send, void* receive, std::size_t count, NcclType type, NcclOp op,
-                      NcclComm* comm, CudaStream stream) {
-    return state->Issue(comm, stream, {Kind::kAllReduce, send, receive, count, TypeOf(type), op});
-  };
-  api.Broadcast = [=](const void* send, void* receive, std::size_t count, NcclType type, int root,
-                      NcclComm* comm, CudaStream stream) {
-    return state->Issue(comm, stream,
-                        {Kind::kBroadcast, send, receive, count, TypeOf(type), NcclOp::kSum, root});
-  };
+  AddCollectives(&api);
   api.GetErrorString = [](NcclResult result) {
     return result == NcclResult::kRemoteError ? "remote process exited or there was a network error"
                                               : "unhandled system error";

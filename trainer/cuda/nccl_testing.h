@@ -41,6 +41,10 @@ class SubstituteCuda {
   std::size_t largest_allocation() const { return largest_allocation_; }
 
  private:
+  void AddStreams(CudaApi* api);
+  void AddEvents(CudaApi* api);
+  void AddMemory(CudaApi* api);
+
   std::atomic<int> streams_ = 0;
   std::atomic<int> events_ = 0;
   std::atomic<std::size_t> largest_allocation_ = 0;
@@ -74,6 +78,8 @@ class SubstituteNccl {
 
  private:
   struct State;
+  void AddCollectives(NcclApi* api) const;
+
   const std::shared_ptr<State> state_;
 };
 
