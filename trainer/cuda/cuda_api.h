@@ -47,6 +47,11 @@ struct CudaApi {
   std::function<CudaResult(CudaEvent event)> EventQuery;
   std::function<CudaResult(void** memory, std::size_t bytes)> Malloc;
   std::function<CudaResult(void* memory)> Free;
+  // Host memory that the device copies from and to while it computes.
+  std::function<CudaResult(void** memory, std::size_t bytes)> HostMalloc;
+  std::function<CudaResult(void* memory)> HostFree;
+  // Whether this is ordinary memory of the host, which the device cannot read.
+  std::function<bool(const void* memory)> IsHostMemory;
   std::function<CudaResult(void* to, const void* from, std::size_t bytes, CudaStream stream)> Copy;
   std::function<CudaResult(const ConvertRows& rows, CudaStream stream)> Convert;
   // The trainer's: the calling thread's current stream.

@@ -1,5 +1,6 @@
 // The collectives of NcclCommunicator; its life is in nccl_communicator.cc.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "trainer/cuda/nccl_communicator.h"
@@ -35,7 +36,68 @@ std::byte* At(void* data, std::size_t elements, ElementType type) {
 // Elements: pieces of sums begin where vector loads may.
 constexpr std::size_t kPieceAlignment = 64;
 
+// A piece of device memory and one of pinned host memory, through which a host's memory goes.
+class Staging {
+ public:
+  static Result<std::unique_ptr<Staging>> Make(std::shared_ptr<const CudaApi> cuda,
+                                               std::size_t bytes) {
+    auto staging = std::make_unique<Staging>(std::move(cuda));
+    const CudaApi& api = *staging->cuda_;
+    MUSTER_RETURN_IF_ERROR(CudaStatus(api, api.Malloc(&staging->device_, bytes), "staging"));
+    MUSTER_RETURN_IF_ERROR(CudaStatus(api, api.HostMalloc(&staging->host_, bytes), "staging"));
+    return staging;
+  }
+  explicit Staging(std::shared_ptr<const CudaApi> cuda) : cuda_(std::move(cuda)) {}
+  ~Staging() {
+    if (leaked_) return;
+    if (device_ != nullptr) (void)cuda_->Free(device_);
+    if (host_ != nullptr) (void)cuda_->HostFree(host_);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  std::byte* device() const { return static_cast<std::byte*>(device_); }
+  std::byte* host() const { return static_cast<std::byte*>(host_); }
+  // An operation that was ended may still use it.
+  void Leak() { leaked_ = true; }
+
+ private:
+  const std::shared_ptr<const CudaApi> cuda_;
+  void* device_ = nullptr;
+  void* host_ = nullptr;
+  bool leaked_ = false;
+};
+
 }  // namespace
+
+class NcclCommunicator::StagedWork final : public muster::Work {
+ public:
+  StagedWork(NcclCommunicator& communicator, std::shared_ptr<NcclOperation> operation,
+             std::unique_ptr<Staging> staging, HostMemory memory)
+      : communicator_(communicator),
+        operation_(std::move(operation)),
+        staging_(std::move(staging)),
+        memory_(memory) {}
+  ~StagedWork() override {
+    if (operation_ != nullptr) (void)Wait();
+  }
+  Status Wait() override {
+    const Status status = communicator_.AwaitEnd(*operation_);
+    operation_.reset();
+    if (status.ok()) {
+      std::memcpy(memory_.data, staging_->host(), memory_.bytes);
+    } else {
+      staging_->Leak();
+    }
+    return status;
+  }
+
+ private:
+  NcclCommunicator& communicator_;
+  std::shared_ptr<NcclOperation> operation_;
+  const std::unique_ptr<Staging> staging_;
+  const HostMemory memory_;
+};
 
 class NcclCommunicator::OperationWork final : public muster::Work {
  public:
@@ -90,6 +152,47 @@ std::unique_ptr<muster::Work> NcclCommunicator::Submit(NcclLane* lane, const cha
   return std::make_unique<OperationWork>(gang_, *std::move(operation));
 }
 
+std::unique_ptr<muster::Work> NcclCommunicator::SubmitStaged(NcclLane* lane, const char* name,
+                                                             std::size_t sent,
+                                                             const HostMemory& memory,
+                                                             const StagedCall& call) {
+  if (gang_ == nullptr) return Failed(FailedPrecondition("the communicator has not been formed"));
+  if (const Status status = gang_->status(); !status.ok()) return Failed(status);
+  if (size_ == 1 || memory.bytes == 0) {
+    if (memory.in_bytes > 0) std::memmove(memory.data, memory.in, memory.in_bytes);
+    return Failed(OkStatus());
+  }
+  auto staging = Staging::Make(tables_->cuda, memory.bytes);
+  if (!staging.ok()) return Failed(staging.status());
+  std::byte* const device = (*staging)->device();
+  std::byte* const host = (*staging)->host();
+  std::memcpy(host + memory.in_offset, memory.in, memory.in_bytes);
+  auto operation = Issue(lane, name, sent, [&](NcclLane& on) {
+    MUSTER_RETURN_IF_ERROR(
+        Copy(on, device + memory.in_offset, host + memory.in_offset, memory.in_bytes));
+    MUSTER_RETURN_IF_ERROR(
+        on.Call([&](NcclComm* comm, CudaStream stream) { return call(device, comm, stream); }));
+    return Copy(on, host, device, memory.bytes);
+  });
+  if (!operation.ok()) {
+    (*staging)->Leak();
+    return Failed(operation.status());
+  }
+  return std::make_unique<StagedWork>(*this, *std::move(operation), *std::move(staging), memory);
+}
+
+Status NcclCommunicator::AwaitEnd(const NcclOperation& operation) {
+  const TimePoint begin = SystemClock().Now();
+  // The monitor gives up an operation that runs too long; this is for one that never begins.
+  if (!gang_->Await(operation, Deadline::After(2 * tables_->operation_timeout))) {
+    gang_->Fail(
+        DeadlineExceeded(operation.name + " was not reached in time; " + progress_->ToString()));
+  }
+  const Duration waited = SystemClock().Now() - begin;
+  progress_->wait_nanoseconds += static_cast<std::uint64_t>(waited.count());
+  return operation.completed ? OkStatus() : gang_->status();
+}
+
 Status NcclCommunicator::Copy(NcclLane& lane, void* to, const void* from, std::size_t bytes) {
   if (to == from || bytes == 0) return OkStatus();
   const CudaApi& cuda = *tables_->cuda;
@@ -104,13 +207,22 @@ Status NcclCommunicator::Convert(NcclLane& lane, const ConvertRows& rows) {
 std::unique_ptr<muster::Work> NcclCommunicator::AllGather(const void* shard, void* full,
                                                           std::size_t count, ElementType type) {
   const std::size_t bytes = count * ElementSize(type);
-  return Submit(gathers_, "all-gather", bytes * static_cast<std::size_t>(size_ - 1),
-                [=, this](NcclLane& lane) {
-                  if (size_ == 1) return Copy(lane, full, shard, bytes);
-                  return lane.Call([&](NcclComm* comm, CudaStream stream) {
-                    return tables_->nccl.AllGather(shard, full, count, TypeOf(type), comm, stream);
-                  });
-                });
+  const std::size_t sent = bytes * static_cast<std::size_t>(size_ - 1);
+  if (IsHostMemory(full)) {
+    const std::size_t place = bytes * static_cast<std::size_t>(rank_);
+    return SubmitStaged(gathers_, "all-gather", sent,
+                        {full, bytes * static_cast<std::size_t>(size_), shard, bytes, place},
+                        [&](void* device, NcclComm* comm, CudaStream stream) {
+                          return tables_->nccl.AllGather(static_cast<std::byte*>(device) + place,
+                                                         device, count, TypeOf(type), comm, stream);
+                        });
+  }
+  return Submit(gathers_, "all-gather", sent, [=, this](NcclLane& lane) {
+    if (size_ == 1) return Copy(lane, full, shard, bytes);
+    return lane.Call([&](NcclComm* comm, CudaStream stream) {
+      return tables_->nccl.AllGather(shard, full, count, TypeOf(type), comm, stream);
+    });
+  });
 }
 
 std::unique_ptr<muster::Work> NcclCommunicator::ReduceScatter(const ReduceScatterArgs& args) {
@@ -170,6 +282,14 @@ std::unique_ptr<muster::Work> NcclCommunicator::AllReduce(void* data, std::size_
                                                           ElementType type, ReduceOp op) {
   const auto size = static_cast<std::size_t>(size_);
   const std::size_t bytes = 2 * count * ElementSize(type) * (size - 1) / size;
+  if (IsHostMemory(data)) {
+    const std::size_t whole = count * ElementSize(type);
+    return SubmitStaged(reductions_, "all-reduce", bytes, {data, whole, data, whole, 0},
+                        [&](void* device, NcclComm* comm, CudaStream stream) {
+                          return tables_->nccl.AllReduce(device, device, count, TypeOf(type),
+                                                         OpOf(op), comm, stream);
+                        });
+  }
   return Submit(reductions_, "all-reduce", bytes, [=, this](NcclLane& lane) {
     if (size_ == 1) return OkStatus();
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
@@ -184,6 +304,13 @@ std::unique_ptr<muster::Work> NcclCommunicator::Broadcast(void* data, std::size_
                                   " is not a rank of a gang of " + std::to_string(size_)));
   }
   const std::size_t sent = (rank_ + 1) % size_ == root ? 0 : bytes;
+  if (IsHostMemory(data)) {
+    return SubmitStaged(gathers_, "broadcast", sent, {data, bytes, data, bytes, 0},
+                        [&](void* device, NcclComm* comm, CudaStream stream) {
+                          return tables_->nccl.Broadcast(device, device, bytes, NcclType::kUint8,
+                                                         root, comm, stream);
+                        });
+  }
   return Submit(gathers_, "broadcast", sent, [=, this](NcclLane& lane) {
     if (size_ == 1) return OkStatus();
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
@@ -200,16 +327,7 @@ Status NcclCommunicator::Barrier() {
       return tables_->nccl.AllReduce(word, word, 1, NcclType::kFloat32, NcclOp::kMax, comm, stream);
     });
   });
-  if (!operation.ok()) return operation.status();
-  const TimePoint begin = SystemClock().Now();
-  // The monitor gives up an operation that runs too long; this is for one that never begins.
-  if (!gang_->Await(**operation, Deadline::After(2 * tables_->operation_timeout))) {
-    gang_->Fail(DeadlineExceeded((*operation)->name + " was not reached in time; " +
-                                 progress_->ToString()));
-  }
-  const Duration waited = SystemClock().Now() - begin;
-  progress_->wait_nanoseconds += static_cast<std::uint64_t>(waited.count());
-  return (*operation)->completed ? OkStatus() : gang_->status();
+  return operation.ok() ? AwaitEnd(**operation) : operation.status();
 }
 
 CommunicatorCounters NcclCommunicator::counters() const {

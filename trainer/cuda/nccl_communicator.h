@@ -10,6 +10,10 @@
 // still write to the buffers. Barrier alone waits for the GPU. ReduceScatter whose types differ
 // goes through scratch memory of a bounded size, piece by piece.
 //
+// AllGather, AllReduce and Broadcast also take ordinary memory of the host, which is staged on the
+// device; their Wait then waits for the GPU, and comes before the communicator's end. The memory is
+// the caller's again when it returns.
+//
 // A gang of one rank calls no NCCL. Groups (Split) share the gang's fate both ways: their error or
 // Abort ends the gang, since NCCL's communicators must be aborted together. Their communicators
 // are given back when the gang ends.
@@ -59,6 +63,7 @@ class NcclCommunicator final : public Communicator {
 
  private:
   class OperationWork;
+  class StagedWork;
   // Issues the operation's calls on the lane.
   using Body = std::function<Status(NcclLane&)>;
   Status Disband();
@@ -74,6 +79,22 @@ class NcclCommunicator final : public Communicator {
                                                const Body& body);
   std::unique_ptr<muster::Work> Submit(NcclLane* lane, const char* name, std::size_t bytes,
                                        const Body& body);
+  // An operation over ordinary memory of the host. `in` is this rank's part of it; `call` gets the
+  // device's copy of the whole.
+  struct HostMemory {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    const void* in = nullptr;
+    std::size_t in_bytes = 0;
+    std::size_t in_offset = 0;
+  };
+  using StagedCall = std::function<NcclResult(void* device, NcclComm* comm, CudaStream stream)>;
+  std::unique_ptr<muster::Work> SubmitStaged(NcclLane* lane, const char* name, std::size_t sent,
+                                             const HostMemory& memory, const StagedCall& call);
+  bool IsHostMemory(const void* memory) const { return tables_->cuda->IsHostMemory(memory); }
+  // Until the operation has ended on the GPU.
+  Status AwaitEnd(const NcclOperation& operation);
+
   std::unique_ptr<muster::Work> Failed(Status status);
   // On the lane's stream. `to` may be `from`.
   Status Copy(NcclLane& lane, void* to, const void* from, std::size_t bytes);

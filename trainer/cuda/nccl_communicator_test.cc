@@ -165,6 +165,50 @@ TEST(NcclStreams, CountersTellEnqueuedStartedAndCompleted) {
   });
 }
 
+// The trainer votes and agrees over a few numbers on the host.
+TEST(NcclHostMemory, IsStagedAndThereWhenWaitReturns) {
+  for (const int size : {1, 3}) {
+    NcclTestGang gang(size);
+    gang.MustForm(1);
+    gang.Run([&](int r, NcclCommunicator& communicator) {
+      const auto ranks = static_cast<std::size_t>(size);
+      std::vector<std::int64_t> own = {r, 10 + r}, rows(2 * ranks, -1), text = {r, r};
+      for (const auto* values : {&own, &rows, &text}) {
+        gang.cuda(r).MakeHostMemory(values->data());
+      }
+      // No Synchronize: what Wait returns for must be there.
+      EXPECT_TRUE(
+          communicator.AllGather(own.data(), rows.data(), 2, ElementType::kInt64)->Wait().ok());
+      for (int of = 0; of < size; ++of) {
+        EXPECT_EQ(rows[2 * static_cast<std::size_t>(of) + 1], 10 + of);
+      }
+      auto sum = communicator.AllReduce(own.data(), 2, ElementType::kInt64, ReduceOp::kMax);
+      auto said = communicator.Broadcast(text.data(), 16, size - 1);
+      EXPECT_TRUE(said->Wait().ok() && sum->Wait().ok());
+      EXPECT_EQ(own, (std::vector<std::int64_t>{size - 1, 10 + size - 1}));
+      EXPECT_EQ(text, (std::vector<std::int64_t>{size - 1, size - 1}));
+      EXPECT_EQ(communicator.counters().completed, size == 1 ? 0U : 3U);
+    });
+    gang.End();
+    EXPECT_EQ(gang.cuda(0).allocations(), 0) << "staging memory is given back";
+  }
+}
+
+TEST(NcclHostMemory, OfAGangThatIsAbortedIsLeftAlone) {
+  NcclTestGang gang(2);
+  std::int64_t value = 7;
+  gang.cuda(0).MakeHostMemory(&value);
+  EXPECT_EQ(
+      gang.communicator(0).AllReduce(&value, 1, ElementType::kInt64, ReduceOp::kSum)->Wait().code(),
+      StatusCode::kFailedPrecondition);
+  gang.MustForm(1);
+  gang.nccl().HangRank(1);
+  auto work = gang.communicator(0).AllReduce(&value, 1, ElementType::kInt64, ReduceOp::kSum);
+  gang.communicator(0).Abort(Cancelled("enough"));
+  EXPECT_EQ(work->Wait(), Cancelled("enough"));
+  EXPECT_EQ(value, 7);
+}
+
 TEST(NcclCalls, ThatStayInProgressAreWaitedForBeforeTheirEndIsMarked) {
   NcclTestGang gang(2);
   gang.MustForm(1);

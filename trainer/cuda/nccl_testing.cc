@@ -120,6 +120,8 @@ void SubstituteCuda::Synchronize() {
   recording->Wait();
 }
 
+void SubstituteCuda::MakeHostMemory(const void* memory) { host_memory_.insert(memory); }
+
 void SubstituteCuda::AddStreams(CudaApi* api) {
   const auto ok = CudaResult::kSuccess;
   api->StreamCreate = [this, ok](CudaStream* stream) {
@@ -170,13 +172,18 @@ void SubstituteCuda::AddMemory(CudaApi* api) {
   const auto ok = CudaResult::kSuccess;
   api->Malloc = [this, ok](void** memory, std::size_t bytes) {
     *memory = std::calloc(1, bytes);
+    ++allocations_;
     largest_allocation_ = std::max(largest_allocation_.load(), bytes);
     return ok;
   };
-  api->Free = [ok](void* memory) {
+  api->Free = [this, ok](void* memory) {
     std::free(memory);
+    --allocations_;
     return ok;
   };
+  api->HostMalloc = api->Malloc;
+  api->HostFree = api->Free;
+  api->IsHostMemory = [this](const void* memory) { return host_memory_.contains(memory); };
   api->Copy = [ok](void* to, const void* from, std::size_t bytes, CudaStream stream) {
     Of(stream)->Push([=] { std::memmove(to, from, bytes); });
     return ok;

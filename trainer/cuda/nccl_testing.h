@@ -35,9 +35,13 @@ class SubstituteCuda {
   // From here on every query of an event fails, as after a kernel that touched wild memory.
   void Break() { broken_ = true; }
 
+  // From here on this address is ordinary memory of the host; all other memory is the device's.
+  void MakeHostMemory(const void* memory);
+
   // What was made and not given back.
   int streams() const { return streams_; }
   int events() const { return events_; }
+  int allocations() const { return allocations_; }
   std::size_t largest_allocation() const { return largest_allocation_; }
 
  private:
@@ -47,9 +51,11 @@ class SubstituteCuda {
 
   std::atomic<int> streams_ = 0;
   std::atomic<int> events_ = 0;
+  std::atomic<int> allocations_ = 0;
   std::atomic<std::size_t> largest_allocation_ = 0;
   std::atomic<bool> broken_ = false;
   CudaStream trainer_ = nullptr;
+  std::set<const void*> host_memory_;  // the rank's thread alone
 };
 
 class SubstituteNccl {

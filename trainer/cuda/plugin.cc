@@ -47,6 +47,15 @@ std::shared_ptr<const CudaApi> MakeCudaApi() {
   };
   api->Malloc = [](void** memory, std::size_t bytes) { return Ours(cudaMalloc(memory, bytes)); };
   api->Free = [](void* memory) { return Ours(cudaFree(memory)); };
+  api->HostMalloc = [](void** memory, std::size_t bytes) {
+    return Ours(cudaHostAlloc(memory, bytes, cudaHostAllocDefault));
+  };
+  api->HostFree = [](void* memory) { return Ours(cudaFreeHost(memory)); };
+  api->IsHostMemory = [](const void* memory) {
+    cudaPointerAttributes attributes{};
+    const bool known = cudaPointerGetAttributes(&attributes, memory) == cudaSuccess;
+    return known && attributes.type == cudaMemoryTypeUnregistered;
+  };
   api->Copy = [](void* to, const void* from, std::size_t bytes, CudaStream stream) {
     return Ours(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Native(stream)));
   };
