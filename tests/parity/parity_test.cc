@@ -295,10 +295,17 @@ TEST_P(Bits, RecomputationChangesNothing) {
   }
 }
 
+std::string BitsName(const testing::TestParamInfo<Bits::ParamType>& info) {
+  const auto [world_size, shares, precision] = info.param;
+  return std::to_string(world_size) + (shares ? "_shared_" : "_sockets_") +
+         (precision == MixedPrecision::kBf16 ? "bf16" : "fp32");
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, Bits,
                          testing::Combine(testing::Values(1, 2, 3), testing::Bool(),
                                           testing::Values(MixedPrecision::kFp32,
-                                                          MixedPrecision::kBf16)));
+                                                          MixedPrecision::kBf16)),
+                         BitsName);
 
 // Strategy, world size, and whether gradients are reduced once per step.
 class Offload : public testing::TestWithParam<std::tuple<ShardingStrategy, int, bool>> {};
@@ -331,7 +338,13 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Offload,
                                          std::tuple(ShardingStrategy::kFullShard, 3, true),
                                          std::tuple(ShardingStrategy::kShardGradOp, 2, false),
                                          std::tuple(ShardingStrategy::kHybridShard, 4, false),
-                                         std::tuple(ShardingStrategy::kNoShard, 2, false)));
+                                         std::tuple(ShardingStrategy::kNoShard, 2, false)),
+                         [](const auto& info) {
+                           static constexpr const char* kNames[] = {
+                               "full_1",    "full_2",   "full_once_per_step_3",
+                               "grad_op_2", "hybrid_4", "replicas_2"};
+                           return std::string(kNames[info.index]);
+                         });
 
 TEST(LossScale, AnOverflowLeavesTheWeightsAndHalvesTheScale) {
   GangOptions options{.world_size = 2,
