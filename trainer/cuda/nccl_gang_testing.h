@@ -78,6 +78,7 @@ class NcclTestGang {
 
   // Takes all communicators apart, at the same time as processes that end.
   void End() {
+    if (ranks_.front()->communicator == nullptr) return;
     Run([this](int r, NcclCommunicator&) {
       ranks_[static_cast<std::size_t>(r)]->communicator.reset();
     });
