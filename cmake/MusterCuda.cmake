@@ -81,12 +81,14 @@ find_path(MUSTER_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 
 # LibTorch registers its CUDA operators when the library is loaded: it must not be dropped as unused.
 add_library(muster_torch_cuda INTERFACE)
-target_link_options(muster_torch_cuda INTERFACE "-Wl,-rpath,${_torch_cuda_dir}")
 target_link_libraries(muster_torch_cuda INTERFACE
   muster::torch -Wl,--no-as-needed ${MUSTER_TORCH_CUDA_LIBRARY} ${MUSTER_C10_CUDA_LIBRARY}
   -Wl,--as-needed)
 add_library(muster::torch_cuda ALIAS muster_torch_cuda)
 add_library(muster::cudart ALIAS CUDA::cudart)
+
+# Before LibTorch's own folder, which may hold the same library without what it loads.
+set(MUSTER_TORCH_CUDA_RPATH "-Wl,-rpath,${_torch_cuda_dir}")
 
 set(MUSTER_CUDA_PLUGIN_BUILT ON)
 message(STATUS "The CUDA plug-in is built with ${CMAKE_CUDA_COMPILER} for "
