@@ -10,8 +10,8 @@ namespace muster {
 // Of floating-point types; others convert to nothing but themselves.
 bool CanConvert(ElementType from, ElementType to);
 
-// to[i] = from[i], rounded to nearest, ties to even (fp64 by way of fp32 to 16 bits). The arrays do
-// not overlap. Pure; any thread.
+// to[i] = from[i], rounded once, to nearest, ties to even. The arrays do not overlap. Pure; any
+// thread.
 void ConvertElements(const void* from, ElementType from_type, void* to, ElementType to_type,
                      std::int64_t count);
 

@@ -35,6 +35,14 @@ TEST(ElementConvert, RoundsToNearestEven) {
             std::vector<double>{1.0 + std::pow(2.0, -50)});
 }
 
+// By way of fp32 both would first become ties, and then even.
+TEST(ElementConvert, NothingIsRoundedTwice) {
+  EXPECT_EQ(Through(ElementType::kBFloat16, {1 + 0x1p-8 + 0x1p-40}),
+            std::vector<double>{1 + 0x1p-7});
+  EXPECT_EQ(Through(ElementType::kFloat16, {1 + 0x1p-11 + 0x1p-40}),
+            std::vector<double>{1 + 0x1p-10});
+}
+
 TEST(ElementConvert, EqualTypesKeepEveryBit) {
   const std::array<std::uint32_t, 2> nans = {0x7fc00001u, 0xffffffffu};
   std::array<std::uint32_t, 2> out{};
