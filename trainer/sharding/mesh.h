@@ -27,7 +27,8 @@ Result<MeshShape> ShapeOf(ShardingStrategy strategy, int world_size, int ranks_p
 
 class Mesh {
  public:
-  // Collective over `world`, which outlives the mesh.
+  // Collective over `world`, which outlives the mesh. kInvalidArgument on every rank where a hybrid
+  // strategy meets nodes of different sizes.
   static Result<Mesh> Make(Communicator& world, ShardingStrategy strategy, int ranks_per_node,
                            Deadline deadline);
 

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <mutex>
-#include <set>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -27,23 +26,29 @@ double SumOfRanks(Communicator* group, int rank) {
   return sum;
 }
 
-std::vector<View> ViewsOf(ShardingStrategy strategy, int ranks_per_node) {
+Deadline Soon() { return Deadline::After(std::chrono::seconds(30)); }
+
+void OnEveryRank(const std::function<void(int rank, Communicator& world)>& body) {
   InProcessGroup group(kRanks);
-  std::vector<View> views(kRanks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto world = group.Join(rank);
-      const Deadline deadline = Deadline::After(std::chrono::seconds(30));
-      ASSERT_TRUE(
-          world->Form({.generation = 1, .rank = rank, .world_size = kRanks}, deadline).ok());
-      const Result<Mesh> mesh = Mesh::Make(*world, strategy, ranks_per_node, deadline);
-      ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
-      views[rank] = {mesh->shape().shard_size, mesh->shard_rank(), mesh->replica(),
-                     SumOfRanks(mesh->shard(), rank), SumOfRanks(mesh->replicas(), rank)};
+      ASSERT_TRUE(world->Form({.generation = 1, .rank = rank, .world_size = kRanks}, Soon()).ok());
+      body(rank, *world);
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<View> ViewsOf(ShardingStrategy strategy, int ranks_per_node) {
+  std::vector<View> views(kRanks);
+  OnEveryRank([&](int rank, Communicator& world) {
+    const Result<Mesh> mesh = Mesh::Make(world, strategy, ranks_per_node, Soon());
+    ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+    views[rank] = {mesh->shape().shard_size, mesh->shard_rank(), mesh->replica(),
+                   SumOfRanks(mesh->shard(), rank), SumOfRanks(mesh->replicas(), rank)};
+  });
   return views;
 }
 
@@ -82,6 +87,17 @@ TEST(Mesh, NodesOfUnequalSizeAreRefused) {
   const Result<MeshShape> shape = ShapeOf(ShardingStrategy::kHybridShard, 5, 2);
   EXPECT_EQ(shape.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(shape.status().message().find("same number of ranks"), std::string::npos);
+}
+
+// Each of the two sizes divides the gang, so that no rank alone could tell.
+TEST(Mesh, NodesOfUnequalSizeAreRefusedOnEveryRank) {
+  constexpr int kRanksPerNode[kRanks] = {1, 1, 1, 3, 3, 3};
+  OnEveryRank([&](int rank, Communicator& world) {
+    const Result<Mesh> mesh =
+        Mesh::Make(world, ShardingStrategy::kHybridShard, kRanksPerNode[rank], Soon());
+    EXPECT_EQ(mesh.status().code(), StatusCode::kInvalidArgument) << mesh.status().ToString();
+    EXPECT_NE(mesh.status().message().find("one has 1 and another 3"), std::string::npos);
+  });
 }
 
 }  // namespace
