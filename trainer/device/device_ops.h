@@ -72,7 +72,8 @@ class DeviceOps {
   // Whether Allocate's memory is the host's as well: then there is nothing to offload.
   virtual bool is_host() const = 0;
   // Between device memory and AllocateHost's, or within either. Begins after all work that was put
-  // on the stream before; copies end in the order they began.
+  // on the stream before; copies end in the order they began. Any other host memory will do where
+  // WaitOnHost follows at once.
   virtual std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) = 0;
 
   // sum = x + delta (x where delta is undefined; `sum` may be x), y = sum / rms(sum) * weight,

@@ -92,7 +92,8 @@ std::optional<Failure> Trainer::LoadState() {
                           .world_size = env_.world_size,
                           .resume_file = env_.resume_file,
                           .parameters = engine_->layout().parameter_count(),
-                          .writes = engine_->is_first_replica()},
+                          .writes = engine_->is_first_replica(),
+                          .memory = engine_->state().array_memory()},
       parts_.supervisor.attached()
           ? MakeSupervisorCommitter(&parts_.supervisor)
           : MakeLocalCommitter({.directory = directory, .keep = train().checkpoint.keep}));
@@ -125,8 +126,10 @@ Status Trainer::LoadFirstState() {
   const InitFromSpec& init = train().init_from;
   if (init.path.empty()) return LoadModelWeights();
   untouched_source_ = ResolvePath(spec_, init.path);
-  MUSTER_ASSIGN_OR_RETURN(const TrainCursor from, InitFrom(untouched_source_, checkpoint_arrays_,
-                                                           {.optimizer = init.optimizer}));
+  MUSTER_ASSIGN_OR_RETURN(
+      const TrainCursor from,
+      InitFrom(untouched_source_, checkpoint_arrays_,
+               {.optimizer = init.optimizer, .memory = engine_->state().array_memory()}));
   if (init.optimizer) cursor_.optimizer_steps = from.optimizer_steps;
   if (is_first()) {
     Note("info", "starts from the weights" +
@@ -140,8 +143,10 @@ Status Trainer::LoadFirstState() {
 Status Trainer::LoadModelWeights() {
   untouched_source_ = inputs_->model_dir;
   const Result<SafetensorsModel>& weights = inputs_->weights;
-  const Status loaded = LoadIntervalsTogether(weights.ok() ? &*weights : nullptr, engine_->layout(),
-                                              engine_->state().WeightArrays(), parts_.communicator);
+  const ShardState& state = engine_->state();
+  const Status loaded =
+      LoadIntervalsTogether(weights.ok() ? &*weights : nullptr, engine_->layout(),
+                            state.WeightArrays(), parts_.communicator, state.array_memory());
   // This rank's own reason says more.
   return loaded.code() == StatusCode::kNotFound && !weights.ok() ? weights.status() : loaded;
 }

@@ -3,14 +3,30 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
 #include "trainer/core/model_config.h"
 #include "trainer/loop/trainer_testing.h"
+#include "trainer/model/late_copies_testing.h"
 
 namespace muster {
 namespace {
+
+struct OwnCpu {
+  const std::unique_ptr<DeviceOps> cpu = MakeCpuOps();
+};
+
+// A device apart from the host; tells at its end how many copies it made.
+class DeviceApart final : private OwnCpu, public LateCopies {
+ public:
+  explicit DeviceApart(std::atomic<int>& copies) : LateCopies(*cpu), copies_(copies) {}
+  ~DeviceApart() override { copies_ += begun(); }
+
+ private:
+  std::atomic<int>& copies_;
+};
 
 std::vector<std::string> Types(const RankResult& result) {
   std::vector<std::string> types;
@@ -63,6 +79,35 @@ TEST_F(TrainerTest, AResumedRunEndsInTheSameBits) {
   }
   EXPECT_EQ(*ReadFile(dir_ + "/again/model/model.safetensors"),
             *ReadFile(dir_ + "/whole/model/model.safetensors"));
+}
+
+TEST_F(TrainerTest, AStateOnADeviceIsLoadedAndSavedByTheDevicesCopies) {
+  for (const RankResult& result : RunAlone(Spec("host"))) ASSERT_FALSE(result.failure);
+  std::atomic<int> copies = 0;
+  make_ops_ = [&copies] { return std::make_unique<DeviceApart>(copies); };
+  const auto run = [&](const JobSpec& spec) {
+    copies = 0;
+    for (const RankResult& result : RunAlone(spec)) {
+      ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    }
+  };
+  constexpr int kArrays = 4 * 3;  // of a rank: units, times weight and moments
+  const auto loss = [this](const char* output) { return Metrics(output).back()["loss"]; };
+
+  run(Spec("device"));  // the model's weights come in, two checkpoints go out
+  EXPECT_GE(copies, ranks_ * (4 + 2 * kArrays));
+  EXPECT_EQ(loss("device"), loss("host"));
+
+  std::filesystem::remove_all(dir_ + "/device/checkpoints/step-00000006-g1");
+  run(Spec("device"));  // the first checkpoint comes in, the second goes out again
+  EXPECT_GE(copies, ranks_ * 2 * kArrays);
+  EXPECT_EQ(loss("device"), loss("host"));
+
+  JobSpec from = Spec("from");
+  from.train->init_from = {.path = "host/checkpoints", .optimizer = true};
+  from.train->schedule.max_steps = 1;
+  run(from);
+  EXPECT_GE(copies, ranks_ * 2 * kArrays);
 }
 
 TEST_F(TrainerTest, AStopThatOneRankHeardStopsAllAtTheSameStep) {

@@ -82,7 +82,7 @@ class TrainerTest : public testing::Test {
   void RunRankAlone(InProcessGroup& group, int rank, const JobSpec& spec,
                     RankResult* result) const {
     const std::unique_ptr<Communicator> communicator = group.Join(rank);
-    const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
+    const std::unique_ptr<DeviceOps> ops = make_ops_();
     Supervisor nobody{UniqueFd()};
     ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
@@ -101,7 +101,7 @@ class TrainerTest : public testing::Test {
     }
     {
       const std::unique_ptr<Communicator> communicator = group.Join(rank);
-      const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
+      const std::unique_ptr<DeviceOps> ops = make_ops_();
       Supervisor supervisor(mine.Release(), [] {});
       while (stop && !supervisor.stop_requested()) std::this_thread::yield();
       ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
@@ -206,6 +206,7 @@ class TrainerTest : public testing::Test {
   int ranks_ = 2;
   std::string dir_;
   std::string resume_file_;
+  std::function<std::unique_ptr<DeviceOps>()> make_ops_ = MakeCpuOps;  // for each rank
 };
 
 }  // namespace muster

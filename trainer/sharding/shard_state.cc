@@ -79,6 +79,14 @@ std::vector<ShardArray> ShardState::CheckpointArrays() const {
   return arrays;
 }
 
+ArrayMemory ShardState::array_memory() const {
+  if (ops_.is_host()) return {};
+  const auto copy = [&ops = ops_](void* to, const void* from, std::size_t bytes) {
+    ops.Copy(to, from, bytes)->WaitOnHost();
+  };
+  return {.read = copy, .write = copy};
+}
+
 void ShardState::RefreshShadows() {
   for (const UnitShard& unit : units_) {
     if (unit.shadow == nullptr) continue;

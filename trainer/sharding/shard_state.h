@@ -52,6 +52,9 @@ class ShardState {
   // "<unit>/weight", "<unit>/exp_avg" and "<unit>/exp_avg_sq": all that a checkpoint holds.
   std::vector<ShardArray> CheckpointArrays() const;
 
+  // How these arrays are reached from host memory; empty where they lie in it.
+  ArrayMemory array_memory() const;
+
   // Rewrites the shadows after the master weights were loaded.
   void RefreshShadows();
 
