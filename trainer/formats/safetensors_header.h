@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "trainer/core/element_type.h"
 #include "trainer/formats/safetensors.h"
 
 namespace muster {
@@ -39,6 +40,11 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, std::int
 // blanks so that the data begins at a multiple of eight.
 std::string FormatSafetensorsHeader(const std::vector<TensorSpec>& tensors,
                                     const std::map<std::string, std::string>& metadata);
+
+// In memory, of BF16 or F16.
+inline ElementType HalfType(TensorType type) {
+  return type == TensorType::kBF16 ? ElementType::kBFloat16 : ElementType::kFloat16;
+}
 
 // pread of exactly `count` bytes at `offset`; kDataLoss where the file ends before.
 Status ReadExactly(int fd, char* out, std::int64_t count, std::int64_t offset,

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
-#include "trainer/formats/half.h"
 #include "trainer/formats/safetensors_header.h"
+#include "trainer/kernels/convert.h"
 
 namespace muster {
 namespace {
@@ -21,14 +20,6 @@ constexpr char kIndexFile[] = "model.safetensors.index.json";
 
 bool IsReadable(TensorType type) {
   return type == TensorType::kF32 || type == TensorType::kBF16 || type == TensorType::kF16;
-}
-
-void Widen(const char* bytes, std::int64_t count, TensorType type, float* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::uint16_t bits;
-    std::memcpy(&bits, bytes + 2 * i, sizeof bits);
-    out[i] = type == TensorType::kBF16 ? BFloat16ToFloat(bits) : Float16ToFloat(bits);
-  }
 }
 
 // Tensor name to file name, as an index lists them.
@@ -182,7 +173,10 @@ Status SafetensorsModel::ReadFloats(const std::string& name, std::int64_t begin,
     const std::int64_t elements = direct ? left : std::min(left, kReadBytes / size);
     char* target = direct ? reinterpret_cast<char*>(out) : buffer.data();
     MUSTER_RETURN_IF_ERROR(ReadExactly(file.fd.get(), target, elements * size, offset, file.path));
-    if (!direct) Widen(buffer.data(), elements, entry.spec.type, out);
+    if (!direct) {
+      Convert(buffer.data(), HalfType(entry.spec.type), out, ElementType::kFloat32, elements,
+              /*add=*/false);
+    }
     out += elements;
     offset += elements * size;
     left -= elements;

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "common/base/files.h"
-#include "trainer/formats/half.h"
 #include "trainer/formats/safetensors_header.h"
+#include "trainer/kernels/convert.h"
 
 namespace muster {
 namespace {
@@ -81,11 +81,7 @@ void SafetensorsWriter::AppendConverted(const float* values, std::int64_t count,
     std::memcpy(out, values, bytes);
     return;
   }
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint16_t bits =
-        type == TensorType::kBF16 ? FloatToBFloat16(values[i]) : FloatToFloat16(values[i]);
-    std::memcpy(out + 2 * i, &bits, sizeof bits);
-  }
+  Convert(values, ElementType::kFloat32, out, HalfType(type), count, /*add=*/false);
 }
 
 void SafetensorsWriter::SkipFinishedTensors() {

@@ -9,7 +9,6 @@
 #include "common/base/host_peak.h"
 #include "trainer/checkpoint/checkpoint_testing.h"
 #include "trainer/distributed/in_process_communicator.h"
-#include "trainer/formats/half.h"
 
 namespace muster {
 namespace {
