@@ -307,11 +307,24 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Bits,
                                                           MixedPrecision::kBf16)),
                          BitsName);
 
-// Strategy, world size, and whether gradients are reduced once per step.
-class Offload : public testing::TestWithParam<std::tuple<ShardingStrategy, int, bool>> {};
+struct OffloadCase {
+  std::string name;
+  ShardingStrategy strategy = ShardingStrategy::kFullShard;
+  int world_size = 1;
+  bool once_per_step = false;  // gradients are reduced
+};
+
+std::vector<OffloadCase> OffloadCases() {
+  using enum ShardingStrategy;
+  return {{"full_1", kFullShard, 1},       {"full_2", kFullShard, 2},
+          {"once_3", kFullShard, 3, true}, {"grad_op_2", kShardGradOp, 2},
+          {"hybrid_4", kHybridShard, 4},   {"replicas_2", kNoShard, 2}};
+}
+
+class Offload : public testing::TestWithParam<OffloadCase> {};
 
 TEST_P(Offload, ChangesNoBit) {
-  const auto [strategy, world_size, once] = GetParam();
+  const auto& [name, strategy, world_size, once] = GetParam();
   GangOptions options{.world_size = world_size,
                       .steps = 4,
                       .fsdp = {.strategy = strategy,
@@ -332,19 +345,8 @@ TEST_P(Offload, ChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, Offload,
-                         testing::Values(std::tuple(ShardingStrategy::kFullShard, 1, false),
-                                         std::tuple(ShardingStrategy::kFullShard, 2, false),
-                                         std::tuple(ShardingStrategy::kFullShard, 3, true),
-                                         std::tuple(ShardingStrategy::kShardGradOp, 2, false),
-                                         std::tuple(ShardingStrategy::kHybridShard, 4, false),
-                                         std::tuple(ShardingStrategy::kNoShard, 2, false)),
-                         [](const auto& info) {
-                           static constexpr const char* kNames[] = {
-                               "full_1",    "full_2",   "full_once_per_step_3",
-                               "grad_op_2", "hybrid_4", "replicas_2"};
-                           return std::string(kNames[info.index]);
-                         });
+INSTANTIATE_TEST_SUITE_P(Strategies, Offload, testing::ValuesIn(OffloadCases()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(LossScale, AnOverflowLeavesTheWeightsAndHalvesTheScale) {
   GangOptions options{.world_size = 2,
