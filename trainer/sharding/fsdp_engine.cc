@@ -307,13 +307,15 @@ Result<StepNumbers> Engine::SumUp(double vote) {
   }
   sums_.narrow(0, kSquares, 1).copy_(squares_);
   sums_.narrow(0, kVotes, 1).fill_(vote);
+  // Over host memory, where OK says that the step's collectives have ended well on all ranks: what
+  // a lost peer cut short must not be taken for numbers.
+  const at::Tensor sums = sums_.cpu();
   if (mesh_.world().size() > 1) {
     MUSTER_RETURN_IF_ERROR(
         mesh_.world()
-            .AllReduce(sums_.data_ptr(), kSumCount, ElementType::kFloat64, ReduceOp::kSum)
+            .AllReduce(sums.data_ptr(), kSumCount, ElementType::kFloat64, ReduceOp::kSum)
             ->Wait());
   }
-  const at::Tensor sums = sums_.cpu();
   const double* values = sums.const_data_ptr<double>();
   step_open_ = false;
   StepNumbers numbers{.loss = values[kLoss] * label_scale_,
