@@ -7,9 +7,9 @@
 // keeps them alive until the operation's Work is done.
 //
 // On a GPU an operation begins after all work that was put on the trainer's stream before it was
-// issued. Over the device's memory Wait makes that stream, not the thread, wait for it: OK says that
-// it was issued, and a later operation tells how it ended. Over the host's memory Wait returns when
-// it has ended, and OK says that all ranks did their part.
+// issued. Over the device's memory Wait makes that stream, not the thread, wait for it: OK says
+// that it was issued, and a later operation tells how it ended. Over the host's memory Wait returns
+// when it has ended, and OK says that all ranks did their part.
 //
 // Threads: Form and the collectives are called by one thread, the trainer's; every rank issues the
 // same operations in the same order. Abort and counters may be called from any thread at any time.

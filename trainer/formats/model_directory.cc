@@ -15,7 +15,7 @@ ModelDirectory::ModelDirectory(std::string source_dir, std::string target_dir)
       temporary_(target_dir_ + ".writing") {}
 
 ModelDirectory::~ModelDirectory() {
-  if (!writer_) return;
+  if (!begun_) return;
   writer_.reset();
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);
@@ -24,6 +24,7 @@ ModelDirectory::~ModelDirectory() {
 Status ModelDirectory::Begin(std::vector<TensorSpec> tensors) {
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);  // of an export that was killed
+  begun_ = true;
   MUSTER_RETURN_IF_ERROR(MakeDirectories(temporary_));
   auto copied = CopyModelFiles(source_dir_, temporary_);
   MUSTER_RETURN_IF_ERROR(copied.status());
@@ -46,6 +47,7 @@ Status ModelDirectory::Finish() {
   if (fs::exists(target_dir_)) fs::rename(target_dir_, old, error);
   if (!error) fs::rename(temporary_, target_dir_, error);
   if (error) return Internal("cannot put the model at " + target_dir_ + ": " + error.message());
+  begun_ = false;
   writer_.reset();
   fs::remove_all(old, error);
   const std::string parent = fs::path(target_dir_).parent_path().string();

@@ -33,7 +33,8 @@ class ModelDirectory {
   const std::string source_dir_;
   const std::string target_dir_;
   const std::string temporary_;
-  std::optional<SafetensorsWriter> writer_;  // from Begin to Finish
+  bool begun_ = false;  // and not finished: the temporary directory is this object's
+  std::optional<SafetensorsWriter> writer_;
 };
 
 }  // namespace muster

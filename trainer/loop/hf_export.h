@@ -19,8 +19,8 @@ struct ExportOptions {
   std::string target_dir;
 };
 
-// Weights are written in the element type that config.json names (torch_dtype). Every rank gets the
-// same answer: kInternal on the others when rank 0 could not write.
+// Weights are written in the element type that config.json names (torch_dtype). When rank 0 could
+// not write, its status says why and that of the others is kUnavailable.
 Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communicator& communicator,
                    const ExportOptions& options);
 

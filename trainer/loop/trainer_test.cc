@@ -205,6 +205,7 @@ TEST_F(TrainerTest, AModelThatCannotBeWrittenIsTheFaultOfRankZero) {
   const std::vector<RankResult> results = Run(Spec("out"));
   ASSERT_TRUE(results[0].failure && results[1].failure);
   EXPECT_EQ(results[0].failure->kind, "io");
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/out/model.writing"));
   EXPECT_EQ(results[1].failure->exit_code, kExitPeerLost);
 }
 

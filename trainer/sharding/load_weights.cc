@@ -123,7 +123,7 @@ class SharedLoad {
         group_.AllReduce(&failed, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
     if (failed == 0 || !read_.ok()) return read_;
     return Unavailable("rank " + std::to_string(reader_) +
-                       " of this node could not read the model; see its log");
+                       " could not read the model for all; see its log");
   }
 
   const SafetensorsModel* const model_;  // null on all but the reader
@@ -156,7 +156,7 @@ Status LoadIntervalsTogether(const SafetensorsModel* model, const FlatLayout& la
   std::int64_t without = model != nullptr ? 0 : 1;
   MUSTER_RETURN_IF_ERROR(group.AllReduce(&reader, 1, ElementType::kInt64, ReduceOp::kMin)->Wait());
   MUSTER_RETURN_IF_ERROR(group.AllReduce(&without, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
-  if (reader == kNobody) return NotFound("no rank of this node can open the model's files");
+  if (reader == kNobody) return NotFound("no rank can open the model's files");
   if (without == 0) return LoadIntervals(*model, arrays, memory);
   return SharedLoad(model, arrays, group, memory, static_cast<int>(reader)).Run(layout);
 }

@@ -21,10 +21,10 @@ namespace muster {
 Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays,
                      const ArrayMemory& memory = {});
 
-// Collective over `group`, the ranks of one node. Where every rank could open the files, each reads
-// its own intervals. Otherwise the first that could (`model` is not null) reads every tensor of
-// `layout` once, piece by piece, and all keep what is theirs. kNotFound on every rank where nobody
-// could; kUnavailable on the others when the reading rank failed, whose own status says why.
+// Collective over `group`. Where every rank could open the files, each reads its own intervals.
+// Otherwise the first that could (`model` is not null) reads every tensor of `layout` once, piece
+// by piece, and all keep what is theirs. kNotFound on every rank where nobody could; kUnavailable
+// on the others when the reading rank failed, whose own status says why.
 Status LoadIntervalsTogether(const SafetensorsModel* model, const FlatLayout& layout,
                              const std::vector<ShardArray>& arrays, Communicator& group,
                              const ArrayMemory& memory = {});
