@@ -1,6 +1,5 @@
 #include "common/job_spec/train_block.h"
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <set>
 #include <system_error>
 #include <tuple>
 

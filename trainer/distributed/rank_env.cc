@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
 
 #include "common/control_pipe/trainer_protocol.h"

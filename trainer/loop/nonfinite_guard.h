@@ -8,7 +8,6 @@
 // thread.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "common/base/ids.h"

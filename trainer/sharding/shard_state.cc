@@ -1,7 +1,5 @@
 #include "trainer/sharding/shard_state.h"
 
-#include <array>
-
 namespace muster {
 namespace {
 
