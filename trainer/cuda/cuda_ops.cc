@@ -89,7 +89,7 @@ class CudaOps final : public KernelOps {
 
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                  at::Tensor& out, at::Tensor& lse) override {
-    CheckAttention(qkv, shape, heads, out, lse);
+    Checks().Attention(qkv, shape, heads, out, lse);
     if (!attention_->Forward(qkv, shape, heads, out, lse)) {
       KernelOps::Attention(qkv, shape, heads, out, lse);
     }
@@ -97,8 +97,7 @@ class CudaOps final : public KernelOps {
   void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                          const at::Tensor& out_gradient, const BatchShape& shape,
                          const AttentionHeads& heads, at::Tensor& qkv_gradient) override {
-    CheckAttention(qkv, shape, heads, out, lse);
-    CheckAttention(qkv_gradient, shape, heads, out_gradient, lse);
+    Checks().AttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
     if (!attention_->Backward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient)) {
       KernelOps::AttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
     }

@@ -380,6 +380,10 @@ TEST_P(DeviceOpsOracle, WrongShapesAreExceptions) {
   InEveryType([&] {
     at::Tensor out = Blank({2, 8}), small = Blank({2, 8});
     EXPECT_THROW(ops_->GatedSilu(small, out), c10::Error);
+    at::Tensor odd = Blank({2, 15}), table = Blank({2, 2});
+    EXPECT_THROW(ops_->Rotate(odd, table, table, {.rows = 1, .length = 2},
+                              {.heads = 1, .kv_heads = 1, .head_dim = 5}, 1),
+                 c10::Error);
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "trainer/cuda/cuda_api.h"
 #include "trainer/device/device_ops.h"
+#include "trainer/device/op_checks.h"
 
 namespace muster {
 
@@ -47,12 +48,9 @@ class KernelOps : public DeviceOps {
  protected:
   // What kernels are put on.
   virtual CudaStream Stream() const = 0;
-  void CheckAttention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
-                      const at::Tensor& out, const at::Tensor& lse) const;
+  OpChecks Checks() const { return OpChecks(device().type()); }
 
  private:
-  void CheckArray(const at::Tensor& tensor, at::IntArrayRef shape, at::ScalarType type,
-                  const char* name) const;
   at::Tensor Scratch(at::IntArrayRef shape, at::ScalarType type) const;
 };
 

@@ -5,12 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "trainer/device/scalar_type.h"
+
 namespace muster {
 namespace {
-
-at::ScalarType WideType(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 // One key head of one batch row, in W. The query heads that share it are [group, length, head_dim].
 struct Head {
@@ -73,7 +71,7 @@ void PlainAttention(const at::Tensor& qkv, const BatchShape& shape, const Attent
   const HeadViews views(qkv, shape, heads);
   for (std::int64_t row = 0; row < shape.rows; ++row) {
     for (std::int64_t kv = 0; kv < heads.kv_heads; ++kv) {
-      const Head head = views.In(WideType(qkv), row, kv);
+      const Head head = views.In(WideType(qkv.scalar_type()), row, kv);
       const at::Tensor scores = Scores(head, ScaleOf(heads));
       const at::Tensor sums = at::logsumexp(scores, {-1});
       lse[row].narrow(0, kv * views.Group(), views.Group()).copy_(sums);
@@ -86,7 +84,7 @@ void PlainAttention(const at::Tensor& qkv, const BatchShape& shape, const Attent
 void PlainAttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                             const at::Tensor& out_gradient, const BatchShape& shape,
                             const AttentionHeads& heads, at::Tensor& qkv_gradient) {
-  const at::ScalarType wide = WideType(qkv);
+  const at::ScalarType wide = WideType(qkv.scalar_type());
   const HeadViews views(qkv, shape, heads), gradients(qkv_gradient, shape, heads);
   for (std::int64_t row = 0; row < shape.rows; ++row) {
     for (std::int64_t kv = 0; kv < heads.kv_heads; ++kv) {
