@@ -68,7 +68,7 @@ struct FsdpSpec {
   MixedPrecision mixed_precision = MixedPrecision::kBf16;
   StateType reduce_dtype = StateType::kAuto;  // of gradient sums across ranks
   StateType buffer_dtype = StateType::kAuto;  // of the rotary tables
-  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kSelective;
   bool cpu_offload = false;  // parameters, gradients and optimizer state in host memory
   // Reduce gradients after every micro-batch (less memory) or once per step (less traffic).
   bool reduce_every_micro_batch = true;

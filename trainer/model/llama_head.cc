@@ -25,7 +25,7 @@ void ZeroUnlessAdded(const GradientTarget& target) {
 }  // namespace
 
 std::int64_t LlamaHead::DefaultChunkBytes(at::Device device) {
-  return device.is_cpu() ? std::int64_t{64} << 20 : std::int64_t{1} << 30;
+  return device.is_cpu() ? std::int64_t{8} << 20 : std::int64_t{1} << 30;
 }
 
 LlamaHead::LlamaHead(DeviceOps& ops, at::ScalarType compute_type, std::int64_t chunk_bytes)

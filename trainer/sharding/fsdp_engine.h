@@ -44,7 +44,7 @@ struct FsdpOptions {
   int ranks_per_node = 1;   // the shard groups of hybrid strategies
   int blocks_per_unit = 1;  // transformer blocks that are gathered together
   Precision precision;
-  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kSelective;
   bool reduce_every_micro_batch = true;
   // Master weights, moments and gradient sums in host memory, updated there beside the device's
   // work; changes nothing where the device is the host.
