@@ -78,8 +78,8 @@ class Engine final : public FsdpEngine {
   const Precision precision_;
   const FlatLayout layout_;
   std::unique_ptr<DeviceOps> host_ops_;  // null: nothing is offloaded
-  std::unique_ptr<GatheredWeights> weights_;
   std::unique_ptr<ShardState> state_;
+  std::unique_ptr<GatheredWeights> weights_;  // ends first: gathers under way read the shards
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<UnitViews> views_;  // by unit
   LlamaBlocks blocks_;
