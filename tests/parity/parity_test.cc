@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <ostream>
 #include <string>
 
 #include "tests/parity/gang_run.h"
@@ -49,6 +50,8 @@ struct Way {
             .shares_memory = shares_memory};
   }
 };
+
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 std::vector<Way> Ways() {
   using enum ShardingStrategy;
@@ -184,6 +187,8 @@ struct Rounding {
   double loss = 0.02;  // relative distance to fp64
 };
 
+void PrintTo(const Rounding& rounding, std::ostream* out) { *out << rounding.name; }
+
 class Rounded : public testing::TestWithParam<Rounding> {};
 
 TEST_P(Rounded, StaysCloseToFp64) {
@@ -313,6 +318,8 @@ struct OffloadCase {
   int world_size = 1;
   bool once_per_step = false;  // gradients are reduced
 };
+
+void PrintTo(const OffloadCase& each, std::ostream* out) { *out << each.name; }
 
 std::vector<OffloadCase> OffloadCases() {
   using enum ShardingStrategy;
