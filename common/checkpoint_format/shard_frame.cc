@@ -206,7 +206,8 @@ std::string ShardChecksum(std::string_view head, std::string_view table) {
 Result<OpenedShard> OpenShard(const std::string& path,
                               std::optional<std::uint64_t> manifest_bytes) {
   OpenedShard shard;
-  shard.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Opening a pipe would wait for its writer before it could be refused.
+  shard.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!shard.fd.valid()) return ErrnoStatus(errno, "open " + path);
   struct stat info {};
   if (::fstat(shard.fd.get(), &info) != 0) return ErrnoStatus(errno, "stat " + path);

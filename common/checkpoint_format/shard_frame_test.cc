@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -118,6 +119,13 @@ TEST_F(ShardFrameTest, OtherSizesAndMissingFilesAreToldApart) {
   expected_.path = dir_ + "/none";
   EXPECT_EQ(VerifyShardFile(expected_).code(), StatusCode::kNotFound);
   EXPECT_EQ(VerifyContent("short").code(), StatusCode::kDataLoss);
+}
+
+TEST_F(ShardFrameTest, APipeIsRefusedWithoutWaitingForAWriter) {
+  ASSERT_EQ(::mkfifo(expected_.path.c_str(), 0600), 0);
+  const Status status = VerifyShardFile(expected_);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("is not a regular file"));
 }
 
 // The bytes are what the program of format version 1 wrote; XXH3-64 over the whole file.

@@ -69,7 +69,8 @@ TokenDataset::TokenDataset(std::string path, UniqueFd fd, const TokenDatasetOpti
 Result<TokenDataset> TokenDataset::Open(const std::string& path,
                                         const TokenDatasetOptions& options) {
   MUSTER_CHECK(IsTokenFile(path), "a file of token ids");
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Opening a pipe would wait for its writer before it could be refused.
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid() && errno == ENOENT)
     return NotFound("there is no training file " + path + "; name one in train.data.train");
   struct stat info = {};

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <numeric>
@@ -197,6 +198,12 @@ TEST_F(TokenDatasetTest, AMissingFileAndADirectoryAreTold) {
   std::filesystem::create_directory(dir_ / "dir.bin");
   EXPECT_EQ(TokenDataset::Open(dir_ / "dir.bin", options_).status().code(),
             StatusCode::kInvalidArgument);
+}
+
+TEST_F(TokenDatasetTest, APipeIsRefusedWithoutWaitingForAWriter) {
+  ASSERT_EQ(::mkfifo((dir_ / "rows.npy").c_str(), 0600), 0);
+  EXPECT_THAT(TokenDataset::Open(dir_ / "rows.npy", options_).status().message(),
+              HasSubstr("is no regular file"));
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ struct SafetensorsModel::Impl {
   // Adds the tensors for which `wanted` says so.
   template <typename Wanted>
   Status AddFile(const std::string& path, const Wanted& wanted) {
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // Opening a pipe would wait for its writer before it could be refused.
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
     MUSTER_ASSIGN_OR_RETURN(SafetensorsHeader header, ReadSafetensorsHeader(fd.get(), path));
     if (files.empty()) metadata = header.metadata;

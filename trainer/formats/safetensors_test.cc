@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <numeric>
@@ -261,6 +262,13 @@ TEST(SafetensorsTest, ADirectoryOrMissingFileIsAnError) {
   dir.Write("pytorch_model.bin", "x");
   EXPECT_THAT(SafetensorsModel::Open(dir.path()).status().message(),
               HasSubstr("safe_serialization"));
+}
+
+TEST(SafetensorsTest, APipeIsRefusedWithoutWaitingForAWriter) {
+  TempDir dir;
+  ASSERT_EQ(::mkfifo((dir / "model.safetensors").c_str(), 0600), 0);
+  EXPECT_THAT(SafetensorsModel::OpenFile(dir / "model.safetensors").status().message(),
+              HasSubstr("is no regular file"));
 }
 
 class SafetensorsIndexTest : public ::testing::Test {
