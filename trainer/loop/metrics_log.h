@@ -2,6 +2,8 @@
 //
 // Rank 0's trainer thread. Each line is one write at the end of the file, so that a killed process
 // leaves at most its last line torn, which Open removes; a step that is done again appears again.
+// The file is locked (flock) for as long as the log lives, so that a second run in the same output
+// directory fails, with kUnavailable, instead of writing the same checkpoints.
 #pragma once
 
 #include <cstdint>

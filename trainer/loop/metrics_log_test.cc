@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "common/base/files.h"
 
@@ -59,6 +60,16 @@ TEST_F(MetricsLogTest, ATornLastLineIsRemoved) {
     }
     EXPECT_EQ(nlohmann::json::parse(last)["step"], 2);
   }
+}
+
+TEST_F(MetricsLogTest, ASecondRunInTheSameDirectoryIsRefusedUntilTheFirstEnds) {
+  std::optional<Result<MetricsLog>> first(MetricsLog::Open(path()));
+  ASSERT_TRUE((*first)->Append({.step = 1}).ok());
+  const Result<MetricsLog> second = MetricsLog::Open(path());
+  EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(second.status().message().find("two runs in one train.output.dir"), std::string::npos);
+  first.reset();
+  EXPECT_TRUE(MetricsLog::Open(path()).ok());
 }
 
 TEST_F(MetricsLogTest, AMissingDirectoryIsNamed) {
