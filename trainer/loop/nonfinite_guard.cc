@@ -1,5 +1,7 @@
 #include "trainer/loop/nonfinite_guard.h"
 
+#include <cmath>
+
 namespace muster {
 namespace {
 
@@ -7,10 +9,12 @@ bool IsWeight(const NonFiniteStep& step) {
   return step.where.find(": weight of ") != std::string::npos;
 }
 
+// A NaN's sign says nothing, and differs between processors.
+std::string Text(double value) { return std::isnan(value) ? "nan" : std::to_string(value); }
+
 std::string WhatHappened(const NonFiniteStep& step) {
-  std::string text = "step " + std::to_string(step.number) + ": loss is " +
-                     std::to_string(step.loss) + " and gradient norm is " +
-                     std::to_string(step.grad_norm);
+  std::string text = "step " + std::to_string(step.number) + ": loss is " + Text(step.loss) +
+                     " and gradient norm is " + Text(step.grad_norm);
   if (step.where.empty()) return text + "; every weight and gradient is finite by itself";
   return text + "; not finite is " + step.where;
 }

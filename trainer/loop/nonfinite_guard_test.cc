@@ -29,6 +29,14 @@ TEST(NonFiniteGuard, StopEndsTheJobWithStepRankAndTensor) {
   EXPECT_THAT(verdict.message, HasSubstr("train.optimizer.lr"));
 }
 
+TEST(NonFiniteGuard, ANanIsPrintedWithoutItsSign) {
+  NonFiniteStep step = GradientStep(7);
+  step.loss = -kNan;
+  step.grad_norm = -kNan;
+  EXPECT_THAT(NonFiniteGuard(NonFinitePolicy::kStop).Judge(step).message,
+              HasSubstr("loss is nan and gradient norm is nan"));
+}
+
 TEST(NonFiniteGuard, SkipGoesOnUntilTheThirdStepInARow) {
   NonFiniteGuard guard(NonFinitePolicy::kSkip);
   EXPECT_FALSE(guard.Judge(GradientStep(4)).ends_job);
