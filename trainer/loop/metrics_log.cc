@@ -70,11 +70,12 @@ std::string ProgressLine(const StepMetrics& m, double seconds_per_step) {
   return text;
 }
 
-Result<MetricsLog> MetricsLog::Open(const std::string& path) {
+Result<MetricsLog> MetricsLog::Open(const std::string& path, MetricsLock lock) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
   // A file system without locks refuses with another error, and there nobody is kept out.
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  if (lock == MetricsLock::kExclusive && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 &&
+      errno == EWOULDBLOCK)
     return Unavailable(path + " is being written by another process: two runs in one " +
                        "train.output.dir would overwrite each other's checkpoints");
   MUSTER_RETURN_IF_ERROR(CutTornLine(fd.get(), path));

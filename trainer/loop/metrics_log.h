@@ -2,8 +2,8 @@
 //
 // Rank 0's trainer thread. Each line is one write at the end of the file, so that a killed process
 // leaves at most its last line torn, which Open removes; a step that is done again appears again.
-// The file is locked (flock) for as long as the log lives, so that a second run in the same output
-// directory fails, with kUnavailable, instead of writing the same checkpoints.
+// A run on its own locks the file (flock) for as long as the log lives, so that a second one in the
+// same output directory fails, with kUnavailable, instead of writing the same checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -37,13 +37,19 @@ struct StepMetrics {
 
 std::string MetricsJson(const StepMetrics& metrics);
 
+enum class MetricsLock {
+  kExclusive,  // nobody else may have it locked
+  kNone,       // a supervisor keeps other writers out
+};
+
 // "step    25/200  loss 4.1234  grad 1.23  lr 4.90e-05  12345 tok/s  0.4 GiB  ETA 0:12".
 // `seconds_per_step` is the recent mean.
 std::string ProgressLine(const StepMetrics& metrics, double seconds_per_step);
 
 class MetricsLog {
  public:
-  static Result<MetricsLog> Open(const std::string& path);
+  static Result<MetricsLog> Open(const std::string& path,
+                                 MetricsLock lock = MetricsLock::kExclusive);
   Status Append(const StepMetrics& metrics);
 
  private:

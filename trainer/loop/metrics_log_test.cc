@@ -65,6 +65,7 @@ TEST_F(MetricsLogTest, ATornLastLineIsRemoved) {
 TEST_F(MetricsLogTest, ASecondRunInTheSameDirectoryIsRefusedUntilTheFirstEnds) {
   std::optional<Result<MetricsLog>> first(MetricsLog::Open(path()));
   ASSERT_TRUE((*first)->Append({.step = 1}).ok());
+  EXPECT_TRUE(MetricsLog::Open(path(), MetricsLock::kNone).ok());  // the next generation
   const Result<MetricsLog> second = MetricsLog::Open(path());
   EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
   EXPECT_NE(second.status().message().find("two runs in one train.output.dir"), std::string::npos);

@@ -172,7 +172,11 @@ std::optional<Failure> Trainer::OpenMetrics() {
   if (!is_first()) return std::nullopt;
   Status status = MakeDirectories(output_dir_);
   if (status.ok()) {
-    Result<MetricsLog> log = MetricsLog::Open(output_dir_ + "/metrics.jsonl");
+    // Under a supervisor generations keep each other out, and one that hangs somewhere must not
+    // keep the next one from training.
+    const MetricsLock lock =
+        parts_.supervisor.attached() ? MetricsLock::kNone : MetricsLock::kExclusive;
+    Result<MetricsLog> log = MetricsLog::Open(output_dir_ + "/metrics.jsonl", lock);
     status = log.status();
     if (status.ok()) metrics_.emplace(*std::move(log));
   }
