@@ -31,8 +31,8 @@ Result<void*> MapPage(int fd, int protection) {
 
 std::string_view TrainPhaseName(TrainPhase phase) {
   static constexpr std::array<std::string_view, kTrainPhaseCount> kNames = {
-      "starting", "forming",   "loading",    "data",      "forward",
-      "backward", "optimizer", "checkpoint", "exporting", "done"};
+      "starting",   "forming",   "loading", "data",    "forward", "backward",  "optimizer",
+      "checkpoint", "exporting", "done",    "standby", "parked",  "evaluating"};
   const auto index = static_cast<std::size_t>(phase);
   return index < kNames.size() ? kNames[index] : "unknown";
 }
@@ -70,6 +70,29 @@ void ProgressWriter::Publish() {
   page_->sequence.store(sequence + 2, std::memory_order_release);
 }
 
+CollectiveCell* ProgressWriter::ClaimCell(std::string_view group) {
+  group = group.substr(0, std::tuple_size_v<decltype(CollectiveCell::group)> - 1);
+  CollectiveCell* free = nullptr;
+  for (CollectiveCell& cell : page_->cells) {
+    const bool is_free = cell.group[0] == 0;
+    if (is_free && free == nullptr) free = &cell;
+    if (is_free || cell.group.data() != group) continue;
+    free = &cell;
+    break;
+  }
+  if (free == nullptr) return nullptr;
+  for (auto* count :
+       {&free->enqueued, &free->started, &free->completed, &free->bytes, &free->wait_nanoseconds}) {
+    count->store(0, std::memory_order_relaxed);
+  }
+  // The first letter last: a reader takes a cell that has one for whole.
+  for (std::size_t i = free->group.size(); i-- > 0;) {
+    free->group[i] = i < group.size() ? group[i] : 0;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  return free;
+}
+
 Result<std::unique_ptr<ProgressReader>> ProgressReader::Map(int fd) {
   MUSTER_ASSIGN_OR_RETURN(void* address, MapPage(fd, PROT_READ));
   return std::unique_ptr<ProgressReader>(
@@ -89,6 +112,27 @@ bool ProgressReader::Read(ProgressValues* values) const {
     if (page_->sequence.load(std::memory_order_relaxed) == before) return true;
   }
   return false;
+}
+
+std::uint64_t ProgressReader::stores() const {
+  return page_->sequence.load(std::memory_order_relaxed);
+}
+
+std::vector<CollectiveCounts> ProgressReader::ReadCollectives() const {
+  std::vector<CollectiveCounts> all;
+  for (const CollectiveCell& cell : page_->cells) {
+    if (cell.group[0] == 0) continue;
+    // Completed before started before enqueued, so that no reading shows more done than begun.
+    CollectiveCounts counts;
+    counts.completed = cell.completed.load(std::memory_order_acquire);
+    counts.started = cell.started.load(std::memory_order_acquire);
+    counts.enqueued = cell.enqueued.load(std::memory_order_acquire);
+    counts.bytes = cell.bytes.load(std::memory_order_relaxed);
+    counts.wait_nanoseconds = cell.wait_nanoseconds.load(std::memory_order_relaxed);
+    counts.group.assign(cell.group.data(), ::strnlen(cell.group.data(), cell.group.size()));
+    all.push_back(std::move(counts));
+  }
+  return all;
 }
 
 }  // namespace muster

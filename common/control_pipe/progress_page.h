@@ -2,22 +2,26 @@
 //
 // The guardian makes the page (memfd) and owns it; the rank inherits the descriptor and is the
 // only writer; worker and guardian map it read-only. The rank only stores: no system call, no
-// wait, and the page outlives a dead or stopped rank. A sequence lock makes a snapshot consistent.
-// The layout is versioned by kProgressPageVersion; docs/trainer-protocol.md describes it.
+// wait, and the page outlives a dead or stopped rank. A sequence lock makes a snapshot of the
+// values consistent; the cells of the communicators beside them are counted up one by one, by the
+// thread that runs the collectives, so that a rank which hangs in one shows it. The layout is
+// versioned by kProgressPageVersion; docs/trainer-protocol.md describes it.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
 
 namespace muster {
 
-inline constexpr std::uint32_t kProgressPageVersion = 1;
+inline constexpr std::uint32_t kProgressPageVersion = 2;
 inline constexpr std::size_t kProgressPageBytes = 4096;
 
 // What a rank is doing. The order is part of the layout.
@@ -32,8 +36,11 @@ enum class TrainPhase : std::uint32_t {
   kCheckpoint,
   kExporting,
   kDone,
+  kStandby,  // loaded, without an assignment
+  kParked,   // out of a generation, without the next assignment
+  kEvaluating,
 };
-inline constexpr int kTrainPhaseCount = 10;
+inline constexpr int kTrainPhaseCount = 13;
 std::string_view TrainPhaseName(TrainPhase phase);
 
 // Upper bounds in seconds of the step-time histogram's buckets; the last bucket is open.
@@ -59,19 +66,46 @@ struct ProgressValues {
   std::int64_t tokens_done = 0;  // by the whole job during this process
   std::int64_t nonfinite = 0;
   std::uint64_t rss_bytes = 0;
-  std::int64_t clock_ns = 0;  // steady clock of the last store
-  std::uint64_t collectives_enqueued = 0;
-  std::uint64_t collectives_completed = 0;
+  std::int64_t clock_ns = 0;        // steady clock of the last store
+  std::int64_t snapshot_step = -1;  // newest sealed
+  double busy_seconds =
+      0;  // of finished steps since the process started, waits for peers taken off
+  double wait_seconds = 0;                                  // for peers, in finished steps
   std::array<double, kTrainPhaseCount> phase_seconds = {};  // since the process started
   double step_seconds_sum = 0;
   std::array<std::uint64_t, kStepSecondsBounds.size() + 1> step_seconds_buckets = {};
 };
+
+// Counts of one communicator, in operations since it was made.
+struct CollectiveCounts {
+  std::string group;  // "world", ...
+  std::uint64_t enqueued = 0;
+  std::uint64_t started = 0;  // that the device has come to, or the thread that runs them
+  std::uint64_t completed = 0;
+  std::uint64_t bytes = 0;  // sent to peers, or read from their memory
+  std::uint64_t wait_nanoseconds = 0;
+
+  friend bool operator==(const CollectiveCounts&, const CollectiveCounts&) = default;
+};
+
+// The same in shared memory. Any thread of the rank adds; relaxed.
+struct CollectiveCell {
+  std::array<char, 24> group;  // ends with a zero; empty: not used
+  std::atomic<std::uint64_t> enqueued;
+  std::atomic<std::uint64_t> started;
+  std::atomic<std::uint64_t> completed;
+  std::atomic<std::uint64_t> bytes;
+  std::atomic<std::uint64_t> wait_nanoseconds;
+};
+static_assert(sizeof(CollectiveCell) == 64);
+inline constexpr std::size_t kMaxCollectiveCells = 8;
 
 struct alignas(64) ProgressPageLayout {
   std::uint32_t magic;
   std::uint32_t version;
   std::atomic<std::uint64_t> sequence;  // odd while a store is under way
   ProgressValues values;
+  alignas(64) std::array<CollectiveCell, kMaxCollectiveCells> cells;
 };
 static_assert(sizeof(ProgressPageLayout) <= kProgressPageBytes);
 
@@ -90,6 +124,9 @@ class ProgressWriter {
 
   ProgressValues& values() { return values_; }
   void Publish();
+  // The cell of a group, its counts at zero: one that has the name already, else a free one; null
+  // when all are taken. Stays where it is as long as the writer lives.
+  CollectiveCell* ClaimCell(std::string_view group);
 
  private:
   explicit ProgressWriter(ProgressPageLayout* page) : page_(page) {}
@@ -107,6 +144,10 @@ class ProgressReader {
 
   // False when the writer was in the middle of a store at every try (it may have died there).
   bool Read(ProgressValues* values) const;
+  // How often the rank has stored: rises while it moves, whatever it does.
+  std::uint64_t stores() const;
+  // Of the groups in use.
+  std::vector<CollectiveCounts> ReadCollectives() const;
 
  private:
   explicit ProgressReader(const ProgressPageLayout* page) : page_(page) {}

@@ -12,6 +12,8 @@ namespace muster {
 inline constexpr char kControlFdVariable[] = "MUSTER_CONTROL_FD";
 inline constexpr char kProgressFdVariable[] = "MUSTER_PROGRESS_FD";
 inline constexpr char kListenFdVariable[] = "MUSTER_LISTEN_FD";  // rank 0 of a train job; store
+// 1: this process gets its assignments over the control socket, also the first one.
+inline constexpr char kAssignVariable[] = "MUSTER_ASSIGN";
 // Path of a JSON array of committed checkpoints, newest first (the manifests' content), from which
 // the trainer resumes. Unset: look for manifests in the output directory, as under plain torchrun.
 inline constexpr char kResumeFileVariable[] = "MUSTER_RESUME_FILE";
@@ -20,14 +22,15 @@ inline constexpr char kGenerationVariable[] = "MUSTER_GENERATION";
 inline constexpr char kCheckpointDirVariable[] = "MUSTER_CHECKPOINT_DIR";
 
 // Exit codes of muster-trainer. The coordinator tells causes from symptoms by them.
-inline constexpr int kExitOk = 0;
+inline constexpr int kExitOk = 0;       // done, or stopped as asked with the state saved
 inline constexpr int kExitFailure = 1;  // internal or unknown; another attempt may do better
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitPeerLost = 76;   // a collective failed because another rank went away
 inline constexpr int kExitBadInput = 78;   // config, data or model files: no attempt does better
 inline constexpr int kExitNonFinite = 79;  // loss or gradient norm is NaN or Inf: not retried
 
-// Messages, rank to guardian. Each is a JSON object {"type": ..., ...}:
+// Messages, rank to guardian. Each is a JSON object {"type": ..., "generation": g, ...}, where g is
+// the generation of the assignment that it belongs to; the guardian drops those of another one.
 //   {"type":"formed"}                                the communicator did its first collective
 //   {"type":"resumed","step":40,"rejected":[{"directory":"...","reason":"..."}]}
 //   {"type":"first_step","step":41}
@@ -37,7 +40,21 @@ inline constexpr int kExitNonFinite = 79;  // loss or gradient norm is NaN or In
 //   {"type":"error","kind":"data","message":"...","step":12}
 //   {"type":"note","severity":"warning","message":"3 rows were truncated"}
 //   {"type":"finished","step":200,"model_dir":"/abs/out/model"}
+//   {"type":"parked","step":40}                      out of the generation, waits for an assignment
+//   {"type":"standby_ready"}                         without a generation: loaded, waits for its
+//   first
+//   {"type":"segment","name":"..."} + descriptor     hold this snapshot segment
+//   {"type":"drop_segment","name":"..."}             hold it no longer
 // Messages, guardian to rank:
+//   {"type":"segment","name":"..."} + descriptor     one that the guardian holds; before the assign
+//   {"type":"assign","generation":3,"environment":["RANK=0",...],"descriptors":["log","listen"]}
+//       + those descriptors in that order: `log` replaces standard output and error, `listen` is
+//       the rendezvous' listening socket. A process with MUSTER_ASSIGN=1 begins with waiting for
+//       one
+//   {"type":"park","generation":3,"reason":"..."}    out of the collectives, keep the process
 //   {"type":"stop","reason":"..."}                   finish the step, write a checkpoint, exit 0
+//   {"type":"fault","kind":"hang-data","argument":""}   kinds: hang-data, hang-collective, nan,
+//   oom,
+//                                                    slow (argument: a fraction), exit (a code)
 
 }  // namespace muster

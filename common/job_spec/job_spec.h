@@ -17,6 +17,8 @@ namespace muster {
 
 struct ResourceSpec {
   int nodes = 1;
+  int min_nodes = 0;  // a gang may shrink to so many; 0: to none fewer than `nodes`
+  int spares = 0;     // nodes held ready beside the gang's
   int ranks_per_node = 1;
   std::string device = "cpu";           // cpu | cuda
   int cpus_per_rank = 1;                // OMP_NUM_THREADS of a rank
@@ -27,6 +29,15 @@ struct ResourceSpec {
 struct RestartSpec {
   // Attempts in a row that may end without a newer committed checkpoint before the job fails.
   int max_without_progress = 3;
+  bool in_place = true;  // survivors of a fault keep their processes
+  int standbys = 1;      // loaded processes held ready per node
+};
+
+// What happens elsewhere when something happens to the job. Both may be set.
+struct OnEventSpec {
+  std::vector<std::string> kinds;    // kinds of events (docs/job-lifecycle.md); empty: none
+  std::vector<std::string> command;  // run by the coordinator; the event as JSON on standard input
+  std::string webhook;               // http://HOST[:PORT]/PATH that gets the event as JSON by POST
 };
 
 struct ModelSpec {
@@ -103,6 +114,14 @@ struct CheckpointSpec {
   int keep = 3;             // committed checkpoints kept
 };
 
+enum class BuddyCopies { kAuto, kOn, kOff };
+
+// Sealed copies of the state in host memory; docs/recovery.md.
+struct SnapshotSpec {
+  std::int64_t every = 1;  // steps; 0: none
+  BuddyCopies buddy = BuddyCopies::kAuto;
+};
+
 // Where the weights (and the optimizer's state) come from instead of model.path.
 struct InitFromSpec {
   std::string path;        // checkpoint directory or single-file state dict; empty: model.path
@@ -129,6 +148,7 @@ struct TrainSpec {
   ScheduleSpec schedule;
   BatchSpec batch;
   CheckpointSpec checkpoint;
+  SnapshotSpec snapshot;
   ProfileSpec profile;
   NonFinitePolicy nonfinite = NonFinitePolicy::kStop;
   bool deterministic = true;
@@ -147,13 +167,16 @@ struct JobSpec {
   ResourceSpec resources;
   int priority = 50;  // 0 to 100; higher is placed first
   RestartSpec restart;
+  OnEventSpec on_event;
   std::map<std::string, std::string> env;
   std::string workdir = ".";       // absolute once the CLI has sent it
   std::optional<TrainSpec> train;  // exactly one of train and command
   std::vector<std::string> command;
   RendezvousKind rendezvous = RendezvousKind::kAgent;
 
+  // As submitted: what the global batch is counted by. An attempt may have fewer ranks.
   int world_size() const { return resources.nodes * resources.ranks_per_node; }
+  int min_nodes() const { return resources.min_nodes > 0 ? resources.min_nodes : resources.nodes; }
 };
 
 }  // namespace muster

@@ -51,17 +51,37 @@ void ReadResources(MapReader& file, ResourceSpec* out) {
   map->TextList("exclude", &out->exclude);
   map->Seconds("time_limit", &out->time_limit_seconds);
 
-  int min_nodes = out->nodes;
-  map->Integer("min_nodes", {1, 4096}, &min_nodes);
-  if (min_nodes > out->nodes)
-    map->Error("min_nodes", "must not be more than nodes");
-  else if (min_nodes < out->nodes)
-    map->RefuseLater("min_nodes", "a gang that shrinks; leave it out");
-  int spares = 0;
-  map->Integer("spares", {0, 4096}, &spares);
-  if (spares != 0) map->RefuseLater("spares", "spare nodes; leave it out");
+  out->min_nodes = out->nodes;
+  map->Integer("min_nodes", {1, 4096}, &out->min_nodes);
+  if (out->min_nodes > out->nodes) map->Error("min_nodes", "must not be more than nodes");
+  map->Integer("spares", {0, 4096}, &out->spares);
   map->Later("memory_per_rank", "a memory limit per rank; leave it out");
   map->Finish();
+}
+
+void ReadOnEvent(MapReader& file, OnEventSpec* out) {
+  auto map = file.Map("on_event");
+  if (!map) return;
+  map->TextList("kinds", &out->kinds);
+  map->TextList("command", &out->command);
+  map->Text("webhook", &out->webhook);
+  if (out->kinds.empty())
+    map->Require("kinds", "name the kinds of events, for example [recovered, failed]");
+  if (out->command.empty() && out->webhook.empty())
+    map->Require("command", "give a command to run or a webhook to post to");
+  if (!out->webhook.empty() && !out->webhook.starts_with("http://"))
+    map->Error("webhook", "expected http://HOST[:PORT]/PATH; for https run a command such as curl");
+  map->Finish();
+}
+
+// A command's processes say nothing of themselves, so none can be kept and no state is known of
+// them.
+void CheckCommand(MapReader& file, const JobSpec& spec) {
+  if (spec.train || spec.command.empty()) return;
+  if (spec.min_nodes() < spec.resources.nodes)
+    file.Error("resources",
+               "min_nodes below nodes needs a train job: a command's ranks cannot be "
+               "formed anew with another number");
 }
 
 void ReadEnvironment(MapReader& file, std::map<std::string, std::string>* out, SpecErrors* errors) {
@@ -98,8 +118,11 @@ void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
   file.Integer("priority", {0, 100}, &out->priority);
   if (auto map = file.Map("restart")) {
     map->Integer("max_without_progress", {0, 1000}, &out->restart.max_without_progress);
+    map->Boolean("in_place", &out->restart.in_place);
+    map->Integer("standbys", {0, 64}, &out->restart.standbys);
     map->Finish();
   }
+  ReadOnEvent(file, &out->on_event);
   ReadEnvironment(file, &out->env, errors);
   file.Text("workdir", &out->workdir);
   if (file.Has("train") && file.Has("command"))
@@ -108,6 +131,7 @@ void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
     file.Require("train", "give train (the built-in trainer) or command (a program of yours)");
   if (auto map = file.Map("train")) ReadTrainBlock(*map, &out->train.emplace());
   ReadCommand(file, out);
+  CheckCommand(file, *out);
   file.Finish();
 }
 

@@ -14,13 +14,14 @@ resources:
   nodes: 2
   ranks_per_node: 8
   device: cpu
-  min_nodes: 2
-  spares: 0
+  min_nodes: 1
+  spares: 3
   cpus_per_rank: 8
   exclude: [n7, "8"]
   time_limit: 1h30m
 priority: 70
-restart: {max_without_progress: 5}
+restart: {max_without_progress: 5, in_place: false, standbys: 0}
+on_event: {kinds: [failed], command: [notify, --loud], webhook: "http://host:80/x"}
 env: {NCCL_DEBUG: WARN, COUNT: 3, EMPTY: ""}
 workdir: /jobs/one
 train:
@@ -35,6 +36,7 @@ train:
   deterministic: true
   logging: {every: 5}
   checkpoint: {every: 20, keep: 2}
+  snapshot: {every: 4, buddy: on}
   output: {dir: results}
   seed: 18446744073709551615
 )";
@@ -57,6 +59,15 @@ TEST(ParseJobSpec, ReadsEveryKey) {
   EXPECT_EQ(spec->resources.time_limit_seconds, 5400);
   EXPECT_EQ(spec->priority, 70);
   EXPECT_EQ(spec->restart.max_without_progress, 5);
+  EXPECT_FALSE(spec->restart.in_place);
+  EXPECT_EQ(spec->restart.standbys, 0);
+  EXPECT_EQ(spec->min_nodes(), 1);
+  EXPECT_EQ(spec->resources.spares, 3);
+  EXPECT_EQ(spec->on_event.kinds, (std::vector<std::string>{"failed"}));
+  EXPECT_EQ(spec->on_event.command, (std::vector<std::string>{"notify", "--loud"}));
+  EXPECT_EQ(spec->on_event.webhook, "http://host:80/x");
+  EXPECT_EQ(spec->train->snapshot.every, 4);
+  EXPECT_EQ(spec->train->snapshot.buddy, BuddyCopies::kOn);
   EXPECT_EQ(spec->env, (std::map<std::string, std::string>{
                            {"NCCL_DEBUG", "WARN"}, {"COUNT", "3"}, {"EMPTY", ""}}));
   EXPECT_EQ(spec->workdir, "/jobs/one");
@@ -259,11 +270,18 @@ const BadCase kLaterCases[] = {
     {"Device", COMMAND_HEAD "resources: {device: tpu}\n",
      "job.yaml:3: resources.device: expected cpu or cuda, got 'tpu'"},
     {"MinNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 1}\n",
-     "job.yaml:3: resources.min_nodes: not supported in this version: a gang that shrinks; leave "
-     "it "
-     "out"},
-    {"Spares", COMMAND_HEAD "resources: {spares: 1}\n",
-     "job.yaml:3: resources.spares: not supported in this version: spare nodes; leave it out"},
+     "job.yaml:3: resources: min_nodes below nodes needs a train job: a command's ranks cannot be "
+     "formed anew with another number"},
+    {"MinNodesAboveNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 3}\n",
+     "job.yaml:3: resources.min_nodes: must not be more than nodes"},
+    {"OnEventWithoutKinds", COMMAND_HEAD "on_event: {command: [notify]}\n",
+     "job.yaml:3: on_event.kinds: is missing: name the kinds of events, for example [recovered, "
+     "failed]"},
+    {"OnEventHttps", COMMAND_HEAD "on_event: {kinds: [failed], webhook: 'https://h/p'}\n",
+     "job.yaml:3: on_event.webhook: expected http://HOST[:PORT]/PATH; for https run a command such "
+     "as curl"},
+    {"SnapshotBuddy", TRAIN_HEAD "  snapshot: {buddy: maybe}\n",
+     "job.yaml:5: train.snapshot.buddy: expected auto, on or off, got 'maybe'"},
     {"Memory", COMMAND_HEAD "resources: {memory_per_rank: 64GiB}\n",
      "job.yaml:3: resources.memory_per_rank: not supported in this version: a memory limit per "
      "rank; leave it out"},

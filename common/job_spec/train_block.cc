@@ -233,6 +233,13 @@ void ReadSmallSections(MapReader& train, TrainSpec* out) {
     map->Integer("accumulation", {1, 1 << 16}, &out->batch.accumulation);
     map->Finish();
   }
+  if (auto map = train.Map("snapshot")) {
+    static constexpr Words<BuddyCopies, 3> kBuddy = {
+        {{"auto", BuddyCopies::kAuto}, {"on", BuddyCopies::kOn}, {"off", BuddyCopies::kOff}}};
+    map->Integer("every", {0, kMaxCount}, &out->snapshot.every);
+    ReadWord(*map, "buddy", kBuddy, {}, &out->snapshot.buddy);
+    map->Finish();
+  }
   if (auto map = train.Map("checkpoint")) {
     map->Integer("every", {1, kMaxCount}, &out->checkpoint.every);
     map->Integer("keep", {1, 1000}, &out->checkpoint.keep);

@@ -13,11 +13,36 @@
 
 #include "common/base/cuda_stack.h"
 #include "common/base/ids.h"
+#include "common/control_pipe/progress_page.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {
 
 // --- worker to coordinator ---
+
+struct RankProgress {
+  int rank = 0;
+  Step step = 0;
+  std::string phase;
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  std::int64_t tokens = 0;
+  Step max_steps = 0;
+  std::uint64_t rss_bytes = 0;
+  std::int64_t micro_batch = 0;
+  std::uint64_t stores = 0;
+  std::vector<CollectiveCounts> collectives;
+  double busy_seconds = 0;
+  double wait_seconds = 0;
+  std::int64_t steps_done = 0;
+  std::string process_state;
+  double cpu_seconds = 0;
+  std::vector<double> phase_seconds;
+  Step snapshot_step = -1;
+};
 
 struct Prepared {
   JobId job_id;
@@ -45,12 +70,16 @@ struct RankExited {
   std::vector<std::string> log_tail;
   bool node_stopped = false;  // ended because its node was taken down
   bool ended = false;         // its guardian had begun to end the generation
+  bool out_of_memory = false;
+  std::optional<RankProgress> last;  // its page at the end
+  std::vector<std::string> facts;
 };
 
 struct Quiesced {
   JobId job_id;
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
+  std::vector<int> kept_ranks;  // parked: out of the generation, their processes wait
 };
 
 struct Formed {};
@@ -97,20 +126,6 @@ struct TrainerReport {
       body;
 };
 
-struct RankProgress {
-  int rank = 0;
-  Step step = 0;
-  std::string phase;
-  double loss = 0;
-  double grad_norm = 0;
-  double learning_rate = 0;
-  double step_seconds = 0;
-  double tokens_per_second = 0;
-  std::int64_t tokens = 0;
-  Step max_steps = 0;
-  std::uint64_t rss_bytes = 0;
-};
-
 struct Progress {
   JobId job_id;
   Generation generation = 0;
@@ -126,6 +141,27 @@ struct ManifestWritten {
 
 struct Heartbeat {};
 
+enum class ProbeOutcome { kAnswered = 1, kRefused, kUnreachable };
+struct ProbeResult {
+  std::uint64_t probe_id = 0;
+  NodeName node;
+  ProbeOutcome outcome = ProbeOutcome::kUnreachable;
+};
+
+enum class NodeNoticeKind { kDrain = 1, kMemoryPressure, kXid, kDisk, kClear };
+struct NodeNotice {
+  NodeNoticeKind kind = NodeNoticeKind::kClear;
+  std::string detail;
+  double deadline_seconds = 0;
+  std::vector<std::string> devices;
+  bool fatal = false;
+};
+
+struct FaultDone {
+  std::uint64_t request_id = 0;
+  std::string error;  // empty: done
+};
+
 struct Released {
   JobId job_id;
 };
@@ -140,6 +176,7 @@ struct HostedGeneration {
   std::vector<RankExited> exited;
   std::vector<RankStarted> started;
   std::vector<TrainerReport> reports;
+  std::vector<int> kept_ranks;
 };
 
 struct Hello {
@@ -152,6 +189,8 @@ struct Hello {
   std::int64_t pid = 0;
   int metrics_port = 0;
   std::string instance;
+  std::string failure_domain;
+  bool allows_faults = false;
   std::vector<HostedGeneration> hosted;
 };
 
@@ -182,6 +221,8 @@ struct Prepare {
   std::vector<RankPlacement> ranks;
   bool hosts_master = false;
   std::string master_bind_address;
+  bool spare = false;  // no ranks; standbys are to be ready
+  int standbys = 0;
 };
 
 struct Launch {
@@ -203,6 +244,31 @@ struct Abort {
   Generation generation = 0;
   std::string reason;
   double grace_seconds = 0;
+  double park_seconds = 0;      // 0: keep nobody
+  std::vector<int> kill_ranks;  // not to be kept
+};
+
+struct Stop {
+  JobId job_id;
+  Generation generation = 0;
+  std::string reason;
+};
+
+struct Probe {
+  std::uint64_t probe_id = 0;
+  NodeName node;
+  std::string address;
+  int port = 0;
+  int timeout_ms = 0;
+};
+
+struct InjectFault {
+  std::uint64_t request_id = 0;
+  JobId job_id;  // empty: of the node
+  Generation generation = 0;
+  int rank = 0;
+  std::string kind;
+  std::string argument;
 };
 
 struct Release {

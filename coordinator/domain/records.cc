@@ -10,8 +10,16 @@ std::string_view Name(CauseKind kind) {
       "prepare_failed", "prepare_timeout", "launch_timeout", "form_timeout",
       "rank_killed",    "rank_exited",     "peer_lost",      "bad_input",
       "non_finite",     "out_of_memory",   "guardian_lost",  "node_lost",
-      "bad_address",    "node_stopped"};
+      "bad_address",    "node_stopped",    "hung",           "device_fault",
+      "drained",        "regrouped",       "slow_rung"};
   const auto index = static_cast<std::size_t>(kind);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+std::string_view Name(Rung rung) {
+  static constexpr std::array<std::string_view, kRungCount> kNames = {
+      "launch", "in_place", "respawn", "spare", "shrink", "grow", "requeue"};
+  const auto index = static_cast<std::size_t>(rung);
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 

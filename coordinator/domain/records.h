@@ -91,9 +91,31 @@ enum class CauseKind {
   kNodeLost,
   kBadAddress,   // no address of the master can be reached by its peers
   kNodeStopped,  // a node was taken down on purpose: no fault of the job
+  kHung,         // no rank moved; the culprit was ended
+  kDeviceFault,  // a fatal Xid
+  kDrained,      // stopped at a step boundary, its state saved, to move
+  kRegrouped,    // ended on purpose to go on with more nodes
+  kSlowRung,     // came up and did not get to its first step within the rung's budget
 };
-inline constexpr int kCauseKindCount = 18;
+inline constexpr int kCauseKindCount = 23;
 std::string_view Name(CauseKind kind);  // "rank_killed", ...
+
+// What brought an attempt up; docs/recovery.md.
+enum class Rung { kLaunch = 0, kInPlace, kRespawn, kSpare, kShrink, kGrow, kRequeue };
+inline constexpr int kRungCount = 7;
+std::string_view Name(Rung rung);  // launch, in_place, respawn, spare, shrink, grow, requeue
+
+// Everything known about why an attempt ended, beside the cause's sentence.
+struct CauseCard {
+  std::string what;  // "SIGSEGV", "exit code 3", "no progress for 3.1 s"
+  Step step = 0;
+  std::string phase;
+  std::int64_t micro_batch = 0;
+  std::string last_collective;  // "world: 812 enqueued, 811 completed"
+  std::vector<std::string> facts;
+  std::string advice;
+  friend bool operator==(const CauseCard&, const CauseCard&) = default;
+};
 
 // One generation of a job's gang. Key: (job, generation).
 struct AttemptRecord {
@@ -103,7 +125,9 @@ struct AttemptRecord {
   std::int64_t started_unix_ms = 0;
   std::int64_t ended_unix_ms = 0;  // 0: still going
   std::vector<NodeName> nodes;     // by node rank
-  std::vector<RankRecord> ranks;   // by rank
+  std::vector<NodeName> spares;    // prepared, without ranks
+  std::vector<RankRecord> ranks;   // by rank; as many as the attempt's world size
+  Rung rung = Rung::kLaunch;
   std::string master_address;
   int master_port = 0;                      // 0: not bound yet
   CauseKind cause_kind = CauseKind::kNone;  // while aborting: the best known so far
@@ -111,7 +135,9 @@ struct AttemptRecord {
   std::string cause;                        // a sentence
   int failed_rank = -1;
   NodeName failed_node;
+  CauseCard card;
   Step resumed_step = -1;       // -1: not known yet
+  std::string resumed_from;     // snapshot, checkpoint, start; empty: not known yet
   Step last_step = 0;           // newest finished step seen
   std::int64_t lost_steps = 0;  // finished steps that the next attempt had to do again
   StageSeconds seconds;
@@ -173,6 +199,11 @@ struct NodeRecord {
   int metrics_port = 0;  // 0: none
   std::string instance;  // of its worker; new with every start
   std::int64_t last_seen_unix_ms = 0;
+  std::string failure_domain;  // empty: host_id
+  bool allows_faults = false;
+  std::string drain_reason;           // while draining or drained
+  std::int64_t drain_by_unix_ms = 0;  // 0: no limit
+  std::vector<std::string> notices;   // what the node says of itself
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 

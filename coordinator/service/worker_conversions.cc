@@ -251,6 +251,9 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
     case v1::WorkerMessage::kReleased: return WorkerMessage(Released{JobId{m.released().job_id()}});
     case v1::WorkerMessage::kHello: return InvalidArgument("a second Hello on one stream");
     case v1::WorkerMessage::kLogChunk:
+    case v1::WorkerMessage::kProbeResult:
+    case v1::WorkerMessage::kNodeNotice:
+    case v1::WorkerMessage::kFaultDone:
     case v1::WorkerMessage::BODY_NOT_SET: break;
   }
   return InvalidArgument("worker message without a known body");

@@ -78,11 +78,6 @@ void ProgressReporter::Publish() {
   ProgressValues& values = page_->values();
   values.clock_ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(clock_.Now().time_since_epoch()).count();
-  if (communicator_ != nullptr) {
-    const CommunicatorCounters counters = communicator_->counters();
-    values.collectives_enqueued = counters.enqueued;
-    values.collectives_completed = counters.completed;
-  }
   page_->Publish();
 }
 

@@ -141,6 +141,7 @@ class Agent {
   void Apply(Job& job, const GuardianRankExited& exited, Effects* effects);
   void Apply(Job& job, const GuardianReport& report, Effects* effects);
   void Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects);
+  void Apply(Job&, const GuardianSegment&, Effects*) {}
   void Apply(Job& job, const GuardianSynced& synced, Effects* effects);
   void Apply(Job& job, const GuardianRefused& refused, Effects* effects);
 

@@ -12,6 +12,7 @@
 
 #include "common/base/cuda_stack.h"
 #include "common/base/ids.h"
+#include "common/control_pipe/progress_page.h"
 #include "worker/process/exit_status.h"
 
 namespace muster::worker {
@@ -60,6 +61,8 @@ struct Prepare {
   std::vector<RankPlacement> ranks;
   bool hosts_master = false;
   std::string master_bind_address;
+  bool spare = false;  // no ranks; standbys are to be ready
+  int standbys = 0;
 };
 
 struct Launch {
@@ -81,6 +84,31 @@ struct Abort {
   Generation generation = 0;
   std::string reason;
   double grace_seconds = 0;
+  double park_seconds = 0;      // 0: keep nobody
+  std::vector<int> kill_ranks;  // not to be kept
+};
+
+struct Stop {
+  JobId job;
+  Generation generation = 0;
+  std::string reason;
+};
+
+struct Probe {
+  std::uint64_t probe_id = 0;
+  NodeName node;
+  std::string address;
+  int port = 0;
+  int timeout_ms = 0;
+};
+
+struct InjectFault {
+  std::uint64_t request_id = 0;
+  JobId job;  // empty: of the node
+  Generation generation = 0;
+  int rank = 0;
+  std::string kind;
+  std::string argument;
 };
 
 struct Release {
@@ -109,6 +137,32 @@ using CoordinatorMessage =
     std::variant<Welcome, Prepare, Launch, Abort, Release, CheckpointCommitted, ReadLog>;
 
 // --- to the coordinator ---
+
+struct RankProgress {
+  int rank = 0;
+  Step step = 0;
+  std::string phase;
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  std::int64_t tokens = 0;
+  Step max_steps = 0;
+  std::uint64_t rss_bytes = 0;
+  std::int64_t micro_batch = 0;
+  std::uint64_t stores = 0;
+  std::vector<CollectiveCounts> collectives;
+  double busy_seconds = 0;
+  double wait_seconds = 0;
+  std::int64_t steps_done = 0;
+  std::string process_state;
+  double cpu_seconds = 0;
+  std::vector<double> phase_seconds;
+  Step snapshot_step = -1;
+
+  friend bool operator==(const RankProgress&, const RankProgress&) = default;
+};
 
 struct Prepared {
   JobId job;
@@ -139,6 +193,9 @@ struct RankExited {
   std::vector<std::string> log_tail;
   bool node_stopped = false;  // its node was taken down
   bool ended = false;         // its guardian had begun to end the generation
+  bool out_of_memory = false;
+  std::optional<RankProgress> last;  // its page at the end
+  std::vector<std::string> facts;
 
   friend bool operator==(const RankExited&, const RankExited&) = default;
 };
@@ -147,6 +204,7 @@ struct Quiesced {
   JobId job;
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
+  std::vector<int> kept_ranks;
 
   friend bool operator==(const Quiesced&, const Quiesced&) = default;
 };
@@ -158,22 +216,6 @@ struct TrainerReport {
   std::string json;  // as the rank sent it
 
   friend bool operator==(const TrainerReport&, const TrainerReport&) = default;
-};
-
-struct RankProgress {
-  int rank = 0;
-  Step step = 0;
-  std::string phase;
-  double loss = 0;
-  double grad_norm = 0;
-  double learning_rate = 0;
-  double step_seconds = 0;
-  double tokens_per_second = 0;
-  std::int64_t tokens = 0;
-  Step max_steps = 0;
-  std::uint64_t rss_bytes = 0;
-
-  friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };
 
 struct Progress {
@@ -209,6 +251,33 @@ struct Released {
   friend bool operator==(const Released&, const Released&) = default;
 };
 
+enum class ProbeOutcome { kAnswered = 1, kRefused, kUnreachable };
+struct ProbeResult {
+  std::uint64_t probe_id = 0;
+  NodeName node;
+  ProbeOutcome outcome = ProbeOutcome::kUnreachable;
+
+  friend bool operator==(const ProbeResult&, const ProbeResult&) = default;
+};
+
+enum class NodeNoticeKind { kDrain = 1, kMemoryPressure, kXid, kDisk, kClear };
+struct NodeNotice {
+  NodeNoticeKind kind = NodeNoticeKind::kClear;
+  std::string detail;
+  double deadline_seconds = 0;
+  std::vector<std::string> devices;
+  bool fatal = false;
+
+  friend bool operator==(const NodeNotice&, const NodeNotice&) = default;
+};
+
+struct FaultDone {
+  std::uint64_t request_id = 0;
+  std::string error;  // empty: done
+
+  friend bool operator==(const FaultDone&, const FaultDone&) = default;
+};
+
 struct Heartbeat {
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
@@ -226,6 +295,7 @@ struct HostedGeneration {
   std::vector<RankStarted> started;
   std::vector<RankExited> exited;
   std::vector<TrainerReport> reports;
+  std::vector<int> kept_ranks;
 
   friend bool operator==(const HostedGeneration&, const HostedGeneration&) = default;
 };

@@ -46,6 +46,10 @@ class Guardian {
   void Handle(const GuardianLaunch& launch);
   void Handle(const GuardianAbort& abort);
   void Handle(const GuardianRelease&);
+  void Handle(const GuardianStandby&) {}
+  void Handle(const GuardianStop&) {}
+  void Handle(const GuardianFault&) {}
+  void Handle(const GuardianHold&) {}
 
   // The one place where generations are fenced: a command of an older generation than the newest
   // seen is refused, a newer one becomes the newest.

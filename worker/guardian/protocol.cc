@@ -32,11 +32,31 @@ Json ToJson(const GuardianLaunch& m) {
 }
 
 Json ToJson(const GuardianAbort& m) {
-  return {{"type", "abort"},
-          {"generation", m.generation},
-          {"grace_seconds", m.grace_seconds},
-          {"reason", m.reason}};
+  return {
+      {"type", "abort"},    {"generation", m.generation},     {"grace_seconds", m.grace_seconds},
+      {"reason", m.reason}, {"park_seconds", m.park_seconds}, {"kill_ranks", m.kill_ranks}};
 }
+
+Json ToJson(const GuardianStandby& m) {
+  return {{"type", "standby"},
+          {"count", m.count},
+          {"at_once", m.at_once},
+          {"launch", ToJson(m.launch)}};
+}
+
+Json ToJson(const GuardianStop& m) {
+  return {{"type", "stop"}, {"generation", m.generation}, {"reason", m.reason}};
+}
+
+Json ToJson(const GuardianFault& m) {
+  return {{"type", "fault"},
+          {"generation", m.generation},
+          {"rank", m.rank},
+          {"kind", m.kind},
+          {"argument", m.argument}};
+}
+
+Json ToJson(const GuardianHold& m) { return {{"type", "hold"}, {"name", m.name}}; }
 
 Json ToJson(const GuardianRelease&) { return {{"type", "release"}}; }
 
@@ -60,7 +80,7 @@ Json ToJson(const GuardianRankExited& m) {
           {"rank", m.rank},          {"exit_code", m.exit.exit_code},
           {"signal", m.exit.signal}, {"age_seconds", m.age_seconds},
           {"log_tail", m.log_tail},  {"node_stopped", m.node_stopped},
-          {"ended", m.ended}};
+          {"ended", m.ended},        {"out_of_memory", m.out_of_memory}};
 }
 
 Json ToJson(const GuardianReport& m) {
@@ -68,8 +88,14 @@ Json ToJson(const GuardianReport& m) {
 }
 
 Json ToJson(const GuardianQuiesced& m) {
-  return {
-      {"type", "quiesced"}, {"generation", m.generation}, {"unkillable_pids", m.unkillable_pids}};
+  return {{"type", "quiesced"},
+          {"generation", m.generation},
+          {"unkillable_pids", m.unkillable_pids},
+          {"kept_ranks", m.kept_ranks}};
+}
+
+Json ToJson(const GuardianSegment& m) {
+  return {{"type", "segment"}, {"name", m.name}, {"dropped", m.dropped}};
 }
 
 Json ToJson(const GuardianSynced&) { return {{"type", "synced"}}; }
@@ -86,25 +112,36 @@ T Get(const Json& json, const char* key) {
   return json.at(key).get<T>();
 }
 
+GuardianLaunch LaunchFromJson(const Json& j) {
+  return {Get<Generation>(j, "generation"),
+          Get<int>(j, "rank"),
+          Get<std::vector<std::string>>(j, "argv"),
+          Get<std::vector<std::string>>(j, "environment"),
+          Get<std::string>(j, "working_directory"),
+          Get<std::string>(j, "log_path"),
+          Get<bool>(j, "control"),
+          Get<bool>(j, "listen")};
+}
+
 GuardianCommand CommandFromJson(const Json& j) {
   const auto type = Get<std::string>(j, "type");
   if (type == "release") return GuardianRelease{};
+  if (type == "hold") return GuardianHold{Get<std::string>(j, "name")};
+  if (type == "launch") return LaunchFromJson(j);
+  if (type == "standby")
+    return GuardianStandby{Get<int>(j, "count"), Get<bool>(j, "at_once"),
+                           LaunchFromJson(j.at("launch"))};
   const auto generation = Get<Generation>(j, "generation");
   if (type == "prepare")
     return GuardianPrepare{generation, static_cast<MasterSocket>(Get<int>(j, "master")),
                            Get<std::string>(j, "bind_address")};
   if (type == "abort")
-    return GuardianAbort{generation, Get<double>(j, "grace_seconds"),
-                         Get<std::string>(j, "reason")};
-  if (type == "launch")
-    return GuardianLaunch{generation,
-                          Get<int>(j, "rank"),
-                          Get<std::vector<std::string>>(j, "argv"),
-                          Get<std::vector<std::string>>(j, "environment"),
-                          Get<std::string>(j, "working_directory"),
-                          Get<std::string>(j, "log_path"),
-                          Get<bool>(j, "control"),
-                          Get<bool>(j, "listen")};
+    return GuardianAbort{generation, Get<double>(j, "grace_seconds"), Get<std::string>(j, "reason"),
+                         j.value("park_seconds", 0.0), j.value("kill_ranks", std::vector<int>())};
+  if (type == "stop") return GuardianStop{generation, Get<std::string>(j, "reason")};
+  if (type == "fault")
+    return GuardianFault{generation, Get<int>(j, "rank"), Get<std::string>(j, "kind"),
+                         Get<std::string>(j, "argument")};
   throw Json::other_error::create(500, "unknown command '" + type + "'", &j);
 }
 
@@ -115,12 +152,15 @@ GuardianRankExited ExitedFromJson(const Json& j) {
           Get<double>(j, "age_seconds"),
           Get<std::vector<std::string>>(j, "log_tail"),
           j.value("node_stopped", false),
-          j.value("ended", false)};
+          j.value("ended", false),
+          j.value("out_of_memory", false)};
 }
 
 GuardianEvent EventFromJson(const Json& j) {
   const auto type = Get<std::string>(j, "type");
   if (type == "synced") return GuardianSynced{};
+  if (type == "segment")
+    return GuardianSegment{Get<std::string>(j, "name"), Get<bool>(j, "dropped")};
   const auto generation = Get<Generation>(j, "generation");
   if (type == "hello")
     return GuardianHello{Get<std::int64_t>(j, "pid"), Get<std::string>(j, "job"), generation};
@@ -132,7 +172,8 @@ GuardianEvent EventFromJson(const Json& j) {
   if (type == "report")
     return GuardianReport{generation, Get<int>(j, "rank"), Get<std::string>(j, "json")};
   if (type == "quiesced")
-    return GuardianQuiesced{generation, Get<std::vector<std::int64_t>>(j, "unkillable_pids")};
+    return GuardianQuiesced{generation, Get<std::vector<std::int64_t>>(j, "unkillable_pids"),
+                            j.value("kept_ranks", std::vector<int>())};
   if (type == "refused")
     return GuardianRefused{generation, Get<Generation>(j, "newest"),
                            Get<std::string>(j, "message")};

@@ -29,7 +29,7 @@ inline constexpr char kGuardianLogName[] = "guardian.log";
 // Numbers of the descriptors that a rank inherits; the worker puts them into its environment.
 inline constexpr int kRankControlFd = 3;
 inline constexpr int kRankProgressFd = 4;
-inline constexpr int kRankListenFd = 5;
+inline constexpr int kRankListenFd = 5;  // of the store; a rank with a control socket gets it there
 
 // The rank number of the auxiliary store process of a command job.
 inline constexpr int kStoreRank = -1;
@@ -50,7 +50,9 @@ struct GuardianPrepare {
   friend bool operator==(const GuardianPrepare&, const GuardianPrepare&) = default;
 };
 
-// Start one process of the prepared generation. Repeated for a rank that was started: no effect.
+// Give a rank of the prepared generation a process: one that waits for an assignment if the rank
+// has a control socket (docs/recovery.md says which), else a new one. Repeated for a rank that has
+// one: no effect.
 struct GuardianLaunch {
   Generation generation = 0;
   int rank = 0;                          // or kStoreRank
@@ -59,7 +61,7 @@ struct GuardianLaunch {
   std::string working_directory;
   std::string log_path;
   bool control = false;  // it inherits a control socket and a progress page
-  bool listen = false;   // it inherits the listening socket
+  bool listen = false;   // it gets the listening socket
 
   friend bool operator==(const GuardianLaunch&, const GuardianLaunch&) = default;
 };
@@ -68,8 +70,47 @@ struct GuardianAbort {
   Generation generation = 0;
   double grace_seconds = 0;
   std::string reason;
+  double park_seconds = 0;      // 0: keep nobody
+  std::vector<int> kill_ranks;  // not to be kept
 
   friend bool operator==(const GuardianAbort&, const GuardianAbort&) = default;
+};
+
+// So many processes are to wait for an assignment from now on, beside parked ones; the guardian
+// starts and replaces them (docs/recovery.md says when). `launch` says how: its generation and rank
+// mean nothing. Replaces an earlier one.
+struct GuardianStandby {
+  int count = 0;
+  bool at_once = false;  // a spare node: nothing that runs here could be slowed down
+  GuardianLaunch launch;
+
+  friend bool operator==(const GuardianStandby&, const GuardianStandby&) = default;
+};
+
+// To all ranks: `stop` where they have a control socket, else SIGTERM.
+struct GuardianStop {
+  Generation generation = 0;
+  std::string reason;
+
+  friend bool operator==(const GuardianStop&, const GuardianStop&) = default;
+};
+
+// Cause a fault in a rank: kill, stop (SIGSTOP) and cont are signals of the guardian's, everything
+// else is passed on over the control socket.
+struct GuardianFault {
+  Generation generation = 0;
+  int rank = 0;
+  std::string kind;
+  std::string argument;
+
+  friend bool operator==(const GuardianFault&, const GuardianFault&) = default;
+};
+
+// Carries a segment's descriptor that an earlier guardian of the job held.
+struct GuardianHold {
+  std::string name;
+
+  friend bool operator==(const GuardianHold&, const GuardianHold&) = default;
 };
 
 // End everything and exit.
@@ -78,7 +119,8 @@ struct GuardianRelease {
 };
 
 using GuardianCommand =
-    std::variant<GuardianPrepare, GuardianLaunch, GuardianAbort, GuardianRelease>;
+    std::variant<GuardianPrepare, GuardianLaunch, GuardianAbort, GuardianRelease, GuardianStandby,
+                 GuardianStop, GuardianFault, GuardianHold>;
 
 // --- guardian to worker ---
 
@@ -113,8 +155,9 @@ struct GuardianRankExited {
   ProcessExit exit;
   double age_seconds = 0;  // when this was sent
   std::vector<std::string> log_tail;
-  bool node_stopped = false;  // ended because the guardian itself was told to end
-  bool ended = false;         // the guardian had begun to end the generation before
+  bool node_stopped = false;   // ended because the guardian itself was told to end
+  bool ended = false;          // the guardian had begun to end the generation before
+  bool out_of_memory = false;  // the kernel's out-of-memory killer, by the cgroup's count
 
   friend bool operator==(const GuardianRankExited&, const GuardianRankExited&) = default;
 };
@@ -131,8 +174,18 @@ struct GuardianReport {
 struct GuardianQuiesced {
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
+  std::vector<int> kept_ranks;  // parked
 
   friend bool operator==(const GuardianQuiesced&, const GuardianQuiesced&) = default;
+};
+
+// The guardian holds a snapshot segment (docs/recovery.md). Carries its descriptor, so that the
+// worker can give it to the guardian's successor.
+struct GuardianSegment {
+  std::string name;
+  bool dropped = false;  // held no longer; without a descriptor
+
+  friend bool operator==(const GuardianSegment&, const GuardianSegment&) = default;
 };
 
 // End of the replay.
@@ -149,9 +202,9 @@ struct GuardianRefused {
   friend bool operator==(const GuardianRefused&, const GuardianRefused&) = default;
 };
 
-using GuardianEvent =
-    std::variant<GuardianHello, GuardianPrepared, GuardianRankStarted, GuardianRankExited,
-                 GuardianReport, GuardianQuiesced, GuardianSynced, GuardianRefused>;
+using GuardianEvent = std::variant<GuardianHello, GuardianPrepared, GuardianRankStarted,
+                                   GuardianRankExited, GuardianReport, GuardianQuiesced,
+                                   GuardianSegment, GuardianSynced, GuardianRefused>;
 
 std::string Encode(const GuardianCommand& command);
 std::string Encode(const GuardianEvent& event);

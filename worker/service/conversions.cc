@@ -229,6 +229,9 @@ std::optional<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& messag
       return ReadLog{from.request_id(), {from.job_id()},    from.generation(), from.rank(),
                      from.offset(),     from.limit_bytes(), from.output_dir()};
     }
+    case v1::CoordinatorMessage::kStop:
+    case v1::CoordinatorMessage::kProbe:
+    case v1::CoordinatorMessage::kInjectFault:
     case v1::CoordinatorMessage::BODY_NOT_SET: break;
   }
   return std::nullopt;
