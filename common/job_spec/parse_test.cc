@@ -275,13 +275,13 @@ const BadCase kLaterCases[] = {
     {"MinNodesAboveNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 3}\n",
      "job.yaml:3: resources.min_nodes: must not be more than nodes"},
     {"OnEventWithoutKinds", COMMAND_HEAD "on_event: {command: [notify]}\n",
-     "job.yaml:3: on_event.kinds: is missing: name the kinds of events, for example [recovered, "
+     "job.yaml:3: on_event.kinds: is missing; name the kinds of events, for example [recovered, "
      "failed]"},
     {"OnEventHttps", COMMAND_HEAD "on_event: {kinds: [failed], webhook: 'https://h/p'}\n",
      "job.yaml:3: on_event.webhook: expected http://HOST[:PORT]/PATH; for https run a command such "
      "as curl"},
     {"SnapshotBuddy", TRAIN_HEAD "  snapshot: {buddy: maybe}\n",
-     "job.yaml:5: train.snapshot.buddy: expected auto, on or off, got 'maybe'"},
+     "job.yaml:6: train.snapshot.buddy: expected auto, on or off, got 'maybe'"},
     {"Memory", COMMAND_HEAD "resources: {memory_per_rank: 64GiB}\n",
      "job.yaml:3: resources.memory_per_rank: not supported in this version: a memory limit per "
      "rank; leave it out"},
