@@ -46,11 +46,11 @@ BANNED_CALLS = (
     (r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(", ("tests/support/eventually.h",),
      "wait on a condition with a deadline, or use Timer"),
     (r"\bstd::thread\b[^;]*\.detach\(\)|\bthread_?\.detach\(\)", (), "own and join the thread"),
-    (r"(?<![\w.>:])(std::|::)?system\s*\(", (), "start programs with worker/process"),
-    (r"(?<![\w.>:])(::)?popen\s*\(", (), "start programs with worker/process"),
-    (r"(?<![\w.>:])(::)?(fork|vfork)\s*\(\)", ("worker/process/", "worker/guardian/", "worker/agent/",
+    (r"(?<![\w.>:])(std::|::)?system\s*\(", (), "start programs with common/process"),
+    (r"(?<![\w.>:])(::)?popen\s*\(", (), "start programs with common/process"),
+    (r"(?<![\w.>:])(::)?(fork|vfork)\s*\(\)", ("common/process/", "worker/process/", "worker/guardian/", "worker/agent/",
                                                "cli/local_cluster", "_test.cc", "_testing.h", "tests/"),
-     "start programs with worker/process"),
+     "start programs with common/process"),
 )
 
 # Spelled in parts, so that this file passes its own rules.

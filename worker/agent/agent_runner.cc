@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/process/spawn.h"
 #include "common/telemetry/log.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/job_records.h"
 #include "worker/agent/log_reader.h"
 #include "worker/process/record_file.h"
-#include "worker/process/spawn.h"
 #include "worker/process/unix_socket.h"
 
 namespace muster::worker {

@@ -12,14 +12,14 @@
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
 #include "common/checkpoint_format/shard_frame.h"
+#include "common/process/spawn.h"
+#include "common/process/temp_dir_for_test.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/job_records.h"
 #include "worker/agent/log_reader.h"
 #include "worker/agent/preflight.h"
 #include "worker/guardian/protocol.h"
 #include "worker/process/record_file.h"
-#include "worker/process/spawn.h"
-#include "worker/process/temp_dir_for_test.h"
 
 namespace muster::worker {
 namespace {

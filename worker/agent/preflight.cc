@@ -11,10 +11,10 @@
 #include "common/base/files.h"
 #include "common/control_pipe/packet_socket.h"
 #include "common/job_spec/parse.h"
+#include "common/process/spawn.h"
 #include "worker/agent/job_records.h"
 #include "worker/agent/trainer_versions.h"
 #include "worker/process/record_file.h"
-#include "worker/process/spawn.h"
 
 namespace muster::worker {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/unique_fd.h"
-#include "worker/process/spawn.h"
+#include "common/process/spawn.h"
 
 namespace muster::worker {
 namespace {

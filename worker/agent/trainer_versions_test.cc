@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "worker/process/temp_dir_for_test.h"
+#include "common/process/temp_dir_for_test.h"
 
 namespace muster::worker {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/base/cuda_stack.h"
 #include "common/base/ids.h"
 #include "common/control_pipe/progress_page.h"
-#include "worker/process/exit_status.h"
+#include "common/process/exit_status.h"
 
 namespace muster::worker {
 

@@ -10,8 +10,8 @@
 
 #include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
+#include "common/process/spawn.h"
 #include "worker/process/record_file.h"
-#include "worker/process/spawn.h"
 #include "worker/process/unix_socket.h"
 
 namespace muster {

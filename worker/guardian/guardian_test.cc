@@ -18,9 +18,9 @@
 #include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/control_pipe/trainer_protocol.h"
+#include "common/process/spawn.h"
+#include "common/process/temp_dir_for_test.h"
 #include "tests/support/eventually.h"
-#include "worker/process/spawn.h"
-#include "worker/process/temp_dir_for_test.h"
 #include "worker/process/unix_socket.h"
 
 namespace muster {

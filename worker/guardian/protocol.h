@@ -15,7 +15,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
-#include "worker/process/exit_status.h"
+#include "common/process/exit_status.h"
 
 namespace muster {
 

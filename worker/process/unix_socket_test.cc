@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "common/base/files.h"
-#include "worker/process/temp_dir_for_test.h"
+#include "common/process/temp_dir_for_test.h"
 
 namespace muster {
 namespace {

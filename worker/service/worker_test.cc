@@ -14,10 +14,10 @@
 #include "common/base/files.h"
 #include "common/base/ids.h"
 #include "common/base/proc_reader.h"
+#include "common/process/exit_status.h"
+#include "common/process/spawn.h"
+#include "common/process/temp_dir_for_test.h"
 #include "tests/support/eventually.h"
-#include "worker/process/exit_status.h"
-#include "worker/process/spawn.h"
-#include "worker/process/temp_dir_for_test.h"
 #include "worker/service/fake_coordinator_for_test.h"
 
 namespace muster::worker {

@@ -1,4 +1,4 @@
-#include "worker/process/exit_status.h"
+#include "common/process/exit_status.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "worker/process/spawn.h"
+#include "common/process/spawn.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
-#include "worker/process/exit_status.h"
-#include "worker/process/temp_dir_for_test.h"
+#include "common/process/exit_status.h"
+#include "common/process/temp_dir_for_test.h"
 
 namespace muster {
 namespace {
@@ -44,6 +44,14 @@ TEST(SpawnChild, GivesExactlyTheGivenEnvironment) {
   ASSERT_TRUE(pid.ok());
   ::waitpid(*pid, nullptr, 0);
   EXPECT_EQ(ReadFile(dir / "out").value(), "ONE=1\nTWO=a b\n");
+}
+
+TEST(SpawnChild, ReadsTheGivenStandardInput) {
+  const TempDirForTest dir;
+  const UniqueFd in(::open("/proc/sys/kernel/ostype", O_RDONLY | O_CLOEXEC));
+  const UniqueFd out = OpenOutput(dir / "out");
+  RunShell("read line; echo got $line", {.input_fd = in.get(), .output_fd = out.get()});
+  EXPECT_EQ(ReadFile(dir / "out").value(), "got Linux\n");
 }
 
 TEST(SpawnChild, ClosesEveryDescriptorButTheInherited) {

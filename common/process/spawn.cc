@@ -1,4 +1,4 @@
-#include "worker/process/spawn.h"
+#include "common/process/spawn.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -66,15 +66,16 @@ int ArrangeDescriptors(Plan& plan) {
   const int floor = plan.highest_target + 2;
   const int error_fd = ::fcntl(plan.error_fd, F_DUPFD_CLOEXEC, floor);
   if (error_fd < 0) Fail(plan.error_fd, Stage::kDescriptors);
+  const int input = options.input_fd >= 0 ? options.input_fd : plan.null_fd;
   const int output = options.output_fd >= 0 ? options.output_fd : plan.null_fd;
   for (std::size_t i = 0; i < options.inherited.size(); ++i) {
     plan.staged[i] = ::fcntl(options.inherited[i].from, F_DUPFD, floor);
     if (plan.staged[i] < 0) Fail(error_fd, Stage::kDescriptors);
   }
   const int output_copy = ::fcntl(output, F_DUPFD, floor);
-  const int null_copy = ::fcntl(plan.null_fd, F_DUPFD, floor);
-  if (output_copy < 0 || null_copy < 0) Fail(error_fd, Stage::kDescriptors);
-  ::dup2(null_copy, 0);
+  const int input_copy = ::fcntl(input, F_DUPFD, floor);
+  if (output_copy < 0 || input_copy < 0) Fail(error_fd, Stage::kDescriptors);
+  ::dup2(input_copy, 0);
   ::dup2(output_copy, 1);
   ::dup2(output_copy, 2);
   for (int fd = 3; fd <= plan.highest_target; ++fd) ::close(fd);

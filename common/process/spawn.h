@@ -24,6 +24,7 @@ struct SpawnOptions {
   std::vector<std::string> argv;         // argv[0] is a path with a slash (see FindProgram)
   std::vector<std::string> environment;  // "NAME=value"; the whole environment of the child
   std::string working_directory;         // empty: the caller's
+  int input_fd = -1;                     // standard input; -1: /dev/null
   int output_fd = -1;                    // standard output and error; -1: /dev/null
   std::vector<InheritedFd> inherited;
   // An open cgroup.procs file that the child joins before exec; -1: none.
@@ -34,8 +35,8 @@ struct SpawnOptions {
   int oom_score_adj = 0;
 };
 
-// A child in a session and process group of its own, standard input /dev/null, every signal at its
-// default. The caller reaps it.
+// A child in a session and process group of its own, every signal at its default. The caller reaps
+// it.
 Result<pid_t> SpawnChild(const SpawnOptions& options);
 
 // The same, but a grandchild whose parent has already exited: nothing to reap, and no signal to
