@@ -214,6 +214,10 @@ void AgentRunner::HandleMessage(const ReadLog& request) {
       [this](const LogChunk& chunk) { send_(chunk); });
 }
 
+void AgentRunner::HandleMessage(const InjectFault& fault) {
+  send_(FaultDone{fault.request_id, "this worker cannot cause '" + fault.kind + "' in a rank"});
+}
+
 void AgentRunner::CarryOut(const Effects& effects) {
   for (const Effect& effect : effects) std::visit([this](const auto& e) { Do(e); }, effect);
 }

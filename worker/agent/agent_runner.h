@@ -50,6 +50,8 @@ class AgentRunner {
   void HandleMessage(const Release& release) { CarryOut(agent_.OnRelease(release)); }
   void HandleMessage(const CheckpointCommitted& committed);
   void HandleMessage(const ReadLog& request);
+  void HandleMessage(const Probe&) {}  // of the node, as faults without a job: WorkerServer
+  void HandleMessage(const InjectFault& fault);
 
   void CarryOut(const Effects& effects);
   void Do(const SendToCoordinator& effect);

@@ -128,7 +128,7 @@ struct ReadLog {
   std::string output_dir;
 };
 
-using CoordinatorMessage =
-    std::variant<Welcome, Prepare, Launch, Abort, Release, CheckpointCommitted, ReadLog>;
+using CoordinatorMessage = std::variant<Welcome, Prepare, Launch, Abort, Release,
+                                        CheckpointCommitted, ReadLog, Probe, InjectFault>;
 
 }  // namespace muster::worker

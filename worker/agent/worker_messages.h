@@ -159,7 +159,8 @@ struct Heartbeat {
 };
 
 using WorkerMessage = std::variant<Prepared, RankStarted, RankExited, Quiesced, TrainerReport,
-                                   Progress, ManifestWritten, LogChunk, Released, Heartbeat>;
+                                   Progress, ManifestWritten, LogChunk, Released, Heartbeat,
+                                   ProbeResult, NodeNotice, FaultDone>;
 
 struct HostedGeneration {
   JobId job;

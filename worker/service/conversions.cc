@@ -28,6 +28,37 @@ void Fill(const RankStarted& from, v1::RankStarted* to) {
   to->set_pid(from.pid);
 }
 
+void Fill(const RankProgress& from, v1::RankProgress* to) {
+  to->set_rank(from.rank);
+  to->set_step(from.step);
+  to->set_phase(from.phase);
+  to->set_loss(from.loss);
+  to->set_grad_norm(from.grad_norm);
+  to->set_learning_rate(from.learning_rate);
+  to->set_step_seconds(from.step_seconds);
+  to->set_tokens_per_second(from.tokens_per_second);
+  to->set_tokens(from.tokens);
+  to->set_max_steps(from.max_steps);
+  to->set_rss_bytes(from.rss_bytes);
+  to->set_micro_batch(from.micro_batch);
+  to->set_stores(from.stores);
+  for (const CollectiveCounts& counts : from.collectives) {
+    v1::CollectiveCounts* out = to->add_collectives();
+    out->set_group(ValidUtf8(counts.group));
+    out->set_enqueued(counts.enqueued);
+    out->set_started(counts.started);
+    out->set_completed(counts.completed);
+    out->set_bytes(counts.bytes);
+  }
+  to->set_busy_seconds(from.busy_seconds);
+  to->set_wait_seconds(from.wait_seconds);
+  to->set_steps_done(from.steps_done);
+  to->set_process_state(from.process_state);
+  to->set_cpu_seconds(from.cpu_seconds);
+  for (const double seconds : from.phase_seconds) to->add_phase_seconds(seconds);
+  to->set_snapshot_step(from.snapshot_step);
+}
+
 void Fill(const RankExited& from, v1::RankExited* to) {
   to->set_job_id(from.job.value);
   to->set_generation(from.generation);
@@ -38,6 +69,9 @@ void Fill(const RankExited& from, v1::RankExited* to) {
   for (const std::string& line : from.log_tail) to->add_log_tail(ValidUtf8(line));
   to->set_node_stopped(from.node_stopped);
   to->set_ended(from.ended);
+  to->set_out_of_memory(from.out_of_memory);
+  if (from.last) Fill(*from.last, to->mutable_last());
+  for (const std::string& fact : from.facts) to->add_facts(ValidUtf8(fact));
 }
 
 void Fill(const Quiesced& from, v1::Quiesced* to) {
@@ -49,20 +83,7 @@ void Fill(const Quiesced& from, v1::Quiesced* to) {
 void Fill(const Progress& from, v1::Progress* to) {
   to->set_job_id(from.job.value);
   to->set_generation(from.generation);
-  for (const RankProgress& rank : from.ranks) {
-    v1::RankProgress* out = to->add_ranks();
-    out->set_rank(rank.rank);
-    out->set_step(rank.step);
-    out->set_phase(rank.phase);
-    out->set_loss(rank.loss);
-    out->set_grad_norm(rank.grad_norm);
-    out->set_learning_rate(rank.learning_rate);
-    out->set_step_seconds(rank.step_seconds);
-    out->set_tokens_per_second(rank.tokens_per_second);
-    out->set_tokens(rank.tokens);
-    out->set_max_steps(rank.max_steps);
-    out->set_rss_bytes(rank.rss_bytes);
-  }
+  for (const RankProgress& rank : from.ranks) Fill(rank, to->add_ranks());
 }
 
 void Fill(const ManifestWritten& from, v1::ManifestWritten* to) {
@@ -79,6 +100,25 @@ void Fill(const LogChunk& from, v1::LogChunk* to) {
   to->set_at_end(from.at_end);
   to->set_path(from.path);
   to->set_error(from.error);
+}
+
+void Fill(const ProbeResult& from, v1::ProbeResult* to) {
+  to->set_probe_id(from.probe_id);
+  to->set_node(from.node.value);
+  to->set_outcome(static_cast<v1::ProbeOutcome>(from.outcome));
+}
+
+void Fill(const NodeNotice& from, v1::NodeNotice* to) {
+  to->set_kind(static_cast<v1::NodeNoticeKind>(from.kind));
+  to->set_detail(ValidUtf8(from.detail));
+  to->set_deadline_seconds(from.deadline_seconds);
+  for (const std::string& device : from.devices) to->add_devices(device);
+  to->set_fatal(from.fatal);
+}
+
+void Fill(const FaultDone& from, v1::FaultDone* to) {
+  to->set_request_id(from.request_id);
+  to->set_error(ValidUtf8(from.error));
 }
 
 // Puts each kind of message into its place; false: it has none.
@@ -101,6 +141,9 @@ struct Writer {
     return out->mutable_released()->set_job_id(m.job.value), true;
   }
   bool operator()(const Heartbeat&) const { return out->mutable_heartbeat(), true; }
+  bool operator()(const ProbeResult& m) const { return Fill(m, out->mutable_probe_result()), true; }
+  bool operator()(const NodeNotice& m) const { return Fill(m, out->mutable_node_notice()), true; }
+  bool operator()(const FaultDone& m) const { return Fill(m, out->mutable_fault_done()), true; }
 };
 
 CheckpointInfo FromCheckpoint(const v1::CheckpointInfo& from) {
@@ -167,6 +210,8 @@ bool NamesAJob(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kCheckpointCommitted:
       return IsJobId(message.checkpoint_committed().job_id());
     case v1::CoordinatorMessage::kReadLog: return IsJobId(message.read_log().job_id());
+    case v1::CoordinatorMessage::kInjectFault:
+      return message.inject_fault().job_id().empty() || IsJobId(message.inject_fault().job_id());
     default: return true;
   }
 }
@@ -186,6 +231,8 @@ v1::WorkerMessage MakeHello(const WorkerIdentity& identity,
   hello->set_pid(identity.pid);
   hello->set_metrics_port(identity.metrics_port);
   hello->set_instance(identity.instance);
+  hello->set_failure_domain(identity.failure_domain);
+  hello->set_allows_faults(identity.allows_faults);
   for (const HostedGeneration& from : hosted) {
     v1::HostedGeneration* to = hello->add_hosted();
     to->set_job_id(from.job.value);
@@ -229,9 +276,16 @@ std::optional<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& messag
       return ReadLog{from.request_id(), {from.job_id()},    from.generation(), from.rank(),
                      from.offset(),     from.limit_bytes(), from.output_dir()};
     }
+    case v1::CoordinatorMessage::kProbe: {
+      const v1::Probe& from = message.probe();
+      return Probe{from.probe_id(), {from.node()}, from.address(), from.port(), from.timeout_ms()};
+    }
+    case v1::CoordinatorMessage::kInjectFault: {
+      const v1::InjectFault& from = message.inject_fault();
+      return InjectFault{from.request_id(), {from.job_id()}, from.generation(),
+                         from.rank(),       from.kind(),     from.argument()};
+    }
     case v1::CoordinatorMessage::kStop:
-    case v1::CoordinatorMessage::kProbe:
-    case v1::CoordinatorMessage::kInjectFault:
     case v1::CoordinatorMessage::BODY_NOT_SET: break;
   }
   return std::nullopt;

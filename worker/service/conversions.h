@@ -18,6 +18,8 @@ struct WorkerIdentity {
   std::int64_t pid = 0;
   int metrics_port = 0;
   std::string instance;
+  std::string failure_domain;
+  bool allows_faults = false;
 };
 
 v1::WorkerMessage MakeHello(const WorkerIdentity& identity,
