@@ -1,0 +1,18 @@
+// What a user may do about a cause. Part of cause_card.cc; pure.
+#pragma once
+
+#include <string>
+
+#include "common/job_spec/job_spec.h"
+#include "coordinator/detect/cause_card.h"
+
+namespace muster {
+
+// One or a few sentences; empty where nothing helpful is known.
+std::string AdviceFor(const CauseEvidence& evidence, const JobSpec& spec);
+
+// Which of the memory that a job holds is not sharded, quantised or offloaded, as keys to change.
+// `on_device`: it was the device's memory that did not suffice, not the host's.
+std::string MemoryAdvice(const JobSpec& spec, int world_size, bool on_device);
+
+}  // namespace muster

@@ -1,0 +1,110 @@
+// HangDetector: whether a gang has come to a standstill, and whose doing it is.
+//
+// It is fed what the workers say of their ranks' progress pages and gives a verdict once nothing
+// has changed on any rank for longer than this job's own steps explain (docs/recovery.md,
+// "Hang"). Silence is no evidence: time counts only with samples of every rank that show a
+// standstill, so a frozen machine, a broken link or an overloaded coordinator gives no verdict.
+//
+// One per job, owned by the job's entry in the controller; one thread. Pure: time is an argument.
+// For jobs whose ranks store into a page; while one has never stored there is no verdict. Needs no
+// timer, for without a sample there is nothing to decide.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/control_pipe/progress_page.h"
+#include "coordinator/control/worker_messages.h"
+
+namespace muster {
+
+struct HangOptions {
+  double floor_seconds = 3;  // never sooner
+  double factor = 3;         // of the 99th percentile of the steps
+  // Until `trusted_steps` are known: of the slowest step seen, those of the warm-up included.
+  double factor_untrusted = 10;
+  int trusted_steps = 20;
+  int warm_up_steps = 2;  // of a process: they build what later ones use, and are not learned from
+  int min_samples = 30;   // of each rank, that show the standstill
+  // Phases that are quiet for long, and the first step of a process.
+  double long_phase_seconds = 600;
+  double evaluation_factor = 10;  // of the last evaluation's duration, where there was one
+};
+
+struct HangVerdict {
+  std::vector<int> ranks;          // the culprits by rank; never empty
+  std::string what;                // "no progress for 3.1 s"
+  std::string reason;              // a sentence without its full stop
+  std::vector<std::string> facts;  // where each rank is, the limit
+};
+
+// The newest durations of a job's steps, and what is usual among them.
+class StepTimes {
+ public:
+  void Add(double seconds);
+  std::size_t size() const { return newest_.size(); }
+  double Percentile99() const;  // 0 for none
+
+ private:
+  static constexpr std::size_t kKept = 512;
+  std::deque<double> newest_;
+};
+
+class HangDetector {
+ public:
+  explicit HangDetector(HangOptions options = {}) : options_(options) {}
+
+  // A new gang, its nodes by rank. What is known of the job's steps stays good until the new
+  // gang has made enough of its own.
+  void Begin(std::vector<NodeName> nodes, TimePoint now);
+
+  // What a worker said at `now`; ranks out of range are ignored. A verdict is given once for each
+  // standstill.
+  std::optional<HangVerdict> Observe(const std::vector<RankProgress>& ranks, TimePoint now);
+
+  // The process of this rank has ended: nothing is expected of it any more.
+  void RankEnded(int rank);
+
+  // How long a standstill may last in ordinary phases, in seconds.
+  double OrdinaryLimit() const;
+
+ private:
+  struct Rank {
+    bool seen = false;
+    bool ended = false;
+    std::uint64_t standstill = 0;  // the one that `samples` belongs to
+    int samples = 0;
+    RankProgress newest;
+  };
+
+  bool Moved(const Rank& rank, const RankProgress& sample) const;
+  void Learn(const RankProgress& sample, TimePoint now);
+  void LearnEvaluation(TimePoint now);
+  void CountSample(Rank& rank);
+  bool EveryRankSampled() const { return sampled_ + ended_ == static_cast<int>(ranks_.size()); }
+  double LimitOf(const RankProgress& rank) const;
+  double Limit() const;
+  HangVerdict Judge(double quiet_seconds, double limit_seconds) const;
+
+  HangOptions options_;
+  std::vector<NodeName> nodes_;
+  std::vector<Rank> ranks_;
+  StepTimes steps_;
+  double former_percentile_ = 0;  // of the gangs before
+  double slowest_step_ = 0;       // of this gang
+  Step newest_step_ = 0;
+  TimePoint moved_at_;            // when something changed last
+  std::uint64_t standstill_ = 0;  // rises with every change
+  int sampled_ = 0;               // ranks with enough samples of this standstill
+  int ended_ = 0;
+  bool told_ = false;
+  std::optional<TimePoint> evaluating_since_;
+  double evaluation_seconds_ = 0;  // of the last one; 0: none yet
+};
+
+}  // namespace muster
