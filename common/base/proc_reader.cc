@@ -60,16 +60,24 @@ bool HasVariable(std::string_view environment, std::string_view prefix) {
 
 }  // namespace
 
+double CpuSeconds(const ProcessInfo& info) {
+  static const double ticks_per_second = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return static_cast<double>(info.cpu_ticks) / ticks_per_second;
+}
+
 Result<ProcessInfo> ParseProcessStat(std::string_view line) {
   ProcessInfo info;
-  // Counted from field 3, the state: parent is field 4, start time field 22.
-  constexpr std::size_t kState = 0, kParent = 1, kStartTime = 19;
+  // Counted from field 3, the state: parent is field 4, user and system time fields 14 and 15,
+  // start time field 22.
+  constexpr std::size_t kState = 0, kParent = 1, kUser = 11, kSystem = 12, kStartTime = 19;
+  std::uint64_t user = 0, system = 0;
   const std::vector<std::string_view> fields = FieldsAfterName(line);
   if (fields.size() <= kStartTime || !ParseNumber(line.substr(0, line.find(' ')), &info.pid) ||
-      !ParseNumber(fields[kParent], &info.parent) ||
-      !ParseNumber(fields[kStartTime], &info.start_time))
+      !ParseNumber(fields[kParent], &info.parent) || !ParseNumber(fields[kUser], &user) ||
+      !ParseNumber(fields[kSystem], &system) || !ParseNumber(fields[kStartTime], &info.start_time))
     return DataLoss("a line of /proc/PID/stat has another form than expected");
   info.state = fields[kState].front();
+  info.cpu_ticks = user + system;
   return info;
 }
 

@@ -21,9 +21,12 @@ struct ProcessInfo {
   pid_t parent = 0;
   char state = '?';              // as in /proc/PID/stat: R, S, D, Z, ...
   std::uint64_t start_time = 0;  // clock ticks since boot
+  std::uint64_t cpu_ticks = 0;   // user and system time of all its threads, in clock ticks
 
   friend bool operator==(const ProcessInfo&, const ProcessInfo&) = default;
 };
+
+double CpuSeconds(const ProcessInfo& info);
 
 // Parses one line of /proc/PID/stat, whose second field may hold spaces and parentheses.
 Result<ProcessInfo> ParseProcessStat(std::string_view line);

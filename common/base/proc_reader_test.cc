@@ -10,10 +10,13 @@ namespace {
 using testing::UnorderedElementsAre;
 
 TEST(ProcReader, ParsesNamesWithSpacesAndParentheses) {
-  const auto info =
-      ParseProcessStat("42 (a) b (c) S 7 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 2 3");
+  const auto info = ParseProcessStat(
+      "42 (a) b (c) S 7 42 42 0 -1 4194560 1 0 0 0 30 12 0 0 20 0 1 0 987654 1 2 3");
   ASSERT_TRUE(info.ok()) << info.status().ToString();
-  EXPECT_EQ(*info, (ProcessInfo{.pid = 42, .parent = 7, .state = 'S', .start_time = 987654}));
+  EXPECT_EQ(
+      *info,
+      (ProcessInfo{.pid = 42, .parent = 7, .state = 'S', .start_time = 987654, .cpu_ticks = 42}));
+  EXPECT_GT(CpuSeconds(*info), 0);
 }
 
 TEST(ProcReader, RefusesALineThatIsCutShort) {

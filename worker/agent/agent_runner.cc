@@ -20,7 +20,6 @@ namespace {
 // Guardians answer in a millisecond; one that does not in this time is stopped or stuck, and the
 // other jobs on the node must not wait for it.
 constexpr std::chrono::seconds kAdoptionBudget{3};
-constexpr std::chrono::milliseconds kSampleInterval{50};
 constexpr std::chrono::milliseconds kDefaultProgressInterval{100};
 constexpr std::chrono::milliseconds kReconnectPause{10};
 constexpr int kReconnectAttempts = 100;
@@ -156,8 +155,9 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
 void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd page) {
   if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && page.valid()) {
     const Prepare* prepare = agent_.FindPrepare(job);
-    const Status status = sampler_.AddPage(job, prepare != nullptr ? prepare->job_name : "",
-                                           started->generation, started->rank, page);
+    const Status status =
+        sampler_.AddPage(job, prepare != nullptr ? prepare->job_name : "", started->generation,
+                         started->rank, static_cast<pid_t>(started->pid), page);
     if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
     ScheduleSampling();
   }
@@ -180,7 +180,7 @@ void AgentRunner::CheckReady() {
 void AgentRunner::ScheduleSampling() {
   if (sampling_ || !sampler_.AnyRunning()) return;
   sampling_ = true;
-  sample_timer_.Start(kSampleInterval, [this] {
+  sample_timer_.Start(sampler_.NextSampleIn(), [this] {
     sampling_ = false;
     for (Progress& progress : sampler_.Sample(SystemClock().Now(), progress_interval_))
       send_(std::move(progress));

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
 
 namespace muster::worker {
 namespace {
@@ -12,11 +15,15 @@ using namespace std::chrono_literals;
 const JobId kJob{"00c0ffee00"};
 constexpr Duration kInterval = 100ms;
 
+constexpr pid_t kPid = 4711;
+
 // A rank as the sampler sees it.
 struct FakeRank {
-  FakeRank() {
+  explicit FakeRank(Generation generation = 1) {
     page = CreateProgressPage().value();
     writer = ProgressWriter::Map(page.get()).value();
+    writer->values().generation = generation;
+    writer->Publish();
   }
   void Finish(Step step) {
     writer->values().step = step;
@@ -32,13 +39,27 @@ class ProgressSamplerTest : public testing::Test {
   std::vector<Progress> SampleAt(Duration since_start) {
     return sampler_.Sample(TimePoint() + 1h + since_start, kInterval);
   }
-  ProgressSampler sampler_;
+  RankProgress SampleOneAt(Duration since_start) {
+    const auto news = SampleAt(since_start);
+    if (news.size() != 1 || news[0].ranks.size() != 1) return {.rank = -1};
+    return news[0].ranks[0];
+  }
+  void Add(const FakeRank& rank, Generation generation = 1, int number = 0) {
+    const Status status = sampler_.AddPage(kJob, "chat", generation, number, kPid, rank.page);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+
+  Result<ProcessInfo> process_ =
+      ProcessInfo{.pid = kPid, .state = 'R', .start_time = 100, .cpu_ticks = 50};
+  ProgressSampler sampler_{[this](pid_t pid) {
+    EXPECT_EQ(pid, kPid);
+    return process_;
+  }};
 };
 
-TEST_F(ProgressSamplerTest, TellsChangesAndNothingElse) {
+TEST_F(ProgressSamplerTest, TellsTheNewestFinishedStep) {
   FakeRank rank;
-  ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 0, rank.page).ok());
-  EXPECT_THAT(SampleAt(0s), IsEmpty());
+  Add(rank);
   rank.Finish(4);
   const auto news = SampleAt(1s);
   ASSERT_EQ(news.size(), 1u);
@@ -47,37 +68,116 @@ TEST_F(ProgressSamplerTest, TellsChangesAndNothingElse) {
   ASSERT_EQ(news[0].ranks.size(), 1u);
   EXPECT_EQ(news[0].ranks[0].step, 4);
   EXPECT_EQ(news[0].ranks[0].loss, 0.25);
-  EXPECT_THAT(SampleAt(2s), IsEmpty());
 }
 
-TEST_F(ProgressSamplerTest, TellsAtMostOnceAnInterval) {
+TEST_F(ProgressSamplerTest, ARankThatDoesNotMoveIsToldAtEveryInterval) {
   FakeRank rank;
-  ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 0, rank.page).ok());
-  rank.Finish(1);
-  EXPECT_EQ(SampleAt(0ms).size(), 1u);
-  rank.Finish(2);
+  Add(rank);
+  const RankProgress first = SampleOneAt(0ms);
+  EXPECT_EQ(first.rank, 0);
   EXPECT_THAT(SampleAt(99ms), IsEmpty());
-  EXPECT_EQ(SampleAt(100ms).size(), 1u);
+  EXPECT_EQ(SampleOneAt(100ms), first);
+  EXPECT_EQ(SampleOneAt(200ms), first);
 }
 
-TEST_F(ProgressSamplerTest, TheLastStepOfAnEndedRankIsToldAtOnce) {
+TEST_F(ProgressSamplerTest, EveryStoreOfARankIsCounted) {
   FakeRank rank;
-  ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 0, rank.page).ok());
+  Add(rank);
+  const std::uint64_t before = SampleOneAt(0ms).stores;
+  rank.writer->Publish();
+  EXPECT_GT(SampleOneAt(1s).stores, before);
+}
+
+TEST_F(ProgressSamplerTest, TellsWhereInItsCollectivesARankIs) {
+  FakeRank rank;
+  void* memory =
+      ::mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, rank.page.get(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  CollectiveCell& world = static_cast<ProgressPageLayout*>(memory)->cells[0];
+  std::strcpy(world.group.data(), "world");
+  world.enqueued = 8;
+  world.started = 7;
+  world.completed = 6;
+  world.bytes = 4096;
+  ::munmap(memory, kProgressPageBytes);
+  Add(rank);
+  const std::vector<CollectiveCounts> expected = {{"world", 8, 7, 6, 4096, 0}};
+  EXPECT_EQ(SampleOneAt(0ms).collectives, expected);
+}
+
+TEST_F(ProgressSamplerTest, TellsAllOfThePage) {
+  FakeRank rank;
+  ProgressValues& values = rank.writer->values();
+  values.phase = TrainPhase::kBackward;
+  values.micro_batch = 3;
+  values.busy_seconds = 1.5;
+  values.wait_seconds = 0.5;
+  values.steps_done = 12;
+  values.snapshot_step = 11;
+  values.phase_seconds[static_cast<int>(TrainPhase::kData)] = 0.25;
+  rank.writer->Publish();
+  Add(rank);
+  const RankProgress told = SampleOneAt(0ms);
+  EXPECT_EQ(told.phase, "backward");
+  EXPECT_EQ(told.micro_batch, 3);
+  EXPECT_EQ(told.busy_seconds, 1.5);
+  EXPECT_EQ(told.wait_seconds, 0.5);
+  EXPECT_EQ(told.steps_done, 12);
+  EXPECT_EQ(told.snapshot_step, 11);
+  ASSERT_EQ(told.phase_seconds.size(), static_cast<std::size_t>(kTrainPhaseCount));
+  EXPECT_EQ(told.phase_seconds[static_cast<int>(TrainPhase::kData)], 0.25);
+}
+
+TEST_F(ProgressSamplerTest, TellsTheStateOfTheProcess) {
+  FakeRank rank;
+  Add(rank);
+  EXPECT_EQ(SampleOneAt(0s).process_state, "R");
+  process_->state = 'T';
+  EXPECT_EQ(SampleOneAt(1s).process_state, "T");
+  EXPECT_GT(SampleOneAt(2s).cpu_seconds, 0);
+  process_->start_time = 101;
+  EXPECT_EQ(SampleOneAt(3s).process_state, "") << "another process has its number";
+  process_ = NotFound("gone");
+  EXPECT_EQ(SampleOneAt(4s).process_state, "");
+}
+
+TEST_F(ProgressSamplerTest, AProcessThatServesANewGenerationBringsNoStepsOfTheFormer) {
+  FakeRank rank(1);
+  rank.Finish(40);
+  rank.writer->values().phase = TrainPhase::kForming;
+  rank.writer->Publish();
+  Add(rank, 2);
+  const RankProgress forming = SampleOneAt(0s);
+  EXPECT_EQ(forming.step, 0);
+  EXPECT_EQ(forming.phase, "forming");
+  EXPECT_GT(forming.stores, 0u);
+  rank.writer->values().generation = 2;
+  rank.Finish(39);
+  EXPECT_EQ(SampleOneAt(1s).step, 39);
+}
+
+TEST_F(ProgressSamplerTest, TheLastStepOfAnEndedRankIsToldAtOnceAndKept) {
+  FakeRank rank;
+  Add(rank);
   rank.Finish(1);
   SampleAt(0ms);
   rank.Finish(2);
   sampler_.EndRank(kJob, 0);
-  const auto news = SampleAt(1ms);
-  ASSERT_EQ(news.size(), 1u);
-  EXPECT_EQ(news[0].ranks[0].step, 2);
+  EXPECT_EQ(SampleOneAt(1ms).step, 2);
   EXPECT_FALSE(sampler_.AnyRunning());
+  EXPECT_THAT(SampleAt(1s), IsEmpty());
+  ASSERT_TRUE(sampler_.Last(kJob, 0).has_value());
+  EXPECT_EQ(sampler_.Last(kJob, 0)->step, 2);
+  EXPECT_EQ(sampler_.Last(kJob, 0)->process_state, "");
+  EXPECT_FALSE(sampler_.Last(kJob, 1).has_value());
+  EXPECT_FALSE(sampler_.Last({"0ddba11"}, 0).has_value());
 }
 
 TEST_F(ProgressSamplerTest, ANewGenerationDropsTheOld) {
   FakeRank old_rank, new_rank;
-  ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 0, old_rank.page).ok());
-  ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 1, old_rank.page).ok());
-  ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 2, 0, new_rank.page).ok());
+  Add(old_rank, 1, 0);
+  Add(old_rank, 1, 1);
+  Add(new_rank, 2, 0);
   const auto series = sampler_.AllSeries(TimePoint() + 1h);
   ASSERT_EQ(series.size(), 1u);
   EXPECT_EQ(series[0].generation, 2);
@@ -85,7 +185,7 @@ TEST_F(ProgressSamplerTest, ANewGenerationDropsTheOld) {
 
 TEST_F(ProgressSamplerTest, AnEndedJobsValuesStayForAWhile) {
   FakeRank rank;
-  ASSERT_TRUE(sampler_.AddPage(kJob, "chat", 1, 0, rank.page).ok());
+  Add(rank);
   sampler_.EndRank(kJob, 0);
   sampler_.EndJob(kJob, TimePoint() + 1h);
   EXPECT_EQ(sampler_.AllSeries(TimePoint() + 1h + 59s).size(), 1u);
@@ -94,8 +194,19 @@ TEST_F(ProgressSamplerTest, AnEndedJobsValuesStayForAWhile) {
 
 TEST_F(ProgressSamplerTest, APageOfAnotherLayoutIsRefused) {
   const UniqueFd null;
-  EXPECT_FALSE(sampler_.AddPage(kJob, "chat", 1, 0, null).ok());
+  EXPECT_FALSE(sampler_.AddPage(kJob, "chat", 1, 0, kPid, null).ok());
   EXPECT_FALSE(sampler_.AnyRunning());
+}
+
+TEST_F(ProgressSamplerTest, WhatSamplingDoesIsCounted) {
+  FakeRank rank;
+  Add(rank);
+  SampleAt(0s);
+  SampleAt(10ms);
+  EXPECT_EQ(sampler_.totals().pages, 3u);
+  EXPECT_GT(sampler_.totals().cpu_seconds, 0);
+  EXPECT_GE(sampler_.NextSampleIn(), 50ms);
+  EXPECT_LE(sampler_.NextSampleIn(), 1s);
 }
 
 }  // namespace
