@@ -17,14 +17,6 @@
 namespace muster {
 namespace {
 
-// How often what is being ended is looked at; deaths of children wake the loop anyway.
-constexpr int kEndingTickMillis = 5;
-
-std::string RankName(Generation generation, int rank) {
-  const std::string who = rank == kStoreRank ? "store" : "rank " + std::to_string(rank);
-  return "g" + std::to_string(generation) + ": " + who;
-}
-
 Result<UniqueFd> BlockSignals() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -35,11 +27,18 @@ Result<UniqueFd> BlockSignals() {
   return fd;
 }
 
-std::string KindOf(const std::string& report) {
-  const auto json = nlohmann::json::parse(report, nullptr, false);
-  if (!json.is_object()) return {};
-  const auto type = json.find("type");
-  return type != json.end() && type->is_string() ? type->get<std::string>() : std::string();
+// What a predecessor has seen: what it refused stays refused.
+Generation NewestInRecord(const std::string& path) {
+  const auto text = ReadFile(path);
+  if (!text.ok()) return 0;
+  const auto json = nlohmann::json::parse(*text, nullptr, false);
+  const bool has =
+      json.is_object() && json.contains("generation") && json["generation"].is_number_integer();
+  return has ? json["generation"].get<Generation>() : 0;
+}
+
+void LogFailure(const Status& status) {
+  if (!status.ok()) LogLine(status.ToString());
 }
 
 }  // namespace
@@ -48,50 +47,48 @@ Result<std::unique_ptr<Guardian>> Guardian::Start(const GuardianOptions& options
   MUSTER_RETURN_IF_ERROR(MakeDirectories(options.directory + "/exits"));
   const std::string record_path = options.directory + "/" + kGuardianRecordName;
   MUSTER_ASSIGN_OR_RETURN(LockedRecord record, LockedRecord::Acquire(record_path));
-  Generation newest = 0;
-  // A predecessor's newest generation still fences: what it refused stays refused.
-  if (const auto old = ReadFile(record_path); old.ok()) {
-    const auto json = nlohmann::json::parse(*old, nullptr, false);
-    if (json.is_object() && json.contains("generation") && json["generation"].is_number_integer())
-      newest = json["generation"].get<Generation>();
-  }
+  const Generation newest = NewestInRecord(record_path);
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     return ErrnoStatus(errno, "become the subreaper of the ranks");
   MUSTER_ASSIGN_OR_RETURN(UniqueFd signals, BlockSignals());
   PacketSocket first{UniqueFd(options.worker_fd)};
   MUSTER_ASSIGN_OR_RETURN(WorkerLink link, WorkerLink::Open(options.directory, std::move(first)));
-  std::unique_ptr<Guardian> guardian(
-      new Guardian(options, std::move(record), std::move(link), std::move(signals)));
-  guardian->newest_ = newest;
+  std::unique_ptr<Guardian> guardian(new Guardian(
+      options,
+      {.record = std::move(record),
+       .link = std::move(link),
+       .signals = std::move(signals),
+       .cgroup = MakeCgroup("muster-" + options.job + "-" + std::to_string(::getpid()))},
+      newest));
   // What becomes of the generation from now on is this guardian's to tell.
   ::unlink((options.directory + "/" + StoppedRecordName(newest)).c_str());
-  guardian->WriteRecord();
+  guardian->Do(guardian::WriteRecord{newest});
   return guardian;
 }
 
-Guardian::Guardian(GuardianOptions options, LockedRecord record, WorkerLink link, UniqueFd signals)
+Guardian::Guardian(GuardianOptions options, Parts parts, Generation newest)
     : options_(std::move(options)),
-      record_(std::move(record)),
-      link_(std::move(link)),
-      signals_(std::move(signals)) {}
+      record_(std::move(parts.record)),
+      link_(std::move(parts.link)),
+      signals_(std::move(parts.signals)),
+      cgroup_path_(parts.cgroup->path()),
+      host_(std::move(parts.cgroup)),
+      core_(options_.job, newest) {}
 
 int Guardian::Run() {
   LogLine("job " + options_.job + ": up, pid " + std::to_string(::getpid()));
-  if (link_.connected()) Replay();
+  if (link_.connected()) CarryOut(core_.OnWorkerConnected(::getpid(), SystemClock().Now()));
   while (!done_) {
     Wait();
     HandleSignals();
-    HandleRanks();
-    if (link_.Accept()) Replay();
-    for (const GuardianCommand& command : link_.Receive())
-      std::visit([this](const auto& c) { Handle(c); }, command);
+    HandleProcesses();
+    HandleWorker();
     // A launch that failed at once is an end to report.
-    HandleRanks();
-    ContinueEnd();
+    HandleProcesses();
+    CarryOut(core_.OnTick(SystemClock().Now()));
     // Its starter has died before it asked for anything: there is nothing to keep for another.
-    if (!gang_ && !link_.connected() && options_.worker_fd >= 0) done_ = true;
+    if (core_.idle() && !link_.connected() && options_.worker_fd >= 0) done_ = true;
   }
-  gang_.reset();
   record_.Remove();
   ::unlink((options_.directory + "/" + kGuardianSocketName).c_str());
   LogLine("job " + options_.job + ": released");
@@ -101,10 +98,10 @@ int Guardian::Run() {
 void Guardian::Wait() {
   std::vector<pollfd> entries = {{signals_.get(), POLLIN, 0}};
   link_.AddPollEntries(&entries);
-  if (gang_) gang_->AddPollEntries(&entries);
-  const bool ending = gang_ && gang_->ending();
+  host_.AddPollEntries(&entries);
+  const int tick = core_.ending() ? static_cast<int>(guardian::kEndingTick.count()) : -1;
   // An interruption or a failure of poll only means one round without news.
-  ::poll(entries.data(), entries.size(), ending ? kEndingTickMillis : leaving_ ? 0 : -1);
+  ::poll(entries.data(), entries.size(), tick);
 }
 
 void Guardian::HandleSignals() {
@@ -112,212 +109,117 @@ void Guardian::HandleSignals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo != SIGTERM && info.ssi_signo != SIGINT) continue;
     LogLine("ended by signal " + std::to_string(info.ssi_signo));
-    if (!stopped_at_) {
-      stopped_at_ = SystemClock().Now();
-      const std::string path = options_.directory + "/" + StoppedRecordName(newest_);
-      if (const Status status = ReplaceFile(path, ""); !status.ok()) LogLine(status.ToString());
-    }
-    Handle(GuardianRelease{});
+    // Who has ended by now was not ended by this.
+    HandleProcesses();
+    CarryOut(core_.OnTerminate(SystemClock().Now()));
   }
 }
 
-void Guardian::HandleRanks() {
-  if (!gang_) return;
-  // Messages are read after the reaping, so that all that an ended rank said is reported before
+void Guardian::HandleProcesses() {
+  // Messages are read after the reaping, so that all that an ended process said is reported before
   // its end.
-  const std::vector<int> ended = gang_->Reap(SystemClock().Now());
-  for (Gang::Message& message : gang_->ReceiveMessages()) {
-    reports_.Add(message.rank, KindOf(message.data), message.data);
-    link_.Send(GuardianReport{gang_->generation(), message.rank, std::move(message.data)});
+  const std::vector<guardian::ProcessHost::Ended> ended = host_.Reap();
+  for (guardian::ProcessHost::Message& message : host_.ReceiveMessages()) {
+    incoming_ = std::move(message.descriptor);
+    CarryOut(core_.OnMessage(message.process, message.data, incoming_.valid()));
+    incoming_.reset();
   }
-  for (const int rank : ended) ReportExit(rank);
+  for (const auto& [process, end] : ended)
+    CarryOut(core_.OnExited(process, end, SystemClock().Now()));
 }
 
-void Guardian::ReportExit(int rank) {
-  const GuardianRankExited exited = ExitedNow(gang_->members().at(rank));
-  LogLine(RankName(exited.generation, rank) + " ended: " + DescribeExit(exited.exit));
-  if (rank == kStoreRank) {
-    // Without it ranks that form would wait for minutes.
-    if (!gang_->ending() && !gang_ended_)
-      gang_->KillRanks("the store ended (" + DescribeExit(exited.exit) + "), see store.log");
-    return;
+void Guardian::HandleWorker() {
+  if (link_.Accept()) CarryOut(core_.OnWorkerConnected(::getpid(), SystemClock().Now()));
+  for (WorkerLink::Command& command : link_.Receive()) {
+    // Who has ended or parked by now did so before the command.
+    HandleProcesses();
+    incoming_ = std::move(command.descriptor);
+    CarryOut(core_.OnCommand(command.command, SystemClock().Now()));
+    incoming_.reset();
   }
+}
+
+void Guardian::CarryOut(const guardian::Effects& effects) {
+  for (const guardian::Effect& effect : effects)
+    std::visit([this](const auto& e) { Do(e); }, effect);
+}
+
+int Guardian::SegmentFd(const std::string& name) const {
+  const auto it = segments_.find(name);
+  return it != segments_.end() ? it->second.get() : -1;
+}
+
+void Guardian::Do(const guardian::SendToWorker& effect) {
+  const int fd = effect.page_of != 0 ? host_.page(effect.page_of) : SegmentFd(effect.segment);
+  link_.Send(effect.event, fd);
+}
+
+void Guardian::Do(const guardian::StartProcess& effect) {
+  const Result<pid_t> pid = host_.Start(effect);
+  CarryOut(pid.ok()
+               ? core_.OnStarted(effect.process, *pid)
+               : core_.OnStartFailed(effect.process, pid.status().message(), SystemClock().Now()));
+}
+
+void Guardian::Do(const guardian::AssignProcess& effect) {
+  const Status status = host_.Assign(effect);
+  if (!status.ok())
+    CarryOut(core_.OnStartFailed(effect.process, status.message(), SystemClock().Now()));
+}
+
+void Guardian::Do(const guardian::SendToProcess& effect) {
+  const int fd = SegmentFd(effect.segment);
+  if (fd < 0 && !effect.segment.empty()) return;
+  LogFailure(host_.Send(effect.process, effect.message, fd));
+}
+
+void Guardian::Do(const guardian::SignalProcess& effect) {
+  host_.Signal(effect.process, effect.signal);
+}
+
+void Guardian::Do(const guardian::ForgetProcess& effect) { host_.Forget(effect.process); }
+
+void Guardian::Do(const guardian::BindMaster& effect) {
+  CarryOut(core_.OnMasterBound(host_.Bind(effect)));
+}
+
+void Guardian::Do(const guardian::CloseMaster&) { host_.CloseMaster(); }
+
+void Guardian::Do(const guardian::Sweep& effect) {
+  const guardian::SweepResult result = host_.CarryOut(effect);
+  CarryOut(core_.OnSwept(result, SystemClock().Now()));
+}
+
+void Guardian::Do(const guardian::HoldSegment& effect) {
+  segments_[effect.name] = std::move(incoming_);
+}
+
+void Guardian::Do(const guardian::LetSegmentGo& effect) { segments_.erase(effect.name); }
+
+void Guardian::Do(const guardian::WriteRecord& effect) {
+  const auto self = ReadProcess(::getpid());
+  const nlohmann::json json = {
+      {"pid", ::getpid()},           {"start_time", self.ok() ? self->start_time : 0},
+      {"boot_id", BootId()},         {"job", options_.job},
+      {"generation", effect.newest}, {"cgroup", cgroup_path_}};
+  LogFailure(record_.Write(json.dump() + "\n"));
+}
+
+void Guardian::Do(const guardian::WriteExitRecord& effect) {
   // Renamed into place before it is reported, so that it outlives this process. Not synced to disk:
   // after a reboot nothing of the generation is left, whatever a record says, and a sync beside a
   // checkpoint that is being written could hold up a recovery for seconds.
-  const std::string path = options_.directory + "/" + ExitRecordName(exited.generation, rank);
-  if (const Status status = ReplaceFile(path, EncodeExitRecord(exited)); !status.ok())
-    LogLine(status.ToString());
-  link_.Send(exited);
+  const GuardianRankExited& exited = effect.exited;
+  LogFailure(ReplaceFile(options_.directory + "/" + ExitRecordName(exited.generation, exited.rank),
+                         EncodeExitRecord(exited)));
 }
 
-GuardianRankExited Guardian::ExitedNow(const Gang::Member& member) const {
-  GuardianRankExited exited = *member.exited;
-  exited.age_seconds = ToSeconds(SystemClock().Now() - member.exited_at);
-  exited.node_stopped =
-      stopped_at_ && member.exited_at >= *stopped_at_ && exited.exit.signal == SIGKILL;
-  return exited;
+void Guardian::Do(const guardian::WriteStoppedRecord& effect) {
+  LogFailure(ReplaceFile(options_.directory + "/" + StoppedRecordName(effect.generation), ""));
 }
 
-bool Guardian::Admit(Generation generation) {
-  if (generation < newest_ || generation <= 0) {
-    Refuse(generation, "generation " + std::to_string(newest_) + " is newer");
-    return false;
-  }
-  if (generation > newest_) {
-    newest_ = generation;
-    WriteRecord();
-  }
-  return true;
-}
+void Guardian::Do(const guardian::LogNote& effect) { LogLine(effect.text); }
 
-void Guardian::Refuse(Generation generation, const std::string& why) {
-  LogLine("refused a command of generation " + std::to_string(generation) + ": " + why);
-  link_.Send(GuardianRefused{generation, newest_, why});
-}
-
-void Guardian::Handle(const GuardianPrepare& prepare) {
-  if (leaving_ || !Admit(prepare.generation)) return;
-  if (gang_ && gang_->generation() == prepare.generation) {
-    if (gang_ended_ || gang_->ending())
-      Refuse(prepare.generation, "it has been aborted");
-    else
-      link_.Send(GuardianPrepared{prepare.generation, {}, gang_->master_port()});
-    return;
-  }
-  pending_prepare_ = prepare;
-  abort_asked_ = false;
-  if (gang_ && (!gang_ended_ || !unkillable_.empty())) {
-    BeginEnd(Duration::zero());
-    return;
-  }
-  PrepareNow(prepare);
-}
-
-void Guardian::PrepareNow(const GuardianPrepare& prepare) {
-  pending_prepare_.reset();
-  const std::string name = "muster-" + options_.job + "-" + std::to_string(::getpid()) + "-g" +
-                           std::to_string(prepare.generation);
-  std::unique_ptr<Cgroup> cgroup = MakeCgroup(name);
-  cgroup_path_ = cgroup->path();
-  gang_ = std::make_unique<Gang>(prepare.generation, std::move(cgroup));
-  gang_ended_ = false;
-  unkillable_.clear();
-  reports_.Clear();
-  WriteRecord();
-  const Status bound = gang_->BindMaster(prepare);
-  if (!bound.ok()) gang_ended_ = true;
-  link_.Send(GuardianPrepared{prepare.generation, bound.message(), gang_->master_port()});
-  LogLine("g" + std::to_string(prepare.generation) + ": prepared" +
-          (bound.ok() ? "" : ", but " + bound.message()));
-}
-
-void Guardian::Handle(const GuardianLaunch& launch) {
-  if (leaving_ || !Admit(launch.generation)) return;
-  if (!gang_ || gang_->generation() != launch.generation || gang_ended_ || gang_->ending()) {
-    Refuse(launch.generation, "it is not prepared");
-    return;
-  }
-  if (gang_->HasLaunched(launch.rank)) return;
-  gang_->Launch(launch, SystemClock().Now());
-  const Gang::Member& member = gang_->members().at(launch.rank);
-  LogLine(RankName(launch.generation, launch.rank) + " started, pid " + std::to_string(member.pid));
-  if (launch.rank == kStoreRank || member.pid == 0) return;
-  link_.Send(GuardianRankStarted{launch.generation, launch.rank, member.pid}, member.page.get());
-}
-
-void Guardian::Handle(const GuardianAbort& abort) {
-  if (!Admit(abort.generation)) return;
-  LogLine("g" + std::to_string(abort.generation) + ": abort: " + abort.reason);
-  pending_prepare_.reset();
-  if (!gang_ || (gang_ended_ && unkillable_.empty())) {
-    link_.Send(GuardianQuiesced{newest_, {}});
-    return;
-  }
-  abort_asked_ = true;
-  BeginEnd(FromSeconds(abort.grace_seconds));
-}
-
-void Guardian::Handle(const GuardianRelease&) {
-  leaving_ = true;
-  pending_prepare_.reset();
-  if (gang_ && !gang_ended_) {
-    BeginEnd(Duration::zero());
-    return;
-  }
-  done_ = true;
-}
-
-void Guardian::BeginEnd(Duration grace) {
-  // Who has ended by now was not ended by this.
-  HandleRanks();
-  gang_ended_ = false;
-  gang_->BeginEnd(grace, SystemClock().Now());
-}
-
-void Guardian::ContinueEnd() {
-  if (!gang_ || !gang_->ending() || gang_ended_) return;
-  std::vector<std::int64_t> unkillable;
-  if (gang_->TickEnd(SystemClock().Now(), &unkillable)) {
-    // The last deaths may have been seen only by the proof.
-    HandleRanks();
-    FinishEnd(std::move(unkillable));
-  }
-}
-
-void Guardian::FinishEnd(std::vector<std::int64_t> unkillable) {
-  gang_ended_ = true;
-  unkillable_ = std::move(unkillable);
-  LogLine("g" + std::to_string(gang_->generation()) + ": " +
-          (unkillable_.empty() ? "every process is gone"
-                               : std::to_string(unkillable_.size()) + " processes resist"));
-  if (abort_asked_) link_.Send(GuardianQuiesced{newest_, unkillable_});
-  abort_asked_ = false;
-  if (leaving_) {
-    done_ = true;
-    return;
-  }
-  if (!pending_prepare_) return;
-  const GuardianPrepare prepare = *pending_prepare_;
-  if (unkillable_.empty()) {
-    PrepareNow(prepare);
-    return;
-  }
-  pending_prepare_.reset();
-  link_.Send(GuardianPrepared{prepare.generation,
-                              "process " + std::to_string(unkillable_.front()) + " of generation " +
-                                  std::to_string(gang_->generation()) +
-                                  " does not end, not even by SIGKILL",
-                              0});
-}
-
-void Guardian::Replay() {
-  link_.Send(GuardianHello{::getpid(), options_.job, newest_});
-  if (gang_ && gang_->generation() == newest_) {
-    const Generation generation = gang_->generation();
-    link_.Send(GuardianPrepared{generation, {}, gang_->master_port()});
-    for (const auto& [rank, member] : gang_->members())
-      if (rank != kStoreRank && member.pid != 0)
-        link_.Send(GuardianRankStarted{generation, rank, member.pid}, member.page.get());
-    for (const ReportLog::Entry& entry : reports_.entries())
-      link_.Send(GuardianReport{generation, entry.rank, entry.json});
-    for (const auto& [rank, member] : gang_->members())
-      if (rank != kStoreRank && member.exited) link_.Send(ExitedNow(member));
-  }
-  const bool nothing_runs = !gang_ || gang_ended_;
-  if (newest_ > 0 && nothing_runs && !pending_prepare_)
-    link_.Send(GuardianQuiesced{newest_, unkillable_});
-  link_.Send(GuardianSynced{});
-}
-
-void Guardian::WriteRecord() {
-  const auto self = ReadProcess(::getpid());
-  const nlohmann::json json = {
-      {"pid", ::getpid()},     {"start_time", self.ok() ? self->start_time : 0},
-      {"boot_id", BootId()},   {"job", options_.job},
-      {"generation", newest_}, {"cgroup", cgroup_path_}};
-  if (const Status status = record_.Write(json.dump() + "\n"); !status.ok())
-    LogLine(status.ToString());
-}
+void Guardian::Do(const guardian::Leave&) { done_ = true; }
 
 }  // namespace muster

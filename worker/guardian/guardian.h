@@ -1,22 +1,20 @@
 // Guardian: owns the processes of one job on one node, across generations.
 //
-// A poll loop on one thread, started by the worker and detached from it. It speaks to its worker
-// (worker_link.h) and to its ranks (gang.h), decides nothing but the order of things, and never
-// waits for disk or network. It is a child subreaper, so nothing that descends from a rank escapes
-// it, and its ranks die with it (parent-death signal). On SIGTERM or SIGINT it ends its ranks and
-// exits.
+// The edge of GuardianCore (guardian_core.h), which decides: a poll loop on one thread, started by
+// the worker and detached from it. It speaks to its worker (worker_link.h) and to its processes
+// (process_host.h), holds the descriptors of snapshot segments, and never waits for disk or
+// network. It is a child subreaper, so nothing that descends from a rank escapes it, and its ranks
+// die with it (parent-death signal). On SIGTERM or SIGINT it ends its ranks and exits.
 #pragma once
 
+#include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "worker/guardian/gang.h"
-#include "worker/guardian/protocol.h"
-#include "worker/guardian/report_log.h"
+#include "worker/guardian/guardian_core.h"
+#include "worker/guardian/process_host.h"
 #include "worker/guardian/worker_link.h"
 #include "worker/process/record_file.h"
 
@@ -37,48 +35,47 @@ class Guardian {
   int Run();
 
  private:
-  Guardian(GuardianOptions options, LockedRecord record, WorkerLink link, UniqueFd signals);
+  struct Parts {
+    LockedRecord record;
+    WorkerLink link;
+    UniqueFd signals;
+    std::unique_ptr<Cgroup> cgroup;
+  };
+  Guardian(GuardianOptions options, Parts parts, Generation newest);
 
   void Wait();
   void HandleSignals();
-  void HandleRanks();
-  void Handle(const GuardianPrepare& prepare);
-  void Handle(const GuardianLaunch& launch);
-  void Handle(const GuardianAbort& abort);
-  void Handle(const GuardianRelease&);
-  void Handle(const GuardianStandby&) {}
-  void Handle(const GuardianStop&) {}
-  void Handle(const GuardianFault&) {}
-  void Handle(const GuardianHold&) {}
+  void HandleProcesses();
+  void HandleWorker();
 
-  // The one place where generations are fenced: a command of an older generation than the newest
-  // seen is refused, a newer one becomes the newest.
-  bool Admit(Generation generation);
-  void Refuse(Generation generation, const std::string& why);
-
-  void BeginEnd(Duration grace);
-  void ContinueEnd();
-  void FinishEnd(std::vector<std::int64_t> unkillable);
-  void PrepareNow(const GuardianPrepare& prepare);
-  void ReportExit(int rank);
-  GuardianRankExited ExitedNow(const Gang::Member& member) const;
-  void Replay();
-  void WriteRecord();
+  void CarryOut(const guardian::Effects& effects);
+  void Do(const guardian::SendToWorker& effect);
+  void Do(const guardian::StartProcess& effect);
+  void Do(const guardian::AssignProcess& effect);
+  void Do(const guardian::SendToProcess& effect);
+  void Do(const guardian::SignalProcess& effect);
+  void Do(const guardian::ForgetProcess& effect);
+  void Do(const guardian::BindMaster& effect);
+  void Do(const guardian::CloseMaster& effect);
+  void Do(const guardian::Sweep& effect);
+  void Do(const guardian::HoldSegment& effect);
+  void Do(const guardian::LetSegmentGo& effect);
+  void Do(const guardian::WriteRecord& effect);
+  void Do(const guardian::WriteExitRecord& effect);
+  void Do(const guardian::WriteStoppedRecord& effect);
+  void Do(const guardian::LogNote& effect);
+  void Do(const guardian::Leave& effect);
+  int SegmentFd(const std::string& name) const;
 
   const GuardianOptions options_;
   LockedRecord record_;
   WorkerLink link_;
   UniqueFd signals_;
-  Generation newest_ = 0;
-  std::optional<TimePoint> stopped_at_;  // told by a signal to end
-  std::unique_ptr<Gang> gang_;           // of the newest generation that was prepared
-  std::string cgroup_path_;
-  bool gang_ended_ = false;  // nothing of gang_ is left, or only what cannot be killed
-  std::vector<std::int64_t> unkillable_;
-  ReportLog reports_;
-  std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end
-  bool abort_asked_ = false;
-  bool leaving_ = false;
+  const std::string cgroup_path_;
+  guardian::ProcessHost host_;
+  guardian::GuardianCore core_;
+  std::map<std::string, UniqueFd> segments_;
+  UniqueFd incoming_;  // came with the message or command under way
   bool done_ = false;
 };
 

@@ -16,7 +16,8 @@ Json ToJson(const GuardianPrepare& m) {
   return {{"type", "prepare"},
           {"generation", m.generation},
           {"master", static_cast<int>(m.master)},
-          {"bind_address", m.bind_address}};
+          {"bind_address", m.bind_address},
+          {"spare", m.spare}};
 }
 
 Json ToJson(const GuardianLaunch& m) {
@@ -28,7 +29,8 @@ Json ToJson(const GuardianLaunch& m) {
           {"working_directory", m.working_directory},
           {"log_path", m.log_path},
           {"control", m.control},
-          {"listen", m.listen}};
+          {"listen", m.listen},
+          {"node_ranks", m.node_ranks}};
 }
 
 Json ToJson(const GuardianAbort& m) {
@@ -120,7 +122,8 @@ GuardianLaunch LaunchFromJson(const Json& j) {
           Get<std::string>(j, "working_directory"),
           Get<std::string>(j, "log_path"),
           Get<bool>(j, "control"),
-          Get<bool>(j, "listen")};
+          Get<bool>(j, "listen"),
+          Get<std::vector<int>>(j, "node_ranks")};
 }
 
 GuardianCommand CommandFromJson(const Json& j) {
@@ -134,7 +137,7 @@ GuardianCommand CommandFromJson(const Json& j) {
   const auto generation = Get<Generation>(j, "generation");
   if (type == "prepare")
     return GuardianPrepare{generation, static_cast<MasterSocket>(Get<int>(j, "master")),
-                           Get<std::string>(j, "bind_address")};
+                           Get<std::string>(j, "bind_address"), Get<bool>(j, "spare")};
   if (type == "abort")
     return GuardianAbort{generation, Get<double>(j, "grace_seconds"), Get<std::string>(j, "reason"),
                          j.value("park_seconds", 0.0), j.value("kill_ranks", std::vector<int>())};

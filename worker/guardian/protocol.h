@@ -46,6 +46,7 @@ struct GuardianPrepare {
   Generation generation = 0;
   MasterSocket master = MasterSocket::kNone;
   std::string bind_address;
+  bool spare = false;  // nothing is launched: parked processes have nothing to wait for
 
   friend bool operator==(const GuardianPrepare&, const GuardianPrepare&) = default;
 };
@@ -62,6 +63,9 @@ struct GuardianLaunch {
   std::string log_path;
   bool control = false;  // it inherits a control socket and a progress page
   bool listen = false;   // it gets the listening socket
+  // All ranks that this node launches in this generation: a parked process that had one of them is
+  // left to it, and what is parked when all have come is ended.
+  std::vector<int> node_ranks;
 
   friend bool operator==(const GuardianLaunch&, const GuardianLaunch&) = default;
 };

@@ -38,21 +38,26 @@ bool WorkerLink::Accept() {
   }
 }
 
-std::vector<GuardianCommand> WorkerLink::Receive() {
-  std::vector<GuardianCommand> commands;
+std::vector<WorkerLink::Command> WorkerLink::Receive() {
+  std::vector<Command> commands;
   const Deadline poll = Deadline::At({});
   while (connection_.valid()) {
-    const auto packet = connection_.Receive(poll);
+    auto packet = connection_.Receive(poll);
     if (!packet.ok()) {
       if (packet.status().code() == StatusCode::kDeadlineExceeded) break;
       Drop(packet.status());
       break;
     }
     auto command = DecodeGuardianCommand(packet->data);
-    if (command.ok())
-      commands.push_back(*std::move(command));
-    else
+    const bool lacks_descriptor =
+        command.ok() && packet->fds.empty() && std::holds_alternative<GuardianHold>(*command);
+    if (!command.ok())
       Drop(command.status());
+    else if (lacks_descriptor)
+      Drop(InvalidArgument("a segment came without its descriptor"));
+    else
+      commands.push_back(
+          {*std::move(command), packet->fds.empty() ? UniqueFd() : std::move(packet->fds[0])});
   }
   return commands;
 }

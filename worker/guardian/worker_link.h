@@ -18,6 +18,11 @@ namespace muster {
 
 class WorkerLink {
  public:
+  struct Command {
+    GuardianCommand command;
+    UniqueFd descriptor;  // of a GuardianHold
+  };
+
   // `first` is a connection that the worker handed over at the guardian's start, or not valid.
   static Result<WorkerLink> Open(const std::string& directory, PacketSocket first);
 
@@ -27,7 +32,7 @@ class WorkerLink {
   // Accepts whoever waits; true if there is a new connection, which needs the replay.
   bool Accept();
   // Commands that have come; malformed ones end the connection.
-  std::vector<GuardianCommand> Receive();
+  std::vector<Command> Receive();
   void Send(const GuardianEvent& event, int fd = -1);
 
  private:

@@ -21,6 +21,12 @@ Status WriteControl(const std::string& path, const std::string& text) {
   return OkStatus();
 }
 
+std::string ReadOwnCgroupDirectory() {
+  const auto mounts = ReadFile("/proc/self/mountinfo");
+  const auto groups = ReadFile("/proc/self/cgroup");
+  return mounts.ok() && groups.ok() ? OwnCgroupDirectory(*mounts, *groups) : std::string();
+}
+
 class NoopCgroup : public Cgroup {
  public:
   int procs_fd() const override { return -1; }
@@ -77,11 +83,28 @@ std::string OwnCgroupDirectory(const std::string& mountinfo, const std::string& 
   return {};
 }
 
+std::string FindMemoryEvents(std::string path) {
+  if (path.empty()) path = ReadOwnCgroupDirectory();
+  while (!path.empty() && path != "/") {
+    const std::string events = path + "/memory.events";
+    if (::access(events.c_str(), R_OK) == 0) return events;
+    path.erase(path.rfind('/'));
+  }
+  return {};
+}
+
+std::int64_t ReadOomKills(const std::string& memory_events) {
+  const auto text = ReadFile(memory_events);
+  if (!text.ok()) return 0;
+  std::istringstream lines(*text);
+  std::string name;
+  for (std::int64_t count = 0; lines >> name >> count;)
+    if (name == "oom_kill") return count;
+  return 0;
+}
+
 std::unique_ptr<Cgroup> MakeCgroup(const std::string& name) {
-  const auto mounts = ReadFile("/proc/self/mountinfo");
-  const auto groups = ReadFile("/proc/self/cgroup");
-  if (!mounts.ok() || !groups.ok()) return MakeNoopCgroup();
-  const std::string parent = OwnCgroupDirectory(*mounts, *groups);
+  const std::string parent = ReadOwnCgroupDirectory();
   if (parent.empty()) return MakeNoopCgroup();
   const std::string path = parent + "/" + name;
   if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return MakeNoopCgroup();

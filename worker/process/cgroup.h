@@ -5,6 +5,7 @@
 // one thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -33,6 +34,14 @@ std::unique_ptr<Cgroup> MakeCgroup(const std::string& name);
 // Ends and removes what a dead owner left at `path`; nothing to do is fine. Fails while its
 // processes are still dying, so a caller repeats it.
 Status EndAbandonedCgroup(const std::string& path);
+
+// The memory.events file that counts what the kernel's out-of-memory killer ends in a cgroup: that
+// of `path`, or of its nearest ancestor that has one; where `path` is empty that of the caller's
+// own. Empty where the memory controller of cgroup v2 is not there.
+std::string FindMemoryEvents(std::string path);
+
+// The count in a memory.events file; 0 if there is none.
+std::int64_t ReadOomKills(const std::string& memory_events);
 
 // The caller's cgroup v2 directory from the texts of /proc/self/mountinfo and /proc/self/cgroup;
 // empty if there is none.

@@ -1,0 +1,363 @@
+#include "worker/guardian/guardian_core.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/control_pipe/trainer_protocol.h"
+
+namespace muster::guardian {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string Name(Generation generation) { return "g" + std::to_string(generation); }
+
+bool Contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// A process that has used a GPU cannot change to another.
+std::string DeviceOf(const GuardianLaunch& launch) {
+  constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES=";
+  for (const std::string& entry : launch.environment)
+    if (entry.starts_with(kName)) return entry.substr(kName.size());
+  return {};
+}
+
+// Whether its process waits for an assignment, the first one included.
+bool TakesAssignments(const GuardianLaunch& launch) {
+  return launch.control &&
+         std::find(launch.environment.begin(), launch.environment.end(),
+                   std::string(kAssignVariable) + "=1") != launch.environment.end();
+}
+
+std::string AssignMessage(const GuardianLaunch& launch) {
+  Json descriptors = {"log"};
+  if (launch.listen) descriptors.push_back("listen");
+  return Dump({{"type", "assign"},
+               {"generation", launch.generation},
+               {"environment", launch.environment},
+               {"descriptors", descriptors}});
+}
+
+}  // namespace
+
+GuardianCore::GuardianCore(std::string job, Generation newest)
+    : job_(std::move(job)), newest_(newest) {}
+
+Effects GuardianCore::OnCommand(const GuardianCommand& command, TimePoint now) {
+  std::visit([&](const auto& c) { Handle(c, now); }, command);
+  KeepStandbys();
+  return Take();
+}
+
+Effects GuardianCore::OnTerminate(TimePoint now) {
+  if (!stopped_at_) {
+    stopped_at_ = now;
+    effects_.push_back(WriteStoppedRecord{newest_});
+  }
+  Handle(GuardianRelease{}, now);
+  return Take();
+}
+
+bool GuardianCore::Admit(Generation generation) {
+  if (generation < newest_ || generation <= 0) {
+    Refuse(generation, "generation " + std::to_string(newest_) + " is newer");
+    return false;
+  }
+  if (generation > newest_) {
+    newest_ = generation;
+    effects_.push_back(WriteRecord{newest_});
+  }
+  return true;
+}
+
+void GuardianCore::Refuse(Generation generation, const std::string& why) {
+  Note("refused a command of generation " + std::to_string(generation) + ": " + why);
+  Tell(GuardianRefused{generation, newest_, why});
+}
+
+bool GuardianCore::Lives(Generation generation) const {
+  return gang_ && gang_->generation == generation && !gang_->wound_up && !end_;
+}
+
+void GuardianCore::Handle(const GuardianPrepare& prepare, TimePoint now) {
+  if (leaving_ || !Admit(prepare.generation)) return;
+  if (gang_ && gang_->generation == prepare.generation) {
+    if (Lives(prepare.generation))
+      Tell(GuardianPrepared{prepare.generation, {}, gang_->master_port});
+    else
+      Refuse(prepare.generation, "it has been aborted");
+    return;
+  }
+  pending_prepare_ = prepare;
+  if (end_) {
+    end_->answer = false;
+    // Whoever is about to park may do so; a grace has no one left to wait for it.
+    if (!end_->keep) end_->kill_at = std::min(end_->kill_at, now);
+  } else if (Quiet(true)) {
+    PrepareNow(prepare);
+  } else {
+    BeginEnd({.kill_at = now, .keep = true});
+  }
+}
+
+void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
+  pending_prepare_.reset();
+  if (gang_)
+    for (const auto& [rank, member] : gang_->members)
+      if (!processes_.contains(member.process)) effects_.push_back(ForgetProcess{member.process});
+  gang_ = Gang{.generation = prepare.generation, .master = prepare.master};
+  unkillable_.clear();
+  if (prepare.spare) EndKept();
+  if (prepare.master == MasterSocket::kNone)
+    TellPrepared();
+  else
+    effects_.push_back(BindMaster{prepare.master, prepare.bind_address});
+}
+
+Effects GuardianCore::OnMasterBound(const Result<int>& port) {
+  if (!gang_) return Take();
+  if (port.ok()) {
+    gang_->master_port = *port;
+  } else {
+    gang_->error = port.status().message();
+    gang_->wound_up = true;
+  }
+  TellPrepared();
+  return Take();
+}
+
+void GuardianCore::TellPrepared() {
+  Tell(GuardianPrepared{gang_->generation, gang_->error, gang_->master_port});
+  Note(Name(gang_->generation) + ": prepared" +
+       (gang_->error.empty() ? "" : ", but " + gang_->error));
+}
+
+void GuardianCore::Handle(const GuardianLaunch& launch, TimePoint) {
+  if (leaving_ || !Admit(launch.generation)) return;
+  if (!Lives(launch.generation)) return Refuse(launch.generation, "it is not prepared");
+  if (gang_->members.contains(launch.rank)) return;
+  if (gang_->node_ranks.empty()) gang_->node_ranks = launch.node_ranks;
+  const bool assigns = TakesAssignments(launch);
+  if (const ProcessId waiting = assigns ? FindWaiting(launch) : 0) {
+    Assign(waiting, launch);
+  } else {
+    // The program of rank 0 is about to bind the port itself.
+    if (gang_->master == MasterSocket::kBindOnly) effects_.push_back(CloseMaster{});
+    gang_->members[launch.rank].process = Start(launch, assigns);
+  }
+  const auto launched = [&](int rank) { return gang_->members.contains(rank); };
+  if (!gang_->node_ranks.empty() && std::ranges::all_of(gang_->node_ranks, launched)) EndKept();
+}
+
+ProcessId GuardianCore::FindWaiting(const GuardianLaunch& launch) const {
+  ProcessId kept = 0;
+  ProcessId standby = 0;
+  for (const auto& [id, process] : processes_) {
+    if (!process.Waits() || (process.device && *process.device != DeviceOf(launch))) continue;
+    if (process.state == Process::State::kKept) {
+      if (process.rank == launch.rank) return id;
+      // One whose own rank is launched here too is left to that.
+      if (kept == 0 && !Contains(gang_->node_ranks, process.rank)) kept = id;
+    } else if (standby == 0 && process.ready) {
+      standby = id;
+    }
+  }
+  return kept != 0 ? kept : standby;
+}
+
+ProcessId GuardianCore::Start(const GuardianLaunch& launch, bool assigns) {
+  const ProcessId id = ++last_process_;
+  Process& process = processes_[id];
+  process.state = Process::State::kAssigned;
+  process.control = launch.control;
+  process.generation = launch.generation;
+  process.rank = launch.rank;
+  process.starting = launch;
+  StartProcess start{id, launch};
+  if (assigns) start.launch.listen = false;
+  effects_.push_back(std::move(start));
+  return id;
+}
+
+Effects GuardianCore::OnStarted(ProcessId id, std::int64_t pid) {
+  const auto it = processes_.find(id);
+  if (it == processes_.end()) return Take();
+  Process& process = it->second;
+  process.pid = pid;
+  const auto launch = std::exchange(process.starting, std::nullopt);
+  if (!launch) {
+    Note("a standby was started, pid " + std::to_string(pid));
+  } else if (TakesAssignments(*launch)) {
+    Assign(id, *launch);
+  } else {
+    BecomeMember(id, *launch);
+    // The port lives and dies with the process that serves it, so peers of a dead one are refused
+    // instead of waiting in a queue that nobody accepts from.
+    if (launch->listen) effects_.push_back(CloseMaster{});
+  }
+  return Take();
+}
+
+void GuardianCore::BecomeMember(ProcessId id, const GuardianLaunch& launch) {
+  Process& process = processes_.at(id);
+  process.state = Process::State::kAssigned;
+  process.generation = launch.generation;
+  process.rank = launch.rank;
+  if (!process.device) process.device = DeviceOf(launch);
+  Member& member = gang_->members[launch.rank];
+  member.process = id;
+  member.pid = process.pid;
+  Note(RankName(launch.generation, launch.rank) + " started, pid " + std::to_string(process.pid));
+  if (launch.rank != kStoreRank)
+    Tell(GuardianRankStarted{launch.generation, launch.rank, process.pid}, id);
+}
+
+void GuardianCore::Assign(ProcessId id, const GuardianLaunch& launch) {
+  BecomeMember(id, launch);
+  for (const Segment& segment : segments_)
+    if (segment.maker != id)
+      effects_.push_back(
+          SendToProcess{id, Dump({{"type", "segment"}, {"name", segment.name}}), segment.name});
+  effects_.push_back(AssignProcess{id, AssignMessage(launch), launch.log_path, launch.listen});
+  if (launch.listen) effects_.push_back(CloseMaster{});
+}
+
+Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePoint now) {
+  const auto it = processes_.find(id);
+  if (it == processes_.end()) return Take();
+  Process& process = it->second;
+  if (process.state == Process::State::kStandby) {
+    CountStandbyFailure("it could not be started: " + why);
+    processes_.erase(it);
+    effects_.push_back(ForgetProcess{id});
+    KeepStandbys();
+    return Take();
+  }
+  Member* member = MemberOf(id, process);
+  const int rank = process.rank;
+  if (process.starting && process.starting->listen) effects_.push_back(CloseMaster{});
+  if (process.pid == 0) {
+    processes_.erase(it);
+  } else {
+    // What becomes of it now is of no interest to anyone.
+    process.state = Process::State::kKept;
+    Kill(id, process);
+  }
+  if (member != nullptr) {
+    constexpr int kExitCannotStart = 127;
+    ReportExit(rank, *member,
+               {.exit = {.exit_code = kExitCannotStart},
+                .log_tail = {"muster: this rank could not be started: " + why}},
+               now);
+  }
+  return Take();
+}
+
+void GuardianCore::EndKept() {
+  for (auto& [id, process] : processes_)
+    if (process.state == Process::State::kKept && !process.doomed) {
+      Note("nothing is left to do for the parked process " + std::to_string(process.pid));
+      Kill(id, process);
+    }
+}
+
+void GuardianCore::Handle(const GuardianStandby& standby, TimePoint) {
+  if (leaving_) return;
+  standby_ = standby;
+}
+
+bool GuardianCore::AllStepped() const {
+  if (!gang_ || gang_->node_ranks.empty()) return false;
+  return std::ranges::all_of(gang_->node_ranks, [&](int rank) {
+    const auto it = gang_->members.find(rank);
+    return it != gang_->members.end() && it->second.first_step && !it->second.exited;
+  });
+}
+
+void GuardianCore::CountStandbyFailure(const std::string& why) {
+  Note("a standby ended: " + why);
+  if (gang_) ++gang_->standby_failures;
+}
+
+void GuardianCore::KeepStandbys() {
+  if (!standby_ || end_ || leaving_ || !gang_ || gang_->wound_up) return;
+  int missing = standby_->count;
+  for (auto& [id, process] : processes_)
+    if (process.state == Process::State::kStandby && !process.doomed && --missing < 0)
+      Kill(id, process);
+  // They are not to slow down a start.
+  if (!standby_->at_once && !AllStepped()) return;
+  if (gang_->standby_failures > kStandbyRetries) return;
+  for (; missing > 0; --missing) {
+    const ProcessId id = ++last_process_;
+    processes_[id].control = true;
+    effects_.push_back(StartProcess{id, standby_->launch});
+  }
+}
+
+void GuardianCore::Handle(const GuardianStop& stop, TimePoint) {
+  if (!Lives(stop.generation)) return Refuse(stop.generation, "it does not run");
+  Note(Name(stop.generation) + ": stop: " + stop.reason);
+  const std::string message = Dump({{"type", "stop"}, {"reason", stop.reason}});
+  for (const auto& [rank, member] : gang_->members) {
+    if (rank == kStoreRank || member.exited) continue;
+    if (processes_.at(member.process).control)
+      effects_.push_back(SendToProcess{member.process, message, {}});
+    else
+      effects_.push_back(SignalProcess{member.process, SIGTERM});
+  }
+}
+
+void GuardianCore::Handle(const GuardianFault& fault, TimePoint) {
+  const auto member = gang_ ? gang_->members.find(fault.rank) : std::map<int, Member>::iterator();
+  if (!Lives(fault.generation) || member == gang_->members.end() || member->second.exited)
+    return Refuse(fault.generation, "rank " + std::to_string(fault.rank) + " does not run");
+  Note(RankName(fault.generation, fault.rank) + ": fault on request: " + fault.kind);
+  const ProcessId id = member->second.process;
+  if (fault.kind == "kill")
+    effects_.push_back(SignalProcess{id, SIGKILL});
+  else if (fault.kind == "stop")
+    effects_.push_back(SignalProcess{id, SIGSTOP});
+  else if (fault.kind == "cont")
+    effects_.push_back(SignalProcess{id, SIGCONT});
+  else
+    effects_.push_back(SendToProcess{
+        id, Dump({{"type", "fault"}, {"kind", fault.kind}, {"argument", fault.argument}}), {}});
+}
+
+void GuardianCore::Handle(const GuardianHold& hold, TimePoint) {
+  std::erase_if(segments_, [&](const Segment& s) { return s.name == hold.name; });
+  segments_.push_back({hold.name, 0});
+  effects_.push_back(HoldSegment{hold.name});
+}
+
+Effects GuardianCore::OnWorkerConnected(std::int64_t own_pid, TimePoint now) {
+  Tell(GuardianHello{own_pid, job_, newest_});
+  if (gang_ && gang_->generation == newest_) {
+    const Generation generation = gang_->generation;
+    Tell(GuardianPrepared{generation, gang_->error, gang_->master_port});
+    for (const auto& [rank, member] : gang_->members)
+      if (rank != kStoreRank && member.pid != 0)
+        Tell(GuardianRankStarted{generation, rank, member.pid}, member.process);
+    for (const ReportLog::Entry& entry : gang_->reports.entries())
+      Tell(GuardianReport{generation, entry.rank, entry.json});
+    for (const auto& [rank, member] : gang_->members)
+      if (rank != kStoreRank && member.exited) Tell(ExitedNow(member, now));
+  }
+  for (const Segment& segment : segments_) Tell(GuardianSegment{segment.name}, 0, segment.name);
+  const bool nothing_runs = !end_ && (!gang_ || gang_->wound_up);
+  if (newest_ > 0 && nothing_runs && !pending_prepare_) Tell(Quiesced());
+  Tell(GuardianSynced{});
+  return Take();
+}
+
+}  // namespace muster::guardian

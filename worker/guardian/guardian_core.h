@@ -1,0 +1,186 @@
+// GuardianCore: what a guardian does about the processes of its job, as a pure state machine.
+//
+// Each On... call takes one event (from the worker, a process, the kernel or the clock) and returns
+// the effects to carry out, in order; Guardian (guardian.h) is the edge that does so. Nothing here
+// reads a clock, a file or a socket. Every event with a result is answered by the On... call that
+// its effect names, before the next event.
+//
+// Two things are told apart: *processes*, which may serve several generations one after another,
+// and the *members* of the newest prepared generation, which are what the worker hears of. A
+// process is a standby, assigned to a rank, parked (out of the collectives, its generation not yet
+// wound up) or kept (its generation is wound up; it belongs to none).
+//
+// Any one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "worker/guardian/guardian_effects.h"
+#include "worker/guardian/protocol.h"
+#include "worker/guardian/report_log.h"
+
+namespace muster::guardian {
+
+// From SIGKILL until processes that are still there are called unkillable.
+inline constexpr std::chrono::seconds kKillBudget{5};
+// How often OnTick is wanted while something is being ended.
+inline constexpr std::chrono::milliseconds kEndingTick{5};
+// Snapshot segments held per rank of the node: own and buddy's, of the old and of the new lineage.
+inline constexpr std::size_t kSegmentsPerRank = 4;
+// A standby that dies is started again so many times per generation.
+inline constexpr int kStandbyRetries = 3;
+
+class GuardianCore {
+ public:
+  // `newest` is what a predecessor has seen: it still fences.
+  GuardianCore(std::string job, Generation newest);
+
+  Effects OnWorkerConnected(std::int64_t own_pid, TimePoint now);
+  Effects OnCommand(const GuardianCommand& command, TimePoint now);
+  // The guardian was told by a signal to end.
+  Effects OnTerminate(TimePoint now);
+
+  Effects OnMasterBound(const Result<int>& port);
+  Effects OnStarted(ProcessId process, std::int64_t pid);
+  // The process could not be started, or not be given its assignment.
+  Effects OnStartFailed(ProcessId process, const std::string& why, TimePoint now);
+  Effects OnMessage(ProcessId process, const std::string& json, bool has_descriptor);
+  Effects OnExited(ProcessId process, const ProcessEnd& end, TimePoint now);
+  Effects OnSwept(const SweepResult& result, TimePoint now);
+  // To be called every kEndingTick while ending(), and after every other event.
+  Effects OnTick(TimePoint now);
+
+  bool ending() const { return end_.has_value(); }
+  // Nothing would be lost if the guardian ended now.
+  bool idle() const { return !gang_ && !end_ && processes_.empty() && segments_.empty(); }
+  Generation newest() const { return newest_; }
+
+ private:
+  struct Process {
+    enum class State { kStandby, kAssigned, kParked, kKept };
+    State state = State::kStandby;
+    std::int64_t pid = 0;
+    bool control = false;
+    bool ready = false;         // a standby that has loaded everything
+    bool doomed = false;        // SIGKILL is under way
+    Generation generation = 0;  // of its newest assignment
+    int rank = 0;
+    std::optional<std::string> device;       // CUDA_VISIBLE_DEVICES of its first assignment
+    std::optional<GuardianLaunch> starting;  // what it is being started for
+
+    bool Waits() const { return state != State::kAssigned && !doomed; }
+  };
+
+  struct Member {
+    ProcessId process = 0;
+    std::int64_t pid = 0;
+    bool first_step = false;
+    std::optional<GuardianRankExited> exited;
+    TimePoint exited_at;
+  };
+
+  struct Gang {
+    Generation generation = 0;
+    MasterSocket master = MasterSocket::kNone;
+    int master_port = 0;
+    std::string error;  // of the preparation
+    std::map<int, Member> members;
+    std::vector<int> node_ranks;  // that are to be launched; known with the first launch
+    std::string kill_reason;
+    bool wound_up = false;  // nothing takes part in it any more, or only what cannot be killed
+    ReportLog reports;
+    int standby_failures = 0;
+  };
+
+  struct End {
+    TimePoint kill_at;
+    bool keep = false;                    // who waits for an assignment stays
+    bool answer = false;                  // with Quiesced
+    std::optional<TimePoint> give_up_at;  // set with the first SIGKILL
+  };
+
+  struct Segment {
+    std::string name;
+    ProcessId maker = 0;  // 0: a process of an earlier guardian
+  };
+
+  void Handle(const GuardianPrepare& prepare, TimePoint now);
+  void Handle(const GuardianLaunch& launch, TimePoint now);
+  void Handle(const GuardianAbort& abort, TimePoint now);
+  void Handle(const GuardianRelease&, TimePoint now);
+  void Handle(const GuardianStandby& standby, TimePoint now);
+  void Handle(const GuardianStop& stop, TimePoint now);
+  void Handle(const GuardianFault& fault, TimePoint now);
+  void Handle(const GuardianHold& hold, TimePoint now);
+
+  // The one place where generations are fenced: a command of an older generation than the newest
+  // seen is refused, a newer one becomes the newest.
+  bool Admit(Generation generation);
+  void Refuse(Generation generation, const std::string& why);
+  bool Lives(Generation generation) const;
+
+  void PrepareNow(const GuardianPrepare& prepare);
+  void PrepareAfterEnd();
+  void TellPrepared();
+
+  ProcessId FindWaiting(const GuardianLaunch& launch) const;
+  ProcessId Start(const GuardianLaunch& launch, bool assigns);
+  void Assign(ProcessId id, const GuardianLaunch& launch);
+  void BecomeMember(ProcessId id, const GuardianLaunch& launch);
+  // Parked processes that nobody will ask for.
+  void EndKept();
+  void KeepStandbys();
+  bool AllStepped() const;
+  void CountStandbyFailure(const std::string& why);
+
+  // Goes on ending if that is under way already; a second wish can only shorten and widen it.
+  void BeginEnd(const End& wanted);
+  void FinishEnd(const std::vector<std::int64_t>& unkillable);
+  // Processes that an end which keeps those who wait, or nobody, still has to end.
+  bool AnyToEnd(bool keep) const;
+  bool Quiet(bool keep) const;
+  void Park(const std::string& reason);
+  void Terminate(bool gently);
+  void Kill(ProcessId id, Process& process);
+  void KillRanks(const std::string& why);
+  GuardianQuiesced Quiesced() const;
+
+  // Null for a process that serves no rank of the newest generation.
+  Member* MemberOf(ProcessId id, const Process& process);
+  void ReportExit(int rank, Member& member, const ProcessEnd& end, TimePoint now);
+  GuardianRankExited ExitedNow(const Member& member, TimePoint now) const;
+  void HoldFrom(ProcessId id, const std::string& name);
+  void LetGo(const std::string& name);
+
+  void Tell(GuardianEvent event, ProcessId page_of = 0, std::string segment = {});
+  void Note(std::string text) { effects_.push_back(LogNote{std::move(text)}); }
+  Effects Take() { return std::exchange(effects_, {}); }
+
+  const std::string job_;
+  Generation newest_ = 0;
+  ProcessId last_process_ = 0;
+  std::map<ProcessId, Process> processes_;  // that have not ended
+  std::optional<Gang> gang_;                // of the newest generation that was prepared
+  std::optional<End> end_;
+  std::vector<std::int64_t> unkillable_;
+  std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end
+  std::optional<GuardianStandby> standby_;
+  std::deque<Segment> segments_;  // oldest first
+  std::optional<TimePoint> stopped_at_;
+  bool leaving_ = false;
+  Effects effects_;
+};
+
+// For the log: "g2: rank 1".
+std::string RankName(Generation generation, int rank);
+
+}  // namespace muster::guardian

@@ -1,0 +1,294 @@
+// The half of GuardianCore that follows processes: what they say, how they end, and how all of a
+// generation is ended.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "worker/guardian/guardian_core.h"
+
+namespace muster::guardian {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMaxSegmentName = 200;
+
+std::string TextOf(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+std::string RankName(Generation generation, int rank) {
+  const std::string who = rank == kStoreRank ? "store" : "rank " + std::to_string(rank);
+  return "g" + std::to_string(generation) + ": " + who;
+}
+
+GuardianCore::Member* GuardianCore::MemberOf(ProcessId id, const Process& process) {
+  const bool serves =
+      process.state == Process::State::kAssigned || process.state == Process::State::kParked;
+  if (!gang_ || !serves || process.generation != gang_->generation) return nullptr;
+  const auto it = gang_->members.find(process.rank);
+  return it != gang_->members.end() && it->second.process == id ? &it->second : nullptr;
+}
+
+Effects GuardianCore::OnMessage(ProcessId id, const std::string& text, bool has_descriptor) {
+  const auto it = processes_.find(id);
+  const Json json = Json::parse(text, nullptr, false);
+  if (it == processes_.end() || !json.is_object()) return Take();
+  Process& process = it->second;
+  const std::string type = TextOf(json, "type");
+  if (type == "standby_ready") {
+    process.ready = true;
+    return Take();
+  }
+  const auto stamp = json.find("generation");
+  const bool stale = stamp != json.end() && *stamp != process.generation;
+  // What is left over from an earlier assignment is of no generation that anyone asks for.
+  if (!gang_ || process.generation != gang_->generation || stale) return Take();
+  if (type == "segment") {
+    if (has_descriptor) HoldFrom(id, TextOf(json, "name"));
+  } else if (type == "drop_segment") {
+    LetGo(TextOf(json, "name"));
+  } else {
+    if (type == "parked" && process.state == Process::State::kAssigned)
+      process.state = Process::State::kParked;
+    if (Member* member = MemberOf(id, process); member != nullptr && type == "first_step")
+      member->first_step = true;
+    gang_->reports.Add(process.rank, type, text);
+    Tell(GuardianReport{gang_->generation, process.rank, text});
+  }
+  KeepStandbys();
+  return Take();
+}
+
+void GuardianCore::HoldFrom(ProcessId id, const std::string& name) {
+  if (name.empty() || name.size() > kMaxSegmentName) return;
+  std::erase_if(segments_, [&](const Segment& s) { return s.name == name; });
+  segments_.push_back({name, id});
+  effects_.push_back(HoldSegment{name});
+  Tell(GuardianSegment{name}, 0, name);
+  const std::size_t ranks = std::max<std::size_t>(gang_->node_ranks.size(), 1);
+  while (segments_.size() > kSegmentsPerRank * ranks) LetGo(std::string(segments_.front().name));
+}
+
+void GuardianCore::LetGo(const std::string& name) {
+  if (std::erase_if(segments_, [&](const Segment& s) { return s.name == name; }) == 0) return;
+  effects_.push_back(LetSegmentGo{name});
+  Tell(GuardianSegment{.name = name, .dropped = true});
+}
+
+Effects GuardianCore::OnExited(ProcessId id, const ProcessEnd& end, TimePoint now) {
+  const auto it = processes_.find(id);
+  if (it == processes_.end()) return Take();
+  const Process process = it->second;
+  Member* member = MemberOf(id, process);
+  processes_.erase(it);
+  if (member != nullptr && !member->exited) {
+    ProcessEnd seen = end;
+    seen.out_of_memory &= !process.doomed;
+    ReportExit(process.rank, *member, seen, now);
+  } else if (process.state == Process::State::kStandby && !process.doomed) {
+    CountStandbyFailure(DescribeExit(end.exit));
+  } else {
+    Note("process " + std::to_string(process.pid) +
+         ", which served no generation, ended: " + DescribeExit(end.exit));
+  }
+  const auto is_it = [&](const auto& entry) { return entry.second.process == id; };
+  if (!gang_ || std::ranges::none_of(gang_->members, is_it)) effects_.push_back(ForgetProcess{id});
+  KeepStandbys();
+  return Take();
+}
+
+void GuardianCore::ReportExit(int rank, Member& member, const ProcessEnd& end, TimePoint now) {
+  member.exited_at = now;
+  member.exited = GuardianRankExited{.generation = gang_->generation,
+                                     .rank = rank,
+                                     .exit = end.exit,
+                                     .log_tail = end.log_tail,
+                                     .ended = end_.has_value(),
+                                     .out_of_memory = end.out_of_memory};
+  if (!gang_->kill_reason.empty())
+    member.exited->log_tail.push_back("muster: " + gang_->kill_reason);
+  const GuardianRankExited exited = ExitedNow(member, now);
+  Note(RankName(exited.generation, rank) + " ended: " + DescribeExit(exited.exit));
+  if (rank == kStoreRank) {
+    // Without it ranks that form would wait for minutes.
+    if (Lives(gang_->generation))
+      KillRanks("the store ended (" + DescribeExit(exited.exit) + "), see store.log");
+    return;
+  }
+  effects_.push_back(WriteExitRecord{exited});
+  Tell(exited);
+}
+
+GuardianRankExited GuardianCore::ExitedNow(const Member& member, TimePoint now) const {
+  GuardianRankExited exited = *member.exited;
+  exited.age_seconds = ToSeconds(now - member.exited_at);
+  exited.node_stopped =
+      stopped_at_ && member.exited_at >= *stopped_at_ && exited.exit.signal == SIGKILL;
+  return exited;
+}
+
+void GuardianCore::KillRanks(const std::string& why) {
+  gang_->kill_reason = why;
+  for (auto& [id, process] : processes_)
+    if (process.state == Process::State::kAssigned) Kill(id, process);
+}
+
+void GuardianCore::Kill(ProcessId id, Process& process) {
+  process.doomed = true;
+  effects_.push_back(SignalProcess{id, SIGKILL});
+}
+
+bool GuardianCore::AnyToEnd(bool keep) const {
+  return std::ranges::any_of(processes_,
+                             [&](const auto& entry) { return !keep || !entry.second.Waits(); });
+}
+
+bool GuardianCore::Quiet(bool keep) const {
+  return !end_ && (!gang_ || gang_->wound_up) && unkillable_.empty() && !AnyToEnd(keep);
+}
+
+GuardianQuiesced GuardianCore::Quiesced() const {
+  GuardianQuiesced quiesced{.generation = newest_, .unkillable_pids = unkillable_};
+  for (const auto& [id, process] : processes_)
+    if (process.state == Process::State::kKept && !process.doomed)
+      quiesced.kept_ranks.push_back(process.rank);
+  std::ranges::sort(quiesced.kept_ranks);
+  return quiesced;
+}
+
+void GuardianCore::Handle(const GuardianAbort& abort, TimePoint now) {
+  if (!Admit(abort.generation)) return;
+  Note("g" + std::to_string(abort.generation) + ": abort: " + abort.reason);
+  pending_prepare_.reset();
+  const bool keep = abort.park_seconds > 0 && !leaving_;
+  if (!keep) standby_.reset();
+  for (auto& [id, process] : processes_)
+    if (keep && process.state != Process::State::kStandby &&
+        process.generation == abort.generation && !process.doomed &&
+        std::ranges::find(abort.kill_ranks, process.rank) != abort.kill_ranks.end())
+      Kill(id, process);
+  if (Quiet(keep)) return Tell(Quiesced());
+  const bool parks = keep && !end_;
+  BeginEnd(
+      {.kill_at = now + FromSeconds(std::max(keep ? abort.park_seconds : abort.grace_seconds, 0.0)),
+       .keep = keep,
+       .answer = true});
+  if (parks)
+    Park(abort.reason);
+  else if (!keep)
+    Terminate(abort.grace_seconds > 0);
+}
+
+void GuardianCore::Park(const std::string& reason) {
+  for (auto& [id, process] : processes_) {
+    if (process.state != Process::State::kAssigned || process.doomed) continue;
+    if (process.control) {
+      const Json park = {{"type", "park"}, {"generation", process.generation}, {"reason", reason}};
+      effects_.push_back(
+          SendToProcess{id, park.dump(-1, ' ', false, Json::error_handler_t::replace), {}});
+    } else {
+      Kill(id, process);
+    }
+  }
+}
+
+void GuardianCore::Terminate(bool gently) {
+  for (auto& [id, process] : processes_) {
+    if (process.doomed) continue;
+    // Who waits has nothing to put in order.
+    if (process.state != Process::State::kAssigned)
+      Kill(id, process);
+    else if (gently)
+      effects_.push_back(SignalProcess{id, SIGTERM});
+  }
+}
+
+void GuardianCore::Handle(const GuardianRelease&, TimePoint now) {
+  leaving_ = true;
+  pending_prepare_.reset();
+  standby_.reset();
+  if (!end_ && processes_.empty() && (!gang_ || gang_->wound_up))
+    effects_.push_back(Leave{});
+  else
+    BeginEnd({.kill_at = now});
+}
+
+void GuardianCore::BeginEnd(const End& wanted) {
+  effects_.push_back(CloseMaster{});
+  if (gang_) gang_->wound_up = false;
+  if (!end_) {
+    end_ = wanted;
+    return;
+  }
+  end_->kill_at = std::min(end_->kill_at, wanted.kill_at);
+  end_->keep &= wanted.keep;
+  end_->answer |= wanted.answer;
+}
+
+Effects GuardianCore::OnTick(TimePoint now) {
+  if (!end_) return Take();
+  const bool late = now >= end_->kill_at;
+  if (!late && AnyToEnd(end_->keep)) return Take();
+  // What the ranks have left behind gets the grace as well, but nobody waits for it to park.
+  const bool kill = late || end_->keep;
+  if (kill) {
+    if (!end_->give_up_at) end_->give_up_at = now + kKillBudget;
+    for (auto& [id, process] : processes_)
+      if (!process.doomed && !(end_->keep && process.Waits())) Kill(id, process);
+  }
+  Sweep sweep{.kill = kill};
+  for (const auto& [id, process] : processes_)
+    if (end_->keep && process.Waits()) sweep.keep.push_back(id);
+  effects_.push_back(std::move(sweep));
+  return Take();
+}
+
+Effects GuardianCore::OnSwept(const SweepResult& result, TimePoint now) {
+  if (!end_) return Take();
+  if (result.none_left && !AnyToEnd(end_->keep))
+    FinishEnd({});
+  else if (end_->give_up_at && now >= *end_->give_up_at)
+    FinishEnd(result.left);
+  KeepStandbys();
+  return Take();
+}
+
+void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
+  const End end = *std::exchange(end_, std::nullopt);
+  unkillable_ = unkillable;
+  if (gang_) gang_->wound_up = true;
+  for (auto& [id, process] : processes_)
+    if (process.state == Process::State::kParked) process.state = Process::State::kKept;
+  const GuardianQuiesced quiesced = Quiesced();
+  Note("g" + std::to_string(newest_) + ": " +
+       (unkillable_.empty() ? "nothing of it runs any more"
+                            : std::to_string(unkillable_.size()) + " processes resist") +
+       ", " + std::to_string(quiesced.kept_ranks.size()) + " are parked");
+  if (end.answer) Tell(quiesced);
+  if (leaving_)
+    effects_.push_back(Leave{});
+  else if (pending_prepare_)
+    PrepareAfterEnd();
+}
+
+void GuardianCore::PrepareAfterEnd() {
+  const GuardianPrepare prepare = *std::exchange(pending_prepare_, std::nullopt);
+  if (unkillable_.empty()) return PrepareNow(prepare);
+  Tell(GuardianPrepared{prepare.generation,
+                        "process " + std::to_string(unkillable_.front()) +
+                            " of an older generation does not end, not even by SIGKILL",
+                        0});
+}
+
+void GuardianCore::Tell(GuardianEvent event, ProcessId page_of, std::string segment) {
+  effects_.push_back(SendToWorker{std::move(event), page_of, std::move(segment)});
+}
+
+}  // namespace muster::guardian

@@ -1,0 +1,109 @@
+// What GuardianCore asks its edge to do, and what the edge tells it of processes. Plain values; any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "worker/guardian/protocol.h"
+#include "common/process/exit_status.h"
+
+namespace muster::guardian {
+
+// Names a process from the wish to start it until the edge may forget it. 0: none; never used
+// again.
+using ProcessId = int;
+
+// How a process ended, as the edge sees it.
+struct ProcessEnd {
+  ProcessExit exit;
+  std::vector<std::string> log_tail;
+  bool out_of_memory = false;
+};
+
+struct SweepResult {
+  bool none_left = false;
+  std::vector<std::int64_t> left;  // pids, where `kill` was asked for
+};
+
+// --- effects ---
+
+// With a process's progress page or a held segment as descriptor, where one is named.
+struct SendToWorker {
+  GuardianEvent event;
+  ProcessId page_of = 0;
+  std::string segment;
+};
+// Answered by OnStarted or OnStartFailed.
+struct StartProcess {
+  ProcessId process = 0;
+  GuardianLaunch launch;
+};
+// Like SendToProcess, with the log file and perhaps the listening socket as descriptors. A failure
+// is answered by OnStartFailed.
+struct AssignProcess {
+  ProcessId process = 0;
+  std::string message;
+  std::string log_path;
+  bool listen = false;
+};
+// Over the control socket, with a held segment as descriptor where one is named. One that cannot
+// take it goes without.
+struct SendToProcess {
+  ProcessId process = 0;
+  std::string message;
+  std::string segment;
+};
+// To its process group.
+struct SignalProcess {
+  ProcessId process = 0;
+  int signal = 0;
+};
+// What was kept of an ended process (its progress page) is not needed any more.
+struct ForgetProcess {
+  ProcessId process = 0;
+};
+// Answered by OnMasterBound.
+struct BindMaster {
+  MasterSocket kind = MasterSocket::kNone;
+  std::string address;
+};
+struct CloseMaster {};
+// Look for everything below the guardian that is none of `keep` and does not descend from one of
+// them; end it where `kill` is set. Answered by OnSwept.
+struct Sweep {
+  std::vector<ProcessId> keep;
+  bool kill = false;
+};
+// The descriptor that came with the message or command under way.
+struct HoldSegment {
+  std::string name;
+};
+struct LetSegmentGo {
+  std::string name;
+};
+struct WriteRecord {
+  Generation newest = 0;
+};
+struct WriteExitRecord {
+  GuardianRankExited exited;
+};
+struct WriteStoppedRecord {
+  Generation generation = 0;
+};
+struct LogNote {
+  std::string text;
+};
+// The guardian's end.
+struct Leave {};
+
+using Effect =
+    std::variant<SendToWorker, StartProcess, AssignProcess, SendToProcess, SignalProcess,
+                 ForgetProcess, BindMaster, CloseMaster, Sweep, HoldSegment, LetSegmentGo,
+                 WriteRecord, WriteExitRecord, WriteStoppedRecord, LogNote, Leave>;
+using Effects = std::vector<Effect>;
+
+}  // namespace muster::guardian

@@ -1,0 +1,86 @@
+// ProcessHost: the processes below a guardian, as the kernel has them.
+//
+// Carries out what GuardianCore wants done to them and sees what becomes of them: starts them with
+// their control sockets and progress pages, notices their ends (pidfds), carries messages, and
+// finds and ends whatever descends from them. The guardian is a subreaper, so a process that
+// descends from a rank is its child or has an ancestor that is: no child means that nothing is
+// left.
+//
+// Owned by the guardian's single thread. Nothing here blocks but exec.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/base/unique_fd.h"
+#include "common/control_pipe/packet_socket.h"
+#include "worker/guardian/guardian_effects.h"
+#include "worker/process/cgroup.h"
+
+namespace muster::guardian {
+
+class ProcessHost {
+ public:
+  struct Ended {
+    ProcessId process = 0;
+    ProcessEnd end;
+  };
+  struct Message {
+    ProcessId process = 0;
+    std::string data;
+    UniqueFd descriptor;  // not valid: none
+  };
+
+  explicit ProcessHost(std::unique_ptr<Cgroup> cgroup);
+
+  // The port. One master socket at a time.
+  Result<int> Bind(const BindMaster& master);
+  void CloseMaster() { listen_fd_.reset(); }
+
+  Result<pid_t> Start(const StartProcess& start);
+  Status Assign(const AssignProcess& assign);
+  // `descriptor` -1: none. A process that cannot take it at once goes without: it is stopped or
+  // stuck, and nobody may wait for it.
+  Status Send(ProcessId process, const std::string& message, int descriptor);
+  void Signal(ProcessId process, int signal);
+  SweepResult CarryOut(const Sweep& sweep);
+  void Forget(ProcessId process) { processes_.erase(process); }
+
+  // -1: it has none.
+  int page(ProcessId process) const;
+
+  // Adds what poll has to wait for.
+  void AddPollEntries(std::vector<pollfd>* entries) const;
+  // Reaps every ended child, adopted ones included, and returns the processes among them. Call it
+  // before ReceiveMessages, so that all that an ended one said is there.
+  std::vector<Ended> Reap();
+  std::vector<Message> ReceiveMessages();
+
+ private:
+  struct Process {
+    pid_t pid = 0;
+    bool ended = false;
+    UniqueFd pidfd;        // closed once the process was reaped
+    PacketSocket control;  // not valid for a process without
+    UniqueFd page;
+    std::string log_path;
+  };
+
+  Result<pid_t> Spawn(const GuardianLaunch& launch, Process* process);
+  SweepResult SweepAll(bool kill);
+  SweepResult SweepOthers(const std::vector<ProcessId>& keep, bool kill);
+
+  const std::unique_ptr<Cgroup> cgroup_;
+  const std::string memory_events_;  // empty: the kernel counts nothing here
+  std::int64_t oom_kills_ = 0;       // seen so far
+  UniqueFd listen_fd_;
+  std::map<ProcessId, Process> processes_;
+};
+
+}  // namespace muster::guardian
