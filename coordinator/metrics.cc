@@ -50,7 +50,7 @@ void Metrics::Observe(const Observation& observation) {
     }
   } else if (const auto* lost = std::get_if<LostStepsObserved>(&observation)) {
     lost_steps_ += static_cast<std::uint64_t>(std::max<std::int64_t>(0, lost->steps));
-  } else {
+  } else if (std::holds_alternative<StaleMessageObserved>(observation)) {
     ++stale_messages_;
   }
 }

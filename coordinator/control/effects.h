@@ -78,11 +78,26 @@ struct CancelAccepted {
   JobState state = JobState::kStopping;
 };
 
+struct DrainAccepted {
+  NodeState state = NodeState::kDraining;
+  std::vector<JobId> jobs;  // that will move
+};
+struct UndrainAccepted {
+  NodeState state = NodeState::kReady;
+};
+// The fault was caused.
+struct FaultAccepted {
+  NodeName node;
+  Generation generation = 0;  // 0: of a node
+};
+
 // To the client whose request this was. `status` not OK: `body` says nothing.
 struct Reply {
   RequestId request = 0;
   Status status;
-  std::variant<std::monostate, SubmitAccepted, CancelAccepted> body;
+  std::variant<std::monostate, SubmitAccepted, CancelAccepted, DrainAccepted, UndrainAccepted,
+               FaultAccepted>
+      body;
 };
 
 // --- figures, for metrics only ---
@@ -96,13 +111,19 @@ struct RestartObserved {
 struct RecoveryObserved {
   StageSeconds seconds;
   double total_seconds = 0;  // fault until training again; negative: not known
+  Rung rung = Rung::kLaunch;
 };
 struct LostStepsObserved {
   std::int64_t steps = 0;
 };
-struct StaleMessageObserved {};  // a message of another generation was refused
+struct StaleMessageObserved {};       // a message of another generation was refused
+struct HangObserved {};               // a hang's culprit was named
+struct StragglerObserved {};          // a straggler was named
+struct FaultObserved {};              // a fault was injected
+struct CheckpointFailureObserved {};  // a rank could not write a checkpoint
 using Observation = std::variant<QueueWaitObserved, RestartObserved, RecoveryObserved,
-                                 LostStepsObserved, StaleMessageObserved>;
+                                 LostStepsObserved, StaleMessageObserved, HangObserved,
+                                 StragglerObserved, FaultObserved, CheckpointFailureObserved>;
 
 struct Effects {
   std::vector<StoreOperation> store;

@@ -40,6 +40,30 @@ struct CancelRequested {
   std::string reason;
 };
 
+// Nothing new is placed on the node; jobs on it stop at a step boundary, save, and move.
+struct DrainRequested {
+  RequestId request = 0;
+  NodeName node;
+  double by_seconds = 0;  // what still runs then is ended; 0: no limit
+  std::string reason;     // empty: none given
+};
+
+// Also takes a quarantine off.
+struct UndrainRequested {
+  RequestId request = 0;
+  NodeName node;
+};
+
+// Of a rank of `job`, or where that is empty of `node`.
+struct InjectFaultRequested {
+  RequestId request = 0;
+  std::string job;  // id, unique prefix of one, or name
+  int rank = 0;
+  NodeName node;
+  std::string kind;
+  std::string argument;
+};
+
 // --- workers ---
 
 // The first message of a stream. The controller answers with a Welcome send, or with a close.

@@ -84,6 +84,7 @@ struct RejectedCheckpoint {
 struct Resumed {
   Step step = 0;
   std::vector<RejectedCheckpoint> rejected;
+  std::string from;  // snapshot, checkpoint, start
 };
 struct FirstStep {
   Step step = 0;
@@ -111,12 +112,16 @@ struct Finished {
   std::string model_dir;
 };
 
+struct Parked {
+  Step step = 0;
+};
+
 struct TrainerReport {
   JobId job_id;
   Generation generation = 0;
   int rank = 0;
   std::variant<Formed, Resumed, FirstStep, ShardWritten, CheckpointFailed, TrainerError,
-               TrainerNote, Finished>
+               TrainerNote, Finished, Parked>
       body;
 };
 

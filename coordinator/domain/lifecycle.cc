@@ -68,12 +68,13 @@ constexpr Table<NodeState, kNodeStateCount, kNodeEventCount> NodeTable() {
 constexpr Table<RankState, kRankStateCount, kRankEventCount> RankTable() {
   using enum RankState;
   return {{
-    //                 started    stop       exited   stuck
-    /* prepared    */ {{kRunning,  kStopping, kExited, kUnkillable}},
-    /* running     */ {{kRunning,  kStopping, kExited, kUnkillable}},
-    /* stopping    */ {{kStopping, kStopping, kExited, kUnkillable}},
-    /* exited      */ {{X,         X,         X,       X}},
-    /* unkillable  */ {{X,         X,         kExited, kUnkillable}},
+    //                 started    stop       exited   stuck        kept
+    /* prepared    */ {{kRunning,  kStopping, kExited, kUnkillable, X}},
+    /* running     */ {{kRunning,  kStopping, kExited, kUnkillable, X}},
+    /* stopping    */ {{kStopping, kStopping, kExited, kUnkillable, kParked}},
+    /* exited      */ {{X,         X,         X,       X,           X}},
+    /* unkillable  */ {{X,         X,         kExited, kUnkillable, X}},
+    /* parked      */ {{X,         X,         kExited, X,           kParked}},
   }};
 }
 
@@ -168,6 +169,7 @@ std::string_view Name(RankState state) {
     case RankState::kStopping: return "stopping";
     case RankState::kExited: return "exited";
     case RankState::kUnkillable: return "unkillable";
+    case RankState::kParked: return "parked";
   }
   return "unknown";
 }

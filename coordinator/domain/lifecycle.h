@@ -74,16 +74,24 @@ enum class NodeEvent {
 };
 inline constexpr int kNodeEventCount = 7;
 
-enum class RankState { kPrepared = 1, kRunning, kStopping, kExited, kUnkillable };
-inline constexpr int kRankStateCount = 5;
+enum class RankState {
+  kPrepared = 1,
+  kRunning,
+  kStopping,
+  kExited,
+  kUnkillable,
+  kParked,  // out of the generation; its process waits for the next
+};
+inline constexpr int kRankStateCount = 6;
 
 enum class RankEvent {
   kStarted,
   kStop,
   kExited,
   kStuck,  // survived SIGKILL
+  kKept,   // its node has quiesced and its process is parked there
 };
-inline constexpr int kRankEventCount = 4;
+inline constexpr int kRankEventCount = 5;
 
 enum class CheckpointState {
   kWriting = 1,  // some shards are reported

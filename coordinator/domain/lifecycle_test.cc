@@ -107,7 +107,9 @@ TEST(LifecycleTest, EveryRankStateAndEvent) {
   Add(allowed, E::kStarted, S::kRunning, {S::kPrepared, S::kRunning});
   Add(allowed, E::kStarted, S::kStopping, {S::kStopping});
   Add(allowed, E::kStop, S::kStopping, {S::kPrepared, S::kRunning, S::kStopping});
-  Add(allowed, E::kExited, S::kExited, {S::kPrepared, S::kRunning, S::kStopping, S::kUnkillable});
+  Add(allowed, E::kExited, S::kExited,
+      {S::kPrepared, S::kRunning, S::kStopping, S::kUnkillable, S::kParked});
+  Add(allowed, E::kKept, S::kParked, {S::kStopping, S::kParked});
   Add(allowed, E::kStuck, S::kUnkillable,
       {S::kPrepared, S::kRunning, S::kStopping, S::kUnkillable});
   ExpectExactly(allowed, kRankStateCount, kRankEventCount);

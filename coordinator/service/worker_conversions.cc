@@ -48,14 +48,38 @@ RankStarted ConvertStarted(const v1::RankStarted& m) {
   return {JobId{m.job_id()}, m.generation(), m.rank(), m.pid()};
 }
 
+RankProgress ConvertRankProgress(const v1::RankProgress& m) {
+  RankProgress progress{m.rank(),      m.step(),          m.phase(),        m.loss(),
+                        m.grad_norm(), m.learning_rate(), m.step_seconds(), m.tokens_per_second(),
+                        m.tokens(),    m.max_steps(),     m.rss_bytes()};
+  progress.micro_batch = m.micro_batch();
+  progress.stores = m.stores();
+  for (const v1::CollectiveCounts& counts : m.collectives()) {
+    progress.collectives.push_back(
+        {counts.group(), counts.enqueued(), counts.started(), counts.completed(), counts.bytes()});
+  }
+  progress.busy_seconds = m.busy_seconds();
+  progress.wait_seconds = m.wait_seconds();
+  progress.steps_done = m.steps_done();
+  progress.process_state = m.process_state();
+  progress.cpu_seconds = m.cpu_seconds();
+  progress.phase_seconds.assign(m.phase_seconds().begin(), m.phase_seconds().end());
+  progress.snapshot_step = m.snapshot_step();
+  return progress;
+}
+
 RankExited ConvertExited(const v1::RankExited& m) {
-  return {JobId{m.job_id()},   m.generation(),  m.rank(),
-          FromProto(m.exit()), m.age_seconds(), {m.log_tail().begin(), m.log_tail().end()},
-          m.node_stopped(),    m.ended()};
+  RankExited exited{
+      JobId{m.job_id()},   m.generation(),  m.rank(),
+      FromProto(m.exit()), m.age_seconds(), {m.log_tail().begin(), m.log_tail().end()},
+      m.node_stopped(),    m.ended(),       m.out_of_memory()};
+  if (m.has_last()) exited.last = ConvertRankProgress(m.last());
+  exited.facts.assign(m.facts().begin(), m.facts().end());
+  return exited;
 }
 
 Resumed ConvertResumed(const v1::Resumed& m) {
-  Resumed resumed{m.step(), {}};
+  Resumed resumed{m.step(), {}, m.from()};
   for (const v1::RejectedCheckpoint& rejected : m.rejected()) {
     resumed.rejected.push_back({rejected.directory(), rejected.reason()});
   }
@@ -88,6 +112,7 @@ Result<TrainerReport> ConvertReport(const v1::TrainerReport& m) {
     case v1::TrainerReport::kFinished:
       report.body = Finished{m.finished().step(), m.finished().model_dir()};
       return report;
+    case v1::TrainerReport::kParked: report.body = Parked{m.parked().step()}; return report;
     case v1::TrainerReport::BODY_NOT_SET: break;
   }
   return InvalidArgument("trainer report without a known body");
@@ -96,9 +121,7 @@ Result<TrainerReport> ConvertReport(const v1::TrainerReport& m) {
 Progress ConvertProgress(const v1::Progress& m) {
   Progress progress{JobId{m.job_id()}, m.generation(), {}};
   for (const v1::RankProgress& rank : m.ranks()) {
-    progress.ranks.push_back({rank.rank(), rank.step(), rank.phase(), rank.loss(), rank.grad_norm(),
-                              rank.learning_rate(), rank.step_seconds(), rank.tokens_per_second(),
-                              rank.tokens(), rank.max_steps(), rank.rss_bytes()});
+    progress.ranks.push_back(ConvertRankProgress(rank));
   }
   return progress;
 }
@@ -125,6 +148,7 @@ Result<HostedGeneration> ConvertHosted(const v1::HostedGeneration& m) {
     MUSTER_ASSIGN_OR_RETURN(TrainerReport converted, ConvertReport(report));
     hosted.reports.push_back(std::move(converted));
   }
+  hosted.kept_ranks.assign(m.kept_ranks().begin(), m.kept_ranks().end());
   return hosted;
 }
 
@@ -158,6 +182,8 @@ v1::Prepare ToProto(const Prepare& m) {
   }
   out.set_hosts_master(m.hosts_master);
   out.set_master_bind_address(m.master_bind_address);
+  out.set_spare(m.spare);
+  out.set_standbys(m.standbys);
   return out;
 }
 
@@ -176,6 +202,8 @@ v1::Abort ToProto(const Abort& m) {
   out.set_generation(m.generation);
   out.set_reason(m.reason);
   out.set_grace_seconds(m.grace_seconds);
+  out.set_park_seconds(m.park_seconds);
+  for (const int rank : m.kill_ranks) out.add_kill_ranks(rank);
   return out;
 }
 
@@ -209,6 +237,8 @@ Result<Hello> FromProto(const v1::Hello& m) {
               m.pid(),
               m.metrics_port(),
               m.instance(),
+              m.failure_domain(),
+              m.allows_faults(),
               {}};
   // Another version's state may mean something else; the controller refuses it by its number.
   if (hello.protocol_version != kProtocolVersion) return hello;
@@ -232,7 +262,8 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
       const v1::Quiesced& q = m.quiesced();
       return WorkerMessage(Quiesced{JobId{q.job_id()},
                                     q.generation(),
-                                    {q.unkillable_pids().begin(), q.unkillable_pids().end()}});
+                                    {q.unkillable_pids().begin(), q.unkillable_pids().end()},
+                                    {q.kept_ranks().begin(), q.kept_ranks().end()}});
     }
     case v1::WorkerMessage::kTrainerReport: {
       MUSTER_ASSIGN_OR_RETURN(TrainerReport report, ConvertReport(m.trainer_report()));
@@ -250,10 +281,10 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
     case v1::WorkerMessage::kHeartbeat: return WorkerMessage(Heartbeat{});
     case v1::WorkerMessage::kReleased: return WorkerMessage(Released{JobId{m.released().job_id()}});
     case v1::WorkerMessage::kHello: return InvalidArgument("a second Hello on one stream");
-    case v1::WorkerMessage::kLogChunk:
     case v1::WorkerMessage::kProbeResult:
     case v1::WorkerMessage::kNodeNotice:
     case v1::WorkerMessage::kFaultDone:
+    case v1::WorkerMessage::kLogChunk:
     case v1::WorkerMessage::BODY_NOT_SET: break;
   }
   return InvalidArgument("worker message without a known body");

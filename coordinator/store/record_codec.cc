@@ -45,6 +45,7 @@ MUSTER_JSON_ENUM(NodeState, 1, kNodeStateCount)
 MUSTER_JSON_ENUM(RankState, 1, kRankStateCount)
 MUSTER_JSON_ENUM(CheckpointState, 1, kCheckpointStateCount)
 MUSTER_JSON_ENUM(CauseKind, 0, kCauseKindCount)
+MUSTER_JSON_ENUM(Rung, 0, kRungCount)
 MUSTER_JSON_ENUM(Severity, 0, 3)
 
 void to_json(Json& json, StopKind value) {
@@ -68,10 +69,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RankRecord, rank, local_rank, no
                                                 state, exit)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StageSeconds, detect, abort, reform, load,
                                                 first_step)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CauseCard, what, step, phase, micro_batch,
+                                                last_collective, facts, advice)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(AttemptRecord, job, generation, state,
-                                                started_unix_ms, ended_unix_ms, nodes, ranks,
-                                                master_address, master_port, cause_kind, retryable,
-                                                cause, failed_rank, failed_node, resumed_step,
+                                                started_unix_ms, ended_unix_ms, nodes, spares,
+                                                ranks, rung, master_address, master_port,
+                                                cause_kind, retryable, cause, failed_rank,
+                                                failed_node, card, resumed_step, resumed_from,
                                                 last_step, lost_steps, seconds, notes, log_tail)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(JobRecord, id, name, key, spec_yaml, output_dir,
                                                 priority, submit_order, world_size, state, reason,
@@ -83,7 +87,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(JobRecord, id, name, key, spec_y
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WithheldSlot, job, pid)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
                                                 slots, withheld, pid, version, metrics_port,
-                                                instance, last_seen_unix_ms)
+                                                instance, last_seen_unix_ms, failure_domain,
+                                                allows_faults, drain_reason, drain_by_unix_ms,
+                                                notices)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
                                                 severity, message)
 

@@ -47,6 +47,8 @@ AttemptRecord FullAttempt() {
   attempt.state = AttemptState::kAborting;
   attempt.started_unix_ms = 5;
   attempt.nodes = {NodeName{"n1"}};
+  attempt.spares = {NodeName{"n2"}};
+  attempt.rung = Rung::kShrink;
   attempt.ranks = {{0, 0, 0, NodeName{"n1"}, 77, RankState::kExited, {0, 9}},
                    {1, 1, 0, NodeName{"n1"}, 78, RankState::kUnkillable, {}}};
   attempt.master_address = "127.0.0.1";
@@ -56,7 +58,10 @@ AttemptRecord FullAttempt() {
   attempt.cause = "rank 0 was killed by SIGKILL";
   attempt.failed_rank = 0;
   attempt.failed_node = NodeName{"n1"};
+  attempt.card = {"SIGKILL",  15,  "backward", 2, "world: 812 enqueued, 811 completed",
+                  {"a fact"}, "do"};
   attempt.resumed_step = 12;
+  attempt.resumed_from = "snapshot";
   attempt.last_step = 15;
   attempt.lost_steps = 3;
   attempt.seconds = {0.1, 0.2, 0.3, 0.4, 0.5};
@@ -92,7 +97,12 @@ TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
                         "0.1",
                         9100,
                         "inst",
-                        12};
+                        12,
+                        "rack 1",
+                        true,
+                        "for repair",
+                        13,
+                        {"memory is short"}};
   const EventRecord event{7, 8, JobId{"j"}, 2, "launched", Severity::kWarning, "text"};
   EXPECT_EQ(*Decode<CheckpointRecord>(Encode(checkpoint)), checkpoint);
   EXPECT_EQ(*Decode<NodeRecord>(Encode(node)), node);
@@ -109,6 +119,15 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   EXPECT_EQ(job->id.value, "0123456789");
   EXPECT_EQ(job->priority, JobRecord{}.priority);
+  // As versions before recovery in seconds wrote them.
+  const auto attempt =
+      Decode<AttemptRecord>(R"({"job":"0123456789","generation":2,"nodes":["n1"]})");
+  ASSERT_TRUE(attempt.ok()) << attempt.status().ToString();
+  EXPECT_EQ(attempt->rung, Rung::kLaunch);
+  EXPECT_TRUE(attempt->spares.empty());
+  const auto node = Decode<NodeRecord>(R"({"name":"n1","state":"ready"})");
+  ASSERT_TRUE(node.ok()) << node.status().ToString();
+  EXPECT_TRUE(node->drain_reason.empty());
 }
 
 TEST(RecordCodec, RefusesWrongTypesAndUnknownWords) {
