@@ -60,6 +60,13 @@ CLI::Option* Switch(CLI::App* app, const std::string& flags, bool& value, const 
   return app->add_flag(flags, value, help)->envname(variable);
 }
 
+// --NAME and --no-NAME; nothing when neither was given.
+void YesNo(CLI::App* app, const std::string& name, std::optional<bool>& value,
+           const std::string& help, const std::string& variable) {
+  const auto set = [&value](std::int64_t count) { value = count > 0; };
+  app->add_flag_function("--" + name + ",!--no-" + name, set, help)->envname(variable);
+}
+
 CLI::App* Add(CLI::App& app, Invocation& call, const std::string& name, const std::string& help,
               Command command) {
   CLI::App* sub = app.add_subcommand(name, help);
@@ -87,6 +94,11 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
   Flagged(up, "--listen", call.up.listen, "Coordinator's address, 127.0.0.1:PORT or unix:PATH",
           "MUSTER_UP_LISTEN");
   Flagged(up, "--http", call.up.http, "Address of /metrics, 127.0.0.1:PORT", "MUSTER_UP_HTTP");
+  YesNo(up, "netns", call.up.netns,
+        "Each node in a network namespace of its own; needs root [as before, or no]",
+        "MUSTER_UP_NETNS");
+  YesNo(up, "allow-faults", call.up.allow_faults,
+        "Let muster fault cause faults [as before, or no]", "MUSTER_UP_ALLOW_FAULTS");
   Flagged(up, "--log-level", call.up.log_level, "debug, info, warn or error", "MUSTER_LOG_LEVEL");
 
   CLI::App* down =

@@ -11,10 +11,12 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "cli/cluster_client.h"
+#include "cli/local_cluster_network.h"
 #include "cli/processes.h"
 #include "common/base/cluster_paths.h"
 #include "common/base/result.h"
@@ -27,6 +29,8 @@ struct UpOptions {
   std::string listen;  // empty: the coordinator's former port, or any
   std::string http;
   std::string log_level;
+  std::optional<bool> netns;         // nodes in network namespaces; none: as before, or no
+  std::optional<bool> allow_faults;  // `muster fault` works; none: as before, or no
   Duration ready_within = std::chrono::seconds(15);
 };
 
@@ -34,6 +38,7 @@ struct UpReport {
   Endpoint endpoint;
   v1::ListNodesResponse nodes;
   std::vector<std::string> started;  // "coordinator", "node-1", ...; empty: all ran already
+  std::string network_namespace;     // the hub's, where endpoint.http is to be asked; empty: none
 };
 
 struct DownReport {
@@ -48,14 +53,25 @@ class LocalCluster {
   Result<UpReport> Up(const UpOptions& options);
   Result<DownReport> Down(Duration timeout);
 
+  // Takes a node's cable out, or puts it in again. Only of a cluster in network namespaces.
+  Status SetLink(const std::string& node, bool up);
+
  private:
   struct Record {
     int nodes = 0;
     int slots = 0;
+    bool netns = false;
+    bool allow_faults = false;
   };
 
   Result<UniqueFd> Lock();
   Record ReadRecord() const;
+  Status WriteRecord(const Record& record) const;
+  static Record Wanted(const UpOptions& options, const Record& before);
+  Status CheckChanges(const UpOptions& options, const Record& before) const;
+  std::set<std::string> PlacesInUse() const;
+  Status PrepareNetwork(const std::set<std::string>& in_use);
+  Status StartAll(const UpOptions& options, UpReport* report);
   Status CheckBinaries() const;
   std::vector<std::string> NodesOnDisk() const;
 
@@ -63,21 +79,26 @@ class LocalCluster {
   Status StartCoordinatorAt(const std::string& listen, const std::string& http,
                             const UpOptions& options);
   Status WaitForEndpoint(const ProcessId& process, Deadline deadline);
-  Status StartWorkers(const std::vector<std::string>& names, int slots, const UpOptions& options,
-                      UpReport* report);
+  std::vector<std::string> NodeNames() const;
+  Status StartWorkers(const UpOptions& options, UpReport* report);
+  std::vector<std::string> WorkerCommand(int index, const UpOptions& options) const;
   Status WaitForNodes(const std::vector<std::string>& names, Deadline deadline, UpReport* report);
+  Result<ProcessId> StartInPlace(const std::string& name, const std::vector<std::string>& argv,
+                                 const std::string& log) const;
   Status Start(const std::string& name, const std::vector<std::string>& argv,
                const std::string& log);
   Status DaemonEnded(const std::string& name, const std::string& log) const;
   void EndStarted();
 
   std::vector<NamedProcess> Daemons() const;
-  std::vector<NamedProcess> Guardians() const;
+  std::vector<NamedProcess> GuardiansOf(const std::string& node) const;
   void EndAll(const std::vector<NamedProcess>& processes, Duration grace, DownReport* report);
 
   ClusterClient& client_;
   const ClusterPaths& paths_;
   std::string binary_dir_;
+  LocalClusterNetwork network_;
+  Record record_;  // what Up is to bring about
   struct Started {
     ProcessId id;
     std::string log;

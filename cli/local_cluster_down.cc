@@ -46,16 +46,14 @@ std::vector<NamedProcess> LocalCluster::Daemons() const {
   return out;
 }
 
-std::vector<NamedProcess> LocalCluster::Guardians() const {
+std::vector<NamedProcess> LocalCluster::GuardiansOf(const std::string& node) const {
   const std::string boot_id = BootId();
   std::vector<NamedProcess> out;
-  for (const std::string& node : NodesOnDisk()) {
-    std::error_code error;
-    for (const auto& job : fs::directory_iterator(paths_.JobsDir(node), error))
-      if (const auto guardian = LivingGuardian(job.path().string() + "/guardian.json", boot_id))
-        out.push_back(
-            {*guardian, "guardian of job " + job.path().filename().string() + " on " + node});
-  }
+  std::error_code error;
+  for (const auto& job : fs::directory_iterator(paths_.JobsDir(node), error))
+    if (const auto guardian = LivingGuardian(job.path().string() + "/guardian.json", boot_id))
+      out.push_back(
+          {*guardian, "guardian of job " + job.path().filename().string() + " on " + node});
   return out;
 }
 
@@ -85,7 +83,11 @@ Result<DownReport> LocalCluster::Down(Duration timeout) {
   // First who decides, so that nobody starts anew what ends below.
   EndAll(Daemons(), timeout, &report);
 
-  const std::vector<NamedProcess> guardians = Guardians();
+  std::vector<NamedProcess> guardians;
+  for (const std::string& node : NodesOnDisk()) {
+    const std::vector<NamedProcess> of_node = GuardiansOf(node);
+    guardians.insert(guardians.end(), of_node.begin(), of_node.end());
+  }
   std::vector<NamedProcess> ranks;
   for (const NamedProcess& guardian : guardians)
     for (const ProcessId& id : Descendants(guardian.id)) ranks.push_back({id, "rank process"});
@@ -97,7 +99,16 @@ Result<DownReport> LocalCluster::Down(Duration timeout) {
     if (IsAlive(rank.id)) rest.push_back(rank);
   EndAll(rest, Duration::zero(), &report);
   EndAll(ProcessesOfDirectory(paths_.dir), Duration::zero(), &report);
+  if (network_.Exists()) {
+    MUSTER_RETURN_IF_ERROR(network_.Remove());
+    report.ended.push_back("network namespaces");
+  }
   return report;
+}
+
+Status LocalCluster::SetLink(const std::string& node, bool up) {
+  MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
+  return network_.SetLink(node, up);
 }
 
 }  // namespace muster

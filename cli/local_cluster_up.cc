@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/local_cluster.h"
 #include "common/base/files.h"
+#include "common/process/network_namespace.h"
 
 namespace muster {
 namespace {
@@ -21,13 +22,17 @@ constexpr auto kPoll = std::chrono::milliseconds(20);
 constexpr auto kLockPatience = std::chrono::seconds(20);
 constexpr std::size_t kLogLinesShown = 8;
 constexpr char kCoordinator[] = "coordinator";
-
-std::string NodeNameOf(int index) { return "node-" + std::to_string(index); }
+constexpr char kAnyPort[] = "127.0.0.1:0";
+// What fits into a Unix socket's address.
+constexpr std::size_t kMaxSocketPath = 107;
 
 }  // namespace
 
 LocalCluster::LocalCluster(ClusterClient& client, std::string binary_dir)
-    : client_(client), paths_(client.paths()), binary_dir_(std::move(binary_dir)) {}
+    : client_(client),
+      paths_(client.paths()),
+      binary_dir_(std::move(binary_dir)),
+      network_(paths_.dir) {}
 
 Result<UniqueFd> LocalCluster::Lock() {
   UniqueFd fd(::open(paths_.UpLock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -48,12 +53,28 @@ LocalCluster::Record LocalCluster::ReadRecord() const {
   const auto text = ReadFile(paths_.ClusterRecord(), 4096);
   if (!text.ok()) return {};
   const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return {};
   const auto number = [&](const char* key) {
-    return json.is_object() && json.contains(key) && json[key].is_number_integer()
-               ? json[key].get<int>()
-               : 0;
+    return json.contains(key) && json[key].is_number_integer() ? json[key].get<int>() : 0;
   };
-  return {number("nodes"), number("slots")};
+  const auto flag = [&](const char* key) {
+    return json.contains(key) && json[key].is_boolean() && json[key].get<bool>();
+  };
+  return {number("nodes"), number("slots"), flag("netns"), flag("allow_faults")};
+}
+
+Status LocalCluster::WriteRecord(const Record& record) const {
+  const nlohmann::json json = {{"nodes", record.nodes},
+                               {"slots", record.slots},
+                               {"netns", record.netns},
+                               {"allow_faults", record.allow_faults}};
+  return WriteFileAtomically(paths_.ClusterRecord(), json.dump() + "\n");
+}
+
+LocalCluster::Record LocalCluster::Wanted(const UpOptions& options, const Record& before) {
+  return {options.nodes > 0 ? options.nodes : std::max(before.nodes, 1),
+          options.slots > 0 ? options.slots : before.slots, options.netns.value_or(before.netns),
+          options.allow_faults.value_or(before.allow_faults)};
 }
 
 Status LocalCluster::CheckBinaries() const {
@@ -75,6 +96,55 @@ std::vector<std::string> LocalCluster::NodesOnDisk() const {
   return names;
 }
 
+std::vector<std::string> LocalCluster::NodeNames() const {
+  std::vector<std::string> names;
+  for (int i = 1; i <= record_.nodes; ++i) names.push_back(LocalClusterNetwork::NodeName(i));
+  return names;
+}
+
+// Where processes of the cluster live: the hub, and nodes.
+std::set<std::string> LocalCluster::PlacesInUse() const {
+  std::set<std::string> places;
+  if (LockedPidFileOwner(paths_.CoordinatorPid())) places.insert(kHubNamespace);
+  for (const std::string& node : NodesOnDisk())
+    if (LockedPidFileOwner(paths_.WorkerPid(node)) || !GuardiansOf(node).empty())
+      places.insert(node);
+  return places;
+}
+
+// What a running cluster cannot become.
+Status LocalCluster::CheckChanges(const UpOptions& options, const Record& before) const {
+  const auto running = [&](const std::string& what) {
+    return FailedPrecondition("the cluster in " + paths_.dir + " already runs " + what +
+                              "\n  next: muster down --dir " + ShellWord(paths_.dir));
+  };
+  if (record_.netns && !options.listen.empty())
+    return InvalidArgument(
+        "--listen does not go with --netns: clients use the socket in the cluster's directory");
+  const std::vector<std::string> names = NodeNames();
+  for (const std::string& node : NodesOnDisk())
+    if (LockedPidFileOwner(paths_.WorkerPid(node)) &&
+        std::find(names.begin(), names.end(), node) == names.end())
+      return running(node + ", which is more than " + std::to_string(record_.nodes) + " nodes");
+  if (PlacesInUse().empty()) return OkStatus();
+  if (record_.netns != before.netns)
+    return running(before.netns ? "in network namespaces" : "without network namespaces");
+  if (record_.allow_faults != before.allow_faults)
+    return running(before.allow_faults ? "with --allow-faults" : "without --allow-faults");
+  return OkStatus();
+}
+
+Status LocalCluster::PrepareNetwork(const std::set<std::string>& in_use) {
+  if (record_.netns) {
+    MUSTER_RETURN_IF_ERROR(LocalClusterNetwork::CheckPossible());
+    if (paths_.ClientSocket().size() > kMaxSocketPath)
+      return InvalidArgument("the path " + paths_.ClientSocket() +
+                             " is too long for a Unix socket; use a shorter --dir");
+    return network_.Make(record_.nodes, in_use);
+  }
+  return in_use.empty() ? network_.Remove() : OkStatus();
+}
+
 Result<UpReport> LocalCluster::Up(const UpOptions& options) {
   if (!options.listen.empty()) {
     MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.listen));
@@ -84,31 +154,27 @@ Result<UpReport> LocalCluster::Up(const UpOptions& options) {
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.CoordinatorDir(), 0700));
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
 
-  const Record record = ReadRecord();
-  const int nodes = options.nodes > 0 ? options.nodes : std::max(record.nodes, 1);
-  const int slots = options.slots > 0 ? options.slots : record.slots;
-  std::vector<std::string> names;
-  for (int i = 1; i <= nodes; ++i) names.push_back(NodeNameOf(i));
-  for (const std::string& node : NodesOnDisk()) {
-    const bool alive = LockedPidFileOwner(paths_.WorkerPid(node)).has_value();
-    if (alive && std::find(names.begin(), names.end(), node) == names.end())
-      return FailedPrecondition("the cluster in " + paths_.dir + " already runs " + node +
-                                ", which is more than " + std::to_string(nodes) +
-                                " nodes\n  next: muster down --dir " + ShellWord(paths_.dir));
-  }
-  const nlohmann::json new_record = {{"nodes", nodes}, {"slots", slots}};
-  MUSTER_RETURN_IF_ERROR(WriteFileAtomically(paths_.ClusterRecord(), new_record.dump() + "\n"));
+  const Record before = ReadRecord();
+  record_ = Wanted(options, before);
+  MUSTER_RETURN_IF_ERROR(CheckChanges(options, before));
+  MUSTER_RETURN_IF_ERROR(WriteRecord(record_));
 
   UpReport report;
+  const std::set<std::string> in_use = PlacesInUse();
+  Status status = PrepareNetwork(in_use);
+  if (status.ok()) status = StartAll(options, &report);
+  if (status.ok()) return report;
+  EndStarted();
+  if (in_use.empty()) static_cast<void>(network_.Remove());
+  return status;
+}
+
+Status LocalCluster::StartAll(const UpOptions& options, UpReport* report) {
   const Deadline deadline = Deadline::After(options.ready_within);
-  Status status = StartCoordinator(options, &report);
-  if (status.ok()) status = StartWorkers(names, slots, options, &report);
-  if (status.ok()) status = WaitForNodes(names, deadline, &report);
-  if (!status.ok()) {
-    EndStarted();
-    return status;
-  }
-  return report;
+  if (record_.netns) report->network_namespace = ClusterNamespace(paths_.dir, kHubNamespace);
+  MUSTER_RETURN_IF_ERROR(StartCoordinator(options, report));
+  MUSTER_RETURN_IF_ERROR(StartWorkers(options, report));
+  return WaitForNodes(NodeNames(), deadline, report);
 }
 
 Status LocalCluster::StartCoordinator(const UpOptions& options, UpReport* report) {
@@ -123,23 +189,28 @@ Status LocalCluster::StartCoordinator(const UpOptions& options, UpReport* report
     return WaitForEndpoint(*owner, Deadline::After(options.ready_within));
   }
   report->started.push_back(kCoordinator);
-  const std::string any = "127.0.0.1:0";
-  const std::string http = options.http.empty() ? any : options.http;
+  const std::string own_socket = "unix:" + paths_.ClientSocket();
+  const std::string http = options.http.empty() ? kAnyPort : options.http;
+  if (record_.netns) return StartCoordinatorAt(own_socket, http, options);
   if (!options.listen.empty()) return StartCoordinatorAt(options.listen, http, options);
   // The former port, so that what knows the old address finds the new coordinator. It may have been
   // taken since; then any other does.
   const auto former = client_.FindEndpoint();
-  if (!former.ok()) return StartCoordinatorAt(any, http, options);
+  if (!former.ok() || former->grpc == own_socket)
+    return StartCoordinatorAt(kAnyPort, http, options);
   const std::string former_http = options.http.empty() ? former->http : http;
   if (StartCoordinatorAt(former->grpc, former_http, options).ok()) return OkStatus();
   if (client_.interrupt().requested()) return Cancelled("interrupted");
-  return StartCoordinatorAt(any, http, options);
+  return StartCoordinatorAt(kAnyPort, http, options);
 }
 
 Status LocalCluster::StartCoordinatorAt(const std::string& listen, const std::string& http,
                                         const UpOptions& options) {
   std::vector<std::string> argv = {
       binary_dir_ + "/muster-coordinator", "--dir", paths_.dir, "--listen", listen, "--http", http};
+  if (record_.netns)
+    argv.insert(argv.end(), {"--worker-listen", LocalClusterNetwork::CoordinatorAddress()});
+  if (record_.allow_faults) argv.push_back("--allow-faults");
   if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
   MUSTER_RETURN_IF_ERROR(Start(kCoordinator, argv, paths_.CoordinatorLog()));
   const ProcessId process = started_.at(kCoordinator).id;
@@ -172,19 +243,27 @@ Status LocalCluster::WaitForEndpoint(const ProcessId& process, Deadline deadline
   }
 }
 
-Status LocalCluster::StartWorkers(const std::vector<std::string>& names, int slots,
-                                  const UpOptions& options, UpReport* report) {
-  for (const std::string& node : names) {
+Status LocalCluster::StartWorkers(const UpOptions& options, UpReport* report) {
+  for (int i = 1; i <= record_.nodes; ++i) {
+    const std::string node = LocalClusterNetwork::NodeName(i);
     if (LockedPidFileOwner(paths_.WorkerPid(node))) continue;
     MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.NodeDir(node), 0700));
-    std::vector<std::string> argv = {binary_dir_ + "/muster-worker", "--dir", paths_.dir, "--node",
-                                     node};
-    if (slots > 0) argv.insert(argv.end(), {"--slots", std::to_string(slots)});
-    if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
-    MUSTER_RETURN_IF_ERROR(Start(node, argv, paths_.WorkerLog(node)));
+    MUSTER_RETURN_IF_ERROR(Start(node, WorkerCommand(i, options), paths_.WorkerLog(node)));
     report->started.push_back(node);
   }
   return OkStatus();
+}
+
+std::vector<std::string> LocalCluster::WorkerCommand(int index, const UpOptions& options) const {
+  std::vector<std::string> argv = {binary_dir_ + "/muster-worker", "--dir", paths_.dir, "--node",
+                                   LocalClusterNetwork::NodeName(index)};
+  if (record_.slots > 0) argv.insert(argv.end(), {"--slots", std::to_string(record_.slots)});
+  if (record_.netns)
+    argv.insert(argv.end(), {"--address", LocalClusterNetwork::NodeAddress(index), "--endpoint",
+                             paths_.WorkersEndpoint()});
+  if (record_.allow_faults) argv.push_back("--allow-faults");
+  if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
+  return argv;
 }
 
 Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadline deadline,
@@ -215,10 +294,20 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
   }
 }
 
+Result<ProcessId> LocalCluster::StartInPlace(const std::string& name,
+                                             const std::vector<std::string>& argv,
+                                             const std::string& log) const {
+  if (!record_.netns) return StartDaemon(argv, log);
+  const std::string place = name == kCoordinator ? kHubNamespace : name;
+  MUSTER_ASSIGN_OR_RETURN(const NamespaceScope scope,
+                          NamespaceScope::Enter(ClusterNamespace(paths_.dir, place)));
+  return StartDaemon(argv, log);
+}
+
 Status LocalCluster::Start(const std::string& name, const std::vector<std::string>& argv,
                            const std::string& log) {
   const std::int64_t offset = SizeOfFile(log);
-  MUSTER_ASSIGN_OR_RETURN(const ProcessId process, StartDaemon(argv, log));
+  MUSTER_ASSIGN_OR_RETURN(const ProcessId process, StartInPlace(name, argv, log));
   started_.insert_or_assign(name, Started{process, log, offset});
   return OkStatus();
 }

@@ -41,6 +41,9 @@ int main(int argc, char** argv) {
   app.add_option("--listen", options.listen, "gRPC address: 127.0.0.1:PORT or unix:PATH")
       ->envname("MUSTER_LISTEN")
       ->capture_default_str();
+  app.add_option("--worker-listen", options.worker_listen,
+                 "gRPC address for workers in the cluster's network namespaces, HOST:PORT")
+      ->envname("MUSTER_WORKER_LISTEN");
   app.add_option("--http", options.http, "Address of /metrics, /healthz and /sd")
       ->envname("MUSTER_HTTP")
       ->capture_default_str();

@@ -10,6 +10,7 @@
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/version.h"
+#include "common/process/network_namespace.h"
 #include "common/rpc/token.h"
 #include "common/runtime/event_loop.h"
 #include "common/telemetry/http_server.h"
@@ -108,6 +109,10 @@ Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(ListenHttp());
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
   endpoint.pid = ::getpid();
+  if (!options.worker_listen.empty()) {
+    const Endpoint workers_endpoint{grpc->addresses().back(), endpoint.http, endpoint.pid};
+    MUSTER_RETURN_IF_ERROR(WriteEndpoint(paths.WorkersEndpoint(), workers_endpoint));
+  }
   return WriteEndpoint(paths.Endpoint(), endpoint);
 }
 
@@ -133,8 +138,10 @@ Status Server::Impl::ListenHttp() {
 }
 
 Status Server::Impl::ListenGrpc() {
-  MUSTER_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(options.listen, clients, workers));
-  endpoint.grpc = grpc->address();
+  std::vector<std::string> addresses = {options.listen};
+  if (!options.worker_listen.empty()) addresses.push_back(options.worker_listen);
+  MUSTER_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(addresses, clients, workers));
+  endpoint.grpc = grpc->addresses().front();
   return OkStatus();
 }
 
@@ -172,12 +179,16 @@ Server::~Server() {
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.listen));
   MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.http));
+  if (!options.worker_listen.empty()) {
+    MUSTER_RETURN_IF_ERROR(CheckPrivateNetwork(options.dir));
+  }
   if (IsUnix(options.http)) return InvalidArgument("--http takes HOST:PORT, not " + options.http);
   const ClusterPaths paths{options.dir};
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.CoordinatorDir(), 0700));
   MUSTER_ASSIGN_OR_RETURN(PidFile pid_file, PidFile::Acquire(paths.CoordinatorPid()));
   // What the one before left would send clients to a port that is not ours.
   ::unlink(paths.Endpoint().c_str());
+  ::unlink(paths.WorkersEndpoint().c_str());
   MUSTER_ASSIGN_OR_RETURN(std::string token, LoadOrCreateToken(paths.Token()));
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<SqliteStore> store,
                           SqliteStore::Open({.path = paths.Database()}));

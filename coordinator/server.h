@@ -18,9 +18,12 @@
 namespace muster {
 
 struct ServerOptions {
-  std::string dir;                            // the cluster's directory; must be absolute
-  std::string listen = "127.0.0.1:0";         // gRPC: loopback HOST:PORT or unix:PATH
-  std::string http = "127.0.0.1:0";           // loopback HOST:PORT
+  std::string dir;                     // the cluster's directory; must be absolute
+  std::string listen = "127.0.0.1:0";  // gRPC: loopback HOST:PORT or unix:PATH
+  std::string http = "127.0.0.1:0";    // loopback HOST:PORT
+  // gRPC for the workers of a cluster in network namespaces, HOST:PORT in its hub; empty: `listen`.
+  // Refused where CheckPrivateNetwork does not hold.
+  std::string worker_listen;
   Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
   bool handle_signals = true;                 // SIGINT and SIGTERM end Run
 };

@@ -28,9 +28,13 @@ CommandResult RunUp(CommandContext& context, const UpOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const std::string binaries, OwnBinaryDirectory());
   MUSTER_ASSIGN_OR_RETURN(const UpReport report,
                           LocalCluster(context.client, binaries).Up(options));
-  const Json json = {{"dir", context.dir()},         {"endpoint", report.endpoint.grpc},
-                     {"http", report.endpoint.http}, {"pid", report.endpoint.pid},
-                     {"started", report.started},    {"nodes", NodesJson(report.nodes)}};
+  const Json json = {{"dir", context.dir()},
+                     {"endpoint", report.endpoint.grpc},
+                     {"http", report.endpoint.http},
+                     {"pid", report.endpoint.pid},
+                     {"started", report.started},
+                     {"nodes", NodesJson(report.nodes)},
+                     {"network_namespace", report.network_namespace}};
   if (PrintStructured(context.terminal.out, context.output, json, "dir")) return kExitSuccess;
   std::ostream& out = context.terminal.out;
   if (report.started.empty())
@@ -39,7 +43,9 @@ CommandResult RunUp(CommandContext& context, const UpOptions& options) {
     out << "started " << Joined(report.started) << "\n";
   out << "cluster      " << context.dir() << "\n"
       << "coordinator  " << report.endpoint.grpc << " (pid " << report.endpoint.pid << ")\n"
-      << "metrics      http://" << report.endpoint.http << "/metrics\n"
+      << "metrics      http://" << report.endpoint.http << "/metrics"
+      << (report.network_namespace.empty() ? "" : " in namespace " + report.network_namespace)
+      << "\n"
       << "nodes        " << report.nodes.nodes_size() << " ready\n"
       << "next         muster submit FILE --dir " << ShellWord(context.dir()) << "\n";
   return kExitSuccess;

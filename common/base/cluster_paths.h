@@ -2,6 +2,7 @@
 // has one function here; nobody else spells these names.
 //
 //   DIR/coordinator/{endpoint.json,token,state.db,coordinator.log,coordinator.pid}
+//   DIR/coordinator/{workers-endpoint.json,socket}   of a cluster in network namespaces
 //   DIR/nodes/NAME/{worker.log,worker.pid,worker.json}
 //   DIR/nodes/NAME/jobs/JOB/            one guardian: socket, records, spec
 //   DIR/{cluster.json,up.lock}
@@ -21,6 +22,10 @@ struct ClusterPaths {
   std::string CoordinatorDir() const { return dir + "/coordinator"; }
   // {"grpc": "127.0.0.1:PORT", "http": "127.0.0.1:PORT", "pid": N}; written when both listen.
   std::string Endpoint() const { return CoordinatorDir() + "/endpoint.json"; }
+  // The same with the address for workers, where they have one of their own (`muster up --netns`).
+  std::string WorkersEndpoint() const { return CoordinatorDir() + "/workers-endpoint.json"; }
+  // Where the coordinator of such a cluster listens for clients.
+  std::string ClientSocket() const { return CoordinatorDir() + "/socket"; }
   std::string Token() const { return CoordinatorDir() + "/token"; }
   std::string Database() const { return CoordinatorDir() + "/state.db"; }
   std::string CoordinatorLog() const { return CoordinatorDir() + "/coordinator.log"; }

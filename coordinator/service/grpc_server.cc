@@ -15,18 +15,19 @@ namespace muster {
 
 struct GrpcServer::Impl {
   std::unique_ptr<grpc::Server> server;
-  std::string address;
+  std::vector<std::string> addresses;
 };
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrpcServer::~GrpcServer() = default;
 
-Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string& address,
+Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::vector<std::string>& addresses,
                                                        ClientService& clients,
                                                        WorkerService& workers) {
-  int port = 0;
+  std::vector<int> ports(addresses.size());
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  for (std::size_t i = 0; i < addresses.size(); ++i)
+    builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(), &ports[i]);
   builder.RegisterService(&clients);
   builder.RegisterService(&workers);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -38,16 +39,18 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string& addres
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   auto impl = std::make_unique<Impl>();
   impl->server = builder.BuildAndStart();
-  const bool is_unix = address.starts_with("unix:");
-  if (!impl->server || (port <= 0 && !is_unix)) {
-    return Unavailable(address + " is taken by another program; choose another with --listen");
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const std::string& address = addresses[i];
+    const bool is_unix = address.starts_with("unix:");
+    if (!impl->server || (ports[i] <= 0 && !is_unix))
+      return Unavailable(address + " is taken by another program; choose another with --listen");
+    impl->addresses.push_back(
+        is_unix ? address : address.substr(0, address.rfind(':')) + ":" + std::to_string(ports[i]));
   }
-  impl->address =
-      is_unix ? address : address.substr(0, address.rfind(':')) + ":" + std::to_string(port);
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }
 
-const std::string& GrpcServer::address() const { return impl_->address; }
+const std::vector<std::string>& GrpcServer::addresses() const { return impl_->addresses; }
 
 void GrpcServer::Shutdown(Duration grace) {
   impl_->server->Shutdown(std::chrono::system_clock::now() +

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
@@ -17,13 +18,14 @@ class WorkerService;
 
 class GrpcServer {
  public:
-  // `address` has passed CheckListenAddress. kUnavailable: somebody else has the port.
-  static Result<std::unique_ptr<GrpcServer>> Listen(const std::string& address,
+  // The addresses have been checked: plain text may be spoken there. kUnavailable: somebody else
+  // has a port.
+  static Result<std::unique_ptr<GrpcServer>> Listen(const std::vector<std::string>& addresses,
                                                     ClientService& clients, WorkerService& workers);
   ~GrpcServer();
 
-  // Where it listens, the port as it was bound.
-  const std::string& address() const;
+  // Where it listens, in the order given, the ports as they were bound.
+  const std::vector<std::string>& addresses() const;
 
   // Calls that are still under way after `grace` are cancelled.
   void Shutdown(Duration grace);

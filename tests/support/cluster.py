@@ -49,6 +49,33 @@ def wait_until(condition, what, timeout=60):
         time.sleep(POLL_S)
 
 
+def ip(*words):
+    subprocess.run([shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin"), *words], check=True,
+                   timeout=10)
+
+
+def can_have_namespaces():
+    """Whether `muster up --netns` can work here: it needs CAP_NET_ADMIN, CAP_SYS_ADMIN and `ip`."""
+    status = pathlib.Path("/proc/self/status").read_text(encoding="utf-8")
+    effective = int(status.split("CapEff:")[1].split()[0], 16)
+    return bool(effective >> 12 & effective >> 21 & 1) and bool(
+        shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin"))
+
+
+def namespaces():
+    folder = pathlib.Path("/run/netns")
+    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+
+
+def kill(pid, number=signal.SIGKILL):
+    """Signals a process; False when it is gone."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def init_model(directory, preset="tiny"):
     run("muster-trainer", "init-model", "--preset", preset, "--out", directory)
     return directory
@@ -125,12 +152,15 @@ def alive(pid):
 
 
 class Cluster:
-    def __init__(self, test, nodes=2, slots=4):
-        """`test` is a unittest.TestCase, or None for a caller that calls close() itself."""
+    def __init__(self, test, nodes=2, slots=4, up=()):
+        """`test` is a unittest.TestCase, or None for a caller that calls close() itself; `up` holds
+        further options of `muster up`."""
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
         self.dir = self.root / "cluster"
         self.nodes = nodes
         self.slots = slots
+        self.up_options = up
+        self.hub = ""
         self.jobs = 0
         if test:
             test.addCleanup(self.close)
@@ -141,7 +171,7 @@ class Cluster:
             down = run("muster", "down", "--dir", self.dir, check=False, timeout=60)
             left = processes_of(self.root)
             for pid, _ in left:
-                os.kill(pid, signal.SIGKILL)
+                kill(pid)
             if down.returncode != 0 or left:
                 raise AssertionError(f"`muster down` ended with {down.returncode} and left {left}:\n"
                                      f"{down.stdout}{down.stderr}")
@@ -149,7 +179,18 @@ class Cluster:
             shutil.rmtree(self.root, ignore_errors=True)
 
     def up(self):
-        return self.muster("up", "--nodes", self.nodes, "--slots", self.slots)
+        """Starts what does not run."""
+        up = self.json("up", "--nodes", self.nodes, "--slots", self.slots, *self.up_options)
+        self.hub = up["network_namespace"]
+        return up
+
+    def set_link(self, node, up):
+        """Puts a node's network cable in or takes it out; only of a cluster with --netns."""
+        ip("-n", self.hub, "link", "set", node, "up" if up else "down")
+
+    def network_namespaces(self):
+        prefix = self.hub.removesuffix("hub")
+        return [name for name in namespaces() if prefix and name.startswith(prefix)]
 
     def muster(self, command, *arguments, **options):
         return run("muster", command, *arguments, "--dir", self.dir, **options)
