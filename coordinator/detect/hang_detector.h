@@ -87,7 +87,7 @@ class HangDetector {
   void LearnEvaluation(TimePoint now);
   void CountSample(Rank& rank);
   bool EveryRankSampled() const { return sampled_ + ended_ == static_cast<int>(ranks_.size()); }
-  double LimitOf(const RankProgress& rank) const;
+  double LimitOf(const RankProgress& rank, double ordinary) const;
   double Limit() const;
   HangVerdict Judge(double quiet_seconds, double limit_seconds) const;
 
@@ -103,6 +103,7 @@ class HangDetector {
   int sampled_ = 0;               // ranks with enough samples of this standstill
   int ended_ = 0;
   bool told_ = false;
+  std::optional<double> limit_;  // of this standstill, once it was asked for
   std::optional<TimePoint> evaluating_since_;
   double evaluation_seconds_ = 0;  // of the last one; 0: none yet
 };

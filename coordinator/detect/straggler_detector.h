@@ -54,7 +54,6 @@ class StragglerDetector {
 
   static std::int64_t StepsOf(const Rank& rank);
   static double SecondsPerStep(const Rank& rank);
-  bool WindowFull() const;
   std::vector<Straggler> CloseWindow();
   Straggler Describe(int rank, double seconds, double others_seconds) const;
   std::string PhaseOfExcess(int rank) const;

@@ -1,0 +1,206 @@
+#include "coordinator/detect/hang_detector.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "coordinator/detect/hang_culprit.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kRanksInFacts = 8;
+
+bool InPhase(const RankProgress& rank, TrainPhase phase) {
+  return rank.phase == TrainPhaseName(phase);
+}
+
+bool SameCounts(const CollectiveCounts& a, const CollectiveCounts& b) {
+  return a.group == b.group && a.enqueued == b.enqueued && a.started == b.started &&
+         a.completed == b.completed && a.bytes == b.bytes;
+}
+
+std::string Seconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", seconds);
+  return text;
+}
+
+std::string Where(const RankProgress& rank, const std::vector<NodeName>& nodes) {
+  std::string text = RankOnNode(rank.rank, nodes) + ": step " + std::to_string(rank.step);
+  if (!rank.phase.empty()) text += ", " + rank.phase;
+  if (!rank.process_state.empty()) text += ", process state " + rank.process_state;
+  const std::string collective = DescribeLastCollective(rank);
+  return collective.empty() ? text : text + ", " + collective;
+}
+
+}  // namespace
+
+void StepTimes::Add(double seconds) {
+  newest_.push_back(seconds);
+  if (newest_.size() > kKept) newest_.pop_front();
+}
+
+double StepTimes::Percentile99() const {
+  if (newest_.empty()) return 0;
+  std::vector<double> sorted(newest_.begin(), newest_.end());
+  // By nearest rank: of fewer than a hundred the largest.
+  const auto at = static_cast<std::ptrdiff_t>((sorted.size() * 99 + 99) / 100) - 1;
+  std::nth_element(sorted.begin(), sorted.begin() + at, sorted.end());
+  return sorted[static_cast<std::size_t>(at)];
+}
+
+void HangDetector::Begin(std::vector<NodeName> nodes, TimePoint now) {
+  if (steps_.size() >= static_cast<std::size_t>(options_.trusted_steps)) {
+    former_percentile_ = steps_.Percentile99();
+  }
+  nodes_ = std::move(nodes);
+  ranks_.assign(nodes_.size(), Rank{});
+  steps_ = StepTimes();
+  slowest_step_ = 0;
+  newest_step_ = 0;
+  moved_at_ = now;
+  ++standstill_;
+  sampled_ = 0;
+  ended_ = 0;
+  told_ = false;
+  limit_.reset();
+  evaluating_since_.reset();
+}
+
+std::optional<HangVerdict> HangDetector::Observe(const std::vector<RankProgress>& samples,
+                                                 TimePoint now) {
+  for (const RankProgress& sample : samples) {
+    if (sample.rank < 0 || static_cast<std::size_t>(sample.rank) >= ranks_.size()) continue;
+    Rank& rank = ranks_[static_cast<std::size_t>(sample.rank)];
+    if (rank.ended) continue;
+    if (Moved(rank, sample)) {
+      moved_at_ = now;
+      ++standstill_;
+      sampled_ = 0;
+      told_ = false;
+      limit_.reset();
+    }
+    if (sample.process_state != rank.newest.process_state) limit_.reset();
+    rank.newest = sample;
+    rank.seen = true;
+    Learn(sample, now);
+    CountSample(rank);
+  }
+  LearnEvaluation(now);
+  if (told_ || ended_ == static_cast<int>(ranks_.size()) || !EveryRankSampled()) return {};
+  const double quiet = ToSeconds(now - moved_at_);
+  if (quiet < options_.floor_seconds) return {};
+  if (!limit_) limit_ = Limit();
+  if (quiet < *limit_) return {};
+  told_ = true;
+  return Judge(quiet, *limit_);
+}
+
+void HangDetector::RankEnded(int rank) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size()) return;
+  Rank& entry = ranks_[static_cast<std::size_t>(rank)];
+  if (std::exchange(entry.ended, true)) return;
+  if (entry.standstill == standstill_ && entry.samples >= options_.min_samples) --sampled_;
+  ++ended_;
+  limit_.reset();
+}
+
+bool HangDetector::Moved(const Rank& rank, const RankProgress& sample) const {
+  if (!rank.seen) return true;
+  const RankProgress& before = rank.newest;
+  return sample.step != before.step || sample.phase != before.phase ||
+         sample.micro_batch != before.micro_batch || sample.stores != before.stores ||
+         sample.steps_done != before.steps_done || sample.snapshot_step != before.snapshot_step ||
+         !std::equal(sample.collectives.begin(), sample.collectives.end(),
+                     before.collectives.begin(), before.collectives.end(), SameCounts);
+}
+
+// A step is learned from once, from the rank that is heard of first.
+void HangDetector::Learn(const RankProgress& sample, TimePoint now) {
+  if (InPhase(sample, TrainPhase::kEvaluating) && !evaluating_since_) evaluating_since_ = now;
+  if (sample.steps_done == 0 || sample.step <= newest_step_) return;
+  newest_step_ = sample.step;
+  if (!std::isfinite(sample.step_seconds) || sample.step_seconds <= 0) return;
+  slowest_step_ = std::max(slowest_step_, sample.step_seconds);
+  if (sample.steps_done > options_.warm_up_steps) steps_.Add(sample.step_seconds);
+}
+
+void HangDetector::LearnEvaluation(TimePoint now) {
+  if (!evaluating_since_) return;
+  const bool still = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return !rank.ended && InPhase(rank.newest, TrainPhase::kEvaluating);
+  });
+  if (still) return;
+  evaluation_seconds_ = ToSeconds(now - *evaluating_since_);
+  evaluating_since_.reset();
+}
+
+void HangDetector::CountSample(Rank& rank) {
+  if (rank.standstill != standstill_) {
+    rank.standstill = standstill_;
+    rank.samples = 0;
+  }
+  if (++rank.samples == options_.min_samples) ++sampled_;
+}
+
+double HangDetector::OrdinaryLimit() const {
+  double limit = 0;
+  if (steps_.size() >= static_cast<std::size_t>(options_.trusted_steps)) {
+    limit = options_.factor * steps_.Percentile99();
+  } else if (former_percentile_ > 0) {
+    limit = options_.factor * std::max(former_percentile_, slowest_step_);
+  } else {
+    limit = options_.factor_untrusted * slowest_step_;
+  }
+  return std::max(options_.floor_seconds, limit);
+}
+
+double HangDetector::LimitOf(const RankProgress& rank, double ordinary) const {
+  if (InPhase(rank, TrainPhase::kEvaluating) && evaluation_seconds_ > 0) {
+    return std::max(ordinary, options_.evaluation_factor * evaluation_seconds_);
+  }
+  for (const TrainPhase phase :
+       {TrainPhase::kData, TrainPhase::kForward, TrainPhase::kBackward, TrainPhase::kOptimizer}) {
+    if (InPhase(rank, phase) && rank.steps_done > 0) return ordinary;
+  }
+  return std::max(ordinary, options_.long_phase_seconds);
+}
+
+// One rank in a long phase excuses all that wait for it; nothing excuses a stopped process.
+double HangDetector::Limit() const {
+  const double ordinary = OrdinaryLimit();
+  for (const Rank& rank : ranks_) {
+    if (!rank.ended && rank.newest.process_state == "T") return ordinary;
+  }
+  double limit = ordinary;
+  for (const Rank& rank : ranks_) {
+    if (rank.ended) continue;
+    // It may be no trainer of ours, or still on its way to its first store.
+    if (rank.newest.stores == 0) return HUGE_VAL;
+    limit = std::max(limit, LimitOf(rank.newest, ordinary));
+  }
+  return limit;
+}
+
+HangVerdict HangDetector::Judge(double quiet_seconds, double limit_seconds) const {
+  std::vector<RankProgress> living;
+  for (const Rank& rank : ranks_) {
+    if (!rank.ended) living.push_back(rank.newest);
+  }
+  HangCulprits culprits = FindCulprits(living, nodes_);
+  HangVerdict verdict{std::move(culprits.ranks),
+                      "no progress for " + Seconds(quiet_seconds),
+                      std::move(culprits.reason),
+                      {}};
+  std::string learned = std::to_string(steps_.size()) + " steps of this attempt";
+  if (steps_.size() > 0) learned += ", 99 % of them within " + Seconds(steps_.Percentile99());
+  verdict.facts.push_back("limit " + Seconds(limit_seconds) + ", learned from " + learned);
+  for (std::size_t i = 0; i < living.size() && i < kRanksInFacts; ++i) {
+    verdict.facts.push_back(Where(living[i], nodes_));
+  }
+  return verdict;
+}
+
+}  // namespace muster

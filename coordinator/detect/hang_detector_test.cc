@@ -1,0 +1,275 @@
+#include "coordinator/detect/hang_detector.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace muster {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr double kSampleSeconds = 0.05;
+
+// A gang whose ranks are sampled at 20 Hz on a clock of its own.
+class Gang {
+ public:
+  explicit Gang(int size, HangOptions options = {}) : detector(options) {
+    std::vector<NodeName> nodes;
+    for (int r = 0; r < size; ++r) nodes.push_back(NodeName{"n" + std::to_string(r)});
+    detector.Begin(std::move(nodes), now);
+    ranks.resize(static_cast<std::size_t>(size));
+    for (int r = 0; r < size; ++r) {
+      RankProgress& rank = ranks[static_cast<std::size_t>(r)];
+      rank.rank = r;
+      rank.phase = "forward";
+      rank.process_state = "S";
+      rank.stores = 1;
+      rank.collectives = {{.group = "world", .enqueued = 0, .completed = 0}};
+    }
+  }
+
+  // Every rank finishes a step of `seconds`, which are sampled as they go by.
+  std::optional<HangVerdict> Step(double seconds) {
+    std::optional<HangVerdict> verdict = Stand(seconds);
+    for (RankProgress& rank : ranks) {
+      ++rank.step;
+      ++rank.steps_done;
+      ++rank.stores;
+      rank.step_seconds = seconds;
+      rank.collectives[0].enqueued += 3;
+      rank.collectives[0].completed += 3;
+    }
+    const auto after = Sample();
+    return verdict ? verdict : after;
+  }
+  void Steps(int count, double seconds) {
+    for (int i = 0; i < count; ++i) EXPECT_FALSE(Step(seconds));
+  }
+  // Nothing changes for so long. The first verdict, and how long it took.
+  std::optional<HangVerdict> Stand(double seconds) {
+    std::optional<HangVerdict> first;
+    const TimePoint begin = now;
+    for (double t = 0; t < seconds; t += kSampleSeconds) {
+      now += FromSeconds(kSampleSeconds);
+      const auto verdict = Sample();
+      if (!verdict || first) continue;
+      first = verdict;
+      took = ToSeconds(now - begin);
+    }
+    return first;
+  }
+  std::optional<HangVerdict> Sample() { return detector.Observe(ranks, now); }
+  // No sample of anybody.
+  void Freeze(double seconds) { now += FromSeconds(seconds); }
+
+  HangDetector detector;
+  TimePoint now;
+  std::vector<RankProgress> ranks;
+  double took = -1;
+};
+
+TEST(HangDetector, ARankThatNeverJoinsIsNamedAfterTheFloor) {
+  Gang gang(3);
+  gang.Steps(50, 0.1);
+  gang.ranks[0].collectives[0].enqueued += 1;
+  gang.ranks[2].collectives[0].enqueued += 1;
+  gang.ranks[1].phase = "data";
+  const auto verdict = gang.Stand(4);
+  ASSERT_TRUE(verdict);
+  EXPECT_GE(gang.took, 3.0);
+  EXPECT_LE(gang.took, 3.2);
+  EXPECT_THAT(verdict->ranks, ElementsAre(1));
+  EXPECT_EQ(verdict->what, "no progress for 3.0 s");
+  EXPECT_THAT(verdict->reason, HasSubstr("rank 1 on n1 has not joined"));
+  EXPECT_THAT(verdict->reason, HasSubstr("in phase data"));
+  EXPECT_THAT(verdict->reason, HasSubstr("rank 0 waits for rank 1 in an all-gather of weights"));
+  EXPECT_THAT(verdict->facts, Contains(HasSubstr("world: 151 enqueued, 150 completed")));
+}
+
+TEST(HangDetector, AVerdictIsGivenOnceForEachStandstill) {
+  Gang gang(2);
+  gang.Steps(30, 0.1);
+  ASSERT_TRUE(gang.Stand(4));
+  EXPECT_FALSE(gang.Stand(20));
+  gang.Steps(1, 0.1);
+  EXPECT_TRUE(gang.Stand(4));
+}
+
+TEST(HangDetector, TheLimitFollowsTheStepsOfTheJob) {
+  Gang gang(2);
+  gang.Steps(30, 4);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 12);
+  EXPECT_FALSE(gang.Stand(11.5));
+  EXPECT_TRUE(gang.Stand(1));
+}
+
+TEST(HangDetector, StepsOfTheWarmUpAreNotLearnedFrom) {
+  Gang gang(2);
+  gang.Steps(2, 20);
+  gang.Steps(40, 0.5);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 3);
+}
+
+TEST(HangDetector, WithFewStepsTheSlowestCountsTenfold) {
+  Gang gang(2);
+  gang.Steps(3, 1);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 10);
+  EXPECT_FALSE(gang.Stand(9.5));
+  EXPECT_TRUE(gang.Stand(1));
+}
+
+TEST(HangDetector, ANewGangKeepsWhatTheFormerHadLearned) {
+  Gang gang(2);
+  gang.Steps(30, 2);
+  gang.detector.Begin({NodeName{"n0"}, NodeName{"n1"}}, gang.now);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 6);
+  // A smaller gang takes longer for a step; that is not held against it.
+  for (RankProgress& rank : gang.ranks) rank.steps_done = 0;
+  gang.Steps(1, 4);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 12);
+}
+
+// --- what must not be taken for a hang ---
+
+TEST(HangDetector, AMachineFrozenForTenSecondsIsNoHang) {
+  Gang gang(4);
+  gang.Steps(50, 0.1);
+  gang.Freeze(10);
+  // Samples that show the same picture come before the ranks have moved again.
+  for (int i = 0; i < 25; ++i) EXPECT_FALSE(gang.Sample()) << i;
+  gang.Steps(50, 0.1);
+}
+
+TEST(HangDetector, ASilentNodeIsNoHang) {
+  Gang gang(2);
+  gang.Steps(50, 0.1);
+  // Rank 0 waits for rank 1, whose node is not heard of: it may well go on.
+  for (int i = 0; i < 600; ++i) {
+    gang.now += FromSeconds(kSampleSeconds);
+    EXPECT_FALSE(gang.detector.Observe({gang.ranks[0]}, gang.now));
+  }
+}
+
+TEST(HangDetector, WildlyVaryingStepsUnderOverloadAreNoHang) {
+  std::mt19937 random(7);
+  // From 20 ms to 2.9 s, and now and then one of 8 s, as a starved machine shows them.
+  std::uniform_real_distribution<double> usual(-3.9, 1.06);
+  Gang gang(4);
+  for (int i = 0; i < 2000; ++i) {
+    const double seconds = i % 50 == 49 ? 8 : std::exp(usual(random));
+    ASSERT_FALSE(gang.Step(seconds)) << "step " << i << " of " << seconds << " s";
+  }
+}
+
+TEST(HangDetector, OneRankThatStillComputesKeepsTheGangAlive) {
+  Gang gang(3);
+  gang.Steps(50, 0.1);
+  for (int i = 0; i < 100; ++i) {
+    ++gang.ranks[2].micro_batch;
+    EXPECT_FALSE(gang.Stand(2.5));
+  }
+}
+
+struct QuietPhase {
+  const char* phase;
+  std::int64_t steps_done;
+};
+class QuietPhases : public ::testing::TestWithParam<QuietPhase> {};
+
+TEST_P(QuietPhases, HaveABudgetOfTheirOwn) {
+  Gang gang(2);
+  gang.Steps(50, 0.1);
+  gang.ranks[0].collectives[0].enqueued += 1;
+  gang.ranks[1].phase = GetParam().phase;
+  gang.ranks[1].steps_done = GetParam().steps_done;
+  EXPECT_FALSE(gang.Stand(590));
+  EXPECT_TRUE(gang.Stand(20));
+}
+
+INSTANTIATE_TEST_SUITE_P(Phases, QuietPhases,
+                         ::testing::Values(QuietPhase{"forming", 0}, QuietPhase{"loading", 0},
+                                           QuietPhase{"forward", 0}, QuietPhase{"checkpoint", 50},
+                                           QuietPhase{"exporting", 50},
+                                           QuietPhase{"evaluating", 50}));
+
+TEST(HangDetector, AnEvaluationMayTakeTenTimesAsLongAsTheOneBefore) {
+  Gang gang(2);
+  gang.Steps(50, 0.1);
+  for (RankProgress& rank : gang.ranks) rank.phase = "evaluating";
+  EXPECT_FALSE(gang.Stand(2));
+  for (RankProgress& rank : gang.ranks) rank.phase = "forward";
+  gang.Steps(5, 0.1);
+  for (RankProgress& rank : gang.ranks) rank.phase = "evaluating";
+  EXPECT_FALSE(gang.Stand(19));
+  EXPECT_TRUE(gang.Stand(2));
+}
+
+TEST(HangDetector, AStoppedProcessIsExcusedByNoBudget) {
+  Gang gang(2);
+  gang.Steps(50, 0.1);
+  gang.ranks[1].phase = "checkpoint";
+  gang.ranks[1].process_state = "T";
+  const auto verdict = gang.Stand(4);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->ranks, ElementsAre(1));
+  EXPECT_LE(gang.took, 3.2);
+}
+
+TEST(HangDetector, AStopIsNoticedAlsoWhereTheLimitWasAskedForBefore) {
+  Gang gang(2);
+  gang.Steps(50, 0.1);
+  gang.ranks[1].phase = "checkpoint";
+  EXPECT_FALSE(gang.Stand(10));
+  gang.ranks[1].process_state = "T";
+  EXPECT_TRUE(gang.Stand(1));
+}
+
+TEST(HangDetector, ProgramsWithoutAPageAreNotJudged) {
+  Gang gang(2);
+  for (RankProgress& rank : gang.ranks) rank = RankProgress{.rank = rank.rank};
+  EXPECT_FALSE(gang.Stand(1000));
+}
+
+TEST(HangDetector, NothingIsExpectedOfARankThatHasEnded) {
+  Gang gang(3);
+  gang.Steps(50, 0.1);
+  EXPECT_FALSE(gang.Stand(2));
+  gang.detector.RankEnded(2);
+  gang.detector.RankEnded(2);
+  gang.ranks.pop_back();
+  gang.ranks[0].collectives[0].enqueued += 1;
+  const auto verdict = gang.Stand(4);
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->ranks, ElementsAre(1));
+  gang.detector.RankEnded(0);
+  gang.detector.RankEnded(1);
+  EXPECT_FALSE(gang.Stand(1000));
+}
+
+TEST(HangDetector, RanksOutOfRangeAreIgnored) {
+  Gang gang(1);
+  gang.ranks[0].rank = 5;
+  gang.detector.RankEnded(-1);
+  gang.detector.RankEnded(7);
+  EXPECT_FALSE(gang.Stand(1000));
+}
+
+TEST(StepTimes, ForgetsOldStepsAndLeavesOneInAHundredOut) {
+  StepTimes times;
+  EXPECT_EQ(times.Percentile99(), 0);
+  for (int i = 0; i < 600; ++i) times.Add(100);
+  for (int i = 1; i <= 512; ++i) times.Add(i);
+  EXPECT_EQ(times.size(), 512u);
+  EXPECT_EQ(times.Percentile99(), 507);
+}
+
+}  // namespace
+}  // namespace muster
