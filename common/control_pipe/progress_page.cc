@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -70,28 +71,59 @@ void ProgressWriter::Publish() {
   page_->sequence.store(sequence + 2, std::memory_order_release);
 }
 
-CollectiveCell* ProgressWriter::ClaimCell(std::string_view group) {
-  group = group.substr(0, std::tuple_size_v<decltype(CollectiveCell::group)> - 1);
-  CollectiveCell* free = nullptr;
-  for (CollectiveCell& cell : page_->cells) {
-    const bool is_free = cell.group[0] == 0;
-    if (is_free && free == nullptr) free = &cell;
-    if (is_free || cell.group.data() != group) continue;
-    free = &cell;
-    break;
+std::string ProgressWriter::FreeName(std::string_view group) const {
+  constexpr std::size_t kLongest = std::tuple_size_v<decltype(CollectiveCell::group)> - 1;
+  for (std::size_t number = 1;; ++number) {
+    const std::string suffix = number == 1 ? "" : "#" + std::to_string(number);
+    const std::string name = std::string(group.substr(0, kLongest - suffix.size())) + suffix;
+    const bool taken =
+        std::any_of(page_->cells.begin(), page_->cells.end(),
+                    [&](const CollectiveCell& cell) { return cell.group.data() == name; });
+    if (!taken) return name;
   }
-  if (free == nullptr) return nullptr;
+}
+
+CollectiveCell* ProgressWriter::TakeCell(std::string_view group) {
+  const std::lock_guard lock(taken_mutex_);
+  const auto taken = std::find(taken_.begin(), taken_.end(), false);
+  if (taken == taken_.end() || group.empty()) return nullptr;
+  *taken = true;
+  CollectiveCell& cell = page_->cells[static_cast<std::size_t>(taken - taken_.begin())];
   for (auto* count :
-       {&free->enqueued, &free->started, &free->completed, &free->bytes, &free->wait_nanoseconds}) {
+       {&cell.enqueued, &cell.started, &cell.completed, &cell.bytes, &cell.wait_nanoseconds}) {
     count->store(0, std::memory_order_relaxed);
   }
+  const std::string name = FreeName(group);
   // The first letter last: a reader takes a cell that has one for whole.
-  for (std::size_t i = free->group.size(); i-- > 0;) {
-    free->group[i] = i < group.size() ? group[i] : 0;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
+  for (std::size_t i = cell.group.size(); i-- > 0;) {
+    if (i == 0) std::atomic_thread_fence(std::memory_order_release);
+    cell.group[i] = i < name.size() ? name[i] : 0;
   }
-  return free;
+  return &cell;
 }
+
+void ProgressWriter::ReturnCell(CollectiveCell* cell) {
+  const std::lock_guard lock(taken_mutex_);
+  RetireCell(*cell);
+  taken_[static_cast<std::size_t>(cell - page_->cells.data())] = false;
+}
+
+std::uint64_t ProgressWriter::wait_nanoseconds() const {
+  std::uint64_t sum = 0;
+  for (const CollectiveCell& cell : page_->cells) {
+    if (cell.group[0] != 0) sum += cell.wait_nanoseconds.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+std::shared_ptr<CollectiveCell> ClaimCell(const std::shared_ptr<ProgressWriter>& page,
+                                          std::string_view group) {
+  CollectiveCell* const cell = page ? page->TakeCell(group) : nullptr;
+  if (cell == nullptr) return std::make_shared<CollectiveCell>();
+  return {cell, [page](CollectiveCell* taken) { page->ReturnCell(taken); }};
+}
+
+void RetireCell(CollectiveCell& cell) { cell.group[0] = 0; }
 
 Result<std::unique_ptr<ProgressReader>> ProgressReader::Map(int fd) {
   MUSTER_ASSIGN_OR_RETURN(void* address, MapPage(fd, PROT_READ));

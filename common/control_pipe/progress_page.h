@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,7 +77,7 @@ struct ProgressValues {
   std::array<std::uint64_t, kStepSecondsBounds.size() + 1> step_seconds_buckets = {};
 };
 
-// Counts of one communicator, in operations since it was made.
+// Counts of one communicator, in operations since it was formed.
 struct CollectiveCounts {
   std::string group;  // "world", ...
   std::uint64_t enqueued = 0;
@@ -88,14 +89,14 @@ struct CollectiveCounts {
   friend bool operator==(const CollectiveCounts&, const CollectiveCounts&) = default;
 };
 
-// The same in shared memory. Any thread of the rank adds; relaxed.
+// The same in shared memory, or in memory of the rank's own. Any thread of the rank adds; relaxed.
 struct CollectiveCell {
-  std::array<char, 24> group;  // ends with a zero; empty: not used
-  std::atomic<std::uint64_t> enqueued;
-  std::atomic<std::uint64_t> started;
-  std::atomic<std::uint64_t> completed;
-  std::atomic<std::uint64_t> bytes;
-  std::atomic<std::uint64_t> wait_nanoseconds;
+  std::array<char, 24> group = {};  // ends with a zero; empty: not used
+  std::atomic<std::uint64_t> enqueued = 0;
+  std::atomic<std::uint64_t> started = 0;
+  std::atomic<std::uint64_t> completed = 0;
+  std::atomic<std::uint64_t> bytes = 0;
+  std::atomic<std::uint64_t> wait_nanoseconds = 0;
 };
 static_assert(sizeof(CollectiveCell) == 64);
 inline constexpr std::size_t kMaxCollectiveCells = 8;
@@ -112,7 +113,7 @@ static_assert(sizeof(ProgressPageLayout) <= kProgressPageBytes);
 // A new page; the descriptor is close-on-exec and may be passed on.
 Result<UniqueFd> CreateProgressPage();
 
-// The rank's side. One thread stores.
+// The rank's side. One thread stores values, takes cells and retires them.
 class ProgressWriter {
  public:
   static Result<std::unique_ptr<ProgressWriter>> Map(int fd);
@@ -124,15 +125,30 @@ class ProgressWriter {
 
   ProgressValues& values() { return values_; }
   void Publish();
-  // The cell of a group, its counts at zero: one that has the name already, else a free one; null
-  // when all are taken. Stays where it is as long as the writer lives.
-  CollectiveCell* ClaimCell(std::string_view group);
+  // Of all groups in use, together.
+  std::uint64_t wait_nanoseconds() const;
 
  private:
+  friend std::shared_ptr<CollectiveCell> ClaimCell(const std::shared_ptr<ProgressWriter>& page,
+                                                   std::string_view group);
   explicit ProgressWriter(ProgressPageLayout* page) : page_(page) {}
+  CollectiveCell* TakeCell(std::string_view group);
+  void ReturnCell(CollectiveCell* cell);
+  // The name that `group` gets: itself, cut to fit, with a number behind it where it is in use.
+  std::string FreeName(std::string_view group) const;
+
   ProgressPageLayout* page_;
   ProgressValues values_;
+  std::mutex taken_mutex_;
+  std::array<bool, kMaxCollectiveCells> taken_ = {};
 };
+
+// A cell for a group that begins, its counts at zero: in the page or, without one and when all are
+// taken, in memory that nobody else sees. The last pointer gives it back, in any thread.
+std::shared_ptr<CollectiveCell> ClaimCell(const std::shared_ptr<ProgressWriter>& page,
+                                          std::string_view group);
+// Readers see it no longer and its name is free, whoever still holds it and counts.
+void RetireCell(CollectiveCell& cell);
 
 // The worker's side. Any one thread.
 class ProgressReader {

@@ -97,6 +97,92 @@ TEST(ProgressPage, AnotherLayoutIsRefused) {
   EXPECT_EQ(ProgressReader::Map(small->get()).status().code(), StatusCode::kDataLoss);
 }
 
+class CollectiveCells : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto fd = CreateProgressPage();
+    ASSERT_TRUE(fd.ok());
+    writer_ = *ProgressWriter::Map(fd->get());
+    reader_ = *ProgressReader::Map(fd->get());
+  }
+  std::vector<std::string> Groups() const {
+    std::vector<std::string> names;
+    for (const CollectiveCounts& counts : reader_->ReadCollectives()) names.push_back(counts.group);
+    return names;
+  }
+
+  std::shared_ptr<ProgressWriter> writer_;
+  std::unique_ptr<ProgressReader> reader_;
+};
+
+TEST_F(CollectiveCells, ShowEveryGroupsCounts) {
+  const auto world = ClaimCell(writer_, "world");
+  const auto shard = ClaimCell(writer_, "shard");
+  world->enqueued = 5;
+  world->started = 4;
+  world->completed = 3;
+  world->bytes = 2048;
+  world->wait_nanoseconds = 70;
+  shard->enqueued = 1;
+  shard->wait_nanoseconds = 8;
+  EXPECT_EQ(reader_->ReadCollectives(), (std::vector<CollectiveCounts>{{"world", 5, 4, 3, 2048, 70},
+                                                                       {"shard", 1, 0, 0, 0, 8}}));
+  EXPECT_EQ(writer_->wait_nanoseconds(), 78u);
+}
+
+TEST_F(CollectiveCells, AreGivenBackAndBeginAtZero) {
+  auto world = ClaimCell(writer_, "world");
+  world->enqueued = 5;
+  world->wait_nanoseconds = 5;
+  world.reset();
+  EXPECT_EQ(Groups(), std::vector<std::string>());
+  EXPECT_EQ(writer_->wait_nanoseconds(), 0u);
+  world = ClaimCell(writer_, "world");
+  EXPECT_EQ(reader_->ReadCollectives(), (std::vector<CollectiveCounts>{{.group = "world"}}));
+}
+
+// What still counts in the cell of a generation that is over must not show in the next one's.
+TEST_F(CollectiveCells, ARetiredCellIsNobodyElsesUntilItIsGivenBack) {
+  auto old = ClaimCell(writer_, "world");
+  RetireCell(*old);
+  const auto next = ClaimCell(writer_, "world");
+  old->enqueued = 100;
+  next->enqueued = 1;
+  EXPECT_EQ(reader_->ReadCollectives(),
+            (std::vector<CollectiveCounts>{{.group = "world", .enqueued = 1}}));
+  old.reset();
+  EXPECT_EQ(Groups(), std::vector<std::string>{"world"});
+}
+
+TEST_F(CollectiveCells, GroupsOfOneNameAreToldApartAndLongNamesAreCut) {
+  const std::string name(40, 'n');
+  const auto first = ClaimCell(writer_, name);
+  const auto second = ClaimCell(writer_, name);
+  const auto third = ClaimCell(writer_, "pair");
+  const auto fourth = ClaimCell(writer_, "pair");
+  EXPECT_EQ(Groups(), (std::vector<std::string>{std::string(23, 'n'), std::string(21, 'n') + "#2",
+                                                "pair", "pair#2"}));
+}
+
+TEST_F(CollectiveCells, OnesTooManyCountWithoutThePage) {
+  std::vector<std::shared_ptr<CollectiveCell>> cells;
+  for (std::size_t i = 0; i <= kMaxCollectiveCells; ++i) {
+    cells.push_back(ClaimCell(writer_, "group" + std::to_string(i)));
+    cells.back()->enqueued = 7;
+  }
+  EXPECT_EQ(Groups().size(), kMaxCollectiveCells);
+  EXPECT_EQ(cells.back()->enqueued, 7u);
+  EXPECT_EQ(ClaimCell(nullptr, "world")->enqueued, 0u);
+}
+
+TEST_F(CollectiveCells, KeepThePageAsLongAsTheyAreHeld) {
+  const auto cell = ClaimCell(writer_, "world");
+  writer_.reset();
+  cell->completed = 9;
+  EXPECT_EQ(reader_->ReadCollectives(),
+            (std::vector<CollectiveCounts>{{.group = "world", .completed = 9}}));
+}
+
 TEST(ProgressPage, EveryPhaseHasAName) {
   for (int phase = 0; phase < kTrainPhaseCount; ++phase)
     EXPECT_NE(TrainPhaseName(static_cast<TrainPhase>(phase)), "unknown");

@@ -55,6 +55,8 @@ static_assert(kArguments<decltype(ncclReduceScatter)> ==
               kArguments<decltype(NcclApi::ReduceScatter)>);
 static_assert(kArguments<decltype(ncclAllReduce)> == kArguments<decltype(NcclApi::AllReduce)>);
 static_assert(kArguments<decltype(ncclBroadcast)> == kArguments<decltype(NcclApi::Broadcast)>);
+static_assert(kArguments<decltype(ncclSend)> == kArguments<decltype(NcclApi::Send)>);
+static_assert(kArguments<decltype(ncclRecv)> == kArguments<decltype(NcclApi::Recv)>);
 static_assert(kArguments<decltype(ncclCommGetAsyncError)> ==
               kArguments<decltype(NcclApi::CommGetAsyncError)>);
 

@@ -50,6 +50,8 @@ Result<NcclApi> LoadNccl(const std::string& library) {
   symbols.Bind("ncclReduceScatter", &api.ReduceScatter);
   symbols.Bind("ncclAllReduce", &api.AllReduce);
   symbols.Bind("ncclBroadcast", &api.Broadcast);
+  symbols.Bind("ncclSend", &api.Send);
+  symbols.Bind("ncclRecv", &api.Recv);
   symbols.Bind("ncclGetErrorString", &api.GetErrorString);
   symbols.Bind("ncclGetLastError", &api.GetLastError);
   if (!symbols.missing().empty()) {

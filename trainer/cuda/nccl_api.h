@@ -77,6 +77,12 @@ struct NcclApi {
   std::function<NcclResult(const void* send, void* receive, std::size_t count, NcclType type,
                            int root, NcclComm* comm, CudaStream stream)>
       Broadcast;
+  std::function<NcclResult(const void* send, std::size_t count, NcclType type, int peer,
+                           NcclComm* comm, CudaStream stream)>
+      Send;
+  std::function<NcclResult(void* receive, std::size_t count, NcclType type, int peer,
+                           NcclComm* comm, CudaStream stream)>
+      Recv;
   std::function<const char*(NcclResult result)> GetErrorString;
   std::function<const char*(NcclComm* comm)> GetLastError;  // null: of the process
 };

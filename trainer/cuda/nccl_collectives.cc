@@ -162,7 +162,8 @@ std::unique_ptr<muster::Work> NcclCommunicator::SubmitStaged(NcclLane* lane, con
     if (memory.in_bytes > 0) std::memmove(memory.data, memory.in, memory.in_bytes);
     return Failed(OkStatus());
   }
-  auto staging = Staging::Make(tables_->cuda, memory.bytes);
+  auto staging =
+      Staging::Make(tables_->cuda, std::max(memory.bytes, memory.in_offset + memory.in_bytes));
   if (!staging.ok()) return Failed(staging.status());
   std::byte* const device = (*staging)->device();
   std::byte* const host = (*staging)->host();
@@ -186,7 +187,7 @@ Status NcclCommunicator::AwaitEnd(const NcclOperation& operation) {
   // The monitor gives up an operation that runs too long; this is for one that never begins.
   if (!gang_->Await(operation, Deadline::After(2 * tables_->operation_timeout))) {
     gang_->Fail(
-        DeadlineExceeded(operation.name + " was not reached in time; " + progress_->ToString()));
+        DeadlineExceeded(operation.name + " was not reached in time; " + CountsText(*progress_)));
   }
   const Duration waited = SystemClock().Now() - begin;
   progress_->wait_nanoseconds += static_cast<std::uint64_t>(waited.count());
@@ -319,6 +320,38 @@ std::unique_ptr<muster::Work> NcclCommunicator::Broadcast(void* data, std::size_
   });
 }
 
+std::unique_ptr<muster::Work> NcclCommunicator::ShiftToNext(const void* send, void* receive,
+                                                            std::size_t bytes) {
+  const auto shift = [this, bytes](const void* from, void* to, NcclComm* comm, CudaStream stream) {
+    const NcclApi& nccl = tables_->nccl;
+    const int next = (rank_ + 1) % size_;
+    const int previous = (rank_ + size_ - 1) % size_;
+    NcclResult result = nccl.GroupStart();
+    if (result != NcclResult::kSuccess) return result;
+    const NcclResult sent = nccl.Send(from, bytes, NcclType::kUint8, next, comm, stream);
+    const NcclResult received = nccl.Recv(to, bytes, NcclType::kUint8, previous, comm, stream);
+    result = nccl.GroupEnd();
+    const auto failed = [](NcclResult of) {
+      return of != NcclResult::kSuccess && of != NcclResult::kInProgress;
+    };
+    if (failed(sent)) return sent;
+    return failed(received) ? received : result;
+  };
+  if (IsHostMemory(receive)) {
+    // What is sent lies behind what is received.
+    return SubmitStaged(gathers_, "shift", bytes, {receive, bytes, send, bytes, bytes},
+                        [&](void* device, NcclComm* comm, CudaStream stream) {
+                          return shift(static_cast<std::byte*>(device) + bytes, device, comm,
+                                       stream);
+                        });
+  }
+  return Submit(gathers_, "shift", size_ == 1 ? 0 : bytes, [=, this](NcclLane& lane) {
+    if (size_ == 1) return Copy(lane, receive, send, bytes);
+    return lane.Call(
+        [&](NcclComm* comm, CudaStream stream) { return shift(send, receive, comm, stream); });
+  });
+}
+
 Status NcclCommunicator::Barrier() {
   auto operation = Issue(reductions_, "barrier", sizeof(float), [this](NcclLane& lane) {
     if (size_ == 1) return OkStatus();
@@ -331,6 +364,7 @@ Status NcclCommunicator::Barrier() {
 }
 
 CommunicatorCounters NcclCommunicator::counters() const {
+  std::lock_guard lock(mutex_);
   CommunicatorCounters counters;
   counters.enqueued = progress_->enqueued;
   counters.started = progress_->started;

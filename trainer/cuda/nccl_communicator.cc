@@ -11,10 +11,11 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const NcclTables> tables,
                                    std::shared_ptr<NcclMonitor> monitor)
     : tables_(std::move(tables)),
       monitor_(std::move(monitor)),
-      progress_(std::make_shared<NcclProgress>()) {}
+      progress_(std::make_shared<CollectiveCell>()) {}
 
 NcclCommunicator::~NcclCommunicator() {
   if (!is_group_) (void)Disband();
+  RetireCell(*progress_);
 }
 
 std::shared_ptr<NcclGang> NcclCommunicator::gang() const {
@@ -56,11 +57,8 @@ Status NcclCommunicator::Form(Rendezvous rendezvous, Deadline deadline) {
                               " crashes when a process forms a second gang; use 2.28.9 or newer, "
                               "or a new process");
   }
-  {
-    std::lock_guard lock(mutex_);
-    gang_ = NcclGang::Make(tables_, monitor_.get());
-    formed_once_ = true;
-  }
+  MUSTER_RETURN_IF_ERROR(BeginForm(rendezvous.generation));
+  CountAs("world");
   rank_ = rendezvous.rank;
   size_ = size;
   Status status = Meet(std::move(rendezvous), deadline);
@@ -71,6 +69,22 @@ Status NcclCommunicator::Form(Rendezvous rendezvous, Deadline deadline) {
     return gang()->status();
   }
   return OkStatus();
+}
+
+Status NcclCommunicator::BeginForm(Generation generation) {
+  std::lock_guard lock(mutex_);
+  if (generation <= called_off_) return called_off_reason_;
+  generation_ = generation;
+  gang_ = NcclGang::Make(tables_, monitor_.get());
+  formed_once_ = true;
+  return OkStatus();
+}
+
+void NcclCommunicator::CountAs(const std::string& cell) {
+  RetireCell(*progress_);
+  std::lock_guard lock(mutex_);
+  progress_.reset();
+  progress_ = ClaimCell(page_, cell);
 }
 
 Status NcclCommunicator::Meet(Rendezvous rendezvous, Deadline deadline) {
@@ -133,6 +147,19 @@ void NcclCommunicator::Abort(const Status& reason) {
   if (const auto current = gang()) current->Fail(reason);
 }
 
+void NcclCommunicator::AbortThrough(Generation generation, const Status& reason) {
+  std::shared_ptr<NcclGang> reached;
+  {
+    std::lock_guard lock(mutex_);
+    if (generation > called_off_) {
+      called_off_ = generation;
+      called_off_reason_ = reason;
+    }
+    if (is_group_ || generation >= generation_) reached = gang_;
+  }
+  if (reached) reached->Fail(reason);
+}
+
 Result<std::unique_ptr<SharedRegion>> NcclCommunicator::Share(RegionKind, std::size_t) {
   return Unimplemented("ranks on GPUs share no memory");
 }
@@ -154,6 +181,8 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(const std::string&
   group->size_ = static_cast<int>(members.size());
   group->key_prefix_ = key + "/" + std::to_string(++splits_[key]) + "/";
   group->gang_ = gang_;
+  group->page_ = page_;
+  group->CountAs(name);
   const Status status = group->OpenLanes("group '" + name + "'", members.front(), deadline);
   if (!status.ok()) {
     Abort(status);

@@ -10,9 +10,9 @@
 // still write to the buffers. Barrier alone waits for the GPU. ReduceScatter whose types differ
 // goes through scratch memory of a bounded size, piece by piece.
 //
-// AllGather, AllReduce and Broadcast also take ordinary memory of the host, which is staged on the
-// device; their Wait then waits for the GPU, and comes before the communicator's end. The memory is
-// the caller's again when it returns.
+// AllGather, AllReduce, Broadcast and ShiftToNext also take ordinary memory of the host, which is
+// staged on the device; their Wait then waits for the GPU, and comes before the communicator's end.
+// The memory is the caller's again when it returns.
 //
 // A gang of one rank calls no NCCL. Groups (Split) share the gang's fate both ways: their error or
 // Abort ends the gang, since NCCL's communicators must be aborted together. Their communicators
@@ -44,7 +44,9 @@ class NcclCommunicator final : public Communicator {
   Status Form(Rendezvous rendezvous, Deadline deadline) override;
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  void CountInto(std::shared_ptr<ProgressWriter> page) override { page_ = std::move(page); }
   void Abort(const Status& reason) override;
+  void AbortThrough(Generation generation, const Status& reason) override;
   Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) override;
   Result<std::unique_ptr<Communicator>> Split(const std::string& name,
                                               const std::vector<int>& members,
@@ -56,6 +58,8 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<muster::Work> AllReduce(void* data, std::size_t count, ElementType type,
                                           ReduceOp op) override;
   std::unique_ptr<muster::Work> Broadcast(void* data, std::size_t bytes, int root) override;
+  std::unique_ptr<muster::Work> ShiftToNext(const void* send, void* receive,
+                                            std::size_t bytes) override;
   Status Barrier() override;
 
   CommunicatorCounters counters() const override;
@@ -67,6 +71,9 @@ class NcclCommunicator final : public Communicator {
   // Issues the operation's calls on the lane.
   using Body = std::function<Status(NcclLane&)>;
   Status Disband();
+  // A new gang for that generation, unless it has been called off.
+  Status BeginForm(Generation generation);
+  void CountAs(const std::string& cell);
   Status Meet(Rendezvous rendezvous, Deadline deadline);
   // `leader`: the rank, in the gang, that makes the ids.
   Status OpenLanes(const std::string& name, int leader, Deadline deadline);
@@ -79,8 +86,8 @@ class NcclCommunicator final : public Communicator {
                                                const Body& body);
   std::unique_ptr<muster::Work> Submit(NcclLane* lane, const char* name, std::size_t bytes,
                                        const Body& body);
-  // An operation over ordinary memory of the host. `in` is this rank's part of it; `call` gets the
-  // device's copy of the whole.
+  // An operation over ordinary memory of the host. `in` is this rank's part of it, or lies behind
+  // it on the device; `call` gets the device's copy of the whole.
   struct HostMemory {
     void* data = nullptr;
     std::size_t bytes = 0;
@@ -106,7 +113,9 @@ class NcclCommunicator final : public Communicator {
   bool is_group_ = false;  // made by Split
   int rank_ = 0;
   int size_ = 1;
-  const std::shared_ptr<NcclProgress> progress_;
+  std::shared_ptr<ProgressWriter> page_;
+  // Its counts; written by the trainer's thread, under mutex_.
+  std::shared_ptr<CollectiveCell> progress_;
   std::string key_prefix_;             // in the store
   std::map<std::string, int> splits_;  // so far, by name and members
   NcclLane* gathers_ = nullptr;
@@ -114,6 +123,9 @@ class NcclCommunicator final : public Communicator {
 
   mutable std::mutex mutex_;
   std::shared_ptr<NcclGang> gang_;  // null: not formed
+  Generation generation_ = 0;       // of the gang
+  Generation called_off_ = -1;      // through which Form fails
+  Status called_off_reason_;
   bool formed_once_ = false;
 };
 

@@ -187,7 +187,12 @@ TEST(NcclHostMemory, IsStagedAndThereWhenWaitReturns) {
       EXPECT_TRUE(said->Wait().ok() && sum->Wait().ok());
       EXPECT_EQ(own, (std::vector<std::int64_t>{size - 1, 10 + size - 1}));
       EXPECT_EQ(text, (std::vector<std::int64_t>{size - 1, size - 1}));
-      EXPECT_EQ(communicator.counters().completed, size == 1 ? 0U : 3U);
+      std::vector<std::byte> sent(9, std::byte(r)), received(9);
+      gang.cuda(r).MakeHostMemory(received.data());
+      auto shift = communicator.ShiftToNext(sent.data(), received.data(), 9);
+      EXPECT_TRUE(shift->Wait().ok());
+      EXPECT_EQ(received, std::vector<std::byte>(9, std::byte((r + size - 1) % size)));
+      EXPECT_EQ(communicator.counters().completed, size == 1 ? 0U : 4U);
     });
     gang.End();
     EXPECT_EQ(gang.cuda(0).allocations(), 0) << "staging memory is given back";
@@ -207,6 +212,38 @@ TEST(NcclHostMemory, OfAGangThatIsAbortedIsLeftAlone) {
   gang.communicator(0).Abort(Cancelled("enough"));
   EXPECT_EQ(work->Wait(), Cancelled("enough"));
   EXPECT_EQ(value, 7);
+}
+
+TEST(NcclCounts, GoToThePageByGroupAndBeginAnewInEveryGeneration) {
+  NcclTestGang gang(2);
+  auto fd = CreateProgressPage();
+  const auto reader = *ProgressReader::Map(fd->get());
+  gang.communicator(0).CountInto(*ProgressWriter::Map(fd->get()));
+  for (const Generation generation : {1, 2}) {
+    gang.MustForm(generation);
+    gang.Run([&](int, NcclCommunicator& communicator) {
+      auto pair = communicator.Split("pair", {0, 1}, Deadline::After(kSoon));
+      ASSERT_TRUE(pair.ok());
+      EXPECT_TRUE((*pair)->Barrier().ok() && communicator.Barrier().ok());
+      EXPECT_TRUE(communicator.Barrier().ok());
+    });
+    const auto counts = reader->ReadCollectives();
+    ASSERT_EQ(counts.size(), 1U);  // the pair's cell went with it
+    EXPECT_EQ(counts[0].group, "world");
+    EXPECT_EQ(counts[0].started, 2U);
+    EXPECT_EQ(counts[0].completed, 2U);
+  }
+}
+
+TEST(NcclCalls, AGenerationThatWasCalledOffIsNotFormed) {
+  NcclTestGang gang(1);
+  gang.MustForm(1);
+  gang.communicator(0).AbortThrough(2, Cancelled("parked"));
+  EXPECT_EQ(gang.communicator(0).Barrier(), Cancelled("parked"));
+  EXPECT_EQ(gang.Form(2).front(), Cancelled("parked"));
+  gang.MustForm(3);
+  gang.communicator(0).AbortThrough(2, Cancelled("late"));
+  EXPECT_TRUE(gang.communicator(0).Barrier().ok());
 }
 
 TEST(NcclCalls, ThatStayInProgressAreWaitedForBeforeTheirEndIsMarked) {

@@ -25,7 +25,7 @@ void NcclGang::Fail(const Status& reason) {
 }
 
 Result<NcclLane*> NcclGang::OpenLane(NcclLane::Place place, const NcclUniqueId& id,
-                                     std::shared_ptr<NcclProgress> progress, Deadline deadline) {
+                                     std::shared_ptr<CollectiveCell> progress, Deadline deadline) {
   NcclLane* lane = nullptr;
   {
     // Known to whoever aborts before it has a communicator, so that none is missed.

@@ -32,7 +32,7 @@ class NcclGang final : public NcclWatched, public std::enable_shared_from_this<N
 
   // Collective over the ranks that were given the same id. An error has failed the gang.
   Result<NcclLane*> OpenLane(NcclLane::Place place, const NcclUniqueId& id,
-                             std::shared_ptr<NcclProgress> progress, Deadline deadline);
+                             std::shared_ptr<CollectiveCell> progress, Deadline deadline);
   // To the monitor: there is work.
   void Wake() { monitor_->Wake(); }
   // Until the operation has ended or the gang has failed; false: the deadline came first.

@@ -117,7 +117,13 @@ class Synchronous final : public Communicator {
   }
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
+  void CountInto(std::shared_ptr<ProgressWriter> page) override {
+    inner_.CountInto(std::move(page));
+  }
   void Abort(const Status& reason) override { inner_.Abort(reason); }
+  void AbortThrough(Generation generation, const Status& reason) override {
+    inner_.AbortThrough(generation, reason);
+  }
   Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) override {
     return inner_.Share(kind, bytes);
   }
@@ -139,6 +145,9 @@ class Synchronous final : public Communicator {
   }
   std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) override {
     return After(inner_.Broadcast(data, bytes, root));
+  }
+  std::unique_ptr<Work> ShiftToNext(const void* send, void* receive, std::size_t bytes) override {
+    return After(inner_.ShiftToNext(send, receive, bytes));
   }
   Status Barrier() override { return inner_.Barrier(); }
   CommunicatorCounters counters() const override { return inner_.counters(); }

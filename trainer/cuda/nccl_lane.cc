@@ -30,13 +30,13 @@ std::string SecondsText(Duration d) {
 
 }  // namespace
 
-std::string NcclProgress::ToString() const {
-  return "enqueued " + std::to_string(enqueued) + ", started " + std::to_string(started) +
-         ", completed " + std::to_string(completed);
+std::string CountsText(const CollectiveCell& counts) {
+  return "enqueued " + std::to_string(counts.enqueued) + ", started " +
+         std::to_string(counts.started) + ", completed " + std::to_string(counts.completed);
 }
 
 NcclLane::NcclLane(std::shared_ptr<const NcclTables> tables, std::shared_ptr<NcclFate> fate,
-                   std::shared_ptr<NcclProgress> progress, std::shared_ptr<CudaEvents> events,
+                   std::shared_ptr<CollectiveCell> progress, std::shared_ptr<CudaEvents> events,
                    Place place)
     : tables_(std::move(tables)),
       fate_(std::move(fate)),
@@ -85,7 +85,7 @@ Status NcclLane::ErrorOf(NcclResult result, const char* what) {
   std::string message = std::string("NCCL: ") + what + " (" + place_.name +
                         "): " + (text == nullptr ? std::to_string(static_cast<int>(result)) : text);
   if (detail != nullptr && detail[0] != '\0') message += std::string(": ") + detail;
-  return {CodeOf(result), message + "; " + progress_->ToString()};
+  return {CodeOf(result), message + "; " + CountsText(*progress_)};
 }
 
 Status NcclLane::AwaitReady(Deadline deadline) {
@@ -166,7 +166,7 @@ NcclLane::Look NcclLane::LookAt(NcclOperation& operation, TimePoint now) {
   return {DeadlineExceeded(operation.name + " has not ended " +
                            SecondsText(tables_->operation_timeout) + " after its start (" +
                            place_.name + ", rank " + std::to_string(place_.rank) + " of " +
-                           std::to_string(place_.size) + "); " + progress_->ToString())};
+                           std::to_string(place_.size) + "); " + CountsText(*progress_))};
 }
 
 Status NcclLane::AsyncError() {

@@ -19,6 +19,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "common/control_pipe/progress_page.h"
 #include "trainer/cuda/cuda_events.h"
 #include "trainer/cuda/nccl_api.h"
 #include "trainer/cuda/nccl_fate.h"
@@ -38,17 +39,8 @@ struct NcclTables {
   std::size_t scratch_bytes = std::size_t{64} << 20;  // of sums in another type, per lane
 };
 
-// Of one communicator, over its lanes and generations.
-struct NcclProgress {
-  std::atomic<std::uint64_t> enqueued = 0;
-  std::atomic<std::uint64_t> started = 0;
-  std::atomic<std::uint64_t> completed = 0;
-  std::atomic<std::uint64_t> bytes = 0;
-  std::atomic<std::uint64_t> wait_nanoseconds = 0;
-
-  // "enqueued 19, started 17, completed 16"
-  std::string ToString() const;
-};
+// "enqueued 19, started 17, completed 16"
+std::string CountsText(const CollectiveCell& counts);
 
 struct NcclOperation {
   std::string name;            // "all-gather 17 (4096 bytes)"
@@ -68,7 +60,8 @@ class NcclLane {
   };
 
   NcclLane(std::shared_ptr<const NcclTables> tables, std::shared_ptr<NcclFate> fate,
-           std::shared_ptr<NcclProgress> progress, std::shared_ptr<CudaEvents> events, Place place);
+           std::shared_ptr<CollectiveCell> progress, std::shared_ptr<CudaEvents> events,
+           Place place);
   ~NcclLane();
   NcclLane(const NcclLane&) = delete;
   NcclLane& operator=(const NcclLane&) = delete;
@@ -112,7 +105,7 @@ class NcclLane {
 
   const std::shared_ptr<const NcclTables> tables_;
   const std::shared_ptr<NcclFate> fate_;
-  const std::shared_ptr<NcclProgress> progress_;
+  const std::shared_ptr<CollectiveCell> progress_;  // of the communicator, over its lanes
   const std::shared_ptr<CudaEvents> events_;
   const Place place_;
   CudaStream stream_ = nullptr;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -207,7 +208,7 @@ std::shared_ptr<const CudaApi> SubstituteCuda::Api() {
 
 namespace {
 
-enum class Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast };
+enum class Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kSendReceive };
 
 struct Call {
   Kind kind = Kind::kAllGather;
@@ -216,7 +217,7 @@ struct Call {
   std::size_t count = 0;
   ElementType type = ElementType::kFloat32;
   NcclOp op = NcclOp::kSum;
-  int root = 0;
+  int root = 0;  // kBroadcast: whose data; kSendReceive: the rank received from
 };
 
 ElementType TypeOf(NcclType type) {
@@ -248,7 +249,7 @@ void Compute(const Call& call, const Parts& parts, std::size_t rank) {
     }
     return;
   }
-  if (call.kind == Kind::kBroadcast) {
+  if (call.kind == Kind::kBroadcast || call.kind == Kind::kSendReceive) {
     if (bytes > 0) std::memcpy(out, parts[static_cast<std::size_t>(call.root)].data(), bytes);
     return;
   }
@@ -425,6 +426,24 @@ struct SubstituteNccl::State : std::enable_shared_from_this<SubstituteNccl::Stat
 SubstituteNccl::SubstituteNccl() : state_(std::make_shared<State>()) {}
 SubstituteNccl::~SubstituteNccl() { BlockAborts(false); }
 
+// A send is kept until the receive beside it in the same group; together they are one operation.
+void SubstituteNccl::AddSendReceive(NcclApi* api) const {
+  static thread_local std::optional<const void*> sent;
+  const std::shared_ptr<State> state = state_;
+  api->Send = [](const void* send, std::size_t, NcclType, int, NcclComm*, CudaStream) {
+    sent = send;
+    return NcclResult::kSuccess;
+  };
+  api->Recv = [=](void* receive, std::size_t count, NcclType type, int peer, NcclComm* comm,
+                  CudaStream stream) {
+    const auto send = std::exchange(sent, std::nullopt);
+    if (!send) return NcclResult::kInvalidUsage;
+    return state->Issue(
+        comm, stream,
+        {Kind::kSendReceive, *send, receive, count, TypeOf(type), NcclOp::kSum, peer});
+  };
+}
+
 void SubstituteNccl::AddCollectives(NcclApi* api) const {
   const std::shared_ptr<State> state = state_;
   api->AllGather = [=](const void* send, void* receive, std::size_t count, NcclType type,
@@ -487,6 +506,7 @@ NcclApi SubstituteNccl::Api(int rank, int version) {
     return ok;
   };
   AddCollectives(&api);
+  AddSendReceive(&api);
   api.GetErrorString = [](NcclResult result) {
     return result == NcclResult::kRemoteError ? "remote process exited or there was a network error"
                                               : "unhandled system error";

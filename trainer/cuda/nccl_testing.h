@@ -85,6 +85,7 @@ class SubstituteNccl {
  private:
   struct State;
   void AddCollectives(NcclApi* api) const;
+  void AddSendReceive(NcclApi* api) const;
 
   const std::shared_ptr<State> state_;
 };

@@ -136,6 +136,17 @@ inline std::string CheckBroadcast(Communicator& c, std::size_t bytes, int root) 
   return data == want ? "" : "broadcast from rank " + std::to_string(root) + " differs";
 }
 
+inline std::string CheckShift(Communicator& c, std::size_t bytes) {
+  const int previous = (c.rank() + c.size() - 1) % c.size();
+  const std::vector<std::byte> sent = Filled(ElementType::kUint8, c.rank(), bytes);
+  std::vector<std::byte> received(bytes, std::byte{0xee});
+  if (Status s = c.ShiftToNext(sent.data(), received.data(), bytes)->Wait(); !s.ok()) {
+    return s.ToString();
+  }
+  if (sent != Filled(ElementType::kUint8, c.rank(), bytes)) return "shift: what was sent changed";
+  return received == Filled(ElementType::kUint8, previous, bytes) ? "" : "shift differs";
+}
+
 // Every collective, type and operation, with sizes that do not divide evenly and, for the large
 // ones, do not fit one segment.
 inline std::string CheckEverything(Communicator& c, std::size_t large) {
@@ -152,6 +163,9 @@ inline std::string CheckEverything(Communicator& c, std::size_t large) {
   }
   for (int root = 0; root < c.size(); ++root) {
     if (auto e = CheckBroadcast(c, large, root); !e.empty()) return e;
+  }
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, large}) {
+    if (auto e = CheckShift(c, bytes); !e.empty()) return e;
   }
   if (Status s = c.Barrier(); !s.ok()) return s.ToString();
   return "";

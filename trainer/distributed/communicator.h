@@ -12,7 +12,8 @@
 // when it has ended, and OK says that all ranks did their part.
 //
 // Threads: Form and the collectives are called by one thread, the trainer's; every rank issues the
-// same operations in the same order. Abort and counters may be called from any thread at any time.
+// same operations in the same order, and waits for those of several groups in the same order too.
+// Abort, AbortThrough and counters may be called from any thread at any time.
 // Results are deterministic: reductions add in a fixed order that depends on size and rank only.
 //
 // Errors: kUnavailable when a peer is lost, kCancelled after Abort, kDeadlineExceeded when a
@@ -30,6 +31,7 @@
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
+#include "common/control_pipe/progress_page.h"
 #include "trainer/core/element_type.h"
 
 namespace muster {
@@ -58,13 +60,13 @@ class Work {
   virtual Status Wait() = 0;
 };
 
-// Since the communicator was made, over all generations; groups count for themselves.
+// Since the communicator was formed; groups count for themselves.
 struct CommunicatorCounters {
   std::uint64_t enqueued = 0;
+  std::uint64_t started = 0;  // that the device has come to, or the thread that runs them
   std::uint64_t completed = 0;
   std::uint64_t bytes = 0;             // sent to peers, or read from their memory
   std::uint64_t wait_nanoseconds = 0;  // that the trainer's thread spent in Wait
-  std::uint64_t started = 0;  // that the device has come to; 0 on hosts, which have no queue
 };
 
 // shard[i] = op over the ranks of full[rank * count + i].
@@ -106,8 +108,18 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Ends every operation under way and to come with `reason`; returns at once.
+  // From the next Form on, counts are kept in a cell of `page` named "world", those of each group
+  // that is split off in one by the group's name, as far as there are cells; null: in private.
+  virtual void CountInto(std::shared_ptr<ProgressWriter> page) = 0;
+
+  // Ends every operation under way and to come with `reason`, Form and Split included; returns at
+  // once. The trainer's thread is out of any wait within milliseconds, whatever the peers do; only
+  // looking up a host's name is waited for. Form begins anew.
   virtual void Abort(const Status& reason) = 0;
+  // For whoever calls off a generation that the trainer's thread may not have begun to form: Abort
+  // if the communicator is in `generation` or an earlier one, and in any case Form of such a
+  // generation fails with `reason`. On a group the same as Abort.
+  virtual void AbortThrough(Generation generation, const Status& reason) = 0;
 
   // Collective. A region in which AllGather and ReduceScatter move nothing that the peers can read
   // in place: with `full` in a kCommon region and the shard at its own place, AllGather only waits
@@ -132,6 +144,10 @@ class Communicator {
   virtual std::unique_ptr<Work> AllReduce(void* data, std::size_t count, ElementType type,
                                           ReduceOp op) = 0;
   virtual std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) = 0;
+  // A ring: this rank's bytes go to rank (rank + 1) % size, and those of the rank before it come
+  // here. The buffers do not overlap and are both the host's or both the device's; `bytes` is the
+  // same on all ranks.
+  virtual std::unique_ptr<Work> ShiftToNext(const void* send, void* receive, std::size_t bytes) = 0;
   virtual Status Barrier() = 0;
 
   virtual CommunicatorCounters counters() const = 0;

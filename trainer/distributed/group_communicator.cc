@@ -44,16 +44,29 @@ Status CheckMembers(const std::vector<int>& members, int rank, int size) {
 
 struct GroupCommunicator::Reach {
   std::mutex mutex;
-  std::optional<Status> aborted;         // since the last Form began
+  std::optional<Status> aborted;  // since the last Form began
+  Generation generation = 0;      // that was last formed, or is being formed
+  Generation called_off = -1;     // through which Form fails
+  Status called_off_reason;
+  // Null for a group: its own abort leaves the meetings of other groups alone.
+  std::shared_ptr<MeetingPlace> place;
   std::shared_ptr<Transport> transport;  // null: not formed; written by the trainer's thread alone
   std::vector<std::weak_ptr<Reach>> below;
 
-  void Abort(const Status& reason) {
+  // With `through`, only if the generation is no later one. All that decides is one step under the
+  // lock, so that no abort of one generation hits the next.
+  void Abort(const Status& reason, std::optional<Generation> through = std::nullopt) {
     std::shared_ptr<Transport> reached;
     std::vector<std::weak_ptr<Reach>> groups;
     {
       std::lock_guard lock(mutex);
+      if (through && *through > called_off) {
+        called_off = *through;
+        called_off_reason = reason;
+      }
+      if (through && *through < generation) return;
       if (!aborted) aborted = reason;
+      if (place) place->Cancel();
       reached = transport;
       groups = below;
     }
@@ -68,7 +81,12 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<MeetingPlace> place)
     : GroupCommunicator(std::move(place), true) {}
 
 GroupCommunicator::GroupCommunicator(std::shared_ptr<MeetingPlace> place, bool is_world)
-    : place_(std::move(place)), reach_(std::make_shared<Reach>()), is_world_(is_world) {}
+    : place_(std::move(place)),
+      counters_(std::make_shared<CollectiveCell>()),
+      reach_(std::make_shared<Reach>()),
+      is_world_(is_world) {
+  if (is_world) reach_->place = place_;
+}
 
 GroupCommunicator::~GroupCommunicator() { Leave(); }
 
@@ -86,6 +104,7 @@ void GroupCommunicator::Leave() {
     }
   }
   transport.reset();
+  RetireCell(*counters_);
   splits_.clear();
   if (is_world_) place_->Close();
 }
@@ -99,21 +118,31 @@ Status GroupCommunicator::Form(Rendezvous rendezvous, Deadline deadline) {
     return InvalidArgument("rank " + std::to_string(rank) + " of " + std::to_string(size) +
                            " is not a place in a gang");
   }
-  place_->Rearm();
-  {
-    std::lock_guard lock(reach_->mutex);
-    reach_->aborted.reset();
-  }
   const Generation generation = rendezvous.generation;
+  MUSTER_RETURN_IF_ERROR(BeginForm(generation));
   Status formed = place_->Open(std::move(rendezvous), deadline);
-  if (formed.ok()) formed = Join({"world", generation, rank, size}, deadline);
+  if (formed.ok()) formed = Join("world", {"world", generation, rank, size}, deadline);
   if (formed.ok()) return formed;
   place_->Close();
   std::lock_guard lock(reach_->mutex);
   return reach_->aborted ? *reach_->aborted : formed;
 }
 
-Status GroupCommunicator::Join(Group group, Deadline deadline) {
+Status GroupCommunicator::BeginForm(Generation generation) {
+  std::lock_guard lock(reach_->mutex);
+  if (generation <= reach_->called_off) return reach_->called_off_reason;
+  reach_->aborted.reset();
+  reach_->generation = generation;
+  place_->Rearm();
+  return OkStatus();
+}
+
+Status GroupCommunicator::Join(const std::string& name, Group group, Deadline deadline) {
+  {
+    std::lock_guard lock(reach_->mutex);
+    counters_.reset();
+    counters_ = ClaimCell(page_, name);
+  }
   auto met = place_->Meet(group, counters_, deadline);
   {
     std::lock_guard lock(reach_->mutex);
@@ -129,10 +158,14 @@ Status GroupCommunicator::Join(Group group, Deadline deadline) {
   return begun.WithContext("forming a gang of " + std::to_string(group_.size));
 }
 
-void GroupCommunicator::Abort(const Status& reason) {
-  reach_->Abort(reason);
-  // A group's own abort leaves the meetings of other groups alone.
-  if (is_world_) place_->Cancel();
+void GroupCommunicator::Abort(const Status& reason) { reach_->Abort(reason); }
+
+void GroupCommunicator::AbortThrough(Generation generation, const Status& reason) {
+  if (is_world_) {
+    reach_->Abort(reason, generation);
+  } else {
+    reach_->Abort(reason);
+  }
 }
 
 Status GroupCommunicator::CheckFormed() const {
@@ -154,6 +187,7 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::Split(const std::string
   const auto before = std::ranges::count(splits_, asked);
   splits_.push_back(asked);
   std::unique_ptr<GroupCommunicator> group(new GroupCommunicator(place_, false));
+  group->page_ = page_;
   {
     std::lock_guard lock(reach_->mutex);
     if (reach_->aborted) return *reach_->aborted;
@@ -162,7 +196,8 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::Split(const std::string
   }
   const auto place = std::ranges::find(members, group_.rank) - members.begin();
   MUSTER_RETURN_IF_ERROR(
-      group->Join({group_.name + "/" + asked + "#" + std::to_string(before), group_.generation,
+      group->Join(name,
+                  {group_.name + "/" + asked + "#" + std::to_string(before), group_.generation,
                    static_cast<int>(place), static_cast<int>(members.size())},
                   deadline));
   return std::unique_ptr<Communicator>(std::move(group));
@@ -205,10 +240,18 @@ std::unique_ptr<Work> GroupCommunicator::Broadcast(void* data, std::size_t bytes
   return Submit({.kind = OperationKind::kBroadcast, .data = data, .count = bytes, .root = root});
 }
 
+std::unique_ptr<Work> GroupCommunicator::ShiftToNext(const void* send, void* receive,
+                                                     std::size_t bytes) {
+  return Submit(
+      {.kind = OperationKind::kShiftToNext, .source = send, .data = receive, .count = bytes});
+}
+
 Status GroupCommunicator::Barrier() { return Submit({.kind = OperationKind::kBarrier})->Wait(); }
 
 CommunicatorCounters GroupCommunicator::counters() const {
+  std::lock_guard lock(reach_->mutex);
   return {counters_->enqueued.load(std::memory_order_relaxed),
+          counters_->started.load(std::memory_order_relaxed),
           counters_->completed.load(std::memory_order_relaxed),
           counters_->bytes.load(std::memory_order_relaxed),
           counters_->wait_nanoseconds.load(std::memory_order_relaxed)};

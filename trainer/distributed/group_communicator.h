@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/distributed/transport.h"
@@ -22,7 +23,9 @@ class GroupCommunicator final : public Communicator {
   Status Form(Rendezvous rendezvous, Deadline deadline) override;
   int rank() const override { return group_.rank; }
   int size() const override { return group_.size; }
+  void CountInto(std::shared_ptr<ProgressWriter> page) override { page_ = std::move(page); }
   void Abort(const Status& reason) override;
+  void AbortThrough(Generation generation, const Status& reason) override;
   Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) override;
   Result<std::unique_ptr<Communicator>> Split(const std::string& name,
                                               const std::vector<int>& members,
@@ -34,6 +37,7 @@ class GroupCommunicator final : public Communicator {
   std::unique_ptr<Work> AllReduce(void* data, std::size_t count, ElementType type,
                                   ReduceOp op) override;
   std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) override;
+  std::unique_ptr<Work> ShiftToNext(const void* send, void* receive, std::size_t bytes) override;
   Status Barrier() override;
 
   CommunicatorCounters counters() const override;
@@ -43,14 +47,18 @@ class GroupCommunicator final : public Communicator {
   // What Abort reaches from any thread, also through the group above.
   struct Reach;
 
-  Status Join(Group group, Deadline deadline);
+  // `name` is the cell's.
+  Status Join(const std::string& name, Group group, Deadline deadline);
+  Status BeginForm(Generation generation);
   // Ends the generation: the groups below first, then this one.
   void Leave();
   Status CheckFormed() const;
   std::unique_ptr<Work> Submit(const Operation& operation);
 
   const std::shared_ptr<MeetingPlace> place_;
-  const std::shared_ptr<TransportCounters> counters_ = std::make_shared<TransportCounters>();
+  std::shared_ptr<ProgressWriter> page_;
+  std::shared_ptr<CollectiveCell>
+      counters_;  // written by the trainer's thread, under reach_->mutex
   const std::shared_ptr<Reach> reach_;
   const bool is_world_;
   Group group_;

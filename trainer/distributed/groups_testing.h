@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,61 @@ inline std::string CheckHybridGroups(Communicator& c, int nodes) {
     if (auto e = CheckGroup(c, "group", members); !e.empty()) return e;
   }
   return CheckEverything(c, 37);
+}
+
+// A ring of everybody passes `bytes` on while the world's own operations come and go.
+inline std::string CheckShiftBesideOthers(Communicator& world, std::size_t bytes) {
+  std::vector<int> members;
+  for (int r = 0; r < world.size(); ++r) members.push_back(r);
+  auto buddies = world.Split("buddy", members, Deadline::After(std::chrono::seconds(20)));
+  if (!buddies.ok()) return buddies.status().ToString();
+  const std::vector<std::byte> sent = Filled(ElementType::kUint8, world.rank(), bytes);
+  std::vector<std::byte> received(bytes);
+  const auto shift = (*buddies)->ShiftToNext(sent.data(), received.data(), bytes);
+  for (int i = 0; i < 5; ++i) {
+    if (auto e = CheckAllReduce(world, ElementType::kFloat32, 9001, ReduceOp::kSum); !e.empty()) {
+      return e;
+    }
+  }
+  if (Status s = shift->Wait(); !s.ok()) return s.ToString();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  return received == Filled(ElementType::kUint8, previous, bytes) ? "" : "shift differs";
+}
+
+// What a page shows of a gang of two and of a group of it, over two generations.
+inline std::string CheckCounting(Communicator& c,
+                                 const std::function<Rendezvous(Generation)>& meet) {
+  auto fd = CreateProgressPage();
+  c.CountInto(*ProgressWriter::Map(fd->get()));
+  const auto reader = *ProgressReader::Map(fd->get());
+  for (const Generation generation : {1, 2}) {
+    if (Status s = c.Form(meet(generation), Deadline::After(std::chrono::seconds(20))); !s.ok()) {
+      return s.ToString();
+    }
+    const auto pair = c.Split("pair", {0, 1}, Deadline::After(std::chrono::seconds(20)));
+    if (!pair.ok()) return pair.status().ToString();
+    for (int i = 0; i < 3; ++i) {
+      if (auto e = CheckBroadcast(c, 1000, 0); !e.empty()) return e;
+    }
+    if (Status s = (*pair)->Barrier(); !s.ok()) return s.ToString();
+    const auto counts = reader->ReadCollectives();
+    if (counts.size() != 2 || counts[0].group != "world" || counts[1].group != "pair") {
+      return "other groups than world and pair";
+    }
+    for (const CollectiveCounts& each : counts) {
+      const std::uint64_t operations = each.group == "world" ? 3 : 1;
+      if (each.enqueued != operations || each.started != operations ||
+          each.completed != operations || each.wait_nanoseconds == 0) {
+        return each.group + " in generation " + std::to_string(generation) + ": " +
+               std::to_string(each.enqueued) + ", " + std::to_string(each.started) + ", " +
+               std::to_string(each.completed);
+      }
+    }
+    if (c.counters().started != 3) return "counters differ from the page";
+    // Every rank has looked before any leaves.
+    if (Status s = c.Barrier(); !s.ok()) return s.ToString();
+  }
+  return "";
 }
 
 // Values whose sums depend on the order of additions: the bits tell whether two runs, or two

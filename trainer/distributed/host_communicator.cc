@@ -25,7 +25,7 @@ class HostPlace final : public MeetingPlace {
   void Close() override { meeting_.Close(); }
 
   Result<std::shared_ptr<Transport>> Meet(const Group& group,
-                                          std::shared_ptr<TransportCounters> counters,
+                                          std::shared_ptr<CollectiveCell> counters,
                                           Deadline deadline) override {
     if (group.size == 1) return ShareMemory(nullptr, group, std::move(counters), deadline);
     if (!meeting_.is_open()) return FailedPrecondition("the gang was taken apart");
@@ -52,7 +52,7 @@ class HostPlace final : public MeetingPlace {
   // `link` may be null for a group of one.
   Result<std::shared_ptr<Transport>> ShareMemory(std::shared_ptr<SharedLink> link,
                                                  const Group& group,
-                                                 std::shared_ptr<TransportCounters> counters,
+                                                 std::shared_ptr<CollectiveCell> counters,
                                                  Deadline deadline) {
     const StoreMeeting::OnCancel stop(meeting_, [link] {
       if (link) link->Stop();

@@ -100,6 +100,26 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HybridMesh,
                                             ::testing::Values(std::pair(1, 1), std::pair(2, 2),
                                                               std::pair(2, 3))));
 
+TEST_P(HostCommunicator, AShiftRunsBesideAnotherGroupsOperations) {
+  const auto said = OnRanks(
+      3, [](Communicator& c) { return testing::CheckShiftBesideOthers(c, std::size_t{20} << 20); });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+TEST_P(HostCommunicator, CountsInThePageByGroupAndFromZeroInEveryGeneration) {
+  Listener listeners[] = {Listen(), Listen()};
+  std::vector<Child> ranks;
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back([&, r]() -> std::string {
+      GoBy(GetParam());
+      return testing::CheckCounting(*MakeHostCommunicator(), [&](Generation generation) {
+        return MeetAt(listeners[generation - 1], r, 2, generation);
+      });
+    });
+  }
+  for (Child& rank : ranks) EXPECT_EQ(rank.Said(), "");
+}
+
 TEST_P(HostCommunicator, AddsUpLikeTheInProcessCommunicator) {
   constexpr int kSize = 3;
   constexpr std::size_t kCount = 70'001;

@@ -27,7 +27,7 @@ class InProcessPlace final : public MeetingPlace {
   void Close() override {}
 
   Result<std::shared_ptr<Transport>> Meet(const Group& group,
-                                          std::shared_ptr<TransportCounters> counters,
+                                          std::shared_ptr<CollectiveCell> counters,
                                           Deadline deadline) override {
     MUSTER_ASSIGN_OR_RETURN(auto circle, hub_->Join(rank_, group, deadline));
     if (transport_ == InProcessTransport::kSharedMemory) {

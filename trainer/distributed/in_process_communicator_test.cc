@@ -100,6 +100,41 @@ TEST_P(InProcessCommunicator, GroupsOfAHybridMeshRunTheirOwnCollectives) {
   }
 }
 
+// A buddy copy travels on a ring of its own while the gang goes on.
+TEST_P(InProcessCommunicator, AShiftRunsBesideAnotherGroupsOperations) {
+  const auto said = OnRanks(
+      3, [](Communicator& c) { return testing::CheckShiftBesideOthers(c, std::size_t{3} << 20); });
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+TEST_P(InProcessCommunicator, CountsInThePageByGroupAndFromZeroInEveryGeneration) {
+  InProcessGroup group(2, GetParam());
+  std::vector<std::string> said(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      said[static_cast<std::size_t>(r)] = testing::CheckCounting(
+          *group.Join(r), [&](Generation generation) { return Meet(r, 2, generation); });
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const std::string& each : said) EXPECT_EQ(each, "");
+}
+
+// The supervisor calls a generation off before the trainer's thread has come to it.
+TEST_P(InProcessCommunicator, AGenerationThatWasCalledOffIsNotFormed) {
+  InProcessGroup group(1, GetParam());
+  const auto c = group.Join(0);
+  ASSERT_TRUE(c->Form(Meet(0, 1, 1), Soon()).ok());
+  c->AbortThrough(3, Cancelled("parked"));
+  EXPECT_EQ(c->Barrier().code(), StatusCode::kCancelled);
+  EXPECT_EQ(c->Form(Meet(0, 1, 2), Soon()).ToString(), "CANCELLED: parked");
+  EXPECT_EQ(c->Form(Meet(0, 1, 3), Soon()).ToString(), "CANCELLED: parked");
+  ASSERT_TRUE(c->Form(Meet(0, 1, 4), Soon()).ok());
+  c->AbortThrough(3, Cancelled("late"));
+  EXPECT_TRUE(c->Barrier().ok());
+}
+
 TEST(InProcessTransports, AddUpAlike) {
   for (const int size : {2, 3, 5}) {
     const auto sums = [](Communicator& c) { return testing::OrderSensitiveSums(c, 70'001); };

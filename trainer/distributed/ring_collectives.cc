@@ -142,6 +142,28 @@ Status RingCollectives::Broadcast(void* data, std::size_t bytes, int root, Deadl
   return sends ? WaitSends(segments.size(), deadline) : OkStatus();
 }
 
+// In segments, so that a large block leaves room for the other rings of this host in between.
+Status RingCollectives::ShiftToNext(const void* send, void* receive, std::size_t bytes,
+                                    Deadline deadline) {
+  if (size_ == 1) {
+    if (bytes > 0) std::memcpy(receive, send, bytes);
+    return OkStatus();
+  }
+  const std::vector<Segment> segments = SegmentsOf({nullptr, bytes, bytes}, 0);
+  for (const Segment& segment : segments) {
+    MUSTER_RETURN_IF_ERROR(
+        link_->PostReceive(static_cast<std::byte*>(receive) + segment.offset, segment.bytes));
+  }
+  for (const Segment& segment : segments) {
+    MUSTER_RETURN_IF_ERROR(
+        link_->PostSend(static_cast<const std::byte*>(send) + segment.offset, segment.bytes));
+  }
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(link_->WaitReceive(deadline));
+  }
+  return WaitSends(segments.size(), deadline);
+}
+
 Status RingCollectives::Barrier(Deadline deadline) {
   std::vector<std::byte> tokens(static_cast<std::size_t>(size_));
   return AllGather(tokens.data() + rank_, tokens.data(), 1, deadline);

@@ -20,7 +20,7 @@ struct RingTransport::Queued {
 
 class RingTransport::QueuedWork final : public Work {
  public:
-  QueuedWork(std::shared_ptr<Queued> queued, std::shared_ptr<TransportCounters> counters)
+  QueuedWork(std::shared_ptr<Queued> queued, std::shared_ptr<CollectiveCell> counters)
       : queued_(std::move(queued)), counters_(std::move(counters)) {}
   ~QueuedWork() override { (void)queued_->Wait(); }
   Status Wait() override {
@@ -30,12 +30,11 @@ class RingTransport::QueuedWork final : public Work {
 
  private:
   const std::shared_ptr<Queued> queued_;
-  const std::shared_ptr<TransportCounters> counters_;
+  const std::shared_ptr<CollectiveCell> counters_;
 };
 
 RingTransport::RingTransport(std::unique_ptr<RingLink> link,
-                             std::shared_ptr<TransportCounters> counters,
-                             RingTransportOptions options)
+                             std::shared_ptr<CollectiveCell> counters, RingTransportOptions options)
     : link_(std::move(link)),
       counters_(std::move(counters)),
       options_(std::move(options)),
@@ -128,6 +127,7 @@ std::unique_ptr<Work> RingTransport::Submit(const Operation& operation) {
 }
 
 Status RingTransport::Execute(const Operation& o, Deadline deadline) {
+  counters_->started.fetch_add(1, std::memory_order_relaxed);
   switch (o.kind) {
     case OperationKind::kAllGather:
       return collectives_.AllGather(o.source, o.data, o.count * ElementSize(o.type), deadline);
@@ -137,6 +137,8 @@ Status RingTransport::Execute(const Operation& o, Deadline deadline) {
       return collectives_.AllReduce(o.data, o.count, o.type, o.op, deadline);
     case OperationKind::kBroadcast:
       return collectives_.Broadcast(o.data, o.count, o.root, deadline);
+    case OperationKind::kShiftToNext:
+      return collectives_.ShiftToNext(o.source, o.data, o.count, deadline);
     case OperationKind::kBarrier: return collectives_.Barrier(deadline);
   }
   return Internal("an operation of no kind");
@@ -151,6 +153,7 @@ std::size_t RingTransport::BytesSent(const Operation& o) const {
     case OperationKind::kAllReduce: return 2 * o.count * ElementSize(o.type) * (size - 1) / size;
     case OperationKind::kBroadcast:
       return (options_.rank + 1) % options_.size == o.root ? 0 : o.count;
+    case OperationKind::kShiftToNext: return size == 1 ? 0 : o.count;
     case OperationKind::kBarrier: return size - 1;
   }
   return 0;

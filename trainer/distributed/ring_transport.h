@@ -27,7 +27,7 @@ struct RingTransportOptions {
 class RingTransport final : public Transport {
  public:
   // `link` may be null for size 1.
-  RingTransport(std::unique_ptr<RingLink> link, std::shared_ptr<TransportCounters> counters,
+  RingTransport(std::unique_ptr<RingLink> link, std::shared_ptr<CollectiveCell> counters,
                 RingTransportOptions options);
   ~RingTransport() override;
 
@@ -49,7 +49,7 @@ class RingTransport final : public Transport {
   Status Fail(const Status& reason);
 
   const std::unique_ptr<RingLink> link_;
-  const std::shared_ptr<TransportCounters> counters_;
+  const std::shared_ptr<CollectiveCell> counters_;
   const RingTransportOptions options_;
   RingCollectives collectives_;
 

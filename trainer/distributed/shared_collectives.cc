@@ -127,6 +127,7 @@ Status SharedCollectives::Execute(const Operation& operation, std::uint64_t numb
       break;
     case OperationKind::kAllReduce: status = AllReduce(operation, deadline); break;
     case OperationKind::kBroadcast: status = Broadcast(operation, deadline); break;
+    case OperationKind::kShiftToNext: status = ShiftToNext(operation, deadline); break;
     case OperationKind::kBarrier: break;
   }
   *bytes += bytes_;
@@ -304,6 +305,27 @@ Status SharedCollectives::Broadcast(const Operation& o, Deadline deadline) {
   const auto read = [&](std::size_t i, std::uint64_t piece) {
     if (rank_ == o.root) return;
     Copy(data + i * kPieceBytes, board_.Staging(o.root, piece), bytes(i));
+    bytes_ += bytes(i);
+  };
+  return RunPieces(Pieces(o.count, kPieceBytes), write, read, deadline);
+}
+
+Status SharedCollectives::ShiftToNext(const Operation& o, Deadline deadline) {
+  const auto* send = static_cast<const std::byte*>(o.source);
+  auto* receive = static_cast<std::byte*>(o.data);
+  if (size_ == 1) {
+    Copy(receive, send, o.count);
+    return OkStatus();
+  }
+  const int previous = (rank_ + size_ - 1) % size_;
+  const auto bytes = [&](std::size_t i) {
+    return std::min(kPieceBytes, o.count - i * kPieceBytes);
+  };
+  const auto write = [&](std::size_t i, std::byte* to) {
+    Copy(to, send + i * kPieceBytes, bytes(i));
+  };
+  const auto read = [&](std::size_t i, std::uint64_t piece) {
+    Copy(receive + i * kPieceBytes, board_.Staging(previous, piece), bytes(i));
     bytes_ += bytes(i);
   };
   return RunPieces(Pieces(o.count, kPieceBytes), write, read, deadline);

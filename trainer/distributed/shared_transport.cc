@@ -28,6 +28,7 @@ class MappedRegion final : public SharedRegion {
 
 struct SharedTransport::Pending {
   Operation operation;
+  bool counts = true;  // false: the meeting's own
   std::uint64_t number = 0;
   bool executed = false;
   bool read_by_peers = false;     // valid once executed
@@ -58,7 +59,7 @@ class SharedTransport::PendingWork final : public Work {
 };
 
 Result<std::shared_ptr<SharedTransport>> SharedTransport::Start(
-    std::shared_ptr<SharedLink> link, std::shared_ptr<TransportCounters> counters,
+    std::shared_ptr<SharedLink> link, std::shared_ptr<CollectiveCell> counters,
     SharedTransportOptions options, Deadline deadline) {
   MUSTER_ASSIGN_OR_RETURN(auto memory,
                           MapFor(link.get(), SharedBoard::Bytes(options.size), deadline));
@@ -70,7 +71,7 @@ Result<std::shared_ptr<SharedTransport>> SharedTransport::Start(
 
 SharedTransport::SharedTransport(std::shared_ptr<SharedLink> link,
                                  std::shared_ptr<std::byte> memory,
-                                 std::shared_ptr<TransportCounters> counters,
+                                 std::shared_ptr<CollectiveCell> counters,
                                  SharedTransportOptions options)
     : counters_(std::move(counters)),
       options_(std::move(options)),
@@ -96,6 +97,7 @@ SharedTransport::~SharedTransport() {
 
 Status SharedTransport::Begin(Deadline deadline) {
   const auto barrier = std::make_shared<Pending>();
+  barrier->counts = false;
   MUSTER_RETURN_IF_ERROR(Issue(barrier));
   return Wait(*barrier, deadline);
 }
@@ -151,6 +153,7 @@ void SharedTransport::RunReady() {
 
 Status SharedTransport::ExecuteFront(Deadline deadline) {
   Pending& front = *queue_.front();
+  if (front.counts) counters_->started.fetch_add(1, std::memory_order_relaxed);
   std::uint64_t bytes = 0;
   Status status = board_.Await(&SharedLine::issued, front.number, deadline);
   if (status.ok()) status = collectives_.CheckAgreement(front.number);

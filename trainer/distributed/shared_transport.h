@@ -30,7 +30,7 @@ class SharedTransport final : public Transport,
  public:
   // Collective. `link` may be null for size 1.
   static Result<std::shared_ptr<SharedTransport>> Start(std::shared_ptr<SharedLink> link,
-                                                        std::shared_ptr<TransportCounters> counters,
+                                                        std::shared_ptr<CollectiveCell> counters,
                                                         SharedTransportOptions options,
                                                         Deadline deadline);
   ~SharedTransport() override;
@@ -46,7 +46,7 @@ class SharedTransport final : public Transport,
   class PendingWork;
 
   SharedTransport(std::shared_ptr<SharedLink> link, std::shared_ptr<std::byte> memory,
-                  std::shared_ptr<TransportCounters> counters, SharedTransportOptions options);
+                  std::shared_ptr<CollectiveCell> counters, SharedTransportOptions options);
   void Listen();
   Deadline OperationDeadline() const { return Deadline::After(options_.operation_timeout); }
 
@@ -62,7 +62,7 @@ class SharedTransport final : public Transport,
   // Ends the generation. Returns the reason that counts.
   Status Fail(const Status& reason);
 
-  const std::shared_ptr<TransportCounters> counters_;
+  const std::shared_ptr<CollectiveCell> counters_;
   const SharedTransportOptions options_;
   SharedBoard board_;
   SharedCollectives collectives_;

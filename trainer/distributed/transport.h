@@ -5,7 +5,6 @@
 // A transport lives for one generation of one group and is never formed again.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,37 +13,36 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
+#include "common/control_pipe/progress_page.h"
 #include "trainer/distributed/communicator.h"
 
 namespace muster {
 
-enum class OperationKind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
+enum class OperationKind {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kShiftToNext,
+  kBarrier
+};
 
 // One collective, as its caller asked for it; the arguments are those of communicator.h.
 struct Operation {
   OperationKind kind = OperationKind::kBarrier;
-  const void* source = nullptr;  // kAllGather: the shard
-  void* data = nullptr;          // kAllGather: full; kAllReduce and kBroadcast: data
-  std::size_t count = 0;         // elements; kBroadcast: bytes
+  const void* source = nullptr;  // kAllGather: the shard; kShiftToNext: what is sent
+  void* data = nullptr;          // kAllGather: full; kShiftToNext: received; others: data
+  std::size_t count = 0;         // elements; kBroadcast and kShiftToNext: bytes
   ElementType type = ElementType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   ReduceScatterArgs reduce_scatter;
 };
 
-// What a communicator's transports count together, over its generations. Any thread.
-struct TransportCounters {
-  std::atomic<std::uint64_t> enqueued = 0;
-  std::atomic<std::uint64_t> completed = 0;
-  std::atomic<std::uint64_t> bytes = 0;
-  std::atomic<std::uint64_t> wait_nanoseconds = 0;
-};
-
-// Adds the time of its life to the counters: made at the start of every Work::Wait.
+// Adds the time of its life to the counts: made at the start of every Work::Wait.
 class WaitTimer {
  public:
-  explicit WaitTimer(TransportCounters& counters)
-      : counters_(counters), start_(SystemClock().Now()) {}
+  explicit WaitTimer(CollectiveCell& counters) : counters_(counters), start_(SystemClock().Now()) {}
   ~WaitTimer() {
     const auto spent =
         std::chrono::duration_cast<std::chrono::nanoseconds>(SystemClock().Now() - start_);
@@ -55,7 +53,7 @@ class WaitTimer {
   WaitTimer& operator=(const WaitTimer&) = delete;
 
  private:
-  TransportCounters& counters_;
+  CollectiveCell& counters_;
   const TimePoint start_;
 };
 
@@ -95,7 +93,7 @@ class MeetingPlace {
   virtual void Close() = 0;
   // Waits for all ranks of the group. kCancelled after Cancel.
   virtual Result<std::shared_ptr<Transport>> Meet(const Group& group,
-                                                  std::shared_ptr<TransportCounters> counters,
+                                                  std::shared_ptr<CollectiveCell> counters,
                                                   Deadline deadline) = 0;
   // Ends an Open or Meet under way, and those to come until Rearm.
   virtual void Cancel() = 0;

@@ -20,7 +20,7 @@ std::uint64_t ResidentBytes() {
   return std::strtoull(resident, nullptr, 10) * static_cast<std::uint64_t>(::getpagesize());
 }
 
-ProgressReporter::ProgressReporter(std::unique_ptr<ProgressWriter> page, const Clock& clock)
+ProgressReporter::ProgressReporter(std::shared_ptr<ProgressWriter> page, const Clock& clock)
     : page_(std::move(page)), clock_(clock), phase_since_(clock.Now()) {
   Publish();
 }
@@ -44,6 +44,7 @@ void ProgressReporter::StartAt(Generation generation, Step step, Step max_steps)
 }
 
 void ProgressReporter::StartMicroBatch(int micro_batch) {
+  if (micro_batch == 0) waited_before_ = page_->wait_nanoseconds();
   page_->values().micro_batch = micro_batch;
   Publish();
 }
@@ -62,6 +63,12 @@ void ProgressReporter::FinishStep(const StepMetrics& metrics, std::int64_t step_
   values.steps_done += 1;
   values.tokens_done += step_tokens;
   values.rss_bytes = metrics.rss_bytes;
+  // Less than before: a group that had waited is gone.
+  const std::uint64_t waited = std::max(page_->wait_nanoseconds(), waited_before_);
+  const double wait_seconds =
+      std::min(static_cast<double>(waited - waited_before_) * 1e-9, metrics.step_seconds);
+  values.wait_seconds += wait_seconds;
+  values.busy_seconds += metrics.step_seconds - wait_seconds;
   values.step_seconds_sum += metrics.step_seconds;
   const auto bucket =
       std::lower_bound(kStepSecondsBounds.begin(), kStepSecondsBounds.end(), metrics.step_seconds);
@@ -71,6 +78,11 @@ void ProgressReporter::FinishStep(const StepMetrics& metrics, std::int64_t step_
 
 void ProgressReporter::CountNonFinite() {
   ++page_->values().nonfinite;
+  Publish();
+}
+
+void ProgressReporter::SetSnapshotStep(Step step) {
+  page_->values().snapshot_step = step;
   Publish();
 }
 

@@ -1,6 +1,8 @@
 // ProgressReporter: what a rank stores into its progress page as it trains.
 //
-// Owns the bookkeeping of phases and step times. The trainer's thread; every call is a few stores.
+// Owns the bookkeeping of phases and step times. A step's wait for peers is what the collectives'
+// waits have grown by since its first micro-batch began; the rest of its time it was busy. The
+// trainer's thread; every call is a few stores.
 #pragma once
 
 #include <memory>
@@ -17,23 +19,25 @@ std::uint64_t ResidentBytes();
 
 class ProgressReporter {
  public:
-  ProgressReporter(std::unique_ptr<ProgressWriter> page, const Clock& clock);
+  ProgressReporter(std::shared_ptr<ProgressWriter> page, const Clock& clock);
 
-  // Counters of the collectives come from `communicator` from now on; it outlives the reporter.
-  void Watch(const Communicator* communicator) { communicator_ = communicator; }
+  // From its next Form on, `communicator` and its groups count in the page's cells.
+  void Watch(Communicator* communicator) { communicator->CountInto(page_); }
   void EnterPhase(TrainPhase phase);
   void StartAt(Generation generation, Step step, Step max_steps);
   void StartMicroBatch(int micro_batch);
   void FinishStep(const StepMetrics& metrics, std::int64_t step_tokens);
   void CountNonFinite();
+  // The newest sealed snapshot; -1: none.
+  void SetSnapshotStep(Step step);
 
  private:
   void Publish();
 
-  std::unique_ptr<ProgressWriter> page_;
+  const std::shared_ptr<ProgressWriter> page_;
   const Clock& clock_;
-  const Communicator* communicator_ = nullptr;
   TimePoint phase_since_;
+  std::uint64_t waited_before_ = 0;  // nanoseconds, in all collectives when the step began
 };
 
 }  // namespace muster

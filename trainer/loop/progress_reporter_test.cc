@@ -24,7 +24,8 @@ class ProgressReporterTest : public testing::Test {
     ASSERT_TRUE(writer.ok());
     Result<std::unique_ptr<ProgressReader>> reader = ProgressReader::Map(fd->get());
     ASSERT_TRUE(reader.ok());
-    reporter_ = std::make_unique<ProgressReporter>(*std::move(writer), clock_);
+    page_ = *std::move(writer);
+    reporter_ = std::make_unique<ProgressReporter>(page_, clock_);
     reader_ = *std::move(reader);
   }
   ProgressValues Seen() const {
@@ -34,6 +35,7 @@ class ProgressReporterTest : public testing::Test {
   }
 
   ManualClock clock_;
+  std::shared_ptr<ProgressWriter> page_;
   std::unique_ptr<ProgressReporter> reporter_;
   std::unique_ptr<ProgressReader> reader_;
 };
@@ -68,6 +70,40 @@ TEST_F(ProgressReporterTest, StepsFillTheHistogram) {
   EXPECT_EQ(values.step_seconds_buckets[4], 1u);  // up to 0.02, inclusive
   EXPECT_EQ(values.step_seconds_buckets[5], 1u);
   EXPECT_EQ(values.step_seconds_buckets.back(), 1u);
+}
+
+TEST_F(ProgressReporterTest, AStepsTimeIsBusyOrSpentWaitingForPeers) {
+  const auto world = ClaimCell(page_, "world");
+  auto shard = ClaimCell(page_, "shard");
+  world->wait_nanoseconds = 5'000'000'000;  // before the step, as of a barrier
+  reporter_->StartMicroBatch(0);
+  world->wait_nanoseconds += 100'000'000;
+  reporter_->StartMicroBatch(1);
+  shard->wait_nanoseconds += 50'000'000;
+  reporter_->FinishStep({.step = 1, .step_seconds = 1}, 1);
+  EXPECT_NEAR(Seen().wait_seconds, 0.15, 1e-9);
+  EXPECT_NEAR(Seen().busy_seconds, 0.85, 1e-9);
+  // A group that is gone takes its waits along.
+  reporter_->StartMicroBatch(0);
+  shard.reset();
+  reporter_->FinishStep({.step = 2, .step_seconds = 0.5}, 1);
+  EXPECT_NEAR(Seen().wait_seconds, 0.15, 1e-9);
+  EXPECT_NEAR(Seen().busy_seconds, 1.35, 1e-9);
+}
+
+TEST_F(ProgressReporterTest, WhoWaitsForAnAssignmentSaysSo) {
+  reporter_->EnterPhase(TrainPhase::kStandby);
+  clock_.Advance(3);
+  EXPECT_EQ(Seen().phase, TrainPhase::kStandby);
+  reporter_->EnterPhase(TrainPhase::kParked);
+  EXPECT_EQ(Seen().phase, TrainPhase::kParked);
+  EXPECT_NEAR(Seen().phase_seconds[static_cast<int>(TrainPhase::kStandby)], 3, 1e-9);
+}
+
+TEST_F(ProgressReporterTest, TheNewestSealedSnapshotIsShown) {
+  EXPECT_EQ(Seen().snapshot_step, -1);
+  reporter_->SetSnapshotStep(12);
+  EXPECT_EQ(Seen().snapshot_step, 12);
 }
 
 TEST_F(ProgressReporterTest, NonFiniteStepsAreCounted) {

@@ -20,10 +20,10 @@ constexpr Duration kFormTimeout = std::chrono::minutes(5);
 
 std::optional<Failure> Trainer::Form() {
   parts_.progress.EnterPhase(TrainPhase::kForming);
+  parts_.progress.Watch(&parts_.communicator);
   Status status = parts_.communicator.Form(TakeRendezvous(&env_), Deadline::After(kFormTimeout));
   if (status.ok()) status = parts_.communicator.Barrier();
   if (!status.ok()) return CollectiveFailure(status);
-  parts_.progress.Watch(&parts_.communicator);
   parts_.supervisor.Formed();
   return std::nullopt;
 }
