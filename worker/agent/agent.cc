@@ -92,6 +92,7 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   job.preparing = Preparing{};
   job.staging.reset();
   job.launches.clear();
+  job.stop.reset();
   job.abort.reset();
   job.replay.reset();
   job.hosted = {.job = prepare.job, .generation = prepare.generation};
@@ -108,8 +109,12 @@ void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
   Tell(job,
        GuardianPrepare{.generation = job.prepare.generation,
                        .master = MasterSocketFor(*job.spec, job.prepare.hosts_master),
-                       .bind_address = job.prepare.master_bind_address},
+                       .bind_address = job.prepare.master_bind_address,
+                       .spare = job.prepare.spare},
        effects);
+  if (!job.spec->train) return;
+  job.standby = BuildStandby(context_, *job.spec, job.prepare, JobDir(job.prepare.job));
+  Tell(job, *job.standby, effects);
 }
 
 Effects Agent::OnPreflight(const JobId& id, Generation generation, const PreflightResult& result) {
@@ -160,7 +165,8 @@ Effects Agent::OnLaunch(const Launch& launch) {
     return effects;
   }
   job->staging = launch.generation;
-  effects.push_back(StageLaunch{launch});
+  if (!launch.ranks.empty()) job->prepare.ranks = launch.ranks;
+  effects.push_back(StageLaunch{launch, job->prepare});
   return effects;
 }
 
@@ -205,7 +211,11 @@ Effects Agent::OnAbort(const Abort& abort) {
     case Link::kReady:
     case Link::kStarting:
       job->launches.clear();
-      job->abort = GuardianAbort{abort.generation, abort.grace_seconds, abort.reason};
+      job->stop.reset();
+      if (abort.park_seconds <= 0) job->standby.reset();
+      job->hosted.quiesced = false;
+      job->abort = GuardianAbort{abort.generation, abort.grace_seconds, abort.reason,
+                                 abort.park_seconds, abort.kill_ranks};
       Tell(*job, *job->abort, &effects);
       break;
     case Link::kAbsent:
@@ -235,6 +245,32 @@ Effects Agent::OnRelease(const Release& release) {
   return effects;
 }
 
+Effects Agent::OnStop(const Stop& stop) {
+  Effects effects;
+  Job* job = Find(stop.job);
+  const bool runs = job != nullptr && job->hosted.generation == stop.generation &&
+                    job->hosted.launched && !job->hosted.quiesced && !job->abort && !job->releasing;
+  if (!runs) return effects;
+  job->stop = GuardianStop{stop.generation, stop.reason};
+  Tell(*job, *job->stop, &effects);
+  return effects;
+}
+
+Effects Agent::OnInjectFault(const InjectFault& fault) {
+  Effects effects;
+  Job* job = Find(fault.job);
+  std::string error;
+  if (job == nullptr || job->hosted.generation != fault.generation)
+    error = "generation " + std::to_string(fault.generation) + " of the job is not on this node";
+  else if (FindRank(job->hosted.started, fault.rank) == nullptr ||
+           FindRank(job->hosted.exited, fault.rank) != nullptr || job->link != Link::kReady)
+    error = "rank " + std::to_string(fault.rank) + " does not run on this node";
+  if (error.empty())
+    Tell(*job, GuardianFault{fault.generation, fault.rank, fault.kind, fault.argument}, &effects);
+  Send(FaultDone{fault.request_id, error}, &effects);
+  return effects;
+}
+
 Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
   Effects effects;
   Job* job = Find(id);
@@ -247,7 +283,9 @@ Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
   job->queued.clear();
   job->replay.reset();
   job->staging.reset();
+  job->standby.reset();
   job->launches.clear();
+  job->stop.reset();
   job->abort.reset();
   effects.push_back(StartGoneProof{id, job->hosted.generation});
   return effects;
@@ -293,7 +331,8 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
                                 ? record->log_tail
                                 : std::vector<std::string>{"muster: killed with its guardian"},
                 .node_stopped = record != nullptr && record->node_stopped,
-                .ended = record != nullptr && record->ended},
+                .ended = record != nullptr && record->ended,
+                .out_of_memory = record != nullptr && record->out_of_memory},
             &effects);
     }
   Apply(*job, GuardianQuiesced{job->hosted.generation, unkillable_pids}, &effects);

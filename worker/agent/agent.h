@@ -44,9 +44,11 @@ struct StartGuardian {
 struct StartPreflight {
   Prepare prepare;
 };
-// Write the resume file. Answered by OnLaunchStaged.
+// Write the resume file, and before it the job's record with the ranks that are launched. Answered
+// by OnLaunchStaged.
 struct StageLaunch {
   Launch launch;
+  Prepare prepare;
 };
 // Answered by OnProvedGone.
 struct StartGoneProof {
@@ -78,6 +80,9 @@ class Agent {
   Effects OnLaunch(const Launch& launch);
   Effects OnAbort(const Abort& abort);
   Effects OnRelease(const Release& release);
+  Effects OnStop(const Stop& stop);
+  // Answered by FaultDone; a fault that the guardian cannot cause any more is noted in the log.
+  Effects OnInjectFault(const InjectFault& fault);
 
   Effects OnPreflight(const JobId& job, Generation generation, const PreflightResult& result);
   Effects OnLaunchStaged(const Launch& launch, const Status& status);
@@ -122,7 +127,9 @@ class Agent {
     bool releasing = false;
     // What the guardian was told last about the newest generation; said again after its connection
     // broke, because a command may have been lost with it. Repeats have no effect.
+    std::optional<GuardianStandby> standby;
     std::vector<GuardianLaunch> launches;
+    std::optional<GuardianStop> stop;
     std::optional<GuardianAbort> abort;
   };
 
@@ -131,6 +138,8 @@ class Agent {
   void Tell(Job& job, GuardianCommand command, Effects* effects);
   void AskGuardianToPrepare(Job& job, Effects* effects);
   void FinishPreparing(Job& job, Effects* effects);
+  // Whether a generation's end is what was asked for last: an older abort may have kept ranks.
+  static bool AnswersAbort(const Job& job, bool quiesced, const std::vector<int>& kept_ranks);
   void FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects);
   void EnsureGuardian(Job& job, Effects* effects);
   void TellAgain(Job& job, Effects* effects);
@@ -141,7 +150,7 @@ class Agent {
   void Apply(Job& job, const GuardianRankExited& exited, Effects* effects);
   void Apply(Job& job, const GuardianReport& report, Effects* effects);
   void Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects);
-  void Apply(Job&, const GuardianSegment&, Effects*) {}
+  void Apply(Job&, const GuardianSegment&, Effects*) {}  // descriptors are the edge's
   void Apply(Job& job, const GuardianSynced& synced, Effects* effects);
   void Apply(Job& job, const GuardianRefused& refused, Effects* effects);
 

@@ -54,7 +54,7 @@ void Agent::Apply(Job& job, const GuardianHello& hello, Effects*) {
 void Agent::Apply(Job& job, const GuardianPrepared& prepared, Effects* effects) {
   if (job.replay) {
     if (prepared.generation != job.replay->generation) return;
-    job.replay->prepared = true;
+    job.replay->prepared = prepared.error.empty();
     job.replay->master_port = prepared.master_port;
     return;
   }
@@ -75,7 +75,7 @@ void Agent::Apply(Job& job, const GuardianRankExited& exited, Effects* effects) 
   if (exited.generation != mirror.generation) return;
   const RankExited message{job.prepare.job,     exited.generation,  exited.rank,
                            exited.exit,         exited.age_seconds, exited.log_tail,
-                           exited.node_stopped, exited.ended};
+                           exited.node_stopped, exited.ended,       exited.out_of_memory};
   if (!Add(message, &mirror) || job.replay) return;
   effects->push_back(LogNote{DescribeGeneration(job.prepare.job, exited.generation) + ": rank " +
                              std::to_string(exited.rank) + " ended: " + DescribeExit(exited.exit)});
@@ -93,9 +93,11 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
   HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
   if (quiesced.generation != mirror.generation) return;
   mirror.quiesced = quiesced.unkillable_pids.empty();
+  mirror.kept_ranks = quiesced.kept_ranks;
   if (job.replay) return;
-  effects->push_back(
-      SendToCoordinator{Quiesced{job.prepare.job, quiesced.generation, quiesced.unkillable_pids}});
+  if (!AnswersAbort(job, true, quiesced.kept_ranks)) return;
+  effects->push_back(SendToCoordinator{Quiesced{job.prepare.job, quiesced.generation,
+                                                quiesced.unkillable_pids, quiesced.kept_ranks}});
 }
 
 void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
@@ -112,8 +114,9 @@ void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
         effects->push_back(SendToCoordinator{report});
     for (const RankExited& exited : told.exited)
       if (!HasRank(before.exited, exited.rank)) effects->push_back(SendToCoordinator{exited});
-    if (told.quiesced && !before.quiesced)
-      effects->push_back(SendToCoordinator{Quiesced{job.prepare.job, told.generation, {}}});
+    if (!before.quiesced && AnswersAbort(job, told.quiesced, told.kept_ranks))
+      effects->push_back(
+          SendToCoordinator{Quiesced{job.prepare.job, told.generation, {}, told.kept_ranks}});
   }
   const bool again = job.link == Link::kReady;
   job.link = Link::kReady;
@@ -122,16 +125,24 @@ void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
   if (again) TellAgain(job, effects);
 }
 
+bool Agent::AnswersAbort(const Job& job, bool quiesced, const std::vector<int>& kept_ranks) {
+  const bool keeps_nobody = job.abort && job.abort->park_seconds <= 0;
+  return quiesced && !(keeps_nobody && !kept_ranks.empty());
+}
+
 void Agent::TellAgain(Job& job, Effects* effects) {
   if (job.releasing) return Tell(job, GuardianRelease{}, effects);
   // Its answer may have been lost as well.
   if (job.preparing && job.preparing->guardian_asked && !job.preparing->guardian)
     return AskGuardianToPrepare(job, effects);
-  if (job.abort && !job.hosted.quiesced) return Tell(job, *job.abort, effects);
+  if (job.standby) Tell(job, *job.standby, effects);
+  if (job.abort && !AnswersAbort(job, job.hosted.quiesced, job.hosted.kept_ranks))
+    return Tell(job, *job.abort, effects);
   if (job.hosted.quiesced) return;
   job.hosted.launched |= !job.launches.empty();
   for (const GuardianLaunch& launch : job.launches)
     if (!HasRank(job.hosted.started, launch.rank)) Tell(job, launch, effects);
+  if (job.stop) Tell(job, *job.stop, effects);
 }
 
 void Agent::Apply(Job& job, const GuardianRefused& refused, Effects* effects) {

@@ -44,7 +44,9 @@ Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::strin
   return SpawnDetached(spawn);
 }
 
-Status WriteResumeFile(const Launch& launch, const std::string& job_dir) {
+// The record first: the resume file says that its ranks were launched.
+Status WriteLaunchFiles(const Launch& launch, const Prepare& prepare, const std::string& job_dir) {
+  MUSTER_RETURN_IF_ERROR(WriteJobRecord(job_dir, prepare));
   return ReplaceFile(ResumeFilePath(job_dir, launch.generation),
                      ResumeJson(launch.job, launch.resume));
 }
@@ -138,6 +140,7 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
   const std::string job_dir = agent_.JobDir(job);
   if (attempt < kReconnectAttempts && IsRecordLocked(job_dir + "/" + kGuardianRecordName)) {
     if (auto socket = ConnectPackets(job_dir, kGuardianSocketName); socket.ok()) {
+      segments_.BeginReplay(job);
       Connect(job, *std::move(socket));
       return;
     }
@@ -152,23 +155,42 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
   CheckReady();
 }
 
-void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd page) {
-  if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && page.valid()) {
-    const Prepare* prepare = agent_.FindPrepare(job);
-    const Status status =
-        sampler_.AddPage(job, prepare != nullptr ? prepare->job_name : "", started->generation,
-                         started->rank, static_cast<pid_t>(started->pid), page);
-    if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
-    ScheduleSampling();
-  }
+void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor) {
+  if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && descriptor.valid())
+    AddPage(job, *started, descriptor);
   if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {
     // The last finished step is told before the end.
     sampler_.EndRank(job, exited->rank);
     for (Progress& progress : sampler_.Sample(SystemClock().Now(), progress_interval_))
       send_(std::move(progress));
   }
+  if (const auto* segment = std::get_if<GuardianSegment>(&event))
+    segments_.Apply(job, *segment, std::move(descriptor));
+  if (std::holds_alternative<GuardianSynced>(event)) segments_.EndReplay(job);
   CarryOut(agent_.OnGuardianEvent(job, event));
   CheckReady();
+}
+
+void AgentRunner::AddPage(const JobId& job, const GuardianRankStarted& started,
+                          const UniqueFd& page) {
+  const Prepare* prepare = agent_.FindPrepare(job);
+  const Status status =
+      sampler_.AddPage(job, prepare != nullptr ? prepare->job_name : "", started.generation,
+                       started.rank, static_cast<pid_t>(started.pid), page);
+  if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
+  ScheduleSampling();
+}
+
+RankExited AgentRunner::Complete(RankExited exited) const {
+  exited.last = sampler_.Last(exited.job, exited.rank);
+  return exited;
+}
+
+std::vector<HostedGeneration> AgentRunner::Hosted() const {
+  std::vector<HostedGeneration> all = agent_.Hosted();
+  for (HostedGeneration& hosted : all)
+    for (RankExited& exited : hosted.exited) exited = Complete(std::move(exited));
+  return all;
 }
 
 void AgentRunner::CheckReady() {
@@ -214,15 +236,16 @@ void AgentRunner::HandleMessage(const ReadLog& request) {
       [this](const LogChunk& chunk) { send_(chunk); });
 }
 
-void AgentRunner::HandleMessage(const InjectFault& fault) {
-  send_(FaultDone{fault.request_id, "this worker cannot cause '" + fault.kind + "' in a rank"});
-}
-
 void AgentRunner::CarryOut(const Effects& effects) {
   for (const Effect& effect : effects) std::visit([this](const auto& e) { Do(e); }, effect);
 }
 
-void AgentRunner::Do(const SendToCoordinator& effect) { send_(effect.message); }
+void AgentRunner::Do(const SendToCoordinator& effect) {
+  if (const auto* exited = std::get_if<RankExited>(&effect.message))
+    send_(Complete(*exited));
+  else
+    send_(effect.message);
+}
 
 void AgentRunner::Do(const SendToGuardian& effect) {
   const auto link = links_.find(effect.job);
@@ -237,6 +260,9 @@ void AgentRunner::Do(const StartGuardian& effect) {
     return;
   }
   Connect(job, std::move(pair->first));
+  // Before anything else, so that the first assignment finds them.
+  for (const auto& [name, descriptor] : segments_.Of(job))
+    links_[job]->Send(GuardianHold{name}, descriptor.get());
   auto guardian_end = std::make_shared<PacketSocket>(std::move(pair->second));
   RunOn(
       jobs_pool_,
@@ -272,7 +298,9 @@ void AgentRunner::Do(const StageLaunch& effect) {
   const Launch launch = effect.launch;
   RunOn(
       jobs_pool_,
-      [launch, dir = agent_.JobDir(launch.job)] { return WriteResumeFile(launch, dir); },
+      [launch, prepare = effect.prepare, dir = agent_.JobDir(launch.job)] {
+        return WriteLaunchFiles(launch, prepare, dir);
+      },
       [this, launch](const Status& status) { CarryOut(agent_.OnLaunchStaged(launch, status)); });
   if (launch.generation <= 1) return;
   // Beside the ranks' start, which must not wait for it.
@@ -305,6 +333,7 @@ void AgentRunner::Do(const StartGoneProof& effect) {
 void AgentRunner::Do(const ForgetJob& effect) {
   const JobId job = effect.job;
   sampler_.EndJob(job, SystemClock().Now());
+  segments_.Forget(job);
   links_.erase(job);
   reconnects_.erase(job);
   RunOn(

@@ -16,6 +16,7 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/guardian_link.h"
 #include "worker/agent/progress_sampler.h"
+#include "worker/agent/segment_keeper.h"
 
 namespace muster::worker {
 
@@ -39,7 +40,7 @@ class AgentRunner {
   void Start(std::function<void()> ready);
   void Handle(const CoordinatorMessage& message);
 
-  std::vector<HostedGeneration> Hosted() const { return agent_.Hosted(); }
+  std::vector<HostedGeneration> Hosted() const;
   const ProgressSampler& sampler() const { return sampler_; }
 
  private:
@@ -51,7 +52,8 @@ class AgentRunner {
   void HandleMessage(const CheckpointCommitted& committed);
   void HandleMessage(const ReadLog& request);
   void HandleMessage(const Probe&) {}  // of the node, as faults without a job: WorkerServer
-  void HandleMessage(const InjectFault& fault);
+  void HandleMessage(const InjectFault& fault) { CarryOut(agent_.OnInjectFault(fault)); }
+  void HandleMessage(const Stop& stop) { CarryOut(agent_.OnStop(stop)); }
 
   void CarryOut(const Effects& effects);
   void Do(const SendToCoordinator& effect);
@@ -70,7 +72,10 @@ class AgentRunner {
 
   void AdoptJob(const std::string& name);
   void Connect(const JobId& job, PacketSocket socket);
-  void OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd page);
+  void OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor);
+  void AddPage(const JobId& job, const GuardianRankStarted& started, const UniqueFd& page);
+  // With what its page says last.
+  RankExited Complete(RankExited exited) const;
   // The guardian may only have dropped the connection; its locked record tells.
   void OnLinkClosed(const JobId& job, const Status& why, int attempt);
   void CheckReady();
@@ -84,6 +89,7 @@ class AgentRunner {
   Agent agent_;
   ProgressSampler sampler_;
   Duration progress_interval_;
+  SegmentKeeper segments_;
   std::map<JobId, std::unique_ptr<GuardianLink>> links_;
   std::map<JobId, std::unique_ptr<Timer>> reconnects_;
   std::function<void()> ready_;

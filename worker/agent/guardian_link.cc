@@ -60,11 +60,13 @@ GuardianLink::~GuardianLink() {
   impl_->socket.Close();
 }
 
-void GuardianLink::Send(const GuardianCommand& command) {
+void GuardianLink::Send(const GuardianCommand& command, int descriptor) {
   if (impl_->closed) return;
+  const std::vector<int> descriptors =
+      descriptor >= 0 ? std::vector<int>{descriptor} : std::vector<int>{};
   // A failure shows as the end of the connection too: shutting it down makes the reader see it.
   const Status status =
-      impl_->socket.Send(Encode(command), {}, Deadline::After(std::chrono::seconds(1)));
+      impl_->socket.Send(Encode(command), descriptors, Deadline::After(std::chrono::seconds(1)));
   if (!status.ok()) ::shutdown(impl_->socket.fd(), SHUT_RDWR);
 }
 

@@ -16,8 +16,8 @@ namespace muster::worker {
 class GuardianLink {
  public:
   struct Handlers {
-    // `page` is a descriptor that came with the event, or not valid.
-    std::function<void(const GuardianEvent& event, UniqueFd page)> on_event;
+    // `descriptor` came with the event (a progress page, a segment), or is not valid.
+    std::function<void(const GuardianEvent& event, UniqueFd descriptor)> on_event;
     std::function<void(const Status& why)> on_closed;
   };
 
@@ -26,7 +26,8 @@ class GuardianLink {
   GuardianLink(const GuardianLink&) = delete;
   GuardianLink& operator=(const GuardianLink&) = delete;
 
-  void Send(const GuardianCommand& command);
+  // With a descriptor where it is not -1.
+  void Send(const GuardianCommand& command, int descriptor = -1);
 
  private:
   struct Impl;

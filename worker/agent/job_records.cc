@@ -76,7 +76,7 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
     const auto record = DecodeExitRecord(*text);
     if (!record.ok() || record->generation != generation) continue;
     exited.push_back({job, generation, record->rank, record->exit, 0, record->log_tail,
-                      record->node_stopped, record->ended});
+                      record->node_stopped, record->ended, record->out_of_memory});
   }
   return exited;
 }

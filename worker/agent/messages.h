@@ -72,6 +72,7 @@ struct Launch {
   int restart_count = 0;
   int max_restarts = 0;
   std::vector<CheckpointInfo> resume;
+  std::vector<RankPlacement> ranks;  // of this node; empty: those of Prepare
 };
 
 struct Abort {
@@ -129,6 +130,6 @@ struct ReadLog {
 };
 
 using CoordinatorMessage = std::variant<Welcome, Prepare, Launch, Abort, Release,
-                                        CheckpointCommitted, ReadLog, Probe, InjectFault>;
+                                        CheckpointCommitted, ReadLog, Probe, InjectFault, Stop>;
 
 }  // namespace muster::worker

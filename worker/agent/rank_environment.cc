@@ -159,6 +159,8 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
     launches.push_back(StoreLaunch(context, spec, prepare, job_dir));
   std::vector<std::string> argv = {context.trainer_path, "train", job_dir + "/spec.yaml"};
   if (!spec.train) argv = spec.command;
+  std::vector<int> node_ranks;
+  for (const RankPlacement& placement : prepare.ranks) node_ranks.push_back(placement.rank);
   for (const RankPlacement& placement : prepare.ranks) {
     launches.push_back(
         {.generation = prepare.generation,
@@ -168,9 +170,32 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
          .working_directory = spec.workdir,
          .log_path = RankLogPath(prepare.output_dir, prepare.generation, placement.rank),
          .control = spec.train.has_value(),
-         .listen = spec.train.has_value() && placement.rank == 0 && prepare.hosts_master});
+         .listen = spec.train.has_value() && placement.rank == 0 && prepare.hosts_master,
+         .node_ranks = node_ranks});
   }
   return launches;
+}
+
+GuardianStandby BuildStandby(const LaunchContext& context, const JobSpec& spec,
+                             const Prepare& prepare, const std::string& job_dir) {
+  Environment env = context.passed_through;
+  for (const auto& [name, value] : spec.env) env[name] = value;
+  env["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
+  // Which GPU it gets is not known yet.
+  if (spec.resources.device != "cuda") env["CUDA_VISIBLE_DEVICES"] = "";
+  // Marks the process as this node's for the scan that proves a dead guardian's processes gone.
+  env["TORCHELASTIC_ERROR_FILE"] = job_dir + "/errors/standby.json";
+  env[kJobIdVariable] = prepare.job.value;
+  env[kControlFdVariable] = std::to_string(kRankControlFd);
+  env[kProgressFdVariable] = std::to_string(kRankProgressFd);
+  env[kAssignVariable] = "1";
+  return {.count = prepare.standbys,
+          .at_once = prepare.spare,
+          .launch = {.argv = {context.trainer_path, "train", job_dir + "/spec.yaml"},
+                     .environment = Entries(env),
+                     .working_directory = spec.workdir,
+                     .log_path = job_dir + "/standby.log",
+                     .control = true}};
 }
 
 std::string ResumeFilePath(const std::string& job_dir, Generation generation) {

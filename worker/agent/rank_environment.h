@@ -48,6 +48,11 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
                                           const Prepare& prepare, const Launch& launch,
                                           const std::string& job_dir);
 
+// How this node's guardian starts processes that wait for an assignment, and how many. What belongs
+// to a rank or a generation comes with the assignment.
+GuardianStandby BuildStandby(const LaunchContext& context, const JobSpec& spec,
+                             const Prepare& prepare, const std::string& job_dir);
+
 // Files of a generation below the job's directory and the output directory.
 std::string ResumeFilePath(const std::string& job_dir, Generation generation);
 std::string ErrorFilePath(const std::string& job_dir, Generation generation, int rank);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "worker/guardian/protocol.h"
 #include "common/process/exit_status.h"
+#include "worker/guardian/protocol.h"
 
 namespace muster::guardian {
 

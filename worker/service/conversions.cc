@@ -78,6 +78,7 @@ void Fill(const Quiesced& from, v1::Quiesced* to) {
   to->set_job_id(from.job.value);
   to->set_generation(from.generation);
   for (const std::int64_t pid : from.unkillable_pids) to->add_unkillable_pids(pid);
+  for (const int rank : from.kept_ranks) to->add_kept_ranks(rank);
 }
 
 void Fill(const Progress& from, v1::Progress* to) {
@@ -164,7 +165,9 @@ Prepare FromPrepare(const v1::Prepare& from) {
              .spec_yaml = from.spec_yaml(),
              .output_dir = from.output_dir(),
              .hosts_master = from.hosts_master(),
-             .master_bind_address = from.master_bind_address()};
+             .master_bind_address = from.master_bind_address(),
+             .spare = from.spare(),
+             .standbys = from.standbys()};
   for (const v1::RankPlacement& rank : from.ranks())
     to.ranks.push_back({rank.rank(), rank.local_rank()});
   return to;
@@ -183,7 +186,18 @@ Launch FromLaunch(const v1::Launch& from) {
             .max_restarts = from.max_restarts()};
   for (const v1::CheckpointInfo& checkpoint : from.resume())
     to.resume.push_back(FromCheckpoint(checkpoint));
+  for (const v1::RankPlacement& rank : from.ranks())
+    to.ranks.push_back({rank.rank(), rank.local_rank()});
   return to;
+}
+
+Abort FromAbort(const v1::Abort& from) {
+  return {.job = {from.job_id()},
+          .generation = from.generation(),
+          .reason = from.reason(),
+          .grace_seconds = from.grace_seconds(),
+          .park_seconds = from.park_seconds(),
+          .kill_ranks = {from.kill_ranks().begin(), from.kill_ranks().end()}};
 }
 
 CheckpointCommitted FromCommitted(const v1::CheckpointCommitted& from) {
@@ -210,6 +224,7 @@ bool NamesAJob(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kCheckpointCommitted:
       return IsJobId(message.checkpoint_committed().job_id());
     case v1::CoordinatorMessage::kReadLog: return IsJobId(message.read_log().job_id());
+    case v1::CoordinatorMessage::kStop: return IsJobId(message.stop().job_id());
     case v1::CoordinatorMessage::kInjectFault:
       return message.inject_fault().job_id().empty() || IsJobId(message.inject_fault().job_id());
     default: return true;
@@ -241,6 +256,7 @@ v1::WorkerMessage MakeHello(const WorkerIdentity& identity,
     to->set_master_port(from.master_port);
     to->set_launched(from.launched);
     to->set_quiesced(from.quiesced);
+    for (const int rank : from.kept_ranks) to->add_kept_ranks(rank);
     for (const RankExited& exited : from.exited) Fill(exited, to->add_exited());
     for (const RankStarted& started : from.started) Fill(started, to->add_started());
     for (const TrainerReport& report : from.reports)
@@ -263,11 +279,7 @@ std::optional<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& messag
                      message.welcome().progress_ms()};
     case v1::CoordinatorMessage::kPrepare: return FromPrepare(message.prepare());
     case v1::CoordinatorMessage::kLaunch: return FromLaunch(message.launch());
-    case v1::CoordinatorMessage::kAbort:
-      return Abort{{message.abort().job_id()},
-                   message.abort().generation(),
-                   message.abort().reason(),
-                   message.abort().grace_seconds()};
+    case v1::CoordinatorMessage::kAbort: return FromAbort(message.abort());
     case v1::CoordinatorMessage::kRelease: return Release{{message.release().job_id()}};
     case v1::CoordinatorMessage::kCheckpointCommitted:
       return FromCommitted(message.checkpoint_committed());
@@ -286,6 +298,7 @@ std::optional<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& messag
                          from.rank(),       from.kind(),     from.argument()};
     }
     case v1::CoordinatorMessage::kStop:
+      return Stop{{message.stop().job_id()}, message.stop().generation(), message.stop().reason()};
     case v1::CoordinatorMessage::BODY_NOT_SET: break;
   }
   return std::nullopt;

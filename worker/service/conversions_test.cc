@@ -20,6 +20,10 @@ TEST(TrainerReports, EveryKindOfTheTrainersProtocolIsTranslated) {
   const auto resumed =
       Report(R"({"type":"resumed","step":40,"rejected":[{"directory":"d","reason":"r"}]})");
   EXPECT_EQ(resumed.resumed().step(), 40);
+  EXPECT_EQ(resumed.resumed().from(), "");
+  EXPECT_EQ(Report(R"({"type":"resumed","step":40,"from":"snapshot"})").resumed().from(),
+            "snapshot");
+  EXPECT_EQ(Report(R"({"type":"parked","step":40})").parked().step(), 40);
   EXPECT_EQ(resumed.resumed().rejected(0).directory(), "d");
   EXPECT_EQ(resumed.resumed().rejected(0).reason(), "r");
   EXPECT_EQ(Report(R"({"type":"first_step","step":41})").first_step().step(), 41);
@@ -78,6 +82,7 @@ TEST(Conversions, LogLinesThatAreNoTextAreRepaired) {
 }
 
 TEST(Conversions, HelloCarriesTheWorkerAndEveryGuardian) {
+  EXPECT_EQ(ToProto(Quiesced{kJob, 2, {}, {1, 3}})->quiesced().kept_ranks(1), 3);
   const HostedGeneration hosted{
       .job = kJob,
       .generation = 2,
@@ -86,7 +91,8 @@ TEST(Conversions, HelloCarriesTheWorkerAndEveryGuardian) {
       .launched = true,
       .started = {{kJob, 2, 0, 100}},
       .exited = {{kJob, 2, 1, {.signal = 9}, 1.5, {"line"}}},
-      .reports = {{kJob, 2, 0, R"({"type":"formed"})"}, {kJob, 2, 0, "garbage"}}};
+      .reports = {{kJob, 2, 0, R"({"type":"formed"})"}, {kJob, 2, 0, "garbage"}},
+      .kept_ranks = {1, 3}};
   const v1::Hello hello =
       MakeHello({.node = "n1", .address = "127.0.0.1", .slots = 4, .pid = 7}, {hosted}).hello();
   EXPECT_EQ(hello.protocol_version(), kProtocolVersion);
@@ -96,6 +102,7 @@ TEST(Conversions, HelloCarriesTheWorkerAndEveryGuardian) {
   EXPECT_EQ(hello.hosted(0).started(0).pid(), 100);
   EXPECT_EQ(hello.hosted(0).exited(0).exit().signal(), 9);
   EXPECT_EQ(hello.hosted(0).reports_size(), 1);
+  EXPECT_EQ(hello.hosted(0).kept_ranks_size(), 2);
   EXPECT_TRUE(hello.hosted(0).prepared());
   EXPECT_FALSE(hello.hosted(0).quiesced());
 }
@@ -134,6 +141,8 @@ TEST(Conversions, LaunchKeepsEveryField) {
   checkpoint->set_step(40);
   checkpoint->set_directory("d");
   checkpoint->add_shards()->set_file("f");
+  from->add_ranks()->set_rank(5);
+  from->mutable_ranks(0)->set_local_rank(1);
   const auto value = FromProto(message);
   ASSERT_TRUE(value && std::holds_alternative<Launch>(*value));
   const Launch& to = std::get<Launch>(*value);
@@ -150,6 +159,35 @@ TEST(Conversions, LaunchKeepsEveryField) {
   ASSERT_EQ(to.resume.size(), 1u);
   EXPECT_EQ(to.resume[0].step, 40);
   EXPECT_EQ(to.resume[0].shards[0].file, "f");
+  EXPECT_EQ(to.ranks, (std::vector<RankPlacement>{{5, 1}}));
+}
+
+TEST(Conversions, WhatRecoveryAsksForKeepsEveryField) {
+  v1::CoordinatorMessage message;
+  message.mutable_prepare()->set_job_id(kJob.value);
+  message.mutable_prepare()->set_spare(true);
+  message.mutable_prepare()->set_standbys(2);
+  EXPECT_TRUE(std::get<Prepare>(*FromProto(message)).spare);
+  EXPECT_EQ(std::get<Prepare>(*FromProto(message)).standbys, 2);
+  v1::Abort* abort = message.mutable_abort();
+  abort->set_job_id(kJob.value);
+  abort->set_generation(3);
+  abort->set_reason("rank 2 exited");
+  abort->set_grace_seconds(0.5);
+  abort->set_park_seconds(1);
+  abort->add_kill_ranks(4);
+  const Abort to = std::get<Abort>(*FromProto(message));
+  EXPECT_EQ(to.generation, 3);
+  EXPECT_EQ(to.reason, "rank 2 exited");
+  EXPECT_EQ(to.grace_seconds, 0.5);
+  EXPECT_EQ(to.park_seconds, 1);
+  EXPECT_EQ(to.kill_ranks, std::vector<int>{4});
+  v1::Stop* stop = message.mutable_stop();
+  stop->set_job_id(kJob.value);
+  stop->set_generation(3);
+  stop->set_reason("drained");
+  EXPECT_EQ(std::get<Stop>(*FromProto(message)).generation, 3);
+  EXPECT_EQ(std::get<Stop>(*FromProto(message)).reason, "drained");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ using Json = nlohmann::json;
 
 void FillResumed(const Json& json, v1::Resumed* to) {
   to->set_step(json.at("step").get<std::int64_t>());
+  to->set_from(json.value("from", std::string()));
   for (const Json& rejected : json.value("rejected", Json::array())) {
     v1::RejectedCheckpoint* out = to->add_rejected();
     out->set_directory(rejected.at("directory").get<std::string>());
@@ -46,6 +47,8 @@ bool FillBody(const Json& json, v1::TrainerReport* to) {
   } else if (type == "note") {
     to->mutable_note()->set_severity(json.value("severity", std::string("info")));
     to->mutable_note()->set_message(json.at("message").get<std::string>());
+  } else if (type == "parked") {
+    to->mutable_parked()->set_step(json.value("step", std::int64_t{0}));
   } else if (type == "finished") {
     to->mutable_finished()->set_step(json.at("step").get<std::int64_t>());
     to->mutable_finished()->set_model_dir(json.value("model_dir", std::string()));

@@ -1,0 +1,33 @@
+#include "worker/agent/segment_keeper.h"
+
+#include <utility>
+
+namespace muster::worker {
+
+void SegmentKeeper::Apply(const JobId& job, const GuardianSegment& segment, UniqueFd descriptor) {
+  Held& held = jobs_[job];
+  if (segment.dropped) {
+    held.segments.erase(segment.name);
+  } else if (descriptor.valid()) {
+    held.segments[segment.name] = std::move(descriptor);
+    if (held.replayed) held.replayed->insert(segment.name);
+  }
+}
+
+void SegmentKeeper::BeginReplay(const JobId& job) { jobs_[job].replayed.emplace(); }
+
+void SegmentKeeper::EndReplay(const JobId& job) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end() || !it->second.replayed) return;
+  const std::set<std::string> named = *std::exchange(it->second.replayed, std::nullopt);
+  std::erase_if(it->second.segments,
+                [&](const auto& entry) { return !named.contains(entry.first); });
+}
+
+const SegmentKeeper::Segments& SegmentKeeper::Of(const JobId& job) const {
+  static const Segments kNone;
+  const auto it = jobs_.find(job);
+  return it != jobs_.end() ? it->second.segments : kNone;
+}
+
+}  // namespace muster::worker

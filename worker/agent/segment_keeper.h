@@ -1,0 +1,41 @@
+// SegmentKeeper: duplicates of the snapshot segments that guardians hold, so that the state of a
+// job outlives its guardian: the next one gets them from here (docs/recovery.md).
+//
+// Owned by AgentRunner; loop thread only.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/base/ids.h"
+#include "common/base/unique_fd.h"
+#include "worker/guardian/protocol.h"
+
+namespace muster::worker {
+
+class SegmentKeeper {
+ public:
+  using Segments = std::map<std::string, UniqueFd>;
+
+  // What a guardian says of a segment. One without a descriptor that is not dropped is ignored.
+  void Apply(const JobId& job, const GuardianSegment& segment, UniqueFd descriptor);
+
+  // Between these a guardian that was connected to before tells all that it holds; what it does not
+  // name it has let go meanwhile. A guardian that was just started knows of none: no replay.
+  void BeginReplay(const JobId& job);
+  void EndReplay(const JobId& job);
+
+  void Forget(const JobId& job) { jobs_.erase(job); }
+  const Segments& Of(const JobId& job) const;
+
+ private:
+  struct Held {
+    Segments segments;
+    std::optional<std::set<std::string>> replayed;
+  };
+  std::map<JobId, Held> jobs_;
+};
+
+}  // namespace muster::worker
