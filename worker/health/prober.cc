@@ -1,0 +1,118 @@
+#include "worker/health/prober.h"
+
+#include <algorithm>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <optional>
+#include <utility>
+
+#include "common/telemetry/log.h"
+
+namespace muster::worker {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+namespace {
+
+constexpr int kMaxAtOnce = 64;
+constexpr int kDefaultTimeoutMs = 500;
+constexpr int kLongestTimeoutMs = 10000;
+
+// What a failed connection says of the other host; empty: nothing.
+std::optional<ProbeOutcome> OutcomeOf(const ErrorCode& error) {
+  namespace errors = asio::error;
+  if (!error || error == errors::connection_reset) return ProbeOutcome::kAnswered;
+  if (error == errors::connection_refused) return ProbeOutcome::kRefused;
+  if (error == errors::host_unreachable || error == errors::network_unreachable ||
+      error == errors::timed_out)
+    return ProbeOutcome::kUnreachable;
+  return std::nullopt;
+}
+
+}  // namespace
+
+// One probe. Owns itself through the handlers of its pending operation.
+class Prober::Attempt : public std::enable_shared_from_this<Attempt> {
+ public:
+  Attempt(EventLoop& loop, Probe probe, std::shared_ptr<Prober*> prober)
+      : probe_(std::move(probe)),
+        prober_(std::move(prober)),
+        resolver_(loop.context()),
+        socket_(loop.context()),
+        timer_(loop.context()) {}
+
+  void Start() {
+    const int timeout = probe_.timeout_ms > 0 ? probe_.timeout_ms : kDefaultTimeoutMs;
+    timer_.expires_after(std::chrono::milliseconds(std::min(timeout, kLongestTimeoutMs)));
+    timer_.async_wait([self = shared_from_this()](const ErrorCode& error) {
+      if (error) return;
+      // Silence of the name service says nothing of the node.
+      self->Finish(self->resolved_ ? std::optional(ProbeOutcome::kUnreachable) : std::nullopt);
+    });
+    resolver_.async_resolve(probe_.address, std::to_string(probe_.port),
+                            [self = shared_from_this()](const ErrorCode& error, const auto& to) {
+                              if (error) return self->Finish(std::nullopt);
+                              self->Connect(to);
+                            });
+  }
+
+ private:
+  void Connect(const tcp::resolver::results_type& to) {
+    if (done_) return;
+    resolved_ = true;
+    asio::async_connect(socket_, to,
+                        [self = shared_from_this()](const ErrorCode& error, const auto&) {
+                          self->Finish(OutcomeOf(error));
+                        });
+  }
+
+  void Finish(std::optional<ProbeOutcome> outcome) {
+    if (std::exchange(done_, true)) return;
+    timer_.cancel();
+    resolver_.cancel();
+    ErrorCode ignored;
+    socket_.close(ignored);
+    if (*prober_ != nullptr) (*prober_)->Finish(probe_, outcome ? &*outcome : nullptr);
+  }
+
+  const Probe probe_;
+  const std::shared_ptr<Prober*> prober_;
+  tcp::resolver resolver_;
+  tcp::socket socket_;
+  asio::steady_timer timer_;
+  bool resolved_ = false;
+  bool done_ = false;
+};
+
+Prober::Prober(EventLoop& loop, std::function<void(const ProbeResult&)> tell)
+    : loop_(loop), tell_(std::move(tell)), self_(std::make_shared<Prober*>(this)) {}
+
+Prober::~Prober() { *self_ = nullptr; }
+
+void Prober::Start(const Probe& probe) {
+  ++under_way_;
+  if (under_way_ > kMaxAtOnce) {
+    Log().warn("a probe of {} is left out: {} are under way", probe.node.value, kMaxAtOnce);
+    return Finish(probe, nullptr);
+  }
+  std::make_shared<Attempt>(loop_, probe, self_)->Start();
+}
+
+void Prober::Finish(const Probe& probe, const ProbeOutcome* outcome) {
+  --under_way_;
+  if (outcome == nullptr) {
+    ++totals_.unknown;
+    return;
+  }
+  switch (*outcome) {
+    case ProbeOutcome::kAnswered: ++totals_.answered; break;
+    case ProbeOutcome::kRefused: ++totals_.refused; break;
+    case ProbeOutcome::kUnreachable: ++totals_.unreachable; break;
+  }
+  tell_({probe.probe_id, probe.node, *outcome});
+}
+
+}  // namespace muster::worker

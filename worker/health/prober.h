@@ -1,0 +1,48 @@
+// Prober: the second witness. Tries to reach another node's worker when the coordinator asks, and
+// says what it met: a socket, a host without one, or nothing.
+//
+// What is no evidence of the other node (a name that cannot be looked up, no descriptors left here,
+// more than 64 probes at once) gets no answer, as if this worker had not been asked. Loop thread
+// only; nothing blocks; an answer comes within the probe's time-out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "common/runtime/event_loop.h"
+#include "worker/agent/messages.h"
+
+namespace muster::worker {
+
+class Prober {
+ public:
+  struct Totals {
+    std::uint64_t answered = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t unreachable = 0;
+    std::uint64_t unknown = 0;  // without an answer of ours
+  };
+
+  Prober(EventLoop& loop, std::function<void(const ProbeResult&)> tell);
+  // Probes under way are given up.
+  ~Prober();
+  Prober(const Prober&) = delete;
+  Prober& operator=(const Prober&) = delete;
+
+  void Start(const Probe& probe);
+  const Totals& totals() const { return totals_; }
+
+ private:
+  class Attempt;
+  void Finish(const Probe& probe, const ProbeOutcome* outcome);
+
+  EventLoop& loop_;
+  const std::function<void(const ProbeResult&)> tell_;
+  int under_way_ = 0;
+  Totals totals_;
+  // Outlives this in attempts that are under way.
+  std::shared_ptr<Prober*> self_;
+};
+
+}  // namespace muster::worker
