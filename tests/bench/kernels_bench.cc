@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -186,6 +187,35 @@ Case AdamW(DeviceOps& ops) {
           }};
 }
 
+// As with snapshots: from one slot of the state into the other, which take turns. Compared with the
+// update in place.
+Case AdamWIntoOtherSlot(DeviceOps& ops) {
+  std::array<std::array<at::Tensor, 3>, 2> slots;
+  for (auto& slot : slots) {
+    for (at::Tensor& each : slot) each = Flat(ops, at::kFloat);
+  }
+  const at::Tensor gradient = Flat(ops, at::kFloat).normal_();
+  const at::Tensor shadow = Flat(ops, at::kBFloat16);
+  const auto update = [=, &ops](int from, int to) {
+    ops.AdamW({.weight = slots[to][0].data_ptr(),
+               .exp_avg = slots[to][1].data_ptr(),
+               .exp_avg_sq = slots[to][2].data_ptr(),
+               .old_weight = slots[from][0].data_ptr(),
+               .old_exp_avg = slots[from][1].data_ptr(),
+               .old_exp_avg_sq = slots[from][2].data_ptr(),
+               .gradient = gradient.data_ptr(),
+               .shadow = shadow.data_ptr(),
+               .count = kWeights},
+              {}, {.number = 2, .lr = 1e-4});
+  };
+  return {"adamw_into_other_slot",
+          [update, from = 0]() mutable {
+            update(from, 1 - from);
+            from = 1 - from;
+          },
+          [update] { update(0, 0); }};
+}
+
 Case SumOfSquares(DeviceOps& ops, at::ScalarType type, ElementType element) {
   const at::Tensor values = Flat(ops, type).normal_();
   at::Tensor sum = at::zeros({1}, at::kDouble);
@@ -224,6 +254,7 @@ int Run(int repetitions) {
     results.push_back(Measure(SumOfSquares(*ops, type, element), at::toString(type), repetitions));
   }
   results.push_back(Measure(AdamW(*ops), "Float", repetitions));
+  results.push_back(Measure(AdamWIntoOtherSlot(*ops), "Float", repetitions));
   for (const bool add : {false, true}) {
     results.push_back(Measure(Convert(*ops, at::kFloat, at::kBFloat16, add), "Float", repetitions));
     results.push_back(

@@ -83,6 +83,11 @@ class CudaOps final : public KernelOps {
         at::TensorOptions(at::kCPU).dtype(at::kByte));
   }
 
+  std::shared_ptr<void> PinHost(void* memory, std::size_t bytes) override {
+    C10_CUDA_CHECK(cudaHostRegister(memory, bytes, cudaHostRegisterDefault));
+    return {memory, [](void* m) { (void)cudaHostUnregister(m); }};
+  }
+
   std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) override {
     return std::make_unique<CudaCopy>(copies_, to, from, bytes);
   }

@@ -92,6 +92,7 @@ class CpuOps : public DeviceOps {
   std::string Describe() const override;
   at::Tensor Allocate(std::size_t bytes) override { return MapZeroed(bytes); }
   at::Tensor AllocateHost(std::size_t bytes) override { return MapZeroed(bytes); }
+  std::shared_ptr<void> PinHost(void*, std::size_t) override { return nullptr; }
   bool is_host() const override { return true; }
   std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) override {
     std::memcpy(to, from, bytes);

@@ -69,11 +69,13 @@ class DeviceOps {
   virtual at::Tensor Allocate(std::size_t bytes) = 0;
   // The same in host memory that the device can copy from and to while it computes.
   virtual at::Tensor AllocateHost(std::size_t bytes) = 0;
+  // Makes host memory of the caller such memory, until the result goes. Null where it need not be.
+  virtual std::shared_ptr<void> PinHost(void* memory, std::size_t bytes) = 0;
   // Whether Allocate's memory is the host's as well: then there is nothing to offload.
   virtual bool is_host() const = 0;
-  // Between device memory and AllocateHost's, or within either. Begins after all work that was put
-  // on the stream before; copies end in the order they began. Any other host memory will do where
-  // WaitOnHost follows at once.
+  // Between device memory and AllocateHost's or pinned one, or within either. Begins after all work
+  // that was put on the stream before; copies end in the order they began. Any other host memory
+  // will do where WaitOnHost follows at once.
   virtual std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) = 0;
 
   // sum = x + delta (x where delta is undefined; `sum` may be x), y = sum / rms(sum) * weight,

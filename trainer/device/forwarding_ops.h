@@ -18,6 +18,9 @@ class ForwardingOps : public DeviceOps {
   std::string Describe() const override { return to_.Describe(); }
   at::Tensor Allocate(std::size_t bytes) override { return to_.Allocate(bytes); }
   at::Tensor AllocateHost(std::size_t bytes) override { return to_.AllocateHost(bytes); }
+  std::shared_ptr<void> PinHost(void* memory, std::size_t bytes) override {
+    return to_.PinHost(memory, bytes);
+  }
   bool is_host() const override { return to_.is_host(); }
   std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) override {
     return to_.Copy(to, from, bytes);

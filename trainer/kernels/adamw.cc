@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 
 #include "trainer/kernels/convert.h"
 #include "trainer/kernels/vector_clones.h"
@@ -45,6 +46,9 @@ Coefficients<Real> CoefficientsOf(const AdamWOptions& options, const AdamWStep& 
 
 template <typename Real>
 struct Run {
+  const Real* old_weight;  // each its new array or apart from it
+  const Real* old_exp_avg;
+  const Real* old_exp_avg_sq;
   Real* weight;
   Real* exp_avg;
   Real* exp_avg_sq;
@@ -55,18 +59,16 @@ template <typename Real>
 MUSTER_INLINE void UpdateElements(const Run<Real>& run, std::int64_t count,
                                   const Coefficients<Real>& coefficients) {
   const Coefficients<Real> c = coefficients;
-  Real* __restrict weight = run.weight;
-  Real* __restrict exp_avg = run.exp_avg;
-  Real* __restrict exp_avg_sq = run.exp_avg_sq;
-  const Real* __restrict gradient = run.gradient;
+  const Run<Real> r = run;
+#pragma GCC ivdep
   for (std::int64_t i = 0; i < count; ++i) {
-    const Real g = gradient[i] * c.gradient_scale;
-    const Real m = exp_avg[i] + (g - exp_avg[i]) * c.beta1_rest;
-    const Real v = exp_avg_sq[i] * c.beta2 + g * g * c.beta2_rest;
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
+    const Real g = r.gradient[i] * c.gradient_scale;
+    const Real m = r.old_exp_avg[i] + (g - r.old_exp_avg[i]) * c.beta1_rest;
+    const Real v = r.old_exp_avg_sq[i] * c.beta2 + g * g * c.beta2_rest;
     const Real denominator = std::sqrt(v) / c.correction2_root + c.eps;
-    weight[i] = weight[i] * c.decay - c.step_size * (m / denominator);
+    r.weight[i] = r.old_weight[i] * c.decay - c.step_size * (m / denominator);
+    r.exp_avg[i] = m;
+    r.exp_avg_sq[i] = v;
   }
 }
 
@@ -79,29 +81,50 @@ void Update(const Run<double>& run, std::int64_t count, const Coefficients<doubl
   UpdateElements(run, count, coefficients);
 }
 
-std::byte* At(void* array, ElementType type, std::int64_t index) {
-  return static_cast<std::byte*>(array) + static_cast<std::size_t>(index) * ElementSize(type);
+template <typename Real>
+constexpr ElementType kRealType = sizeof(Real) == sizeof(double) ? ElementType::kFloat64
+                                                                 : ElementType::kFloat32;
+
+template <typename Memory>
+auto* At(Memory* array, ElementType type, std::int64_t index) {
+  using Byte = std::conditional_t<std::is_const_v<Memory>, const std::byte, std::byte>;
+  return static_cast<Byte*>(array) + static_cast<std::size_t>(index) * ElementSize(type);
 }
 
-// A run of one array in Real: in place where that is its type, else through scratch.
+// A run of an array that is read, in Real: where it lies if that is its type, else in scratch.
 template <typename Real>
-class WideRun {
+class WideInput {
  public:
-  WideRun(void* array, ElementType type, std::int64_t begin, std::int64_t count)
-      : stored_(At(array, type, begin)), type_(type), count_(count) {
-    if (!in_place()) Convert(stored_, type_, scratch_, kReal, count_, false);
+  WideInput(const void* array, ElementType type, std::int64_t begin, std::int64_t count) {
+    const std::byte* stored = At(array, type, begin);
+    if (type == kRealType<Real>) {
+      data_ = reinterpret_cast<const Real*>(stored);
+    } else {
+      Convert(stored, type, scratch_, kRealType<Real>, count, false);
+      data_ = scratch_;
+    }
   }
+  const Real* data() const { return data_; }
 
-  Real* data() { return in_place() ? reinterpret_cast<Real*>(stored_) : scratch_; }
+ private:
+  const Real* data_;
+  Real scratch_[kRun];
+};
+
+// The same of one that is written.
+template <typename Real>
+class WideOutput {
+ public:
+  WideOutput(void* array, ElementType type, std::int64_t begin, std::int64_t count)
+      : stored_(At(array, type, begin)), type_(type), count_(count) {}
+
+  Real* data() { return direct() ? reinterpret_cast<Real*>(stored_) : scratch_; }
   void Store() {
-    if (!in_place()) Convert(scratch_, kReal, stored_, type_, count_, false);
+    if (!direct()) Convert(scratch_, kRealType<Real>, stored_, type_, count_, false);
   }
 
  private:
-  static constexpr ElementType kReal =
-      sizeof(Real) == sizeof(double) ? ElementType::kFloat64 : ElementType::kFloat32;
-
-  bool in_place() const { return type_ == kReal; }
+  bool direct() const { return type_ == kRealType<Real>; }
 
   std::byte* stored_;
   ElementType type_;
@@ -109,19 +132,27 @@ class WideRun {
   Real scratch_[kRun];
 };
 
+const void* Or(const void* old, const void* in_place) { return old != nullptr ? old : in_place; }
+
 template <typename Real>
 void UpdateAs(const OptimizerArrays& a, std::int64_t begin, std::int64_t end,
               const AdamWOptions& options, const AdamWStep& step) {
   const Coefficients<Real> coefficients = CoefficientsOf<Real>(options, step);
+  const void* old_weight = Or(a.old_weight, a.weight);
+  const void* old_exp_avg = Or(a.old_exp_avg, a.exp_avg);
+  const void* old_exp_avg_sq = Or(a.old_exp_avg_sq, a.exp_avg_sq);
   for (std::int64_t at = begin; at < end; at += kRun) {
     const std::int64_t count = std::min(kRun, end - at);
-    WideRun<Real> weight(a.weight, a.weight_type, at, count);
-    WideRun<Real> exp_avg(a.exp_avg, a.moment_type, at, count);
-    WideRun<Real> exp_avg_sq(a.exp_avg_sq, a.moment_type, at, count);
-    // Only read; the class is for arrays that are written as well.
-    WideRun<Real> gradient(const_cast<void*>(a.gradient), a.gradient_type, at, count);
-    Update({weight.data(), exp_avg.data(), exp_avg_sq.data(), gradient.data()}, count,
-           coefficients);
+    const WideInput<Real> from_weight(old_weight, a.weight_type, at, count);
+    const WideInput<Real> from_exp_avg(old_exp_avg, a.moment_type, at, count);
+    const WideInput<Real> from_exp_avg_sq(old_exp_avg_sq, a.moment_type, at, count);
+    const WideInput<Real> gradient(a.gradient, a.gradient_type, at, count);
+    WideOutput<Real> weight(a.weight, a.weight_type, at, count);
+    WideOutput<Real> exp_avg(a.exp_avg, a.moment_type, at, count);
+    WideOutput<Real> exp_avg_sq(a.exp_avg_sq, a.moment_type, at, count);
+    Update({from_weight.data(), from_exp_avg.data(), from_exp_avg_sq.data(), weight.data(),
+            exp_avg.data(), exp_avg_sq.data(), gradient.data()},
+           count, coefficients);
     weight.Store();
     exp_avg.Store();
     exp_avg_sq.Store();

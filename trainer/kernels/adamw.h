@@ -28,11 +28,15 @@ struct AdamWStep {
 };
 
 // One rank's flat arrays of one unit, or a run of them; raw memory of the device. All types are
-// floating point, and no array overlaps another.
+// floating point, and no array overlaps another. The state before the update is read from the `old`
+// arrays and left as it is; without them the update is in place. Both give the same bits.
 struct OptimizerArrays {
   void* weight = nullptr;  // master
   void* exp_avg = nullptr;
   void* exp_avg_sq = nullptr;
+  const void* old_weight = nullptr;  // null: weight
+  const void* old_exp_avg = nullptr;
+  const void* old_exp_avg_sq = nullptr;
   const void* gradient = nullptr;
   void* shadow = nullptr;  // copy of the weight in the compute type; null: none is kept
   ElementType weight_type = ElementType::kFloat32;

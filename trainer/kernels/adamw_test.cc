@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 namespace muster {
@@ -59,6 +60,41 @@ TEST(AdamW, AnyCutGivesTheSameBits) {
   EXPECT_EQ(whole.exp_avg, cut.exp_avg);
   EXPECT_EQ(whole.exp_avg_sq, cut.exp_avg_sq);
   EXPECT_EQ(whole.shadow, cut.shadow);
+}
+
+TEST(AdamW, FromOneSlotIntoAnotherGivesTheBitsOfInPlace) {
+  for (const ElementType type : {ElementType::kFloat32, ElementType::kBFloat16}) {
+    State in_place(3000);
+    State old(3000);
+    // The first update fills the moments; as bf16 the arrays hold as many elements and half of
+    // their bytes.
+    const auto in_type = [type](State& state) {
+      OptimizerArrays arrays = state.arrays();
+      arrays.weight_type = arrays.moment_type = type;
+      return arrays;
+    };
+    const AdamWOptions options;
+    AdamWUpdate(in_type(in_place), 0, 3000, options, {.number = 1, .lr = 1e-3});
+    AdamWUpdate(in_type(old), 0, 3000, options, {.number = 1, .lr = 1e-3});
+    const State before = old;
+    State updated(3000);
+    updated.weight.assign(3000, -7.0F);
+    OptimizerArrays arrays = in_type(updated);
+    arrays.old_weight = old.weight.data();
+    arrays.old_exp_avg = old.exp_avg.data();
+    arrays.old_exp_avg_sq = old.exp_avg_sq.data();
+
+    AdamWUpdate(in_type(in_place), 0, 3000, options, {.number = 2, .lr = 1e-3});
+    AdamWUpdate(arrays, 0, 3000, options, {.number = 2, .lr = 1e-3});
+    const std::size_t bytes = 3000 * ElementSize(type);
+    EXPECT_EQ(std::memcmp(in_place.weight.data(), updated.weight.data(), bytes), 0);
+    EXPECT_EQ(std::memcmp(in_place.exp_avg.data(), updated.exp_avg.data(), bytes), 0);
+    EXPECT_EQ(std::memcmp(in_place.exp_avg_sq.data(), updated.exp_avg_sq.data(), bytes), 0);
+    EXPECT_EQ(in_place.shadow, updated.shadow);
+    EXPECT_NE(in_place.shadow, before.shadow);
+    EXPECT_EQ(std::memcmp(old.weight.data(), before.weight.data(), bytes), 0);
+    EXPECT_EQ(std::memcmp(old.exp_avg.data(), before.exp_avg.data(), bytes), 0);
+  }
 }
 
 TEST(AdamW, ZeroPaddingStaysZero) {

@@ -81,9 +81,9 @@ template <typename Real, int N>
 __device__ void AdamWRun(const OptimizerArrays& a, const AdamWCoefficients<Real>& c,
                          std::int64_t at) {
   Real weight[N], m[N], v[N], gradient[N];
-  ReadRun<N>(a.weight, a.weight_type, at, weight);
-  ReadRun<N>(a.exp_avg, a.moment_type, at, m);
-  ReadRun<N>(a.exp_avg_sq, a.moment_type, at, v);
+  ReadRun<N>(a.old_weight, a.weight_type, at, weight);
+  ReadRun<N>(a.old_exp_avg, a.moment_type, at, m);
+  ReadRun<N>(a.old_exp_avg_sq, a.moment_type, at, v);
   ReadRun<N>(a.gradient, a.gradient_type, at, gradient);
   for (int k = 0; k < N; ++k) {
     const Real g = gradient[k] * c.gradient_scale;
@@ -183,7 +183,8 @@ CudaResult LaunchAdamW(const OptimizerArrays& a, const AdamWOptions& options, co
                                   static_cast<Real>(std::sqrt(correction2)),
                                   static_cast<Real>(options.eps),
                                   static_cast<Real>(step.gradient_scale)};
-  if (Aligned(a.weight, a.exp_avg, a.exp_avg_sq, a.gradient, a.shadow)) {
+  if (Aligned(a.weight, a.exp_avg, a.exp_avg_sq, a.old_weight, a.old_exp_avg, a.old_exp_avg_sq,
+              a.gradient, a.shadow)) {
     return Launch(AdamWKernel<Real, kRun>, BlocksFor(a.count, kThreads * kRun), kThreads, 0, stream,
                   a, c);
   }
@@ -212,8 +213,12 @@ CudaResult AdamW(const OptimizerArrays& a, const AdamWOptions& options, const Ad
   }
   const bool wide =
       a.weight_type == ElementType::kFloat64 || a.moment_type == ElementType::kFloat64;
-  return wide ? LaunchAdamW<double>(a, options, step, stream)
-              : LaunchAdamW<float>(a, options, step, stream);
+  OptimizerArrays arrays = a;
+  if (arrays.old_weight == nullptr) arrays.old_weight = a.weight;
+  if (arrays.old_exp_avg == nullptr) arrays.old_exp_avg = a.exp_avg;
+  if (arrays.old_exp_avg_sq == nullptr) arrays.old_exp_avg_sq = a.exp_avg_sq;
+  return wide ? LaunchAdamW<double>(arrays, options, step, stream)
+              : LaunchAdamW<float>(arrays, options, step, stream);
 }
 
 // Enough to fill every GPU; each is added up in a fixed order, as are the parts.
