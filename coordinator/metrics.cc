@@ -45,13 +45,22 @@ void Metrics::Observe(const Observation& observation) {
         {"detect", s.detect}, {"abort", s.abort},           {"reform", s.reform},
         {"load", s.load},     {"first_step", s.first_step}, {"total", recovery->total_seconds}};
     for (const auto& [stage, seconds] : stages) {
-      if (seconds >= 0)
-        recovery_.try_emplace(stage, kRecoveryBounds).first->second.Observe(seconds);
+      if (seconds < 0) continue;
+      const auto key = std::pair(recovery->rung, std::string(stage));
+      recovery_.try_emplace(key, kRecoveryBounds).first->second.Observe(seconds);
     }
   } else if (const auto* lost = std::get_if<LostStepsObserved>(&observation)) {
     lost_steps_ += static_cast<std::uint64_t>(std::max<std::int64_t>(0, lost->steps));
   } else if (std::holds_alternative<StaleMessageObserved>(observation)) {
     ++stale_messages_;
+  } else if (std::holds_alternative<HangObserved>(observation)) {
+    ++hangs_;
+  } else if (std::holds_alternative<StragglerObserved>(observation)) {
+    ++stragglers_;
+  } else if (std::holds_alternative<FaultObserved>(observation)) {
+    ++faults_;
+  } else if (std::holds_alternative<CheckpointFailureObserved>(observation)) {
+    ++checkpoint_failures_;
   }
 }
 
@@ -110,9 +119,10 @@ void Metrics::AddFaults(MetricFamilies& out) const {
                  static_cast<double>(count));
   }
   auto& recovery = out.Histogram("muster_recovery_duration_seconds",
-                                 "From a fault until training again, by stage.");
-  for (const auto& [stage, h] : recovery_) {
-    recovery.AddHistogram({{"stage", stage}}, h.bounds, h.counts, h.sum);
+                                 "From a fault until training again, by stage and rung.");
+  for (const auto& [key, h] : recovery_) {
+    recovery.AddHistogram({{"stage", key.second}, {"rung", std::string(Name(key.first))}}, h.bounds,
+                          h.counts, h.sum);
   }
   out.Histogram("muster_queue_wait_seconds", "From submission to the first placement.")
       .AddHistogram({}, queue_wait_.bounds, queue_wait_.counts, queue_wait_.sum);
@@ -120,6 +130,14 @@ void Metrics::AddFaults(MetricFamilies& out) const {
       .Add({}, static_cast<double>(lost_steps_));
   out.Counter("muster_stale_messages_total", "Messages of an older generation that were refused.")
       .Add({}, static_cast<double>(stale_messages_));
+  out.Counter("muster_hangs_total", "Gangs that stood still, whose culprit was ended.")
+      .Add({}, static_cast<double>(hangs_));
+  out.Counter("muster_stragglers_total", "Ranks that were named because they hold the others up.")
+      .Add({}, static_cast<double>(stragglers_));
+  out.Counter("muster_injected_faults_total", "Faults that were caused on request.")
+      .Add({}, static_cast<double>(faults_));
+  out.Counter("muster_checkpoint_failures_total", "Shards that a rank could not write.")
+      .Add({}, static_cast<double>(checkpoint_failures_));
 }
 
 std::string Metrics::Render(const Controller& controller, const EdgeFigures& edges) const {

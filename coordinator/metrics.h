@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/control/controller.h"
@@ -52,10 +53,14 @@ class Metrics {
   void AddFaults(MetricFamilies& out) const;
 
   std::map<CauseKind, std::uint64_t> restarts_;
-  std::map<std::string, Histogram> recovery_;  // by stage
+  std::map<std::pair<Rung, std::string>, Histogram> recovery_;  // by what brought it up, by stage
   Histogram queue_wait_{{0.01, 0.1, 1, 10, 60, 600, 3600, 36000}};
   std::uint64_t lost_steps_ = 0;
   std::uint64_t stale_messages_ = 0;
+  std::uint64_t hangs_ = 0;
+  std::uint64_t stragglers_ = 0;
+  std::uint64_t faults_ = 0;
+  std::uint64_t checkpoint_failures_ = 0;
 };
 
 }  // namespace muster

@@ -61,12 +61,23 @@ TEST(Metrics, AddsUpWhatItObserves) {
   metrics.Observe(QueueWaitObserved{0.5});
   StageSeconds seconds;
   seconds.detect = 0.02;
-  metrics.Observe(RecoveryObserved{seconds, 0.7});
+  metrics.Observe(RecoveryObserved{seconds, 0.7, Rung::kInPlace});
+  metrics.Observe(HangObserved{});
+  metrics.Observe(StragglerObserved{});
+  metrics.Observe(StragglerObserved{});
+  for (int i = 0; i < 3; ++i) metrics.Observe(FaultObserved{});
+  for (int i = 0; i < 4; ++i) metrics.Observe(CheckpointFailureObserved{});
   const std::string text = metrics.Render(controller, {});
   EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{level="gang",cause="rank_killed"} 2)"));
   EXPECT_THAT(text, HasSubstr("muster_lost_steps_total 7"));
   EXPECT_THAT(text, HasSubstr("muster_queue_wait_seconds_count 1"));
-  EXPECT_THAT(text, HasSubstr(R"(muster_recovery_duration_seconds_sum{stage="detect"} 0.02)"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(R"(muster_recovery_duration_seconds_sum{stage="detect",rung="in_place"} 0.02)"));
+  EXPECT_THAT(text, HasSubstr("muster_hangs_total 1"));
+  EXPECT_THAT(text, HasSubstr("muster_stragglers_total 2"));
+  EXPECT_THAT(text, HasSubstr("muster_injected_faults_total 3"));
+  EXPECT_THAT(text, HasSubstr("muster_checkpoint_failures_total 4"));
   // Stages that were not reached are not observed.
   EXPECT_THAT(text, Not(HasSubstr(R"(stage="load")")));
 }

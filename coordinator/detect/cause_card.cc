@@ -76,8 +76,7 @@ void FillPlace(const CauseEvidence& evidence, CauseCard& card) {
     card.micro_batch = evidence.last->micro_batch;
     card.last_collective = DescribeLastCollective(*evidence.last);
   }
-  // The trainer knows the step that it was in when it failed.
-  if (evidence.error && evidence.error->step > 0) card.step = evidence.error->step;
+  if (!evidence.last && evidence.error) card.step = evidence.error->step;
 }
 
 }  // namespace

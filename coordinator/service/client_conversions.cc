@@ -16,7 +16,7 @@ static_assert(static_cast<int>(JobState::kCancelled) == v1::JOB_STATE_CANCELLED)
 static_assert(static_cast<int>(NodeState::kJoining) == v1::NODE_STATE_JOINING);
 static_assert(static_cast<int>(NodeState::kQuarantined) == v1::NODE_STATE_QUARANTINED);
 static_assert(static_cast<int>(RankState::kPrepared) == v1::RANK_STATE_PREPARED);
-static_assert(static_cast<int>(RankState::kUnkillable) == v1::RANK_STATE_UNKILLABLE);
+static_assert(static_cast<int>(RankState::kParked) == v1::RANK_STATE_PARKED);
 
 void FillRank(const RankRecord& rank, v1::RankStatus& out) {
   out.set_rank(rank.rank);
@@ -28,19 +28,31 @@ void FillRank(const RankRecord& rank, v1::RankStatus& out) {
   out.mutable_exit()->set_signal(rank.exit.signal);
 }
 
-// Of the notes and log lines of all attempts together; the oldest go without.
+// Of the notes, facts and log lines of all attempts together; the oldest go without.
 constexpr std::size_t kAttemptTextBytes = 4 << 20;
 
 std::size_t TextBytes(const AttemptRecord& attempt) {
   std::size_t bytes = 0;
   for (const std::string& note : attempt.notes) bytes += note.size();
   for (const std::string& line : attempt.log_tail) bytes += line.size();
+  for (const std::string& fact : attempt.card.facts) bytes += fact.size();
   return bytes;
 }
 
 void FillText(const AttemptRecord& attempt, v1::AttemptInfo& out) {
+  for (const std::string& fact : attempt.card.facts) out.mutable_card()->add_facts(fact);
   for (const std::string& note : attempt.notes) out.add_notes(note);
   for (const std::string& line : attempt.log_tail) out.add_log_tail(line);
+}
+
+// Its facts come with the attempt's text.
+void FillCard(const CauseCard& card, v1::CauseCard& out) {
+  out.set_what(card.what);
+  out.set_step(card.step);
+  out.set_phase(card.phase);
+  out.set_micro_batch(card.micro_batch);
+  out.set_last_collective(card.last_collective);
+  out.set_advice(card.advice);
 }
 
 void FillAttempt(const AttemptRecord& attempt, v1::AttemptInfo& out) {
@@ -60,6 +72,14 @@ void FillAttempt(const AttemptRecord& attempt, v1::AttemptInfo& out) {
   seconds.set_reform(attempt.seconds.reform);
   seconds.set_load(attempt.seconds.load);
   seconds.set_first_step(attempt.seconds.first_step);
+  out.set_rung(std::string(Name(attempt.rung)));
+  out.set_world_size(static_cast<std::int32_t>(attempt.ranks.size()));
+  for (const NodeName& node : attempt.nodes) out.add_nodes(node.value);
+  for (const NodeName& node : attempt.spares) out.add_spares(node.value);
+  out.set_resumed_from(attempt.resumed_from);
+  if (attempt.cause_kind == CauseKind::kNone) return;
+  out.set_cause_kind(std::string(Name(attempt.cause_kind)));
+  FillCard(attempt.card, *out.mutable_card());
 }
 
 void FillAttempts(const std::vector<AttemptRecord>& attempts, v1::Job& out) {
@@ -85,6 +105,23 @@ void FillProgress(const RankProgress& progress, v1::RankProgress& out) {
   out.set_tokens(progress.tokens);
   out.set_max_steps(progress.max_steps);
   out.set_rss_bytes(progress.rss_bytes);
+  out.set_micro_batch(progress.micro_batch);
+  out.set_stores(progress.stores);
+  for (const CollectiveCounts& counts : progress.collectives) {
+    v1::CollectiveCounts& group = *out.add_collectives();
+    group.set_group(counts.group);
+    group.set_enqueued(counts.enqueued);
+    group.set_started(counts.started);
+    group.set_completed(counts.completed);
+    group.set_bytes(counts.bytes);
+  }
+  out.set_busy_seconds(progress.busy_seconds);
+  out.set_wait_seconds(progress.wait_seconds);
+  out.set_steps_done(progress.steps_done);
+  out.set_process_state(progress.process_state);
+  out.set_cpu_seconds(progress.cpu_seconds);
+  for (const double seconds : progress.phase_seconds) out.add_phase_seconds(seconds);
+  out.set_snapshot_step(progress.snapshot_step);
 }
 
 void FillDetail(const JobView& view, v1::Job& out) {
@@ -139,7 +176,8 @@ v1::Job ToProto(const JobView& view, JobDetail detail) {
   out.set_ended_unix_ms(record.ended_unix_ms);
   out.set_restarts(record.restarts);
   out.set_loss_at_start(record.loss_at_start);
-  out.set_world_size(record.world_size);
+  const std::size_t ranks = view.ranks().size();
+  out.set_world_size(ranks > 0 ? static_cast<int>(ranks) : record.world_size);
   if (detail == JobDetail::kFull) FillDetail(view, out);
   return out;
 }
@@ -166,8 +204,12 @@ v1::Node ToProto(const NodeView& view) {
   out.set_slots_used(view.slots_used);
   out.set_pid(record.pid);
   out.set_version(record.version);
-  out.set_reason(record.reason);
+  const bool draining = record.state == NodeState::kDraining || record.state == NodeState::kDrained;
+  out.set_reason(draining && !record.drain_reason.empty() ? record.drain_reason : record.reason);
   out.set_last_seen_unix_ms(record.last_seen_unix_ms);
+  out.set_failure_domain(record.failure_domain.empty() ? record.host_id : record.failure_domain);
+  for (const std::string& notice : record.notices) out.add_notices(notice);
+  out.set_drain_by_unix_ms(record.drain_by_unix_ms);
   return out;
 }
 

@@ -11,6 +11,7 @@
 namespace muster {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 v1::Hello GoodHello() {
@@ -110,6 +111,78 @@ TEST(WorkerConversions, MessagesWithoutAKnownBodyAreRefused) {
   EXPECT_THAT(FromProto(message).status().message(), HasSubstr("second Hello"));
 }
 
+TEST(WorkerConversions, ProgressCarriesThePictureOfARank) {
+  v1::WorkerMessage message;
+  v1::RankProgress& rank = *message.mutable_progress()->add_ranks();
+  rank.set_rank(1);
+  rank.set_step(41);
+  rank.set_micro_batch(3);
+  rank.set_stores(99);
+  rank.set_busy_seconds(1.5);
+  rank.set_wait_seconds(0.5);
+  rank.set_steps_done(7);
+  rank.set_process_state("T");
+  rank.set_cpu_seconds(2.5);
+  rank.add_phase_seconds(0.25);
+  rank.set_snapshot_step(40);
+  v1::CollectiveCounts& world = *rank.add_collectives();
+  world.set_group("world");
+  world.set_enqueued(9);
+  world.set_started(8);
+  world.set_completed(7);
+  world.set_bytes(6);
+  const auto converted = FromProto(message);
+  ASSERT_TRUE(converted.ok());
+  const RankProgress& progress = std::get<Progress>(*converted).ranks.at(0);
+  EXPECT_EQ(progress.micro_batch, 3);
+  EXPECT_EQ(progress.stores, 99u);
+  EXPECT_EQ(progress.busy_seconds, 1.5);
+  EXPECT_EQ(progress.wait_seconds, 0.5);
+  EXPECT_EQ(progress.steps_done, 7);
+  EXPECT_EQ(progress.process_state, "T");
+  EXPECT_EQ(progress.cpu_seconds, 2.5);
+  EXPECT_THAT(progress.phase_seconds, ElementsAre(0.25));
+  EXPECT_EQ(progress.snapshot_step, 40);
+  EXPECT_EQ(progress.collectives.at(0), (CollectiveCounts{"world", 9, 8, 7, 6, 0}));
+}
+
+TEST(WorkerConversions, AnExitCarriesThePageAndTheFactsOfItsEnd) {
+  v1::WorkerMessage message;
+  v1::RankExited& exited = *message.mutable_rank_exited();
+  exited.set_out_of_memory(true);
+  exited.add_facts("oom_kill 1 in its cgroup");
+  EXPECT_FALSE(std::get<RankExited>(*FromProto(message)).last.has_value());
+  exited.mutable_last()->set_step(41);
+  const auto converted = std::get<RankExited>(*FromProto(message));
+  EXPECT_TRUE(converted.out_of_memory);
+  EXPECT_THAT(converted.facts, ElementsAre("oom_kill 1 in its cgroup"));
+  ASSERT_TRUE(converted.last.has_value());
+  EXPECT_EQ(converted.last->step, 41);
+}
+
+TEST(WorkerConversions, WhoIsParkedIsToldOnBothWays) {
+  v1::WorkerMessage message;
+  message.mutable_quiesced()->add_kept_ranks(2);
+  EXPECT_THAT(std::get<Quiesced>(*FromProto(message)).kept_ranks, ElementsAre(2));
+  v1::Hello hello = GoodHello();
+  hello.mutable_hosted(0)->add_kept_ranks(1);
+  hello.set_failure_domain("rack-7");
+  hello.set_allows_faults(true);
+  const auto converted = FromProto(hello);
+  EXPECT_THAT(converted->hosted.at(0).kept_ranks, ElementsAre(1));
+  EXPECT_EQ(converted->failure_domain, "rack-7");
+  EXPECT_TRUE(converted->allows_faults);
+
+  const v1::CoordinatorMessage abort = ToProto(CoordinatorMessage(
+      Abort{.job_id = JobId{"0123456789"}, .generation = 3, .park_seconds = 1, .kill_ranks = {4}}));
+  EXPECT_EQ(abort.abort().park_seconds(), 1);
+  EXPECT_THAT(abort.abort().kill_ranks(), ElementsAre(4));
+  const v1::CoordinatorMessage prepare =
+      ToProto(CoordinatorMessage(Prepare{.spare = true, .standbys = 2}));
+  EXPECT_TRUE(prepare.prepare().spare());
+  EXPECT_EQ(prepare.prepare().standbys(), 2);
+}
+
 TEST(WorkerConversions, LaunchCarriesItsResumePoints) {
   Launch launch;
   launch.job_id = JobId{"0123456789"};
@@ -158,6 +231,87 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   EXPECT_EQ(full.attempts_size(), 1);
   EXPECT_EQ(full.checkpoints_size(), 1) << "one that is being pruned is no longer there";
   EXPECT_EQ(full.spec_yaml(), "name: a");
+}
+
+AttemptRecord EndedAttempt() {
+  AttemptRecord attempt;
+  attempt.generation = 2;
+  attempt.rung = Rung::kInPlace;
+  attempt.nodes = {NodeName{"n1"}, NodeName{"n2"}};
+  attempt.spares = {NodeName{"n3"}};
+  attempt.ranks.resize(2);
+  attempt.resumed_from = "snapshot";
+  attempt.cause_kind = CauseKind::kHung;
+  attempt.card = {"no progress for 3.1 s", 41,         "data", 3, "world: 9 enqueued, 8 completed",
+                  {"limit 3.0 s"},         "look here"};
+  return attempt;
+}
+
+TEST(ClientConversions, AnAttemptTellsHowItCameUpAndWhyItEnded) {
+  JobRecord record;
+  record.world_size = 4;
+  const std::vector<AttemptRecord> attempts = {EndedAttempt()};
+  const std::vector<CheckpointRecord> checkpoints;
+  const std::vector<RankProgress> progress;
+  JobView view;
+  view.record = &record;
+  view.attempts = &attempts;
+  view.checkpoints = &checkpoints;
+  view.progress = &progress;
+  EXPECT_EQ(ToProto(view, JobDetail::kSummary).world_size(), 2) << "of the newest attempt";
+  const v1::AttemptInfo attempt = ToProto(view, JobDetail::kFull).attempts(0);
+  EXPECT_EQ(attempt.rung(), "in_place");
+  EXPECT_EQ(attempt.world_size(), 2);
+  EXPECT_THAT(attempt.nodes(), ElementsAre("n1", "n2"));
+  EXPECT_THAT(attempt.spares(), ElementsAre("n3"));
+  EXPECT_EQ(attempt.resumed_from(), "snapshot");
+  EXPECT_EQ(attempt.cause_kind(), "hung");
+  EXPECT_EQ(attempt.card().what(), "no progress for 3.1 s");
+  EXPECT_EQ(attempt.card().step(), 41);
+  EXPECT_EQ(attempt.card().phase(), "data");
+  EXPECT_EQ(attempt.card().micro_batch(), 3);
+  EXPECT_EQ(attempt.card().last_collective(), "world: 9 enqueued, 8 completed");
+  EXPECT_THAT(attempt.card().facts(), ElementsAre("limit 3.0 s"));
+  EXPECT_EQ(attempt.card().advice(), "look here");
+}
+
+TEST(ClientConversions, AnAttemptThatRunsHasNoCause) {
+  JobRecord record;
+  const std::vector<AttemptRecord> attempts(1);
+  const std::vector<CheckpointRecord> checkpoints;
+  const std::vector<RankProgress> progress;
+  JobView view;
+  view.record = &record;
+  view.attempts = &attempts;
+  view.checkpoints = &checkpoints;
+  view.progress = &progress;
+  const v1::AttemptInfo attempt = ToProto(view, JobDetail::kFull).attempts(0);
+  EXPECT_EQ(attempt.cause_kind(), "");
+  EXPECT_FALSE(attempt.has_card());
+  EXPECT_EQ(attempt.rung(), "launch");
+}
+
+TEST(ClientConversions, ANodeTellsThatItDrainsAndWhatItSaysOfItself) {
+  NodeRecord record;
+  record.name = NodeName{"n1"};
+  record.state = NodeState::kDraining;
+  record.reason = "";
+  record.host_id = "host-a";
+  record.drain_reason = "new kernel";
+  record.drain_by_unix_ms = 5000;
+  record.notices = {"memory pressure"};
+  NodeView view{&record, 1, true};
+  v1::Node node = ToProto(view);
+  EXPECT_EQ(node.reason(), "new kernel");
+  EXPECT_EQ(node.drain_by_unix_ms(), 5000);
+  EXPECT_EQ(node.failure_domain(), "host-a") << "where none was given";
+  EXPECT_THAT(node.notices(), ElementsAre("memory pressure"));
+  record.failure_domain = "rack-7";
+  record.state = NodeState::kLost;
+  record.reason = "not seen";
+  node = ToProto(view);
+  EXPECT_EQ(node.failure_domain(), "rack-7");
+  EXPECT_EQ(node.reason(), "not seen") << "the newer news";
 }
 
 TEST(ClientConversions, AJobOfManyAttemptsFitsIntoOneMessage) {
