@@ -1,0 +1,131 @@
+"""Where faults are done: a real cluster, a small disk for the jobs' results, and what runs there."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+from cluster import Cluster, can_have_namespaces, kill, run, wait_until
+
+NODES = 4
+DISK_BYTES = 384 << 20
+
+
+class Arena:
+    """One cluster of four workers. `close` raises when something of it is left."""
+
+    def __init__(self):
+        self.has = {"namespaces"} if can_have_namespaces() else set()
+        up = ["--netns"] if self.has else []
+        if "--allow-faults" in run("muster-coordinator", "--help").stdout:
+            up.append("--allow-faults")
+            self.has.add("fault_tool")
+        self.cluster = Cluster(None, nodes=NODES, slots=2, up=up)
+        self.names = {}  # of jobs, by id
+        self.disk = self.cluster.path("disk")
+        self.disk.mkdir()
+        if self._mount_disk():
+            self.has.add("small_disk")
+
+    def _mount_disk(self):
+        mount = shutil.which("mount")
+        return mount and subprocess.run(
+            [mount, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", self.disk],
+            capture_output=True, check=False, timeout=10).returncode == 0
+
+    def close(self):
+        try:
+            if "small_disk" in self.has:
+                subprocess.run([shutil.which("umount"), "-l", self.disk], check=True, timeout=10)
+        finally:
+            namespaces = self.cluster.network_namespaces
+            self.cluster.close()
+            if namespaces():
+                raise AssertionError(f"`muster down` left the namespaces {namespaces()}")
+
+    def fill_disk(self, room):
+        """Takes all of the small disk but `room` bytes; the file to remove afterwards."""
+        filler = self.disk / "filler"
+        free = shutil.disk_usage(self.disk).free
+        with open(filler, "wb") as file:
+            if free > room:
+                os.posix_fallocate(file.fileno(), 0, free - room)
+        return filler
+
+    def node_dir(self, node):
+        return self.cluster.dir / "nodes" / node
+
+    def worker(self, node):
+        return int((self.node_dir(node) / "worker.pid").read_text())
+
+    def job_dirs(self, job):
+        """The folders of the job's guardians, by node."""
+        return {path.parts[-3]: path for path in self.cluster.dir.glob(f"nodes/*/jobs/{job}")}
+
+    def guardians(self, job):
+        """The living guardians of a job, by node."""
+        found = {}
+        for node, folder in self.job_dirs(job).items():
+            try:
+                pid = json.loads((folder / "guardian.json").read_text())["pid"]
+                name = pathlib.Path(f"/proc/{pid}/exe").readlink().name
+            except (OSError, ValueError, KeyError):
+                continue
+            if name.startswith("muster-guardian"):
+                found[node] = pid
+        return found
+
+    def reached(self, job, generation, phase):
+        """Whether a generation has come so far, by the files that say so before any message does."""
+        if phase == "prepare":
+            return any(f'"generation":{generation}' in text for text in self._texts(job, "prepare.json"))
+        if phase == "launch":
+            return any((folder / f"resume-g{generation}.json").exists()
+                       for folder in self.job_dirs(job).values())
+        return any((self.output(job) / "logs" / str(generation)).glob("rank-*.log"))
+
+    def _texts(self, job, name):
+        for folder in self.job_dirs(job).values():
+            try:
+                yield (folder / name).read_text(encoding="utf-8").replace(" ", "")
+            except OSError:
+                continue
+
+    def output(self, job):
+        return self.disk / self.names[job]
+
+    def submit(self, spec):
+        spec["train"]["output"]["dir"] = str(self.disk / spec["name"])
+        job = self.cluster.submit(spec)
+        self.names[job] = spec["name"]
+        return job
+
+    def heal(self, injected):
+        """Undoes what lasts, brings back what is gone, and waits until every node is ready."""
+        for fault in injected:
+            fault.heal()
+        self.cluster.up()
+        wait_until(lambda: all(n["state"] == "ready" for n in self.cluster.json("nodes")),
+                   "every node is ready again", timeout=60)
+
+    def processes_of_job(self, job):
+        """Guardians and trainers of a job, also those whose guardian is gone."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                program = pathlib.Path(f"/proc/{entry}/exe").readlink().name
+                words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes()
+                words += pathlib.Path(f"/proc/{entry}/environ").read_bytes()
+            except OSError:
+                continue
+            if program.startswith(("muster-trainer", "muster-guardian")) and job.encode() in words:
+                found.append((int(entry), program))
+        return found
+
+    def end_everything_of(self, job):
+        self.cluster.muster("cancel", job, check=False)
+        for pid, _ in self.processes_of_job(job):
+            kill(pid)
