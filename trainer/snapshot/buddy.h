@@ -6,13 +6,14 @@
 // ring, which travels under the next step and must have arrived before its last collective
 // (sealing rule). MUSTER_SHM_DISABLE=1 forces the copy.
 //
-// Owned by the trainer; outlives the engine that calls it (FsdpOptions::buddy). The trainer's
-// thread; Create and the copies are collective over the ring. It belongs to one forming of the
-// communicator.
+// Owned by the trainer; outlives the engine that was told of it (FsdpEngine::SetBuddy), and does
+// not outlive the world and the own segment. The trainer's thread; Create and the copies are
+// collective. It belongs to one forming of the communicator; abort that one before the destructor,
+// which waits for a copy under way, where a peer may be lost.
 #pragma once
 
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,43 +24,57 @@
 
 namespace muster {
 
-// Whether this gang keeps buddies: `on`, or `auto` with two or more nodes and no replica of the
-// shards. Never on one node, where a buddy would be lost with its owner.
-bool WantsBuddy(BuddyCopies wanted, int world_size, int ranks_per_node, int replicas);
-
 struct BuddyOptions {
-  int ranks_per_node = 1;  // equal on all nodes
+  BuddyCopies wanted = BuddyCopies::kAuto;
+  int ranks_per_node = 1;
+  int replicas = 1;  // of each shard (MeshShape)
+  // The forming, and the state that it goes on from; nothing: from a checkpoint or the start.
   Generation generation = 0;
-  // The name of the segment that copies are kept in, if one must be made.
+  std::optional<StateId> from;
+  // Of the segment for copies, if one must be made.
   std::string name;
-  // Copy even where a descriptor would do (MUSTER_SHM_DISABLE).
+  // Copy even where a descriptor would do.
   bool force_copy = false;
 };
 
+// Whether such a gang keeps buddies: `on`, or `auto` with no replica of the shards; and never on
+// one node, where a buddy would be lost with its owner, or on nodes of different sizes.
+bool WantsBuddy(const BuddyOptions& options, int world_size);
+
 class Buddy {
  public:
-  // Collective over `world`, which outlives the object, as `own` does. `held`: one that was kept
-  // for the same rank in an earlier generation, if there is one; it is kept on if it fits.
+  // Collective over `world`. Null where this gang keeps none. `held`: segments from earlier
+  // generations; one that was filled with copies of the same shard is taken out and filled on.
   static Result<std::unique_ptr<Buddy>> Create(Communicator& world, const Segment& own,
-                                               std::vector<std::unique_ptr<Segment>>* held,
-                                               const BuddyOptions& options);
+                                               const BuddyOptions& options,
+                                               std::vector<std::unique_ptr<Segment>>* held);
   ~Buddy();
+  Buddy(const Buddy&) = delete;
+  Buddy& operator=(const Buddy&) = delete;
 
-  // The segment that this rank keeps for the one before it: mapped read-only where it is that
-  // rank's own, else the copy. Its descriptor is for the guardian to hold.
+  // What this rank keeps for the one before it: that rank's own segment, mapped read-only, or the
+  // copy. Its descriptor is for the guardian to hold.
   const Segment& kept() const { return *kept_; }
+  // Whether kept() is a copy.
   bool copies() const { return ring_ != nullptr; }
 
-  // Follows the seal of `step` in `slot` of the own segment: starts the copy, if there are any.
-  void Start(int slot, const TrainCursor& cursor);
-  // Until the copy that was started last has arrived and is sealed. The communicator's errors.
+  // The own segment's `slot` has been sealed with `cursor`. Starts the copy, unless `changed` says
+  // that the arrays are those of the last one. One at a time: Finish comes before the next.
+  void Start(int slot, const TrainCursor& cursor, bool changed);
+  // Until the copy has arrived and is sealed. The communicator's errors.
   Status Finish();
 
  private:
   Buddy() = default;
+  Status KeepCopy(const BuddyOptions& options, std::vector<std::unique_ptr<Segment>>* held);
+  Result<SegmentSpec> ReceiveSpec();
 
+  const Segment* own_ = nullptr;
   std::unique_ptr<Segment> kept_;
-  std::unique_ptr<Communicator> ring_;  // null: by descriptor
+  std::unique_ptr<Communicator> ring_;  // null: kept_ is the owner's
+  std::unique_ptr<Work> copy_;
+  std::optional<TrainCursor> arriving_;  // what kept_ is sealed with next
+  int arriving_slot_ = 0;
 };
 
 }  // namespace muster

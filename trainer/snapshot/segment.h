@@ -20,6 +20,7 @@
 // segment that is damaged or none.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,6 +48,9 @@ struct SegmentSpec {
   std::vector<ShardArray> arrays;  // data is not looked at
 };
 
+// Whether both are for one shard of equally cut states, so that one can take the other's place.
+bool SameShard(const SegmentSpec& a, const SegmentSpec& b);
+
 // One state: a step of one course of training, cut into so many shards.
 struct StateId {
   Generation lineage = 0;
@@ -62,6 +66,11 @@ struct SegmentHistory {
   Generation parent = 0;   // whose state it began with; 0: it began with none
   Step parent_step = -1;   // the step of that state
 
+  // Whether a label of `step` belongs to `of`.
+  bool Covers(Generation of, Step step) const {
+    return (of == lineage && step >= parent_step) ||
+           (parent != 0 && of == parent && step <= parent_step);
+  }
   friend bool operator==(const SegmentHistory&, const SegmentHistory&) = default;
 };
 
@@ -115,21 +124,25 @@ class Segment {
   struct Label;
 
   Segment(UniqueFd fd, Access access) : fd_(std::move(fd)), access_(access) {}
-  Status MapFile();
+  static Result<std::unique_ptr<Segment>> MapFile(UniqueFd fd, Access access);
+  void WriteHeader(const SegmentSpec& spec, const std::string& directory, Generation lineage);
   Status ReadHeader();
-  void WriteHeader(const std::string& directory, Generation lineage);
+  Status ReadDirectory(const std::string& text);
   void TouchInBackground();
-  bool Belongs(Step step, Generation lineage) const;
+  bool SameShards(const StateId& state) const;
+  Label& label(int slot, int index) const;
+  void SetHistory(const SegmentHistory& history);
 
   UniqueFd fd_;
   const Access access_;
   SegmentSpec spec_;
   Header* header_ = nullptr;  // where the file is mapped
-  std::size_t file_bytes_ = 0;
-  std::size_t slot_offset_ = 0;
-  std::size_t slot_bytes_ = 0;
-  std::size_t slot_stride_ = 0;
-  std::vector<std::uint64_t> array_offsets_;
+  std::uint64_t file_bytes_ = 0;
+  std::uint64_t slot_offset_ = 0;
+  std::uint64_t slot_bytes_ = 0;
+  std::uint64_t slot_stride_ = 0;
+  std::vector<std::uint64_t> array_offsets_;  // within a slot
+  std::atomic<bool> stop_touching_ = false;
   std::thread toucher_;
 };
 
