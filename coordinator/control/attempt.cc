@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kMaxNotes = 50;
 constexpr std::size_t kMaxNoteBytes = 1000;
 constexpr std::size_t kMaxLogLines = 50;
+constexpr std::size_t kMaxWordBytes = 32;
 
 std::vector<std::string> Bounded(std::vector<std::string> lines) {
   if (lines.size() > kMaxLogLines) lines.erase(lines.begin(), lines.end() - kMaxLogLines);
@@ -28,6 +29,11 @@ bool AllExitedWell(const AttemptRecord& attempt) {
 
 bool IsUp(const AttemptRecord& attempt) {
   return attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning;
+}
+
+std::string FromText(const std::string& resumed_from) {
+  if (resumed_from == "snapshot") return " from a snapshot";
+  return resumed_from == "checkpoint" ? " from a checkpoint" : "";
 }
 
 Severity SeverityOf(std::string_view name) {
@@ -133,21 +139,26 @@ void ControllerCore::Handle(const NodeName& node, const TrainerReport& message) 
     if (Note(*job, text)) Tell(*job, {"note", SeverityOf(note->severity), text});
   } else if (const auto* finished = std::get_if<Finished>(&message.body)) {
     OnFinished(*job, *finished);
+  } else if (std::holds_alternative<Parked>(message.body)) {
+    if (up) OnSymptom(*job, rank, "it parked");
   }
 }
 
 void ControllerCore::OnFormed(JobEntry& job, int rank) {
   Gang& gang = *job.gang;
   gang.formed.insert(rank);
-  if (gang.all_formed || static_cast<int>(gang.formed.size()) < job.record.world_size) return;
+  if (gang.all_formed || static_cast<int>(gang.formed.size()) < WorldSize(job)) return;
   gang.all_formed = now_.mono;
+  if (gang.rung_deadline)
+    gang.rung_left = std::max(Duration::zero(), *gang.rung_deadline - now_.mono);
+  gang.rung_deadline.reset();
   if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
   const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
   if (!from || job.attempt().seconds.reform >= 0) return;  // told before a restart of ours
   job.attempt().seconds.reform = ToSeconds(now_.mono - *from);
   MarkAttempt(job);
   Tell(job, {"formed", Severity::kInfo,
-             std::to_string(job.record.world_size) + " ranks formed in " +
+             std::to_string(WorldSize(job)) + " ranks formed in " +
                  SecondsText(job.attempt().seconds.reform)});
 }
 
@@ -160,17 +171,22 @@ void ControllerCore::OnResumed(JobEntry& job, int rank, const Resumed& resumed) 
   if (!IsUp(attempt)) return;
   if (attempt.resumed_step < 0) {
     attempt.resumed_step = resumed.step;
+    attempt.resumed_from = CutText(resumed.from, kMaxWordBytes);
     CountLostSteps(job, resumed.step);
     SeeStep(job, resumed.step);
     job.record.step = attempt.last_step;
     MarkAttempt(job);
     Tell(job, {"resumed", Severity::kInfo,
                resumed.step == 0 ? "starting at step 0"
-                                 : "resumed at step " + std::to_string(resumed.step)});
+                                 : "resumed at step " + std::to_string(resumed.step) +
+                                       FromText(attempt.resumed_from)});
   }
   gang.resumed.insert(rank);
-  if (gang.all_resumed || static_cast<int>(gang.resumed.size()) < job.record.world_size) return;
+  if (gang.all_resumed || static_cast<int>(gang.resumed.size()) < WorldSize(job)) return;
   gang.all_resumed = now_.mono;
+  if (gang.rung_left > Duration::zero() && !gang.first_step) {
+    gang.rung_deadline = now_.mono + gang.rung_left;
+  }
   if (!gang.began || !gang.all_formed) return;
   attempt.seconds.load = ToSeconds(now_.mono - *gang.all_formed);
   MarkAttempt(job);
@@ -190,6 +206,7 @@ void ControllerCore::OnFirstStep(JobEntry& job, const FirstStep& first) {
   SeeStep(job, first.step);
   if (gang.first_step) return;
   gang.first_step = true;
+  gang.rung_deadline.reset();
   const std::optional<TimePoint> from = gang.all_resumed ? gang.all_resumed : gang.all_formed;
   if (gang.began && from) job.attempt().seconds.first_step = ToSeconds(now_.mono - *from);
   if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
@@ -212,7 +229,7 @@ void ControllerCore::NowRunning(JobEntry& job) {
 void ControllerCore::TellRecovered(JobEntry& job) {
   const AttemptRecord& attempt = job.attempt();
   std::string text = job.spec.train ? "training again" : "running again";
-  RecoveryObserved observed{attempt.seconds, -1};
+  RecoveryObserved observed{attempt.seconds, -1, attempt.rung};
   if (job.fault) {
     observed.total_seconds = ToSeconds(now_.mono - job.fault->at);
     text += " " + SecondsText(observed.total_seconds) + " after the fault";
@@ -234,6 +251,7 @@ void ControllerCore::TellRecovered(JobEntry& job) {
     text += "; resumed at step " + std::to_string(attempt.resumed_step) + ", " +
             std::to_string(lost) + (lost == 1 ? " step" : " steps") + " to do again";
   }
+  text += "; by " + std::string(Name(attempt.rung));
   out_.observations.push_back(observed);
   job.fault.reset();
   Tell(job, {"recovered", Severity::kInfo, std::move(text)});
@@ -250,7 +268,7 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
   JobEntry* job = Fence(node, message.job_id, message.generation, nullptr);
   if (job == nullptr) return;
   for (const RankProgress& progress : message.ranks) {
-    if (progress.rank < 0 || progress.rank >= job->record.world_size) continue;
+    if (progress.rank < 0 || progress.rank >= WorldSize(*job)) continue;
     if (job->attempt().ranks[progress.rank].node != node) continue;
     const auto place =
         std::lower_bound(job->progress.begin(), job->progress.end(), progress.rank,
@@ -269,6 +287,7 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
     record.loss = progress.loss;
     record.tokens = progress.tokens;
     if (record.loss_at_start == 0) record.loss_at_start = progress.loss;
+    job->slowest_step = std::max(job->slowest_step, progress.step_seconds);
     if (progress.step_seconds > 0) {
       job->step_seconds = job->step_seconds <= 0
                               ? progress.step_seconds

@@ -33,6 +33,16 @@ bool IsPlainName(const std::string& directory) {
          directory.find('/') == std::string::npos && directory != "." && directory != "..";
 }
 
+// The newest step that this generation has committed; -1: none.
+Step NewestCommitted(const JobEntry& job, Generation generation) {
+  Step newest = -1;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    const bool committed = checkpoint.committed_unix_ms != 0;
+    if (committed && checkpoint.generation == generation) newest = std::max(newest, checkpoint.step);
+  }
+  return newest;
+}
+
 bool Usable(const CheckpointRecord& checkpoint) {
   return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty();
 }
@@ -45,6 +55,8 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
     return;
   }
   if (Find(job, written.directory) != nullptr) return;  // decided: a replay
+  // So is an older one than the gang's newest: it may be off the disk by now, and known no more.
+  if (written.step <= NewestCommitted(job, job.attempt().generation)) return;
   auto& writing = job.gang->writing;
   if (!writing.contains(written.directory) && writing.size() >= kMaxWriting) {
     // Shards of some rank never came, say for a full disk. The later ones may be whole.
@@ -58,7 +70,7 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
     checkpoint.step = written.step;
     checkpoint.generation = job.attempt().generation;
     checkpoint.directory = written.directory;
-    checkpoint.world_size = job.record.world_size;
+    checkpoint.world_size = WorldSize(job);
   }
   if (checkpoint.step != written.step) return;
   const auto place =
@@ -66,7 +78,7 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
                        [](const ShardInfo& shard, int wanted) { return shard.rank < wanted; });
   if (place != checkpoint.shards.end() && place->rank == rank) return;
   checkpoint.shards.insert(place, written.shard);
-  if (static_cast<int>(checkpoint.shards.size()) < job.record.world_size) return;
+  if (static_cast<int>(checkpoint.shards.size()) < WorldSize(job)) return;
   CheckpointRecord complete = std::move(checkpoint);
   writing.erase(written.directory);
   complete.state = *Apply(complete.state, CheckpointEvent::kAllShards);

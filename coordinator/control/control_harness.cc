@@ -166,13 +166,33 @@ void ControlHarness::QuiesceAll(const JobId& id) {
   }
 }
 
+void ControlHarness::ParkedOn(const std::string& node, const JobId& id) {
+  const AttemptRecord& attempt = Attempt(id);
+  Quiesced quiesced{id, attempt.generation, {}, {}};
+  for (const RankRecord& rank : attempt.ranks) {
+    const bool lives = rank.state == RankState::kStopping && rank.pid != 0;
+    if (rank.node.value == node && lives) quiesced.kept_ranks.push_back(rank.rank);
+  }
+  Say(node, quiesced);
+}
+
+void ControlHarness::ParkAll(const JobId& id) {
+  const Generation generation = Attempt(id).generation;
+  const std::vector<NodeName> nodes = Attempt(id).nodes;
+  for (const NodeName& node : nodes) {
+    if (!sessions_.contains(node.value) || Attempt(id).generation != generation) continue;
+    ParkedOn(node.value, id);
+  }
+}
+
 void ControlHarness::Report(const JobId& id, int rank, decltype(TrainerReport::body) body) {
   const AttemptRecord& attempt = Attempt(id);
   Say(attempt.ranks[rank].node.value, TrainerReport{id, attempt.generation, rank, std::move(body)});
 }
 
 void ControlHarness::ReportAll(const JobId& id, decltype(TrainerReport::body) body) {
-  for (int rank = 0; rank < Job(id).record->world_size; ++rank) Report(id, rank, body);
+  for (int rank = 0; rank < static_cast<int>(Attempt(id).ranks.size()); ++rank)
+    Report(id, rank, body);
 }
 
 void ControlHarness::StepTo(const JobId& id, Step step, double loss) {
@@ -200,7 +220,8 @@ void ControlHarness::Shard(const JobId& id, int rank, Step step) {
 }
 
 void ControlHarness::Checkpoint(const JobId& id, Step step) {
-  for (int rank = 0; rank < Job(id).record->world_size; ++rank) Shard(id, rank, step);
+  for (int rank = 0; rank < static_cast<int>(Attempt(id).ranks.size()); ++rank)
+    Shard(id, rank, step);
 }
 
 void ControlHarness::Manifest(const JobId& id, const std::string& directory, bool ok) {
@@ -214,7 +235,7 @@ void ControlHarness::PrepareAll(const JobId& id) {
 
 void ControlHarness::StartAll(const JobId& id) {
   PrepareAll(id);
-  for (int rank = 0; rank < Job(id).record->world_size; ++rank) Started(id, rank);
+  for (int rank = 0; rank < static_cast<int>(Attempt(id).ranks.size()); ++rank) Started(id, rank);
 }
 
 void ControlHarness::TrainFrom(const JobId& id, Step step) {
@@ -230,7 +251,8 @@ void ControlHarness::RunTo(const JobId& id, Step step) {
 }
 
 void ControlHarness::FinishAll(const JobId& id) {
-  for (int rank = 0; rank < Job(id).record->world_size; ++rank) Exited(id, rank, {0, 0});
+  for (int rank = 0; rank < static_cast<int>(Attempt(id).ranks.size()); ++rank)
+    Exited(id, rank, {0, 0});
   QuiesceAll(id);
 }
 

@@ -55,6 +55,9 @@ class ControlHarness {
   void Ended(const JobId& id, int rank);  // by SIGKILL of its guardian, for an abort
   void QuiescedOn(const std::string& node, const JobId& id);
   void QuiesceAll(const JobId& id);  // every node of the newest attempt that is connected
+  // As QuiescedOn; of the node's ranks those that had no exit are parked.
+  void ParkedOn(const std::string& node, const JobId& id);
+  void ParkAll(const JobId& id);
   void Report(const JobId& id, int rank, decltype(TrainerReport::body) body);
   void ReportAll(const JobId& id, decltype(TrainerReport::body) body);
   void StepTo(const JobId& id, Step step, double loss = 2.0);  // progress of rank 0

@@ -37,6 +37,13 @@ struct ControllerOptions {
   Duration form_deadline = std::chrono::minutes(10);    // until every rank did its first collective
   Duration abort_deadline = std::chrono::seconds(30);   // Abort until Quiesced; grace is added
   Duration error_patience = std::chrono::seconds(2);    // a trainer that reported an error exits
+  // A rank that lost its peers: until its cause shows.
+  Duration symptom_patience = std::chrono::milliseconds(300);
+  Duration park =
+      std::chrono::seconds(1);  // a rank called out of its collectives parks, or is killed
+  // Launch to first step of a gang with kept processes, at least; a job's ten slowest steps if
+  // more.
+  Duration rung_budget = std::chrono::seconds(10);
   Duration cancel_grace = std::chrono::seconds(5);
   Duration first_backoff = std::chrono::milliseconds(500);  // from the second failure without
   Duration max_backoff = std::chrono::seconds(10);          // progress on, doubling

@@ -60,6 +60,7 @@ std::optional<TimePoint> ControllerCore::NextDeadline() const {
     if (!job.gang) continue;
     consider(job.gang->phase_deadline);
     consider(job.gang->fault_deadline);
+    consider(job.gang->rung_deadline);
   }
   for (const auto& [name, node] : nodes_) {
     consider(node.lease_at);
@@ -86,7 +87,19 @@ void ControllerCore::ExpireJob(JobEntry& job) {
                 " is reached");
   }
   if (job.gang && Expired(job.gang->fault_deadline)) FaultPatienceOver(job);
+  if (job.gang && Expired(job.gang->rung_deadline)) RungExpired(job);
   if (job.gang && Expired(job.gang->phase_deadline)) PhaseExpired(job);
+}
+
+void ControllerCore::RungExpired(JobEntry& job) {
+  job.gang->rung_deadline.reset();
+  Failure failure;
+  failure.kind = CauseKind::kSlowRung;
+  failure.at = now_.mono;
+  failure.message = "with the processes of generation " +
+                    std::to_string(job.attempt().generation - 1) +
+                    " no step was finished in time; all start anew";
+  Fail(job, std::move(failure));
 }
 
 void ControllerCore::PhaseExpired(JobEntry& job) {
@@ -118,7 +131,7 @@ void ControllerCore::PhaseExpired(JobEntry& job) {
     case AttemptState::kRunning:
       failure.kind = CauseKind::kFormTimeout;
       failure.message = std::to_string(gang.formed.size()) + " of " +
-                        std::to_string(job.record.world_size) + " ranks found each other within " +
+                        std::to_string(WorldSize(job)) + " ranks found each other within " +
                         SecondsText(ToSeconds(options_.form_deadline));
       return Fail(job, std::move(failure));
     case AttemptState::kAborting:
@@ -241,7 +254,7 @@ JobEntry* ControllerCore::FenceRank(const NodeName& node, const JobId& id, Gener
                                     int rank) {
   JobEntry* job = Fence(node, id, generation, nullptr);
   if (job == nullptr) return nullptr;
-  if (rank < 0 || rank >= job->record.world_size || job->attempt().ranks[rank].node != node) {
+  if (rank < 0 || rank >= WorldSize(*job) || job->attempt().ranks[rank].node != node) {
     out_.observations.push_back(StaleMessageObserved{});
     return nullptr;
   }

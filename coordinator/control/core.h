@@ -50,6 +50,7 @@ class ControllerCore {
   Effects Flush();
   void ExpireJob(JobEntry& job);
   void PhaseExpired(JobEntry& job);
+  void RungExpired(JobEntry& job);
   void Mark(JobEntry& job);         // its record, to be stored
   void MarkAttempt(JobEntry& job);  // its newest attempt and its record
   void Mark(NodeEntry& node);
@@ -72,6 +73,10 @@ class ControllerCore {
   // The one place where a message meets the generation: the job if `generation` is that of its
   // live attempt and `node` belongs to it, else nullptr and a count. `member` gets the gang's node.
   JobEntry* Fence(const NodeName& node, const JobId& id, Generation generation, GangNode** member);
+  // Ranks of the newest attempt, which may be fewer than the job was submitted with.
+  static int WorldSize(const JobEntry& job) {
+    return static_cast<int>(job.attempts.back().ranks.size());
+  }
   // Fence, and the rank is placed on that node.
   JobEntry* FenceRank(const NodeName& node, const JobId& id, Generation generation, int rank);
 
@@ -91,11 +96,13 @@ class ControllerCore {
   void Schedule();
   // By ranks of live gangs, leftovers and withheld; nodes without any are missing.
   std::map<NodeName, int> UsedSlots() const;
+  bool FormerNodeSuspect(const JobEntry& job) const;
   void SetWaitReason(JobEntry& job, const std::string& reason);
   void StartAttempt(JobEntry& job, const std::vector<NodeName>& nodes);
   void SendPrepare(JobEntry& job, int node_rank);
   void SendLaunch(JobEntry& job, int node_rank);
   void Handle(const NodeName& node, const Prepared& message);
+  Duration RungBudget(const JobEntry& job) const;
   void LaunchGang(JobEntry& job);
 
   // --- attempt.cc: what living ranks say ---
@@ -121,20 +128,32 @@ class ControllerCore {
   void Handle(const NodeName& node, const Quiesced& message);
   void Fail(JobEntry& job, Failure failure);
   void OnTrainerError(JobEntry& job, int rank, const TrainerError& error);
+  // A rank that lost its peers, or has parked for it.
+  void OnSymptom(JobEntry& job, int rank, const std::string& message);
+  void AddFailure(JobEntry& job, Failure failure);
   void FaultPatienceOver(JobEntry& job);
   void AbortFailed(JobEntry& job);
   void RecordCause(JobEntry& job);
   struct AbortOptions {
     std::string reason;
     Duration grace = Duration::zero();
+    bool keep = false;  // survivors keep their processes
   };
   void BeginAbort(JobEntry& job, AbortOptions options);
   void SendAbort(JobEntry& job, int node_rank);
   void WithholdUnkillable(JobEntry& job, NodeEntry& node, const std::vector<std::int64_t>& pids);
   void LeaveBehind(JobEntry& job, GangNode& member);  // done with it unproven
+  // The node has proved itself empty, but for these.
+  void MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message);
   void MaybeEndAttempt(JobEntry& job);
   void EndAttempt(JobEntry& job);
   void RecoverOrFail(JobEntry& job);
+
+  // --- parking.cc ---
+  static bool MayKeep(const JobEntry& job);
+  void HoldParked(JobEntry& job);
+  void EndParked(JobEntry& job, const NodeName& name);
+  void EndAllParked(JobEntry& job);
 
   // --- checkpoints.cc ---
   void OnShardWritten(JobEntry& job, int rank, const ShardWritten& written);

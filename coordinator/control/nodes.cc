@@ -19,7 +19,9 @@ bool IsNodeName(const std::string& name) {
          });
 }
 
+// Also those that are parked, which count as started.
 int LivingRanks(const HostedGeneration& hosted) {
+  if (hosted.quiesced) return static_cast<int>(hosted.kept_ranks.size());
   return std::max(0,
                   static_cast<int>(hosted.started.size()) - static_cast<int>(hosted.exited.size()));
 }
@@ -213,6 +215,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     input.job_known = true;
     input.job_over = job->over();
     input.generation = job->record.generation;
+    input.waiting = job->pending() && !job->attempts.empty();
     for (int n = 0; job->gang && n < static_cast<int>(job->gang->nodes.size()); ++n) {
       const GangNode& member = job->gang->nodes[n];
       if (member.name == name && !member.quiesced) node_rank = n;
@@ -226,15 +229,21 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     input.prepared = hosted->prepared;
     input.launched = hosted->launched;
     input.quiesced = hosted->quiesced;
+    input.kept = !hosted->kept_ranks.empty();
   }
   switch (Reconcile(input)) {
     case ReconcileAction::kNothing: node.leftovers.erase(id); return;
     case ReconcileAction::kRelease:
-      if (const int ranks = LivingRanks(*hosted); ranks > 0 && !hosted->quiesced) {
+      if (const int ranks = LivingRanks(*hosted); ranks > 0) {
         node.leftovers[id] = {hosted->generation, ranks};
       }
       return Send(name, Release{id});
     case ReconcileAction::kAbortStale: return AbortStale(node, *hosted);
+    case ReconcileAction::kHold:
+      node.leftovers.erase(id);
+      job->parked[name] = job->spec.resources.ranks_per_node;
+      job->kept = true;
+      return;
     case ReconcileAction::kPrepare:
       // What it had prepared is gone, and a port that it had bound with it.
       job->gang->nodes[node_rank].prepared = false;
@@ -249,7 +258,9 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
       return;
     case ReconcileAction::kQuiesced:
       if (hosted != nullptr) Adopt(name, *hosted);
-      return Handle(name, Quiesced{id, input.generation, {}});
+      return Handle(
+          name,
+          Quiesced{id, input.generation, {}, input.kept ? hosted->kept_ranks : std::vector<int>{}});
     case ReconcileAction::kMissing:
       return RanksMissing(*job, name, hosted == nullptr || hosted->quiesced);
   }
@@ -271,7 +282,8 @@ void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted)
     exited.generation = hosted.generation;
     Handle(node, exited);
   }
-  if (hosted.quiesced) Handle(node, Quiesced{hosted.job_id, hosted.generation, {}});
+  if (hosted.quiesced)
+    Handle(node, Quiesced{hosted.job_id, hosted.generation, {}, hosted.kept_ranks});
 }
 
 void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {

@@ -8,6 +8,7 @@
 #include "coordinator/control/core.h"
 #include "coordinator/control/cuda_stacks.h"
 #include "coordinator/control/master_address.h"
+#include "coordinator/control/rung.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster {
@@ -61,9 +62,13 @@ void ControllerCore::Schedule() {
                         job.record.priority,
                         job.record.submit_order,
                         {},
-                        {}};
+                        {},
+                        {},
+                        false};
     for (const std::string& name : job.spec.resources.exclude) request.exclude.push_back({name});
     if (!job.attempts.empty()) request.former_nodes = job.attempts.back().nodes;
+    for (const auto& [name, slots] : job.parked) request.held.push_back({name, slots});
+    request.keeps_its_place = !job.attempts.empty() && !job.waited;
     snapshot.requests.push_back(std::move(request));
   }
   if (snapshot.requests.empty()) return;
@@ -72,15 +77,30 @@ void ControllerCore::Schedule() {
     if (node.record.state != NodeState::kReady || node.session == 0) continue;
     const auto taken = used.find(name);
     const int free = node.record.slots - (taken == used.end() ? 0 : taken->second);
-    snapshot.nodes.push_back({name, node.record.slots, std::max(0, free)});
+    snapshot.nodes.push_back({name, node.record.slots, free});
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
     StartAttempt(jobs_.at(placement.job), placement.nodes);
   }
   for (const WaitingJob& waiting : plan.waiting) {
-    SetWaitReason(jobs_.at(waiting.job), waiting.reason);
+    JobEntry& job = jobs_.at(waiting.job);
+    // A node of its that may still come back, after a restart of ours, is waited for.
+    if (!FormerNodeSuspect(job)) {
+      job.waited = !job.attempts.empty();
+      EndAllParked(job);
+    }
+    SetWaitReason(job, waiting.reason);
   }
+}
+
+bool ControllerCore::FormerNodeSuspect(const JobEntry& job) const {
+  if (job.attempts.empty()) return false;
+  const std::vector<NodeName>& nodes = job.attempts.back().nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [this](const NodeName& name) {
+    const auto node = nodes_.find(name);
+    return node != nodes_.end() && node->second.record.state == NodeState::kSuspect;
+  });
 }
 
 std::map<NodeName, int> ControllerCore::UsedSlots() const {
@@ -92,9 +112,10 @@ std::map<NodeName, int> ControllerCore::UsedSlots() const {
   }
   for (const JobId& id : live_) {
     const JobEntry& job = jobs_.at(id);
+    for (const auto& [name, slots] : job.parked) used[name] += slots;
     if (!job.gang) continue;
     for (const GangNode& member : job.gang->nodes) {
-      if (!member.quiesced) used[member.name] += job.spec.resources.ranks_per_node;
+      used[member.name] += member.quiesced ? member.parked : job.spec.resources.ranks_per_node;
     }
   }
   return used;
@@ -120,6 +141,9 @@ void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& no
   gang.committed_before = job.record.committed_step;
   AttemptRecord attempt = MakeAttempt(job, nodes);
   attempt.started_unix_ms = now_.unix_ms;
+  attempt.rung = ChooseRung({generation == 1, job.waited, job.kept,
+                             job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
+  job.record.world_size = static_cast<int>(attempt.ranks.size());
   for (const NodeName& node : nodes) {
     gang.nodes.push_back({node, false, false});
     std::vector<NodeName>& unreleased = job.record.unreleased;
@@ -131,15 +155,21 @@ void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& no
     ++job.record.restarts;
     out_.observations.push_back(RestartObserved{job.attempt().cause_kind});
   }
+  // Preparing takes over what is parked on the gang's nodes; elsewhere nobody needs it.
+  for (const NodeName& node : nodes) job.parked.erase(node);
+  EndAllParked(job);
   job.attempts.push_back(std::move(attempt));
   job.gang = std::move(gang);
+  job.kept = false;
+  job.waited = false;
   job.progress.clear();
   job.told_waiting = false;
   job.record.reason.clear();
   Move(job, JobEvent::kPlaced);
   Move(job.attempt(), AttemptEvent::kReserved);
   Tell(job, {"placed", Severity::kInfo,
-             "generation " + std::to_string(generation) + " on " + WhereText(job.attempt())});
+             "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
+                 (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().rung)))});
 
   std::vector<const NodeRecord*> records;
   for (const NodeName& node : nodes) records.push_back(&nodes_.at(node).record);
@@ -173,6 +203,7 @@ void ControllerCore::SendPrepare(JobEntry& job, int node_rank) {
   }
   prepare.hosts_master = node_rank == 0;
   if (prepare.hosts_master) prepare.master_bind_address = attempt.master_address;
+  if (job.spec.train) prepare.standbys = job.spec.restart.standbys;
   Send(attempt.nodes[node_rank], std::move(prepare));
 }
 
@@ -218,10 +249,15 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   LaunchGang(*job);
 }
 
+Duration ControllerCore::RungBudget(const JobEntry& job) const {
+  return std::max(options_.rung_budget, FromSeconds(10 * job.slowest_step));
+}
+
 void ControllerCore::LaunchGang(JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   Move(attempt, AttemptEvent::kPrepared);
   job.gang->phase_deadline = now_.mono + options_.launch_deadline;
+  if (attempt.rung == Rung::kInPlace) job.gang->rung_deadline = now_.mono + RungBudget(job);
   if (job.record.started_unix_ms == 0) {
     job.record.started_unix_ms = now_.unix_ms;
     if (job.spec.resources.time_limit_seconds > 0) {
@@ -229,9 +265,9 @@ void ControllerCore::LaunchGang(JobEntry& job) {
     }
   }
   Tell(job, {"launched", Severity::kInfo,
-             std::to_string(job.record.world_size) +
-                 (job.record.world_size == 1 ? " rank" : " ranks") + " launched, rendezvous at " +
-                 attempt.master_address + ":" + std::to_string(attempt.master_port)});
+             std::to_string(WorldSize(job)) + (WorldSize(job) == 1 ? " rank" : " ranks") +
+                 " launched, rendezvous at " + attempt.master_address + ":" +
+                 std::to_string(attempt.master_port)});
   for (int n = 0; n < static_cast<int>(attempt.nodes.size()); ++n) SendLaunch(job, n);
 }
 
@@ -242,7 +278,7 @@ void ControllerCore::SendLaunch(JobEntry& job, int node_rank) {
   launch.generation = attempt.generation;
   launch.master_address = attempt.master_address;
   launch.master_port = attempt.master_port;
-  launch.world_size = job.record.world_size;
+  launch.world_size = WorldSize(job);
   launch.node_rank = node_rank;
   launch.node_count = static_cast<int>(attempt.nodes.size());
   launch.local_world_size = job.spec.resources.ranks_per_node;

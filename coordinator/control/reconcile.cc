@@ -7,7 +7,10 @@ ReconcileAction OutsideGang(const ReconcileInput& input) {
   if (!input.hosted) return ReconcileAction::kNothing;
   // A guardian ahead of the store belongs to decisions that were lost; it cannot be continued.
   if (input.hosted_generation > input.generation) return ReconcileAction::kRelease;
-  return input.quiesced ? ReconcileAction::kNothing : ReconcileAction::kAbortStale;
+  if (input.kept && input.waiting && input.hosted_generation == input.generation) {
+    return ReconcileAction::kHold;
+  }
+  return input.quiesced && !input.kept ? ReconcileAction::kNothing : ReconcileAction::kAbortStale;
 }
 
 ReconcileAction CurrentGeneration(const ReconcileInput& input) {
@@ -37,7 +40,8 @@ ReconcileAction OtherGeneration(const ReconcileInput& input) {
     case AttemptState::kLaunching:
     case AttemptState::kRunning: return ReconcileAction::kMissing;
     case AttemptState::kAborting:
-      return input.hosted && !input.quiesced ? ReconcileAction::kAbort : ReconcileAction::kQuiesced;
+      return input.hosted && (!input.quiesced || input.kept) ? ReconcileAction::kAbort
+                                                             : ReconcileAction::kQuiesced;
     case AttemptState::kEnded: break;
   }
   return ReconcileAction::kNothing;

@@ -14,6 +14,7 @@ namespace muster {
 struct ReconcileInput {
   bool job_known = false;
   bool job_over = false;
+  bool waiting = false;       // no attempt is live, and another will be made
   bool in_gang = false;       // the node belongs to the live attempt
   Generation generation = 0;  // of the live attempt; the job's newest if none is live
   AttemptState attempt = AttemptState::kEnded;
@@ -23,12 +24,14 @@ struct ReconcileInput {
   bool prepared = false;
   bool launched = false;
   bool quiesced = false;
+  bool kept = false;  // processes are parked there; they are of no generation
 };
 
 enum class ReconcileAction {
   kNothing,
   kRelease,        // nobody needs this guardian
   kAbortStale,     // processes of an attempt that is over; their slots wait for Quiesced
+  kHold,           // parked for the job's next attempt: their slots are the job's
   kPrepare,        // say Prepare (again)
   kAdoptPrepared,  // as if Prepared had just arrived
   kLaunch,         // say Launch (again)

@@ -45,6 +45,28 @@ TEST(ReconcileTest, ANodeOutsideTheGang) {
   EXPECT_EQ(Reconcile(input), A::kNothing);
 }
 
+TEST(ReconcileTest, ParkedProcesses) {
+  ReconcileInput input = Hosting(AttemptState::kEnded, 5);
+  input.in_gang = false;
+  input.quiesced = true;
+  input.kept = true;
+  EXPECT_EQ(Reconcile(input), A::kAbortStale) << "the job goes on elsewhere";
+  input.waiting = true;
+  EXPECT_EQ(Reconcile(input), A::kHold);
+  input.hosted_generation = 4;
+  EXPECT_EQ(Reconcile(input), A::kAbortStale) << "nobody knows what they are";
+  input.job_over = true;
+  EXPECT_EQ(Reconcile(input), A::kRelease);
+
+  input = Hosting(AttemptState::kAborting, 4);
+  input.quiesced = true;
+  EXPECT_EQ(Reconcile(input), A::kQuiesced);
+  input.kept = true;
+  EXPECT_EQ(Reconcile(input), A::kAbort) << "older ones are not this generation's proof";
+  input.hosted_generation = input.generation;
+  EXPECT_EQ(Reconcile(input), A::kQuiesced);
+}
+
 TEST(ReconcileTest, CurrentGenerationWhilePreparing) {
   ReconcileInput input = Hosting(AttemptState::kPreparing, 5);
   EXPECT_EQ(Reconcile(input), A::kPrepare);

@@ -22,31 +22,65 @@ void ControllerCore::OnTrainerError(JobEntry& job, int rank, const TrainerError&
   Gang& gang = *job.gang;
   if (!gang.errors.emplace(rank, error).second) return;
   if (job.attempt().state == AttemptState::kAborting) return;
+  if (error.kind == "peer_lost") return OnSymptom(job, rank, error.message);
   // Its exit follows and says more; a trainer that hangs instead is not waited for.
-  if (!gang.fault_deadline) gang.fault_deadline = now_.mono + options_.error_patience;
+  const TimePoint patience = now_.mono + options_.error_patience;
+  gang.fault_deadline = std::min(gang.fault_deadline.value_or(patience), patience);
+  if (!gang.failures.empty()) FaultPatienceOver(job);
 }
 
+void ControllerCore::OnSymptom(JobEntry& job, int rank, const std::string& message) {
+  Gang& gang = *job.gang;
+  const RankRecord& record = job.attempt().ranks[rank];
+  Failure failure = Classify({rank, record.node, job.spec.train.has_value(), std::nullopt,
+                              TrainerError{"peer_lost", message, 0}});
+  failure.at = now_.mono;
+  AddFailure(job, std::move(failure));
+  const TimePoint patience = now_.mono + options_.symptom_patience;
+  gang.fault_deadline = std::min(gang.fault_deadline.value_or(patience), patience);
+  // Where the cause is known, or will not be told by a node that is silent, nothing is waited for.
+  const bool known = std::any_of(gang.errors.begin(), gang.errors.end(), [](const auto& entry) {
+    return entry.second.kind != "peer_lost";
+  });
+  const bool silent =
+      std::any_of(gang.nodes.begin(), gang.nodes.end(),
+                  [this](const GangNode& member) { return nodes_.at(member.name).session == 0; });
+  if (known || silent) FaultPatienceOver(job);
+}
+
+// The gang is ended for what has been heard: errors whose exits did not follow, and symptoms.
 void ControllerCore::FaultPatienceOver(JobEntry& job) {
   Gang& gang = *job.gang;
   gang.fault_deadline.reset();
   if (job.attempt().state == AttemptState::kAborting) return;
-  if (gang.failures.empty()) {
-    for (const auto& [rank, error] : gang.errors) {
-      const RankRecord& record = job.attempt().ranks[rank];
-      if (record.state == RankState::kExited) continue;
-      Failure failure =
-          Classify({rank, record.node, job.spec.train.has_value(), std::nullopt, error});
-      failure.at = now_.mono;
-      gang.failures.push_back(std::move(failure));
-    }
+  for (const auto& [rank, error] : gang.errors) {
+    const RankRecord& record = job.attempt().ranks[rank];
+    if (record.state == RankState::kExited || error.kind == "peer_lost") continue;
+    Failure failure =
+        Classify({rank, record.node, job.spec.train.has_value(), std::nullopt, error});
+    failure.at = now_.mono;
+    AddFailure(job, std::move(failure));
   }
   if (!gang.failures.empty()) AbortFailed(job);
 }
 
+// An exit says more than the report before it, and happened when that was heard.
+void ControllerCore::AddFailure(JobEntry& job, Failure failure) {
+  std::vector<Failure>& failures = job.gang->failures;
+  const auto known = std::find_if(failures.begin(), failures.end(), [&](const Failure& other) {
+    return other.rank >= 0 && other.rank == failure.rank && other.kind == failure.kind;
+  });
+  if (known != failures.end()) {
+    failure.at = std::min(failure.at, known->at);
+    *known = std::move(failure);
+  } else if (failures.size() < kMaxFailures) {
+    failures.push_back(std::move(failure));
+  }
+}
+
 void ControllerCore::Fail(JobEntry& job, Failure failure) {
-  Gang& gang = *job.gang;
   AttemptRecord& attempt = job.attempt();
-  if (gang.failures.size() < kMaxFailures) gang.failures.push_back(std::move(failure));
+  AddFailure(job, std::move(failure));
   if (attempt.state == AttemptState::kAborting) {
     if (IsFailure(attempt.cause_kind)) RecordCause(job);
     return;
@@ -63,7 +97,7 @@ void ControllerCore::AbortFailed(JobEntry& job) {
   job.record.reason = attempt.cause;
   Tell(job, {"aborting", Severity::kWarning,
              "ending generation " + std::to_string(attempt.generation) + ": " + attempt.cause});
-  BeginAbort(job, {attempt.cause, Duration::zero()});
+  BeginAbort(job, {attempt.cause, Duration::zero(), MayKeep(job)});
 }
 
 void ControllerCore::RecordCause(JobEntry& job) {
@@ -79,119 +113,12 @@ void ControllerCore::RecordCause(JobEntry& job) {
   MarkAttempt(job);
 }
 
-void ControllerCore::BeginAbort(JobEntry& job, AbortOptions options) {
-  AttemptRecord& attempt = job.attempt();
-  Move(attempt, AttemptEvent::kAbort);
-  Gang& gang = *job.gang;
-  gang.aborted = now_.mono;
-  gang.abort_reason = std::move(options.reason);
-  gang.grace = options.grace;
-  gang.fault_deadline.reset();
-  gang.phase_deadline = now_.mono + options_.abort_deadline + options.grace;
-  for (RankRecord& rank : attempt.ranks) {
-    if (const auto next = Apply(rank.state, RankEvent::kStop)) rank.state = *next;
-  }
-  for (int n = 0; n < static_cast<int>(gang.nodes.size()); ++n) {
-    if (!gang.nodes[n].quiesced) SendAbort(job, n);
-  }
-  MaybeEndAttempt(job);
-}
-
-void ControllerCore::SendAbort(JobEntry& job, int node_rank) {
-  Send(job.gang->nodes[node_rank].name, Abort{job.record.id, job.attempt().generation,
-                                              job.gang->abort_reason, ToSeconds(job.gang->grace)});
-}
-
-void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
-  NodeEntry& entry = nodes_.at(node);
-  const auto leftover = entry.leftovers.find(message.job_id);
-  const bool cleared =
-      leftover != entry.leftovers.end() && leftover->second.first <= message.generation;
-  if (cleared) {
-    entry.leftovers.erase(leftover);
-    reschedule_ = true;
-  }
-  const auto known = jobs_.find(message.job_id);
-  if (known != jobs_.end()) WithholdUnkillable(known->second, entry, message.unkillable_pids);
-  if (cleared && (known == jobs_.end() || !known->second.gang ||
-                  known->second.attempt().generation != message.generation)) {
-    return;
-  }
-
-  GangNode* member = nullptr;
-  JobEntry* job = Fence(node, message.job_id, message.generation, &member);
-  if (job == nullptr || member->quiesced) return;
-  AttemptRecord& attempt = job->attempt();
-  if (attempt.state != AttemptState::kAborting) {
-    // Of a node that is not prepared yet this tells only that older generations are gone.
-    if (attempt.state == AttemptState::kPreparing && !member->prepared) return;
-    const bool ranks_left =
-        std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
-          return rank.node == node && rank.state != RankState::kExited;
-        });
-    if (ranks_left) return RanksMissing(*job, node, true);
-    member->quiesced = true;
-    return;
-  }
-  member->quiesced = true;
-  for (RankRecord& rank : attempt.ranks) {
-    if (rank.node != node || rank.state != RankState::kStopping || rank.pid == 0) continue;
-    rank.state = RankState::kExited;
-    rank.exit = {0, 9};
-  }
-  Changed(*job);
-  MaybeEndAttempt(*job);
-}
-
-void ControllerCore::WithholdUnkillable(JobEntry& job, NodeEntry& node,
-                                        const std::vector<std::int64_t>& pids) {
-  std::vector<WithheldSlot>& withheld = node.record.withheld;
-  const std::size_t before = withheld.size();
-  std::erase_if(withheld, [&](const WithheldSlot& slot) { return slot.job == job.record.id; });
-  const std::size_t others = withheld.size();
-  for (std::int64_t pid : pids) {
-    withheld.push_back({job.record.id, pid});
-    if (job.attempts.empty()) continue;
-    for (RankRecord& rank : job.attempt().ranks) {
-      if (rank.node != node.record.name || rank.pid != pid) continue;
-      if (const auto next = Apply(rank.state, RankEvent::kStuck)) rank.state = *next;
-    }
-  }
-  if (before == others && pids.empty()) return;
-  Mark(node);
-  reschedule_ = true;
-  if (pids.empty()) return;
-  TellCluster({"slots_withheld", Severity::kError,
-               std::to_string(pids.size()) + " processes of job " + job.record.id.value + " on " +
-                   node.record.name.value +
-                   " survived SIGKILL; their slots are not used until they are gone"});
-}
-
-void ControllerCore::LeaveBehind(JobEntry& job, GangNode& member) {
-  member.quiesced = true;
-  NodeEntry* node = FindNode(member.name);
-  if (node == nullptr) return;
-  node->leftovers[job.record.id] = {job.attempt().generation, job.spec.resources.ranks_per_node};
-  Note(job, "node " + member.name.value +
-                " did not prove that its processes are gone; its slots wait for that");
-}
-
-void ControllerCore::MaybeEndAttempt(JobEntry& job) {
-  if (job.attempt().state != AttemptState::kAborting) return;
-  for (const GangNode& member : job.gang->nodes) {
-    if (!member.quiesced) return;
-  }
-  // A finished job's last checkpoint should carry its commit record when the user looks.
-  const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
-  if (finished && job.record.stop == StopKind::kNone && ManifestPending(job)) return;
-  EndAttempt(job);
-}
-
 void ControllerCore::EndAttempt(JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   attempt.ended_unix_ms = now_.unix_ms;
   Move(attempt, AttemptEvent::kQuiesced);
   DiscardUnfinished(job);
+  HoldParked(job);
   reschedule_ = true;
   if (job.record.stop != StopKind::kNone) {
     const bool cancelled = job.record.stop == StopKind::kCancel;

@@ -455,6 +455,7 @@ TEST(NodeTest, ALostNodeAbortsItsAttemptAndTheJobWaitsForAnother) {
   h.QuiescedOn("n1", h.id);
   EXPECT_EQ(h.State(h.id), JobState::kRecovering);
   EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("needs 2 nodes"));
+  h.QuiescedOn("n1", h.id);  // what was parked is gone too
   h.Join("n3");
   EXPECT_EQ(h.Job(h.id).record->generation, 2);
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
@@ -471,6 +472,7 @@ TEST(NodeTest, ANodeThatReturnsAfterItsLeaseMustFirstEndWhatItStillRuns) {
   h.Join("n2", {.hosted = {stale}});
   EXPECT_EQ(h.Take<Abort>("n2").at(0).generation, 1);
   EXPECT_EQ(h.Job(h.id).record->generation, 1) << "its slot is still taken";
+  h.QuiescedOn("n1", h.id);  // what was parked is gone too
   h.Say("n2", Quiesced{h.id, 1, {}});
   EXPECT_EQ(h.Job(h.id).record->generation, 2);
 }
@@ -514,6 +516,7 @@ TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
   EXPECT_EQ(h.State(h.id), JobState::kRecovering);
   EXPECT_EQ(h.Attempt(h.id).generation, 1) << "the slot of the unkillable rank was used";
   EXPECT_EQ(h.Attempt(h.id).ranks[1].state, RankState::kUnkillable);
+  h.QuiescedOn("n1", h.id);  // what was parked is gone too
   h.Join("n3");
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   // Another boot of the machine: nothing can be left.

@@ -116,6 +116,7 @@ void ControllerCore::RestoreGang(JobEntry& job) {
     case AttemptState::kAborting: {
       gang.aborted = TimePoint::min();
       if (job.record.stop != StopKind::kNone) gang.grace = options_.cancel_grace;
+      gang.keep = attempt.cause_kind != CauseKind::kFinished;
       gang.phase_deadline = heard + options_.abort_deadline + gang.grace;
       Failure failure;
       failure.kind = attempt.cause_kind;
@@ -130,7 +131,13 @@ void ControllerCore::RestoreGang(JobEntry& job) {
     }
     case AttemptState::kEnded: break;
   }
+  if (attempt.rung == Rung::kInPlace && !gang.first_step &&
+      (attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning)) {
+    gang.rung_deadline = heard + RungBudget(job);
+  }
   job.gang = std::move(gang);
+  // As it was decided before, by what is durable.
+  job.gang->keep = job.gang->keep && MayKeep(job);
   if (attempt.state == AttemptState::kAborting) {
     MaybeEndAttempt(job);
   } else if (std::any_of(job.gang->nodes.begin(), job.gang->nodes.end(),

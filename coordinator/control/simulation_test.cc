@@ -42,6 +42,7 @@ struct SimGuardian {
   bool master = false;
   std::vector<int> placed;
   std::map<int, SimRank> ranks;
+  std::set<int> parked;  // out of their generation, by the ranks that they had
   std::vector<RankStarted> started;
   std::vector<RankExited> exited;
   std::vector<TrainerReport> reports;
@@ -153,7 +154,7 @@ class Simulation {
   }
 
   static int Living(const SimGuardian& guardian) {
-    int living = 0;
+    int living = static_cast<int>(guardian.parked.size());
     for (const auto& [number, rank] : guardian.ranks) living += rank.alive ? 1 : 0;
     return living;
   }
@@ -176,8 +177,16 @@ class Simulation {
     options.instance = std::to_string(node.instance);
     options.host_id = "host";  // one machine, so that loopback addresses do
     for (const auto& [id, g] : node.guardians) {
-      options.hosted.push_back({id, g.generation, g.prepared, g.master ? 4001 : 0, g.launched,
-                                g.quiesced, g.exited, g.started, g.reports});
+      options.hosted.push_back({id,
+                                g.generation,
+                                g.prepared,
+                                g.master ? 4001 : 0,
+                                g.launched,
+                                g.quiesced,
+                                g.exited,
+                                g.started,
+                                g.reports,
+                                {g.parked.begin(), g.parked.end()}});
     }
     node.session = h_.Join(node.name, std::move(options));
     Settle();
@@ -246,7 +255,9 @@ class Simulation {
       return Say(node, Prepared{prepare.job_id, prepare.generation, false, "disk", true, 0});
     }
     if (prepare.generation > guardian.generation) {
+      std::set<int> parked = std::move(guardian.parked);
       guardian = SimGuardian();
+      guardian.parked = std::move(parked);
       guardian.generation = prepare.generation;
       guardian.prepared = true;
       guardian.master = prepare.hosts_master;
@@ -269,19 +280,29 @@ class Simulation {
       guardian.started.push_back({launch.job_id, launch.generation, number, 100 + number});
       Say(node, guardian.started.back());
     }
+    guardian.parked.clear();  // taken, or ended as left over
   }
 
   void On(SimNode& node, const Abort& abort) {
     const auto found = node.guardians.find(abort.job_id);
+    std::vector<int> kept;
     if (found != node.guardians.end()) {
       SimGuardian& guardian = found->second;
       if (abort.generation < guardian.generation) return;
+      if (abort.park_seconds == 0) guardian.parked.clear();
       for (auto& [number, rank] : guardian.ranks) {
-        if (rank.alive) Exit(node, abort.job_id, guardian, number, {0, 9}, true);
+        if (!rank.alive) continue;
+        if (abort.park_seconds > 0 && Pick(4) != 0) {
+          rank.alive = false;
+          guardian.parked.insert(number);
+        } else {
+          Exit(node, abort.job_id, guardian, number, {0, 9}, true);
+        }
       }
       guardian.quiesced = true;
+      kept.assign(guardian.parked.begin(), guardian.parked.end());
     }
-    Say(node, Quiesced{abort.job_id, abort.generation, {}});
+    Say(node, Quiesced{abort.job_id, abort.generation, {}, kept});
   }
 
   void On(SimNode& node, const Release& release) {
@@ -310,6 +331,9 @@ class Simulation {
   void Train(SimNode& node, const JobId& id, SimGuardian& guardian) {
     for (auto& [number, rank] : guardian.ranks) {
       if (!rank.alive) continue;
+      if (!calm_ && rank.said > 3 && Pick(200) == 0) {
+        Tell(node, id, guardian, number, TrainerError{"peer_lost", "a peer is gone", rank.step});
+      }
       if (rank.said == 0) Tell(node, id, guardian, number, Formed{});
       if (rank.said == 1) Tell(node, id, guardian, number, Resumed{rank.resumed, {}});
       if (rank.said == 2) Tell(node, id, guardian, number, FirstStep{rank.resumed + 1});

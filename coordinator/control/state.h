@@ -24,6 +24,7 @@ struct GangNode {
   NodeName name;
   bool prepared = false;
   bool quiesced = false;          // no process of the attempt is left there, or none that counts
+  int parked = 0;                 // slots that processes hold there for the next generation
   std::optional<CudaStack> cuda;  // told by a node that prepares GPUs
 };
 
@@ -39,12 +40,19 @@ struct Gang {
   std::map<std::string, CheckpointRecord> writing;  // by directory
   std::string abort_reason;
   Duration grace = Duration::zero();  // of the abort
+  bool keep = false;                  // the abort leaves survivors their processes
+  std::set<int> kill_ranks;           // not to be kept
   std::optional<TimePoint> began;     // unknown after a restart of the coordinator
   std::optional<TimePoint> all_formed;
   std::optional<TimePoint> all_resumed;
   std::optional<TimePoint> aborted;  // min(): before a restart of the coordinator
   std::optional<TimePoint> phase_deadline;
-  std::optional<TimePoint> fault_deadline;  // a reported error waits for its rank's exit
+  // A reported error waits for its rank's exit, a symptom for its cause.
+  std::optional<TimePoint> fault_deadline;
+  // Of an attempt with kept processes: what is left until its first step, and by when it is used
+  // up. The clock stands still while state is loaded.
+  Duration rung_left = Duration::zero();
+  std::optional<TimePoint> rung_deadline;
 };
 
 // The fault that the next attempt recovers from.
@@ -62,12 +70,16 @@ struct JobEntry {
   std::vector<RankProgress> progress;         // by rank, of the newest attempt
   std::optional<Gang> gang;                   // while the newest attempt is live
   std::optional<Fault> fault;
+  std::map<NodeName, int> parked;       // slots held by processes between two generations
+  bool kept = false;                    // the newest attempt ended with an abort that keeps
+  bool waited = false;                  // it found no gang since its newest attempt ended
   std::optional<TimePoint> not_before;  // back-off
   std::optional<TimePoint> time_limit_at;
   std::map<std::string, std::vector<std::string>> prune_sent;  // by committed directory
   std::set<std::string> manifest_failed;  // directories that nobody waits for any more
   bool told_waiting = false;              // the story says that it waits for a gang
   double step_seconds = 0;                // moving average
+  double slowest_step = 0;                // in seconds
   std::uint64_t version = 0;
 
   bool over() const { return IsTerminal(record.state); }

@@ -22,9 +22,20 @@ bool MayUse(const GangRequest& request, const Node& node) {
          request.exclude.end();
 }
 
+int Held(const GangRequest& request, const Node& node) {
+  for (const HeldSlots& held : request.held) {
+    if (held.node == node.capacity.name) return held.slots;
+  }
+  return 0;
+}
+
+// Slots that the job could have there.
+int Room(const GangRequest& request, const Node& node) {
+  return node.capacity.free_slots + Held(request, node);
+}
+
 bool Fits(const GangRequest& request, const Node& node) {
-  return MayUse(request, node) && !node.kept_for &&
-         node.capacity.free_slots >= request.ranks_per_node;
+  return MayUse(request, node) && !node.kept_for && Room(request, node) >= request.ranks_per_node;
 }
 
 // Former nodes keep their node rank; the places that are left go to the fullest nodes that still
@@ -75,7 +86,7 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
   for (const Node& node : nodes) {
     if (!MayUse(request, node)) continue;
     if (node.capacity.slots >= request.ranks_per_node) ++large_enough;
-    if (node.capacity.free_slots < request.ranks_per_node) continue;
+    if (Room(request, node) < request.ranks_per_node) continue;
     if (node.kept_for) {
       ++kept;
       keeper = node.kept_for;
@@ -119,7 +130,10 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
   std::vector<const GangRequest*> queue;
   for (const GangRequest& request : snapshot.requests) queue.push_back(&request);
   std::sort(queue.begin(), queue.end(), [](const GangRequest* a, const GangRequest* b) {
-    return std::tuple(-a->priority, a->submit_order) < std::tuple(-b->priority, b->submit_order);
+    auto order = [](const GangRequest& r) {
+      return std::tuple(-r.priority, !r.keeps_its_place, r.submit_order);
+    };
+    return order(*a) < order(*b);
   });
   std::vector<Node> nodes;
   for (const NodeCapacity& capacity : snapshot.nodes) nodes.push_back({capacity, std::nullopt});
@@ -137,7 +151,7 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
     }
     GangPlacement placement{request->job, {}};
     for (Node* node : *chosen) {
-      node->capacity.free_slots -= request->ranks_per_node;
+      node->capacity.free_slots += Held(*request, *node) - request->ranks_per_node;
       placement.nodes.push_back(node->capacity.name);
     }
     plan.placements.push_back(std::move(placement));

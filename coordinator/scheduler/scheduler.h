@@ -1,10 +1,10 @@
 // Plan: which waiting jobs get a gang of slots now, and why the others wait.
 //
-// Higher priority first, then order of submission. A gang is placed whole or not at all; a job
-// keeps the nodes it had before, in the same rank order, where they have room. A job that the
-// cluster could hold once others have ended keeps the nodes it could use for itself, so that
-// smaller jobs behind it cannot starve it; a job that no amount of waiting would place (too few
-// nodes, too few slots) blocks nobody.
+// Higher priority first, then those that ran until a fault, then order of submission. A gang is
+// placed whole or not at all; a job keeps the nodes it had before, in the same rank order, where
+// they have room. A job that the cluster could hold once others have ended keeps the nodes it could
+// use for itself, so that smaller jobs behind it cannot starve it; a job that no amount of waiting
+// would place (too few nodes, too few slots) blocks nobody.
 //
 // Pure: a snapshot in, a plan out. Any thread.
 #pragma once
@@ -17,6 +17,12 @@
 
 namespace muster {
 
+// Slots that processes of a waiting job hold, for that job alone; not among a node's free slots.
+struct HeldSlots {
+  NodeName node;
+  int slots = 0;
+};
+
 // A job that waits for a gang of `nodes` x `ranks_per_node` slots.
 struct GangRequest {
   JobId job;
@@ -26,13 +32,15 @@ struct GangRequest {
   std::uint64_t submit_order = 0;
   std::vector<NodeName> exclude;
   std::vector<NodeName> former_nodes;  // of its last attempt, by node rank
+  std::vector<HeldSlots> held;
+  bool keeps_its_place = false;  // it ran until now: before all of its priority that did not
 };
 
 // A node that may be used at all (ready and connected).
 struct NodeCapacity {
   NodeName name;
   int slots = 0;
-  int free_slots = 0;  // at most `slots`
+  int free_slots = 0;  // at most `slots`; negative where more is counted than there is
 };
 
 struct SchedulerSnapshot {

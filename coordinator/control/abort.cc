@@ -1,0 +1,136 @@
+// The end of an attempt: every node is told, and proves itself empty.
+
+#include <algorithm>
+
+#include "coordinator/control/core.h"
+
+namespace muster {
+
+void ControllerCore::BeginAbort(JobEntry& job, AbortOptions options) {
+  AttemptRecord& attempt = job.attempt();
+  Move(attempt, AttemptEvent::kAbort);
+  Gang& gang = *job.gang;
+  gang.aborted = now_.mono;
+  gang.abort_reason = std::move(options.reason);
+  gang.grace = options.grace;
+  gang.keep = options.keep;
+  gang.fault_deadline.reset();
+  gang.rung_deadline.reset();
+  gang.phase_deadline = now_.mono + options_.abort_deadline + options.grace;
+  for (RankRecord& rank : attempt.ranks) {
+    if (const auto next = Apply(rank.state, RankEvent::kStop)) rank.state = *next;
+  }
+  for (int n = 0; n < static_cast<int>(gang.nodes.size()); ++n) {
+    if (!gang.nodes[n].quiesced) SendAbort(job, n);
+  }
+  MaybeEndAttempt(job);
+}
+
+void ControllerCore::SendAbort(JobEntry& job, int node_rank) {
+  const Gang& gang = *job.gang;
+  Abort abort{job.record.id, job.attempt().generation, gang.abort_reason, ToSeconds(gang.grace)};
+  if (gang.keep) {
+    abort.park_seconds = ToSeconds(options_.park);
+    abort.kill_ranks.assign(gang.kill_ranks.begin(), gang.kill_ranks.end());
+  }
+  Send(gang.nodes[node_rank].name, std::move(abort));
+}
+
+void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
+  NodeEntry& entry = nodes_.at(node);
+  const auto leftover = entry.leftovers.find(message.job_id);
+  const bool cleared = leftover != entry.leftovers.end() &&
+                       leftover->second.first <= message.generation && message.kept_ranks.empty();
+  if (cleared) {
+    entry.leftovers.erase(leftover);
+    reschedule_ = true;
+  }
+  const auto known = jobs_.find(message.job_id);
+  if (known != jobs_.end()) WithholdUnkillable(known->second, entry, message.unkillable_pids);
+  if (cleared && (known == jobs_.end() || !known->second.gang ||
+                  known->second.attempt().generation != message.generation)) {
+    return;
+  }
+
+  GangNode* member = nullptr;
+  JobEntry* job = Fence(node, message.job_id, message.generation, &member);
+  if (job == nullptr || member->quiesced) return;
+  AttemptRecord& attempt = job->attempt();
+  if (attempt.state != AttemptState::kAborting) {
+    // Of a node that is not prepared yet this tells only that older generations are gone.
+    if (attempt.state == AttemptState::kPreparing && !member->prepared) return;
+    const bool ranks_left =
+        std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
+          return rank.node == node && rank.state != RankState::kExited;
+        });
+    if (ranks_left) return RanksMissing(*job, node, true);
+    member->quiesced = true;
+    return;
+  }
+  MemberQuiesced(*job, *member, message);
+  MaybeEndAttempt(*job);
+}
+
+void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message) {
+  const std::vector<int>& kept_ranks = message.kept_ranks;
+  member.quiesced = true;
+  // Standbys are kept as well, and nobody counts those. What is unkillable is withheld already.
+  if (job.gang->keep || !kept_ranks.empty()) {
+    member.parked = std::max(
+        0, job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size()));
+  }
+  for (RankRecord& rank : job.attempt().ranks) {
+    if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
+    const bool kept =
+        std::find(kept_ranks.begin(), kept_ranks.end(), rank.rank) != kept_ranks.end();
+    rank.state = *Apply(rank.state, kept ? RankEvent::kKept : RankEvent::kExited);
+    if (!kept) rank.exit = {0, 9};
+  }
+  Changed(job);
+}
+
+void ControllerCore::WithholdUnkillable(JobEntry& job, NodeEntry& node,
+                                        const std::vector<std::int64_t>& pids) {
+  std::vector<WithheldSlot>& withheld = node.record.withheld;
+  const std::size_t before = withheld.size();
+  std::erase_if(withheld, [&](const WithheldSlot& slot) { return slot.job == job.record.id; });
+  const std::size_t others = withheld.size();
+  for (std::int64_t pid : pids) {
+    withheld.push_back({job.record.id, pid});
+    if (job.attempts.empty()) continue;
+    for (RankRecord& rank : job.attempt().ranks) {
+      if (rank.node != node.record.name || rank.pid != pid) continue;
+      if (const auto next = Apply(rank.state, RankEvent::kStuck)) rank.state = *next;
+    }
+  }
+  if (before == others && pids.empty()) return;
+  Mark(node);
+  reschedule_ = true;
+  if (pids.empty()) return;
+  TellCluster({"slots_withheld", Severity::kError,
+               std::to_string(pids.size()) + " processes of job " + job.record.id.value + " on " +
+                   node.record.name.value +
+                   " survived SIGKILL; their slots are not used until they are gone"});
+}
+
+void ControllerCore::LeaveBehind(JobEntry& job, GangNode& member) {
+  member.quiesced = true;
+  NodeEntry* node = FindNode(member.name);
+  if (node == nullptr) return;
+  node->leftovers[job.record.id] = {job.attempt().generation, job.spec.resources.ranks_per_node};
+  Note(job, "node " + member.name.value +
+                " did not prove that its processes are gone; its slots wait for that");
+}
+
+void ControllerCore::MaybeEndAttempt(JobEntry& job) {
+  if (job.attempt().state != AttemptState::kAborting) return;
+  for (const GangNode& member : job.gang->nodes) {
+    if (!member.quiesced) return;
+  }
+  // A finished job's last checkpoint should carry its commit record when the user looks.
+  const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
+  if (finished && job.record.stop == StopKind::kNone && ManifestPending(job)) return;
+  EndAttempt(job);
+}
+
+}  // namespace muster
