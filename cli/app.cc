@@ -43,7 +43,12 @@ struct Invocation {
   std::string describe_job;
   LogsOptions logs;
   CancelOptions cancel;
+  std::string checkpoints_job;
   EventsOptions events;
+  DrainOptions drain;
+  std::string drain_by;
+  std::string undrain_node;
+  FaultOptions fault;
 };
 
 constexpr char kJobHelp[] = "The job's id, a unique prefix of it, or its name (the newest one)";
@@ -109,9 +114,43 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
           });
   Flagged(down, "--timeout", call.down_timeout, "Time to end before SIGKILL [10s]",
           "MUSTER_DOWN_TIMEOUT");
-  Add(app, call, "nodes", "List the nodes", [](CommandContext& c) { return RunNodes(c); });
   Add(app, call, "version", "Show the versions of muster and of the coordinator",
       [](CommandContext& c) { return RunVersion(c); });
+}
+
+void AddNodeCommands(CLI::App& app, Invocation& call) {
+  Add(app, call, "nodes", "List the nodes", [](CommandContext& c) { return RunNodes(c); });
+
+  CLI::App* drain =
+      Add(app, call, "drain", "Place nothing more on a node; its jobs save their state and move",
+          [&call](CommandContext& c) -> CommandResult {
+            if (!call.drain_by.empty()) {
+              MUSTER_ASSIGN_OR_RETURN(call.drain.by, ParseDuration(call.drain_by));
+            }
+            return RunDrain(c, call.drain);
+          });
+  drain->add_option("NODE", call.drain.node, "The node's name")->required();
+  Flagged(drain, "--by", call.drain_by, "End what still runs after, such as 90s or 10m [no limit]",
+          "MUSTER_DRAIN_BY");
+  Flagged(drain, "--reason", call.drain.reason, "Why, for the nodes' list", "MUSTER_DRAIN_REASON");
+  Switch(drain, "--wait", call.drain.wait, "Wait until nothing is left on it", "MUSTER_DRAIN_WAIT");
+
+  CLI::App* undrain = Add(app, call, "undrain", "Use a drained or quarantined node again",
+                          [&call](CommandContext& c) { return RunUndrain(c, call.undrain_node); });
+  undrain->add_option("NODE", call.undrain_node, "The node's name")->required();
+
+  CLI::App* fault =
+      Add(app, call, "fault", "Cause a fault on purpose (of a cluster with --allow-faults)",
+          [&call](CommandContext& c) { return RunFault(c, call.fault); });
+  fault->add_option("JOB", call.fault.job, kJobHelp);
+  Flagged(fault, "--rank", call.fault.rank, "Which of its ranks [0]", "MUSTER_FAULT_RANK")
+      ->check(CLI::NonNegativeNumber);
+  Flagged(fault, "--node", call.fault.node, "A node, instead of a job's rank", "MUSTER_FAULT_NODE");
+  Flagged(fault, "--kind", call.fault.kind,
+          "Of a rank: kill, stop, cont, hang-data, hang-collective, nan, oom, slow=30%, exit=3; of "
+          "a node: kill-node, stop-worker, link-down, link-up",
+          "MUSTER_FAULT_KIND")
+      ->required();
 }
 
 void AddSubmit(CLI::App& app, Invocation& call) {
@@ -181,6 +220,11 @@ void AddJobCommands(CLI::App& app, Invocation& call) {
       Add(app, call, "describe", "Tell a job's story: attempts, causes, recoveries",
           [&call](CommandContext& c) { return RunDescribe(c, call.describe_job); });
   describe->add_option("JOB", call.describe_job, kJobHelp)->required();
+
+  CLI::App* checkpoints =
+      Add(app, call, "checkpoints", "List a job's committed checkpoints",
+          [&call](CommandContext& c) { return RunCheckpoints(c, call.checkpoints_job); });
+  checkpoints->add_option("JOB", call.checkpoints_job, kJobHelp)->required();
 
   CLI::App* cancel = Add(app, call, "cancel", "Cancel a job",
                          [&call](CommandContext& c) { return RunCancel(c, call.cancel); });
@@ -271,6 +315,7 @@ int RunApp(int argc, char** argv, Interrupt& interrupt) {
   AddFollowing(app, call);
   AddJobCommands(app, call);
   AddClusterCommands(app, call);
+  AddNodeCommands(app, call);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

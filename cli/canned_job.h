@@ -39,13 +39,27 @@ inline v1::Job CannedJob() {
   first->set_started_unix_ms(1'700'000'001'000);
   first->set_ended_unix_ms(1'700'000'041'000);
   first->set_state("ended");
-  first->set_cause("rank 1 on node-2 was killed by SIGKILL at step 87");
+  first->set_cause("rank 1 on node-2 was killed by SIGKILL");
   first->set_failed_rank(1);
   first->set_failed_node("node-2");
   first->set_resumed_step(0);
   first->set_last_step(87);
   first->set_lost_steps(7);
   first->add_log_tail("step 87 loss 3.1");
+  first->set_rung("launch");
+  first->set_cause_kind("rank_killed");
+  first->set_world_size(2);
+  first->add_nodes("node-1");
+  first->add_nodes("node-2");
+  first->set_resumed_from("start");
+  auto* card = first->mutable_card();
+  card->set_what("SIGKILL");
+  card->set_step(87);
+  card->set_phase("backward");
+  card->set_micro_batch(3);
+  card->set_last_collective("world: 812 enqueued, 811 completed");
+  card->add_facts("its node had 40 MiB free");
+  card->set_advice("Look into the kernel log of node-2.");
   auto* second = job.add_attempts();
   second->set_generation(2);
   second->set_started_unix_ms(1'700'000'041'050);
@@ -53,6 +67,11 @@ inline v1::Job CannedJob() {
   second->set_failed_rank(-1);
   second->set_resumed_step(80);
   second->set_last_step(120);
+  second->set_rung("in_place");
+  second->set_world_size(2);
+  second->add_nodes("node-1");
+  second->add_nodes("node-2");
+  second->set_resumed_from("checkpoint");
   second->add_notes("checkpoint step-00000085-g1 refused: rank 1: checksum differs");
   auto* seconds = second->mutable_seconds();
   seconds->set_detect(0.01);
@@ -65,6 +84,11 @@ inline v1::Job CannedJob() {
   checkpoint->set_generation(1);
   checkpoint->set_directory("step-00000080-g1");
   checkpoint->set_committed_unix_ms(1'700'000'039'000);
+  checkpoint->set_world_size(2);
+  for (int r = 0; r < 2; ++r) {
+    checkpoint->add_shards()->set_rank(r);
+    checkpoint->mutable_shards(r)->set_bytes(3 << 20);
+  }
   return job;
 }
 

@@ -123,6 +123,19 @@ Result<v1::ListNodesResponse> ClusterClient::ListNodes() {
   return Call<v1::ListNodesRequest, v1::ListNodesResponse>({}, &v1::Client::Stub::ListNodes);
 }
 
+Result<v1::DrainResponse> ClusterClient::Drain(const v1::DrainRequest& request) {
+  return Call<v1::DrainRequest, v1::DrainResponse>(request, &v1::Client::Stub::Drain);
+}
+
+Result<v1::UndrainResponse> ClusterClient::Undrain(const v1::UndrainRequest& request) {
+  return Call<v1::UndrainRequest, v1::UndrainResponse>(request, &v1::Client::Stub::Undrain);
+}
+
+Result<v1::InjectFaultResponse> ClusterClient::InjectFault(const v1::InjectFaultRequest& request) {
+  return Call<v1::InjectFaultRequest, v1::InjectFaultResponse>(request,
+                                                               &v1::Client::Stub::InjectFault);
+}
+
 Result<v1::ReadLogResponse> ClusterClient::ReadLog(const v1::ReadLogRequest& request) {
   return Call<v1::ReadLogRequest, v1::ReadLogResponse>(request, &v1::Client::Stub::ReadLog);
 }

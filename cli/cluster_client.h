@@ -28,6 +28,9 @@ class ClusterClient {
   Result<v1::CancelResponse> Cancel(const v1::CancelRequest& request);
   Result<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
   Result<v1::ListNodesResponse> ListNodes();
+  Result<v1::DrainResponse> Drain(const v1::DrainRequest& request);
+  Result<v1::UndrainResponse> Undrain(const v1::UndrainRequest& request);
+  Result<v1::InjectFaultResponse> InjectFault(const v1::InjectFaultRequest& request);
   Result<v1::ReadLogResponse> ReadLog(const v1::ReadLogRequest& request);
   Result<v1::VersionResponse> Version();
 

@@ -43,7 +43,27 @@ Json RankJson(const v1::Job& job, const v1::RankStatus& rank) {
   json["phase"] = progress ? Text(progress->phase()) : Json(nullptr);
   json["rss_bytes"] =
       IfKnown(progress && progress->rss_bytes() > 0, progress ? progress->rss_bytes() : 0);
+  json["process_state"] = progress ? Text(progress->process_state()) : Json(nullptr);
+  const bool sealed = progress && progress->stores() > 0 && progress->snapshot_step() >= 0;
+  json["snapshot_step"] = IfKnown(sealed, progress ? progress->snapshot_step() : 0);
   return json;
+}
+
+template <typename Texts>
+Json ListJson(const Texts& texts) {
+  Json list = Json::array();
+  for (const auto& text : texts) list.push_back(text);
+  return list;
+}
+
+Json CardJson(const v1::CauseCard& card) {
+  return {{"what", Text(card.what())},
+          {"step", card.step()},
+          {"phase", Text(card.phase())},
+          {"micro_batch", card.micro_batch()},
+          {"last_collective", Text(card.last_collective())},
+          {"facts", ListJson(card.facts())},
+          {"advice", Text(card.advice())}};
 }
 
 Json AttemptJson(const v1::AttemptInfo& attempt) {
@@ -54,8 +74,6 @@ Json AttemptJson(const v1::AttemptInfo& attempt) {
                  {"reform", timed ? Seconds(seconds.reform()) : Json(nullptr)},
                  {"load", timed ? Seconds(seconds.load()) : Json(nullptr)},
                  {"first_step", timed ? Seconds(seconds.first_step()) : Json(nullptr)}};
-  Json notes = Json::array();
-  for (const auto& note : attempt.notes()) notes.push_back(note);
   return {{"generation", attempt.generation()},
           {"state", Text(attempt.state())},
           {"started", Time(attempt.started_unix_ms())},
@@ -68,7 +86,14 @@ Json AttemptJson(const v1::AttemptInfo& attempt) {
           {"last_step", attempt.last_step()},
           {"lost_steps", attempt.lost_steps()},
           {"seconds", std::move(stages)},
-          {"notes", std::move(notes)}};
+          {"notes", ListJson(attempt.notes())},
+          {"rung", Text(attempt.rung())},
+          {"cause_kind", Text(attempt.cause_kind())},
+          {"card", attempt.has_card() ? CardJson(attempt.card()) : Json(nullptr)},
+          {"world_size", IfKnown(attempt.world_size() > 0, attempt.world_size())},
+          {"nodes", ListJson(attempt.nodes())},
+          {"spares", ListJson(attempt.spares())},
+          {"resumed_from", Text(attempt.resumed_from())}};
 }
 
 Json SummaryJson(const v1::Job& job) {
@@ -125,11 +150,23 @@ Json JobJson(const v1::Job& job) {
   for (const auto& attempt : job.attempts()) json["attempts"].push_back(AttemptJson(attempt));
   json["checkpoints"] = Json::array();
   for (const auto& checkpoint : job.checkpoints())
-    json["checkpoints"].push_back({{"step", checkpoint.step()},
-                                   {"generation", checkpoint.generation()},
-                                   {"directory", checkpoint.directory()},
-                                   {"committed", Time(checkpoint.committed_unix_ms())}});
+    json["checkpoints"].push_back(CheckpointJson(checkpoint));
   return json;
+}
+
+Json CheckpointJson(const v1::CheckpointInfo& checkpoint) {
+  return {{"step", checkpoint.step()},
+          {"generation", checkpoint.generation()},
+          {"directory", checkpoint.directory()},
+          {"committed", Time(checkpoint.committed_unix_ms())},
+          {"world_size", IfKnown(checkpoint.world_size() > 0, checkpoint.world_size())},
+          {"bytes", IfKnown(!checkpoint.shards().empty(), CheckpointBytes(checkpoint))}};
+}
+
+std::uint64_t CheckpointBytes(const v1::CheckpointInfo& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const auto& shard : checkpoint.shards()) bytes += shard.bytes();
+  return bytes;
 }
 
 Json JobListJson(const v1::ListJobsResponse& jobs) {
@@ -147,7 +184,16 @@ Json NodeJson(const v1::Node& node) {
           {"pid", IfKnown(node.pid() > 0, node.pid())},
           {"version", Text(node.version())},
           {"reason", Text(node.reason())},
-          {"last_seen", Time(node.last_seen_unix_ms())}};
+          {"last_seen", Time(node.last_seen_unix_ms())},
+          {"failure_domain", Text(node.failure_domain())},
+          {"notices", ListJson(node.notices())},
+          {"drain_by", Time(node.drain_by_unix_ms())}};
+}
+
+Json NodeListJson(const v1::ListNodesResponse& nodes) {
+  Json list = Json::array();
+  for (const auto& node : nodes.nodes()) list.push_back(NodeJson(node));
+  return list;
 }
 
 Json EventJson(const v1::Event& event) {

@@ -4,6 +4,7 @@
 // Pure functions; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "cli/output.h"
@@ -23,9 +24,14 @@ std::string RankWord(const v1::RankStatus& rank);
 // Whether a loss has been seen at all; the wire has no null.
 bool HasLoss(const v1::Job& job);
 
+// Of all its shards; 0 where they are not told.
+std::uint64_t CheckpointBytes(const v1::CheckpointInfo& checkpoint);
+
 Json JobJson(const v1::Job& job);  // all of `get JOB`
 Json JobListJson(const v1::ListJobsResponse& jobs);
+Json CheckpointJson(const v1::CheckpointInfo& checkpoint);
 Json NodeJson(const v1::Node& node);
+Json NodeListJson(const v1::ListNodesResponse& nodes);
 Json EventJson(const v1::Event& event);
 
 }  // namespace muster

@@ -31,7 +31,7 @@ TEST(JobJson, HasEveryPromisedKey) {
   EXPECT_EQ(first["generation"], 1);
   EXPECT_EQ(first["started"], "2023-11-14T22:13:21.000Z");
   EXPECT_EQ(first["ended"], "2023-11-14T22:14:01.000Z");
-  EXPECT_EQ(first["cause"], "rank 1 on node-2 was killed by SIGKILL at step 87");
+  EXPECT_EQ(first["cause"], "rank 1 on node-2 was killed by SIGKILL");
   EXPECT_EQ(first["failed_rank"], 1);
   EXPECT_EQ(first["resumed_step"], 0);
   EXPECT_TRUE(first["seconds"]["detect"].is_null());
@@ -45,7 +45,25 @@ TEST(JobJson, HasEveryPromisedKey) {
                                      {"reform", 0.31},
                                      {"load", 0.2},
                                      {"first_step", 0.16}}));
+  EXPECT_EQ(first["rung"], "launch");
+  EXPECT_EQ(first["cause_kind"], "rank_killed");
+  EXPECT_EQ(first["card"], (Json{{"what", "SIGKILL"},
+                                 {"step", 87},
+                                 {"phase", "backward"},
+                                 {"micro_batch", 3},
+                                 {"last_collective", "world: 812 enqueued, 811 completed"},
+                                 {"facts", {"its node had 40 MiB free"}},
+                                 {"advice", "Look into the kernel log of node-2."}}));
+  EXPECT_EQ(second["rung"], "in_place");
+  EXPECT_TRUE(second["cause_kind"].is_null());
+  EXPECT_TRUE(second["card"].is_null());
+  EXPECT_EQ(second["world_size"], 2);
+  EXPECT_EQ(second["nodes"], (Json{"node-1", "node-2"}));
+  EXPECT_EQ(second["spares"], Json::array());
+  EXPECT_EQ(second["resumed_from"], "checkpoint");
   EXPECT_EQ(json["checkpoints"][0]["directory"], "step-00000080-g1");
+  EXPECT_EQ(json["checkpoints"][0]["world_size"], 2);
+  EXPECT_EQ(json["checkpoints"][0]["bytes"], 6 << 20);
 }
 
 TEST(JobJson, WhatIsNotKnownIsNull) {

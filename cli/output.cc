@@ -153,6 +153,15 @@ std::string HumanSeconds(double seconds) {
   return std::to_string(whole / 86400) + "d " + TwoDigits(whole % 86400 / 3600) + "h";
 }
 
+std::string HumanBytes(std::uint64_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  auto amount = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  for (; amount >= 1024 && unit + 1 < std::size(kUnits); ++unit) amount /= 1024;
+  return Fixed(amount, 1) + " " + std::string(kUnits[unit]);
+}
+
 std::string PreciseSeconds(double seconds) { return seconds < 0 ? "-" : Fixed(seconds, 2) + " s"; }
 
 std::string LocalTime(std::int64_t unix_ms) {

@@ -4,6 +4,7 @@
 // by the format. Pure apart from writing to the given stream; one thread.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
@@ -53,6 +54,8 @@ bool PrintStructured(std::ostream& out, OutputFormat format, const Json& value,
 std::string HumanSeconds(double seconds);
 // For recovery stages: "0.31 s".
 std::string PreciseSeconds(double seconds);
+// "512 B", "1.5 KiB", "3.2 GiB".
+std::string HumanBytes(std::uint64_t bytes);
 // "2026-11-21 03:42:10" in local time; "-" for 0.
 std::string LocalTime(std::int64_t unix_ms);
 std::string LocalClock(std::int64_t unix_ms);  // "03:42:10"

@@ -14,6 +14,14 @@ std::string Printed(OutputFormat format, const Json& value) {
   return out.str();
 }
 
+TEST(HumanBytes, ChoosesItsUnit) {
+  EXPECT_EQ(HumanBytes(0), "0 B");
+  EXPECT_EQ(HumanBytes(1023), "1023 B");
+  EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
+  EXPECT_EQ(HumanBytes(3ull << 30), "3.0 GiB");
+  EXPECT_EQ(HumanBytes(~0ull), "16384.0 PiB");
+}
+
 TEST(Table, AlignsColumnsWithoutTrailingBlanks) {
   Table table({"ID", "STATE", "N"});
   table.Add({"a", "running", "1"});

@@ -68,65 +68,136 @@ bool IsCommandJob(const v1::Job& job) {
   return spec.ok() && !spec->train;
 }
 
-std::string Beginning(const v1::AttemptInfo& attempt, const v1::AttemptInfo* previous,
-                      const v1::Job& job) {
-  std::string out;
-  if (IsCommandJob(job)) {
-    out = previous ? "Ran the command again" : "Ran the command";
-  } else if (attempt.resumed_step() > 0) {
-    out = "Resumed from the checkpoint of step " + std::to_string(attempt.resumed_step());
-  } else if (attempt.resumed_step() == 0) {
-    out =
-        previous ? "Began again at step 0, for there was no usable checkpoint" : "Began at step 0";
-  } else if (attempt.ended_unix_ms() == 0) {
-    out = "Has not come to training yet";
-  } else {
-    out = "Did not come to training";
-  }
-  if (previous && previous->lost_steps() > 0 && attempt.resumed_step() >= 0)
-    out += "; " + Steps(previous->lost_steps()) +
-           (previous->lost_steps() == 1 ? " was lost and done again" : " were lost and done again");
-  return out + ".";
+std::string Where(const v1::AttemptInfo& attempt) {
+  if (attempt.nodes().empty() || attempt.world_size() == 0) return "";
+  constexpr int kNamedNodes = 4;
+  std::string out = "  " + std::to_string(attempt.world_size()) +
+                    (attempt.world_size() == 1 ? " rank on " : " ranks on ");
+  for (int i = 0; i < std::min(attempt.nodes_size(), kNamedNodes); ++i)
+    out += (i == 0 ? "" : ", ") + attempt.nodes(i);
+  if (attempt.nodes_size() > kNamedNodes)
+    out += " and " + std::to_string(attempt.nodes_size() - kNamedNodes) + " more";
+  return out;
 }
 
-std::string Ending(const v1::AttemptInfo& attempt, const v1::Job& job) {
-  if (attempt.ended_unix_ms() == 0)
-    return "Still " + (attempt.state().empty() ? "going" : attempt.state()) + ".";
+std::string Beginning(const v1::AttemptInfo& attempt, bool first, const v1::Job& job) {
+  if (IsCommandJob(job)) return first ? "Ran the command." : "Ran the command again.";
+  if (attempt.resumed_step() > 0)
+    return "Resumed from the " +
+           (attempt.resumed_from() == "snapshot" ? std::string("snapshot") : "checkpoint") +
+           " of step " + std::to_string(attempt.resumed_step()) + ".";
+  if (attempt.resumed_step() == 0)
+    return first ? "Began at step 0."
+                 : "Began again at step 0, for there was no usable snapshot or checkpoint.";
+  return attempt.ended_unix_ms() == 0 ? "Has not come to training yet."
+                                      : "Did not come to training.";
+}
+
+// ", after finished step 87 in phase backward, micro-batch 3; last collective world: ...".
+std::string Place(const v1::CauseCard& card) {
+  if (card.phase().empty()) return "";
+  std::string out = ", after finished step " + std::to_string(card.step()) + " in phase " +
+                    Printable(card.phase()) + ", micro-batch " + std::to_string(card.micro_batch());
+  if (!card.last_collective().empty())
+    out += "; last collective " + Printable(card.last_collective());
+  return out;
+}
+
+void AddSentence(std::string& paragraph, const std::string& sentence) {
+  if (sentence.empty()) return;
+  paragraph += (paragraph.empty() ? "" : " ") + sentence;
+  if (paragraph.back() != '.') paragraph += ".";
+}
+
+std::string Facts(const v1::CauseCard& card) {
+  std::string out;
+  for (const auto& fact : card.facts()) out += (out.empty() ? "Known: " : "; ") + Printable(fact);
+  return out;
+}
+
+// Who, how, where.
+std::string Cause(const v1::AttemptInfo& attempt) {
   std::string out = "Ended";
   if (attempt.last_step() > 0) out += " after step " + std::to_string(attempt.last_step());
-  if (attempt.cause().empty()) return out + " with the job's success.";
+  if (attempt.cause().empty()) return out + " with the job's success";
   out += ": " + Printable(attempt.cause());
+  while (out.back() == '.') out.pop_back();
   const std::string where = "rank " + std::to_string(attempt.failed_rank());
   // proto3 cannot tell rank 0 from "not set"; the node's name can.
   const bool has_rank = attempt.failed_rank() >= 0 && !attempt.failed_node().empty();
   if (has_rank && attempt.cause().find(where) == std::string::npos) out += " (" + where + ")";
   if (has_rank && attempt.cause().find(attempt.failed_node()) == std::string::npos)
     out += " (on " + attempt.failed_node() + ")";
-  if (out.back() != '.') out += ".";
-  const bool last = attempt.generation() == job.generation();
-  if (!last)
-    out += " Every rank of it was ended and the gang formed again.";
-  else if (job.state() == v1::JOB_STATE_FAILED)
-    out += " It was not tried again.";
+  const std::string& what = attempt.card().what();
+  if (!what.empty() && attempt.cause().find(what) == std::string::npos)
+    out += " (" + Printable(what) + ")";
+  return out + Place(attempt.card());
+}
+
+// What brought the next attempt up, in words.
+std::string RungWords(const v1::AttemptInfo& next) {
+  const std::pair<std::string_view, const char*> words[] = {
+      {"in_place", "The living ranks kept their processes and the gang formed again in place"},
+      {"respawn", "Every rank was started anew on the same nodes"},
+      {"spare", "A spare node took the place of the lost one"},
+      {"shrink", "The job went on with fewer ranks"},
+      {"grow", "The job went on with more ranks"},
+      {"requeue", "The job waited in the queue for enough nodes"}};
+  for (const auto& [rung, text] : words)
+    if (rung == next.rung()) return text;
+  return "Every rank of it was ended and the gang formed again";
+}
+
+std::string StepsAgain(const v1::AttemptInfo& attempt, const v1::AttemptInfo& next) {
+  if (next.resumed_step() < 0) return "";
+  const std::string from =
+      next.resumed_step() == 0
+          ? "It began again at step 0"
+          : "It resumed from the " +
+                (next.resumed_from() == "snapshot" ? std::string("snapshot") : "checkpoint") +
+                " of step " + std::to_string(next.resumed_step());
+  if (attempt.lost_steps() == 0) return from + ", and no finished step was done again";
+  return from + ", and " + Steps(attempt.lost_steps()) +
+         (attempt.lost_steps() == 1 ? " was done again" : " were done again");
+}
+
+// `next`: the attempt after this one; null where there is none.
+std::string Ending(const v1::AttemptInfo& attempt, const v1::AttemptInfo* next,
+                   const v1::Job& job) {
+  if (attempt.ended_unix_ms() == 0)
+    return "Still " + (attempt.state().empty() ? "going" : attempt.state()) + ".";
+  std::string out;
+  AddSentence(out, Cause(attempt));
+  AddSentence(out, Facts(attempt.card()));
+  if (!attempt.cause().empty()) AddSentence(out, Printable(attempt.card().advice()));
+  if (next == nullptr) {
+    if (!attempt.cause().empty() && job.state() == v1::JOB_STATE_FAILED)
+      AddSentence(out, "It was not tried again");
+    return out;
+  }
+  std::string recovery = RungWords(*next);
+  if (const std::string stages = TellStages(next->seconds());
+      next->has_seconds() && !stages.empty())
+    recovery += ", " + stages;
+  AddSentence(out, recovery);
+  if (!IsCommandJob(job)) AddSentence(out, StepsAgain(attempt, *next));
   return out;
 }
 
-std::string Attempt(const v1::AttemptInfo& attempt, const v1::AttemptInfo* previous,
+std::string Attempt(const v1::AttemptInfo& attempt, const v1::AttemptInfo* next, bool first,
                     const v1::Job& job) {
   std::string out = "  Attempt " + std::to_string(attempt.generation()) + "  " +
                     LocalClock(attempt.started_unix_ms()) + " to " +
-                    (attempt.ended_unix_ms() ? LocalClock(attempt.ended_unix_ms()) : "now") + "\n";
-  out += "    " + Beginning(attempt, previous, job) + "\n";
-  if (previous && attempt.has_seconds())
-    if (const std::string stages = TellStages(attempt.seconds()); !stages.empty())
-      out += "    Recovery: " + stages + ".\n";
+                    (attempt.ended_unix_ms() ? LocalClock(attempt.ended_unix_ms()) : "now") +
+                    Where(attempt) + "\n";
+  out += "    " + Beginning(attempt, first, job) + "\n";
   for (const auto& note : attempt.notes()) out += "    Note: " + Printable(note) + "\n";
-  out += "    " + Ending(attempt, job) + "\n";
+  out += "    " + Ending(attempt, next, job) + "\n";
   const bool failed = !attempt.cause().empty() && attempt.log_tail_size() > 0;
   if (!failed) return out;
   out += "    Last lines of its log:\n";
-  const int first = std::max(0, attempt.log_tail_size() - kMaxLogLines);
-  for (int i = first; i < attempt.log_tail_size(); ++i)
+  const int from = std::max(0, attempt.log_tail_size() - kMaxLogLines);
+  for (int i = from; i < attempt.log_tail_size(); ++i)
     out += "      | " + Printable(attempt.log_tail(i)) + "\n";
   return out;
 }
@@ -165,7 +236,7 @@ std::string Next(const v1::Job& job, const std::string& dir) {
 
 std::string TellStages(const v1::StageSeconds& seconds) {
   const std::pair<double, const char*> stages[] = {{seconds.detect(), "detected in "},
-                                                   {seconds.abort(), "old ranks ended in "},
+                                                   {seconds.abort(), "ranks called out in "},
                                                    {seconds.reform(), "re-formed in "},
                                                    {seconds.load(), "state loaded in "},
                                                    {seconds.first_step(), "first new step in "}};
@@ -186,10 +257,9 @@ std::string TellStages(const v1::StageSeconds& seconds) {
 std::string TellStory(const v1::Job& job, const std::string& dir, std::int64_t now_unix_ms) {
   std::string out = Header(job, now_unix_ms) + Progress(job) + Placement(job);
   if (!job.attempts().empty()) out += "\nStory\n";
-  const v1::AttemptInfo* previous = nullptr;
-  for (const auto& attempt : job.attempts()) {
-    out += Attempt(attempt, previous, job);
-    previous = &attempt;
+  for (int i = 0; i < job.attempts_size(); ++i) {
+    const v1::AttemptInfo* next = i + 1 < job.attempts_size() ? &job.attempts(i + 1) : nullptr;
+    out += Attempt(job.attempts(i), next, i == 0, job);
   }
   return out + Checkpoints(job) + Places(job) + Next(job, dir);
 }

@@ -32,14 +32,13 @@ Placement (generation 2)
   rank 1  node-2  pid 101  running, forward at step 120
 
 Story
-  Attempt 1  22:13:21 to 22:14:01
+  Attempt 1  22:13:21 to 22:14:01  2 ranks on node-1, node-2
     Began at step 0.
-    Ended after step 87: rank 1 on node-2 was killed by SIGKILL at step 87. Every rank of it was ended and the gang formed again.
+    Ended after step 87: rank 1 on node-2 was killed by SIGKILL, after finished step 87 in phase backward, micro-batch 3; last collective world: 812 enqueued, 811 completed. Known: its node had 40 MiB free. Look into the kernel log of node-2. The living ranks kept their processes and the gang formed again in place, training again 0.71 s after the fault: detected in 0.01 s, ranks called out in 0.03 s, re-formed in 0.31 s, state loaded in 0.20 s, first new step in 0.16 s. It resumed from the checkpoint of step 80, and 7 finished steps were done again.
     Last lines of its log:
       | step 87 loss 3.1
-  Attempt 2  22:14:01 to now
-    Resumed from the checkpoint of step 80; 7 finished steps were lost and done again.
-    Recovery: training again 0.71 s after the fault: detected in 0.01 s, old ranks ended in 0.03 s, re-formed in 0.31 s, state loaded in 0.20 s, first new step in 0.16 s.
+  Attempt 2  22:14:01 to now  2 ranks on node-1, node-2
+    Resumed from the checkpoint of step 80.
     Note: checkpoint step-00000085-g1 refused: rank 1: checksum differs
     Still running.
 
@@ -80,10 +79,60 @@ TEST_F(StoryTest, ACommandJobDoesNotTrain) {
   EXPECT_NE(story.find("    Ran the command again.\n"), std::string::npos) << story;
 }
 
+TEST_F(StoryTest, TellsASnapshotAndThatNothingWasDoneAgain) {
+  v1::Job job = CannedJob();
+  job.mutable_attempts(0)->set_lost_steps(0);
+  job.mutable_attempts(1)->set_resumed_step(87);
+  job.mutable_attempts(1)->set_resumed_from("snapshot");
+  const std::string story = TellStory(job, "/c", 0);
+  EXPECT_NE(story.find("It resumed from the snapshot of step 87, and no finished step was done "
+                       "again."),
+            std::string::npos)
+      << story;
+  EXPECT_NE(story.find("    Resumed from the snapshot of step 87.\n"), std::string::npos);
+}
+
+TEST_F(StoryTest, EveryRungHasItsWords) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"in_place", "kept their processes"},
+      {"respawn", "started anew on the same nodes"},
+      {"spare", "A spare node"},
+      {"shrink", "with fewer ranks"},
+      {"grow", "with more ranks"},
+      {"requeue", "in the queue"},
+      {"", "Every rank of it was ended"}};
+  for (const auto& [rung, words] : cases) {
+    v1::Job job = CannedJob();
+    job.mutable_attempts(1)->set_rung(rung);
+    EXPECT_NE(TellStory(job, "/c", 0).find(words), std::string::npos) << rung;
+  }
+}
+
+TEST_F(StoryTest, AFailedJobSaysThatItWasNotTriedAgain) {
+  v1::Job job = CannedJob();
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.mutable_attempts()->RemoveLast();
+  const std::string story = TellStory(job, "/c", 0);
+  EXPECT_NE(story.find("Look into the kernel log of node-2. It was not tried again.\n"),
+            std::string::npos)
+      << story;
+}
+
+TEST_F(StoryTest, ACauseThatDoesNotNameTheExitGetsIt) {
+  v1::Job job = CannedJob();
+  job.mutable_attempts(0)->set_cause("the gang stands still");
+  job.mutable_attempts(0)->mutable_card()->set_what("no progress for 3.1 s");
+  EXPECT_NE(TellStory(job, "/c", 0)
+                .find("the gang stands still (rank 1) (on node-2) (no progress for 3.1 s)"),
+            std::string::npos);
+}
+
 TEST_F(StoryTest, ATerminalCommandInTheCauseIsDefused) {
   v1::Job job = CannedJob();
   job.set_reason("\x1b[2Jgone");
   job.mutable_attempts(0)->set_log_tail(0, "\x1b]0;x\x07");
+  job.mutable_attempts(0)->mutable_card()->set_advice("\x1b[2J");
+  job.mutable_attempts(0)->mutable_card()->set_facts(0, "\x1b[2J");
   EXPECT_EQ(TellStory(job, "/c", 0).find('\x1b'), std::string::npos);
 }
 
@@ -106,7 +155,7 @@ TEST(TellStages, AnUnfinishedRecoveryTellsOnlyWhatIsDone) {
   seconds.set_reform(-1);
   seconds.set_load(-1);
   seconds.set_first_step(-1);
-  EXPECT_EQ(TellStages(seconds), "detected in 0.01 s, old ranks ended in 0.02 s");
+  EXPECT_EQ(TellStages(seconds), "detected in 0.01 s, ranks called out in 0.02 s");
   seconds.set_detect(-1);
   seconds.set_abort(-1);
   EXPECT_EQ(TellStages(seconds), "");

@@ -1,4 +1,4 @@
-// up, down, nodes, version: the cluster itself.
+// up, down, version: the cluster itself.
 
 #include <unistd.h>
 
@@ -9,12 +9,6 @@
 
 namespace muster {
 namespace {
-
-Json NodesJson(const v1::ListNodesResponse& nodes) {
-  Json list = Json::array();
-  for (const auto& node : nodes.nodes()) list.push_back(NodeJson(node));
-  return list;
-}
 
 std::string Joined(const std::vector<std::string>& words) {
   std::string out;
@@ -33,7 +27,7 @@ CommandResult RunUp(CommandContext& context, const UpOptions& options) {
                      {"http", report.endpoint.http},
                      {"pid", report.endpoint.pid},
                      {"started", report.started},
-                     {"nodes", NodesJson(report.nodes)},
+                     {"nodes", NodeListJson(report.nodes)},
                      {"network_namespace", report.network_namespace}};
   if (PrintStructured(context.terminal.out, context.output, json, "dir")) return kExitSuccess;
   std::ostream& out = context.terminal.out;
@@ -64,30 +58,6 @@ CommandResult RunDown(CommandContext& context, const DownOptions& options) {
   if (report.left.empty()) return kExitSuccess;
   return Internal("could not end " + Joined(report.left) +
                   "; a process in an uninterruptible wait ends when its device answers");
-}
-
-CommandResult RunNodes(CommandContext& context) {
-  MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, context.client.ListNodes());
-  Terminal& terminal = context.terminal;
-  if (PrintStructured(terminal.out, context.output, NodesJson(nodes), "name")) return kExitSuccess;
-  const bool wide = context.output == OutputFormat::kWide;
-  std::vector<std::string> headers = {"NAME", "STATE", "ADDRESS", "SLOTS", "USED", "PID"};
-  if (wide) headers.insert(headers.end(), {"VERSION", "LAST SEEN", "REASON"});
-  Table table(headers);
-  for (const auto& node : nodes.nodes()) {
-    std::vector<std::string> row = {node.name(),
-                                    StateWord(node.state()),
-                                    node.address(),
-                                    std::to_string(node.slots()),
-                                    std::to_string(node.slots_used()),
-                                    node.pid() > 0 ? std::to_string(node.pid()) : "-"};
-    if (wide)
-      row.insert(row.end(),
-                 {node.version(), LocalTime(node.last_seen_unix_ms()), Printable(node.reason())});
-    table.Add(std::move(row));
-  }
-  table.Print(terminal.out, terminal.color);
-  return kExitSuccess;
 }
 
 CommandResult RunVersion(CommandContext& context) {

@@ -88,8 +88,35 @@ struct EventsOptions {
 };
 CommandResult RunEvents(CommandContext& context, const EventsOptions& options);
 
+// The committed checkpoints of a job, newest last.
+CommandResult RunCheckpoints(CommandContext& context, const std::string& job);
+
 CommandResult RunNodes(CommandContext& context);
+
+struct DrainOptions {
+  std::string node;
+  std::optional<Duration> by;  // what still runs then is ended
+  std::string reason;
+  bool wait = false;  // until nothing is left on it
+};
+CommandResult RunDrain(CommandContext& context, const DrainOptions& options);
+CommandResult RunUndrain(CommandContext& context, const std::string& node);
+
+struct FaultOptions {
+  std::string job;  // of a rank of it, else of `node`
+  int rank = 0;
+  std::string node;
+  std::string kind;  // as on the command line: "kill", "slow=30%"
+};
+CommandResult RunFault(CommandContext& context, const FaultOptions& options);
+
 CommandResult RunVersion(CommandContext& context);
+
+struct FaultKind {
+  std::string kind;
+  std::string argument;  // as the coordinator takes it: "0.3000" of slow=30%
+};
+Result<FaultKind> ParseFaultKind(const std::string& text);
 
 // "12h", "90m", "30s", "1.5s".
 Result<Duration> ParseDuration(const std::string& text);

@@ -11,6 +11,7 @@
 #include <deque>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <sstream>
 
 #include "cli/canned_job.h"
@@ -94,8 +95,48 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
+                         v1::ListNodesResponse* response) override {
+    *response->add_nodes() = node;
+    // One state after the other, the last one for good.
+    if (node_states.empty()) return grpc::Status::OK;
+    response->mutable_nodes(0)->set_state(node_states.front());
+    if (node_states.size() > 1) node_states.pop_front();
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override {
+    drained = *request;
+    response->set_state(v1::NODE_STATE_DRAINING);
+    response->add_jobs("7f3a9c1e2b");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Undrain(grpc::ServerContext*, const v1::UndrainRequest* request,
+                       v1::UndrainResponse* response) override {
+    undrained = request->node();
+    response->set_state(v1::NODE_STATE_READY);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status InjectFault(grpc::ServerContext*, const v1::InjectFaultRequest* request,
+                           v1::InjectFaultResponse* response) override {
+    fault = *request;
+    if (!fault_status.ok()) return fault_status;
+    response->set_node("node-2");
+    response->set_generation(4);
+    return grpc::Status::OK;
+  }
+
   std::mutex mutex;
   std::condition_variable silence;
+  v1::Node node;
+  std::deque<v1::NodeState> node_states;
+  v1::DrainRequest drained;
+  std::string undrained;
+  std::optional<v1::InjectFaultRequest> fault;
+  grpc::Status fault_status;
   std::string authorization;
   v1::SubmitRequest submitted;
   grpc::Status submit_status;
@@ -340,6 +381,134 @@ TEST_F(CommandsTest, EventsAreReadToTheLast) {
   const Json events = Json::parse(out_.str());
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(events[4]["message"], "event 5");
+}
+
+TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
+  Serve();
+  coordinator_.node.set_name("node-2");
+  coordinator_.node.set_state(v1::NODE_STATE_DRAINING);
+  coordinator_.node.set_reason("new kernel");
+  coordinator_.node.set_drain_by_unix_ms(1'700'000'000'000);
+  coordinator_.node.add_notices("memory pressure");
+  coordinator_.node.set_failure_domain("rack-7");
+  ASSERT_TRUE(RunNodes(*context_).ok());
+  EXPECT_NE(out_.str().find("node-2  draining"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("new kernel, by "), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("; memory pressure"), std::string::npos) << out_.str();
+  out_.str("");
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(RunNodes(*context_).ok());
+  const Json node = Json::parse(out_.str()).at(0);
+  EXPECT_EQ(node.at("failure_domain"), "rack-7");
+  EXPECT_EQ(node.at("notices"), (Json{"memory pressure"}));
+  EXPECT_EQ(node.at("drain_by"), "2023-11-14T22:13:20.000Z");
+}
+
+TEST_F(CommandsTest, DrainTellsTheJobsThatMove) {
+  Serve();
+  const CommandResult result = RunDrain(
+      *context_, {.node = "node-2", .by = std::chrono::minutes(10), .reason = "new kernel"});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(coordinator_.drained.node(), "node-2");
+  EXPECT_EQ(coordinator_.drained.by_seconds(), 600);
+  EXPECT_EQ(coordinator_.drained.reason(), "new kernel");
+  EXPECT_EQ(out_.str(),
+            "node node-2 is draining; these jobs save their state and move: 7f3a9c1e2b\n");
+}
+
+TEST_F(CommandsTest, DrainWaitsUntilTheNodeIsEmpty) {
+  Serve();
+  coordinator_.node.set_name("node-2");
+  coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_DRAINED};
+  const CommandResult result = RunDrain(*context_, {.node = "node-2", .wait = true});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(coordinator_.drained.by_seconds(), 0) << "no limit";
+  EXPECT_EQ(out_.str(), "node node-2 is drained; moved away: 7f3a9c1e2b\n");
+}
+
+TEST_F(CommandsTest, ADrainThatSomebodyTookBackIsNotWaitedFor) {
+  Serve();
+  coordinator_.node.set_name("node-2");
+  coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_READY};
+  const CommandResult result = RunDrain(*context_, {.node = "node-2", .wait = true});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().message(), "node node-2 is ready and no longer draining");
+}
+
+TEST_F(CommandsTest, UndrainMakesANodeReady) {
+  Serve();
+  ASSERT_TRUE(RunUndrain(*context_, "node-2").ok());
+  EXPECT_EQ(coordinator_.undrained, "node-2");
+  EXPECT_EQ(out_.str(), "node node-2 is ready\n");
+}
+
+TEST_F(CommandsTest, AFaultOfARankIsSentWithItsArgument) {
+  Serve();
+  const CommandResult result =
+      RunFault(*context_, {.job = "llama-chat", .rank = 1, .kind = "slow=30%"});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  ASSERT_TRUE(coordinator_.fault);
+  EXPECT_EQ(coordinator_.fault->job(), "llama-chat");
+  EXPECT_EQ(coordinator_.fault->rank(), 1);
+  EXPECT_EQ(coordinator_.fault->kind(), "slow");
+  EXPECT_EQ(coordinator_.fault->argument(), "0.3000");
+  EXPECT_EQ(out_.str(), "slow=30% on node-2, rank 1 of generation 4\n");
+}
+
+TEST_F(CommandsTest, AFaultOfANodeNamesNoRank) {
+  Serve();
+  ASSERT_TRUE(RunFault(*context_, {.node = "node-2", .kind = "kill-node"}).ok());
+  EXPECT_EQ(coordinator_.fault->node(), "node-2");
+  EXPECT_EQ(out_.str(), "kill-node on node-2\n");
+}
+
+TEST_F(CommandsTest, AClusterThatAllowsNoFaultsRefusesThem) {
+  Serve();
+  coordinator_.fault_status = {grpc::StatusCode::FAILED_PRECONDITION, "no --allow-faults"};
+  const CommandResult result = RunFault(*context_, {.job = "j", .kind = "kill"});
+  EXPECT_EQ(result.status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CommandsTest, AFaultOfTheWrongThingIsBadUsageAndNotSent) {
+  Serve();
+  const FaultOptions cases[] = {{.job = "j", .kind = "explode"},
+                                {.job = "j", .kind = "kill-node"},
+                                {.job = "j", .node = "n", .kind = "kill-node"},
+                                {.node = "n", .kind = "kill"},
+                                {.kind = "kill"},
+                                {.kind = "link-down"},
+                                {.job = "j", .kind = "slow"},
+                                {.job = "j", .kind = "kill=3"}};
+  for (const FaultOptions& options : cases)
+    EXPECT_EQ(ExitCodeOf(RunFault(*context_, options).status()), kExitBadUsage) << options.kind;
+  EXPECT_FALSE(coordinator_.fault);
+}
+
+TEST_F(CommandsTest, ALinkIsCutOnlyInAClusterOfNamespaces) {
+  Serve();
+  EXPECT_FALSE(RunFault(*context_, {.node = "node-2", .kind = "link-down"}).ok());
+  EXPECT_FALSE(coordinator_.fault) << "the link is this machine's to cut";
+}
+
+TEST_F(CommandsTest, CheckpointsAreListedWithTheirSize) {
+  Serve();
+  ASSERT_TRUE(RunCheckpoints(*context_, "7f3a9c1e2b").ok());
+  EXPECT_NE(out_.str().find("6.0 MiB"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("/jobs/out/checkpoints/step-00000080-g1"), std::string::npos);
+  out_.str("");
+  context_->output = OutputFormat::kName;
+  ASSERT_TRUE(RunCheckpoints(*context_, "7f3a9c1e2b").ok());
+  EXPECT_EQ(out_.str(), "step-00000080-g1\n");
+}
+
+TEST(ParseFaultKind, TakesFractionsAndCodes) {
+  EXPECT_EQ(ParseFaultKind("slow=30%")->argument, "0.3000");
+  EXPECT_EQ(ParseFaultKind("slow=0.5")->argument, "0.5000");
+  EXPECT_EQ(ParseFaultKind("exit=3")->argument, "3");
+  EXPECT_EQ(ParseFaultKind("kill")->argument, "");
+  for (const char* text : {"slow", "slow=", "slow=fast", "slow=0", "slow=-1", "exit", "exit=256",
+                           "exit=-1", "exit=1.5", "kill=", "exit=3x"})
+    EXPECT_FALSE(ParseFaultKind(text).ok()) << text;
 }
 
 TEST(ParseDuration, KnowsItsUnits) {

@@ -1,4 +1,4 @@
-// get, describe, cancel: one look at jobs, or one word to them.
+// get, describe, checkpoints, cancel: one look at jobs, or one word to them.
 
 #include "cli/commands/commands.h"
 #include "cli/exit_code.h"
@@ -61,6 +61,23 @@ CommandResult RunDescribe(CommandContext& context, const std::string& name) {
   Terminal& terminal = context.terminal;
   if (!PrintStructured(terminal.out, context.output, JobJson(job), "id"))
     terminal.out << TellStory(job, context.dir(), SystemClock().UnixMillis());
+  return kExitSuccess;
+}
+
+CommandResult RunCheckpoints(CommandContext& context, const std::string& name) {
+  MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(name));
+  Terminal& terminal = context.terminal;
+  Json list = Json::array();
+  for (const auto& checkpoint : job.checkpoints()) list.push_back(CheckpointJson(checkpoint));
+  if (PrintStructured(terminal.out, context.output, list, "directory")) return kExitSuccess;
+  if (job.checkpoints().empty()) terminal.err << "job " << job.id() << " has no checkpoints yet\n";
+  Table table({"STEP", "GEN", "RANKS", "SIZE", "COMMITTED", "DIRECTORY"});
+  for (const auto& checkpoint : job.checkpoints())
+    table.Add({std::to_string(checkpoint.step()), std::to_string(checkpoint.generation()),
+               std::to_string(checkpoint.world_size()), HumanBytes(CheckpointBytes(checkpoint)),
+               LocalTime(checkpoint.committed_unix_ms()),
+               job.output_dir() + "/checkpoints/" + checkpoint.directory()});
+  table.Print(terminal.out, terminal.color);
   return kExitSuccess;
 }
 
