@@ -1,5 +1,6 @@
 """What a figure was measured on, and how it is summed up."""
 
+import math
 import os
 import pathlib
 import platform
@@ -41,6 +42,12 @@ def revision(root):
 
 
 def summary(seconds):
-    return {"runs": len(seconds), "median_s": round(statistics.median(seconds), 3),
-            "min_s": round(min(seconds), 3), "max_s": round(max(seconds), 3),
-            "all_s": [round(s, 3) for s in seconds]}
+    """Median, extremes, the 99th percentile where there are enough, single values while they are few."""
+    ordered = sorted(seconds)
+    result = {"runs": len(ordered), "median_s": round(statistics.median(ordered), 3),
+              "min_s": round(ordered[0], 3), "max_s": round(ordered[-1], 3)}
+    if len(ordered) >= 200:
+        result["p99_s"] = round(ordered[math.ceil(0.99 * len(ordered)) - 1], 3)
+    if len(ordered) <= 50:
+        result["all_s"] = [round(s, 3) for s in seconds]
+    return result

@@ -1,12 +1,11 @@
 """Where faults are done: a real cluster, a small disk for the jobs' results, and what runs there."""
 
-import json
 import os
 import pathlib
 import shutil
 import subprocess
 
-from cluster import Cluster, can_have_namespaces, kill, run, wait_until
+from cluster import Cluster, can_have_namespaces, kill, run
 
 NODES = 4
 DISK_BYTES = 384 << 20
@@ -53,40 +52,17 @@ class Arena:
                 os.posix_fallocate(file.fileno(), 0, free - room)
         return filler
 
-    def node_dir(self, node):
-        return self.cluster.dir / "nodes" / node
-
-    def worker(self, node):
-        return int((self.node_dir(node) / "worker.pid").read_text())
-
-    def job_dirs(self, job):
-        """The folders of the job's guardians, by node."""
-        return {path.parts[-3]: path for path in self.cluster.dir.glob(f"nodes/*/jobs/{job}")}
-
-    def guardians(self, job):
-        """The living guardians of a job, by node."""
-        found = {}
-        for node, folder in self.job_dirs(job).items():
-            try:
-                pid = json.loads((folder / "guardian.json").read_text())["pid"]
-                name = pathlib.Path(f"/proc/{pid}/exe").readlink().name
-            except (OSError, ValueError, KeyError):
-                continue
-            if name.startswith("muster-guardian"):
-                found[node] = pid
-        return found
-
     def reached(self, job, generation, phase):
         """Whether a generation has come so far, by the files that say so before any message does."""
         if phase == "prepare":
             return any(f'"generation":{generation}' in text for text in self._texts(job, "prepare.json"))
         if phase == "launch":
             return any((folder / f"resume-g{generation}.json").exists()
-                       for folder in self.job_dirs(job).values())
+                       for folder in self.cluster.guardian_folders(job).values())
         return any((self.output(job) / "logs" / str(generation)).glob("rank-*.log"))
 
     def _texts(self, job, name):
-        for folder in self.job_dirs(job).values():
+        for folder in self.cluster.guardian_folders(job).values():
             try:
                 yield (folder / name).read_text(encoding="utf-8").replace(" ", "")
             except OSError:
@@ -106,8 +82,7 @@ class Arena:
         for fault in injected:
             fault.heal()
         self.cluster.up()
-        wait_until(lambda: all(n["state"] == "ready" for n in self.cluster.json("nodes")),
-                   "every node is ready again", timeout=60)
+        self.cluster.wait_until_ready()
 
     def processes_of_job(self, job):
         """Guardians and trainers of a job, also those whose guardian is gone."""

@@ -6,13 +6,11 @@ disk); what is merely gone is brought back by `muster up`.
 """
 
 import dataclasses
-import os
-import pathlib
 import re
 import signal
 from typing import Callable
 
-from cluster import kill
+from cluster import descendants, kill
 
 # Room that a full disk leaves: a log line or two, but no part of a checkpoint.
 ROOM_BYTES = 64 << 10
@@ -35,22 +33,6 @@ class Fault:
     quick: bool = False  # may come as the second one, within a phase of a recovery
 
 
-def children_of(pid):
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-        return [int(child) for task in tasks for child in
-                pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def descendants(pid):
-    found = []
-    for child in children_of(pid):
-        found += [child, *descendants(child)]
-    return found
-
-
 def pick_rank(arena, job, random):
     ranks = arena.cluster.ranks(job)
     rank = random.choice(sorted(ranks))
@@ -59,7 +41,7 @@ def pick_rank(arena, job, random):
 
 def pick_node(arena, job, random):
     """A node with a guardian of the job, and that guardian."""
-    guardians = arena.guardians(job)
+    guardians = arena.cluster.guardians(job)
     node = random.choice(sorted(guardians))
     return node, guardians[node]
 
@@ -90,7 +72,7 @@ def stop_rank(arena, job, random):
 
 def kill_any_trainer(arena, job, random):
     """Any process below a guardian: a rank, one that is parked, a standby, one that just started."""
-    pids = [pid for guardian in arena.guardians(job).values() for pid in descendants(guardian)]
+    pids = [pid for guardian in arena.cluster.guardians(job).values() for pid in descendants(guardian)]
     if not pids:
         return kill_guardian(arena, job, random)
     pid = random.choice(sorted(pids))
@@ -112,13 +94,13 @@ def stop_guardian(arena, job, random):
 
 def kill_worker(arena, job, random):
     node, _ = pick_node(arena, job, random)
-    kill(arena.worker(node))
+    kill(arena.cluster.worker_pid(node))
     return Injected("kill-worker", node)
 
 
 def stop_worker(arena, job, random):
     node, _ = pick_node(arena, job, random)
-    pid = arena.worker(node)
+    pid = arena.cluster.worker_pid(node)
     kill(pid, signal.SIGSTOP)
     return Injected("stop-worker", node, heal=lambda: kill(pid, signal.SIGCONT))
 
@@ -136,15 +118,14 @@ def stop_coordinator(arena, job, random):
 
 def kill_worker_and_coordinator(arena, job, random):
     node, _ = pick_node(arena, job, random)
-    kill(arena.worker(node))
+    kill(arena.cluster.worker_pid(node))
     kill(arena.cluster.coordinator_pid())
     return Injected("kill-worker-and-coordinator", node)
 
 
 def kill_node(arena, job, random):
-    node, guardian = pick_node(arena, job, random)
-    for pid in (arena.worker(node), *descendants(guardian), guardian):
-        kill(pid)
+    node, _ = pick_node(arena, job, random)
+    arena.cluster.kill_node(node, job)
     return Injected("kill-node", node, rf"{node}\b")
 
 

@@ -151,6 +151,19 @@ def alive(pid):
     return stat.rsplit(")", 1)[1].split()[0] not in ("Z", "X")
 
 
+def descendants(pid):
+    """Every living process below one."""
+    found = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            children = pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii")
+            for child in map(int, children.split()):
+                found += [child, *descendants(child)]
+    except OSError:
+        pass  # it ended meanwhile
+    return found
+
+
 class Cluster:
     def __init__(self, test, nodes=2, slots=4, up=()):
         """`test` is a unittest.TestCase, or None for a caller that calls close() itself; `up` holds
@@ -267,6 +280,37 @@ class Cluster:
         pid = self.ranks(job)[rank]
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    def worker_pid(self, node):
+        return int((self.dir / "nodes" / node / "worker.pid").read_text(encoding="ascii"))
+
+    def guardian_folders(self, job):
+        """Where the job's guardians keep their files, by node."""
+        return {path.parts[-3]: path for path in self.dir.glob(f"nodes/*/jobs/{job}")}
+
+    def guardians(self, job):
+        """The living guardians of a job, by node."""
+        found = {}
+        for node, folder in self.guardian_folders(job).items():
+            try:
+                pid = json.loads((folder / "guardian.json").read_text(encoding="utf-8"))["pid"]
+                program = pathlib.Path(f"/proc/{pid}/exe").readlink().name
+            except (OSError, ValueError, KeyError):
+                continue
+            if program.startswith("muster-guardian"):
+                found[node] = pid
+        return found
+
+    def kill_node(self, node, job):
+        """All of a node's processes at once, as when its power fails."""
+        guardian = self.guardians(job).get(node)
+        pids = [self.worker_pid(node)] + ([guardian, *descendants(guardian)] if guardian else [])
+        for pid in pids:
+            kill(pid)
+
+    def wait_until_ready(self, timeout=60):
+        wait_until(lambda: all(n["state"] == "ready" for n in self.json("nodes")),
+                   "every node is ready", timeout)
 
     def coordinator_pid(self):
         return json.loads((self.dir / "coordinator" / "endpoint.json").read_text())["pid"]
