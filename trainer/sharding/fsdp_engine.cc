@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "trainer/device/scalar_type.h"
 #include "trainer/model/llama.h"
@@ -17,6 +19,7 @@
 #include "trainer/sharding/loss_scaler.h"
 #include "trainer/sharding/mesh.h"
 #include "trainer/sharding/non_finite.h"
+#include "trainer/sharding/state_snapshots.h"
 #include "trainer/sharding/step_batch.h"
 #include "trainer/sharding/unit_views.h"
 
@@ -42,6 +45,9 @@ class Engine final : public FsdpEngine {
   Result<StepNumbers> FinishGradients(double vote) override;
   void OptimizerStep(Step step, double lr) override;
   void WaitForUpdate() override;
+  void Seal(const TrainCursor& cursor) override;
+  Step SealedStep() const override;
+  void SetBuddy(Buddy* buddy) override;
   Result<std::string> FindNonFinite() override;
   LossScaleState loss_scale() const override;
   void RestoreLossScale(const LossScaleState& state) override;
@@ -56,6 +62,9 @@ class Engine final : public FsdpEngine {
   Result<StepNumbers> SumUp(double vote);
   // After an error: the next micro-batch is the first of a step again.
   void AbandonStep();
+
+  // Once all units have been updated: what Seal had to leave.
+  void SealUpdated();
 
   void Prefetch(int unit);
   Status WaitForWeights(int unit);
@@ -86,10 +95,12 @@ class Engine final : public FsdpEngine {
   LlamaHead head_;
   RotaryTable rotary_;
   LossScaler scaler_;
-  at::Tensor sums_;                       // [kSumCount] fp64 on the device
-  at::Tensor squares_;                    // [1] fp64 where the shards are
-  at::Tensor tied_gradient_;              // of the embedding by way of the head
-  std::unique_ptr<HostUpdates> updates_;  // ends before what it updates
+  at::Tensor sums_;                            // [kSumCount] fp64 on the device
+  at::Tensor squares_;                         // [1] fp64 where the shards are
+  at::Tensor tied_gradient_;                   // of the embedding by way of the head
+  std::unique_ptr<StateSnapshots> snapshots_;  // null: none are made
+  std::optional<TrainCursor> unsealed_;        // of the update under way
+  std::unique_ptr<HostUpdates> updates_;       // ends before what it updates
   bool step_open_ = false;
   bool last_micro_batch_ = false;
   double label_scale_ = 0;      // one over the labels of the step under way
@@ -125,11 +136,19 @@ Status Engine::Allocate() {
                                               options_.strategy == ShardingStrategy::kNoShard ||
                                               options_.strategy == ShardingStrategy::kHybridShard,
                      .from_host = host_ops_ != nullptr}));
-  state_ = std::make_unique<ShardState>(layout_, mesh_.shard_rank(), precision_, state_ops(),
-                                        weights_->OwnPlaces(), [this](std::size_t bytes) {
-                                          return host_ops_ != nullptr ? ops_.AllocateHost(bytes)
-                                                                      : ops_.Allocate(bytes);
-                                        });
+  Segment* const segment = options_.segment;
+  const bool in_segment =
+      segment != nullptr && options_.snapshot_every == 1 && state_ops().is_host();
+  state_ = std::make_unique<ShardState>(
+      layout_, mesh_.shard_rank(), precision_, state_ops(), weights_->OwnPlaces(),
+      [this](std::size_t bytes) {
+        return host_ops_ != nullptr ? ops_.AllocateHost(bytes) : ops_.Allocate(bytes);
+      },
+      in_segment ? segment : nullptr);
+  if (segment != nullptr) {
+    snapshots_ =
+        std::make_unique<StateSnapshots>(*state_, *segment, state_ops(), options_.snapshot_every);
+  }
   std::vector<const void*> sources;
   for (const UnitShard& unit : state_->units()) sources.push_back(unit.GatherSource());
   weights_->SetSources(std::move(sources));
@@ -166,6 +185,8 @@ Status Engine::ForwardBackward(const MicroBatch& batch, double loss_scale, bool 
 }
 
 void Engine::AbandonStep() {
+  SealUpdated();
+  if (snapshots_ != nullptr) snapshots_->Complete();
   step_open_ = false;
   tied_gradient_.reset();
   weights_->Invalidate();
@@ -178,6 +199,7 @@ Status Engine::RunMicroBatch(const MicroBatch& batch) {
   const at::Tensor ids = OnDevice(batch.input_ids);
   EnterPhase(TrainPhase::kForward);
   MUSTER_ASSIGN_OR_RETURN(const ResidualStream hidden, Forward(ids));
+  SealUpdated();
   EnterPhase(TrainPhase::kBackward);
   MUSTER_ASSIGN_OR_RETURN(at::Tensor gradient, HeadBackward(hidden, batch));
   MUSTER_RETURN_IF_ERROR(BlocksBackward(gradient));
@@ -298,6 +320,10 @@ Result<StepNumbers> Engine::SumUp(double vote) {
     const TraceSpan span(options_.tracer, TracePhase::kReduceWait, "finish");
     MUSTER_RETURN_IF_ERROR(reducer_->Finish());
   }
+  if (snapshots_ != nullptr) {
+    const TraceSpan span(options_.tracer, TracePhase::kCheckpoint, "snapshot");
+    MUSTER_RETURN_IF_ERROR(snapshots_->Finish());
+  }
   const TraceSpan span(options_.tracer, TracePhase::kOptimizer, "norm");
   squares_.zero_();
   // Replicas hold the same gradients: they count once.
@@ -340,6 +366,8 @@ void Engine::OptimizerStep(Step step, double lr) {
     state_ops().AdamW(state_->ForOptimizer(unit), options_.adamw, update);
   };
   weights_->Invalidate();
+  state_->BeginUpdate();
+  if (snapshots_ != nullptr) snapshots_->NoteUpdate();
   if (updates_ != nullptr) {
     updates_->Start(head_unit() + 1, update_unit);
     return;
@@ -352,6 +380,26 @@ void Engine::OptimizerStep(Step step, double lr) {
 
 void Engine::WaitForUpdate() {
   if (updates_ != nullptr) updates_->WaitForAll();
+}
+
+void Engine::Seal(const TrainCursor& cursor) {
+  if (snapshots_ == nullptr) return;
+  unsealed_ = cursor;
+  if (updates_ == nullptr) SealUpdated();
+}
+
+void Engine::SealUpdated() {
+  if (!unsealed_) return;
+  WaitForUpdate();
+  snapshots_->Take(*std::exchange(unsealed_, std::nullopt));
+}
+
+Step Engine::SealedStep() const {
+  return options_.segment != nullptr ? options_.segment->NewestStep() : -1;
+}
+
+void Engine::SetBuddy(Buddy* buddy) {
+  if (snapshots_ != nullptr) snapshots_->SetBuddy(buddy);
 }
 
 void Engine::Prefetch(int unit) {
@@ -375,7 +423,10 @@ void Engine::RestoreLossScale(const LossScaleState& state) {
 }
 
 EngineMemory Engine::memory() const {
+  const Segment* segment = options_.segment;
+  const std::size_t slots = segment != nullptr ? kSegmentSlots * segment->slot_bytes() : 0;
   return {.state = state_->bytes(),
+          .snapshots = static_cast<std::int64_t>(slots),
           .gathered = weights_->bytes(),
           .gradients = reducer_->bytes(),
           .activations = blocks_.bytes()};

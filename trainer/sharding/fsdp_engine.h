@@ -16,8 +16,9 @@
 // One thread, the trainer's, calls everything; every rank calls the same in the same order. Results
 // are deterministic for a given world size, thread count and instruction set.
 // Errors: a failed collective's status. After one the step's gradients are forgotten, weights and
-// moments are those of the last finished step; once the communicator is formed again, an engine
-// made anew can do the step again from its first micro-batch.
+// moments are those of the last finished step, which is sealed where it was to be; once the
+// communicator is formed again, an engine made anew can do the step again from its first
+// micro-batch.
 #pragma once
 
 #include <functional>
@@ -36,6 +37,8 @@
 #include "trainer/distributed/communicator.h"
 #include "trainer/sharding/precision.h"
 #include "trainer/sharding/shard_state.h"
+#include "trainer/snapshot/buddy.h"
+#include "trainer/snapshot/segment.h"
 
 namespace muster {
 
@@ -54,6 +57,10 @@ struct FsdpOptions {
   // Called as a micro-batch moves on; cheap. Empty: nobody asks.
   std::function<void(TrainPhase)> on_phase;
   Tracer* tracer = nullptr;  // outlives the engine; null: nobody traces
+  // Made for this rank's PlanSegment (state_plan.h); outlives the engine. Its newest slot is the
+  // state to begin with, where the state lies in it (ShardState::in_segment). Null: no snapshots.
+  Segment* segment = nullptr;
+  std::int64_t snapshot_every = 1;  // steps
 };
 
 // Of one step, equal on all ranks.
@@ -77,6 +84,7 @@ struct LossScaleState {
 // Bytes that this rank has allocated.
 struct EngineMemory {
   std::int64_t state = 0;        // master weights, moments, gradient shards, shadows
+  std::int64_t snapshots = 0;    // both slots of the segment; the state itself may lie in them
   std::int64_t gathered = 0;     // whole weights, where no shared array holds them
   std::int64_t gradients = 0;    // slots and local sums
   std::int64_t activations = 0;  // so far
@@ -112,6 +120,16 @@ class FsdpEngine {
   virtual void OptimizerStep(Step step, double lr) = 0;
   // Until state() is that of the last OptimizerStep: before its arrays are read from outside.
   virtual void WaitForUpdate() = 0;
+
+  // The state is that of cursor.step: after WeightsLoaded, and after every step, one that was left
+  // out or overflowed as well. Seals it in the segment, if there is one and the step's turn has
+  // come: at once where that is one store, else at the latest within the next FinishGradients,
+  // before its collective.
+  virtual void Seal(const TrainCursor& cursor) = 0;
+  // The newest step that is sealed; -1: none.
+  virtual Step SealedStep() const = 0;
+  // Who gets a copy of what is sealed from here on; outlives the engine. Null: nobody.
+  virtual void SetBuddy(Buddy* buddy) = 0;
 
   // Collective, after FinishGradients of a step that is not finite: the first rank that holds a
   // number that is not finite, and where: "rank 1: gradient of model.norm.weight". Looks at
