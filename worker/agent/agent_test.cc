@@ -351,6 +351,138 @@ TEST_F(AgentTest, WhatOutlivesADeadGuardianIsNotPreparedOver) {
   EXPECT_THAT(Sent<Quiesced>(effects)[0].unkillable_pids, ElementsAre(4242));
 }
 
+TEST_F(AgentTest, AnAbortThatKeepsRanksGoesOnWholeAndItsAnswerIsMirrored) {
+  Run1();
+  const Effects effects = agent_.OnAbort({.job = kJob,
+                                          .generation = 1,
+                                          .reason = "rank 0 exited",
+                                          .park_seconds = 1,
+                                          .kill_ranks = {0}});
+  EXPECT_THAT(Commands<GuardianAbort>(effects),
+              ElementsAre(GuardianAbort{1, 0, "rank 0 exited", 1, {0}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {1}})),
+              ElementsAre(Quiesced{kJob, 1, {}, {1}}));
+  EXPECT_THAT(Hosted().kept_ranks, ElementsAre(1));
+  EXPECT_TRUE(Hosted().quiesced);
+}
+
+TEST_F(AgentTest, AnOlderAbortsAnswerIsNotTakenForThatOfOneThatKeepsNobody) {
+  Run1();
+  agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  EXPECT_FALSE(Hosted().quiesced);
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {0, 1}})), IsEmpty());
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {}})),
+              ElementsAre(Quiesced{kJob, 1, {}, {}}));
+}
+
+TEST_F(AgentTest, AnAbortOfParkedRanksThatWasLostIsSaidAgain) {
+  Run1();
+  agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
+  Event(GuardianQuiesced{1, {}, {0, 1}});
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  // The guardian has not heard of the second one when it tells its state.
+  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+  Event(GuardianQuiesced{1, {}, {0, 1}});
+  const Effects effects = Event(GuardianSynced{});
+  EXPECT_THAT(Sent<Quiesced>(effects), IsEmpty());
+  EXPECT_THAT(Commands<GuardianAbort>(effects), ElementsAre(GuardianAbort{1, 0, ""}));
+}
+
+TEST_F(AgentTest, AReplayTellsOfKeptRanks) {
+  Run1();
+  agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
+  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+  Event(GuardianQuiesced{1, {}, {1}});
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianSynced{})), ElementsAre(Quiesced{kJob, 1, {}, {1}}));
+  EXPECT_THAT(Hosted().kept_ranks, ElementsAre(1));
+}
+
+TEST_F(AgentTest, ALostGuardianKeepsNobody) {
+  Run1();
+  agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
+  Event(GuardianQuiesced{1, {}, {0, 1}});
+  agent_.OnGuardianLost(kJob, "killed");
+  agent_.OnProvedGone(kJob, {}, {});
+  EXPECT_THAT(Hosted().kept_ranks, IsEmpty());
+}
+
+TEST_F(AgentTest, TheRanksOfALaunchCountNotThoseOfItsPreparation) {
+  Prepare1();
+  Launch launch = MakeLaunch(1);
+  launch.ranks = {{4, 0}};
+  const auto staged = Of<StageLaunch>(agent_.OnLaunch(launch));
+  ASSERT_EQ(staged.size(), 1u);
+  EXPECT_THAT(staged[0].prepare.ranks, ElementsAre(RankPlacement{4, 0}));
+  const auto launches = Commands<GuardianLaunch>(agent_.OnLaunchStaged(launch, OkStatus()));
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_EQ(launches[0].rank, 4);
+  EXPECT_THAT(launches[0].node_ranks, ElementsAre(4));
+  agent_.OnGuardianLost(kJob, "gone");
+  const auto exits = Sent<RankExited>(agent_.OnProvedGone(kJob, {}, {}));
+  ASSERT_EQ(exits.size(), 1u);
+  EXPECT_EQ(exits[0].rank, 4);
+}
+
+TEST_F(AgentTest, StandbysAreAskedForWithEveryPreparationOfATrainJob) {
+  Run1();
+  Prepare prepare = MakePrepare(2);
+  prepare.ranks.clear();
+  prepare.spare = true;
+  prepare.standbys = 2;
+  const Effects effects = agent_.OnPrepare(prepare);
+  const auto prepares = Commands<GuardianPrepare>(effects);
+  ASSERT_EQ(prepares.size(), 1u);
+  EXPECT_TRUE(prepares[0].spare);
+  const auto standbys = Commands<GuardianStandby>(effects);
+  ASSERT_EQ(standbys.size(), 1u);
+  EXPECT_EQ(standbys[0].count, 2);
+  EXPECT_TRUE(standbys[0].at_once);
+}
+
+TEST_F(AgentTest, StandbysAreAskedForAgainAfterALostConnectionUnlessNobodyIsKept) {
+  Run1();
+  const auto reconnect = [&] {
+    Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+    Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+    return Event(GuardianSynced{});
+  };
+  EXPECT_EQ(Commands<GuardianStandby>(reconnect()).size(), 1u);
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  EXPECT_THAT(Commands<GuardianStandby>(reconnect()), IsEmpty());
+}
+
+TEST_F(AgentTest, AStopGoesOnUntilTheRanksEnd) {
+  Run1();
+  EXPECT_THAT(Commands<GuardianStop>(agent_.OnStop({kJob, 1, "drained"})),
+              ElementsAre(GuardianStop{1, "drained"}));
+  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+  Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+  EXPECT_EQ(Commands<GuardianStop>(Event(GuardianSynced{})).size(), 1u) << "it may have been lost";
+  EXPECT_THAT(agent_.OnStop({kJob, 2, "drained"}), IsEmpty());
+  EXPECT_THAT(agent_.OnStop({{"0123456789"}, 1, "drained"}), IsEmpty());
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  EXPECT_THAT(agent_.OnStop({kJob, 1, "drained"}), IsEmpty());
+}
+
+TEST_F(AgentTest, AFaultIsCausedWhereItsRankRuns) {
+  Run1();
+  const Effects effects = agent_.OnInjectFault({9, kJob, 1, 1, "slow", "0.3"});
+  EXPECT_THAT(Commands<GuardianFault>(effects), ElementsAre(GuardianFault{1, 1, "slow", "0.3"}));
+  EXPECT_THAT(Sent<FaultDone>(effects), ElementsAre(FaultDone{9, ""}));
+  Event(GuardianRankExited{.generation = 1, .rank = 1});
+  for (const InjectFault& fault :
+       {InjectFault{10, kJob, 2, 0, "kill", ""}, InjectFault{11, kJob, 1, 1, "kill", ""},
+        InjectFault{12, kJob, 1, 7, "kill", ""},
+        InjectFault{13, {"0123456789"}, 1, 0, "kill", ""}}) {
+    const Effects refused = agent_.OnInjectFault(fault);
+    EXPECT_THAT(Commands<GuardianFault>(refused), IsEmpty());
+    ASSERT_EQ(Sent<FaultDone>(refused).size(), 1u);
+    EXPECT_EQ(Sent<FaultDone>(refused)[0].request_id, fault.request_id);
+    EXPECT_THAT(Sent<FaultDone>(refused)[0].error, HasSubstr("this node"));
+  }
+}
+
 TEST_F(AgentTest, AnAdoptedJobIsMirroredFromItsGuardianAndGoesOn) {
   EXPECT_THAT(agent_.Adopt(MakePrepare(1), TrainJob(), true, true), IsEmpty());
   EXPECT_FALSE(agent_.AllSettled());
@@ -414,6 +546,13 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
       [](Agent& a) { return a.OnLaunchStaged(MakeLaunch(1), OkStatus()); },
       [](Agent& a) { return a.OnAbort({.job = kJob, .generation = 1}); },
       [](Agent& a) { return a.OnAbort({.job = kJob, .generation = 3}); },
+      [](Agent& a) { return a.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1}); },
+      [](Agent& a) {
+        return a.OnStop({kJob, 1, "drained"});
+      },
+      [](Agent& a) {
+        return a.OnInjectFault({1, kJob, 1, 0, "kill", ""});
+      },
       [](Agent& a) { return a.OnRelease({kJob}); },
       [](Agent& a) { return a.OnGuardianLost(kJob, "gone"); },
       [](Agent& a) { return a.OnProvedGone(kJob, {}, {}); },
@@ -426,6 +565,7 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
       guardian(GuardianRankExited{.generation = 1, .rank = 0}),
       guardian(GuardianReport{1, 0, "{}"}),
       guardian(GuardianQuiesced{1, {}}),
+      guardian(GuardianQuiesced{1, {}, {0}}),
       guardian(GuardianRefused{1, 2, "newer"}),
   };
   const std::size_t n = events.size();

@@ -203,5 +203,37 @@ TEST(MasterSocketFor, FollowsTheKindOfTheJob) {
   EXPECT_EQ(MasterSocketFor(TrainCase().spec, true), MasterSocket::kListen);
 }
 
+TEST(Standby, IsStartedWithNothingThatBelongsToARankOrAGeneration) {
+  Case c = TrainCase();
+  c.prepare.standbys = 2;
+  const GuardianStandby standby = BuildStandby(c.context, c.spec, c.prepare, kJobDir);
+  EXPECT_EQ(standby.count, 2);
+  EXPECT_FALSE(standby.at_once);
+  EXPECT_TRUE(standby.launch.control);
+  EXPECT_EQ(standby.launch.log_path, std::string(kJobDir) + "/standby.log");
+  EXPECT_THAT(standby.launch.argv,
+              ElementsAre("/opt/muster-trainer", "train", std::string(kJobDir) + "/spec.yaml"));
+  EXPECT_THAT(
+      standby.launch.environment,
+      ElementsAre("CUDA_VISIBLE_DEVICES=", "HOME=/root", "MUSTER_ASSIGN=1", "MUSTER_CONTROL_FD=3",
+                  "MUSTER_JOB_ID=00c0ffee00", "MUSTER_PROGRESS_FD=4", "NCCL_DEBUG=WARN",
+                  "OMP_NUM_THREADS=6", "PATH=/usr/bin:/bin",
+                  "TORCHELASTIC_ERROR_FILE=" + std::string(kJobDir) + "/errors/standby.json"));
+}
+
+TEST(Standby, WaitsAtOnceOnASpareAndIsNotTiedToAGpu) {
+  Case c = TrainCase();
+  c.prepare.spare = true;
+  c.spec.resources.device = "cuda";
+  const GuardianStandby standby = BuildStandby(c.context, c.spec, c.prepare, kJobDir);
+  EXPECT_TRUE(standby.at_once);
+  EXPECT_THAT(standby.launch.environment, Not(Contains(StartsWith("CUDA_VISIBLE_DEVICES"))));
+}
+
+TEST(Launches, NameAllRanksOfTheNode) {
+  for (const GuardianLaunch& launch : TrainCase().Launches())
+    EXPECT_THAT(launch.node_ranks, ElementsAre(2, 3));
+}
+
 }  // namespace
 }  // namespace muster::worker

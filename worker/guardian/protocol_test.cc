@@ -7,9 +7,13 @@ namespace {
 
 TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
   const GuardianCommand commands[] = {
-      GuardianPrepare{7, MasterSocket::kBindOnly, "127.0.0.1"},
-      GuardianLaunch{7, 3, {"/bin/true", "a b"}, {"A=1"}, "/tmp", "/tmp/log", true, true},
-      GuardianAbort{7, 1.5, "rank 2 exited"},
+      GuardianPrepare{7, MasterSocket::kBindOnly, "127.0.0.1", true},
+      GuardianLaunch{7, 3, {"/bin/true", "a b"}, {"A=1"}, "/tmp", "/tmp/log", true, true, {3, 4}},
+      GuardianAbort{7, 1.5, "rank 2 exited", 0.5, {1, 2}},
+      GuardianStandby{2, true, {.argv = {"/bin/true"}, .control = true}},
+      GuardianStop{7, "drained"},
+      GuardianFault{7, 3, "slow", "0.3"},
+      GuardianHold{"segment"},
       GuardianRelease{},
   };
   for (const GuardianCommand& command : commands) {
@@ -24,9 +28,10 @@ TEST(GuardianProtocol, EveryEventSurvivesTheWire) {
       GuardianHello{99, "0123456789", 4},
       GuardianPrepared{4, "no address", 0},
       GuardianRankStarted{4, 1, 1234},
-      GuardianRankExited{4, 1, {.signal = 9}, 0.25, {"last", "lines"}},
+      GuardianRankExited{4, 1, {.signal = 9}, 0.25, {"last", "lines"}, true, true, true},
       GuardianReport{4, 1, R"({"type":"formed"})"},
-      GuardianQuiesced{4, {17}},
+      GuardianQuiesced{4, {17}, {0, 2}},
+      GuardianSegment{"segment", true},
       GuardianSynced{},
       GuardianRefused{3, 4, "newer"},
   };

@@ -4,6 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "common/process/temp_dir_for_test.h"
+
 namespace muster {
 namespace {
 
@@ -26,6 +31,29 @@ TEST(Cgroup, HasNoneWithoutAUsableHierarchy) {
   EXPECT_EQ(OwnCgroupDirectory("30 22 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 c rw\n",
                                "0::/docker/1\n"),
             "");
+}
+
+TEST(Cgroup, CountsTheKillsForMemoryOfTheNearestGroupThatHasACount) {
+  const TempDirForTest dir;
+  std::filesystem::create_directories(dir / "job/rank");
+  const auto write = [](const std::string& path, const std::string& text) {
+    std::ofstream(path) << text;
+  };
+  write(dir / "memory.events", "low 0\noom 5\noom_kill 4\n");
+  const std::string outer = FindMemoryEvents(dir / "job/rank");
+  EXPECT_EQ(outer, dir / "memory.events");
+  EXPECT_EQ(ReadOomKills(outer), 4);
+  write(dir / "job/memory.events", "low 0\noom 1\noom_kill 1\noom_group_kill 0\n");
+  const std::string inner = FindMemoryEvents(dir / "job/rank");
+  EXPECT_EQ(ReadOomKills(inner), 1);
+  write(dir / "job/memory.events", "low 0\noom 2\noom_kill 2\noom_group_kill 0\n");
+  EXPECT_EQ(ReadOomKills(inner), 2);
+}
+
+TEST(Cgroup, CountsNothingWhereTheKernelDoesNot) {
+  EXPECT_EQ(FindMemoryEvents("/muster-never-made/job"), "");
+  EXPECT_EQ(ReadOomKills(""), 0);
+  EXPECT_EQ(ReadOomKills("/muster-never-made/memory.events"), 0);
 }
 
 TEST(Cgroup, RemovesItsDirectoryAtTheEnd) {
