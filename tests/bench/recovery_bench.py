@@ -1,143 +1,253 @@
 #!/usr/bin/env python3
-"""From the SIGKILL of a rank to the next finished step, on quickstart's model; median of many.
+"""What each kind of fault costs, on quickstart's model: seconds to the decision and to the next step.
 
-  recovery_bench.py [--runs 15] [--rank 1] [--peer]
+  recovery_bench.py [--kinds rank_killed_in_place,...] [--runs N] [--peer-runs N]
+                    [--stall-runs N] [--overload-minutes M]
 
-Each run is a kill in a training job of its own. The end is the moment at which the first line of
-the next generation appears in metrics.jsonl. --peer kills a worker of a
-torchrun job of the same shape (two agents, c10d rendezvous, default settings and with
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1) and waits for its next step, 60 s at most.
+Faults of one kind hit few long-lived jobs, each once the generation before has trained for some steps and
+its standbys wait. The next step is finished when its line is in metrics.jsonl; the decision is the
+coordinator's event `aborting`; the other stages are the coordinator's own. Faults of nodes need root
+(network namespaces). --peer-runs does the same to torchrun with FSDP2 and a sharded checkpoint every 5
+steps (at most 60 s each). --stall-runs compares steps with and without snapshots. --overload-minutes
+trains beside two busy processes per core and counts verdicts, all of which are false.
 Prints one JSON object.
 """
 
 import argparse
+import collections
 import json
 import os
 import pathlib
-import signal
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import elastic_peer  # noqa: E402
 import machine  # noqa: E402
-import peer  # noqa: E402
-from cluster import ROOT, Cluster, read_metrics, wait_until  # noqa: E402
-from gang import free_port  # noqa: E402
+from cluster import ROOT, Cluster, can_have_namespaces, kill, read_metrics, wait_until  # noqa: E402
+from recovery_runs import LongJob, stop_process  # noqa: E402
 
-PEER_LIMIT_S = 60
-
-# Steps of about 50 ms, and a line per finished step, as a training script would write it.
-PEER_PROGRAM = """
-import os, sys, time, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-rank, restart = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
-open(f"{sys.argv[1]}/pid-{rank}-{restart}", "w").write(str(os.getpid()))
-for step in range(100000):
-    time.sleep(0.05)
-    dist.all_reduce(torch.ones(1))
-    if rank == 0:
-        print(restart, step, flush=True, file=open(f"{sys.argv[1]}/steps", "a"))
-"""
+FAULTS_PER_JOB = 50
+STORED_JOBS = 1000
+STALL_STEPS = 200
+BUSY_PER_CORE = 2
 
 
-def newest_generation(output):
-    return max((entry["generation"] for entry in read_metrics(output).values()), default=0)
-
-
-def measure_ours(cluster, rank):
-    job = cluster.submit(cluster.train_job(
-        steps=100000, every=20, data={"train": str(ROOT / "configs/data/self_instruct_user_oriented.jsonl"),
-                                      "max_seq_len": 256}, batch={"per_rank": 4, "accumulation": 1}))
-    cluster.wait_for_step(job, 25)
-    output, ranks = cluster.output(job), cluster.ranks(job)
-    metrics = output / "metrics.jsonl"
-    os.kill(ranks[rank], signal.SIGKILL)
-    killed = time.monotonic()
-    needle = '"generation":2'
-
-    def next_step():
-        with open(metrics, encoding="utf-8") as file:
-            file.seek(max(0, os.path.getsize(metrics) - 2000))
-            return needle in file.read().replace(" ", "")
-    wait_until(next_step, "a step of the next generation", timeout=60)
-    seconds = time.monotonic() - killed
-    stages = cluster.get(job)["attempts"][1]["seconds"]
-    cluster.muster("cancel", job)
-    cluster.wait(job)
-    return seconds, stages
-
-
-def measure_peer(folder, rank, variables):
-    program = folder / "program.py"
-    program.write_text(PEER_PROGRAM)
-    port = free_port()
-    agents = [subprocess.Popen(
-        [peer.TORCHRUN, "--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d",
-         "--max_restarts=3", f"--rdzv_endpoint=127.0.0.1:{port}", "--rdzv_id=bench", program, folder],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **variables}, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
-    steps = folder / "steps"
-
-    def seen(restart, at_least):
-        lines = steps.read_text(encoding="utf-8").splitlines() if steps.exists() else []
-        return sum(line.startswith(f"{restart} ") for line in lines) >= at_least
+def rank_killed(runs, **restart):
+    cluster = Cluster(None, nodes=2)
+    measured = []
     try:
-        wait_until(lambda: seen(0, 10), "the peer trains")
-        os.kill(int((folder / f"pid-{rank}-0").read_text()), signal.SIGKILL)
-        killed = time.monotonic()
-        try:
-            wait_until(lambda: any(seen(restart, 1) for restart in (1, 2, 3)), "the peer's next step",
-                       timeout=PEER_LIMIT_S)
-        except AssertionError:
-            return None
-        return time.monotonic() - killed
+        while len(measured) < runs:
+            job = LongJob(cluster, nodes=2, restart=restart)
+            for i in range(min(FAULTS_PER_JOB, runs - len(measured))):
+                if i:
+                    job.calm()
+                pid = job.ranks()[i % 2]
+                job.fault(lambda pid=pid: kill_at(pid))
+            measured += job.end()
     finally:
-        for agent in agents:
-            agent.terminate()
-        for agent in agents:
-            agent.wait(timeout=60)
+        cluster.close()
+    return measured
 
 
-def summarise_peer(runs):
-    recovered = [seconds for seconds in runs if seconds is not None]
-    return {"recovered": f"{len(recovered)} of {len(runs)} within {PEER_LIMIT_S} s",
-            **(machine.summary(recovered) if recovered else {})}
+def kill_at(pid):
+    at = time.time()
+    kill(pid)
+    return at
 
 
-def peers(rank, runs):
-    results = {}
-    for name, variables in (("torchrun", {}),
-                            ("torchrun_unshared_store", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})):
-        seconds = []
+def rank_hangs(runs, how):
+    """`how` hangs rank number N of a job; stopped processes that survive it are let go again."""
+    cluster = Cluster(None, nodes=2, up=("--allow-faults",))
+    try:
+        job = LongJob(cluster, nodes=2)
+        for i in range(runs):
+            if i:
+                job.calm()
+            job.fault(lambda i=i: how(cluster, job, i % 2))
+        return job.end()
+    finally:
+        cluster.close()
+
+
+def stop_rank(_, job, rank):
+    return stop_process(job.ranks()[rank])
+
+
+def hang_rank(cluster, job, rank):
+    at = time.time()
+    cluster.muster("fault", job.job, "--rank", rank, "--kind", "hang-data")
+    return at
+
+
+def node_lost(runs, spare, take):
+    """Three nodes. With a spare the job has two of them; else three, of which it can do without one."""
+    cluster = Cluster(None, nodes=3, slots=2, up=("--netns",))
+    resources = {"spares": 1} if spare else {"min_nodes": 2}
+    measured = []
+    try:
+        for i in range(runs):
+            job = LongJob(cluster, nodes=2 if spare else 3, resources=resources)
+            nodes = job.nodes()
+            victim = nodes[i % len(nodes)]
+            job.fault(lambda job=job, victim=victim: take(cluster, job, victim))
+            measured += job.end()
+            for node in set(nodes.values()):
+                cluster.set_link(node, True)
+            cluster.up()
+            cluster.wait_until_ready()
+    finally:
+        cluster.close()
+    return measured
+
+
+def kill_all(cluster, job, node):
+    at = time.time()
+    cluster.kill_node(node, job.job)
+    return at
+
+
+def cut(cluster, _, node):
+    at = time.time()
+    cluster.set_link(node, False)
+    return at
+
+
+def coordinator_killed(runs):
+    """With many jobs stored: from the start of the new one to its first answer."""
+    cluster = Cluster(None, nodes=1)
+    seconds = []
+    try:
+        spec = cluster.train_job(name="waits", nodes=2)
+        file = cluster.write_job(spec)
+        for _ in range(STORED_JOBS):
+            cluster.muster("submit", file)
         for _ in range(runs):
-            with tempfile.TemporaryDirectory() as temp:
-                seconds.append(measure_peer(pathlib.Path(temp), rank, variables))
-        results[name] = summarise_peer(seconds)
-    return results
+            kill(cluster.coordinator_pid())
+            began = time.monotonic()
+            cluster.up()
+            seconds.append(time.monotonic() - began)
+            if len(cluster.json("get")) < STORED_JOBS:
+                raise AssertionError("the coordinator forgot jobs")
+    finally:
+        cluster.close()
+    return seconds
+
+
+KINDS = {
+    "rank_killed_in_place": (200, lambda runs: rank_killed(runs)),
+    "rank_killed_respawn": (200, lambda runs: rank_killed(runs, in_place=False)),
+    "rank_stopped": (30, lambda runs: rank_hangs(runs, stop_rank)),
+    "rank_hung": (30, lambda runs: rank_hangs(runs, hang_rank)),
+    "node_killed_spare": (30, lambda runs: node_lost(runs, True, kill_all)),
+    "node_cut_spare": (30, lambda runs: node_lost(runs, True, cut)),
+    "node_killed_shrink": (30, lambda runs: node_lost(runs, False, kill_all)),
+    "node_cut_shrink": (30, lambda runs: node_lost(runs, False, cut)),
+}
+OF_NODES = ("node_",)
+
+
+def summarise(measured):
+    def figures(name):
+        known = [getattr(m, name) for m in measured if getattr(m, name) is not None]
+        return machine.summary(known) if known else None
+
+    def stage(name):
+        known = [m.stages[name] for m in measured if m.stages.get(name) is not None]
+        return round(statistics.median(known), 3) if known else None
+    return {"next_step": figures("next_step"), "decided": figures("decided"),
+            "out_of_collectives": figures("out"),
+            "stages_median_s": {name: stage(name)
+                                for name in ("detect", "abort", "reform", "load", "first_step")},
+            "rungs": collections.Counter(m.rung for m in measured),
+            "lost_steps": collections.Counter(m.lost_steps for m in measured),
+            "causes": collections.Counter(m.cause for m in measured).most_common(4)}
+
+
+def median_step(cluster, snapshot_every):
+    spec = cluster.train_job(steps=STALL_STEPS, every=10**5, snapshot={"every": snapshot_every})
+    job = cluster.submit(spec)
+    if cluster.wait(job, timeout=300) != 0:
+        raise AssertionError(cluster.describe(job))
+    steps = read_metrics(cluster.output(job))
+    return statistics.median(entry["step_seconds"] for step, entry in steps.items() if step > 20)
+
+
+def snapshot_stall(runs):
+    """Medians of steps with and without snapshots, in turn; the first pair warms up."""
+    cluster = Cluster(None, nodes=2)
+    try:
+        pairs = [(median_step(cluster, 1), median_step(cluster, 0)) for _ in range(runs + 1)][1:]
+    finally:
+        cluster.close()
+    return {"runs": runs, "step_with_s": [round(on, 5) for on, _ in pairs],
+            "step_without_s": [round(off, 5) for _, off in pairs],
+            "stall_share_median": round(statistics.median(on / off - 1 for on, off in pairs), 4)}
+
+
+def false_verdicts(minutes):
+    """Attempts that ended although nothing was wrong but the load."""
+    cluster = Cluster(None, nodes=2)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            for _ in range(BUSY_PER_CORE * (os.cpu_count() or 1))]
+    try:
+        job = cluster.submit(cluster.train_job(steps=10**6, every=50))
+        cluster.wait_for_step(job, 1)
+        end = time.monotonic() + minutes * 60
+        wait_until(lambda: time.monotonic() > end or cluster.get(job)["generation"] > 1,
+                   "the time is over", timeout=minutes * 60 + 60)
+        got = cluster.get(job)
+        return {"minutes": minutes, "steps": got["step"], "load_1min": os.getloadavg()[0],
+                "false_verdicts": len(got["attempts"]) - 1,
+                "causes": [a["cause"] for a in got["attempts"] if a["cause"]]}
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+        cluster.close()
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kinds", type=lambda text: [k for k in text.split(",") if k],
+                        default=list(KINDS), help="of " + ", ".join(KINDS))
+    parser.add_argument("--runs", type=int, help="faults of each kind [200 of ranks killed, else 30]")
+    parser.add_argument("--peer-runs", type=int, default=0, help="faults of each kind on torchrun")
+    parser.add_argument("--peer-kinds", type=lambda text: text.split(","),
+                        default=list(elastic_peer.KINDS), help="of " + ", ".join(elastic_peer.KINDS))
+    parser.add_argument("--stall-runs", type=int, default=0)
+    parser.add_argument("--coordinator-runs", type=int, default=0)
+    parser.add_argument("--overload-minutes", type=float, default=0)
+    options = parser.parse_args()
+    for kind in (*options.kinds, *options.peer_kinds):
+        if kind not in KINDS and kind not in elastic_peer.KINDS:
+            parser.error(f"unknown kind {kind}")
+    return options
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=15)
-    parser.add_argument("--rank", type=int, default=1)
-    parser.add_argument("--peer", action="store_true", help="run torchrun beside it")
-    options = parser.parse_args()
-    result = {"benchmark": "rank_killed_to_next_step", "nodes": 2, "ranks": 2,
-              "killed_rank": options.rank, "model": "tiny", "revision": machine.revision(ROOT),
-              "machine": machine.describe()}
-    cluster = Cluster(None)
-    try:
-        measured = [measure_ours(cluster, options.rank) for _ in range(options.runs)]
-    finally:
-        cluster.close()
-    result["muster"] = machine.summary([seconds for seconds, _ in measured])
-    result["stages_median_s"] = {
-        stage: machine.summary([stages[stage] for _, stages in measured])["median_s"]
-        for stage in ("detect", "abort", "reform", "load", "first_step")}
-    if options.peer:
-        result.update(peers(options.rank, options.runs))
+    options = parse_options()
+    result = {"benchmark": "fault_to_next_step", "model": "tiny", "revision": machine.revision(ROOT),
+              "machine": machine.describe(), "faults": {}, "not_measured": []}
+    for kind in options.kinds:
+        runs, measure = KINDS[kind]
+        if kind.startswith(OF_NODES) and not can_have_namespaces():
+            result["not_measured"].append(kind)
+            continue
+        result["faults"][kind] = summarise(measure(options.runs or runs))
+        print(kind, json.dumps(result["faults"][kind]["next_step"]), file=sys.stderr, flush=True)
+    if options.coordinator_runs:
+        result["coordinator_killed_with_1000_jobs"] = machine.summary(
+            coordinator_killed(options.coordinator_runs))
+    if options.peer_runs:
+        result["torchrun"] = {kind: elastic_peer.measure(kind, options.peer_runs)
+                              for kind in options.peer_kinds}
+    if options.stall_runs:
+        result["snapshot_stall"] = snapshot_stall(options.stall_runs)
+    if options.overload_minutes:
+        result["overload"] = false_verdicts(options.overload_minutes)
     print(json.dumps(result, indent=1))
 
 

@@ -1,8 +1,11 @@
 #include "tests/support/fake_worker.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/support/client_callback.h>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "common/rpc/channel.h"
@@ -13,13 +16,79 @@ namespace muster::testing {
 
 namespace v1 = muster::v1;
 
-struct FakeWorker::Stream {
+// One call. Destroyed only when gRPC and the alarm are done with it; see Disconnect.
+struct FakeWorker::Stream final : grpc::ClientBidiReactor<v1::WorkerMessage, Coordinator> {
+  explicit Stream(FakeWorker& worker_in) : worker(worker_in) {}
+
+  void Open() {
+    stub = v1::Worker::NewStub(channel);
+    stub->async()->Session(&context, this);
+    // Messages are sent from the test's thread; the hold is given up when the reading has ended.
+    AddHold();
+    StartRead(&incoming);
+    StartCall();
+  }
+
+  void SendLocked(const v1::WorkerMessage& message) {
+    if (broken) return;
+    outgoing.push_back(message);
+    if (outgoing.size() == 1) StartWrite(&outgoing.front());
+  }
+
+  void OnReadDone(bool ok) override {
+    std::lock_guard lock(worker.mutex_);
+    if (ok) {
+      worker.OnMessageLocked(*this, incoming);
+      StartRead(&incoming);
+    } else {
+      broken = true;
+      RemoveHold();
+    }
+  }
+
+  void OnWriteDone(bool ok) override {
+    std::lock_guard lock(worker.mutex_);
+    if (!ok) broken = true;
+    outgoing.pop_front();
+    if (!broken && !outgoing.empty()) StartWrite(&outgoing.front());
+  }
+
+  void OnDone(const grpc::Status& how) override {
+    std::lock_guard lock(worker.mutex_);
+    status = FromGrpcStatus(how);
+    ended = true;
+    if (alarm) alarm->Cancel();
+    worker.changed_.notify_all();
+  }
+
+  void BeatLocked() {
+    beating = true;
+    alarm = std::make_unique<grpc::Alarm>();
+    alarm->Set(std::chrono::system_clock::now() + heartbeat, [this](bool ok) {
+      std::lock_guard lock(worker.mutex_);
+      beating = false;
+      if (ok && !broken && !ended) {
+        v1::WorkerMessage message;
+        message.mutable_heartbeat();
+        SendLocked(message);
+        BeatLocked();
+      }
+      worker.changed_.notify_all();
+    });
+  }
+
+  FakeWorker& worker;
   std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Worker::Stub> stub;
   grpc::ClientContext context;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>> calls;
-  bool welcomed = false;
+  std::unique_ptr<grpc::Alarm> alarm;  // one for each beat: none is set anew while it rings
+  Coordinator incoming;
+  std::deque<v1::WorkerMessage> outgoing;  // the first is being written
   std::chrono::milliseconds heartbeat{1000};
-  bool ended = false;
+  bool welcomed = false;
+  bool broken = false;   // nothing can be sent any more
+  bool ended = false;    // gRPC is done
+  bool beating = false;  // the alarm is set
   Status status;
 };
 
@@ -36,43 +105,47 @@ void FakeWorker::set_options(FakeWorkerOptions options) {
 }
 
 Status FakeWorker::Connect() {
+  StartConnecting();
+  return WaitForWelcome();
+}
+
+void FakeWorker::StartConnecting() {
   Disconnect();
-  auto stream = std::make_shared<Stream>();
+  auto stream = std::make_unique<Stream>(*this);
   stream->channel = OpenChannel(coordinator_);
   AttachToken(stream->context, token_);
-  stream->calls = v1::Worker::NewStub(stream->channel)->Session(&stream->context);
-
-  std::unique_lock lock(mutex_);
-  stream_ = stream;
+  std::lock_guard lock(mutex_);
+  stream_ = std::move(stream);
+  stream_->Open();
   SendLocked(HelloLocked());
-  reader_ = std::thread([this, stream] { ReadLoop(stream); });
-  heart_ = std::thread([this, stream] { HeartbeatLoop(stream); });
+}
+
+Status FakeWorker::WaitForWelcome() {
+  std::unique_lock lock(mutex_);
+  if (!stream_) return FailedPrecondition("not connected");
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  changed_.wait_until(lock, deadline, [&] { return stream->welcomed || stream->ended; });
-  if (stream->welcomed) return OkStatus();
-  return stream->ended ? stream->status : DeadlineExceeded("no Welcome within 10 s");
+  changed_.wait_until(lock, deadline, [&] { return stream_->welcomed || stream_->ended; });
+  if (stream_->welcomed) return OkStatus();
+  return stream_->ended ? stream_->status : DeadlineExceeded("no Welcome within 10 s");
 }
 
 void FakeWorker::Disconnect() {
-  {
-    std::lock_guard lock(mutex_);
-    if (stream_) stream_->context.TryCancel();
-    stream_.reset();
-  }
-  changed_.notify_all();
-  if (reader_.joinable()) reader_.join();
-  if (heart_.joinable()) heart_.join();
+  std::unique_lock lock(mutex_);
+  if (!stream_) return;
+  stream_->broken = true;
+  stream_->context.TryCancel();
+  changed_.wait(lock, [&] { return stream_->ended && !stream_->beating; });
+  stream_.reset();
 }
 
 Status FakeWorker::WaitForEnd() {
   std::unique_lock lock(mutex_);
-  const std::shared_ptr<Stream> stream = stream_;
-  if (!stream) return FailedPrecondition("not connected");
+  if (!stream_) return FailedPrecondition("not connected");
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  if (!changed_.wait_until(lock, deadline, [&] { return stream->ended; })) {
+  if (!changed_.wait_until(lock, deadline, [&] { return stream_->ended; })) {
     return DeadlineExceeded("the stream did not end within 10 s");
   }
-  return stream->status;
+  return stream_->status;
 }
 
 v1::WorkerMessage FakeWorker::HelloLocked() const {
@@ -91,32 +164,15 @@ v1::WorkerMessage FakeWorker::HelloLocked() const {
   return message;
 }
 
-void FakeWorker::ReadLoop(std::shared_ptr<Stream> stream) {
-  v1::CoordinatorMessage message;
-  while (stream->calls->Read(&message)) {
-    std::lock_guard lock(mutex_);
-    if (message.has_welcome()) {
-      stream->welcomed = true;
-      stream->heartbeat = std::chrono::milliseconds(message.welcome().heartbeat_ms());
-    }
-    received_.push_back(message);
-    if (stream_ == stream) HandleLocked(message);
-    changed_.notify_all();
+void FakeWorker::OnMessageLocked(Stream& stream, const Coordinator& message) {
+  if (message.has_welcome()) {
+    stream.welcomed = true;
+    stream.heartbeat = std::chrono::milliseconds(message.welcome().heartbeat_ms());
+    stream.BeatLocked();
   }
-  const Status status = FromGrpcStatus(stream->calls->Finish());
-  std::lock_guard lock(mutex_);
-  stream->status = status;
-  stream->ended = true;
+  received_.push_back(message);
+  HandleLocked(message);
   changed_.notify_all();
-}
-
-void FakeWorker::HeartbeatLoop(std::shared_ptr<Stream> stream) {
-  v1::WorkerMessage heartbeat;
-  heartbeat.mutable_heartbeat();
-  std::unique_lock lock(mutex_);
-  const auto over = [&] { return stream->ended || stream_ != stream; };
-  changed_.wait(lock, [&] { return stream->welcomed || over(); });
-  while (!changed_.wait_for(lock, stream->heartbeat, over)) SendLocked(heartbeat);
 }
 
 void FakeWorker::HandleLocked(const Coordinator& message) {
@@ -322,7 +378,7 @@ void FakeWorker::Send(const v1::WorkerMessage& message) {
 }
 
 void FakeWorker::SendLocked(const v1::WorkerMessage& message) {
-  if (stream_) stream_->calls->Write(message);
+  if (stream_) stream_->SendLocked(message);
 }
 
 bool FakeWorker::WaitFor(const Predicate& predicate, std::chrono::seconds limit) {

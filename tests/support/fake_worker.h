@@ -2,9 +2,9 @@
 // guardian and ranks by itself: answers Prepare, Launch, Abort, Release, CheckpointCommitted and
 // ReadLog as a healthy node would, and fails where a test tells it to.
 //
-// Owned by a test, whose thread calls everything here; threads of its own read the stream and send
-// heartbeats. What
-// the node hosts survives Disconnect and is told again in the next Hello, as a guardian's state is.
+// Owned by a test, whose thread calls everything here; gRPC's threads read the stream and send
+// heartbeats, so that a thousand of them cost no thread of their own. What the node hosts survives
+// Disconnect and is told again in the next Hello, as a guardian's state is.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/status.h"
@@ -43,6 +42,9 @@ class FakeWorker {
 
   // Opens the stream and says Hello with all that the node hosts. OK once welcomed.
   Status Connect();
+  // The two halves of Connect, for many at once.
+  void StartConnecting();
+  Status WaitForWelcome();
   void Disconnect();
   // Waits until the coordinator ends the stream; its status.
   Status WaitForEnd();
@@ -72,8 +74,7 @@ class FakeWorker {
   };
   using Coordinator = muster::v1::CoordinatorMessage;
 
-  void ReadLoop(std::shared_ptr<Stream> stream);
-  void HeartbeatLoop(std::shared_ptr<Stream> stream);
+  void OnMessageLocked(Stream& stream, const Coordinator& message);
   void HandleLocked(const Coordinator& message);
   void OnPrepareLocked(const muster::v1::Prepare& prepare);
   void OnLaunchLocked(const muster::v1::Launch& launch);
@@ -97,11 +98,9 @@ class FakeWorker {
   std::mutex mutex_;
   std::condition_variable changed_;
   FakeWorkerOptions options_;
-  std::shared_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_;
   std::map<std::string, Hosted> hosted_;
   std::vector<Coordinator> received_;
-  std::thread reader_;
-  std::thread heart_;
 };
 
 }  // namespace muster::testing
