@@ -1,0 +1,108 @@
+// nodes, drain, undrain: what ranks run on.
+
+#include "cli/commands/commands.h"
+#include "cli/exit_code.h"
+#include "cli/job_json.h"
+
+namespace muster {
+namespace {
+
+constexpr auto kDrainPoll = std::chrono::milliseconds(200);
+
+// Why it drains and until when, and what it says of itself.
+std::string NoteOf(const v1::Node& node) {
+  std::string note = Printable(node.reason());
+  if (node.drain_by_unix_ms() > 0)
+    note += (note.empty() ? "by " : ", by ") + LocalClock(node.drain_by_unix_ms());
+  for (const auto& notice : node.notices()) note += (note.empty() ? "" : "; ") + Printable(notice);
+  return note;
+}
+
+const v1::Node* FindNode(const v1::ListNodesResponse& nodes, const std::string& name) {
+  for (const auto& node : nodes.nodes())
+    if (node.name() == name) return &node;
+  return nullptr;
+}
+
+// Until nothing of a job is left on the node.
+Result<v1::NodeState> WaitUntilDrained(CommandContext& context, const std::string& name) {
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, context.client.ListNodes());
+    const v1::Node* node = FindNode(nodes, name);
+    if (node == nullptr) return NotFound("node " + name + " is gone");
+    switch (node->state()) {
+      case v1::NODE_STATE_DRAINED: return node->state();
+      case v1::NODE_STATE_DRAINING:
+      case v1::NODE_STATE_SUSPECT: break;
+      default:
+        return Cancelled("node " + name + " is " + StateWord(node->state()) +
+                         " and no longer draining");
+    }
+    if (context.interrupt().WaitFor(kDrainPoll)) return Cancelled("interrupted");
+  }
+}
+
+}  // namespace
+
+CommandResult RunNodes(CommandContext& context) {
+  MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, context.client.ListNodes());
+  Terminal& terminal = context.terminal;
+  if (PrintStructured(terminal.out, context.output, NodeListJson(nodes), "name"))
+    return kExitSuccess;
+  const bool wide = context.output == OutputFormat::kWide;
+  std::vector<std::string> headers = {"NAME", "STATE", "ADDRESS", "SLOTS", "USED", "PID"};
+  if (wide) headers.insert(headers.end(), {"VERSION", "LAST SEEN", "DOMAIN"});
+  headers.push_back("NOTE");
+  Table table(headers);
+  for (const auto& node : nodes.nodes()) {
+    std::vector<std::string> row = {node.name(),
+                                    StateWord(node.state()),
+                                    node.address(),
+                                    std::to_string(node.slots()),
+                                    std::to_string(node.slots_used()),
+                                    node.pid() > 0 ? std::to_string(node.pid()) : "-"};
+    if (wide)
+      row.insert(row.end(), {node.version(), LocalTime(node.last_seen_unix_ms()),
+                             Printable(node.failure_domain())});
+    row.push_back(NoteOf(node));
+    table.Add(std::move(row));
+  }
+  table.Print(terminal.out, terminal.color);
+  return kExitSuccess;
+}
+
+CommandResult RunDrain(CommandContext& context, const DrainOptions& options) {
+  v1::DrainRequest request;
+  request.set_node(options.node);
+  request.set_reason(options.reason);
+  if (options.by) request.set_by_seconds(ToSeconds(*options.by));
+  MUSTER_ASSIGN_OR_RETURN(const v1::DrainResponse response, context.client.Drain(request));
+  v1::NodeState state = response.state();
+  if (options.wait) {
+    MUSTER_ASSIGN_OR_RETURN(state, WaitUntilDrained(context, options.node));
+  }
+  Json jobs = Json::array();
+  for (const auto& job : response.jobs()) jobs.push_back(job);
+  const Json json = {{"node", options.node}, {"state", StateWord(state)}, {"jobs", jobs}};
+  if (PrintStructured(context.terminal.out, context.output, json, "node")) return kExitSuccess;
+  std::ostream& out = context.terminal.out;
+  out << "node " << options.node << " is " << StateWord(state);
+  if (response.jobs_size() > 0) {
+    out << (options.wait ? "; moved away:" : "; these jobs save their state and move:");
+    for (const auto& job : response.jobs()) out << " " << job;
+  }
+  out << "\n";
+  return kExitSuccess;
+}
+
+CommandResult RunUndrain(CommandContext& context, const std::string& node) {
+  v1::UndrainRequest request;
+  request.set_node(node);
+  MUSTER_ASSIGN_OR_RETURN(const v1::UndrainResponse response, context.client.Undrain(request));
+  const Json json = {{"node", node}, {"state", StateWord(response.state())}};
+  if (PrintStructured(context.terminal.out, context.output, json, "node")) return kExitSuccess;
+  context.terminal.out << "node " << node << " is " << StateWord(response.state()) << "\n";
+  return kExitSuccess;
+}
+
+}  // namespace muster
