@@ -53,6 +53,9 @@ int main(int argc, char** argv) {
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
+  app.add_flag("--allow-faults", options.allow_faults,
+               "Cause faults when a client asks for it (muster fault)")
+      ->envname("MUSTER_ALLOW_FAULTS");
   app.add_option("--log-level", log_level, "How much to log")
       ->envname("MUSTER_LOG_LEVEL")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))

@@ -156,6 +156,12 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
       .Add({}, static_cast<double>(edges.pending_requests));
   out.Counter("muster_refused_requests_total", "Requests refused because a queue was full.")
       .Add({}, static_cast<double>(edges.refused_requests));
+  auto& on_event = out.Counter("muster_on_event_total", "What job files want done at events.");
+  const OnEventRunner::Totals& totals = edges.on_event;
+  on_event.Add({{"what", "command"}, {"result", "done"}}, static_cast<double>(totals.commands));
+  on_event.Add({{"what", "webhook"}, {"result", "done"}}, static_cast<double>(totals.webhooks));
+  on_event.Add({{"what", "any"}, {"result", "failed"}}, static_cast<double>(totals.failed));
+  on_event.Add({{"what", "any"}, {"result", "refused"}}, static_cast<double>(totals.refused));
   return out.Render();
 }
 

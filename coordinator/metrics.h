@@ -14,6 +14,7 @@
 
 #include "coordinator/control/controller.h"
 #include "coordinator/control/effects.h"
+#include "coordinator/on_event/on_event_runner.h"
 
 namespace muster {
 
@@ -25,6 +26,7 @@ struct EdgeFigures {
   std::size_t watchers = 0;
   std::size_t pending_requests = 0;
   std::uint64_t refused_requests = 0;
+  OnEventRunner::Totals on_event;
 };
 
 class Metrics {

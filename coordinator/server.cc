@@ -10,6 +10,7 @@
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/version.h"
+#include "common/job_spec/parse.h"
 #include "common/process/network_namespace.h"
 #include "common/rpc/token.h"
 #include "common/runtime/event_loop.h"
@@ -17,6 +18,7 @@
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
 #include "coordinator/metrics.h"
+#include "coordinator/on_event/on_event_runner.h"
 #include "coordinator/pid_file.h"
 #include "coordinator/service/client_service.h"
 #include "coordinator/service/controller_host.h"
@@ -70,6 +72,7 @@ struct Server::Impl : EffectOutlet {
   void SendToWorker(const WorkerSend& send) override { workers.Send(send); }
   void CloseWorker(const CloseSession& close) override { workers.Close(close); }
   void OnJobsChanged(const std::vector<JobId>& jobs) override { watches.OnJobsChanged(jobs); }
+  void OnEvents(const std::vector<EventRecord>& events) override;
   void OnObservation(const Observation& observation) override { metrics.Observe(observation); }
   void OnStoreFailed(const Status& status) override;
 
@@ -80,6 +83,7 @@ struct Server::Impl : EffectOutlet {
   EventLoop loop;
   std::unique_ptr<SqliteStore> store;
   Metrics metrics;
+  OnEventRunner on_event;
   ControllerHost host;
   WorkerService workers;
   WatchHub watches;
@@ -99,10 +103,11 @@ Server::Impl::Impl(ServerOptions options_in, std::string token_in, PidFile pid_f
       token(std::move(token_in)),
       pid_file(std::move(pid_file_in)),
       store(std::move(store_in)),
+      on_event(loop),
       host(loop, *store, *this, OptionsOf(options), SystemClock()),
       workers(loop, token, host),
       watches(loop, host),
-      clients({loop, host, *store, watches, workers}, token, options.dir) {}
+      clients({loop, host, *store, watches, workers}, token, {options.dir, options.allow_faults}) {}
 
 Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(host.Restore());
@@ -126,7 +131,7 @@ Status Server::Impl::ListenHttp() {
   http->Handle("/healthz", [](const std::string&) { return HttpResponse{.body = "ok\n"}; });
   http->Handle("/metrics", [this](const std::string&) {
     const EdgeFigures edges{workers.streams(), watches.watchers(), host.pending_requests(),
-                            host.refused_requests() + clients.refused_calls()};
+                            host.refused_requests() + clients.refused_calls(), on_event.totals()};
     return HttpResponse{.content_type = kMetricsContentType,
                         .body = metrics.Render(host.controller(), edges)};
   });
@@ -143,6 +148,18 @@ Status Server::Impl::ListenGrpc() {
   MUSTER_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(addresses, clients, workers));
   endpoint.grpc = grpc->addresses().front();
   return OkStatus();
+}
+
+void Server::Impl::OnEvents(const std::vector<EventRecord>& events) {
+  for (const EventRecord& event : events) {
+    if (event.job.empty()) continue;
+    const Result<JobView> job = host.controller().FindJob(event.job.value);
+    if (!job.ok()) continue;
+    // Most jobs want nothing, and their files need not be parsed for every event.
+    const std::string& yaml = job->record->spec_yaml;
+    if (yaml.find("on_event") == std::string::npos) continue;
+    if (const Result<JobSpec> spec = ParseJobSpec(yaml); spec.ok()) on_event.Offer(*spec, event);
+  }
 }
 
 void Server::Impl::OnStoreFailed(const Status& status) {

@@ -18,11 +18,13 @@
 #include <vector>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/files.h"
 #include "common/base/unique_fd.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
 #include "muster/v1/client_api.grpc.pb.h"
+#include "tests/support/eventually.h"
 #include "tests/support/fake_worker.h"
 
 namespace muster {
@@ -427,6 +429,29 @@ TEST_F(ServerTest, ReadsTheLogOfARankFromItsNode) {
     gone = Call(&v1::Client::Stub::ReadLog, request, &response);
     ASSERT_FALSE(gone.code() == StatusCode::kNotFound) << gone.ToString();
   }
+}
+
+TEST_F(ServerTest, AnEventThatAJobNamesIsHandedToItsCommand) {
+  StartServer();
+  const std::string told = dir_ + "/told";
+  // The copy gets its name when it is whole.
+  const std::string script = "cat > told.new && mv told.new told";
+  const std::string job =
+      SubmitId("name: a\nworkdir: " + dir_ + "\ncommand: [/bin/true]\n" +
+               "on_event: {kinds: [cancelled], command: [sh, -c, '" + script + "']}\n");
+  v1::CancelRequest request;
+  request.set_job(job);
+  v1::CancelResponse response;
+  ASSERT_TRUE(Call(&v1::Client::Stub::Cancel, request, &response).ok());
+  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(told); }));
+  const std::string text = *ReadFile(told, 1 << 16);
+  EXPECT_THAT(text, HasSubstr(R"("kind":"cancelled")"));
+  EXPECT_THAT(text, HasSubstr(job));
+  EXPECT_TRUE(Eventually([&] {
+    return HttpGet(server_->endpoint().http, "/metrics")
+               .find(R"(muster_on_event_total{what="command",result="done"} 1)") !=
+           std::string::npos;
+  }));
 }
 
 TEST_F(ServerTest, ServesHealthMetricsAndDiscovery) {

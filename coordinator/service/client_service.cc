@@ -43,8 +43,8 @@ void FillSubmitted(const Reply& reply, v1::SubmitResponse* response) {
 
 }  // namespace
 
-ClientService::ClientService(Parts parts, std::string token, std::string cluster)
-    : parts_(parts), token_(std::move(token)), cluster_(std::move(cluster)) {}
+ClientService::ClientService(Parts parts, std::string token, Settings settings)
+    : parts_(parts), token_(std::move(token)), settings_(std::move(settings)) {}
 
 ClientService::Reactor* ClientService::OnLoop(Context* context, std::function<void(Finish)> call) {
   Reactor* reactor = context->DefaultReactor();
@@ -185,7 +185,7 @@ ClientService::Reactor* ClientService::Version(Context* context, const v1::Versi
   return OnLoop(context, [this, response](const Finish& finish) {
     response->set_version(kVersion);
     response->set_protocol_version(kProtocolVersion);
-    response->set_cluster(cluster_);
+    response->set_cluster(settings_.cluster);
     finish(OkStatus());
   });
 }

@@ -34,7 +34,11 @@ class ClientService final : public v1::Client::CallbackService {
     WatchHub& watches;
     WorkerService& workers;
   };
-  ClientService(Parts parts, std::string token, std::string cluster);
+  struct Settings {
+    std::string cluster;        // told by Version
+    bool allow_faults = false;  // InjectFault is refused otherwise
+  };
+  ClientService(Parts parts, std::string token, Settings settings);
 
   using Context = grpc::CallbackServerContext;
   using Reactor = grpc::ServerUnaryReactor;
@@ -58,7 +62,7 @@ class ClientService final : public v1::Client::CallbackService {
 
   Parts parts_;
   const std::string token_;
-  const std::string cluster_;
+  const Settings settings_;
   std::atomic<int> calls_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
 };

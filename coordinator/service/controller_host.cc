@@ -7,14 +7,19 @@
 namespace muster {
 namespace {
 
+std::vector<EventRecord> EventsOf(const std::vector<StoreOperation>& operations) {
+  std::vector<EventRecord> events;
+  for (const StoreOperation& operation : operations) {
+    if (const auto* append = std::get_if<AppendEvent>(&operation)) events.push_back(append->event);
+  }
+  return events;
+}
+
 // The log tells the same story as the events.
-void LogEvents(const std::vector<StoreOperation>& operations) {
+void LogEvents(const std::vector<EventRecord>& events) {
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
                                                    spdlog::level::err};
-  for (const StoreOperation& operation : operations) {
-    const auto* append = std::get_if<AppendEvent>(&operation);
-    if (append == nullptr) continue;
-    const EventRecord& event = append->event;
+  for (const EventRecord& event : events) {
     const auto level = kLevels[static_cast<int>(event.severity)];
     if (event.job.empty()) {
       Log().log(level, "{}: {}", event.kind, event.message);
@@ -76,9 +81,10 @@ void ControllerHost::Take(Effects effects) {
   if (effects.empty()) return;
   const std::uint64_t number = next_number_++;
   std::vector<StoreOperation> operations = std::move(effects.store);
-  LogEvents(operations);
+  std::vector<EventRecord> events = EventsOf(operations);
+  LogEvents(events);
   const bool durable = operations.empty();
-  pending_.push_back({number, durable, std::move(effects), {}});
+  pending_.push_back({number, durable, std::move(effects), std::move(events), {}});
   if (durable) return ReleaseDurable();
   store_.Commit(std::move(operations), [this, number](const Status& status) {
     loop_.Post([this, number, status] { OnCommitted(number, status); });
@@ -88,7 +94,7 @@ void ControllerHost::Take(Effects effects) {
 void ControllerHost::AfterDurable(DurableHandler function) {
   if (closed_) return function(Unavailable("the coordinator is shutting down"));
   if (pending_.empty()) return function(OkStatus());
-  pending_.push_back({next_number_++, true, {}, std::move(function)});
+  pending_.push_back({next_number_++, true, {}, {}, std::move(function)});
 }
 
 void ControllerHost::OnCommitted(std::uint64_t number, const Status& status) {
@@ -110,6 +116,7 @@ void ControllerHost::ReleaseDurable() {
       next.function(OkStatus());
     } else {
       Release(next.effects);
+      if (!next.events.empty()) outlet_.OnEvents(next.events);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "coordinator/service/controller_host.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,6 +14,9 @@
 namespace muster {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Not;
+
 constexpr char kSpec[] =
     "name: a\n"
     "workdir: /tmp/muster-never-written\n"
@@ -24,6 +28,9 @@ struct RecordingOutlet : EffectOutlet {
   void SendToWorker(const WorkerSend& send) override { sends.push_back(send); }
   void CloseWorker(const CloseSession& close) override { closes.push_back(close); }
   void OnJobsChanged(const std::vector<JobId>& jobs) override { changes += jobs.size(); }
+  void OnEvents(const std::vector<EventRecord>& news) override {
+    for (const EventRecord& event : news) events.push_back(event.kind);
+  }
   void OnObservation(const Observation&) override {}
   void OnStoreFailed(const Status& status) override { failure = status; }
 
@@ -35,6 +42,7 @@ struct RecordingOutlet : EffectOutlet {
   }
   std::vector<WorkerSend> sends;
   std::vector<CloseSession> closes;
+  std::vector<std::string> events;
   std::size_t changes = 0;
   Status failure;
 };
@@ -92,11 +100,13 @@ TEST_F(ControllerHostTest, NothingIsToldBeforeItIsDurable) {
   OnLoop([this] {
     EXPECT_TRUE(replies_.empty());
     EXPECT_EQ(outlet_.CountSends<Prepare>(), 0);
+    EXPECT_THAT(outlet_.events, Not(Contains("submitted")));
     store_.ReleaseHeld();
   });
   OnLoop([this] {
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_TRUE(replies_[0].status.ok()) << replies_[0].status.ToString();
+    EXPECT_THAT(outlet_.events, Contains("submitted"));
     EXPECT_EQ(outlet_.CountSends<Prepare>(), 1);
     EXPECT_GT(outlet_.changes, 0u);
   });
