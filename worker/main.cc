@@ -32,6 +32,37 @@ std::string CheckNodeName(const std::string& name) {
   return ok ? "" : "a node name holds letters, digits, '-', '_' and '.', at most 64 of them";
 }
 
+// What the command line says in another form than the worker wants it.
+struct Texts {
+  std::string log_level = "info";
+  std::string drain_on_term;
+  std::string stop_notice_command;
+};
+
+void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
+  app.add_option("--failure-domain", options->failure_domain,
+                 "what fails together with this node, such as its rack or switch: copies of its "
+                 "state are kept elsewhere (default: the host)");
+  app.add_flag("--allow-faults", options->allow_faults,
+               "take the faults that 'muster fault' asks for");
+  app.add_flag("--drain-on-term{25}", texts->drain_on_term,
+               "on SIGTERM ask the coordinator to drain this node, and end when nothing runs any "
+               "more or after so many seconds (25)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--stop-notice-file", options->health.stop_notice.file,
+                 "a file that appears when this node is about to go away; it may hold the seconds "
+                 "that are left");
+  app.add_option("--stop-notice-command", texts->stop_notice_command,
+                 "a command, run each second, that exits with 0 when this node is about to go away "
+                 "and may print the seconds that are left; words are split at blanks, no shell");
+  app.add_option("--kernel-log", options->health.kernel_log,
+                 "where the kernel's log is read; empty: it is not")
+      ->capture_default_str();
+  app.add_option("--nvml", options->health.nvml,
+                 "the library that tells errors of NVIDIA GPUs; empty: none")
+      ->capture_default_str();
+}
+
 void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* log_level) {
   app.add_option("--dir", options->cluster_dir, "the cluster's directory")
       ->required()
@@ -58,7 +89,7 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
   app.set_version_flag("--version", std::string("muster-worker ") + muster::kVersion);
 }
 
-void FillDefaults(muster::worker::WorkerOptions* options) {
+void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
   options->cluster_dir =
       std::filesystem::absolute(options->cluster_dir).lexically_normal().string();
   const muster::ClusterPaths paths{options->cluster_dir};
@@ -68,6 +99,9 @@ void FillDefaults(muster::worker::WorkerOptions* options) {
   if (options->token_path.empty()) options->token_path = paths.Token();
   if (options->trainer_path.empty()) options->trainer_path = BesideOwnBinary("muster-trainer");
   options->guardian_path = BesideOwnBinary("muster-guardian");
+  if (!texts.drain_on_term.empty()) options->drain_on_term = std::stod(texts.drain_on_term);
+  options->health.stop_notice.command = muster::worker::SplitWords(texts.stop_notice_command);
+  options->health.disk_dir = paths.NodeDir(options->node);
 }
 
 int Run(const muster::worker::WorkerOptions& options) {
@@ -87,8 +121,9 @@ int Run(const muster::worker::WorkerOptions& options) {
 int main(int argc, char** argv) {
   CLI::App app{"Muster's worker: runs the ranks of jobs on one node for the coordinator"};
   muster::worker::WorkerOptions options;
-  std::string log_level = "info";
-  AddOptions(app, &options, &log_level);
+  Texts texts;
+  AddOptions(app, &options, &texts.log_level);
+  AddHealthOptions(app, &options, &texts);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -97,8 +132,8 @@ int main(int argc, char** argv) {
   try {
     // A peer that is gone is an error of the write, not the end of this process.
     ::signal(SIGPIPE, SIG_IGN);
-    FillDefaults(&options);
-    muster::InitLogging("worker " + options.node, log_level);
+    FillDefaults(&options, texts);
+    muster::InitLogging("worker " + options.node, texts.log_level);
     return Run(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "muster-worker: %s\n", error.what());

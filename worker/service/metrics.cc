@@ -41,6 +41,49 @@ void AddTraining(const MetricLabels& labels, const ProgressValues& values, Metri
   }
 }
 
+void AddWaits(const MetricLabels& labels, const ProgressSampler::Series& one, MetricFamilies* out) {
+  out->Gauge("muster_train_snapshot_step", "Newest sealed snapshot; -1: none.")
+      .Add(labels, static_cast<double>(one.values.snapshot_step));
+  out->Counter("muster_train_wait_seconds_total", "Time in finished steps that waited for peers.")
+      .Add(labels, one.values.wait_seconds);
+  for (const CollectiveCounts& counts : one.collectives) {
+    MetricLabels with_group = labels;
+    with_group.emplace_back("group", counts.group);
+    out->Gauge("muster_train_collectives_enqueued", "Collectives that this group has been given.")
+        .Add(with_group, static_cast<double>(counts.enqueued));
+    out->Gauge("muster_train_collectives_completed", "Those of them that have ended.")
+        .Add(with_group, static_cast<double>(counts.completed));
+    out->Gauge("muster_train_collective_bytes", "Bytes sent to peers or read from their memory.")
+        .Add(with_group, static_cast<double>(counts.bytes));
+  }
+}
+
+void AddHealth(const WorkerStatus& status, MetricFamilies* out) {
+  const auto with = [&](const std::string& label, std::string_view value) {
+    return MetricLabels{{"node", status.node}, {label, std::string(value)}};
+  };
+  const MetricLabels node = {{"node", status.node}};
+  out->Counter("muster_worker_sampled_pages_total", "Progress pages read.")
+      .Add(node, static_cast<double>(status.sampling.pages));
+  out->Counter("muster_worker_sampling_cpu_seconds_total", "CPU time that sampling has taken.")
+      .Add(node, status.sampling.cpu_seconds);
+  auto& probes = out->Counter("muster_worker_probes_total",
+                              "Probes of other workers by what they met; unknown: no evidence.");
+  probes.Add(with("outcome", "answered"), static_cast<double>(status.probes.answered));
+  probes.Add(with("outcome", "refused"), static_cast<double>(status.probes.refused));
+  probes.Add(with("outcome", "unreachable"), static_cast<double>(status.probes.unreachable));
+  probes.Add(with("outcome", "unknown"), static_cast<double>(status.probes.unknown));
+  auto& notices = out->Counter("muster_worker_notices_total",
+                               "Matters of the node told to the coordinator, by kind.");
+  for (const auto& [kind, count] : status.notices)
+    notices.Add(with("kind", NoticeKindName(kind)), static_cast<double>(count));
+  out->Counter("muster_worker_xid_events_total", "Errors that the GPUs' driver has told.")
+      .Add(node, static_cast<double>(status.xids));
+  out->Counter("muster_worker_oom_kills_total",
+               "Processes that the kernel has ended on this host for want of memory.")
+      .Add(node, static_cast<double>(status.oom_kills));
+}
+
 }  // namespace
 
 std::string RenderWorkerMetrics(const WorkerStatus& status,
@@ -61,13 +104,16 @@ std::string RenderWorkerMetrics(const WorkerStatus& status,
       .Add(node, static_cast<double>(status.dropped));
   out.Counter("muster_worker_pool_refused_total", "Work that found its pool's queue full.")
       .Add(node, static_cast<double>(status.refused));
-  for (const ProgressSampler::Series& one : series)
-    AddTraining({{"run", one.job.value},
-                 {"name", one.job_name},
-                 {"attempt", std::to_string(one.generation)},
-                 {"node", status.node},
-                 {"rank", std::to_string(one.rank)}},
-                one.values, &out);
+  AddHealth(status, &out);
+  for (const ProgressSampler::Series& one : series) {
+    const MetricLabels labels = {{"run", one.job.value},
+                                 {"name", one.job_name},
+                                 {"attempt", std::to_string(one.generation)},
+                                 {"node", status.node},
+                                 {"rank", std::to_string(one.rank)}};
+    AddTraining(labels, one.values, &out);
+    AddWaits(labels, one, &out);
+  }
   return out.Render();
 }
 

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "worker/agent/progress_sampler.h"
+#include "worker/health/notice_board.h"
+#include "worker/health/prober.h"
 
 namespace muster::worker {
 
@@ -18,6 +21,11 @@ struct WorkerStatus {
   std::uint64_t dropped = 0;
   std::uint64_t refused = 0;  // by the worker pools
   std::size_t jobs = 0;
+  ProgressSampler::Totals sampling;
+  Prober::Totals probes;
+  std::map<NodeNoticeKind, std::uint64_t> notices;
+  std::uint64_t xids = 0;
+  std::uint64_t oom_kills = 0;
 };
 
 std::string RenderWorkerMetrics(const WorkerStatus& status,

@@ -40,6 +40,39 @@ TEST(WorkerMetrics, ShowEveryRankUnderItsLabels) {
   EXPECT_THAT(text, HasSubstr("muster_build_info{"));
 }
 
+TEST(WorkerMetrics, ShowWhatTheWorkerSeesOfItsNode) {
+  WorkerStatus status{.node = "n1"};
+  status.sampling = {.pages = 7, .cpu_seconds = 0.25};
+  status.probes = {.answered = 1, .refused = 2, .unreachable = 3, .unknown = 4};
+  status.notices[NodeNoticeKind::kXid] = 5;
+  status.xids = 6;
+  status.oom_kills = 8;
+  const std::string text = RenderWorkerMetrics(status, {});
+  for (const char* line : {"muster_worker_sampled_pages_total{node=\"n1\"} 7\n",
+                           "muster_worker_sampling_cpu_seconds_total{node=\"n1\"} 0.25\n",
+                           "muster_worker_probes_total{node=\"n1\",outcome=\"answered\"} 1\n",
+                           "muster_worker_probes_total{node=\"n1\",outcome=\"unknown\"} 4\n",
+                           "muster_worker_notices_total{node=\"n1\",kind=\"xid\"} 5\n",
+                           "muster_worker_xid_events_total{node=\"n1\"} 6\n",
+                           "muster_worker_oom_kills_total{node=\"n1\"} 8\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+}
+
+TEST(WorkerMetrics, ShowWhereEachGroupOfARankIs) {
+  ProgressSampler::Series series = OneRank();
+  series.values.snapshot_step = 40;
+  series.values.wait_seconds = 0.5;
+  series.collectives = {{"world", 8, 7, 6, 4096, 0}};
+  const std::string text = RenderWorkerMetrics({.node = "n1"}, {series});
+  const std::string labels = kLabels;
+  EXPECT_THAT(text, HasSubstr("muster_train_snapshot_step{" + labels + "} 40\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_wait_seconds_total{" + labels + "} 0.5\n"));
+  EXPECT_THAT(text,
+              HasSubstr("muster_train_collectives_enqueued{" + labels + ",group=\"world\"} 8\n"));
+  EXPECT_THAT(text,
+              HasSubstr("muster_train_collectives_completed{" + labels + ",group=\"world\"} 6\n"));
+}
+
 TEST(WorkerMetrics, AProcessWithoutAFinishedStepHasNoLoss) {
   ProgressSampler::Series series = OneRank();
   series.values.steps_done = 0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/result.h"
@@ -13,6 +14,10 @@
 #include "common/runtime/worker_pool.h"
 #include "common/telemetry/http_server.h"
 #include "worker/agent/agent_runner.h"
+#include "worker/health/health_monitor.h"
+#include "worker/health/node_faults.h"
+#include "worker/health/probe_port.h"
+#include "worker/health/prober.h"
 #include "worker/process/record_file.h"
 #include "worker/service/coordinator_session.h"
 
@@ -28,6 +33,12 @@ struct WorkerOptions {
   std::string trainer_path;
   std::string guardian_path;
   int http_port = 0;
+  std::string failure_domain;  // rack, switch; empty: the host
+  bool allow_faults = false;
+  // After SIGTERM the coordinator is asked to drain the node, which ends when nothing runs any more
+  // or after so many seconds. Empty: it ends at once, and guardians and ranks go on.
+  std::optional<double> drain_on_term;
+  HealthOptions health;
 };
 
 class WorkerServer {
@@ -36,8 +47,8 @@ class WorkerServer {
   static Result<std::unique_ptr<WorkerServer>> Start(const WorkerOptions& options);
   ~WorkerServer();
 
-  // Runs until a termination signal, Stop, or a coordinator that will never take this worker.
-  // Guardians and ranks go on either way.
+  // Runs until a termination signal (and the drain that it may ask for), Stop, or a coordinator
+  // that will never take this worker. Guardians and ranks that are left go on.
   Status Run();
   // Any thread.
   void Stop();
@@ -45,7 +56,16 @@ class WorkerServer {
  private:
   WorkerServer(WorkerOptions options, LockedRecord pid_file);
   Status Listen();
+  // HTTP on loopback, and where the node has another address, the same port there for probes.
+  Status ListenHttp();
+  void StartRunner();
   void Connect();
+  void Send(WorkerMessage message);
+  std::vector<HostedGeneration> Hosted();
+  void OnMessage(const CoordinatorMessage& message);
+  void OnFault(const InjectFault& fault);
+  void OnSignal(int signal);
+  void LeaveWhenIdle();
   HttpResponse Metrics() const;
   HttpResponse Health() const;
 
@@ -53,11 +73,18 @@ class WorkerServer {
   LockedRecord pid_file_;
   EventLoop loop_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<ProbePort> probe_port_;
+  Prober prober_;
+  NodeFaults faults_;
+  HealthMonitor health_;
   std::unique_ptr<AgentRunner> runner_;
   std::unique_ptr<WorkerPool> disk_pool_;
   std::unique_ptr<WorkerPool> jobs_pool_;
   std::unique_ptr<CoordinatorSession> session_;
   Status outcome_;
+  Timer leave_timer_;
+  std::optional<TimePoint> leave_by_;    // set by the signal that begins a drain
+  std::optional<TimePoint> idle_since_;  // while it drains
 };
 
 }  // namespace muster::worker

@@ -1,0 +1,22 @@
+#include "worker/health/gpu_index.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+namespace muster::worker {
+
+std::string GpuIndex(const std::string& pci_address, const std::string& gpus_dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(gpus_dir, error))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  // The log leaves the function number out: "0000:3b:00" is "0000:3b:00.0" here.
+  const auto at = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return name == pci_address || name.starts_with(pci_address + ".");
+  });
+  return at == names.end() ? pci_address : std::to_string(at - names.begin());
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,14 @@
+// Which GPU a line of the kernel's log is about. Free functions; any thread.
+#pragma once
+
+#include <string>
+
+namespace muster::worker {
+
+inline constexpr char kDriverGpusDir[] = "/proc/driver/nvidia/gpus";
+
+// The index of the GPU at a PCI address ("0000:3b:00"), counted as the driver does, in the order of
+// addresses; the address itself where the driver's directory does not show it.
+std::string GpuIndex(const std::string& pci_address, const std::string& gpus_dir = kDriverGpusDir);
+
+}  // namespace muster::worker

@@ -1,0 +1,28 @@
+#include "worker/health/gpu_index.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "common/process/temp_dir_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+TEST(GpuIndex, CountsInTheOrderOfAddresses) {
+  const TempDirForTest dir;
+  for (const char* name : {"0000:af:00.0", "0000:3b:00.0", "0000:86:00.0"})
+    std::filesystem::create_directory(dir / name);
+  EXPECT_EQ(GpuIndex("0000:3b:00", dir.path()), "0");
+  EXPECT_EQ(GpuIndex("0000:86:00", dir.path()), "1");
+  EXPECT_EQ(GpuIndex("0000:af:00.0", dir.path()), "2");
+}
+
+TEST(GpuIndex, AGpuThatIsNotThereKeepsItsAddress) {
+  const TempDirForTest dir;
+  EXPECT_EQ(GpuIndex("0000:3b:00", dir.path()), "0000:3b:00");
+  EXPECT_EQ(GpuIndex("0000:3b:00", dir / "absent"), "0000:3b:00");
+}
+
+}  // namespace
+}  // namespace muster::worker

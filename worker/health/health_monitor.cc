@@ -1,0 +1,208 @@
+#include "worker/health/health_monitor.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "common/telemetry/log.h"
+#include "worker/health/disk_check.h"
+#include "worker/health/gpu_index.h"
+#include "worker/health/xid.h"
+
+namespace muster::worker {
+namespace {
+
+// One for the disk and one for the stop notice: neither waits for the other.
+constexpr int kThreads = 2;
+constexpr std::size_t kQueue = 4;
+constexpr std::chrono::seconds kDiskInterval{5};
+// A disk that has not answered for so long is told.
+constexpr std::chrono::seconds kDiskPatience{10};
+// An error that is over with its telling stays on the board for so long.
+constexpr std::chrono::seconds kPassingXid{60};
+
+std::string XidKey(const std::string& gpu) { return "xid:" + gpu + ":"; }
+
+std::string Sentence(const std::string& gpu, std::string what, std::string_view advice) {
+  std::string text = "GPU " + gpu + ": " + std::move(what);
+  if (!advice.empty()) text += "; " + std::string(advice);
+  return text;
+}
+
+}  // namespace
+
+HealthMonitor::HealthMonitor(EventLoop& loop, HealthOptions options,
+                             std::function<void(const NodeNotice&)> tell)
+    : loop_(loop),
+      options_(std::move(options)),
+      tell_(std::move(tell)),
+      facts_(options_.same_pids),
+      timer_(loop),
+      cancel_(::eventfd(0, EFD_CLOEXEC)),
+      pool_("health", kThreads, kQueue) {}
+
+HealthMonitor::~HealthMonitor() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(cancel_.get(), &one, sizeof one);
+}
+
+void HealthMonitor::Start() {
+  if (!options_.kernel_log.empty()) {
+    auto log = KernelLog::Open(loop_, options_.kernel_log,
+                               [this](const KernelEvent& event) { OnKernelEvent(event); });
+    if (log.ok())
+      kernel_log_ = *std::move(log);
+    else
+      Log().info("the kernel's log is not read: {}", log.status().message());
+  }
+  if (!options_.nvml.empty()) {
+    auto watch = NvmlWatch::Start(options_.nvml, [this](const NvmlEvent& event) {
+      loop_.Post([this, event] { OnNvmlEvent(event); });
+    });
+    if (watch.ok()) {
+      nvml_ = *std::move(watch);
+      Log().info("{} GPUs are watched for errors", nvml_->gpus());
+    } else if (watch.status().code() != StatusCode::kNotFound) {
+      Log().warn("GPUs are watched by the kernel's log alone: {}", watch.status().message());
+    }
+  }
+  Tick();
+}
+
+void HealthMonitor::AskToDrain(const std::string& why, double deadline_seconds) {
+  board_.Set("drain:worker",
+             {.kind = NodeNoticeKind::kDrain, .detail = why, .deadline_seconds = deadline_seconds},
+             SystemClock().Now());
+  Flush();
+}
+
+void HealthMonitor::OnConnected() {
+  board_.Reconnected();
+  Flush();
+}
+
+void HealthMonitor::Complete(RankExited* exited) {
+  if (kernel_log_ && exited->exit != ProcessExit{}) kernel_log_->Drain();
+  facts_.Complete(exited);
+}
+
+void HealthMonitor::Complete(std::vector<HostedGeneration>* hosted) { facts_.Complete(hosted); }
+
+void HealthMonitor::OnKernelEvent(const KernelEvent& event) {
+  facts_.OnKernelEvent(event);
+  if (const auto* kill = std::get_if<OomKillEvent>(&event)) {
+    ++oom_kills_;
+    Log().warn("the kernel ended process {} ({}) for want of memory", kill->pid, kill->name);
+  } else if (const auto* xid = std::get_if<XidEvent>(&event)) {
+    OnXid(GpuIndex(xid->device), xid->xid, xid->detail);
+  }
+}
+
+void HealthMonitor::OnNvmlEvent(const NvmlEvent& event) {
+  const std::string gpu = std::to_string(event.gpu);
+  if (event.kind == NvmlEvent::Kind::kXid)
+    OnXid(gpu, event.value, "");
+  else
+    OnRecoveryAction(gpu, event.value);
+}
+
+void HealthMonitor::OnXid(const std::string& gpu, int xid, const std::string& detail) {
+  ++xids_;
+  if (const auto action = ParseRecoveryAction(detail)) return OnRecoveryAction(gpu, *action);
+  const XidVerdict verdict = JudgeXid(xid);
+  std::string what = "Xid " + std::to_string(xid);
+  if (!verdict.what.empty())
+    what += ", " + std::string(verdict.what);
+  else if (!detail.empty())
+    what += ", " + detail;
+  const TimePoint now = SystemClock().Now();
+  board_.Set(XidKey(gpu) + std::to_string(xid),
+             {.kind = NodeNoticeKind::kXid,
+              .detail = Sentence(gpu, std::move(what), verdict.advice),
+              .devices = {gpu},
+              .fatal = verdict.fatal()},
+             now, verdict.fatal() ? TimePoint::max() : now + kPassingXid);
+  Flush();
+}
+
+void HealthMonitor::OnRecoveryAction(const std::string& gpu, int action) {
+  const XidVerdict verdict = JudgeRecoveryAction(action);
+  if (verdict.fatal()) {
+    board_.Set(XidKey(gpu) + "action",
+               {.kind = NodeNoticeKind::kXid,
+                .detail = Sentence(gpu, std::string(verdict.what), verdict.advice),
+                .devices = {gpu},
+                .fatal = true},
+               SystemClock().Now());
+  } else {
+    // The driver wants nothing any more: what was wrong with the GPU is mended.
+    board_.ClearAll(XidKey(gpu));
+  }
+  Flush();
+}
+
+void HealthMonitor::Tick() {
+  CheckMemory();
+  if (!options_.disk_dir.empty()) StartDiskCheck();
+  if (options_.stop_notice.any()) StartStopCheck();
+  Flush();
+  timer_.Start(options_.interval, [this] { Tick(); });
+}
+
+void HealthMonitor::CheckMemory() {
+  const TimePoint now = SystemClock().Now();
+  if (memory_.Update(options_.read_memory(), now))
+    board_.Set("memory", {.kind = NodeNoticeKind::kMemoryPressure, .detail = memory_.detail()},
+               now);
+  else
+    board_.Clear("memory");
+}
+
+void HealthMonitor::StartDiskCheck() {
+  const TimePoint now = SystemClock().Now();
+  if (disk_check_since_) {
+    if (now - *disk_check_since_ >= kDiskPatience)
+      board_.Set("disk",
+                 {.kind = NodeNoticeKind::kDisk,
+                  .detail = "the disk of " + options_.disk_dir + " does not answer"},
+                 now);
+    return;
+  }
+  if (now < next_disk_check_) return;
+  next_disk_check_ = now + kDiskInterval;
+  const bool taken = pool_.TrySubmit([this] {
+    loop_.Post([this, problem = CheckDisk(options_.disk_dir)] { OnDiskChecked(problem); });
+  });
+  if (taken) disk_check_since_ = now;
+}
+
+void HealthMonitor::OnDiskChecked(const std::string& problem) {
+  disk_check_since_.reset();
+  if (problem.empty())
+    board_.Clear("disk");
+  else
+    board_.Set("disk", {.kind = NodeNoticeKind::kDisk, .detail = problem}, SystemClock().Now());
+  Flush();
+}
+
+void HealthMonitor::StartStopCheck() {
+  // A notice is not taken back: what was begun because of it goes on.
+  if (stop_check_under_way_ || stop_noticed_) return;
+  stop_check_under_way_ = pool_.TrySubmit([this] {
+    auto notice = CheckStopNotice(options_.stop_notice, cancel_.get());
+    loop_.Post([this, notice] {
+      stop_check_under_way_ = false;
+      if (!notice) return;
+      stop_noticed_ = true;
+      board_.Set("drain:notice", *notice, SystemClock().Now());
+      Flush();
+    });
+  });
+}
+
+void HealthMonitor::Flush() {
+  for (const NodeNotice& notice : board_.Due(SystemClock().Now())) tell_(notice);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,93 @@
+// HealthMonitor: what a worker notices of its own node: errors of GPUs, want of memory, a disk that
+// cannot be written, and word from outside that the node goes away.
+//
+// Puts the readers of this folder together and tells the coordinator by notices (notice_board.h).
+// Owned by WorkerServer. Loop thread only; what blocks runs on two threads of its own, which the
+// destructor joins. Destroy it after the loop has ended.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/unique_fd.h"
+#include "common/runtime/event_loop.h"
+#include "common/runtime/worker_pool.h"
+#include "worker/health/exit_facts.h"
+#include "worker/health/host_memory.h"
+#include "worker/health/kernel_log.h"
+#include "worker/health/notice_board.h"
+#include "worker/health/nvml_watch.h"
+#include "worker/health/stop_notice.h"
+
+namespace muster::worker {
+
+struct HealthOptions {
+  std::string disk_dir;                    // checked for being writable
+  std::string kernel_log = "/dev/kmsg";    // empty: not read
+  std::string nvml = "libnvidia-ml.so.1";  // empty: not loaded
+  StopNoticeOptions stop_notice;
+  bool same_pids = InInitialPidNamespace();  // see ExitFacts
+  std::function<MemoryReading()> read_memory = &ReadHostMemory;
+  Duration interval = std::chrono::seconds(1);
+};
+
+class HealthMonitor {
+ public:
+  HealthMonitor(EventLoop& loop, HealthOptions options,
+                std::function<void(const NodeNotice&)> tell);
+  ~HealthMonitor();
+  HealthMonitor(const HealthMonitor&) = delete;
+  HealthMonitor& operator=(const HealthMonitor&) = delete;
+
+  // What of it cannot be watched on this host is logged once, and left out.
+  void Start();
+  // The worker itself is asked to go.
+  void AskToDrain(const std::string& why, double deadline_seconds);
+  // A new stream: all is told again.
+  void OnConnected();
+
+  void OnRankStarted(const RankStarted& started) { facts_.OnStarted(started); }
+  void OnJobReleased(const JobId& job) { facts_.OnReleased(job); }
+  // Adds what the kernel's log says of the process, the newest lines included.
+  void Complete(RankExited* exited);
+  void Complete(std::vector<HostedGeneration>* hosted);
+
+  const NoticeBoard& board() const { return board_; }
+  std::uint64_t xids() const { return xids_; }
+  std::uint64_t oom_kills() const { return oom_kills_; }
+
+ private:
+  void OnKernelEvent(const KernelEvent& event);
+  void OnNvmlEvent(const NvmlEvent& event);
+  void OnXid(const std::string& gpu, int xid, const std::string& detail);
+  void OnRecoveryAction(const std::string& gpu, int action);
+  void Tick();
+  void CheckMemory();
+  void StartDiskCheck();
+  void OnDiskChecked(const std::string& problem);
+  void StartStopCheck();
+  void Flush();
+
+  EventLoop& loop_;
+  const HealthOptions options_;
+  const std::function<void(const NodeNotice&)> tell_;
+  NoticeBoard board_;
+  ExitFacts facts_;
+  MemoryPressure memory_;
+  std::uint64_t xids_ = 0;
+  std::uint64_t oom_kills_ = 0;
+  TimePoint next_disk_check_;
+  std::optional<TimePoint> disk_check_since_;
+  bool stop_check_under_way_ = false;
+  bool stop_noticed_ = false;
+  Timer timer_;
+  const UniqueFd cancel_;
+  std::unique_ptr<KernelLog> kernel_log_;
+  std::unique_ptr<NvmlWatch> nvml_;
+  WorkerPool pool_;  // joins before what its work uses is destroyed
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,181 @@
+#include "worker/health/health_monitor.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "common/process/temp_dir_for_test.h"
+#include "tests/support/eventually.h"
+#include "worker/health/nvml_control_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+class HealthMonitorTest : public testing::Test {
+ protected:
+  HealthMonitorTest() {
+    EXPECT_EQ(::mkfifo((dir_ / "kmsg").c_str(), 0600), 0);
+    kernel_ = UniqueFd(::open((dir_ / "kmsg").c_str(), O_RDWR | O_CLOEXEC));
+    std::filesystem::create_directory(dir_ / "node");
+    options_.disk_dir = dir_ / "node";
+    options_.kernel_log = dir_ / "kmsg";
+    options_.nvml = library_.path();
+    options_.same_pids = true;
+    options_.interval = 10ms;
+    options_.read_memory = [this] {
+      const std::lock_guard lock(mutex_);
+      return memory_;
+    };
+  }
+  ~HealthMonitorTest() override {
+    loop_.Stop();
+    if (thread_.joinable()) thread_.join();
+    monitor_.reset();
+  }
+
+  void Start() {
+    monitor_ = std::make_unique<HealthMonitor>(loop_, options_, [this](const NodeNotice& notice) {
+      const std::lock_guard lock(mutex_);
+      told_.push_back(notice);
+    });
+    loop_.Post([this] { monitor_->Start(); });
+    thread_ = std::thread([this] { loop_.Run(); });
+  }
+  void Kernel(const std::string& text) {
+    const std::string line = "4,1,2,-;" + text + "\n";
+    EXPECT_EQ(::write(kernel_.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  }
+  void SetMemory(const MemoryReading& reading) {
+    const std::lock_guard lock(mutex_);
+    memory_ = reading;
+  }
+  // The first notice of this kind that holds `text`, once it is there.
+  NodeNotice Await(NodeNoticeKind kind, const std::string& text = "") {
+    NodeNotice found;
+    EXPECT_TRUE(Eventually([&] {
+      const std::lock_guard lock(mutex_);
+      for (const NodeNotice& notice : told_) {
+        if (notice.kind != kind || notice.detail.find(text) == std::string::npos) continue;
+        found = notice;
+        return true;
+      }
+      return false;
+    })) << text;
+    return found;
+  }
+  // Runs on the loop and waits for it.
+  void OnLoop(const std::function<void()>& function) {
+    std::atomic<bool> done = false;
+    loop_.Post([&] {
+      function();
+      done = true;
+    });
+    EXPECT_TRUE(Eventually([&] { return done.load(); }));
+  }
+
+  const TempDirForTest dir_;
+  UniqueFd kernel_;
+  NvmlControlForTest library_;
+  HealthOptions options_;
+  std::mutex mutex_;
+  MemoryReading memory_;
+  std::vector<NodeNotice> told_;
+  EventLoop loop_;
+  std::unique_ptr<HealthMonitor> monitor_;
+  std::thread thread_;
+};
+
+TEST_F(HealthMonitorTest, AFatalXidInTheKernelsLogIsTold) {
+  Start();
+  Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
+  const NodeNotice notice = Await(NodeNoticeKind::kXid);
+  EXPECT_TRUE(notice.fatal);
+  EXPECT_EQ(notice.devices, std::vector<std::string>{"0000:3b:00"});
+  EXPECT_EQ(notice.detail,
+            "GPU 0000:3b:00: Xid 79, the GPU has fallen off the bus; reboot the node");
+}
+
+TEST_F(HealthMonitorTest, AnXidThatTheLibraryTellsNamesTheGpuByIndex) {
+  Start();
+  ASSERT_TRUE(Eventually([&] { return library_.Xid(1, 94); }));
+  const NodeNotice notice = Await(NodeNoticeKind::kXid);
+  EXPECT_FALSE(notice.fatal);
+  EXPECT_EQ(notice.devices, std::vector<std::string>{"1"});
+  EXPECT_THAT(notice.detail, HasSubstr("GPU 1: Xid 94, contained memory error"));
+}
+
+TEST_F(HealthMonitorTest, AMendedGpuIsClear) {
+  Start();
+  ASSERT_TRUE(Eventually([&] { return library_.Xid(0, 95); }));
+  EXPECT_TRUE(Await(NodeNoticeKind::kXid, "Xid 95").fatal);
+  library_.RecoveryAction(0, 1);
+  library_.Xid(0, 13);
+  EXPECT_TRUE(Await(NodeNoticeKind::kXid, "asks for a reset").fatal);
+  library_.RecoveryAction(0, 0);
+  library_.Xid(0, 13);
+  EXPECT_THAT(Await(NodeNoticeKind::kClear, "Xid 95").detail, HasSubstr("over: "));
+}
+
+TEST_F(HealthMonitorTest, WantOfMemoryIsTold) {
+  SetMemory({.available_bytes = 1 << 20, .total_bytes = 1 << 30});
+  Start();
+  EXPECT_THAT(Await(NodeNoticeKind::kMemoryPressure).detail, HasSubstr("short of memory"));
+}
+
+TEST_F(HealthMonitorTest, ADiskThatCannotBeWrittenIsTold) {
+  options_.disk_dir = dir_ / "absent";
+  Start();
+  EXPECT_THAT(Await(NodeNoticeKind::kDisk).detail, HasSubstr("cannot be written"));
+}
+
+TEST_F(HealthMonitorTest, AStopNoticeIsADrainWithItsDeadline) {
+  options_.stop_notice.file = dir_ / "notice";
+  Start();
+  std::ofstream(dir_ / "notice.new") << "90\n";
+  std::filesystem::rename(dir_ / "notice.new", dir_ / "notice");
+  const NodeNotice notice = Await(NodeNoticeKind::kDrain);
+  EXPECT_GT(notice.deadline_seconds, 80);
+  EXPECT_LE(notice.deadline_seconds, 90);
+  // It is not taken back.
+  std::filesystem::remove(dir_ / "notice");
+  OnLoop([&] { monitor_->OnConnected(); });
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(told_.back().kind, NodeNoticeKind::kDrain);
+}
+
+TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsTold) {
+  Start();
+  OnLoop([&] {
+    monitor_->OnRankStarted({{"00c0ffee00"}, 1, 0, 4711});
+    // Behind the loop's back: only Complete can have read it.
+    Kernel("Out of memory: Killed process 4711 (muster-trainer) total-vm:1kB");
+    RankExited exited{.job = {"00c0ffee00"}, .generation = 1, .exit = {.signal = SIGKILL}};
+    monitor_->Complete(&exited);
+    EXPECT_TRUE(exited.out_of_memory);
+    EXPECT_EQ(monitor_->oom_kills(), 1u);
+  });
+}
+
+TEST_F(HealthMonitorTest, AHostWithoutAnyOfItIsWatchedAllTheSame) {
+  options_.kernel_log = dir_ / "absent";
+  options_.nvml = "libno-such-library.so.1";
+  SetMemory({.available_bytes = 1 << 20, .total_bytes = 1 << 30});
+  Start();
+  Await(NodeNoticeKind::kMemoryPressure);
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,82 @@
+#include "worker/health/notice_board.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muster::worker {
+namespace {
+
+constexpr std::chrono::seconds kRepeat{1};
+
+}  // namespace
+
+void NoticeBoard::Set(const std::string& key, NodeNotice notice, TimePoint now, TimePoint until) {
+  const auto known = matters_.find(key);
+  if (known != matters_.end()) {
+    known->second.until = until;
+    // A deadline runs down by itself: the first one counts.
+    notice.deadline_seconds = known->second.notice.deadline_seconds;
+    if (known->second.notice == notice) return;
+  }
+  if (known == matters_.end()) ++counts_[notice.kind];
+  Matter matter{.notice = std::move(notice), .until = until};
+  if (matter.notice.deadline_seconds > 0) {
+    const Duration left = FromSeconds(matter.notice.deadline_seconds);
+    matter.deadline = known != matters_.end() ? known->second.deadline : now + left;
+  }
+  matters_[key] = std::move(matter);
+}
+
+void NoticeBoard::Clear(const std::string& key) {
+  const auto known = matters_.find(key);
+  if (known == matters_.end()) return;
+  if (known->second.told_at) over_ += (over_.empty() ? "" : "; ") + known->second.notice.detail;
+  matters_.erase(known);
+}
+
+void NoticeBoard::ClearAll(const std::string& prefix) {
+  std::vector<std::string> keys;
+  for (const auto& [key, matter] : matters_)
+    if (key.starts_with(prefix)) keys.push_back(key);
+  for (const std::string& key : keys) Clear(key);
+}
+
+void NoticeBoard::Reconnected() {
+  for (auto& [key, matter] : matters_) matter.told_at.reset();
+}
+
+NodeNotice NoticeBoard::Tell(Matter& matter, TimePoint now) {
+  matter.told_at = now;
+  NodeNotice notice = matter.notice;
+  // 0 would mean that the deadline is not known.
+  if (matter.deadline) notice.deadline_seconds = std::max(0.001, ToSeconds(*matter.deadline - now));
+  return notice;
+}
+
+std::vector<NodeNotice> NoticeBoard::Due(TimePoint now) {
+  std::vector<std::string> ended;
+  for (const auto& [key, matter] : matters_)
+    if (now >= matter.until) ended.push_back(key);
+  for (const std::string& key : ended) Clear(key);
+  std::vector<NodeNotice> due;
+  if (!over_.empty()) {
+    due.push_back({.kind = NodeNoticeKind::kClear, .detail = "over: " + std::exchange(over_, "")});
+    Reconnected();
+  }
+  for (auto& [key, matter] : matters_)
+    if (!matter.told_at || now - *matter.told_at >= kRepeat) due.push_back(Tell(matter, now));
+  return due;
+}
+
+std::string_view NoticeKindName(NodeNoticeKind kind) {
+  switch (kind) {
+    case NodeNoticeKind::kDrain: return "drain";
+    case NodeNoticeKind::kMemoryPressure: return "memory_pressure";
+    case NodeNoticeKind::kXid: return "xid";
+    case NodeNoticeKind::kDisk: return "disk";
+    case NodeNoticeKind::kClear: return "clear";
+  }
+  return "unknown";
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,112 @@
+// A substitute for NVIDIA's management library: two GPUs whose events and recovery actions the test
+// says by the two functions at the end. Tests only; thread-safe.
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "worker/health/nvml_abi.h"
+
+namespace {
+
+namespace nvml = muster::worker::nvml;
+
+constexpr unsigned kGpus = 2;
+constexpr nvml::Return kInvalid = 2, kNotSupported = 3;
+
+struct State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool initialised = false;
+  bool registered[kGpus] = {};
+  unsigned actions[kGpus] = {};
+  std::deque<nvml::EventData> events;
+};
+
+State& TheState() {
+  static State state;
+  return state;
+}
+
+char devices[kGpus];
+nvml::Device DeviceAt(unsigned index) { return &devices[index]; }
+
+}  // namespace
+
+extern "C" {
+
+nvml::Return nvmlInit_v2() {
+  TheState().initialised = true;
+  return nvml::kSuccess;
+}
+nvml::Return nvmlShutdown() {
+  TheState().initialised = false;
+  return nvml::kSuccess;
+}
+nvml::Return nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = kGpus;
+  return nvml::kSuccess;
+}
+nvml::Return nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml::Device* device) {
+  if (index >= kGpus) return kInvalid;
+  *device = DeviceAt(index);
+  return nvml::kSuccess;
+}
+nvml::Return nvmlEventSetCreate(nvml::EventSet* set) {
+  *set = &TheState();
+  return nvml::kSuccess;
+}
+nvml::Return nvmlEventSetFree(nvml::EventSet) { return nvml::kSuccess; }
+
+nvml::Return nvmlDeviceRegisterEvents(nvml::Device device, unsigned long long types,
+                                      nvml::EventSet) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  for (unsigned i = 0; i < kGpus; ++i)
+    if (device == DeviceAt(i)) state.registered[i] = (types & nvml::kXidCriticalError) != 0;
+  return nvml::kSuccess;
+}
+
+nvml::Return nvmlEventSetWait_v2(nvml::EventSet, nvml::EventData* data, unsigned milliseconds) {
+  State& state = TheState();
+  std::unique_lock lock(state.mutex);
+  if (!state.changed.wait_for(lock, std::chrono::milliseconds(milliseconds),
+                              [&] { return !state.events.empty(); }))
+    return nvml::kTimeout;
+  *data = state.events.front();
+  state.events.pop_front();
+  return nvml::kSuccess;
+}
+
+nvml::Return nvmlDeviceGetFieldValues(nvml::Device device, int count, nvml::FieldValue* values) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  for (int at = 0; at < count; ++at) {
+    values[at].status = kNotSupported;
+    for (unsigned i = 0; i < kGpus; ++i) {
+      if (device != DeviceAt(i) || values[at].field != nvml::kRecoveryActionField) continue;
+      values[at].status = nvml::kSuccess;
+      values[at].value.as_unsigned = state.actions[i];
+    }
+  }
+  return nvml::kSuccess;
+}
+
+// False where nobody has asked for events of this GPU.
+bool MusterTestXid(unsigned gpu, unsigned long long xid) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  if (!state.registered[gpu]) return false;
+  state.events.push_back({DeviceAt(gpu), nvml::kXidCriticalError, xid, 0, 0});
+  state.changed.notify_all();
+  return true;
+}
+
+void MusterTestRecoveryAction(unsigned gpu, unsigned action) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.actions[gpu] = action;
+}
+
+}  // extern "C"
