@@ -248,8 +248,6 @@ Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePo
   if (process.pid == 0) {
     processes_.erase(it);
   } else {
-    // What becomes of it now is of no interest to anyone.
-    process.state = Process::State::kKept;
     Kill(id, process);
   }
   if (member != nullptr) {

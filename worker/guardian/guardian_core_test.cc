@@ -4,10 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <random>
-#include <set>
+#include "worker/guardian/fake_host_for_test.h"
 
 namespace muster::guardian {
 namespace {
@@ -15,157 +12,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-// Processes as the core asks for them. They die of SIGKILL, and park when told unless they are
-// deaf.
-class FakeHost {
- public:
-  struct Process {
-    bool deaf = false;
-    bool unkillable = false;
-    bool killed = false;  // its end is not yet told
-    Generation generation = 0;
-    int rank = 0;
-    bool parked = false;
-  };
-
-  void Do(const Effects& effects) {
-    for (const Effect& effect : effects) std::visit([this](const auto& e) { Do(e); }, effect);
-  }
-  void Command(const GuardianCommand& command) { Do(core.OnCommand(command, now)); }
-  void Say(ProcessId id, const std::string& json, bool descriptor = false) {
-    Do(core.OnMessage(id, json, descriptor));
-  }
-  void Die(ProcessId id, ProcessExit exit) {
-    processes.erase(id);
-    Do(core.OnExited(id, {.exit = exit}, now));
-  }
-
-  // Everything that is under way happens: deaths, answers, ticks.
-  void Settle() {
-    for (int round = 0; round < 5000; ++round) {
-      for (const auto& [id, process] : std::map(processes))
-        if (process.killed && !process.unkillable) Die(id, {.signal = SIGKILL});
-      for (const ProcessId id : std::exchange(parking_, {})) Park(id);
-      Do(core.OnTick(now));
-      if (!core.ending()) return;
-      now += kEndingTick;
-    }
-    FAIL() << "it never comes to an end";
-  }
-  void Park(ProcessId id) {
-    const auto it = processes.find(id);
-    if (it == processes.end() || it->second.killed) return;
-    it->second.parked = true;
-    Say(id,
-        R"({"type":"parked","step":1,"generation":)" + std::to_string(it->second.generation) + "}");
-  }
-
-  // Runs, and takes part in a generation.
-  std::vector<ProcessId> Working() const {
-    std::vector<ProcessId> ids;
-    for (const auto& [id, process] : processes)
-      if (process.generation > 0 && !process.parked) ids.push_back(id);
-    return ids;
-  }
-  ProcessId Of(Generation generation, int rank) const {
-    for (const auto& [id, process] : processes)
-      if (process.generation == generation && process.rank == rank) return id;
-    return 0;
-  }
-  template <typename T>
-  std::vector<T> Told() const {
-    std::vector<T> found;
-    for (const GuardianEvent& event : told)
-      if (const T* one = std::get_if<T>(&event)) found.push_back(*one);
-    return found;
-  }
-
-  GuardianCore core{"0123456789", 0};
-  TimePoint now;
-  std::map<ProcessId, Process> processes;
-  std::vector<GuardianEvent> told;
-  std::vector<std::string> sent;  // to processes: "3 park"
-  std::set<std::string> segments;
-  bool starts_fail = false;
-  bool port_fails = false;
-  bool left = false;
-  int records = 0;
-
- private:
-  void Do(const SendToWorker& e) { told.push_back(e.event); }
-  void Do(const StartProcess& e) {
-    if (starts_fail) return Do(core.OnStartFailed(e.process, "no such program", now));
-    Process& process = processes[e.process];
-    process.generation = e.launch.generation;
-    process.rank = e.launch.rank;
-    Do(core.OnStarted(e.process, 1000 + e.process));
-  }
-  void Do(const AssignProcess& e) {
-    const auto json = nlohmann::json::parse(e.message);
-    sent.push_back(std::to_string(e.process) + " assign");
-    const auto it = processes.find(e.process);
-    if (it == processes.end()) return Do(core.OnStartFailed(e.process, "its process is gone", now));
-    it->second.generation = json["generation"];
-    it->second.rank = std::stoi(json["environment"].back().get<std::string>().substr(5));
-    it->second.parked = false;
-  }
-  void Do(const SendToProcess& e) {
-    const auto json = nlohmann::json::parse(e.message);
-    sent.push_back(std::to_string(e.process) + " " + json["type"].get<std::string>() +
-                   (e.segment.empty() ? "" : " " + e.segment));
-    if (json["type"] == "park" && !processes[e.process].deaf) parking_.push_back(e.process);
-  }
-  void Do(const SignalProcess& e) {
-    const auto it = processes.find(e.process);
-    if (it != processes.end() && e.signal == SIGKILL) it->second.killed = true;
-  }
-  void Do(const BindMaster&) {
-    Do(core.OnMasterBound(port_fails ? Result<int>(Unavailable("no port")) : Result<int>(4711)));
-  }
-  void Do(const Sweep& e) {
-    SweepResult result;
-    for (auto& [id, process] : processes) {
-      if (std::ranges::find(e.keep, id) != e.keep.end()) continue;
-      result.left.push_back(1000 + id);
-      process.killed |= e.kill;
-    }
-    result.none_left = result.left.empty();
-    Do(core.OnSwept(result, now));
-  }
-  void Do(const HoldSegment& e) { segments.insert(e.name); }
-  void Do(const LetSegmentGo& e) { segments.erase(e.name); }
-  void Do(const WriteExitRecord&) { ++records; }
-  void Do(const Leave&) { left = true; }
-  void Do(const ForgetProcess&) {}
-  void Do(const CloseMaster&) {}
-  void Do(const WriteRecord&) {}
-  void Do(const WriteStoppedRecord&) {}
-  void Do(const LogNote&) {}
-
-  std::vector<ProcessId> parking_;
-};
-
-GuardianLaunch Rank(Generation generation, int rank, const std::string& gpu = "") {
-  return {.generation = generation,
-          .rank = rank,
-          .argv = {"trainer"},
-          .environment = {"CUDA_VISIBLE_DEVICES=" + gpu, "MUSTER_ASSIGN=1",
-                          "RANK=" + std::to_string(rank)},
-          .control = true,
-          .node_ranks = {0, 1}};
-}
-
-GuardianLaunch Program(Generation generation, int rank) {
-  return {.generation = generation, .rank = rank, .argv = {"program"}, .node_ranks = {0, 1}};
-}
-
-GuardianAbort ParkAll(Generation generation, std::vector<int> kill_ranks = {}) {
-  return {.generation = generation,
-          .reason = "test",
-          .park_seconds = 1,
-          .kill_ranks = std::move(kill_ranks)};
-}
 
 class GuardianCoreTest : public testing::Test {
  protected:
@@ -278,10 +124,12 @@ TEST_F(GuardianCoreTest, StandbysWaitForEveryFirstStepAndAreReplacedAfterTheNext
 TEST_F(GuardianCoreTest, StandbysThatCannotLiveAreGivenUpUntilTheNextGeneration) {
   Run(1, true);
   host_.starts_fail = true;
+  host_.starts = 0;
   host_.Command(GuardianStandby{.count = 1, .launch = Rank(0, 0)});
+  EXPECT_EQ(host_.starts, 4);
   host_.starts_fail = false;
   host_.Say(1, R"({"type":"note"})");
-  EXPECT_EQ(host_.processes.size(), 2u) << "four have failed";
+  EXPECT_EQ(host_.processes.size(), 2u);
   host_.Command(ParkAll(1));
   host_.Settle();
   Run(2, true);
@@ -419,208 +267,62 @@ TEST_F(GuardianCoreTest, GarbageOfARankDoesNothing) {
   EXPECT_THAT(host_.segments, IsEmpty());
 }
 
-// --- every command in every state ---
-
-enum State { kNew, kPrepared, kRunning, kParking, kKept, kGrace, kGone, kLeaving, kStates };
-
-void Enter(State state, FakeHost* host) {
-  if (state == kNew) return;
-  host->Command(GuardianPrepare{.generation = 2});
-  if (state == kPrepared) return;
-  for (const int rank : {0, 1}) host->Command(Rank(2, rank));
-  if (state == kParking) {
-    host->processes[1].deaf = true;
-    host->Command(ParkAll(2));
-  } else if (state == kKept) {
-    host->Command(ParkAll(2));
-    host->Settle();
-  } else if (state == kGrace) {
-    host->Command(GuardianAbort{.generation = 2, .grace_seconds = 1});
-  } else if (state == kGone) {
-    host->Command(GuardianAbort{.generation = 2});
-    host->Settle();
-  } else if (state == kLeaving) {
-    host->Command(GuardianRelease{});
-  }
+TEST_F(GuardianCoreTest, WhatDeadRanksLeftBehindIsEndedWithoutWaitingForOthersToPark) {
+  Run(1);
+  host_.Command(ParkAll(1));
+  host_.Park(1);
+  host_.Park(2);
+  host_.strays = {4242};
+  host_.Do(host_.core.OnTick(host_.now));
+  EXPECT_THAT(host_.strays, IsEmpty());
+  EXPECT_THAT(host_.Told<GuardianQuiesced>(), IsEmpty()) << "it has only been killed";
+  host_.Do(host_.core.OnTick(host_.now));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {0, 1}}));
 }
 
-// What the worker hears last of the answers to commands, once everything has settled.
-std::string Answer(const FakeHost& host) {
-  std::string answer;
-  for (const GuardianEvent& event : host.told) {
-    if (const auto* prepared = std::get_if<GuardianPrepared>(&event))
-      answer = "prepared " + std::to_string(prepared->generation);
-    if (const auto* quiesced = std::get_if<GuardianQuiesced>(&event))
-      answer = "quiesced " + std::to_string(quiesced->generation) + " kept " +
-               std::to_string(quiesced->kept_ranks.size());
-    if (std::holds_alternative<GuardianRefused>(event)) answer = "refused";
-    if (const auto* started = std::get_if<GuardianRankStarted>(&event))
-      answer = "started " + std::to_string(started->rank);
-  }
-  return host.left ? "left" : answer;
+TEST_F(GuardianCoreTest, AnEndIsReportedBeforeQuiescedEvenIfTheKernelForgotTheProcessFirst) {
+  Run(1);
+  host_.Command(GuardianAbort{.generation = 1});
+  host_.processes.clear();
+  host_.Do(host_.core.OnTick(host_.now));
+  EXPECT_THAT(host_.Told<GuardianQuiesced>(), IsEmpty());
+  for (const ProcessId id : {1, 2})
+    host_.Do(host_.core.OnExited(id, {.exit = {.signal = SIGKILL}}, host_.now));
+  host_.Settle();
+  EXPECT_EQ(host_.Told<GuardianRankExited>().size(), 2u);
+  EXPECT_EQ(host_.Told<GuardianQuiesced>().size(), 1u);
 }
 
-TEST(GuardianCoreTable, EveryCommandInEveryState) {
-  struct Row {
-    GuardianCommand command;
-    // new, prepared, running, parking, kept, grace, gone, leaving
-    const char* answers[kStates];
-  };
-  const Row rows[] = {
-      {GuardianPrepare{.generation = 1},
-       {"prepared 1", "refused", "refused", "quiesced 2 kept 1", "refused", "quiesced 2 kept 0",
-        "refused", "left"}},
-      {GuardianPrepare{.generation = 2},
-       {"prepared 2", "prepared 2", "prepared 2", "quiesced 2 kept 1", "refused",
-        "quiesced 2 kept 0", "refused", "left"}},
-      {GuardianPrepare{.generation = 3},
-       {"prepared 3", "prepared 3", "prepared 3", "prepared 3", "prepared 3", "prepared 3",
-        "prepared 3", "left"}},
-      {Rank(1, 5),
-       {"refused", "refused", "refused", "quiesced 2 kept 1", "refused", "quiesced 2 kept 0",
-        "refused", "left"}},
-      {Rank(2, 5),
-       {"refused", "started 5", "started 5", "quiesced 2 kept 1", "refused", "quiesced 2 kept 0",
-        "refused", "left"}},
-      {Rank(3, 5),
-       {"refused", "refused", "refused", "quiesced 3 kept 1", "refused", "quiesced 3 kept 0",
-        "refused", "left"}},
-      {ParkAll(1),
-       {"quiesced 1 kept 0", "refused", "refused", "quiesced 2 kept 1", "refused",
-        "quiesced 2 kept 0", "refused", "left"}},
-      {ParkAll(2),
-       {"quiesced 2 kept 0", "quiesced 2 kept 0", "quiesced 2 kept 2", "quiesced 2 kept 1",
-        "quiesced 2 kept 2", "quiesced 2 kept 0", "quiesced 2 kept 0", "left"}},
-      {ParkAll(3),
-       {"quiesced 3 kept 0", "quiesced 3 kept 0", "quiesced 3 kept 2", "quiesced 3 kept 1",
-        "quiesced 3 kept 2", "quiesced 3 kept 0", "quiesced 3 kept 0", "left"}},
-      {GuardianAbort{.generation = 2},
-       {"quiesced 2 kept 0", "quiesced 2 kept 0", "quiesced 2 kept 0", "quiesced 2 kept 0",
-        "quiesced 2 kept 0", "quiesced 2 kept 0", "quiesced 2 kept 0", "left"}},
-      {GuardianAbort{.generation = 2, .grace_seconds = 0.5},
-       {"quiesced 2 kept 0", "quiesced 2 kept 0", "quiesced 2 kept 0", "quiesced 2 kept 0",
-        "quiesced 2 kept 0", "quiesced 2 kept 0", "quiesced 2 kept 0", "left"}},
-      {GuardianRelease{}, {"left", "left", "left", "left", "left", "left", "left", "left"}},
-      {GuardianStandby{.count = 1, .at_once = true, .launch = Rank(0, 0)},
-       {"", "", "", "quiesced 2 kept 1", "", "quiesced 2 kept 0", "", "left"}},
-      {GuardianStop{2, "drained"},
-       {"refused", "", "", "quiesced 2 kept 1", "refused", "quiesced 2 kept 0", "refused", "left"}},
-      {GuardianFault{2, 0, "kill", ""},
-       {"refused", "refused", "", "quiesced 2 kept 1", "refused", "quiesced 2 kept 0", "refused",
-        "left"}},
-      {GuardianHold{"old"}, {"", "", "", "quiesced 2 kept 1", "", "quiesced 2 kept 0", "", "left"}},
-  };
-  for (std::size_t row = 0; row < std::size(rows); ++row) {
-    for (int state = 0; state < kStates; ++state) {
-      FakeHost host;
-      Enter(static_cast<State>(state), &host);
-      host.told.clear();
-      host.Command(rows[row].command);
-      host.Settle();
-      EXPECT_EQ(Answer(host), rows[row].answers[state]) << "row " << row << ", state " << state;
-    }
-  }
+TEST_F(GuardianCoreTest, ALaterAbortCanOnlyShortenTheGrace) {
+  Run(1);
+  host_.Command(GuardianAbort{.generation = 1, .grace_seconds = 10});
+  host_.Command(GuardianAbort{.generation = 1, .grace_seconds = 60});
+  host_.Do(host_.core.OnTick(host_.now));
+  EXPECT_FALSE(host_.processes[1].killed);
+  host_.Command(GuardianAbort{.generation = 1, .grace_seconds = 0.1});
+  host_.now += std::chrono::milliseconds(100);
+  host_.Do(host_.core.OnTick(host_.now));
+  EXPECT_TRUE(host_.processes[1].killed);
 }
 
-// --- any order of events ---
+TEST_F(GuardianCoreTest, AParkedProcessThatCannotBeKilledIsNotOneThatIsKept) {
+  Run(1);
+  host_.Command(ParkAll(1));
+  host_.Settle();
+  host_.processes[1].unkillable = true;
+  host_.Command(ParkAll(1, {0}));
+  host_.Settle();
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001}, {1}}));
+}
 
-class Walk {
- public:
-  explicit Walk(std::uint32_t seed) : random_(seed) {}
-
-  void Run() {
-    for (int i = 0; i < 120 && !host_.left; ++i) {
-      Step();
-      Check();
-      if (testing::Test::HasFailure()) return;
-    }
-    host_.Settle();
-    Check();
-  }
-
- private:
-  int Any(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
-
-  ProcessId AnyProcess() {
-    if (host_.processes.empty()) return 0;
-    return std::next(host_.processes.begin(), Any(static_cast<int>(host_.processes.size())))->first;
-  }
-
-  void Step() {
-    const Generation generation = std::max<Generation>(1, host_.core.newest() - 1 + Any(3));
-    switch (Any(14)) {
-      case 0: return host_.Command(GuardianPrepare{.generation = generation});
-      case 1: return host_.Command(ParkAll(generation));
-      case 2: return host_.Command(ParkAll(generation, {Any(2)}));
-      case 3: return host_.Command(GuardianAbort{generation, Any(2) * 0.01, "test"});
-      case 4:
-        return host_.Command(
-            GuardianStandby{.count = Any(3), .at_once = Any(2) == 0, .launch = Rank(0, 0)});
-      case 5: return host_.Do(host_.core.OnWorkerConnected(7, host_.now));
-      case 6:
-        if (const ProcessId id = AnyProcess()) host_.Die(id, {.signal = SIGSEGV});
-        return;
-      case 7:
-        if (const ProcessId id = AnyProcess()) host_.processes[id].deaf = true;
-        return;
-      case 8:
-        if (const ProcessId id = AnyProcess()) host_.Park(id);
-        return;
-      case 9:
-        if (const ProcessId id = AnyProcess())
-          host_.Say(id, R"({"type":"segment","name":"s)" + std::to_string(Any(9)) + R"("})", true);
-        return;
-      case 10:
-        if (const ProcessId id = AnyProcess()) host_.Say(id, R"({"type":"first_step","step":1})");
-        return;
-      case 11: return host_.Settle();
-      default: return host_.Command(Rank(generation, Any(2)));
-    }
-  }
-
-  void Check() {
-    std::set<std::pair<Generation, int>> ranks;
-    for (const ProcessId id : host_.Working()) {
-      const FakeHost::Process& process = host_.processes[id];
-      if (process.killed) continue;
-      EXPECT_TRUE(ranks.insert({process.generation, process.rank}).second) << "two of one rank";
-    }
-    for (; seen_ < host_.told.size(); ++seen_) CheckTold(host_.told[seen_]);
-    EXPECT_LE(host_.segments.size(), 2 * kSegmentsPerRank);
-  }
-
-  void CheckTold(const GuardianEvent& event) {
-    if (const auto* prepared = std::get_if<GuardianPrepared>(&event)) {
-      EXPECT_GE(prepared->generation, newest_);
-      newest_ = prepared->generation;
-    } else if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {
-      EXPECT_GE(exited->generation, newest_);
-    } else if (const auto* report = std::get_if<GuardianReport>(&event)) {
-      EXPECT_GE(report->generation, newest_);
-    }
-    // What was told last is still true when it is checked: nothing has happened since.
-    const bool last = seen_ + 1 == host_.told.size();
-    if (const auto* quiesced = std::get_if<GuardianQuiesced>(&event); quiesced && last) {
-      EXPECT_THAT(host_.Working(), IsEmpty());
-      EXPECT_LE(quiesced->kept_ranks.size(), host_.processes.size());
-    }
-    if (const auto* prepared = std::get_if<GuardianPrepared>(&event); prepared && last) {
-      for (const ProcessId id : host_.Working())
-        EXPECT_EQ(host_.processes[id].generation, prepared->generation);
-    }
-  }
-
-  std::mt19937 random_;
-  FakeHost host_;
-  std::size_t seen_ = 0;
-  Generation newest_ = 0;
-};
-
-TEST(GuardianCoreWalk, WhateverComesNoTwoGenerationsRunAtOnce) {
-  for (std::uint32_t seed = 0; seed < 1000; ++seed) {
-    Walk(seed).Run();
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
-  }
+TEST_F(GuardianCoreTest, AnAbortThatKeepsNobodyTakesBackTheWishForStandbys) {
+  Prepare(1);
+  host_.Command(GuardianStandby{.count = 1, .at_once = true, .launch = Rank(0, 0)});
+  EXPECT_EQ(host_.processes.size(), 1u);
+  host_.Command(GuardianAbort{.generation = 1});
+  host_.Settle();
+  Prepare(2);
+  EXPECT_THAT(host_.processes, IsEmpty());
 }
 
 }  // namespace

@@ -1,0 +1,174 @@
+// A fake of everything around GuardianCore, without processes.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/guardian/guardian_core.h"
+
+namespace muster::guardian {
+
+// Processes as the core asks for them. They die of SIGKILL, and park when told unless they are
+// deaf.
+class FakeHost {
+ public:
+  struct Process {
+    bool deaf = false;
+    bool unkillable = false;
+    bool killed = false;  // its end is not yet told
+    Generation generation = 0;
+    int rank = 0;
+    bool parked = false;
+  };
+
+  void Do(const Effects& effects) {
+    for (const Effect& effect : effects) std::visit([this](const auto& e) { Do(e); }, effect);
+  }
+  void Command(const GuardianCommand& command) { Do(core.OnCommand(command, now)); }
+  void Say(ProcessId id, const std::string& json, bool descriptor = false) {
+    Do(core.OnMessage(id, json, descriptor));
+  }
+  void Die(ProcessId id, ProcessExit exit) {
+    processes.erase(id);
+    Do(core.OnExited(id, {.exit = exit}, now));
+  }
+
+  // Everything that is under way happens: deaths, answers, ticks.
+  void Settle() {
+    for (int round = 0; round < 5000; ++round) {
+      for (const auto& [id, process] : std::map(processes))
+        if (process.killed && !process.unkillable) Die(id, {.signal = SIGKILL});
+      for (const ProcessId id : std::exchange(parking_, {})) Park(id);
+      Do(core.OnTick(now));
+      if (!core.ending()) return;
+      now += kEndingTick;
+    }
+    FAIL() << "it never comes to an end";
+  }
+  void Park(ProcessId id) {
+    const auto it = processes.find(id);
+    if (it == processes.end() || it->second.killed) return;
+    it->second.parked = true;
+    Say(id,
+        R"({"type":"parked","step":1,"generation":)" + std::to_string(it->second.generation) + "}");
+  }
+
+  // Runs, and takes part in a generation.
+  std::vector<ProcessId> Working() const {
+    std::vector<ProcessId> ids;
+    for (const auto& [id, process] : processes)
+      if (process.generation > 0 && !process.parked) ids.push_back(id);
+    return ids;
+  }
+  ProcessId Of(Generation generation, int rank) const {
+    for (const auto& [id, process] : processes)
+      if (process.generation == generation && process.rank == rank) return id;
+    return 0;
+  }
+  template <typename T>
+  std::vector<T> Told() const {
+    std::vector<T> found;
+    for (const GuardianEvent& event : told)
+      if (const T* one = std::get_if<T>(&event)) found.push_back(*one);
+    return found;
+  }
+
+  GuardianCore core{"0123456789", 0};
+  TimePoint now;
+  std::map<ProcessId, Process> processes;
+  std::vector<GuardianEvent> told;
+  std::vector<std::string> sent;  // to processes: "3 park"
+  std::set<std::string> segments;
+  bool starts_fail = false;
+  bool port_fails = false;
+  bool left = false;
+  int starts = 0;
+  std::vector<std::int64_t> strays;  // what ended processes have left behind
+
+ private:
+  void Do(const SendToWorker& e) { told.push_back(e.event); }
+  void Do(const StartProcess& e) {
+    ++starts;
+    if (starts_fail) return Do(core.OnStartFailed(e.process, "no such program", now));
+    Process& process = processes[e.process];
+    process.generation = e.launch.generation;
+    process.rank = e.launch.rank;
+    Do(core.OnStarted(e.process, 1000 + e.process));
+  }
+  void Do(const AssignProcess& e) {
+    const auto json = nlohmann::json::parse(e.message);
+    sent.push_back(std::to_string(e.process) + " assign");
+    const auto it = processes.find(e.process);
+    if (it == processes.end()) return Do(core.OnStartFailed(e.process, "its process is gone", now));
+    it->second.generation = json["generation"];
+    it->second.rank = std::stoi(json["environment"].back().get<std::string>().substr(5));
+    it->second.parked = false;
+  }
+  void Do(const SendToProcess& e) {
+    const auto json = nlohmann::json::parse(e.message);
+    sent.push_back(std::to_string(e.process) + " " + json["type"].get<std::string>() +
+                   (e.segment.empty() ? "" : " " + e.segment));
+    if (json["type"] == "park" && !processes[e.process].deaf) parking_.push_back(e.process);
+  }
+  void Do(const SignalProcess& e) {
+    const auto it = processes.find(e.process);
+    if (it != processes.end() && e.signal == SIGKILL) it->second.killed = true;
+  }
+  void Do(const BindMaster&) {
+    Do(core.OnMasterBound(port_fails ? Result<int>(Unavailable("no port")) : Result<int>(4711)));
+  }
+  void Do(const Sweep& e) {
+    SweepResult result;
+    result.left = strays;
+    if (e.kill) strays.clear();
+    for (auto& [id, process] : processes) {
+      if (std::ranges::find(e.keep, id) != e.keep.end()) continue;
+      result.left.push_back(1000 + id);
+      process.killed |= e.kill;
+    }
+    result.none_left = result.left.empty();
+    Do(core.OnSwept(result, now));
+  }
+  void Do(const HoldSegment& e) { segments.insert(e.name); }
+  void Do(const LetSegmentGo& e) { segments.erase(e.name); }
+  void Do(const WriteExitRecord&) {}
+  void Do(const Leave&) { left = true; }
+  void Do(const ForgetProcess&) {}
+  void Do(const CloseMaster&) {}
+  void Do(const WriteRecord&) {}
+  void Do(const WriteStoppedRecord&) {}
+  void Do(const LogNote&) {}
+
+  std::vector<ProcessId> parking_;
+};
+
+inline GuardianLaunch Rank(Generation generation, int rank, const std::string& gpu = "") {
+  return {.generation = generation,
+          .rank = rank,
+          .argv = {"trainer"},
+          .environment = {"CUDA_VISIBLE_DEVICES=" + gpu, "MUSTER_ASSIGN=1",
+                          "RANK=" + std::to_string(rank)},
+          .control = true,
+          .node_ranks = {0, 1}};
+}
+
+inline GuardianLaunch Program(Generation generation, int rank) {
+  return {.generation = generation, .rank = rank, .argv = {"program"}, .node_ranks = {0, 1}};
+}
+
+inline GuardianAbort ParkAll(Generation generation, std::vector<int> kill_ranks = {}) {
+  return {.generation = generation,
+          .reason = "test",
+          .park_seconds = 1,
+          .kill_ranks = std::move(kill_ranks)};
+}
+
+}  // namespace muster::guardian
