@@ -23,7 +23,7 @@ constexpr std::size_t kPoolQueue = 256;
 constexpr int kPortAttempts = 8;
 constexpr std::chrono::milliseconds kLeaveInterval{100};
 // The coordinator commits the last checkpoint and asks for its manifest when the ranks have ended.
-constexpr std::chrono::seconds kIdleBeforeLeaving{2};
+constexpr std::chrono::seconds kIdleBeforeLeaving{1};
 
 std::string RandomInstance() {
   std::random_device random;

@@ -1,0 +1,192 @@
+// What muster-worker sees of its node and of others, and faults of the node, as a real process.
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/base/unique_fd.h"
+#include "common/process/exit_status.h"
+#include "worker/health/kernel_log.h"
+#include "worker/service/worker_fixture_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+class WorkerNodeTest : public WorkerTest {
+ protected:
+  WorkerNodeTest() {
+    EXPECT_EQ(::mkfifo((dir_ / "kmsg").c_str(), 0600), 0);
+    kernel_ = UniqueFd(::open((dir_ / "kmsg").c_str(), O_RDWR | O_CLOEXEC));
+  }
+  std::vector<std::string> MoreArguments() const override {
+    return {"--address",          "127.0.0.2",     "--kernel-log",
+            dir_ / "kmsg",        "--nvml",        "",
+            "--failure-domain",   "rack1",         "--allow-faults",
+            "--stop-notice-file", dir_ / "notice", "--drain-on-term=20"};
+  }
+
+  void Kernel(const std::string& text) {
+    const std::string line = "4,1,2,-;" + text + "\n";
+    EXPECT_EQ(::write(kernel_.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  }
+  v1::NodeNotice AwaitNotice(v1::NodeNoticeKind kind) {
+    const auto message = coordinator_->Await([kind](const v1::WorkerMessage& m) {
+      return m.has_node_notice() && m.node_notice().kind() == kind;
+    });
+    EXPECT_TRUE(message.has_value());
+    return message ? message->node_notice() : v1::NodeNotice();
+  }
+  v1::ProbeResult ProbeTo(const std::string& address, int port) {
+    v1::CoordinatorMessage message;
+    message.mutable_probe()->set_probe_id(7);
+    message.mutable_probe()->set_node("n1");
+    message.mutable_probe()->set_address(address);
+    message.mutable_probe()->set_port(port);
+    message.mutable_probe()->set_timeout_ms(5000);
+    coordinator_->Send(message);
+    const auto answer =
+        coordinator_->Await([](const v1::WorkerMessage& m) { return m.has_probe_result(); });
+    EXPECT_TRUE(answer.has_value());
+    return answer ? answer->probe_result() : v1::ProbeResult();
+  }
+  std::string Inject(const std::string& kind) {
+    v1::CoordinatorMessage message;
+    message.mutable_inject_fault()->set_request_id(9);
+    message.mutable_inject_fault()->set_kind(kind);
+    coordinator_->Send(message);
+    const auto done =
+        coordinator_->Await([](const v1::WorkerMessage& m) { return m.has_fault_done(); });
+    EXPECT_TRUE(done && done->fault_done().request_id() == 9);
+    return done ? done->fault_done().error() : "no answer";
+  }
+  ProcessExit AwaitWorkersEnd() {
+    int wait_status = 0;
+    EXPECT_EQ(::waitpid(worker_, &wait_status, 0), worker_);
+    worker_ = 0;
+    return ProcessExitFromWaitStatus(wait_status);
+  }
+  // Ends the job and waits until the node has proved it.
+  void AbortJob() {
+    v1::CoordinatorMessage abort;
+    abort.mutable_abort()->set_job_id(kJob);
+    abort.mutable_abort()->set_generation(1);
+    coordinator_->Send(abort);
+    EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_quiesced(); }));
+  }
+
+  UniqueFd kernel_;
+};
+
+TEST_F(WorkerNodeTest, SaysWhereItIsAndThatItTakesFaults) {
+  const v1::Hello hello = AwaitHello();
+  EXPECT_EQ(hello.address(), "127.0.0.2");
+  EXPECT_EQ(hello.failure_domain(), "rack1");
+  EXPECT_TRUE(hello.allows_faults());
+}
+
+TEST_F(WorkerNodeTest, ProbesOthersAndIsFoundAtItsAddress) {
+  const v1::Hello hello = AwaitHello();
+  EXPECT_EQ(ProbeTo(hello.address(), hello.metrics_port()).outcome(), v1::PROBE_OUTCOME_ANSWERED);
+  EXPECT_EQ(ProbeTo("127.0.0.3", hello.metrics_port()).outcome(), v1::PROBE_OUTCOME_REFUSED);
+}
+
+TEST_F(WorkerNodeTest, AFatalXidIsToldAndToldAgainToTheNextCoordinator) {
+  AwaitHello();
+  Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
+  EXPECT_TRUE(AwaitNotice(v1::NODE_NOTICE_KIND_XID).fatal());
+  coordinator_.reset();
+  coordinator_ =
+      std::make_unique<FakeCoordinatorForTest>(dir_.path(), FakeCoordinatorForTest::Options{});
+  EXPECT_TRUE(AwaitNotice(v1::NODE_NOTICE_KIND_XID).fatal());
+}
+
+TEST_F(WorkerNodeTest, ARankThatTheKernelEndedForWantOfMemoryIsToldAsSuch) {
+  if (!InInitialPidNamespace()) GTEST_SKIP() << "the kernel's log has other process ids than we";
+  const auto started = RunJob(1, "exec sleep 60");
+  Kernel("Out of memory: Killed process " + std::to_string(started.pid()) +
+         " (sleep) total-vm:1kB");
+  ::kill(static_cast<pid_t>(started.pid()), SIGKILL);
+  const v1::RankExited exited = AwaitExit();
+  EXPECT_TRUE(exited.out_of_memory());
+  ASSERT_EQ(exited.facts_size(), 1);
+  EXPECT_NE(exited.facts(0).find("out of memory on the host"), std::string::npos);
+}
+
+TEST_F(WorkerNodeTest, AKilledRankWithoutSuchALineIsNotOutOfMemory) {
+  const auto started = RunJob(1, "exec sleep 60");
+  Kernel("Out of memory: Killed process 1 (init) total-vm:1kB");
+  ::kill(static_cast<pid_t>(started.pid()), SIGKILL);
+  EXPECT_FALSE(AwaitExit().out_of_memory());
+}
+
+TEST_F(WorkerNodeTest, AStopNoticeAsksForADrain) {
+  AwaitHello();
+  std::ofstream(dir_ / "notice.new") << "45\n";
+  std::filesystem::rename(dir_ / "notice.new", dir_ / "notice");
+  const v1::NodeNotice notice = AwaitNotice(v1::NODE_NOTICE_KIND_DRAIN);
+  EXPECT_GT(notice.deadline_seconds(), 30);
+  EXPECT_LE(notice.deadline_seconds(), 45);
+}
+
+TEST_F(WorkerNodeTest, SigtermDrainsAndTheWorkerLeavesWhenNothingRuns) {
+  const auto started = RunJob(1, "exec sleep 60");
+  ::kill(worker_, SIGTERM);
+  const v1::NodeNotice notice = AwaitNotice(v1::NODE_NOTICE_KIND_DRAIN);
+  EXPECT_GT(notice.deadline_seconds(), 10);
+  EXPECT_TRUE(IsAlive(worker_));
+  EXPECT_TRUE(IsAlive(started.pid()));
+  AbortJob();
+  EXPECT_EQ(AwaitWorkersEnd(), ProcessExit{});
+}
+
+TEST_F(WorkerNodeTest, ASecondSigtermEndsTheWorkerAtOnceAndRanksGoOn) {
+  const auto started = RunJob(1, "exec sleep 60");
+  ::kill(worker_, SIGTERM);
+  AwaitNotice(v1::NODE_NOTICE_KIND_DRAIN);
+  ::kill(worker_, SIGTERM);
+  EXPECT_EQ(AwaitWorkersEnd(), ProcessExit{});
+  EXPECT_TRUE(IsAlive(started.pid()));
+}
+
+TEST_F(WorkerNodeTest, KillNodeEndsEverythingOfTheNode) {
+  const auto started = RunJob(1, "sleep 60 & echo $! >child.new; mv child.new child; wait");
+  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(dir_ / "child"); }));
+  const std::int64_t child = std::stoll(ReadFile(dir_ / "child").value());
+  const std::int64_t guardian = GuardianPid(JobDir());
+  EXPECT_EQ(Inject("kill-node"), "");
+  EXPECT_EQ(AwaitWorkersEnd(), (ProcessExit{.signal = SIGKILL}));
+  for (const std::int64_t pid : {started.pid(), child, guardian})
+    EXPECT_TRUE(Eventually([&] { return !IsAlive(pid); })) << pid;
+}
+
+TEST_F(WorkerNodeTest, StopWorkerStopsItUntilItIsContinued) {
+  AwaitHello();
+  EXPECT_EQ(Inject("stop-worker"), "");
+  EXPECT_TRUE(Eventually([&] { return ReadProcess(worker_)->state == 'T'; }));
+  ::kill(worker_, SIGCONT);
+  EXPECT_NE(Inject("dance").find("no fault 'dance'"), std::string::npos);
+}
+
+TEST_F(WorkerTest, AWorkerThatWasNotToldToTakesNoFaults) {
+  AwaitHello();
+  v1::CoordinatorMessage message;
+  message.mutable_inject_fault()->set_request_id(9);
+  message.mutable_inject_fault()->set_kind("kill-node");
+  coordinator_->Send(message);
+  const auto done = coordinator_->Await([](const auto& m) { return m.has_fault_done(); });
+  ASSERT_TRUE(done);
+  EXPECT_NE(done->fault_done().error().find("--allow-faults"), std::string::npos);
+  EXPECT_TRUE(IsAlive(worker_));
+}
+
+}  // namespace
+}  // namespace muster::worker
