@@ -34,15 +34,6 @@ std::size_t Bytes(const ShardArray& array) {
   return static_cast<std::size_t>(array.count) * ElementSize(array.type);
 }
 
-Arrays TakenFrom(const FsdpEngine& engine) {
-  Arrays taken;
-  for (const ShardArray& array : engine.state().CheckpointArrays()) {
-    const auto* data = static_cast<const std::byte*>(array.data);
-    taken.emplace_back(data, data + Bytes(array));
-  }
-  return taken;
-}
-
 // One rank's thread: its communicator, engine and results.
 class RankThread {
  public:
@@ -63,7 +54,7 @@ class RankThread {
     if (options_.resume_from != nullptr) {
       PutBack((*options_.resume_from)[rank_].arrays);
     } else {
-      LoadWeights(RandomWeights(config_), engine_->state().WeightArrays());
+      LoadRandomWeights(config_, *engine_);
       engine_->WeightsLoaded();
     }
     const int end = options_.first_step + options_.steps;
@@ -86,18 +77,7 @@ class RankThread {
   }
 
   void Make() {
-    const OptimizerSpec& optimizer = options_.optimizer;
-    auto engine = FsdpEngine::Create(
-        config_, *communicator_, ops_,
-        {.strategy = options_.fsdp.strategy,
-         .ranks_per_node = options_.ranks_per_node,
-         .blocks_per_unit = options_.fsdp.blocks_per_unit,
-         .precision = ResolvePrecision(options_.fsdp, optimizer),
-         .activation_checkpointing = options_.fsdp.activation_checkpointing,
-         .reduce_every_micro_batch = options_.fsdp.reduce_every_micro_batch,
-         .cpu_offload = options_.fsdp.cpu_offload,
-         .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
-         .grad_clip = optimizer.grad_clip});
+    auto engine = FsdpEngine::Create(config_, *communicator_, ops_, EngineOptions(options_));
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     engine_ = *std::move(engine);
     if (options_.loss_scale > 0) engine_->RestoreLossScale({.scale = options_.loss_scale});
@@ -113,17 +93,7 @@ class RankThread {
   }
 
   void RunStep(int step) {
-    const StepBatches batches = RandomBatches(config_, step, options_.world_size, kMicroBatches);
-    double labels = 0;
-    for (const auto& of_rank : batches) {
-      for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
-    }
-    for (int m = 0; m < kMicroBatches; ++m) {
-      const Status status =
-          engine_->ForwardBackward(batches[rank_][m], 1.0 / labels, m == kMicroBatches - 1);
-      ASSERT_TRUE(status.ok()) << status.ToString();
-    }
-    const Result<StepNumbers> numbers = engine_->FinishGradients();
+    const Result<StepNumbers> numbers = RunMicroBatches(*engine_, options_, rank_, step);
     ASSERT_TRUE(numbers.ok()) << numbers.status().ToString();
     run_->numbers.push_back(*numbers);
     engine_->OptimizerStep(step + 1, kLr);
@@ -172,6 +142,47 @@ class RankThread {
 }  // namespace
 
 OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_clip = 0.5}; }
+
+FsdpOptions EngineOptions(const GangOptions& options) {
+  const OptimizerSpec& optimizer = options.optimizer;
+  return {.strategy = options.fsdp.strategy,
+          .ranks_per_node = options.ranks_per_node,
+          .blocks_per_unit = options.fsdp.blocks_per_unit,
+          .precision = ResolvePrecision(options.fsdp, optimizer),
+          .activation_checkpointing = options.fsdp.activation_checkpointing,
+          .reduce_every_micro_batch = options.fsdp.reduce_every_micro_batch,
+          .cpu_offload = options.fsdp.cpu_offload,
+          .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
+          .grad_clip = optimizer.grad_clip};
+}
+
+void LoadRandomWeights(const ModelConfig& config, FsdpEngine& engine) {
+  LoadWeights(RandomWeights(config), engine.state().WeightArrays());
+}
+
+Arrays TakenFrom(const FsdpEngine& engine) {
+  Arrays taken;
+  for (const ShardArray& array : engine.state().CheckpointArrays()) {
+    const auto* data = static_cast<const std::byte*>(array.data);
+    taken.emplace_back(data, data + Bytes(array));
+  }
+  return taken;
+}
+
+Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& options, int rank,
+                                    int step) {
+  const StepBatches batches =
+      RandomBatches(TestConfig(options.model), step, options.world_size, kMicroBatches);
+  double labels = 0;
+  for (const auto& of_rank : batches) {
+    for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
+  }
+  for (int m = 0; m < kMicroBatches; ++m) {
+    MUSTER_RETURN_IF_ERROR(
+        engine.ForwardBackward(batches[rank][m], 1.0 / labels, m == kMicroBatches - 1));
+  }
+  return engine.FinishGradients();
+}
 
 std::vector<RankRun> RunGang(const GangOptions& options) {
   InProcessGroup group(options.world_size, options.shares_memory ? InProcessTransport::kSharedMemory

@@ -47,6 +47,14 @@ struct GangOptions {
 
 std::vector<RankRun> RunGang(const GangOptions& options);
 
+// What RunGang's ranks are made of.
+FsdpOptions EngineOptions(const GangOptions& options);
+void LoadRandomWeights(const ModelConfig& config, FsdpEngine& engine);
+Arrays TakenFrom(const FsdpEngine& engine);
+// All micro-batches of one rank's step, up to its numbers.
+Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& options, int rank,
+                                    int step);
+
 // The micro-batches of all ranks at a step of RunGang.
 std::vector<MicroBatch> AllBatches(const ModelConfig& config, int step, int world_size);
 

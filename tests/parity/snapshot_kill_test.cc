@@ -1,0 +1,190 @@
+// Training that is killed at any moment and goes on from its segments: the newest step or the one
+// before is whole, and the end is that of an undisturbed run, bit for bit.
+//
+// The parent runs nothing of Torch: a forked child trains, its ranks as threads, in segments that
+// the parent holds as a guardian does.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <random>
+#include <string>
+
+#include "tests/parity/snapshot_run.h"
+#include "tests/support/eventually.h"
+#include "trainer/snapshot/cut.h"
+
+namespace muster::parity {
+namespace {
+
+constexpr int kMaxRanks = 4;
+constexpr Step kSteps = 24;
+
+// What the child says, in memory that outlives it.
+struct Board {
+  std::array<std::atomic<Step>, kMaxRanks> sealed;
+  std::atomic<Step> resumed;
+  std::array<std::atomic<std::uint64_t>, kMaxRanks> result;  // of the arrays at the end; 0: none
+};
+
+std::uint64_t Digest(const Arrays& arrays) {
+  std::uint64_t digest = 14695981039346656037ULL;  // FNV-1a
+  for (const auto& array : arrays) {
+    for (const std::byte byte : array) {
+      digest = (digest ^ static_cast<std::uint64_t>(byte)) * 1099511628211ULL;
+    }
+  }
+  return digest;
+}
+
+struct KillCase {
+  std::string name;
+  GangOptions gang;
+  int ranks_per_node = 0;  // with copies to buddies, and whole nodes are lost; 0: without
+};
+
+void PrintTo(const KillCase& which, std::ostream* out) { *out << which.name; }
+
+class Kill : public testing::TestWithParam<KillCase> {
+ protected:
+  Kill() {
+    board_ = static_cast<Board*>(
+        ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  }
+  ~Kill() override { ::munmap(board_, sizeof(Board)); }
+
+  const GangOptions& gang() const { return GetParam().gang; }
+  int world() const { return gang().world_size; }
+  bool has_buddies() const { return GetParam().ranks_per_node > 0; }
+
+  // A segment for the rank itself and, with buddies, one for what it keeps.
+  HeldSegments NewSegments(int rank) const {
+    HeldSegments segments;
+    segments.push_back(MakeOwnSegment(gang(), rank));
+    if (has_buddies()) {
+      const int owner = (rank - GetParam().ranks_per_node + world()) % world();
+      segments.push_back(MakeOwnSegment(gang(), owner));
+    }
+    return segments;
+  }
+
+  pid_t StartChild(std::vector<HeldSegments>* held) {
+    for (auto& each : board_->result) each = 0;
+    board_->resumed = -1;
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    SnapshotOptions options{.gang = gang(), .generation = ++generation_, .until = kSteps};
+    if (has_buddies()) {
+      options.buddy = {.wanted = BuddyCopies::kOn,
+                       .ranks_per_node = GetParam().ranks_per_node,
+                       .force_copy = true};
+    }
+    options.after_seal = [this](int rank, Step step, FsdpEngine&) { board_->sealed[rank] = step; };
+    const std::vector<SnapshotRank> ranks = RunWithSnapshots(options, std::move(*held));
+    board_->resumed = ranks[0].resumed;
+    for (int rank = 0; rank < world(); ++rank) {
+      if (ranks[rank].status.ok()) board_->result[rank] = Digest(ranks[rank].arrays);
+    }
+    ::_exit(0);
+  }
+
+  // What the gang finds after a kill.
+  std::optional<Cut> CutOf(const std::vector<HeldSegments>& held) const {
+    std::vector<std::vector<ShardClaim>> claims(held.size());
+    for (std::size_t rank = 0; rank < held.size(); ++rank) {
+      for (const auto& segment : held[rank]) {
+        const std::vector<ShardClaim> some = ClaimsOf(*segment);
+        claims[rank].insert(claims[rank].end(), some.begin(), some.end());
+      }
+    }
+    return ChooseCut(claims);
+  }
+
+  Step HighestSealed() const {
+    Step highest = 0;
+    for (const auto& each : board_->sealed) highest = std::max(highest, each.load());
+    return highest;
+  }
+
+  std::vector<std::uint64_t> Results() const {
+    std::vector<std::uint64_t> results;
+    for (int rank = 0; rank < world(); ++rank) results.push_back(board_->result[rank]);
+    return results;
+  }
+
+  Board* board_ = nullptr;
+  Generation generation_ = 0;
+  std::minstd_rand random_{11};
+};
+
+TEST_P(Kill, LeavesTheStepOrTheOneBeforeAndTheSameEnd) {
+  std::vector<HeldSegments> held;
+  for (int rank = 0; rank < world(); ++rank) held.push_back(NewSegments(rank));
+  ASSERT_EQ(::waitpid(StartChild(&held), nullptr, 0) > 0, true);
+  const std::vector<std::uint64_t> undisturbed = Results();
+  ASSERT_EQ(std::count(undisturbed.begin(), undisturbed.end(), 0U), 0);
+
+  held.clear();
+  for (int rank = 0; rank < world(); ++rank) held.push_back(NewSegments(rank));
+  for (auto& each : board_->sealed) each = 0;
+  Step reached = 0;
+  int kills = 0;
+  while (reached < kSteps) {
+    const pid_t pid = StartChild(&held);
+    ++generation_;
+    const Step target = std::min<Step>(kSteps, reached + 1 + static_cast<Step>(random_() % 4));
+    ASSERT_TRUE(Eventually([&] { return HighestSealed() >= target; }, std::chrono::seconds(60)));
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+    ++kills;
+    reached = HighestSealed();
+    if (has_buddies() && kills % 2 == 0) {
+      const int node = static_cast<int>(random_() % 2);
+      for (int i = 0; i < GetParam().ranks_per_node; ++i) {
+        const int rank = node * GetParam().ranks_per_node + i;
+        held[rank] = NewSegments(rank);
+      }
+    }
+    const std::optional<Cut> cut = CutOf(held);
+    ASSERT_TRUE(cut.has_value()) << "after step " << reached;
+    EXPECT_GE(cut->state.step, reached - 1) << "kill " << kills;
+    EXPECT_LE(cut->state.step, reached + 1);
+  }
+  EXPECT_GE(kills, 4);
+  ASSERT_GT(::waitpid(StartChild(&held), nullptr, 0), 0);
+  EXPECT_GE(board_->resumed, kSteps - 1);
+  EXPECT_EQ(Results(), undisturbed);
+}
+
+std::vector<KillCase> KillCases() {
+  using enum ShardingStrategy;
+  const auto gang = [](ShardingStrategy strategy, int world) {
+    return GangOptions{.world_size = world,
+                       .fsdp = {.strategy = strategy, .mixed_precision = MixedPrecision::kBf16},
+                       .ranks_per_node = world > 1 ? world / 2 : 1};
+  };
+  std::vector<KillCase> cases = {
+      {"one_rank", gang(kNoShard, 1)},          {"full_shard", gang(kFullShard, 3)},
+      {"shard_grad_op", gang(kShardGradOp, 2)}, {"no_shard", gang(kNoShard, 2)},
+      {"hybrid_shard", gang(kHybridShard, 4)},  {"hybrid_shard_zero2", gang(kHybridShardZero2, 4)},
+      {"node_lost", gang(kFullShard, 2), 1},    {"node_of_two_lost", gang(kFullShard, 4), 2}};
+  KillCase device{"device", gang(kFullShard, 2)};
+  device.gang.apart_from_host = true;
+  cases.push_back(device);
+  device.name = "device_offload";
+  device.gang.fsdp.cpu_offload = true;
+  cases.push_back(device);
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Ways, Kill, testing::ValuesIn(KillCases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace muster::parity
