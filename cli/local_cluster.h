@@ -53,7 +53,8 @@ class LocalCluster {
   Result<UpReport> Up(const UpOptions& options);
   Result<DownReport> Down(Duration timeout);
 
-  // Takes a node's cable out, or puts it in again. Only of a cluster in network namespaces.
+  // Takes a node's cable out, or puts it in again. kFailedPrecondition: faults are not allowed
+  // here; kNotFound: the node has no network namespace of its own.
   Status SetLink(const std::string& node, bool up);
 
  private:

@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import subprocess
 
-from cluster import Cluster, can_have_namespaces, kill, run
+from cluster import Cluster, can_have_namespaces, kill
 
 NODES = 4
 DISK_BYTES = 384 << 20
@@ -16,10 +16,7 @@ class Arena:
 
     def __init__(self):
         self.has = {"namespaces"} if can_have_namespaces() else set()
-        up = ["--netns"] if self.has else []
-        if "--allow-faults" in run("muster-coordinator", "--help").stdout:
-            up.append("--allow-faults")
-            self.has.add("fault_tool")
+        up = ["--allow-faults", *(["--netns"] if self.has else [])]
         self.cluster = Cluster(None, nodes=NODES, slots=2, up=up)
         self.names = {}  # of jobs, by id
         self.disk = self.cluster.path("disk")

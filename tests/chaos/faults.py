@@ -29,7 +29,7 @@ class Injected:
 @dataclasses.dataclass(frozen=True)
 class Fault:
     inject: Callable
-    needs: str = ""     # "namespaces", "small_disk", "fault_tool"
+    needs: str = ""     # "namespaces", "small_disk"
     quick: bool = False  # may come as the second one, within a phase of a recovery
 
 
@@ -175,10 +175,10 @@ FAULTS = {
     "cut-link": Fault(cut_link, needs="namespaces"),
     "blink-link": Fault(blink_link, needs="namespaces"),
     "fill-disk": Fault(fill_disk, needs="small_disk"),
-    "hang-data": Fault(by_command("hang-data", "hung|progress|data"), needs="fault_tool"),
-    "hang-collective": Fault(by_command("hang-collective", "hung|progress|collective"), needs="fault_tool"),
-    "slow": Fault(by_command("slow=30%"), needs="fault_tool"),
-    "exit": Fault(by_command("exit=3", r"exit.*\b3\b|code 3"), needs="fault_tool"),
-    "oom": Fault(by_command("oom", "memory"), needs="fault_tool"),
-    "nan": Fault(by_command("nan", "NaN|finite|number", terminal=True), needs="fault_tool"),
+    "hang-data": Fault(by_command("hang-data", "hung|progress|data")),
+    "hang-collective": Fault(by_command("hang-collective", "hung|progress|collective")),
+    "slow": Fault(by_command("slow=30%")),
+    "exit": Fault(by_command("exit=3", r"exit.*\b3\b|code 3")),
+    "oom": Fault(by_command("oom", "memory")),
+    "nan": Fault(by_command("nan", "NaN|finite|number", terminal=True)),
 }

@@ -26,7 +26,7 @@ class NetworkNamespaces(unittest.TestCase):
         self.assertEqual(trajectory(cluster.output(job)), trajectory(alone.output(other)))
 
     def test_a_cut_link_cuts_the_control_stream_and_nothing_of_the_client(self):
-        cluster = Cluster(self, nodes=2, up=("--netns",))
+        cluster = Cluster(self, nodes=2, up=("--netns", "--allow-faults"))
         states = lambda: {node["name"]: node["state"] for node in cluster.json("nodes")}  # noqa: E731
         cluster.set_link("node-2", False)
         wait_until(lambda: states()["node-2"] != "ready", "the cut node is not ready", timeout=30)
@@ -89,6 +89,12 @@ class NetworkNamespaces(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("route by a gateway", done.stderr)
         ip("-n", cluster.hub, "route", "del", "default")
+
+    def test_links_are_cut_only_where_faults_are_allowed(self):
+        cluster = Cluster(self, nodes=1, up=("--netns",))
+        done = cluster.muster("fault", "--node", "node-1", "--kind", "link-down", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--allow-faults", done.stderr)
 
     def test_a_running_cluster_does_not_change_its_network(self):
         cluster = Cluster(self, nodes=1)

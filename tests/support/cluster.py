@@ -198,8 +198,8 @@ class Cluster:
         return up
 
     def set_link(self, node, up):
-        """Puts a node's network cable in or takes it out; only of a cluster with --netns."""
-        ip("-n", self.hub, "link", "set", node, "up" if up else "down")
+        """Puts a node's network cable in or takes it out; of a cluster with --netns --allow-faults."""
+        self.muster("fault", "--node", node, "--kind", "link-up" if up else "link-down")
 
     def network_namespaces(self):
         prefix = self.hub.removesuffix("hub")

@@ -1,0 +1,71 @@
+"""The disk of the results is full: training goes on, and what was committed stays."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from cluster import Cluster, can_have_namespaces, run, trajectory, wait_until  # noqa: E402
+
+STEPS = 100
+DISK_BYTES = 256 << 20
+
+
+@unittest.skipUnless(can_have_namespaces(), "a small disk of its own needs root")
+class DiskTrouble(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster(self)
+        self.disk = self.cluster.path("disk")
+        self.disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", self.disk],
+                       check=True, timeout=10)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=True, timeout=10)
+
+    def start(self, name):
+        spec = self.cluster.train_job(steps=STEPS, every=10, name=name)
+        spec["train"]["output"]["dir"] = str(self.disk / name)
+        return self.cluster.submit(spec)
+
+    def fill(self):
+        """All but what the lines of metrics.jsonl need."""
+        filler = self.disk / "filler"
+        with open(filler, "wb") as file:
+            file.truncate(0)
+            while (free := shutil.disk_usage(self.disk).free) > 256 << 10:
+                file.write(bytes(min(free - (200 << 10), 1 << 20)))
+                file.flush()
+        return filler
+
+    def events(self, job, kind):
+        return [e for e in self.cluster.json("events", job) if e["kind"] == kind]
+
+    def test_training_goes_on_and_the_last_committed_checkpoint_survives(self):
+        calm = self.start("calm")
+        self.assertEqual(self.cluster.wait(calm), 0, self.cluster.describe(calm))
+        wanted = trajectory(self.cluster.output(calm))
+        shutil.rmtree(self.cluster.output(calm))
+
+        job = self.start("full")
+        wait_until(lambda: self.cluster.checkpoints(job), "a checkpoint is committed")
+        filler = self.fill()
+        failed = wait_until(lambda: self.events(job, "checkpoint_failed"), "a checkpoint fails")[0]
+        self.assertIn("disk full", failed["message"])
+        kept = self.cluster.checkpoints(job)[-1]
+        self.cluster.wait_for_step(job, self.cluster.get(job)["step"] + 5)
+        run("muster-trainer", "export", "--checkpoint", kept, "--out", self.cluster.path("whole"))
+
+        # A fault while nothing can be saved costs no step either: snapshots are in memory.
+        self.cluster.kill_rank(job, 1)
+        wait_until(lambda: self.cluster.get(job)["generation"] == 2
+                   and self.cluster.get(job)["state"] == "running", "the job trains again", timeout=30)
+        self.assertLessEqual(self.cluster.get(job)["attempts"][0]["lost_steps"], 1)
+        filler.unlink()
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.assertEqual(trajectory(self.cluster.output(job)), wanted)
+
+
+if __name__ == "__main__":
+    unittest.main()

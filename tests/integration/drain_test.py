@@ -1,0 +1,69 @@
+"""A node is drained: its jobs save at a step's end and move, and no step is done twice."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from cluster import Cluster, kill, read_metrics, trajectory, wait_until  # noqa: E402
+
+STEPS = 60
+
+
+class Drain(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster(self, nodes=3)
+        job = self.cluster.submit(self.cluster.train_job(steps=STEPS))
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.calm = trajectory(self.cluster.output(job))
+        self.job = self.cluster.submit(self.cluster.train_job(steps=STEPS))
+        self.cluster.wait_for_step(self.job, 10)
+        self.node = self.cluster.get(self.job)["ranks"][1]["node"]
+
+    def state(self):
+        return {n["name"]: n["state"] for n in self.cluster.json("nodes")}[self.node]
+
+    def check_moved(self):
+        self.assertEqual(self.cluster.wait(self.job), 0, self.cluster.describe(self.job))
+        attempts = self.cluster.get(self.job)["attempts"]
+        self.assertEqual(len(attempts), 2, self.cluster.describe(self.job))
+        self.assertEqual(attempts[0]["cause_kind"], "drained")
+        self.assertEqual(attempts[0]["lost_steps"], 0)
+        self.assertNotIn(self.node, attempts[1]["nodes"])
+        self.assertEqual(trajectory(self.cluster.output(self.job)), self.calm)
+
+    def test_its_job_moves_and_nothing_is_placed_on_it_until_undrain(self):
+        self.cluster.muster("drain", self.node, "--wait", timeout=90)
+        self.assertEqual(self.state(), "drained")
+        self.check_moved()
+        spec = self.cluster.train_job(steps=10, nodes=3)
+        waiting = self.cluster.submit(spec)
+        wait_until(lambda: self.cluster.get(waiting)["reason"], "the job is told why it waits")
+        self.assertEqual(self.cluster.get(waiting)["state"], "queued")
+        self.cluster.muster("undrain", self.node)
+        self.assertEqual(self.cluster.wait(waiting), 0, self.cluster.describe(waiting))
+
+    def test_a_drain_survives_the_coordinator(self):
+        self.cluster.muster("drain", self.node)
+        kill(self.cluster.coordinator_pid())
+        self.cluster.muster("up", check=False)
+        self.check_moved()
+        wait_until(lambda: self.state() == "drained", "the node is drained", timeout=30)
+
+    def test_a_job_that_would_need_the_node_waits_for_its_return(self):
+        others = [n["name"] for n in self.cluster.json("nodes") if n["name"] != self.node]
+        idle = next(n for n in others
+                    if n not in {r["node"] for r in self.cluster.get(self.job)["ranks"]})
+        self.cluster.muster("drain", idle, "--wait")
+        self.cluster.muster("drain", self.node, "--wait", timeout=90)
+        step = max(read_metrics(self.cluster.output(self.job)))
+        self.assertLess(step, STEPS)
+        self.assertNotIn(self.cluster.get(self.job)["state"], ("failed", "succeeded"))
+        self.cluster.muster("undrain", self.node)
+        self.assertEqual(self.cluster.wait(self.job), 0, self.cluster.describe(self.job))
+        self.assertEqual(trajectory(self.cluster.output(self.job)), self.calm)
+
+
+if __name__ == "__main__":
+    unittest.main()
