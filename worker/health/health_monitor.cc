@@ -83,8 +83,12 @@ void HealthMonitor::OnConnected() {
 }
 
 void HealthMonitor::Complete(RankExited* exited) {
-  if (kernel_log_ && exited->exit != ProcessExit{}) kernel_log_->Drain();
+  if (exited->exit == ProcessExit{}) return;
+  if (kernel_log_) kernel_log_->Drain();
   facts_.Complete(exited);
+  // Of a rank that an abort ended it explains nothing.
+  if (exited->ended) return;
+  for (const std::string& trouble : board_.Troubles()) exited->facts.push_back("node: " + trouble);
 }
 
 void HealthMonitor::Complete(std::vector<HostedGeneration>* hosted) { facts_.Complete(hosted); }

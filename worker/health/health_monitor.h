@@ -51,7 +51,8 @@ class HealthMonitor {
 
   void OnRankStarted(const RankStarted& started) { facts_.OnStarted(started); }
   void OnJobReleased(const JobId& job) { facts_.OnReleased(job); }
-  // Adds what the kernel's log says of the process, the newest lines included.
+  // Adds what the kernel's log says of the process, the newest lines included, and to a failure
+  // what is the matter with the node.
   void Complete(RankExited* exited);
   void Complete(std::vector<HostedGeneration>* hosted);
 

@@ -169,6 +169,24 @@ TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsTold) {
   });
 }
 
+TEST_F(HealthMonitorTest, AFailureOnANodeInTroubleSaysSo) {
+  Start();
+  OnLoop([&] {
+    // Behind the loop's back, as above: the error comes right before the rank's end.
+    Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
+    RankExited failed{.job = {"00c0ffee00"}, .generation = 1, .exit = {.exit_code = 1}};
+    monitor_->Complete(&failed);
+    ASSERT_EQ(failed.facts.size(), 1u);
+    EXPECT_THAT(failed.facts[0], HasSubstr("node: GPU 0000:3b:00: Xid 79"));
+    RankExited aborted{.job = {"00c0ffee00"}, .exit = {.signal = SIGKILL}, .ended = true};
+    monitor_->Complete(&aborted);
+    EXPECT_TRUE(aborted.facts.empty());
+    RankExited done{.job = {"00c0ffee00"}, .generation = 1};
+    monitor_->Complete(&done);
+    EXPECT_TRUE(done.facts.empty());
+  });
+}
+
 TEST_F(HealthMonitorTest, AHostWithoutAnyOfItIsWatchedAllTheSame) {
   options_.kernel_log = dir_ / "absent";
   options_.nvml = "libno-such-library.so.1";

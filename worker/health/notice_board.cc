@@ -68,6 +68,13 @@ std::vector<NodeNotice> NoticeBoard::Due(TimePoint now) {
   return due;
 }
 
+std::vector<std::string> NoticeBoard::Troubles() const {
+  std::vector<std::string> troubles;
+  for (const auto& [key, matter] : matters_)
+    if (matter.notice.kind != NodeNoticeKind::kDrain) troubles.push_back(matter.notice.detail);
+  return troubles;
+}
+
 std::string_view NoticeKindName(NodeNoticeKind kind) {
   switch (kind) {
     case NodeNoticeKind::kDrain: return "drain";

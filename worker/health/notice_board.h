@@ -32,6 +32,9 @@ class NoticeBoard {
   // What is to be told now.
   std::vector<NodeNotice> Due(TimePoint now);
 
+  // What is the matter now, but for drains, as sentences without their full stops.
+  std::vector<std::string> Troubles() const;
+
   // Matters by kind since the start, repetitions not counted.
   const std::map<NodeNoticeKind, std::uint64_t>& counts() const { return counts_; }
 

@@ -89,6 +89,15 @@ TEST(NoticeBoard, ClearsAllThatBeginAlike) {
   EXPECT_TRUE(board.Has("xid:11:79"));
 }
 
+TEST(NoticeBoard, TroublesAreWhatIsTheMatterNow) {
+  NoticeBoard board;
+  board.Set("drain", {.kind = NodeNoticeKind::kDrain, .detail = "spot notice"}, kStart);
+  board.Set("memory", Memory(), kStart);
+  EXPECT_THAT(board.Troubles(), ElementsAre("short of memory"));
+  board.Clear("memory");
+  EXPECT_THAT(board.Troubles(), IsEmpty());
+}
+
 TEST(NoticeBoard, ADeadlineRunsDown) {
   NoticeBoard board;
   const NodeNotice drain{
