@@ -1,31 +1,15 @@
 #include "trainer/checkpoint/checkpointer.h"
 
-#include <exception>
-#include <filesystem>
 #include <utility>
 
-#include "common/base/files.h"
-#include "common/base/thread_priority.h"
 #include "trainer/checkpoint/checkpoint_search.h"
-#include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/shard_file.h"
 
 namespace muster {
 
 Checkpointer::Checkpointer(CheckpointerOptions options,
-                           std::unique_ptr<CheckpointCommitter> committer)
-    : options_(std::move(options)), committer_(std::move(committer)) {
-  thread_ = std::thread([this] { Work(); });
-}
-
-Checkpointer::~Checkpointer() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+                           std::unique_ptr<CheckpointCommitter> committer,
+                           std::shared_ptr<ShardSaver> saver)
+    : options_(std::move(options)), committer_(std::move(committer)), saver_(std::move(saver)) {}
 
 Result<LoadOutcome> Checkpointer::LoadNewest(Communicator& communicator,
                                              const std::vector<ShardArray>& into,
@@ -40,29 +24,20 @@ Result<LoadOutcome> Checkpointer::LoadNewest(Communicator& communicator,
 }
 
 void Checkpointer::Prepare(const std::vector<ShardArray>& arrays) {
-  if (!options_.writes) return;
-  {
-    std::lock_guard lock(mutex_);
-    if (task_ != Task::kNone) return;
-    prepared_ = arrays;
-    task_ = Task::kReserve;
-  }
-  changed_.notify_all();
+  if (options_.writes) saver_->Reserve(arrays);
 }
 
 Result<SaveOutcome> Checkpointer::Save(Communicator& communicator, const TrainCursor& cursor,
                                        const std::vector<ShardArray>& arrays) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return task_ != Task::kReserve; });
-  std::int64_t busy = task_ == Task::kWrite ? 1 : 0;
-  lock.unlock();
+  std::int64_t states[2] = {saver_->writing() ? 1 : 0, saver_->failed() ? 1 : 0};
   if (communicator.size() > 1) {
     MUSTER_RETURN_IF_ERROR(
-        communicator.AllReduce(&busy, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
+        communicator.AllReduce(states, 2, ElementType::kInt64, ReduceOp::kMax)->Wait());
   }
-  lock.lock();
-  if (busy != 0) {
-    ++counters_.skipped;
+  const auto [writing, failed] = states;
+  if (failed != 0) saver_->Discard();
+  if (writing != 0) {
+    ++skipped_;
     return SaveOutcome::kSkipped;
   }
   ShardHeader header{.job_id = options_.job_id,
@@ -72,86 +47,13 @@ Result<SaveOutcome> Checkpointer::Save(Communicator& communicator, const TrainCu
                      .parameters = options_.parameters,
                      .cursor = cursor};
   if (options_.writes) header.arrays = arrays;
-  image_.Capture(std::move(header), options_.memory);
-  task_ = Task::kWrite;
-  lock.unlock();
-  changed_.notify_all();
+  saver_->Take(std::move(header), options_.memory, {options_.directory, committer_});
   return SaveOutcome::kTaken;
 }
 
-Status Checkpointer::Drain(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  if (!changed_.wait_until(lock, deadline.when(), [&] { return task_ == Task::kNone; })) {
-    return DeadlineExceeded("the checkpoint of step " +
-                            std::to_string(image_.header().cursor.step) +
-                            " is still being written");
-  }
-  return last_;
-}
-
 CheckpointerCounters Checkpointer::counters() const {
-  std::lock_guard lock(mutex_);
-  return counters_;
-}
-
-void Checkpointer::Work() {
-  LowerThreadPriority();
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || task_ != Task::kNone; });
-    if (task_ == Task::kNone) return;
-    const bool writing = task_ == Task::kWrite;
-    lock.unlock();
-    Status status = writing ? Write() : Reserve();
-    lock.lock();
-    if (writing) {
-      ++(status.ok() ? counters_.saved : counters_.failed);
-      last_ = std::move(status);
-    }
-    task_ = Task::kNone;
-    changed_.notify_all();
-  }
-}
-
-Status Checkpointer::Reserve() {
-  try {
-    image_.Reserve(prepared_);
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted("no memory for the copy of a shard");  // Save will try again and tell
-  }
-  return OkStatus();
-}
-
-Status Checkpointer::WriteAndReport(const CheckpointManifest& checkpoint) {
-  const std::string directory = options_.directory + "/" + checkpoint.directory;
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(directory));
-  MUSTER_RETURN_IF_ERROR(SyncDirectory(options_.directory));
-  // The first checkpoint of a job may have made this directory too.
-  const auto parent = std::filesystem::path(options_.directory).parent_path();
-  if (!parent.empty()) MUSTER_RETURN_IF_ERROR(SyncDirectory(parent.string()));
-  MUSTER_ASSIGN_OR_RETURN(
-      const ShardRecord record,
-      WriteShard(directory + "/" + ShardFileName(image_.header().rank), image_));
-  return committer_->ShardWritten(checkpoint, record);
-}
-
-Status Checkpointer::Write() {
-  const ShardHeader& header = image_.header();
-  CheckpointManifest checkpoint;
-  checkpoint.step = header.cursor.step;
-  checkpoint.generation = header.generation;
-  checkpoint.job_id = header.job_id;
-  checkpoint.directory = CheckpointDirectoryName(header.cursor.step, header.generation);
-  checkpoint.world_size = header.world_size;
-  Status status;
-  try {
-    status = WriteAndReport(checkpoint);
-  } catch (const std::exception& error) {
-    // Nothing else would catch it on this thread. Out of memory, or a job id that is not UTF-8.
-    status = Internal(error.what());
-  }
-  if (!status.ok()) committer_->Failed(checkpoint, header.rank, status);
-  return status;
+  const ShardSaverCounters of_saver = saver_->counters();
+  return {.saved = of_saver.saved, .failed = of_saver.failed, .skipped = skipped_};
 }
 
 }  // namespace muster

@@ -1,33 +1,30 @@
 // Checkpointer: saves one rank's state in the background and finds the newest good state again.
 //
-// Save copies the arrays at a step boundary into an image that the checkpointer holds (sealed:
-// nothing is ever written from live memory) and returns; a background thread of low priority writes
-// the shard past the page cache and hands it to the committer. So a step waits for the copy of its
-// own shard and for nothing else, and memory is bounded by one shard.
+// Save copies the arrays at a step boundary into an image that the saver holds (sealed: nothing is
+// ever written from live memory) and returns; the saver's thread of low priority writes the shard
+// past the page cache and hands it to the committer. So a step waits for the copy of its own shard
+// and for nothing else, and memory is bounded by one shard.
 //
 // One checkpoint is in flight. A Save that finds any rank still writing takes none, on no rank, and
 // says so: a disk that is slower than checkpoint.every costs checkpoints, not training time. A
 // checkpoint that fails (disk full, I/O error, a rank that never reports) is reported and
-// forgotten; training goes on.
+// forgotten, and what other ranks have written of it is removed as soon as they hear of it;
+// training goes on.
 //
-// Threads: everything is called by the trainer's thread. The background thread issues no
-// collectives.
+// Belongs to one generation; the saver may serve several. Threads: everything is called by the
+// trainer's thread. The saver's thread issues no collectives.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/committer.h"
-#include "trainer/checkpoint/shard_image.h"
+#include "trainer/checkpoint/shard_saver.h"
 #include "trainer/checkpoint/supervisor.h"
 #include "trainer/distributed/communicator.h"
 
@@ -68,9 +65,8 @@ enum class SaveOutcome {
 
 class Checkpointer {
  public:
-  Checkpointer(CheckpointerOptions options, std::unique_ptr<CheckpointCommitter> committer);
-  // Waits for the checkpoint in flight.
-  ~Checkpointer();
+  Checkpointer(CheckpointerOptions options, std::unique_ptr<CheckpointCommitter> committer,
+               std::shared_ptr<ShardSaver> saver = std::make_shared<ShardSaver>());
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
@@ -83,18 +79,24 @@ class Checkpointer {
                                  TrainCursor* cursor);
 
   // Has the memory for the copy of such arrays ready before the first Save, which otherwise
-  // allocates it. Returns at once; the background thread does it.
+  // allocates it. Returns at once.
   void Prepare(const std::vector<ShardArray>& arrays);
 
-  // Collective (one number). The copy is taken when it returns; the shard's directory is named
+  // Collective (two numbers). The copy is taken when it returns; the shard's directory is named
   // after cursor.step. What goes wrong later goes to the committer; the status here is the
   // collective's. Throws std::bad_alloc when there is no memory for the copy.
   Result<SaveOutcome> Save(Communicator& communicator, const TrainCursor& cursor,
                            const std::vector<ShardArray>& arrays);
 
+  // Whether this rank could not write the last shard and the others are to hear of it.
+  bool failed() const { return saver_->failed(); }
+  // Some rank could not write the last checkpoint: this rank's shard of it goes too.
+  void Discard() { saver_->Discard(); }
+
   // Waits until nothing is in flight: written, handed over and, for a local commit, committed.
-  // kDeadlineExceeded when it is not done in time; the outcome of the last Save otherwise.
-  Status Drain(Deadline deadline);
+  // kDeadlineExceeded when it is not done in time, kCancelled when the generation is called off
+  // (ShardSaver::CallOff); the outcome of the last Save otherwise.
+  Status Drain(Deadline deadline) { return saver_->Drain(options_.generation, deadline); }
 
   // The generation in the names of new directories. It is options.generation, unless the disk
   // already held directories of as high a one when LoadNewest looked (plain torchrun counts from 1
@@ -103,24 +105,10 @@ class Checkpointer {
   CheckpointerCounters counters() const;
 
  private:
-  enum class Task { kNone, kReserve, kWrite };
-  void Work();
-  Status Reserve();
-  Status Write();
-  Status WriteAndReport(const CheckpointManifest& checkpoint);
-
   CheckpointerOptions options_;
-  const std::unique_ptr<CheckpointCommitter> committer_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Owned by the background thread while task_ is not kNone.
-  ShardImage image_;
-  std::vector<ShardArray> prepared_;
-  Task task_ = Task::kNone;
-  bool stopping_ = false;
-  Status last_;
-  CheckpointerCounters counters_;
-  std::thread thread_;
+  const std::shared_ptr<CheckpointCommitter> committer_;
+  const std::shared_ptr<ShardSaver> saver_;
+  std::uint64_t skipped_ = 0;
 };
 
 }  // namespace muster

@@ -10,11 +10,11 @@ class SupervisorCommitter final : public CheckpointCommitter {
   explicit SupervisorCommitter(Supervisor* supervisor) : supervisor_(supervisor) {}
 
   Status ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard) override {
-    supervisor_->ShardWritten(checkpoint.step, checkpoint.directory, shard);
+    supervisor_->ShardWritten(checkpoint, shard);
     return OkStatus();
   }
   void Failed(const CheckpointManifest& checkpoint, int /*rank*/, const Status& reason) override {
-    supervisor_->CheckpointFailed(checkpoint.step, reason.message());
+    supervisor_->CheckpointFailed(checkpoint.generation, checkpoint.step, reason.message());
   }
 
  private:

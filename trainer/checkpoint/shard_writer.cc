@@ -33,8 +33,8 @@ class BlockWriter {
 
   Status Reserve(std::uint64_t bytes) {
     if (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) == 0) return OkStatus();
-    // Not every file system can; then a full disk shows while writing.
-    if (errno == EOPNOTSUPP || errno == ENOSYS) return OkStatus();
+    // Not everything that can be written to can; then a full disk shows while writing.
+    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == ENODEV) return OkStatus();
     return ErrnoStatus(errno, "reserve " + std::to_string(bytes) + " bytes for " + path_);
   }
 

@@ -3,8 +3,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -24,8 +26,19 @@ std::string Clipped(std::string_view text) {
                                  : std::string(text.substr(0, kMaxText)) + "...";
 }
 
-std::string Dump(const json& message) {
-  return message.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string Message(const char* type, Generation generation, json fields = json::object()) {
+  fields["type"] = type;
+  fields["generation"] = generation;
+  return fields.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+const char* Name(ResumeSource source) {
+  switch (source) {
+    case ResumeSource::kStart: return "start";
+    case ResumeSource::kCheckpoint: return "checkpoint";
+    case ResumeSource::kSnapshot: return "snapshot";
+  }
+  return "";
 }
 
 void EndProcess() {
@@ -35,11 +48,11 @@ void EndProcess() {
 
 }  // namespace
 
-Supervisor::Supervisor(UniqueFd control, std::function<void()> on_lost)
-    : socket_(std::move(control)),
-      attached_(socket_.valid()),
-      on_lost_(on_lost ? std::move(on_lost) : EndProcess) {
-  if (attached_) reader_ = std::thread([this] { ReadMessages(); });
+Supervisor::Supervisor(UniqueFd control, SupervisorHooks hooks)
+    : socket_(std::move(control)), attached_(socket_.valid()), hooks_(std::move(hooks)) {
+  if (!attached_) return;
+  while (ReadMessage(Deadline::After(Duration::zero())).ok()) continue;
+  reader_ = std::thread([this] { ReadMessages(); });
 }
 
 Supervisor::~Supervisor() {
@@ -52,81 +65,171 @@ Supervisor::~Supervisor() {
 
 void Supervisor::ReadMessages() {
   for (;;) {
-    const auto packet = socket_.Receive(Deadline::After(std::chrono::hours(1)));
+    const Status read = ReadMessage(Deadline::After(std::chrono::hours(1)));
     if (closing_) return;
-    if (packet.ok()) {
-      HandleMessage(packet->data);
-    } else if (packet.status().code() != StatusCode::kDeadlineExceeded) {
-      on_lost_();
-      return;
-    }
+    if (read.ok() || read.code() == StatusCode::kDeadlineExceeded) continue;
+    hooks_.on_lost ? hooks_.on_lost() : EndProcess();
+    return;
   }
 }
 
-// What is not understood is ignored: a newer guardian may say more.
-void Supervisor::HandleMessage(std::string_view text) {
-  const json message = json::parse(text, nullptr, false);
-  if (!message.is_object()) return;
-  const auto type = message.find("type");
-  if (type == message.end() || *type != "stop") return;
-  const auto reason = message.find("reason");
+Status Supervisor::ReadMessage(Deadline deadline) {
+  MUSTER_ASSIGN_OR_RETURN(Packet packet, socket_.Receive(deadline));
+  std::optional<GuardianMessage> message = ParseGuardianMessage(std::move(packet));
+  if (message) std::visit([this](auto& each) { Handle(std::move(each)); }, *message);
+  return OkStatus();
+}
+
+void Supervisor::Handle(Assignment assignment) {
+  std::lock_guard lock(mutex_);
+  newest_assigned_ = assignment.generation;
+  assignments_.push_back(std::move(assignment));
+  changed_.notify_all();
+}
+
+void Supervisor::Handle(HeldSegment segment) {
+  std::lock_guard lock(mutex_);
+  segments_.push_back(std::move(segment));
+}
+
+void Supervisor::Handle(const ParkRequest& park) {
   {
-    std::lock_guard lock(reason_mutex_);
-    if (reason != message.end() && reason->is_string()) stop_reason_ = reason->get<std::string>();
+    std::lock_guard lock(mutex_);
+    if (park.generation <= called_off_through_) return;
+    called_off_through_ = park.generation;
+    called_off_ = Cancelled(park.reason.empty() ? "the generation was called off" : park.reason);
   }
-  stop_requested_.store(true, std::memory_order_release);
+  std::lock_guard lock(hook_mutex_);
+  if (on_park_) on_park_(park.generation, CalledOff(park.generation));
+}
+
+// It means the generation under way. A process that never had one has nothing else to stop, or got
+// its only one from the environment.
+void Supervisor::Handle(const StopRequest& stop) {
+  std::lock_guard lock(mutex_);
+  stop_reason_ = stop.reason;
+  const bool idle = waiting_ && assignments_.empty();
+  end_waiting_ = idle || newest_assigned_ == 0;
+  if (!idle) {
+    stop_through_.store(
+        newest_assigned_ == 0 ? std::numeric_limits<Generation>::max() : newest_assigned_,
+        std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+void Supervisor::Handle(const FaultRequest& fault) {
+  if (hooks_.on_fault) hooks_.on_fault(fault.kind, fault.argument);
+}
+
+std::optional<Assignment> Supervisor::NextAssignment() {
+  std::unique_lock lock(mutex_);
+  waiting_ = true;
+  changed_.wait(lock, [&] { return !assignments_.empty() || end_waiting_; });
+  waiting_ = false;
+  if (assignments_.empty()) return std::nullopt;
+  Assignment next = std::move(assignments_.front());
+  assignments_.pop_front();
+  return next;
+}
+
+bool Supervisor::has_assignment() const {
+  std::lock_guard lock(mutex_);
+  return !assignments_.empty();
+}
+
+std::vector<HeldSegment> Supervisor::TakeSegments() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(segments_, {});
 }
 
 std::string Supervisor::stop_reason() const {
-  std::lock_guard lock(reason_mutex_);
+  std::lock_guard lock(mutex_);
   return stop_reason_;
+}
+
+Status Supervisor::CalledOff(Generation generation) const {
+  std::lock_guard lock(mutex_);
+  return generation <= called_off_through_ ? called_off_ : OkStatus();
+}
+
+void Supervisor::OnPark(ParkHook hook) {
+  std::lock_guard lock(hook_mutex_);
+  on_park_ = std::move(hook);
+  if (!on_park_) return;
+  Generation through = 0;
+  {
+    std::lock_guard inner(mutex_);
+    through = called_off_through_;
+  }
+  if (through > 0) on_park_(through, CalledOff(through));
 }
 
 // A report that cannot be sent is not this rank's problem: the guardian is gone, and the reader
 // ends the process.
-void Supervisor::Send(const std::string& message) {
+void Supervisor::Send(const std::string& message, const std::vector<int>& fds) {
   if (!attached_) return;
   std::lock_guard lock(send_mutex_);
-  (void)socket_.Send(message);
+  (void)socket_.Send(message, fds, Deadline::After(std::chrono::seconds(5)));
 }
 
-void Supervisor::Formed() { Send(Dump({{"type", "formed"}})); }
+void Supervisor::Formed(Generation generation) { Send(Message("formed", generation)); }
 
-void Supervisor::Resumed(Step step, const std::vector<RejectedCheckpoint>& rejected) {
+void Supervisor::Resumed(Generation generation, Step step, ResumeSource from,
+                         const std::vector<RejectedCheckpoint>& rejected) {
   json list = json::array();
   for (const RejectedCheckpoint& each : rejected) {
     list.push_back({{"directory", each.directory}, {"reason", Clipped(each.reason)}});
   }
-  Send(Dump({{"type", "resumed"}, {"step", step}, {"rejected", std::move(list)}}));
+  Send(Message("resumed", generation,
+               {{"step", step}, {"from", Name(from)}, {"rejected", std::move(list)}}));
 }
 
-void Supervisor::FirstStep(Step step) { Send(Dump({{"type", "first_step"}, {"step", step}})); }
-
-void Supervisor::ShardWritten(Step step, const std::string& directory, const ShardRecord& shard) {
-  Send(Dump({{"type", "shard_written"},
-             {"step", step},
-             {"directory", directory},
-             {"shard",
-              {{"rank", shard.rank},
-               {"file", shard.file},
-               {"bytes", shard.bytes},
-               {"checksum", shard.checksum}}}}));
+void Supervisor::FirstStep(Generation generation, Step step) {
+  Send(Message("first_step", generation, {{"step", step}}));
 }
 
-void Supervisor::CheckpointFailed(Step step, const std::string& reason) {
-  Send(Dump({{"type", "checkpoint_failed"}, {"step", step}, {"reason", Clipped(reason)}}));
+void Supervisor::ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard) {
+  Send(Message("shard_written", checkpoint.generation,
+               {{"step", checkpoint.step},
+                {"directory", checkpoint.directory},
+                {"shard",
+                 {{"rank", shard.rank},
+                  {"file", shard.file},
+                  {"bytes", shard.bytes},
+                  {"checksum", shard.checksum}}}}));
 }
 
-void Supervisor::Error(std::string_view kind, std::string_view message, Step step) {
-  Send(Dump({{"type", "error"}, {"kind", kind}, {"message", Clipped(message)}, {"step", step}}));
+void Supervisor::CheckpointFailed(Generation generation, Step step, const std::string& reason) {
+  Send(Message("checkpoint_failed", generation, {{"step", step}, {"reason", Clipped(reason)}}));
 }
 
-void Supervisor::Note(std::string_view severity, std::string_view message) {
-  Send(Dump({{"type", "note"}, {"severity", severity}, {"message", Clipped(message)}}));
+void Supervisor::Error(Generation generation, std::string_view kind, std::string_view message,
+                       Step step) {
+  Send(Message("error", generation,
+               {{"kind", kind}, {"message", Clipped(message)}, {"step", step}}));
 }
 
-void Supervisor::Finished(Step step, const std::string& model_dir) {
-  Send(Dump({{"type", "finished"}, {"step", step}, {"model_dir", model_dir}}));
+void Supervisor::Note(Generation generation, std::string_view severity, std::string_view message) {
+  Send(Message("note", generation, {{"severity", severity}, {"message", Clipped(message)}}));
+}
+
+void Supervisor::Finished(Generation generation, Step step, const std::string& model_dir) {
+  Send(Message("finished", generation, {{"step", step}, {"model_dir", model_dir}}));
+}
+
+void Supervisor::Parked(Generation generation, Step step) {
+  Send(Message("parked", generation, {{"step", step}}));
+}
+
+void Supervisor::StandbyReady() { Send(Message("standby_ready", 0)); }
+
+void Supervisor::HoldSegment(Generation generation, const std::string& name, int fd) {
+  Send(Message("segment", generation, {{"name", name}}), {fd});
+}
+
+void Supervisor::DropSegment(Generation generation, const std::string& name) {
+  Send(Message("drop_segment", generation, {{"name", name}}));
 }
 
 }  // namespace muster

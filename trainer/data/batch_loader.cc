@@ -46,7 +46,7 @@ BatchLoader::BatchLoader(const Dataset& dataset, BatchGeometry geometry, BatchOr
                          std::int32_t pad_id)
     : dataset_(dataset), geometry_(geometry), order_(order), pad_id_(pad_id) {
   MUSTER_CHECK(dataset.size() > 0, "a dataset without rows");
-  MUSTER_CHECK(geometry.per_rank > 0 && geometry.accumulation > 0 && geometry.world_size > 0,
+  MUSTER_CHECK(geometry.per_rank > 0 && geometry.micro_batches > 0 && geometry.world_size > 0,
                "a batch without rows");
   MUSTER_CHECK(geometry.rank >= 0 && geometry.rank < geometry.world_size, "rank out of range");
 }
@@ -72,14 +72,15 @@ std::int64_t BatchLoader::RowAt(std::int64_t position) {
   return Permutation(position / rows)[static_cast<std::size_t>(position % rows)];
 }
 
-Result<MicroBatch> BatchLoader::Get(Step step, int micro_batch) {
-  MUSTER_CHECK(step >= 0 && micro_batch >= 0 && micro_batch < geometry_.accumulation,
-               "no such micro-batch");
+Result<MicroBatch> BatchLoader::Get(Step step, int round) {
+  MUSTER_CHECK(step >= 0 && round >= 0 && round < geometry_.rounds(), "no such micro-batch");
+  const std::int64_t number = std::int64_t{round} * geometry_.world_size + geometry_.rank;
+  if (number >= geometry_.micro_batches) {
+    return MicroBatch{.rows = 1, .length = 1, .input_ids = {pad_id_}, .labels = {kIgnoredLabel}};
+  }
   MicroBatch batch;
   batch.rows = geometry_.per_rank;
-  const std::int64_t first =
-      step * geometry_.global_batch() +
-      (std::int64_t{micro_batch} * geometry_.world_size + geometry_.rank) * geometry_.per_rank;
+  const std::int64_t first = step * geometry_.global_batch() + number * geometry_.per_rank;
   for (std::int64_t b = 0; b < batch.rows; ++b) {
     const std::int64_t row = RowAt(first + b);
     batch.sample_ids.push_back(row);

@@ -2,11 +2,12 @@
 //
 // A pure function of (dataset, geometry, seed, step, micro-batch): no state advances, so a resumed
 // job needs nothing but the step number and reads exactly what an undisturbed one would have. The
-// global order does not depend on the number of ranks as long as the global batch
-// G = per_rank * accumulation * world_size stays the same: step s trains on positions
-// [s * G, (s + 1) * G) of it. Position p is row permutation(p / N)[p % N] of the N rows, where
-// permutation(epoch) depends on seed and epoch alone; within a step, row b of micro-batch m of rank
-// r is position (m * W + r) * B + b.
+// global order does not depend on the number of ranks W, only on the global batch G = B * M, where
+// a step has M micro-batches of B rows: step s trains on positions [s * G, (s + 1) * G) of it.
+// Position p is row permutation(p / N)[p % N] of the N rows, where permutation(epoch) depends on
+// seed and epoch alone. Within a step, rank r takes micro-batches r, r + W, r + 2W ... in as many
+// rounds as the busiest rank needs; row b of round m of rank r is position (m * W + r) * B + b, and
+// where there is no such micro-batch the rank gets an empty one.
 //
 // Refers to the dataset, which must outlive it. One thread: it keeps the last permutations.
 #pragma once
@@ -22,12 +23,14 @@
 namespace muster {
 
 struct BatchGeometry {
-  int per_rank = 1;
-  int accumulation = 1;
+  int per_rank = 1;       // rows of a micro-batch
+  int micro_batches = 1;  // of a step, over all ranks
   int world_size = 1;
   int rank = 0;
 
-  std::int64_t global_batch() const { return std::int64_t{per_rank} * accumulation * world_size; }
+  // Micro-batches of a step that each rank takes part with.
+  int rounds() const { return (micro_batches + world_size - 1) / world_size; }
+  std::int64_t global_batch() const { return std::int64_t{per_rank} * micro_batches; }
 };
 
 struct BatchOrder {
@@ -51,8 +54,11 @@ class BatchLoader {
   BatchLoader(const Dataset& dataset, BatchGeometry geometry, BatchOrder order,
               std::int32_t pad_id);
 
-  // Step numbers count finished steps: Get(0, m) is the first one's. Fails as Dataset::Read does.
-  Result<MicroBatch> Get(Step step, int micro_batch);
+  const BatchGeometry& geometry() const { return geometry_; }
+
+  // Step numbers count finished steps: Get(0, m) is the first one's; 0 <= round < rounds(). An
+  // empty micro-batch has one row of padding, no label and no sample. Fails as Dataset::Read does.
+  Result<MicroBatch> Get(Step step, int round);
 
   // Labels of the whole global batch of a step, over all ranks and micro-batches.
   std::int64_t WindowLabelCount(Step step);

@@ -63,10 +63,7 @@ void ProgressReporter::FinishStep(const StepMetrics& metrics, std::int64_t step_
   values.steps_done += 1;
   values.tokens_done += step_tokens;
   values.rss_bytes = metrics.rss_bytes;
-  // Less than before: a group that had waited is gone.
-  const std::uint64_t waited = std::max(page_->wait_nanoseconds(), waited_before_);
-  const double wait_seconds =
-      std::min(static_cast<double>(waited - waited_before_) * 1e-9, metrics.step_seconds);
+  const double wait_seconds = std::min(ToSeconds(waited()), metrics.step_seconds);
   values.wait_seconds += wait_seconds;
   values.busy_seconds += metrics.step_seconds - wait_seconds;
   values.step_seconds_sum += metrics.step_seconds;
@@ -74,6 +71,12 @@ void ProgressReporter::FinishStep(const StepMetrics& metrics, std::int64_t step_
       std::lower_bound(kStepSecondsBounds.begin(), kStepSecondsBounds.end(), metrics.step_seconds);
   ++values.step_seconds_buckets[static_cast<std::size_t>(bucket - kStepSecondsBounds.begin())];
   Publish();
+}
+
+Duration ProgressReporter::waited() const {
+  // Less than before: a group that had waited is gone.
+  const std::uint64_t now = std::max(page_->wait_nanoseconds(), waited_before_);
+  return std::chrono::nanoseconds(now - waited_before_);
 }
 
 void ProgressReporter::CountNonFinite() {

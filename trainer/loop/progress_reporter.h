@@ -28,6 +28,8 @@ class ProgressReporter {
   void StartMicroBatch(int micro_batch);
   void FinishStep(const StepMetrics& metrics, std::int64_t step_tokens);
   void CountNonFinite();
+  // That the step under way has waited for peers.
+  Duration waited() const;
   // The newest sealed snapshot; -1: none.
   void SetSnapshotStep(Step step);
 

@@ -69,4 +69,12 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec) {
                      .pad_id = pad_id};
 }
 
+std::optional<Failure> ProcessInputs::Load() {
+  if (inputs_) return std::nullopt;
+  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_);
+  if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
+  inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
+  return std::nullopt;
+}
+
 }  // namespace muster

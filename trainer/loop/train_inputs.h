@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -31,5 +32,22 @@ struct TrainInputs {
 
 // Blocks on the file system. The failure's kind says which input is at fault.
 std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec);
+
+// The inputs of a process, read when they are first needed and kept. One thread.
+class ProcessInputs {
+ public:
+  // `spec` outlives the inputs.
+  explicit ProcessInputs(const JobSpec& spec) : spec_(spec) {}
+
+  // Reads them unless that was done.
+  std::optional<Failure> Load();
+  // Precondition: loaded.
+  const TrainInputs& operator*() const { return *inputs_; }
+  const TrainInputs* operator->() const { return &*inputs_; }
+
+ private:
+  const JobSpec& spec_;
+  std::optional<TrainInputs> inputs_;
+};
 
 }  // namespace muster

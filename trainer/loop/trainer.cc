@@ -1,5 +1,6 @@
 #include "trainer/loop/trainer.h"
 
+#include <cmath>
 #include <filesystem>
 
 #include "common/control_pipe/trainer_protocol.h"
@@ -13,15 +14,19 @@ namespace {
 
 constexpr Duration kDrainTimeout = std::chrono::minutes(10);
 
+// What a rank has to say in the step's last collective, which adds it up over the ranks: how many
+// of them were asked to stop, and how many could not write the last checkpoint.
+constexpr double kFailedVote = 1 << 24;  // beyond any number of ranks
+
 }  // namespace
 
-Trainer::Trainer(JobSpec spec, RankEnv env, TrainerParts parts)
-    : spec_(std::move(spec)),
-      env_(std::move(env)),
-      parts_(parts),
-      output_dir_(std::filesystem::absolute(OutputDirectory(spec_, {env_.job_id})).string()),
-      profiler_(spec_.train->profile, parts_.clock),
-      nonfinite_(spec_.train->nonfinite) {}
+Trainer::Trainer(RankEnv env, int step_ranks, TrainerParts parts)
+    : env_(std::move(env)),
+      step_ranks_(step_ranks),
+      parts_(std::move(parts)),
+      output_dir_(std::filesystem::absolute(OutputDirectory(spec(), {env_.job_id})).string()),
+      profiler_(train().profile, parts_.clock),
+      nonfinite_(train().nonfinite) {}
 
 std::optional<Failure> Trainer::Run() {
   if (auto failure = Form()) return failure;
@@ -30,6 +35,7 @@ std::optional<Failure> Trainer::Run() {
   if (auto failure = OpenMetrics()) return failure;
   if (auto failure = ReportMemory()) return failure;
   PrintStart();
+  if (auto failure = AgreeOnStop()) return failure;
   if (auto failure = RunSteps()) return failure;
   if (auto failure = SaveLast()) return failure;
   if (auto failure = ReportMemory()) return failure;
@@ -39,20 +45,43 @@ std::optional<Failure> Trainer::Run() {
   }
   // A checkpoint that cannot be kept is no reason to throw the trained model away.
   const Status drained = checkpointer_->Drain(Deadline::After(kDrainTimeout));
+  if (drained.code() == StatusCode::kCancelled) return CollectiveFailure(drained);
   if (!drained.ok()) Note("warning", drained.ToString());
-  if (!stopping_) parts_.supervisor.Finished(cursor_.step, output_dir_ + "/model");
+  if (!stopping_) {
+    parts_.supervisor.Finished(env_.generation, cursor_.step, output_dir_ + "/model");
+  }
   parts_.progress.EnterPhase(TrainPhase::kDone);
   return std::nullopt;
 }
 
 void Trainer::Note(const char* severity, const std::string& message) {
-  parts_.supervisor.Note(severity, message);
+  parts_.supervisor.Note(env_.generation, severity, message);
   if (is_first()) std::fprintf(parts_.out, "%s: %s\n", severity, message.c_str());
+}
+
+// Without peers no collective would tell.
+std::optional<Failure> Trainer::CheckCalledOff() const {
+  const Status called_off = parts_.supervisor.CalledOff(env_.generation);
+  if (called_off.ok()) return std::nullopt;
+  return CollectiveFailure(called_off);
+}
+
+// A stop that came while the state was loaded need not wait for a step.
+std::optional<Failure> Trainer::AgreeOnStop() {
+  std::int64_t stop = stop_requested() ? 1 : 0;
+  if (parts_.communicator.size() > 1) {
+    const Status agreed =
+        parts_.communicator.AllReduce(&stop, 1, ElementType::kInt64, ReduceOp::kMax)->Wait();
+    if (!agreed.ok()) return CollectiveFailure(agreed);
+  }
+  stopping_ = stop != 0;
+  return std::nullopt;
 }
 
 std::optional<Failure> Trainer::RunSteps() {
   memory_.Enter(MemoryStage::kTrain);
   while (cursor_.step < max_steps_ && !stopping_) {
+    if (auto failure = CheckCalledOff()) return failure;
     const Step number = cursor_.step + 1;
     if (profiler_.StartsWith(number)) {
       // The times of all ranks count from one moment.
@@ -77,10 +106,12 @@ std::optional<Failure> Trainer::RunSteps() {
 std::optional<Failure> Trainer::RunStep() {
   const TimePoint begin = parts_.clock.Now();
   if (auto failure = RunMicroBatches()) return failure;
-  const Result<StepNumbers> numbers =
-      engine_->FinishGradients(parts_.supervisor.stop_requested() ? 1 : 0);
+  const double vote = (stop_requested() ? 1 : 0) + (checkpointer_->failed() ? kFailedVote : 0);
+  parts_.faults.BeforeLastCollective(parts_.clock.Now() - begin - parts_.progress.waited());
+  const Result<StepNumbers> numbers = engine_->FinishGradients(vote);
   if (!numbers.ok()) return CollectiveFailure(numbers.status());
-  stopping_ = numbers->votes > 0;
+  stopping_ = std::fmod(numbers->votes, kFailedVote) > 0;
+  if (numbers->votes >= kFailedVote) checkpointer_->Discard();
   const double lr = LearningRate(train().schedule, train().optimizer.lr, cursor_.step, max_steps_);
   if (!numbers->finite()) {
     if (auto failure = JudgeNonFinite(*numbers)) return failure;
@@ -96,10 +127,11 @@ std::optional<Failure> Trainer::RunStep() {
 
 std::optional<Failure> Trainer::RunMicroBatches() {
   parts_.progress.EnterPhase(TrainPhase::kData);
-  const int count = train().batch.accumulation;
+  const int count = loader_->geometry().rounds();
   std::int64_t labels = 0;
   for (int m = 0; m < count; ++m) {
     parts_.progress.StartMicroBatch(m);
+    parts_.faults.AtData();
     std::optional<Result<MicroBatch>> batch;
     {
       const TraceSpan span(&profiler_, TracePhase::kData, "rows");
@@ -107,8 +139,8 @@ std::optional<Failure> Trainer::RunMicroBatches() {
       batch.emplace(loader_->Get(cursor_.step, m));
     }
     if (!batch->ok()) return InputFailure("data", batch->status());
-    const Status status =
-        engine_->ForwardBackward(**batch, 1.0 / static_cast<double>(labels), m == count - 1);
+    const double scale = parts_.faults.LossFactor() / static_cast<double>(labels);
+    const Status status = engine_->ForwardBackward(**batch, scale, m == count - 1);
     if (!status.ok()) return CollectiveFailure(status);
   }
   return std::nullopt;
@@ -159,8 +191,7 @@ std::optional<Failure> Trainer::ReportMemory() {
 void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin) {
   const std::int64_t labels = loader_->WindowLabelCount(cursor_.step);
   cursor_.sample_chain = loader_->ChainSamples(cursor_.sample_chain, cursor_.step);
-  cursor_.samples +=
-      std::int64_t{train().batch.per_rank} * train().batch.accumulation * env_.world_size;
+  cursor_.samples += loader_->geometry().global_batch();
   cursor_.tokens += labels;
   cursor_.step += 1;
   const LossScaleState loss_scale = engine_->loss_scale();
@@ -184,7 +215,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .loss_scale = loss_scale.scale,
                             .rss_bytes = ResidentBytes()};
   parts_.progress.FinishStep(metrics, labels);
-  if (cursor_.step == first_step_ + 1) parts_.supervisor.FirstStep(cursor_.step);
+  if (cursor_.step == first_step_ + 1) parts_.supervisor.FirstStep(env_.generation, cursor_.step);
   if (!metrics_) return;
   ReportStep(metrics);
   const Status logged = metrics_->Append(metrics);
@@ -217,18 +248,26 @@ std::optional<Failure> Trainer::Save() {
   if (*saved == SaveOutcome::kTaken) {
     saved_step_ = cursor_.step;
   } else if (is_first()) {
-    Note("warning", "no checkpoint of step " + std::to_string(cursor_.step) +
-                        ": the one before is still being written. The disk is too slow for "
-                        "train.checkpoint.every: " +
-                        std::to_string(train().checkpoint.every));
+    ReportSlowDisk();
   }
   return std::nullopt;
+}
+
+void Trainer::ReportSlowDisk() {
+  const std::string reason =
+      "slow disk: the checkpoint before is still being written, so there is none of step " +
+      std::to_string(cursor_.step) +
+      "; raise train.checkpoint.every: " + std::to_string(train().checkpoint.every);
+  std::fprintf(parts_.out, "warning: %s\n", reason.c_str());
+  parts_.supervisor.CheckpointFailed(env_.generation, cursor_.step, reason);
 }
 
 // The state that training ends with waits for the one before, so that it is never left out.
 std::optional<Failure> Trainer::SaveLast() {
   if (saved_step_ == cursor_.step) return std::nullopt;
-  (void)checkpointer_->Drain(Deadline::After(kDrainTimeout));  // its failure has been reported
+  // A failure of the one before has been reported.
+  (void)checkpointer_->Drain(Deadline::After(kDrainTimeout));
+  if (auto failure = CheckCalledOff()) return failure;
   return Save();
 }
 
@@ -236,8 +275,8 @@ std::optional<Failure> Trainer::Export() {
   parts_.progress.EnterPhase(TrainPhase::kExporting);
   memory_.Enter(MemoryStage::kExport);
   const Status status =
-      ExportModel(inputs_->config, *engine_, parts_.communicator,
-                  {.source_dir = inputs_->model_dir, .target_dir = output_dir_ + "/model"});
+      ExportModel(inputs().config, *engine_, parts_.communicator,
+                  {.source_dir = inputs().model_dir, .target_dir = output_dir_ + "/model"});
   if (status.ok()) return std::nullopt;
   const Failure failure = CollectiveFailure(status);
   return failure.exit_code == kExitPeerLost ? failure : Failure{"io", kExitFailure, status};

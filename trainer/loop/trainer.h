@@ -1,16 +1,21 @@
-// Trainer: one rank of a training job, from forming the gang to the exported model.
+// Trainer: one rank in one generation of a job, from forming the gang to the exported model.
 //
 // In this order: meet the other ranks and do a first collective (reported before anything is read,
-// so that a launch is known to work within a second), read model and data, resume from the newest
-// committed checkpoint, train, save, export. Runs under a guardian, or alone under torchrun's or
-// srun's environment.
+// so that a launch is known to work within a second), read model and data unless the process has
+// them, resume from the newest committed checkpoint, train, save, export. Runs under a guardian, or
+// alone under torchrun's or srun's environment.
 //
-// The ranks agree on an early stop by a vote that rides along in the step's last collective; all
-// other decisions are functions of equal inputs. A loss or gradient norm that is not finite never
-// reaches the optimizer: it ends the job, or the step is left out (NonFiniteGuard).
+// The ranks agree on an early stop before the first step and then by a vote that rides along in the
+// step's last collective; all other decisions are functions of equal inputs. A loss or gradient
+// norm that is not finite never reaches the optimizer: it ends the job, or the step is left out
+// (NonFiniteGuard).
 //
-// One object per process, used by the main thread. Torch exceptions pass through; the caller turns
-// them into a Failure (RunTrain does).
+// A generation that is called off ends Run with a failure of kind peer_lost at the next collective
+// or step at the latest. The trainer holds what belongs to its generation and can be destroyed
+// then; what serves the next one is in TrainerParts (RankProcess owns it).
+//
+// One object per generation, used by the main thread. Torch exceptions pass through; the caller
+// turns them into a Failure (RankProcess does).
 #pragma once
 
 #include <cstdio>
@@ -30,6 +35,7 @@
 #include "trainer/loop/nonfinite_guard.h"
 #include "trainer/loop/profiler.h"
 #include "trainer/loop/progress_reporter.h"
+#include "trainer/loop/rank_faults.h"
 #include "trainer/loop/train_inputs.h"
 #include "trainer/sharding/fsdp_engine.h"
 
@@ -37,17 +43,22 @@ namespace muster {
 
 // What the trainer works with; all of it outlives the trainer.
 struct TrainerParts {
+  const JobSpec& spec;
+  ProcessInputs& inputs;       // loaded or not
   Communicator& communicator;  // not formed yet
   DeviceOps& ops;
+  std::shared_ptr<ShardSaver> saver;
   Supervisor& supervisor;
   ProgressReporter& progress;
+  RankFaults& faults;
   const Clock& clock;
   std::FILE* out;  // rank 0's lines for people
 };
 
 class Trainer {
  public:
-  Trainer(JobSpec spec, RankEnv env, TrainerParts parts);
+  // `step_ranks`: the number of ranks that batch.accumulation counts for, whatever the gang's is.
+  Trainer(RankEnv env, int step_ranks, TrainerParts parts);
 
   // Returns nothing when the job is done or stopped as asked.
   std::optional<Failure> Run();
@@ -62,12 +73,15 @@ class Trainer {
   Status LoadFirstState();
   Status LoadModelWeights();
   std::optional<Failure> OpenMetrics();
+  std::optional<Failure> AgreeOnStop();
+  std::optional<Failure> CheckCalledOff() const;
   std::optional<Failure> RunSteps();
   std::optional<Failure> RunStep();
   std::optional<Failure> RunMicroBatches();
   std::optional<Failure> JudgeNonFinite(const StepNumbers& numbers);
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
   std::optional<Failure> Save();
+  void ReportSlowDisk();
   std::optional<Failure> SaveLast();
   std::optional<Failure> Export();
   std::optional<Failure> ReportProfile();
@@ -79,14 +93,16 @@ class Trainer {
   void ReportStep(const StepMetrics& metrics);
   void PrintStart();
 
-  const TrainSpec& train() const { return *spec_.train; }
+  const JobSpec& spec() const { return parts_.spec; }
+  const TrainSpec& train() const { return *parts_.spec.train; }
+  const TrainInputs& inputs() const { return *parts_.inputs; }
   bool is_first() const { return env_.rank == 0; }
+  bool stop_requested() const { return parts_.supervisor.stop_requested(env_.generation); }
 
-  JobSpec spec_;
   RankEnv env_;
-  TrainerParts parts_;
-  std::string output_dir_;
-  std::optional<TrainInputs> inputs_;
+  const int step_ranks_;
+  const TrainerParts parts_;
+  const std::string output_dir_;
   std::optional<BatchLoader> loader_;
   std::unique_ptr<FsdpEngine> engine_;
   std::vector<ShardArray> checkpoint_arrays_;

@@ -205,13 +205,6 @@ TEST_F(PoliciesTest, AProfileNamesPhasesRanksAndLayers) {
   EXPECT_FALSE(ReadJson("out/profile/trace.json")["traceEvents"].empty());
 }
 
-TEST_F(PoliciesTest, AProfileThatAnEarlyStopCutsShortIsWritten) {
-  JobSpec spec = Spec("out");
-  spec.train->profile = {.start = 1, .steps = 3};
-  ExpectDone(Run(spec, /*stop_rank=*/1));
-  EXPECT_EQ(ReadJson("out/profile/table.json")["steps"], 1);
-}
-
 TEST_F(PoliciesTest, TheMemoryOfEveryRankAndStageIsWrittenDown) {
   ExpectDone(RunAlone(Spec("out")));
   const Json memory = ReadJson("out/memory.json");

@@ -24,32 +24,30 @@ std::optional<Failure> Trainer::Form() {
   Status status = parts_.communicator.Form(TakeRendezvous(&env_), Deadline::After(kFormTimeout));
   if (status.ok()) status = parts_.communicator.Barrier();
   if (!status.ok()) return CollectiveFailure(status);
-  parts_.supervisor.Formed();
+  parts_.supervisor.Formed(env_.generation);
   return std::nullopt;
 }
 
 std::optional<Failure> Trainer::LoadModelAndData() {
   parts_.progress.EnterPhase(TrainPhase::kLoading);
   memory_.Enter(MemoryStage::kLoad);
-  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_);
-  if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
-  inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
-  loader_.emplace(*inputs_->dataset,
+  if (auto failure = parts_.inputs.Load()) return failure;
+  loader_.emplace(*inputs().dataset,
                   BatchGeometry{.per_rank = train().batch.per_rank,
-                                .accumulation = train().batch.accumulation,
+                                .micro_batches = train().batch.accumulation * step_ranks_,
                                 .world_size = env_.world_size,
                                 .rank = env_.rank},
                   BatchOrder{.seed = train().seed, .shuffle = train().data.shuffle},
-                  inputs_->pad_id);
+                  inputs().pad_id);
   max_steps_ = train().schedule.max_steps > 0 ? train().schedule.max_steps
                                               : loader_->StepsForEpochs(train().schedule.epochs);
   NoteInputs();
-  return AgreeOnInputs(spec_, *inputs_, parts_.communicator);
+  return AgreeOnInputs(spec(), inputs(), parts_.communicator);
 }
 
 void Trainer::NoteInputs() {
   if (!is_first()) return;
-  const DatasetStats& stats = inputs_->dataset->stats();
+  const DatasetStats& stats = inputs().dataset->stats();
   const std::string length = std::to_string(train().data.max_seq_len);
   if (stats.truncated > 0 || stats.dropped > 0) {
     Note(stats.dropped > 0 ? "warning" : "info",
@@ -69,7 +67,7 @@ std::optional<Failure> Trainer::MakeEngine() {
   options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };
   options.tracer = &profiler_;
   Result<std::unique_ptr<FsdpEngine>> engine =
-      FsdpEngine::Create(inputs_->config, parts_.communicator, parts_.ops, std::move(options));
+      FsdpEngine::Create(inputs().config, parts_.communicator, parts_.ops, std::move(options));
   if (!engine.ok()) {
     return engine.status().code() == StatusCode::kInvalidArgument
                ? InputFailure("config", engine.status())
@@ -96,7 +94,8 @@ std::optional<Failure> Trainer::LoadState() {
                           .memory = engine_->state().array_memory()},
       parts_.supervisor.attached()
           ? MakeSupervisorCommitter(&parts_.supervisor)
-          : MakeLocalCommitter({.directory = directory, .keep = train().checkpoint.keep}));
+          : MakeLocalCommitter({.directory = directory, .keep = train().checkpoint.keep}),
+      parts_.saver);
   cursor_.seed = train().seed;
   const Result<LoadOutcome> outcome =
       checkpointer_->LoadNewest(parts_.communicator, checkpoint_arrays_, &cursor_);
@@ -116,7 +115,9 @@ std::optional<Failure> Trainer::LoadState() {
   if (cursor_.step + train().checkpoint.every < max_steps_) {
     checkpointer_->Prepare(checkpoint_arrays_);
   }
-  parts_.supervisor.Resumed(cursor_.step, outcome->rejected);
+  parts_.supervisor.Resumed(env_.generation, cursor_.step,
+                            outcome->step == 0 ? ResumeSource::kStart : ResumeSource::kCheckpoint,
+                            outcome->rejected);
   parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
   return std::nullopt;
 }
@@ -125,7 +126,7 @@ std::optional<Failure> Trainer::LoadState() {
 Status Trainer::LoadFirstState() {
   const InitFromSpec& init = train().init_from;
   if (init.path.empty()) return LoadModelWeights();
-  untouched_source_ = ResolvePath(spec_, init.path);
+  untouched_source_ = ResolvePath(spec(), init.path);
   MUSTER_ASSIGN_OR_RETURN(
       const TrainCursor from,
       InitFrom(untouched_source_, checkpoint_arrays_,
@@ -141,8 +142,8 @@ Status Trainer::LoadFirstState() {
 
 // Where some nodes have no files, a rank that has them reads for all.
 Status Trainer::LoadModelWeights() {
-  untouched_source_ = inputs_->model_dir;
-  const Result<SafetensorsModel>& weights = inputs_->weights;
+  untouched_source_ = inputs().model_dir;
+  const Result<SafetensorsModel>& weights = inputs().weights;
   const ShardState& state = engine_->state();
   const Status loaded =
       LoadIntervalsTogether(weights.ok() ? &*weights : nullptr, engine_->layout(),
@@ -158,8 +159,7 @@ void Trainer::NoteResume(const LoadOutcome& outcome) {
                    each.reason.c_str());
     }
   }
-  const std::int64_t batch =
-      std::int64_t{train().batch.per_rank} * train().batch.accumulation * env_.world_size;
+  const std::int64_t batch = loader_->geometry().global_batch();
   if (is_first() && (cursor_.seed != train().seed || cursor_.samples != cursor_.step * batch)) {
     Note("warning", outcome.directory +
                         " was made with another train.seed or batch size: some rows will be "
@@ -188,12 +188,12 @@ void Trainer::PrintStart() {
   line_time_ = parts_.clock.Now();
   line_step_ = cursor_.step;
   if (!is_first()) return;
-  for (const std::string& note : StartNotes(spec_, env_)) Note("info", note);
+  for (const std::string& note : StartNotes(spec(), env_)) Note("info", note);
   std::fprintf(
       parts_.out, "%s: %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
-      inputs_->model_dir.c_str(), static_cast<double>(engine_->layout().parameter_count()) / 1e6,
-      env_.world_size, static_cast<long long>(inputs_->dataset->size()),
-      static_cast<long long>(train().batch.per_rank) * train().batch.accumulation * env_.world_size,
+      inputs().model_dir.c_str(), static_cast<double>(engine_->layout().parameter_count()) / 1e6,
+      env_.world_size, static_cast<long long>(inputs().dataset->size()),
+      static_cast<long long>(loader_->geometry().global_batch()),
       static_cast<long long>(max_steps_));
   if (cursor_.step > 0) {
     std::fprintf(parts_.out, "going on after step %lld\n", static_cast<long long>(cursor_.step));

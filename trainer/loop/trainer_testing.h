@@ -20,7 +20,7 @@
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/loop/init_weights.h"
-#include "trainer/loop/trainer.h"
+#include "trainer/loop/rank_process.h"
 
 namespace muster {
 
@@ -44,10 +44,10 @@ struct RankResult {
   std::vector<Json> messages;  // that the guardian received
 };
 
-class TrainerTest : public testing::Test {
+class TrainerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "trainer-XXXXXX";
+    std::string pattern = ::testing::TempDir() + "trainer-XXXXXX";
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     dir_ = pattern;
     ASSERT_TRUE(MakeDirectories(dir_ + "/model").ok());
@@ -78,21 +78,33 @@ class TrainerTest : public testing::Test {
     return spec;
   }
 
+  RankProcessParts PartsOf(InProcessGroup& group, int rank, Supervisor& supervisor,
+                           ProgressReporter& progress, RankFaults& faults, std::FILE* out) const {
+    return {.make_device = [this, &group, rank](const RankEnv&, JobSpec*) -> Result<RankDevice> {
+              return RankDevice{.ops = make_ops_(), .communicator = group.Join(rank)};
+            },
+            .supervisor = supervisor,
+            .progress = progress,
+            .faults = faults,
+            .clock = SystemClock(),
+            .out = out};
+  }
+
   // As under plain torchrun: rank 0 commits the checkpoints.
   void RunRankAlone(InProcessGroup& group, int rank, const JobSpec& spec,
                     RankResult* result) const {
-    const std::unique_ptr<Communicator> communicator = group.Join(rank);
-    const std::unique_ptr<DeviceOps> ops = make_ops_();
     Supervisor nobody{UniqueFd()};
+    RankFaults faults;
     ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
         std::fopen((dir_ + "/out-" + std::to_string(rank)).c_str(), "w"), std::fclose);
-    const RankEnv env{.rank = rank, .world_size = ranks_, .local_world_size = ranks_};
-    Trainer trainer(spec, env, {*communicator, *ops, nobody, progress, SystemClock(), out.get()});
-    result->failure = trainer.Run();
-    result->step = trainer.step();
+    RankProcess process(spec, PartsOf(group, rank, nobody, progress, faults, out.get()));
+    result->failure =
+        process.RunOnce({.rank = rank, .world_size = ranks_, .local_world_size = ranks_});
+    result->step = process.step();
   }
 
+  // Under a guardian that has put the generation into the environment.
   void RunRank(InProcessGroup& group, int rank, const JobSpec& spec, bool stop,
                RankResult* result) const {
     auto [mine, guardians] = *PacketSocket::Pair();
@@ -100,18 +112,15 @@ class TrainerTest : public testing::Test {
       ASSERT_TRUE(guardians.Send(R"({"type":"stop","reason":"drain"})").ok());
     }
     {
-      const std::unique_ptr<Communicator> communicator = group.Join(rank);
-      const std::unique_ptr<DeviceOps> ops = make_ops_();
-      Supervisor supervisor(mine.Release(), [] {});
-      while (stop && !supervisor.stop_requested()) std::this_thread::yield();
+      Supervisor supervisor(mine.Release(), {.on_lost = [] {}});
+      RankFaults faults;
       ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
-      RankEnv env{.rank = rank, .world_size = ranks_, .job_id = "j", .resume_file = resume_file_};
       const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/null", "w"),
                                                                 std::fclose);
-      Trainer trainer(spec, env,
-                      {*communicator, *ops, supervisor, progress, SystemClock(), out.get()});
-      result->failure = trainer.Run();
-      result->step = trainer.step();
+      RankProcess process(spec, PartsOf(group, rank, supervisor, progress, faults, out.get()));
+      result->failure = process.RunOnce(
+          {.rank = rank, .world_size = ranks_, .job_id = "j", .resume_file = resume_file_});
+      result->step = process.step();
     }
     while (true) {
       const Result<Packet> packet = guardians.Receive(Deadline::After(Duration::zero()));

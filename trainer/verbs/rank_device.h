@@ -1,25 +1,14 @@
 // What a rank computes on and talks through: the CPU, or a GPU by way of the CUDA plug-in.
 //
-// Called once by main's thread, before anything else uses LibTorch.
+// Called once by main's thread. Plain functions.
 #pragma once
-
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
-#include "trainer/device/device_ops.h"
-#include "trainer/distributed/communicator.h"
 #include "trainer/distributed/rank_env.h"
+#include "trainer/loop/rank_process.h"
 
 namespace muster {
-
-struct RankDevice {
-  std::unique_ptr<DeviceOps> ops;
-  std::unique_ptr<Communicator> communicator;  // not formed yet
-  std::vector<std::string> notes;              // for people: what differs from the job file
-};
 
 // As `spec->resources.device` says. A GPU without bf16 makes the job's mixed_precision fp16.
 // kFailedPrecondition says what this machine lacks.

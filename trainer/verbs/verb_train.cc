@@ -5,11 +5,13 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <set>
+#include <string_view>
 
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
-#include "trainer/loop/trainer.h"
+#include "trainer/loop/rank_process.h"
 #include "trainer/verbs/rank_device.h"
 #include "trainer/verbs/verbs.h"
 
@@ -45,54 +47,69 @@ Result<std::unique_ptr<ProgressWriter>> MakePage(const RankEnv& env) {
 
 // Ends the process at once, before anything is torn down: waiting for a checkpoint that a lost peer
 // will never complete would only delay the recovery.
-[[noreturn]] void EndWith(const Failure& failure, int rank, Step step, Supervisor& supervisor) {
-  std::fprintf(stderr, "muster-trainer: rank %d: %s: %s\n", rank, failure.kind.c_str(),
+[[noreturn]] void EndWith(const Failure& failure, const RankEnv& env, Step step,
+                          Supervisor& supervisor) {
+  std::fprintf(stderr, "muster-trainer: rank %d: %s: %s\n", env.rank, failure.kind.c_str(),
                failure.status.message().c_str());
-  supervisor.Error(failure.kind, failure.status.message(), step);
+  supervisor.Error(env.generation, failure.kind, failure.status.message(), step);
   std::fflush(nullptr);
   ::_exit(failure.exit_code);
 }
 
-std::optional<Failure> RunGuarded(Trainer& trainer) {
-  try {
-    return trainer.Run();
-  } catch (const std::exception& error) {
-    return UncaughtFailure(error.what());
+// With MUSTER_ASSIGN the environment names no rank, only descriptors.
+Result<RankEnv> ReadEnvironment(bool assigned) {
+  if (!assigned) return ReadRankEnv(std::getenv);
+  const std::set<std::string_view> kept = {kControlFdVariable, kProgressFdVariable};
+  MUSTER_ASSIGN_OR_RETURN(RankEnv env, ReadRankEnv([&](const char* name) -> const char* {
+                            return kept.contains(name) ? std::getenv(name) : nullptr;
+                          }));
+  env.generation = 0;
+  if (env.control_fd < 0) {
+    return InvalidArgument(std::string(kAssignVariable) + " is set and " + kControlFdVariable +
+                           " is not: nobody could assign a rank");
   }
+  return env;
+}
+
+void ArmFault(RankFaults& faults, std::string_view kind, std::string_view argument) {
+  const Status armed = faults.Arm(kind, argument);
+  if (!armed.ok()) std::fprintf(stderr, "muster-trainer: %s\n", armed.message().c_str());
 }
 
 }  // namespace
 
 int RunTrain(const std::string& file) {
   KeepFreedMemory();
-  Result<RankEnv> env = ReadRankEnv(std::getenv);
+  const char* const assign = std::getenv(kAssignVariable);
+  const bool assigned = assign != nullptr && std::string_view(assign) == "1";
+  Result<RankEnv> env = ReadEnvironment(assigned);
   if (!env.ok()) {
     std::fprintf(stderr, "muster-trainer: %s\n", env.status().message().c_str());
     return kExitBadInput;
   }
-  Supervisor supervisor{UniqueFd(std::exchange(env->control_fd, -1))};
+  RankFaults faults;
+  Supervisor supervisor(UniqueFd(std::exchange(env->control_fd, -1)),
+                        {.on_fault = [&](std::string_view kind, std::string_view argument) {
+                          ArmFault(faults, kind, argument);
+                        }});
   Result<JobSpec> spec = ReadJob(file);
-  if (!spec.ok()) EndWith(InputFailure("config", spec.status()), env->rank, 0, supervisor);
+  if (!spec.ok()) EndWith(InputFailure("config", spec.status()), *env, 0, supervisor);
   Result<std::unique_ptr<ProgressWriter>> page = MakePage(*env);
-  if (!page.ok()) {
-    EndWith({"internal", kExitFailure, page.status()}, env->rank, 0, supervisor);
-  }
+  if (!page.ok()) EndWith({"internal", kExitFailure, page.status()}, *env, 0, supervisor);
   at::set_num_threads(ThreadsPerRank(*spec));
-  const Result<RankDevice> device = MakeRankDevice(*env, &*spec);
-  if (!device.ok()) EndWith(InputFailure("config", device.status()), env->rank, 0, supervisor);
-  for (const std::string& note : device->notes) supervisor.Note("warning", note);
   ProgressReporter progress(*std::move(page), SystemClock());
-  Trainer trainer(*std::move(spec), *env,
-                  {.communicator = *device->communicator,
-                   .ops = *device->ops,
-                   .supervisor = supervisor,
-                   .progress = progress,
-                   .clock = SystemClock(),
-                   .out = stdout});
-  if (const std::optional<Failure> failure = RunGuarded(trainer)) {
-    EndWith(*failure, env->rank, trainer.step(), supervisor);
-  }
-  return kExitOk;
+  RankProcess process(*std::move(spec), {.make_device = MakeRankDevice,
+                                         .supervisor = supervisor,
+                                         .progress = progress,
+                                         .faults = faults,
+                                         .clock = SystemClock(),
+                                         .out = stdout});
+  const std::optional<Failure> failure =
+      assigned ? process.RunAssignments() : process.RunOnce(*env);
+  if (!failure) return kExitOk;
+  env->rank = process.rank();
+  env->generation = process.generation();
+  EndWith(*failure, *env, process.step(), supervisor);
 }
 
 }  // namespace muster

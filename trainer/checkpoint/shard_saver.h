@@ -1,0 +1,95 @@
+// ShardSaver: writes a rank's shards in the background, one at a time.
+//
+// Holds the memory of one shard and a thread of low priority. Both outlive the generation that
+// handed the shard over: what is being written is finished, and reported to the committer that came
+// with it, while the rank is already part of another gang.
+//
+// Owned by the rank's process. Called by the trainer's thread, CallOff by any.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/committer.h"
+#include "trainer/checkpoint/shard_image.h"
+
+namespace muster {
+
+struct ShardSaverCounters {
+  std::uint64_t saved = 0;  // shards durable and handed to the committer
+  std::uint64_t failed = 0;
+};
+
+class ShardSaver {
+ public:
+  // Where a shard goes.
+  struct Target {
+    std::string directory;  // <output>/checkpoints
+    std::shared_ptr<CheckpointCommitter> committer;
+  };
+
+  ShardSaver();
+  // Waits for the shard in flight.
+  ~ShardSaver();
+  ShardSaver(const ShardSaver&) = delete;
+  ShardSaver& operator=(const ShardSaver&) = delete;
+
+  // Allocates the memory for such arrays in the background, unless a shard is in flight.
+  void Reserve(const std::vector<ShardArray>& arrays);
+  // Whether a shard is being written.
+  bool writing() const;
+  // Copies the arrays and returns; not while writing(). What goes wrong later is told to the
+  // committer. Throws std::bad_alloc.
+  void Take(ShardHeader header, const ArrayMemory& memory, Target target);
+  // Whether the shard that was taken last could not be written, or not be handed over.
+  bool failed() const;
+  // The checkpoint of the shard that was taken last will not be one, since another rank failed:
+  // its file goes, now or when it has been written.
+  void Discard();
+
+  // Waits until nothing is in flight: the outcome of the last shard. kDeadlineExceeded when it is
+  // not done in time, kCancelled when `generation` is called off.
+  Status Drain(Generation generation, Deadline deadline);
+  // Nobody of these generations waits any longer.
+  void CallOff(Generation through);
+
+  ShardSaverCounters counters() const;
+
+ private:
+  enum class Task { kNone, kReserve, kWrite };
+  void Work();
+  Status ReserveMemory();
+  Status Write();
+  Status WriteAndReport(const CheckpointManifest& checkpoint);
+  CheckpointManifest Checkpoint() const;
+  void RemoveShard() const;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Owned by the background thread while task_ is not kNone.
+  ShardImage image_;
+  Target target_;
+  std::vector<ShardArray> reserved_;
+  Task task_ = Task::kNone;
+  bool stopping_ = false;
+  bool taken_ = false;  // image_ is a shard's
+  bool discarded_ = false;
+  Generation called_off_through_ = 0;
+  Status last_;
+  ShardSaverCounters counters_;
+  std::thread thread_;
+};
+
+// The status with the kind of trouble put first where the disk is at fault: "disk full: ",
+// "read-only: ", "I/O error: ".
+Status NameDiskTrouble(const Status& status);
+
+}  // namespace muster
