@@ -160,6 +160,7 @@ v1::WorkerMessage FakeWorker::HelloLocked() const {
   hello.set_pid(4242);
   hello.set_metrics_port(9);
   hello.set_instance(options_.instance);
+  hello.set_allows_faults(options_.allow_faults);
   for (const auto& [job, hosted] : hosted_) *hello.add_hosted() = hosted.state;
   return message;
 }

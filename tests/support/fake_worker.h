@@ -31,6 +31,7 @@ struct FakeWorkerOptions {
   bool prepare_retryable = true;
   bool train_on_launch = true;  // started, formed, resumed, first step; else only started
   std::string log_text = "line one\nline two\n";
+  bool allow_faults = false;
 };
 
 class FakeWorker {
