@@ -136,6 +136,7 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
   env[kGenerationVariable] = std::to_string(generation);
   env[kCheckpointDirVariable] = prepare.output_dir + "/checkpoints";
   if (spec.train) {
+    env[kAssignVariable] = "1";
     env[kControlFdVariable] = std::to_string(kRankControlFd);
     env[kProgressFdVariable] = std::to_string(kRankProgressFd);
     if (placement.rank == 0) env[kListenFdVariable] = std::to_string(kRankListenFd);

@@ -86,6 +86,7 @@ TEST(RankEnvironment, AProgramThatBindsItselfIsToldSo) {
 TEST(RankEnvironment, ATrainersRankGetsItsDescriptorsAndResumeFile) {
   const auto environment = TrainCase().Environment();
   EXPECT_THAT(environment, Contains("MUSTER_CONTROL_FD=3"));
+  EXPECT_THAT(environment, Contains("MUSTER_ASSIGN=1"));
   EXPECT_THAT(environment, Contains("MUSTER_PROGRESS_FD=4"));
   EXPECT_THAT(environment,
               Contains("MUSTER_RESUME_FILE=" + std::string(kJobDir) + "/resume-g3.json"));

@@ -152,7 +152,7 @@ void GuardianCore::Handle(const GuardianLaunch& launch, TimePoint) {
   } else {
     // The program of rank 0 is about to bind the port itself.
     if (gang_->master == MasterSocket::kBindOnly) effects_.push_back(CloseMaster{});
-    gang_->members[launch.rank].process = Start(launch, assigns);
+    gang_->members[launch.rank].process = Start(launch);
   }
   const auto launched = [&](int rank) { return gang_->members.contains(rank); };
   if (!gang_->node_ranks.empty() && std::ranges::all_of(gang_->node_ranks, launched)) EndKept();
@@ -174,7 +174,7 @@ ProcessId GuardianCore::FindWaiting(const GuardianLaunch& launch) const {
   return kept != 0 ? kept : standby;
 }
 
-ProcessId GuardianCore::Start(const GuardianLaunch& launch, bool assigns) {
+ProcessId GuardianCore::Start(const GuardianLaunch& launch) {
   const ProcessId id = ++last_process_;
   Process& process = processes_[id];
   process.state = Process::State::kAssigned;
@@ -182,9 +182,9 @@ ProcessId GuardianCore::Start(const GuardianLaunch& launch, bool assigns) {
   process.generation = launch.generation;
   process.rank = launch.rank;
   process.starting = launch;
-  StartProcess start{id, launch};
-  if (assigns) start.launch.listen = false;
-  effects_.push_back(std::move(start));
+  // A program that reads its rank from its environment instead finds the listening socket there
+  // too.
+  effects_.push_back(StartProcess{id, launch});
   return id;
 }
 

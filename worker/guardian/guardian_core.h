@@ -133,7 +133,7 @@ class GuardianCore {
   void TellPrepared();
 
   ProcessId FindWaiting(const GuardianLaunch& launch) const;
-  ProcessId Start(const GuardianLaunch& launch, bool assigns);
+  ProcessId Start(const GuardianLaunch& launch);
   void Assign(ProcessId id, const GuardianLaunch& launch);
   void BecomeMember(ProcessId id, const GuardianLaunch& launch);
   // Parked processes that nobody will ask for.

@@ -1,0 +1,230 @@
+// AgentRunner with real guardians and ranks (worker/guardian/rank_for_test.cc in the trainer's
+// place): what outlives a worker, and what outlives a guardian.
+
+#include "worker/agent/agent_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <deque>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/base/files.h"
+#include "common/base/proc_reader.h"
+#include "common/process/temp_dir_for_test.h"
+#include "tests/support/eventually.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const JobId kJob{"00c0ffee00"};
+
+bool IsAlive(std::int64_t pid) {
+  const auto info = ReadProcess(static_cast<pid_t>(pid));
+  return info.ok() && info->state != 'Z' && info->state != 'X';
+}
+
+// A worker without its stream to the coordinator. Destroyed as if it had been killed: guardians and
+// ranks go on.
+class Worker {
+ public:
+  explicit Worker(const std::string& dir)
+      : runner_(std::make_unique<AgentRunner>(
+            loop_, *jobs_, *disk_,
+            AgentRunnerOptions{.jobs_dir = dir + "/jobs",
+                               .guardian_path = MUSTER_GUARDIAN_BINARY,
+                               .launch = {.trainer_path = MUSTER_RANK_FOR_TEST,
+                                          .passed_through = {{"PATH", "/usr/bin:/bin"}}}},
+            [this](WorkerMessage message) {
+              const std::lock_guard lock(mutex_);
+              said_.push_back(std::move(message));
+            })) {
+    std::promise<void> ready;
+    loop_.Post([&] { runner_->Start([&] { ready.set_value(); }); });
+    thread_ = std::thread([this] { loop_.Run(); });
+    ready.get_future().wait();
+  }
+
+  ~Worker() {
+    jobs_.reset();
+    disk_.reset();
+    loop_.Stop();
+    thread_.join();
+  }
+
+  void Tell(const CoordinatorMessage& message) {
+    loop_.Post([this, message] { runner_->Handle(message); });
+  }
+
+  // The next message of type T; those before it are skipped.
+  template <typename T>
+  T Await() {
+    std::optional<T> found;
+    EXPECT_TRUE(Eventually([&] {
+      const std::lock_guard lock(mutex_);
+      while (!said_.empty() && !found) {
+        if (const T* one = std::get_if<T>(&said_.front())) found = *one;
+        said_.pop_front();
+      }
+      return found.has_value();
+    }));
+    return found.value_or(T{});
+  }
+
+  HostedGeneration Hosted() {
+    std::promise<std::vector<HostedGeneration>> hosted;
+    loop_.Post([&] { hosted.set_value(runner_->Hosted()); });
+    const auto all = hosted.get_future().get();
+    return all.size() == 1 ? all[0] : HostedGeneration{};
+  }
+
+ private:
+  EventLoop loop_;
+  std::unique_ptr<WorkerPool> jobs_ = std::make_unique<WorkerPool>("jobs", 2, 64);
+  std::unique_ptr<WorkerPool> disk_ = std::make_unique<WorkerPool>("disk", 1, 64);
+  std::mutex mutex_;
+  std::deque<WorkerMessage> said_;
+  std::unique_ptr<AgentRunner> runner_;
+  std::thread thread_;
+};
+
+class AgentRunnerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(dir_ / "model");
+    worker_ = std::make_unique<Worker>(dir_.path());
+  }
+
+  void TearDown() override {
+    worker_->Tell(Release{kJob});
+    worker_->Await<Released>();
+  }
+
+  void RestartWorker() {
+    worker_.reset();
+    worker_ = std::make_unique<Worker>(dir_.path());
+  }
+
+  void KillGuardian() {
+    const auto text = ReadFile(dir_ / ("jobs/" + kJob.value + "/guardian.json"));
+    ASSERT_TRUE(text.ok());
+    ::kill(nlohmann::json::parse(*text).value("pid", 0), SIGKILL);
+  }
+
+  // Two ranks that do `on_assign`; their pids.
+  std::vector<std::int64_t> Run(Generation generation, const std::string& on_assign = "") {
+    worker_->Tell(Prepare{.job = kJob,
+                          .job_name = "test",
+                          .generation = generation,
+                          .spec_yaml = "name: test\nworkdir: " + dir_.path() +
+                                       "\nenv: {ON_ASSIGN: \"" + on_assign +
+                                       "\"}\ntrain: {model: {path: model}, data: {train: r.jsonl}, "
+                                       "schedule: {max_steps: 1}}\n",
+                          .output_dir = dir_ / "out",
+                          .ranks = {{0, 0}, {1, 1}},
+                          .hosts_master = true,
+                          .master_bind_address = "127.0.0.1"});
+    EXPECT_EQ(worker_->Await<Prepared>().error, "");
+    worker_->Tell(Launch{.job = kJob, .generation = generation, .world_size = 2});
+    std::vector<std::int64_t> pids(2);
+    for (int i = 0; i < 2; ++i) {
+      const auto started = worker_->Await<RankStarted>();
+      EXPECT_EQ(started.generation, generation);
+      pids.at(static_cast<std::size_t>(started.rank)) = started.pid;
+    }
+    EXPECT_TRUE(Eventually([&] {
+      return LogOf(generation, 0).ends_with('\n') && LogOf(generation, 1).ends_with('\n');
+    }));
+    return pids;
+  }
+
+  std::string LogOf(Generation generation, int rank) const {
+    const auto text = ReadFile(RankLogPath(dir_ / "out", generation, rank));
+    return text.ok() ? *text : std::string();
+  }
+
+  static Abort Park(Generation generation, double seconds = 10) {
+    return {.job = kJob, .generation = generation, .reason = "test", .park_seconds = seconds};
+  }
+
+  const TempDirForTest dir_;
+  std::unique_ptr<Worker> worker_;
+};
+
+TEST_F(AgentRunnerTest, SurvivorsServeTheNextGeneration) {
+  const auto before = Run(1);
+  ::kill(static_cast<pid_t>(before[0]), SIGKILL);
+  const auto exited = worker_->Await<RankExited>();
+  EXPECT_EQ(exited.rank, 0);
+  ASSERT_TRUE(exited.last) << "its page outlives it";
+  EXPECT_EQ(exited.last->rank, 0);
+  worker_->Tell(Park(1));
+  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, ElementsAre(1));
+  const auto after = Run(2);
+  EXPECT_EQ(after[1], before[1]);
+  EXPECT_NE(after[0], before[0]);
+  EXPECT_THAT(LogOf(2, 0), HasSubstr("assigned g2 rank 0 listening"));
+}
+
+TEST_F(AgentRunnerTest, ARestartedWorkerKnowsOfParkedRanksAndGoesOnWithThem) {
+  const auto before = Run(1);
+  worker_->Tell(Park(1));
+  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, ElementsAre(0, 1));
+  RestartWorker();
+  EXPECT_THAT(worker_->Hosted().kept_ranks, ElementsAre(0, 1));
+  EXPECT_TRUE(worker_->Hosted().quiesced);
+  EXPECT_EQ(Run(2), before);
+}
+
+TEST_F(AgentRunnerTest, AWorkerThatIsKilledWhileRanksAreToParkHearsHowItEnded) {
+  const auto before = Run(1, "deaf");
+  // Deaf, so they are ended after the deadline, whoever listens then.
+  worker_->Tell(Park(1, 0.2));
+  EXPECT_TRUE(Eventually([&] { return LogOf(1, 1).find("\"park\"") != std::string::npos; }));
+  RestartWorker();
+  EXPECT_TRUE(Eventually([&] { return worker_->Hosted().quiesced; }));
+  EXPECT_THAT(worker_->Hosted().kept_ranks, IsEmpty());
+  EXPECT_FALSE(IsAlive(before[0]));
+}
+
+TEST_F(AgentRunnerTest, SegmentsOutliveTheirGuardian) {
+  Run(1, "segment:a");
+  worker_->Tell(Park(1));
+  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, ElementsAre(0, 1));
+  KillGuardian();
+  const auto quiesced = worker_->Await<Quiesced>();
+  EXPECT_THAT(quiesced.kept_ranks, IsEmpty()) << "they ended with it";
+  Run(2);
+  EXPECT_THAT(LogOf(2, 0), HasSubstr("rank 0 listening a=of-a"));
+  EXPECT_THAT(LogOf(2, 1), HasSubstr("rank 1 a=of-a"));
+}
+
+TEST_F(AgentRunnerTest, SegmentsOutliveWorkerAndThenGuardian) {
+  Run(1, "segment:a");
+  RestartWorker();
+  KillGuardian();
+  worker_->Await<Quiesced>();
+  Run(2);
+  EXPECT_THAT(LogOf(2, 1), HasSubstr("rank 1 a=of-a"));
+}
+
+TEST_F(AgentRunnerTest, AnAbortThatKeepsNobodyEndsParkedRanks) {
+  const auto before = Run(1);
+  worker_->Tell(Park(1));
+  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, ElementsAre(0, 1));
+  worker_->Tell(Abort{.job = kJob, .generation = 1});
+  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, IsEmpty());
+  for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
+}
+
+}  // namespace
+}  // namespace muster::worker
