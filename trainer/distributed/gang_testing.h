@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -116,7 +117,11 @@ class SideChannel {
   void Tell() { MUSTER_CHECK(write(ends_[1], "x", 1) == 1, "write"); }
   void Await(int words = 1) {
     char word;
-    for (int i = 0; i < words; ++i) MUSTER_CHECK(read(ends_[0], &word, 1) == 1, "read");
+    for (int i = 0; i < words; ++i) {
+      pollfd ready{ends_[0], POLLIN, 0};
+      MUSTER_CHECK(poll(&ready, 1, 60'000) == 1, "nobody has told");
+      MUSTER_CHECK(read(ends_[0], &word, 1) == 1, "read");
+    }
   }
 
  private:

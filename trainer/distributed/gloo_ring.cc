@@ -10,9 +10,11 @@
 
 #include <gloo/transport/address.h>
 #include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 
 #include "trainer/distributed/gloo_link.h"
+#include "trainer/distributed/tcp_liveness.h"
 
 namespace muster {
 namespace {
@@ -81,11 +83,17 @@ Status ConnectPair(Context& context, int peer, const std::string& bytes, Deadlin
   return status;
 }
 
+sockaddr_storage SocketAddress(const std::vector<char>& gloo_address) {
+  return gloo::transport::tcp::Address(gloo_address).getSockaddr();
+}
+
 Status ConnectPairs(StoreMeeting& meeting, const std::string& prefix, Context& context,
                     Deadline deadline) {
   const auto neighbours = Neighbours(context.rank, context.size);
+  std::vector<sockaddr_storage> addresses;
   for (int peer : neighbours) {
     const std::vector<char> bytes = context.getPair(peer)->address().bytes();
+    addresses.push_back(SocketAddress(bytes));
     MUSTER_RETURN_IF_ERROR(meeting.Publish(AddressKey(prefix, context.rank, peer),
                                            std::string(bytes.begin(), bytes.end())));
   }
@@ -93,6 +101,12 @@ Status ConnectPairs(StoreMeeting& meeting, const std::string& prefix, Context& c
     MUSTER_ASSIGN_OR_RETURN(const std::string bytes,
                             meeting.Await(AddressKey(prefix, peer, context.rank), peer, deadline));
     MUSTER_RETURN_IF_ERROR(ConnectPair(context, peer, bytes, deadline));
+    // Of two neighbours one connects to the other's listening address, the other accepts at its
+    // own.
+    addresses.push_back(SocketAddress({bytes.begin(), bytes.end()}));
+  }
+  if (SetTcpLivenessAt(addresses) < static_cast<int>(neighbours.size())) {
+    return Internal("the sockets of Gloo's connections were not found");
   }
   return OkStatus();
 }

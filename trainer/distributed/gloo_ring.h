@@ -1,5 +1,7 @@
 // Connects the ranks of a group in a ring over Gloo's TCP transport: neighbours find each other's
-// address through the store. See ring_link.h for the rules of what comes out.
+// address through the store. Gloo does not show its sockets: once connected they are found among
+// the process's descriptors by their addresses, to get SetTcpLiveness (tcp_liveness.h). See
+// ring_link.h for the rules of what comes out.
 #pragma once
 
 #include <memory>

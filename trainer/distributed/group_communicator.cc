@@ -195,12 +195,15 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::Split(const std::string
     reach_->below.push_back(group->reach_);
   }
   const auto place = std::ranges::find(members, group_.rank) - members.begin();
-  MUSTER_RETURN_IF_ERROR(
+  const Status joined =
       group->Join(name,
                   {group_.name + "/" + asked + "#" + std::to_string(before), group_.generation,
                    static_cast<int>(place), static_cast<int>(members.size())},
-                  deadline));
-  return std::unique_ptr<Communicator>(std::move(group));
+                  deadline);
+  if (joined.ok()) return std::unique_ptr<Communicator>(std::move(group));
+  // An abort ends the meeting before the group has heard why.
+  std::lock_guard lock(reach_->mutex);
+  return reach_->aborted ? *reach_->aborted : joined;
 }
 
 std::unique_ptr<Work> GroupCommunicator::Submit(const Operation& operation) {

@@ -1,20 +1,23 @@
-// Waits until somebody listens on an address, and says which of our own addresses leads there.
+// Reaches the store of rank 0, which may come up later than the others, and finds out from which
+// address this process does so: peers reach it there.
 //
-// Free function; blocks its caller. c10d's client would wait whole seconds between its tries and
-// could not be stopped.
+// Every wait ends when it is interrupted, but for looking up a name.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "common/base/unique_fd.h"
+#include "trainer/distributed/interrupt.h"
 
 namespace muster {
 
-// `pause` waits between two tries and returns false to give up (kCancelled). The answer is numeric
-// ("127.0.0.1", "fe80::1").
-Result<std::string> WaitForPort(const std::string& address, int port, Deadline deadline,
-                                const std::function<bool(Duration)>& pause);
+// A connection, which does not block and has SetTcpLiveness; tries until somebody listens.
+// kCancelled, kDeadlineExceeded.
+Result<UniqueFd> ConnectWhenUp(const std::string& address, int port, const Interrupt& interrupt,
+                               Deadline deadline);
+// Of this end, numeric ("127.0.0.1", "fe80::1").
+Result<std::string> LocalAddress(int fd);
 
 }  // namespace muster

@@ -4,7 +4,6 @@
 // Threads: Cancel may be called by any thread, everything else by the trainer's alone.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -13,10 +12,12 @@
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "trainer/distributed/communicator.h"
+#include "trainer/distributed/interrupt.h"
 
 namespace muster {
 
-class StoreSession;
+class StoreClient;
+class TcpStoreServer;
 
 class StoreMeeting {
  public:
@@ -37,7 +38,7 @@ class StoreMeeting {
 
   Status Open(Rendezvous rendezvous, Deadline deadline);
   void Close();
-  bool is_open() const { return store_ != nullptr; }
+  bool is_open() const { return client_ != nullptr; }
   // The address that peers reach this process at.
   const std::string& address() const { return address_; }
 
@@ -51,14 +52,12 @@ class StoreMeeting {
   bool cancelled();
 
  private:
-  // False as soon as Cancel was called.
-  bool PauseUnlessCancelled(Duration pause);
-
+  Interrupt interrupted_;  // by Cancel
   std::mutex mutex_;
-  std::condition_variable changed_;
   bool cancelled_ = false;
   std::function<void()> interrupt_;
-  std::unique_ptr<StoreSession> store_;
+  std::unique_ptr<TcpStoreServer> server_;
+  std::unique_ptr<StoreClient> client_;
   std::string address_;
 };
 

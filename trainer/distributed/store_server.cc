@@ -41,14 +41,14 @@ Result<StoreEndpoint> EndpointOf(int fd) {
   return endpoint;
 }
 
-Result<std::unique_ptr<StoreSession>> Serve(const GetEnv& get) {
+Result<std::unique_ptr<TcpStoreServer>> Serve(const GetEnv& get) {
   MUSTER_ASSIGN_OR_RETURN(const RankEnv env, ReadRankEnv(get));
   if (env.listen_fd < 0) {
     return InvalidArgument(std::string(kListenFdVariable) +
                            " is not set: the store serves on a socket that its parent has bound");
   }
   MUSTER_ASSIGN_OR_RETURN(StoreEndpoint endpoint, EndpointOf(env.listen_fd));
-  return StoreSession::Open(std::move(endpoint), Deadline::After(std::chrono::seconds(30)));
+  return TcpStoreServer::Start(std::move(endpoint), Deadline::After(std::chrono::seconds(30)));
 }
 
 }  // namespace
@@ -62,10 +62,10 @@ int RunStore(const GetEnv& get) {
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   // A guardian's children end with it from their fork on; this only makes the end an orderly one.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  const auto session = Serve(get);
-  if (!session.ok()) {
-    std::fprintf(stderr, "muster-trainer store: %s\n", session.status().message().c_str());
-    return session.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailure;
+  const auto server = Serve(get);
+  if (!server.ok()) {
+    std::fprintf(stderr, "muster-trainer store: %s\n", server.status().message().c_str());
+    return server.status().code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailure;
   }
   int signal = 0;
   while (sigwait(&ends, &signal) != 0) {

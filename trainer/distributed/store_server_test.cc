@@ -9,7 +9,8 @@
 
 #include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/host_communicator.h"
-#include "trainer/distributed/tcp_store.h"
+#include "trainer/distributed/net_probe.h"
+#include "trainer/distributed/store_client.h"
 
 namespace muster {
 namespace {
@@ -61,14 +62,16 @@ TEST(StoreServer, EndsWithItsParent) {
       _exit(0);
     }
     // Answers only once the store serves.
-    const auto client = StoreSession::Open({"127.0.0.1", listener.port, UniqueFd(), false}, Soon());
-    return client.ok() ? "" : client.status().ToString();
+    const Interrupt never;
+    auto socket = ConnectWhenUp("127.0.0.1", listener.port, never, Soon());
+    if (!socket.ok()) return socket.status().ToString();
+    return StoreClient::Open(*std::move(socket), "store", never, Soon()).status().ToString();
   });
-  EXPECT_EQ(parent.Said(), "");
+  EXPECT_EQ(parent.Said(), "OK");
 }
 
 // "localhost" would have been looked up; a machine without a name server would wait for the answer.
-TEST(StoreSession, NamesOfPeersAreNeverLookedUp) {
+TEST(TcpStoreServer, NamesOfPeersAreNeverLookedUp) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

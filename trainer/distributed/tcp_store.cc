@@ -9,6 +9,8 @@
 #include <exception>
 #include <utility>
 
+#include "trainer/distributed/tcp_liveness.h"
+
 // c10d looks up the name of every peer that it connects to or accepts, only to mention it in a log
 // line. Where no name server answers, each look-up blocks for seconds, in the server for all ranks.
 // This definition stands before libc's for the whole process and asks nobody.
@@ -30,65 +32,39 @@ std::string FirstLine(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-template <typename Call>
-Status Guarded(const std::string& what, Call call) {
-  try {
-    call();
-    return OkStatus();
-  } catch (const std::exception& error) {
-    return Unavailable(what + ": " + FirstLine(error));
-  } catch (...) {
-    return Unavailable(what + ": unknown error");
-  }
-}
-
-class TcpStoreSession final : public StoreSession {
+class C10dServer final : public TcpStoreServer {
  public:
-  TcpStoreSession(c10::intrusive_ptr<c10d::TCPStore> store, std::string name)
-      : store_(std::move(store)), name_(std::move(name)) {}
-
-  Status Set(const std::string& key, const std::string& value) override {
-    return Guarded(
-        name_, [&] { store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end())); });
-  }
-
-  Result<bool> Has(const std::string& key) override {
-    bool found = false;
-    MUSTER_RETURN_IF_ERROR(Guarded(name_, [&] { found = store_->check({key}); }));
-    return found;
-  }
-
-  Result<std::string> Get(const std::string& key) override {
-    std::string value;
-    MUSTER_RETURN_IF_ERROR(Guarded(name_, [&] {
-      const std::vector<std::uint8_t> bytes = store_->get(key);
-      value.assign(bytes.begin(), bytes.end());
-    }));
-    return value;
-  }
+  explicit C10dServer(c10::intrusive_ptr<c10d::TCPStore> store) : store_(std::move(store)) {}
 
  private:
   const c10::intrusive_ptr<c10d::TCPStore> store_;
-  const std::string name_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<StoreSession>> StoreSession::Open(StoreEndpoint endpoint,
-                                                         Deadline deadline) {
+// c10d's store is its server's first client: that connection never leaves this process.
+Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::Start(StoreEndpoint endpoint,
+                                                              Deadline deadline) {
   const std::string name = "store at " + endpoint.address + ":" + std::to_string(endpoint.port);
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(endpoint.port);
-  options.isServer = endpoint.serve || endpoint.listen_fd.valid();
+  options.isServer = true;
   options.waitWorkers = false;
   // c10d takes no time-out below a few milliseconds for its own handshake.
   options.timeout = std::max(deadline.RemainingMillis(), std::chrono::milliseconds(100));
-  // The server closes the descriptor; so it does when it fails.
-  if (endpoint.listen_fd.valid()) options.masterListenFd = endpoint.listen_fd.release();
-  c10::intrusive_ptr<c10d::TCPStore> store;
-  MUSTER_RETURN_IF_ERROR(Guarded(
-      name, [&] { store = c10::make_intrusive<c10d::TCPStore>(endpoint.address, options); }));
-  return std::unique_ptr<StoreSession>(std::make_unique<TcpStoreSession>(std::move(store), name));
+  if (endpoint.listen_fd.valid()) {
+    MUSTER_RETURN_IF_ERROR(SetTcpLiveness(endpoint.listen_fd.get()));
+    // The server closes the descriptor; so it does when it fails.
+    options.masterListenFd = endpoint.listen_fd.release();
+  }
+  try {
+    return std::unique_ptr<TcpStoreServer>(std::make_unique<C10dServer>(
+        c10::make_intrusive<c10d::TCPStore>(endpoint.address, options)));
+  } catch (const std::exception& error) {
+    return Unavailable(name + ": " + FirstLine(error));
+  } catch (...) {
+    return Unavailable(name + ": unknown error");
+  }
 }
 
 }  // namespace muster

@@ -1,7 +1,7 @@
-// StoreSession: LibTorch's TCPStore, where the ranks of one generation find each other.
+// TcpStoreServer: LibTorch's TCPStore, where the ranks of one generation find each other; clients
+// are StoreClients (store_client.h), or c10d's own.
 //
-// The only place that includes c10d; its exceptions end here. A session is either the server and a
-// client of it, or a client alone. Owned by whoever meets; used by one thread.
+// The only place that includes c10d; its exceptions end here. Owned by whoever serves.
 #pragma once
 
 #include <memory>
@@ -14,24 +14,16 @@
 namespace muster {
 
 struct StoreEndpoint {
-  std::string address;
+  std::string address;  // where the server reaches itself
   int port = 0;
-  UniqueFd listen_fd;  // valid: serve on this socket
-  bool serve = false;  // serve on `port` although no socket was handed down
+  UniqueFd listen_fd;  // bound to `port` and listening; invalid: the server binds it itself
 };
 
-class StoreSession {
+class TcpStoreServer {
  public:
-  virtual ~StoreSession() = default;
-
-  // Connects (and serves). A server that is not up yet is waited for by the caller: this fails
-  // soon when nobody listens.
-  static Result<std::unique_ptr<StoreSession>> Open(StoreEndpoint endpoint, Deadline deadline);
-
-  virtual Status Set(const std::string& key, const std::string& value) = 0;
-  virtual Result<bool> Has(const std::string& key) = 0;
-  // Precondition: the key is there.
-  virtual Result<std::string> Get(const std::string& key) = 0;
+  // Serves until its end, on threads of its own.
+  virtual ~TcpStoreServer() = default;
+  static Result<std::unique_ptr<TcpStoreServer>> Start(StoreEndpoint endpoint, Deadline deadline);
 };
 
 }  // namespace muster

@@ -1,17 +1,18 @@
 #include "trainer/loop/rank_faults.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <memory>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,7 +95,11 @@ class ProcessEffects final : public RankFaultEffects {
     const volatile std::size_t bytes = std::numeric_limits<std::ptrdiff_t>::max();
     ::operator delete(::operator new(bytes));
   }
-  void Sleep(Duration time) override { std::this_thread::sleep_for(time); }
+  void Sleep(Duration time) override {
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+    const timespec length{static_cast<time_t>(left / 1'000'000'000), left % 1'000'000'000};
+    (void)::ppoll(nullptr, 0, &length, nullptr);
+  }
 
  private:
   // Up to as much as the limit is: by then the kernel has ended this process. It is to choose this

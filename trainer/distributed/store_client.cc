@@ -1,0 +1,118 @@
+#include "trainer/distributed/store_client.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace muster {
+namespace {
+
+// c10d's queries: one byte, then their arguments in the host's byte order.
+enum class Query : std::uint8_t { kValidate = 0, kSet = 1, kGet = 3, kCheck = 5 };
+constexpr std::uint32_t kValidateWord = 0x3C85F7CE;
+// c10d puts this before every key that it is given.
+constexpr char kKeyPrefix[] = "/";
+constexpr std::uint8_t kReady = 0;
+constexpr std::uint64_t kLongestValue = std::uint64_t{64} << 20;
+
+template <typename T>
+void Append(std::string* message, T value) {
+  message->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+void AppendText(std::string* message, const std::string& text) {
+  Append(message, static_cast<std::uint64_t>(text.size()));
+  message->append(text);
+}
+
+std::string Begin(Query query) { return std::string(1, static_cast<char>(query)); }
+
+std::string CheckQuery(const std::string& key) {
+  std::string message = Begin(Query::kCheck);
+  Append(&message, std::uint64_t{1});
+  AppendText(&message, kKeyPrefix + key);
+  return message;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::string name,
+                                                       const Interrupt& interrupt,
+                                                       Deadline deadline) {
+  std::unique_ptr<StoreClient> client(
+      new StoreClient(std::move(socket), std::move(name), interrupt));
+  std::string hello = Begin(Query::kValidate);
+  Append(&hello, kValidateWord);
+  if (Status sent = client->Send(hello, deadline); !sent.ok()) return client->Named(sent);
+  // The server does not answer that; any query shows whether somebody serves the socket.
+  MUSTER_RETURN_IF_ERROR(client->Has("muster/hello", deadline).status());
+  return client;
+}
+
+Status StoreClient::Send(const std::string& message, Deadline deadline) {
+  std::size_t at = 0;
+  while (at < message.size()) {
+    const ssize_t n = ::send(socket_.get(), message.data() + at, message.size() - at, MSG_NOSIGNAL);
+    if (n > 0) {
+      at += static_cast<std::size_t>(n);
+    } else if (errno == EAGAIN) {
+      MUSTER_RETURN_IF_ERROR(interrupt_.AwaitReady(socket_.get(), POLLOUT, deadline));
+    } else if (errno != EINTR) {
+      return Unavailable(std::string("sending failed: ") + std::strerror(errno));
+    }
+  }
+  return OkStatus();
+}
+
+Status StoreClient::Receive(void* data, std::size_t bytes, Deadline deadline) {
+  auto* to = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::recv(socket_.get(), to, bytes, 0);
+    if (n > 0) {
+      to += n;
+      bytes -= static_cast<std::size_t>(n);
+    } else if (n == 0) {
+      return Unavailable("the server has closed the connection");
+    } else if (errno == EAGAIN) {
+      MUSTER_RETURN_IF_ERROR(interrupt_.AwaitReady(socket_.get(), POLLIN, deadline));
+    } else if (errno != EINTR) {
+      return Unavailable(std::string("receiving failed: ") + std::strerror(errno));
+    }
+  }
+  return OkStatus();
+}
+
+Status StoreClient::Set(const std::string& key, const std::string& value, Deadline deadline) {
+  std::string message = Begin(Query::kSet);
+  AppendText(&message, kKeyPrefix + key);
+  AppendText(&message, value);
+  return Named(Send(message, deadline));
+}
+
+Result<bool> StoreClient::Has(const std::string& key, Deadline deadline) {
+  std::uint8_t answer = 0;
+  Status status = Send(CheckQuery(key), deadline);
+  if (status.ok()) status = Receive(&answer, sizeof(answer), deadline);
+  if (!status.ok()) return Named(status);
+  return answer == kReady;
+}
+
+Result<std::string> StoreClient::Get(const std::string& key, Deadline deadline) {
+  std::string message = Begin(Query::kGet);
+  AppendText(&message, kKeyPrefix + key);
+  std::uint64_t bytes = 0;
+  Status status = Send(message, deadline);
+  if (status.ok()) status = Receive(&bytes, sizeof(bytes), deadline);
+  if (status.ok() && bytes > kLongestValue) status = Internal("the server sent a broken answer");
+  std::string value;
+  if (status.ok()) {
+    value.resize(bytes);
+    status = Receive(value.data(), value.size(), deadline);
+  }
+  if (!status.ok()) return Named(status);
+  return value;
+}
+
+}  // namespace muster

@@ -1,0 +1,46 @@
+// StoreClient: a client of the c10d TCPStore over a socket of our own.
+//
+// c10d's client waits inside blocking calls that nothing can end, also while its server is stopped.
+// This one speaks the same protocol (set, check, get), and every wait of it ends at its deadline or
+// when it is interrupted. Keys are those that c10d's clients see.
+//
+// Used by one thread. Errors: kCancelled when interrupted, kDeadlineExceeded, kUnavailable. After
+// an error the connection is of no more use: it may hold half an answer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/base/unique_fd.h"
+#include "trainer/distributed/interrupt.h"
+
+namespace muster {
+
+class StoreClient {
+ public:
+  // `socket` is connected and non-blocking; `name` stands before messages, as "store at ...".
+  // Returns when the server has answered. `interrupt` outlives the client.
+  static Result<std::unique_ptr<StoreClient>> Open(UniqueFd socket, std::string name,
+                                                   const Interrupt& interrupt, Deadline deadline);
+
+  Status Set(const std::string& key, const std::string& value, Deadline deadline);
+  Result<bool> Has(const std::string& key, Deadline deadline);
+  // Precondition: the key is there.
+  Result<std::string> Get(const std::string& key, Deadline deadline);
+
+ private:
+  StoreClient(UniqueFd socket, std::string name, const Interrupt& interrupt)
+      : socket_(std::move(socket)), name_(std::move(name)), interrupt_(interrupt) {}
+  Status Send(const std::string& message, Deadline deadline);
+  Status Receive(void* data, std::size_t bytes, Deadline deadline);
+  Status Named(const Status& status) const { return status.WithContext(name_); }
+
+  const UniqueFd socket_;
+  const std::string name_;
+  const Interrupt& interrupt_;
+};
+
+}  // namespace muster
