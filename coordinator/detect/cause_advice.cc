@@ -252,9 +252,13 @@ std::string NonFinite(const JobSpec& spec) {
 }
 
 std::string Exited(const CauseEvidence& evidence, const JobSpec& spec, const std::string& words) {
-  if (std::string known = FromWords(words); !known.empty()) return known;
-  if (evidence.exit && evidence.exit->signal != 0)
-    return Signalled(evidence, evidence.exit->signal);
+  const int signal = evidence.exit ? evidence.exit->signal : 0;
+  // Of a crash the last words are telling only where the program raised it itself.
+  const bool own_words = signal == 0 || signal == SIGABRT || signal == SIGBUS;
+  if (own_words) {
+    if (std::string known = FromWords(words); !known.empty()) return known;
+  }
+  if (signal != 0) return Signalled(evidence, signal);
   if (spec.train || !evidence.exit) return "";
   switch (evidence.exit->exit_code) {
     case 126: return "The command may not be run: check its mode.";
