@@ -15,6 +15,21 @@
 namespace muster::parity {
 namespace {
 
+// Shows a test what the optimizer is about to write to.
+class WatchedUpdates : public ForwardingOps {
+ public:
+  WatchedUpdates(DeviceOps& to, std::function<void(const OptimizerArrays&)> watch)
+      : ForwardingOps(to), watch_(std::move(watch)) {}
+  void AdamW(const OptimizerArrays& arrays, const AdamWOptions& options,
+             const AdamWStep& step) override {
+    watch_(arrays);
+    ForwardingOps::AdamW(arrays, options, step);
+  }
+
+ private:
+  const std::function<void(const OptimizerArrays&)> watch_;
+};
+
 // One rank's generation, as the training loop goes through it.
 class Rank {
  public:
@@ -24,7 +39,10 @@ class Rank {
         config_(TestConfig(options.gang.model)),
         host_ops_(MakeCpuOps()),
         late_copies_(*host_ops_),
-        ops_(options.gang.apart_from_host ? static_cast<DeviceOps&>(late_copies_) : *host_ops_),
+        ops_(options.gang.apart_from_host ? static_cast<DeviceOps&>(late_copies_) : *host_ops_,
+             [this](const OptimizerArrays& arrays) {
+               if (options_.before_update) options_.before_update(rank_, arrays);
+             }),
         communicator_(group.Join(rank)) {
     result_.held = std::move(held);
   }
@@ -156,7 +174,7 @@ class Rank {
   const ModelConfig config_;
   const std::unique_ptr<DeviceOps> host_ops_;
   LateCopies late_copies_;
-  DeviceOps& ops_;
+  WatchedUpdates ops_;
   const std::unique_ptr<Communicator> communicator_;
   std::optional<Cut> cut_;
   const Segment* own_ = nullptr;

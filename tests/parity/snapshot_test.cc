@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
 #include <ostream>
 #include <string>
@@ -153,6 +154,35 @@ TEST_P(Snapshots, GoOnWithTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, Snapshots, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(Snapshots, ASlotHasNoLabelWhileItIsWrittenTo) {
+  SnapshotOptions options{.gang = GangOf(ShardingStrategy::kFullShard, 2, MixedPrecision::kBf16),
+                          .until = 4};
+  std::vector<HeldSegments> held(2);
+  std::vector<const Segment*> own;
+  for (int rank = 0; rank < 2; ++rank) {
+    held[rank].push_back(MakeOwnSegment(options.gang, rank));
+    own.push_back(held[rank].back().get());
+  }
+  std::atomic<int> updates = 0;
+  options.before_update = [&](int rank, const OptimizerArrays& arrays) {
+    const Segment& segment = *own[rank];
+    const auto lies_in = [&](const void* array, int slot) {
+      const auto* byte = static_cast<const std::byte*>(array);
+      return byte >= segment.slot(slot) && byte < segment.slot(slot) + segment.slot_bytes();
+    };
+    for (const void* written : {arrays.weight, arrays.exp_avg, arrays.exp_avg_sq}) {
+      const int slot = lies_in(written, 1) ? 1 : 0;
+      EXPECT_TRUE(lies_in(written, slot));
+      EXPECT_TRUE(segment.Labels(slot).empty());
+    }
+    EXPECT_FALSE(lies_in(arrays.shadow, 0) || lies_in(arrays.shadow, 1));
+    EXPECT_TRUE(lies_in(arrays.old_weight, segment.NewestSlot()));
+    ++updates;
+  };
+  ExpectOk(RunWithSnapshots(options, std::move(held)));
+  EXPECT_EQ(updates, 2 * 4 * 5);  // ranks, steps, units
+}
 
 TEST(Snapshots, OfStepsThatWereLeftOutAreLabelsOfTheSameSlot) {
   SnapshotOptions options{.gang = GangOf(ShardingStrategy::kFullShard, 2, MixedPrecision::kFp32),
