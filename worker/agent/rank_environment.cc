@@ -139,7 +139,6 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
     env[kAssignVariable] = "1";
     env[kControlFdVariable] = std::to_string(kRankControlFd);
     env[kProgressFdVariable] = std::to_string(kRankProgressFd);
-    if (placement.rank == 0) env[kListenFdVariable] = std::to_string(kRankListenFd);
     env[kResumeFileVariable] = ResumeFilePath(job_dir, generation);
   }
   return Entries(env);

@@ -182,9 +182,10 @@ ProcessId GuardianCore::Start(const GuardianLaunch& launch) {
   process.generation = launch.generation;
   process.rank = launch.rank;
   process.starting = launch;
-  // A program that reads its rank from its environment instead finds the listening socket there
-  // too.
-  effects_.push_back(StartProcess{id, launch});
+  StartProcess start{id, launch};
+  // It comes with the assignment.
+  if (TakesAssignments(launch)) start.launch.listen = false;
+  effects_.push_back(std::move(start));
   return id;
 }
 
