@@ -25,6 +25,10 @@ void PrintRow(std::ostream& out, const std::vector<std::string>& cells,
   std::size_t blanks = 0;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const std::string& cell = cells[i];
+    if (cell.empty()) {
+      blanks += widths[i] + 2;
+      continue;
+    }
     const std::string_view paint = color ? ColorOf(cell) : std::string_view();
     line += std::string(blanks, ' ');
     line += std::string(paint) + cell + (paint.empty() ? "" : "\x1b[0m");

@@ -26,12 +26,14 @@ TEST(Table, AlignsColumnsWithoutTrailingBlanks) {
   Table table({"ID", "STATE", "N"});
   table.Add({"a", "running", "1"});
   table.Add({"long-id", "", ""});
+  table.Add({"b", "", "2"});
   std::ostringstream out;
   table.Print(out, /*color=*/false);
   EXPECT_EQ(out.str(),
             "ID       STATE    N\n"
             "a        running  1\n"
-            "long-id           \n");
+            "long-id\n"
+            "b                 2\n");
 }
 
 TEST(Table, ColoursStatesOnlyWhereAllowed) {

@@ -139,7 +139,7 @@ std::string RungWords(const v1::AttemptInfo& next) {
   const std::pair<std::string_view, const char*> words[] = {
       {"in_place", "The living ranks kept their processes and the gang formed again in place"},
       {"respawn", "Every rank was started anew on the same nodes"},
-      {"spare", "A spare node took the place of the lost one"},
+      {"spare", "Another node took the place of the one that went away"},
       {"shrink", "The job went on with fewer ranks"},
       {"grow", "The job went on with more ranks"},
       {"requeue", "The job waited in the queue for enough nodes"}};

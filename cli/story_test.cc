@@ -96,7 +96,7 @@ TEST_F(StoryTest, EveryRungHasItsWords) {
   const std::pair<const char*, const char*> cases[] = {
       {"in_place", "kept their processes"},
       {"respawn", "started anew on the same nodes"},
-      {"spare", "A spare node"},
+      {"spare", "Another node took the place"},
       {"shrink", "with fewer ranks"},
       {"grow", "with more ranks"},
       {"requeue", "in the queue"},
