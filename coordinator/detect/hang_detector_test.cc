@@ -84,10 +84,10 @@ TEST(HangDetector, ARankThatNeverJoinsIsNamedAfterTheFloor) {
   gang.ranks[1].phase = "data";
   const auto verdict = gang.Stand(4);
   ASSERT_TRUE(verdict);
-  EXPECT_GE(gang.took, 3.0);
-  EXPECT_LE(gang.took, 3.2);
+  EXPECT_GE(gang.took, 2.8);
+  EXPECT_LE(gang.took, 3.0) << "as promised";
   EXPECT_THAT(verdict->ranks, ElementsAre(1));
-  EXPECT_EQ(verdict->what, "no progress for 3.0 s");
+  EXPECT_EQ(verdict->what, "no progress for 2.8 s");
   EXPECT_THAT(verdict->reason, HasSubstr("rank 1 on n1 has not joined"));
   EXPECT_THAT(verdict->reason, HasSubstr("in phase data"));
   EXPECT_THAT(verdict->reason, HasSubstr("rank 0 waits for rank 1 in an all-gather of weights"));
@@ -106,16 +106,16 @@ TEST(HangDetector, AVerdictIsGivenOnceForEachStandstill) {
 TEST(HangDetector, TheLimitFollowsTheStepsOfTheJob) {
   Gang gang(2);
   gang.Steps(30, 4);
-  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 12);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 11.6);
   EXPECT_FALSE(gang.Stand(11.5));
-  EXPECT_TRUE(gang.Stand(1));
+  EXPECT_TRUE(gang.Stand(0.5));
 }
 
 TEST(HangDetector, StepsOfTheWarmUpAreNotLearnedFrom) {
   Gang gang(2);
   gang.Steps(2, 20);
   gang.Steps(40, 0.5);
-  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 3);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 2.8);
 }
 
 TEST(HangDetector, WithFewStepsTheSlowestCountsTenfold) {
@@ -130,11 +130,11 @@ TEST(HangDetector, ANewGangKeepsWhatTheFormerHadLearned) {
   Gang gang(2);
   gang.Steps(30, 2);
   gang.detector.Begin({NodeName{"n0"}, NodeName{"n1"}}, gang.now);
-  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 6);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 5.8);
   // A smaller gang takes longer for a step; that is not held against it.
   for (RankProgress& rank : gang.ranks) rank.steps_done = 0;
   gang.Steps(1, 4);
-  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 12);
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 11.6);
 }
 
 // --- what must not be taken for a hang ---
@@ -160,11 +160,11 @@ TEST(HangDetector, ASilentNodeIsNoHang) {
 
 TEST(HangDetector, WildlyVaryingStepsUnderOverloadAreNoHang) {
   std::mt19937 random(7);
-  // From 20 ms to 2.9 s, and now and then one of 8 s, as a starved machine shows them.
+  // From 20 ms to 2.9 s, and now and then one of 7 s, as a starved machine shows them.
   std::uniform_real_distribution<double> usual(-3.9, 1.06);
   Gang gang(4);
   for (int i = 0; i < 2000; ++i) {
-    const double seconds = i % 50 == 49 ? 8 : std::exp(usual(random));
+    const double seconds = i % 50 == 49 ? 7 : std::exp(usual(random));
     ASSERT_FALSE(gang.Step(seconds)) << "step " << i << " of " << seconds << " s";
   }
 }
@@ -220,7 +220,7 @@ TEST(HangDetector, AStoppedProcessIsExcusedByNoBudget) {
   const auto verdict = gang.Stand(4);
   ASSERT_TRUE(verdict);
   EXPECT_THAT(verdict->ranks, ElementsAre(1));
-  EXPECT_LE(gang.took, 3.2);
+  EXPECT_LE(gang.took, 3.0);
 }
 
 TEST(HangDetector, AStopIsNoticedAlsoWhereTheLimitWasAskedForBefore) {
