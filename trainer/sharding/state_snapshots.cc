@@ -1,5 +1,6 @@
 #include "trainer/sharding/state_snapshots.h"
 
+#include <exception>
 #include <utility>
 
 namespace muster {
@@ -14,7 +15,11 @@ StateSnapshots::StateSnapshots(const ShardState& state, Segment& segment, Device
 }
 
 StateSnapshots::~StateSnapshots() {
-  for (const auto& copy : copies_) copy->WaitOnHost();
+  try {
+    for (const auto& copy : copies_) copy->WaitOnHost();
+  } catch (const std::exception&) {
+    // A device that has failed copies nothing any more.
+  }
 }
 
 void StateSnapshots::Take(const TrainCursor& cursor) {
