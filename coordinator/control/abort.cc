@@ -16,6 +16,8 @@ void ControllerCore::BeginAbort(JobEntry& job, AbortOptions options) {
   gang.keep = options.keep;
   gang.fault_deadline.reset();
   gang.rung_deadline.reset();
+  gang.stop_deadline.reset();
+  job.grow_at.reset();
   gang.phase_deadline = now_.mono + options_.abort_deadline + options.grace;
   for (RankRecord& rank : attempt.ranks) {
     if (const auto next = Apply(rank.state, RankEvent::kStop)) rank.state = *next;
@@ -58,7 +60,8 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   AttemptRecord& attempt = job->attempt();
   if (attempt.state != AttemptState::kAborting) {
     // Of a node that is not prepared yet this tells only that older generations are gone.
-    if (attempt.state == AttemptState::kPreparing && !member->prepared) return;
+    if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) return;
+    if (member->spare) return DropSpare(*job, node, "its guardian has ended");
     const bool ranks_left =
         std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
           return rank.node == node && rank.state != RankState::kExited;

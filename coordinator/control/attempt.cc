@@ -88,6 +88,8 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   rank.exit = message.exit;
   MarkAttempt(*job);
   Gang& gang = *job->gang;
+  job->hangs.RankEnded(message.rank);
+  if (ExitedByStop(*job, message.exit)) return;
   if (message.exit.ok()) {
     CheckAllStarted(*job);
     if (!IsUp(attempt) || !AllExitedWell(attempt)) return;
@@ -104,11 +106,14 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
                           message.exit,
                           error == gang.errors.end() ? std::nullopt : std::optional(error->second),
                           message.node_stopped,
-                          message.ended};
+                          message.ended,
+                          message.out_of_memory};
   if (gang.aborted && IsConsequenceOfAbort(ended)) return;
   Failure failure = Classify(ended);
   failure.at = at;
   failure.log_tail = Bounded(message.log_tail);
+  failure.facts = Bounded(message.facts);
+  failure.last = message.last;
   // Once the gang is being ended, more symptoms are no news.
   if (!gang.aborted || !failure.symptom()) {
     Tell(*job, {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError,
@@ -215,6 +220,7 @@ void ControllerCore::OnFirstStep(JobEntry& job, const FirstStep& first) {
 }
 
 void ControllerCore::NowRunning(JobEntry& job) {
+  reschedule_ = true;  // it may want more nodes
   const bool news = job.record.state != JobState::kRunning;
   Move(job, JobEvent::kRunning);
   job.record.reason.clear();
@@ -258,6 +264,7 @@ void ControllerCore::TellRecovered(JobEntry& job) {
 }
 
 void ControllerCore::OnFinished(JobEntry& job, const Finished& finished) {
+  job.gang->finished = true;
   SeeStep(job, finished.step);
   std::string text = "trained to step " + std::to_string(finished.step);
   if (!finished.model_dir.empty()) text += "; the model is in " + finished.model_dir;
@@ -294,7 +301,35 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
                               : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
     }
   }
+  Watch(*job, message);
   Changed(*job);
+}
+
+// The detectors see what the ranks' pages say; a hang ends the gang, a straggler is told.
+void ControllerCore::Watch(JobEntry& job, const Progress& message) {
+  if (!job.spec.train || !IsUp(job.attempt())) return;
+  for (const Straggler& straggler : job.stragglers.Observe(message.ranks)) {
+    out_.observations.push_back(StragglerObserved{});
+    Note(job, straggler.message);
+    Tell(job, {"straggler", Severity::kWarning, straggler.message});
+  }
+  const std::optional<HangVerdict> hang = job.hangs.Observe(message.ranks, now_.mono);
+  if (!hang) return;
+  out_.observations.push_back(HangObserved{});
+  Failure failure;
+  failure.kind = CauseKind::kHung;
+  failure.rank = hang->ranks.front();
+  failure.node = job.attempt().ranks[static_cast<std::size_t>(failure.rank)].node;
+  failure.message = CutText(hang->reason, kMaxNoteBytes);
+  failure.at = now_.mono;
+  failure.hang = hang;
+  failure.facts = Bounded(hang->facts);
+  for (const RankProgress& progress : job.progress) {
+    if (progress.rank == failure.rank) failure.last = progress;
+  }
+  Tell(job, {"hung", Severity::kError, failure.message});
+  job.gang->kill_ranks.insert(hang->ranks.begin(), hang->ranks.end());
+  Fail(job, std::move(failure));
 }
 
 void ControllerCore::SeeStep(JobEntry& job, Step step) {

@@ -30,7 +30,12 @@ void ControllerCore::On(const CancelRequested& request) {
 }
 
 void ControllerCore::StopJob(JobEntry& job, StopKind kind, std::string reason) {
-  if (job.record.stop != StopKind::kNone) return;  // the first word counts
+  if (job.record.stop != StopKind::kNone) {  // the first word counts
+    // But a user need not wait for the state of a job that is over its limit.
+    const bool saving = job.gang && job.attempt().state != AttemptState::kAborting;
+    if (kind == StopKind::kCancel && saving) AbortStopped(job);
+    return;
+  }
   job.record.stop = kind;
   job.record.reason = std::move(reason);
   job.not_before.reset();
@@ -40,12 +45,22 @@ void ControllerCore::StopJob(JobEntry& job, StopKind kind, std::string reason) {
   if (!job.gang) {
     FinishJob(job, kind == StopKind::kCancel ? JobEvent::kCancel : JobEvent::kFail,
               job.record.reason);
-  } else if (job.attempt().state != AttemptState::kAborting) {
-    AttemptRecord& attempt = job.attempt();
-    attempt.cause_kind = kind == StopKind::kCancel ? CauseKind::kCancelled : CauseKind::kTimeLimit;
-    attempt.cause = job.record.reason;
-    BeginAbort(job, {job.record.reason, options_.cancel_grace});
+  } else if (job.attempt().state == AttemptState::kAborting) {
+    return;  // its end will be the job's
+  } else if (kind == StopKind::kTimeLimit && job.spec.train &&
+             job.attempt().state == AttemptState::kRunning) {
+    StopGang(job, job.record.reason, now_.mono + options_.stop_patience);
+  } else {
+    AbortStopped(job);
   }
+}
+
+void ControllerCore::AbortStopped(JobEntry& job) {
+  AttemptRecord& attempt = job.attempt();
+  attempt.cause_kind =
+      job.record.stop == StopKind::kCancel ? CauseKind::kCancelled : CauseKind::kTimeLimit;
+  attempt.cause = job.record.reason;
+  BeginAbort(job, {job.record.reason, options_.cancel_grace});
 }
 
 void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason) {
@@ -63,6 +78,7 @@ void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason
     nodes_.at(name).leftovers[job.record.id] = {job.record.generation, slots};
   }
   job.parked.clear();
+  job.grow_at.reset();
   const bool failed = job.record.state == JobState::kFailed;
   const std::string_view kind = Name(job.record.state);
   Tell(job, {kind.data(), failed ? Severity::kError : Severity::kInfo, job.record.reason});

@@ -38,7 +38,8 @@ Step NewestCommitted(const JobEntry& job, Generation generation) {
   Step newest = -1;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     const bool committed = checkpoint.committed_unix_ms != 0;
-    if (committed && checkpoint.generation == generation) newest = std::max(newest, checkpoint.step);
+    if (committed && checkpoint.generation == generation)
+      newest = std::max(newest, checkpoint.step);
   }
   return newest;
 }
@@ -103,6 +104,10 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
       [](const CheckpointRecord& a, const CheckpointRecord& b) { return Age(a) < Age(b); });
   job.checkpoints.insert(place, std::move(checkpoint));
   UpdateCommittedStep(job);
+  if (std::exchange(job.checkpoints_fail, false)) {
+    if (job.record.state == JobState::kRunning) job.record.reason.clear();
+    Tell(job, {"checkpoints_work", Severity::kInfo, "checkpoints can be written again"});
+  }
   MarkAttempt(job);
   PruneOld(job);
   SendCommitted(job, *Find(job, directory));
@@ -197,7 +202,14 @@ bool ControllerCore::ManifestPending(const JobEntry& job) const {
 void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed) {
   const std::string text = "checkpoint of step " + std::to_string(failed.step) +
                            " failed on rank " + std::to_string(rank) + ": " + failed.reason;
-  if (Note(job, text)) Tell(job, {"checkpoint_failed", Severity::kWarning, text});
+  if (!Note(job, text)) return;
+  Tell(job, {"checkpoint_failed", Severity::kWarning, text});
+  out_.observations.push_back(CheckpointFailureObserved{});
+  job.checkpoints_fail = true;
+  if (job.record.state != JobState::kRunning) return;
+  job.record.reason =
+      "training goes on, but checkpoints fail: " + CutText(failed.reason, kMaxReasonBytes);
+  Mark(job);
 }
 
 void ControllerCore::RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected) {

@@ -55,6 +55,22 @@ ControlHarness::ControlHarness(ControllerOptions options)
 
 void ControlHarness::Advance(Duration d) {
   const TimePoint end = now_.mono + d;
+  while (now_.mono < end) {
+    AdvanceTo(std::min<TimePoint>(end, now_.mono + std::chrono::milliseconds(500)));
+    const std::map<std::string, SessionId> sessions = sessions_;
+    for (const auto& [node, session] : sessions) {
+      if (!silent.contains(node)) SayOn(session, Heartbeat{});
+    }
+  }
+}
+
+void ControlHarness::Oversleep(Duration d) {
+  now_.unix_ms += std::chrono::round<std::chrono::milliseconds>(d).count();
+  now_.mono += d;
+  Handle(Tick{});
+}
+
+void ControlHarness::AdvanceTo(TimePoint end) {
   for (int guard = 0; guard < 1000; ++guard) {
     const std::optional<TimePoint> due = controller_->NextDeadline();
     if (!due || *due > end) break;
@@ -90,6 +106,22 @@ Reply ControlHarness::Cancel(const JobId& id) {
   return replies_.back();
 }
 
+Reply ControlHarness::Drain(const std::string& node, double by_seconds) {
+  Handle(DrainRequested{next_request_++, NodeName{node}, by_seconds, "repair"});
+  return replies_.back();
+}
+
+Reply ControlHarness::Undrain(const std::string& node) {
+  Handle(UndrainRequested{next_request_++, NodeName{node}});
+  return replies_.back();
+}
+
+Reply ControlHarness::Inject(InjectFaultRequested request) {
+  request.request = next_request_++;
+  Handle(request);
+  return replies_.empty() ? Reply{} : replies_.back();
+}
+
 // --- workers ---
 
 SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
@@ -101,6 +133,8 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   hello.host_id = options.host_id;
   hello.slots = options.slots;
   hello.instance = options.instance;
+  hello.metrics_port = options.metrics_port;
+  hello.allows_faults = options.allows_faults;
   hello.hosted = std::move(options.hosted);
   const SessionId session = next_session_++;
   Handle(WorkerHello{session, hello});

@@ -25,7 +25,11 @@ class ControlHarness {
   explicit ControlHarness(ControllerOptions options = {});
 
   // --- time ---
-  void Advance(Duration d);  // ticks whatever comes due on the way
+  // Ticks whatever comes due on the way; every connected worker sends its heartbeats, but for
+  // those that are silent.
+  void Advance(Duration d);
+  std::set<std::string> silent;
+  void Oversleep(Duration d);  // nothing is handled meanwhile; then whatever is due
   Now now() const { return now_; }
 
   // --- clients ---
@@ -33,6 +37,9 @@ class ControlHarness {
   JobId Submit(const std::string& yaml, const std::string& key = "");
   Reply SubmitRaw(const std::string& yaml, const std::string& key = "");
   Reply Cancel(const JobId& id);
+  Reply Drain(const std::string& node, double by_seconds = 0);
+  Reply Undrain(const std::string& node);
+  Reply Inject(InjectFaultRequested request);  // the newest reply, which may be an older one
 
   // --- workers ---
   struct NodeOptions {
@@ -42,6 +49,8 @@ class ControlHarness {
     std::string instance = "first";
     int protocol_version = 1;
     std::vector<HostedGeneration> hosted;
+    int metrics_port = 0;  // 0: nobody can look at it
+    bool allows_faults = false;
   };
   SessionId Join(const std::string& node) { return Join(node, NodeOptions()); }
   SessionId Join(const std::string& node, NodeOptions options);
@@ -107,10 +116,12 @@ class ControlHarness {
   void Forget() { sends_.clear(); }
   const std::vector<WorkerSend>& sends() const { return sends_; }
   const Effects& last() const { return last_; }
+  const Reply& LastReply() const { return replies_.back(); }
   std::vector<CloseSession> closes;
   std::vector<Observation> observations;
 
  private:
+  void AdvanceTo(TimePoint end);
   void Apply(const Effects& effects);
   void Store(const StoreOperation& operation);
   void CheckInvariants();

@@ -30,8 +30,9 @@
 namespace muster {
 
 struct ControllerOptions {
-  std::string cluster = "muster";             // told to workers and in Version
-  Duration lease = std::chrono::seconds(10);  // broken stream until the node is lost
+  std::string cluster = "muster";                            // told to workers and in Version
+  Duration suspect_after = std::chrono::milliseconds(1500);  // of silence; other nodes are asked
+  Duration lease = std::chrono::seconds(10);  // of silence until a node nobody can look at is lost
   Duration prepare_deadline = std::chrono::seconds(30);
   Duration launch_deadline = std::chrono::seconds(60);  // Launch until every rank has a process
   Duration form_deadline = std::chrono::minutes(10);    // until every rank did its first collective
@@ -47,8 +48,10 @@ struct ControllerOptions {
   Duration cancel_grace = std::chrono::seconds(5);
   Duration first_backoff = std::chrono::milliseconds(500);  // from the second failure without
   Duration max_backoff = std::chrono::seconds(10);          // progress on, doubling
-  int heartbeat_ms = 2000;
+  Duration stop_patience = std::chrono::seconds(60);  // a job over its time limit saves its state
+  int heartbeat_ms = 500;
   int progress_ms = 100;
+  bool allow_faults = false;       // users may cause faults
   std::size_t max_events = 10000;  // kept in memory, of the whole cluster
 };
 

@@ -1,8 +1,6 @@
 #include "coordinator/control/core.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
@@ -11,17 +9,23 @@ namespace muster {
 
 Effects ControllerCore::Handle(const Event& event, Now now) {
   now_ = now;
+  ForgiveOversleep();
   std::visit([this](const auto& e) { On(e); }, event);
-  while (reschedule_) Schedule();
+  while (reschedule_) {
+    Schedule();
+    SettleDrains();
+  }
   return Flush();
 }
 
 void ControllerCore::On(const WorkerSaid& said) {
   const auto session = sessions_.find(said.session);
   if (session == sessions_.end()) return;
-  const NodeName node = session->second;
-  nodes_.at(node).heard_at = now_.mono;
-  std::visit([&](const auto& message) { Handle(node, message); }, said.message);
+  const NodeName name = session->second;
+  NodeEntry& node = nodes_.at(name);
+  node.heard_at = now_.mono;
+  if (node.suspect) Trust(node);
+  std::visit([&](const auto& message) { Handle(name, message); }, said.message);
 }
 
 Effects ControllerCore::Flush() {
@@ -58,19 +62,23 @@ std::optional<TimePoint> ControllerCore::NextDeadline() const {
     consider(job.not_before);
     consider(job.time_limit_at);
     if (!job.gang) continue;
+    consider(job.grow_at);
+    consider(job.gang->stop_deadline);
     consider(job.gang->phase_deadline);
     consider(job.gang->fault_deadline);
     consider(job.gang->rung_deadline);
   }
   for (const auto& [name, node] : nodes_) {
-    consider(node.lease_at);
-    if (node.session != 0) consider(node.heard_at + options_.lease);
+    consider(node.check_at);
+    if (node.session != 0 && !node.suspect) consider(node.heard_at + options_.suspect_after);
   }
+  for (const auto& [id, fault] : faults_) consider(fault.deadline);
   return next;
 }
 
 void ControllerCore::On(const Tick&) {
-  for (auto& [name, node] : nodes_) ExpireNode(node);
+  for (auto& [name, node] : nodes_) CheckSilence(node);
+  ExpireFaults();
   const std::set<JobId> live = live_;  // a job that ends leaves live_
   for (const JobId& id : live) ExpireJob(jobs_.at(id));
 }
@@ -86,6 +94,11 @@ void ControllerCore::ExpireJob(JobEntry& job) {
             "its time limit of " + SecondsText(double(job.spec.resources.time_limit_seconds)) +
                 " is reached");
   }
+  if (Expired(job.grow_at)) {
+    job.grow_at.reset();
+    reschedule_ = true;
+  }
+  if (job.gang && Expired(job.gang->stop_deadline)) StopExpired(job);
   if (job.gang && Expired(job.gang->fault_deadline)) FaultPatienceOver(job);
   if (job.gang && Expired(job.gang->rung_deadline)) RungExpired(job);
   if (job.gang && Expired(job.gang->phase_deadline)) PhaseExpired(job);
@@ -112,7 +125,7 @@ void ControllerCore::PhaseExpired(JobEntry& job) {
     case AttemptState::kPreparing:
       failure.kind = CauseKind::kPrepareTimeout;
       for (const GangNode& node : gang.nodes) {
-        if (!node.prepared && failure.node.empty()) failure.node = node.name;
+        if (!node.prepared && !node.spare && failure.node.empty()) failure.node = node.name;
       }
       failure.message = "node " + failure.node.value + " was not prepared within " +
                         SecondsText(ToSeconds(options_.prepare_deadline));
@@ -259,36 +272,6 @@ JobEntry* ControllerCore::FenceRank(const NodeName& node, const JobId& id, Gener
     return nullptr;
   }
   return job;
-}
-
-// --- words ---
-
-std::string SecondsText(double seconds) {
-  std::array<char, 64> text;
-  if (seconds < 60) {
-    const int digits = seconds < 10 && seconds != double(int(seconds)) ? 2 : 0;
-    std::snprintf(text.data(), text.size(), "%.*f s", digits, seconds);
-  } else if (seconds < 3600) {
-    const int whole = int(seconds);
-    std::snprintf(text.data(), text.size(), "%d min %d s", whole / 60, whole % 60);
-  } else {
-    const int minutes = int(seconds / 60);
-    std::snprintf(text.data(), text.size(), "%d h %d min", minutes / 60, minutes % 60);
-  }
-  return text.data();
-}
-
-std::string BytesText(std::uint64_t bytes) {
-  static constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
-  double value = double(bytes);
-  std::size_t unit = 0;
-  while (value >= 1000 && unit + 1 < kUnits.size()) {
-    value /= 1000;
-    ++unit;
-  }
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text.data();
 }
 
 }  // namespace muster

@@ -17,14 +17,11 @@
 
 #include "coordinator/control/controller.h"
 #include "coordinator/control/state.h"
+#include "coordinator/control/words.h"
 #include "coordinator/domain/records.h"
+#include "coordinator/scheduler/scheduler.h"
 
 namespace muster {
-
-// What other programs say is kept up to here: of a reason, and of an event's sentence with one in
-// it.
-inline constexpr std::size_t kMaxReasonBytes = 1000;
-inline constexpr std::size_t kMaxTextBytes = 2000;
 
 class ControllerCore {
  public:
@@ -56,11 +53,6 @@ class ControllerCore {
   void Mark(NodeEntry& node);
   void Changed(JobEntry& job);  // its view only
   void Put(const CheckpointRecord& checkpoint);
-  struct EventText {
-    const char* kind;
-    Severity severity = Severity::kInfo;
-    std::string message;
-  };
   void Tell(const JobEntry& job, EventText text);
   void TellCluster(EventText text);
   void Move(JobEntry& job, JobEvent event);
@@ -73,10 +65,6 @@ class ControllerCore {
   // The one place where a message meets the generation: the job if `generation` is that of its
   // live attempt and `node` belongs to it, else nullptr and a count. `member` gets the gang's node.
   JobEntry* Fence(const NodeName& node, const JobId& id, Generation generation, GangNode** member);
-  // Ranks of the newest attempt, which may be fewer than the job was submitted with.
-  static int WorldSize(const JobEntry& job) {
-    return static_cast<int>(job.attempts.back().ranks.size());
-  }
   // Fence, and the rank is placed on that node.
   JobEntry* FenceRank(const NodeName& node, const JobId& id, Generation generation, int rank);
 
@@ -88,6 +76,7 @@ class ControllerCore {
   // --- cancel.cc ---
   void On(const CancelRequested& request);
   void StopJob(JobEntry& job, StopKind kind, std::string reason);
+  void AbortStopped(JobEntry& job);
   // Terminal state, story, release of its guardians.
   void FinishJob(JobEntry& job, JobEvent event, std::string reason);
   void ReleaseNodes(JobEntry& job);
@@ -98,12 +87,16 @@ class ControllerCore {
   std::map<NodeName, int> UsedSlots() const;
   bool FormerNodeSuspect(const JobEntry& job) const;
   void SetWaitReason(JobEntry& job, const std::string& reason);
-  void StartAttempt(JobEntry& job, const std::vector<NodeName>& nodes);
+  GangRequest RequestOf(const JobEntry& job) const;
+  void StartAttempt(JobEntry& job, const GangPlacement& placement);
+  void NoteUnreleased(JobEntry& job, const NodeName& node);
   void SendPrepare(JobEntry& job, int node_rank);
   void SendLaunch(JobEntry& job, int node_rank);
   void Handle(const NodeName& node, const Prepared& message);
+  void SparePrepared(JobEntry& job, GangNode& member, const Prepared& message);
   Duration RungBudget(const JobEntry& job) const;
   void LaunchGang(JobEntry& job);
+  void WatchFromStart(JobEntry& job);
 
   // --- attempt.cc: what living ranks say ---
   void Handle(const NodeName& node, const RankStarted& message);
@@ -121,6 +114,7 @@ class ControllerCore {
   void NowRunning(JobEntry& job);
   void TellRecovered(JobEntry& job);
   void SeeStep(JobEntry& job, Step step);
+  void Watch(JobEntry& job, const Progress& message);
   // Adds a note to the newest attempt; false when it is there already (a replay).
   bool Note(JobEntry& job, std::string note);
 
@@ -134,11 +128,6 @@ class ControllerCore {
   void FaultPatienceOver(JobEntry& job);
   void AbortFailed(JobEntry& job);
   void RecordCause(JobEntry& job);
-  struct AbortOptions {
-    std::string reason;
-    Duration grace = Duration::zero();
-    bool keep = false;  // survivors keep their processes
-  };
   void BeginAbort(JobEntry& job, AbortOptions options);
   void SendAbort(JobEntry& job, int node_rank);
   void WithholdUnkillable(JobEntry& job, NodeEntry& node, const std::vector<std::int64_t>& pids);
@@ -182,8 +171,48 @@ class ControllerCore {
   void Adopt(const NodeName& node, const HostedGeneration& hosted);
   void AbortStale(NodeEntry& node, const HostedGeneration& hosted);
   void RanksMissing(JobEntry& job, const NodeName& node, bool nothing_hosted);
-  void ExpireNode(NodeEntry& node);
-  void LoseNode(NodeEntry& node);
+
+  // --- witnesses.cc ---
+  void ForgiveOversleep();
+  void Suspect(NodeEntry& node, const std::string& why);
+  void Trust(NodeEntry& node);
+  void AskWitnesses(NodeEntry& node);
+  void Handle(const NodeName& node, const ProbeResult& message);
+  void CheckSilence(NodeEntry& node);
+  void CloseStream(NodeEntry& node, const std::string& why);
+  void Judge(NodeEntry& node);
+  void LoseNode(NodeEntry& node, const std::string& reason);
+  void LoseNodeTo(JobEntry& job, NodeEntry& node, const std::string& reason);
+
+  // --- spares.cc ---
+  bool WantsMoreNodes(const JobEntry& job) const;
+  void GiveMoreNodes(JobEntry& job, const std::vector<NodeName>& nodes);
+  void EndOnPurpose(JobEntry& job, CauseKind kind, const std::string& reason);
+  void AddSpares(JobEntry& job, const std::vector<NodeName>& names);
+  void DropSpare(JobEntry& job, const NodeName& name, const std::string& why);
+
+  // --- drain.cc ---
+  void On(const DrainRequested& request);
+  void On(const UndrainRequested& request);
+  void Handle(const NodeName& node, const NodeNotice& notice);
+  std::vector<JobId> JobsOn(const NodeName& name);
+  void Drain(NodeEntry& node, const std::string& reason, double by_seconds);
+  void DrainJobs(NodeEntry& node);
+  void SettleDrains();
+  void Quarantine(NodeEntry& node, const std::string& detail);
+  void StopGang(JobEntry& job, const std::string& reason, std::optional<TimePoint> deadline);
+  void SendStop(JobEntry& job, const GangNode& member);
+  bool ExitedByStop(JobEntry& job, const ExitStatus& exit);
+  void StopExpired(JobEntry& job);
+  void GangStopped(JobEntry& job, const std::string& reason);
+
+  // --- faults.cc ---
+  void On(const InjectFaultRequested& request);
+  Status InjectInto(const InjectFaultRequested& request);
+  void Handle(const NodeName& node, const FaultDone& message);
+  void AnswerFault(std::map<std::uint64_t, OrderedFault>::iterator fault, Status status);
+  void AnswerFaultsOf(const NodeName& node);
+  void ExpireFaults();
 
   // --- restore.cc ---
   void RestoreJob(JobEntry& job);
@@ -200,6 +229,10 @@ class ControllerCore {
   std::deque<EventRecord> events_;
   std::uint64_t next_seq_ = 1;
   std::uint64_t next_order_ = 1;
+  std::map<std::uint64_t, OrderedFault> faults_;  // by their number
+  std::uint64_t next_fault_ = 0;
+  std::uint64_t next_probe_ = 0;
+  TimePoint handled_at_;  // the newest event
   bool reschedule_ = false;
 
   // Of the event under way.
@@ -210,10 +243,5 @@ class ControllerCore {
   std::set<JobId> changed_;
   std::vector<StoreOperation> other_operations_;  // checkpoints and events, in order
 };
-
-// --- words for messages ---
-
-std::string SecondsText(double seconds);     // "0.71 s", "2 min 5 s"
-std::string BytesText(std::uint64_t bytes);  // "12.3 MB"
 
 }  // namespace muster

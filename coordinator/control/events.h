@@ -89,7 +89,7 @@ struct WorkerGone {
 // Sent when Controller::NextDeadline() has passed; harmless at any other time.
 struct Tick {};
 
-using Event =
-    std::variant<SubmitRequested, CancelRequested, WorkerHello, WorkerSaid, WorkerGone, Tick>;
+using Event = std::variant<SubmitRequested, CancelRequested, DrainRequested, UndrainRequested,
+                           InjectFaultRequested, WorkerHello, WorkerSaid, WorkerGone, Tick>;
 
 }  // namespace muster

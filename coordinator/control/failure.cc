@@ -37,6 +37,7 @@ CauseKind KindOf(const ExitStatus& exit) {
 // of lost peers, which a rank may have sent just before.
 CauseKind KindOf(const RankFailure& failure) {
   if (failure.node_stopped) return CauseKind::kNodeStopped;
+  if (failure.out_of_memory) return CauseKind::kOutOfMemory;
   if (!failure.train) {
     return failure.exit && failure.exit->signal != 0 ? CauseKind::kRankKilled
                                                      : CauseKind::kRankExited;
@@ -53,6 +54,8 @@ std::string Describe(const RankFailure& failure, CauseKind kind) {
   if (kind == CauseKind::kNodeStopped) return "node " + failure.node.value + " was taken down";
   if (kind == CauseKind::kPeerLost) {
     text += " lost contact with its peers";
+  } else if (failure.out_of_memory) {
+    text += " was killed by the kernel: its memory had run out";
   } else if (!failure.exit) {
     text += failure.ended ? " reported an error" : " reported an error and did not exit";
   } else if (failure.exit->signal != 0) {
@@ -69,13 +72,16 @@ std::string Describe(const RankFailure& failure, CauseKind kind) {
 Failure Classify(const RankFailure& rank_failure) {
   RankFailure failure = rank_failure;
   // The guardian's own signal says nothing about the rank.
-  if (failure.ended && failure.exit && failure.exit->signal != 0) failure.exit.reset();
+  if (failure.ended && !failure.out_of_memory && failure.exit && failure.exit->signal != 0)
+    failure.exit.reset();
   Failure result;
   result.kind = KindOf(failure);
-  result.retryable = result.kind != CauseKind::kBadInput && result.kind != CauseKind::kNonFinite &&
-                     result.kind != CauseKind::kOutOfMemory;
+  result.retryable = result.kind != CauseKind::kBadInput && result.kind != CauseKind::kNonFinite;
   result.rank = failure.rank;
   result.node = failure.node;
+  result.exit = failure.exit;
+  result.error = failure.error;
+  result.out_of_memory = failure.out_of_memory;
   result.message = CutText(Describe(failure, result.kind), kMaxMessageBytes);
   return result;
 }
@@ -93,7 +99,8 @@ const Failure* PrimaryFailure(const std::vector<Failure>& failures) {
 }
 
 bool IsConsequenceOfAbort(const RankFailure& failure) {
-  if (!failure.ended || failure.node_stopped || !failure.exit) return false;
+  if (!failure.ended || failure.node_stopped || failure.out_of_memory || !failure.exit)
+    return false;
   if (failure.exit->signal != SIGKILL && failure.exit->signal != SIGTERM) return false;
   return !failure.error || KindOf(*failure.error) == CauseKind::kPeerLost;
 }

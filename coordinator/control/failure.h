@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "coordinator/control/messages.h"
+#include "coordinator/detect/hang_detector.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {
@@ -22,6 +23,13 @@ struct Failure {
   std::string message;  // a sentence without its full stop
   TimePoint at;         // when it happened, as well as the coordinator can know
   std::vector<std::string> log_tail;
+  // What the cause card is made of.
+  std::optional<ExitStatus> exit;
+  bool out_of_memory = false;
+  std::optional<TrainerError> error;
+  std::optional<HangVerdict> hang;
+  std::optional<RankProgress> last;
+  std::vector<std::string> facts;
 
   // A symptom follows from another rank's end; it is the cause only where nothing else is.
   bool symptom() const { return kind == CauseKind::kPeerLost; }
@@ -35,6 +43,7 @@ struct RankFailure {
   std::optional<TrainerError> error;  // what the trainer said before
   bool node_stopped = false;          // ended because its node was taken down
   bool ended = false;                 // its guardian had begun to end the generation
+  bool out_of_memory = false;         // the kernel's out-of-memory killer ended it
 };
 
 // Precondition: `failure.exit` is not a success, or there is an error. Leaves `at` and `log_tail`.

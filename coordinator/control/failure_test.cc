@@ -75,9 +75,20 @@ TEST(ClassifyTest, WhatTheTrainerSaidIsTold) {
   failure.error = TrainerError{"nonfinite", "loss is NaN", 7};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kNonFinite);
   failure.error = TrainerError{"out_of_memory", "", 7};
-  EXPECT_FALSE(Classify(failure).retryable);
+  EXPECT_EQ(Classify(failure).kind, CauseKind::kOutOfMemory);
+  EXPECT_TRUE(Classify(failure).retryable) << "once; the restart policy counts";
   failure.error = TrainerError{"io", "disk full", 7};
   EXPECT_TRUE(Classify(failure).retryable);
+}
+
+TEST(ClassifyTest, TheKernelsWordOutweighsTheSignal) {
+  RankFailure failure = Exit(0, SIGKILL);
+  failure.out_of_memory = true;
+  failure.ended = true;
+  EXPECT_FALSE(IsConsequenceOfAbort(failure));
+  EXPECT_EQ(Classify(failure).kind, CauseKind::kOutOfMemory);
+  EXPECT_EQ(Classify(failure).message,
+            "rank 1 on n2 was killed by the kernel: its memory had run out");
 }
 
 TEST(ClassifyTest, ASignalOutweighsAReportOfLostPeers) {

@@ -99,7 +99,7 @@ struct CheckpointCommitted {
   std::vector<std::string> prune;
 };
 
-using CoordinatorMessage =
-    std::variant<Welcome, Prepare, Launch, Abort, Release, CheckpointCommitted>;
+using CoordinatorMessage = std::variant<Welcome, Prepare, Launch, Abort, Release,
+                                        CheckpointCommitted, Stop, Probe, InjectFault>;
 
 }  // namespace muster

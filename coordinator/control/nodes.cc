@@ -26,12 +26,6 @@ int LivingRanks(const HostedGeneration& hosted) {
                   static_cast<int>(hosted.started.size()) - static_cast<int>(hosted.exited.size()));
 }
 
-bool RanksLeft(const AttemptRecord& attempt, const NodeName& node) {
-  return std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
-    return rank.node == node && rank.state != RankState::kExited;
-  });
-}
-
 }  // namespace
 
 // --- connections ---
@@ -99,10 +93,19 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   record.last_seen_unix_ms = now_.unix_ms;
   record.reason.clear();
   node.session = event.session;
+  record.failure_domain = hello.failure_domain;
+  record.allows_faults = hello.allows_faults;
   node.heard_at = now_.mono;
-  node.lease_at.reset();
+  node.ready_at = now_.mono;
+  node.suspect = false;
+  node.check_at.reset();
   sessions_[event.session] = record.name;
   Move(node, NodeEvent::kHello);
+  // One that was lost meanwhile is still to be left alone.
+  if (record.state == NodeState::kReady && !record.drain_reason.empty()) {
+    Move(node, NodeEvent::kDrain);
+  }
+  for (const JobId& id : live_) jobs_.at(id).given_up.erase(record.name);
   if (is_new) {
     TellCluster({"node_joined", Severity::kInfo,
                  "node " + record.name.value + " joined with " + std::to_string(record.slots) +
@@ -124,55 +127,9 @@ void ControllerCore::On(const WorkerGone& event) {
 void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
   sessions_.erase(node.session);
   node.session = 0;
-  node.gone_at = now_.mono;
-  node.lease_at = now_.mono + options_.lease;
   node.record.last_seen_unix_ms = now_.unix_ms;
-  node.record.reason = why;
-  Move(node, NodeEvent::kDisconnect);
-  TellCluster({"node_suspect", Severity::kWarning,
-               "node " + node.record.name.value + ": " + why +
-                   "; it is lost if it is not back in " + SecondsText(ToSeconds(options_.lease))});
-}
-
-void ControllerCore::ExpireNode(NodeEntry& node) {
-  if (node.session != 0 && node.heard_at + options_.lease <= now_.mono) {
-    const std::string why = "not a word for " + SecondsText(ToSeconds(options_.lease));
-    out_.closes.push_back({node.session, Unavailable(why + "; connect again")});
-    Disconnect(node, why);
-  } else if (Expired(node.lease_at)) {
-    LoseNode(node);
-  }
-}
-
-void ControllerCore::LoseNode(NodeEntry& node) {
-  node.lease_at.reset();
-  node.record.reason = "not seen for longer than its lease";
-  Move(node, NodeEvent::kLeaseExpired);
-  const NodeName name = node.record.name;
-  TellCluster({"node_lost", Severity::kError,
-               "node " + name.value + " is lost: not back within " +
-                   SecondsText(ToSeconds(options_.lease))});
-  const std::set<JobId> live = live_;
-  for (const JobId& id : live) {
-    JobEntry& job = jobs_.at(id);
-    if (!job.gang) continue;
-    for (GangNode& member : job.gang->nodes) {
-      if (member.name != name || member.quiesced) continue;
-      const bool ranks_left = RanksLeft(job.attempt(), name);
-      LeaveBehind(job, member);
-      if (ranks_left) {
-        Failure failure;
-        failure.kind = CauseKind::kNodeLost;
-        failure.node = name;
-        failure.message = "node " + name.value + " was lost";
-        failure.at = node.gone_at;
-        Fail(job, std::move(failure));
-      }
-      // The failure may have ended the attempt, and with it the gang that is walked here.
-      if (job.gang) MaybeEndAttempt(job);
-      break;
-    }
-  }
+  AnswerFaultsOf(node.record.name);
+  Suspect(node, why);
 }
 
 void ControllerCore::Handle(const NodeName& node, const Released& message) {
@@ -221,6 +178,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
       if (member.name == name && !member.quiesced) node_rank = n;
     }
     input.in_gang = node_rank >= 0;
+    input.spare = input.in_gang && job->gang->nodes[node_rank].spare;
     if (input.in_gang) input.attempt = job->attempt().state;
   }
   if (hosted != nullptr) {
@@ -251,7 +209,13 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     case ReconcileAction::kAdoptPrepared:
       return Handle(name, Prepared{id, hosted->generation, true, "", true, hosted->master_port});
     case ReconcileAction::kLaunch: return SendLaunch(*job, node_rank);
-    case ReconcileAction::kAdopt: return Adopt(name, *hosted);
+    case ReconcileAction::kAdopt:
+      Adopt(name, *hosted);
+      if (const GangNode* member = FindMember(*job, name);
+          member != nullptr && job->gang->stopping) {
+        SendStop(*job, *member);
+      }
+      return;
     case ReconcileAction::kAbort:
       if (hosted != nullptr) Adopt(name, *hosted);
       if (job->gang) SendAbort(*job, node_rank);

@@ -15,11 +15,13 @@ namespace muster {
 namespace {
 
 // The record of the job's newest generation with every rank placed, block by block.
-AttemptRecord MakeAttempt(const JobEntry& job, const std::vector<NodeName>& nodes) {
+AttemptRecord MakeAttempt(const JobEntry& job, const GangPlacement& placement) {
+  const std::vector<NodeName>& nodes = placement.nodes;
   AttemptRecord attempt;
   attempt.job = job.record.id;
   attempt.generation = job.record.generation;
   attempt.nodes = nodes;
+  attempt.spares = placement.spares;
   const int per_node = job.spec.resources.ranks_per_node;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     for (int local = 0; local < per_node; ++local) {
@@ -45,6 +47,7 @@ std::string WhereText(const AttemptRecord& attempt) {
                 : "s " + std::to_string(first) + "-" + std::to_string(first + per_node - 1);
     text += ")";
   }
+  for (const NodeName& spare : attempt.spares) text += ", spare " + spare.value;
   return text;
 }
 
@@ -55,21 +58,8 @@ void ControllerCore::Schedule() {
   SchedulerSnapshot snapshot;
   for (const JobId& id : live_) {
     const JobEntry& job = jobs_.at(id);
-    if (!job.pending() || job.not_before) continue;
-    GangRequest request{id,
-                        job.spec.resources.nodes,
-                        job.spec.resources.ranks_per_node,
-                        job.record.priority,
-                        job.record.submit_order,
-                        {},
-                        {},
-                        {},
-                        false};
-    for (const std::string& name : job.spec.resources.exclude) request.exclude.push_back({name});
-    if (!job.attempts.empty()) request.former_nodes = job.attempts.back().nodes;
-    for (const auto& [name, slots] : job.parked) request.held.push_back({name, slots});
-    request.keeps_its_place = !job.attempts.empty() && !job.waited;
-    snapshot.requests.push_back(std::move(request));
+    const bool waits = job.pending() && !job.not_before;
+    if (waits || WantsMoreNodes(job)) snapshot.requests.push_back(RequestOf(job));
   }
   if (snapshot.requests.empty()) return;
   const std::map<NodeName, int> used = UsedSlots();
@@ -81,7 +71,8 @@ void ControllerCore::Schedule() {
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
-    StartAttempt(jobs_.at(placement.job), placement.nodes);
+    JobEntry& job = jobs_.at(placement.job);
+    job.gang ? GiveMoreNodes(job, placement.spares) : StartAttempt(job, placement);
   }
   for (const WaitingJob& waiting : plan.waiting) {
     JobEntry& job = jobs_.at(waiting.job);
@@ -94,12 +85,46 @@ void ControllerCore::Schedule() {
   }
 }
 
+GangRequest ControllerCore::RequestOf(const JobEntry& job) const {
+  const ResourceSpec& resources = job.spec.resources;
+  GangRequest request;
+  request.job = job.record.id;
+  request.ranks_per_node = resources.ranks_per_node;
+  request.priority = job.record.priority;
+  request.submit_order = job.record.submit_order;
+  for (const std::string& name : resources.exclude) request.exclude.push_back({name});
+  if (!job.gang) {
+    request.nodes = resources.nodes;
+    request.spares = resources.spares;
+    // A job starts whole. One that had a gang takes fewer, unless its own node may come back.
+    const bool whole = job.attempts.empty() || FormerNodeSuspect(job);
+    request.min_nodes = whole ? resources.nodes : job.spec.min_nodes();
+    request.keeps_its_place = !job.attempts.empty() && !job.waited;
+    for (const auto& [name, slots] : job.parked) request.held.push_back({name, slots});
+    if (job.attempts.empty()) return request;
+    request.former_nodes = job.attempts.back().nodes;
+    request.preferred = job.attempts.back().spares;
+    return request;
+  }
+  const AttemptRecord& attempt = job.attempts.back();
+  const int missing = resources.nodes - static_cast<int>(attempt.nodes.size());
+  request.nodes = 0;
+  request.spares =
+      missing > 0 ? missing : resources.spares - static_cast<int>(attempt.spares.size());
+  for (const GangNode& member : job.gang->nodes) {
+    // A gang that grows takes its own spares along.
+    if (missing <= 0 || !member.spare) request.exclude.push_back(member.name);
+  }
+  return request;
+}
+
 bool ControllerCore::FormerNodeSuspect(const JobEntry& job) const {
   if (job.attempts.empty()) return false;
   const std::vector<NodeName>& nodes = job.attempts.back().nodes;
-  return std::any_of(nodes.begin(), nodes.end(), [this](const NodeName& name) {
+  return std::any_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
     const auto node = nodes_.find(name);
-    return node != nodes_.end() && node->second.record.state == NodeState::kSuspect;
+    return node != nodes_.end() && node->second.record.state == NodeState::kSuspect &&
+           !job.given_up.contains(name);
   });
 }
 
@@ -130,7 +155,8 @@ void ControllerCore::SetWaitReason(JobEntry& job, const std::string& reason) {
   Tell(job, {"queued", Severity::kInfo, "waiting: " + reason});
 }
 
-void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& nodes) {
+void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement) {
+  const std::vector<NodeName>& nodes = placement.nodes;
   const Generation generation = ++job.record.generation;
   if (generation == 1) {
     out_.observations.push_back(
@@ -139,25 +165,25 @@ void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& no
   Gang gang;
   gang.began = now_.mono;
   gang.committed_before = job.record.committed_step;
-  AttemptRecord attempt = MakeAttempt(job, nodes);
+  AttemptRecord attempt = MakeAttempt(job, placement);
   attempt.started_unix_ms = now_.unix_ms;
   attempt.rung = ChooseRung({generation == 1, job.waited, job.kept,
                              job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
   job.record.world_size = static_cast<int>(attempt.ranks.size());
-  for (const NodeName& node : nodes) {
-    gang.nodes.push_back({node, false, false});
-    std::vector<NodeName>& unreleased = job.record.unreleased;
-    if (std::find(unreleased.begin(), unreleased.end(), node) == unreleased.end()) {
-      unreleased.push_back(node);
-    }
+  for (const NodeName& node : nodes) gang.nodes.push_back({.name = node});
+  for (const NodeName& node : placement.spares) {
+    gang.nodes.push_back({.name = node, .spare = true});
   }
+  // Preparing takes over what is parked on the gang's nodes; elsewhere nobody needs it.
+  for (const GangNode& member : gang.nodes) {
+    NoteUnreleased(job, member.name);
+    job.parked.erase(member.name);
+  }
+  EndAllParked(job);
   if (generation > 1) {
     ++job.record.restarts;
     out_.observations.push_back(RestartObserved{job.attempt().cause_kind});
   }
-  // Preparing takes over what is parked on the gang's nodes; elsewhere nobody needs it.
-  for (const NodeName& node : nodes) job.parked.erase(node);
-  EndAllParked(job);
   job.attempts.push_back(std::move(attempt));
   job.gang = std::move(gang);
   job.kept = false;
@@ -187,7 +213,20 @@ void ControllerCore::StartAttempt(JobEntry& job, const std::vector<NodeName>& no
   }
   job.attempt().master_address = *address;
   job.gang->phase_deadline = now_.mono + options_.prepare_deadline;
-  for (int n = 0; n < static_cast<int>(nodes.size()); ++n) SendPrepare(job, n);
+  for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n) SendPrepare(job, n);
+  const int spares = static_cast<int>(placement.spares.size());
+  if (spares < job.spec.resources.spares) {
+    Tell(job, {"spares_missing", Severity::kWarning,
+               std::to_string(spares) + " of " + std::to_string(job.spec.resources.spares) +
+                   " spare nodes found; more are taken when nodes have room"});
+  }
+}
+
+void ControllerCore::NoteUnreleased(JobEntry& job, const NodeName& node) {
+  std::vector<NodeName>& unreleased = job.record.unreleased;
+  if (std::find(unreleased.begin(), unreleased.end(), node) == unreleased.end()) {
+    unreleased.push_back(node);
+  }
 }
 
 void ControllerCore::SendPrepare(JobEntry& job, int node_rank) {
@@ -201,18 +240,19 @@ void ControllerCore::SendPrepare(JobEntry& job, int node_rank) {
   for (const RankRecord& rank : attempt.ranks) {
     if (rank.node_rank == node_rank) prepare.ranks.push_back({rank.rank, rank.local_rank});
   }
+  prepare.spare = job.gang->nodes[node_rank].spare;
   prepare.hosts_master = node_rank == 0;
   if (prepare.hosts_master) prepare.master_bind_address = attempt.master_address;
   if (job.spec.train) prepare.standbys = job.spec.restart.standbys;
-  Send(attempt.nodes[node_rank], std::move(prepare));
+  Send(job.gang->nodes[node_rank].name, std::move(prepare));
 }
 
 void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   GangNode* member = nullptr;
   JobEntry* job = Fence(node, message.job_id, message.generation, &member);
-  if (job == nullptr || job->attempt().state != AttemptState::kPreparing || member->prepared) {
-    return;
-  }
+  if (job == nullptr || member->prepared) return;
+  if (member->spare) return SparePrepared(*job, *member, message);
+  if (job->attempt().state != AttemptState::kPreparing) return;
   const bool hosts_master = job->attempt().nodes.front() == node;
   Failure failure;
   failure.kind = CauseKind::kPrepareFailed;
@@ -234,9 +274,8 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   nodes_.at(node).leftovers.erase(message.job_id);
   if (hosts_master) job->attempt().master_port = message.master_port;
   const std::vector<GangNode>& members = job->gang->nodes;
-  if (!std::all_of(members.begin(), members.end(), [](const GangNode& m) { return m.prepared; })) {
-    return;
-  }
+  const auto is_ready = [](const GangNode& m) { return m.prepared || m.spare; };
+  if (!std::all_of(members.begin(), members.end(), is_ready)) return;
   std::vector<NodeStack> stacks;
   for (const GangNode& m : members) {
     if (m.cuda) stacks.push_back({m.name, *m.cuda});
@@ -264,11 +303,35 @@ void ControllerCore::LaunchGang(JobEntry& job) {
       job.time_limit_at = now_.mono + std::chrono::seconds(job.spec.resources.time_limit_seconds);
     }
   }
+  WatchFromStart(job);
   Tell(job, {"launched", Severity::kInfo,
              std::to_string(WorldSize(job)) + (WorldSize(job) == 1 ? " rank" : " ranks") +
                  " launched, rendezvous at " + attempt.master_address + ":" +
                  std::to_string(attempt.master_port)});
   for (int n = 0; n < static_cast<int>(attempt.nodes.size()); ++n) SendLaunch(job, n);
+}
+
+void ControllerCore::SparePrepared(JobEntry& job, GangNode& member, const Prepared& message) {
+  if (job.attempt().state == AttemptState::kAborting) return;
+  const NodeName node = member.name;
+  if (!message.ok) {
+    return DropSpare(job, node,
+                     "it cannot run the job: " + CutText(message.error, kMaxReasonBytes));
+  }
+  member.prepared = true;
+  // Preparing ended every older process of the job there.
+  nodes_.at(node).leftovers.erase(job.record.id);
+}
+
+void ControllerCore::WatchFromStart(JobEntry& job) {
+  std::vector<NodeName> nodes;
+  for (const RankRecord& rank : job.attempt().ranks) nodes.push_back(rank.node);
+  job.hangs.Begin(nodes, now_.mono);
+  job.stragglers.Begin(std::move(nodes));
+  // Of an attempt that was taken over from the store.
+  for (const RankRecord& rank : job.attempt().ranks) {
+    if (rank.state == RankState::kExited) job.hangs.RankEnded(rank.rank);
+  }
 }
 
 void ControllerCore::SendLaunch(JobEntry& job, int node_rank) {

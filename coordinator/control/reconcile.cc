@@ -54,9 +54,12 @@ ReconcileAction Reconcile(const ReconcileInput& input) {
     return input.hosted ? ReconcileAction::kRelease : ReconcileAction::kNothing;
   }
   if (!input.in_gang || input.attempt == AttemptState::kEnded) return OutsideGang(input);
-  if (input.hosted && input.hosted_generation == input.generation) {
-    return CurrentGeneration(input);
+  const bool current = input.hosted && input.hosted_generation == input.generation;
+  if (input.spare && input.attempt != AttemptState::kAborting) {
+    const bool ready = current && input.prepared && !input.quiesced;
+    return ready ? ReconcileAction::kAdoptPrepared : ReconcileAction::kPrepare;
   }
+  if (current) return CurrentGeneration(input);
   return OtherGeneration(input);
 }
 

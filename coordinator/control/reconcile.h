@@ -16,6 +16,7 @@ struct ReconcileInput {
   bool job_over = false;
   bool waiting = false;       // no attempt is live, and another will be made
   bool in_gang = false;       // the node belongs to the live attempt
+  bool spare = false;         // and holds no ranks of it
   Generation generation = 0;  // of the live attempt; the job's newest if none is live
   AttemptState attempt = AttemptState::kEnded;
 

@@ -4,6 +4,7 @@
 
 #include "coordinator/control/core.h"
 #include "coordinator/control/restart_policy.h"
+#include "coordinator/detect/cause_card.h"
 
 namespace muster {
 namespace {
@@ -11,9 +12,17 @@ namespace {
 // Far above what a gang can produce; a worker gone mad must not fill the memory.
 constexpr std::size_t kMaxFailures = 10000;
 
+// What ended the attempt on purpose is not outweighed by what its ranks say on their way out.
 bool IsFailure(CauseKind kind) {
   return kind != CauseKind::kFinished && kind != CauseKind::kCancelled &&
-         kind != CauseKind::kTimeLimit;
+         kind != CauseKind::kTimeLimit && kind != CauseKind::kDrained &&
+         kind != CauseKind::kRegrouped;
+}
+
+// By the job's own doing, as far as anybody can tell.
+bool IsCharged(CauseKind kind) {
+  return kind != CauseKind::kNodeStopped && kind != CauseKind::kDrained &&
+         kind != CauseKind::kRegrouped;
 }
 
 }  // namespace
@@ -42,10 +51,12 @@ void ControllerCore::OnSymptom(JobEntry& job, int rank, const std::string& messa
   const bool known = std::any_of(gang.errors.begin(), gang.errors.end(), [](const auto& entry) {
     return entry.second.kind != "peer_lost";
   });
-  const bool silent =
-      std::any_of(gang.nodes.begin(), gang.nodes.end(),
-                  [this](const GangNode& member) { return nodes_.at(member.name).session == 0; });
-  if (known || silent) FaultPatienceOver(job);
+  std::vector<NodeName> silent;
+  for (const GangNode& member : gang.nodes) {
+    if (nodes_.at(member.name).suspect) silent.push_back(member.name);
+  }
+  if (known || !silent.empty()) FaultPatienceOver(job);
+  for (const NodeName& name : silent) Judge(nodes_.at(name));
 }
 
 // The gang is ended for what has been heard: errors whose exits did not follow, and symptoms.
@@ -110,6 +121,10 @@ void ControllerCore::RecordCause(JobEntry& job) {
   attempt.failed_rank = primary->rank;
   attempt.failed_node = primary->node;
   attempt.log_tail = primary->log_tail;
+  attempt.card = BuildCauseCard({primary->kind, primary->message, primary->node, WorldSize(job),
+                                 primary->exit, primary->out_of_memory, primary->error,
+                                 primary->hang, primary->last, primary->facts, primary->log_tail},
+                                job.spec);
   MarkAttempt(job);
 }
 
@@ -143,16 +158,29 @@ void ControllerCore::RecoverOrFail(JobEntry& job) {
   JobRecord& record = job.record;
   const Failure* primary = PrimaryFailure(job.gang->failures);
   job.fault.reset();
-  if (primary != nullptr && *job.gang->aborted != TimePoint::min()) {
-    job.fault = Fault{std::min(primary->at, *job.gang->aborted), *job.gang->aborted, now_.mono};
+  if (*job.gang->aborted != TimePoint::min()) {
+    const TimePoint aborted = *job.gang->aborted;
+    job.fault =
+        Fault{primary == nullptr ? aborted : std::min(primary->at, aborted), aborted, now_.mono};
   }
   const bool progressed =
       record.committed_step > job.gang->committed_before || attempt.last_step > record.best_step;
   record.best_step = std::max(record.best_step, attempt.last_step);
-  const RestartDecision decision =
-      DecideRestart({attempt.retryable, progressed, attempt.cause_kind != CauseKind::kNodeStopped,
-                     record.attempts_without_progress, job.spec.restart.max_without_progress,
-                     options_.first_backoff, options_.max_backoff});
+  RestartInput input;
+  input.retryable = attempt.retryable;
+  input.progressed = progressed;
+  input.charged = IsCharged(attempt.cause_kind);
+  if (job.attempts.size() > 1 && job.spec.train) {
+    const AttemptRecord& before = job.attempts[job.attempts.size() - 2];
+    input.same_fault = IsSameFault(before, attempt);
+    input.memory_again = attempt.cause_kind == CauseKind::kOutOfMemory &&
+                         before.cause_kind == CauseKind::kOutOfMemory;
+  }
+  input.attempts_without_progress = record.attempts_without_progress;
+  input.max_without_progress = job.spec.restart.max_without_progress;
+  input.first_backoff = options_.first_backoff;
+  input.max_backoff = options_.max_backoff;
+  const RestartDecision decision = DecideRestart(input);
   record.attempts_without_progress = decision.attempts_without_progress;
   if (!decision.restart) {
     std::string reason = decision.why_not.empty() ? "" : decision.why_not + "; the last one: ";

@@ -180,15 +180,41 @@ TEST(RankFaultTest, ATrainerThatReportsAnErrorAndHangsIsNotWaitedForLong) {
   EXPECT_THAT(h.Job(h.id).attempts->front().cause, HasSubstr("did not exit: assertion"));
 }
 
-TEST(RankFaultTest, TheSameFailureAtTheSameStepEndsInFailedWithTheReason) {
+TEST(RankFaultTest, TheSameFaultAtTheSameStepTwiceEndsTheJobAndSaysSo) {
+  Running h;
+  h.Exited(h.id, 1, {0, 11});
+  h.QuiesceAll(h.id);
+  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 11);
+  h.Exited(h.id, 1, {0, 11});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  EXPECT_THAT(h.Job(h.id).record->reason,
+              StartsWith("the same fault at the same step twice; the last one: rank 1 on n2"));
+}
+
+TEST(RankFaultTest, ASignalFromOutsideAtTheSameStepIsAnotherFault) {
+  Running h;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Story();
+    h.Exited(h.id, 1, {0, 9});
+    h.QuiesceAll(h.id);
+    h.Advance(seconds(2));
+    h.StartAll(h.id);
+    h.TrainFrom(h.id, 11);
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+TEST(RankFaultTest, FaultsWithoutProgressUseUpTheBudget) {
   Running h;
   h.Exited(h.id, 1, {0, 11});
   h.QuiesceAll(h.id);  // progress: steps 1 to 12 were new
   for (int attempt = 0; attempt < 3; ++attempt) {
     ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
     h.StartAll(h.id);
-    h.TrainFrom(h.id, 0);
-    h.StepTo(h.id, 12);  // no further than before
+    h.TrainFrom(h.id, attempt);  // no further than before
     h.Exited(h.id, 1, {0, 11});
     h.QuiesceAll(h.id);
     h.Advance(seconds(2));
@@ -196,6 +222,53 @@ TEST(RankFaultTest, TheSameFailureAtTheSameStepEndsInFailedWithTheReason) {
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
   EXPECT_THAT(h.Job(h.id).record->reason,
               StartsWith("3 attempts in a row ended without progress; the last one: rank 1 on n2"));
+}
+
+TEST(RankFaultTest, OutOfMemoryIsTriedOnceMore) {
+  Running h;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Story();
+    h.Say("n2", RankExited{.job_id = h.id,
+                           .generation = h.Attempt(h.id).generation,
+                           .rank = 1,
+                           .exit = {0, 9},
+                           .out_of_memory = true,
+                           .facts = {"oom_kill 1 in its cgroup"}});
+    h.QuiesceAll(h.id);
+    if (attempt == 0) {
+      EXPECT_EQ(h.Job(h.id).attempts->front().card.facts.size(), 1u);
+      h.StartAll(h.id);
+      h.TrainFrom(h.id, 3);
+    }
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("out of memory twice without progress"));
+}
+
+TEST(RankFaultTest, AHungRankIsNamedAndNotKept) {
+  Running h;
+  RankProgress waits;
+  waits.step = 12;
+  waits.phase = "backward";
+  waits.stores = 99;
+  waits.process_state = "S";
+  waits.collectives = {{"world", 40, 40, 39}};
+  RankProgress stuck = waits;
+  stuck.rank = 1;
+  stuck.process_state = "T";
+  stuck.collectives = {{"world", 39, 39, 39}};
+  for (int i = 0; i < 200 && h.Attempt(h.id).state == AttemptState::kRunning; ++i) {
+    h.Advance(milliseconds(50));
+    h.Say("n1", Progress{h.id, 1, {waits}});
+    h.Say("n2", Progress{h.id, 1, {stuck}});
+  }
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kHung);
+  EXPECT_EQ(h.Attempt(h.id).failed_rank, 1);
+  const Abort abort = h.Take<Abort>("n2").at(0);
+  EXPECT_EQ(abort.kill_ranks, std::vector<int>{1});
+  EXPECT_DOUBLE_EQ(abort.park_seconds, 1);
+  EXPECT_TRUE(h.HasEvent(h.id, "hung")) << h.Story();
+  EXPECT_THAT(h.Attempt(h.id).card.what, HasSubstr("no progress"));
 }
 
 TEST(RankFaultTest, StepsOrCheckpointsRefundTheBudget) {
@@ -381,188 +454,6 @@ TEST(FenceTest, AReplacedStreamIsNotListenedTo) {
   h.Handle(WorkerGone{old});
   EXPECT_EQ(h.State(id), JobState::kStarting);
   EXPECT_TRUE(h.Node("n1").connected);
-}
-
-// --- workers and nodes ---
-
-TEST(NodeTest, AnotherProtocolVersionIsRefused) {
-  ControlHarness h;
-  h.Join("n1", {.protocol_version = 2});
-  ASSERT_EQ(h.closes.size(), 1u);
-  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(h.closes[0].status.message(), HasSubstr("speaks protocol 2"));
-  EXPECT_TRUE(h.controller().Nodes().empty());
-}
-
-TEST(NodeTest, ASecondLiveWorkerOfTheSameNameIsRefused) {
-  ControlHarness h;
-  h.Join("n1");
-  h.Join("n1", {.instance = "second"});
-  ASSERT_EQ(h.closes.size(), 1u);
-  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kAlreadyExists);
-  h.Leave("n1");
-  h.Join("n1", {.instance = "second"});
-  EXPECT_EQ(h.closes.size(), 1u);
-  EXPECT_TRUE(h.Node("n1").connected);
-}
-
-TEST(NodeTest, NamesAndSlotsAreChecked) {
-  ControlHarness h;
-  h.Join("../n1");
-  h.Join("n1", {.slots = -1});
-  EXPECT_EQ(h.closes.size(), 2u);
-  EXPECT_TRUE(h.controller().Nodes().empty());
-}
-
-TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
-  Running h;
-  h.Leave("n2");
-  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
-  h.Advance(seconds(5));
-  h.Join("n2", {.instance = "second", .hosted = {h.Hosted("n2", h.id, AttemptState::kRunning)}});
-  h.Say("n1", Heartbeat{});
-  h.Advance(seconds(8));
-  EXPECT_EQ(h.State(h.id), JobState::kRunning);
-  EXPECT_EQ(h.Job(h.id).record->restarts, 0);
-  EXPECT_TRUE(h.Take<Abort>("n2").empty());
-  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
-}
-
-TEST(NodeTest, AnExitThatHappenedWhileTheStreamWasBrokenIsHeardInTheHello) {
-  Running h;
-  h.Leave("n2");
-  h.Advance(seconds(2));
-  HostedGeneration hosted = h.Hosted("n2", h.id, AttemptState::kRunning);
-  hosted.exited.push_back({{}, 0, 1, {0, 11}, 1.5, {"segfault"}});
-  h.Join("n2", {.hosted = {hosted}});
-  EXPECT_EQ(h.Attempt(h.id).cause, "rank 1 on n2 was killed by SIGSEGV");
-  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
-  h.QuiesceAll(h.id);
-  EXPECT_NEAR(h.Attempt(h.id).seconds.detect, 1.5, 1e-9);
-}
-
-TEST(NodeTest, ALostNodeAbortsItsAttemptAndTheJobWaitsForAnother) {
-  Running h;
-  h.Leave("n2");
-  h.Advance(seconds(9));
-  h.Say("n1", Heartbeat{});
-  EXPECT_EQ(h.State(h.id), JobState::kRunning);
-  h.Advance(seconds(2));
-  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost);
-  EXPECT_EQ(h.Attempt(h.id).cause, "node n2 was lost");
-  EXPECT_TRUE(h.Take<Abort>("n2").empty());
-  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
-  h.QuiescedOn("n1", h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kRecovering);
-  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("needs 2 nodes"));
-  h.QuiescedOn("n1", h.id);  // what was parked is gone too
-  h.Join("n3");
-  EXPECT_EQ(h.Job(h.id).record->generation, 2);
-  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
-}
-
-TEST(NodeTest, ANodeThatReturnsAfterItsLeaseMustFirstEndWhatItStillRuns) {
-  Running h;
-  const HostedGeneration stale = h.Hosted("n2", h.id, AttemptState::kRunning);
-  h.Leave("n2");
-  h.Advance(seconds(9));
-  h.Say("n1", Heartbeat{});
-  h.Advance(seconds(2));
-  h.QuiescedOn("n1", h.id);
-  h.Join("n2", {.hosted = {stale}});
-  EXPECT_EQ(h.Take<Abort>("n2").at(0).generation, 1);
-  EXPECT_EQ(h.Job(h.id).record->generation, 1) << "its slot is still taken";
-  h.QuiescedOn("n1", h.id);  // what was parked is gone too
-  h.Say("n2", Quiesced{h.id, 1, {}});
-  EXPECT_EQ(h.Job(h.id).record->generation, 2);
-}
-
-TEST(NodeTest, PeersThatFailWhileANodeIsSilentAreSymptomsOfItsLoss) {
-  Running h;
-  h.Leave("n2");
-  h.Advance(milliseconds(10));
-  h.Exited(h.id, 0, {76, 0});
-  h.Advance(milliseconds(60));
-  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kPeerLost);
-  h.QuiescedOn("n1", h.id);
-  for (int i = 0; i < 3; ++i) {
-    h.Advance(seconds(4));
-    h.Say("n1", Heartbeat{});
-  }
-  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
-  EXPECT_EQ(h.Attempt(h.id).cause, "node n2 was lost");
-}
-
-TEST(NodeTest, ASilentStreamIsClosedAfterALease) {
-  ControlHarness h;
-  h.Join("n1");
-  h.Advance(seconds(9));
-  EXPECT_TRUE(h.closes.empty());
-  h.Say("n1", Heartbeat{});
-  h.Advance(seconds(9));
-  EXPECT_TRUE(h.closes.empty());
-  h.Advance(seconds(2));
-  ASSERT_EQ(h.closes.size(), 1u);
-  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kUnavailable);
-  EXPECT_EQ(h.Node("n1").record->state, NodeState::kSuspect);
-}
-
-TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
-  Running h;
-  h.Exited(h.id, 0, {1, 0});
-  h.Say("n1", Quiesced{h.id, 1, {}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}});
-  EXPECT_EQ(h.Node("n2").slots_used, 1);
-  EXPECT_EQ(h.State(h.id), JobState::kRecovering);
-  EXPECT_EQ(h.Attempt(h.id).generation, 1) << "the slot of the unkillable rank was used";
-  EXPECT_EQ(h.Attempt(h.id).ranks[1].state, RankState::kUnkillable);
-  h.QuiescedOn("n1", h.id);  // what was parked is gone too
-  h.Join("n3");
-  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
-  // Another boot of the machine: nothing can be left.
-  h.Leave("n2");
-  h.Join("n2", {.host_id = "rebooted"});
-  EXPECT_EQ(h.Node("n2").slots_used, 0);
-}
-
-TEST(NodeTest, AGuardianOfAnUnknownJobIsReleased) {
-  ControlHarness h;
-  HostedGeneration stray;
-  stray.job_id = JobId{"0123456789"};
-  stray.generation = 4;
-  stray.launched = true;
-  stray.started.push_back({stray.job_id, 4, 0, 99});
-  h.Join("n1", {.hosted = {stray}});
-  EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
-  EXPECT_EQ(h.Node("n1").slots_used, 1);
-  h.Say("n1", Released{stray.job_id});
-  EXPECT_EQ(h.Node("n1").slots_used, 0);
-}
-
-TEST(NodeTest, AWorkerWhoseGuardianDiedReportsItsRanksMissing) {
-  Running h;
-  h.Leave("n2");
-  h.Join("n2", {.instance = "second"});
-  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kGuardianLost);
-  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
-  h.QuiescedOn("n1", h.id);
-  EXPECT_EQ(h.Job(h.id).record->generation, 2);
-}
-
-TEST(NodeTest, ReleaseIsSaidAgainToANodeThatWasAwayWhenTheJobEnded) {
-  Running h(CommandYaml());
-  h.Exited(h.id, 0, {0, 0});
-  h.Exited(h.id, 1, {0, 0});
-  HostedGeneration idle = h.Hosted("n2", h.id, AttemptState::kRunning);
-  idle.quiesced = true;
-  h.QuiesceAll(h.id);
-  h.Leave("n2");
-  h.Forget();
-  h.Join("n2", {.hosted = {idle}});
-  EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
-  h.Leave("n2");
-  h.Join("n2");  // nothing hosted: it is gone
-  EXPECT_EQ(h.Job(h.id).record->unreleased.size(), 1u);
 }
 
 }  // namespace

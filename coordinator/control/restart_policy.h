@@ -4,7 +4,8 @@
 // that no attempt before it had reached; so the same failure at the same step twice counts, however
 // long each run took. Attempts in a row without progress use up the budget, one with progress
 // refunds it. An attempt that ended because its nodes were taken down is not counted. Causes that
-// no other attempt can mend (bad input, NaN, out of memory) end the job.
+// no other attempt can mend (bad input, NaN) end the job; so does the same fault
+// at the same step twice, and running out of memory twice without progress in between.
 //
 // Pure; any thread.
 #pragma once
@@ -12,18 +13,26 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "coordinator/domain/records.h"
 
 namespace muster {
 
 struct RestartInput {
   bool retryable = true;
   bool progressed = false;            // the attempt that ended
+  bool same_fault = false;            // as the attempt's before it
+  bool memory_again = false;          // both have run out of memory
   bool charged = true;                // false: ended by no fault of the job
   int attempts_without_progress = 0;  // in a row, before it
   int max_without_progress = 3;
   Duration first_backoff = std::chrono::milliseconds(500);
   Duration max_backoff = std::chrono::seconds(10);
 };
+
+// The same cause in the same rank after the same finished step of two attempts that had loaded
+// their state, neither ended from outside (a signal of somebody's, a lost node, a peer). Such a
+// fault comes again however often it is tried.
+bool IsSameFault(const AttemptRecord& before, const AttemptRecord& now);
 
 struct RestartDecision {
   bool restart = false;

@@ -13,6 +13,7 @@ namespace muster {
 
 Effects ControllerCore::Restore(StoredState state, Now now) {
   now_ = now;
+  handled_at_ = now.mono;
   std::sort(state.events.begin(), state.events.end(),
             [](const EventRecord& a, const EventRecord& b) { return a.seq < b.seq; });
   const std::size_t surplus =
@@ -23,12 +24,12 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
   for (NodeRecord& record : state.nodes) {
     NodeEntry& node = nodes_[record.name];
     node.record = std::move(record);
-    node.gone_at = now.mono;
+    node.heard_at = now.mono;
+    node.silent_since = now.mono;
     if (node.record.state == NodeState::kLost) continue;
     Move(node, NodeEvent::kDisconnect);
-    if (node.record.state == NodeState::kSuspect || node.record.state == NodeState::kDraining) {
-      node.lease_at = now.mono + options_.lease;
-    }
+    node.suspect = true;
+    node.check_at = now.mono;
   }
   std::sort(state.jobs.begin(), state.jobs.end(),
             [](const JobRecord& a, const JobRecord& b) { return a.submit_order < b.submit_order; });
@@ -47,6 +48,9 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
     if (job != jobs_.end()) job->second.checkpoints.push_back(std::move(checkpoint));
   }
   for (const JobId& id : order_) RestoreJob(jobs_.at(id));
+  for (auto& [name, node] : nodes_) {
+    if (node.record.state == NodeState::kDraining) DrainJobs(node);
+  }
   if (!jobs_.empty() || !nodes_.empty()) {
     TellCluster({"coordinator_restarted", Severity::kInfo,
                  "coordinator started again: " + std::to_string(jobs_.size()) + " jobs known, " +
@@ -97,6 +101,7 @@ void ControllerCore::RestoreGang(JobEntry& job) {
     const bool lost = node == nullptr || node->record.state == NodeState::kLost;
     gang.nodes.push_back({name, attempt.state > AttemptState::kPreparing, lost});
   }
+  for (const NodeName& name : attempt.spares) gang.nodes.push_back({.name = name, .spare = true});
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     if (checkpoint.state == CheckpointState::kCommitted &&
         checkpoint.generation < attempt.generation) {
@@ -136,12 +141,14 @@ void ControllerCore::RestoreGang(JobEntry& job) {
     gang.rung_deadline = heard + RungBudget(job);
   }
   job.gang = std::move(gang);
+  job.regrouped = now_.mono;  // if it was, nobody knows when
+  WatchFromStart(job);
   // As it was decided before, by what is durable.
   job.gang->keep = job.gang->keep && MayKeep(job);
   if (attempt.state == AttemptState::kAborting) {
     MaybeEndAttempt(job);
   } else if (std::any_of(job.gang->nodes.begin(), job.gang->nodes.end(),
-                         [](const GangNode& member) { return member.quiesced; })) {
+                         [](const GangNode& member) { return member.quiesced && !member.spare; })) {
     Failure failure;
     failure.kind = CauseKind::kNodeLost;
     failure.message = "a node was lost before the coordinator started again";

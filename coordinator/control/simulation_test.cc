@@ -67,7 +67,10 @@ class Simulation {
   void Run() {
     for (int i = 0; i < kFaultySteps && !::testing::Test::HasFatalFailure(); ++i) Faulty();
     calm_ = true;
-    for (SimNode& node : nodes_) Connect(node);
+    for (SimNode& node : nodes_) {
+      Connect(node);
+      (void)h_.Undrain(node.name);
+    }
     for (int i = 0; i < kCalmSteps && !::testing::Test::HasFatalFailure(); ++i) {
       if (AllOver()) break;
       Calm();
@@ -90,6 +93,14 @@ class Simulation {
     return true;
   }
 
+  std::string AnyYaml(const std::string& name) {
+    if (Pick(3) == 0) return CommandYaml(name);
+    std::string yaml = TrainYaml(name);
+    if (Pick(2) == 0) return yaml;
+    const std::string nodes = "nodes: 2,";
+    return yaml.replace(yaml.find(nodes), nodes.size(), "nodes: 2, min_nodes: 1, spares: 1,");
+  }
+
   void Faulty() {
     const int dice = Pick(100);
     if (dice < 45) {
@@ -97,7 +108,7 @@ class Simulation {
     } else if (dice < 52 && jobs_ < 6) {
       ++jobs_;
       const std::string name = "job" + std::to_string(jobs_);
-      h_.Submit(Pick(3) == 0 ? CommandYaml(name) : TrainYaml(name));
+      h_.Submit(AnyYaml(name));
     } else if (dice < 62) {
       KillRank(AnyNode());
     } else if (dice < 72) {
@@ -113,6 +124,10 @@ class Simulation {
     } else if (dice < 92 && !h_.controller().Jobs().empty()) {
       const std::vector<JobView> jobs = h_.controller().Jobs();
       (void)h_.Cancel(jobs[Pick(static_cast<int>(jobs.size()))].record->id);
+    } else if (dice < 93) {
+      (void)h_.Drain(AnyNode().name, Pick(2) == 0 ? 0 : 2);
+    } else if (dice < 94) {
+      (void)h_.Undrain(AnyNode().name);
     } else {
       h_.Advance(milliseconds(Pick(4000)));
     }
@@ -174,6 +189,7 @@ class Simulation {
     if (node.session != 0) return;
     ControlHarness::NodeOptions options;
     options.slots = kSlots;
+    options.metrics_port = 1;
     options.instance = std::to_string(node.instance);
     options.host_id = "host";  // one machine, so that loopback addresses do
     for (const auto& [id, g] : node.guardians) {
@@ -246,6 +262,24 @@ class Simulation {
   }
 
   void On(SimNode&, const Welcome&) {}
+  void On(SimNode&, const InjectFault&) {}
+
+  // What a witness sees may be wrong as long as there are faults.
+  void On(SimNode& node, const Probe& probe) {
+    const int dice = calm_ ? 0 : Pick(4);
+    const ProbeOutcome outcome = dice < 2    ? ProbeOutcome::kAnswered
+                                 : dice == 2 ? ProbeOutcome::kRefused
+                                             : ProbeOutcome::kUnreachable;
+    Say(node, ProbeResult{probe.probe_id, probe.node, outcome});
+  }
+
+  void On(SimNode& node, const Stop& stop) {
+    const auto found = node.guardians.find(stop.job_id);
+    if (found == node.guardians.end() || found->second.generation != stop.generation) return;
+    for (auto& [number, rank] : found->second.ranks) {
+      if (rank.alive) Exit(node, stop.job_id, found->second, number, {0, 0});
+    }
+  }
 
   void On(SimNode& node, const Prepare& prepare) {
     SimGuardian& guardian = node.guardians[prepare.job_id];

@@ -15,6 +15,8 @@
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/failure.h"
+#include "coordinator/detect/hang_detector.h"
+#include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {
@@ -26,11 +28,12 @@ struct GangNode {
   bool quiesced = false;          // no process of the attempt is left there, or none that counts
   int parked = 0;                 // slots that processes hold there for the next generation
   std::optional<CudaStack> cuda;  // told by a node that prepares GPUs
+  bool spare = false;             // beside the gang: prepared, without ranks
 };
 
 // What is known of the newest attempt while it is live, beyond its record.
 struct Gang {
-  std::vector<GangNode> nodes;  // by node rank
+  std::vector<GangNode> nodes;  // by node rank, then spares
   std::vector<Failure> failures;
   std::map<int, TrainerError> errors;  // by rank
   std::set<int> formed;
@@ -40,9 +43,12 @@ struct Gang {
   std::map<std::string, CheckpointRecord> writing;  // by directory
   std::string abort_reason;
   Duration grace = Duration::zero();  // of the abort
-  bool keep = false;                  // the abort leaves survivors their processes
-  std::set<int> kill_ranks;           // not to be kept
-  std::optional<TimePoint> began;     // unknown after a restart of the coordinator
+  bool stopping = false;              // asked to stop at a step boundary, for the abort's reason
+  bool finished = false;              // a rank has said that the training is done
+  std::optional<TimePoint> stop_deadline;
+  bool keep = false;               // the abort leaves survivors their processes
+  std::set<int> kill_ranks;        // not to be kept
+  std::optional<TimePoint> began;  // unknown after a restart of the coordinator
   std::optional<TimePoint> all_formed;
   std::optional<TimePoint> all_resumed;
   std::optional<TimePoint> aborted;  // min(): before a restart of the coordinator
@@ -73,6 +79,9 @@ struct JobEntry {
   std::map<NodeName, int> parked;       // slots held by processes between two generations
   bool kept = false;                    // the newest attempt ended with an abort that keeps
   bool waited = false;                  // it found no gang since its newest attempt ended
+  std::set<NodeName> given_up;          // lost to this job, although they may come back
+  std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
+  std::optional<TimePoint> grow_at;     // nodes for it may have been ready for long enough
   std::optional<TimePoint> not_before;  // back-off
   std::optional<TimePoint> time_limit_at;
   std::map<std::string, std::vector<std::string>> prune_sent;  // by committed directory
@@ -80,6 +89,9 @@ struct JobEntry {
   bool told_waiting = false;              // the story says that it waits for a gang
   double step_seconds = 0;                // moving average
   double slowest_step = 0;                // in seconds
+  HangDetector hangs;
+  StragglerDetector stragglers;
+  bool checkpoints_fail = false;  // none was committed since one could not be written
   std::uint64_t version = 0;
 
   bool over() const { return IsTerminal(record.state); }
@@ -90,14 +102,59 @@ struct JobEntry {
   AttemptRecord& attempt() { return attempts.back(); }
 };
 
+// Other nodes that were asked to reach a silent one.
+struct ProbeRound {
+  std::uint64_t id = 0;
+  TimePoint sent;
+  std::size_t asked = 0;
+  std::vector<ProbeOutcome> outcomes;
+};
+
 struct NodeEntry {
   NodeRecord record;
-  SessionId session = 0;              // 0: not connected
-  std::optional<TimePoint> lease_at;  // lost then
-  TimePoint gone_at;                  // when its stream broke
+  SessionId session = 0;  // 0: not connected
   TimePoint heard_at;
+  TimePoint ready_at;    // connected or heard of again
+  bool suspect = false;  // silent, and not given up
+  TimePoint silent_since;
+  std::optional<TimePoint> check_at;  // while suspect
+  ProbeRound probe;
   // Jobs that may still have processes here although their attempt is over: (generation, slots).
   std::map<JobId, std::pair<Generation, int>> leftovers;
 };
+
+// A fault that was sent to its node and has no answer yet.
+struct OrderedFault {
+  RequestId request = 0;
+  NodeName node;
+  Generation generation = 0;
+  TimePoint deadline;
+};
+
+struct EventText {
+  const char* kind;
+  Severity severity = Severity::kInfo;
+  std::string message;
+};
+
+struct AbortOptions {
+  std::string reason;
+  Duration grace = Duration::zero();
+  bool keep = false;  // survivors keep their processes
+};
+
+// Ranks of the newest attempt, which may be fewer than the job was submitted with.
+inline int WorldSize(const JobEntry& job) {
+  return static_cast<int>(job.attempts.back().ranks.size());
+}
+
+// The node among those of the live gang and its spares, or nullptr.
+inline GangNode* FindMember(JobEntry& job, const NodeName& name) {
+  if (!job.gang) return nullptr;
+  for (GangNode& member : job.gang->nodes) {
+    if (member.name == name) return &member;
+  }
+  return nullptr;
+}
 
 }  // namespace muster

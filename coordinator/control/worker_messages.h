@@ -194,7 +194,8 @@ struct Hello {
 };
 
 // LogChunk is missing on purpose: log reads are forwarded by the service (Controller::LocateLog).
-using WorkerMessage = std::variant<Prepared, RankStarted, RankExited, Quiesced, TrainerReport,
-                                   Progress, ManifestWritten, Heartbeat, Released>;
+using WorkerMessage =
+    std::variant<Prepared, RankStarted, RankExited, Quiesced, TrainerReport, Progress,
+                 ManifestWritten, Heartbeat, Released, ProbeResult, NodeNotice, FaultDone>;
 
 }  // namespace muster

@@ -38,39 +38,62 @@ bool Fits(const GangRequest& request, const Node& node) {
   return MayUse(request, node) && !node.kept_for && Room(request, node) >= request.ranks_per_node;
 }
 
-// Former nodes keep their node rank; the places that are left go to the fullest nodes that still
-// have room, so that large holes stay whole for large gangs.
-std::optional<std::vector<Node*>> Choose(const GangRequest& request, std::vector<Node>& nodes) {
+// Takes the preferred of them, then the fullest, so that large holes stay whole for large gangs.
+std::vector<Node*> Best(const GangRequest& request, std::vector<Node*> fitting,
+                        std::size_t wanted) {
+  auto preference = [&](const Node* node) {
+    const auto& names = request.preferred;
+    return std::find(names.begin(), names.end(), node->capacity.name) - names.begin();
+  };
+  std::stable_sort(fitting.begin(), fitting.end(), [&](const Node* a, const Node* b) {
+    return std::tuple(preference(a), Room(request, *a)) <
+           std::tuple(preference(b), Room(request, *b));
+  });
+  fitting.resize(std::min(wanted, fitting.size()));
+  std::sort(fitting.begin(), fitting.end(), [](const Node* a, const Node* b) {
+    return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
+  });
+  return fitting;
+}
+
+struct Choice {
+  std::vector<Node*> nodes;
+  std::vector<Node*> spares;
+};
+
+// Former nodes keep their node rank where the gang is whole, and their order where it is not.
+std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& nodes) {
   std::vector<Node*> fitting;
   for (Node& node : nodes) {
     if (Fits(request, node)) fitting.push_back(&node);
   }
-  const auto wanted = static_cast<std::size_t>(request.nodes);
-  if (fitting.size() < wanted) return std::nullopt;
+  if (fitting.size() < static_cast<std::size_t>(request.least())) return std::nullopt;
 
-  std::vector<Node*> chosen(wanted, nullptr);
-  for (std::size_t i = 0; i < std::min(wanted, request.former_nodes.size()); ++i) {
+  std::vector<Node*> places(static_cast<std::size_t>(request.nodes), nullptr);
+  for (std::size_t i = 0; i < std::min(places.size(), request.former_nodes.size()); ++i) {
     const auto found = std::find_if(fitting.begin(), fitting.end(), [&](const Node* node) {
       return node->capacity.name == request.former_nodes[i];
     });
     if (found == fitting.end()) continue;
-    chosen[i] = *found;
+    places[i] = *found;
     fitting.erase(found);
   }
-  std::stable_sort(fitting.begin(), fitting.end(), [](const Node* a, const Node* b) {
-    return a->capacity.free_slots < b->capacity.free_slots;
-  });
+  const auto empty = static_cast<std::size_t>(std::count(places.begin(), places.end(), nullptr));
+  const std::vector<Node*> fresh = Best(request, fitting, empty);
   std::size_t next = 0;
-  std::vector<Node*> fresh(fitting.begin(), fitting.end());
-  const auto empty = static_cast<std::size_t>(std::count(chosen.begin(), chosen.end(), nullptr));
-  fresh.resize(empty);
-  std::sort(fresh.begin(), fresh.end(), [](const Node* a, const Node* b) {
-    return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
-  });
-  for (Node*& place : chosen) {
-    if (place == nullptr) place = fresh[next++];
+  for (Node*& place : places) {
+    if (place == nullptr && next < fresh.size()) place = fresh[next++];
   }
-  return chosen;
+  std::erase(places, nullptr);
+  std::erase_if(fitting, [&](const Node* node) {
+    return std::find(fresh.begin(), fresh.end(), node) != fresh.end();
+  });
+  return Choice{std::move(places),
+                Best(request, fitting, static_cast<std::size_t>(request.spares))};
+}
+
+void Take(const GangRequest& request, Node& node) {
+  node.capacity.free_slots += Held(request, node) - request.ranks_per_node;
 }
 
 std::string Count(int n, std::string_view one, std::string_view many) {
@@ -94,16 +117,16 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
       ++room;
     }
   }
-  std::string text = "needs " + Count(request.nodes, "node", "nodes") + " with " +
+  std::string text = "needs " + Count(request.least(), "node", "nodes") + " with " +
                      Count(request.ranks_per_node, "free slot", "free slots") +
-                     (request.nodes == 1 ? "; " : " each; ");
+                     (request.least() == 1 ? "; " : " each; ");
   if (nodes.empty()) return text + "no node is ready";
   text += room == 0 ? "no ready node has room"
                     : Count(room, "ready node has room", "ready nodes have room");
   if (kept > 0) {
     text += ", " + Count(kept, "is", "are") + " kept for job " + keeper->value + " ahead of it";
   }
-  if (large_enough < request.nodes) {
+  if (large_enough < request.least()) {
     text +=
         "; cannot be placed on the nodes that are ready now: " + Count(large_enough, "is", "are") +
         " large enough";
@@ -120,7 +143,7 @@ void KeepNodesFor(const GangRequest& request, std::vector<Node>& nodes) {
       usable.push_back(&node);
     }
   }
-  if (usable.size() < static_cast<std::size_t>(request.nodes)) return;
+  if (usable.size() < static_cast<std::size_t>(request.least())) return;
   for (Node* node : usable) node->kept_for = request.job;
 }
 
@@ -143,17 +166,22 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
 
   SchedulePlan plan;
   for (const GangRequest* request : queue) {
-    const std::optional<std::vector<Node*>> chosen = Choose(*request, nodes);
-    if (!chosen) {
+    const std::optional<Choice> choice = Choose(*request, nodes);
+    if (!choice) {
       plan.waiting.push_back({request->job, Reason(*request, nodes)});
       KeepNodesFor(*request, nodes);
       continue;
     }
-    GangPlacement placement{request->job, {}};
-    for (Node* node : *chosen) {
-      node->capacity.free_slots += Held(*request, *node) - request->ranks_per_node;
+    GangPlacement placement{request->job, {}, {}};
+    for (Node* node : choice->nodes) {
+      Take(*request, *node);
       placement.nodes.push_back(node->capacity.name);
     }
+    for (Node* node : choice->spares) {
+      Take(*request, *node);
+      placement.spares.push_back(node->capacity.name);
+    }
+    if (placement.nodes.empty() && placement.spares.empty()) continue;
     plan.placements.push_back(std::move(placement));
   }
   return plan;

@@ -5,6 +5,7 @@
 // they have room. A job that the cluster could hold once others have ended keeps the nodes it could
 // use for itself, so that smaller jobs behind it cannot starve it; a job that no amount of waiting
 // would place (too few nodes, too few slots) blocks nobody.
+// Spares are given out in the same order: nodes held beside a gang, which are nobody else's.
 //
 // Pure: a snapshot in, a plan out. Any thread.
 #pragma once
@@ -26,14 +27,19 @@ struct HeldSlots {
 // A job that waits for a gang of `nodes` x `ranks_per_node` slots.
 struct GangRequest {
   JobId job;
-  int nodes = 1;
+  int nodes = 1;      // 0: the job has its gang, and only spares are wanted
+  int min_nodes = 0;  // a gang of fewer than `nodes` will do, down to this; 0: it will not
+  int spares = 0;     // nodes beside the gang's, as many as there are
   int ranks_per_node = 1;
   int priority = 50;
   std::uint64_t submit_order = 0;
   std::vector<NodeName> exclude;
   std::vector<NodeName> former_nodes;  // of its last attempt, by node rank
+  std::vector<NodeName> preferred;     // before others where former nodes have no room
   std::vector<HeldSlots> held;
   bool keeps_its_place = false;  // it ran until now: before all of its priority that did not
+
+  int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
 };
 
 // A node that may be used at all (ready and connected).
@@ -51,6 +57,7 @@ struct SchedulerSnapshot {
 struct GangPlacement {
   JobId job;
   std::vector<NodeName> nodes;  // by node rank
+  std::vector<NodeName> spares;
 };
 
 struct WaitingJob {

@@ -122,6 +122,41 @@ TEST(SchedulerTest, FreshGangsPackTheFullestNodesAndCountNamesAsPeopleDo) {
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2", "n10"));
 }
 
+TEST(SchedulerTest, AGangMayBeSmallerWhereItsRequestSaysSo) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 3, 1)};
+  snapshot.requests[0].min_nodes = 2;
+  snapshot.requests[0].former_nodes = {NodeName{"n3"}, NodeName{"n2"}, NodeName{"n1"}};
+  snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n3", 1, 1)};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n3", "n1"));
+  snapshot.nodes.pop_back();
+  EXPECT_THAT(Plan(snapshot).waiting.at(0).reason, HasSubstr("needs 2 nodes"));
+}
+
+TEST(SchedulerTest, SparesAreNobodyElses) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 1), Request("b", 2, 1, 1)};
+  snapshot.requests[0].spares = 2;
+  snapshot.requests[0].preferred = {NodeName{"n3"}};
+  snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n2", 1, 1), MakeNode("n3", 1, 1)};
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_THAT(Names(plan.placements.at(0)), ElementsAre("n3"));
+  EXPECT_EQ(plan.placements.at(0).spares.size(), 2u);
+  EXPECT_EQ(plan.waiting.at(0).job.value, "b");
+}
+
+TEST(SchedulerTest, HeldSlotsServeTheirJobAlone) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("new", 1, 1, 1), Request("held", 2, 1, 1)};
+  snapshot.requests[1].held = {{NodeName{"n1"}, 1}};
+  snapshot.nodes = {MakeNode("n1", 1, 0)};
+  EXPECT_TRUE(Plan(snapshot).placements.empty()) << "the node is kept for the job ahead";
+  snapshot.requests[1].keeps_its_place = true;
+  EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("held")) << "it ran until now";
+  snapshot.requests[1].held.clear();
+  EXPECT_TRUE(Plan(snapshot).placements.empty());
+}
+
 TEST(SchedulerTest, NoNodeIsReady) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("a", 1, 1, 2)};
@@ -144,6 +179,10 @@ SchedulerSnapshot RandomSnapshot(std::mt19937& random) {
     for (int k = pick(0, 2); k > 0; --k) {
       request.exclude.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
     }
+    if (pick(0, 1) == 0) request.min_nodes = pick(1, request.nodes);
+    request.spares = pick(0, 2);
+    if (pick(0, 4) == 0) request.held.push_back({NodeName{"n" + std::to_string(pick(0, 8))}, 1});
+    if (pick(0, 6) == 0) request.nodes = 0;
     for (int k = pick(0, 4); k > 0; --k) {
       request.former_nodes.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
     }
@@ -166,19 +205,32 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
     for (const GangPlacement& placement : plan.placements) {
       const GangRequest& request = *requests.at(placement.job.value);
       ASSERT_TRUE(seen.insert(placement.job.value).second);
-      ASSERT_EQ(placement.nodes.size(), static_cast<std::size_t>(request.nodes));
+      ASSERT_LE(placement.nodes.size(), static_cast<std::size_t>(request.nodes));
+      ASSERT_GE(placement.nodes.size(), static_cast<std::size_t>(request.least()));
+      ASSERT_LE(placement.spares.size(), static_cast<std::size_t>(request.spares));
+      for (const HeldSlots& held : request.held) free[held.node.value] += held.slots;
+      std::vector<NodeName> taken = placement.nodes;
+      taken.insert(taken.end(), placement.spares.begin(), placement.spares.end());
       std::set<std::string> distinct;
-      for (const NodeName& node : placement.nodes) {
-        ASSERT_TRUE(free.count(node.value));
+      for (const NodeName& node : taken) {
+        ASSERT_TRUE(free.contains(node.value));
         ASSERT_TRUE(distinct.insert(node.value).second);
         for (const NodeName& excluded : request.exclude) ASSERT_NE(node, excluded);
         free[node.value] -= request.ranks_per_node;
         ASSERT_GE(free[node.value], 0);
       }
+      // What it does not use there is still held.
+      for (const HeldSlots& held : request.held) {
+        if (!distinct.contains(held.node.value)) free[held.node.value] -= held.slots;
+      }
     }
     for (const WaitingJob& waiting : plan.waiting) {
       ASSERT_TRUE(seen.insert(waiting.job.value).second);
       ASSERT_FALSE(waiting.reason.empty());
+    }
+    // Who wants nothing but spares does not wait for them.
+    for (const GangRequest& request : snapshot.requests) {
+      if (request.nodes == 0) seen.insert(request.job.value);
     }
     ASSERT_EQ(seen.size(), snapshot.requests.size());
   }

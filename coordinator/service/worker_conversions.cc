@@ -207,6 +207,35 @@ v1::Abort ToProto(const Abort& m) {
   return out;
 }
 
+v1::Stop ToProto(const Stop& m) {
+  v1::Stop out;
+  out.set_job_id(m.job_id.value);
+  out.set_generation(m.generation);
+  out.set_reason(m.reason);
+  return out;
+}
+
+v1::Probe ToProto(const Probe& m) {
+  v1::Probe out;
+  out.set_probe_id(m.probe_id);
+  out.set_node(m.node.value);
+  out.set_address(m.address);
+  out.set_port(m.port);
+  out.set_timeout_ms(m.timeout_ms);
+  return out;
+}
+
+v1::InjectFault ToProto(const InjectFault& m) {
+  v1::InjectFault out;
+  out.set_request_id(m.request_id);
+  out.set_job_id(m.job_id.value);
+  out.set_generation(m.generation);
+  out.set_rank(m.rank);
+  out.set_kind(m.kind);
+  out.set_argument(m.argument);
+  return out;
+}
+
 v1::CheckpointCommitted ToProto(const CheckpointCommitted& m) {
   v1::CheckpointCommitted out;
   out.set_job_id(m.job_id.value);
@@ -281,9 +310,27 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
     case v1::WorkerMessage::kHeartbeat: return WorkerMessage(Heartbeat{});
     case v1::WorkerMessage::kReleased: return WorkerMessage(Released{JobId{m.released().job_id()}});
     case v1::WorkerMessage::kHello: return InvalidArgument("a second Hello on one stream");
-    case v1::WorkerMessage::kProbeResult:
-    case v1::WorkerMessage::kNodeNotice:
+    case v1::WorkerMessage::kProbeResult: {
+      const v1::ProbeResult& r = m.probe_result();
+      if (r.outcome() < v1::PROBE_OUTCOME_ANSWERED || r.outcome() > v1::PROBE_OUTCOME_UNREACHABLE) {
+        return InvalidArgument("probe result without a known outcome");
+      }
+      return WorkerMessage(
+          ProbeResult{r.probe_id(), NodeName{r.node()}, static_cast<ProbeOutcome>(r.outcome())});
+    }
+    case v1::WorkerMessage::kNodeNotice: {
+      const v1::NodeNotice& n = m.node_notice();
+      if (n.kind() < v1::NODE_NOTICE_KIND_DRAIN || n.kind() > v1::NODE_NOTICE_KIND_CLEAR) {
+        return InvalidArgument("node notice of an unknown kind");
+      }
+      return WorkerMessage(NodeNotice{static_cast<NodeNoticeKind>(n.kind()),
+                                      n.detail(),
+                                      n.deadline_seconds(),
+                                      {n.devices().begin(), n.devices().end()},
+                                      n.fatal()});
+    }
     case v1::WorkerMessage::kFaultDone:
+      return WorkerMessage(FaultDone{m.fault_done().request_id(), m.fault_done().error()});
     case v1::WorkerMessage::kLogChunk:
     case v1::WorkerMessage::BODY_NOT_SET: break;
   }
@@ -305,6 +352,12 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
           *out.mutable_abort() = ToProto(m);
         } else if constexpr (std::is_same_v<T, Release>) {
           out.mutable_release()->set_job_id(m.job_id.value);
+        } else if constexpr (std::is_same_v<T, Stop>) {
+          *out.mutable_stop() = ToProto(m);
+        } else if constexpr (std::is_same_v<T, Probe>) {
+          *out.mutable_probe() = ToProto(m);
+        } else if constexpr (std::is_same_v<T, InjectFault>) {
+          *out.mutable_inject_fault() = ToProto(m);
         } else {
           static_assert(std::is_same_v<T, CheckpointCommitted>);
           *out.mutable_checkpoint_committed() = ToProto(m);

@@ -1,0 +1,247 @@
+// Nodes that are taken out of use: drained by a request or by their own notice, or quarantined.
+// And the way a gang is stopped without a loss: at a step boundary, its state saved.
+
+#include <algorithm>
+
+#include "common/base/text.h"
+#include "coordinator/control/core.h"
+
+namespace muster {
+namespace {
+
+bool AllExited(const AttemptRecord& attempt) {
+  return std::all_of(attempt.ranks.begin(), attempt.ranks.end(),
+                     [](const RankRecord& rank) { return rank.state == RankState::kExited; });
+}
+
+std::string_view Word(NodeNoticeKind kind) {
+  switch (kind) {
+    case NodeNoticeKind::kDrain: return "drain";
+    case NodeNoticeKind::kMemoryPressure: return "memory";
+    case NodeNoticeKind::kXid: return "device";
+    case NodeNoticeKind::kDisk: return "disk";
+    case NodeNoticeKind::kClear: return "clear";
+  }
+  return "other";
+}
+
+}  // namespace
+
+// --- requests and notices ---
+
+void ControllerCore::On(const DrainRequested& request) {
+  Reply reply{request.request, {}, {}};
+  NodeEntry* node = FindNode(request.node);
+  if (node == nullptr) {
+    reply.status = NotFound("no node '" + request.node.value + "'; 'muster nodes' lists them");
+  } else if (!Apply(node->record.state, NodeEvent::kDrain)) {
+    reply.status = FailedPrecondition("node " + request.node.value + " is " +
+                                      std::string(Name(node->record.state)) +
+                                      ": nothing is placed on it as it is");
+  } else if (!(request.by_seconds >= 0)) {
+    reply.status = InvalidArgument("a drain's time limit cannot be negative");
+  } else {
+    DrainAccepted accepted;
+    accepted.jobs = JobsOn(request.node);
+    Drain(*node, request.reason.empty() ? "asked for by a user" : request.reason,
+          request.by_seconds);
+    accepted.state = node->record.state;
+    reply.body = std::move(accepted);
+  }
+  out_.replies.push_back(std::move(reply));
+}
+
+void ControllerCore::On(const UndrainRequested& request) {
+  Reply reply{request.request, {}, {}};
+  NodeEntry* node = FindNode(request.node);
+  if (node == nullptr) {
+    reply.status = NotFound("no node '" + request.node.value + "'; 'muster nodes' lists them");
+  } else if (!Apply(node->record.state, NodeEvent::kUndrain) && node->record.drain_reason.empty()) {
+    reply.status = FailedPrecondition("node " + request.node.value + " is " +
+                                      std::string(Name(node->record.state)) + ", not drained");
+  } else {
+    NodeRecord& record = node->record;
+    record.drain_reason.clear();
+    record.drain_by_unix_ms = 0;
+    record.reason.clear();
+    if (Apply(record.state, NodeEvent::kUndrain)) {
+      Move(*node, NodeEvent::kUndrain);
+      node->ready_at = now_.mono;
+      if (node->session == 0 || node->suspect) Move(*node, NodeEvent::kDisconnect);
+    }
+    Mark(*node);
+    TellCluster(
+        {"node_undrained", Severity::kInfo, "node " + record.name.value + " is in use again"});
+    reply.body = UndrainAccepted{record.state};
+  }
+  out_.replies.push_back(std::move(reply));
+}
+
+void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
+  NodeEntry& node = nodes_.at(name);
+  NodeRecord& record = node.record;
+  if (notice.kind == NodeNoticeKind::kClear) {
+    if (record.notices.empty()) return;
+    record.notices.clear();
+    Mark(node);
+    return TellCluster(
+        {"node_notice", Severity::kInfo, "node " + name.value + ": all is well again"});
+  }
+  const std::string detail = CutText(notice.detail, kMaxReasonBytes);
+  const std::string prefix = std::string(Word(notice.kind)) + ": ";
+  const auto known =
+      std::find_if(record.notices.begin(), record.notices.end(),
+                   [&](const std::string& text) { return text.starts_with(prefix); });
+  // It is repeated as long as it lasts; the first time is news.
+  if (known == record.notices.end()) {
+    record.notices.push_back(prefix + detail);
+    Mark(node);
+    TellCluster({"node_notice", notice.fatal ? Severity::kError : Severity::kWarning,
+                 "node " + name.value + ": " + detail});
+  }
+  if (notice.kind == NodeNoticeKind::kXid && notice.fatal) Quarantine(node, detail);
+  if (notice.kind == NodeNoticeKind::kDrain && record.drain_reason.empty() &&
+      Apply(record.state, NodeEvent::kDrain)) {
+    Drain(node, detail, notice.deadline_seconds);
+  }
+}
+
+// --- drain ---
+
+std::vector<JobId> ControllerCore::JobsOn(const NodeName& name) {
+  std::vector<JobId> jobs;
+  for (const JobId& id : live_) {
+    const GangNode* member = FindMember(jobs_.at(id), name);
+    if (member != nullptr && !member->spare && !member->quiesced) jobs.push_back(id);
+  }
+  return jobs;
+}
+
+void ControllerCore::Drain(NodeEntry& node, const std::string& reason, double by_seconds) {
+  NodeRecord& record = node.record;
+  record.drain_reason = CutText(reason, kMaxReasonBytes);
+  record.drain_by_unix_ms =
+      by_seconds > 0 ? now_.unix_ms + static_cast<std::int64_t>(by_seconds * 1000) : 0;
+  if (record.state != NodeState::kDrained) record.reason = "draining: " + record.drain_reason;
+  Move(node, NodeEvent::kDrain);
+  TellCluster({"node_draining", Severity::kInfo,
+               "node " + record.name.value + " is drained: " + record.drain_reason});
+  DrainJobs(node);
+}
+
+void ControllerCore::DrainJobs(NodeEntry& node) {
+  const NodeName name = node.record.name;
+  std::optional<TimePoint> deadline;
+  if (const std::int64_t by = node.record.drain_by_unix_ms; by > 0) {
+    deadline = now_.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, by - now_.unix_ms));
+  }
+  const std::string why = "node " + name.value + " is drained: " + node.record.drain_reason;
+  const std::set<JobId> live = live_;
+  for (const JobId& id : live) {
+    JobEntry& job = jobs_.at(id);
+    const GangNode* member = FindMember(job, name);
+    if (member == nullptr || job.attempt().state == AttemptState::kAborting) continue;
+    if (member->spare) {
+      DropSpare(job, name, why);
+    } else if (job.attempt().state != AttemptState::kRunning) {
+      EndOnPurpose(job, CauseKind::kDrained, why);  // there is nothing to save yet
+    } else {
+      StopGang(job, why, deadline);
+    }
+  }
+}
+
+void ControllerCore::SettleDrains() {
+  for (auto& [name, node] : nodes_) {
+    if (node.record.state != NodeState::kDraining || !node.leftovers.empty()) continue;
+    const bool used = std::any_of(live_.begin(), live_.end(), [&, &name = name](const JobId& id) {
+      JobEntry& job = jobs_.at(id);
+      const GangNode* member = FindMember(job, name);
+      return job.parked.contains(name) ||
+             (member != nullptr && (!member->quiesced || member->parked > 0));
+    });
+    if (used) continue;
+    Move(node, NodeEvent::kEmptied);
+    node.record.reason = "drained: " + node.record.drain_reason;
+    TellCluster(
+        {"node_drained", Severity::kInfo, "nothing runs on node " + name.value + " any more"});
+  }
+}
+
+void ControllerCore::Quarantine(NodeEntry& node, const std::string& detail) {
+  if (node.record.state == NodeState::kQuarantined) return;
+  const NodeName name = node.record.name;
+  Move(node, NodeEvent::kQuarantine);
+  node.record.reason = detail;
+  TellCluster({"node_quarantined", Severity::kError,
+               "nothing is placed on node " + name.value + " until 'muster undrain': " + detail});
+  const std::set<JobId> live = live_;
+  for (const JobId& id : live) {
+    JobEntry& job = jobs_.at(id);
+    const GangNode* member = FindMember(job, name);
+    if (member == nullptr || member->quiesced) continue;
+    const bool aborting = job.attempt().state == AttemptState::kAborting;
+    if (member->spare) {
+      if (!aborting) DropSpare(job, name, detail);
+      continue;
+    }
+    Failure failure;
+    failure.kind = CauseKind::kDeviceFault;
+    failure.node = name;
+    failure.message = "a device of node " + name.value + " has failed: " + detail;
+    failure.at = now_.mono;
+    for (const RankRecord& rank : job.attempt().ranks) {
+      if (rank.node == name) job.gang->kill_ranks.insert(rank.rank);
+    }
+    Fail(job, std::move(failure));
+  }
+}
+
+// --- stopping a gang ---
+
+void ControllerCore::StopGang(JobEntry& job, const std::string& reason,
+                              std::optional<TimePoint> deadline) {
+  Gang& gang = *job.gang;
+  if (deadline) gang.stop_deadline = std::min(gang.stop_deadline.value_or(*deadline), *deadline);
+  if (std::exchange(gang.stopping, true)) return;
+  gang.abort_reason = reason;
+  Tell(job, {"stopping_gang", Severity::kInfo,
+             reason + "; it stops at a step boundary and saves its state"});
+  for (const GangNode& member : gang.nodes) SendStop(job, member);
+}
+
+void ControllerCore::SendStop(JobEntry& job, const GangNode& member) {
+  if (member.spare || member.quiesced) return;
+  Send(member.name, Stop{job.record.id, job.attempt().generation, job.gang->abort_reason});
+}
+
+// True: the exit is the stop's doing, and all that follows from it is done.
+bool ControllerCore::ExitedByStop(JobEntry& job, const ExitStatus& exit) {
+  const Gang& gang = *job.gang;
+  if (!gang.stopping || job.attempt().state == AttemptState::kAborting) return false;
+  // A command knows no better way to end than by the signal.
+  const bool expected = exit.ok() || !job.spec.train || job.record.stop != StopKind::kNone;
+  if (!expected) return false;
+  if (!AllExited(job.attempt())) return true;
+  GangStopped(job, gang.abort_reason);
+  return true;
+}
+
+void ControllerCore::StopExpired(JobEntry& job) {
+  job.gang->stop_deadline.reset();
+  if (job.attempt().state == AttemptState::kAborting) return;
+  GangStopped(job, job.gang->abort_reason + "; it had not stopped in time");
+}
+
+void ControllerCore::GangStopped(JobEntry& job, const std::string& reason) {
+  if (job.record.stop != StopKind::kNone) return AbortStopped(job);
+  AttemptRecord& attempt = job.attempt();
+  if (job.gang->finished && AllExited(attempt)) {
+    attempt.cause_kind = CauseKind::kFinished;
+    attempt.cause = "every rank has finished";
+    return BeginAbort(job, {attempt.cause, options_.cancel_grace});
+  }
+  EndOnPurpose(job, CauseKind::kDrained, reason);
+}
+
+}  // namespace muster

@@ -1,0 +1,303 @@
+// Scenarios of nodes that are taken out of use, of stopping at a step boundary, and of ordered
+// faults.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/control/control_harness.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Draining : ControlHarness {
+  explicit Draining(const std::string& yaml = TrainYaml()) {
+    for (const char* node : {"n1", "n2", "n3"}) Join(node, {.allows_faults = true});
+    id = Submit(yaml);
+    StartAll(id);
+    if (Job(id).record->max_steps > 0) {
+      TrainFrom(id, 0);
+      StepTo(id, 12);
+    }
+    Forget();
+  }
+  NodeState StateOf(const std::string& node) { return Node(node).record->state; }
+  JobId id;
+};
+
+TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {
+  Draining h;
+  const Reply reply = h.Drain("n2");
+  ASSERT_TRUE(reply.status.ok()) << reply.status.ToString();
+  EXPECT_THAT(std::get<DrainAccepted>(reply.body).jobs, ElementsAre(h.id));
+  EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
+  EXPECT_EQ(h.Take<Stop>("n2").size(), 1u);
+  EXPECT_TRUE(h.Take<Abort>("n1").empty());
+  h.Checkpoint(h.id, 13);
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiesceAll(h.id);
+  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+  EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining) << "a standby may be left there";
+  h.Say("n2", Quiesced{h.id, 1, {}, {}});
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
+  EXPECT_EQ(h.Node("n2").slots_used, 0);
+}
+
+TEST(DrainTest, AJobThatFinishesMeanwhileHasSucceeded) {
+  Draining h;
+  (void)h.Drain("n2");
+  h.Report(h.id, 0, Finished{100, "/jobs/out/model"});
+  h.FinishAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
+}
+
+TEST(DrainTest, WhatDoesNotStopInTimeIsEnded) {
+  Draining h;
+  (void)h.Drain("n2", 20);
+  h.Exited(h.id, 0, {0, 0});
+  h.Advance(seconds(19));
+  EXPECT_TRUE(h.Take<Abort>("n2").empty());
+  h.Advance(seconds(2));
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  EXPECT_THAT(h.Attempt(h.id).cause, HasSubstr("had not stopped in time"));
+  h.QuiesceAll(h.id);
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+}
+
+TEST(DrainTest, AFaultOnTheWayIsAFault) {
+  Draining h;
+  (void)h.Drain("n2");
+  h.Exited(h.id, 0, {0, 11});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kRankKilled);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+}
+
+TEST(DrainTest, ACommandIsEndedByItsSignal) {
+  Draining h(CommandYaml());
+  (void)h.Drain("n1");
+  EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
+  h.Exited(h.id, 0, {0, 15});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2);
+}
+
+TEST(DrainTest, AGangThatIsNotUpYetIsPlacedElsewhereAtOnce) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  (void)h.Drain("n2");
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.Attempt(id).nodes[1].value, "n3");
+}
+
+TEST(DrainTest, WithoutRoomElsewhereTheJobWaitsUntilTheNodeIsUndrained) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 12);
+  (void)h.Drain("n2");
+  h.Exited(id, 0, {0, 0});
+  h.Exited(id, 1, {0, 0});
+  h.QuiesceAll(id);
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kDrained) << h.Story();
+  EXPECT_EQ(h.State(id), JobState::kRecovering);
+  ASSERT_TRUE(h.Undrain("n2").status.ok());
+  EXPECT_EQ(h.Attempt(id).generation, 2);
+  EXPECT_EQ(h.Attempt(id).rung, Rung::kRequeue);
+}
+
+TEST(DrainTest, WhatCannotBeDrainedIsRefused) {
+  Draining h;
+  EXPECT_EQ(h.Drain("n9").status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(h.Undrain("n1").status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(h.Drain("n3").status.ok());
+  EXPECT_EQ(h.StateOf("n3"), NodeState::kDrained) << "nothing runs there";
+  EXPECT_TRUE(h.Drain("n3").status.ok()) << "said again";
+}
+
+TEST(DrainTest, ANodesOwnNoticeIsADrain) {
+  Draining h;
+  NodeNotice notice{NodeNoticeKind::kDrain, "spot instance ends", 30};
+  h.Say("n2", notice);
+  h.Say("n2", notice);
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
+  EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
+  EXPECT_THAT(h.Node("n2").record->drain_reason, HasSubstr("spot"));
+  h.Advance(seconds(31));
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting);
+}
+
+TEST(DrainRestartTest, TheDrainIsTakenUpAgain) {
+  Draining h;
+  (void)h.Drain("n2", 60);
+  const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+  const HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Restart();
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  h.Join("n3");
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
+  EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
+  EXPECT_EQ(h.Take<Stop>("n2").size(), 1u);
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
+  h.Say("n2", Quiesced{h.id, 1, {}, {}});
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
+  h.Restart();
+  h.Join("n2");
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
+}
+
+TEST(DrainRestartTest, ALostNodeComesBackDrained) {
+  Draining h;
+  (void)h.Drain("n3");
+  (void)h.Drain("n2");
+  h.Leave("n2");
+  h.Advance(seconds(11));
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kLost);
+  h.QuiescedOn("n1", h.id);
+  h.Join("n2");
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
+}
+
+// --- notices ---
+
+TEST(NoticeTest, AFatalDeviceErrorQuarantinesTheNodeAndMovesItsJobs) {
+  Draining h;
+  h.Say("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kQuarantined);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kDeviceFault);
+  EXPECT_EQ(h.Take<Abort>("n2").at(0).kill_ranks, std::vector<int>{1});
+  h.ParkAll(h.id);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+  ASSERT_TRUE(h.Undrain("n2").status.ok());
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kReady);
+}
+
+TEST(NoticeTest, OtherNoticesAreToldOnceAndTakenBack) {
+  Draining h;
+  for (int i = 0; i < 3; ++i) {
+    h.Say("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
+  }
+  EXPECT_THAT(h.Node("n1").record->notices, ElementsAre("memory: 98 % used"));
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.Say("n1", NodeNotice{NodeNoticeKind::kClear});
+  EXPECT_TRUE(h.Node("n1").record->notices.empty());
+  EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 2);
+}
+
+// --- the time limit ---
+
+TEST(TimeLimitStopTest, ATrainJobSavesItsStateFirst) {
+  std::string yaml = TrainYaml();
+  yaml.replace(yaml.find("nodes: 2,"), 9, "nodes: 2, time_limit: 60s,");
+  Draining h(yaml);
+  h.Advance(seconds(61));
+  EXPECT_EQ(h.State(h.id), JobState::kStopping);
+  EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
+  EXPECT_TRUE(h.Take<Abort>("n1").empty());
+  h.Checkpoint(h.id, 13);
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 13);
+}
+
+TEST(TimeLimitStopTest, AJobThatDoesNotStopIsEndedAndACancelNeedNotWait) {
+  std::string yaml = TrainYaml();
+  yaml.replace(yaml.find("nodes: 2,"), 9, "nodes: 2, time_limit: 60s,");
+  {
+    Draining h(yaml);
+    h.Advance(seconds(122));
+    EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  }
+  Draining h(yaml);
+  h.Advance(seconds(61));
+  EXPECT_TRUE(h.Take<Abort>("n1").empty());
+  (void)h.Cancel(h.id);
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+}
+
+// --- ordered faults ---
+
+struct Rehearsing : ControlHarness {
+  Rehearsing() : ControlHarness(Allowing()) {
+    Join("n1", {.allows_faults = true});
+    Join("n2");
+    id = Submit(TrainYaml());
+    RunTo(id, 12);
+    Forget();
+  }
+  static ControllerOptions Allowing() {
+    ControllerOptions options;
+    options.allow_faults = true;
+    return options;
+  }
+  StatusCode Ask(InjectFaultRequested request) { return Inject(std::move(request)).status.code(); }
+  JobId id;
+};
+
+TEST(FaultTest, IsForwardedToldAndAnsweredWhenItIsDone) {
+  Rehearsing h;
+  const std::size_t replies = h.last().replies.size();
+  EXPECT_EQ(replies, 0u);
+  (void)h.Inject({.job = h.id.value, .rank = 0, .kind = "slow", .argument = "0.3"});
+  EXPECT_TRUE(h.last().replies.empty()) << "not before it is done";
+  const InjectFault fault = h.Take<InjectFault>("n1").at(0);
+  EXPECT_EQ(fault.generation, 1);
+  EXPECT_EQ(fault.kind, "slow");
+  EXPECT_EQ(fault.argument, "0.3");
+  EXPECT_TRUE(h.HasEvent(h.id, "fault_injected", "slow=0.3 ordered for rank 0 on n1"));
+  h.Say("n1", FaultDone{fault.request_id, ""});
+  ASSERT_EQ(h.last().replies.size(), 1u);
+  EXPECT_EQ(std::get<FaultAccepted>(h.last().replies[0].body).node.value, "n1");
+  h.Say("n1", FaultDone{fault.request_id, ""});
+  EXPECT_TRUE(h.last().replies.empty());
+}
+
+TEST(FaultTest, IsRefusedWhereItIsNotAllowedOrMeansNothing) {
+  Rehearsing h;
+  EXPECT_EQ(h.Ask({.job = h.id.value, .rank = 1, .kind = "kill"}), StatusCode::kFailedPrecondition)
+      << "its worker does not allow it";
+  EXPECT_EQ(h.Ask({.job = h.id.value, .rank = 0, .kind = "explode"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(h.Ask({.job = h.id.value, .rank = 7, .kind = "kill"}), StatusCode::kNotFound);
+  EXPECT_EQ(h.Ask({.job = "nobody", .rank = 0, .kind = "kill"}), StatusCode::kNotFound);
+  EXPECT_EQ(h.Ask({.node = NodeName{"n9"}, .kind = "kill-node"}), StatusCode::kNotFound);
+  EXPECT_EQ(h.CountEvents(h.id, "fault_injected"), 0);
+  Draining other;  // its coordinator was not started for it
+  EXPECT_EQ(other.Inject({.job = other.id.value, .rank = 0, .kind = "kill"}).status.code(),
+            StatusCode::kFailedPrecondition);
+}
+
+TEST(FaultTest, ANodeThatDiesOfItHasObeyedAndOneThatIsMuteIsTold) {
+  Rehearsing h;
+  (void)h.Inject({.node = NodeName{"n1"}, .kind = "kill-node"});
+  h.Leave("n1");
+  ASSERT_EQ(h.last().replies.size(), 1u);
+  EXPECT_TRUE(h.last().replies[0].status.ok());
+  h.Join("n1", {.allows_faults = true});
+  (void)h.Inject({.node = NodeName{"n1"}, .kind = "stop-worker"});
+  h.silent = {"n1", "n2"};
+  h.Advance(seconds(11));
+  EXPECT_EQ(h.LastReply().status.code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace muster

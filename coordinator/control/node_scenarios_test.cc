@@ -1,0 +1,338 @@
+// Scenarios of workers and nodes: silence, witnesses, loss, return.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/control/control_harness.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A cluster of two nodes with a job that has trained to step 12.
+struct Running : ControlHarness {
+  explicit Running(const std::string& yaml = TrainYaml(), ControllerOptions options = {})
+      : ControlHarness(options) {
+    Join("n1");
+    Join("n2");
+    id = Submit(yaml);
+    StartAll(id);
+    if (Job(id).record->max_steps > 0) {
+      TrainFrom(id, 0);
+      StepTo(id, 12);
+    }
+    Forget();
+  }
+  JobId id;
+};
+
+TEST(NodeTest, AnotherProtocolVersionIsRefused) {
+  ControlHarness h;
+  h.Join("n1", {.protocol_version = 2});
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(h.closes[0].status.message(), HasSubstr("speaks protocol 2"));
+  EXPECT_TRUE(h.controller().Nodes().empty());
+}
+
+TEST(NodeTest, ASecondLiveWorkerOfTheSameNameIsRefused) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n1", {.instance = "second"});
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kAlreadyExists);
+  h.Leave("n1");
+  h.Join("n1", {.instance = "second"});
+  EXPECT_EQ(h.closes.size(), 1u);
+  EXPECT_TRUE(h.Node("n1").connected);
+}
+
+TEST(NodeTest, NamesAndSlotsAreChecked) {
+  ControlHarness h;
+  h.Join("../n1");
+  h.Join("n1", {.slots = -1});
+  EXPECT_EQ(h.closes.size(), 2u);
+  EXPECT_TRUE(h.controller().Nodes().empty());
+}
+
+TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
+  Running h;
+  h.Leave("n2");
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
+  h.Advance(seconds(5));
+  h.Join("n2", {.instance = "second", .hosted = {h.Hosted("n2", h.id, AttemptState::kRunning)}});
+  h.Say("n1", Heartbeat{});
+  h.Advance(seconds(8));
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  EXPECT_EQ(h.Job(h.id).record->restarts, 0);
+  EXPECT_TRUE(h.Take<Abort>("n2").empty());
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
+}
+
+TEST(NodeTest, AnExitThatHappenedWhileTheStreamWasBrokenIsHeardInTheHello) {
+  Running h;
+  h.Leave("n2");
+  h.Advance(seconds(2));
+  HostedGeneration hosted = h.Hosted("n2", h.id, AttemptState::kRunning);
+  hosted.exited.push_back({{}, 0, 1, {0, 11}, 1.5, {"segfault"}});
+  h.Join("n2", {.hosted = {hosted}});
+  EXPECT_EQ(h.Attempt(h.id).cause, "rank 1 on n2 was killed by SIGSEGV");
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  h.QuiesceAll(h.id);
+  EXPECT_NEAR(h.Attempt(h.id).seconds.detect, 1.5, 1e-9);
+}
+
+TEST(NodeTest, ALostNodeAbortsItsAttemptAndTheJobWaitsForAnother) {
+  Running h;
+  h.Leave("n2");
+  h.Advance(seconds(9));
+  h.Say("n1", Heartbeat{});
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.Advance(seconds(2));
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost);
+  EXPECT_THAT(h.Attempt(h.id).cause, StartsWith("node n2 was lost"));
+  EXPECT_TRUE(h.Take<Abort>("n2").empty());
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  h.QuiescedOn("n1", h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kRecovering);
+  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("needs 2 nodes"));
+  h.QuiescedOn("n1", h.id);  // what was parked is gone too
+  h.Join("n3");
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+}
+
+TEST(NodeTest, ANodeThatReturnsAfterItsLeaseMustFirstEndWhatItStillRuns) {
+  Running h;
+  const HostedGeneration stale = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Leave("n2");
+  h.Advance(seconds(9));
+  h.Say("n1", Heartbeat{});
+  h.Advance(seconds(2));
+  h.QuiescedOn("n1", h.id);
+  h.Join("n2", {.hosted = {stale}});
+  EXPECT_EQ(h.Take<Abort>("n2").at(0).generation, 1);
+  EXPECT_EQ(h.Job(h.id).record->generation, 1) << "its slot is still taken";
+  h.QuiescedOn("n1", h.id);  // what was parked is gone too
+  h.Say("n2", Quiesced{h.id, 1, {}});
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+}
+
+TEST(NodeTest, PeersThatFailWhileANodeIsSilentAreSymptomsOfItsLoss) {
+  Running h;
+  h.Leave("n2");
+  h.Advance(milliseconds(10));
+  h.Exited(h.id, 0, {76, 0});
+  h.Advance(milliseconds(60));
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kPeerLost);
+  h.QuiescedOn("n1", h.id);
+  for (int i = 0; i < 3; ++i) {
+    h.Advance(seconds(4));
+    h.Say("n1", Heartbeat{});
+  }
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
+  EXPECT_THAT(h.Attempt(h.id).cause, StartsWith("node n2 was lost"));
+}
+
+TEST(NodeTest, ASilentNodeThatNobodyCanLookAtIsLostAfterALease) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Advance(seconds(9));
+  EXPECT_EQ(h.Node("n1").record->state, NodeState::kReady);
+  h.silent = {"n1"};
+  h.Advance(milliseconds(1600));
+  EXPECT_EQ(h.Node("n1").record->state, NodeState::kSuspect);
+  h.Advance(seconds(8));
+  EXPECT_TRUE(h.closes.empty());
+  h.Advance(seconds(1));
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(h.Node("n1").record->state, NodeState::kLost);
+}
+
+TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
+  Running h;
+  h.Exited(h.id, 0, {1, 0});
+  h.Say("n1", Quiesced{h.id, 1, {}});
+  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  EXPECT_EQ(h.Node("n2").slots_used, 1);
+  EXPECT_EQ(h.State(h.id), JobState::kRecovering);
+  EXPECT_EQ(h.Attempt(h.id).generation, 1) << "the slot of the unkillable rank was used";
+  EXPECT_EQ(h.Attempt(h.id).ranks[1].state, RankState::kUnkillable);
+  h.QuiescedOn("n1", h.id);  // what was parked is gone too
+  h.Join("n3");
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+  // Another boot of the machine: nothing can be left.
+  h.Leave("n2");
+  h.Join("n2", {.host_id = "rebooted"});
+  EXPECT_EQ(h.Node("n2").slots_used, 0);
+}
+
+TEST(NodeTest, AGuardianOfAnUnknownJobIsReleased) {
+  ControlHarness h;
+  HostedGeneration stray;
+  stray.job_id = JobId{"0123456789"};
+  stray.generation = 4;
+  stray.launched = true;
+  stray.started.push_back({stray.job_id, 4, 0, 99});
+  h.Join("n1", {.hosted = {stray}});
+  EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
+  EXPECT_EQ(h.Node("n1").slots_used, 1);
+  h.Say("n1", Released{stray.job_id});
+  EXPECT_EQ(h.Node("n1").slots_used, 0);
+}
+
+TEST(NodeTest, AWorkerWhoseGuardianDiedReportsItsRanksMissing) {
+  Running h;
+  h.Leave("n2");
+  h.Join("n2", {.instance = "second"});
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kGuardianLost);
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  h.QuiescedOn("n1", h.id);
+  EXPECT_EQ(h.Job(h.id).record->generation, 2);
+}
+
+TEST(NodeTest, ReleaseIsSaidAgainToANodeThatWasAwayWhenTheJobEnded) {
+  Running h(CommandYaml());
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  HostedGeneration idle = h.Hosted("n2", h.id, AttemptState::kRunning);
+  idle.quiesced = true;
+  h.QuiesceAll(h.id);
+  h.Leave("n2");
+  h.Forget();
+  h.Join("n2", {.hosted = {idle}});
+  EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
+  h.Leave("n2");
+  h.Join("n2");  // nothing hosted: it is gone
+  EXPECT_EQ(h.Job(h.id).record->unreleased.size(), 1u);
+}
+
+// --- witnesses ---
+
+// Three nodes that can be looked at; the job trains on n1 and n2.
+struct Watched : ControlHarness {
+  explicit Watched(const std::string& resources = "nodes: 2, ranks_per_node: 1") {
+    for (const char* node : {"n1", "n2", "n3"}) Join(node, {.metrics_port = 9100});
+    std::string yaml = TrainYaml();
+    const std::string old = "nodes: 2, ranks_per_node: 1";
+    id = Submit(yaml.replace(yaml.find(old), old.size(), resources));
+    RunTo(id, 12);
+    Forget();
+  }
+  // Both others say this of n2.
+  void Witness(ProbeOutcome outcome) {
+    for (const char* node : {"n1", "n3"}) {
+      for (const Probe& probe : Take<Probe>(node)) {
+        Say(node, ProbeResult{probe.probe_id, probe.node, outcome});
+      }
+    }
+  }
+  JobId id;
+};
+
+TEST(WitnessTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
+  Watched h;
+  h.silent = {"n2"};
+  h.Advance(milliseconds(1600));
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
+  const Probe probe = h.Take<Probe>("n3").at(0);
+  EXPECT_EQ(probe.node.value, "n2");
+  EXPECT_EQ(probe.port, 9100);
+  EXPECT_EQ(probe.timeout_ms, 500);
+  h.Say("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
+  h.Witness(ProbeOutcome::kUnreachable);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.Advance(milliseconds(1500));
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost);
+  EXPECT_THAT(h.Attempt(h.id).cause, HasSubstr("n2 was lost: no other node reaches it"));
+  h.ParkedOn("n1", h.id);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kSpare);
+}
+
+TEST(WitnessTest, ANodeThatAWitnessReachesIsLeftAlone) {
+  Watched h;
+  h.silent = {"n2"};
+  for (int i = 0; i < 60; ++i) {
+    h.Advance(milliseconds(500));
+    h.Witness(ProbeOutcome::kAnswered);
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  EXPECT_EQ(h.Attempt(h.id).generation, 1);
+  h.silent.clear();
+  h.Join("n2", {.hosted = {h.Hosted("n2", h.id, AttemptState::kRunning)}, .metrics_port = 9100});
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+TEST(WitnessTest, AWorkerThatIsGoneIsWaitedForUnlessItsRanksAreGoneToo) {
+  Watched h;
+  h.Leave("n2");
+  for (int i = 0; i < 40; ++i) {
+    h.Witness(ProbeOutcome::kRefused);
+    h.Advance(milliseconds(500));
+  }
+  h.Witness(ProbeOutcome::kRefused);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.Report(h.id, 0, TrainerError{"peer_lost", "connection reset", 12});
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting) << "no need to wait for a cause";
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kNodeLost);
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << "to others it may still be there";
+  h.ParkedOn("n1", h.id);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+}
+
+TEST(WitnessTest, ARefusalAfterTheSymptomDecidesAtOnce) {
+  Watched h;
+  h.Report(h.id, 0, Parked{12});
+  h.Leave("n2");
+  h.Witness(ProbeOutcome::kRefused);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kNodeLost);
+}
+
+TEST(WitnessTest, ASymptomThatAnExitExplainsCostsNoNode) {
+  Watched h;
+  h.Exited(h.id, 0, {0, 9});
+  h.Leave("n2");
+  h.Witness(ProbeOutcome::kRefused);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kRankKilled);
+  EXPECT_EQ(h.Node("n2").slots_used, 1) << "its ranks may still be there";
+}
+
+TEST(WitnessTest, WhereAllAreSilentNobodyIsLost) {
+  Watched h;
+  h.silent = {"n1", "n2", "n3"};
+  h.Advance(seconds(120));
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  for (const NodeView& node : h.controller().Nodes()) {
+    EXPECT_EQ(node.record->state, NodeState::kSuspect);
+  }
+}
+
+TEST(WitnessTest, ACoordinatorThatOversleptSuspectsNobody) {
+  Watched h;
+  h.Oversleep(seconds(30));
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady) << h.Story();
+  h.Advance(seconds(1));
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+TEST(WitnessTest, AMessageTakesASuspicionBack) {
+  Watched h;
+  h.silent = {"n2"};
+  h.Advance(milliseconds(1600));
+  h.Say("n2", Heartbeat{});
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
+  h.silent.clear();
+  h.Witness(ProbeOutcome::kUnreachable);  // late words about an older silence
+  h.Advance(seconds(5));
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,32 @@
+#include "coordinator/control/node_verdict.h"
+
+namespace muster {
+
+NodeJudgement JudgeSilence(const NodeVerdictInput& input) {
+  const NodeJudgement wait;
+  if (input.all_silent) return wait;
+  // Its ranks may be well, and a worker that is only slow comes back.
+  if (input.answered > 0) return wait;
+  if (input.refused > 0) {
+    if (input.silence >= kRefusedUntilLost) {
+      return {NodeVerdict::kLost, "its worker is gone and did not come back"};
+    }
+    if (input.lost_peer) {
+      return {NodeVerdict::kLostToJobs, "its worker is gone and ranks lost a peer there"};
+    }
+    return wait;
+  }
+  if (input.unreachable > 0) {
+    if (input.complete && input.silence >= kUnreachableUntilLost) {
+      return {NodeVerdict::kLost, "no other node reaches it"};
+    }
+    return wait;
+  }
+  if (input.silence >= input.lease) {
+    return {NodeVerdict::kLost, input.asked ? "no witness has answered within its lease"
+                                            : "there was nobody to ask, and its lease is over"};
+  }
+  return wait;
+}
+
+}  // namespace muster

@@ -1,0 +1,263 @@
+// Scenarios of gangs that change their nodes: spares, fewer ranks, more ranks again.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/control/control_harness.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Yaml(const std::string& resources) {
+  std::string yaml = TrainYaml();
+  const std::string old = "nodes: 2, ranks_per_node: 1";
+  return yaml.replace(yaml.find(old), old.size(), resources);
+}
+
+struct Elastic : ControlHarness {
+  Elastic(std::initializer_list<const char*> nodes, const std::string& resources) {
+    for (const char* node : nodes) Join(node, {.metrics_port = 9100});
+    id = Submit(Yaml(resources));
+    RunTo(id, 12);
+    Forget();
+  }
+  // All its processes are gone, its link with them.
+  void Lose(const std::string& node) {
+    Leave(node);
+    for (int i = 0; i < 6; ++i) {
+      Advance(milliseconds(500));
+      const std::vector<WorkerSend> asked = sends();
+      for (const WorkerSend& send : asked) {
+        const auto* probe = std::get_if<Probe>(&send.message);
+        if (probe == nullptr) continue;
+        SayOn(send.session, ProbeResult{probe->probe_id, probe->node, ProbeOutcome::kUnreachable});
+      }
+    }
+    ASSERT_EQ(Node(node).record->state, NodeState::kLost) << Story();
+  }
+  std::vector<std::string> Nodes() const {
+    std::vector<std::string> names;
+    for (const NodeName& node : Attempt(id).nodes) names.push_back(node.value);
+    return names;
+  }
+  JobId id;
+};
+
+constexpr char kWithSpare[] = "nodes: 2, spares: 1, ranks_per_node: 1";
+constexpr char kElastic[] = "nodes: 2, min_nodes: 1, ranks_per_node: 1";
+
+// --- spares ---
+
+TEST(SpareTest, ASpareIsPreparedWithoutRanksAndItsSlotsAreTaken) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
+  const JobId id = h.Submit(Yaml(kWithSpare));
+  const Prepare prepare = h.Take<Prepare>("n3").at(0);
+  EXPECT_TRUE(prepare.spare);
+  EXPECT_TRUE(prepare.ranks.empty());
+  EXPECT_FALSE(prepare.hosts_master);
+  EXPECT_EQ(prepare.standbys, 1);
+  EXPECT_EQ(h.Node("n3").slots_used, 1);
+  h.PrepareAll(id);
+  EXPECT_EQ(h.Take<Launch>("n1").size(), 1u) << "a spare is not waited for";
+  EXPECT_TRUE(h.Take<Launch>("n3").empty());
+  h.Say("n3", Prepared{id, 1, true, "", true, 0});
+  h.Exited(id, 0, {0, 0});
+  h.Exited(id, 1, {0, 0});
+  EXPECT_EQ(h.Take<Abort>("n3").size(), 1u);
+  h.QuiesceAll(id);
+  h.QuiescedOn("n3", id);
+  EXPECT_EQ(h.State(id), JobState::kSucceeded);
+  EXPECT_EQ(h.Take<Release>("n3").size(), 1u);
+}
+
+TEST(SpareTest, TheJobsOwnSpareIsTakenFirst) {
+  Elastic h({"n1", "n2", "n3", "n4"}, kWithSpare);
+  ASSERT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n3"}));
+  h.Say("n3", Prepared{h.id, 1, true, "", true, 0});
+  h.Lose("n2");
+  EXPECT_EQ(h.Take<Abort>("n3").size(), 1u);
+  h.ParkedOn("n1", h.id);
+  h.Say("n3", Quiesced{h.id, 1, {}, {}});
+  EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n3"));
+  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kSpare);
+  EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"})) << "the next one is held";
+}
+
+TEST(SpareTest, TooFewAreToldAndMadeUpForLater) {
+  Elastic h({"n1", "n2"}, kWithSpare);
+  EXPECT_TRUE(h.HasEvent(h.id, "spares_missing", "0 of 1 spare nodes found")) << h.Story();
+  h.Join("n3");
+  EXPECT_TRUE(h.Take<Prepare>("n3").at(0).spare);
+  EXPECT_TRUE(h.HasEvent(h.id, "spare_added", "n3"));
+  EXPECT_EQ(h.Attempt(h.id).generation, 1) << "nothing else happens to the job";
+}
+
+TEST(SpareTest, ALostOrBrokenSpareIsNoFaultOfTheJob) {
+  Elastic h({"n1", "n2", "n3"}, kWithSpare);
+  h.Lose("n3");
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  EXPECT_TRUE(h.Attempt(h.id).spares.empty());
+  EXPECT_TRUE(h.HasEvent(h.id, "spare_dropped", "n3"));
+  h.Join("n4");
+  ASSERT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"}));
+  h.Say("n4", Prepared{h.id, 1, false, "no such model", false, 0});
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+TEST(SpareTest, ASpareThatReconnectsIsPreparedAgain) {
+  Elastic h({"n1", "n2", "n3"}, kWithSpare);
+  h.Say("n3", Prepared{h.id, 1, true, "", true, 0});
+  h.Leave("n3");
+  h.Join("n3", {.instance = "second", .metrics_port = 9100});
+  EXPECT_EQ(h.Take<Prepare>("n3").size(), 1u);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+// --- fewer ranks ---
+
+TEST(ShrinkTest, WithoutRoomElsewhereTheGangGoesOnSmaller) {
+  Elastic h({"n1", "n2"}, kElastic);
+  h.Lose("n2");
+  h.ParkedOn("n1", h.id);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2);
+  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kShrink);
+  EXPECT_EQ(h.Job(h.id).record->world_size, 1);
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+  h.PrepareAll(h.id);
+  const Launch launch = h.Take<Launch>("n1").at(0);
+  EXPECT_EQ(launch.world_size, 1);
+  EXPECT_EQ(launch.node_count, 1);
+  h.Started(h.id, 0);
+  h.TrainFrom(h.id, 12);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.Checkpoint(h.id, 20);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 20) << "one shard makes it whole";
+  EXPECT_EQ(h.Job(h.id).checkpoints->back().world_size, 1);
+  h.FinishAll(h.id);
+  h.Manifest(h.id, h.Directory(h.id, 20));
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
+}
+
+TEST(ShrinkTest, RankNumbersOfANodeThatIsLeftMayChange) {
+  Elastic h({"n1", "n2"}, kElastic);
+  h.Lose("n1");
+  h.ParkedOn("n2", h.id);
+  EXPECT_THAT(h.Nodes(), ElementsAre("n2"));
+  EXPECT_TRUE(h.Take<Prepare>("n2").at(0).hosts_master);
+  EXPECT_EQ(h.Attempt(h.id).ranks.at(0).node.value, "n2");
+}
+
+TEST(ShrinkTest, AJobStartsWhole) {
+  ControlHarness h;
+  h.Join("n1");
+  const JobId id = h.Submit(Yaml(kElastic));
+  EXPECT_EQ(h.State(id), JobState::kQueued);
+}
+
+TEST(ShrinkTest, BelowItsLeastTheJobWaits) {
+  Elastic h({"n1", "n2"}, "nodes: 2, ranks_per_node: 1");
+  h.Lose("n2");
+  h.ParkedOn("n1", h.id);
+  EXPECT_EQ(h.Attempt(h.id).generation, 1);
+  EXPECT_EQ(h.State(h.id), JobState::kRecovering);
+}
+
+TEST(ShrinkTest, ANodeThatMayStillComeBackAfterARestartIsWaitedFor) {
+  Elastic h({"n1", "n2"}, kElastic);
+  h.Exited(h.id, 1, {0, 9});
+  for (int i = 0; i < 2; ++i) {  // a back-off, in which the coordinator is killed
+    h.ParkAll(h.id);
+    h.StartAll(h.id);
+    h.TrainFrom(h.id, 3);
+    h.Exited(h.id, i, {0, 9});
+  }
+  h.ParkAll(h.id);
+  ASSERT_EQ(h.Attempt(h.id).state, AttemptState::kEnded) << h.Story();
+  h.Restart();
+  h.Join("n1", {.metrics_port = 9100});
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
+  h.Join("n2", {.metrics_port = 9100});
+  EXPECT_EQ(h.Nodes().size(), 2u);
+}
+
+// --- more ranks ---
+
+struct Shrunk : Elastic {
+  Shrunk() : Elastic({"n1", "n2"}, kElastic) {
+    Lose("n2");
+    ParkedOn("n1", id);
+    StartAll(id);
+    TrainFrom(id, 12);
+    Forget();
+  }
+};
+
+TEST(GrowTest, ANodeThatReturnsIsTakenAfterAWhileAndEverybodyIsKept) {
+  Shrunk h;
+  const int charged = h.Job(h.id).record->attempts_without_progress;
+  h.Join("n2", {.metrics_port = 9100});
+  h.Advance(milliseconds(2900));
+  EXPECT_TRUE(h.Take<Abort>("n1").empty());
+  h.Advance(milliseconds(200));
+  EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).park_seconds, 1);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kRegrouped);
+  h.Report(h.id, 0, TrainerError{"peer_lost", "aborted", 13});  // no news
+  h.ParkedOn("n1", h.id);
+  EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n2"));
+  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kGrow);
+  EXPECT_EQ(h.Job(h.id).attempts->at(1).cause_kind, CauseKind::kRegrouped);
+  EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, charged) << "that was no fault";
+  EXPECT_EQ(h.Job(h.id).record->world_size, 2);
+}
+
+TEST(GrowTest, NotAgainWithinAMinute) {
+  Shrunk h;
+  h.Join("n2", {.metrics_port = 9100});
+  h.Advance(milliseconds(3100));
+  h.ParkedOn("n1", h.id);
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 13);
+  h.Lose("n2");
+  h.ParkedOn("n1", h.id);
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 13);
+  h.Join("n2", {.metrics_port = 9100});
+  h.Forget();
+  h.Advance(seconds(40));
+  EXPECT_TRUE(h.Take<Abort>("n1").empty());
+  h.Advance(seconds(20));
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+}
+
+TEST(GrowTest, NotWhileItRecovers) {
+  Elastic h({"n1", "n2"}, kElastic);
+  h.Lose("n2");
+  h.ParkedOn("n1", h.id);
+  h.Join("n2", {.metrics_port = 9100});
+  h.Advance(seconds(8));
+  EXPECT_EQ(h.Attempt(h.id).generation, 2);
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kPreparing);
+}
+
+TEST(GrowTest, ARestartInBetweenGoesOnWithIt) {
+  Shrunk h;
+  h.Join("n2", {.metrics_port = 9100});
+  h.Advance(milliseconds(3100));
+  HostedGeneration parked = h.Hosted("n1", h.id, AttemptState::kRunning);
+  parked.quiesced = true;
+  parked.kept_ranks = {0};
+  h.Restart();
+  h.Join("n2", {.metrics_port = 9100});
+  h.Join("n1", {.hosted = {parked}, .metrics_port = 9100});
+  EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n2"));
+  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kGrow);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,78 @@
+// Nodes beside the gang: spares that wait for a loss, and room for a gang that has shrunk.
+
+#include <algorithm>
+
+#include "coordinator/control/core.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kReadyBeforeGrowth = std::chrono::seconds(3);
+constexpr Duration kBetweenRegroupings = std::chrono::seconds(60);
+
+}  // namespace
+
+// A job at work that lacks nodes or spares: what it asks of the scheduler.
+bool ControllerCore::WantsMoreNodes(const JobEntry& job) const {
+  if (!job.gang || job.record.state != JobState::kRunning || job.gang->stopping) return false;
+  const AttemptRecord& attempt = job.attempts.back();
+  if (attempt.state != AttemptState::kRunning) return false;
+  const int missing = job.spec.resources.nodes - static_cast<int>(attempt.nodes.size());
+  return missing > 0 || static_cast<int>(attempt.spares.size()) < job.spec.resources.spares;
+}
+
+// The nodes are reserved for nobody yet: a gang takes them when it is made anew.
+void ControllerCore::GiveMoreNodes(JobEntry& job, const std::vector<NodeName>& nodes) {
+  if (static_cast<int>(job.attempt().nodes.size()) >= job.spec.resources.nodes) {
+    return AddSpares(job, nodes);
+  }
+  TimePoint due = job.regrouped ? *job.regrouped + kBetweenRegroupings : TimePoint::min();
+  for (const NodeName& name : nodes) {
+    due = std::max(due, nodes_.at(name).ready_at + kReadyBeforeGrowth);
+  }
+  if (due > now_.mono) {
+    job.grow_at = due;
+    return;
+  }
+  job.regrouped = now_.mono;
+  EndOnPurpose(job, CauseKind::kRegrouped,
+               "going on with " + std::to_string(job.attempt().nodes.size() + nodes.size()) +
+                   " nodes, which have room again");
+}
+
+// Ends an attempt that is well, for another that goes on where it was.
+void ControllerCore::EndOnPurpose(JobEntry& job, CauseKind kind, const std::string& reason) {
+  AttemptRecord& attempt = job.attempt();
+  attempt.cause_kind = kind;
+  attempt.cause = reason;
+  job.record.reason = reason;
+  Move(job, JobEvent::kFault);
+  Tell(job, {"aborting", Severity::kInfo,
+             "ending generation " + std::to_string(attempt.generation) + ": " + reason});
+  BeginAbort(job, {reason, Duration::zero(), MayKeep(job)});
+}
+
+void ControllerCore::AddSpares(JobEntry& job, const std::vector<NodeName>& names) {
+  for (const NodeName& name : names) {
+    job.gang->nodes.push_back({.name = name, .spare = true});
+    job.attempt().spares.push_back(name);
+    NoteUnreleased(job, name);
+    SendPrepare(job, static_cast<int>(job.gang->nodes.size()) - 1);
+    Tell(job, {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});
+  }
+  MarkAttempt(job);
+}
+
+void ControllerCore::DropSpare(JobEntry& job, const NodeName& name, const std::string& why) {
+  std::erase_if(job.gang->nodes, [&](const GangNode& member) { return member.name == name; });
+  std::erase(job.attempt().spares, name);
+  nodes_.at(name).leftovers[job.record.id] = {job.attempt().generation,
+                                              job.spec.resources.ranks_per_node};
+  Send(name, Abort{job.record.id, job.attempt().generation, why, 0, 0, {}});
+  Tell(job, {"spare_dropped", Severity::kWarning,
+             "node " + name.value + " is no spare any more: " + why});
+  MarkAttempt(job);
+  reschedule_ = true;
+}
+
+}  // namespace muster

@@ -1,0 +1,20 @@
+// Words for the sentences of events and reasons.
+//
+// Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace muster {
+
+// What other programs say is kept up to here: of a reason, and of an event's sentence with one in
+// it.
+inline constexpr std::size_t kMaxReasonBytes = 1000;
+inline constexpr std::size_t kMaxTextBytes = 2000;
+
+std::string SecondsText(double seconds);     // "0.71 s", "2 min 5 s"
+std::string BytesText(std::uint64_t bytes);  // "12.3 MB"
+
+}  // namespace muster
