@@ -7,6 +7,8 @@
 #include <mutex>
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/parity/snapshot_run.h"
 #include "trainer/snapshot/cut.h"
@@ -233,6 +235,50 @@ TEST(Snapshots, AnOverflowIsAStepToo) {
       }
       held = TakeHeld(ranks);
     }
+  }
+}
+
+// By way of a gang of another size and strategy, and back.
+TEST(Snapshots, AreCutAnewForAnyGang) {
+  using enum ShardingStrategy;
+  SnapshotOptions options{.gang = GangOf(kFullShard, 3, MixedPrecision::kBf16), .until = 3};
+  std::vector<SnapshotRank> first = RunWithSnapshots(options, {});
+  ExpectOk(first);
+  std::vector<HeldSegments> held = TakeHeld(first);
+  // Lost at different moments; the first had sealed one step more.
+  const StateId second_step{
+      .lineage = 1, .step = 2, .shard_count = 3, .layout = held[1][0]->spec().layout};
+  held[1][0]->Continue(1, second_step);
+  options.until = 2;
+  for (const auto& [strategy, world] : std::vector<std::pair<ShardingStrategy, int>>{
+           {kFullShard, 2}, {kHybridShard, 4}, {kNoShard, 2}, {kShardGradOp, 5}, {kNoShard, 1}}) {
+    options.gang = GangOf(strategy, world, MixedPrecision::kBf16);
+    options.generation += 1;
+    std::vector<HeldSegments> regrouped(world);
+    for (std::size_t rank = 0; rank < held.size(); ++rank) {
+      for (auto& each : held[rank]) regrouped[rank % world].push_back(std::move(each));
+    }
+    std::vector<SnapshotRank> ranks = RunWithSnapshots(options, std::move(regrouped));
+    ExpectOk(ranks);
+    EXPECT_EQ(ranks[0].resumed, 2);
+    held.clear();
+    // The own segment alone: what was there before is let go.
+    for (SnapshotRank& rank : ranks) {
+      held.emplace_back();
+      held.back().push_back(std::move(rank.held[0]));
+    }
+  }
+  options.gang = GangOf(kFullShard, 3, MixedPrecision::kBf16);
+  options.generation += 1;
+  options.until = 3;
+  std::vector<HeldSegments> regrouped(3);
+  regrouped[2] = std::move(held[0]);
+  const std::vector<SnapshotRank> last = RunWithSnapshots(options, std::move(regrouped));
+  ExpectOk(last);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(last[rank].resumed, 2);
+    EXPECT_EQ(last[rank].arrays, first[rank].arrays) << "rank " << rank;
+    EXPECT_EQ(last[rank].cursor, first[rank].cursor);
   }
 }
 
