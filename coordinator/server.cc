@@ -50,6 +50,9 @@ ControllerOptions OptionsOf(const ServerOptions& options) {
   ControllerOptions controller;
   controller.cluster = options.dir;
   controller.lease = options.lease;
+  controller.allow_faults = options.allow_faults;
+  // As often as workers read the pages: a hang is told by 30 samples within 3 s.
+  controller.progress_ms = 50;
   // Silence for a lease loses a node, so a few heartbeats must fit into one.
   const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(options.lease / 4);
   controller.heartbeat_ms =
@@ -107,7 +110,7 @@ Server::Impl::Impl(ServerOptions options_in, std::string token_in, PidFile pid_f
       host(loop, *store, *this, OptionsOf(options), SystemClock()),
       workers(loop, token, host),
       watches(loop, host),
-      clients({loop, host, *store, watches, workers}, token, {options.dir, options.allow_faults}) {}
+      clients({loop, host, *store, watches, workers}, token, options.dir) {}
 
 Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(host.Restore());

@@ -15,6 +15,8 @@
 namespace muster {
 namespace {
 
+// A year: what is meant is no limit.
+constexpr double kMaxDrainSeconds = 365 * 24 * 3600.0;
 constexpr std::int64_t kDayMillis = 24 * 3600 * 1000;
 
 // Ten hexadecimal digits from the system's random source.
@@ -43,8 +45,8 @@ void FillSubmitted(const Reply& reply, v1::SubmitResponse* response) {
 
 }  // namespace
 
-ClientService::ClientService(Parts parts, std::string token, Settings settings)
-    : parts_(parts), token_(std::move(token)), settings_(std::move(settings)) {}
+ClientService::ClientService(Parts parts, std::string token, std::string cluster)
+    : parts_(parts), token_(std::move(token)), cluster_(std::move(cluster)) {}
 
 ClientService::Reactor* ClientService::OnLoop(Context* context, std::function<void(Finish)> call) {
   Reactor* reactor = context->DefaultReactor();
@@ -85,6 +87,57 @@ ClientService::Reactor* ClientService::Cancel(Context* context, const v1::Cancel
       if (const auto* accepted = std::get_if<CancelAccepted>(&reply.body)) {
         response->set_id(accepted->id.value);
         response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
+      }
+      finish(reply.status);
+    });
+  });
+}
+
+ClientService::Reactor* ClientService::Drain(Context* context, const v1::DrainRequest* request,
+                                             v1::DrainResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    const double by = request->by_seconds();
+    if (!(by >= 0 && by <= kMaxDrainSeconds)) {
+      return finish(InvalidArgument("by_seconds is out of range"));
+    }
+    DrainRequested event{0, NodeName{request->node()}, by, request->reason()};
+    parts_.host.Drain(std::move(event), [response, finish](const Reply& reply) {
+      if (const auto* accepted = std::get_if<DrainAccepted>(&reply.body)) {
+        response->set_state(static_cast<v1::NodeState>(static_cast<int>(accepted->state)));
+        for (const JobId& job : accepted->jobs) response->add_jobs(job.value);
+      }
+      finish(reply.status);
+    });
+  });
+}
+
+ClientService::Reactor* ClientService::Undrain(Context* context, const v1::UndrainRequest* request,
+                                               v1::UndrainResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    UndrainRequested event{0, NodeName{request->node()}};
+    parts_.host.Undrain(std::move(event), [response, finish](const Reply& reply) {
+      if (const auto* accepted = std::get_if<UndrainAccepted>(&reply.body)) {
+        response->set_state(static_cast<v1::NodeState>(static_cast<int>(accepted->state)));
+      }
+      finish(reply.status);
+    });
+  });
+}
+
+ClientService::Reactor* ClientService::InjectFault(Context* context,
+                                                   const v1::InjectFaultRequest* request,
+                                                   v1::InjectFaultResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    InjectFaultRequested event{0,
+                               request->job(),
+                               request->rank(),
+                               NodeName{request->node()},
+                               request->kind(),
+                               request->argument()};
+    parts_.host.InjectFault(std::move(event), [response, finish](const Reply& reply) {
+      if (const auto* accepted = std::get_if<FaultAccepted>(&reply.body)) {
+        response->set_node(accepted->node.value);
+        response->set_generation(accepted->generation);
       }
       finish(reply.status);
     });
@@ -185,7 +238,7 @@ ClientService::Reactor* ClientService::Version(Context* context, const v1::Versi
   return OnLoop(context, [this, response](const Finish& finish) {
     response->set_version(kVersion);
     response->set_protocol_version(kProtocolVersion);
-    response->set_cluster(settings_.cluster);
+    response->set_cluster(cluster_);
     finish(OkStatus());
   });
 }

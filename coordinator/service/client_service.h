@@ -34,11 +34,7 @@ class ClientService final : public v1::Client::CallbackService {
     WatchHub& watches;
     WorkerService& workers;
   };
-  struct Settings {
-    std::string cluster;        // told by Version
-    bool allow_faults = false;  // InjectFault is refused otherwise
-  };
-  ClientService(Parts parts, std::string token, Settings settings);
+  ClientService(Parts parts, std::string token, std::string cluster);
 
   using Context = grpc::CallbackServerContext;
   using Reactor = grpc::ServerUnaryReactor;
@@ -46,6 +42,9 @@ class ClientService final : public v1::Client::CallbackService {
   Reactor* GetJob(Context*, const v1::GetJobRequest*, v1::Job*) override;
   Reactor* ListJobs(Context*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
   Reactor* Cancel(Context*, const v1::CancelRequest*, v1::CancelResponse*) override;
+  Reactor* Drain(Context*, const v1::DrainRequest*, v1::DrainResponse*) override;
+  Reactor* Undrain(Context*, const v1::UndrainRequest*, v1::UndrainResponse*) override;
+  Reactor* InjectFault(Context*, const v1::InjectFaultRequest*, v1::InjectFaultResponse*) override;
   Reactor* ListEvents(Context*, const v1::ListEventsRequest*, v1::ListEventsResponse*) override;
   Reactor* ListNodes(Context*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   Reactor* ReadLog(Context*, const v1::ReadLogRequest*, v1::ReadLogResponse*) override;
@@ -62,7 +61,7 @@ class ClientService final : public v1::Client::CallbackService {
 
   Parts parts_;
   const std::string token_;
-  const Settings settings_;
+  const std::string cluster_;
   std::atomic<int> calls_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
 };

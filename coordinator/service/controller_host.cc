@@ -64,6 +64,18 @@ void ControllerHost::Cancel(CancelRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
+void ControllerHost::Drain(DrainRequested event, ReplyHandler handler) {
+  HandleRequest(std::move(event), std::move(handler));
+}
+
+void ControllerHost::Undrain(UndrainRequested event, ReplyHandler handler) {
+  HandleRequest(std::move(event), std::move(handler));
+}
+
+void ControllerHost::InjectFault(InjectFaultRequested event, ReplyHandler handler) {
+  HandleRequest(std::move(event), std::move(handler));
+}
+
 template <typename Request>
 void ControllerHost::HandleRequest(Request event, ReplyHandler handler) {
   if (closed_ || handlers_.size() >= kMaxPendingRequests) {

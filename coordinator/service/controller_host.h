@@ -53,6 +53,9 @@ class ControllerHost {
   // The event's `request` is set here; `handler` is called exactly once.
   void Submit(SubmitRequested event, ReplyHandler handler);
   void Cancel(CancelRequested event, ReplyHandler handler);
+  void Drain(DrainRequested event, ReplyHandler handler);
+  void Undrain(UndrainRequested event, ReplyHandler handler);
+  void InjectFault(InjectFaultRequested event, ReplyHandler handler);
 
   // Calls `function` with OK once everything decided so far is durable, at once if it is; with the
   // reason if it never will be. What a query read from the controller is told through this.

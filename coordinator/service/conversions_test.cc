@@ -183,6 +183,61 @@ TEST(WorkerConversions, WhoIsParkedIsToldOnBothWays) {
   EXPECT_EQ(prepare.prepare().standbys(), 2);
 }
 
+TEST(WorkerConversions, WitnessesNoticesAndFaultsAreRead) {
+  v1::WorkerMessage message;
+  message.mutable_probe_result()->set_probe_id(7);
+  message.mutable_probe_result()->set_node("n2");
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument) << "no outcome";
+  message.mutable_probe_result()->set_outcome(v1::PROBE_OUTCOME_REFUSED);
+  const auto probe = std::get<ProbeResult>(*FromProto(message));
+  EXPECT_EQ(probe.probe_id, 7u);
+  EXPECT_EQ(probe.node.value, "n2");
+  EXPECT_EQ(probe.outcome, ProbeOutcome::kRefused);
+
+  v1::NodeNotice& notice = *message.mutable_node_notice();
+  notice.set_detail("GPU 3 fell off the bus");
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument) << "no kind";
+  notice.set_kind(v1::NODE_NOTICE_KIND_XID);
+  notice.set_deadline_seconds(30);
+  notice.add_devices("3");
+  notice.set_fatal(true);
+  const auto told = std::get<NodeNotice>(*FromProto(message));
+  EXPECT_EQ(told.kind, NodeNoticeKind::kXid);
+  EXPECT_EQ(told.detail, "GPU 3 fell off the bus");
+  EXPECT_EQ(told.deadline_seconds, 30);
+  EXPECT_THAT(told.devices, ElementsAre("3"));
+  EXPECT_TRUE(told.fatal);
+
+  message.mutable_fault_done()->set_request_id(9);
+  message.mutable_fault_done()->set_error("no such rank");
+  const auto done = std::get<FaultDone>(*FromProto(message));
+  EXPECT_EQ(done.request_id, 9u);
+  EXPECT_EQ(done.error, "no such rank");
+}
+
+TEST(WorkerConversions, StopsProbesAndFaultsAreSent) {
+  const v1::CoordinatorMessage stop =
+      ToProto(CoordinatorMessage(Stop{JobId{"0123456789"}, 3, "drained"}));
+  EXPECT_EQ(stop.stop().job_id(), "0123456789");
+  EXPECT_EQ(stop.stop().generation(), 3);
+  EXPECT_EQ(stop.stop().reason(), "drained");
+  const v1::CoordinatorMessage probe =
+      ToProto(CoordinatorMessage(Probe{7, NodeName{"n2"}, "10.0.0.2", 9000, 500}));
+  EXPECT_EQ(probe.probe().probe_id(), 7u);
+  EXPECT_EQ(probe.probe().node(), "n2");
+  EXPECT_EQ(probe.probe().address(), "10.0.0.2");
+  EXPECT_EQ(probe.probe().port(), 9000);
+  EXPECT_EQ(probe.probe().timeout_ms(), 500);
+  const v1::CoordinatorMessage fault =
+      ToProto(CoordinatorMessage(InjectFault{9, JobId{"0123456789"}, 3, 1, "slow", "0.3"}));
+  EXPECT_EQ(fault.inject_fault().request_id(), 9u);
+  EXPECT_EQ(fault.inject_fault().job_id(), "0123456789");
+  EXPECT_EQ(fault.inject_fault().generation(), 3);
+  EXPECT_EQ(fault.inject_fault().rank(), 1);
+  EXPECT_EQ(fault.inject_fault().kind(), "slow");
+  EXPECT_EQ(fault.inject_fault().argument(), "0.3");
+}
+
 TEST(WorkerConversions, LaunchCarriesItsResumePoints) {
   Launch launch;
   launch.job_id = JobId{"0123456789"};

@@ -1,0 +1,134 @@
+// Drains, faults on purpose and what job files want done at events, over a real channel.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "common/base/files.h"
+#include "tests/support/coordinator_harness.h"
+#include "tests/support/eventually.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(ServerTest, ADrainedNodeIsEmptiedAndUsedAgainAfterUndrain) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  v1::DrainRequest drain;
+  drain.set_node("nowhere");
+  v1::DrainResponse drained;
+  EXPECT_EQ(Call(&v1::Client::Stub::Drain, drain, &drained).code(), StatusCode::kNotFound);
+  drain.set_node("n1");
+  drain.set_reason("new kernel");
+  drain.set_by_seconds(-1);
+  EXPECT_EQ(Call(&v1::Client::Stub::Drain, drain, &drained).code(), StatusCode::kInvalidArgument);
+  drain.set_by_seconds(600);
+  const Status status = Call(&v1::Client::Stub::Drain, drain, &drained);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(drained.state(), v1::NODE_STATE_DRAINING);
+  EXPECT_THAT(drained.jobs(), ::testing::ElementsAre(job));
+  const v1::Node draining = FindNode("n1");
+  EXPECT_THAT(draining.reason(), HasSubstr("new kernel"));
+  EXPECT_GT(draining.drain_by_unix_ms(), 0);
+
+  ASSERT_TRUE(n1->WaitFor([](const v1::CoordinatorMessage& m) { return m.has_stop(); }));
+  n1->FinishJob(job);
+  ASSERT_TRUE(Eventually([&] { return FindNode("n1").state() == v1::NODE_STATE_DRAINED; }));
+  EXPECT_EQ(Get(job)->attempts(0).cause_kind(), "drained");
+
+  v1::UndrainRequest undrain;
+  undrain.set_node("n1");
+  v1::UndrainResponse undrained;
+  ASSERT_TRUE(Call(&v1::Client::Stub::Undrain, undrain, &undrained).ok());
+  EXPECT_EQ(undrained.state(), v1::NODE_STATE_READY);
+  EXPECT_TRUE(n1->WaitForLaunch(job, 2));
+}
+
+TEST_F(ServerTest, AFaultGoesToItsRankAndItsOutcomeToTheClient) {
+  ServerOptions options = Options();
+  options.allow_faults = true;
+  StartServer(options);
+  const auto n1 = Worker({.node = "n1", .allow_faults = true});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  v1::InjectFaultRequest request;
+  request.set_job("single");
+  request.set_kind("slow");
+  request.set_argument("0.3");
+  std::uint64_t last_fault = 0;
+  for (const std::string error : {"", "there is no such rank"}) {
+    v1::InjectFaultResponse response;
+    Status status;
+    std::thread client([&] { status = Call(&v1::Client::Stub::InjectFault, request, &response); });
+    v1::WorkerMessage done;
+    const bool came = n1->WaitFor([&](const v1::CoordinatorMessage& m) {
+      const v1::InjectFault& fault = m.inject_fault();
+      if (!m.has_inject_fault() || fault.request_id() == last_fault) return false;
+      EXPECT_EQ(fault.job_id(), job);
+      EXPECT_EQ(fault.generation(), 1);
+      EXPECT_EQ(fault.kind(), "slow");
+      EXPECT_EQ(fault.argument(), "0.3");
+      done.mutable_fault_done()->set_request_id(fault.request_id());
+      return true;
+    });
+    last_fault = done.fault_done().request_id();
+    done.mutable_fault_done()->set_error(error);
+    if (came) n1->Send(done);
+    client.join();
+    ASSERT_TRUE(came);
+    EXPECT_EQ(status.ok(), error.empty()) << status.ToString();
+    EXPECT_EQ(status.message(), error);
+    if (!status.ok()) continue;
+    EXPECT_EQ(response.node(), "n1");
+    EXPECT_EQ(response.generation(), 1);
+  }
+  EXPECT_THAT(EventKinds(job), ::testing::Contains("fault_injected"));
+  EXPECT_THAT(HttpGet(server_->endpoint().http, "/metrics"),
+              HasSubstr("muster_injected_faults_total 2"));
+}
+
+TEST_F(ServerTest, NobodyCausesFaultsWhereTheyAreNotAllowed) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1", .allow_faults = true});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  v1::InjectFaultRequest request;
+  request.set_job(job);
+  request.set_kind("kill");
+  v1::InjectFaultResponse response;
+  const Status status = Call(&v1::Client::Stub::InjectFault, request, &response);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("--allow-faults"));
+}
+
+TEST_F(ServerTest, AnEventThatAJobNamesIsHandedToItsCommand) {
+  StartServer();
+  const std::string told = dir_ + "/told";
+  // The copy gets its name when it is whole.
+  const std::string script = "cat > told.new && mv told.new told";
+  const std::string job =
+      SubmitId("name: a\nworkdir: " + dir_ + "\ncommand: [/bin/true]\n" +
+               "on_event: {kinds: [cancelled], command: [sh, -c, '" + script + "']}\n");
+  v1::CancelRequest request;
+  request.set_job(job);
+  v1::CancelResponse response;
+  ASSERT_TRUE(Call(&v1::Client::Stub::Cancel, request, &response).ok());
+  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(told); }));
+  const std::string text = *ReadFile(told, 1 << 16);
+  EXPECT_THAT(text, HasSubstr(R"("kind":"cancelled")"));
+  EXPECT_THAT(text, HasSubstr(job));
+  EXPECT_TRUE(Eventually([&] {
+    return HttpGet(server_->endpoint().http, "/metrics")
+               .find(R"(muster_on_event_total{what="command",result="done"} 1)") !=
+           std::string::npos;
+  }));
+}
+
+}  // namespace
+}  // namespace muster
