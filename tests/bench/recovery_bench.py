@@ -115,14 +115,12 @@ def cut(cluster, _, node):
 
 
 def coordinator_killed(runs):
-    """With many jobs stored: from the start of the new one to its first answer."""
+    """With many jobs stored: from the start of `muster up` until coordinator and node are ready."""
     cluster = Cluster(None, nodes=1)
     seconds = []
     try:
-        spec = cluster.train_job(name="waits", nodes=2)
-        file = cluster.write_job(spec)
         for _ in range(STORED_JOBS):
-            cluster.muster("submit", file)
+            cluster.submit(cluster.train_job(name="waits", nodes=2))
         for _ in range(runs):
             kill(cluster.coordinator_pid())
             began = time.monotonic()
