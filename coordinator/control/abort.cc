@@ -127,7 +127,11 @@ void ControllerCore::LeaveBehind(JobEntry& job, GangNode& member) {
 
 void ControllerCore::MaybeEndAttempt(JobEntry& job) {
   if (job.attempt().state != AttemptState::kAborting) return;
-  for (const GangNode& member : job.gang->nodes) {
+  for (GangNode& member : job.gang->nodes) {
+    // Nothing ran on a spare; one that is silent holds nobody up.
+    if (member.spare && !member.quiesced && nodes_.at(member.name).suspect) {
+      LeaveBehind(job, member);
+    }
     if (!member.quiesced) return;
   }
   // A finished job's last checkpoint should carry its commit record when the user looks.

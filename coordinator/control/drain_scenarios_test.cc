@@ -235,6 +235,57 @@ TEST(TimeLimitStopTest, AJobThatDoesNotStopIsEndedAndACancelNeedNotWait) {
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
 }
 
+struct OutOfTime : Draining {
+  OutOfTime() : Draining(Yaml()) { Advance(seconds(61)); }
+  static std::string Yaml() {
+    std::string yaml = TrainYaml();
+    return yaml.replace(yaml.find("nodes: 2,"), 9, "nodes: 2, time_limit: 60s,");
+  }
+};
+
+TEST(TimeLimitStopTest, WhateverHappensOnTheWayOutTheJobIsNotRecovered) {
+  {
+    OutOfTime h;
+    h.Report(h.id, 0, Parked{13});
+    h.Advance(seconds(1));
+    h.QuiesceAll(h.id);
+    EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  }
+  {
+    OutOfTime h;
+    h.Say("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79", 0, {"0"}, true});
+    h.QuiesceAll(h.id);
+    EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  }
+  {
+    OutOfTime h;
+    h.Leave("n2");
+    h.Advance(seconds(11));
+    h.QuiescedOn("n1", h.id);
+    EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  }
+  OutOfTime h;
+  h.Exited(h.id, 0, {0, 11});
+  h.Exited(h.id, 1, {76, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kTimeLimit);
+}
+
+TEST(TimeLimitStopTest, ARestartInBetweenSaysTheStopAgain) {
+  OutOfTime h;
+  const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+  const HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Restart();
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  EXPECT_EQ(h.Take<Stop>("n2").size(), 1u);
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+}
+
 // --- ordered faults ---
 
 struct Rehearsing : ControlHarness {

@@ -111,10 +111,7 @@ GangRequest ControllerCore::RequestOf(const JobEntry& job) const {
   request.nodes = 0;
   request.spares =
       missing > 0 ? missing : resources.spares - static_cast<int>(attempt.spares.size());
-  for (const GangNode& member : job.gang->nodes) {
-    // A gang that grows takes its own spares along.
-    if (missing <= 0 || !member.spare) request.exclude.push_back(member.name);
-  }
+  for (const GangNode& member : job.gang->nodes) request.exclude.push_back(member.name);
   return request;
 }
 

@@ -67,6 +67,24 @@ TEST(ReconcileTest, ParkedProcesses) {
   EXPECT_EQ(Reconcile(input), A::kQuiesced);
 }
 
+TEST(ReconcileTest, ASpareIsPreparedAndNeverMissed) {
+  for (AttemptState state :
+       {AttemptState::kPreparing, AttemptState::kLaunching, AttemptState::kRunning}) {
+    ReconcileInput input = Hosting(state, 5);
+    input.spare = true;
+    EXPECT_EQ(Reconcile(input), A::kPrepare);
+    input.prepared = true;
+    EXPECT_EQ(Reconcile(input), A::kAdoptPrepared);
+    input.quiesced = true;
+    EXPECT_EQ(Reconcile(input), A::kPrepare);
+    input.hosted = false;
+    EXPECT_EQ(Reconcile(input), A::kPrepare);
+  }
+  ReconcileInput input = Hosting(AttemptState::kAborting, 5);
+  input.spare = true;
+  EXPECT_EQ(Reconcile(input), A::kAbort);
+}
+
 TEST(ReconcileTest, CurrentGenerationWhilePreparing) {
   ReconcileInput input = Hosting(AttemptState::kPreparing, 5);
   EXPECT_EQ(Reconcile(input), A::kPrepare);

@@ -102,6 +102,8 @@ void ControllerCore::Fail(JobEntry& job, Failure failure) {
 }
 
 void ControllerCore::AbortFailed(JobEntry& job) {
+  // A job that ends anyway is not recovered, whatever happens to it on its way out.
+  if (job.record.stop != StopKind::kNone) return AbortStopped(job);
   RecordCause(job);
   AttemptRecord& attempt = job.attempt();
   if (attempt.retryable) Move(job, JobEvent::kFault);

@@ -117,6 +117,11 @@ void ControllerCore::RestoreGang(JobEntry& job) {
     case AttemptState::kLaunching: gang.phase_deadline = heard + options_.launch_deadline; break;
     case AttemptState::kRunning:
       if (!gang.first_step) gang.phase_deadline = heard + options_.form_deadline;
+      if (job.record.stop != StopKind::kNone) {  // out of time, its state being saved
+        gang.stopping = true;
+        gang.abort_reason = job.record.reason;
+        gang.stop_deadline = heard + options_.stop_patience;
+      }
       break;
     case AttemptState::kAborting: {
       gang.aborted = TimePoint::min();

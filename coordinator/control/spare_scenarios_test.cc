@@ -119,6 +119,14 @@ TEST(SpareTest, ASpareThatReconnectsIsPreparedAgain) {
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
+TEST(SpareTest, ASilentSpareHoldsNoRecoveryUp) {
+  Elastic h({"n1", "n2", "n3"}, kWithSpare);
+  h.Leave("n3");
+  h.Exited(h.id, 1, {0, 9});
+  h.ParkAll(h.id);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2);
+}
+
 // --- fewer ranks ---
 
 TEST(ShrinkTest, WithoutRoomElsewhereTheGangGoesOnSmaller) {

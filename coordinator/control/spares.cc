@@ -42,6 +42,7 @@ void ControllerCore::GiveMoreNodes(JobEntry& job, const std::vector<NodeName>& n
 
 // Ends an attempt that is well, for another that goes on where it was.
 void ControllerCore::EndOnPurpose(JobEntry& job, CauseKind kind, const std::string& reason) {
+  if (job.record.stop != StopKind::kNone) return AbortStopped(job);
   AttemptRecord& attempt = job.attempt();
   attempt.cause_kind = kind;
   attempt.cause = reason;
