@@ -56,6 +56,8 @@ std::string Describe(const RankFailure& failure, CauseKind kind) {
     text += " lost contact with its peers";
   } else if (failure.out_of_memory) {
     text += " was killed by the kernel: its memory had run out";
+  } else if (kind == CauseKind::kOutOfMemory) {
+    text += " ran out of memory";
   } else if (!failure.exit) {
     text += failure.ended ? " reported an error" : " reported an error and did not exit";
   } else if (failure.exit->signal != 0) {

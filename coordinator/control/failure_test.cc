@@ -77,6 +77,8 @@ TEST(ClassifyTest, WhatTheTrainerSaidIsTold) {
   failure.error = TrainerError{"out_of_memory", "", 7};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kOutOfMemory);
   EXPECT_TRUE(Classify(failure).retryable) << "once; the restart policy counts";
+  failure.error->message = "std::bad_alloc";
+  EXPECT_EQ(Classify(failure).message, "rank 1 on n2 ran out of memory: std::bad_alloc");
   failure.error = TrainerError{"io", "disk full", 7};
   EXPECT_TRUE(Classify(failure).retryable);
 }
