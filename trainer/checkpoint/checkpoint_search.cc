@@ -140,6 +140,11 @@ Status CheckpointSearch::LoadMine(const CheckpointManifest& manifest,
   return OkStatus();
 }
 
+Result<Step> CheckpointSearch::NewestStep() {
+  MUSTER_ASSIGN_OR_RETURN(const Candidates candidates, AgreeOnCandidates());
+  return candidates.manifests.empty() ? 0 : candidates.manifests.front().step;
+}
+
 Result<LoadOutcome> CheckpointSearch::Run(const std::vector<ShardArray>& into,
                                           TrainCursor* cursor) {
   MUSTER_ASSIGN_OR_RETURN(Candidates candidates, AgreeOnCandidates());

@@ -31,6 +31,9 @@ class CheckpointSearch {
   // See Checkpointer::LoadNewest.
   Result<LoadOutcome> Run(const std::vector<ShardArray>& into, TrainCursor* cursor);
 
+  // The step of the newest candidate; 0: there is none.
+  Result<Step> NewestStep();
+
   // The highest generation of any directory on disk; 0 with a resume file.
   Generation newest_generation() const { return newest_generation_; }
 

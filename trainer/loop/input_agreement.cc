@@ -67,8 +67,9 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
   add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
       schedule.epochs);
   add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,
-      train.init_from.path.empty(), train.init_from.optimizer, train.profile.start,
-      train.profile.steps, train.nonfinite, train.deterministic, train.seed);
+      train.snapshot.every, train.snapshot.buddy, train.init_from.path.empty(),
+      train.init_from.optimizer, train.profile.start, train.profile.steps, train.nonfinite,
+      train.deterministic, train.seed);
   return hash.value();
 }
 

@@ -70,7 +70,7 @@ void RankProcess::CallOff(Generation through, const Status& reason) {
 }
 
 std::optional<Failure> RankProcess::RunOnce(RankEnv env) {
-  return Serve(std::move(env), StepRanks::kOfTheGang);
+  return Serve(std::move(env), Source::kEnvironment);
 }
 
 std::optional<Failure> RankProcess::RunAssignments() {
@@ -103,14 +103,22 @@ std::optional<Failure> RankProcess::TakeUp(Assignment assignment) {
   PutIntoEnvironment(assignment);
   Result<RankEnv> env = ReadAssignment(assignment);
   if (!env.ok()) return InputFailure("config", env.status());
-  return Serve(*std::move(env), StepRanks::kOfTheJob);
+  TakeSegments();
+  return Serve(*std::move(env), Source::kGuardian);
 }
 
-std::optional<Failure> RankProcess::Serve(RankEnv env, StepRanks step_ranks) {
+void RankProcess::TakeSegments() {
+  for (HeldSegment& held : parts_.supervisor.TakeSegments()) {
+    const Status added = segments_.Add(std::move(held));
+    if (!added.ok()) parts_.supervisor.Note(env_.generation, "warning", added.message());
+  }
+}
+
+std::optional<Failure> RankProcess::Serve(RankEnv env, Source source) {
   env_ = std::move(env);
   try {
     if (auto failure = MakeDevice()) return failure;
-    return RunTrainer(step_ranks);
+    return RunTrainer(source);
   } catch (const std::exception& error) {
     return UncaughtFailure(error.what());
   }
@@ -134,14 +142,16 @@ std::optional<Failure> RankProcess::MakeDevice() {
   return std::nullopt;
 }
 
-std::optional<Failure> RankProcess::RunTrainer(StepRanks step_ranks) {
-  const int ranks = step_ranks == StepRanks::kOfTheJob ? spec_.world_size() : env_.world_size;
+std::optional<Failure> RankProcess::RunTrainer(Source source) {
+  const bool assigned = source == Source::kGuardian;
+  const int ranks = assigned ? spec_.world_size() : env_.world_size;
   trainer_ = std::make_unique<Trainer>(env_, ranks,
                                        TrainerParts{.spec = spec_,
                                                     .inputs = inputs_,
                                                     .communicator = *communicator_,
                                                     .ops = *ops_,
                                                     .saver = saver_,
+                                                    .segments = assigned ? &segments_ : nullptr,
                                                     .supervisor = parts_.supervisor,
                                                     .progress = parts_.progress,
                                                     .faults = parts_.faults,

@@ -1,11 +1,11 @@
 // RankProcess: the process of a rank, which serves one generation after another.
 //
 // Owns what lives longer than a generation: the job, what was read for it, device and communicator,
-// the saver that may still write an earlier generation's shard. Everything else belongs to the
-// Trainer of one generation. Without a guardian that assigns there is one generation, and a lost
-// peer ends the process. With one, a rank that is called off, or that loses a peer, parks: it says
-// what it has found, lets go of its Trainer, and waits for the next assignment. A process without
-// an assignment is a standby and gets ready meanwhile.
+// snapshot segments, the saver that may still write an earlier generation's shard. Everything else
+// belongs to the Trainer of one generation. Without a guardian that assigns there is one
+// generation, and a lost peer ends the process. With one, a rank that is called off, or that loses
+// a peer, parks: it says what it has found, lets go of its Trainer, and waits for the next
+// assignment. A process without an assignment is a standby and gets ready meanwhile.
 //
 // Main's thread; the guardian's park comes to the communicator on the supervisor's thread. Torch
 // exceptions become failures here.
@@ -30,6 +30,7 @@
 #include "trainer/loop/failure.h"
 #include "trainer/loop/progress_reporter.h"
 #include "trainer/loop/rank_faults.h"
+#include "trainer/loop/segment_shelf.h"
 #include "trainer/loop/train_inputs.h"
 #include "trainer/loop/trainer.h"
 
@@ -74,14 +75,16 @@ class RankProcess {
   Step step() const { return trainer_ ? trainer_->step() : 0; }
 
  private:
-  // What the job's batch is counted by.
-  enum class StepRanks { kOfTheGang, kOfTheJob };
+  // Where a generation comes from. One that a guardian has assigned counts the job's batch by the
+  // ranks of the job as submitted, and takes snapshots, which the guardian holds.
+  enum class Source { kEnvironment, kGuardian };
 
   std::optional<Failure> StandBy();
   std::optional<Failure> TakeUp(Assignment assignment);
-  std::optional<Failure> Serve(RankEnv env, StepRanks step_ranks);
+  void TakeSegments();
+  std::optional<Failure> Serve(RankEnv env, Source source);
   std::optional<Failure> MakeDevice();
-  std::optional<Failure> RunTrainer(StepRanks step_ranks);
+  std::optional<Failure> RunTrainer(Source source);
   void Park(const Failure& failure);
   void CallOff(Generation through, const Status& reason);
 
@@ -89,6 +92,7 @@ class RankProcess {
   RankProcessParts parts_;
   ProcessInputs inputs_;
   std::shared_ptr<ShardSaver> saver_;
+  SegmentShelf segments_;
   std::unique_ptr<DeviceOps> ops_;
   std::mutex communicator_mutex_;  // held to set the pointer, and by CallOff
   std::unique_ptr<Communicator> communicator_;

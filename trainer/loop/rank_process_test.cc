@@ -1,57 +1,15 @@
 // Rank processes over several generations: assignments, parking, standbys, stops.
 #include "trainer/loop/rank_process.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 
 #include "trainer/loop/rank_process_testing.h"
 
 namespace muster {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-
-class RankProcessTest : public TrainerTest {
- protected:
-  using Gang = std::vector<std::unique_ptr<TestProcess>>;
-
-  void SetUp() override {
-    TrainerTest::SetUp();
-    resume_file_ = dir_ + "/resume.json";
-    ASSERT_TRUE(WriteFileAtomically(resume_file_, "[]").ok());
-  }
-
-  // A job for `ranks` ranks that does not end by itself within a test.
-  JobSpec Endless(const std::string& output, int ranks) const {
-    JobSpec spec = Spec(output);
-    spec.resources.ranks_per_node = ranks;
-    spec.train->schedule.max_steps = 1'000'000;
-    spec.train->checkpoint.every = 1'000'000;
-    return spec;
-  }
-  static Gang Start(const JobSpec& spec, int processes) {
-    Gang gang;
-    for (int i = 0; i < processes; ++i) gang.push_back(std::make_unique<TestProcess>(spec));
-    return gang;
-  }
-  // The processes get the ranks 0, 1, ... in this order.
-  void Assign(Generation generation, const std::vector<TestProcess*>& processes) const {
-    testing::Listener master = testing::Listen();
-    const int size = static_cast<int>(processes.size());
-    for (int rank = 0; rank < size; ++rank) {
-      processes[static_cast<std::size_t>(rank)]->Assign(generation, rank, size, master,
-                                                        resume_file_);
-    }
-  }
-  static void ExpectFirstStep(const Gang& gang, Generation generation) {
-    for (const auto& each : gang) EXPECT_FALSE(each->Await("first_step", generation).is_null());
-  }
-};
 
 TEST_F(RankProcessTest, AStopInTheMiddleIsAgreedOnAndLeavesACheckpoint) {
   Gang gang = Start(Endless("out", 2), 2);
@@ -107,9 +65,9 @@ TEST_F(RankProcessTest, ALostPeerIsReportedOnceAndTheSurvivorGoesOnWithAStandby)
   EXPECT_FALSE(gang[0]->Await("parked", 1).is_null());
   EXPECT_EQ(gang[0]->Await("error", 1)["kind"], "peer_lost");
   gang[0]->Park(1);  // comes late
-  TestProcess standby(spec);
-  EXPECT_FALSE(standby.Await("standby_ready", 0).is_null());
-  Assign(2, {&standby, gang[0].get()});
+  const std::unique_ptr<TestProcess> standby = StartOne(spec);
+  EXPECT_FALSE(standby->Await("standby_ready", 0).is_null());
+  Assign(2, {standby.get(), gang[0].get()});
   EXPECT_FALSE(gang[0]->Await("first_step", 2).is_null());
   EXPECT_EQ(gang[0]->Heard("parked").size(), 1u);
   EXPECT_EQ(gang[0]->Heard("error").size(), 1u);
@@ -210,9 +168,13 @@ TEST_F(RankProcessTest, AGangOfAnyNumberOfRanksTrainsOnTheSameBatches) {
     JobSpec spec = Endless(output, 2);
     spec.train->schedule.max_steps = kSteps;
     spec.train->fsdp.mixed_precision = MixedPrecision::kFp32;
-    Gang gang = Start(spec, ranks);
+    TestNode node;  // nothing is left of the run before
+    Gang gang;
     std::vector<TestProcess*> processes;
-    for (const auto& each : gang) processes.push_back(each.get());
+    for (int i = 0; i < ranks; ++i) {
+      gang.push_back(std::make_unique<TestProcess>(spec, node));
+      processes.push_back(gang.back().get());
+    }
     Assign(1, processes);
     for (const auto& each : gang) ASSERT_FALSE(each->AwaitEnd());
     runs.push_back(Metrics(output));

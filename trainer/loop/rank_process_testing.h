@@ -1,154 +1,65 @@
-// Processes of ranks as threads, each with a guardian that a test speaks for: it assigns, parks,
-// stops, and waits for what the rank says. The ranks meet over loopback, as real ones do. Header of
-// tests only.
+// RankProcessTest: jobs whose ranks are processes in threads (guardian_testing.h) on one node.
+// Header of tests only.
 #pragma once
 
-#include <condition_variable>
-#include <list>
 #include <memory>
-#include <mutex>
-#include <thread>
-#include <utility>
 #include <vector>
 
-#include "trainer/distributed/gang_testing.h"
-#include "trainer/distributed/host_communicator.h"
-#include "trainer/loop/rank_process.h"
-#include "trainer/loop/trainer_testing.h"
+#include "trainer/loop/guardian_testing.h"
 
 namespace muster {
 
-// One rank's process and its guardian.
-class TestProcess {
- public:
-  explicit TestProcess(const JobSpec& spec) : spec_(spec) {
-    auto [rank_end, guardian_end] = *PacketSocket::Pair();
-    socket_ = std::move(guardian_end);
-    reader_ = std::thread([this] { Read(); });
-    process_ = std::thread([this, end = std::move(rank_end)]() mutable { Serve(end.Release()); });
+class RankProcessTest : public TrainerTest {
+ protected:
+  using Gang = std::vector<std::unique_ptr<TestProcess>>;
+
+  void SetUp() override {
+    TrainerTest::SetUp();
+    resume_file_ = dir_ + "/resume.json";
+    ASSERT_TRUE(WriteFileAtomically(resume_file_, "[]").ok());
   }
-  // A test that goes, or fails, lets its ranks go: called off, and then stopped where they wait.
-  ~TestProcess() {
-    std::unique_lock lock(mutex_);
-    while (!ended_) {
-      lock.unlock();
-      (void)socket_.Send(R"({"type":"park","generation":1000000})");
-      (void)socket_.Send(R"({"type":"stop"})");
-      lock.lock();
-      changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return ended_; });
+
+  // A job for `ranks` ranks that does not end by itself within a test.
+  JobSpec Endless(const std::string& output, int ranks) const {
+    JobSpec spec = Spec(output);
+    spec.resources.ranks_per_node = ranks;
+    spec.train->schedule.max_steps = 1'000'000;
+    spec.train->checkpoint.every = 1'000'000;
+    return spec;
+  }
+  std::unique_ptr<TestProcess> StartOne(const JobSpec& spec) {
+    return std::make_unique<TestProcess>(spec, node_);
+  }
+  Gang Start(const JobSpec& spec, int processes) {
+    Gang gang;
+    for (int i = 0; i < processes; ++i) gang.push_back(StartOne(spec));
+    return gang;
+  }
+  // The processes get the ranks 0, 1, ... in this order.
+  void Assign(Generation generation, const std::vector<TestProcess*>& processes) const {
+    testing::Listener master = testing::Listen();
+    const int size = static_cast<int>(processes.size());
+    for (int rank = 0; rank < size; ++rank) {
+      processes[static_cast<std::size_t>(rank)]->Assign(generation, rank, size, master,
+                                                        resume_file_, ranks_per_node_);
     }
-    lock.unlock();
-    process_.join();
-    reader_.join();
   }
-
-  void Assign(Generation generation, int rank, int world_size, testing::Listener& master,
-              const std::string& resume_file) {
-    const Json message = {
-        {"type", "assign"},
-        {"generation", generation},
-        {"environment",
-         {"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(world_size),
-          "LOCAL_RANK=" + std::to_string(rank), "LOCAL_WORLD_SIZE=" + std::to_string(world_size),
-          "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(master.port), "MUSTER_JOB_ID=j",
-          "MUSTER_RESUME_FILE=" + resume_file}},
-        {"descriptors", rank == 0 ? Json{"listen"} : Json::array()}};
-    std::vector<int> fds;
-    if (rank == 0) fds.push_back(master.fd.get());
-    ASSERT_TRUE(socket_.Send(message.dump(), fds, Soon()).ok());
+  static void ExpectFirstStep(const Gang& gang, Generation generation) {
+    for (const auto& each : gang) EXPECT_FALSE(each->Await("first_step", generation).is_null());
   }
-  void Send(const Json& message) { ASSERT_TRUE(socket_.Send(message.dump()).ok()); }
-  void Park(Generation generation) {
-    Send({{"type", "park"}, {"generation", generation}, {"reason", "a peer is gone"}});
+  static void ParkAll(const Gang& gang, Generation generation) {
+    for (const auto& each : gang) each->Park(generation);
+    for (const auto& each : gang) EXPECT_FALSE(each->Await("parked", generation).is_null());
   }
-  void Stop() { Send({{"type", "stop"}, {"reason", "drain"}}); }
-
-  // The first message of this type and generation, waited for; null when it does not come.
-  Json Await(const std::string& type, Generation generation) {
-    std::unique_lock lock(mutex_);
-    Json found;
-    const auto came = [&] {
-      for (const Json& each : heard_) {
-        if (each["type"] != type || each["generation"] != generation) continue;
-        found = each;
-        return true;
-      }
-      return false;
-    };
-    EXPECT_TRUE(changed_.wait_until(lock, Soon().when(), came))
-        << "no " << type << " of generation " << generation << " in " << Json(heard_).dump();
-    return found;
-  }
-  std::vector<Json> Heard(const std::string& type) {
-    std::lock_guard lock(mutex_);
-    std::vector<Json> found;
-    for (const Json& each : heard_) {
-      if (each["type"] == type) found.push_back(each);
-    }
-    return found;
-  }
-  // Waits until the process has ended: why it failed, if it did.
-  std::optional<Failure> AwaitEnd() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_until(lock, Soon().when(), [&] { return ended_; }));
-    return failure_;
-  }
-  bool ended() {
-    std::lock_guard lock(mutex_);
-    return ended_;
-  }
-
- private:
-  static Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
-
-  void Read() {
-    for (;;) {
-      auto packet = socket_.Receive(Deadline::After(std::chrono::minutes(5)));
-      if (!packet.ok()) return;
-      std::lock_guard lock(mutex_);
-      heard_.push_back(Json::parse(packet->data));
-      changed_.notify_all();
+  static void ExpectDone(const Gang& gang) {
+    for (const auto& each : gang) {
+      const std::optional<Failure> failure = each->AwaitEnd();
+      EXPECT_FALSE(failure) << failure->status.ToString();
     }
   }
 
-  void Serve(UniqueFd control) {
-    RankFaults faults;
-    Supervisor supervisor(std::move(control),
-                          {.on_lost = [] {},
-                           .on_fault =
-                               [&](std::string_view kind, std::string_view argument) {
-                                 EXPECT_TRUE(faults.Arm(kind, argument).ok());
-                               }});
-    ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/null", "w"),
-                                                              std::fclose);
-    RankProcess process(spec_, {.make_device = [](const RankEnv&, JobSpec*) -> Result<RankDevice> {
-                                  RankDevice device;
-                                  device.ops = MakeCpuOps();
-                                  device.communicator = MakeHostCommunicator();
-                                  return device;
-                                },
-                                .supervisor = supervisor,
-                                .progress = progress,
-                                .faults = faults,
-                                .clock = SystemClock(),
-                                .out = out.get()});
-    std::optional<Failure> failure = process.RunAssignments();
-    std::lock_guard lock(mutex_);
-    failure_ = std::move(failure);
-    ended_ = true;
-    changed_.notify_all();
-  }
-
-  const JobSpec spec_;
-  PacketSocket socket_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Json> heard_;
-  std::optional<Failure> failure_;
-  bool ended_ = false;
-  std::thread reader_;
-  std::thread process_;
+  TestNode node_;
+  int ranks_per_node_ = 0;  // 0: all on one
 };
 
 }  // namespace muster

@@ -20,6 +20,9 @@ std::vector<std::string> StartNotes(const JobSpec& spec, const RankEnv& env) {
       notes.push_back(
           "train.fsdp.cpu_offload changes nothing on a CPU: everything is in host memory anyway");
   }
+  if (spec.train->snapshot.buddy == BuddyCopies::kOn && env.world_size <= env.local_world_size) {
+    notes.push_back("train.snapshot.buddy on with one node is off: a copy would be lost with it");
+  }
   return notes;
 }
 

@@ -25,6 +25,8 @@ Trainer::Trainer(RankEnv env, int step_ranks, TrainerParts parts)
       step_ranks_(step_ranks),
       parts_(std::move(parts)),
       output_dir_(std::filesystem::absolute(OutputDirectory(spec(), {env_.job_id})).string()),
+      checkpoint_dir_(env_.checkpoint_dir.empty() ? output_dir_ + "/checkpoints"
+                                                  : env_.checkpoint_dir),
       profiler_(train().profile, parts_.clock),
       nonfinite_(train().nonfinite) {}
 
@@ -215,15 +217,28 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .loss_scale = loss_scale.scale,
                             .rss_bytes = ResidentBytes()};
   parts_.progress.FinishStep(metrics, labels);
-  if (cursor_.step == first_step_ + 1) parts_.supervisor.FirstStep(env_.generation, cursor_.step);
+  LogStep(metrics);
+  SealStep();
+  if (cursor_.step == first_step_ + 1) {
+    parts_.supervisor.FirstStep(env_.generation, cursor_.step);
+    if (snapshots_) snapshots_->LetGoOfOld();
+  }
+}
+
+// Before the step is sealed: a step that was never logged is done again then.
+void Trainer::LogStep(const StepMetrics& metrics) {
   if (!metrics_) return;
   ReportStep(metrics);
   const Status logged = metrics_->Append(metrics);
-  if (!logged.ok()) {
-    // Figures are not worth a training run.
-    Note("warning", logged.ToString() + "; metrics are no longer written");
-    metrics_.reset();
-  }
+  if (logged.ok()) return;
+  // Figures are not worth a training run.
+  Note("warning", logged.ToString() + "; metrics are no longer written");
+  metrics_.reset();
+}
+
+void Trainer::SealStep() {
+  engine_->Seal(cursor_);
+  parts_.progress.SetSnapshotStep(engine_->SealedStep());
 }
 
 void Trainer::ReportStep(const StepMetrics& metrics) {
@@ -243,7 +258,7 @@ std::optional<Failure> Trainer::Save() {
   const TraceSpan span(&profiler_, TracePhase::kCheckpoint, "save");
   engine_->WaitForUpdate();
   const Result<SaveOutcome> saved =
-      checkpointer_->Save(parts_.communicator, cursor_, checkpoint_arrays_);
+      checkpointer_->Save(parts_.communicator, cursor_, engine_->state().CheckpointArrays());
   if (!saved.ok()) return CollectiveFailure(saved.status());
   if (*saved == SaveOutcome::kTaken) {
     saved_step_ = cursor_.step;

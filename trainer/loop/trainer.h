@@ -2,8 +2,8 @@
 //
 // In this order: meet the other ranks and do a first collective (reported before anything is read,
 // so that a launch is known to work within a second), read model and data unless the process has
-// them, resume from the newest committed checkpoint, train, save, export. Runs under a guardian, or
-// alone under torchrun's or srun's environment.
+// them, resume from the newest snapshot or committed checkpoint, train, save, export. Runs under a
+// guardian, or alone under torchrun's or srun's environment.
 //
 // The ranks agree on an early stop before the first step and then by a vote that rides along in the
 // step's last collective; all other decisions are functions of equal inputs. A loss or gradient
@@ -36,6 +36,8 @@
 #include "trainer/loop/profiler.h"
 #include "trainer/loop/progress_reporter.h"
 #include "trainer/loop/rank_faults.h"
+#include "trainer/loop/rank_snapshots.h"
+#include "trainer/loop/segment_shelf.h"
 #include "trainer/loop/train_inputs.h"
 #include "trainer/sharding/fsdp_engine.h"
 
@@ -48,6 +50,7 @@ struct TrainerParts {
   Communicator& communicator;  // not formed yet
   DeviceOps& ops;
   std::shared_ptr<ShardSaver> saver;
+  SegmentShelf* segments = nullptr;  // null: nobody holds snapshots, so none are taken
   Supervisor& supervisor;
   ProgressReporter& progress;
   RankFaults& faults;
@@ -70,6 +73,11 @@ class Trainer {
   std::optional<Failure> LoadModelAndData();
   std::optional<Failure> MakeEngine();
   std::optional<Failure> LoadState();
+  std::optional<Failure> PlanSnapshots(FsdpOptions* options);
+  void MakeCheckpointer();
+  std::optional<Failure> RestoreSnapshot(bool* restored);
+  std::optional<Failure> LoadCheckpoint();
+  std::optional<Failure> BeginSnapshots();
   Status LoadFirstState();
   Status LoadModelWeights();
   std::optional<Failure> OpenMetrics();
@@ -80,6 +88,8 @@ class Trainer {
   std::optional<Failure> RunMicroBatches();
   std::optional<Failure> JudgeNonFinite(const StepNumbers& numbers);
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
+  void LogStep(const StepMetrics& metrics);
+  void SealStep();
   std::optional<Failure> Save();
   void ReportSlowDisk();
   std::optional<Failure> SaveLast();
@@ -103,9 +113,10 @@ class Trainer {
   const int step_ranks_;
   const TrainerParts parts_;
   const std::string output_dir_;
+  const std::string checkpoint_dir_;
   std::optional<BatchLoader> loader_;
+  std::optional<RankSnapshots> snapshots_;
   std::unique_ptr<FsdpEngine> engine_;
-  std::vector<ShardArray> checkpoint_arrays_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::optional<MetricsLog> metrics_;
   Profiler profiler_;
@@ -114,8 +125,11 @@ class Trainer {
   std::string untouched_source_;  // of the weights, until an update changes them
   TrainCursor cursor_;
   Step max_steps_ = 0;
-  Step first_step_ = 0;   // finished when this process began
-  Step saved_step_ = -1;  // of the last checkpoint
+  Step first_step_ = 0;         // finished when this process began
+  Step newest_checkpoint_ = 0;  // that was there to resume from
+  Step saved_step_ = -1;        // of the last checkpoint
+  ResumeSource resumed_from_ = ResumeSource::kStart;
+  std::vector<RejectedCheckpoint> rejected_;
   bool stopping_ = false;
   TimePoint line_time_;  // of the last line for people
   Step line_step_ = 0;

@@ -4,11 +4,13 @@
 #include <cstdio>
 
 #include "common/base/files.h"
+#include "trainer/checkpoint/checkpoint_search.h"
 #include "trainer/checkpoint/init_from.h"
 #include "trainer/loop/engine_options.h"
 #include "trainer/loop/input_agreement.h"
 #include "trainer/loop/start_notes.h"
 #include "trainer/sharding/load_weights.h"
+#include "trainer/sharding/mesh.h"
 
 namespace muster {
 namespace {
@@ -66,6 +68,7 @@ std::optional<Failure> Trainer::MakeEngine() {
   FsdpOptions options = MakeEngineOptions(train(), env_);
   options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };
   options.tracer = &profiler_;
+  if (auto failure = PlanSnapshots(&options)) return failure;
   Result<std::unique_ptr<FsdpEngine>> engine =
       FsdpEngine::Create(inputs().config, parts_.communicator, parts_.ops, std::move(options));
   if (!engine.ok()) {
@@ -77,13 +80,26 @@ std::optional<Failure> Trainer::MakeEngine() {
   return std::nullopt;
 }
 
-std::optional<Failure> Trainer::LoadState() {
-  if (auto failure = MakeEngine()) return failure;
-  checkpoint_arrays_ = engine_->state().CheckpointArrays();
-  const std::string directory =
-      env_.checkpoint_dir.empty() ? output_dir_ + "/checkpoints" : env_.checkpoint_dir;
+std::optional<Failure> Trainer::PlanSnapshots(FsdpOptions* options) {
+  if (parts_.segments == nullptr || train().snapshot.every == 0) return std::nullopt;
+  const Result<Step> newest =
+      CheckpointSearch(parts_.communicator, checkpoint_dir_, env_.resume_file, {}).NewestStep();
+  if (!newest.ok()) return SharedInputFailure("config", newest.status());
+  newest_checkpoint_ = *newest;
+  snapshots_.emplace(train().snapshot, env_, *parts_.segments, parts_.communicator,
+                     parts_.supervisor);
+  const Status begun = snapshots_->Begin(inputs().config, newest_checkpoint_, options);
+  if (!begun.ok()) return SharedInputFailure("config", begun);
+  if (!snapshots_->no_memory().ok() && is_first()) {
+    Note("warning", "no snapshots are taken, a recovery goes back to the last checkpoint: " +
+                        snapshots_->no_memory().message());
+  }
+  return std::nullopt;
+}
+
+void Trainer::MakeCheckpointer() {
   checkpointer_ = std::make_unique<Checkpointer>(
-      CheckpointerOptions{.directory = directory,
+      CheckpointerOptions{.directory = checkpoint_dir_,
                           .job_id = env_.job_id,
                           .generation = env_.generation,
                           .rank = env_.rank,
@@ -94,31 +110,76 @@ std::optional<Failure> Trainer::LoadState() {
                           .memory = engine_->state().array_memory()},
       parts_.supervisor.attached()
           ? MakeSupervisorCommitter(&parts_.supervisor)
-          : MakeLocalCommitter({.directory = directory, .keep = train().checkpoint.keep}),
+          : MakeLocalCommitter({.directory = checkpoint_dir_, .keep = train().checkpoint.keep}),
       parts_.saver);
-  cursor_.seed = train().seed;
-  const Result<LoadOutcome> outcome =
-      checkpointer_->LoadNewest(parts_.communicator, checkpoint_arrays_, &cursor_);
+}
+
+std::optional<Failure> Trainer::LoadState() {
+  if (auto failure = MakeEngine()) return failure;
+  MakeCheckpointer();
+  bool restored = false;
+  if (auto failure = RestoreSnapshot(&restored)) return failure;
+  if (!restored) {
+    if (auto failure = LoadCheckpoint()) return failure;
+  }
+  if (resumed_from_ != ResumeSource::kStart) {
+    engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
+  }
+  engine_->WeightsLoaded();
+  if (auto failure = BeginSnapshots()) return failure;
+  first_step_ = cursor_.step;
+  // A job that saves at its end alone need not keep memory for it.
+  if (cursor_.step + train().checkpoint.every < max_steps_) {
+    checkpointer_->Prepare(engine_->state().CheckpointArrays());
+  }
+  parts_.supervisor.Resumed(env_.generation, cursor_.step, resumed_from_, rejected_);
+  parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::RestoreSnapshot(bool* restored) {
+  if (!snapshots_) return std::nullopt;
+  const Result<std::optional<TrainCursor>> cursor = snapshots_->Restore(*engine_);
+  if (!cursor.ok()) return CollectiveFailure(cursor.status());
+  if (!snapshots_->refused().ok()) {
+    Note("warning", "the snapshot is not used: " + snapshots_->refused().message());
+  }
+  *restored = cursor->has_value();
+  if (!*restored) return std::nullopt;
+  cursor_ = **cursor;
+  resumed_from_ = cursor_.step > 0 ? ResumeSource::kSnapshot : ResumeSource::kStart;
+  saved_step_ = newest_checkpoint_ == cursor_.step ? cursor_.step : -1;
+  return std::nullopt;
+}
+
+std::optional<Failure> Trainer::LoadCheckpoint() {
+  cursor_ = {.seed = train().seed};
+  const std::vector<ShardArray> arrays = engine_->state().CheckpointArrays();
+  Result<LoadOutcome> outcome = checkpointer_->LoadNewest(parts_.communicator, arrays, &cursor_);
   if (!outcome.ok()) return SharedInputFailure("config", outcome.status());
   if (outcome->step == 0) {
     const Status loaded = LoadFirstState();
     if (!loaded.ok()) return SharedInputFailure("model", loaded);
   } else {
     untouched_source_ = outcome->directory;
-    engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
+    resumed_from_ = ResumeSource::kCheckpoint;
   }
-  engine_->WeightsLoaded();
   NoteResume(*outcome);
-  first_step_ = cursor_.step;
   saved_step_ = cursor_.step;
-  // A job that saves at its end alone need not keep memory for it.
-  if (cursor_.step + train().checkpoint.every < max_steps_) {
-    checkpointer_->Prepare(checkpoint_arrays_);
-  }
-  parts_.supervisor.Resumed(env_.generation, cursor_.step,
-                            outcome->step == 0 ? ResumeSource::kStart : ResumeSource::kCheckpoint,
-                            outcome->rejected);
-  parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
+  rejected_ = std::move(outcome->rejected);
+  return std::nullopt;
+}
+
+// From here on the state that training begins with can be resumed from, by this generation's name.
+std::optional<Failure> Trainer::BeginSnapshots() {
+  if (!snapshots_) return std::nullopt;
+  const Result<MeshShape> shape =
+      ShapeOf(train().fsdp.strategy, env_.world_size, env_.local_world_size);
+  if (!shape.ok()) return InputFailure("config", shape.status());
+  const Status kept = snapshots_->Keep(shape->replicas);
+  if (!kept.ok()) return CollectiveFailure(kept);
+  engine_->SetBuddy(snapshots_->buddy());
+  SealStep();
   return std::nullopt;
 }
 
@@ -129,7 +190,7 @@ Status Trainer::LoadFirstState() {
   untouched_source_ = ResolvePath(spec(), init.path);
   MUSTER_ASSIGN_OR_RETURN(
       const TrainCursor from,
-      InitFrom(untouched_source_, checkpoint_arrays_,
+      InitFrom(untouched_source_, engine_->state().CheckpointArrays(),
                {.optimizer = init.optimizer, .memory = engine_->state().array_memory()}));
   if (init.optimizer) cursor_.optimizer_steps = from.optimizer_steps;
   if (is_first()) {

@@ -1,0 +1,82 @@
+// RankSnapshots: what one generation's training does with snapshots, from the cut that it resumes
+// from to letting go of what no longer counts (docs/snapshot-format.md, "What the training loop
+// does").
+//
+// Each rank trains in a segment of its own number: the one in which that rank trained before, where
+// this process can read and write it, else a new one. Replicas hold equal shards, so anything else
+// could put two ranks into one segment.
+//
+// Owned by the trainer; the trainer's thread. Begin, Restore, Keep are collective, in this order.
+// The engine ends before it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
+#include "trainer/checkpoint/supervisor.h"
+#include "trainer/core/model_config.h"
+#include "trainer/distributed/communicator.h"
+#include "trainer/distributed/rank_env.h"
+#include "trainer/loop/segment_shelf.h"
+#include "trainer/sharding/fsdp_engine.h"
+#include "trainer/snapshot/buddy.h"
+#include "trainer/snapshot/cut.h"
+
+namespace muster {
+
+class RankSnapshots {
+ public:
+  // All outlive the object. `communicator` is formed.
+  RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, SegmentShelf& shelf,
+                Communicator& communicator, Supervisor& supervisor);
+
+  // Agrees on the cut, unless a checkpoint is newer, and has a segment ready for an engine with
+  // these options, and puts it into them. Where any rank has no memory for its segment, none has
+  // one: no_memory() says so.
+  Status Begin(const ModelConfig& config, Step newest_checkpoint, FsdpOptions* options);
+  const Status& no_memory() const { return no_memory_; }
+
+  // Fills the engine's state from the cut. Nothing: there is no cut, or it could not be used, which
+  // refused() tells then; the state is to be loaded from elsewhere. Fails with the communicator's
+  // errors alone.
+  Result<std::optional<TrainCursor>> Restore(FsdpEngine& engine);
+  const Status& refused() const { return refused_; }
+
+  // The state is loaded: each rank gets ready to keep another one's segment, if this gang does that
+  // (`replicas` of each shard), and all learn which segments are in use.
+  Status Keep(int replicas);
+  // Null where nobody keeps copies.
+  Buddy* buddy() const { return buddy_.get(); }
+
+  // Every rank has sealed a step in its own segment: the older ones go.
+  void LetGoOfOld();
+
+ private:
+  Segment* ChooseOwn(const SegmentSpec& plan);
+  Result<Segment*> MakeOwn(const SegmentSpec& plan);
+  Status KeepBuddy(int replicas);
+  Status HoldKept();
+  Status ShareNames();
+  // Whether it was made as `suffix` by a rank of this number, in whatever generation.
+  bool IsOfThisRank(const Segment& segment, const char* suffix) const;
+  std::string NameFor(const char* suffix) const;
+
+  const SnapshotSpec& spec_;
+  const RankEnv& env_;
+  SegmentShelf& shelf_;
+  Communicator& communicator_;
+  Supervisor& supervisor_;
+  std::optional<Cut> cut_;
+  Segment* own_ = nullptr;
+  bool in_place_ = false;
+  Status no_memory_;
+  Status refused_;
+  std::unique_ptr<Buddy> buddy_;
+  std::set<std::string> in_use_;  // of all ranks
+};
+
+}  // namespace muster
