@@ -68,6 +68,10 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
         });
     if (ranks_left) return RanksMissing(*job, node, true);
     member->quiesced = true;
+    // Its ranks have ended by themselves; a standby may be left.
+    if (job->spec.train && job->spec.restart.standbys > 0) {
+      member->parked = job->spec.resources.ranks_per_node;
+    }
     return;
   }
   MemberQuiesced(*job, *member, message);

@@ -50,6 +50,21 @@ TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 
+TEST(DrainTest, AStandbyThatIsLeftIsEndedBeforeTheNodeIsDrained) {
+  Draining h;
+  (void)h.Drain("n2");
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiescedOn("n2", h.id);  // before it is asked for
+  h.Exited(h.id, 0, {0, 0});
+  h.Forget();
+  h.QuiescedOn("n1", h.id);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
+  h.Say("n2", Quiesced{h.id, 1, {}, {}});
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
+}
+
 TEST(DrainTest, AJobThatFinishesMeanwhileHasSucceeded) {
   Draining h;
   (void)h.Drain("n2");
