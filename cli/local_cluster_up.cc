@@ -26,6 +26,13 @@ constexpr char kAnyPort[] = "127.0.0.1:0";
 // What fits into a Unix socket's address.
 constexpr std::size_t kMaxSocketPath = 107;
 
+// A node that takes no jobs because somebody asked for it, or because of its GPUs, is up all the
+// same.
+bool IsConnected(v1::NodeState state) {
+  return state == v1::NODE_STATE_READY || state == v1::NODE_STATE_DRAINING ||
+         state == v1::NODE_STATE_DRAINED || state == v1::NODE_STATE_QUARANTINED;
+}
+
 }  // namespace
 
 LocalCluster::LocalCluster(ClusterClient& client, std::string binary_dir)
@@ -277,7 +284,7 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
         // A worker that was just killed may still be listed as ready; its pid tells it apart.
         const auto started = started_.find(node.name());
         const bool same = started == started_.end() || started->second.id.pid == node.pid();
-        if (wanted && same && node.state() == v1::NODE_STATE_READY) ++ready;
+        if (wanted && same && IsConnected(node.state())) ++ready;
       }
     if (ready == names.size()) {
       report->nodes = *std::move(nodes);

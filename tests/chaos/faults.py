@@ -179,6 +179,6 @@ FAULTS = {
     "hang-collective": Fault(by_command("hang-collective", "hung|progress|collective")),
     "slow": Fault(by_command("slow=30%")),
     "exit": Fault(by_command("exit=3", r"exit.*\b3\b|code 3")),
-    "oom": Fault(by_command("oom", "memory")),
+    "oom": Fault(by_command("oom", "memory|bad_alloc")),
     "nan": Fault(by_command("nan", "NaN|finite|number", terminal=True)),
 }

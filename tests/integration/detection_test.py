@@ -73,7 +73,7 @@ class Detection(unittest.TestCase):
     def test_running_out_of_memory_is_told_with_advice(self):
         job = self.start()
         self.fault(job, 1, "oom")
-        ended = self.check_trained_through(job, 1, "out_of_memory", "memory")
+        ended = self.check_trained_through(job, 1, "out_of_memory", "memory|bad_alloc")
         self.assertTrue(ended["card"]["advice"])
         self.assertIn(ended["card"]["advice"], self.cluster.describe(job))
 

@@ -47,7 +47,7 @@ class Drain(unittest.TestCase):
     def test_a_drain_survives_the_coordinator(self):
         self.cluster.muster("drain", self.node)
         kill(self.cluster.coordinator_pid())
-        self.cluster.muster("up", check=False)
+        self.cluster.up()
         self.check_moved()
         wait_until(lambda: self.state() == "drained", "the node is drained", timeout=30)
 
