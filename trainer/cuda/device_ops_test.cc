@@ -32,6 +32,7 @@ class EmulatedOps final : public KernelOps {
   }
   at::Tensor AllocateHost(std::size_t bytes) override { return Allocate(bytes); }
   bool is_host() const override { return false; }
+  std::shared_ptr<void> PinHost(void*, std::size_t) override { return nullptr; }
   std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) override {
     std::memcpy(to, from, bytes);
     return MakeCpuOps()->Copy(to, from, bytes);
