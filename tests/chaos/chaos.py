@@ -15,6 +15,7 @@ was violated, which --keep writes down with events, story and logs.
 
 import argparse
 import collections
+import dataclasses
 import json
 import pathlib
 import random
@@ -127,7 +128,8 @@ class Chaos:
             found = [str(error)]
         if found:
             self._violated(job, found, done)
-        shutil.rmtree(self.arena.output(job), ignore_errors=True)
+        else:
+            shutil.rmtree(self.arena.output(job))
 
     def _moment(self, index):
         """A step within the index-th part of the job, the last part without a fault."""
@@ -174,7 +176,8 @@ class Chaos:
         time.sleep(delay)  # into the phase: its middle has no mark that could be waited for
         self.phases[phase] += 1
         say(f"  within {phase} of generation {generation}:")
-        return [self._inject(kind, job)]
+        # It may have hit what the first one had ended already, so no attempt need have ended for it.
+        return [dataclasses.replace(self._inject(kind, job), cause="")]
 
     def _recover(self, job, injected, lasting):
         """Lets a fault last, or until the job has recovered from it by itself; heals; waits for a step."""

@@ -40,9 +40,10 @@ def pick_rank(arena, job, random):
 
 
 def pick_node(arena, job, random):
-    """A node with a guardian of the job, and that guardian."""
+    """A node of the gang with its guardian there; others may still have one that is to go."""
     guardians = arena.cluster.guardians(job)
-    node = random.choice(sorted(guardians))
+    gang = {rank["node"] for rank in arena.cluster.get(job)["ranks"]}
+    node = random.choice(sorted(set(guardians) & gang or guardians))
     return node, guardians[node]
 
 
@@ -149,12 +150,12 @@ def fill_disk(arena, job, random):
     return Injected("fill-disk", f"{room} bytes left", heal=lambda: filler.unlink(missing_ok=True))
 
 
-def by_command(kind, cause="", terminal=False):
-    """A fault that `muster fault` causes inside of a rank."""
+def by_command(kind, cause="", of_rank=True, terminal=False):
+    """A fault that `muster fault` causes inside of a rank, which the story's cause has to name."""
     def inject(arena, job, random):
         rank, _ = pick_rank(arena, job, random)
         arena.cluster.muster("fault", job, "--rank", rank, "--kind", kind)
-        pattern = rank_cause(rank, cause) if cause else ""
+        pattern = rank_cause(rank, cause) if cause and of_rank else cause
         return Injected(re.split("=", kind)[0], f"rank {rank}: {kind}", pattern, terminal=terminal)
     return inject
 
@@ -180,5 +181,6 @@ FAULTS = {
     "slow": Fault(by_command("slow=30%")),
     "exit": Fault(by_command("exit=3", r"exit.*\b3\b|code 3")),
     "oom": Fault(by_command("oom", "memory|bad_alloc")),
-    "nan": Fault(by_command("nan", "NaN|finite|number", terminal=True)),
+    # The sum over the gang has put it into every rank's gradients, and any of them may tell.
+    "nan": Fault(by_command("nan", "finite|nan", of_rank=False, terminal=True)),
 }
