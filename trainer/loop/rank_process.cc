@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/control_pipe/trainer_protocol.h"
+#include "trainer/loop/warm_up.h"
 
 namespace muster {
 namespace {
@@ -89,6 +90,12 @@ std::optional<Failure> RankProcess::RunAssignments() {
 std::optional<Failure> RankProcess::StandBy() {
   parts_.progress.EnterPhase(TrainPhase::kStandby);
   if (auto failure = inputs_.Load()) return failure;
+  try {
+    WarmUp(spec_, *inputs_);
+  } catch (const std::exception& error) {
+    // It serves cold as well.
+    std::fprintf(stderr, "muster-trainer: not warmed up: %s\n", error.what());
+  }
   parts_.supervisor.StandbyReady();
   return std::nullopt;
 }
