@@ -154,7 +154,7 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
   for (const GangRequest& request : snapshot.requests) queue.push_back(&request);
   std::sort(queue.begin(), queue.end(), [](const GangRequest* a, const GangRequest* b) {
     auto order = [](const GangRequest& r) {
-      return std::tuple(-r.priority, !r.keeps_its_place, r.submit_order);
+      return std::tuple(!r.keeps_its_place, -r.priority, r.submit_order);
     };
     return order(*a) < order(*b);
   });

@@ -1,11 +1,11 @@
 // Plan: which waiting jobs get a gang of slots now, and why the others wait.
 //
-// Higher priority first, then those that ran until a fault, then order of submission. A gang is
-// placed whole or not at all; a job keeps the nodes it had before, in the same rank order, where
-// they have room. A job that the cluster could hold once others have ended keeps the nodes it could
-// use for itself, so that smaller jobs behind it cannot starve it; a job that no amount of waiting
-// would place (too few nodes, too few slots) blocks nobody.
-// Spares are given out in the same order: nodes held beside a gang, which are nobody else's.
+// Those that ran until a fault first, for recovering is no queueing, then higher priority, then
+// order of submission. A gang is placed whole or not at all; a job keeps the nodes it had before,
+// in the same rank order, where they have room. A job that the cluster could hold once others have
+// ended keeps the nodes it could use for itself, so that smaller jobs behind it cannot starve it; a
+// job that no amount of waiting would place (too few nodes, too few slots) blocks nobody. Spares
+// are given out in the same order: nodes held beside a gang, which are nobody else's.
 //
 // Pure: a snapshot in, a plan out. Any thread.
 #pragma once
@@ -37,7 +37,7 @@ struct GangRequest {
   std::vector<NodeName> former_nodes;  // of its last attempt, by node rank
   std::vector<NodeName> preferred;     // before others where former nodes have no room
   std::vector<HeldSlots> held;
-  bool keeps_its_place = false;  // it ran until now: before all of its priority that did not
+  bool keeps_its_place = false;  // it ran until now: before all that did not
 
   int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
 };

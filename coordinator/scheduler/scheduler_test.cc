@@ -145,6 +145,17 @@ TEST(SchedulerTest, SparesAreNobodyElses) {
   EXPECT_EQ(plan.waiting.at(0).job.value, "b");
 }
 
+TEST(SchedulerTest, AFaultDoesNotCostAJobItsPlaceToOneOfHigherPriority) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("urgent", 1, 1, 1), Request("ran", 2, 1, 1)};
+  snapshot.requests[0].priority = 90;
+  snapshot.requests[1].keeps_its_place = true;
+  snapshot.nodes = {MakeNode("n1", 1, 1)};
+  const SchedulePlan plan = Plan(snapshot);
+  ASSERT_EQ(plan.placements.size(), 1u);
+  EXPECT_EQ(plan.placements[0].job.value, "ran");
+}
+
 TEST(SchedulerTest, HeldSlotsServeTheirJobAlone) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("new", 1, 1, 1), Request("held", 2, 1, 1)};
