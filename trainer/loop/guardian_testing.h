@@ -31,6 +31,10 @@ class TestNode {
     std::lock_guard lock(mutex_);
     held_.erase(name);
   }
+  void DropAll() {
+    std::lock_guard lock(mutex_);
+    held_.clear();
+  }
   std::vector<std::string> names() {
     std::lock_guard lock(mutex_);
     std::vector<std::string> names;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "tests/support/eventually.h"
@@ -143,6 +144,32 @@ TEST_F(RankSnapshotsTest, AShrunkAndAGrownGangTrainOnTheSameSamplesOnceEach) {
     const double loss = whole.at(step)[0];
     EXPECT_NEAR(numbers[0].get<double>(), loss, 0.02 * loss) << "step " << step;
   }
+}
+
+TEST_F(RankSnapshotsTest, ACommittedCheckpointOfAHigherStepIsPreferred) {
+  Gang whole = Start(Job("whole"), 2);
+  Assign(1, {whole[0].get(), whole[1].get()});
+  ExpectDone(whole);
+  node_.DropAll();
+  const Gang gang = Start(Job("out"), 2);
+  Assign(1, {gang[0].get(), gang[1].get()});
+  ExpectFirstStep(gang, 1);
+  ParkAll(gang, 1);
+  ASSERT_LT(gang[0]->Await("parked", 1)["step"], steps_);
+  std::vector<RankResult> written;
+  for (const auto& each : whole) written.push_back({.messages = each->Heard("shard_written")});
+  Commit(written, steps_);
+  std::filesystem::copy(dir_ + "/whole/checkpoints", dir_ + "/out/checkpoints",
+                        std::filesystem::copy_options::recursive);
+  Assign(2, {gang[0].get(), gang[1].get()});
+  for (const auto& each : gang) {
+    const Json resumed = each->Await("resumed", 2);
+    EXPECT_EQ(resumed["from"], "checkpoint");
+    EXPECT_EQ(resumed["step"], steps_);
+  }
+  ExpectDone(gang);
+  EXPECT_EQ(*ReadFile(dir_ + "/out/model/model.safetensors"),
+            *ReadFile(dir_ + "/whole/model/model.safetensors"));
 }
 
 // Two nodes of one rank each; the second goes with all that its guardian held.

@@ -34,6 +34,14 @@ TEST(StartNotes, OffloadingIsNothingOnACpu) {
   EXPECT_THAT(StartNotes(spec, {}), IsEmpty());
 }
 
+TEST(StartNotes, ABuddyNeedsAnotherNode) {
+  JobSpec spec = Spec({});
+  spec.train->snapshot.buddy = BuddyCopies::kOn;
+  EXPECT_THAT(StartNotes(spec, {.world_size = 2, .local_world_size = 2}),
+              ElementsAre(HasSubstr("train.snapshot.buddy")));
+  EXPECT_THAT(StartNotes(spec, {.world_size = 2, .local_world_size = 1}), IsEmpty());
+}
+
 TEST(StartNotes, TheDefaultsNeedNone) { EXPECT_THAT(StartNotes(Spec({}), {}), IsEmpty()); }
 
 }  // namespace
