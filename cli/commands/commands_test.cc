@@ -176,6 +176,7 @@ class CommandsTest : public testing::Test {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&coordinator_);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // clients ping each second
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     token_ = *LoadOrCreateToken(dir_ + "/coordinator/token");

@@ -12,6 +12,9 @@ namespace muster {
 // refused would keep its node away for good, so the bound is far above what they need.
 inline constexpr int kMaxMessageBytes = 32 << 20;
 
+// A client pings this often while a call is open; a server must permit it.
+inline constexpr int kKeepaliveMs = 1000;
+
 // `address` is Endpoint::grpc. Returns at once; the connection is made by the first call. Loopback
 // only, so: no proxy, quick reconnects (50 ms doubling to 1 s), no shared subchannels.
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address);

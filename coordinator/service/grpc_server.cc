@@ -34,8 +34,11 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::vector<std::st
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   // With SO_REUSEPORT a second program on the port would go unnoticed.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Clients of ours ping every 20 s, also while nothing is said.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  // Clients of ours ping also while nothing is said. After a stall pings come close together, which
+  // must not cost a connection.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kKeepaliveMs / 2);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   auto impl = std::make_unique<Impl>();
   impl->server = builder.BuildAndStart();

@@ -91,6 +91,7 @@ FakeCoordinatorForTest::FakeCoordinatorForTest(const std::string& cluster_dir, O
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(impl_.get());
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // clients ping each second
   impl_->server = builder.BuildAndStart();
   MUSTER_CHECK(MakeDirectories(paths.CoordinatorDir()).ok(), "coordinator directory");
   MUSTER_CHECK(LoadOrCreateToken(paths.Token()).ok(), "token");
