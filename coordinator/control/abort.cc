@@ -81,6 +81,8 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
 void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message) {
   const std::vector<int>& kept_ranks = message.kept_ranks;
   member.quiesced = true;
+  // What an earlier generation may have left is among what is counted here.
+  nodes_.at(member.name).leftovers.erase(job.record.id);
   // Standbys are kept as well, and nobody counts those. What is unkillable is withheld already.
   if (job.gang->keep || !kept_ranks.empty()) {
     member.parked = std::max(
@@ -140,7 +142,7 @@ void ControllerCore::MaybeEndAttempt(JobEntry& job) {
   }
   // A finished job's last checkpoint should carry its commit record when the user looks.
   const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
-  if (finished && job.record.stop == StopKind::kNone && ManifestPending(job)) return;
+  if (finished && job.record.stop != StopKind::kCancel && ManifestPending(job)) return;
   EndAttempt(job);
 }
 

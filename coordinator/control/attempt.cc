@@ -21,12 +21,6 @@ std::vector<std::string> Bounded(std::vector<std::string> lines) {
   return lines;
 }
 
-bool AllExitedWell(const AttemptRecord& attempt) {
-  return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {
-    return rank.state == RankState::kExited && rank.exit.ok();
-  });
-}
-
 bool IsUp(const AttemptRecord& attempt) {
   return attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning;
 }

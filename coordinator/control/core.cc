@@ -6,6 +6,16 @@
 #include "common/base/text.h"
 
 namespace muster {
+namespace {
+
+// What every node says several times a second.
+bool IsRoutine(const Event& event) {
+  const auto* said = std::get_if<WorkerSaid>(&event);
+  return said != nullptr && (std::holds_alternative<Heartbeat>(said->message) ||
+                             std::holds_alternative<Progress>(said->message));
+}
+
+}  // namespace
 
 Effects ControllerCore::Handle(const Event& event, Now now) {
   now_ = now;
@@ -15,7 +25,12 @@ Effects ControllerCore::Handle(const Event& event, Now now) {
     Schedule();
     SettleDrains();
   }
-  return Flush();
+  Effects effects = Flush();
+  // Where a routine word has changed no record, it has but moved its own node's deadline away,
+  // which the next Tick finds out: thousands of them a second are not to look at every node and
+  // job.
+  if (!IsRoutine(event) || !effects.store.empty()) next_deadline_ = EarliestDeadline();
+  return effects;
 }
 
 void ControllerCore::On(const WorkerSaid& said) {
@@ -52,7 +67,7 @@ Effects ControllerCore::Flush() {
 
 // --- time ---
 
-std::optional<TimePoint> ControllerCore::NextDeadline() const {
+std::optional<TimePoint> ControllerCore::EarliestDeadline() const {
   std::optional<TimePoint> next;
   auto consider = [&next](const std::optional<TimePoint>& when) {
     if (when && (!next || *when < *next)) next = when;

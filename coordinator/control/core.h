@@ -29,7 +29,7 @@ class ControllerCore {
 
   // core.cc
   Effects Handle(const Event& event, Now now);
-  std::optional<TimePoint> NextDeadline() const;
+  std::optional<TimePoint> NextDeadline() const { return next_deadline_; }
   // restore.cc
   Effects Restore(StoredState state, Now now);
   // queries.cc
@@ -45,6 +45,7 @@ class ControllerCore {
   void On(const Tick&);
   void On(const WorkerSaid& said);
   Effects Flush();
+  std::optional<TimePoint> EarliestDeadline() const;
   void ExpireJob(JobEntry& job);
   void PhaseExpired(JobEntry& job);
   void RungExpired(JobEntry& job);
@@ -233,6 +234,7 @@ class ControllerCore {
   std::uint64_t next_fault_ = 0;
   std::uint64_t next_probe_ = 0;
   TimePoint handled_at_;  // the newest event
+  std::optional<TimePoint> next_deadline_;
   bool reschedule_ = false;
 
   // Of the event under way.

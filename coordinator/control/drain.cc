@@ -234,9 +234,9 @@ void ControllerCore::StopExpired(JobEntry& job) {
 }
 
 void ControllerCore::GangStopped(JobEntry& job, const std::string& reason) {
-  if (job.record.stop != StopKind::kNone) return AbortStopped(job);
   AttemptRecord& attempt = job.attempt();
-  if (job.gang->finished && AllExited(attempt)) {
+  // Its last step was done by then: it was not cut short.
+  if (job.gang->finished && AllExitedWell(attempt)) {
     attempt.cause_kind = CauseKind::kFinished;
     attempt.cause = "every rank has finished";
     return BeginAbort(job, {attempt.cause, options_.cancel_grace});

@@ -287,6 +287,41 @@ TEST(TimeLimitStopTest, WhateverHappensOnTheWayOutTheJobIsNotRecovered) {
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kTimeLimit);
 }
 
+TEST(TimeLimitStopTest, AJobThatDoesItsLastStepOnTheWayOutHasSucceeded) {
+  {
+    OutOfTime h;
+    h.Report(h.id, 0, Finished{100, "/jobs/out/model"});
+    h.FinishAll(h.id);
+    EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+  }
+  OutOfTime h;
+  h.Report(h.id, 0, Finished{100, "/jobs/out/model"});
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {3, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kFailed) << "a rank failed after the last step";
+}
+
+TEST(TimeLimitStopTest, AJobThatHasFinishedIsNotOutOfTimeWhileItIsWoundUp) {
+  std::string yaml = OutOfTime::Yaml();
+  Draining h(yaml);
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiescedOn("n1", h.id);
+  h.Advance(seconds(61));
+  h.QuiescedOn("n2", h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+}
+
+TEST(TimeLimitStopTest, ACancelThatWasAcceptedWhileAFinishedJobIsWoundUpCounts) {
+  Draining h;
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  ASSERT_TRUE(h.Cancel(h.id).status.ok());
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kCancelled);
+}
+
 TEST(TimeLimitStopTest, ARestartInBetweenSaysTheStopAgain) {
   OutOfTime h;
   const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);

@@ -73,6 +73,25 @@ TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
 }
 
+TEST(NodeTest, RoutineWordsLeaveTheTimerWhereItIs) {
+  Running h;
+  const std::optional<TimePoint> due = h.controller().NextDeadline();
+  ASSERT_TRUE(due.has_value());
+  for (int i = 0; i < 3; ++i) {
+    h.Advance(milliseconds(300));
+    h.Say("n1", Heartbeat{});
+    h.Say("n2", Heartbeat{});
+    if (h.now().mono < *due) {
+      EXPECT_EQ(h.controller().NextDeadline(), due);
+    }
+  }
+  h.Advance(seconds(3));
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady) << "an early Tick accuses nobody";
+  h.silent.insert("n2");
+  h.Advance(seconds(2));
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
+}
+
 TEST(NodeTest, AnExitThatHappenedWhileTheStreamWasBrokenIsHeardInTheHello) {
   Running h;
   h.Leave("n2");

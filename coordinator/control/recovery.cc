@@ -137,13 +137,14 @@ void ControllerCore::EndAttempt(JobEntry& job) {
   DiscardUnfinished(job);
   HoldParked(job);
   reschedule_ = true;
-  if (job.record.stop != StopKind::kNone) {
-    const bool cancelled = job.record.stop == StopKind::kCancel;
+  const bool cancelled = job.record.stop == StopKind::kCancel;
+  const bool finished = attempt.cause_kind == CauseKind::kFinished && !cancelled;
+  if (job.record.stop != StopKind::kNone && !finished) {
     attempt.cause_kind = cancelled ? CauseKind::kCancelled : CauseKind::kTimeLimit;
     attempt.cause = job.record.reason;
     return FinishJob(job, cancelled ? JobEvent::kCancel : JobEvent::kFail, job.record.reason);
   }
-  if (attempt.cause_kind == CauseKind::kFinished) {
+  if (finished) {
     std::string reason = "finished";
     if (job.record.step > 0) reason += " at step " + std::to_string(job.record.step);
     if (job.record.restarts > 0) {

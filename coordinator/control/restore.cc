@@ -25,7 +25,6 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
     NodeEntry& node = nodes_[record.name];
     node.record = std::move(record);
     node.heard_at = now.mono;
-    node.silent_since = now.mono;
     if (node.record.state == NodeState::kLost) continue;
     Move(node, NodeEvent::kDisconnect);
     node.suspect = true;
@@ -57,6 +56,7 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
                      std::to_string(live_.size()) + " not over, waiting for " +
                      std::to_string(nodes_.size()) + " nodes"});
   }
+  next_deadline_ = EarliestDeadline();
   return Flush();
 }
 

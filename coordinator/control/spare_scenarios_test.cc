@@ -152,6 +152,24 @@ TEST(ShrinkTest, WithoutRoomElsewhereTheGangGoesOnSmaller) {
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
 }
 
+TEST(ShrinkTest, TheFaultIsCountedFromTheNodesLastWord) {
+  Elastic h({"n1", "n2"}, kElastic);
+  h.Lose("n2");
+  h.ParkedOn("n1", h.id);
+  const double detect = h.Attempt(h.id).seconds.detect;
+  EXPECT_GE(detect, 2.5) << "it was silent for that long before it was judged";
+  EXPECT_LE(detect, 4) << "and was heard of shortly before";
+}
+
+TEST(ShrinkTest, WhatBrokeBeforeTheNodeWasLostIsTheCause) {
+  Elastic h({"n1", "n2"}, kElastic);
+  h.Exited(h.id, 0, {0, 11});
+  h.Advance(milliseconds(100));
+  h.Lose("n2");
+  h.ParkedOn("n1", h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->at(0).cause_kind, CauseKind::kRankKilled);
+}
+
 TEST(ShrinkTest, RankNumbersOfANodeThatIsLeftMayChange) {
   Elastic h({"n1", "n2"}, kElastic);
   h.Lose("n1");

@@ -3,6 +3,7 @@
 // all of it can be made again from the records and from what workers say in their Hello.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -114,9 +115,8 @@ struct NodeEntry {
   NodeRecord record;
   SessionId session = 0;  // 0: not connected
   TimePoint heard_at;
-  TimePoint ready_at;    // connected or heard of again
-  bool suspect = false;  // silent, and not given up
-  TimePoint silent_since;
+  TimePoint ready_at;                 // connected or heard of again
+  bool suspect = false;               // silent, and not given up
   std::optional<TimePoint> check_at;  // while suspect
   ProbeRound probe;
   // Jobs that may still have processes here although their attempt is over: (generation, slots).
@@ -146,6 +146,12 @@ struct AbortOptions {
 // Ranks of the newest attempt, which may be fewer than the job was submitted with.
 inline int WorldSize(const JobEntry& job) {
   return static_cast<int>(job.attempts.back().ranks.size());
+}
+
+inline bool AllExitedWell(const AttemptRecord& attempt) {
+  return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {
+    return rank.state == RankState::kExited && rank.exit.ok();
+  });
 }
 
 // The node among those of the live gang and its spares, or nullptr.

@@ -172,7 +172,7 @@ void ControllerCore::LoseNodeTo(JobEntry& job, NodeEntry& node, const std::strin
     failure.kind = CauseKind::kNodeLost;
     failure.node = name;
     failure.message = "node " + name.value + " was lost: " + reason;
-    failure.at = node.silent_since;
+    failure.at = node.heard_at;
     Fail(job, std::move(failure));
   }
   // The failure may have ended the attempt, and with it the gang.

@@ -30,7 +30,7 @@ constexpr Table<JobState, kJobStateCount, kJobEventCount> JobTable() {
     /* starting    */ {{X,           kRunning, kRecovering, kStopping, X,          X,        kSucceeded, kFailed,  X}},
     /* running     */ {{X,           kRunning, kRecovering, kStopping, X,          X,        kSucceeded, kFailed,  X}},
     /* recovering  */ {{kRecovering, kRunning, kRecovering, kStopping, X,          X,        kSucceeded, kFailed,  X}},
-    /* stopping    */ {{X,           X,        X,           kStopping, kSuspended, X,        X,          kFailed,  kCancelled}},
+    /* stopping    */ {{X,           X,        X,           kStopping, kSuspended, X,        kSucceeded, kFailed,  kCancelled}},
     /* suspended   */ {{X,           X,        X,           kStopping, X,          kQueued,  X,          kFailed,  X}},
     /* succeeded   */ {{X,           X,        X,           X,         X,          X,        X,          X,        X}},
     /* failed      */ {{X,           X,        X,           X,         X,          X,        X,          X,        X}},

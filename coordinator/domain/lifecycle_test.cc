@@ -56,7 +56,8 @@ TEST(LifecycleTest, EveryJobStateAndEvent) {
       {S::kQueued, S::kStarting, S::kRunning, S::kRecovering, S::kStopping, S::kSuspended});
   Add(allowed, E::kSuspend, S::kSuspended, {S::kQueued, S::kStopping});
   Add(allowed, E::kResume, S::kQueued, {S::kSuspended});
-  Add(allowed, E::kSucceed, S::kSucceeded, {S::kStarting, S::kRunning, S::kRecovering});
+  Add(allowed, E::kSucceed, S::kSucceeded,
+      {S::kStarting, S::kRunning, S::kRecovering, S::kStopping});
   Add(allowed, E::kFail, S::kFailed,
       {S::kQueued, S::kStarting, S::kRunning, S::kRecovering, S::kStopping, S::kSuspended});
   Add(allowed, E::kCancel, S::kCancelled, {S::kStopping});
