@@ -219,6 +219,7 @@ void ControllerCore::NowRunning(JobEntry& job) {
   Move(job, JobEvent::kRunning);
   job.record.reason.clear();
   if (!news) return;
+  ReleaseFormerNodes(job);
   if (job.record.generation > 1) return TellRecovered(job);
   const double seconds = double(now_.unix_ms - job.record.submitted_unix_ms) / 1000;
   Tell(job, {"running", Severity::kInfo,

@@ -89,4 +89,12 @@ void ControllerCore::ReleaseNodes(JobEntry& job) {
   for (const NodeName& node : job.record.unreleased) Send(node, Release{job.record.id});
 }
 
+// A gang at work has all of its state on its own nodes: elsewhere a guardian and its snapshots
+// would only take memory, for as long as the job runs.
+void ControllerCore::ReleaseFormerNodes(JobEntry& job) {
+  for (const NodeName& node : job.record.unreleased) {
+    if (FindMember(job, node) == nullptr) Send(node, Release{job.record.id});
+  }
+}
+
 }  // namespace muster

@@ -81,6 +81,7 @@ class ControllerCore {
   // Terminal state, story, release of its guardians.
   void FinishJob(JobEntry& job, JobEvent event, std::string reason);
   void ReleaseNodes(JobEntry& job);
+  void ReleaseFormerNodes(JobEntry& job);
 
   // --- placement.cc ---
   void Schedule();

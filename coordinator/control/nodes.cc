@@ -136,7 +136,8 @@ void ControllerCore::Handle(const NodeName& node, const Released& message) {
   nodes_.at(node).leftovers.erase(message.job_id);
   reschedule_ = true;
   const auto job = jobs_.find(message.job_id);
-  if (job == jobs_.end() || !job->second.over()) return;
+  // It may have been given to the gang again meanwhile.
+  if (job == jobs_.end() || FindMember(job->second, node) != nullptr) return;
   if (std::erase(job->second.record.unreleased, node) > 0) Mark(job->second);
 }
 
@@ -252,6 +253,9 @@ void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted)
 
 void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {
   node.leftovers[hosted.job_id] = {hosted.generation, LivingRanks(hosted)};
+  if (jobs_.at(hosted.job_id).record.state == JobState::kRunning) {
+    return Send(node.record.name, Release{hosted.job_id});
+  }
   Send(node.record.name, Abort{hosted.job_id, hosted.generation,
                                "this generation is over; another one has taken its place", 0});
 }

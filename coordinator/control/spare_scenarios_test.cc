@@ -212,6 +212,39 @@ TEST(ShrinkTest, ANodeThatMayStillComeBackAfterARestartIsWaitedFor) {
   EXPECT_EQ(h.Nodes().size(), 2u);
 }
 
+// --- nodes that are left ---
+
+TEST(FormerNodeTest, IsReleasedWhenTheGangWorksWithoutIt) {
+  Elastic h({"n1", "n2", "n3"}, "nodes: 2, ranks_per_node: 1");
+  h.Say("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79", 0, {"0"}, true});
+  h.ParkedOn("n1", h.id);
+  h.QuiescedOn("n2", h.id);
+  EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n3"));
+  h.StartAll(h.id);
+  EXPECT_TRUE(h.Take<Release>("n2").empty()) << "its snapshots may still be asked for";
+  h.TrainFrom(h.id, 12);
+  EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
+  EXPECT_TRUE(h.Take<Release>("n1").empty());
+  EXPECT_TRUE(h.Take<Release>("n3").empty());
+  h.Say("n2", Released{h.id});
+  EXPECT_THAT(h.Job(h.id).record->unreleased, ElementsAre(NodeName{"n1"}, NodeName{"n3"}));
+}
+
+TEST(FormerNodeTest, OneThatComesBackLateIsReleasedAndItsSlotsWaitForThat) {
+  Elastic h({"n1", "n2", "n3"}, "nodes: 2, ranks_per_node: 1");
+  const HostedGeneration hosted = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Lose("n2");
+  h.ParkedOn("n1", h.id);
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 12);
+  h.Forget();
+  h.Join("n2", {.hosted = {hosted}});
+  EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
+  EXPECT_EQ(h.Node("n2").slots_used, 1);
+  h.Say("n2", Released{h.id});
+  EXPECT_EQ(h.Node("n2").slots_used, 0);
+}
+
 // --- more ranks ---
 
 struct Shrunk : Elastic {

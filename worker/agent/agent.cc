@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace muster::worker {
@@ -78,7 +79,11 @@ void Agent::EnsureGuardian(Job& job, Effects* effects) {
 Effects Agent::OnPrepare(const Prepare& prepare) {
   Effects effects;
   Job& job = jobs_[prepare.job];
-  if (IsStale(job, prepare.generation) || job.releasing) return effects;
+  if (IsStale(job, prepare.generation)) return effects;
+  if (job.releasing) {
+    job.next = prepare;
+    return effects;
+  }
   if (job.hosted.generation == prepare.generation) {
     // A repeated message: the answer may have been lost.
     if (job.hosted.prepared)
@@ -200,6 +205,11 @@ Effects Agent::OnAbort(const Abort& abort) {
     return effects;
   }
   if (IsStale(*job, abort.generation)) return effects;
+  if (job->releasing) {
+    job->aborted = std::max(job->aborted, abort.generation);
+    if (job->next && job->next->generation <= job->aborted) job->next.reset();
+    return effects;
+  }
   job->preparing.reset();
   job->staging.reset();
   if (abort.generation > job->hosted.generation) {
@@ -297,6 +307,7 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
   Job* job = Find(id);
   if (job == nullptr || job->link != Link::kProving) return effects;
   job->link = Link::kAbsent;
+  job->stuck = unkillable_pids;
   if (job->releasing) {
     if (!unkillable_pids.empty())
       Send(Quiesced{id, job->hosted.generation, unkillable_pids}, &effects);
@@ -335,14 +346,20 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
                 .out_of_memory = record != nullptr && record->out_of_memory},
             &effects);
     }
-  Apply(*job, GuardianQuiesced{job->hosted.generation, unkillable_pids}, &effects);
+  Apply(*job, GuardianQuiesced{job->hosted.generation, {}, {}}, &effects);
   return effects;
 }
 
 Effects Agent::OnForgotten(const JobId& id) {
   Effects effects;
+  std::optional<Prepare> next;
+  if (Job* job = Find(id); job != nullptr && job->link == Link::kAbsent) {
+    if (job->aborted > 0) Send(Quiesced{id, job->aborted, {}}, &effects);
+    next = std::move(job->next);
+  }
   jobs_.erase(id);
   Send(Released{id}, &effects);
+  if (next) std::ranges::move(OnPrepare(*next), std::back_inserter(effects));
   return effects;
 }
 

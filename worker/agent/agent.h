@@ -125,6 +125,11 @@ class Agent {
     std::optional<HostedGeneration> replay;  // between the guardian's Hello and Synced
     std::optional<Generation> staging;       // the launch whose files are being written
     bool releasing = false;
+    // Processes of dead guardians that do not end, as the last proof found them: no living guardian
+    // knows of them, and they hold their slots.
+    std::vector<std::int64_t> stuck;
+    std::optional<Prepare> next;  // came while it was being released; taken up after that
+    Generation aborted = 0;       // by the newest abort that came meanwhile; answered after that
     // What the guardian was told last about the newest generation; said again after its connection
     // broke, because a command may have been lost with it. Repeats have no effect.
     std::optional<GuardianStandby> standby;

@@ -285,6 +285,31 @@ TEST_F(AgentTest, ReleaseEndsTheGuardianForgetsTheJobAndSaysSo) {
   EXPECT_THAT(agent_.Hosted(), IsEmpty());
 }
 
+TEST_F(AgentTest, APrepareDuringAReleaseIsTakenUpAfterIt) {
+  Run1();
+  agent_.OnRelease({kJob});
+  EXPECT_THAT(agent_.OnPrepare(MakePrepare(2)), IsEmpty());
+  agent_.OnGuardianLost(kJob, "released");
+  agent_.OnProvedGone(kJob, {}, {});
+  const Effects over = agent_.OnForgotten(kJob);
+  EXPECT_THAT(Sent<Released>(over), ElementsAre(Released{kJob}));
+  EXPECT_EQ(Of<StartPreflight>(over).size(), 1u);
+  EXPECT_EQ(Of<StartGuardian>(over).size(), 1u);
+  EXPECT_EQ(Hosted().generation, 2);
+}
+
+TEST_F(AgentTest, AnAbortDuringAReleaseIsAnsweredWhenNothingIsLeft) {
+  Run1();
+  agent_.OnRelease({kJob});
+  agent_.OnPrepare(MakePrepare(2));
+  EXPECT_THAT(agent_.OnAbort({kJob, 2, "prepare failed elsewhere"}), IsEmpty());
+  agent_.OnGuardianLost(kJob, "released");
+  agent_.OnProvedGone(kJob, {}, {});
+  const Effects over = agent_.OnForgotten(kJob);
+  EXPECT_THAT(Sent<Quiesced>(over), ElementsAre(Quiesced{kJob, 2, {}}));
+  EXPECT_THAT(Of<StartPreflight>(over), IsEmpty()) << "it was called off";
+}
+
 TEST_F(AgentTest, AReleaseOfAnUnknownJobIsAnsweredAtOnce) {
   EXPECT_THAT(Sent<Released>(agent_.OnRelease({kJob})), ElementsAre(Released{kJob}));
 }
@@ -337,6 +362,20 @@ TEST_F(AgentTest, AReleaseThatWasLostWithItsConnectionIsSaidAgain) {
   agent_.OnRelease({kJob});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   EXPECT_EQ(Commands<GuardianRelease>(Event(GuardianSynced{})).size(), 1u);
+}
+
+TEST_F(AgentTest, WhatOutlivesADeadGuardianIsToldByItsSuccessorToo) {
+  Run1();
+  agent_.OnGuardianLost(kJob, "killed");
+  EXPECT_THAT(Sent<Quiesced>(agent_.OnProvedGone(kJob, {}, {4242}))[0].unkillable_pids,
+              ElementsAre(4242));
+  agent_.OnPrepare(MakePrepare(2));
+  Event(GuardianHello{.pid = 8, .job = kJob.value, .generation = 2});
+  Event(GuardianSynced{});
+  agent_.OnAbort({.job = kJob, .generation = 2});
+  const auto quiesced = Sent<Quiesced>(Event(GuardianQuiesced{.generation = 2}));
+  ASSERT_EQ(quiesced.size(), 1u);
+  EXPECT_THAT(quiesced[0].unkillable_pids, ElementsAre(4242)) << "or its slot would be given away";
 }
 
 TEST_F(AgentTest, WhatOutlivesADeadGuardianIsNotPreparedOver) {
