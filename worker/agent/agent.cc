@@ -354,7 +354,7 @@ Effects Agent::OnForgotten(const JobId& id) {
   Effects effects;
   std::optional<Prepare> next;
   if (Job* job = Find(id); job != nullptr && job->link == Link::kAbsent) {
-    if (job->aborted > 0) Send(Quiesced{id, job->aborted, {}}, &effects);
+    if (job->aborted > 0) Send(Quiesced{id, job->aborted, job->stuck}, &effects);
     next = std::move(job->next);
   }
   jobs_.erase(id);

@@ -1,10 +1,10 @@
-#include "worker/agent/agent.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <functional>
+
+#include "worker/agent/agent_for_test.h"
 
 namespace muster::worker {
 namespace {
@@ -12,82 +12,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-const JobId kJob{"00c0ffee00"};
-
-// The effects of one kind, in order.
-template <typename T>
-std::vector<T> Of(const Effects& effects) {
-  std::vector<T> found;
-  for (const Effect& effect : effects)
-    if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
-  return found;
-}
-
-template <typename T>
-std::vector<T> Sent(const Effects& effects) {
-  std::vector<T> found;
-  for (const SendToCoordinator& send : Of<SendToCoordinator>(effects))
-    if (const T* one = std::get_if<T>(&send.message)) found.push_back(*one);
-  return found;
-}
-
-template <typename T>
-std::vector<T> Commands(const Effects& effects) {
-  std::vector<T> found;
-  for (const SendToGuardian& send : Of<SendToGuardian>(effects))
-    if (const T* one = std::get_if<T>(&send.command)) found.push_back(*one);
-  return found;
-}
-
-class AgentTest : public testing::Test {
- protected:
-  static Prepare MakePrepare(Generation generation) {
-    return {.job = kJob,
-            .job_name = "chat",
-            .generation = generation,
-            .spec_yaml = "spec",
-            .output_dir = "/w/out",
-            .ranks = {{0, 0}, {1, 1}},
-            .hosts_master = true,
-            .master_bind_address = "127.0.0.1"};
-  }
-  static JobSpec TrainJob() {
-    JobSpec spec;
-    spec.train = TrainSpec{};
-    return spec;
-  }
-  static Launch MakeLaunch(Generation generation) {
-    return {.job = kJob, .generation = generation, .master_port = 4711, .world_size = 2};
-  }
-
-  Effects Event(const GuardianEvent& event) { return agent_.OnGuardianEvent(kJob, event); }
-
-  // The guardian's first words when it knows nothing.
-  Effects GuardianUp(Generation newest = 0) {
-    Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = newest});
-    return Event(GuardianSynced{});
-  }
-  void Prepare1() {
-    agent_.OnPrepare(MakePrepare(1));
-    GuardianUp();
-    agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
-    Event(GuardianPrepared{.generation = 1, .master_port = 4711});
-  }
-  void Run1() {
-    Prepare1();
-    agent_.OnLaunch(MakeLaunch(1));
-    agent_.OnLaunchStaged(MakeLaunch(1), OkStatus());
-    Event(GuardianRankStarted{1, 0, 100});
-    Event(GuardianRankStarted{1, 1, 101});
-  }
-  HostedGeneration Hosted() const {
-    const auto hosted = agent_.Hosted();
-    return hosted.size() == 1 ? hosted[0] : HostedGeneration{};
-  }
-
-  Agent agent_{LaunchContext{.trainer_path = "/opt/muster-trainer"}, "/jobs"};
-};
 
 TEST_F(AgentTest, PreparingStartsAGuardianBesideThePreflight) {
   const Effects effects = agent_.OnPrepare(MakePrepare(1));
@@ -273,47 +197,6 @@ TEST_F(AgentTest, APrepareThatComesDuringTheProofGetsANewGuardianAfterIt) {
   EXPECT_EQ(Commands<GuardianPrepare>(GuardianUp()).size(), 1u);
 }
 
-TEST_F(AgentTest, ReleaseEndsTheGuardianForgetsTheJobAndSaysSo) {
-  Run1();
-  EXPECT_EQ(Commands<GuardianRelease>(agent_.OnRelease({kJob})).size(), 1u);
-  EXPECT_THAT(agent_.OnRelease({kJob}), IsEmpty());
-  agent_.OnGuardianLost(kJob, "closed");
-  const Effects proved = agent_.OnProvedGone(kJob, {}, {});
-  EXPECT_THAT(Sent<RankExited>(proved), IsEmpty());
-  EXPECT_EQ(Of<ForgetJob>(proved).size(), 1u);
-  EXPECT_THAT(Sent<Released>(agent_.OnForgotten(kJob)), ElementsAre(Released{kJob}));
-  EXPECT_THAT(agent_.Hosted(), IsEmpty());
-}
-
-TEST_F(AgentTest, APrepareDuringAReleaseIsTakenUpAfterIt) {
-  Run1();
-  agent_.OnRelease({kJob});
-  EXPECT_THAT(agent_.OnPrepare(MakePrepare(2)), IsEmpty());
-  agent_.OnGuardianLost(kJob, "released");
-  agent_.OnProvedGone(kJob, {}, {});
-  const Effects over = agent_.OnForgotten(kJob);
-  EXPECT_THAT(Sent<Released>(over), ElementsAre(Released{kJob}));
-  EXPECT_EQ(Of<StartPreflight>(over).size(), 1u);
-  EXPECT_EQ(Of<StartGuardian>(over).size(), 1u);
-  EXPECT_EQ(Hosted().generation, 2);
-}
-
-TEST_F(AgentTest, AnAbortDuringAReleaseIsAnsweredWhenNothingIsLeft) {
-  Run1();
-  agent_.OnRelease({kJob});
-  agent_.OnPrepare(MakePrepare(2));
-  EXPECT_THAT(agent_.OnAbort({kJob, 2, "prepare failed elsewhere"}), IsEmpty());
-  agent_.OnGuardianLost(kJob, "released");
-  agent_.OnProvedGone(kJob, {}, {});
-  const Effects over = agent_.OnForgotten(kJob);
-  EXPECT_THAT(Sent<Quiesced>(over), ElementsAre(Quiesced{kJob, 2, {}}));
-  EXPECT_THAT(Of<StartPreflight>(over), IsEmpty()) << "it was called off";
-}
-
-TEST_F(AgentTest, AReleaseOfAnUnknownJobIsAnsweredAtOnce) {
-  EXPECT_THAT(Sent<Released>(agent_.OnRelease({kJob})), ElementsAre(Released{kJob}));
-}
-
 TEST_F(AgentTest, AReconnectedGuardianAddsOnlyWhatIsNew) {
   Run1();
   Event(GuardianReport{1, 0, "known"});
@@ -355,13 +238,6 @@ TEST_F(AgentTest, AnAbortThatWasLostWithItsConnectionIsSaidAgainUntilItIsAnswere
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianQuiesced{1, {}});
   EXPECT_THAT(Commands<GuardianAbort>(Event(GuardianSynced{})), IsEmpty());
-}
-
-TEST_F(AgentTest, AReleaseThatWasLostWithItsConnectionIsSaidAgain) {
-  Run1();
-  agent_.OnRelease({kJob});
-  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
-  EXPECT_EQ(Commands<GuardianRelease>(Event(GuardianSynced{})).size(), 1u);
 }
 
 TEST_F(AgentTest, WhatOutlivesADeadGuardianIsToldByItsSuccessorToo) {

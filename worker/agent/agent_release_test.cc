@@ -1,0 +1,63 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "worker/agent/agent_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class AgentReleaseTest : public AgentTest {};
+
+TEST_F(AgentReleaseTest, ReleaseEndsTheGuardianForgetsTheJobAndSaysSo) {
+  Run1();
+  EXPECT_EQ(Commands<GuardianRelease>(agent_.OnRelease({kJob})).size(), 1u);
+  EXPECT_THAT(agent_.OnRelease({kJob}), IsEmpty());
+  agent_.OnGuardianLost(kJob, "closed");
+  const Effects proved = agent_.OnProvedGone(kJob, {}, {});
+  EXPECT_THAT(Sent<RankExited>(proved), IsEmpty());
+  EXPECT_EQ(Of<ForgetJob>(proved).size(), 1u);
+  EXPECT_THAT(Sent<Released>(agent_.OnForgotten(kJob)), ElementsAre(Released{kJob}));
+  EXPECT_THAT(agent_.Hosted(), IsEmpty());
+}
+
+TEST_F(AgentReleaseTest, AReleaseOfAnUnknownJobIsAnsweredAtOnce) {
+  EXPECT_THAT(Sent<Released>(agent_.OnRelease({kJob})), ElementsAre(Released{kJob}));
+}
+
+TEST_F(AgentReleaseTest, AReleaseThatWasLostWithItsConnectionIsSaidAgain) {
+  Run1();
+  agent_.OnRelease({kJob});
+  Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
+  EXPECT_EQ(Commands<GuardianRelease>(Event(GuardianSynced{})).size(), 1u);
+}
+
+TEST_F(AgentReleaseTest, APrepareDuringAReleaseIsTakenUpAfterIt) {
+  Run1();
+  agent_.OnRelease({kJob});
+  EXPECT_THAT(agent_.OnPrepare(MakePrepare(2)), IsEmpty());
+  agent_.OnGuardianLost(kJob, "released");
+  agent_.OnProvedGone(kJob, {}, {});
+  const Effects over = agent_.OnForgotten(kJob);
+  EXPECT_THAT(Sent<Released>(over), ElementsAre(Released{kJob}));
+  EXPECT_EQ(Of<StartPreflight>(over).size(), 1u);
+  EXPECT_EQ(Of<StartGuardian>(over).size(), 1u);
+  EXPECT_EQ(Hosted().generation, 2);
+}
+
+TEST_F(AgentReleaseTest, AnAbortDuringAReleaseIsAnsweredAfterItWithWhatIsLeft) {
+  Run1();
+  agent_.OnRelease({kJob});
+  agent_.OnPrepare(MakePrepare(2));
+  EXPECT_THAT(agent_.OnAbort({kJob, 2, "prepare failed elsewhere"}), IsEmpty());
+  agent_.OnGuardianLost(kJob, "released");
+  agent_.OnProvedGone(kJob, {}, {4242});
+  const Effects over = agent_.OnForgotten(kJob);
+  EXPECT_THAT(Sent<Quiesced>(over), ElementsAre(Quiesced{kJob, 2, {4242}}));
+  EXPECT_THAT(Of<StartPreflight>(over), IsEmpty()) << "it was called off";
+}
+
+}  // namespace
+}  // namespace muster::worker
