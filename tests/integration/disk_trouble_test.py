@@ -66,6 +66,22 @@ class DiskTrouble(unittest.TestCase):
         self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
         self.assertEqual(trajectory(self.cluster.output(job)), wanted)
 
+    def test_a_trained_model_waits_for_room_also_through_the_loss_of_a_rank(self):
+        job = self.start("done")
+        wait_until(lambda: self.cluster.checkpoints(job), "a checkpoint is committed")
+        filler = self.fill()
+        wait_until(lambda: self.waiting(job, 1), "the model waits for room")
+        self.cluster.kill_rank(job, 0)
+        wait_until(lambda: self.waiting(job, 2), "the model waits again")
+        self.assertEqual(self.cluster.get(job)["state"], "recovering")
+        filler.unlink()
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.assertTrue((self.cluster.output(job) / "model" / "model.safetensors").exists())
+
+    def waiting(self, job, generation):
+        return [e for e in self.cluster.json("events", job)
+                if e["generation"] == generation and "waits for room" in e["message"]]
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -20,15 +20,17 @@ std::vector<TensorSpec> StoredTensors(const ModelConfig& config) {
   return tensors;
 }
 
-// Every rank learns whether rank 0 managed.
+// Every rank learns whether rank 0 managed, and whether it was only for want of room.
 Status Agree(const Status& mine, Communicator& communicator) {
   if (communicator.size() == 1) return mine;
-  std::int64_t failed = mine.ok() ? 0 : 1;
+  const bool no_room = mine.code() == StatusCode::kResourceExhausted;
+  std::int64_t failed = mine.ok() ? 0 : no_room ? 1 : 2;
   MUSTER_RETURN_IF_ERROR(
       communicator.AllReduce(&failed, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
+  if (!mine.ok() || failed == 0) return mine;
   // Only a symptom here: rank 0 says the cause.
-  if (mine.ok() && failed != 0) return Unavailable("rank 0 could not write the model; see its log");
-  return mine;
+  return failed == 1 ? ResourceExhausted("rank 0 has no room for the model; see its log")
+                     : Unavailable("rank 0 could not write the model; see its log");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <thread>
 
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
@@ -13,6 +14,9 @@ namespace muster {
 namespace {
 
 constexpr Duration kDrainTimeout = std::chrono::minutes(10);
+constexpr Duration kRoomRetry =
+    std::chrono::seconds(2);  // of an export that a full disk keeps back
+constexpr Duration kCalledOffPoll = std::chrono::milliseconds(20);
 
 // What a rank has to say in the step's last collective, which adds it up over the ranks: how many
 // of them were asked to stop, and how many could not write the last checkpoint.
@@ -286,15 +290,35 @@ std::optional<Failure> Trainer::SaveLast() {
   return Save();
 }
 
+// A full disk is waited for: the trained state may be nowhere but in this process and its snapshot.
 std::optional<Failure> Trainer::Export() {
-  parts_.progress.EnterPhase(TrainPhase::kExporting);
   memory_.Enter(MemoryStage::kExport);
-  const Status status =
-      ExportModel(inputs().config, *engine_, parts_.communicator,
-                  {.source_dir = inputs().model_dir, .target_dir = output_dir_ + "/model"});
-  if (status.ok()) return std::nullopt;
-  const Failure failure = CollectiveFailure(status);
-  return failure.exit_code == kExitPeerLost ? failure : Failure{"io", kExitFailure, status};
+  for (bool told = false;; told = true) {
+    parts_.progress.EnterPhase(TrainPhase::kExporting);
+    const Status status =
+        ExportModel(inputs().config, *engine_, parts_.communicator,
+                    {.source_dir = inputs().model_dir, .target_dir = output_dir_ + "/model"});
+    if (status.ok()) return std::nullopt;
+    if (status.code() != StatusCode::kResourceExhausted) {
+      const Failure failure = CollectiveFailure(status);
+      return failure.exit_code == kExitPeerLost ? failure : Failure{"io", kExitFailure, status};
+    }
+    if (!told && is_first()) {
+      Note("error", "the model waits for room on the disk: " + status.ToString());
+    }
+    if (auto failure = WaitForRoom()) return failure;
+  }
+}
+
+// The phase changes with every try, for who does not move at all is taken to hang.
+std::optional<Failure> Trainer::WaitForRoom() {
+  parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
+  const Deadline next_try = Deadline::After(kRoomRetry);
+  while (!next_try.Expired()) {
+    if (auto failure = CheckCalledOff()) return failure;
+    std::this_thread::sleep_for(kCalledOffPoll);
+  }
+  return std::nullopt;
 }
 
 }  // namespace muster

@@ -94,6 +94,7 @@ class Trainer {
   void ReportSlowDisk();
   std::optional<Failure> SaveLast();
   std::optional<Failure> Export();
+  std::optional<Failure> WaitForRoom();
   std::optional<Failure> ReportProfile();
   std::optional<Failure> ReportMemory();
   // To the guardian, and in rank 0's output.
