@@ -92,12 +92,14 @@ void Agent::Apply(Job& job, const GuardianReport& report, Effects* effects) {
 void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) {
   HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
   if (quiesced.generation != mirror.generation) return;
-  mirror.quiesced = quiesced.unkillable_pids.empty();
+  std::vector<std::int64_t> unkillable = quiesced.unkillable_pids;
+  unkillable.insert(unkillable.end(), job.stuck.begin(), job.stuck.end());
+  mirror.quiesced = unkillable.empty();
   mirror.kept_ranks = quiesced.kept_ranks;
   if (job.replay) return;
   if (!AnswersAbort(job, true, quiesced.kept_ranks)) return;
-  effects->push_back(SendToCoordinator{Quiesced{job.prepare.job, quiesced.generation,
-                                                quiesced.unkillable_pids, quiesced.kept_ranks}});
+  effects->push_back(SendToCoordinator{
+      Quiesced{job.prepare.job, quiesced.generation, std::move(unkillable), quiesced.kept_ranks}});
 }
 
 void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {

@@ -1,3 +1,5 @@
+#include "worker/agent/agent.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,0 +1,98 @@
+// Of World: users who submit jobs and cancel some. They repeat what got no answer, with the same
+// key.
+#include <cstdio>
+
+#include "tests/simulation/world.h"
+
+namespace muster::sim {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kPatience = seconds(2);
+
+}  // namespace
+
+void World::MakeJob(int number) {
+  Request& request = requests_[static_cast<std::size_t>(number)];
+  const int nodes = std::min(1 << random_.Pick(6), node_count() / 2);
+  const int slots = nodes_.front()->slots();
+  const int per_node = random_.Between(1, slots);
+  const bool train = !random_.Chance(0.12);
+  SimJobPlan& plan = request.plan;
+  plan.train = train;
+  std::string& yaml = request.yaml;
+  yaml = "name: job" + std::to_string(number) + "\nresources: {nodes: " + std::to_string(nodes) +
+         ", ranks_per_node: " + std::to_string(per_node);
+  if (train && nodes > 1 && random_.Chance(0.4)) {
+    yaml += ", min_nodes: " + std::to_string(random_.Between(1, nodes));
+  }
+  if (random_.Chance(0.3)) yaml += ", spares: 1";
+  yaml += "}\npriority: " + std::to_string(random_.Between(0, 100)) + "\nworkdir: /jobs\n";
+  yaml += "restart: {max_without_progress: 30, in_place: " +
+          std::string(random_.Chance(0.8) ? "true" : "false") + "}\n";
+  if (!train) {
+    yaml += "command: [./program]\n";
+    return;
+  }
+  plan.max_steps = random_.Between(15, 60);
+  plan.checkpoint_every = random_.Between(3, 12);
+  plan.compute = milliseconds(random_.Between(100, 900));
+  plan.snapshots = random_.Chance(0.8);
+  plan.buddies = nodes > 1 && random_.Chance(0.8);
+  plan.buddy_copies = random_.Chance(0.5);
+  yaml +=
+      "train:\n  model: {path: model}\n  data: {train: rows.jsonl}\n"
+      "  schedule: {max_steps: " +
+      std::to_string(plan.max_steps) +
+      "}\n  checkpoint: {every: " + std::to_string(plan.checkpoint_every) +
+      ", keep: 2}\n  output: {dir: out-" + std::to_string(number) + "}\n";
+}
+
+void World::SubmitLater(int number) {
+  Request& request = requests_[static_cast<std::size_t>(number)];
+  MakeJob(number);
+  request.key = "key-" + std::to_string(number);
+  const Duration span = options_.faulty * 3 / 4;
+  queue_.After(seconds(3) + random_.Delay(milliseconds(0), span), [this, number] { Ask(number); });
+}
+
+void World::Ask(int number) {
+  Request& request = requests_[static_cast<std::size_t>(number)];
+  if (request.id) return;
+  SubmitRequested submit;
+  submit.spec_yaml = request.yaml;
+  submit.key = request.key;
+  char id[16];
+  std::snprintf(id, sizeof id, "%010llx",
+                static_cast<unsigned long long>(random_.Next() & 0xffffffffffull));
+  submit.new_id = JobId{id};
+  plans_[submit.new_id] = request.plan;
+  coordinator_->Ask(submit, [this, number](const Reply& reply) {
+    Request& asked = requests_[static_cast<std::size_t>(number)];
+    if (!reply.status.ok()) {
+      return oracle_->Violate("a good job is taken", reply.status.ToString());
+    }
+    asked.id = std::get<SubmitAccepted>(reply.body).id;
+    oracle_->Acknowledged(*asked.id, asked.key);
+  });
+  queue_.After(kPatience, [this, number] { Ask(number); });
+}
+
+void World::AskCancel(int number) {
+  Request& request = requests_[static_cast<std::size_t>(number)];
+  if (!request.id || request.cancelled) return;
+  request.cancel = true;
+  CancelRequested cancel;
+  cancel.job = request.id->value;
+  coordinator_->Ask(cancel, [this, number](const Reply& reply) {
+    Request& asked = requests_[static_cast<std::size_t>(number)];
+    asked.cancelled = true;
+    // It may have ended by itself meanwhile, which is an answer too.
+    if (reply.status.ok()) oracle_->CancelAcknowledged(*asked.id);
+  });
+  queue_.After(kPatience, [this, number] { AskCancel(number); });
+}
+
+}  // namespace muster::sim

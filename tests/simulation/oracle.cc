@@ -1,0 +1,207 @@
+#include "tests/simulation/oracle.h"
+
+#include <algorithm>
+
+namespace muster::sim {
+namespace {
+
+// Of events between two looks at every slot of the cluster.
+constexpr std::uint64_t kSlotsEvery = 64;
+
+bool HoldsSlot(const SimProcess& process) { return process.alive() && process.generation > 0; }
+
+}  // namespace
+
+void Oracle::Violate(std::string invariant, std::string what) {
+  if (!violation_) violation_ = Violation{std::move(invariant), std::move(what)};
+}
+
+void Oracle::Acknowledged(const JobId& job, const std::string& key) {
+  const auto [known, is_new] = acknowledged_.emplace(key, job);
+  if (!is_new && known->second != job) {
+    Violate("submit is idempotent",
+            "key " + key + " is job " + known->second.value + " and " + job.value);
+  }
+  if (coordinator_.store().FindJob(job) == nullptr) {
+    Violate("acknowledged is durable", "job " + job.value + " is not on disk");
+  }
+}
+
+void Oracle::CancelAcknowledged(const JobId& job) {
+  const JobRecord* record = coordinator_.store().FindJob(job);
+  if (record == nullptr || (record->stop == StopKind::kNone && !IsTerminal(record->state))) {
+    return Violate("acknowledged is durable", "the cancel of job " + job.value + " is not on disk");
+  }
+  jobs_[job].cancelled_at = record->generation;
+}
+
+void Oracle::AfterCrash() {
+  // What was decided and not yet durable never was: nobody has heard of it.
+  for (auto& [id, facts] : jobs_) {
+    const JobRecord* record = coordinator_.store().FindJob(id);
+    if (record == nullptr) continue;
+    facts.generation = record->generation;
+    facts.final_state.reset();
+    facts.version = 0;
+  }
+  for (const auto& [key, job] : acknowledged_) {
+    if (coordinator_.store().FindJob(job) == nullptr) {
+      Violate("acknowledged is durable", "job " + job.value + " is lost in a crash");
+    }
+  }
+}
+
+void Oracle::AfterCoordinatorEvent() {
+  for (const JobView& job : coordinator_.controller().Jobs()) {
+    JobFacts& facts = jobs_[job.record->id];
+    if (facts.version == job.version) continue;
+    facts.version = job.version;
+    CheckJob(job);
+  }
+  if (++events_ % kSlotsEvery == 0) CheckSlots();
+}
+
+void Oracle::CheckJob(const JobView& job) {
+  JobFacts& facts = jobs_[job.record->id];
+  const std::string id = "job " + job.record->id.value;
+  if (job.record->generation < facts.generation) Violate("generations rise", id);
+  if (facts.cancelled_at && job.record->generation > *facts.cancelled_at) {
+    Violate("a cancel wins", id + " got another generation");
+  }
+  facts.generation = std::max(facts.generation, job.record->generation);
+  if (facts.final_state && job.record->state != *facts.final_state) {
+    Violate("final states are final", id);
+  }
+  if (IsTerminal(job.record->state)) facts.final_state = job.record->state;
+  int live = 0;
+  for (const AttemptRecord& attempt : *job.attempts) {
+    live += attempt.state != AttemptState::kEnded ? 1 : 0;
+  }
+  if (live > 1 || (live == 1 && IsTerminal(job.record->state))) Violate("one live attempt", id);
+  CheckCheckpoints(job, facts);
+  const auto plan = plans_.find(job.record->id);
+  if (job.record->state == JobState::kSucceeded && plan != plans_.end() && plan->second.train &&
+      facts.finished < plan->second.max_steps) {
+    Violate("success is true", id + " succeeded after step " + std::to_string(facts.finished));
+  }
+}
+
+void Oracle::CheckCheckpoints(const JobView& job, JobFacts& facts) {
+  const auto disk = disks_.find(job.record->id);
+  bool whole = false;
+  bool any = false;
+  for (const CheckpointRecord& checkpoint : *job.checkpoints) {
+    if (checkpoint.committed_unix_ms == 0 || checkpoint.state != CheckpointState::kCommitted) {
+      continue;
+    }
+    any = true;
+    const std::string name = "job " + job.record->id.value + " " + checkpoint.directory;
+    const SimCheckpoint* files = nullptr;
+    if (disk != disks_.end() && disk->second.contains(checkpoint.directory)) {
+      files = &disk->second.at(checkpoint.directory);
+    }
+    const bool complete =
+        files != nullptr && static_cast<int>(files->shards.size()) == checkpoint.world_size;
+    whole = whole || complete;
+    if (!facts.committed.insert(checkpoint.directory).second) continue;
+    if (!complete) {
+      Violate("committed is complete", name);
+      continue;
+    }
+    std::set<Content> contents;
+    for (const auto& [rank, content] : files->shards) contents.insert(content);
+    if (contents.size() != 1) Violate("committed is one state", name);
+  }
+  if (any && !whole) {
+    Violate("a committed checkpoint stays", "job " + job.record->id.value + " has none on disk");
+  }
+}
+
+// By what was decided; what really runs is AfterNodeEvent's. Attempts that are being ended are left
+// out: after a restart they count again until their nodes have said what is left.
+void Oracle::CheckSlots() {
+  std::map<NodeName, int> given;
+  for (const JobView& job : coordinator_.controller().Jobs()) {
+    if (job.attempts->empty()) continue;
+    const AttemptState state = job.attempts->back().state;
+    if (state == AttemptState::kAborting || state == AttemptState::kEnded) continue;
+    for (const RankRecord& rank : job.ranks()) {
+      if (rank.state != RankState::kExited) ++given[rank.node];
+    }
+  }
+  for (const NodeView& node : coordinator_.controller().Nodes()) {
+    if (given[node.record->name] > node.record->slots) {
+      Violate("slots are given once", "node " + node.record->name.value + " gives " +
+                                          std::to_string(given[node.record->name]) + " of " +
+                                          std::to_string(node.record->slots));
+    }
+  }
+}
+
+void Oracle::AfterNodeEvent(int index) {
+  const SimNode& node = *nodes_[static_cast<std::size_t>(index)];
+  int living = 0;
+  for (const ProcessPtr& process : node.processes()) living += HoldsSlot(*process) ? 1 : 0;
+  if (living > node.slots()) {
+    Violate("a slot has one process", "node " + node.name().value + " runs " +
+                                          std::to_string(living) + " ranks in " +
+                                          std::to_string(node.slots()) + " slots");
+  }
+}
+
+void Oracle::Trained(const JobId& job, Step step, Content content) {
+  jobs_[job].contents[step].insert(content);
+}
+
+void Oracle::Resumed(const SimGang& gang, Step step, const std::string& from) {
+  JobFacts& facts = jobs_[gang.job()];
+  const std::string id = "job " + gang.job().value + " g" + std::to_string(gang.generation());
+  if (step > 0 && !facts.contents[step].contains(gang.members().front()->content)) {
+    Violate("a resume is a state that was",
+            id + " at step " + std::to_string(step) + " from " + from);
+  }
+  if (gang.generation() < facts.resumed_by) return;  // one that nobody listens to any more
+  // A single fault costs one step at most where there are snapshots of every step: of a rank
+  // always, of who holds its segments where there are buddies.
+  const SimJobPlan& plan = plans_.at(gang.job());
+  std::set<int> nodes;
+  for (const ProcessPtr& member : gang.members()) nodes.insert(member->node);
+  int gone = 0;  // nodes of the gang before that this one does without
+  for (const int node : facts.nodes) gone += nodes.contains(node) ? 0 : 1;
+  const int faults = std::max(holder_faults_ - facts.holder_faults, gone);
+  const bool buddies = plan.buddies && facts.nodes.size() > 1;
+  const bool single = faults == 0 || (faults == 1 && buddies);
+  if (plan.snapshots && single && facts.finished - step > 1) {
+    Violate("one fault costs one step", id + " finished " + std::to_string(facts.finished) +
+                                            " and resumed at " + std::to_string(step));
+  }
+  facts.finished = step;
+  facts.resumed_by = gang.generation();
+  facts.nodes = std::move(nodes);
+  facts.holder_faults = holder_faults_;
+}
+
+void Oracle::FinishedStep(const SimGang& gang, Step step) {
+  JobFacts& facts = jobs_[gang.job()];
+  if (gang.generation() >= facts.resumed_by) facts.finished = std::max(facts.finished, step);
+}
+
+void Oracle::AtTheEnd() {
+  for (const NodeView& node : coordinator_.controller().Nodes()) {
+    const int withheld = static_cast<int>(node.record->withheld.size());
+    if (node.slots_used != withheld) {
+      Violate("slots come back", "node " + node.record->name.value + " still counts " +
+                                     std::to_string(node.slots_used) + " as used");
+    }
+  }
+  for (const auto& node : nodes_) {
+    for (const ProcessPtr& process : node->processes()) {
+      if (process->alive() && !process->unkillable) {
+        Violate("nothing is left", "process " + std::to_string(process->pid) + " of job " +
+                                       process->job.value + " on " + node->name().value);
+      }
+    }
+  }
+}
+
+}  // namespace muster::sim

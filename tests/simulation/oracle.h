@@ -1,0 +1,78 @@
+// Oracle: what must hold after every event, whatever happened before
+// (docs/testing.md lists it).
+//
+// It looks at the coordinator through its queries, at the disk, at the processes that really live
+// and at what the trainers did. The first violation is kept.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/sim_coordinator.h"
+#include "tests/simulation/sim_node.h"
+
+namespace muster::sim {
+
+struct Violation {
+  std::string invariant;  // a short name: "slots", "generation rises", ...
+  std::string what;
+};
+
+class Oracle {
+ public:
+  Oracle(const SimCoordinator& coordinator, const std::vector<std::unique_ptr<SimNode>>& nodes,
+         const std::map<JobId, SimJobPlan>& plans, const std::map<JobId, CheckpointDisk>& disks)
+      : coordinator_(coordinator), nodes_(nodes), plans_(plans), disks_(disks) {}
+
+  const std::optional<Violation>& violation() const { return violation_; }
+  void Violate(std::string invariant, std::string what);
+
+  // --- what happens ---
+  void Acknowledged(const JobId& job, const std::string& key);
+  void CancelAcknowledged(const JobId& job);
+  void Resumed(const SimGang& gang, Step step, const std::string& from);
+  void FinishedStep(const SimGang& gang, Step step);
+  void Trained(const JobId& job, Step step, Content content);
+  // A fault that ends somebody who holds segments, or keeps him from the others.
+  void HolderFault() { ++holder_faults_; }
+
+  // --- checks ---
+  void AfterCoordinatorEvent();
+  void AfterNodeEvent(int node);
+  void AfterCrash();
+  void AtTheEnd();
+
+ private:
+  struct JobFacts {
+    Generation generation = 0;
+    std::optional<JobState> final_state;
+    std::optional<Generation> cancelled_at;
+    Step finished = 0;  // by a whole gang
+    Generation resumed_by = 0;
+    std::set<int> nodes;    // of the gang that resumed last
+    int holder_faults = 0;  // when it resumed last
+    std::map<Step, std::set<Content>> contents;
+    std::set<std::string> committed;
+    std::uint64_t version = 0;
+  };
+  void CheckJob(const JobView& job);
+  void CheckCheckpoints(const JobView& job, JobFacts& facts);
+  void CheckSlots();
+
+  const SimCoordinator& coordinator_;
+  const std::vector<std::unique_ptr<SimNode>>& nodes_;
+  const std::map<JobId, SimJobPlan>& plans_;
+  const std::map<JobId, CheckpointDisk>& disks_;
+  std::optional<Violation> violation_;
+  std::map<JobId, JobFacts> jobs_;
+  std::map<std::string, JobId> acknowledged_;  // by key
+  int holder_faults_ = 0;
+  std::uint64_t events_ = 0;
+};
+
+}  // namespace muster::sim

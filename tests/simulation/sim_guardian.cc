@@ -1,0 +1,287 @@
+#include "tests/simulation/sim_guardian.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace muster::sim {
+namespace {
+
+using nlohmann::json;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+std::map<std::string, std::string> Variables(const std::vector<std::string>& environment) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& text : environment) {
+    const std::size_t equals = text.find('=');
+    variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+}  // namespace
+
+SimGuardian::SimGuardian(JobId job, GuardianFiles& files, Surroundings surroundings)
+    : job_(std::move(job)),
+      files_(files),
+      with_(std::move(surroundings)),
+      core_(job_.value, files.newest) {}
+
+void SimGuardian::Connect(Listener listener) {
+  ++connection_;
+  listener_ = std::move(listener);
+  last_sent_ = with_.trainers->queue->now();
+  CarryOut(core_.OnWorkerConnected(1, with_.trainers->queue->now()));
+}
+
+void SimGuardian::Command(const GuardianCommand& command, SegmentPtr segment) {
+  if (!alive_) return;
+  incoming_ = std::move(segment);
+  CarryOut(core_.OnCommand(command, with_.trainers->queue->now()));
+  incoming_.reset();
+}
+
+void SimGuardian::Terminate() {
+  if (alive_) CarryOut(core_.OnTerminate(with_.trainers->queue->now()));
+}
+
+void SimGuardian::Kill(bool machine) {
+  if (!alive_) return;
+  alive_ = false;
+  const auto processes = processes_;
+  for (const auto& [id, process] : processes) {
+    if (process->unkillable && !machine) continue;
+    EndProcess(process, 0, SIGKILL);
+  }
+  held_.clear();
+  if (listener_) std::exchange(listener_, nullptr)(GuardianSynced{}, nullptr);
+}
+
+// An effect's answer comes before the next event, so effects may be carried out within effects;
+// what follows an event is done once, at the end of the outermost.
+void SimGuardian::CarryOut(const Effects& effects) {
+  ++depth_;
+  for (const guardian::Effect& effect : effects) {
+    if (!alive_) break;
+    std::visit([this](const auto& e) { Do(e); }, effect);
+  }
+  --depth_;
+  if (depth_ == 0) Settle();
+}
+
+void SimGuardian::Settle() {
+  if (!alive_) return;
+  ++depth_;
+  const Effects effects = core_.OnTick(with_.trainers->queue->now());
+  for (const guardian::Effect& effect : effects) {
+    if (!alive_) break;
+    std::visit([this](const auto& e) { Do(e); }, effect);
+  }
+  --depth_;
+  if (alive_ && core_.ending() && !ticking_) {
+    ticking_ = true;
+    with_.trainers->queue->After(guardian::kEndingTick * 4,
+                                 [self = shared_from_this()] { self->Tick(); });
+  }
+  with_.handled();
+}
+
+void SimGuardian::Tick() {
+  ticking_ = false;
+  if (alive_) Settle();
+}
+
+void SimGuardian::Do(const guardian::SendToWorker& effect) {
+  if (!listener_) return;
+  SegmentPtr segment;
+  if (!effect.segment.empty() && held_.contains(effect.segment)) segment = held_[effect.segment];
+  EventQueue& queue = *with_.trainers->queue;
+  last_sent_ = std::max(
+      last_sent_, queue.now() + with_.trainers->random->Delay(microseconds(30), microseconds(600)));
+  queue.At(last_sent_,
+           [self = shared_from_this(), event = effect.event, segment, connection = connection_] {
+             if (self->connection_ == connection && self->listener_)
+               self->listener_(event, segment);
+           });
+}
+
+void SimGuardian::Do(const guardian::StartProcess& effect) {
+  auto process = std::make_shared<SimProcess>();
+  process->pid = with_.new_pid();
+  process->job = job_;
+  process->node = with_.node;
+  const guardian::ProcessId id = effect.process;
+  std::weak_ptr<SimGuardian> weak = shared_from_this();
+  process->pipe.report = [weak, id](const std::string& text, SegmentPtr segment) {
+    const auto self = weak.lock();
+    if (!self || !self->alive_) return;
+    self->with_.trainers->queue->After(microseconds(100), [weak, id, text, segment] {
+      if (const auto to = weak.lock()) to->Receive(id, text, segment);
+    });
+  };
+  process->pipe.exited = [weak, id](int exit_code, int signal) {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->with_.trainers->queue->After(microseconds(200), [weak, id, exit_code, signal] {
+      if (const auto to = weak.lock()) to->Ended(id, exit_code, signal);
+    });
+  };
+  processes_[id] = process;
+  with_.born(process);
+  CarryOut(core_.OnStarted(id, process->pid));
+  const bool assigned_later = effect.launch.control;
+  if (!assigned_later) {
+    // A command: it runs for a while and ends.
+    with_.trainers->queue->After(
+        with_.trainers->random->Delay(milliseconds(500), milliseconds(9000)),
+        [process] { EndProcess(process, 0, 0); });
+    return;
+  }
+  const Duration start = with_.trainers->random->Delay(milliseconds(120), milliseconds(400));
+  process->inbox_at = with_.trainers->queue->now() + start + microseconds(1);
+  const bool assigned = Variables(effect.launch.environment).contains("MUSTER_ASSIGN");
+  const std::string own = json{{"type", "assign"},
+                               {"generation", effect.launch.generation},
+                               {"environment", effect.launch.environment}}
+                              .dump();
+  with_.trainers->queue->After(start, [self = shared_from_this(), process, assigned, own] {
+    if (!process->alive() || process->state != SimProcess::State::kStarting) return;
+    if (!assigned) return self->Assigned(process, own);
+    process->state = SimProcess::State::kStandby;
+    Report(*process, json{{"type", "standby_ready"}, {"generation", 0}}.dump());
+  });
+}
+
+void SimGuardian::Do(const guardian::AssignProcess& effect) {
+  ToProcess(effect.process, effect.message, nullptr);
+}
+
+void SimGuardian::Do(const guardian::SendToProcess& effect) {
+  ToProcess(
+      effect.process, effect.message,
+      effect.segment.empty() || !held_.contains(effect.segment) ? nullptr : held_[effect.segment]);
+}
+
+void SimGuardian::ToProcess(guardian::ProcessId id, const std::string& text,
+                            const SegmentPtr& segment) {
+  const auto found = processes_.find(id);
+  if (found == processes_.end()) return;
+  const ProcessPtr process = found->second;
+  // One that is just starting reads when it is up.
+  process->inbox_at = std::max(process->inbox_at, with_.trainers->queue->now() + microseconds(150));
+  with_.trainers->queue->At(process->inbox_at, [self = shared_from_this(), process, text, segment] {
+    if (!process->alive() || process->stopped) return;
+    const json message = json::parse(text);
+    const auto type = message.at("type").get<std::string>();
+    if (type == "segment") {
+      if (segment) process->given.push_back(segment);
+    } else if (type == "assign") {
+      self->Assigned(process, text);
+    } else if (type == "park") {
+      const bool already = process->state == SimProcess::State::kParked;
+      if (already || process->generation != message.at("generation").get<Generation>()) return;
+      ++process->assignment;
+      process->state = SimProcess::State::kParked;
+      if (const auto gang = process->gang.lock()) gang->Break(process);
+      Report(*process, json{{"type", "parked"},
+                            {"generation", process->generation},
+                            {"step", std::max<Step>(process->step, 0)}}
+                           .dump());
+    } else if (type == "stop") {
+      // As the loop does at its next step boundary; the model has no other work to lose.
+      self->with_.trainers->queue->After(milliseconds(30),
+                                         [process] { EndProcess(process, 0, 0); });
+    }
+  });
+}
+
+void SimGuardian::Assigned(const ProcessPtr& process, const std::string& text) {
+  const json message = json::parse(text);
+  const auto variables = Variables(message.at("environment").get<std::vector<std::string>>());
+  ++process->assignment;
+  process->generation = message.at("generation").get<Generation>();
+  process->rank = std::stoi(variables.at("RANK"));
+  process->world_size = std::stoi(variables.at("WORLD_SIZE"));
+  process->ranks_per_node = std::stoi(variables.at("LOCAL_WORLD_SIZE"));
+  process->state = SimProcess::State::kForming;
+  const auto gang = with_.gang(job_, process->generation, process->world_size);
+  process->gang = gang;
+  gang->Join(process, with_.resume(job_, process->generation));
+}
+
+void SimGuardian::Do(const guardian::SignalProcess& effect) {
+  const auto found = processes_.find(effect.process);
+  if (found == processes_.end()) return;
+  const ProcessPtr process = found->second;
+  switch (effect.signal) {
+    case SIGSTOP: process->stopped = true; break;
+    case SIGCONT:
+      process->stopped = false;
+      if (const auto gang = process->gang.lock()) gang->TryGoOn();
+      break;
+    case SIGKILL:
+      if (process->unkillable) break;
+      // The group's end is seen a moment later.
+      with_.trainers->queue->After(microseconds(300),
+                                   [process] { EndProcess(process, 0, SIGKILL); });
+      break;
+    default:
+      if (!process->unkillable && !process->stopped && !process->hung) {
+        with_.trainers->queue->After(microseconds(300), [process, signal = effect.signal] {
+          EndProcess(process, 0, signal);
+        });
+      }
+  }
+}
+
+void SimGuardian::Do(const guardian::ForgetProcess& effect) { processes_.erase(effect.process); }
+
+void SimGuardian::Do(const guardian::BindMaster& effect) {
+  (void)effect;
+  CarryOut(core_.OnMasterBound(with_.new_port()));
+}
+
+void SimGuardian::Do(const guardian::Sweep& effect) {
+  guardian::SweepResult result;
+  result.none_left = true;
+  for (const auto& [id, process] : processes_) {
+    if (!process->alive()) continue;
+    if (std::find(effect.keep.begin(), effect.keep.end(), id) != effect.keep.end()) continue;
+    result.none_left = false;
+    if (!effect.kill) continue;
+    result.left.push_back(process->pid);
+    Do(guardian::SignalProcess{id, SIGKILL});
+  }
+  CarryOut(core_.OnSwept(result, with_.trainers->queue->now()));
+}
+
+void SimGuardian::Do(const guardian::HoldSegment& effect) {
+  if (incoming_) held_[effect.name] = incoming_;
+}
+
+void SimGuardian::Do(const guardian::LetSegmentGo& effect) { held_.erase(effect.name); }
+
+void SimGuardian::Do(const guardian::WriteExitRecord& effect) {
+  files_.exits[{effect.exited.generation, effect.exited.rank}] = effect.exited;
+}
+
+void SimGuardian::Do(const guardian::Leave&) { Kill(); }
+
+void SimGuardian::Receive(guardian::ProcessId id, const std::string& text, SegmentPtr segment) {
+  if (!alive_) return;
+  incoming_ = std::move(segment);
+  CarryOut(core_.OnMessage(id, text, incoming_ != nullptr));
+  incoming_.reset();
+}
+
+void SimGuardian::Ended(guardian::ProcessId id, int exit_code, int signal) {
+  if (!alive_) return;
+  guardian::ProcessEnd end;
+  end.exit.exit_code = exit_code;
+  end.exit.signal = signal;
+  CarryOut(core_.OnExited(id, end, with_.trainers->queue->now()));
+}
+
+}  // namespace muster::sim

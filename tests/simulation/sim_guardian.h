@@ -1,0 +1,101 @@
+// SimGuardian: a guardian's process. The real GuardianCore; its effects are carried out on
+// simulated processes, segments and files.
+//
+// Everything between it and its worker takes a little time and keeps its order. When it dies its
+// ranks die with it; the unkillable ones stay.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tests/simulation/sim_trainer.h"
+#include "worker/guardian/guardian_core.h"
+
+namespace muster::sim {
+
+// What a guardian leaves on its node's disk.
+struct GuardianFiles {
+  Generation newest = 0;
+  std::map<std::pair<Generation, int>, GuardianRankExited> exits;
+};
+
+class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
+ public:
+  struct Surroundings {
+    TrainerContext* trainers = nullptr;
+    int node = 0;
+    std::function<std::int64_t()> new_pid;
+    std::function<int()> new_port;
+    // The gang of (job, generation), which is made with its first member.
+    std::function<std::shared_ptr<SimGang>(const JobId&, Generation, int world_size)> gang;
+    // What the launch of this generation told of committed checkpoints.
+    std::function<std::vector<std::string>(const JobId&, Generation)> resume;
+    std::function<void(const ProcessPtr&)> born;
+    std::function<void()> handled;  // after every event
+  };
+  using Listener = std::function<void(const GuardianEvent&, SegmentPtr)>;
+
+  SimGuardian(JobId job, GuardianFiles& files, Surroundings surroundings);
+
+  const JobId& job() const { return job_; }
+  bool alive() const { return alive_; }
+  const std::map<guardian::ProcessId, ProcessPtr>& processes() const { return processes_; }
+  const guardian::GuardianCore& core() const { return core_; }
+
+  // A worker connects; a connection before it ends.
+  void Connect(Listener listener);
+  void Disconnect() {
+    listener_ = nullptr;
+    ++connection_;
+  }
+  void Command(const GuardianCommand& command, SegmentPtr segment = nullptr);
+  void Terminate();
+  // kill -9, or the end of the machine: with `machine` nothing survives.
+  void Kill(bool machine = false);
+
+ private:
+  using Effects = guardian::Effects;
+  void CarryOut(const Effects& effects);
+  void Do(const guardian::SendToWorker& effect);
+  void Do(const guardian::StartProcess& effect);
+  void Do(const guardian::AssignProcess& effect);
+  void Do(const guardian::SendToProcess& effect);
+  void Do(const guardian::SignalProcess& effect);
+  void Do(const guardian::ForgetProcess& effect);
+  void Do(const guardian::BindMaster& effect);
+  void Do(const guardian::CloseMaster&) {}
+  void Do(const guardian::Sweep& effect);
+  void Do(const guardian::HoldSegment& effect);
+  void Do(const guardian::LetSegmentGo& effect);
+  void Do(const guardian::WriteRecord& effect) { files_.newest = effect.newest; }
+  void Do(const guardian::WriteExitRecord& effect);
+  void Do(const guardian::WriteStoppedRecord&) {}
+  void Do(const guardian::LogNote&) {}
+  void Do(const guardian::Leave&);
+
+  void Receive(guardian::ProcessId id, const std::string& json, SegmentPtr segment);
+  void Ended(guardian::ProcessId id, int exit_code, int signal);
+  void ToProcess(guardian::ProcessId id, const std::string& json, const SegmentPtr& segment);
+  void Assigned(const ProcessPtr& process, const std::string& json);
+  void Tick();
+  void Settle();
+
+  const JobId job_;
+  GuardianFiles& files_;
+  const Surroundings with_;
+  guardian::GuardianCore core_;
+  bool alive_ = true;
+  bool ticking_ = false;
+  int depth_ = 0;  // of effects within effects
+  std::uint64_t connection_ = 0;
+  Listener listener_;
+  TimePoint last_sent_;
+  std::map<guardian::ProcessId, ProcessPtr> processes_;
+  std::map<std::string, SegmentPtr> held_;
+  SegmentPtr incoming_;  // came with the message or command under way
+};
+
+}  // namespace muster::sim

@@ -1,0 +1,104 @@
+// SimNode: a machine with its worker, its guardians and its disk. The real worker::Agent; its
+// effects are carried out on simulated guardians and files, and what it says crosses the real
+// conversions to the wire and back.
+//
+// The worker dies and is started anew without its guardians; the machine is lost with all of them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/control/messages.h"
+#include "tests/simulation/sim_guardian.h"
+#include "worker/agent/agent.h"
+
+namespace muster::sim {
+
+class SimNode {
+ public:
+  struct Surroundings {
+    TrainerContext* trainers = nullptr;
+    std::function<std::int64_t()> new_pid;
+    std::function<std::shared_ptr<SimGang>(const JobId&, Generation, int)> gang;
+    // To the coordinator, on the current stream; dropped where there is none.
+    std::function<void(int node, muster::WorkerMessage)> say;
+    std::function<void(int node, const Probe&)> probe;
+    std::function<void(int node)> handled;
+  };
+
+  SimNode(int index, std::string name, int slots, Surroundings surroundings);
+
+  int index() const { return index_; }
+  const NodeName& name() const { return name_; }
+  int slots() const { return slots_; }
+  bool machine_up() const { return machine_up_; }
+  bool worker_up() const { return agent_ != nullptr; }
+  // Its guardians have told their state, or had time enough for it: it may say Hello.
+  bool ready() const;
+  const std::map<JobId, std::shared_ptr<SimGuardian>>& guardians() const { return guardians_; }
+  // Processes that live here, whoever owns them.
+  const std::vector<ProcessPtr>& processes() const { return processes_; }
+
+  void StartWorker();
+  // SIGKILL; guardians and ranks go on.
+  void KillWorker();
+  void LoseMachine();
+  void BootMachine();
+  void KillGuardian(const JobId& job);
+
+  // All that a new stream begins with.
+  Hello MakeHello() const;
+  void Receive(const CoordinatorMessage& message);
+  void SampleProgress();
+  // Ended processes are forgotten.
+  void Sweep();
+
+  std::vector<std::string> ResumePoints(const JobId& job, Generation generation) const;
+
+ private:
+  // What the disk knows of a job, for a worker that is started anew.
+  struct JobFiles {
+    worker::Prepare prepare;
+    JobSpec spec;
+    bool prepared = false;
+    std::map<Generation, std::vector<std::string>> resume;
+    GuardianFiles guardian;
+  };
+
+  void CarryOut(const worker::Effects& effects);
+  void Do(const worker::SendToCoordinator& effect);
+  void Do(const worker::SendToGuardian& effect);
+  void Do(const worker::StartGuardian& effect);
+  void Do(const worker::StartPreflight& effect);
+  void Do(const worker::StageLaunch& effect);
+  void Do(const worker::StartGoneProof& effect);
+  void Do(const worker::ForgetJob& effect);
+  void Do(const worker::LogNote&) {}
+  void On(const CheckpointCommitted& committed);
+  void Connect(const JobId& job);
+  void OnGuardianEvent(const JobId& job, const GuardianEvent& event, const SegmentPtr& segment);
+  void Tell(const worker::WorkerMessage& message);
+  // Runs unless the worker has died meanwhile.
+  void Later(Duration delay, std::function<void()> action);
+  std::vector<std::int64_t> LivingPids(const JobId& job) const;
+
+  const int index_;
+  const NodeName name_;
+  const int slots_;
+  const Surroundings with_;
+  bool machine_up_ = true;
+  int boot_ = 1;
+  int instance_ = 0;
+  TimePoint started_;
+  std::unique_ptr<worker::Agent> agent_;
+  std::map<JobId, JobFiles> files_;
+  std::map<JobId, std::shared_ptr<SimGuardian>> guardians_;
+  std::vector<ProcessPtr> processes_;
+  // The worker's duplicates of segments, for a guardian's successor; end with the worker.
+  std::map<JobId, std::map<std::string, SegmentPtr>> duplicates_;
+  std::map<JobId, TimePoint> to_guardian_;  // keeps the order
+};
+
+}  // namespace muster::sim

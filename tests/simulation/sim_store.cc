@@ -1,0 +1,104 @@
+#include "tests/simulation/sim_store.h"
+
+#include <algorithm>
+
+namespace muster::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kEventsKept = 2000;
+
+template <typename Key, typename Record>
+std::vector<Record> Values(const std::map<Key, Record>& map) {
+  std::vector<Record> values;
+  for (const auto& [key, record] : map) values.push_back(record);
+  return values;
+}
+
+}  // namespace
+
+Duration SimStore::Latency() {
+  if (queue_.now() < slow_until_) return random_.Delay(milliseconds(50), milliseconds(400));
+  if (random_.Chance(0.02)) return random_.Delay(milliseconds(5), milliseconds(60));
+  return random_.Delay(microseconds(150), microseconds(1500));
+}
+
+void SimStore::Commit(std::vector<StoreOperation> operations, Done done) {
+  pending_.push_back({std::move(operations), std::move(done)});
+  last_due_ = std::max(last_due_, queue_.now() + Latency());
+  queue_.At(last_due_, [this, life = life_] {
+    if (life == life_) FinishFirst();
+  });
+}
+
+void SimStore::FinishFirst() {
+  Batch batch = std::move(pending_.front());
+  pending_.pop_front();
+  for (const StoreOperation& operation : batch.operations) Apply(operation);
+  batch.done();
+}
+
+void SimStore::Crash() {
+  ++life_;
+  const int reached = random_.Pick(static_cast<int>(pending_.size()) + 1);
+  for (int i = 0; i < reached; ++i) {
+    for (const StoreOperation& operation : pending_[i].operations) Apply(operation);
+  }
+  pending_.clear();
+}
+
+void SimStore::Apply(const StoreOperation& operation) {
+  std::visit(
+      [this](const auto& op) {
+        using Op = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<Op, PutJob>) {
+          jobs_[op.job.id] = op.job;
+        } else if constexpr (std::is_same_v<Op, PutAttempt>) {
+          attempts_[{op.attempt.job, op.attempt.generation}] = op.attempt;
+        } else if constexpr (std::is_same_v<Op, PutCheckpoint>) {
+          checkpoints_[{op.checkpoint.job, op.checkpoint.directory}] = op.checkpoint;
+        } else if constexpr (std::is_same_v<Op, DeleteCheckpoint>) {
+          checkpoints_.erase({op.job, op.directory});
+        } else if constexpr (std::is_same_v<Op, PutNode>) {
+          nodes_[op.node.name] = op.node;
+        } else {
+          static_assert(std::is_same_v<Op, AppendEvent>);
+          events_.push_back(op.event);
+          if (events_.size() > kEventsKept) events_.pop_front();
+        }
+      },
+      operation);
+}
+
+StoredState SimStore::Load() const {
+  return {Values(jobs_),
+          Values(attempts_),
+          Values(checkpoints_),
+          Values(nodes_),
+          {events_.begin(), events_.end()}};
+}
+
+const JobRecord* SimStore::FindJob(const JobId& id) const {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+const NodeRecord* SimStore::FindNode(const NodeName& name) const {
+  const auto found = nodes_.find(name);
+  return found == nodes_.end() ? nullptr : &found->second;
+}
+
+std::uint64_t SimStore::Hash() const {
+  std::uint64_t hash = 1;
+  for (const auto& [id, job] : jobs_) {
+    hash = Mix(hash, static_cast<std::uint64_t>(job.generation));
+    hash = Mix(hash, static_cast<std::uint64_t>(job.state));
+    hash = Mix(hash, static_cast<std::uint64_t>(job.committed_step));
+  }
+  for (const auto& [name, node] : nodes_) hash = Mix(hash, static_cast<std::uint64_t>(node.state));
+  return Mix(hash, events_.empty() ? 0 : events_.back().seq);
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,55 @@
+// The short form of the simulation, and what must be true of the simulation itself.
+
+#include <gtest/gtest.h>
+
+#include "tests/simulation/world.h"
+
+namespace muster::sim {
+namespace {
+
+constexpr int kSeeds = 40;
+constexpr int kParts = 8;
+// Seeds that once failed, and what they had found.
+constexpr std::uint64_t kRegressions[] = {1, 4, 21, 96, 239};
+
+WorldOptions Small(std::uint64_t seed) {
+  return {.seed = seed, .min_nodes = 4, .max_nodes = 64, .jobs = 12};
+}
+
+std::string Describe(const WorldOptions& options, const RunResult& result) {
+  return "seed " + std::to_string(options.seed) + " violates '" + result.violation->invariant +
+         "': " + result.violation->what + "\n" + result.story;
+}
+
+class SimulationTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(SimulationTest, WhateverHappensTheInvariantsHoldAndEverythingEnds) {
+  for (int i = 0; i < kSeeds / kParts; ++i) {
+    const WorldOptions options = Small(static_cast<std::uint64_t>(GetParam() + i * kParts));
+    const RunResult result = World(options).Run();
+    ASSERT_FALSE(result.violation) << Describe(options, result);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range(0, kParts));
+
+TEST(SimulationRegressionTest, SeedsThatOnceFailed) {
+  for (const std::uint64_t seed : kRegressions) {
+    const WorldOptions options = Small(seed);
+    const RunResult result = World(options).Run();
+    EXPECT_FALSE(result.violation) << Describe(options, result);
+  }
+}
+
+TEST(SimulationReplayTest, ASeedTwiceIsTheSameRun) {
+  for (std::uint64_t seed = 100; seed < 104; ++seed) {
+    const RunResult once = World(Small(seed)).Run();
+    const RunResult again = World(Small(seed)).Run();
+    EXPECT_GT(once.hashes.size(), 3u);
+    EXPECT_EQ(once.hashes, again.hashes) << "seed " << seed;
+    EXPECT_EQ(once.events, again.events);
+  }
+}
+
+}  // namespace
+}  // namespace muster::sim

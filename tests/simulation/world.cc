@@ -1,0 +1,188 @@
+#include "tests/simulation/world.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace muster::sim {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+ControllerOptions MakeControllerOptions() {
+  ControllerOptions options;
+  options.cluster = "simulation";
+  return options;
+}
+
+}  // namespace
+
+World::World(WorldOptions options, Seams seams)
+    : options_(options), seams_(std::move(seams)), random_(options.seed * 7919 + 1) {
+  trainers_.queue = &queue_;
+  trainers_.random = &random_;
+  trainers_.plans = &plans_;
+  trainers_.disks = &disks_;
+  trainers_.reachable = [this](int a, int b) {
+    return a == b || (!streams_[static_cast<std::size_t>(a)].cut_off &&
+                      !streams_[static_cast<std::size_t>(b)].cut_off);
+  };
+  trainers_.disk_full = [this](const JobId&) { return queue_.now() < disk_full_until_; };
+  trainers_.choose_cut = seams_.choose_cut ? seams_.choose_cut : ChooseCut;
+  if (seams_.trainers) seams_.trainers(trainers_);
+
+  auto store = seams_.make_store ? seams_.make_store(queue_, random_)
+                                 : std::make_unique<SimStore>(queue_, random_);
+  SimCoordinator::Outlet outlet;
+  outlet.send = [this](const WorkerSend& send) { SendDown(send); };
+  outlet.close = [this](const CloseSession& close) {
+    for (int node = 0; node < node_count(); ++node) {
+      if (streams_[static_cast<std::size_t>(node)].session == close.session) BreakStream(node);
+    }
+  };
+  outlet.observe = [](const Observation&) {};
+  outlet.handled = [this] { oracle_->AfterCoordinatorEvent(); };
+  coordinator_ = std::make_unique<SimCoordinator>(queue_, std::move(store), MakeControllerOptions(),
+                                                  std::move(outlet));
+  oracle_ = std::make_unique<Oracle>(*coordinator_, nodes_, plans_, disks_);
+  trainers_.observer.resumed = [this](const SimGang& gang, Step step, const std::string& from) {
+    oracle_->Resumed(gang, step, from);
+  };
+  trainers_.observer.trained = [this](const JobId& job, Step step, Content content) {
+    oracle_->Trained(job, step, content);
+  };
+  trainers_.observer.finished_step = [this](const SimGang& gang, Step step) {
+    oracle_->FinishedStep(gang, step);
+  };
+
+  // Sizes that differ by factors, not by sums.
+  int count = options_.min_nodes;
+  while (count < options_.max_nodes && random_.Chance(0.5)) count *= 2;
+  count = std::min(count, options_.max_nodes);
+  const int slots = random_.Between(1, 4);
+  for (int i = 0; i < count; ++i) {
+    SimNode::Surroundings with;
+    with.trainers = &trainers_;
+    with.new_pid = [this] { return ++next_pid_; };
+    with.gang = [this](const JobId& job, Generation generation, int world_size) {
+      return GangOf(job, generation, world_size);
+    };
+    with.say = [this](int node, muster::WorkerMessage message) {
+      SendUp(node, std::move(message));
+    };
+    with.probe = [this](int node, const Probe& probe) { AnswerProbe(node, probe); };
+    with.handled = [this](int node) { oracle_->AfterNodeEvent(node); };
+    nodes_.push_back(std::make_unique<SimNode>(i, "n" + std::to_string(i), slots, std::move(with)));
+  }
+  streams_.resize(static_cast<std::size_t>(count));
+}
+
+World::~World() = default;
+
+std::shared_ptr<SimGang> World::GangOf(const JobId& job, Generation generation, int world_size) {
+  std::shared_ptr<SimGang>& gang = gangs_[{job, generation}];
+  if (!gang) gang = std::make_shared<SimGang>(trainers_, job, generation, world_size);
+  return gang;
+}
+
+void World::GoOnEverywhere() {
+  for (const auto& [key, gang] : gangs_) gang->TryGoOn();
+}
+
+std::string World::Unfinished() const {
+  if (!coordinator_->up() || coordinator_->paused()) return "the coordinator is not up";
+  std::string text;
+  for (const Request& request : requests_) {
+    if (!request.id) text += request.key + " is not acknowledged, ";
+    if (request.cancel && !request.cancelled) text += "a cancel is not acknowledged, ";
+  }
+  for (const JobView& job : coordinator_->controller().Jobs()) {
+    const JobRecord& record = *job.record;
+    if (!IsTerminal(record.state)) {
+      text +=
+          record.id.value + " is " + std::string(Name(record.state)) + " (" + record.reason + "; ";
+      const auto gang = gangs_.find({record.id, record.generation});
+      if (gang != gangs_.end()) text += gang->second->Describe();
+      text += "), ";
+    }
+    for (const NodeName& node : record.unreleased) {
+      if (IsTerminal(record.state)) text += record.id.value + " waits for " + node.value + ", ";
+    }
+  }
+  return text;
+}
+
+std::uint64_t World::StateHash() const {
+  std::uint64_t hash = coordinator_->store().Hash();
+  hash = Mix(hash, static_cast<std::uint64_t>(queue_.now().time_since_epoch().count()));
+  for (const auto& node : nodes_) {
+    hash = Mix(hash, node->processes().size());
+    for (const ProcessPtr& process : node->processes()) {
+      hash = Mix(hash, static_cast<std::uint64_t>(process->pid));
+      hash = Mix(hash, static_cast<std::uint64_t>(process->state));
+      hash = Mix(hash, process->content);
+    }
+  }
+  return hash;
+}
+
+void World::Check() {
+  if (queue_.ran() % kHashEvery == 0) result_.hashes.push_back(StateHash());
+  if (oracle_->violation() && !result_.violation) result_.violation = oracle_->violation();
+}
+
+RunResult World::Run() {
+  result_.nodes = node_count();
+  const TimePoint begin = queue_.now();
+  coordinator_->Start();
+  for (int node = 0; node < node_count(); ++node) {
+    queue_.After(random_.Delay(milliseconds(0), seconds(2)), [this, node] {
+      nodes_[static_cast<std::size_t>(node)]->StartWorker();
+      TryConnect(node);
+    });
+    queue_.After(seconds(2), [this, node] { Heartbeat(node); });
+    queue_.After(random_.Delay(seconds(2), seconds(3)), [this, node] { Sample(node); });
+  }
+  requests_.resize(static_cast<std::size_t>(options_.jobs));
+  for (int i = 0; i < options_.jobs; ++i) SubmitLater(i);
+  result_.jobs = options_.jobs;
+
+  duplicates_ = random_.Chance(0.5);
+  for (int kind = 0; kind < kFaultKindCount; ++kind) {
+    if (random_.Chance(0.5)) enabled_.push_back(static_cast<FaultKind>(kind));
+  }
+  fault_pause_ = milliseconds(random_.Between(150, 4000));
+  queue_.After(seconds(5), [this] { NextFault(); });
+  const TimePoint calm_at = begin + options_.faulty;
+  queue_.At(calm_at, [this] { Calm(); });
+  while (!result_.violation && queue_.RunOne()) {
+    Check();
+    if (!calm_) continue;
+    if (queue_.ran() % 256 == 0 && Unfinished().empty()) break;
+    if (queue_.now() > calm_at + options_.calm_limit) {
+      oracle_->Violate("everything ends", "long after the last fault: " + Unfinished());
+      Check();
+    }
+  }
+  if (!result_.violation) {
+    // What was on its way when the last job ended arrives.
+    const TimePoint until = queue_.now() + seconds(60);
+    while (!result_.violation && queue_.now() < until && queue_.RunOne()) Check();
+    oracle_->AtTheEnd();
+    Check();
+  }
+  result_.events = queue_.ran();
+  result_.virtual_seconds = ToSeconds(queue_.now() - begin);
+  if (result_.violation && coordinator_->up()) {
+    const auto& events = coordinator_->controller().Events();
+    const std::size_t first = events.size() > 120 && !options_.trace ? events.size() - 120 : 0;
+    for (std::size_t i = first; i < events.size(); ++i) {
+      result_.story += std::to_string(events[i].unix_ms) + " " + events[i].job.value + " g" +
+                       std::to_string(events[i].generation) + " " + events[i].kind + ": " +
+                       events[i].message + "\n";
+    }
+  }
+  return std::move(result_);
+}
+
+}  // namespace muster::sim
