@@ -274,6 +274,20 @@ TEST(WitnessTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
   EXPECT_EQ(h.Attempt(h.id).rung, Rung::kSpare);
 }
 
+TEST(WitnessTest, EachSilentNodeHasWitnessesOfItsOwn) {
+  ControlHarness h;
+  const std::vector<std::string> names = {"n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"};
+  for (const std::string& name : names) h.Join(name, {.metrics_port = 9100});
+  h.Leave("n3");
+  h.Leave("n7");
+  for (const char* name : {"n4", "n5", "n6"}) {
+    EXPECT_EQ(h.Take<Probe>(name).size(), 1u) << name;
+  }
+  for (const char* name : {"n8", "n1", "n2"}) {
+    EXPECT_EQ(h.Take<Probe>(name).size(), 1u) << name;
+  }
+}
+
 TEST(WitnessTest, ANodeThatAWitnessReachesIsLeftAlone) {
   Watched h;
   h.silent = {"n2"};

@@ -13,16 +13,17 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string Yaml(const std::string& resources) {
-  std::string yaml = TrainYaml();
+std::string Yaml(const std::string& resources, const std::string& more = "") {
+  std::string yaml = TrainYaml("tiny", more);
   const std::string old = "nodes: 2, ranks_per_node: 1";
   return yaml.replace(yaml.find(old), old.size(), resources);
 }
 
 struct Elastic : ControlHarness {
-  Elastic(std::initializer_list<const char*> nodes, const std::string& resources) {
+  Elastic(std::initializer_list<const char*> nodes, const std::string& resources,
+          const std::string& more = "") {
     for (const char* node : nodes) Join(node, {.metrics_port = 9100});
-    id = Submit(Yaml(resources));
+    id = Submit(Yaml(resources, more));
     RunTo(id, 12);
     Forget();
   }
@@ -273,6 +274,24 @@ TEST(GrowTest, ANodeThatReturnsIsTakenAfterAWhileAndEverybodyIsKept) {
   EXPECT_EQ(h.Job(h.id).attempts->at(1).cause_kind, CauseKind::kRegrouped);
   EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, charged) << "that was no fault";
   EXPECT_EQ(h.Job(h.id).record->world_size, 2);
+}
+
+TEST(GrowTest, WithoutSnapshotsTheGangSavesItsStateFirst) {
+  Elastic h({"n1", "n2"}, kElastic, "  snapshot: {every: 0}\n");
+  h.Lose("n2");
+  h.QuiescedOn("n1", h.id);
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 12);
+  h.Forget();
+  h.Join("n2", {.metrics_port = 9100});
+  h.Advance(milliseconds(3100));
+  EXPECT_EQ(h.Take<Stop>("n1").size(), 1u) << h.Story();
+  EXPECT_TRUE(h.Take<Abort>("n1").empty());
+  h.Checkpoint(h.id, 14);
+  h.Exited(h.id, 0, {0, 0});
+  h.QuiescedOn("n1", h.id);
+  EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n2"));
+  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kGrow);
 }
 
 TEST(GrowTest, NotAgainWithinAMinute) {

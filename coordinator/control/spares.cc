@@ -35,9 +35,14 @@ void ControllerCore::GiveMoreNodes(JobEntry& job, const std::vector<NodeName>& n
     return;
   }
   job.regrouped = now_.mono;
-  EndOnPurpose(job, CauseKind::kRegrouped,
-               "going on with " + std::to_string(job.attempt().nodes.size() + nodes.size()) +
-                   " nodes, which have room again");
+  const std::string reason = "going on with " +
+                             std::to_string(job.attempt().nodes.size() + nodes.size()) +
+                             " nodes, which have room again";
+  // Without snapshots all steps since the last checkpoint would have to be done again.
+  if (job.spec.train && job.spec.train->snapshot.every == 0) {
+    return StopGang(job, reason, std::nullopt);
+  }
+  EndOnPurpose(job, CauseKind::kRegrouped, reason);
 }
 
 // Ends an attempt that is well, for another that goes on where it was.

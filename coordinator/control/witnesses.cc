@@ -72,12 +72,15 @@ void ControllerCore::AskWitnesses(NodeEntry& node) {
   ProbeRound round;
   round.id = ++next_probe_;
   round.sent = now_.mono;
-  for (const auto& [name, witness] : nodes_) {
-    if (witness.session == 0 || witness.suspect || name == node.record.name) continue;
-    if (round.asked == kMaxWitnesses) break;
+  // Those behind it by name, so that many silent nodes do not all fall to the same three.
+  auto next = nodes_.upper_bound(node.record.name);
+  for (std::size_t seen = 1; seen < nodes_.size() && round.asked < kMaxWitnesses; ++seen, ++next) {
+    if (next == nodes_.end()) next = nodes_.begin();
+    if (next->second.session == 0 || next->second.suspect) continue;
     ++round.asked;
-    Send(name, Probe{round.id, node.record.name, node.record.address, node.record.metrics_port,
-                     static_cast<int>(ToSeconds(kProbeTimeout) * 1000)});
+    Send(next->first,
+         Probe{round.id, node.record.name, node.record.address, node.record.metrics_port,
+               static_cast<int>(ToSeconds(kProbeTimeout) * 1000)});
   }
   node.probe = std::move(round);
 }
