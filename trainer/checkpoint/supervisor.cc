@@ -98,6 +98,7 @@ void Supervisor::Handle(const ParkRequest& park) {
     if (park.generation <= called_off_through_) return;
     called_off_through_ = park.generation;
     called_off_ = Cancelled(park.reason.empty() ? "the generation was called off" : park.reason);
+    changed_.notify_all();
   }
   std::lock_guard lock(hook_mutex_);
   if (on_park_) on_park_(park.generation, CalledOff(park.generation));
@@ -151,6 +152,13 @@ std::string Supervisor::stop_reason() const {
 Status Supervisor::CalledOff(Generation generation) const {
   std::lock_guard lock(mutex_);
   return generation <= called_off_through_ ? called_off_ : OkStatus();
+}
+
+Status Supervisor::AwaitCalledOff(Generation generation, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const bool called_off = changed_.wait_for(lock, deadline.Remaining(),
+                                            [&] { return generation <= called_off_through_; });
+  return called_off ? called_off_ : OkStatus();
 }
 
 void Supervisor::OnPark(ParkHook hook) {

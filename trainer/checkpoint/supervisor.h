@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/unique_fd.h"
 #include "common/control_pipe/packet_socket.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -89,6 +90,8 @@ class Supervisor {
 
   // OK, or why this generation was called off.
   Status CalledOff(Generation generation) const;
+  // The same, after it was called off or at the deadline.
+  Status AwaitCalledOff(Generation generation, Deadline deadline);
   // Called from now on for each park, and at once if there was one. Empty: nobody is told any
   // more, and when it returns nobody is being told.
   void OnPark(ParkHook hook);

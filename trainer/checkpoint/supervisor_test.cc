@@ -152,6 +152,13 @@ TEST_F(SupervisorTest, WhatWasSentBeforeItsStartIsThereAtOnce) {
   EXPECT_EQ(supervisor.CalledOff(3), Cancelled("peer"));
 }
 
+TEST_F(SupervisorTest, AParkEndsAWaitForItAtOnce) {
+  EXPECT_TRUE(supervisor_->AwaitCalledOff(3, Deadline::After(std::chrono::milliseconds(1))).ok());
+  ASSERT_TRUE(guardian_.Send(R"({"type":"park","generation":3,"reason":"x"})").ok());
+  EXPECT_EQ(supervisor_->AwaitCalledOff(3, Deadline::After(std::chrono::minutes(1))),
+            Cancelled("x"));
+}
+
 TEST_F(SupervisorTest, AParkCallsOffItsGenerationAndAllBefore) {
   std::vector<Generation> through;
   supervisor_->OnPark([&](Generation generation, const Status& reason) {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <thread>
 
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
@@ -16,7 +15,6 @@ namespace {
 constexpr Duration kDrainTimeout = std::chrono::minutes(10);
 constexpr Duration kRoomRetry =
     std::chrono::seconds(2);  // of an export that a full disk keeps back
-constexpr Duration kCalledOffPoll = std::chrono::milliseconds(20);
 
 // What a rank has to say in the step's last collective, which adds it up over the ranks: how many
 // of them were asked to stop, and how many could not write the last checkpoint.
@@ -304,7 +302,7 @@ std::optional<Failure> Trainer::Export() {
       return failure.exit_code == kExitPeerLost ? failure : Failure{"io", kExitFailure, status};
     }
     if (!told && is_first()) {
-      Note("error", "the model waits for room on the disk: " + status.ToString());
+      Note("warning", "the model waits for room on the disk: " + status.ToString());
     }
     if (auto failure = WaitForRoom()) return failure;
   }
@@ -313,12 +311,10 @@ std::optional<Failure> Trainer::Export() {
 // The phase changes with every try, for who does not move at all is taken to hang.
 std::optional<Failure> Trainer::WaitForRoom() {
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
-  const Deadline next_try = Deadline::After(kRoomRetry);
-  while (!next_try.Expired()) {
-    if (auto failure = CheckCalledOff()) return failure;
-    std::this_thread::sleep_for(kCalledOffPoll);
-  }
-  return std::nullopt;
+  const Status called_off =
+      parts_.supervisor.AwaitCalledOff(env_.generation, Deadline::After(kRoomRetry));
+  if (called_off.ok()) return std::nullopt;
+  return CollectiveFailure(called_off);
 }
 
 }  // namespace muster
