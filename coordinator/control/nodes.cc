@@ -19,11 +19,15 @@ bool IsNodeName(const std::string& name) {
          });
 }
 
-// Also those that are parked, which count as started.
-int LivingRanks(const HostedGeneration& hosted) {
-  if (hosted.quiesced) return static_cast<int>(hosted.kept_ranks.size());
-  return std::max(0,
-                  static_cast<int>(hosted.started.size()) - static_cast<int>(hosted.exited.size()));
+// Slots that a guardian may hold which is told to end. What is parked, and standbys, is not all
+// named in a Hello: those of an older generation live on in one that is prepared. So a known job
+// counts in full, until the answer comes.
+int SlotsLeft(const JobEntry* job, const HostedGeneration& hosted) {
+  const int living =
+      static_cast<int>(hosted.started.size()) -
+      static_cast<int>(hosted.quiesced ? hosted.started.size() : hosted.exited.size());
+  const int kept = static_cast<int>(hosted.kept_ranks.size());
+  return std::max({0, living, kept, job == nullptr ? 0 : job->spec.resources.ranks_per_node});
 }
 
 }  // namespace
@@ -193,8 +197,8 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
   switch (Reconcile(input)) {
     case ReconcileAction::kNothing: node.leftovers.erase(id); return;
     case ReconcileAction::kRelease:
-      if (const int ranks = LivingRanks(*hosted); ranks > 0) {
-        node.leftovers[id] = {hosted->generation, ranks};
+      if (const int slots = SlotsLeft(job, *hosted); slots > 0) {
+        node.leftovers[id] = {hosted->generation, slots};
       }
       return Send(name, Release{id});
     case ReconcileAction::kAbortStale: return AbortStale(node, *hosted);
@@ -252,8 +256,9 @@ void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted)
 }
 
 void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {
-  node.leftovers[hosted.job_id] = {hosted.generation, LivingRanks(hosted)};
-  if (jobs_.at(hosted.job_id).record.state == JobState::kRunning) {
+  const JobEntry& job = jobs_.at(hosted.job_id);
+  node.leftovers[hosted.job_id] = {hosted.generation, SlotsLeft(&job, hosted)};
+  if (job.record.state == JobState::kRunning) {
     return Send(node.record.name, Release{hosted.job_id});
   }
   Send(node.record.name, Abort{hosted.job_id, hosted.generation,

@@ -246,6 +246,20 @@ TEST(FormerNodeTest, OneThatComesBackLateIsReleasedAndItsSlotsWaitForThat) {
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 
+TEST(FormerNodeTest, WhatItsHelloDoesNotNameHoldsItsSlotsToo) {
+  Elastic h({"n1", "n2", "n3"}, "nodes: 2, ranks_per_node: 1");
+  // Prepared for a newer generation, with a process parked since the one before.
+  HostedGeneration hosted = h.Hosted("n2", h.id, AttemptState::kLaunching);
+  h.Lose("n2");
+  h.ParkedOn("n1", h.id);
+  h.StartAll(h.id);
+  h.Join("n2", {.hosted = {hosted}});
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  EXPECT_EQ(h.Node("n2").slots_used, 1);
+  h.Say("n2", Quiesced{h.id, hosted.generation, {}, {}});
+  EXPECT_EQ(h.Node("n2").slots_used, 0);
+}
+
 // --- more ranks ---
 
 struct Shrunk : Elastic {
