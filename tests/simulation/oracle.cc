@@ -142,11 +142,17 @@ void Oracle::AfterNodeEvent(int index) {
   const SimNode& node = *nodes_[static_cast<std::size_t>(index)];
   int living = 0;
   for (const ProcessPtr& process : node.processes()) living += HoldsSlot(*process) ? 1 : 0;
-  if (living > node.slots()) {
-    Violate("a slot has one process", "node " + node.name().value + " runs " +
-                                          std::to_string(living) + " ranks in " +
-                                          std::to_string(node.slots()) + " slots");
+  if (living <= node.slots()) return;
+  std::string who;
+  for (const ProcessPtr& process : node.processes()) {
+    if (!HoldsSlot(*process)) continue;
+    who += " " + std::to_string(process->pid) + " of " + process->job.value + " g" +
+           std::to_string(process->generation) + (process->unkillable ? " unkillable" : "") +
+           (process->state == SimProcess::State::kParked ? " parked," : ",");
   }
+  Violate("a slot has one process", "node " + node.name().value + " runs " +
+                                        std::to_string(living) + " ranks in " +
+                                        std::to_string(node.slots()) + " slots:" + who);
 }
 
 void Oracle::Trained(const JobId& job, Step step, Content content) {
