@@ -29,7 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import machine  # noqa: E402
 import oracle  # noqa: E402
 from arena import Arena  # noqa: E402
-from cluster import ROOT, TERMINAL, read_metrics, wait_until  # noqa: E402
+from cluster import ROOT, TERMINAL, JobOver, read_metrics, wait_until  # noqa: E402
 from faults import FAULTS  # noqa: E402
 
 # name: nodes that a job asks for, nodes that it may shrink to. Four workers: the first has one to
@@ -147,7 +147,10 @@ class Chaos:
         phase = self.random.choice(PHASES)
         lasting = self.random.uniform(0.2, 5)
         generation = self.arena.cluster.get(job)["generation"]
-        injected = [self._inject(kind, job)]
+        try:
+            injected = [self._inject(kind, job)]
+        except JobOver:  # it trained on while the coordinator was silent, and is done
+            return False
         if second and injected[0].cause and not injected[0].terminal:
             injected += self._inject_within(second, job, generation + 1, phase)
         done += [(generation, fault, len(injected) == 1) for fault in injected]
@@ -177,7 +180,10 @@ class Chaos:
         self.phases[phase] += 1
         say(f"  within {phase} of generation {generation}:")
         # It may have hit what the first one had ended already, so no attempt need have ended for it.
-        return [dataclasses.replace(self._inject(kind, job), cause="")]
+        try:
+            return [dataclasses.replace(self._inject(kind, job), cause="")]
+        except JobOver:
+            return []
 
     def _recover(self, job, injected, lasting):
         """Lets a fault last, or until the job has recovered from it by itself; heals; waits for a step."""

@@ -164,6 +164,10 @@ def descendants(pid):
     return found
 
 
+class JobOver(Exception):
+    """The job has come to its end, so that what was waited for cannot happen."""
+
+
 class Cluster:
     def __init__(self, test, nodes=2, slots=4, up=()):
         """`test` is a unittest.TestCase, or None for a caller that calls close() itself; `up` holds
@@ -270,9 +274,12 @@ class Cluster:
         return self.muster("describe", job).stdout
 
     def ranks(self, job):
-        """Process of each rank, once all run."""
+        """Process of each rank, once all run; JobOver if they never will."""
         def all_running():
-            ranks = self.get(job)["ranks"]
+            got = self.get(job)
+            if got["state"] in TERMINAL:
+                raise JobOver(f"job {job} is {got['state']}: {got['reason']}")
+            ranks = got["ranks"]
             return ranks and all(r["state"] == "running" and r["pid"] for r in ranks) and ranks
         return {r["rank"]: r["pid"] for r in wait_until(all_running, f"ranks of {job} run")}
 
