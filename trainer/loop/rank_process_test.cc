@@ -43,10 +43,14 @@ TEST_F(RankProcessTest, CalledOffRanksParkAndServeTheNextGeneration) {
   Assign(1, {gang[0].get(), gang[1].get()});
   ExpectFirstStep(gang, 1);
   for (const auto& each : gang) each->Park(1);
+  std::size_t errors = 0;
   for (const auto& each : gang) {
     EXPECT_FALSE(each->Await("parked", 1).is_null());
-    EXPECT_TRUE(each->Heard("error").empty()) << "nobody found it here first";
+    errors += each->Heard("error").size();
   }
+  EXPECT_LE(errors, 1u)
+      << "who is called off first has lost nobody; its peer may feel it before it "
+         "is called off too";
   // With their ranks exchanged.
   Assign(2, {gang[1].get(), gang[0].get()});
   ExpectFirstStep(gang, 2);
