@@ -37,6 +37,7 @@ from faults import FAULTS  # noqa: E402
 SHAPES = {"spare": (3, 3), "shrink": (4, 2)}
 STEPS = 90
 CHECKPOINT_EVERY = 15
+STEPS_LEFT = 15  # that a fault needs at least, to strike before the job is done
 FAULTS_PER_JOB = 3
 RECOVERED_WITHIN_S = 60
 ORPHANS_WITHIN_S = 5
@@ -140,7 +141,8 @@ class Chaos:
         """False when the job can have no further fault."""
         wait_until(lambda: self._step(job) >= step or self._state(job) in TERMINAL,
                    f"job {job} reaches step {step}", timeout=RECOVERED_WITHIN_S)
-        if self._state(job) in TERMINAL:
+        # While its coordinator was silent it trained on, perhaps to its end.
+        if self._state(job) in TERMINAL or self._step(job) > STEPS - STEPS_LEFT:
             return False
         kind = self._next_kind()
         second = self.random.choice(self._seconds()) if self.random.random() < 0.4 else None
