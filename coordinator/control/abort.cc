@@ -5,6 +5,18 @@
 #include "coordinator/control/core.h"
 
 namespace muster {
+namespace {
+
+void MarkStuck(JobEntry& job, const NodeEntry& node, const std::vector<std::int64_t>& pids) {
+  if (job.attempts.empty()) return;
+  for (RankRecord& rank : job.attempt().ranks) {
+    if (rank.node != node.record.name) continue;
+    if (std::find(pids.begin(), pids.end(), rank.pid) == pids.end()) continue;
+    if (const auto next = Apply(rank.state, RankEvent::kStuck)) rank.state = *next;
+  }
+}
+
+}  // namespace
 
 void ControllerCore::BeginAbort(JobEntry& job, AbortOptions options) {
   AttemptRecord& attempt = job.attempt();
@@ -40,15 +52,11 @@ void ControllerCore::SendAbort(JobEntry& job, int node_rank) {
 
 void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   NodeEntry& entry = nodes_.at(node);
-  const auto leftover = entry.leftovers.find(message.job_id);
-  const bool cleared = leftover != entry.leftovers.end() &&
-                       leftover->second.first <= message.generation && message.kept_ranks.empty();
-  if (cleared) {
-    entry.leftovers.erase(leftover);
-    reschedule_ = true;
-  }
+  const bool cleared =
+      message.kept_ranks.empty() && slots_.Prove(node, message.job_id, message.generation);
+  reschedule_ |= cleared;
   const auto known = jobs_.find(message.job_id);
-  if (known != jobs_.end()) WithholdUnkillable(known->second, entry, message.unkillable_pids);
+  Withhold(entry, message.job_id, message.unkillable_pids);
   if (cleared && (known == jobs_.end() || !known->second.gang ||
                   known->second.attempt().generation != message.generation)) {
     return;
@@ -60,7 +68,9 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   AttemptRecord& attempt = job->attempt();
   if (attempt.state != AttemptState::kAborting) {
     // Of a node that is not prepared yet this tells only that older generations are gone.
-    if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) return;
+    if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) {
+      return CheckRoom(*job, entry, *member);
+    }
     if (member->spare) return DropSpare(*job, node, "its guardian has ended");
     const bool ranks_left =
         std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
@@ -69,25 +79,36 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
     if (ranks_left) return RanksMissing(*job, node, true);
     member->quiesced = true;
     // Its ranks have ended by themselves; a standby may be left.
-    if (job->spec.train && job->spec.restart.standbys > 0) {
-      member->parked = job->spec.resources.ranks_per_node;
-    }
-    return;
+    const bool standby = job->spec.train && job->spec.restart.standbys > 0;
+    return slots_.Quiesce(node, job->record.id, standby ? job->spec.resources.ranks_per_node : 0);
   }
   MemberQuiesced(*job, *member, message);
   MaybeEndAttempt(*job);
 }
 
+// Processes of older generations that do not end leave fewer slots than were reserved.
+void ControllerCore::CheckRoom(JobEntry& job, NodeEntry& node, GangNode& member) {
+  if (UsedSlots(node) <= node.record.slots) return;
+  const std::string why = "processes on node " + member.name.value +
+                          " survived SIGKILL, and too few slots are left beside them";
+  if (member.spare) return DropSpare(job, member.name, why);
+  Failure failure;
+  failure.kind = CauseKind::kPrepareFailed;
+  failure.node = member.name;
+  failure.message = why;
+  failure.at = now_.mono;
+  Fail(job, std::move(failure));
+}
+
 void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message) {
   const std::vector<int>& kept_ranks = message.kept_ranks;
   member.quiesced = true;
-  // What an earlier generation may have left is among what is counted here.
-  nodes_.at(member.name).leftovers.erase(job.record.id);
   // Standbys are kept as well, and nobody counts those. What is unkillable is withheld already.
-  if (job.gang->keep || !kept_ranks.empty()) {
-    member.parked = std::max(
-        0, job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size()));
-  }
+  const bool keeps = job.gang->keep || !kept_ranks.empty();
+  slots_.Quiesce(
+      member.name, job.record.id,
+      keeps ? job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size())
+            : 0);
   for (RankRecord& rank : job.attempt().ranks) {
     if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
     const bool kept =
@@ -98,35 +119,32 @@ void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quies
   Changed(job);
 }
 
-void ControllerCore::WithholdUnkillable(JobEntry& job, NodeEntry& node,
-                                        const std::vector<std::int64_t>& pids) {
-  std::vector<WithheldSlot>& withheld = node.record.withheld;
-  const std::size_t before = withheld.size();
-  std::erase_if(withheld, [&](const WithheldSlot& slot) { return slot.job == job.record.id; });
-  const std::size_t others = withheld.size();
-  for (std::int64_t pid : pids) {
-    withheld.push_back({job.record.id, pid});
-    if (job.attempts.empty()) continue;
-    for (RankRecord& rank : job.attempt().ranks) {
-      if (rank.node != node.record.name || rank.pid != pid) continue;
-      if (const auto next = Apply(rank.state, RankEvent::kStuck)) rank.state = *next;
-    }
-  }
-  if (before == others && pids.empty()) return;
+// `pids` are all processes of the job on this node that survived SIGKILL.
+void ControllerCore::Withhold(NodeEntry& node, const JobId& id,
+                              const std::vector<std::int64_t>& pids) {
+  std::vector<WithheldSlot> withheld = node.record.withheld;
+  std::erase_if(withheld, [&](const WithheldSlot& slot) { return slot.job == id; });
+  for (std::int64_t pid : pids) withheld.push_back({id, pid});
+  if (withheld == node.record.withheld) return;
+  node.record.withheld = std::move(withheld);
   Mark(node);
   reschedule_ = true;
-  if (pids.empty()) return;
+  const std::string whose = "job " + id.value + " on " + node.record.name.value;
+  if (pids.empty()) {
+    return TellCluster({"slots_back", Severity::kInfo,
+                        "the processes of " + whose + " that survived SIGKILL are gone"});
+  }
+  if (const auto job = jobs_.find(id); job != jobs_.end()) MarkStuck(job->second, node, pids);
   TellCluster({"slots_withheld", Severity::kError,
-               std::to_string(pids.size()) + " processes of job " + job.record.id.value + " on " +
-                   node.record.name.value +
+               std::to_string(pids.size()) + " processes of " + whose +
                    " survived SIGKILL; their slots are not used until they are gone"});
 }
 
 void ControllerCore::LeaveBehind(JobEntry& job, GangNode& member) {
   member.quiesced = true;
-  NodeEntry* node = FindNode(member.name);
-  if (node == nullptr) return;
-  node->leftovers[job.record.id] = {job.attempt().generation, job.spec.resources.ranks_per_node};
+  if (FindNode(member.name) == nullptr) return;
+  slots_.LeaveBehind(member.name, job.record.id, job.attempt().generation,
+                     job.spec.resources.ranks_per_node);
   Note(job, "node " + member.name.value +
                 " did not prove that its processes are gone; its slots wait for that");
 }

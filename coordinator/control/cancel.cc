@@ -74,10 +74,7 @@ void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason
   live_.erase(job.record.id);
   reschedule_ = true;
   // Its release ends what is parked; until then the slots are taken.
-  for (const auto& [name, slots] : job.parked) {
-    nodes_.at(name).leftovers[job.record.id] = {job.record.generation, slots};
-  }
-  job.parked.clear();
+  slots_.LeaveParkedBehind(job.record.id);
   job.grow_at.reset();
   const bool failed = job.record.state == JobState::kFailed;
   const std::string_view kind = Name(job.record.state);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "coordinator/control/controller.h"
+#include "coordinator/control/slot_ledger.h"
 #include "coordinator/control/state.h"
 #include "coordinator/control/words.h"
 #include "coordinator/domain/records.h"
@@ -85,8 +86,7 @@ class ControllerCore {
 
   // --- placement.cc ---
   void Schedule();
-  // By ranks of live gangs, leftovers and withheld; nodes without any are missing.
-  std::map<NodeName, int> UsedSlots() const;
+  int UsedSlots(const NodeEntry& node) const;  // held, and withheld
   bool FormerNodeSuspect(const JobEntry& job) const;
   void SetWaitReason(JobEntry& job, const std::string& reason);
   GangRequest RequestOf(const JobEntry& job) const;
@@ -132,7 +132,8 @@ class ControllerCore {
   void RecordCause(JobEntry& job);
   void BeginAbort(JobEntry& job, AbortOptions options);
   void SendAbort(JobEntry& job, int node_rank);
-  void WithholdUnkillable(JobEntry& job, NodeEntry& node, const std::vector<std::int64_t>& pids);
+  void CheckRoom(JobEntry& job, NodeEntry& node, GangNode& member);
+  void Withhold(NodeEntry& node, const JobId& id, const std::vector<std::int64_t>& pids);
   void LeaveBehind(JobEntry& job, GangNode& member);  // done with it unproven
   // The node has proved itself empty, but for these.
   void MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message);
@@ -142,9 +143,7 @@ class ControllerCore {
 
   // --- parking.cc ---
   static bool MayKeep(const JobEntry& job);
-  void HoldParked(JobEntry& job);
-  void EndParked(JobEntry& job, const NodeName& name);
-  void EndAllParked(JobEntry& job);
+  void EndParked(JobEntry& job);
 
   // --- checkpoints.cc ---
   void OnShardWritten(JobEntry& job, int rank, const ShardWritten& written);
@@ -228,6 +227,7 @@ class ControllerCore {
   std::map<std::string, JobId> keys_;
   std::map<NodeName, NodeEntry> nodes_;
   std::map<SessionId, NodeName> sessions_;  // current ones only
+  SlotLedger slots_;
   std::deque<EventRecord> events_;
   std::uint64_t next_seq_ = 1;
   std::uint64_t next_order_ = 1;

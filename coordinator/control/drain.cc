@@ -153,14 +153,7 @@ void ControllerCore::DrainJobs(NodeEntry& node) {
 
 void ControllerCore::SettleDrains() {
   for (auto& [name, node] : nodes_) {
-    if (node.record.state != NodeState::kDraining || !node.leftovers.empty()) continue;
-    const bool used = std::any_of(live_.begin(), live_.end(), [&, &name = name](const JobId& id) {
-      JobEntry& job = jobs_.at(id);
-      const GangNode* member = FindMember(job, name);
-      return job.parked.contains(name) ||
-             (member != nullptr && (!member->quiesced || member->parked > 0));
-    });
-    if (used) continue;
+    if (node.record.state != NodeState::kDraining || slots_.Used(name) > 0) continue;
     Move(node, NodeEvent::kEmptied);
     node.record.reason = "drained: " + node.record.drain_reason;
     TellCluster(

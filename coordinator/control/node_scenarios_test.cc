@@ -191,6 +191,42 @@ TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 
+TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
+  Running h;
+  h.Exited(h.id, 0, {1, 0});
+  h.Say("n1", Quiesced{h.id, 1, {}});
+  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  ASSERT_EQ(h.Node("n2").slots_used, 1);
+  h.Leave("n2");
+  HostedGeneration stuck = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Join("n2", {.hosted = {stuck}});
+  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  EXPECT_EQ(h.Node("n2").slots_used, 1);
+  h.Say("n2", Released{h.id});
+  EXPECT_EQ(h.Node("n2").slots_used, 0);
+}
+
+TEST(NodeTest, AHelloWithoutTheJobGivesTheSlotOfItsUnkillableProcessBack) {
+  Running h;
+  h.Exited(h.id, 0, {1, 0});
+  h.Say("n1", Quiesced{h.id, 1, {}});
+  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  h.Leave("n2");
+  h.Join("n2");
+  EXPECT_EQ(h.Node("n2").slots_used, 0);
+}
+
+TEST(NodeTest, AGangIsNotPreparedOnANodeThatStuckProcessesLeaveNoRoom) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.Say("n2", Quiesced{id, 1, {4242}});
+  EXPECT_EQ(h.Attempt(id).state, AttemptState::kAborting);
+  EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kPrepareFailed);
+  EXPECT_EQ(h.Attempt(id).failed_node.value, "n2");
+}
+
 TEST(NodeTest, AGuardianOfAnUnknownJobIsReleased) {
   ControlHarness h;
   HostedGeneration stray;

@@ -84,7 +84,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   if (record.host_id != hello.host_id) {
     // Another boot: nothing that ran before can still be there.
     record.withheld.clear();
-    node.leftovers.clear();
+    slots_.Reboot(hello.node);
   }
   record.name = hello.node;
   record.address = hello.address;
@@ -137,7 +137,8 @@ void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
 }
 
 void ControllerCore::Handle(const NodeName& node, const Released& message) {
-  nodes_.at(node).leftovers.erase(message.job_id);
+  slots_.ProveGone(node, message.job_id);
+  Withhold(nodes_.at(node), message.job_id, {});
   reschedule_ = true;
   const auto job = jobs_.find(message.job_id);
   // It may have been given to the gang again meanwhile.
@@ -151,7 +152,11 @@ void ControllerCore::ReconcileNode(NodeEntry& node, const Hello& hello) {
   const NodeName name = node.record.name;
   std::set<JobId> hosted;
   for (const HostedGeneration& generation : hello.hosted) hosted.insert(generation.job_id);
-  std::erase_if(node.leftovers, [&](const auto& entry) { return !hosted.contains(entry.first); });
+  slots_.ProveAllGoneBut(name, hosted);
+  const std::vector<WithheldSlot> withheld = node.record.withheld;
+  for (const WithheldSlot& slot : withheld) {
+    if (!hosted.contains(slot.job)) Withhold(node, slot.job, {});
+  }
   for (const HostedGeneration& generation : hello.hosted) {
     ReconcileJob(node, generation.job_id, &generation);
   }
@@ -195,16 +200,15 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     input.kept = !hosted->kept_ranks.empty();
   }
   switch (Reconcile(input)) {
-    case ReconcileAction::kNothing: node.leftovers.erase(id); return;
+    case ReconcileAction::kNothing: return slots_.ProveGone(name, id);
     case ReconcileAction::kRelease:
       if (const int slots = SlotsLeft(job, *hosted); slots > 0) {
-        node.leftovers[id] = {hosted->generation, slots};
+        slots_.LeaveBehind(name, id, hosted->generation, slots);
       }
       return Send(name, Release{id});
     case ReconcileAction::kAbortStale: return AbortStale(node, *hosted);
     case ReconcileAction::kHold:
-      node.leftovers.erase(id);
-      job->parked[name] = job->spec.resources.ranks_per_node;
+      slots_.Park(name, id, hosted->generation, job->spec.resources.ranks_per_node);
       job->kept = true;
       return;
     case ReconcileAction::kPrepare:
@@ -257,7 +261,7 @@ void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted)
 
 void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {
   const JobEntry& job = jobs_.at(hosted.job_id);
-  node.leftovers[hosted.job_id] = {hosted.generation, SlotsLeft(&job, hosted)};
+  slots_.LeaveBehind(node.record.name, hosted.job_id, hosted.generation, SlotsLeft(&job, hosted));
   if (job.record.state == JobState::kRunning) {
     return Send(node.record.name, Release{hosted.job_id});
   }
@@ -266,8 +270,9 @@ void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted)
 }
 
 void ControllerCore::RanksMissing(JobEntry& job, const NodeName& node, bool nothing_hosted) {
-  for (GangNode& member : job.gang->nodes) {
-    if (member.name == node && nothing_hosted) member.quiesced = true;
+  if (nothing_hosted) {
+    FindMember(job, node)->quiesced = true;
+    slots_.Quiesce(node, job.record.id, 0);
   }
   AttemptRecord& attempt = job.attempt();
   bool missing = false;

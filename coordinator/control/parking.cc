@@ -22,27 +22,11 @@ bool ControllerCore::MayKeep(const JobEntry& job) {
   return KeepsProcesses(input);
 }
 
-// What is parked keeps its slots for the job, until that is placed or has to wait.
-void ControllerCore::HoldParked(JobEntry& job) {
-  job.kept = job.gang->keep;
-  for (const GangNode& member : job.gang->nodes) {
-    if (member.parked > 0) job.parked[member.name] = member.parked;
-  }
-}
-
-void ControllerCore::EndParked(JobEntry& job, const NodeName& name) {
-  const auto parked = job.parked.find(name);
-  if (parked == job.parked.end()) return;
-  const Generation ended = job.attempt().generation;
-  nodes_.at(name).leftovers[job.record.id] = {ended, parked->second};
-  job.parked.erase(parked);
-  Send(name, Abort{job.record.id, ended, "the job goes on without this node", 0, 0, {}});
-}
-
-void ControllerCore::EndAllParked(JobEntry& job) {
-  while (!job.parked.empty()) {
-    const NodeName name = job.parked.begin()->first;
-    EndParked(job, name);
+// Nobody takes what is parked: it is told to end.
+void ControllerCore::EndParked(JobEntry& job) {
+  for (const auto& [name, hold] : slots_.LeaveParkedBehind(job.record.id)) {
+    Send(name,
+         Abort{job.record.id, hold.generation, "the job goes on without this node", 0, 0, {}});
   }
 }
 

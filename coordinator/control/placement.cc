@@ -62,12 +62,9 @@ void ControllerCore::Schedule() {
     if (waits || WantsMoreNodes(job)) snapshot.requests.push_back(RequestOf(job));
   }
   if (snapshot.requests.empty()) return;
-  const std::map<NodeName, int> used = UsedSlots();
   for (const auto& [name, node] : nodes_) {
     if (node.record.state != NodeState::kReady || node.session == 0) continue;
-    const auto taken = used.find(name);
-    const int free = node.record.slots - (taken == used.end() ? 0 : taken->second);
-    snapshot.nodes.push_back({name, node.record.slots, free});
+    snapshot.nodes.push_back({name, node.record.slots, node.record.slots - UsedSlots(node)});
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
@@ -79,7 +76,7 @@ void ControllerCore::Schedule() {
     // A node of its that may still come back, after a restart of ours, is waited for.
     if (!FormerNodeSuspect(job)) {
       job.waited = !job.attempts.empty();
-      EndAllParked(job);
+      EndParked(job);
     }
     SetWaitReason(job, waiting.reason);
   }
@@ -100,7 +97,9 @@ GangRequest ControllerCore::RequestOf(const JobEntry& job) const {
     const bool whole = job.attempts.empty() || FormerNodeSuspect(job);
     request.min_nodes = whole ? resources.nodes : job.spec.min_nodes();
     request.keeps_its_place = !job.attempts.empty() && !job.waited;
-    for (const auto& [name, slots] : job.parked) request.held.push_back({name, slots});
+    for (const auto& [name, hold] : slots_.Parked(job.record.id)) {
+      request.held.push_back({name, hold.slots});
+    }
     if (job.attempts.empty()) return request;
     request.former_nodes = job.attempts.back().nodes;
     request.preferred = job.attempts.back().spares;
@@ -125,22 +124,8 @@ bool ControllerCore::FormerNodeSuspect(const JobEntry& job) const {
   });
 }
 
-std::map<NodeName, int> ControllerCore::UsedSlots() const {
-  std::map<NodeName, int> used;
-  for (const auto& [name, node] : nodes_) {
-    int slots = static_cast<int>(node.record.withheld.size());
-    for (const auto& [job, leftover] : node.leftovers) slots += leftover.second;
-    if (slots > 0) used[name] = slots;
-  }
-  for (const JobId& id : live_) {
-    const JobEntry& job = jobs_.at(id);
-    for (const auto& [name, slots] : job.parked) used[name] += slots;
-    if (!job.gang) continue;
-    for (const GangNode& member : job.gang->nodes) {
-      used[member.name] += member.quiesced ? member.parked : job.spec.resources.ranks_per_node;
-    }
-  }
-  return used;
+int ControllerCore::UsedSlots(const NodeEntry& node) const {
+  return slots_.Used(node.record.name) + static_cast<int>(node.record.withheld.size());
 }
 
 void ControllerCore::SetWaitReason(JobEntry& job, const std::string& reason) {
@@ -174,9 +159,9 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   // Preparing takes over what is parked on the gang's nodes; elsewhere nobody needs it.
   for (const GangNode& member : gang.nodes) {
     NoteUnreleased(job, member.name);
-    job.parked.erase(member.name);
+    slots_.Take(member.name, job.record.id, generation, job.spec.resources.ranks_per_node);
   }
-  EndAllParked(job);
+  EndParked(job);
   if (generation > 1) {
     ++job.record.restarts;
     out_.observations.push_back(RestartObserved{job.attempt().cause_kind});
@@ -267,8 +252,6 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   }
   member->prepared = true;
   member->cuda = message.cuda;
-  // Preparing ended every older process of the job there.
-  nodes_.at(node).leftovers.erase(message.job_id);
   if (hosts_master) job->attempt().master_port = message.master_port;
   const std::vector<GangNode>& members = job->gang->nodes;
   const auto is_ready = [](const GangNode& m) { return m.prepared || m.spare; };
@@ -316,8 +299,6 @@ void ControllerCore::SparePrepared(JobEntry& job, GangNode& member, const Prepar
                      "it cannot run the job: " + CutText(message.error, kMaxReasonBytes));
   }
   member.prepared = true;
-  // Preparing ended every older process of the job there.
-  nodes_.at(node).leftovers.erase(job.record.id);
 }
 
 void ControllerCore::WatchFromStart(JobEntry& job) {

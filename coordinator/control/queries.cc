@@ -62,10 +62,8 @@ std::vector<JobView> ControllerCore::Jobs() const {
 
 std::vector<NodeView> ControllerCore::Nodes() const {
   std::vector<NodeView> views;
-  const std::map<NodeName, int> used = UsedSlots();
   for (const auto& [name, node] : nodes_) {
-    const auto taken = used.find(name);
-    views.push_back({&node.record, taken == used.end() ? 0 : taken->second, node.session != 0});
+    views.push_back({&node.record, UsedSlots(node), node.session != 0});
   }
   return views;
 }

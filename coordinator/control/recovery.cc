@@ -135,7 +135,8 @@ void ControllerCore::EndAttempt(JobEntry& job) {
   attempt.ended_unix_ms = now_.unix_ms;
   Move(attempt, AttemptEvent::kQuiesced);
   DiscardUnfinished(job);
-  HoldParked(job);
+  job.kept = job.gang->keep;
+  slots_.ParkGang(job.record.id);
   reschedule_ = true;
   const bool cancelled = job.record.stop == StopKind::kCancel;
   const bool finished = attempt.cause_kind == CauseKind::kFinished && !cancelled;

@@ -94,14 +94,19 @@ void ControllerCore::RestoreJob(JobEntry& job) {
 
 void ControllerCore::RestoreGang(JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
+  const int per_node = job.spec.resources.ranks_per_node;
   Gang gang;
   for (const NodeName& name : attempt.nodes) {
     const NodeEntry* node = FindNode(name);
     // A lost node was given up before; its Hello, should it come, finds no member of that name.
     const bool lost = node == nullptr || node->record.state == NodeState::kLost;
     gang.nodes.push_back({name, attempt.state > AttemptState::kPreparing, lost});
+    if (!lost) slots_.Take(name, job.record.id, attempt.generation, per_node);
   }
-  for (const NodeName& name : attempt.spares) gang.nodes.push_back({.name = name, .spare = true});
+  for (const NodeName& name : attempt.spares) {
+    gang.nodes.push_back({.name = name, .spare = true});
+    slots_.Take(name, job.record.id, attempt.generation, per_node);
+  }
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     if (checkpoint.state == CheckpointState::kCommitted &&
         checkpoint.generation < attempt.generation) {

@@ -63,6 +63,7 @@ void ControllerCore::AddSpares(JobEntry& job, const std::vector<NodeName>& names
     job.gang->nodes.push_back({.name = name, .spare = true});
     job.attempt().spares.push_back(name);
     NoteUnreleased(job, name);
+    slots_.Take(name, job.record.id, job.attempt().generation, job.spec.resources.ranks_per_node);
     SendPrepare(job, static_cast<int>(job.gang->nodes.size()) - 1);
     Tell(job, {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});
   }
@@ -72,8 +73,8 @@ void ControllerCore::AddSpares(JobEntry& job, const std::vector<NodeName>& names
 void ControllerCore::DropSpare(JobEntry& job, const NodeName& name, const std::string& why) {
   std::erase_if(job.gang->nodes, [&](const GangNode& member) { return member.name == name; });
   std::erase(job.attempt().spares, name);
-  nodes_.at(name).leftovers[job.record.id] = {job.attempt().generation,
-                                              job.spec.resources.ranks_per_node};
+  slots_.LeaveBehind(name, job.record.id, job.attempt().generation,
+                     job.spec.resources.ranks_per_node);
   Send(name, Abort{job.record.id, job.attempt().generation, why, 0, 0, {}});
   Tell(job, {"spare_dropped", Severity::kWarning,
              "node " + name.value + " is no spare any more: " + why});

@@ -27,7 +27,6 @@ struct GangNode {
   NodeName name;
   bool prepared = false;
   bool quiesced = false;          // no process of the attempt is left there, or none that counts
-  int parked = 0;                 // slots that processes hold there for the next generation
   std::optional<CudaStack> cuda;  // told by a node that prepares GPUs
   bool spare = false;             // beside the gang: prepared, without ranks
 };
@@ -77,7 +76,6 @@ struct JobEntry {
   std::vector<RankProgress> progress;         // by rank, of the newest attempt
   std::optional<Gang> gang;                   // while the newest attempt is live
   std::optional<Fault> fault;
-  std::map<NodeName, int> parked;       // slots held by processes between two generations
   bool kept = false;                    // the newest attempt ended with an abort that keeps
   bool waited = false;                  // it found no gang since its newest attempt ended
   std::set<NodeName> given_up;          // lost to this job, although they may come back
@@ -119,8 +117,6 @@ struct NodeEntry {
   bool suspect = false;               // silent, and not given up
   std::optional<TimePoint> check_at;  // while suspect
   ProbeRound probe;
-  // Jobs that may still have processes here although their attempt is over: (generation, slots).
-  std::map<JobId, std::pair<Generation, int>> leftovers;
 };
 
 // A fault that was sent to its node and has no answer yet.

@@ -35,6 +35,12 @@ def describe():
             "load_1min": round(os.getloadavg()[0], 2)}
 
 
+def seconds_some_task_waited():
+    """Of this boot, in which at least one task that could run had no CPU (Linux pressure stall information)."""
+    some = pathlib.Path("/proc/pressure/cpu").read_text(encoding="ascii").splitlines()[0]
+    return int(some.split("total=")[1]) / 1e6
+
+
 def revision(root):
     done = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty"],
                           capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ its standbys wait. The next step is finished when its line is in metrics.jsonl; 
 coordinator's event `aborting`; the other stages are the coordinator's own. Faults of nodes need root
 (network namespaces). --peer-runs does the same to torchrun with FSDP2 and a sharded checkpoint every 5
 steps (at most 60 s each). --stall-runs compares steps with and without snapshots. --overload-minutes
-trains beside two busy processes per core and counts verdicts, all of which are false.
+trains beside busy processes, --busy-per-core of them, and counts verdicts, all of which are false.
 Prints one JSON object.
 """
 
@@ -32,7 +32,6 @@ from recovery_runs import LongJob, stop_process  # noqa: E402
 FAULTS_PER_JOB = 50
 STORED_JOBS = 1000
 STALL_STEPS = 200
-BUSY_PER_CORE = 2
 
 
 def rank_killed(runs, **restart):
@@ -184,21 +183,29 @@ def snapshot_stall(runs):
             "stall_share_median": round(statistics.median(on / off - 1 for on, off in pairs), 4)}
 
 
-def false_verdicts(minutes):
-    """Attempts that ended although nothing was wrong but the load."""
+def false_verdicts(minutes, busy_per_core):
+    """Attempts that ended and nodes that were lost although nothing was wrong but the load."""
     cluster = Cluster(None, nodes=2)
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
-            for _ in range(BUSY_PER_CORE * (os.cpu_count() or 1))]
+            for _ in range(busy_per_core * (os.cpu_count() or 1))]
     try:
         job = cluster.submit(cluster.train_job(steps=10**6, every=50))
         cluster.wait_for_step(job, 1)
-        end = time.monotonic() + minutes * 60
-        wait_until(lambda: time.monotonic() > end or cluster.get(job)["generation"] > 1,
-                   "the time is over", timeout=minutes * 60 + 60)
+        loads = []
+        began = time.monotonic()
+        waited = machine.seconds_some_task_waited()
+        while time.monotonic() < began + minutes * 60:
+            time.sleep(10)
+            loads.append(os.getloadavg()[0])
+        pressure = (machine.seconds_some_task_waited() - waited) / (time.monotonic() - began)
         got = cluster.get(job)
-        return {"minutes": minutes, "steps": got["step"], "load_1min": os.getloadavg()[0],
-                "false_verdicts": len(got["attempts"]) - 1,
-                "causes": [a["cause"] for a in got["attempts"] if a["cause"]]}
+        kinds = collections.Counter(event["kind"] for event in cluster.json("events"))
+        return {"minutes": minutes, "steps": got["step"],
+                "load_1min": {"least": min(loads), "median": statistics.median(loads)},
+                "share_of_time_some_task_waited_for_a_cpu": round(pressure, 3),
+                "false_verdicts": len(got["attempts"]) - 1 + kinds["node_lost"],
+                "causes": [a["cause"] for a in got["attempts"] if a["cause"]],
+                "suspicions_taken_back": kinds["node_suspect"], "stragglers_told": kinds["straggler"]}
     finally:
         for process in busy:
             process.kill()
@@ -217,6 +224,7 @@ def parse_options():
     parser.add_argument("--stall-runs", type=int, default=0)
     parser.add_argument("--coordinator-runs", type=int, default=0)
     parser.add_argument("--overload-minutes", type=float, default=0)
+    parser.add_argument("--busy-per-core", type=int, default=2, help="processes beside it [2]")
     options = parser.parse_args()
     for kind in (*options.kinds, *options.peer_kinds):
         if kind not in KINDS and kind not in elastic_peer.KINDS:
@@ -244,7 +252,7 @@ def main():
     if options.stall_runs:
         result["snapshot_stall"] = snapshot_stall(options.stall_runs)
     if options.overload_minutes:
-        result["overload"] = false_verdicts(options.overload_minutes)
+        result["overload"] = false_verdicts(options.overload_minutes, options.busy_per_core)
     print(json.dumps(result, indent=1))
 
 

@@ -15,6 +15,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 constexpr int kGuardianPort = 4000;
 constexpr Duration kAdoptionBudget = std::chrono::seconds(10);
@@ -350,6 +351,13 @@ void SimNode::Do(const worker::ForgetJob& effect) {
     files_.erase(job);
     duplicates_.erase(job);
     CarryOut(agent_->OnForgotten(job));
+    with_.handled(index_);
+  });
+}
+
+void SimNode::Do(const worker::LookAtStuckLater& effect) {
+  Later(seconds(5), [this, job = effect.job] {
+    CarryOut(agent_->OnStuckDue(job));
     with_.handled(index_);
   });
 }

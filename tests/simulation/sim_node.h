@@ -75,6 +75,7 @@ class SimNode {
   void Do(const worker::StageLaunch& effect);
   void Do(const worker::StartGoneProof& effect);
   void Do(const worker::ForgetJob& effect);
+  void Do(const worker::LookAtStuckLater& effect);
   void Do(const worker::LogNote&) {}
   void On(const CheckpointCommitted& committed);
   void Connect(const JobId& job);

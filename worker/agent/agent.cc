@@ -80,7 +80,9 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   Effects effects;
   Job& job = jobs_[prepare.job];
   if (IsStale(job, prepare.generation)) return effects;
-  if (job.releasing) {
+  if (WaitsForStuck(job)) {
+    job.releasing = false;  // they hold up nothing but their slots
+  } else if (job.releasing) {
     job.next = prepare;
     return effects;
   }
@@ -205,6 +207,10 @@ Effects Agent::OnAbort(const Abort& abort) {
     return effects;
   }
   if (IsStale(*job, abort.generation)) return effects;
+  if (WaitsForStuck(*job)) {
+    Send(Quiesced{abort.job, abort.generation, job->stuck}, &effects);
+    return effects;
+  }
   if (job->releasing) {
     job->aborted = std::max(job->aborted, abort.generation);
     if (job->next && job->next->generation <= job->aborted) job->next.reset();
@@ -244,12 +250,14 @@ Effects Agent::OnRelease(const Release& release) {
     Send(Released{release.job}, &effects);
     return effects;
   }
+  if (WaitsForStuck(*job))
+    Send(Quiesced{release.job, job->hosted.generation, job->stuck}, &effects);
   if (job->releasing) return effects;
   job->releasing = true;
   job->preparing.reset();
   job->staging.reset();
   if (job->link == Link::kAbsent)
-    effects.push_back(ForgetJob{release.job});
+    Forget(*job, &effects);
   else if (job->link != Link::kProving)
     Tell(*job, GuardianRelease{}, &effects);
   return effects;
@@ -309,21 +317,13 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
   job->link = Link::kAbsent;
   job->stuck = unkillable_pids;
   if (job->releasing) {
-    if (!unkillable_pids.empty())
-      Send(Quiesced{id, job->hosted.generation, unkillable_pids}, &effects);
-    effects.push_back(ForgetJob{id});
-    return effects;
-  }
-  if (job->preparing && !unkillable_pids.empty()) {
-    Send(Quiesced{id, job->hosted.generation, unkillable_pids}, &effects);
-    FailPreparing(*job,
-                  "process " + std::to_string(unkillable_pids.front()) +
-                      " of an older generation does not end, not even by SIGKILL",
-                  true, &effects);
+    Forget(*job, &effects);
     return effects;
   }
   if (job->preparing) {
-    // A newer generation was asked for while the old one was being proved gone.
+    // A newer generation was asked for while the old one was being proved gone. Whether there is
+    // room for it beside what does not end is for the coordinator to say, which counts the slots.
+    if (!job->stuck.empty()) Send(Quiesced{id, job->hosted.generation, job->stuck}, &effects);
     EnsureGuardian(*job, &effects);
     return effects;
   }
@@ -350,11 +350,35 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
   return effects;
 }
 
+void Agent::Forget(Job& job, Effects* effects) {
+  const JobId id = job.prepare.job;
+  if (job.stuck.empty()) {
+    effects->push_back(ForgetJob{id});
+    return;
+  }
+  const Generation generation = std::max(job.hosted.generation, std::exchange(job.aborted, 0));
+  Send(Quiesced{id, generation, job.stuck}, effects);
+  if (const std::optional<Prepare> next = std::exchange(job.next, std::nullopt)) {
+    std::ranges::move(OnPrepare(*next), std::back_inserter(*effects));
+  } else {
+    effects->push_back(LookAtStuckLater{id});
+  }
+}
+
+Effects Agent::OnStuckDue(const JobId& id) {
+  Effects effects;
+  Job* job = Find(id);
+  if (job == nullptr || !WaitsForStuck(*job)) return effects;
+  job->link = Link::kProving;
+  effects.push_back(StartGoneProof{id, job->hosted.generation});
+  return effects;
+}
+
 Effects Agent::OnForgotten(const JobId& id) {
   Effects effects;
   std::optional<Prepare> next;
   if (Job* job = Find(id); job != nullptr && job->link == Link::kAbsent) {
-    if (job->aborted > 0) Send(Quiesced{id, job->aborted, job->stuck}, &effects);
+    if (job->aborted > 0) Send(Quiesced{id, job->aborted, {}}, &effects);
     next = std::move(job->next);
   }
   jobs_.erase(id);
@@ -371,7 +395,8 @@ std::vector<HostedGeneration> Agent::Hosted() const {
 
 bool Agent::AllSettled() const {
   return std::none_of(jobs_.begin(), jobs_.end(), [](const auto& entry) {
-    return entry.second.link == Link::kStarting || entry.second.link == Link::kProving;
+    const Job& job = entry.second;
+    return job.link == Link::kStarting || (job.link == Link::kProving && job.stuck.empty());
   });
 }
 

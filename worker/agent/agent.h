@@ -59,12 +59,16 @@ struct StartGoneProof {
 struct ForgetJob {
   JobId job;
 };
+// Answered by OnStuckDue, a few seconds later.
+struct LookAtStuckLater {
+  JobId job;
+};
 struct LogNote {
   std::string text;
 };
 
 using Effect = std::variant<SendToCoordinator, SendToGuardian, StartGuardian, StartPreflight,
-                            StageLaunch, StartGoneProof, ForgetJob, LogNote>;
+                            StageLaunch, StartGoneProof, ForgetJob, LookAtStuckLater, LogNote>;
 using Effects = std::vector<Effect>;
 
 class Agent {
@@ -91,9 +95,11 @@ class Agent {
   Effects OnProvedGone(const JobId& job, const std::vector<RankExited>& records,
                        const std::vector<std::int64_t>& unkillable_pids);
   Effects OnForgotten(const JobId& job);
+  Effects OnStuckDue(const JobId& job);
 
   std::vector<HostedGeneration> Hosted() const;
-  // Jobs whose guardian is connected but has not told its state yet, or is being proved gone.
+  // No guardian is connected whose state is not told yet, and none is being proved gone for the
+  // first time.
   bool AllSettled() const;
   std::string JobDir(const JobId& job) const { return jobs_dir_ + "/" + job.value; }
   // The newest Prepare of a job; null if the job is not here.
@@ -147,6 +153,12 @@ class Agent {
   static bool AnswersAbort(const Job& job, bool quiesced, const std::vector<int>& kept_ranks);
   void FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects);
   void EnsureGuardian(Job& job, Effects* effects);
+  // The end of a release, but for processes that do not end: the job stays until they do, for its
+  // directory and its place in a Hello are all that is known of them.
+  void Forget(Job& job, Effects* effects);
+  static bool WaitsForStuck(const Job& job) {
+    return job.releasing && job.link == Link::kAbsent && !job.stuck.empty();
+  }
   void TellAgain(Job& job, Effects* effects);
 
   void Apply(Job& job, const GuardianHello& hello, Effects* effects);

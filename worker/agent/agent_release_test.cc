@@ -53,10 +53,48 @@ TEST_F(AgentReleaseTest, AnAbortDuringAReleaseIsAnsweredAfterItWithWhatIsLeft) {
   agent_.OnPrepare(MakePrepare(2));
   EXPECT_THAT(agent_.OnAbort({kJob, 2, "prepare failed elsewhere"}), IsEmpty());
   agent_.OnGuardianLost(kJob, "released");
+  const Effects proved = agent_.OnProvedGone(kJob, {}, {4242});
+  EXPECT_THAT(Sent<Quiesced>(proved), ElementsAre(Quiesced{kJob, 2, {4242}}));
+  EXPECT_THAT(Of<StartPreflight>(proved), IsEmpty()) << "it was called off";
+}
+
+TEST_F(AgentReleaseTest, AJobIsNotForgottenBeforeItsProcessesThatSurvivedSigkillAreGone) {
+  Run1();
+  agent_.OnRelease({kJob});
+  agent_.OnGuardianLost(kJob, "released");
+  const Effects proved = agent_.OnProvedGone(kJob, {}, {4242});
+  EXPECT_THAT(Sent<Quiesced>(proved), ElementsAre(Quiesced{kJob, 1, {4242}}));
+  EXPECT_THAT(Of<ForgetJob>(proved), IsEmpty());
+  EXPECT_EQ(Hosted().job, kJob) << "a Hello without it gives the slot away";
+  // The coordinator asks again after each Hello.
+  EXPECT_THAT(Sent<Quiesced>(agent_.OnRelease({kJob})), ElementsAre(Quiesced{kJob, 1, {4242}}));
+  EXPECT_THAT(Sent<Quiesced>(agent_.OnAbort({.job = kJob, .generation = 1})),
+              ElementsAre(Quiesced{kJob, 1, {4242}}));
+
+  ASSERT_EQ(Of<LookAtStuckLater>(proved).size(), 1u);
+  EXPECT_EQ(Of<StartGoneProof>(agent_.OnStuckDue(kJob)).size(), 1u);
+  EXPECT_TRUE(agent_.AllSettled()) << "nobody waits with a Hello for what does not end";
+  EXPECT_EQ(Of<LookAtStuckLater>(agent_.OnProvedGone(kJob, {}, {4242})).size(), 1u);
+  agent_.OnStuckDue(kJob);
+  EXPECT_EQ(Of<ForgetJob>(agent_.OnProvedGone(kJob, {}, {})).size(), 1u);
+  EXPECT_THAT(Sent<Released>(agent_.OnForgotten(kJob)), ElementsAre(Released{kJob}));
+}
+
+TEST_F(AgentReleaseTest, AJobThatComesBackBesideItsStuckProcessIsPrepared) {
+  Run1();
+  agent_.OnRelease({kJob});
+  agent_.OnGuardianLost(kJob, "released");
   agent_.OnProvedGone(kJob, {}, {4242});
-  const Effects over = agent_.OnForgotten(kJob);
-  EXPECT_THAT(Sent<Quiesced>(over), ElementsAre(Quiesced{kJob, 2, {4242}}));
-  EXPECT_THAT(Of<StartPreflight>(over), IsEmpty()) << "it was called off";
+  EXPECT_EQ(Of<StartGuardian>(agent_.OnPrepare(MakePrepare(2))).size(), 1u);
+  EXPECT_THAT(agent_.OnStuckDue(kJob), IsEmpty()) << "a proof would end the new processes";
+}
+
+TEST_F(AgentReleaseTest, AJobOfAnEarlierWorkerWithAStuckProcessIsNotForgottenEither) {
+  agent_.Adopt(MakePrepare(1), TrainJob(), true, false);
+  agent_.OnProvedGone(kJob, {}, {4242});
+  const Effects effects = agent_.OnRelease({kJob});
+  EXPECT_THAT(Of<ForgetJob>(effects), IsEmpty());
+  EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{kJob, 1, {4242}}));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ constexpr std::chrono::seconds kAdoptionBudget{3};
 constexpr std::chrono::milliseconds kDefaultProgressInterval{100};
 constexpr std::chrono::milliseconds kReconnectPause{10};
 constexpr int kReconnectAttempts = 100;
+constexpr std::chrono::seconds kStuckPause{5};
 // Longer than a guardian tries to end its processes.
 constexpr std::chrono::seconds kReleaseBudget{7};
 // Where the guardian finds its end of the first connection.
@@ -336,6 +337,7 @@ void AgentRunner::Do(const ForgetJob& effect) {
   segments_.Forget(job);
   links_.erase(job);
   reconnects_.erase(job);
+  stuck_looks_.erase(job);
   RunOn(
       jobs_pool_,
       [dir = agent_.JobDir(job)] {
@@ -344,6 +346,12 @@ void AgentRunner::Do(const ForgetJob& effect) {
         return true;
       },
       [this, job](bool) { CarryOut(agent_.OnForgotten(job)); });
+}
+
+void AgentRunner::Do(const LookAtStuckLater& effect) {
+  auto& timer = stuck_looks_[effect.job];
+  if (!timer) timer = std::make_unique<Timer>(loop_);
+  timer->Start(kStuckPause, [this, job = effect.job] { CarryOut(agent_.OnStuckDue(job)); });
 }
 
 void AgentRunner::Do(const LogNote& effect) { Log().info("{}", effect.text); }

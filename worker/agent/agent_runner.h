@@ -63,6 +63,7 @@ class AgentRunner {
   void Do(const StageLaunch& effect);
   void Do(const StartGoneProof& effect);
   void Do(const ForgetJob& effect);
+  void Do(const LookAtStuckLater& effect);
   void Do(const LogNote& effect);
 
   // Runs `work` on `pool`, then `then` with its result on the loop. A pool that is full makes it
@@ -92,6 +93,7 @@ class AgentRunner {
   SegmentKeeper segments_;
   std::map<JobId, std::unique_ptr<GuardianLink>> links_;
   std::map<JobId, std::unique_ptr<Timer>> reconnects_;
+  std::map<JobId, std::unique_ptr<Timer>> stuck_looks_;
   std::function<void()> ready_;
   Timer ready_timer_;
   Timer sample_timer_;

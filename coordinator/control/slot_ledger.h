@@ -1,0 +1,72 @@
+// SlotLedger: whose processes may be in which slots of which node. The only count of slots in use.
+//
+// A job has at most one hold on a node, and it goes one way:
+//
+//   gang ──────▶ parked ──────▶ gang of the next generation
+//     │            │
+//     └────────────┴──────────▶ left behind ──────▶ gone, by a proof
+//
+// A gang's hold is whole from the moment its nodes are chosen until a node has quiesced, and then
+// what processes still hold there for the job. Left behind is what was told to end or was out of
+// reach when its gang ended; nothing but the node's own word, or another boot, gives that back.
+// Processes that survived SIGKILL are not counted here: they are durable, in NodeRecord::withheld.
+//
+// Owned by ControllerCore, made again from Hellos after a restart; one thread.
+#pragma once
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "common/base/ids.h"
+
+namespace muster {
+
+class SlotLedger {
+ public:
+  enum class Kind { kGang, kParked, kLeftBehind };
+  struct Hold {
+    Kind kind = Kind::kGang;
+    Generation generation = 0;  // the newest that may still have processes there
+    int slots = 0;
+  };
+
+  // The node belongs to the job's gang now, as one of its nodes or as a spare. Takes over what the
+  // job had there before, which preparing the node brings to its end.
+  void Take(const NodeName& node, const JobId& job, Generation generation, int slots);
+  // The gang's node has quiesced; `slots` are still held for the job. Other holds stay as they are.
+  void Quiesce(const NodeName& node, const JobId& job, int slots);
+  // The job's gang has ended: what it still holds is parked.
+  void ParkGang(const JobId& job);
+  // The node hosts parked processes of the job's newest generation.
+  void Park(const NodeName& node, const JobId& job, Generation generation, int slots);
+  void LeaveBehind(const NodeName& node, const JobId& job, Generation generation, int slots);
+  // Nobody takes what the job has parked; returns that.
+  std::map<NodeName, Hold> LeaveParkedBehind(const JobId& job);
+
+  // The node has proved that nothing of the job up to `generation` is there. True if that gave
+  // back what was left behind.
+  bool Prove(const NodeName& node, const JobId& job, Generation generation);
+  // It has no guardian of the job any more.
+  void ProveGone(const NodeName& node, const JobId& job);
+  // It has guardians of these jobs only.
+  void ProveAllGoneBut(const NodeName& node, const std::set<JobId>& jobs);
+  // It has booted again.
+  void Reboot(const NodeName& node);
+
+  int Used(const NodeName& node) const;
+  // nullptr: none.
+  const Hold* Find(const NodeName& node, const JobId& job) const;
+  // Nodes where the job has processes parked, and in how many slots; by name.
+  std::map<NodeName, Hold> Parked(const JobId& job) const;
+
+ private:
+  void Put(const NodeName& node, const JobId& job, Hold hold);
+  void Erase(const NodeName& node, const JobId& job);
+  Hold* Get(const NodeName& node, const JobId& job);
+
+  std::map<NodeName, std::map<JobId, Hold>> by_node_;
+  std::map<JobId, std::set<NodeName>> nodes_of_;
+};
+
+}  // namespace muster
