@@ -11,14 +11,15 @@ from cluster import Cluster, kill, read_metrics, trajectory, wait_until  # noqa:
 STEPS = 60
 
 
-class Drain(unittest.TestCase):
-    def setUp(self):
-        self.cluster = Cluster(self, nodes=3)
-        job = self.cluster.submit(self.cluster.train_job(steps=STEPS))
+class JobThatMoves(unittest.TestCase):
+    """A job on two of three nodes, of which `node` is to go away, and the numbers of a calm run."""
+
+    def start(self, at_step=10, **train):
+        job = self.cluster.submit(self.cluster.train_job(steps=STEPS, **train))
         self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
         self.calm = trajectory(self.cluster.output(job))
-        self.job = self.cluster.submit(self.cluster.train_job(steps=STEPS))
-        self.cluster.wait_for_step(self.job, 10)
+        self.job = self.cluster.submit(self.cluster.train_job(steps=STEPS, **train))
+        self.cluster.wait_for_step(self.job, at_step)
         self.node = self.cluster.get(self.job)["ranks"][1]["node"]
 
     def state(self):
@@ -32,6 +33,12 @@ class Drain(unittest.TestCase):
         self.assertEqual(attempts[0]["lost_steps"], 0)
         self.assertNotIn(self.node, attempts[1]["nodes"])
         self.assertEqual(trajectory(self.cluster.output(self.job)), self.calm)
+
+
+class Drain(JobThatMoves):
+    def setUp(self):
+        self.cluster = Cluster(self, nodes=3)
+        self.start()
 
     def test_its_job_moves_and_nothing_is_placed_on_it_until_undrain(self):
         self.cluster.muster("drain", self.node, "--wait", timeout=90)
@@ -63,6 +70,45 @@ class Drain(unittest.TestCase):
         self.cluster.muster("undrain", self.node)
         self.assertEqual(self.cluster.wait(self.job), 0, self.cluster.describe(self.job))
         self.assertEqual(trajectory(self.cluster.output(self.job)), self.calm)
+
+
+class StopNotice(JobThatMoves):
+    """The node is told by its surroundings that it goes away."""
+
+    def setUp(self):
+        self.cluster = Cluster(self, nodes=3)
+
+    def watch_for(self, option):
+        """Has every worker look for a notice of its own, which is told by writing it."""
+        for node in [n["name"] for n in self.cluster.json("nodes")]:
+            self.cluster.restart_worker(node, *option(self.notice(node)))
+        # Notices are looked for once a second: the job must take longer than that.
+        self.start(batch={"per_rank": 2, "accumulation": 8})
+
+    def notice(self, node):
+        return self.cluster.path(f"{node}.notice")
+
+    def go_away(self, seconds):
+        whole = self.cluster.path("notice.new")
+        whole.write_text(f"{seconds}\n", encoding="ascii")
+        whole.rename(self.notice(self.node))
+
+    def check_drained(self, why):
+        wait_until(lambda: self.state() == "drained", "the node is drained", timeout=60)
+        self.check_moved()
+        node = next(n for n in self.cluster.json("nodes") if n["name"] == self.node)
+        self.assertIn(why, node["reason"])
+        self.assertTrue(node["drain_by"], "the notice says when the node goes away")
+
+    def test_a_file_that_appears_drains_the_node(self):
+        self.watch_for(lambda notice: ("--stop-notice-file", notice))
+        self.go_away(600)
+        self.check_drained("has appeared")
+
+    def test_a_command_that_exits_with_0_drains_the_node(self):
+        self.watch_for(lambda notice: ("--stop-notice-command", f"cat {notice}"))
+        self.go_away(600)
+        self.check_drained("command cat says so")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,10 @@ class Ladder(unittest.TestCase):
                    f"generation {generation} finishes a step", timeout=60)
         return cluster.get(job)["attempts"][generation - 1]
 
+    def next_attempt_runs(self, cluster, job, generation):
+        wait_until(lambda: (got := cluster.get(job))["generation"] == generation
+                   and got["attempts"][-1]["state"] == "running", f"generation {generation} runs")
+
     def test_in_place_survivors_keep_their_processes_and_no_step_is_lost(self):
         cluster = Cluster(self)
         calm = self.calm(cluster)
@@ -145,6 +149,19 @@ class Ladder(unittest.TestCase):
         got = cluster.get(job)
         self.assertEqual(len(got["attempts"]), 1)
         self.assertEqual(got["attempts"][0]["cause_kind"], "non_finite")
+
+    def test_stop_when_the_same_fault_comes_at_the_same_step_again(self):
+        cluster = Cluster(self, up=("--allow-faults",))
+        # A step of many micro-batches lasts; the rank exits at its next one, within the same step.
+        job = self.start(cluster, at_step=2, batch={"per_rank": 2, "accumulation": 200})
+        for generation in (1, 2):
+            self.next_attempt_runs(cluster, job, generation)
+            cluster.muster("fault", job, "--rank", 1, "--kind", "exit=3")
+        self.assertEqual(cluster.wait(job), 10, cluster.describe(job))
+        got = cluster.get(job)
+        self.assertEqual([(a["cause_kind"], a["failed_rank"], a["last_step"]) for a in got["attempts"]],
+                         [("rank_exited", 1, got["attempts"][0]["last_step"])] * 2)
+        self.assertRegex(got["reason"], r"the same fault at the same step twice.*rank 1 .*\b3\b")
 
     def test_two_faults_at_once_are_one_recovery_or_two_but_the_same_numbers(self):
         cluster = Cluster(self)

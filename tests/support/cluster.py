@@ -178,6 +178,7 @@ class Cluster:
         self.slots = slots
         self.up_options = up
         self.hub = ""
+        self.workers = []  # that were started by hand
         self.jobs = 0
         if test:
             test.addCleanup(self.close)
@@ -186,6 +187,8 @@ class Cluster:
     def close(self):
         try:
             down = run("muster", "down", "--dir", self.dir, check=False, timeout=60)
+            for worker in self.workers:
+                worker.wait(timeout=10)
             left = processes_of(self.root)
             for pid, _ in left:
                 kill(pid)
@@ -290,6 +293,19 @@ class Cluster:
 
     def worker_pid(self, node):
         return int((self.dir / "nodes" / node / "worker.pid").read_text(encoding="ascii"))
+
+    def restart_worker(self, node, *options):
+        """Ends a node's worker and starts it again with further options of muster-worker."""
+        old = self.worker_pid(node)
+        command = pathlib.Path(f"/proc/{old}/cmdline").read_bytes().split(b"\0")[:-1]
+        kill(old)
+        wait_until(lambda: not alive(old), f"the worker of {node} has ended")
+        with open(self.dir / "nodes" / node / "worker.log", "ab") as log:
+            worker = subprocess.Popen([*command, *map(str, options)], stdin=subprocess.DEVNULL,
+                                      stdout=log, stderr=log, start_new_session=True)
+        self.workers.append(worker)
+        wait_until(lambda: any(n["pid"] == worker.pid and n["state"] == "ready"
+                               for n in self.json("nodes")), f"the worker of {node} is back")
 
     def guardian_folders(self, job):
         """Where the job's guardians keep their files, by node."""
