@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import subprocess
 
-from cluster import Cluster, can_have_namespaces, kill
+from cluster import Cluster, can_have_namespaces, kill, processes_of_job
 
 NODES = 4
 DISK_BYTES = 384 << 20
@@ -81,23 +81,7 @@ class Arena:
         self.cluster.up()
         self.cluster.wait_until_ready()
 
-    def processes_of_job(self, job):
-        """Guardians and trainers of a job, also those whose guardian is gone."""
-        found = []
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit():
-                continue
-            try:
-                program = pathlib.Path(f"/proc/{entry}/exe").readlink().name
-                words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes()
-                words += pathlib.Path(f"/proc/{entry}/environ").read_bytes()
-            except OSError:
-                continue
-            if program.startswith(("muster-trainer", "muster-guardian")) and job.encode() in words:
-                found.append((int(entry), program))
-        return found
-
     def end_everything_of(self, job):
         self.cluster.muster("cancel", job, check=False)
-        for pid, _ in self.processes_of_job(job):
+        for pid, _ in processes_of_job(job):
             kill(pid)

@@ -29,7 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import machine  # noqa: E402
 import oracle  # noqa: E402
 from arena import Arena  # noqa: E402
-from cluster import ROOT, TERMINAL, JobOver, read_metrics, wait_until  # noqa: E402
+from cluster import ROOT, TERMINAL, JobOver, processes_of_job, read_metrics, wait_until  # noqa: E402
 from faults import FAULTS  # noqa: E402
 
 # name: nodes that a job asks for, nodes that it may shrink to. Four workers: the first has one to
@@ -226,7 +226,7 @@ class Chaos:
                                     same_size=sizes <= {SHAPES[shape][0]},
                                     all_steps="fill-disk" not in kinds)
         found += oracle.check_checkpoints(cluster.checkpoints(job))
-        found += self._within("processes left", lambda: self.arena.processes_of_job(job))
+        found += self._within("processes left", lambda: processes_of_job(job))
         found += self._within("slots", lambda: oracle.check_free(cluster.json("nodes")))
         return found
 
