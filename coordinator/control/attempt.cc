@@ -139,7 +139,7 @@ void ControllerCore::Handle(const NodeName& node, const TrainerReport& message) 
   } else if (const auto* finished = std::get_if<Finished>(&message.body)) {
     OnFinished(*job, *finished);
   } else if (std::holds_alternative<Parked>(message.body)) {
-    if (up) OnSymptom(*job, rank, "it parked");
+    if (up) OnSymptom(*job, rank, {"peer_lost", "it parked"});
   }
 }
 

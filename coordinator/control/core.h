@@ -125,7 +125,7 @@ class ControllerCore {
   void Fail(JobEntry& job, Failure failure);
   void OnTrainerError(JobEntry& job, int rank, const TrainerError& error);
   // A rank that lost its peers, or has parked for it.
-  void OnSymptom(JobEntry& job, int rank, const std::string& message);
+  void OnSymptom(JobEntry& job, int rank, const TrainerError& error);
   void AddFailure(JobEntry& job, Failure failure);
   void FaultPatienceOver(JobEntry& job);
   void AbortFailed(JobEntry& job);

@@ -71,6 +71,8 @@ std::string Describe(const RankFailure& failure, CauseKind kind) {
 
 }  // namespace
 
+bool IsSymptom(const TrainerError& error) { return error.kind == "peer_lost" || error.symptom; }
+
 Failure Classify(const RankFailure& rank_failure) {
   RankFailure failure = rank_failure;
   // The guardian's own signal says nothing about the rank.
@@ -104,7 +106,7 @@ bool IsConsequenceOfAbort(const RankFailure& failure) {
   if (!failure.ended || failure.node_stopped || failure.out_of_memory || !failure.exit)
     return false;
   if (failure.exit->signal != SIGKILL && failure.exit->signal != SIGTERM) return false;
-  return !failure.error || KindOf(*failure.error) == CauseKind::kPeerLost;
+  return !failure.error || IsSymptom(*failure.error);
 }
 
 std::string SignalName(int signal) {

@@ -14,6 +14,9 @@
 
 namespace muster {
 
+// Whether a trainer says that another rank is the cause.
+bool IsSymptom(const TrainerError& error);
+
 // One thing that went wrong in an attempt.
 struct Failure {
   CauseKind kind = CauseKind::kRankExited;
@@ -31,8 +34,12 @@ struct Failure {
   std::optional<RankProgress> last;
   std::vector<std::string> facts;
 
-  // A symptom follows from another rank's end; it is the cause only where nothing else is.
-  bool symptom() const { return kind == CauseKind::kPeerLost; }
+  // A symptom follows from another rank's end, or from its numbers; it is the cause only where
+  // nothing else is.
+  bool symptom() const {
+    return kind == CauseKind::kPeerLost ||
+           (kind == CauseKind::kNonFinite && error && error->symptom);
+  }
 };
 
 struct RankFailure {

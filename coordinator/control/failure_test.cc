@@ -115,6 +115,20 @@ TEST(PrimaryFailureTest, TheCauseIsNotASymptomHoweverLateItIsHeard) {
   EXPECT_EQ(PrimaryFailure(failures)->rank, 0);
 }
 
+TEST(PrimaryFailureTest, ANanIsTheFaultOfTheRankThatMadeItWhoeverTellsFirst) {
+  RankFailure other = Exit(79, 0);
+  other.error = TrainerError{"nonfinite", "step 7: not finite is rank 2: loss", 7, true};
+  RankFailure culprit = other;
+  culprit.rank = 2;
+  culprit.error->symptom = false;
+  Failure first = Classify(other), second = Classify(culprit);
+  EXPECT_TRUE(first.symptom());
+  EXPECT_FALSE(second.symptom());
+  second.at = first.at + std::chrono::milliseconds(5);
+  EXPECT_EQ(PrimaryFailure({first, second})->rank, 2);
+  EXPECT_EQ(PrimaryFailure({first})->kind, CauseKind::kNonFinite) << "where nobody else tells";
+}
+
 TEST(PrimaryFailureTest, WithoutACauseTheFirstSymptomStands) {
   const std::vector<Failure> failures = {Happened(CauseKind::kPeerLost, 2, 7),
                                          Happened(CauseKind::kPeerLost, 1, 5)};

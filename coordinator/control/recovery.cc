@@ -31,26 +31,24 @@ void ControllerCore::OnTrainerError(JobEntry& job, int rank, const TrainerError&
   Gang& gang = *job.gang;
   if (!gang.errors.emplace(rank, error).second) return;
   if (job.attempt().state == AttemptState::kAborting) return;
-  if (error.kind == "peer_lost") return OnSymptom(job, rank, error.message);
+  if (IsSymptom(error)) return OnSymptom(job, rank, error);
   // Its exit follows and says more; a trainer that hangs instead is not waited for.
   const TimePoint patience = now_.mono + options_.error_patience;
   gang.fault_deadline = std::min(gang.fault_deadline.value_or(patience), patience);
   if (!gang.failures.empty()) FaultPatienceOver(job);
 }
 
-void ControllerCore::OnSymptom(JobEntry& job, int rank, const std::string& message) {
+void ControllerCore::OnSymptom(JobEntry& job, int rank, const TrainerError& error) {
   Gang& gang = *job.gang;
   const RankRecord& record = job.attempt().ranks[rank];
-  Failure failure = Classify({rank, record.node, job.spec.train.has_value(), std::nullopt,
-                              TrainerError{"peer_lost", message, 0}});
+  Failure failure = Classify({rank, record.node, job.spec.train.has_value(), std::nullopt, error});
   failure.at = now_.mono;
   AddFailure(job, std::move(failure));
   const TimePoint patience = now_.mono + options_.symptom_patience;
   gang.fault_deadline = std::min(gang.fault_deadline.value_or(patience), patience);
   // Where the cause is known, or will not be told by a node that is silent, nothing is waited for.
-  const bool known = std::any_of(gang.errors.begin(), gang.errors.end(), [](const auto& entry) {
-    return entry.second.kind != "peer_lost";
-  });
+  const bool known = std::any_of(gang.errors.begin(), gang.errors.end(),
+                                 [](const auto& entry) { return !IsSymptom(entry.second); });
   std::vector<NodeName> silent;
   for (const GangNode& member : gang.nodes) {
     if (nodes_.at(member.name).suspect) silent.push_back(member.name);
@@ -66,7 +64,7 @@ void ControllerCore::FaultPatienceOver(JobEntry& job) {
   if (job.attempt().state == AttemptState::kAborting) return;
   for (const auto& [rank, error] : gang.errors) {
     const RankRecord& record = job.attempt().ranks[rank];
-    if (record.state == RankState::kExited || error.kind == "peer_lost") continue;
+    if (record.state == RankState::kExited || IsSymptom(error)) continue;
     Failure failure =
         Classify({rank, record.node, job.spec.train.has_value(), std::nullopt, error});
     failure.at = now_.mono;

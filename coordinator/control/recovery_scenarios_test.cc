@@ -118,6 +118,19 @@ TEST(RankFaultTest, ARankThatIsEndedAfterItReportedAnErrorIsTheCause) {
   EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("train.jsonl:7: no JSON"));
 }
 
+TEST(RankFaultTest, TheRankThatMadeANanIsTheCauseThoughAnotherTellsFirst) {
+  Running h;
+  h.Report(h.id, 0, TrainerError{"nonfinite", "not finite is rank 1: loss", 12, true});
+  EXPECT_TRUE(h.Take<Abort>("n1").empty()) << "the rank itself is waited for";
+  h.Report(h.id, 1, TrainerError{"nonfinite", "not finite is rank 1: loss", 12});
+  h.Exited(h.id, 0, {79, 0});
+  h.Exited(h.id, 1, {79, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kFailed);
+  EXPECT_EQ(h.Job(h.id).attempts->front().failed_rank, 1);
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kNonFinite);
+}
+
 TEST(RankFaultTest, ACauseThatIsHeardAfterTheAbortStillCounts) {
   Running h;
   h.Exited(h.id, 0, {76, 0});

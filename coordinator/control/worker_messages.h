@@ -102,6 +102,7 @@ struct TrainerError {
   std::string kind;
   std::string message;
   Step step = 0;
+  bool symptom = false;  // another rank tells the cause
 };
 struct TrainerNote {
   std::string severity;

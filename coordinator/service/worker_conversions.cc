@@ -104,7 +104,8 @@ Result<TrainerReport> ConvertReport(const v1::TrainerReport& m) {
       report.body = CheckpointFailed{m.checkpoint_failed().step(), m.checkpoint_failed().reason()};
       return report;
     case v1::TrainerReport::kError:
-      report.body = TrainerError{m.error().kind(), m.error().message(), m.error().step()};
+      report.body = TrainerError{m.error().kind(), m.error().message(), m.error().step(),
+                                 m.error().symptom()};
       return report;
     case v1::TrainerReport::kNote:
       report.body = TrainerNote{m.note().severity(), m.note().message()};

@@ -150,12 +150,13 @@ def fill_disk(arena, job, random):
     return Injected("fill-disk", f"{room} bytes left", heal=lambda: filler.unlink(missing_ok=True))
 
 
-def by_command(kind, cause="", of_rank=True, terminal=False):
-    """A fault that `muster fault` causes inside of a rank, which the story's cause has to name."""
+def by_command(kind, cause="", terminal=False):
+    """A fault that `muster fault` causes inside of a rank, which the story's cause has to name; in
+    `cause` stands {rank} for it."""
     def inject(arena, job, random):
         rank, _ = pick_rank(arena, job, random)
         arena.cluster.muster("fault", job, "--rank", rank, "--kind", kind)
-        pattern = rank_cause(rank, cause) if cause and of_rank else cause
+        pattern = rank_cause(rank, cause.format(rank=rank)) if cause else ""
         return Injected(re.split("=", kind)[0], f"rank {rank}: {kind}", pattern, terminal=terminal)
     return inject
 
@@ -181,6 +182,5 @@ FAULTS = {
     "slow": Fault(by_command("slow=30%")),
     "exit": Fault(by_command("exit=3", r"exit.*\b3\b|code 3")),
     "oom": Fault(by_command("oom", "memory|bad_alloc")),
-    # The sum over the gang has put it into every rank's gradients, and any of them may tell.
-    "nan": Fault(by_command("nan", "finite|nan", of_rank=False, terminal=True)),
+    "nan": Fault(by_command("nan", r"finite is rank {rank}: loss", terminal=True)),
 }

@@ -2,15 +2,17 @@
 
 import copy
 import pathlib
+import random
 import sys
 import tempfile
+import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import oracle  # noqa: E402
-from faults import Injected  # noqa: E402
+from faults import FAULTS, Injected  # noqa: E402
 
 
 def run_of(steps):
@@ -84,6 +86,21 @@ class Story(unittest.TestCase):
         attempts = [attempt(1, "rank 0 on node-1 was killed by SIGKILL")]
         self.assertEqual(len(self.check(attempts)), 1)
         self.assertEqual(self.check(attempts, alone=False), [])
+
+    def test_a_nan_that_is_told_as_another_ranks(self):
+        class Cluster:
+            def ranks(self, job):
+                return {1: 100}
+
+            def muster(self, *args):
+                pass
+        arena = types.SimpleNamespace(cluster=Cluster())
+        nan = FAULTS["nan"].inject(arena, "j", random.Random(1))
+        told = "rank {0} on node-1 exited with code 79: step 9: loss is nan; not finite is rank {0}: " \
+            "loss of micro-batch 0 (line 3 of train.jsonl)"
+        for rank, violations in ((1, 0), (0, 1)):
+            job = {"attempts": [attempt(1, told.format(rank))]}
+            self.assertEqual(len(oracle.check_story(job, [(1, nan, True)])), violations)
 
     def test_an_attempt_without_a_cause(self):
         attempts = [attempt(1, "rank 1 on node-2 was killed by SIGKILL"), attempt(2, "")]

@@ -70,6 +70,19 @@ class Detection(unittest.TestCase):
         self.fault(job, 1, "exit=3")
         self.check_trained_through(job, 1, "rank_exited", r"rank 1 .*\b3\b")
 
+    def test_a_nan_is_laid_at_the_door_of_the_rank_that_made_it(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                job = self.start()
+                self.fault(job, rank, "nan")
+                self.assertEqual(self.cluster.wait(job), 10, self.cluster.describe(job))
+                attempts = self.cluster.get(job)["attempts"]
+                self.assertEqual(len(attempts), 1, self.cluster.describe(job))
+                self.assertEqual(attempts[0]["cause_kind"], "non_finite")
+                self.assertEqual(attempts[0]["failed_rank"], rank)
+                self.assertRegex(attempts[0]["cause"],
+                                 rf"finite is rank {rank}: loss of micro-batch \d+ \((lines?|rows?) \d")
+
     def test_running_out_of_memory_is_told_with_advice(self):
         job = self.start()
         self.fault(job, 1, "oom")

@@ -149,6 +149,7 @@ class Ladder(unittest.TestCase):
         got = cluster.get(job)
         self.assertEqual(len(got["attempts"]), 1)
         self.assertEqual(got["attempts"][0]["cause_kind"], "non_finite")
+        self.assertEqual(got["attempts"][0]["failed_rank"], 1)
 
     def test_stop_when_the_same_fault_comes_at_the_same_step_again(self):
         cluster = Cluster(self, up=("--allow-faults",))

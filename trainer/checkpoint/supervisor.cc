@@ -213,9 +213,10 @@ void Supervisor::CheckpointFailed(Generation generation, Step step, const std::s
 }
 
 void Supervisor::Error(Generation generation, std::string_view kind, std::string_view message,
-                       Step step) {
-  Send(Message("error", generation,
-               {{"kind", kind}, {"message", Clipped(message)}, {"step", step}}));
+                       Step step, bool symptom) {
+  json fields = {{"kind", kind}, {"message", Clipped(message)}, {"step", step}};
+  if (symptom) fields["symptom"] = true;
+  Send(Message("error", generation, std::move(fields)));
 }
 
 void Supervisor::Note(Generation generation, std::string_view severity, std::string_view message) {

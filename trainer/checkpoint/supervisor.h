@@ -65,7 +65,9 @@ class Supervisor {
   void ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard);
   void CheckpointFailed(Generation generation, Step step, const std::string& reason);
   // `kind`: peer_lost, config, data, model, nonfinite, io, out_of_memory, internal.
-  void Error(Generation generation, std::string_view kind, std::string_view message, Step step);
+  // `symptom`: another rank tells the cause.
+  void Error(Generation generation, std::string_view kind, std::string_view message, Step step,
+             bool symptom = false);
   // `severity`: info or warning.
   void Note(Generation generation, std::string_view severity, std::string_view message);
   void Finished(Generation generation, Step step, const std::string& model_dir);

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -46,8 +48,16 @@ class Dataset {
   virtual Status Read(std::int64_t row, std::span<std::int64_t> ids,
                       std::span<std::int64_t> labels) const = 0;
 
+  // Where these rows stand in their file, for people: "lines 3, 7-9 of train.jsonl".
+  virtual std::string Describe(std::span<const std::int64_t> rows) const = 0;
+
   // Equal on two ranks that have the same rows before them.
   virtual std::uint64_t Fingerprint() const = 0;
 };
+
+// "lines 3, 7-9 of train.jsonl": `one` is the word for one of them. Sorted, each once, and no more
+// than a person looks at.
+std::string DescribePlaces(const std::string& one, std::vector<std::int64_t> numbers,
+                           const std::string& path);
 
 }  // namespace muster

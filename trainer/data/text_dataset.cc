@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include <xxhash.h>
 
@@ -22,7 +23,7 @@ class RowEncoder {
         chatml_(HasChatmlTokens(tokenizer)),
         template_status_(CheckChatTemplate(options.chat_template, tokenizer)) {}
 
-  Status Encode(const RowSample& sample, TextDataset* dataset) {
+  Status Encode(const RowSample& sample, std::int64_t line, TextDataset* dataset) {
     ids_.clear();
     trained_.clear();
     MUSTER_RETURN_IF_ERROR(EncodeSample(sample));
@@ -35,7 +36,7 @@ class RowEncoder {
     const auto kept = std::min(
         ids_.size(), static_cast<std::size_t>(std::max<std::int64_t>(options_.max_seq_len, 0)));
     dataset->Add(std::span(ids_).first(kept), std::span(trained_).first(kept),
-                 kept < ids_.size() ? RowCut::kTruncated : RowCut::kWhole);
+                 kept < ids_.size() ? RowCut::kTruncated : RowCut::kWhole, line);
     return OkStatus();
   }
 
@@ -109,6 +110,7 @@ Result<TextDataset> TextDataset::Load(const std::string& path, const Tokenizer& 
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, "open " + path);
   TextDataset dataset;
+  dataset.path_ = path;
   RowEncoder encoder(tokenizer, options);
   std::int64_t line_number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -120,7 +122,7 @@ Result<TextDataset> TextDataset::Load(const std::string& path, const Tokenizer& 
     auto samples = ParseRow(text);
     if (!samples.ok()) return samples.status().WithContext(where);
     for (const RowSample& sample : *samples)
-      if (Status status = encoder.Encode(sample, &dataset); !status.ok())
+      if (Status status = encoder.Encode(sample, line_number, &dataset); !status.ok())
         return status.WithContext(where);
   }
   if (file.bad()) return ErrnoStatus(errno, "read " + path);
@@ -158,6 +160,12 @@ std::span<const std::uint8_t> TextDataset::Trained(std::int64_t row) const {
   return std::span(trained_).subspan(begin, end - begin);
 }
 
+std::string TextDataset::Describe(std::span<const std::int64_t> rows) const {
+  std::vector<std::int64_t> lines;
+  for (const std::int64_t row : rows) lines.push_back(lines_[static_cast<std::size_t>(row)]);
+  return DescribePlaces("line", std::move(lines), path_);
+}
+
 std::uint64_t TextDataset::Fingerprint() const {
   const std::uint64_t parts[] = {
       XXH3_64bits(ids_.data(), ids_.size() * sizeof(std::int32_t)),
@@ -168,7 +176,7 @@ std::uint64_t TextDataset::Fingerprint() const {
 }
 
 void TextDataset::Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,
-                      RowCut cut) {
+                      RowCut cut, std::int64_t line) {
   MUSTER_CHECK(ids.size() == trained.size(), "one mark per id");
   if (cut == RowCut::kTruncated) ++stats_.truncated;
   // Nothing precedes the first token, so nothing predicts it.
@@ -182,6 +190,7 @@ void TextDataset::Add(std::span<const std::int32_t> ids, std::span<const std::ui
   trained_.insert(trained_.end(), trained.begin() + 1, trained.end());
   offsets_.push_back(static_cast<std::int64_t>(ids_.size()));
   label_counts_.push_back(static_cast<std::int32_t>(labels));
+  lines_.push_back(line);
   ++stats_.rows;
   stats_.tokens += static_cast<std::int64_t>(ids.size());
   stats_.label_tokens += labels;

@@ -53,6 +53,7 @@ class TextDataset : public Dataset {
   // Never fails: all ids were checked by Load.
   Status Read(std::int64_t row, std::span<std::int64_t> ids,
               std::span<std::int64_t> labels) const override;
+  std::string Describe(std::span<const std::int64_t> rows) const override;
   // A hash of all rows.
   std::uint64_t Fingerprint() const override;
 
@@ -61,15 +62,17 @@ class TextDataset : public Dataset {
   std::span<const std::uint8_t> Trained(std::int64_t row) const;
 
   // Adds a row. `trained` has one entry per id, 1 where it is trained on; a row without a label is
-  // counted as dropped.
+  // counted as dropped. `line` of the file, from 1.
   void Add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained,
-           RowCut cut = RowCut::kWhole);
+           RowCut cut = RowCut::kWhole, std::int64_t line = 0);
 
  private:
   std::vector<std::int32_t> ids_;
   std::vector<std::uint8_t> trained_;
   std::vector<std::int64_t> offsets_ = {0};  // row r is [offsets_[r], offsets_[r + 1])
   std::vector<std::int32_t> label_counts_;
+  std::vector<std::int64_t> lines_;  // by row
+  std::string path_;
   DatasetStats stats_;
 };
 

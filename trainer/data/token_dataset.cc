@@ -184,6 +184,10 @@ Status TokenDataset::Sample(std::int64_t file_bytes) {
   return OkStatus();
 }
 
+std::string TokenDataset::Describe(std::span<const std::int64_t> rows) const {
+  return DescribePlaces("row", {rows.begin(), rows.end()}, path_);
+}
+
 Status TokenDataset::Read(std::int64_t row, std::span<std::int64_t> ids,
                           std::span<std::int64_t> labels) const {
   const std::int64_t first = row * stride_;

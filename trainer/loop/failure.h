@@ -13,6 +13,8 @@ struct Failure {
   std::string kind;  // peer_lost, config, data, model, nonfinite, io, out_of_memory, internal
   int exit_code = 1;
   Status status;
+  // It follows from what another rank has found in itself, which that one tells.
+  bool symptom = false;
 };
 
 // What a failed collective (or forming) means.

@@ -19,8 +19,8 @@ struct NonFiniteStep {
   Step number = 0;  // counted from 1
   double loss = 0;
   double grad_norm = 0;
-  // "rank 1: gradient of model.norm.weight", "rank 0: weight of ..."; empty: all of them are
-  // finite.
+  // "rank 1: loss of micro-batch 2 (lines 41-44 of train.jsonl)", "rank 0: weight of ...",
+  // "rank 1: gradient of ..."; empty: all of them are finite.
   std::string where;
   // Where the weights come from, if no update has touched them since: a path; else empty.
   std::string untouched_source;

@@ -1,6 +1,7 @@
 // Rank processes over several generations: assignments, parking, standbys, stops.
 #include "trainer/loop/rank_process.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,6 +11,8 @@
 
 namespace muster {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST_F(RankProcessTest, AStopInTheMiddleIsAgreedOnAndLeavesACheckpoint) {
   Gang gang = Start(Endless("out", 2), 2);
@@ -126,10 +129,28 @@ TEST_F(RankProcessTest, AnInjectedNanIsTheRanksOwnFault) {
   Assign(1, {gang[0].get(), gang[1].get()});
   ExpectFirstStep(gang, 1);
   gang[1]->Send({{"type", "fault"}, {"kind", "nan"}, {"argument", ""}});
-  for (const auto& each : gang) {
-    const std::optional<Failure> failure = each->AwaitEnd();
+  for (std::size_t rank = 0; rank < gang.size(); ++rank) {
+    const std::optional<Failure> failure = gang[rank]->AwaitEnd();
     ASSERT_TRUE(failure);
     EXPECT_EQ(failure->kind, "nonfinite");
+    EXPECT_EQ(failure->symptom, rank != 1);
+    EXPECT_THAT(failure->status.message(), HasSubstr("not finite is rank 1: loss of micro-batch "));
+  }
+}
+
+// Only the rank that had it saw that the loss was none; the other one took it for an overflow.
+TEST_F(RankProcessTest, AnInjectedNanIsNoOverflowOfFp16) {
+  JobSpec spec = Endless("out", 2);
+  spec.train->fsdp.mixed_precision = MixedPrecision::kFp16;
+  Gang gang = Start(spec, 2);
+  Assign(1, {gang[0].get(), gang[1].get()});
+  ExpectFirstStep(gang, 1);
+  gang[0]->Send({{"type", "fault"}, {"kind", "nan"}, {"argument", ""}});
+  for (std::size_t rank = 0; rank < gang.size(); ++rank) {
+    const std::optional<Failure> failure = gang[rank]->AwaitEnd();
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->kind, "nonfinite");
+    EXPECT_EQ(failure->symptom, rank != 0);
   }
 }
 

@@ -150,23 +150,6 @@ std::optional<Failure> Trainer::RunMicroBatches() {
   return std::nullopt;
 }
 
-// The step of these numbers leaves the weights as they are, or ends the job.
-std::optional<Failure> Trainer::JudgeNonFinite(const StepNumbers& numbers) {
-  parts_.progress.CountNonFinite();
-  Result<std::string> where = engine_->FindNonFinite();
-  if (!where.ok()) return CollectiveFailure(where.status());
-  const NonFiniteGuard::Verdict verdict = nonfinite_.Judge({.number = cursor_.step + 1,
-                                                            .loss = numbers.loss,
-                                                            .grad_norm = numbers.grad_norm,
-                                                            .where = *std::move(where),
-                                                            .untouched_source = untouched_source_});
-  if (verdict.ends_job) {
-    return Failure{"nonfinite", kExitNonFinite, FailedPrecondition(verdict.message)};
-  }
-  if (is_first()) Note("warning", verdict.message);
-  return std::nullopt;
-}
-
 std::optional<Failure> Trainer::ReportProfile() {
   const Result<ProfileTable> table = GatherProfile(profiler_, parts_.communicator);
   if (!table.ok()) return CollectiveFailure(table.status());

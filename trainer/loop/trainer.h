@@ -33,6 +33,7 @@
 #include "trainer/loop/memory_report.h"
 #include "trainer/loop/metrics_log.h"
 #include "trainer/loop/nonfinite_guard.h"
+#include "trainer/loop/nonfinite_origin.h"
 #include "trainer/loop/profiler.h"
 #include "trainer/loop/progress_reporter.h"
 #include "trainer/loop/rank_faults.h"
@@ -87,6 +88,10 @@ class Trainer {
   std::optional<Failure> RunStep();
   std::optional<Failure> RunMicroBatches();
   std::optional<Failure> JudgeNonFinite(const StepNumbers& numbers);
+  std::optional<Failure> FindNonFinite(NonFiniteStep* step, int* culprit);
+  std::string OwnLoss();
+  std::optional<Failure> RepeatForGradients(std::string* found);
+  std::string DescribeMicroBatch(int number);
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
   void LogStep(const StepMetrics& metrics);
   void SealStep();

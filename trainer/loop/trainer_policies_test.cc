@@ -51,6 +51,26 @@ class PoliciesTest : public TrainerTest {
       head[kOddWord * hidden] = -2e38f;
     });
   }
+
+  // Row 9 is made of kOddWord alone. A logit of about -200 makes it as good as impossible, and an
+  // element that the final norm puts to 0 has a gradient beyond fp32 where it is the label.
+  void OverflowUnderTheOddWord() const {
+    std::fstream rows(dir_ + "/rows.bin", std::ios::in | std::ios::out | std::ios::binary);
+    rows.seekp(9 * 8 * 2);
+    for (int at = 0; at < 8; ++at) {
+      rows << static_cast<char>(kOddWord & 0xff) << static_cast<char>(kOddWord >> 8);
+    }
+    const std::size_t hidden = static_cast<std::size_t>(SmallConfig().hidden_size);
+    EditWeights("model.embed_tokens.weight", [hidden](std::vector<float>& table) {
+      for (std::size_t i = 0; i < table.size(); i += hidden) table[i] = table[i + 1] = 10;
+    });
+    EditWeights("model.norm.weight", [](std::vector<float>& norm) { norm[1] = 0; });
+    EditWeights("lm_head.weight", [hidden](std::vector<float>& head) {
+      std::fill_n(head.begin() + kOddWord * hidden, hidden, 0.0f);
+      head[kOddWord * hidden] = -50;
+      head[kOddWord * hidden + 1] = 3e38f;
+    });
+  }
 };
 
 TEST_F(PoliciesTest, ANonFiniteLossEndsTheJobBeforeTheOptimizerSpreadsIt) {
@@ -110,11 +130,48 @@ TEST_F(PoliciesTest, ASkippedStepLeavesTheWeightsAndIsCounted) {
 
 TEST_F(PoliciesTest, TheSameStepEndsAJobThatStops) {
   ForbidTheOddWord();
-  for (const RankResult& result : Run(TokenSpec("out"))) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "nonfinite");
-    EXPECT_THAT(result.failure->status.message(), HasSubstr("step 2: loss is inf"));
+  const std::vector<RankResult> results = Run(TokenSpec("out"));
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    const std::optional<Failure>& failure = results[rank].failure;
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->kind, "nonfinite");
+    EXPECT_THAT(failure->status.message(), HasSubstr("step 2: loss is inf"));
+    // Position 1 of the step's 8 rows.
+    EXPECT_THAT(failure->status.message(),
+                HasSubstr("not finite is rank 0: loss of micro-batch 0 (rows 8-9 of rows.bin)"));
+    EXPECT_EQ(failure->symptom, rank != 0);
   }
+}
+
+TEST_F(PoliciesTest, AGradientThatOverflowsUnderAFiniteLossIsLaidAtItsRanksDoor) {
+  JobSpec spec = TokenSpec("out");
+  OverflowUnderTheOddWord();
+  spec.train->batch = {.per_rank = 1, .accumulation = 1};
+  spec.train->optimizer.lr = 0;
+  const std::vector<RankResult> results = Run(spec);
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    const std::optional<Failure>& failure = results[rank].failure;
+    ASSERT_TRUE(failure);
+    const std::string message = failure->status.message();
+    EXPECT_THAT(message, HasSubstr("step 5: loss is "));
+    EXPECT_THAT(message, Not(HasSubstr("loss is inf")));
+    EXPECT_THAT(message, Not(HasSubstr("loss is nan")));
+    EXPECT_THAT(message, HasSubstr("not finite is rank 1: gradient of model.norm.weight, "
+                                   "micro-batch 0 (row 9 of rows.bin)"));
+    EXPECT_EQ(failure->symptom, rank != 1);
+  }
+}
+
+TEST_F(PoliciesTest, AStepThatIsSkippedForAGradientChangesNothingElse) {
+  JobSpec spec = TokenSpec("out");
+  OverflowUnderTheOddWord();
+  spec.train->batch = {.per_rank = 1, .accumulation = 1};
+  spec.train->optimizer.lr = 0;
+  spec.train->nonfinite = NonFinitePolicy::kSkip;
+  ExpectDone(Run(spec));
+  const std::vector<Json> metrics = Metrics("out");
+  ASSERT_EQ(metrics.size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(metrics[i]["skipped"], i == 4) << metrics[i];
 }
 
 TEST_F(PoliciesTest, AFirstRunInFp16BeginsWithTheScalersOwnScaleAndAResumeKeepsIt) {

@@ -18,7 +18,6 @@
 #include "trainer/sharding/host_updates.h"
 #include "trainer/sharding/loss_scaler.h"
 #include "trainer/sharding/mesh.h"
-#include "trainer/sharding/non_finite.h"
 #include "trainer/sharding/state_snapshots.h"
 #include "trainer/sharding/step_batch.h"
 #include "trainer/sharding/unit_views.h"
@@ -48,7 +47,10 @@ class Engine final : public FsdpEngine {
   void Seal(const TrainCursor& cursor) override;
   Step SealedStep() const override;
   void SetBuddy(Buddy* buddy) override;
-  Result<std::string> FindNonFinite() override;
+  int FirstNonFiniteLoss() override;
+  std::string FirstNonFinite(ShardArrays arrays) override;
+  void WatchGradients(bool watch) override;
+  const OwnGradient& first_non_finite_gradient() const override { return bad_gradient_; }
   LossScaleState loss_scale() const override;
   void RestoreLossScale(const LossScaleState& state) override;
   EngineMemory memory() const override;
@@ -60,6 +62,8 @@ class Engine final : public FsdpEngine {
   Status BlocksBackward(at::Tensor& gradient);
   Status EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids);
   Result<StepNumbers> SumUp(double vote);
+  void NoteLoss(double loss_scale);
+  void LookAtGradients(int unit);
   // After an error: the next micro-batch is the first of a step again.
   void AbandonStep();
 
@@ -102,6 +106,11 @@ class Engine final : public FsdpEngine {
   std::optional<TrainCursor> unsealed_;        // of the update under way
   std::unique_ptr<HostUpdates> updates_;       // ends before what it updates
   bool step_open_ = false;
+  int micro_batch_ = 0;    // of the step under way
+  at::Tensor losses_;      // [at least micro_batch_] sums_[kLoss] after each; on the device
+  bool watching_ = false;  // own gradients
+  OwnGradient bad_gradient_;
+  GradientReducer::Target target_;  // of the unit whose gradients are being made
   bool last_micro_batch_ = false;
   double label_scale_ = 0;      // one over the labels of the step under way
   double gradient_factor_ = 1;  // clipping, and one over the loss scale
@@ -160,6 +169,7 @@ Status Engine::Allocate() {
     views_.back().Bind(weights_->data(u), precision_.compute);
   }
   sums_ = at::zeros({kSumCount}, at::TensorOptions().dtype(at::kDouble).device(ops_.device()));
+  losses_ = at::zeros({1}, sums_.options());
   squares_ = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(state_ops().device()));
   return OkStatus();
 }
@@ -176,12 +186,27 @@ Status Engine::ForwardBackward(const MicroBatch& batch, double loss_scale, bool 
     reducer_->StartStep();
     sums_.zero_();
     step_open_ = true;
+    micro_batch_ = 0;
   }
   label_scale_ = loss_scale;
   last_micro_batch_ = last;
   Status status = RunMicroBatch(PadToFewLengths(batch));
-  if (!status.ok()) AbandonStep();
-  return status;
+  if (!status.ok()) {
+    AbandonStep();
+    return status;
+  }
+  NoteLoss(loss_scale);
+  return OkStatus();
+}
+
+// Kept on the device: to look at each would make the host wait for every micro-batch.
+void Engine::NoteLoss(double loss_scale) {
+  const at::Tensor loss = sums_.narrow(0, kLoss, 1);
+  // All ranks must see it, and the scale is this one's alone.
+  if (!std::isfinite(loss_scale)) loss.fill_(loss_scale);
+  if (micro_batch_ >= losses_.numel()) losses_.resize_({2 * micro_batch_ + 1});
+  losses_.narrow(0, micro_batch_, 1).copy_(loss);
+  ++micro_batch_;
 }
 
 void Engine::AbandonStep() {
@@ -297,13 +322,14 @@ Status Engine::WaitForWeights(int unit) {
 
 Result<UnitGradients> Engine::BeginGradients(int unit) {
   const TraceSpan span(options_.tracer, TracePhase::kReduceWait, unit_name(unit), unit);
-  MUSTER_ASSIGN_OR_RETURN(const GradientReducer::Target target, reducer_->Begin(unit));
+  MUSTER_ASSIGN_OR_RETURN(target_, reducer_->Begin(unit));
   UnitViews views(layout_.units()[unit], ops_.device());
-  views.Bind(target.flat, target.type);
-  return UnitGradients(std::move(views), target.add);
+  views.Bind(target_.flat, target_.type);
+  return UnitGradients(std::move(views), target_.add);
 }
 
 Status Engine::ReduceGradients(int unit) {
+  if (watching_) LookAtGradients(unit);
   const TraceSpan span(options_.tracer, TracePhase::kReduceWait, unit_name(unit), unit);
   return reducer_->Reduce(unit, last_micro_batch_);
 }
@@ -410,10 +436,31 @@ void Engine::Prefetch(int unit) {
   weights_->Prefetch(unit);
 }
 
-Result<std::string> Engine::FindNonFinite() {
+int Engine::FirstNonFiniteLoss() {
+  const at::Tensor losses = losses_.cpu();
+  const double* values = losses.const_data_ptr<double>();
+  for (int m = 0; m < micro_batch_; ++m) {
+    if (!std::isfinite(values[m])) return m;
+  }
+  return -1;
+}
+
+std::string Engine::FirstNonFinite(ShardArrays arrays) {
   const at::NoGradGuard no_grad;
   WaitForUpdate();
-  return muster::FindNonFinite(layout_, *state_, mesh_, state_ops());
+  return NonFiniteTensor(layout_, *state_, mesh_.shard_rank(), arrays, state_ops());
+}
+
+void Engine::WatchGradients(bool watch) {
+  watching_ = watch;
+  if (watch) bad_gradient_ = {};
+}
+
+void Engine::LookAtGradients(int unit) {
+  if (bad_gradient_.micro_batch >= 0) return;
+  const std::string tensor =
+      NonFiniteTensor(layout_.units()[unit], target_.flat, target_.type, ops_);
+  if (!tensor.empty()) bad_gradient_ = {micro_batch_, tensor};
 }
 
 LossScaleState Engine::loss_scale() const { return {scaler_.scale(), scaler_.finite_steps()}; }

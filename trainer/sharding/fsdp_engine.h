@@ -35,6 +35,7 @@
 #include "trainer/data/batch_loader.h"
 #include "trainer/device/device_ops.h"
 #include "trainer/distributed/communicator.h"
+#include "trainer/sharding/non_finite.h"
 #include "trainer/sharding/precision.h"
 #include "trainer/sharding/shard_state.h"
 #include "trainer/snapshot/buddy.h"
@@ -75,6 +76,12 @@ struct StepNumbers {
   bool finite() const;
 };
 
+// A gradient of one rank alone.
+struct OwnGradient {
+  int micro_batch = -1;  // of this rank, from 0; -1: none
+  std::string tensor;
+};
+
 // What a resumed run needs beside the arrays.
 struct LossScaleState {
   double scale = 1;
@@ -109,8 +116,8 @@ class FsdpEngine {
   virtual Communicator* shard_group() const = 0;
 
   // Adds the gradients of one micro-batch. `loss_scale` is 1 / label tokens of the whole step's
-  // batch; `last` says that the step has no further micro-batch. A batch without labels takes part
-  // with zero gradients.
+  // batch, and a NaN makes the loss one; `last` says that the step has no further micro-batch. A
+  // batch without labels takes part with zero gradients.
   virtual Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) = 0;
   // Ends the reductions; the gradients of the step are complete. `vote` rides along in the same
   // small collective: whatever the ranks must agree on at this step boundary.
@@ -131,10 +138,17 @@ class FsdpEngine {
   // Who gets a copy of what is sealed from here on; outlives the engine. Null: nobody.
   virtual void SetBuddy(Buddy* buddy) = 0;
 
-  // Collective, after FinishGradients of a step that is not finite: the first rank that holds a
-  // number that is not finite, and where: "rank 1: gradient of model.norm.weight". Looks at
-  // weights first, then gradients.
-  virtual Result<std::string> FindNonFinite() = 0;
+  // Where this rank has a number that is not finite; for a step that is known to have one, after
+  // its FinishGradients. None of them is collective.
+  //
+  // The first micro-batch of this rank, from 0, after which its own loss was not finite; -1: none.
+  virtual int FirstNonFiniteLoss() = 0;
+  // The first tensor of its shard of the weights, of the gradients added up over the ranks; or "".
+  virtual std::string FirstNonFinite(ShardArrays arrays) = 0;
+  // From here on, or no longer, its own gradients are looked through before they are added to those
+  // of others, which costs a pass over them. `true` forgets what was found before.
+  virtual void WatchGradients(bool watch) = 0;
+  virtual const OwnGradient& first_non_finite_gradient() const = 0;
 
   virtual LossScaleState loss_scale() const = 0;
   virtual void RestoreLossScale(const LossScaleState& state) = 0;

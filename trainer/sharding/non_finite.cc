@@ -3,11 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <cstdint>
 
 namespace muster {
 namespace {
 
-constexpr std::int64_t kNothing = std::int64_t{1} << 62;
+const char* At(const void* values, std::int64_t element, ElementType type) {
+  return static_cast<const char*>(values) + element * static_cast<std::int64_t>(ElementSize(type));
+}
 
 bool IsFinite(const void* values, ElementType type, std::int64_t count, DeviceOps& ops) {
   at::Tensor sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(ops.device()));
@@ -15,45 +18,29 @@ bool IsFinite(const void* values, ElementType type, std::int64_t count, DeviceOp
   return std::isfinite(sum.item<double>());
 }
 
-std::string FirstIn(const FlatLayout& layout, const ShardState& state, int shard_rank, bool weights,
-                    DeviceOps& ops) {
+}  // namespace
+
+std::string NonFiniteTensor(const FlatLayout& layout, const ShardState& state, int shard_rank,
+                            ShardArrays arrays, DeviceOps& ops) {
+  const bool weights = arrays == ShardArrays::kWeights;
   const ElementType type = weights ? state.precision().master : state.precision().gradient;
   for (int u = 0; u < static_cast<int>(layout.units().size()); ++u) {
     const UnitShard& unit = state.units()[u];
-    const auto* values = static_cast<const char*>(weights ? unit.master : unit.gradient);
+    const void* values = weights ? unit.master : unit.gradient;
     for (const TensorInterval& interval : layout.ShardIntervals(u, shard_rank)) {
-      const char* first =
-          values + interval.array_offset * static_cast<std::int64_t>(ElementSize(type));
+      const char* first = At(values, interval.array_offset, type);
       if (!IsFinite(first, type, interval.count, ops)) return interval.tensor;
     }
   }
   return "";
 }
 
-// Collective: of all ranks' texts the one of the lowest rank that has one.
-Result<std::string> FirstText(const std::string& mine, Communicator& world) {
-  std::int64_t rank = mine.empty() ? kNothing : world.rank();
-  MUSTER_RETURN_IF_ERROR(world.AllReduce(&rank, 1, ElementType::kInt64, ReduceOp::kMin)->Wait());
-  if (rank == kNothing) return std::string();
-  std::int64_t size = static_cast<std::int64_t>(mine.size());
-  MUSTER_RETURN_IF_ERROR(world.Broadcast(&size, sizeof size, static_cast<int>(rank))->Wait());
-  std::string text = mine;
-  text.resize(size);
-  MUSTER_RETURN_IF_ERROR(world.Broadcast(text.data(), text.size(), static_cast<int>(rank))->Wait());
-  return "rank " + std::to_string(rank) + ": " + text;
-}
-
-}  // namespace
-
-Result<std::string> FindNonFinite(const FlatLayout& layout, const ShardState& state,
-                                  const Mesh& mesh, DeviceOps& ops) {
-  for (const bool weights : {true, false}) {
-    std::string mine = FirstIn(layout, state, mesh.shard_rank(), weights, ops);
-    if (!mine.empty()) mine = (weights ? "weight of " : "gradient of ") + mine;
-    MUSTER_ASSIGN_OR_RETURN(std::string found, FirstText(mine, mesh.world()));
-    if (!found.empty()) return found;
+std::string NonFiniteTensor(const FlatUnit& unit, const void* flat, ElementType type,
+                            DeviceOps& ops) {
+  for (const FlatTensor& tensor : unit.tensors) {
+    if (!IsFinite(At(flat, tensor.offset, type), type, tensor.count, ops)) return tensor.spec.name;
   }
-  return std::string();
+  return "";
 }
 
 }  // namespace muster

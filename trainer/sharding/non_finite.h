@@ -1,21 +1,25 @@
-// Which rank and which tensor hold a number that is not finite.
+// Which tensor holds a number that is not finite.
+//
+// Looks through the arrays, which costs as much as reading them: for a step that is known to have
+// such a number. The trainer's thread.
 #pragma once
 
 #include <string>
 
-#include "common/base/result.h"
 #include "trainer/core/flat_layout.h"
 #include "trainer/device/device_ops.h"
-#include "trainer/sharding/mesh.h"
 #include "trainer/sharding/shard_state.h"
 
 namespace muster {
 
-// Collective over the mesh's world; equal on all ranks. "rank 1: weight of model.norm.weight" or
-// "rank 1: gradient of ..."; "" when every weight and gradient is finite (then the loss itself
-// overflowed). A weight counts before any gradient, a lower rank before a higher one, and of a
-// rank's tensors the first one that the data went through.
-Result<std::string> FindNonFinite(const FlatLayout& layout, const ShardState& state,
-                                  const Mesh& mesh, DeviceOps& ops);
+enum class ShardArrays { kWeights, kGradients };
+
+// Of a rank's shards the first tensor, in the order of the model, or "".
+std::string NonFiniteTensor(const FlatLayout& layout, const ShardState& state, int shard_rank,
+                            ShardArrays arrays, DeviceOps& ops);
+
+// Of a whole unit's array, laid out as the unit.
+std::string NonFiniteTensor(const FlatUnit& unit, const void* flat, ElementType type,
+                            DeviceOps& ops);
 
 }  // namespace muster

@@ -51,7 +51,7 @@ Result<std::unique_ptr<ProgressWriter>> MakePage(const RankEnv& env) {
                           Supervisor& supervisor) {
   std::fprintf(stderr, "muster-trainer: rank %d: %s: %s\n", env.rank, failure.kind.c_str(),
                failure.status.message().c_str());
-  supervisor.Error(env.generation, failure.kind, failure.status.message(), step);
+  supervisor.Error(env.generation, failure.kind, failure.status.message(), step, failure.symptom);
   std::fflush(nullptr);
   ::_exit(failure.exit_code);
 }

@@ -38,6 +38,10 @@ TEST(TrainerReports, EveryKindOfTheTrainersProtocolIsTranslated) {
                 .checkpoint_failed()
                 .reason(),
             "full");
+  EXPECT_FALSE(Report(R"({"type":"error","kind":"nonfinite","message":"m"})").error().symptom());
+  EXPECT_TRUE(Report(R"({"type":"error","kind":"nonfinite","message":"m","symptom":true})")
+                  .error()
+                  .symptom());
   EXPECT_EQ(Report(R"({"type":"error","kind":"data","message":"m","step":12})").error().kind(),
             "data");
   EXPECT_EQ(Report(R"({"type":"note","severity":"warning","message":"m"})").note().severity(),

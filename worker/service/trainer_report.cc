@@ -44,6 +44,7 @@ bool FillBody(const Json& json, v1::TrainerReport* to) {
     to->mutable_error()->set_kind(json.at("kind").get<std::string>());
     to->mutable_error()->set_message(json.at("message").get<std::string>());
     to->mutable_error()->set_step(json.value("step", std::int64_t{0}));
+    to->mutable_error()->set_symptom(json.value("symptom", false));
   } else if (type == "note") {
     to->mutable_note()->set_severity(json.value("severity", std::string("info")));
     to->mutable_note()->set_message(json.at("message").get<std::string>());
