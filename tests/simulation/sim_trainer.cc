@@ -136,26 +136,27 @@ std::optional<Cut> SimGang::AgreeOnCut() const {
 
 void SimGang::Load() {
   const std::optional<Cut> cut = AgreeOnCut();
-  Step committed = -1;
-  for (const std::string& directory : resume_) {
-    const auto found = (*context_.disks)[job_].find(directory);
-    if (found != (*context_.disks)[job_].end()) committed = std::max(committed, found->second.step);
-  }
-  std::string from = "start";
-  if (cut && cut->state.step >= committed) {
-    RestoreFromCut(*cut);
-    from = "snapshot";
-  } else {
-    StartAnew();
-    for (const std::string& directory : resume_) {
-      if (!RestoreFromCheckpoint(directory)) continue;
-      from = "checkpoint";
-      break;
-    }
-  }
+  const std::string from = RestoreNewest(cut);
   loaded_ = true;
   MakeSegments(from == "snapshot" ? cut : std::nullopt);
   Resumed(from);
+}
+
+// Checkpoints beyond the cut, the cut, older checkpoints, the start.
+std::string SimGang::RestoreNewest(const std::optional<Cut>& cut) {
+  const CheckpointDisk& disk = (*context_.disks)[job_];
+  for (const std::string& directory : resume_) {
+    const auto found = disk.find(directory);
+    if (found == disk.end()) continue;
+    if (cut && found->second.step <= cut->state.step) break;
+    if (RestoreFromCheckpoint(directory)) return "checkpoint";
+  }
+  if (cut) {
+    RestoreFromCut(*cut);
+    return "snapshot";
+  }
+  StartAnew();
+  return "start";
 }
 
 // Every shard of the cut must be the same state: this is what a wrong choice shows in.

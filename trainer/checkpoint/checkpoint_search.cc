@@ -145,12 +145,13 @@ Result<Step> CheckpointSearch::NewestStep() {
   return candidates.manifests.empty() ? 0 : candidates.manifests.front().step;
 }
 
-Result<LoadOutcome> CheckpointSearch::Run(const std::vector<ShardArray>& into,
-                                          TrainCursor* cursor) {
+Result<LoadOutcome> CheckpointSearch::Run(const std::vector<ShardArray>& into, TrainCursor* cursor,
+                                          Step above) {
   MUSTER_ASSIGN_OR_RETURN(Candidates candidates, AgreeOnCandidates());
   LoadOutcome outcome;
   outcome.rejected = std::move(candidates.rejected);
   for (const CheckpointManifest& manifest : candidates.manifests) {
+    if (manifest.step <= above) continue;
     TrainCursor found;
     const Status verdict = Agree(LoadMine(manifest, into, &found));
     if (verdict.code() == StatusCode::kDataLoss) {

@@ -29,7 +29,7 @@ class CheckpointSearch {
         model_(std::move(model)) {}
 
   // See Checkpointer::LoadNewest.
-  Result<LoadOutcome> Run(const std::vector<ShardArray>& into, TrainCursor* cursor);
+  Result<LoadOutcome> Run(const std::vector<ShardArray>& into, TrainCursor* cursor, Step above);
 
   // The step of the newest candidate; 0: there is none.
   Result<Step> NewestStep();

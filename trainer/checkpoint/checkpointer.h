@@ -74,9 +74,10 @@ class Checkpointer {
   // of ranks wrote them, and all agree. On success `into`'s intervals and `cursor` hold the state;
   // with step 0 `cursor` is untouched and `into` is zero if a candidate was rejected, else
   // untouched. kFailedPrecondition when the newest checkpoint is of another model or of other
-  // element types: restarting from nothing would not be what the user meant.
+  // element types: restarting from nothing would not be what the user meant. Only candidates of
+  // steps beyond `above` are tried: what the caller has of that step comes before older ones.
   Result<LoadOutcome> LoadNewest(Communicator& communicator, const std::vector<ShardArray>& into,
-                                 TrainCursor* cursor);
+                                 TrainCursor* cursor, Step above = 0);
 
   // Has the memory for the copy of such arrays ready before the first Save, which otherwise
   // allocates it. Returns at once.

@@ -52,23 +52,33 @@ bool RankSnapshots::IsOfThisRank(const Segment& segment, const char* suffix) con
 Status RankSnapshots::Begin(const ModelConfig& config, Step newest_checkpoint,
                             FsdpOptions* options) {
   MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(communicator_, shelf_.readable()));
-  if (cut_ && cut_->state.step < newest_checkpoint) cut_.reset();
+  keeps_cut_ = cut_ && cut_->state.step < newest_checkpoint;
   if (spec_.every == 0) return OkStatus();
   MUSTER_ASSIGN_OR_RETURN(const SegmentSpec plan,
                           PlanSegment(NameFor(kOwn), config, *options,
                                       {.rank = env_.rank, .world_size = env_.world_size}));
+  MUSTER_RETURN_IF_ERROR(AgreeOnOwn(plan));
+  if (!no_memory_.ok() && keeps_cut_) {
+    keeps_cut_ = false;
+    cut_.reset();
+    MUSTER_RETURN_IF_ERROR(AgreeOnOwn(plan));
+  }
+  if (!no_memory_.ok()) return OkStatus();
+  options->segment = own_;
+  options->snapshot_every = spec_.every;
+  return OkStatus();
+}
+
+Status RankSnapshots::AgreeOnOwn(const SegmentSpec& plan) {
   const Result<Segment*> own = MakeOwn(plan);
   std::int64_t lacking = own.ok() ? 0 : 1;
   MUSTER_RETURN_IF_ERROR(
       communicator_.AllReduce(&lacking, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
-  if (lacking != 0) {
-    no_memory_ =
-        own.ok() ? ResourceExhausted("another rank has no memory for its segment") : own.status();
-    return OkStatus();
+  own_ = lacking == 0 ? *own : nullptr;
+  no_memory_ = own.status();
+  if (lacking != 0 && own.ok()) {
+    no_memory_ = ResourceExhausted("another rank has no memory for its segment");
   }
-  own_ = *own;
-  options->segment = own_;
-  options->snapshot_every = spec_.every;
   return OkStatus();
 }
 
@@ -76,6 +86,7 @@ Segment* RankSnapshots::ChooseOwn(const SegmentSpec& plan) {
   Segment* fitting = nullptr;
   for (const auto& each : shelf_.segments()) {
     if (!each->writable() || !IsOfThisRank(*each, kOwn) || !SameShard(each->spec(), plan)) continue;
+    if (keeps_cut_ && each->Find(cut_->state)) continue;
     in_place_ = cut_ && IsInPlace(*each, plan, *cut_);
     if (in_place_) return each.get();
     fitting = each.get();

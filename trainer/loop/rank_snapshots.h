@@ -34,16 +34,23 @@ class RankSnapshots {
   RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, SegmentShelf& shelf,
                 Communicator& communicator, Supervisor& supervisor);
 
-  // Agrees on the cut, unless a checkpoint is newer, and has a segment ready for an engine with
-  // these options, and puts it into them. Where any rank has no memory for its segment, none has
-  // one: no_memory() says so.
+  // Agrees on the cut, and has a segment ready for an engine with these options, and puts it into
+  // them. Where a checkpoint is newer than the cut, the segment is another one than those that hold
+  // the cut, which is needed where the checkpoint turns out to be damaged; for want of memory the
+  // cut is given up for it. Where any rank has no memory for its segment even so, none has one:
+  // no_memory() says so.
   Status Begin(const ModelConfig& config, Step newest_checkpoint, FsdpOptions* options);
   const Status& no_memory() const { return no_memory_; }
 
+  // The step of the cut, in place or not; -1: there is none.
+  Step cut_step() const { return cut_ ? cut_->state.step : -1; }
+
   // Fills the engine's state from the cut. Nothing: there is no cut, or it could not be used, which
-  // refused() tells then; the state is to be loaded from elsewhere. Fails with the communicator's
-  // errors alone.
+  // refused() tells then; the state is to be loaded from elsewhere, and there is no cut any more.
+  // Fails with the communicator's errors alone.
   Result<std::optional<TrainCursor>> Restore(FsdpEngine& engine);
+  // The state was loaded from elsewhere: the cut is no part of its course.
+  void ForgetCut() { cut_.reset(); }
   const Status& refused() const { return refused_; }
 
   // The state is loaded: each rank gets ready to keep another one's segment, if this gang does that
@@ -56,6 +63,8 @@ class RankSnapshots {
   void LetGoOfOld();
 
  private:
+  // Collective: own_ where every rank has one, else no_memory_.
+  Status AgreeOnOwn(const SegmentSpec& plan);
   Segment* ChooseOwn(const SegmentSpec& plan);
   Result<Segment*> MakeOwn(const SegmentSpec& plan);
   Status KeepBuddy(int replicas);
@@ -71,6 +80,7 @@ class RankSnapshots {
   Communicator& communicator_;
   Supervisor& supervisor_;
   std::optional<Cut> cut_;
+  bool keeps_cut_ = false;  // no segment that holds it is trained in, until it has been restored
   Segment* own_ = nullptr;
   bool in_place_ = false;
   Status no_memory_;

@@ -172,6 +172,68 @@ TEST_F(RankSnapshotsTest, ACommittedCheckpointOfAHigherStepIsPreferred) {
             *ReadFile(dir_ + "/whole/model/model.safetensors"));
 }
 
+class DamagedCheckpoint : public RankSnapshotsTest {
+ protected:
+  // A finished run in "whole" and one in "out" that was parked earlier; the checkpoints of the
+  // finished one are committed in both, and its last one is damaged.
+  Gang ParkedBeforeADamagedCheckpoint() {
+    Gang whole = Start(Job("whole"), 2);
+    Assign(1, {whole[0].get(), whole[1].get()});
+    ExpectDone(whole);
+    node_.DropAll();
+    Gang gang = Start(Job("out"), 2);
+    Assign(1, {gang[0].get(), gang[1].get()});
+    ExpectFirstStep(gang, 1);
+    ParkAll(gang, 1);
+    std::vector<RankResult> written;
+    for (const auto& each : whole) written.push_back({.messages = each->Heard("shard_written")});
+    Commit(written, steps_);
+    std::filesystem::copy(dir_ + "/whole/checkpoints", dir_ + "/out/checkpoints",
+                          std::filesystem::copy_options::recursive);
+    Damage();
+    return gang;
+  }
+
+  // In the last shard of the newest checkpoint, so that ranks have read much when they find it.
+  void Damage() const {
+    const Json list = Json::parse(*ReadFile(resume_file_));
+    const Json& newest = list[0];
+    const std::string path = dir_ + "/out/checkpoints/" + newest["directory"].get<std::string>() +
+                             "/" + newest["shards"][1]["file"].get<std::string>();
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(file) << path;
+    file.seekg(-100, std::ios::end);
+    const int byte = file.get();
+    file.seekp(-100, std::ios::end);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+};
+
+TEST_F(DamagedCheckpoint, OfAHigherStepLeavesTheSnapshotsToGoOnFrom) {
+  const Gang gang = ParkedBeforeADamagedCheckpoint();
+  Assign(2, {gang[0].get(), gang[1].get()});
+  ExpectSnapshot({gang[0].get(), gang[1].get()}, 2);
+  for (const auto& each : gang) {
+    const Json rejected = each->Await("resumed", 2)["rejected"];
+    ASSERT_EQ(rejected.size(), 1u);
+    EXPECT_THAT(rejected[0]["reason"].get<std::string>(), ::testing::HasSubstr("is damaged"));
+  }
+  ExpectDone(gang);
+  EXPECT_THAT(node_.names(), UnorderedElementsAre("g2-rank0", "g2-rank1"));
+  ExpectTheBitsOf("out", "whole");
+}
+
+TEST_F(DamagedCheckpoint, MayBeFoundInEveryRecoveryOfAGang) {
+  const Gang gang = ParkedBeforeADamagedCheckpoint();
+  Assign(2, {gang[0].get(), gang[1].get()});
+  const Step first = ExpectSnapshot({gang[0].get(), gang[1].get()}, 2);
+  ParkAll(gang, 2);
+  Assign(3, {gang[0].get(), gang[1].get()});
+  EXPECT_GE(ExpectSnapshot({gang[0].get(), gang[1].get()}, 3), first);
+  ExpectDone(gang);
+  ExpectTheBitsOf("out", "whole");
+}
+
 // Two nodes of one rank each; the second goes with all that its guardian held.
 class LostNode : public RankSnapshotsTest, public ::testing::WithParamInterface<bool> {
  protected:

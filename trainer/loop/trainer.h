@@ -76,8 +76,9 @@ class Trainer {
   std::optional<Failure> LoadState();
   std::optional<Failure> PlanSnapshots(FsdpOptions* options);
   void MakeCheckpointer();
+  std::optional<Failure> LoadNewestState();
   std::optional<Failure> RestoreSnapshot(bool* restored);
-  std::optional<Failure> LoadCheckpoint();
+  std::optional<Failure> LoadCheckpoint(Step above, bool* loaded);
   std::optional<Failure> BeginSnapshots();
   Status LoadFirstState();
   Status LoadModelWeights();

@@ -117,11 +117,7 @@ void Trainer::MakeCheckpointer() {
 std::optional<Failure> Trainer::LoadState() {
   if (auto failure = MakeEngine()) return failure;
   MakeCheckpointer();
-  bool restored = false;
-  if (auto failure = RestoreSnapshot(&restored)) return failure;
-  if (!restored) {
-    if (auto failure = LoadCheckpoint()) return failure;
-  }
+  if (auto failure = LoadNewestState()) return failure;
   if (resumed_from_ != ResumeSource::kStart) {
     engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   }
@@ -134,6 +130,28 @@ std::optional<Failure> Trainer::LoadState() {
   }
   parts_.supervisor.Resumed(env_.generation, cursor_.step, resumed_from_, rejected_);
   parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
+  return std::nullopt;
+}
+
+// Newest first: checkpoints beyond the cut, the cut, older checkpoints, the start. All ranks have
+// the same cut and the same list, and agree on each verdict.
+std::optional<Failure> Trainer::LoadNewestState() {
+  bool loaded = false;
+  const Step cut = snapshots_ ? snapshots_->cut_step() : -1;
+  if (cut >= 0 && newest_checkpoint_ > cut) {
+    if (auto failure = LoadCheckpoint(cut, &loaded)) return failure;
+    if (loaded) snapshots_->ForgetCut();
+  }
+  if (!loaded) {
+    if (auto failure = RestoreSnapshot(&loaded)) return failure;
+  }
+  if (!loaded) {
+    if (auto failure = LoadCheckpoint(0, &loaded)) return failure;
+  }
+  if (loaded) return std::nullopt;
+  const Status first = LoadFirstState();
+  if (!first.ok()) return SharedInputFailure("model", first);
+  saved_step_ = cursor_.step;
   return std::nullopt;
 }
 
@@ -152,20 +170,19 @@ std::optional<Failure> Trainer::RestoreSnapshot(bool* restored) {
   return std::nullopt;
 }
 
-std::optional<Failure> Trainer::LoadCheckpoint() {
+std::optional<Failure> Trainer::LoadCheckpoint(Step above, bool* loaded) {
   cursor_ = {.seed = train().seed};
   const std::vector<ShardArray> arrays = engine_->state().CheckpointArrays();
-  Result<LoadOutcome> outcome = checkpointer_->LoadNewest(parts_.communicator, arrays, &cursor_);
+  Result<LoadOutcome> outcome =
+      checkpointer_->LoadNewest(parts_.communicator, arrays, &cursor_, above);
   if (!outcome.ok()) return SharedInputFailure("config", outcome.status());
-  if (outcome->step == 0) {
-    const Status loaded = LoadFirstState();
-    if (!loaded.ok()) return SharedInputFailure("model", loaded);
-  } else {
+  *loaded = outcome->step > 0;
+  if (*loaded) {
     untouched_source_ = outcome->directory;
     resumed_from_ = ResumeSource::kCheckpoint;
+    saved_step_ = cursor_.step;
   }
   NoteResume(*outcome);
-  saved_step_ = cursor_.step;
   rejected_ = std::move(outcome->rejected);
   return std::nullopt;
 }
