@@ -39,8 +39,9 @@ Status AsStatus(Verdict verdict, std::string reason) {
 // The verdict and, among those who gave it, the lowest rank: one number whose maximum is wanted.
 constexpr std::int64_t kRankRange = 1 << 24;
 
-// As the engine allocated them: what was half read must not be trained on.
-void Clear(const std::vector<ShardArray>& arrays, const ArrayMemory& memory) {
+}  // namespace
+
+void ZeroArrays(const std::vector<ShardArray>& arrays, const ArrayMemory& memory) {
   const std::vector<char> zeros(memory.write ? 1 << 20 : 0);
   for (const ShardArray& array : arrays) {
     if (!memory.write) {
@@ -53,8 +54,6 @@ void Clear(const std::vector<ShardArray>& arrays, const ArrayMemory& memory) {
     }
   }
 }
-
-}  // namespace
 
 Status CheckpointSearch::Share(std::string* text, int root) {
   std::int64_t length = static_cast<std::int64_t>(text->size());
@@ -155,7 +154,8 @@ Result<LoadOutcome> CheckpointSearch::Run(const std::vector<ShardArray>& into, T
     TrainCursor found;
     const Status verdict = Agree(LoadMine(manifest, into, &found));
     if (verdict.code() == StatusCode::kDataLoss) {
-      Clear(into, model_.memory);
+      // What was half read must not be trained on.
+      ZeroArrays(into, model_.memory);
       outcome.rejected.push_back({manifest.directory, verdict.message()});
       continue;
     }

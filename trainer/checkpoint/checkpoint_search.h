@@ -14,6 +14,9 @@
 
 namespace muster {
 
+// As an engine allocates them.
+void ZeroArrays(const std::vector<ShardArray>& arrays, const ArrayMemory& memory);
+
 class CheckpointSearch {
  public:
   struct Model {

@@ -101,6 +101,7 @@ Result<Segment*> RankSnapshots::MakeOwn(const SegmentSpec& plan) {
       old->Continue(env_.generation, cut_->state);
     } else {
       old->Begin(env_.generation);
+      holds_old_state_ = true;
     }
     return old;
   }
@@ -124,6 +125,7 @@ Result<std::optional<TrainCursor>> RankSnapshots::Restore(FsdpEngine& engine) {
   }
   // The same on all ranks. What is loaded instead is another course of training.
   refused_ = outcome.status();
+  holds_old_state_ = true;
   cut_.reset();
   if (own_ != nullptr) own_->Begin(env_.generation);
   return std::optional<TrainCursor>();

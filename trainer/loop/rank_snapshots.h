@@ -49,6 +49,8 @@ class RankSnapshots {
   // refused() tells then; the state is to be loaded from elsewhere, and there is no cut any more.
   // Fails with the communicator's errors alone.
   Result<std::optional<TrainCursor>> Restore(FsdpEngine& engine);
+  // Whether the engine's arrays hold what an earlier course of training left there.
+  bool holds_old_state() const { return holds_old_state_; }
   // The state was loaded from elsewhere: the cut is no part of its course.
   void ForgetCut() { cut_.reset(); }
   const Status& refused() const { return refused_; }
@@ -83,6 +85,7 @@ class RankSnapshots {
   bool keeps_cut_ = false;  // no segment that holds it is trained in, until it has been restored
   Segment* own_ = nullptr;
   bool in_place_ = false;
+  bool holds_old_state_ = false;
   Status no_memory_;
   Status refused_;
   std::unique_ptr<Buddy> buddy_;

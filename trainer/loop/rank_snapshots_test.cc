@@ -289,6 +289,28 @@ TEST_F(RankSnapshotsTest, ReplicasOfOneNodeKeepTheirOwnSegments) {
   EXPECT_EQ(LossHistory("out").size(), static_cast<std::size_t>(steps_));
 }
 
+// No state is whole any more, and there is no checkpoint: the survivor's segment is made use of,
+// but not what the lost course of training left in it.
+TEST_F(RankSnapshotsTest, WhoStartsOverInAnOldSegmentHasNoMomentsOfBefore) {
+  steps_ = 40;
+  Undisturbed("whole");
+  TestNode lost, spare;
+  Gang gang;
+  gang.push_back(StartOne(Job("out")));
+  gang.push_back(std::make_unique<TestProcess>(Job("out"), lost));
+  gang.push_back(std::make_unique<TestProcess>(Job("out"), spare));
+  Assign(1, {gang[0].get(), gang[1].get()});
+  gang[1]->Await("first_step", 1);
+  gang[1]->Park(1);
+  for (const int i : {0, 1}) gang[static_cast<std::size_t>(i)]->Await("parked", 1);
+  Assign(2, {gang[0].get(), gang[2].get()});
+  EXPECT_EQ(gang[0]->Await("resumed", 2)["from"], "start");
+  EXPECT_FALSE(gang[0]->AwaitEnd());
+  EXPECT_FALSE(gang[2]->AwaitEnd());
+  EXPECT_THAT(node_.names(), ElementsAre("g1-rank0"));
+  ExpectTheBitsOf("out", "whole");
+}
+
 TEST_F(RankSnapshotsTest, WithoutSnapshotsARecoveryStartsOver) {
   JobSpec spec = Job("out");
   spec.train->snapshot.every = 0;

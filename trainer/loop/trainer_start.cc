@@ -149,6 +149,10 @@ std::optional<Failure> Trainer::LoadNewestState() {
     if (auto failure = LoadCheckpoint(0, &loaded)) return failure;
   }
   if (loaded) return std::nullopt;
+  // The model's files say nothing of the moments, which are zero in new memory alone.
+  if (snapshots_ && snapshots_->holds_old_state()) {
+    ZeroArrays(engine_->state().CheckpointArrays(), engine_->state().array_memory());
+  }
   const Status first = LoadFirstState();
   if (!first.ok()) return SharedInputFailure("model", first);
   saved_step_ = cursor_.step;
