@@ -104,6 +104,10 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
         "MUSTER_UP_NETNS");
   YesNo(up, "allow-faults", call.up.allow_faults,
         "Let muster fault cause faults [as before, or no]", "MUSTER_UP_ALLOW_FAULTS");
+  Flagged(up, "--failure-domains", call.up.failure_domains,
+          "Spread the nodes over so many failure domains [as before, or none]",
+          "MUSTER_UP_FAILURE_DOMAINS")
+      ->check(CLI::Range(1, 64));
   Flagged(up, "--log-level", call.up.log_level, "debug, info, warn or error", "MUSTER_LOG_LEVEL");
 
   CLI::App* down =

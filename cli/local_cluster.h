@@ -31,6 +31,8 @@ struct UpOptions {
   std::string log_level;
   std::optional<bool> netns;         // nodes in network namespaces; none: as before, or no
   std::optional<bool> allow_faults;  // `muster fault` works; none: as before, or no
+  // The first so many nodes are of the first failure domain, and so on; 0: as before, or none.
+  int failure_domains = 0;
   Duration ready_within = std::chrono::seconds(15);
 };
 
@@ -63,6 +65,7 @@ class LocalCluster {
     int slots = 0;
     bool netns = false;
     bool allow_faults = false;
+    int failure_domains = 0;
   };
 
   Result<UniqueFd> Lock();

@@ -67,21 +67,24 @@ LocalCluster::Record LocalCluster::ReadRecord() const {
   const auto flag = [&](const char* key) {
     return json.contains(key) && json[key].is_boolean() && json[key].get<bool>();
   };
-  return {number("nodes"), number("slots"), flag("netns"), flag("allow_faults")};
+  return {number("nodes"), number("slots"), flag("netns"), flag("allow_faults"),
+          number("failure_domains")};
 }
 
 Status LocalCluster::WriteRecord(const Record& record) const {
   const nlohmann::json json = {{"nodes", record.nodes},
                                {"slots", record.slots},
                                {"netns", record.netns},
-                               {"allow_faults", record.allow_faults}};
+                               {"allow_faults", record.allow_faults},
+                               {"failure_domains", record.failure_domains}};
   return WriteFileAtomically(paths_.ClusterRecord(), json.dump() + "\n");
 }
 
 LocalCluster::Record LocalCluster::Wanted(const UpOptions& options, const Record& before) {
   return {options.nodes > 0 ? options.nodes : std::max(before.nodes, 1),
           options.slots > 0 ? options.slots : before.slots, options.netns.value_or(before.netns),
-          options.allow_faults.value_or(before.allow_faults)};
+          options.allow_faults.value_or(before.allow_faults),
+          options.failure_domains > 0 ? options.failure_domains : before.failure_domains};
 }
 
 Status LocalCluster::CheckBinaries() const {
@@ -136,6 +139,8 @@ Status LocalCluster::CheckChanges(const UpOptions& options, const Record& before
   if (PlacesInUse().empty()) return OkStatus();
   if (record_.netns != before.netns)
     return running(before.netns ? "in network namespaces" : "without network namespaces");
+  if (record_.failure_domains != before.failure_domains)
+    return running("with " + std::to_string(before.failure_domains) + " failure domains");
   if (record_.allow_faults != before.allow_faults)
     return running(before.allow_faults ? "with --allow-faults" : "without --allow-faults");
   return OkStatus();
@@ -268,6 +273,10 @@ std::vector<std::string> LocalCluster::WorkerCommand(int index, const UpOptions&
   if (record_.netns)
     argv.insert(argv.end(), {"--address", LocalClusterNetwork::NodeAddress(index), "--endpoint",
                              paths_.WorkersEndpoint()});
+  if (record_.failure_domains > 0) {
+    const int domain = (index - 1) * record_.failure_domains / record_.nodes + 1;
+    argv.insert(argv.end(), {"--failure-domain", "domain-" + std::to_string(domain)});
+  }
   if (record_.allow_faults) argv.push_back("--allow-faults");
   if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
   return argv;

@@ -131,6 +131,7 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   hello.node = NodeName{node};
   hello.address = options.address;
   hello.host_id = options.host_id;
+  hello.failure_domain = options.failure_domain;
   hello.slots = options.slots;
   hello.instance = options.instance;
   hello.metrics_port = options.metrics_port;

@@ -51,6 +51,7 @@ class ControlHarness {
     std::vector<HostedGeneration> hosted;
     int metrics_port = 0;  // 0: nobody can look at it
     bool allows_faults = false;
+    std::string failure_domain;
   };
   SessionId Join(const std::string& node) { return Join(node, NodeOptions()); }
   SessionId Join(const std::string& node, NodeOptions options);

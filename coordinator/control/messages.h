@@ -53,6 +53,7 @@ struct Launch {
   int restart_count = 0;
   int max_restarts = 0;
   std::vector<CheckpointRecord> resume;  // CheckpointInfo on the wire; newest first
+  std::vector<int> buddy_ring;           // node ranks (failure_domains.h)
 };
 
 struct Abort {

@@ -1,7 +1,10 @@
 // From waiting to launched: reserve, prepare every node, launch all ranks.
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
@@ -9,6 +12,7 @@
 #include "coordinator/control/cuda_stacks.h"
 #include "coordinator/control/master_address.h"
 #include "coordinator/control/rung.h"
+#include "coordinator/scheduler/failure_domains.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster {
@@ -33,6 +37,17 @@ AttemptRecord MakeAttempt(const JobEntry& job, const GangPlacement& placement) {
     attempt.seconds.abort = ToSeconds(job.fault->quiesced - job.fault->aborted);
   }
   return attempt;
+}
+
+// Failure domains, by node rank.
+std::vector<std::string> DomainsOf(const AttemptRecord& attempt,
+                                   const std::map<NodeName, NodeEntry>& nodes) {
+  std::vector<std::string> domains;
+  for (const NodeName& name : attempt.nodes) {
+    const auto node = nodes.find(name);
+    domains.push_back(node == nodes.end() ? "" : node->second.record.domain());
+  }
+  return domains;
 }
 
 // "n1 (rank 0), n2 (rank 1)" or "n1 (ranks 0-7), ...".
@@ -64,7 +79,8 @@ void ControllerCore::Schedule() {
   if (snapshot.requests.empty()) return;
   for (const auto& [name, node] : nodes_) {
     if (node.record.state != NodeState::kReady || node.session == 0) continue;
-    snapshot.nodes.push_back({name, node.record.slots, node.record.slots - UsedSlots(node)});
+    snapshot.nodes.push_back(
+        {name, node.record.slots, node.record.slots - UsedSlots(node), node.record.domain()});
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
@@ -111,6 +127,7 @@ GangRequest ControllerCore::RequestOf(const JobEntry& job) const {
   request.spares =
       missing > 0 ? missing : resources.spares - static_cast<int>(attempt.spares.size());
   for (const GangNode& member : job.gang->nodes) request.exclude.push_back(member.name);
+  request.domains = DomainsOf(attempt, nodes_);
   return request;
 }
 
@@ -326,6 +343,7 @@ void ControllerCore::SendLaunch(JobEntry& job, int node_rank) {
   launch.restart_count = static_cast<int>(attempt.generation - 1);
   launch.max_restarts = job.spec.restart.max_without_progress;
   launch.resume = ResumePoints(job);
+  launch.buddy_ring = BuddyRing(DomainsOf(attempt, nodes_));
   Send(attempt.nodes[node_rank], std::move(launch));
 }
 

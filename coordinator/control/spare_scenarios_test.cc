@@ -19,14 +19,7 @@ std::string Yaml(const std::string& resources, const std::string& more = "") {
   return yaml.replace(yaml.find(old), old.size(), resources);
 }
 
-struct Elastic : ControlHarness {
-  Elastic(std::initializer_list<const char*> nodes, const std::string& resources,
-          const std::string& more = "") {
-    for (const char* node : nodes) Join(node, {.metrics_port = 9100});
-    id = Submit(Yaml(resources, more));
-    RunTo(id, 12);
-    Forget();
-  }
+struct LosingNodes : ControlHarness {
   // All its processes are gone, its link with them.
   void Lose(const std::string& node) {
     Leave(node);
@@ -41,6 +34,16 @@ struct Elastic : ControlHarness {
     }
     ASSERT_EQ(Node(node).record->state, NodeState::kLost) << Story();
   }
+};
+
+struct Elastic : LosingNodes {
+  Elastic(std::initializer_list<const char*> nodes, const std::string& resources,
+          const std::string& more = "") {
+    for (const char* node : nodes) Join(node, {.metrics_port = 9100});
+    id = Submit(Yaml(resources, more));
+    RunTo(id, 12);
+    Forget();
+  }
   std::vector<std::string> Nodes() const {
     std::vector<std::string> names;
     for (const NodeName& node : Attempt(id).nodes) names.push_back(node.value);
@@ -51,6 +54,46 @@ struct Elastic : ControlHarness {
 
 constexpr char kWithSpare[] = "nodes: 2, spares: 1, ranks_per_node: 1";
 constexpr char kElastic[] = "nodes: 2, min_nodes: 1, ranks_per_node: 1";
+
+// --- failure domains ---
+
+struct Racks : LosingNodes {
+  Racks(const std::string& resources, std::initializer_list<const char*> racks) {
+    int number = 0;
+    for (const char* rack : racks) {
+      Join("n" + std::to_string(++number), {.metrics_port = 9100, .failure_domain = rack});
+    }
+    id = Submit(Yaml(resources));
+    PrepareAll(id);
+  }
+  std::vector<int> RingOn(const std::string& node) {
+    const std::vector<Launch> launches = Take<Launch>(node);
+    return launches.empty() ? std::vector<int>() : launches.back().buddy_ring;
+  }
+  JobId id;
+};
+
+TEST(FailureDomainTest, EveryNodeIsToldTheSameRingInWhichDomainsTakeTurns) {
+  Racks h("nodes: 4, ranks_per_node: 1", {"a", "a", "b", "b"});
+  for (const char* node : {"n1", "n2", "n3", "n4"}) {
+    EXPECT_THAT(h.RingOn(node), ElementsAre(0, 2, 1, 3)) << node;
+  }
+}
+
+TEST(FailureDomainTest, TheRingIsThatOfTheNodesOfTheAttempt) {
+  Racks h("nodes: 4, spares: 1, ranks_per_node: 1", {"a", "a", "b", "b", "b", "c"});
+  EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n6"}));
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 1);
+  h.Say("n6", Prepared{h.id, 1, true, "", true, 0});
+  h.Forget();
+  h.Lose("n2");
+  for (const char* node : {"n1", "n3", "n4"}) h.ParkedOn(node, h.id);
+  h.Say("n6", Quiesced{h.id, 1, {}, {}});
+  h.PrepareAll(h.id);
+  EXPECT_EQ(h.Attempt(h.id).nodes.at(1), NodeName{"n6"});
+  EXPECT_THAT(h.RingOn("n4"), ElementsAre(2, 0, 3, 1)) << "of a, c, b and b";
+}
 
 // --- spares ---
 

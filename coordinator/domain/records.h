@@ -200,6 +200,8 @@ struct NodeRecord {
   std::string instance;  // of its worker; new with every start
   std::int64_t last_seen_unix_ms = 0;
   std::string failure_domain;  // empty: host_id
+
+  const std::string& domain() const { return failure_domain.empty() ? host_id : failure_domain; }
   bool allows_faults = false;
   std::string drain_reason;           // while draining or drained
   std::int64_t drain_by_unix_ms = 0;  // 0: no limit

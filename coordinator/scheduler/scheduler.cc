@@ -6,6 +6,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "coordinator/scheduler/failure_domains.h"
+
 namespace muster {
 namespace {
 
@@ -38,22 +40,52 @@ bool Fits(const GangRequest& request, const Node& node) {
   return MayUse(request, node) && !node.kept_for && Room(request, node) >= request.ranks_per_node;
 }
 
-// Takes the preferred of them, then the fullest, so that large holes stay whole for large gangs.
-std::vector<Node*> Best(const GangRequest& request, std::vector<Node*> fitting,
-                        std::size_t wanted) {
-  auto preference = [&](const Node* node) {
-    const auto& names = request.preferred;
-    return std::find(names.begin(), names.end(), node->capacity.name) - names.begin();
-  };
-  std::stable_sort(fitting.begin(), fitting.end(), [&](const Node* a, const Node* b) {
-    return std::tuple(preference(a), Room(request, *a)) <
-           std::tuple(preference(b), Room(request, *b));
-  });
-  fitting.resize(std::min(wanted, fitting.size()));
-  std::sort(fitting.begin(), fitting.end(), [](const Node* a, const Node* b) {
+// Up to `wanted` of them, the best first by `order`, which may go by what has been taken so far:
+// the next is chosen when `taken` has been told of the one before. In the order of their names.
+template <typename Order, typename Taken>
+std::vector<Node*> Best(std::vector<Node*> fitting, std::size_t wanted, Order order, Taken taken) {
+  std::vector<Node*> best;
+  while (best.size() < wanted && !fitting.empty()) {
+    const auto next =
+        std::min_element(fitting.begin(), fitting.end(),
+                         [&](const Node* a, const Node* b) { return order(*a) < order(*b); });
+    taken(**next);
+    best.push_back(*next);
+    fitting.erase(next);
+  }
+  std::sort(best.begin(), best.end(), [](const Node* a, const Node* b) {
     return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
   });
-  return fitting;
+  return best;
+}
+
+// 0 for those that the job asks for before others.
+int Preference(const GangRequest& request, const Node& node) {
+  const auto& names = request.preferred;
+  return std::find(names.begin(), names.end(), node.capacity.name) == names.end() ? 1 : 0;
+}
+
+// The preferred of them, then the fullest, so that large holes stay whole for large gangs.
+std::vector<Node*> BestForGang(const GangRequest& request, const std::vector<Node*>& fitting,
+                               std::size_t wanted, DomainCount& gang) {
+  return Best(
+      fitting, wanted,
+      [&](const Node& node) {
+        return std::tuple(Preference(request, node), Room(request, node),
+                          gang.AlikeWith(node.capacity.domain, request.nodes));
+      },
+      [&](const Node& node) { gang.Add(node.capacity.domain); });
+}
+
+std::vector<Node*> BestSpares(const GangRequest& request, const std::vector<Node*>& fitting,
+                              const DomainCount& gang) {
+  return Best(
+      fitting, static_cast<std::size_t>(request.spares),
+      [&](const Node& node) {
+        return std::tuple(Preference(request, node), gang.Of(node.capacity.domain),
+                          Room(request, node));
+      },
+      [](const Node&) {});
 }
 
 struct Choice {
@@ -69,6 +101,8 @@ std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& node
   }
   if (fitting.size() < static_cast<std::size_t>(request.least())) return std::nullopt;
 
+  DomainCount gang;
+  for (const std::string& domain : request.domains) gang.Add(domain);
   std::vector<Node*> places(static_cast<std::size_t>(request.nodes), nullptr);
   for (std::size_t i = 0; i < std::min(places.size(), request.former_nodes.size()); ++i) {
     const auto found = std::find_if(fitting.begin(), fitting.end(), [&](const Node* node) {
@@ -76,10 +110,11 @@ std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& node
     });
     if (found == fitting.end()) continue;
     places[i] = *found;
+    gang.Add((*found)->capacity.domain);
     fitting.erase(found);
   }
   const auto empty = static_cast<std::size_t>(std::count(places.begin(), places.end(), nullptr));
-  const std::vector<Node*> fresh = Best(request, fitting, empty);
+  const std::vector<Node*> fresh = BestForGang(request, fitting, empty, gang);
   std::size_t next = 0;
   for (Node*& place : places) {
     if (place == nullptr && next < fresh.size()) place = fresh[next++];
@@ -88,8 +123,7 @@ std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& node
   std::erase_if(fitting, [&](const Node* node) {
     return std::find(fresh.begin(), fresh.end(), node) != fresh.end();
   });
-  return Choice{std::move(places),
-                Best(request, fitting, static_cast<std::size_t>(request.spares))};
+  return Choice{std::move(places), BestSpares(request, fitting, gang)};
 }
 
 void Take(const GangRequest& request, Node& node) {

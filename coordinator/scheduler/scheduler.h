@@ -5,7 +5,9 @@
 // in the same rank order, where they have room. A job that the cluster could hold once others have
 // ended keeps the nodes it could use for itself, so that smaller jobs behind it cannot starve it; a
 // job that no amount of waiting would place (too few nodes, too few slots) blocks nobody. Spares
-// are given out in the same order: nodes held beside a gang, which are nobody else's.
+// are given out in the same order: nodes held beside a gang, which are nobody else's. Of nodes that
+// serve as well, a gang takes those that leave no failure domain with more than half of its nodes
+// (failure_domains.h); spares are taken from domains with as few of its nodes as possible.
 //
 // Pure: a snapshot in, a plan out. Any thread.
 #pragma once
@@ -37,7 +39,8 @@ struct GangRequest {
   std::vector<NodeName> former_nodes;  // of its last attempt, by node rank
   std::vector<NodeName> preferred;     // before others where former nodes have no room
   std::vector<HeldSlots> held;
-  bool keeps_its_place = false;  // it ran until now: before all that did not
+  std::vector<std::string> domains;  // of the nodes that it has, where it only wants spares
+  bool keeps_its_place = false;      // it ran until now: before all that did not
 
   int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
 };
@@ -47,6 +50,7 @@ struct NodeCapacity {
   NodeName name;
   int slots = 0;
   int free_slots = 0;  // at most `slots`; negative where more is counted than there is
+  std::string domain;  // nodes of one are expected to fail together
 };
 
 struct SchedulerSnapshot {

@@ -145,6 +145,66 @@ TEST(SchedulerTest, SparesAreNobodyElses) {
   EXPECT_EQ(plan.waiting.at(0).job.value, "b");
 }
 
+NodeCapacity InDomain(const std::string& name, const std::string& domain) {
+  return {NodeName{name}, 1, 1, domain};
+}
+
+std::vector<std::string> Spares(const GangPlacement& placement) {
+  std::vector<std::string> names;
+  for (const NodeName& node : placement.spares) names.push_back(node.value);
+  return names;
+}
+
+TEST(SchedulerTest, ALostNodeIsReplacedSoThatNoDomainHasMoreThanHalfOfTheGang) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 4, 1)};
+  snapshot.requests[0].former_nodes = {NodeName{"n1"}, NodeName{"n2"}, NodeName{"n3"},
+                                       NodeName{"gone"}};
+  snapshot.nodes = {InDomain("n1", "a"), InDomain("n2", "a"), InDomain("n3", "b"),
+                    InDomain("n4", "a"), InDomain("n5", "b")};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n2", "n3", "n5"));
+  snapshot.requests[0].preferred = {NodeName{"n4"}};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n2", "n3", "n4"))
+      << "its own spare is held for it";
+  snapshot.requests[0].preferred.push_back(NodeName{"n5"});
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n2", "n3", "n5"));
+}
+
+TEST(SchedulerTest, AFreshGangLeavesNoDomainMoreThanHalfWhereThereIsAnother) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 4, 1)};
+  for (int i = 1; i <= 4; ++i) snapshot.nodes.push_back(InDomain("n" + std::to_string(i), "a"));
+  for (int i = 5; i <= 8; ++i) snapshot.nodes.push_back(InDomain("n" + std::to_string(i), "b"));
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n2", "n5", "n6"));
+}
+
+TEST(SchedulerTest, WithoutDomainsNodesAreTakenInTheOrderOfTheirNames) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 2, 1)};
+  snapshot.requests[0].spares = 1;
+  for (const char* domain : {"", "one host"}) {
+    snapshot.nodes = {InDomain("n1", domain), InDomain("n2", domain), InDomain("n3", domain)};
+    EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n2"));
+    EXPECT_THAT(Spares(Plan(snapshot).placements.at(0)), ElementsAre("n3"));
+  }
+}
+
+TEST(SchedulerTest, SparesComeFromDomainsThatTheGangIsNotIn) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 2, 1)};
+  snapshot.requests[0].spares = 1;
+  snapshot.nodes = {InDomain("n1", "a"), InDomain("n2", "b"), InDomain("n3", "a"),
+                    InDomain("n4", "c")};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n2"));
+  EXPECT_THAT(Spares(Plan(snapshot).placements.at(0)), ElementsAre("n4"));
+
+  // The same for a gang that is at work.
+  snapshot.requests[0].nodes = 0;
+  snapshot.requests[0].domains = {"c", "b"};
+  snapshot.requests[0].exclude = {NodeName{"n2"}};
+  EXPECT_THAT(Spares(Plan(snapshot).placements.at(0)), ElementsAre("n1"));
+}
+
 TEST(SchedulerTest, AFaultDoesNotCostAJobItsPlaceToOneOfHigherPriority) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("urgent", 1, 1, 1), Request("ran", 2, 1, 1)};

@@ -207,7 +207,7 @@ v1::Node ToProto(const NodeView& view) {
   const bool draining = record.state == NodeState::kDraining || record.state == NodeState::kDrained;
   out.set_reason(draining && !record.drain_reason.empty() ? record.drain_reason : record.reason);
   out.set_last_seen_unix_ms(record.last_seen_unix_ms);
-  out.set_failure_domain(record.failure_domain.empty() ? record.host_id : record.failure_domain);
+  out.set_failure_domain(record.domain());
   for (const std::string& notice : record.notices) out.add_notices(notice);
   out.set_drain_by_unix_ms(record.drain_by_unix_ms);
   return out;

@@ -92,6 +92,21 @@ class Ladder(unittest.TestCase):
         self.assertLessEqual(attempts[0]["lost_steps"], 1)
         self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
 
+    def test_a_whole_failure_domain_is_lost_and_no_step_with_it(self):
+        cluster = Cluster(self, nodes=6, up=("--failure-domains", 3))
+        calm = self.calm(cluster, nodes=4)
+        job = self.start(cluster, nodes=4, resources={"spares": 2})
+        domain = {node["name"]: node["failure_domain"] for node in cluster.json("nodes")}
+        before = [rank["node"] for rank in cluster.get(job)["ranks"]]
+        lost = [node for node in before if domain[node] == domain[before[0]]]
+        self.assertEqual(len(lost), 2, "neighbours by node rank: each would hold the other's snapshots")
+        for node in lost:
+            cluster.kill_node(node, job)
+        attempts = self.finish(cluster, job)
+        self.assertFalse(set(lost) & set(attempts[-1]["nodes"]))
+        self.assertEqual({a["resumed_from"] for a in attempts[1:]}, {"snapshot"}, cluster.describe(job))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+
     @unittest.skipUnless(can_have_namespaces(), "network namespaces need root and the program ip")
     def test_spare_takes_the_place_of_a_node_whose_link_is_cut(self):
         cluster = Cluster(self, nodes=3, up=("--netns", "--allow-faults"))

@@ -1,5 +1,6 @@
 #include "trainer/distributed/rank_env.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -83,6 +84,35 @@ Status ReadGuardian(const Reader& reader, RankEnv* env) {
   return OkStatus();
 }
 
+Status ReadBuddyRing(const Reader& reader, RankEnv* env) {
+  const std::string_view text = reader.Text(kBuddyRingVariable);
+  if (text.empty()) return OkStatus();
+  const int nodes = env->world_size / env->local_world_size;
+  std::vector<int> ring;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  bool whole = false;
+  while (!whole) {
+    int node = -1;
+    const auto [next, error] = std::from_chars(at, end, node);
+    if (error != std::errc()) break;
+    ring.push_back(node);
+    whole = next == end;
+    if (!whole && *next != ',') break;
+    at = next + 1;
+  }
+  std::vector<int> sorted = ring;
+  std::sort(sorted.begin(), sorted.end());
+  bool each_once = whole && static_cast<int>(sorted.size()) == nodes;
+  for (int n = 0; each_once && n < nodes; ++n) each_once = sorted[n] == n;
+  if (!each_once) {
+    return InvalidArgument(std::string(kBuddyRingVariable) + "=" + std::string(text) +
+                           " does not name each of " + std::to_string(nodes) + " nodes once");
+  }
+  env->buddy_ring = std::move(ring);
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<RankEnv> ReadRankEnv(const GetEnv& get) {
@@ -91,6 +121,7 @@ Result<RankEnv> ReadRankEnv(const GetEnv& get) {
   MUSTER_RETURN_IF_ERROR(ReadPlace(reader, &env));
   MUSTER_RETURN_IF_ERROR(ReadMaster(reader, &env));
   MUSTER_RETURN_IF_ERROR(ReadGuardian(reader, &env));
+  MUSTER_RETURN_IF_ERROR(ReadBuddyRing(reader, &env));
   return env;
 }
 

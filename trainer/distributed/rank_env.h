@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
@@ -32,6 +33,8 @@ struct RankEnv {
   int progress_fd = -1;
   std::string resume_file;     // empty: look for manifests on disk
   std::string checkpoint_dir;  // MUSTER_CHECKPOINT_DIR; empty: <output>/checkpoints
+  // MUSTER_BUDDY_RING: each node's number once; empty: in their order.
+  std::vector<int> buddy_ring;
   // COLLECTIVE_TIMEOUT_SECONDS, which a job may set: then an operation that a stopped peer holds up
   // fails.
   int collective_timeout_s = 600;

@@ -87,6 +87,18 @@ TEST(RankEnv, GuardiansVariablesWin) {
   EXPECT_EQ(env->listen_fd, -1);
 }
 
+TEST(RankEnv, TheBuddyRingIsOfNodes) {
+  const Variables variables = {{"RANK", "0"},
+                               {"WORLD_SIZE", "6"},
+                               {"MASTER_ADDR", "h"},
+                               {"MASTER_PORT", "1"},
+                               {"LOCAL_WORLD_SIZE", "2"}};
+  EXPECT_TRUE(Read(variables)->buddy_ring.empty());
+  Variables with_ring = variables;
+  with_ring["MUSTER_BUDDY_RING"] = "0,2,1";
+  EXPECT_EQ(Read(with_ring)->buddy_ring, (std::vector<int>{0, 2, 1}));
+}
+
 TEST(RankEnv, RankZeroServesTheStoreWhenNobodyElseDoes) {
   Variables variables = {
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}};
@@ -105,6 +117,15 @@ TEST(RankEnv, MistakesAreNamed) {
   EXPECT_THAT(Refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
               HasSubstr("MASTER_ADDR and MASTER_PORT"));
   EXPECT_THAT(Refused({{"MASTER_PORT", "65536"}}), HasSubstr("MASTER_PORT=65536"));
+  for (const char* ring : {"0", "0,1,2", "1,1", "0,2", "0,1,", "a,b", "0;1"}) {
+    EXPECT_THAT(Refused({{"RANK", "0"},
+                         {"WORLD_SIZE", "4"},
+                         {"LOCAL_WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "h"},
+                         {"MASTER_PORT", "1"},
+                         {"MUSTER_BUDDY_RING", ring}}),
+                HasSubstr("does not name each of 2 nodes once"));
+  }
   EXPECT_THAT(Refused({{"MUSTER_CONTROL_FD", "3x"}}), HasSubstr("MUSTER_CONTROL_FD=3x"));
   EXPECT_THAT(Refused({{"MUSTER_GENERATION", "0"}}), HasSubstr("MUSTER_GENERATION=0"));
 }

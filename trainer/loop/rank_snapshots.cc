@@ -141,6 +141,7 @@ Status RankSnapshots::KeepBuddy(int replicas) {
   BuddyOptions options{.wanted = spec_.buddy,
                        .ranks_per_node = env_.local_world_size,
                        .replicas = replicas,
+                       .ring = env_.buddy_ring,
                        .generation = env_.generation,
                        .name = NameFor(kKept),
                        .force_copy = SharesNoMemory()};

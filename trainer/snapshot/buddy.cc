@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "common/base/check.h"
@@ -68,6 +69,21 @@ Result<std::unique_ptr<Segment>> OpenOfPeer(const Introduction& peer) {
   return Segment::Map(std::move(fd), Segment::Access::kReadOnly);
 }
 
+std::vector<int> RingOfNodes(const BuddyOptions& options, int world_size) {
+  if (!options.ring.empty()) return options.ring;
+  std::vector<int> nodes(
+      static_cast<std::size_t>(world_size / std::max(1, options.ranks_per_node)));
+  std::iota(nodes.begin(), nodes.end(), 0);
+  return nodes;
+}
+
+// Of 62 bits, so that it has a negative.
+std::int64_t Digest(const std::vector<int>& ring) {
+  std::uint64_t digest = ring.size();
+  for (const int node : ring) digest = digest * 0x9e3779b97f4a7c15u + static_cast<unsigned>(node);
+  return static_cast<std::int64_t>(digest >> 2);
+}
+
 Status MaxOver(Communicator& group, std::int64_t* value) {
   return group.AllReduce(value, 1, ElementType::kInt64, ReduceOp::kMax)->Wait();
 }
@@ -86,20 +102,21 @@ Result<std::unique_ptr<Buddy>> Buddy::Create(Communicator& world, const Segment&
                                              std::vector<std::unique_ptr<Segment>>* held) {
   // Rings that each rank imagines otherwise would never meet.
   const bool wants = WantsBuddy(options, world.size());
-  std::array<std::int64_t, 2> extremes = {wants ? options.ranks_per_node : 0, 0};
-  extremes[1] = -extremes[0];
+  const std::vector<int> ring = RingOfNodes(options, world.size());
+  std::vector<std::int64_t> extremes = {wants ? options.ranks_per_node : 0, Digest(ring)};
+  for (const std::size_t i : {0, 1}) extremes.push_back(-extremes[i]);
   MUSTER_RETURN_IF_ERROR(
       world.AllReduce(extremes.data(), extremes.size(), ElementType::kInt64, ReduceOp::kMax)
           ->Wait());
-  if (extremes[0] != -extremes[1] || !wants) return std::unique_ptr<Buddy>();
+  if (extremes[0] != -extremes[2] || extremes[1] != -extremes[3] || !wants) {
+    return std::unique_ptr<Buddy>();
+  }
 
   std::unique_ptr<Buddy> buddy(new Buddy);
   buddy->own_ = &own;
   std::vector<int> members;
-  for (int rank = world.rank() % options.ranks_per_node; rank < world.size();
-       rank += options.ranks_per_node) {
-    members.push_back(rank);
-  }
+  const int local = world.rank() % options.ranks_per_node;
+  for (const int node : ring) members.push_back(node * options.ranks_per_node + local);
   MUSTER_ASSIGN_OR_RETURN(buddy->ring_,
                           world.Split("buddy", members, Deadline::After(kSplitTimeout)));
   const Introduction said = IntroductionOf(own);

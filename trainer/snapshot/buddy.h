@@ -1,7 +1,8 @@
 // Buddy: the shard of another node's rank, kept where it survives the loss of that node.
 //
-// The ranks with the same local rank form a ring over the nodes, and each keeps the segment of the
-// one before it. Where all of a ring share a host, keeping is holding a descriptor of that segment:
+// The ranks with the same local rank form a ring over the nodes, in an order that whoever launches
+// them may give (neighbours should not fail together), and each keeps the segment of the one before
+// it. Where all of a ring share a host, keeping is holding a descriptor of that segment:
 // a killed process takes no memory file along. Otherwise every seal is followed by a copy round the
 // ring, which travels under the next step and must have arrived before its last collective
 // (sealing rule). MUSTER_SHM_DISABLE=1 forces the copy.
@@ -27,7 +28,8 @@ namespace muster {
 struct BuddyOptions {
   BuddyCopies wanted = BuddyCopies::kAuto;
   int ranks_per_node = 1;
-  int replicas = 1;  // of each shard (MeshShape)
+  int replicas = 1;       // of each shard (MeshShape)
+  std::vector<int> ring;  // each node's number once; empty: in their order
   // The forming, and the state that it goes on from; nothing: from a checkpoint or the start.
   Generation generation = 0;
   std::optional<StateId> from;
@@ -43,7 +45,8 @@ bool WantsBuddy(const BuddyOptions& options, int world_size);
 
 class Buddy {
  public:
-  // Collective over `world`. Null where this gang keeps none. `held`: segments from earlier
+  // Collective over `world`. Null where this gang keeps none, or its ranks were given different
+  // rings. `held`: segments from earlier
   // generations; one that was filled with copies of the same shard is taken out and filled on.
   static Result<std::unique_ptr<Buddy>> Create(Communicator& world, const Segment& own,
                                                const BuddyOptions& options,

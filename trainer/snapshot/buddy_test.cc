@@ -74,6 +74,31 @@ TEST(Buddy, OnOneHostItIsADescriptorOfTheSegmentItself) {
   EXPECT_EQ(kept, (std::vector<ino_t>{files[2], files[3], files[0], files[1]}));
 }
 
+TEST(Buddy, TheRingGoesInTheOrderThatItIsGiven) {
+  for (const bool force_copy : {false, true}) {
+    BuddyOptions options = TwoNodes(force_copy, 2);  // of one rank each
+    options.ring = {0, 2, 1, 3};
+    std::vector<int> kept(4);
+    WithBuddies(4, options, [&](Communicator& world, Segment&, Buddy* buddy, Held*) {
+      ASSERT_NE(buddy, nullptr);
+      kept[world.rank()] = buddy->kept().spec().shard_index;
+    });
+    EXPECT_EQ(kept, (std::vector<int>{3, 2, 0, 1}));
+  }
+}
+
+TEST(Buddy, NobodyKeepsOneWhereRanksWereGivenDifferentRings) {
+  AsGang(4, [](Communicator& communicator) {
+    const auto own = MakeSegment(communicator.rank(), 4);
+    Held held;
+    BuddyOptions options = TwoNodes(false, 2);
+    if (communicator.rank() == 3) options.ring = {0, 2, 1, 3};
+    const auto buddy = Buddy::Create(communicator, *own, options, &held);
+    ASSERT_TRUE(buddy.ok()) << buddy.status().ToString();
+    EXPECT_EQ(*buddy, nullptr);
+  });
+}
+
 TEST(Buddy, CopiesHoldWhatWasSealed) {
   WithBuddies(4, TwoNodes(true), [](Communicator& world, Segment& own, Buddy* buddy, Held*) {
     ASSERT_TRUE(buddy->copies());

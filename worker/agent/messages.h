@@ -73,6 +73,7 @@ struct Launch {
   int max_restarts = 0;
   std::vector<CheckpointInfo> resume;
   std::vector<RankPlacement> ranks;  // of this node; empty: those of Prepare
+  std::vector<int> buddy_ring;       // node ranks; empty: in their order
 };
 
 struct Abort {

@@ -28,6 +28,13 @@ bool IsReserved(const std::string& name) {
   return kNames.contains(name) || name.starts_with("TORCHELASTIC_") || name.starts_with("MUSTER_");
 }
 
+// "0,2,1".
+std::string NumberList(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
 // torchrun's names.
 void AddRendezvous(const JobSpec& spec, const Launch& launch, const RankPlacement& placement,
                    Environment* env) {
@@ -140,6 +147,7 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
     env[kControlFdVariable] = std::to_string(kRankControlFd);
     env[kProgressFdVariable] = std::to_string(kRankProgressFd);
     env[kResumeFileVariable] = ResumeFilePath(job_dir, generation);
+    if (!launch.buddy_ring.empty()) env[kBuddyRingVariable] = NumberList(launch.buddy_ring);
   }
   return Entries(env);
 }

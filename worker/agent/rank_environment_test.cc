@@ -77,6 +77,16 @@ TEST(RankEnvironment, ACommandsRankGetsTorchrunsVariablesAndNothingElse) {
           "TORCHELASTIC_RUN_ID=00c0ffee00", "TORCHELASTIC_USE_AGENT_STORE=True", "WORLD_SIZE=4"));
 }
 
+TEST(RankEnvironment, ATrainersRankGetsTheBuddyRing) {
+  Case c = TrainCase();
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("MUSTER_BUDDY_RING="))));
+  c.launch.buddy_ring = {1, 0};
+  EXPECT_THAT(c.Environment(), Contains("MUSTER_BUDDY_RING=1,0"));
+  c = CommandCase();
+  c.launch.buddy_ring = {1, 0};
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("MUSTER_BUDDY_RING="))));
+}
+
 TEST(RankEnvironment, AProgramThatBindsItselfIsToldSo) {
   Case c = CommandCase();
   c.spec.rendezvous = RendezvousKind::kRank0;

@@ -188,6 +188,7 @@ Launch FromLaunch(const v1::Launch& from) {
     to.resume.push_back(FromCheckpoint(checkpoint));
   for (const v1::RankPlacement& rank : from.ranks())
     to.ranks.push_back({rank.rank(), rank.local_rank()});
+  to.buddy_ring.assign(from.buddy_ring().begin(), from.buddy_ring().end());
   return to;
 }
 

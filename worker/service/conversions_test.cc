@@ -134,6 +134,7 @@ TEST(Conversions, LaunchKeepsEveryField) {
   from->set_job_id(kJob.value);
   from->set_generation(2);
   from->set_master_address("10.0.0.1");
+  for (const int node : {0, 2, 1}) from->add_buddy_ring(node);
   from->set_master_port(4711);
   from->set_world_size(8);
   from->set_node_rank(1);
@@ -153,6 +154,7 @@ TEST(Conversions, LaunchKeepsEveryField) {
   EXPECT_EQ(to.job, kJob);
   EXPECT_EQ(to.generation, 2);
   EXPECT_EQ(to.master_address, "10.0.0.1");
+  EXPECT_EQ(to.buddy_ring, (std::vector<int>{0, 2, 1}));
   EXPECT_EQ(to.master_port, 4711);
   EXPECT_EQ(to.world_size, 8);
   EXPECT_EQ(to.node_rank, 1);
