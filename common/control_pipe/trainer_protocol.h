@@ -47,6 +47,8 @@ inline constexpr int kExitNonFinite = 79;  // loss or gradient norm is NaN or In
 //   first
 //   {"type":"segment","name":"..."} + descriptor     hold this snapshot segment
 //   {"type":"drop_segment","name":"..."}             hold it no longer
+//   {"type":"cut","segments":["..."]}                those with a part of the state that the
+//                                                    generation goes on from
 // Messages, guardian to rank:
 //   {"type":"segment","name":"..."} + descriptor     one that the guardian holds; before the assign
 //   {"type":"assign","generation":3,"environment":["RANK=0",...],"descriptors":["log","listen"]}

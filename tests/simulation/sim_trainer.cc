@@ -136,10 +136,21 @@ std::optional<Cut> SimGang::AgreeOnCut() const {
 
 void SimGang::Load() {
   const std::optional<Cut> cut = AgreeOnCut();
+  if (plan().snapshots) TellCut(cut);
   const std::string from = RestoreNewest(cut);
   loaded_ = true;
   MakeSegments(from == "snapshot" ? cut : std::nullopt);
   Resumed(from);
+}
+
+void SimGang::TellCut(const std::optional<Cut>& cut) {
+  for (const ProcessPtr& member : members_) {
+    json names = json::array();
+    for (const SegmentPtr& segment : member->Readable()) {
+      if (cut && segment->Find(cut->state) != nullptr) names.push_back(segment->name);
+    }
+    Report(*member, json{{"type", "cut"}, {"generation", generation_}, {"segments", names}}.dump());
+  }
 }
 
 // Checkpoints beyond the cut, the cut, older checkpoints, the start.

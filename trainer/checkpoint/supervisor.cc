@@ -237,6 +237,10 @@ void Supervisor::HoldSegment(Generation generation, const std::string& name, int
   Send(Message("segment", generation, {{"name", name}}), {fd});
 }
 
+void Supervisor::Cut(Generation generation, const std::vector<std::string>& segments) {
+  Send(Message("cut", generation, {{"segments", segments}}));
+}
+
 void Supervisor::DropSegment(Generation generation, const std::string& name) {
   Send(Message("drop_segment", generation, {{"name", name}}));
 }

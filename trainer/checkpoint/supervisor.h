@@ -76,6 +76,9 @@ class Supervisor {
   // Hold this segment, hold it no longer. The guardian gets a descriptor of its own.
   void HoldSegment(Generation generation, const std::string& name, int fd);
   void DropSegment(Generation generation, const std::string& name);
+  // Of the segments that are held, those with a part of the state that this generation goes on
+  // from: the others are of no use any more.
+  void Cut(Generation generation, const std::vector<std::string>& segments);
 
   // Waits for the guardian's next assignment; nothing: it asked for an orderly end instead.
   std::optional<Assignment> NextAssignment();

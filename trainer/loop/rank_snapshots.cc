@@ -52,6 +52,7 @@ bool RankSnapshots::IsOfThisRank(const Segment& segment, const char* suffix) con
 Status RankSnapshots::Begin(const ModelConfig& config, Step newest_checkpoint,
                             FsdpOptions* options) {
   MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(communicator_, shelf_.readable()));
+  supervisor_.Cut(env_.generation, NamesInCut());
   keeps_cut_ = cut_ && cut_->state.step < newest_checkpoint;
   if (spec_.every == 0) return OkStatus();
   MUSTER_ASSIGN_OR_RETURN(const SegmentSpec plan,
@@ -67,6 +68,15 @@ Status RankSnapshots::Begin(const ModelConfig& config, Step newest_checkpoint,
   options->segment = own_;
   options->snapshot_every = spec_.every;
   return OkStatus();
+}
+
+std::vector<std::string> RankSnapshots::NamesInCut() const {
+  std::vector<std::string> names;
+  if (!cut_) return names;
+  for (const Segment* each : shelf_.readable()) {
+    if (each->Find(cut_->state)) names.push_back(each->spec().name);
+  }
+  return names;
 }
 
 Status RankSnapshots::AgreeOnOwn(const SegmentSpec& plan) {

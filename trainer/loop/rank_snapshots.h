@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
@@ -67,6 +68,8 @@ class RankSnapshots {
  private:
   // Collective: own_ where every rank has one, else no_memory_.
   Status AgreeOnOwn(const SegmentSpec& plan);
+  // Of the segments that this rank can read.
+  std::vector<std::string> NamesInCut() const;
   Segment* ChooseOwn(const SegmentSpec& plan);
   Result<Segment*> MakeOwn(const SegmentSpec& plan);
   Status KeepBuddy(int replicas);

@@ -133,6 +133,9 @@ TEST_F(RankSnapshotsTest, AShrunkAndAGrownGangTrainOnTheSameSamplesOnceEach) {
   gang[1]->Park(2);
   gang[1]->Await("parked", 2);
   EXPECT_THAT(node_.names(), ElementsAre("g2-rank0")) << "the old shards were let go";
+  EXPECT_EQ(gang[0]->Await("cut", 1)["segments"], Json::array());
+  EXPECT_THAT(gang[1]->Await("cut", 2)["segments"].get<std::vector<std::string>>(),
+              UnorderedElementsAre("g1-rank0", "g1-rank1"));
   Assign(3, {gang[0].get(), gang[1].get(), gang[2].get()});
   ExpectSnapshot({gang[0].get(), gang[1].get(), gang[2].get()}, 3);
   ExpectDone(gang);

@@ -335,7 +335,7 @@ void GuardianCore::Handle(const GuardianFault& fault, TimePoint) {
 
 void GuardianCore::Handle(const GuardianHold& hold, TimePoint) {
   std::erase_if(segments_, [&](const Segment& s) { return s.name == hold.name; });
-  segments_.push_back({hold.name, 0});
+  segments_.push_back({.name = hold.name});
   effects_.push_back(HoldSegment{hold.name});
 }
 

@@ -34,7 +34,9 @@ namespace muster::guardian {
 inline constexpr std::chrono::seconds kKillBudget{5};
 // How often OnTick is wanted while something is being ended.
 inline constexpr std::chrono::milliseconds kEndingTick{5};
-// Snapshot segments held per rank of the node: own and buddy's, of the old and of the new lineage.
+// Snapshot segments held per rank of the node: own and buddy's, of the cut that the newest gang
+// goes on from and of what it trains in. Where there are more, those of gangs that came to nothing
+// go.
 inline constexpr std::size_t kSegmentsPerRank = 4;
 // A standby that dies is started again so many times per generation.
 inline constexpr int kStandbyRetries = 3;
@@ -111,6 +113,8 @@ class GuardianCore {
   struct Segment {
     std::string name;
     ProcessId maker = 0;  // 0: a process of an earlier guardian
+    Generation made = 0;  // the newest generation then
+    Generation cut = 0;   // the newest one that goes on from a state that it holds part of
   };
 
   void Handle(const GuardianPrepare& prepare, TimePoint now);
@@ -160,6 +164,8 @@ class GuardianCore {
   GuardianRankExited ExitedNow(const Member& member, TimePoint now) const;
   void HoldFrom(ProcessId id, const std::string& name);
   void LetGo(const std::string& name);
+  void NoteCut(const std::vector<std::string>& segments);
+  std::deque<Segment>::const_iterator LeastUseful() const;
 
   void Tell(GuardianEvent event, ProcessId page_of = 0, std::string segment = {});
   void Note(std::string text) { effects_.push_back(LogNote{std::move(text)}); }
@@ -175,6 +181,7 @@ class GuardianCore {
   std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end
   std::optional<GuardianStandby> standby_;
   std::deque<Segment> segments_;  // oldest first
+  Generation cut_told_ = 0;       // the newest generation that has told of its cut
   std::optional<TimePoint> stopped_at_;
   bool leaving_ = false;
   Effects effects_;

@@ -21,6 +21,15 @@ std::string TextOf(const Json& json, const char* key) {
   return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
+std::vector<std::string> TextsOf(const Json& json, const char* key) {
+  std::vector<std::string> texts;
+  const auto it = json.find(key);
+  if (it == json.end() || !it->is_array()) return texts;
+  for (const Json& each : *it)
+    if (each.is_string()) texts.push_back(each.get<std::string>());
+  return texts;
+}
+
 }  // namespace
 
 std::string RankName(Generation generation, int rank) {
@@ -54,6 +63,8 @@ Effects GuardianCore::OnMessage(ProcessId id, const std::string& text, bool has_
     if (has_descriptor) HoldFrom(id, TextOf(json, "name"));
   } else if (type == "drop_segment") {
     LetGo(TextOf(json, "name"));
+  } else if (type == "cut") {
+    NoteCut(TextsOf(json, "segments"));
   } else {
     if (type == "parked" && process.state == Process::State::kAssigned)
       process.state = Process::State::kParked;
@@ -69,11 +80,30 @@ Effects GuardianCore::OnMessage(ProcessId id, const std::string& text, bool has_
 void GuardianCore::HoldFrom(ProcessId id, const std::string& name) {
   if (name.empty() || name.size() > kMaxSegmentName) return;
   std::erase_if(segments_, [&](const Segment& s) { return s.name == name; });
-  segments_.push_back({name, id});
+  segments_.push_back({.name = name, .maker = id, .made = gang_->generation});
   effects_.push_back(HoldSegment{name});
   Tell(GuardianSegment{name}, 0, name);
   const std::size_t ranks = std::max<std::size_t>(gang_->node_ranks.size(), 1);
-  while (segments_.size() > kSegmentsPerRank * ranks) LetGo(std::string(segments_.front().name));
+  while (segments_.size() > kSegmentsPerRank * ranks) LetGo(std::string(LeastUseful()->name));
+}
+
+// Its ranks have seen all that is held here and elsewhere, and have agreed on the newest state that
+// is whole: what was there then and is no part of it will be part of no later choice.
+void GuardianCore::NoteCut(const std::vector<std::string>& segments) {
+  cut_told_ = gang_->generation;
+  for (Segment& segment : segments_)
+    if (std::ranges::find(segments, segment.name) != segments.end()) segment.cut = cut_told_;
+}
+
+// By age alone the only whole state would go when gangs of several sizes in a row fail to form,
+// each with new segments.
+std::deque<GuardianCore::Segment>::const_iterator GuardianCore::LeastUseful() const {
+  const auto use = [&](const Segment& segment) {
+    if (cut_told_ > 0 && segment.cut == cut_told_) return 3;
+    if (segment.made == gang_->generation) return 2;
+    return segment.made < cut_told_ ? 0 : 1;
+  };
+  return std::ranges::min_element(segments_, {}, use);  // the oldest of them
 }
 
 void GuardianCore::LetGo(const std::string& name) {

@@ -25,6 +25,15 @@ class GuardianCoreTest : public testing::Test {
     for (const int rank : {0, 1})
       if (steps) host_.Say(host_.Of(generation, rank), R"({"type":"first_step","step":1})");
   }
+  void Hold(ProcessId id, Generation generation, const std::string& name) {
+    const nlohmann::json hold = {{"type", "segment"}, {"name", name}, {"generation", generation}};
+    host_.Say(id, hold.dump(), true);
+  }
+  void TellCut(ProcessId id, Generation generation, const std::vector<std::string>& segments) {
+    const nlohmann::json cut = {
+        {"type", "cut"}, {"segments", segments}, {"generation", generation}};
+    host_.Say(id, cut.dump());
+  }
   GuardianQuiesced LastQuiesced() const {
     const auto all = host_.Told<GuardianQuiesced>();
     return all.empty() ? GuardianQuiesced{} : all.back();
@@ -257,11 +266,50 @@ TEST_F(GuardianCoreTest, SegmentsOfAnotherGenerationAreNeitherHeldNorLetGo) {
   EXPECT_THAT(host_.segments, IsEmpty());
 }
 
+// Each with segments of its own, since each is of another size.
+TEST_F(GuardianCoreTest, GangsInARowThatFailToFormDoNotPushOutTheOnlyWholeState) {
+  Run(1);
+  for (const ProcessId id : {1, 2}) {
+    TellCut(id, 1, {});
+    for (const char* name : {"own-", "kept-"}) Hold(id, 1, name + std::to_string(id));
+  }
+  const std::set<std::string> whole = host_.segments;
+  for (Generation generation = 2; generation <= 9; ++generation) {
+    host_.Command(ParkAll(generation - 1));
+    host_.Settle();
+    Run(generation);
+    for (const ProcessId id : {1, 2}) {
+      const std::string suffix = std::to_string(id) + "-g" + std::to_string(generation);
+      TellCut(id, generation, {"own-1", "kept-1", "own-2", "kept-2", "elsewhere"});
+      for (const char* name : {"own-", "kept-"}) Hold(id, generation, name + suffix);
+      EXPECT_TRUE(host_.segments.contains("own-" + suffix));
+    }
+    EXPECT_TRUE(std::ranges::includes(host_.segments, whole)) << "generation " << generation;
+    EXPECT_EQ(host_.segments.size(), 2 * kSegmentsPerRank);
+  }
+}
+
+TEST_F(GuardianCoreTest, WhatIsNoPartOfANewerCutGoesBeforeThat) {
+  Run(1);
+  for (const char* name : {"a", "b", "c", "d"}) Hold(1, 1, name);
+  host_.Command(ParkAll(1));
+  host_.Settle();
+  Run(2);
+  TellCut(1, 2, {"a", "d"});
+  for (const char* name : {"e", "f", "g", "h", "i", "j"}) Hold(1, 2, name);
+  EXPECT_THAT(host_.segments, ElementsAre("a", "d", "e", "f", "g", "h", "i", "j"));
+  Hold(1, 2, "k");
+  EXPECT_THAT(host_.segments, ElementsAre("a", "d", "f", "g", "h", "i", "j", "k"))
+      << "who makes more than its share loses its own";
+}
+
 TEST_F(GuardianCoreTest, GarbageOfARankDoesNothing) {
   Run(1);
   host_.told.clear();
   for (const char* text : {"", "{", "[]", "7", R"("parked")"}) host_.Say(1, text, true);
   host_.Say(1, R"({"type":"segment","name":7})", true);
+  host_.Say(1, R"({"type":"cut","segments":7})");
+  host_.Say(1, R"({"type":"cut","segments":[7,{}]})");
   host_.Say(1, R"({"type":"note","generation":"one"})");
   EXPECT_THAT(host_.told, IsEmpty());
   EXPECT_THAT(host_.segments, IsEmpty());
