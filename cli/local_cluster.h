@@ -55,8 +55,10 @@ class LocalCluster {
   Result<UpReport> Up(const UpOptions& options);
   Result<DownReport> Down(Duration timeout);
 
-  // Takes a node's cable out, or puts it in again. kFailedPrecondition: faults are not allowed
-  // here; kNotFound: the node has no network namespace of its own.
+  // Takes a node's cable out, or puts it in again; CheckLink says whether there is one. kNotFound:
+  // the node has no network namespace of its own. That the coordinator allows it is the caller's
+  // to ask.
+  Status CheckLink(const std::string& node) const;
   Status SetLink(const std::string& node, bool up);
 
  private:

@@ -106,10 +106,9 @@ Result<DownReport> LocalCluster::Down(Duration timeout) {
   return report;
 }
 
+Status LocalCluster::CheckLink(const std::string& node) const { return network_.CheckLink(node); }
+
 Status LocalCluster::SetLink(const std::string& node, bool up) {
-  if (!ReadRecord().allow_faults)
-    return FailedPrecondition("the cluster in " + paths_.dir +
-                              " was started without --allow-faults, so its links stay as they are");
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
   return network_.SetLink(node, up);
 }

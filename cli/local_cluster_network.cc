@@ -198,11 +198,15 @@ Status LocalClusterNetwork::Remove() {
   return OkStatus();
 }
 
-Status LocalClusterNetwork::SetLink(const std::string& node, bool up) {
+Status LocalClusterNetwork::CheckLink(const std::string& node) const {
   std::error_code error;
-  if (node == kHubNamespace || !fs::exists(NamespacePath(Namespace(node)), error))
-    return NotFound("the cluster in " + cluster_dir_ + " has no network namespace for " + node +
-                    "; a node has one when the cluster was started with muster up --netns");
+  if (node != kHubNamespace && fs::exists(NamespacePath(Namespace(node)), error)) return OkStatus();
+  return NotFound("the cluster in " + cluster_dir_ + " has no network namespace for " + node +
+                  "; a node has one when the cluster was started with muster up --netns");
+}
+
+Status LocalClusterNetwork::SetLink(const std::string& node, bool up) {
+  MUSTER_RETURN_IF_ERROR(CheckLink(node));
   return Ip("-n " + Namespace(kHubNamespace) + " link set " + node + (up ? " up" : " down"));
 }
 

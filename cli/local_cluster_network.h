@@ -38,7 +38,8 @@ class LocalClusterNetwork {
   // Every namespace of this cluster, with all that is inside. OK when there is none.
   Status Remove();
 
-  // A node's cable. kNotFound: no such node here.
+  // A node's cable: whether there is one, and taking it out. kNotFound: no such node here.
+  Status CheckLink(const std::string& node) const;
   Status SetLink(const std::string& node, bool up);
 
   static std::string NodeName(int index);     // "node-1"

@@ -485,10 +485,12 @@ TEST_F(CommandsTest, AFaultOfTheWrongThingIsBadUsageAndNotSent) {
   EXPECT_FALSE(coordinator_.fault);
 }
 
-TEST_F(CommandsTest, ALinkIsCutOnlyInAClusterOfNamespaces) {
+TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyStoryTells) {
   Serve();
-  EXPECT_FALSE(RunFault(*context_, {.node = "node-2", .kind = "link-down"}).ok());
-  EXPECT_FALSE(coordinator_.fault) << "the link is this machine's to cut";
+  const CommandResult result = RunFault(*context_, {.node = "node-2", .kind = "link-down"});
+  EXPECT_EQ(ExitCodeOf(result.status()), kExitNotFound);
+  EXPECT_NE(result.status().message().find("--netns"), std::string::npos);
+  EXPECT_FALSE(coordinator_.fault);
 }
 
 TEST_F(CommandsTest, CheckpointsAreListedWithTheirSize) {

@@ -41,16 +41,6 @@ Result<std::string> ExitCode(const std::string& text) {
   return text;
 }
 
-// The link is this machine's to cut: the coordinator could not reach the node to put it back.
-CommandResult CutLink(CommandContext& context, const FaultOptions& options) {
-  const bool up = options.kind == "link-up";
-  MUSTER_RETURN_IF_ERROR(LocalCluster(context.client, "").SetLink(options.node, up));
-  const Json json = {{"node", options.node}, {"kind", options.kind}, {"generation", nullptr}};
-  if (PrintStructured(context.terminal.out, context.output, json, "node")) return kExitSuccess;
-  context.terminal.out << "the link of " << options.node << " is " << (up ? "up" : "down") << "\n";
-  return kExitSuccess;
-}
-
 Status CheckTarget(const FaultOptions& options, const std::string& kind) {
   const bool of_node = IsOneOf(kind, kNodeKinds);
   if (!of_node && !IsOneOf(kind, kRankKinds))
@@ -65,6 +55,27 @@ Status CheckTarget(const FaultOptions& options, const std::string& kind) {
     return InvalidArgument("--kind " + kind + " is of a rank: muster fault JOB --rank N --kind " +
                            kind);
   return OkStatus();
+}
+
+// The link is this machine's to cut: the coordinator could not reach the node to put it back. But
+// the coordinator is asked before, so that the stories of all that it strikes tell of it.
+CommandResult TakeLink(CommandContext& context, const v1::InjectFaultRequest& request) {
+  const bool up = request.kind() == "link-up";
+  LocalCluster cluster(context.client, "");
+  MUSTER_RETURN_IF_ERROR(cluster.CheckLink(request.node()));
+  const auto recorded = context.client.InjectFault(request);
+  // A coordinator that is away must not keep a node cut off: it might need that node to come back.
+  const bool away = recorded.status().code() == StatusCode::kUnavailable ||
+                    recorded.status().code() == StatusCode::kDeadlineExceeded;
+  if (!recorded.ok() && !(up && away)) return recorded.status();
+  if (!recorded.ok())
+    context.terminal.err << "muster: not recorded: " << recorded.status().message() << "\n";
+  MUSTER_RETURN_IF_ERROR(cluster.SetLink(request.node(), up));
+  const Json json = {{"node", request.node()}, {"kind", request.kind()}, {"generation", nullptr}};
+  if (PrintStructured(context.terminal.out, context.output, json, "node")) return kExitSuccess;
+  context.terminal.out << "the link of " << request.node() << " is " << (up ? "up" : "down")
+                       << "\n";
+  return kExitSuccess;
 }
 
 }  // namespace
@@ -87,13 +98,13 @@ Result<FaultKind> ParseFaultKind(const std::string& text) {
 CommandResult RunFault(CommandContext& context, const FaultOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const FaultKind fault, ParseFaultKind(options.kind));
   MUSTER_RETURN_IF_ERROR(CheckTarget(options, fault.kind));
-  if (fault.kind.starts_with("link-")) return CutLink(context, options);
   v1::InjectFaultRequest request;
   request.set_job(options.job);
   request.set_rank(options.rank);
   request.set_node(options.node);
   request.set_kind(fault.kind);
   request.set_argument(fault.argument);
+  if (fault.kind.starts_with("link-")) return TakeLink(context, request);
   MUSTER_ASSIGN_OR_RETURN(const v1::InjectFaultResponse response,
                           context.client.InjectFault(request));
   const bool of_rank = !options.job.empty();

@@ -16,6 +16,14 @@ void MarkStuck(JobEntry& job, const NodeEntry& node, const std::vector<std::int6
   }
 }
 
+bool ManifestPending(const JobEntry& job) {
+  return std::any_of(
+      job.checkpoints.begin(), job.checkpoints.end(), [&job](const CheckpointRecord& checkpoint) {
+        return checkpoint.state == CheckpointState::kCommitted && !checkpoint.manifest_written &&
+               !job.manifest_failed.contains(checkpoint.directory);
+      });
+}
+
 }  // namespace
 
 void ControllerCore::BeginAbort(JobEntry& job, AbortOptions options) {

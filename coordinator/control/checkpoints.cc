@@ -48,6 +48,14 @@ bool Usable(const CheckpointRecord& checkpoint) {
   return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty();
 }
 
+void UpdateCommittedStep(JobEntry& job) {
+  Step newest = 0;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (Usable(checkpoint)) newest = std::max(newest, checkpoint.step);
+  }
+  job.record.committed_step = newest;
+}
+
 }  // namespace
 
 void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten& written) {
@@ -191,14 +199,6 @@ void ControllerCore::Handle(const NodeName&, const ManifestWritten& message) {
   if (job.gang) MaybeEndAttempt(job);
 }
 
-bool ControllerCore::ManifestPending(const JobEntry& job) const {
-  return std::any_of(
-      job.checkpoints.begin(), job.checkpoints.end(), [&job](const CheckpointRecord& checkpoint) {
-        return checkpoint.state == CheckpointState::kCommitted && !checkpoint.manifest_written &&
-               !job.manifest_failed.contains(checkpoint.directory);
-      });
-}
-
 void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed) {
   const std::string text = "checkpoint of step " + std::to_string(failed.step) +
                            " failed on rank " + std::to_string(rank) + ": " + failed.reason;
@@ -246,14 +246,6 @@ std::vector<CheckpointRecord> ControllerCore::ResumePoints(const JobEntry& job) 
     if (Usable(*checkpoint)) points.push_back(*checkpoint);
   }
   return points;
-}
-
-void ControllerCore::UpdateCommittedStep(JobEntry& job) {
-  Step newest = 0;
-  for (const CheckpointRecord& checkpoint : job.checkpoints) {
-    if (Usable(checkpoint)) newest = std::max(newest, checkpoint.step);
-  }
-  job.record.committed_step = newest;
 }
 
 }  // namespace muster

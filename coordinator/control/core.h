@@ -19,7 +19,6 @@
 #include "coordinator/control/slot_ledger.h"
 #include "coordinator/control/state.h"
 #include "coordinator/control/words.h"
-#include "coordinator/domain/records.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster {
@@ -153,12 +152,10 @@ class ControllerCore {
   void KeepPruned(JobEntry& job, const std::vector<std::string>& directories);
   void SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint);
   void ResendCommitted(JobEntry& job, const NodeName& node);
-  bool ManifestPending(const JobEntry& job) const;
   void RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected);
   void DiscardUnfinished(JobEntry& job, Step before = std::numeric_limits<Step>::max());
   void Handle(const NodeName& node, const ManifestWritten& message);
   static std::vector<CheckpointRecord> ResumePoints(const JobEntry& job);
-  static void UpdateCommittedStep(JobEntry& job);
 
   // --- nodes.cc ---
   void On(const WorkerHello& event);
@@ -209,7 +206,9 @@ class ControllerCore {
 
   // --- faults.cc ---
   void On(const InjectFaultRequested& request);
-  Status InjectInto(const InjectFaultRequested& request);
+  Status InjectIntoRank(const InjectFaultRequested& request);
+  Status InjectIntoNode(const InjectFaultRequested& request);
+  void SendFault(const InjectFaultRequested& request, const NodeName& target, InjectFault fault);
   void Handle(const NodeName& node, const FaultDone& message);
   void AnswerFault(std::map<std::uint64_t, OrderedFault>::iterator fault, Status status);
   void AnswerFaultsOf(const NodeName& node);

@@ -1,5 +1,4 @@
-// Scenarios of nodes that are taken out of use, of stopping at a step boundary, and of ordered
-// faults.
+// Scenarios of nodes that are taken out of use, and of stopping at a step boundary.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +14,7 @@ using ::testing::HasSubstr;
 
 struct Draining : ControlHarness {
   explicit Draining(const std::string& yaml = TrainYaml()) {
-    for (const char* node : {"n1", "n2", "n3"}) Join(node, {.allows_faults = true});
+    for (const char* node : {"n1", "n2", "n3"}) Join(node);
     id = Submit(yaml);
     StartAll(id);
     if (Job(id).record->max_steps > 0) {
@@ -334,70 +333,6 @@ TEST(TimeLimitStopTest, ARestartInBetweenSaysTheStopAgain) {
   h.Exited(h.id, 1, {0, 0});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
-}
-
-// --- ordered faults ---
-
-struct Rehearsing : ControlHarness {
-  Rehearsing() : ControlHarness(Allowing()) {
-    Join("n1", {.allows_faults = true});
-    Join("n2");
-    id = Submit(TrainYaml());
-    RunTo(id, 12);
-    Forget();
-  }
-  static ControllerOptions Allowing() {
-    ControllerOptions options;
-    options.allow_faults = true;
-    return options;
-  }
-  StatusCode Ask(InjectFaultRequested request) { return Inject(std::move(request)).status.code(); }
-  JobId id;
-};
-
-TEST(FaultTest, IsForwardedToldAndAnsweredWhenItIsDone) {
-  Rehearsing h;
-  const std::size_t replies = h.last().replies.size();
-  EXPECT_EQ(replies, 0u);
-  (void)h.Inject({.job = h.id.value, .rank = 0, .kind = "slow", .argument = "0.3"});
-  EXPECT_TRUE(h.last().replies.empty()) << "not before it is done";
-  const InjectFault fault = h.Take<InjectFault>("n1").at(0);
-  EXPECT_EQ(fault.generation, 1);
-  EXPECT_EQ(fault.kind, "slow");
-  EXPECT_EQ(fault.argument, "0.3");
-  EXPECT_TRUE(h.HasEvent(h.id, "fault_injected", "slow=0.3 ordered for rank 0 on n1"));
-  h.Say("n1", FaultDone{fault.request_id, ""});
-  ASSERT_EQ(h.last().replies.size(), 1u);
-  EXPECT_EQ(std::get<FaultAccepted>(h.last().replies[0].body).node.value, "n1");
-  h.Say("n1", FaultDone{fault.request_id, ""});
-  EXPECT_TRUE(h.last().replies.empty());
-}
-
-TEST(FaultTest, IsRefusedWhereItIsNotAllowedOrMeansNothing) {
-  Rehearsing h;
-  EXPECT_EQ(h.Ask({.job = h.id.value, .rank = 1, .kind = "kill"}), StatusCode::kFailedPrecondition)
-      << "its worker does not allow it";
-  EXPECT_EQ(h.Ask({.job = h.id.value, .rank = 0, .kind = "explode"}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(h.Ask({.job = h.id.value, .rank = 7, .kind = "kill"}), StatusCode::kNotFound);
-  EXPECT_EQ(h.Ask({.job = "nobody", .rank = 0, .kind = "kill"}), StatusCode::kNotFound);
-  EXPECT_EQ(h.Ask({.node = NodeName{"n9"}, .kind = "kill-node"}), StatusCode::kNotFound);
-  EXPECT_EQ(h.CountEvents(h.id, "fault_injected"), 0);
-  Draining other;  // its coordinator was not started for it
-  EXPECT_EQ(other.Inject({.job = other.id.value, .rank = 0, .kind = "kill"}).status.code(),
-            StatusCode::kFailedPrecondition);
-}
-
-TEST(FaultTest, ANodeThatDiesOfItHasObeyedAndOneThatIsMuteIsTold) {
-  Rehearsing h;
-  (void)h.Inject({.node = NodeName{"n1"}, .kind = "kill-node"});
-  h.Leave("n1");
-  ASSERT_EQ(h.last().replies.size(), 1u);
-  EXPECT_TRUE(h.last().replies[0].status.ok());
-  h.Join("n1", {.allows_faults = true});
-  (void)h.Inject({.node = NodeName{"n1"}, .kind = "stop-worker"});
-  h.silent = {"n1", "n2"};
-  h.Advance(seconds(11));
-  EXPECT_EQ(h.LastReply().status.code(), StatusCode::kUnavailable);
 }
 
 }  // namespace

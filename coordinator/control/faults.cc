@@ -13,7 +13,8 @@ constexpr Duration kFaultDeadline = std::chrono::seconds(10);
 constexpr std::size_t kMaxArgumentBytes = 64;
 constexpr std::array<std::string_view, 9> kRankKinds = {
     "kill", "stop", "cont", "hang-data", "hang-collective", "nan", "oom", "slow", "exit"};
-constexpr std::array<std::string_view, 2> kNodeKinds = {"kill-node", "stop-worker"};
+constexpr std::array<std::string_view, 4> kNodeKinds = {"kill-node", "stop-worker", "link-down",
+                                                        "link-up"};
 
 template <std::size_t N>
 Status CheckKind(const std::array<std::string_view, N>& kinds,
@@ -28,60 +29,83 @@ Status CheckKind(const std::array<std::string_view, N>& kinds,
   return OkStatus();
 }
 
+std::string What(const InjectFaultRequested& request) {
+  return request.kind + (request.argument.empty() ? "" : "=" + request.argument);
+}
+
+// `node` is nullptr where there is none of that name.
+Status CheckTakesFaults(const NodeName& name, const NodeEntry* node, bool connected) {
+  if (node == nullptr) return NotFound("no node '" + name.value + "'; 'muster nodes' lists them");
+  if (!node->record.allows_faults) {
+    return FailedPrecondition("node " + name.value +
+                              " does not allow faults; start its worker with --allow-faults");
+  }
+  if (connected && node->session == 0)
+    return Unavailable("node " + name.value + " is not connected");
+  return OkStatus();
+}
+
 }  // namespace
 
 void ControllerCore::On(const InjectFaultRequested& request) {
-  if (Status status = InjectInto(request); !status.ok()) {
-    out_.replies.push_back({request.request, std::move(status), {}});
-  }
+  Status status =
+      FailedPrecondition("faults are not allowed here; start the coordinator with --allow-faults");
+  if (options_.allow_faults)
+    status = request.job.empty() ? InjectIntoNode(request) : InjectIntoRank(request);
+  if (!status.ok()) out_.replies.push_back({request.request, std::move(status), {}});
 }
 
-Status ControllerCore::InjectInto(const InjectFaultRequested& request) {
-  if (!options_.allow_faults) {
-    return FailedPrecondition(
-        "faults are not allowed here; start the coordinator with --allow-faults");
+Status ControllerCore::InjectIntoRank(const InjectFaultRequested& request) {
+  MUSTER_RETURN_IF_ERROR(CheckKind(kRankKinds, request));
+  MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(request.job));
+  JobEntry& job = jobs_.at(view.record->id);
+  if (!job.gang || job.attempt().state != AttemptState::kRunning) {
+    return FailedPrecondition("job " + job.record.id.value + " has no running ranks now");
   }
-  InjectFault fault{++next_fault_, {}, 0, request.rank, request.kind, request.argument};
-  NodeName target = request.node;
-  JobEntry* job = nullptr;
-  if (!request.job.empty()) {
-    MUSTER_RETURN_IF_ERROR(CheckKind(kRankKinds, request));
-    MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(request.job));
-    job = &jobs_.at(view.record->id);
-    if (!job->gang || job->attempt().state != AttemptState::kRunning) {
-      return FailedPrecondition("job " + job->record.id.value + " has no running ranks now");
-    }
-    if (request.rank < 0 || request.rank >= WorldSize(*job)) {
-      return NotFound("job " + job->record.id.value + " has no rank " +
-                      std::to_string(request.rank) + "; its ranks are 0 to " +
-                      std::to_string(WorldSize(*job) - 1));
-    }
-    fault.job_id = job->record.id;
-    fault.generation = job->attempt().generation;
-    target = job->attempt().ranks[request.rank].node;
-  } else {
-    MUSTER_RETURN_IF_ERROR(CheckKind(kNodeKinds, request));
+  if (request.rank < 0 || request.rank >= WorldSize(job)) {
+    return NotFound("job " + job.record.id.value + " has no rank " + std::to_string(request.rank) +
+                    "; its ranks are 0 to " + std::to_string(WorldSize(job) - 1));
   }
-  const NodeEntry* node = FindNode(target);
-  if (node == nullptr) return NotFound("no node '" + target.value + "'; 'muster nodes' lists them");
-  if (!node->record.allows_faults) {
-    return FailedPrecondition("node " + target.value +
-                              " does not allow faults; start its worker with --allow-faults");
+  const NodeName target = job.attempt().ranks[request.rank].node;
+  MUSTER_RETURN_IF_ERROR(CheckTakesFaults(target, FindNode(target), true));
+  Tell(job, {"fault_injected", Severity::kWarning,
+             What(request) + " ordered for rank " + std::to_string(request.rank) + " on " +
+                 target.value});
+  SendFault(
+      request, target,
+      {0, job.record.id, job.attempt().generation, request.rank, request.kind, request.argument});
+  return OkStatus();
+}
+
+Status ControllerCore::InjectIntoNode(const InjectFaultRequested& request) {
+  MUSTER_RETURN_IF_ERROR(CheckKind(kNodeKinds, request));
+  const bool of_link = request.kind.starts_with("link-");
+  MUSTER_RETURN_IF_ERROR(CheckTakesFaults(request.node, FindNode(request.node), !of_link));
+  const EventText told{"fault_injected", Severity::kWarning,
+                       What(request) + " ordered for node " + request.node.value};
+  TellCluster(told);
+  for (const JobId& id : live_) {
+    const SlotLedger::Hold* hold = slots_.Find(request.node, id);
+    if (hold != nullptr && hold->kind != SlotLedger::Kind::kLeftBehind) Tell(jobs_.at(id), told);
   }
-  if (node->session == 0) return Unavailable("node " + target.value + " is not connected");
+  if (!of_link) {
+    SendFault(request, request.node, {0, {}, 0, 0, request.kind, request.argument});
+    return OkStatus();
+  }
+  // A node behind a cut link could not be told to put it back: whoever asked takes the link, and
+  // may do so once this is stored.
+  out_.observations.push_back(FaultObserved{});
+  out_.replies.push_back({request.request, OkStatus(), FaultAccepted{request.node, 0}});
+  return OkStatus();
+}
+
+void ControllerCore::SendFault(const InjectFaultRequested& request, const NodeName& target,
+                               InjectFault fault) {
+  fault.request_id = ++next_fault_;
   faults_[fault.request_id] = {request.request, target, fault.generation,
                                now_.mono + kFaultDeadline};
-  const std::string what = request.kind + (request.argument.empty() ? "" : "=" + request.argument);
-  if (job != nullptr) {
-    Tell(*job,
-         {"fault_injected", Severity::kWarning,
-          what + " ordered for rank " + std::to_string(request.rank) + " on " + target.value});
-  } else {
-    TellCluster({"fault_injected", Severity::kWarning, what + " ordered for node " + target.value});
-  }
   out_.observations.push_back(FaultObserved{});
   Send(target, std::move(fault));
-  return OkStatus();
 }
 
 void ControllerCore::Handle(const NodeName& node, const FaultDone& message) {

@@ -13,6 +13,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from cluster import (BIN, Cluster, can_have_namespaces, ip, kill, namespaces, processes_of,  # noqa: E402
                      run, trajectory, wait_until)
 
+UNREACHABLE = 5  # the exit code
+
 
 @unittest.skipUnless(can_have_namespaces(), "network namespaces need root and the program ip")
 class NetworkNamespaces(unittest.TestCase):
@@ -95,6 +97,39 @@ class NetworkNamespaces(unittest.TestCase):
         done = cluster.muster("fault", "--node", "node-1", "--kind", "link-down", check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("--allow-faults", done.stderr)
+
+    def test_a_cut_link_is_in_the_stories_of_the_cluster_and_of_the_jobs_it_strikes(self):
+        cluster = Cluster(self, nodes=3, up=("--netns", "--allow-faults"))
+        job = cluster.submit(cluster.train_job(steps=80))
+        other = cluster.submit(cluster.train_job(steps=5, nodes=1))
+        cluster.wait_for_step(job, 5)
+        self.assertEqual(cluster.wait(other), 0, cluster.describe(other))
+        node = cluster.get(job)["ranks"][1]["node"]
+        cluster.set_link(node, False)
+        told = [f"link-down ordered for node {node}"]
+        self.assertEqual(self.faults(cluster, job), told)
+        self.assertEqual(self.faults(cluster), told)
+        cluster.set_link(node, True)
+        self.assertEqual(self.faults(cluster), [*told, f"link-up ordered for node {node}"])
+        self.assertEqual(self.faults(cluster, other), [])
+        self.assertEqual(cluster.wait(job), 0, cluster.describe(job))
+        self.assertEqual(self.faults(cluster, job)[:1], told)
+
+    def test_a_link_can_be_put_back_while_the_coordinator_is_away(self):
+        cluster = Cluster(self, nodes=2, up=("--netns", "--allow-faults"))
+        cluster.set_link("node-2", False)
+        kill(cluster.coordinator_pid())
+        done = cluster.muster("fault", "--node", "node-1", "--kind", "link-down", check=False)
+        self.assertEqual(done.returncode, UNREACHABLE, done.stderr)
+        done = cluster.muster("fault", "--node", "node-2", "--kind", "link-up")
+        self.assertIn("not recorded", done.stderr)
+        cluster.up()
+        cluster.wait_until_ready()
+
+    def faults(self, cluster, *job):
+        """What was told of faults: to a job, or to the cluster."""
+        return [event["message"] for event in cluster.json("events", *job)
+                if event["kind"] == "fault_injected" and bool(event["job"]) == bool(job)]
 
     def test_a_running_cluster_does_not_change_its_network(self):
         cluster = Cluster(self, nodes=1)
