@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
-#include <cstring>
 
 namespace muster {
 namespace {
@@ -26,6 +26,20 @@ Result<void*> MapPage(int fd, int protection) {
     return FailedPrecondition("the progress page has another layout version");
   }
   return address;
+}
+
+bool InUse(const CollectiveCell& cell) {
+  return cell.group[0].load(std::memory_order_acquire) != '\0';
+}
+
+std::string NameOf(const CollectiveCell& cell) {
+  std::string name;
+  for (const std::atomic<char>& letter : cell.group) {
+    const char c = letter.load(std::memory_order_acquire);
+    if (c == '\0') break;
+    name += c;
+  }
+  return name;
 }
 
 }  // namespace
@@ -65,9 +79,10 @@ ProgressWriter::~ProgressWriter() { ::munmap(page_, kProgressPageBytes); }
 void ProgressWriter::Publish() {
   const std::uint64_t sequence = page_->sequence.load(std::memory_order_relaxed);
   page_->sequence.store(sequence + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  std::memcpy(&page_->values, &values_, sizeof values_);
-  std::atomic_thread_fence(std::memory_order_release);
+  // Whoever sees a word of this store sees the odd sequence too.
+  const auto words = std::bit_cast<ProgressPageLayout::Words>(values_);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    page_->values[i].store(words[i], std::memory_order_release);
   page_->sequence.store(sequence + 2, std::memory_order_release);
 }
 
@@ -78,7 +93,7 @@ std::string ProgressWriter::FreeName(std::string_view group) const {
     const std::string name = std::string(group.substr(0, kLongest - suffix.size())) + suffix;
     const bool taken =
         std::any_of(page_->cells.begin(), page_->cells.end(),
-                    [&](const CollectiveCell& cell) { return cell.group.data() == name; });
+                    [&](const CollectiveCell& cell) { return NameOf(cell) == name; });
     if (!taken) return name;
   }
 }
@@ -95,10 +110,8 @@ CollectiveCell* ProgressWriter::TakeCell(std::string_view group) {
   }
   const std::string name = FreeName(group);
   // The first letter last: a reader takes a cell that has one for whole.
-  for (std::size_t i = cell.group.size(); i-- > 0;) {
-    if (i == 0) std::atomic_thread_fence(std::memory_order_release);
-    cell.group[i] = i < name.size() ? name[i] : 0;
-  }
+  for (std::size_t i = cell.group.size(); i-- > 0;)
+    cell.group[i].store(i < name.size() ? name[i] : '\0', std::memory_order_release);
   return &cell;
 }
 
@@ -111,7 +124,7 @@ void ProgressWriter::ReturnCell(CollectiveCell* cell) {
 std::uint64_t ProgressWriter::wait_nanoseconds() const {
   std::uint64_t sum = 0;
   for (const CollectiveCell& cell : page_->cells) {
-    if (cell.group[0] != 0) sum += cell.wait_nanoseconds.load(std::memory_order_relaxed);
+    if (InUse(cell)) sum += cell.wait_nanoseconds.load(std::memory_order_relaxed);
   }
   return sum;
 }
@@ -123,7 +136,7 @@ std::shared_ptr<CollectiveCell> ClaimCell(const std::shared_ptr<ProgressWriter>&
   return {cell, [page](CollectiveCell* taken) { page->ReturnCell(taken); }};
 }
 
-void RetireCell(CollectiveCell& cell) { cell.group[0] = 0; }
+void RetireCell(CollectiveCell& cell) { cell.group[0].store('\0', std::memory_order_release); }
 
 Result<std::unique_ptr<ProgressReader>> ProgressReader::Map(int fd) {
   MUSTER_ASSIGN_OR_RETURN(void* address, MapPage(fd, PROT_READ));
@@ -139,9 +152,12 @@ bool ProgressReader::Read(ProgressValues* values) const {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::uint64_t before = page_->sequence.load(std::memory_order_acquire);
     if (before % 2 != 0) continue;
-    std::memcpy(values, &page_->values, sizeof *values);
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (page_->sequence.load(std::memory_order_relaxed) == before) return true;
+    ProgressPageLayout::Words words;
+    for (std::size_t i = 0; i < words.size(); ++i)
+      words[i] = page_->values[i].load(std::memory_order_acquire);
+    if (page_->sequence.load(std::memory_order_relaxed) != before) continue;
+    *values = std::bit_cast<ProgressValues>(words);
+    return true;
   }
   return false;
 }
@@ -153,7 +169,7 @@ std::uint64_t ProgressReader::stores() const {
 std::vector<CollectiveCounts> ProgressReader::ReadCollectives() const {
   std::vector<CollectiveCounts> all;
   for (const CollectiveCell& cell : page_->cells) {
-    if (cell.group[0] == 0) continue;
+    if (!InUse(cell)) continue;
     // Completed before started before enqueued, so that no reading shows more done than begun.
     CollectiveCounts counts;
     counts.completed = cell.completed.load(std::memory_order_acquire);
@@ -161,7 +177,7 @@ std::vector<CollectiveCounts> ProgressReader::ReadCollectives() const {
     counts.enqueued = cell.enqueued.load(std::memory_order_acquire);
     counts.bytes = cell.bytes.load(std::memory_order_relaxed);
     counts.wait_nanoseconds = cell.wait_nanoseconds.load(std::memory_order_relaxed);
-    counts.group.assign(cell.group.data(), ::strnlen(cell.group.data(), cell.group.size()));
+    counts.group = NameOf(cell);
     all.push_back(std::move(counts));
   }
   return all;

@@ -91,7 +91,7 @@ struct CollectiveCounts {
 
 // The same in shared memory, or in memory of the rank's own. Any thread of the rank adds; relaxed.
 struct CollectiveCell {
-  std::array<char, 24> group = {};  // ends with a zero; empty: not used
+  std::array<std::atomic<char>, 24> group = {};  // ends with a zero; empty: not used
   std::atomic<std::uint64_t> enqueued = 0;
   std::atomic<std::uint64_t> started = 0;
   std::atomic<std::uint64_t> completed = 0;
@@ -102,13 +102,20 @@ static_assert(sizeof(CollectiveCell) == 64);
 inline constexpr std::size_t kMaxCollectiveCells = 8;
 
 struct alignas(64) ProgressPageLayout {
+  // ProgressValues word by word: readers look while it is written, and take it for whole only where
+  // `sequence` says so.
+  using Words = std::array<std::uint64_t, sizeof(ProgressValues) / sizeof(std::uint64_t)>;
+
   std::uint32_t magic;
   std::uint32_t version;
   std::atomic<std::uint64_t> sequence;  // odd while a store is under way
-  ProgressValues values;
+  std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Words>> values;
   alignas(64) std::array<CollectiveCell, kMaxCollectiveCells> cells;
 };
 static_assert(sizeof(ProgressPageLayout) <= kProgressPageBytes);
+static_assert(sizeof(ProgressPageLayout::Words) == sizeof(ProgressValues));
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+              sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));
 
 // A new page; the descriptor is close-on-exec and may be passed on.
 Result<UniqueFd> CreateProgressPage();

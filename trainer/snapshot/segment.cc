@@ -346,8 +346,7 @@ void Segment::Seal(int slot, const TrainCursor& cursor) {
   oldest->step.store(kNoStep, std::memory_order_seq_cst);
   oldest->cursor_bytes = static_cast<std::uint32_t>(text.size());
   std::memcpy(oldest->cursor.data(), text.data(), text.size());
-  // Behind all that was stored before, past the caches too.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Behind all that was stored before: whoever sees the step sees the state and the cursor.
   oldest->step.store(cursor.step, std::memory_order_seq_cst);
 }
 

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <cstring>
+#include <algorithm>
+#include <string_view>
 
 namespace muster::worker {
 namespace {
@@ -94,7 +95,8 @@ TEST_F(ProgressSamplerTest, TellsWhereInItsCollectivesARankIs) {
       ::mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, rank.page.get(), 0);
   ASSERT_NE(memory, MAP_FAILED);
   CollectiveCell& world = static_cast<ProgressPageLayout*>(memory)->cells[0];
-  std::strcpy(world.group.data(), "world");
+  constexpr std::string_view kName = "world";
+  std::copy(kName.begin(), kName.end(), world.group.begin());
   world.enqueued = 8;
   world.started = 7;
   world.completed = 6;
