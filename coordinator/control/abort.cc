@@ -65,6 +65,8 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   reschedule_ |= cleared;
   const auto known = jobs_.find(message.job_id);
   Withhold(entry, message.job_id, message.unkillable_pids);
+  // It may be of an older generation than the one that the node is being prepared for.
+  if (known != jobs_.end() && GivenUpForWantOfRoom(known->second, entry)) return;
   if (cleared && (known == jobs_.end() || !known->second.gang ||
                   known->second.attempt().generation != message.generation)) {
     return;
@@ -77,7 +79,7 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   if (attempt.state != AttemptState::kAborting) {
     // Of a node that is not prepared yet this tells only that older generations are gone.
     if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) {
-      return CheckRoom(*job, entry, *member);
+      return;
     }
     if (member->spare) return DropSpare(*job, node, "its guardian has ended");
     const bool ranks_left =
@@ -94,18 +96,25 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   MaybeEndAttempt(*job);
 }
 
-// Processes of older generations that do not end leave fewer slots than were reserved.
-void ControllerCore::CheckRoom(JobEntry& job, NodeEntry& node, GangNode& member) {
-  if (UsedSlots(node) <= node.record.slots) return;
-  const std::string why = "processes on node " + member.name.value +
+// Processes of older generations that do not end may leave fewer slots than were reserved.
+bool ControllerCore::GivenUpForWantOfRoom(JobEntry& job, NodeEntry& node) {
+  const GangNode* member = FindMember(job, node.record.name);
+  if (member == nullptr || member->prepared || UsedSlots(node) <= node.record.slots) return false;
+  if (job.attempt().state == AttemptState::kAborting) return false;
+  const std::string why = "processes on node " + member->name.value +
                           " survived SIGKILL, and too few slots are left beside them";
-  if (member.spare) return DropSpare(job, member.name, why);
+  if (member->spare) {
+    DropSpare(job, node.record.name, why);
+    return true;
+  }
+  if (job.attempt().state != AttemptState::kPreparing) return false;
   Failure failure;
   failure.kind = CauseKind::kPrepareFailed;
-  failure.node = member.name;
+  failure.node = member->name;
   failure.message = why;
   failure.at = now_.mono;
   Fail(job, std::move(failure));
+  return true;
 }
 
 void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message) {
@@ -113,10 +122,10 @@ void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quies
   member.quiesced = true;
   // Standbys are kept as well, and nobody counts those. What is unkillable is withheld already.
   const bool keeps = job.gang->keep || !kept_ranks.empty();
-  slots_.Quiesce(
-      member.name, job.record.id,
-      keeps ? job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size())
-            : 0);
+  const bool standby = job.spec.train && job.spec.restart.standbys > 0;
+  const int left =
+      job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size());
+  slots_.Quiesce(member.name, job.record.id, keeps ? std::max(left, standby ? 1 : 0) : 0);
   for (RankRecord& rank : job.attempt().ranks) {
     if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
     const bool kept =

@@ -131,7 +131,7 @@ class ControllerCore {
   void RecordCause(JobEntry& job);
   void BeginAbort(JobEntry& job, AbortOptions options);
   void SendAbort(JobEntry& job, int node_rank);
-  void CheckRoom(JobEntry& job, NodeEntry& node, GangNode& member);
+  bool GivenUpForWantOfRoom(JobEntry& job, NodeEntry& node);
   void Withhold(NodeEntry& node, const JobId& id, const std::vector<std::int64_t>& pids);
   void LeaveBehind(JobEntry& job, GangNode& member);  // done with it unproven
   // The node has proved itself empty, but for these.

@@ -154,6 +154,8 @@ void ControllerCore::DrainJobs(NodeEntry& node) {
 void ControllerCore::SettleDrains() {
   for (auto& [name, node] : nodes_) {
     if (node.record.state != NodeState::kDraining || slots_.Used(name) > 0) continue;
+    // What is there is known from its Hello on; one that does not come back is lost, not drained.
+    if (node.session == 0) continue;
     Move(node, NodeEvent::kEmptied);
     node.record.reason = "drained: " + node.record.drain_reason;
     TellCluster(

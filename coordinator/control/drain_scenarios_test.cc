@@ -64,6 +64,19 @@ TEST(DrainTest, AStandbyThatIsLeftIsEndedBeforeTheNodeIsDrained) {
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
+TEST(DrainTest, AStandbyBesideAProcessThatSurvivedSigkillIsEndedToo) {
+  Draining h;
+  (void)h.Drain("n2", 5);
+  h.Advance(seconds(6));
+  h.Forget();
+  h.Say("n1", Quiesced{h.id, 1, {}, {}});
+  h.Say("n2", Quiesced{h.id, 1, {1001}, {}});
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
+  EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
+  h.Say("n2", Quiesced{h.id, 1, {1001}, {}});
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
+}
+
 TEST(DrainTest, AJobThatFinishesMeanwhileHasSucceeded) {
   Draining h;
   (void)h.Drain("n2");
@@ -175,6 +188,24 @@ TEST(DrainRestartTest, TheDrainIsTakenUpAgain) {
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
   h.Restart();
   h.Join("n2");
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
+}
+
+TEST(DrainRestartTest, ANodeThatIsNotHeardOfYetIsNotDrained) {
+  Draining h;
+  HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  (void)h.Cancel(h.id);
+  h.Leave("n2");
+  h.QuiescedOn("n1", h.id);
+  h.Restart();
+  (void)h.Drain("n2");
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining) << "ranks may run there";
+  ControlHarness::NodeOptions options;
+  options.hosted.push_back(n2);
+  h.Join("n2", options);
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
+  h.QuiescedOn("n2", h.id);
+  h.Say("n2", Released{h.id});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 

@@ -178,6 +178,8 @@ TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
   h.Exited(h.id, 0, {1, 0});
   h.Say("n1", Quiesced{h.id, 1, {}});
   h.Say("n2", Quiesced{h.id, 1, {1001}});
+  EXPECT_EQ(h.Node("n2").slots_used, 2) << "a standby may be left beside it";
+  h.Say("n2", Quiesced{h.id, 1, {1001}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.State(h.id), JobState::kRecovering);
   EXPECT_EQ(h.Attempt(h.id).generation, 1) << "the slot of the unkillable rank was used";
@@ -195,6 +197,7 @@ TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
   Running h;
   h.Exited(h.id, 0, {1, 0});
   h.Say("n1", Quiesced{h.id, 1, {}});
+  h.Say("n2", Quiesced{h.id, 1, {1001}});
   h.Say("n2", Quiesced{h.id, 1, {1001}});
   ASSERT_EQ(h.Node("n2").slots_used, 1);
   h.Leave("n2");
@@ -225,6 +228,25 @@ TEST(NodeTest, AGangIsNotPreparedOnANodeThatStuckProcessesLeaveNoRoom) {
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kAborting);
   EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kPrepareFailed);
   EXPECT_EQ(h.Attempt(id).failed_node.value, "n2");
+}
+
+TEST(NodeTest, WhatIsStuckOfAnOlderGenerationLeavesNoRoomForANewerOne) {
+  Running h;
+  const HostedGeneration stale = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Leave("n2");
+  h.Advance(seconds(11));
+  h.QuiescedOn("n1", h.id);
+  h.QuiescedOn("n1", h.id);
+  h.Join("n2", {.hosted = {stale}});
+  h.Join("n3");
+  ASSERT_EQ(h.Attempt(h.id).generation, 2);
+  ASSERT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+  h.PreparedOn("n1", h.id);
+  // The node is the new gang's, and what it tells is of the generation before.
+  h.Say("n3", Quiesced{h.id, 1, {4242}});
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kPrepareFailed);
+  EXPECT_EQ(h.Attempt(h.id).failed_node.value, "n3");
 }
 
 TEST(NodeTest, AGuardianOfAnUnknownJobIsReleased) {
