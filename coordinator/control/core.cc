@@ -164,7 +164,10 @@ void ControllerCore::PhaseExpired(JobEntry& job) {
       return Fail(job, std::move(failure));
     case AttemptState::kAborting:
       for (GangNode& node : gang.nodes) {
-        if (!node.quiesced) LeaveBehind(job, node);
+        if (node.quiesced) continue;
+        // The job is not to wait for one that has said nothing all that time.
+        if (nodes_.at(node.name).suspect) job.given_up.insert(node.name);
+        LeaveBehind(job, node);
       }
       for (const CheckpointRecord& checkpoint : job.checkpoints) {
         job.manifest_failed.insert(checkpoint.directory);

@@ -378,6 +378,57 @@ TEST(WitnessTest, AWorkerThatIsGoneIsWaitedForUnlessItsRanksAreGoneToo) {
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
 }
 
+TEST(WitnessTest, AFrozenHostThatStillTakesConnectionsIsLostWithinAMinute) {
+  Watched h;
+  h.silent = {"n2"};
+  for (int i = 0; i < 100; ++i) {
+    h.Advance(milliseconds(500));
+    h.Witness(ProbeOutcome::kSilent);
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kRunning)
+      << "its ranks may be well: only the worker is stopped";
+  for (int i = 0; i < 30; ++i) {
+    h.Advance(milliseconds(500));
+    h.Witness(ProbeOutcome::kSilent);
+  }
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kNodeLost);
+  h.ParkedOn("n1", h.id);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+}
+
+TEST(WitnessTest, AFrozenHostIsLostToAJobThatLostAPeerThereWithinSeconds) {
+  Watched h;
+  h.silent = {"n2"};
+  h.Advance(milliseconds(1600));
+  h.Report(h.id, 0, TrainerError{"peer_lost", "connection reset", 12});
+  for (int i = 0; i < 4; ++i) {
+    h.Advance(milliseconds(500));
+    h.Witness(ProbeOutcome::kSilent);
+  }
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
+  h.ParkedOn("n1", h.id);
+  EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
+}
+
+TEST(WitnessTest, ANodeThatWasSilentThroughAnAbortDoesNotKeepTheJobFromShrinking) {
+  Watched h("nodes: 3, ranks_per_node: 1, min_nodes: 2");
+  h.silent = {"n2"};
+  h.Advance(milliseconds(1600));
+  h.Exited(h.id, 0, {0, 9});
+  h.ParkedOn("n1", h.id);
+  h.ParkedOn("n3", h.id);
+  // Somebody answers at its address, so the node itself is waited for.
+  for (int i = 0; i < 70; ++i) {
+    h.Advance(milliseconds(500));
+    h.Witness(ProbeOutcome::kAnswered);
+  }
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
+  EXPECT_EQ(h.Attempt(h.id).nodes.size(), 2u);
+  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kShrink);
+}
+
 TEST(WitnessTest, ARefusalAfterTheSymptomDecidesAtOnce) {
   Watched h;
   h.Report(h.id, 0, Parked{12});

@@ -16,6 +16,16 @@ NodeJudgement JudgeSilence(const NodeVerdictInput& input) {
     }
     return wait;
   }
+  // The worker is stopped, or nothing on its host runs: its ranks may be well, and nobody can say.
+  if (input.silent > 0) {
+    if (input.silence >= kRefusedUntilLost) {
+      return {NodeVerdict::kLost, "its host takes connections, and its worker does not run"};
+    }
+    if (input.lost_peer && input.silence >= kSilentUntilLostToJobs) {
+      return {NodeVerdict::kLostToJobs, "its worker does not run and ranks lost a peer there"};
+    }
+    return wait;
+  }
   if (input.unreachable > 0) {
     if (input.complete && input.silence >= kUnreachableUntilLost) {
       return {NodeVerdict::kLost, "no other node reaches it"};

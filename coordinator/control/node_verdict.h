@@ -13,8 +13,9 @@ namespace muster {
 struct NodeVerdictInput {
   Duration silence = Duration::zero();  // since its last word
   // What the witnesses that were asked last have said; all zero where there was nobody to ask.
-  int answered = 0;         // the worker's port took a connection
+  int answered = 0;         // the worker itself has answered
   int refused = 0;          // the host lives, the worker does not
+  int silent = 0;           // the host's kernel took a connection, the worker said nothing
   int unreachable = 0;      // nothing answered
   bool complete = true;     // nobody who was asked is still waited for
   bool asked = false;       // there was somebody to ask
@@ -36,6 +37,8 @@ struct NodeJudgement {
 
 inline constexpr Duration kUnreachableUntilLost = std::chrono::milliseconds(2500);
 inline constexpr Duration kRefusedUntilLost = std::chrono::seconds(60);
+// A worker that is late once under load says nothing for half a second as well.
+inline constexpr Duration kSilentUntilLostToJobs = std::chrono::milliseconds(2500);
 
 NodeJudgement JudgeSilence(const NodeVerdictInput& input);
 

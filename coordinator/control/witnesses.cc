@@ -119,6 +119,7 @@ void ControllerCore::Judge(NodeEntry& node) {
   for (ProbeOutcome outcome : node.probe.outcomes) {
     input.answered += outcome == ProbeOutcome::kAnswered ? 1 : 0;
     input.refused += outcome == ProbeOutcome::kRefused ? 1 : 0;
+    input.silent += outcome == ProbeOutcome::kSilent ? 1 : 0;
     input.unreachable += outcome == ProbeOutcome::kUnreachable ? 1 : 0;
   }
   input.complete =

@@ -141,7 +141,7 @@ struct ManifestWritten {
 
 struct Heartbeat {};
 
-enum class ProbeOutcome { kAnswered = 1, kRefused, kUnreachable };
+enum class ProbeOutcome { kAnswered = 1, kRefused, kUnreachable, kSilent };
 struct ProbeResult {
   std::uint64_t probe_id = 0;
   NodeName node;

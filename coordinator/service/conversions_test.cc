@@ -193,6 +193,8 @@ TEST(WorkerConversions, WitnessesNoticesAndFaultsAreRead) {
   EXPECT_EQ(probe.probe_id, 7u);
   EXPECT_EQ(probe.node.value, "n2");
   EXPECT_EQ(probe.outcome, ProbeOutcome::kRefused);
+  message.mutable_probe_result()->set_outcome(v1::PROBE_OUTCOME_SILENT);
+  EXPECT_EQ(std::get<ProbeResult>(*FromProto(message)).outcome, ProbeOutcome::kSilent);
 
   v1::NodeNotice& notice = *message.mutable_node_notice();
   notice.set_detail("GPU 3 fell off the bus");

@@ -314,7 +314,7 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
     case v1::WorkerMessage::kHello: return InvalidArgument("a second Hello on one stream");
     case v1::WorkerMessage::kProbeResult: {
       const v1::ProbeResult& r = m.probe_result();
-      if (r.outcome() < v1::PROBE_OUTCOME_ANSWERED || r.outcome() > v1::PROBE_OUTCOME_UNREACHABLE) {
+      if (r.outcome() < v1::PROBE_OUTCOME_ANSWERED || r.outcome() > v1::PROBE_OUTCOME_SILENT) {
         return InvalidArgument("probe result without a known outcome");
       }
       return WorkerMessage(

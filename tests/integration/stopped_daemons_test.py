@@ -202,6 +202,15 @@ class OldGeneration(SleepingDaemons):
         self.go_on(worker)
         self.check_end(job, attempts=2, over=over)
 
+    def test_a_node_that_only_takes_connections_wakes_up_in_it(self):
+        job, rank, node = self.start()
+        sleepers = [self.stop_daemon(daemon, job, node) for daemon in ("guardian", "worker")]
+        kill(rank)
+        over = self.goes_on_without(node, job)
+        for sleeper in sleepers:
+            self.go_on(sleeper)
+        self.check_end(job, attempts=2, over=over)
+
     def test_no_second_coordinator_starts_while_one_sleeps(self):
         job, _, node = self.start()
         sleeper = self.stop_daemon("coordinator", job, node)

@@ -127,7 +127,7 @@ struct Released {
   friend bool operator==(const Released&, const Released&) = default;
 };
 
-enum class ProbeOutcome { kAnswered = 1, kRefused, kUnreachable };
+enum class ProbeOutcome { kAnswered = 1, kRefused, kUnreachable, kSilent };
 struct ProbeResult {
   std::uint64_t probe_id = 0;
   NodeName node;

@@ -1,6 +1,6 @@
 // ProbePort: where other nodes' probes find this worker: a socket at the node's address that takes
-// connections and closes them. It reads and says nothing, so it may be open where HTTP, which is
-// not encrypted, may not.
+// connections and closes them; that it does so is the answer, since only a loop that runs can. It
+// reads and says nothing, so it may be open where HTTP, which is not encrypted, may not.
 //
 // Loop thread only.
 #pragma once

@@ -1,10 +1,13 @@
 #include "worker/health/prober.h"
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "common/telemetry/log.h"
@@ -20,6 +23,8 @@ namespace {
 constexpr int kMaxAtOnce = 64;
 constexpr int kDefaultTimeoutMs = 500;
 constexpr int kLongestTimeoutMs = 10000;
+// What HTTP answers with few bytes; a port for probes alone closes the connection unread.
+constexpr std::string_view kQuestion = "HEAD /healthz HTTP/1.0\r\n\r\n";
 
 // What a failed connection says of the other host; empty: nothing.
 std::optional<ProbeOutcome> OutcomeOf(const ErrorCode& error) {
@@ -49,8 +54,7 @@ class Prober::Attempt : public std::enable_shared_from_this<Attempt> {
     timer_.expires_after(std::chrono::milliseconds(std::min(timeout, kLongestTimeoutMs)));
     timer_.async_wait([self = shared_from_this()](const ErrorCode& error) {
       if (error) return;
-      // Silence of the name service says nothing of the node.
-      self->Finish(self->resolved_ ? std::optional(ProbeOutcome::kUnreachable) : std::nullopt);
+      self->Finish(self->OutcomeOfSilence());
     });
     resolver_.async_resolve(probe_.address, std::to_string(probe_.port),
                             [self = shared_from_this()](const ErrorCode& error, const auto& to) {
@@ -65,8 +69,27 @@ class Prober::Attempt : public std::enable_shared_from_this<Attempt> {
     resolved_ = true;
     asio::async_connect(socket_, to,
                         [self = shared_from_this()](const ErrorCode& error, const auto&) {
-                          self->Finish(OutcomeOf(error));
+                          error ? self->Finish(OutcomeOf(error)) : self->Ask();
                         });
+  }
+
+  // However the connection ends now, a process has ended it. One that has just died is refused by
+  // the next probe.
+  void Ask() {
+    if (done_) return;
+    connected_ = true;
+    asio::async_write(socket_, asio::buffer(kQuestion),
+                      [self = shared_from_this()](const ErrorCode&, std::size_t) {});
+    socket_.async_read_some(asio::buffer(answer_),
+                            [self = shared_from_this()](const ErrorCode&, std::size_t) {
+                              self->Finish(ProbeOutcome::kAnswered);
+                            });
+  }
+
+  std::optional<ProbeOutcome> OutcomeOfSilence() const {
+    if (connected_) return ProbeOutcome::kSilent;
+    if (resolved_) return ProbeOutcome::kUnreachable;
+    return std::nullopt;  // silence of the name service says nothing of the node
   }
 
   void Finish(std::optional<ProbeOutcome> outcome) {
@@ -83,7 +106,9 @@ class Prober::Attempt : public std::enable_shared_from_this<Attempt> {
   tcp::resolver resolver_;
   tcp::socket socket_;
   asio::steady_timer timer_;
+  std::array<char, 1> answer_;
   bool resolved_ = false;
+  bool connected_ = false;
   bool done_ = false;
 };
 
@@ -111,6 +136,7 @@ void Prober::Finish(const Probe& probe, const ProbeOutcome* outcome) {
     case ProbeOutcome::kAnswered: ++totals_.answered; break;
     case ProbeOutcome::kRefused: ++totals_.refused; break;
     case ProbeOutcome::kUnreachable: ++totals_.unreachable; break;
+    case ProbeOutcome::kSilent: ++totals_.silent; break;
   }
   tell_({probe.probe_id, probe.node, *outcome});
 }

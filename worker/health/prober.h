@@ -1,5 +1,7 @@
 // Prober: the second witness. Tries to reach another node's worker when the coordinator asks, and
-// says what it met: a socket, a host without one, or nothing.
+// says what it met: a worker that runs, a host without one, a host whose worker stands still, or
+// nothing. A connection is no answer: the kernel of a host on which nothing runs makes it too. Only
+// what a worker does itself counts, a byte of its HTTP or the end of the connection.
 //
 // What is no evidence of the other node (a name that cannot be looked up, no descriptors left here,
 // more than 64 probes at once) gets no answer, as if this worker had not been asked. Loop thread
@@ -21,6 +23,7 @@ class Prober {
     std::uint64_t answered = 0;
     std::uint64_t refused = 0;
     std::uint64_t unreachable = 0;
+    std::uint64_t silent = 0;   // a connection, and nothing over it
     std::uint64_t unknown = 0;  // without an answer of ours
   };
 

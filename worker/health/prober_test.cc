@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/unique_fd.h"
+#include "common/telemetry/http_server.h"
 #include "worker/health/probe_port.h"
 
 namespace muster::worker {
@@ -72,13 +73,26 @@ class ProberTest : public testing::Test {
                  }};
 };
 
-TEST_F(ProberTest, AWorkerThatListensHasAnswered) {
-  const Listener listener(8);
-  prober_.Start(To(listener.port()));
+TEST_F(ProberTest, AWorkerWhoseHttpAnswersHasAnswered) {
+  const auto http = HttpServer::Listen(loop_, "127.0.0.1", 0);
+  ASSERT_TRUE(http.ok()) << http.status().ToString();
+  const Deadline limit = Deadline::After(5s);
+  prober_.Start(To((*http)->port()));
   const auto results = Await(1);
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results[0], (ProbeResult{7, {"n1"}, ProbeOutcome::kAnswered}));
   EXPECT_EQ(prober_.totals().answered, 1u);
+  EXPECT_FALSE(limit.Expired()) << "it waits for the answer's end";
+}
+
+TEST_F(ProberTest, AFrozenHostWhoseKernelTakesTheConnectionHasNotAnswered) {
+  const Listener listener(8);
+  prober_.Start(To(listener.port(), 200));
+  const auto results = Await(1);
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].outcome, ProbeOutcome::kSilent);
+  EXPECT_EQ(prober_.totals().silent, 1u);
+  EXPECT_EQ(prober_.totals().answered, 0u);
 }
 
 TEST_F(ProberTest, AHostWithoutAWorkerRefuses) {
@@ -107,8 +121,9 @@ TEST_F(ProberTest, ANameThatNobodyKnowsIsNoEvidence) {
   Probe probe = To(1);
   probe.address = "no such host";
   prober_.Start(probe);
-  const Listener listener(8);
-  prober_.Start(To(listener.port()));
+  const auto port = ProbePort::Listen(loop_, "127.0.0.1", 0);
+  ASSERT_TRUE(port.ok());
+  prober_.Start(To((*port)->port()));
   const auto results = Await(1);
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results[0].outcome, ProbeOutcome::kAnswered);

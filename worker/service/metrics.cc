@@ -72,6 +72,7 @@ void AddHealth(const WorkerStatus& status, MetricFamilies* out) {
   probes.Add(with("outcome", "answered"), static_cast<double>(status.probes.answered));
   probes.Add(with("outcome", "refused"), static_cast<double>(status.probes.refused));
   probes.Add(with("outcome", "unreachable"), static_cast<double>(status.probes.unreachable));
+  probes.Add(with("outcome", "silent"), static_cast<double>(status.probes.silent));
   probes.Add(with("outcome", "unknown"), static_cast<double>(status.probes.unknown));
   auto& notices = out->Counter("muster_worker_notices_total",
                                "Matters of the node told to the coordinator, by kind.");

@@ -43,7 +43,7 @@ TEST(WorkerMetrics, ShowEveryRankUnderItsLabels) {
 TEST(WorkerMetrics, ShowWhatTheWorkerSeesOfItsNode) {
   WorkerStatus status{.node = "n1"};
   status.sampling = {.pages = 7, .cpu_seconds = 0.25};
-  status.probes = {.answered = 1, .refused = 2, .unreachable = 3, .unknown = 4};
+  status.probes = {.answered = 1, .refused = 2, .unreachable = 3, .silent = 5, .unknown = 4};
   status.notices[NodeNoticeKind::kXid] = 5;
   status.xids = 6;
   status.oom_kills = 8;
@@ -51,6 +51,7 @@ TEST(WorkerMetrics, ShowWhatTheWorkerSeesOfItsNode) {
   for (const char* line : {"muster_worker_sampled_pages_total{node=\"n1\"} 7\n",
                            "muster_worker_sampling_cpu_seconds_total{node=\"n1\"} 0.25\n",
                            "muster_worker_probes_total{node=\"n1\",outcome=\"answered\"} 1\n",
+                           "muster_worker_probes_total{node=\"n1\",outcome=\"silent\"} 5\n",
                            "muster_worker_probes_total{node=\"n1\",outcome=\"unknown\"} 4\n",
                            "muster_worker_notices_total{node=\"n1\",kind=\"xid\"} 5\n",
                            "muster_worker_xid_events_total{node=\"n1\"} 6\n",
