@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/open_files.h"
 #include "common/base/version.h"
 #include "common/telemetry/log.h"
 #include "coordinator/server.h"
@@ -66,6 +67,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
+  muster::RaiseOpenFilesLimit();
   options.lease = muster::FromSeconds(lease_seconds);
   options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
   muster::InitLogging("coordinator", log_level);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iostream>
 
+#include "common/base/open_files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/distributed/store_server.h"
 #include "trainer/verbs/verbs.h"
@@ -146,6 +147,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
+  muster::RaiseOpenFilesLimit();
   int code = kExitFailure;
   try {
     code = action();

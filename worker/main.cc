@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/open_files.h"
 #include "common/base/version.h"
 #include "common/telemetry/log.h"
 #include "worker/service/server.h"
@@ -132,6 +133,7 @@ int main(int argc, char** argv) {
   try {
     // A peer that is gone is an error of the write, not the end of this process.
     ::signal(SIGPIPE, SIG_IGN);
+    muster::RaiseOpenFilesLimit();
     FillDefaults(&options, texts);
     muster::InitLogging("worker " + options.node, texts.log_level);
     return Run(options);

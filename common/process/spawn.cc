@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,6 +13,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
+
+#include "common/base/open_files.h"
 
 namespace muster {
 namespace {
@@ -33,6 +37,7 @@ struct Plan {
   int error_fd = -1;
   int highest_target = 2;
   pid_t parent = 0;
+  std::optional<rlimit> open_files;  // that this process was started with
   char oom_text[16] = {};
   int oom_length = 0;
 };
@@ -106,6 +111,7 @@ int ArrangeDescriptors(Plan& plan) {
   if (!options.working_directory.empty() && ::chdir(options.working_directory.c_str()) != 0)
     Fail(plan.error_fd, Stage::kDirectory);
   const int error_fd = ArrangeDescriptors(plan);
+  if (plan.open_files) ::setrlimit(RLIMIT_NOFILE, &*plan.open_files);
   ::execve(plan.argv[0], plan.argv.data(), plan.environment.data());
   Fail(error_fd, Stage::kExec);
 }
@@ -131,6 +137,7 @@ Result<Plan> MakePlan(const SpawnOptions& options) {
   plan.environment = Pointers(options.environment);
   plan.staged.resize(options.inherited.size());
   plan.parent = ::getpid();
+  plan.open_files = OpenFilesLimitBefore();
   for (const InheritedFd& fd : options.inherited)
     plan.highest_target = std::max(plan.highest_target, fd.to);
   if (options.oom_score_adj != 0)

@@ -3,6 +3,9 @@
 // The child's side of fork calls only async-signal-safe functions (all memory is prepared before),
 // so that both functions are safe in a threaded program. A program that cannot be executed is an
 // error of the call, not an exit status: the child reports errno through a pipe that exec closes.
+//
+// A child starts with the limit of open files that this process was started with: programs that use
+// select(2) are safe below 1024 only.
 #pragma once
 
 #include <sys/types.h>

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/base/open_files.h"
 #include "common/base/proc_reader.h"
 #include "common/process/exit_status.h"
 #include "common/process/temp_dir_for_test.h"
@@ -44,6 +45,19 @@ TEST(SpawnChild, GivesExactlyTheGivenEnvironment) {
   ASSERT_TRUE(pid.ok());
   ::waitpid(*pid, nullptr, 0);
   EXPECT_EQ(ReadFile(dir / "out").value(), "ONE=1\nTWO=a b\n");
+}
+
+TEST(SpawnChild, GivesBackTheLimitOfOpenFilesThatThisProgramRaisedForItself) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{512, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  RaiseOpenFilesLimit();
+  const TempDirForTest dir;
+  const UniqueFd out = OpenOutput(dir / "out");
+  RunShell("ulimit -Sn; ulimit -Hn", {.output_fd = out.get()});
+  EXPECT_EQ(ReadFile(dir / "out").value(), "512\n" + std::to_string(before.rlim_max) + "\n");
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(SpawnChild, ReadsTheGivenStandardInput) {

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import resource
 import sys
 import unittest
 
@@ -89,6 +90,38 @@ class CommandJob(unittest.TestCase):
         self.assertEqual(self.cluster.wait(job), 11)
         for file in files:
             self.assertFalse(os.path.exists(f"/proc/{file.read_text().strip()}"), file.name)
+
+
+class OpenFiles(unittest.TestCase):
+    """One descriptor per rank, node or client is more than the usual soft limit."""
+
+    SOFT = 512
+
+    def setUp(self):
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.SOFT, before[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        self.cluster = Cluster(self)
+
+    def soft_limit(self, pid):
+        for line in pathlib.Path(f"/proc/{pid}/limits").read_text().splitlines():
+            if line.startswith("Max open files"):
+                return int(line.split()[3])
+        self.fail(f"process {pid} has no limit of open files")
+
+    def test_the_daemons_raise_their_limit_and_a_command_keeps_its_own(self):
+        script = 'echo "limit $(ulimit -Sn)"; until [ -e go ]; do sleep 0.1; done'
+        job = self.cluster.submit({
+            "name": "limits", "resources": {"nodes": 1, "ranks_per_node": 1, "device": "cpu"},
+            "workdir": str(self.cluster.root), "command": ["sh", "-c", script]})
+        log = self.cluster.output(job) / "logs" / "1" / "rank-0.log"
+        wait_until(lambda: log.exists() and log.read_text().startswith("limit"), "the command runs")
+        self.assertEqual(log.read_text().strip(), f"limit {self.SOFT}")
+        (node, guardian), = self.cluster.guardians(job).items()
+        for pid in (guardian, self.cluster.worker_pid(node), self.cluster.coordinator_pid()):
+            self.assertGreater(self.soft_limit(pid), self.SOFT)
+        (self.cluster.root / "go").touch()
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
 
 
 if __name__ == "__main__":

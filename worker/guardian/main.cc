@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "common/base/open_files.h"
 #include "common/base/version.h"
 #include "worker/guardian/guardian.h"
 #include "worker/guardian/log_line.h"
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
     std::fputs(kUsage, stderr);
     return kUsageError;
   }
+  muster::RaiseOpenFilesLimit();
   auto guardian = muster::Guardian::Start(options);
   if (!guardian.ok()) {
     muster::LogLine(guardian.status().ToString());
