@@ -14,6 +14,7 @@ constexpr std::size_t kMaxNotes = 50;
 constexpr std::size_t kMaxNoteBytes = 1000;
 constexpr std::size_t kMaxLogLines = 50;
 constexpr std::size_t kMaxWordBytes = 32;
+constexpr Duration kStoreExitsEvery = std::chrono::seconds(1);
 
 std::vector<std::string> Bounded(std::vector<std::string> lines) {
   if (lines.size() > kMaxLogLines) lines.erase(lines.begin(), lines.end() - kMaxLogLines);
@@ -28,6 +29,12 @@ bool IsUp(const AttemptRecord& attempt) {
 std::string FromText(const std::string& resumed_from) {
   if (resumed_from == "snapshot") return " from a snapshot";
   return resumed_from == "checkpoint" ? " from a checkpoint" : "";
+}
+
+// All ranks of an attempt are stored as one, and thousands of them end at once. What is not stored
+// yet when the coordinator dies is told again with the next Hello.
+void StoreExitsSoon(Gang& gang, TimePoint now) {
+  if (!gang.store_exits_at) gang.store_exits_at = now + kStoreExitsEvery;
 }
 
 Severity SeverityOf(std::string_view name) {
@@ -80,8 +87,9 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   if (rank.state == RankState::kExited) return;
   rank.state = *Apply(rank.state, RankEvent::kExited);
   rank.exit = message.exit;
-  MarkAttempt(*job);
   Gang& gang = *job->gang;
+  StoreExitsSoon(gang, now_.mono);
+  Changed(*job);
   job->hangs.RankEnded(message.rank);
   if (ExitedByStop(*job, message.exit)) return;
   if (message.exit.ok()) {

@@ -78,6 +78,7 @@ std::optional<TimePoint> ControllerCore::EarliestDeadline() const {
     consider(job.time_limit_at);
     if (!job.gang) continue;
     consider(job.grow_at);
+    consider(job.gang->store_exits_at);
     consider(job.gang->stop_deadline);
     consider(job.gang->phase_deadline);
     consider(job.gang->fault_deadline);
@@ -113,6 +114,7 @@ void ControllerCore::ExpireJob(JobEntry& job) {
     job.grow_at.reset();
     reschedule_ = true;
   }
+  if (job.gang && Expired(job.gang->store_exits_at)) MarkAttempt(job);
   if (job.gang && Expired(job.gang->stop_deadline)) StopExpired(job);
   if (job.gang && Expired(job.gang->fault_deadline)) FaultPatienceOver(job);
   if (job.gang && Expired(job.gang->rung_deadline)) RungExpired(job);
@@ -186,6 +188,7 @@ void ControllerCore::Mark(JobEntry& job) {
 
 void ControllerCore::MarkAttempt(JobEntry& job) {
   marked_attempts_.insert({job.record.id, job.attempt().generation});
+  if (job.gang) job.gang->store_exits_at.reset();
   Mark(job);
 }
 

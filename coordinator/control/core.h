@@ -125,7 +125,7 @@ class ControllerCore {
   void OnTrainerError(JobEntry& job, int rank, const TrainerError& error);
   // A rank that lost its peers, or has parked for it.
   void OnSymptom(JobEntry& job, int rank, const TrainerError& error);
-  void AddFailure(JobEntry& job, Failure failure);
+  const Failure* AddFailure(JobEntry& job, Failure failure);
   void FaultPatienceOver(JobEntry& job);
   void AbortFailed(JobEntry& job);
   void RecordCause(JobEntry& job);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "coordinator/control/control_harness.h"
 
 namespace muster {
@@ -181,6 +183,74 @@ TEST(AttemptTest, HappyPathOfACommandJob) {
   EXPECT_EQ(h.State(id), JobState::kRunning);
   h.FinishAll(id);
   EXPECT_EQ(h.State(id), JobState::kSucceeded);
+}
+
+int AttemptsStored(const Effects& effects) {
+  return static_cast<int>(std::count_if(
+      effects.store.begin(), effects.store.end(),
+      [](const auto& operation) { return std::holds_alternative<PutAttempt>(operation); }));
+}
+
+TEST(AttemptTest, RanksThatEndTogetherDoNotStoreTheWholeAttemptEachTime) {
+  ControlHarness h;
+  h.Join("n1", {.slots = 8});
+  h.Join("n2", {.slots = 8});
+  std::string yaml = CommandYaml();
+  const std::string old = "ranks_per_node: 1";
+  const JobId id = h.Submit(yaml.replace(yaml.find(old), old.size(), "ranks_per_node: 8"));
+  h.StartAll(id);
+  int stored = 0;
+  for (int rank = 0; rank < 15; ++rank) {
+    h.Exited(id, rank, {0, 0});
+    stored += AttemptsStored(h.last());
+  }
+  EXPECT_EQ(stored, 0);
+  h.Advance(seconds(1));
+  EXPECT_EQ(h.stored().attempts.back().ranks[14].state, RankState::kExited) << "it is late only";
+  h.Exited(id, 15, {0, 0});
+  EXPECT_EQ(AttemptsStored(h.last()), 1) << "with the end of the attempt, at once";
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.State(id), JobState::kSucceeded);
+}
+
+TEST(AttemptTest, FailuresThatAnAbortBringsDoNotStoreTheCauseAgain) {
+  ControlHarness h;
+  h.Join("n1", {.slots = 8});
+  const JobId id = h.Submit(
+      "name: eight\nresources: {nodes: 1, ranks_per_node: 8}\n"
+      "workdir: /jobs\ncommand: [run]\n");
+  h.StartAll(id);
+  h.Exited(id, 3, {0, 9});
+  const std::string cause = h.Attempt(id).cause;
+  h.Advance(milliseconds(10));
+  int stored = 0;
+  for (int rank : {0, 1, 2, 4, 5, 6, 7}) {
+    h.Exited(id, rank, {1, 0});
+    stored += AttemptsStored(h.last());
+  }
+  EXPECT_EQ(stored, 0);
+  EXPECT_EQ(h.Attempt(id).cause, cause);
+}
+
+TEST(AttemptTest, AnExitThatWasNotStoredBeforeTheCoordinatorDiedComesBackWithTheHello) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(CommandYaml());
+  h.StartAll(id);
+  HostedGeneration n1 = h.Hosted("n1", id, AttemptState::kRunning);
+  const HostedGeneration n2 = h.Hosted("n2", id, AttemptState::kRunning);
+  h.Exited(id, 0, {0, 0});
+  ASSERT_NE(h.stored().attempts.back().ranks[0].state, RankState::kExited);
+  h.Restart();
+  n1.exited.push_back({.job_id = id, .generation = 1, .rank = 0});
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  EXPECT_EQ(h.Attempt(id).ranks[0].state, RankState::kExited);
+  h.Exited(id, 1, {0, 0});
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.State(id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.Attempt(id).generation, 1) << "the exit of rank 0 was lost";
 }
 
 TEST(AttemptTest, ACommandThatEndsBeforeItsPeerStartsIsNoFault) {

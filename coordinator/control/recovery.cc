@@ -74,7 +74,8 @@ void ControllerCore::FaultPatienceOver(JobEntry& job) {
 }
 
 // An exit says more than the report before it, and happened when that was heard.
-void ControllerCore::AddFailure(JobEntry& job, Failure failure) {
+// Returns it as it is kept, or nullptr where there is no room.
+const Failure* ControllerCore::AddFailure(JobEntry& job, Failure failure) {
   std::vector<Failure>& failures = job.gang->failures;
   const auto known = std::find_if(failures.begin(), failures.end(), [&](const Failure& other) {
     return other.rank >= 0 && other.rank == failure.rank && other.kind == failure.kind;
@@ -82,16 +83,19 @@ void ControllerCore::AddFailure(JobEntry& job, Failure failure) {
   if (known != failures.end()) {
     failure.at = std::min(failure.at, known->at);
     *known = std::move(failure);
-  } else if (failures.size() < kMaxFailures) {
-    failures.push_back(std::move(failure));
+    return &*known;
   }
+  if (failures.size() >= kMaxFailures) return nullptr;
+  return &failures.emplace_back(std::move(failure));
 }
 
 void ControllerCore::Fail(JobEntry& job, Failure failure) {
   AttemptRecord& attempt = job.attempt();
-  AddFailure(job, std::move(failure));
+  const Failure* added = AddFailure(job, std::move(failure));
   if (attempt.state == AttemptState::kAborting) {
-    if (IsFailure(attempt.cause_kind)) RecordCause(job);
+    // Of the thousands that an abort brings with it, few are news of the cause.
+    const bool news = added != nullptr && added == PrimaryFailure(job.gang->failures);
+    if (news && IsFailure(attempt.cause_kind)) RecordCause(job);
     return;
   }
   // Also for a symptom: whatever its cause is, the gang is broken. The cause is taken from all that

@@ -53,6 +53,7 @@ struct Gang {
   std::optional<TimePoint> all_resumed;
   std::optional<TimePoint> aborted;  // min(): before a restart of the coordinator
   std::optional<TimePoint> phase_deadline;
+  std::optional<TimePoint> store_exits_at;  // ranks have ended since the attempt was stored
   // A reported error waits for its rank's exit, a symptom for its cause.
   std::optional<TimePoint> fault_deadline;
   // Of an attempt with kept processes: what is left until its first step, and by when it is used
