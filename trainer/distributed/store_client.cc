@@ -10,11 +10,21 @@ namespace muster {
 namespace {
 
 // c10d's queries: one byte, then their arguments in the host's byte order.
-enum class Query : std::uint8_t { kValidate = 0, kSet = 1, kGet = 3, kCheck = 5 };
+enum class Query : std::uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kGet = 3,
+  kCheck = 5,
+  kWait = 6,
+  kMultiGet = 10,
+  kCancelWait = 12
+};
 constexpr std::uint32_t kValidateWord = 0x3C85F7CE;
 // c10d puts this before every key that it is given.
 constexpr char kKeyPrefix[] = "/";
 constexpr std::uint8_t kReady = 0;
+constexpr std::uint8_t kStopWaiting = 0;
+constexpr std::uint8_t kWaitCancelled = 1;
 constexpr std::uint64_t kLongestValue = std::uint64_t{64} << 20;
 
 template <typename T>
@@ -29,10 +39,10 @@ void AppendText(std::string* message, const std::string& text) {
 
 std::string Begin(Query query) { return std::string(1, static_cast<char>(query)); }
 
-std::string CheckQuery(const std::string& key) {
-  std::string message = Begin(Query::kCheck);
-  Append(&message, std::uint64_t{1});
-  AppendText(&message, kKeyPrefix + key);
+std::string KeysQuery(Query query, const std::vector<std::string>& keys) {
+  std::string message = Begin(query);
+  Append(&message, static_cast<std::uint64_t>(keys.size()));
+  for (const std::string& key : keys) AppendText(&message, kKeyPrefix + key);
   return message;
 }
 
@@ -93,26 +103,66 @@ Status StoreClient::Set(const std::string& key, const std::string& value, Deadli
 
 Result<bool> StoreClient::Has(const std::string& key, Deadline deadline) {
   std::uint8_t answer = 0;
-  Status status = Send(CheckQuery(key), deadline);
+  Status status = Send(KeysQuery(Query::kCheck, {key}), deadline);
   if (status.ok()) status = Receive(&answer, sizeof(answer), deadline);
   if (!status.ok()) return Named(status);
   return answer == kReady;
 }
 
+Result<std::string> StoreClient::ReceiveText(Deadline deadline) {
+  std::uint64_t bytes = 0;
+  MUSTER_RETURN_IF_ERROR(Receive(&bytes, sizeof(bytes), deadline));
+  if (bytes > kLongestValue) return Internal("the server sent a broken answer");
+  std::string value(bytes, '\0');
+  MUSTER_RETURN_IF_ERROR(Receive(value.data(), value.size(), deadline));
+  return value;
+}
+
 Result<std::string> StoreClient::Get(const std::string& key, Deadline deadline) {
   std::string message = Begin(Query::kGet);
   AppendText(&message, kKeyPrefix + key);
-  std::uint64_t bytes = 0;
-  Status status = Send(message, deadline);
-  if (status.ok()) status = Receive(&bytes, sizeof(bytes), deadline);
-  if (status.ok() && bytes > kLongestValue) status = Internal("the server sent a broken answer");
-  std::string value;
-  if (status.ok()) {
-    value.resize(bytes);
-    status = Receive(value.data(), value.size(), deadline);
-  }
-  if (!status.ok()) return Named(status);
+  if (Status sent = Send(message, deadline); !sent.ok()) return Named(sent);
+  Result<std::string> value = ReceiveText(deadline);
+  if (!value.ok()) return Named(value.status());
   return value;
+}
+
+Result<std::vector<std::string>> StoreClient::GetAll(const std::vector<std::string>& keys,
+                                                     Deadline deadline) {
+  if (Status sent = Send(KeysQuery(Query::kMultiGet, keys), deadline); !sent.ok()) {
+    return Named(sent);
+  }
+  std::vector<std::string> values;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    Result<std::string> value = ReceiveText(deadline);
+    if (!value.ok()) return Named(value.status());
+    values.push_back(*std::move(value));
+  }
+  return values;
+}
+
+Result<bool> StoreClient::Wait(const std::vector<std::string>& keys, Deadline until,
+                               Duration patience) {
+  Status status = Send(KeysQuery(Query::kWait, keys), Deadline::After(patience));
+  std::uint8_t answer = kWaitCancelled;
+  if (status.ok()) status = Receive(&answer, sizeof(answer), until);
+  if (status.code() == StatusCode::kDeadlineExceeded) return EndWait(Deadline::After(patience));
+  if (status.ok() && answer != kStopWaiting) status = Internal("the server sent a broken answer");
+  if (!status.ok()) return Named(status);
+  return true;
+}
+
+// The server says in any case that the wait is cancelled, and before that, where the two crossed,
+// that it was over.
+Result<bool> StoreClient::EndWait(Deadline deadline) {
+  Status status = Send(Begin(Query::kCancelWait), deadline);
+  std::uint8_t answer = kWaitCancelled;
+  if (status.ok()) status = Receive(&answer, sizeof(answer), deadline);
+  const bool came = answer == kStopWaiting;
+  if (status.ok() && came) status = Receive(&answer, sizeof(answer), deadline);
+  if (status.ok() && answer != kWaitCancelled) status = Internal("the server sent a broken answer");
+  if (!status.ok()) return Named(status);
+  return came;
 }
 
 }  // namespace muster

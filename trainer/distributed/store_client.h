@@ -1,8 +1,8 @@
 // StoreClient: a client of the c10d TCPStore over a socket of our own.
 //
 // c10d's client waits inside blocking calls that nothing can end, also while its server is stopped.
-// This one speaks the same protocol (set, check, get), and every wait of it ends at its deadline or
-// when it is interrupted. Keys are those that c10d's clients see.
+// This one speaks the same protocol (set, check, get, wait), and every wait of it ends at its
+// deadline or when it is interrupted. Keys are those that c10d's clients see.
 //
 // Used by one thread. Errors: kCancelled when interrupted, kDeadlineExceeded, kUnavailable. After
 // an error the connection is of no more use: it may hold half an answer.
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
@@ -30,12 +31,19 @@ class StoreClient {
   Result<bool> Has(const std::string& key, Deadline deadline);
   // Precondition: the key is there.
   Result<std::string> Get(const std::string& key, Deadline deadline);
+  // All of them by one query, in their order. Precondition: they are there.
+  Result<std::vector<std::string>> GetAll(const std::vector<std::string>& keys, Deadline deadline);
+  // Until all keys are there: one query, which the server answers when they are. False: `until`
+  // came first. A server that does not say so within `patience` is an error.
+  Result<bool> Wait(const std::vector<std::string>& keys, Deadline until, Duration patience);
 
  private:
   StoreClient(UniqueFd socket, std::string name, const Interrupt& interrupt)
       : socket_(std::move(socket)), name_(std::move(name)), interrupt_(interrupt) {}
   Status Send(const std::string& message, Deadline deadline);
   Status Receive(void* data, std::size_t bytes, Deadline deadline);
+  Result<std::string> ReceiveText(Deadline deadline);
+  Result<bool> EndWait(Deadline deadline);
   Status Named(const Status& status) const { return status.WithContext(name_); }
 
   const UniqueFd socket_;

@@ -12,6 +12,8 @@ namespace {
 
 // The store answers at once or its process is stopped, or gone with its host.
 constexpr Duration kStorePatience = std::chrono::seconds(30);
+// A wait that lasts is begun anew now and then, which shows whether the store still answers.
+constexpr Duration kAskAgain = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -57,18 +59,43 @@ Status StoreMeeting::Publish(const std::string& key, const std::string& value) {
   return client_->Set(key, value, Deadline::After(kStorePatience));
 }
 
-// Pauses that grow: a peer is usually there within a millisecond, or seconds away.
 Result<std::string> StoreMeeting::Await(const std::string& key, int rank, Deadline deadline) {
-  Duration pause = std::chrono::microseconds(200);
+  MUSTER_RETURN_IF_ERROR(AwaitKeys({key}, rank, deadline));
+  return client_->Get(key, Deadline::After(kStorePatience));
+}
+
+Result<std::vector<std::string>> StoreMeeting::AwaitAll(const std::string& stem, int ranks,
+                                                        Deadline deadline) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < ranks; ++rank) keys.push_back(stem + std::to_string(rank));
+  MUSTER_RETURN_IF_ERROR(AwaitKeys(keys, 0, deadline));
+  return client_->GetAll(keys, Deadline::After(kStorePatience));
+}
+
+// The server is the one that waits: thousands of clients that ask again and again would leave rank
+// 0 no turn at its own store.
+Status StoreMeeting::AwaitKeys(const std::vector<std::string>& keys, int first, Deadline deadline) {
   for (;;) {
-    MUSTER_ASSIGN_OR_RETURN(const bool found, client_->Has(key, Deadline::After(kStorePatience)));
-    if (found) return client_->Get(key, Deadline::After(kStorePatience));
-    if (deadline.Expired()) {
-      return DeadlineExceeded("rank " + std::to_string(rank) + " did not come in time");
+    const Deadline until = Deadline::After(std::min(deadline.Remaining(), kAskAgain));
+    const Result<bool> came = client_->Wait(keys, until, kStorePatience);
+    if (came.status().code() == StatusCode::kCancelled) {
+      return Cancelled("forming the gang was aborted");
     }
-    if (!interrupted_.Pause(pause)) return Cancelled("forming the gang was aborted");
-    pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(5));
+    if (!came.ok()) return came.status();
+    if (*came) return OkStatus();
+    if (deadline.Expired()) return NameMissing(keys, first);
   }
+}
+
+Status StoreMeeting::NameMissing(const std::vector<std::string>& keys, int first) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    MUSTER_ASSIGN_OR_RETURN(const bool found,
+                            client_->Has(keys[i], Deadline::After(kStorePatience)));
+    if (found) continue;
+    return DeadlineExceeded("rank " + std::to_string(first + static_cast<int>(i)) +
+                            " did not come in time");
+  }
+  return OkStatus();
 }
 
 void StoreMeeting::Cancel() {

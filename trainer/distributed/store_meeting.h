@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
@@ -45,6 +46,9 @@ class StoreMeeting {
   Status Publish(const std::string& key, const std::string& value);
   // Waits for what `rank` publishes; kDeadlineExceeded names it.
   Result<std::string> Await(const std::string& key, int rank, Deadline deadline);
+  // The same of ranks 0 to ranks-1, each under the key `stem` + its number; in a number of messages
+  // that does not depend on theirs.
+  Result<std::vector<std::string>> AwaitAll(const std::string& stem, int ranks, Deadline deadline);
 
   // Makes every wait under way or to come return kCancelled, until Rearm.
   void Cancel();
@@ -52,6 +56,10 @@ class StoreMeeting {
   bool cancelled();
 
  private:
+  // Key i is published by rank `first` + i.
+  Status AwaitKeys(const std::vector<std::string>& keys, int first, Deadline deadline);
+  Status NameMissing(const std::vector<std::string>& keys, int first);
+
   Interrupt interrupted_;  // by Cancel
   std::mutex mutex_;
   bool cancelled_ = false;

@@ -113,11 +113,12 @@ class MeshMaker {
     return meeting_.Publish(prefix_ + key + "/" + std::to_string(rank_), Encode(answer));
   }
 
-  Result<Answer> Await(const std::string& key, int rank) {
-    const Result<std::string> text =
-        meeting_.Await(prefix_ + key + "/" + std::to_string(rank), rank, deadline_);
-    if (!text.ok()) return text.status();
-    return Decode(*text);
+  Result<std::vector<Answer>> AwaitAll(const std::string& key) {
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                            meeting_.AwaitAll(prefix_ + key + "/", size_, deadline_));
+    std::vector<Answer> answers;
+    for (const std::string& text : texts) answers.push_back(Decode(text));
+    return answers;
   }
 
   // The host and the name of the socket.
@@ -139,7 +140,11 @@ class MeshMaker {
   // What rank 0 thinks, as all learn it.
   template <typename Think>
   Result<Answer> Decide(const std::string& key, Think think) {
-    if (rank_ != 0) return Await(key, 0);
+    if (rank_ != 0) {
+      MUSTER_ASSIGN_OR_RETURN(const std::string text,
+                              meeting_.Await(prefix_ + key + "/0", 0, deadline_));
+      return Decode(text);
+    }
     MUSTER_ASSIGN_OR_RETURN(const Answer decision, think());
     MUSTER_RETURN_IF_ERROR(Publish(key, decision));
     return decision;
@@ -150,8 +155,9 @@ class MeshMaker {
     Answer plan{true, ""};
     std::string first_host;
     std::string why_not;
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<Answer> places, AwaitAll("place"));
     for (int r = 0; r < size_; ++r) {
-      MUSTER_ASSIGN_OR_RETURN(const Answer place, Await("place", r));
+      const Answer& place = places[static_cast<std::size_t>(r)];
       const std::size_t space = place.words.find(' ');
       const std::string host = place.words.substr(0, space);
       if (r == 0) first_host = host;
@@ -169,8 +175,9 @@ class MeshMaker {
 
   Result<Answer> Verdict() {
     Answer verdict{true, ""};
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<Answer> all, AwaitAll("done"));
     for (int r = 0; r < size_; ++r) {
-      MUSTER_ASSIGN_OR_RETURN(const Answer done, Await("done", r));
+      const Answer& done = all[static_cast<std::size_t>(r)];
       if (!done.yes && verdict.yes)
         verdict = {false, "rank " + std::to_string(r) + ": " + done.words};
     }
