@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -98,6 +99,10 @@ class Checkpointer {
   // kDeadlineExceeded when it is not done in time, kCancelled when the generation is called off
   // (ShardSaver::CallOff); the outcome of the last Save otherwise.
   Status Drain(Deadline deadline) { return saver_->Drain(options_.generation, deadline); }
+  // The same, for as long as the shard's file grows (ShardSaver::DrainWhileMoving).
+  Status DrainWhileMoving(Duration patience, const std::function<void()>& on_moved) {
+    return saver_->DrainWhileMoving(options_.generation, patience, on_moved);
+  }
 
   // The generation in the names of new directories. It is options.generation, unless the disk
   // already held directories of as high a one when LoadNewest looked (plain torchrun counts from 1

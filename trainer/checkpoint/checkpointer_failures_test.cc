@@ -118,6 +118,20 @@ TEST_F(CheckpointerTest, ACalledOffGenerationWaitsForNoDisk) {
   EXPECT_TRUE(saver->Drain(generation_ + 1, Soon()).ok()) << "the next one may wait";
 }
 
+TEST_F(CheckpointerTest, AWaitForAShardShowsThatItsFileGrowsAndEndsWhenItDoesNot) {
+  Gate gate;
+  Checkpointer checkpointer(OptionsFor(0, 1), std::make_unique<Forward>(&gate));
+  SaveOne(checkpointer, CursorAt(5), State(5).arrays());
+  gate.AwaitArrival();
+  int moves = 0;
+  const auto count = [&] { ++moves; };
+  EXPECT_EQ(checkpointer.DrainWhileMoving(std::chrono::milliseconds(5), count).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(moves, 1) << "all of it was written before";
+  gate.Open();
+  EXPECT_TRUE(checkpointer.DrainWhileMoving(std::chrono::seconds(10), count).ok());
+}
+
 // The coordinator would never commit it, and a full disk needs the room.
 TEST_F(CheckpointerTest, ShardsOfACheckpointThatFailedOnAnotherRankAreRemoved) {
   ASSERT_TRUE(MakeDirectories(Shard(50, 1) + ".tmp").ok());

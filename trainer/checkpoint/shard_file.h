@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "common/base/result.h"
@@ -21,7 +22,9 @@ namespace muster {
 // page cache where the file system can: training keeps its memory, and the fsync at the end has
 // little left to do. kResourceExhausted when the disk is full: the temporary file is gone then and
 // an older file of that name untouched. The record's `file` is the last part of `path`.
-Result<ShardRecord> WriteShard(const std::string& path, const ShardImage& image);
+// `on_written` hears of every write, in this thread, with the bytes of the file so far.
+Result<ShardRecord> WriteShard(const std::string& path, const ShardImage& image,
+                               std::function<void(std::uint64_t)> on_written = {});
 
 // Size and checksums of the file in `directory`, read from the disk, against what the manifest
 // says. kNotFound, kDataLoss; the message names the file and what is wrong with it.

@@ -49,6 +49,7 @@ void ShardSaver::Take(ShardHeader header, const ArrayMemory& memory, Target targ
     changed_.wait(lock, [&] { return task_ != Task::kReserve; });
     MUSTER_CHECK(task_ == Task::kNone, "one shard is written at a time");
     taken_ = false;
+    written_ = 0;
     discarded_ = false;
     last_ = OkStatus();
     image_.Capture(std::move(header), memory);
@@ -73,13 +74,38 @@ void ShardSaver::Discard() {
 
 Status ShardSaver::Drain(Generation generation, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const auto over = [&] { return task_ == Task::kNone || generation <= called_off_through_; };
-  if (!changed_.wait_until(lock, deadline.when(), over)) {
-    return DeadlineExceeded("the checkpoint of step " +
-                            std::to_string(image_.header().cursor.step) +
-                            " is still being written");
+  changed_.wait_until(lock, deadline.when(), [&] { return Drained(generation); });
+  return Outcome(generation);
+}
+
+Status ShardSaver::DrainWhileMoving(Generation generation, Duration patience,
+                                    const std::function<void()>& on_moved) {
+  std::unique_lock lock(mutex_);
+  for (std::uint64_t seen = 0;;) {
+    const auto news = [&] { return Drained(generation) || written_ != seen; };
+    if (!changed_.wait_until(lock, Deadline::After(patience).when(), news)) break;
+    if (Drained(generation)) break;
+    seen = written_;
+    lock.unlock();
+    on_moved();
+    lock.lock();
   }
-  return generation <= called_off_through_ ? Cancelled("the generation was called off") : last_;
+  return Outcome(generation);
+}
+
+Status ShardSaver::Outcome(Generation generation) const {
+  if (generation <= called_off_through_) return Cancelled("the generation was called off");
+  if (task_ == Task::kNone) return last_;
+  return DeadlineExceeded("the checkpoint of step " + std::to_string(image_.header().cursor.step) +
+                          " is still being written");
+}
+
+void ShardSaver::CountWritten(std::uint64_t bytes) {
+  {
+    std::lock_guard lock(mutex_);
+    written_ = bytes;
+  }
+  changed_.notify_all();
 }
 
 void ShardSaver::CallOff(Generation through) {
@@ -158,9 +184,9 @@ Status ShardSaver::WriteAndReport(const CheckpointManifest& checkpoint) {
   // The first checkpoint of a job may have made this directory too.
   const auto parent = std::filesystem::path(target_.directory).parent_path();
   if (!parent.empty()) MUSTER_RETURN_IF_ERROR(SyncDirectory(parent.string()));
-  MUSTER_ASSIGN_OR_RETURN(
-      const ShardRecord record,
-      WriteShard(directory + "/" + ShardFileName(image_.header().rank), image_));
+  MUSTER_ASSIGN_OR_RETURN(const ShardRecord record,
+                          WriteShard(directory + "/" + ShardFileName(image_.header().rank), image_,
+                                     [this](std::uint64_t bytes) { CountWritten(bytes); }));
   return target_.committer->ShardWritten(checkpoint, record);
 }
 

@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -58,6 +59,10 @@ class ShardSaver {
   // Waits until nothing is in flight: the outcome of the last shard. kDeadlineExceeded when it is
   // not done in time, kCancelled when `generation` is called off.
   Status Drain(Generation generation, Deadline deadline);
+  // The same, for as long as bytes are written: kDeadlineExceeded after `patience` without any.
+  // `on_moved` is called in this thread whenever more of the shard has reached its file.
+  Status DrainWhileMoving(Generation generation, Duration patience,
+                          const std::function<void()>& on_moved);
   // Nobody of these generations waits any longer.
   void CallOff(Generation through);
 
@@ -69,6 +74,11 @@ class ShardSaver {
   Status ReserveMemory();
   Status Write();
   Status WriteAndReport(const CheckpointManifest& checkpoint);
+  void CountWritten(std::uint64_t bytes);
+  bool Drained(Generation generation) const {
+    return task_ == Task::kNone || generation <= called_off_through_;
+  }
+  Status Outcome(Generation generation) const;
   CheckpointManifest Checkpoint() const;
   void RemoveShard() const;
 
@@ -80,7 +90,8 @@ class ShardSaver {
   std::vector<ShardArray> reserved_;
   Task task_ = Task::kNone;
   bool stopping_ = false;
-  bool taken_ = false;  // image_ is a shard's
+  bool taken_ = false;         // image_ is a shard's
+  std::uint64_t written_ = 0;  // bytes of the shard that was taken last
   bool discarded_ = false;
   Generation called_off_through_ = 0;
   Status last_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/files.h"
@@ -18,9 +19,11 @@ constexpr std::uint64_t kWriteBytes = 4 * kShardPieceBytes;
 // Writes blocks at growing offsets, past the page cache where the file system can.
 class BlockWriter {
  public:
-  static Result<BlockWriter> Create(const std::string& path) {
+  static Result<BlockWriter> Create(const std::string& path,
+                                    std::function<void(std::uint64_t)> on_written) {
     BlockWriter writer;
     writer.path_ = path;
+    writer.on_written_ = std::move(on_written);
     constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     writer.fd_.reset(::open(path.c_str(), kFlags | O_DIRECT, 0644));
     if (!writer.fd_.valid() && errno == EINVAL) {
@@ -60,6 +63,7 @@ class BlockWriter {
       (void)::sync_file_range(fd_.get(), static_cast<off_t>(begin),
                               static_cast<off_t>(written_ - begin), SYNC_FILE_RANGE_WRITE);
     }
+    if (on_written_) on_written_(written_);
     return OkStatus();
   }
 
@@ -73,6 +77,7 @@ class BlockWriter {
   UniqueFd fd_;
   bool direct_ = true;
   std::uint64_t written_ = 0;
+  std::function<void(std::uint64_t)> on_written_;
 };
 
 // The checksum of every piece of the data, written as it goes along.
@@ -92,7 +97,8 @@ Status WriteData(const ShardImage& image, const ShardFrame& frame, char* table,
   return OkStatus();
 }
 
-Status WriteContent(const std::string& path, const ShardImage& image, ShardRecord* record) {
+Status WriteContent(const std::string& path, const ShardImage& image,
+                    std::function<void(std::uint64_t)> on_written, ShardRecord* record) {
   const std::string json = ShardHeaderToJson(image.header());
   const ShardFrame frame = ShardFrame::Make(json.size(), image.bytes());
   MUSTER_CHECK(frame.data_bytes == image.bytes(), "an image is whole blocks");
@@ -102,7 +108,7 @@ Status WriteContent(const std::string& path, const ShardImage& image, ShardRecor
   const BlockBuffer table = MakeBlockBuffer(frame.table_bytes());
   std::memset(table.get(), 0, frame.table_bytes());
 
-  MUSTER_ASSIGN_OR_RETURN(BlockWriter writer, BlockWriter::Create(path));
+  MUSTER_ASSIGN_OR_RETURN(BlockWriter writer, BlockWriter::Create(path, std::move(on_written)));
   MUSTER_RETURN_IF_ERROR(writer.Reserve(frame.file_bytes()));
   MUSTER_RETURN_IF_ERROR(writer.Write(head.get(), frame.data_begin));
   MUSTER_RETURN_IF_ERROR(WriteData(image, frame, table.get(), &writer));
@@ -115,14 +121,15 @@ Status WriteContent(const std::string& path, const ShardImage& image, ShardRecor
 
 }  // namespace
 
-Result<ShardRecord> WriteShard(const std::string& path, const ShardImage& image) {
+Result<ShardRecord> WriteShard(const std::string& path, const ShardImage& image,
+                               std::function<void(std::uint64_t)> on_written) {
   const std::size_t slash = path.rfind('/');
   MUSTER_CHECK(slash != std::string::npos, "a shard needs a directory");
   ShardRecord record;
   record.rank = image.header().rank;
   record.file = path.substr(slash + 1);
   const std::string temporary = path + ".tmp";
-  Status status = WriteContent(temporary, image, &record);
+  Status status = WriteContent(temporary, image, std::move(on_written), &record);
   if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
     status = ErrnoStatus(errno, "rename " + temporary);
   }

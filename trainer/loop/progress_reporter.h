@@ -24,6 +24,8 @@ class ProgressReporter {
   // From its next Form on, `communicator` and its groups count in the page's cells.
   void Watch(Communicator* communicator) { communicator->CountInto(page_); }
   void EnterPhase(TrainPhase phase);
+  // Shows that the rank moves within a phase that is quiet for long.
+  void Move() { Publish(); }
   void StartAt(Generation generation, Step step, Step max_steps);
   void StartMicroBatch(int micro_batch);
   void FinishStep(const StepMetrics& metrics, std::int64_t step_tokens);

@@ -12,7 +12,8 @@
 namespace muster {
 namespace {
 
-constexpr Duration kDrainTimeout = std::chrono::minutes(10);
+// Of the last checkpoint's file, which does not grow meanwhile.
+constexpr Duration kDrainPatience = std::chrono::minutes(10);
 constexpr Duration kRoomRetry =
     std::chrono::seconds(2);  // of an export that a full disk keeps back
 
@@ -48,7 +49,7 @@ std::optional<Failure> Trainer::Run() {
     if (auto failure = ReportMemory()) return failure;
   }
   // A checkpoint that cannot be kept is no reason to throw the trained model away.
-  const Status drained = checkpointer_->Drain(Deadline::After(kDrainTimeout));
+  const Status drained = DrainSaves();
   if (drained.code() == StatusCode::kCancelled) return CollectiveFailure(drained);
   if (!drained.ok()) Note("warning", drained.ToString());
   if (!stopping_) {
@@ -266,9 +267,15 @@ void Trainer::ReportSlowDisk() {
 std::optional<Failure> Trainer::SaveLast() {
   if (saved_step_ == cursor_.step) return std::nullopt;
   // A failure of the one before has been reported.
-  (void)checkpointer_->Drain(Deadline::After(kDrainTimeout));
+  (void)DrainSaves();
   if (auto failure = CheckCalledOff()) return failure;
   return Save();
+}
+
+// A phase of its own: a disk may need much longer for the shard than a step takes.
+Status Trainer::DrainSaves() {
+  parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
+  return checkpointer_->DrainWhileMoving(kDrainPatience, [this] { parts_.progress.Move(); });
 }
 
 // A full disk is waited for: the trained state may be nowhere but in this process and its snapshot.

@@ -99,6 +99,7 @@ class Trainer {
   std::optional<Failure> Save();
   void ReportSlowDisk();
   std::optional<Failure> SaveLast();
+  Status DrainSaves();
   std::optional<Failure> Export();
   std::optional<Failure> WaitForRoom();
   std::optional<Failure> ReportProfile();

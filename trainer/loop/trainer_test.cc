@@ -1,7 +1,9 @@
 // Whole training runs of two ranks as threads, with a guardian's end of the control socket in hand.
 #include "trainer/loop/trainer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
@@ -216,6 +218,37 @@ TEST_F(TrainerTest, AMissingModelIsBadInput) {
   EXPECT_EQ(results[0].failure->kind, "model");
   EXPECT_EQ(results[0].failure->exit_code, kExitBadInput);
   EXPECT_EQ(Types(results[0]), std::vector<std::string>{"formed"});
+}
+
+// In an ordinary phase the wait would be taken for a hang after a few steps' time, and every rank
+// killed for it, those that write too.
+TEST_F(TrainerTest, TheWaitForTheLastCheckpointIsNoOrdinaryPhase) {
+  ranks_ = 1;
+  JobSpec spec = Spec("out");
+  spec.train->schedule.max_steps = 3;
+  spec.train->checkpoint.every = 2;
+  resume_file_ = dir_ + "/resume.json";
+  ASSERT_TRUE(WriteFileAtomically(resume_file_, "[]").ok());
+  // Who opens a pipe for writing waits for a reader, as for a file server that does not answer.
+  const std::string shard = dir_ + "/out/checkpoints/step-00000002-g1/rank-00000.shard.tmp";
+  ASSERT_TRUE(MakeDirectories(std::filesystem::path(shard).parent_path()).ok());
+  ASSERT_EQ(::mkfifo(shard.c_str(), 0600), 0);
+  const UniqueFd page = *CreateProgressPage();
+  const auto reader = *ProgressReader::Map(page.get());
+  page_fd_ = page.get();
+  std::vector<RankResult> results;
+  std::thread run([&] { results = Run(spec); });
+  ProgressValues seen;
+  const Deadline deadline = Deadline::After(std::chrono::seconds(20));
+  while ((seen.step < 3 || seen.phase != TrainPhase::kCheckpoint) && !deadline.Expired()) {
+    reader->Read(&seen);
+    std::this_thread::yield();
+  }
+  const UniqueFd slow(::open(shard.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  run.join();
+  EXPECT_EQ(TrainPhaseName(seen.phase), "checkpoint");
+  EXPECT_FALSE(results[0].failure);
+  EXPECT_EQ(results[0].step, 3);
 }
 
 }  // namespace

@@ -114,7 +114,9 @@ class TrainerTest : public ::testing::Test {
     {
       Supervisor supervisor(mine.Release(), {.on_lost = [] {}});
       RankFaults faults;
-      ProgressReporter progress(*ProgressWriter::Private(), SystemClock());
+      ProgressReporter progress(
+          page_fd_ < 0 ? *ProgressWriter::Private() : *ProgressWriter::Map(page_fd_),
+          SystemClock());
       const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/null", "w"),
                                                                 std::fclose);
       RankProcess process(spec, PartsOf(group, rank, supervisor, progress, faults, out.get()));
@@ -215,6 +217,7 @@ class TrainerTest : public ::testing::Test {
   int ranks_ = 2;
   std::string dir_;
   std::string resume_file_;
+  int page_fd_ = -1;  // progress page of a gang of one, under a guardian
   std::function<std::unique_ptr<DeviceOps>()> make_ops_ = MakeCpuOps;  // for each rank
 };
 
