@@ -1,5 +1,6 @@
 #include "trainer/formats/model_directory.h"
 
+#include <charconv>
 #include <filesystem>
 #include <utility>
 
@@ -9,10 +10,29 @@
 namespace muster {
 namespace fs = std::filesystem;
 
-ModelDirectory::ModelDirectory(std::string source_dir, std::string target_dir)
+namespace {
+
+constexpr const char* kWriting = ".writing";
+
+// What all generations of a job have in common behind the target's name.
+std::string JobSuffix(const ModelWriter& who) { return kWriting + ("-" + who.job) + "-g"; }
+
+std::string Suffix(const ModelWriter& who) {
+  return who.job.empty() ? kWriting : JobSuffix(who) + std::to_string(who.generation);
+}
+
+fs::path ParentOf(const std::string& target_dir) {
+  const fs::path parent = fs::path(target_dir).parent_path();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace
+
+ModelDirectory::ModelDirectory(std::string source_dir, std::string target_dir, ModelWriter writer)
     : source_dir_(std::move(source_dir)),
       target_dir_(std::move(target_dir)),
-      temporary_(target_dir_ + ".writing") {}
+      who_(std::move(writer)),
+      temporary_(target_dir_ + Suffix(who_)) {}
 
 ModelDirectory::~ModelDirectory() {
   if (!begun_) return;
@@ -21,9 +41,36 @@ ModelDirectory::~ModelDirectory() {
   fs::remove_all(temporary_, ignored);
 }
 
+// `name` lies beside the target.
+ModelDirectory::Leftover ModelDirectory::Judge(const std::string& name) const {
+  const std::string target = fs::path(target_dir_).filename().string();
+  if (who_.job.empty()) return name == target + kWriting ? Leftover::kOlder : Leftover::kNone;
+  if (!name.starts_with(target + kWriting)) return Leftover::kNone;
+  const std::string mine = target + JobSuffix(who_);
+  Generation generation = 0;
+  if (name.starts_with(mine)) {
+    std::from_chars(name.data() + mine.size(), name.data() + name.size(), generation);
+  }
+  return generation > who_.generation ? Leftover::kNewer : Leftover::kOlder;
+}
+
+std::vector<std::string> ModelDirectory::Leftovers(Leftover kind) const {
+  std::vector<std::string> found;
+  std::error_code error;
+  fs::directory_iterator entries(ParentOf(target_dir_), error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (Judge(entries->path().filename().string()) == kind) {
+      found.push_back(entries->path().string());
+    }
+  }
+  return found;
+}
+
 Status ModelDirectory::Begin(std::vector<TensorSpec> tensors) {
-  std::error_code ignored;
-  fs::remove_all(temporary_, ignored);  // of an export that was killed
+  for (const std::string& leftover : Leftovers(Leftover::kOlder)) {
+    std::error_code ignored;
+    fs::remove_all(leftover, ignored);
+  }
   begun_ = true;
   MUSTER_RETURN_IF_ERROR(MakeDirectories(temporary_));
   auto copied = CopyModelFiles(source_dir_, temporary_);
@@ -38,20 +85,35 @@ Status ModelDirectory::Append(const float* values, std::int64_t count) {
   return writer_->AppendFloats(values, count);
 }
 
-Status ModelDirectory::Finish() {
+Status ModelDirectory::Seal() {
   MUSTER_RETURN_IF_ERROR(writer_->Finish());
-  MUSTER_RETURN_IF_ERROR(SyncDirectory(temporary_));
-  const std::string old = target_dir_ + ".old";
+  return SyncDirectory(temporary_);
+}
+
+Status ModelDirectory::Publish() {
+  const std::vector<std::string> newer = Leftovers(Leftover::kNewer);
+  if (!newer.empty()) return Cancelled("a newer generation writes the model: " + newer.front());
+  const std::string old = temporary_ + ".old";
+  std::error_code ignored;
+  fs::remove_all(old, ignored);
   std::error_code error;
-  fs::remove_all(old, error);
-  if (fs::exists(target_dir_)) fs::rename(target_dir_, old, error);
-  if (!error) fs::rename(temporary_, target_dir_, error);
+  if (!fs::exists(temporary_, error)) return NotFound(temporary_ + " was removed meanwhile");
+  const bool replaces = fs::exists(target_dir_, error);
+  if (replaces) fs::rename(target_dir_, old, error);
+  if (!error) {
+    fs::rename(temporary_, target_dir_, error);
+    if (error && replaces) fs::rename(old, target_dir_, ignored);
+  }
   if (error) return Internal("cannot put the model at " + target_dir_ + ": " + error.message());
   begun_ = false;
   writer_.reset();
-  fs::remove_all(old, error);
-  const std::string parent = fs::path(target_dir_).parent_path().string();
-  return SyncDirectory(parent.empty() ? "." : parent);
+  fs::remove_all(old, ignored);
+  return SyncDirectory(ParentOf(target_dir_).string());
+}
+
+Status ModelDirectory::Finish() {
+  MUSTER_RETURN_IF_ERROR(Seal());
+  return Publish();
 }
 
 }  // namespace muster

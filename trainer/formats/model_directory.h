@@ -1,8 +1,10 @@
 // ModelDirectory: a Hugging Face model directory under construction.
 //
-// Everything is written beside the target and renamed into place by Finish, so that the target is
-// there whole or not at all; an older directory of that name is replaced. One thread; blocks on the
-// file system.
+// Everything is written beside the target and renamed into place, so that the target is there whole
+// or not at all; an older directory of that name is replaced. The name beside the target is that of
+// one generation of one job: a rank that was given up and runs on elsewhere writes into a directory
+// of its own, which the next generation's Begin takes away from it. One thread; blocks on the file
+// system.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +12,47 @@
 #include <string>
 #include <vector>
 
+#include "common/base/ids.h"
 #include "common/base/status.h"
 #include "trainer/formats/safetensors.h"
 
 namespace muster {
 
+// Who writes. Without a job nobody else writes beside the same target.
+struct ModelWriter {
+  std::string job;
+  Generation generation = 0;
+};
+
 class ModelDirectory {
  public:
   // Configuration and tokenizer files come from `source_dir`.
-  ModelDirectory(std::string source_dir, std::string target_dir);
+  ModelDirectory(std::string source_dir, std::string target_dir, ModelWriter writer = {});
   // Removes what was not finished.
   ~ModelDirectory();
   ModelDirectory(const ModelDirectory&) = delete;
   ModelDirectory& operator=(const ModelDirectory&) = delete;
 
+  // Also removes what other jobs and older generations of this one left unfinished.
   Status Begin(std::vector<TensorSpec> tensors);
   // The next `count` elements of the tensors, in their order.
   Status Append(const float* values, std::int64_t count);
+  // Makes it durable under its temporary name. An error also when a newer generation removed it.
+  Status Seal();
+  // Puts what was sealed in place; when that fails, what was there stays. kCancelled when a newer
+  // generation has begun to write.
+  Status Publish();
+  // Both.
   Status Finish();
 
  private:
+  enum class Leftover { kNone, kOlder, kNewer };
+  Leftover Judge(const std::string& name) const;
+  std::vector<std::string> Leftovers(Leftover kind) const;
+
   const std::string source_dir_;
   const std::string target_dir_;
+  const ModelWriter who_;
   const std::string temporary_;
   bool begun_ = false;  // and not finished: the temporary directory is this object's
   std::optional<SafetensorsWriter> writer_;

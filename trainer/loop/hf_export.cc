@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "trainer/formats/model_directory.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/loop/stored_type.h"
 #include "trainer/model/llama_units.h"
@@ -37,7 +36,7 @@ Status Agree(const Status& mine, Communicator& communicator) {
 
 Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communicator& communicator,
                    const ExportOptions& options) {
-  ModelDirectory directory(options.source_dir, options.target_dir);
+  ModelDirectory directory(options.source_dir, options.target_dir, options.writer);
   Status status;
   if (communicator.rank() == 0) status = directory.Begin(StoredTensors(config));
   const Status begun = status;
@@ -52,7 +51,12 @@ Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communic
   if (communicator.rank() != 0) {
     MUSTER_RETURN_IF_ERROR(streamed);
   } else if (status.ok()) {
-    status = streamed.ok() ? directory.Finish() : streamed;
+    status = streamed.ok() ? directory.Seal() : streamed;
+  }
+  MUSTER_RETURN_IF_ERROR(Agree(status, communicator));
+  if (communicator.rank() == 0) {
+    status = options.called_off();
+    if (status.ok()) status = directory.Publish();
   }
   return Agree(status, communicator);
 }

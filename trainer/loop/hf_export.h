@@ -2,14 +2,18 @@
 //
 // Collective; the trainer's thread of every rank. Rank 0 writes into a directory beside the target
 // and renames it into place, so that the target is there whole or not at all; an older one is
-// replaced. No rank holds more than one small piece of another's weights.
+// replaced. That happens after all ranks have agreed that it is written: a gang that was given up
+// and runs on somewhere puts nothing in place. No rank holds more than one small piece of another's
+// weights.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "common/base/status.h"
 #include "trainer/core/model_config.h"
 #include "trainer/distributed/communicator.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/sharding/fsdp_engine.h"
 
 namespace muster {
@@ -17,6 +21,9 @@ namespace muster {
 struct ExportOptions {
   std::string source_dir;  // configuration and tokenizer files are copied from here
   std::string target_dir;
+  ModelWriter writer;
+  // OK as long as the generation is not called off; asked by rank 0 right before the renaming.
+  std::function<Status()> called_off;
 };
 
 // Weights are written in the element type that config.json names (torch_dtype). When rank 0 could

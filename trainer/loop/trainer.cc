@@ -283,9 +283,13 @@ std::optional<Failure> Trainer::Export() {
   memory_.Enter(MemoryStage::kExport);
   for (bool told = false;; told = true) {
     parts_.progress.EnterPhase(TrainPhase::kExporting);
-    const Status status =
-        ExportModel(inputs().config, *engine_, parts_.communicator,
-                    {.source_dir = inputs().model_dir, .target_dir = output_dir_ + "/model"});
+    const Status status = ExportModel(
+        inputs().config, *engine_, parts_.communicator,
+        {.source_dir = inputs().model_dir,
+         .target_dir = output_dir_ + "/model",
+         .writer = parts_.supervisor.attached() ? ModelWriter{env_.job_id, env_.generation}
+                                                : ModelWriter{},
+         .called_off = [this] { return parts_.supervisor.CalledOff(env_.generation); }});
     if (status.ok()) return std::nullopt;
     if (status.code() != StatusCode::kResourceExhausted) {
       const Failure failure = CollectiveFailure(status);
