@@ -134,7 +134,8 @@ Status CheckpointSearch::LoadMine(const CheckpointManifest& manifest,
                               std::to_string(model_.parameters) +
                               "; use another output directory, or the model it was made with");
   }
-  MUSTER_RETURN_IF_ERROR(FillArrays(state, into, {.memory = model_.memory}));
+  MUSTER_RETURN_IF_ERROR(
+      FillArrays(state, into, {.memory = model_.memory, .on_read = model_.on_read}));
   *cursor = state.cursor();
   return OkStatus();
 }

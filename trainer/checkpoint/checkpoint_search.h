@@ -6,6 +6,7 @@
 // thread; every method is collective.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ void ZeroArrays(const std::vector<ShardArray>& arrays, const ArrayMemory& memory
 class CheckpointSearch {
  public:
   struct Model {
-    std::int64_t parameters = 0;  // elements; 0: not known
-    ArrayMemory memory;           // of the arrays
+    std::int64_t parameters = 0;    // elements; 0: not known
+    ArrayMemory memory;             // of the arrays
+    std::function<void()> on_read;  // FillOptions::on_read
   };
   // `resume_file` empty: manifests on disk.
   CheckpointSearch(Communicator& communicator, std::string directory, std::string resume_file,

@@ -14,8 +14,9 @@ Checkpointer::Checkpointer(CheckpointerOptions options,
 Result<LoadOutcome> Checkpointer::LoadNewest(Communicator& communicator,
                                              const std::vector<ShardArray>& into,
                                              TrainCursor* cursor, Step above) {
-  CheckpointSearch search(communicator, options_.directory, options_.resume_file,
-                          {.parameters = options_.parameters, .memory = options_.memory});
+  CheckpointSearch search(
+      communicator, options_.directory, options_.resume_file,
+      {.parameters = options_.parameters, .memory = options_.memory, .on_read = options_.on_read});
   MUSTER_ASSIGN_OR_RETURN(LoadOutcome outcome, search.Run(into, cursor, above));
   if (options_.resume_file.empty() && search.newest_generation() >= options_.generation) {
     options_.generation = search.newest_generation() + 1;

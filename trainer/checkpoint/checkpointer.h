@@ -44,6 +44,8 @@ struct CheckpointerOptions {
   // shard then says who it is and holds no array.
   bool writes = true;
   ArrayMemory memory;  // of the arrays
+  // Called by LoadNewest, in its thread, as bytes of a checkpoint arrive; empty: nobody asks.
+  std::function<void()> on_read;
 };
 
 struct LoadOutcome {

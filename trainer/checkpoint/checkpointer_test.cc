@@ -113,6 +113,22 @@ TEST_F(CheckpointerTest, StateTravelsThroughGangsOfOtherSizes) {
   }
 }
 
+// A file server that takes longer for a rank's share than a standstill may last is no hang.
+TEST_F(CheckpointerTest, LoadingShowsThatBytesArrive) {
+  SaveAll({50});
+  EachRank(kRanks, [&](int rank, Communicator& communicator) {
+    int moves = 0;
+    CheckpointerOptions options = OptionsFor(rank);
+    options.on_read = [&] { ++moves; };
+    Checkpointer checkpointer(options, MakeLocalCommitter({.directory = root()}));
+    State state(-1, rank);
+    TrainCursor cursor;
+    ASSERT_TRUE(checkpointer.LoadNewest(communicator, state.arrays(), &cursor).ok());
+    EXPECT_EQ(cursor.step, 50);
+    EXPECT_EQ(moves, 3) << "one for each interval";
+  });
+}
+
 TEST_F(CheckpointerTest, AnotherModelIsAClearErrorOnEveryRank) {
   SaveAll({50});
   EachRank(kRanks, [&](int rank, Communicator& communicator) {

@@ -55,8 +55,11 @@ Result<std::unique_ptr<StateReader>> OpenState(const std::string& path) {
 Result<TrainCursor> InitFrom(const std::string& path, const std::vector<ShardArray>& arrays,
                              const InitFromOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<StateReader> state, OpenState(path));
-  MUSTER_RETURN_IF_ERROR(FillArrays(
-      *state, arrays, {.moments = options.optimizer, .convert = true, .memory = options.memory}));
+  MUSTER_RETURN_IF_ERROR(FillArrays(*state, arrays,
+                                    {.moments = options.optimizer,
+                                     .convert = true,
+                                     .memory = options.memory,
+                                     .on_read = options.on_read}));
   return state->cursor();
 }
 

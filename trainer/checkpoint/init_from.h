@@ -8,6 +8,7 @@
 // own intervals, through one small buffer. Blocks on the disk; the trainer's thread.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct InitFromOptions {
   // Take exp_avg and exp_avg_sq too. Without it only "<unit>/weight" arrays are filled and the
   // others stay as they are.
   bool optimizer = false;
-  ArrayMemory memory;  // of the arrays
+  ArrayMemory memory;             // of the arrays
+  std::function<void()> on_read;  // FillOptions::on_read
 };
 
 // Fills `arrays` (all that the engine would save) from `path`:

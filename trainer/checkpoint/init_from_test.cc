@@ -92,6 +92,18 @@ TEST_F(InitFromTest, ACheckpointCarriesWeightsAndWhenAskedMoments) {
   }
 }
 
+TEST_F(InitFromTest, LoadingShowsThatBytesArriveAlsoWhereTheyAreConverted) {
+  Save();
+  for (const ElementType moments : {ElementType::kFloat32, ElementType::kBFloat16}) {
+    const RankState all(FlatLayout(kUnits, 1), 0, moments);
+    int moves = 0;
+    ASSERT_TRUE(
+        InitFrom(checkpoint(), all.arrays(), {.optimizer = true, .on_read = [&] { ++moves; }})
+            .ok());
+    EXPECT_EQ(moves, 3 * 3) << "tensors, times weight and moments";
+  }
+}
+
 TEST_F(InitFromTest, ADirectoryOfCheckpointsMeansItsNewest) {
   Save(40);
   Save(50);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -49,7 +50,8 @@ struct FillOptions {
   bool moments = true;  // also the arrays of other kinds than "weight"
   // Convert where the element types differ; otherwise that is kFailedPrecondition.
   bool convert = false;
-  ArrayMemory memory;  // of the arrays
+  ArrayMemory memory;             // of the arrays
+  std::function<void()> on_read;  // after each piece, of 64 MiB at most; empty: nobody asks
 };
 
 // Fills every interval of `arrays` from `state`; elements of no interval stay as they are.

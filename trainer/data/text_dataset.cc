@@ -124,6 +124,7 @@ Result<TextDataset> TextDataset::Load(const std::string& path, const Tokenizer& 
     for (const RowSample& sample : *samples)
       if (Status status = encoder.Encode(sample, line_number, &dataset); !status.ok())
         return status.WithContext(where);
+    if (options.on_rows && line_number % TextDatasetOptions::kRowsPerCall == 0) options.on_rows();
   }
   if (file.bad()) return ErrnoStatus(errno, "read " + path);
   if (dataset.size() > 0) return dataset;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,8 @@ struct TextDatasetOptions {
   std::int64_t vocab_size = 0;
   // Ends rows that are no chat; none: they just end. ModelConfig::eos_token_ids.front().
   std::optional<std::int32_t> eos_token_id;
+  std::function<void()> on_rows;  // after every kRowsPerCall lines; empty: nobody asks
+  static constexpr std::int64_t kRowsPerCall = 256;
 };
 
 enum class RowCut { kWhole, kTruncated };

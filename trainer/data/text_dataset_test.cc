@@ -64,6 +64,19 @@ class TextDatasetTest : public ::testing::Test {
   TextDatasetOptions options_{.vocab_size = 512};
 };
 
+// What takes longer to tokenize than a standstill may last is no hang.
+TEST_F(TextDatasetTest, LoadingShowsThatRowsArrive) {
+  std::string rows;
+  for (std::int64_t i = 0; i < 2 * TextDatasetOptions::kRowsPerCall + 1; ++i) {
+    rows += R"({"text": "word"})"
+            "\n";
+  }
+  int moves = 0;
+  options_.on_rows = [&] { ++moves; };
+  ASSERT_TRUE(LoadText(rows, PlainTokenizer()).ok());
+  EXPECT_EQ(moves, 2);
+}
+
 TEST_F(TextDatasetTest, TrainsOnTheAssistantsTurnsOnly) {
   const Tokenizer tokenizer = ChatTokenizer();
   const auto dataset = LoadText(

@@ -56,7 +56,7 @@ Result<RankEnv> ReadAssignment(Assignment& assignment) {
 RankProcess::RankProcess(JobSpec spec, RankProcessParts parts)
     : spec_(std::move(spec)),
       parts_(std::move(parts)),
-      inputs_(spec_),
+      inputs_(spec_, [this] { parts_.progress.Move(); }),
       saver_(std::make_shared<ShardSaver>()) {
   parts_.supervisor.OnPark(
       [this](Generation through, const Status& reason) { CallOff(through, reason); });

@@ -25,9 +25,9 @@ Result<ModelFiles> OpenModel(const std::string& dir) {
 }
 
 // The rows of a text file need the model's tokenizer; token ids need none.
-std::variant<std::unique_ptr<const Dataset>, Failure> LoadRows(const JobSpec& spec,
-                                                               const std::string& model_dir,
-                                                               const ModelConfig& config) {
+std::variant<std::unique_ptr<const Dataset>, Failure> LoadRows(
+    const JobSpec& spec, const std::string& model_dir, const ModelConfig& config,
+    const std::function<void()>& on_read) {
   const DataSpec& data = spec.train->data;
   const std::string path = ResolvePath(spec, data.train);
   if (IsTokenFile(path)) {
@@ -40,7 +40,8 @@ std::variant<std::unique_ptr<const Dataset>, Failure> LoadRows(const JobSpec& sp
   if (!tokenizer.ok()) return InputFailure("model", tokenizer.status());
   TextDatasetOptions options{.max_seq_len = data.max_seq_len,
                              .chat_template = data.chat_template,
-                             .vocab_size = config.vocab_size};
+                             .vocab_size = config.vocab_size,
+                             .on_rows = on_read};
   if (!config.eos_token_ids.empty()) options.eos_token_id = config.eos_token_ids.front();
   Result<TextDataset> rows = TextDataset::Load(path, *tokenizer, options);
   if (!rows.ok()) return InputFailure("data", rows.status());
@@ -54,11 +55,12 @@ std::string ResolvePath(const JobSpec& spec, const std::string& path) {
   return spec.workdir + "/" + path;
 }
 
-std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec) {
+std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
+                                                   const std::function<void()>& on_read) {
   const std::string dir = ResolvePath(spec, spec.train->model.path);
   Result<ModelFiles> model = OpenModel(dir);
   if (!model.ok()) return InputFailure("model", model.status());
-  auto rows = LoadRows(spec, dir, model->config);
+  auto rows = LoadRows(spec, dir, model->config, on_read);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   const std::int32_t pad_id =
       model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
@@ -71,7 +73,7 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec) {
 
 std::optional<Failure> ProcessInputs::Load() {
   if (inputs_) return std::nullopt;
-  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_);
+  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, on_read_);
   if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
   inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
   return std::nullopt;

@@ -3,9 +3,11 @@
 // Read by every rank for itself, so that no rank waits for another's disk. Plain values after Load.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "common/base/result.h"
@@ -30,14 +32,17 @@ struct TrainInputs {
   std::int32_t pad_id = 0;
 };
 
-// Blocks on the file system. The failure's kind says which input is at fault.
-std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec);
+// Blocks on the file system. The failure's kind says which input is at fault. `on_read` is called
+// in this thread as rows of text arrive; empty: nobody asks.
+std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
+                                                   const std::function<void()>& on_read = {});
 
 // The inputs of a process, read when they are first needed and kept. One thread.
 class ProcessInputs {
  public:
   // `spec` outlives the inputs.
-  explicit ProcessInputs(const JobSpec& spec) : spec_(spec) {}
+  explicit ProcessInputs(const JobSpec& spec, std::function<void()> on_read = {})
+      : spec_(spec), on_read_(std::move(on_read)) {}
 
   // Reads them unless that was done.
   std::optional<Failure> Load();
@@ -47,6 +52,7 @@ class ProcessInputs {
 
  private:
   const JobSpec& spec_;
+  const std::function<void()> on_read_;
   std::optional<TrainInputs> inputs_;
 };
 

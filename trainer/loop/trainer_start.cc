@@ -107,7 +107,8 @@ void Trainer::MakeCheckpointer() {
                           .resume_file = env_.resume_file,
                           .parameters = engine_->layout().parameter_count(),
                           .writes = engine_->is_first_replica(),
-                          .memory = engine_->state().array_memory()},
+                          .memory = engine_->state().array_memory(),
+                          .on_read = [this] { parts_.progress.Move(); }},
       parts_.supervisor.attached()
           ? MakeSupervisorCommitter(&parts_.supervisor)
           : MakeLocalCommitter({.directory = checkpoint_dir_, .keep = train().checkpoint.keep}),
@@ -209,10 +210,11 @@ Status Trainer::LoadFirstState() {
   const InitFromSpec& init = train().init_from;
   if (init.path.empty()) return LoadModelWeights();
   untouched_source_ = ResolvePath(spec(), init.path);
-  MUSTER_ASSIGN_OR_RETURN(
-      const TrainCursor from,
-      InitFrom(untouched_source_, engine_->state().CheckpointArrays(),
-               {.optimizer = init.optimizer, .memory = engine_->state().array_memory()}));
+  MUSTER_ASSIGN_OR_RETURN(const TrainCursor from,
+                          InitFrom(untouched_source_, engine_->state().CheckpointArrays(),
+                                   {.optimizer = init.optimizer,
+                                    .memory = engine_->state().array_memory(),
+                                    .on_read = [this] { parts_.progress.Move(); }}));
   if (init.optimizer) cursor_.optimizer_steps = from.optimizer_steps;
   if (is_first()) {
     Note("info", "starts from the weights" +
@@ -227,9 +229,9 @@ Status Trainer::LoadModelWeights() {
   untouched_source_ = inputs().model_dir;
   const Result<SafetensorsModel>& weights = inputs().weights;
   const ShardState& state = engine_->state();
-  const Status loaded =
-      LoadIntervalsTogether(weights.ok() ? &*weights : nullptr, engine_->layout(),
-                            state.WeightArrays(), parts_.communicator, state.array_memory());
+  const Status loaded = LoadIntervalsTogether(
+      weights.ok() ? &*weights : nullptr, engine_->layout(), state.WeightArrays(),
+      parts_.communicator, state.array_memory(), [this] { parts_.progress.Move(); });
   // This rank's own reason says more.
   return loaded.code() == StatusCode::kNotFound && !weights.ok() ? weights.status() : loaded;
 }

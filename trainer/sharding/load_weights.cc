@@ -42,18 +42,17 @@ void Put(const ShardArray& array, std::int64_t at, const float* values, std::int
 
 Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
                     const TensorInterval& interval, const ArrayMemory& memory,
-                    std::vector<float>* buffer) {
+                    const std::function<void()>& on_read, std::vector<float>* buffer) {
   MUSTER_RETURN_IF_ERROR(CheckShape(model, interval.tensor, interval.shape));
-  if (array.type == ElementType::kFloat32 && !memory.write) {
-    return model.ReadFloats(interval.tensor, interval.begin, interval.count,
-                            reinterpret_cast<float*>(At(array, interval.array_offset)));
-  }
-  buffer->resize(kPieceElements);
+  const bool direct = array.type == ElementType::kFloat32 && !memory.write;
+  if (!direct) buffer->resize(kPieceElements);
   for (std::int64_t at = 0; at < interval.count; at += kPieceElements) {
     const std::int64_t count = std::min(kPieceElements, interval.count - at);
-    MUSTER_RETURN_IF_ERROR(
-        model.ReadFloats(interval.tensor, interval.begin + at, count, buffer->data()));
-    Put(array, interval.array_offset + at, buffer->data(), count, memory);
+    float* const values =
+        direct ? reinterpret_cast<float*>(At(array, interval.array_offset + at)) : buffer->data();
+    MUSTER_RETURN_IF_ERROR(model.ReadFloats(interval.tensor, interval.begin + at, count, values));
+    if (!direct) Put(array, interval.array_offset + at, values, count, memory);
+    if (on_read) on_read();
   }
   return OkStatus();
 }
@@ -138,11 +137,11 @@ class SharedLoad {
 }  // namespace
 
 Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays,
-                     const ArrayMemory& memory) {
+                     const ArrayMemory& memory, const std::function<void()>& on_read) {
   std::vector<float> buffer;
   for (const ShardArray& array : arrays) {
     for (const TensorInterval& interval : array.intervals) {
-      MUSTER_RETURN_IF_ERROR(LoadInterval(model, array, interval, memory, &buffer));
+      MUSTER_RETURN_IF_ERROR(LoadInterval(model, array, interval, memory, on_read, &buffer));
     }
   }
   return OkStatus();
@@ -150,14 +149,14 @@ Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray
 
 Status LoadIntervalsTogether(const SafetensorsModel* model, const FlatLayout& layout,
                              const std::vector<ShardArray>& arrays, Communicator& group,
-                             const ArrayMemory& memory) {
+                             const ArrayMemory& memory, const std::function<void()>& on_read) {
   constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
   std::int64_t reader = model != nullptr ? group.rank() : kNobody;
   std::int64_t without = model != nullptr ? 0 : 1;
   MUSTER_RETURN_IF_ERROR(group.AllReduce(&reader, 1, ElementType::kInt64, ReduceOp::kMin)->Wait());
   MUSTER_RETURN_IF_ERROR(group.AllReduce(&without, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
   if (reader == kNobody) return NotFound("no rank can open the model's files");
-  if (without == 0) return LoadIntervals(*model, arrays, memory);
+  if (without == 0) return LoadIntervals(*model, arrays, memory, on_read);
   return SharedLoad(model, arrays, group, memory, static_cast<int>(reader)).Run(layout);
 }
 

@@ -6,6 +6,7 @@
 // (`memory`). The trainer's thread.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "common/base/status.h"
@@ -18,8 +19,9 @@ namespace muster {
 
 // Fills the intervals of `arrays` (ShardState::WeightArrays) from `model`. kNotFound,
 // kFailedPrecondition (another shape) and what SafetensorsModel gives, with the tensor's name.
+// `on_read`: after each piece of 4 MiB; empty: nobody asks.
 Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays,
-                     const ArrayMemory& memory = {});
+                     const ArrayMemory& memory = {}, const std::function<void()>& on_read = {});
 
 // Collective over `group`. Where every rank could open the files, each reads its own intervals.
 // Otherwise the first that could (`model` is not null) reads every tensor of `layout` once, piece
@@ -27,6 +29,7 @@ Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray
 // on the others when the reading rank failed, whose own status says why.
 Status LoadIntervalsTogether(const SafetensorsModel* model, const FlatLayout& layout,
                              const std::vector<ShardArray>& arrays, Communicator& group,
-                             const ArrayMemory& memory = {});
+                             const ArrayMemory& memory = {},
+                             const std::function<void()>& on_read = {});
 
 }  // namespace muster

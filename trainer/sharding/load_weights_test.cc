@@ -105,6 +105,17 @@ TEST_F(LoadWeightsTest, EveryRankGetsItsIntervalsInTheTypeOfItsArrays) {
   }
 }
 
+TEST_F(LoadWeightsTest, LoadingShowsThatBytesArrive) {
+  WriteModel({{"wide", TensorType::kBF16, {3, 1 << 20}}});
+  const FlatLayout layout({{"unit", {{"wide", {3, 1 << 20}}}}}, 1);
+  for (const ElementType type : {ElementType::kFloat32, ElementType::kBFloat16}) {
+    const Shard shard = ShardOf(layout, 0, type);
+    int moves = 0;
+    ASSERT_TRUE(LoadIntervals(*model_, shard.arrays, {}, [&] { ++moves; }).ok());
+    EXPECT_EQ(moves, 3) << "pieces of one tensor";
+  }
+}
+
 TEST_F(LoadWeightsTest, RanksWithoutFilesGetThemFromTheFirstThatHasThem) {
   WriteGoodModel();
   const FlatLayout layout(kUnits, kRanks);
