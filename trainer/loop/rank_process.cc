@@ -163,7 +163,8 @@ std::optional<Failure> RankProcess::RunTrainer(Source source) {
                                                     .progress = parts_.progress,
                                                     .faults = parts_.faults,
                                                     .clock = parts_.clock,
-                                                    .out = parts_.out});
+                                                    .out = parts_.out,
+                                                    .lines = lines_});
   return trainer_->Run();
 }
 

@@ -28,6 +28,7 @@
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/rank_env.h"
 #include "trainer/loop/failure.h"
+#include "trainer/loop/line_writer.h"
 #include "trainer/loop/progress_reporter.h"
 #include "trainer/loop/rank_faults.h"
 #include "trainer/loop/segment_shelf.h"
@@ -92,6 +93,7 @@ class RankProcess {
   RankProcessParts parts_;
   ProcessInputs inputs_;
   std::shared_ptr<ShardSaver> saver_;
+  LineWriter lines_;
   SegmentShelf segments_;
   std::unique_ptr<DeviceOps> ops_;
   std::mutex communicator_mutex_;  // held to set the pointer, and by CallOff

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
@@ -16,6 +17,10 @@ namespace {
 constexpr Duration kDrainPatience = std::chrono::minutes(10);
 constexpr Duration kRoomRetry =
     std::chrono::seconds(2);  // of an export that a full disk keeps back
+// A step's line is waited for, so that no step is sealed whose line is lost with the process; but
+// less long than a standstill may last.
+constexpr Duration kLinePatience = std::chrono::seconds(1);
+constexpr Duration kLogPatience = std::chrono::seconds(10);  // at the end of the job
 
 // What a rank has to say in the step's last collective, which adds it up over the ranks: how many
 // of them were asked to stop, and how many could not write the last checkpoint.
@@ -34,6 +39,13 @@ Trainer::Trainer(RankEnv env, int step_ranks, TrainerParts parts)
       nonfinite_(train().nonfinite) {}
 
 std::optional<Failure> Trainer::Run() {
+  std::optional<Failure> failure = RunStages();
+  // Of a generation that is over recovery waits for.
+  FinishLog(kLinePatience);
+  return failure;
+}
+
+std::optional<Failure> Trainer::RunStages() {
   if (auto failure = Form()) return failure;
   if (auto failure = LoadModelAndData()) return failure;
   if (auto failure = LoadState()) return failure;
@@ -52,6 +64,7 @@ std::optional<Failure> Trainer::Run() {
   const Status drained = DrainSaves();
   if (drained.code() == StatusCode::kCancelled) return CollectiveFailure(drained);
   if (!drained.ok()) Note("warning", drained.ToString());
+  FinishLog(kLogPatience);
   if (!stopping_) {
     parts_.supervisor.Finished(env_.generation, cursor_.step, output_dir_ + "/model");
   }
@@ -151,7 +164,9 @@ std::optional<Failure> Trainer::RunMicroBatches() {
   return std::nullopt;
 }
 
+// In a phase that may be quiet for long, for it writes files.
 std::optional<Failure> Trainer::ReportProfile() {
+  parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
   const Result<ProfileTable> table = GatherProfile(profiler_, parts_.communicator);
   if (!table.ok()) return CollectiveFailure(table.status());
   const std::string directory = output_dir_ + "/profile";
@@ -211,15 +226,41 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
   }
 }
 
-// Before the step is sealed: a step that was never logged is done again then.
+// Before the step is sealed: a step that was never logged is done again then. A disk that does not
+// answer is not waited for, and gets the lines when it does.
 void Trainer::LogStep(const StepMetrics& metrics) {
   if (!metrics_) return;
-  ReportStep(metrics);
-  const Status logged = metrics_->Append(metrics);
-  if (logged.ok()) return;
-  // Figures are not worth a training run.
-  Note("warning", logged.ToString() + "; metrics are no longer written");
-  metrics_.reset();
+  const bool taken =
+      parts_.lines.Add([log = metrics_, metrics, out = parts_.out, line = LineForPeople(metrics)] {
+        if (!line.empty()) {
+          std::fputs(line.c_str(), out);
+          std::fflush(out);
+        }
+        return log->Append(metrics);
+      });
+  if (!taken) return StopLogging("the disk has not taken the lines of the last steps");
+  parts_.lines.Await(Deadline::After(kLinePatience));
+  const Status logged = parts_.lines.TakeFailure();
+  if (!logged.ok()) StopLogging(logged.ToString());
+}
+
+// Figures are not worth a training run.
+void Trainer::StopLogging(const std::string& reason) {
+  Note("warning", reason + "; metrics are no longer written");
+  FinishLog(Duration::zero());
+}
+
+// The file is closed where it is written, since that may take as long.
+void Trainer::FinishLog(Duration limit) {
+  if (!metrics_) return;
+  const bool written = parts_.lines.Await(Deadline::After(limit));
+  const std::size_t lost = written ? 0 : parts_.lines.Forget();
+  parts_.lines.Add([log = std::exchange(metrics_, nullptr)] { return OkStatus(); });
+  const Status failed = parts_.lines.TakeFailure();
+  if (!failed.ok()) Note("warning", failed.ToString());
+  if (lost == 0) return;
+  Note("warning", std::to_string(lost) +
+                      " lines of metrics.jsonl are lost: the disk has not taken them in time");
 }
 
 void Trainer::SealStep() {
@@ -227,15 +268,15 @@ void Trainer::SealStep() {
   parts_.progress.SetSnapshotStep(engine_->SealedStep());
 }
 
-void Trainer::ReportStep(const StepMetrics& metrics) {
-  if (metrics.step % train().logging_every != 0 && metrics.step != max_steps_) return;
+// Empty: not at this step.
+std::string Trainer::LineForPeople(const StepMetrics& metrics) {
+  if (metrics.step % train().logging_every != 0 && metrics.step != max_steps_) return {};
   const TimePoint now = parts_.clock.Now();
   const double seconds_per_step =
       ToSeconds(now - line_time_) / static_cast<double>(metrics.step - line_step_);
   line_time_ = now;
   line_step_ = metrics.step;
-  std::fprintf(parts_.out, "%s\n", ProgressLine(metrics, seconds_per_step).c_str());
-  std::fflush(parts_.out);
+  return ProgressLine(metrics, seconds_per_step) + "\n";
 }
 
 std::optional<Failure> Trainer::Save() {
@@ -265,6 +306,7 @@ void Trainer::ReportSlowDisk() {
 
 // The state that training ends with waits for the one before, so that it is never left out.
 std::optional<Failure> Trainer::SaveLast() {
+  parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
   if (saved_step_ == cursor_.step) return std::nullopt;
   // A failure of the one before has been reported.
   (void)DrainSaves();

@@ -30,6 +30,7 @@
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/rank_env.h"
 #include "trainer/loop/failure.h"
+#include "trainer/loop/line_writer.h"
 #include "trainer/loop/memory_report.h"
 #include "trainer/loop/metrics_log.h"
 #include "trainer/loop/nonfinite_guard.h"
@@ -56,7 +57,8 @@ struct TrainerParts {
   ProgressReporter& progress;
   RankFaults& faults;
   const Clock& clock;
-  std::FILE* out;  // rank 0's lines for people
+  std::FILE* out;     // rank 0's lines for people
+  LineWriter& lines;  // of the log; rank 0
 };
 
 class Trainer {
@@ -70,6 +72,7 @@ class Trainer {
   Step step() const { return cursor_.step; }
 
  private:
+  std::optional<Failure> RunStages();
   std::optional<Failure> Form();
   std::optional<Failure> LoadModelAndData();
   std::optional<Failure> MakeEngine();
@@ -95,6 +98,8 @@ class Trainer {
   std::string DescribeMicroBatch(int number);
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
   void LogStep(const StepMetrics& metrics);
+  void StopLogging(const std::string& reason);
+  void FinishLog(Duration limit);
   void SealStep();
   std::optional<Failure> Save();
   void ReportSlowDisk();
@@ -108,7 +113,7 @@ class Trainer {
   void Note(const char* severity, const std::string& message);
   void NoteInputs();
   void NoteResume(const LoadOutcome& outcome);
-  void ReportStep(const StepMetrics& metrics);
+  std::string LineForPeople(const StepMetrics& metrics);
   void PrintStart();
 
   const JobSpec& spec() const { return parts_.spec; }
@@ -126,7 +131,7 @@ class Trainer {
   std::optional<RankSnapshots> snapshots_;
   std::unique_ptr<FsdpEngine> engine_;
   std::unique_ptr<Checkpointer> checkpointer_;
-  std::optional<MetricsLog> metrics_;
+  std::shared_ptr<MetricsLog> metrics_;  // used by the writer of lines
   Profiler profiler_;
   NonFiniteGuard nonfinite_;
   MemoryReport memory_;

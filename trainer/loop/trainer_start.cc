@@ -262,7 +262,7 @@ std::optional<Failure> Trainer::OpenMetrics() {
         parts_.supervisor.attached() ? MetricsLock::kNone : MetricsLock::kExclusive;
     Result<MetricsLog> log = MetricsLog::Open(output_dir_ + "/metrics.jsonl", lock);
     status = log.status();
-    if (status.ok()) metrics_.emplace(*std::move(log));
+    if (status.ok()) metrics_ = std::make_shared<MetricsLog>(*std::move(log));
   }
   if (!status.ok()) return InputFailure("config", status);
   return std::nullopt;

@@ -235,22 +235,43 @@ TEST_F(TrainerTest, TheWaitForTheLastCheckpointIsNoOrdinaryPhase) {
   const std::string shard = dir_ + "/out/checkpoints/step-00000002-g1/rank-00000.shard.tmp";
   ASSERT_TRUE(MakeDirectories(std::filesystem::path(shard).parent_path()).ok());
   ASSERT_EQ(::mkfifo(shard.c_str(), 0600), 0);
-  const UniqueFd page = *CreateProgressPage();
-  const auto reader = *ProgressReader::Map(page.get());
-  page_fd_ = page.get();
-  std::vector<RankResult> results;
-  std::thread run([&] { results = Run(spec); });
-  ProgressValues seen;
-  const Deadline deadline = Deadline::After(std::chrono::seconds(20));
-  while ((seen.step < 3 || seen.phase != TrainPhase::kCheckpoint) && !deadline.Expired()) {
-    reader->Read(&seen);
-    std::this_thread::yield();
+  UniqueFd reader;
+  const Watched run = RunUntil(
+      spec,
+      [](const ProgressValues& seen) {
+        return seen.step == 3 && seen.phase == TrainPhase::kCheckpoint;
+      },
+      [&] { reader.reset(::open(shard.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)); });
+  EXPECT_EQ(TrainPhaseName(run.seen.phase), "checkpoint");
+  EXPECT_FALSE(run.result.failure);
+  EXPECT_EQ(run.result.step, 3);
+}
+
+// A full pipe takes a line as a file server that does not answer does.
+TEST_F(TrainerTest, AMetricsFileThatDoesNotAnswerHoldsUpNoStep) {
+  ranks_ = 1;
+  const std::string path = dir_ + "/out/metrics.jsonl";
+  ASSERT_TRUE(MakeDirectories(dir_ + "/out").ok());
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const UniqueFd pipe(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  std::string block(4096, '-');
+  while (::write(pipe.get(), block.data(), block.size()) > 0) {
   }
-  const UniqueFd slow(::open(shard.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  run.join();
-  EXPECT_EQ(TrainPhaseName(seen.phase), "checkpoint");
-  EXPECT_FALSE(results[0].failure);
-  EXPECT_EQ(results[0].step, 3);
+  const auto empty = [&] {
+    while (::read(pipe.get(), block.data(), block.size()) > 0) {
+    }
+  };
+  const auto done = [](const ProgressValues& seen) { return seen.phase == TrainPhase::kDone; };
+  const Watched run = RunUntil(Spec("out"), done, empty);
+  EXPECT_EQ(run.seen.step, 6);
+  EXPECT_EQ(TrainPhaseName(run.seen.phase), "done");
+  EXPECT_FALSE(run.result.failure);
+  bool told = false;
+  for (const Json& message : run.result.messages) {
+    told |= message["type"] == "note" &&
+            message["message"].get<std::string>().starts_with("5 lines of metrics.jsonl are lost");
+  }
+  EXPECT_TRUE(told);
 }
 
 }  // namespace

@@ -164,6 +164,28 @@ class TrainerTest : public ::testing::Test {
     });
   }
 
+  struct Watched {
+    ProgressValues seen;  // when it was there, or after 20 s
+    RankResult result;
+  };
+  // A gang of one, with its progress page in view: `release` lets go of what it waits for.
+  Watched RunUntil(const JobSpec& spec, const std::function<bool(const ProgressValues&)>& there,
+                   const std::function<void()>& release) {
+    const UniqueFd page = *CreateProgressPage();
+    const auto reader = *ProgressReader::Map(page.get());
+    page_fd_ = page.get();
+    Watched watched;
+    std::thread run([&] { watched.result = Run(spec)[0]; });
+    const Deadline deadline = Deadline::After(std::chrono::seconds(20));
+    while (!(reader->Read(&watched.seen) && there(watched.seen)) && !deadline.Expired()) {
+      std::this_thread::yield();
+    }
+    release();
+    run.join();
+    page_fd_ = -1;
+    return watched;
+  }
+
   // What the coordinator commits: the shards that the ranks reported at `step`.
   void Commit(const std::vector<RankResult>& results, Step step) {
     CheckpointManifest manifest{.step = step, .generation = 1, .job_id = "j", .world_size = ranks_};
