@@ -113,6 +113,7 @@ class SafetensorsWriter {
  private:
   SafetensorsWriter() = default;
   Status WriteBuffer();
+  Status WriteBehind();
   void AppendConverted(const float* values, std::int64_t count, TensorType type);
   void SkipFinishedTensors();
   const TensorSpec& NextTensor();  // that the next element belongs to
@@ -123,6 +124,8 @@ class SafetensorsWriter {
   std::vector<TensorSpec> tensors_;
   std::size_t current_ = 0;    // tensor that the next element belongs to
   std::int64_t appended_ = 0;  // elements of it so far
+  std::int64_t written_ = 0;   // bytes in the file
+  std::int64_t sent_ = 0;      // of them on their way to the disk
   std::string buffer_;
 };
 

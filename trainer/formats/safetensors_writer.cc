@@ -15,6 +15,9 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kBufferBytes = 1 << 20;
+// So much goes to the disk at once, while the next is filled: at the end there is little left that
+// the fsync of a large model could wait for, and every write before it takes its share.
+constexpr std::int64_t kBehindBytes = 16 << 20;
 
 Status CheckDeclarations(const std::string& path, const std::vector<TensorSpec>& tensors) {
   std::set<std::string> names;
@@ -54,6 +57,8 @@ SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&& other) noexcept
       tensors_(std::move(other.tensors_)),
       current_(other.current_),
       appended_(other.appended_),
+      written_(other.written_),
+      sent_(other.sent_),
       buffer_(std::move(other.buffer_)) {}
 
 SafetensorsWriter::~SafetensorsWriter() {
@@ -67,9 +72,27 @@ Status SafetensorsWriter::WriteBuffer() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "write " + temporary_);
     left.remove_prefix(static_cast<std::size_t>(n));
+    written_ += n;
   }
   buffer_.clear();
-  return OkStatus();
+  return written_ - sent_ < kBehindBytes ? OkStatus() : WriteBehind();
+}
+
+// Sends what was written, and waits for what was sent before.
+Status SafetensorsWriter::WriteBehind() {
+  const auto sync = [this](std::int64_t begin, std::int64_t end, unsigned flags) {
+    if (begin == end || ::sync_file_range(fd_.get(), begin, end - begin, flags) == 0) return 0;
+    // Not every kind of file can; the fsync does it all then.
+    return errno == EINVAL || errno == ENOSYS || errno == ESPIPE || errno == EOPNOTSUPP ? 0 : errno;
+  };
+  int error = sync(sent_, written_, SYNC_FILE_RANGE_WRITE);
+  // An error that is told here is told to no fsync any more.
+  if (error == 0) {
+    error = sync(0, sent_,
+                 SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  }
+  sent_ = written_;
+  return error == 0 ? OkStatus() : ErrnoStatus(error, "write " + temporary_);
 }
 
 void SafetensorsWriter::AppendConverted(const float* values, std::int64_t count, TensorType type) {

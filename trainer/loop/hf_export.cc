@@ -41,12 +41,22 @@ Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communic
   if (communicator.rank() == 0) status = directory.Begin(StoredTensors(config));
   const Status begun = status;
   const TensorSink sink = [&](const float* values, std::int64_t count) {
+    options.on_moved();
     return begun.ok() ? directory.Append(values, count) : begun;
+  };
+  // All ranks meet after each unit: no wait in a collective takes as long as the whole model.
+  const auto meet = [&] {
+    options.on_moved();
+    return communicator.size() == 1 ? OkStatus() : communicator.Barrier();
   };
   // Replicas hold the same weights: the shard group of rank 0 sends them.
   Status streamed;
   if (engine.is_first_replica()) {
-    streamed = StreamTensors(engine.layout(), engine.state(), engine.shard_group(), sink);
+    streamed = StreamTensors(engine.layout(), engine.state(), engine.shard_group(), sink, meet);
+  } else {
+    for (std::size_t u = 0; u < engine.layout().units().size() && streamed.ok(); ++u) {
+      streamed = meet();
+    }
   }
   if (communicator.rank() != 0) {
     MUSTER_RETURN_IF_ERROR(streamed);

@@ -24,6 +24,7 @@ struct ExportOptions {
   ModelWriter writer;
   // OK as long as the generation is not called off; asked by rank 0 right before the renaming.
   std::function<Status()> called_off;
+  std::function<void()> on_moved;  // on every rank as the export goes on
 };
 
 // Weights are written in the element type that config.json names (torch_dtype). When rank 0 could

@@ -331,7 +331,8 @@ std::optional<Failure> Trainer::Export() {
          .target_dir = output_dir_ + "/model",
          .writer = parts_.supervisor.attached() ? ModelWriter{env_.job_id, env_.generation}
                                                 : ModelWriter{},
-         .called_off = [this] { return parts_.supervisor.CalledOff(env_.generation); }});
+         .called_off = [this] { return parts_.supervisor.CalledOff(env_.generation); },
+         .on_moved = [this] { parts_.progress.Move(); }});
     if (status.ok()) return std::nullopt;
     if (status.code() != StatusCode::kResourceExhausted) {
       const Failure failure = CollectiveFailure(status);

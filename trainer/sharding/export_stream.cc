@@ -82,12 +82,13 @@ Status StreamTensor(const FlatTensor& tensor, const UnitShard& shard, Streamer* 
 }  // namespace
 
 Status StreamTensors(const FlatLayout& layout, const ShardState& state, Communicator* shard_group,
-                     const TensorSink& sink) {
+                     const TensorSink& sink, const std::function<Status()>& after_unit) {
   Streamer streamer(state, state.device(), shard_group, sink);
   for (std::size_t u = 0; u < layout.units().size(); ++u) {
     for (const FlatTensor& tensor : layout.units()[u].tensors) {
       MUSTER_RETURN_IF_ERROR(StreamTensor(tensor, state.units()[u], &streamer));
     }
+    MUSTER_RETURN_IF_ERROR(after_unit());
   }
   return streamer.sink_status();
 }

@@ -21,7 +21,9 @@ using TensorSink = std::function<Status(const float* values, std::int64_t count)
 // 0's sink receives every tensor of the layout, unit by unit, in order, as fp32; the other ranks'
 // sinks are not called. A failing sink does not stop the collective, so that no rank waits for one
 // that has left; its first error is returned on rank 0 at the end.
+// `after_unit` is called on every rank when all tensors of a unit are through; its error ends the
+// stream.
 Status StreamTensors(const FlatLayout& layout, const ShardState& state, Communicator* shard_group,
-                     const TensorSink& sink);
+                     const TensorSink& sink, const std::function<Status()>& after_unit);
 
 }  // namespace muster
