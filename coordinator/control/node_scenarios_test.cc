@@ -209,6 +209,30 @@ TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 
+TEST(NodeTest, AJobThatWaitsForProcessesThatSurvivedSigkillGoesOnAtTheirEnd) {
+  ControlHarness h;
+  h.Join("n1", {.slots = 2});
+  h.Join("n2", {.slots = 2});
+  std::string yaml = TrainYaml();
+  const std::string one = "ranks_per_node: 1";
+  yaml.replace(yaml.find(one), one.size(), "ranks_per_node: 2");
+  const JobId id = h.Submit(yaml);
+  h.StartAll(id);
+  h.Exited(id, 0, {1, 0});
+  h.Say("n1", Quiesced{id, 1, {}});
+  const std::int64_t first = h.Attempt(id).ranks[2].pid;
+  const std::int64_t second = h.Attempt(id).ranks[3].pid;
+  h.Say("n2", Quiesced{id, 1, {first, second}});
+  EXPECT_EQ(h.Node("n2").slots_used, 2);
+  EXPECT_EQ(h.Attempt(id).generation, 1) << "n2 has no room";
+  h.Say("n2", Quiesced{id, 1, {second}});
+  EXPECT_EQ(h.Node("n2").slots_used, 1);
+  EXPECT_EQ(h.Attempt(id).generation, 1);
+  h.Say("n2", Quiesced{id, 1, {}});
+  EXPECT_EQ(h.Attempt(id).generation, 2) << h.Story();
+  EXPECT_EQ(h.Node("n2").slots_used, 2) << "of the new generation";
+}
+
 TEST(NodeTest, AHelloWithoutTheJobGivesTheSlotOfItsUnkillableProcessBack) {
   Running h;
   h.Exited(h.id, 0, {1, 0});

@@ -85,6 +85,13 @@ void SimGuardian::Settle() {
     with_.trainers->queue->After(guardian::kEndingTick * 4,
                                  [self = shared_from_this()] { self->Tick(); });
   }
+  if (alive_ && core_.waits_for_unkillable() && !looking_) {
+    looking_ = true;
+    with_.trainers->queue->After(guardian::kUnkillableTick, [self = shared_from_this()] {
+      self->looking_ = false;
+      if (self->alive_) self->Settle();
+    });
+  }
   with_.handled();
 }
 

@@ -89,7 +89,8 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   guardian::GuardianCore core_;
   bool alive_ = true;
   bool ticking_ = false;
-  int depth_ = 0;  // of effects within effects
+  bool looking_ = false;  // at what survived SIGKILL, a while from now
+  int depth_ = 0;         // of effects within effects
   std::uint64_t connection_ = 0;
   Listener listener_;
   TimePoint last_sent_;

@@ -94,6 +94,12 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
   if (quiesced.generation != mirror.generation) return;
   std::vector<std::int64_t> unkillable = quiesced.unkillable_pids;
   unkillable.insert(unkillable.end(), job.stuck.begin(), job.stuck.end());
+  if (job.preparing && !job.replay) {
+    // Of the generation that is asked for nothing has begun: this is about older ones.
+    effects->push_back(SendToCoordinator{Quiesced{job.prepare.job, quiesced.generation,
+                                                  std::move(unkillable), quiesced.kept_ranks}});
+    return;
+  }
   mirror.quiesced = unkillable.empty();
   mirror.kept_ranks = quiesced.kept_ranks;
   if (job.replay) return;

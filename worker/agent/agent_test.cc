@@ -506,5 +506,29 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
   }
 }
 
+TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsPassedOn) {
+  Run1();
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  Event(GuardianQuiesced{1, {100, 101}, {}});
+  EXPECT_FALSE(Hosted().quiesced);
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {101}, {}})),
+              ElementsAre(Quiesced{kJob, 1, {101}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {}})),
+              ElementsAre(Quiesced{kJob, 1, {}}));
+  EXPECT_TRUE(Hosted().quiesced);
+}
+
+TEST_F(AgentTest, WhatIsSaidOfOlderProcessesDuringAPreparationDoesNotEndTheNewGeneration) {
+  Run1();
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  Event(GuardianQuiesced{1, {100}, {}});
+  agent_.OnPrepare(MakePrepare(2));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{2, {}, {}})),
+              ElementsAre(Quiesced{kJob, 2, {}}));
+  agent_.OnPreflight(kJob, 2, {.spec = TrainJob()});
+  Event(GuardianPrepared{.generation = 2, .master_port = 4711});
+  EXPECT_EQ(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(2))).size(), 1u);
+}
+
 }  // namespace
 }  // namespace muster::worker

@@ -99,9 +99,11 @@ void Guardian::Wait() {
   std::vector<pollfd> entries = {{signals_.get(), POLLIN, 0}};
   link_.AddPollEntries(&entries);
   host_.AddPollEntries(&entries);
-  const int tick = core_.ending() ? static_cast<int>(guardian::kEndingTick.count()) : -1;
+  std::chrono::milliseconds tick{-1};
+  if (core_.ending()) tick = guardian::kEndingTick;
+  if (core_.waits_for_unkillable()) tick = guardian::kUnkillableTick;
   // An interruption or a failure of poll only means one round without news.
-  ::poll(entries.data(), entries.size(), tick);
+  ::poll(entries.data(), entries.size(), static_cast<int>(tick.count()));
 }
 
 void Guardian::HandleSignals() {

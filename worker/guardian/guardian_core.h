@@ -34,6 +34,8 @@ namespace muster::guardian {
 inline constexpr std::chrono::seconds kKillBudget{5};
 // How often OnTick is wanted while something is being ended.
 inline constexpr std::chrono::milliseconds kEndingTick{5};
+// And while processes are left that survived SIGKILL.
+inline constexpr std::chrono::seconds kUnkillableTick{1};
 // Snapshot segments held per rank of the node: own and buddy's, of the cut that the newest gang
 // goes on from and of what it trains in. Where there are more, those of gangs that came to nothing
 // go.
@@ -58,10 +60,12 @@ class GuardianCore {
   Effects OnMessage(ProcessId process, const std::string& json, bool has_descriptor);
   Effects OnExited(ProcessId process, const ProcessEnd& end, TimePoint now);
   Effects OnSwept(const SweepResult& result, TimePoint now);
-  // To be called every kEndingTick while ending(), and after every other event.
+  // To be called every kEndingTick while ending(), every kUnkillableTick while
+  // waits_for_unkillable(), and after every other event.
   Effects OnTick(TimePoint now);
 
   bool ending() const { return end_.has_value(); }
+  bool waits_for_unkillable() const { return !end_ && !unkillable_.empty(); }
   // Nothing would be lost if the guardian ended now.
   bool idle() const { return !gang_ && !end_ && processes_.empty() && segments_.empty(); }
   Generation newest() const { return newest_; }
@@ -149,6 +153,10 @@ class GuardianCore {
   // Goes on ending if that is under way already; a second wish can only shorten and widen it.
   void BeginEnd(const End& wanted);
   void FinishEnd(const std::vector<std::int64_t>& unkillable);
+  // What survived SIGKILL ends late, and its slots are wanted then.
+  void LookAtUnkillable(TimePoint now);
+  void UnkillableSwept(const SweepResult& result);
+  Sweep SweepAllBut(bool keep, bool kill) const;
   // Processes that an end which keeps those who wait, or nobody, still has to end.
   bool AnyToEnd(bool keep) const;
   bool Quiet(bool keep) const;
@@ -178,6 +186,7 @@ class GuardianCore {
   std::optional<Gang> gang_;                // of the newest generation that was prepared
   std::optional<End> end_;
   std::vector<std::int64_t> unkillable_;
+  TimePoint look_at_unkillable_at_;
   std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end
   std::optional<GuardianStandby> standby_;
   std::deque<Segment> segments_;  // oldest first

@@ -263,7 +263,10 @@ void GuardianCore::BeginEnd(const End& wanted) {
 }
 
 Effects GuardianCore::OnTick(TimePoint now) {
-  if (!end_) return Take();
+  if (!end_) {
+    LookAtUnkillable(now);
+    return Take();
+  }
   const bool late = now >= end_->kill_at;
   if (!late && AnyToEnd(end_->keep)) return Take();
   // What the ranks have left behind gets the grace as well, but nobody waits for it to park.
@@ -273,26 +276,52 @@ Effects GuardianCore::OnTick(TimePoint now) {
     for (auto& [id, process] : processes_)
       if (!process.doomed && !(end_->keep && process.Waits())) Kill(id, process);
   }
-  Sweep sweep{.kill = kill};
-  for (const auto& [id, process] : processes_)
-    if (end_->keep && process.Waits()) sweep.keep.push_back(id);
-  effects_.push_back(std::move(sweep));
+  effects_.push_back(SweepAllBut(end_->keep, kill));
   return Take();
 }
 
+Sweep GuardianCore::SweepAllBut(bool keep, bool kill) const {
+  Sweep sweep{.kill = kill};
+  for (const auto& [id, process] : processes_)
+    if (keep && process.Waits()) sweep.keep.push_back(id);
+  return sweep;
+}
+
 Effects GuardianCore::OnSwept(const SweepResult& result, TimePoint now) {
-  if (!end_) return Take();
+  if (!end_) {
+    UnkillableSwept(result);
+    return Take();
+  }
   if (result.none_left && !AnyToEnd(end_->keep))
     FinishEnd({});
   else if (end_->give_up_at && now >= *end_->give_up_at)
     FinishEnd(result.left);
+  if (waits_for_unkillable()) look_at_unkillable_at_ = now + kUnkillableTick;
   KeepStandbys();
   return Take();
 }
 
+void GuardianCore::LookAtUnkillable(TimePoint now) {
+  if (unkillable_.empty() || now < look_at_unkillable_at_) return;
+  look_at_unkillable_at_ = now + kUnkillableTick;
+  effects_.push_back(SweepAllBut(true, true));
+}
+
+void GuardianCore::UnkillableSwept(const SweepResult& result) {
+  const bool all_gone = result.none_left && !AnyToEnd(true);
+  // One that has just ended may be neither a living process nor waited for yet.
+  if (unkillable_.empty() || (!all_gone && result.left.empty())) return;
+  const std::vector<std::int64_t> before =
+      std::exchange(unkillable_, all_gone ? std::vector<std::int64_t>() : result.left);
+  if (unkillable_ == before) return;
+  Note("g" + std::to_string(newest_) + ": of " + std::to_string(before.size()) +
+       " processes that resisted " + std::to_string(unkillable_.size()) + " are left");
+  Tell(Quiesced());
+}
+
 void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
   const End end = *std::exchange(end_, std::nullopt);
-  unkillable_ = unkillable;
+  const bool changed = std::exchange(unkillable_, unkillable) != unkillable;
   if (gang_) gang_->wound_up = true;
   for (auto& [id, process] : processes_)
     if (process.state == Process::State::kParked) process.state = Process::State::kKept;
@@ -301,7 +330,8 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
        (unkillable_.empty() ? "nothing of it runs any more"
                             : std::to_string(unkillable_.size()) + " processes resist") +
        ", " + std::to_string(quiesced.kept_ranks.size()) + " are parked");
-  if (end.answer) Tell(quiesced);
+  // That slots are back is told also where only a preparation has asked.
+  if (end.answer || changed) Tell(quiesced);
   if (leaving_)
     effects_.push_back(Leave{});
   else if (pending_prepare_)

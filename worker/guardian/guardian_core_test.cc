@@ -198,6 +198,60 @@ TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNamedAndHoldsUpTheNextPreparation) 
   EXPECT_EQ(host_.Told<GuardianPrepared>().back(), GuardianPrepared{.generation = 3});
 }
 
+class UnkillableTest : public GuardianCoreTest {
+ protected:
+  void SetUp() override {
+    Run(1);
+    for (const ProcessId id : {1, 2}) host_.processes[id].unkillable = true;
+    host_.Command(GuardianAbort{.generation = 1});
+    host_.Settle();
+    ASSERT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001, 1002}, {}}));
+    ASSERT_TRUE(host_.core.waits_for_unkillable());
+    host_.told.clear();
+  }
+  void Look() {
+    host_.now += kUnkillableTick;
+    host_.Do(host_.core.OnTick(host_.now));
+  }
+};
+
+TEST_F(UnkillableTest, AGuardianSaysWhenProcessesThatSurvivedSigkillAreGone) {
+  Look();
+  EXPECT_THAT(host_.told, IsEmpty()) << "nothing is new";
+  host_.processes[1].unkillable = false;
+  host_.Settle();
+  Look();
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1002}, {}}));
+  host_.processes[2].unkillable = false;
+  host_.Settle();
+  Look();
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}}));
+  EXPECT_FALSE(host_.core.waits_for_unkillable());
+  EXPECT_EQ(host_.Told<GuardianQuiesced>().size(), 2u);
+}
+
+TEST_F(UnkillableTest, AGuardianThatIsAskedForAnotherGenerationSaysThatTheOldOneIsGoneAtLast) {
+  for (auto& [id, process] : host_.processes) process.unkillable = false;
+  Prepare(2);
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{2, {}, {}}));
+  EXPECT_EQ(host_.Told<GuardianPrepared>().back(), GuardianPrepared{.generation = 2});
+}
+
+TEST_F(GuardianCoreTest, WhoWaitsIsKeptWhileTheGuardianLooksAtWhatSurvivedSigkill) {
+  Run(1);
+  host_.processes[1].unkillable = true;
+  host_.Command(ParkAll(1, {0}));
+  host_.Settle();
+  ASSERT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001}, {1}}));
+  host_.processes[1].unkillable = false;
+  host_.now += kUnkillableTick;
+  host_.Settle();
+  host_.now += kUnkillableTick;
+  host_.Settle();
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {1}}));
+  EXPECT_FALSE(host_.processes[2].killed);
+}
+
 TEST_F(GuardianCoreTest, APortThatCannotBeBoundIsToldAgainAfterAReconnect) {
   host_.port_fails = true;
   host_.Command(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"});
