@@ -233,6 +233,25 @@ TEST(NodeTest, AJobThatWaitsForProcessesThatSurvivedSigkillGoesOnAtTheirEnd) {
   EXPECT_EQ(h.Node("n2").slots_used, 2) << "of the new generation";
 }
 
+TEST(NodeTest, TheEndOfAnOlderGenerationsStuckProcessGivesItsSlotBackBesideARunningGang) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2", {.slots = 2});
+  const JobId id = h.Submit(TrainYaml());
+  h.StartAll(id);
+  h.Exited(id, 0, {1, 0});
+  const std::int64_t pid = h.Attempt(id).ranks[1].pid;
+  h.Say("n1", Quiesced{id, 1, {}});
+  h.Say("n2", Quiesced{id, 1, {pid}});
+  ASSERT_EQ(h.Attempt(id).generation, 2) << "n2 has room beside it";
+  h.StartAll(id);
+  ASSERT_EQ(h.Node("n2").slots_used, 2);
+  h.Say("n2", Quiesced{id, 1, {}});
+  EXPECT_EQ(h.Node("n2").slots_used, 1);
+  EXPECT_EQ(h.Attempt(id).generation, 2);
+  EXPECT_EQ(h.Attempt(id).state, AttemptState::kRunning);
+}
+
 TEST(NodeTest, AHelloWithoutTheJobGivesTheSlotOfItsUnkillableProcessBack) {
   Running h;
   h.Exited(h.id, 0, {1, 0});

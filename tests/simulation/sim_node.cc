@@ -362,4 +362,15 @@ void SimNode::Do(const worker::LookAtStuckLater& effect) {
   });
 }
 
+void SimNode::Do(const worker::LookAtStuck& effect) {
+  Later(milliseconds(1), [this, effect] {
+    const std::vector<std::int64_t> living = LivingPids(effect.job);
+    std::vector<std::int64_t> ended;
+    for (const std::int64_t pid : effect.pids)
+      if (std::find(living.begin(), living.end(), pid) == living.end()) ended.push_back(pid);
+    CarryOut(agent_->OnStuckSeen(effect.job, ended));
+    with_.handled(index_);
+  });
+}
+
 }  // namespace muster::sim

@@ -76,6 +76,7 @@ class SimNode {
   void Do(const worker::StartGoneProof& effect);
   void Do(const worker::ForgetJob& effect);
   void Do(const worker::LookAtStuckLater& effect);
+  void Do(const worker::LookAtStuck& effect);
   void Do(const worker::LogNote&) {}
   void On(const CheckpointCommitted& committed);
   void Connect(const JobId& job);

@@ -102,6 +102,7 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   job.stop.reset();
   job.abort.reset();
   job.replay.reset();
+  job.wound_up = false;
   job.hosted = {.job = prepare.job, .generation = prepare.generation};
   effects.push_back(StartPreflight{prepare});
   EnsureGuardian(job, &effects);
@@ -221,6 +222,7 @@ Effects Agent::OnAbort(const Abort& abort) {
   if (abort.generation > job->hosted.generation) {
     // Fences a generation that never came here; what runs is of an older one and ends too.
     job->hosted = {.job = abort.job, .generation = abort.generation};
+    job->wound_up = false;
     job->prepare.generation = abort.generation;
   }
   switch (job->link) {
@@ -305,6 +307,7 @@ Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
   job->launches.clear();
   job->stop.reset();
   job->abort.reset();
+  job->unkillable.clear();
   effects.push_back(StartGoneProof{id, job->hosted.generation});
   return effects;
 }
@@ -316,6 +319,7 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
   if (job == nullptr || job->link != Link::kProving) return effects;
   job->link = Link::kAbsent;
   job->stuck = unkillable_pids;
+  if (!job->stuck.empty()) effects.push_back(LookAtStuckLater{id});
   if (job->releasing) {
     Forget(*job, &effects);
     return effects;
@@ -358,20 +362,50 @@ void Agent::Forget(Job& job, Effects* effects) {
   }
   const Generation generation = std::max(job.hosted.generation, std::exchange(job.aborted, 0));
   Send(Quiesced{id, generation, job.stuck}, effects);
-  if (const std::optional<Prepare> next = std::exchange(job.next, std::nullopt)) {
+  if (const std::optional<Prepare> next = std::exchange(job.next, std::nullopt))
     std::ranges::move(OnPrepare(*next), std::back_inserter(*effects));
-  } else {
-    effects->push_back(LookAtStuckLater{id});
-  }
 }
 
 Effects Agent::OnStuckDue(const JobId& id) {
   Effects effects;
   Job* job = Find(id);
-  if (job == nullptr || !WaitsForStuck(*job)) return effects;
-  job->link = Link::kProving;
-  effects.push_back(StartGoneProof{id, job->hosted.generation});
+  // A proof that is under way finds them itself.
+  if (job == nullptr || job->stuck.empty() || job->link == Link::kProving) return effects;
+  if (WaitsForStuck(*job)) {
+    job->link = Link::kProving;
+    effects.push_back(StartGoneProof{id, job->hosted.generation});
+  } else {
+    // A proof would end what a newer guardian runs.
+    effects.push_back(LookAtStuck{id, job->stuck});
+  }
   return effects;
+}
+
+Effects Agent::OnStuckSeen(const JobId& id, const std::vector<std::int64_t>& ended) {
+  Effects effects;
+  Job* job = Find(id);
+  if (job == nullptr || job->stuck.empty() || job->link == Link::kProving) return effects;
+  // While a guardian still tells its state, what is known of it may be old; and where the job is
+  // released a proof has the last word.
+  std::size_t gone = 0;
+  if (!job->replay && !WaitsForStuck(*job))
+    gone = std::erase_if(job->stuck, [&](std::int64_t pid) {
+      return std::find(ended.begin(), ended.end(), pid) != ended.end();
+    });
+  if (!job->stuck.empty()) effects.push_back(LookAtStuckLater{id});
+  if (gone > 0) TellStuck(*job, &effects);
+  return effects;
+}
+
+void Agent::TellStuck(Job& job, Effects* effects) {
+  if (job.wound_up)
+    return Apply(job,
+                 GuardianQuiesced{job.hosted.generation, job.unkillable, job.hosted.kept_ranks},
+                 effects);
+  // The newest generation is in use. What has ended is of older ones, and is told of these.
+  std::vector<std::int64_t> left = job.unkillable;
+  left.insert(left.end(), job.stuck.begin(), job.stuck.end());
+  Send(Quiesced{job.prepare.job, job.hosted.generation - 1, std::move(left)}, effects);
 }
 
 Effects Agent::OnForgotten(const JobId& id) {

@@ -63,12 +63,19 @@ struct ForgetJob {
 struct LookAtStuckLater {
   JobId job;
 };
+// Which of these, as the last proof found them, have ended? Ends nothing: a guardian may live
+// beside them. Answered by OnStuckSeen.
+struct LookAtStuck {
+  JobId job;
+  std::vector<std::int64_t> pids;
+};
 struct LogNote {
   std::string text;
 };
 
-using Effect = std::variant<SendToCoordinator, SendToGuardian, StartGuardian, StartPreflight,
-                            StageLaunch, StartGoneProof, ForgetJob, LookAtStuckLater, LogNote>;
+using Effect =
+    std::variant<SendToCoordinator, SendToGuardian, StartGuardian, StartPreflight, StageLaunch,
+                 StartGoneProof, ForgetJob, LookAtStuckLater, LookAtStuck, LogNote>;
 using Effects = std::vector<Effect>;
 
 class Agent {
@@ -96,6 +103,7 @@ class Agent {
                        const std::vector<std::int64_t>& unkillable_pids);
   Effects OnForgotten(const JobId& job);
   Effects OnStuckDue(const JobId& job);
+  Effects OnStuckSeen(const JobId& job, const std::vector<std::int64_t>& ended);
 
   std::vector<HostedGeneration> Hosted() const;
   // No guardian is connected whose state is not told yet, and none is being proved gone for the
@@ -131,11 +139,13 @@ class Agent {
     std::optional<HostedGeneration> replay;  // between the guardian's Hello and Synced
     std::optional<Generation> staging;       // the launch whose files are being written
     bool releasing = false;
-    // Processes of dead guardians that do not end, as the last proof found them: no living guardian
-    // knows of them, and they hold their slots.
+    // Processes of dead guardians that do not end, as they were seen last: no living guardian knows
+    // of them, and they hold their slots. While there are any, they are looked at again and again.
     std::vector<std::int64_t> stuck;
-    std::optional<Prepare> next;  // came while it was being released; taken up after that
-    Generation aborted = 0;       // by the newest abort that came meanwhile; answered after that
+    std::vector<std::int64_t> unkillable;  // as the living guardian has told
+    bool wound_up = false;                 // but for these nothing of the newest generation runs
+    std::optional<Prepare> next;           // came while it was being released; taken up after that
+    Generation aborted = 0;  // by the newest abort that came meanwhile; answered after that
     // What the guardian was told last about the newest generation; said again after its connection
     // broke, because a command may have been lost with it. Repeats have no effect.
     std::optional<GuardianStandby> standby;
@@ -156,6 +166,8 @@ class Agent {
   // The end of a release, but for processes that do not end: the job stays until they do, for its
   // directory and its place in a Hello are all that is known of them.
   void Forget(Job& job, Effects* effects);
+  // To the coordinator: what is left of the job after some of it has ended late.
+  void TellStuck(Job& job, Effects* effects);
   static bool WaitsForStuck(const Job& job) {
     return job.releasing && job.link == Link::kAbsent && !job.stuck.empty();
   }

@@ -91,21 +91,21 @@ void Agent::Apply(Job& job, const GuardianReport& report, Effects* effects) {
 
 void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) {
   HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
-  if (quiesced.generation != mirror.generation) return;
-  std::vector<std::int64_t> unkillable = quiesced.unkillable_pids;
-  unkillable.insert(unkillable.end(), job.stuck.begin(), job.stuck.end());
-  if (job.preparing && !job.replay) {
-    // Of the generation that is asked for nothing has begun: this is about older ones.
-    effects->push_back(SendToCoordinator{Quiesced{job.prepare.job, quiesced.generation,
-                                                  std::move(unkillable), quiesced.kept_ranks}});
-    return;
-  }
-  mirror.quiesced = unkillable.empty();
+  // Of the generation that is asked for nothing has begun: this is about older ones, and may have
+  // crossed the question.
+  const bool older = job.preparing && !job.replay && quiesced.generation <= mirror.generation;
+  if (quiesced.generation != mirror.generation && !older) return;
+  job.unkillable = quiesced.unkillable_pids;
+  std::vector<std::int64_t> left = quiesced.unkillable_pids;
+  left.insert(left.end(), job.stuck.begin(), job.stuck.end());
+  const bool empty = left.empty();
+  const SendToCoordinator tell{
+      Quiesced{job.prepare.job, quiesced.generation, std::move(left), quiesced.kept_ranks}};
+  if (older) return effects->push_back(tell);
+  job.wound_up = !job.preparing;
+  mirror.quiesced = empty;
   mirror.kept_ranks = quiesced.kept_ranks;
-  if (job.replay) return;
-  if (!AnswersAbort(job, true, quiesced.kept_ranks)) return;
-  effects->push_back(SendToCoordinator{
-      Quiesced{job.prepare.job, quiesced.generation, std::move(unkillable), quiesced.kept_ranks}});
+  if (!job.replay && AnswersAbort(job, true, quiesced.kept_ranks)) effects->push_back(tell);
 }
 
 void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {

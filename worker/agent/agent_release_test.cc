@@ -86,7 +86,8 @@ TEST_F(AgentReleaseTest, AJobThatComesBackBesideItsStuckProcessIsPrepared) {
   agent_.OnGuardianLost(kJob, "released");
   agent_.OnProvedGone(kJob, {}, {4242});
   EXPECT_EQ(Of<StartGuardian>(agent_.OnPrepare(MakePrepare(2))).size(), 1u);
-  EXPECT_THAT(agent_.OnStuckDue(kJob), IsEmpty()) << "a proof would end the new processes";
+  EXPECT_THAT(Of<StartGoneProof>(agent_.OnStuckDue(kJob)), IsEmpty())
+      << "it would end the new processes";
 }
 
 TEST_F(AgentReleaseTest, AJobOfAnEarlierWorkerWithAStuckProcessIsNotForgottenEither) {

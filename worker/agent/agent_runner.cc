@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -60,7 +61,7 @@ bool EndUnknownJob(const std::string& job_dir, const std::string& name) {
     while (guardian->Receive(deadline).ok()) {
     }
   }
-  if (!ProveGone(job_dir, {name}, 0).unkillable_pids.empty()) return false;
+  if (!ProveGone(job_dir, {name}, 0).unkillable.empty()) return false;
   std::error_code ignored;
   std::filesystem::remove_all(job_dir, ignored);
   return true;
@@ -326,7 +327,8 @@ void AgentRunner::Do(const StartGoneProof& effect) {
         return ProveGone(dir, wanted.job, wanted.generation);
       },
       [this, wanted](const GoneProof& proof) {
-        CarryOut(agent_.OnProvedGone(wanted.job, proof.exited, proof.unkillable_pids));
+        stuck_[wanted.job] = proof.unkillable;
+        CarryOut(agent_.OnProvedGone(wanted.job, proof.exited, PidsOf(proof.unkillable)));
         CheckReady();
       });
 }
@@ -338,6 +340,7 @@ void AgentRunner::Do(const ForgetJob& effect) {
   links_.erase(job);
   reconnects_.erase(job);
   stuck_looks_.erase(job);
+  stuck_.erase(job);
   RunOn(
       jobs_pool_,
       [dir = agent_.JobDir(job)] {
@@ -352,6 +355,18 @@ void AgentRunner::Do(const LookAtStuckLater& effect) {
   auto& timer = stuck_looks_[effect.job];
   if (!timer) timer = std::make_unique<Timer>(loop_);
   timer->Start(kStuckPause, [this, job = effect.job] { CarryOut(agent_.OnStuckDue(job)); });
+}
+
+void AgentRunner::Do(const LookAtStuck& effect) {
+  std::vector<ProcessInfo> wanted = stuck_[effect.job];
+  std::erase_if(wanted, [&](const ProcessInfo& process) {
+    return std::ranges::find(effect.pids, process.pid) == effect.pids.end();
+  });
+  RunOn(
+      jobs_pool_, [wanted] { return EndedOf(wanted); },
+      [this, job = effect.job](const std::vector<std::int64_t>& ended) {
+        CarryOut(agent_.OnStuckSeen(job, ended));
+      });
 }
 
 void AgentRunner::Do(const LogNote& effect) { Log().info("{}", effect.text); }

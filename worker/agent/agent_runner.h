@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/proc_reader.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
 #include "worker/agent/agent.h"
@@ -64,6 +65,7 @@ class AgentRunner {
   void Do(const StartGoneProof& effect);
   void Do(const ForgetJob& effect);
   void Do(const LookAtStuckLater& effect);
+  void Do(const LookAtStuck& effect);
   void Do(const LogNote& effect);
 
   // Runs `work` on `pool`, then `then` with its result on the loop. A pool that is full makes it
@@ -94,6 +96,7 @@ class AgentRunner {
   std::map<JobId, std::unique_ptr<GuardianLink>> links_;
   std::map<JobId, std::unique_ptr<Timer>> reconnects_;
   std::map<JobId, std::unique_ptr<Timer>> stuck_looks_;
+  std::map<JobId, std::vector<ProcessInfo>> stuck_;  // as the job's last proof found them
   std::function<void()> ready_;
   Timer ready_timer_;
   Timer sample_timer_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "worker/agent/agent_for_test.h"
@@ -261,9 +262,49 @@ TEST_F(AgentTest, WhatOutlivesADeadGuardianIsToldBeforeItsSuccessorIsPrepared) {
   agent_.OnGuardianLost(kJob, "killed");
   agent_.OnPrepare(MakePrepare(2));
   const Effects effects = agent_.OnProvedGone(kJob, {}, {4242});
-  ASSERT_TRUE(std::holds_alternative<SendToCoordinator>(effects.front()));
   EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{kJob, 2, {4242}}));
+  const auto tells = [](const Effect& e) { return std::holds_alternative<SendToCoordinator>(e); };
+  const auto starts = [](const Effect& e) { return std::holds_alternative<StartGuardian>(e); };
+  EXPECT_LT(std::ranges::find_if(effects, tells), std::ranges::find_if(effects, starts));
   EXPECT_EQ(Of<StartGuardian>(effects).size(), 1u) << "there may be room beside it";
+}
+
+TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsNotLostWhereItCrossesAPreparation) {
+  Run1();
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  Event(GuardianQuiesced{1, {100}, {}});
+  agent_.OnPrepare(MakePrepare(2));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {}})),
+              ElementsAre(Quiesced{kJob, 1, {}}));
+}
+
+TEST_F(AgentTest, WhatOutlivedADeadGuardianIsLookedAtAgainBesideItsSuccessor) {
+  Run1();
+  agent_.OnGuardianLost(kJob, "killed");
+  EXPECT_EQ(Of<LookAtStuckLater>(agent_.OnProvedGone(kJob, {}, {4242, 4343})).size(), 1u);
+  agent_.OnPrepare(MakePrepare(2));
+  GuardianUp();
+  const Effects due = agent_.OnStuckDue(kJob);
+  EXPECT_THAT(Of<StartGoneProof>(due), IsEmpty()) << "it would end the successor's ranks";
+  ASSERT_EQ(Of<LookAtStuck>(due).size(), 1u);
+  EXPECT_THAT(Of<LookAtStuck>(due)[0].pids, ElementsAre(4242, 4343));
+
+  const Effects same = agent_.OnStuckSeen(kJob, {});
+  EXPECT_THAT(Sent<Quiesced>(same), IsEmpty());
+  EXPECT_EQ(Of<LookAtStuckLater>(same).size(), 1u);
+  // Of an older generation: this one runs.
+  EXPECT_THAT(Sent<Quiesced>(agent_.OnStuckSeen(kJob, {4242})),
+              ElementsAre(Quiesced{kJob, 1, {4343}}));
+  agent_.OnAbort({.job = kJob, .generation = 2});
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 2})),
+              ElementsAre(Quiesced{kJob, 2, {4343}}));
+  EXPECT_FALSE(Hosted().quiesced);
+
+  const Effects gone = agent_.OnStuckSeen(kJob, {4343});
+  EXPECT_THAT(Sent<Quiesced>(gone), ElementsAre(Quiesced{kJob, 2, {}}));
+  EXPECT_TRUE(Hosted().quiesced);
+  EXPECT_THAT(Of<LookAtStuckLater>(gone), IsEmpty());
+  EXPECT_THAT(agent_.OnStuckDue(kJob), IsEmpty());
 }
 
 TEST_F(AgentTest, AnAbortThatKeepsRanksGoesOnWholeAndItsAnswerIsMirrored) {
@@ -471,6 +512,9 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
       [](Agent& a) { return a.OnRelease({kJob}); },
       [](Agent& a) { return a.OnGuardianLost(kJob, "gone"); },
       [](Agent& a) { return a.OnProvedGone(kJob, {}, {}); },
+      [](Agent& a) { return a.OnProvedGone(kJob, {}, {4242}); },
+      [](Agent& a) { return a.OnStuckDue(kJob); },
+      [](Agent& a) { return a.OnStuckSeen(kJob, {4242}); },
       [](Agent& a) { return a.OnForgotten(kJob); },
       guardian(GuardianHello{.pid = 7, .generation = 1}),
       guardian(GuardianSynced{}),

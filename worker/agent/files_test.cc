@@ -24,6 +24,7 @@
 namespace muster::worker {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
@@ -149,6 +150,24 @@ TEST(JobRecords, ADamagedRecordIsAnError) {
   EXPECT_EQ(ReadJobRecord(dir.path()).status().code(), StatusCode::kDataLoss);
 }
 
+TEST(EndedOf, TakesAPidThatAnotherProcessHasMeanwhileForAnEndedOne) {
+  const auto child = SpawnChild({.argv = {"/bin/sleep", "60"}});
+  ASSERT_TRUE(child.ok());
+  const auto info = ReadProcess(*child);
+  ASSERT_TRUE(info.ok());
+  ProcessInfo earlier = *info;
+  earlier.start_time -= 1;
+  EXPECT_THAT(EndedOf({*info}), IsEmpty());
+  EXPECT_THAT(EndedOf({earlier}), ElementsAre(*child));
+  ::kill(*child, SIGKILL);
+  siginfo_t ended;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(*child), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_THAT(EndedOf({*info}), ElementsAre(*child)) << "a zombie runs no more";
+  int wait_status = 0;
+  ::waitpid(*child, &wait_status, 0);
+  EXPECT_THAT(EndedOf({*info}), ElementsAre(*child));
+}
+
 TEST(ProveGone, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
   const TempDirForTest dir;
   fs::create_directories(dir / "exits");
@@ -164,7 +183,7 @@ TEST(ProveGone, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
       {.argv = {"/bin/sleep", "60"}, .environment = {"TORCHELASTIC_ERROR_FILE=/other/errors/x"}});
   ASSERT_TRUE(left.ok() && foreign.ok());
   const GoneProof proof = ProveGone(dir.path(), kJob, 2);
-  EXPECT_THAT(proof.unkillable_pids, IsEmpty());
+  EXPECT_THAT(proof.unkillable, IsEmpty());
   ASSERT_EQ(proof.exited.size(), 1u);
   EXPECT_EQ(proof.exited[0].rank, 1);
   EXPECT_EQ(proof.exited[0].exit.exit_code, 9);

@@ -146,6 +146,24 @@ std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& chec
   return list.dump(1) + "\n";
 }
 
+std::vector<std::int64_t> PidsOf(const std::vector<ProcessInfo>& processes) {
+  std::vector<std::int64_t> pids;
+  for (const ProcessInfo& process : processes) pids.push_back(process.pid);
+  return pids;
+}
+
+std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes) {
+  std::vector<std::int64_t> ended;
+  for (const ProcessInfo& process : processes) {
+    const auto now = ReadProcess(process.pid);
+    const bool is_there =
+        now.ok() ? now->start_time == process.start_time && now->state != 'Z' && now->state != 'X'
+                 : now.status().code() != StatusCode::kNotFound;
+    if (!is_there) ended.push_back(process.pid);
+  }
+  return ended;
+}
+
 GoneProof ProveGone(const std::string& job_dir, const JobId& job, Generation generation) {
   GoneProof proof;
   const Json guardian = GuardianRecord(job_dir);
@@ -158,8 +176,11 @@ GoneProof ProveGone(const std::string& job_dir, const JobId& job, Generation gen
     for (const pid_t pid : left) ::kill(pid, SIGKILL);
     if (left.empty() && cgroup_gone) break;
     if (deadline.Expired()) {
-      proof.unkillable_pids.assign(left.begin(), left.end());
-      if (!cgroup_gone) AppendCgroupMembers(cgroup, &proof.unkillable_pids);
+      std::vector<std::int64_t> pids(left.begin(), left.end());
+      if (!cgroup_gone) AppendCgroupMembers(cgroup, &pids);
+      for (const std::int64_t pid : pids)
+        if (const auto info = ReadProcess(static_cast<pid_t>(pid)); info.ok())
+          proof.unkillable.push_back(*info);
       break;
     }
     ::poll(nullptr, 0, kProofPauseMillis);

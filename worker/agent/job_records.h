@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/proc_reader.h"
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
 #include "worker/agent/messages.h"
@@ -41,8 +42,14 @@ std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& chec
 struct GoneProof {
   std::vector<RankExited> exited;  // from the exit records of the generation; also ranks that a
                                    // guardian which was told to end had not launched
-  std::vector<std::int64_t> unkillable_pids;  // empty: no process of the job is left on the node
+  std::vector<ProcessInfo> unkillable;  // empty: no process of the job is left on the node
 };
+
+std::vector<std::int64_t> PidsOf(const std::vector<ProcessInfo>& processes);
+
+// Which of them have ended since: their pid is nobody's, a zombie's, or of a process that has
+// started at another time.
+std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes);
 
 // Ends what a dead guardian may have left, by its cgroup and by the environment that marks this
 // job's processes on this node, until nothing is found or a few seconds have passed.
