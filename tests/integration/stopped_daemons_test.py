@@ -14,7 +14,7 @@ from cluster import (Cluster, can_have_namespaces, descendants, kill, processes_
 
 STEPS = 60
 # Of one with a stopped worker: long enough for its node to be suspect, too short for a stopped rank
-# to be called hung.
+# to be called hung, or for a stopped guardian to be ended.
 SLEEP_S = 1.8
 
 
@@ -129,6 +129,13 @@ class EveryPhase(SleepingDaemons):
             self.go_on(sleeper)
             self.check_end(job, attempts=1)
         self.each_daemon(story)
+
+    def test_a_guardian_that_does_not_go_on_is_ended(self):
+        job = self.submit()
+        self.cluster.wait_for_step(job, 5)
+        self.stop_daemon("guardian", job, self.first)
+        self.cluster.kill_rank(job, 0)  # whose end nobody sees
+        self.check_end(job, attempts=2)
 
     def test_aborting(self):
         def story(daemon):

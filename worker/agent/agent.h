@@ -180,6 +180,7 @@ class Agent {
   void Apply(Job& job, const GuardianReport& report, Effects* effects);
   void Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects);
   void Apply(Job&, const GuardianSegment&, Effects*) {}  // descriptors are the edge's
+  void Apply(Job&, const GuardianAlive&, Effects*) {}    // that it lives, too
   void Apply(Job& job, const GuardianSynced& synced, Effects* effects);
   void Apply(Job& job, const GuardianRefused& refused, Effects* effects);
 

@@ -125,7 +125,7 @@ void AgentRunner::AdoptJob(const std::string& name) {
   if (record->guardian_alive) OnLinkClosed(job, Unavailable("the worker was restarted"), 0);
 }
 
-void AgentRunner::Connect(const JobId& job, PacketSocket socket) {
+void AgentRunner::Connect(const JobId& job, PacketSocket socket, bool greets) {
   GuardianLink::Handlers handlers{
       .on_event = [this, job](const GuardianEvent& event,
                               UniqueFd page) { OnEvent(job, event, std::move(page)); },
@@ -134,7 +134,35 @@ void AgentRunner::Connect(const JobId& job, PacketSocket socket) {
             // Not from inside the link that is to be replaced.
             loop_.Post([this, job, why] { OnLinkClosed(job, why, 0); });
           }};
-  links_[job] = std::make_unique<GuardianLink>(loop_, std::move(socket), std::move(handlers));
+  auto link = std::make_unique<GuardianLink>(loop_, std::move(socket), std::move(handlers));
+  links_[job].reset(new Connection{std::move(link), GuardianWatch(greets), Timer(loop_)});
+  LookAfterGuardianLater(job);
+}
+
+void AgentRunner::LookAfterGuardianLater(const JobId& job) {
+  links_.at(job)->tick.Start(options_.guardian_tick, [this, job] { LookAfterGuardian(job); });
+}
+
+void AgentRunner::LookAfterGuardian(JobId job) {
+  Connection& connection = *links_.at(job);
+  switch (connection.watch.OnTick()) {
+    case GuardianWatch::Act::kNothing: break;
+    case GuardianWatch::Act::kPing: connection.link->Send(GuardianPing{}); break;
+    case GuardianWatch::Act::kKill: {
+      Log().warn("job {}: the guardian does not answer; it is ended", job.value);
+      const Status status = KillGuardian(agent_.JobDir(job));
+      if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
+      break;
+    }
+    case GuardianWatch::Act::kGiveUp:
+      // Not from inside the timer that goes with it.
+      return loop_.Post([this, job] {
+        links_.erase(job);
+        CarryOut(agent_.OnGuardianLost(job, "it does not answer, and survived SIGKILL"));
+        CheckReady();
+      });
+  }
+  LookAfterGuardianLater(job);
 }
 
 void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt) {
@@ -143,7 +171,7 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
   if (attempt < kReconnectAttempts && IsRecordLocked(job_dir + "/" + kGuardianRecordName)) {
     if (auto socket = ConnectPackets(job_dir, kGuardianSocketName); socket.ok()) {
       segments_.BeginReplay(job);
-      Connect(job, *std::move(socket));
+      Connect(job, *std::move(socket), true);
       return;
     }
     // It is about to end, or about to listen.
@@ -158,6 +186,9 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
 }
 
 void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor) {
+  GuardianWatch& watch = links_.at(job)->watch;
+  watch.OnHeard();
+  if (const auto* hello = std::get_if<GuardianHello>(&event)) watch.OnHello(hello->answers_pings);
   if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && descriptor.valid())
     AddPage(job, *started, descriptor);
   if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {
@@ -251,7 +282,7 @@ void AgentRunner::Do(const SendToCoordinator& effect) {
 
 void AgentRunner::Do(const SendToGuardian& effect) {
   const auto link = links_.find(effect.job);
-  if (link != links_.end()) link->second->Send(effect.command);
+  if (link != links_.end()) link->second->link->Send(effect.command);
 }
 
 void AgentRunner::Do(const StartGuardian& effect) {
@@ -261,10 +292,10 @@ void AgentRunner::Do(const StartGuardian& effect) {
     loop_.Post([this, job, status = pair.status()] { OnLinkClosed(job, status, 0); });
     return;
   }
-  Connect(job, std::move(pair->first));
+  Connect(job, std::move(pair->first), false);
   // Before anything else, so that the first assignment finds them.
   for (const auto& [name, descriptor] : segments_.Of(job))
-    links_[job]->Send(GuardianHold{name}, descriptor.get());
+    links_[job]->link->Send(GuardianHold{name}, descriptor.get());
   auto guardian_end = std::make_shared<PacketSocket>(std::move(pair->second));
   RunOn(
       jobs_pool_,

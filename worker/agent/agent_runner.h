@@ -16,6 +16,7 @@
 #include "common/runtime/worker_pool.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/guardian_link.h"
+#include "worker/agent/guardian_watch.h"
 #include "worker/agent/progress_sampler.h"
 #include "worker/agent/segment_keeper.h"
 
@@ -25,6 +26,8 @@ struct AgentRunnerOptions {
   std::string jobs_dir;       // absolute
   std::string guardian_path;  // muster-guardian
   LaunchContext launch;
+  // How often a guardian is looked after; three times this without an answer and it is killed.
+  Duration guardian_tick = std::chrono::seconds(1);
 };
 
 class AgentRunner {
@@ -74,7 +77,12 @@ class AgentRunner {
   void RunOn(WorkerPool& pool, Work work, Then then);
 
   void AdoptJob(const std::string& name);
-  void Connect(const JobId& job, PacketSocket socket);
+  // `greets`: it listened, so its Hello is waited for.
+  void Connect(const JobId& job, PacketSocket socket, bool greets);
+  void LookAfterGuardianLater(const JobId& job);
+  // A guardian that does not answer is ended: that its ranks live on unseen helps nobody. A copy,
+  // for the timer that holds the original is started again.
+  void LookAfterGuardian(JobId job);
   void OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor);
   void AddPage(const JobId& job, const GuardianRankStarted& started, const UniqueFd& page);
   // With what its page says last.
@@ -93,7 +101,12 @@ class AgentRunner {
   ProgressSampler sampler_;
   Duration progress_interval_;
   SegmentKeeper segments_;
-  std::map<JobId, std::unique_ptr<GuardianLink>> links_;
+  struct Connection {
+    std::unique_ptr<GuardianLink> link;
+    GuardianWatch watch;
+    Timer tick;
+  };
+  std::map<JobId, std::unique_ptr<Connection>> links_;
   std::map<JobId, std::unique_ptr<Timer>> reconnects_;
   std::map<JobId, std::unique_ptr<Timer>> stuck_looks_;
   std::map<JobId, std::vector<ProcessInfo>> stuck_;  // as the job's last proof found them

@@ -37,13 +37,14 @@ bool IsAlive(std::int64_t pid) {
 // ranks go on.
 class Worker {
  public:
-  explicit Worker(const std::string& dir)
+  explicit Worker(const std::string& dir, Duration guardian_tick = std::chrono::seconds(1))
       : runner_(std::make_unique<AgentRunner>(
             loop_, *jobs_, *disk_,
             AgentRunnerOptions{.jobs_dir = dir + "/jobs",
                                .guardian_path = MUSTER_GUARDIAN_BINARY,
                                .launch = {.trainer_path = MUSTER_RANK_FOR_TEST,
-                                          .passed_through = {{"PATH", "/usr/bin:/bin"}}}},
+                                          .passed_through = {{"PATH", "/usr/bin:/bin"}}},
+                               .guardian_tick = guardian_tick},
             [this](WorkerMessage message) {
               const std::lock_guard lock(mutex_);
               said_.push_back(std::move(message));
@@ -109,16 +110,17 @@ class AgentRunnerTest : public testing::Test {
     worker_->Await<Released>();
   }
 
-  void RestartWorker() {
+  void RestartWorker(Duration guardian_tick = std::chrono::seconds(1)) {
     worker_.reset();
-    worker_ = std::make_unique<Worker>(dir_.path());
+    worker_ = std::make_unique<Worker>(dir_.path(), guardian_tick);
   }
 
-  void KillGuardian() {
+  void SignalGuardian(int signal) {
     const auto text = ReadFile(dir_ / ("jobs/" + kJob.value + "/guardian.json"));
     ASSERT_TRUE(text.ok());
-    ::kill(nlohmann::json::parse(*text).value("pid", 0), SIGKILL);
+    ::kill(nlohmann::json::parse(*text).value("pid", 0), signal);
   }
+  void KillGuardian() { SignalGuardian(SIGKILL); }
 
   // Two ranks that do `on_assign`; their pids.
   std::vector<std::int64_t> Run(Generation generation, const std::string& on_assign = "") {
@@ -215,6 +217,28 @@ TEST_F(AgentRunnerTest, SegmentsOutliveWorkerAndThenGuardian) {
   worker_->Await<Quiesced>();
   Run(2);
   EXPECT_THAT(LogOf(2, 1), HasSubstr("rank 1 a=of-a"));
+}
+
+// So short that the test is; so long that a guardian answers.
+constexpr std::chrono::milliseconds kTick{150};
+
+TEST_F(AgentRunnerTest, AStoppedGuardianIsEndedAndItsRanksAreProvedGone) {
+  const auto before = Run(1);
+  RestartWorker(kTick);
+  SignalGuardian(SIGSTOP);
+  worker_->Tell(Park(1));
+  const auto quiesced = worker_->Await<Quiesced>();
+  EXPECT_THAT(quiesced.kept_ranks, IsEmpty());
+  EXPECT_THAT(quiesced.unkillable_pids, IsEmpty());
+  for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
+}
+
+TEST_F(AgentRunnerTest, AStoppedGuardianThatARestartedWorkerFindsIsEndedToo) {
+  const auto before = Run(1);
+  SignalGuardian(SIGSTOP);
+  RestartWorker(kTick);
+  EXPECT_TRUE(Eventually([&] { return worker_->Hosted().quiesced; }));
+  for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
 }
 
 TEST_F(AgentRunnerTest, AnAbortThatKeepsNobodyEndsParkedRanks) {

@@ -2,9 +2,11 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -13,6 +15,7 @@
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
 #include "common/job_spec/parse.h"
+#include "common/process/spawn.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/rank_environment.h"
 #include "worker/guardian/protocol.h"
@@ -144,6 +147,20 @@ std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& chec
   for (const CheckpointInfo& checkpoint : checkpoints)
     list.push_back(Json::parse(ManifestJson(job, checkpoint)));
   return list.dump(1) + "\n";
+}
+
+Status KillGuardian(const std::string& job_dir) {
+  const Json record = GuardianRecord(job_dir);
+  if (!record.is_object()) return NotFound("the guardian has no record");
+  const auto pid = static_cast<pid_t>(record.value("pid", 0));
+  MUSTER_ASSIGN_OR_RETURN(const UniqueFd pidfd, OpenPidfd(pid));
+  // The descriptor first: whoever it names now, it names for good.
+  MUSTER_ASSIGN_OR_RETURN(const ProcessInfo info, ReadProcess(pid));
+  if (info.start_time != record.value("start_time", std::uint64_t{0}))
+    return NotFound("process " + std::to_string(pid) + " is another one");
+  if (::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) != 0)
+    return ErrnoStatus(errno, "SIGKILL to the guardian, pid " + std::to_string(pid));
+  return OkStatus();
 }
 
 std::vector<std::int64_t> PidsOf(const std::vector<ProcessInfo>& processes) {

@@ -39,6 +39,9 @@ std::vector<std::string> ListJobs(const std::string& jobs_dir);
 // The JSON array that MUSTER_RESUME_FILE names.
 std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& checkpoints);
 
+// SIGKILL to the job's guardian, whose ranks end with it. Fails where none lives.
+Status KillGuardian(const std::string& job_dir);
+
 struct GoneProof {
   std::vector<RankExited> exited;  // from the exit records of the generation; also ranks that a
                                    // guardian which was told to end had not launched

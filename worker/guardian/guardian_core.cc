@@ -340,7 +340,7 @@ void GuardianCore::Handle(const GuardianHold& hold, TimePoint) {
 }
 
 Effects GuardianCore::OnWorkerConnected(std::int64_t own_pid, TimePoint now) {
-  Tell(GuardianHello{own_pid, job_, newest_});
+  Tell(GuardianHello{own_pid, job_, newest_, true});
   if (gang_ && gang_->generation == newest_) {
     const Generation generation = gang_->generation;
     Tell(GuardianPrepared{generation, gang_->error, gang_->master_port});

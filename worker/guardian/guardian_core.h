@@ -129,6 +129,7 @@ class GuardianCore {
   void Handle(const GuardianStop& stop, TimePoint now);
   void Handle(const GuardianFault& fault, TimePoint now);
   void Handle(const GuardianHold& hold, TimePoint now);
+  void Handle(const GuardianPing&, TimePoint) { Tell(GuardianAlive{}); }
 
   // The one place where generations are fenced: a command of an older generation than the newest
   // seen is refused, a newer one becomes the newest.

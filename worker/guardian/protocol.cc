@@ -60,10 +60,16 @@ Json ToJson(const GuardianFault& m) {
 
 Json ToJson(const GuardianHold& m) { return {{"type", "hold"}, {"name", m.name}}; }
 
+Json ToJson(const GuardianPing&) { return {{"type", "ping"}}; }
+
 Json ToJson(const GuardianRelease&) { return {{"type", "release"}}; }
 
 Json ToJson(const GuardianHello& m) {
-  return {{"type", "hello"}, {"pid", m.pid}, {"job", m.job}, {"generation", m.generation}};
+  return {{"type", "hello"},
+          {"pid", m.pid},
+          {"job", m.job},
+          {"generation", m.generation},
+          {"answers_pings", m.answers_pings}};
 }
 
 Json ToJson(const GuardianPrepared& m) {
@@ -102,6 +108,8 @@ Json ToJson(const GuardianSegment& m) {
 
 Json ToJson(const GuardianSynced&) { return {{"type", "synced"}}; }
 
+Json ToJson(const GuardianAlive&) { return {{"type", "alive"}}; }
+
 Json ToJson(const GuardianRefused& m) {
   return {{"type", "refused"},
           {"generation", m.generation},
@@ -129,6 +137,7 @@ GuardianLaunch LaunchFromJson(const Json& j) {
 GuardianCommand CommandFromJson(const Json& j) {
   const auto type = Get<std::string>(j, "type");
   if (type == "release") return GuardianRelease{};
+  if (type == "ping") return GuardianPing{};
   if (type == "hold") return GuardianHold{Get<std::string>(j, "name")};
   if (type == "launch") return LaunchFromJson(j);
   if (type == "standby")
@@ -162,11 +171,13 @@ GuardianRankExited ExitedFromJson(const Json& j) {
 GuardianEvent EventFromJson(const Json& j) {
   const auto type = Get<std::string>(j, "type");
   if (type == "synced") return GuardianSynced{};
+  if (type == "alive") return GuardianAlive{};
   if (type == "segment")
     return GuardianSegment{Get<std::string>(j, "name"), Get<bool>(j, "dropped")};
   const auto generation = Get<Generation>(j, "generation");
   if (type == "hello")
-    return GuardianHello{Get<std::int64_t>(j, "pid"), Get<std::string>(j, "job"), generation};
+    return GuardianHello{Get<std::int64_t>(j, "pid"), Get<std::string>(j, "job"), generation,
+                         j.value("answers_pings", false)};
   if (type == "prepared")
     return GuardianPrepared{generation, Get<std::string>(j, "error"), Get<int>(j, "master_port")};
   if (type == "rank_started")

@@ -117,6 +117,11 @@ struct GuardianHold {
   friend bool operator==(const GuardianHold&, const GuardianHold&) = default;
 };
 
+// Answered by GuardianAlive. Only for a guardian whose Hello says that it knows it.
+struct GuardianPing {
+  friend bool operator==(const GuardianPing&, const GuardianPing&) = default;
+};
+
 // End everything and exit.
 struct GuardianRelease {
   friend bool operator==(const GuardianRelease&, const GuardianRelease&) = default;
@@ -124,7 +129,7 @@ struct GuardianRelease {
 
 using GuardianCommand =
     std::variant<GuardianPrepare, GuardianLaunch, GuardianAbort, GuardianRelease, GuardianStandby,
-                 GuardianStop, GuardianFault, GuardianHold>;
+                 GuardianStop, GuardianFault, GuardianHold, GuardianPing>;
 
 // --- guardian to worker ---
 
@@ -132,6 +137,7 @@ struct GuardianHello {
   std::int64_t pid = 0;
   std::string job;
   Generation generation = 0;  // newest seen; 0: none
+  bool answers_pings = false;
 
   friend bool operator==(const GuardianHello&, const GuardianHello&) = default;
 };
@@ -197,6 +203,10 @@ struct GuardianSynced {
   friend bool operator==(const GuardianSynced&, const GuardianSynced&) = default;
 };
 
+struct GuardianAlive {
+  friend bool operator==(const GuardianAlive&, const GuardianAlive&) = default;
+};
+
 // A command came for a generation that is not the newest, or in the wrong state.
 struct GuardianRefused {
   Generation generation = 0;
@@ -208,7 +218,7 @@ struct GuardianRefused {
 
 using GuardianEvent = std::variant<GuardianHello, GuardianPrepared, GuardianRankStarted,
                                    GuardianRankExited, GuardianReport, GuardianQuiesced,
-                                   GuardianSegment, GuardianSynced, GuardianRefused>;
+                                   GuardianSegment, GuardianSynced, GuardianRefused, GuardianAlive>;
 
 std::string Encode(const GuardianCommand& command);
 std::string Encode(const GuardianEvent& event);

@@ -14,6 +14,7 @@ TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
       GuardianStop{7, "drained"},
       GuardianFault{7, 3, "slow", "0.3"},
       GuardianHold{"segment"},
+      GuardianPing{},
       GuardianRelease{},
   };
   for (const GuardianCommand& command : commands) {
@@ -25,7 +26,7 @@ TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
 
 TEST(GuardianProtocol, EveryEventSurvivesTheWire) {
   const GuardianEvent events[] = {
-      GuardianHello{99, "0123456789", 4},
+      GuardianHello{99, "0123456789", 4, true},
       GuardianPrepared{4, "no address", 0},
       GuardianRankStarted{4, 1, 1234},
       GuardianRankExited{4, 1, {.signal = 9}, 0.25, {"last", "lines"}, true, true, true},
@@ -33,6 +34,7 @@ TEST(GuardianProtocol, EveryEventSurvivesTheWire) {
       GuardianQuiesced{4, {17}, {0, 2}},
       GuardianSegment{"segment", true},
       GuardianSynced{},
+      GuardianAlive{},
       GuardianRefused{3, 4, "newer"},
   };
   for (const GuardianEvent& event : events) {
@@ -40,6 +42,13 @@ TEST(GuardianProtocol, EveryEventSurvivesTheWire) {
     ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
     EXPECT_EQ(*decoded, event) << Encode(event);
   }
+}
+
+TEST(GuardianProtocol, AnOlderGuardianKnowsNoPing) {
+  const auto hello =
+      DecodeGuardianEvent(R"({"type":"hello","pid":9,"job":"0123456789","generation":4})");
+  ASSERT_TRUE(hello.ok());
+  EXPECT_FALSE(std::get<GuardianHello>(*hello).answers_pings);
 }
 
 TEST(GuardianProtocol, GarbageIsAnErrorAndNoCrash) {

@@ -1,0 +1,21 @@
+#include "worker/agent/guardian_watch.h"
+
+namespace muster::worker {
+
+void GuardianWatch::OnHeard() {
+  waits_ = false;
+  silent_ = 0;
+}
+
+GuardianWatch::Act GuardianWatch::OnTick() {
+  if (!waits_) {
+    if (!asks_) return Act::kNothing;
+    waits_ = true;
+    return Act::kPing;
+  }
+  ++silent_;
+  if (silent_ == kPatience) return Act::kKill;
+  return silent_ < 2 * kPatience ? Act::kNothing : Act::kGiveUp;
+}
+
+}  // namespace muster::worker
