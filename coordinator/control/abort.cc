@@ -81,7 +81,10 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
     if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) {
       return;
     }
-    if (member->spare) return DropSpare(*job, node, "its guardian has ended");
+    if (member->spare) {
+      Refuse(*job, node, "its guardian has ended");
+      return DropSpare(*job, node, "its guardian has ended");
+    }
     const bool ranks_left =
         std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
           return rank.node == node && rank.state != RankState::kExited;

@@ -346,8 +346,8 @@ void ControllerCore::SeeStep(JobEntry& job, Step step) {
 bool ControllerCore::Note(JobEntry& job, std::string note) {
   note = CutText(std::move(note), kMaxNoteBytes);
   std::vector<std::string>& notes = job.attempt().notes;
-  if (notes.size() >= kMaxNotes) return false;
   if (std::find(notes.begin(), notes.end(), note) != notes.end()) return false;
+  if (notes.size() >= kMaxNotes) notes.erase(notes.begin());
   notes.push_back(std::move(note));
   MarkAttempt(job);
   return true;

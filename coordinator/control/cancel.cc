@@ -50,6 +50,7 @@ void ControllerCore::StopJob(JobEntry& job, StopKind kind, std::string reason) {
   } else if (kind == StopKind::kTimeLimit && job.spec.train &&
              job.attempt().state == AttemptState::kRunning) {
     StopGang(job, job.record.reason, now_.mono + options_.stop_patience);
+    job.gang->stop_may_take_longer = true;
   } else {
     AbortStopped(job);
   }

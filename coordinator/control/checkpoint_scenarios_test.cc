@@ -218,6 +218,49 @@ TEST(CheckpointTest, AFailedCheckpointIsNotedAndTheJobGoesOn) {
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
+// The notes of an attempt are bounded: when they were full, failures were taken for replays.
+TEST(CheckpointTest, EveryFailedCheckpointOfALongAttemptIsTold) {
+  Training h;
+  for (Step step = 10; step <= 1000; step += 10) {
+    h.Report(h.id, 1, CheckpointFailed{step, "no space left on device"});
+  }
+  h.Report(h.id, 1, CheckpointFailed{10, "no space left on device"});
+  EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 100);
+  EXPECT_LE(h.Attempt(h.id).notes.size(), 50u);
+}
+
+TEST(CheckpointTest, ACommitRecordThatWasLostWithItsNodeIsAskedOfTheNextOne) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 12);
+  h.Checkpoint(id, 10);
+  h.Leave("n1");
+  h.Advance(std::chrono::seconds(11));
+  h.ParkedOn("n2", id);
+  const std::string front = h.Attempt(id).nodes.front().value;
+  ASSERT_NE(front, "n1");
+  h.Forget();
+  h.PrepareAll(id);
+  const auto asked = h.Take<CheckpointCommitted>(front);
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].checkpoint.step, 10);
+}
+
+TEST(CheckpointTest, OnlyTheFirstNodeIsToldTheShardsOfWhatThereIsToResumeFrom) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.Exited(h.id, 1, {0, 9});
+  h.QuiesceAll(h.id);
+  h.Advance(seconds(2));
+  h.PrepareAll(h.id);
+  EXPECT_EQ(h.Take<Launch>("n1").at(0).resume.at(0).shards.size(), 2u);
+  const std::vector<CheckpointRecord> elsewhere = h.Take<Launch>("n2").at(0).resume;
+  ASSERT_EQ(elsewhere.size(), 1u);
+  EXPECT_EQ(elsewhere[0].directory, "step-00000010-g1");
+  EXPECT_TRUE(elsewhere[0].shards.empty());
+}
+
 TEST(CheckpointTest, LeftoversOfAnUnfinishedCheckpointArePrunedWithTheNextCommit) {
   Training h;
   h.Shard(h.id, 0, 10);

@@ -202,6 +202,12 @@ void ControllerCore::Handle(const NodeName&, const ManifestWritten& message) {
 void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed) {
   const std::string text = "checkpoint of step " + std::to_string(failed.step) +
                            " failed on rank " + std::to_string(rank) + ": " + failed.reason;
+  // The notes of an attempt are few: of many failures the oldest are forgotten there.
+  const auto [newest, is_first] = job.gang->failed_saves.emplace(rank, failed.step);
+  if (!is_first &&
+      failed.step <= std::exchange(newest->second, std::max(newest->second, failed.step))) {
+    return;
+  }
   if (!Note(job, text)) return;
   Tell(job, {"checkpoint_failed", Severity::kWarning, text});
   out_.observations.push_back(CheckpointFailureObserved{});

@@ -76,6 +76,7 @@ std::optional<TimePoint> ControllerCore::EarliestDeadline() const {
     const JobEntry& job = jobs_.at(id);
     consider(job.not_before);
     consider(job.time_limit_at);
+    consider(job.refusals.NextExpiry());
     if (!job.gang) continue;
     consider(job.grow_at);
     consider(job.gang->store_exits_at);
@@ -104,6 +105,7 @@ void ControllerCore::ExpireJob(JobEntry& job) {
     job.not_before.reset();
     reschedule_ = true;
   }
+  reschedule_ |= job.refusals.Expire(now_.mono);
   if (!job.over() && Expired(job.time_limit_at)) {
     job.time_limit_at.reset();
     StopJob(job, StopKind::kTimeLimit,

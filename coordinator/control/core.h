@@ -95,7 +95,7 @@ class ControllerCore {
   void SendLaunch(JobEntry& job, int node_rank);
   void Handle(const NodeName& node, const Prepared& message);
   void SparePrepared(JobEntry& job, GangNode& member, const Prepared& message);
-  Duration RungBudget(const JobEntry& job) const;
+  std::optional<TimePoint> RungDeadline(const JobEntry& job, TimePoint from) const;
   void LaunchGang(JobEntry& job);
   void WatchFromStart(JobEntry& job);
 
@@ -134,7 +134,6 @@ class ControllerCore {
   bool GivenUpForWantOfRoom(JobEntry& job, NodeEntry& node);
   void Withhold(NodeEntry& node, const JobId& id, const std::vector<std::int64_t>& pids);
   void LeaveBehind(JobEntry& job, GangNode& member);  // done with it unproven
-  // The node has proved itself empty, but for these.
   void MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message);
   void MaybeEndAttempt(JobEntry& job);
   void EndAttempt(JobEntry& job);
@@ -142,7 +141,7 @@ class ControllerCore {
 
   // --- parking.cc ---
   static bool MayKeep(const JobEntry& job);
-  void EndParked(JobEntry& job);
+  void EndParked(JobEntry& job);  // nobody takes what is parked
 
   // --- checkpoints.cc ---
   void OnShardWritten(JobEntry& job, int rank, const ShardWritten& written);
@@ -187,6 +186,7 @@ class ControllerCore {
   void GiveMoreNodes(JobEntry& job, const std::vector<NodeName>& nodes);
   void EndOnPurpose(JobEntry& job, CauseKind kind, const std::string& reason);
   void AddSpares(JobEntry& job, const std::vector<NodeName>& names);
+  void Refuse(JobEntry& job, const NodeName& node, const std::string& why);
   void DropSpare(JobEntry& job, const NodeName& name, const std::string& why);
 
   // --- drain.cc ---

@@ -14,6 +14,16 @@ bool AllExited(const AttemptRecord& attempt) {
                      [](const RankRecord& rank) { return rank.state == RankState::kExited; });
 }
 
+// Rises while ranks write a checkpoint.
+std::uint64_t Saved(const JobEntry& job) {
+  std::uint64_t saved = 0;
+  for (const RankProgress& rank : job.progress) {
+    if (rank.phase == "checkpoint") saved += rank.stores;
+  }
+  for (const auto& [directory, checkpoint] : job.gang->writing) saved += checkpoint.shards.size();
+  return saved;
+}
+
 std::string_view Word(NodeNoticeKind kind) {
   switch (kind) {
     case NodeNoticeKind::kDrain: return "drain";
@@ -197,6 +207,8 @@ void ControllerCore::Quarantine(NodeEntry& node, const std::string& detail) {
 void ControllerCore::StopGang(JobEntry& job, const std::string& reason,
                               std::optional<TimePoint> deadline) {
   Gang& gang = *job.gang;
+  gang.saved_at_stop = Saved(job);
+  if (deadline) gang.stop_may_take_longer = false;
   if (deadline) gang.stop_deadline = std::min(gang.stop_deadline.value_or(*deadline), *deadline);
   if (std::exchange(gang.stopping, true)) return;
   gang.abort_reason = reason;
@@ -223,8 +235,15 @@ bool ControllerCore::ExitedByStop(JobEntry& job, const ExitStatus& exit) {
 }
 
 void ControllerCore::StopExpired(JobEntry& job) {
-  job.gang->stop_deadline.reset();
+  Gang& gang = *job.gang;
+  gang.stop_deadline.reset();
   if (job.attempt().state == AttemptState::kAborting) return;
+  const std::uint64_t saved = Saved(job);
+  const bool moved = std::exchange(gang.saved_at_stop, saved) != saved;
+  if (gang.stop_may_take_longer && moved) {
+    gang.stop_deadline = now_.mono + options_.stop_patience;
+    return;
+  }
   GangStopped(job, job.gang->abort_reason + "; it had not stopped in time");
 }
 

@@ -280,6 +280,24 @@ TEST(TimeLimitStopTest, AJobThatDoesNotStopIsEndedAndACancelNeedNotWait) {
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
 }
 
+// 60 s are not enough for the checkpoint of a large model.
+TEST(TimeLimitStopTest, ACheckpointThatIsBeingWrittenIsWaitedFor) {
+  std::string yaml = TrainYaml();
+  yaml.replace(yaml.find("nodes: 2,"), 9, "nodes: 2, time_limit: 60s,");
+  Draining h(yaml);
+  h.Advance(seconds(61));
+  RankProgress saving;
+  saving.step = 13;
+  saving.phase = "checkpoint";
+  for (saving.stores = 1; saving.stores <= 5; ++saving.stores) {
+    h.Say("n1", Progress{h.id, 1, {saving}});
+    h.Advance(seconds(50));
+  }
+  EXPECT_TRUE(h.Take<Abort>("n1").empty());
+  h.Advance(seconds(121));
+  EXPECT_EQ(h.Take<Abort>("n1").size(), 1u) << "it does not get on any more";
+}
+
 struct OutOfTime : Draining {
   OutOfTime() : Draining(Yaml()) { Advance(seconds(61)); }
   static std::string Yaml() {

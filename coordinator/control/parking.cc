@@ -22,7 +22,6 @@ bool ControllerCore::MayKeep(const JobEntry& job) {
   return KeepsProcesses(input);
 }
 
-// Nobody takes what is parked: it is told to end.
 void ControllerCore::EndParked(JobEntry& job) {
   for (const auto& [name, hold] : slots_.LeaveParkedBehind(job.record.id)) {
     Send(name,

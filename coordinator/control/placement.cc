@@ -50,6 +50,17 @@ std::vector<std::string> DomainsOf(const AttemptRecord& attempt,
   return domains;
 }
 
+// Of the gang's nodes those that the gang before it had not.
+std::vector<NodeName> NewNodes(const JobEntry& job) {
+  std::vector<NodeName> fresh;
+  if (job.attempts.size() < 2) return fresh;
+  const std::vector<NodeName>& before = job.attempts[job.attempts.size() - 2].nodes;
+  for (const NodeName& name : job.attempts.back().nodes) {
+    if (std::find(before.begin(), before.end(), name) == before.end()) fresh.push_back(name);
+  }
+  return fresh;
+}
+
 // "n1 (rank 0), n2 (rank 1)" or "n1 (ranks 0-7), ...".
 std::string WhereText(const AttemptRecord& attempt) {
   std::string text;
@@ -94,7 +105,8 @@ void ControllerCore::Schedule() {
       job.waited = !job.attempts.empty();
       EndParked(job);
     }
-    SetWaitReason(job, waiting.reason);
+    const std::string refusals = job.refusals.Text();
+    SetWaitReason(job, waiting.reason + (refusals.empty() ? "" : "; " + refusals));
   }
 }
 
@@ -105,6 +117,7 @@ GangRequest ControllerCore::RequestOf(const JobEntry& job) const {
   request.ranks_per_node = resources.ranks_per_node;
   request.priority = job.record.priority;
   request.submit_order = job.record.submit_order;
+  request.exclude = job.refusals.Paused();
   for (const std::string& name : resources.exclude) request.exclude.push_back({name});
   if (!job.gang) {
     request.nodes = resources.nodes;
@@ -184,6 +197,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
     out_.observations.push_back(RestartObserved{job.attempt().cause_kind});
   }
   job.attempts.push_back(std::move(attempt));
+  CondenseOld(job.attempts);
   job.gang = std::move(gang);
   job.kept = false;
   job.waited = false;
@@ -258,9 +272,12 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   failure.node = node;
   failure.at = now_.mono;
   if (!message.ok) {
-    failure.retryable = message.retryable;
-    failure.message =
-        "node " + node.value + " cannot run it: " + CutText(message.error, kMaxReasonBytes);
+    const std::string error = CutText(message.error, kMaxReasonBytes);
+    // What others have run is no fault of the job.
+    const bool ran = job->record.started_unix_ms > 0;
+    if (ran && !message.retryable) Refuse(*job, node, error);
+    failure.retryable = message.retryable || ran;
+    failure.message = "node " + node.value + " cannot run it: " + error;
     return Fail(*job, std::move(failure));
   }
   if (hosts_master && message.master_port <= 0) {
@@ -269,6 +286,7 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   }
   member->prepared = true;
   member->cuda = message.cuda;
+  job->refusals.Accept(node);
   if (hosts_master) job->attempt().master_port = message.master_port;
   const std::vector<GangNode>& members = job->gang->nodes;
   const auto is_ready = [](const GangNode& m) { return m.prepared || m.spare; };
@@ -278,22 +296,30 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
     if (m.cuda) stacks.push_back({m.name, *m.cuda});
   }
   if (const Status status = CheckCudaStacks(stacks); !status.ok()) {
-    failure.retryable = false;
+    // Those that have formed before fit together.
+    for (const NodeName& name : NewNodes(*job)) {
+      Refuse(*job, name, status.message());
+      failure.node = name;
+    }
+    failure.retryable = job->refusals.Pauses(failure.node);
     failure.message = status.message();
     return Fail(*job, std::move(failure));
   }
   LaunchGang(*job);
 }
 
-Duration ControllerCore::RungBudget(const JobEntry& job) const {
-  return std::max(options_.rung_budget, FromSeconds(10 * job.slowest_step));
+std::optional<TimePoint> ControllerCore::RungDeadline(const JobEntry& job, TimePoint from) const {
+  if (job.attempts.back().rung != Rung::kInPlace) return std::nullopt;
+  // Nobody knows how long a step may take: a restart of ours has forgotten it.
+  if (job.slowest_step <= 0) return std::nullopt;
+  return from + std::max(options_.rung_budget, FromSeconds(10 * job.slowest_step));
 }
 
 void ControllerCore::LaunchGang(JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   Move(attempt, AttemptEvent::kPrepared);
   job.gang->phase_deadline = now_.mono + options_.launch_deadline;
-  if (attempt.rung == Rung::kInPlace) job.gang->rung_deadline = now_.mono + RungBudget(job);
+  job.gang->rung_deadline = RungDeadline(job, now_.mono);
   if (job.record.started_unix_ms == 0) {
     job.record.started_unix_ms = now_.unix_ms;
     if (job.spec.resources.time_limit_seconds > 0) {
@@ -306,16 +332,23 @@ void ControllerCore::LaunchGang(JobEntry& job) {
                  " launched, rendezvous at " + attempt.master_address + ":" +
                  std::to_string(attempt.master_port)});
   for (int n = 0; n < static_cast<int>(attempt.nodes.size()); ++n) SendLaunch(job, n);
+  // The node that was to write a commit record is gone with its order.
+  const NodeName& front = attempt.nodes.front();
+  const bool moved =
+      job.attempts.size() > 1 && job.attempts[job.attempts.size() - 2].nodes.front() != front;
+  if (moved) ResendCommitted(job, front);
 }
 
 void ControllerCore::SparePrepared(JobEntry& job, GangNode& member, const Prepared& message) {
   if (job.attempt().state == AttemptState::kAborting) return;
   const NodeName node = member.name;
   if (!message.ok) {
-    return DropSpare(job, node,
-                     "it cannot run the job: " + CutText(message.error, kMaxReasonBytes));
+    const std::string error = CutText(message.error, kMaxReasonBytes);
+    Refuse(job, node, error);
+    return DropSpare(job, node, "it cannot run the job: " + error);
   }
   member.prepared = true;
+  job.refusals.Accept(node);
 }
 
 void ControllerCore::WatchFromStart(JobEntry& job) {
@@ -344,6 +377,10 @@ void ControllerCore::SendLaunch(JobEntry& job, int node_rank) {
   launch.max_restarts = job.spec.restart.max_without_progress;
   launch.resume = ResumePoints(job);
   launch.buddy_ring = BuddyRing(DomainsOf(attempt, nodes_));
+  // Rank 0 chooses among them; the other nodes need to know which directories to leave alone.
+  if (node_rank > 0) {
+    for (CheckpointRecord& checkpoint : launch.resume) checkpoint.shards.clear();
+  }
   Send(attempt.nodes[node_rank], std::move(launch));
 }
 

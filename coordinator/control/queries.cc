@@ -83,6 +83,11 @@ Result<LogLocation> ControllerCore::LocateLog(std::string_view job, int rank,
     return NotFound(name + " has no generation " + std::to_string(generation) + "; its newest is " +
                     std::to_string(view.record->generation));
   }
+  if (attempt->ranks.empty()) {
+    return NotFound("generation " + std::to_string(attempt->generation) + " of " + name +
+                    " is too long ago; its logs are files below " + view.record->output_dir +
+                    "/logs/" + std::to_string(attempt->generation) + " on its nodes");
+  }
   if (rank < 0 || rank >= static_cast<int>(attempt->ranks.size())) {
     return NotFound(name + " has no rank " + std::to_string(rank) + "; its ranks are 0 to " +
                     std::to_string(attempt->ranks.size() - 1));

@@ -175,7 +175,9 @@ void ControllerCore::RecoverOrFail(JobEntry& job) {
   RestartInput input;
   input.retryable = attempt.retryable;
   input.progressed = progressed;
-  input.charged = IsCharged(attempt.cause_kind);
+  const bool refused =
+      attempt.cause_kind == CauseKind::kPrepareFailed && job.refusals.Pauses(attempt.failed_node);
+  input.charged = IsCharged(attempt.cause_kind) && !refused;
   if (job.attempts.size() > 1 && job.spec.train) {
     const AttemptRecord& before = job.attempts[job.attempts.size() - 2];
     input.same_fault = IsSameFault(before, attempt);

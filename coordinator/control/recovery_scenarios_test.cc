@@ -10,6 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -322,6 +323,62 @@ TEST(PrepareTest, WhatNoAttemptCanMendEndsTheJob) {
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kFailed);
   EXPECT_THAT(h.Job(id).record->reason, HasSubstr("/jobs/model does not exist"));
+}
+
+// A replacement that lacks a mount ended jobs of weeks.
+TEST(PrepareTest, ANodeThatCannotRunItEndsNoJobThatHasRun) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3", "n4"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 5);
+  ASSERT_THAT(h.Job(id).record->unreleased, ElementsAre(NodeName{"n1"}, NodeName{"n2"}));
+  h.Leave("n2");
+  h.Advance(seconds(11));
+  h.ParkedOn("n1", id);
+  ASSERT_EQ(h.Attempt(id).nodes[1].value, "n3");
+  h.Say("n3", Prepared{id, 2, false, "there is no directory /data/model", false, 0});
+  EXPECT_TRUE(
+      h.HasEvent(id, "node_refused", "n3 cannot run it: there is no directory /data/model"));
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.Attempt(id).generation, 3);
+  EXPECT_EQ(h.Attempt(id).nodes[1].value, "n4");
+  EXPECT_EQ(h.Job(id).record->attempts_without_progress, 0) << "it is no fault of the job";
+  h.RunTo(id, 8);
+  EXPECT_EQ(h.State(id), JobState::kRunning);
+}
+
+TEST(PrepareTest, ANodeThatCannotRunItIsTriedAgainAfterAPause) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 5);
+  h.Exited(id, 1, {0, 11});
+  h.QuiesceAll(id);
+  h.Say("n2", Prepared{id, 2, false, "there is no directory /data/model", false, 0});
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.State(id), JobState::kRecovering);
+  EXPECT_EQ(h.Attempt(id).generation, 2) << "there is no other node";
+  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("n2 cannot run it: there is no directory"));
+  h.Advance(seconds(10));
+  EXPECT_EQ(h.Attempt(id).generation, 3);
+  h.RunTo(id, 8);
+  EXPECT_EQ(h.State(id), JobState::kRunning);
+}
+
+TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobThatHasRun) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3", "n4"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 5);
+  h.Leave("n2");
+  h.Advance(seconds(11));
+  h.ParkedOn("n1", id);
+  h.Say("n1", Prepared{id, 2, true, "", false, 4999, CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+  h.Say("n3", Prepared{id, 2, true, "", false, 0, CudaStack{"b", "13.0", "13.0", "2.27.5"}});
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.Attempt(id).generation, 3);
+  EXPECT_EQ(h.Attempt(id).nodes[1].value, "n4");
 }
 
 TEST(PrepareTest, NodesWithDifferentNcclAreNotLaunched) {

@@ -223,5 +223,27 @@ TEST(RestartTest, ATimeLimitCountsTheTimeThatItWasDown) {
   EXPECT_EQ(h.State(id), JobState::kStopping);
 }
 
+// A job on a flapping node makes thousands of attempts in a month.
+TEST(RestartTest, OldAttemptsAreKeptWithoutWhatTakesRoom) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  for (Step step = 1; step <= 60; ++step) {
+    h.RunTo(id, step * 10);
+    h.Exited(id, 1, {0, 9});
+    h.QuiesceAll(id);
+    h.Advance(std::chrono::seconds(1));
+  }
+  const std::vector<AttemptRecord>& attempts = *h.Job(id).attempts;
+  ASSERT_GT(attempts.size(), 50u);
+  EXPECT_TRUE(attempts.front().ranks.empty());
+  EXPECT_FALSE(attempts.front().cause.empty()) << "the story is told to the end";
+  EXPECT_EQ(attempts[attempts.size() - 20].ranks.size(), 2u);
+  EXPECT_EQ(h.controller().LocateLog(id.value, 0, 1).status().code(), StatusCode::kNotFound);
+  ASSERT_EQ(h.stored().attempts.size(), attempts.size());
+  EXPECT_EQ(h.stored().attempts.front().ranks.size(), 2u);
+}
+
 }  // namespace
 }  // namespace muster

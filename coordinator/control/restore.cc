@@ -68,6 +68,7 @@ void ControllerCore::RestoreJob(JobEntry& job) {
             [](const CheckpointRecord& a, const CheckpointRecord& b) {
               return std::tuple(a.step, a.generation) < std::tuple(b.step, b.generation);
             });
+  CondenseOld(job.attempts);
   Result<JobSpec> spec = ParseJobSpec(job.record.spec_yaml);
   if (spec.ok()) job.spec = std::move(*spec);
   if (job.over()) return;
@@ -124,6 +125,7 @@ void ControllerCore::RestoreGang(JobEntry& job) {
       if (!gang.first_step) gang.phase_deadline = heard + options_.form_deadline;
       if (job.record.stop != StopKind::kNone) {  // out of time, its state being saved
         gang.stopping = true;
+        gang.stop_may_take_longer = true;
         gang.abort_reason = job.record.reason;
         gang.stop_deadline = heard + options_.stop_patience;
       }
@@ -145,10 +147,6 @@ void ControllerCore::RestoreGang(JobEntry& job) {
       break;
     }
     case AttemptState::kEnded: break;
-  }
-  if (attempt.rung == Rung::kInPlace && !gang.first_step &&
-      (attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning)) {
-    gang.rung_deadline = heard + RungBudget(job);
   }
   job.gang = std::move(gang);
   job.regrouped = now_.mono;  // if it was, nobody knows when

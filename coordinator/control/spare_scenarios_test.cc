@@ -154,6 +154,19 @@ TEST(SpareTest, ALostOrBrokenSpareIsNoFaultOfTheJob) {
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
+// It was taken and dropped again at the speed of a round trip, with two commits each time.
+TEST(SpareTest, ASpareThatCannotRunTheJobIsLeftAloneForAWhile) {
+  Elastic h({"n1", "n2", "n3"}, kWithSpare);
+  h.Say("n3", Prepared{h.id, 1, false, "no such model", false, 0});
+  EXPECT_EQ(h.Take<Release>("n3").size(), 1u) << "it may be taken again in this generation";
+  h.Say("n3", Released{h.id});
+  EXPECT_EQ(h.Node("n3").slots_used, 0);
+  EXPECT_TRUE(h.Take<Prepare>("n3").empty());
+  EXPECT_TRUE(h.Attempt(h.id).spares.empty());
+  h.Advance(seconds(10));
+  EXPECT_EQ(h.Take<Prepare>("n3").size(), 1u);
+}
+
 TEST(SpareTest, ASpareThatReconnectsIsPreparedAgain) {
   Elastic h({"n1", "n2", "n3"}, kWithSpare);
   h.Say("n3", Prepared{h.id, 1, true, "", true, 0});

@@ -70,12 +70,20 @@ void ControllerCore::AddSpares(JobEntry& job, const std::vector<NodeName>& names
   MarkAttempt(job);
 }
 
+void ControllerCore::Refuse(JobEntry& job, const NodeName& node, const std::string& why) {
+  const Duration pause = job.refusals.Refuse(node, why, now_.mono);
+  Tell(job, {"node_refused", Severity::kWarning,
+             "node " + node.value + " cannot run it: " + why +
+                 "; nothing of it is placed there for " + SecondsText(ToSeconds(pause))});
+}
+
 void ControllerCore::DropSpare(JobEntry& job, const NodeName& name, const std::string& why) {
   std::erase_if(job.gang->nodes, [&](const GangNode& member) { return member.name == name; });
   std::erase(job.attempt().spares, name);
   slots_.LeaveBehind(name, job.record.id, job.attempt().generation,
                      job.spec.resources.ranks_per_node);
-  Send(name, Abort{job.record.id, job.attempt().generation, why, 0, 0, {}});
+  // A release, not an abort: the node may be taken again in this generation.
+  Send(name, Release{job.record.id});
   Tell(job, {"spare_dropped", Severity::kWarning,
              "node " + name.value + " is no spare any more: " + why});
   MarkAttempt(job);

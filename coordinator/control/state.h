@@ -16,6 +16,7 @@
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/failure.h"
+#include "coordinator/control/node_refusals.h"
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
@@ -46,9 +47,13 @@ struct Gang {
   bool stopping = false;              // asked to stop at a step boundary, for the abort's reason
   bool finished = false;              // a rank has said that the training is done
   std::optional<TimePoint> stop_deadline;
-  bool keep = false;               // the abort leaves survivors their processes
-  std::set<int> kill_ranks;        // not to be kept
-  std::optional<TimePoint> began;  // unknown after a restart of the coordinator
+  // The deadline is our own patience, not somebody's word: put off while a checkpoint is written.
+  bool stop_may_take_longer = false;
+  std::uint64_t saved_at_stop = 0;   // when that was looked at last
+  std::map<int, Step> failed_saves;  // by rank, the newest
+  bool keep = false;                 // the abort leaves survivors their processes
+  std::set<int> kill_ranks;          // not to be kept
+  std::optional<TimePoint> began;    // unknown after a restart of the coordinator
   std::optional<TimePoint> all_formed;
   std::optional<TimePoint> all_resumed;
   std::optional<TimePoint> aborted;  // min(): before a restart of the coordinator
@@ -77,9 +82,10 @@ struct JobEntry {
   std::vector<RankProgress> progress;         // by rank, of the newest attempt
   std::optional<Gang> gang;                   // while the newest attempt is live
   std::optional<Fault> fault;
-  bool kept = false;                    // the newest attempt ended with an abort that keeps
-  bool waited = false;                  // it found no gang since its newest attempt ended
-  std::set<NodeName> given_up;          // lost to this job, although they may come back
+  bool kept = false;            // the newest attempt ended with an abort that keeps
+  bool waited = false;          // it found no gang since its newest attempt ended
+  std::set<NodeName> given_up;  // lost to this job, although they may come back
+  NodeRefusals refusals;
   std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
   std::optional<TimePoint> grow_at;     // nodes for it may have been ready for long enough
   std::optional<TimePoint> not_before;  // back-off
@@ -149,6 +155,20 @@ inline bool AllExitedWell(const AttemptRecord& attempt) {
   return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {
     return rank.state == RankState::kExited && rank.exit.ok();
   });
+}
+
+// Of jobs that are recovered for months all attempts are kept in memory and shown, the old ones
+// without what takes room; the store has them whole.
+inline constexpr std::size_t kWholeAttempts = 20;
+inline void CondenseOld(std::vector<AttemptRecord>& attempts) {
+  for (std::size_t n = 0; n + kWholeAttempts < attempts.size(); ++n) {
+    AttemptRecord& old = attempts[n];
+    if (old.ranks.empty()) continue;
+    old.ranks = {};
+    old.notes = {};
+    old.log_tail = {};
+    old.card.facts = {};
+  }
 }
 
 // The node among those of the live gang and its spares, or nullptr.

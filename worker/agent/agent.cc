@@ -232,6 +232,7 @@ Effects Agent::OnAbort(const Abort& abort) {
       job->stop.reset();
       if (abort.park_seconds <= 0) job->standby.reset();
       job->hosted.quiesced = false;
+      job->hosted.prepared = false;  // another Prepare of this generation is no repetition
       job->abort = GuardianAbort{abort.generation, abort.grace_seconds, abort.reason,
                                  abort.park_seconds, abort.kill_ranks};
       Tell(*job, *job->abort, &effects);
@@ -300,6 +301,7 @@ Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
          &effects);
   if (job->preparing) FailPreparing(*job, "the guardian ended: " + why, true, &effects);
   job->link = Link::kProving;
+  job->hosted.prepared = false;
   job->queued.clear();
   job->replay.reset();
   job->staging.reset();

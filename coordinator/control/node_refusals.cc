@@ -1,0 +1,65 @@
+#include "coordinator/control/node_refusals.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muster {
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::seconds(10);
+constexpr Duration kLongestPause = std::chrono::minutes(10);
+
+}  // namespace
+
+Duration NodeRefusals::Refuse(const NodeName& node, std::string why, TimePoint now) {
+  Refusal& refusal = refusals_[node];
+  Duration pause = kFirstPause;
+  for (int n = 0; n < refusal.in_a_row && pause < kLongestPause; ++n) pause *= 2;
+  pause = std::min(pause, kLongestPause);
+  ++refusal.in_a_row;
+  refusal.until = now + pause;
+  refusal.why = std::move(why);
+  return pause;
+}
+
+bool NodeRefusals::Expire(TimePoint now) {
+  bool expired = false;
+  for (auto& [node, refusal] : refusals_) {
+    if (!refusal.until || *refusal.until > now) continue;
+    refusal.until.reset();
+    expired = true;
+  }
+  return expired;
+}
+
+std::optional<TimePoint> NodeRefusals::NextExpiry() const {
+  std::optional<TimePoint> next;
+  for (const auto& [node, refusal] : refusals_) {
+    if (refusal.until && (!next || *refusal.until < *next)) next = refusal.until;
+  }
+  return next;
+}
+
+bool NodeRefusals::Pauses(const NodeName& node) const {
+  const auto refusal = refusals_.find(node);
+  return refusal != refusals_.end() && refusal->second.until.has_value();
+}
+
+std::vector<NodeName> NodeRefusals::Paused() const {
+  std::vector<NodeName> nodes;
+  for (const auto& [node, refusal] : refusals_) {
+    if (refusal.until) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+std::string NodeRefusals::Text() const {
+  std::string text;
+  for (const auto& [node, refusal] : refusals_) {
+    if (!refusal.until) continue;
+    text += (text.empty() ? "" : "; ") + node.value + " cannot run it: " + refusal.why;
+  }
+  return text;
+}
+
+}  // namespace muster

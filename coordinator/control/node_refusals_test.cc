@@ -1,0 +1,51 @@
+#include "coordinator/control/node_refusals.h"
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+const NodeName kN1{"n1"};
+const NodeName kN2{"n2"};
+
+TEST(NodeRefusalsTest, EachRefusalInARowDoublesThePauseUpToALimit) {
+  NodeRefusals refusals;
+  TimePoint now;
+  EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(10));
+  EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(20));
+  EXPECT_EQ(refusals.Refuse(kN2, "no mount", now), seconds(10)) << "each node has its own";
+  for (int n = 0; n < 40; ++n) refusals.Refuse(kN1, "no mount", now);
+  EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), minutes(10));
+}
+
+TEST(NodeRefusalsTest, ANodeIsLeftAloneUntilItsPauseIsOver) {
+  NodeRefusals refusals;
+  const TimePoint now;
+  refusals.Refuse(kN1, "no mount", now);
+  EXPECT_TRUE(refusals.Pauses(kN1));
+  EXPECT_EQ(refusals.NextExpiry(), now + seconds(10));
+  EXPECT_FALSE(refusals.Expire(now + seconds(9)));
+  EXPECT_TRUE(refusals.Expire(now + seconds(10)));
+  EXPECT_FALSE(refusals.Pauses(kN1));
+  EXPECT_FALSE(refusals.Expire(now + seconds(11))) << "once is enough";
+  EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(20)) << "it has not taken part since";
+  refusals.Accept(kN1);
+  EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(10));
+}
+
+TEST(NodeRefusalsTest, TheTextNamesWhoIsLeftAloneAndWhy) {
+  NodeRefusals refusals;
+  EXPECT_EQ(refusals.Text(), "");
+  refusals.Refuse(kN1, "no GPU", TimePoint());
+  refusals.Refuse(kN2, "no mount", TimePoint() + seconds(5));
+  EXPECT_EQ(refusals.Text(), "n1 cannot run it: no GPU; n2 cannot run it: no mount");
+  refusals.Expire(TimePoint() + seconds(12));
+  EXPECT_EQ(refusals.Text(), "n2 cannot run it: no mount");
+  EXPECT_EQ(refusals.Paused(), std::vector<NodeName>{kN2});
+}
+
+}  // namespace
+}  // namespace muster
