@@ -43,7 +43,7 @@ struct Invocation {
   std::string describe_job;
   LogsOptions logs;
   CancelOptions cancel;
-  std::string checkpoints_job;
+  CheckpointsOptions checkpoints;
   EventsOptions events;
   DrainOptions drain;
   std::string drain_by;
@@ -227,8 +227,10 @@ void AddJobCommands(CLI::App& app, Invocation& call) {
 
   CLI::App* checkpoints =
       Add(app, call, "checkpoints", "List a job's committed checkpoints",
-          [&call](CommandContext& c) { return RunCheckpoints(c, call.checkpoints_job); });
-  checkpoints->add_option("JOB", call.checkpoints_job, kJobHelp)->required();
+          [&call](CommandContext& c) { return RunCheckpoints(c, call.checkpoints); });
+  checkpoints->add_option("JOB", call.checkpoints.job, kJobHelp)->required();
+  Switch(checkpoints, "--verify", call.checkpoints.verify,
+         "Have them all read again first, and wait for it", "MUSTER_CHECKPOINTS_VERIFY");
 
   CLI::App* cancel = Add(app, call, "cancel", "Cancel a job",
                          [&call](CommandContext& c) { return RunCancel(c, call.cancel); });

@@ -11,7 +11,8 @@
 namespace muster {
 namespace {
 
-constexpr auto kCallTimeout = std::chrono::seconds(15);
+// More than the largest checkpoints take.
+constexpr auto kVerifyTimeout = std::chrono::hours(48);
 
 // gRPC counts deadlines in the system clock.
 std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
@@ -82,11 +83,11 @@ Status ClusterClient::Explain(const Status& status) const {
 }
 
 template <typename Request, typename Response, typename Method>
-Result<Response> ClusterClient::Call(const Request& request, Method method) {
+Result<Response> ClusterClient::Call(const Request& request, Method method, Duration timeout) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
   AttachToken(context, connection_->token);
-  context.set_deadline(SystemDeadline(kCallTimeout));
+  context.set_deadline(SystemDeadline(timeout));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
   Response response;
   const grpc::Status status = ((*connection_->stub).*method)(&context, request, &response);
@@ -134,6 +135,12 @@ Result<v1::UndrainResponse> ClusterClient::Undrain(const v1::UndrainRequest& req
 Result<v1::InjectFaultResponse> ClusterClient::InjectFault(const v1::InjectFaultRequest& request) {
   return Call<v1::InjectFaultRequest, v1::InjectFaultResponse>(request,
                                                                &v1::Client::Stub::InjectFault);
+}
+
+Result<v1::VerifyCheckpointsResponse> ClusterClient::VerifyCheckpoints(
+    const v1::VerifyCheckpointsRequest& request) {
+  return Call<v1::VerifyCheckpointsRequest, v1::VerifyCheckpointsResponse>(
+      request, &v1::Client::Stub::VerifyCheckpoints, kVerifyTimeout);
 }
 
 Result<v1::ReadLogResponse> ClusterClient::ReadLog(const v1::ReadLogRequest& request) {

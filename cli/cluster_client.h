@@ -31,6 +31,9 @@ class ClusterClient {
   Result<v1::DrainResponse> Drain(const v1::DrainRequest& request);
   Result<v1::UndrainResponse> Undrain(const v1::UndrainRequest& request);
   Result<v1::InjectFaultResponse> InjectFault(const v1::InjectFaultRequest& request);
+  // Returns when all is read, which may take hours.
+  Result<v1::VerifyCheckpointsResponse> VerifyCheckpoints(
+      const v1::VerifyCheckpointsRequest& request);
   Result<v1::ReadLogResponse> ReadLog(const v1::ReadLogRequest& request);
   Result<v1::VersionResponse> Version();
 
@@ -52,7 +55,8 @@ class ClusterClient {
   struct Connection;
   Status Connect();
   template <typename Request, typename Response, typename Method>
-  Result<Response> Call(const Request& request, Method method);
+  Result<Response> Call(const Request& request, Method method,
+                        Duration timeout = std::chrono::seconds(15));
   Status Explain(const Status& status) const;
 
   ClusterPaths paths_;

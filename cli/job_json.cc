@@ -159,6 +159,8 @@ Json CheckpointJson(const v1::CheckpointInfo& checkpoint) {
           {"generation", checkpoint.generation()},
           {"directory", checkpoint.directory()},
           {"committed", Time(checkpoint.committed_unix_ms())},
+          {"verified", Time(checkpoint.verified_unix_ms())},
+          {"refused", IfKnown(!checkpoint.refused().empty(), checkpoint.refused())},
           {"world_size", IfKnown(checkpoint.world_size() > 0, checkpoint.world_size())},
           {"bytes", IfKnown(!checkpoint.shards().empty(), CheckpointBytes(checkpoint))}};
 }

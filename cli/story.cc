@@ -207,7 +207,8 @@ std::string Checkpoints(const v1::Job& job) {
   std::string out = "\nCheckpoints\n";
   for (const auto& checkpoint : job.checkpoints())
     out += "  step " + std::to_string(checkpoint.step()) + "  " + checkpoint.directory() +
-           "  committed " + LocalClock(checkpoint.committed_unix_ms()) + "\n";
+           "  committed " + LocalClock(checkpoint.committed_unix_ms()) +
+           (checkpoint.refused().empty() ? "" : "  " + Printable(checkpoint.refused())) + "\n";
   return out;
 }
 

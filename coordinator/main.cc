@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   muster::ServerOptions options;
   std::string log_level = "info";
   double lease_seconds = muster::ToSeconds(options.lease);
+  double scrub_seconds = muster::ToSeconds(options.scrub_interval);
   app.add_option("--dir", options.dir, "The cluster's directory")
       ->envname("MUSTER_DIR")
       ->required();
@@ -54,6 +55,13 @@ int main(int argc, char** argv) {
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
+  app.add_option("--scrub-interval", scrub_seconds,
+                 "How often each committed checkpoint is read again, e.g. 6h; 0s: never")
+      ->envname("MUSTER_SCRUB_INTERVAL")
+      ->transform(
+          CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
+      ->check(CLI::Range(0.0, 1e8))
+      ->capture_default_str();
   app.add_flag("--allow-faults", options.allow_faults,
                "Cause faults when a client asks for it (muster fault)")
       ->envname("MUSTER_ALLOW_FAULTS");
@@ -69,6 +77,7 @@ int main(int argc, char** argv) {
 
   muster::RaiseOpenFilesLimit();
   options.lease = muster::FromSeconds(lease_seconds);
+  options.scrub_interval = muster::FromSeconds(scrub_seconds);
   options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
   muster::InitLogging("coordinator", log_level);
   try {

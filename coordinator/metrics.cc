@@ -61,6 +61,8 @@ void Metrics::Observe(const Observation& observation) {
     ++faults_;
   } else if (std::holds_alternative<CheckpointFailureObserved>(observation)) {
     ++checkpoint_failures_;
+  } else if (const auto* scrub = std::get_if<ScrubObserved>(&observation)) {
+    ++scrubs_[scrub->outcome];
   }
 }
 
@@ -73,6 +75,9 @@ void Metrics::AddJobs(const Controller& controller, MetricFamilies& out) const {
   auto& saved = out.Gauge("muster_checkpoint_last_success_step", "Step of the newest checkpoint.");
   auto& saved_at = out.Gauge("muster_checkpoint_last_success_timestamp_seconds",
                              "When the newest checkpoint was committed.");
+  auto& damaged = out.Gauge("muster_checkpoints_damaged",
+                            "Committed checkpoints that are not resumed from: damaged, or refused "
+                            "by a trainer.");
   const std::int64_t now = SystemClock().UnixMillis();
   for (const JobView& view : controller.Jobs()) {
     if (!IsShown(view, now)) continue;
@@ -86,6 +91,12 @@ void Metrics::AddJobs(const Controller& controller, MetricFamilies& out) const {
       loss.Add({{"run", id}}, view.loss);
       step.Add({{"run", id}}, static_cast<double>(view.step));
       speed.Add({{"run", id}}, view.tokens_per_second);
+    }
+    if (!view.checkpoints->empty()) {
+      damaged.Add({{"run", id}},
+                  static_cast<double>(
+                      std::count_if(view.checkpoints->begin(), view.checkpoints->end(),
+                                    [](const CheckpointRecord& c) { return !c.refused.empty(); })));
     }
     if (view.record->committed_step > 0 && !view.checkpoints->empty()) {
       saved.Add({{"run", id}}, static_cast<double>(view.record->committed_step));
@@ -138,6 +149,16 @@ void Metrics::AddFaults(MetricFamilies& out) const {
       .Add({}, static_cast<double>(faults_));
   out.Counter("muster_checkpoint_failures_total", "Shards that a rank could not write.")
       .Add({}, static_cast<double>(checkpoint_failures_));
+  auto& scrubs = out.Counter("muster_checkpoint_scrubs_total",
+                             "Committed checkpoints that were read again, by what was found.");
+  const std::pair<const char*, ScrubOutcome> outcomes[] = {
+      {"whole", ScrubOutcome::kWhole},
+      {"damaged", ScrubOutcome::kDamaged},
+      {"unreadable", ScrubOutcome::kUnreadable}};
+  for (const auto& [word, outcome] : outcomes) {
+    const auto count = scrubs_.find(outcome);
+    scrubs.Add({{"result", word}}, count == scrubs_.end() ? 0 : static_cast<double>(count->second));
+  }
 }
 
 std::string Metrics::Render(const Controller& controller, const EdgeFigures& edges) const {

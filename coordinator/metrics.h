@@ -63,6 +63,7 @@ class Metrics {
   std::uint64_t stragglers_ = 0;
   std::uint64_t faults_ = 0;
   std::uint64_t checkpoint_failures_ = 0;
+  std::map<ScrubOutcome, std::uint64_t> scrubs_;
 };
 
 }  // namespace muster

@@ -67,6 +67,8 @@ TEST(Metrics, AddsUpWhatItObserves) {
   metrics.Observe(StragglerObserved{});
   for (int i = 0; i < 3; ++i) metrics.Observe(FaultObserved{});
   for (int i = 0; i < 4; ++i) metrics.Observe(CheckpointFailureObserved{});
+  for (int i = 0; i < 5; ++i) metrics.Observe(ScrubObserved{ScrubOutcome::kWhole});
+  metrics.Observe(ScrubObserved{ScrubOutcome::kDamaged});
   const std::string text = metrics.Render(controller, {});
   EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{level="gang",cause="rank_killed"} 2)"));
   EXPECT_THAT(text, HasSubstr("muster_lost_steps_total 7"));
@@ -78,8 +80,27 @@ TEST(Metrics, AddsUpWhatItObserves) {
   EXPECT_THAT(text, HasSubstr("muster_stragglers_total 2"));
   EXPECT_THAT(text, HasSubstr("muster_injected_faults_total 3"));
   EXPECT_THAT(text, HasSubstr("muster_checkpoint_failures_total 4"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_scrubs_total{result="whole"} 5)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_scrubs_total{result="damaged"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_scrubs_total{result="unreadable"} 0)"));
   // Stages that were not reached are not observed.
   EXPECT_THAT(text, Not(HasSubstr(R"(stage="load")")));
+}
+
+TEST(Metrics, CountsTheCheckpointsOfARunThatAreNotResumedFrom) {
+  StoredState state = OneRunningJob();
+  for (const char* refused : {"", "damaged", "damaged"}) {
+    CheckpointRecord checkpoint;
+    checkpoint.job = state.jobs[0].id;
+    checkpoint.directory = "step-" + std::to_string(state.checkpoints.size());
+    checkpoint.state = CheckpointState::kCommitted;
+    checkpoint.refused = refused;
+    state.checkpoints.push_back(checkpoint);
+  }
+  Controller controller{ControllerOptions{}};
+  controller.Restore(std::move(state), Now{SystemClock().Now(), kNoTime});
+  EXPECT_THAT(Metrics().Render(controller, {}),
+              HasSubstr(R"(muster_checkpoints_damaged{run="0123456789"} 2)"));
 }
 
 TEST(Metrics, ServiceDiscoveryNamesTheCoordinatorItself) {

@@ -50,6 +50,7 @@ ControllerOptions OptionsOf(const ServerOptions& options) {
   ControllerOptions controller;
   controller.cluster = options.dir;
   controller.lease = options.lease;
+  controller.scrub_interval = options.scrub_interval;
   controller.allow_faults = options.allow_faults;
   // As often as workers read the pages: a hang is told by 30 samples within 3 s.
   controller.progress_ms = 50;

@@ -25,8 +25,9 @@ struct ServerOptions {
   // Refused where CheckPrivateNetwork does not hold.
   std::string worker_listen;
   Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
-  bool allow_faults = false;                  // clients may cause faults, to rehearse them
-  bool handle_signals = true;                 // SIGINT and SIGTERM end Run
+  Duration scrub_interval = std::chrono::hours(6);  // each checkpoint is read again; 0: never
+  bool allow_faults = false;                        // clients may cause faults, to rehearse them
+  bool handle_signals = true;                       // SIGINT and SIGTERM end Run
 };
 
 class Server {

@@ -8,6 +8,7 @@
 namespace muster {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 TEST_F(ServerTest, EveryCallNeedsTheToken) {
@@ -156,6 +157,38 @@ TEST_F(ServerTest, ACompleteCheckpointIsCommittedAndResumedFrom) {
            m.launch().resume(0).directory() == "step-00000050";
   }));
   EXPECT_EQ(Get(job)->checkpoints_size(), 1);
+}
+
+TEST_F(ServerTest, CheckpointsAreVerifiedOnRequestAndADamagedOneIsNotResumedFrom) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  for (const int step : {50, 60}) {
+    n1->ReportShard(job, 0, step, "step-000000" + std::to_string(step));
+    WatchUntil(job, [step](const v1::Job& j) {
+      return j.checkpoints_size() > 0 && j.checkpoints().rbegin()->step() == step &&
+             j.checkpoints().rbegin()->verified_unix_ms() > 0;
+    });
+  }
+  v1::VerifyCheckpointsRequest request;
+  request.set_job(job);
+  v1::VerifyCheckpointsResponse response;
+  Status status = Call(&v1::Client::Stub::VerifyCheckpoints, request, &response);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(response.whole(), 2);
+  n1->set_options(
+      {.node = "n1", .scrub_outcome = v1::SCRUB_OUTCOME_DAMAGED, .scrub_detail = "bytes 0 to 9"});
+  status = Call(&v1::Client::Stub::VerifyCheckpoints, request, &response);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(response.damaged_size(), 2);
+  EXPECT_THAT(Get(job)->checkpoints(0).refused(), HasSubstr("bytes 0 to 9"));
+  EXPECT_THAT(EventKinds(job), Contains("checkpoint_damaged"));
+  EXPECT_THAT(HttpGet(server_->endpoint().http, "/metrics"),
+              HasSubstr(R"(muster_checkpoint_scrubs_total{result="damaged"} 2)"));
+  request.set_job("nonsense");
+  EXPECT_EQ(Call(&v1::Client::Stub::VerifyCheckpoints, request, &response).code(),
+            StatusCode::kNotFound);
 }
 
 TEST_F(ServerTest, ARestartedCoordinatorKnowsItsJobsAndAdoptsTheirRanks) {

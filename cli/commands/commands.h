@@ -88,8 +88,12 @@ struct EventsOptions {
 };
 CommandResult RunEvents(CommandContext& context, const EventsOptions& options);
 
+struct CheckpointsOptions {
+  std::string job;
+  bool verify = false;  // have them read again first; kExitError when one is damaged
+};
 // The committed checkpoints of a job, newest last.
-CommandResult RunCheckpoints(CommandContext& context, const std::string& job);
+CommandResult RunCheckpoints(CommandContext& context, const CheckpointsOptions& options);
 
 CommandResult RunNodes(CommandContext& context);
 

@@ -129,6 +129,17 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status VerifyCheckpoints(grpc::ServerContext*, const v1::VerifyCheckpointsRequest* request,
+                                 v1::VerifyCheckpointsResponse* response) override {
+    verified = request->job();
+    if (!verify_status.ok()) return verify_status;
+    for (const auto& checkpoint : job.checkpoints())
+      if (!checkpoint.refused().empty()) response->add_damaged(checkpoint.directory());
+    return grpc::Status::OK;
+  }
+
+  std::string verified;
+  grpc::Status verify_status;
   std::mutex mutex;
   std::condition_variable silence;
   v1::Node node;
@@ -495,13 +506,47 @@ TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyStoryTells) {
 
 TEST_F(CommandsTest, CheckpointsAreListedWithTheirSize) {
   Serve();
-  ASSERT_TRUE(RunCheckpoints(*context_, "7f3a9c1e2b").ok());
+  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
   EXPECT_NE(out_.str().find("6.0 MiB"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("/jobs/out/checkpoints/step-00000080-g1"), std::string::npos);
   out_.str("");
   context_->output = OutputFormat::kName;
-  ASSERT_TRUE(RunCheckpoints(*context_, "7f3a9c1e2b").ok());
+  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
   EXPECT_EQ(out_.str(), "step-00000080-g1\n");
+  EXPECT_EQ(coordinator_.verified, "") << "nobody asked for it";
+}
+
+TEST_F(CommandsTest, CheckpointsSayWhenTheyWereVerifiedOrWhatIsDamaged) {
+  Serve();
+  v1::CheckpointInfo& checkpoint = *coordinator_.job.mutable_checkpoints(0);
+  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  EXPECT_NE(out_.str().find("not yet"), std::string::npos) << out_.str();
+  checkpoint.set_verified_unix_ms(1'700'000'050'000);
+  out_.str("");
+  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  EXPECT_NE(out_.str().find(LocalTime(1'700'000'050'000)), std::string::npos) << out_.str();
+  checkpoint.set_refused("found damaged on node-1: bytes 0 to 9");
+  out_.str("");
+  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  EXPECT_NE(out_.str().find("damaged"), std::string::npos) << out_.str();
+  EXPECT_NE(err_.str().find("step-00000080-g1: found damaged on node-1"), std::string::npos);
+}
+
+TEST_F(CommandsTest, VerifyFailsForADamagedCheckpointAndForOneThatCannotBeRead) {
+  Serve();
+  const CheckpointsOptions options{.job = "7f3a9c1e2b", .verify = true};
+  CommandResult result = RunCheckpoints(*context_, options);
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(*result, kExitSuccess);
+  EXPECT_EQ(coordinator_.verified, "7f3a9c1e2b");
+  coordinator_.job.mutable_checkpoints(0)->set_refused("found damaged");
+  result = RunCheckpoints(*context_, options);
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(*result, kExitError);
+  coordinator_.verify_status = {grpc::StatusCode::FAILED_PRECONDITION, "no output directory"};
+  result = RunCheckpoints(*context_, options);
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.status().message().find("no output directory"), std::string::npos);
 }
 
 TEST(ParseFaultKind, TakesFractionsAndCodes) {

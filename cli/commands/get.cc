@@ -35,6 +35,11 @@ std::vector<std::string> JobRow(const v1::Job& job, bool wide, std::int64_t now_
   return row;
 }
 
+std::string VerifiedText(const v1::CheckpointInfo& checkpoint) {
+  if (!checkpoint.refused().empty()) return "damaged";
+  return checkpoint.verified_unix_ms() > 0 ? LocalTime(checkpoint.verified_unix_ms()) : "not yet";
+}
+
 }  // namespace
 
 CommandResult RunGet(CommandContext& context, const GetOptions& options) {
@@ -64,21 +69,32 @@ CommandResult RunDescribe(CommandContext& context, const std::string& name) {
   return kExitSuccess;
 }
 
-CommandResult RunCheckpoints(CommandContext& context, const std::string& name) {
-  MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(name));
+CommandResult RunCheckpoints(CommandContext& context, const CheckpointsOptions& options) {
+  int exit_code = kExitSuccess;
+  if (options.verify) {
+    v1::VerifyCheckpointsRequest request;
+    request.set_job(options.job);
+    MUSTER_ASSIGN_OR_RETURN(const v1::VerifyCheckpointsResponse found,
+                            context.client.VerifyCheckpoints(request));
+    if (found.damaged_size() > 0) exit_code = kExitError;
+  }
+  MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(options.job));
   Terminal& terminal = context.terminal;
   Json list = Json::array();
   for (const auto& checkpoint : job.checkpoints()) list.push_back(CheckpointJson(checkpoint));
-  if (PrintStructured(terminal.out, context.output, list, "directory")) return kExitSuccess;
+  if (PrintStructured(terminal.out, context.output, list, "directory")) return exit_code;
   if (job.checkpoints().empty()) terminal.err << "job " << job.id() << " has no checkpoints yet\n";
-  Table table({"STEP", "GEN", "RANKS", "SIZE", "COMMITTED", "DIRECTORY"});
+  Table table({"STEP", "GEN", "RANKS", "SIZE", "COMMITTED", "VERIFIED", "DIRECTORY"});
   for (const auto& checkpoint : job.checkpoints())
     table.Add({std::to_string(checkpoint.step()), std::to_string(checkpoint.generation()),
                std::to_string(checkpoint.world_size()), HumanBytes(CheckpointBytes(checkpoint)),
-               LocalTime(checkpoint.committed_unix_ms()),
+               LocalTime(checkpoint.committed_unix_ms()), VerifiedText(checkpoint),
                job.output_dir() + "/checkpoints/" + checkpoint.directory()});
   table.Print(terminal.out, terminal.color);
-  return kExitSuccess;
+  for (const auto& checkpoint : job.checkpoints())
+    if (!checkpoint.refused().empty())
+      terminal.err << checkpoint.directory() << ": " << Printable(checkpoint.refused()) << "\n";
+  return exit_code;
 }
 
 CommandResult RunCancel(CommandContext& context, const CancelOptions& options) {

@@ -15,4 +15,12 @@ void LowerThreadPriority() {
   }
 }
 
+void LowerThreadPriorityToIdle() {
+  // As in linux/ioprio.h, which is not everywhere.
+  constexpr int kProcess = 1;
+  constexpr int kIdleClass = 3 << 13;
+  LowerThreadPriority();
+  (void)::syscall(SYS_ioprio_set, kProcess, 0, kIdleClass);
+}
+
 }  // namespace muster

@@ -9,4 +9,8 @@ namespace muster {
 // threads that do nothing else.
 void LowerThreadPriority();
 
+// As above, and the thread's reads wait until nobody else wants the disk (the idle class of I/O,
+// where the disk's scheduler has classes).
+void LowerThreadPriorityToIdle();
+
 }  // namespace muster

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -18,6 +20,18 @@ TEST(ThreadPriority, OnlyTheCallingThreadStepsBack) {
   EXPECT_GE(inside, 10);
   EXPECT_GE(inside, before);
   EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), before);
+}
+
+TEST(ThreadPriority, AnIdleThreadsReadsWaitForEverybodyElses) {
+  constexpr int kProcess = 1;
+  const long before = ::syscall(SYS_ioprio_get, kProcess, 0);
+  long inside = 0;
+  std::thread([&] {
+    LowerThreadPriorityToIdle();
+    inside = ::syscall(SYS_ioprio_get, kProcess, 0);
+  }).join();
+  EXPECT_EQ(inside >> 13, 3);
+  EXPECT_EQ(::syscall(SYS_ioprio_get, kProcess, 0), before);
 }
 
 }  // namespace

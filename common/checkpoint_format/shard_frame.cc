@@ -74,23 +74,31 @@ void BypassPageCache(int fd) {
 
 // Some accept O_DIRECT and then refuse the reads.
 Status ReadPast(int fd, void* data, std::uint64_t bytes, std::uint64_t offset,
-                const std::string& path) {
-  Status status = ReadShardBytes(fd, data, bytes, offset, path);
+                const std::string& path, int* error) {
+  Status status = ReadShardBytes(fd, data, bytes, offset, path, error);
   if (status.code() == StatusCode::kInvalidArgument) {
+    if (error != nullptr) *error = 0;
     (void)::fcntl(fd, F_SETFL, 0);
     (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    status = ReadShardBytes(fd, data, bytes, offset, path);
+    status = ReadShardBytes(fd, data, bytes, offset, path, error);
   }
   return status;
 }
 
-Status VerifyWhole(const OpenedShard& shard, const ExpectedShard& expected) {
+Status Before(const VerifyOptions& options, std::uint64_t bytes) {
+  return options.before_read ? options.before_read(bytes) : OkStatus();
+}
+
+Status VerifyWhole(const OpenedShard& shard, const ExpectedShard& expected,
+                   const VerifyOptions& options) {
   Hash hash;
   const BlockBuffer piece = MakeBlockBuffer(kShardPieceBytes);
   (void)::posix_fadvise(shard.fd.get(), 0, 0, POSIX_FADV_DONTNEED);
   for (std::uint64_t at = 0; at < shard.file_bytes;) {
     const std::uint64_t bytes = std::min<std::uint64_t>(kShardPieceBytes, shard.file_bytes - at);
-    MUSTER_RETURN_IF_ERROR(ReadShardBytes(shard.fd.get(), piece.get(), bytes, at, expected.path));
+    MUSTER_RETURN_IF_ERROR(Before(options, bytes));
+    MUSTER_RETURN_IF_ERROR(
+        ReadShardBytes(shard.fd.get(), piece.get(), bytes, at, expected.path, options.error));
     hash.Add(piece.get(), bytes);
     at += bytes;
   }
@@ -98,13 +106,16 @@ Status VerifyWhole(const OpenedShard& shard, const ExpectedShard& expected) {
   return found == expected.checksum ? OkStatus() : Damaged(expected, found);
 }
 
-Status VerifyPieces(const OpenedShard& shard, const ExpectedShard& expected) {
+Status VerifyPieces(const OpenedShard& shard, const ExpectedShard& expected,
+                    const VerifyOptions& options) {
   const ShardFrame& frame = shard.frame;
   BypassPageCache(shard.fd.get());
   const BlockBuffer head = MakeBlockBuffer(frame.data_begin);
   const BlockBuffer table = MakeBlockBuffer(frame.table_bytes());
   const auto read = [&](const BlockBuffer& to, std::uint64_t bytes, std::uint64_t offset) {
-    return ReadPast(shard.fd.get(), to.get(), bytes, offset, expected.path);
+    const Status go = Before(options, bytes);
+    return go.ok() ? ReadPast(shard.fd.get(), to.get(), bytes, offset, expected.path, options.error)
+                   : go;
   };
   MUSTER_RETURN_IF_ERROR(read(head, frame.data_begin, 0));
   MUSTER_RETURN_IF_ERROR(read(table, frame.table_bytes(), frame.table_begin()));
@@ -203,14 +214,18 @@ std::string ShardChecksum(std::string_view head, std::string_view table) {
   return hash.Text("xxh3-tree");
 }
 
-Result<OpenedShard> OpenShard(const std::string& path,
-                              std::optional<std::uint64_t> manifest_bytes) {
+Result<OpenedShard> OpenShard(const std::string& path, std::optional<std::uint64_t> manifest_bytes,
+                              int* error) {
   OpenedShard shard;
+  const auto failed = [&](const char* call) {
+    if (error != nullptr) *error = errno;
+    return ErrnoStatus(errno, std::string(call) + " " + path);
+  };
   // Opening a pipe would wait for its writer before it could be refused.
   shard.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!shard.fd.valid()) return ErrnoStatus(errno, "open " + path);
+  if (!shard.fd.valid()) return failed("open");
   struct stat info {};
-  if (::fstat(shard.fd.get(), &info) != 0) return ErrnoStatus(errno, "stat " + path);
+  if (::fstat(shard.fd.get(), &info) != 0) return failed("stat");
   if (!S_ISREG(info.st_mode)) return DataLoss(path + " is not a regular file");
   shard.file_bytes = static_cast<std::uint64_t>(info.st_size);
   if (manifest_bytes && *manifest_bytes != shard.file_bytes) {
@@ -218,7 +233,8 @@ Result<OpenedShard> OpenShard(const std::string& path,
                     " bytes, its manifest says " + std::to_string(*manifest_bytes));
   }
   std::string preamble(std::min<std::uint64_t>(kShardPreambleBytes, shard.file_bytes), '\0');
-  MUSTER_RETURN_IF_ERROR(ReadShardBytes(shard.fd.get(), preamble.data(), preamble.size(), 0, path));
+  MUSTER_RETURN_IF_ERROR(
+      ReadShardBytes(shard.fd.get(), preamble.data(), preamble.size(), 0, path, error));
   auto frame = DecodeShardFrame(preamble, shard.file_bytes);
   if (!frame.ok()) return frame.status().WithContext(path);
   shard.frame = *frame;
@@ -226,12 +242,15 @@ Result<OpenedShard> OpenShard(const std::string& path,
 }
 
 Status ReadShardBytes(int fd, void* data, std::uint64_t bytes, std::uint64_t offset,
-                      const std::string& path) {
+                      const std::string& path, int* error) {
   char* at = static_cast<char*>(data);
   while (bytes > 0) {
     const ssize_t n = ::pread(fd, at, bytes, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "read " + path);
+    if (n < 0) {
+      if (error != nullptr) *error = errno;
+      return ErrnoStatus(errno, "read " + path);
+    }
     if (n == 0) return DataLoss(path + " ends early");
     at += n;
     offset += static_cast<std::uint64_t>(n);
@@ -240,9 +259,14 @@ Status ReadShardBytes(int fd, void* data, std::uint64_t bytes, std::uint64_t off
   return OkStatus();
 }
 
-Status VerifyShardFile(const ExpectedShard& expected) {
-  MUSTER_ASSIGN_OR_RETURN(const OpenedShard shard, OpenShard(expected.path, expected.bytes));
-  return shard.frame.version == 1 ? VerifyWhole(shard, expected) : VerifyPieces(shard, expected);
+Status VerifyShardFile(const ExpectedShard& expected) { return VerifyShardFile(expected, {}); }
+
+Status VerifyShardFile(const ExpectedShard& expected, const VerifyOptions& options) {
+  MUSTER_RETURN_IF_ERROR(Before(options, kShardPreambleBytes));
+  MUSTER_ASSIGN_OR_RETURN(const OpenedShard shard,
+                          OpenShard(expected.path, expected.bytes, options.error));
+  return shard.frame.version == 1 ? VerifyWhole(shard, expected, options)
+                                  : VerifyPieces(shard, expected, options);
 }
 
 void FreeDeleter::operator()(void* memory) const { std::free(memory); }

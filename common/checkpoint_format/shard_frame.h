@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,10 +69,12 @@ struct OpenedShard {
 // `manifest_bytes`: the size that the manifest tells, where one does. kNotFound; kDataLoss for what
 // is no shard or has another size; other codes where the file system fails. Messages name `path`.
 Result<OpenedShard> OpenShard(const std::string& path,
-                              std::optional<std::uint64_t> manifest_bytes = std::nullopt);
-// pread of exactly `bytes`; kDataLoss where the file ends before.
+                              std::optional<std::uint64_t> manifest_bytes = std::nullopt,
+                              int* error = nullptr);
+// pread of exactly `bytes`; kDataLoss where the file ends before. `error`, here and above, gets the
+// errno of what failed in the file system and stays as it is otherwise.
 Status ReadShardBytes(int fd, void* data, std::uint64_t bytes, std::uint64_t offset,
-                      const std::string& path);
+                      const std::string& path, int* error = nullptr);
 
 // What a manifest says of a shard.
 struct ExpectedShard {
@@ -82,6 +85,13 @@ struct ExpectedShard {
 // Reads every byte from the disk, not from the page cache, and compares. kNotFound or kDataLoss say
 // that the shard is of no use; other codes say nothing about it (no permission, no descriptors).
 Status VerifyShardFile(const ExpectedShard& expected);
+// For who must not be in the way, and must tell damage from a disk that fails (EIO is kDataLoss
+// too).
+struct VerifyOptions {
+  std::function<Status(std::uint64_t bytes)> before_read;  // may wait; not OK: ends it with this
+  int* error = nullptr;                                    // as of ReadShardBytes
+};
+Status VerifyShardFile(const ExpectedShard& expected, const VerifyOptions& options);
 
 struct FreeDeleter {
   void operator()(void* memory) const;

@@ -77,6 +77,7 @@ void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason
   // Its release ends what is parked; until then the slots are taken.
   slots_.LeaveParkedBehind(job.record.id);
   job.grow_at.reset();
+  scrubs_.Plan(job);
   const bool failed = job.record.state == JobState::kFailed;
   const std::string_view kind = Name(job.record.state);
   Tell(job, {kind.data(), failed ? Severity::kError : Severity::kInfo, job.record.reason});

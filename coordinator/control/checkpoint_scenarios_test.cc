@@ -110,10 +110,44 @@ TEST(CheckpointTest, OldOnesArePrunedOnlyWithANewersCommitAndForgottenOnceItIsOn
   EXPECT_EQ(h.stored().checkpoints.size(), 3u) << "pruned before the newer one is safe";
   EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_failed", "disk full"));
   h.Checkpoint(h.id, 40);
-  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune,
-              ElementsAre("step-00000010-g1", "step-00000020-g1"));
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune, ElementsAre("step-00000010-g1"));
   h.Manifest(h.id, h.Directory(h.id, 40));
-  EXPECT_EQ(h.stored().checkpoints.size(), 2u);
+  EXPECT_EQ(h.stored().checkpoints.size(), 3u) << "30, 20 and 40";
+}
+
+TEST(CheckpointTest, OnesThatWereNotReadAgainMakeNoVerifiedOneNeedless) {
+  Training h;
+  for (Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  for (Step step : {30, 40, 50}) h.Checkpoint(h.id, step);  // their reading is not over
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune, ElementsAre("step-00000010-g1"));
+  for (Step step : {30, 40, 50}) h.Manifest(h.id, h.Directory(h.id, step));
+  h.Checkpoint(h.id, 60);
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune,
+              ElementsAre("step-00000020-g1", "step-00000030-g1", "step-00000040-g1"));
+}
+
+TEST(CheckpointTest, TheLastVerifiedOneIsOfferedUntilANewerIsVerified) {
+  std::string yaml = TrainYaml("single");
+  yaml.replace(yaml.find("keep: 2"), 7, "keep: 1");
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(yaml);
+  h.RunTo(id, 12);
+  h.Checkpoint(id, 10);
+  h.Manifest(id, h.Directory(id, 10));
+  h.Checkpoint(id, 20);
+  h.Forget();
+  h.Exited(id, 1, {0, 9});
+  h.QuiesceAll(id);
+  h.StartAll(id);
+  const std::vector<CheckpointRecord> resume = h.Take<Launch>("n1").back().resume;
+  ASSERT_EQ(resume.size(), 2u) << "the newest may be damaged";
+  EXPECT_EQ(resume[0].step, 20);
+  EXPECT_EQ(resume[1].step, 10);
 }
 
 TEST(CheckpointTest, WhatWasToMakeRoomForOneThatIsNotSafeOnDiskIsResumedFromAgain) {
@@ -130,7 +164,10 @@ TEST(CheckpointTest, WhatWasToMakeRoomForOneThatIsNotSafeOnDiskIsResumedFromAgai
 
 TEST(CheckpointTest, PrunedOnesAreNeverResumedFrom) {
   Training h;
-  for (Step step : {10, 20, 30}) h.Checkpoint(h.id, step);
+  for (Step step : {10, 20, 30}) {
+    h.Checkpoint(h.id, step);
+    if (step < 30) h.Manifest(h.id, h.Directory(h.id, step));
+  }
   h.Recover(30);
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000030-g1", "step-00000020-g1"));
 }

@@ -44,17 +44,7 @@ Step NewestCommitted(const JobEntry& job, Generation generation) {
   return newest;
 }
 
-bool Usable(const CheckpointRecord& checkpoint) {
-  return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty();
-}
-
-void UpdateCommittedStep(JobEntry& job) {
-  Step newest = 0;
-  for (const CheckpointRecord& checkpoint : job.checkpoints) {
-    if (Usable(checkpoint)) newest = std::max(newest, checkpoint.step);
-  }
-  job.record.committed_step = newest;
-}
+bool Verified(const CheckpointRecord& checkpoint) { return VerifiedUnixMs(checkpoint) != 0; }
 
 }  // namespace
 
@@ -117,21 +107,24 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
     Tell(job, {"checkpoints_work", Severity::kInfo, "checkpoints can be written again"});
   }
   MarkAttempt(job);
-  PruneOld(job);
+  PruneOld(job, directory);
   SendCommitted(job, *Find(job, directory));
 }
 
-// Marks what the newest `keep` make needless. They go from disk only after the newest one was read
-// again and its commit record written: the worker does all three, in this order, for one
-// CheckpointCommitted, and KeepPruned takes the marks back when it could not.
-void ControllerCore::PruneOld(JobEntry& job) {
-  const int keep = job.spec.train ? job.spec.train->checkpoint.keep : 1;
+// Marks what the newest `keep` make needless: those that were read again and found whole, and the
+// one that is being committed. The marked ones go from disk only after that one was read again and
+// its commit record written: the worker does all three, in this order, for one CheckpointCommitted,
+// and KeepPruned takes the marks back when it could not.
+void ControllerCore::PruneOld(JobEntry& job, const std::string& committing) {
+  const int keep = std::max(job.spec.train ? job.spec.train->checkpoint.keep : 1, 1);
   int kept = 0;
   for (auto checkpoint = job.checkpoints.rbegin(); checkpoint != job.checkpoints.rend();
        ++checkpoint) {
     if (checkpoint->state != CheckpointState::kCommitted) continue;
-    if (checkpoint->refused.empty() && kept < std::max(keep, 1)) {
-      ++kept;
+    const bool refused = !checkpoint->refused.empty();
+    if (!refused && kept < keep) {
+      // One whose reading has failed or is not over stays too, but makes no other needless.
+      if (Verified(*checkpoint) || checkpoint->directory == committing) ++kept;
       continue;
     }
     // A refused one newer than every good one stays until there is a better: it may be all there
@@ -181,6 +174,7 @@ void ControllerCore::Handle(const NodeName&, const ManifestWritten& message) {
   if (checkpoint == nullptr || checkpoint->manifest_written) return;
   if (message.ok) {
     checkpoint->manifest_written = true;
+    checkpoint->verified_unix_ms = now_.unix_ms;
     Put(*checkpoint);
     for (const std::string& directory : job.prune_sent[message.directory]) {
       std::erase_if(job.checkpoints,
@@ -196,6 +190,7 @@ void ControllerCore::Handle(const NodeName&, const ManifestWritten& message) {
                    " is not safe on disk, older ones are kept: " + message.error});
   }
   job.prune_sent.erase(message.directory);
+  scrubs_.Plan(job);
   if (job.gang) MaybeEndAttempt(job);
 }
 
@@ -221,6 +216,8 @@ void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const Checkpoin
 void ControllerCore::RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected) {
   CheckpointRecord* checkpoint = Find(job, rejected.directory);
   if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank says it
+  // Offered while its removal was under way, which nobody was sure of.
+  if (checkpoint != nullptr && checkpoint->state == CheckpointState::kPruning) return;
   std::string reason = CutText(rejected.reason, kMaxReasonBytes);
   if (!reason.starts_with("rank ")) reason = "rank " + std::to_string(rank) + ": " + reason;
   const std::string text = "checkpoint " + rejected.directory + " refused: " + reason;
@@ -251,6 +248,14 @@ std::vector<CheckpointRecord> ControllerCore::ResumePoints(const JobEntry& job) 
        ++checkpoint) {
     if (Usable(*checkpoint)) points.push_back(*checkpoint);
   }
+  if (std::any_of(points.begin(), points.end(), &Verified)) return points;
+  // What is to go once a newer one was read again may still be there, and may be all that is whole.
+  const auto old = std::find_if(job.checkpoints.rbegin(), job.checkpoints.rend(),
+                                [](const CheckpointRecord& checkpoint) {
+                                  return checkpoint.state == CheckpointState::kPruning &&
+                                         checkpoint.refused.empty() && Verified(checkpoint);
+                                });
+  if (old != job.checkpoints.rend()) points.push_back(*old);
   return points;
 }
 

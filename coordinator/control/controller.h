@@ -8,7 +8,7 @@
 //
 // Invariants: slots are never given out twice; generations of a job only rise; a message of
 // another generation than the current one changes nothing; a terminal job never changes again
-// (but for notes of its clean-up).
+// (but for notes of its clean-up and of its checkpoints).
 //
 // Errors of clients are replies; a broken invariant ends the process.
 #pragma once
@@ -51,8 +51,11 @@ struct ControllerOptions {
   Duration stop_patience = std::chrono::seconds(60);  // a job over its time limit saves its state
   int heartbeat_ms = 500;
   int progress_ms = 100;
-  bool allow_faults = false;       // users may cause faults
-  std::size_t max_events = 10000;  // kept in memory, of the whole cluster
+  // Each committed checkpoint is read again so long after it was last; zero: never by itself.
+  Duration scrub_interval = std::chrono::hours(6);
+  std::uint64_t scrub_bytes_per_second = 100'000'000;  // at most, on a node
+  bool allow_faults = false;                           // users may cause faults
+  std::size_t max_events = 10000;                      // kept in memory, of the whole cluster
 };
 
 // A job as a query sees it. Pointers stay good until the next call of Handle.

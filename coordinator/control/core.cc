@@ -25,6 +25,7 @@ Effects ControllerCore::Handle(const Event& event, Now now) {
     Schedule();
     SettleDrains();
   }
+  scrubs_.Run();
   Effects effects = Flush();
   // Where a routine word has changed no record, it has but moved its own node's deadline away,
   // which the next Tick finds out: thousands of them a second are not to look at every node and
@@ -90,6 +91,7 @@ std::optional<TimePoint> ControllerCore::EarliestDeadline() const {
     if (node.session != 0 && !node.suspect) consider(node.heard_at + options_.suspect_after);
   }
   for (const auto& [id, fault] : faults_) consider(fault.deadline);
+  consider(scrubs_.NextDeadline());
   return next;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "coordinator/control/controller.h"
+#include "coordinator/control/scrub.h"
 #include "coordinator/control/slot_ledger.h"
 #include "coordinator/control/state.h"
 #include "coordinator/control/words.h"
@@ -41,6 +42,7 @@ class ControllerCore {
   int PendingJobs() const;
 
  private:
+  friend class Scrubs;
   // --- core.cc: dispatch, marks, time ---
   void On(const Tick&);
   void On(const WorkerSaid& said);
@@ -66,7 +68,6 @@ class ControllerCore {
   // The one place where a message meets the generation: the job if `generation` is that of its
   // live attempt and `node` belongs to it, else nullptr and a count. `member` gets the gang's node.
   JobEntry* Fence(const NodeName& node, const JobId& id, Generation generation, GangNode** member);
-  // Fence, and the rank is placed on that node.
   JobEntry* FenceRank(const NodeName& node, const JobId& id, Generation generation, int rank);
 
   // --- submit.cc ---
@@ -78,8 +79,7 @@ class ControllerCore {
   void On(const CancelRequested& request);
   void StopJob(JobEntry& job, StopKind kind, std::string reason);
   void AbortStopped(JobEntry& job);
-  // Terminal state, story, release of its guardians.
-  void FinishJob(JobEntry& job, JobEvent event, std::string reason);
+  void FinishJob(JobEntry& job, JobEvent event, std::string reason);  // for good
   void ReleaseNodes(JobEntry& job);
   void ReleaseFormerNodes(JobEntry& job);
 
@@ -116,15 +116,13 @@ class ControllerCore {
   void TellRecovered(JobEntry& job);
   void SeeStep(JobEntry& job, Step step);
   void Watch(JobEntry& job, const Progress& message);
-  // Adds a note to the newest attempt; false when it is there already (a replay).
-  bool Note(JobEntry& job, std::string note);
+  bool Note(JobEntry& job, std::string note);  // to its newest attempt; false: a replay
 
   // --- recovery.cc ---
   void Handle(const NodeName& node, const Quiesced& message);
   void Fail(JobEntry& job, Failure failure);
   void OnTrainerError(JobEntry& job, int rank, const TrainerError& error);
-  // A rank that lost its peers, or has parked for it.
-  void OnSymptom(JobEntry& job, int rank, const TrainerError& error);
+  void OnSymptom(JobEntry& job, int rank, const TrainerError& error);  // lost peers, or parked
   const Failure* AddFailure(JobEntry& job, Failure failure);
   void FaultPatienceOver(JobEntry& job);
   void AbortFailed(JobEntry& job);
@@ -147,13 +145,15 @@ class ControllerCore {
   void OnShardWritten(JobEntry& job, int rank, const ShardWritten& written);
   void OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed);
   void Commit(JobEntry& job, CheckpointRecord checkpoint);
-  void PruneOld(JobEntry& job);
+  void PruneOld(JobEntry& job, const std::string& committing);
   void KeepPruned(JobEntry& job, const std::vector<std::string>& directories);
   void SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint);
   void ResendCommitted(JobEntry& job, const NodeName& node);
   void RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected);
   void DiscardUnfinished(JobEntry& job, Step before = std::numeric_limits<Step>::max());
   void Handle(const NodeName& node, const ManifestWritten& message);
+  void Handle(const NodeName& node, const CheckpointScrubbed& m) { scrubs_.Answered(node, m); }
+  void On(const VerifyRequested& request) { scrubs_.Start(request); }
   static std::vector<CheckpointRecord> ResumePoints(const JobEntry& job);
 
   // --- nodes.cc ---
@@ -233,6 +233,7 @@ class ControllerCore {
   std::map<std::uint64_t, OrderedFault> faults_;  // by their number
   std::uint64_t next_fault_ = 0;
   std::uint64_t next_probe_ = 0;
+  Scrubs scrubs_{*this};
   TimePoint handled_at_;  // the newest event
   std::optional<TimePoint> next_deadline_;
   bool reschedule_ = false;

@@ -91,12 +91,18 @@ struct FaultAccepted {
   Generation generation = 0;  // 0: of a node
 };
 
+// Every committed checkpoint of the job has been read again.
+struct CheckpointsVerified {
+  int whole = 0;
+  std::vector<std::string> damaged;  // directories
+};
+
 // To the client whose request this was. `status` not OK: `body` says nothing.
 struct Reply {
   RequestId request = 0;
   Status status;
   std::variant<std::monostate, SubmitAccepted, CancelAccepted, DrainAccepted, UndrainAccepted,
-               FaultAccepted>
+               FaultAccepted, CheckpointsVerified>
       body;
 };
 
@@ -121,9 +127,13 @@ struct HangObserved {};               // a hang's culprit was named
 struct StragglerObserved {};          // a straggler was named
 struct FaultObserved {};              // a fault was injected
 struct CheckpointFailureObserved {};  // a rank could not write a checkpoint
-using Observation = std::variant<QueueWaitObserved, RestartObserved, RecoveryObserved,
-                                 LostStepsObserved, StaleMessageObserved, HangObserved,
-                                 StragglerObserved, FaultObserved, CheckpointFailureObserved>;
+struct ScrubObserved {
+  ScrubOutcome outcome = ScrubOutcome::kWhole;  // whole, damaged, or unreadable: by no node
+};
+using Observation =
+    std::variant<QueueWaitObserved, RestartObserved, RecoveryObserved, LostStepsObserved,
+                 StaleMessageObserved, HangObserved, StragglerObserved, FaultObserved,
+                 CheckpointFailureObserved, ScrubObserved>;
 
 struct Effects {
   std::vector<StoreOperation> store;

@@ -64,6 +64,12 @@ struct InjectFaultRequested {
   std::string argument;
 };
 
+// All committed checkpoints of the job are to be read again now. Answered when that is done.
+struct VerifyRequested {
+  RequestId request = 0;
+  std::string job;  // id, unique prefix of one, or name
+};
+
 // --- workers ---
 
 // The first message of a stream. The controller answers with a Welcome send, or with a close.
@@ -89,7 +95,8 @@ struct WorkerGone {
 // Sent when Controller::NextDeadline() has passed; harmless at any other time.
 struct Tick {};
 
-using Event = std::variant<SubmitRequested, CancelRequested, DrainRequested, UndrainRequested,
-                           InjectFaultRequested, WorkerHello, WorkerSaid, WorkerGone, Tick>;
+using Event =
+    std::variant<SubmitRequested, CancelRequested, DrainRequested, UndrainRequested,
+                 InjectFaultRequested, VerifyRequested, WorkerHello, WorkerSaid, WorkerGone, Tick>;
 
 }  // namespace muster

@@ -100,7 +100,20 @@ struct CheckpointCommitted {
   std::vector<std::string> prune;
 };
 
-using CoordinatorMessage = std::variant<Welcome, Prepare, Launch, Abort, Release,
-                                        CheckpointCommitted, Stop, Probe, InjectFault>;
+struct ScrubCheckpoint {
+  std::uint64_t scrub_id = 0;
+  JobId job_id;
+  std::string output_dir;
+  CheckpointRecord checkpoint;  // CheckpointInfo on the wire
+  std::uint64_t max_bytes_per_second = 0;
+};
+
+struct CancelScrub {
+  std::uint64_t scrub_id = 0;
+};
+
+using CoordinatorMessage =
+    std::variant<Welcome, Prepare, Launch, Abort, Release, CheckpointCommitted, Stop, Probe,
+                 InjectFault, ScrubCheckpoint, CancelScrub>;
 
 }  // namespace muster

@@ -76,6 +76,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
     sessions_.erase(node.session);
     out_.closes.push_back(
         {node.session, Aborted("a newer stream of the same worker has replaced this one")});
+    scrubs_.NodeLost(node.record.name);
   }
   const Hello& hello = event.hello;
   NodeRecord& record = node.record;
@@ -131,6 +132,7 @@ void ControllerCore::On(const WorkerGone& event) {
 void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
   sessions_.erase(node.session);
   node.session = 0;
+  scrubs_.NodeLost(node.record.name);
   node.record.last_seen_unix_ms = now_.unix_ms;
   AnswerFaultsOf(node.record.name);
   Suspect(node, why);

@@ -46,7 +46,10 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
     const auto job = jobs_.find(checkpoint.job);
     if (job != jobs_.end()) job->second.checkpoints.push_back(std::move(checkpoint));
   }
-  for (const JobId& id : order_) RestoreJob(jobs_.at(id));
+  for (const JobId& id : order_) {
+    RestoreJob(jobs_.at(id));
+    scrubs_.Plan(jobs_.at(id));
+  }
   for (auto& [name, node] : nodes_) {
     if (node.record.state == NodeState::kDraining) DrainJobs(node);
   }

@@ -60,7 +60,8 @@ struct SimNode {
 
 class Simulation {
  public:
-  explicit Simulation(std::uint64_t seed) : random_(seed) {
+  explicit Simulation(std::uint64_t seed, ControllerOptions options = {})
+      : random_(seed), h_(options) {
     for (const char* name : {"n1", "n2", "n3"}) nodes_.push_back({.name = name});
   }
 
@@ -263,6 +264,12 @@ class Simulation {
 
   void On(SimNode&, const Welcome&) {}
   void On(SimNode&, const InjectFault&) {}
+  void On(SimNode&, const CancelScrub&) {}
+  void On(SimNode& node, const ScrubCheckpoint& scrub) {
+    const auto outcome = static_cast<ScrubOutcome>(1 + scrub.scrub_id % 6);
+    Say(node, CheckpointScrubbed{scrub.scrub_id, scrub.job_id, scrub.checkpoint.directory, outcome,
+                                 "", "as the number of the order has it"});
+  }
 
   // What a witness sees may be wrong as long as there are faults.
   void On(SimNode& node, const Probe& probe) {
@@ -302,6 +309,9 @@ class Simulation {
   }
 
   void On(SimNode& node, const Launch& launch) {
+    for (const CheckpointRecord& point : launch.resume) {
+      EXPECT_EQ(point.refused, "") << Story();
+    }
     const auto found = node.guardians.find(launch.job_id);
     if (found == node.guardians.end() || found->second.generation != launch.generation) return;
     SimGuardian& guardian = found->second;
@@ -400,7 +410,9 @@ TEST_P(SimulationTest, WhateverHappensEveryJobEndsAndNoSlotIsUsedTwice) {
   for (int i = 0; i < share && !HasFatalFailure(); ++i) {
     const std::uint64_t seed = static_cast<std::uint64_t>(GetParam() * share + i);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation(seed).Run();
+    ControllerOptions options;
+    options.scrub_interval = std::chrono::seconds(3);
+    Simulation(seed, options).Run();
   }
 }
 

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/cuda_stack.h"
 #include "common/job_spec/job_spec.h"
+#include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/failure.h"
 #include "coordinator/control/node_refusals.h"
@@ -74,6 +75,23 @@ struct Fault {
   TimePoint quiesced;
 };
 
+// The reading again of a job's committed checkpoints; scrub.cc.
+struct Scrub {
+  std::optional<TimePoint> at;  // when to look for what is due, or to give up what is being read
+  std::uint64_t id = 0;         // of the order that is out; 0: none
+  NodeName node;                // that has it
+  std::string directory;        // of the round under way: one checkpoint, one node after the other
+  std::set<NodeName> asked;     // in this round, and of no help
+  std::string missing;          // what a node of the gang's does not find
+  std::string trouble;          // what the others say
+  std::map<std::string, TimePoint> skip;  // directories that no node could read, until then
+  // What clients wait for, and what has come out so far.
+  std::vector<RequestId> requests;
+  std::set<std::string> wanted;  // directories
+  CheckpointsVerified verified;
+  std::string unverified;  // why some could not be read
+};
+
 struct JobEntry {
   JobRecord record;
   JobSpec spec;
@@ -97,6 +115,7 @@ struct JobEntry {
   double slowest_step = 0;                // in seconds
   HangDetector hangs;
   StragglerDetector stragglers;
+  Scrub scrub;
   bool checkpoints_fail = false;  // none was committed since one could not be written
   std::uint64_t version = 0;
 
@@ -169,6 +188,19 @@ inline void CondenseOld(std::vector<AttemptRecord>& attempts) {
     old.log_tail = {};
     old.card.facts = {};
   }
+}
+
+// May be resumed from.
+inline bool Usable(const CheckpointRecord& checkpoint) {
+  return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty();
+}
+
+inline void UpdateCommittedStep(JobEntry& job) {
+  Step newest = 0;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (Usable(checkpoint)) newest = std::max(newest, checkpoint.step);
+  }
+  job.record.committed_step = newest;
 }
 
 // The node among those of the live gang and its spares, or nullptr.

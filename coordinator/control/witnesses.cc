@@ -110,6 +110,7 @@ void ControllerCore::CloseStream(NodeEntry& node, const std::string& why) {
   out_.closes.push_back({node.session, Unavailable(why + "; connect again")});
   sessions_.erase(node.session);
   node.session = 0;
+  scrubs_.NodeLost(node.record.name);
 }
 
 void ControllerCore::Judge(NodeEntry& node) {

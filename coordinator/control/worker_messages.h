@@ -162,6 +162,23 @@ struct FaultDone {
   std::string error;  // empty: done
 };
 
+enum class ScrubOutcome {
+  kWhole = 1,
+  kDamaged,
+  kMissing,      // the job's output directory is there, the shard is not
+  kUnreachable,  // the job's output directory is not there
+  kUnreadable,   // the file system fails
+  kCalledOff,
+};
+struct CheckpointScrubbed {
+  std::uint64_t scrub_id = 0;
+  JobId job_id;
+  std::string directory;
+  ScrubOutcome outcome = ScrubOutcome::kCalledOff;
+  std::string file;
+  std::string detail;
+};
+
 struct Released {
   JobId job_id;
 };
@@ -195,8 +212,8 @@ struct Hello {
 };
 
 // LogChunk is missing on purpose: log reads are forwarded by the service (Controller::LocateLog).
-using WorkerMessage =
-    std::variant<Prepared, RankStarted, RankExited, Quiesced, TrainerReport, Progress,
-                 ManifestWritten, Heartbeat, Released, ProbeResult, NodeNotice, FaultDone>;
+using WorkerMessage = std::variant<Prepared, RankStarted, RankExited, Quiesced, TrainerReport,
+                                   Progress, ManifestWritten, Heartbeat, Released, ProbeResult,
+                                   NodeNotice, FaultDone, CheckpointScrubbed>;
 
 }  // namespace muster

@@ -32,4 +32,9 @@ std::string_view Name(Severity severity) {
   return "unknown";
 }
 
+std::int64_t VerifiedUnixMs(const CheckpointRecord& checkpoint) {
+  const bool unknown = checkpoint.verified_unix_ms == 0 && checkpoint.manifest_written;
+  return unknown ? checkpoint.committed_unix_ms : checkpoint.verified_unix_ms;
+}
+
 }  // namespace muster

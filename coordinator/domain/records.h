@@ -45,9 +45,14 @@ struct CheckpointRecord {
   std::int64_t committed_unix_ms = 0;
   CheckpointState state = CheckpointState::kWriting;
   bool manifest_written = false;  // the commit record lies in its directory
-  std::string refused;            // a trainer could not use it, and why; not offered again
+  std::string refused;            // damaged, or of no use to a trainer, and why; not offered again
+  std::int64_t verified_unix_ms = 0;  // when all of it was last read and found whole
   friend bool operator==(const CheckpointRecord&, const CheckpointRecord&) = default;
 };
+
+// When it was last read whole; 0: never. Versions before the scrub kept no time of it: a manifest
+// was written, then as now, right after the checkpoint had been read.
+std::int64_t VerifiedUnixMs(const CheckpointRecord& checkpoint);
 
 // One rank of one attempt; stored inside its AttemptRecord.
 struct RankRecord {
@@ -175,6 +180,7 @@ struct JobRecord {
   std::int64_t started_unix_ms = 0;  // first launch
   std::int64_t ended_unix_ms = 0;
   std::vector<NodeName> unreleased;  // nodes that may still have a guardian of this job
+  std::string scrub_trouble;         // why a checkpoint could not be read again; empty: all can
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 

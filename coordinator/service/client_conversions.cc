@@ -153,6 +153,8 @@ v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint) {
     info.set_checksum(shard.checksum);
   }
   out.set_committed_unix_ms(checkpoint.committed_unix_ms);
+  out.set_verified_unix_ms(VerifiedUnixMs(checkpoint));
+  out.set_refused(checkpoint.refused);
   return out;
 }
 

@@ -144,6 +144,20 @@ ClientService::Reactor* ClientService::InjectFault(Context* context,
   });
 }
 
+ClientService::Reactor* ClientService::VerifyCheckpoints(
+    Context* context, const v1::VerifyCheckpointsRequest* request,
+    v1::VerifyCheckpointsResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    parts_.host.Verify(VerifyRequested{0, request->job()}, [response, finish](const Reply& reply) {
+      if (const auto* verified = std::get_if<CheckpointsVerified>(&reply.body)) {
+        response->set_whole(verified->whole);
+        for (const std::string& directory : verified->damaged) response->add_damaged(directory);
+      }
+      finish(reply.status);
+    });
+  });
+}
+
 ClientService::Reactor* ClientService::GetJob(Context* context, const v1::GetJobRequest* request,
                                               v1::Job* response) {
   return OnLoop(context, [this, request, response](const Finish& finish) {

@@ -45,6 +45,8 @@ class ClientService final : public v1::Client::CallbackService {
   Reactor* Drain(Context*, const v1::DrainRequest*, v1::DrainResponse*) override;
   Reactor* Undrain(Context*, const v1::UndrainRequest*, v1::UndrainResponse*) override;
   Reactor* InjectFault(Context*, const v1::InjectFaultRequest*, v1::InjectFaultResponse*) override;
+  Reactor* VerifyCheckpoints(Context*, const v1::VerifyCheckpointsRequest*,
+                             v1::VerifyCheckpointsResponse*) override;
   Reactor* ListEvents(Context*, const v1::ListEventsRequest*, v1::ListEventsResponse*) override;
   Reactor* ListNodes(Context*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   Reactor* ReadLog(Context*, const v1::ReadLogRequest*, v1::ReadLogResponse*) override;

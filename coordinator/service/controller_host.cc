@@ -76,6 +76,10 @@ void ControllerHost::InjectFault(InjectFaultRequested event, ReplyHandler handle
   HandleRequest(std::move(event), std::move(handler));
 }
 
+void ControllerHost::Verify(VerifyRequested event, ReplyHandler handler) {
+  HandleRequest(std::move(event), std::move(handler));
+}
+
 template <typename Request>
 void ControllerHost::HandleRequest(Request event, ReplyHandler handler) {
   if (closed_ || handlers_.size() >= kMaxPendingRequests) {

@@ -56,6 +56,7 @@ class ControllerHost {
   void Drain(DrainRequested event, ReplyHandler handler);
   void Undrain(UndrainRequested event, ReplyHandler handler);
   void InjectFault(InjectFaultRequested event, ReplyHandler handler);
+  void Verify(VerifyRequested event, ReplyHandler handler);
 
   // Calls `function` with OK once everything decided so far is durable, at once if it is; with the
   // reason if it never will be. What a query read from the controller is told through this.

@@ -240,6 +240,50 @@ TEST(WorkerConversions, StopsProbesAndFaultsAreSent) {
   EXPECT_EQ(fault.inject_fault().argument(), "0.3");
 }
 
+TEST(WorkerConversions, ScrubsAreSentAndTheirResultsRead) {
+  ScrubCheckpoint scrub{5, JobId{"0123456789"}, "/out", {}, 1000};
+  scrub.checkpoint.directory = "step-00000010-g1";
+  scrub.checkpoint.shards = {{0, "rank-00000.shard", 4096, "xxh3-tree:1"}};
+  const v1::CoordinatorMessage sent = ToProto(CoordinatorMessage(scrub));
+  EXPECT_EQ(sent.scrub_checkpoint().scrub_id(), 5u);
+  EXPECT_EQ(sent.scrub_checkpoint().job_id(), "0123456789");
+  EXPECT_EQ(sent.scrub_checkpoint().output_dir(), "/out");
+  EXPECT_EQ(sent.scrub_checkpoint().checkpoint().shards(0).checksum(), "xxh3-tree:1");
+  EXPECT_EQ(sent.scrub_checkpoint().max_bytes_per_second(), 1000u);
+  EXPECT_EQ(ToProto(CoordinatorMessage(CancelScrub{6})).cancel_scrub().scrub_id(), 6u);
+
+  v1::WorkerMessage message;
+  v1::CheckpointScrubbed& scrubbed = *message.mutable_checkpoint_scrubbed();
+  EXPECT_FALSE(FromProto(message).ok()) << "no outcome";
+  scrubbed.set_scrub_id(5);
+  scrubbed.set_job_id("0123456789");
+  scrubbed.set_directory("step-00000010-g1");
+  scrubbed.set_outcome(v1::SCRUB_OUTCOME_MISSING);
+  scrubbed.set_file("rank-00000.shard");
+  scrubbed.set_detail("no such file");
+  const auto read = FromProto(message);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  const auto& result = std::get<CheckpointScrubbed>(*read);
+  EXPECT_EQ(result.scrub_id, 5u);
+  EXPECT_EQ(result.job_id.value, "0123456789");
+  EXPECT_EQ(result.directory, "step-00000010-g1");
+  EXPECT_EQ(result.outcome, ScrubOutcome::kMissing);
+  EXPECT_EQ(result.file, "rank-00000.shard");
+  EXPECT_EQ(result.detail, "no such file");
+}
+
+TEST(ClientConversions, ACheckpointTellsWhenItWasVerifiedAndWhatIsWrongWithIt) {
+  CheckpointRecord checkpoint;
+  checkpoint.committed_unix_ms = 70;
+  EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 0);
+  checkpoint.manifest_written = true;  // as versions before scrubs have stored it
+  EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 70);
+  checkpoint.verified_unix_ms = 90;
+  checkpoint.refused = "bits";
+  EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 90);
+  EXPECT_EQ(ToProto(checkpoint).refused(), "bits");
+}
+
 TEST(WorkerConversions, LaunchCarriesItsResumePoints) {
   Launch launch;
   launch.job_id = JobId{"0123456789"};

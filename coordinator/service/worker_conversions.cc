@@ -238,6 +238,25 @@ v1::InjectFault ToProto(const InjectFault& m) {
   return out;
 }
 
+v1::ScrubCheckpoint ToProto(const ScrubCheckpoint& m) {
+  v1::ScrubCheckpoint out;
+  out.set_scrub_id(m.scrub_id);
+  out.set_job_id(m.job_id.value);
+  out.set_output_dir(m.output_dir);
+  *out.mutable_checkpoint() = ToProto(m.checkpoint);
+  out.set_max_bytes_per_second(m.max_bytes_per_second);
+  return out;
+}
+
+Result<WorkerMessage> FromProto(const v1::CheckpointScrubbed& m) {
+  if (m.outcome() < v1::SCRUB_OUTCOME_WHOLE || m.outcome() > v1::SCRUB_OUTCOME_CALLED_OFF) {
+    return InvalidArgument("the outcome of a scrub is not known");
+  }
+  return WorkerMessage(CheckpointScrubbed{m.scrub_id(), JobId{m.job_id()}, m.directory(),
+                                          static_cast<ScrubOutcome>(m.outcome()), m.file(),
+                                          m.detail()});
+}
+
 v1::CheckpointCommitted ToProto(const CheckpointCommitted& m) {
   v1::CheckpointCommitted out;
   out.set_job_id(m.job_id.value);
@@ -333,6 +352,7 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
     }
     case v1::WorkerMessage::kFaultDone:
       return WorkerMessage(FaultDone{m.fault_done().request_id(), m.fault_done().error()});
+    case v1::WorkerMessage::kCheckpointScrubbed: return FromProto(m.checkpoint_scrubbed());
     case v1::WorkerMessage::kLogChunk:
     case v1::WorkerMessage::BODY_NOT_SET: break;
   }
@@ -360,6 +380,10 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
           *out.mutable_probe() = ToProto(m);
         } else if constexpr (std::is_same_v<T, InjectFault>) {
           *out.mutable_inject_fault() = ToProto(m);
+        } else if constexpr (std::is_same_v<T, ScrubCheckpoint>) {
+          *out.mutable_scrub_checkpoint() = ToProto(m);
+        } else if constexpr (std::is_same_v<T, CancelScrub>) {
+          out.mutable_cancel_scrub()->set_scrub_id(m.scrub_id);
         } else {
           static_assert(std::is_same_v<T, CheckpointCommitted>);
           *out.mutable_checkpoint_committed() = ToProto(m);

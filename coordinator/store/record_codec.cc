@@ -64,7 +64,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ExitStatus, exit_code, signal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ShardInfo, rank, file, bytes, checksum)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CheckpointRecord, job, step, generation, directory,
                                                 world_size, shards, committed_unix_ms, state,
-                                                manifest_written, refused)
+                                                manifest_written, refused, verified_unix_ms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RankRecord, rank, local_rank, node_rank, node, pid,
                                                 state, exit)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StageSeconds, detect, abort, reform, load,
@@ -83,7 +83,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(JobRecord, id, name, key, spec_y
                                                 attempts_without_progress, step, best_step,
                                                 committed_step, max_steps, loss, loss_at_start,
                                                 tokens, submitted_unix_ms, started_unix_ms,
-                                                ended_unix_ms, unreleased)
+                                                ended_unix_ms, unreleased, scrub_trouble)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WithheldSlot, job, pid)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
                                                 slots, withheld, pid, version, metrics_port,

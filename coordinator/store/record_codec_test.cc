@@ -37,6 +37,7 @@ JobRecord FullJob() {
   job.started_unix_ms = 2;
   job.ended_unix_ms = 3;
   job.unreleased = {NodeName{"n1"}, NodeName{"n2"}};
+  job.scrub_trouble = "not mounted";
   return job;
 }
 
@@ -84,8 +85,8 @@ TEST(RecordCodec, KeepsEveryFieldOfAnAttempt) {
 
 TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
   const CheckpointRecord checkpoint{
-      JobId{"j"}, 50,       2, "step-50", 2, {{0, "f", 9, "xxh3:1"}}, 8, CheckpointState::kPruning,
-      true,       "refused"};
+      JobId{"j"}, 50,        2, "step-50", 2, {{0, "f", 9, "xxh3:1"}}, 8, CheckpointState::kPruning,
+      true,       "refused", 9};
   const NodeRecord node{NodeName{"n"},
                         NodeState::kSuspect,
                         "why",
@@ -125,6 +126,14 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   ASSERT_TRUE(attempt.ok()) << attempt.status().ToString();
   EXPECT_EQ(attempt->rung, Rung::kLaunch);
   EXPECT_TRUE(attempt->spares.empty());
+  // And before checkpoints were read again.
+  const auto checkpoint = Decode<CheckpointRecord>(
+      R"({"job":"0123456789","step":50,"generation":2,"directory":"step-00000050-g2",)"
+      R"("world_size":1,"shards":[],"committed_unix_ms":8,"state":"committed",)"
+      R"("manifest_written":true,"refused":""})");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  EXPECT_EQ(checkpoint->verified_unix_ms, 0);
+  EXPECT_EQ(VerifiedUnixMs(*checkpoint), 8);
   const auto node = Decode<NodeRecord>(R"({"name":"n1","state":"ready"})");
   ASSERT_TRUE(node.ok()) << node.status().ToString();
   EXPECT_TRUE(node->drain_reason.empty());

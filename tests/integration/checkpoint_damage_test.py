@@ -1,9 +1,13 @@
-"""A checkpoint with a flipped byte is refused by name and the one before it is used."""
+"""A checkpoint with a flipped byte is refused by name and the one before it is used; a running job's is
+found before anybody needs it."""
 
+import json
 import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
@@ -37,6 +41,79 @@ class CheckpointDamage(unittest.TestCase):
         self.assertIn(newest.name, story)
         self.assertIn("checksum", story)
         self.assertEqual(trajectory(cluster.output(job)), trajectory(cluster.output(calm)))
+
+
+class Scrub(unittest.TestCase):
+    """Every checkpoint is read again each second."""
+
+    def setUp(self):
+        often = unittest.mock.patch.dict(os.environ, MUSTER_SCRUB_INTERVAL="1s")
+        often.start()
+        self.addCleanup(often.stop)
+        self.cluster = Cluster(self)
+        # Checkpoints seconds apart, and no snapshots, which would be newer than any of them.
+        self.job = self.cluster.submit(self.cluster.train_job(
+            steps=100000, snapshot={"every": 0},
+            batch={"per_rank": 2, "accumulation": 4}, checkpoint={"every": 100, "keep": 10}))
+
+    def committed(self, count):
+        return wait_until(lambda: len(self.listed()) >= count and self.listed(),
+                          f"{count} checkpoints are committed", timeout=120)
+
+    def listed(self):
+        done = [c for c in self.cluster.json("checkpoints", self.job) if c["verified"]]
+        return sorted(done, key=lambda checkpoint: checkpoint["step"])
+
+    def events(self, kind):
+        return [e for e in self.cluster.json("events", self.job) if e["kind"] == kind]
+
+    def metrics(self):
+        endpoint = json.loads((self.cluster.dir / "coordinator" / "endpoint.json").read_text())
+        with urllib.request.urlopen(f"http://{endpoint['http']}/metrics", timeout=10) as page:
+            return page.read().decode()
+
+    def test_a_flipped_byte_is_found_and_the_next_attempt_is_not_offered_the_checkpoint(self):
+        older, newest = self.committed(2)[-2:]
+        folder = self.cluster.output(self.job) / "checkpoints"
+        flip_byte(sorted((folder / newest["directory"]).glob("*.shard"))[1])
+        told = wait_until(lambda: self.events("checkpoint_damaged"), "the damage is found")
+        self.assertIn(newest["directory"], told[0]["message"])
+        self.assertIn("rank-00001.shard", told[0]["message"])
+        self.assertEqual(told[0]["severity"], "error")
+        metrics = self.metrics()
+        self.assertIn('muster_checkpoint_scrubs_total{result="damaged"} 1', metrics)
+        self.assertIn(f'muster_checkpoints_damaged{{run="{self.job}"}} 1', metrics)
+        refused = {c["directory"]: c["refused"] for c in self.cluster.json("checkpoints", self.job)}
+        self.assertIn("rank-00001.shard", refused[newest["directory"]])
+        self.assertIsNone(refused[older["directory"]])
+        self.cluster.kill_rank(self.job, 0)
+        attempt = wait_until(lambda: [a for a in self.cluster.get(self.job)["attempts"][1:]
+                                      if (a["resumed_step"] or -1) >= 0],
+                             "the job has resumed")[0]
+        # Where training was faster than the scrub there is a newer one by now.
+        self.assertNotEqual(attempt["resumed_step"], newest["step"])
+        self.assertGreaterEqual(attempt["resumed_step"], older["step"])
+        for node in self.cluster.guardian_folders(self.job).values():
+            offered = [m["directory"] for m in json.loads((node / "resume-g2.json").read_text())]
+            self.assertIn(older["directory"], offered)
+            self.assertNotIn(newest["directory"], offered)
+        self.assertFalse([n for n in attempt["notes"] if "refused" in n], "no trainer had to find it")
+        self.cluster.muster("cancel", self.job)
+
+    def test_a_directory_that_is_away_is_told_and_is_no_damage(self):
+        self.committed(1)
+        output = self.cluster.output(self.job)
+        self.cluster.muster("cancel", self.job)
+        self.cluster.wait(self.job)
+        away = output.rename(output.with_name("away"))
+        verify = self.cluster.muster("checkpoints", self.job, "--verify", check=False)
+        self.assertEqual(verify.returncode, 6, verify.stdout + verify.stderr)
+        self.assertIn("no checkpoint of this job", verify.stderr)
+        self.assertEqual(len(self.events("checkpoints_unreachable")), 1)
+        away.rename(output)
+        self.cluster.muster("checkpoints", self.job, "--verify")
+        self.assertEqual(len(self.events("checkpoints_reachable")), 1)
+        self.assertEqual(self.events("checkpoint_damaged"), [])
 
 
 if __name__ == "__main__":

@@ -142,6 +142,7 @@ void SimNode::Tell(const worker::WorkerMessage& message) {
 void SimNode::Receive(const CoordinatorMessage& message) {
   if (!worker_up()) return;
   if (const auto* committed = std::get_if<CheckpointCommitted>(&message)) return On(*committed);
+  if (const auto* scrub = std::get_if<ScrubCheckpoint>(&message)) return On(*scrub);
   if (const auto* probe = std::get_if<Probe>(&message)) return with_.probe(index_, *probe);
   const auto wire = worker::FromProto(ToProto(message));
   if (!wire) return;
@@ -179,6 +180,20 @@ void SimNode::On(const CheckpointCommitted& committed) {
       for (const std::string& directory : committed.prune) all.erase(directory);
     }
     with_.say(index_, written);
+    with_.handled(index_);
+  });
+}
+
+void SimNode::On(const ScrubCheckpoint& scrub) {
+  const Duration disk = with_.trainers->random->Delay(milliseconds(2), milliseconds(80));
+  Later(disk, [this, scrub] {
+    const CheckpointDisk& all = (*with_.trainers->disks)[scrub.job_id];
+    const auto found = all.find(scrub.checkpoint.directory);
+    const bool whole = found != all.end() &&
+                       static_cast<int>(found->second.shards.size()) == found->second.world_size;
+    with_.say(index_, CheckpointScrubbed{scrub.scrub_id, scrub.job_id, scrub.checkpoint.directory,
+                                         whole ? ScrubOutcome::kWhole : ScrubOutcome::kMissing, "",
+                                         whole ? "" : "a shard is missing"});
     with_.handled(index_);
   });
 }

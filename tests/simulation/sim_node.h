@@ -79,6 +79,7 @@ class SimNode {
   void Do(const worker::LookAtStuck& effect);
   void Do(const worker::LogNote&) {}
   void On(const CheckpointCommitted& committed);
+  void On(const ScrubCheckpoint& scrub);
   void Connect(const JobId& job);
   void OnGuardianEvent(const JobId& job, const GuardianEvent& event, const SegmentPtr& segment);
   void Tell(const worker::WorkerMessage& message);

@@ -196,6 +196,17 @@ void FakeWorker::HandleLocked(const Coordinator& message) {
       reply.mutable_manifest_written()->set_ok(true);
       return SendLocked(reply);
     }
+    case Coordinator::kScrubCheckpoint: {
+      const v1::ScrubCheckpoint& scrub = message.scrub_checkpoint();
+      v1::WorkerMessage reply;
+      v1::CheckpointScrubbed& scrubbed = *reply.mutable_checkpoint_scrubbed();
+      scrubbed.set_scrub_id(scrub.scrub_id());
+      scrubbed.set_job_id(scrub.job_id());
+      scrubbed.set_directory(scrub.checkpoint().directory());
+      scrubbed.set_outcome(options_.scrub_outcome);
+      scrubbed.set_detail(options_.scrub_detail);
+      return SendLocked(reply);
+    }
     default: return;
   }
 }

@@ -1,6 +1,6 @@
 // FakeWorker: a node without processes. Speaks the worker stream to a real coordinator and plays
-// guardian and ranks by itself: answers Prepare, Launch, Abort, Release, CheckpointCommitted and
-// ReadLog as a healthy node would, and fails where a test tells it to.
+// guardian and ranks by itself: answers Prepare, Launch, Abort, Release, CheckpointCommitted,
+// ScrubCheckpoint and ReadLog as a healthy node would, and fails where a test tells it to.
 //
 // Owned by a test, whose thread calls everything here; gRPC's threads read the stream and send
 // heartbeats, so that a thousand of them cost no thread of their own. What the node hosts survives
@@ -32,6 +32,8 @@ struct FakeWorkerOptions {
   bool train_on_launch = true;  // started, formed, resumed, first step; else only started
   std::string log_text = "line one\nline two\n";
   bool allow_faults = false;
+  muster::v1::ScrubOutcome scrub_outcome = muster::v1::SCRUB_OUTCOME_WHOLE;
+  std::string scrub_detail;
 };
 
 class FakeWorker {

@@ -79,7 +79,10 @@ AgentRunner::AgentRunner(EventLoop& loop, WorkerPool& jobs, WorkerPool& disk,
       agent_(options_.launch, options_.jobs_dir),
       progress_interval_(kDefaultProgressInterval),
       ready_timer_(loop),
-      sample_timer_(loop) {}
+      sample_timer_(loop),
+      scrubber_([this](CheckpointScrubbed scrubbed) {
+        loop_.Post([this, scrubbed = std::move(scrubbed)] { send_(scrubbed); });
+      }) {}
 
 template <typename Work, typename Then>
 void AgentRunner::RunOn(WorkerPool& pool, Work work, Then then) {
@@ -252,6 +255,7 @@ void AgentRunner::HandleMessage(const Welcome& welcome) {
 }
 
 void AgentRunner::HandleMessage(const CheckpointCommitted& committed) {
+  scrubber_.Hold();
   RunOn(
       disk_pool_,
       [committed] {
@@ -260,7 +264,20 @@ void AgentRunner::HandleMessage(const CheckpointCommitted& committed) {
         if (!prune_error.empty()) Log().warn("job {}: {}", committed.job.value, prune_error);
         return ManifestWritten{committed.job, committed.checkpoint.directory, status.message()};
       },
-      [this](const ManifestWritten& written) { send_(written); });
+      [this](const ManifestWritten& written) {
+        scrubber_.Resume();
+        send_(written);
+      });
+}
+
+void AgentRunner::HandleMessage(const ScrubCheckpoint& order) {
+  std::vector<std::string> yields_to = {order.output_dir};
+  for (const HostedGeneration& hosted : agent_.Hosted()) {
+    const Prepare* prepare = agent_.FindPrepare(hosted.job);
+    if (prepare != nullptr && prepare->output_dir != order.output_dir)
+      yields_to.push_back(prepare->output_dir);
+  }
+  scrubber_.Start(order, std::move(yields_to));
 }
 
 void AgentRunner::HandleMessage(const ReadLog& request) {

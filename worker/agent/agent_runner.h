@@ -18,6 +18,7 @@
 #include "worker/agent/guardian_link.h"
 #include "worker/agent/guardian_watch.h"
 #include "worker/agent/progress_sampler.h"
+#include "worker/agent/scrubber.h"
 #include "worker/agent/segment_keeper.h"
 
 namespace muster::worker {
@@ -57,6 +58,8 @@ class AgentRunner {
   void HandleMessage(const ReadLog& request);
   void HandleMessage(const Probe&) {}  // of the node, as faults without a job: WorkerServer
   void HandleMessage(const InjectFault& fault) { CarryOut(agent_.OnInjectFault(fault)); }
+  void HandleMessage(const ScrubCheckpoint& order);
+  void HandleMessage(const CancelScrub& cancel) { scrubber_.Cancel(cancel.scrub_id); }
   void HandleMessage(const Stop& stop) { CarryOut(agent_.OnStop(stop)); }
 
   void CarryOut(const Effects& effects);
@@ -113,6 +116,7 @@ class AgentRunner {
   std::function<void()> ready_;
   Timer ready_timer_;
   Timer sample_timer_;
+  Scrubber scrubber_;
   bool sampling_ = false;
 };
 

@@ -130,7 +130,20 @@ struct ReadLog {
   std::string output_dir;
 };
 
-using CoordinatorMessage = std::variant<Welcome, Prepare, Launch, Abort, Release,
-                                        CheckpointCommitted, ReadLog, Probe, InjectFault, Stop>;
+struct ScrubCheckpoint {
+  std::uint64_t scrub_id = 0;
+  JobId job;
+  std::string output_dir;
+  CheckpointInfo checkpoint;
+  std::uint64_t max_bytes_per_second = 0;  // 0: no limit
+};
+
+struct CancelScrub {
+  std::uint64_t scrub_id = 0;
+};
+
+using CoordinatorMessage =
+    std::variant<Welcome, Prepare, Launch, Abort, Release, CheckpointCommitted, ReadLog, Probe,
+                 InjectFault, Stop, ScrubCheckpoint, CancelScrub>;
 
 }  // namespace muster::worker

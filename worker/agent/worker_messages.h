@@ -154,13 +154,25 @@ struct FaultDone {
   friend bool operator==(const FaultDone&, const FaultDone&) = default;
 };
 
+enum class ScrubOutcome { kWhole = 1, kDamaged, kMissing, kUnreachable, kUnreadable, kCalledOff };
+struct CheckpointScrubbed {
+  std::uint64_t scrub_id = 0;
+  JobId job;
+  std::string directory;
+  ScrubOutcome outcome = ScrubOutcome::kCalledOff;
+  std::string file;    // the shard at which it ended
+  std::string detail;  // bytes, checksum, errno
+
+  friend bool operator==(const CheckpointScrubbed&, const CheckpointScrubbed&) = default;
+};
+
 struct Heartbeat {
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
 using WorkerMessage = std::variant<Prepared, RankStarted, RankExited, Quiesced, TrainerReport,
                                    Progress, ManifestWritten, LogChunk, Released, Heartbeat,
-                                   ProbeResult, NodeNotice, FaultDone>;
+                                   ProbeResult, NodeNotice, FaultDone, CheckpointScrubbed>;
 
 struct HostedGeneration {
   JobId job;

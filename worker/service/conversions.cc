@@ -122,6 +122,15 @@ void Fill(const FaultDone& from, v1::FaultDone* to) {
   to->set_error(ValidUtf8(from.error));
 }
 
+void Fill(const CheckpointScrubbed& from, v1::CheckpointScrubbed* to) {
+  to->set_scrub_id(from.scrub_id);
+  to->set_job_id(from.job.value);
+  to->set_directory(from.directory);
+  to->set_outcome(static_cast<v1::ScrubOutcome>(from.outcome));
+  to->set_file(ValidUtf8(from.file));
+  to->set_detail(ValidUtf8(from.detail));
+}
+
 // Puts each kind of message into its place; false: it has none.
 struct Writer {
   v1::WorkerMessage* out;
@@ -145,6 +154,9 @@ struct Writer {
   bool operator()(const ProbeResult& m) const { return Fill(m, out->mutable_probe_result()), true; }
   bool operator()(const NodeNotice& m) const { return Fill(m, out->mutable_node_notice()), true; }
   bool operator()(const FaultDone& m) const { return Fill(m, out->mutable_fault_done()), true; }
+  bool operator()(const CheckpointScrubbed& m) const {
+    return Fill(m, out->mutable_checkpoint_scrubbed()), true;
+  }
 };
 
 CheckpointInfo FromCheckpoint(const v1::CheckpointInfo& from) {
@@ -209,6 +221,14 @@ CheckpointCommitted FromCommitted(const v1::CheckpointCommitted& from) {
           .prune = {from.prune().begin(), from.prune().end()}};
 }
 
+ScrubCheckpoint FromScrub(const v1::ScrubCheckpoint& from) {
+  return {.scrub_id = from.scrub_id(),
+          .job = {from.job_id()},
+          .output_dir = from.output_dir(),
+          .checkpoint = FromCheckpoint(from.checkpoint()),
+          .max_bytes_per_second = from.max_bytes_per_second()};
+}
+
 // A job's id becomes the name of a directory that is removed one day.
 bool IsJobId(const std::string& id) {
   constexpr char kAllowed[] = "0123456789abcdef";
@@ -225,6 +245,8 @@ bool NamesAJob(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kCheckpointCommitted:
       return IsJobId(message.checkpoint_committed().job_id());
     case v1::CoordinatorMessage::kReadLog: return IsJobId(message.read_log().job_id());
+    case v1::CoordinatorMessage::kScrubCheckpoint:
+      return IsJobId(message.scrub_checkpoint().job_id());
     case v1::CoordinatorMessage::kStop: return IsJobId(message.stop().job_id());
     case v1::CoordinatorMessage::kInjectFault:
       return message.inject_fault().job_id().empty() || IsJobId(message.inject_fault().job_id());
@@ -300,6 +322,9 @@ std::optional<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& messag
     }
     case v1::CoordinatorMessage::kStop:
       return Stop{{message.stop().job_id()}, message.stop().generation(), message.stop().reason()};
+    case v1::CoordinatorMessage::kScrubCheckpoint: return FromScrub(message.scrub_checkpoint());
+    case v1::CoordinatorMessage::kCancelScrub:
+      return CancelScrub{message.cancel_scrub().scrub_id()};
     case v1::CoordinatorMessage::BODY_NOT_SET: break;
   }
   return std::nullopt;

@@ -168,6 +168,39 @@ TEST(Conversions, LaunchKeepsEveryField) {
   EXPECT_EQ(to.ranks, (std::vector<RankPlacement>{{5, 1}}));
 }
 
+TEST(Conversions, ScrubsKeepEveryField) {
+  v1::CoordinatorMessage message;
+  v1::ScrubCheckpoint& from = *message.mutable_scrub_checkpoint();
+  from.set_scrub_id(5);
+  from.set_job_id(kJob.value);
+  from.set_output_dir("/out");
+  from.mutable_checkpoint()->set_directory("step-00000010-g1");
+  from.mutable_checkpoint()->add_shards()->set_checksum("xxh3-tree:1");
+  from.set_max_bytes_per_second(1000);
+  const ScrubCheckpoint to = std::get<ScrubCheckpoint>(*FromProto(message));
+  EXPECT_EQ(to.scrub_id, 5u);
+  EXPECT_EQ(to.job, kJob);
+  EXPECT_EQ(to.output_dir, "/out");
+  EXPECT_EQ(to.checkpoint.directory, "step-00000010-g1");
+  EXPECT_EQ(to.checkpoint.shards.at(0).checksum, "xxh3-tree:1");
+  EXPECT_EQ(to.max_bytes_per_second, 1000u);
+  from.set_job_id("../x");
+  EXPECT_FALSE(FromProto(message));
+  message.mutable_cancel_scrub()->set_scrub_id(6);
+  EXPECT_EQ(std::get<CancelScrub>(*FromProto(message)).scrub_id, 6u);
+
+  const auto sent = ToProto(CheckpointScrubbed{5, kJob, "step-00000010-g1",
+                                               ScrubOutcome::kUnreadable, "f", "I/O \xff error"});
+  ASSERT_TRUE(sent);
+  EXPECT_EQ(sent->checkpoint_scrubbed().scrub_id(), 5u);
+  EXPECT_EQ(sent->checkpoint_scrubbed().job_id(), kJob.value);
+  EXPECT_EQ(sent->checkpoint_scrubbed().directory(), "step-00000010-g1");
+  EXPECT_EQ(sent->checkpoint_scrubbed().outcome(), v1::SCRUB_OUTCOME_UNREADABLE);
+  EXPECT_EQ(sent->checkpoint_scrubbed().file(), "f");
+  EXPECT_TRUE(sent->checkpoint_scrubbed().detail().starts_with("I/O "));
+  EXPECT_EQ(sent->checkpoint_scrubbed().detail().find('\xff'), std::string::npos);
+}
+
 TEST(Conversions, WhatRecoveryAsksForKeepsEveryField) {
   v1::CoordinatorMessage message;
   message.mutable_prepare()->set_job_id(kJob.value);

@@ -1,0 +1,64 @@
+// Scrubs: when which committed checkpoint is read again, by whom, and what follows from what was
+// found. docs/checkpoint-format.md, "Read again", says what is promised.
+//
+// A part of ControllerCore (core.h), which owns it and whose records it changes; what it knows of a
+// job is JobEntry::scrub. Nothing of it is stored but the result: a coordinator that starts again
+// plans anew by when each checkpoint was verified last.
+//
+// One order at a time for a job and for a node. A round is about one checkpoint: nodes are asked
+// one after the other until one of them can tell, those of the newest attempt first. Only bytes
+// that are wrong, or files that a node of the gang's does not find in the job's own directory, are
+// damage.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "coordinator/control/events.h"
+#include "coordinator/control/state.h"
+
+namespace muster {
+
+class ControllerCore;
+
+class Scrubs {
+ public:
+  explicit Scrubs(ControllerCore& core) : core_(core) {}
+
+  // Nothing: no scrub is due, and none is out.
+  std::optional<TimePoint> NextDeadline() const;
+  // Starts what is due, gives up what takes too long.
+  void Run();
+  // The job's checkpoints, or its state, are not what they were.
+  void Plan(JobEntry& job);
+  void Start(const VerifyRequested& request);
+  void Answered(const NodeName& node, const CheckpointScrubbed& answer);
+  // Its stream has ended, and with it what it was to answer.
+  void NodeLost(const NodeName& node);
+
+ private:
+  void SetTime(JobEntry& job, std::optional<TimePoint> at);
+  bool ByItself(const JobEntry& job) const;
+  // When this one is to be read again; nothing: never.
+  std::optional<TimePoint> Due(const JobEntry& job, const CheckpointRecord& checkpoint) const;
+  CheckpointRecord* Next(JobEntry& job);
+  void ReadNext(JobEntry& job);
+  std::vector<NodeName> Readers(const JobEntry& job) const;
+  void Send(JobEntry& job, const CheckpointRecord& checkpoint, const NodeName& node);
+  void Give(JobEntry& job);  // the order is no longer out
+  void Whole(JobEntry& job, CheckpointRecord& checkpoint);
+  void Damaged(JobEntry& job, CheckpointRecord& checkpoint, const std::string& found);
+  void NobodyCanRead(JobEntry& job, const CheckpointRecord& checkpoint);
+  void Reply(JobEntry& job, Status status);
+
+  ControllerCore& core_;
+  std::set<std::pair<TimePoint, JobId>> times_;  // JobEntry::scrub.at of those that have one
+  std::map<NodeName, JobId> reading_;            // for which job a node reads
+  std::uint64_t newest_ = 0;                     // order
+};
+
+}  // namespace muster

@@ -1,0 +1,237 @@
+#include "worker/agent/scrubber.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+
+#include "common/checkpoint_format/shard_frame.h"
+#include "common/process/temp_dir_for_test.h"
+#include "worker/agent/checkpoint_scrub.h"
+
+namespace muster::worker {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const JobId kJob{"0123456789"};
+constexpr std::size_t kPieces = 3;
+
+// A checkpoint of two shards of three pieces each.
+class ScrubTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    order_ = {.scrub_id = 7,
+              .job = kJob,
+              .output_dir = dir_.path(),
+              .checkpoint = {.step = 10, .generation = 1, .directory = "step-00000010-g1"}};
+    fs::create_directories(Directory());
+    for (int rank = 0; rank < 2; ++rank) order_.checkpoint.shards.push_back(WriteShard(rank));
+  }
+  std::string Directory() const { return dir_ / "checkpoints/step-00000010-g1"; }
+  std::string Shard(int rank) const {
+    return Directory() + "/rank-0000" + std::to_string(rank) + ".shard";
+  }
+  ShardInfo WriteShard(int rank) const {
+    const ShardFrame frame = ShardFrame::Make(2, kPieces * kShardPieceBytes);
+    const std::string head = EncodeShardHead(frame, "{}");
+    const std::string data(frame.data_bytes, static_cast<char>('a' + rank));
+    std::string table;
+    for (std::size_t i = 0; i < kPieces; ++i) {
+      const std::uint64_t sum = PieceChecksum(data.data() + i * kShardPieceBytes, kShardPieceBytes);
+      table.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
+    }
+    table.resize(frame.table_bytes());
+    std::ofstream(Shard(rank), std::ios::binary) << head << data << table;
+    return {rank, fs::path(Shard(rank)).filename(), frame.file_bytes(), ShardChecksum(head, table)};
+  }
+  CheckpointScrubbed Scrub() const {
+    return ScrubShards(order_, [](std::uint64_t) { return OkStatus(); });
+  }
+  const TempDirForTest dir_;
+  ScrubCheckpoint order_;
+};
+
+TEST_F(ScrubTest, AWholeCheckpointIsRead) {
+  std::uint64_t bytes = 0;
+  const CheckpointScrubbed scrubbed = ScrubShards(order_, [&](std::uint64_t next) {
+    bytes += next;
+    return OkStatus();
+  });
+  EXPECT_EQ(scrubbed.outcome, ScrubOutcome::kWhole) << scrubbed.detail;
+  EXPECT_EQ(scrubbed.scrub_id, 7u);
+  EXPECT_EQ(scrubbed.directory, "step-00000010-g1");
+  EXPECT_GE(bytes, 2 * kPieces * kShardPieceBytes) << "every piece is announced";
+}
+
+TEST_F(ScrubTest, AFlippedByteIsNamedWithItsFileAndOffset) {
+  std::fstream(Shard(1), std::ios::in | std::ios::out).seekp(2 * kShardPieceBytes) << "!";
+  const CheckpointScrubbed scrubbed = Scrub();
+  EXPECT_EQ(scrubbed.outcome, ScrubOutcome::kDamaged);
+  EXPECT_EQ(scrubbed.file, "rank-00001.shard");
+  EXPECT_THAT(scrubbed.detail, HasSubstr("damaged in bytes 1052672 to 2101247"));
+}
+
+TEST_F(ScrubTest, ATruncatedShardIsDamaged) {
+  fs::resize_file(Shard(0), 5000);
+  const CheckpointScrubbed scrubbed = Scrub();
+  EXPECT_EQ(scrubbed.outcome, ScrubOutcome::kDamaged);
+  EXPECT_THAT(scrubbed.detail, HasSubstr("has 5000 bytes"));
+}
+
+TEST_F(ScrubTest, ADeletedShardIsMissing) {
+  fs::remove(Shard(1));
+  const CheckpointScrubbed scrubbed = Scrub();
+  EXPECT_EQ(scrubbed.outcome, ScrubOutcome::kMissing);
+  EXPECT_EQ(scrubbed.file, "rank-00001.shard");
+}
+
+TEST_F(ScrubTest, ADeletedCheckpointIsMissingOnlyBesideAnotherOneOfTheJob) {
+  fs::remove_all(Directory());
+  EXPECT_EQ(Scrub().outcome, ScrubOutcome::kUnreachable);
+  fs::create_directories(dir_ / "checkpoints/step-00000020-g1");
+  const std::string manifest = dir_ / "checkpoints/step-00000020-g1/manifest.json";
+  std::ofstream(manifest) << R"({"job_id": "ffffffffff"})";
+  EXPECT_EQ(Scrub().outcome, ScrubOutcome::kUnreachable) << "another job's";
+  std::ofstream(manifest) << R"({"job_id": "0123456789"})";
+  EXPECT_EQ(Scrub().outcome, ScrubOutcome::kMissing);
+}
+
+TEST_F(ScrubTest, AnOutputDirectoryThatIsNotThereIsNoDamage) {
+  order_.output_dir = dir_ / "not-mounted";
+  const CheckpointScrubbed scrubbed = Scrub();
+  EXPECT_EQ(scrubbed.outcome, ScrubOutcome::kUnreachable);
+  EXPECT_THAT(scrubbed.detail, HasSubstr("not-mounted"));
+}
+
+TEST_F(ScrubTest, AFileSystemThatFailsIsNoDamage) {
+  fs::remove(Shard(0));
+  fs::create_symlink(Shard(0), Shard(0));  // open fails with ELOOP
+  EXPECT_EQ(Scrub().outcome, ScrubOutcome::kUnreadable);
+}
+
+TEST_F(ScrubTest, ANameThatLeadsElsewhereIsNotRead) {
+  order_.checkpoint.directory = "../../etc";
+  EXPECT_EQ(Scrub().outcome, ScrubOutcome::kUnreadable);
+}
+
+TEST_F(ScrubTest, AShardOfHalfAMinuteAgoIsNotBeingWrittenAnyMore) {
+  EXPECT_FALSE(ShardIsBeingWritten({dir_.path()}));
+  const std::string temporary = Directory() + "/rank-00000.shard.tmp";
+  std::ofstream{temporary} << "x";
+  EXPECT_TRUE(ShardIsBeingWritten({"/no/such/directory", dir_.path()}));
+  fs::last_write_time(temporary, fs::file_time_type::clock::now() - std::chrono::seconds(31));
+  EXPECT_FALSE(ShardIsBeingWritten({dir_.path()})) << "its writer was killed";
+}
+
+// The scrubber's answers, waited for.
+struct Answers {
+  CheckpointScrubbed Next() {
+    std::unique_lock lock(mutex);
+    const bool came =
+        changed.wait_for(lock, std::chrono::seconds(20), [&] { return !all.empty(); });
+    if (!came) {
+      ADD_FAILURE() << "no answer";
+      return {};
+    }
+    CheckpointScrubbed first = all.front();
+    all.erase(all.begin());
+    return first;
+  }
+  bool None() {
+    const std::lock_guard lock(mutex);
+    return all.empty();
+  }
+  void Add(CheckpointScrubbed scrubbed) {
+    const std::lock_guard lock(mutex);
+    all.push_back(std::move(scrubbed));
+    changed.notify_all();
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<CheckpointScrubbed> all;
+};
+
+class ScrubberTest : public ScrubTest {
+ protected:
+  Answers answers_;
+  Scrubber scrubber_{[this](CheckpointScrubbed scrubbed) { answers_.Add(std::move(scrubbed)); }};
+};
+
+TEST_F(ScrubberTest, AnswersWhatItWasAsked) {
+  scrubber_.Start(order_, {dir_.path()});
+  EXPECT_EQ(answers_.Next().outcome, ScrubOutcome::kWhole);
+}
+
+TEST_F(ScrubberTest, IsNotFasterThanItMay) {
+  order_.max_bytes_per_second = 2 * kPieces * kShardPieceBytes * 4;
+  const TimePoint begin = SystemClock().Now();
+  scrubber_.Start(order_, {});
+  EXPECT_EQ(answers_.Next().outcome, ScrubOutcome::kWhole);
+  // A quarter of a second, but for the last read, which nothing follows.
+  EXPECT_GT(ToSeconds(SystemClock().Now() - begin), 0.15);
+}
+
+TEST_F(ScrubberTest, WaitsWhileItIsHeldAndGoesOn) {
+  scrubber_.Hold();
+  scrubber_.Start(order_, {});
+  fs::remove(Shard(1));  // it is not past the first read
+  scrubber_.Resume();
+  EXPECT_EQ(answers_.Next().outcome, ScrubOutcome::kMissing);
+}
+
+TEST_F(ScrubberTest, WaitsForACheckpointThatIsBeingWritten) {
+  const std::string temporary = Directory() + "/rank-00000.shard.tmp";
+  std::ofstream{temporary} << "x";
+  scrubber_.Start(order_, {dir_.path()});
+  EXPECT_TRUE(answers_.None());
+  fs::remove(Shard(1));
+  fs::remove(temporary);
+  EXPECT_EQ(answers_.Next().outcome, ScrubOutcome::kMissing);
+}
+
+TEST_F(ScrubberTest, ANewOrderCallsOffTheOneBefore) {
+  scrubber_.Hold();
+  scrubber_.Start(order_, {});
+  order_.scrub_id = 8;
+  scrubber_.Start(order_, {});
+  scrubber_.Resume();
+  CheckpointScrubbed answer = answers_.Next();
+  if (answer.scrub_id == 7) {  // it had begun
+    EXPECT_EQ(answer.outcome, ScrubOutcome::kCalledOff);
+    answer = answers_.Next();
+  }
+  EXPECT_EQ(answer.scrub_id, 8u);
+  EXPECT_EQ(answer.outcome, ScrubOutcome::kWhole);
+}
+
+TEST_F(ScrubberTest, WhatNobodyWaitsForIsCalledOff) {
+  scrubber_.Hold();
+  scrubber_.Start(order_, {});
+  scrubber_.Cancel(order_.scrub_id + 1);  // of another one: nothing happens
+  scrubber_.Cancel(order_.scrub_id);
+  order_.scrub_id = 9;
+  scrubber_.Resume();
+  scrubber_.Start(order_, {});
+  CheckpointScrubbed answer = answers_.Next();
+  while (answer.scrub_id != 9) {
+    EXPECT_EQ(answer.outcome, ScrubOutcome::kCalledOff);
+    answer = answers_.Next();
+  }
+  EXPECT_EQ(answer.outcome, ScrubOutcome::kWhole);
+}
+
+TEST_F(ScrubberTest, EndsInTheMiddleOfAnOrder) {
+  auto scrubber = std::make_unique<Scrubber>([](const CheckpointScrubbed&) {});
+  scrubber->Hold();
+  scrubber->Start(order_, {});
+  scrubber.reset();  // does not wait for the hold to end
+}
+
+}  // namespace
+}  // namespace muster::worker
