@@ -193,6 +193,7 @@ class ControllerCore {
   void On(const DrainRequested& request);
   void On(const UndrainRequested& request);
   void Handle(const NodeName& node, const NodeNotice& notice);
+  void ClearNotices(NodeEntry& node, const NodeNotice& clear);
   std::vector<JobId> JobsOn(const NodeName& name);
   void Drain(NodeEntry& node, const std::string& reason, double by_seconds);
   void DrainJobs(NodeEntry& node);

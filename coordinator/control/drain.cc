@@ -2,12 +2,18 @@
 // And the way a gang is stopped without a loss: at a step boundary, its state saved.
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "common/base/text.h"
 #include "coordinator/control/core.h"
 
 namespace muster {
 namespace {
+
+// Of a node at one time; a worker gone mad must not fill the memory.
+constexpr std::size_t kMaxNotices = 32;
+constexpr std::string_view kAfterWord = ": ";
 
 bool AllExited(const AttemptRecord& attempt) {
   return std::all_of(attempt.ranks.begin(), attempt.ranks.end(),
@@ -90,21 +96,14 @@ void ControllerCore::On(const UndrainRequested& request) {
 void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
   NodeEntry& node = nodes_.at(name);
   NodeRecord& record = node.record;
-  if (notice.kind == NodeNoticeKind::kClear) {
-    if (record.notices.empty()) return;
-    record.notices.clear();
-    Mark(node);
-    return TellCluster(
-        {"node_notice", Severity::kInfo, "node " + name.value + ": all is well again"});
-  }
+  if (notice.kind == NodeNoticeKind::kClear) return ClearNotices(node, notice);
   const std::string detail = CutText(notice.detail, kMaxReasonBytes);
-  const std::string prefix = std::string(Word(notice.kind)) + ": ";
-  const auto known =
-      std::find_if(record.notices.begin(), record.notices.end(),
-                   [&](const std::string& text) { return text.starts_with(prefix); });
+  const std::string text = std::string(Word(notice.kind)).append(kAfterWord) + detail;
+  const bool known =
+      std::find(record.notices.begin(), record.notices.end(), text) != record.notices.end();
   // It is repeated as long as it lasts; the first time is news.
-  if (known == record.notices.end()) {
-    record.notices.push_back(prefix + detail);
+  if (!known && record.notices.size() < kMaxNotices) {
+    record.notices.push_back(text);
     Mark(node);
     TellCluster({"node_notice", notice.fatal ? Severity::kError : Severity::kWarning,
                  "node " + name.value + ": " + detail});
@@ -114,6 +113,25 @@ void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
       Apply(record.state, NodeEvent::kDrain)) {
     Drain(node, detail, notice.deadline_seconds);
   }
+}
+
+// What does not stand any more is over; a drain or a quarantine that it led to is not.
+void ControllerCore::ClearNotices(NodeEntry& node, const NodeNotice& clear) {
+  std::set<std::string> standing;
+  for (const std::string& detail : clear.standing)
+    standing.insert(CutText(detail, kMaxReasonBytes));
+  std::vector<std::string>& notices = node.record.notices;
+  std::string over;
+  std::erase_if(notices, [&](const std::string& text) {
+    const std::string detail = text.substr(text.find(kAfterWord) + kAfterWord.size());
+    if (standing.contains(detail)) return false;
+    over += (over.empty() ? "over: " : "; ") + detail;
+    return true;
+  });
+  if (over.empty()) return;
+  if (notices.empty()) over += "; all is well again";
+  Mark(node);
+  TellCluster({"node_notice", Severity::kInfo, "node " + node.record.name.value + ": " + over});
 }
 
 // --- drain ---

@@ -245,6 +245,25 @@ TEST(NoticeTest, OtherNoticesAreToldOnceAndTakenBack) {
   h.Say("n1", NodeNotice{NodeNoticeKind::kClear});
   EXPECT_TRUE(h.Node("n1").record->notices.empty());
   EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 2);
+  EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "all is well again"));
+}
+
+TEST(NoticeTest, WhatStillHoldsIsNotTakenBackWithWhatIsOver) {
+  Draining h;
+  h.Say("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
+  h.Say("n1", NodeNotice{NodeNoticeKind::kXid, "GPU 1: Xid 94"});
+  h.Say("n1", NodeNotice{NodeNoticeKind::kXid, "GPU 2: Xid 94"});
+  EXPECT_THAT(h.Node("n1").record->notices,
+              ElementsAre("memory: 98 % used", "device: GPU 1: Xid 94", "device: GPU 2: Xid 94"));
+  NodeNotice clear{NodeNoticeKind::kClear};
+  clear.standing = {"98 % used", "GPU 2: Xid 94"};
+  h.Say("n1", clear);
+  h.Say("n1", clear);
+  EXPECT_THAT(h.Node("n1").record->notices,
+              ElementsAre("memory: 98 % used", "device: GPU 2: Xid 94"));
+  EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "over: GPU 1: Xid 94"));
+  EXPECT_FALSE(h.HasEvent(JobId{}, "node_notice", "all is well")) << h.Story();
+  EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 4);
 }
 
 // --- the time limit ---

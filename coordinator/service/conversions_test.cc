@@ -203,12 +203,14 @@ TEST(WorkerConversions, WitnessesNoticesAndFaultsAreRead) {
   notice.set_deadline_seconds(30);
   notice.add_devices("3");
   notice.set_fatal(true);
+  notice.add_standing("short of memory");
   const auto told = std::get<NodeNotice>(*FromProto(message));
   EXPECT_EQ(told.kind, NodeNoticeKind::kXid);
   EXPECT_EQ(told.detail, "GPU 3 fell off the bus");
   EXPECT_EQ(told.deadline_seconds, 30);
   EXPECT_THAT(told.devices, ElementsAre("3"));
   EXPECT_TRUE(told.fatal);
+  EXPECT_THAT(told.standing, ElementsAre("short of memory"));
 
   message.mutable_fault_done()->set_request_id(9);
   message.mutable_fault_done()->set_error("no such rank");

@@ -348,7 +348,8 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
                                       n.detail(),
                                       n.deadline_seconds(),
                                       {n.devices().begin(), n.devices().end()},
-                                      n.fatal()});
+                                      n.fatal(),
+                                      {n.standing().begin(), n.standing().end()}});
     }
     case v1::WorkerMessage::kFaultDone:
       return WorkerMessage(FaultDone{m.fault_done().request_id(), m.fault_done().error()});

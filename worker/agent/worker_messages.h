@@ -143,6 +143,7 @@ struct NodeNotice {
   double deadline_seconds = 0;
   std::vector<std::string> devices;
   bool fatal = false;
+  std::vector<std::string> standing;  // of a clear: details of what still holds
 
   friend bool operator==(const NodeNotice&, const NodeNotice&) = default;
 };

@@ -18,7 +18,10 @@ void NoticeBoard::Set(const std::string& key, NodeNotice notice, TimePoint now, 
     notice.deadline_seconds = known->second.notice.deadline_seconds;
     if (known->second.notice == notice) return;
   }
-  if (known == matters_.end()) ++counts_[notice.kind];
+  if (known == matters_.end())
+    ++counts_[notice.kind];
+  else if (known->second.told_at && known->second.notice.detail != notice.detail)
+    Over(known->second);
   Matter matter{.notice = std::move(notice), .until = until};
   if (matter.notice.deadline_seconds > 0) {
     const Duration left = FromSeconds(matter.notice.deadline_seconds);
@@ -30,7 +33,7 @@ void NoticeBoard::Set(const std::string& key, NodeNotice notice, TimePoint now, 
 void NoticeBoard::Clear(const std::string& key) {
   const auto known = matters_.find(key);
   if (known == matters_.end()) return;
-  if (known->second.told_at) over_ += (over_.empty() ? "" : "; ") + known->second.notice.detail;
+  if (known->second.told_at) Over(known->second);
   matters_.erase(known);
 }
 
@@ -41,7 +44,12 @@ void NoticeBoard::ClearAll(const std::string& prefix) {
   for (const std::string& key : keys) Clear(key);
 }
 
+void NoticeBoard::Over(const Matter& matter) {
+  over_ += (over_.empty() ? "over: " : "; ") + matter.notice.detail;
+}
+
 void NoticeBoard::Reconnected() {
+  all_anew_ = true;
   for (auto& [key, matter] : matters_) matter.told_at.reset();
 }
 
@@ -59,9 +67,10 @@ std::vector<NodeNotice> NoticeBoard::Due(TimePoint now) {
     if (now >= matter.until) ended.push_back(key);
   for (const std::string& key : ended) Clear(key);
   std::vector<NodeNotice> due;
-  if (!over_.empty()) {
-    due.push_back({.kind = NodeNoticeKind::kClear, .detail = "over: " + std::exchange(over_, "")});
-    Reconnected();
+  if (std::exchange(all_anew_, false) || !over_.empty()) {
+    NodeNotice clear{.kind = NodeNoticeKind::kClear, .detail = std::exchange(over_, "")};
+    for (const auto& [key, matter] : matters_) clear.standing.push_back(matter.notice.detail);
+    due.push_back(std::move(clear));
   }
   for (auto& [key, matter] : matters_)
     if (!matter.told_at || now - *matter.told_at >= kRepeat) due.push_back(Tell(matter, now));

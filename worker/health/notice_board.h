@@ -2,8 +2,9 @@
 //
 // Each matter has a key; setting it again with the same content changes nothing. A new matter is
 // told at once, one that lasts once a second, and all of them when the stream to the coordinator
-// was opened anew. When one is over, `clear` is told and right behind it what still holds, so that
-// a receiver needs no keys. Pure; time is an argument. Any one thread.
+// was opened anew. When one is over, `clear` names what still holds, so that a receiver needs no
+// keys; a new stream begins with one, because what ended meanwhile was told to nobody. Pure; time
+// is an argument. Any one thread.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +48,11 @@ class NoticeBoard {
   };
 
   static NodeNotice Tell(Matter& matter, TimePoint now);
+  void Over(const Matter& matter);
 
   std::map<std::string, Matter> matters_;
-  std::string over_;  // details of matters that are over and not told so yet
+  std::string over_;  // matters that are over and not told so yet, as a clear's detail
+  bool all_anew_ = false;
   std::map<NodeNoticeKind, std::uint64_t> counts_;
 };
 

@@ -18,8 +18,8 @@ NodeNotice Memory() {
 NodeNotice Xid() {
   return {.kind = NodeNoticeKind::kXid, .detail = "Xid 79", .devices = {"1"}, .fatal = true};
 }
-NodeNotice Over(const std::string& what) {
-  return {.kind = NodeNoticeKind::kClear, .detail = "over: " + what};
+NodeNotice Clear(const std::string& detail, std::vector<std::string> standing = {}) {
+  return {.kind = NodeNoticeKind::kClear, .detail = detail, .standing = std::move(standing)};
 }
 
 TEST(NoticeBoard, ToldAtOnceAndThenOnceASecond) {
@@ -40,7 +40,8 @@ TEST(NoticeBoard, WhatChangesIsToldAtOnce) {
   NodeNotice worse = Memory();
   worse.detail = "out of memory soon";
   board.Set("memory", worse, kStart + 10ms);
-  EXPECT_THAT(board.Due(kStart + 10ms), ElementsAre(worse));
+  EXPECT_THAT(board.Due(kStart + 10ms),
+              ElementsAre(Clear("over: short of memory", {"out of memory soon"}), worse));
 }
 
 TEST(NoticeBoard, ANewStreamHearsAllAgain) {
@@ -48,16 +49,26 @@ TEST(NoticeBoard, ANewStreamHearsAllAgain) {
   board.Set("memory", Memory(), kStart);
   board.Due(kStart);
   board.Reconnected();
-  EXPECT_THAT(board.Due(kStart + 1ms), ElementsAre(Memory()));
+  EXPECT_THAT(board.Due(kStart + 1ms), ElementsAre(Clear("", {"short of memory"}), Memory()));
 }
 
-TEST(NoticeBoard, WhenOneMatterIsOverTheOthersAreToldAgainBehindTheClear) {
+TEST(NoticeBoard, ANewStreamHearsWhatEndedWhileThereWasNone) {
+  NoticeBoard board;
+  board.Set("memory", Memory(), kStart);
+  board.Due(kStart);
+  board.Clear("memory");
+  board.Due(kStart + 1ms);  // to nobody
+  board.Reconnected();
+  EXPECT_THAT(board.Due(kStart + 2ms), ElementsAre(Clear("")));
+}
+
+TEST(NoticeBoard, WhenOneMatterIsOverTheClearNamesWhatStillHolds) {
   NoticeBoard board;
   board.Set("memory", Memory(), kStart);
   board.Set("xid:1:79", Xid(), kStart);
   board.Due(kStart);
   board.Clear("memory");
-  EXPECT_THAT(board.Due(kStart + 1ms), ElementsAre(Over("short of memory"), Xid()));
+  EXPECT_THAT(board.Due(kStart + 1ms), ElementsAre(Clear("over: short of memory", {"Xid 79"})));
   EXPECT_THAT(board.Due(kStart + 2ms), IsEmpty());
 }
 
@@ -74,7 +85,7 @@ TEST(NoticeBoard, APassingMatterIsOverByItself) {
   board.Set("xid:1:31", Xid(), kStart, kStart + 60s);
   board.Due(kStart);
   EXPECT_TRUE(board.Has("xid:1:31"));
-  EXPECT_THAT(board.Due(kStart + 60s), ElementsAre(Over("Xid 79")));
+  EXPECT_THAT(board.Due(kStart + 60s), ElementsAre(Clear("over: Xid 79")));
   EXPECT_FALSE(board.Has("xid:1:31"));
 }
 

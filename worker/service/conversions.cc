@@ -115,6 +115,7 @@ void Fill(const NodeNotice& from, v1::NodeNotice* to) {
   to->set_deadline_seconds(from.deadline_seconds);
   for (const std::string& device : from.devices) to->add_devices(device);
   to->set_fatal(from.fatal);
+  for (const std::string& detail : from.standing) to->add_standing(ValidUtf8(detail));
 }
 
 void Fill(const FaultDone& from, v1::FaultDone* to) {

@@ -73,13 +73,16 @@ TEST(NodeConversions, AnExitCarriesItsLastPageAndWhatTheHostKnows) {
 }
 
 TEST(NodeConversions, NoticesAndAnswersKeepEveryField) {
-  const auto notice = ToProto(NodeNotice{NodeNoticeKind::kXid, "Xid 79", 30, {"1", "2"}, true});
+  const auto notice =
+      ToProto(NodeNotice{NodeNoticeKind::kXid, "Xid 79", 30, {"1", "2"}, true, {"still"}});
   ASSERT_TRUE(notice);
   EXPECT_EQ(notice->node_notice().kind(), v1::NODE_NOTICE_KIND_XID);
   EXPECT_EQ(notice->node_notice().detail(), "Xid 79");
   EXPECT_EQ(notice->node_notice().deadline_seconds(), 30);
   EXPECT_EQ(notice->node_notice().devices_size(), 2);
   EXPECT_TRUE(notice->node_notice().fatal());
+  ASSERT_EQ(notice->node_notice().standing_size(), 1);
+  EXPECT_EQ(notice->node_notice().standing(0), "still");
 
   const auto result = ToProto(ProbeResult{7, {"n3"}, ProbeOutcome::kRefused});
   ASSERT_TRUE(result);
