@@ -87,6 +87,7 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   if (rank.state == RankState::kExited) return;
   rank.state = *Apply(rank.state, RankEvent::kExited);
   rank.exit = message.exit;
+  rank.asked_to_stop = message.asked_to_stop;
   Gang& gang = *job->gang;
   StoreExitsSoon(gang, now_.mono);
   Changed(*job);

@@ -30,6 +30,11 @@ std::uint64_t Saved(const JobEntry& job) {
   return saved;
 }
 
+bool NoneAskedToStop(const AttemptRecord& attempt) {
+  return std::none_of(attempt.ranks.begin(), attempt.ranks.end(),
+                      [](const RankRecord& rank) { return rank.asked_to_stop; });
+}
+
 std::string_view Word(NodeNoticeKind kind) {
   switch (kind) {
     case NodeNoticeKind::kDrain: return "drain";
@@ -267,8 +272,10 @@ void ControllerCore::StopExpired(JobEntry& job) {
 
 void ControllerCore::GangStopped(JobEntry& job, const std::string& reason) {
   AttemptRecord& attempt = job.attempt();
-  // Its last step was done by then: it was not cut short.
-  if (job.gang->finished && AllExitedWell(attempt)) {
+  // Its last step was done by then: it was not cut short. A command does not tell; but one that
+  // ended well before anybody asked it to had come to its end.
+  const bool done = job.spec.train ? job.gang->finished : NoneAskedToStop(attempt);
+  if (done && AllExitedWell(attempt)) {
     attempt.cause_kind = CauseKind::kFinished;
     attempt.cause = "every rank has finished";
     return BeginAbort(job, {attempt.cause, options_.cancel_grace});

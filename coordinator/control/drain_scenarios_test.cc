@@ -119,6 +119,32 @@ TEST(DrainTest, ACommandIsEndedByItsSignal) {
   EXPECT_EQ(h.Attempt(h.id).generation, 2);
 }
 
+TEST(DrainTest, ACommandThatEndsWellByItselfMeanwhileHasSucceeded) {
+  Draining h(CommandYaml());
+  (void)h.Drain("n1");
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+}
+
+TEST(DrainTest, ACommandThatEndsWellBecauseItWasAskedToIsRunAgain) {
+  Draining h(CommandYaml());
+  (void)h.Drain("n1");
+  HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+  HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  const RankExited asked{.job_id = h.id, .generation = 1, .rank = 1, .asked_to_stop = true};
+  n2.exited.push_back(asked);
+  h.Say("n2", asked);
+  h.Restart();
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  h.Exited(h.id, 0, {0, 0});
+  h.QuiesceAll(h.id);
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained) << h.Story();
+  EXPECT_FALSE(IsTerminal(h.State(h.id)));
+}
+
 TEST(DrainTest, AGangThatIsNotUpYetIsPlacedElsewhereAtOnce) {
   ControlHarness h;
   for (const char* node : {"n1", "n2", "n3"}) h.Join(node);

@@ -62,7 +62,8 @@ struct RankRecord {
   NodeName node;
   std::int64_t pid = 0;  // 0: not started yet
   RankState state = RankState::kPrepared;
-  ExitStatus exit;  // when kExited
+  ExitStatus exit;             // when kExited
+  bool asked_to_stop = false;  // when kExited: it had been asked to
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
 

@@ -150,11 +150,13 @@ TEST(WorkerConversions, AnExitCarriesThePageAndTheFactsOfItsEnd) {
   v1::WorkerMessage message;
   v1::RankExited& exited = *message.mutable_rank_exited();
   exited.set_out_of_memory(true);
+  exited.set_asked_to_stop(true);
   exited.add_facts("oom_kill 1 in its cgroup");
   EXPECT_FALSE(std::get<RankExited>(*FromProto(message)).last.has_value());
   exited.mutable_last()->set_step(41);
   const auto converted = std::get<RankExited>(*FromProto(message));
   EXPECT_TRUE(converted.out_of_memory);
+  EXPECT_TRUE(converted.asked_to_stop);
   EXPECT_THAT(converted.facts, ElementsAre("oom_kill 1 in its cgroup"));
   ASSERT_TRUE(converted.last.has_value());
   EXPECT_EQ(converted.last->step, 41);

@@ -69,10 +69,11 @@ RankProgress ConvertRankProgress(const v1::RankProgress& m) {
 }
 
 RankExited ConvertExited(const v1::RankExited& m) {
-  RankExited exited{
-      JobId{m.job_id()},   m.generation(),  m.rank(),
-      FromProto(m.exit()), m.age_seconds(), {m.log_tail().begin(), m.log_tail().end()},
-      m.node_stopped(),    m.ended(),       m.out_of_memory()};
+  RankExited exited{JobId{m.job_id()}, m.generation(),
+                    m.rank(),          FromProto(m.exit()),
+                    m.age_seconds(),   {m.log_tail().begin(), m.log_tail().end()},
+                    m.node_stopped(),  m.ended(),
+                    m.out_of_memory(), m.asked_to_stop()};
   if (m.has_last()) exited.last = ConvertRankProgress(m.last());
   exited.facts.assign(m.facts().begin(), m.facts().end());
   return exited;

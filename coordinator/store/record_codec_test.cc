@@ -50,7 +50,7 @@ AttemptRecord FullAttempt() {
   attempt.nodes = {NodeName{"n1"}};
   attempt.spares = {NodeName{"n2"}};
   attempt.rung = Rung::kShrink;
-  attempt.ranks = {{0, 0, 0, NodeName{"n1"}, 77, RankState::kExited, {0, 9}},
+  attempt.ranks = {{0, 0, 0, NodeName{"n1"}, 77, RankState::kExited, {0, 9}, true},
                    {1, 1, 0, NodeName{"n1"}, 78, RankState::kUnkillable, {}}};
   attempt.master_address = "127.0.0.1";
   attempt.master_port = 29500;

@@ -3,12 +3,13 @@
 import os
 import pathlib
 import resource
+import signal
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import Cluster, wait_until  # noqa: E402
+from cluster import Cluster, alive, kill, wait_until  # noqa: E402
 
 PROBE = os.environ["MUSTER_PROBE"]
 
@@ -79,6 +80,35 @@ class CommandJob(unittest.TestCase):
         self.assertEqual(self.cluster.get(job)["attempts"][0]["failed_rank"], 2)
         for log in self.logs(job, generation=2):
             self.assertEqual(log.strip(), "restart 1")
+
+    def drained_job(self, script):
+        """A job of one rank that runs, its node drained with the worker stopped; and that worker."""
+        spec = self.command_job(["sh", "-c", script])
+        spec["resources"].update(nodes=1, ranks_per_node=1)
+        job = self.cluster.submit(spec)
+        rank = self.cluster.ranks(job)[0]
+        node = self.cluster.get(job)["ranks"][0]["node"]
+        worker = self.cluster.worker_pid(node)
+        kill(worker, signal.SIGSTOP)
+        self.addCleanup(kill, worker, signal.SIGCONT)
+        self.cluster.muster("drain", node)
+        return job, rank, worker
+
+    def test_a_program_that_ends_well_before_the_drain_reaches_it_is_not_run_again(self):
+        job, rank, worker = self.drained_job("until [ -e go ]; do sleep 0.02; done")
+        self.cluster.path("go").touch()
+        wait_until(lambda: not alive(rank), "the program has ended")
+        kill(worker, signal.SIGCONT)
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.assertEqual(len(self.cluster.get(job)["attempts"]), 1)
+
+    def test_a_program_that_ends_well_because_the_drain_asks_it_to_is_run_again(self):
+        job, _, worker = self.drained_job(
+            'trap "exit 0" TERM; until [ "$MUSTER_GENERATION" = 2 ]; do sleep 0.02; done')
+        kill(worker, signal.SIGCONT)
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        attempts = self.cluster.get(job)["attempts"]
+        self.assertEqual([a["cause_kind"] for a in attempts], ["drained", "finished"])
 
     def test_a_grandchild_in_a_session_of_its_own_does_not_survive_a_cancel(self):
         marker = str(self.cluster.path("grandchild"))

@@ -349,7 +349,8 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
                                 : std::vector<std::string>{"muster: killed with its guardian"},
                 .node_stopped = record != nullptr && record->node_stopped,
                 .ended = record != nullptr && record->ended,
-                .out_of_memory = record != nullptr && record->out_of_memory},
+                .out_of_memory = record != nullptr && record->out_of_memory,
+                .asked_to_stop = record != nullptr && record->asked_to_stop},
             &effects);
     }
   Apply(*job, GuardianQuiesced{job->hosted.generation, {}, {}}, &effects);

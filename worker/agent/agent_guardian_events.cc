@@ -75,7 +75,8 @@ void Agent::Apply(Job& job, const GuardianRankExited& exited, Effects* effects) 
   if (exited.generation != mirror.generation) return;
   const RankExited message{job.prepare.job,     exited.generation,  exited.rank,
                            exited.exit,         exited.age_seconds, exited.log_tail,
-                           exited.node_stopped, exited.ended,       exited.out_of_memory};
+                           exited.node_stopped, exited.ended,       exited.out_of_memory,
+                           exited.asked_to_stop};
   if (!Add(message, &mirror) || job.replay) return;
   effects->push_back(LogNote{DescribeGeneration(job.prepare.job, exited.generation) + ": rank " +
                              std::to_string(exited.rank) + " ended: " + DescribeExit(exited.exit)});

@@ -79,7 +79,8 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
     const auto record = DecodeExitRecord(*text);
     if (!record.ok() || record->generation != generation) continue;
     exited.push_back({job, generation, record->rank, record->exit, 0, record->log_tail,
-                      record->node_stopped, record->ended, record->out_of_memory});
+                      record->node_stopped, record->ended, record->out_of_memory,
+                      record->asked_to_stop});
   }
   return exited;
 }

@@ -70,6 +70,7 @@ struct RankExited {
   bool node_stopped = false;  // its node was taken down
   bool ended = false;         // its guardian had begun to end the generation
   bool out_of_memory = false;
+  bool asked_to_stop = false;        // a Stop had reached it before
   std::optional<RankProgress> last;  // its page at the end
   std::vector<std::string> facts;
 

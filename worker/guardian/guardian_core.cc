@@ -307,8 +307,9 @@ void GuardianCore::Handle(const GuardianStop& stop, TimePoint) {
   if (!Lives(stop.generation)) return Refuse(stop.generation, "it does not run");
   Note(Name(stop.generation) + ": stop: " + stop.reason);
   const std::string message = Dump({{"type", "stop"}, {"reason", stop.reason}});
-  for (const auto& [rank, member] : gang_->members) {
+  for (auto& [rank, member] : gang_->members) {
     if (rank == kStoreRank || member.exited) continue;
+    member.asked_to_stop = true;
     if (processes_.at(member.process).control)
       effects_.push_back(SendToProcess{member.process, message, {}});
     else

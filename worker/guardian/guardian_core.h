@@ -90,6 +90,7 @@ class GuardianCore {
     ProcessId process = 0;
     std::int64_t pid = 0;
     bool first_step = false;
+    bool asked_to_stop = false;
     std::optional<GuardianRankExited> exited;
     TimePoint exited_at;
   };

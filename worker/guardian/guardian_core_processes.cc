@@ -141,7 +141,8 @@ void GuardianCore::ReportExit(int rank, Member& member, const ProcessEnd& end, T
                                      .exit = end.exit,
                                      .log_tail = end.log_tail,
                                      .ended = end_.has_value(),
-                                     .out_of_memory = end.out_of_memory};
+                                     .out_of_memory = end.out_of_memory,
+                                     .asked_to_stop = member.asked_to_stop};
   if (!gang_->kill_reason.empty())
     member.exited->log_tail.push_back("muster: " + gang_->kill_reason);
   const GuardianRankExited exited = ExitedNow(member, now);

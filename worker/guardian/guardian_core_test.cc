@@ -185,6 +185,19 @@ TEST_F(GuardianCoreTest, AKillOfTheGuardiansOwnIsNotTheOutOfMemoryKillers) {
   EXPECT_FALSE(exits[1].out_of_memory);
 }
 
+TEST_F(GuardianCoreTest, AnExitTellsWhetherAStopHadComeBefore) {
+  Run(1);
+  host_.Do(host_.core.OnExited(1, {}, host_.now));
+  host_.processes.erase(1);
+  host_.Command(GuardianStop{1, "drained"});
+  host_.Do(host_.core.OnExited(2, {}, host_.now));
+  host_.processes.erase(2);
+  const auto exits = host_.Told<GuardianRankExited>();
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_FALSE(exits[0].asked_to_stop);
+  EXPECT_TRUE(exits[1].asked_to_stop);
+}
+
 TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNamedAndHoldsUpTheNextPreparation) {
   Run(1);
   host_.processes[1].unkillable = true;

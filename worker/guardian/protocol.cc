@@ -84,11 +84,17 @@ Json ToJson(const GuardianRankStarted& m) {
 }
 
 Json ToJson(const GuardianRankExited& m) {
-  return {{"type", "rank_exited"},   {"generation", m.generation},
-          {"rank", m.rank},          {"exit_code", m.exit.exit_code},
-          {"signal", m.exit.signal}, {"age_seconds", m.age_seconds},
-          {"log_tail", m.log_tail},  {"node_stopped", m.node_stopped},
-          {"ended", m.ended},        {"out_of_memory", m.out_of_memory}};
+  return {{"type", "rank_exited"},
+          {"generation", m.generation},
+          {"rank", m.rank},
+          {"exit_code", m.exit.exit_code},
+          {"signal", m.exit.signal},
+          {"age_seconds", m.age_seconds},
+          {"log_tail", m.log_tail},
+          {"node_stopped", m.node_stopped},
+          {"ended", m.ended},
+          {"out_of_memory", m.out_of_memory},
+          {"asked_to_stop", m.asked_to_stop}};
 }
 
 Json ToJson(const GuardianReport& m) {
@@ -165,7 +171,8 @@ GuardianRankExited ExitedFromJson(const Json& j) {
           Get<std::vector<std::string>>(j, "log_tail"),
           j.value("node_stopped", false),
           j.value("ended", false),
-          j.value("out_of_memory", false)};
+          j.value("out_of_memory", false),
+          j.value("asked_to_stop", false)};
 }
 
 GuardianEvent EventFromJson(const Json& j) {

@@ -168,6 +168,7 @@ struct GuardianRankExited {
   bool node_stopped = false;   // ended because the guardian itself was told to end
   bool ended = false;          // the guardian had begun to end the generation before
   bool out_of_memory = false;  // the kernel's out-of-memory killer, by the cgroup's count
+  bool asked_to_stop = false;  // a GuardianStop had come before
 
   friend bool operator==(const GuardianRankExited&, const GuardianRankExited&) = default;
 };

@@ -70,6 +70,7 @@ void Fill(const RankExited& from, v1::RankExited* to) {
   to->set_node_stopped(from.node_stopped);
   to->set_ended(from.ended);
   to->set_out_of_memory(from.out_of_memory);
+  to->set_asked_to_stop(from.asked_to_stop);
   if (from.last) Fill(*from.last, to->mutable_last());
   for (const std::string& fact : from.facts) to->add_facts(ValidUtf8(fact));
 }

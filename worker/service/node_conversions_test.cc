@@ -62,11 +62,13 @@ TEST(NodeConversions, ProgressCarriesAllOfThePage) {
 TEST(NodeConversions, AnExitCarriesItsLastPageAndWhatTheHostKnows) {
   RankExited exited{.job = {"00c0ffee00"}, .generation = 2, .rank = 3};
   exited.out_of_memory = true;
+  exited.asked_to_stop = true;
   exited.last = FullProgress();
   exited.facts = {"the kernel ended it"};
   const auto message = ToProto(exited);
   ASSERT_TRUE(message);
   EXPECT_TRUE(message->rank_exited().out_of_memory());
+  EXPECT_TRUE(message->rank_exited().asked_to_stop());
   ExpectFullProgress(message->rank_exited().last());
   ASSERT_EQ(message->rank_exited().facts_size(), 1);
   EXPECT_EQ(message->rank_exited().facts(0), "the kernel ended it");
