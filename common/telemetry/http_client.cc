@@ -1,22 +1,13 @@
 #include "common/telemetry/http_client.h"
 
 #include <algorithm>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
 #include <memory>
 #include <string_view>
 #include <utility>
 
+#include "common/telemetry/beast.h"
+
 namespace muster {
-
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-using asio::ip::tcp;
-
 namespace {
 
 // The answer's text is of no interest.

@@ -1,21 +1,12 @@
 #include "common/telemetry/http_server.h"
 
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "common/telemetry/beast.h"
+
 namespace muster {
-
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-using asio::ip::tcp;
-
 namespace {
 
 constexpr int kMaxConnections = 64;

@@ -12,14 +12,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-struct Training : ControlHarness {
-  Training() {
-    Join("n1");
-    Join("n2");
-    id = Submit(TrainYaml());
-    RunTo(id, 12);
-    Forget();
-  }
+struct Training : RunningJob {
   // A recovery whose ranks resume at `step`.
   void Recover(Step step) {
     Exited(id, 1, {0, 9});
@@ -36,7 +29,6 @@ struct Training : ControlHarness {
     }
     return directories;
   }
-  JobId id;
 };
 
 TEST(CheckpointTest, AllShardsMakeACommitThatIsStoredBeforeItIsSent) {

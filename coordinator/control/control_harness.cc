@@ -437,4 +437,17 @@ std::string ControlHarness::Story() const {
   return story;
 }
 
+RunningJob::RunningJob(const std::string& yaml, ControllerOptions options,
+                       const std::vector<std::string>& nodes)
+    : ControlHarness(std::move(options)) {
+  for (const std::string& node : nodes) Join(node);
+  id = Submit(yaml);
+  StartAll(id);
+  if (Job(id).record->max_steps > 0) {
+    TrainFrom(id, 0);
+    StepTo(id, 12);
+  }
+  Forget();
+}
+
 }  // namespace muster

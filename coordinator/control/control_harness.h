@@ -142,4 +142,12 @@ class ControlHarness {
   int next_id_ = 1;
 };
 
+// A cluster on whose first two nodes a job runs; a train job has trained to step 12. What was sent
+// until then is forgotten.
+struct RunningJob : ControlHarness {
+  explicit RunningJob(const std::string& yaml = TrainYaml(), ControllerOptions options = {},
+                      const std::vector<std::string>& nodes = {"n1", "n2"});
+  JobId id;
+};
+
 }  // namespace muster

@@ -12,19 +12,11 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-struct Draining : ControlHarness {
-  explicit Draining(const std::string& yaml = TrainYaml()) {
-    for (const char* node : {"n1", "n2", "n3"}) Join(node);
-    id = Submit(yaml);
-    StartAll(id);
-    if (Job(id).record->max_steps > 0) {
-      TrainFrom(id, 0);
-      StepTo(id, 12);
-    }
-    Forget();
-  }
+// With a third node, where the job can go.
+struct Draining : RunningJob {
+  explicit Draining(const std::string& yaml = TrainYaml())
+      : RunningJob(yaml, {}, {"n1", "n2", "n3"}) {}
   NodeState StateOf(const std::string& node) { return Node(node).record->state; }
-  JobId id;
 };
 
 TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {

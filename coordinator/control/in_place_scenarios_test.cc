@@ -13,18 +13,11 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 // A cluster of two nodes with a job that has trained to step 12.
-struct Training : ControlHarness {
-  explicit Training(const std::string& more = "") {
-    Join("n1");
-    Join("n2");
-    id = Submit(TrainYaml("tiny", more));
-    RunTo(id, 12);
-    Forget();
-  }
+struct Training : RunningJob {
+  explicit Training(const std::string& more = "") : RunningJob(TrainYaml("tiny", more)) {}
   // Rank 1 is killed and its node told so; the abort is out.
   void KillRank1() { Exited(id, 1, {0, 9}); }
   int restarts() { return Job(id).record->restarts; }
-  JobId id;
 };
 
 TEST(InPlaceTest, SurvivorsAreParkedAndTheSameNodesGoOn) {

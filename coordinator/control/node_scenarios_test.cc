@@ -13,23 +13,6 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A cluster of two nodes with a job that has trained to step 12.
-struct Running : ControlHarness {
-  explicit Running(const std::string& yaml = TrainYaml(), ControllerOptions options = {})
-      : ControlHarness(options) {
-    Join("n1");
-    Join("n2");
-    id = Submit(yaml);
-    StartAll(id);
-    if (Job(id).record->max_steps > 0) {
-      TrainFrom(id, 0);
-      StepTo(id, 12);
-    }
-    Forget();
-  }
-  JobId id;
-};
-
 TEST(NodeTest, AnotherProtocolVersionIsRefused) {
   ControlHarness h;
   h.Join("n1", {.protocol_version = 2});
@@ -60,7 +43,7 @@ TEST(NodeTest, NamesAndSlotsAreChecked) {
 }
 
 TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
-  Running h;
+  RunningJob h;
   h.Leave("n2");
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
   h.Advance(seconds(5));
@@ -74,7 +57,7 @@ TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
 }
 
 TEST(NodeTest, RoutineWordsLeaveTheTimerWhereItIs) {
-  Running h;
+  RunningJob h;
   const std::optional<TimePoint> due = h.controller().NextDeadline();
   ASSERT_TRUE(due.has_value());
   for (int i = 0; i < 3; ++i) {
@@ -93,7 +76,7 @@ TEST(NodeTest, RoutineWordsLeaveTheTimerWhereItIs) {
 }
 
 TEST(NodeTest, AnExitThatHappenedWhileTheStreamWasBrokenIsHeardInTheHello) {
-  Running h;
+  RunningJob h;
   h.Leave("n2");
   h.Advance(seconds(2));
   HostedGeneration hosted = h.Hosted("n2", h.id, AttemptState::kRunning);
@@ -106,7 +89,7 @@ TEST(NodeTest, AnExitThatHappenedWhileTheStreamWasBrokenIsHeardInTheHello) {
 }
 
 TEST(NodeTest, ALostNodeAbortsItsAttemptAndTheJobWaitsForAnother) {
-  Running h;
+  RunningJob h;
   h.Leave("n2");
   h.Advance(seconds(9));
   h.Say("n1", Heartbeat{});
@@ -126,7 +109,7 @@ TEST(NodeTest, ALostNodeAbortsItsAttemptAndTheJobWaitsForAnother) {
 }
 
 TEST(NodeTest, ANodeThatReturnsAfterItsLeaseMustFirstEndWhatItStillRuns) {
-  Running h;
+  RunningJob h;
   const HostedGeneration stale = h.Hosted("n2", h.id, AttemptState::kRunning);
   h.Leave("n2");
   h.Advance(seconds(9));
@@ -142,7 +125,7 @@ TEST(NodeTest, ANodeThatReturnsAfterItsLeaseMustFirstEndWhatItStillRuns) {
 }
 
 TEST(NodeTest, PeersThatFailWhileANodeIsSilentAreSymptomsOfItsLoss) {
-  Running h;
+  RunningJob h;
   h.Leave("n2");
   h.Advance(milliseconds(10));
   h.Exited(h.id, 0, {76, 0});
@@ -174,7 +157,7 @@ TEST(NodeTest, ASilentNodeThatNobodyCanLookAtIsLostAfterALease) {
 }
 
 TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 0, {1, 0});
   h.Say("n1", Quiesced{h.id, 1, {}});
   h.Say("n2", Quiesced{h.id, 1, {1001}});
@@ -307,7 +290,7 @@ TEST(NodeTest, AGuardianOfAnUnknownJobIsReleased) {
 }
 
 TEST(NodeTest, AWorkerWhoseGuardianDiedReportsItsRanksMissing) {
-  Running h;
+  RunningJob h;
   h.Leave("n2");
   h.Join("n2", {.instance = "second"});
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kGuardianLost);
@@ -317,7 +300,7 @@ TEST(NodeTest, AWorkerWhoseGuardianDiedReportsItsRanksMissing) {
 }
 
 TEST(NodeTest, ReleaseIsSaidAgainToANodeThatWasAwayWhenTheJobEnded) {
-  Running h(CommandYaml());
+  RunningJob h(CommandYaml());
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
   HostedGeneration idle = h.Hosted("n2", h.id, AttemptState::kRunning);

@@ -14,27 +14,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A cluster of two nodes with a job that has trained to step 12.
-struct Running : ControlHarness {
-  explicit Running(const std::string& yaml = TrainYaml(), ControllerOptions options = {})
-      : ControlHarness(options) {
-    Join("n1");
-    Join("n2");
-    id = Submit(yaml);
-    StartAll(id);
-    if (Job(id).record->max_steps > 0) {
-      TrainFrom(id, 0);
-      StepTo(id, 12);
-    }
-    Forget();
-  }
-  JobId id;
-};
-
 // --- ranks ---
 
 TEST(RankFaultTest, AKilledRankAbortsAllAtOnceAndTheJobTrainsAgain) {
-  Running h;
+  RunningJob h;
   h.Advance(milliseconds(100));
   h.Exited(h.id, 1, {0, 9}, 0.01);
   EXPECT_EQ(h.State(h.id), JobState::kRecovering);
@@ -75,7 +58,7 @@ TEST(RankFaultTest, AKilledRankAbortsAllAtOnceAndTheJobTrainsAgain) {
 }
 
 TEST(RankFaultTest, AbortIsDurableBeforeItIsSent) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 1, {0, 9});
   bool stored = false;
   for (const StoreOperation& operation : h.last().store) {
@@ -87,7 +70,7 @@ TEST(RankFaultTest, AbortIsDurableBeforeItIsSent) {
 }
 
 TEST(RankFaultTest, ASymptomAbortsAtOnceAndTheCauseIsNamedWhenItIsHeard) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 0, {76, 0});
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u) << "whatever the cause is, the gang is broken";
   h.Advance(milliseconds(5));
@@ -101,7 +84,7 @@ TEST(RankFaultTest, ASymptomAbortsAtOnceAndTheCauseIsNamedWhenItIsHeard) {
 }
 
 TEST(RankFaultTest, ASymptomWithoutACauseIsTheCause) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 0, {76, 0});
   h.Ended(h.id, 1);
   h.QuiesceAll(h.id);
@@ -110,7 +93,7 @@ TEST(RankFaultTest, ASymptomWithoutACauseIsTheCause) {
 }
 
 TEST(RankFaultTest, ARankThatIsEndedAfterItReportedAnErrorIsTheCause) {
-  Running h;
+  RunningJob h;
   h.Report(h.id, 1, TrainerError{"data", "train.jsonl:7: no JSON", 12});
   h.Exited(h.id, 0, {76, 0});
   h.Ended(h.id, 1);
@@ -133,7 +116,7 @@ TEST(RankFaultTest, TheRankThatMadeANanIsTheCauseThoughAnotherTellsFirst) {
 }
 
 TEST(RankFaultTest, ACauseThatIsHeardAfterTheAbortStillCounts) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 0, {76, 0});
   h.Advance(milliseconds(60));
   h.Exited(h.id, 1, {0, 11}, 0.1);
@@ -142,7 +125,7 @@ TEST(RankFaultTest, ACauseThatIsHeardAfterTheAbortStillCounts) {
 }
 
 TEST(RankFaultTest, ALongLogLineIsNotCutInsideACharacter) {
-  Running h;
+  RunningJob h;
   std::string bar;
   for (int i = 0; i < 500; ++i) bar += "\u2588";  // three bytes each, as progress bars print them
   h.Say("n2", RankExited{h.id, 1, 1, {1, 0}, 0, {bar}});
@@ -156,7 +139,7 @@ TEST(RankFaultTest, ALongLogLineIsNotCutInsideACharacter) {
 }
 
 TEST(RankFaultTest, WhatATrainerSaysIsKeptUpToABound) {
-  Running h;
+  RunningJob h;
   h.Report(h.id, 1, TrainerError{"internal", std::string(150000, 'x'), 3});
   h.Exited(h.id, 1, {1, 0});
   h.Report(h.id, 0, TrainerNote{"info", std::string(150000, 'y')});
@@ -166,7 +149,7 @@ TEST(RankFaultTest, WhatATrainerSaysIsKeptUpToABound) {
 }
 
 TEST(RankFaultTest, OfTwoFailuresTheEarlierIsTheCause) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 0, {1, 0}, 0.010);
   h.Exited(h.id, 1, {3, 0}, 0.200);  // heard later, happened before
   h.QuiesceAll(h.id);
@@ -174,7 +157,7 @@ TEST(RankFaultTest, OfTwoFailuresTheEarlierIsTheCause) {
 }
 
 TEST(RankFaultTest, BadInputEndsTheJobWithTheTrainersWords) {
-  Running h;
+  RunningJob h;
   h.Report(h.id, 0, TrainerError{"data", "train.jsonl:7: not JSON", 3});
   h.Exited(h.id, 0, {78, 0});
   h.QuiesceAll(h.id);
@@ -184,7 +167,7 @@ TEST(RankFaultTest, BadInputEndsTheJobWithTheTrainersWords) {
 }
 
 TEST(RankFaultTest, ATrainerThatReportsAnErrorAndHangsIsNotWaitedForLong) {
-  Running h;
+  RunningJob h;
   h.Report(h.id, 0, TrainerError{"internal", "assertion", 3});
   h.Advance(milliseconds(1500));
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
@@ -195,7 +178,7 @@ TEST(RankFaultTest, ATrainerThatReportsAnErrorAndHangsIsNotWaitedForLong) {
 }
 
 TEST(RankFaultTest, TheSameFaultAtTheSameStepTwiceEndsTheJobAndSaysSo) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 1, {0, 11});
   h.QuiesceAll(h.id);
   ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
@@ -209,7 +192,7 @@ TEST(RankFaultTest, TheSameFaultAtTheSameStepTwiceEndsTheJobAndSaysSo) {
 }
 
 TEST(RankFaultTest, ASignalFromOutsideAtTheSameStepIsAnotherFault) {
-  Running h;
+  RunningJob h;
   for (int attempt = 0; attempt < 3; ++attempt) {
     ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Story();
     h.Exited(h.id, 1, {0, 9});
@@ -222,7 +205,7 @@ TEST(RankFaultTest, ASignalFromOutsideAtTheSameStepIsAnotherFault) {
 }
 
 TEST(RankFaultTest, FaultsWithoutProgressUseUpTheBudget) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 1, {0, 11});
   h.QuiesceAll(h.id);  // progress: steps 1 to 12 were new
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -239,7 +222,7 @@ TEST(RankFaultTest, FaultsWithoutProgressUseUpTheBudget) {
 }
 
 TEST(RankFaultTest, OutOfMemoryIsTriedOnceMore) {
-  Running h;
+  RunningJob h;
   for (int attempt = 0; attempt < 2; ++attempt) {
     ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Story();
     h.Say("n2", RankExited{.job_id = h.id,
@@ -260,7 +243,7 @@ TEST(RankFaultTest, OutOfMemoryIsTriedOnceMore) {
 }
 
 TEST(RankFaultTest, AHungRankIsNamedAndNotKept) {
-  Running h;
+  RunningJob h;
   RankProgress waits;
   waits.step = 12;
   waits.phase = "backward";
@@ -286,7 +269,7 @@ TEST(RankFaultTest, AHungRankIsNamedAndNotKept) {
 }
 
 TEST(RankFaultTest, StepsOrCheckpointsRefundTheBudget) {
-  Running h;
+  RunningJob h;
   for (int attempt = 0; attempt < 6; ++attempt) {
     h.Exited(h.id, 1, {0, 9});
     h.QuiesceAll(h.id);
@@ -300,7 +283,7 @@ TEST(RankFaultTest, StepsOrCheckpointsRefundTheBudget) {
 }
 
 TEST(RankFaultTest, ACommandThatAlwaysFailsRunsAsOftenAsTheBudgetSays) {
-  Running h(CommandYaml("bad", "restart: {max_without_progress: 2}\n"));
+  RunningJob h(CommandYaml("bad", "restart: {max_without_progress: 2}\n"));
   for (int attempt = 0; attempt < 2; ++attempt) {
     h.Exited(h.id, 0, {3, 0});
     h.QuiesceAll(h.id);
@@ -484,7 +467,7 @@ TEST(PhaseDeadlineTest, PrepareLaunchFormAndAbortAllEnd) {
 // --- fencing ---
 
 TEST(FenceTest, MessagesOfAnotherGenerationNodeOrJobChangeNothing) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 1, {0, 9});
   h.QuiesceAll(h.id);
   ASSERT_EQ(h.Job(h.id).record->generation, 2);

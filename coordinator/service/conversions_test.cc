@@ -306,24 +306,37 @@ TEST(WorkerConversions, LaunchCarriesItsResumePoints) {
   EXPECT_EQ(message.launch().resume(0).shards(0).checksum(), "xxh3:0");
 }
 
-TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
+// What a view of a job points into.
+struct ViewedJob {
+  JobView View() const {
+    JobView view;
+    view.record = &record;
+    view.attempts = &attempts;
+    view.checkpoints = &checkpoints;
+    view.progress = &progress;
+    return view;
+  }
   JobRecord record;
+  std::vector<AttemptRecord> attempts;
+  std::vector<CheckpointRecord> checkpoints;
+  std::vector<RankProgress> progress;
+};
+
+TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
+  ViewedJob job;
+  JobRecord& record = job.record;
   record.id = JobId{"0123456789"};
   record.state = JobState::kRunning;
   record.spec_yaml = "name: a";
   AttemptRecord attempt;
   attempt.generation = 1;
   attempt.ranks.push_back({0, 0, 0, NodeName{"n1"}, 55, RankState::kExited, {0, 9}});
-  const std::vector<AttemptRecord> attempts = {attempt};
-  std::vector<CheckpointRecord> checkpoints(2);
-  checkpoints[0].state = CheckpointState::kPruning;
-  checkpoints[1].state = CheckpointState::kCommitted;
-  const std::vector<RankProgress> progress(1);
-  JobView view;
-  view.record = &record;
-  view.attempts = &attempts;
-  view.checkpoints = &checkpoints;
-  view.progress = &progress;
+  job.attempts = {attempt};
+  job.checkpoints.resize(2);
+  job.checkpoints[0].state = CheckpointState::kPruning;
+  job.checkpoints[1].state = CheckpointState::kCommitted;
+  job.progress.resize(1);
+  JobView view = job.View();
   view.step = 9;
 
   const v1::Job summary = ToProto(view, JobDetail::kSummary);
@@ -355,18 +368,11 @@ AttemptRecord EndedAttempt() {
 }
 
 TEST(ClientConversions, AnAttemptTellsHowItCameUpAndWhyItEnded) {
-  JobRecord record;
-  record.world_size = 4;
-  const std::vector<AttemptRecord> attempts = {EndedAttempt()};
-  const std::vector<CheckpointRecord> checkpoints;
-  const std::vector<RankProgress> progress;
-  JobView view;
-  view.record = &record;
-  view.attempts = &attempts;
-  view.checkpoints = &checkpoints;
-  view.progress = &progress;
-  EXPECT_EQ(ToProto(view, JobDetail::kSummary).world_size(), 2) << "of the newest attempt";
-  const v1::AttemptInfo attempt = ToProto(view, JobDetail::kFull).attempts(0);
+  ViewedJob job;
+  job.record.world_size = 4;
+  job.attempts = {EndedAttempt()};
+  EXPECT_EQ(ToProto(job.View(), JobDetail::kSummary).world_size(), 2) << "of the newest attempt";
+  const v1::AttemptInfo attempt = ToProto(job.View(), JobDetail::kFull).attempts(0);
   EXPECT_EQ(attempt.rung(), "in_place");
   EXPECT_EQ(attempt.world_size(), 2);
   EXPECT_THAT(attempt.nodes(), ElementsAre("n1", "n2"));
@@ -383,16 +389,9 @@ TEST(ClientConversions, AnAttemptTellsHowItCameUpAndWhyItEnded) {
 }
 
 TEST(ClientConversions, AnAttemptThatRunsHasNoCause) {
-  JobRecord record;
-  const std::vector<AttemptRecord> attempts(1);
-  const std::vector<CheckpointRecord> checkpoints;
-  const std::vector<RankProgress> progress;
-  JobView view;
-  view.record = &record;
-  view.attempts = &attempts;
-  view.checkpoints = &checkpoints;
-  view.progress = &progress;
-  const v1::AttemptInfo attempt = ToProto(view, JobDetail::kFull).attempts(0);
+  ViewedJob job;
+  job.attempts.resize(1);
+  const v1::AttemptInfo attempt = ToProto(job.View(), JobDetail::kFull).attempts(0);
   EXPECT_EQ(attempt.cause_kind(), "");
   EXPECT_FALSE(attempt.has_card());
   EXPECT_EQ(attempt.rung(), "launch");
@@ -422,18 +421,11 @@ TEST(ClientConversions, ANodeTellsThatItDrainsAndWhatItSaysOfItself) {
 }
 
 TEST(ClientConversions, AJobOfManyAttemptsFitsIntoOneMessage) {
-  JobRecord record;
-  std::vector<AttemptRecord> attempts(2000);
-  for (AttemptRecord& attempt : attempts) attempt.log_tail.assign(20, std::string(1000, 'x'));
-  attempts.back().notes = {"the newest"};
-  const std::vector<CheckpointRecord> checkpoints;
-  const std::vector<RankProgress> progress;
-  JobView view;
-  view.record = &record;
-  view.attempts = &attempts;
-  view.checkpoints = &checkpoints;
-  view.progress = &progress;
-  const v1::Job full = ToProto(view, JobDetail::kFull);
+  ViewedJob job;
+  job.attempts.resize(2000);
+  for (AttemptRecord& attempt : job.attempts) attempt.log_tail.assign(20, std::string(1000, 'x'));
+  job.attempts.back().notes = {"the newest"};
+  const v1::Job full = ToProto(job.View(), JobDetail::kFull);
   EXPECT_EQ(full.attempts_size(), 2000);
   EXPECT_LT(full.ByteSizeLong(), 6u << 20);
   EXPECT_EQ(full.attempts(0).log_tail_size(), 0);

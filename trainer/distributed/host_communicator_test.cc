@@ -11,29 +11,14 @@
 #include <tuple>
 
 #include "trainer/distributed/collectives_testing.h"
-#include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/groups_testing.h"
+#include "trainer/distributed/host_gang_testing.h"
 #include "trainer/distributed/in_process_communicator.h"
 #include "trainer/distributed/regions_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 
-namespace muster {
+namespace muster::testing {
 namespace {
-
-using testing::Child;
-using testing::Listen;
-using testing::Listener;
-using testing::MeetAt;
-using testing::SideChannel;
-
-Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
-
-enum class Way { kSharedMemory, kSockets };
-constexpr auto kWays = {Way::kSharedMemory, Way::kSockets};
-
-void GoBy(Way way) {
-  if (way == Way::kSockets) setenv(kShmDisableVariable, "1", 1);
-}
 
 // Forks a gang, forms it, runs `body` as every rank; what the ranks said comes back.
 std::vector<std::string> OnEveryRank(Way way, int size,
@@ -71,12 +56,12 @@ class WorldSize : public ::testing::TestWithParam<std::tuple<Way, int>> {
 };
 
 TEST_P(WorldSize, CollectivesEqualTheReference) {
-  const auto said = OnRanks([](Communicator& c) { return testing::CheckEverything(c, 9001); });
+  const auto said = OnRanks([](Communicator& c) { return CheckEverything(c, 9001); });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
 TEST_P(WorldSize, TypesMayDiffer) {
-  const auto said = OnRanks([](Communicator& c) { return testing::CheckMixedTypes(c, 1001); });
+  const auto said = OnRanks([](Communicator& c) { return CheckMixedTypes(c, 1001); });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
@@ -90,7 +75,7 @@ TEST_P(HybridMesh, GroupsRunTheirOwnCollectives) {
   const auto way = std::get<0>(GetParam());
   const auto [nodes, per_node] = std::get<1>(GetParam());
   const auto said = OnEveryRank(way, nodes * per_node, [nodes = nodes](Communicator& c) {
-    return testing::CheckHybridGroups(c, nodes);
+    return CheckHybridGroups(c, nodes);
   });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
@@ -101,8 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HybridMesh,
                                                               std::pair(2, 3))));
 
 TEST_P(HostCommunicator, AShiftRunsBesideAnotherGroupsOperations) {
-  const auto said = OnRanks(
-      3, [](Communicator& c) { return testing::CheckShiftBesideOthers(c, std::size_t{20} << 20); });
+  const auto said =
+      OnRanks(3, [](Communicator& c) { return CheckShiftBesideOthers(c, std::size_t{20} << 20); });
   for (const std::string& each : said) EXPECT_EQ(each, "");
 }
 
@@ -112,7 +97,7 @@ TEST_P(HostCommunicator, CountsInThePageByGroupAndFromZeroInEveryGeneration) {
   for (int r = 0; r < 2; ++r) {
     ranks.emplace_back([&, r]() -> std::string {
       GoBy(GetParam());
-      return testing::CheckCounting(*MakeHostCommunicator(), [&](Generation generation) {
+      return CheckCounting(*MakeHostCommunicator(), [&](Generation generation) {
         return MeetAt(listeners[generation - 1], r, 2, generation);
       });
     });
@@ -123,8 +108,7 @@ TEST_P(HostCommunicator, CountsInThePageByGroupAndFromZeroInEveryGeneration) {
 TEST_P(HostCommunicator, AddsUpLikeTheInProcessCommunicator) {
   constexpr int kSize = 3;
   constexpr std::size_t kCount = 70'001;
-  const auto said =
-      OnRanks(kSize, [](Communicator& c) { return testing::OrderSensitiveSums(c, kCount); });
+  const auto said = OnRanks(kSize, [](Communicator& c) { return OrderSensitiveSums(c, kCount); });
   InProcessGroup group(kSize);
   std::vector<std::string> expected(kSize);
   std::vector<std::thread> threads;
@@ -135,7 +119,7 @@ TEST_P(HostCommunicator, AddsUpLikeTheInProcessCommunicator) {
       rendezvous.rank = r;
       rendezvous.world_size = kSize;
       if (c->Form(std::move(rendezvous), Soon()).ok()) {
-        expected[static_cast<std::size_t>(r)] = testing::OrderSensitiveSums(*c, kCount);
+        expected[static_cast<std::size_t>(r)] = OrderSensitiveSums(*c, kCount);
       }
     });
   }
@@ -148,8 +132,8 @@ TEST_P(HostCommunicator, AddsUpLikeTheInProcessCommunicator) {
 
 TEST(SharedMemory, RegionsAreWorkedOnInPlace) {
   for (const int size : {2, 3, 5}) {
-    const auto said = OnEveryRank(Way::kSharedMemory, size,
-                                  [](Communicator& c) { return testing::CheckRegions(c); });
+    const auto said =
+        OnEveryRank(Way::kSharedMemory, size, [](Communicator& c) { return CheckRegions(c); });
     for (const std::string& each : said) EXPECT_EQ(each, "") << size;
   }
 }
@@ -210,7 +194,7 @@ TEST_P(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
     if (c->Barrier().code() != StatusCode::kUnavailable) return "went on after an error";
     if (std::chrono::steady_clock::now() - start > std::chrono::seconds(2)) return "slow";
     if (Status s = c->Form(MeetAt(second, r, 3, 2), Soon()); !s.ok()) return s.ToString();
-    return testing::CheckEverything(*c, 9001);
+    return CheckEverything(*c, 9001);
   };
   std::vector<Child> ranks;
   for (int r = 0; r < 3; ++r) ranks.emplace_back([&, r] { return survive(r); });
@@ -218,7 +202,7 @@ TEST_P(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
     GoBy(GetParam());
     const auto c = MakeHostCommunicator();
     if (Status s = c->Form(MeetAt(second, 1, 3, 2), Soon()); !s.ok()) return s.ToString();
-    return testing::CheckEverything(*c, 9001);
+    return CheckEverything(*c, 9001);
   });
   EXPECT_EQ(ranks[0].Said(), "");
   EXPECT_EQ(ranks[2].Said(), "");
@@ -349,4 +333,4 @@ TEST_P(HostCommunicator, RankZeroServesTheStoreWithoutAnInheritedSocket) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::testing

@@ -9,20 +9,11 @@
 #include <chrono>
 #include <thread>
 
-#include "trainer/distributed/gang_testing.h"
-#include "trainer/distributed/host_communicator.h"
+#include "trainer/distributed/host_gang_testing.h"
 #include "trainer/distributed/regions_testing.h"
 
-namespace muster {
+namespace muster::testing {
 namespace {
-
-using testing::Child;
-using testing::Listen;
-using testing::Listener;
-using testing::MeetAt;
-using testing::SideChannel;
-
-Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
 
 // Equal in all processes.
 double MonotonicSeconds() { return ToSeconds(std::chrono::steady_clock::now().time_since_epoch()); }
@@ -101,7 +92,7 @@ TEST(SharedMemoryFailure, AStoppedRankIsNamedAndHarmsNoLaterGeneration) {
       if (Status s = again->Form(MeetAt(second, r, 2, 2), Soon()); !s.ok()) return s.ToString();
       formed_again.Tell();
       continued.Await();
-      return testing::CheckRegions(*again);
+      return CheckRegions(*again);
     });
   }
   formed_again.Await(2);
@@ -172,7 +163,7 @@ TEST(SharedMemoryFailure, AGroupLosesItsMemberTooAndTheOthersDoNot) {
       // Ranks 0 and 1 have lost nobody in their pair.
       if (r == 2) return std::string(StatusCodeName((*pair)->Barrier().code()));
       const Status world = c->Barrier();
-      return std::string(StatusCodeName(world.code())) + testing::CheckEverything(**pair, 37);
+      return std::string(StatusCodeName(world.code())) + CheckEverything(**pair, 37);
     });
   }
   for (int r = 0; r < 3; ++r) {
@@ -181,4 +172,4 @@ TEST(SharedMemoryFailure, AGroupLosesItsMemberTooAndTheOthersDoNot) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::testing

@@ -20,28 +20,14 @@
 
 #include "tests/support/eventually.h"
 #include "trainer/distributed/collectives_testing.h"
-#include "trainer/distributed/gang_testing.h"
-#include "trainer/distributed/host_communicator.h"
+#include "trainer/distributed/host_gang_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 
-namespace muster {
+namespace muster::testing {
 namespace {
 
-using testing::Child;
-using testing::Listen;
-using testing::Listener;
-using testing::MeetAt;
-using testing::SideChannel;
-
-Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
 // Milliseconds on a machine with nothing else to do.
 constexpr Duration kAtOnce = std::chrono::milliseconds(500);
-
-enum class Way { kSharedMemory, kSockets };
-
-void GoBy(Way way) {
-  if (way == Way::kSockets) setenv(kShmDisableVariable, "1", 1);
-}
 
 // Where a rank is when its generation ends.
 enum class Place {
@@ -149,7 +135,7 @@ TEST_P(KilledPeer, LeavesNothingThatTheNextGenerationSees) {
         if (auto e = CheckParked(status, supervisor.OutAfter()); !e.empty()) return e;
       }
       if (Status s = c->Form(MeetAt(second, r, 3, 2), Soon()); !s.ok()) return s.ToString();
-      return testing::CheckEverything(*c, 901);
+      return CheckEverything(*c, 901);
     });
   }
   ranks[1].Said();
@@ -159,7 +145,7 @@ TEST_P(KilledPeer, LeavesNothingThatTheNextGenerationSees) {
     GoBy(way);
     const auto c = MakeHostCommunicator();
     if (Status s = c->Form(MeetAt(second, 1, 3, 2), Soon()); !s.ok()) return s.ToString();
-    return testing::CheckEverything(*c, 901);
+    return CheckEverything(*c, 901);
   });
   EXPECT_EQ(ranks[0].Said(), "");
   EXPECT_EQ(ranks[2].Said(), "");
@@ -203,10 +189,10 @@ TEST_P(StoppedPeer, ComesBackToAnErrorAndDisturbsNobody) {
       if (auto e = CheckParked(status, supervisor.OutAfter()); !e.empty()) return e;
       const int rank = r > stopped ? r - 1 : r;
       if (Status s = c->Form(MeetAt(second, rank, 2, 2), Soon()); !s.ok()) return s.ToString();
-      if (auto e = testing::CheckEverything(*c, 901); !e.empty()) return e;
+      if (auto e = CheckEverything(*c, 901); !e.empty()) return e;
       formed_again.Tell();
       continued.Await();
-      return testing::CheckEverything(*c, 901);
+      return CheckEverything(*c, 901);
     });
   }
   Child& sleeper = ranks[static_cast<std::size_t>(stopped)];
@@ -260,9 +246,8 @@ std::string LiveThrough(Communicator& c, Generation generation, SideChannel& don
   const auto pair = c.Split("pair", {0, 1}, Soon());
   if (!pair.ok()) return pair.status().ToString();
   const auto region = c.Share(RegionKind::kCommon, 100'000);
-  if (auto e = testing::CheckShift(**pair, 70'000); !e.empty()) return e;
-  if (auto e = testing::CheckAllReduce(c, ElementType::kFloat32, 30'000, ReduceOp::kSum);
-      !e.empty()) {
+  if (auto e = CheckShift(**pair, 70'000); !e.empty()) return e;
+  if (auto e = CheckAllReduce(c, ElementType::kFloat32, 30'000, ReduceOp::kSum); !e.empty()) {
     return e;
   }
   if (generation % 2 == 0) return "";
@@ -391,4 +376,4 @@ TEST(TcpConnections, OfAGangDoNotOutliveTheirHostByMinutes) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::testing
