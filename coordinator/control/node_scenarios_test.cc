@@ -177,7 +177,7 @@ TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
 }
 
 TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 0, {1, 0});
   h.Say("n1", Quiesced{h.id, 1, {}});
   h.Say("n2", Quiesced{h.id, 1, {1001}});
@@ -236,7 +236,7 @@ TEST(NodeTest, TheEndOfAnOlderGenerationsStuckProcessGivesItsSlotBackBesideARunn
 }
 
 TEST(NodeTest, AHelloWithoutTheJobGivesTheSlotOfItsUnkillableProcessBack) {
-  Running h;
+  RunningJob h;
   h.Exited(h.id, 0, {1, 0});
   h.Say("n1", Quiesced{h.id, 1, {}});
   h.Say("n2", Quiesced{h.id, 1, {1001}});

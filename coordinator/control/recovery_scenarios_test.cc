@@ -103,7 +103,7 @@ TEST(RankFaultTest, ARankThatIsEndedAfterItReportedAnErrorIsTheCause) {
 }
 
 TEST(RankFaultTest, TheRankThatMadeANanIsTheCauseThoughAnotherTellsFirst) {
-  Running h;
+  RunningJob h;
   h.Report(h.id, 0, TrainerError{"nonfinite", "not finite is rank 1: loss", 12, true});
   EXPECT_TRUE(h.Take<Abort>("n1").empty()) << "the rank itself is waited for";
   h.Report(h.id, 1, TrainerError{"nonfinite", "not finite is rank 1: loss", 12});
