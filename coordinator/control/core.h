@@ -111,8 +111,7 @@ class ControllerCore {
   void CountLostSteps(JobEntry& job, Step resumed_step);
   void OnFirstStep(JobEntry& job, const FirstStep& first);
   void OnFinished(JobEntry& job, const Finished& finished);
-  // The gang works: the job runs, and a recovery is over.
-  void NowRunning(JobEntry& job);
+  void NowRunning(JobEntry& job);  // the gang works: a recovery is over
   void TellRecovered(JobEntry& job);
   void SeeStep(JobEntry& job, Step step);
   void Watch(JobEntry& job, const Progress& message);
