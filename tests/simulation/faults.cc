@@ -1,5 +1,6 @@
 // Of World: what goes wrong.
 #include <algorithm>
+#include <iterator>
 
 #include "tests/simulation/world.h"
 
@@ -12,11 +13,25 @@ using std::chrono::seconds;
 }  // namespace
 
 const char* Name(FaultKind kind) {
-  static constexpr const char* kNames[kFaultKindCount] = {
-      "kill_rank",         "stop_rank",    "hang_rank",    "exit_rank",
-      "kill_guardian",     "kill_worker",  "lose_machine", "crash_coordinator",
-      "pause_coordinator", "break_stream", "partition",    "slow_disk",
-      "full_disk",         "unkillable",   "drain",        "cancel"};
+  static constexpr const char* kNames[] = {"kill_rank",
+                                           "stop_rank",
+                                           "hang_rank",
+                                           "exit_rank",
+                                           "kill_guardian",
+                                           "kill_worker",
+                                           "lose_machine",
+                                           "crash_coordinator",
+                                           "pause_coordinator",
+                                           "break_stream",
+                                           "break_link",
+                                           "partition",
+                                           "split_peers",
+                                           "slow_disk",
+                                           "full_disk",
+                                           "unkillable",
+                                           "drain",
+                                           "cancel"};
+  static_assert(std::size(kNames) == kFaultKindCount);
   return kNames[static_cast<int>(kind)];
 }
 
@@ -44,23 +59,74 @@ void World::CrashCoordinator(Duration down) {
   if (!coordinator_->up()) return;
   coordinator_->Crash();
   oracle_->AfterCrash();
-  for (int node = 0; node < node_count(); ++node) {
-    Stream& stream = streams_[static_cast<std::size_t>(node)];
-    if (stream.session == 0) continue;
-    stream.session = 0;
-    queue_.After(random_.Delay(milliseconds(50), milliseconds(1000)),
-                 [this, node] { TryConnect(node); });
-  }
+  for (int node = 0; node < node_count(); ++node) EndStream(node, StreamEnd::kCoordinatorDied);
   queue_.After(down, [this] {
     if (!coordinator_->up()) coordinator_->Start();
   });
 }
 
+void World::StopForAWhile(const ProcessPtr& rank) {
+  rank->stopped = true;
+  queue_.After(random_.Delay(seconds(1), seconds(40)), [rank] { ContinueProcess(rank); });
+}
+
+void World::KillWorker(int node) {
+  oracle_->HolderFault(node);
+  NodeAt(node).KillWorker();
+  EndStream(node, StreamEnd::kWorkerDied);
+  queue_.After(random_.Delay(milliseconds(100), seconds(25)), [this, node] {
+    NodeAt(node).StartWorker();
+    TryConnect(node);
+  });
+}
+
+void World::LoseMachine(int node) {
+  oracle_->HolderFault(node);
+  NodeAt(node).LoseMachine();
+  EndStream(node, StreamEnd::kMachineLost);
+  queue_.After(random_.Delay(seconds(2), seconds(60)), [this, node] {
+    NodeAt(node).BootMachine();
+    NodeAt(node).StartWorker();
+    TryConnect(node);
+  });
+}
+
+void World::Partition(int node) {
+  oracle_->HolderFault(node);
+  CutOff(node, true);
+  queue_.After(random_.Delay(milliseconds(200), seconds(40)),
+               [this, node] { CutOff(node, false); });
+}
+
+void World::SplitFromPeers(int node) {
+  oracle_->HolderFault(node);
+  apart_[static_cast<std::size_t>(node)] = true;
+  queue_.After(random_.Delay(milliseconds(200), seconds(40)), [this, node] {
+    apart_[static_cast<std::size_t>(node)] = false;
+    GoOnEverywhere();
+  });
+}
+
+void World::DrainForAWhile(int node) {
+  DrainRequested drain;
+  drain.node = NodeAt(node).name();
+  if (random_.Chance(0.5)) drain.by_seconds = random_.Between(1, 20);
+  coordinator_->Ask(drain, [](const Reply&) {});
+  if (random_.Chance(0.3)) return;  // until the calm
+  queue_.After(random_.Delay(seconds(1), seconds(40)), [this, node] { Undrain(node); });
+}
+
+void World::Undrain(int node) {
+  UndrainRequested undrain;
+  undrain.node = NodeAt(node).name();
+  coordinator_->Ask(undrain, [](const Reply&) {});
+}
+
 void World::Cause(FaultKind kind) {
   ++result_.faults[kind];
-  SimNode& node = AnyNode();
-  const int index = node.index();
+  const int any = random_.Pick(node_count());
   const ProcessPtr rank = AnyRank();
+  const int where = rank ? rank->node : any;
   switch (kind) {
     case FaultKind::kKillRank:
       if (rank) EndProcess(rank, 0, 9);
@@ -69,49 +135,20 @@ void World::Cause(FaultKind kind) {
       if (rank) EndProcess(rank, 1, 0);
       return;
     case FaultKind::kStopRank:
-      if (!rank) return;
-      rank->stopped = true;
-      queue_.After(random_.Delay(seconds(1), seconds(40)), [rank] {
-        rank->stopped = false;
-        if (const auto gang = rank->gang.lock()) gang->TryGoOn();
-      });
+      if (rank) StopForAWhile(rank);
       return;
     case FaultKind::kHangRank:
-      if (rank) rank->hung = true;
+      if (rank && rank->trainer) rank->hung = true;  // a command is its user's
       return;
     case FaultKind::kUnkillable:
-      if (!rank) return;
-      rank->unkillable = true;
-      rank->stopped = true;
+      if (rank) rank->unkillable = rank->stopped = true;
       return;
-    case FaultKind::kKillGuardian: {
-      oracle_->HolderFault();
-      if (rank) nodes_[static_cast<std::size_t>(rank->node)]->KillGuardian(rank->job);
+    case FaultKind::kKillGuardian:
+      oracle_->HolderFault(where);
+      if (rank) NodeAt(where).KillGuardian(rank->job);
       return;
-    }
-    case FaultKind::kKillWorker: {
-      oracle_->HolderFault();
-      const int where = rank ? rank->node : index;
-      nodes_[static_cast<std::size_t>(where)]->KillWorker();
-      BreakStream(where);
-      queue_.After(random_.Delay(milliseconds(100), seconds(25)), [this, where] {
-        nodes_[static_cast<std::size_t>(where)]->StartWorker();
-        TryConnect(where);
-      });
-      return;
-    }
-    case FaultKind::kLoseMachine: {
-      oracle_->HolderFault();
-      const int where = rank ? rank->node : index;
-      nodes_[static_cast<std::size_t>(where)]->LoseMachine();
-      BreakStream(where);
-      queue_.After(random_.Delay(seconds(2), seconds(60)), [this, where] {
-        nodes_[static_cast<std::size_t>(where)]->BootMachine();
-        nodes_[static_cast<std::size_t>(where)]->StartWorker();
-        TryConnect(where);
-      });
-      return;
-    }
+    case FaultKind::kKillWorker: return KillWorker(where);
+    case FaultKind::kLoseMachine: return LoseMachine(where);
     case FaultKind::kCrashCoordinator:
       return CrashCoordinator(random_.Delay(milliseconds(100), seconds(20)));
     case FaultKind::kPauseCoordinator:
@@ -119,22 +156,19 @@ void World::Cause(FaultKind kind) {
       queue_.After(random_.Delay(milliseconds(100), seconds(15)),
                    [this] { coordinator_->Continue(); });
       return;
-    case FaultKind::kBreakStream: return BreakStream(index);
-    case FaultKind::kPartition: {
-      oracle_->HolderFault();
-      const int where = rank && random_.Chance(0.7) ? rank->node : index;
-      CutOff(where, true);
-      queue_.After(random_.Delay(milliseconds(200), seconds(40)),
-                   [this, where] { CutOff(where, false); });
+    case FaultKind::kBreakStream: return EndStream(any, StreamEnd::kTorn);
+    case FaultKind::kBreakLink:
+      if (rank) NodeAt(where).BreakLink(rank->job);
       return;
-    }
+    case FaultKind::kPartition: return Partition(random_.Chance(0.7) ? where : any);
+    case FaultKind::kSplitPeers: return SplitFromPeers(random_.Chance(0.7) ? where : any);
     case FaultKind::kSlowDisk:
       coordinator_->store().SlowUntil(queue_.now() + random_.Delay(milliseconds(100), seconds(5)));
       return;
     case FaultKind::kFullDisk:
       disk_full_until_ = queue_.now() + random_.Delay(seconds(1), seconds(20));
       return;
-    case FaultKind::kDrain: return;
+    case FaultKind::kDrain: return DrainForAWhile(random_.Chance(0.7) ? where : any);
     case FaultKind::kCancel: {
       const int number = random_.Pick(static_cast<int>(requests_.size()));
       if (random_.Chance(0.2)) AskCancel(number);
@@ -148,25 +182,43 @@ void World::Calm() {
   calm_ = true;
   if (!coordinator_->up()) coordinator_->Start();
   if (coordinator_->paused()) coordinator_->Continue();
-  for (int index = 0; index < node_count(); ++index) {
-    CutOff(index, false);
-    SimNode& node = *nodes_[static_cast<std::size_t>(index)];
-    bool stuck = false;
-    for (const ProcessPtr& process : node.processes()) {
-      process->stopped = false;
-      stuck = stuck || process->unkillable;
-    }
-    // Nothing else ends what is stuck in the kernel.
-    if (stuck) {
-      oracle_->HolderFault();
-      node.LoseMachine();
-      BreakStream(index);
-    }
-    node.BootMachine();
-    node.StartWorker();
-    TryConnect(index);
-  }
+  disk_full_until_ = queue_.now();
+  apart_.assign(apart_.size(), false);
+  for (int node = 0; node < node_count(); ++node) CalmNode(node);
   GoOnEverywhere();
+  UndrainAll();
+}
+
+// Some may be refused as long as their nodes are lost.
+void World::UndrainAll() {
+  bool drained = false;
+  for (const NodeView& node : coordinator_->controller().Nodes()) {
+    const bool is = node.record->state == NodeState::kDraining ||
+                    node.record->state == NodeState::kDrained || !node.record->drain_reason.empty();
+    drained = drained || is;
+    if (is) Undrain(IndexOf(node.record->name));
+  }
+  if (drained) queue_.After(seconds(2), [this] { UndrainAll(); });
+}
+
+void World::CalmNode(int index) {
+  CutOff(index, false);
+  SimNode& node = NodeAt(index);
+  bool stuck = false;
+  const std::vector<ProcessPtr> processes = node.processes();
+  for (const ProcessPtr& process : processes) {
+    ContinueProcess(process);
+    stuck = stuck || process->unkillable;
+  }
+  // Nothing else ends what is stuck in the kernel.
+  if (stuck) {
+    oracle_->HolderFault(index);
+    node.LoseMachine();
+    EndStream(index, StreamEnd::kMachineLost);
+  }
+  node.BootMachine();
+  node.StartWorker();
+  TryConnect(index);
 }
 
 }  // namespace muster::sim

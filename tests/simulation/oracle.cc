@@ -42,7 +42,6 @@ void Oracle::AfterCrash() {
     if (record == nullptr) continue;
     facts.generation = record->generation;
     facts.final_state.reset();
-    facts.version = 0;
   }
   for (const auto& [key, job] : acknowledged_) {
     if (coordinator_.store().FindJob(job) == nullptr) {
@@ -51,14 +50,14 @@ void Oracle::AfterCrash() {
   }
 }
 
-void Oracle::AfterCoordinatorEvent() {
-  for (const JobView& job : coordinator_.controller().Jobs()) {
-    JobFacts& facts = jobs_[job.record->id];
-    if (facts.version == job.version) continue;
-    facts.version = job.version;
-    CheckJob(job);
+void Oracle::AfterCoordinatorEvent(const std::vector<JobId>& changed) {
+  for (const JobId& id : changed) {
+    const Result<JobView> job = coordinator_.controller().FindJob(id.value);
+    if (job.ok()) CheckJob(*job);
   }
-  if (++events_ % kSlotsEvery == 0) CheckSlots();
+  if (++events_ % kSlotsEvery != 0) return;
+  CheckSlots();
+  CheckDrained();
 }
 
 void Oracle::CheckJob(const JobView& job) {
@@ -138,6 +137,20 @@ void Oracle::CheckSlots() {
   }
 }
 
+// By what really runs: a node that is said to be empty may be turned off.
+void Oracle::CheckDrained() {
+  for (const NodeView& node : coordinator_.controller().Nodes()) {
+    if (node.record->state != NodeState::kDrained) continue;
+    const auto index = static_cast<std::size_t>(std::stoi(node.record->name.value.substr(1)));
+    for (const ProcessPtr& process : nodes_.at(index)->processes()) {
+      if (!process->alive() || process->unkillable) continue;
+      Violate("a drained node is empty",
+              "process " + std::to_string(process->pid) + " of job " + process->job.value + " g" +
+                  std::to_string(process->generation) + " on " + node.record->name.value);
+    }
+  }
+}
+
 void Oracle::AfterNodeEvent(int index) {
   const SimNode& node = *nodes_[static_cast<std::size_t>(index)];
   int living = 0;
@@ -168,23 +181,54 @@ void Oracle::Resumed(const SimGang& gang, Step step, const std::string& from) {
   }
   if (gang.generation() < facts.resumed_by) return;  // one that nobody listens to any more
   // A single fault costs one step at most where there are snapshots of every step: of a rank
-  // always, of who holds its segments where there are buddies.
+  // always, of who holds its segments, or is done without, where there are buddies.
   const SimJobPlan& plan = plans_.at(gang.job());
-  std::set<int> nodes;
-  for (const ProcessPtr& member : gang.members()) nodes.insert(member->node);
-  int gone = 0;  // nodes of the gang before that this one does without
-  for (const int node : facts.nodes) gone += nodes.contains(node) ? 0 : 1;
-  const int faults = std::max(holder_faults_ - facts.holder_faults, gone);
+  const std::map<int, int> nodes = FaultsOf(gang);
+  int faults = 0;
+  for (const auto& node : facts.nodes) {
+    const auto now = nodes.find(node.first);
+    faults += now == nodes.end() || now->second != node.second ? 1 : 0;
+  }
   const bool buddies = plan.buddies && facts.nodes.size() > 1;
   const bool single = faults == 0 || (faults == 1 && buddies);
   if (plan.snapshots && single && facts.finished - step > 1) {
     Violate("one fault costs one step", id + " finished " + std::to_string(facts.finished) +
                                             " and resumed at " + std::to_string(step));
   }
+  const bool kept =
+      std::all_of(facts.stopped_on.begin(), facts.stopped_on.end(), [this](const auto& node) {
+        const auto now = holder_faults_.find(node.first);
+        return now == holder_faults_.end() || now->second == node.second;
+      });
+  if (kept && step < facts.stopped_at) {
+    Violate("a stop costs no step", id + " stopped after " + std::to_string(facts.stopped_at) +
+                                        " and resumed at " + std::to_string(step));
+  }
+  facts.stopped_at = 0;
   facts.finished = step;
   facts.resumed_by = gang.generation();
-  facts.nodes = std::move(nodes);
-  facts.holder_faults = holder_faults_;
+  facts.nodes = nodes;
+}
+
+std::map<int, int> Oracle::FaultsOf(const SimGang& gang) const {
+  std::map<int, int> nodes;
+  for (const ProcessPtr& member : gang.members()) {
+    const auto faults = holder_faults_.find(member->node);
+    nodes[member->node] = faults == holder_faults_.end() ? 0 : faults->second;
+  }
+  return nodes;
+}
+
+void Oracle::Stopped(const SimGang& gang, Step step) {
+  JobFacts& facts = jobs_[gang.job()];
+  facts.stopped_at = step;
+  facts.stopped_on = FaultsOf(gang);
+}
+
+void Oracle::Doubled(const SimGang& gang, int rank) {
+  Violate("a rank has one process", "job " + gang.job().value + " g" +
+                                        std::to_string(gang.generation()) + " rank " +
+                                        std::to_string(rank));
 }
 
 void Oracle::FinishedStep(const SimGang& gang, Step step) {

@@ -38,11 +38,13 @@ class Oracle {
   void Resumed(const SimGang& gang, Step step, const std::string& from);
   void FinishedStep(const SimGang& gang, Step step);
   void Trained(const JobId& job, Step step, Content content);
-  // A fault that ends somebody who holds segments, or keeps him from the others.
-  void HolderFault() { ++holder_faults_; }
+  void Stopped(const SimGang& gang, Step step);
+  void Doubled(const SimGang& gang, int rank);
+  // A fault that ends somebody on this node who holds segments, or keeps him from the others.
+  void HolderFault(int node) { ++holder_faults_[node]; }
 
   // --- checks ---
-  void AfterCoordinatorEvent();
+  void AfterCoordinatorEvent(const std::vector<JobId>& changed);
   void AfterNodeEvent(int node);
   void AfterCrash();
   void AtTheEnd();
@@ -54,15 +56,18 @@ class Oracle {
     std::optional<Generation> cancelled_at;
     Step finished = 0;  // by a whole gang
     Generation resumed_by = 0;
-    std::set<int> nodes;    // of the gang that resumed last
-    int holder_faults = 0;  // when it resumed last
+    std::map<int, int> nodes;  // of the gang that resumed last, with their faults until then
     std::map<Step, std::set<Content>> contents;
     std::set<std::string> committed;
-    std::uint64_t version = 0;
+    // Of the gang that was stopped last: its step, and its nodes with their faults until then.
+    Step stopped_at = 0;
+    std::map<int, int> stopped_on;
   };
+  std::map<int, int> FaultsOf(const SimGang& gang) const;
   void CheckJob(const JobView& job);
   void CheckCheckpoints(const JobView& job, JobFacts& facts);
   void CheckSlots();
+  void CheckDrained();
 
   const SimCoordinator& coordinator_;
   const std::vector<std::unique_ptr<SimNode>>& nodes_;
@@ -71,7 +76,7 @@ class Oracle {
   std::optional<Violation> violation_;
   std::map<JobId, JobFacts> jobs_;
   std::map<std::string, JobId> acknowledged_;  // by key
-  int holder_faults_ = 0;
+  std::map<int, int> holder_faults_;           // by node
   std::uint64_t events_ = 0;
 };
 

@@ -106,6 +106,28 @@ Seams CountsOneShardForAll() {
   return seams;
 }
 
+// --- generations ---
+
+// A node's proof of an old generation, which a stream that has broken delivers late, counts for the
+// one that has begun since.
+Seams SkipsTheCheckOfProofs() {
+  Seams seams;
+  auto old = std::make_shared<std::map<std::pair<int, JobId>, muster::Quiesced>>();
+  seams.to_coordinator = [old](int node, muster::WorkerMessage message) {
+    Up all{message};
+    if (const auto* quiesced = std::get_if<muster::Quiesced>(&message)) {
+      (*old)[{node, quiesced->job_id}] = *quiesced;
+    } else if (const auto* started = std::get_if<muster::RankStarted>(&message)) {
+      if (auto late = old->extract({node, started->job_id})) {
+        late.mapped().generation = started->generation;
+        all.push_back(late.mapped());
+      }
+    }
+    return all;
+  };
+  return seams;
+}
+
 // --- cuts ---
 
 using Claims = std::vector<std::vector<ShardClaim>>;
@@ -232,6 +254,7 @@ const PlantedBug kBugs[] = {
        };
        return seams;
      }},
+    {"ProofsSkipTheGenerationCheck", [] { return SkipsTheCheckOfProofs(); }},
     {"LaunchesAreLost", [] { return ChangesDown<Launch>([](Launch&) { return false; }); }},
     {"ReleasesAreLost", [] { return ChangesDown<Release>([](Release&) { return false; }); }},
     {"TheNewestCheckpointIsPruned",

@@ -18,7 +18,9 @@ void SimCoordinator::Start() {
   controller_ = std::make_unique<Controller>(options_);
   Take(controller_->Restore(store_->Load(), Clock()));
   Arm();
-  outlet_.handled();
+  std::vector<JobId> all;
+  for (const JobView& job : controller_->Jobs()) all.push_back(job.record->id);
+  outlet_.handled(all);
 }
 
 void SimCoordinator::Crash() {
@@ -52,9 +54,11 @@ void SimCoordinator::Deliver(Event event) {
 }
 
 void SimCoordinator::Handle(const Event& event) {
-  Take(controller_->Handle(event, Clock()));
+  Effects effects = controller_->Handle(event, Clock());
+  const std::vector<JobId> changed = effects.changed;
+  Take(std::move(effects));
   Arm();
-  outlet_.handled();
+  if (up()) outlet_.handled(changed);
 }
 
 void SimCoordinator::Take(Effects effects) {

@@ -22,7 +22,8 @@ class SimCoordinator {
     std::function<void(const WorkerSend&)> send;
     std::function<void(const CloseSession&)> close;
     std::function<void(const Observation&)> observe;
-    std::function<void()> handled;  // after every event, its effects taken
+    // After every event, its effects taken; the jobs whose view has changed.
+    std::function<void(const std::vector<JobId>&)> handled;
   };
   using ReplyHandler = std::function<void(const Reply&)>;
 

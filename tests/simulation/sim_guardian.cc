@@ -36,8 +36,9 @@ void SimGuardian::Connect(Listener listener) {
   CarryOut(core_.OnWorkerConnected(1, with_.trainers->queue->now()));
 }
 
-void SimGuardian::Command(const GuardianCommand& command, SegmentPtr segment) {
-  if (!alive_) return;
+void SimGuardian::Command(std::uint64_t connection, const GuardianCommand& command,
+                          SegmentPtr segment) {
+  if (!alive_ || connection != connection_) return;
   incoming_ = std::move(segment);
   CarryOut(core_.OnCommand(command, with_.trainers->queue->now()));
   incoming_.reset();
@@ -47,16 +48,21 @@ void SimGuardian::Terminate() {
   if (alive_) CarryOut(core_.OnTerminate(with_.trainers->queue->now()));
 }
 
-void SimGuardian::Kill(bool machine) {
+void SimGuardian::Kill() {
   if (!alive_) return;
   alive_ = false;
   const auto processes = processes_;
   for (const auto& [id, process] : processes) {
-    if (process->unkillable && !machine) continue;
-    EndProcess(process, 0, SIGKILL);
+    if (!process->unkillable) EndProcess(process, 0, SIGKILL);
   }
   held_.clear();
-  if (listener_) std::exchange(listener_, nullptr)(GuardianSynced{}, nullptr);
+  EventQueue& queue = *with_.trainers->queue;
+  queue.At(std::max(last_sent_, queue.now() + microseconds(200)),
+           [self = shared_from_this(), connection = connection_] {
+             if (self->connection_ != connection || !self->listener_) return;
+             const Listener listener = *std::exchange(self->listener_, std::nullopt);
+             listener.closed();
+           });
 }
 
 // An effect's answer comes before the next event, so effects may be carried out within effects;
@@ -110,7 +116,7 @@ void SimGuardian::Do(const guardian::SendToWorker& effect) {
   queue.At(last_sent_,
            [self = shared_from_this(), event = effect.event, segment, connection = connection_] {
              if (self->connection_ == connection && self->listener_)
-               self->listener_(event, segment);
+               self->listener_->event(event, segment);
            });
 }
 
@@ -137,81 +143,104 @@ void SimGuardian::Do(const guardian::StartProcess& effect) {
   };
   processes_[id] = process;
   with_.born(process);
+  effect.launch.control ? BeginTrainer(process) : BeginCommand(process, effect.launch);
   CarryOut(core_.OnStarted(id, process->pid));
-  const bool assigned_later = effect.launch.control;
-  if (!assigned_later) {
-    // A command: it runs for a while and ends.
-    with_.trainers->queue->After(
-        with_.trainers->random->Delay(milliseconds(500), milliseconds(9000)),
-        [process] { EndProcess(process, 0, 0); });
-    return;
-  }
+}
+
+// One that is assigned at once reads that when it is up.
+void SimGuardian::BeginTrainer(const ProcessPtr& process) {
+  EventQueue& queue = *with_.trainers->queue;
   const Duration start = with_.trainers->random->Delay(milliseconds(120), milliseconds(400));
-  process->inbox_at = with_.trainers->queue->now() + start + microseconds(1);
-  const bool assigned = Variables(effect.launch.environment).contains("MUSTER_ASSIGN");
-  const std::string own = json{{"type", "assign"},
-                               {"generation", effect.launch.generation},
-                               {"environment", effect.launch.environment}}
-                              .dump();
-  with_.trainers->queue->After(start, [self = shared_from_this(), process, assigned, own] {
-    if (!process->alive() || process->state != SimProcess::State::kStarting) return;
-    if (!assigned) return self->Assigned(process, own);
-    process->state = SimProcess::State::kStandby;
-    Report(*process, json{{"type", "standby_ready"}, {"generation", 0}}.dump());
+  process->inbox_at = queue.now() + start + microseconds(1);
+  queue.After(start, [process] {
+    const auto ready = [process] {
+      if (process->state != SimProcess::State::kStarting || process->hung) return;
+      process->state = SimProcess::State::kStandby;
+      ++process->stores;
+      Report(*process, json{{"type", "standby_ready"}, {"generation", 0}}.dump());
+    };
+    process->stopped ? process->on_continue.push_back(ready) : ready();
   });
+}
+
+// It runs for a while and ends; the store runs until it is ended.
+void SimGuardian::BeginCommand(const ProcessPtr& process, const GuardianLaunch& launch) {
+  process->trainer = false;
+  if (launch.rank == kStoreRank) return;
+  process->generation = launch.generation;
+  process->rank = launch.rank;
+  with_.trainers->queue->After(with_.trainers->random->Delay(milliseconds(500), milliseconds(9000)),
+                               [process] {
+                                 const auto end = [process] { EndProcess(process, 0, 0); };
+                                 process->stopped ? process->on_continue.push_back(end) : end();
+                               });
 }
 
 void SimGuardian::Do(const guardian::AssignProcess& effect) {
-  ToProcess(effect.process, effect.message, nullptr);
+  ToProcess(effect.process, {effect.message, nullptr, effect.listen ? listening_ : 0});
 }
 
 void SimGuardian::Do(const guardian::SendToProcess& effect) {
-  ToProcess(
-      effect.process, effect.message,
-      effect.segment.empty() || !held_.contains(effect.segment) ? nullptr : held_[effect.segment]);
+  const auto held = held_.find(effect.segment);
+  if (!effect.segment.empty() && held == held_.end()) return;
+  ToProcess(effect.process, {effect.message, held == held_.end() ? nullptr : held->second});
 }
 
-void SimGuardian::ToProcess(guardian::ProcessId id, const std::string& text,
-                            const SegmentPtr& segment) {
+void SimGuardian::ToProcess(guardian::ProcessId id, Packet packet) {
   const auto found = processes_.find(id);
   if (found == processes_.end()) return;
   const ProcessPtr process = found->second;
-  // One that is just starting reads when it is up.
-  process->inbox_at = std::max(process->inbox_at, with_.trainers->queue->now() + microseconds(150));
-  with_.trainers->queue->At(process->inbox_at, [self = shared_from_this(), process, text, segment] {
-    if (!process->alive() || process->stopped) return;
-    const json message = json::parse(text);
-    const auto type = message.at("type").get<std::string>();
-    if (type == "segment") {
-      if (segment) process->given.push_back(segment);
-    } else if (type == "assign") {
-      self->Assigned(process, text);
-    } else if (type == "park") {
-      const bool already = process->state == SimProcess::State::kParked;
-      if (already || process->generation != message.at("generation").get<Generation>()) return;
-      ++process->assignment;
-      process->state = SimProcess::State::kParked;
-      if (const auto gang = process->gang.lock()) gang->Break(process);
-      Report(*process, json{{"type", "parked"},
-                            {"generation", process->generation},
-                            {"step", std::max<Step>(process->step, 0)}}
-                           .dump());
-    } else if (type == "stop") {
-      // As the loop does at its next step boundary; the model has no other work to lose.
-      self->with_.trainers->queue->After(milliseconds(30),
-                                         [process] { EndProcess(process, 0, 0); });
-    }
-  });
+  EventQueue& queue = *with_.trainers->queue;
+  process->inbox_at = std::max(process->inbox_at, queue.now() + microseconds(150));
+  queue.At(process->inbox_at,
+           [self = shared_from_this(), process, packet = std::move(packet)]() mutable {
+             if (!process->stopped) return self->Read(process, packet);
+             process->on_continue.push_back(
+                 [self, process, packet = std::move(packet)] { self->Read(process, packet); });
+           });
 }
 
-void SimGuardian::Assigned(const ProcessPtr& process, const std::string& text) {
-  const json message = json::parse(text);
+void SimGuardian::Read(const ProcessPtr& process, const Packet& packet) {
+  if (!process->alive()) return;
+  const json message = json::parse(packet.json);
+  const auto type = message.at("type").get<std::string>();
+  if (type == "segment") {
+    process->given.push_back(packet.segment);
+  } else if (process->hung) {
+    return;  // its reader knows, and nobody asks it
+  } else if (type == "assign") {
+    Assigned(process, packet);
+  } else if (type == "park") {
+    Park(process, message.at("generation").get<Generation>());
+  } else if (type == "stop") {
+    process->stop_requested = true;
+    if (process->waits()) EndProcess(process, 0, 0);
+  }
+}
+
+void SimGuardian::Park(const ProcessPtr& process, Generation generation) {
+  if (process->waits() || process->generation != generation) return;
+  ++process->assignment;
+  process->state = SimProcess::State::kParked;
+  if (const auto gang = process->gang.lock()) gang->Break(process);
+  Report(*process, json{{"type", "parked"},
+                        {"generation", generation},
+                        {"step", std::max<Step>(process->step, 0)}}
+                       .dump());
+}
+
+void SimGuardian::Assigned(const ProcessPtr& process, const Packet& packet) {
+  const json message = json::parse(packet.json);
   const auto variables = Variables(message.at("environment").get<std::vector<std::string>>());
   ++process->assignment;
   process->generation = message.at("generation").get<Generation>();
   process->rank = std::stoi(variables.at("RANK"));
   process->world_size = std::stoi(variables.at("WORLD_SIZE"));
   process->ranks_per_node = std::stoi(variables.at("LOCAL_WORLD_SIZE"));
+  process->master_port = std::stoi(variables.at("MASTER_PORT"));
+  process->listens = packet.listens;
+  process->stop_requested = false;
+  process->joined = process->completed = 0;
   process->state = SimProcess::State::kForming;
   const auto gang = with_.gang(job_, process->generation, process->world_size);
   process->gang = gang;
@@ -224,10 +253,7 @@ void SimGuardian::Do(const guardian::SignalProcess& effect) {
   const ProcessPtr process = found->second;
   switch (effect.signal) {
     case SIGSTOP: process->stopped = true; break;
-    case SIGCONT:
-      process->stopped = false;
-      if (const auto gang = process->gang.lock()) gang->TryGoOn();
-      break;
+    case SIGCONT: ContinueProcess(process); break;
     case SIGKILL:
       if (process->unkillable) break;
       // The group's end is seen a moment later.
@@ -245,9 +271,10 @@ void SimGuardian::Do(const guardian::SignalProcess& effect) {
 
 void SimGuardian::Do(const guardian::ForgetProcess& effect) { processes_.erase(effect.process); }
 
-void SimGuardian::Do(const guardian::BindMaster& effect) {
-  (void)effect;
-  CarryOut(core_.OnMasterBound(with_.new_port()));
+void SimGuardian::Do(const guardian::BindMaster&) {
+  const Result<int> port = with_.bind();
+  listening_ = port.ok() ? *port : 0;
+  CarryOut(core_.OnMasterBound(port));
 }
 
 void SimGuardian::Do(const guardian::Sweep& effect) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tests/simulation/sim_trainer.h"
@@ -28,7 +29,7 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
     TrainerContext* trainers = nullptr;
     int node = 0;
     std::function<std::int64_t()> new_pid;
-    std::function<int()> new_port;
+    std::function<Result<int>()> bind;  // a listening socket; its port
     // The gang of (job, generation), which is made with its first member.
     std::function<std::shared_ptr<SimGang>(const JobId&, Generation, int world_size)> gang;
     // What the launch of this generation told of committed checkpoints.
@@ -36,7 +37,11 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
     std::function<void(const ProcessPtr&)> born;
     std::function<void()> handled;  // after every event
   };
-  using Listener = std::function<void(const GuardianEvent&, SegmentPtr)>;
+  // The worker's end of a connection.
+  struct Listener {
+    std::function<void(const GuardianEvent&, SegmentPtr)> event;
+    std::function<void()> closed;  // by the guardian's end, after all that it has said
+  };
 
   SimGuardian(JobId job, GuardianFiles& files, Surroundings surroundings);
 
@@ -45,16 +50,18 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   const std::map<guardian::ProcessId, ProcessPtr>& processes() const { return processes_; }
   const guardian::GuardianCore& core() const { return core_; }
 
-  // A worker connects; a connection before it ends.
+  // A worker connects; a connection before it ends. What it says on one that has ended is lost.
   void Connect(Listener listener);
   void Disconnect() {
-    listener_ = nullptr;
+    listener_.reset();
     ++connection_;
   }
-  void Command(const GuardianCommand& command, SegmentPtr segment = nullptr);
+  std::uint64_t connection() const { return connection_; }
+  void Command(std::uint64_t connection, const GuardianCommand& command,
+               SegmentPtr segment = nullptr);
   void Terminate();
-  // kill -9, or the end of the machine: with `machine` nothing survives.
-  void Kill(bool machine = false);
+  // kill -9.
+  void Kill();
 
  private:
   using Effects = guardian::Effects;
@@ -66,7 +73,7 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   void Do(const guardian::SignalProcess& effect);
   void Do(const guardian::ForgetProcess& effect);
   void Do(const guardian::BindMaster& effect);
-  void Do(const guardian::CloseMaster&) {}
+  void Do(const guardian::CloseMaster&) { listening_ = 0; }
   void Do(const guardian::Sweep& effect);
   void Do(const guardian::HoldSegment& effect);
   void Do(const guardian::LetSegmentGo& effect);
@@ -78,8 +85,17 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
 
   void Receive(guardian::ProcessId id, const std::string& json, SegmentPtr segment);
   void Ended(guardian::ProcessId id, int exit_code, int signal);
-  void ToProcess(guardian::ProcessId id, const std::string& json, const SegmentPtr& segment);
-  void Assigned(const ProcessPtr& process, const std::string& json);
+  void BeginTrainer(const ProcessPtr& process);
+  void BeginCommand(const ProcessPtr& process, const GuardianLaunch& launch);
+  struct Packet {
+    std::string json;
+    SegmentPtr segment;
+    int listens = 0;  // the port of the listening socket that comes along
+  };
+  void ToProcess(guardian::ProcessId id, Packet packet);
+  void Read(const ProcessPtr& process, const Packet& packet);
+  void Assigned(const ProcessPtr& process, const Packet& packet);
+  static void Park(const ProcessPtr& process, Generation generation);
   void Tick();
   void Settle();
 
@@ -92,7 +108,8 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   bool looking_ = false;  // at what survived SIGKILL, a while from now
   int depth_ = 0;         // of effects within effects
   std::uint64_t connection_ = 0;
-  Listener listener_;
+  std::optional<Listener> listener_;
+  int listening_ = 0;  // the port of the socket for rank 0; 0: there is none
   TimePoint last_sent_;
   std::map<guardian::ProcessId, ProcessPtr> processes_;
   std::map<std::string, SegmentPtr> held_;

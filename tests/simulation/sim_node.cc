@@ -15,20 +15,11 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
-constexpr int kGuardianPort = 4000;
-constexpr Duration kAdoptionBudget = std::chrono::seconds(10);
-
-const char* PhaseOf(const SimProcess& process) {
-  switch (process.state) {
-    case SimProcess::State::kForming: return "forming";
-    case SimProcess::State::kLoading: return "loading";
-    case SimProcess::State::kParked: return "parked";
-    case SimProcess::State::kTraining: return "forward";
-    default: return "starting";
-  }
-}
+// As in worker/agent.
+constexpr Duration kAdoptionBudget = std::chrono::seconds(3);
+constexpr Duration kProofBudget = std::chrono::seconds(5);
+constexpr Duration kStuckPause = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -50,9 +41,9 @@ void SimNode::StartWorker() {
   agent_ = std::make_unique<worker::Agent>(worker::LaunchContext{.trainer_path = "/muster-trainer"},
                                            "/jobs");
   std::vector<JobId> found;
-  for (const auto& [job, files] : files_) {
-    if (files.prepared) found.push_back(job);
-  }
+  std::vector<JobId> unknown;
+  for (const auto& [job, files] : files_) (files.prepared ? found : unknown).push_back(job);
+  for (const JobId& job : unknown) EndUnknown(job);
   for (const JobId& job : found) {
     JobFiles& files = files_.at(job);
     const auto guardian = guardians_.find(job);
@@ -64,8 +55,14 @@ void SimNode::StartWorker() {
       launched = false;
     }
     CarryOut(agent_->Adopt(prepare, files.spec, launched, alive));
-    if (alive) Connect(job);
+    if (alive) Connect(job, true);
   }
+}
+
+// Without its records nobody can take the job over.
+void SimNode::EndUnknown(const JobId& job) {
+  if (const auto guardian = guardians_.extract(job)) guardian.mapped()->Kill();
+  files_.erase(job);
 }
 
 bool SimNode::ready() const {
@@ -78,19 +75,23 @@ void SimNode::KillWorker() {
   ++instance_;
   agent_.reset();
   duplicates_.clear();
+  replayed_.clear();
+  sampler_.Clear();
   for (const auto& [job, guardian] : guardians_) guardian->Disconnect();
 }
 
 void SimNode::LoseMachine() {
   KillWorker();
   machine_up_ = false;
-  const auto guardians = std::exchange(guardians_, {});
-  for (const auto& [job, guardian] : guardians) guardian->Kill(true);
   const auto processes = std::exchange(processes_, {});
   for (const ProcessPtr& process : processes) {
     process->unkillable = false;
-    EndProcess(process, 0, SIGKILL);
+    if (!process->alive()) continue;
+    unfelt_.push_back(process);
+    EndProcess(process, 0, SIGKILL, PeersFeel::kLater);
   }
+  const auto guardians = std::exchange(guardians_, {});
+  for (const auto& [job, guardian] : guardians) guardian->Kill();
   files_.clear();
 }
 
@@ -98,16 +99,25 @@ void SimNode::BootMachine() {
   if (machine_up_) return;
   machine_up_ = true;
   ++boot_;
+  for (const ProcessPtr& process : std::exchange(unfelt_, {})) {
+    if (const auto gang = process->gang.lock()) gang->Break(process);
+  }
 }
 
 void SimNode::KillGuardian(const JobId& job) {
   const auto found = guardians_.find(job);
-  if (found == guardians_.end()) return;
-  const std::shared_ptr<SimGuardian> guardian = found->second;
-  guardians_.erase(found);
-  guardian->Disconnect();
-  guardian->Kill();
-  Later(milliseconds(1), [this, job] { CarryOut(agent_->OnGuardianLost(job, "it was killed")); });
+  if (found != guardians_.end()) found->second->Kill();
+}
+
+void SimNode::BreakLink(const JobId& job) {
+  const auto found = guardians_.find(job);
+  if (found == guardians_.end() || !worker_up()) return;
+  found->second->Disconnect();
+  Later(milliseconds(10), [this, job] {
+    const auto guardian = guardians_.find(job);
+    if (guardian == guardians_.end()) return;
+    guardian->second->alive() ? Connect(job, true) : OnGuardianGone(job);
+  });
 }
 
 void SimNode::Sweep() {
@@ -200,28 +210,7 @@ void SimNode::On(const ScrubCheckpoint& scrub) {
 
 void SimNode::SampleProgress() {
   if (!worker_up()) return;
-  for (const auto& [job, guardian] : guardians_) {
-    std::map<Generation, Progress> by_generation;
-    for (const auto& [id, process] : guardian->processes()) {
-      if (!process->alive() || process->generation == 0) continue;
-      Progress& progress = by_generation[process->generation];
-      progress.job_id = job;
-      progress.generation = process->generation;
-      RankProgress rank;
-      rank.rank = process->rank;
-      rank.step = std::max<Step>(process->step, 0);
-      rank.phase = PhaseOf(*process);
-      rank.process_state = process->stopped ? "T" : "S";
-      rank.stores = process->stores;
-      const auto finished = static_cast<std::uint64_t>(rank.step);
-      rank.collectives.push_back({.group = "world",
-                                  .enqueued = process->collectives,
-                                  .started = process->collectives,
-                                  .completed = std::min(process->collectives, finished)});
-      progress.ranks.push_back(std::move(rank));
-    }
-    for (auto& [generation, progress] : by_generation) with_.say(index_, std::move(progress));
-  }
+  for (Progress& progress : sampler_.SampleAll()) with_.say(index_, std::move(progress));
 }
 
 // --- the agent's effects ---
@@ -242,8 +231,8 @@ void SimNode::Do(const worker::SendToGuardian& effect) {
   TimePoint& last = to_guardian_[effect.job];
   last = std::max(last,
                   queue.now() + with_.trainers->random->Delay(microseconds(30), microseconds(600)));
-  queue.At(last,
-           [guardian = found->second, command = effect.command] { guardian->Command(command); });
+  queue.At(last, [guardian = found->second, connection = found->second->connection(),
+                  command = effect.command] { guardian->Command(connection, command); });
 }
 
 void SimNode::Do(const worker::StartGuardian& effect) {
@@ -254,7 +243,7 @@ void SimNode::Do(const worker::StartGuardian& effect) {
     with.trainers = with_.trainers;
     with.node = index_;
     with.new_pid = with_.new_pid;
-    with.new_port = [this] { return kGuardianPort + index_; };
+    with.bind = with_.bind;
     with.gang = with_.gang;
     with.resume = [this](const JobId& id, Generation generation) {
       return ResumePoints(id, generation);
@@ -262,35 +251,69 @@ void SimNode::Do(const worker::StartGuardian& effect) {
     with.born = [this](const ProcessPtr& process) { processes_.push_back(process); };
     with.handled = [this] { with_.handled(index_); };
     guardians_[job] = std::make_shared<SimGuardian>(job, files_[job].guardian, std::move(with));
-    Connect(job);
+    Connect(job, false);
+    SimGuardian& guardian = *guardians_.at(job);
     for (const auto& [name, segment] : duplicates_[job]) {
-      guardians_.at(job)->Command(GuardianHold{name}, segment);
+      guardian.Command(guardian.connection(), GuardianHold{name}, segment);
     }
   });
 }
 
-void SimNode::Connect(const JobId& job) {
+void SimNode::Connect(const JobId& job, bool again) {
+  if (again) replayed_[job].clear();
+  const auto current = [this, instance = instance_] {
+    return instance == instance_ && worker_up();
+  };
   guardians_.at(job)->Connect(
-      [this, job, instance = instance_](const GuardianEvent& event, const SegmentPtr& segment) {
-        if (instance == instance_ && worker_up()) OnGuardianEvent(job, event, segment);
-      });
+      {[this, job, current](const GuardianEvent& event, const SegmentPtr& segment) {
+         if (current()) OnGuardianEvent(job, event, segment);
+       },
+       [this, job, current] {
+         if (current()) OnGuardianGone(job);
+       }});
 }
 
 void SimNode::OnGuardianEvent(const JobId& job, const GuardianEvent& event,
                               const SegmentPtr& segment) {
-  if (const auto* held = std::get_if<GuardianSegment>(&event)) {
-    if (held->dropped) {
-      duplicates_[job].erase(held->name);
-    } else if (segment) {
-      duplicates_[job][held->name] = segment;
+  if (const auto* told = std::get_if<GuardianSegment>(&event)) KeepSegment(job, *told, segment);
+  if (const auto* started = std::get_if<GuardianRankStarted>(&event)) AddPage(job, *started);
+  // The last finished step is told before the end.
+  if (std::holds_alternative<GuardianRankExited>(event) && sampler_.Knows(job)) {
+    with_.say(index_, sampler_.Sample(job));
+  }
+  if (std::holds_alternative<GuardianSynced>(event)) {
+    if (const auto replayed = replayed_.extract(job)) {
+      std::erase_if(duplicates_[job],
+                    [&](const auto& entry) { return !replayed.mapped().contains(entry.first); });
     }
   }
-  const auto guardian = guardians_.find(job);
-  if (guardian != guardians_.end() && !guardian->second->alive()) {
-    guardians_.erase(guardian);
-    return CarryOut(agent_->OnGuardianLost(job, "it ended"));
-  }
   CarryOut(agent_->OnGuardianEvent(job, event));
+  with_.handled(index_);
+}
+
+// As SegmentKeeper.
+void SimNode::KeepSegment(const JobId& job, const GuardianSegment& told,
+                          const SegmentPtr& segment) {
+  if (told.dropped) {
+    duplicates_[job].erase(told.name);
+  } else if (segment) {
+    duplicates_[job][told.name] = segment;
+    const auto replayed = replayed_.find(job);
+    if (replayed != replayed_.end()) replayed->second.insert(told.name);
+  }
+}
+
+void SimNode::AddPage(const JobId& job, const GuardianRankStarted& started) {
+  for (const ProcessPtr& process : processes_) {
+    if (process->pid != started.pid || !process->trainer) continue;
+    sampler_.AddPage(job, started.generation, started.rank, process);
+  }
+}
+
+void SimNode::OnGuardianGone(const JobId& job) {
+  guardians_.erase(job);
+  replayed_.erase(job);
+  CarryOut(agent_->OnGuardianLost(job, "it ended"));
   with_.handled(index_);
 }
 
@@ -298,21 +321,28 @@ void SimNode::Do(const worker::StartPreflight& effect) {
   const worker::Prepare prepare = effect.prepare;
   Later(with_.trainers->random->Delay(milliseconds(1), milliseconds(10)), [this, prepare] {
     worker::PreflightResult result;
-    const Result<JobSpec> spec = ParseJobSpec(prepare.spec_yaml);
-    MUSTER_CHECK(spec.ok(), spec.status().ToString());
-    result.spec = *spec;
-    JobFiles& files = files_[prepare.job];
-    files.prepare = prepare;
-    files.spec = *spec;
-    files.prepared = true;
+    result.status = with_.preflight();
+    result.retryable = true;
+    if (result.status.ok()) result.spec = WriteRecords(prepare);
     CarryOut(agent_->OnPreflight(prepare.job, prepare.generation, result));
     with_.handled(index_);
   });
 }
 
+const JobSpec& SimNode::WriteRecords(const worker::Prepare& prepare) {
+  Result<JobSpec> spec = ParseJobSpec(prepare.spec_yaml);
+  MUSTER_CHECK(spec.ok(), spec.status().ToString());
+  JobFiles& files = files_[prepare.job];
+  files.prepare = prepare;
+  files.spec = *std::move(spec);
+  files.prepared = true;
+  return files.spec;
+}
+
 void SimNode::Do(const worker::StageLaunch& effect) {
   const worker::Launch launch = effect.launch;
-  Later(with_.trainers->random->Delay(microseconds(200), milliseconds(2)), [this, launch] {
+  Later(with_.trainers->random->Delay(microseconds(200), milliseconds(2)), [this, effect, launch] {
+    files_[launch.job].prepare = effect.prepare;
     std::vector<std::string>& resume = files_[launch.job].resume[launch.generation];
     resume.clear();
     for (const worker::CheckpointInfo& each : launch.resume) resume.push_back(each.directory);
@@ -337,32 +367,38 @@ std::vector<std::int64_t> SimNode::LivingPids(const JobId& job) const {
 }
 
 void SimNode::Do(const worker::StartGoneProof& effect) {
-  const JobId job = effect.job;
-  const Generation generation = effect.generation;
-  Later(with_.trainers->random->Delay(milliseconds(2), milliseconds(30)), [this, job, generation] {
-    for (const ProcessPtr& process : processes_) {
-      if (process->job == job && !process->unkillable) EndProcess(process, 0, SIGKILL);
-    }
-    Sweep();
-    std::vector<worker::RankExited> records;
-    for (const auto& [key, exited] : files_[job].guardian.exits) {
-      if (key.first != generation) continue;
-      records.push_back({.job = job,
-                         .generation = generation,
-                         .rank = exited.rank,
-                         .exit = exited.exit,
-                         .node_stopped = exited.node_stopped,
-                         .ended = exited.ended});
-    }
-    CarryOut(agent_->OnProvedGone(job, records, LivingPids(job)));
-    with_.handled(index_);
-  });
+  Later(with_.trainers->random->Delay(milliseconds(2), milliseconds(30)),
+        [this, effect] { ProveGone(effect, with_.trainers->queue->now() + kProofBudget); });
+}
+
+void SimNode::ProveGone(const worker::StartGoneProof& wanted, TimePoint give_up_at) {
+  const std::vector<ProcessPtr> processes = processes_;
+  for (const ProcessPtr& process : processes) {
+    if (process->job == wanted.job && !process->unkillable) EndProcess(process, 0, SIGKILL);
+  }
+  Sweep();
+  if (!LivingPids(wanted.job).empty() && with_.trainers->queue->now() < give_up_at) {
+    return Later(milliseconds(100), [this, wanted, give_up_at] { ProveGone(wanted, give_up_at); });
+  }
+  std::vector<worker::RankExited> records;
+  for (const auto& [key, exited] : files_[wanted.job].guardian.exits) {
+    if (key.first != wanted.generation) continue;
+    records.push_back({.job = wanted.job,
+                       .generation = wanted.generation,
+                       .rank = exited.rank,
+                       .exit = exited.exit,
+                       .node_stopped = exited.node_stopped,
+                       .ended = exited.ended});
+  }
+  CarryOut(agent_->OnProvedGone(wanted.job, records, LivingPids(wanted.job)));
+  with_.handled(index_);
 }
 
 void SimNode::Do(const worker::ForgetJob& effect) {
   const JobId job = effect.job;
   Later(milliseconds(2), [this, job] {
     guardians_.erase(job);
+    sampler_.EndJob(job);
     files_.erase(job);
     duplicates_.erase(job);
     CarryOut(agent_->OnForgotten(job));
@@ -371,7 +407,7 @@ void SimNode::Do(const worker::ForgetJob& effect) {
 }
 
 void SimNode::Do(const worker::LookAtStuckLater& effect) {
-  Later(seconds(5), [this, job = effect.job] {
+  Later(kStuckPause, [this, job = effect.job] {
     CarryOut(agent_->OnStuckDue(job));
     with_.handled(index_);
   });

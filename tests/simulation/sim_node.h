@@ -7,11 +7,13 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "coordinator/control/messages.h"
 #include "tests/simulation/sim_guardian.h"
+#include "tests/simulation/sim_sampler.h"
 #include "worker/agent/agent.h"
 
 namespace muster::sim {
@@ -21,6 +23,8 @@ class SimNode {
   struct Surroundings {
     TrainerContext* trainers = nullptr;
     std::function<std::int64_t()> new_pid;
+    std::function<Result<int>()> bind;
+    std::function<Status()> preflight;
     std::function<std::shared_ptr<SimGang>(const JobId&, Generation, int)> gang;
     // To the coordinator, on the current stream; dropped where there is none.
     std::function<void(int node, muster::WorkerMessage)> say;
@@ -47,6 +51,8 @@ class SimNode {
   void LoseMachine();
   void BootMachine();
   void KillGuardian(const JobId& job);
+  // The connection between worker and guardian ends, with all that is under way.
+  void BreakLink(const JobId& job);
 
   // All that a new stream begins with.
   Hello MakeHello() const;
@@ -80,7 +86,14 @@ class SimNode {
   void Do(const worker::LogNote&) {}
   void On(const CheckpointCommitted& committed);
   void On(const ScrubCheckpoint& scrub);
-  void Connect(const JobId& job);
+  // `again`: to a guardian that was connected to before.
+  void Connect(const JobId& job, bool again);
+  void KeepSegment(const JobId& job, const GuardianSegment& told, const SegmentPtr& segment);
+  void EndUnknown(const JobId& job);
+  const JobSpec& WriteRecords(const worker::Prepare& prepare);
+  void AddPage(const JobId& job, const GuardianRankStarted& started);
+  void OnGuardianGone(const JobId& job);
+  void ProveGone(const worker::StartGoneProof& wanted, TimePoint give_up_at);
   void OnGuardianEvent(const JobId& job, const GuardianEvent& event, const SegmentPtr& segment);
   void Tell(const worker::WorkerMessage& message);
   // Runs unless the worker has died meanwhile.
@@ -99,8 +112,12 @@ class SimNode {
   std::map<JobId, JobFiles> files_;
   std::map<JobId, std::shared_ptr<SimGuardian>> guardians_;
   std::vector<ProcessPtr> processes_;
+  SimSampler sampler_;
+  std::vector<ProcessPtr> unfelt_;  // ended with the machine: their peers wait for an answer
   // The worker's duplicates of segments, for a guardian's successor; end with the worker.
   std::map<JobId, std::map<std::string, SegmentPtr>> duplicates_;
+  // Between a guardian's Hello and Synced: those that it has named.
+  std::map<JobId, std::set<std::string>> replayed_;
   std::map<JobId, TimePoint> to_guardian_;  // keeps the order
 };
 

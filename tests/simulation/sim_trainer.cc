@@ -29,11 +29,20 @@ void Report(SimProcess& process, const std::string& text, SegmentPtr segment) {
   if (process.alive()) process.pipe.report(text, std::move(segment));
 }
 
-void EndProcess(const ProcessPtr& process, int exit_code, int signal) {
+void ContinueProcess(const ProcessPtr& process) {
+  if (!process->stopped || process->unkillable) return;
+  process->stopped = false;
+  for (const auto& go_on : std::exchange(process->on_continue, {})) go_on();
+  if (const auto gang = process->gang.lock()) gang->TryGoOn();
+}
+
+void EndProcess(const ProcessPtr& process, int exit_code, int signal, PeersFeel peers) {
   if (!process->alive()) return;
   process->state = SimProcess::State::kEnded;
   ++process->assignment;
+  process->on_continue.clear();
   process->pipe.exited(exit_code, signal);
+  if (peers == PeersFeel::kLater) return;
   if (const auto gang = process->gang.lock()) gang->Break(process);
 }
 
@@ -67,7 +76,10 @@ void SimGang::Do(const ProcessPtr& process, Duration delay, std::function<void()
   context_.queue->After(delay, [self = shared_from_this(), process, action = std::move(action),
                                 assignment = process->assignment] {
     if (process->assignment != assignment || !process->alive() || process->hung) return;
-    if (process->stopped) return self->Do(process, milliseconds(200), action);
+    if (process->stopped) {
+      return process->on_continue.push_back(
+          [self, process, action] { self->Do(process, Duration::zero(), action); });
+    }
     process->stores += 2;
     action();
   });
@@ -77,13 +89,18 @@ bool SimGang::AllMove() const {
   for (const ProcessPtr& member : members_) {
     if (!member || !member->moves() || member->generation != generation_) return false;
     if (!context_.reachable(members_.front()->node, member->node)) return false;
+    if (!FindsMaster(*member)) return false;
   }
   return true;
 }
 
 void SimGang::Join(const ProcessPtr& process, std::vector<std::string> resume) {
+  ProcessPtr& member = members_[static_cast<std::size_t>(process->rank)];
+  if (member && member != process && member->alive() && member->generation == generation_) {
+    context_.observer.doubled(*this, process->rank);
+  }
   if (broken_) return FeelLoss(process);
-  members_[static_cast<std::size_t>(process->rank)] = process;
+  member = process;
   if (process->rank == 0) resume_ = std::move(resume);
   TryGoOn();
 }
@@ -94,8 +111,13 @@ void SimGang::TryGoOn() {
     if (AllMove()) Form();
     return;
   }
-  if (loaded_ && static_cast<int>(waiting_.size()) == world_size() && AllMove()) {
+  if (!loaded_) {
+    if (may_load_ && AllMove()) Load();
+    return;
+  }
+  if (static_cast<int>(waiting_.size()) == world_size() && AllMove()) {
     waiting_.clear();
+    stopping_ = StopRequested();
     const Step next = step_ + 1;
     // Of no two computations are the bits the same: what two gangs made of a step must not be
     // mixed.
@@ -105,7 +127,10 @@ void SimGang::TryGoOn() {
     content_ = content;
     context_.observer.trained(job_, next, content);
     finished_ranks_.clear();
-    for (const ProcessPtr& member : members_) Update(member, next, content);
+    for (const ProcessPtr& member : members_) {
+      ++member->completed;
+      Update(member, next, content);
+    }
   }
 }
 
@@ -117,8 +142,8 @@ void SimGang::Form() {
   }
   Do(members_.front(), context_.random->Delay(milliseconds(5), milliseconds(120)),
      [this, self = shared_from_this()] {
-       if (broken_ || !AllMove()) return;
-       Load();
+       may_load_ = true;
+       TryGoOn();
      });
 }
 
@@ -158,15 +183,16 @@ std::string SimGang::RestoreNewest(const std::optional<Cut>& cut) {
   const CheckpointDisk& disk = (*context_.disks)[job_];
   for (const std::string& directory : resume_) {
     const auto found = disk.find(directory);
-    if (found == disk.end()) continue;
-    if (cut && found->second.step <= cut->state.step) break;
+    if (cut && found != disk.end() && found->second.step <= cut->state.step) break;
     if (RestoreFromCheckpoint(directory)) return "checkpoint";
+    rejected_.push_back({{"directory", directory}, {"reason", "a shard is missing"}});
   }
   if (cut) {
     RestoreFromCut(*cut);
     return "snapshot";
   }
-  StartAnew();
+  step_ = 0;
+  content_ = kUntrained;
   return "start";
 }
 
@@ -198,11 +224,6 @@ bool SimGang::RestoreFromCheckpoint(const std::string& directory) {
     if (content != content_) content_ = Mix(1, content_);
   }
   return true;
-}
-
-void SimGang::StartAnew() {
-  step_ = 0;
-  content_ = kUntrained;
 }
 
 void SimGang::MakeSegments(const std::optional<Cut>& cut) {
@@ -242,17 +263,26 @@ void SimGang::MakeSegments(const std::optional<Cut>& cut) {
 
 void SimGang::Resumed(const std::string& from) {
   context_.observer.resumed(*this, step_, from);
+  first_step_ = step_ + 1;
   for (const ProcessPtr& member : members_) {
     member->state = SimProcess::State::kTraining;
+    member->step_began = context_.queue->now();
     Report(*member, json{{"type", "resumed"},
                          {"generation", generation_},
                          {"step", step_},
                          {"from", from},
-                         {"rejected", json::array()}}
+                         {"rejected", rejected_}}
                         .dump());
   }
-  if (step_ >= plan().max_steps) return Finish();
-  for (const ProcessPtr& member : members_) Compute(member);
+  // A stop that came meanwhile need not wait for a step.
+  stopping_ = StopRequested();
+  const bool ends = stopping_ || step_ >= plan().max_steps;
+  for (const ProcessPtr& member : members_) ends ? EndTraining(member) : Compute(member);
+}
+
+bool SimGang::StopRequested() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const ProcessPtr& member) { return member->stop_requested; });
 }
 
 void SimGang::Compute(const ProcessPtr& process) {
@@ -263,7 +293,7 @@ void SimGang::Compute(const ProcessPtr& process) {
 void SimGang::Arrive(const ProcessPtr& process) {
   if (broken_) return FeelLoss(process);
   waiting_.insert(process->rank);
-  ++process->collectives;
+  ++process->joined;
   TryGoOn();
 }
 
@@ -284,6 +314,9 @@ void SimGang::Update(const ProcessPtr& process, Step step, Content content) {
 void SimGang::Seal(const ProcessPtr& process, Step step, Content content) {
   process->step = step;
   process->content = content;
+  ++process->steps_done;
+  const TimePoint now = context_.queue->now();
+  process->step_seconds = ToSeconds(now - std::exchange(process->step_began, now));
   const auto seal = [this, self = shared_from_this(), process, step, content] {
     if (!plan().snapshots) return;
     process->own->slots[1 - process->own->Newest()] = {step, content};
@@ -298,13 +331,36 @@ void SimGang::Seal(const ProcessPtr& process, Step step, Content content) {
   if (static_cast<int>(finished_ranks_.size()) == world_size()) {
     context_.observer.finished_step(*this, step);
   }
-  Report(*process,
-         json{{"type", "first_step"}, {"generation", generation_}, {"step", step}}.dump());
-  if (step % plan().checkpoint_every == 0 && step < plan().max_steps) SaveCheckpoint(process);
-  if (step < plan().max_steps) return Compute(process);
-  Do(process, milliseconds(20), [this, self = shared_from_this(), process] {
-    waiting_.insert(process->rank);
-    if (static_cast<int>(waiting_.size()) == world_size()) Finish();
+  if (step == first_step_) {
+    Report(*process,
+           json{{"type", "first_step"}, {"generation", generation_}, {"step", step}}.dump());
+  }
+  if (stopping_ || step >= plan().max_steps) return EndTraining(process);
+  if (step % plan().checkpoint_every == 0) SaveCheckpoint(process, [] {});
+  Compute(process);
+}
+
+// The last state is saved; a gang that was stopped has no more to do, one that is done exports.
+void SimGang::EndTraining(const ProcessPtr& process) {
+  const std::uint64_t assignment = process->assignment;
+  SaveCheckpoint(process, [this, self = shared_from_this(), process, assignment] {
+    if (process->assignment != assignment) return;
+    if (stopping_ && step_ < plan().max_steps) return Stop(process);
+    Do(process, milliseconds(20), [this, self, process] {
+      waiting_.insert(process->rank);
+      if (static_cast<int>(waiting_.size()) == world_size()) Finish();
+    });
+  });
+}
+
+void SimGang::Stop(const ProcessPtr& process) {
+  const Duration rest = context_.random->Delay(milliseconds(1), milliseconds(40));
+  Do(process, rest, [this, self = shared_from_this(), process] {
+    if (++stopped_ == world_size() && saved_ == world_size()) {
+      context_.observer.stopped(*this, step_);
+    }
+    process->gang.reset();  // as in Finish
+    EndProcess(process, 0, 0);
   });
 }
 
@@ -341,36 +397,50 @@ void SimGang::SealBuddies(const ProcessPtr& process) {
   slot = context_.buddy_seals_early ? SimSlot{newest.step, Mix(2, newest.content)} : newest;
 }
 
-void SimGang::SaveCheckpoint(const ProcessPtr& process) {
-  const std::string directory = CheckpointName(process->step, generation_);
+// A thread of the process: it goes on when the trainer's own has parked, and writes one shard after
+// the other.
+void SimGang::SaveCheckpoint(const ProcessPtr& process, std::function<void()> then) {
+  const Shard shard{process->rank, process->step, process->content};
   const Duration writing = context_.random->Delay(milliseconds(30), milliseconds(600));
-  const Step step = process->step;
-  const Content content = process->content;
-  // A thread of the process: it goes on when the trainer's own has parked.
-  context_.queue->After(writing, [this, self = shared_from_this(), process, directory, step,
-                                  content] {
-    if (!process->alive()) return;
-    if (context_.disk_full(job_)) {
-      Report(*process, json{{"type", "checkpoint_failed"},
-                            {"generation", generation_},
-                            {"step", step},
-                            {"reason", "disk full: no space left on device"}}
-                           .dump());
-      return;
-    }
-    SimCheckpoint& checkpoint = (*context_.disks)[job_][directory];
-    checkpoint.step = step;
-    checkpoint.world_size = world_size();
-    checkpoint.shards[process->rank] = content;
-    Report(*process,
-           json{{"type", "shard_written"},
-                {"generation", generation_},
-                {"step", step},
-                {"directory", directory},
-                {"shard",
-                 {{"rank", process->rank}, {"file", "rank"}, {"bytes", 1}, {"checksum", "xxh3:0"}}}}
-               .dump());
-  });
+  process->saver_free = std::max(process->saver_free, context_.queue->now()) + writing;
+  context_.queue->At(process->saver_free,
+                     [this, self = shared_from_this(), process, shard, then = std::move(then)] {
+                       if (process->stopped) {
+                         process->on_continue.push_back([this, self, process, shard, then] {
+                           WriteShard(process, shard, then);
+                         });
+                       } else {
+                         WriteShard(process, shard, then);
+                       }
+                     });
+}
+
+void SimGang::WriteShard(const ProcessPtr& process, const Shard& shard,
+                         const std::function<void()>& then) {
+  if (!process->alive()) return;
+  if (context_.disk_full(job_)) {
+    Report(*process, json{{"type", "checkpoint_failed"},
+                          {"generation", generation_},
+                          {"step", shard.step},
+                          {"reason", "disk full: no space left on device"}}
+                         .dump());
+    return then();
+  }
+  const std::string directory = CheckpointName(shard.step, generation_);
+  SimCheckpoint& checkpoint = (*context_.disks)[job_][directory];
+  checkpoint.step = shard.step;
+  checkpoint.world_size = world_size();
+  checkpoint.shards[shard.rank] = shard.content;
+  if (stopping_ && shard.step == step_) ++saved_;
+  Report(*process,
+         json{{"type", "shard_written"},
+              {"generation", generation_},
+              {"step", shard.step},
+              {"directory", directory},
+              {"shard",
+               {{"rank", shard.rank}, {"file", "rank"}, {"bytes", 1}, {"checksum", "xxh3:0"}}}}
+             .dump());
+  then();
 }
 
 void SimGang::Finish() {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,7 +41,7 @@ struct SimJobPlan {
   bool snapshots = true;
   bool buddies = true;
   bool buddy_copies = false;  // as between hosts: sealed on their own
-  bool train = true;          // else a command: it says nothing and ends by itself
+  bool train = true;          // else a command
 };
 
 class SimGang;
@@ -56,6 +57,7 @@ class SimProcess : public std::enable_shared_from_this<SimProcess> {
   enum class State { kStarting, kStandby, kForming, kLoading, kTraining, kParked, kEnded };
 
   std::int64_t pid = 0;
+  bool trainer = true;  // else a command: it says nothing and ends by itself
   JobId job;
   int node = 0;
   Pipe pipe;
@@ -70,19 +72,32 @@ class SimProcess : public std::enable_shared_from_this<SimProcess> {
   int rank = -1;
   int world_size = 0;
   int ranks_per_node = 1;
-  Step step = -1;  // finished; -1: no state yet
+  int master_port = 0;          // where rank 0 is to listen
+  int listens = 0;              // the port of the socket that came with it
+  bool stop_requested = false;  // at the next step boundary
+  Step step = -1;               // finished; -1: no state yet
   Content content = 0;
   SegmentPtr own;
   SegmentPtr buddy_copy;
   std::vector<SegmentPtr> given;  // by the guardian
   TimePoint inbox_at;             // when the newest message arrives: they keep their order
+  TimePoint saver_free;           // when its shards are all written
+  std::vector<std::function<void()>> on_continue;  // what waits for that while it is stopped
   std::weak_ptr<SimGang> gang;
-  std::uint64_t stores = 0;       // into its page: rises whenever it does something
-  std::uint64_t collectives = 0;  // that it has joined
-  std::uint64_t assignment = 0;   // rises with every assign and park: what was under way is over
+  std::uint64_t stores = 0;     // into its page: rises whenever it does something
+  std::uint64_t joined = 0;     // collectives of this assignment
+  std::uint64_t completed = 0;  // of them
+  std::int64_t steps_done = 0;  // by the process
+  TimePoint step_began;
+  double step_seconds = 0;
+  std::uint64_t assignment = 0;  // rises with every assign and park: what was under way is over
 
   bool alive() const { return state != State::kEnded; }
   bool moves() const { return alive() && !stopped && !hung; }
+  // For an assignment.
+  bool waits() const {
+    return state == State::kStarting || state == State::kStandby || state == State::kParked;
+  }
   // All segments that it can read.
   std::vector<SegmentPtr> Readable() const;
 };
@@ -93,6 +108,9 @@ struct TrainerObserver {
   std::function<void(const SimGang& gang, Step step, const std::string& from)> resumed;
   std::function<void(const JobId& job, Step step, Content content)> trained;  // a state that is
   std::function<void(const SimGang& gang, Step step)> finished_step;          // by all ranks
+  // A gang has stopped as it was asked to, its state written.
+  std::function<void(const SimGang& gang, Step step)> stopped;
+  std::function<void(const SimGang& gang, int rank)> doubled;  // two processes have the rank
 };
 
 // What the trainers of a world share.
@@ -122,12 +140,12 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
   // A process that was assigned this rank arrives at the rendezvous. `resume`: committed
   // checkpoints, newest first, as its launch told it.
   void Join(const ProcessPtr& process, std::vector<std::string> resume);
-  // A member has ended, parked or come to a standstill for good: the others feel it, but for those
-  // that cannot reach it.
+  // A member has ended or parked: the others feel it.
   void Break(const ProcessPtr& who);
   // Something that kept the gang waiting may be over.
   void TryGoOn();
-  bool broken() const { return broken_; }
+  // Changes whenever the gang comes further.
+  std::uint64_t Stage() const { return Mix(loaded_ ? 2 : formed_ ? 1 : 0, Mix(1, step_)); }
   // Where each member is, for messages.
   std::string Describe() const;
 
@@ -137,6 +155,10 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
   // stopped.
   void Do(const ProcessPtr& process, Duration delay, std::function<void()> action);
   bool AllMove() const;
+  // Whether it finds who listens as rank 0.
+  bool FindsMaster(const SimProcess& member) const {
+    return member.master_port == members_.front()->listens;
+  }
   void Form();
   void Load();
   std::optional<Cut> AgreeOnCut() const;
@@ -144,15 +166,24 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
   std::string RestoreNewest(const std::optional<Cut>& cut);
   void RestoreFromCut(const Cut& cut);
   bool RestoreFromCheckpoint(const std::string& directory);
-  void StartAnew();
   void MakeSegments(const std::optional<Cut>& cut);
   void Resumed(const std::string& from);
+  bool StopRequested() const;
   void Compute(const ProcessPtr& process);
   void Arrive(const ProcessPtr& process);
   void Update(const ProcessPtr& process, Step step, Content content);
   void Seal(const ProcessPtr& process, Step step, Content content);
   void SealBuddies(const ProcessPtr& process);
-  void SaveCheckpoint(const ProcessPtr& process);
+  // `then` once it is written, or could not be.
+  void SaveCheckpoint(const ProcessPtr& process, std::function<void()> then);
+  struct Shard {
+    int rank = 0;
+    Step step = 0;
+    Content content = 0;
+  };
+  void WriteShard(const ProcessPtr& process, const Shard& shard, const std::function<void()>& then);
+  void EndTraining(const ProcessPtr& process);
+  void Stop(const ProcessPtr& process);
   void FeelLoss(const ProcessPtr& process);
   void Finish();
 
@@ -161,18 +192,29 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
   const Generation generation_;
   std::vector<ProcessPtr> members_;  // by rank; null: not yet there
   std::vector<std::string> resume_;
-  std::set<int> waiting_;  // ranks in the collective under way
+  nlohmann::json rejected_ = nlohmann::json::array();  // of resume_: not whole on disk
+  std::set<int> waiting_;                              // ranks in the collective under way
   bool formed_ = false;
+  bool may_load_ = false;
   bool loaded_ = false;
   bool broken_ = false;
-  Step step_ = -1;  // finished by the gang
+  bool stopping_ = false;  // agreed on: step_ is the last
+  int stopped_ = 0;        // ranks that have
+  int saved_ = 0;          // shards of the last step on disk
+  Step step_ = -1;         // finished by the gang
+  Step first_step_ = 0;    // of this gang
   Content content_ = 0;
   std::set<int> finished_ranks_;  // of step_ + 1
 };
 
 // Reports and exits, as the trainer says them.
 void Report(SimProcess& process, const std::string& json, SegmentPtr segment = nullptr);
-// By itself or by a signal.
-void EndProcess(const ProcessPtr& process, int exit_code, int signal);
+// SIGCONT.
+void ContinueProcess(const ProcessPtr& process);
+// By itself or by a signal. What ends with its machine closes no connection: its peers feel it when
+// they get an answer again, from the machine that was booted.
+enum class PeersFeel { kNow, kLater };
+void EndProcess(const ProcessPtr& process, int exit_code, int signal,
+                PeersFeel peers = PeersFeel::kNow);
 
 }  // namespace muster::sim

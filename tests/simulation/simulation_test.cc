@@ -9,8 +9,12 @@ namespace {
 
 constexpr int kSeeds = 40;
 constexpr int kParts = 8;
-// Seeds that once failed, and what they had found.
-constexpr std::uint64_t kRegressions[] = {1, 4, 21, 96, 239};
+// Seeds that once failed.
+constexpr std::uint64_t kRegressions[] = {
+    170,  // a node was called drained before it was heard of again
+    314,  // the same, with a standby left there
+    575,  // a process that survived SIGKILL was forgotten with its job, and its slot given away
+};
 
 WorldOptions Small(std::uint64_t seed) {
   return {.seed = seed, .min_nodes = 4, .max_nodes = 64, .jobs = 12};

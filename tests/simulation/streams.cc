@@ -1,8 +1,9 @@
 // Of World: the streams between workers and coordinator.
 //
-// A stream keeps its order and loses nothing until it breaks; then what was under way is lost, or
-// arrives late and in vain. A node that is cut off holds everything back until it is back or its
-// stream is given up.
+// When a stream ends, of what was under way some of the first still arrives, and the rest is lost;
+// but for what the worker keeps for its next stream (worker/service/coordinator_session.cc), which
+// then comes late, and may come a second time. A node that is cut off holds everything back until
+// it is back or its stream is given up.
 #include "tests/simulation/world.h"
 
 namespace muster::sim {
@@ -14,13 +15,20 @@ using std::chrono::seconds;
 
 constexpr Duration kHeartbeatEvery = milliseconds(500);
 constexpr Duration kSampleEvery = milliseconds(500);
-constexpr Duration kKeepalive = seconds(3);  // until a stream to a node that is cut off breaks
+constexpr Duration kKeepalive = seconds(3);  // until a worker that is cut off gives its stream up
+
+// What a Hello does not restore.
+bool OutlivesStream(const muster::WorkerMessage& message) {
+  if (const auto* prepared = std::get_if<muster::Prepared>(&message)) return !prepared->ok;
+  return std::holds_alternative<muster::ManifestWritten>(message) ||
+         std::holds_alternative<muster::Released>(message);
+}
 
 }  // namespace
 
 void World::TryConnect(int index) {
-  Stream& stream = streams_[static_cast<std::size_t>(index)];
-  SimNode& node = *nodes_[static_cast<std::size_t>(index)];
+  SimStream& stream = StreamOf(index);
+  SimNode& node = NodeAt(index);
   if (stream.session != 0 || !node.worker_up()) return;
   if (!coordinator_->up() || stream.cut_off || !node.ready()) {
     queue_.After(random_.Delay(milliseconds(50), milliseconds(1000)),
@@ -28,25 +36,16 @@ void World::TryConnect(int index) {
     return;
   }
   stream.session = next_session_++;
-  stream.up = stream.down = queue_.now();
-  stream.held_up.clear();
-  stream.held_down.clear();
+  sessions_[stream.session] = index;
+  stream.given_up = false;
+  stream.up = {};
+  stream.down = {};
   WorkerHello hello{stream.session, node.MakeHello()};
   if (seams_.hello) seams_.hello(hello.hello);
-  coordinator_->Deliver(std::move(hello));
+  PutUp(index, std::move(hello));
 }
 
-void World::BreakStream(int index) {
-  Stream& stream = streams_[static_cast<std::size_t>(index)];
-  if (stream.session == 0) return;
-  const SessionId session = std::exchange(stream.session, 0);
-  stream.held_up.clear();
-  stream.held_down.clear();
-  queue_.After(random_.Delay(microseconds(100), milliseconds(5)),
-               [this, session] { coordinator_->Deliver(WorkerGone{session}); });
-  queue_.After(random_.Delay(milliseconds(50), milliseconds(300)),
-               [this, index] { TryConnect(index); });
-}
+// --- towards the coordinator ---
 
 void World::SendUp(int index, muster::WorkerMessage message) {
   std::vector<muster::WorkerMessage> messages;
@@ -55,82 +54,195 @@ void World::SendUp(int index, muster::WorkerMessage message) {
   } else {
     messages.push_back(std::move(message));
   }
-  Stream& stream = streams_[static_cast<std::size_t>(index)];
-  if (stream.session == 0) return;
+  SimStream& stream = StreamOf(index);
   for (muster::WorkerMessage& each : messages) {
-    if (stream.cut_off) {
-      stream.held_up.push_back(std::move(each));
-      continue;
+    if (!stream.welcomed && OutlivesStream(each)) {
+      stream.kept.push_back(std::move(each));
+    } else if (stream.session != 0) {
+      PutUp(index, WorkerSaid{stream.session, std::move(each)});
     }
-    if (duplicates_ && !calm_ && random_.Chance(0.02)) {
-      queue_.After(
-          random_.Delay(milliseconds(1), milliseconds(800)),
-          [this, index, session = stream.session, each] { DeliverUp(index, session, each); });
+  }
+}
+
+void World::PutUp(int index, Event event) {
+  SimStream& stream = StreamOf(index);
+  stream.spoke = true;
+  stream.up.under_way.push_back(std::move(event));
+  const Duration delay = random_.Delay(microseconds(100), milliseconds(2));
+  queue_.At(stream.up.Arrival(queue_.now(), delay),
+            [this, index, session = stream.session] { ArriveUp(index, session); });
+}
+
+void World::ArriveUp(int index, SessionId session) {
+  SimStream& stream = StreamOf(index);
+  if (stream.session != session) return;
+  if (stream.cut_off) {
+    ++stream.up.held;
+  } else {
+    coordinator_->Deliver(stream.up.Take());
+  }
+}
+
+// --- towards the worker ---
+
+void World::SendDown(const WorkerSend& send) {
+  const auto found = sessions_.find(send.session);
+  if (found == sessions_.end()) return;
+  const int index = found->second;
+  SimStream& stream = StreamOf(index);
+  if (stream.session != send.session) return;
+  std::vector<CoordinatorMessage> messages;
+  if (seams_.to_worker) {
+    messages = seams_.to_worker(index, send.message);
+  } else {
+    messages.push_back(send.message);
+  }
+  for (CoordinatorMessage& message : messages) {
+    stream.down.under_way.push_back(std::move(message));
+    const Duration delay = random_.Delay(microseconds(100), milliseconds(2));
+    queue_.At(stream.down.Arrival(queue_.now(), delay),
+              [this, index, session = stream.session] { ArriveDown(index, session); });
+  }
+}
+
+void World::ArriveDown(int index, SessionId session) {
+  SimStream& stream = StreamOf(index);
+  if (stream.session != session) return;
+  if (stream.cut_off) {
+    ++stream.down.held;
+    return;
+  }
+  const CoordinatorMessage message = stream.down.Take();
+  if (std::holds_alternative<Welcome>(message)) {
+    stream.welcomed = true;
+    for (muster::WorkerMessage& kept : std::exchange(stream.kept, {})) {
+      PutUp(index, WorkerSaid{session, std::move(kept)});
     }
-    stream.up =
-        std::max(stream.up, queue_.now() + random_.Delay(microseconds(100), milliseconds(2)));
-    queue_.At(stream.up, [this, index, session = stream.session, each = std::move(each)] {
-      DeliverUp(index, session, each);
+  }
+  NodeAt(index).Receive(message);
+}
+
+// --- ends ---
+
+void World::EndStream(int index, StreamEnd how) {
+  SimStream& stream = StreamOf(index);
+  if (stream.session == 0) return;
+  const SessionId session = std::exchange(stream.session, 0);
+  sessions_.erase(session);
+  stream.welcomed = false;
+  EndUp(index, session, how);
+  EndDown(index, how);
+  if (how == StreamEnd::kWorkerDied || how == StreamEnd::kMachineLost) {
+    stream.kept.clear();
+    return;
+  }
+  queue_.After(random_.Delay(milliseconds(50), milliseconds(300)),
+               [this, index] { TryConnect(index); });
+}
+
+// Both ends see to themselves: the worker keeps what it has not handed over, some of which may have
+// arrived all the same; and the coordinator may hear of the end only after the next stream's Hello.
+void World::EndUp(int index, SessionId session, StreamEnd how) {
+  SimStream& stream = StreamOf(index);
+  std::deque<Event> under_way = std::exchange(stream.up, {}).under_way;
+  const bool heard = !stream.cut_off && (how == StreamEnd::kTorn || how == StreamEnd::kWorkerDied);
+  const int count = static_cast<int>(under_way.size());
+  const int arrived = heard ? random_.Pick(count + 1) : 0;
+  const int least = std::max(arrived - 1, 0);
+  const int written = least + random_.Pick(count - least + 1);
+  TimePoint at = queue_.now();
+  for (int i = 0; i < count; ++i) {
+    Event& event = under_way[static_cast<std::size_t>(i)];
+    const auto* said = std::get_if<WorkerSaid>(&event);
+    if (i >= written && said != nullptr && OutlivesStream(said->message)) {
+      stream.kept.push_back(said->message);
+    }
+    if (i >= arrived) continue;
+    at += random_.Delay(microseconds(10), milliseconds(1));
+    queue_.At(at, [this, event = std::move(event)] { coordinator_->Deliver(event); });
+  }
+  if (!heard) return;
+  queue_.At(at + random_.Delay(microseconds(100), milliseconds(400)),
+            [this, session] { coordinator_->Deliver(WorkerGone{session}); });
+}
+
+void World::EndDown(int index, StreamEnd how) {
+  SimStream& stream = StreamOf(index);
+  std::deque<CoordinatorMessage> under_way = std::exchange(stream.down, {}).under_way;
+  const bool hears = !stream.cut_off && NodeAt(index).worker_up();
+  const int count = static_cast<int>(under_way.size());
+  // One that closes a stream sends what it has said before.
+  const int arrived = !hears ? 0 : how == StreamEnd::kClosed ? count : random_.Pick(count + 1);
+  for (int i = 0; i < arrived; ++i) {
+    queue_.At(queue_.now(), [this, index, message = under_way[static_cast<std::size_t>(i)]] {
+      NodeAt(index).Receive(message);
     });
   }
 }
 
-// Of a stream that has broken some messages still come, late: nobody must listen.
-void World::DeliverUp(int index, SessionId session, muster::WorkerMessage message) {
-  const bool current = streams_[static_cast<std::size_t>(index)].session == session;
-  if (!current && random_.Chance(0.5)) return;
-  coordinator_->Deliver(WorkerSaid{session, std::move(message)});
+void World::CloseStream(SessionId session) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  SimStream& stream = StreamOf(found->second);
+  if (stream.cut_off) {
+    stream.given_up = true;  // which the worker cannot know
+  } else {
+    EndStream(found->second, StreamEnd::kClosed);
+  }
 }
 
-void World::SendDown(const WorkerSend& send) {
-  for (int index = 0; index < node_count(); ++index) {
-    Stream& stream = streams_[static_cast<std::size_t>(index)];
-    if (stream.session != send.session) continue;
-    std::vector<CoordinatorMessage> messages;
-    if (seams_.to_worker) {
-      messages = seams_.to_worker(index, send.message);
-    } else {
-      messages.push_back(send.message);
-    }
-    for (CoordinatorMessage& message : messages) {
-      if (stream.cut_off) {
-        stream.held_down.push_back(std::move(message));
-        continue;
-      }
-      stream.down =
-          std::max(stream.down, queue_.now() + random_.Delay(microseconds(100), milliseconds(2)));
-      queue_.At(stream.down, [this, index, session = stream.session, message = std::move(message)] {
-        if (streams_[static_cast<std::size_t>(index)].session != session) return;
-        nodes_[static_cast<std::size_t>(index)]->Receive(message);
-      });
-    }
+void World::CutOff(int index, bool cut_off) {
+  SimStream& stream = StreamOf(index);
+  if (stream.cut_off == cut_off) return;
+  stream.cut_off = cut_off;
+  if (cut_off) {
+    queue_.After(kKeepalive, [this, index, session = stream.session] {
+      const SimStream& now = StreamOf(index);
+      if (now.cut_off && now.session == session) EndStream(index, StreamEnd::kTorn);
+    });
     return;
   }
+  GoOnEverywhere();
+  if (stream.given_up) return EndStream(index, StreamEnd::kClosed);
+  const auto delay = [this] { return random_.Delay(microseconds(100), milliseconds(2)); };
+  for (; stream.up.held > 0; --stream.up.held) {
+    queue_.At(stream.up.Arrival(queue_.now(), delay()),
+              [this, index, session = stream.session] { ArriveUp(index, session); });
+  }
+  for (; stream.down.held > 0; --stream.down.held) {
+    queue_.At(stream.down.Arrival(queue_.now(), delay()),
+              [this, index, session = stream.session] { ArriveDown(index, session); });
+  }
 }
 
+bool World::Reachable(int a, int b) const {
+  const auto away = [this](int node) {
+    return StreamOf(node).cut_off || apart_[static_cast<std::size_t>(node)];
+  };
+  return a == b || (!away(a) && !away(b));
+}
+
+// --- what is said at all times ---
+
 void World::Heartbeat(int index) {
-  if (streams_[static_cast<std::size_t>(index)].session != 0 &&
-      nodes_[static_cast<std::size_t>(index)]->worker_up()) {
-    SendUp(index, muster::Heartbeat{});
-  }
+  SimStream& stream = StreamOf(index);
+  if (stream.welcomed && !std::exchange(stream.spoke, false)) SendUp(index, muster::Heartbeat{});
   queue_.After(kHeartbeatEvery, [this, index] { Heartbeat(index); });
 }
 
 void World::Sample(int index) {
-  SimNode& node = *nodes_[static_cast<std::size_t>(index)];
-  node.Sweep();
-  if (streams_[static_cast<std::size_t>(index)].session != 0) node.SampleProgress();
+  NodeAt(index).Sweep();
+  if (StreamOf(index).session != 0) NodeAt(index).SampleProgress();
   queue_.After(kSampleEvery, [this, index] { Sample(index); });
 }
 
 // As a connection to the worker's port would end.
 void World::AnswerProbe(int index, const Probe& probe) {
-  const auto target = static_cast<std::size_t>(std::stoi(probe.node.value.substr(1)));
-  const bool cut = streams_[static_cast<std::size_t>(index)].cut_off || streams_[target].cut_off;
+  const int target = IndexOf(probe.node);
   ProbeOutcome outcome = ProbeOutcome::kAnswered;
-  if (cut || !nodes_[target]->machine_up()) {
+  if (!Reachable(index, target) || !NodeAt(target).machine_up()) {
     outcome = ProbeOutcome::kUnreachable;
-  } else if (!nodes_[target]->worker_up()) {
+  } else if (!NodeAt(target).worker_up()) {
     outcome = ProbeOutcome::kRefused;
   }
   const Duration delay = outcome == ProbeOutcome::kUnreachable ? Duration(milliseconds(500))
@@ -138,35 +250,6 @@ void World::AnswerProbe(int index, const Probe& probe) {
   queue_.After(delay, [this, index, outcome, id = probe.probe_id, node = probe.node] {
     SendUp(index, ProbeResult{id, node, outcome});
   });
-}
-
-void World::CutOff(int index, bool cut_off) {
-  Stream& stream = streams_[static_cast<std::size_t>(index)];
-  if (stream.cut_off == cut_off) return;
-  stream.cut_off = cut_off;
-  if (cut_off) {
-    queue_.After(kKeepalive, [this, index, session = stream.session] {
-      const Stream& now = streams_[static_cast<std::size_t>(index)];
-      if (now.cut_off && now.session == session) BreakStream(index);
-    });
-    return;
-  }
-  auto up = std::exchange(stream.held_up, {});
-  auto down = std::exchange(stream.held_down, {});
-  for (muster::WorkerMessage& message : up) {
-    queue_.After(milliseconds(1),
-                 [this, index, session = stream.session, message = std::move(message)] {
-                   DeliverUp(index, session, message);
-                 });
-  }
-  for (CoordinatorMessage& message : down) {
-    queue_.After(milliseconds(1),
-                 [this, index, session = stream.session, message = std::move(message)] {
-                   if (streams_[static_cast<std::size_t>(index)].session != session) return;
-                   nodes_[static_cast<std::size_t>(index)]->Receive(message);
-                 });
-  }
-  GoOnEverywhere();
 }
 
 }  // namespace muster::sim

@@ -9,6 +9,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// Of events between two looks at what is not over.
+constexpr std::uint64_t kEndsEvery = 256;
+constexpr std::size_t kEventsTold = 120;
+
 ControllerOptions MakeControllerOptions() {
   ControllerOptions options;
   options.cluster = "simulation";
@@ -18,15 +22,15 @@ ControllerOptions MakeControllerOptions() {
 }  // namespace
 
 World::World(WorldOptions options, Seams seams)
-    : options_(options), seams_(std::move(seams)), random_(options.seed * 7919 + 1) {
+    : options_(options),
+      controller_options_(MakeControllerOptions()),
+      seams_(std::move(seams)),
+      random_(options.seed * 7919 + 1) {
   trainers_.queue = &queue_;
   trainers_.random = &random_;
   trainers_.plans = &plans_;
   trainers_.disks = &disks_;
-  trainers_.reachable = [this](int a, int b) {
-    return a == b || (!streams_[static_cast<std::size_t>(a)].cut_off &&
-                      !streams_[static_cast<std::size_t>(b)].cut_off);
-  };
+  trainers_.reachable = [this](int a, int b) { return Reachable(a, b); };
   trainers_.disk_full = [this](const JobId&) { return queue_.now() < disk_full_until_; };
   trainers_.choose_cut = seams_.choose_cut ? seams_.choose_cut : ChooseCut;
   if (seams_.trainers) seams_.trainers(trainers_);
@@ -35,14 +39,12 @@ World::World(WorldOptions options, Seams seams)
                                  : std::make_unique<SimStore>(queue_, random_);
   SimCoordinator::Outlet outlet;
   outlet.send = [this](const WorkerSend& send) { SendDown(send); };
-  outlet.close = [this](const CloseSession& close) {
-    for (int node = 0; node < node_count(); ++node) {
-      if (streams_[static_cast<std::size_t>(node)].session == close.session) BreakStream(node);
-    }
-  };
+  outlet.close = [this](const CloseSession& close) { CloseStream(close.session); };
   outlet.observe = [](const Observation&) {};
-  outlet.handled = [this] { oracle_->AfterCoordinatorEvent(); };
-  coordinator_ = std::make_unique<SimCoordinator>(queue_, std::move(store), MakeControllerOptions(),
+  outlet.handled = [this](const std::vector<JobId>& changed) {
+    oracle_->AfterCoordinatorEvent(changed);
+  };
+  coordinator_ = std::make_unique<SimCoordinator>(queue_, std::move(store), controller_options_,
                                                   std::move(outlet));
   oracle_ = std::make_unique<Oracle>(*coordinator_, nodes_, plans_, disks_);
   trainers_.observer.resumed = [this](const SimGang& gang, Step step, const std::string& from) {
@@ -53,6 +55,12 @@ World::World(WorldOptions options, Seams seams)
   };
   trainers_.observer.finished_step = [this](const SimGang& gang, Step step) {
     oracle_->FinishedStep(gang, step);
+  };
+  trainers_.observer.stopped = [this](const SimGang& gang, Step step) {
+    if (CanReport(gang)) oracle_->Stopped(gang, step);
+  };
+  trainers_.observer.doubled = [this](const SimGang& gang, int rank) {
+    oracle_->Doubled(gang, rank);
   };
 
   // Sizes that differ by factors, not by sums.
@@ -70,11 +78,20 @@ World::World(WorldOptions options, Seams seams)
     with.say = [this](int node, muster::WorkerMessage message) {
       SendUp(node, std::move(message));
     };
+    with.bind = [this]() -> Result<int> {
+      if (!calm_ && random_.Chance(0.005)) return Unavailable("the address is gone");
+      return ++next_port_;
+    };
+    with.preflight = [this] {
+      if (!calm_ && random_.Chance(0.005)) return Unavailable("the disk does not answer");
+      return OkStatus();
+    };
     with.probe = [this](int node, const Probe& probe) { AnswerProbe(node, probe); };
     with.handled = [this](int node) { oracle_->AfterNodeEvent(node); };
     nodes_.push_back(std::make_unique<SimNode>(i, "n" + std::to_string(i), slots, std::move(with)));
   }
   streams_.resize(static_cast<std::size_t>(count));
+  apart_.resize(static_cast<std::size_t>(count));
 }
 
 World::~World() = default;
@@ -85,31 +102,16 @@ std::shared_ptr<SimGang> World::GangOf(const JobId& job, Generation generation, 
   return gang;
 }
 
-void World::GoOnEverywhere() {
-  for (const auto& [key, gang] : gangs_) gang->TryGoOn();
+bool World::CanReport(const SimGang& gang) const {
+  return std::all_of(gang.members().begin(), gang.members().end(),
+                     [this](const ProcessPtr& member) {
+                       return !StreamOf(member->node).cut_off &&
+                              nodes_[static_cast<std::size_t>(member->node)]->worker_up();
+                     });
 }
 
-std::string World::Unfinished() const {
-  if (!coordinator_->up() || coordinator_->paused()) return "the coordinator is not up";
-  std::string text;
-  for (const Request& request : requests_) {
-    if (!request.id) text += request.key + " is not acknowledged, ";
-    if (request.cancel && !request.cancelled) text += "a cancel is not acknowledged, ";
-  }
-  for (const JobView& job : coordinator_->controller().Jobs()) {
-    const JobRecord& record = *job.record;
-    if (!IsTerminal(record.state)) {
-      text +=
-          record.id.value + " is " + std::string(Name(record.state)) + " (" + record.reason + "; ";
-      const auto gang = gangs_.find({record.id, record.generation});
-      if (gang != gangs_.end()) text += gang->second->Describe();
-      text += "), ";
-    }
-    for (const NodeName& node : record.unreleased) {
-      if (IsTerminal(record.state)) text += record.id.value + " waits for " + node.value + ", ";
-    }
-  }
-  return text;
+void World::GoOnEverywhere() {
+  for (const auto& [key, gang] : gangs_) gang->TryGoOn();
 }
 
 std::uint64_t World::StateHash() const {
@@ -131,58 +133,60 @@ void World::Check() {
   if (oracle_->violation() && !result_.violation) result_.violation = oracle_->violation();
 }
 
-RunResult World::Run() {
-  result_.nodes = node_count();
-  const TimePoint begin = queue_.now();
+void World::Begin() {
   coordinator_->Start();
   for (int node = 0; node < node_count(); ++node) {
     queue_.After(random_.Delay(milliseconds(0), seconds(2)), [this, node] {
-      nodes_[static_cast<std::size_t>(node)]->StartWorker();
+      NodeAt(node).StartWorker();
       TryConnect(node);
+      Heartbeat(node);
     });
-    queue_.After(seconds(2), [this, node] { Heartbeat(node); });
     queue_.After(random_.Delay(seconds(2), seconds(3)), [this, node] { Sample(node); });
   }
   requests_.resize(static_cast<std::size_t>(options_.jobs));
   for (int i = 0; i < options_.jobs; ++i) SubmitLater(i);
-  result_.jobs = options_.jobs;
-
-  duplicates_ = random_.Chance(0.5);
   for (int kind = 0; kind < kFaultKindCount; ++kind) {
     if (random_.Chance(0.5)) enabled_.push_back(static_cast<FaultKind>(kind));
   }
   fault_pause_ = milliseconds(random_.Between(150, 4000));
   queue_.After(seconds(5), [this] { NextFault(); });
-  const TimePoint calm_at = begin + options_.faulty;
-  queue_.At(calm_at, [this] { Calm(); });
+  calm_at_ = queue_.now() + options_.faulty;
+  queue_.At(calm_at_, [this] { Calm(); });
+}
+
+RunResult World::Run() {
+  const TimePoint begin = queue_.now();
+  Begin();
   while (!result_.violation && queue_.RunOne()) {
     Check();
-    if (!calm_) continue;
-    if (queue_.ran() % 256 == 0 && Unfinished().empty()) break;
-    if (queue_.now() > calm_at + options_.calm_limit) {
-      oracle_->Violate("everything ends", "long after the last fault: " + Unfinished());
-      Check();
-    }
+    if (!calm_ || queue_.ran() % kEndsEvery != 0) continue;
+    if (Unfinished().empty()) break;
+    CheckThatAllEnds();
   }
-  if (!result_.violation) {
-    // What was on its way when the last job ended arrives.
-    const TimePoint until = queue_.now() + seconds(60);
-    while (!result_.violation && queue_.now() < until && queue_.RunOne()) Check();
-    oracle_->AtTheEnd();
-    Check();
-  }
+  // What was on its way when the last job ended arrives.
+  const TimePoint until = queue_.now() + seconds(60);
+  while (!result_.violation && queue_.now() < until && queue_.RunOne()) Check();
+  if (!result_.violation) oracle_->AtTheEnd();
+  Check();
+  result_.nodes = node_count();
+  result_.jobs = options_.jobs;
   result_.events = queue_.ran();
   result_.virtual_seconds = ToSeconds(queue_.now() - begin);
-  if (result_.violation && coordinator_->up()) {
-    const auto& events = coordinator_->controller().Events();
-    const std::size_t first = events.size() > 120 && !options_.trace ? events.size() - 120 : 0;
-    for (std::size_t i = first; i < events.size(); ++i) {
-      result_.story += std::to_string(events[i].unix_ms) + " " + events[i].job.value + " g" +
-                       std::to_string(events[i].generation) + " " + events[i].kind + ": " +
-                       events[i].message + "\n";
-    }
-  }
+  if (result_.violation && coordinator_->up()) result_.story = Story();
   return std::move(result_);
+}
+
+std::string World::Story() const {
+  const auto& events = coordinator_->controller().Events();
+  const std::size_t first =
+      events.size() > kEventsTold && !options_.trace ? events.size() - kEventsTold : 0;
+  std::string story;
+  for (std::size_t i = first; i < events.size(); ++i) {
+    story += std::to_string(events[i].unix_ms) + " " + events[i].job.value + " g" +
+             std::to_string(events[i].generation) + " " + events[i].kind + ": " +
+             events[i].message + "\n";
+  }
+  return story;
 }
 
 }  // namespace muster::sim

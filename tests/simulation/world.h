@@ -16,6 +16,7 @@
 #include "tests/simulation/oracle.h"
 #include "tests/simulation/sim_coordinator.h"
 #include "tests/simulation/sim_node.h"
+#include "tests/simulation/stream.h"
 
 namespace muster::sim {
 
@@ -30,14 +31,16 @@ enum class FaultKind {
   kCrashCoordinator,
   kPauseCoordinator,
   kBreakStream,
+  kBreakLink,
   kPartition,
+  kSplitPeers,
   kSlowDisk,
   kFullDisk,
   kUnkillable,
   kDrain,
   kCancel,
 };
-inline constexpr int kFaultKindCount = 16;
+inline constexpr int kFaultKindCount = 18;
 const char* Name(FaultKind kind);
 
 struct WorldOptions {
@@ -46,7 +49,7 @@ struct WorldOptions {
   int max_nodes = 512;
   int jobs = 24;
   Duration faulty = std::chrono::seconds(60);
-  Duration calm_limit = std::chrono::minutes(30);
+  Duration calm_limit = std::chrono::hours(6);  // liveness.cc has the budgets that count
   bool trace = false;
 };
 
@@ -81,14 +84,12 @@ class World {
   RunResult Run();
 
  private:
-  struct Stream {
-    SessionId session = 0;  // 0: none
-    bool welcome = false;
-    bool cut_off = false;  // the node cannot be reached
-    TimePoint up;          // keeps the order
-    TimePoint down;
-    std::vector<muster::WorkerMessage> held_up;  // while cut off
-    std::vector<CoordinatorMessage> held_down;
+  enum class StreamEnd {
+    kTorn,
+    kClosed,  // by the coordinator
+    kWorkerDied,
+    kMachineLost,
+    kCoordinatorDied,
   };
   struct Request {
     std::string yaml;
@@ -100,14 +101,23 @@ class World {
   };
 
   // --- streams.cc ---
+  const SimStream& StreamOf(int node) const { return streams_[static_cast<std::size_t>(node)]; }
+  SimStream& StreamOf(int node) { return streams_[static_cast<std::size_t>(node)]; }
+  SimNode& NodeAt(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
   void TryConnect(int node);
-  void BreakStream(int node);
   void SendUp(int node, muster::WorkerMessage message);
+  void PutUp(int node, Event event);
+  void ArriveUp(int node, SessionId session);
   void SendDown(const WorkerSend& send);
-  void DeliverUp(int node, SessionId session, muster::WorkerMessage message);
+  void ArriveDown(int node, SessionId session);
+  void EndStream(int node, StreamEnd how);
+  void EndUp(int node, SessionId session, StreamEnd how);
+  void EndDown(int node, StreamEnd how);
+  void CloseStream(SessionId session);
+  void CutOff(int node, bool cut_off);
+  bool Reachable(int a, int b) const;
   void Heartbeat(int node);
   void Sample(int node);
-  void CutOff(int node, bool cut_off);
   void AnswerProbe(int node, const Probe& probe);
 
   // --- clients.cc ---
@@ -120,20 +130,43 @@ class World {
   void NextFault();
   void Cause(FaultKind kind);
   ProcessPtr AnyRank();
-  SimNode& AnyNode() { return *nodes_[static_cast<std::size_t>(random_.Pick(node_count()))]; }
+  void StopForAWhile(const ProcessPtr& rank);
+  void KillWorker(int node);
+  void LoseMachine(int node);
+  void Partition(int node);
+  void SplitFromPeers(int node);
+  void DrainForAWhile(int node);
+  void Undrain(int node);
+  void UndrainAll();
   void CrashCoordinator(Duration down);
   void Calm();
+  void CalmNode(int node);
+
+  // --- liveness.cc ---
+  struct Motion {
+    std::uint64_t motion = 0;
+    TimePoint since;
+  };
+  std::uint64_t MotionOf(const JobView& job) const;
+  void CheckThatAllEnds();
+  std::string Describe(const JobView& job) const;
+  // What is not over yet; empty: nothing.
+  std::string Unfinished() const;
 
   // --- world.cc ---
+  static int IndexOf(const NodeName& name) { return std::stoi(name.value.substr(1)); }
   int node_count() const { return static_cast<int>(nodes_.size()); }
   std::shared_ptr<SimGang> GangOf(const JobId& job, Generation generation, int world_size);
   void GoOnEverywhere();
-  // What is not over yet; empty: nothing.
-  std::string Unfinished() const;
+  // Whether what it says reaches the coordinator, now or later.
+  bool CanReport(const SimGang& gang) const;
+  void Begin();
   std::uint64_t StateHash() const;
   void Check();
+  std::string Story() const;
 
   const WorldOptions options_;
+  const ControllerOptions controller_options_;
   const Seams seams_;
   EventQueue queue_;
   Random random_;
@@ -142,17 +175,22 @@ class World {
   std::map<JobId, CheckpointDisk> disks_;
   std::map<std::pair<JobId, Generation>, std::shared_ptr<SimGang>> gangs_;
   std::vector<std::unique_ptr<SimNode>> nodes_;
-  std::vector<Stream> streams_;
+  std::vector<SimStream> streams_;
+  std::vector<bool> apart_;            // nodes that reach the coordinator and no other node
+  std::map<SessionId, int> sessions_;  // of living streams
   std::unique_ptr<SimCoordinator> coordinator_;
   std::unique_ptr<Oracle> oracle_;
   std::vector<Request> requests_;
   std::vector<FaultKind> enabled_;
   Duration fault_pause_{};
   bool calm_ = false;
-  bool duplicates_ = false;
+  TimePoint calm_at_;
+  std::map<JobId, Motion> motions_;
+  TimePoint idle_since_;
   TimePoint disk_full_until_;
   SessionId next_session_ = 1;
   std::int64_t next_pid_ = 1000;
+  int next_port_ = 4000;
   RunResult result_;
 };
 

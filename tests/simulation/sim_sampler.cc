@@ -1,0 +1,66 @@
+#include "tests/simulation/sim_sampler.h"
+
+#include <algorithm>
+
+namespace muster::sim {
+namespace {
+
+const char* PhaseOf(const SimProcess& process) {
+  switch (process.state) {
+    case SimProcess::State::kStandby: return "standby";
+    case SimProcess::State::kForming: return "forming";
+    case SimProcess::State::kLoading: return "loading";
+    case SimProcess::State::kParked: return "parked";
+    case SimProcess::State::kTraining: return "forward";
+    default: return "starting";
+  }
+}
+
+RankProgress Read(Generation generation, int number, const SimProcess& process) {
+  RankProgress rank;
+  rank.rank = number;
+  rank.phase = PhaseOf(process);
+  rank.stores = process.stores;
+  rank.steps_done = process.steps_done;
+  if (process.alive()) rank.process_state = process.stopped ? "T" : "S";
+  rank.collectives.push_back({.group = "world",
+                              .enqueued = process.joined,
+                              .started = process.joined,
+                              .completed = process.completed});
+  // Until it has loaded its state, what it says of training is of the generation before.
+  if (process.generation != generation || process.state != SimProcess::State::kTraining) {
+    return rank;
+  }
+  rank.step = std::max<Step>(process.step, 0);
+  rank.step_seconds = process.step_seconds;
+  return rank;
+}
+
+}  // namespace
+
+void SimSampler::AddPage(const JobId& job, Generation generation, int rank, ProcessPtr process) {
+  Gang& gang = gangs_[job];
+  if (gang.generation != generation) gang = {generation, {}};
+  gang.ranks[rank] = std::move(process);
+}
+
+Progress SimSampler::Sample(const JobId& job) const {
+  const Gang& gang = gangs_.at(job);
+  Progress progress{job, gang.generation, {}};
+  for (const auto& [rank, process] : gang.ranks) {
+    progress.ranks.push_back(Read(gang.generation, rank, *process));
+  }
+  return progress;
+}
+
+std::vector<Progress> SimSampler::SampleAll() const {
+  std::vector<Progress> all;
+  for (const auto& [job, gang] : gangs_) {
+    const bool runs = std::any_of(gang.ranks.begin(), gang.ranks.end(),
+                                  [](const auto& entry) { return entry.second->alive(); });
+    if (runs) all.push_back(Sample(job));
+  }
+  return all;
+}
+
+}  // namespace muster::sim
