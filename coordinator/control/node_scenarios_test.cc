@@ -257,7 +257,7 @@ TEST(NodeTest, AGangIsNotPreparedOnANodeThatStuckProcessesLeaveNoRoom) {
 }
 
 TEST(NodeTest, WhatIsStuckOfAnOlderGenerationLeavesNoRoomForANewerOne) {
-  Running h;
+  RunningJob h;
   const HostedGeneration stale = h.Hosted("n2", h.id, AttemptState::kRunning);
   h.Leave("n2");
   h.Advance(seconds(11));
