@@ -119,12 +119,13 @@ class RankThread {
 
   void Export() {
     if (!engine_->is_first_replica()) return;
-    const Status exported =
-        StreamTensors(engine_->layout(), engine_->state(), engine_->shard_group(),
-                      [this](const float* values, std::int64_t count) {
-                        run_->exported.insert(run_->exported.end(), values, values + count);
-                        return OkStatus();
-                      });
+    const Status exported = StreamTensors(
+        engine_->layout(), engine_->state(), engine_->shard_group(),
+        [this](const float* values, std::int64_t count) {
+          run_->exported.insert(run_->exported.end(), values, values + count);
+          return OkStatus();
+        },
+        [] { return OkStatus(); });
     EXPECT_TRUE(exported.ok()) << exported.ToString();
   }
 
