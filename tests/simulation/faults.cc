@@ -180,6 +180,8 @@ void World::Cause(FaultKind kind) {
 // Nothing fails any more, and what was broken is whole again.
 void World::Calm() {
   calm_ = true;
+  const auto since = queue_.now().time_since_epoch();
+  oracle_->Calm(std::chrono::duration_cast<milliseconds>(since).count());
   if (!coordinator_->up()) coordinator_->Start();
   if (coordinator_->paused()) coordinator_->Continue();
   disk_full_until_ = queue_.now();

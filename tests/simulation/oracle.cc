@@ -7,6 +7,7 @@ namespace {
 
 // Of events between two looks at every slot of the cluster.
 constexpr std::uint64_t kSlotsEvery = 64;
+constexpr std::int64_t kLingerMs = 30'000;  // after the last fault
 
 bool HoldsSlot(const SimProcess& process) { return process.alive() && process.generation > 0; }
 
@@ -237,6 +238,7 @@ void Oracle::FinishedStep(const SimGang& gang, Step step) {
 }
 
 void Oracle::AtTheEnd() {
+  for (const JobView& job : coordinator_.controller().Jobs()) CheckCalmAttempts(job);
   for (const NodeView& node : coordinator_.controller().Nodes()) {
     const int withheld = static_cast<int>(node.record->withheld.size());
     if (node.slots_used != withheld) {
@@ -251,6 +253,21 @@ void Oracle::AtTheEnd() {
                                        process->job.value + " on " + node->name().value);
       }
     }
+  }
+}
+
+// What a fault has left behind is over by then; only what gets lost within the cluster is not.
+void Oracle::CheckCalmAttempts(const JobView& job) {
+  for (const AttemptRecord& attempt : *job.attempts) {
+    if (attempt.started_unix_ms < calm_unix_ms_ + kLingerMs) continue;
+    if (attempt.cause_kind != CauseKind::kPrepareTimeout &&
+        attempt.cause_kind != CauseKind::kLaunchTimeout &&
+        attempt.cause_kind != CauseKind::kFormTimeout) {
+      continue;
+    }
+    Violate("what is launched in calm starts", "generation " + std::to_string(attempt.generation) +
+                                                   " of job " + job.record->id.value + ": " +
+                                                   attempt.cause);
   }
 }
 

@@ -43,6 +43,9 @@ class Oracle {
   // A fault that ends somebody on this node who holds segments, or keeps him from the others.
   void HolderFault(int node) { ++holder_faults_[node]; }
 
+  // From now on nothing fails any more.
+  void Calm(std::int64_t unix_ms) { calm_unix_ms_ = unix_ms; }
+
   // --- checks ---
   void AfterCoordinatorEvent(const std::vector<JobId>& changed);
   void AfterNodeEvent(int node);
@@ -68,6 +71,7 @@ class Oracle {
   void CheckCheckpoints(const JobView& job, JobFacts& facts);
   void CheckSlots();
   void CheckDrained();
+  void CheckCalmAttempts(const JobView& job);
 
   const SimCoordinator& coordinator_;
   const std::vector<std::unique_ptr<SimNode>>& nodes_;
@@ -78,6 +82,7 @@ class Oracle {
   std::map<std::string, JobId> acknowledged_;  // by key
   std::map<int, int> holder_faults_;           // by node
   std::uint64_t events_ = 0;
+  std::int64_t calm_unix_ms_ = 0;
 };
 
 }  // namespace muster::sim
