@@ -78,9 +78,7 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   AttemptRecord& attempt = job->attempt();
   if (attempt.state != AttemptState::kAborting) {
     // Of a node that is not prepared yet this tells only that older generations are gone.
-    if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) {
-      return;
-    }
+    if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) return;
     if (member->spare) {
       Refuse(*job, node, "its guardian has ended");
       return DropSpare(*job, node, "its guardian has ended");

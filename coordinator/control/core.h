@@ -92,7 +92,7 @@ class ControllerCore {
   void StartAttempt(JobEntry& job, const GangPlacement& placement);
   void NoteUnreleased(JobEntry& job, const NodeName& node);
   void SendPrepare(JobEntry& job, int node_rank);
-  void SendLaunch(JobEntry& job, int node_rank);
+  void SendLaunch(JobEntry& job, int first_node, int last_node);  // not last_node itself
   void Handle(const NodeName& node, const Prepared& message);
   void SparePrepared(JobEntry& job, GangNode& member, const Prepared& message);
   std::optional<TimePoint> RungDeadline(const JobEntry& job, TimePoint from) const;

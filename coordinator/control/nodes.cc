@@ -219,7 +219,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
       return SendPrepare(*job, node_rank);
     case ReconcileAction::kAdoptPrepared:
       return Handle(name, Prepared{id, hosted->generation, true, "", true, hosted->master_port});
-    case ReconcileAction::kLaunch: return SendLaunch(*job, node_rank);
+    case ReconcileAction::kLaunch: return SendLaunch(*job, node_rank, node_rank + 1);
     case ReconcileAction::kAdopt:
       Adopt(name, *hosted);
       if (const GangNode* member = FindMember(*job, name);

@@ -331,7 +331,7 @@ void ControllerCore::LaunchGang(JobEntry& job) {
              std::to_string(WorldSize(job)) + (WorldSize(job) == 1 ? " rank" : " ranks") +
                  " launched, rendezvous at " + attempt.master_address + ":" +
                  std::to_string(attempt.master_port)});
-  for (int n = 0; n < static_cast<int>(attempt.nodes.size()); ++n) SendLaunch(job, n);
+  SendLaunch(job, 0, static_cast<int>(attempt.nodes.size()));
   // The node that was to write a commit record is gone with its order.
   const NodeName& front = attempt.nodes.front();
   const bool moved =
@@ -362,7 +362,7 @@ void ControllerCore::WatchFromStart(JobEntry& job) {
   }
 }
 
-void ControllerCore::SendLaunch(JobEntry& job, int node_rank) {
+void ControllerCore::SendLaunch(JobEntry& job, int first_node, int last_node) {
   const AttemptRecord& attempt = job.attempt();
   Launch launch;
   launch.job_id = job.record.id;
@@ -370,18 +370,20 @@ void ControllerCore::SendLaunch(JobEntry& job, int node_rank) {
   launch.master_address = attempt.master_address;
   launch.master_port = attempt.master_port;
   launch.world_size = WorldSize(job);
-  launch.node_rank = node_rank;
   launch.node_count = static_cast<int>(attempt.nodes.size());
   launch.local_world_size = job.spec.resources.ranks_per_node;
   launch.restart_count = static_cast<int>(attempt.generation - 1);
   launch.max_restarts = job.spec.restart.max_without_progress;
   launch.resume = ResumePoints(job);
   launch.buddy_ring = BuddyRing(DomainsOf(attempt, nodes_));
-  // Rank 0 chooses among them; the other nodes need to know which directories to leave alone.
-  if (node_rank > 0) {
-    for (CheckpointRecord& checkpoint : launch.resume) checkpoint.shards.clear();
+  for (int n = first_node; n < last_node; ++n) {
+    launch.node_rank = n;
+    // Rank 0 chooses among them; the other nodes need to know which directories to leave alone.
+    if (n > 0) {
+      for (CheckpointRecord& checkpoint : launch.resume) checkpoint.shards.clear();
+    }
+    Send(attempt.nodes[n], launch);
   }
-  Send(attempt.nodes[node_rank], std::move(launch));
 }
 
 }  // namespace muster
