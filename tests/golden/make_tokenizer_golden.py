@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes trainer/formats/testdata: what the packages `tokenizers` and `safetensors` do.
+"""Makes trainer/tokenizer/testdata: what the packages `tokenizers` and `safetensors` do.
 
     python3 -m venv venv && venv/bin/pip install tokenizers safetensors numpy
-    venv/bin/python tests/golden/make_tokenizer_golden.py TEXT trainer/formats/testdata
+    venv/bin/python tests/golden/make_tokenizer_golden.py TEXT trainer/tokenizer/testdata trainer/formats/testdata
 
 TEXT is any plain English text of about a megabyte to train small tokenizers on (made with Tiny
 Shakespeare, public domain, of the repository karpathy/char-rnn). Writes for each kind of tokenizer
 KIND.tokenizer.json and KIND.golden.jsonl, whose rows are {"text", "ids", "special_ids", "decoded",
-"skipped"}, and reference.safetensors.
+"skipped"}, and into the second folder reference.safetensors.
 """
 import json
 import pathlib
@@ -116,7 +116,7 @@ def main():
         {"matrix": numpy.arange(6, dtype=numpy.float32).reshape(2, 3) + numpy.float32(0.5),
          "half": numpy.array([0.5, -2, 65504], dtype=numpy.float16),
          "ids": numpy.array([1, 2], dtype=numpy.int64)},
-        out / "reference.safetensors", metadata={"format": "pt"})
+        pathlib.Path(sys.argv[3]) / "reference.safetensors", metadata={"format": "pt"})
 
 
 if __name__ == "__main__":

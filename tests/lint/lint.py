@@ -36,6 +36,7 @@ INCLUDE_TABLE = (
     (r"prometheus/", ("common/telemetry/", "coordinator/metrics", "worker/metrics"),
      "assemble metrics with common/telemetry/metrics.h"),
     (r"sqlite3\.h", ("coordinator/store/",), "go through Store"),
+    (r"pcre2\.h|utf8proc\.h", ("trainer/tokenizer/",), "go through Tokenizer"),
 )
 
 # Programs that share nothing but proto and common.

@@ -25,7 +25,7 @@
 
 #include "common/base/result.h"
 #include "trainer/data/dataset.h"
-#include "trainer/formats/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {
 

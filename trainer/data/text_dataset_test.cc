@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <string>
 
-#include "trainer/formats/byte_alphabet.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/temp_dir.h"
+#include "trainer/tokenizer/byte_alphabet.h"
 
 namespace muster {
 namespace {

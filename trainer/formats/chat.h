@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/formats/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
-#include "trainer/formats/byte_alphabet.h"
+#include "trainer/tokenizer/byte_alphabet.h"
 
 namespace muster {
 namespace {

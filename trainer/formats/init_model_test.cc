@@ -7,7 +7,7 @@
 
 #include "common/base/files.h"
 #include "trainer/formats/temp_dir.h"
-#include "trainer/formats/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/token_dataset.h"
-#include "trainer/formats/tokenizer.h"
 #include "trainer/model/weight_check.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {
 namespace {

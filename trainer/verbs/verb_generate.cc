@@ -7,8 +7,8 @@
 
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/formats/chat.h"
-#include "trainer/formats/tokenizer.h"
 #include "trainer/model/inference.h"
+#include "trainer/tokenizer/tokenizer.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {

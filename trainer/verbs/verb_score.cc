@@ -6,9 +6,9 @@
 
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
-#include "trainer/formats/tokenizer.h"
 #include "trainer/model/inference.h"
 #include "trainer/model/loss.h"
+#include "trainer/tokenizer/tokenizer.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {

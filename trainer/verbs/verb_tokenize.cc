@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/control_pipe/trainer_protocol.h"
-#include "trainer/formats/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/formats/added_tokens.h"
-#include "trainer/formats/bpe.h"
-#include "trainer/formats/pre_tokenizer.h"
+#include "trainer/tokenizer/added_tokens.h"
+#include "trainer/tokenizer/bpe.h"
+#include "trainer/tokenizer/pre_tokenizer.h"
 
 namespace muster {
 

@@ -1,4 +1,4 @@
-#include "trainer/formats/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "trainer/formats/byte_alphabet.h"
+#include "trainer/tokenizer/byte_alphabet.h"
 #include "trainer/formats/temp_dir.h"
-#include "trainer/formats/utf8.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace muster {
 namespace {

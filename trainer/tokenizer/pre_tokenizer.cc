@@ -1,9 +1,9 @@
-#include "trainer/formats/pre_tokenizer.h"
+#include "trainer/tokenizer/pre_tokenizer.h"
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "trainer/formats/utf8.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace muster {
 namespace {

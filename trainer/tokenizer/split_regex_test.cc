@@ -1,4 +1,4 @@
-#include "trainer/formats/split_regex.h"
+#include "trainer/tokenizer/split_regex.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trainer/formats/split_regex.h"
+#include "trainer/tokenizer/split_regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

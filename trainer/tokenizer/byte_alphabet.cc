@@ -1,8 +1,8 @@
-#include "trainer/formats/byte_alphabet.h"
+#include "trainer/tokenizer/byte_alphabet.h"
 
 #include <cstdint>
 
-#include "trainer/formats/utf8.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace muster {
 namespace {

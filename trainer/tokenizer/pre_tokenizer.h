@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/formats/split_regex.h"
+#include "trainer/tokenizer/split_regex.h"
 
 namespace muster {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
-#include "trainer/formats/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {
 namespace {

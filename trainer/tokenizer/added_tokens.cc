@@ -1,8 +1,8 @@
-#include "trainer/formats/added_tokens.h"
+#include "trainer/tokenizer/added_tokens.h"
 
 #include <algorithm>
 
-#include "trainer/formats/utf8.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace muster {
 namespace {

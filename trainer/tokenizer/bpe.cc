@@ -1,8 +1,8 @@
-#include "trainer/formats/bpe.h"
+#include "trainer/tokenizer/bpe.h"
 
 #include <queue>
 
-#include "trainer/formats/byte_alphabet.h"
+#include "trainer/tokenizer/byte_alphabet.h"
 
 namespace muster {
 namespace {

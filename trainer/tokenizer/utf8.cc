@@ -1,4 +1,4 @@
-#include "trainer/formats/utf8.h"
+#include "trainer/tokenizer/utf8.h"
 
 #include <utf8proc.h>
 

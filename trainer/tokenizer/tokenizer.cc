@@ -1,12 +1,12 @@
-#include "trainer/formats/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <filesystem>
 
 #include "common/base/files.h"
-#include "trainer/formats/byte_alphabet.h"
-#include "trainer/formats/tokenizer_json.h"
-#include "trainer/formats/utf8.h"
+#include "trainer/tokenizer/byte_alphabet.h"
+#include "trainer/tokenizer/tokenizer_json.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace muster {
 namespace {

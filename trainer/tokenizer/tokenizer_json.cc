@@ -1,4 +1,4 @@
-#include "trainer/formats/tokenizer_json.h"
+#include "trainer/tokenizer/tokenizer_json.h"
 
 #include <nlohmann/json.hpp>
 #include <unordered_set>
