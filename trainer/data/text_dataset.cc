@@ -54,13 +54,16 @@ class RowEncoder {
           return OkStatus();
         }
         Append(tokenizer_.Encode(sample.prompt), false);
-        Append(tokenizer_.Encode(sample.answer), true);
+        Append(tokenizer_.Encode(sample.answer, {.continues_text = EndsInText()}), true);
         break;
       case RowSample::Kind::kText: Append(tokenizer_.Encode(sample.text), true); break;
     }
     AppendEnd();
     return OkStatus();
   }
+
+  // Whether what comes next goes on from text.
+  bool EndsInText() const { return !ids_.empty() && !tokenizer_.IsAddedToken(ids_.back()); }
 
   void AppendChat(const std::vector<ChatMessage>& messages) {
     for (const ChatSegment& segment : RenderChatml(messages))

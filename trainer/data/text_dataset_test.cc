@@ -13,6 +13,7 @@
 namespace muster {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr std::int32_t kPlainEnd = 300;
@@ -35,7 +36,8 @@ Tokenizer PlainTokenizer() {
   }
   auto tokenizer =
       Tokenizer::Parse(R"({"model": {"type": "BPE", "vocab": {)" + vocab + R"(}, "merges": []},
-          "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}})",
+          "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+          "decoder": {"type": "ByteLevel"}})",
                        "plain");
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
   return *std::move(tokenizer);
@@ -131,6 +133,22 @@ TEST_F(TextDatasetTest, WithoutChatTokensAnswersFollowThePromptAndEndTheText) {
   EXPECT_EQ(dataset->LabelCount(1), 2);
   EXPECT_EQ(dataset->LabelCount(2), 3) << "b, c and the end; nothing predicts a";
   EXPECT_EQ(dataset->stats(), (DatasetStats{.rows = 3, .tokens = 11 + 6 + 4, .label_tokens = 7}));
+}
+
+TEST_F(TextDatasetTest, ATokenizerThatMarksTheBeginningOfATextPutsNoMarkBeforeTheCompletion) {
+  const auto tokenizer = Tokenizer::Parse(
+      R"({"model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, "▁a": 2}, "merges": ["▁ a"]},
+          "pre_tokenizer": {"type": "Metaspace", "replacement": "▁"},
+          "added_tokens": [{"id": 3, "content": "<s>", "special": true}]})",
+      "marks");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  const auto dataset = LoadText(
+      "{\"prompt\": \"a\", \"completion\": \"aa\"}\n"
+      "{\"prompt\": \"a<s>\", \"completion\": \"a\"}\n",
+      *tokenizer);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_THAT(dataset->Ids(0), ElementsAre(2, 1, 1));
+  EXPECT_THAT(dataset->Ids(1), ElementsAre(2, 3, 2));
 }
 
 TEST_F(TextDatasetTest, CountsWhatIsCutAndWhatIsDropped) {

@@ -178,9 +178,9 @@ Result<std::vector<std::string>> CopyModelFiles(const std::string& from, const s
   MUSTER_RETURN_IF_ERROR(MakeDirectories(to));
   std::vector<std::string> copied;
   for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-        "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-        "chat_template.jinja", "chat_template.json"}) {
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model",
+        "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+        "merges.txt", "chat_template.jinja", "chat_template.json"}) {
     const std::string source = from + "/" + name;
     std::error_code error;
     if (!std::filesystem::exists(source, error)) {

@@ -70,10 +70,11 @@ TEST(InitModelTest, CopiesWhatThereIsButNoWeights) {
   TempDir to;
   from.Write("config.json", "{}");
   from.Write("tokenizer.json", "{\"a\": 1}");
+  from.Write("tokenizer.model", "pieces");
   from.Write("model.safetensors", "weights");
   const auto copied = CopyModelFiles(from.path(), to / "out");
   ASSERT_TRUE(copied.ok()) << copied.status().ToString();
-  EXPECT_THAT(*copied, ElementsAre("config.json", "tokenizer.json"));
+  EXPECT_THAT(*copied, ElementsAre("config.json", "tokenizer.json", "tokenizer.model"));
   EXPECT_EQ(*ReadFile(to / "out/tokenizer.json"), "{\"a\": 1}");
   EXPECT_FALSE(std::filesystem::exists(to / "out/model.safetensors"));
   std::filesystem::remove(from / "config.json");

@@ -7,15 +7,8 @@
 namespace muster {
 namespace {
 
-// The character that ends `text`, which is valid UTF-8 and not empty.
-Utf8Char LastChar(std::string_view text) {
-  std::size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
-  return DecodeUtf8(text.substr(begin));
-}
-
 bool EndsWithWord(std::string_view text) {
-  return !text.empty() && IsUnicodeWord(LastChar(text).code_point);
+  return !text.empty() && IsUnicodeWord(LastUtf8(text).code_point);
 }
 
 bool StartsWithWord(std::string_view text) {
@@ -25,7 +18,7 @@ bool StartsWithWord(std::string_view text) {
 std::size_t SpacesBefore(std::string_view text) {
   std::size_t count = 0;
   while (count < text.size()) {
-    const Utf8Char c = LastChar(text.substr(0, text.size() - count));
+    const Utf8Char c = LastUtf8(text.substr(0, text.size() - count));
     if (!IsUnicodeSpace(c.code_point)) break;
     count += static_cast<std::size_t>(c.length);
   }
@@ -62,7 +55,7 @@ const AddedToken* AddedTokens::LongestAt(std::string_view text, std::size_t posi
 void AddedTokens::Split(std::string_view text,
                         const std::function<void(std::string_view)>& text_piece,
                         const std::function<void(const AddedToken&)>& token) const {
-  std::size_t piece_begin = 0;
+  std::size_t done = 0;  // everything before it is in a piece or a token
   for (std::size_t i = 0; i < text.size();) {
     const AddedToken* found = LongestAt(text, i);
     if (found == nullptr) {
@@ -75,15 +68,14 @@ void AddedTokens::Split(std::string_view text,
     if (found->single_word &&
         (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end))))
       continue;
-    // Spaces that the token before took along are gone.
-    begin = std::max(begin, piece_begin);
-    if (found->lstrip) begin -= SpacesBefore(text.substr(piece_begin, begin - piece_begin));
+    // Spaces that the token before took along are gone, but may begin the next token all the same.
+    if (found->lstrip) begin = std::max(begin - SpacesBefore(text.substr(0, begin)), done);
     if (found->rstrip) end += SpacesAfter(text.substr(end));
-    if (begin > piece_begin) text_piece(text.substr(piece_begin, begin - piece_begin));
+    if (begin > done) text_piece(text.substr(done, begin - done));
     token(*found);
-    piece_begin = i = end;
+    done = end;
   }
-  if (piece_begin < text.size()) text_piece(text.substr(piece_begin));
+  if (done < text.size()) text_piece(text.substr(done));
 }
 
 }  // namespace muster

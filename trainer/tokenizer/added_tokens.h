@@ -20,6 +20,7 @@ struct AddedToken {
   std::string content;
   bool special = false;      // left out by Decode on request
   bool normalized = false;   // matched in the normalized text
+  bool as_is = false;        // by its content there, not by what normalization makes of that
   bool single_word = false;  // not inside a word
   bool lstrip = false;       // takes the white space before it along
   bool rstrip = false;       // and after it

@@ -1,141 +1,181 @@
 #include "trainer/tokenizer/bpe.h"
 
-#include <queue>
+#include <algorithm>
 
 #include "trainer/tokenizer/byte_alphabet.h"
+#include "trainer/tokenizer/byte_tokens.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace muster {
 namespace {
 
 constexpr std::size_t kMaxCached = 1 << 16;
-constexpr std::size_t kMaxCachedBytes = 128;  // of one pre-token
-
-std::uint64_t PairKey(std::int32_t left, std::int32_t right) {
-  return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) |
-         static_cast<std::uint32_t>(right);
-}
-
-// A token of the pre-token being merged, in a doubly linked list by index.
-struct Symbol {
-  std::int32_t id;
-  std::int32_t previous;
-  std::int32_t next;  // -1: none
-  bool alive;
-};
-
-struct Candidate {
-  std::int32_t rank;
-  std::int32_t position;  // of the left symbol
-  std::int32_t id;        // that the merge makes
-
-  bool operator>(const Candidate& other) const {
-    return rank != other.rank ? rank > other.rank : position > other.position;
-  }
-};
+constexpr std::size_t kMaxCachedBytes = 128;  // of one piece
 
 }  // namespace
 
-Result<Bpe> Bpe::Create(TokenMap vocab,
-                        const std::vector<std::pair<std::string, std::string>>& merges,
-                        BpeOptions options) {
+Result<Bpe> Bpe::Create(TokenMap vocab, const std::vector<BpeMerge>& merges, BpeOptions options) {
   Bpe bpe;
   bpe.vocab_ = std::move(vocab);
   bpe.options_ = options;
-  for (std::size_t byte = 0; byte < 256; ++byte) {
-    const auto it = bpe.vocab_.find(ByteAlphabet()[byte]);
-    bpe.byte_ids_[byte] = it == bpe.vocab_.end() ? -1 : it->second;
-  }
-  bpe.merges_.reserve(merges.size());
-  std::int32_t rank = 0;
-  for (const auto& [left, right] : merges) {
-    std::int32_t ids[3];
-    const std::string names[3] = {left, right, left + right};
-    for (int i = 0; i < 3; ++i) {
-      const auto it = bpe.vocab_.find(names[i]);
-      if (it == bpe.vocab_.end())
-        return InvalidArgument("merge " + std::to_string(rank + 1) + " (" + left + " " + right +
-                               ") needs the token " + names[i] +
-                               ", which is not in the vocabulary");
-      ids[i] = it->second;
-    }
-    bpe.merges_.insert_or_assign(PairKey(ids[0], ids[1]), Merge{rank++, ids[2]});
-  }
+  bpe.IndexSymbols();
+  MUSTER_RETURN_IF_ERROR(bpe.AddMerges(merges));
   return bpe;
 }
 
-const Bpe::Merge* Bpe::FindMerge(std::int32_t left, std::int32_t right) const {
-  const auto it = merges_.find(PairKey(left, right));
-  return it == merges_.end() ? nullptr : &it->second;
+std::int32_t Bpe::IdOf(std::string_view token) const {
+  const auto it = vocab_.find(token);
+  return it == vocab_.end() ? -1 : it->second;
 }
 
-std::vector<std::int32_t> Bpe::InitialIds(std::string_view bytes) const {
-  std::vector<std::int32_t> ids;
-  ids.reserve(bytes.size());
-  bool after_unknown = false;
-  for (const char byte : bytes) {
-    const std::int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
-    if (id >= 0)
-      ids.push_back(id);
-    else if (options_.unknown_id && !(options_.fuse_unknown && after_unknown))
-      ids.push_back(*options_.unknown_id);
-    after_unknown = id < 0;
+void Bpe::IndexSymbols() {
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    alphabet_ids_[byte] = IdOf(ByteAlphabet()[byte]);
+    fallback_ids_[byte] = IdOf(ByteTokenName(static_cast<unsigned char>(byte)));
   }
-  return ids;
+  for (const auto& [token, id] : vocab_) {
+    longest_token_ = std::max(longest_token_, token.size());
+    if (options_.symbols == BpeSymbols::kBytes || token.empty()) continue;
+    const Utf8Char c = DecodeUtf8(token);
+    if (static_cast<std::size_t>(c.length) != token.size()) continue;
+    if (character_ids_.size() <= c.code_point) character_ids_.resize(c.code_point + 1, -1);
+    character_ids_[c.code_point] = id;
+  }
 }
 
-std::vector<std::int32_t> Bpe::MergeBytes(std::string_view bytes) const {
-  const std::vector<std::int32_t> initial = InitialIds(bytes);
-  const auto size = static_cast<std::int32_t>(initial.size());
-  std::vector<Symbol> symbols;
-  symbols.reserve(initial.size());
-  for (std::int32_t i = 0; i < size; ++i)
-    symbols.push_back(
-        {initial[static_cast<std::size_t>(i)], i - 1, i + 1 < size ? i + 1 : -1, true});
-  const auto at = [&](std::int32_t i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
+Status Bpe::AddMerges(const std::vector<BpeMerge>& merges) {
+  merges_.Reserve(merges.size());
+  for (std::size_t i = 0; i < merges.size(); ++i) {
+    const auto& [left, right, rank] = merges[i];
+    std::int32_t ids[3];
+    const std::string names[3] = {left, right, left + right};
+    for (int k = 0; k < 3; ++k) {
+      ids[k] = IdOf(names[k]);
+      if (ids[k] < 0)
+        return InvalidArgument("merge " + std::to_string(i + 1) + " (" + left + " " + right +
+                               ") needs the token " + names[k] +
+                               ", which is not in the vocabulary");
+    }
+    merges_.Add(ids[0], ids[1], rank, ids[2]);
+    if (options_.symbols == BpeSymbols::kCharacters) pairs_.Add(names[2]);
+  }
+  return OkStatus();
+}
 
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto consider = [&](std::int32_t left) {
-    if (left < 0 || at(left).next < 0) return;
-    if (const Merge* merge = FindMerge(at(left).id, at(at(left).next).id))
-      queue.push({merge->rank, left, merge->id});
+bool Bpe::complete() const {
+  const auto all = [](const std::array<std::int32_t, 256>& ids) {
+    return std::all_of(ids.begin(), ids.end(), [](std::int32_t id) { return id >= 0; });
   };
-  for (std::int32_t i = 0; i < size; ++i) consider(i);
-  while (!queue.empty()) {
-    const Candidate best = queue.top();
-    queue.pop();
-    Symbol& left = at(best.position);
-    if (!left.alive || left.next < 0) continue;
-    // A neighbour may have been merged since: then another candidate stands for the pair.
-    const Merge* merge = FindMerge(left.id, at(left.next).id);
-    if (merge == nullptr || merge->id != best.id) continue;
-    Symbol& right = at(left.next);
-    left.id = merge->id;
-    left.next = right.next;
-    right.alive = false;
-    if (left.next >= 0) at(left.next).previous = best.position;
-    consider(left.previous);
-    consider(best.position);
-  }
-
-  std::vector<std::int32_t> ids;
-  for (std::int32_t i = size > 0 ? 0 : -1; i >= 0; i = at(i).next) ids.push_back(at(i).id);
-  return ids;
+  if (options_.symbols == BpeSymbols::kBytes && all(alphabet_ids_)) return true;
+  return options_.byte_fallback && all(fallback_ids_);
 }
 
-void Bpe::Encode(std::string_view bytes, std::vector<std::int32_t>* out) {
-  if (const auto it = cache_.find(bytes); it != cache_.end()) {
+// Turns characters into the ids that merging begins with. An unknown character waits until the
+// next known one, or the end: byte tokens that come in between go before it, as in `tokenizers`.
+class Bpe::SymbolReader {
+ public:
+  explicit SymbolReader(const Bpe& bpe) : bpe_(bpe) {}
+
+  // `id` is that of the character whose UTF-8 is `utf8`, or -1.
+  void Add(std::int32_t id, std::string_view utf8) {
+    if (id >= 0) {
+      Flush();
+      ids_.push_back(id);
+      return;
+    }
+    if (bpe_.options_.byte_fallback && AddBytes(utf8)) return;
+    if (!bpe_.options_.fuse_unknown) Flush();
+    unknown_ = bpe_.options_.unknown_id.has_value();
+  }
+
+  std::vector<std::int32_t> Finish() {
+    Flush();
+    return std::move(ids_);
+  }
+
+ private:
+  bool AddBytes(std::string_view utf8) {
+    const auto id_of = [&](char byte) {
+      return bpe_.fallback_ids_[static_cast<unsigned char>(byte)];
+    };
+    if (std::any_of(utf8.begin(), utf8.end(), [&](char byte) { return id_of(byte) < 0; }))
+      return false;
+    for (const char byte : utf8) ids_.push_back(id_of(byte));
+    return true;
+  }
+
+  void Flush() {
+    if (unknown_) ids_.push_back(*bpe_.options_.unknown_id);
+    unknown_ = false;
+  }
+
+  const Bpe& bpe_;
+  std::vector<std::int32_t> ids_;
+  bool unknown_ = false;
+};
+
+std::vector<std::int32_t> Bpe::InitialIds(std::string_view text) const {
+  SymbolReader reader(*this);
+  if (options_.symbols == BpeSymbols::kBytes) {
+    for (const char c : text) {
+      const auto byte = static_cast<unsigned char>(c);
+      reader.Add(alphabet_ids_[byte], ByteAlphabet()[byte]);
+    }
+    return reader.Finish();
+  }
+  while (!text.empty()) {
+    const Utf8Char c = DecodeUtf8(text);
+    const auto length = static_cast<std::size_t>(c.length);
+    reader.Add(CharacterId(c.code_point), text.substr(0, length));
+    text.remove_prefix(length);
+  }
+  return reader.Finish();
+}
+
+// Bytes up to the first place that no merge can cross. Unknown characters are not cut off: what
+// they become may be merged by tokens that spell something else.
+std::size_t Bpe::CutLength(std::string_view text) const {
+  Utf8Char left = DecodeUtf8(text);
+  std::size_t length = static_cast<std::size_t>(left.length);
+  while (length < text.size()) {
+    const Utf8Char right = DecodeUtf8(text.substr(length));
+    const bool known = CharacterId(left.code_point) >= 0 && CharacterId(right.code_point) >= 0;
+    if (known && !pairs_.MayAdjoin(left.code_point, right.code_point)) break;
+    length += static_cast<std::size_t>(right.length);
+    left = right;
+  }
+  return length;
+}
+
+void Bpe::EncodeCached(std::string_view text, std::vector<std::int32_t>* out) {
+  if (const auto it = cache_.find(text); it != cache_.end()) {
     out->insert(out->end(), it->second.begin(), it->second.end());
     return;
   }
   std::vector<std::int32_t> ids;
-  const auto whole = options_.ignore_merges ? vocab_.find(SpellBytes(bytes)) : vocab_.end();
-  if (whole != vocab_.end())
-    ids.push_back(whole->second);
-  else
-    ids = MergeBytes(bytes);
+  const bool whole_counts = options_.ignore_merges && options_.symbols == BpeSymbols::kBytes;
+  const std::int32_t whole = whole_counts ? IdOf(SpellBytes(text)) : -1;
+  if (whole >= 0) {
+    ids.push_back(whole);
+  } else {
+    ids = InitialIds(text);
+    merges_.Apply(&ids);
+  }
   out->insert(out->end(), ids.begin(), ids.end());
-  if (bytes.size() <= kMaxCachedBytes && cache_.size() < kMaxCached)
-    cache_.emplace(std::string(bytes), std::move(ids));
+  if (text.size() <= kMaxCachedBytes && cache_.size() < kMaxCached)
+    cache_.emplace(std::string(text), std::move(ids));
+}
+
+void Bpe::Encode(std::string_view piece, std::vector<std::int32_t>* out) {
+  if (options_.symbols == BpeSymbols::kBytes) return EncodeCached(piece, out);
+  if (options_.ignore_merges && piece.size() <= longest_token_) {
+    if (const std::int32_t whole = IdOf(piece); whole >= 0) return out->push_back(whole);
+  }
+  while (!piece.empty()) {
+    const std::size_t length = CutLength(piece);
+    EncodeCached(piece.substr(0, length), out);
+    piece.remove_prefix(length);
+  }
 }
 
 }  // namespace muster

@@ -1,8 +1,7 @@
-// Byte-pair encoding of one pre-token over a byte-level vocabulary.
+// Byte-pair encoding of one piece of text.
 //
-// Merges the neighbours of lowest rank until none is left, leftmost first among equals: the ids
-// of the Python package `tokenizers`. A pre-token of n bytes costs O(n log n); what was encoded
-// once comes from a cache of bounded size.
+// Symbols are merged by falling priority (merge_table.h): the ids of the Python package
+// `tokenizers`. What was encoded once comes from a cache of bounded size.
 //
 // Owned by Tokenizer; one thread at a time because of the cache.
 #pragma once
@@ -13,10 +12,11 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "common/base/result.h"
+#include "trainer/tokenizer/character_pairs.h"
+#include "trainer/tokenizer/merge_table.h"
 
 namespace muster {
 
@@ -28,41 +28,66 @@ struct TransparentHash {
 };
 using TokenMap = std::unordered_map<std::string, std::int32_t, TransparentHash, std::equal_to<>>;
 
+enum class BpeSymbols {
+  kBytes,       // the vocabulary spells bytes (byte_alphabet.h)
+  kCharacters,  // it spells text
+};
+
 struct BpeOptions {
-  // A pre-token that is in the vocabulary as a whole is not built from merges (Llama 3).
+  BpeSymbols symbols = BpeSymbols::kBytes;
+  // A piece that is in the vocabulary as a whole is not built from merges (Llama 3).
   bool ignore_merges = false;
-  // For bytes that the vocabulary lacks; without it they are left out, as `tokenizers` does.
+  // A character that the vocabulary lacks becomes the tokens <0x00> ... <0xFF> of its UTF-8 bytes,
+  // where they are all there (Llama 2).
+  bool byte_fallback = false;
+  // For what is lacking then; without it that is left out, as `tokenizers` does.
   std::optional<std::int32_t> unknown_id;
-  bool fuse_unknown = false;  // one id for a run of such bytes
+  bool fuse_unknown = false;  // one id for a run of unknown characters
+};
+
+// Two tokens that become one. Merges are made in the order of their ranks.
+struct BpeMerge {
+  std::string left;
+  std::string right;
+  std::int32_t rank = 0;
 };
 
 class Bpe {
  public:
-  // `merges` by falling priority. Fails if a merge names or makes a token outside of `vocab`.
-  static Result<Bpe> Create(TokenMap vocab,
-                            const std::vector<std::pair<std::string, std::string>>& merges,
+  // Fails if a merge names or makes a token outside of `vocab`, whose ids are not negative.
+  static Result<Bpe> Create(TokenMap vocab, const std::vector<BpeMerge>& merges,
                             BpeOptions options);
 
-  // Appends the ids of a pre-token, given as raw bytes.
-  void Encode(std::string_view bytes, std::vector<std::int32_t>* out);
+  // Appends the ids of a piece: bytes, or valid UTF-8 where symbols are characters.
+  void Encode(std::string_view piece, std::vector<std::int32_t>* out);
 
   const TokenMap& vocab() const { return vocab_; }
+  // Whether everything has an id without an unknown_id.
+  bool complete() const;
 
  private:
-  struct Merge {
-    std::int32_t rank = 0;
-    std::int32_t id = 0;
-  };
+  class SymbolReader;
 
   Bpe() = default;
-  std::vector<std::int32_t> MergeBytes(std::string_view bytes) const;
-  std::vector<std::int32_t> InitialIds(std::string_view bytes) const;
-  const Merge* FindMerge(std::int32_t left, std::int32_t right) const;
+  void IndexSymbols();
+  Status AddMerges(const std::vector<BpeMerge>& merges);
+  std::int32_t IdOf(std::string_view token) const;
+  std::int32_t CharacterId(char32_t c) const {
+    return c < character_ids_.size() ? character_ids_[c] : -1;
+  }
+  std::size_t CutLength(std::string_view text) const;
+  std::vector<std::int32_t> InitialIds(std::string_view text) const;
+  void EncodeCached(std::string_view text, std::vector<std::int32_t>* out);
 
   TokenMap vocab_;
   BpeOptions options_;
-  std::array<std::int32_t, 256> byte_ids_{};  // -1: not in the vocabulary
-  std::unordered_map<std::uint64_t, Merge> merges_;
+  // -1 where the vocabulary has none.
+  std::array<std::int32_t, 256> alphabet_ids_{};
+  std::array<std::int32_t, 256> fallback_ids_{};
+  std::vector<std::int32_t> character_ids_;  // by code point
+  std::size_t longest_token_ = 0;            // bytes
+  MergeTable merges_;
+  CharacterPairs pairs_;
   std::unordered_map<std::string, std::vector<std::int32_t>, TransparentHash, std::equal_to<>>
       cache_;
 };

@@ -112,6 +112,12 @@ Result<SplitRegex> SplitRegex::Compile(const std::string& pattern, PatternKind k
   return SplitRegex(std::move(impl));
 }
 
+bool SplitRegex::MayMatchEmpty() const {
+  std::uint32_t may = 0;
+  pcre2_pattern_info(impl_->code.get(), PCRE2_INFO_MATCHEMPTY, &may);
+  return may != 0;
+}
+
 void SplitRegex::Split(std::string_view text,
                        const std::function<void(std::string_view, bool)>& piece) const {
   std::size_t gap_begin = 0;

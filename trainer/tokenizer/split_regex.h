@@ -26,6 +26,9 @@ class SplitRegex {
   SplitRegex& operator=(SplitRegex&&) noexcept;
   ~SplitRegex();
 
+  // Whether it may match the empty text, of which Split would make nothing.
+  bool MayMatchEmpty() const;
+
   // Calls `piece` for every match and every gap between matches, in order, without empty ones.
   // `text` is valid UTF-8. A text on which the engine gives up (its limits are beyond any pattern
   // in use) is one gap.

@@ -37,6 +37,11 @@ TEST(SplitRegexTest, AnEmptyMatchSplitsNothing) {
   EXPECT_THAT(Pieces(Compiled("x*"), "日axxb"), ElementsAre("日a", "[xx]", "b"));
 }
 
+TEST(SplitRegexTest, KnowsWhetherItMayMatchNothing) {
+  EXPECT_TRUE(Compiled("x*").MayMatchEmpty());
+  EXPECT_FALSE(Compiled("x+").MayMatchEmpty());
+}
+
 TEST(SplitRegexTest, LinesAnchorEverywhereAndSpacesAreUnicodes) {
   EXPECT_THAT(Pieces(Compiled("^a"), "a\na"), ElementsAre("[a]", "\n", "[a]"));
   EXPECT_THAT(Pieces(Compiled(R"(\s+)"), "a\u3000\u00a0b\u180ec"),

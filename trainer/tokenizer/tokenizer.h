@@ -1,13 +1,14 @@
-// Tokenizer: byte-level BPE as described by a Hugging Face tokenizer.json.
+// Tokenizer: text to token ids and back, as a model's tokenizer.json or tokenizer.model says.
 //
-// Gives the same ids as the Python package `tokenizers` for the kinds it accepts (GPT-2, Llama 3,
-// Qwen 2, SmolLM 2 and their like); every other kind (WordPiece, Unigram, metaspace BPE, other
-// normalizers) is refused by name at Load, because a tokenizer that is nearly right trains a model
-// that is quietly wrong. docs/model-and-data.md lists what is accepted.
+// Gives the same ids and texts as the Python package `tokenizers` for the kinds of BPE that it
+// accepts (GPT-2, Llama 2 and 3, Mistral, Qwen 2 and 3, SmolLM 2 and their like), and the same ids
+// as `sentencepiece` for a tokenizer.model. Every other kind (WordPiece, Unigram, other steps) is
+// refused by name at Load, because a tokenizer that is nearly right trains a model that is quietly
+// wrong. docs/model-and-data.md lists what is accepted.
 //
 // Encode and Decode are total: a byte sequence that is not UTF-8 counts as U+FFFD, an id without a
-// token decodes to nothing. Decode(Encode(text)) == text for valid UTF-8 when the vocabulary holds
-// all bytes, no normalizer is set and no space is put in front.
+// token decodes to nothing. Whether Decode(Encode(text)) is `text` again is the tokenizer's affair:
+// it is for byte-level ones without a normalizer that put no blank in front.
 //
 // Movable, owned by the caller. Keeps a cache of pre-tokens and is therefore used by one thread at
 // a time.
@@ -30,6 +31,10 @@ struct EncodeOptions {
   // Recognise added tokens such as <|im_end|> inside the text. Off for text that must not be able
   // to forge them: what a user wrote within a chat turn.
   bool parse_added_tokens = true;
+  // The text goes on from text that was encoded before it, so that a tokenizer that puts a blank or
+  // a mark in front of every text (Llama 2, Mistral) puts none here. False where nothing stands
+  // before it, or an added token.
+  bool continues_text = false;
 };
 
 struct DecodeOptions {
@@ -38,9 +43,9 @@ struct DecodeOptions {
 
 class Tokenizer {
  public:
-  // Reads dir/tokenizer.json.
+  // Reads dir/tokenizer.json or, where there is none, dir/tokenizer.model.
   static Result<Tokenizer> Load(const std::string& dir);
-  // The same from a text; `origin` names it in errors.
+  // A tokenizer.json given as text; `origin` names it in errors.
   static Result<Tokenizer> Parse(std::string_view json, const std::string& origin);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -50,13 +55,15 @@ class Tokenizer {
   std::vector<std::int32_t> Encode(std::string_view text, EncodeOptions options = {}) const;
   std::string Decode(const std::vector<std::int32_t>& ids, DecodeOptions options = {}) const;
 
-  // The id of a token as tokenizer.json spells it: "<|im_end|>", "Ġthe".
+  // The id of a token as the file spells it: "<|im_end|>", "Ġthe".
   std::optional<std::int32_t> TokenId(std::string_view token) const;
   // Empty if no token has this id.
   std::string TokenText(std::int32_t id) const;
   // What EncodeOptions::add_special_tokens puts before a text and after it.
   const std::vector<std::int32_t>& Prefix() const;
   const std::vector<std::int32_t>& Suffix() const;
+  // Whether the id is that of an added token, which ends the text before it.
+  bool IsAddedToken(std::int32_t id) const;
   // The largest id plus one, added tokens included.
   std::int32_t vocab_size() const;
 

@@ -1,11 +1,12 @@
-// Tokenizer against the Python package `tokenizers`, on texts that take it to its corners. The
-// files are made by tests/golden/make_tokenizer_golden.py.
+// Tokenizer against the Python packages `tokenizers` and `sentencepiece`, on texts that take it to
+// its corners. The files are made by tests/golden/make_tokenizer_golden.py.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "trainer/formats/temp_dir.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {
@@ -37,7 +38,36 @@ TEST_P(TokenizerGoldenTest, GivesTheIdsOfTheReferenceImplementation) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerGoldenTest,
                          ::testing::Values("gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2",
-                                           "removed"),
+                                           "removed", "qwen3", "llama2", "llama2_metaspace",
+                                           "mistral", "mistral_always", "metaspace_split", "steps",
+                                           "words"),
+                         [](const auto& info) { return info.param; });
+
+class SentencePieceGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SentencePieceGoldenTest, GivesTheIdsOfTheReferenceImplementation) {
+  const std::string base = std::string(MUSTER_TESTDATA "/") + GetParam();
+  TempDir dir;
+  dir.Write("tokenizer.model", *ReadFile(base + ".model"));
+  const auto tokenizer = Tokenizer::Load(dir.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  std::ifstream file(base + ".golden.jsonl");
+  int rows = 0;
+  int decoded = 0;
+  for (std::string line; std::getline(file, line); ++rows) {
+    const auto row = nlohmann::json::parse(line);
+    const auto ids = row.at("ids").get<std::vector<std::int32_t>>();
+    EXPECT_EQ(tokenizer->Encode(row.at("text").get<std::string>()), ids) << row.at("text");
+    if (row.at("decoded").is_null()) continue;
+    EXPECT_EQ(tokenizer->Decode(ids), row.at("decoded").get<std::string>()) << row.at("text");
+    ++decoded;
+  }
+  EXPECT_GT(rows, 100);
+  EXPECT_GT(decoded, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SentencePieceGoldenTest,
+                         ::testing::Values("sp_llama2", "sp_plain", "sp_nfkc"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

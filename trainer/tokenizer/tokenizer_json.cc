@@ -1,34 +1,14 @@
 #include "trainer/tokenizer/tokenizer_json.h"
 
-#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
+
+#include "trainer/tokenizer/json_fields.h"
 
 namespace muster {
 namespace {
 
-using Json = nlohmann::json;
-
-// No vocabulary comes near it; the table from ids to tokens is allocated up to the largest id.
-constexpr std::int64_t kMaxTokenId = (1 << 24) - 1;
-constexpr int kMaxDepth = 8;
-
-// Throughout this file a member of the wrong type throws, and ParseTokenizerJson catches.
-const Json& MemberOrNull(const Json& object, const char* key) {
-  static const Json null;
-  const auto it = object.find(key);
-  return it == object.end() ? null : *it;
-}
-
-bool BoolOr(const Json& object, const char* key, bool fallback) {
-  const Json& value = MemberOrNull(object, key);
-  return value.is_null() ? fallback : value.get<bool>();
-}
-
-std::string TypeOf(const Json& object) {
-  const Json& type = MemberOrNull(object, "type");
-  return type.is_string() ? type.get<std::string>() : "without a type";
-}
+// A member of the wrong type throws FieldError, which InPart catches.
 
 Result<std::int32_t> TokenIdOf(const Json& value, const std::string& token) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{kMaxTokenId})
@@ -37,7 +17,7 @@ Result<std::int32_t> TokenIdOf(const Json& value, const std::string& token) {
 }
 
 Result<TokenMap> ParseVocab(const Json& model) {
-  const Json& json = model.at("vocab");
+  const Json& json = Member(model, "vocab");
   if (!json.is_object()) return InvalidArgument("model.vocab is no object of tokens and ids");
   TokenMap vocab;
   vocab.reserve(json.size());
@@ -52,19 +32,22 @@ Result<TokenMap> ParseVocab(const Json& model) {
 }
 
 // Each merge is "left right" or ["left", "right"].
-Result<std::vector<std::pair<std::string, std::string>>> ParseMerges(const Json& model) {
-  std::vector<std::pair<std::string, std::string>> merges;
-  for (const Json& merge : model.at("merges")) {
+Result<std::vector<BpeMerge>> ParseMerges(const Json& model) {
+  std::vector<BpeMerge> merges;
+  for (const Json& merge : ListOf(model, "merges")) {
+    const auto rank = static_cast<std::int32_t>(merges.size());
     if (merge.is_array() && merge.size() == 2) {
-      merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
+      if (!merge[0].is_string() || !merge[1].is_string())
+        return InvalidArgument("merge " + std::to_string(rank + 1) + " is no pair of tokens");
+      merges.push_back({merge[0].get<std::string>(), merge[1].get<std::string>(), rank});
       continue;
     }
-    const auto text = merge.get<std::string>();
+    const std::string text = merge.is_string() ? merge.get<std::string>() : merge.dump();
     const std::size_t blank = text.find(' ');
     if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos)
-      return InvalidArgument("merge " + std::to_string(merges.size() + 1) + " (" + text +
+      return InvalidArgument("merge " + std::to_string(rank + 1) + " (" + text +
                              ") is no pair of tokens");
-    merges.emplace_back(text.substr(0, blank), text.substr(blank + 1));
+    merges.push_back({text.substr(0, blank), text.substr(blank + 1), rank});
   }
   return merges;
 }
@@ -73,59 +56,51 @@ Status CheckModelKind(const Json& model) {
   // Files of the first GPT-2 conversions leave the type out.
   const bool untyped = !model.contains("type") && model.contains("merges");
   if (!untyped && TypeOf(model) != "BPE")
-    return Unimplemented("model " + TypeOf(model) + " is not supported; byte-level BPE is");
-  if (BoolOr(model, "byte_fallback", false))
-    return Unimplemented("BPE with byte_fallback is not supported; byte-level BPE is");
+    return Unimplemented("model " + TypeOf(model) + " is not supported; BPE is");
   const Json& dropout = MemberOrNull(model, "dropout");
-  if (!dropout.is_null() && dropout.get<double>() != 0)
-    return Unimplemented("BPE with dropout is not supported");
+  if (!dropout.is_null() && dropout != 0) return Unimplemented("BPE with dropout is not supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json& affix = MemberOrNull(model, key);
-    if (!affix.is_null() && !affix.get<std::string>().empty())
+    if (!affix.is_null() && affix != "")
       return Unimplemented(std::string("BPE with a ") + key + " is not supported");
   }
   return OkStatus();
 }
 
-Result<Bpe> ParseModel(const Json& model) {
-  MUSTER_RETURN_IF_ERROR(CheckModelKind(model));
+Result<Bpe> ParseModel(const Json& model, BpeSymbols symbols) {
   MUSTER_ASSIGN_OR_RETURN(TokenMap vocab, ParseVocab(model));
-  MUSTER_ASSIGN_OR_RETURN(const auto merges, ParseMerges(model));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<BpeMerge> merges, ParseMerges(model));
   BpeOptions options;
+  options.symbols = symbols;
   options.ignore_merges = BoolOr(model, "ignore_merges", false);
+  options.byte_fallback = BoolOr(model, "byte_fallback", false);
   options.fuse_unknown = BoolOr(model, "fuse_unk", false);
-  if (const Json& unknown = MemberOrNull(model, "unk_token"); !unknown.is_null()) {
-    const auto it = vocab.find(unknown.get_ref<const std::string&>());
-    if (it != vocab.end()) options.unknown_id = it->second;
+  std::string missing_unknown;
+  if (!MemberOrNull(model, "unk_token").is_null()) {
+    const std::string& token = StringOf(model, "unk_token");
+    if (const auto it = vocab.find(token); it != vocab.end())
+      options.unknown_id = it->second;
+    else
+      missing_unknown = token;
   }
-  return Bpe::Create(std::move(vocab), merges, options);
-}
-
-Status ParseNormalizer(const Json& normalizer, int depth, bool* compose) {
-  if (normalizer.is_null()) return OkStatus();
-  const std::string type = TypeOf(normalizer);
-  if (type == "NFC") {
-    *compose = true;
-    return OkStatus();
-  }
-  if (type != "Sequence" || depth >= kMaxDepth)
-    return Unimplemented("normalizer " + type + " is not supported; NFC is");
-  for (const Json& step : normalizer.at("normalizers"))
-    MUSTER_RETURN_IF_ERROR(ParseNormalizer(step, depth + 1, compose));
-  return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(std::move(vocab), merges, options));
+  if (!missing_unknown.empty() && !bpe.complete())
+    return InvalidArgument("model.unk_token " + missing_unknown + " is not in the vocabulary");
+  return bpe;
 }
 
 // The ids that a template puts before and after its one text.
 Status ParseTemplate(const Json& processor, TokenizerParts* parts) {
   bool after_text = false;
-  for (const Json& piece : processor.at("single")) {
+  for (const Json& piece : ListOf(processor, "single")) {
     if (piece.contains("Sequence")) {
       if (after_text) return Unimplemented("post_processor repeats the text");
       after_text = true;
       continue;
     }
-    const auto name = piece.at("SpecialToken").at("id").get<std::string>();
-    for (const Json& value : processor.at("special_tokens").at(name).at("ids")) {
+    const std::string& name = StringOf(Member(piece, "SpecialToken"), "id");
+    const Json& token = Member(Member(processor, "special_tokens"), name.c_str());
+    for (const Json& value : ListOf(token, "ids")) {
       MUSTER_ASSIGN_OR_RETURN(const std::int32_t id, TokenIdOf(value, name));
       (after_text ? parts->suffix_ids : parts->prefix_ids).push_back(id);
     }
@@ -143,30 +118,20 @@ Status ParsePostProcessor(const Json& processor, int depth, TokenizerParts* part
       return Unimplemented("post_processor has more than one template");
     return ParseTemplate(processor, parts);
   }
-  if (type != "Sequence" || depth >= kMaxDepth)
+  if (type != "Sequence" || depth >= kMaxStepDepth)
     return Unimplemented("post_processor " + type +
                          " is not supported; TemplateProcessing and ByteLevel are");
-  for (const Json& step : processor.at("processors"))
+  for (const Json& step : ListOf(processor, "processors"))
     MUSTER_RETURN_IF_ERROR(ParsePostProcessor(step, depth + 1, parts));
   return OkStatus();
 }
 
-Status CheckDecoder(const Json& decoder) {
-  if (decoder.is_null() || TypeOf(decoder) == "ByteLevel") return OkStatus();
-  if (TypeOf(decoder) != "Sequence")
-    return Unimplemented("decoder " + TypeOf(decoder) + " is not supported; ByteLevel is");
-  for (const Json& step : decoder.at("decoders"))
-    if (TypeOf(step) != "ByteLevel")
-      return Unimplemented("decoder " + TypeOf(step) + " is not supported; ByteLevel is");
-  return OkStatus();
-}
-
-Status ParseAddedTokens(const Json& list, TokenizerParts* parts) {
-  if (list.is_null()) return OkStatus();
-  for (const Json& json : list) {
+Status ParseAddedTokens(const Json& file, TokenizerParts* parts) {
+  if (MemberOrNull(file, "added_tokens").is_null()) return OkStatus();
+  for (const Json& json : ListOf(file, "added_tokens")) {
     AddedToken token;
-    token.content = json.at("content").get<std::string>();
-    MUSTER_ASSIGN_OR_RETURN(token.id, TokenIdOf(json.at("id"), token.content));
+    token.content = StringOf(json, "content");
+    MUSTER_ASSIGN_OR_RETURN(token.id, TokenIdOf(Member(json, "id"), token.content));
     token.special = BoolOr(json, "special", false);
     token.normalized = BoolOr(json, "normalized", !token.special);
     token.single_word = BoolOr(json, "single_word", false);
@@ -182,19 +147,57 @@ Status ParseAddedTokens(const Json& list, TokenizerParts* parts) {
   return OkStatus();
 }
 
+// What the parts say of each other.
+Status CheckTogether(const TokenizerParts& parts) {
+  // A normalizer moves the places that the reference implementation then asks for.
+  if (parts.pre_tokenizer.needs_position() && !parts.normalizer.empty())
+    return Unimplemented(
+        "pre_tokenizer Metaspace with the prepend_scheme first after a normalizer is not "
+        "supported");
+  for (const AddedToken& token : parts.added_tokens)
+    if (token.normalized && !token.content.empty() && parts.normalizer.Run(token.content).empty())
+      return Unimplemented("added token " + token.content + " is normalized to nothing");
+  return OkStatus();
+}
+
+// What `parse` gives; where it throws, that is told of this part of the file.
+template <typename Parse>
+auto InPart(const char* part, const Parse& parse) -> decltype(parse()) {
+  try {
+    return parse();
+  } catch (const FieldError& error) {
+    return InvalidArgument(std::string(part) + ": " + error.what());
+  }
+}
+
 Result<TokenizerParts> ParseParts(const Json& json) {
   if (!json.is_object() || !MemberOrNull(json, "model").is_object())
     return InvalidArgument("there is no tokenizer model in it");
-  // A normalizer tells most foreign kinds apart, so it is named before the pre-tokenizer is.
-  MUSTER_ASSIGN_OR_RETURN(Bpe bpe, ParseModel(json["model"]));
-  bool compose = false;
-  MUSTER_RETURN_IF_ERROR(ParseNormalizer(MemberOrNull(json, "normalizer"), 0, &compose));
-  MUSTER_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer,
-                          PreTokenizer::Create(MemberOrNull(json, "pre_tokenizer")));
-  TokenizerParts parts{std::move(bpe), std::move(pre_tokenizer), {}, compose, {}, {}};
-  MUSTER_RETURN_IF_ERROR(CheckDecoder(MemberOrNull(json, "decoder")));
-  MUSTER_RETURN_IF_ERROR(ParsePostProcessor(MemberOrNull(json, "post_processor"), 0, &parts));
-  MUSTER_RETURN_IF_ERROR(ParseAddedTokens(MemberOrNull(json, "added_tokens"), &parts));
+  MUSTER_RETURN_IF_ERROR(InPart("model", [&] { return CheckModelKind(json["model"]); }));
+  MUSTER_ASSIGN_OR_RETURN(Normalizer normalizer, InPart("normalizer", [&] {
+                            return Normalizer::Create(MemberOrNull(json, "normalizer"));
+                          }));
+  MUSTER_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, InPart("pre_tokenizer", [&] {
+                            return PreTokenizer::Create(MemberOrNull(json, "pre_tokenizer"));
+                          }));
+  const auto symbols = pre_tokenizer.byte_level() ? BpeSymbols::kBytes : BpeSymbols::kCharacters;
+  MUSTER_ASSIGN_OR_RETURN(Bpe bpe,
+                          InPart("model", [&] { return ParseModel(json["model"], symbols); }));
+  MUSTER_ASSIGN_OR_RETURN(Decoder decoder, InPart("decoder", [&] {
+                            return Decoder::Create(MemberOrNull(json, "decoder"));
+                          }));
+  TokenizerParts parts{std::move(bpe),
+                       std::move(normalizer),
+                       std::move(pre_tokenizer),
+                       std::move(decoder),
+                       {},
+                       {},
+                       {}};
+  MUSTER_RETURN_IF_ERROR(InPart("post_processor", [&] {
+    return ParsePostProcessor(MemberOrNull(json, "post_processor"), 0, &parts);
+  }));
+  MUSTER_RETURN_IF_ERROR(InPart("added_tokens", [&] { return ParseAddedTokens(json, &parts); }));
+  MUSTER_RETURN_IF_ERROR(CheckTogether(parts));
   return parts;
 }
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "trainer/tokenizer/byte_alphabet.h"
 #include "trainer/formats/temp_dir.h"
+#include "trainer/tokenizer/byte_alphabet.h"
 #include "trainer/tokenizer/utf8.h"
 
 namespace muster {
@@ -117,6 +117,88 @@ TEST(TokenizerTest, LongTextsTakeNoLongerThanTheyShould) {
   EXPECT_EQ(tokenizer->Encode(std::string(200'000, 'l')).size(), 100'000u);
 }
 
+// "▁" 0, "a" 1, "▁a" 2, and the added token "<s>" 3.
+Json MarkedTokenizer(const char* pre_tokenizer, const char* normalizer) {
+  return {{"model",
+           {{"type", "BPE"},
+            {"vocab", {{"▁", 0}, {"a", 1}, {"▁a", 2}}},
+            {"merges", Json::array({"▁ a"})}}},
+          {"normalizer", Json::parse(normalizer)},
+          {"pre_tokenizer", Json::parse(pre_tokenizer)},
+          {"added_tokens", {{{"id", 3}, {"content", "<s>"}, {"special", true}}}}};
+}
+
+TEST(TokenizerTest, TheFirstPieceIsTheOneBeforeAllAddedTokens) {
+  const auto first = Parse(MarkedTokenizer(
+      R"({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false})",
+      "null"));
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_THAT(first->Encode("a<s>a a"), ElementsAre(2, 3, 1, 2));
+  EXPECT_THAT(first->Encode("<s>a"), ElementsAre(3, 1));
+  const auto always =
+      Parse(MarkedTokenizer(R"({"type": "Metaspace", "replacement": "▁"})", "null"));
+  EXPECT_THAT(always->Encode("<s>a"), ElementsAre(3, 2));
+}
+
+TEST(TokenizerTest, EveryPartBetweenAddedTokensIsNormalizedByItself) {
+  constexpr char kLlama2[] = R"({"type": "Sequence", "normalizers": [
+      {"type": "Prepend", "prepend": "▁"},
+      {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]})";
+  const auto tokenizer = Parse(MarkedTokenizer("null", kLlama2));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  EXPECT_THAT(tokenizer->Encode("a<s>a a"), ElementsAre(2, 3, 2, 2));
+  Json json = MarkedTokenizer("null", kLlama2);
+  json["added_tokens"][0]["normalized"] = true;  // then it is "▁<s>" in the normalized text
+  EXPECT_THAT(Parse(json)->Encode("a <s>a"), ElementsAre(2, 3, 1));
+  EXPECT_THAT(Parse(json)->Encode("a<s>a"), ElementsAre(2, 1));
+}
+
+TEST(TokenizerTest, ATextThatIsContinuedHasNothingPutInFront) {
+  for (const auto& json :
+       {MarkedTokenizer("null", R"({"type": "Prepend", "prepend": "▁"})"),
+        MarkedTokenizer(R"({"type": "Metaspace", "replacement": "▁", "split": false})", "null")}) {
+    const auto tokenizer = Parse(json);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+    EXPECT_THAT(tokenizer->Encode("a"), ElementsAre(2));
+    EXPECT_THAT(tokenizer->Encode("a<s>a", {.continues_text = true}), ElementsAre(1, 3, 2));
+    EXPECT_TRUE(tokenizer->IsAddedToken(3));
+    EXPECT_FALSE(tokenizer->IsAddedToken(2));
+    EXPECT_FALSE(tokenizer->IsAddedToken(-1));
+    EXPECT_FALSE(tokenizer->IsAddedToken(4));
+  }
+}
+
+TEST(TokenizerTest, OfTwoTokensThatAreTheSameOnceNormalizedTheSpecialOneCounts) {
+  Json json = SmallTokenizer();
+  json["normalizer"] = {{"type", "Lowercase"}};
+  json["added_tokens"] = {
+      {{"id", 261}, {"content", "x1"}, {"normalized", true}},
+      {{"id", 262}, {"content", "X1"}, {"normalized", true}, {"special", true}}};
+  EXPECT_THAT(Parse(json)->Encode("x1X1"), ElementsAre(262, 262));
+}
+
+TEST(TokenizerTest, ATokenThatIsMatchedNormalizedIsDecodedNormalized) {
+  Json json = SmallTokenizer();
+  json["normalizer"] = {{"type", "Lowercase"}};
+  json["added_tokens"] = {
+      {{"id", 261}, {"content", "<A>"}, {"normalized", true}},
+      {{"id", 262}, {"content", "<B>"}, {"normalized", true}, {"special", true}}};
+  const auto tokenizer = Parse(json);
+  EXPECT_EQ(tokenizer->Decode({261, 262, 'c'}), "<a><b>c");
+  EXPECT_EQ(tokenizer->Decode({261, 262, 'c'}, {.skip_special_tokens = true}), "<a>c");
+  EXPECT_EQ(tokenizer->TokenText(261), "<A>");
+}
+
+TEST(TokenizerTest, ATokenMayBeginWithTheBlankThatAnotherTakesAlong) {
+  Json json = SmallTokenizer();
+  json["added_tokens"] = {
+      {{"id", 261}, {"content", "<m>"}, {"normalized", false}, {"rstrip", true}},
+      {{"id", 262}, {"content", " x"}, {"normalized", false}},
+      {{"id", 263}, {"content", "<l>"}, {"normalized", false}, {"lstrip", true}}};
+  EXPECT_THAT(Parse(json)->Encode("<m> xa"), ElementsAre(261, 262, 'a'));
+  EXPECT_THAT(Parse(json)->Encode("<m>  <l>"), ElementsAre(261, 263));
+}
+
 struct BadTokenizer {
   const char* what;
   const char* patch;  // merged into the small tokenizer (RFC 7386)
@@ -144,8 +226,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadTokenizer{"word pieces", R"({"model": {"type": "WordPiece"}})", kNotYet, "WordPiece"},
         BadTokenizer{"unigram", R"({"model": {"type": "Unigram"}})", kNotYet, "Unigram"},
-        BadTokenizer{"byte fallback", R"({"model": {"byte_fallback": true}})", kNotYet,
-                     "byte_fallback"},
+        BadTokenizer{"unknown token elsewhere",
+                     R"({"model": {"unk_token": "[unk]"}, "pre_tokenizer": null})", kWrong,
+                     "[unk] is not in the vocabulary"},
         BadTokenizer{"dropout", R"({"model": {"dropout": 0.1}})", kNotYet, "dropout"},
         BadTokenizer{"suffix", R"({"model": {"end_of_word_suffix": "</w>"}})", kNotYet,
                      "end_of_word_suffix"},
@@ -159,27 +242,26 @@ INSTANTIATE_TEST_SUITE_P(
                      "needs the token qu"},
         BadTokenizer{"merge of one", R"({"model": {"merges": ["qu"]}})", kWrong, "no pair"},
         BadTokenizer{"merge of numbers", R"({"model": {"merges": [[1, 2]]}})", kWrong, "t.json"},
-        BadTokenizer{"lowercase", R"({"normalizer": {"type": "Lowercase"}})", kNotYet, "Lowercase"},
-        BadTokenizer{"compatibility form",
-                     R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}]}})",
-                     kNotYet, "NFKC"},
-        BadTokenizer{"metaspace", R"({"pre_tokenizer": {"type": "Metaspace"}})", kNotYet,
-                     "Metaspace"},
-        BadTokenizer{"no pre-tokenizer", R"({"pre_tokenizer": null})", kNotYet, "ByteLevel"},
-        BadTokenizer{"split only",
-                     R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a"},
-                         "behavior": "Isolated", "invert": false}})",
-                     kNotYet, "no ByteLevel"},
-        BadTokenizer{"merged split",
-                     R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a"},
-                         "behavior": "MergedWithNext", "invert": false}})",
-                     kNotYet, "MergedWithNext"},
+        BadTokenizer{"accents", R"({"normalizer": {"type": "StripAccents"}})", kNotYet,
+                     "StripAccents"},
+        BadTokenizer{
+            "precompiled",
+            R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Precompiled"}]}})",
+            kNotYet, "Precompiled"},
+        BadTokenizer{"place after a normalizer",
+                     R"({"normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Metaspace",
+                         "replacement": "_", "add_prefix_space": true, "prepend_scheme": "first"}})",
+                     kNotYet, "prepend_scheme first"},
+        BadTokenizer{"token that is nothing",
+                     R"({"normalizer": {"type": "Strip"},
+                         "added_tokens": [{"id": 261, "content": "  ", "normalized": true}]})",
+                     kNotYet, "normalized to nothing"},
         BadTokenizer{"step after",
                      R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
                          {"type": "ByteLevel"}, {"type": "Digits"}]}})",
                      kNotYet, "Digits"},
-        BadTokenizer{"byte fallback decoder", R"({"decoder": {"type": "ByteFallback"}})", kNotYet,
-                     "ByteFallback"},
+        BadTokenizer{"decoder of word pieces", R"({"decoder": {"type": "WordPiece"}})", kNotYet,
+                     "WordPiece"},
         BadTokenizer{"BERT", R"({"post_processor": {"type": "BertProcessing"}})", kNotYet,
                      "BertProcessing"},
         BadTokenizer{"template without text",
@@ -199,6 +281,80 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// Every place of a file but the entries of its vocabulary, of which one counts for all.
+void CollectPlaces(const Json& json, const Json::json_pointer& here,
+                   std::vector<Json::json_pointer>* places) {
+  if (!here.empty()) places->push_back(here);
+  std::size_t count = 0;
+  for (const auto& item : json.items()) {
+    if (!json.is_structured() || ++count > 12) return;
+    const bool in_list = json.is_array();
+    CollectPlaces(item.value(), in_list ? here / (count - 1) : here / item.key(), places);
+  }
+}
+
+TEST(TokenizerTest, NoMemberOfTheWrongTypeDoesMoreHarmThanAnError) {
+  Json json = SmallTokenizer();
+  json.merge_patch(Json::parse(
+      R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "_"},
+            {"type": "Strip", "strip_left": true, "strip_right": true}]},
+          "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": false},
+            {"type": "Digits", "individual_digits": true},
+            {"type": "Metaspace", "replacement": "_", "prepend_scheme": "never", "split": true},
+            {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}]},
+          "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "ByteLevel"}]},
+          "post_processor": {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [260]}}},
+          "model": {"unk_token": "a", "ignore_merges": false, "fuse_unk": false,
+            "byte_fallback": false, "dropout": null}})"));
+  ASSERT_TRUE(Parse(json).ok()) << Parse(json).status().ToString();
+  std::vector<Json::json_pointer> places;
+  CollectPlaces(json, Json::json_pointer(), &places);
+  EXPECT_GT(places.size(), 70u);
+  int refused = 0;
+  for (const auto& place : places) {
+    for (const char* value : {"null", "true", "-1", "0.5", "1e300", R"("x")", "[]", "{}", "[[]]"}) {
+      Json damaged = json;
+      damaged[place] = Json::parse(value);
+      const auto tokenizer = Parse(damaged);
+      if (tokenizer.ok()) {
+        EXPECT_LE(tokenizer->Encode("hello 12").size(), 20u);
+        continue;
+      }
+      ++refused;
+      EXPECT_THAT(tokenizer.status().message(), HasSubstr("t.json"))
+          << place.to_string() << " = " << value;
+    }
+  }
+  EXPECT_GT(refused, 300);
+}
+
+TEST(TokenizerTest, AMemberOfTheWrongTypeIsNamed) {
+  const struct {
+    const char* patch;
+    const char* message;
+  } cases[] = {
+      {R"({"normalizer": {"type": "Prepend", "prepend": 5}})", "normalizer: prepend is number"},
+      {R"({"normalizer": {"type": "Prepend"}})", "normalizer: there is no prepend"},
+      {R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "ab"}})",
+       "pre_tokenizer: replacement is \"ab\""},
+      {R"({"decoder": {"type": "Sequence", "decoders": 1}})", "decoder: decoders is number"},
+      {R"({"model": {"ignore_merges": "yes"}})", "model: ignore_merges is string"},
+      {R"({"added_tokens": {}})", "added_tokens: added_tokens is object"},
+  };
+  for (const auto& c : cases) {
+    Json json = SmallTokenizer();
+    json.merge_patch(Json::parse(c.patch));
+    const auto tokenizer = Parse(json);
+    ASSERT_FALSE(tokenizer.ok()) << c.patch;
+    EXPECT_THAT(tokenizer.status().message(), HasSubstr(c.message));
+  }
+}
+
 TEST(TokenizerTest, MalformedFilesAreErrors) {
   for (const char* text : {"", "{", "[]", "null", "\xff"})
     EXPECT_FALSE(Tokenizer::Parse(text, "t.json").ok()) << text;
@@ -208,7 +364,7 @@ TEST(TokenizerTest, MalformedFilesAreErrors) {
   EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(missing.status().message(), HasSubstr(dir / "tokenizer.json"));
   dir.Write("tokenizer.model", "x");
-  EXPECT_THAT(Tokenizer::Load(dir.path()).status().message(), HasSubstr("SentencePiece"));
+  EXPECT_THAT(Tokenizer::Load(dir.path()).status().message(), HasSubstr(dir / "tokenizer.model"));
 }
 
 }  // namespace

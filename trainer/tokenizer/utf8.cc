@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <memory>
 
@@ -29,6 +31,12 @@ LeadByte ClassifyLead(unsigned char byte) {
   return {0, 0, 0};
 }
 
+// Symbols that are Alphabetic all the same.
+bool IsCircledLetter(char32_t c) {
+  return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+         (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
+}
+
 }  // namespace
 
 Utf8Char DecodeUtf8(std::string_view text) {
@@ -46,6 +54,12 @@ Utf8Char DecodeUtf8(std::string_view text) {
     code_point = (code_point << 6) | (byte & 0x3fu);
   }
   return {code_point, kind.length, true};
+}
+
+Utf8Char LastUtf8(std::string_view text) {
+  std::size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
+  return DecodeUtf8(text.substr(begin));
 }
 
 std::string ReplaceInvalidUtf8(std::string_view text) {
@@ -68,15 +82,49 @@ void AppendUtf8(char32_t code_point, std::string* out) {
   out->append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(n));
 }
 
-std::string ComposeUtf8(std::string_view text) {
-  utf8proc_uint8_t* composed = nullptr;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  out.reserve(text.size());
+  std::size_t begin = 0;
+  for (std::size_t found; (found = text.find(from, begin)) != std::string_view::npos;
+       begin = found + from.size())
+    out.append(text.substr(begin, found - begin)).append(to);
+  return out.append(text.substr(begin));
+}
+
+std::string NormalizeUtf8(std::string_view text, NormalForm form) {
+  // ASCII is in every normal form.
+  if (std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; }))
+    return std::string(text);
+  const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
+  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  const auto options =
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0) |
+                                     (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE));
+  utf8proc_uint8_t* normal = nullptr;
   const utf8proc_ssize_t size =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &composed, options);
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(composed, &std::free);
+                   static_cast<utf8proc_ssize_t>(text.size()), &normal, options);
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(normal, &std::free);
   MUSTER_CHECK(size >= 0, utf8proc_errmsg(size));
-  return std::string(reinterpret_cast<const char*>(composed), static_cast<std::size_t>(size));
+  return std::string(reinterpret_cast<const char*>(normal), static_cast<std::size_t>(size));
+}
+
+std::string LowerUtf8(std::string_view text) {
+  constexpr char32_t kCapitalIWithDot = 0x130;
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Char c = DecodeUtf8(text);
+    if (c.code_point == kCapitalIWithDot)
+      out += "i\xcc\x87";  // the one character that becomes two
+    else
+      AppendUtf8(
+          static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code_point))),
+          &out);
+    text.remove_prefix(static_cast<std::size_t>(c.length));
+  }
+  return out;
 }
 
 bool IsUnicodeSpace(char32_t c) {
@@ -91,7 +139,22 @@ bool IsUnicodeNumeric(char32_t c) {
          category == UTF8PROC_CATEGORY_NO;
 }
 
+bool IsUnicodePunctuation(char32_t c) {
+  if (c < 0x80) return std::ispunct(static_cast<int>(c)) != 0;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO: return true;
+    default: return false;
+  }
+}
+
 bool IsUnicodeWord(char32_t c) {
+  if (IsCircledLetter(c) || c == 0x200c || c == 0x200d) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:

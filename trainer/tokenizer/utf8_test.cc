@@ -47,9 +47,34 @@ TEST(Utf8Test, EveryCodePointSurvivesTheRoundTrip) {
 }
 
 TEST(Utf8Test, ComposesToNfc) {
-  EXPECT_EQ(ComposeUtf8("e\xcc\x81"), "\xc3\xa9");
-  EXPECT_EQ(ComposeUtf8(std::string("a\0e\xcc\x81", 5)), std::string("a\0\xc3\xa9", 4));
-  EXPECT_EQ(ComposeUtf8(""), "");
+  EXPECT_EQ(NormalizeUtf8("e\xcc\x81", NormalForm::kNfc), "\xc3\xa9");
+  EXPECT_EQ(NormalizeUtf8(std::string("a\0e\xcc\x81", 5), NormalForm::kNfc),
+            std::string("a\0\xc3\xa9", 4));
+  EXPECT_EQ(NormalizeUtf8("", NormalForm::kNfc), "");
+}
+
+TEST(Utf8Test, KnowsTheFourNormalForms) {
+  const std::string text = "\u00e9\ufb01\u00bd";  // e with acute, ligature fi, one half
+  EXPECT_EQ(NormalizeUtf8(text, NormalForm::kNfc), text);
+  EXPECT_EQ(NormalizeUtf8(text, NormalForm::kNfd), "e\u0301\ufb01\u00bd");
+  EXPECT_EQ(NormalizeUtf8(text, NormalForm::kNfkc), "\u00e9fi1\u20442");
+  EXPECT_EQ(NormalizeUtf8(text, NormalForm::kNfkd), "e\u0301fi1\u20442");
+}
+
+TEST(Utf8Test, LowersCharacterByCharacter) {
+  EXPECT_EQ(LowerUtf8("ABC \u00c4\u0416 \u03a3\u03a3"), "abc \u00e4\u0436 \u03c3\u03c3");
+  EXPECT_EQ(LowerUtf8("\u0130"), "i\u0307");
+}
+
+TEST(Utf8Test, ReplacesFromLeftToRight) {
+  EXPECT_EQ(ReplaceAll("aaa b", "aa", "x"), "xa b");
+  EXPECT_EQ(ReplaceAll("a b c", " ", "\u2581"), "a\u2581b\u2581c");
+  EXPECT_EQ(ReplaceAll("", "a", "b"), "");
+}
+
+TEST(Utf8Test, FindsTheLastCharacter) {
+  EXPECT_EQ(LastUtf8("a").code_point, U'a');
+  EXPECT_EQ(LastUtf8("a\u6f22").code_point, 0x6f22u);
 }
 
 TEST(Utf8Test, KnowsClassesOfCharacters) {
@@ -62,6 +87,12 @@ TEST(Utf8Test, KnowsClassesOfCharacters) {
   EXPECT_TRUE(IsUnicodeWord('_'));
   EXPECT_TRUE(IsUnicodeWord(0x6f22));
   EXPECT_FALSE(IsUnicodeWord('-'));
+  EXPECT_TRUE(IsUnicodeWord(0x200d));
+  EXPECT_TRUE(IsUnicodeWord(0x24b6));
+  EXPECT_FALSE(IsUnicodeWord(0xbd));
+  EXPECT_TRUE(IsUnicodePunctuation('$'));
+  EXPECT_TRUE(IsUnicodePunctuation(0x3001));
+  EXPECT_FALSE(IsUnicodePunctuation(0x20ac));
 }
 
 }  // namespace
