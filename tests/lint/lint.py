@@ -32,11 +32,13 @@ INCLUDE_TABLE = (
     (r"nccl\.h|cuda", ("trainer/cuda/",), "device code is a plug-in of its own"),
     (r"boost/(asio|beast)", ("common/runtime/", "common/telemetry/", "common/rpc/", "worker/"),
      "use EventLoop and Timer of common/runtime"),
+    (r"trainer/chat/jinja/", ("trainer/chat/",), "go through ChatTemplate of trainer/chat/chat.h"),
     (r"yaml-cpp/", ("common/job_spec/",), "parse job files with common/job_spec"),
     (r"prometheus/", ("common/telemetry/", "coordinator/metrics", "worker/metrics"),
      "assemble metrics with common/telemetry/metrics.h"),
     (r"sqlite3\.h", ("coordinator/store/",), "go through Store"),
-    (r"pcre2\.h|utf8proc\.h", ("trainer/tokenizer/",), "go through Tokenizer"),
+    (r"pcre2\.h", ("trainer/tokenizer/",), "go through Tokenizer"),
+    (r"utf8proc\.h", ("trainer/tokenizer/", "trainer/chat/jinja/"), "go through Tokenizer"),
 )
 
 # Programs that share nothing but proto and common.

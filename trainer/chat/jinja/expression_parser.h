@@ -1,0 +1,55 @@
+// ExpressionParser: expressions, with Jinja2's grammar and precedence. Private to the parser.
+#pragma once
+
+#include <string>
+
+#include "trainer/chat/jinja/ast.h"
+#include "trainer/chat/jinja/token_stream.h"
+
+namespace muster::jinja {
+
+class ExpressionParser {
+ public:
+  // `tokens` outlives the parser and is shared with who parses the statements around.
+  explicit ExpressionParser(TokenStream* tokens) : tokens_(*tokens) {}
+
+  // An expression; with `a if b else c` unless `condition` is false.
+  ExpressionPtr Parse(bool condition = true);
+  // The same, or a tuple without parentheses.
+  ExpressionPtr ParseTuple(bool condition = true);
+  // name(...)|name(...) onto `input`, the first without a bar where `inline_first`.
+  ExpressionPtr ParseFilters(ExpressionPtr input, bool inline_first);
+
+ private:
+  using Kind = Expression::Kind;
+
+  ExpressionPtr Condition();
+  ExpressionPtr Or();
+  ExpressionPtr And();
+  ExpressionPtr Not();
+  ExpressionPtr Comparison();
+  ExpressionPtr Sum();
+  ExpressionPtr Concat();
+  ExpressionPtr Product();
+  ExpressionPtr Power();
+  ExpressionPtr Unary(bool with_filters = true);
+  ExpressionPtr Primary();
+  ExpressionPtr Name();
+  ExpressionPtr Parenthesized();
+  ExpressionPtr ListLiteral();
+  ExpressionPtr DictLiteral();
+  ExpressionPtr Postfix(ExpressionPtr expression);
+  ExpressionPtr FiltersAndTests(ExpressionPtr expression);
+  ExpressionPtr Member(ExpressionPtr object);
+  ExpressionPtr Subscript(ExpressionPtr object);
+  ExpressionPtr Call(ExpressionPtr function);
+  ExpressionPtr TestOf(ExpressionPtr input);
+  CallArguments Arguments();
+  void Argument(CallArguments* arguments);
+  bool AtTupleEnd() const;
+
+  TokenStream& tokens_;
+  int depth_ = 0;
+};
+
+}  // namespace muster::jinja

@@ -1,0 +1,77 @@
+// Statements by themselves; testdata/snippets.golden.jsonl has what Python gives for many more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trainer/chat/jinja/render_for_test.h"
+
+namespace muster::jinja {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(JinjaStatementTest, ALoopHasAScopeAndABranchHasNone) {
+  EXPECT_EQ(TextOf("{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{{ x }}{% endfor %}{{ x }}"),
+            "21");
+  EXPECT_EQ(TextOf("{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}"), "2");
+}
+
+TEST(JinjaStatementTest, ANamespaceOutlivesTheLoop) {
+  EXPECT_EQ(TextOf("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}"
+                   "{% endfor %}{{ ns.n }}"),
+            "3");
+  EXPECT_THAT(TextOf("{% set n = namespace() %}{% set n.x = n %}"),
+              HasSubstr("a namespace cannot hold a namespace"));
+  EXPECT_THAT(TextOf("{% set n = namespace() %}{% set n.x = [{'a': 'b'.upper}] %}"),
+              HasSubstr("a namespace cannot hold a function"));
+  EXPECT_THAT(TextOf("{% set d.x = 1 %}", R"({"d": {}})"), HasSubstr("'d' is no namespace"));
+}
+
+TEST(JinjaStatementTest, MacrosSeeTheScopeThatTheyStandIn) {
+  EXPECT_EQ(TextOf("{% macro m(a, b=a) %}{{ a }}{{ b }}{{ g }}{% endmacro %}{% set g = 'g' %}"
+                   "{{ m(1) }}{{ m(1, b=2) }}"),
+            "11g12g");
+  EXPECT_THAT(TextOf("{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}"),
+              HasSubstr("1 arguments at most"));
+  EXPECT_THAT(TextOf("{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}"),
+              HasSubstr("no caller defined"));
+}
+
+TEST(JinjaStatementTest, GenerationMarksItsText) {
+  const auto text = Rendered("a{% generation %}b{{ 'c' }}{% endgeneration %}d");
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  ASSERT_EQ(text->bytes(), "abcd");
+  EXPECT_EQ(text->MarkAt(0), kPlain);
+  EXPECT_EQ(text->MarkAt(1), kTrained);
+  EXPECT_EQ(text->MarkAt(2), kTrained);
+  EXPECT_EQ(text->MarkAt(3), kPlain);
+  EXPECT_TRUE(Template::Parse("{% generation %}{% endgeneration %}", "t")->has_generation());
+  EXPECT_FALSE(Template::Parse("generation", "t")->has_generation());
+}
+
+TEST(JinjaStatementTest, WhatIsNotSupportedIsNamedWithItsLine) {
+  const struct {
+    const char* source;
+    const char* message;
+  } cases[] = {
+      {"\n{% include 'x' %}", "t.jinja:2: the tag {% include %} is not supported here"},
+      {"{% extends 'x' %}", "the tag {% extends %}"},
+      {"{% import 'x' as y %}", "the tag {% import %}"},
+      {"{% block x %}{% endblock %}", "the tag {% block %}"},
+      {"{% for x in y recursive %}{% endfor %}", "recursive loops are not supported"},
+      {"{{ x|urlencode }}", "the filter 'urlencode' is not supported"},
+      {"{% if x is nosuch %}{% endif %}", "the test 'nosuch' is not supported"},
+      {"{% macro m() %}{{ varargs }}{% endmacro %}", "'varargs' is not supported"},
+      {"{{ f(*x) }}", "arguments passed with * are not supported"},
+      {"{% if x %}", "{% endif %} is missing"},
+      {"{% for x in y %}\n{% endif %}", "t.jinja:2: the tag {% endif %} is not supported here"},
+      {"{% break %}", "{% break %} and {% continue %} belong into a loop"},
+      {"{% for x in y %}{% set z %}{% break %}{% endset %}{% endfor %}", "belong into a loop"},
+      {"{{ 1 2 }}", "expected '}}', got '2'"},
+      {"{% set none = 1 %}", "nothing can be assigned to none"},
+      {"{{ f(a=1, a=2) }}", "the argument 'a' is given twice"},
+  };
+  for (const auto& c : cases) EXPECT_THAT(TextOf(c.source), HasSubstr(c.message)) << c.source;
+}
+
+}  // namespace
+}  // namespace muster::jinja
