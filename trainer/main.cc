@@ -86,7 +86,8 @@ void AddGenerate(CLI::App& app, Options& options, Action& action) {
   verb->add_option("--temperature", o.temperature, "0: always the most likely token")
       ->check(CLI::NonNegativeNumber);
   verb->add_option("--seed", o.seed, "Of the drawing")->capture_default_str();
-  verb->add_flag("--chat", o.chat, "The prompt is a user's turn in ChatML");
+  verb->add_flag("--chat", o.chat,
+                 "The prompt is a user's turn in the model's chat template, or in ChatML");
   verb->callback([&] { action = [&] { return muster::RunGenerate(o); }; });
 }
 

@@ -48,7 +48,7 @@ struct DataSpec {
   std::string train;       // .jsonl, or token ids in .npy or .bin
   std::string eval;        // empty: none. Not acted on in this version, refused by the parser
   int max_seq_len = 2048;  // tokens; longer rows are truncated and counted. Row length of a .bin
-  std::string chat_template = "auto";  // auto | chatml
+  std::string chat_template = "auto";  // auto, a built-in one's name, or a .jinja file
   bool shuffle = true;
 };
 

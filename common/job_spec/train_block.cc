@@ -1,6 +1,8 @@
 #include "common/job_spec/train_block.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
 
 namespace muster {
@@ -93,6 +95,19 @@ void ReadInitFrom(MapReader& train, InitFromSpec* out) {
   map->Finish();
 }
 
+// The name of a built-in template (trainer/chat/built_in.h), or the path of a .jinja file.
+void ReadChatTemplate(MapReader& data, DataSpec* out) {
+  static constexpr std::string_view kNames[] = {"auto",    "chatml", "llama2",       "llama3",
+                                                "mistral", "zephyr", "openassistant"};
+  data.Text("chat_template", &out->chat_template);
+  const std::string& chosen = out->chat_template;
+  if (chosen.ends_with(".jinja") || std::ranges::find(kNames, chosen) != std::end(kNames)) return;
+  std::string names;
+  for (const std::string_view name : kNames) names += std::string(name) + ", ";
+  data.Error("chat_template",
+             "must be " + names + "or the path of a .jinja file, got '" + chosen + "'");
+}
+
 void ReadData(MapReader& train, DataSpec* out) {
   train.Require("data", "give the training rows as data: {train: FILE}");
   auto map = train.Map("data");
@@ -105,8 +120,7 @@ void ReadData(MapReader& train, DataSpec* out) {
                "expected a .jsonl file, or token ids in .npy or .bin, got '" + out->train + "'");
   map->Later("eval", "evaluation during training; leave it out");
   map->Integer("max_seq_len", {2, 1 << 20}, &out->max_seq_len);
-  map->Choice("chat_template", {{"auto", "chatml"}, {"llama3", "mistral", "zephyr"}},
-              &out->chat_template);
+  ReadChatTemplate(*map, out);
   map->Boolean("shuffle", &out->shuffle);
   bool packing = false;
   map->Boolean("packing", &packing);

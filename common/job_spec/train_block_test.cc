@@ -39,6 +39,24 @@ TEST(TrainBlock, ReadsEveryStrategy) {
   }
 }
 
+TEST(TrainBlock, ReadsTheChatTemplateByNameOrPath) {
+  const auto data = [](const std::string& chat_template) {
+    return ParseJobSpec(
+        "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl, chat_template: " +
+            chat_template + "}\n  schedule: {max_steps: 1}\n",
+        "job.yaml");
+  };
+  for (const char* word : {"auto", "chatml", "llama2", "llama3", "mistral", "zephyr",
+                           "openassistant", "templates/mine.jinja"}) {
+    const auto spec = data(word);
+    ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+    EXPECT_EQ(spec->train->data.chat_template, word);
+  }
+  EXPECT_EQ(data("vicuna").status().message(),
+            "job.yaml:4: train.data.chat_template: must be auto, chatml, llama2, llama3, mistral, "
+            "zephyr, openassistant, or the path of a .jinja file, got 'vicuna'");
+}
+
 TEST(TrainBlock, ReadsEveryPrecisionAndTheTypesBesideIt) {
   const auto train = Train(
       "fsdp: {mixed_precision: fp16, reduce_dtype: fp16, buffer_dtype: bf16, reduce: step}\n"

@@ -5,7 +5,8 @@
 namespace muster {
 namespace {
 
-using Json = nlohmann::json;
+// Templates write out tools and arguments in the order that the row has them in.
+using Json = nlohmann::ordered_json;
 
 constexpr const char* kRoles[] = {"system", "user", "assistant", "tool"};
 
@@ -26,22 +27,38 @@ Result<std::string> StringOrEmpty(const Json& object, const char* key) {
   return StringAt(object, key);
 }
 
+// An assistant that calls tools need not say anything beside.
+bool CallsTools(const Json& message) {
+  const auto calls = message.find("tool_calls");
+  return calls != message.end() && calls->is_array() && !calls->empty();
+}
+
 Result<ChatMessage> ParseMessage(const Json& json) {
   if (!json.is_object()) return InvalidArgument("is no object");
   ChatMessage message;
   MUSTER_ASSIGN_OR_RETURN(message.role, StringAt(json, "role"));
-  MUSTER_ASSIGN_OR_RETURN(message.content, StringAt(json, "content"));
+  if (CallsTools(json)) {
+    MUSTER_ASSIGN_OR_RETURN(message.content, StringOrEmpty(json, "content"));
+  } else {
+    MUSTER_ASSIGN_OR_RETURN(message.content, StringAt(json, "content"));
+  }
+  if (json.size() > 2 || !json.contains("content")) message.json = json.dump();
   for (const char* role : kRoles)
     if (message.role == role) return message;
   return InvalidArgument("has the role \"" + message.role +
                          "\"; roles are system, user, assistant and tool");
 }
 
-Result<std::vector<RowSample>> ParseMessages(const Json& json) {
+Result<std::vector<RowSample>> ParseMessages(const Json& row) {
+  const Json& json = row["messages"];
   if (!json.is_array() || json.empty())
     return InvalidArgument("\"messages\" is no list of turns {\"role\", \"content\"}");
   RowSample sample;
   sample.kind = RowSample::Kind::kChat;
+  if (const auto tools = row.find("tools"); tools != row.end() && !tools->is_null()) {
+    if (!tools->is_array()) return InvalidArgument("\"tools\" is no list");
+    if (!tools->empty()) sample.tools = tools->dump();
+  }
   for (std::size_t i = 0; i < json.size(); ++i) {
     auto message = ParseMessage(json[i]);
     if (!message.ok())
@@ -113,8 +130,7 @@ Result<std::vector<RowSample>> ParseRow(std::string_view line) {
   if (!row.is_object())
     return InvalidArgument(std::string("is a JSON ") + row.type_name() +
                            ", not an object; a .jsonl file has one object per line");
-  if (const auto messages = row.find("messages"); messages != row.end())
-    return ParseMessages(*messages);
+  if (row.contains("messages")) return ParseMessages(row);
   if (row.contains("instruction")) return ParseInstruction(row);
   if (row.contains("prompt")) return ParsePrompt(row);
   if (row.contains("text")) {

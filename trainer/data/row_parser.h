@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/formats/chat.h"
+#include "trainer/chat/conversation.h"
 
 namespace muster {
 
@@ -22,6 +22,7 @@ struct RowSample {
   };
   Kind kind = Kind::kText;
   std::vector<ChatMessage> messages;  // kChat
+  std::string tools = {};             // kChat: "tools" as JSON; empty: it has none
   std::string user;                   // kAnswer: what a user's turn says
   std::string prompt;                 // kAnswer: what stands before the answer without chat tokens
   std::string answer;                 // kAnswer

@@ -8,8 +8,8 @@
 
 #include <xxhash.h>
 
+#include "trainer/chat/chat.h"
 #include "trainer/data/row_parser.h"
-#include "trainer/formats/chat.h"
 
 namespace muster {
 namespace {
@@ -20,8 +20,7 @@ class RowEncoder {
   RowEncoder(const Tokenizer& tokenizer, const TextDatasetOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
-        chatml_(HasChatmlTokens(tokenizer)),
-        template_status_(CheckChatTemplate(options.chat_template, tokenizer)) {}
+        chat_template_(ChooseChatTemplate(options.chat_template, options.model_dir, tokenizer)) {}
 
   Status Encode(const RowSample& sample, std::int64_t line, TextDataset* dataset) {
     ids_.clear();
@@ -42,21 +41,17 @@ class RowEncoder {
 
  private:
   Status EncodeSample(const RowSample& sample) {
+    const bool has_template = chat_template_.status().code() != StatusCode::kNotFound;
+    if (sample.kind == RowSample::Kind::kChat)
+      return EncodeTurns({.messages = sample.messages, .tools = sample.tools});
+    if (sample.kind == RowSample::Kind::kAnswer && has_template)
+      return EncodeTurns({.messages = {{"user", sample.user}, {"assistant", sample.answer}}});
     Append(tokenizer_.Prefix(), false);
-    switch (sample.kind) {
-      case RowSample::Kind::kChat:
-        MUSTER_RETURN_IF_ERROR(template_status_);
-        AppendChat(sample.messages);
-        return OkStatus();
-      case RowSample::Kind::kAnswer:
-        if (chatml_) {
-          AppendChat({{"user", sample.user}, {"assistant", sample.answer}});
-          return OkStatus();
-        }
-        Append(tokenizer_.Encode(sample.prompt), false);
-        Append(tokenizer_.Encode(sample.answer, {.continues_text = EndsInText()}), true);
-        break;
-      case RowSample::Kind::kText: Append(tokenizer_.Encode(sample.text), true); break;
+    if (sample.kind == RowSample::Kind::kAnswer) {
+      Append(tokenizer_.Encode(sample.prompt), false);
+      Append(tokenizer_.Encode(sample.answer, {.continues_text = EndsInText()}), true);
+    } else {
+      Append(tokenizer_.Encode(sample.text), true);
     }
     AppendEnd();
     return OkStatus();
@@ -65,10 +60,13 @@ class RowEncoder {
   // Whether what comes next goes on from text.
   bool EndsInText() const { return !ids_.empty() && !tokenizer_.IsAddedToken(ids_.back()); }
 
-  void AppendChat(const std::vector<ChatMessage>& messages) {
-    for (const ChatSegment& segment : RenderChatml(messages))
-      Append(tokenizer_.Encode(segment.text, {.parse_added_tokens = segment.markup}),
-             segment.trained);
+  Status EncodeTurns(const Conversation& conversation) {
+    if (!chat_template_.ok()) return chat_template_.status();
+    MUSTER_ASSIGN_OR_RETURN(EncodedChat chat,
+                            EncodeChat(*chat_template_, conversation, tokenizer_));
+    ids_ = std::move(chat.ids);
+    trained_ = std::move(chat.trained);
+    return OkStatus();
   }
 
   // The end-of-text id, once: the tokenizer's own template may have put it there already.
@@ -86,8 +84,7 @@ class RowEncoder {
 
   const Tokenizer& tokenizer_;
   const TextDatasetOptions& options_;
-  const bool chatml_;
-  const Status template_status_;
+  const Result<ChatTemplate> chat_template_;
   std::vector<std::int32_t> ids_;
   std::vector<std::uint8_t> trained_;
 };

@@ -3,14 +3,14 @@
 // Read once, whole, by every rank; what a rank needs later is a few bytes per token of memory. A
 // row is one JSON object per line in the first of these forms that it has (other keys are ignored):
 //
-//   messages      [{role, content}, ...]      trained on: what the assistant says
+//   messages      [{role, content}, ...]      trained on: what the assistant says; with tools
 //   instruction   with instances [{input, output}, ...], each a row, or with input and output
 //   prompt        with completion
 //   text          trained on all of it
 //
-// Instruction and prompt rows become a user and an assistant turn where the tokenizer has ChatML's
-// tokens, else "instruction\ninput\n" followed by the output, or the prompt followed by the
-// completion, closed by the end-of-text id.
+// Instruction and prompt rows become a user and an assistant turn where there is a chat template
+// (ChooseChatTemplate), else "instruction\ninput\n" followed by the output, or the prompt followed
+// by the completion, closed by the end-of-text id.
 //
 // Immutable after Load; any thread. Errors name the file, the line and what is wrong with it;
 // nothing is skipped silently: rows cut to max_seq_len and rows left without a label are counted.
@@ -31,7 +31,8 @@ namespace muster {
 
 struct TextDatasetOptions {
   std::int64_t max_seq_len = 2048;
-  std::string chat_template = "auto";  // auto | chatml
+  std::string chat_template = "auto";  // as ChooseChatTemplate takes it
+  std::string model_dir = {};          // where auto finds the model's own; empty: nowhere
   // Rows of the model's embedding; a larger id is an error.
   std::int64_t vocab_size = 0;
   // Ends rows that are no chat; none: they just end. ModelConfig::eos_token_ids.front().

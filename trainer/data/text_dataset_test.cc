@@ -202,6 +202,45 @@ TEST_F(TextDatasetTest, ChatRowsNeedChatTokens) {
   EXPECT_THAT(dataset.status().message(), HasSubstr("prompt and completion"));
 }
 
+TEST_F(TextDatasetTest, AModelsOwnTemplateRendersItsRows) {
+  const Tokenizer tokenizer = PlainTokenizer();
+  dir_.Write("chat_template.jinja",
+             "{% for m in messages %}[{{ m.role[0] }}]{% if m.role == 'assistant' %}"
+             "{% generation %}{{ m.content }};{% endgeneration %}{% else %}{{ m.content }}"
+             "{{ tools | tojson if tools }}{% endif %}{% endfor %}");
+  options_.model_dir = dir_.path();
+  options_.eos_token_id = kPlainEnd;
+  const auto dataset = LoadText(
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],)"
+      R"( "tools": [{"b": 1, "a": 2}]})"
+      "\n"
+      R"({"prompt": "2+2=", "completion": "4"})"
+      "\n"
+      R"({"text": "abc"})",
+      tokenizer);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  ASSERT_EQ(dataset->size(), 3);
+  EXPECT_EQ(Whole(*dataset, 0, tokenizer), R"([u]Hi[{"b": 1, "a": 2}][a]Yo;)");
+  EXPECT_EQ(Answer(*dataset, 0, tokenizer), "Yo;");
+  EXPECT_EQ(Whole(*dataset, 1, tokenizer), "[u]2+2=[a]4;");
+  EXPECT_EQ(Answer(*dataset, 1, tokenizer), "4;");
+  EXPECT_EQ(Whole(*dataset, 2, tokenizer), "abc");
+}
+
+TEST_F(TextDatasetTest, ATemplateThatRefusesARowIsNamedBesideTheRow) {
+  const Tokenizer tokenizer = PlainTokenizer();
+  dir_.Write("chat_template.jinja", "\n{{ raise_exception('no') }}");
+  options_.model_dir = dir_.path();
+  const auto dataset =
+      LoadText("{\"text\": \"abc\"}\n{\"prompt\": \"a\", \"completion\": \"b\"}", tokenizer);
+  EXPECT_THAT(dataset.status().message(), HasSubstr("rows.jsonl:2: "));
+  EXPECT_THAT(dataset.status().message(), HasSubstr("chat_template.jinja:2: "));
+  dir_.Write("chat_template.jinja", "{% nosuch %}");
+  EXPECT_THAT(LoadText(R"({"prompt": "a", "completion": "b"})", tokenizer).status().message(),
+              HasSubstr("the tag {% nosuch %} is not supported"));
+  EXPECT_TRUE(LoadText(R"({"text": "abc"})", tokenizer).ok()) << "text needs no template";
+}
+
 TEST_F(TextDatasetTest, AFileWithNothingToTrainOnIsAnError) {
   const Tokenizer tokenizer = PlainTokenizer();
   EXPECT_THAT(LoadText("", tokenizer).status().message(), HasSubstr("has no rows"));

@@ -20,12 +20,6 @@ struct SpecialToken {
 constexpr SpecialToken kSpecialTokens[] = {
     {kEndOfTextId, "<|endoftext|>"}, {kImStartId, "<|im_start|>"}, {kImEndId, "<|im_end|>"}};
 
-// The same template as chat.h's, for those who load the model elsewhere.
-constexpr char kChatmlJinja[] =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
-    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|im_start|>assistant\\n' }}{% endif %}";
-
 Json SpecialTokenJson(const char* text) {
   return {{"content", text},
           {"lstrip", false},

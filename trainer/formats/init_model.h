@@ -18,6 +18,12 @@ inline constexpr std::int32_t kImStartId = 257;    // <|im_start|>
 inline constexpr std::int32_t kImEndId = 258;      // <|im_end|>
 inline constexpr std::int64_t kByteVocabSize = 259;
 
+// The chat template of a new model: ChatML, for those who load the model elsewhere.
+inline constexpr char kChatmlJinja[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
 // "tiny" (4 layers, hidden 256, 3.2 M parameters) or "small" (8 layers, hidden 512, 32 M).
 Result<ModelConfig> PresetConfig(const std::string& name);
 

@@ -38,10 +38,13 @@ std::variant<std::unique_ptr<const Dataset>, Failure> LoadRows(
   }
   const Result<Tokenizer> tokenizer = Tokenizer::Load(model_dir);
   if (!tokenizer.ok()) return InputFailure("model", tokenizer.status());
-  TextDatasetOptions options{.max_seq_len = data.max_seq_len,
-                             .chat_template = data.chat_template,
-                             .vocab_size = config.vocab_size,
-                             .on_rows = on_read};
+  const bool is_file = data.chat_template.ends_with(".jinja");
+  TextDatasetOptions options{
+      .max_seq_len = data.max_seq_len,
+      .chat_template = is_file ? ResolvePath(spec, data.chat_template) : data.chat_template,
+      .model_dir = model_dir,
+      .vocab_size = config.vocab_size,
+      .on_rows = on_read};
   if (!config.eos_token_ids.empty()) options.eos_token_id = config.eos_token_ids.front();
   Result<TextDataset> rows = TextDataset::Load(path, *tokenizer, options);
   if (!rows.ok()) return InputFailure("data", rows.status());

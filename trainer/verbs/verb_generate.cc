@@ -5,8 +5,9 @@
 #include <cstdio>
 #include <random>
 
+#include "common/base/clock.h"
 #include "common/control_pipe/trainer_protocol.h"
-#include "trainer/formats/chat.h"
+#include "trainer/chat/chat.h"
 #include "trainer/model/inference.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/verbs/verbs.h"
@@ -71,8 +72,14 @@ Result<std::string> Generate(const GenerateOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(InferenceModel model, InferenceModel::Load(options.model, at::kFloat));
   std::vector<std::int32_t> prompt;
   if (options.chat) {
-    MUSTER_RETURN_IF_ERROR(CheckChatTemplate("chatml", tokenizer));
-    prompt = EncodeChatPrompt({{"user", options.prompt}}, tokenizer);
+    MUSTER_ASSIGN_OR_RETURN(const ChatTemplate chat_template,
+                            ChooseChatTemplate("auto", options.model, tokenizer));
+    MUSTER_ASSIGN_OR_RETURN(
+        EncodedChat chat,
+        EncodeChat(
+            chat_template, {.messages = {{"user", options.prompt}}}, tokenizer,
+            {.prompt = GenerationPrompt::kAssistant, .now = SystemClock().UnixMillis() / 1000}));
+    prompt = std::move(chat.ids);
   } else {
     prompt = tokenizer.Encode(options.prompt, {.add_special_tokens = true});
   }

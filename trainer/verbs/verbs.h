@@ -35,7 +35,7 @@ struct GenerateOptions {
   std::int64_t max_tokens = 64;
   double temperature = 0;  // 0: the most likely token
   std::uint64_t seed = 42;
-  bool chat = false;  // the prompt is a user's turn
+  bool chat = false;  // the prompt is a user's turn, in the model's chat template or ChatML
 };
 int RunGenerate(const GenerateOptions& options);
 
