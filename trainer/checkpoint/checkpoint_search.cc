@@ -10,6 +10,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/sharded_state.h"
 #include "trainer/checkpoint/state_reader.h"
+#include "trainer/distributed/long_work.h"
 
 namespace muster {
 namespace {
@@ -17,13 +18,13 @@ namespace {
 using nlohmann::json;
 
 // What a rank's verdict means for the others; the worst counts.
-enum Verdict : std::int64_t { kGood = 0, kRejected = 1, kTrouble = 2, kFatal = 3 };
+enum Verdict : std::int64_t { kGood, kRejected, kMissing, kTrouble, kFatal };
 
 Verdict VerdictOf(const Status& status) {
   switch (status.code()) {
     case StatusCode::kOk: return kGood;
-    case StatusCode::kDataLoss:
-    case StatusCode::kNotFound: return kRejected;
+    case StatusCode::kDataLoss: return kRejected;
+    case StatusCode::kNotFound: return kMissing;
     case StatusCode::kFailedPrecondition: return kFatal;
     // No descriptors, no permission, a server that does not answer: says nothing about the
     // checkpoint, and going back to an older one would throw work away.
@@ -33,6 +34,7 @@ Verdict VerdictOf(const Status& status) {
 
 Status AsStatus(Verdict verdict, std::string reason) {
   if (verdict == kFatal) return FailedPrecondition(std::move(reason));
+  if (verdict == kMissing) return NotFound(std::move(reason));
   return verdict == kTrouble ? Internal(std::move(reason)) : DataLoss(std::move(reason));
 }
 
@@ -123,7 +125,8 @@ Result<CheckpointSearch::Candidates> CheckpointSearch::AgreeOnCandidates() {
 }
 
 Status CheckpointSearch::LoadMine(const CheckpointManifest& manifest,
-                                  const std::vector<ShardArray>& into, TrainCursor* cursor) const {
+                                  const std::vector<ShardArray>& into, TrainCursor* cursor,
+                                  const std::function<void()>& on_read) const {
   ShardedState state(directory_, manifest);
   // With as many ranks as before, everything a rank wants most likely lies in the shard it wrote.
   const bool same_size = manifest.world_size == communicator_.size();
@@ -134,8 +137,7 @@ Status CheckpointSearch::LoadMine(const CheckpointManifest& manifest,
                               std::to_string(model_.parameters) +
                               "; use another output directory, or the model it was made with");
   }
-  MUSTER_RETURN_IF_ERROR(
-      FillArrays(state, into, {.memory = model_.memory, .on_read = model_.on_read}));
+  MUSTER_RETURN_IF_ERROR(FillArrays(state, into, {.memory = model_.memory, .on_read = on_read}));
   *cursor = state.cursor();
   return OkStatus();
 }
@@ -153,11 +155,19 @@ Result<LoadOutcome> CheckpointSearch::Run(const std::vector<ShardArray>& into, T
   for (const CheckpointManifest& manifest : candidates.manifests) {
     if (manifest.step <= above) continue;
     TrainCursor found;
-    const Status verdict = Agree(LoadMine(manifest, into, &found));
-    if (verdict.code() == StatusCode::kDataLoss) {
+    LongWork reading(communicator_);
+    const Status mine = LoadMine(manifest, into, &found, [&] {
+      if (model_.on_read) model_.on_read();
+      reading.Move();
+    });
+    MUSTER_RETURN_IF_ERROR(reading.Await());
+    const Status verdict = Agree(mine);
+    const bool missing = verdict.code() == StatusCode::kNotFound;
+    if (missing || verdict.code() == StatusCode::kDataLoss) {
       // What was half read must not be trained on.
       ZeroArrays(into, model_.memory);
-      outcome.rejected.push_back({manifest.directory, verdict.message()});
+      auto& list = missing ? outcome.missing : outcome.rejected;
+      list.push_back({manifest.directory, verdict.message()});
       continue;
     }
     MUSTER_RETURN_IF_ERROR(verdict);

@@ -55,7 +55,7 @@ class CheckpointSearch {
   Status Share(std::string* text, int root);
   // This rank's part of one candidate.
   Status LoadMine(const CheckpointManifest& manifest, const std::vector<ShardArray>& into,
-                  TrainCursor* cursor) const;
+                  TrainCursor* cursor, const std::function<void()>& on_read) const;
 
   Communicator& communicator_;
   const std::string directory_;

@@ -49,10 +49,13 @@ struct CheckpointerOptions {
 };
 
 struct LoadOutcome {
-  Step step = 0;                             // 0: nothing to resume from
-  std::string directory;                     // of the checkpoint that was loaded
-  int world_size = 0;                        // ranks that wrote it
-  std::vector<RejectedCheckpoint> rejected;  // newest first, equal on all ranks
+  Step step = 0;          // 0: nothing to resume from
+  std::string directory;  // of the checkpoint that was loaded
+  int world_size = 0;     // ranks that wrote it
+  // Not used, newest first, equal on all ranks: damaged ones, and ones of which a rank has not
+  // found a file, which says nothing of them: its disk may not be mounted.
+  std::vector<RejectedCheckpoint> rejected;
+  std::vector<RejectedCheckpoint> missing;
 };
 
 struct CheckpointerCounters {

@@ -39,7 +39,7 @@ Status ShardedState::OpenAll() {
   for (std::size_t i = 0; i < shards_.size(); ++i) MUSTER_RETURN_IF_ERROR(OpenShardAt(i));
   MUSTER_RETURN_IF_ERROR(CheckSegments());
   const Status* lost = FirstLost();
-  return lost == nullptr || IsComplete() ? OkStatus() : DataLoss(lost->message());
+  return lost == nullptr || IsComplete() ? OkStatus() : *lost;
 }
 
 const Status* ShardedState::FirstLost() const {
@@ -205,7 +205,7 @@ const ShardedState::Segment* ShardedState::FindSegment(const Entry& entry, std::
 
 Status ShardedState::Missing(std::string_view kind, const std::string& tensor,
                              std::int64_t at) const {
-  if (const Status* lost = FirstLost()) return DataLoss(lost->message());
+  if (const Status* lost = FirstLost()) return *lost;
   return DataLoss(directory_ + " is incomplete: element " + std::to_string(at) + " of " +
                   std::string(kind) + " of tensor " + tensor + " is in none of its shards");
 }

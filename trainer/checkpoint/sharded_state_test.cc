@@ -138,7 +138,7 @@ TEST_F(ShardedStateTest, WithoutAnotherReplicaDamageIsNamed) {
   std::filesystem::remove(Shard(0));
   std::filesystem::remove(Shard(2));
   const Status missing = Load(manifest, state.arrays());
-  EXPECT_EQ(missing.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_THAT(missing.message(), HasSubstr("open " + Shard(0)));
 }
 

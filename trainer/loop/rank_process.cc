@@ -1,6 +1,7 @@
 #include "trainer/loop/rank_process.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,7 +16,11 @@ namespace {
 
 // The lines of a generation go into its own file.
 void WriteTo(const UniqueFd& log) {
-  std::fflush(nullptr);
+  // Who writes a line to a disk that does not answer has the stream, and is not waited for.
+  if (::ftrylockfile(stdout) == 0) {
+    std::fflush(stdout);
+    ::funlockfile(stdout);
+  }
   ::dup2(log.get(), STDOUT_FILENO);
   ::dup2(log.get(), STDERR_FILENO);
 }
@@ -175,8 +180,12 @@ void RankProcess::Park(const Failure& failure) {
   if (parts_.supervisor.CalledOff(env_.generation).ok()) {
     parts_.supervisor.Error(env_.generation, failure.kind, failure.status.message(), step);
   }
-  std::fprintf(stderr, "muster-trainer: rank %d: generation %lld is over: %s\n", env_.rank,
-               static_cast<long long>(env_.generation), failure.status.message().c_str());
+  lines_.Add([text = "muster-trainer: rank " + std::to_string(env_.rank) + ": generation " +
+                     std::to_string(env_.generation) + " is over: " + failure.status.message() +
+                     "\n"] {
+    std::fputs(text.c_str(), stderr);
+    return OkStatus();
+  });
   communicator_->Abort(failure.status);
   trainer_.reset();
   parts_.progress.EnterPhase(TrainPhase::kParked);

@@ -42,6 +42,7 @@ std::optional<Failure> Trainer::Run() {
   std::optional<Failure> failure = RunStages();
   // Of a generation that is over recovery waits for.
   FinishLog(kLinePatience);
+  parts_.lines.Await(Deadline::After(kLinePatience));
   return failure;
 }
 
@@ -74,7 +75,18 @@ std::optional<Failure> Trainer::RunStages() {
 
 void Trainer::Note(const char* severity, const std::string& message) {
   parts_.supervisor.Note(env_.generation, severity, message);
-  if (is_first()) std::fprintf(parts_.out, "%s: %s\n", severity, message.c_str());
+  Print(std::string(severity) + ": " + message + "\n");
+}
+
+// By the writer of lines, for the log may lie on a disk that does not answer, and who holds the
+// stream then would be waited for.
+void Trainer::Print(std::string text) {
+  if (!is_first()) return;
+  parts_.lines.Add([text = std::move(text), out = parts_.out] {
+    std::fputs(text.c_str(), out);
+    std::fflush(out);
+    return OkStatus();
+  });
 }
 
 // Without peers no collective would tell.
@@ -175,9 +187,7 @@ std::optional<Failure> Trainer::ReportProfile() {
       WriteProfile(profiler_, *table, directory, parts_.communicator, &written);
   if (!collected.ok()) return CollectiveFailure(collected);
   if (!is_first()) return std::nullopt;
-  std::fprintf(parts_.out, "%strace: %s/trace.json\n", ProfileText(*table).c_str(),
-               directory.c_str());
-  std::fflush(parts_.out);
+  Print(ProfileText(*table) + "trace: " + directory + "/trace.json\n");
   if (!written.ok()) Note("warning", written.ToString());
   return std::nullopt;
 }
@@ -300,7 +310,7 @@ void Trainer::ReportSlowDisk() {
       "slow disk: the checkpoint before is still being written, so there is none of step " +
       std::to_string(cursor_.step) +
       "; raise train.checkpoint.every: " + std::to_string(train().checkpoint.every);
-  std::fprintf(parts_.out, "warning: %s\n", reason.c_str());
+  Print("warning: " + reason + "\n");
   parts_.supervisor.CheckpointFailed(env_.generation, cursor_.step, reason);
 }
 

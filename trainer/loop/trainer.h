@@ -111,6 +111,7 @@ class Trainer {
   std::optional<Failure> ReportMemory();
   // To the guardian, and in rank 0's output.
   void Note(const char* severity, const std::string& message);
+  void Print(std::string text);  // rank 0's, to people
   void NoteInputs();
   void NoteResume(const LoadOutcome& outcome);
   std::string LineForPeople(const StepMetrics& metrics);
@@ -143,6 +144,7 @@ class Trainer {
   Step saved_step_ = -1;        // of the last checkpoint
   ResumeSource resumed_from_ = ResumeSource::kStart;
   std::vector<RejectedCheckpoint> rejected_;
+  Status none_usable_;  // there are checkpoints, and not one of them could be loaded
   bool stopping_ = false;
   TimePoint line_time_;  // of the last line for people
   Step line_step_ = 0;

@@ -18,6 +18,19 @@ namespace {
 // For all ranks to come up; the supervisor gives up on a launch much earlier.
 constexpr Duration kFormTimeout = std::chrono::minutes(5);
 
+// A disk that is not mounted, or damage: not what anybody wants a training of weeks to begin anew
+// for.
+Status NoneUsable(const LoadOutcome& outcome) {
+  const std::size_t count = outcome.rejected.size() + outcome.missing.size();
+  if (count == 0) return OkStatus();
+  const RejectedCheckpoint& first =
+      outcome.missing.empty() ? outcome.rejected.front() : outcome.missing.front();
+  return Internal("none of the job's checkpoints can be used (" + std::to_string(count) +
+                  " were tried): " + first.directory + ": " + first.reason +
+                  "; if that disk is to be mounted there, mount it; to begin anew use another "
+                  "output directory");
+}
+
 }  // namespace
 
 std::optional<Failure> Trainer::Form() {
@@ -150,6 +163,7 @@ std::optional<Failure> Trainer::LoadNewestState() {
     if (auto failure = LoadCheckpoint(0, &loaded)) return failure;
   }
   if (loaded) return std::nullopt;
+  if (!none_usable_.ok()) return InputFailure("config", none_usable_);
   // The model's files say nothing of the moments, which are zero in new memory alone.
   if (snapshots_ && snapshots_->holds_old_state()) {
     ZeroArrays(engine_->state().CheckpointArrays(), engine_->state().array_memory());
@@ -188,6 +202,7 @@ std::optional<Failure> Trainer::LoadCheckpoint(Step above, bool* loaded) {
     saved_step_ = cursor_.step;
   }
   NoteResume(*outcome);
+  none_usable_ = *loaded ? OkStatus() : NoneUsable(*outcome);
   rejected_ = std::move(outcome->rejected);
   return std::nullopt;
 }
@@ -237,10 +252,9 @@ Status Trainer::LoadModelWeights() {
 }
 
 void Trainer::NoteResume(const LoadOutcome& outcome) {
-  if (is_first()) {
-    for (const RejectedCheckpoint& each : outcome.rejected) {
-      std::fprintf(parts_.out, "checkpoint %s is not used: %s\n", each.directory.c_str(),
-                   each.reason.c_str());
+  for (const std::vector<RejectedCheckpoint>* list : {&outcome.rejected, &outcome.missing}) {
+    for (const RejectedCheckpoint& each : *list) {
+      Print("checkpoint " + each.directory + " is not used: " + each.reason + "\n");
     }
   }
   const std::int64_t batch = loader_->geometry().global_batch();
@@ -273,16 +287,16 @@ void Trainer::PrintStart() {
   line_step_ = cursor_.step;
   if (!is_first()) return;
   for (const std::string& note : StartNotes(spec(), env_)) Note("info", note);
-  std::fprintf(
-      parts_.out, "%s: %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
-      inputs().model_dir.c_str(), static_cast<double>(engine_->layout().parameter_count()) / 1e6,
-      env_.world_size, static_cast<long long>(inputs().dataset->size()),
-      static_cast<long long>(loader_->geometry().global_batch()),
-      static_cast<long long>(max_steps_));
-  if (cursor_.step > 0) {
-    std::fprintf(parts_.out, "going on after step %lld\n", static_cast<long long>(cursor_.step));
-  }
-  std::fflush(parts_.out);
+  char numbers[200];
+  std::snprintf(numbers, sizeof numbers,
+                ": %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
+                static_cast<double>(engine_->layout().parameter_count()) / 1e6, env_.world_size,
+                static_cast<long long>(inputs().dataset->size()),
+                static_cast<long long>(loader_->geometry().global_batch()),
+                static_cast<long long>(max_steps_));
+  std::string text = inputs().model_dir + numbers;
+  if (cursor_.step > 0) text += "going on after step " + std::to_string(cursor_.step) + "\n";
+  Print(std::move(text));
 }
 
 }  // namespace muster

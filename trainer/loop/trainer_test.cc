@@ -201,6 +201,24 @@ TEST_F(TrainerTest, WithoutAGuardianAResumeSaysWhatItRefusedAndCountsItsGenerati
   EXPECT_TRUE(std::filesystem::exists(dir_ + "/out/checkpoints/step-00000006-g2"));
 }
 
+// One node's disk was not mounted, and weeks of training began anew.
+TEST_F(TrainerTest, WhereNoCheckpointCanBeUsedTrainingDoesNotBeginAnew) {
+  const JobSpec spec = Spec("out");
+  for (const RankResult& result : RunAlone(spec)) ASSERT_FALSE(result.failure);
+  const std::string checkpoints = dir_ + "/out/checkpoints";
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
+    std::filesystem::remove(entry.path() / "rank-00001.shard");
+  }
+  for (const RankResult& result : RunAlone(spec)) {
+    ASSERT_TRUE(result.failure);
+    EXPECT_EQ(result.failure->kind, "io");
+    EXPECT_NE(result.failure->exit_code, kExitBadInput) << "it may be there the next time";
+    EXPECT_NE(result.failure->status.message().find("none of the job's checkpoints can be used"),
+              std::string::npos)
+        << result.failure->status.message();
+  }
+}
+
 TEST_F(TrainerTest, AModelThatCannotBeWrittenIsTheFaultOfRankZero) {
   // A file to copy into the new model, spoiled.
   std::filesystem::create_directories(dir_ + "/model/vocab.json");

@@ -8,6 +8,7 @@
 
 #include "trainer/checkpoint/element_convert.h"
 #include "trainer/checkpoint/shard_header.h"
+#include "trainer/distributed/long_work.h"
 
 namespace muster {
 namespace {
@@ -156,7 +157,15 @@ Status LoadIntervalsTogether(const SafetensorsModel* model, const FlatLayout& la
   MUSTER_RETURN_IF_ERROR(group.AllReduce(&reader, 1, ElementType::kInt64, ReduceOp::kMin)->Wait());
   MUSTER_RETURN_IF_ERROR(group.AllReduce(&without, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
   if (reader == kNobody) return NotFound("no rank can open the model's files");
-  if (without == 0) return LoadIntervals(*model, arrays, memory, on_read);
+  if (without == 0) {
+    LongWork reading(group);
+    const Status mine = LoadIntervals(*model, arrays, memory, [&] {
+      if (on_read) on_read();
+      reading.Move();
+    });
+    const Status met = reading.Await();
+    return mine.ok() ? met : mine;
+  }
   return SharedLoad(model, arrays, group, memory, static_cast<int>(reader)).Run(layout);
 }
 
