@@ -28,9 +28,9 @@ std::string CheckNodeName(const std::string& name) {
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
   };
-  const bool ok = !name.empty() && name.front() != '.' && name.size() <= 64 &&
+  const bool ok = !name.empty() && name.front() != '.' && name.size() <= 63 &&
                   std::all_of(name.begin(), name.end(), allowed);
-  return ok ? "" : "a node name holds letters, digits, '-', '_' and '.', at most 64 of them";
+  return ok ? "" : "a node name holds letters, digits, '-', '_' and '.', at most 63 of them";
 }
 
 // What the command line says in another form than the worker wants it.

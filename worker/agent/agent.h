@@ -159,8 +159,8 @@ class Agent {
   void Tell(Job& job, GuardianCommand command, Effects* effects);
   void AskGuardianToPrepare(Job& job, Effects* effects);
   void FinishPreparing(Job& job, Effects* effects);
-  // Whether a generation's end is what was asked for last: an older abort may have kept ranks.
-  static bool AnswersAbort(const Job& job, bool quiesced, const std::vector<int>& kept_ranks);
+  // Whether a generation's end is what was asked for last: an older abort may have kept processes.
+  static bool AnswersAbort(const Job& job, bool quiesced, bool keeps_any);
   void FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects);
   void EnsureGuardian(Job& job, Effects* effects);
   // The end of a release, but for processes that do not end: the job stays until they do, for its

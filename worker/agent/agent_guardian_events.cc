@@ -38,6 +38,12 @@ bool Add(TrainerReport report, HostedGeneration* hosted) {
   return true;
 }
 
+bool HasAllRanks(const Prepare& prepare, const HostedGeneration& hosted) {
+  return std::all_of(prepare.ranks.begin(), prepare.ranks.end(), [&](const RankPlacement& each) {
+    return HasRank(hosted.started, each.rank) || HasRank(hosted.exited, each.rank);
+  });
+}
+
 }  // namespace
 
 Effects Agent::OnGuardianEvent(const JobId& id, const GuardianEvent& event) {
@@ -95,23 +101,30 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
   // Of the generation that is asked for nothing has begun: this is about older ones, and may have
   // crossed the question.
   const bool older = job.preparing && !job.replay && quiesced.generation <= mirror.generation;
-  if (quiesced.generation != mirror.generation && !older) return;
+  // Or of processes that have outlived SIGKILL, and end beside a newer generation.
+  const bool beside = !job.preparing && !job.replay && quiesced.generation < mirror.generation;
+  if (quiesced.generation != mirror.generation && !older && !beside) return;
   job.unkillable = quiesced.unkillable_pids;
   std::vector<std::int64_t> left = quiesced.unkillable_pids;
   left.insert(left.end(), job.stuck.begin(), job.stuck.end());
   const bool empty = left.empty();
-  const SendToCoordinator tell{
-      Quiesced{job.prepare.job, quiesced.generation, std::move(left), quiesced.kept_ranks}};
-  if (older) return effects->push_back(tell);
+  const SendToCoordinator tell{Quiesced{job.prepare.job, quiesced.generation, std::move(left),
+                                        quiesced.kept_ranks, quiesced.standbys}};
+  if (older || beside) return effects->push_back(tell);
   job.wound_up = !job.preparing;
   mirror.quiesced = empty;
   mirror.kept_ranks = quiesced.kept_ranks;
-  if (!job.replay && AnswersAbort(job, true, quiesced.kept_ranks)) effects->push_back(tell);
+  mirror.standbys = quiesced.standbys;
+  if (!job.replay && AnswersAbort(job, true, quiesced.keeps_any())) effects->push_back(tell);
 }
 
 void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
   if (!job.replay) return;
-  const HostedGeneration told = *std::exchange(job.replay, std::nullopt);
+  HostedGeneration told = *std::exchange(job.replay, std::nullopt);
+  // The worker before this one was killed between two launches: the rest is asked for again.
+  if (told.generation == job.prepare.generation && job.launches.empty() && !told.quiesced) {
+    told.launched &= HasAllRanks(job.prepare, told);
+  }
   const HostedGeneration before = job.hosted;
   // A newer generation may have come while the guardian told of the older one.
   if (!job.preparing && told.generation >= before.generation) job.hosted = told;
@@ -123,9 +136,9 @@ void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
         effects->push_back(SendToCoordinator{report});
     for (const RankExited& exited : told.exited)
       if (!HasRank(before.exited, exited.rank)) effects->push_back(SendToCoordinator{exited});
-    if (!before.quiesced && AnswersAbort(job, told.quiesced, told.kept_ranks))
-      effects->push_back(
-          SendToCoordinator{Quiesced{job.prepare.job, told.generation, {}, told.kept_ranks}});
+    if (!before.quiesced && AnswersAbort(job, told.quiesced, told.keeps_any()))
+      effects->push_back(SendToCoordinator{
+          Quiesced{job.prepare.job, told.generation, {}, told.kept_ranks, told.standbys}});
   }
   const bool again = job.link == Link::kReady;
   job.link = Link::kReady;
@@ -134,9 +147,9 @@ void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
   if (again) TellAgain(job, effects);
 }
 
-bool Agent::AnswersAbort(const Job& job, bool quiesced, const std::vector<int>& kept_ranks) {
+bool Agent::AnswersAbort(const Job& job, bool quiesced, bool keeps_any) {
   const bool keeps_nobody = job.abort && job.abort->park_seconds <= 0;
-  return quiesced && !(keeps_nobody && !kept_ranks.empty());
+  return quiesced && !(keeps_nobody && keeps_any);
 }
 
 void Agent::TellAgain(Job& job, Effects* effects) {
@@ -145,7 +158,7 @@ void Agent::TellAgain(Job& job, Effects* effects) {
   if (job.preparing && job.preparing->guardian_asked && !job.preparing->guardian)
     return AskGuardianToPrepare(job, effects);
   if (job.standby) Tell(job, *job.standby, effects);
-  if (job.abort && !AnswersAbort(job, job.hosted.quiesced, job.hosted.kept_ranks))
+  if (job.abort && !AnswersAbort(job, job.hosted.quiesced, job.hosted.keeps_any()))
     return Tell(job, *job.abort, effects);
   if (job.hosted.quiesced) return;
   job.hosted.launched |= !job.launches.empty();

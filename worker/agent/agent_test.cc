@@ -328,6 +328,7 @@ TEST_F(AgentTest, AnOlderAbortsAnswerIsNotTakenForThatOfOneThatKeepsNobody) {
   agent_.OnAbort({.job = kJob, .generation = 1});
   EXPECT_FALSE(Hosted().quiesced);
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {0, 1}})), IsEmpty());
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1, .standbys = 1})), IsEmpty());
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {}})),
               ElementsAre(Quiesced{kJob, 1, {}, {}}));
 }
@@ -349,9 +350,10 @@ TEST_F(AgentTest, AReplayTellsOfKeptRanks) {
   Run1();
   agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
-  Event(GuardianQuiesced{1, {}, {1}});
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianSynced{})), ElementsAre(Quiesced{kJob, 1, {}, {1}}));
+  Event(GuardianQuiesced{1, {}, {1}, 2});
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianSynced{})), ElementsAre(Quiesced{kJob, 1, {}, {1}, 2}));
   EXPECT_THAT(Hosted().kept_ranks, ElementsAre(1));
+  EXPECT_EQ(Hosted().standbys, 2);
 }
 
 TEST_F(AgentTest, ALostGuardianKeepsNobody) {
@@ -460,6 +462,26 @@ TEST_F(AgentTest, AJobThatWasPreparedByAnEarlierWorkerCanBeLaunched) {
   Event(GuardianSynced{});
   agent_.OnLaunch(MakeLaunch(1));
   EXPECT_EQ(Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus())).size(), 2u);
+}
+
+TEST_F(AgentTest, AfterAWorkersDeathBetweenTwoLaunchesTheRestIsAskedForAgain) {
+  agent_.Adopt(MakePrepare(1), TrainJob(), true, true);
+  Event(GuardianHello{.pid = 7, .generation = 1});
+  Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+  Event(GuardianRankStarted{1, 0, 100});
+  Event(GuardianSynced{});
+  EXPECT_TRUE(Hosted().prepared);
+  EXPECT_FALSE(Hosted().launched);
+  agent_.OnLaunch(MakeLaunch(1));
+  // The guardian passes over the rank that it has.
+  EXPECT_EQ(Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus())).size(), 2u);
+}
+
+TEST_F(AgentTest, AProcessThatEndsBesideANewerGenerationGivesItsSlotBack) {
+  Run1();
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{0, {}, {}})),
+              ElementsAre(Quiesced{kJob, 0, {}, {}}));
+  EXPECT_FALSE(Hosted().quiesced) << "what runs is of a newer generation";
 }
 
 TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsToldAsStopped) {

@@ -82,6 +82,7 @@ struct Quiesced {
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
   std::vector<int> kept_ranks;
+  int standbys = 0;
 
   friend bool operator==(const Quiesced&, const Quiesced&) = default;
 };
@@ -187,6 +188,9 @@ struct HostedGeneration {
   std::vector<RankExited> exited;
   std::vector<TrainerReport> reports;
   std::vector<int> kept_ranks;
+  int standbys = 0;
+
+  bool keeps_any() const { return !kept_ranks.empty() || standbys > 0; }
 
   friend bool operator==(const HostedGeneration&, const HostedGeneration&) = default;
 };

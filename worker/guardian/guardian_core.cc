@@ -115,7 +115,6 @@ void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
     for (const auto& [rank, member] : gang_->members)
       if (!processes_.contains(member.process)) effects_.push_back(ForgetProcess{member.process});
   gang_ = Gang{.generation = prepare.generation, .master = prepare.master};
-  unkillable_.clear();
   if (prepare.spare) EndKept();
   if (prepare.master == MasterSocket::kNone)
     TellPrepared();

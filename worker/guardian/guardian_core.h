@@ -139,7 +139,6 @@ class GuardianCore {
   bool Lives(Generation generation) const;
 
   void PrepareNow(const GuardianPrepare& prepare);
-  void PrepareAfterEnd();
   void TellPrepared();
 
   ProcessId FindWaiting(const GuardianLaunch& launch) const;
@@ -158,6 +157,9 @@ class GuardianCore {
   // What survived SIGKILL ends late, and its slots are wanted then.
   void LookAtUnkillable(TimePoint now);
   void UnkillableSwept(const SweepResult& result);
+  void UnkillableSeen(const SweepResult& result);
+  // It has outlived SIGKILL: it counts for nothing but its slot any more.
+  bool Resists(std::int64_t pid) const;
   Sweep SweepAllBut(bool keep, bool kill) const;
   // Processes that an end which keeps those who wait, or nobody, still has to end.
   bool AnyToEnd(bool keep) const;

@@ -176,20 +176,28 @@ void GuardianCore::Kill(ProcessId id, Process& process) {
   effects_.push_back(SignalProcess{id, SIGKILL});
 }
 
+bool GuardianCore::Resists(std::int64_t pid) const {
+  return std::ranges::find(unkillable_, pid) != unkillable_.end();
+}
+
 bool GuardianCore::AnyToEnd(bool keep) const {
-  return std::ranges::any_of(processes_,
-                             [&](const auto& entry) { return !keep || !entry.second.Waits(); });
+  return std::ranges::any_of(processes_, [&](const auto& entry) {
+    const Process& process = entry.second;
+    return !Resists(process.pid) && (!keep || !process.Waits());
+  });
 }
 
 bool GuardianCore::Quiet(bool keep) const {
-  return !end_ && (!gang_ || gang_->wound_up) && unkillable_.empty() && !AnyToEnd(keep);
+  return !end_ && (!gang_ || gang_->wound_up) && !AnyToEnd(keep);
 }
 
 GuardianQuiesced GuardianCore::Quiesced() const {
   GuardianQuiesced quiesced{.generation = newest_, .unkillable_pids = unkillable_};
-  for (const auto& [id, process] : processes_)
-    if (process.state == Process::State::kKept && !process.doomed)
-      quiesced.kept_ranks.push_back(process.rank);
+  for (const auto& [id, process] : processes_) {
+    if (process.doomed) continue;
+    if (process.state == Process::State::kKept) quiesced.kept_ranks.push_back(process.rank);
+    if (process.state == Process::State::kStandby) ++quiesced.standbys;
+  }
   std::ranges::sort(quiesced.kept_ranks);
   return quiesced;
 }
@@ -293,8 +301,12 @@ Effects GuardianCore::OnSwept(const SweepResult& result, TimePoint now) {
     UnkillableSwept(result);
     return Take();
   }
-  if (result.none_left && !AnyToEnd(end_->keep))
-    FinishEnd({});
+  // Those that have resisted before had their time.
+  const bool only_known =
+      !result.left.empty() &&
+      std::ranges::all_of(result.left, [this](std::int64_t pid) { return Resists(pid); });
+  if ((result.none_left || only_known) && !AnyToEnd(end_->keep))
+    FinishEnd(result.left);
   else if (end_->give_up_at && now >= *end_->give_up_at)
     FinishEnd(result.left);
   if (waits_for_unkillable()) look_at_unkillable_at_ = now + kUnkillableTick;
@@ -305,10 +317,19 @@ Effects GuardianCore::OnSwept(const SweepResult& result, TimePoint now) {
 void GuardianCore::LookAtUnkillable(TimePoint now) {
   if (unkillable_.empty() || now < look_at_unkillable_at_) return;
   look_at_unkillable_at_ = now + kUnkillableTick;
-  effects_.push_back(SweepAllBut(true, true));
+  if (!gang_ || gang_->wound_up) {
+    effects_.push_back(SweepAllBut(true, true));
+    return;
+  }
+  // A newer generation lives beside them, and what its ranks have started is theirs.
+  Sweep look;
+  for (const auto& [id, process] : processes_)
+    if (!Resists(process.pid)) look.keep.push_back(id);
+  effects_.push_back(std::move(look));
 }
 
 void GuardianCore::UnkillableSwept(const SweepResult& result) {
+  if (gang_ && !gang_->wound_up) return UnkillableSeen(result);
   const bool all_gone = result.none_left && !AnyToEnd(true);
   // One that has just ended may be neither a living process nor waited for yet.
   if (unkillable_.empty() || (!all_gone && result.left.empty())) return;
@@ -318,6 +339,18 @@ void GuardianCore::UnkillableSwept(const SweepResult& result) {
   Note("g" + std::to_string(newest_) + ": of " + std::to_string(before.size()) +
        " processes that resisted " + std::to_string(unkillable_.size()) + " are left");
   Tell(Quiesced());
+}
+
+// Beside a living generation, of which a Quiesced would say that it is over.
+void GuardianCore::UnkillableSeen(const SweepResult& result) {
+  if (!result.none_left && result.left.empty()) return;
+  std::vector<std::int64_t> left = unkillable_;
+  std::erase_if(left, [&](std::int64_t pid) {
+    return std::ranges::find(result.left, pid) == result.left.end();
+  });
+  if (left == unkillable_) return;
+  unkillable_ = std::move(left);
+  Tell(GuardianQuiesced{.generation = gang_->generation - 1, .unkillable_pids = unkillable_});
 }
 
 void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
@@ -336,16 +369,7 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
   if (leaving_)
     effects_.push_back(Leave{});
   else if (pending_prepare_)
-    PrepareAfterEnd();
-}
-
-void GuardianCore::PrepareAfterEnd() {
-  const GuardianPrepare prepare = *std::exchange(pending_prepare_, std::nullopt);
-  if (unkillable_.empty()) return PrepareNow(prepare);
-  Tell(GuardianPrepared{prepare.generation,
-                        "process " + std::to_string(unkillable_.front()) +
-                            " of an older generation does not end, not even by SIGKILL",
-                        0});
+    PrepareNow(*std::exchange(pending_prepare_, std::nullopt));
 }
 
 void GuardianCore::Tell(GuardianEvent event, ProcessId page_of, std::string segment) {

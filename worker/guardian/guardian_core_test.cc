@@ -198,17 +198,47 @@ TEST_F(GuardianCoreTest, AnExitTellsWhetherAStopHadComeBefore) {
   EXPECT_TRUE(exits[1].asked_to_stop);
 }
 
-TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNamedAndHoldsUpTheNextPreparation) {
+TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNamedAndTheNextGenerationLivesBesideIt) {
   Run(1);
   host_.processes[1].unkillable = true;
   host_.Command(ParkAll(1, {0}));
   host_.Settle();
   EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001}, {1}}));
   Prepare(2);
-  EXPECT_THAT(host_.Told<GuardianPrepared>().back().error, HasSubstr("process 1001"));
+  EXPECT_EQ(host_.Told<GuardianPrepared>().back(), GuardianPrepared{.generation = 2});
+  host_.Command(Rank(2, 0));
+  host_.Command(Rank(2, 1));
+  EXPECT_EQ(host_.Of(2, 1), 2) << "the parked one";
+  host_.told.clear();
+
+  // A second look while the new generation trains touches none of it.
+  host_.now += kUnkillableTick;
+  host_.Do(host_.core.OnTick(host_.now));
+  EXPECT_THAT(host_.told, IsEmpty());
+  EXPECT_FALSE(host_.processes[2].killed);
   host_.processes[1].unkillable = false;
-  Prepare(3);
-  EXPECT_EQ(host_.Told<GuardianPrepared>().back(), GuardianPrepared{.generation = 3});
+  host_.Die(1, {.signal = SIGKILL});
+  host_.now += kUnkillableTick;
+  host_.Do(host_.core.OnTick(host_.now));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}})) << "of the generation before";
+  EXPECT_THAT(host_.Told<GuardianRankExited>(), IsEmpty()) << "it is no rank of the new one";
+  EXPECT_FALSE(host_.processes[2].killed);
+}
+
+TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNotWaitedForAgain) {
+  Run(1);
+  host_.processes[1].unkillable = true;
+  host_.Command(ParkAll(1, {0}));
+  host_.Settle();
+  Prepare(2);
+  host_.Command(Rank(2, 0));
+  host_.Command(Rank(2, 1));
+  host_.told.clear();
+  const TimePoint before = host_.now;
+  host_.Command(GuardianAbort{.generation = 2});
+  host_.Settle();
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{2, {1001}, {}}));
+  EXPECT_LT(host_.now - before, kKillBudget);
 }
 
 class UnkillableTest : public GuardianCoreTest {
@@ -246,8 +276,12 @@ TEST_F(UnkillableTest, AGuardianSaysWhenProcessesThatSurvivedSigkillAreGone) {
 TEST_F(UnkillableTest, AGuardianThatIsAskedForAnotherGenerationSaysThatTheOldOneIsGoneAtLast) {
   for (auto& [id, process] : host_.processes) process.unkillable = false;
   Prepare(2);
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{2, {}, {}}));
   EXPECT_EQ(host_.Told<GuardianPrepared>().back(), GuardianPrepared{.generation = 2});
+  host_.Settle();
+  host_.Command(Rank(2, 0));
+  Look();
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}}));
+  EXPECT_FALSE(host_.core.waits_for_unkillable());
 }
 
 TEST_F(GuardianCoreTest, WhoWaitsIsKeptWhileTheGuardianLooksAtWhatSurvivedSigkill) {
@@ -428,6 +462,17 @@ TEST_F(GuardianCoreTest, AParkedProcessThatCannotBeKilledIsNotOneThatIsKept) {
   host_.Command(ParkAll(1, {0}));
   host_.Settle();
   EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001}, {1}}));
+}
+
+TEST_F(GuardianCoreTest, StandbysThatAreLeftAreCounted) {
+  Prepare(1);
+  host_.Command(GuardianStandby{.count = 2, .at_once = true, .launch = Rank(0, 0)});
+  host_.Command(ParkAll(1));
+  host_.Settle();
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}, 2}));
+  host_.Command(GuardianAbort{.generation = 1});
+  host_.Settle();
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}, 0}));
 }
 
 TEST_F(GuardianCoreTest, AnAbortThatKeepsNobodyTakesBackTheWishForStandbys) {

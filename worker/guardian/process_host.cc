@@ -1,6 +1,5 @@
 #include "worker/guardian/process_host.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 #include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/process/spawn.h"
-#include "worker/process/record_file.h"
 #include "worker/process/unix_socket.h"
 
 namespace muster::guardian {
@@ -25,12 +23,6 @@ std::string SearchPath(const std::vector<std::string>& environment) {
   for (const std::string& entry : environment)
     if (entry.starts_with("PATH=")) return entry.substr(5);
   return "/usr/local/bin:/usr/bin:/bin";
-}
-
-Result<UniqueFd> OpenLog(const std::string& path) {
-  UniqueFd log(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644));
-  if (!log.valid()) return ErrnoStatus(errno, "open " + path);
-  return log;
 }
 
 // A child that has ended but was not reaped counts as left: its end is still to be reported.
@@ -55,7 +47,7 @@ Result<int> ProcessHost::Bind(const BindMaster& master) {
 }
 
 Result<pid_t> ProcessHost::Spawn(const GuardianLaunch& launch, Process* process) {
-  MUSTER_ASSIGN_OR_RETURN(const UniqueFd log, OpenLog(launch.log_path));
+  MUSTER_ASSIGN_OR_RETURN(const UniqueFd log, logs_.Open(launch.log_path));
   if (launch.argv.empty()) return InvalidArgument("the command is empty");
   MUSTER_ASSIGN_OR_RETURN(
       const std::string program,
@@ -102,7 +94,7 @@ Status ProcessHost::Assign(const AssignProcess& assign) {
   const auto it = processes_.find(assign.process);
   if (it == processes_.end() || !it->second.control.valid())
     return Unavailable("its process is gone");
-  MUSTER_ASSIGN_OR_RETURN(const UniqueFd log, OpenLog(assign.log_path));
+  MUSTER_ASSIGN_OR_RETURN(const UniqueFd log, logs_.Open(assign.log_path));
   it->second.log_path = assign.log_path;
   std::vector<int> descriptors = {log.get()};
   if (assign.listen) {
@@ -169,7 +161,7 @@ std::vector<ProcessHost::Ended> ProcessHost::Reap() {
       process.pidfd.reset();
       ended.push_back({id,
                        {.exit = ProcessExitFromWaitStatus(wait_status),
-                        .log_tail = ReadLastLines(process.log_path, kLogTailLines)}});
+                        .log_tail = logs_.LastLines(process.log_path, kLogTailLines)}});
     }
   }
   const bool any_killed =

@@ -6,7 +6,7 @@
 // descends from a rank is its child or has an ancestor that is: no child means that nothing is
 // left.
 //
-// Owned by the guardian's single thread. Nothing here blocks but exec.
+// Owned by the guardian's main thread. Nothing here blocks but exec.
 #pragma once
 
 #include <poll.h>
@@ -21,6 +21,7 @@
 #include "common/base/unique_fd.h"
 #include "common/control_pipe/packet_socket.h"
 #include "worker/guardian/guardian_effects.h"
+#include "worker/guardian/log_files.h"
 #include "worker/process/cgroup.h"
 
 namespace muster::guardian {
@@ -79,6 +80,7 @@ class ProcessHost {
   const std::unique_ptr<Cgroup> cgroup_;
   const std::string memory_events_;  // empty: the kernel counts nothing here
   std::int64_t oom_kills_ = 0;       // seen so far
+  LogFiles logs_;
   UniqueFd listen_fd_;
   std::map<ProcessId, Process> processes_;
 };

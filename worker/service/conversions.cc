@@ -80,6 +80,7 @@ void Fill(const Quiesced& from, v1::Quiesced* to) {
   to->set_generation(from.generation);
   for (const std::int64_t pid : from.unkillable_pids) to->add_unkillable_pids(pid);
   for (const int rank : from.kept_ranks) to->add_kept_ranks(rank);
+  to->set_standbys(from.standbys);
 }
 
 void Fill(const Progress& from, v1::Progress* to) {
@@ -282,6 +283,7 @@ v1::WorkerMessage MakeHello(const WorkerIdentity& identity,
     to->set_launched(from.launched);
     to->set_quiesced(from.quiesced);
     for (const int rank : from.kept_ranks) to->add_kept_ranks(rank);
+    to->set_standbys(from.standbys);
     for (const RankExited& exited : from.exited) Fill(exited, to->add_exited());
     for (const RankStarted& started : from.started) Fill(started, to->add_started());
     for (const TrainerReport& report : from.reports)

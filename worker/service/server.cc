@@ -141,7 +141,7 @@ void WorkerServer::LeaveWhenIdle() {
   const TimePoint now = SystemClock().Now();
   const auto hosted = runner_->Hosted();
   const bool idle = std::all_of(hosted.begin(), hosted.end(), [](const HostedGeneration& one) {
-    return one.quiesced && one.kept_ranks.empty();
+    return one.quiesced && !one.keeps_any();
   });
   if (!idle) idle_since_.reset();
   if (idle && !idle_since_) idle_since_ = now;
