@@ -61,7 +61,7 @@ void ControllerCore::SendAbort(JobEntry& job, int node_rank) {
 void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   NodeEntry& entry = nodes_.at(node);
   const bool cleared =
-      message.kept_ranks.empty() && slots_.Prove(node, message.job_id, message.generation);
+      !message.keeps_any() && slots_.Prove(node, message.job_id, message.generation);
   reschedule_ |= cleared;
   const auto known = jobs_.find(message.job_id);
   Withhold(entry, message.job_id, message.unkillable_pids);
@@ -121,12 +121,12 @@ bool ControllerCore::GivenUpForWantOfRoom(JobEntry& job, NodeEntry& node) {
 void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message) {
   const std::vector<int>& kept_ranks = message.kept_ranks;
   member.quiesced = true;
-  // Standbys are kept as well, and nobody counts those. What is unkillable is withheld already.
-  const bool keeps = job.gang->keep || !kept_ranks.empty();
-  const bool standby = job.spec.train && job.spec.restart.standbys > 0;
+  // What waits keeps the node's slots for the job's next gang. What is unkillable is withheld
+  // already.
   const int left =
       job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size());
-  slots_.Quiesce(member.name, job.record.id, keeps ? std::max(left, standby ? 1 : 0) : 0);
+  slots_.Quiesce(member.name, job.record.id,
+                 message.keeps_any() ? std::max(left, message.standbys) : 0);
   for (RankRecord& rank : job.attempt().ranks) {
     if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
     const bool kept =
@@ -149,6 +149,9 @@ void ControllerCore::Withhold(NodeEntry& node, const JobId& id,
   reschedule_ = true;
   const std::string whose = "job " + id.value + " on " + node.record.name.value;
   if (pids.empty()) {
+    if (const auto job = jobs_.find(id); job != jobs_.end()) {
+      job->second.refusals.Accept(node.record.name);
+    }
     return TellCluster({"slots_back", Severity::kInfo,
                         "the processes of " + whose + " that survived SIGKILL are gone"});
   }

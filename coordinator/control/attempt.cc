@@ -224,6 +224,11 @@ void ControllerCore::OnFirstStep(JobEntry& job, const FirstStep& first) {
 
 void ControllerCore::NowRunning(JobEntry& job) {
   reschedule_ = true;  // it may want more nodes
+  for (const GangNode& member : job.gang->nodes) {
+    if (!member.spare) job.refusals.Accept(member.name);
+  }
+  // Its time was up, or it was cancelled, before it got here.
+  if (job.record.stop != StopKind::kNone) return;
   const bool news = job.record.state != JobState::kRunning;
   Move(job, JobEvent::kRunning);
   job.record.reason.clear();

@@ -154,6 +154,41 @@ TEST(CheckpointTest, WhatWasToMakeRoomForOneThatIsNotSafeOnDiskIsResumedFromAgai
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000030-g1", "step-00000020-g1", "step-00000010-g1"));
 }
 
+// Two commits are on their way; the newer one's node has done its part first.
+TEST(CheckpointTest, WhatAnotherCommitMayHaveRemovedIsNotTakenBack) {
+  Training h;
+  for (Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  for (Step step : {30, 40}) h.Checkpoint(h.id, step);
+  const auto sent = h.Take<CheckpointCommitted>("n1");
+  ASSERT_THAT(sent.back().prune, ElementsAre("step-00000010-g1"));
+  h.Manifest(h.id, h.Directory(h.id, 30), false);
+  for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
+    EXPECT_TRUE(checkpoint.step != 10 || checkpoint.state == CheckpointState::kPruning);
+  }
+  h.Manifest(h.id, h.Directory(h.id, 40), false);
+  h.Recover(40);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000040-g1", "step-00000030-g1", "step-00000020-g1",
+                                      "step-00000010-g1"));
+}
+
+// A launch removes what no commit record and no offer speaks for.
+TEST(CheckpointTest, OneWithoutACommitRecordThatWasToGoIsNotTakenBack) {
+  Training h;
+  h.Checkpoint(h.id, 10);  // its reading is not over
+  for (Step step : {20, 30}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  h.Checkpoint(h.id, 40);
+  h.Forget();
+  h.Manifest(h.id, h.Directory(h.id, 40), false);
+  h.Recover(40);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000040-g1", "step-00000030-g1", "step-00000020-g1"));
+}
+
 TEST(CheckpointTest, PrunedOnesAreNeverResumedFrom) {
   Training h;
   for (Step step : {10, 20, 30}) {
@@ -237,6 +272,46 @@ TEST(CheckpointTest, ARefusedCheckpointIsNotedOnceAndNotOfferedAgain) {
   h.QuiesceAll(h.id);
   h.PrepareAll(h.id);
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000010-g1"));
+}
+
+// Without any it would begin anew; the trainer says that none is good.
+TEST(CheckpointTest, RefusedOnesAreOfferedWhereThereIsNoOther) {
+  Training h;
+  for (Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  h.Recover(20);
+  h.Report(h.id, 0,
+           Resumed{20, {{"step-00000010-g1", "rank 0: damaged"}, {"step-00000020-g1", "it too"}}});
+  ASSERT_EQ(h.CountEvents(h.id, "checkpoint_refused"), 2) << h.Story();
+  h.Forget();
+  h.Recover(20);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000020-g1", "step-00000010-g1"));
+}
+
+// The first of two nodes that were asked to write a commit record is heard of last.
+TEST(CheckpointTest, TheWordOfANodeThatWasAskedEarlierTakesNothingBack) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 12);
+  for (Step step : {10, 20}) {
+    h.Checkpoint(id, step);
+    h.Manifest(id, h.Directory(id, step));
+  }
+  h.Checkpoint(id, 30);
+  h.Leave("n1");
+  h.Advance(seconds(11));
+  h.QuiescedOn("n2", id);
+  ASSERT_EQ(h.Attempt(id).generation, 2) << h.Story();
+  h.StartAll(id);
+  ASSERT_NE(h.Attempt(id).nodes.front().value, "n1");
+  h.Join("n1");
+  h.Say("n1", ManifestWritten{id, "step-00000030-g1", false, "a shard is missing"});
+  for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
+    EXPECT_TRUE(checkpoint.step != 10 || checkpoint.state == CheckpointState::kPruning);
+  }
 }
 
 TEST(CheckpointTest, AFailedCheckpointIsNotedAndTheJobGoesOn) {

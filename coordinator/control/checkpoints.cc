@@ -5,6 +5,7 @@
 // compare-and-set that keeps a stale gang from publishing.
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "common/base/text.h"
@@ -42,6 +43,10 @@ Step NewestCommitted(const JobEntry& job, Generation generation) {
       newest = std::max(newest, checkpoint.step);
   }
   return newest;
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 bool Verified(const CheckpointRecord& checkpoint) { return VerifiedUnixMs(checkpoint) != 0; }
@@ -135,12 +140,19 @@ void ControllerCore::PruneOld(JobEntry& job, const std::string& committing) {
   }
 }
 
-// Nothing was removed: the older ones are what there is to resume from. One that was never whole
-// stays marked.
-void ControllerCore::KeepPruned(JobEntry& job, const std::vector<std::string>& directories) {
-  for (const std::string& directory : directories) {
+// Nothing was removed for `committing`: the older ones are what there is to resume from. Three
+// kinds stay marked: one that was never whole, one without a commit record, which a launch may have
+// removed as abandoned, and one that another commit has asked to remove and that may be gone by
+// now.
+void ControllerCore::KeepPruned(JobEntry& job, const std::string& committing) {
+  for (const std::string& directory : job.prune_sent[committing].directories) {
     CheckpointRecord* checkpoint = Find(job, directory);
-    if (checkpoint == nullptr || checkpoint->committed_unix_ms == 0) continue;
+    if (checkpoint == nullptr || !checkpoint->manifest_written) continue;
+    const bool asked_elsewhere =
+        std::any_of(job.prune_sent.begin(), job.prune_sent.end(), [&](const auto& sent) {
+          return sent.first != committing && Contains(sent.second.directories, directory);
+        });
+    if (asked_elsewhere) continue;
     checkpoint->state = *Apply(checkpoint->state, CheckpointEvent::kKeep);
     Put(*checkpoint);
   }
@@ -153,8 +165,9 @@ void ControllerCore::SendCommitted(JobEntry& job, const CheckpointRecord& checkp
   for (const CheckpointRecord& other : job.checkpoints) {
     if (other.state == CheckpointState::kPruning) message.prune.push_back(other.directory);
   }
-  job.prune_sent[checkpoint.directory] = message.prune;
-  Send(job.attempt().nodes.front(), std::move(message));
+  const NodeName& node = job.attempt().nodes.front();
+  job.prune_sent[checkpoint.directory] = {node, message.prune};
+  Send(node, std::move(message));
 }
 
 void ControllerCore::ResendCommitted(JobEntry& job, const NodeName& node) {
@@ -166,17 +179,20 @@ void ControllerCore::ResendCommitted(JobEntry& job, const NodeName& node) {
   }
 }
 
-void ControllerCore::Handle(const NodeName&, const ManifestWritten& message) {
+void ControllerCore::Handle(const NodeName& node, const ManifestWritten& message) {
   const auto found = jobs_.find(message.job_id);
   if (found == jobs_.end()) return;
   JobEntry& job = found->second;
   CheckpointRecord* checkpoint = Find(job, message.directory);
   if (checkpoint == nullptr || checkpoint->manifest_written) return;
+  // A node that was asked earlier cannot; another one may be removing the older ones by now.
+  const auto sent = job.prune_sent.find(message.directory);
+  if (!message.ok && sent != job.prune_sent.end() && sent->second.node != node) return;
   if (message.ok) {
     checkpoint->manifest_written = true;
     checkpoint->verified_unix_ms = now_.unix_ms;
     Put(*checkpoint);
-    for (const std::string& directory : job.prune_sent[message.directory]) {
+    for (const std::string& directory : job.prune_sent[message.directory].directories) {
       std::erase_if(job.checkpoints,
                     [&](const CheckpointRecord& c) { return c.directory == directory; });
       other_operations_.push_back(DeleteCheckpoint{job.record.id, directory});
@@ -184,7 +200,7 @@ void ControllerCore::Handle(const NodeName&, const ManifestWritten& message) {
     Changed(job);
   } else {
     job.manifest_failed.insert(message.directory);
-    KeepPruned(job, job.prune_sent[message.directory]);
+    KeepPruned(job, message.directory);
     Tell(job, {"checkpoint_failed", Severity::kWarning,
                "checkpoint " + message.directory +
                    " is not safe on disk, older ones are kept: " + message.error});
@@ -247,6 +263,14 @@ std::vector<CheckpointRecord> ControllerCore::ResumePoints(const JobEntry& job) 
   for (auto checkpoint = job.checkpoints.rbegin(); checkpoint != job.checkpoints.rend();
        ++checkpoint) {
     if (Usable(*checkpoint)) points.push_back(*checkpoint);
+  }
+  // The trainer looks at them again, and says that none is good: with none at all it would begin
+  // anew.
+  if (points.empty()) {
+    std::copy_if(job.checkpoints.rbegin(), job.checkpoints.rend(), std::back_inserter(points),
+                 [](const CheckpointRecord& checkpoint) {
+                   return checkpoint.state == CheckpointState::kCommitted;
+                 });
   }
   if (std::any_of(points.begin(), points.end(), &Verified)) return points;
   // What is to go once a newer one was read again may still be there, and may be all that is whole.

@@ -15,6 +15,42 @@ bool IsRoutine(const Event& event) {
                              std::holds_alternative<Progress>(said->message));
 }
 
+// Of the gang's nodes those that hold up the phase that it is in. Nobody, where no rank at all has
+// found another.
+std::vector<NodeName> LateNodes(const JobEntry& job) {
+  const AttemptRecord& attempt = job.attempts.back();
+  const Gang& gang = *job.gang;
+  std::vector<NodeName> late;
+  const auto add = [&late](const NodeName& name) {
+    if (late.empty() || late.back() != name) late.push_back(name);
+  };
+  switch (attempt.state) {
+    case AttemptState::kReserving:
+    case AttemptState::kPreparing:
+      for (const GangNode& node : gang.nodes) {
+        if (!node.prepared && !node.spare) add(node.name);
+      }
+      break;
+    case AttemptState::kLaunching:
+      for (const RankRecord& rank : attempt.ranks) {
+        if (rank.state == RankState::kPrepared) add(rank.node);
+      }
+      break;
+    case AttemptState::kRunning:
+      for (const RankRecord& rank : attempt.ranks) {
+        if (!gang.formed.empty() && !gang.formed.contains(rank.rank)) add(rank.node);
+      }
+      break;
+    case AttemptState::kAborting:
+      for (const GangNode& node : gang.nodes) {
+        if (!node.quiesced) add(node.name);
+      }
+      break;
+    case AttemptState::kEnded: break;
+  }
+  return late;
+}
+
 }  // namespace
 
 Effects ControllerCore::Handle(const Event& event, Now now) {
@@ -139,48 +175,46 @@ void ControllerCore::RungExpired(JobEntry& job) {
 void ControllerCore::PhaseExpired(JobEntry& job) {
   Gang& gang = *job.gang;
   gang.phase_deadline.reset();
+  const AttemptState state = job.attempt().state;
+  const std::vector<NodeName> late = LateNodes(job);
+  if (state == AttemptState::kAborting) {
+    for (const NodeName& name : late) {
+      // The job is not to wait for one that has said nothing all that time.
+      if (nodes_.at(name).suspect) job.given_up.insert(name);
+      LeaveBehind(job, *FindMember(job, name));
+    }
+    for (const CheckpointRecord& checkpoint : job.checkpoints) {
+      job.manifest_failed.insert(checkpoint.directory);
+    }
+    return MaybeEndAttempt(job);
+  }
   Failure failure;
   failure.at = now_.mono;
-  switch (job.attempt().state) {
-    case AttemptState::kReserving:
-    case AttemptState::kPreparing:
-      failure.kind = CauseKind::kPrepareTimeout;
-      for (const GangNode& node : gang.nodes) {
-        if (!node.prepared && !node.spare && failure.node.empty()) failure.node = node.name;
-      }
-      failure.message = "node " + failure.node.value + " was not prepared within " +
-                        SecondsText(ToSeconds(options_.prepare_deadline));
-      return Fail(job, std::move(failure));
-    case AttemptState::kLaunching:
-      failure.kind = CauseKind::kLaunchTimeout;
-      for (const RankRecord& rank : job.attempt().ranks) {
-        if (rank.state != RankState::kPrepared || failure.rank >= 0) continue;
-        failure.rank = rank.rank;
-        failure.node = rank.node;
-      }
-      failure.message = "rank " + std::to_string(failure.rank) + " on " + failure.node.value +
-                        " had no process within " +
-                        SecondsText(ToSeconds(options_.launch_deadline));
-      return Fail(job, std::move(failure));
-    case AttemptState::kRunning:
-      failure.kind = CauseKind::kFormTimeout;
-      failure.message = std::to_string(gang.formed.size()) + " of " +
-                        std::to_string(WorldSize(job)) + " ranks found each other within " +
-                        SecondsText(ToSeconds(options_.form_deadline));
-      return Fail(job, std::move(failure));
-    case AttemptState::kAborting:
-      for (GangNode& node : gang.nodes) {
-        if (node.quiesced) continue;
-        // The job is not to wait for one that has said nothing all that time.
-        if (nodes_.at(node.name).suspect) job.given_up.insert(node.name);
-        LeaveBehind(job, node);
-      }
-      for (const CheckpointRecord& checkpoint : job.checkpoints) {
-        job.manifest_failed.insert(checkpoint.directory);
-      }
-      return MaybeEndAttempt(job);
-    case AttemptState::kEnded: return;
+  if (!late.empty()) failure.node = late.front();
+  if (state == AttemptState::kRunning) {
+    failure.kind = CauseKind::kFormTimeout;
+    failure.message = std::to_string(gang.formed.size()) + " of " + std::to_string(WorldSize(job)) +
+                      " ranks found each other within " +
+                      SecondsText(ToSeconds(options_.form_deadline));
+  } else if (state == AttemptState::kLaunching) {
+    failure.kind = CauseKind::kLaunchTimeout;
+    const std::vector<RankRecord>& ranks = job.attempt().ranks;
+    const auto first = std::find_if(ranks.begin(), ranks.end(), [](const RankRecord& rank) {
+      return rank.state == RankState::kPrepared;
+    });
+    if (first != ranks.end()) failure.rank = first->rank;
+    failure.message = "rank " + std::to_string(failure.rank) + " on " + failure.node.value +
+                      " had no process within " + SecondsText(ToSeconds(options_.launch_deadline));
+  } else {
+    failure.kind = CauseKind::kPrepareTimeout;
+    failure.message = "node " + failure.node.value + " was not prepared within " +
+                      SecondsText(ToSeconds(options_.prepare_deadline));
   }
+  // What others have trained is no fault of the job.
+  if (job.record.best_step > 0) {
+    for (const NodeName& node : late) Refuse(job, node, "it was not ready in time", false);
+  }
+  Fail(job, std::move(failure));
 }
 
 // --- marks ---

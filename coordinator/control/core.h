@@ -145,7 +145,7 @@ class ControllerCore {
   void OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed);
   void Commit(JobEntry& job, CheckpointRecord checkpoint);
   void PruneOld(JobEntry& job, const std::string& committing);
-  void KeepPruned(JobEntry& job, const std::vector<std::string>& directories);
+  void KeepPruned(JobEntry& job, const std::string& committing);
   void SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint);
   void ResendCommitted(JobEntry& job, const NodeName& node);
   void RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected);
@@ -185,7 +185,7 @@ class ControllerCore {
   void GiveMoreNodes(JobEntry& job, const std::vector<NodeName>& nodes);
   void EndOnPurpose(JobEntry& job, CauseKind kind, const std::string& reason);
   void AddSpares(JobEntry& job, const std::vector<NodeName>& names);
-  void Refuse(JobEntry& job, const NodeName& node, const std::string& why);
+  void Refuse(JobEntry& job, const NodeName& node, std::string why, bool first_pauses = true);
   void DropSpare(JobEntry& job, const NodeName& name, const std::string& why);
 
   // --- drain.cc ---

@@ -20,11 +20,11 @@ bool AllExited(const AttemptRecord& attempt) {
                      [](const RankRecord& rank) { return rank.state == RankState::kExited; });
 }
 
-// Rises while ranks write a checkpoint.
+// Rises while ranks write a checkpoint or the trained model.
 std::uint64_t Saved(const JobEntry& job) {
   std::uint64_t saved = 0;
   for (const RankProgress& rank : job.progress) {
-    if (rank.phase == "checkpoint") saved += rank.stores;
+    if (rank.phase == "checkpoint" || rank.phase == "exporting") saved += rank.stores;
   }
   for (const auto& [directory, checkpoint] : job.gang->writing) saved += checkpoint.shards.size();
   return saved;
@@ -88,7 +88,9 @@ void ControllerCore::On(const UndrainRequested& request) {
     if (Apply(record.state, NodeEvent::kUndrain)) {
       Move(*node, NodeEvent::kUndrain);
       node->ready_at = now_.mono;
-      if (node->session == 0 || node->suspect) Move(*node, NodeEvent::kDisconnect);
+      if (node->suspect) Move(*node, NodeEvent::kDisconnect);
+      // It may have been given up meanwhile, of which a drained node's state tells nothing.
+      if (node->session == 0) Suspect(*node, "it is not connected");
     }
     Mark(*node);
     TellCluster(

@@ -30,12 +30,13 @@ TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {
   h.Checkpoint(h.id, 13);
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
-  h.QuiesceAll(h.id);
+  h.QuiescedOn("n1", h.id);
+  h.Say("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
   ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
   EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
-  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining) << "a standby may be left there";
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining) << "a standby is left there";
   h.Say("n2", Quiesced{h.id, 1, {}, {}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
   EXPECT_EQ(h.Node("n2").slots_used, 0);
@@ -62,7 +63,7 @@ TEST(DrainTest, AStandbyBesideAProcessThatSurvivedSigkillIsEndedToo) {
   h.Advance(seconds(6));
   h.Forget();
   h.Say("n1", Quiesced{h.id, 1, {}, {}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}, {}});
+  h.Say("n2", Quiesced{h.id, 1, {1001}, {}, 1});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
   h.Say("n2", Quiesced{h.id, 1, {1001}, {}});
@@ -209,6 +210,27 @@ TEST(DrainRestartTest, TheDrainIsTakenUpAgain) {
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
+// Its ranks have all exited, so no rank is kept there; the abort that was to end the standby is
+// lost.
+TEST(DrainRestartTest, AStandbyOfAnOlderGenerationKeepsTheNodeFromBeingDrained) {
+  Draining h;
+  (void)h.Drain("n2");
+  HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiescedOn("n1", h.id);
+  h.Say("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
+  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
+  h.Restart();
+  n2.quiesced = true;
+  n2.standbys = 1;
+  h.Join("n2", {.hosted = {n2}});
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
+  EXPECT_EQ(h.Take<Abort>("n2").size() + h.Take<Release>("n2").size(), 1u);
+  h.Say("n2", Quiesced{h.id, 1, {}, {}});
+  EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
+}
+
 TEST(DrainRestartTest, ANodeThatIsNotHeardOfYetIsNotDrained) {
   Draining h;
   HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
@@ -240,6 +262,18 @@ TEST(DrainRestartTest, ALostNodeComesBackDrained) {
 }
 
 // --- notices ---
+
+TEST(DrainTest, ANodeThatIsGoneWhenItIsUndrainedIsFoundToBeLost) {
+  Draining h;
+  (void)h.Drain("n3");
+  ASSERT_EQ(h.StateOf("n3"), NodeState::kDrained);
+  h.Leave("n3");
+  h.Advance(seconds(11));
+  (void)h.Undrain("n3");
+  EXPECT_EQ(h.StateOf("n3"), NodeState::kSuspect);
+  h.Advance(seconds(2));
+  EXPECT_EQ(h.StateOf("n3"), NodeState::kLost) << h.Story();
+}
 
 TEST(NoticeTest, AFatalDeviceErrorQuarantinesTheNodeAndMovesItsJobs) {
   Draining h;
@@ -342,6 +376,47 @@ struct OutOfTime : Draining {
     return yaml.replace(yaml.find("nodes: 2,"), 9, "nodes: 2, time_limit: 60s,");
   }
 };
+
+// Reports of a job that is on its way out are no news of its state.
+TEST(TimeLimitStopTest, AFirstStepAfterTheTimeIsUpIsNoNews) {
+  std::string yaml = TrainYaml();
+  yaml.replace(yaml.find("resources: {"), 12, "resources: {time_limit: 60s, ");
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(yaml);
+  h.PrepareAll(id);
+  h.StartAll(id);
+  h.ReportAll(id, Formed{});
+  h.ReportAll(id, Resumed{0, {}, "start"});
+  h.Advance(seconds(61));
+  ASSERT_EQ(h.State(id), JobState::kStopping) << h.Story();
+  h.Report(id, 0, FirstStep{1});
+  EXPECT_EQ(h.State(id), JobState::kStopping);
+  h.Exited(id, 0, {0, 0});
+  h.Exited(id, 1, {0, 0});
+  h.QuiesceAll(id);
+  EXPECT_EQ(h.State(id), JobState::kFailed) << h.Story();
+}
+
+TEST(TimeLimitStopTest, ATrainedModelThatIsBeingWrittenIsWaitedFor) {
+  std::string yaml = TrainYaml();
+  yaml.replace(yaml.find("resources: {"), 12, "resources: {time_limit: 60s, ");
+  RunningJob h(yaml);
+  h.Advance(seconds(61));
+  ASSERT_EQ(h.Take<Stop>("n1").size(), 1u);
+  for (int i = 1; i < 20; ++i) {
+    h.Advance(seconds(10));
+    RankProgress rank;
+    rank.rank = 0;
+    rank.phase = "exporting";
+    rank.stores = static_cast<std::uint64_t>(i);
+    h.Say("n1", Progress{h.id, 1, {rank}});
+    ASSERT_NE(h.Attempt(h.id).state, AttemptState::kAborting) << i;
+  }
+  h.Advance(seconds(130));
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting);
+}
 
 TEST(TimeLimitStopTest, WhateverHappensOnTheWayOutTheJobIsNotRecovered) {
   {

@@ -7,18 +7,24 @@ namespace muster {
 namespace {
 
 constexpr Duration kFirstPause = std::chrono::seconds(10);
-constexpr Duration kLongestPause = std::chrono::minutes(10);
 
 }  // namespace
 
-Duration NodeRefusals::Refuse(const NodeName& node, std::string why, TimePoint now) {
+Duration NodeRefusals::Refuse(const NodeName& node, std::string why, TimePoint now,
+                              bool first_pauses) {
   Refusal& refusal = refusals_[node];
-  Duration pause = kFirstPause;
-  for (int n = 0; n < refusal.in_a_row && pause < kLongestPause; ++n) pause *= 2;
-  pause = std::min(pause, kLongestPause);
-  ++refusal.in_a_row;
-  refusal.until = now + pause;
   refusal.why = std::move(why);
+  refusal.until.reset();
+  if (refusal.in_a_row == 0 && !first_pauses) {
+    refusal.in_a_row = 1;
+    return Duration::zero();
+  }
+  Duration pause = kFirstPause;
+  for (int n = 0; n < refusal.pauses && pause < kLongestRefusal; ++n) pause *= 2;
+  pause = std::min(pause, kLongestRefusal);
+  ++refusal.in_a_row;
+  ++refusal.pauses;
+  refusal.until = now + pause;
   return pause;
 }
 

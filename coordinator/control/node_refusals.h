@@ -1,6 +1,7 @@
 // NodeRefusals: nodes that cannot take part in a job although others have: a mount is missing, a
 // disk is read-only, the GPU has gone. Nothing of the job is placed on such a node for a while;
-// each refusal in a row doubles the pause.
+// each refusal in a row doubles the pause. What may be over in a moment (a guardian that was killed
+// on its way up) is tried once more first.
 //
 // Part of a JobEntry; pure, one thread. Not stored: after a restart each node is tried again.
 #pragma once
@@ -15,12 +16,16 @@
 
 namespace muster {
 
+inline constexpr Duration kLongestRefusal = std::chrono::minutes(10);
+
 class NodeRefusals {
  public:
-  // How long the node is left alone.
-  Duration Refuse(const NodeName& node, std::string why, TimePoint now);
+  // How long the node is left alone. Zero for the first of a row where that does not pause.
+  Duration Refuse(const NodeName& node, std::string why, TimePoint now, bool first_pauses = true);
   // It took part.
   void Accept(const NodeName& node) { refusals_.erase(node); }
+  // It has refused since it took part last.
+  bool Counts(const NodeName& node) const { return refusals_.contains(node); }
   // True if a pause is over: the node may be tried again.
   bool Expire(TimePoint now);
   std::optional<TimePoint> NextExpiry() const;
@@ -32,6 +37,7 @@ class NodeRefusals {
  private:
   struct Refusal {
     int in_a_row = 0;
+    int pauses = 0;  // of them
     std::optional<TimePoint> until;
     std::string why;
   };

@@ -36,6 +36,21 @@ TEST(NodeRefusalsTest, ANodeIsLeftAloneUntilItsPauseIsOver) {
   EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(10));
 }
 
+TEST(NodeRefusalsTest, WhatMayBeOverInAMomentIsTriedOnceMoreFirst) {
+  NodeRefusals refusals;
+  const TimePoint now;
+  EXPECT_FALSE(refusals.Counts(kN1));
+  EXPECT_EQ(refusals.Refuse(kN1, "no guardian", now, false), Duration::zero());
+  EXPECT_FALSE(refusals.Pauses(kN1));
+  EXPECT_TRUE(refusals.Counts(kN1));
+  EXPECT_EQ(refusals.Refuse(kN1, "no guardian", now, false), seconds(10));
+  EXPECT_EQ(refusals.Refuse(kN1, "no guardian", now, false), seconds(20));
+  refusals.Accept(kN1);
+  EXPECT_FALSE(refusals.Counts(kN1));
+  EXPECT_EQ(refusals.Refuse(kN1, "no guardian", now, false), Duration::zero());
+  EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(10)) << "not twice as long for it";
+}
+
 TEST(NodeRefusalsTest, TheTextNamesWhoIsLeftAloneAndWhy) {
   NodeRefusals refusals;
   EXPECT_EQ(refusals.Text(), "");

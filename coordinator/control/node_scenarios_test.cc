@@ -160,8 +160,8 @@ TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
   RunningJob h;
   h.Exited(h.id, 0, {1, 0});
   h.Say("n1", Quiesced{h.id, 1, {}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}});
-  EXPECT_EQ(h.Node("n2").slots_used, 2) << "a standby may be left beside it";
+  h.Say("n2", Quiesced{h.id, 1, {1001}, {}, 1});
+  EXPECT_EQ(h.Node("n2").slots_used, 2) << "a standby is left beside it";
   h.Say("n2", Quiesced{h.id, 1, {1001}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.State(h.id), JobState::kRecovering);
@@ -188,8 +188,9 @@ TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
   h.Join("n2", {.hosted = {stuck}});
   h.Say("n2", Quiesced{h.id, 1, {1001}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
+  ASSERT_EQ(h.Attempt(h.id).generation, 1);
   h.Say("n2", Released{h.id});
-  EXPECT_EQ(h.Node("n2").slots_used, 0);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2) << "the slot is used again";
 }
 
 TEST(NodeTest, AJobThatWaitsForProcessesThatSurvivedSigkillGoesOnAtTheirEnd) {
@@ -240,9 +241,10 @@ TEST(NodeTest, AHelloWithoutTheJobGivesTheSlotOfItsUnkillableProcessBack) {
   h.Exited(h.id, 0, {1, 0});
   h.Say("n1", Quiesced{h.id, 1, {}});
   h.Say("n2", Quiesced{h.id, 1, {1001}});
+  ASSERT_EQ(h.Attempt(h.id).generation, 1);
   h.Leave("n2");
   h.Join("n2");
-  EXPECT_EQ(h.Node("n2").slots_used, 0);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2) << "the slot is used again";
 }
 
 TEST(NodeTest, AGangIsNotPreparedOnANodeThatStuckProcessesLeaveNoRoom) {
@@ -480,6 +482,29 @@ TEST(WitnessTest, WhereAllAreSilentNobodyIsLost) {
   for (const NodeView& node : h.controller().Nodes()) {
     EXPECT_EQ(node.record->state, NodeState::kSuspect);
   }
+}
+
+// The coordinator's own network was away for longer than a lease.
+TEST(WitnessTest, WhoIsBackFirstIsAskedForTheOthers) {
+  Watched h;
+  const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+  h.silent = {"n1", "n2", "n3"};
+  h.Advance(seconds(30));
+  h.Forget();
+  h.silent.erase("n1");
+  h.Join("n1", {.hosted = {n1}, .metrics_port = 9100});
+  for (int i = 0; i < 4; ++i) {
+    h.Advance(milliseconds(500));
+    h.Witness(ProbeOutcome::kAnswered);
+  }
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  // One that is really gone is found out as ever.
+  for (int i = 0; i < 4; ++i) {
+    h.Advance(milliseconds(500));
+    h.Witness(ProbeOutcome::kUnreachable);
+  }
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost) << h.Story();
 }
 
 TEST(WitnessTest, ACoordinatorThatOversleptSuspectsNobody) {

@@ -32,7 +32,7 @@ NodeJudgement JudgeSilence(const NodeVerdictInput& input) {
     }
     return wait;
   }
-  if (input.silence >= input.lease) {
+  if (input.complete && input.silence >= input.lease) {
     return {NodeVerdict::kLost, input.asked ? "no witness has answered within its lease"
                                             : "there was nobody to ask, and its lease is over"};
   }

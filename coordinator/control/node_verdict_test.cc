@@ -42,7 +42,8 @@ TEST(NodeVerdictTest, Table) {
       {"nobody to ask", milliseconds(9999), 0, 0, 0, 0, true, false, false, true, kWait},
       {"nobody to ask, lease over", seconds(10), 0, 0, 0, 0, true, false, false, false, kLost},
       {"asked in vain", seconds(9), 0, 0, 0, 0, false, true, false, false, kWait},
-      {"asked in vain, lease over", seconds(10), 0, 0, 0, 0, false, true, false, false, kLost},
+      {"asked a moment ago", seconds(10), 0, 0, 0, 0, false, true, false, false, kWait},
+      {"asked in vain, lease over", seconds(10), 0, 0, 0, 0, true, true, false, false, kLost},
       {"all are silent", seconds(1000), 0, 0, 0, 0, true, false, true, true, kWait},
   };
   for (const Case& c : cases) {

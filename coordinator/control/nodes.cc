@@ -199,7 +199,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     input.prepared = hosted->prepared;
     input.launched = hosted->launched;
     input.quiesced = hosted->quiesced;
-    input.kept = !hosted->kept_ranks.empty();
+    input.kept = hosted->keeps_any();
   }
   switch (Reconcile(input)) {
     case ReconcileAction::kNothing: return slots_.ProveGone(name, id);
@@ -218,6 +218,8 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
       job->gang->nodes[node_rank].prepared = false;
       return SendPrepare(*job, node_rank);
     case ReconcileAction::kAdoptPrepared:
+      // A Hello does not say what the node's GPUs run with. The answer to a repeated question does.
+      if (job->spec.resources.device == "cuda") return SendPrepare(*job, node_rank);
       return Handle(name, Prepared{id, hosted->generation, true, "", true, hosted->master_port});
     case ReconcileAction::kLaunch: return SendLaunch(*job, node_rank, node_rank + 1);
     case ReconcileAction::kAdopt:
@@ -233,9 +235,8 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
       return;
     case ReconcileAction::kQuiesced:
       if (hosted != nullptr) Adopt(name, *hosted);
-      return Handle(
-          name,
-          Quiesced{id, input.generation, {}, input.kept ? hosted->kept_ranks : std::vector<int>{}});
+      if (hosted == nullptr) return Handle(name, Quiesced{id, input.generation, {}});
+      return Handle(name, Quiesced{id, input.generation, {}, hosted->kept_ranks, hosted->standbys});
     case ReconcileAction::kMissing:
       return RanksMissing(*job, name, hosted == nullptr || hosted->quiesced);
   }
@@ -258,7 +259,8 @@ void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted)
     Handle(node, exited);
   }
   if (hosted.quiesced)
-    Handle(node, Quiesced{hosted.job_id, hosted.generation, {}, hosted.kept_ranks});
+    Handle(node,
+           Quiesced{hosted.job_id, hosted.generation, {}, hosted.kept_ranks, hosted.standbys});
 }
 
 void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {

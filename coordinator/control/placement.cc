@@ -50,13 +50,18 @@ std::vector<std::string> DomainsOf(const AttemptRecord& attempt,
   return domains;
 }
 
-// Of the gang's nodes those that the gang before it had not.
+// Of the gang's nodes those that the last gang which has trained had not. Attempts in between may
+// have had them, and have ended because of them.
 std::vector<NodeName> NewNodes(const JobEntry& job) {
   std::vector<NodeName> fresh;
-  if (job.attempts.size() < 2) return fresh;
-  const std::vector<NodeName>& before = job.attempts[job.attempts.size() - 2].nodes;
+  const auto trained =
+      std::find_if(job.attempts.rbegin() + 1, job.attempts.rend(),
+                   [](const AttemptRecord& attempt) { return attempt.resumed_step >= 0; });
+  if (trained == job.attempts.rend()) return fresh;
   for (const NodeName& name : job.attempts.back().nodes) {
-    if (std::find(before.begin(), before.end(), name) == before.end()) fresh.push_back(name);
+    if (std::find(trained->nodes.begin(), trained->nodes.end(), name) == trained->nodes.end()) {
+      fresh.push_back(name);
+    }
   }
   return fresh;
 }
@@ -275,7 +280,7 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
     const std::string error = CutText(message.error, kMaxReasonBytes);
     // What others have run is no fault of the job.
     const bool ran = job->record.started_unix_ms > 0;
-    if (ran && !message.retryable) Refuse(*job, node, error);
+    if (ran) Refuse(*job, node, error, !message.retryable);
     failure.retryable = message.retryable || ran;
     failure.message = "node " + node.value + " cannot run it: " + error;
     return Fail(*job, std::move(failure));
@@ -286,7 +291,6 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   }
   member->prepared = true;
   member->cuda = message.cuda;
-  job->refusals.Accept(node);
   if (hosts_master) job->attempt().master_port = message.master_port;
   const std::vector<GangNode>& members = job->gang->nodes;
   const auto is_ready = [](const GangNode& m) { return m.prepared || m.spare; };
@@ -301,7 +305,7 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
       Refuse(*job, name, status.message());
       failure.node = name;
     }
-    failure.retryable = job->refusals.Pauses(failure.node);
+    failure.retryable = job->record.started_unix_ms > 0;
     failure.message = status.message();
     return Fail(*job, std::move(failure));
   }
@@ -348,7 +352,6 @@ void ControllerCore::SparePrepared(JobEntry& job, GangNode& member, const Prepar
     return DropSpare(job, node, "it cannot run the job: " + error);
   }
   member.prepared = true;
-  job.refusals.Accept(node);
 }
 
 void ControllerCore::WatchFromStart(JobEntry& job) {

@@ -25,6 +25,12 @@ bool IsCharged(CauseKind kind) {
          kind != CauseKind::kRegrouped;
 }
 
+// A node did not get as far as having its ranks.
+bool NeverUp(CauseKind kind) {
+  return kind == CauseKind::kPrepareFailed || kind == CauseKind::kPrepareTimeout ||
+         kind == CauseKind::kLaunchTimeout || kind == CauseKind::kFormTimeout;
+}
+
 }  // namespace
 
 void ControllerCore::OnTrainerError(JobEntry& job, int rank, const TrainerError& error) {
@@ -171,13 +177,19 @@ void ControllerCore::RecoverOrFail(JobEntry& job) {
   }
   const bool progressed =
       record.committed_step > job.gang->committed_before || attempt.last_step > record.best_step;
+  const bool trained_before = record.best_step > 0;
   record.best_step = std::max(record.best_step, attempt.last_step);
   RestartInput input;
   input.retryable = attempt.retryable;
   input.progressed = progressed;
-  const bool refused =
-      attempt.cause_kind == CauseKind::kPrepareFailed && job.refusals.Pauses(attempt.failed_node);
+  const bool refused = NeverUp(attempt.cause_kind) && job.refusals.Counts(attempt.failed_node);
   input.charged = IsCharged(attempt.cause_kind) && !refused;
+  // Others have found all that this node lacks.
+  if (attempt.cause_kind == CauseKind::kBadInput && !attempt.failed_node.empty() &&
+      trained_before && !job.gang->first_step) {
+    Refuse(job, attempt.failed_node, attempt.cause);
+    input.retryable = true;
+  }
   if (job.attempts.size() > 1 && job.spec.train) {
     const AttemptRecord& before = job.attempts[job.attempts.size() - 2];
     input.same_fault = IsSameFault(before, attempt);

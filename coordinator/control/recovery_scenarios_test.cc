@@ -364,6 +364,90 @@ TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobThatHasRun) {
   EXPECT_EQ(h.Attempt(id).nodes[1].value, "n4");
 }
 
+// The pause is over and nothing has changed: the second time it is compared with the gang that has
+// trained, not with the one that it has broken itself.
+TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobTheSecondTimeEither) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 5);
+  h.Leave("n2");
+  h.Advance(seconds(11));
+  h.ParkedOn("n1", id);
+  double pause = 10;
+  for (Generation generation = 2; generation < 6; ++generation, pause *= 2) {
+    ASSERT_EQ(h.Attempt(id).generation, generation) << h.Story();
+    h.Say("n1", Prepared{id, generation, true, "", false, 4999,
+                         CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+    h.Say("n3",
+          Prepared{id, generation, true, "", false, 0, CudaStack{"b", "13.0", "13.0", "2.27.5"}});
+    h.QuiesceAll(id);
+    ASSERT_EQ(h.State(id), JobState::kRecovering) << h.Story();
+    h.Advance(std::chrono::round<milliseconds>(std::chrono::duration<double>(pause - 1)));
+    ASSERT_EQ(h.Attempt(id).generation, generation) << "twice as long each time";
+    h.Advance(seconds(1));
+  }
+}
+
+// Its guardian cannot start, its disk is full: retried at once it would use up a job's attempts
+// within a second.
+TEST(PrepareTest, ANodeThatFailsToPrepareAgainAndAgainEndsNoJobThatHasRun) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 5);
+  h.Exited(id, 1, {0, 11});
+  h.QuiesceAll(id);
+  for (int n = 0; n < 12; ++n) {
+    const Generation generation = h.Attempt(id).generation;
+    h.Say("n2", Prepared{id, generation, false, "its guardian does not start", true, 0});
+    h.QuiesceAll(id);
+    ASSERT_NE(h.State(id), JobState::kFailed) << h.Story();
+    ASSERT_TRUE(n > 0 || h.Attempt(id).generation == generation + 1) << "once at once";
+    while (h.Attempt(id).generation == generation) h.Advance(seconds(10));
+  }
+  h.RunTo(id, 8);
+  EXPECT_EQ(h.State(id), JobState::kRunning);
+}
+
+TEST(PrepareTest, NodesThatAreNotPreparedInTimeEndNoJobThatHasRun) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 5);
+  h.Exited(id, 1, {0, 11});
+  h.QuiesceAll(id);
+  for (int n = 0; n < 6; ++n) {
+    const Generation generation = h.Attempt(id).generation;
+    h.Advance(seconds(31));
+    h.QuiesceAll(id);
+    ASSERT_NE(h.State(id), JobState::kFailed) << h.Story();
+    while (h.Attempt(id).generation == generation) h.Advance(seconds(5));
+  }
+  h.RunTo(id, 8);
+  EXPECT_EQ(h.State(id), JobState::kRunning) << h.Story();
+}
+
+// The data's disk is not mounted there, which only the trainer finds out.
+TEST(PrepareTest, BadInputOnAReplacementAloneEndsNoJobThatHasTrained) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3", "n4"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 5);
+  h.Leave("n2");
+  h.Advance(seconds(11));
+  h.ParkedOn("n1", id);
+  ASSERT_EQ(h.Attempt(id).nodes[1].value, "n3");
+  h.PrepareAll(id);
+  h.StartAll(id);
+  h.Report(id, 1, TrainerError{"data", "there is no /data/rows.jsonl"});
+  h.Exited(id, 1, {78, 0});
+  h.QuiesceAll(id);
+  EXPECT_TRUE(h.HasEvent(id, "node_refused", "n3 cannot run it")) << h.Story();
+  ASSERT_EQ(h.Attempt(id).generation, 3) << h.Story();
+  EXPECT_EQ(h.Attempt(id).nodes[1].value, "n4");
+}
+
 TEST(PrepareTest, NodesWithDifferentNcclAreNotLaunched) {
   ControlHarness h;
   h.Join("n1");

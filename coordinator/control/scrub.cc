@@ -14,6 +14,8 @@ constexpr Duration kLiveRetry = std::chrono::seconds(2);
 constexpr Duration kEndedRetry = std::chrono::seconds(30);
 // Until a live job's checkpoint that no node could read is tried again: a mount comes back soon.
 constexpr Duration kTroubleRetry = std::chrono::minutes(10);
+// Orders that nobody has asked for, of all jobs: they share one file server as a rule.
+constexpr std::size_t kMaxAtOnce = 4;
 // Nodes that never ran the job, asked for one checkpoint.
 constexpr std::size_t kMaxStrangers = 3;
 // A worker reads more slowly than it may where training wants the disk, and not at all beside a
@@ -83,10 +85,13 @@ bool Scrubs::ByItself(const JobEntry& job) const {
   if (core_.options_.scrub_interval <= Duration::zero()) return false;
   if (!job.over()) return true;
   if (job.record.state != JobState::kSucceeded) return false;
-  return std::none_of(core_.jobs_.begin(), core_.jobs_.end(), [&job](const auto& other) {
-    return other.second.record.output_dir == job.record.output_dir &&
-           other.second.record.submit_order > job.record.submit_order;
-  });
+  const auto owner = owners_.find(job.record.output_dir);
+  return owner == owners_.end() || owner->second <= job.record.submit_order;
+}
+
+void Scrubs::Know(const JobRecord& job) {
+  std::uint64_t& owner = owners_[job.output_dir];
+  owner = std::max(owner, job.submit_order);
 }
 
 std::optional<TimePoint> Scrubs::Due(const JobEntry& job,
@@ -95,9 +100,10 @@ std::optional<TimePoint> Scrubs::Due(const JobEntry& job,
   if (job.scrub.wanted.contains(checkpoint.directory)) return core_.now_.mono;
   if (!ByItself(job)) return std::nullopt;
   // By the clock on the wall, as the time of the last one outlives this process.
-  const std::int64_t age_ms = core_.now_.unix_ms - VerifiedUnixMs(checkpoint);
-  const Duration age = std::chrono::milliseconds(std::max<std::int64_t>(0, age_ms));
-  const Duration left = std::max(Duration::zero(), core_.options_.scrub_interval - age);
+  const Duration age = std::chrono::milliseconds(core_.now_.unix_ms - VerifiedUnixMs(checkpoint));
+  // A time to come is that of a clock which was wrong then, and says nothing.
+  const bool known = age >= Duration::zero() && age < core_.options_.scrub_interval;
+  const Duration left = known ? core_.options_.scrub_interval - age : Duration::zero();
   const auto skip = job.scrub.skip.find(checkpoint.directory);
   const TimePoint due = core_.now_.mono + left;
   return skip == job.scrub.skip.end() ? due : std::max(due, skip->second);
@@ -169,7 +175,8 @@ void Scrubs::ReadNext(JobEntry& job) {
   if (readers.empty())
     Reply(job, FailedPrecondition("no node is connected that could read the checkpoints of job " +
                                   job.record.id.value + "; 'muster nodes' lists them"));
-  if (readers.empty() || reading_.contains(readers.front()))
+  const bool enough = scrub.requests.empty() && reading_.size() >= kMaxAtOnce;
+  if (enough || readers.empty() || reading_.contains(readers.front()))
     return SetTime(job, core_.now_.mono + RetryOf(job));
   Send(job, *checkpoint, readers.front());
 }

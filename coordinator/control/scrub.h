@@ -33,6 +33,8 @@ class Scrubs {
   std::optional<TimePoint> NextDeadline() const;
   // Starts what is due, gives up what takes too long.
   void Run();
+  // The job is there, and its output directory is its own from now on. Before Plan.
+  void Know(const JobRecord& job);
   // The job's checkpoints, or its state, are not what they were.
   void Plan(JobEntry& job);
   void Start(const VerifyRequested& request);
@@ -58,6 +60,7 @@ class Scrubs {
   ControllerCore& core_;
   std::set<std::pair<TimePoint, JobId>> times_;  // JobEntry::scrub.at of those that have one
   std::map<NodeName, JobId> reading_;            // for which job a node reads
+  std::map<std::string, std::uint64_t> owners_;  // newest submission by output directory
   std::uint64_t newest_ = 0;                     // order
 };
 

@@ -70,11 +70,14 @@ void ControllerCore::AddSpares(JobEntry& job, const std::vector<NodeName>& names
   MarkAttempt(job);
 }
 
-void ControllerCore::Refuse(JobEntry& job, const NodeName& node, const std::string& why) {
-  const Duration pause = job.refusals.Refuse(node, why, now_.mono);
+void ControllerCore::Refuse(JobEntry& job, const NodeName& node, std::string why,
+                            bool first_pauses) {
+  const Duration pause = job.refusals.Refuse(node, why, now_.mono, first_pauses);
+  const std::string then = pause > Duration::zero() ? "; nothing of it is placed there for " +
+                                                          SecondsText(ToSeconds(pause))
+                                                    : "; it is tried once more";
   Tell(job, {"node_refused", Severity::kWarning,
-             "node " + node.value + " cannot run it: " + why +
-                 "; nothing of it is placed there for " + SecondsText(ToSeconds(pause))});
+             "node " + node.value + " cannot run it: " + std::move(why) + then});
 }
 
 void ControllerCore::DropSpare(JobEntry& job, const NodeName& name, const std::string& why) {

@@ -92,6 +92,12 @@ struct Scrub {
   std::string unverified;  // why some could not be read
 };
 
+// What a node was asked to remove once it has written a commit record.
+struct PruneOrder {
+  NodeName node;
+  std::vector<std::string> directories;
+};
+
 struct JobEntry {
   JobRecord record;
   JobSpec spec;
@@ -108,11 +114,11 @@ struct JobEntry {
   std::optional<TimePoint> grow_at;     // nodes for it may have been ready for long enough
   std::optional<TimePoint> not_before;  // back-off
   std::optional<TimePoint> time_limit_at;
-  std::map<std::string, std::vector<std::string>> prune_sent;  // by committed directory
-  std::set<std::string> manifest_failed;  // directories that nobody waits for any more
-  bool told_waiting = false;              // the story says that it waits for a gang
-  double step_seconds = 0;                // moving average
-  double slowest_step = 0;                // in seconds
+  std::map<std::string, PruneOrder> prune_sent;  // by committed directory
+  std::set<std::string> manifest_failed;         // directories that nobody waits for any more
+  bool told_waiting = false;                     // the story says that it waits for a gang
+  double step_seconds = 0;                       // moving average
+  double slowest_step = 0;                       // in seconds
   HangDetector hangs;
   StragglerDetector stragglers;
   Scrub scrub;

@@ -71,6 +71,7 @@ Result<JobEntry*> ControllerCore::AcceptJob(const SubmitRequested& request) {
   job.spec = std::move(spec);
   order_.push_back(job.record.id);
   live_.insert(job.record.id);
+  scrubs_.Know(job.record);
   if (!request.key.empty()) keys_[request.key] = job.record.id;
   Mark(job);
   Tell(job, {"submitted", Severity::kInfo,

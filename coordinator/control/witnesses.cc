@@ -98,6 +98,8 @@ void ControllerCore::CheckSilence(NodeEntry& node) {
   }
   if (!Expired(node.check_at)) return;
   node.check_at = now_.mono + kCheckEvery;
+  // All were silent, for it was our own network that was away; who is back first can be asked now.
+  if (node.suspect && node.probe.asked == 0) AskWitnesses(node);
   Judge(node);
   if (!node.suspect || !node.check_at) return;
   if (node.session != 0 && now_.mono - node.heard_at >= options_.lease) {

@@ -75,6 +75,9 @@ struct Quiesced {
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
   std::vector<int> kept_ranks;  // parked: out of the generation, their processes wait
+  int standbys = 0;             // processes that have had no rank yet, and wait too
+
+  bool keeps_any() const { return !kept_ranks.empty() || standbys > 0; }
 };
 
 struct Formed {};
@@ -196,6 +199,9 @@ struct HostedGeneration {
   std::vector<RankStarted> started;
   std::vector<TrainerReport> reports;
   std::vector<int> kept_ranks;
+  int standbys = 0;
+
+  bool keeps_any() const { return !kept_ranks.empty() || standbys > 0; }
 };
 
 struct Hello {

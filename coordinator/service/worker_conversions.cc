@@ -151,6 +151,7 @@ Result<HostedGeneration> ConvertHosted(const v1::HostedGeneration& m) {
     hosted.reports.push_back(std::move(converted));
   }
   hosted.kept_ranks.assign(m.kept_ranks().begin(), m.kept_ranks().end());
+  hosted.standbys = m.standbys();
   return hosted;
 }
 
@@ -314,7 +315,8 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
       return WorkerMessage(Quiesced{JobId{q.job_id()},
                                     q.generation(),
                                     {q.unkillable_pids().begin(), q.unkillable_pids().end()},
-                                    {q.kept_ranks().begin(), q.kept_ranks().end()}});
+                                    {q.kept_ranks().begin(), q.kept_ranks().end()},
+                                    q.standbys()});
     }
     case v1::WorkerMessage::kTrainerReport: {
       MUSTER_ASSIGN_OR_RETURN(TrainerReport report, ConvertReport(m.trainer_report()));
