@@ -155,6 +155,8 @@ def summarise(measured):
         return round(statistics.median(known), 3) if known else None
     return {"next_step": figures("next_step"), "decided": figures("decided"),
             "out_of_collectives": figures("out"),
+            "slowest": [{"next_step_s": round(m.next_step, 3), "number": n, "rung": m.rung, **m.stages}
+                        for n, m in sorted(enumerate(measured), key=lambda e: -e[1].next_step)[:3]],
             "stages_median_s": {name: stage(name)
                                 for name in ("detect", "abort", "reform", "load", "first_step")},
             "rungs": collections.Counter(m.rung for m in measured),

@@ -6,6 +6,7 @@
 // max_without_progress, and of `calm_limit` for what that does not bound.
 #include <algorithm>
 
+#include "coordinator/control/node_refusals.h"
 #include "coordinator/control/node_verdict.h"
 #include "coordinator/detect/hang_detector.h"
 #include "tests/simulation/world.h"
@@ -21,7 +22,8 @@ Duration LongestOfAnAttempt(const ControllerOptions& options) {
 }
 
 Duration LongestBetweenAttempts(const ControllerOptions& options) {
-  return kRefusedUntilLost + options.lease + options.abort_deadline + options.max_backoff;
+  return kRefusedUntilLost + options.lease + options.abort_deadline +
+         std::max(options.max_backoff, kLongestRefusal);
 }
 
 }  // namespace

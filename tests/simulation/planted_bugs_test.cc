@@ -210,6 +210,7 @@ const PlantedBug kBugs[] = {
      [] {
        Seams seams = ChangesUp<muster::Quiesced>([](muster::Quiesced& quiesced) {
          quiesced.kept_ranks.clear();
+         quiesced.standbys = 0;
          return true;
        });
        // Nor does anybody order that survivors may stay: nothing is counted for them.

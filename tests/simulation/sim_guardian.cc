@@ -284,9 +284,8 @@ void SimGuardian::Do(const guardian::Sweep& effect) {
     if (!process->alive()) continue;
     if (std::find(effect.keep.begin(), effect.keep.end(), id) != effect.keep.end()) continue;
     result.none_left = false;
-    if (!effect.kill) continue;
-    result.left.push_back(process->pid);
-    Do(guardian::SignalProcess{id, SIGKILL});
+    if (effect.kill || !effect.keep.empty()) result.left.push_back(process->pid);
+    if (effect.kill) Do(guardian::SignalProcess{id, SIGKILL});
   }
   CarryOut(core_.OnSwept(result, with_.trainers->queue->now()));
 }

@@ -1,12 +1,11 @@
-// Runs seeds of the simulation on all cores and prints one JSON object.
-//
-//   muster-simulation [--seeds N] [--first SEED] [--seed SEED] [--nodes MIN MAX] [--threads N]
-//   [--trace]
+// Runs seeds of the simulation and prints one JSON object.
 
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -22,6 +21,22 @@ using muster::sim::RunResult;
 using muster::sim::World;
 using muster::sim::WorldOptions;
 
+constexpr char kUsage[] =
+    R"(usage: muster-simulation [--first SEED] [--seeds N] [--seed SEED] [--nodes MIN MAX] [--jobs N]
+                         [--threads N] [--trace]
+
+Runs clusters under a simulated clock, network, disk and host, with seeded faults, and looks at the
+invariants after every event. A violation is printed with its seed, which runs the same way again.
+
+  --first SEED     the first seed [0]
+  --seeds N        how many, one after the other [500]
+  --seed SEED      this one alone
+  --nodes MIN MAX  nodes of a cluster [64 512]
+  --jobs N         jobs of a cluster [24]
+  --threads N      seeds at the same time [2]
+  --trace          print all events before a violation, not only the last ones
+)";
+
 struct Arguments {
   std::uint64_t first = 0;
   int seeds = 500;
@@ -29,23 +44,42 @@ struct Arguments {
   WorldOptions world;
 };
 
+std::uint64_t Number(const std::string& name, const char* text) {
+  std::uint64_t value = 0;
+  const char* end = text == nullptr ? nullptr : text + std::strlen(text);
+  if (text == nullptr || std::from_chars(text, end, value).ptr != end || text == end) {
+    std::fprintf(stderr, "%s needs a number\n%s", name.c_str(), kUsage);
+    std::exit(2);
+  }
+  return value;
+}
+
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    const auto next = [&] { return i + 1 < argc ? argv[++i] : "0"; };
-    if (name == "--seeds") arguments.seeds = std::atoi(next());
-    if (name == "--first") arguments.first = std::strtoull(next(), nullptr, 10);
-    if (name == "--threads") arguments.threads = std::atoi(next());
-    if (name == "--trace") arguments.world.trace = true;
-    if (name == "--jobs") arguments.world.jobs = std::atoi(next());
-    if (name == "--nodes") {
-      arguments.world.min_nodes = std::atoi(next());
-      arguments.world.max_nodes = std::atoi(next());
-    }
-    if (name == "--seed") {
-      arguments.first = std::strtoull(next(), nullptr, 10);
+    const auto next = [&] { return Number(name, i + 1 < argc ? argv[++i] : nullptr); };
+    const auto count = [&] { return static_cast<int>(next()); };
+    if (name == "--seeds") {
+      arguments.seeds = count();
+    } else if (name == "--first") {
+      arguments.first = next();
+    } else if (name == "--threads") {
+      arguments.threads = count();
+    } else if (name == "--trace") {
+      arguments.world.trace = true;
+    } else if (name == "--jobs") {
+      arguments.world.jobs = count();
+    } else if (name == "--nodes") {
+      arguments.world.min_nodes = count();
+      arguments.world.max_nodes = count();
+    } else if (name == "--seed") {
+      arguments.first = next();
       arguments.seeds = 1;
+    } else {
+      const bool help = name == "--help" || name == "-h";
+      std::fprintf(help ? stdout : stderr, "%s", kUsage);
+      std::exit(help ? 0 : 2);
     }
   }
   return arguments;

@@ -11,9 +11,10 @@ constexpr int kSeeds = 40;
 constexpr int kParts = 8;
 // Seeds that once failed.
 constexpr std::uint64_t kRegressions[] = {
-    170,  // a node was called drained before it was heard of again
-    314,  // the same, with a standby left there
-    575,  // a process that survived SIGKILL was forgotten with its job, and its slot given away
+    170,   // a node was called drained before it was heard of again
+    314,   // the same, with a standby left there
+    575,   // a process that survived SIGKILL was forgotten with its job, and its slot given away
+    1775,  // what an overtaken commit was to remove was taken back after a newer one had removed it
 };
 
 WorldOptions Small(std::uint64_t seed) {
