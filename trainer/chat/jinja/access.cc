@@ -165,7 +165,7 @@ Value SliceOf(const Value& value, const Slice& slice, Budget& budget) {
   if (slice.step == 0) Fail("the step of a slice cannot be 0");
   if (value.is_text()) return SliceText(value.text(), slice, budget);
   if (!value.is_list() || !IsSubscriptable(value.list()))
-    return Value::MakeUndefined("a " + value.TypeName() + " cannot be sliced");
+    Fail("a " + value.TypeName() + " cannot be sliced");
   const List& list = value.list();
   std::vector<Value> items;
   for (const std::size_t i : SliceIndices(slice, list.items.size(), budget))

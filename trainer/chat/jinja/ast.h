@@ -50,8 +50,8 @@ struct Expression {
   std::string name = {};
   Value value = {};
   BinaryOp binary = BinaryOp::kAdd;
-  Filter filter = nullptr;
-  Test test = nullptr;
+  Filter filter = nullptr;  // null: there is none of the name
+  Test test = nullptr;      // the same
   std::vector<CompareOp> compares = {};
   std::vector<ExpressionPtr> operands = {};
   CallArguments arguments = {};

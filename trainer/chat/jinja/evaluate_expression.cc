@@ -130,6 +130,7 @@ Value Evaluator::EvaluateFilter(const Expression& expression) {
       operand == nullptr ? std::exchange(filter_input_, Value()) : Evaluate(*operand);
   const Arguments arguments = EvaluateArguments(expression.arguments);
   budget_.SpendFor(input);
+  if (expression.filter == nullptr) Fail("the filter '" + expression.name + "' is not supported");
   Value result = expression.filter(input, arguments, budget_);
   budget_.SpendFor(result);
   return result;
@@ -137,6 +138,7 @@ Value Evaluator::EvaluateFilter(const Expression& expression) {
 
 Value Evaluator::EvaluateTest(const Expression& expression) {
   const Value input = Evaluate(*expression.operands[0]);
+  if (expression.test == nullptr) Fail("the test '" + expression.name + "' is not supported");
   return expression.test(input, EvaluateArguments(expression.arguments), budget_);
 }
 

@@ -385,7 +385,7 @@ ExpressionPtr ExpressionParser::ParseFilters(ExpressionPtr input, bool inline_fi
     Expression filter = New(Kind::kFilter, tokens_.line());
     filter.name = tokens_.ExpectName();
     filter.filter = FindFilter(filter.name);
-    if (filter.filter == nullptr)
+    if (filter.filter == nullptr && branches_ == 0)
       Fail("the filter '" + filter.name + "' is not supported", filter.line);
     filter.operands.push_back(std::move(input));
     if (tokens_.current().IsOperator("(")) filter.arguments = Arguments();
@@ -399,7 +399,8 @@ ExpressionPtr ExpressionParser::TestOf(ExpressionPtr input) {
   const bool negated = tokens_.TakeName("not");
   test.name = tokens_.ExpectName();
   test.test = FindTest(test.name);
-  if (test.test == nullptr) Fail("the test '" + test.name + "' is not supported", test.line);
+  if (test.test == nullptr && branches_ == 0)
+    Fail("the test '" + test.name + "' is not supported", test.line);
   test.operands.push_back(std::move(input));
   const Token& token = tokens_.current();
   const bool starts_operand =

@@ -20,6 +20,11 @@ class ExpressionParser {
   // name(...)|name(...) onto `input`, the first without a bar where `inline_first`.
   ExpressionPtr ParseFilters(ExpressionPtr input, bool inline_first);
 
+  // Within {% if %} a filter or test that is missing is an error only once it is used, as in
+  // Jinja2: templates ask first whether it is there. Calls nest.
+  void EnterBranch() { ++branches_; }
+  void LeaveBranch() { --branches_; }
+
  private:
   using Kind = Expression::Kind;
 
@@ -50,6 +55,7 @@ class ExpressionParser {
 
   TokenStream& tokens_;
   int depth_ = 0;
+  int branches_ = 0;
 };
 
 }  // namespace muster::jinja

@@ -42,7 +42,6 @@ Value DoFirst(const Value& input, const Arguments& arguments, Budget& budget) {
 
 Value DoLast(const Value& input, const Arguments& arguments, Budget& budget) {
   const Parameters given(arguments, "last", {});
-  RequireDefined(input);
   if (input.is_list(ListKind::kGenerator)) Fail("a generator cannot be read from its end");
   if (input.is_text() && !input.text().empty())
     return input.text().Part(PreviousOffset(input.bytes(), input.text().size()),

@@ -165,6 +165,8 @@ bool Contains(const Value& container, const Value& value, Budget& budget) {
     return container.bytes().find(value.bytes()) != std::string::npos;
   }
   if (container.is_dict()) {
+    if (value.is_dict() || value.is_list(ListKind::kList))
+      Fail("a " + value.TypeName() + " cannot be the key of a dict");
     for (const auto& [key, its] : container.dict().entries)
       if (KeysEqual(key, value)) return true;
     return false;

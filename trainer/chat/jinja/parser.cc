@@ -155,6 +155,7 @@ class Parser {
 
   Statement ParseIf(int line) {
     Statement statement = New(Kind::kIf, line);
+    expressions_.EnterBranch();
     while (true) {
       ExpressionPtr condition = expressions_.ParseTuple(false);
       EndBlock();
@@ -166,6 +167,7 @@ class Parser {
       EndBlock();
       statement.branches.push_back({nullptr, ParseBody({"endif"})});
     }
+    expressions_.LeaveBranch();
     tokens_.Take();
     EndBlock();
     return statement;

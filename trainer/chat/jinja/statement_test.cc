@@ -59,7 +59,7 @@ TEST(JinjaStatementTest, WhatIsNotSupportedIsNamedWithItsLine) {
       {"{% block x %}{% endblock %}", "the tag {% block %}"},
       {"{% for x in y recursive %}{% endfor %}", "recursive loops are not supported"},
       {"{{ x|urlencode }}", "the filter 'urlencode' is not supported"},
-      {"{% if x is nosuch %}{% endif %}", "the test 'nosuch' is not supported"},
+      {"{{ x is nosuch }}", "the test 'nosuch' is not supported"},
       {"{% macro m() %}{{ varargs }}{% endmacro %}", "'varargs' is not supported"},
       {"{{ f(*x) }}", "arguments passed with * are not supported"},
       {"{% if x %}", "{% endif %} is missing"},
@@ -71,6 +71,14 @@ TEST(JinjaStatementTest, WhatIsNotSupportedIsNamedWithItsLine) {
       {"{{ f(a=1, a=2) }}", "the argument 'a' is given twice"},
   };
   for (const auto& c : cases) EXPECT_THAT(TextOf(c.source), HasSubstr(c.message)) << c.source;
+}
+
+TEST(JinjaStatementTest, ABranchThatIsNotTakenMayNameAFilterThatIsMissing) {
+  const std::string source =
+      "{% if 'nosuch' is filter %}{{ x|nosuch }}{% elif x is nosuch %}{% else %}b{% endif %}";
+  EXPECT_EQ(TextOf("{% if not 'nosuch' is filter %}a{% elif x is nosuch %}{% endif %}"), "a");
+  EXPECT_THAT(TextOf(source), HasSubstr("t.jinja:1: the test 'nosuch' is not supported"));
+  EXPECT_THAT(TextOf("{% if 1 %}{{ x|nosuch }}{% endif %}"), HasSubstr("the filter 'nosuch'"));
 }
 
 }  // namespace
