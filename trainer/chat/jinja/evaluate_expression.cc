@@ -64,6 +64,11 @@ Value Evaluator::Find(const std::string& name) const {
   for (const auto& [known, value] : variables_)
     if (known == name) return value;
   if (const Value* global = FindGlobal(name, budget_)) return *global;
+  if (name == "strftime_now")
+    return Value::MakeUndefined(
+        "strftime_now is not there: rows that are trained on must not depend on the day; ask for "
+        "it "
+        "with 'is defined'");
   return Value::MakeUndefined("'" + name + "' is undefined");
 }
 

@@ -80,6 +80,7 @@ TEST(JinjaExpressionTest, WhatCameFromTheInputStaysKnown) {
 
 TEST(JinjaExpressionTest, ADateIsThereOnlyWhereATimeIsGiven) {
   EXPECT_EQ(TextOf("{{ strftime_now is defined }}"), "False");
+  EXPECT_THAT(TextOf("{{ strftime_now('%Y') }}"), HasSubstr("must not depend on the day"));
   RenderInput input;
   input.now = 1'000'000'000;
   const auto text = Rendered("{{ strftime_now('%Y') }}", input);
