@@ -1,5 +1,6 @@
 """Where faults are done: a real cluster, a small disk for the jobs' results, and what runs there."""
 
+import errno
 import os
 import pathlib
 import shutil
@@ -43,10 +44,15 @@ class Arena:
     def fill_disk(self, room):
         """Takes all of the small disk but `room` bytes; the file to remove afterwards."""
         filler = self.disk / "filler"
-        free = shutil.disk_usage(self.disk).free
+        taken = 0
         with open(filler, "wb") as file:
-            if free > room:
-                os.posix_fallocate(file.fileno(), 0, free - room)
+            while (free := shutil.disk_usage(self.disk).free) > room:
+                try:
+                    os.posix_fallocate(file.fileno(), taken, free - room)
+                    taken += free - room
+                except OSError as error:  # a checkpoint takes room at the same time
+                    if error.errno != errno.ENOSPC:
+                        raise
         return filler
 
     def reached(self, job, generation, phase):

@@ -197,6 +197,9 @@ class Chaos:
         def over():
             return time.monotonic() - began > lasting or moved()
         wait_until(over, "the fault has lasted long enough", timeout=lasting + 10)
+        for fault in injected:
+            if fault.passes and not moved():
+                fault.cause = ""
         self.arena.heal(injected)
         try:
             wait_until(moved, "", timeout=RECOVERED_WITHIN_S)

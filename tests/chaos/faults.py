@@ -24,6 +24,7 @@ class Injected:
     cause: str = ""
     heal: Callable[[], None] = lambda: None
     terminal: bool = False  # the job must fail for it
+    passes: bool = False    # need not end an attempt if it is healed before it was noticed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,7 @@ def stop_rank(arena, job, random):
     rank, pid = pick_rank(arena, job, random)
     kill(pid, signal.SIGSTOP)
     return Injected("stop-rank", f"rank {rank}", rank_cause(rank, "stopped|hung|progress"),
-                    lambda: kill(pid, signal.SIGCONT))
+                    lambda: kill(pid, signal.SIGCONT), passes=True)
 
 
 def kill_any_trainer(arena, job, random):
