@@ -134,7 +134,8 @@ def kill_node(arena, job, random):
 def cut_link(arena, job, random):
     node, _ = pick_node(arena, job, random)
     arena.cluster.set_link(node, False)
-    return Injected("cut-link", node, rf"{node}\b", lambda: arena.cluster.set_link(node, True))
+    return Injected("cut-link", node, rf"{node}\b", lambda: arena.cluster.set_link(node, True),
+                    passes=True)
 
 
 def blink_link(arena, job, random):
