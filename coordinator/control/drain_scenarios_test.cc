@@ -210,6 +210,27 @@ TEST(DrainRestartTest, TheDrainIsTakenUpAgain) {
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
+// The drain was taken back, and the coordinator that had passed it on is gone.
+TEST(DrainRestartTest, RanksThatStoppedForADrainThatIsOverHaveNotFinished) {
+  Draining h;
+  const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+  const HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  (void)h.Drain("n2");
+  (void)h.Undrain("n2");
+  h.Restart();
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  for (const int rank : {0, 1}) {
+    RankExited exited{.job_id = h.id, .generation = 1, .rank = rank};
+    exited.asked_to_stop = true;
+    h.Say(rank == 0 ? "n1" : "n2", exited);
+  }
+  h.QuiesceAll(h.id);
+  EXPECT_NE(h.State(h.id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2);
+}
+
 // Its ranks have all exited, so no rank is kept there; the abort that was to end the standby is
 // lost.
 TEST(DrainRestartTest, AStandbyOfAnOlderGenerationKeepsTheNodeFromBeingDrained) {

@@ -14,6 +14,7 @@ constexpr std::uint64_t kRegressions[] = {
     170,   // a node was called drained before it was heard of again
     314,   // the same, with a standby left there
     575,   // a process that survived SIGKILL was forgotten with its job, and its slot given away
+    974,   // a job had succeeded whose ranks were asked to stop by a coordinator that was gone
     1775,  // what an overtaken commit was to remove was taken back after a newer one had removed it
 };
 
