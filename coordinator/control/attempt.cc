@@ -97,9 +97,9 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
     CheckAllStarted(*job);
     if (!IsUp(attempt) || !AllExitedWell(attempt)) return;
     // By a Stop that a coordinator before this one has sent, for a drain that is over by now.
-    const bool asked = std::any_of(attempt.ranks.begin(), attempt.ranks.end(),
-                                   [](const RankRecord& each) { return each.asked_to_stop; });
-    if (asked) return GangStopped(*job, "it has stopped at a step boundary, as it was asked to");
+    if (!NoneAskedToStop(attempt)) {
+      return GangStopped(*job, "it has stopped at a step boundary, as it was asked to");
+    }
     attempt.cause_kind = CauseKind::kFinished;
     attempt.cause = "every rank has finished";
     return BeginAbort(*job, {attempt.cause, options_.cancel_grace});

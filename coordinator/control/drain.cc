@@ -30,11 +30,6 @@ std::uint64_t Saved(const JobEntry& job) {
   return saved;
 }
 
-bool NoneAskedToStop(const AttemptRecord& attempt) {
-  return std::none_of(attempt.ranks.begin(), attempt.ranks.end(),
-                      [](const RankRecord& rank) { return rank.asked_to_stop; });
-}
-
 std::string_view Word(NodeNoticeKind kind) {
   switch (kind) {
     case NodeNoticeKind::kDrain: return "drain";

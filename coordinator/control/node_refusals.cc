@@ -12,17 +12,14 @@ constexpr Duration kFirstPause = std::chrono::seconds(10);
 
 Duration NodeRefusals::Refuse(const NodeName& node, std::string why, TimePoint now,
                               bool first_pauses) {
-  Refusal& refusal = refusals_[node];
+  const auto [at, first] = refusals_.try_emplace(node);
+  Refusal& refusal = at->second;
   refusal.why = std::move(why);
   refusal.until.reset();
-  if (refusal.in_a_row == 0 && !first_pauses) {
-    refusal.in_a_row = 1;
-    return Duration::zero();
-  }
+  if (first && !first_pauses) return Duration::zero();
   Duration pause = kFirstPause;
   for (int n = 0; n < refusal.pauses && pause < kLongestRefusal; ++n) pause *= 2;
   pause = std::min(pause, kLongestRefusal);
-  ++refusal.in_a_row;
   ++refusal.pauses;
   refusal.until = now + pause;
   return pause;

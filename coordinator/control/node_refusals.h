@@ -36,8 +36,7 @@ class NodeRefusals {
 
  private:
   struct Refusal {
-    int in_a_row = 0;
-    int pauses = 0;  // of them
+    int pauses = 0;  // in a row
     std::optional<TimePoint> until;
     std::string why;
   };

@@ -182,6 +182,11 @@ inline bool AllExitedWell(const AttemptRecord& attempt) {
   });
 }
 
+inline bool NoneAskedToStop(const AttemptRecord& attempt) {
+  return std::none_of(attempt.ranks.begin(), attempt.ranks.end(),
+                      [](const RankRecord& rank) { return rank.asked_to_stop; });
+}
+
 // Of jobs that are recovered for months all attempts are kept in memory and shown, the old ones
 // without what takes room; the store has them whole.
 inline constexpr std::size_t kWholeAttempts = 20;

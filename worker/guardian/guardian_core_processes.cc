@@ -305,10 +305,8 @@ Effects GuardianCore::OnSwept(const SweepResult& result, TimePoint now) {
   const bool only_known =
       !result.left.empty() &&
       std::ranges::all_of(result.left, [this](std::int64_t pid) { return Resists(pid); });
-  if ((result.none_left || only_known) && !AnyToEnd(end_->keep))
-    FinishEnd(result.left);
-  else if (end_->give_up_at && now >= *end_->give_up_at)
-    FinishEnd(result.left);
+  const bool done = (result.none_left || only_known) && !AnyToEnd(end_->keep);
+  if (done || (end_->give_up_at && now >= *end_->give_up_at)) FinishEnd(result.left);
   if (waits_for_unkillable()) look_at_unkillable_at_ = now + kUnkillableTick;
   KeepStandbys();
   return Take();
