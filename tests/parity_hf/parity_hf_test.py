@@ -9,10 +9,12 @@ Fails, and does not skip, where Python torch is missing: tests/run --label peer 
 import json
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "support"))
@@ -74,6 +76,15 @@ class ParityWithTransformers(unittest.TestCase):
         folder.mkdir()
         return folder
 
+    def model_like(self, **config):
+        """The model with another configuration."""
+        model = self.folder("model") / "model"
+        shutil.copytree(self.model, model)
+        path = model / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **config}),
+                        encoding="utf-8")
+        return model
+
     def ours(self, train, world, per_rank, accumulation):
         folder = self.folder("ours")
         job = {"name": "parity", "resources": {"nodes": 1, "ranks_per_node": world},
@@ -127,6 +138,23 @@ class ParityWithTransformers(unittest.TestCase):
 
     def test_fp64_losses_are_those_of_transformers(self):
         self.compare("fp64", [(1, STEPS, 1e-9)])
+
+    def test_so_are_those_of_a_llama_3_1(self):
+        """Its rotary embeddings, of so short a context that rows of 96 tokens feel them."""
+        model = self.model_like(rope_scaling={
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64})
+        plain = self.transformers(self.train_block("fp64"), batch=4)
+        with unittest.mock.patch.object(type(self), "model", model):
+            scaled = self.transformers(self.train_block("fp64"), batch=4)
+            self.assertGreater(abs(scaled[-1] - plain[-1]) / plain[-1], 1e-6, "it makes no difference")
+            self.compare("fp64", [(1, STEPS, 1e-9)])
+
+    def test_so_are_those_of_a_mistral(self):
+        model = self.model_like(architectures=["MistralForCausalLM"], model_type="mistral",
+                                sliding_window=TOKENS)
+        with unittest.mock.patch.object(type(self), "model", model):
+            self.compare("fp64", [(1, STEPS, 1e-9)])
 
     def test_fp32_losses_are_those_of_transformers(self):
         self.compare("fp32", [(1, 1, 1e-6), (2, 20, 1e-5), (21, STEPS, 1e-4)])

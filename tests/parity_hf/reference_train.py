@@ -1,4 +1,4 @@
-"""Trains transformers' LlamaForCausalLM in plain Python, by the letter of a job file.
+"""Trains a model of transformers in plain Python, by the letter of a job file.
 
   python reference_train.py --model DIR --rows rows.npy --train TRAIN.json --batch 4 --out FILE
 
@@ -17,8 +17,7 @@ import pathlib
 
 import numpy
 import torch
-from transformers import LlamaForCausalLM, get_scheduler
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers import AutoModelForCausalLM, get_scheduler
 
 TYPES = {"fp64": torch.float64, "fp32": torch.float32}
 
@@ -63,10 +62,10 @@ def main():
     options = parser.parse_args()
     train = json.loads(pathlib.Path(options.train).read_text(encoding="utf-8"))
     precision = train["fsdp"]["mixed_precision"]
-    if precision == "fp64":
-        LlamaRMSNorm.forward = wide_norm
     torch.set_num_threads(1)
-    model = LlamaForCausalLM.from_pretrained(options.model, dtype=TYPES[precision])
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=TYPES[precision])
+    if precision == "fp64":
+        type(model.model.norm).forward = wide_norm
     model.config.use_cache = False
     model.train()
     losses = train_model(model, numpy.load(options.rows), train, options.batch)

@@ -12,6 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr char kLlama[] = "LlamaForCausalLM";
+constexpr char kMistral[] = "MistralForCausalLM";
 constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 // Far beyond any real model, and such that the number of its parameters still fits 64 bits.
 constexpr std::int64_t kMaxHidden = 1 << 20;
@@ -125,14 +127,12 @@ void CheckArchitecture(FieldReader& reader, std::string* architecture) {
     name = list->front().get<std::string>();
   std::string model_type;
   reader.ReadString("model_type", &model_type);
-  if (name.empty() && model_type == "llama") name = "LlamaForCausalLM";
-  if (name.empty())
-    return reader.Fail("architectures",
-                       "does not name an architecture; this version trains "
-                       "LlamaForCausalLM");
-  if (name != "LlamaForCausalLM")
-    return reader.Refuse("the architecture " + name +
-                         " is not supported; this version trains LlamaForCausalLM");
+  if (name.empty() && model_type == "llama") name = kLlama;
+  if (name.empty() && model_type == "mistral") name = kMistral;
+  const std::string known = std::string("this version trains ") + kLlama + " and " + kMistral;
+  if (name.empty()) return reader.Fail("architectures", "does not name an architecture; " + known);
+  if (name != kLlama && name != kMistral)
+    return reader.Refuse("the architecture " + name + " is not supported; " + known);
   *architecture = name;
 }
 
@@ -155,36 +155,58 @@ void RefuseWhatIsNotImplemented(FieldReader& reader) {
     reader.Refuse("quantized weights (quantization_config) are not supported by this version");
 }
 
-// The kind of rope in a rope_scaling or rope_parameters object must be the plain one.
-void CheckRopeKind(FieldReader& reader, const char* key, const Json& rope) {
-  if (!rope.is_object()) return reader.Fail(key, "is no object");
+// All four numbers decide about every weight: none of them has a default.
+RopeScaling ReadLlama3Scaling(FieldReader& reader) {
+  RopeScaling scaling;
+  const auto require = [&reader](const char* key, double* value) {
+    if (reader.Find(key) == nullptr) return reader.Fail(key, "is missing");
+    reader.ReadPositive(key, value);
+  };
+  require("factor", &scaling.factor);
+  require("low_freq_factor", &scaling.low_freq_factor);
+  require("high_freq_factor", &scaling.high_freq_factor);
+  reader.RequireDimension("original_max_position_embeddings", kMaxPositions,
+                          &scaling.original_max_position_embeddings);
+  if (scaling.factor < 1) reader.Fail("factor", "is below 1");
+  if (scaling.low_freq_factor >= scaling.high_freq_factor)
+    reader.Fail("low_freq_factor", "is not below high_freq_factor");
+  return scaling;
+}
+
+// What a rope_scaling or rope_parameters object asks for; nothing: plain rotary embeddings.
+std::optional<RopeScaling> ReadRopeScaling(FieldReader& reader, const Json& rope) {
   for (const char* kind_key : {"rope_type", "type"}) {
     const auto kind = rope.find(kind_key);
     if (kind == rope.end() || kind->is_null()) continue;
-    if (*kind == "default") return;
-    return reader.Refuse(std::string(key) + " of kind " + kind->dump() +
-                         " is not supported; this version knows plain rotary embeddings only");
+    if (*kind == "default") return std::nullopt;
+    if (*kind == "llama3") return ReadLlama3Scaling(reader);
+    reader.Refuse("the kind " + kind->dump() +
+                  " is not supported; this version knows default and llama3");
+    return std::nullopt;
   }
-  if (rope.contains("factor"))
-    reader.Refuse(std::string(key) +
-                  " with a factor is not supported; this version knows plain "
-                  "rotary embeddings only");
+  if (rope.contains("factor")) reader.Refuse("a factor without rope_type is not supported");
+  return std::nullopt;
 }
 
-void ReadRope(FieldReader& reader, const std::string& origin, double* theta, Status* nested) {
-  reader.ReadPositive("rope_theta", theta);
-  if (const Json* scaling = reader.Find("rope_scaling"))
-    CheckRopeKind(reader, "rope_scaling", *scaling);
-  const Json* parameters = reader.Find("rope_parameters");
-  if (parameters == nullptr) return;
-  CheckRopeKind(reader, "rope_parameters", *parameters);
-  if (!parameters->is_object()) return;
-  FieldReader inner(*parameters, origin + ": rope_parameters");
-  inner.ReadPositive("rope_theta", theta);
-  double partial = 1.0;
-  inner.ReadPositive("partial_rotary_factor", &partial);
-  if (partial != 1.0) inner.Refuse("partial_rotary_factor other than 1 is not supported");
-  *nested = inner.status();
+// transformers 4 has rope_theta and rope_scaling, transformers 5 rope_parameters for both.
+Status ReadRope(FieldReader& reader, const std::string& origin, ModelConfig* config) {
+  reader.ReadPositive("rope_theta", &config->rope_theta);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* rope = reader.Find(key);
+    if (rope == nullptr) continue;
+    if (!rope->is_object()) {
+      reader.Fail(key, "is no object");
+      continue;
+    }
+    FieldReader inner(*rope, origin + ": " + key);
+    inner.ReadPositive("rope_theta", &config->rope_theta);
+    double partial = 1.0;
+    inner.ReadPositive("partial_rotary_factor", &partial);
+    if (partial != 1.0) inner.Refuse("partial_rotary_factor other than 1 is not supported");
+    if (const auto scaling = ReadRopeScaling(inner, *rope)) config->rope_scaling = scaling;
+    MUSTER_RETURN_IF_ERROR(inner.status());
+  }
+  return OkStatus();
 }
 
 void ReadDtype(FieldReader& reader, std::string* dtype) {
@@ -237,13 +259,14 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
   MUSTER_ASSIGN_OR_RETURN(const Json object, ParseObject(json, origin));
   FieldReader reader(object, origin);
   ModelConfig config;
-  Status rope_status;
   CheckArchitecture(reader, &config.architecture);
   RefuseWhatIsNotImplemented(reader);
   ReadShape(reader, &config);
   reader.ReadPositive("rms_norm_eps", &config.rms_norm_eps);
-  ReadRope(reader, origin, &config.rope_theta, &rope_status);
+  const Status rope_status = ReadRope(reader, origin, &config);
   reader.ReadBool("tie_word_embeddings", &config.tie_word_embeddings);
+  if (config.architecture == kMistral && reader.Find("sliding_window") != nullptr)
+    reader.ReadDimension("sliding_window", kMaxPositions, &config.sliding_window.emplace());
   ReadDtype(reader, &config.torch_dtype);
   std::vector<std::int32_t> bos;
   reader.ReadTokenIds("bos_token_id", config.vocab_size, &bos);

@@ -1,7 +1,8 @@
 // ModelConfig: the shape of a decoder, as read from a Hugging Face directory's config.json.
 //
-// One architecture in this version, LlamaForCausalLM; everything that would change the numbers and
-// is not implemented (rope scaling, biases, another activation) is refused by name, never ignored.
+// Two architectures in this version, LlamaForCausalLM and MistralForCausalLM; everything that would
+// change the numbers and is not implemented (other rope scaling, biases, another activation) is
+// refused by name, never ignored.
 //
 // Plain value; any thread. The readers block on the file system.
 // Errors: kNotFound for a missing directory or file, kInvalidArgument for a value that is wrong,
@@ -18,6 +19,19 @@
 
 namespace muster {
 
+// Llama 3.1's way to longer contexts ("rope_type": "llama3"): rotations that are slower than once
+// in original / low_freq_factor positions are slowed down by `factor`, those that are faster than
+// once in original / high_freq_factor stay, and between them it goes over smoothly. Source:
+// transformers' modeling_rope_utils, llama3.
+struct RopeScaling {
+  double factor = 1;           // at least 1
+  double low_freq_factor = 1;  // below high_freq_factor
+  double high_freq_factor = 4;
+  std::int64_t original_max_position_embeddings = 8192;
+
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
 struct ModelConfig {
   std::string architecture = "LlamaForCausalLM";
   std::int64_t hidden_size = 0;
@@ -29,8 +43,12 @@ struct ModelConfig {
   std::int64_t vocab_size = 0;           // rows of the embedding; may exceed the tokenizer's
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
+  std::optional<RopeScaling> rope_scaling;
   bool tie_word_embeddings = false;
   std::int64_t max_position_embeddings = 2048;
+  // Positions that attention looks back, its own included (Mistral); nothing: all. Rows that are
+  // longer are refused by who reads them, for no attention of ours has a window.
+  std::optional<std::int64_t> sliding_window;
   std::optional<std::int32_t> bos_token_id;
   // Where generation stops; the first one ends a training row. Those of generation_config.json
   // follow those of config.json.

@@ -58,6 +58,33 @@ TEST(ModelConfigTest, ReadsTransformers5) {
   EXPECT_FALSE(config->bos_token_id.has_value());
 }
 
+TEST(ModelConfigTest, ReadsTheRopeScalingOfLlama31InBothForms) {
+  const std::string numbers = R"("factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192, "rope_type": "llama3")";
+  const RopeScaling expected{8, 1, 4, 8192};
+  const auto old = ParseModelConfig(Config(R"("rope_scaling": {)" + numbers + "}"), "config.json");
+  ASSERT_TRUE(old.ok()) << old.status().ToString();
+  EXPECT_EQ(old->rope_scaling, expected);
+  EXPECT_DOUBLE_EQ(old->rope_theta, 500000.0);
+  const auto later = ParseModelConfig(
+      Config(R"("rope_parameters": {"rope_theta": 1e6, )" + numbers + "}"), "config.json");
+  ASSERT_TRUE(later.ok()) << later.status().ToString();
+  EXPECT_EQ(later->rope_scaling, expected);
+  EXPECT_DOUBLE_EQ(later->rope_theta, 1e6);
+  EXPECT_FALSE(ParseModelConfig(Config(), "config.json")->rope_scaling.has_value());
+}
+
+TEST(ModelConfigTest, ReadsMistralWithAndWithoutItsWindow) {
+  const std::string mistral = R"("architectures": ["MistralForCausalLM"], "model_type": "mistral")";
+  const auto first = ParseModelConfig(Config(mistral + R"(, "sliding_window": 4096)"), "c");
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->architecture, "MistralForCausalLM");
+  EXPECT_EQ(first->sliding_window, 4096);
+  const auto later = ParseModelConfig(Config(mistral + R"(, "sliding_window": null)"), "c");
+  ASSERT_TRUE(later.ok()) << later.status().ToString();
+  EXPECT_FALSE(later->sliding_window.has_value());
+}
+
 TEST(ModelConfigTest, CountsParameters) {
   auto config = ParseModelConfig(Config(), "config.json");
   ASSERT_TRUE(config.ok());
@@ -88,10 +115,20 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadConfig{R"("architectures": ["Qwen2ForCausalLM"])", StatusCode::kUnimplemented,
                   "Qwen2ForCausalLM"},
+        BadConfig{R"("architectures": ["MistralForCausalLM"], "sliding_window": 0)",
+                  StatusCode::kInvalidArgument, "sliding_window is 0"},
         BadConfig{R"("architectures": [], "model_type": "gpt2")", StatusCode::kInvalidArgument,
                   "architectures"},
         BadConfig{R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})",
-                  StatusCode::kUnimplemented, "llama3"},
+                  StatusCode::kInvalidArgument, "rope_scaling: low_freq_factor is missing"},
+        BadConfig{R"("rope_scaling": {"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1,
+                     "high_freq_factor": 4, "original_max_position_embeddings": 8192})",
+                  StatusCode::kInvalidArgument, "rope_scaling: factor is below 1"},
+        BadConfig{R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+                     "high_freq_factor": 4, "original_max_position_embeddings": 8192})",
+                  StatusCode::kInvalidArgument, "is not below high_freq_factor"},
+        BadConfig{R"("rope_scaling": 8)", StatusCode::kInvalidArgument,
+                  "rope_scaling is no object"},
         BadConfig{R"("rope_scaling": {"type": "linear", "factor": 2.0})",
                   StatusCode::kUnimplemented, "linear"},
         BadConfig{R"("rope_scaling": {"factor": 2.0})", StatusCode::kUnimplemented, "factor"},

@@ -63,6 +63,14 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
   const std::string dir = ResolvePath(spec, spec.train->model.path);
   Result<ModelFiles> model = OpenModel(dir);
   if (!model.ok()) return InputFailure("model", model.status());
+  const std::int64_t length = spec.train->data.max_seq_len;
+  if (const auto window = model->config.sliding_window; window && length > *window) {
+    return InputFailure("config",
+                        Unimplemented("train.data.max_seq_len: " + std::to_string(length) +
+                                      ", but the model looks back at " + std::to_string(*window) +
+                                      " positions only, which this version does for no longer "
+                                      "rows than that"));
+  }
   auto rows = LoadRows(spec, dir, model->config, on_read);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   const std::int32_t pad_id =

@@ -58,6 +58,9 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
 
 at::Tensor InferenceModel::Hidden(const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
+  TORCH_CHECK(!config_.sliding_window || ids.size(1) <= *config_.sliding_window,
+              "the model looks back at ", config_.sliding_window.value_or(0),
+              " positions only; this version handles no longer rows than that");
   rotary_.Ensure(ids.size(1));
   at::Tensor hidden = EmbedTokens(embedding_, ids);
   for (const BlockWeights& block : blocks_) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "trainer/device/scalar_type.h"
 
@@ -56,16 +57,34 @@ at::Tensor FeedForward(const at::Tensor& x, const BlockWeights& weights) {
   return at::linear(GatedSilu(at::linear(x, weights.gate_up)), weights.down);
 }
 
+// In fp32 and in the order of transformers, so that the angles are its angles.
+at::Tensor Scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
+  const auto original = static_cast<double>(scaling.original_max_position_embeddings);
+  const double longest = original / scaling.low_freq_factor;
+  const double shortest = original / scaling.high_freq_factor;
+  const at::Tensor lengths = 2 * M_PI / frequencies;
+  const at::Tensor slowed = at::where(lengths > longest, frequencies / scaling.factor, frequencies);
+  const at::Tensor share = (original / lengths - scaling.low_freq_factor) /
+                           (scaling.high_freq_factor - scaling.low_freq_factor);
+  const at::Tensor blended = (1 - share) * slowed / scaling.factor + share * slowed;
+  const at::Tensor between = (lengths >= shortest).logical_and(lengths <= longest);
+  return at::where(between, blended, slowed);
+}
+
 }  // namespace
 
 RotaryTable::RotaryTable(const ModelConfig& config, const RotaryTypes& types)
-    : head_dim_(config.head_dim), theta_(config.rope_theta), types_(types) {}
+    : head_dim_(config.head_dim),
+      theta_(config.rope_theta),
+      scaling_(config.rope_scaling),
+      types_(types) {}
 
 void RotaryTable::Ensure(std::int64_t length) {
   if (length <= length_) return;
   length_ = std::max(length, 2 * length_);
   const at::Tensor exponents = at::arange(0, head_dim_, 2, at::kFloat) / head_dim_;
-  const at::Tensor frequencies = at::reciprocal(at::pow(theta_, exponents));
+  at::Tensor frequencies = at::reciprocal(at::pow(theta_, exponents));
+  if (scaling_) frequencies = Scaled(frequencies, *scaling_);
   const at::Tensor angles = at::outer(at::arange(length_, at::kFloat), frequencies);
   const auto stored = [&](const at::Tensor& values) {
     return values.to(types_.buffer).to(types_.stored).to(types_.device);

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "trainer/core/model_config.h"
 
@@ -56,6 +57,7 @@ class RotaryTable {
  private:
   std::int64_t head_dim_;
   double theta_;
+  std::optional<RopeScaling> scaling_;
   RotaryTypes types_;
   std::int64_t length_ = 0;
   at::Tensor cos_;

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "trainer/model/model_testing.h"
 
 namespace muster {
@@ -91,6 +93,23 @@ TEST(RotaryTable, GrowingKeepsWhatWasThere) {
   rotary.Ensure(100);
   EXPECT_TRUE(at::equal(before, rotary.Cos(4)));
   EXPECT_NEAR(rotary.Sin(100)[1][0].item<double>(), std::sin(1.0), 1e-6);
+}
+
+// Frequencies 1, 0.1, 0.01, 0.001: one is faster than the shortest wave, one between, two slower.
+TEST(RotaryTable, Llama31SlowsDownWhatTurnsSlowly) {
+  ModelConfig config = SmallConfig(2);
+  config.head_dim = 8;
+  config.rope_scaling = RopeScaling{.factor = 8,
+                                    .low_freq_factor = 1,
+                                    .high_freq_factor = 4,
+                                    .original_max_position_embeddings = 128};
+  RotaryTable rotary(config);
+  rotary.Ensure(2);
+  const double share = (128 * 0.1 / (2 * M_PI) - 1) / 3;
+  const double expected[] = {1, (1 - share) * 0.1 / 8 + share * 0.1, 0.01 / 8, 0.001 / 8};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(rotary.Sin(2)[1][i].item<double>(), std::sin(expected[i]), 1e-8) << i;
+  }
 }
 
 TEST(RotaryTable, RoundsToItsBufferType) {
