@@ -21,8 +21,10 @@ namespace {
 // config.json and model.safetensors of the test model, as another program would have left them.
 void WriteModel(const std::string& dir, const ModelConfig& config) {
   std::ofstream(dir + "/config.json")
-      << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",)"
-      << "\"hidden_size\": " << config.hidden_size
+      << "{\"architectures\": [\"" << config.architecture << "\"], \"hidden_act\": \"silu\""
+      << (config.sliding_window ? ", \"sliding_window\": " + std::to_string(*config.sliding_window)
+                                : std::string())
+      << ", \"hidden_size\": " << config.hidden_size
       << ", \"intermediate_size\": " << config.intermediate_size
       << ", \"num_hidden_layers\": " << config.num_hidden_layers
       << ", \"num_attention_heads\": " << config.num_attention_heads
@@ -44,13 +46,72 @@ void WriteModel(const std::string& dir, const ModelConfig& config) {
   ASSERT_TRUE(writer->Finish().ok());
 }
 
+// The model of a directory that is there as long as the test needs it.
+Result<InferenceModel> LoadTestModel(const ModelConfig& config) {
+  std::string dir = testing::TempDir() + "parity-XXXXXX";
+  if (::mkdtemp(dir.data()) == nullptr) return Unavailable("no temporary directory");
+  WriteModel(dir, config);
+  Result<InferenceModel> model = InferenceModel::Load(dir, at::kFloat);
+  std::filesystem::remove_all(dir);
+  return model;
+}
+
+// Every kind of block that there is.
+std::vector<ModelConfig> Kinds() {
+  std::vector<ModelConfig> kinds = {TestConfig({}), TestConfig({.tied = true})};
+  ModelConfig windowed = TestConfig({});
+  windowed.architecture = "MistralForCausalLM";
+  windowed.sliding_window = 9;
+  kinds.push_back(windowed);
+  return kinds;
+}
+
+std::vector<std::int64_t> Greedy(InferenceModel& model, std::vector<std::int64_t> ids, int tokens,
+                                 bool cached) {
+  KvCache cache(model.config());
+  std::size_t seen = 0;
+  for (int i = 0; i < tokens; ++i) {
+    const at::Tensor all = at::tensor(ids, at::kLong).unsqueeze(0);
+    const at::Tensor logits =
+        cached ? model.LastLogits(all.narrow(1, seen, ids.size() - seen), cache)[0]
+               : model.Logits(all)[0][ids.size() - 1];
+    seen = ids.size();
+    ids.push_back(logits.argmax().item<std::int64_t>());
+  }
+  return ids;
+}
+
+TEST(Inference, GeneratesWithACacheWhatItGeneratesWithout) {
+  for (const ModelConfig& config : Kinds()) {
+    Result<InferenceModel> model = LoadTestModel(config);
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    for (const int prompt : {1, 7, 19}) {
+      std::vector<std::int64_t> ids;
+      for (int i = 0; i < prompt; ++i) ids.push_back((5 * i + 3) % config.vocab_size);
+      const std::vector<std::int64_t> plain = Greedy(*model, ids, 60, /*cached=*/false);
+      EXPECT_EQ(Greedy(*model, ids, 60, /*cached=*/true), plain)
+          << config.architecture << ", prompt of " << prompt;
+    }
+  }
+}
+
+TEST(Inference, TakesALongPromptInPieces) {
+  for (const ModelConfig& config : Kinds()) {
+    Result<InferenceModel> model = LoadTestModel(config);
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    const at::Tensor ids = at::randint(config.vocab_size, {2, 1200}, at::kLong);
+    KvCache cache(config);
+    const at::Tensor got = model->LastLogits(ids, cache);
+    const at::Tensor want = model->Logits(ids).select(1, 1199);
+    EXPECT_LE(((got - want).norm() / want.norm()).item<double>(), 1e-5);
+    EXPECT_EQ(cache.length(), 1200);
+  }
+}
+
 TEST(Inference, LogitsMatchTheReference) {
   for (const bool tied : {false, true}) {
-    std::string dir = testing::TempDir() + "parity-XXXXXX";
-    ASSERT_NE(::mkdtemp(dir.data()), nullptr);
     const ModelConfig config = TestConfig({.tied = tied});
-    WriteModel(dir, config);
-    Result<InferenceModel> model = InferenceModel::Load(dir, at::kFloat);
+    Result<InferenceModel> model = LoadTestModel(config);
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     const at::Tensor ids = at::randint(config.vocab_size, {3, 19}, at::kLong);
     const at::Tensor got = model->Logits(ids);
@@ -58,7 +119,6 @@ TEST(Inference, LogitsMatchTheReference) {
     const at::Tensor want = reference.Logits(ids).detach();
     EXPECT_LE(((got - want).norm() / want.norm()).item<double>(), 1e-5);
     EXPECT_LE(((got - want).abs().max() / want.abs().max()).item<double>(), 1e-5);
-    std::filesystem::remove_all(dir);
   }
 }
 

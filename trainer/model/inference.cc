@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "trainer/formats/safetensors.h"
 #include "trainer/model/llama_units.h"
 #include "trainer/model/weight_check.h"
@@ -12,10 +14,27 @@ namespace {
 
 Result<at::Tensor> ReadTensor(const SafetensorsModel& model, const UnitTensor& spec,
                               at::ScalarType type) {
-  at::Tensor values = at::empty(spec.shape, at::kFloat);
-  MUSTER_RETURN_IF_ERROR(
-      model.ReadFloats(spec.name, 0, values.numel(), values.mutable_data_ptr<float>()));
-  return values.to(type);
+  at::Tensor values = at::empty(spec.shape, type);
+  const std::int64_t count = values.numel();
+  if (type == at::kBFloat16 && model.Find(spec.name)->type == TensorType::kBF16) {
+    MUSTER_RETURN_IF_ERROR(model.ReadStored(spec.name, 0, count, values.mutable_data_ptr()));
+    return values;
+  }
+  if (type == at::kFloat) {
+    float* const to = values.mutable_data_ptr<float>();
+    MUSTER_RETURN_IF_ERROR(model.ReadFloats(spec.name, 0, count, to));
+    return values;
+  }
+  // In pieces: the whole tensor as fp32 could be larger than all that is left of memory.
+  constexpr std::int64_t kPiece = 1 << 20;
+  at::Tensor piece = at::empty({std::min(kPiece, count)}, at::kFloat);
+  for (std::int64_t begin = 0; begin < count; begin += kPiece) {
+    const std::int64_t length = std::min(kPiece, count - begin);
+    MUSTER_RETURN_IF_ERROR(
+        model.ReadFloats(spec.name, begin, length, piece.mutable_data_ptr<float>()));
+    values.view({-1}).narrow(0, begin, length).copy_(piece.narrow(0, 0, length));
+  }
+  return values;
 }
 
 BlockWeights JoinBlock(const std::vector<at::Tensor>& tensors) {
@@ -56,17 +75,26 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
   return model;
 }
 
-at::Tensor InferenceModel::Hidden(const at::Tensor& ids) {
+at::Tensor InferenceModel::Hidden(const at::Tensor& ids, KvCache* cache) {
   const at::NoGradGuard no_grad;
-  TORCH_CHECK(!config_.sliding_window || ids.size(1) <= *config_.sliding_window,
-              "the model looks back at ", config_.sliding_window.value_or(0),
-              " positions only; this version handles no longer rows than that");
-  rotary_.Ensure(ids.size(1));
+  rotary_.Ensure(ids.size(1) + (cache == nullptr ? 0 : cache->length()));
   at::Tensor hidden = EmbedTokens(embedding_, ids);
-  for (const BlockWeights& block : blocks_) {
-    hidden = BlockForward(config_, rotary_, hidden, block);
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    hidden = BlockForward(config_, rotary_, hidden, blocks_[b],
+                          cache == nullptr ? nullptr : &cache->block(b));
   }
   return RmsNorm(hidden, final_norm_, config_.rms_norm_eps);
+}
+
+at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
+  // Attention of a long prompt at once would need memory in its square.
+  constexpr std::int64_t kPiece = 512;
+  at::Tensor hidden;
+  for (std::int64_t begin = 0; begin < ids.size(1); begin += kPiece) {
+    const std::int64_t length = std::min(kPiece, ids.size(1) - begin);
+    hidden = Hidden(ids.narrow(1, begin, length), &cache);
+  }
+  return at::linear(hidden.select(1, hidden.size(1) - 1), head_).to(at::kFloat);
 }
 
 at::Tensor InferenceModel::Logits(const at::Tensor& ids) {

@@ -11,6 +11,7 @@
 
 #include "common/base/result.h"
 #include "trainer/core/model_config.h"
+#include "trainer/model/kv_cache.h"
 #include "trainer/model/llama.h"
 
 namespace muster {
@@ -20,11 +21,15 @@ class InferenceModel {
   static Result<InferenceModel> Load(const std::string& dir, at::ScalarType type);
 
   const ModelConfig& config() const { return config_; }
-  // [B, T] ids -> [B, T, H] after the final norm.
-  at::Tensor Hidden(const at::Tensor& ids);
+  // [B, T] ids -> [B, T, H] after the final norm. With a cache the ids follow those that it has
+  // seen, and are added to it.
+  at::Tensor Hidden(const at::Tensor& ids, KvCache* cache = nullptr);
   const at::Tensor& head() const { return head_; }  // [V, H]
   // [B, T] ids -> [B, T, V] fp32.
   at::Tensor Logits(const at::Tensor& ids);
+  // [B, T] ids that follow those that the cache has seen -> [B, V] fp32: of what comes after the
+  // last one. T is at least 1; a long prompt goes through in pieces.
+  at::Tensor LastLogits(const at::Tensor& ids, KvCache& cache);
 
  private:
   explicit InferenceModel(ModelConfig config);

@@ -10,37 +10,64 @@
 namespace muster {
 namespace {
 
-// x [B, T, heads, head_dim]: each pair (i, i + head_dim / 2) turned by its position's angle.
-at::Tensor Rotated(const at::Tensor& x, const RotaryTable& rotary) {
+// x [B, T, heads, head_dim] from position `begin` on: each pair (i, i + head_dim / 2) turned by its
+// position's angle.
+at::Tensor Rotated(const at::Tensor& x, const RotaryTable& rotary, std::int64_t begin) {
   const at::ScalarType wide = WideType(x.scalar_type());
   const std::int64_t length = x.size(1), half = x.size(3) / 2;
-  const at::Tensor cos = rotary.Cos(length).to(wide).unsqueeze(1);
-  const at::Tensor sin = rotary.Sin(length).to(wide).unsqueeze(1);
+  const at::Tensor cos = rotary.Cos(begin + length).narrow(0, begin, length).to(wide).unsqueeze(1);
+  const at::Tensor sin = rotary.Sin(begin + length).narrow(0, begin, length).to(wide).unsqueeze(1);
   const at::Tensor a = x.narrow(3, 0, half).to(wide), b = x.narrow(3, half, half).to(wide);
   return at::cat({a * cos - b * sin, b * cos + a * sin}, 3).to(x.scalar_type());
 }
 
-// [B, T, kv heads, head_dim] -> [B, T, heads, head_dim]: each key head serves a run of query heads.
+// [B, kv heads, S, head_dim] -> [B, heads, S, head_dim]: each key head serves a run of query heads.
 at::Tensor ShareHeads(const at::Tensor& x, std::int64_t heads) {
-  const std::int64_t group = heads / x.size(2);
+  const std::int64_t group = heads / x.size(1);
   if (group == 1) return x;
-  return x.unsqueeze(3)
-      .expand({x.size(0), x.size(1), x.size(2), group, x.size(3)})
-      .reshape({x.size(0), x.size(1), heads, x.size(3)});
+  return x.unsqueeze(2)
+      .expand({x.size(0), x.size(1), group, x.size(2), x.size(3)})
+      .reshape({x.size(0), heads, x.size(2), x.size(3)});
+}
+
+// [T, S]: which of S positions the last T of them look at.
+at::Tensor VisibleTo(std::int64_t last, std::int64_t all, std::optional<std::int64_t> window) {
+  const at::Tensor query = at::arange(all - last, all).unsqueeze(1);
+  const at::Tensor key = at::arange(all).unsqueeze(0);
+  const at::Tensor earlier = key <= query;
+  return window ? earlier.logical_and(key > query - *window) : earlier;
+}
+
+// query [B, heads, T, head_dim] of the last T of S positions, key and value [B, kv heads, S,
+// head_dim] -> [B, heads, T, head_dim]. One position sees all that is given.
+at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  std::optional<std::int64_t> window) {
+  const std::int64_t heads = query.size(1), last = query.size(2), all = key.size(2);
+  if (last == 1) {
+    // The query heads of a key head take the place of positions: no key is copied.
+    const at::Tensor grouped = query.reshape({query.size(0), key.size(1), -1, query.size(3)});
+    return at::scaled_dot_product_attention(grouped, key, value).reshape(query.sizes());
+  }
+  const at::Tensor keys = ShareHeads(key, heads), values = ShareHeads(value, heads);
+  if (last == all && (!window || all <= *window)) {
+    return at::scaled_dot_product_attention(query, keys, values, {}, 0.0, /*is_causal=*/true);
+  }
+  return at::scaled_dot_product_attention(query, keys, values, VisibleTo(last, all, window));
 }
 
 at::Tensor Attention(const ModelConfig& config, const RotaryTable& rotary, const at::Tensor& x,
-                     const BlockWeights& weights) {
+                     const BlockWeights& weights, BlockCache* cache) {
   const std::int64_t rows = x.size(0), length = x.size(1);
   const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
+  const std::int64_t begin = cache == nullptr ? 0 : cache->length();
   const std::vector<at::Tensor> parts = at::linear(x, weights.qkv)
                                             .view({rows, length, -1, config.head_dim})
                                             .split_with_sizes({heads, kv_heads, kv_heads}, 2);
-  const at::Tensor query = Rotated(parts[0], rotary);
-  const at::Tensor key = ShareHeads(Rotated(parts[1], rotary), heads);
-  const at::Tensor value = ShareHeads(parts[2], heads);
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), {}, 0.0, true);
+  const at::Tensor query = Rotated(parts[0], rotary, begin).transpose(1, 2);
+  BlockCache::Held seen{.key = Rotated(parts[1], rotary, begin).transpose(1, 2),
+                        .value = parts[2].transpose(1, 2)};
+  if (cache != nullptr) seen = cache->Append(seen.key, seen.value);
+  const at::Tensor mixed = Attend(query, seen.key, seen.value, config.sliding_window);
   return at::linear(mixed.transpose(1, 2).reshape({rows, length, heads * config.head_dim}),
                     weights.output);
 }
@@ -107,10 +134,9 @@ at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids) {
 }
 
 at::Tensor BlockForward(const ModelConfig& config, const RotaryTable& rotary,
-                        const at::Tensor& hidden, const BlockWeights& weights) {
-  const at::Tensor attended =
-      hidden +
-      Attention(config, rotary, RmsNorm(hidden, weights.input_norm, config.rms_norm_eps), weights);
+                        const at::Tensor& hidden, const BlockWeights& weights, BlockCache* cache) {
+  const at::Tensor normed = RmsNorm(hidden, weights.input_norm, config.rms_norm_eps);
+  const at::Tensor attended = hidden + Attention(config, rotary, normed, weights, cache);
   return attended + FeedForward(RmsNorm(attended, weights.post_norm, config.rms_norm_eps), weights);
 }
 

@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "trainer/core/model_config.h"
+#include "trainer/model/kv_cache.h"
 
 namespace muster {
 
@@ -70,9 +71,12 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 // [B, T] ids -> [B, T, H].
 at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids);
 
-// hidden [B, T, H] -> the block's output, residuals included. Attention is causal over the row;
-// right padding needs no mask, since nothing before it sees it. `rotary` holds T positions.
+// hidden [B, T, H] -> the block's output, residuals included. Attention is causal over the row, as
+// far back as config.sliding_window says; right padding needs no mask, since nothing before it sees
+// it. With a cache the T positions follow those that it has seen, attend to them too, and are added
+// to it (no gradients then). `rotary` holds all positions.
 at::Tensor BlockForward(const ModelConfig& config, const RotaryTable& rotary,
-                        const at::Tensor& hidden, const BlockWeights& weights);
+                        const at::Tensor& hidden, const BlockWeights& weights,
+                        BlockCache* cache = nullptr);
 
 }  // namespace muster

@@ -108,7 +108,7 @@ TEST(RotaryTable, Llama31SlowsDownWhatTurnsSlowly) {
   const double share = (128 * 0.1 / (2 * M_PI) - 1) / 3;
   const double expected[] = {1, (1 - share) * 0.1 / 8 + share * 0.1, 0.01 / 8, 0.001 / 8};
   for (int i = 0; i < 4; ++i) {
-    EXPECT_NEAR(rotary.Sin(2)[1][i].item<double>(), std::sin(expected[i]), 1e-8) << i;
+    EXPECT_NEAR(rotary.Sin(2)[1][i].item<double>(), std::sin(expected[i]), 1e-7) << i;
   }
 }
 
