@@ -147,8 +147,9 @@ std::size_t Bpe::CutLength(std::string_view text) const {
   return length;
 }
 
-void Bpe::EncodeCached(std::string_view text, std::vector<std::int32_t>* out) {
-  if (const auto it = cache_.find(text); it != cache_.end()) {
+void Bpe::EncodeCached(std::string_view text, BpeCache* cache,
+                       std::vector<std::int32_t>* out) const {
+  if (const auto it = cache->find(text); it != cache->end()) {
     out->insert(out->end(), it->second.begin(), it->second.end());
     return;
   }
@@ -162,18 +163,18 @@ void Bpe::EncodeCached(std::string_view text, std::vector<std::int32_t>* out) {
     merges_.Apply(&ids);
   }
   out->insert(out->end(), ids.begin(), ids.end());
-  if (text.size() <= kMaxCachedBytes && cache_.size() < kMaxCached)
-    cache_.emplace(std::string(text), std::move(ids));
+  if (text.size() <= kMaxCachedBytes && cache->size() < kMaxCached)
+    cache->emplace(std::string(text), std::move(ids));
 }
 
-void Bpe::Encode(std::string_view piece, std::vector<std::int32_t>* out) {
-  if (options_.symbols == BpeSymbols::kBytes) return EncodeCached(piece, out);
+void Bpe::Encode(std::string_view piece, BpeCache* cache, std::vector<std::int32_t>* out) const {
+  if (options_.symbols == BpeSymbols::kBytes) return EncodeCached(piece, cache, out);
   if (options_.ignore_merges && piece.size() <= longest_token_) {
     if (const std::int32_t whole = IdOf(piece); whole >= 0) return out->push_back(whole);
   }
   while (!piece.empty()) {
     const std::size_t length = CutLength(piece);
-    EncodeCached(piece.substr(0, length), out);
+    EncodeCached(piece.substr(0, length), cache, out);
     piece.remove_prefix(length);
   }
 }

@@ -1,9 +1,9 @@
 // Byte-pair encoding of one piece of text.
 //
 // Symbols are merged by falling priority (merge_table.h): the ids of the Python package
-// `tokenizers`. What was encoded once comes from a cache of bounded size.
+// `tokenizers`. What was encoded once comes from a cache of bounded size, which the caller keeps.
 //
-// Owned by Tokenizer; one thread at a time because of the cache.
+// Owned by Tokenizer. Immutable after Create; any thread, each with a cache of its own.
 #pragma once
 
 #include <array>
@@ -27,6 +27,10 @@ struct TransparentHash {
   }
 };
 using TokenMap = std::unordered_map<std::string, std::int32_t, TransparentHash, std::equal_to<>>;
+
+// The ids of pieces that were encoded before.
+using BpeCache =
+    std::unordered_map<std::string, std::vector<std::int32_t>, TransparentHash, std::equal_to<>>;
 
 enum class BpeSymbols {
   kBytes,       // the vocabulary spells bytes (byte_alphabet.h)
@@ -58,8 +62,9 @@ class Bpe {
   static Result<Bpe> Create(TokenMap vocab, const std::vector<BpeMerge>& merges,
                             BpeOptions options);
 
-  // Appends the ids of a piece: bytes, or valid UTF-8 where symbols are characters.
-  void Encode(std::string_view piece, std::vector<std::int32_t>* out);
+  // Appends the ids of a piece: bytes, or valid UTF-8 where symbols are characters. `cache` was
+  // filled by this Bpe alone.
+  void Encode(std::string_view piece, BpeCache* cache, std::vector<std::int32_t>* out) const;
 
   const TokenMap& vocab() const { return vocab_; }
   // Whether everything has an id without an unknown_id.
@@ -77,7 +82,7 @@ class Bpe {
   }
   std::size_t CutLength(std::string_view text) const;
   std::vector<std::int32_t> InitialIds(std::string_view text) const;
-  void EncodeCached(std::string_view text, std::vector<std::int32_t>* out);
+  void EncodeCached(std::string_view text, BpeCache* cache, std::vector<std::int32_t>* out) const;
 
   TokenMap vocab_;
   BpeOptions options_;
@@ -88,8 +93,6 @@ class Bpe {
   std::size_t longest_token_ = 0;            // bytes
   MergeTable merges_;
   CharacterPairs pairs_;
-  std::unordered_map<std::string, std::vector<std::int32_t>, TransparentHash, std::equal_to<>>
-      cache_;
 };
 
 }  // namespace muster

@@ -34,9 +34,10 @@ Bpe Small(BpeOptions options, bool bytes = true) {
   return *std::move(bpe);
 }
 
-std::vector<std::int32_t> Ids(Bpe& bpe, std::string_view piece) {
+std::vector<std::int32_t> Ids(const Bpe& bpe, std::string_view piece) {
+  BpeCache cache;
   std::vector<std::int32_t> ids;
-  bpe.Encode(piece, &ids);
+  bpe.Encode(piece, &cache, &ids);
   return ids;
 }
 

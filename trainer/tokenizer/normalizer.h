@@ -4,7 +4,7 @@
 // Total over valid UTF-8 and gives valid UTF-8. A kind of step that this version does not know is
 // refused by name.
 //
-// Owned by Tokenizer; one thread at a time because of the patterns' match buffers.
+// Owned by Tokenizer. Immutable; any thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

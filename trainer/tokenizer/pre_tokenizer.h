@@ -5,7 +5,7 @@
 // blanks (Metaspace). ByteLevel, which has BPE work on bytes, is the last one. A kind of step that
 // this version does not know is refused by name.
 //
-// Owned by Tokenizer; one thread at a time because of the patterns' match buffers.
+// Owned by Tokenizer. Immutable; any thread.
 #pragma once
 
 #include <functional>

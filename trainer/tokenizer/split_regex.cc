@@ -63,17 +63,15 @@ Result<std::string> TranslatePattern(std::string_view pattern) {
 
 struct SplitRegex::Impl {
   std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code{nullptr, &pcre2_code_free};
-  std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match{nullptr,
-                                                                            &pcre2_match_data_free};
 
   // pcre2_match, once more without the compiled-in machine code where that ran out of stack.
-  int Match(std::string_view text, std::size_t offset) const {
+  int Match(std::string_view text, std::size_t offset, pcre2_match_data* match) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-    const int rc = pcre2_match(code.get(), subject, text.size(), offset, PCRE2_NO_UTF_CHECK,
-                               match.get(), nullptr);
+    const int rc =
+        pcre2_match(code.get(), subject, text.size(), offset, PCRE2_NO_UTF_CHECK, match, nullptr);
     if (rc != PCRE2_ERROR_JIT_STACKLIMIT) return rc;
     return pcre2_match(code.get(), subject, text.size(), offset, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                       match.get(), nullptr);
+                       match, nullptr);
   }
 };
 
@@ -108,7 +106,6 @@ Result<SplitRegex> SplitRegex::Compile(const std::string& pattern, PatternKind k
   }
   // Without machine code on this platform the interpreter does the same, slower.
   pcre2_jit_compile(impl->code.get(), PCRE2_JIT_COMPLETE);
-  impl->match.reset(pcre2_match_data_create_from_pattern(impl->code.get(), nullptr));
   return SplitRegex(std::move(impl));
 }
 
@@ -120,10 +117,13 @@ bool SplitRegex::MayMatchEmpty() const {
 
 void SplitRegex::Split(std::string_view text,
                        const std::function<void(std::string_view, bool)>& piece) const {
+  // Of this call alone, so that threads may share the pattern.
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
+      pcre2_match_data_create_from_pattern(impl_->code.get(), nullptr), &pcre2_match_data_free);
   std::size_t gap_begin = 0;
   std::size_t offset = 0;
-  while (offset < text.size() && impl_->Match(text, offset) > 0) {
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(impl_->match.get());
+  while (offset < text.size() && impl_->Match(text, offset, match.get()) > 0) {
+    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match.get());
     const std::size_t begin = bounds[0];
     const std::size_t end = bounds[1];
     if (begin >= end) {

@@ -4,7 +4,7 @@
 // spelled out as Unicode's White_Space, and the few constructs whose meaning differs (\w, \h, class
 // intersections) are refused at Compile rather than matched slightly differently.
 //
-// Owned by a pre-tokenizer; one thread at a time because of the match buffer.
+// Owned by a pre-tokenizer; immutable; any thread.
 #pragma once
 
 #include <functional>

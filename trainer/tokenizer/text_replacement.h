@@ -1,6 +1,6 @@
 // TextReplacement: the step Replace, which normalizers and decoders share.
 //
-// Owned by the step; one thread at a time because of the pattern's match buffer.
+// Owned by the step; immutable; any thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -54,36 +54,44 @@ struct Tokenizer::Impl {
     (token.normalized ? normalized_added : raw_added).Add(std::move(token));
   }
 
-  // None of these methods changes what a text means; only the cache of `parts.bpe` grows.
   // `place` is that of the text's beginning in the whole input.
-  void EncodePlain(std::string_view text, TextPlace place, std::vector<std::int32_t>* out) {
+  void EncodePlain(std::string_view text, TextPlace place, BpeCache* cache,
+                   std::vector<std::int32_t>* out) const {
     parts.pre_tokenizer.Run(text, place,
-                            [&](std::string_view piece) { parts.bpe.Encode(piece, out); });
+                            [&](std::string_view piece) { parts.bpe.Encode(piece, cache, out); });
   }
 
-  void EncodeNormalized(std::string_view text, TextPlace place, bool parse_added,
-                        std::vector<std::int32_t>* out) {
+  void EncodeNormalized(std::string_view text, TextPlace place, bool parse_added, BpeCache* cache,
+                        std::vector<std::int32_t>* out) const {
     std::string normalized;
     if (!parts.normalizer.empty()) {
       normalized = parts.normalizer.Run(text, place);
       text = normalized;
     }
-    if (!parse_added) return EncodePlain(text, place, out);
+    if (!parse_added) return EncodePlain(text, place, cache, out);
     normalized_added.Split(
         text,
-        [&](std::string_view piece) { EncodePlain(piece, PlaceOfPart(piece, text, place), out); },
+        [&](std::string_view piece) {
+          EncodePlain(piece, PlaceOfPart(piece, text, place), cache, out);
+        },
         [&](const AddedToken& token) { out->push_back(token.id); });
   }
 };
 
-Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+// What was encoded before.
+struct Tokenizer::Cache {
+  BpeCache pieces;
+};
+
+Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl)
+    : impl_(std::move(impl)), cache_(std::make_unique<Cache>()) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::Parse(std::string_view json, const std::string& origin) {
   MUSTER_ASSIGN_OR_RETURN(TokenizerParts parts, ParseTokenizerJson(json, origin));
-  return Tokenizer(std::make_unique<Impl>(std::move(parts)));
+  return Tokenizer(std::make_shared<const Impl>(std::move(parts)));
 }
 
 Result<Tokenizer> Tokenizer::Load(const std::string& dir) {
@@ -95,12 +103,14 @@ Result<Tokenizer> Tokenizer::Load(const std::string& dir) {
   }
   if (std::filesystem::exists(dir + "/tokenizer.model", error)) {
     MUSTER_ASSIGN_OR_RETURN(TokenizerParts parts, LoadSentencePiece(dir));
-    return Tokenizer(std::make_unique<Impl>(std::move(parts)));
+    return Tokenizer(std::make_shared<const Impl>(std::move(parts)));
   }
   return NotFound("there is no " + path +
                   " and no tokenizer.model; a model directory holds config.json, tokenizer.json "
                   "and model.safetensors (or its shards)");
 }
+
+Tokenizer Tokenizer::Share() const { return Tokenizer(impl_); }
 
 std::vector<std::int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
   const std::string valid = ReplaceInvalidUtf8(text);
@@ -112,11 +122,12 @@ std::vector<std::int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions
     impl_->raw_added.Split(
         valid,
         [&](std::string_view piece) {
-          impl_->EncodeNormalized(piece, PlaceOfPart(piece, valid, place), true, &ids);
+          impl_->EncodeNormalized(piece, PlaceOfPart(piece, valid, place), true, &cache_->pieces,
+                                  &ids);
         },
         [&](const AddedToken& token) { ids.push_back(token.id); });
   } else {
-    impl_->EncodeNormalized(valid, place, false, &ids);
+    impl_->EncodeNormalized(valid, place, false, &cache_->pieces, &ids);
   }
   if (options.add_special_tokens)
     ids.insert(ids.end(), parts.suffix_ids.begin(), parts.suffix_ids.end());

@@ -11,7 +11,7 @@
 // it is for byte-level ones without a normalizer that put no blank in front.
 //
 // Movable, owned by the caller. Keeps a cache of pre-tokens and is therefore used by one thread at
-// a time.
+// a time; each thread gets one of its own by Share.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,10 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
+  // One more on the same tables, with a cache of its own: for another thread, which may use it and
+  // outlive this one.
+  Tokenizer Share() const;
+
   std::vector<std::int32_t> Encode(std::string_view text, EncodeOptions options = {}) const;
   std::string Decode(const std::vector<std::int32_t>& ids, DecodeOptions options = {}) const;
 
@@ -69,8 +73,10 @@ class Tokenizer {
 
  private:
   struct Impl;
-  explicit Tokenizer(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct Cache;
+  explicit Tokenizer(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+  std::unique_ptr<Cache> cache_;
 };
 
 }  // namespace muster

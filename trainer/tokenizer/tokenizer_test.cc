@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "trainer/formats/temp_dir.h"
 #include "trainer/tokenizer/byte_alphabet.h"
@@ -47,6 +49,26 @@ TEST(TokenizerTest, MergesByRankAndFindsAddedTokens) {
   EXPECT_EQ(tokenizer->TokenText(259), "Ġt");
   EXPECT_EQ(tokenizer->TokenText(-1), "");
   EXPECT_EQ(tokenizer->TokenText(261), "");
+}
+
+// Pieces differ between the threads, so that a table or cache that both wrote to would show.
+TEST(TokenizerTest, ThreadsThatShareTablesEncodeAsOne) {
+  auto tokenizer = Parse(SmallTokenizer());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  const auto text_of = [](int i) { return "hello " + std::to_string(i * 7919) + " the<s>"; };
+  constexpr int kTexts = 400;
+  std::vector<std::vector<std::int32_t>> expected;
+  for (int i = 0; i < 2 * kTexts; ++i) expected.push_back(tokenizer->Encode(text_of(i)));
+  std::array<int, 2> equal{};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&, t, mine = tokenizer->Share()] {
+      for (int i = t * kTexts; i < (t + 1) * kTexts; ++i)
+        equal[t] += mine.Encode(text_of(i)) == expected[i];
+    });
+  *tokenizer = *Parse(SmallTokenizer());  // the tables outlive the one they came from
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(equal, (std::array<int, 2>{kTexts, kTexts}));
 }
 
 TEST(TokenizerTest, MergesMayBePairs) {
