@@ -75,19 +75,45 @@ void AddScore(CLI::App& app, Options& options, Action& action) {
   });
 }
 
-void AddGenerate(CLI::App& app, Options& options, Action& action) {
-  muster::GenerateOptions& o = options.generate;
-  CLI::App* verb = app.add_subcommand("generate", "Go on from a prompt");
-  verb->add_option("--model", o.model, "Model directory")->required();
-  verb->add_option("--prompt", o.prompt, "Text to go on from")->required();
-  verb->add_option("--max-tokens", o.max_tokens, "At most so many new tokens")
+void AddSampling(CLI::App* verb, muster::GenerateOptions& o) {
+  verb->add_option("--max-new-tokens,--max-tokens", o.max_new_tokens, "At most so many new tokens")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   verb->add_option("--temperature", o.temperature, "0: always the most likely token")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--top-k", o.top_k, "Draw from the so many most likely tokens; 0: from all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--top-p", o.top_p, "Draw from the fewest tokens that together are so probable")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
   verb->add_option("--seed", o.seed, "Of the drawing")->capture_default_str();
-  verb->add_flag("--chat", o.chat,
-                 "The prompt is a user's turn in the model's chat template, or in ChatML");
+  verb->add_option("--stop", o.stops, "End before this text (repeatable)")
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+void AddGenerate(CLI::App& app, Options& options, Action& action) {
+  muster::GenerateOptions& o = options.generate;
+  CLI::App* verb = app.add_subcommand("generate", "Go on from a prompt, or hold a conversation");
+  verb->add_option("--model", o.model, "Model directory")->required();
+  verb->add_option("--prompt", o.prompt, "Text to go on from; default: standard input");
+  AddSampling(verb, o);
+  CLI::Option* chat = verb->add_flag("--chat", o.chat,
+                                     "The prompt is a user's turn; without --prompt, a terminal "
+                                     "gets a conversation");
+  verb->add_option("--chat-template", o.chat_template,
+                   "auto (the model's own, else chatml), a built-in one, or a .jinja file")
+      ->capture_default_str()
+      ->needs(chat);
+  verb->add_option("--system", o.system, "The system turn")->needs(chat);
+  verb->add_option("--dtype", o.type, "To compute in; auto: bfloat16 where the weights are")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+      ->capture_default_str();
+  verb->add_option("--threads", o.threads, "Default: as many as there are cores")
+      ->check(CLI::Range(1, 1024));
+  verb->add_flag("--json", o.json, "One object with text, ids, finish_reason and times");
   verb->callback([&] { action = [&] { return muster::RunGenerate(o); }; });
 }
 

@@ -1,112 +1,116 @@
-#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
-#include <random>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
-#include "common/base/clock.h"
 #include "common/control_pipe/trainer_protocol.h"
-#include "trainer/chat/chat.h"
-#include "trainer/model/inference.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/verbs/chat_session.h"
+#include "trainer/verbs/text_generator.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {
 namespace {
 
-class Sampler {
- public:
-  Sampler(double temperature, std::uint64_t seed) : temperature_(temperature), random_(seed) {}
+std::atomic<bool> interrupt_asked{false};
 
-  // logits: the `count` values of the last position; ids beyond them are never drawn.
-  std::int64_t Draw(const float* logits, std::int64_t count) {
-    const float* best = std::max_element(logits, logits + count);
-    if (temperature_ <= 0) return best - logits;
-    double total = 0;
-    for (std::int64_t i = 0; i < count; ++i) total += Weight(logits[i], *best);
-    double left = static_cast<double>(random_() >> 11) * 0x1.0p-53 * total;
-    for (std::int64_t i = 0; i < count; ++i) {
-      left -= Weight(logits[i], *best);
-      if (left < 0) return i;
+// The first interrupt ends an answer; between answers it ends the program, as it would anyhow.
+void InstallInterrupt() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {
+    if (interrupt_asked.exchange(true)) std::_Exit(128 + SIGINT);
+  };
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+GenerationSettings SettingsOf(const GenerateOptions& options) {
+  return {.sampling = {.temperature = options.temperature,
+                       .top_k = options.top_k,
+                       .top_p = options.top_p,
+                       .seed = options.seed},
+          .max_new_tokens = options.max_new_tokens,
+          .stops = options.stops};
+}
+
+std::string ReadAll(std::istream& in) {
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void PrintJson(const Generated& made) {
+  const double rate = made.seconds > 0 && made.ids.size() > 1
+                          ? static_cast<double>(made.ids.size() - 1) / made.seconds
+                          : 0;
+  const nlohmann::ordered_json json = {{"text", made.text},
+                                       {"finish_reason", FinishReasonName(made.reason)},
+                                       {"prompt_tokens", made.prompt_tokens},
+                                       {"new_tokens", made.ids.size()},
+                                       {"ids", made.ids},
+                                       {"prompt_seconds", made.prompt_seconds},
+                                       {"seconds", made.seconds},
+                                       {"tokens_per_second", rate}};
+  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+Result<Generated> Answer(const GenerateOptions& options, TextGenerator& generator,
+                         const TextSink& sink) {
+  const std::string prompt = options.prompt ? *options.prompt : ReadAll(std::cin);
+  const GenerationSettings settings = SettingsOf(options);
+  if (!options.chat) {
+    return generator.Run(generator.tokenizer().Encode(prompt, {.add_special_tokens = true}),
+                         settings, sink);
+  }
+  MUSTER_ASSIGN_OR_RETURN(
+      ChatTemplate chat_template,
+      ChooseChatTemplate(options.chat_template, options.model, generator.tokenizer()));
+  ChatSession session(generator, std::move(chat_template), settings, options.system);
+  return session.Say(prompt, sink);
+}
+
+Status ConverseWithTerminal(const GenerateOptions& options, TextGenerator& generator) {
+  MUSTER_ASSIGN_OR_RETURN(
+      ChatTemplate chat_template,
+      ChooseChatTemplate(options.chat_template, options.model, generator.tokenizer()));
+  ChatSession session(generator, std::move(chat_template), SettingsOf(options), options.system);
+  InstallInterrupt();
+  std::fprintf(stderr, "a conversation with %s; /help says what there is\n", options.model.c_str());
+  Converse(session, std::cin, std::cout, [] { return interrupt_asked.exchange(false); });
+  return OkStatus();
+}
+
+Status Generate(const GenerateOptions& options) {
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  MUSTER_ASSIGN_OR_RETURN(TextGenerator generator,
+                          TextGenerator::Load(options.model, options.type));
+  if (options.chat && !options.prompt && !options.json && ::isatty(STDIN_FILENO) == 1) {
+    return ConverseWithTerminal(options, generator);
+  }
+  const TextSink sink = [&](std::string_view piece) {
+    if (!options.json) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
     }
-    return best - logits;
-  }
-
- private:
-  double Weight(float logit, float best) const { return std::exp((logit - best) / temperature_); }
-
-  double temperature_;
-  std::mt19937_64 random_;
-};
-
-bool EndsText(const ModelConfig& config, std::int64_t id) {
-  return std::find(config.eos_token_ids.begin(), config.eos_token_ids.end(), id) !=
-         config.eos_token_ids.end();
-}
-
-std::vector<std::int32_t> Continue(InferenceModel& model, const Tokenizer& tokenizer,
-                                   const std::vector<std::int32_t>& prompt,
-                                   const GenerateOptions& options) {
-  Sampler sampler(options.temperature, options.seed);
-  // Rows that pad the embedding have no token to show.
-  const std::int64_t drawable =
-      std::min<std::int64_t>(model.config().vocab_size, tokenizer.vocab_size());
-  std::vector<std::int64_t> ids(prompt.begin(), prompt.end());
-  std::vector<std::int32_t> answer;
-  for (std::int64_t i = 0; i < options.max_tokens; ++i) {
-    const auto length = static_cast<std::int64_t>(ids.size());
-    const at::Tensor hidden = model.Hidden(at::tensor(ids, at::kLong).unsqueeze(0));
-    const at::Tensor logits =
-        at::linear(hidden.narrow(1, length - 1, 1), model.head()).to(at::kFloat).contiguous();
-    const std::int64_t id = sampler.Draw(logits.const_data_ptr<float>(), drawable);
-    if (EndsText(model.config(), id)) break;
-    ids.push_back(id);
-    answer.push_back(static_cast<std::int32_t>(id));
-  }
-  return answer;
-}
-
-Result<std::string> Generate(const GenerateOptions& options) {
-  MUSTER_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(options.model));
-  MUSTER_ASSIGN_OR_RETURN(InferenceModel model, InferenceModel::Load(options.model, at::kFloat));
-  std::vector<std::int32_t> prompt;
-  if (options.chat) {
-    MUSTER_ASSIGN_OR_RETURN(const ChatTemplate chat_template,
-                            ChooseChatTemplate("auto", options.model, tokenizer));
-    MUSTER_ASSIGN_OR_RETURN(
-        EncodedChat chat,
-        EncodeChat(
-            chat_template, {.messages = {{"user", options.prompt}}}, tokenizer,
-            {.prompt = GenerationPrompt::kAssistant, .now = SystemClock().UnixMillis() / 1000}));
-    prompt = std::move(chat.ids);
+    return true;
+  };
+  MUSTER_ASSIGN_OR_RETURN(const Generated made, Answer(options, generator, sink));
+  if (options.json) {
+    PrintJson(made);
   } else {
-    prompt = tokenizer.Encode(options.prompt, {.add_special_tokens = true});
+    std::printf("\n");
   }
-  if (prompt.empty()) {
-    return InvalidArgument("--prompt is empty; give the model at least one token to go on from");
-  }
-  for (const std::int32_t id : prompt) {
-    if (id >= model.config().vocab_size) {
-      return InvalidArgument("the prompt has token id " + std::to_string(id) +
-                             ", outside the model's vocabulary of " +
-                             std::to_string(model.config().vocab_size));
-    }
-  }
-  return tokenizer.Decode(Continue(model, tokenizer, prompt, options),
-                          {.skip_special_tokens = true});
+  return OkStatus();
 }
 
 }  // namespace
 
 int RunGenerate(const GenerateOptions& options) {
-  const Result<std::string> text = Generate(options);
-  if (!text.ok()) {
-    std::fprintf(stderr, "muster-trainer generate: %s\n", text.status().message().c_str());
-    return kExitBadInput;
-  }
-  std::printf("%s\n", text->c_str());
-  return kExitOk;
+  const Status status = Generate(options);
+  if (status.ok()) return kExitOk;
+  std::fprintf(stderr, "muster-trainer generate: %s\n", status.message().c_str());
+  return kExitBadInput;
 }
 
 }  // namespace muster

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace muster {
 
@@ -31,11 +33,20 @@ int RunScore(const ScoreOptions& options);
 
 struct GenerateOptions {
   std::string model;
-  std::string prompt;
-  std::int64_t max_tokens = 64;
+  std::optional<std::string> prompt;  // none: standard input
+  std::int64_t max_new_tokens = 256;
   double temperature = 0;  // 0: the most likely token
+  std::int64_t top_k = 0;  // 0: no bound
+  double top_p = 1;
   std::uint64_t seed = 42;
-  bool chat = false;  // the prompt is a user's turn, in the model's chat template or ChatML
+  std::vector<std::string> stops;
+  // The prompt is a user's turn; a terminal without a prompt gets a conversation.
+  bool chat = false;
+  std::string chat_template = "auto";
+  std::string system;         // chat: the system turn
+  std::string type = "auto";  // auto | float32 | bfloat16
+  int threads = 0;            // 0: as many as there are cores
+  bool json = false;
 };
 int RunGenerate(const GenerateOptions& options);
 

@@ -1,0 +1,132 @@
+#include "trainer/verbs/text_generator.h"
+
+#include <cmath>
+#include <limits>
+
+#include "trainer/verbs/generator_testing.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TextGeneratorTest : public GeneratorTest {
+ protected:
+  static Generated Run(TextGenerator& generator, const std::string& prompt,
+                       const GenerationSettings& settings) {
+    return std::move(generator.Run(Ids(generator, prompt), settings, Ignore).value());
+  }
+  // Varied, and long enough to stop within.
+  static GenerationSettings Drawing(std::int64_t tokens) {
+    return {.sampling = {.temperature = 1, .top_k = 40, .seed = 5}, .max_new_tokens = tokens};
+  }
+};
+
+TEST_F(TextGeneratorTest, RepeatsItselfForASeed) {
+  TextGenerator generator = Load(), other = Load();
+  const Generated first = Run(generator, "Hello", Drawing(60));
+  EXPECT_EQ(first.ids, Run(generator, "Hello", Drawing(60)).ids) << "the cache changes nothing";
+  EXPECT_EQ(first.ids, Run(other, "Hello", Drawing(60)).ids);
+  GenerationSettings another = Drawing(60);
+  another.sampling.seed = 6;
+  EXPECT_NE(first.ids, Run(generator, "Hello", another).ids);
+}
+
+TEST_F(TextGeneratorTest, KnowsTheBeginningThatTwoPromptsShare) {
+  TextGenerator generator = Load(), fresh = Load();
+  Run(generator, "The sea is wide", Drawing(20));
+  const Generated next = Run(generator, "The sea is deep", Drawing(20));
+  EXPECT_EQ(next.reused_tokens, 11);
+  EXPECT_EQ(next.prompt_tokens, 15);
+  EXPECT_EQ(next.ids, Run(fresh, "The sea is deep", Drawing(20)).ids);
+}
+
+TEST_F(TextGeneratorTest, StreamsTheTextThatItReturns) {
+  TextGenerator generator = Load();
+  std::string streamed;
+  const auto made = generator.Run(Ids(generator, "Hello"), Drawing(80), [&](std::string_view text) {
+    streamed += text;
+    return true;
+  });
+  EXPECT_EQ(streamed, made->text);
+  EXPECT_EQ(made->text, generator.tokenizer().Decode(made->ids, {.skip_special_tokens = true}));
+}
+
+TEST_F(TextGeneratorTest, EndsBeforeAStop) {
+  TextGenerator generator = Load();
+  const std::string text = Run(generator, "Hello", Drawing(80)).text;
+  ASSERT_GT(text.size(), 30u);
+  GenerationSettings settings = Drawing(80);
+  settings.stops = {"never in there", text.substr(20, 5)};
+  const Generated made = Run(generator, "Hello", settings);
+  EXPECT_EQ(made.reason, FinishReason::kStop);
+  EXPECT_EQ(made.text, text.substr(0, text.find(settings.stops[1])));
+}
+
+TEST_F(TextGeneratorTest, EndsWhereTheModelEndsTheText) {
+  TextGenerator generator = Load();
+  GenerationSettings settings{.sampling = {.temperature = 5, .seed = 1}, .max_new_tokens = 180};
+  Generated made;
+  for (; settings.sampling.seed < 50; ++settings.sampling.seed) {
+    made = Run(generator, "Hello", settings);
+    if (made.reason == FinishReason::kEndOfText) break;
+  }
+  EXPECT_EQ(made.reason, FinishReason::kEndOfText);
+  EXPECT_LT(made.ids.size(), 180u);
+  for (const std::int32_t id : made.ids) {
+    EXPECT_NE(id, kEndOfTextId);
+    EXPECT_LT(id, kByteVocabSize) << "a row that only pads the embedding";
+  }
+}
+
+TEST_F(TextGeneratorTest, EndsWithTheContextOfTheModel) {
+  TextGenerator generator = Load();
+  GenerationSettings settings{.max_new_tokens = 1000};
+  const Generated made = Run(generator, std::string(190, 'x'), settings);
+  EXPECT_EQ(made.reason, FinishReason::kContext);
+  EXPECT_EQ(made.ids.size(), 11u) << "the last one need not be looked back at";
+  settings.max_new_tokens = 4;
+  EXPECT_EQ(Run(generator, std::string(190, 'x'), settings).reason, FinishReason::kLength);
+}
+
+TEST_F(TextGeneratorTest, EndsWhenNobodyListens) {
+  TextGenerator generator = Load();
+  int pieces = 0;
+  const auto made = generator.Run(Ids(generator, "Hello"), Drawing(80),
+                                  [&](std::string_view) { return ++pieces < 3; });
+  EXPECT_EQ(made->reason, FinishReason::kInterrupted);
+  EXPECT_EQ(pieces, 3);
+}
+
+TEST_F(TextGeneratorTest, RefusesAPromptThatTheModelCannotTake) {
+  TextGenerator generator = Load();
+  const auto refusal = [&](const std::vector<std::int32_t>& ids) {
+    return std::string(generator.Run(ids, {}, Ignore).status().message());
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("the prompt is empty"));
+  EXPECT_THAT(refusal({7, 320}), HasSubstr("token id 320, outside the model's vocabulary of 320"));
+  EXPECT_THAT(refusal(std::vector<std::int32_t>(201, 7)),
+              HasSubstr("201 tokens, and the model's context (max_position_embeddings) is 200"));
+}
+
+TEST_F(TextGeneratorTest, SaysThatWeightsAreDamaged) {
+  const std::string path = dir_ / "model.safetensors";
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const std::vector<float> bad(100 * 32, std::numeric_limits<float>::quiet_NaN());
+  const auto bytes = static_cast<std::streamoff>(bad.size() * sizeof(float));
+  file.seekp(-bytes, std::ios::end);  // the last hundred rows of the head
+  file.write(reinterpret_cast<const char*>(bad.data()), bytes);
+  file.close();
+  TextGenerator generator = Load();
+  const auto made = generator.Run(Ids(generator, "Hello"), Drawing(5), Ignore);
+  EXPECT_EQ(made.status().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(TextGeneratorTest, RefusesATypeThatIsNone) {
+  EXPECT_THAT(TextGenerator::Load(dir_.path(), "int3").status().message(),
+              HasSubstr("there is no type int3"));
+  EXPECT_TRUE(TextGenerator::Load(dir_.path(), "bfloat16").ok());
+}
+
+}  // namespace
+}  // namespace muster
