@@ -23,6 +23,7 @@ using Action = std::function<int()>;
 
 struct Options {
   std::string job_file;
+  muster::PlanOptions plan;
   muster::InitModelOptions init_model;
   muster::ScoreOptions score;
   muster::GenerateOptions generate;
@@ -40,6 +41,39 @@ void AddTraining(CLI::App& app, Options& options, Action& action) {
   CLI::App* store =
       app.add_subcommand("store", "Serve a TCPStore on the inherited socket MUSTER_LISTEN_FD");
   store->callback([&] { action = [] { return muster::RunStore(std::getenv); }; });
+}
+
+void AddPlan(CLI::App& app, Options& options, Action& action) {
+  muster::PlanOptions& o = options.plan;
+  CLI::App* verb = app.add_subcommand(
+      "plan", "Memory, time and cost of a job before it runs; exit 0: it fits, 1: it does not");
+  verb->add_option("file", o.file, "Job file with a train block")->required();
+  verb->add_option("--set", o.overrides, "Override a key: --set train.batch.per_rank=2")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb->add_option("--device", o.device,
+                   "cpu (this machine), A100-40, A100-80, H100-80, H200, L40S, A10, RTX-4090, "
+                   "RTX-3090, or any name with --memory-gb and --peak-tflops");
+  verb->add_option("--model", o.model, "Model directory or config.json; needs no weights");
+  verb->add_option("--nodes", o.nodes, "Instead of resources.nodes")->check(CLI::Range(1, 4096));
+  verb->add_option("--ranks-per-node", o.ranks_per_node, "Instead of resources.ranks_per_node")
+      ->check(CLI::Range(1, 64));
+  verb->add_option("--rows", o.rows, "Of the data, where epochs are counted")
+      ->check(CLI::PositiveNumber);
+  const auto number = [verb](const char* name, double& value, const char* help) {
+    verb->add_option(name, value, help)->check(CLI::PositiveNumber);
+  };
+  number("--memory-gb", o.memory_gb, "Of a device, 10^9 bytes");
+  number("--host-memory-gb", o.host_memory_gb, "Of a node");
+  number("--peak-tflops", o.peak_tflops, "Of a device, dense, in the compute type");
+  number("--achievable", o.achievable, "Share of the peak that training reaches, 0 to 1");
+  number("--link-gb-s", o.link_gb_s, "Between the devices of a node, per direction");
+  number("--network-gbit-s", o.network_gbit_s, "Of a node, per direction");
+  number("--cost-per-hour", o.cost_per_hour, "Of all devices together");
+  verb->add_flag("--standalone", o.standalone, "As torchrun starts it: without snapshots");
+  verb->add_option("-o,--output", o.output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}));
+  verb->callback([&] { action = [&] { return muster::RunPlanVerb(o); }; });
 }
 
 void AddInitModel(CLI::App& app, Options& options, Action& action) {
@@ -164,6 +198,7 @@ int main(int argc, char** argv) {
   Options options;
   Action action;
   AddTraining(app, options, action);
+  AddPlan(app, options, action);
   AddInitModel(app, options, action);
   AddScore(app, options, action);
   AddGenerate(app, options, action);

@@ -28,10 +28,22 @@ void BlockInputs::Fit(std::int64_t tokens, std::int64_t hidden, at::ScalarType t
     for (Slot& slot : slots_) slot.input = cutter.Cut({tokens, hidden}, type);
   });
   if (!offloads()) return;
-  offsite_.resize(std::max(0, blocks_ - kSlots));
+  offsite_.resize(OffsiteCount());
   host_.Fit([&](Cutter& cutter) {
     for (at::Tensor& input : offsite_) input = cutter.Cut({tokens, hidden}, type);
   });
+}
+
+std::size_t BlockInputs::OffsiteCount() const {
+  return offloads() ? static_cast<std::size_t>(std::max(0, blocks_ - kSlots)) : 0;
+}
+
+BlockInputs::Bytes BlockInputs::BytesFor(std::int64_t tokens, std::int64_t hidden,
+                                         at::ScalarType type) const {
+  Cutter device, host;
+  for (std::size_t i = 0; i < slots_.size(); ++i) device.Cut({tokens, hidden}, type);
+  for (std::size_t i = 0; i < OffsiteCount(); ++i) host.Cut({tokens, hidden}, type);
+  return {.device = device.used(), .host = host.used()};
 }
 
 bool BlockInputs::LeavesDevice(int block) const { return offloads() && block < blocks_ - kSlots; }

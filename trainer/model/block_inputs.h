@@ -31,6 +31,14 @@ class BlockInputs {
   void Written(int block);
   at::Tensor& Fetch(int block);
 
+  // What inputs of this shape take, without taking it: on the device, and in host memory where they
+  // leave it.
+  struct Bytes {
+    std::int64_t device = 0;
+    std::int64_t host = 0;
+  };
+  Bytes BytesFor(std::int64_t tokens, std::int64_t hidden, at::ScalarType type) const;
+
   std::int64_t device_bytes() const { return device_.bytes(); }
   std::int64_t host_bytes() const { return host_.bytes(); }
 
@@ -41,6 +49,7 @@ class BlockInputs {
   };
 
   bool offloads() const { return memory_ == Arena::Memory::kHost; }
+  std::size_t OffsiteCount() const;
   // The last inputs are still in their slots when backward begins.
   bool LeavesDevice(int block) const;
   Slot& SlotOf(int block) { return slots_[block % slots_.size()]; }

@@ -27,6 +27,13 @@ void BlockMemory::Fit(const BatchShape& shape) {
   scratch_arena_.Fit([&](Cutter& cutter) { scratch_ = CutScratch(cutter, shape.tokens()); });
 }
 
+std::int64_t BlockMemory::BytesFor(const BatchShape& shape) const {
+  Cutter kept, scratch;
+  for (std::size_t i = 0; i < kept_.size(); ++i) CutActivations(kept, shape);
+  CutScratch(scratch, shape.tokens());
+  return kept.used() + scratch.used();
+}
+
 BlockActivations BlockMemory::CutActivations(Cutter& cutter, const BatchShape& shape) const {
   const std::int64_t tokens = shape.tokens(), hidden = config_.hidden_size;
   const std::int64_t heads = config_.num_attention_heads, head_dim = config_.head_dim;

@@ -57,6 +57,8 @@ class BlockMemory {
 
   // Tensors have this shape from here on; contents are lost.
   void Fit(const BatchShape& shape);
+  // What Fit takes for this shape, without taking it.
+  std::int64_t BytesFor(const BatchShape& shape) const;
 
   // With the levels that keep the inputs alone, all blocks share one.
   BlockActivations& Activations(int block) { return kept_[block % kept_.size()]; }

@@ -52,15 +52,27 @@ at::Tensor LlamaHead::Run(const HeadTask& task, at::Tensor& loss) {
 void LlamaHead::Fit(const HeadTask& task) {
   const std::int64_t tokens = task.hidden.sum.size(0), hidden = task.hidden.sum.size(1);
   const std::int64_t vocabulary = task.head.size(0);
-  arena_.Fit([&](Cutter& cutter) {
-    buffers_.sum = cutter.Cut({tokens, hidden}, type_);
-    buffers_.normed = cutter.Cut({tokens, hidden}, type_);
-    buffers_.normed_gradient = cutter.Cut({tokens, hidden}, type_);
-    buffers_.gradient = cutter.Cut({tokens, hidden}, type_);
-    buffers_.scale = cutter.Cut({tokens}, WideType(type_));
-    buffers_.labels = cutter.Cut({tokens}, at::kLong);
-    buffers_.logits = cutter.Cut({ChunkRows(tokens, vocabulary), vocabulary}, type_);
-  });
+  arena_.Fit([&](Cutter& cutter) { buffers_ = Cut(cutter, tokens, hidden, vocabulary); });
+}
+
+LlamaHead::Buffers LlamaHead::Cut(Cutter& cutter, std::int64_t tokens, std::int64_t hidden,
+                                  std::int64_t vocabulary) const {
+  Buffers buffers;
+  buffers.sum = cutter.Cut({tokens, hidden}, type_);
+  buffers.normed = cutter.Cut({tokens, hidden}, type_);
+  buffers.normed_gradient = cutter.Cut({tokens, hidden}, type_);
+  buffers.gradient = cutter.Cut({tokens, hidden}, type_);
+  buffers.scale = cutter.Cut({tokens}, WideType(type_));
+  buffers.labels = cutter.Cut({tokens}, at::kLong);
+  buffers.logits = cutter.Cut({ChunkRows(tokens, vocabulary), vocabulary}, type_);
+  return buffers;
+}
+
+std::int64_t LlamaHead::BytesFor(std::int64_t tokens, std::int64_t hidden,
+                                 std::int64_t vocabulary) const {
+  Cutter measure;
+  Cut(measure, tokens, hidden, vocabulary);
+  return measure.used();
 }
 
 // Chunks of about equal size, none larger than chunk_bytes unless a single row is.

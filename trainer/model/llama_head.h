@@ -48,6 +48,8 @@ class LlamaHead {
   at::Tensor Run(const HeadTask& task, at::Tensor& loss);
 
   std::int64_t bytes() const { return arena_.bytes() + weight_gradient_.bytes(); }
+  // What a batch of so many tokens takes, without taking it.
+  std::int64_t BytesFor(std::int64_t tokens, std::int64_t hidden, std::int64_t vocabulary) const;
 
  private:
   // Of the shape of a batch and the vocabulary.
@@ -65,6 +67,8 @@ class LlamaHead {
     at::Tensor sum, normed, normed_gradient, scale, labels;
   };
 
+  Buffers Cut(Cutter& cutter, std::int64_t tokens, std::int64_t hidden,
+              std::int64_t vocabulary) const;
   void Fit(const HeadTask& task);
   std::int64_t ChunkRows(std::int64_t rows, std::int64_t vocabulary) const;
   Rows Gather(const HeadTask& task);

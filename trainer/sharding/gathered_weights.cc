@@ -7,6 +7,14 @@
 
 namespace muster {
 
+std::array<std::int64_t, 4> GatherSlotCounts(const FlatLayout& layout) {
+  const std::vector<FlatUnit>& units = layout.units();
+  std::array<std::int64_t, 4> counts = {0, 0, units.front().flat_count, units.back().flat_count};
+  for (std::size_t u = 1; u + 1 < units.size(); ++u)
+    counts[u % 2] = std::max(counts[u % 2], units[u].flat_count);
+  return counts;
+}
+
 GatheredWeights::GatheredWeights(const FlatLayout& layout, Communicator* communicator,
                                  DeviceOps& ops, GatherOptions options)
     : layout_(layout), communicator_(communicator), ops_(ops), options_(options) {}
@@ -51,12 +59,9 @@ Status GatheredWeights::PlaceResident() {
 
 void GatheredWeights::PlaceSlots() {
   const int last = static_cast<int>(layout_.units().size()) - 1;
-  std::int64_t counts[4] = {0, 0, layout_.units()[0].flat_count, layout_.units()[last].flat_count};
+  const std::array<std::int64_t, 4> counts = GatherSlotCounts(layout_);
   slot_of_.push_back(2);
-  for (int u = 1; u < last; ++u) {
-    counts[u % 2] = std::max(counts[u % 2], layout_.units()[u].flat_count);
-    slot_of_.push_back(u % 2);
-  }
+  for (int u = 1; u < last; ++u) slot_of_.push_back(u % 2);
   slot_of_.push_back(3);
   const auto element = static_cast<std::int64_t>(ElementSize(options_.type));
   memory_ = ops_.Allocate((counts[0] + counts[1] + counts[2] + counts[3]) * element);

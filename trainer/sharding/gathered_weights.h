@@ -20,6 +20,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -30,6 +31,10 @@
 #include "trainer/distributed/communicator.h"
 
 namespace muster {
+
+// Elements of the slots that serve all units of a layout: the two of the blocks, the embedding's,
+// the head's.
+std::array<std::int64_t, 4> GatherSlotCounts(const FlatLayout& layout);
 
 struct GatherOptions {
   int rank = 0;  // within the shard group

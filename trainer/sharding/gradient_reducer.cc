@@ -6,6 +6,27 @@
 
 namespace muster {
 
+GradientMemory PlanGradientMemory(const FlatLayout& layout, const Precision& precision,
+                                  bool sharded, bool every_micro_batch, bool sums_on_host) {
+  std::int64_t largest = 0;
+  std::int64_t total = 0;
+  for (const FlatUnit& unit : layout.units()) {
+    largest = std::max(largest, unit.flat_count);
+    total += unit.flat_count;
+  }
+  GradientMemory memory;
+  const bool keeps_local = sharded && !every_micro_batch;
+  const bool same_type = precision.compute == precision.gradient;
+  memory.direct = same_type && (sharded ? keeps_local : !sums_on_host);
+  if (keeps_local)
+    memory.local_bytes = total * static_cast<std::int64_t>(ElementSize(precision.gradient));
+  if (memory.direct) return memory;
+  // Shards start aligned, so slots do too.
+  memory.slot_bytes = largest * static_cast<std::int64_t>(ElementSize(precision.compute));
+  memory.slots = sharded && !keeps_local ? 2 : 1;
+  return memory;
+}
+
 GradientReducer::GradientReducer(const FlatLayout& layout, const ShardState& state,
                                  const Mesh& mesh, DeviceOps& ops, DeviceOps* host_ops,
                                  bool every_micro_batch)
@@ -18,7 +39,8 @@ GradientReducer::GradientReducer(const FlatLayout& layout, const ShardState& sta
       compute_(state.precision().compute),
       gradient_(state.precision().gradient),
       sharded_(mesh.shard() != nullptr),
-      direct_(compute_ == gradient_ && (sharded_ ? !every_micro_batch : host_ops == nullptr)),
+      plan_(PlanGradientMemory(layout, state.precision(), sharded_, every_micro_batch,
+                               host_ops != nullptr)),
       touched_(layout.units().size(), false) {
   for (const FlatUnit& unit : layout.units()) {
     std::vector<Gap>& gaps = gaps_.emplace_back();
@@ -43,38 +65,26 @@ Result<std::unique_ptr<GradientReducer>> GradientReducer::Create(const FlatLayou
 }
 
 Status GradientReducer::Place() {
-  std::int64_t largest = 0;
-  std::int64_t total = 0;
-  for (const FlatUnit& unit : layout_.units()) {
-    largest = std::max(largest, unit.flat_count);
-    total += unit.flat_count;
-  }
   if (host_ops_ != nullptr) {
     std::int64_t longest = 0;
     for (const UnitShard& unit : state_.units()) longest = std::max(longest, unit.count);
     to_host_ = std::make_unique<HostGradients>(ops_, *host_ops_, gradient_, longest);
     bytes_ += to_host_->device_bytes();
   }
-  const bool keeps_local = sharded_ && !every_micro_batch_;
-  if (keeps_local) {
-    const std::size_t element = ElementSize(gradient_);
-    MUSTER_ASSIGN_OR_RETURN(void* const sums, PlaceScatterSource(total * element));
+  if (plan_.local_bytes > 0) {
+    MUSTER_ASSIGN_OR_RETURN(void* const sums, PlaceScatterSource(plan_.local_bytes));
     auto* next = static_cast<char*>(sums);
     for (const FlatUnit& unit : layout_.units()) {
       local_.push_back(next);
-      next += unit.flat_count * static_cast<std::int64_t>(element);
+      next += unit.flat_count * static_cast<std::int64_t>(ElementSize(gradient_));
     }
   }
-  if (direct_) return OkStatus();
-  // Shards start aligned, so slots do too.
-  slot_bytes_ = static_cast<std::size_t>(largest) * ElementSize(compute_);
-  slot_count_ = sharded_ && !keeps_local ? 2 : 1;
-  if (slot_count_ == 2) {
-    MUSTER_ASSIGN_OR_RETURN(slots_, PlaceScatterSource(2 * slot_bytes_));
-  } else {
-    memory_.push_back(ops_.Allocate(slot_bytes_));
+  if (plan_.slots == 2) {
+    MUSTER_ASSIGN_OR_RETURN(slots_, PlaceScatterSource(2 * plan_.slot_bytes));
+  } else if (plan_.slots == 1) {
+    memory_.push_back(ops_.Allocate(plan_.slot_bytes));
     slots_ = memory_.back().data_ptr();
-    bytes_ += static_cast<std::int64_t>(slot_bytes_);
+    bytes_ += plan_.slot_bytes;
   }
   return OkStatus();
 }
@@ -104,11 +114,11 @@ void GradientReducer::StartStep() {
 }
 
 void* GradientReducer::SlotData(int slot) const {
-  return static_cast<char*>(slots_) + static_cast<std::size_t>(slot) * slot_bytes_;
+  return static_cast<char*>(slots_) + slot * plan_.slot_bytes;
 }
 
 Result<GradientReducer::Target> GradientReducer::Begin(int unit) {
-  if (direct_) {
+  if (plan_.direct) {
     void* const sum = sharded_ ? local_[unit] : state_.units()[unit].gradient;
     return Target{.flat = sum, .type = gradient_, .add = touched_[unit]};
   }
@@ -123,9 +133,9 @@ Status GradientReducer::Reduce(int unit, bool last) {
   const bool add = touched_[unit];
   touched_[unit] = true;
   Pending reduction{.unit = unit, .last = last, .add = add};
-  if (!direct_) {
+  if (!plan_.direct) {
     const int slot = next_slot_;
-    next_slot_ = (next_slot_ + 1) % slot_count_;
+    next_slot_ = (next_slot_ + 1) % plan_.slots;
     ZeroGaps(unit, SlotData(slot));
     if (sharded_ && every_micro_batch_) {
       reduction.slot = slot;

@@ -33,6 +33,16 @@
 
 namespace muster {
 
+// What a reducer keeps besides the sums of its shards. `sharded`: the shard group has peers.
+struct GradientMemory {
+  bool direct = false;  // products are added to the sums themselves, so there are no slots
+  int slots = 0;
+  std::int64_t slot_bytes = 0;   // of one
+  std::int64_t local_bytes = 0;  // whole sums of this rank, where it reduces once per step
+};
+GradientMemory PlanGradientMemory(const FlatLayout& layout, const Precision& precision,
+                                  bool sharded, bool every_micro_batch, bool sums_on_host);
+
 class GradientReducer {
  public:
   // Where a unit's gradients go, laid out as the unit.
@@ -97,14 +107,12 @@ class GradientReducer {
   const ElementType compute_;
   const ElementType gradient_;
   const bool sharded_;  // the shard group has peers
-  const bool direct_;   // products are added to the sums themselves
+  const GradientMemory plan_;
 
   std::int64_t bytes_ = 0;
   std::vector<at::Tensor> memory_;
   std::unique_ptr<SharedRegion> region_;
   void* slots_ = nullptr;
-  std::size_t slot_bytes_ = 0;
-  int slot_count_ = 0;
   int next_slot_ = 0;
   std::vector<void*> local_;  // by unit: whole sums of this rank; empty: not kept
   std::vector<std::vector<Gap>> gaps_;

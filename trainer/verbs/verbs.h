@@ -15,6 +15,29 @@ namespace muster {
 // process up: a rank that lost its peers ends at once.
 int RunTrain(const std::string& file);
 
+// What a job will need on given hardware. 0 and "" leave what the job, the table of known devices
+// or this machine say.
+struct PlanOptions {
+  std::string file;
+  std::vector<std::string> overrides;  // "train.batch.per_rank=2"
+  std::string device;                  // cpu, a known one (trainer/plan/hardware.h), or any name
+  std::string model;                   // directory or config.json, instead of train.model.path
+  int nodes = 0;
+  int ranks_per_node = 0;
+  std::int64_t rows = 0;  // of the data
+  double memory_gb = 0;   // of a device, 10^9 bytes
+  double host_memory_gb = 0;
+  double peak_tflops = 0;
+  double achievable = 0;  // share of the peak, 0 to 1
+  double link_gb_s = 0;
+  double network_gbit_s = 0;     // of a node
+  double cost_per_hour = 0;      // of all devices together
+  bool standalone = false;       // as torchrun starts it: without snapshots
+  std::string output = "table";  // table | json
+};
+// Exit code 0: it fits; 1: it does not.
+int RunPlanVerb(const PlanOptions& options);
+
 struct InitModelOptions {
   std::string preset;  // tiny | small; or
   std::string config;  // a config.json

@@ -1,0 +1,142 @@
+"""muster-trainer plan against what training jobs really take: arrays to the byte, the peak of every
+rank to ten percent, over strategies, precisions, recomputation and numbers of ranks.
+
+The ranks run without daemons; what each held is in memory.json.
+"""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from gang import Gang  # noqa: E402
+from token_rows import write_npy  # noqa: E402
+
+TRAINER = pathlib.Path(os.environ["MUSTER_BIN_DIR"]) / "muster-trainer"
+MOST_APART = 0.10
+
+JOB = """
+name: planned
+workdir: {folder}
+resources: {{nodes: 1, ranks_per_node: {world}}}
+train:
+  model: {{path: {model}}}
+  data: {{train: rows.npy, max_seq_len: {length}}}
+  fsdp: {{{fsdp}}}
+  optimizer: {{lr: 1.0e-3{optimizer}}}
+  schedule: {{max_steps: 2}}
+  batch: {{per_rank: {rows}, accumulation: {accumulation}}}
+  output: {{dir: out}}
+"""
+
+# 32 M parameters: enough that what the libraries take is not most of it.
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512,
+          "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8,
+          "num_key_value_heads": 4, "vocab_size": 8192}
+
+
+class Plan(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temp = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.temp.cleanup)
+        cls.root = pathlib.Path(cls.temp.name)
+        for name, extra in (("model", {}), ("tied", {"tie_word_embeddings": True})):
+            config = cls.root / f"{name}.json"
+            config.write_text(json.dumps({**CONFIG, **extra}))
+            subprocess.run([TRAINER, "init-model", "--config", config, "--out", cls.root / name],
+                           check=True, timeout=60, capture_output=True)
+
+    def job(self, world=1, length=128, rows=2, accumulation=1, fsdp="", optimizer="",
+            model="model"):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.root))
+        numbers = random.Random(7)
+        write_npy(folder / "rows.npy",
+                  [[numbers.randrange(300) for _ in range(length)] for _ in range(16)])
+        (folder / "job.yaml").write_text(JOB.format(
+            folder=folder, world=world, model=self.root / model, length=length, fsdp=fsdp, optimizer=optimizer,
+            rows=rows, accumulation=accumulation))
+        return folder
+
+    def plan(self, folder, *options):
+        done = subprocess.run([TRAINER, "plan", folder / "job.yaml", "-o", "json", *options],
+                              timeout=60, capture_output=True, text=True, check=False)
+        return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+
+    def compare(self, **how):
+        folder = self.job(**how)
+        code, plan = self.plan(folder, "--standalone")
+        self.assertEqual(code, 0, plan)
+        with Gang([TRAINER, "train", folder / "job.yaml"], world=how.get("world", 1),
+                  logs=folder / "logs") as gang:
+            gang.wait(60)
+        parts = plan["memory"]["parts"]
+
+        def planned(*names):
+            return sum(parts[name]["host_bytes"] for name in names if name in parts)
+
+        gathered = parts["gathered_weights"]
+        arrays = {"state": planned("master_weights", "moments", "gradient_sums", "compute_copy"),
+                  "snapshots": 0,
+                  "gathered": 0 if gathered["shared"] else gathered["host_bytes"],
+                  "gradients": planned("gradient_slots"),
+                  "activations": planned("activations")}
+        for rank in json.loads((folder / "out" / "memory.json").read_text())["ranks"]:
+            self.assertEqual(rank["arrays"], arrays, how)
+            self.assertTrue(rank["train"]["of_stage"], "the kernel keeps no peak of a stage")
+            expected = plan["memory"]["host_bytes"]
+            if "no_shard" in how.get("fsdp", "") and rank["rank"] > 0:
+                expected -= planned("checkpoint_copy")  # replicas write none
+            apart = expected / rank["train"]["peak"] - 1
+            print(f"{how}: planned {apart:+.1%} of {rank['train']['peak'] / 1e6:.0f} MB",
+                  file=sys.stderr)
+            self.assertLessEqual(abs(apart), MOST_APART, how)
+
+    def test_one_rank_in_each_precision(self):
+        self.compare()
+        self.compare(fsdp="mixed_precision: fp32")
+        self.compare(optimizer=", master_weights: bf16, moments: bf16")
+
+    def test_each_level_of_recomputation(self):
+        for level in ("none", "selective", "full"):
+            self.compare(rows=4, length=256, fsdp=f"activation_checkpointing: {level}")
+
+    def test_each_strategy_over_two_ranks(self):
+        for strategy in ("full_shard", "shard_grad_op", "no_shard"):
+            self.compare(world=2, fsdp=f"strategy: {strategy}")
+
+    def test_two_ranks_in_other_ways(self):
+        self.compare(world=2, fsdp="mixed_precision: fp32, blocks_per_unit: 3")
+        self.compare(world=2, accumulation=2, fsdp="reduce: step")
+        self.compare(world=2, model="tied", optimizer=", moments: bf16")
+
+    def test_three_ranks(self):
+        self.compare(world=3, fsdp="activation_checkpointing: full")
+
+    def test_exit_codes_and_what_is_said(self):
+        folder = self.job(world=2)
+        self.assertEqual(self.plan(folder)[0], 0)
+        code, plan = self.plan(folder, "--host-memory-gb", "0.6")
+        self.assertEqual(code, 1)
+        self.assertFalse(plan["fits"])
+        self.assertEqual(self.plan(folder, "--set", "resources.device=cuda")[0], 78)
+        self.assertEqual(self.plan(folder, "--device", "H100-80")[1]["device"], "H100-80")
+        code, said = self.plan(folder, "--set", "train.batch.per_rank=0")
+        self.assertEqual(code, 78)
+        self.assertIn("train.batch.per_rank", said)
+        # No weights are needed, only their shapes.
+        code, plan = self.plan(folder, "--model", str(self.root / "model.json"), "--device", "A10",
+                               "--cost-per-hour", "2")
+        self.assertEqual(code, 0)
+        self.assertAlmostEqual(plan["cost"], 2 * plan["hours"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,32 @@
+#include "trainer/model/activation_bytes.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "trainer/device/device_ops.h"
+#include "trainer/device/scalar_type.h"
+#include "trainer/model/block_inputs.h"
+#include "trainer/model/block_memory.h"
+#include "trainer/model/llama_head.h"
+
+namespace muster {
+
+// Objects of the host, which only measure: what a layout takes is the same on every device.
+ActivationBytes MeasureActivations(const ModelConfig& config, const ActivationShape& shape) {
+  const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
+  const at::ScalarType type = ScalarTypeOf(shape.compute);
+  const BatchShape batch{.rows = shape.rows, .length = shape.length};
+  const bool leave = shape.level == ActivationCheckpointing::kFullOffload && !shape.on_host;
+  const BlockInputs inputs(*ops, static_cast<int>(config.num_hidden_layers),
+                           leave ? Arena::Memory::kHost : Arena::Memory::kDevice);
+  const BlockInputs::Bytes of_inputs = inputs.BytesFor(batch.tokens(), config.hidden_size, type);
+  const BlockMemory memory(config, *ops, type, shape.level);
+  const at::Device device(shape.on_host ? at::kCPU : at::kCUDA);
+  const LlamaHead head(*ops, type, LlamaHead::DefaultChunkBytes(device));
+  return {.blocks = memory.BytesFor(batch) + of_inputs.device,
+          .host_inputs = of_inputs.host,
+          .head = head.BytesFor(batch.tokens(), config.hidden_size, config.vocab_size)};
+}
+
+}  // namespace muster

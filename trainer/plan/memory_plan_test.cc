@@ -1,0 +1,140 @@
+#include "trainer/plan/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/plan/testing.h"
+
+namespace muster {
+namespace {
+
+constexpr double kGB = 1e9;
+
+MemoryPlan Planned(const PlanJob& job) {
+  const Result<MemoryPlan> plan = PlanMemory(job);
+  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  return plan.ok() ? *plan : MemoryPlan{};
+}
+
+double DeviceGB(const MemoryPlan& plan) { return static_cast<double>(plan.device_bytes) / kGB; }
+
+TEST(MemoryPlanTest, EightBillionOverEightGpusKeepTwelveGigabytesOfStateEach) {
+  const MemoryPlan plan = Planned(GpuJob(Llama8B(), 1, 8));
+  const double state =
+      static_cast<double>(plan.Of(PartKind::kMaster) + plan.Of(PartKind::kMoments));
+  EXPECT_NEAR(state / kGB, 12.05, 0.05);
+}
+
+TEST(MemoryPlanTest, SeventyBillionNeedSixteenGpusAndMomentsInSixteenBits) {
+  PlanJob job = GpuJob(Llama70B(), 1, 8);
+  EXPECT_GT(DeviceGB(Planned(job)), 85);
+  job.resources.nodes = 2;
+  EXPECT_GT(DeviceGB(Planned(job)), 85);
+  job.train.optimizer.moments = StateType::kBf16;
+  EXPECT_LT(DeviceGB(Planned(job)), 85);
+  job.resources.nodes = 1;
+  EXPECT_GT(DeviceGB(Planned(job)), 85);
+}
+
+TEST(MemoryPlanTest, StrategiesDecideWhatIsSharded) {
+  PlanJob job = GpuJob(Llama8B(), 2, 4);
+  const auto master = [&job](ShardingStrategy strategy) {
+    job.train.fsdp.strategy = strategy;
+    return Planned(job).Of(PartKind::kMaster);
+  };
+  const auto gathered = [&job](ShardingStrategy strategy) {
+    job.train.fsdp.strategy = strategy;
+    return Planned(job).Of(PartKind::kGathered);
+  };
+  const std::int64_t whole = master(ShardingStrategy::kNoShard);
+  EXPECT_NEAR(static_cast<double>(whole) / (8.03 * kGB), 4, 0.01);
+  EXPECT_EQ(master(ShardingStrategy::kFullShard), whole / 8);
+  EXPECT_EQ(master(ShardingStrategy::kHybridShard), whole / 4);
+  EXPECT_LT(4 * gathered(ShardingStrategy::kFullShard), gathered(ShardingStrategy::kShardGradOp));
+  EXPECT_EQ(gathered(ShardingStrategy::kShardGradOp), whole / 2);
+}
+
+TEST(MemoryPlanTest, OffloadMovesTheStateToTheHost) {
+  PlanJob job = GpuJob(Llama8B(), 1, 8);
+  const MemoryPlan kept = Planned(job);
+  job.train.fsdp.cpu_offload = true;
+  const MemoryPlan moved = Planned(job);
+  EXPECT_LT(moved.device_bytes, kept.device_bytes - kept.Of(PartKind::kGradientSums));
+  // With snapshots the state lies in the slots, which are there anyway.
+  EXPECT_EQ(moved.Of(PartKind::kMaster), 0);
+  job.supervised = false;
+  EXPECT_GT(Planned(job).host_bytes, 12 * kGB);
+}
+
+TEST(MemoryPlanTest, MoreIsComputedAgainLessIsKept) {
+  PlanJob job = GpuJob(Llama8B(), 1, 8);
+  std::int64_t before = INT64_MAX;
+  for (const ActivationCheckpointing level :
+       {ActivationCheckpointing::kNone, ActivationCheckpointing::kSelective,
+        ActivationCheckpointing::kFull, ActivationCheckpointing::kFullOffload}) {
+    job.train.fsdp.activation_checkpointing = level;
+    EXPECT_LT(Planned(job).device_bytes, before);
+    before = Planned(job).device_bytes;
+  }
+}
+
+// bitsandbytes: 4.5 bits, and 4.127 with the scales of scales; embedding and head stay as they are.
+TEST(MemoryPlanTest, FrozenWeightsTakeFourBitsAndTheirScales) {
+  PlanJob job = GpuJob(Llama70B(), 1, 1);
+  job.adapters = AdapterPlan{};
+  const auto frozen = [&job](FrozenType type) {
+    job.adapters->frozen = type;
+    return static_cast<double>(Planned(job).Of(PartKind::kFrozen));
+  };
+  const double ends = 2.0 * 128256 * 8192 * 2;
+  const double linear = 80.0 * 855.6e6;
+  EXPECT_NEAR(frozen(FrozenType::kCompute) / (2 * 70.55e9), 1, 0.001);
+  EXPECT_NEAR((frozen(FrozenType::kNf4) - ends) * 8 / linear, 4.5, 0.01);
+  EXPECT_NEAR((frozen(FrozenType::kNf4DoubleScale) - ends) * 8 / linear, 4.127, 0.01);
+}
+
+TEST(MemoryPlanTest, AdaptersAreTrainedAndTheRestIsNot) {
+  PlanJob job = GpuJob(Llama8B(), 1, 8);
+  job.adapters = AdapterPlan{.r = 16, .target_modules = {"all-linear"}};
+  const Result<PlanLayout> layout = LayOutPlan(job);
+  ASSERT_TRUE(layout.ok());
+  // PEFT prints 41,943,040 for r = 16 on all linear layers of this model.
+  EXPECT_EQ(layout->adapter_parameters, 41943040);
+  const MemoryPlan plan = Planned(job);
+  EXPECT_LT(plan.Of(PartKind::kMaster), 22e6);
+  EXPECT_LT(plan.Of(PartKind::kGradientSlots), 20e6);
+  EXPECT_NEAR(static_cast<double>(plan.Of(PartKind::kFrozen)), 2 * 8.03e9 / 8, 5e6);
+}
+
+TEST(MemoryPlanTest, ATargetThatTheModelHasNotIsRefused) {
+  PlanJob job = GpuJob(Llama8B(), 1, 8);
+  job.adapters = AdapterPlan{.target_modules = {"q_proj", "c_attn"}};
+  const Result<MemoryPlan> plan = PlanMemory(job);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_NE(plan.status().message().find("c_attn"), std::string::npos);
+}
+
+// 70 B on two cards of 24 GB: frozen weights in host memory, adapters on the device.
+TEST(MemoryPlanTest, SeventyBillionTrainAdaptersOnTwoSmallGpus) {
+  PlanJob job = GpuJob(Llama70B(), 1, 2);
+  job.adapters =
+      AdapterPlan{.r = 16, .target_modules = {"all-linear"}, .frozen = FrozenType::kNf4DoubleScale};
+  EXPECT_GT(DeviceGB(Planned(job)), 23.6);
+  job.train.fsdp.cpu_offload = true;
+  const MemoryPlan plan = Planned(job);
+  EXPECT_LT(DeviceGB(plan), 22.8);
+  EXPECT_LT(static_cast<double>(plan.node_host_bytes), 180 * kGB);
+}
+
+// Slots are the largest units; on one host the gathered model is one array for all.
+TEST(MemoryPlanTest, RanksOfOneHostShareTheGatheredWeights) {
+  PlanJob job = GpuJob(Llama8B(), 1, 4);
+  job.resources.device = "cpu";
+  job.supervised = false;
+  const MemoryPlan plan = Planned(job);
+  EXPECT_EQ(plan.device_bytes, 0);
+  EXPECT_NEAR(static_cast<double>(plan.Of(PartKind::kGathered)), 2 * 8.03e9, 5e6);
+  EXPECT_LT(plan.node_host_bytes, 4 * plan.host_bytes - 2 * plan.Of(PartKind::kGathered));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,156 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "common/base/files.h"
+#include "common/control_pipe/trainer_protocol.h"
+#include "common/job_spec/parse.h"
+#include "trainer/device/scalar_type.h"
+#include "trainer/plan/run_plan.h"
+#include "trainer/verbs/verbs.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kGB = 1e9;
+constexpr std::int64_t kMaxConfigBytes = 16 << 20;
+constexpr int kExitDoesNotFit = 1;
+
+// As the trainer itself would find it: below the working directory, which is relative to the file.
+fs::path Below(const JobSpec& spec, const std::string& job_file, const std::string& path) {
+  return fs::absolute(job_file).parent_path() / spec.workdir / path;
+}
+
+Result<ModelConfig> ReadShape(const fs::path& model) {
+  if (!fs::is_regular_file(model)) return ReadModelConfig(model.string());
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(model.string(), kMaxConfigBytes));
+  return ParseModelConfig(text, model.string());
+}
+
+std::optional<std::int64_t> CountRows(const fs::path& data) {
+  if (data.extension() != ".jsonl") return std::nullopt;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(data.c_str(), "rb"),
+                                                             std::fclose);
+  if (file == nullptr) return std::nullopt;
+  std::int64_t rows = 0;
+  char buffer[1 << 16];
+  while (const std::size_t size = std::fread(buffer, 1, sizeof buffer, file.get()))
+    rows += std::count(buffer, buffer + size, '\n');
+  return rows;
+}
+
+// Operations per second of this machine's products, in units of 10^12, for one rank.
+double MeasurePeak(MixedPrecision precision, int threads) {
+  at::set_num_threads(threads);
+  const at::ScalarType type =
+      ScalarTypeOf(ResolvePrecision({.mixed_precision = precision}, {}).compute);
+  constexpr std::int64_t kSize = 1024;
+  const at::Tensor a = at::ones({kSize, kSize}, type), b = at::ones({kSize, kSize}, type);
+  at::Tensor product = at::mm(a, b);
+  double best = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    at::mm_out(product, a, b);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());
+  }
+  return best / 1e12;
+}
+
+// MemTotal of /proc/meminfo; 0 where there is none.
+double MemoryOfThisHost() {
+  const auto text = ReadFile("/proc/meminfo", 1 << 16);
+  if (!text.ok()) return 0;
+  const std::size_t at = text->find("MemTotal:");
+  return at == std::string::npos ? 0 : std::strtod(text->c_str() + at + 9, nullptr) * 1024;
+}
+
+Hardware ThisHost(const JobSpec& spec) {
+  const int threads = std::max(1, spec.resources.cpus_per_rank);
+  return {.name = "CPU",
+          .source = "measured here, a product of 1024 x 1024 matrices",
+          .is_host = true,
+          .peak_tflops = MeasurePeak(spec.train->fsdp.mixed_precision, threads),
+          .achievable = 0.7,
+          .network_rate = 1e9,
+          .host_memory_bytes = MemoryOfThisHost()};
+}
+
+std::string Known() {
+  std::string names = "cpu";
+  for (const std::string& name : KnownDevices()) names += ", " + name;
+  return names;
+}
+
+Result<Hardware> ChooseHardware(const PlanOptions& options, const JobSpec& spec) {
+  Hardware hardware;
+  if (options.device == "cpu" || (options.device.empty() && spec.resources.device == "cpu")) {
+    hardware = ThisHost(spec);
+  } else if (const auto known = FindHardware(options.device)) {
+    hardware = *known;
+  } else if (!options.device.empty() && options.memory_gb > 0 && options.peak_tflops > 0) {
+    hardware = {.name = options.device, .source = "given"};
+  } else {
+    return InvalidArgument("--device: name one of " + Known() +
+                           "; or any name with --memory-gb and --peak-tflops");
+  }
+  const auto override = [](double given, double unit, double* value) {
+    if (given > 0) *value = given * unit;
+  };
+  override(options.memory_gb, kGB, &hardware.memory_bytes);
+  override(options.peak_tflops, 1, &hardware.peak_tflops);
+  override(options.achievable, 1, &hardware.achievable);
+  override(options.link_gb_s, kGB, &hardware.link_rate);
+  override(options.network_gbit_s, kGB / 8, &hardware.network_rate);
+  override(options.host_memory_gb, kGB, &hardware.host_memory_bytes);
+  if (options.peak_tflops > 0) hardware.source = "given";
+  return hardware;
+}
+
+Result<PlanQuestion> ReadQuestion(const PlanOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(std::string text, ReadFile(options.file));
+  MUSTER_ASSIGN_OR_RETURN(text, ApplyOverrides(text, options.overrides));
+  MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(text, options.file));
+  if (!spec.train)
+    return InvalidArgument(options.file + ": has no train block; only training is planned");
+  PlanQuestion question;
+  MUSTER_ASSIGN_OR_RETURN(question.hardware, ChooseHardware(options, spec));
+  if (options.nodes > 0) spec.resources.nodes = options.nodes;
+  if (options.ranks_per_node > 0) spec.resources.ranks_per_node = options.ranks_per_node;
+  spec.resources.device = question.hardware.is_host ? "cpu" : "cuda";
+  const fs::path model = options.model.empty() ? Below(spec, options.file, spec.train->model.path)
+                                               : fs::path(options.model);
+  MUSTER_ASSIGN_OR_RETURN(question.job.model, ReadShape(model));
+  question.job.train = *spec.train;
+  question.job.resources = spec.resources;
+  question.job.supervised = !options.standalone;
+  question.rows = options.rows > 0 ? options.rows
+                                   : CountRows(Below(spec, options.file, spec.train->data.train));
+  question.cost_per_hour = options.cost_per_hour;
+  return question;
+}
+
+}  // namespace
+
+int RunPlanVerb(const PlanOptions& options) {
+  const Result<PlanQuestion> question = ReadQuestion(options);
+  const Result<RunPlan> plan =
+      question.ok() ? PlanRun(*question) : Result<RunPlan>(question.status());
+  if (!plan.ok()) {
+    std::fprintf(stderr, "muster-trainer plan: %s\n", plan.status().message().c_str());
+    return kExitBadInput;
+  }
+  const std::string text =
+      options.output == "json" ? PlanJson(*question, *plan) + "\n" : PlanText(*question, *plan);
+  std::fputs(text.c_str(), stdout);
+  return plan->fits() ? kExitOk : kExitDoesNotFit;
+}
+
+}  // namespace muster
