@@ -166,6 +166,61 @@ TEST_P(DeviceOpsOracle, NormBackward) {
   });
 }
 
+TEST_P(DeviceOpsOracle, NormBackwardOfAFrozenWeight) {
+  InEveryType([&] {
+    const at::Tensor sum = Random({40, 65}), weight = Random({65}), y_gradient = Random({40, 65});
+    const at::Tensor scale = On(at::rand({40}).add(0.5).to(wide())), before = Random({40, 65});
+    at::Tensor trained = before.clone(), frozen = before.clone();
+    ops_->NormBackward(y_gradient, sum, weight, scale, trained, {Blank({65}), false});
+    ops_->NormBackward(y_gradient, sum, weight, scale, frozen, {});
+    ExpectSame(frozen, trained);
+  });
+}
+
+// The heads of queries and keys over their root mean squares, times weights; values as they are.
+at::Tensor HeadsNormed(const at::Tensor& qkv, const at::Tensor& query_weight,
+                       const at::Tensor& key_weight, const AttentionHeads& h) {
+  const at::Tensor heads = qkv.view({qkv.size(0), h.heads + 2 * h.kv_heads, h.head_dim});
+  const at::Tensor x = heads.narrow(1, 0, h.heads + h.kv_heads);
+  const at::Tensor normed = x * (x.square().mean(2, true) + 1e-6).rsqrt();
+  return at::cat({normed.narrow(1, 0, h.heads) * query_weight,
+                  normed.narrow(1, h.heads, h.kv_heads) * key_weight,
+                  heads.narrow(1, h.heads + h.kv_heads, h.kv_heads)},
+                 1)
+      .reshape(qkv.sizes());
+}
+
+TEST_P(DeviceOpsOracle, HeadNormAndItsGradient) {
+  InEveryType([&] {
+    for (const auto& [count, head_dim] :
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 2}, {7, 6}, {300, 64}, {5, 136}}) {
+      const AttentionHeads heads{.heads = 3, .kv_heads = 1, .head_dim = head_dim};
+      const at::Tensor qkv = Random({count, heads.joined_width()});
+      const at::Tensor q = Random({head_dim}), k = Random({head_dim});
+      at::Tensor out = Blank(qkv.sizes()), scale = Blank({count, 4}, wide());
+      ops_->HeadNorm(qkv, q, k, 1e-6, heads, out, scale);
+      const at::Tensor out_gradient = Random(qkv.sizes());
+      const at::Tensor before = On(at::randn({head_dim}, wide()));
+      at::Tensor gradient = out_gradient.clone(), frozen = out_gradient.clone();
+      const at::Tensor added = before.clone(), written = Blank({head_dim});
+      ops_->HeadNormBackward(qkv, q, k, scale, heads, gradient, {added, true}, {written, false});
+      ops_->HeadNormBackward(qkv, q, k, scale, heads, frozen, {}, {});
+
+      const std::string what = std::to_string(count) + " x " + std::to_string(head_dim);
+      const at::Tensor x = WideLeaf(qkv.cpu()), a = WideLeaf(q.cpu()), b = WideLeaf(k.cpu());
+      const at::Tensor want = HeadsNormed(x, a, b, heads);
+      const auto gradients = grad({want}, {x, a, b}, {Exact(out_gradient)});
+      ExpectClose(out, want, "normed " + what);
+      const at::Tensor squares = Exact(qkv).view({count, 5, head_dim}).narrow(1, 0, 4).square();
+      ExpectClose(scale, (squares.mean(2) + 1e-6).rsqrt(), "scale " + what);
+      ExpectClose(gradient, gradients[0], "gradient " + what, 2);
+      ExpectClose(added, Exact(before) + gradients[1], "query weight " + what);
+      ExpectClose(written, gradients[2], "key weight " + what);
+      ExpectSame(frozen, gradient);
+    }
+  });
+}
+
 at::Tensor Turned(const at::Tensor& heads, const at::Tensor& cos, const at::Tensor& sin) {
   const std::int64_t half = heads.size(-1) / 2;
   const at::Tensor a = heads.slice(-1, 0, half), b = heads.slice(-1, half);
@@ -189,6 +244,33 @@ TEST_P(DeviceOpsOracle, RotaryEmbedding) {
       ops_->Rotate(turned, cos, sin, shape, heads, -1);
       ExpectClose(turned, Exact(before), "turned back", 2);
     }
+  });
+}
+
+// Documents of every kind in rows of 40 tokens: a whole row, of one token, and others.
+const BatchShape kPacked{
+    .rows = 3, .length = 40, .document_begins = {0, 40, 41, 42, 70, 80, 113, 119}};
+
+TEST_P(DeviceOpsOracle, RotaryEmbeddingBeginsAnewWithEachDocument) {
+  InEveryType([&] {
+    const AttentionHeads heads{.heads = 3, .kv_heads = 1, .head_dim = 32};
+    const at::Tensor angles = at::randn({40, 16}, at::kDouble);
+    const at::Tensor cos = On(angles.cos().to(wide())), sin = On(angles.sin().to(wide()));
+    const at::Tensor before = Random({120, heads.joined_width()});
+    at::Tensor turned = before.clone();
+    ops_->Rotate(turned, cos, sin, kPacked, heads, 1);
+    at::Tensor alone = before.clone();
+    for (std::size_t i = 0; i < kPacked.document_begins.size(); ++i) {
+      const std::int64_t begin = kPacked.document_begins[i];
+      const std::int64_t end =
+          i + 1 < kPacked.document_begins.size() ? kPacked.document_begins[i + 1] : 120;
+      at::Tensor document = alone.slice(0, begin, end);
+      ops_->Rotate(document, cos.slice(0, 0, end - begin), sin.slice(0, 0, end - begin),
+                   {.rows = 1, .length = end - begin}, heads, 1);
+    }
+    ExpectSame(turned, alone);
+    ops_->Rotate(turned, cos, sin, kPacked, heads, -1);
+    ExpectClose(turned, Exact(before), "turned back", 2);
   });
 }
 
@@ -236,6 +318,44 @@ TEST_P(DeviceOpsOracle, CausalAttention) {
   });
 }
 
+// Which keys each token sees, of documents and within the window.
+at::Tensor Unseen(const BatchShape& shape, std::int64_t window) {
+  const at::Tensor places = at::arange(shape.tokens());
+  const at::Tensor begins = at::tensor(shape.document_begins);
+  const at::Tensor document = at::searchsorted(begins, places, false, /*right=*/true);
+  const at::Tensor distance = places.unsqueeze(1) - places;
+  at::Tensor seen = document.unsqueeze(1).eq(document).logical_and_(distance.ge(0));
+  if (window > 0) seen.logical_and_(distance.lt(window));
+  return seen.logical_not();
+}
+
+TEST_P(DeviceOpsOracle, AttentionOverDocumentsAndWindows) {
+  InEveryType([&] {
+    for (const std::int64_t window : {0, 1, 9, 33}) {
+      const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 64, .window = window};
+      const at::Tensor qkv = Random({120, heads.joined_width()});
+      const at::Tensor out_gradient = Random({120, 256});
+      at::Tensor out = Blank({120, 256}), gradient = Blank({120, heads.joined_width()});
+      at::Tensor lse = Blank({3, 4, 40}, wide());
+      ops_->Attention(qkv, kPacked, heads, out, lse);
+      ops_->AttentionBackward(qkv, out, lse, out_gradient, kPacked, heads, gradient);
+
+      const at::Tensor leaf = WideLeaf(qkv.cpu());
+      const at::Tensor joined = leaf.view({120, 8, 64}).transpose(0, 1);
+      const at::Tensor key = joined.narrow(0, 4, 2).repeat_interleave(2, 0);
+      const at::Tensor value = joined.narrow(0, 6, 2).repeat_interleave(2, 0);
+      const at::Tensor scores =
+          (at::matmul(joined.narrow(0, 0, 4), key.transpose(1, 2)) / 8)
+              .masked_fill(Unseen(kPacked, window), -std::numeric_limits<double>::infinity());
+      const at::Tensor want =
+          at::matmul(scores.softmax(-1), value).transpose(0, 1).reshape({120, 256});
+      const std::string what = "window " + std::to_string(window);
+      ExpectClose(out, want, "output, " + what);
+      ExpectClose(gradient, grad({want}, {leaf}, {Exact(out_gradient)})[0], "gradient, " + what, 2);
+    }
+  });
+}
+
 TEST_P(DeviceOpsOracle, CrossEntropyInPlace) {
   InEveryType([&] {
     for (const std::int64_t words : {7, 1000, 8192}) {
@@ -268,6 +388,43 @@ TEST_P(DeviceOpsOracle, CrossEntropyOfInfiniteLogits) {
     EXPECT_EQ(gradient.cpu()[0][5].item<double>(), 0.5);
     EXPECT_EQ(gradient.cpu()[0][590].item<double>(), -0.5);
     EXPECT_EQ(gradient.cpu()[0][0].item<double>(), 0);
+  });
+}
+
+// A tensor as values that are quantised anew on the host, and its arrays on the device.
+TEST_P(DeviceOpsOracle, ValuesOfNf4HaveTheBitsOfTheirDefinition) {
+  const at::Tensor book = On(at::tensor(at::ArrayRef<float>(Nf4NestedCode().data(), 256)));
+  const at::Tensor levels = at::tensor(at::ArrayRef<float>(kNf4Levels, 16));
+  InEveryType([&] {
+    for (const std::int64_t count : {1, 63, 64, 65, 1000, 64 * 300 + 8}) {
+      const at::Tensor codes = at::randint(0, 256, {Nf4Bytes(count)}, at::kByte);
+      const at::Tensor absmax = at::rand({Nf4Blocks(count)});
+      const at::Tensor absmax_codes = at::randint(0, 256, {Nf4Blocks(count)}, at::kByte);
+      const at::Tensor nested = at::rand({Nf4NestedBlocks(count)});
+      const at::Tensor scales = (book.cpu().index({absmax_codes.to(at::kLong)}) *
+                                 nested.repeat_interleave(256).slice(0, 0, Nf4Blocks(count)))
+                                    .add(0.75f);
+      const at::Tensor c = On(codes), a = On(absmax), ac = On(absmax_codes), n = On(nested);
+      const Nf4Source plain{.count = count,
+                            .codes = c.const_data_ptr<std::uint8_t>(),
+                            .absmax = a.const_data_ptr<float>()};
+      const Nf4Source twice{.count = count,
+                            .codes = c.const_data_ptr<std::uint8_t>(),
+                            .absmax_codes = ac.const_data_ptr<std::uint8_t>(),
+                            .nested_absmax = n.const_data_ptr<float>(),
+                            .nested_code = book.const_data_ptr<float>(),
+                            .offset = 0.75f};
+      const at::Tensor pairs = at::stack({codes.bitwise_right_shift(4), codes.bitwise_and(15)}, 1);
+      const at::Tensor level = levels.index({pairs.view({-1}).to(at::kLong)}).slice(0, 0, count);
+      for (const auto& [source, scale] : {std::pair{plain, absmax}, {twice, scales}}) {
+        at::Tensor out = Blank({count});
+        ops_->DequantizeNf4(source, out);
+        const at::Tensor each = scale.repeat_interleave(64).slice(0, 0, count);
+        ExpectSame(out, (level * each).to(type()));
+      }
+      at::Tensor other = Blank({count + 1});
+      EXPECT_THROW(ops_->DequantizeNf4(plain, other), c10::Error);
+    }
   });
 }
 

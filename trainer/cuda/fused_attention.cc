@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <tuple>
 
 #include "trainer/cuda/plain_attention.h"
@@ -12,7 +13,16 @@ namespace muster {
 namespace {
 
 const char* NameOf(AttentionBackend backend) {
-  return backend == AttentionBackend::kCudnn ? "cuDNN" : "flash";
+  switch (backend) {
+    case AttentionBackend::kCudnn: return "cuDNN";
+    case AttentionBackend::kFlash: return "flash";
+    case AttentionBackend::kPackedFlash: return "packed flash";
+  }
+  return "";
+}
+
+bool IsPacked(const BatchShape& shape, const AttentionHeads& heads) {
+  return !shape.document_begins.empty() || heads.window > 0;
 }
 
 // [rows, heads, length, head_dim], as the kernels want them; no copies.
@@ -34,6 +44,56 @@ at::Tensor ByHead(const at::Tensor& array, const BatchShape& shape, const Attent
 }
 
 double ScaleOf(const AttentionHeads& h) { return 1.0 / std::sqrt(static_cast<double>(h.head_dim)); }
+
+// [N, heads, head_dim], as flash attention wants documents; no copies.
+struct PackedHeads {
+  at::Tensor query, key, value;
+
+  PackedHeads(const at::Tensor& joined, const AttentionHeads& h) {
+    const at::Tensor all = joined.view({joined.size(0), h.heads + 2 * h.kv_heads, h.head_dim});
+    query = all.narrow(1, 0, h.heads);
+    key = all.narrow(1, h.heads, h.kv_heads);
+    value = all.narrow(1, h.heads + h.kv_heads, h.kv_heads);
+  }
+};
+
+at::Tensor PackedByHead(const at::Tensor& array, const AttentionHeads& h) {
+  return array.view({array.size(0), h.heads, h.head_dim});
+}
+
+// How many keys before its own a query sees; flash attention does not count its own.
+std::optional<std::int64_t> KeysBefore(const AttentionHeads& h) {
+  return h.window > 0 ? std::optional(h.window - 1) : std::nullopt;
+}
+
+// The logarithms lie as [heads, N].
+void RunPackedForward(const at::Tensor& qkv, const DocumentArrays& documents,
+                      const AttentionHeads& h, at::Tensor& out, at::Tensor& lse) {
+  const PackedHeads in(qkv, h);
+  const auto all = at::_flash_attention_forward(
+      in.query, in.key, in.value, documents.bounds, documents.bounds, documents.longest,
+      documents.longest, /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false,
+      ScaleOf(h), KeysBefore(h), /*window_size_right=*/0);
+  const at::Tensor& sums = std::get<1>(all);
+  TORCH_CHECK(sums.numel() == lse.numel(), "logarithms of shape ", sums.sizes());
+  PackedByHead(out, h).copy_(std::get<0>(all));
+  lse.view({-1}).copy_(sums.reshape({-1}));
+}
+
+void RunPackedBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
+                       const at::Tensor& out_gradient, const DocumentArrays& documents,
+                       const AttentionHeads& h, at::Tensor& qkv_gradient) {
+  const PackedHeads in(qkv, h), gradients(qkv_gradient, h);
+  const at::Tensor seed = at::zeros({2}, qkv.options().dtype(at::kLong));  // of no dropout
+  const auto result = at::_flash_attention_backward(
+      PackedByHead(out_gradient, h), in.query, in.key, in.value, PackedByHead(out, h),
+      lse.view({h.heads, qkv.size(0)}), documents.bounds, documents.bounds, documents.longest,
+      documents.longest, /*dropout_p=*/0.0, /*is_causal=*/true, seed, seed, ScaleOf(h),
+      KeysBefore(h), /*window_size_right=*/0);
+  gradients.query.copy_(std::get<0>(result));
+  gradients.key.copy_(std::get<1>(result));
+  gradients.value.copy_(std::get<2>(result));
+}
 
 void RunForward(AttentionBackend backend, const at::Tensor& qkv, const BatchShape& shape,
                 const AttentionHeads& h, at::Tensor& out, at::Tensor& lse) {
@@ -81,8 +141,11 @@ void RunBackward(AttentionBackend backend, const at::Tensor& qkv, const at::Tens
 
 // A small problem with shared key heads. Empty: right; else why not.
 std::string TryOut(AttentionBackend backend, at::Device device, at::ScalarType type) {
-  const AttentionHeads h{.heads = 4, .kv_heads = 2, .head_dim = 64};
-  const BatchShape shape{.rows = 2, .length = 192};
+  const bool packed = backend == AttentionBackend::kPackedFlash;
+  const AttentionHeads h{.heads = 4, .kv_heads = 2, .head_dim = 64, .window = packed ? 50 : 0};
+  BatchShape shape{.rows = 2, .length = 192};
+  if (packed) shape.document_begins = {0, 1, 70, 192, 200};
+  DeviceDocuments documents;
   const at::TensorOptions options = at::TensorOptions(device).dtype(type);
   const at::Tensor qkv = at::randn({shape.tokens(), h.joined_width()}, options);
   const at::Tensor out_gradient = at::randn({shape.tokens(), h.heads * h.head_dim}, options);
@@ -92,7 +155,11 @@ std::string TryOut(AttentionBackend backend, at::Device device, at::ScalarType t
       at::Tensor lse = at::zeros({shape.rows, h.heads, shape.length}, options.dtype(at::kFloat));
       out[fused] = at::zeros_like(out_gradient);
       gradient[fused] = at::zeros_like(qkv);
-      if (fused) {
+      if (fused && packed) {
+        const DocumentArrays& arrays = documents.For(shape, device);
+        RunPackedForward(qkv, arrays, h, out[1], lse);
+        RunPackedBackward(qkv, out[1], lse, out_gradient, arrays, h, gradient[1]);
+      } else if (fused) {
         RunForward(backend, qkv, shape, h, out[1], lse);
         RunBackward(backend, qkv, out[1], lse, out_gradient, shape, h, gradient[1]);
       } else {
@@ -115,11 +182,13 @@ std::string TryOut(AttentionBackend backend, at::Device device, at::ScalarType t
 }  // namespace
 
 std::vector<AttentionBackend> AttentionCandidates(bool deterministic) {
-  if (deterministic) return {AttentionBackend::kFlash};
-  return {AttentionBackend::kCudnn, AttentionBackend::kFlash};
+  if (deterministic) return {AttentionBackend::kFlash, AttentionBackend::kPackedFlash};
+  return {AttentionBackend::kCudnn, AttentionBackend::kFlash, AttentionBackend::kPackedFlash};
 }
 
-bool AttentionFits(AttentionBackend backend, at::ScalarType type, const AttentionHeads& heads) {
+bool AttentionFits(AttentionBackend backend, at::ScalarType type, const BatchShape& shape,
+                   const AttentionHeads& heads) {
+  if (IsPacked(shape, heads) != (backend == AttentionBackend::kPackedFlash)) return false;
   const std::int64_t widest = backend == AttentionBackend::kCudnn ? 128 : 256;
   return (type == at::kBFloat16 || type == at::kHalf) && heads.head_dim % 8 == 0 &&
          heads.head_dim <= widest;
@@ -140,29 +209,38 @@ FusedAttention::FusedAttention(at::Device device, at::ScalarType type) {
   if (!unusable.empty()) description_ += " (" + unusable + ")";
 }
 
-const AttentionBackend* FusedAttention::Choose(at::ScalarType type,
+const AttentionBackend* FusedAttention::Choose(at::ScalarType type, const BatchShape& shape,
                                                const AttentionHeads& heads) const {
   const auto found = std::find_if(usable_.begin(), usable_.end(), [&](AttentionBackend backend) {
-    return AttentionFits(backend, type, heads);
+    return AttentionFits(backend, type, shape, heads);
   });
   return found == usable_.end() ? nullptr : &*found;
 }
 
 bool FusedAttention::Forward(const at::Tensor& qkv, const BatchShape& shape,
                              const AttentionHeads& heads, at::Tensor& out, at::Tensor& lse) const {
-  const AttentionBackend* const backend = Choose(qkv.scalar_type(), heads);
-  if (backend != nullptr) RunForward(*backend, qkv, shape, heads, out, lse);
-  return backend != nullptr;
+  const AttentionBackend* const backend = Choose(qkv.scalar_type(), shape, heads);
+  if (backend == nullptr) return false;
+  if (*backend == AttentionBackend::kPackedFlash) {
+    RunPackedForward(qkv, documents_.For(shape, qkv.device()), heads, out, lse);
+  } else {
+    RunForward(*backend, qkv, shape, heads, out, lse);
+  }
+  return true;
 }
 
 bool FusedAttention::Backward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                               const at::Tensor& out_gradient, const BatchShape& shape,
                               const AttentionHeads& heads, at::Tensor& qkv_gradient) const {
-  const AttentionBackend* const backend = Choose(qkv.scalar_type(), heads);
-  if (backend != nullptr) {
+  const AttentionBackend* const backend = Choose(qkv.scalar_type(), shape, heads);
+  if (backend == nullptr) return false;
+  if (*backend == AttentionBackend::kPackedFlash) {
+    RunPackedBackward(qkv, out, lse, out_gradient, documents_.For(shape, qkv.device()), heads,
+                      qkv_gradient);
+  } else {
     RunBackward(*backend, qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
   }
-  return backend != nullptr;
+  return true;
 }
 
 }  // namespace muster

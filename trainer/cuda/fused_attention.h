@@ -3,8 +3,10 @@
 // cuDNN's is the fastest on new GPUs, flash attention runs on all since compute capability 8.0.
 // Each is tried once on a small problem and compared with plain attention, since another cuDNN on
 // the library path may lack it or be wrong. Causality is a flag of the kernels, never a mask: with
-// masks cuDNN 9's backward has given NaN. Where results must repeat bit for bit (LibTorch's
-// deterministic algorithms), flash attention's deterministic backward is the only one that does.
+// masks cuDNN 9's backward has given NaN. Documents and windows only flash attention takes, as
+// cumulative lengths and as a flag; it counts as a kernel of its own, tried out on its own. Where
+// results must repeat bit for bit (LibTorch's deterministic algorithms), flash attention's
+// deterministic backward is the only one that does.
 //
 // For bf16 and fp16; anything else is plain attention. The trainer's thread; errors are Torch
 // exceptions.
@@ -13,16 +15,18 @@
 #include <string>
 #include <vector>
 
+#include "trainer/cuda/device_documents.h"
 #include "trainer/device/device_ops.h"
 
 namespace muster {
 
-enum class AttentionBackend { kCudnn, kFlash };
+enum class AttentionBackend { kCudnn, kFlash, kPackedFlash };
 
 // In the order in which they are tried.
 std::vector<AttentionBackend> AttentionCandidates(bool deterministic);
-// Head widths and types that the backend takes.
-bool AttentionFits(AttentionBackend backend, at::ScalarType type, const AttentionHeads& heads);
+// Documents, windows, head widths and types that the backend takes.
+bool AttentionFits(AttentionBackend backend, at::ScalarType type, const BatchShape& shape,
+                   const AttentionHeads& heads);
 
 class FusedAttention {
  public:
@@ -40,9 +44,11 @@ class FusedAttention {
   const std::string& description() const { return description_; }
 
  private:
-  const AttentionBackend* Choose(at::ScalarType type, const AttentionHeads& heads) const;
+  const AttentionBackend* Choose(at::ScalarType type, const BatchShape& shape,
+                                 const AttentionHeads& heads) const;
 
   std::vector<AttentionBackend> usable_;
+  mutable DeviceDocuments documents_;  // only remembers what it was asked last
   std::string description_;
 };
 

@@ -17,23 +17,41 @@ AttentionHeads Width(std::int64_t head_dim) {
   return {.heads = 8, .kv_heads = 2, .head_dim = head_dim};
 }
 
+const BatchShape kRows{.rows = 2, .length = 16};
+
 TEST(AttentionCandidates, AreCudnnThenFlashUnlessResultsMustRepeat) {
   EXPECT_THAT(AttentionCandidates(/*deterministic=*/false),
-              ElementsAre(AttentionBackend::kCudnn, AttentionBackend::kFlash));
-  EXPECT_THAT(AttentionCandidates(true), ElementsAre(AttentionBackend::kFlash));
+              ElementsAre(AttentionBackend::kCudnn, AttentionBackend::kFlash,
+                          AttentionBackend::kPackedFlash));
+  EXPECT_THAT(AttentionCandidates(true),
+              ElementsAre(AttentionBackend::kFlash, AttentionBackend::kPackedFlash));
 }
 
 TEST(AttentionFits, HalfTypesAndOrdinaryWidthsOnly) {
   for (const AttentionBackend backend : {AttentionBackend::kCudnn, AttentionBackend::kFlash}) {
-    EXPECT_TRUE(AttentionFits(backend, at::kBFloat16, Width(128)));
-    EXPECT_TRUE(AttentionFits(backend, at::kHalf, Width(64)));
-    EXPECT_FALSE(AttentionFits(backend, at::kFloat, Width(64)));
-    EXPECT_FALSE(AttentionFits(backend, at::kDouble, Width(64)));
-    EXPECT_FALSE(AttentionFits(backend, at::kBFloat16, Width(60)));
-    EXPECT_FALSE(AttentionFits(backend, at::kBFloat16, Width(264)));
+    EXPECT_TRUE(AttentionFits(backend, at::kBFloat16, kRows, Width(128)));
+    EXPECT_TRUE(AttentionFits(backend, at::kHalf, kRows, Width(64)));
+    EXPECT_FALSE(AttentionFits(backend, at::kFloat, kRows, Width(64)));
+    EXPECT_FALSE(AttentionFits(backend, at::kDouble, kRows, Width(64)));
+    EXPECT_FALSE(AttentionFits(backend, at::kBFloat16, kRows, Width(60)));
+    EXPECT_FALSE(AttentionFits(backend, at::kBFloat16, kRows, Width(264)));
   }
-  EXPECT_FALSE(AttentionFits(AttentionBackend::kCudnn, at::kBFloat16, Width(256)));
-  EXPECT_TRUE(AttentionFits(AttentionBackend::kFlash, at::kBFloat16, Width(256)));
+  EXPECT_FALSE(AttentionFits(AttentionBackend::kCudnn, at::kBFloat16, kRows, Width(256)));
+  EXPECT_TRUE(AttentionFits(AttentionBackend::kFlash, at::kBFloat16, kRows, Width(256)));
+}
+
+TEST(AttentionFits, DocumentsAndWindowsOnlyWhereFlashAttentionTakesThem) {
+  const BatchShape packed{.rows = 1, .length = 9, .document_begins = {0, 4}};
+  AttentionHeads narrow = Width(64);
+  narrow.window = 3;
+  for (const AttentionBackend backend : {AttentionBackend::kCudnn, AttentionBackend::kFlash}) {
+    EXPECT_FALSE(AttentionFits(backend, at::kBFloat16, packed, Width(64)));
+    EXPECT_FALSE(AttentionFits(backend, at::kBFloat16, kRows, narrow));
+  }
+  EXPECT_TRUE(AttentionFits(AttentionBackend::kPackedFlash, at::kBFloat16, packed, Width(64)));
+  EXPECT_TRUE(AttentionFits(AttentionBackend::kPackedFlash, at::kBFloat16, kRows, narrow));
+  EXPECT_FALSE(AttentionFits(AttentionBackend::kPackedFlash, at::kFloat, packed, narrow));
+  EXPECT_FALSE(AttentionFits(AttentionBackend::kPackedFlash, at::kBFloat16, kRows, Width(64)));
 }
 
 // The CPU has neither kernel: what a GPU without them does.

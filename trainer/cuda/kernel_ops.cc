@@ -15,6 +15,12 @@ void CheckLaunch(CudaResult result, const char* what) {
 
 ElementType TypeOf(const at::Tensor& tensor) { return ElementTypeOf(tensor.scalar_type()); }
 
+// Of a tensor that may be undefined.
+void* PointerTo(const at::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
+ElementType TypeOrSingle(const at::Tensor& tensor) {
+  return tensor.defined() ? TypeOf(tensor) : ElementType::kFloat32;
+}
+
 }  // namespace
 
 at::Tensor KernelOps::Scratch(at::IntArrayRef shape, at::ScalarType type) const {
@@ -60,7 +66,9 @@ void KernelOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum
   const at::Tensor& target = weight_gradient.tensor;
   Checks().NormBackward(y_gradient, sum, weight, scale, gradient, target);
   const std::int64_t count = sum.size(0), width = sum.size(1);
-  const at::Tensor parts = Scratch({cuda::NormParts(count), width}, WideType(sum.scalar_type()));
+  const at::Tensor parts =
+      target.defined() ? Scratch({cuda::NormParts(count), width}, WideType(sum.scalar_type()))
+                       : at::Tensor();
   CheckLaunch(cuda::NormBackward({.type = TypeOf(sum),
                                   .rows = count,
                                   .width = width,
@@ -69,29 +77,88 @@ void KernelOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum
                                   .weight = weight.data_ptr(),
                                   .scale = scale.data_ptr(),
                                   .gradient = gradient.data_ptr(),
-                                  .parts = parts.data_ptr(),
-                                  .weight_gradient = target.data_ptr(),
-                                  .weight_gradient_type = TypeOf(target),
+                                  .parts = PointerTo(parts),
+                                  .weight_gradient = PointerTo(target),
+                                  .weight_gradient_type = TypeOrSingle(target),
                                   .add = weight_gradient.add},
                                  Stream()),
               "norm backward");
 }
 
+void KernelOps::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
+                         const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
+                         at::Tensor& out, at::Tensor& scale) {
+  Checks().HeadNorm(qkv, query_weight, key_weight, heads, out, scale);
+  CheckLaunch(cuda::HeadNorm({.type = TypeOf(qkv),
+                              .rows = qkv.size(0),
+                              .heads = heads.heads,
+                              .kv_heads = heads.kv_heads,
+                              .head_dim = heads.head_dim,
+                              .eps = eps,
+                              .qkv = qkv.data_ptr(),
+                              .query_weight = query_weight.data_ptr(),
+                              .key_weight = key_weight.data_ptr(),
+                              .scale = scale.data_ptr(),
+                              .out = out.data_ptr()},
+                             Stream()),
+              "norm of heads");
+}
+
+void KernelOps::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+                                 const at::Tensor& key_weight, const at::Tensor& scale,
+                                 const AttentionHeads& heads, at::Tensor& gradient,
+                                 const GradientTarget& query_weight_gradient,
+                                 const GradientTarget& key_weight_gradient) {
+  Checks().HeadNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
+                            query_weight_gradient.tensor, key_weight_gradient.tensor);
+  const auto parts_for = [&](const GradientTarget& target) {
+    return target.tensor.defined() ? Scratch({cuda::HeadNormParts(qkv.size(0)), heads.head_dim},
+                                             WideType(qkv.scalar_type()))
+                                   : at::Tensor();
+  };
+  const at::Tensor query_parts = parts_for(query_weight_gradient);
+  const at::Tensor key_parts = parts_for(key_weight_gradient);
+  const auto weight = [](const at::Tensor& parts, const GradientTarget& target) {
+    return cuda::HeadWeightGradient{PointerTo(parts), PointerTo(target.tensor),
+                                    TypeOrSingle(target.tensor), target.add};
+  };
+  CheckLaunch(cuda::HeadNormBackward({.type = TypeOf(qkv),
+                                      .rows = qkv.size(0),
+                                      .heads = heads.heads,
+                                      .kv_heads = heads.kv_heads,
+                                      .head_dim = heads.head_dim,
+                                      .qkv = qkv.data_ptr(),
+                                      .query_weight = query_weight.data_ptr(),
+                                      .key_weight = key_weight.data_ptr(),
+                                      .scale = scale.data_ptr(),
+                                      .gradient = gradient.data_ptr(),
+                                      .query = weight(query_parts, query_weight_gradient),
+                                      .key = weight(key_parts, key_weight_gradient)},
+                                     Stream()),
+              "norm of heads backward");
+}
+
 void KernelOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                        const BatchShape& shape, const AttentionHeads& heads, int direction) {
   Checks().Rotate(qkv, cos, sin, shape, heads);
-  CheckLaunch(cuda::Rotate({.type = TypeOf(qkv),
-                            .rows = shape.tokens(),
-                            .heads = heads.heads + heads.kv_heads,
-                            .head_dim = heads.head_dim,
-                            .stride = heads.joined_width(),
-                            .length = shape.length,
-                            .qkv = qkv.data_ptr(),
-                            .cos = cos.data_ptr(),
-                            .sin = sin.data_ptr(),
-                            .direction = direction},
-                           Stream()),
-              "rotary embedding");
+  const bool packed = !shape.document_begins.empty();
+  CheckLaunch(
+      cuda::Rotate(
+          {.type = TypeOf(qkv),
+           .rows = shape.tokens(),
+           .heads = heads.heads + heads.kv_heads,
+           .head_dim = heads.head_dim,
+           .stride = heads.joined_width(),
+           .length = shape.length,
+           .positions =
+               packed ? documents_.For(shape, device()).positions.const_data_ptr<std::int32_t>()
+                      : nullptr,
+           .qkv = qkv.data_ptr(),
+           .cos = cos.data_ptr(),
+           .sin = sin.data_ptr(),
+           .direction = direction},
+          Stream()),
+      "rotary embedding");
 }
 
 void KernelOps::Attention(const at::Tensor& qkv, const BatchShape& shape,
@@ -149,6 +216,12 @@ void KernelOps::CrossEntropy(at::Tensor& logits, const at::Tensor& labels, doubl
                                   .loss = loss.data_ptr<double>()},
                                  Stream()),
               "cross entropy");
+}
+
+void KernelOps::DequantizeNf4(const Nf4Source& source, at::Tensor& out) {
+  Checks().DequantizeNf4(source, out);
+  CheckLaunch(cuda::DequantizeNf4(source, out.data_ptr(), TypeOf(out), Stream()),
+              "dequantisation of NF4");
 }
 
 void KernelOps::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "trainer/cuda/cuda_api.h"
+#include "trainer/cuda/device_documents.h"
 #include "trainer/device/device_ops.h"
 #include "trainer/device/op_checks.h"
 
@@ -22,6 +23,14 @@ class KernelOps : public DeviceOps {
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
                     const at::Tensor& scale, at::Tensor& gradient,
                     const GradientTarget& weight_gradient) override;
+  void HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
+                double eps, const AttentionHeads& heads, at::Tensor& out,
+                at::Tensor& scale) override;
+  void HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+                        const at::Tensor& key_weight, const at::Tensor& scale,
+                        const AttentionHeads& heads, at::Tensor& gradient,
+                        const GradientTarget& query_weight_gradient,
+                        const GradientTarget& key_weight_gradient) override;
   void Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
               const BatchShape& shape, const AttentionHeads& heads, int direction) override;
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
@@ -35,6 +44,7 @@ class KernelOps : public DeviceOps {
   // A label beyond the vocabulary makes the loss NaN: the device tells nobody in time.
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                     at::Tensor& loss) override;
+  void DequantizeNf4(const Nf4Source& source, at::Tensor& out) override;
   // Ids outside of the table are passed over.
   void EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
                          const GradientTarget& table_gradient) override;
@@ -52,6 +62,8 @@ class KernelOps : public DeviceOps {
 
  private:
   at::Tensor Scratch(at::IntArrayRef shape, at::ScalarType type) const;
+
+  DeviceDocuments documents_;
 };
 
 }  // namespace muster

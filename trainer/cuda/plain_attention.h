@@ -1,6 +1,6 @@
 // Causal attention out of matrix products and element-wise operations of ATen.
 //
-// For what the fused kernels do not take: fp32 and fp64, and unusual head widths. One batch row and
+// For what the fused kernels do not take: fp32 and fp64, and unusual head widths. One document and
 // key head at a time, so that the matrix of scores stays small. Works on every device of ATen's;
 // arguments are DeviceOps'. The trainer's thread.
 #pragma once

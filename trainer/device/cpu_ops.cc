@@ -2,14 +2,17 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <vector>
 
 #include "trainer/device/cpu_memory.h"
 #include "trainer/device/device_ops.h"
+#include "trainer/device/documents.h"
 #include "trainer/device/op_checks.h"
 #include "trainer/device/scalar_type.h"
 #include "trainer/kernels/attention.h"
@@ -57,13 +60,38 @@ void OverRows(std::int64_t count, std::int64_t width, F f) {
                    f);
 }
 
-AttentionShape ShapeOfAttention(const BatchShape& shape, const AttentionHeads& heads) {
-  return {.batch = shape.rows,
-          .length = shape.length,
+// `bounds` are the batch's documents, and outlive the result.
+AttentionShape ShapeOfAttention(const std::vector<std::int64_t>& bounds,
+                                const AttentionHeads& heads) {
+  return {.batch = std::ssize(bounds) - 1,
+          .length = LongestDocument(bounds),
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
-          .scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim))};
+          .scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim)),
+          .window = heads.window,
+          .bounds = bounds.data()};
+}
+
+// Calls f(begin, end) for every task of attention. Whichever thread is free takes the next one, the
+// longest first, so that one long document and many short ones keep all threads busy; the bits do
+// not depend on who computes a task.
+template <typename F>
+void OverTasks(const AttentionShape& shape, F f) {
+  const std::int64_t* bounds = shape.bounds;
+  std::vector<std::int64_t> documents(static_cast<std::size_t>(shape.batch));
+  std::iota(documents.begin(), documents.end(), 0);
+  std::stable_sort(documents.begin(), documents.end(), [bounds](std::int64_t a, std::int64_t b) {
+    return bounds[a + 1] - bounds[a] > bounds[b + 1] - bounds[b];
+  });
+  std::atomic<std::int64_t> next = 0;
+  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
+    for (std::int64_t i = next++; i < AttentionTasks(shape); i = next++) {
+      const std::int64_t document = documents[static_cast<std::size_t>(i / shape.kv_heads)];
+      const std::int64_t task = document * shape.kv_heads + i % shape.kv_heads;
+      f(task, task + 1);
+    }
+  });
 }
 
 // Query, key and value in a joined array.
@@ -79,6 +107,54 @@ struct JoinedHeads {
     value = {data + (h.heads + h.kv_heads) * h.head_dim, stride};
   }
 };
+
+// The gradient of a norm's weight, added up in parts. The cut depends on the number of rows alone,
+// so the order of additions does too.
+class WeightParts {
+ public:
+  explicit WeightParts(std::int64_t rows)
+      : rows_(rows),
+        block_(std::max<std::int64_t>(16, (rows + kNormBlocks - 1) / kNormBlocks)),
+        blocks_((rows + block_ - 1) / block_) {}
+
+  // [parts, width], zero; undefined where the target is.
+  at::Tensor For(const at::Tensor& target, at::ScalarType wide) const {
+    if (!target.defined()) return {};
+    return at::zeros({std::max<std::int64_t>(1, blocks_), target.size(0)}, wide);
+  }
+
+  // Calls f(part, begin, end) for the rows of each part.
+  template <typename F>
+  void Over(std::int64_t width, F f) const {
+    OverRows(blocks_, block_ * width, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t b = first; b < last; ++b) {
+        f(b, b * block_, std::min(rows_, (b + 1) * block_));
+      }
+    });
+  }
+
+  void Join(const at::Tensor& parts, const GradientTarget& target) const {
+    if (!parts.defined()) return;
+    const std::int64_t width = parts.size(1);
+    const ElementType wide = TypeOf(parts);
+    std::byte* total = static_cast<std::byte*>(parts.data_ptr());
+    const std::int64_t row_bytes = width * static_cast<std::int64_t>(ElementSize(wide));
+    for (std::int64_t b = 1; b < blocks_; ++b) {
+      muster::Convert(total + b * row_bytes, wide, total, wide, width, true);
+    }
+    muster::Convert(total, wide, target.tensor.data_ptr(), TypeOf(target.tensor), width,
+                    target.add);
+  }
+
+ private:
+  std::int64_t rows_, block_, blocks_;
+};
+
+// Null where there are no parts.
+template <typename Real>
+Real* PartOf(const at::Tensor& parts, std::int64_t part) {
+  return parts.defined() ? Data<Real>(parts) + part * parts.size(1) : nullptr;
+}
 
 class DoneCopy final : public DeviceCopy {
  public:
@@ -106,6 +182,14 @@ class CpuOps : public DeviceOps {
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
                     const at::Tensor& scale, at::Tensor& gradient,
                     const GradientTarget& weight_gradient) override;
+  void HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
+                double eps, const AttentionHeads& heads, at::Tensor& out,
+                at::Tensor& scale) override;
+  void HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+                        const at::Tensor& key_weight, const at::Tensor& scale,
+                        const AttentionHeads& heads, at::Tensor& gradient,
+                        const GradientTarget& query_weight_gradient,
+                        const GradientTarget& key_weight_gradient) override;
   void Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
               const BatchShape& shape, const AttentionHeads& heads, int direction) override;
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
@@ -118,6 +202,7 @@ class CpuOps : public DeviceOps {
                          at::Tensor& out) override;
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                     at::Tensor& loss) override;
+  void DequantizeNf4(const Nf4Source& source, at::Tensor& out) override;
   void EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
                          const GradientTarget& table_gradient) override;
   void AdamW(const OptimizerArrays& arrays, const AdamWOptions& options,
@@ -175,44 +260,85 @@ void CpuOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
                           const GradientTarget& weight_gradient) {
   const at::Tensor& target = weight_gradient.tensor;
   checks_.NormBackward(y_gradient, sum, weight, scale, gradient, target);
-  const std::int64_t count = sum.size(0), width = sum.size(1);
-  // The cut depends on the number of rows alone, so the order of additions does too.
-  const std::int64_t block = std::max<std::int64_t>(16, (count + kNormBlocks - 1) / kNormBlocks);
-  const std::int64_t blocks = (count + block - 1) / block;
-  const at::Tensor parts =
-      at::zeros({std::max<std::int64_t>(1, blocks), width}, WideType(sum.scalar_type()));
+  const std::int64_t width = sum.size(1);
+  const WeightParts cut(sum.size(0));
+  const at::Tensor parts = cut.For(target, WideType(sum.scalar_type()));
   WithElement(sum, [&]<typename T>(T*) {
-    using Real = Wide<T>;
-    OverRows(blocks, block * width, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t b = first; b < last; ++b) {
-        const NormBackwardRows<T> rows{.width = width,
-                                       .y_gradient = Data<T>(y_gradient),
-                                       .sum = Data<T>(sum),
-                                       .weight = Data<T>(weight),
-                                       .scale = Data<Real>(scale),
-                                       .gradient = Data<T>(gradient),
-                                       .weight_gradient = Data<Real>(parts) + b * width};
-        muster::NormBackward(rows, b * block, std::min(count, (b + 1) * block));
-      }
+    cut.Over(width, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+      const NormBackwardRows<T> rows{.width = width,
+                                     .y_gradient = Data<T>(y_gradient),
+                                     .sum = Data<T>(sum),
+                                     .weight = Data<T>(weight),
+                                     .scale = Data<Wide<T>>(scale),
+                                     .gradient = Data<T>(gradient),
+                                     .weight_gradient = PartOf<Wide<T>>(parts, b)};
+      muster::NormBackward(rows, begin, end);
     });
   });
-  const ElementType wide = TypeOf(parts);
-  std::byte* total = static_cast<std::byte*>(parts.data_ptr());
-  const std::int64_t row_bytes = width * static_cast<std::int64_t>(ElementSize(wide));
-  for (std::int64_t b = 1; b < blocks; ++b) {
-    muster::Convert(total + b * row_bytes, wide, total, wide, width, true);
-  }
-  muster::Convert(total, wide, target.data_ptr(), TypeOf(target), width, weight_gradient.add);
+  cut.Join(parts, weight_gradient);
+}
+
+void CpuOps::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
+                      const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
+                      at::Tensor& out, at::Tensor& scale) {
+  checks_.HeadNorm(qkv, query_weight, key_weight, heads, out, scale);
+  WithElement(qkv, [&]<typename T>(T*) {
+    const HeadNormRows<T> rows{.heads = heads.heads,
+                               .kv_heads = heads.kv_heads,
+                               .head_dim = heads.head_dim,
+                               .eps = eps,
+                               .joined = Data<T>(qkv),
+                               .query_weight = Data<T>(query_weight),
+                               .key_weight = Data<T>(key_weight),
+                               .scale = Data<Wide<T>>(scale),
+                               .out = Data<T>(out)};
+    OverRows(qkv.size(0), heads.joined_width(),
+             [&](auto begin, auto end) { muster::HeadNorm(rows, begin, end); });
+  });
+}
+
+void CpuOps::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+                              const at::Tensor& key_weight, const at::Tensor& scale,
+                              const AttentionHeads& heads, at::Tensor& gradient,
+                              const GradientTarget& query_weight_gradient,
+                              const GradientTarget& key_weight_gradient) {
+  checks_.HeadNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
+                           query_weight_gradient.tensor, key_weight_gradient.tensor);
+  const WeightParts cut(qkv.size(0));
+  const at::ScalarType wide = WideType(qkv.scalar_type());
+  const at::Tensor query_parts = cut.For(query_weight_gradient.tensor, wide);
+  const at::Tensor key_parts = cut.For(key_weight_gradient.tensor, wide);
+  WithElement(qkv, [&]<typename T>(T*) {
+    cut.Over(heads.joined_width(), [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+      const HeadNormBackwardRows<T> rows{.heads = heads.heads,
+                                         .kv_heads = heads.kv_heads,
+                                         .head_dim = heads.head_dim,
+                                         .joined = Data<T>(qkv),
+                                         .query_weight = Data<T>(query_weight),
+                                         .key_weight = Data<T>(key_weight),
+                                         .scale = Data<Wide<T>>(scale),
+                                         .gradient = Data<T>(gradient),
+                                         .query_weight_gradient = PartOf<Wide<T>>(query_parts, b),
+                                         .key_weight_gradient = PartOf<Wide<T>>(key_parts, b)};
+      muster::HeadNormBackward(rows, begin, end);
+    });
+  });
+  cut.Join(query_parts, query_weight_gradient);
+  cut.Join(key_parts, key_weight_gradient);
 }
 
 void CpuOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                     const BatchShape& shape, const AttentionHeads& heads, int direction) {
   checks_.Rotate(qkv, cos, sin, shape, heads);
+  const bool packed = !shape.document_begins.empty();
+  const std::vector<std::int32_t> positions =
+      packed ? TokenPositions(shape) : std::vector<std::int32_t>();
   WithElement(qkv, [&]<typename T>(T*) {
     const RotaryRows<T> rows{.heads = heads.heads + heads.kv_heads,
                              .head_dim = heads.head_dim,
                              .stride = heads.joined_width(),
                              .length = shape.length,
+                             .positions = packed ? positions.data() : nullptr,
                              .cos = Data<Wide<T>>(cos),
                              .sin = Data<Wide<T>>(sin),
                              .direction = direction,
@@ -233,10 +359,10 @@ void CpuOps::Attention(const at::Tensor& qkv, const BatchShape& shape, const Att
                                            .value = in.value,
                                            .out = {Data<T>(out), width},
                                            .lse = Data<Wide<T>>(lse)};
-    const AttentionShape attention = ShapeOfAttention(shape, heads);
-    at::parallel_for(0, AttentionTasks(attention), 1, [&](std::int64_t begin, std::int64_t end) {
-      AttentionForward(attention, arrays, begin, end);
-    });
+    const std::vector<std::int64_t> bounds = DocumentBounds(shape);
+    const AttentionShape attention = ShapeOfAttention(bounds, heads);
+    OverTasks(attention,
+              [&](auto begin, auto end) { AttentionForward(attention, arrays, begin, end); });
   });
 }
 
@@ -257,8 +383,9 @@ void CpuOps::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, con
                                             .query_gradient = gradients.query,
                                             .key_gradient = gradients.key,
                                             .value_gradient = gradients.value};
-    const AttentionShape attention = ShapeOfAttention(shape, heads);
-    at::parallel_for(0, AttentionTasks(attention), 1, [&](std::int64_t begin, std::int64_t end) {
+    const std::vector<std::int64_t> bounds = DocumentBounds(shape);
+    const AttentionShape attention = ShapeOfAttention(bounds, heads);
+    OverTasks(attention, [&](auto begin, auto end) {
       muster::AttentionBackward(attention, arrays, begin, end);
     });
   });
@@ -307,6 +434,15 @@ void CpuOps::CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double s
   double sum = 0;
   for (const double row : losses) sum += row;
   *Data<double>(loss) += sum;
+}
+
+void CpuOps::DequantizeNf4(const Nf4Source& source, at::Tensor& out) {
+  checks_.DequantizeNf4(source, out);
+  WithElement(out, [&]<typename T>(T*) {
+    const Nf4Rows<T> rows{source, Data<T>(out)};
+    OverRows(Nf4Blocks(source.count), kNf4Block,
+             [&](auto begin, auto end) { muster::DequantizeNf4(rows, begin, end); });
+  });
 }
 
 void CpuOps::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,

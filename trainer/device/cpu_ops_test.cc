@@ -146,6 +146,53 @@ TEST_P(CpuOps, NormBitsDoNotDependOnThreads) {
   });
 }
 
+// As transformers' Qwen3RMSNorm: to the element type before the weight and after it.
+TEST_P(CpuOps, HeadNormRoundsBeforeTheWeight) {
+  const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 32};
+  const at::Tensor qkv = Random({30, heads.joined_width()});
+  const at::Tensor query_weight = Random({32}), key_weight = Random({32});
+  at::Tensor out = Empty(qkv.sizes()), scale = EmptyWide({30, 6});
+  ops_->HeadNorm(qkv, query_weight, key_weight, 1e-6, heads, out, scale);
+  const at::Tensor x = qkv.view({30, 8, 32}), y = out.view({30, 8, 32});
+  const at::Tensor normed = (x.narrow(1, 0, 6).to(wide()) * scale.unsqueeze(2)).to(type());
+  EXPECT_TRUE(at::equal(y.narrow(1, 0, 4), query_weight * normed.narrow(1, 0, 4)));
+  EXPECT_TRUE(at::equal(y.narrow(1, 4, 2), key_weight * normed.narrow(1, 4, 2)));
+  EXPECT_TRUE(at::equal(y.narrow(1, 6, 2), x.narrow(1, 6, 2)));
+}
+
+TEST_P(CpuOps, HeadNormBitsDoNotDependOnThreads) {
+  const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 30};
+  const at::Tensor qkv = Random({900, heads.joined_width()}), weight = Random({30});
+  const at::Tensor out_gradient = Random(qkv.sizes());
+  ExpectSameBitsOnAnyThreads([&]() -> std::vector<at::Tensor> {
+    at::Tensor out = Empty(qkv.sizes()), scale = EmptyWide({900, 6});
+    ops_->HeadNorm(qkv, weight, weight, 1e-6, heads, out, scale);
+    at::Tensor gradient = out_gradient.clone();
+    const at::Tensor query = EmptyWide({30}), key = EmptyWide({30});
+    ops_->HeadNormBackward(qkv, weight, weight, scale, heads, gradient, {query}, {key});
+    return {out, scale, gradient, query, key};
+  });
+}
+
+// One long document and many short ones, which the threads take in turns.
+TEST_P(CpuOps, AttentionOverDocumentsDoesNotDependOnThreads) {
+  AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 16};
+  BatchShape shape{.rows = 2, .length = 150};
+  for (std::int64_t begin = 0; begin < 150; begin += 7) shape.document_begins.push_back(begin);
+  shape.document_begins.push_back(150);
+  const at::Tensor qkv = Random({300, heads.joined_width()}), out_gradient = Random({300, 64});
+  for (const std::int64_t window : {0, 20}) {
+    heads.window = window;
+    ExpectSameBitsOnAnyThreads([&]() -> std::vector<at::Tensor> {
+      at::Tensor out = Empty({300, 64}), lse = EmptyWide({2, 4, 150});
+      ops_->Attention(qkv, shape, heads, out, lse);
+      at::Tensor gradient = Empty(qkv.sizes());
+      ops_->AttentionBackward(qkv, out, lse, out_gradient, shape, heads, gradient);
+      return {out, lse, gradient};
+    });
+  }
+}
+
 at::Tensor Turned(const at::Tensor& heads, const at::Tensor& cos, const at::Tensor& sin) {
   const std::int64_t half = heads.size(3) / 2;
   const at::Tensor a = heads.narrow(3, 0, half), b = heads.narrow(3, half, half);

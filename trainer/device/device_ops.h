@@ -20,9 +20,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trainer/core/element_type.h"
 #include "trainer/kernels/adamw.h"
+#include "trainer/kernels/nf4.h"
 
 namespace muster {
 
@@ -30,6 +32,9 @@ struct AttentionHeads {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
+  // A token sees the `window` newest tokens of its document up to itself (key j is seen by query i
+  // when i - window < j <= i, as Hugging Face's sliding_window has it); 0: all of them.
+  std::int64_t window = 0;
 
   std::int64_t joined_width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
@@ -38,11 +43,17 @@ struct AttentionHeads {
 struct BatchShape {
   std::int64_t rows = 0;
   std::int64_t length = 0;
+  // The first tokens of the documents that lie packed in the rows, ascending from 0. They cover all
+  // N tokens, and none crosses a row's end, so every row's first token is among them. Attention and
+  // positions begin anew with each. Empty: each row is one document.
+  std::vector<std::int64_t> document_begins;
 
   std::int64_t tokens() const { return rows * length; }
+  bool operator==(const BatchShape&) const = default;
 };
 
-// A gradient that is written, or added to what is there.
+// A gradient that is written, or added to what is there. Of a norm's weight it may be undefined:
+// the weight is frozen, and nothing is computed for it.
 struct GradientTarget {
   at::Tensor tensor;
   bool add = false;
@@ -90,13 +101,30 @@ class DeviceOps {
                             const at::Tensor& weight, const at::Tensor& scale, at::Tensor& gradient,
                             const GradientTarget& weight_gradient) = 0;
 
-  // Turns query and key of qkv [N, joined width] in place by the angles of their positions; cos and
-  // sin [length, head_dim / 2] W. direction 1: forward; -1: gradients, back.
+  // Each query and key head over its own root mean square, times a weight, rounded as Hugging
+  // Face's Qwen3RMSNorm: normed in W, to T, times the weight. Values are copied. qkv and out
+  // [N, joined width] T, apart; the weights [head_dim] T; scale [N, heads + kv_heads] W, written:
+  // 1 / rms of each head.
+  virtual void HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
+                        const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
+                        at::Tensor& out, at::Tensor& scale) = 0;
+  // gradient [N, joined width] T, of out, becomes that of qkv.
+  virtual void HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+                                const at::Tensor& key_weight, const at::Tensor& scale,
+                                const AttentionHeads& heads, at::Tensor& gradient,
+                                const GradientTarget& query_weight_gradient,
+                                const GradientTarget& key_weight_gradient) = 0;
+
+  // Turns query and key of qkv [N, joined width] in place by the angles of their positions, which
+  // are counted from the document's begin; cos and sin [length, head_dim / 2] W. direction 1:
+  // forward; -1: gradients, back.
   virtual void Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                       const BatchShape& shape, const AttentionHeads& heads, int direction) = 0;
 
-  // Causal attention over each row of the batch, scores scaled by 1 / sqrt(head_dim). qkv rotated
-  // [N, joined width]; out [N, heads * head_dim]; lse [rows, heads, length] W.
+  // Causal attention over each document of the batch, within the window, scores scaled by
+  // 1 / sqrt(head_dim). qkv rotated [N, joined width]; out [N, heads * head_dim]; lse
+  // [rows, heads, length] W, in an order of the implementation's own where documents are named:
+  // only AttentionBackward of the same shape reads it.
   virtual void Attention(const at::Tensor& qkv, const BatchShape& shape,
                          const AttentionHeads& heads, at::Tensor& out, at::Tensor& lse) = 0;
   virtual void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out,
@@ -114,6 +142,9 @@ class DeviceOps {
   // counts nothing. labels [n] int64. loss[0] (fp64, on the device) += unscaled sum.
   virtual void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                             at::Tensor& loss) = 0;
+
+  // out = the values of a quantised tensor, rounded to T; as many as it has, in any shape.
+  virtual void DequantizeNf4(const Nf4Source& source, at::Tensor& out) = 0;
 
   // table_gradient[ids[i]] (+)= gradient[i], repeated ids added up in W and in order. ids [N]
   // int64, gradient [N, H] T, table [V, H]. Without add every other row becomes zero.

@@ -39,6 +39,19 @@ class ForwardingOps : public DeviceOps {
                     const GradientTarget& weight_gradient) override {
     to_.NormBackward(y_gradient, sum, weight, scale, gradient, weight_gradient);
   }
+  void HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
+                double eps, const AttentionHeads& heads, at::Tensor& out,
+                at::Tensor& scale) override {
+    to_.HeadNorm(qkv, query_weight, key_weight, eps, heads, out, scale);
+  }
+  void HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+                        const at::Tensor& key_weight, const at::Tensor& scale,
+                        const AttentionHeads& heads, at::Tensor& gradient,
+                        const GradientTarget& query_weight_gradient,
+                        const GradientTarget& key_weight_gradient) override {
+    to_.HeadNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
+                         query_weight_gradient, key_weight_gradient);
+  }
   void Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
               const BatchShape& shape, const AttentionHeads& heads, int direction) override {
     to_.Rotate(qkv, cos, sin, shape, heads, direction);
@@ -62,6 +75,9 @@ class ForwardingOps : public DeviceOps {
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                     at::Tensor& loss) override {
     to_.CrossEntropy(logits, labels, scale, loss);
+  }
+  void DequantizeNf4(const Nf4Source& source, at::Tensor& out) override {
+    to_.DequantizeNf4(source, out);
   }
   void EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
                          const GradientTarget& table_gradient) override {

@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <functional>
+#include <vector>
+
 #include "trainer/device/scalar_type.h"
 
 namespace muster {
@@ -54,8 +58,50 @@ void OpChecks::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
   Array(weight, {sum.size(1)}, type, "the norm's weight");
   Array(scale, {sum.size(0)}, WideTypeOf(sum), "the norm's scale");
   Array(gradient, sum.sizes(), type, "the gradient");
-  Array(weight_gradient, {sum.size(1)}, weight_gradient.scalar_type(),
-        "the gradient of the norm's weight");
+  WeightGradient(weight_gradient, sum.size(1), "the gradient of the norm's weight");
+}
+
+void OpChecks::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
+                        const at::Tensor& key_weight, const AttentionHeads& heads,
+                        const at::Tensor& out, const at::Tensor& scale) const {
+  CheckMatrix(qkv, "qkv");
+  const at::ScalarType type = qkv.scalar_type();
+  Array(qkv, {qkv.size(0), heads.joined_width()}, type, "qkv");
+  Array(query_weight, {heads.head_dim}, type, "the query norm's weight");
+  Array(key_weight, {heads.head_dim}, type, "the key norm's weight");
+  Array(out, qkv.sizes(), type, "the normed qkv");
+  Array(scale, {qkv.size(0), heads.heads + heads.kv_heads}, WideTypeOf(qkv),
+        "the scale of the heads' norms");
+  TORCH_CHECK(out.data_ptr() != qkv.data_ptr(), "the normed qkv lies over qkv");
+}
+
+void OpChecks::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+                                const at::Tensor& key_weight, const at::Tensor& scale,
+                                const AttentionHeads& heads, const at::Tensor& gradient,
+                                const at::Tensor& query_weight_gradient,
+                                const at::Tensor& key_weight_gradient) const {
+  HeadNorm(qkv, query_weight, key_weight, heads, gradient, scale);
+  WeightGradient(query_weight_gradient, heads.head_dim, "the gradient of the query norm's weight");
+  WeightGradient(key_weight_gradient, heads.head_dim, "the gradient of the key norm's weight");
+}
+
+void OpChecks::WeightGradient(const at::Tensor& target, std::int64_t width,
+                              const char* name) const {
+  if (target.defined()) Array(target, {width}, target.scalar_type(), name);
+}
+
+void CheckDocuments(const BatchShape& shape) {
+  const std::vector<std::int64_t>& begins = shape.document_begins;
+  if (begins.empty()) return;
+  const auto rising = std::adjacent_find(begins.begin(), begins.end(), std::greater_equal<>());
+  TORCH_CHECK(rising == begins.end(), "a document begins at token ", *rising,
+              ", and the next one not after it");
+  TORCH_CHECK(begins.front() >= 0 && begins.back() < shape.tokens(), "documents begin at tokens ",
+              begins.front(), " to ", begins.back(), " of ", shape.tokens());
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    TORCH_CHECK(std::binary_search(begins.begin(), begins.end(), row * shape.length),
+                "no document begins with row ", row, ", at token ", row * shape.length);
+  }
 }
 
 void OpChecks::Rotate(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
@@ -65,6 +111,7 @@ void OpChecks::Rotate(const at::Tensor& qkv, const at::Tensor& cos, const at::Te
   Array(qkv, {shape.tokens(), heads.joined_width()}, qkv.scalar_type(), "qkv");
   Array(cos, {shape.length, half}, WideTypeOf(qkv), "the table of cosines");
   Array(sin, {shape.length, half}, WideTypeOf(qkv), "the table of sines");
+  CheckDocuments(shape);
 }
 
 void OpChecks::Attention(const at::Tensor& qkv, const BatchShape& shape,
@@ -75,6 +122,8 @@ void OpChecks::Attention(const at::Tensor& qkv, const BatchShape& shape,
   Array(out, {shape.tokens(), heads.heads * heads.head_dim}, type, "attention's output");
   Array(lse, {shape.rows, heads.heads, shape.length}, WideTypeOf(qkv),
         "the array of attention's logarithms");
+  TORCH_CHECK(heads.window >= 0, "a window of ", heads.window, " tokens");
+  CheckDocuments(shape);
 }
 
 void OpChecks::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out,
@@ -104,6 +153,18 @@ void OpChecks::CrossEntropy(const at::Tensor& logits, const at::Tensor& labels,
   Array(logits, logits.sizes(), logits.scalar_type(), "the array of logits");
   Array(labels, {logits.size(0)}, at::kLong, "the array of labels");
   Sum(loss, "the loss");
+}
+
+void OpChecks::DequantizeNf4(const Nf4Source& source, const at::Tensor& out) const {
+  TORCH_CHECK(out.defined(), "the dequantised tensor is missing");
+  TORCH_CHECK(out.numel() == source.count, "the dequantised tensor has ", out.numel(),
+              " elements, not ", source.count);
+  Array(out, out.sizes(), out.scalar_type(), "the dequantised tensor");
+  TORCH_CHECK(source.count == 0 || source.codes != nullptr, "the quantised tensor has no codes");
+  const bool nested = source.absmax_codes != nullptr && source.nested_absmax != nullptr &&
+                      source.nested_code != nullptr;
+  TORCH_CHECK(source.count == 0 || source.absmax != nullptr || nested,
+              "the quantised tensor has no largest magnitudes of its blocks");
 }
 
 void OpChecks::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,

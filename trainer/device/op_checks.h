@@ -21,9 +21,17 @@ class OpChecks {
                const at::Tensor& sum, const at::Tensor& y, const at::Tensor& scale) const;
   void NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
                  const at::Tensor& y) const;
+  // An undefined weight gradient is none.
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
                     const at::Tensor& scale, const at::Tensor& gradient,
                     const at::Tensor& weight_gradient) const;
+  void HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
+                const AttentionHeads& heads, const at::Tensor& out, const at::Tensor& scale) const;
+  void HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+                        const at::Tensor& key_weight, const at::Tensor& scale,
+                        const AttentionHeads& heads, const at::Tensor& gradient,
+                        const at::Tensor& query_weight_gradient,
+                        const at::Tensor& key_weight_gradient) const;
   void Rotate(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
               const BatchShape& shape, const AttentionHeads& heads) const;
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
@@ -36,6 +44,7 @@ class OpChecks {
                          const at::Tensor& out) const;
   void CrossEntropy(const at::Tensor& logits, const at::Tensor& labels,
                     const at::Tensor& loss) const;
+  void DequantizeNf4(const Nf4Source& source, const at::Tensor& out) const;
   void EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids,
                          const at::Tensor& table_gradient) const;
   // fp64, with one element at least.
@@ -45,7 +54,13 @@ class OpChecks {
   void Array(const at::Tensor& tensor, at::IntArrayRef shape, at::ScalarType type,
              const char* name) const;
 
+  // Of an undefined target: nothing.
+  void WeightGradient(const at::Tensor& target, std::int64_t width, const char* name) const;
+
   at::DeviceType device_;
 };
+
+// That the documents cover the rows and none crosses a row's end.
+void CheckDocuments(const BatchShape& shape);
 
 }  // namespace muster

@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace muster {
 namespace {
@@ -71,6 +73,60 @@ TEST(OpChecks, NameTheTensorAndWhatIsWrong) {
       HasSubstr("the array of labels has elements of type Int, not Long"));
   EXPECT_THAT(Refusal([&] { kChecks.Sum(Zeros({1}, at::kFloat), "the loss"); }),
               HasSubstr("the loss is not an fp64 number"));
+}
+
+TEST(OpChecks, RefuseDocumentsThatDoNotCoverTheRows) {
+  const auto refusal = [](std::vector<std::int64_t> begins) {
+    return Refusal(
+        [&] { CheckDocuments({.rows = 2, .length = 5, .document_begins = std::move(begins)}); });
+  };
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({0, 5}), "");
+  EXPECT_EQ(refusal({0, 1, 4, 5, 9}), "");
+  EXPECT_THAT(refusal({0, 3}), HasSubstr("no document begins with row 1, at token 5"));
+  EXPECT_THAT(refusal({1, 5}), HasSubstr("no document begins with row 0, at token 0"));
+  EXPECT_THAT(refusal({0, 5, 5}), HasSubstr("a document begins at token 5, and the next one not"));
+  EXPECT_THAT(refusal({0, 6, 5}), HasSubstr("a document begins at token 6, and the next one not"));
+  EXPECT_THAT(refusal({0, 5, 10}), HasSubstr("documents begin at tokens 0 to 10 of 10"));
+}
+
+TEST(OpChecks, RefuseWindowsAndNormsThatCannotBe) {
+  AttentionHeads heads{.heads = 2, .kv_heads = 1, .head_dim = 4};
+  const at::Tensor qkv = Zeros({3, 16}), out = Zeros({3, 8}), lse = Zeros({1, 2, 3}, at::kFloat);
+  const at::Tensor weight = Zeros({4}), scale = Zeros({3, 3}, at::kFloat), other = Zeros({3, 16});
+  heads.window = -1;
+  EXPECT_THAT(Refusal([&] { kChecks.Attention(qkv, {.rows = 1, .length = 3}, heads, out, lse); }),
+              HasSubstr("a window of -1 tokens"));
+  EXPECT_EQ(Refusal([&] { kChecks.HeadNorm(qkv, weight, weight, heads, other, scale); }), "");
+  EXPECT_THAT(Refusal([&] { kChecks.HeadNorm(qkv, weight, weight, heads, qkv, scale); }),
+              HasSubstr("the normed qkv lies over qkv"));
+  EXPECT_THAT(Refusal([&] { kChecks.HeadNorm(qkv, weight, Zeros({3}), heads, other, scale); }),
+              HasSubstr("the key norm's weight has shape [3], not [4]"));
+  EXPECT_EQ(
+      Refusal([&] { kChecks.HeadNormBackward(qkv, weight, weight, scale, heads, other, {}, {}); }),
+      "");
+  EXPECT_THAT(Refusal([&] {
+                kChecks.HeadNormBackward(qkv, weight, weight, scale, heads, other, Zeros({5}), {});
+              }),
+              HasSubstr("the gradient of the query norm's weight has shape [5], not [4]"));
+}
+
+TEST(OpChecks, RefuseNf4WithoutItsArrays) {
+  const std::uint8_t codes[4] = {};
+  const float numbers[256] = {};
+  Nf4Source source{.count = 7};
+  EXPECT_THAT(Refusal([&] { kChecks.DequantizeNf4(source, Zeros({7})); }), HasSubstr("no codes"));
+  source.codes = codes;
+  source.absmax_codes = codes;
+  source.nested_absmax = numbers;
+  EXPECT_THAT(Refusal([&] { kChecks.DequantizeNf4(source, Zeros({7})); }),
+              HasSubstr("no largest magnitudes of its blocks"));
+  source.nested_code = numbers;
+  EXPECT_EQ(Refusal([&] { kChecks.DequantizeNf4(source, Zeros({7})); }), "");
+  EXPECT_THAT(Refusal([&] {
+                kChecks.DequantizeNf4(source, Zeros({2, 3}));
+              }),
+              HasSubstr("has 6 elements, not 7"));
 }
 
 TEST(OpChecks, RefuseAnotherDevicesTensors) {

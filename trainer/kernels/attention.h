@@ -1,10 +1,12 @@
-// Causal attention with grouped key heads, forward and backward, without a matrix of scores.
+// Causal attention with grouped key heads, forward and backward, without a matrix of scores. Over
+// whole rows, over documents that lie packed one behind the other, and within a sliding window.
 //
 // Blocks of queries meet blocks of keys; the running maximum and sum of a row stay in registers
 // (Dao et al., FlashAttention, arXiv 2205.14135 and 2307.08691). What backward needs of forward is
-// the output and one logarithm per row. Blocks above the diagonal are never touched.
+// the output and one logarithm per row. Blocks above the diagonal or before the window are never
+// touched, so time grows with the window, not with the length.
 //
-// A task is one (batch row, key head) pair with all query heads that share the key head, so key
+// A task is one (document, key head) pair with all query heads that share the key head, so key
 // and value gradients have one writer and are added up in a fixed order. Tasks are independent: a
 // caller may cut [0, AttentionTasks) into ranges for several threads and gets the same bits.
 //
@@ -12,8 +14,9 @@
 // probabilities and their gradients are rounded to bf16 where a product of bf16 takes them, and
 // stay fp32 where the processor multiplies singles faster. The fastest code that the processor has
 // is chosen at run time (attention_paths.h); results are equal bit for bit from run to run on the
-// same instruction set. An output does not depend on later positions by a single bit. NaN in
-// an input reaches every output that depends on it.
+// same instruction set, and those of a document do not depend on where it lies. An output does not
+// depend on later positions, nor on other documents, by a single bit. NaN in an input reaches every
+// output that depends on it.
 //
 // Each calling thread keeps working memory for its largest call: 14 (bf16) to 20 (fp32) times
 // length times head_dim bytes, and less than a megabyte beside.
@@ -28,21 +31,26 @@
 namespace muster {
 
 struct AttentionShape {
-  std::int64_t batch = 0;
-  std::int64_t length = 0;  // positions of every row
+  std::int64_t batch = 0;   // documents
+  std::int64_t length = 0;  // positions of every document, or of the longest where `bounds` is set
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;  // divides heads; query head h reads key head h / (heads / kv_heads)
   std::int64_t head_dim = 0;
   double scale = 1;  // of the scores before the softmax
+  // Positions that a position sees, the newest up to itself; 0: all before it in its document.
+  std::int64_t window = 0;
+  // [batch + 1], ascending from 0: where documents begin, and where the last one ends, among all
+  // positions. None is empty. Null: documents of `length` positions each.
+  const std::int64_t* bounds = nullptr;
 };
 
 inline std::int64_t AttentionTasks(const AttentionShape& shape) {
   return shape.batch * shape.kv_heads;
 }
 
-// [batch, length, heads or kv heads, head_dim]; the elements of one position are contiguous, the
-// positions lie `stride` elements apart, so that query, key and value may be parts of one joined
-// array.
+// [positions, heads or kv heads, head_dim], document behind document; the elements of one position
+// are contiguous, the positions lie `stride` elements apart, so that query, key and value may be
+// parts of one joined array.
 template <typename Element>
 struct HeadArray {
   Element* data = nullptr;
@@ -54,9 +62,10 @@ struct AttentionForwardArrays {
   HeadArray<const Element> query;
   HeadArray<const Element> key;
   HeadArray<const Element> value;
-  HeadArray<Element> out;        // written
-  Wide<Element>* lse = nullptr;  // [batch, heads, length], written: natural log of the row's sum
-                                 // of exponentials of scaled scores
+  HeadArray<Element> out;  // written
+  // [heads, positions] of each document, one behind the other; written: natural logarithm of the
+  // position's sum of exponentials of scaled scores.
+  Wide<Element>* lse = nullptr;
 };
 
 template <typename Element>

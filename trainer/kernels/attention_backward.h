@@ -16,7 +16,11 @@ class Backward {
 
   Backward(const AttentionShape& shape, const AttentionBackwardArrays<Element>& arrays,
            Arena& arena)
-      : shape_(shape), arrays_(arrays), grid_(shape), io_{shape}, queries_(shape, arrays, arena) {
+      : shape_(shape),
+        arrays_(arrays),
+        grid_(shape),
+        io_{grid_},
+        queries_(shape, grid_, arrays, arena) {
     const std::int64_t head = grid_.rows * grid_.columns * kBlock;
     keys_ = arena.Take<Packed>(head);
     keys_transposed_ = arena.Take<Packed>(head);
@@ -31,21 +35,18 @@ class Backward {
     probability_gradient_ = arena.Take<Real>(kBlock);
   }
 
-  // All query heads of one key head of one batch row.
+  // All query heads of one key head of one document.
   void Run(std::int64_t task) {
-    const std::int64_t batch = task / shape_.kv_heads;
     const std::int64_t kv_head = task % shape_.kv_heads;
-    PackKeys({arrays_.key, shape_, batch, kv_head}, {arrays_.value, shape_, batch, kv_head});
+    grid_.MoveTo(shape_, task / shape_.kv_heads);
+    PackKeys({arrays_.key, grid_, kv_head}, {arrays_.value, grid_, kv_head});
     Clear(key_gradient_, grid_.rows * grid_.columns * kBlock);
     Clear(value_gradient_, grid_.rows * grid_.columns * kBlock);
     const std::int64_t group = shape_.heads / shape_.kv_heads;
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for (std::int64_t row = 0; row < grid_.rows; row += kQueryBlocks) {
-        RunQueries(batch, head, row);
-      }
+      for (std::int64_t row = 0; row < grid_.rows; row += kQueryBlocks) RunQueries(head, row);
     }
-    WriteKeys({arrays_.key_gradient, shape_, batch, kv_head},
-              {arrays_.value_gradient, shape_, batch, kv_head});
+    WriteKeys({arrays_.key_gradient, grid_, kv_head}, {arrays_.value_gradient, grid_, kv_head});
   }
 
  private:
@@ -62,11 +63,12 @@ class Backward {
     }
   }
 
-  void RunQueries(std::int64_t batch, std::int64_t head, std::int64_t first) {
+  void RunQueries(std::int64_t head, std::int64_t first) {
     const std::int64_t left = grid_.rows - first;
     const int queries = left < kQueryBlocks ? static_cast<int>(left) : kQueryBlocks;
-    queries_.Pack(batch, head, first, queries);
-    for (std::int64_t key = 0; key < first + queries; key += kKeyBlocks) {
+    queries_.Pack(head, first, queries);
+    const std::int64_t oldest = grid_.FirstKey(first);
+    for (std::int64_t key = oldest; key < first + queries; key += kKeyBlocks) {
       const std::int64_t below = first + queries - key;
       const int keys = below < kKeyBlocks ? static_cast<int>(below) : kKeyBlocks;
       ScoreGradients(first, queries, key, keys);
@@ -76,14 +78,14 @@ class Backward {
                      keys);
       AddQueryGradients(first, queries, key, keys);
     }
-    queries_.WriteGradient(batch, head, first, queries);
+    queries_.WriteGradient(head, first, queries);
   }
 
   static constexpr std::int64_t Square(int key, int query) {
     return (key * kQueryBlocks + query) * kBlock;
   }
 
-  // P^T and dS^T of all blocks on and below the diagonal. Two blocks of queries at a time stay in
+  // P^T and dS^T of all blocks that are seen. Two blocks of queries at a time stay in
   // the first-level cache while the keys pass by.
   void ScoreGradients(std::int64_t first, int queries, std::int64_t key, int keys) {
     const int columns = static_cast<int>(grid_.columns);
@@ -91,12 +93,12 @@ class Backward {
       for (int k = 0; k < keys; ++k) {
         const std::int64_t row = (key + k) * grid_.columns * kBlock;
         for (int q = pair; q < pair + 2 && q < queries; ++q) {
-          if (key + k > first + q) continue;
+          if (!grid_.Sees(first + q, key + k)) continue;
           const std::int64_t column = q * grid_.columns * kBlock;
           Arithmetic::Multiply(scores_, keys_ + row, queries_.query.transposed + column, columns);
           Arithmetic::Multiply(probability_gradient_, values_ + row,
                                queries_.out_gradient.transposed + column, columns);
-          if (key + k == first + q) MaskDiagonal<Arithmetic>(scores_);
+          grid_.template Mask<Arithmetic>(first + q, key + k, scores_);
           Exponentials(k, q);
         }
       }
@@ -136,24 +138,26 @@ class Backward {
   void AddKeyGradient(Real* gradient, const Packed* factor, const Packed* right, std::int64_t first,
                       int queries, std::int64_t key, int keys) {
     for (int k = 0; k < keys; ++k) {
-      const std::int64_t start = key + k - first;
+      const std::int64_t start = key + k - first, end = grid_.QueriesEnd(key + k) - first;
       const int q = start > 0 ? static_cast<int>(start) : 0;
-      for (std::int64_t column = 0; column < grid_.columns; ++column) {
+      const int count = (end < queries ? static_cast<int>(end) : queries) - q;
+      for (std::int64_t column = 0; count > 0 && column < grid_.columns; ++column) {
         Arithmetic::MultiplyAdd(
             gradient + ((key + k) * grid_.columns + column) * kBlock, factor + Square(k, q), kBlock,
-            right + (q * grid_.columns + column) * kBlock, grid_.columns * kBlock, queries - q);
+            right + (q * grid_.columns + column) * kBlock, grid_.columns * kBlock, count);
       }
     }
   }
 
   void AddQueryGradients(std::int64_t first, int queries, std::int64_t key, int keys) {
     for (int q = 0; q < queries; ++q) {
-      const std::int64_t below = first + q + 1 - key;
-      const int count = below < keys ? static_cast<int>(below) : keys;
+      const std::int64_t below = first + q + 1 - key, oldest = grid_.FirstKey(first + q) - key;
+      const int k = oldest > 0 ? static_cast<int>(oldest) : 0;
+      const int count = (below < keys ? static_cast<int>(below) : keys) - k;
       for (std::int64_t column = 0; count > 0 && column < grid_.columns; ++column) {
         Arithmetic::MultiplyAdd(queries_.gradient + (q * grid_.columns + column) * kBlock,
-                                keys_transposed_ + (key * grid_.columns + column) * kBlock,
-                                grid_.columns * kBlock, score_gradient_right_ + Square(0, q),
+                                keys_transposed_ + ((key + k) * grid_.columns + column) * kBlock,
+                                grid_.columns * kBlock, score_gradient_right_ + Square(k, q),
                                 kQueryBlocks * kBlock, count);
       }
     }
@@ -171,7 +175,7 @@ class Backward {
 
   const AttentionShape& shape_;
   const AttentionBackwardArrays<Element>& arrays_;
-  const Grid grid_;
+  Grid grid_;
   const BlockIo<Arithmetic> io_;
   // Of the key head: [rows, columns].
   Packed* keys_;             // K, left factor

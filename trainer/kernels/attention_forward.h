@@ -1,6 +1,8 @@
 // Forward half of the algorithm described in attention_flow.h. Internal to attention*.cc.
 #pragma once
 
+#include <limits>
+
 #include "trainer/kernels/attention_flow.h"
 
 namespace muster::attention {
@@ -17,7 +19,7 @@ class Forward {
       : shape_(shape),
         arrays_(arrays),
         grid_(shape),
-        io_{shape},
+        io_{grid_},
         keys_(arena.Take<Packed>(grid_.rows * grid_.columns * kBlock)),
         values_(arena.Take<Packed>(grid_.rows * grid_.columns * kBlock)),
         scores_(arena.Take<Real>(kBlock)) {
@@ -28,14 +30,14 @@ class Forward {
     }
   }
 
-  // All query heads of one key head of one batch row.
+  // All query heads of one key head of one document.
   void Run(std::int64_t task) {
-    const std::int64_t batch = task / shape_.kv_heads;
     const std::int64_t kv_head = task % shape_.kv_heads;
-    PackKeys({arrays_.key, shape_, batch, kv_head}, {arrays_.value, shape_, batch, kv_head});
+    grid_.MoveTo(shape_, task / shape_.kv_heads);
+    PackKeys({arrays_.key, grid_, kv_head}, {arrays_.value, grid_, kv_head});
     const std::int64_t group = shape_.heads / shape_.kv_heads;
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      for (std::int64_t row = 0; row < grid_.rows; row += kStrip) RunStrip(batch, head, row);
+      for (std::int64_t row = 0; row < grid_.rows; row += kStrip) RunStrip(head, row);
     }
   }
 
@@ -69,16 +71,16 @@ class Forward {
     }
   }
 
-  void RunStrip(std::int64_t batch, std::int64_t head, std::int64_t first) {
-    const HeadRows<const Element> query(arrays_.query, shape_, batch, head);
+  void RunStrip(std::int64_t head, std::int64_t first) {
+    const HeadRows<const Element> query(arrays_.query, grid_, head);
     const std::int64_t count = grid_.rows - first < kStrip ? grid_.rows - first : kStrip;
     for (std::int64_t i = 0; i < count; ++i) Begin(query, first + i, strip_[i]);
-    for (std::int64_t key = 0; key < first + count; key += kKeyBlocks) {
+    for (std::int64_t key = grid_.FirstKey(first); key < first + count; key += kKeyBlocks) {
       key_ = key;
       Probabilities(first, count);
       for (std::int64_t i = 0; i < count; ++i) AddValues(strip_[i], KeysFor(first + i));
     }
-    for (std::int64_t i = 0; i < count; ++i) Finish(strip_[i], batch, head, first + i);
+    for (std::int64_t i = 0; i < count; ++i) Finish(strip_[i], head, first + i);
   }
 
   void Begin(const HeadRows<const Element>& query, std::int64_t row, QueryBlock& q) {
@@ -89,9 +91,16 @@ class Forward {
     }
     Clear(q.out, grid_.columns * kBlock);
     Clear(q.sum, kSide);
-    for (int i = 0; i < kSide; ++i) q.maximum[i] = -static_cast<Real>(__builtin_inf());
+    // Not minus infinity: a query may see nothing of the first block, and then no difference may
+    // become NaN.
+    for (int i = 0; i < kSide; ++i) q.maximum[i] = std::numeric_limits<Real>::lowest();
   }
 
+  // Of the current blocks of keys, the first that the block of queries sees.
+  int KeysFrom(std::int64_t row) const {
+    const std::int64_t first = grid_.FirstKey(row) - key_;
+    return first > 0 ? static_cast<int>(first < kKeyBlocks ? first : kKeyBlocks) : 0;
+  }
   // How many of the current blocks of keys are not beyond the diagonal.
   int KeysFor(std::int64_t row) const {
     const std::int64_t left = row + 1 - key_;
@@ -100,13 +109,13 @@ class Forward {
 
   // P^T of the `count` blocks of queries from `first` on for the current keys.
   void Probabilities(std::int64_t first, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) strip_[i].waiting = 0;
+    for (std::int64_t i = 0; i < count; ++i) strip_[i].waiting = KeysFrom(first + i);
     for (int key = 0; key < KeysFor(first + count - 1); ++key) {
       for (std::int64_t i = 0; i < count; ++i) {
-        if (key >= KeysFor(first + i)) continue;
+        if (key < KeysFrom(first + i) || key >= KeysFor(first + i)) continue;
         Arithmetic::Multiply(scores_, keys_ + (key_ + key) * grid_.columns * kBlock,
                              strip_[i].query, static_cast<int>(grid_.columns));
-        if (key_ + key == first + i) MaskDiagonal<Arithmetic>(scores_);
+        grid_.template Mask<Arithmetic>(first + i, key_ + key, scores_);
         Exponentials(strip_[i], key);
       }
     }
@@ -182,9 +191,9 @@ class Forward {
     }
   }
 
-  void Finish(QueryBlock& q, std::int64_t batch, std::int64_t head, std::int64_t row) {
-    const int queries = BlockIo<Arithmetic>::Part(shape_.length, row);
-    Real* lse = arrays_.lse + (batch * shape_.heads + head) * shape_.length + row * kSide;
+  void Finish(QueryBlock& q, std::int64_t head, std::int64_t row) {
+    const int queries = BlockIo<Arithmetic>::Part(grid_.length, row);
+    Real* lse = arrays_.lse + grid_.begin * shape_.heads + head * grid_.length + row * kSide;
     alignas(64) Real inverse[kSide];
     for (int i = 0; i < kSide; ++i) inverse[i] = Real{1} / q.sum[i];
     for (int i = 0; i < queries; ++i) {
@@ -194,7 +203,7 @@ class Forward {
     for (std::int64_t r = 0; r < grid_.columns * kSide; ++r) {
       for (int i = 0; i < kSide; ++i) q.out[r * kSide + i] *= inverse[i];
     }
-    const HeadRows<Element> out(arrays_.out, shape_, batch, head);
+    const HeadRows<Element> out(arrays_.out, grid_, head);
     for (std::int64_t column = 0; column < grid_.columns; ++column) {
       io_.WriteTransposed(q.out + column * kBlock, Real{1}, out, row, column);
     }
@@ -202,7 +211,7 @@ class Forward {
 
   const AttentionShape& shape_;
   const AttentionForwardArrays<Element>& arrays_;
-  const Grid grid_;
+  Grid grid_;
   const BlockIo<Arithmetic> io_;
   Packed* keys_;          // K, left factor: [rows, columns]
   Packed* values_;        // V^T, left factor: blocks in the same order

@@ -21,9 +21,10 @@ class QueryPanel {
     Packed* transposed;
   };
 
-  QueryPanel(const AttentionShape& shape, const AttentionBackwardArrays<Element>& arrays,
-             Arena& arena)
-      : shape_(shape), arrays_(arrays), grid_(shape), io_{shape} {
+  // All arguments outlive the panel; `grid` moves from document to document.
+  QueryPanel(const AttentionShape& shape, const Grid& grid,
+             const AttentionBackwardArrays<Element>& arrays, Arena& arena)
+      : shape_(shape), arrays_(arrays), grid_(grid), io_{grid} {
     const std::int64_t size = kQueryBlocks * grid_.columns * kBlock;
     query = {arena.Take<Packed>(size), arena.Take<Packed>(size)};
     out_gradient = {arena.Take<Packed>(size), arena.Take<Packed>(size)};
@@ -31,19 +32,19 @@ class QueryPanel {
   }
 
   // Reads `count` blocks from block `first` on; their gradient starts from zero.
-  void Pack(std::int64_t batch, std::int64_t head, std::int64_t first, int count) {
-    const HeadRows<const Element> queries(arrays_.query, shape_, batch, head);
-    const HeadRows<const Element> gradients(arrays_.out_gradient, shape_, batch, head);
+  void Pack(std::int64_t head, std::int64_t first, int count) {
+    const HeadRows<const Element> queries(arrays_.query, grid_, head);
+    const HeadRows<const Element> gradients(arrays_.out_gradient, grid_, head);
     for (int q = 0; q < count; ++q) {
       PackRow(queries, first + q, q, query);
       PackRow(gradients, first + q, q, out_gradient);
-      PackStatistics(batch, head, first + q, q);
+      PackStatistics(head, first + q, q);
     }
     Clear(gradient, count * grid_.columns * kBlock);
   }
 
-  void WriteGradient(std::int64_t batch, std::int64_t head, std::int64_t first, int count) const {
-    const HeadRows<Element> to(arrays_.query_gradient, shape_, batch, head);
+  void WriteGradient(std::int64_t head, std::int64_t first, int count) const {
+    const HeadRows<Element> to(arrays_.query_gradient, grid_, head);
     for (int q = 0; q < count; ++q) {
       for (std::int64_t column = 0; column < grid_.columns; ++column) {
         io_.WriteTransposed(gradient + (q * grid_.columns + column) * kBlock,
@@ -71,13 +72,13 @@ class QueryPanel {
     }
   }
 
-  void PackStatistics(std::int64_t batch, std::int64_t head, std::int64_t row, int q) {
-    const HeadRows<const Element> out(arrays_.out, shape_, batch, head);
-    const HeadRows<const Element> gradients(arrays_.out_gradient, shape_, batch, head);
-    const Real* lse = arrays_.lse + (batch * shape_.heads + head) * shape_.length;
+  void PackStatistics(std::int64_t head, std::int64_t row, int q) {
+    const HeadRows<const Element> out(arrays_.out, grid_, head);
+    const HeadRows<const Element> gradients(arrays_.out_gradient, grid_, head);
+    const Real* lse = arrays_.lse + grid_.begin * shape_.heads + head * grid_.length;
     for (int i = 0; i < kSide; ++i) {
       const std::int64_t position = row * kSide + i;
-      const bool real = position < shape_.length;
+      const bool real = position < grid_.length;
       log2_sum[q * kSide + i] = real ? lse[position] * static_cast<Real>(kLog2e) : Real{0};
       row_sum[q * kSide + i] =
           real ? Dot(out.data + position * out.stride, gradients.data + position * gradients.stride)
@@ -99,7 +100,7 @@ class QueryPanel {
 
   const AttentionShape& shape_;
   const AttentionBackwardArrays<Element>& arrays_;
-  const Grid grid_;
+  const Grid& grid_;
   const BlockIo<Arithmetic> io_;
 };
 

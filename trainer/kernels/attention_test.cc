@@ -27,6 +27,7 @@ std::size_t At(std::int64_t position, std::int64_t stride, std::int64_t head, st
 // Attention from its definition, in double, on packed arrays.
 struct Reference {
   AttentionShape shape;
+  std::vector<std::int64_t> bounds;  // of the documents
   std::vector<double> query, key, value, out_gradient;
   std::vector<double> out, lse, query_gradient, key_gradient, value_gradient;
 
@@ -35,9 +36,12 @@ struct Reference {
 
   // Numbers that bf16 and fp16 hold exactly, so that one reference serves all element types.
   Reference(const AttentionShape& s, double query_size) : shape(s) {
+    for (std::int64_t d = 0; d <= shape.batch; ++d) {
+      bounds.push_back(shape.bounds == nullptr ? d * shape.length : shape.bounds[d]);
+    }
     std::mt19937 random(17);
     const auto fill = [&](std::vector<double>& to, std::int64_t stride, double size) {
-      to.resize(static_cast<std::size_t>(shape.batch * shape.length * stride));
+      to.resize(static_cast<std::size_t>(positions() * stride));
       std::uniform_int_distribution<int> step(-64, 64);
       for (double& x : to) x = size * step(random) / 32;
     };
@@ -48,31 +52,35 @@ struct Reference {
     Compute();
   }
 
+  std::int64_t positions() const { return bounds.back(); }
+
   void Compute() {
     out.assign(query.size(), 0);
     query_gradient.assign(query.size(), 0);
     key_gradient.assign(key.size(), 0);
     value_gradient.assign(key.size(), 0);
-    lse.assign(static_cast<std::size_t>(shape.batch * shape.heads * shape.length), 0);
-    for (std::int64_t b = 0; b < shape.batch; ++b) {
+    lse.assign(static_cast<std::size_t>(positions() * shape.heads), 0);
+    for (std::int64_t d = 0; d < shape.batch; ++d) {
       for (std::int64_t h = 0; h < shape.heads; ++h) {
-        for (std::int64_t i = 0; i < shape.length; ++i) Row(b, h, i);
+        for (std::int64_t i = 0; i < bounds[d + 1] - bounds[d]; ++i) Row(d, h, i);
       }
     }
   }
 
  private:
-  void Row(std::int64_t b, std::int64_t h, std::int64_t i) {
+  // Query i of a document and the keys that it sees, from `first` on.
+  void Row(std::int64_t document, std::int64_t h, std::int64_t i) {
     const std::int64_t dim = shape.head_dim, kv = h / (shape.heads / shape.kv_heads);
-    const double* q = &query[At(b * shape.length + i, query_stride(), h, dim, 0)];
-    const double* d_out = &out_gradient[At(b * shape.length + i, query_stride(), h, dim, 0)];
-    double* o = &out[At(b * shape.length + i, query_stride(), h, dim, 0)];
-    double* dq = &query_gradient[At(b * shape.length + i, query_stride(), h, dim, 0)];
-    std::vector<double> p(static_cast<std::size_t>(i + 1)), dp(p.size());
-    const auto at = [&](std::int64_t j) {
-      return At(b * shape.length + j, key_stride(), kv, dim, 0);
-    };
-    for (std::int64_t j = 0; j <= i; ++j) {
+    const std::int64_t begin = bounds[document], length = bounds[document + 1] - begin;
+    const std::int64_t first =
+        shape.window == 0 ? 0 : std::max<std::int64_t>(0, i - shape.window + 1);
+    const double* q = &query[At(begin + i, query_stride(), h, dim, 0)];
+    const double* d_out = &out_gradient[At(begin + i, query_stride(), h, dim, 0)];
+    double* o = &out[At(begin + i, query_stride(), h, dim, 0)];
+    double* dq = &query_gradient[At(begin + i, query_stride(), h, dim, 0)];
+    std::vector<double> p(static_cast<std::size_t>(i + 1), -HUGE_VAL), dp(p.size());
+    const auto at = [&](std::int64_t j) { return At(begin + j, key_stride(), kv, dim, 0); };
+    for (std::int64_t j = first; j <= i; ++j) {
       double s = 0;
       for (std::int64_t d = 0; d < dim; ++d) s += q[d] * key[at(j) + d];
       p[j] = s * shape.scale;
@@ -80,9 +88,9 @@ struct Reference {
     const double maximum = *std::max_element(p.begin(), p.end());
     double sum = 0;
     for (double& x : p) sum += x = std::exp(x - maximum);
-    lse[(b * shape.heads + h) * shape.length + i] = maximum + std::log(sum);
+    lse[begin * shape.heads + h * length + i] = maximum + std::log(sum);
     double row_sum = 0;
-    for (std::int64_t j = 0; j <= i; ++j) {
+    for (std::int64_t j = first; j <= i; ++j) {
       p[j] /= sum;
       for (std::int64_t d = 0; d < dim; ++d) {
         o[d] += p[j] * value[at(j) + d];
@@ -91,7 +99,7 @@ struct Reference {
       }
       row_sum += p[j] * dp[j];
     }
-    for (std::int64_t j = 0; j <= i; ++j) {
+    for (std::int64_t j = first; j <= i; ++j) {
       const double ds = p[j] * (dp[j] - row_sum) * shape.scale;
       for (std::int64_t d = 0; d < dim; ++d) {
         dq[d] += ds * key[at(j) + d];
@@ -125,7 +133,7 @@ struct Arrays {
         key_width(r.key_stride()),
         joined_stride(query_width + 2 * key_width + kPad),
         out_stride(query_width + kPad) {
-    const std::int64_t positions = shape.batch * shape.length;
+    const std::int64_t positions = r.positions();
     joined.assign(static_cast<std::size_t>(positions * joined_stride), Poison<Element>());
     joined_gradient = joined;
     out.assign(static_cast<std::size_t>(positions * out_stride), Poison<Element>());
@@ -200,7 +208,8 @@ template <typename Element>
 void Expect(const Reference& r, Arrays<Element>& a, double slack) {
   SCOPED_TRACE(testing::Message() << "batch " << r.shape.batch << " length " << r.shape.length
                                   << " heads " << r.shape.heads << "/" << r.shape.kv_heads
-                                  << " head_dim " << r.shape.head_dim);
+                                  << " head_dim " << r.shape.head_dim << " window "
+                                  << r.shape.window);
   const double tolerance = slack * Tolerance<Element>();
   const std::int64_t q = a.query_width, k = a.key_width, s = a.joined_stride;
   EXPECT_LE(Error(r.out, a.out, q, a.out_stride, 0), tolerance);
@@ -210,7 +219,7 @@ void Expect(const Reference& r, Arrays<Element>& a, double slack) {
   EXPECT_LE(Error(r.key_gradient, a.joined_gradient, k, s, q), 2 * tolerance);
   EXPECT_LE(Error(r.value_gradient, a.joined_gradient, k, s, q + k), tolerance);
   const Element poison = Poison<Element>();
-  for (std::int64_t row = 0; row < r.shape.batch * r.shape.length; ++row) {
+  for (std::int64_t row = 0; row < r.positions(); ++row) {
     for (std::int64_t c = 0; c < Arrays<Element>::kPad; ++c) {
       ASSERT_EQ(std::memcmp(&a.out[row * a.out_stride + q + c], &poison, sizeof(poison)), 0);
       ASSERT_EQ(std::memcmp(&a.joined_gradient[row * s + q + 2 * k + c], &poison, sizeof(poison)),
@@ -280,6 +289,102 @@ TEST_P(AttentionOnPath, MatchesTheDefinitionForEveryGroupOfHeads) {
         Check(kernels, Shape(2, 35, group * kv_heads, kv_heads, 32));
       }
     }
+  });
+}
+
+// Narrower than a block, a block, wider, of no whole number of blocks, and wider than the row.
+TEST_P(AttentionOnPath, MatchesTheDefinitionForEveryWindow) {
+  With([](const auto& kernels) {
+    for (const std::int64_t length : {1, 33, 64, 150, 300}) {
+      for (const std::int64_t window : {1, 2, 7, 31, 32, 33, 64, 100, 129, 299, 1000}) {
+        AttentionShape shape = Shape(1, length, 2, 1, 32);
+        shape.window = window;
+        Check(kernels, shape);
+      }
+    }
+  });
+}
+
+// Documents of every kind side by side: of one position, of a block, of some and a part.
+constexpr std::int64_t kBounds[] = {0, 1, 2, 34, 35, 100, 132, 395, 400};
+
+AttentionShape PackedShape(std::int64_t window) {
+  AttentionShape shape = Shape(std::size(kBounds) - 1, 263, 4, 2, 48);
+  shape.bounds = kBounds;
+  shape.window = window;
+  return shape;
+}
+
+TEST_P(AttentionOnPath, MatchesTheDefinitionOverDocuments) {
+  With([](const auto& kernels) {
+    for (const std::int64_t window : {0, 1, 40, 200}) Check(kernels, PackedShape(window));
+  });
+}
+
+// Packed or in a row of its own, and whatever lies beside it: nothing leaks, not even NaN.
+TEST_P(AttentionOnPath, ADocumentHasTheBitsThatItHasAlone) {
+  With([]<typename Element>(const AttentionKernels<Element>& kernels) {
+    for (const std::int64_t window : {0, 40}) {
+      const Reference reference(PackedShape(window), 1);
+      Arrays<Element> packed(reference);
+      packed.Run(kernels);
+      for (std::size_t d = 1; d < std::size(kBounds); ++d) {
+        const std::int64_t begin = kBounds[d - 1], end = kBounds[d], s = packed.joined_stride;
+        Arrays<Element> alone(reference);
+        std::fill_n(alone.joined.begin(), begin * s, Poison<Element>());
+        std::fill(alone.joined.begin() + end * s, alone.joined.end(), Poison<Element>());
+        alone.shape = Shape(1, end - begin, 4, 2, 48);
+        alone.shape.window = window;
+        auto forward = alone.forward();
+        auto backward = alone.backward();
+        const auto at = [&](auto& array) { array.data += begin * array.stride; };
+        at(forward.query), at(forward.key), at(forward.value), at(forward.out);
+        at(backward.query), at(backward.key), at(backward.value), at(backward.out);
+        at(backward.out_gradient), at(backward.query_gradient), at(backward.key_gradient);
+        at(backward.value_gradient);
+        forward.lse += begin * 4;
+        backward.lse = forward.lse;
+        AttentionForward(kernels, alone.shape, forward, 0, AttentionTasks(alone.shape));
+        AttentionBackward(kernels, alone.shape, backward, 0, AttentionTasks(alone.shape));
+        const auto same = [&](const auto& a, const auto& b, std::int64_t stride) {
+          return std::equal(
+              a.begin() + begin * stride, a.begin() + end * stride, b.begin() + begin * stride,
+              [](const auto& x, const auto& y) { return std::memcmp(&x, &y, sizeof(x)) == 0; });
+        };
+        EXPECT_TRUE(same(packed.out, alone.out, packed.out_stride)) << d;
+        EXPECT_TRUE(same(packed.lse, alone.lse, 4)) << d;
+        EXPECT_TRUE(same(packed.joined_gradient, alone.joined_gradient, s)) << d;
+      }
+    }
+  });
+}
+
+// What a window leaves out changes no bit, and neither does a window that leaves out nothing.
+TEST_P(AttentionOnPath, AnOutputDependsOnNothingBeforeItsWindow) {
+  With([]<typename Element>(const AttentionKernels<Element>& kernels) {
+    AttentionShape shape = Shape(1, 200, 2, 1, 64);
+    const Reference whole(shape, 1);
+    shape.window = 70;
+    const Reference reference(shape, 1);
+    Arrays<Element> plain(reference), changed(reference), wide(whole), widest(whole);
+    Element large;
+    Store(&large, Wide<Element>{1000});
+    constexpr std::int64_t kChanged = 50;
+    for (std::int64_t p = 0; p < kChanged; ++p) {
+      std::fill_n(&changed.joined[p * changed.joined_stride + changed.query_width],
+                  2 * changed.key_width, large);
+    }
+    plain.Run(kernels);
+    changed.Run(kernels);
+    const std::int64_t from = (kChanged + shape.window - 1) * plain.out_stride;
+    EXPECT_TRUE(Same(std::vector(plain.out.begin() + from, plain.out.end()),
+                     std::vector(changed.out.begin() + from, changed.out.end())));
+    EXPECT_FALSE(Same(plain.out, changed.out));
+    widest.shape.window = 200;
+    wide.Run(kernels);
+    widest.Run(kernels);
+    EXPECT_TRUE(Same(wide.out, widest.out));
+    EXPECT_TRUE(Same(wide.joined_gradient, widest.joined_gradient));
   });
 }
 

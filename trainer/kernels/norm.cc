@@ -25,8 +25,16 @@ MUSTER_INLINE void ApplyNorm(const T* __restrict x, const T* __restrict weight, 
 }
 
 template <typename T>
-MUSTER_INLINE void AddNormRows(const NormRows<T>& n, std::int64_t begin, std::int64_t end) {
+MUSTER_INLINE Wide<T> ScaleOf(const T* x, std::int64_t width, double eps) {
   using Real = Wide<T>;
+  const Real squares =
+      SumOver<Real>(width, [x](std::int64_t i) { return Load(x[i]) * Load(x[i]); });
+  const Real mean = squares / static_cast<Real>(width);
+  return Real(1) / std::sqrt(mean + static_cast<Real>(eps));
+}
+
+template <typename T>
+MUSTER_INLINE void AddNormRows(const NormRows<T>& n, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * n.width;
     T* sum = n.sum + at;
@@ -35,10 +43,7 @@ MUSTER_INLINE void AddNormRows(const NormRows<T>& n, std::int64_t begin, std::in
     } else if (n.sum != n.x) {
       std::copy_n(n.x + at, n.width, sum);
     }
-    const Real squares =
-        SumOver<Real>(n.width, [sum](std::int64_t i) { return Load(sum[i]) * Load(sum[i]); });
-    const Real mean = squares / static_cast<Real>(n.width);
-    const Real scale = Real(1) / std::sqrt(mean + static_cast<Real>(n.eps));
+    const Wide<T> scale = ScaleOf(sum, n.width, n.eps);
     n.scale[row] = scale;
     ApplyNorm(sum, n.weight, scale, n.y + at, n.width);
   }
@@ -52,26 +57,82 @@ MUSTER_INLINE void NormAgainRows(const NormRows<T>& n, std::int64_t begin, std::
   }
 }
 
+// What a row's gradient has along the row itself, per unit of it.
+template <typename T>
+MUSTER_INLINE Wide<T> AlongRow(const T* x, const T* dy, const T* weight, Wide<T> scale,
+                               std::int64_t width) {
+  const Wide<T> product = SumOver<Wide<T>>(width, [x, dy, weight](std::int64_t i) {
+    return Load(dy[i]) * Load(weight[i]) * Load(x[i]);
+  });
+  return product * scale * scale * scale / static_cast<Wide<T>>(width);
+}
+
+template <typename T>
+MUSTER_INLINE void AddWeightGradient(const T* __restrict x, const T* __restrict dy, Wide<T> scale,
+                                     Wide<T>* __restrict to, std::int64_t width) {
+  for (std::int64_t i = 0; i < width; ++i) to[i] += Load(dy[i]) * scale * Load(x[i]);
+}
+
 template <typename T>
 MUSTER_INLINE void BackwardRows(const NormBackwardRows<T>& n, std::int64_t begin,
                                 std::int64_t end) {
   using Real = Wide<T>;
   const T* __restrict weight = n.weight;
-  Real* __restrict weight_gradient = n.weight_gradient;
+  Real* const weight_gradient = n.weight_gradient;
   for (std::int64_t row = begin; row < end; ++row) {
     const T* __restrict x = n.sum + row * n.width;
     const T* __restrict dy = n.y_gradient + row * n.width;
     T* __restrict dx = n.gradient + row * n.width;
     const Real scale = n.scale[row];
-    const Real product = SumOver<Real>(n.width, [x, dy, weight](std::int64_t i) {
-      return Load(dy[i]) * Load(weight[i]) * Load(x[i]);
-    });
-    const Real along = product * scale * scale * scale / static_cast<Real>(n.width);
+    const Real along = AlongRow(x, dy, weight, scale, n.width);
+    if (weight_gradient != nullptr) AddWeightGradient(x, dy, scale, weight_gradient, n.width);
     for (std::int64_t i = 0; i < n.width; ++i) {
-      const Real value = Load(x[i]);
       const Real scaled = Load(dy[i]) * scale;
-      weight_gradient[i] += scaled * value;
-      Store(&dx[i], Load(dx[i]) + (scaled * Load(weight[i]) - value * along));
+      Store(&dx[i], Load(dx[i]) + (scaled * Load(weight[i]) - Load(x[i]) * along));
+    }
+  }
+}
+
+template <typename T>
+MUSTER_INLINE void HeadNormOf(const HeadNormRows<T>& n, std::int64_t begin, std::int64_t end) {
+  const std::int64_t normed = n.heads + n.kv_heads, values = n.kv_heads * n.head_dim;
+  const std::int64_t width = normed * n.head_dim + values;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = n.joined + row * width;
+    T* y = n.out + row * width;
+    for (std::int64_t head = 0; head < normed; ++head, x += n.head_dim, y += n.head_dim) {
+      const Wide<T> scale = ScaleOf(x, n.head_dim, n.eps);
+      n.scale[row * normed + head] = scale;
+      ApplyNorm(x, head < n.heads ? n.query_weight : n.key_weight, scale, y, n.head_dim);
+    }
+    std::copy_n(x, values, y);
+  }
+}
+
+// dy becomes the gradient of x.
+template <typename T>
+MUSTER_INLINE void HeadBackward(const T* __restrict x, const T* __restrict weight, Wide<T> scale,
+                                T* __restrict dy, Wide<T>* weight_gradient, std::int64_t width) {
+  const Wide<T> along = AlongRow<T>(x, dy, weight, scale, width);
+  if (weight_gradient != nullptr) AddWeightGradient(x, dy, scale, weight_gradient, width);
+  for (std::int64_t i = 0; i < width; ++i) {
+    Store(&dy[i], Load(dy[i]) * scale * Load(weight[i]) - Load(x[i]) * along);
+  }
+}
+
+template <typename T>
+MUSTER_INLINE void HeadBackwardRows(const HeadNormBackwardRows<T>& n, std::int64_t begin,
+                                    std::int64_t end) {
+  const std::int64_t normed = n.heads + n.kv_heads;
+  const std::int64_t width = (normed + n.kv_heads) * n.head_dim;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = n.joined + row * width;
+    T* dy = n.gradient + row * width;
+    const Wide<T>* scale = n.scale + row * normed;
+    for (std::int64_t head = 0; head < normed; ++head, x += n.head_dim, dy += n.head_dim) {
+      const bool is_query = head < n.heads;
+      HeadBackward(x, is_query ? n.query_weight : n.key_weight, scale[head], dy,
+                   is_query ? n.query_weight_gradient : n.key_weight_gradient, n.head_dim);
     }
   }
 }
@@ -81,5 +142,7 @@ MUSTER_INLINE void BackwardRows(const NormBackwardRows<T>& n, std::int64_t begin
 MUSTER_ROWS_KERNEL(AddNorm, NormRows, AddNormRows)
 MUSTER_ROWS_KERNEL(NormAgain, NormRows, NormAgainRows)
 MUSTER_ROWS_KERNEL(NormBackward, NormBackwardRows, BackwardRows)
+MUSTER_ROWS_KERNEL(HeadNorm, HeadNormRows, HeadNormOf)
+MUSTER_ROWS_KERNEL(HeadNormBackward, HeadNormBackwardRows, HeadBackwardRows)
 
 }  // namespace muster

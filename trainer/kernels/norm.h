@@ -1,4 +1,5 @@
-// RMS norm with the residual addition before it, forward and backward.
+// RMS norm, forward and backward: of whole rows, with the residual addition before it, and of the
+// heads of queries and keys.
 //
 // Rounding is Hugging Face's: the sum is rounded to the element type, the normed value once before
 // and once after its weight. Rows are independent forward, so a caller may cut them into ranges for
@@ -39,10 +40,47 @@ struct NormBackwardRows {
   const Element* sum = nullptr;
   const Element* weight = nullptr;
   const Wide<Element>* scale = nullptr;
-  Element* gradient = nullptr;               // of the sum: the norm's part is added
-  Wide<Element>* weight_gradient = nullptr;  // [width]: the parts of the range's rows are added
+  Element* gradient = nullptr;  // of the sum: the norm's part is added
+  // [width]: the parts of the range's rows are added. Null: the weight is frozen.
+  Wide<Element>* weight_gradient = nullptr;
 };
 template <typename Element>
 void NormBackward(const NormBackwardRows<Element>& rows, std::int64_t begin, std::int64_t end);
+
+// Joined heads of queries, keys and values, [rows, (heads + 2 * kv_heads) * head_dim]; a norm of
+// its own for each head of queries and keys, values are copied. Weights are [head_dim], scale
+// [rows, heads + kv_heads]. `out` is apart from `joined`.
+template <typename Element>
+struct HeadNormRows {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  double eps = 0;
+  const Element* joined = nullptr;
+  const Element* query_weight = nullptr;
+  const Element* key_weight = nullptr;
+  Wide<Element>* scale = nullptr;
+  Element* out = nullptr;
+};
+template <typename Element>
+void HeadNorm(const HeadNormRows<Element>& rows, std::int64_t begin, std::int64_t end);
+
+template <typename Element>
+struct HeadNormBackwardRows {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  const Element* joined = nullptr;
+  const Element* query_weight = nullptr;
+  const Element* key_weight = nullptr;
+  const Wide<Element>* scale = nullptr;
+  Element* gradient = nullptr;  // of the output; becomes that of `joined`
+  // [head_dim]: the parts of the range's rows are added. Null: the weight is frozen.
+  Wide<Element>* query_weight_gradient = nullptr;
+  Wide<Element>* key_weight_gradient = nullptr;
+};
+template <typename Element>
+void HeadNormBackward(const HeadNormBackwardRows<Element>& rows, std::int64_t begin,
+                      std::int64_t end);
 
 }  // namespace muster

@@ -22,7 +22,8 @@ template <typename T>
 MUSTER_INLINE void TurnRows(const RotaryRows<T>& r, std::int64_t begin, std::int64_t end) {
   const std::int64_t half = r.head_dim / 2;
   for (std::int64_t row = begin; row < end; ++row) {
-    const std::int64_t angles = row % r.length * half;
+    const std::int64_t position = r.positions == nullptr ? row % r.length : r.positions[row];
+    const std::int64_t angles = position * half;
     for (std::int64_t head = 0; head < r.heads; ++head) {
       T* left = r.joined + row * r.stride + head * r.head_dim;
       TurnHead(left, left + half, half, r.cos + angles, r.sin + angles,

@@ -12,14 +12,16 @@
 
 namespace muster {
 
-// The first `heads` heads of each row are turned by the angles of the row's position, which is the
-// row modulo length; what follows them (values) is left alone.
+// The first `heads` heads of each row are turned by the angles of the row's position; what follows
+// them (values) is left alone.
 template <typename Element>
 struct RotaryRows {
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;  // even
   std::int64_t stride = 0;    // elements from row to row
   std::int64_t length = 0;
+  const std::int32_t* positions =
+      nullptr;                         // of each row, below length; null: the row modulo length
   const Wide<Element>* cos = nullptr;  // [length, head_dim / 2]
   const Wide<Element>* sin = nullptr;
   int direction = 1;  // -1: back

@@ -125,7 +125,7 @@ class LlamaBlocksOf : public testing::TestWithParam<at::ScalarType> {
 };
 
 TEST_P(LlamaBlocksOf, GradientsMatchAutograd) {
-  for (const BatchShape shape : {BatchShape{1, 1}, BatchShape{3, 7}, BatchShape{2, 33}}) {
+  for (const BatchShape& shape : {BatchShape{1, 1}, BatchShape{3, 7}, BatchShape{2, 33}}) {
     SCOPED_TRACE(testing::Message() << shape.rows << " rows of " << shape.length);
     const Problem p = Odd(shape);
     ExpectClose(Train(p, ActivationCheckpointing::kNone, {.type = GetParam()}), Differentiated(p),

@@ -13,6 +13,7 @@ struct Turn {
   std::int64_t half;
   std::int64_t stride;
   std::int64_t length;
+  const std::int32_t* positions;  // null: the row modulo length
   T* qkv;
   const Wide<T>* cos;
   const Wide<T>* sin;
@@ -29,7 +30,8 @@ __global__ void RotateKernel(Turn<T> t) {
   const std::int64_t row = index / per_head / t.heads;
   T* const left = t.qkv + row * t.stride + head * 2 * t.half + i;
   T* const right = left + t.half;
-  const std::int64_t angle = row % t.length * t.half + i;
+  const std::int64_t position = t.positions == nullptr ? row % t.length : t.positions[row];
+  const std::int64_t angle = position * t.half + i;
   Pack<T, N> a = ReadPack<N>(left);
   Pack<T, N> b = ReadPack<N>(right);
   for (int k = 0; k < N; ++k) {
@@ -108,6 +110,7 @@ CudaResult LaunchRotate(const Rotation& r, CudaStream stream) {
                      half,
                      r.stride,
                      r.length,
+                     r.positions,
                      static_cast<T*>(r.qkv),
                      static_cast<const Wide<T>*>(r.cos),
                      static_cast<const Wide<T>*>(r.sin),

@@ -13,6 +13,7 @@
 
 #include "trainer/cuda/cuda_api.h"
 #include "trainer/kernels/adamw.h"
+#include "trainer/kernels/nf4.h"
 
 namespace muster::cuda {
 
@@ -40,14 +41,53 @@ struct NormGradient {
   const void* sum = nullptr;
   const void* weight = nullptr;
   const void* scale = nullptr;
-  void* gradient = nullptr;  // of the sum; the norm's part is added
-  void* parts = nullptr;     // scratch [NormParts(rows), width] W
-  void* weight_gradient = nullptr;
+  void* gradient = nullptr;         // of the sum; the norm's part is added
+  void* parts = nullptr;            // scratch [NormParts(rows), width] W
+  void* weight_gradient = nullptr;  // null, as are the parts: the weight is frozen
   ElementType weight_gradient_type = ElementType::kFloat32;
   bool add = false;  // to the weight's gradient
 };
 std::int64_t NormParts(std::int64_t rows);
 CudaResult NormBackward(const NormGradient& norm, CudaStream stream);
+
+// As DeviceOps::HeadNorm; qkv and out [rows, (heads + 2 * kv_heads) * head_dim].
+struct HeadNorms {
+  ElementType type = ElementType::kFloat32;
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  double eps = 0;
+  const void* qkv = nullptr;
+  const void* query_weight = nullptr;
+  const void* key_weight = nullptr;
+  void* scale = nullptr;  // [rows, heads + kv_heads] W
+  void* out = nullptr;
+};
+CudaResult HeadNorm(const HeadNorms& norms, CudaStream stream);
+
+struct HeadWeightGradient {
+  void* parts = nullptr;  // scratch [HeadNormParts(rows), head_dim] W; null: the weight is frozen
+  void* gradient = nullptr;  // [head_dim]
+  ElementType type = ElementType::kFloat32;
+  bool add = false;
+};
+struct HeadNormGradient {
+  ElementType type = ElementType::kFloat32;
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  const void* qkv = nullptr;
+  const void* query_weight = nullptr;
+  const void* key_weight = nullptr;
+  const void* scale = nullptr;
+  void* gradient = nullptr;  // of the output; becomes that of qkv
+  HeadWeightGradient query;
+  HeadWeightGradient key;
+};
+std::int64_t HeadNormParts(std::int64_t rows);
+CudaResult HeadNormBackward(const HeadNormGradient& norms, CudaStream stream);
 
 // qkv [rows, stride] of which the first heads * head_dim columns are turned; cos, sin
 // [length, head_dim / 2] W.
@@ -58,6 +98,7 @@ struct Rotation {
   std::int64_t head_dim = 0;
   std::int64_t stride = 0;
   std::int64_t length = 0;
+  const std::int32_t* positions = nullptr;  // [rows]; null: the row modulo length
   void* qkv = nullptr;
   const void* cos = nullptr;
   const void* sin = nullptr;
@@ -116,5 +157,8 @@ CudaResult SumOfSquares(const void* values, ElementType type, std::int64_t count
                         double* sum, CudaStream stream);
 
 CudaResult Convert(const ConvertRows& rows, CudaStream stream);
+
+// out [source.count] of `type`; the source's arrays are the device's.
+CudaResult DequantizeNf4(const Nf4Source& source, void* out, ElementType type, CudaStream stream);
 
 }  // namespace muster::cuda

@@ -76,7 +76,7 @@ struct NormRun {
   const T* weight;
   const Wide<T>* scale;
   T* gradient;
-  Wide<T>* parts;  // [blocks, width]
+  Wide<T>* parts;  // [blocks, width]; null: the weight is frozen
   bool shared;     // the block's part fits into shared memory
 };
 
@@ -90,9 +90,10 @@ __global__ void NormBackwardKernel(NormRun<T, N> n) {
   double* const dynamic_shared = static_cast<double*>(emulation::DynamicShared());
 #endif
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
-  Real* const own = n.parts + blockIdx.x * n.width;
+  const bool frozen = n.parts == nullptr;
+  Real* const own = n.parts + (frozen ? 0 : blockIdx.x * n.width);
   Real* const part = n.shared ? reinterpret_cast<Real*>(dynamic_shared) : own;
-  for (std::int64_t column = threadIdx.x * N; column < n.width; column += step) {
+  for (std::int64_t column = threadIdx.x * N; !frozen && column < n.width; column += step) {
     for (int k = 0; k < N; ++k) part[column + k] = 0;
   }
   const std::int64_t begin = blockIdx.x * n.rows_per_block;
@@ -115,13 +116,13 @@ __global__ void NormBackwardKernel(NormRun<T, N> n) {
       Pack<T, N> dx = ReadPack<N>(n.gradient + at);
       for (int k = 0; k < N; ++k) {
         const Real scaled = Read(dy.at[k]) * scale;
-        part[column + k] += scaled * Read(x.at[k]);
+        if (!frozen) part[column + k] += scaled * Read(x.at[k]);
         Write(&dx.at[k], Read(dx.at[k]) + (scaled * Read(weight.at[k]) - Read(x.at[k]) * along));
       }
       WritePack(n.gradient + at, dx);
     }
   }
-  if (!n.shared) return;
+  if (frozen || !n.shared) return;
   for (std::int64_t column = threadIdx.x * N; column < n.width; column += step) {
     for (int k = 0; k < N; ++k) own[column + k] = part[column + k];
   }
@@ -187,7 +188,7 @@ CudaResult NormBackward(const NormGradient& n, CudaStream stream) {
   return WithElement(n.type, [&]<typename T>(T*) {
     using Real = Wide<T>;
     const std::size_t bytes = static_cast<std::size_t>(n.width) * sizeof(Real);
-    const bool shared = bytes <= kSharedBytes;
+    const bool shared = n.parts != nullptr && bytes <= kSharedBytes;
     const auto run = [&]<int N>(std::integral_constant<int, N>) {
       const NormRun<T, N> arguments{n.rows,
                                     n.width,
@@ -205,7 +206,7 @@ CudaResult NormBackward(const NormGradient& n, CudaStream stream) {
     const bool packs = PacksFit<T>(n.width) && Aligned(n.y_gradient, n.sum, n.weight, n.gradient);
     const CudaResult result = packs ? run(std::integral_constant<int, kPack<T>>())
                                     : run(std::integral_constant<int, 1>());
-    if (result != CudaResult::kSuccess) return result;
+    if (result != CudaResult::kSuccess || n.parts == nullptr) return result;
     return WithElement(n.weight_gradient_type, [&]<typename Out>(Out*) {
       return Launch(JoinPartsKernel<Real, Out>, BlocksFor(n.width, kThreads), kThreads, 0, stream,
                     static_cast<const Real*>(n.parts), blocks, n.width,
