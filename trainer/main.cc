@@ -7,6 +7,7 @@
 #include <functional>
 #include <iostream>
 
+#include "common/base/byte_size.h"
 #include "common/base/open_files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/distributed/store_server.h"
@@ -32,6 +33,18 @@ struct Options {
   muster::ExportStateOptions export_state;
   bool version_json = false;
 };
+
+void AddByteSize(CLI::App* verb, const std::string& name, const std::string& help,
+                 std::int64_t* out) {
+  const auto read = [name, out](const std::string& text) {
+    const std::optional<std::int64_t> bytes = muster::ParseByteSize(text);
+    if (!bytes)
+      throw CLI::ValidationError(name, muster::kByteSizeExpected + (" expected: " + text));
+    *out = *bytes;
+  };
+  verb->add_option_function<std::string>(name, read, help)
+      ->default_str(muster::FormatByteSize(*out));
+}
 
 void AddTraining(CLI::App& app, Options& options, Action& action) {
   CLI::App* train = app.add_subcommand("train", "Run one rank of a job (environment of torchrun)");
@@ -181,6 +194,8 @@ void AddExport(CLI::App& app, Options& options, Action& action) {
       ->check(CLI::IsMember({"full", "hf"}))
       ->capture_default_str();
   verb->add_option("--model", o.model, "hf: directory with config.json and tokenizer files");
+  AddByteSize(verb, "--max-shard-size", "hf: of a file of weights, such as 5GB or 500MiB",
+              &o.max_shard_bytes);
   verb->callback([&] {
     if ((o.format == "hf") == o.model.empty()) {
       throw CLI::ValidationError("export: --format hf needs --model, and --model goes with it");

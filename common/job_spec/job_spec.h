@@ -154,6 +154,8 @@ struct TrainSpec {
   bool deterministic = true;
   std::int64_t logging_every = 25;  // steps between lines on the rank's standard output
   std::string output_dir = "out";   // relative to workdir
+  // Of the files that the trained model's weights are split into.
+  std::int64_t output_max_shard_bytes = 5'000'000'000;
   std::uint64_t seed = 42;
 };
 

@@ -265,6 +265,7 @@ void ReadSmallSections(MapReader& train, TrainSpec* out) {
   }
   if (auto map = train.Map("output")) {
     map->Text("dir", &out->output_dir);
+    map->Bytes("max_shard_size", &out->output_max_shard_bytes);
     map->Finish();
   }
 }

@@ -75,6 +75,15 @@ TEST(TrainBlock, ReadsEveryPrecisionAndTheTypesBesideIt) {
   EXPECT_EQ(wide->fsdp.mixed_precision, MixedPrecision::kFp64);
 }
 
+TEST(TrainBlock, ReadsHowLargeTheFilesOfTheModelMayBe) {
+  EXPECT_EQ(Train("")->output_max_shard_bytes, 5'000'000'000);
+  EXPECT_EQ(Train("output: {max_shard_size: 200MiB}")->output_max_shard_bytes, 200 << 20);
+  EXPECT_EQ(Train("output: {max_shard_size: 1000000}")->output_max_shard_bytes, 1'000'000);
+  EXPECT_EQ(Refusal("output: {max_shard_size: 5 shards}"),
+            "job.yaml:7: train.output.max_shard_size: expected a size such as 5GB, 512MiB or a "
+            "number of bytes, got '5 shards'");
+}
+
 TEST(TrainBlock, ReadsHowActivationsAndStateAreKept) {
   const std::pair<const char*, ActivationCheckpointing> kinds[] = {
       {"none", ActivationCheckpointing::kNone},

@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "common/base/byte_size.h"
+
 namespace muster {
 namespace {
 
@@ -275,6 +277,20 @@ void MapReader::Seconds(const std::string& key, std::int64_t* out) {
     return Error(key, "expected " + std::string(kExpected) + ", got '" + Shown(*text) + "'");
   if (*seconds == 0) return Error(key, "must be longer than 0s");
   *out = *seconds;
+}
+
+void MapReader::Bytes(const std::string& key, std::int64_t* out) {
+  const auto node = Node(key);
+  const bool is_number = node && node->IsScalar() && KindOfScalar(*node) == ScalarKind::kInteger;
+  const auto text =
+      Scalar(key, is_number ? ScalarKind::kInteger : ScalarKind::kText, kByteSizeExpected);
+  if (!text) return;
+  const auto bytes = ParseByteSize(*text);
+  if (!bytes) {
+    return Error(key,
+                 std::string("expected ") + kByteSizeExpected + ", got '" + Shown(*text) + "'");
+  }
+  *out = *bytes;
 }
 
 void MapReader::TextList(const std::string& key, std::vector<std::string>* out) {

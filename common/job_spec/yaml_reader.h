@@ -81,6 +81,8 @@ class MapReader {
   void Boolean(const std::string& key, bool* out);
   // "1h30m", "90m", "30s", "2d".
   void Seconds(const std::string& key, std::int64_t* out);
+  // "5GB", "512MiB", bytes.
+  void Bytes(const std::string& key, std::int64_t* out);
   // Any scalars as their text; newline and tab are allowed in them.
   void TextList(const std::string& key, std::vector<std::string>* out);
   // Name and text of every entry of a map of scalars, with the line of each.

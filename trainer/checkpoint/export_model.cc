@@ -41,7 +41,7 @@ Status AppendTensor(StateReader& state, const TensorSpec& tensor, ModelDirectory
 Status WriteModelDirectory(StateReader& state, const ModelExport& model) {
   for (const TensorSpec& tensor : model.tensors) MUSTER_RETURN_IF_ERROR(CheckTensor(state, tensor));
   ModelDirectory directory(model.source_dir, model.target_dir);
-  MUSTER_RETURN_IF_ERROR(directory.Begin(model.tensors));
+  MUSTER_RETURN_IF_ERROR(directory.Begin(model.tensors, model.max_shard_bytes));
   for (const TensorSpec& tensor : model.tensors) {
     MUSTER_RETURN_IF_ERROR(AppendTensor(state, tensor, &directory));
   }

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "trainer/checkpoint/state_reader.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/formats/weight_files.h"
 
 namespace muster {
 
@@ -14,6 +15,7 @@ struct ModelExport {
   std::vector<TensorSpec> tensors;  // the model's, in the types in which they are to be stored
   std::string source_dir;           // configuration and tokenizer files are copied from here
   std::string target_dir;
+  std::int64_t max_shard_bytes = kDefaultMaxShardBytes;
 };
 
 // Blocks on the disk; memory is a few MB. kFailedPrecondition when the state is not of this model,

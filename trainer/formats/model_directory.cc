@@ -36,7 +36,7 @@ ModelDirectory::ModelDirectory(std::string source_dir, std::string target_dir, M
 
 ModelDirectory::~ModelDirectory() {
   if (!begun_) return;
-  writer_.reset();
+  weights_.reset();
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);
 }
@@ -66,7 +66,7 @@ std::vector<std::string> ModelDirectory::Leftovers(Leftover kind) const {
   return found;
 }
 
-Status ModelDirectory::Begin(std::vector<TensorSpec> tensors) {
+Status ModelDirectory::Begin(std::vector<TensorSpec> tensors, std::int64_t max_shard_bytes) {
   for (const std::string& leftover : Leftovers(Leftover::kOlder)) {
     std::error_code ignored;
     fs::remove_all(leftover, ignored);
@@ -75,18 +75,16 @@ Status ModelDirectory::Begin(std::vector<TensorSpec> tensors) {
   MUSTER_RETURN_IF_ERROR(MakeDirectories(temporary_));
   auto copied = CopyModelFiles(source_dir_, temporary_);
   MUSTER_RETURN_IF_ERROR(copied.status());
-  auto writer = SafetensorsWriter::Create(temporary_ + "/model.safetensors", std::move(tensors));
-  MUSTER_RETURN_IF_ERROR(writer.status());
-  writer_.emplace(*std::move(writer));
-  return OkStatus();
+  weights_.emplace(temporary_, std::move(tensors), max_shard_bytes);
+  return weights_->Begin();
 }
 
 Status ModelDirectory::Append(const float* values, std::int64_t count) {
-  return writer_->AppendFloats(values, count);
+  return weights_->Append(values, count);
 }
 
 Status ModelDirectory::Seal() {
-  MUSTER_RETURN_IF_ERROR(writer_->Finish());
+  MUSTER_RETURN_IF_ERROR(weights_->Finish());
   return SyncDirectory(temporary_);
 }
 
@@ -106,7 +104,7 @@ Status ModelDirectory::Publish() {
   }
   if (error) return Internal("cannot put the model at " + target_dir_ + ": " + error.message());
   begun_ = false;
-  writer_.reset();
+  weights_.reset();
   fs::remove_all(old, ignored);
   return SyncDirectory(ParentOf(target_dir_).string());
 }

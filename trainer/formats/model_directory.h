@@ -15,6 +15,7 @@
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/formats/weight_files.h"
 
 namespace muster {
 
@@ -33,8 +34,10 @@ class ModelDirectory {
   ModelDirectory(const ModelDirectory&) = delete;
   ModelDirectory& operator=(const ModelDirectory&) = delete;
 
-  // Also removes what other jobs and older generations of this one left unfinished.
-  Status Begin(std::vector<TensorSpec> tensors);
+  // Also removes what other jobs and older generations of this one left unfinished. Weights beyond
+  // `max_shard_bytes` are split (weight_files.h).
+  Status Begin(std::vector<TensorSpec> tensors,
+               std::int64_t max_shard_bytes = kDefaultMaxShardBytes);
   // The next `count` elements of the tensors, in their order.
   Status Append(const float* values, std::int64_t count);
   // Makes it durable under its temporary name. An error also when a newer generation removed it.
@@ -55,7 +58,7 @@ class ModelDirectory {
   const ModelWriter who_;
   const std::string temporary_;
   bool begun_ = false;  // and not finished: the temporary directory is this object's
-  std::optional<SafetensorsWriter> writer_;
+  std::optional<WeightFiles> weights_;
 };
 
 }  // namespace muster

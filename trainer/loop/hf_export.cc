@@ -38,7 +38,9 @@ Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communic
                    const ExportOptions& options) {
   ModelDirectory directory(options.source_dir, options.target_dir, options.writer);
   Status status;
-  if (communicator.rank() == 0) status = directory.Begin(StoredTensors(config));
+  if (communicator.rank() == 0) {
+    status = directory.Begin(StoredTensors(config), options.max_shard_bytes);
+  }
   const Status begun = status;
   const TensorSink sink = [&](const float* values, std::int64_t count) {
     options.on_moved();

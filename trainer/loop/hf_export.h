@@ -22,6 +22,7 @@ struct ExportOptions {
   std::string source_dir;  // configuration and tokenizer files are copied from here
   std::string target_dir;
   ModelWriter writer;
+  std::int64_t max_shard_bytes = kDefaultMaxShardBytes;
   // OK as long as the generation is not called off; asked by rank 0 right before the renaming.
   std::function<Status()> called_off;
   std::function<void()> on_moved;  // on every rank as the export goes on

@@ -341,6 +341,7 @@ std::optional<Failure> Trainer::Export() {
          .target_dir = output_dir_ + "/model",
          .writer = parts_.supervisor.attached() ? ModelWriter{env_.job_id, env_.generation}
                                                 : ModelWriter{},
+         .max_shard_bytes = train().output_max_shard_bytes,
          .called_off = [this] { return parts_.supervisor.CalledOff(env_.generation); },
          .on_moved = [this] { parts_.progress.Move(); }});
     if (status.ok()) return std::nullopt;

@@ -19,7 +19,9 @@ Status ExportHuggingFace(StateReader& state, const ExportStateOptions& options) 
   const std::string config_path = options.model + "/config.json";
   MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(config_path));
   MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text, config_path));
-  ModelExport model{.source_dir = options.model, .target_dir = options.out};
+  ModelExport model{.source_dir = options.model,
+                    .target_dir = options.out,
+                    .max_shard_bytes = options.max_shard_bytes};
   for (const UnitTensor& tensor : LlamaTensors(config)) {
     model.tensors.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});
   }
