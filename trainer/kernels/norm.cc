@@ -67,28 +67,34 @@ MUSTER_INLINE Wide<T> AlongRow(const T* x, const T* dy, const T* weight, Wide<T>
   return product * scale * scale * scale / static_cast<Wide<T>>(width);
 }
 
-template <typename T>
-MUSTER_INLINE void AddWeightGradient(const T* __restrict x, const T* __restrict dy, Wide<T> scale,
-                                     Wide<T>* __restrict to, std::int64_t width) {
-  for (std::int64_t i = 0; i < width; ++i) to[i] += Load(dy[i]) * scale * Load(x[i]);
+// dx = (dx where kAdd +) the gradient of the row; dx may be dy, element for element.
+template <bool kAdd, bool kTrained, typename T>
+MUSTER_INLINE void RowGradient(const T* __restrict x, const T* __restrict weight, Wide<T> scale,
+                               const T* dy, T* dx, Wide<T>* __restrict weight_gradient,
+                               std::int64_t width) {
+  const Wide<T> along = AlongRow(x, dy, weight, scale, width);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < width; ++i) {
+    const Wide<T> value = Load(x[i]);
+    const Wide<T> scaled = Load(dy[i]) * scale;
+    if constexpr (kTrained) weight_gradient[i] += scaled * value;
+    const Wide<T> part = scaled * Load(weight[i]) - value * along;
+    Store(&dx[i], kAdd ? Load(dx[i]) + part : part);
+  }
 }
 
 template <typename T>
 MUSTER_INLINE void BackwardRows(const NormBackwardRows<T>& n, std::int64_t begin,
                                 std::int64_t end) {
-  using Real = Wide<T>;
-  const T* __restrict weight = n.weight;
-  Real* const weight_gradient = n.weight_gradient;
   for (std::int64_t row = begin; row < end; ++row) {
-    const T* __restrict x = n.sum + row * n.width;
-    const T* __restrict dy = n.y_gradient + row * n.width;
-    T* __restrict dx = n.gradient + row * n.width;
-    const Real scale = n.scale[row];
-    const Real along = AlongRow(x, dy, weight, scale, n.width);
-    if (weight_gradient != nullptr) AddWeightGradient(x, dy, scale, weight_gradient, n.width);
-    for (std::int64_t i = 0; i < n.width; ++i) {
-      const Real scaled = Load(dy[i]) * scale;
-      Store(&dx[i], Load(dx[i]) + (scaled * Load(weight[i]) - Load(x[i]) * along));
+    const std::int64_t at = row * n.width;
+    const T* const x = n.sum + at;
+    const T* const dy = n.y_gradient + at;
+    T* const dx = n.gradient + at;
+    if (n.weight_gradient != nullptr) {
+      RowGradient<true, true>(x, n.weight, n.scale[row], dy, dx, n.weight_gradient, n.width);
+    } else {
+      RowGradient<true, false>(x, n.weight, n.scale[row], dy, dx, n.weight_gradient, n.width);
     }
   }
 }
@@ -109,17 +115,6 @@ MUSTER_INLINE void HeadNormOf(const HeadNormRows<T>& n, std::int64_t begin, std:
   }
 }
 
-// dy becomes the gradient of x.
-template <typename T>
-MUSTER_INLINE void HeadBackward(const T* __restrict x, const T* __restrict weight, Wide<T> scale,
-                                T* __restrict dy, Wide<T>* weight_gradient, std::int64_t width) {
-  const Wide<T> along = AlongRow<T>(x, dy, weight, scale, width);
-  if (weight_gradient != nullptr) AddWeightGradient(x, dy, scale, weight_gradient, width);
-  for (std::int64_t i = 0; i < width; ++i) {
-    Store(&dy[i], Load(dy[i]) * scale * Load(weight[i]) - Load(x[i]) * along);
-  }
-}
-
 template <typename T>
 MUSTER_INLINE void HeadBackwardRows(const HeadNormBackwardRows<T>& n, std::int64_t begin,
                                     std::int64_t end) {
@@ -130,9 +125,14 @@ MUSTER_INLINE void HeadBackwardRows(const HeadNormBackwardRows<T>& n, std::int64
     T* dy = n.gradient + row * width;
     const Wide<T>* scale = n.scale + row * normed;
     for (std::int64_t head = 0; head < normed; ++head, x += n.head_dim, dy += n.head_dim) {
-      const bool is_query = head < n.heads;
-      HeadBackward(x, is_query ? n.query_weight : n.key_weight, scale[head], dy,
-                   is_query ? n.query_weight_gradient : n.key_weight_gradient, n.head_dim);
+      const bool query = head < n.heads;
+      const T* const weight = query ? n.query_weight : n.key_weight;
+      Wide<T>* const to = query ? n.query_weight_gradient : n.key_weight_gradient;
+      if (to != nullptr) {
+        RowGradient<false, true>(x, weight, scale[head], dy, dy, to, n.head_dim);
+      } else {
+        RowGradient<false, false>(x, weight, scale[head], dy, dy, to, n.head_dim);
+      }
     }
   }
 }
