@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "trainer/device/device_ops.h"
+#include "trainer/device/nf4_tensor.h"
 
 namespace muster {
 namespace {
@@ -238,6 +239,29 @@ Case Convert(DeviceOps& ops, at::ScalarType from, at::ScalarType to, bool add) {
           [=] { add ? target.add_(source) : target.copy_(source); }};
 }
 
+// Into bf16, from doubly quantised values; LibTorch has no more than a table of levels to offer.
+Case DequantizeNf4(DeviceOps& ops) {
+  const Nf4Tensor tensor = QuantizeNf4(at::randn({kWeights}), /*double_quantized=*/true);
+  at::Tensor out = Flat(ops, at::kBFloat16);
+  const at::Tensor levels = at::tensor(at::ArrayRef<float>(kNf4Levels, 16));
+  return {"dequantize_nf4", [=, &ops]() mutable { ops.DequantizeNf4(tensor.source(), out); },
+          [=]() mutable {
+            const at::Tensor pairs =
+                at::stack({tensor.codes.bitwise_right_shift(4), tensor.codes.bitwise_and(15)}, 1);
+            const at::Tensor each = levels.index({pairs.view({-1}).to(at::kInt)});
+            const at::Tensor scale = tensor.nested_code.index({tensor.absmax_codes.to(at::kInt)})
+                                         .mul_(tensor.nested_absmax.repeat_interleave(256))
+                                         .add_(tensor.offset);
+            out.copy_(each.view({-1, 64}).mul(scale.unsqueeze(1)).view({-1}));
+          }};
+}
+
+// What is written, per second.
+json WithRate(json measured, double bytes) {
+  measured["muster_gb_per_s"] = bytes / measured["muster_ms"].get<double>() * 1e-6;
+  return measured;
+}
+
 int Run(int repetitions) {
   at::set_num_threads(1);
   at::manual_seed(1);
@@ -261,6 +285,7 @@ int Run(int repetitions) {
         Measure(Convert(*ops, at::kBFloat16, at::kFloat, add), "BFloat16", repetitions));
     results.push_back(Measure(Convert(*ops, at::kFloat, at::kFloat, add), "Float", repetitions));
   }
+  results.push_back(WithRate(Measure(DequantizeNf4(*ops), "BFloat16", repetitions), 2 * kWeights));
   const json report = {{"benchmark", "kernels"},
                        {"instructions", ops->Describe()},
                        {"repetitions", repetitions},
