@@ -172,6 +172,9 @@ void AddSubmit(CLI::App& app, Invocation& call) {
       ->envname("MUSTER_SUBMIT_SET")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  Flagged(submit, "--accelerate-config", call.submit.accelerate_config,
+          "A configuration of accelerate or DeepSpeed, for what the job file does not say",
+          "MUSTER_SUBMIT_ACCELERATE_CONFIG");
   Flagged(submit, "--name", call.submit.name, "The job's name", "MUSTER_SUBMIT_NAME");
   Flagged(submit, "--priority", call.submit.priority, "0 to 100; higher is placed first",
           "MUSTER_SUBMIT_PRIORITY");

@@ -23,7 +23,7 @@ using muster::kExitUsage;
 using Action = std::function<int()>;
 
 struct Options {
-  std::string job_file;
+  muster::TrainOptions train;
   muster::PlanOptions plan;
   muster::InitModelOptions init_model;
   muster::ScoreOptions score;
@@ -48,8 +48,10 @@ void AddByteSize(CLI::App* verb, const std::string& name, const std::string& hel
 
 void AddTraining(CLI::App& app, Options& options, Action& action) {
   CLI::App* train = app.add_subcommand("train", "Run one rank of a job (environment of torchrun)");
-  train->add_option("file", options.job_file, "Job file with a train block")->required();
-  train->callback([&] { action = [&] { return muster::RunTrain(options.job_file); }; });
+  train->add_option("file", options.train.file, "Job file with a train block")->required();
+  train->add_option("--accelerate-config", options.train.accelerate_config,
+                    "A configuration of accelerate or DeepSpeed, for what the job does not say");
+  train->callback([&] { action = [&] { return muster::RunTrain(options.train); }; });
 
   CLI::App* store =
       app.add_subcommand("store", "Serve a TCPStore on the inherited socket MUSTER_LISTEN_FD");
@@ -61,6 +63,8 @@ void AddPlan(CLI::App& app, Options& options, Action& action) {
   CLI::App* verb = app.add_subcommand(
       "plan", "Memory, time and cost of a job before it runs; exit 0: it fits, 1: it does not");
   verb->add_option("file", o.file, "Job file with a train block")->required();
+  verb->add_option("--accelerate-config", o.accelerate_config,
+                   "A configuration of accelerate or DeepSpeed, for what the job does not say");
   verb->add_option("--set", o.overrides, "Override a key: --set train.batch.per_rank=2")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

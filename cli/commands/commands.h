@@ -43,6 +43,7 @@ struct SubmitOptions {
   std::string name;  // empty: the file's
   std::optional<int> priority;
   std::vector<std::string> overrides;
+  std::string accelerate_config;  // of accelerate or DeepSpeed; empty: none
   SubmitFollow follow = SubmitFollow::kNone;
 };
 CommandResult RunSubmit(CommandContext& context, const SubmitOptions& options);

@@ -263,6 +263,23 @@ TEST_F(CommandsTest, SubmitSendsTheWholeJobOnce) {
   EXPECT_EQ(spec->priority, 7);
 }
 
+TEST_F(CommandsTest, SubmitTakesWhatAnotherLaunchersConfigurationSays) {
+  Serve();
+  const std::string foreign = dir_ + "/accelerate.yaml";
+  ASSERT_TRUE(
+      WriteFileAtomically(foreign, "num_machines: 3\nnum_processes: 6\ndistributed_type: FSDP\n")
+          .ok());
+  const CommandResult result = RunSubmit(
+      *context_,
+      {.file = WriteJob(kJob), .overrides = {"resources.nodes=2"}, .accelerate_config = foreign});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  const auto spec = ParseJobSpec(coordinator_.submitted.spec_yaml());
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->resources.nodes, 2);
+  EXPECT_EQ(spec->resources.ranks_per_node, 2);
+  EXPECT_NE(err_.str().find("num_machines: 3 is not taken"), std::string::npos) << err_.str();
+}
+
 TEST_F(CommandsTest, SubmitAndFollowPrintsOneDocument) {
   Serve();
   context_->output = OutputFormat::kJson;

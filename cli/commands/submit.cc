@@ -9,6 +9,7 @@
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 #include "common/base/files.h"
+#include "common/job_spec/foreign_config.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -65,13 +66,24 @@ Status ExplainOverridden(const Status& overridden, const std::string& original,
   return {overridden.code(), file + " with --set: " + message};
 }
 
+// The job with what another launcher's configuration says beside it; what becomes of each of its
+// keys goes to `err`.
+Result<std::string> AddForeignConfig(std::string yaml, const std::string& file,
+                                     const std::string& foreign, std::ostream& err) {
+  if (foreign.empty()) return yaml;
+  MUSTER_ASSIGN_OR_RETURN(const ForeignConfig config, ReadForeignConfig(foreign));
+  MUSTER_ASSIGN_OR_RETURN(MergedJob merged, MergeForeignConfig(yaml, file, config));
+  for (const std::string& line : merged.report) err << line << "\n";
+  return std::move(merged.yaml);
+}
+
 struct ReadySpec {
   JobSpec spec;
   std::string yaml;
 };
 
 // The file with every override applied and an absolute workdir, parsed.
-Result<ReadySpec> PrepareSpec(const SubmitOptions& options) {
+Result<ReadySpec> PrepareSpec(const SubmitOptions& options, std::ostream& err) {
   auto text = ReadJobFile(options.file);
   if (!text.ok()) return text.status().WithContext("cannot read the job file");
   const std::string file = options.file == "-" ? "standard input" : options.file;
@@ -79,11 +91,13 @@ Result<ReadySpec> PrepareSpec(const SubmitOptions& options) {
   if (!options.name.empty()) overrides.push_back("name=" + nlohmann::json(options.name).dump());
   if (options.priority) overrides.push_back("priority=" + std::to_string(*options.priority));
   // Also without overrides, so that a broken file is told with its line before it is rewritten.
-  if (overrides.empty()) {
+  if (overrides.empty() && options.accelerate_config.empty()) {
     const auto plain = ParseJobSpec(*text, file);
     if (!plain.ok()) return plain.status();
   }
   MUSTER_ASSIGN_OR_RETURN(std::string yaml, ApplyOverrides(*text, overrides));
+  MUSTER_ASSIGN_OR_RETURN(yaml,
+                          AddForeignConfig(std::move(yaml), file, options.accelerate_config, err));
   auto spec = ParseJobSpec(yaml, file);
   if (!spec.ok()) return ExplainOverridden(spec.status(), *text, file);
 
@@ -140,7 +154,7 @@ CommandResult Follow(CommandContext& context, const std::string& id, SubmitFollo
 }  // namespace
 
 CommandResult RunSubmit(CommandContext& context, const SubmitOptions& options) {
-  MUSTER_ASSIGN_OR_RETURN(const ReadySpec ready, PrepareSpec(options));
+  MUSTER_ASSIGN_OR_RETURN(const ReadySpec ready, PrepareSpec(options, context.terminal.err));
   Terminal& terminal = context.terminal;
   WarnOfMissingFiles(ready.spec, terminal.err);
   v1::SubmitRequest request;

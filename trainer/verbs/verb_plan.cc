@@ -9,6 +9,7 @@
 
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
+#include "common/job_spec/foreign_config.h"
 #include "common/job_spec/parse.h"
 #include "trainer/device/scalar_type.h"
 #include "trainer/plan/run_plan.h"
@@ -117,6 +118,13 @@ Result<Hardware> ChooseHardware(const PlanOptions& options, const JobSpec& spec)
 Result<PlanQuestion> ReadQuestion(const PlanOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(std::string text, ReadFile(options.file));
   MUSTER_ASSIGN_OR_RETURN(text, ApplyOverrides(text, options.overrides));
+  if (!options.accelerate_config.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(const ForeignConfig config,
+                            ReadForeignConfig(options.accelerate_config));
+    MUSTER_ASSIGN_OR_RETURN(MergedJob merged, MergeForeignConfig(text, options.file, config));
+    for (const std::string& line : merged.report) std::fprintf(stderr, "%s\n", line.c_str());
+    text = std::move(merged.yaml);
+  }
   MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(text, options.file));
   if (!spec.train)
     return InvalidArgument(options.file + ": has no train block; only training is planned");

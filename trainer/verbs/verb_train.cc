@@ -10,6 +10,7 @@
 
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
+#include "common/job_spec/foreign_config.h"
 #include "common/job_spec/parse.h"
 #include "trainer/loop/rank_process.h"
 #include "trainer/verbs/rank_device.h"
@@ -32,8 +33,19 @@ int ThreadsPerRank(const JobSpec& spec) {
   return threads > 0 ? threads : std::max(1, spec.resources.cpus_per_rank);
 }
 
-Result<JobSpec> ReadJob(const std::string& file) {
-  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+Result<JobSpec> ReadJob(const TrainOptions& options) {
+  const std::string& file = options.file;
+  MUSTER_ASSIGN_OR_RETURN(std::string text, ReadFile(file));
+  if (!options.accelerate_config.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(const ForeignConfig config,
+                            ReadForeignConfig(options.accelerate_config));
+    MUSTER_ASSIGN_OR_RETURN(MergedJob merged, MergeForeignConfig(text, file, config));
+    const char* rank = std::getenv("RANK");
+    const bool is_first = rank == nullptr || std::string_view(rank) == "0";
+    for (const std::string& line : merged.report)
+      if (is_first) std::fprintf(stderr, "%s\n", line.c_str());
+    text = std::move(merged.yaml);
+  }
   MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(text, file));
   if (!spec.train) {
     return InvalidArgument(file + ": has no train block; a command job is not run by the trainer");
@@ -78,7 +90,7 @@ void ArmFault(RankFaults& faults, std::string_view kind, std::string_view argume
 
 }  // namespace
 
-int RunTrain(const std::string& file) {
+int RunTrain(const TrainOptions& options) {
   KeepFreedMemory();
   const char* const assign = std::getenv(kAssignVariable);
   const bool assigned = assign != nullptr && std::string_view(assign) == "1";
@@ -92,7 +104,7 @@ int RunTrain(const std::string& file) {
                         {.on_fault = [&](std::string_view kind, std::string_view argument) {
                           ArmFault(faults, kind, argument);
                         }});
-  Result<JobSpec> spec = ReadJob(file);
+  Result<JobSpec> spec = ReadJob(options);
   if (!spec.ok()) EndWith(InputFailure("config", spec.status()), *env, 0, supervisor);
   Result<std::unique_ptr<ProgressWriter>> page = MakePage(*env);
   if (!page.ok()) EndWith({"internal", kExitFailure, page.status()}, *env, 0, supervisor);

@@ -11,14 +11,19 @@
 
 namespace muster {
 
-// One rank of a job; `file` is the job file. Never returns while another thread may hold the
+struct TrainOptions {
+  std::string file;               // the job file
+  std::string accelerate_config;  // of accelerate or DeepSpeed, for what the job does not say
+};
+// One rank of a job. Never returns while another thread may hold the
 // process up: a rank that lost its peers ends at once.
-int RunTrain(const std::string& file);
+int RunTrain(const TrainOptions& options);
 
 // What a job will need on given hardware. 0 and "" leave what the job, the table of known devices
 // or this machine say.
 struct PlanOptions {
   std::string file;
+  std::string accelerate_config;       // of accelerate or DeepSpeed; empty: none
   std::vector<std::string> overrides;  // "train.batch.per_rank=2"
   std::string device;                  // cpu, a known one (trainer/plan/hardware.h), or any name
   std::string model;                   // directory or config.json, instead of train.model.path

@@ -1,0 +1,300 @@
+// Of foreign_config.h: DeepSpeed's configuration.
+#include <algorithm>
+#include <array>
+
+#include "common/job_spec/foreign_reader.h"
+
+namespace muster {
+namespace {
+
+constexpr char kBf16[] = "bf16.enabled";
+constexpr char kFp16[] = "fp16.enabled";
+
+void MapStage(ForeignReader& reader, const ForeignEntry& entry) {
+  if (entry.text == "0") return reader.Set("train.fsdp.strategy", "no_shard", entry);
+  // ZeRO 1 shards the optimizer's state alone; sharding gradients too changes no number.
+  if (entry.text == "1" || entry.text == "2")
+    return reader.Set("train.fsdp.strategy", "shard_grad_op", entry);
+  if (entry.text == "3") return reader.Set("train.fsdp.strategy", "full_shard", entry);
+  reader.Refuse(entry, "expected a stage from 0 to 3");
+}
+
+void MapOffloadDevice(ForeignReader& reader, const ForeignEntry& entry) {
+  if (entry.is("cpu")) return reader.Set("train.fsdp.cpu_offload", "true", entry);
+  if (!entry.is("none"))
+    reader.Refuse(entry, "state can lie on the device or in host memory (cpu), nowhere else");
+}
+
+void MapOldOffload(ForeignReader& reader, const ForeignEntry& entry) {
+  reader.SetBoolean("train.fsdp.cpu_offload", entry);
+}
+
+// The two sections are one choice, and fp32 where neither is on.
+void MapBf16(ForeignReader& reader, const ForeignEntry& entry) {
+  const auto on = entry.boolean();
+  if (!on) return reader.Refuse(entry, "expected true or false");
+  const ForeignEntry* other = reader.Find(kFp16);
+  const bool other_on = other != nullptr && other->boolean().value_or(false);
+  if (*on && other_on) return reader.Refuse(entry, "fp16 is enabled too; one of them can be");
+  if (*on) return reader.Set("train.fsdp.mixed_precision", "bf16", entry);
+  if (other != nullptr && !other_on) reader.Set("train.fsdp.mixed_precision", "fp32", entry);
+}
+
+void MapFp16(ForeignReader& reader, const ForeignEntry& entry) {
+  const auto on = entry.boolean();
+  if (!on) return reader.Refuse(entry, "expected true or false");
+  if (*on) return reader.Set("train.fsdp.mixed_precision", "fp16", entry);
+  const bool alone = std::ranges::none_of(
+      reader.entries(), [](const ForeignEntry& each) { return each.key == kBf16; });
+  if (alone) reader.Set("train.fsdp.mixed_precision", "fp32", entry);
+}
+
+void MapSumType(ForeignReader& reader, const ForeignEntry& entry) {
+  const std::string type = entry.lower();
+  if (type != "fp32" && type != "bf16" && type != "fp16")
+    return reader.Refuse(entry, "gradients are added up in fp32, bf16 or fp16");
+  reader.Set("train.fsdp.reduce_dtype", type, entry);
+}
+
+void MapMicroBatch(ForeignReader& reader, const ForeignEntry& entry) {
+  reader.SetCount("train.batch.per_rank", entry);
+}
+
+void MapAccumulation(ForeignReader& reader, const ForeignEntry& entry) {
+  reader.SetCount("train.batch.accumulation", entry);
+}
+
+void MapBatch(ForeignReader& reader, const ForeignEntry& entry) {
+  const double rows = entry.number().value_or(0);
+  if (rows < 1 || rows > 1e9) return reader.Refuse(entry, "expected a whole number from 1 on");
+  reader.config().train_batch_size = static_cast<std::int64_t>(rows);
+}
+
+void MapClipping(ForeignReader& reader, const ForeignEntry& entry) {
+  reader.SetNumber("train.optimizer.grad_clip", entry);
+}
+
+void MapOptimizer(ForeignReader& reader, const ForeignEntry& entry) {
+  if (entry.is("adamw") || entry.is("adam"))
+    return reader.Note(entry, "AdamW, with decoupled weight decay, as DeepSpeed's default is");
+  reader.Refuse(entry, "AdamW is the optimizer there is");
+}
+
+void MapLr(ForeignReader& reader, const ForeignEntry& entry) {
+  reader.SetNumber("train.optimizer.lr", entry);
+}
+
+void MapEps(ForeignReader& reader, const ForeignEntry& entry) {
+  reader.SetNumber("train.optimizer.eps", entry);
+}
+
+void MapDecay(ForeignReader& reader, const ForeignEntry& entry) {
+  reader.SetNumber("train.optimizer.weight_decay", entry);
+}
+
+void MapBetas(ForeignReader& reader, const ForeignEntry& entry) {
+  if (std::ranges::count(entry.text, ',') != 1) return reader.Refuse(entry, "expected two numbers");
+  reader.Set("train.optimizer.betas", "[" + entry.text + "]", entry);
+}
+
+void MapScheduler(ForeignReader& reader, const ForeignEntry& entry) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kKinds = {
+      {{"warmuplr", "constant"}, {"warmupdecaylr", "linear"}, {"warmupcosinelr", "cosine"}}};
+  for (const auto& [type, kind] : kKinds) {
+    if (!entry.is(type)) continue;
+    if (reader.Find("scheduler.params.warmup_type") == nullptr)
+      reader.Note(entry, "the warm-up is linear, where DeepSpeed's default is logarithmic");
+    return reader.Set("train.schedule.kind", std::string(kind), entry);
+  }
+  reader.Refuse(entry, "WarmupLR, WarmupDecayLR and WarmupCosineLR can be had");
+}
+
+// The peak, where the optimizer has none of its own.
+void MapPeak(ForeignReader& reader, const ForeignEntry& entry) {
+  const ForeignEntry* lr = reader.Find("optimizer.params.lr");
+  if (lr == nullptr) return reader.SetNumber("train.optimizer.lr", entry);
+  if (lr->number() != entry.number())
+    reader.Refuse(entry, "is another peak than optimizer.params.lr: " + lr->text);
+}
+
+void MapWarmup(ForeignReader& reader, const ForeignEntry& entry) {
+  if (entry.text == "0")
+    return reader.Set("train.schedule.warmup_steps", "0", entry, "train.schedule.warmup_ratio");
+  reader.SetCount("train.schedule.warmup_steps", entry, "train.schedule.warmup_ratio");
+}
+
+void MapTotal(ForeignReader& reader, const ForeignEntry& entry) {
+  reader.SetCount("train.schedule.max_steps", entry, "train.schedule.epochs");
+}
+
+// A share of the peak that the rate ends or begins with.
+void MapRatio(ForeignReader& reader, const ForeignEntry& entry) {
+  const double ratio = entry.number().value_or(1);
+  if (ratio == 0) return;
+  if (ratio < 0 || ratio > 1e-3) return reader.Refuse(entry, "rates begin and end at 0");
+  reader.Note(entry, "rates begin and end at 0");
+}
+
+void MapSteps(ForeignReader& reader, const ForeignEntry& entry) {
+  // DeepSpeed's way to never print.
+  if (entry.text == "inf") return reader.Note(entry, "train.logging.every counts");
+  reader.SetCount("train.logging.every", entry);
+}
+
+void MapCpuCheckpointing(ForeignReader& reader, const ForeignEntry& entry) {
+  const auto on = entry.boolean();
+  if (!on) return reader.Refuse(entry, "expected true or false");
+  if (*on) reader.Set("train.fsdp.activation_checkpointing", "full_offload", entry);
+}
+
+constexpr char kSchedule[] =
+    "collectives follow a fixed schedule: units are gathered ahead and "
+    "reduced beside the products";
+constexpr char kPinned[] = "offloaded state is always pinned and moved ahead of its use";
+constexpr char kScale[] =
+    "the loss scale begins at 65536, is halved on overflow and doubled after "
+    "2,000 finite steps";
+constexpr char kFigures[] = "metrics.jsonl and train.profile have the figures";
+constexpr char kWhole[] = "the trained model is always written whole";
+
+constexpr ForeignRule kRules[] = {
+    {"zero_optimization.stage", "", {}, MapStage},
+    {"zero_optimization.offload_optimizer.device", "", {}, MapOffloadDevice},
+    {"zero_optimization.offload_param.device", "", {}, MapOffloadDevice},
+    {"zero_optimization.offload_optimizer.nvme_path", "state is not kept on disks", "none|null|"},
+    {"zero_optimization.offload_param.nvme_path", "state is not kept on disks", "none|null|"},
+    {"zero_optimization.offload_optimizer.ratio", "all of it is offloaded, or nothing", "1|1.0|"},
+    {"zero_optimization.offload_optimizer.*", kPinned},
+    {"zero_optimization.offload_param.*", kPinned},
+    {"zero_optimization.cpu_offload", "", {}, MapOldOffload},
+    {"zero_optimization.cpu_offload_params", "", {}, MapOldOffload},
+    {"zero_optimization.cpu_offload_use_pin_memory", kPinned},
+    {"zero_optimization.overlap_comm", kSchedule},
+    {"zero_optimization.contiguous_gradients", kSchedule},
+    {"zero_optimization.reduce_scatter", kSchedule},
+    {"zero_optimization.reduce_bucket_size", kSchedule},
+    {"zero_optimization.allgather_partitions", kSchedule},
+    {"zero_optimization.allgather_bucket_size", kSchedule},
+    {"zero_optimization.use_multi_rank_bucket_allreduce", kSchedule},
+    {"zero_optimization.round_robin_gradients", kSchedule},
+    {"zero_optimization.sub_group_size", kSchedule},
+    {"zero_optimization.stage3_prefetch_bucket_size", kSchedule},
+    {"zero_optimization.prefetch_bucket_size", kSchedule},
+    {"zero_optimization.stage3_param_persistence_threshold", kSchedule},
+    {"zero_optimization.param_persistence_threshold", kSchedule},
+    {"zero_optimization.stage3_model_persistence_threshold", kSchedule},
+    {"zero_optimization.stage3_max_live_parameters", kSchedule},
+    {"zero_optimization.max_live_parameters", kSchedule},
+    {"zero_optimization.stage3_max_reuse_distance", kSchedule},
+    {"zero_optimization.max_reuse_distance", kSchedule},
+    {"zero_optimization.stage3_module_granularity_threshold", kSchedule},
+    {"zero_optimization.memory_efficient_linear", kSchedule},
+    {"zero_optimization.pipeline_loading_checkpoint", kSchedule},
+    {"zero_optimization.ignore_unused_parameters", "all parameters are used"},
+    {"zero_optimization.legacy_stage1", "there is one implementation", "false|"},
+    {"zero_optimization.load_from_fp32_weights", "checkpoints hold the master weights"},
+    {"zero_optimization.elastic_checkpoint", "checkpoints fit any number of ranks"},
+    {"zero_optimization.stage3_gather_16bit_weights_on_model_save", kWhole},
+    {"zero_optimization.stage3_gather_fp16_weights_on_model_save", kWhole},
+    {"zero_optimization.gather_16bit_weights_on_model_save", kWhole},
+    {"zero_optimization.zero_hpz_partition_size",
+     "a second partition within a node is not supported; hybrid_shard shares a model among its "
+     "ranks",
+     "1|"},
+    {"zero_optimization.zero_quantized_weights", "weights are sent in the compute type", "false|"},
+    {"zero_optimization.zero_quantized_nontrainable_weights",
+     "weights are sent in the compute type", "false|"},
+    {"zero_optimization.zero_quantized_gradients", "gradients are sent in reduce_dtype", "false|"},
+    {"zero_optimization.mics_shard_size", "use train.fsdp.strategy: hybrid_shard", "-1|"},
+    {"zero_optimization.mics_hierarchical_params_gather", "use train.fsdp.strategy: hybrid_shard",
+     "false|"},
+    {kBf16, "", {}, MapBf16},
+    {"bf16.immediate_grad_update", kSchedule},
+    {"bf16.bf16_master_weights_and_grads", "use train.optimizer.master_weights: bf16", "false|"},
+    {"bf16.bf16_optimizer_states", "use train.optimizer.moments: bf16", "false|"},
+    {"bf16.check_grad_overflow", "every step's numbers are looked at (train.nonfinite)"},
+    {kFp16, "", {}, MapFp16},
+    {"fp16.loss_scale", "the loss scale is dynamic", "0|0.0|"},
+    {"fp16.initial_scale_power", kScale},
+    {"fp16.loss_scale_window", kScale},
+    {"fp16.hysteresis", kScale},
+    {"fp16.consecutive_hysteresis", kScale},
+    {"fp16.min_loss_scale", kScale},
+    {"fp16.auto_cast", "inputs are token ids, which have no type to cast"},
+    {"fp16.fp16_master_weights_and_grads", "master weights are fp32 or bf16", "false|"},
+    {"amp.enabled", "use fp16 or bf16", "false|"},
+    {"amp.*", "amp is not enabled"},
+    {"data_types.grad_accum_dtype", "", {}, MapSumType},
+    {"communication_data_type", "", {}, MapSumType},
+    {"fp32_allreduce", "train.fsdp.reduce_dtype is fp32 unless said otherwise"},
+    {"train_micro_batch_size_per_gpu", "", {}, MapMicroBatch},
+    {"gradient_accumulation_steps", "", {}, MapAccumulation},
+    {"train_batch_size", "", {}, MapBatch},
+    {"gradient_clipping", "", {}, MapClipping},
+    {"prescale_gradients", "gradients are scaled once, by the tokens of the step", "false|"},
+    {"gradient_predivide_factor", "gradients are scaled once, by the tokens of the step", "1|1.0|"},
+    {"sparse_gradients", "gradients are dense", "false|"},
+    {"optimizer.type", "", {}, MapOptimizer},
+    {"optimizer.params.lr", "", {}, MapLr},
+    {"optimizer.params.betas", "", {}, MapBetas},
+    {"optimizer.params.eps", "", {}, MapEps},
+    {"optimizer.params.weight_decay", "", {}, MapDecay},
+    {"optimizer.params.torch_adam", "there is one implementation"},
+    {"optimizer.params.fused", "there is one implementation"},
+    {"optimizer.params.adam_w_mode", "weight decay is decoupled", "true|"},
+    {"optimizer.params.bias_correction", "moments are corrected", "true|"},
+    {"optimizer.params.amsgrad", "AMSGrad is not supported", "false|"},
+    {"scheduler.type", "", {}, MapScheduler},
+    {"scheduler.params.warmup_max_lr", "", {}, MapPeak},
+    {"scheduler.params.warmup_min_lr", "", {}, MapRatio},
+    {"scheduler.params.warmup_min_ratio", "", {}, MapRatio},
+    {"scheduler.params.cos_min_ratio", "", {}, MapRatio},
+    {"scheduler.params.warmup_num_steps", "", {}, MapWarmup},
+    {"scheduler.params.total_num_steps", "", {}, MapTotal},
+    {"scheduler.params.warmup_type", "the warm-up is linear", "linear|"},
+    {"scheduler.params.last_batch_iteration", "a resumed job goes on where it was"},
+    {"activation_checkpointing.cpu_checkpointing", "", {}, MapCpuCheckpointing},
+    {"activation_checkpointing.partition_activations", "there are no ranks to share them with",
+     "false|"},
+    {"activation_checkpointing.*", "train.fsdp.activation_checkpointing says what is kept"},
+    {"steps_per_print", "", {}, MapSteps},
+    {"wall_clock_breakdown", kFigures},
+    {"memory_breakdown", "memory.json has it"},
+    {"dump_state", kFigures},
+    {"flops_profiler.*", kFigures},
+    {"comms_logger.*", kFigures},
+    {"tensorboard.*", kFigures},
+    {"wandb.*", kFigures},
+    {"comet.*", kFigures},
+    {"csv_monitor.*", kFigures},
+    {"zero_allow_untested_optimizer", "AdamW is the optimizer there is"},
+    {"zero_force_ds_cpu_optimizer", "offloaded state is updated on the host"},
+    {"aio.*", "state is not kept on disks"},
+    {"checkpoint.*", "checkpoints are sharded and fit any number of ranks"},
+    {"dataloader_drop_last", "the order of rows goes on over epochs, so nothing is left over"},
+    {"elasticity.enabled", "use resources.min_nodes", "false|"},
+    {"elasticity.*", "elasticity is not enabled"},
+    {"autotuning.enabled", "use muster-trainer plan", "false|"},
+    {"autotuning.*", "autotuning is not enabled"},
+    {"hybrid_engine.enabled", "training does not generate", "false|"},
+    {"hybrid_engine.*", "the hybrid engine is not enabled"},
+    {"curriculum_learning.enabled", "rows are drawn evenly", "false|"},
+    {"curriculum_learning.*", "curriculum learning is not enabled"},
+    {"data_efficiency.enabled", "rows are drawn evenly", "false|"},
+    {"data_efficiency.*", "data efficiency is not enabled"},
+    {"sparse_attention.*", "attention is dense", "|null"},
+    {"compression_training.*", "compression is not supported", "|null"},
+    {"quantize_training.*", "quantised training is not supported", "|null"},
+    {"tensor_parallel.*", "tensor parallelism is not supported", "|null"},
+    {"pipeline.*", "pipeline parallelism is not supported", "|null"},
+};
+
+}  // namespace
+
+std::span<const ForeignRule> DeepSpeedRules() { return kRules; }
+
+Result<ForeignConfig> ParseDeepSpeedConfig(std::string_view json, std::string_view file) {
+  return ForeignReader(file).Read(json, kRules);
+}
+
+}  // namespace muster
