@@ -22,6 +22,8 @@ if(MUSTER_TRAINER)
   include(MusterTorch)
   pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
   pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+  pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
+  pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 endif()
 
 if(MUSTER_TESTS)

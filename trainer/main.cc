@@ -31,6 +31,7 @@ struct Options {
   muster::TokenizeOptions tokenize;
   muster::InspectOptions inspect;
   muster::ExportStateOptions export_state;
+  muster::FetchVerbOptions fetch;
   bool version_json = false;
 };
 
@@ -112,7 +113,7 @@ void AddInitModel(CLI::App& app, Options& options, Action& action) {
 void AddScore(CLI::App& app, Options& options, Action& action) {
   muster::ScoreOptions& o = options.score;
   CLI::App* verb = app.add_subcommand("score", "Mean loss and log-probability of every token");
-  verb->add_option("--model", o.model, "Model directory")->required();
+  verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
   CLI::Option* text = verb->add_option("--text", o.text, "File with text");
   CLI::Option* ids = verb->add_option("--ids", o.ids, "File with one JSON array of ids per line");
   text->excludes(ids);
@@ -148,7 +149,7 @@ void AddSampling(CLI::App* verb, muster::GenerateOptions& o) {
 void AddGenerate(CLI::App& app, Options& options, Action& action) {
   muster::GenerateOptions& o = options.generate;
   CLI::App* verb = app.add_subcommand("generate", "Go on from a prompt, or hold a conversation");
-  verb->add_option("--model", o.model, "Model directory")->required();
+  verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
   verb->add_option("--prompt", o.prompt, "Text to go on from; default: standard input");
   AddSampling(verb, o);
   CLI::Option* chat = verb->add_flag("--chat", o.chat,
@@ -170,7 +171,8 @@ void AddGenerate(CLI::App& app, Options& options, Action& action) {
 
 void AddFiles(CLI::App& app, Options& options, Action& action) {
   CLI::App* tokenize = app.add_subcommand("tokenize", "Rows {\"text\"} to {\"ids\", \"decoded\"}");
-  tokenize->add_option("--model", options.tokenize.model, "Model directory")->required();
+  tokenize->add_option("--model", options.tokenize.model, "Model directory, or ORG/NAME of the Hub")
+      ->required();
   tokenize->add_option("file", options.tokenize.file, "JSON lines; default: standard input");
   tokenize->callback([&] { action = [&] { return muster::RunTokenize(options.tokenize); }; });
 
@@ -184,6 +186,25 @@ void AddFiles(CLI::App& app, Options& options, Action& action) {
   CLI::App* version = app.add_subcommand("version", "Print the version");
   version->add_flag("--json", options.version_json, "With the versions of the CUDA plug-in");
   version->callback([&] { action = [&] { return muster::RunVersion(options.version_json); }; });
+}
+
+void AddFetch(CLI::App& app, Options& options, Action& action) {
+  muster::FetchVerbOptions& o = options.fetch;
+  CLI::App* verb = app.add_subcommand("fetch", "A model of the Hugging Face Hub into the cache");
+  verb->add_option("model", o.model, "ORG/NAME, or ORG/NAME@REVISION")->required();
+  verb->add_option("--revision", o.revision, "Branch, tag or commit; default: main");
+  verb->add_option("--include", o.include,
+                   "Files by pattern (repeatable); default: configuration, tokenizer, safetensors")
+      ->take_all()
+      ->allow_extra_args(false);
+  verb->add_option("--token-file", o.token_file,
+                   "File with an access token; default: HF_TOKEN, or what `hf auth login` stored");
+  verb->add_option("--endpoint", o.endpoint, "Address of the Hub; default: HF_ENDPOINT");
+  verb->add_option("--cache", o.cache, "Default: HF_HUB_CACHE, or where huggingface_hub has it");
+  verb->add_option("--parallel", o.parallel, "Files at a time")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  verb->callback([&] { action = [&] { return muster::RunFetch(o); }; });
 }
 
 void AddExport(CLI::App& app, Options& options, Action& action) {
@@ -223,6 +244,7 @@ int main(int argc, char** argv) {
   AddGenerate(app, options, action);
   AddFiles(app, options, action);
   AddExport(app, options, action);
+  AddFetch(app, options, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

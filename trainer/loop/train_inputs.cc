@@ -1,7 +1,10 @@
 #include "trainer/loop/train_inputs.h"
 
+#include <filesystem>
+
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/token_dataset.h"
+#include "trainer/hub/hub_id.h"
 #include "trainer/model/weight_check.h"
 #include "trainer/tokenizer/tokenizer.h"
 
@@ -58,9 +61,19 @@ std::string ResolvePath(const JobSpec& spec, const std::string& path) {
   return spec.workdir + "/" + path;
 }
 
+Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
+  const std::string path = ResolvePath(spec, spec.train->model.path);
+  std::error_code error;
+  const bool is_name = ParseHubId(spec.train->model.path).has_value();
+  if (!is_name || std::filesystem::exists(path, error)) return path;
+  return ResolveModel(spec.train->model.path);
+}
+
 std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
                                                    const std::function<void()>& on_read) {
-  const std::string dir = ResolvePath(spec, spec.train->model.path);
+  const Result<std::string> found = ModelDirectoryOf(spec);
+  if (!found.ok()) return InputFailure("model", found.status());
+  const std::string& dir = *found;
   Result<ModelFiles> model = OpenModel(dir);
   if (!model.ok()) return InputFailure("model", model.status());
   const std::int64_t length = spec.train->data.max_seq_len;

@@ -8,6 +8,7 @@
 #include "trainer/checkpoint/file_state.h"
 #include "trainer/checkpoint/state_reader.h"
 #include "trainer/core/model_config.h"
+#include "trainer/hub/hub_id.h"
 #include "trainer/loop/stored_type.h"
 #include "trainer/model/llama_units.h"
 #include "trainer/verbs/verbs.h"
@@ -16,12 +17,12 @@ namespace muster {
 namespace {
 
 Status ExportHuggingFace(StateReader& state, const ExportStateOptions& options) {
-  const std::string config_path = options.model + "/config.json";
+  MUSTER_ASSIGN_OR_RETURN(const std::string source, ResolveModel(options.model));
+  const std::string config_path = source + "/config.json";
   MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(config_path));
   MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text, config_path));
-  ModelExport model{.source_dir = options.model,
-                    .target_dir = options.out,
-                    .max_shard_bytes = options.max_shard_bytes};
+  ModelExport model{
+      .source_dir = source, .target_dir = options.out, .max_shard_bytes = options.max_shard_bytes};
   for (const UnitTensor& tensor : LlamaTensors(config)) {
     model.tensors.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});
   }

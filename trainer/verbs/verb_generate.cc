@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/control_pipe/trainer_protocol.h"
+#include "trainer/hub/hub_id.h"
 #include "trainer/verbs/chat_session.h"
 #include "trainer/verbs/text_generator.h"
 #include "trainer/verbs/verbs.h"
@@ -106,8 +107,11 @@ Status Generate(const GenerateOptions& options) {
 
 }  // namespace
 
-int RunGenerate(const GenerateOptions& options) {
-  const Status status = Generate(options);
+int RunGenerate(const GenerateOptions& given) {
+  GenerateOptions options = given;
+  Result<std::string> model = ResolveModel(options.model);
+  if (model.ok()) options.model = *std::move(model);
+  const Status status = model.ok() ? Generate(options) : model.status();
   if (status.ok()) return kExitOk;
   std::fprintf(stderr, "muster-trainer generate: %s\n", status.message().c_str());
   return kExitBadInput;

@@ -7,6 +7,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/shard_file.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/hub/hub_id.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {
@@ -51,7 +52,11 @@ Json ShardJson(const ShardHeader& header) {
 }
 
 Result<Json> Inspect(const std::string& path) {
-  if (!fs::exists(path)) return NotFound(path + ": there is no such file or directory");
+  if (!fs::exists(path)) {
+    if (!ParseHubId(path)) return NotFound(path + ": there is no such file or directory");
+    MUSTER_ASSIGN_OR_RETURN(const std::string snapshot, ResolveModel(path));
+    return Inspect(snapshot);
+  }
   if (fs::is_directory(path)) {
     const fs::path whole = fs::path(path).lexically_normal();
     const std::string dir = (whole.has_filename() ? whole : whole.parent_path()).string();

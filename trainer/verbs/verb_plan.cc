@@ -12,6 +12,7 @@
 #include "common/job_spec/foreign_config.h"
 #include "common/job_spec/parse.h"
 #include "trainer/device/scalar_type.h"
+#include "trainer/hub/hub_id.h"
 #include "trainer/plan/run_plan.h"
 #include "trainer/verbs/verbs.h"
 
@@ -133,8 +134,11 @@ Result<PlanQuestion> ReadQuestion(const PlanOptions& options) {
   if (options.nodes > 0) spec.resources.nodes = options.nodes;
   if (options.ranks_per_node > 0) spec.resources.ranks_per_node = options.ranks_per_node;
   spec.resources.device = question.hardware.is_host ? "cpu" : "cuda";
-  const fs::path model = options.model.empty() ? Below(spec, options.file, spec.train->model.path)
-                                               : fs::path(options.model);
+  const std::string& named = options.model.empty() ? spec.train->model.path : options.model;
+  fs::path model = options.model.empty() ? Below(spec, options.file, named) : fs::path(named);
+  if (!fs::exists(model) && ParseHubId(named)) {
+    MUSTER_ASSIGN_OR_RETURN(model, ResolveModel(named));
+  }
   MUSTER_ASSIGN_OR_RETURN(question.job.model, ReadShape(model));
   question.job.train = *spec.train;
   question.job.resources = spec.resources;

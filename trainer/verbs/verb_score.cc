@@ -6,6 +6,7 @@
 
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
+#include "trainer/hub/hub_id.h"
 #include "trainer/model/inference.h"
 #include "trainer/model/loss.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -111,8 +112,12 @@ void Print(const std::vector<ScoredRow>& rows, const std::string& output) {
 
 }  // namespace
 
-int RunScore(const ScoreOptions& options) {
-  const Result<std::vector<ScoredRow>> rows = ScoreAll(options);
+int RunScore(const ScoreOptions& given) {
+  ScoreOptions options = given;
+  Result<std::string> model = ResolveModel(options.model);
+  if (model.ok()) options.model = *model;
+  const Result<std::vector<ScoredRow>> rows =
+      model.ok() ? ScoreAll(options) : Result<std::vector<ScoredRow>>(model.status());
   if (!rows.ok()) {
     std::fprintf(stderr, "muster-trainer score: %s\n", rows.status().message().c_str());
     return kExitBadInput;

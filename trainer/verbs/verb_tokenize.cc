@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/control_pipe/trainer_protocol.h"
+#include "trainer/hub/hub_id.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/verbs/verbs.h"
 
@@ -34,7 +35,9 @@ int TokenizeRows(std::istream& in, const std::string& name, const Tokenizer& tok
 }  // namespace
 
 int RunTokenize(const TokenizeOptions& options) {
-  const Result<Tokenizer> tokenizer = Tokenizer::Load(options.model);
+  const Result<std::string> model = ResolveModel(options.model);
+  if (!model.ok()) return Fail(model.status().message());
+  const Result<Tokenizer> tokenizer = Tokenizer::Load(*model);
   if (!tokenizer.ok()) return Fail(tokenizer.status().message());
   if (options.file.empty()) return TokenizeRows(std::cin, "standard input", *tokenizer);
   std::ifstream file(options.file);

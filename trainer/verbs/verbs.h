@@ -90,6 +90,17 @@ struct InspectOptions {
 };
 int RunInspect(const InspectOptions& options);
 
+struct FetchVerbOptions {
+  std::string model;     // ORG/NAME or ORG/NAME@REVISION
+  std::string revision;  // empty: the name's, else main
+  std::vector<std::string> include;
+  std::string token_file;
+  std::string endpoint;  // empty: HF_ENDPOINT, else the Hub
+  std::string cache;     // empty: where huggingface_hub has it
+  int parallel = 4;
+};
+int RunFetch(const FetchVerbOptions& options);
+
 struct ExportStateOptions {
   std::string checkpoint;       // one, a directory of them, or a single-file state
   std::string out;              // file (full) or directory (hf); must not exist

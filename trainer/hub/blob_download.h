@@ -1,0 +1,51 @@
+// DownloadBlob: one file's contents from the Hub into the cache.
+//
+// What came before an interruption, of this process or an earlier one, is kept in ETAG.incomplete
+// and gone on from. Contents get their name only when their checksum is right and they are on the
+// disk. Processes that want the same blob wait for the one that fetches it (flock on the lock file,
+// as huggingface_hub does) and then find it there.
+//
+// Blocks; one thread. Errors: kUnavailable after several tries that got nothing further, kDataLoss
+// for contents that are not those of the ETag, kResourceExhausted for a full disk, and what the Hub
+// refuses (hub_errors.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/base/status.h"
+#include "trainer/hub/http.h"
+
+namespace muster {
+
+struct BlobSource {
+  std::string url;
+  std::string what;   // for messages: "org/name: config.json"
+  std::string page;   // where a person asks for access
+  std::string token;  // empty: none
+  std::string etag;
+  std::int64_t size = -1;  // -1: the Hub did not say
+};
+
+struct BlobPlace {
+  std::string blob;  // the file to make
+  std::string lock;
+};
+
+struct DownloadHooks {
+  // Bytes that came; negative when some were thrown away. Also those found from earlier.
+  std::function<void(std::int64_t bytes)> on_bytes;
+  std::function<void(const std::string& note)> on_note;
+};
+
+Status DownloadBlob(HttpClient& client, const BlobSource& source, const BlobPlace& place,
+                    const DownloadHooks& hooks);
+
+// Sends until the Hub answers something that another try would not change.
+Result<HttpResponse> SendWithRetries(HttpClient& client, const HttpRequest& request,
+                                     const HttpSink& sink, const std::string& what,
+                                     const std::string& page,
+                                     const std::function<void(const std::string&)>& on_note);
+
+}  // namespace muster

@@ -1,0 +1,123 @@
+#include "trainer/hub/fetch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "trainer/formats/temp_dir.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+GetEnv Env(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const char* name) {
+    const auto it = variables.find(name);
+    return it == variables.end() ? nullptr : it->second.c_str();
+  };
+}
+
+TEST(HubEndpoint, IsTheEnvironments) {
+  EXPECT_EQ(HubEndpoint(Env({{"HF_ENDPOINT", "http://mirror:8080/"}})), "http://mirror:8080");
+  EXPECT_TRUE(HubEndpoint(Env({})).starts_with("https://"));
+}
+
+TEST(HubToken, ComesFromTheNearestPlace) {
+  const TempDir dir;
+  const std::string file = dir.Write("mine", "hf_file\n");
+  dir.Write("token", "hf_stored\n");
+  const std::map<std::string, std::string> home = {{"HF_HOME", dir.path()}};
+  std::map<std::string, std::string> both = home;
+  both["HF_TOKEN"] = " hf_env ";
+  EXPECT_EQ(*HubToken(file, Env(both)), "hf_file");
+  EXPECT_EQ(*HubToken("", Env(both)), "hf_env");
+  EXPECT_EQ(*HubToken("", Env(home)), "hf_stored");
+  EXPECT_EQ(*HubToken("", Env({{"HF_HOME", dir / "nowhere"}})), "");
+  EXPECT_FALSE(HubToken(dir / "nowhere", Env({})).ok());
+  EXPECT_FALSE(HubToken("", Env({{"HF_TOKEN", "a\nX-Header: b"}})).ok());
+}
+
+TEST(EncodedPath, LeavesNothingThatMeansSomething) {
+  EXPECT_EQ(EncodedPath("a b/c?d#e%f", true), "a%20b/c%3Fd%23e%25f");
+  EXPECT_EQ(EncodedPath("refs/pr/1", false), "refs%2Fpr%2F1");
+}
+
+// A Hub of one model, in this process.
+class LocalHub : public HttpClient {
+ public:
+  explicit LocalHub(std::string listing) : listing_(std::move(listing)) {}
+  Result<HttpResponse> Send(const HttpRequest& request, const HttpSink& sink) override {
+    HttpResponse response{.code = 200};
+    if (request.url.find("/api/models/") != std::string::npos) {
+      MUSTER_RETURN_IF_ERROR(sink(response, listing_));
+      return response;
+    }
+    const std::string body = "body of " + request.url.substr(request.url.rfind('/') + 1);
+    response.headers["etag"] = "\"e" + std::to_string(body.size()) + "\"";
+    response.headers["content-length"] = std::to_string(body.size());
+    if (!request.head) MUSTER_RETURN_IF_ERROR(sink(response, body));
+    return response;
+  }
+
+ private:
+  const std::string listing_;
+};
+
+class FetchModelTest : public testing::Test {
+ protected:
+  Result<std::string> Fetch(const std::string& listing, std::vector<std::string> include = {}) {
+    return FetchModel({.id = {"org/name", "main"},
+                       .endpoint = "http://hub.example",
+                       .cache = cache_.path(),
+                       .include = std::move(include)},
+                      {.on_plan = [](std::size_t, std::int64_t) {},
+                       .on_bytes = [this](std::int64_t bytes) { bytes_ += bytes; },
+                       .on_file = [](const std::string&) {},
+                       .on_note = [](const std::string&) {}},
+                      [listing] { return std::make_unique<LocalHub>(listing); });
+  }
+  static std::string Listing(const std::string& files) {
+    return "{\"sha\": \"" + std::string(40, 'b') + "\", \"siblings\": [" + files + "]}";
+  }
+
+  const TempDir cache_;
+  std::int64_t bytes_ = 0;
+};
+
+TEST_F(FetchModelTest, MakesASnapshotThatResolves) {
+  const auto snapshot = Fetch(Listing(R"({"rfilename": "config.json"}, {"rfilename": "x.gguf"})"));
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+  EXPECT_EQ(*ResolveModel("org/name", Env({{"HF_HUB_CACHE", cache_.path()}})), *snapshot);
+  EXPECT_TRUE(fs::is_symlink(*snapshot + "/config.json"));
+  EXPECT_EQ(fs::read_symlink(*snapshot + "/config.json").string().substr(0, 12), "../../blobs/");
+  EXPECT_EQ(fs::file_size(*snapshot + "/config.json"), 19u);
+  EXPECT_FALSE(fs::exists(*snapshot + "/x.gguf"));
+  EXPECT_EQ(bytes_, 19);
+}
+
+TEST_F(FetchModelTest, LinksFilesOfFoldersOneStepFurther) {
+  const auto snapshot = Fetch(Listing(R"({"rfilename": "a/b/c.json"})"), {"a/*"});
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+  EXPECT_TRUE(fs::is_regular_file(*snapshot + "/a/b/c.json")) << "the link leads to the blob";
+}
+
+TEST_F(FetchModelTest, TrustsNoNameThatLeadsElsewhere) {
+  EXPECT_THAT(Fetch(Listing(R"({"rfilename": "../../x.json"})")).status().message(),
+              HasSubstr("leads out of the model"));
+  EXPECT_THAT(Fetch(R"({"sha": "../x", "siblings": []})").status().message(),
+              HasSubstr("names no commit"));
+  EXPECT_THAT(Fetch("<html>").status().message(), HasSubstr("no list of files"));
+}
+
+TEST_F(FetchModelTest, SaysThatNothingIsWanted) {
+  const std::string listing = Listing(R"({"rfilename": "a.bin"})");
+  EXPECT_THAT(Fetch(listing).status().message(), HasSubstr("none of its 1 files"));
+  EXPECT_THAT(Fetch(listing, {"*.txt"}).status().message(), HasSubstr("named by --include"));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,172 @@
+#include "trainer/hub/http.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <cctype>
+#include <mutex>
+
+#include "common/base/version.h"
+
+namespace muster {
+namespace {
+
+constexpr int kMaxRedirects = 10;
+constexpr long kConnectSeconds = 15;
+constexpr long kStallSeconds = 30;
+constexpr std::size_t kMaxHeaders = 256;
+
+using UrlHandle = std::unique_ptr<CURLU, decltype(&curl_url_cleanup)>;
+
+std::string UrlPart(const UrlHandle& url, CURLUPart part, unsigned flags = 0) {
+  char* text = nullptr;
+  if (curl_url_get(url.get(), part, &text, flags) != CURLUE_OK) return {};
+  const std::unique_ptr<char, decltype(&curl_free)> owned(text, curl_free);
+  return text;
+}
+
+// "https://host:443"; empty for what is no URL.
+std::string Origin(const std::string& text) {
+  const UrlHandle url(curl_url(), curl_url_cleanup);
+  if (curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) return {};
+  std::string host = UrlPart(url, CURLUPART_HOST);
+  std::transform(host.begin(), host.end(), host.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return UrlPart(url, CURLUPART_SCHEME) + "://" + host + ":" +
+         UrlPart(url, CURLUPART_PORT, CURLU_DEFAULT_PORT);
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+std::string_view Trimmed(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+// What libcurl's callbacks work on during one request.
+struct Exchange {
+  CURL* handle;
+  const HttpSink& sink;
+  HttpResponse response;
+  Status refused;  // by the sink
+};
+
+std::size_t OnHeader(char* bytes, std::size_t size, std::size_t count, void* user) {
+  auto& exchange = *static_cast<Exchange*>(user);
+  const std::string_view line(bytes, size * count);
+  // A proxy's answer, or one that says to go on, comes before the real one.
+  if (line.starts_with("HTTP/")) exchange.response.headers.clear();
+  const std::size_t colon = line.find(':');
+  if (colon != std::string_view::npos && exchange.response.headers.size() < kMaxHeaders) {
+    exchange.response.headers[Lower(line.substr(0, colon))] = Trimmed(line.substr(colon + 1));
+  }
+  return size * count;
+}
+
+std::size_t OnBody(char* bytes, std::size_t size, std::size_t count, void* user) {
+  auto& exchange = *static_cast<Exchange*>(user);
+  curl_easy_getinfo(exchange.handle, CURLINFO_RESPONSE_CODE, &exchange.response.code);
+  if (exchange.response.code >= 300 && exchange.response.code < 400) return size * count;
+  exchange.refused = exchange.sink(exchange.response, std::string_view(bytes, size * count));
+  return exchange.refused.ok() ? size * count : 0;
+}
+
+class CurlClient : public HttpClient {
+ public:
+  CurlClient() {
+    static std::once_flag once;
+    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+    handle_ = curl_easy_init();
+  }
+  ~CurlClient() override { curl_easy_cleanup(handle_); }
+  CurlClient(const CurlClient&) = delete;
+  CurlClient& operator=(const CurlClient&) = delete;
+
+  Result<HttpResponse> Send(const HttpRequest& request, const HttpSink& sink) override {
+    Exchange exchange{.handle = handle_, .sink = sink, .response = {}, .refused = OkStatus()};
+    char why[CURL_ERROR_SIZE] = "";
+    SetUp(request, &exchange, why);
+    curl_slist* headers = nullptr;
+    if (!request.token.empty()) {
+      headers = curl_slist_append(headers, ("Authorization: Bearer " + request.token).c_str());
+    }
+    curl_easy_setopt(handle_, CURLOPT_HTTPHEADER, headers);
+    const CURLcode code = curl_easy_perform(handle_);
+    curl_slist_free_all(headers);
+    if (!exchange.refused.ok()) return exchange.refused;
+    if (code != CURLE_OK) {
+      return Unavailable(request.url + ": " +
+                         (why[0] != '\0' ? std::string(why) : curl_easy_strerror(code)));
+    }
+    curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, &exchange.response.code);
+    char* redirect = nullptr;
+    curl_easy_getinfo(handle_, CURLINFO_REDIRECT_URL, &redirect);
+    if (redirect != nullptr) exchange.response.redirect = redirect;
+    return std::move(exchange.response);
+  }
+
+ private:
+  void SetUp(const HttpRequest& request, Exchange* exchange, char* why) {
+    curl_easy_reset(handle_);
+    const auto set = [this](CURLoption option, auto value) {
+      curl_easy_setopt(handle_, option, value);
+    };
+    set(CURLOPT_URL, request.url.c_str());
+    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_USERAGENT, (std::string("muster-trainer/") + kVersion).c_str());
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_TIME, kStallSeconds);
+    set(CURLOPT_ERRORBUFFER, why);
+    set(CURLOPT_NOBODY, request.head ? 1L : 0L);
+    if (request.offset > 0) {
+      set(CURLOPT_RANGE, (std::to_string(request.offset) + "-").c_str());
+    }
+    set(CURLOPT_HEADERFUNCTION, &OnHeader);
+    set(CURLOPT_HEADERDATA, static_cast<void*>(exchange));
+    set(CURLOPT_WRITEFUNCTION, &OnBody);
+    set(CURLOPT_WRITEDATA, static_cast<void*>(exchange));
+  }
+
+  CURL* handle_;
+};
+
+}  // namespace
+
+std::string HttpResponse::Header(const std::string& name) const {
+  const auto it = headers.find(name);
+  return it == headers.end() ? std::string() : it->second;
+}
+
+std::unique_ptr<HttpClient> MakeHttpClient() { return std::make_unique<CurlClient>(); }
+
+bool IsSameOrigin(const std::string& a, const std::string& b) {
+  const std::string origin = Origin(a);
+  return !origin.empty() && origin == Origin(b);
+}
+
+Result<HttpResponse> SendFollowing(HttpClient& client, HttpRequest request, const HttpSink& sink) {
+  for (int hop = 0; hop <= kMaxRedirects; ++hop) {
+    MUSTER_ASSIGN_OR_RETURN(HttpResponse response, client.Send(request, sink));
+    if (response.redirect.empty()) return response;
+    if (!IsSameOrigin(request.url, response.redirect)) {
+      if (request.head) return response;
+      request.token.clear();
+    }
+    request.url = response.redirect;
+  }
+  return Unavailable(request.url + ": more than " + std::to_string(kMaxRedirects) + " redirects");
+}
+
+}  // namespace muster

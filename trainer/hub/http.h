@@ -1,0 +1,55 @@
+// HttpClient: one HTTP request at a time, without following redirects; libcurl behind it.
+//
+// An object belongs to one thread. Waits are bounded: 15 s to connect, 30 s without a byte. Proxies
+// are those of the environment (https_proxy, no_proxy).
+// Errors: kUnavailable for a connection that failed or broke off, which another try may mend; the
+// sink's own status where it refuses bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/base/result.h"
+
+namespace muster {
+
+struct HttpRequest {
+  std::string url;
+  bool head = false;
+  std::string token = {};   // sent as Authorization: Bearer; empty: none
+  std::int64_t offset = 0;  // Range: bytes=OFFSET-
+};
+
+struct HttpResponse {
+  long code = 0;
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string redirect;                        // of a 3xx: where to, absolute; else empty
+
+  // Empty: there is none.
+  std::string Header(const std::string& name) const;
+};
+
+// The body's bytes as they come; `head` holds code and headers. Bodies of redirects are dropped.
+using HttpSink = std::function<Status(const HttpResponse& head, std::string_view bytes)>;
+
+class HttpClient {
+ public:
+  virtual ~HttpClient() = default;
+  virtual Result<HttpResponse> Send(const HttpRequest& request, const HttpSink& sink) = 0;
+};
+
+std::unique_ptr<HttpClient> MakeHttpClient();
+
+// Whether two URLs have scheme, host and port in common: only then may a redirect get the token of
+// the request. Pure.
+bool IsSameOrigin(const std::string& a, const std::string& b);
+
+// Sends a request and follows redirects, ten at most, the token only to the first one's origin. A
+// HEAD stops at a redirect to another origin: the Hub's own answer carries what was asked for.
+Result<HttpResponse> SendFollowing(HttpClient& client, HttpRequest request, const HttpSink& sink);
+
+}  // namespace muster
