@@ -24,6 +24,7 @@ if(MUSTER_TRAINER)
   pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
   pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
   pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
+  find_package(ZLIB REQUIRED)
 endif()
 
 if(MUSTER_TESTS)

@@ -125,10 +125,12 @@ void WarnOfMissingFiles(const JobSpec& spec, std::ostream& err) {
     err << "muster: warning: " << model.lexically_normal().string()
         << " has no config.json on this machine; train.model.path must be a Hugging Face directory "
            "there where the job runs\n";
-  const fs::path data = workdir / spec.train->data.train;
-  if (!fs::exists(data, error))
-    err << "muster: warning: " << data.lexically_normal().string()
-        << " (train.data.train) does not exist on this machine\n";
+  for (const std::string& named : spec.train->data.train) {
+    const fs::path data = workdir / named;
+    if (!fs::exists(data, error))
+      err << "muster: warning: " << data.lexically_normal().string()
+          << " (train.data.train) does not exist on this machine\n";
+  }
 }
 
 // The key makes it safe to say it again when the answer was lost.

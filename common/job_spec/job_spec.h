@@ -45,11 +45,16 @@ struct ModelSpec {
 };
 
 struct DataSpec {
-  std::string train;       // .jsonl, or token ids in .npy or .bin
-  std::string eval;        // empty: none. Not acted on in this version, refused by the parser
+  // Files and folders: rows of text (.jsonl, .json), or token ids (.npy, .bin).
+  std::vector<std::string> train;
+  std::vector<std::string> eval;  // the same, to evaluate on; empty: none
+  double eval_ratio = 0;          // of train's rows, to evaluate on instead; 0: none
   int max_seq_len = 2048;  // tokens; longer rows are truncated and counted. Row length of a .bin
+  std::string text_field = "text";     // the key of a row of plain text
   std::string chat_template = "auto";  // auto, a built-in one's name, or a .jinja file
   bool shuffle = true;
+  bool packing = false;  // several rows as documents in one of max_seq_len, instead of padding
+  std::string cache;  // of tokens: a directory, or "none"; empty: .muster-cache beside output.dir
 };
 
 enum class ShardingStrategy {

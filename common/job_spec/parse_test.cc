@@ -74,7 +74,7 @@ TEST(ParseJobSpec, ReadsEveryKey) {
   ASSERT_TRUE(spec->train.has_value());
   const TrainSpec& train = *spec->train;
   EXPECT_EQ(train.model.path, "models/base");
-  EXPECT_EQ(train.data.train, "rows.jsonl");
+  EXPECT_EQ(train.data.train, std::vector<std::string>{"rows.jsonl"});
   EXPECT_EQ(train.data.max_seq_len, 512);
   EXPECT_EQ(train.data.chat_template, "chatml");
   EXPECT_FALSE(train.data.shuffle);
@@ -108,11 +108,12 @@ TEST(ParseJobSpec, FillsDefaults) {
 }
 
 TEST(ParseJobSpec, TakesRowsOfTextAndOfTokenIds) {
-  for (const std::string file : {"rows.jsonl", "rows.npy", "rows.bin"}) {
+  for (const std::string file : {"rows.jsonl", "rows.json.gz", "rows.npy", "rows.bin", "rows",
+                                 "../some.rows/", "../rows", ".rows"}) {
     const auto spec = ParseJobSpec("name: j\ntrain: {model: {path: m}, data: {train: " + file +
                                    "}, schedule: {epochs: 1}}\n");
     ASSERT_TRUE(spec.ok()) << spec.status().ToString();
-    EXPECT_EQ(spec->train->data.train, file);
+    EXPECT_EQ(spec->train->data.train, std::vector<std::string>{file});
   }
 }
 
@@ -262,8 +263,9 @@ const BadCase kChoiceCases[] = {
     {"RowFile",
      "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.parquet}\n  "
      "schedule: {max_steps: 1}\n",
-     "job.yaml:4: train.data.train: expected a .jsonl file, or token ids in .npy or .bin, got "
-     "'d.parquet'"},
+     "job.yaml:4: train.data.train: Parquet is not read, got 'd.parquet'; write its rows as .jsonl "
+     "once, for example with pandas: read_parquet(FILE).to_json(OUT, orient='records', "
+     "lines=True)"},
 };
 
 const BadCase kLaterCases[] = {
@@ -293,11 +295,6 @@ const BadCase kLaterCases[] = {
     {"Deterministic", TRAIN_HEAD "  deterministic: false\n",
      "job.yaml:6: train.deterministic: not supported in this version: training is always "
      "deterministic; leave it out"},
-    {"Packing",
-     "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl, packing: true}\n  "
-     "schedule: {max_steps: 1}\n",
-     "job.yaml:4: train.data.packing: not supported in this version: rows are padded; set it to "
-     "false or leave it out"},
     {"HubId",
      "name: j\ntrain:\n  model: {path: 'hf://meta/x'}\n  data: {train: d.jsonl}\n  "
      "schedule: {max_steps: 1}\n",

@@ -13,6 +13,7 @@ constexpr std::int64_t kMaxCount = 1'000'000'000;
 const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
 const NumberRange kNotNegative = {"0 or more", [](double v) { return v >= 0; }};
 const NumberRange kRatio = {"from 0 to 1", [](double v) { return v >= 0 && v <= 1; }};
+const NumberRange kInnerRatio = {"above 0 and below 1", [](double v) { return v > 0 && v < 1; }};
 const NumberRange kBeta = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
 
 // The word of a job file for each value.
@@ -108,23 +109,63 @@ void ReadChatTemplate(MapReader& data, DataSpec* out) {
              "must be " + names + "or the path of a .jinja file, got '" + chosen + "'");
 }
 
+// What is a file by its ending must be one that is read; anything else is taken for a folder.
+void CheckRowsEnding(MapReader& data, const std::string& key, const std::string& path) {
+  static constexpr std::string_view kRead[] = {".jsonl",   ".json", ".jsonl.gz",
+                                               ".json.gz", ".npy",  ".bin"};
+  const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
+  if (name.find('.', 1) == std::string_view::npos) return;
+  if (std::ranges::any_of(kRead, [&](std::string_view end) { return name.ends_with(end); })) return;
+  if (name.ends_with(".parquet"))
+    return data.Error(key, "Parquet is not read, got '" + path +
+                               "'; write its rows as .jsonl once, for example with pandas: "
+                               "read_parquet(FILE).to_json(OUT, orient='records', lines=True)");
+  data.Error(key,
+             "expected rows in .jsonl or .json (also with .gz), token ids in .npy or .bin, or a "
+             "folder of them (with / at its end), got '" +
+                 path + "'");
+}
+
+// A path alone, or a list of them.
+void ReadRowFiles(MapReader& data, const std::string& key, std::vector<std::string>* out) {
+  const auto node = data.Node(key);
+  if (!node) return;
+  if (node->IsSequence()) {
+    data.TextList(key, out);
+    if (node->size() == 0) data.Error(key, "names no file");
+  } else {
+    std::string path;
+    data.Text(key, &path);
+    if (!path.empty()) out->push_back(std::move(path));
+  }
+  for (const std::string& path : *out) CheckRowsEnding(data, key, path);
+}
+
+// Evaluation itself is a later version's; what it needs of the rows is read and checked already.
+void ReadEvalRows(MapReader& data, DataSpec* out) {
+  if (const auto node = data.Node("eval"); node && !node->IsNull())
+    ReadRowFiles(data, "eval", &out->eval);
+  data.Number("eval_ratio", kInnerRatio, &out->eval_ratio);
+  if (!out->eval.empty() && out->eval_ratio > 0)
+    data.Error("eval_ratio", "give either eval or eval_ratio, not both");
+  static constexpr char kLater[] = "evaluation during training; leave it out";
+  if (!out->eval.empty()) data.RefuseLater("eval", kLater);
+  if (out->eval_ratio > 0) data.RefuseLater("eval_ratio", kLater);
+}
+
 void ReadData(MapReader& train, DataSpec* out) {
   train.Require("data", "give the training rows as data: {train: FILE}");
   auto map = train.Map("data");
   if (!map) return;
-  map->Require("train", "give the path of a .jsonl, .npy or .bin file");
-  map->Text("train", &out->train);
-  const auto is = [out](std::string_view ending) { return out->train.ends_with(ending); };
-  if (!out->train.empty() && !is(".jsonl") && !is(".npy") && !is(".bin"))
-    map->Error("train",
-               "expected a .jsonl file, or token ids in .npy or .bin, got '" + out->train + "'");
-  map->Later("eval", "evaluation during training; leave it out");
+  map->Require("train", "give the path of a .jsonl, .json, .npy or .bin file, or a folder");
+  ReadRowFiles(*map, "train", &out->train);
+  ReadEvalRows(*map, out);
   map->Integer("max_seq_len", {2, 1 << 20}, &out->max_seq_len);
+  map->Text("text_field", &out->text_field);
   ReadChatTemplate(*map, out);
   map->Boolean("shuffle", &out->shuffle);
-  bool packing = false;
-  map->Boolean("packing", &packing);
-  if (packing) map->RefuseLater("packing", "rows are padded; set it to false or leave it out");
+  map->Boolean("packing", &out->packing);
+  map->Text("cache", &out->cache);
   map->Finish();
 }
 

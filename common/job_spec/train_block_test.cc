@@ -57,6 +57,48 @@ TEST(TrainBlock, ReadsTheChatTemplateByNameOrPath) {
             "zephyr, openassistant, or the path of a .jinja file, got 'vicuna'");
 }
 
+// The data block of a job whose rows are described by `data`, on line 4.
+Result<DataSpec> Data(const std::string& data) {
+  MUSTER_ASSIGN_OR_RETURN(const JobSpec spec,
+                          ParseJobSpec("name: j\ntrain:\n  model: {path: m}\n  data: {" + data +
+                                           "}\n  schedule: {max_steps: 1}\n",
+                                       "job.yaml"));
+  return spec.train->data;
+}
+
+TEST(TrainBlock, ReadsWhichRowsAndWhatOfThem) {
+  const auto list = Data("train: [a.jsonl, b/], text_field: content, cache: /tmp/tokens");
+  ASSERT_TRUE(list.ok()) << list.status().ToString();
+  EXPECT_EQ(list->train, (std::vector<std::string>{"a.jsonl", "b/"}));
+  EXPECT_EQ(list->text_field, "content");
+  EXPECT_EQ(list->cache, "/tmp/tokens");
+  EXPECT_EQ(Data("train: d.jsonl, eval: null, cache: none")->cache, "none");
+  EXPECT_EQ(Data("train: d.jsonl")->text_field, "text");
+  EXPECT_TRUE(Data("train: d.jsonl, packing: true")->packing);
+  EXPECT_FALSE(Data("train: d.jsonl")->packing);
+}
+
+TEST(TrainBlock, RefusesRowsThatAreNotRead) {
+  const auto refusal = [](const std::string& data) { return Data(data).status().message(); };
+  EXPECT_EQ(refusal("train: [a.jsonl, b.csv]"),
+            "job.yaml:4: train.data.train: expected rows in .jsonl or .json (also with .gz), token "
+            "ids in .npy or .bin, or a folder of them (with / at its end), got 'b.csv'");
+  EXPECT_EQ(refusal("train: []"), "job.yaml:4: train.data.train: names no file");
+  EXPECT_EQ(refusal("train: {a: b}"), "job.yaml:4: train.data.train: expected a text, got a map");
+  EXPECT_EQ(refusal("train: d.jsonl, eval_ratio: 1"),
+            "job.yaml:4: train.data.eval_ratio: must be above 0 and below 1, got 1");
+  EXPECT_EQ(refusal("train: d.jsonl, eval: e.jsonl, eval_ratio: 0.1"),
+            "job.yaml:4: train.data.eval_ratio: give either eval or eval_ratio, not both");
+  EXPECT_EQ(refusal("train: d.jsonl, eval: e.jsonl"),
+            "job.yaml:4: train.data.eval: not supported in this version: evaluation during "
+            "training; leave it out");
+  EXPECT_EQ(refusal("train: d.jsonl, eval_ratio: 0.1"),
+            "job.yaml:4: train.data.eval_ratio: not supported in this version: evaluation during "
+            "training; leave it out");
+  EXPECT_EQ(refusal("train: d.jsonl, text_field: 7"),
+            "job.yaml:4: train.data.text_field: expected a text, got 7; put it in quotes");
+}
+
 TEST(TrainBlock, ReadsEveryPrecisionAndTheTypesBesideIt) {
   const auto train = Train(
       "fsdp: {mixed_precision: fp16, reduce_dtype: fp16, buffer_dtype: bf16, reduce: step}\n"

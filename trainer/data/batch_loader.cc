@@ -9,36 +9,35 @@
 #include <xxhash.h>
 
 #include "common/base/check.h"
+#include "trainer/data/shuffle.h"
 
 namespace muster {
 namespace {
 
-// SplitMix64 (Steele, Lea and Flood 2014): the state is a counter, so any seed is a good one.
-class SplitMix64 {
- public:
-  explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
+// Ends document `length` tokens after the last one's end.
+void EndDocument(std::int64_t length, std::int64_t* end, std::vector<std::int64_t>* begins) {
+  if (length == 0) return;
+  begins->push_back(*end);
+  *end += length;
+}
 
-  std::uint64_t Next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+// Where the documents of a batch begin, the padding of each row as one of its own; empty where all
+// rows are one document each.
+std::vector<std::int64_t> DocumentBegins(const Dataset& dataset, const MicroBatch& batch) {
+  std::vector<std::int64_t> begins;
+  bool several = false;
+  std::int64_t end = 0;
+  for (const std::int64_t row : batch.sample_ids) {
+    const std::int64_t row_end = end + batch.length;
+    const std::vector<std::int64_t> documents = dataset.Documents(row);
+    several = several || documents.size() > 1;
+    for (const std::int64_t length : documents) EndDocument(length, &end, &begins);
+    if (documents.empty()) EndDocument(dataset.Length(row), &end, &begins);
+    EndDocument(row_end - end, &end, &begins);
   }
-
-  // Uniform in [0, bound): the high half of a 128-bit product, rejecting the few draws that
-  // would favour some values (Lemire 2019).
-  std::uint64_t Below(std::uint64_t bound) {
-    const std::uint64_t threshold = -bound % bound;
-    for (;;) {
-      const auto product = static_cast<unsigned __int128>(Next()) * bound;
-      if (static_cast<std::uint64_t>(product) >= threshold)
-        return static_cast<std::uint64_t>(product >> 64);
-    }
-  }
-
- private:
-  std::uint64_t state_;
-};
+  if (!several) begins.clear();
+  return begins;
+}
 
 }  // namespace
 
@@ -51,8 +50,6 @@ BatchLoader::BatchLoader(const Dataset& dataset, BatchGeometry geometry, BatchOr
   MUSTER_CHECK(geometry.rank >= 0 && geometry.rank < geometry.world_size, "rank out of range");
 }
 
-// Fisher-Yates from the back over 0 .. N-1. Written out because std::shuffle's draws differ
-// between standard libraries, and a resumed job may run on another one.
 const std::vector<std::int32_t>& BatchLoader::Permutation(std::int64_t epoch) {
   Epoch& slot = epochs_[static_cast<std::size_t>(epoch) % epochs_.size()];
   if (slot.number == epoch) return slot.rows;
@@ -60,10 +57,7 @@ const std::vector<std::int32_t>& BatchLoader::Permutation(std::int64_t epoch) {
   slot.rows.resize(static_cast<std::size_t>(dataset_.size()));
   std::iota(slot.rows.begin(), slot.rows.end(), 0);
   if (!order_.shuffle) return slot.rows;
-  SplitMix64 mix(order_.seed);
-  SplitMix64 random(mix.Next() ^ SplitMix64(static_cast<std::uint64_t>(epoch)).Next());
-  for (std::size_t i = slot.rows.size() - 1; i > 0; --i)
-    std::swap(slot.rows[i], slot.rows[random.Below(i + 1)]);
+  Shuffle(ShuffleSeed(order_.seed, static_cast<std::uint64_t>(epoch)), &slot.rows);
   return slot.rows;
 }
 
@@ -75,28 +69,36 @@ std::int64_t BatchLoader::RowAt(std::int64_t position) {
 Result<MicroBatch> BatchLoader::Get(Step step, int round) {
   MUSTER_CHECK(step >= 0 && round >= 0 && round < geometry_.rounds(), "no such micro-batch");
   const std::int64_t number = std::int64_t{round} * geometry_.world_size + geometry_.rank;
-  if (number >= geometry_.micro_batches) {
-    return MicroBatch{.rows = 1, .length = 1, .input_ids = {pad_id_}, .labels = {kIgnoredLabel}};
+  std::vector<std::int64_t> rows;
+  const std::int64_t first = step * geometry_.global_batch() + number * geometry_.per_rank;
+  for (std::int64_t b = 0; b < geometry_.per_rank && number < geometry_.micro_batches; ++b)
+    rows.push_back(RowAt(first + b));
+  return ReadBatch(dataset_, std::move(rows), pad_id_);
+}
+
+Result<MicroBatch> ReadBatch(const Dataset& dataset, std::vector<std::int64_t> rows,
+                             std::int32_t pad_id) {
+  if (rows.empty()) {
+    return MicroBatch{.rows = 1, .length = 1, .input_ids = {pad_id}, .labels = {kIgnoredLabel}};
   }
   MicroBatch batch;
-  batch.rows = geometry_.per_rank;
-  const std::int64_t first = step * geometry_.global_batch() + number * geometry_.per_rank;
-  for (std::int64_t b = 0; b < batch.rows; ++b) {
-    const std::int64_t row = RowAt(first + b);
-    batch.sample_ids.push_back(row);
-    batch.length = std::max(batch.length, dataset_.Length(row));
-    batch.label_count += dataset_.LabelCount(row);
+  batch.rows = static_cast<std::int64_t>(rows.size());
+  batch.sample_ids = std::move(rows);
+  for (const std::int64_t row : batch.sample_ids) {
+    batch.length = std::max(batch.length, dataset.Length(row));
+    batch.label_count += dataset.LabelCount(row);
   }
   const auto cells = static_cast<std::size_t>(batch.rows * batch.length);
-  batch.input_ids.assign(cells, pad_id_);
+  batch.input_ids.assign(cells, pad_id);
   batch.labels.assign(cells, kIgnoredLabel);
   std::size_t cell = 0;
   for (const std::int64_t row : batch.sample_ids) {
-    const auto length = static_cast<std::size_t>(dataset_.Length(row));
-    MUSTER_RETURN_IF_ERROR(dataset_.Read(row, std::span(batch.input_ids).subspan(cell, length),
-                                         std::span(batch.labels).subspan(cell, length)));
+    const auto length = static_cast<std::size_t>(dataset.Length(row));
+    MUSTER_RETURN_IF_ERROR(dataset.Read(row, std::span(batch.input_ids).subspan(cell, length),
+                                        std::span(batch.labels).subspan(cell, length)));
     cell += static_cast<std::size_t>(batch.length);
   }
+  batch.document_begins = DocumentBegins(dataset, batch);
   return batch;
 }
 

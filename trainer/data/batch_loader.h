@@ -44,9 +44,18 @@ struct MicroBatch {
   std::vector<std::int64_t> input_ids;  // [rows, length]
   // [rows, length]; labels[t] is the id that follows position t, or kIgnoredLabel.
   std::vector<std::int64_t> labels;
-  std::int64_t label_count = 0;          // labels that are not ignored
+  std::int64_t label_count = 0;  // labels that are not ignored
+  // The first positions of the documents, in [0, rows * length), ascending and from 0 on: the next
+  // one's is where a document ends, and no row's document goes on in the next row. What a row is
+  // padded with is a document as well. Empty: each row is one document with its padding.
+  std::vector<std::int64_t> document_begins = {};
   std::vector<std::int64_t> sample_ids;  // row numbers in the dataset
 };
+
+// Rows of a dataset as a padded batch; without rows one row of padding, no label and no sample.
+// Fails as Dataset::Read does.
+Result<MicroBatch> ReadBatch(const Dataset& dataset, std::vector<std::int64_t> rows,
+                             std::int32_t pad_id);
 
 class BatchLoader {
  public:
@@ -56,8 +65,8 @@ class BatchLoader {
 
   const BatchGeometry& geometry() const { return geometry_; }
 
-  // Step numbers count finished steps: Get(0, m) is the first one's; 0 <= round < rounds(). An
-  // empty micro-batch has one row of padding, no label and no sample. Fails as Dataset::Read does.
+  // Step numbers count finished steps: Get(0, m) is the first one's; 0 <= round < rounds(). What
+  // ReadBatch makes of the rows, of none where the rank has no micro-batch in this round.
   Result<MicroBatch> Get(Step step, int round);
 
   // Labels of the whole global batch of a step, over all ranks and micro-batches.

@@ -10,6 +10,16 @@ constexpr int kMostRuns = 12;
 
 }  // namespace
 
+void AddStats(const DatasetStats& more, DatasetStats* stats) {
+  stats->rows += more.rows;
+  stats->truncated += more.truncated;
+  stats->split += more.split;
+  stats->dropped += more.dropped;
+  stats->tokens += more.tokens;
+  stats->label_tokens += more.label_tokens;
+  stats->trailing_tokens += more.trailing_tokens;
+}
+
 std::string DescribePlaces(const std::string& one, std::vector<std::int64_t> numbers,
                            const std::string& path) {
   std::sort(numbers.begin(), numbers.end());

@@ -1,8 +1,9 @@
 // Dataset: the rows that a job trains on, as token ids, each with the part that is trained on.
 //
-// Two faces: TextDataset has tokenized a .jsonl file at the start and keeps the ids in memory,
-// TokenDataset reads the rows of a .npy or .bin file when they are asked for. Which rows are asked
-// for, and when, is BatchLoader's affair.
+// Its faces: CachedDataset reads rows of text that were tokenized into a cache, TextDataset keeps
+// them in memory, TokenDataset reads the rows of a .npy or .bin file; JoinedDataset is several of
+// them, SubsetDataset some rows of one, PackedDataset puts several rows into one. Which rows are
+// asked for, and when, is BatchLoader's affair.
 //
 // Immutable; any thread.
 #pragma once
@@ -21,7 +22,9 @@ inline constexpr std::int64_t kIgnoredLabel = -100;
 
 struct DatasetStats {
   std::int64_t rows = 0;             // kept
+  std::int64_t documents = 0;        // that packed rows were made of; 0: they are not packed
   std::int64_t truncated = 0;        // cut to max_seq_len
+  std::int64_t split = 0;            // of plain text, made into several
   std::int64_t dropped = 0;          // nothing to train on left
   std::int64_t tokens = 0;           // of the kept rows
   std::int64_t label_tokens = 0;     // of the kept rows
@@ -29,6 +32,9 @@ struct DatasetStats {
 
   friend bool operator==(const DatasetStats&, const DatasetStats&) = default;
 };
+
+// Adds what was counted of further rows.
+void AddStats(const DatasetStats& more, DatasetStats* stats);
 
 class Dataset {
  public:
@@ -47,6 +53,10 @@ class Dataset {
   // vocabulary, is an error that names file, row and position.
   virtual Status Read(std::int64_t row, std::span<std::int64_t> ids,
                       std::span<std::int64_t> labels) const = 0;
+
+  // The lengths of the documents that a row holds, which sum up to its own; empty: it is one. No
+  // document attends to another.
+  virtual std::vector<std::int64_t> Documents(std::int64_t) const { return {}; }
 
   // Where these rows stand in their file, for people: "lines 3, 7-9 of train.jsonl".
   virtual std::string Describe(std::span<const std::int64_t> rows) const = 0;

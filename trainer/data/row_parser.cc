@@ -11,12 +11,11 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kRoles[] = {"system", "user", "assistant", "tool"};
 
 // A required string member.
-Result<std::string> StringAt(const Json& object, const char* key) {
+Result<std::string> StringAt(const Json& object, const std::string& key) {
   const auto it = object.find(key);
-  if (it == object.end()) return InvalidArgument(std::string("\"") + key + "\" is missing");
+  if (it == object.end()) return InvalidArgument("\"" + key + "\" is missing");
   if (!it->is_string())
-    return InvalidArgument(std::string("\"") + key + "\" is a " + it->type_name() +
-                           ", not a string");
+    return InvalidArgument("\"" + key + "\" is a " + it->type_name() + ", not a string");
   return it->get<std::string>();
 }
 
@@ -112,6 +111,12 @@ Result<std::vector<RowSample>> ParsePrompt(const Json& row) {
   return std::vector<RowSample>{std::move(sample)};
 }
 
+Result<std::vector<RowSample>> ParseText(const Json& row, const std::string& field) {
+  RowSample sample;
+  MUSTER_ASSIGN_OR_RETURN(sample.text, StringAt(row, field));
+  return std::vector<RowSample>{std::move(sample)};
+}
+
 std::string KeysOf(const Json& row) {
   std::string keys;
   for (const auto& [key, value] : row.items()) keys += (keys.empty() ? "" : ", ") + key;
@@ -120,7 +125,7 @@ std::string KeysOf(const Json& row) {
 
 }  // namespace
 
-Result<std::vector<RowSample>> ParseRow(std::string_view line) {
+Result<std::vector<RowSample>> ParseRow(std::string_view line, const std::string& text_field) {
   Json row;
   try {
     row = Json::parse(line);
@@ -129,19 +134,16 @@ Result<std::vector<RowSample>> ParseRow(std::string_view line) {
   }
   if (!row.is_object())
     return InvalidArgument(std::string("is a JSON ") + row.type_name() +
-                           ", not an object; a .jsonl file has one object per line");
+                           ", not an object; a row is an object, in a .jsonl file one per line");
+  if (text_field != "text" && row.contains(text_field)) return ParseText(row, text_field);
   if (row.contains("messages")) return ParseMessages(row);
   if (row.contains("instruction")) return ParseInstruction(row);
   if (row.contains("prompt")) return ParsePrompt(row);
-  if (row.contains("text")) {
-    RowSample sample;
-    MUSTER_ASSIGN_OR_RETURN(sample.text, StringAt(row, "text"));
-    return std::vector<RowSample>{std::move(sample)};
-  }
+  if (row.contains(text_field)) return ParseText(row, text_field);
   return InvalidArgument(
       "has none of the known forms: messages, instruction with output or instances, prompt with "
-      "completion, text; it has " +
-      KeysOf(row));
+      "completion, " +
+      text_field + " (train.data.text_field); it has " + KeysOf(row));
 }
 
 }  // namespace muster

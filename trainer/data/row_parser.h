@@ -1,4 +1,4 @@
-// RowParser: one line of a training file as the samples that it holds, in text.
+// RowParser: one row of a training file as the samples that it holds, in text.
 //
 // Pure: text in, values out; any thread. Errors say what is wrong with the row; the caller adds
 // file and line.
@@ -31,7 +31,9 @@ struct RowSample {
   friend bool operator==(const RowSample&, const RowSample&) = default;
 };
 
-// The samples of a row: one, or one for each instance of a self-instruct row.
-Result<std::vector<RowSample>> ParseRow(std::string_view line);
+// The samples of a row: one, or one for each instance of a self-instruct row. `text_field` is the
+// key of plain text; another one than "text" was chosen by somebody and counts before every form.
+Result<std::vector<RowSample>> ParseRow(std::string_view line,
+                                        const std::string& text_field = "text");
 
 }  // namespace muster

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <string>
 
+#include "trainer/data/text_files_testing.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/temp_dir.h"
-#include "trainer/tokenizer/byte_alphabet.h"
 
 namespace muster {
 namespace {
@@ -26,27 +26,12 @@ Tokenizer ChatTokenizer() {
 }
 
 // Bytes only, as many base models' tokenizers: no tokens of ChatML.
-Tokenizer PlainTokenizer() {
-  std::string vocab;
-  for (std::size_t byte = 0; byte < 256; ++byte) {
-    const std::string& spelling = ByteAlphabet()[byte];
-    vocab += (byte == 0 ? "\"" : ",\"") +
-             (byte == '"' || byte == '\\' ? "\\" + spelling : spelling) +
-             "\":" + std::to_string(byte);
-  }
-  auto tokenizer =
-      Tokenizer::Parse(R"({"model": {"type": "BPE", "vocab": {)" + vocab + R"(}, "merges": []},
-          "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
-          "decoder": {"type": "ByteLevel"}})",
-                       "plain");
-  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
-  return *std::move(tokenizer);
-}
+Tokenizer PlainTokenizer() { return ByteTokenizer(); }
 
 class TextDatasetTest : public ::testing::Test {
  protected:
   Result<TextDataset> LoadText(const std::string& text, const Tokenizer& tokenizer) {
-    return TextDataset::Load(dir_.Write("rows.jsonl", text), tokenizer, options_);
+    return TextDataset::Load({dir_.Write("rows.jsonl", text)}, tokenizer, options_, run_);
   }
   // The text that a row trains on, and the whole of it.
   static std::string Answer(const TextDataset& dataset, std::int64_t row,
@@ -63,20 +48,21 @@ class TextDatasetTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  TextDatasetOptions options_{.vocab_size = 512};
+  TextOptions options_{.vocab_size = 512};
+  EncodeRun run_;
 };
 
 // What takes longer to tokenize than a standstill may last is no hang.
 TEST_F(TextDatasetTest, LoadingShowsThatRowsArrive) {
   std::string rows;
-  for (std::int64_t i = 0; i < 2 * TextDatasetOptions::kRowsPerCall + 1; ++i) {
+  for (std::size_t i = 0; i < 2 * kChunkRows + 1; ++i) {
     rows += R"({"text": "word"})"
             "\n";
   }
-  int moves = 0;
-  options_.on_rows = [&] { ++moves; };
+  std::vector<std::int64_t> seen;
+  run_.on_rows = [&](std::int64_t count) { seen.push_back(count); };
   ASSERT_TRUE(LoadText(rows, PlainTokenizer()).ok());
-  EXPECT_EQ(moves, 2);
+  EXPECT_THAT(seen, ElementsAre(256, 512, 513));
 }
 
 TEST_F(TextDatasetTest, TrainsOnTheAssistantsTurnsOnly) {
@@ -250,12 +236,50 @@ TEST_F(TextDatasetTest, AFileWithNothingToTrainOnIsAnError) {
               HasSubstr("none of the 1 rows"));
 }
 
-TEST_F(TextDatasetTest, AMissingFileAndADirectoryAreTold) {
+TEST_F(TextDatasetTest, AnotherFieldOfPlainTextCountsBeforeEveryForm) {
   const Tokenizer tokenizer = PlainTokenizer();
-  EXPECT_EQ(TextDataset::Load(dir_ / "no.jsonl", tokenizer, options_).status().code(),
-            StatusCode::kNotFound);
-  EXPECT_EQ(TextDataset::Load(dir_.path(), tokenizer, options_).status().code(),
-            StatusCode::kInvalidArgument);
+  options_.text_field = "content";
+  const auto dataset = LoadText(
+      "{\"content\": \"abc\", \"text\": \"x\", \"prompt\": \"y\"}\n"
+      "{\"prompt\": \"2+2=\", \"completion\": \"4\"}\n",
+      tokenizer);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_EQ(Answer(*dataset, 0, tokenizer), "bc");
+  EXPECT_EQ(Answer(*dataset, 1, tokenizer), "4");
+  EXPECT_THAT(LoadText("{\"text\": \"abc\"}\n", tokenizer).status().message(),
+              HasSubstr("rows.jsonl:1: has none of the known forms: messages, instruction with "
+                        "output or instances, prompt with completion, content "
+                        "(train.data.text_field); it has text"));
+}
+
+TEST_F(TextDatasetTest, PlainTextIsSplitOnlyWhereThatIsAskedFor) {
+  const Tokenizer tokenizer = PlainTokenizer();
+  options_.max_seq_len = 4;
+  options_.split_text = true;
+  const auto dataset = LoadText(
+      "{\"text\": \"abcdefghi\"}\n"
+      "{\"prompt\": \"a\", \"completion\": \"bcdefghi\"}\n",
+      tokenizer);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  ASSERT_EQ(dataset->size(), 3);
+  EXPECT_EQ(Whole(*dataset, 0, tokenizer), "abcd");
+  EXPECT_EQ(Whole(*dataset, 1, tokenizer), "efgh") << "nothing predicts the i alone";
+  EXPECT_EQ(Whole(*dataset, 2, tokenizer), "abcd") << "an answer is cut";
+  EXPECT_EQ(dataset->stats(),
+            (DatasetStats{.rows = 3, .truncated = 1, .split = 1, .tokens = 12, .label_tokens = 9}));
+}
+
+TEST_F(TextDatasetTest, RowsOfSeveralFilesAreNamedByTheirOwn) {
+  const Tokenizer tokenizer = PlainTokenizer();
+  const auto dataset =
+      TextDataset::Load({dir_.Write("a.jsonl", "{\"text\": \"abc\"}\n\n{\"text\": \"de\"}\n"),
+                         dir_.Write("b.json", "[{\"text\": \"fgh\"},\n {\"text\": \"ijk\"}]")},
+                        tokenizer, options_);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  ASSERT_EQ(dataset->size(), 4);
+  EXPECT_EQ(Whole(*dataset, 3, tokenizer), "ijk");
+  const std::vector<std::int64_t> rows = {0, 1, 3};
+  EXPECT_EQ(dataset->Describe(rows), "lines 1, 3 of a.jsonl, line 2 of b.json");
 }
 
 }  // namespace

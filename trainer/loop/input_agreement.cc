@@ -41,14 +41,22 @@ Failure Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int
   }
   if (input == kRows) {
     return InputFailure(
-        "data", InvalidArgument("the training rows are not the same on all ranks: " + here +
-                                " has read " + std::to_string(inputs.dataset->size()) +
-                                " rows with " + std::to_string(inputs.dataset->stats().tokens) +
-                                " tokens from " + ResolvePath(spec, spec.train->data.train) +
-                                "; copy one file, and one tokenizer.json, to every node"));
+        "data",
+        InvalidArgument("the training rows are not the same on all ranks: " + here + " has read " +
+                        std::to_string(inputs.dataset->size()) + " rows with " +
+                        std::to_string(inputs.dataset->stats().tokens) + " tokens from " +
+                        ResolvePath(spec, NameOfFiles(spec.train->data.train)) +
+                        "; copy one file, and one tokenizer.json, to every node"));
   }
   return InputFailure("config", InvalidArgument("the train block of the job file is not the same "
                                                 "on all ranks; copy one job file to every node"));
+}
+
+// Of what is trained and evaluated on.
+std::uint64_t FingerprintOfRows(const TrainInputs& inputs) {
+  if (!inputs.eval) return inputs.dataset->Fingerprint();
+  const std::uint64_t both[] = {inputs.dataset->Fingerprint(), inputs.eval->Fingerprint()};
+  return XXH3_64bits(both, sizeof both);
 }
 
 }  // namespace
@@ -66,6 +74,7 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
   const ScheduleSpec& schedule = train.schedule;
   add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
       schedule.epochs);
+  add(train.data.packing, train.data.eval_ratio, train.data.eval.empty(), train.data.text_field);
   add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,
       train.snapshot.every, train.snapshot.buddy, train.init_from.path.empty(),
       train.init_from.optimizer, train.profile.start, train.profile.steps, train.nonfinite,
@@ -77,7 +86,7 @@ std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inp
                                      Communicator& communicator) {
   const std::array<std::uint64_t, kInputCount> mine = {
       XXH3_64bits(inputs.config.raw_json.data(), inputs.config.raw_json.size()),
-      inputs.dataset->Fingerprint(), SettingsFingerprint(*spec.train)};
+      FingerprintOfRows(inputs), SettingsFingerprint(*spec.train)};
   // The largest of x and of its complement: equal on all ranks only if they belong together.
   std::array<std::int64_t, 2 * kInputCount> largest;
   for (int i = 0; i < kInputCount; ++i) {

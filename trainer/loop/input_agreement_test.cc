@@ -37,6 +37,10 @@ const Change kChanges[] = {
     [](TrainSpec& t) { t.batch.per_rank = 2; },
     [](TrainSpec& t) { t.batch.accumulation = 2; },
     [](TrainSpec& t) { t.data.shuffle = false; },
+    [](TrainSpec& t) { t.data.packing = true; },
+    [](TrainSpec& t) { t.data.text_field = "content"; },
+    [](TrainSpec& t) { t.data.eval_ratio = 0.1; },
+    [](TrainSpec& t) { t.data.eval = {"e.jsonl"}; },
     [](TrainSpec& t) { t.checkpoint.every = 7; },
     [](TrainSpec& t) { t.snapshot.every = 7; },
     [](TrainSpec& t) { t.snapshot.buddy = BuddyCopies::kOff; },
@@ -69,7 +73,8 @@ TEST(SettingsFingerprint, SeedsBeyondTheDigitsOfADoubleAreToldApart) {
 TEST(SettingsFingerprint, WhereThingsLieAndWhatIsPrintedDoNotCount) {
   TrainSpec train;
   train.model.path = "elsewhere";
-  train.data.train = "elsewhere.jsonl";
+  train.data.train = {"elsewhere.jsonl"};
+  train.data.cache = "elsewhere";
   train.output_dir = "elsewhere";
   train.logging_every = 1;
   train.checkpoint.keep = 9;

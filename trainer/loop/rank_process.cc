@@ -61,10 +61,21 @@ Result<RankEnv> ReadAssignment(Assignment& assignment) {
 RankProcess::RankProcess(JobSpec spec, RankProcessParts parts)
     : spec_(std::move(spec)),
       parts_(std::move(parts)),
-      inputs_(spec_, [this] { parts_.progress.Move(); }),
+      inputs_(spec_, {.on_read = [this] { parts_.progress.Move(); },
+                      .on_line = [this](const std::string& line) { Say(line); }}),
       saver_(std::make_shared<ShardSaver>()) {
   parts_.supervisor.OnPark(
       [this](Generation through, const Status& reason) { CallOff(through, reason); });
+}
+
+// Of whichever rank reads, for the others wait for it. By the writer of lines, since the log may
+// lie on a disk that does not answer.
+void RankProcess::Say(const std::string& line) {
+  lines_.Add([text = line + "\n", out = parts_.out] {
+    std::fputs(text.c_str(), out);
+    std::fflush(out);
+    return OkStatus();
+  });
 }
 
 RankProcess::~RankProcess() { parts_.supervisor.OnPark({}); }

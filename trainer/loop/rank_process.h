@@ -80,6 +80,7 @@ class RankProcess {
   // ranks of the job as submitted, and takes snapshots, which the guardian holds.
   enum class Source { kEnvironment, kGuardian };
 
+  void Say(const std::string& line);
   std::optional<Failure> StandBy();
   std::optional<Failure> TakeUp(Assignment assignment);
   void TakeSegments();

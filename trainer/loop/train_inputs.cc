@@ -2,11 +2,8 @@
 
 #include <filesystem>
 
-#include "trainer/data/text_dataset.h"
-#include "trainer/data/token_dataset.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/model/weight_check.h"
-#include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {
 namespace {
@@ -27,39 +24,7 @@ Result<ModelFiles> OpenModel(const std::string& dir) {
   return ModelFiles{std::move(config), std::move(weights)};
 }
 
-// The rows of a text file need the model's tokenizer; token ids need none.
-std::variant<std::unique_ptr<const Dataset>, Failure> LoadRows(
-    const JobSpec& spec, const std::string& model_dir, const ModelConfig& config,
-    const std::function<void()>& on_read) {
-  const DataSpec& data = spec.train->data;
-  const std::string path = ResolvePath(spec, data.train);
-  if (IsTokenFile(path)) {
-    Result<TokenDataset> rows = TokenDataset::Open(
-        path, {.max_seq_len = data.max_seq_len, .vocab_size = config.vocab_size});
-    if (!rows.ok()) return InputFailure("data", rows.status());
-    return std::make_unique<const TokenDataset>(*std::move(rows));
-  }
-  const Result<Tokenizer> tokenizer = Tokenizer::Load(model_dir);
-  if (!tokenizer.ok()) return InputFailure("model", tokenizer.status());
-  const bool is_file = data.chat_template.ends_with(".jinja");
-  TextDatasetOptions options{
-      .max_seq_len = data.max_seq_len,
-      .chat_template = is_file ? ResolvePath(spec, data.chat_template) : data.chat_template,
-      .model_dir = model_dir,
-      .vocab_size = config.vocab_size,
-      .on_rows = on_read};
-  if (!config.eos_token_ids.empty()) options.eos_token_id = config.eos_token_ids.front();
-  Result<TextDataset> rows = TextDataset::Load(path, *tokenizer, options);
-  if (!rows.ok()) return InputFailure("data", rows.status());
-  return std::make_unique<const TextDataset>(*std::move(rows));
-}
-
 }  // namespace
-
-std::string ResolvePath(const JobSpec& spec, const std::string& path) {
-  if (path.empty() || path.front() == '/' || spec.workdir.empty()) return path;
-  return spec.workdir + "/" + path;
-}
 
 Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
   const std::string path = ResolvePath(spec, spec.train->model.path);
@@ -69,8 +34,7 @@ Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
   return ResolveModel(spec.train->model.path);
 }
 
-std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
-                                                   const std::function<void()>& on_read) {
+std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const InputEvents& events) {
   const Result<std::string> found = ModelDirectoryOf(spec);
   if (!found.ok()) return InputFailure("model", found.status());
   const std::string& dir = *found;
@@ -84,20 +48,23 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
                                       " positions only, which this version does for no longer "
                                       "rows than that"));
   }
-  auto rows = LoadRows(spec, dir, model->config, on_read);
+  auto rows = LoadRows(spec, dir, model->config, events);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
+  auto& loaded = std::get<LoadedRows>(rows);
   const std::int32_t pad_id =
       model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
   return TrainInputs{.model_dir = dir,
                      .config = std::move(model->config),
                      .weights = std::move(model->weights),
-                     .dataset = std::get<std::unique_ptr<const Dataset>>(std::move(rows)),
+                     .dataset = std::move(loaded.train),
+                     .eval = std::move(loaded.eval),
+                     .notes = std::move(loaded.notes),
                      .pad_id = pad_id};
 }
 
 std::optional<Failure> ProcessInputs::Load() {
   if (inputs_) return std::nullopt;
-  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, on_read_);
+  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, events_);
   if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
   inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
   return std::nullopt;

@@ -3,12 +3,12 @@
 // Read by every rank for itself, so that no rank waits for another's disk. Plain values after Load.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
@@ -16,11 +16,9 @@
 #include "trainer/data/dataset.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/loop/failure.h"
+#include "trainer/loop/load_rows.h"
 
 namespace muster {
-
-// `path` below the job's working directory, unless it is absolute.
-std::string ResolvePath(const JobSpec& spec, const std::string& path);
 
 struct TrainInputs {
   std::string model_dir;
@@ -29,20 +27,21 @@ struct TrainInputs {
   // which is no fault: another node may, and with init_from or a checkpoint none are needed.
   Result<SafetensorsModel> weights;
   std::unique_ptr<const Dataset> dataset;
+  std::unique_ptr<const Dataset> eval;  // null: the job evaluates on nothing
+  std::vector<std::string> notes;       // for people: what could not be done as wished
   std::int32_t pad_id = 0;
 };
 
-// Blocks on the file system. The failure's kind says which input is at fault. `on_read` is called
-// in this thread as rows of text arrive; empty: nobody asks.
+// Blocks on the file system. The failure's kind says which input is at fault.
 std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
-                                                   const std::function<void()>& on_read = {});
+                                                   const InputEvents& events = {});
 
 // The inputs of a process, read when they are first needed and kept. One thread.
 class ProcessInputs {
  public:
   // `spec` outlives the inputs.
-  explicit ProcessInputs(const JobSpec& spec, std::function<void()> on_read = {})
-      : spec_(spec), on_read_(std::move(on_read)) {}
+  explicit ProcessInputs(const JobSpec& spec, InputEvents events = {})
+      : spec_(spec), events_(std::move(events)) {}
 
   // Reads them unless that was done.
   std::optional<Failure> Load();
@@ -52,7 +51,7 @@ class ProcessInputs {
 
  private:
   const JobSpec& spec_;
-  const std::function<void()> on_read_;
+  const InputEvents events_;
   std::optional<TrainInputs> inputs_;
 };
 

@@ -33,7 +33,7 @@ class PoliciesTest : public TrainerTest {
       }
     }
     JobSpec spec = Spec(output);
-    spec.train->data = {.train = "rows.bin", .max_seq_len = 8, .shuffle = false};
+    spec.train->data = {.train = {"rows.bin"}, .max_seq_len = 8, .shuffle = false};
     spec.train->schedule.warmup_ratio = 0;
     spec.train->optimizer.lr = 1e-3;
     return spec;

@@ -31,6 +31,21 @@ Status NoneUsable(const LoadOutcome& outcome) {
                   "output directory");
 }
 
+// What the packs hold, and the part of their room that no token takes.
+std::string PackingNote(const DatasetStats& stats, int length) {
+  const double room = static_cast<double>(stats.rows) * length;
+  char percent[20];
+  std::snprintf(percent, sizeof percent, "%.1f",
+                100 - 100 * static_cast<double>(stats.tokens) / room);
+  std::string text = ": " + std::to_string(stats.documents) + " documents were packed into " +
+                     std::to_string(stats.rows) + " rows of " + std::to_string(length) +
+                     " tokens, of which " + percent + " % are padding";
+  if (stats.split > 0)
+    text +=
+        "; " + std::to_string(stats.split) + " rows of plain text were longer and became several";
+  return text;
+}
+
 }  // namespace
 
 std::optional<Failure> Trainer::Form() {
@@ -61,18 +76,25 @@ std::optional<Failure> Trainer::LoadModelAndData() {
 }
 
 void Trainer::NoteInputs() {
+  if (env_.local_rank == 0) {
+    for (const std::string& note : inputs().notes) Note("warning", note);
+  }
   if (!is_first()) return;
   const DatasetStats& stats = inputs().dataset->stats();
+  const std::string name = NameOfFiles(train().data.train);
   const std::string length = std::to_string(train().data.max_seq_len);
+  const std::int64_t rows = stats.documents > 0 ? stats.documents : stats.rows;
+  if (stats.documents > 0) {
+    Note("info", name + PackingNote(stats, train().data.max_seq_len));
+  }
   if (stats.truncated > 0 || stats.dropped > 0) {
     Note(stats.dropped > 0 ? "warning" : "info",
-         train().data.train + ": " + std::to_string(stats.truncated) + " of " +
-             std::to_string(stats.rows + stats.dropped) + " rows were cut to " + length +
-             " tokens, " + std::to_string(stats.dropped) +
-             " had nothing left to train on and were dropped");
+         name + ": " + std::to_string(stats.truncated) + " of " +
+             std::to_string(rows + stats.dropped) + " rows were cut to " + length + " tokens, " +
+             std::to_string(stats.dropped) + " had nothing left to train on and were dropped");
   }
   if (stats.trailing_tokens > 0) {
-    Note("info", train().data.train + ": " + std::to_string(stats.trailing_tokens) +
+    Note("info", name + ": " + std::to_string(stats.trailing_tokens) +
                      " tokens after the last whole row of " + length + " were dropped");
   }
 }

@@ -133,13 +133,45 @@ TEST_F(TrainerTest, ABrokenRowIsBadInputWithItsLine) {
   }
 }
 
+// Packs are made anew at every start, and rows come out of the token cache at the second one.
+TEST_F(TrainerTest, PackedRowsGoOnInTheMiddleOfAnEpoch) {
+  {
+    std::ofstream rows(dir_ + "/rows.jsonl", std::ios::app);
+    for (int i = 0; i < 100; ++i) rows << Json{{"text", std::string(i % 40 + 3, 'a')}} << "\n";
+  }
+  JobSpec spec = Spec("whole");
+  spec.train->data.packing = true;
+  const std::vector<RankResult> whole = Run(spec);
+  ASSERT_FALSE(whole[0].failure) << whole[0].failure->status.ToString();
+  std::string said;
+  for (const Json& message : whole[0].messages) said += message.dump() + "\n";
+  EXPECT_NE(said.find("112 documents were packed into"), std::string::npos) << said;
+  Commit(whole, 3);
+  std::filesystem::create_directories(dir_ + "/again");
+  std::filesystem::copy(dir_ + "/whole/checkpoints", dir_ + "/again/checkpoints",
+                        std::filesystem::copy_options::recursive);
+  spec.train->output_dir = "again";
+  for (const RankResult& result : Run(spec)) {
+    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+  }
+  const std::vector<Json> undisturbed = Metrics("whole");
+  const std::vector<Json> resumed = Metrics("again");
+  ASSERT_EQ(resumed.size(), 3u);
+  EXPECT_LT(undisturbed[2]["epoch"], 2) << "in the middle of an epoch";
+  for (int i = 0; i < 3; ++i) {
+    for (const char* key : {"loss", "grad_norm", "tokens", "sample_chain", "epoch"}) {
+      EXPECT_EQ(resumed[i][key], undisturbed[i + 3][key]) << key;
+    }
+  }
+}
+
 TEST_F(TrainerTest, RowsOfTokenIdsNeedNoTokenizer) {
   std::filesystem::remove(dir_ + "/model/tokenizer.json");
   std::ofstream rows(dir_ + "/rows.bin", std::ios::binary);
   for (int i = 0; i < 16 * 12 + 5; ++i) rows << static_cast<char>(i) << '\0';
   rows.close();
   JobSpec spec = Spec("out");
-  spec.train->data.train = "rows.bin";
+  spec.train->data.train = {"rows.bin"};
   spec.train->data.max_seq_len = 16;
   for (const RankResult& result : RunAlone(spec)) {
     ASSERT_FALSE(result.failure) << result.failure->status.ToString();
@@ -174,7 +206,7 @@ TEST_F(TrainerTest, RanksWithDifferentRowsAreToldSo) {
       << "\n";
   const JobSpec mine = Spec("out");
   JobSpec other = mine;
-  other.train->data.train = "others.jsonl";
+  other.train->data.train = {"others.jsonl"};
   const std::vector<RankResult> results = RunEach({mine, other});
   for (const RankResult& result : results) {
     ASSERT_TRUE(result.failure);

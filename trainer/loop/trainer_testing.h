@@ -67,7 +67,7 @@ class TrainerTest : public ::testing::Test {
     spec.workdir = dir_;
     TrainSpec train;
     train.model.path = "model";
-    train.data.train = "rows.jsonl";
+    train.data.train = {"rows.jsonl"};
     train.data.max_seq_len = 64;
     train.optimizer.lr = 1e-2;
     train.schedule.max_steps = 6;

@@ -36,7 +36,7 @@ Result<ModelConfig> ReadShape(const fs::path& model) {
   return ParseModelConfig(text, model.string());
 }
 
-std::optional<std::int64_t> CountRows(const fs::path& data) {
+std::optional<std::int64_t> CountLines(const fs::path& data) {
   if (data.extension() != ".jsonl") return std::nullopt;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(data.c_str(), "rb"),
                                                              std::fclose);
@@ -45,6 +45,18 @@ std::optional<std::int64_t> CountRows(const fs::path& data) {
   char buffer[1 << 16];
   while (const std::size_t size = std::fread(buffer, 1, sizeof buffer, file.get()))
     rows += std::count(buffer, buffer + size, '\n');
+  return rows;
+}
+
+// Unknown where a row need not be a line: of other files, and where several are packed into one.
+std::optional<std::int64_t> CountRows(const JobSpec& spec, const std::string& file) {
+  if (spec.train->data.packing || spec.train->data.eval_ratio > 0) return std::nullopt;
+  std::int64_t rows = 0;
+  for (const std::string& path : spec.train->data.train) {
+    const std::optional<std::int64_t> lines = CountLines(Below(spec, file, path));
+    if (!lines) return std::nullopt;
+    rows += *lines;
+  }
   return rows;
 }
 
@@ -143,8 +155,7 @@ Result<PlanQuestion> ReadQuestion(const PlanOptions& options) {
   question.job.train = *spec.train;
   question.job.resources = spec.resources;
   question.job.supervised = !options.standalone;
-  question.rows = options.rows > 0 ? options.rows
-                                   : CountRows(Below(spec, options.file, spec.train->data.train));
+  question.rows = options.rows > 0 ? options.rows : CountRows(spec, options.file);
   question.cost_per_hour = options.cost_per_hour;
   return question;
 }

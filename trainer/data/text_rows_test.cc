@@ -1,0 +1,204 @@
+#include "trainer/data/text_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "common/base/host_peak.h"
+#include "common/base/unique_fd.h"
+#include "trainer/data/cache_key.h"
+#include "trainer/data/text_dataset.h"
+#include "trainer/data/text_files_testing.h"
+#include "trainer/formats/temp_dir.h"
+
+namespace muster {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+namespace fs = std::filesystem;
+
+class TextRowsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_.Write("tokenizer.json", ByteTokenizerJson());
+    path_ = dir_.Write("rows.jsonl", NumberedRows(0, 600));
+    options_.model_dir = dir_.path();
+    run_.cache_dir = dir_ / "cache";
+    run_.on_rows = [this](std::int64_t) { ++tokenized_; };
+  }
+
+  // And whether they were tokenized for it.
+  std::pair<TextRows, bool> Load() {
+    const int before = tokenized_;
+    auto rows = LoadTextRows({path_}, ByteTokenizer(), options_, run_);
+    EXPECT_TRUE(rows.ok()) << rows.status().ToString();
+    return {*std::move(rows), tokenized_ > before};
+  }
+  std::vector<std::string> Entries() const {
+    std::vector<std::string> found;
+    for (const auto& file : fs::directory_iterator(run_.cache_dir))
+      if (file.path().extension() != ".lock") found.push_back(file.path().string());
+    return found;
+  }
+
+  TempDir dir_;
+  std::string path_;
+  TextOptions options_{.vocab_size = 256};
+  TextRowsRun run_;
+  std::atomic<int> tokenized_ = 0;
+};
+
+TEST_F(TextRowsTest, TokenizesOnce) {
+  const auto [first, made] = Load();
+  EXPECT_TRUE(made);
+  const auto [second, made_again] = Load();
+  EXPECT_FALSE(made_again);
+  EXPECT_EQ(RowsOf(*second.dataset), RowsOf(*first.dataset));
+  EXPECT_THAT(second.notes, IsEmpty());
+  EXPECT_EQ(Entries().size(), 1u);
+}
+
+TEST_F(TextRowsTest, WithoutACacheRowsAreTheSame) {
+  const auto [cached, made] = Load();
+  run_.cache_dir.clear();
+  const auto [in_memory, made_again] = Load();
+  EXPECT_TRUE(made_again);
+  EXPECT_EQ(in_memory.dataset->Fingerprint(), cached.dataset->Fingerprint());
+  EXPECT_EQ(RowsOf(*in_memory.dataset), RowsOf(*cached.dataset));
+}
+
+TEST_F(TextRowsTest, WhateverChangesIdsMakesAnotherEntry) {
+  Load();
+  const auto changes = [this](const auto& change) {
+    change();
+    return Load().second;
+  };
+  EXPECT_TRUE(changes([this] { options_.max_seq_len = 30; }));
+  EXPECT_TRUE(changes([this] { options_.split_text = true; }));
+  EXPECT_TRUE(changes([this] { options_.eos_token_id = 3; }));
+  EXPECT_TRUE(changes([this] { dir_.Write("chat_template.jinja", "x"); }));
+  EXPECT_TRUE(changes([this] { dir_.Write("rows.jsonl", NumberedRows(1, 600)); }));
+  EXPECT_FALSE(changes([] {}));
+  EXPECT_FALSE(changes([this] {
+    fs::last_write_time(path_, fs::file_time_type::clock::now() + std::chrono::hours(1));
+  })) << "the same bytes, written again";
+}
+
+TEST_F(TextRowsTest, OldEntriesOfTheSameFilesAreRemoved) {
+  const std::string other = run_.cache_dir + "/other-0000000000000000-0000000000000000.tokens";
+  fs::create_directory(run_.cache_dir);
+  std::ofstream(other) << "x";
+  const std::string left = run_.cache_dir + "/rows-1-1.tokens.tmp.abcdef";
+  std::ofstream(left) << "of a writer that was killed";
+  for (int length = 20; length < 28; ++length) {
+    options_.max_seq_len = length;
+    Load();
+  }
+  EXPECT_EQ(Entries().size(), 4u + 1u);
+  EXPECT_TRUE(fs::exists(other));
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_FALSE(Load().second) << "the newest is there";
+}
+
+TEST_F(TextRowsTest, ADamagedEntryIsMadeAnewAndToldOnce) {
+  const auto [first, made] = Load();
+  const std::string entry = Entries().front();
+  fs::resize_file(entry, fs::file_size(entry) - 5);
+  const auto [second, made_again] = Load();
+  EXPECT_TRUE(made_again);
+  EXPECT_THAT(second.notes, ElementsAre(HasSubstr("is damaged")));
+  EXPECT_EQ(second.dataset->Fingerprint(), first.dataset->Fingerprint());
+  EXPECT_FALSE(Load().second);
+}
+
+TEST_F(TextRowsTest, ACacheThatCannotBeWrittenIsDoneWithout) {
+  dir_.Write("file", "x");
+  run_.cache_dir = dir_ / "file/cache";
+  const auto [rows, made] = Load();
+  EXPECT_TRUE(made);
+  EXPECT_EQ(rows.dataset->size(), 600);
+  EXPECT_THAT(rows.notes, ElementsAre(HasSubstr("the tokens are kept in memory instead of in " +
+                                                run_.cache_dir)));
+}
+
+// A limit on the size of files stands in for a disk that is full after some bytes.
+TEST_F(TextRowsTest, AFullDiskIsDoneWithoutAndKeepsNothing) {
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto [rows, made] = Load();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(rows.dataset->size(), 600);
+  EXPECT_THAT(rows.notes, ElementsAre(HasSubstr("kept in memory instead")));
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(TextRowsTest, BadRowsAreErrorsAndLeaveNoEntry) {
+  dir_.Write("rows.jsonl", NumberedRows(0, 300) + "{broken\n");
+  const auto rows = LoadTextRows({path_}, ByteTokenizer(), options_, run_);
+  EXPECT_THAT(rows.status().message(), HasSubstr("rows.jsonl:301: is not valid JSON"));
+  EXPECT_THAT(Entries(), IsEmpty());
+  dir_.Write("rows.jsonl", "\n");
+  EXPECT_THAT(LoadTextRows({path_}, ByteTokenizer(), options_, run_).status().message(),
+              HasSubstr("has no rows"));
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(TextRowsTest, OfRanksThatStartTogetherOneTokenizes) {
+  std::vector<std::thread> ranks;
+  std::array<std::uint64_t, 4> fingerprints{};
+  std::atomic<int> chunks = 0;
+  run_.on_rows = [&](std::int64_t) { ++chunks; };
+  for (std::uint64_t& fingerprint : fingerprints)
+    ranks.emplace_back([&] {
+      const auto rows = LoadTextRows({path_}, ByteTokenizer(), options_, run_);
+      fingerprint = rows.ok() ? rows->dataset->Fingerprint() : 0;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(chunks, 3) << "600 rows, 256 to a chunk, by one of them";
+  EXPECT_NE(fingerprints[0], 0u);
+  for (const std::uint64_t fingerprint : fingerprints) EXPECT_EQ(fingerprint, fingerprints[0]);
+}
+
+TEST_F(TextRowsTest, AWriterThatStandsStillIsNotWaitedForForEver) {
+  fs::create_directory(run_.cache_dir);
+  const std::string name = CacheEntryName({path_}, *CacheKey({path_}, dir_.path(), options_, {}));
+  std::ofstream(run_.cache_dir + "/" + name + ".lock") << "";
+  const UniqueFd other(::open((run_.cache_dir + "/" + name + ".lock").c_str(), O_RDWR));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  run_.patience = std::chrono::milliseconds(60);
+  EXPECT_TRUE(Load().second);
+  EXPECT_FALSE(Load().second) << "and the entry is there";
+}
+
+// Twelve million tokens would be 48 MB; what a rank keeps are some bytes per row and buffers.
+TEST_F(TextRowsTest, MemoryDoesNotGrowWithTheTokens) {
+  {
+    std::string row = "{\"text\": \"";
+    for (int i = 0; i < 480; ++i) row += "word ";
+    std::ofstream file(path_);
+    for (int i = 0; i < 5000; ++i) file << row << "\"}\n";
+  }
+  options_.max_seq_len = 2400;
+  const HostPeak peak;
+  if (!peak.of_stage()) GTEST_SKIP() << "the kernel does not let the mark be set back";
+  const auto [rows, made] = Load();
+  ASSERT_EQ(rows.dataset->stats().tokens, 12'000'000);
+  EXPECT_LT(peak.bytes() - peak.begin_bytes(), 30'000'000);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,98 @@
+#include "trainer/data/token_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/base/files.h"
+#include "trainer/data/text_dataset.h"
+#include "trainer/data/text_files_testing.h"
+#include "trainer/formats/temp_dir.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kKey = 77;
+
+class TokenCacheTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    text_ = dir_.Write("rows.jsonl", NumberedRows(0, 300));
+    const TextOptions options{.max_seq_len = 40, .vocab_size = 256};
+    const auto writer = TokenCacheWriter::Create(entry_, kKey);
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    ASSERT_TRUE(EncodeFiles({text_}, ByteTokenizer(), options, {}, [&](const EncodedRows& rows) {
+                  return (*writer)->Add(rows);
+                }).ok());
+    EXPECT_FALSE(std::filesystem::exists(entry_)) << "before it is whole";
+    ASSERT_TRUE((*writer)->Finish().ok());
+    in_memory_.emplace(*TextDataset::Load({text_}, ByteTokenizer(), options));
+  }
+
+  Result<std::unique_ptr<const CachedDataset>> Open(std::uint64_t key = kKey) const {
+    return CachedDataset::Open(entry_, key, 256, {text_}, {});
+  }
+
+  TempDir dir_;
+  std::string entry_ = dir_ / "rows.tokens";
+  std::string text_;
+  std::optional<TextDataset> in_memory_;
+};
+
+TEST_F(TokenCacheTest, HoldsWhatMemoryWouldHold) {
+  const auto cached = Open();
+  ASSERT_TRUE(cached.ok()) << cached.status().ToString();
+  EXPECT_EQ((*cached)->stats(), in_memory_->stats());
+  EXPECT_GT((*cached)->stats().truncated, 0);
+  EXPECT_EQ((*cached)->Fingerprint(), in_memory_->Fingerprint());
+  EXPECT_EQ(RowsOf(**cached), RowsOf(*in_memory_));
+  for (std::int64_t row = 0; row < in_memory_->size(); ++row)
+    ASSERT_EQ((*cached)->LabelCount(row), in_memory_->LabelCount(row));
+  const std::vector<std::int64_t> rows = {0, 299, 1};
+  EXPECT_EQ((*cached)->Describe(rows), "lines 1-2, 300 of rows.jsonl");
+}
+
+// Whichever byte has changed: of the header, the tokens, or the index.
+TEST_F(TokenCacheTest, EveryDamageIsNoticed) {
+  const std::string whole = *ReadFile(entry_);
+  for (std::size_t at = 0; at < whole.size(); at += 1 + whole.size() / 97) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    std::ofstream(entry_, std::ios::binary) << damaged;
+    EXPECT_EQ(Open().status().code(), StatusCode::kDataLoss) << "byte " << at;
+  }
+  for (const std::size_t size : {std::size_t{0}, std::size_t{50}, whole.size() - 1}) {
+    std::ofstream(entry_, std::ios::binary) << whole.substr(0, size);
+    EXPECT_EQ(Open().status().code(), StatusCode::kDataLoss) << "of " << size << " bytes";
+  }
+  std::ofstream(entry_, std::ios::binary) << whole;
+  EXPECT_TRUE(Open().ok());
+  EXPECT_THAT(Open(kKey + 1).status().message(), HasSubstr("another key"));
+}
+
+TEST_F(TokenCacheTest, AnEntryThatShrinksWhileItIsUsedIsAnErrorOfItsRow) {
+  const auto cached = Open();
+  ASSERT_TRUE(cached.ok());
+  std::filesystem::resize_file(entry_, 1000);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>((*cached)->Length(290)));
+  std::vector<std::int64_t> labels(ids.size());
+  const Status read = (*cached)->Read(290, ids, labels);
+  EXPECT_EQ(read.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(read.message(), HasSubstr(entry_));
+}
+
+TEST_F(TokenCacheTest, AWriterThatIsGivenUpLeavesNothing) {
+  std::filesystem::remove(entry_);
+  { const auto writer = TokenCacheWriter::Create(entry_, kKey); }
+  int files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(dir_.path()))
+    files += file.path() != text_ ? 1 : 0;
+  EXPECT_EQ(files, 0);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,46 @@
+// LoadRows: the rows that a job trains and evaluates on, as its data block describes them.
+//
+// Every rank calls it for itself; ranks that share a disk share the token cache on it. Blocks on
+// the file system, in the caller's thread; the rows belong to the caller.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/job_spec/job_spec.h"
+#include "trainer/core/model_config.h"
+#include "trainer/data/dataset.h"
+#include "trainer/loop/failure.h"
+
+namespace muster {
+
+// `path` below the job's working directory, unless it is absolute.
+std::string ResolvePath(const JobSpec& spec, const std::string& path);
+
+// "rows.jsonl", or "rows.jsonl and 2 more", for people.
+std::string NameOfFiles(const std::vector<std::string>& paths);
+
+// Where rows of text are kept once they are tokenized; empty: nowhere. Beside the job's output, so
+// that jobs which write side by side share it, that it goes with none of their results, and that it
+// lies where the job can write.
+std::string TokenCacheDirectory(const JobSpec& spec);
+
+// What is told while inputs are read, in the thread that reads them. Empty: nobody asks.
+struct InputEvents {
+  std::function<void()> on_read = {};                         // something moves
+  std::function<void(const std::string& line)> on_line = {};  // for people, where it takes long
+};
+
+struct LoadedRows {
+  std::unique_ptr<const Dataset> train;
+  std::unique_ptr<const Dataset> eval;  // null: the job evaluates on nothing
+  std::vector<std::string> notes;       // for people: what the cache could not do
+};
+
+std::variant<LoadedRows, Failure> LoadRows(const JobSpec& spec, const std::string& model_dir,
+                                           const ModelConfig& config, const InputEvents& events);
+
+}  // namespace muster
