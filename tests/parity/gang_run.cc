@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "trainer/device/scalar_type.h"
 #include "trainer/distributed/in_process_communicator.h"
@@ -140,6 +141,14 @@ class RankThread {
   RankRun* const run_;
 };
 
+// The rows one after the other in one row, each with its padding a document.
+MicroBatch Packed(MicroBatch batch) {
+  for (std::int64_t row = 0; row < batch.rows; ++row)
+    batch.document_begins.push_back(row * batch.length);
+  batch.length *= std::exchange(batch.rows, 1);
+  return batch;
+}
+
 }  // namespace
 
 OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_clip = 0.5}; }
@@ -179,8 +188,9 @@ Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& optio
     for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
   }
   for (int m = 0; m < kMicroBatches; ++m) {
-    MUSTER_RETURN_IF_ERROR(
-        engine.ForwardBackward(batches[rank][m], 1.0 / labels, m == kMicroBatches - 1));
+    const MicroBatch& batch = batches[rank][m];
+    MUSTER_RETURN_IF_ERROR(engine.ForwardBackward(options.packed ? Packed(batch) : batch,
+                                                  1.0 / labels, m == kMicroBatches - 1));
   }
   return engine.FinishGradients();
 }

@@ -41,6 +41,8 @@ struct GangOptions {
   // As ranks of one host do; otherwise weights and gradients travel.
   bool shares_memory = true;
   const std::vector<RankRun>* resume_from = nullptr;
+  // The rows of each micro-batch as documents of one row.
+  bool packed = false;
   // Before this step the gang is lost in the middle of it and formed again; -1: never.
   int broken_step = -1;
 };

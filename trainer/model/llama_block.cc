@@ -41,8 +41,9 @@ void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at
   cos_ = cos;
   sin_ = sin;
   latest_ = -1;
-  if (shape.rows == shape_.rows && shape.length == shape_.length) return;
+  const bool fits = shape.rows == shape_.rows && shape.length == shape_.length;
   shape_ = shape;
+  if (fits) return;
   memory_.Fit(shape);
   inputs_.Fit(shape.tokens(), config_.hidden_size, type_);
 }

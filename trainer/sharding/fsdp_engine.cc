@@ -219,8 +219,9 @@ void Engine::AbandonStep() {
 
 Status Engine::RunMicroBatch(const MicroBatch& batch) {
   rotary_.Ensure(batch.length);
-  blocks_.Begin({.rows = batch.rows, .length = batch.length}, rotary_.Cos(batch.length),
-                rotary_.Sin(batch.length));
+  blocks_.Begin(
+      {.rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins},
+      rotary_.Cos(batch.length), rotary_.Sin(batch.length));
   const at::Tensor ids = OnDevice(batch.input_ids);
   EnterPhase(TrainPhase::kForward);
   MUSTER_ASSIGN_OR_RETURN(const ResidualStream hidden, Forward(ids));

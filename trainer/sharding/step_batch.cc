@@ -14,6 +14,20 @@ std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// Where documents begin once rows are `to` long instead of `from`: what is added to a row is one
+// more.
+std::vector<std::int64_t> MoveBegins(const std::vector<std::int64_t>& begins, std::int64_t rows,
+                                     std::int64_t from, std::int64_t to) {
+  std::vector<std::int64_t> moved;
+  std::size_t next = 0;
+  for (std::int64_t row = 0; row < rows && !begins.empty(); ++row) {
+    for (; next < begins.size() && begins[next] < (row + 1) * from; ++next)
+      moved.push_back(begins[next] - row * from + row * to);
+    if (from < to) moved.push_back(row * to + from);
+  }
+  return moved;
+}
+
 }  // namespace
 
 MicroBatch PadToFewLengths(const MicroBatch& batch) {
@@ -22,6 +36,8 @@ MicroBatch PadToFewLengths(const MicroBatch& batch) {
   padded.label_count = batch.label_count;
   padded.length = RoundUp(batch.length, kLengthMultiple);
   padded.input_ids.assign(padded.rows * padded.length, 0);
+  padded.document_begins =
+      MoveBegins(batch.document_begins, batch.rows, batch.length, padded.length);
   padded.labels.assign(padded.rows * padded.length, kIgnoredLabel);
   for (std::int64_t row = 0; row < batch.rows; ++row) {
     const std::int64_t from = row * batch.length, to = row * padded.length;

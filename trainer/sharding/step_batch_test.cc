@@ -27,6 +27,19 @@ TEST(StepBatch, RowsArePaddedOnTheRightWithoutLabels) {
   EXPECT_EQ(padded.labels[34], 9);
 }
 
+TEST(StepBatch, DocumentsStayWhereTheyAreAndPaddingIsOneOfItsOwn) {
+  MicroBatch batch = TwoRows();
+  EXPECT_TRUE(PadToFewLengths(batch).document_begins.empty());
+  batch.document_begins = {0, 2, 3, 4, 5};
+  EXPECT_EQ(PadToFewLengths(batch).document_begins,
+            (std::vector<std::int64_t>{0, 2, 3, 32, 33, 34, 35}));
+  batch.length = 32;
+  batch.input_ids.assign(64, 1);
+  batch.labels.assign(64, 2);
+  batch.document_begins = {0, 31, 32};
+  EXPECT_EQ(PadToFewLengths(batch).document_begins, batch.document_begins) << "nothing is added";
+}
+
 TEST(StepBatch, LabelledPositionsAscend) {
   const LabelledPositions found = FindLabels(PadToFewLengths(TwoRows()));
   EXPECT_EQ(found.positions, (std::vector<std::int64_t>{1, 2, 34}));
