@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "trainer/kernels/attention_paths.h"
@@ -56,15 +58,25 @@ struct Problem {
   }
 };
 
+// What LibTorch takes for a window; nothing where there is none, since causality is a flag.
+std::optional<at::Tensor> MaskOf(const AttentionShape& shape) {
+  if (shape.window == 0) return std::nullopt;
+  const at::Tensor places = at::arange(shape.length);
+  const at::Tensor distance = places.unsqueeze(1) - places;
+  return distance.ge(0).logical_and_(distance.lt(shape.window));
+}
+
 at::Tensor RunLibTorch(const Problem& p, Times& times) {
+  const std::optional<at::Tensor> mask = MaskOf(p.shape);
   std::vector<at::Tensor> inputs;
   for (const at::Tensor* t : {&p.query, &p.key, &p.value}) {
     inputs.push_back(t->transpose(1, 2).detach().requires_grad_());
   }
   at::Tensor out;
   times.forward.push_back(Seconds([&] {
-    out = at::scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], {}, 0.0, true,
-                                           p.shape.scale, p.shape.heads != p.shape.kv_heads);
+    out = at::scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], mask, 0.0,
+                                           !mask.has_value(), p.shape.scale,
+                                           p.shape.heads != p.shape.kv_heads);
   }));
   times.backward.push_back(Seconds([&] { out.backward(p.out_gradient.transpose(1, 2)); }));
   return out.detach().transpose(1, 2);
@@ -118,6 +130,7 @@ json Measure(const char* name, const AttentionShape& shape, at::ScalarType type,
   json result = {{"type", name},
                  {"length", shape.length},
                  {"head_dim", shape.head_dim},
+                 {"window", shape.window},
                  {"libtorch",
                   {{"forward_ms", Best(torch.forward)},
                    {"backward_ms", Best(torch.backward)},
@@ -148,6 +161,11 @@ int Run(int repetitions) {
       report["results"].push_back(Measure<BFloat16>("bf16", shape, at::kBFloat16, repetitions));
       report["results"].push_back(Measure<float>("fp32", shape, at::kFloat, repetitions));
     }
+  }
+  // Time grows with the window: these three differ in length, and the first by its lack.
+  for (const auto& [length, window] : {std::pair{2048, 0}, {2048, 512}, {4096, 512}}) {
+    const AttentionShape shape = {1, length, 8, 4, 64, 0.125, window};
+    report["results"].push_back(Measure<BFloat16>("bf16", shape, at::kBFloat16, repetitions));
   }
   std::printf("%s\n", report.dump(1).c_str());
   return 0;

@@ -1,5 +1,6 @@
 // RMS norm of the heads of queries and keys. A warp has a head; backward, the heads of a run of
 // rows that a block's warps share out.
+#include "trainer/cuda/kernels/join_parts.cuh"
 #include "trainer/cuda/kernels/tools.cuh"
 
 namespace muster::cuda {
@@ -108,28 +109,6 @@ __global__ void HeadNormBackwardKernel(HeadRun<T> n) {
   }
 }
 
-template <typename Real, typename Out>
-__global__ void JoinHeadPartsKernel(const Real* parts, std::int64_t count, std::int64_t width,
-                                    Out* to, bool add) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (column >= width) return;
-  Real sum = 0;
-  for (std::int64_t part = 0; part < count; ++part) sum += parts[part * width + column];
-  if (add) sum += Read(to[column]);
-  Write(&to[column], static_cast<Wide<Out>>(sum));
-}
-
-template <typename Real>
-CudaResult Join(const HeadWeightGradient& g, std::int64_t count, std::int64_t width,
-                CudaStream stream) {
-  if (g.parts == nullptr) return CudaResult::kSuccess;
-  return WithElement(g.type, [&]<typename Out>(Out*) {
-    return Launch(JoinHeadPartsKernel<Real, Out>, BlocksFor(width, kThreads), kThreads, 0, stream,
-                  static_cast<const Real*>(g.parts), count, width, static_cast<Out*>(g.gradient),
-                  g.add);
-  });
-}
-
 std::int64_t RowsPerRun(std::int64_t rows) { return (rows + kMostRuns - 1) / kMostRuns; }
 
 std::int64_t Runs(std::int64_t rows) {
@@ -176,7 +155,9 @@ CudaResult HeadNormBackward(const HeadNormGradient& n, CudaStream stream) {
                                kThreads, 0, stream, arguments);
     for (const HeadWeightGradient& weight : {n.query, n.key}) {
       if (result != CudaResult::kSuccess) return result;
-      result = Join<Real>(weight, HeadNormParts(n.rows), n.head_dim, stream);
+      if (weight.parts == nullptr) continue;
+      result = JoinParts(static_cast<const Real*>(weight.parts), HeadNormParts(n.rows), n.head_dim,
+                         weight.gradient, weight.type, weight.add, stream);
     }
     return result;
   });

@@ -1,4 +1,5 @@
 // RMS norm with the residual addition before it. A block has a row; backward, a run of rows.
+#include "trainer/cuda/kernels/join_parts.cuh"
 #include "trainer/cuda/kernels/tools.cuh"
 
 namespace muster::cuda {
@@ -128,17 +129,6 @@ __global__ void NormBackwardKernel(NormRun<T, N> n) {
   }
 }
 
-template <typename Real, typename Out>
-__global__ void JoinPartsKernel(const Real* parts, std::int64_t count, std::int64_t width, Out* to,
-                                bool add) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (column >= width) return;
-  Real sum = 0;
-  for (std::int64_t part = 0; part < count; ++part) sum += parts[part * width + column];
-  if (add) sum += Read(to[column]);
-  Write(&to[column], static_cast<Wide<Out>>(sum));
-}
-
 template <typename T, int N>
 NormRow<T, N> RowOf(const Norm& n) {
   return {n.width,
@@ -207,11 +197,8 @@ CudaResult NormBackward(const NormGradient& n, CudaStream stream) {
     const CudaResult result = packs ? run(std::integral_constant<int, kPack<T>>())
                                     : run(std::integral_constant<int, 1>());
     if (result != CudaResult::kSuccess || n.parts == nullptr) return result;
-    return WithElement(n.weight_gradient_type, [&]<typename Out>(Out*) {
-      return Launch(JoinPartsKernel<Real, Out>, BlocksFor(n.width, kThreads), kThreads, 0, stream,
-                    static_cast<const Real*>(n.parts), blocks, n.width,
-                    static_cast<Out*>(n.weight_gradient), n.add);
-    });
+    return JoinParts(static_cast<const Real*>(n.parts), blocks, n.width, n.weight_gradient,
+                     n.weight_gradient_type, n.add, stream);
   });
 }
 
