@@ -32,6 +32,7 @@ struct Options {
   muster::InspectOptions inspect;
   muster::ExportStateOptions export_state;
   muster::FetchVerbOptions fetch;
+  muster::CheckpointsVerbOptions checkpoints;
   bool version_json = false;
 };
 
@@ -112,19 +113,39 @@ void AddInitModel(CLI::App& app, Options& options, Action& action) {
 
 void AddScore(CLI::App& app, Options& options, Action& action) {
   muster::ScoreOptions& o = options.score;
-  CLI::App* verb = app.add_subcommand("score", "Mean loss and log-probability of every token");
+  CLI::App* verb = app.add_subcommand("score", "Loss, perplexity and token accuracy of rows");
   verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
-  CLI::Option* text = verb->add_option("--text", o.text, "File with text");
-  CLI::Option* ids = verb->add_option("--ids", o.ids, "File with one JSON array of ids per line");
-  text->excludes(ids);
+  CLI::Option_group* rows = verb->add_option_group("rows");
+  rows->add_option("--data", o.data, "File or folder that training takes, repeatable")
+      ->take_all()
+      ->allow_extra_args(false);
+  rows->add_option("--text", o.text, "File with text, a row for each window of the context");
+  rows->add_option("--ids", o.ids, "File with one JSON array of ids per line");
+  rows->require_option(1);
+  verb->add_option("--max-seq-len", o.max_seq_len, "Longer rows of --data are cut; rows of --text")
+      ->check(CLI::Range(2, 1 << 24))
+      ->capture_default_str();
+  verb->add_option("--chat-template", o.chat_template, "Of --data, as data.chat_template of a job")
+      ->capture_default_str();
+  verb->add_option("--text-field", o.text_field, "Of --data, as data.text_field of a job")
+      ->capture_default_str();
+  verb->add_option("--limit", o.limit, "The first so many rows; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--batch-tokens", o.batch_tokens, "Positions that are computed at once")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  verb->add_option("--dtype", o.type, "To compute in")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
+      ->capture_default_str();
+  verb->add_option("--threads", o.threads, "Default: as many as there are cores")
+      ->check(CLI::Range(1, 1024));
+  verb->add_option("--details", o.details, "none, rows or tokens; default: by -o and kind of rows")
+      ->check(CLI::IsMember({"none", "rows", "tokens"}));
   verb->add_option("-o,--output", o.output, "table or json")
-      ->check(CLI::IsMember({"table", "json"}));
-  verb->callback([&] {
-    if (o.text.empty() == o.ids.empty()) {
-      throw CLI::RequiredError("score: one of --text and --ids");
-    }
-    action = [&] { return muster::RunScore(o); };
-  });
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  verb->callback([&] { action = [&] { return muster::RunScore(o); }; });
 }
 
 void AddSampling(CLI::App* verb, muster::GenerateOptions& o) {
@@ -169,19 +190,42 @@ void AddGenerate(CLI::App& app, Options& options, Action& action) {
   verb->callback([&] { action = [&] { return muster::RunGenerate(o); }; });
 }
 
-void AddFiles(CLI::App& app, Options& options, Action& action) {
-  CLI::App* tokenize = app.add_subcommand("tokenize", "Rows {\"text\"} to {\"ids\", \"decoded\"}");
-  tokenize->add_option("--model", options.tokenize.model, "Model directory, or ORG/NAME of the Hub")
-      ->required();
-  tokenize->add_option("file", options.tokenize.file, "JSON lines; default: standard input");
-  tokenize->callback([&] { action = [&] { return muster::RunTokenize(options.tokenize); }; });
+void AddTokenize(CLI::App& app, Options& options, Action& action) {
+  muster::TokenizeOptions& o = options.tokenize;
+  CLI::App* verb = app.add_subcommand("tokenize", "Texts to token ids, and back to text");
+  verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
+  CLI::Option* file =
+      verb->add_option("file", o.file, "JSON lines {\"text\"}; default: standard input");
+  verb->add_option("--text", o.text, "A text, instead of a file")->excludes(file);
+  verb->add_flag("--plain", o.plain, "The file has lines of text instead of JSON");
+  verb->add_flag("--special-tokens", o.special_tokens,
+                 "With what the tokenizer puts before and after a text");
+  verb->add_flag("--pieces", o.pieces, "Also the tokens as the tokenizer spells them");
+  verb->add_flag("--count", o.count, "Only how many rows and tokens there are");
+  verb->callback([&] { action = [&] { return muster::RunTokenize(o); }; });
+}
 
-  CLI::App* inspect =
-      app.add_subcommand("inspect", "What a safetensors file, checkpoint or shard holds");
-  inspect->add_option("path", options.inspect.path, "File or directory")->required();
-  inspect->add_option("-o,--output", options.inspect.output, "table or json")
-      ->check(CLI::IsMember({"table", "json"}));
-  inspect->callback([&] { action = [&] { return muster::RunInspect(options.inspect); }; });
+void AddFiles(CLI::App& app, Options& options, Action& action) {
+  muster::InspectOptions& i = options.inspect;
+  CLI::App* inspect = app.add_subcommand(
+      "inspect", "What a model directory, safetensors file, checkpoint or shard holds");
+  inspect->add_option("path", i.path, "File or directory, or ORG/NAME of the Hub")->required();
+  inspect->add_flag("--verify", i.verify, "Of a checkpoint: compare every byte with its checksum");
+  inspect->add_flag("--tensors", i.tensors, "Of a model: list the tensors");
+  inspect->add_option("-o,--output", i.output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  inspect->callback([&] { action = [&] { return muster::RunInspect(i); }; });
+
+  muster::CheckpointsVerbOptions& c = options.checkpoints;
+  CLI::App* checkpoints = app.add_subcommand("checkpoints", "List a run's checkpoints on disk");
+  checkpoints->add_option("directory", c.path, "Of the checkpoints, or of the run's output")
+      ->required();
+  checkpoints->add_flag("--verify", c.verify, "Compare every byte with its checksum");
+  checkpoints->add_option("--prune", c.prune, "Remove all committed ones but the newest so many")
+      ->check(CLI::Range(1, 1'000'000));
+  checkpoints->add_flag("--json", c.json, "As a JSON list");
+  checkpoints->callback([&] { action = [&] { return muster::RunCheckpoints(c); }; });
 
   CLI::App* version = app.add_subcommand("version", "Print the version");
   version->add_flag("--json", options.version_json, "With the versions of the CUDA plug-in");
@@ -242,6 +286,7 @@ int main(int argc, char** argv) {
   AddInitModel(app, options, action);
   AddScore(app, options, action);
   AddGenerate(app, options, action);
+  AddTokenize(app, options, action);
   AddFiles(app, options, action);
   AddExport(app, options, action);
   AddFetch(app, options, action);

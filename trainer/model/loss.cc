@@ -3,13 +3,31 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-namespace muster {
+#include <algorithm>
 
-at::Tensor LabelLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
-                         const at::Tensor& labels) {
+namespace muster {
+namespace {
+
+constexpr std::int64_t kPositions = 256;
+
+}  // namespace
+
+LabelScores ScoreLabels(const at::Tensor& hidden, const at::Tensor& weight,
+                        const at::Tensor& labels) {
   const at::NoGradGuard no_grad;
-  const at::Tensor logits = at::linear(hidden, weight).to(at::kFloat);
-  return logits.log_softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1);
+  const std::int64_t count = labels.size(0);
+  LabelScores scores{.log_probs = at::empty({count}, at::kFloat),
+                     .is_best = at::empty({count}, at::kBool)};
+  for (std::int64_t begin = 0; begin < count; begin += kPositions) {
+    const std::int64_t some = std::min(kPositions, count - begin);
+    const at::Tensor label = labels.narrow(0, begin, some);
+    const at::Tensor logits =
+        at::linear(hidden.narrow(0, begin, some), weight).to(at::kFloat).log_softmax(1);
+    const at::Tensor chosen = logits.gather(1, label.unsqueeze(1)).squeeze(1);
+    scores.log_probs.narrow(0, begin, some).copy_(chosen);
+    scores.is_best.narrow(0, begin, some).copy_(chosen.ge(logits.amax(1)));
+  }
+  return scores;
 }
 
 }  // namespace muster

@@ -8,9 +8,14 @@
 
 namespace muster {
 
-// The log-probability of each label: hidden [N, H] after the final norm, weight [V, H], labels [N]
-// int64 -> [N] fp32.
-at::Tensor LabelLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
-                         const at::Tensor& labels);
+struct LabelScores {
+  at::Tensor log_probs;  // [N] fp32
+  at::Tensor is_best;    // [N] bool: no token is more likely
+};
+
+// Of each label: hidden [N, H] after the final norm, weight [V, H], labels [N] int64. Logits of a
+// bounded number of positions are there at a time.
+LabelScores ScoreLabels(const at::Tensor& hidden, const at::Tensor& weight,
+                        const at::Tensor& labels);
 
 }  // namespace muster

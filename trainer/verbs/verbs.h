@@ -53,8 +53,18 @@ int RunInitModel(const InitModelOptions& options);
 
 struct ScoreOptions {
   std::string model;
-  std::string text;              // a file with text, one row; or
-  std::string ids;               // a file with one JSON array of ids per line
+  // One of these three.
+  std::vector<std::string> data;  // files that training takes
+  std::string text;               // a file with text, a row for each window of the model's context
+  std::string ids;                // a file with one JSON array of ids per line
+  int max_seq_len = 2048;
+  std::string chat_template = "auto";
+  std::string text_field = "text";
+  std::int64_t limit = 0;  // rows; 0: all
+  std::int64_t batch_tokens = 4096;
+  std::string type = "float32";  // float32 | bfloat16
+  int threads = 0;               // 0: as many as there are cores
+  std::string details;           // none | rows | tokens; empty: by output and kind of rows
   std::string output = "table";  // table | json
 };
 int RunScore(const ScoreOptions& options);
@@ -80,15 +90,31 @@ int RunGenerate(const GenerateOptions& options);
 
 struct TokenizeOptions {
   std::string model;
-  std::string file;  // JSON lines {"text"}; empty: standard input
+  std::optional<std::string> text;  // instead of a file
+  std::string file;                 // JSON lines {"text"}; empty: standard input
+  bool plain = false;               // lines of text instead
+  bool special_tokens = false;      // with what the tokenizer puts around a text
+  bool pieces = false;              // also the tokens' own spelling
+  bool count = false;               // nothing but how many there are
 };
 int RunTokenize(const TokenizeOptions& options);
 
 struct InspectOptions {
   std::string path;
+  bool verify = false;
+  bool tensors = false;
   std::string output = "table";  // table | json
 };
 int RunInspect(const InspectOptions& options);
+
+struct CheckpointsVerbOptions {
+  std::string path;  // a directory of checkpoints, or an output directory
+  bool verify = false;
+  int prune = 0;  // keep so many; 0: all
+  bool json = false;
+};
+// kExitBadInput also when one is damaged.
+int RunCheckpoints(const CheckpointsVerbOptions& options);
 
 struct FetchVerbOptions {
   std::string model;     // ORG/NAME or ORG/NAME@REVISION
