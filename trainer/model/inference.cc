@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "trainer/formats/safetensors.h"
+#include "trainer/model/linear_layer.h"
 #include "trainer/model/llama_units.h"
 #include "trainer/model/weight_check.h"
 
@@ -87,6 +88,7 @@ at::Tensor InferenceModel::Hidden(const at::Tensor& ids, KvCache* cache) {
 }
 
 at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
+  const at::NoGradGuard no_grad;
   // Attention of a long prompt at once would need memory in its square.
   constexpr std::int64_t kPiece = 512;
   at::Tensor hidden;
@@ -94,7 +96,7 @@ at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
     const std::int64_t length = std::min(kPiece, ids.size(1) - begin);
     hidden = Hidden(ids.narrow(1, begin, length), &cache);
   }
-  return at::linear(hidden.select(1, hidden.size(1) - 1), head_).to(at::kFloat);
+  return LinearLayer(hidden.select(1, hidden.size(1) - 1), head_).to(at::kFloat);
 }
 
 at::Tensor InferenceModel::Logits(const at::Tensor& ids) {

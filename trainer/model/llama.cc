@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trainer/device/scalar_type.h"
+#include "trainer/model/linear_layer.h"
 
 namespace muster {
 namespace {
@@ -60,7 +61,7 @@ at::Tensor Attention(const ModelConfig& config, const RotaryTable& rotary, const
   const std::int64_t rows = x.size(0), length = x.size(1);
   const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
   const std::int64_t begin = cache == nullptr ? 0 : cache->length();
-  const std::vector<at::Tensor> parts = at::linear(x, weights.qkv)
+  const std::vector<at::Tensor> parts = LinearLayer(x, weights.qkv)
                                             .view({rows, length, -1, config.head_dim})
                                             .split_with_sizes({heads, kv_heads, kv_heads}, 2);
   const at::Tensor query = Rotated(parts[0], rotary, begin).transpose(1, 2);
@@ -68,8 +69,8 @@ at::Tensor Attention(const ModelConfig& config, const RotaryTable& rotary, const
                         .value = parts[2].transpose(1, 2)};
   if (cache != nullptr) seen = cache->Append(seen.key, seen.value);
   const at::Tensor mixed = Attend(query, seen.key, seen.value, config.sliding_window);
-  return at::linear(mixed.transpose(1, 2).reshape({rows, length, heads * config.head_dim}),
-                    weights.output);
+  return LinearLayer(mixed.transpose(1, 2).reshape({rows, length, heads * config.head_dim}),
+                     weights.output);
 }
 
 at::Tensor GatedSilu(const at::Tensor& gate_up) {
@@ -81,7 +82,7 @@ at::Tensor GatedSilu(const at::Tensor& gate_up) {
 }
 
 at::Tensor FeedForward(const at::Tensor& x, const BlockWeights& weights) {
-  return at::linear(GatedSilu(at::linear(x, weights.gate_up)), weights.down);
+  return LinearLayer(GatedSilu(LinearLayer(x, weights.gate_up)), weights.down);
 }
 
 // In fp32 and in the order of transformers, so that the angles are its angles.

@@ -1,0 +1,55 @@
+#include "trainer/model/linear_layer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "trainer/model/model_testing.h"
+
+namespace muster {
+namespace {
+
+class LinearLayerOf : public testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(LinearLayerOf, OnePositionFollowsTheDefinition) {
+  const at::NoGradGuard no_grad;
+  at::manual_seed(4);
+  for (const auto& [in, out] : {std::pair{1, 1}, {31, 7}, {64, 33}, {1000, 3}, {37, 5000}}) {
+    const at::Tensor x = at::randn({1, 1, in}).to(GetParam());
+    const at::Tensor weight = at::randn({out, in}).to(GetParam());
+    const at::Tensor bias = at::randn({out}).to(GetParam());
+    const at::Tensor want = at::matmul(x.to(at::kDouble), weight.to(at::kDouble).t());
+    const at::Tensor got = LinearLayer(x, weight);
+    EXPECT_EQ(got.scalar_type(), GetParam());
+    EXPECT_EQ(got.sizes(), at::IntArrayRef({1, 1, out}));
+    EXPECT_LE(RelativeDifference(got, want), Tolerance(GetParam())) << in << ", " << out;
+    EXPECT_LE(RelativeDifference(LinearLayer(x, weight, bias), want + bias.to(at::kDouble)),
+              Tolerance(GetParam()));
+  }
+}
+
+TEST_P(LinearLayerOf, OnePositionOfAStridedTensorIsReadRight) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::randn({6, 1, 24}).to(GetParam()).transpose(0, 2).select(2, 3);
+  const at::Tensor weight = at::randn({5, 24}).to(GetParam());
+  EXPECT_LE(RelativeDifference(LinearLayer(x.t(), weight),
+                               at::matmul(x.t().to(at::kDouble), weight.to(at::kDouble).t())),
+            Tolerance(GetParam()));
+}
+
+TEST_P(LinearLayerOf, SeveralPositionsAreLibTorchs) {
+  const at::Tensor x = at::randn({2, 3, 8}).to(GetParam());
+  const at::Tensor weight = at::randn({5, 8}).to(GetParam());
+  EXPECT_TRUE(at::equal(LinearLayer(x, weight), at::linear(x, weight)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LinearLayerOf,
+                         testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf));
+
+TEST(LinearLayer, RecordsAGraphWhereOneIsWanted) {
+  const at::Tensor x = at::randn({1, 8}).requires_grad_(true);
+  EXPECT_TRUE(LinearLayer(x, at::randn({5, 8})).requires_grad());
+}
+
+}  // namespace
+}  // namespace muster
