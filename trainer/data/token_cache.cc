@@ -25,6 +25,8 @@ static_assert(std::endian::native == std::endian::little, "entries are written a
 constexpr std::uint64_t kMagic = 0x314b4f545453554d;  // "MUSTTOK1"
 constexpr std::size_t kBufferBytes = 4 << 20;
 constexpr std::int64_t kGroupRows = 64;
+// Synced as it grows, so that the end does not stand still for all of it.
+constexpr std::int64_t kSyncBytes = 256 << 20;
 
 enum Word {
   kMagicWord,
@@ -97,7 +99,9 @@ Status TokenCacheWriter::Flush() {
     written_ += n;
   }
   buffer_.clear();
-  return OkStatus();
+  if (written_ - synced_ < kSyncBytes) return OkStatus();
+  synced_ = written_;
+  return ::fdatasync(fd_.get()) == 0 ? OkStatus() : ErrnoStatus(errno, "sync " + temporary_);
 }
 
 Status TokenCacheWriter::Add(const EncodedRows& rows) {

@@ -50,6 +50,7 @@ class TokenCacheWriter {
   std::uint64_t key_;
   std::vector<char> buffer_;
   std::int64_t written_ = 0;  // bytes of the file, without the buffer's
+  std::int64_t synced_ = 0;
   std::vector<std::uint32_t> lengths_;
   std::vector<std::uint32_t> labels_;
   std::vector<std::uint64_t> places_;
