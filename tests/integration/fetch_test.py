@@ -1,5 +1,6 @@
 """`muster-trainer fetch` from a Hub on loopback that behaves, and from one that does not."""
 
+import json
 import os
 import pathlib
 import resource
@@ -12,8 +13,9 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import BIN, init_model, wait_until  # noqa: E402
+from cluster import BIN, init_model, train_job, wait_until, write_rows  # noqa: E402
 from fake_hub import COMMIT, REPO, TOKEN, FakeHub  # noqa: E402
+from gang import Gang  # noqa: E402
 
 LIMIT_S = 60
 WEIGHTS = "model.safetensors"
@@ -90,6 +92,17 @@ class Fetch(unittest.TestCase):
                               env=self.environment(), check=False)
         self.assertEqual(done.returncode, BAD_INPUT)
         self.assertIn(f"muster-trainer fetch {REPO}@v2", done.stderr)
+
+    def test_a_job_trains_it_by_its_name(self):
+        self.fetch()
+        spec = train_job(REPO, write_rows(self.root / "rows.jsonl"), self.root / "out", steps=2,
+                         nodes=1)
+        file = self.root / "job.yaml"
+        file.write_text(json.dumps(spec))
+        command = [BIN / "muster-trainer", "train", file]
+        with Gang(command, world=1, logs=self.root / "logs", env=self.environment()) as gang:
+            gang.wait(LIMIT_S)
+        self.assertTrue((self.root / "out" / "model" / WEIGHTS).exists())
 
     def test_the_token_goes_to_the_hub_alone(self):
         self.hub.needs_token = True
