@@ -13,6 +13,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/exit_code.h"
+#include "cli/job_questions.h"
 
 namespace muster {
 namespace {
@@ -33,6 +34,7 @@ struct Invocation {
   UpOptions up;
   DownOptions down;
   std::string down_timeout = "10s";
+  ConfigOptions config;
   SubmitOptions submit;
   bool submit_wait = false;
   bool submit_attach = false;
@@ -185,6 +187,21 @@ void AddSubmit(CLI::App& app, Invocation& call) {
       ->excludes(wait);
 }
 
+// A flag for each question, so that scripts need not answer any.
+void AddConfig(CLI::App& app, Invocation& call) {
+  CLI::App* config =
+      Add(app, call, "config", "Ask what to train and write a job file",
+          [&call](CommandContext& c) { return RunConfig(c, call.config, std::cin); });
+  config->add_option("FILE", call.config.file, "Job file to write [job.yaml]");
+  Switch(config, "-y,--yes", call.config.yes, "Ask nothing; take the defaults for the rest",
+         "MUSTER_CONFIG_YES");
+  for (const Question& question : Questions()) {
+    std::string variable = "MUSTER_CONFIG_" + question.key;
+    for (char& c : variable) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    Flagged(config, "--" + question.key, call.config.given[question.key], question.text, variable);
+  }
+}
+
 void AddFollowing(CLI::App& app, Invocation& call) {
   CLI::App* attach = Add(app, call, "attach", "Follow a job's progress; Ctrl-C detaches",
                          [&call](CommandContext& c) { return RunAttach(c, call.attach); });
@@ -320,6 +337,7 @@ int RunApp(int argc, char** argv, Interrupt& interrupt) {
   app.footer("Every flag has a variable: --dir is MUSTER_DIR, submit --key is MUSTER_SUBMIT_KEY.");
   Invocation call;
   AddGlobals(app, call.global);
+  AddConfig(app, call);
   AddSubmit(app, call);
   AddFollowing(app, call);
   AddJobCommands(app, call);

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +49,14 @@ struct SubmitOptions {
   SubmitFollow follow = SubmitFollow::kNone;
 };
 CommandResult RunSubmit(CommandContext& context, const SubmitOptions& options);
+
+struct ConfigOptions {
+  std::string file = "job.yaml";             // to write; must not exist
+  bool yes = false;                          // ask nothing
+  std::map<std::string, std::string> given;  // by the key of a question; "": not given
+};
+// Writes a job file of what is answered; needs no cluster.
+CommandResult RunConfig(CommandContext& context, const ConfigOptions& options, std::istream& in);
 
 struct AttachOptions {
   std::string job;
