@@ -37,7 +37,7 @@ TEST(JobQuestions, EveryAnswerReachesTheJobFile) {
   EXPECT_EQ(spec->resources.device, "cuda");
   EXPECT_EQ(spec->world_size(), 16);
   EXPECT_EQ(spec->train->model.path, "models/8b");
-  EXPECT_EQ(spec->train->data.train, "rows.bin");
+  EXPECT_EQ(spec->train->data.train, std::vector<std::string>{"rows.bin"});
   EXPECT_EQ(spec->train->data.max_seq_len, 4096);
   EXPECT_EQ(spec->train->batch.accumulation, 4);
   EXPECT_EQ(spec->train->schedule.epochs, 1.5);

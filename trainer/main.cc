@@ -48,12 +48,24 @@ void AddByteSize(CLI::App* verb, const std::string& name, const std::string& hel
       ->default_str(muster::FormatByteSize(*out));
 }
 
+void AddTrainOptions(CLI::App* verb, muster::TrainOptions& o) {
+  verb->add_option("file", o.file, "Job file with a train block")->required();
+  verb->add_option("--accelerate-config", o.accelerate_config,
+                   "A configuration of accelerate or DeepSpeed, for what the job does not say");
+  verb->add_option("--set", o.overrides, "Override a key: --set train.seed=7")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 void AddTraining(CLI::App& app, Options& options, Action& action) {
   CLI::App* train = app.add_subcommand("train", "Run one rank of a job (environment of torchrun)");
-  train->add_option("file", options.train.file, "Job file with a train block")->required();
-  train->add_option("--accelerate-config", options.train.accelerate_config,
-                    "A configuration of accelerate or DeepSpeed, for what the job does not say");
+  AddTrainOptions(train, options.train);
   train->callback([&] { action = [&] { return muster::RunTrain(options.train); }; });
+
+  CLI::App* smoke = app.add_subcommand(
+      "smoke", "Try a job out: two steps, a checkpoint, memory and speed; leaves nothing behind");
+  AddTrainOptions(smoke, options.train);
+  smoke->callback([&] { action = [&] { return muster::RunSmoke(options.train); }; });
 
   CLI::App* store =
       app.add_subcommand("store", "Serve a TCPStore on the inherited socket MUSTER_LISTEN_FD");

@@ -20,8 +20,9 @@ struct ResourceSpec {
   int min_nodes = 0;  // a gang may shrink to so many; 0: to none fewer than `nodes`
   int spares = 0;     // nodes held ready beside the gang's
   int ranks_per_node = 1;
-  std::string device = "cpu";           // cpu | cuda
-  int cpus_per_rank = 1;                // OMP_NUM_THREADS of a rank
+  std::string device = "cpu";  // cpu | cuda
+  double peak_tflops = 0;      // of a device, in the compute type; 0: a known GPU's, or nothing
+  int cpus_per_rank = 1;       // OMP_NUM_THREADS of a rank
   std::vector<std::string> exclude;     // node names that the scheduler must not use
   std::int64_t time_limit_seconds = 0;  // wall time of the whole job from its first launch; 0: none
 };

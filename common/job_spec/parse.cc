@@ -48,6 +48,8 @@ void ReadResources(MapReader& file, ResourceSpec* out) {
   map->Integer("ranks_per_node", {1, 64}, &out->ranks_per_node);
   map->Choice("device", {{"cpu", "cuda"}, {}}, &out->device);
   map->Integer("cpus_per_rank", {1, 1024}, &out->cpus_per_rank);
+  static const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
+  map->Number("peak_tflops", kPositive, &out->peak_tflops);
   map->TextList("exclude", &out->exclude);
   map->Seconds("time_limit", &out->time_limit_seconds);
 

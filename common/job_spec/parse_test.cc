@@ -48,6 +48,12 @@ train:
   schedule: {max_steps: 10}
 )";
 
+TEST(ParseJobSpec, ReadsThePeakOfADevice) {
+  const auto spec = ParseJobSpec("name: j\ncommand: [a]\nresources: {peak_tflops: 312.5}\n");
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->resources.peak_tflops, 312.5);
+}
+
 TEST(ParseJobSpec, ReadsEveryKey) {
   const auto spec = ParseJobSpec(kWhole, "job.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status().ToString();
@@ -258,6 +264,8 @@ const BadCase kChoiceCases[] = {
     {"Threads", COMMAND_HEAD "env: {OMP_NUM_THREADS: 4}\n",
      "job.yaml:3: env.OMP_NUM_THREADS: is set by muster for every rank; use "
      "resources.cpus_per_rank"},
+    {"NoPeak", COMMAND_HEAD "resources: {peak_tflops: 0}\n",
+     "job.yaml:3: resources.peak_tflops: must be above 0, got 0"},
     {"VariableName", COMMAND_HEAD "env: {'A=B': 4}\n",
      "job.yaml:3: env.A=B: is no name of an environment variable"},
     {"RowFile",

@@ -47,6 +47,7 @@ std::string MetricsJson(const StepMetrics& m) {
       {"samples", m.samples},
       {"step_seconds", m.step_seconds},
       {"tokens_per_second", m.tokens_per_second},
+      {"mfu", m.mfu > 0 ? nlohmann::ordered_json(m.mfu) : nlohmann::ordered_json()},
       {"generation", m.generation},
       {"world_size", m.world_size},
       {"epoch", m.epoch},
@@ -60,13 +61,15 @@ std::string MetricsJson(const StepMetrics& m) {
 std::string ProgressLine(const StepMetrics& m, double seconds_per_step) {
   const int digits = static_cast<int>(std::to_string(m.max_steps).size());
   const double left = static_cast<double>(m.max_steps - m.step) * seconds_per_step;
-  char text[200];
+  char mfu[24] = "";
+  if (m.mfu > 0) std::snprintf(mfu, sizeof mfu, "  MFU %.1f %%", 100 * m.mfu);
+  char text[240];
   std::snprintf(
       text, sizeof text,
-      "step %*lld/%lld  loss %8.4f  grad %8.3f  lr %.2e  %8.0f tok/s  %5.2f GiB  ETA %s%s", digits,
-      static_cast<long long>(m.step), static_cast<long long>(m.max_steps), m.loss, m.grad_norm,
-      m.lr, m.tokens_per_second, static_cast<double>(m.rss_bytes) / (1 << 30), Clock(left).c_str(),
-      m.skipped ? "  skipped" : "");
+      "step %*lld/%lld  loss %8.4f  grad %8.3f  lr %.2e  %8.0f tok/s%s  %5.2f GiB  ETA %s%s",
+      digits, static_cast<long long>(m.step), static_cast<long long>(m.max_steps), m.loss,
+      m.grad_norm, m.lr, m.tokens_per_second, mfu, static_cast<double>(m.rss_bytes) / (1 << 30),
+      Clock(left).c_str(), m.skipped ? "  skipped" : "");
   return text;
 }
 

@@ -26,6 +26,7 @@ struct StepMetrics {
   std::int64_t samples = 0;  // rows since step 0
   double step_seconds = 0;
   double tokens_per_second = 0;
+  double mfu = 0;  // 0 to 1; 0: not known
   double epoch = 0;
   std::uint64_t sample_chain = 0;
   Generation generation = 0;

@@ -93,6 +93,13 @@ TEST(ProgressLine, SaysWhereTheJobStands) {
             "ETA 1:28");
 }
 
+TEST(ProgressLine, SaysWhatShareOfThePeakIsUsedWhereItIsKnown) {
+  EXPECT_NE(ProgressLine({.step = 1, .max_steps = 9, .mfu = 0.4321}, 1.0).find("  MFU 43.2 %  "),
+            std::string::npos);
+  EXPECT_NE(MetricsJson({.step = 1, .mfu = 0.25}).find("\"mfu\":0.25"), std::string::npos);
+  EXPECT_NE(MetricsJson({.step = 1}).find("\"mfu\":null"), std::string::npos);
+}
+
 TEST(ProgressLine, AStepThatWasLeftOutIsMarked) {
   EXPECT_TRUE(ProgressLine({.step = 1, .max_steps = 9, .skipped = true}, 1.0).ends_with("skipped"));
   EXPECT_NE(MetricsJson({.step = 1, .skipped = true}).find("\"skipped\":true"), std::string::npos);

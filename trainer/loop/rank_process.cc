@@ -180,7 +180,9 @@ std::optional<Failure> RankProcess::RunTrainer(Source source) {
                                                     .faults = parts_.faults,
                                                     .clock = parts_.clock,
                                                     .out = parts_.out,
-                                                    .lines = lines_});
+                                                    .lines = lines_,
+                                                    .exports = parts_.exports,
+                                                    .on_step = parts_.on_step});
   return trainer_->Run();
 }
 

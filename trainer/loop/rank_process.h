@@ -53,6 +53,9 @@ struct RankProcessParts {
   RankFaults& faults;
   const Clock& clock;
   std::FILE* out;  // rank 0's lines for people
+  // Of a trial (TrainerParts).
+  bool exports = true;
+  std::function<void(const StepMetrics&)> on_step = {};
 };
 
 class RankProcess {

@@ -55,9 +55,10 @@ std::optional<Failure> Trainer::RunStages() {
   PrintStart();
   if (auto failure = AgreeOnStop()) return failure;
   if (auto failure = RunSteps()) return failure;
+  PrintThroughput();
   if (auto failure = SaveLast()) return failure;
   if (auto failure = ReportMemory()) return failure;
-  if (!stopping_) {
+  if (!stopping_ && parts_.exports) {
     if (auto failure = Export()) return failure;
     if (auto failure = ReportMemory()) return failure;
   }
@@ -211,6 +212,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
   cursor_.loss_scale = loss_scale.scale;
   cursor_.loss_scale_steps = loss_scale.finite_steps;
   const double seconds = ToSeconds(parts_.clock.Now() - begin);
+  if (throughput_) throughput_->Add(labels, seconds);
   const StepMetrics metrics{.step = cursor_.step,
                             .max_steps = max_steps_,
                             .loss = numbers.loss,
@@ -220,6 +222,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .samples = cursor_.samples,
                             .step_seconds = seconds,
                             .tokens_per_second = static_cast<double>(labels) / seconds,
+                            .mfu = throughput_ ? throughput_->Utilization(labels, seconds) : 0,
                             .epoch = loader_->EpochAt(cursor_.step),
                             .sample_chain = cursor_.sample_chain,
                             .generation = checkpointer_->generation(),
@@ -229,6 +232,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .rss_bytes = ResidentBytes()};
   parts_.progress.FinishStep(metrics, labels);
   LogStep(metrics);
+  if (parts_.on_step) parts_.on_step(metrics);
   SealStep();
   if (cursor_.step == first_step_ + 1) {
     parts_.supervisor.FirstStep(env_.generation, cursor_.step);

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@
 #include "trainer/loop/rank_faults.h"
 #include "trainer/loop/rank_snapshots.h"
 #include "trainer/loop/segment_shelf.h"
+#include "trainer/loop/throughput.h"
 #include "trainer/loop/train_inputs.h"
 #include "trainer/sharding/fsdp_engine.h"
 
@@ -57,8 +59,11 @@ struct TrainerParts {
   ProgressReporter& progress;
   RankFaults& faults;
   const Clock& clock;
-  std::FILE* out;     // rank 0's lines for people
-  LineWriter& lines;  // of the log; rank 0
+  std::FILE* out;       // rank 0's lines for people
+  LineWriter& lines;    // of the log; rank 0
+  bool exports = true;  // the trained model, at the end
+  // On every rank, after each step; empty: nobody asks.
+  std::function<void(const StepMetrics&)> on_step;
 };
 
 class Trainer {
@@ -116,6 +121,7 @@ class Trainer {
   void NoteResume(const LoadOutcome& outcome);
   std::string LineForPeople(const StepMetrics& metrics);
   void PrintStart();
+  void PrintThroughput();
 
   const JobSpec& spec() const { return parts_.spec; }
   const TrainSpec& train() const { return *parts_.spec.train; }
@@ -135,6 +141,7 @@ class Trainer {
   std::shared_ptr<MetricsLog> metrics_;  // used by the writer of lines
   Profiler profiler_;
   NonFiniteGuard nonfinite_;
+  std::optional<Throughput> throughput_;  // rank 0's
   MemoryReport memory_;
   std::string untouched_source_;  // of the weights, until an update changes them
   TrainCursor cursor_;

@@ -308,6 +308,9 @@ void Trainer::PrintStart() {
   line_time_ = parts_.clock.Now();
   line_step_ = cursor_.step;
   if (!is_first()) return;
+  throughput_.emplace(inputs().config, engine_->layout().parameter_count(),
+                      inputs().dataset->stats(), env_.world_size,
+                      FindPeak(spec(), parts_.ops.Describe()));
   for (const std::string& note : StartNotes(spec(), env_)) Note("info", note);
   char numbers[200];
   std::snprintf(numbers, sizeof numbers,
@@ -319,6 +322,11 @@ void Trainer::PrintStart() {
   std::string text = inputs().model_dir + numbers;
   if (cursor_.step > 0) text += "going on after step " + std::to_string(cursor_.step) + "\n";
   Print(std::move(text));
+}
+
+void Trainer::PrintThroughput() {
+  const std::string summary = throughput_ ? throughput_->Summary() : std::string();
+  if (!summary.empty()) Print("trained at " + summary + "\n");
 }
 
 }  // namespace muster

@@ -1,8 +1,4 @@
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -11,9 +7,8 @@
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/foreign_config.h"
 #include "common/job_spec/parse.h"
-#include "trainer/device/scalar_type.h"
-#include "trainer/hub/hub_id.h"
 #include "trainer/plan/run_plan.h"
+#include "trainer/verbs/plan_inputs.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {
@@ -22,19 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kGB = 1e9;
-constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 constexpr int kExitDoesNotFit = 1;
-
-// As the trainer itself would find it: below the working directory, which is relative to the file.
-fs::path Below(const JobSpec& spec, const std::string& job_file, const std::string& path) {
-  return fs::absolute(job_file).parent_path() / spec.workdir / path;
-}
-
-Result<ModelConfig> ReadShape(const fs::path& model) {
-  if (!fs::is_regular_file(model)) return ReadModelConfig(model.string());
-  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(model.string(), kMaxConfigBytes));
-  return ParseModelConfig(text, model.string());
-}
 
 std::optional<std::int64_t> CountLines(const fs::path& data) {
   if (data.extension() != ".jsonl") return std::nullopt;
@@ -58,43 +41,6 @@ std::optional<std::int64_t> CountRows(const JobSpec& spec, const std::string& fi
     rows += *lines;
   }
   return rows;
-}
-
-// Operations per second of this machine's products, in units of 10^12, for one rank.
-double MeasurePeak(MixedPrecision precision, int threads) {
-  at::set_num_threads(threads);
-  const at::ScalarType type =
-      ScalarTypeOf(ResolvePrecision({.mixed_precision = precision}, {}).compute);
-  constexpr std::int64_t kSize = 1024;
-  const at::Tensor a = at::ones({kSize, kSize}, type), b = at::ones({kSize, kSize}, type);
-  at::Tensor product = at::mm(a, b);
-  double best = 0;
-  for (int i = 0; i < 3; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    at::mm_out(product, a, b);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());
-  }
-  return best / 1e12;
-}
-
-// MemTotal of /proc/meminfo; 0 where there is none.
-double MemoryOfThisHost() {
-  const auto text = ReadFile("/proc/meminfo", 1 << 16);
-  if (!text.ok()) return 0;
-  const std::size_t at = text->find("MemTotal:");
-  return at == std::string::npos ? 0 : std::strtod(text->c_str() + at + 9, nullptr) * 1024;
-}
-
-Hardware ThisHost(const JobSpec& spec) {
-  const int threads = std::max(1, spec.resources.cpus_per_rank);
-  return {.name = "CPU",
-          .source = "measured here, a product of 1024 x 1024 matrices",
-          .is_host = true,
-          .peak_tflops = MeasurePeak(spec.train->fsdp.mixed_precision, threads),
-          .achievable = 0.7,
-          .network_rate = 1e9,
-          .host_memory_bytes = MemoryOfThisHost()};
 }
 
 std::string Known() {
@@ -147,11 +93,8 @@ Result<PlanQuestion> ReadQuestion(const PlanOptions& options) {
   if (options.ranks_per_node > 0) spec.resources.ranks_per_node = options.ranks_per_node;
   spec.resources.device = question.hardware.is_host ? "cpu" : "cuda";
   const std::string& named = options.model.empty() ? spec.train->model.path : options.model;
-  fs::path model = options.model.empty() ? Below(spec, options.file, named) : fs::path(named);
-  if (!fs::exists(model) && ParseHubId(named)) {
-    MUSTER_ASSIGN_OR_RETURN(model, ResolveModel(named));
-  }
-  MUSTER_ASSIGN_OR_RETURN(question.job.model, ReadShape(model));
+  const fs::path model = options.model.empty() ? Below(spec, options.file, named) : fs::path(named);
+  MUSTER_ASSIGN_OR_RETURN(question.job.model, ReadShape(model, named));
   question.job.train = *spec.train;
   question.job.resources = spec.resources;
   question.job.supervised = !options.standalone;

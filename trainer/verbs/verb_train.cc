@@ -8,11 +8,9 @@
 #include <set>
 #include <string_view>
 
-#include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
-#include "common/job_spec/foreign_config.h"
-#include "common/job_spec/parse.h"
 #include "trainer/loop/rank_process.h"
+#include "trainer/verbs/plan_inputs.h"
 #include "trainer/verbs/rank_device.h"
 #include "trainer/verbs/verbs.h"
 
@@ -31,26 +29,6 @@ int ThreadsPerRank(const JobSpec& spec) {
   const char* given = std::getenv("OMP_NUM_THREADS");
   const int threads = given == nullptr ? 0 : std::atoi(given);
   return threads > 0 ? threads : std::max(1, spec.resources.cpus_per_rank);
-}
-
-Result<JobSpec> ReadJob(const TrainOptions& options) {
-  const std::string& file = options.file;
-  MUSTER_ASSIGN_OR_RETURN(std::string text, ReadFile(file));
-  if (!options.accelerate_config.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(const ForeignConfig config,
-                            ReadForeignConfig(options.accelerate_config));
-    MUSTER_ASSIGN_OR_RETURN(MergedJob merged, MergeForeignConfig(text, file, config));
-    const char* rank = std::getenv("RANK");
-    const bool is_first = rank == nullptr || std::string_view(rank) == "0";
-    for (const std::string& line : merged.report)
-      if (is_first) std::fprintf(stderr, "%s\n", line.c_str());
-    text = std::move(merged.yaml);
-  }
-  MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(text, file));
-  if (!spec.train) {
-    return InvalidArgument(file + ": has no train block; a command job is not run by the trainer");
-  }
-  return spec;
 }
 
 Result<std::unique_ptr<ProgressWriter>> MakePage(const RankEnv& env) {
@@ -104,7 +82,7 @@ int RunTrain(const TrainOptions& options) {
                         {.on_fault = [&](std::string_view kind, std::string_view argument) {
                           ArmFault(faults, kind, argument);
                         }});
-  Result<JobSpec> spec = ReadJob(options);
+  Result<JobSpec> spec = ReadTrainJob(options);
   if (!spec.ok()) EndWith(InputFailure("config", spec.status()), *env, 0, supervisor);
   Result<std::unique_ptr<ProgressWriter>> page = MakePage(*env);
   if (!page.ok()) EndWith({"internal", kExitFailure, page.status()}, *env, 0, supervisor);

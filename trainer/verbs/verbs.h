@@ -12,12 +12,17 @@
 namespace muster {
 
 struct TrainOptions {
-  std::string file;               // the job file
-  std::string accelerate_config;  // of accelerate or DeepSpeed, for what the job does not say
+  std::string file;                    // the job file
+  std::string accelerate_config;       // of accelerate or DeepSpeed, for what the job does not say
+  std::vector<std::string> overrides;  // "train.batch.per_rank=2"
 };
 // One rank of a job. Never returns while another thread may hold the
 // process up: a rank that lost its peers ends at once.
 int RunTrain(const TrainOptions& options);
+
+// Two steps of the job with its own rows and ranks, a checkpoint, and one step from that: a short
+// report, and nothing left behind. Started as RunTrain is, without a cluster. 0: all is well.
+int RunSmoke(const TrainOptions& options);
 
 // What a job will need on given hardware. 0 and "" leave what the job, the table of known devices
 // or this machine say.

@@ -1,0 +1,114 @@
+"""configs/recipes: each fits the hardware that it names, and each trains: the same file with a tiny
+model, two ranks of this machine and two steps.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from gang import Gang  # noqa: E402
+
+TRAINER = pathlib.Path(os.environ["MUSTER_BIN_DIR"]) / "muster-trainer"
+RECIPES = sorted((ROOT / "configs" / "recipes").glob("*.yaml"))
+RANKS = 2
+
+
+def said(recipe, what):
+    """The rest of the comment line "# WHAT: ..."."""
+    return re.search(rf"^# {what}: (.*)$", recipe.read_text(), re.M).group(1)
+
+
+class Recipes(unittest.TestCase):
+    def setUp(self):
+        self.temp = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temp.cleanup)
+        self.root = pathlib.Path(self.temp.name)
+
+    def plan(self, recipe, *options):
+        shape = recipe.parent / "shapes" / (said(recipe, "shape") + ".json")
+        done = subprocess.run([TRAINER, "plan", recipe, "-o", "json", "--model", shape,
+                               *said(recipe, "plan").split(), *options],
+                              timeout=60, capture_output=True, text=True, check=False)
+        self.assertIn(done.returncode, (0, 1), f"{recipe.name}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def test_each_fits_its_hardware(self):
+        self.assertTrue(RECIPES)
+        for recipe in RECIPES:
+            plan = self.plan(recipe)
+            self.assertTrue(plan["fits"], f"{recipe.name}: {plan['memory']}")
+            self.assertIsNotNone(plan["hours"], recipe.name)
+
+    def test_seventy_billion_do_not_fit_half_of_it(self):
+        recipe = ROOT / "configs" / "recipes" / "llama-70b-full-2x8xa100-80.yaml"
+        half = self.plan(recipe, "--nodes", "1")
+        self.assertFalse(half["fits"])
+        self.assertTrue(half["suggestions"])
+
+    def tiny_model(self):
+        model = self.root / "model"
+        subprocess.run([TRAINER, "init-model", "--preset", "tiny", "--out", model], check=True,
+                       timeout=60, capture_output=True)
+        return model
+
+    def test_each_trains_a_tiny_model(self):
+        model = self.tiny_model()
+        for recipe in RECIPES:
+            with self.subTest(recipe.name):
+                self.train(recipe, model)
+
+    def smoke(self, lr):
+        """Exit codes of the ranks, and rank 0's report."""
+        out = self.root / "smoke"
+        command = [TRAINER, "smoke", *self.small(RECIPES[0], self.root / "model", out),
+                   "--set", f"train.optimizer.lr={lr}"]
+        with Gang(command, world=RANKS, logs=self.root / "logs") as gang:
+            codes = [process.wait(60) for process in gang.processes]
+            said = (gang.logs / "rank-0.log").read_text()
+        self.assertFalse(out.exists(), "something is left behind")
+        return codes, said
+
+    def test_a_trial_says_whether_a_job_would_train(self):
+        self.tiny_model()
+        codes, said = self.smoke("1.0e-3")
+        self.assertEqual(codes, [0, 0], said)
+        self.assertNotIn("FAILED", said)
+        for line in ("loss on the rows of the first step", "equal on 2 of 2 ranks",
+                     "checkpoint written, read back", "MB planned", "per second and device"):
+            self.assertIn(f"ok      {line}" if line.startswith("loss") else line, said)
+
+    def test_a_trial_fails_where_nothing_is_learned(self):
+        self.tiny_model()
+        codes, said = self.smoke("1.0e-30")
+        self.assertEqual(codes, [1, 0], said)
+        self.assertIn("FAILED  loss on the rows", said)
+
+    def small(self, recipe, model, out):
+        """The recipe for a tiny model on this machine, as arguments."""
+        settings = {"workdir": recipe.parent, "resources": f"{{nodes: 1, ranks_per_node: {RANKS}}}",
+                    "train.model.path": model, "train.data.max_seq_len": 64,
+                    "train.batch.accumulation": 1, "train.schedule": "{kind: cosine, max_steps: 2}",
+                    "train.output.dir": out}
+        return [recipe, *(word for key, value in settings.items()
+                          for word in ("--set", f"{key}={value}"))]
+
+    def train(self, recipe, model):
+        out = self.root / recipe.stem
+        command = [TRAINER, "train", *self.small(recipe, model, out)]
+        with Gang(command, world=RANKS, logs=self.root / "logs" / recipe.stem) as gang:
+            gang.wait(60)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["step"] for line in lines], [1, 2])
+        self.assertTrue(all(line["loss"] > 0 for line in lines))
+
+
+if __name__ == "__main__":
+    unittest.main()
