@@ -1,0 +1,81 @@
+"""`muster-trainer generate` against transformers' generate: greedy, fp32, token for token.
+
+Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import peer  # noqa: E402
+from cluster import BIN  # noqa: E402
+
+LIMIT_S = 240
+TOKENS = 120
+TOKENIZER = 259  # ids of the tokenizer that init-model writes
+PROMPT = "A prompt that is longer than the window of the model with one."
+
+
+class GeneratedTokens(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        peer.require()
+        temp = tempfile.TemporaryDirectory(prefix="muster-generate-")
+        cls.addClassCleanup(temp.cleanup)
+        cls.root = pathlib.Path(temp.name)
+
+    def make_model(self, name, shape, **config):
+        """Random weights of this shape, whose configuration then also says `config`."""
+        model, template = self.root / name, self.root / f"{name}.json"
+        base = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+                "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+                "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 512}
+        template.write_text(json.dumps({**base, **shape}))
+        self.run_program(BIN / "muster-trainer", "init-model", "--config", template, "--out", model)
+        for file in ("config.json", "generation_config.json"):
+            path = model / file
+            content = json.loads(path.read_text())
+            content.pop("eos_token_id")
+            path.write_text(json.dumps({**content, **(config if file == "config.json" else {})}))
+        return model
+
+    def run_program(self, *command):
+        done = subprocess.run(list(map(str, command)), timeout=LIMIT_S, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def compare(self, model):
+        ours = json.loads(self.run_program(
+            BIN / "muster-trainer", "generate", "--model", model, "--prompt", PROMPT,
+            "--max-new-tokens", TOKENS, "--dtype", "float32", "--threads", 1, "--json"))
+        program = pathlib.Path(__file__).resolve().parent / "reference_generate.py"
+        theirs = json.loads(self.run_program(
+            peer.PYTHON, program, "--model", model, "--ids", json.dumps(list(PROMPT.encode())),
+            "--tokens", TOKENS, "--drawable", TOKENIZER).splitlines()[-1])
+        self.assertEqual(ours["ids"], theirs)
+        self.assertEqual(len(theirs), TOKENS)
+        self.assertGreater(len(set(theirs)), 1, "it says the same again and again")
+
+    def test_of_a_llama(self):
+        self.compare(self.make_model("llama", {}))
+
+    def test_of_one_with_tied_embeddings(self):
+        self.compare(self.make_model("tied", {"tie_word_embeddings": True, "head_dim": 32}))
+
+    def test_of_a_llama_3_1(self):
+        self.compare(self.make_model("llama31", {}, rope_scaling={
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64}))
+
+    def test_of_a_mistral_far_beyond_its_window(self):
+        self.compare(self.make_model("mistral", {}, architectures=["MistralForCausalLM"],
+                                     model_type="mistral", sliding_window=16))
+
+
+if __name__ == "__main__":
+    unittest.main()
