@@ -18,8 +18,8 @@ MUSTER_INLINE void ProductOfRows(const ProductRows<T>& p, std::int64_t begin, st
     const auto* ahead = reinterpret_cast<const char*>(weight) + kAheadBytes;
     const std::int64_t bytes = p.width * static_cast<std::int64_t>(sizeof(T));
     for (std::int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(ahead + at, 0, 0);
-    Store(&p.y[row], SumOver<Wide<T>>(
-                         p.width, [&](std::int64_t i) { return Load(p.x[i]) * Load(weight[i]); }));
+    Store(&p.y[row],
+          SumOver<Wide<T>>(p.width, [&](std::int64_t i) { return p.x[i] * Load(weight[i]); }));
   }
 }
 

@@ -13,11 +13,11 @@
 
 namespace muster {
 
-// y = weight x; x [width], weight [rows, width], y [rows].
+// y = weight x; x [width] in the wide type, weight [rows, width], y [rows].
 template <typename Element>
 struct ProductRows {
   std::int64_t width = 0;
-  const Element* x = nullptr;
+  const Wide<Element>* x = nullptr;  // widened once, not for each row again
   const Element* weight = nullptr;
   Element* y = nullptr;
 };

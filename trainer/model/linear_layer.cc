@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "trainer/device/scalar_type.h"
 #include "trainer/kernels/row_product.h"
 
 namespace muster {
@@ -24,7 +25,7 @@ bool IsOnePosition(const at::Tensor& x, const at::Tensor& weight) {
 template <typename Element>
 void Multiply(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
   const ProductRows<Element> rows{.width = weight.size(1),
-                                  .x = static_cast<const Element*>(x.const_data_ptr()),
+                                  .x = static_cast<const Wide<Element>*>(x.const_data_ptr()),
                                   .weight = static_cast<const Element*>(weight.const_data_ptr()),
                                   .y = static_cast<Element*>(y.mutable_data_ptr())};
   const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerThread / rows.width);
@@ -35,7 +36,7 @@ void Multiply(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
 
 // False: there is no kernel for the type.
 bool MultiplyByType(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
-  switch (x.scalar_type()) {
+  switch (weight.scalar_type()) {
     case at::kFloat: Multiply<float>(x, weight, y); return true;
     case at::kBFloat16: Multiply<BFloat16>(x, weight, y); return true;
     case at::kHalf: Multiply<Float16>(x, weight, y); return true;
@@ -52,7 +53,8 @@ at::Tensor LinearLayer(const at::Tensor& x, const at::Tensor& weight, const at::
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   at::Tensor y = at::empty(shape, x.options());
-  if (!MultiplyByType(x.contiguous(), weight, y)) return at::linear(x, weight, optional_bias);
+  if (!MultiplyByType(x.to(WideType(x.scalar_type())).contiguous(), weight, y))
+    return at::linear(x, weight, optional_bias);
   return bias.defined() ? y + bias : y;
 }
 
