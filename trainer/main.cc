@@ -89,6 +89,10 @@ void AddPlan(CLI::App& app, Options& options, Action& action) {
   verb->add_option("--nodes", o.nodes, "Instead of resources.nodes")->check(CLI::Range(1, 4096));
   verb->add_option("--ranks-per-node", o.ranks_per_node, "Instead of resources.ranks_per_node")
       ->check(CLI::Range(1, 64));
+  CLI::Option* lora =
+      verb->add_option("--lora", o.lora_r, "Train adapters of this width on all linear layers")
+          ->check(CLI::Range(1, 4096));
+  verb->add_flag("--nf4", o.nf4, "With the frozen weights in 4 bits")->needs(lora);
   verb->add_option("--rows", o.rows, "Of the data, where epochs are counted")
       ->check(CLI::PositiveNumber);
   const auto number = [verb](const char* name, double& value, const char* help) {

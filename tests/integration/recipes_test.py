@@ -35,10 +35,17 @@ class Recipes(unittest.TestCase):
     def plan(self, recipe, *options):
         shape = recipe.parent / "shapes" / (said(recipe, "shape") + ".json")
         done = subprocess.run([TRAINER, "plan", recipe, "-o", "json", "--model", shape,
-                               *said(recipe, "plan").split(), *options],
+                               *self.hardware(recipe, options), *options],
                               timeout=60, capture_output=True, text=True, check=False)
         self.assertIn(done.returncode, (0, 1), f"{recipe.name}: {done.stderr}")
         return json.loads(done.stdout)
+
+    @staticmethod
+    def hardware(recipe, options):
+        """What the recipe names, but for what is given in its place."""
+        words = said(recipe, "plan").split()
+        return [word for pair in zip(words[::2], words[1::2]) if pair[0] not in options
+                for word in pair]
 
     def test_each_fits_its_hardware(self):
         self.assertTrue(RECIPES)
@@ -52,6 +59,16 @@ class Recipes(unittest.TestCase):
         half = self.plan(recipe, "--nodes", "1")
         self.assertFalse(half["fits"])
         self.assertTrue(half["suggestions"])
+
+    def test_seventy_billion_train_adapters_on_two_gpus_of_24_gb(self):
+        recipe = ROOT / "configs" / "recipes" / "llama-70b-full-2x8xa100-80.yaml"
+        small = ["--nodes", "1", "--ranks-per-node", "2", "--device", "RTX-4090", "--lora", "16",
+                 "--host-memory-gb", "180"]
+        self.assertFalse(self.plan(recipe, *small)["fits"])
+        offload = ["--nf4", "--set", "train.fsdp.cpu_offload=true"]
+        plan = self.plan(recipe, *small, *offload)
+        self.assertTrue(plan["fits"], plan["memory"])
+        self.assertLess(plan["memory"]["device_bytes"], 22.8e9)
 
     def tiny_model(self):
         model = self.root / "model"

@@ -31,7 +31,7 @@ std::string Header(const PlanQuestion& question, const RunPlan& plan) {
                             resources.nodes == 1 ? "node" : "nodes", resources.ranks_per_node,
                             question.hardware.name.c_str());
   if (plan.adapter_parameters > 0)
-    text += Format("%.2f M of them are trained, in adapters\n",
+    text += Format("%.2f M parameters of adapters are trained, these are frozen\n",
                    static_cast<double>(plan.adapter_parameters) / 1e6);
   return text;
 }

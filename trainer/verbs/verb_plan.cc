@@ -97,6 +97,13 @@ Result<PlanQuestion> ReadQuestion(const PlanOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(question.job.model, ReadShape(model, named));
   question.job.train = *spec.train;
   question.job.resources = spec.resources;
+  if (options.lora_r > 0) {
+    question.job.adapters = {
+        .r = options.lora_r,
+        .target_modules = {"all-linear"},
+        .modules_to_save = {},
+        .frozen = options.nf4 ? FrozenType::kNf4DoubleScale : FrozenType::kCompute};
+  }
   question.job.supervised = !options.standalone;
   question.rows = options.rows > 0 ? options.rows : CountRows(spec, options.file);
   question.cost_per_hour = options.cost_per_hour;

@@ -34,6 +34,8 @@ struct PlanOptions {
   std::string model;                   // directory or config.json, instead of train.model.path
   int nodes = 0;
   int ranks_per_node = 0;
+  int lora_r = 0;         // adapters of this width on all linear layers; 0: as the job says
+  bool nf4 = false;       // with the frozen weights in 4 bits
   std::int64_t rows = 0;  // of the data
   double memory_gb = 0;   // of a device, 10^9 bytes
   double host_memory_gb = 0;
