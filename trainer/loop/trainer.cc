@@ -55,7 +55,6 @@ std::optional<Failure> Trainer::RunStages() {
   PrintStart();
   if (auto failure = AgreeOnStop()) return failure;
   if (auto failure = RunSteps()) return failure;
-  PrintThroughput();
   if (auto failure = SaveLast()) return failure;
   if (auto failure = ReportMemory()) return failure;
   if (!stopping_ && parts_.exports) {
@@ -67,6 +66,7 @@ std::optional<Failure> Trainer::RunStages() {
   if (drained.code() == StatusCode::kCancelled) return CollectiveFailure(drained);
   if (!drained.ok()) Note("warning", drained.ToString());
   FinishLog(kLogPatience);
+  PrintThroughput();
   if (!stopping_) {
     parts_.supervisor.Finished(env_.generation, cursor_.step, output_dir_ + "/model");
   }
