@@ -54,6 +54,7 @@ struct DataSpec {
   std::string text_field = "text";     // the key of a row of plain text
   std::string chat_template = "auto";  // auto, a built-in one's name, or a .jinja file
   bool shuffle = true;
+  bool group_by_length = false;  // rows of like length in one batch
   bool packing = false;  // several rows as documents in one of max_seq_len, instead of padding
   std::string cache;  // of tokens: a directory, or "none"; empty: .muster-cache beside output.dir
 };

@@ -164,7 +164,12 @@ void ReadData(MapReader& train, DataSpec* out) {
   map->Text("text_field", &out->text_field);
   ReadChatTemplate(*map, out);
   map->Boolean("shuffle", &out->shuffle);
+  map->Boolean("group_by_length", &out->group_by_length);
   map->Boolean("packing", &out->packing);
+  if (out->group_by_length && out->packing)
+    map->Error("group_by_length", "packed rows are all as long; give either it or packing");
+  if (out->group_by_length && !out->shuffle)
+    map->Error("group_by_length", "changes the order of rows; leave shuffle out");
   map->Text("cache", &out->cache);
   map->Finish();
 }

@@ -76,6 +76,7 @@ TEST(TrainBlock, ReadsWhichRowsAndWhatOfThem) {
   EXPECT_EQ(Data("train: d.jsonl")->text_field, "text");
   EXPECT_TRUE(Data("train: d.jsonl, packing: true")->packing);
   EXPECT_FALSE(Data("train: d.jsonl")->packing);
+  EXPECT_TRUE(Data("train: d.jsonl, group_by_length: true")->group_by_length);
 }
 
 TEST(TrainBlock, RefusesRowsThatAreNotRead) {
@@ -95,6 +96,11 @@ TEST(TrainBlock, RefusesRowsThatAreNotRead) {
   EXPECT_EQ(refusal("train: d.jsonl, eval_ratio: 0.1"),
             "job.yaml:4: train.data.eval_ratio: not supported in this version: evaluation during "
             "training; leave it out");
+  EXPECT_EQ(refusal("train: d.jsonl, group_by_length: true, packing: true"),
+            "job.yaml:4: train.data.group_by_length: packed rows are all as long; give either it "
+            "or packing");
+  EXPECT_EQ(refusal("train: d.jsonl, group_by_length: true, shuffle: false"),
+            "job.yaml:4: train.data.group_by_length: changes the order of rows; leave shuffle out");
   EXPECT_EQ(refusal("train: d.jsonl, text_field: 7"),
             "job.yaml:4: train.data.text_field: expected a text, got 7; put it in quotes");
 }

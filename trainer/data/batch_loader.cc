@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <span>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -57,8 +59,36 @@ const std::vector<std::int32_t>& BatchLoader::Permutation(std::int64_t epoch) {
   slot.rows.resize(static_cast<std::size_t>(dataset_.size()));
   std::iota(slot.rows.begin(), slot.rows.end(), 0);
   if (!order_.shuffle) return slot.rows;
-  Shuffle(ShuffleSeed(order_.seed, static_cast<std::uint64_t>(epoch)), &slot.rows);
+  const std::uint64_t seed = ShuffleSeed(order_.seed, static_cast<std::uint64_t>(epoch));
+  Shuffle(seed, &slot.rows);
+  if (order_.group_by_length) GroupByLength(seed, &slot.rows);
   return slot.rows;
+}
+
+// Within a batch the longest come first, so that those of a micro-batch, and of the micro-batches
+// that ranks do at one time, are alike.
+void BatchLoader::GroupByLength(std::uint64_t seed, std::vector<std::int32_t>* rows) const {
+  const auto batch = static_cast<std::size_t>(geometry_.global_batch());
+  const auto window = batch * static_cast<std::size_t>(kGroupedBatches);
+  std::vector<std::int32_t> grouped;
+  grouped.reserve(rows->size());
+  for (std::size_t begin = 0; begin < rows->size(); begin += window) {
+    const auto part = std::span(*rows).subspan(begin, std::min(window, rows->size() - begin));
+    std::stable_sort(part.begin(), part.end(), [this](std::int32_t a, std::int32_t b) {
+      return dataset_.Length(a) > dataset_.Length(b);
+    });
+    // A short batch stays the window's last, so that the others fill steps.
+    std::vector<std::int32_t> batches(part.size() / batch);
+    std::iota(batches.begin(), batches.end(), 0);
+    Shuffle(ShuffleSeed(seed, begin), &batches);
+    if (part.size() % batch != 0) batches.push_back(static_cast<std::int32_t>(batches.size()));
+    for (const std::int32_t number : batches) {
+      const std::size_t at = static_cast<std::size_t>(number) * batch;
+      const auto of_batch = part.subspan(at, std::min(batch, part.size() - at));
+      grouped.insert(grouped.end(), of_batch.begin(), of_batch.end());
+    }
+  }
+  *rows = std::move(grouped);
 }
 
 std::int64_t BatchLoader::RowAt(std::int64_t position) {

@@ -36,7 +36,11 @@ struct BatchGeometry {
 struct BatchOrder {
   std::uint64_t seed = 0;
   bool shuffle = true;
+  // Rows of like length come into one global batch, where they are shuffled: within windows of
+  // kGroupedBatches of them, whose order is shuffled again. Depends on G, not on the ranks.
+  bool group_by_length = false;
 };
+inline constexpr std::int64_t kGroupedBatches = 50;
 
 struct MicroBatch {
   std::int64_t rows = 0;
@@ -89,6 +93,7 @@ class BatchLoader {
 
   std::int64_t RowAt(std::int64_t position);
   const std::vector<std::int32_t>& Permutation(std::int64_t epoch);
+  void GroupByLength(std::uint64_t seed, std::vector<std::int32_t>* rows) const;
 
   const Dataset& dataset_;
   BatchGeometry geometry_;

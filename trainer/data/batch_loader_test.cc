@@ -108,6 +108,53 @@ TEST(BatchLoaderTest, TheShuffledOrderIsFixedForGood) {
   EXPECT_EQ(loader.ChainSamples(0, 0), 12788466916786067073u);
 }
 
+// How much of the micro-batches of an epoch is padding, and that every row comes once.
+double Padding(const Dataset& dataset, BatchGeometry geometry, BatchOrder order) {
+  BatchLoader loader(dataset, geometry, order, 0);
+  std::vector<std::int64_t> seen;
+  std::int64_t cells = 0;
+  for (Step step = 0; step < dataset.size() / geometry.global_batch(); ++step)
+    for (int round = 0; round < geometry.rounds(); ++round) {
+      const MicroBatch batch = *loader.Get(step, round);
+      cells += batch.rows * batch.length;
+      seen.insert(seen.end(), batch.sample_ids.begin(), batch.sample_ids.end());
+    }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(static_cast<std::int64_t>(seen.size()), dataset.size());
+  EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
+  return 1 - static_cast<double>(dataset.stats().tokens) / static_cast<double>(cells);
+}
+
+TEST(BatchLoaderTest, RowsOfLikeLengthComeTogetherInAnOrderThatRanksDoNotChange) {
+  const TextDataset dataset = MakeDataset(2400);
+  const BatchOrder order{.seed = 42, .group_by_length = true};
+  const BatchGeometry geometry{.per_rank = 4, .micro_batches = 6};
+  EXPECT_GT(Padding(dataset, geometry, {.seed = 42}), 0.1);
+  EXPECT_LT(Padding(dataset, geometry, order), 0.01);
+  for (const Step step : {0, 7, 99, 100}) {
+    const auto expected = StepSamples(dataset, geometry, order, step);
+    for (int world_size = 2; world_size <= 5; ++world_size) {
+      BatchGeometry split = geometry;
+      split.world_size = world_size;
+      EXPECT_EQ(StepSamples(dataset, split, order, step), expected) << world_size << " ranks";
+    }
+  }
+  EXPECT_NE(StepSamples(dataset, geometry, order, 0), StepSamples(dataset, geometry, order, 100))
+      << "another epoch, another order";
+}
+
+TEST(BatchLoaderTest, WhatDoesNotFillABatchComesLast) {
+  const TextDataset dataset = MakeDataset(53);
+  BatchLoader loader(dataset, {.per_rank = 53}, {.seed = 1, .group_by_length = true}, 0);
+  std::vector<std::int64_t> rows = loader.Get(0, 0)->sample_ids;
+  std::sort(rows.begin(), rows.end());
+  for (std::size_t i = 0; i < 53; ++i) EXPECT_EQ(rows[i], static_cast<std::int64_t>(i));
+  const BatchGeometry geometry{.per_rank = 10};
+  BatchLoader tens(dataset, geometry, {.seed = 1, .group_by_length = true}, 0);
+  const std::vector<std::int64_t> last = tens.Get(5, 0)->sample_ids;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(dataset.Length(last[static_cast<std::size_t>(i)]), 3);
+}
+
 TEST(BatchLoaderTest, ShufflesWithoutBias) {
   const TextDataset dataset = MakeDataset(3);
   BatchLoader loader(dataset, {.per_rank = 3}, {.seed = 9}, 0);

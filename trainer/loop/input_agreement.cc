@@ -74,7 +74,8 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
   const ScheduleSpec& schedule = train.schedule;
   add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
       schedule.epochs);
-  add(train.data.packing, train.data.eval_ratio, train.data.eval.empty(), train.data.text_field);
+  add(train.data.group_by_length, train.data.packing, train.data.eval_ratio,
+      train.data.eval.empty(), train.data.text_field);
   add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,
       train.snapshot.every, train.snapshot.buddy, train.init_from.path.empty(),
       train.init_from.optimizer, train.profile.start, train.profile.steps, train.nonfinite,

@@ -38,6 +38,7 @@ const Change kChanges[] = {
     [](TrainSpec& t) { t.batch.accumulation = 2; },
     [](TrainSpec& t) { t.data.shuffle = false; },
     [](TrainSpec& t) { t.data.packing = true; },
+    [](TrainSpec& t) { t.data.group_by_length = true; },
     [](TrainSpec& t) { t.data.text_field = "content"; },
     [](TrainSpec& t) { t.data.eval_ratio = 0.1; },
     [](TrainSpec& t) { t.data.eval = {"e.jsonl"}; },

@@ -67,7 +67,9 @@ std::optional<Failure> Trainer::LoadModelAndData() {
                                 .micro_batches = train().batch.accumulation * step_ranks_,
                                 .world_size = env_.world_size,
                                 .rank = env_.rank},
-                  BatchOrder{.seed = train().seed, .shuffle = train().data.shuffle},
+                  BatchOrder{.seed = train().seed,
+                             .shuffle = train().data.shuffle,
+                             .group_by_length = train().data.group_by_length},
                   inputs().pad_id);
   max_steps_ = train().schedule.max_steps > 0 ? train().schedule.max_steps
                                               : loader_->StepsForEpochs(train().schedule.epochs);
