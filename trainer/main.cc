@@ -33,6 +33,7 @@ struct Options {
   muster::ExportStateOptions export_state;
   muster::FetchVerbOptions fetch;
   muster::CheckpointsVerbOptions checkpoints;
+  muster::MergeOptions merge;
   bool version_json = false;
 };
 
@@ -289,6 +290,17 @@ void AddExport(CLI::App& app, Options& options, Action& action) {
   });
 }
 
+void AddMerge(CLI::App& app, Options& options, Action& action) {
+  muster::MergeOptions& o = options.merge;
+  CLI::App* verb = app.add_subcommand("merge", "An adapter and its model as one model directory");
+  verb->add_option("--adapter", o.adapter, "PEFT directory")->required();
+  verb->add_option("--model", o.model, "Directory of the model that it adapts")->required();
+  verb->add_option("--out", o.out, "Directory to write")->required();
+  AddByteSize(verb, "--max-shard-size", "Of a file of weights, such as 5GB or 500MiB",
+              &o.max_shard_bytes);
+  verb->callback([&] { action = [&] { return muster::RunMerge(o); }; });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -306,6 +318,7 @@ int main(int argc, char** argv) {
   AddFiles(app, options, action);
   AddExport(app, options, action);
   AddFetch(app, options, action);
+  AddMerge(app, options, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

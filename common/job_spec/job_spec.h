@@ -59,6 +59,25 @@ struct DataSpec {
   std::string cache;  // of tokens: a directory, or "none"; empty: .muster-cache beside output.dir
 };
 
+enum class LoraBias { kNone, kAll, kLoraOnly };
+
+// Low-rank adapters: what is trained instead of the model's matrices.
+struct LoraSpec {
+  int r = 16;
+  double alpha = 32;  // their products are scaled by alpha / r
+  double dropout = 0;
+  bool rslora = false;  // scaled by alpha / sqrt(r)
+  LoraBias bias = LoraBias::kNone;
+  std::vector<std::string> target_modules;   // q_proj, k_proj, ... in the order of a block
+  std::vector<std::string> modules_to_save;  // trained whole, such as embed_tokens
+  std::string init_from;                     // an adapter's directory; empty: new ones
+};
+
+// How the matrices of blocks are held that a job with adapters does not train: in NF4.
+struct QuantizationSpec {
+  bool double_quant = true;  // absmax of its blocks in 8 bits
+};
+
 enum class ShardingStrategy {
   kFullShard,         // parameters, gradients and optimizer state over all ranks
   kShardGradOp,       // the same, but gathered parameters stay until the optimizer's step
@@ -149,6 +168,8 @@ enum class NonFinitePolicy {
 struct TrainSpec {
   ModelSpec model;
   InitFromSpec init_from;
+  std::optional<LoraSpec> lora;  // nothing: the whole model is trained
+  std::optional<QuantizationSpec> quantization;
   DataSpec data;
   FsdpSpec fsdp;
   OptimizerSpec optimizer;

@@ -295,8 +295,20 @@ const BadCase kLaterCases[] = {
     {"Memory", COMMAND_HEAD "resources: {memory_per_rank: 64GiB}\n",
      "job.yaml:3: resources.memory_per_rank: not supported in this version: a memory limit per "
      "rank; leave it out"},
-    {"Lora", TRAIN_HEAD "  lora: {r: 16}\n",
-     "job.yaml:6: train.lora: not supported in this version: LoRA adapters; leave it out"},
+    {"LoraTarget", TRAIN_HEAD "  lora: {target_modules: [q_proj, lm_head]}\n",
+     "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
+     "v_proj, o_proj, gate_proj, up_proj, down_proj, got 'lm_head'; modules_to_save trains it "
+     "whole"},
+    {"LoraWord", TRAIN_HEAD "  lora: {target_modules: all}\n",
+     "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
+     "v_proj, o_proj, gate_proj, up_proj, down_proj, got 'all'"},
+    {"LoraNothing", TRAIN_HEAD "  lora: {target_modules: []}\n",
+     "job.yaml:6: train.lora.target_modules: names no module, and modules_to_save neither: nothing "
+     "is trained"},
+    {"LoraRank", TRAIN_HEAD "  lora: {r: 0}\n",
+     "job.yaml:6: train.lora.r: must be from 1 to 4096, got 0"},
+    {"LoraInitFrom", TRAIN_HEAD "  init_from: old\n  lora: {r: 8}\n",
+     "job.yaml:6: train.init_from: does not go with lora; lora.init_from takes an adapter"},
     {"Eval", TRAIN_HEAD "  eval: {every: 100}\n",
      "job.yaml:6: train.eval: not supported in this version: evaluation during training; leave it "
      "out"},

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "common/job_spec/adapter_block.h"
+
 namespace muster {
 namespace {
 
@@ -321,6 +323,7 @@ void ReadSmallSections(MapReader& train, TrainSpec* out) {
 void ReadTrainBlock(MapReader& map, TrainSpec* out) {
   ReadModel(map, &out->model);
   ReadInitFrom(map, &out->init_from);
+  ReadAdapters(map, out);
   ReadData(map, &out->data);
   ReadFsdp(map, &out->fsdp);
   ReadOptimizer(map, out->fsdp.mixed_precision, &out->optimizer);
@@ -332,7 +335,6 @@ void ReadTrainBlock(MapReader& map, TrainSpec* out) {
   if (!out->deterministic)
     map.RefuseLater("deterministic", "training is always deterministic; leave it out");
   map.Unsigned("seed", &out->seed);
-  map.Later("lora", "LoRA adapters; leave it out");
   map.Later("eval", "evaluation during training; leave it out");
   map.Finish();
 }

@@ -39,6 +39,39 @@ TEST(TrainBlock, ReadsEveryStrategy) {
   }
 }
 
+TEST(TrainBlock, ReadsAdapters) {
+  EXPECT_FALSE(Train("lora: null")->lora.has_value());
+  const auto plain = Train("lora: {}");
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  EXPECT_EQ(plain->lora->r, 16);
+  EXPECT_EQ(plain->lora->alpha, 32);
+  EXPECT_EQ(plain->lora->target_modules.size(), 7u);
+  const auto all = Train(
+      "lora: {r: 8, dropout: 0, rslora: true, bias: lora_only, target_modules: [v_proj, q_proj, "
+      "v_proj], modules_to_save: [embed_tokens], init_from: adapters/a}");
+  ASSERT_TRUE(all.ok()) << all.status().ToString();
+  EXPECT_EQ(all->lora->alpha, 16) << "twice the rank";
+  EXPECT_NE(Refusal("lora: {dropout: 0.1}").find("dropout of adapters"), std::string::npos);
+  EXPECT_TRUE(all->lora->rslora);
+  EXPECT_EQ(all->lora->bias, LoraBias::kLoraOnly);
+  EXPECT_EQ(all->lora->target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
+  EXPECT_EQ(all->lora->modules_to_save, std::vector<std::string>{"embed_tokens"});
+  EXPECT_EQ(all->lora->init_from, "adapters/a");
+}
+
+TEST(TrainBlock, ReadsQuantizationBesideAdapters) {
+  EXPECT_FALSE(Train("lora: {}")->quantization.has_value());
+  const auto plain = Train("lora: {}\n  quantization: {}");
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  EXPECT_TRUE(plain->quantization->double_quant);
+  const auto once = Train("lora: {}\n  quantization: {kind: nf4, double_quant: false}");
+  ASSERT_TRUE(once.ok()) << once.status().ToString();
+  EXPECT_FALSE(once->quantization->double_quant);
+  EXPECT_NE(Refusal("quantization: {}").find("needs a lora section"), std::string::npos);
+  EXPECT_NE(Refusal("lora: {}\n  quantization: {kind: int8}").find("not supported"),
+            std::string::npos);
+}
+
 TEST(TrainBlock, ReadsTheChatTemplateByNameOrPath) {
   const auto data = [](const std::string& chat_template) {
     return ParseJobSpec(

@@ -12,6 +12,7 @@
 
 #include "trainer/device/scalar_type.h"
 #include "trainer/distributed/in_process_communicator.h"
+#include "trainer/formats/temp_dir.h"
 #include "trainer/model/late_copies_testing.h"
 #include "trainer/sharding/export_stream.h"
 #include "trainer/sharding/load_weights.h"
@@ -52,10 +53,11 @@ class RankThread {
     at::set_num_threads(1);  // ranks share the cores
     Form(1);
     Make();
+    LoadFrozen();
     if (options_.resume_from != nullptr) {
       PutBack((*options_.resume_from)[rank_].arrays);
     } else {
-      LoadRandomWeights(config_, *engine_);
+      LoadRandomWeights(options_.model, *engine_);
       engine_->WeightsLoaded();
     }
     const int end = options_.first_step + options_.steps;
@@ -82,6 +84,14 @@ class RankThread {
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     engine_ = *std::move(engine);
     if (options_.loss_scale > 0) engine_->RestoreLossScale({.scale = options_.loss_scale});
+  }
+
+  void LoadFrozen() {
+    if (!options_.model.lora) return;
+    const Result<SafetensorsModel> model = SafetensorsModel::Open(options_.model_dir);
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    const Status loaded = engine_->LoadFrozen(&*model, {});
+    ASSERT_TRUE(loaded.ok()) << loaded.ToString();
   }
 
   void PutBack(const Arrays& from) {
@@ -115,6 +125,7 @@ class RankThread {
     engine_.reset();
     Form(2);
     Make();
+    LoadFrozen();
     PutBack(state);
   }
 
@@ -158,6 +169,8 @@ FsdpOptions EngineOptions(const GangOptions& options) {
   return {.strategy = options.fsdp.strategy,
           .ranks_per_node = options.ranks_per_node,
           .blocks_per_unit = options.fsdp.blocks_per_unit,
+          .lora = options.model.lora,
+          .quantization = options.model.quantization,
           .precision = ResolvePrecision(options.fsdp, optimizer),
           .activation_checkpointing = options.fsdp.activation_checkpointing,
           .reduce_every_micro_batch = options.fsdp.reduce_every_micro_batch,
@@ -166,8 +179,8 @@ FsdpOptions EngineOptions(const GangOptions& options) {
           .grad_clip = optimizer.grad_clip};
 }
 
-void LoadRandomWeights(const ModelConfig& config, FsdpEngine& engine) {
-  LoadWeights(RandomWeights(config), engine.state().WeightArrays());
+void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine) {
+  LoadWeights(RandomWeights(model), engine.state().WeightArrays());
 }
 
 Arrays TakenFrom(const FsdpEngine& engine) {
@@ -195,7 +208,13 @@ Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& optio
   return engine.FinishGradients();
 }
 
-std::vector<RankRun> RunGang(const GangOptions& options) {
+std::vector<RankRun> RunGang(const GangOptions& given) {
+  GangOptions options = given;
+  TempDir directory;
+  if (options.model.lora) {
+    options.model_dir = directory.path();
+    WriteModel(options.model, options.model_dir);
+  }
   InProcessGroup group(options.world_size, options.shares_memory ? InProcessTransport::kSharedMemory
                                                                  : InProcessTransport::kRing);
   std::vector<RankRun> runs(options.world_size);

@@ -43,6 +43,7 @@ struct GangOptions {
   const std::vector<RankRun>* resume_from = nullptr;
   // The rows of each micro-batch as documents of one row.
   bool packed = false;
+  std::string model_dir = {};  // RunGang's, of frozen weights
   // Before this step the gang is lost in the middle of it and formed again; -1: never.
   int broken_step = -1;
 };
@@ -51,7 +52,7 @@ std::vector<RankRun> RunGang(const GangOptions& options);
 
 // What RunGang's ranks are made of.
 FsdpOptions EngineOptions(const GangOptions& options);
-void LoadRandomWeights(const ModelConfig& config, FsdpEngine& engine);
+void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine);
 Arrays TakenFrom(const FsdpEngine& engine);
 // All micro-batches of one rank's step, up to its numbers.
 Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& options, int rank,

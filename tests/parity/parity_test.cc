@@ -9,19 +9,33 @@
 
 #include "tests/parity/gang_run.h"
 #include "tests/parity/reference.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/model/adapters.h"
 
 namespace muster::parity {
 namespace {
 
+ReferenceTrainer MakeReference(const GangOptions& options, at::ScalarType type) {
+  const std::optional<LoraSpec>& lora = options.model.lora;
+  return {TestConfig(options.model),   WeightsAsTrained(options.model), TestOptimizer(), type,
+          TrainedNames(options.model), lora ? LoraScale(*lora) : 1};
+}
+
 std::vector<ReferenceNumbers> ReferenceRun(const GangOptions& options, at::ScalarType type) {
   const ModelConfig config = TestConfig(options.model);
-  ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer(), type);
+  ReferenceTrainer reference = MakeReference(options, type);
   std::vector<ReferenceNumbers> numbers;
   for (int step = 0; step < options.steps; ++step) {
     numbers.push_back(reference.Step(AllBatches(config, step, options.world_size), kLr));
   }
   return numbers;
+}
+
+std::vector<UnitTensor> TensorsOf(const FlatLayout& layout) {
+  std::vector<UnitTensor> tensors;
+  for (const FlatUnit& unit : layout.units()) {
+    for (const FlatTensor& tensor : unit.tensors) tensors.push_back(tensor.spec);
+  }
+  return tensors;
 }
 
 // What sets one way of sharding apart from another.
@@ -36,11 +50,18 @@ struct Way {
   int blocks_per_unit = 1;
   bool reduce_every_micro_batch = true;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
+  Family family = Family::kLlama;
+  std::optional<LoraSpec> lora = {};
+  std::optional<QuantizationSpec> quantization = {};
 
   GangOptions Run(MixedPrecision precision, int steps) const {
     return {.world_size = world_size,
             .steps = steps,
-            .model = {.tied = tied, .blocks = blocks},
+            .model = {.tied = tied,
+                      .blocks = blocks,
+                      .family = family,
+                      .lora = lora,
+                      .quantization = quantization},
             .fsdp = {.strategy = strategy,
                      .blocks_per_unit = blocks_per_unit,
                      .mixed_precision = precision,
@@ -107,6 +128,100 @@ std::vector<Way> Ways() {
   return ways;
 }
 
+LoraSpec Lora(std::vector<std::string> targets, std::vector<std::string> whole = {},
+              LoraBias bias = LoraBias::kNone) {
+  LoraSpec lora;
+  lora.r = 4;
+  lora.alpha = 6;
+  lora.bias = bias;
+  lora.target_modules = std::move(targets);
+  lora.modules_to_save = std::move(whole);
+  return lora;
+}
+
+// Every family, and adapters under every strategy.
+std::vector<Way> Models() {
+  using enum ShardingStrategy;
+  std::vector<Way> ways;
+  for (const auto& [family, name] :
+       {std::pair(Family::kMistral, "mistral"), std::pair(Family::kQwen2, "qwen2"),
+        std::pair(Family::kQwen3, "qwen3")}) {
+    ways.push_back({.name = name, .family = family});
+    ways.push_back({.name = std::string(name) + "_sockets_3",
+                    .world_size = 3,
+                    .shares_memory = false,
+                    .checkpointing = ActivationCheckpointing::kSelective,
+                    .family = family});
+    ways.push_back({.name = std::string(name) + "_lora_2",
+                    .world_size = 2,
+                    .checkpointing = ActivationCheckpointing::kFull,
+                    .family = family,
+                    .lora = Lora(LinearModules())});
+  }
+  const LoraSpec some = Lora({"q_proj", "v_proj", "down_proj"});
+  ways.push_back({.name = "lora_1", .lora = some});
+  ways.push_back({.name = "qlora_1", .lora = some, .quantization = QuantizationSpec{}});
+  ways.push_back({.name = "lora_tied_3", .world_size = 3, .tied = true, .lora = some});
+  ways.push_back({.name = "lora_replicas_2", .world_size = 2, .strategy = kNoShard, .lora = some});
+  for (const bool shares : {true, false}) {
+    const std::string how = shares ? "" : "sockets_";
+    ways.push_back({.name = "lora_full_" + how + "5",
+                    .world_size = 5,
+                    .shares_memory = shares,
+                    .lora = Lora(LinearModules())});
+    ways.push_back({.name = "lora_units_" + how + "2",
+                    .world_size = 2,
+                    .shares_memory = shares,
+                    .blocks = 5,
+                    .blocks_per_unit = 2,
+                    .reduce_every_micro_batch = false,
+                    .lora = some});
+    ways.push_back({.name = "lora_hybrid_" + how + "4",
+                    .world_size = 4,
+                    .strategy = kHybridShard,
+                    .ranks_per_node = 2,
+                    .shares_memory = shares,
+                    .lora = some});
+    ways.push_back({.name = "lora_grad_op_" + how + "2",
+                    .world_size = 2,
+                    .strategy = kShardGradOp,
+                    .shares_memory = shares,
+                    .lora = some});
+    ways.push_back({.name = "lora_whole_" + how + "2",
+                    .world_size = 2,
+                    .shares_memory = shares,
+                    .lora = Lora({"o_proj"}, {"embed_tokens", "lm_head", "norm"})});
+    ways.push_back({.name = "lora_whole_tied_" + how + "2",
+                    .world_size = 2,
+                    .shares_memory = shares,
+                    .tied = true,
+                    .lora = Lora({"gate_proj"}, {"embed_tokens", "input_layernorm"})});
+    for (const bool twice : {false, true}) {
+      const std::string kind = twice ? "qlora_double_" : "qlora_";
+      ways.push_back({.name = kind + how + "3",
+                      .world_size = 3,
+                      .shares_memory = shares,
+                      .checkpointing = ActivationCheckpointing::kSelective,
+                      .lora = Lora(LinearModules()),
+                      .quantization = QuantizationSpec{.double_quant = twice}});
+    }
+    ways.push_back({.name = "qlora_hybrid_" + how + "4",
+                    .world_size = 4,
+                    .strategy = kHybridShardZero2,
+                    .ranks_per_node = 2,
+                    .shares_memory = shares,
+                    .family = Family::kQwen2,
+                    .lora = some,
+                    .quantization = QuantizationSpec{}});
+    ways.push_back({.name = "lora_bias_" + how + "2",
+                    .world_size = 2,
+                    .shares_memory = shares,
+                    .family = Family::kQwen2,
+                    .lora = Lora({"up_proj"}, {}, LoraBias::kAll)});
+  }
+  return ways;
+}
+
 class Parity : public testing::TestWithParam<Way> {};
 
 TEST_P(Parity, Fp64StaysWithTheReference) {
@@ -135,15 +250,15 @@ TEST_P(Parity, Fp32IsWithinItsRounding) {
 TEST_P(Parity, ExportedWeightsAreTheReferences) {
   const GangOptions options = GetParam().Run(MixedPrecision::kFp64, 3);
   const ModelConfig config = TestConfig(options.model);
-  ReferenceTrainer reference(config, RandomWeights(config), TestOptimizer(), at::kDouble);
+  ReferenceTrainer reference = MakeReference(options, at::kDouble);
   for (int step = 0; step < options.steps; ++step) {
     reference.Step(AllBatches(config, step, options.world_size), kLr);
   }
   const std::vector<RankRun> runs = RunGang(options);
   const float* next = runs[0].exported.data();
-  const FlatLayout layout(LlamaUnits(config), 1);
+  const FlatLayout layout(SplitModel(config, 1, options.model.lora).trained, 1);
   ASSERT_EQ(static_cast<std::int64_t>(runs[0].exported.size()), layout.parameter_count());
-  for (const UnitTensor& tensor : LlamaTensors(config)) {
+  for (const UnitTensor& tensor : TensorsOf(layout)) {
     const at::Tensor want = reference.weights().at(tensor.name).detach().to(at::kFloat);
     EXPECT_EQ(std::memcmp(next, want.contiguous().data_ptr(), want.nbytes()) == 0 ||
                   ((at::from_blob(const_cast<float*>(next), tensor.shape) - want).abs().max() /
@@ -187,6 +302,9 @@ TEST(Packed, InFp32DocumentsStayWithinItsRounding) {
     EXPECT_LE(Relative(runs[0].numbers[step].grad_norm, want[step].grad_norm), 1e-4);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(Models()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(LongRun, FiftyFp64StepsStayWithTheReference) {
   const GangOptions options = Way{.world_size = 3}.Run(MixedPrecision::kFp64, 50);

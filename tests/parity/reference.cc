@@ -33,13 +33,16 @@ at::Tensor Ids(const std::vector<std::int64_t>& values, const MicroBatch& batch)
 }  // namespace
 
 ReferenceTrainer::ReferenceTrainer(ModelConfig config, const Weights& weights,
-                                   OptimizerSpec optimizer, at::ScalarType type)
-    : config_(std::move(config)), optimizer_(optimizer) {
+                                   OptimizerSpec optimizer, at::ScalarType type,
+                                   const std::set<std::string>& trained, double lora_scale)
+    : config_(std::move(config)), optimizer_(optimizer), lora_scale_(lora_scale) {
   // Threads that wait for one another over such small tensors cost more than they give.
   at::set_num_threads(1);
   for (const auto& [name, given] : weights) {
     at::Tensor& weight = weights_[name];
-    weight = given.to(type, /*non_blocking=*/false, /*copy=*/true).requires_grad_(true);
+    weight = given.to(type, /*non_blocking=*/false, /*copy=*/true);
+    if (!trained.empty() && !trained.contains(name)) continue;
+    weight.requires_grad_(true);
     exp_avg_[name] = at::zeros_like(weight).detach();
     exp_avg_sq_[name] = at::zeros_like(weight).detach();
   }
@@ -49,27 +52,37 @@ at::Tensor ReferenceTrainer::Norm(const at::Tensor& x, const std::string& name) 
   return x / at::sqrt(x.pow(2).mean(-1, true) + config_.rms_norm_eps) * Weight(name);
 }
 
+at::Tensor ReferenceTrainer::Linear(const at::Tensor& x, const std::string& module) const {
+  at::Tensor y = at::matmul(x, Weight(module + ".weight").t());
+  if (weights_.contains(module + ".bias")) y = y + Weight(module + ".bias");
+  if (!weights_.contains(module + ".lora_A.weight")) return y;
+  const at::Tensor hidden = at::matmul(x, Weight(module + ".lora_A.weight").t());
+  return y + at::matmul(hidden, Weight(module + ".lora_B.weight").t()) * lora_scale_;
+}
+
 at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& prefix) const {
   const std::int64_t rows = x.size(0), length = x.size(1);
   const auto heads = [&](const std::string& name, std::int64_t count) {
-    return at::matmul(x, Weight(prefix + name).t())
-        .view({rows, length, count, config_.head_dim})
-        .transpose(1, 2);
+    return Linear(x, prefix + name).view({rows, length, count, config_.head_dim}).transpose(1, 2);
+  };
+  const auto normed = [&](const at::Tensor& each, const std::string& name) {
+    return config_.head_norms ? Norm(each, prefix + name) : each;
   };
   const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;
-  const at::Tensor query =
-      ApplyRotary(heads("q_proj.weight", config_.num_attention_heads), config_.rope_theta);
+  const at::Tensor query = ApplyRotary(
+      normed(heads("q_proj", config_.num_attention_heads), "q_norm.weight"), config_.rope_theta);
   const at::Tensor key =
-      ApplyRotary(heads("k_proj.weight", config_.num_key_value_heads), config_.rope_theta)
+      ApplyRotary(normed(heads("k_proj", config_.num_key_value_heads), "k_norm.weight"),
+                  config_.rope_theta)
           .repeat_interleave(group, 1);
-  const at::Tensor value =
-      heads("v_proj.weight", config_.num_key_value_heads).repeat_interleave(group, 1);
+  const at::Tensor value = heads("v_proj", config_.num_key_value_heads).repeat_interleave(group, 1);
   const at::Tensor scores =
       at::matmul(query, key.transpose(2, 3)) / std::sqrt(static_cast<double>(config_.head_dim));
-  const at::Tensor future = at::ones({length, length}, at::kBool).triu(1);
-  const at::Tensor mixed = at::matmul(scores.masked_fill(future, -1e30).softmax(-1), value);
-  return at::matmul(mixed.transpose(1, 2).reshape({rows, length, -1}),
-                    Weight(prefix + "o_proj.weight").t());
+  const at::Tensor all = at::ones({length, length}, at::kBool);
+  const std::int64_t window = config_.sliding_window.value_or(length);
+  const at::Tensor unseen = all.triu(1).logical_or(all.tril(-window));
+  const at::Tensor mixed = at::matmul(scores.masked_fill(unseen, -1e30).softmax(-1), value);
+  return Linear(mixed.transpose(1, 2).reshape({rows, length, -1}), prefix + "o_proj");
 }
 
 at::Tensor ReferenceTrainer::Head(const at::Tensor& x) const {
@@ -84,9 +97,9 @@ at::Tensor ReferenceTrainer::Logits(const at::Tensor& ids) const {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     x = x + Attention(Norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.");
     const at::Tensor inner = Norm(x, prefix + "post_attention_layernorm.weight");
-    const at::Tensor gate = at::matmul(inner, Weight(prefix + "mlp.gate_proj.weight").t());
-    const at::Tensor up = at::matmul(inner, Weight(prefix + "mlp.up_proj.weight").t());
-    x = x + at::matmul(gate * at::sigmoid(gate) * up, Weight(prefix + "mlp.down_proj.weight").t());
+    const at::Tensor gate = Linear(inner, prefix + "mlp.gate_proj");
+    const at::Tensor up = Linear(inner, prefix + "mlp.up_proj");
+    x = x + Linear(gate * at::sigmoid(gate) * up, prefix + "mlp.down_proj");
   }
   return Head(x);
 }
@@ -102,7 +115,9 @@ ReferenceNumbers ReferenceTrainer::Step(const std::vector<MicroBatch>& batches, 
                       labels;
   }
   std::vector<at::Tensor> inputs;
-  for (const auto& [name, weight] : weights_) inputs.push_back(weight);
+  for (const auto& [name, weight] : weights_) {
+    if (weight.requires_grad()) inputs.push_back(weight);
+  }
   const std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, inputs);
   double squares = 0;
   for (const at::Tensor& gradient : gradients) {
@@ -122,6 +137,7 @@ void ReferenceTrainer::Update(const std::vector<at::Tensor>& gradients, double c
   const double correction2 = 1 - std::pow(optimizer_.beta2, steps_);
   std::size_t next = 0;
   for (auto& [name, weight] : weights_) {
+    if (!weight.requires_grad()) continue;
     const at::Tensor gradient = gradients[next++] * clip;
     at::Tensor& m = exp_avg_[name];
     at::Tensor& v = exp_avg_sq_[name];

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,11 @@ class ReferenceTrainer {
  public:
   using Weights = std::map<std::string, at::Tensor>;  // by Hugging Face name
 
-  // Everything is computed in `type`.
+  // Everything is computed in `type`. `trained`: the tensors that are; empty: all. Adapters are
+  // those weights that have the names of adapters; lora_scale is on their products.
   ReferenceTrainer(ModelConfig config, const Weights& weights, OptimizerSpec optimizer,
-                   at::ScalarType type);
+                   at::ScalarType type, const std::set<std::string>& trained = {},
+                   double lora_scale = 1);
 
   // [B, T] ids -> [B, T, V].
   at::Tensor Logits(const at::Tensor& ids) const;
@@ -41,6 +44,8 @@ class ReferenceTrainer {
  private:
   const at::Tensor& Weight(const std::string& name) const { return weights_.at(name); }
   at::Tensor Norm(const at::Tensor& x, const std::string& name) const;
+  // x through a linear layer with its bias and adapter, if it has any.
+  at::Tensor Linear(const at::Tensor& x, const std::string& module) const;
   at::Tensor Attention(const at::Tensor& x, const std::string& prefix) const;
   at::Tensor Head(const at::Tensor& x) const;
   void Update(const std::vector<at::Tensor>& gradients, double clip, double lr);
@@ -48,6 +53,7 @@ class ReferenceTrainer {
   ModelConfig config_;
   Weights weights_;
   OptimizerSpec optimizer_;
+  double lora_scale_;
   std::map<std::string, at::Tensor> exp_avg_;
   std::map<std::string, at::Tensor> exp_avg_sq_;
   int steps_ = 0;

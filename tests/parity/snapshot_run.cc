@@ -121,7 +121,7 @@ class Rank {
 
   Status LoadState(const Segment& own, FsdpEngine& engine) {
     if (!cut_) {
-      LoadRandomWeights(config_, engine);
+      LoadRandomWeights(options_.gang.model, engine);
     } else {
       const ShardState& state = engine.state();
       MUSTER_ASSIGN_OR_RETURN(

@@ -4,6 +4,11 @@
 
 #include <random>
 
+#include "common/base/check.h"
+#include "trainer/device/device_ops.h"
+#include "trainer/device/nf4_tensor.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/model/adapters.h"
 #include "trainer/model/llama_units.h"
 
 namespace muster::parity {
@@ -25,7 +30,7 @@ MicroBatch RandomBatch(const ModelConfig& config, std::mt19937_64& random, bool 
 
 }  // namespace
 
-ModelConfig TestConfig(TestModelOptions options) {
+ModelConfig TestConfig(const TestModelOptions& options) {
   ModelConfig config;
   config.hidden_size = 60;
   config.intermediate_size = 92;
@@ -36,17 +41,77 @@ ModelConfig TestConfig(TestModelOptions options) {
   config.vocab_size = 131;
   config.rms_norm_eps = 1e-5;
   config.tie_word_embeddings = options.tied;
+  config.qkv_bias = options.family == Family::kQwen2;
+  config.head_norms = options.family == Family::kQwen3;
+  if (options.family == Family::kMistral) config.sliding_window = 4;
   return config;
 }
 
-ReferenceTrainer::Weights RandomWeights(const ModelConfig& config) {
+namespace {
+
+// What is left of a matrix in NF4.
+at::Tensor ThroughNf4(const at::Tensor& values, const QuantizationSpec& quantization) {
+  const Nf4Tensor packed = QuantizeNf4(values.contiguous(), quantization.double_quant);
+  at::Tensor back = at::empty_like(values);
+  MakeCpuOps()->DequantizeNf4(packed.source(), back);
+  return back;
+}
+
+}  // namespace
+
+ReferenceTrainer::Weights RandomWeights(const TestModelOptions& options) {
+  return RandomWeights(TestConfig(options), options.lora);
+}
+
+ReferenceTrainer::Weights WeightsAsTrained(const TestModelOptions& options) {
+  ReferenceTrainer::Weights weights = RandomWeights(options);
+  if (!options.quantization) return weights;
+  for (auto& [name, values] : weights) {
+    const bool of_block = name.starts_with("model.layers.") && name.ends_with("_proj.weight");
+    if (of_block) values = ThroughNf4(values, *options.quantization);
+  }
+  return weights;
+}
+
+ReferenceTrainer::Weights RandomWeights(const ModelConfig& config,
+                                        const std::optional<LoraSpec>& lora) {
   at::Generator generator = at::detail::createCPUGenerator(11);
   ReferenceTrainer::Weights weights;
-  for (const UnitTensor& tensor : LlamaTensors(config)) {
+  std::vector<UnitTensor> tensors = LlamaTensors(config);
+  for (const UnitSpec& unit : SplitModel(config, 1, lora).trained) {
+    for (const UnitTensor& tensor : unit.tensors) {
+      if (IsAdapterTensor(tensor)) tensors.push_back(tensor);
+    }
+  }
+  for (const UnitTensor& tensor : tensors) {
     const at::Tensor values = at::randn(tensor.shape, generator) * 0.1;
     weights[tensor.name] = tensor.shape.size() == 1 ? values + 1.0 : values;
   }
   return weights;
+}
+
+void WriteModel(const TestModelOptions& options, const std::string& dir) {
+  const ReferenceTrainer::Weights weights = RandomWeights(options);
+  std::vector<TensorSpec> specs;
+  for (const UnitTensor& tensor : LlamaTensors(TestConfig(options))) {
+    specs.push_back({.name = tensor.name, .shape = tensor.shape});
+  }
+  auto writer = SafetensorsWriter::Create(dir + "/model.safetensors", specs);
+  MUSTER_CHECK(writer.ok(), "the test's model cannot be written");
+  for (const TensorSpec& spec : specs) {
+    const at::Tensor& values = weights.at(spec.name);
+    MUSTER_CHECK(writer->AppendFloats(values.const_data_ptr<float>(), values.numel()).ok(),
+                 "the test's model cannot be written");
+  }
+  MUSTER_CHECK(writer->Finish().ok(), "the test's model cannot be written");
+}
+
+std::set<std::string> TrainedNames(const TestModelOptions& options) {
+  std::set<std::string> names;
+  for (const UnitSpec& unit : SplitModel(TestConfig(options), 1, options.lora).trained) {
+    for (const UnitTensor& tensor : unit.tensors) names.insert(tensor.name);
+  }
+  return names;
 }
 
 StepBatches RandomBatches(const ModelConfig& config, int step, int world_size, int micro_batches) {

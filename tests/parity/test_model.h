@@ -3,24 +3,40 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "common/job_spec/job_spec.h"
 #include "tests/parity/reference.h"
 #include "trainer/core/model_config.h"
 #include "trainer/data/batch_loader.h"
 
 namespace muster::parity {
 
+enum class Family { kLlama, kMistral, kQwen2, kQwen3 };
+
 struct TestModelOptions {
   bool tied = false;
   int blocks = 3;
+  Family family = Family::kLlama;
+  std::optional<LoraSpec> lora;
+  std::optional<QuantizationSpec> quantization;
 };
 
 // Grouped heads, sizes that no world size divides.
-ModelConfig TestConfig(TestModelOptions options);
-// Weights large enough that every tensor matters to the loss.
-ReferenceTrainer::Weights RandomWeights(const ModelConfig& config);
+ModelConfig TestConfig(const TestModelOptions& options);
+// Weights large enough that every tensor matters to the loss, those of adapters among them.
+ReferenceTrainer::Weights RandomWeights(const TestModelOptions& options);
+ReferenceTrainer::Weights RandomWeights(const ModelConfig& config,
+                                        const std::optional<LoraSpec>& lora = {});
+// The same as a job reads them: quantised ones have lost what NF4 loses.
+ReferenceTrainer::Weights WeightsAsTrained(const TestModelOptions& options);
+// Writes those of the model, without adapters, as model.safetensors of `dir`.
+void WriteModel(const TestModelOptions& options, const std::string& dir);
+// The names of the tensors that are trained.
+std::set<std::string> TrainedNames(const TestModelOptions& options);
 
 // Micro-batches of one step: [rank][micro-batch]. Lengths and label counts differ.
 using StepBatches = std::vector<std::vector<MicroBatch>>;

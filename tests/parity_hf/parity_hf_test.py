@@ -97,14 +97,15 @@ class ParityWithTransformers(unittest.TestCase):
         metrics = read_metrics(folder)
         return [metrics[step]["loss"] for step in range(1, STEPS + 1)]
 
-    def transformers(self, train, batch):
+    def transformers(self, train, batch, adapter=None):
         folder = self.folder("reference")
         block, out = folder / "train.json", folder / "losses.json"
         block.write_text(json.dumps(train), encoding="utf-8")
         program = pathlib.Path(__file__).resolve().parent / "reference_train.py"
         done = subprocess.run(
             [peer.PYTHON, program, "--model", self.model, "--rows", self.rows, "--train", block,
-             "--batch", str(batch), "--out", out], timeout=LIMIT_S, capture_output=True, text=True,
+             "--batch", str(batch), "--out", out, *(["--adapter", adapter] if adapter else [])],
+            timeout=LIMIT_S, capture_output=True, text=True,
             check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(out.read_text(encoding="utf-8"))
@@ -155,6 +156,76 @@ class ParityWithTransformers(unittest.TestCase):
                                 sliding_window=TOKENS)
         with unittest.mock.patch.object(type(self), "model", model):
             self.compare("fp64", [(1, STEPS, 1e-9)])
+
+    def test_so_are_those_of_qwen2_and_qwen3(self):
+        for family in ("Qwen2", "Qwen3"):
+            model = self.model_of_family(family)
+            with unittest.mock.patch.object(type(self), "model", model):
+                self.compare("fp64", [(1, STEPS, 1e-9)])
+
+    def model_of_family(self, family):
+        config = json.loads((self.model / "config.json").read_text(encoding="utf-8"))
+        folder = self.folder("family")
+        path = folder / "config.json"
+        path.write_text(json.dumps({**config, "architectures": [family + "ForCausalLM"],
+                                    "model_type": family.lower(), "head_dim": 32}),
+                        encoding="utf-8")
+        model = folder / "model"
+        subprocess.run([BIN / "muster-trainer", "init-model", "--config", path, "--out", model],
+                       check=True, capture_output=True)
+        return model
+
+    def test_so_are_those_of_adapters_that_come_from_peft(self):
+        everywhere = {"r": 4, "lora_alpha": 6, "target_modules": "all-linear"}
+        whole = {"r": 8, "lora_alpha": 4, "use_rslora": True,
+                 "target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head"]}
+        for config in (everywhere, whole):
+            self.compare_adapter("fp64", config, [(1, STEPS, 1e-9)])
+
+    def test_fp32_losses_of_adapters_are_those_of_peft(self):
+        self.compare_adapter("fp32", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear"},
+                             [(1, 1, 1e-6), (2, 20, 1e-5), (21, STEPS, 1e-4)])
+
+    def peft_adapter(self, config):
+        folder = self.folder("peft")
+        path, adapter = folder / "lora.json", folder / "adapter"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        self.peft("make_adapter.py", "--model", self.model, "--config", path, "--out", adapter)
+        return adapter
+
+    def peft(self, program, *arguments):
+        done = subprocess.run(
+            [peer.PYTHON, pathlib.Path(__file__).resolve().parent / program, *arguments],
+            timeout=LIMIT_S, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def compare_adapter(self, precision, config, limits):
+        """Trains on from an adapter of PEFT, and gives PEFT the trained one back."""
+        adapter = self.peft_adapter(config)
+        lora = {"r": config["r"], "alpha": config["lora_alpha"],
+                "rslora": config.get("use_rslora", False),
+                "target_modules": config["target_modules"],
+                "modules_to_save": config.get("modules_to_save", []), "init_from": str(adapter)}
+        train = self.train_block(precision)
+        train["optimizer"]["lr"] = 10 * LEARNING_RATE
+        reference = self.transformers(train, batch=4, adapter=adapter)
+        for world, per_rank, accumulation in ((1, 2, 2), (2, 1, 2)):
+            losses = self.ours({**train, "lora": lora}, world, per_rank, accumulation)
+            distances = [abs(a - b) / b for a, b in zip(losses, reference)]
+            for first, last, limit in limits:
+                with self.subTest(precision=precision, world=world, steps=(first, last)):
+                    self.assertLessEqual(max(distances[first - 1:last]), limit)
+        self.assertLess(reference[-1], 0.99 * reference[0], "the adapter did not learn anything")
+        self.check_return(self.root / f"{self.runs}-ours" / "adapter")
+
+    def check_return(self, adapter):
+        merged = self.folder("merged") / "model"
+        subprocess.run([BIN / "muster-trainer", "merge", "--adapter", adapter, "--model",
+                        self.model, "--out", merged], check=True, capture_output=True)
+        distance = self.peft("peft_logits.py", "--model", self.model, "--adapter", adapter,
+                             "--merged", merged, "--rows", self.rows)
+        self.assertLessEqual(float(distance), 1e-5)
 
     def test_fp32_losses_are_those_of_transformers(self):
         self.compare("fp32", [(1, 1, 1e-6), (2, 20, 1e-5), (21, STEPS, 1e-4)])

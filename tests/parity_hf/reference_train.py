@@ -17,6 +17,7 @@ import pathlib
 
 import numpy
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, get_scheduler
 
 TYPES = {"fp64": torch.float64, "fp32": torch.float32}
@@ -33,7 +34,8 @@ def loss_of(model, ids):
 
 def train_model(model, rows, train, batch):
     spec = train["optimizer"]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=spec["lr"], betas=spec["betas"],
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=spec["lr"], betas=spec["betas"],
                                   eps=spec["eps"], weight_decay=spec["weight_decay"])
     schedule = train["schedule"]
     scheduler = get_scheduler(
@@ -46,7 +48,7 @@ def train_model(model, rows, train, batch):
         loss = loss_of(model, torch.from_numpy(rows[chosen].astype("int64")))
         loss.backward()
         if spec["grad_clip"]:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), spec["grad_clip"])
+            torch.nn.utils.clip_grad_norm_(trained, spec["grad_clip"])
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
@@ -59,6 +61,7 @@ def main():
     for name in ("--model", "--rows", "--train", "--out"):
         parser.add_argument(name, required=True)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--adapter", help="PEFT directory that is trained instead of the model")
     options = parser.parse_args()
     train = json.loads(pathlib.Path(options.train).read_text(encoding="utf-8"))
     precision = train["fsdp"]["mixed_precision"]
@@ -66,6 +69,9 @@ def main():
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=TYPES[precision])
     if precision == "fp64":
         type(model.model.norm).forward = wide_norm
+    if options.adapter:
+        model = PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
+        model.to(TYPES[precision])
     model.config.use_cache = False
     model.train()
     losses = train_model(model, numpy.load(options.rows), train, options.batch)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/core/tensor_role.h"
 
 namespace muster {
 
@@ -25,8 +26,10 @@ struct UnitTensor {
   std::string name;  // Hugging Face name
   std::vector<std::int64_t> shape;
   // Lies directly behind the previous tensor, without padding, so that both can be read as one
-  // matrix (query, key and value; gate and up).
+  // matrix (query, key and value; gate and up). They have one role.
   bool joined = false;
+  TensorRole role = TensorRole::kEmbedding;
+  int block = 0;  // of the unit's blocks, from 0
 };
 
 struct UnitSpec {

@@ -12,8 +12,32 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kLlama[] = "LlamaForCausalLM";
-constexpr char kMistral[] = "MistralForCausalLM";
+// What distinguishes the families, and what a config.json that leaves it out means.
+struct Family {
+  const char* architecture;
+  const char* model_type;
+  bool qkv_bias = false;
+  bool head_norms = false;
+  bool has_window = false;           // sliding_window counts for all blocks
+  std::int64_t key_value_heads = 0;  // 0: as many as query heads
+  std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
+};
+constexpr Family kFamilies[] = {
+    {.architecture = "LlamaForCausalLM", .model_type = "llama"},
+    {.architecture = "MistralForCausalLM",
+     .model_type = "mistral",
+     .has_window = true,
+     .key_value_heads = 8},
+    {.architecture = "Qwen2ForCausalLM",
+     .model_type = "qwen2",
+     .qkv_bias = true,
+     .key_value_heads = 32},
+    {.architecture = "Qwen3ForCausalLM",
+     .model_type = "qwen3",
+     .head_norms = true,
+     .key_value_heads = 32,
+     .head_dim = 128},
+};
 constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 // Far beyond any real model, and such that the number of its parameters still fits 64 bits.
 constexpr std::int64_t kMaxHidden = 1 << 20;
@@ -120,20 +144,35 @@ Result<Json> ParseObject(std::string_view text, const std::string& origin) {
   }
 }
 
-void CheckArchitecture(FieldReader& reader, std::string* architecture) {
+// The family that config.json names; after a failure any.
+const Family& ReadFamily(FieldReader& reader) {
   const Json* list = reader.Find("architectures");
-  std::string name;
+  std::string name, model_type, known;
   if (list != nullptr && list->is_array() && !list->empty() && list->front().is_string())
     name = list->front().get<std::string>();
-  std::string model_type;
   reader.ReadString("model_type", &model_type);
-  if (name.empty() && model_type == "llama") name = kLlama;
-  if (name.empty() && model_type == "mistral") name = kMistral;
-  const std::string known = std::string("this version trains ") + kLlama + " and " + kMistral;
-  if (name.empty()) return reader.Fail("architectures", "does not name an architecture; " + known);
-  if (name != kLlama && name != kMistral)
-    return reader.Refuse("the architecture " + name + " is not supported; " + known);
-  *architecture = name;
+  for (const Family& family : kFamilies) {
+    if (name.empty() ? model_type == family.model_type : name == family.architecture) return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.architecture);
+  }
+  known = "this version trains " + known;
+  if (name.empty()) {
+    reader.Fail("architectures", "does not name an architecture; " + known);
+  } else {
+    reader.Refuse("the architecture " + name + " is not supported; " + known);
+  }
+  return kFamilies[0];
+}
+
+// Qwen's windows are those of some blocks only.
+void RefuseWindowsOfSomeBlocks(FieldReader& reader) {
+  bool used = false;
+  reader.ReadBool("use_sliding_window", &used);
+  if (const Json* types = reader.Find("layer_types"); types != nullptr && types->is_array()) {
+    used = used || std::any_of(types->begin(), types->end(),
+                               [](const Json& type) { return type != "full_attention"; });
+  }
+  if (used) reader.Refuse("sliding windows in some blocks are not supported by this version");
 }
 
 void RefuseWhatIsNotImplemented(FieldReader& reader) {
@@ -218,7 +257,7 @@ void ReadDtype(FieldReader& reader, std::string* dtype) {
                   " are not supported; float32, bfloat16 and float16 are");
 }
 
-void ReadShape(FieldReader& reader, ModelConfig* config) {
+void ReadShape(FieldReader& reader, const Family& family, ModelConfig* config) {
   reader.RequireDimension("hidden_size", kMaxHidden, &config->hidden_size);
   reader.RequireDimension("intermediate_size", kMaxIntermediate, &config->intermediate_size);
   reader.RequireDimension("num_hidden_layers", kMaxLayers, &config->num_hidden_layers);
@@ -226,13 +265,15 @@ void ReadShape(FieldReader& reader, ModelConfig* config) {
   reader.RequireDimension("vocab_size", kMaxVocab, &config->vocab_size);
   reader.ReadDimension("max_position_embeddings", kMaxPositions, &config->max_position_embeddings);
   if (!reader.status().ok()) return;
-  config->num_key_value_heads = config->num_attention_heads;
+  config->num_key_value_heads =
+      family.key_value_heads > 0 ? family.key_value_heads : config->num_attention_heads;
   reader.ReadDimension("num_key_value_heads", kMaxHeads, &config->num_key_value_heads);
   if (config->num_attention_heads % config->num_key_value_heads != 0)
     reader.Fail("num_key_value_heads", "does not divide num_attention_heads");
-  if (reader.Find("head_dim") == nullptr && config->hidden_size % config->num_attention_heads != 0)
+  const bool derived = reader.Find("head_dim") == nullptr && family.head_dim == 0;
+  if (derived && config->hidden_size % config->num_attention_heads != 0)
     reader.Fail("num_attention_heads", "does not divide hidden_size, and head_dim is not given");
-  config->head_dim = config->hidden_size / config->num_attention_heads;
+  config->head_dim = derived ? config->hidden_size / config->num_attention_heads : family.head_dim;
   reader.ReadDimension("head_dim", kMaxHeadDim, &config->head_dim);
   if (config->head_dim % 2 != 0)
     reader.Fail("head_dim",
@@ -250,7 +291,9 @@ Status MissingModelFile(const std::string& dir, const std::string& what) {
 std::int64_t ModelConfig::ParameterCount() const {
   const std::int64_t q = num_attention_heads * head_dim * hidden_size;
   const std::int64_t kv = num_key_value_heads * head_dim * hidden_size;
-  const std::int64_t block = 2 * q + 2 * kv + 3 * intermediate_size * hidden_size + 2 * hidden_size;
+  std::int64_t block = 2 * q + 2 * kv + 3 * intermediate_size * hidden_size + 2 * hidden_size;
+  if (qkv_bias) block += (num_attention_heads + 2 * num_key_value_heads) * head_dim;
+  if (head_norms) block += 2 * head_dim;
   const std::int64_t embedding = vocab_size * hidden_size;
   return embedding * (tie_word_embeddings ? 1 : 2) + num_hidden_layers * block + hidden_size;
 }
@@ -259,13 +302,17 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
   MUSTER_ASSIGN_OR_RETURN(const Json object, ParseObject(json, origin));
   FieldReader reader(object, origin);
   ModelConfig config;
-  CheckArchitecture(reader, &config.architecture);
+  const Family& family = ReadFamily(reader);
+  config.architecture = family.architecture;
+  config.qkv_bias = family.qkv_bias;
+  config.head_norms = family.head_norms;
   RefuseWhatIsNotImplemented(reader);
-  ReadShape(reader, &config);
+  if (!family.has_window) RefuseWindowsOfSomeBlocks(reader);
+  ReadShape(reader, family, &config);
   reader.ReadPositive("rms_norm_eps", &config.rms_norm_eps);
   const Status rope_status = ReadRope(reader, origin, &config);
   reader.ReadBool("tie_word_embeddings", &config.tie_word_embeddings);
-  if (config.architecture == kMistral && reader.Find("sliding_window") != nullptr)
+  if (family.has_window && reader.Find("sliding_window") != nullptr)
     reader.ReadDimension("sliding_window", kMaxPositions, &config.sliding_window.emplace());
   ReadDtype(reader, &config.torch_dtype);
   std::vector<std::int32_t> bos;

@@ -1,8 +1,8 @@
 // ModelConfig: the shape of a decoder, as read from a Hugging Face directory's config.json.
 //
-// Two architectures in this version, LlamaForCausalLM and MistralForCausalLM; everything that would
-// change the numbers and is not implemented (other rope scaling, biases, another activation) is
-// refused by name, never ignored.
+// Four architectures: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM;
+// everything that would change the numbers and is not implemented (other rope scaling, other
+// biases, another activation) is refused by name, never ignored.
 //
 // Plain value; any thread. The readers block on the file system.
 // Errors: kNotFound for a missing directory or file, kInvalidArgument for a value that is wrong,
@@ -44,10 +44,11 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
+  bool qkv_bias = false;    // query, key and value projections have a bias (Qwen2)
+  bool head_norms = false;  // each head of query and key is normed before its rotation (Qwen3)
   bool tie_word_embeddings = false;
   std::int64_t max_position_embeddings = 2048;
-  // Positions that attention looks back, its own included (Mistral); nothing: all. Rows that are
-  // longer are refused by who reads them, for no attention of ours has a window.
+  // Positions that attention looks back, its own included (Mistral); nothing: all.
   std::optional<std::int64_t> sliding_window;
   std::optional<std::int32_t> bos_token_id;
   // Where generation stops; the first one ends a training row. Those of generation_config.json

@@ -85,6 +85,23 @@ TEST(ModelConfigTest, ReadsMistralWithAndWithoutItsWindow) {
   EXPECT_FALSE(later->sliding_window.has_value());
 }
 
+TEST(ModelConfigTest, ReadsWhatDistinguishesTheFamiliesOfQwen) {
+  const auto qwen2 =
+      ParseModelConfig(Config(R"("architectures": ["Qwen2ForCausalLM"], "sliding_window": 128,
+                "use_sliding_window": false, "layer_types": ["full_attention"])"),
+                       "c");
+  ASSERT_TRUE(qwen2.ok()) << qwen2.status().ToString();
+  EXPECT_TRUE(qwen2->qkv_bias);
+  EXPECT_FALSE(qwen2->head_norms);
+  EXPECT_FALSE(qwen2->sliding_window.has_value()) << "it is not used";
+  const auto qwen3 = ParseModelConfig(Config(R"("architectures": [], "model_type": "qwen3")"), "c");
+  ASSERT_TRUE(qwen3.ok()) << qwen3.status().ToString();
+  EXPECT_EQ(qwen3->architecture, "Qwen3ForCausalLM");
+  EXPECT_FALSE(qwen3->qkv_bias);
+  EXPECT_TRUE(qwen3->head_norms);
+  EXPECT_EQ(qwen3->head_dim, 128) << "transformers' default, not hidden_size by heads";
+}
+
 TEST(ModelConfigTest, CountsParameters) {
   auto config = ParseModelConfig(Config(), "config.json");
   ASSERT_TRUE(config.ok());
@@ -92,6 +109,10 @@ TEST(ModelConfigTest, CountsParameters) {
   EXPECT_EQ(config->ParameterCount(), 2 * 320 * 64 + 2 * block + 64);
   config->tie_word_embeddings = true;
   EXPECT_EQ(config->ParameterCount(), 320 * 64 + 2 * block + 64);
+  config->qkv_bias = true;
+  EXPECT_EQ(config->ParameterCount(), 320 * 64 + 2 * (block + 128) + 64);
+  config->head_norms = true;
+  EXPECT_EQ(config->ParameterCount(), 320 * 64 + 2 * (block + 128 + 32) + 64);
 }
 
 struct BadConfig {
@@ -113,8 +134,15 @@ TEST_P(BadConfigTest, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     All, BadConfigTest,
     ::testing::Values(
-        BadConfig{R"("architectures": ["Qwen2ForCausalLM"])", StatusCode::kUnimplemented,
-                  "Qwen2ForCausalLM"},
+        BadConfig{R"("architectures": ["GemmaForCausalLM"])", StatusCode::kUnimplemented,
+                  "GemmaForCausalLM"},
+        BadConfig{R"("architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true)",
+                  StatusCode::kUnimplemented, "sliding windows in some blocks"},
+        BadConfig{R"("architectures": ["Qwen3ForCausalLM"],
+                     "layer_types": ["full_attention", "sliding_attention"])",
+                  StatusCode::kUnimplemented, "sliding windows in some blocks"},
+        BadConfig{R"("architectures": ["Qwen3ForCausalLM"], "attention_bias": true)",
+                  StatusCode::kUnimplemented, "attention_bias"},
         BadConfig{R"("architectures": ["MistralForCausalLM"], "sliding_window": 0)",
                   StatusCode::kInvalidArgument, "sliding_window is 0"},
         BadConfig{R"("architectures": [], "model_type": "gpt2")", StatusCode::kInvalidArgument,

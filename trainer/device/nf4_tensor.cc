@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <utility>
+
 namespace muster {
 namespace {
 
@@ -55,20 +57,25 @@ Nf4Tensor QuantizeNf4(const at::Tensor& values, bool double_quantized) {
               "NF4 is made of contiguous values in the host's memory, not of ", values.sizes(),
               " on ", values.device());
   const at::Tensor singles = values.detach().to(at::kFloat);
-  Nf4Tensor tensor{.count = values.numel()};
-  tensor.codes = at::empty({Nf4Bytes(tensor.count)}, at::kByte);
-  const at::Tensor absmax = at::empty({Nf4Blocks(tensor.count)}, at::kFloat);
-  const Nf4Quantization quantization{.count = tensor.count,
+  const std::int64_t count = values.numel();
+  const at::Tensor codes = at::empty({Nf4Bytes(count)}, at::kByte);
+  const at::Tensor absmax = at::empty({Nf4Blocks(count)}, at::kFloat);
+  const Nf4Quantization quantization{.count = count,
                                      .values = singles.const_data_ptr<float>(),
-                                     .codes = tensor.codes.data_ptr<std::uint8_t>(),
+                                     .codes = codes.data_ptr<std::uint8_t>(),
                                      .absmax = absmax.data_ptr<float>()};
   at::parallel_for(0, absmax.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     QuantizeNf4(quantization, begin, end);
   });
+  return JoinNf4(count, codes, absmax, double_quantized);
+}
+
+Nf4Tensor JoinNf4(std::int64_t count, at::Tensor codes, at::Tensor absmax, bool double_quantized) {
+  Nf4Tensor tensor{.count = count, .codes = std::move(codes)};
   if (double_quantized) {
     QuantizeAbsmax(absmax, tensor);
   } else {
-    tensor.absmax = absmax;
+    tensor.absmax = std::move(absmax);
   }
   return tensor;
 }

@@ -30,4 +30,7 @@ struct Nf4Tensor {
 
 Nf4Tensor QuantizeNf4(const at::Tensor& values, bool double_quantized);
 
+// The same of a tensor whose parts were quantised apart: codes and absmax of all its blocks.
+Nf4Tensor JoinNf4(std::int64_t count, at::Tensor codes, at::Tensor absmax, bool double_quantized);
+
 }  // namespace muster

@@ -121,6 +121,31 @@ Json GenerationConfigJson() {
           {"pad_token_id", kEndOfTextId}};
 }
 
+const std::vector<std::string> kTokenizerFiles = {"tokenizer.json",
+                                                  "tokenizer.model",
+                                                  "tokenizer_config.json",
+                                                  "special_tokens_map.json",
+                                                  "added_tokens.json",
+                                                  "vocab.json",
+                                                  "merges.txt",
+                                                  "chat_template.jinja",
+                                                  "chat_template.json"};
+
+// Those of `names` that are there.
+Result<std::vector<std::string>> CopyFiles(const std::vector<std::string>& names,
+                                           const std::string& from, const std::string& to) {
+  std::vector<std::string> copied;
+  for (const std::string& name : names) {
+    const std::string source = from + "/" + name;
+    std::error_code error;
+    if (!std::filesystem::exists(source, error)) continue;
+    MUSTER_ASSIGN_OR_RETURN(const std::string content, ReadFile(source, kMaxCopiedBytes));
+    MUSTER_RETURN_IF_ERROR(WriteFileAtomically(to + "/" + name, content));
+    copied.push_back(name);
+  }
+  return copied;
+}
+
 }  // namespace
 
 Result<ModelConfig> PresetConfig(const std::string& name) {
@@ -169,23 +194,21 @@ Status WriteModelFiles(const std::string& dir, const ModelConfig& config) {
 }
 
 Result<std::vector<std::string>> CopyModelFiles(const std::string& from, const std::string& to) {
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(to));
-  std::vector<std::string> copied;
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model",
-        "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-        "merges.txt", "chat_template.jinja", "chat_template.json"}) {
-    const std::string source = from + "/" + name;
-    std::error_code error;
-    if (!std::filesystem::exists(source, error)) {
-      if (copied.empty()) return NotFound("there is no " + source + " to copy");
-      continue;
-    }
-    MUSTER_ASSIGN_OR_RETURN(const std::string content, ReadFile(source, kMaxCopiedBytes));
-    MUSTER_RETURN_IF_ERROR(WriteFileAtomically(to + "/" + name, content));
-    copied.push_back(name);
+  std::error_code error;
+  if (!std::filesystem::exists(from + "/config.json", error)) {
+    return NotFound("there is no " + from + "/config.json to copy");
   }
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(to));
+  MUSTER_ASSIGN_OR_RETURN(std::vector<std::string> copied,
+                          CopyFiles({"config.json", "generation_config.json"}, from, to));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> tokenizer,
+                          CopyFiles(kTokenizerFiles, from, to));
+  copied.insert(copied.end(), tokenizer.begin(), tokenizer.end());
   return copied;
+}
+
+Status CopyTokenizerFiles(const std::string& from, const std::string& to) {
+  return CopyFiles(kTokenizerFiles, from, to).status();
 }
 
 }  // namespace muster

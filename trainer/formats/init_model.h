@@ -37,4 +37,7 @@ Status WriteModelFiles(const std::string& dir, const ModelConfig& config);
 // directories; config.json must be there. Returns the names copied.
 Result<std::vector<std::string>> CopyModelFiles(const std::string& from, const std::string& to);
 
+// Copies what there is of the tokenizer's files. `to` exists.
+Status CopyTokenizerFiles(const std::string& from, const std::string& to);
+
 }  // namespace muster

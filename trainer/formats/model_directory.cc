@@ -66,16 +66,30 @@ std::vector<std::string> ModelDirectory::Leftovers(Leftover kind) const {
   return found;
 }
 
-Status ModelDirectory::Begin(std::vector<TensorSpec> tensors, std::int64_t max_shard_bytes) {
+Status ModelDirectory::BeginDirectory() {
   for (const std::string& leftover : Leftovers(Leftover::kOlder)) {
     std::error_code ignored;
     fs::remove_all(leftover, ignored);
   }
   begun_ = true;
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(temporary_));
+  return MakeDirectories(temporary_);
+}
+
+Status ModelDirectory::Begin(std::vector<TensorSpec> tensors, std::int64_t max_shard_bytes) {
+  MUSTER_RETURN_IF_ERROR(BeginDirectory());
   auto copied = CopyModelFiles(source_dir_, temporary_);
   MUSTER_RETURN_IF_ERROR(copied.status());
-  weights_.emplace(temporary_, std::move(tensors), max_shard_bytes);
+  weights_.emplace(temporary_, PlanWeightFiles(std::move(tensors), max_shard_bytes));
+  return weights_->Begin();
+}
+
+Status ModelDirectory::BeginAdapter(Adapter adapter) {
+  MUSTER_RETURN_IF_ERROR(BeginDirectory());
+  MUSTER_RETURN_IF_ERROR(CopyTokenizerFiles(source_dir_, temporary_));
+  MUSTER_RETURN_IF_ERROR(
+      WriteFileAtomically(temporary_ + "/" + adapter.config_name, adapter.config_text));
+  std::vector<WeightFile> files = {{adapter.weights_name, std::move(adapter.tensors)}};
+  weights_.emplace(temporary_, std::move(files));
   return weights_->Begin();
 }
 

@@ -38,6 +38,14 @@ class ModelDirectory {
   // `max_shard_bytes` are split (weight_files.h).
   Status Begin(std::vector<TensorSpec> tensors,
                std::int64_t max_shard_bytes = kDefaultMaxShardBytes);
+  // The same for an adapter: its tensors in one file, its configuration, and the tokenizer's files.
+  struct Adapter {
+    std::string weights_name;
+    std::vector<TensorSpec> tensors;
+    std::string config_name;
+    std::string config_text;
+  };
+  Status BeginAdapter(Adapter adapter);
   // The next `count` elements of the tensors, in their order.
   Status Append(const float* values, std::int64_t count);
   // Makes it durable under its temporary name. An error also when a newer generation removed it.
@@ -52,6 +60,7 @@ class ModelDirectory {
   enum class Leftover { kNone, kOlder, kNewer };
   Leftover Judge(const std::string& name) const;
   std::vector<std::string> Leftovers(Leftover kind) const;
+  Status BeginDirectory();
 
   const std::string source_dir_;
   const std::string target_dir_;

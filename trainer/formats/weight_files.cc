@@ -57,8 +57,8 @@ std::string WeightIndexJson(const std::vector<WeightFile>& files) {
   return index.dump(2) + "\n";
 }
 
-WeightFiles::WeightFiles(std::string dir, std::vector<TensorSpec> tensors, std::int64_t max_bytes)
-    : dir_(std::move(dir)), files_(PlanWeightFiles(std::move(tensors), max_bytes)) {}
+WeightFiles::WeightFiles(std::string dir, std::vector<WeightFile> files)
+    : dir_(std::move(dir)), files_(std::move(files)) {}
 
 Status WeightFiles::Begin() { return BeginFile(); }
 

@@ -33,8 +33,8 @@ std::string WeightIndexJson(const std::vector<WeightFile>& files);
 
 class WeightFiles {
  public:
-  // Into `dir`, which exists.
-  WeightFiles(std::string dir, std::vector<TensorSpec> tensors, std::int64_t max_bytes);
+  // Into `dir`, which exists. `files` as PlanWeightFiles gives them, or one of any name.
+  WeightFiles(std::string dir, std::vector<WeightFile> files);
 
   Status Begin();
   // The next `count` elements of the tensors, in their order; over the ends of tensors and files.

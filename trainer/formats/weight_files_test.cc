@@ -62,7 +62,7 @@ TEST_P(WeightFilesOf, AreReadAsOneModel) {
   const TempDir dir;
   std::vector<float> values(72);
   std::iota(values.begin(), values.end(), 0.f);
-  WeightFiles files(dir.path(), Tensors(TensorType::kF32), GetParam());
+  WeightFiles files(dir.path(), PlanWeightFiles(Tensors(TensorType::kF32), GetParam()));
   ASSERT_TRUE(files.Begin().ok());
   for (std::int64_t at = 0, count = 1; at < 72; at += count, count = std::min(72 - at, count + 6)) {
     ASSERT_TRUE(files.Append(values.data() + at, count).ok());
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Bounds, WeightFilesOf, testing::Values(1'000, 200, 100,
 
 TEST(WeightFiles, SayThatElementsAreMissing) {
   const TempDir dir;
-  WeightFiles files(dir.path(), Tensors(), 1'000);
+  WeightFiles files(dir.path(), PlanWeightFiles(Tensors(), 1'000));
   ASSERT_TRUE(files.Begin().ok());
   const std::vector<float> values(71);
   ASSERT_TRUE(files.Append(values.data(), 71).ok());

@@ -8,6 +8,8 @@ FsdpOptions MakeEngineOptions(const TrainSpec& train, const RankEnv& env) {
   return {.strategy = fsdp.strategy,
           .ranks_per_node = env.local_world_size,
           .blocks_per_unit = fsdp.blocks_per_unit,
+          .lora = train.lora,
+          .quantization = train.quantization,
           .precision = ResolvePrecision(fsdp, optimizer),
           .activation_checkpointing = fsdp.activation_checkpointing,
           .reduce_every_micro_batch = fsdp.reduce_every_micro_batch,

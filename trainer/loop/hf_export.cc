@@ -5,6 +5,7 @@
 #include "trainer/formats/safetensors.h"
 #include "trainer/loop/stored_type.h"
 #include "trainer/model/llama_units.h"
+#include "trainer/model/peft.h"
 #include "trainer/sharding/export_stream.h"
 
 namespace muster {
@@ -17,6 +18,22 @@ std::vector<TensorSpec> StoredTensors(const ModelConfig& config) {
         {.name = tensor.name, .type = StoredType(config.torch_dtype), .shape = tensor.shape});
   }
   return tensors;
+}
+
+// Every trained tensor under its name in PEFT.
+ModelDirectory::Adapter AdapterOf(const FlatLayout& layout, const ExportOptions& options) {
+  ModelDirectory::Adapter adapter{
+      .weights_name = kAdapterWeights,
+      .config_name = kAdapterConfig,
+      .config_text = AdapterConfigText(*options.lora, options.base_model)};
+  for (const FlatUnit& unit : layout.units()) {
+    for (const FlatTensor& tensor : unit.tensors) {
+      adapter.tensors.push_back({.name = kPeftPrefix + tensor.spec.name,
+                                 .type = TensorType::kF32,
+                                 .shape = tensor.spec.shape});
+    }
+  }
+  return adapter;
 }
 
 // Every rank learns whether rank 0 managed, and whether it was only for want of room.
@@ -39,7 +56,8 @@ Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communic
   ModelDirectory directory(options.source_dir, options.target_dir, options.writer);
   Status status;
   if (communicator.rank() == 0) {
-    status = directory.Begin(StoredTensors(config), options.max_shard_bytes);
+    status = options.lora ? directory.BeginAdapter(AdapterOf(engine.layout(), options))
+                          : directory.Begin(StoredTensors(config), options.max_shard_bytes);
   }
   const Status begun = status;
   const TensorSink sink = [&](const float* values, std::int64_t count) {

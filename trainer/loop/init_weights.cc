@@ -48,9 +48,10 @@ Status WriteRandomWeights(const ModelConfig& config, std::uint64_t seed, const s
   Normal normal(seed);
   std::vector<float> values;
   for (const UnitTensor& tensor : tensors) {
-    const bool is_norm = tensor.shape.size() == 1;
-    values.assign(static_cast<std::size_t>(ElementCount(tensor.shape)), 1.0f);
-    if (!is_norm) normal.Fill(&values);
+    const bool is_bias = tensor.role == TensorRole::kQkvBias;
+    values.assign(static_cast<std::size_t>(ElementCount(tensor.shape)), is_bias ? 0.0f : 1.0f);
+    const bool is_matrix = tensor.shape.size() > 1;
+    if (is_matrix) normal.Fill(&values);
     MUSTER_RETURN_IF_ERROR(
         writer.AppendFloats(values.data(), static_cast<std::int64_t>(values.size())));
   }

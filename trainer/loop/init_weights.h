@@ -1,4 +1,5 @@
-// Random weights for a new model, as transformers initialises a Llama: normal(0, 0.02), norms 1.
+// Random weights for a new model, as transformers initialises a Llama: normal(0, 0.02), norms 1,
+// biases 0.
 //
 // The same seed gives the same file on every machine. Blocks on the file system; any thread.
 #pragma once

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "trainer/hub/hub_id.h"
+#include "trainer/model/adapters.h"
 #include "trainer/model/weight_check.h"
 
 namespace muster {
@@ -40,13 +41,9 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
   const std::string& dir = *found;
   Result<ModelFiles> model = OpenModel(dir);
   if (!model.ok()) return InputFailure("model", model.status());
-  const std::int64_t length = spec.train->data.max_seq_len;
-  if (const auto window = model->config.sliding_window; window && length > *window) {
-    return InputFailure("config",
-                        Unimplemented("train.data.max_seq_len: " + std::to_string(length) +
-                                      ", but the model looks back at " + std::to_string(*window) +
-                                      " positions only, which this version does for no longer "
-                                      "rows than that"));
+  if (spec.train->lora) {
+    const Status fits = CheckLora(model->config, *spec.train->lora);
+    if (!fits.ok()) return InputFailure("config", fits);
   }
   auto rows = LoadRows(spec, dir, model->config, events);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);

@@ -90,6 +90,9 @@ class Trainer {
   std::optional<Failure> BeginSnapshots();
   Status LoadFirstState();
   Status LoadModelWeights();
+  Status LoadFirstAdapters(const SafetensorsModel* model);
+  std::optional<Failure> LoadFrozen();
+  Status WithOwnReason(const Status& loaded) const;
   std::optional<Failure> OpenMetrics();
   std::optional<Failure> AgreeOnStop();
   std::optional<Failure> CheckCalledOff() const;

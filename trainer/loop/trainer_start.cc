@@ -9,6 +9,7 @@
 #include "trainer/loop/engine_options.h"
 #include "trainer/loop/input_agreement.h"
 #include "trainer/loop/start_notes.h"
+#include "trainer/sharding/adapter_weights.h"
 #include "trainer/sharding/load_weights.h"
 #include "trainer/sharding/mesh.h"
 
@@ -154,6 +155,7 @@ void Trainer::MakeCheckpointer() {
 
 std::optional<Failure> Trainer::LoadState() {
   if (auto failure = MakeEngine()) return failure;
+  if (auto failure = LoadFrozen()) return failure;
   MakeCheckpointer();
   if (auto failure = LoadNewestState()) return failure;
   if (resumed_from_ != ResumeSource::kStart) {
@@ -168,6 +170,20 @@ std::optional<Failure> Trainer::LoadState() {
   }
   parts_.supervisor.Resumed(env_.generation, cursor_.step, resumed_from_, rejected_);
   parts_.progress.StartAt(checkpointer_->generation(), cursor_.step, max_steps_);
+  return std::nullopt;
+}
+
+// Of a rank's own reasons and one that it has from others its own says more.
+Status Trainer::WithOwnReason(const Status& loaded) const {
+  const Result<SafetensorsModel>& weights = inputs().weights;
+  return loaded.code() == StatusCode::kNotFound && !weights.ok() ? weights.status() : loaded;
+}
+
+std::optional<Failure> Trainer::LoadFrozen() {
+  const Result<SafetensorsModel>& weights = inputs().weights;
+  const Status loaded = WithOwnReason(
+      engine_->LoadFrozen(weights.ok() ? &*weights : nullptr, [this] { parts_.progress.Move(); }));
+  if (!loaded.ok()) return SharedInputFailure("model", loaded);
   return std::nullopt;
 }
 
@@ -265,14 +281,29 @@ Status Trainer::LoadFirstState() {
 
 // Where some nodes have no files, a rank that has them reads for all.
 Status Trainer::LoadModelWeights() {
-  untouched_source_ = inputs().model_dir;
   const Result<SafetensorsModel>& weights = inputs().weights;
+  const SafetensorsModel* const model = weights.ok() ? &*weights : nullptr;
   const ShardState& state = engine_->state();
-  const Status loaded = LoadIntervalsTogether(
-      weights.ok() ? &*weights : nullptr, engine_->layout(), state.WeightArrays(),
-      parts_.communicator, state.array_memory(), [this] { parts_.progress.Move(); });
-  // This rank's own reason says more.
-  return loaded.code() == StatusCode::kNotFound && !weights.ok() ? weights.status() : loaded;
+  const auto on_read = [this] { parts_.progress.Move(); };
+  untouched_source_ = inputs().model_dir;
+  if (train().lora) return LoadFirstAdapters(model);
+  return WithOwnReason(LoadIntervalsTogether(model, engine_->layout(), state.WeightArrays(),
+                                             parts_.communicator, state.array_memory(), on_read));
+}
+
+Status Trainer::LoadFirstAdapters(const SafetensorsModel* model) {
+  const LoraSpec& lora = *train().lora;
+  const std::vector<ShardArray> arrays = engine_->state().WeightArrays();
+  const ArrayMemory memory = engine_->state().array_memory();
+  const TrainedTensors trained{engine_->layout(), arrays, memory};
+  const auto on_read = [this] { parts_.progress.Move(); };
+  if (!lora.init_from.empty()) {
+    const std::string dir = ResolvePath(spec(), lora.init_from);
+    if (is_first()) Note("info", "goes on from the adapter " + dir);
+    return LoadAdapter(dir, lora, trained, parts_.communicator, on_read);
+  }
+  InitAdapters(trained, train().seed);
+  return WithOwnReason(LoadTrainedOfModel(model, trained, parts_.communicator, on_read));
 }
 
 void Trainer::NoteResume(const LoadOutcome& outcome) {
@@ -315,13 +346,22 @@ void Trainer::PrintStart() {
                       FindPeak(spec(), parts_.ops.Describe()));
   for (const std::string& note : StartNotes(spec(), env_)) Note("info", note);
   char numbers[200];
+  const auto all = static_cast<double>(engine_->parameter_count());
+  const auto trained = static_cast<double>(engine_->layout().parameter_count());
+  std::string text = inputs().model_dir;
+  if (trained < all) {
+    std::snprintf(numbers, sizeof numbers, ": trains %.2f M (%.2f %%) of", trained / 1e6,
+                  100 * trained / all);
+    text += numbers;
+  } else {
+    text += ":";
+  }
   std::snprintf(numbers, sizeof numbers,
-                ": %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
-                static_cast<double>(engine_->layout().parameter_count()) / 1e6, env_.world_size,
-                static_cast<long long>(inputs().dataset->size()),
+                " %.2f M parameters, %d ranks, %lld rows, batch of %lld rows, %lld steps\n",
+                all / 1e6, env_.world_size, static_cast<long long>(inputs().dataset->size()),
                 static_cast<long long>(loader_->geometry().global_batch()),
                 static_cast<long long>(max_steps_));
-  std::string text = inputs().model_dir + numbers;
+  text += numbers;
   if (cursor_.step > 0) text += "going on after step " + std::to_string(cursor_.step) + "\n";
   Print(std::move(text));
 }

@@ -21,7 +21,7 @@ ActivationBytes MeasureActivations(const ModelConfig& config, const ActivationSh
   const BlockInputs inputs(*ops, static_cast<int>(config.num_hidden_layers),
                            leave ? Arena::Memory::kHost : Arena::Memory::kDevice);
   const BlockInputs::Bytes of_inputs = inputs.BytesFor(batch.tokens(), config.hidden_size, type);
-  const BlockMemory memory(config, *ops, type, shape.level);
+  const BlockMemory memory(config, shape.lora, *ops, type, shape.level);
   const at::Device device(shape.on_host ? at::kCPU : at::kCUDA);
   const LlamaHead head(*ops, type, LlamaHead::DefaultChunkBytes(device));
   return {.blocks = memory.BytesFor(batch) + of_inputs.device,

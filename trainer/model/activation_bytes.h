@@ -9,6 +9,7 @@
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/element_type.h"
 #include "trainer/core/model_config.h"
+#include "trainer/model/lora_form.h"
 
 namespace muster {
 
@@ -18,6 +19,7 @@ struct ActivationShape {
   ElementType compute = ElementType::kBFloat16;
   ActivationCheckpointing level = ActivationCheckpointing::kSelective;
   bool on_host = true;  // the device that computes is the host
+  BlockLora lora = {};  // adapters on each block
 };
 
 struct ActivationBytes {

@@ -11,9 +11,10 @@ bool KeepsInputsAlone(ActivationCheckpointing level) {
 
 }  // namespace
 
-BlockMemory::BlockMemory(const ModelConfig& config, DeviceOps& ops, at::ScalarType type,
-                         ActivationCheckpointing level)
+BlockMemory::BlockMemory(const ModelConfig& config, const BlockLora& lora, DeviceOps& ops,
+                         at::ScalarType type, ActivationCheckpointing level)
     : config_(config),
+      lora_(lora),
       type_(type),
       keeps_normed_(level != ActivationCheckpointing::kSelective),
       kept_arena_(ops),
@@ -49,6 +50,12 @@ BlockActivations BlockMemory::CutActivations(Cutter& cutter, const BatchShape& s
   kept.middle_scale = cutter.Cut({tokens}, wide);
   if (keeps_normed_) kept.middle_normed = cutter.Cut({tokens, hidden}, type_);
   kept.gate_up = cutter.Cut({tokens, 2 * config_.intermediate_size}, type_);
+  const auto hidden_of = [&](const LoraForm& lora) {
+    return lora.segments.empty() ? at::Tensor() : cutter.Cut({tokens, lora.hidden_width()}, type_);
+  };
+  kept.qkv_lora = hidden_of(lora_.qkv);
+  kept.output_lora = hidden_of(lora_.output);
+  kept.gate_up_lora = hidden_of(lora_.gate_up);
   return kept;
 }
 
@@ -66,10 +73,16 @@ BlockScratch BlockMemory::CutScratch(Cutter& cutter, std::int64_t tokens) const 
   cutter.Overlap(
       [&] {
         if (!keeps_normed_) cut(a.normed, hidden)();
+        if (config_.head_norms) {
+          cut(a.rotated, joined)();
+          a.head_scale = cutter.Cut(
+              {tokens, config_.num_attention_heads + config_.num_key_value_heads}, WideType(type_));
+        }
         cutter.Overlap(cut(a.attended_gradient, attended), cut(a.normed_gradient, hidden));
         cut(a.qkv_gradient, joined)();
       },
       [&] {
+        if (!lora_.down.segments.empty()) cut(f.down_lora, lora_.down.hidden_width())();
         cutter.Overlap(cut(f.gated, inner), cut(f.normed, keeps_normed_ ? 0 : hidden));
         cutter.Overlap(cut(f.gated_gradient, inner), cut(f.normed_gradient, hidden));
       });

@@ -13,6 +13,7 @@
 #include "trainer/core/model_config.h"
 #include "trainer/device/device_ops.h"
 #include "trainer/model/arena.h"
+#include "trainer/model/lora_form.h"
 
 namespace muster {
 
@@ -20,13 +21,15 @@ namespace muster {
 struct BlockActivations {
   at::Tensor input_scale;    // [N] W
   at::Tensor input_normed;   // [N, H]; undefined where it is computed again
-  at::Tensor qkv;            // [N, J], rotated
+  at::Tensor qkv;            // [N, J], rotated; before norm and rotation where heads are normed
   at::Tensor attended;       // [N, A]
   at::Tensor lse;            // [rows, heads, length] W
   at::Tensor middle;         // [N, H]: the residual after attention
   at::Tensor middle_scale;   // [N] W
   at::Tensor middle_normed;  // [N, H]; undefined where it is computed again
   at::Tensor gate_up;        // [N, 2 * I]; backward turns it into its gradient
+  // [N, hidden width of the adapters]; undefined where there are none.
+  at::Tensor qkv_lora, output_lora, gate_up_lora;
 };
 
 // Memory of every block in turn. `delta` lasts from one half of a block to the next; the members
@@ -36,6 +39,8 @@ struct BlockScratch {
 
   struct Attention {
     at::Tensor normed;             // [N, H]
+    at::Tensor rotated;            // [N, J]: the normed heads, where heads are normed
+    at::Tensor head_scale;         // [N, heads + kv heads] W, likewise
     at::Tensor attended_gradient;  // [N, A]; before normed_gradient
     at::Tensor normed_gradient;    // [N, H]
     at::Tensor qkv_gradient;       // [N, J]
@@ -46,13 +51,14 @@ struct BlockScratch {
     at::Tensor normed;           // [N, H]
     at::Tensor gated_gradient;   // [N, I]; before normed_gradient
     at::Tensor normed_gradient;  // [N, H]
+    at::Tensor down_lora;        // [N, hidden width of the adapters]; undefined without any
   } feed_forward;
 };
 
 class BlockMemory {
  public:
   // `ops` outlives the object.
-  BlockMemory(const ModelConfig& config, DeviceOps& ops, at::ScalarType type,
+  BlockMemory(const ModelConfig& config, const BlockLora& lora, DeviceOps& ops, at::ScalarType type,
               ActivationCheckpointing level);
 
   // Tensors have this shape from here on; contents are lost.
@@ -70,6 +76,7 @@ class BlockMemory {
   BlockScratch CutScratch(Cutter& cutter, std::int64_t tokens) const;
 
   const ModelConfig config_;
+  const BlockLora lora_;
   const at::ScalarType type_;
   const bool keeps_normed_;
   Arena kept_arena_;

@@ -38,13 +38,14 @@ Result<at::Tensor> ReadTensor(const SafetensorsModel& model, const UnitTensor& s
   return values;
 }
 
-BlockWeights JoinBlock(const std::vector<at::Tensor>& tensors) {
-  return {.input_norm = tensors[kInputNorm],
-          .qkv = at::cat({tensors[kQuery], tensors[kKey], tensors[kValue]}),
-          .output = tensors[kAttentionOutput],
-          .post_norm = tensors[kPostNorm],
-          .gate_up = at::cat({tensors[kGate], tensors[kUp]}),
-          .down = tensors[kDown]};
+// `tensors` of one block, in the order of its unit.
+BlockWeights JoinBlock(const UnitSpec& unit, const std::vector<at::Tensor>& tensors) {
+  BlockWeights block;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    at::Tensor& place = block.Of(unit.tensors[t].role);
+    place = unit.tensors[t].joined ? at::cat({place, tensors[t]}) : tensors[t];
+  }
+  return block;
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
     if (u == 0) {
       model.embedding_ = tensors[0];
     } else if (u + 1 < units.size()) {
-      model.blocks_.push_back(JoinBlock(tensors));
+      model.blocks_.push_back(JoinBlock(units[u], tensors));
     } else {
       model.final_norm_ = tensors[0];
       model.head_ = tensors.size() > 1 ? tensors[1] : model.embedding_;

@@ -5,6 +5,30 @@
 #include "trainer/device/scalar_type.h"
 
 namespace muster {
+namespace {
+
+// The output of a matrix, the hidden values and the second matrices, each cut to one adapter.
+struct AdapterPart {
+  at::Tensor y;       // [N, rows]
+  at::Tensor hidden;  // [N, rank]
+  at::Tensor b;       // [rows, rank]
+};
+
+template <typename Function>
+void ForEachAdapter(const LoraForm& lora, const at::Tensor& y, const at::Tensor& hidden,
+                    const at::Tensor& b, Function function) {
+  std::int64_t row = 0, column = 0;
+  for (const LoraSegment& segment : lora.segments) {
+    AdapterPart part{.y = y.narrow(1, segment.begin, segment.rows),
+                     .hidden = hidden.narrow(1, column, lora.rank),
+                     .b = b.narrow(0, row, segment.rows)};
+    function(part);
+    row += segment.rows;
+    column += lora.rank;
+  }
+}
+
+}  // namespace
 
 void LinearForward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
   at::mm_out(y, x, weight.t());
@@ -16,20 +40,102 @@ void LinearInputGradient(const at::Tensor& y_gradient, const at::Tensor& weight,
 }
 
 void LinearWeightGradient::Write(const at::Tensor& y_gradient, const at::Tensor& x,
-                                 const GradientTarget& target) {
-  const at::ScalarType type = x.scalar_type();
+                                 const GradientTarget& target, double scale) {
   at::Tensor out = target.tensor;
-  if (out.scalar_type() == type && target.add) {
-    at::addmm_out(out, out, y_gradient.t(), x);
-  } else if (out.scalar_type() == type) {
-    at::mm_out(out, y_gradient.t(), x);
+  const bool in_place = out.scalar_type() == x.scalar_type();
+  at::Tensor product = in_place ? out : Scratch(out, x.scalar_type());
+  const bool add = in_place && target.add;
+  if (add || scale != 1) {
+    at::addmm_out(product, product, y_gradient.t(), x, add ? 1 : 0, scale);
   } else {
-    at::Tensor product;
-    scratch_.Fit([&](Cutter& cutter) { product = cutter.Cut(out.sizes(), type); });
     at::mm_out(product, y_gradient.t(), x);
-    ops_.Convert(product.const_data_ptr(), ElementTypeOf(type), out.mutable_data_ptr(),
-                 ElementTypeOf(out.scalar_type()), out.numel(), target.add);
   }
+  if (!in_place) Deliver(product, target);
+}
+
+void LinearWeightGradient::WriteBias(const at::Tensor& y_gradient, const GradientTarget& target) {
+  at::Tensor out = target.tensor;
+  if (out.scalar_type() == y_gradient.scalar_type() && !target.add) {
+    at::sum_out(out, y_gradient, {0});
+    return;
+  }
+  at::Tensor sum = Scratch(out, y_gradient.scalar_type());
+  at::sum_out(sum, y_gradient, {0});
+  Deliver(sum, target);
+}
+
+at::Tensor LinearWeightGradient::Scratch(const at::Tensor& like, at::ScalarType type) {
+  at::Tensor product;
+  scratch_.Fit([&](Cutter& cutter) { product = cutter.Cut(like.sizes(), type); });
+  return product;
+}
+
+void LinearWeightGradient::Deliver(const at::Tensor& product, const GradientTarget& target) {
+  ops_.Convert(product.const_data_ptr(), ElementTypeOf(product.scalar_type()),
+               target.tensor.mutable_data_ptr(), ElementTypeOf(target.tensor.scalar_type()),
+               product.numel(), target.add);
+}
+
+at::Tensor LinearLayers::Matrix(const LinearWeights& weights, at::ScalarType type) {
+  if (weights.packed == nullptr) return weights.weight;
+  const PackedMatrix& packed = *weights.packed;
+  at::Tensor matrix;
+  unpacked_.Fit([&](Cutter& cutter) {
+    matrix = cutter.Cut({packed.rows(), packed.columns}, type);
+  });
+  std::int64_t row = 0;
+  for (const PackedMatrix::Part& part : packed.parts) {
+    at::Tensor rows = matrix.narrow(0, row, part.rows);
+    ops_.DequantizeNf4(part.source, rows);
+    row += part.rows;
+  }
+  return matrix;
+}
+
+void LinearLayers::Forward(const at::Tensor& x, const LinearWeights& weights, const LoraForm& lora,
+                           at::Tensor& hidden, at::Tensor& y) {
+  const at::Tensor matrix = Matrix(weights, x.scalar_type());
+  if (weights.bias.defined()) {
+    at::addmm_out(y, weights.bias, x, matrix.t());
+  } else {
+    LinearForward(x, matrix, y);
+  }
+  if (lora.segments.empty()) return;
+  AdapterForward(x, weights, lora, hidden);
+  ForEachAdapter(lora, y, hidden, weights.lora_b, [&](AdapterPart& part) {
+    at::addmm_out(part.y, part.y, part.hidden, part.b.t(), 1, lora.scale);
+  });
+}
+
+void LinearLayers::AdapterForward(const at::Tensor& x, const LinearWeights& weights,
+                                  const LoraForm& lora, at::Tensor& hidden) {
+  if (!lora.segments.empty()) LinearForward(x, weights.lora_a, hidden);
+}
+
+void LinearLayers::InputGradient(const at::Tensor& y_gradient, const LinearWeights& weights,
+                                 const LoraForm& lora, at::Tensor& x_gradient) {
+  LinearInputGradient(y_gradient, Matrix(weights, y_gradient.scalar_type()), x_gradient);
+  if (lora.segments.empty()) return;
+  scratch_.Fit([&](Cutter& cutter) {
+    hidden_gradient_ =
+        cutter.Cut({y_gradient.size(0), lora.hidden_width()}, y_gradient.scalar_type());
+  });
+  ForEachAdapter(lora, y_gradient, hidden_gradient_, weights.lora_b, [&](AdapterPart& part) {
+    at::addmm_out(part.hidden, part.hidden, part.y, part.b, 0, lora.scale);
+  });
+  at::addmm_out(x_gradient, x_gradient, hidden_gradient_, weights.lora_a);
+}
+
+void LinearLayers::ParameterGradients(const at::Tensor& y_gradient, const at::Tensor& x,
+                                      const at::Tensor& hidden, const LoraForm& lora,
+                                      const LinearGradients& gradients) {
+  if (gradients.weight.tensor.defined()) weight_gradient_.Write(y_gradient, x, gradients.weight);
+  if (gradients.bias.tensor.defined()) weight_gradient_.WriteBias(y_gradient, gradients.bias);
+  if (lora.segments.empty()) return;
+  weight_gradient_.Write(hidden_gradient_, x, gradients.lora_a);
+  ForEachAdapter(lora, y_gradient, hidden, gradients.lora_b.tensor, [&](AdapterPart& part) {
+    weight_gradient_.Write(part.y, part.hidden, {part.b, gradients.lora_b.add}, lora.scale);
+  });
 }
 
 }  // namespace muster

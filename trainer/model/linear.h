@@ -1,7 +1,11 @@
-// The three products of a linear layer without bias, into memory that is already there.
+// The products of linear layers, forward and backward, into memory that is already there.
 //
-// x [N, in], weight [out, in], y [N, out], all contiguous and of one type, on one device. The
-// trainer's thread.
+// x [N, in], y [N, out], all contiguous and of one type, on one device; weights as in
+// block_tensors.h. A layer may have a bias, and adapters (lora_form.h), whose hidden values
+// [N, hidden_width] are kept from forward to backward. Gradients whose target has no tensor are not
+// computed.
+//
+// The trainer's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +14,8 @@
 
 #include "trainer/device/device_ops.h"
 #include "trainer/model/arena.h"
+#include "trainer/model/block_tensors.h"
+#include "trainer/model/lora_form.h"
 
 namespace muster {
 
@@ -27,14 +33,59 @@ class LinearWeightGradient {
   // `ops` outlives the object.
   explicit LinearWeightGradient(DeviceOps& ops) : ops_(ops), scratch_(ops) {}
 
-  // target (+)= y_gradient^T x
-  void Write(const at::Tensor& y_gradient, const at::Tensor& x, const GradientTarget& target);
+  // target (+)= scale * y_gradient^T x
+  void Write(const at::Tensor& y_gradient, const at::Tensor& x, const GradientTarget& target,
+             double scale = 1);
+  // target (+)= the sum of y_gradient's rows
+  void WriteBias(const at::Tensor& y_gradient, const GradientTarget& target);
 
   std::int64_t bytes() const { return scratch_.bytes(); }
 
  private:
+  at::Tensor Scratch(const at::Tensor& like, at::ScalarType type);
+  void Deliver(const at::Tensor& product, const GradientTarget& target);
+
   DeviceOps& ops_;
   Arena scratch_;
+};
+
+// Whole layers. The scratch memory grows to the largest layer and stays; a packed matrix is
+// dequantised there each time that it is used.
+class LinearLayers {
+ public:
+  // `ops` outlives the object.
+  explicit LinearLayers(DeviceOps& ops)
+      : ops_(ops), weight_gradient_(ops), scratch_(ops), unpacked_(ops) {}
+
+  // `hidden` is written where there are adapters.
+  void Forward(const at::Tensor& x, const LinearWeights& weights, const LoraForm& lora,
+               at::Tensor& hidden, at::Tensor& y);
+
+  // The hidden values alone, once more.
+  void AdapterForward(const at::Tensor& x, const LinearWeights& weights, const LoraForm& lora,
+                      at::Tensor& hidden);
+
+  // First InputGradient, then ParameterGradients of the same layer, which reads what the first has
+  // left of the adapters.
+  void InputGradient(const at::Tensor& y_gradient, const LinearWeights& weights,
+                     const LoraForm& lora, at::Tensor& x_gradient);
+  void ParameterGradients(const at::Tensor& y_gradient, const at::Tensor& x,
+                          const at::Tensor& hidden, const LoraForm& lora,
+                          const LinearGradients& gradients);
+
+  std::int64_t bytes() const {
+    return weight_gradient_.bytes() + scratch_.bytes() + unpacked_.bytes();
+  }
+
+ private:
+  // The matrix, of `type`; a packed one is good until the next call.
+  at::Tensor Matrix(const LinearWeights& weights, at::ScalarType type);
+
+  DeviceOps& ops_;
+  LinearWeightGradient weight_gradient_;
+  Arena scratch_;
+  Arena unpacked_;
+  at::Tensor hidden_gradient_;  // [N, hidden_width]
 };
 
 }  // namespace muster

@@ -61,16 +61,20 @@ at::Tensor Attention(const ModelConfig& config, const RotaryTable& rotary, const
   const std::int64_t rows = x.size(0), length = x.size(1);
   const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
   const std::int64_t begin = cache == nullptr ? 0 : cache->length();
-  const std::vector<at::Tensor> parts = LinearLayer(x, weights.qkv)
+  const std::vector<at::Tensor> parts = LinearLayer(x, weights.qkv.weight, weights.qkv.bias)
                                             .view({rows, length, -1, config.head_dim})
                                             .split_with_sizes({heads, kv_heads, kv_heads}, 2);
-  const at::Tensor query = Rotated(parts[0], rotary, begin).transpose(1, 2);
-  BlockCache::Held seen{.key = Rotated(parts[1], rotary, begin).transpose(1, 2),
+  const auto prepared = [&](const at::Tensor& part, const at::Tensor& norm) {
+    const at::Tensor normed = norm.defined() ? RmsNorm(part, norm, config.rms_norm_eps) : part;
+    return Rotated(normed, rotary, begin).transpose(1, 2);
+  };
+  const at::Tensor query = prepared(parts[0], weights.query_norm);
+  BlockCache::Held seen{.key = prepared(parts[1], weights.key_norm),
                         .value = parts[2].transpose(1, 2)};
   if (cache != nullptr) seen = cache->Append(seen.key, seen.value);
   const at::Tensor mixed = Attend(query, seen.key, seen.value, config.sliding_window);
   return LinearLayer(mixed.transpose(1, 2).reshape({rows, length, heads * config.head_dim}),
-                     weights.output);
+                     weights.output.weight);
 }
 
 at::Tensor GatedSilu(const at::Tensor& gate_up) {
@@ -82,7 +86,7 @@ at::Tensor GatedSilu(const at::Tensor& gate_up) {
 }
 
 at::Tensor FeedForward(const at::Tensor& x, const BlockWeights& weights) {
-  return LinearLayer(GatedSilu(LinearLayer(x, weights.gate_up)), weights.down);
+  return LinearLayer(GatedSilu(LinearLayer(x, weights.gate_up.weight)), weights.down.weight);
 }
 
 // In fp32 and in the order of transformers, so that the angles are its angles.

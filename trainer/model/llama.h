@@ -1,4 +1,4 @@
-// The forward pass of a Llama decoder as plain tensor operations over views of weights.
+// The forward pass of a decoder of the Llama kind as plain tensor operations over views of weights.
 //
 // Inference uses it, and the tests of the hand-written blocks (llama_block.h), which differentiate
 // it: every operation has a gradient, and whether a graph is recorded is the caller's grad mode.
@@ -13,28 +13,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <optional>
 
 #include "trainer/core/model_config.h"
+#include "trainer/model/block_tensors.h"
 #include "trainer/model/kv_cache.h"
 
 namespace muster {
-
-struct BlockWeights {
-  at::Tensor input_norm;  // [H]
-  at::Tensor qkv;         // [(heads + 2 * kv heads) * head_dim, H]
-  at::Tensor output;      // [H, heads * head_dim]
-  at::Tensor post_norm;   // [H]
-  at::Tensor gate_up;     // [2 * inner, H]
-  at::Tensor down;        // [H, inner]
-
-  static constexpr int kCount = 6;
-  std::array<at::Tensor, kCount> List() const {
-    return {input_norm, qkv, output, post_norm, gate_up, down};
-  }
-};
 
 // What a rotary table is made of. Angles are fp32 whatever the model computes in, as Hugging
 // Face's are.
@@ -75,6 +61,7 @@ at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids);
 // far back as config.sliding_window says; right padding needs no mask, since nothing before it sees
 // it. With a cache the T positions follow those that it has seen, attend to them too, and are added
 // to it (no gradients then). `rotary` holds all positions.
+// Adapters are not applied: who infers has merged them.
 at::Tensor BlockForward(const ModelConfig& config, const RotaryTable& rotary,
                         const at::Tensor& hidden, const BlockWeights& weights,
                         BlockCache* cache = nullptr);

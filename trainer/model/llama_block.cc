@@ -24,18 +24,20 @@ const at::Tensor& NormedAgain(DeviceOps& ops, const at::Tensor& kept, const at::
 }  // namespace
 
 LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarType compute_type,
-                         ActivationCheckpointing level)
+                         ActivationCheckpointing level, const BlockLora& lora)
     : config_(config),
+      lora_(lora),
       heads_{.heads = config.num_attention_heads,
              .kv_heads = config.num_key_value_heads,
-             .head_dim = config.head_dim},
+             .head_dim = config.head_dim,
+             .window = config.sliding_window.value_or(0)},
       ops_(ops),
       recomputes_(level == ActivationCheckpointing::kFull ||
                   level == ActivationCheckpointing::kFullOffload),
       type_(compute_type),
-      memory_(config, ops, compute_type, level),
+      memory_(config, lora, ops, compute_type, level),
       inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops)),
-      weight_gradient_(ops) {}
+      layers_(ops) {}
 
 void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin) {
   cos_ = cos;
@@ -58,7 +60,8 @@ ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
   FeedForwardForward(input, weights, kept);
   BlockScratch& scratch = memory_.scratch();
   ops_.GatedSilu(kept.gate_up, scratch.feed_forward.gated);
-  LinearForward(scratch.feed_forward.gated, weights.down, scratch.delta);
+  layers_.Forward(scratch.feed_forward.gated, weights.down, lora_.down,
+                  scratch.feed_forward.down_lora, scratch.delta);
   latest_ = block;
   return {.sum = kept.middle, .delta = scratch.delta};
 }
@@ -84,9 +87,18 @@ void LlamaBlocks::AttentionForward(const ResidualStream& in, const BlockWeights&
       kept.input_normed.defined() ? kept.input_normed : memory_.scratch().attention.normed;
   ops_.AddNorm(in.sum, in.delta, weights.input_norm, config_.rms_norm_eps, input, normed,
                kept.input_scale);
-  LinearForward(normed, weights.qkv, kept.qkv);
-  ops_.Rotate(kept.qkv, cos_, sin_, shape_, heads_, 1);
-  ops_.Attention(kept.qkv, shape_, heads_, kept.attended, kept.lse);
+  layers_.Forward(normed, weights.qkv, lora_.qkv, kept.qkv_lora, kept.qkv);
+  if (!config_.head_norms) ops_.Rotate(kept.qkv, cos_, sin_, shape_, heads_, 1);
+  ops_.Attention(Rotated(weights, kept), shape_, heads_, kept.attended, kept.lse);
+}
+
+at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& kept) {
+  if (!config_.head_norms) return kept.qkv;
+  BlockScratch::Attention& scratch = memory_.scratch().attention;
+  ops_.HeadNorm(kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, heads_,
+                scratch.rotated, scratch.head_scale);
+  ops_.Rotate(scratch.rotated, cos_, sin_, shape_, heads_, 1);
+  return scratch.rotated;
 }
 
 // From the projection of attention to gate and up, before the activation.
@@ -95,23 +107,26 @@ void LlamaBlocks::FeedForwardForward(const at::Tensor& input, const BlockWeights
   BlockScratch& scratch = memory_.scratch();
   at::Tensor& normed =
       kept.middle_normed.defined() ? kept.middle_normed : scratch.feed_forward.normed;
-  LinearForward(kept.attended, weights.output, scratch.delta);
+  layers_.Forward(kept.attended, weights.output, lora_.output, kept.output_lora, scratch.delta);
   ops_.AddNorm(input, scratch.delta, weights.post_norm, config_.rms_norm_eps, kept.middle, normed,
                kept.middle_scale);
-  LinearForward(normed, weights.gate_up, kept.gate_up);
+  layers_.Forward(normed, weights.gate_up, lora_.gate_up, kept.gate_up_lora, kept.gate_up);
 }
 
 void LlamaBlocks::FeedForwardBackward(const BlockWeights& weights, const BlockGradients& gradients,
                                       BlockActivations& kept, at::Tensor& gradient) {
   BlockScratch::FeedForward& scratch = memory_.scratch().feed_forward;
-  LinearInputGradient(gradient, weights.down, scratch.gated_gradient);
+  layers_.InputGradient(gradient, weights.down, lora_.down, scratch.gated_gradient);
   ops_.GatedSiluBackward(kept.gate_up, scratch.gated_gradient, scratch.gated);
-  weight_gradient_.Write(gradient, scratch.gated, gradients.down);
+  layers_.AdapterForward(scratch.gated, weights.down, lora_.down, scratch.down_lora);
+  layers_.ParameterGradients(gradient, scratch.gated, scratch.down_lora, lora_.down,
+                             gradients.down);
   const at::Tensor& gate_up_gradient = kept.gate_up;
-  LinearInputGradient(gate_up_gradient, weights.gate_up, scratch.normed_gradient);
+  layers_.InputGradient(gate_up_gradient, weights.gate_up, lora_.gate_up, scratch.normed_gradient);
   const at::Tensor& normed = NormedAgain(ops_, kept.middle_normed, kept.middle, weights.post_norm,
                                          kept.middle_scale, scratch.normed);
-  weight_gradient_.Write(gate_up_gradient, normed, gradients.gate_up);
+  layers_.ParameterGradients(gate_up_gradient, normed, kept.gate_up_lora, lora_.gate_up,
+                             gradients.gate_up);
   ops_.NormBackward(scratch.normed_gradient, kept.middle, weights.post_norm, kept.middle_scale,
                     gradient, gradients.post_norm);
 }
@@ -120,21 +135,26 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
                                     const BlockGradients& gradients, BlockActivations& kept,
                                     at::Tensor& gradient) {
   BlockScratch::Attention& scratch = memory_.scratch().attention;
-  weight_gradient_.Write(gradient, kept.attended, gradients.output);
-  LinearInputGradient(gradient, weights.output, scratch.attended_gradient);
-  ops_.AttentionBackward(kept.qkv, kept.attended, kept.lse, scratch.attended_gradient, shape_,
-                         heads_, scratch.qkv_gradient);
+  layers_.InputGradient(gradient, weights.output, lora_.output, scratch.attended_gradient);
+  layers_.ParameterGradients(gradient, kept.attended, kept.output_lora, lora_.output,
+                             gradients.output);
+  ops_.AttentionBackward(Rotated(weights, kept), kept.attended, kept.lse, scratch.attended_gradient,
+                         shape_, heads_, scratch.qkv_gradient);
   ops_.Rotate(scratch.qkv_gradient, cos_, sin_, shape_, heads_, -1);
-  LinearInputGradient(scratch.qkv_gradient, weights.qkv, scratch.normed_gradient);
+  if (config_.head_norms) {
+    ops_.HeadNormBackward(kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale,
+                          heads_, scratch.qkv_gradient, gradients.query_norm, gradients.key_norm);
+  }
+  layers_.InputGradient(scratch.qkv_gradient, weights.qkv, lora_.qkv, scratch.normed_gradient);
   const at::Tensor& normed = NormedAgain(ops_, kept.input_normed, input, weights.input_norm,
                                          kept.input_scale, scratch.normed);
-  weight_gradient_.Write(scratch.qkv_gradient, normed, gradients.qkv);
+  layers_.ParameterGradients(scratch.qkv_gradient, normed, kept.qkv_lora, lora_.qkv, gradients.qkv);
   ops_.NormBackward(scratch.normed_gradient, input, weights.input_norm, kept.input_scale, gradient,
                     gradients.input_norm);
 }
 
 std::int64_t LlamaBlocks::bytes() const {
-  return memory_.bytes() + inputs_.device_bytes() + weight_gradient_.bytes();
+  return memory_.bytes() + inputs_.device_bytes() + layers_.bytes();
 }
 
 }  // namespace muster

@@ -20,16 +20,12 @@
 #include "trainer/device/device_ops.h"
 #include "trainer/model/block_inputs.h"
 #include "trainer/model/block_memory.h"
+#include "trainer/model/block_tensors.h"
 #include "trainer/model/linear.h"
-#include "trainer/model/llama.h"
+#include "trainer/model/lora_form.h"
 #include "trainer/model/residual_stream.h"
 
 namespace muster {
-
-// Where a block's gradients go; shapes as in BlockWeights.
-struct BlockGradients {
-  GradientTarget input_norm, qkv, output, post_norm, gate_up, down;
-};
 
 // The blocks of one model on one device, with all memory that their activations need; it grows to
 // the largest batch and stays. Owned by the engine; the trainer's thread. Shape and type errors
@@ -38,7 +34,7 @@ class LlamaBlocks {
  public:
   // `ops` outlives the object. T is `compute_type`: fp64, fp32, bf16 or fp16.
   LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarType compute_type,
-              ActivationCheckpointing level);
+              ActivationCheckpointing level, const BlockLora& lora = {});
 
   // A micro-batch begins. cos and sin [length, head_dim / 2] W.
   void Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin);
@@ -52,7 +48,8 @@ class LlamaBlocks {
   ResidualStream Forward(int block, const ResidualStream& in, const BlockWeights& weights);
 
   // gradient [N, H]: of the stream that left the block, becomes that of the stream that came in.
-  // Blocks go backward in reverse order, each once per Begin.
+  // Blocks go backward in reverse order, each once per Begin. Where a target has no tensor, that
+  // weight is frozen.
   void Backward(int block, const BlockWeights& weights, const BlockGradients& gradients,
                 at::Tensor& gradient);
 
@@ -63,6 +60,8 @@ class LlamaBlocks {
  private:
   void AttentionForward(const ResidualStream& in, const BlockWeights& weights, at::Tensor& input,
                         BlockActivations& kept);
+  // The rotated query, key and value: where they are kept, or made of what is kept.
+  at::Tensor& Rotated(const BlockWeights& weights, BlockActivations& kept);
   void FeedForwardForward(const at::Tensor& input, const BlockWeights& weights,
                           BlockActivations& kept);
   void FeedForwardBackward(const BlockWeights& weights, const BlockGradients& gradients,
@@ -72,6 +71,7 @@ class LlamaBlocks {
                          at::Tensor& gradient);
 
   const ModelConfig config_;
+  const BlockLora lora_;
   const AttentionHeads heads_;
   DeviceOps& ops_;
   const bool recomputes_;  // backward begins with forward
@@ -81,7 +81,7 @@ class LlamaBlocks {
   const at::ScalarType type_;
   BlockMemory memory_;
   BlockInputs inputs_;
-  LinearWeightGradient weight_gradient_;
+  LinearLayers layers_;
   int latest_ = -1;  // the block whose forward ran last: its activations need no second one
 };
 

@@ -19,7 +19,7 @@ std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
 }
 
 void ZeroUnlessAdded(const GradientTarget& target) {
-  if (!target.add) target.tensor.zero_();
+  if (target.tensor.defined() && !target.add) target.tensor.zero_();
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& lo
     ops_.CrossEntropy(logits, rows.labels.narrow(0, begin, size), task.scale, loss);
     at::Tensor normed_gradient = rows.normed_gradient.narrow(0, begin, size);
     LinearInputGradient(logits, task.head, normed_gradient);
-    weight_gradient_.Write(logits, normed, head_gradient);
+    if (head_gradient.tensor.defined()) weight_gradient_.Write(logits, normed, head_gradient);
     head_gradient.add = true;
   }
 }

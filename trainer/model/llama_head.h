@@ -28,6 +28,7 @@ struct HeadTask {
   at::Tensor labels;
   double eps = 0;
   double scale = 1;  // on every gradient; one over the labels of the window, times the loss scale
+  // A target without a tensor: that weight is frozen.
   GradientTarget norm_gradient;
   GradientTarget head_gradient;  // with a tied head the embedding's
 };

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "trainer/model/llama.h"
 #include "trainer/model/model_testing.h"
 
 namespace muster {

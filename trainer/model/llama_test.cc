@@ -49,11 +49,11 @@ TEST(BlockForward, OfOnePositionFollowsItsDefinition) {
   const auto norm = [](const at::Tensor& v, const at::Tensor& weight) {
     return v / (v.square().mean(-1, true) + 1e-6).sqrt() * weight;
   };
-  const at::Tensor value = at::matmul(norm(x, w.input_norm), w.qkv.narrow(0, 64, 32).t());
-  const at::Tensor middle = x + at::matmul(value, w.output.t());
-  const at::Tensor both = at::matmul(norm(middle, w.post_norm), w.gate_up.t());
+  const at::Tensor value = at::matmul(norm(x, w.input_norm), w.qkv.weight.narrow(0, 64, 32).t());
+  const at::Tensor middle = x + at::matmul(value, w.output.weight.t());
+  const at::Tensor both = at::matmul(norm(middle, w.post_norm), w.gate_up.weight.t());
   const at::Tensor gate = both.narrow(2, 0, 48), up = both.narrow(2, 48, 48);
-  const at::Tensor want = middle + at::matmul(gate * at::sigmoid(gate) * up, w.down.t());
+  const at::Tensor want = middle + at::matmul(gate * at::sigmoid(gate) * up, w.down.weight.t());
   EXPECT_TRUE(at::allclose(BlockForward(config, rotary, x, w), want, 1e-5, 1e-6));
 }
 
@@ -74,11 +74,11 @@ TEST(BlockForward, SharedKeyHeadsEqualRepeatedOnes) {
   const ModelConfig full = SmallConfig(4);
   const BlockWeights weights = RandomBlock(grouped);
   BlockWeights repeated = weights;
-  const std::vector<at::Tensor> parts = weights.qkv.split_with_sizes({32, 16, 16});
+  const std::vector<at::Tensor> parts = weights.qkv.weight.split_with_sizes({32, 16, 16});
   const auto repeat = [](const at::Tensor& heads) {
     return heads.view({2, 1, 8, 32}).expand({2, 2, 8, 32}).reshape({32, 32});
   };
-  repeated.qkv = at::cat({parts[0], repeat(parts[1]), repeat(parts[2])});
+  repeated.qkv.weight = at::cat({parts[0], repeat(parts[1]), repeat(parts[2])});
   RotaryTable rotary(grouped);
   rotary.Ensure(7);
   const at::Tensor hidden = at::randn({1, 7, 32});

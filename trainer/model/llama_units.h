@@ -1,4 +1,5 @@
-// The units of a Llama decoder: which tensors are gathered together, by their Hugging Face names.
+// The units of a decoder of the Llama kind: which tensors are gathered together, by their Hugging
+// Face names.
 //
 // Unit 0 is the embedding, then come the blocks, one or several to a unit, and last the final norm
 // with the head. With tied embeddings the head unit holds the norm only.
@@ -12,21 +13,6 @@
 #include "trainer/core/model_config.h"
 
 namespace muster {
-
-// Positions of a block's tensors in its unit. The joined ones make up one matrix each: query, key
-// and value; gate and up.
-enum BlockTensor {
-  kInputNorm,
-  kQuery,
-  kKey,
-  kValue,
-  kAttentionOutput,
-  kPostNorm,
-  kGate,
-  kUp,
-  kDown,
-  kBlockTensorCount,
-};
 
 // `blocks_per_unit` blocks make a unit; the last one may have fewer.
 std::vector<UnitSpec> LlamaUnits(const ModelConfig& config, int blocks_per_unit = 1);

@@ -3,9 +3,13 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "trainer/core/model_config.h"
 #include "trainer/device/scalar_type.h"
-#include "trainer/model/llama.h"
+#include "trainer/model/block_tensors.h"
+#include "trainer/model/lora_form.h"
 
 namespace muster {
 
@@ -30,12 +34,59 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type) {
   const auto random = [&](at::IntArrayRef shape, double scale) {
     return (at::randn(shape, at::kDouble) * scale).to(type);
   };
-  return {.input_norm = random({hidden}, 0.5),
-          .qkv = random({query + 2 * key, hidden}, 0.2),
-          .output = random({hidden, query}, 0.2),
-          .post_norm = random({hidden}, 0.5),
-          .gate_up = random({2 * c.intermediate_size, hidden}, 0.2),
-          .down = random({hidden, c.intermediate_size}, 0.2)};
+  BlockWeights block;
+  block.input_norm = random({hidden}, 0.5);
+  block.qkv.weight = random({query + 2 * key, hidden}, 0.2);
+  if (c.qkv_bias) block.qkv.bias = random({query + 2 * key}, 0.2);
+  if (c.head_norms) {
+    block.query_norm = random({c.head_dim}, 0.5);
+    block.key_norm = random({c.head_dim}, 0.5);
+  }
+  block.output.weight = random({hidden, query}, 0.2);
+  block.post_norm = random({hidden}, 0.5);
+  block.gate_up.weight = random({2 * c.intermediate_size, hidden}, 0.2);
+  block.down.weight = random({hidden, c.intermediate_size}, 0.2);
+  return block;
+}
+
+// Random adapters on every matrix of `lora` for a block.
+inline void AddRandomLora(const BlockLora& lora, BlockWeights* block) {
+  const auto add = [](const LoraForm& form, LinearWeights* linear) {
+    if (form.segments.empty()) return;
+    std::int64_t rows = 0;
+    for (const LoraSegment& segment : form.segments) rows += segment.rows;
+    const auto random = [&](at::IntArrayRef shape) {
+      return (at::randn(shape, at::kDouble) * 0.2).to(linear->weight.scalar_type());
+    };
+    linear->lora_a = random({form.hidden_width(), linear->weight.size(1)});
+    linear->lora_b = random({rows, form.rank});
+  };
+  add(lora.qkv, &block->qkv);
+  add(lora.output, &block->output);
+  add(lora.gate_up, &block->gate_up);
+  add(lora.down, &block->down);
+}
+
+// The matrix with its adapters added: W + scale * B A.
+inline at::Tensor Merged(const LinearWeights& linear, const LoraForm& form) {
+  at::Tensor delta = at::zeros_like(linear.weight);
+  std::int64_t row = 0, column = 0;
+  std::vector<at::Tensor> rows;
+  std::int64_t covered = 0;
+  const auto skip_to = [&](std::int64_t begin) {
+    if (begin > covered) rows.push_back(delta.narrow(0, covered, begin - covered));
+    covered = begin;
+  };
+  for (const LoraSegment& segment : form.segments) {
+    skip_to(segment.begin);
+    rows.push_back(form.scale * at::matmul(linear.lora_b.narrow(0, row, segment.rows),
+                                           linear.lora_a.narrow(0, column, form.rank)));
+    covered += segment.rows;
+    row += segment.rows;
+    column += form.rank;
+  }
+  skip_to(delta.size(0));
+  return linear.weight + at::cat(rows);
 }
 
 // |a - b| / |b| in the Euclidean norm.

@@ -9,10 +9,11 @@
 #include <utility>
 
 #include "trainer/device/scalar_type.h"
+#include "trainer/model/adapters.h"
 #include "trainer/model/llama.h"
 #include "trainer/model/llama_block.h"
 #include "trainer/model/llama_head.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/sharding/frozen_weights.h"
 #include "trainer/sharding/gathered_weights.h"
 #include "trainer/sharding/gradient_reducer.h"
 #include "trainer/sharding/host_updates.h"
@@ -32,12 +33,15 @@ enum Sum { kLoss, kSquares, kVotes, kSumCount };
 
 class Engine final : public FsdpEngine {
  public:
-  Engine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions options);
-  Status Allocate();
+  Engine(const ModelConfig& config, const std::vector<UnitSpec>& trained, Mesh mesh, DeviceOps& ops,
+         FsdpOptions options);
+  Status Allocate(std::vector<UnitSpec> frozen);
 
   const FlatLayout& layout() const override { return layout_; }
   const ShardState& state() const override { return *state_; }
   void WeightsLoaded() override;
+  Status LoadFrozen(const SafetensorsModel* model, const std::function<void()>& on_read) override;
+  std::int64_t parameter_count() const override;
   bool is_first_replica() const override { return mesh_.replica() == 0; }
   Communicator* shard_group() const override { return mesh_.shard(); }
   Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) override;
@@ -70,6 +74,14 @@ class Engine final : public FsdpEngine {
   // Once all units have been updated: what Seal had to leave.
   void SealUpdated();
 
+  Status PlaceWeights(std::vector<UnitSpec> frozen);
+  Status PlaceState();
+  bool reshards() const;
+  // The embedding's and the head's, and those of a unit of blocks.
+  const UnitWeights& weights_of(int unit) const { return unit_weights_[unit]; }
+  const at::Tensor& embedding() const { return unit_weights_.front().embedding; }
+  bool trains_embedding() const { return !layout_.units().front().tensors.empty(); }
+
   void Prefetch(int unit);
   Status WaitForWeights(int unit);
   Result<UnitGradients> BeginGradients(int unit);
@@ -93,8 +105,9 @@ class Engine final : public FsdpEngine {
   std::unique_ptr<DeviceOps> host_ops_;  // null: nothing is offloaded
   std::unique_ptr<ShardState> state_;
   std::unique_ptr<GatheredWeights> weights_;  // ends first: gathers under way read the shards
+  std::unique_ptr<FrozenWeights> frozen_;     // null: the whole model is trained
   std::unique_ptr<GradientReducer> reducer_;
-  std::vector<UnitViews> views_;  // by unit
+  std::vector<UnitWeights> unit_weights_;  // by unit: what is gathered, trained or frozen
   LlamaBlocks blocks_;
   LlamaHead head_;
   RotaryTable rotary_;
@@ -117,14 +130,16 @@ class Engine final : public FsdpEngine {
   bool overflow_ = false;
 };
 
-Engine::Engine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions options)
+Engine::Engine(const ModelConfig& config, const std::vector<UnitSpec>& trained, Mesh mesh,
+               DeviceOps& ops, FsdpOptions options)
     : config_(config),
       mesh_(std::move(mesh)),
       ops_(ops),
       options_(std::move(options)),
       precision_(options_.precision),
-      layout_(LlamaUnits(config, options_.blocks_per_unit), mesh_.shape().shard_size),
-      blocks_(config, ops, ScalarTypeOf(precision_.compute), options_.activation_checkpointing),
+      layout_(trained, mesh_.shape().shard_size),
+      blocks_(config, ops, ScalarTypeOf(precision_.compute), options_.activation_checkpointing,
+              options_.lora ? LoraOf(config, *options_.lora) : BlockLora()),
       head_(ops, ScalarTypeOf(precision_.compute)),
       rotary_(config, {.buffer = ScalarTypeOf(precision_.buffer),
                        .stored = ScalarTypeOf(precision_.wide()),
@@ -135,16 +150,53 @@ Engine::Engine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions
   updates_ = std::make_unique<HostUpdates>();
 }
 
-Status Engine::Allocate() {
-  MUSTER_ASSIGN_OR_RETURN(
-      weights_, GatheredWeights::Create(
-                    layout_, mesh_.shard(), ops_,
-                    {.rank = mesh_.shard_rank(),
-                     .type = precision_.compute,
-                     .reshard_after_forward = options_.strategy == ShardingStrategy::kFullShard ||
-                                              options_.strategy == ShardingStrategy::kNoShard ||
-                                              options_.strategy == ShardingStrategy::kHybridShard,
-                     .from_host = host_ops_ != nullptr}));
+bool Engine::reshards() const {
+  return options_.strategy == ShardingStrategy::kFullShard ||
+         options_.strategy == ShardingStrategy::kNoShard ||
+         options_.strategy == ShardingStrategy::kHybridShard;
+}
+
+Status Engine::Allocate(std::vector<UnitSpec> frozen) {
+  MUSTER_RETURN_IF_ERROR(PlaceWeights(std::move(frozen)));
+  MUSTER_RETURN_IF_ERROR(PlaceState());
+  MUSTER_ASSIGN_OR_RETURN(reducer_,
+                          GradientReducer::Create(layout_, *state_, mesh_, ops_, host_ops_.get(),
+                                                  options_.reduce_every_micro_batch));
+  sums_ = at::zeros({kSumCount}, at::TensorOptions().dtype(at::kDouble).device(ops_.device()));
+  losses_ = at::zeros({1}, sums_.options());
+  squares_ = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(state_ops().device()));
+  return OkStatus();
+}
+
+Status Engine::PlaceWeights(std::vector<UnitSpec> frozen) {
+  const bool adapters = !frozen.empty();
+  // Adapters are small: once gathered they stay until they are updated.
+  MUSTER_ASSIGN_OR_RETURN(weights_,
+                          GatheredWeights::Create(layout_, mesh_.shard(), ops_,
+                                                  {.rank = mesh_.shard_rank(),
+                                                   .type = precision_.compute,
+                                                   .reshard_after_forward = reshards() && !adapters,
+                                                   .from_host = host_ops_ != nullptr}));
+  if (adapters) {
+    MUSTER_ASSIGN_OR_RETURN(frozen_,
+                            FrozenWeights::Create(std::move(frozen), mesh_.shard(), ops_,
+                                                  {.rank = mesh_.shard_rank(),
+                                                   .ranks = mesh_.shape().shard_size,
+                                                   .compute = precision_.compute,
+                                                   .quantization = options_.quantization,
+                                                   .reshard_after_forward = reshards(),
+                                                   .in_host_memory = host_ops_ != nullptr}));
+  }
+  for (int u = 0; u <= head_unit(); ++u) {
+    UnitWeights& weights = unit_weights_.emplace_back();
+    if (frozen_ != nullptr) weights = frozen_->weights(u);
+    Overlay(ViewUnit(layout_.units()[u], weights_->data(u), precision_.compute, ops_.device()),
+            &weights);
+  }
+  return OkStatus();
+}
+
+Status Engine::PlaceState() {
   Segment* const segment = options_.segment;
   const bool in_segment =
       segment != nullptr && options_.snapshot_every == 1 && state_ops().is_host();
@@ -161,17 +213,16 @@ Status Engine::Allocate() {
   std::vector<const void*> sources;
   for (const UnitShard& unit : state_->units()) sources.push_back(unit.GatherSource());
   weights_->SetSources(std::move(sources));
-  MUSTER_ASSIGN_OR_RETURN(reducer_,
-                          GradientReducer::Create(layout_, *state_, mesh_, ops_, host_ops_.get(),
-                                                  options_.reduce_every_micro_batch));
-  for (int u = 0; u <= head_unit(); ++u) {
-    views_.emplace_back(layout_.units()[u], ops_.device());
-    views_.back().Bind(weights_->data(u), precision_.compute);
-  }
-  sums_ = at::zeros({kSumCount}, at::TensorOptions().dtype(at::kDouble).device(ops_.device()));
-  losses_ = at::zeros({1}, sums_.options());
-  squares_ = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(state_ops().device()));
   return OkStatus();
+}
+
+Status Engine::LoadFrozen(const SafetensorsModel* model, const std::function<void()>& on_read) {
+  if (frozen_ == nullptr) return OkStatus();
+  return frozen_->Load(model, mesh_.world(), on_read);
+}
+
+std::int64_t Engine::parameter_count() const {
+  return layout_.parameter_count() + (frozen_ != nullptr ? frozen_->parameter_count() : 0);
 }
 
 void Engine::WeightsLoaded() {
@@ -215,6 +266,7 @@ void Engine::AbandonStep() {
   step_open_ = false;
   tied_gradient_.reset();
   weights_->Invalidate();
+  if (frozen_ != nullptr) frozen_->Abandon();
 }
 
 Status Engine::RunMicroBatch(const MicroBatch& batch) {
@@ -240,15 +292,16 @@ Result<ResidualStream> Engine::Forward(const at::Tensor& ids) {
   {
     const TraceSpan span(options_.tracer, TracePhase::kForward, unit_name(0), 0);
     stream.sum = blocks_.FirstInput();
-    at::index_select_out(stream.sum, views_[0].embedding(), 0, ids);
+    at::index_select_out(stream.sum, embedding(), 0, ids);
   }
   for (int u = 1; u < head_unit(); ++u) {
     Prefetch(u + 1);
     MUSTER_RETURN_IF_ERROR(WaitForWeights(u));
     const TraceSpan span(options_.tracer, TracePhase::kForward, unit_name(u), u);
     const int first = (u - 1) * options_.blocks_per_unit;
-    for (int b = 0; b < views_[u].blocks(); ++b) {
-      stream = blocks_.Forward(first + b, stream, views_[u].block(b));
+    const std::vector<BlockWeights>& blocks = weights_of(u).blocks;
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      stream = blocks_.Forward(first + static_cast<int>(b), stream, blocks[b]);
     }
   }
   return stream;
@@ -263,18 +316,20 @@ Result<at::Tensor> Engine::HeadBackward(const ResidualStream& hidden, const Micr
     const TraceSpan span(options_.tracer, TracePhase::kLoss, unit_name(head), head);
     const LabelledPositions labelled = FindLabels(batch);
     const bool tied = config_.tie_word_embeddings;
-    if (tied && !tied_gradient_.defined()) tied_gradient_ = at::empty_like(views_[0].embedding());
+    if (tied && trains_embedding() && !tied_gradient_.defined()) {
+      tied_gradient_ = at::empty_like(embedding());
+    }
     at::Tensor loss = sums_.narrow(0, kLoss, 1);
     gradient = head_.Run(
         {.hidden = hidden,
-         .norm = views_[head].final_norm(),
-         .head = tied ? views_[0].embedding() : views_[head].head(),
+         .norm = weights_of(head).final_norm,
+         .head = tied ? embedding() : weights_of(head).head,
          .positions = OnDevice(labelled.positions),
          .labels = OnDevice(labelled.labels),
          .eps = config_.rms_norm_eps,
          .scale = label_scale_ * scaler_.scale(),
-         .norm_gradient = gradients.final_norm(),
-         .head_gradient = tied ? GradientTarget{.tensor = tied_gradient_} : gradients.head()},
+         .norm_gradient = gradients.final_norm,
+         .head_gradient = tied ? GradientTarget{.tensor = tied_gradient_} : gradients.head},
         loss);
   }
   MUSTER_RETURN_IF_ERROR(ReduceGradients(head));
@@ -289,8 +344,9 @@ Status Engine::BlocksBackward(at::Tensor& gradient) {
     {
       const TraceSpan span(options_.tracer, TracePhase::kBackward, unit_name(u), u);
       const int first = (u - 1) * options_.blocks_per_unit;
-      for (int b = views_[u].blocks() - 1; b >= 0; --b) {
-        blocks_.Backward(first + b, views_[u].block(b), gradients.block(b), gradient);
+      const std::vector<BlockWeights>& blocks = weights_of(u).blocks;
+      for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b) {
+        blocks_.Backward(first + b, blocks[b], gradients.blocks[b], gradient);
       }
     }
     MUSTER_RETURN_IF_ERROR(ReduceGradients(u));
@@ -302,8 +358,8 @@ Status Engine::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& i
   MUSTER_ASSIGN_OR_RETURN(UnitGradients gradients, BeginGradients(0));
   {
     const TraceSpan span(options_.tracer, TracePhase::kBackward, unit_name(0), 0);
-    GradientTarget target = gradients.embedding();
-    if (config_.tie_word_embeddings) {
+    GradientTarget target = gradients.embedding;
+    if (tied_gradient_.defined()) {
       if (target.add) {
         target.tensor.add_(tied_gradient_);
       } else {
@@ -311,22 +367,22 @@ Status Engine::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& i
       }
       target.add = true;
     }
-    ops_.EmbeddingBackward(gradient, ids, target);
+    if (trains_embedding()) ops_.EmbeddingBackward(gradient, ids, target);
   }
   return ReduceGradients(0);
 }
 
 Status Engine::WaitForWeights(int unit) {
   const TraceSpan span(options_.tracer, TracePhase::kGatherWait, unit_name(unit), unit);
+  if (frozen_ != nullptr) MUSTER_RETURN_IF_ERROR(frozen_->Wait(unit));
   return weights_->Wait(unit);
 }
 
 Result<UnitGradients> Engine::BeginGradients(int unit) {
   const TraceSpan span(options_.tracer, TracePhase::kReduceWait, unit_name(unit), unit);
   MUSTER_ASSIGN_OR_RETURN(target_, reducer_->Begin(unit));
-  UnitViews views(layout_.units()[unit], ops_.device());
-  views.Bind(target_.flat, target_.type);
-  return UnitGradients(std::move(views), target_.add);
+  return TargetsOf(ViewUnit(layout_.units()[unit], target_.flat, target_.type, ops_.device()),
+                   weights_of(unit).blocks.size(), target_.add);
 }
 
 Status Engine::ReduceGradients(int unit) {
@@ -434,6 +490,7 @@ void Engine::Prefetch(int unit) {
     const TraceSpan span(options_.tracer, TracePhase::kOptimizer, unit_name(unit), unit);
     updates_->WaitFor(unit);
   }
+  if (frozen_ != nullptr) frozen_->Prefetch(unit);
   weights_->Prefetch(unit);
 }
 
@@ -473,9 +530,10 @@ void Engine::RestoreLossScale(const LossScaleState& state) {
 EngineMemory Engine::memory() const {
   const Segment* segment = options_.segment;
   const std::size_t slots = segment != nullptr ? kSegmentSlots * segment->slot_bytes() : 0;
-  return {.state = state_->bytes(),
+  return {.frozen = frozen_ != nullptr ? frozen_->shard_bytes() : 0,
+          .state = state_->bytes(),
           .snapshots = static_cast<std::int64_t>(slots),
-          .gathered = weights_->bytes(),
+          .gathered = weights_->bytes() + (frozen_ != nullptr ? frozen_->gathered_bytes() : 0),
           .gradients = reducer_->bytes(),
           .activations = blocks_.bytes()};
 }
@@ -499,8 +557,10 @@ Result<std::unique_ptr<FsdpEngine>> FsdpEngine::Create(const ModelConfig& config
   MUSTER_ASSIGN_OR_RETURN(Mesh mesh,
                           Mesh::Make(communicator, options.strategy, options.ranks_per_node,
                                      Deadline::After(kSplitTimeout)));
-  auto engine = std::make_unique<Engine>(config, std::move(mesh), ops, std::move(options));
-  MUSTER_RETURN_IF_ERROR(engine->Allocate());
+  SplitUnits units = SplitModel(config, options.blocks_per_unit, options.lora);
+  auto engine =
+      std::make_unique<Engine>(config, units.trained, std::move(mesh), ops, std::move(options));
+  MUSTER_RETURN_IF_ERROR(engine->Allocate(std::move(units.frozen)));
   return std::unique_ptr<FsdpEngine>(std::move(engine));
 }
 

@@ -23,6 +23,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/ids.h"
@@ -35,6 +36,7 @@
 #include "trainer/data/batch_loader.h"
 #include "trainer/device/device_ops.h"
 #include "trainer/distributed/communicator.h"
+#include "trainer/formats/safetensors.h"
 #include "trainer/sharding/non_finite.h"
 #include "trainer/sharding/precision.h"
 #include "trainer/sharding/shard_state.h"
@@ -45,8 +47,10 @@ namespace muster {
 
 struct FsdpOptions {
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
-  int ranks_per_node = 1;   // the shard groups of hybrid strategies
-  int blocks_per_unit = 1;  // transformer blocks that are gathered together
+  int ranks_per_node = 1;        // the shard groups of hybrid strategies
+  int blocks_per_unit = 1;       // transformer blocks that are gathered together
+  std::optional<LoraSpec> lora;  // checked by CheckLora; nothing: the whole model is trained
+  std::optional<QuantizationSpec> quantization;  // of the frozen matrices
   Precision precision;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kSelective;
   bool reduce_every_micro_batch = true;
@@ -90,6 +94,7 @@ struct LossScaleState {
 
 // Bytes that this rank has allocated.
 struct EngineMemory {
+  std::int64_t frozen = 0;       // shards of the tensors that are not trained
   std::int64_t state = 0;        // master weights, moments, gradient shards, shadows
   std::int64_t snapshots = 0;    // both slots of the segment; the state itself may lie in them
   std::int64_t gathered = 0;     // whole weights, where no shared array holds them
@@ -105,10 +110,17 @@ class FsdpEngine {
                                                     FsdpOptions options);
   virtual ~FsdpEngine() = default;
 
+  // Of the trained tensors.
   virtual const FlatLayout& layout() const = 0;
   // The arrays to load a model or a checkpoint into; call WeightsLoaded afterwards.
   virtual const ShardState& state() const = 0;
   virtual void WeightsLoaded() = 0;
+  // Collective: reads the tensors that are not trained, which no checkpoint holds, where there are
+  // any. `model` is null on a rank that has no files; errors are LoadIntervalsTogether's.
+  virtual Status LoadFrozen(const SafetensorsModel* model,
+                            const std::function<void()>& on_read) = 0;
+  // Elements of the whole model, trained or not.
+  virtual std::int64_t parameter_count() const = 0;
   // Whether this rank's arrays are those that count, or another replica's are (hybrid_shard,
   // no_shard): what replicas hold is equal bit for bit.
   virtual bool is_first_replica() const = 0;

@@ -29,18 +29,6 @@ char* At(const ShardArray& array, std::int64_t element) {
          static_cast<std::size_t>(element) * ElementSize(array.type);
 }
 
-// array[at .. at + count) = values, in the array's type and memory.
-void Put(const ShardArray& array, std::int64_t at, const float* values, std::int64_t count,
-         const ArrayMemory& memory) {
-  if (!memory.write) {
-    ConvertElements(values, ElementType::kFloat32, At(array, at), array.type, count);
-    return;
-  }
-  std::vector<char> converted(static_cast<std::size_t>(count) * ElementSize(array.type));
-  ConvertElements(values, ElementType::kFloat32, converted.data(), array.type, count);
-  memory.write(At(array, at), converted.data(), converted.size());
-}
-
 Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
                     const TensorInterval& interval, const ArrayMemory& memory,
                     const std::function<void()>& on_read, std::vector<float>* buffer) {
@@ -52,7 +40,7 @@ Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
     float* const values =
         direct ? reinterpret_cast<float*>(At(array, interval.array_offset + at)) : buffer->data();
     MUSTER_RETURN_IF_ERROR(model.ReadFloats(interval.tensor, interval.begin + at, count, values));
-    if (!direct) Put(array, interval.array_offset + at, values, count, memory);
+    if (!direct) PutElements(array, interval.array_offset + at, values, count, memory);
     if (on_read) on_read();
   }
   return OkStatus();
@@ -70,8 +58,8 @@ void Keep(const Intervals& mine, const std::string& tensor, std::int64_t begin, 
     const std::int64_t from = std::max(begin, interval->begin);
     const std::int64_t to = std::min(begin + count, interval->begin + interval->count);
     if (from >= to) continue;
-    Put(*array, interval->array_offset + (from - interval->begin), values + (from - begin),
-        to - from, memory);
+    PutElements(*array, interval->array_offset + (from - interval->begin), values + (from - begin),
+                to - from, memory);
   }
 }
 
@@ -136,6 +124,17 @@ class SharedLoad {
 };
 
 }  // namespace
+
+void PutElements(const ShardArray& array, std::int64_t at, const float* values, std::int64_t count,
+                 const ArrayMemory& memory) {
+  if (!memory.write) {
+    ConvertElements(values, ElementType::kFloat32, At(array, at), array.type, count);
+    return;
+  }
+  std::vector<char> converted(static_cast<std::size_t>(count) * ElementSize(array.type));
+  ConvertElements(values, ElementType::kFloat32, converted.data(), array.type, count);
+  memory.write(At(array, at), converted.data(), converted.size());
+}
 
 Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays,
                      const ArrayMemory& memory, const std::function<void()>& on_read) {

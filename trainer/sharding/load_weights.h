@@ -6,6 +6,7 @@
 // (`memory`). The trainer's thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -16,6 +17,10 @@
 #include "trainer/formats/safetensors.h"
 
 namespace muster {
+
+// array[at .. at + count) = values, in the array's type and memory.
+void PutElements(const ShardArray& array, std::int64_t at, const float* values, std::int64_t count,
+                 const ArrayMemory& memory);
 
 // Fills the intervals of `arrays` (ShardState::WeightArrays) from `model`. kNotFound,
 // kFailedPrecondition (another shape) and what SafetensorsModel gives, with the tensor's name.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trainer/core/flat_layout.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/model/adapters.h"
 #include "trainer/sharding/mesh.h"
 
 namespace muster {
@@ -49,7 +49,8 @@ Result<SegmentSpec> PlanSegment(std::string name, const ModelConfig& config,
                                 const FsdpOptions& options, const GangPlace& place) {
   MUSTER_ASSIGN_OR_RETURN(const MeshShape shape,
                           ShapeOf(options.strategy, place.world_size, options.ranks_per_node));
-  const FlatLayout layout(LlamaUnits(config, options.blocks_per_unit), shape.shard_size);
+  const FlatLayout layout(SplitModel(config, options.blocks_per_unit, options.lora).trained,
+                          shape.shard_size);
   const int shard = place.rank % shape.shard_size;
   return SegmentSpec{.name = std::move(name),
                      .shard_index = shard,

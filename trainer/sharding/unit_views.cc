@@ -5,40 +5,54 @@
 #include "trainer/device/scalar_type.h"
 
 namespace muster {
+namespace {
 
-UnitViews::UnitViews(const FlatUnit& unit, at::Device device) : device_(device) {
-  for (const FlatTensor& tensor : unit.tensors) {
-    if (tensor.spec.joined) {
-      places_.back().shape[0] += tensor.spec.shape[0];
-    } else {
-      places_.push_back({tensor.offset, tensor.spec.shape});
+// Calls function(role, block, tensor) for each tensor that `views` has.
+template <typename Function>
+void ForEachTensor(UnitWeights views, Function function) {
+  constexpr TensorRole kOwnUnit[] = {TensorRole::kEmbedding, TensorRole::kFinalNorm,
+                                     TensorRole::kHead};
+  for (const TensorRole role : kOwnUnit) {
+    if (views.Of(role, 0).defined()) function(role, 0, views.Of(role, 0));
+  }
+  for (int b = 0; b < static_cast<int>(views.blocks.size()); ++b) {
+    for (const TensorRole role : kBlockRoles) {
+      if (views.Of(role, b).defined()) function(role, b, views.Of(role, b));
     }
   }
 }
 
-void UnitViews::Bind(void* flat, ElementType type) {
-  const auto options = at::TensorOptions().dtype(ScalarTypeOf(type)).device(device_);
+}  // namespace
+
+UnitWeights ViewUnit(const FlatUnit& unit, void* flat, ElementType type, at::Device device) {
+  const auto options = at::TensorOptions().dtype(ScalarTypeOf(type)).device(device);
   const auto element = static_cast<std::int64_t>(ElementSize(type));
-  views_.clear();
-  for (const Place& place : places_) {
-    views_.push_back(
-        at::from_blob(static_cast<char*>(flat) + place.offset * element, place.shape, options));
+  UnitWeights views;
+  for (std::size_t t = 0; t < unit.tensors.size();) {
+    const FlatTensor& first = unit.tensors[t];
+    std::vector<std::int64_t> shape = first.spec.shape;
+    for (++t; t < unit.tensors.size() && unit.tensors[t].spec.joined; ++t) {
+      shape[0] += unit.tensors[t].spec.shape[0];
+    }
+    views.Of(first.spec.role, first.spec.block) =
+        at::from_blob(static_cast<char*>(flat) + first.offset * element, shape, options);
   }
+  return views;
 }
 
-BlockWeights UnitViews::block(int index) const {
-  const at::Tensor* first = views_.data() + index * BlockWeights::kCount;
-  return {first[0], first[1], first[2], first[3], first[4], first[5]};
+void Overlay(const UnitWeights& views, UnitWeights* weights) {
+  ForEachTensor(views, [&](TensorRole role, int block, const at::Tensor& tensor) {
+    weights->Of(role, block) = tensor;
+  });
 }
 
-BlockGradients UnitGradients::block(int index) const {
-  const BlockWeights views = views_.block(index);
-  return {.input_norm = {views.input_norm, add_},
-          .qkv = {views.qkv, add_},
-          .output = {views.output, add_},
-          .post_norm = {views.post_norm, add_},
-          .gate_up = {views.gate_up, add_},
-          .down = {views.down, add_}};
+UnitGradients TargetsOf(const UnitWeights& views, std::size_t blocks, bool add) {
+  UnitGradients targets;
+  targets.blocks.resize(blocks);
+  ForEachTensor(views, [&](TensorRole role, int block, const at::Tensor& tensor) {
+    targets.Of(role, block) = {tensor, add};
+  });
+  return targets;
 }
 
 }  // namespace muster

@@ -1,59 +1,55 @@
-// UnitViews: a unit's matrices as tensors over a flat array, weights or gradients.
+// A unit's matrices as tensors over a flat array, weights or gradients.
 //
 // Views own nothing: the array outlives them. Joined tensors (query, key and value; gate and up)
-// are one matrix. Cheap to make; the trainer's thread.
+// are one matrix. Plain values; the trainer's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <vector>
 
 #include "trainer/core/element_type.h"
 #include "trainer/core/flat_layout.h"
-#include "trainer/model/llama.h"
-#include "trainer/model/llama_block.h"
+#include "trainer/model/block_tensors.h"
 
 namespace muster {
 
-class UnitViews {
- public:
-  UnitViews(const FlatUnit& unit, at::Device device);
+// Something for each tensor of a unit; an empty T for what the unit lacks.
+template <typename T, typename Block>
+struct UnitTensors {
+  T embedding;
+  T final_norm;
+  T head;
+  std::vector<Block> blocks;
 
-  // Points the views at `flat`, elements of `type` laid out as the unit.
-  void Bind(void* flat, ElementType type);
-
-  int blocks() const { return static_cast<int>(views_.size()) / BlockWeights::kCount; }
-  // Of a unit of blocks, counted from the unit's first.
-  BlockWeights block(int index) const;
-  const at::Tensor& embedding() const { return views_[0]; }
-  const at::Tensor& final_norm() const { return views_[0]; }
-  const at::Tensor& head() const { return views_[1]; }
-
- private:
-  struct Place {
-    std::int64_t offset = 0;
-    std::vector<std::int64_t> shape;
-  };
-
-  at::Device device_;
-  std::vector<Place> places_;
-  std::vector<at::Tensor> views_;
+  // Makes room for the block.
+  T& Of(TensorRole role, int block) {
+    switch (role) {
+      case TensorRole::kEmbedding: return embedding;
+      case TensorRole::kFinalNorm: return final_norm;
+      case TensorRole::kHead: return head;
+      default: break;
+    }
+    return OfBlock(block).Of(role);
+  }
+  Block& OfBlock(int block) {
+    const auto index = static_cast<std::size_t>(block);
+    if (index >= blocks.size()) blocks.resize(index + 1);
+    return blocks[index];
+  }
 };
 
-// The same as targets that gradients are written or added to.
-class UnitGradients {
- public:
-  UnitGradients(UnitViews views, bool add) : views_(std::move(views)), add_(add) {}
+using UnitWeights = UnitTensors<at::Tensor, BlockWeights>;
+using UnitGradients = UnitTensors<GradientTarget, BlockGradients>;
 
-  BlockGradients block(int index) const;
-  GradientTarget embedding() const { return {views_.embedding(), add_}; }
-  GradientTarget final_norm() const { return {views_.final_norm(), add_}; }
-  GradientTarget head() const { return {views_.head(), add_}; }
+// Views of `flat`, elements of `type` laid out as the unit.
+UnitWeights ViewUnit(const FlatUnit& unit, void* flat, ElementType type, at::Device device);
 
- private:
-  UnitViews views_;
-  bool add_;
-};
+// Gives `weights` every tensor that `views` has.
+void Overlay(const UnitWeights& views, UnitWeights* weights);
+
+// The same views as targets that gradients are written or added to, for `blocks` blocks.
+UnitGradients TargetsOf(const UnitWeights& views, std::size_t blocks, bool add);
 
 }  // namespace muster

@@ -143,6 +143,14 @@ struct ExportStateOptions {
 };
 int RunExport(const ExportStateOptions& options);
 
+struct MergeOptions {
+  std::string adapter;                           // PEFT directory
+  std::string model;                             // what it adapts
+  std::string out;                               // directory to write; must not exist
+  std::int64_t max_shard_bytes = 5'000'000'000;  // of a file
+};
+int RunMerge(const MergeOptions& options);
+
 // As JSON also what the CUDA plug-in is made of, or why there is none; workers compare it over the
 // nodes of a gang.
 int RunVersion(bool as_json);

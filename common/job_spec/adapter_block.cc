@@ -1,0 +1,97 @@
+#include "common/job_spec/adapter_block.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace muster {
+namespace {
+
+const std::vector<std::string> kLinear = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                          "gate_proj", "up_proj", "down_proj"};
+const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
+const NumberRange kDropout = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
+
+std::string List(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// A list of modules, or PEFT's word for all of them.
+void ReadTargets(MapReader& lora, std::vector<std::string>* out) {
+  static constexpr char kKey[] = "target_modules";
+  *out = kLinear;
+  const auto node = lora.Node(kKey);
+  if (!node || node->IsNull()) return;
+  if (node->IsScalar()) {
+    if (node->Scalar() != "all-linear")
+      lora.Error(kKey, "must be all-linear or a list of " + List(kLinear) + ", got '" +
+                           node->Scalar() + "'");
+    return;
+  }
+  out->clear();
+  lora.TextList(kKey, out);
+  for (const std::string& module : *out) {
+    if (std::ranges::find(kLinear, module) != kLinear.end()) continue;
+    const bool whole = module == "lm_head" || module == "embed_tokens";
+    lora.Error(kKey, "must be all-linear or a list of " + List(kLinear) + ", got '" + module + "'" +
+                         (whole ? "; modules_to_save trains it whole" : ""));
+  }
+  // In the order in which a block has them, each once.
+  std::vector<std::string> ordered;
+  for (const std::string& module : kLinear)
+    if (std::ranges::find(*out, module) != out->end()) ordered.push_back(module);
+  *out = ordered;
+}
+
+void ReadLora(MapReader& train, std::optional<LoraSpec>* out) {
+  const auto node = train.Node("lora");
+  if (!node || node->IsNull()) return;
+  auto map = train.Map("lora");
+  if (!map) return;
+  LoraSpec& lora = out->emplace();
+  map->Integer("r", {1, 4096}, &lora.r);
+  lora.alpha = 2.0 * lora.r;
+  map->Number("alpha", kPositive, &lora.alpha);
+  map->Number("dropout", kDropout, &lora.dropout);
+  if (lora.dropout > 0) map->RefuseLater("dropout", "dropout of adapters; leave it out");
+  map->Boolean("rslora", &lora.rslora);
+  std::string bias = "none";
+  map->Choice("bias", {{"none", "all", "lora_only"}, {}}, &bias);
+  lora.bias = bias == "all"         ? LoraBias::kAll
+              : bias == "lora_only" ? LoraBias::kLoraOnly
+                                    : LoraBias::kNone;
+  ReadTargets(*map, &lora.target_modules);
+  map->TextList("modules_to_save", &lora.modules_to_save);
+  map->Text("init_from", &lora.init_from);
+  if (lora.target_modules.empty() && lora.modules_to_save.empty())
+    map->Error("target_modules",
+               "names no module, and modules_to_save neither: nothing is trained");
+  map->Finish();
+}
+
+void ReadQuantization(MapReader& train, std::optional<QuantizationSpec>* out) {
+  const auto node = train.Node("quantization");
+  if (!node || node->IsNull()) return;
+  auto map = train.Map("quantization");
+  if (!map) return;
+  QuantizationSpec& quantization = out->emplace();
+  std::string kind = "nf4";
+  map->Choice("kind", {{"nf4"}, {"fp4", "int8", "fp8"}}, &kind);
+  map->Boolean("double_quant", &quantization.double_quant);
+  map->Finish();
+}
+
+}  // namespace
+
+void ReadAdapters(MapReader& train, TrainSpec* out) {
+  ReadLora(train, &out->lora);
+  ReadQuantization(train, &out->quantization);
+  if (out->quantization && !out->lora)
+    train.Error("quantization", "is for frozen weights; it needs a lora section");
+  if (out->lora && !out->init_from.path.empty())
+    train.Error("init_from", "does not go with lora; lora.init_from takes an adapter");
+}
+
+}  // namespace muster

@@ -1,0 +1,34 @@
+// TensorRole: what a tensor is to a decoder, whatever its name and wherever it lies.
+//
+// Pure; any thread.
+#pragma once
+
+namespace muster {
+
+enum class TensorRole {
+  // Of a unit of their own.
+  kEmbedding,
+  kFinalNorm,
+  kHead,
+  // Of a block. Query, key and value have one role, for they are one matrix; so have gate and up.
+  kInputNorm,
+  kQkv,
+  kQkvBias,
+  kQueryNorm,
+  kKeyNorm,
+  kAttentionOutput,
+  kPostNorm,
+  kGateUp,
+  kDown,
+  // Adapters of a block's matrices.
+  kQkvLoraA,
+  kQkvLoraB,
+  kAttentionOutputLoraA,
+  kAttentionOutputLoraB,
+  kGateUpLoraA,
+  kGateUpLoraB,
+  kDownLoraA,
+  kDownLoraB,
+};
+
+}  // namespace muster

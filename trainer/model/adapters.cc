@@ -1,0 +1,188 @@
+#include "trainer/model/adapters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "trainer/model/llama_units.h"
+
+namespace muster {
+namespace {
+
+// The roles of the adapters on a matrix.
+struct AdapterRoles {
+  TensorRole a;
+  TensorRole b;
+};
+const std::map<TensorRole, AdapterRoles>& AdaptersOn() {
+  static const std::map<TensorRole, AdapterRoles> roles = {
+      {TensorRole::kQkv, {TensorRole::kQkvLoraA, TensorRole::kQkvLoraB}},
+      {TensorRole::kAttentionOutput,
+       {TensorRole::kAttentionOutputLoraA, TensorRole::kAttentionOutputLoraB}},
+      {TensorRole::kGateUp, {TensorRole::kGateUpLoraA, TensorRole::kGateUpLoraB}},
+      {TensorRole::kDown, {TensorRole::kDownLoraA, TensorRole::kDownLoraB}},
+  };
+  return roles;
+}
+
+bool Contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+// "model.layers.0.self_attn.q_proj.weight" -> "model.layers.0.self_attn.q_proj".
+std::string ModulePath(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+std::string ModuleName(const std::string& tensor) {
+  const std::string path = ModulePath(tensor);
+  return path.substr(path.rfind('.') + 1);
+}
+
+bool HasAdapter(const UnitTensor& tensor, const LoraSpec& spec) {
+  return AdaptersOn().contains(tensor.role) &&
+         Contains(spec.target_modules, ModuleName(tensor.name));
+}
+
+// Whether a tensor of the model is itself trained.
+bool IsTrained(const UnitTensor& tensor, const LoraSpec& spec) {
+  const std::string module = ModuleName(tensor.name);
+  if (tensor.role == TensorRole::kQkvBias) {
+    return spec.bias == LoraBias::kAll ||
+           (spec.bias == LoraBias::kLoraOnly && Contains(spec.target_modules, module));
+  }
+  return Contains(spec.modules_to_save, module);
+}
+
+// Puts a tensor behind the others; of one matrix with the one before it where they have one role.
+void Append(UnitTensor tensor, UnitSpec* unit) {
+  tensor.joined = !unit->tensors.empty() && unit->tensors.back().role == tensor.role &&
+                  unit->tensors.back().block == tensor.block;
+  unit->tensors.push_back(std::move(tensor));
+}
+
+// The A of a matrix's adapters follow one another, and then its B.
+class UnitSplitter {
+ public:
+  UnitSplitter(const UnitSpec& unit, const LoraSpec& spec)
+      : spec_(spec), trained_{.name = unit.name}, frozen_{.name = unit.name} {
+    for (const UnitTensor& tensor : unit.tensors) Add(tensor);
+    Flush();
+  }
+
+  UnitSpec& trained() { return trained_; }
+  UnitSpec& frozen() { return frozen_; }
+
+ private:
+  void Add(const UnitTensor& tensor) {
+    if (!tensor.joined) Flush();
+    Append(tensor, IsTrained(tensor, spec_) ? &trained_ : &frozen_);
+    if (!HasAdapter(tensor, spec_)) return;
+    const AdapterRoles roles = AdaptersOn().at(tensor.role);
+    const std::string path = ModulePath(tensor.name);
+    const std::int64_t rank = spec_.r;
+    Append({path + ".lora_A.weight", {rank, tensor.shape[1]}, false, roles.a, tensor.block},
+           &trained_);
+    second_.push_back(
+        {path + ".lora_B.weight", {tensor.shape[0], rank}, false, roles.b, tensor.block});
+  }
+
+  void Flush() {
+    for (UnitTensor& b : second_) Append(std::move(b), &trained_);
+    second_.clear();
+  }
+
+  const LoraSpec& spec_;
+  UnitSpec trained_;
+  UnitSpec frozen_;
+  std::vector<UnitTensor> second_;
+};
+
+Status Unknown(const std::string& key, const std::string& module, const std::string& known) {
+  return InvalidArgument(key + ": this model has no " + module + " for it; it may name " + known);
+}
+
+}  // namespace
+
+const std::vector<std::string>& LinearModules() {
+  static const std::vector<std::string> modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                                   "gate_proj", "up_proj", "down_proj"};
+  return modules;
+}
+
+Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
+  std::string known;
+  std::vector<std::string> whole;
+  for (const UnitTensor& tensor : LlamaTensors(config)) {
+    const std::string module = ModuleName(tensor.name);
+    if (AdaptersOn().contains(tensor.role) || tensor.role == TensorRole::kQkvBias) continue;
+    if (Contains(whole, module)) continue;
+    whole.push_back(module);
+    known += (known.empty() ? "" : ", ") + module;
+  }
+  for (const std::string& module : spec.modules_to_save) {
+    if (module == "lm_head" && config.tie_word_embeddings) {
+      return InvalidArgument(
+          "lora.modules_to_save: the head of this model is its embedding; name embed_tokens");
+    }
+    if (!Contains(whole, module)) return Unknown("lora.modules_to_save", module, known);
+  }
+  if (spec.bias == LoraBias::kLoraOnly && config.qkv_bias) {
+    const auto adapted = [&](const char* module) { return Contains(spec.target_modules, module); };
+    const int count = adapted("q_proj") + adapted("k_proj") + adapted("v_proj");
+    if (count != 0 && count != 3) {
+      return InvalidArgument(
+          "lora.bias: lora_only needs all of q_proj, k_proj and v_proj in lora.target_modules, or "
+          "none of them: their biases are trained together");
+    }
+  }
+  return OkStatus();
+}
+
+double LoraScale(const LoraSpec& spec) {
+  return spec.alpha / (spec.rslora ? std::sqrt(static_cast<double>(spec.r)) : spec.r);
+}
+
+BlockLora LoraOf(const ModelConfig& config, const LoraSpec& spec) {
+  const std::int64_t query = config.num_attention_heads * config.head_dim;
+  const std::int64_t key = config.num_key_value_heads * config.head_dim;
+  const std::int64_t inner = config.intermediate_size;
+  const auto form = [&](std::vector<std::pair<const char*, std::int64_t>> modules) {
+    LoraForm lora{.rank = spec.r, .scale = LoraScale(spec)};
+    std::int64_t row = 0;
+    for (const auto& [module, rows] : modules) {
+      if (Contains(spec.target_modules, module)) lora.segments.push_back({row, rows});
+      row += rows;
+    }
+    return lora;
+  };
+  return {.qkv = form({{"q_proj", query}, {"k_proj", key}, {"v_proj", key}}),
+          .output = form({{"o_proj", config.hidden_size}}),
+          .gate_up = form({{"gate_proj", inner}, {"up_proj", inner}}),
+          .down = form({{"down_proj", config.hidden_size}})};
+}
+
+SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
+                      const std::optional<LoraSpec>& lora) {
+  std::vector<UnitSpec> units = LlamaUnits(config, blocks_per_unit);
+  if (!lora) return {.trained = std::move(units), .frozen = {}};
+  SplitUnits split;
+  for (const UnitSpec& unit : units) {
+    UnitSplitter splitter(unit, *lora);
+    split.trained.push_back(std::move(splitter.trained()));
+    split.frozen.push_back(std::move(splitter.frozen()));
+  }
+  return split;
+}
+
+bool IsLoraA(TensorRole role) {
+  return std::any_of(AdaptersOn().begin(), AdaptersOn().end(),
+                     [role](const auto& each) { return each.second.a == role; });
+}
+
+bool IsAdapterTensor(const UnitTensor& tensor) {
+  return std::any_of(AdaptersOn().begin(), AdaptersOn().end(), [&](const auto& each) {
+    return each.second.a == tensor.role || each.second.b == tensor.role;
+  });
+}
+
+}  // namespace muster

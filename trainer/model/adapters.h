@@ -1,0 +1,46 @@
+// Which tensors a job with adapters trains, and which it only reads (LoRA).
+//
+// Without adapters every tensor of the model is trained. With them the model's tensors are frozen,
+// but for those that the job names, and each chosen matrix W [out, in] gets two small ones: A
+// [r, in] and B [out, r], so that x goes to x W^T + scale * x A^T B^T. Names are those that PEFT
+// gives the tensors, without its prefix "base_model.model.".
+//
+// Pure; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/job_spec/job_spec.h"
+#include "trainer/core/flat_layout.h"
+#include "trainer/core/model_config.h"
+#include "trainer/model/lora_form.h"
+
+namespace muster {
+
+// The matrices of a block that may have adapters, by their modules' names.
+const std::vector<std::string>& LinearModules();
+
+// kInvalidArgument where the model has not what `spec` names.
+Status CheckLora(const ModelConfig& config, const LoraSpec& spec);
+
+// What an adapter's product is multiplied with: alpha / r, or alpha / sqrt(r) with rslora.
+double LoraScale(const LoraSpec& spec);
+BlockLora LoraOf(const ModelConfig& config, const LoraSpec& spec);
+
+// The units of a model in two halves, equally many of each; a unit may have no tensor in one of
+// them.
+struct SplitUnits {
+  std::vector<UnitSpec> trained;
+  std::vector<UnitSpec> frozen;  // none at all where everything is trained
+};
+SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
+                      const std::optional<LoraSpec>& lora);
+
+// Whether the tensor is the A or B of an adapter, which no model's files hold.
+bool IsAdapterTensor(const UnitTensor& tensor);
+bool IsLoraA(TensorRole role);
+
+}  // namespace muster

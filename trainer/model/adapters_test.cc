@@ -1,0 +1,126 @@
+#include "trainer/model/adapters.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "trainer/model/model_testing.h"
+
+namespace muster {
+namespace {
+
+ModelConfig Qwen2() {
+  ModelConfig config = OddConfig(2);
+  config.qkv_bias = true;
+  return config;
+}
+
+LoraSpec Spec(std::vector<std::string> targets, std::vector<std::string> whole = {}) {
+  LoraSpec spec;
+  spec.r = 4;
+  spec.target_modules = std::move(targets);
+  spec.modules_to_save = std::move(whole);
+  return spec;
+}
+
+std::vector<std::string> NamesOf(const std::vector<UnitSpec>& units) {
+  std::vector<std::string> names;
+  for (const UnitSpec& unit : units) {
+    for (const UnitTensor& tensor : unit.tensors) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+bool Has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+TEST(SplitModel, TrainsEverythingWithoutAdapters) {
+  const SplitUnits split = SplitModel(OddConfig(3), 2, std::nullopt);
+  EXPECT_EQ(split.trained.size(), 4u);
+  EXPECT_TRUE(split.frozen.empty());
+}
+
+TEST(SplitModel, PutsTheAdaptersOfAMatrixBehindOneAnother) {
+  const SplitUnits split = SplitModel(OddConfig(1), 1, Spec({"q_proj", "v_proj"}));
+  ASSERT_EQ(split.trained.size(), 3u);
+  ASSERT_EQ(split.frozen.size(), 3u);
+  EXPECT_TRUE(split.trained[0].tensors.empty());
+  EXPECT_TRUE(split.trained[2].tensors.empty());
+  const std::vector<UnitTensor>& tensors = split.trained[1].tensors;
+  ASSERT_EQ(tensors.size(), 4u);
+  const std::string path = "model.layers.0.self_attn.";
+  EXPECT_EQ(tensors[0].name, path + "q_proj.lora_A.weight");
+  EXPECT_EQ(tensors[1].name, path + "v_proj.lora_A.weight");
+  EXPECT_EQ(tensors[2].name, path + "q_proj.lora_B.weight");
+  EXPECT_EQ(tensors[3].name, path + "v_proj.lora_B.weight");
+  EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{4, 37}));
+  EXPECT_EQ(tensors[2].shape, (std::vector<std::int64_t>{40, 4}));
+  EXPECT_EQ(tensors[3].shape, (std::vector<std::int64_t>{20, 4}));
+  EXPECT_FALSE(tensors[0].joined);
+  EXPECT_TRUE(tensors[1].joined);
+  EXPECT_FALSE(tensors[2].joined);
+  EXPECT_TRUE(tensors[3].joined);
+  EXPECT_EQ(NamesOf(split.frozen).size(), 12u);
+}
+
+TEST(SplitModel, KeepsBlocksOfAUnitApart) {
+  const SplitUnits split = SplitModel(OddConfig(2), 2, Spec({"down_proj"}));
+  const std::vector<UnitTensor>& tensors = split.trained[1].tensors;
+  ASSERT_EQ(tensors.size(), 4u);
+  EXPECT_EQ(tensors[1].block, 0);
+  EXPECT_EQ(tensors[2].block, 1);
+  for (const UnitTensor& tensor : tensors) EXPECT_FALSE(tensor.joined) << tensor.name;
+}
+
+TEST(SplitModel, TrainsWholeModulesAndBiasesThatAreNamed) {
+  LoraSpec spec = Spec({"o_proj"}, {"embed_tokens", "norm"});
+  spec.bias = LoraBias::kAll;
+  const SplitUnits split = SplitModel(Qwen2(), 1, spec);
+  const std::vector<std::string> trained = NamesOf(split.trained), frozen = NamesOf(split.frozen);
+  for (const char* name :
+       {"model.embed_tokens.weight", "model.norm.weight", "model.layers.1.self_attn.k_proj.bias"}) {
+    EXPECT_TRUE(Has(trained, name)) << name;
+    EXPECT_FALSE(Has(frozen, name)) << name;
+  }
+  EXPECT_TRUE(Has(frozen, "lm_head.weight"));
+  EXPECT_TRUE(Has(frozen, "model.layers.0.input_layernorm.weight"));
+  spec.bias = LoraBias::kLoraOnly;
+  EXPECT_FALSE(
+      Has(NamesOf(SplitModel(Qwen2(), 1, spec).trained), "model.layers.1.self_attn.k_proj.bias"));
+}
+
+TEST(LoraOf, CutsTheRowsOfJoinedMatrices) {
+  LoraSpec spec = Spec({"k_proj", "v_proj", "up_proj"});
+  spec.alpha = 6;
+  const BlockLora lora = LoraOf(OddConfig(1), spec);
+  ASSERT_EQ(lora.qkv.segments.size(), 2u);
+  EXPECT_EQ(lora.qkv.segments[0].begin, 40);
+  EXPECT_EQ(lora.qkv.segments[1].begin, 60);
+  EXPECT_EQ(lora.qkv.segments[1].rows, 20);
+  EXPECT_EQ(lora.qkv.hidden_width(), 8);
+  ASSERT_EQ(lora.gate_up.segments.size(), 1u);
+  EXPECT_EQ(lora.gate_up.segments[0].begin, 43);
+  EXPECT_TRUE(lora.down.segments.empty());
+  EXPECT_EQ(lora.qkv.scale, 1.5);
+  spec.rslora = true;
+  EXPECT_EQ(LoraOf(OddConfig(1), spec).qkv.scale, 3);
+}
+
+TEST(CheckLora, NamesWhatTheModelHasNot) {
+  EXPECT_TRUE(CheckLora(OddConfig(1), Spec(LinearModules(), {"embed_tokens", "lm_head"})).ok());
+  EXPECT_EQ(CheckLora(OddConfig(1), Spec({}, {"q_norm"})).message(),
+            "lora.modules_to_save: this model has no q_norm for it; it may name embed_tokens, "
+            "input_layernorm, post_attention_layernorm, norm, lm_head");
+  ModelConfig tied = OddConfig(1);
+  tied.tie_word_embeddings = true;
+  EXPECT_NE(CheckLora(tied, Spec({}, {"lm_head"})).message().find("name embed_tokens"),
+            std::string::npos);
+  LoraSpec some = Spec({"q_proj"});
+  some.bias = LoraBias::kLoraOnly;
+  EXPECT_TRUE(CheckLora(OddConfig(1), some).ok());
+  EXPECT_NE(CheckLora(Qwen2(), some).message().find("lora_only needs all of"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace muster

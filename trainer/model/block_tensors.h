@@ -1,0 +1,110 @@
+// BlockTensors: something for each tensor of a transformer block: the weights, or where their
+// gradients go.
+//
+// H hidden size, D head_dim, J = (heads + 2 * kv heads) * D, A = heads * D, I inner size. An
+// adapter of r ranks on s of a matrix's parts (query, key and value; gate and up) has a first
+// matrix [s * r, in] and a second one [rows of those parts, r].
+//
+// Plain values; what a model lacks is an empty T.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "common/base/check.h"
+#include "trainer/core/tensor_role.h"
+#include "trainer/device/device_ops.h"
+#include "trainer/model/packed_matrix.h"
+
+namespace muster {
+
+template <typename T>
+struct LinearTensors {
+  T weight;  // [out, in]
+  T bias;    // [out]
+  T lora_a;
+  T lora_b;
+};
+
+// A layer's weights. A frozen matrix may be packed: then there is no `weight`.
+struct LinearWeights : LinearTensors<at::Tensor> {
+  std::shared_ptr<const PackedMatrix> packed;
+};
+using LinearGradients = LinearTensors<GradientTarget>;
+
+template <typename T, typename Linear>
+struct BlockTensors {
+  T input_norm;    // [H]
+  Linear qkv;      // [J, H]
+  T query_norm;    // [D]
+  T key_norm;      // [D]
+  Linear output;   // [H, A]
+  T post_norm;     // [H]
+  Linear gate_up;  // [2 * I, H]
+  Linear down;     // [H, I]
+
+  // The layer whose matrix has this role.
+  Linear& LinearOf(TensorRole matrix) {
+    switch (matrix) {
+      case TensorRole::kQkv: return qkv;
+      case TensorRole::kAttentionOutput: return output;
+      case TensorRole::kGateUp: return gate_up;
+      case TensorRole::kDown: return down;
+      default: break;
+    }
+    MUSTER_CHECK(false, "a role that no matrix of a block has");
+    return qkv;
+  }
+
+  T& Of(TensorRole role) {
+    switch (role) {
+      case TensorRole::kInputNorm: return input_norm;
+      case TensorRole::kQkv: return qkv.weight;
+      case TensorRole::kQkvBias: return qkv.bias;
+      case TensorRole::kQueryNorm: return query_norm;
+      case TensorRole::kKeyNorm: return key_norm;
+      case TensorRole::kAttentionOutput: return output.weight;
+      case TensorRole::kPostNorm: return post_norm;
+      case TensorRole::kGateUp: return gate_up.weight;
+      case TensorRole::kDown: return down.weight;
+      case TensorRole::kQkvLoraA: return qkv.lora_a;
+      case TensorRole::kQkvLoraB: return qkv.lora_b;
+      case TensorRole::kAttentionOutputLoraA: return output.lora_a;
+      case TensorRole::kAttentionOutputLoraB: return output.lora_b;
+      case TensorRole::kGateUpLoraA: return gate_up.lora_a;
+      case TensorRole::kGateUpLoraB: return gate_up.lora_b;
+      case TensorRole::kDownLoraA: return down.lora_a;
+      case TensorRole::kDownLoraB: return down.lora_b;
+      case TensorRole::kEmbedding:
+      case TensorRole::kFinalNorm:
+      case TensorRole::kHead: break;
+    }
+    MUSTER_CHECK(false, "a tensor that no block has");
+    return input_norm;
+  }
+};
+
+using BlockWeights = BlockTensors<at::Tensor, LinearWeights>;
+using BlockGradients = BlockTensors<GradientTarget, LinearGradients>;
+
+// Every role that a block's tensors have.
+inline constexpr TensorRole kBlockRoles[] = {TensorRole::kInputNorm,
+                                             TensorRole::kQkv,
+                                             TensorRole::kQkvBias,
+                                             TensorRole::kQueryNorm,
+                                             TensorRole::kKeyNorm,
+                                             TensorRole::kAttentionOutput,
+                                             TensorRole::kPostNorm,
+                                             TensorRole::kGateUp,
+                                             TensorRole::kDown,
+                                             TensorRole::kQkvLoraA,
+                                             TensorRole::kQkvLoraB,
+                                             TensorRole::kAttentionOutputLoraA,
+                                             TensorRole::kAttentionOutputLoraB,
+                                             TensorRole::kGateUpLoraA,
+                                             TensorRole::kGateUpLoraB,
+                                             TensorRole::kDownLoraA,
+                                             TensorRole::kDownLoraB};
+
+}  // namespace muster

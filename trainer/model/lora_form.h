@@ -1,0 +1,34 @@
+// The shape of low-rank adapters on the matrices of a block.
+//
+// An adapter adds scale * x A^T B^T to the part of a matrix's output that belongs to its module.
+// The adapters of a matrix that is several modules in one (query, key and value; gate and up) lie
+// behind one another: their A are one matrix [s * rank, in], their B one [rows of the parts, rank].
+//
+// Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace muster {
+
+// The rows of a matrix that an adapter adds to.
+struct LoraSegment {
+  std::int64_t begin = 0;
+  std::int64_t rows = 0;
+};
+
+// The adapters of one matrix, in the order of its rows.
+struct LoraForm {
+  std::int64_t rank = 0;
+  double scale = 1;
+  std::vector<LoraSegment> segments;
+
+  std::int64_t hidden_width() const { return rank * static_cast<std::int64_t>(segments.size()); }
+};
+
+struct BlockLora {
+  LoraForm qkv, output, gate_up, down;
+};
+
+}  // namespace muster

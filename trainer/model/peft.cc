@@ -1,0 +1,152 @@
+#include "trainer/model/peft.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "common/base/files.h"
+#include "trainer/model/adapters.h"
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kMaxConfigBytes = 16 << 20;
+
+const char* WordOf(LoraBias bias) {
+  switch (bias) {
+    case LoraBias::kNone: return "none";
+    case LoraBias::kAll: return "all";
+    case LoraBias::kLoraOnly: return "lora_only";
+  }
+  return "none";
+}
+
+bool IsSet(const Json& config, const char* key) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return false;
+  return !(*found == false) && !((found->is_array() || found->is_object()) && found->empty());
+}
+
+// What would change the numbers and is not acted on.
+Status RefuseOtherKinds(const Json& config, const std::string& path) {
+  if (config.value("peft_type", "LORA") != "LORA") {
+    return Unimplemented(path + ": peft_type " + config["peft_type"].dump() +
+                         " is not supported; LORA is");
+  }
+  for (const char* key :
+       {"use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "layers_to_transform",
+        "layers_pattern", "layer_replication", "trainable_token_indices", "target_parameters",
+        "lora_bias", "use_qalora", "exclude_modules", "megatron_config"}) {
+    if (IsSet(config, key)) return Unimplemented(path + ": " + key + " is not supported");
+  }
+  return OkStatus();
+}
+
+std::vector<std::string> TextsOf(const Json& config, const char* key) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return {};
+  return found->get<std::vector<std::string>>();
+}
+
+// PEFT keeps modules in any order, and perhaps as "all-linear".
+Result<std::vector<std::string>> TargetsOf(const Json& config, const std::string& path) {
+  const Json& targets = config.at("target_modules");
+  if (targets == "all-linear") return LinearModules();
+  const auto named = targets.get<std::vector<std::string>>();
+  std::vector<std::string> ordered;
+  for (const std::string& module : LinearModules()) {
+    if (std::find(named.begin(), named.end(), module) != named.end()) ordered.push_back(module);
+  }
+  if (ordered.size() == named.size()) return ordered;
+  return Unimplemented(path + ": target_modules " + targets.dump() +
+                       " names others than those of " + Json(LinearModules()).dump());
+}
+
+Result<LoraSpec> SpecOf(const Json& config, const std::string& path) {
+  MUSTER_RETURN_IF_ERROR(RefuseOtherKinds(config, path));
+  LoraSpec spec;
+  spec.r = config.value("r", 8);
+  spec.alpha = config.value("lora_alpha", 8.0);
+  spec.dropout = config.value("lora_dropout", 0.0);
+  spec.rslora = config.value("use_rslora", false);
+  const std::string bias = config.value("bias", "none");
+  spec.bias = bias == "all"         ? LoraBias::kAll
+              : bias == "lora_only" ? LoraBias::kLoraOnly
+                                    : LoraBias::kNone;
+  MUSTER_ASSIGN_OR_RETURN(spec.target_modules, TargetsOf(config, path));
+  spec.modules_to_save = TextsOf(config, "modules_to_save");
+  if (spec.r < 1) return InvalidArgument(path + ": r is " + std::to_string(spec.r));
+  return spec;
+}
+
+Status Differs(const std::string& dir, const char* key, const std::string& theirs,
+               const std::string& ours) {
+  return InvalidArgument(dir + "/" + kAdapterConfig + ": " + key + " is " + theirs +
+                         ", the job's lora has " + ours);
+}
+
+std::string Sorted(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  return Json(names).dump();
+}
+
+}  // namespace
+
+std::string AdapterConfigText(const LoraSpec& spec, const std::string& base_model) {
+  Json config = {
+      {"base_model_name_or_path", base_model},
+      {"bias", WordOf(spec.bias)},
+      {"fan_in_fan_out", false},
+      {"inference_mode", true},
+      {"init_lora_weights", true},
+      {"lora_alpha", spec.alpha},
+      {"lora_dropout", spec.dropout},
+      {"modules_to_save", nullptr},
+      {"peft_type", "LORA"},
+      {"r", spec.r},
+      {"target_modules", spec.target_modules},
+      {"task_type", "CAUSAL_LM"},
+      {"use_dora", false},
+      {"use_rslora", spec.rslora},
+  };
+  // PEFT declares it an integer, and most are.
+  if (spec.alpha == std::floor(spec.alpha)) {
+    config["lora_alpha"] = static_cast<std::int64_t>(spec.alpha);
+  }
+  if (!spec.modules_to_save.empty()) config["modules_to_save"] = spec.modules_to_save;
+  return config.dump(2) + "\n";
+}
+
+Result<LoraSpec> ReadAdapterConfig(const std::string& dir) {
+  const std::string path = dir + "/" + kAdapterConfig;
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  try {
+    return SpecOf(Json::parse(text), path);
+  } catch (const Json::exception& error) {
+    return InvalidArgument(path + ": " + error.what());
+  }
+}
+
+Status CheckAdapterConfig(const std::string& dir, const LoraSpec& spec) {
+  MUSTER_ASSIGN_OR_RETURN(const LoraSpec theirs, ReadAdapterConfig(dir));
+  if (theirs.r != spec.r) {
+    return Differs(dir, "r", std::to_string(theirs.r), std::to_string(spec.r));
+  }
+  if (LoraScale(theirs) != LoraScale(spec)) {
+    return Differs(dir, "the scale of lora_alpha and use_rslora", std::to_string(LoraScale(theirs)),
+                   std::to_string(LoraScale(spec)));
+  }
+  for (const auto& [key, list] : {std::pair("target_modules", &LoraSpec::target_modules),
+                                  std::pair("modules_to_save", &LoraSpec::modules_to_save)}) {
+    if (Sorted(theirs.*list) != Sorted(spec.*list)) {
+      return Differs(dir, key, Sorted(theirs.*list), Sorted(spec.*list));
+    }
+  }
+  if (theirs.bias != spec.bias) return Differs(dir, "bias", WordOf(theirs.bias), WordOf(spec.bias));
+  return OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,30 @@
+// PEFT's form of an adapter: a directory with adapter_config.json and adapter_model.safetensors.
+//
+// Format: PEFT's developer guide, "PEFT checkpoint format". Tensors have the names of
+// adapters.h behind kPeftPrefix. Any thread; the reader blocks on the file system.
+#pragma once
+
+#include <string>
+
+#include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
+#include "trainer/core/model_config.h"
+
+namespace muster {
+
+// PEFT's names of tensors begin with it.
+inline constexpr char kPeftPrefix[] = "base_model.model.";
+inline constexpr char kAdapterConfig[] = "adapter_config.json";
+inline constexpr char kAdapterWeights[] = "adapter_model.safetensors";
+
+// The text of adapter_config.json. `base_model`: name or directory of the model that it adapts.
+std::string AdapterConfigText(const LoraSpec& spec, const std::string& base_model);
+
+// What an adapter_config.json says. kNotFound, kInvalidArgument for a file that is malformed,
+// kUnimplemented for an adapter of another kind (DoRA, rank patterns, embeddings, ...).
+Result<LoraSpec> ReadAdapterConfig(const std::string& dir);
+
+// Whether the adapter in `dir` has the form of `spec`: kInvalidArgument names the first difference.
+Status CheckAdapterConfig(const std::string& dir, const LoraSpec& spec);
+
+}  // namespace muster

@@ -1,0 +1,130 @@
+#include "trainer/sharding/adapter_weights.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "trainer/checkpoint/element_convert.h"
+#include "trainer/model/adapters.h"
+#include "trainer/model/peft.h"
+#include "trainer/sharding/load_weights.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kPieceElements = 1 << 18;
+
+using TensorsByName = std::map<std::string, UnitTensor>;
+
+TensorsByName TensorsOf(const FlatLayout& layout) {
+  TensorsByName tensors;
+  for (const FlatUnit& unit : layout.units()) {
+    for (const FlatTensor& tensor : unit.tensors) tensors[tensor.spec.name] = tensor.spec;
+  }
+  return tensors;
+}
+
+// Uniform in [-1, 1): a mix of the bits of key and place (the finalizer of SplitMix64).
+double UniformAt(std::uint64_t key, std::int64_t place) {
+  std::uint64_t x = key + 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(place + 1);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  x ^= x >> 31;
+  return static_cast<double>(x >> 11) * 0x1.0p-52 - 1;
+}
+
+void FillInterval(const ShardArray& array, const TensorInterval& interval, const UnitTensor& tensor,
+                  std::uint64_t seed, const ArrayMemory& memory) {
+  const double bound =
+      IsLoraA(tensor.role) ? 1 / std::sqrt(static_cast<double>(tensor.shape[1])) : 0;
+  const std::uint64_t key = XXH3_64bits_withSeed(tensor.name.data(), tensor.name.size(), seed);
+  std::vector<float> values;
+  for (std::int64_t at = 0; at < interval.count; at += kPieceElements) {
+    values.resize(static_cast<std::size_t>(std::min(kPieceElements, interval.count - at)));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::int64_t place = interval.begin + at + static_cast<std::int64_t>(i);
+      values[i] = static_cast<float>(bound * UniformAt(key, place));
+    }
+    PutElements(array, interval.array_offset + at, values.data(),
+                static_cast<std::int64_t>(values.size()), memory);
+  }
+}
+
+// The arrays and tensors of a layout that `takes` says, under the names that it gives.
+struct Selection {
+  std::vector<ShardArray> arrays;
+  std::vector<UnitSpec> units = {{.name = "trained", .tensors = {}}};
+};
+using Renaming = std::function<std::optional<std::string>(const UnitTensor& tensor)>;
+
+Selection Select(const TrainedTensors& trained, const Renaming& name_of) {
+  Selection selection;
+  const TensorsByName tensors = TensorsOf(trained.layout);
+  for (const auto& [name, tensor] : tensors) {
+    const std::optional<std::string> other = name_of(tensor);
+    if (!other) continue;
+    UnitTensor& chosen = selection.units[0].tensors.emplace_back(tensor);
+    chosen.name = *other;
+    chosen.joined = false;
+  }
+  for (const ShardArray& array : trained.arrays) {
+    ShardArray& chosen = selection.arrays.emplace_back(array);
+    chosen.intervals.clear();
+    for (TensorInterval interval : array.intervals) {
+      const std::optional<std::string> other = name_of(tensors.at(interval.tensor));
+      if (!other) continue;
+      interval.tensor = *other;
+      chosen.intervals.push_back(std::move(interval));
+    }
+  }
+  return selection;
+}
+
+Status LoadSelection(const SafetensorsModel* model, const Selection& selection,
+                     const TrainedTensors& trained, Communicator& group,
+                     const std::function<void()>& on_read) {
+  if (selection.units[0].tensors.empty()) return OkStatus();
+  return LoadIntervalsTogether(model, FlatLayout(selection.units, 1), selection.arrays, group,
+                               trained.memory, on_read);
+}
+
+}  // namespace
+
+void InitAdapters(const TrainedTensors& trained, std::uint64_t seed) {
+  const TensorsByName tensors = TensorsOf(trained.layout);
+  for (const ShardArray& array : trained.arrays) {
+    for (const TensorInterval& interval : array.intervals) {
+      const UnitTensor& tensor = tensors.at(interval.tensor);
+      if (IsAdapterTensor(tensor)) FillInterval(array, interval, tensor, seed, trained.memory);
+    }
+  }
+}
+
+Status LoadTrainedOfModel(const SafetensorsModel* model, const TrainedTensors& trained,
+                          Communicator& group, const std::function<void()>& on_read) {
+  const Selection selection = Select(trained, [](const UnitTensor& tensor) {
+    return IsAdapterTensor(tensor) ? std::nullopt : std::optional(tensor.name);
+  });
+  return LoadSelection(model, selection, trained, group, on_read);
+}
+
+Status LoadAdapter(const std::string& dir, const LoraSpec& spec, const TrainedTensors& trained,
+                   Communicator& group, const std::function<void()>& on_read) {
+  Status opened = CheckAdapterConfig(dir, spec);
+  std::optional<SafetensorsModel> file;
+  if (opened.ok()) {
+    Result<SafetensorsModel> model = SafetensorsModel::OpenFile(dir + "/" + kAdapterWeights);
+    opened = model.status();
+    if (model.ok()) file = *std::move(model);
+  }
+  const Selection selection = Select(
+      trained, [](const UnitTensor& tensor) { return std::optional(kPeftPrefix + tensor.name); });
+  const Status loaded = LoadSelection(file ? &*file : nullptr, selection, trained, group, on_read);
+  // This rank's own reason says more.
+  return loaded.code() == StatusCode::kNotFound && !opened.ok() ? opened : loaded;
+}
+
+}  // namespace muster

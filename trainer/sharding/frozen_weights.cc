@@ -1,0 +1,272 @@
+#include "trainer/sharding/frozen_weights.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "trainer/device/scalar_type.h"
+#include "trainer/sharding/load_weights.h"
+
+namespace muster {
+namespace {
+
+std::int64_t BytesOf(const UnitTensor& tensor, ElementType type) {
+  return ElementCount(tensor.shape) * static_cast<std::int64_t>(ElementSize(type));
+}
+
+bool MayBePacked(const UnitTensor& tensor, const FrozenOptions& options) {
+  if (!options.quantization) return false;
+  switch (tensor.role) {
+    case TensorRole::kQkv:
+    case TensorRole::kAttentionOutput:
+    case TensorRole::kGateUp:
+    case TensorRole::kDown: return true;
+    default: return false;
+  }
+}
+
+PackedLayout LayOut(const UnitTensor& tensor, const FrozenOptions& options) {
+  return LayOutPacked(ElementCount(tensor.shape), options.quantization->double_quant);
+}
+
+// The units with their tensors as arrays of bytes. What follows a matrix begins aligned: its last
+// tensor takes the padding.
+std::vector<UnitSpec> AsBytes(const std::vector<UnitSpec>& units, const FrozenOptions& options) {
+  std::vector<UnitSpec> all;
+  for (const UnitSpec& unit : units) {
+    UnitSpec& bytes = all.emplace_back(UnitSpec{.name = unit.name, .tensors = unit.tensors});
+    std::int64_t end = 0;
+    for (std::size_t t = 0; t < unit.tensors.size(); ++t) {
+      const UnitTensor& tensor = unit.tensors[t];
+      std::int64_t count = MayBePacked(tensor, options) ? LayOut(tensor, options).bytes
+                                                        : BytesOf(tensor, options.compute);
+      const bool ends = t + 1 == unit.tensors.size() || !unit.tensors[t + 1].joined;
+      if (ends) count += (kPackedAlignment - (end + count) % kPackedAlignment) % kPackedAlignment;
+      end += count;
+      bytes.tensors[t].shape = {count};
+    }
+  }
+  return all;
+}
+
+// What the interval [begin, begin + count) of a unit's bytes has of a rank's shard.
+struct ShardPart {
+  std::int64_t from = 0;      // byte of the interval
+  std::int64_t in_shard = 0;  // byte of the shard
+  std::int64_t count = 0;     // 0: nothing
+};
+ShardPart PartOf(const FlatUnit& unit, int rank, std::int64_t begin, std::int64_t count) {
+  const std::int64_t shard = rank * unit.shard_count;
+  const std::int64_t first = std::max(shard, begin);
+  const std::int64_t end = std::min(shard + unit.shard_count, begin + count);
+  return {first - begin, first - shard, std::max<std::int64_t>(0, end - first)};
+}
+
+}  // namespace
+
+FrozenWeights::FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, DeviceOps& ops,
+                             const FrozenOptions& options)
+    : units_(std::move(units)),
+      shard_(shard),
+      ops_(ops),
+      options_(options),
+      layout_(AsBytes(units_, options), options.ranks) {}
+
+Result<std::unique_ptr<FrozenWeights>> FrozenWeights::Create(std::vector<UnitSpec> units,
+                                                             Communicator* shard, DeviceOps& ops,
+                                                             const FrozenOptions& options) {
+  std::unique_ptr<FrozenWeights> frozen(new FrozenWeights(std::move(units), shard, ops, options));
+  MUSTER_RETURN_IF_ERROR(frozen->Place());
+  return frozen;
+}
+
+bool FrozenWeights::IsPacked(const UnitTensor& tensor) const {
+  return MayBePacked(tensor, options_);
+}
+
+Status FrozenWeights::Place() {
+  MUSTER_ASSIGN_OR_RETURN(
+      gathered_, GatheredWeights::Create(layout_, shard_, ops_,
+                                         {.rank = options_.rank,
+                                          .type = ElementType::kUint8,
+                                          .reshard_after_forward = options_.reshard_after_forward,
+                                          .from_host = options_.in_host_memory}));
+  shards_ = gathered_->OwnPlaces();
+  std::int64_t elsewhere = 0;
+  for (std::size_t u = 0; u < shards_.size(); ++u) {
+    if (shards_[u] == nullptr) elsewhere += layout_.units()[u].shard_count;
+  }
+  if (elsewhere > 0) {
+    memory_ = options_.in_host_memory ? ops_.AllocateHost(elsewhere) : ops_.Allocate(elsewhere);
+    auto* next = static_cast<char*>(memory_.data_ptr());
+    for (std::size_t u = 0; u < shards_.size(); ++u) {
+      if (shards_[u] != nullptr) continue;
+      shards_[u] = next;
+      next += layout_.units()[u].shard_count;
+    }
+  }
+  gathered_->SetSources({shards_.begin(), shards_.end()});
+  nested_code_ = at::tensor(at::ArrayRef<float>(Nf4NestedCode().data(), Nf4NestedCode().size()))
+                     .to(ops_.device());
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) ViewUnitOf(u);
+  return OkStatus();
+}
+
+// Views of a unit's bytes, as the model has the tensors.
+void FrozenWeights::ViewUnitOf(int unit) {
+  const UnitSpec& spec = units_[unit];
+  auto* const flat = static_cast<char*>(gathered_->data(unit));
+  const auto element = static_cast<std::int64_t>(ElementSize(options_.compute));
+  FlatUnit plain{.name = spec.name};
+  UnitWeights packed;
+  for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
+    const UnitTensor& tensor = spec.tensors[t];
+    const std::int64_t offset = layout_.units()[unit].tensors[t].offset;
+    if (!IsPacked(tensor)) {
+      plain.tensors.push_back({tensor, offset / element, ElementCount(tensor.shape)});
+      continue;
+    }
+    std::shared_ptr<PackedMatrix> matrix =
+        tensor.joined ? packed_.back().matrix : std::make_shared<PackedMatrix>();
+    matrix->columns = tensor.shape[1];
+    const PackedLayout layout = LayOut(tensor, options_);
+    matrix->parts.push_back({tensor.shape[0], ReadPacked(layout, flat + offset,
+                                                         nested_code_.const_data_ptr<float>(), 0)});
+    packed.OfBlock(tensor.block).LinearOf(tensor.role).packed = matrix;
+    packed_.push_back({.unit = unit,
+                       .tensor = static_cast<int>(t),
+                       .layout = layout,
+                       .matrix = matrix,
+                       .part = matrix->parts.size() - 1});
+  }
+  Overlay(ViewUnit(plain, flat, options_.compute, ops_.device()), &packed);
+  views_.push_back(std::move(packed));
+}
+
+// This rank's part of each tensor of the compute type.
+std::vector<ShardArray> FrozenWeights::OwnArrays() const {
+  const auto element = static_cast<std::int64_t>(ElementSize(options_.compute));
+  std::vector<ShardArray> arrays;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const FlatUnit& bytes = layout_.units()[u];
+    for (std::size_t t = 0; t < units_[u].tensors.size(); ++t) {
+      const UnitTensor& tensor = units_[u].tensors[t];
+      if (IsPacked(tensor)) continue;
+      const ShardPart part =
+          PartOf(bytes, options_.rank, bytes.tensors[t].offset, BytesOf(tensor, options_.compute));
+      if (part.count == 0) continue;
+      ShardArray& array = arrays.emplace_back();
+      array.name = bytes.name + "/frozen";
+      array.type = options_.compute;
+      array.count = part.count / element;
+      array.intervals = {{.tensor = tensor.name,
+                          .shape = tensor.shape,
+                          .begin = part.from / element,
+                          .count = array.count,
+                          .array_offset = 0}};
+      array.data = static_cast<char*>(shards_[u]) + part.in_shard;
+    }
+  }
+  return arrays;
+}
+
+ArrayMemory FrozenWeights::shard_memory() const {
+  if (ops_.is_host() || options_.in_host_memory) return {};
+  return {.write = [this](void* to, const void* from, std::size_t bytes) {
+    ops_.Copy(to, from, bytes)->WaitOnHost();
+  }};
+}
+
+Status FrozenWeights::Load(const SafetensorsModel* model, Communicator& world,
+                           const std::function<void()>& on_read) {
+  std::vector<UnitSpec> plain = units_;
+  for (UnitSpec& unit : plain) {
+    std::erase_if(unit.tensors, [this](const UnitTensor& tensor) { return IsPacked(tensor); });
+  }
+  Status loaded = LoadIntervalsTogether(model, FlatLayout(plain, 1), OwnArrays(), world,
+                                        shard_memory(), on_read);
+  for (const Packed& packed : packed_) {
+    if (loaded.ok()) loaded = LoadPacked(model, packed, world, on_read);
+  }
+  gathered_->Invalidate();
+  return loaded;
+}
+
+// Each rank of a shard group reads and quantises an equal part of the tensor, in whole blocks; all
+// exchange them, since double quantisation is of the whole, and keep what is in their shard.
+Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& packed,
+                                 Communicator& world, const std::function<void()>& on_read) {
+  UnitTensor tensor = units_[packed.unit].tensors[packed.tensor];
+  tensor.joined = false;
+  const std::int64_t count = packed.layout.count;
+  const std::int64_t blocks = (Nf4Blocks(count) + options_.ranks - 1) / options_.ranks;
+  const std::int64_t share = blocks * kNf4Block;
+  const std::int64_t begin = std::min(count, options_.rank * share);
+  const at::Tensor own = at::empty({std::min(share, count - begin)}, at::kFloat);
+  std::vector<ShardArray> arrays;
+  if (own.numel() > 0) {
+    arrays.push_back({.name = "quantised/frozen",
+                      .type = ElementType::kFloat32,
+                      .count = own.numel(),
+                      .data = own.mutable_data_ptr(),
+                      .intervals = {{tensor.name, tensor.shape, begin, own.numel(), 0}}});
+  }
+  MUSTER_RETURN_IF_ERROR(LoadIntervalsTogether(
+      model, FlatLayout({{.name = "packed", .tensors = {tensor}}}, 1), arrays, world, {}, on_read));
+  MUSTER_ASSIGN_OR_RETURN(const Nf4Tensor whole, QuantizeTogether(own, blocks, count));
+  Keep(packed, whole);
+  return OkStatus();
+}
+
+// `share`: blocks of each rank.
+Result<Nf4Tensor> FrozenWeights::QuantizeTogether(const at::Tensor& own, std::int64_t share,
+                                                  std::int64_t count) const {
+  const std::int64_t code_bytes = share * kNf4Block / 2;
+  at::Tensor codes = at::zeros({options_.ranks * code_bytes}, at::kByte);
+  at::Tensor absmax = at::zeros({options_.ranks * share}, at::kFloat);
+  if (own.numel() > 0) {
+    const Nf4Tensor mine = QuantizeNf4(own, false);
+    codes.narrow(0, options_.rank * code_bytes, mine.codes.numel()).copy_(mine.codes);
+    absmax.narrow(0, options_.rank * share, mine.absmax.numel()).copy_(mine.absmax);
+  }
+  if (shard_ != nullptr) {
+    const auto exchange = [&](at::Tensor& all, std::int64_t size, ElementType type) {
+      auto* const data = static_cast<char*>(all.mutable_data_ptr());
+      const std::int64_t bytes = size * static_cast<std::int64_t>(ElementSize(type));
+      return shard_->AllGather(data + options_.rank * bytes, data, size, type)->Wait();
+    };
+    MUSTER_RETURN_IF_ERROR(exchange(codes, code_bytes, ElementType::kUint8));
+    MUSTER_RETURN_IF_ERROR(exchange(absmax, share, ElementType::kFloat32));
+  }
+  return JoinNf4(count, codes.narrow(0, 0, Nf4Bytes(count)), absmax.narrow(0, 0, Nf4Blocks(count)),
+                 options_.quantization->double_quant);
+}
+
+void FrozenWeights::Keep(const Packed& packed, const Nf4Tensor& tensor) {
+  const FlatUnit& unit = layout_.units()[packed.unit];
+  std::vector<std::byte> image(static_cast<std::size_t>(packed.layout.bytes));
+  WritePacked(packed.layout, tensor, image.data());
+  packed.matrix->parts[packed.part].source.offset = tensor.offset;
+  const ShardPart part =
+      PartOf(unit, options_.rank, unit.tensors[packed.tensor].offset, packed.layout.bytes);
+  if (part.count == 0) return;
+  void* const to = static_cast<char*>(shards_[packed.unit]) + part.in_shard;
+  const ArrayMemory memory = shard_memory();
+  if (memory.write) {
+    memory.write(to, image.data() + part.from, static_cast<std::size_t>(part.count));
+  } else {
+    std::memcpy(to, image.data() + part.from, static_cast<std::size_t>(part.count));
+  }
+}
+
+std::int64_t FrozenWeights::parameter_count() const {
+  std::int64_t count = 0;
+  for (const UnitSpec& unit : units_) {
+    for (const UnitTensor& tensor : unit.tensors) count += ElementCount(tensor.shape);
+  }
+  return count;
+}
+
+}  // namespace muster

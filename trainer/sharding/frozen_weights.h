@@ -1,0 +1,105 @@
+// FrozenWeights: the tensors that a job with adapters reads and never changes.
+//
+// They are sharded and gathered as the trained ones are, but as bytes: each unit is one array of
+// bytes, in which every tensor lies whole, of the compute type or, for the matrices of blocks, in
+// NF4 (packed_tensor.h). There is one copy, no optimizer state and no gradient, and what has been
+// gathered once stays good. Packed matrices are gathered as they are, 4 bits an element, and
+// dequantised where they are used.
+//
+// Owned by the engine; the trainer's thread. Errors are the communicator's, and those of files.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
+#include "trainer/core/flat_layout.h"
+#include "trainer/device/device_ops.h"
+#include "trainer/distributed/communicator.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/model/packed_matrix.h"
+#include "trainer/sharding/gathered_weights.h"
+#include "trainer/sharding/packed_tensor.h"
+#include "trainer/sharding/unit_views.h"
+
+namespace muster {
+
+struct FrozenOptions {
+  int rank = 0;  // within the shard group
+  int ranks = 1;
+  ElementType compute = ElementType::kBFloat16;
+  std::optional<QuantizationSpec> quantization;
+  bool reshard_after_forward = true;
+  bool in_host_memory = false;  // the shards wait there (cpu_offload)
+};
+
+class FrozenWeights {
+ public:
+  // Collective. `shard` is the shard group, null if it has one rank. It and `ops` outlive the
+  // object; `units` are those of SplitModel.
+  static Result<std::unique_ptr<FrozenWeights>> Create(std::vector<UnitSpec> units,
+                                                       Communicator* shard, DeviceOps& ops,
+                                                       const FrozenOptions& options);
+
+  // Collective over `world`, the ranks that LoadIntervalsTogether is about: `model` is null on a
+  // rank without the files.
+  Status Load(const SafetensorsModel* model, Communicator& world,
+              const std::function<void()>& on_read);
+
+  void Prefetch(int unit) { gathered_->Prefetch(unit); }
+  Status Wait(int unit) { return gathered_->Wait(unit); }
+  // A step has failed: gathers under way are waited for and count no more.
+  void Abandon() { gathered_->Invalidate(); }
+
+  // Good between a Wait for the unit and the Prefetch of the next one in its place.
+  const UnitWeights& weights(int unit) const { return views_[static_cast<std::size_t>(unit)]; }
+  // Elements of the frozen tensors of all ranks together.
+  std::int64_t parameter_count() const;
+  // Of this rank's shards, where they do not lie in the gathered arrays; and of those.
+  std::int64_t shard_bytes() const { return memory_.defined() ? memory_.numel() : 0; }
+  std::int64_t gathered_bytes() const { return gathered_->bytes(); }
+
+ private:
+  // A tensor in NF4, and the part of a matrix that reads it.
+  struct Packed {
+    int unit = 0;
+    int tensor = 0;  // of the unit
+    PackedLayout layout;
+    std::shared_ptr<PackedMatrix> matrix;
+    std::size_t part = 0;
+  };
+
+  FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, DeviceOps& ops,
+                const FrozenOptions& options);
+  Status Place();
+  void ViewUnitOf(int unit);
+  bool IsPacked(const UnitTensor& tensor) const;
+  std::vector<ShardArray> OwnArrays() const;
+  Status LoadPacked(const SafetensorsModel* model, const Packed& packed, Communicator& world,
+                    const std::function<void()>& on_read);
+  Result<Nf4Tensor> QuantizeTogether(const at::Tensor& own, std::int64_t share,
+                                     std::int64_t count) const;
+  void Keep(const Packed& packed, const Nf4Tensor& tensor);
+  // How memory of the shards is written from host memory; empty: as host memory.
+  ArrayMemory shard_memory() const;
+
+  const std::vector<UnitSpec> units_;
+  Communicator* const shard_;
+  DeviceOps& ops_;
+  const FrozenOptions options_;
+  const FlatLayout layout_;  // elements are bytes
+  std::unique_ptr<GatheredWeights> gathered_;
+  at::Tensor memory_;               // of the shards, where they need not lie in the gathered arrays
+  std::vector<void*> shards_;       // by unit
+  std::vector<UnitWeights> views_;  // by unit
+  std::vector<Packed> packed_;
+  at::Tensor nested_code_;  // of double quantisation, on the device
+};
+
+}  // namespace muster

@@ -1,0 +1,67 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "common/control_pipe/trainer_protocol.h"
+#include "trainer/core/model_config.h"
+#include "trainer/formats/model_directory.h"
+#include "trainer/loop/stored_type.h"
+#include "trainer/model/adapter_merge.h"
+#include "trainer/model/llama_units.h"
+#include "trainer/model/weight_check.h"
+#include "trainer/verbs/verbs.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kPieceElements = 1 << 20;
+
+Status MergeTensor(const SafetensorsModel& model, const AdapterMerge& adapter,
+                   const UnitTensor& tensor, ModelDirectory* directory) {
+  const std::int64_t size = ElementCount(tensor.shape);
+  std::vector<float> values(static_cast<std::size_t>(std::min(size, kPieceElements)));
+  for (std::int64_t at = 0; at < size; at += kPieceElements) {
+    const std::int64_t count = std::min(kPieceElements, size - at);
+    MUSTER_RETURN_IF_ERROR(model.ReadFloats(tensor.name, at, count, values.data()));
+    adapter.Apply(tensor.name, at, count, values.data());
+    MUSTER_RETURN_IF_ERROR(directory->Append(values.data(), count));
+  }
+  return OkStatus();
+}
+
+Status Merge(const MergeOptions& options) {
+  std::error_code error;
+  if (std::filesystem::exists(options.out, error)) {
+    return AlreadyExists(options.out + " exists already; remove it or name another");
+  }
+  MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(options.model));
+  MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel model, SafetensorsModel::Open(options.model));
+  MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, model));
+  MUSTER_ASSIGN_OR_RETURN(const AdapterMerge adapter, AdapterMerge::Open(options.adapter, config));
+  const std::vector<UnitTensor> tensors = LlamaTensors(config);
+  std::vector<TensorSpec> specs;
+  for (const UnitTensor& tensor : tensors) {
+    specs.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});
+  }
+  ModelDirectory directory(options.model, options.out);
+  MUSTER_RETURN_IF_ERROR(directory.Begin(specs, options.max_shard_bytes));
+  for (const UnitTensor& tensor : tensors) {
+    MUSTER_RETURN_IF_ERROR(MergeTensor(model, adapter, tensor, &directory));
+  }
+  return directory.Finish();
+}
+
+}  // namespace
+
+int RunMerge(const MergeOptions& options) {
+  const Status status = Merge(options);
+  if (!status.ok()) {
+    std::fprintf(stderr, "muster-trainer merge: %s\n", status.message().c_str());
+    return kExitBadInput;
+  }
+  std::fprintf(stderr, "%s written\n", options.out.c_str());
+  return kExitOk;
+}
+
+}  // namespace muster
