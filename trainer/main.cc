@@ -132,6 +132,7 @@ void AddScore(CLI::App& app, Options& options, Action& action) {
   muster::ScoreOptions& o = options.score;
   CLI::App* verb = app.add_subcommand("score", "Loss, perplexity and token accuracy of rows");
   verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
+  verb->add_option("--adapter", o.adapter, "PEFT directory that is merged into the model");
   CLI::Option_group* rows = verb->add_option_group("rows");
   rows->add_option("--data", o.data, "File or folder that training takes, repeatable")
       ->take_all()
@@ -188,6 +189,7 @@ void AddGenerate(CLI::App& app, Options& options, Action& action) {
   muster::GenerateOptions& o = options.generate;
   CLI::App* verb = app.add_subcommand("generate", "Go on from a prompt, or hold a conversation");
   verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
+  verb->add_option("--adapter", o.adapter, "PEFT directory that is merged into the model");
   verb->add_option("--prompt", o.prompt, "Text to go on from; default: standard input");
   AddSampling(verb, o);
   CLI::Option* chat = verb->add_flag("--chat", o.chat,
@@ -294,7 +296,8 @@ void AddMerge(CLI::App& app, Options& options, Action& action) {
   muster::MergeOptions& o = options.merge;
   CLI::App* verb = app.add_subcommand("merge", "An adapter and its model as one model directory");
   verb->add_option("--adapter", o.adapter, "PEFT directory")->required();
-  verb->add_option("--model", o.model, "Directory of the model that it adapts")->required();
+  verb->add_option("--model", o.model, "Model that it adapts: directory, or ORG/NAME of the Hub")
+      ->required();
   verb->add_option("--out", o.out, "Directory to write")->required();
   AddByteSize(verb, "--max-shard-size", "Of a file of weights, such as 5GB or 500MiB",
               &o.max_shard_bytes);

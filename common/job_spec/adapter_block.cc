@@ -7,8 +7,6 @@
 namespace muster {
 namespace {
 
-const std::vector<std::string> kLinear = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                          "gate_proj", "up_proj", "down_proj"};
 const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
 const NumberRange kDropout = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
 
@@ -21,26 +19,25 @@ std::string List(const std::vector<std::string>& words) {
 // A list of modules, or PEFT's word for all of them.
 void ReadTargets(MapReader& lora, std::vector<std::string>* out) {
   static constexpr char kKey[] = "target_modules";
-  *out = kLinear;
   const auto node = lora.Node(kKey);
   if (!node || node->IsNull()) return;
   if (node->IsScalar()) {
     if (node->Scalar() != "all-linear")
-      lora.Error(kKey, "must be all-linear or a list of " + List(kLinear) + ", got '" +
+      lora.Error(kKey, "must be all-linear or a list of " + List(kLinearModules) + ", got '" +
                            node->Scalar() + "'");
     return;
   }
   out->clear();
   lora.TextList(kKey, out);
   for (const std::string& module : *out) {
-    if (std::ranges::find(kLinear, module) != kLinear.end()) continue;
+    if (std::ranges::find(kLinearModules, module) != kLinearModules.end()) continue;
     const bool whole = module == "lm_head" || module == "embed_tokens";
-    lora.Error(kKey, "must be all-linear or a list of " + List(kLinear) + ", got '" + module + "'" +
-                         (whole ? "; modules_to_save trains it whole" : ""));
+    lora.Error(kKey, "must be all-linear or a list of " + List(kLinearModules) + ", got '" +
+                         module + "'" + (whole ? "; modules_to_save trains it whole" : ""));
   }
   // In the order in which a block has them, each once.
   std::vector<std::string> ordered;
-  for (const std::string& module : kLinear)
+  for (const std::string& module : kLinearModules)
     if (std::ranges::find(*out, module) != out->end()) ordered.push_back(module);
   *out = ordered;
 }

@@ -59,6 +59,10 @@ struct DataSpec {
   std::string cache;  // of tokens: a directory, or "none"; empty: .muster-cache beside output.dir
 };
 
+// The matrices of a block that may have adapters, by their modules' names, in a block's order.
+inline const std::vector<std::string> kLinearModules = {
+    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+
 enum class LoraBias { kNone, kAll, kLoraOnly };
 
 // Low-rank adapters: what is trained instead of the model's matrices.
@@ -68,9 +72,9 @@ struct LoraSpec {
   double dropout = 0;
   bool rslora = false;  // scaled by alpha / sqrt(r)
   LoraBias bias = LoraBias::kNone;
-  std::vector<std::string> target_modules;   // q_proj, k_proj, ... in the order of a block
-  std::vector<std::string> modules_to_save;  // trained whole, such as embed_tokens
-  std::string init_from;                     // an adapter's directory; empty: new ones
+  std::vector<std::string> target_modules = kLinearModules;  // of these, in this order
+  std::vector<std::string> modules_to_save;                  // trained whole, such as embed_tokens
+  std::string init_from;  // an adapter's directory; empty: new ones
 };
 
 // How the matrices of blocks are held that a job with adapters does not train: in NF4.

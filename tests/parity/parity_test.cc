@@ -156,7 +156,7 @@ std::vector<Way> Models() {
                     .world_size = 2,
                     .checkpointing = ActivationCheckpointing::kFull,
                     .family = family,
-                    .lora = Lora(LinearModules())});
+                    .lora = Lora(kLinearModules)});
   }
   const LoraSpec some = Lora({"q_proj", "v_proj", "down_proj"});
   ways.push_back({.name = "lora_1", .lora = some});
@@ -168,7 +168,7 @@ std::vector<Way> Models() {
     ways.push_back({.name = "lora_full_" + how + "5",
                     .world_size = 5,
                     .shares_memory = shares,
-                    .lora = Lora(LinearModules())});
+                    .lora = Lora(kLinearModules)});
     ways.push_back({.name = "lora_units_" + how + "2",
                     .world_size = 2,
                     .shares_memory = shares,
@@ -202,7 +202,7 @@ std::vector<Way> Models() {
                       .world_size = 3,
                       .shares_memory = shares,
                       .checkpointing = ActivationCheckpointing::kSelective,
-                      .lora = Lora(LinearModules()),
+                      .lora = Lora(kLinearModules),
                       .quantization = QuantizationSpec{.double_quant = twice}});
     }
     ways.push_back({.name = "qlora_hybrid_" + how + "4",

@@ -103,12 +103,6 @@ Status Unknown(const std::string& key, const std::string& module, const std::str
 
 }  // namespace
 
-const std::vector<std::string>& LinearModules() {
-  static const std::vector<std::string> modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                                   "gate_proj", "up_proj", "down_proj"};
-  return modules;
-}
-
 Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
   std::string known;
   std::vector<std::string> whole;

@@ -20,9 +20,6 @@
 
 namespace muster {
 
-// The matrices of a block that may have adapters, by their modules' names.
-const std::vector<std::string>& LinearModules();
-
 // kInvalidArgument where the model has not what `spec` names.
 Status CheckLora(const ModelConfig& config, const LoraSpec& spec);
 

@@ -108,7 +108,7 @@ TEST(LoraOf, CutsTheRowsOfJoinedMatrices) {
 }
 
 TEST(CheckLora, NamesWhatTheModelHasNot) {
-  EXPECT_TRUE(CheckLora(OddConfig(1), Spec(LinearModules(), {"embed_tokens", "lm_head"})).ok());
+  EXPECT_TRUE(CheckLora(OddConfig(1), Spec(kLinearModules, {"embed_tokens", "lm_head"})).ok());
   EXPECT_EQ(CheckLora(OddConfig(1), Spec({}, {"q_norm"})).message(),
             "lora.modules_to_save: this model has no q_norm for it; it may name embed_tokens, "
             "input_layernorm, post_attention_layernorm, norm, lm_head");

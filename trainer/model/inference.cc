@@ -4,8 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "trainer/formats/safetensors.h"
+#include "trainer/model/adapter_merge.h"
 #include "trainer/model/linear_layer.h"
 #include "trainer/model/llama_units.h"
 #include "trainer/model/weight_check.h"
@@ -13,30 +15,46 @@
 namespace muster {
 namespace {
 
-Result<at::Tensor> ReadTensor(const SafetensorsModel& model, const UnitTensor& spec,
-                              at::ScalarType type) {
-  at::Tensor values = at::empty(spec.shape, type);
-  const std::int64_t count = values.numel();
-  if (type == at::kBFloat16 && model.Find(spec.name)->type == TensorType::kBF16) {
-    MUSTER_RETURN_IF_ERROR(model.ReadStored(spec.name, 0, count, values.mutable_data_ptr()));
+// A model's files, with an adapter or without.
+class WeightReader {
+ public:
+  WeightReader(const SafetensorsModel& model, const AdapterMerge* adapter)
+      : model_(model), adapter_(adapter) {}
+
+  Result<at::Tensor> Read(const UnitTensor& spec, at::ScalarType type) const {
+    at::Tensor values = at::empty(spec.shape, type);
+    const std::int64_t count = values.numel();
+    const bool as_stored = adapter_ == nullptr && model_.Find(spec.name)->type == TensorType::kBF16;
+    if (type == at::kBFloat16 && as_stored) {
+      MUSTER_RETURN_IF_ERROR(model_.ReadStored(spec.name, 0, count, values.mutable_data_ptr()));
+      return values;
+    }
+    if (type == at::kFloat) {
+      MUSTER_RETURN_IF_ERROR(ReadFloats(spec.name, 0, count, values.mutable_data_ptr<float>()));
+      return values;
+    }
+    // In pieces: the whole tensor as fp32 could be larger than all that is left of memory.
+    constexpr std::int64_t kPiece = 1 << 20;
+    at::Tensor piece = at::empty({std::min(kPiece, count)}, at::kFloat);
+    for (std::int64_t begin = 0; begin < count; begin += kPiece) {
+      const std::int64_t length = std::min(kPiece, count - begin);
+      MUSTER_RETURN_IF_ERROR(ReadFloats(spec.name, begin, length, piece.mutable_data_ptr<float>()));
+      values.view({-1}).narrow(0, begin, length).copy_(piece.narrow(0, 0, length));
+    }
     return values;
   }
-  if (type == at::kFloat) {
-    float* const to = values.mutable_data_ptr<float>();
-    MUSTER_RETURN_IF_ERROR(model.ReadFloats(spec.name, 0, count, to));
-    return values;
+
+ private:
+  Status ReadFloats(const std::string& name, std::int64_t begin, std::int64_t count,
+                    float* to) const {
+    MUSTER_RETURN_IF_ERROR(model_.ReadFloats(name, begin, count, to));
+    if (adapter_ != nullptr) adapter_->Apply(name, begin, count, to);
+    return OkStatus();
   }
-  // In pieces: the whole tensor as fp32 could be larger than all that is left of memory.
-  constexpr std::int64_t kPiece = 1 << 20;
-  at::Tensor piece = at::empty({std::min(kPiece, count)}, at::kFloat);
-  for (std::int64_t begin = 0; begin < count; begin += kPiece) {
-    const std::int64_t length = std::min(kPiece, count - begin);
-    MUSTER_RETURN_IF_ERROR(
-        model.ReadFloats(spec.name, begin, length, piece.mutable_data_ptr<float>()));
-    values.view({-1}).narrow(0, begin, length).copy_(piece.narrow(0, 0, length));
-  }
-  return values;
-}
+
+  const SafetensorsModel& model_;
+  const AdapterMerge* const adapter_;  // null: none
+};
 
 // `tensors` of one block, in the order of its unit.
 BlockWeights JoinBlock(const UnitSpec& unit, const std::vector<at::Tensor>& tensors) {
@@ -52,17 +70,24 @@ BlockWeights JoinBlock(const UnitSpec& unit, const std::vector<at::Tensor>& tens
 
 InferenceModel::InferenceModel(ModelConfig config) : config_(std::move(config)), rotary_(config_) {}
 
-Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarType type) {
+Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarType type,
+                                            const std::string& adapter) {
   MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(dir));
   MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel file, SafetensorsModel::Open(dir));
   MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, file));
+  std::optional<AdapterMerge> merge;
+  if (!adapter.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(AdapterMerge opened, AdapterMerge::Open(adapter, config));
+    merge = std::move(opened);
+  }
+  const WeightReader reader(file, merge ? &*merge : nullptr);
   const at::NoGradGuard no_grad;
   InferenceModel model(std::move(config));
   const std::vector<UnitSpec> units = LlamaUnits(model.config_);
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<at::Tensor> tensors;
     for (const UnitTensor& spec : units[u].tensors) {
-      MUSTER_ASSIGN_OR_RETURN(at::Tensor tensor, ReadTensor(file, spec, type));
+      MUSTER_ASSIGN_OR_RETURN(at::Tensor tensor, reader.Read(spec, type));
       tensors.push_back(std::move(tensor));
     }
     if (u == 0) {

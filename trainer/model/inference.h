@@ -18,7 +18,9 @@ namespace muster {
 
 class InferenceModel {
  public:
-  static Result<InferenceModel> Load(const std::string& dir, at::ScalarType type);
+  // `adapter`: a PEFT directory that is merged into the weights; empty: none.
+  static Result<InferenceModel> Load(const std::string& dir, at::ScalarType type,
+                                     const std::string& adapter = {});
 
   const ModelConfig& config() const { return config_; }
   // [B, T] ids -> [B, T, H] after the final norm. With a cache the ids follow those that it has

@@ -54,15 +54,15 @@ std::vector<std::string> TextsOf(const Json& config, const char* key) {
 // PEFT keeps modules in any order, and perhaps as "all-linear".
 Result<std::vector<std::string>> TargetsOf(const Json& config, const std::string& path) {
   const Json& targets = config.at("target_modules");
-  if (targets == "all-linear") return LinearModules();
+  if (targets == "all-linear") return kLinearModules;
   const auto named = targets.get<std::vector<std::string>>();
   std::vector<std::string> ordered;
-  for (const std::string& module : LinearModules()) {
+  for (const std::string& module : kLinearModules) {
     if (std::find(named.begin(), named.end(), module) != named.end()) ordered.push_back(module);
   }
   if (ordered.size() == named.size()) return ordered;
   return Unimplemented(path + ": target_modules " + targets.dump() +
-                       " names others than those of " + Json(LinearModules()).dump());
+                       " names others than those of " + Json(kLinearModules).dump());
 }
 
 Result<LoraSpec> SpecOf(const Json& config, const std::string& path) {

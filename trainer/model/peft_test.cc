@@ -56,7 +56,7 @@ TEST_F(Peft, TakesModulesInAnyOrderAndDefaults) {
   EXPECT_EQ(LoraScale(*read), 1);
   EXPECT_EQ(read->target_modules, (std::vector<std::string>{"q_proj", "up_proj"}));
   Write(R"({"target_modules": "all-linear", "r": 2})");
-  EXPECT_EQ(ReadAdapterConfig(dir_.string())->target_modules, LinearModules());
+  EXPECT_EQ(ReadAdapterConfig(dir_.string())->target_modules, kLinearModules);
 }
 
 TEST_F(Peft, RefusesOtherKindsByName) {

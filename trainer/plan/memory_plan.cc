@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "trainer/model/activation_bytes.h"
+#include "trainer/model/adapters.h"
 #include "trainer/sharding/gathered_weights.h"
 #include "trainer/sharding/gradient_reducer.h"
 #include "trainer/snapshot/segment.h"
@@ -128,7 +129,7 @@ void Planner::AddSnapshots() {
 }
 
 void Planner::AddGathered() {
-  if (resident() || job_.adapters) {
+  if (resident() || job_.train.lora) {
     const bool shared = shares() && !offloads_;
     Add(PartKind::kGathered, Whole(precision_.compute), false, shared);
     return;
@@ -179,17 +180,19 @@ void Planner::AddGradientSlots() {
 }
 
 void Planner::AddActivations() {
-  const ActivationBytes bytes =
-      MeasureActivations(job_.model, {.rows = job_.train.batch.per_rank,
-                                      .length = job_.row_length(),
-                                      .compute = precision_.compute,
-                                      .level = job_.train.fsdp.activation_checkpointing,
-                                      .on_host = on_host_});
+  const ActivationBytes bytes = MeasureActivations(
+      job_.model, {.rows = job_.train.batch.per_rank,
+                   .length = job_.row_length(),
+                   .compute = precision_.compute,
+                   .level = job_.train.fsdp.activation_checkpointing,
+                   .on_host = on_host_,
+                   .lora = job_.train.lora ? LoraOf(job_.model, *job_.train.lora) : BlockLora()});
   Add(PartKind::kActivations, bytes.blocks, false);
   Add(PartKind::kActivations, bytes.host_inputs, true);
   std::int64_t head = bytes.head;
   // A tied head's gradient waits for the embedding's.
-  if (job_.model.tie_word_embeddings && !job_.adapters)
+  const bool trains_embedding = !layout_.trained.units().front().tensors.empty();
+  if (job_.model.tie_word_embeddings && trains_embedding)
     head += job_.model.vocab_size * job_.model.hidden_size * SizeOf(precision_.compute);
   Add(PartKind::kHead, head, false);
   if (!on_host_) Add(PartKind::kRuntime, (bytes.blocks + head) / kAllocatorShare, false);

@@ -80,21 +80,21 @@ TEST(MemoryPlanTest, MoreIsComputedAgainLessIsKept) {
 // bitsandbytes: 4.5 bits, and 4.127 with the scales of scales; embedding and head stay as they are.
 TEST(MemoryPlanTest, FrozenWeightsTakeFourBitsAndTheirScales) {
   PlanJob job = GpuJob(Llama70B(), 1, 1);
-  job.adapters = AdapterPlan{};
-  const auto frozen = [&job](FrozenType type) {
-    job.adapters->frozen = type;
+  job.train.lora.emplace();
+  const auto frozen = [&job](std::optional<QuantizationSpec> quantization) {
+    job.train.quantization = quantization;
     return static_cast<double>(Planned(job).Of(PartKind::kFrozen));
   };
   const double ends = 2.0 * 128256 * 8192 * 2;
   const double linear = 80.0 * 855.6e6;
-  EXPECT_NEAR(frozen(FrozenType::kCompute) / (2 * 70.55e9), 1, 0.001);
-  EXPECT_NEAR((frozen(FrozenType::kNf4) - ends) * 8 / linear, 4.5, 0.01);
-  EXPECT_NEAR((frozen(FrozenType::kNf4DoubleScale) - ends) * 8 / linear, 4.127, 0.01);
+  EXPECT_NEAR(frozen(std::nullopt) / (2 * 70.55e9), 1, 0.001);
+  EXPECT_NEAR((frozen(QuantizationSpec{.double_quant = false}) - ends) * 8 / linear, 4.5, 0.01);
+  EXPECT_NEAR((frozen(QuantizationSpec{}) - ends) * 8 / linear, 4.127, 0.01);
 }
 
 TEST(MemoryPlanTest, AdaptersAreTrainedAndTheRestIsNot) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
-  job.adapters = AdapterPlan{.r = 16, .target_modules = {"all-linear"}};
+  job.train.lora.emplace();
   const Result<PlanLayout> layout = LayOutPlan(job);
   ASSERT_TRUE(layout.ok());
   // PEFT prints 41,943,040 for r = 16 on all linear layers of this model.
@@ -105,9 +105,9 @@ TEST(MemoryPlanTest, AdaptersAreTrainedAndTheRestIsNot) {
   EXPECT_NEAR(static_cast<double>(plan.Of(PartKind::kFrozen)), 2 * 8.03e9 / 8, 5e6);
 }
 
-TEST(MemoryPlanTest, ATargetThatTheModelHasNotIsRefused) {
+TEST(MemoryPlanTest, AModuleThatTheModelHasNotIsRefused) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
-  job.adapters = AdapterPlan{.target_modules = {"q_proj", "c_attn"}};
+  job.train.lora = LoraSpec{.modules_to_save = {"c_attn"}};
   const Result<MemoryPlan> plan = PlanMemory(job);
   ASSERT_FALSE(plan.ok());
   EXPECT_NE(plan.status().message().find("c_attn"), std::string::npos);
@@ -116,8 +116,8 @@ TEST(MemoryPlanTest, ATargetThatTheModelHasNotIsRefused) {
 // 70 B on two cards of 24 GB: frozen weights in host memory, adapters on the device.
 TEST(MemoryPlanTest, SeventyBillionTrainAdaptersOnTwoSmallGpus) {
   PlanJob job = GpuJob(Llama70B(), 1, 2);
-  job.adapters =
-      AdapterPlan{.r = 16, .target_modules = {"all-linear"}, .frozen = FrozenType::kNf4DoubleScale};
+  job.train.lora.emplace();
+  job.train.quantization.emplace();
   EXPECT_GT(DeviceGB(Planned(job)), 23.6);
   job.train.fsdp.cpu_offload = true;
   const MemoryPlan plan = Planned(job);

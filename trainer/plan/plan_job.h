@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,27 +20,11 @@
 
 namespace muster {
 
-enum class FrozenType {
-  kCompute,         // as the gathered weights
-  kNf4,             // 4 bits and a 4-byte scale for 64 weights, of the linear layers of the blocks
-  kNf4DoubleScale,  // 4 bits, a byte for 64 and 4 bytes for 16,384 weights
-};
-
-struct AdapterPlan {
-  int r = 8;
-  // Last part of a linear layer's name ("q_proj"); "all-linear": those of the blocks.
-  std::vector<std::string> target_modules = {"q_proj", "v_proj"};
-  // Trained whole beside the adapters ("embed_tokens", "lm_head").
-  std::vector<std::string> modules_to_save;
-  FrozenType frozen = FrozenType::kCompute;
-};
-
 struct PlanJob {
   ModelConfig model;
   TrainSpec train;
   ResourceSpec resources;
   bool supervised = true;  // under a guardian: snapshots are taken; false: as torchrun starts it
-  std::optional<AdapterPlan> adapters;
 
   int world_size() const { return resources.nodes * resources.ranks_per_node; }
   bool on_host() const { return resources.device == "cpu"; }
@@ -53,7 +36,6 @@ struct PlanJob {
 struct FrozenUnit {
   std::int64_t bytes = 0;        // of all ranks' shards together
   std::int64_t shard_bytes = 0;  // of one rank's
-  std::int64_t elements = 0;     // that are quantised, and made whole again when they are used
 };
 
 struct PlanLayout {
@@ -66,7 +48,7 @@ struct PlanLayout {
   std::int64_t adapter_parameters = 0;  // 0: all weights are trained
 };
 
-// kInvalidArgument as ShapeOf, and for a target that the model has no linear layer of.
+// kInvalidArgument as ShapeOf and CheckLora.
 Result<PlanLayout> LayOutPlan(const PlanJob& job);
 
 }  // namespace muster

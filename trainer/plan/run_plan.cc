@@ -4,8 +4,6 @@
 #include <string_view>
 #include <utility>
 
-#include "common/job_spec/parse.h"
-
 namespace muster {
 namespace {
 
@@ -97,15 +95,6 @@ std::vector<Change> Settings(const PlanJob& job) {
   };
 }
 
-// A key that this version refuses is no advice.
-bool Accepts(std::string_view train_keys) {
-  return ParseJobSpec(
-             "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl}\n"
-             "  schedule: {max_steps: 1}\n" +
-             std::string(train_keys))
-      .ok();
-}
-
 class Adviser {
  public:
   Adviser(const PlanQuestion& question, double step_seconds)
@@ -185,22 +174,21 @@ void Adviser::TryShorterRows() {
 }
 
 void Adviser::TryAdapters() {
-  const auto with = [this](FrozenType type, bool offload) {
+  const TrainSpec& given = question_.job.train;
+  const auto with = [this](bool quantised, bool offload) {
     PlanJob job = question_.job;
-    job.adapters = {.r = kAdapterRank, .target_modules = {"all-linear"}, .frozen = type};
+    if (!job.train.lora) job.train.lora = LoraSpec{.r = kAdapterRank};
+    if (quantised) job.train.quantization.emplace();
     if (offload) Offload(job);
     return job;
   };
-  const std::string keys = "  lora: {r: " + std::to_string(kAdapterRank) + "}\n";
-  if (!Accepts(keys)) return;
-  const bool frozen_is_quantised =
-      question_.job.adapters && question_.job.adapters->frozen != FrozenType::kCompute;
   const std::string lora = "train.lora: {r: " + std::to_string(kAdapterRank) + "}";
-  const std::string nf4 = ", train.quantization: {kind: nf4}";
-  if (!question_.job.adapters && Try(lora, with(FrozenType::kCompute, false))) return;
-  if (frozen_is_quantised || !Accepts(keys + "  quantization: {kind: nf4}\n")) return;
-  if (Try(lora + nf4, with(FrozenType::kNf4DoubleScale, false)) || question_.job.on_host()) return;
-  Try(lora + nf4 + ", train.fsdp.cpu_offload: true", with(FrozenType::kNf4DoubleScale, true));
+  if (!given.lora && Try(lora, with(false, false))) return;
+  if (given.quantization) return;
+  const std::string nf4 =
+      (given.lora ? "" : lora + ", ") + std::string("train.quantization: {kind: nf4}");
+  if (Try(nf4, with(true, false)) || question_.job.on_host()) return;
+  Try(nf4 + ", train.fsdp.cpu_offload: true", with(true, true));
 }
 
 std::vector<Suggestion> Adviser::Run() {

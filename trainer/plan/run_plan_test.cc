@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/job_spec/parse.h"
 #include "trainer/plan/testing.h"
 
 namespace muster {
@@ -48,12 +47,7 @@ TEST(RunPlanTest, EverySuggestionFits) {
   }
   EXPECT_THAT(Words(plan), HasSubstr("train.fsdp.cpu_offload: true"));
   EXPECT_THAT(Words(plan), HasSubstr("resources.nodes: 4"));
-  const bool trains_adapters =
-      ParseJobSpec(
-          "name: j\ntrain: {model: {path: m}, data: {train: d.jsonl}, schedule: {max_steps: 1}, "
-          "lora: {r: 16}}")
-          .ok();
-  EXPECT_EQ(Words(plan).find("train.lora: {r: 16}\n") != std::string::npos, trains_adapters);
+  EXPECT_THAT(Words(plan), HasSubstr("train.lora: {r: 16}"));
 }
 
 // Neither of the two alone is enough for 16 ranks with 80 GB.

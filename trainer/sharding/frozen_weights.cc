@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trainer/device/scalar_type.h"
+#include "trainer/sharding/frozen_layout.h"
 #include "trainer/sharding/load_weights.h"
 
 namespace muster {
@@ -14,41 +15,6 @@ namespace {
 
 std::int64_t BytesOf(const UnitTensor& tensor, ElementType type) {
   return ElementCount(tensor.shape) * static_cast<std::int64_t>(ElementSize(type));
-}
-
-bool MayBePacked(const UnitTensor& tensor, const FrozenOptions& options) {
-  if (!options.quantization) return false;
-  switch (tensor.role) {
-    case TensorRole::kQkv:
-    case TensorRole::kAttentionOutput:
-    case TensorRole::kGateUp:
-    case TensorRole::kDown: return true;
-    default: return false;
-  }
-}
-
-PackedLayout LayOut(const UnitTensor& tensor, const FrozenOptions& options) {
-  return LayOutPacked(ElementCount(tensor.shape), options.quantization->double_quant);
-}
-
-// The units with their tensors as arrays of bytes. What follows a matrix begins aligned: its last
-// tensor takes the padding.
-std::vector<UnitSpec> AsBytes(const std::vector<UnitSpec>& units, const FrozenOptions& options) {
-  std::vector<UnitSpec> all;
-  for (const UnitSpec& unit : units) {
-    UnitSpec& bytes = all.emplace_back(UnitSpec{.name = unit.name, .tensors = unit.tensors});
-    std::int64_t end = 0;
-    for (std::size_t t = 0; t < unit.tensors.size(); ++t) {
-      const UnitTensor& tensor = unit.tensors[t];
-      std::int64_t count = MayBePacked(tensor, options) ? LayOut(tensor, options).bytes
-                                                        : BytesOf(tensor, options.compute);
-      const bool ends = t + 1 == unit.tensors.size() || !unit.tensors[t + 1].joined;
-      if (ends) count += (kPackedAlignment - (end + count) % kPackedAlignment) % kPackedAlignment;
-      end += count;
-      bytes.tensors[t].shape = {count};
-    }
-  }
-  return all;
 }
 
 // What the interval [begin, begin + count) of a unit's bytes has of a rank's shard.
@@ -72,7 +38,7 @@ FrozenWeights::FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, D
       shard_(shard),
       ops_(ops),
       options_(options),
-      layout_(AsBytes(units_, options), options.ranks) {}
+      layout_(FrozenBytes(units_, options.form), options.ranks) {}
 
 Result<std::unique_ptr<FrozenWeights>> FrozenWeights::Create(std::vector<UnitSpec> units,
                                                              Communicator* shard, DeviceOps& ops,
@@ -80,10 +46,6 @@ Result<std::unique_ptr<FrozenWeights>> FrozenWeights::Create(std::vector<UnitSpe
   std::unique_ptr<FrozenWeights> frozen(new FrozenWeights(std::move(units), shard, ops, options));
   MUSTER_RETURN_IF_ERROR(frozen->Place());
   return frozen;
-}
-
-bool FrozenWeights::IsPacked(const UnitTensor& tensor) const {
-  return MayBePacked(tensor, options_);
 }
 
 Status FrozenWeights::Place() {
@@ -118,20 +80,20 @@ Status FrozenWeights::Place() {
 void FrozenWeights::ViewUnitOf(int unit) {
   const UnitSpec& spec = units_[unit];
   auto* const flat = static_cast<char*>(gathered_->data(unit));
-  const auto element = static_cast<std::int64_t>(ElementSize(options_.compute));
+  const auto element = static_cast<std::int64_t>(ElementSize(options_.form.compute));
   FlatUnit plain{.name = spec.name};
   UnitWeights packed;
   for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
     const UnitTensor& tensor = spec.tensors[t];
     const std::int64_t offset = layout_.units()[unit].tensors[t].offset;
-    if (!IsPacked(tensor)) {
+    if (!IsPacked(tensor, options_.form)) {
       plain.tensors.push_back({tensor, offset / element, ElementCount(tensor.shape)});
       continue;
     }
     std::shared_ptr<PackedMatrix> matrix =
         tensor.joined ? packed_.back().matrix : std::make_shared<PackedMatrix>();
     matrix->columns = tensor.shape[1];
-    const PackedLayout layout = LayOut(tensor, options_);
+    const PackedLayout layout = PackedLayoutOf(tensor, options_.form);
     matrix->parts.push_back({tensor.shape[0], ReadPacked(layout, flat + offset,
                                                          nested_code_.const_data_ptr<float>(), 0)});
     packed.OfBlock(tensor.block).LinearOf(tensor.role).packed = matrix;
@@ -141,25 +103,25 @@ void FrozenWeights::ViewUnitOf(int unit) {
                        .matrix = matrix,
                        .part = matrix->parts.size() - 1});
   }
-  Overlay(ViewUnit(plain, flat, options_.compute, ops_.device()), &packed);
+  Overlay(ViewUnit(plain, flat, options_.form.compute, ops_.device()), &packed);
   views_.push_back(std::move(packed));
 }
 
 // This rank's part of each tensor of the compute type.
 std::vector<ShardArray> FrozenWeights::OwnArrays() const {
-  const auto element = static_cast<std::int64_t>(ElementSize(options_.compute));
+  const auto element = static_cast<std::int64_t>(ElementSize(options_.form.compute));
   std::vector<ShardArray> arrays;
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const FlatUnit& bytes = layout_.units()[u];
     for (std::size_t t = 0; t < units_[u].tensors.size(); ++t) {
       const UnitTensor& tensor = units_[u].tensors[t];
-      if (IsPacked(tensor)) continue;
-      const ShardPart part =
-          PartOf(bytes, options_.rank, bytes.tensors[t].offset, BytesOf(tensor, options_.compute));
+      if (IsPacked(tensor, options_.form)) continue;
+      const ShardPart part = PartOf(bytes, options_.rank, bytes.tensors[t].offset,
+                                    BytesOf(tensor, options_.form.compute));
       if (part.count == 0) continue;
       ShardArray& array = arrays.emplace_back();
       array.name = bytes.name + "/frozen";
-      array.type = options_.compute;
+      array.type = options_.form.compute;
       array.count = part.count / element;
       array.intervals = {{.tensor = tensor.name,
                           .shape = tensor.shape,
@@ -183,7 +145,8 @@ Status FrozenWeights::Load(const SafetensorsModel* model, Communicator& world,
                            const std::function<void()>& on_read) {
   std::vector<UnitSpec> plain = units_;
   for (UnitSpec& unit : plain) {
-    std::erase_if(unit.tensors, [this](const UnitTensor& tensor) { return IsPacked(tensor); });
+    std::erase_if(unit.tensors,
+                  [this](const UnitTensor& tensor) { return IsPacked(tensor, options_.form); });
   }
   Status loaded = LoadIntervalsTogether(model, FlatLayout(plain, 1), OwnArrays(), world,
                                         shard_memory(), on_read);
@@ -241,7 +204,7 @@ Result<Nf4Tensor> FrozenWeights::QuantizeTogether(const at::Tensor& own, std::in
     MUSTER_RETURN_IF_ERROR(exchange(absmax, share, ElementType::kFloat32));
   }
   return JoinNf4(count, codes.narrow(0, 0, Nf4Bytes(count)), absmax.narrow(0, 0, Nf4Blocks(count)),
-                 options_.quantization->double_quant);
+                 options_.form.quantization->double_quant);
 }
 
 void FrozenWeights::Keep(const Packed& packed, const Nf4Tensor& tensor) {

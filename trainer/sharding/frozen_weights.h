@@ -14,18 +14,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/job_spec/job_spec.h"
 #include "trainer/core/flat_layout.h"
 #include "trainer/device/device_ops.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/model/packed_matrix.h"
+#include "trainer/sharding/frozen_layout.h"
 #include "trainer/sharding/gathered_weights.h"
-#include "trainer/sharding/packed_tensor.h"
 #include "trainer/sharding/unit_views.h"
 
 namespace muster {
@@ -33,8 +31,7 @@ namespace muster {
 struct FrozenOptions {
   int rank = 0;  // within the shard group
   int ranks = 1;
-  ElementType compute = ElementType::kBFloat16;
-  std::optional<QuantizationSpec> quantization;
+  FrozenForm form;
   bool reshard_after_forward = true;
   bool in_host_memory = false;  // the shards wait there (cpu_offload)
 };
@@ -79,7 +76,6 @@ class FrozenWeights {
                 const FrozenOptions& options);
   Status Place();
   void ViewUnitOf(int unit);
-  bool IsPacked(const UnitTensor& tensor) const;
   std::vector<ShardArray> OwnArrays() const;
   Status LoadPacked(const SafetensorsModel* model, const Packed& packed, Communicator& world,
                     const std::function<void()>& on_read);

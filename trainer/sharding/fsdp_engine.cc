@@ -178,14 +178,13 @@ Status Engine::PlaceWeights(std::vector<UnitSpec> frozen) {
                                                    .reshard_after_forward = reshards() && !adapters,
                                                    .from_host = host_ops_ != nullptr}));
   if (adapters) {
-    MUSTER_ASSIGN_OR_RETURN(frozen_,
-                            FrozenWeights::Create(std::move(frozen), mesh_.shard(), ops_,
-                                                  {.rank = mesh_.shard_rank(),
-                                                   .ranks = mesh_.shape().shard_size,
-                                                   .compute = precision_.compute,
-                                                   .quantization = options_.quantization,
-                                                   .reshard_after_forward = reshards(),
-                                                   .in_host_memory = host_ops_ != nullptr}));
+    MUSTER_ASSIGN_OR_RETURN(
+        frozen_, FrozenWeights::Create(std::move(frozen), mesh_.shard(), ops_,
+                                       {.rank = mesh_.shard_rank(),
+                                        .ranks = mesh_.shape().shard_size,
+                                        .form = {precision_.compute, options_.quantization},
+                                        .reshard_after_forward = reshards(),
+                                        .in_host_memory = host_ops_ != nullptr}));
   }
   for (int u = 0; u <= head_unit(); ++u) {
     UnitWeights& weights = unit_weights_.emplace_back();

@@ -81,11 +81,12 @@ std::string_view FinishReasonName(FinishReason reason) {
 TextGenerator::TextGenerator(Tokenizer tokenizer, InferenceModel model)
     : tokenizer_(std::move(tokenizer)), model_(std::move(model)), cache_(model_.config()) {}
 
-Result<TextGenerator> TextGenerator::Load(const std::string& model_dir, const std::string& type) {
+Result<TextGenerator> TextGenerator::Load(const std::string& model_dir, const std::string& type,
+                                          const std::string& adapter) {
   MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(model_dir));
   MUSTER_ASSIGN_OR_RETURN(const at::ScalarType chosen, ChooseType(type, config));
   MUSTER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_dir));
-  MUSTER_ASSIGN_OR_RETURN(InferenceModel model, InferenceModel::Load(model_dir, chosen));
+  MUSTER_ASSIGN_OR_RETURN(InferenceModel model, InferenceModel::Load(model_dir, chosen, adapter));
   return TextGenerator(std::move(tokenizer), std::move(model));
 }
 

@@ -51,8 +51,10 @@ using TextSink = std::function<bool(std::string_view)>;
 
 class TextGenerator {
  public:
-  // auto (bf16 where the weights are, else fp32), float32 or bfloat16.
-  static Result<TextGenerator> Load(const std::string& model_dir, const std::string& type);
+  // auto (bf16 where the weights are, else fp32), float32 or bfloat16. `adapter`: as
+  // InferenceModel::Load takes it.
+  static Result<TextGenerator> Load(const std::string& model_dir, const std::string& type,
+                                    const std::string& adapter = {});
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ModelConfig& config() const { return model_.config(); }

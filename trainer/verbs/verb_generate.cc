@@ -85,7 +85,7 @@ Status ConverseWithTerminal(const GenerateOptions& options, TextGenerator& gener
 Status Generate(const GenerateOptions& options) {
   if (options.threads > 0) at::set_num_threads(options.threads);
   MUSTER_ASSIGN_OR_RETURN(TextGenerator generator,
-                          TextGenerator::Load(options.model, options.type));
+                          TextGenerator::Load(options.model, options.type, options.adapter));
   if (options.chat && !options.prompt && !options.json && ::isatty(STDIN_FILENO) == 1) {
     return ConverseWithTerminal(options, generator);
   }

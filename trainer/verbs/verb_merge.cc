@@ -6,6 +6,7 @@
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/core/model_config.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/hub/hub_id.h"
 #include "trainer/loop/stored_type.h"
 #include "trainer/model/adapter_merge.h"
 #include "trainer/model/llama_units.h"
@@ -35,8 +36,9 @@ Status Merge(const MergeOptions& options) {
   if (std::filesystem::exists(options.out, error)) {
     return AlreadyExists(options.out + " exists already; remove it or name another");
   }
-  MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(options.model));
-  MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel model, SafetensorsModel::Open(options.model));
+  MUSTER_ASSIGN_OR_RETURN(const std::string source, ResolveModel(options.model));
+  MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source));
+  MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel model, SafetensorsModel::Open(source));
   MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, model));
   MUSTER_ASSIGN_OR_RETURN(const AdapterMerge adapter, AdapterMerge::Open(options.adapter, config));
   const std::vector<UnitTensor> tensors = LlamaTensors(config);
@@ -44,7 +46,7 @@ Status Merge(const MergeOptions& options) {
   for (const UnitTensor& tensor : tensors) {
     specs.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});
   }
-  ModelDirectory directory(options.model, options.out);
+  ModelDirectory directory(source, options.out);
   MUSTER_RETURN_IF_ERROR(directory.Begin(specs, options.max_shard_bytes));
   for (const UnitTensor& tensor : tensors) {
     MUSTER_RETURN_IF_ERROR(MergeTensor(model, adapter, tensor, &directory));

@@ -98,11 +98,8 @@ Result<PlanQuestion> ReadQuestion(const PlanOptions& options) {
   question.job.train = *spec.train;
   question.job.resources = spec.resources;
   if (options.lora_r > 0) {
-    question.job.adapters = {
-        .r = options.lora_r,
-        .target_modules = {"all-linear"},
-        .modules_to_save = {},
-        .frozen = options.nf4 ? FrozenType::kNf4DoubleScale : FrozenType::kCompute};
+    question.job.train.lora = LoraSpec{.r = options.lora_r};
+    if (options.nf4) question.job.train.quantization.emplace();
   }
   question.job.supervised = !options.standalone;
   question.rows = options.rows > 0 ? options.rows : CountRows(spec, options.file);

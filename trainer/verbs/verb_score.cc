@@ -159,7 +159,8 @@ class ScorePrinter {
 Status Score(const ScoreOptions& options) {
   if (options.threads > 0) at::set_num_threads(options.threads);
   const at::ScalarType type = options.type == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  MUSTER_ASSIGN_OR_RETURN(InferenceModel model, InferenceModel::Load(options.model, type));
+  MUSTER_ASSIGN_OR_RETURN(InferenceModel model,
+                          InferenceModel::Load(options.model, type, options.adapter));
   MUSTER_ASSIGN_OR_RETURN(const Scorer::Source source, OpenSource(options, model.config()));
   std::int64_t left = options.limit > 0 ? options.limit : std::numeric_limits<std::int64_t>::max();
   const Scorer::Source limited = [&]() -> Result<std::optional<ScorableRow>> {

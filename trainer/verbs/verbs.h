@@ -60,6 +60,7 @@ int RunInitModel(const InitModelOptions& options);
 
 struct ScoreOptions {
   std::string model;
+  std::string adapter;  // PEFT directory; empty: none
   // One of these three.
   std::vector<std::string> data;  // files that training takes
   std::string text;               // a file with text, a row for each window of the model's context
@@ -78,6 +79,7 @@ int RunScore(const ScoreOptions& options);
 
 struct GenerateOptions {
   std::string model;
+  std::string adapter;                // PEFT directory; empty: none
   std::optional<std::string> prompt;  // none: standard input
   std::int64_t max_new_tokens = 256;
   double temperature = 0;  // 0: the most likely token
