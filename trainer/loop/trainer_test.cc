@@ -185,20 +185,6 @@ TEST_F(TrainerTest, RowsOfTokenIdsNeedNoTokenizer) {
       << said;
 }
 
-TEST_F(TrainerTest, RowsBeyondWhatTheModelLooksBackAtAreRefused) {
-  const std::string path = dir_ + "/model/config.json";
-  Json config = Json::parse(std::ifstream(path));
-  config["architectures"] = {"MistralForCausalLM"};
-  config["sliding_window"] = 8;
-  std::ofstream(path) << config;
-  for (const RankResult& result : RunAlone(Spec("out"))) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
-    EXPECT_NE(result.failure->status.message().find("looks back at 8 positions"), std::string::npos)
-        << result.failure->status.message();
-  }
-}
-
 TEST_F(TrainerTest, RanksWithDifferentRowsAreToldSo) {
   std::filesystem::copy(dir_ + "/rows.jsonl", dir_ + "/others.jsonl");
   std::ofstream(dir_ + "/others.jsonl", std::ios::app)

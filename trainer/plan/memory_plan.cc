@@ -18,6 +18,10 @@ constexpr std::int64_t kMiB = 1 << 20;
 // matrix libraries keep of kernels for 16-bit types. Measured on x86-64 with LibTorch 2.11.
 constexpr std::int64_t kHostRuntime = 129 * kMiB;
 constexpr std::int64_t kHalfKernels = 9 * kMiB;
+// And for the narrow products of adapters, measured at ranks 8 and 64: what 16-bit types take,
+// and others.
+constexpr std::int64_t kHalfAdapterKernels = 24 * kMiB;
+constexpr std::int64_t kAdapterKernels = 13 * kMiB;
 // Of a rank on a GPU. Not measured, there was none: CUDA's context and kernels, NCCL's buffers for
 // its two communicators with our scratch, and what the allocator cannot use of activations.
 constexpr std::int64_t kGpuRuntime = 700 * kMiB;
@@ -201,7 +205,9 @@ void Planner::AddActivations() {
 void Planner::AddRuntime() {
   if (on_host_) {
     const bool half = SizeOf(precision_.compute) == 2;
-    return Add(PartKind::kRuntime, kHostRuntime + (half ? kHalfKernels : 0), true);
+    const std::int64_t narrow = half ? kHalfAdapterKernels : kAdapterKernels;
+    return Add(PartKind::kRuntime,
+               kHostRuntime + (half ? kHalfKernels : 0) + (job_.train.lora ? narrow : 0), true);
   }
   Add(PartKind::kRuntime, kGpuRuntime + (job_.world_size() > 1 ? kNcclBuffers : 0), false);
   Add(PartKind::kRuntime, kGpuHostRuntime, true);

@@ -48,8 +48,8 @@ Result<PlanLayout> LayOutPlan(const PlanJob& job) {
   if (!train.lora) return layout;
   layout.adapter_parameters = layout.trained.parameter_count();
   const FrozenForm form{layout.precision.compute, train.quantization};
-  for (const FlatUnit& unit :
-       FlatLayout(FrozenBytes(units.frozen, form), mesh.shard_size).units()) {
+  const FlatLayout frozen(FrozenBytes(units.frozen, form), mesh.shard_size);
+  for (const FlatUnit& unit : frozen.units()) {
     layout.frozen.push_back({.bytes = unit.flat_count, .shard_bytes = unit.shard_count});
   }
   layout.largest_matrix = LargestPacked(units.frozen, form);

@@ -1,4 +1,5 @@
-"""One rank of the Python peer: transformers' LlamaForCausalLM under PyTorch FSDP2 on Gloo.
+"""One rank of the Python peer: transformers' LlamaForCausalLM under PyTorch FSDP2 on Gloo, whole or
+with adapters of PEFT over frozen weights, as they are or in NF4 of bitsandbytes.
 
   RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=... OMP_NUM_THREADS=1 \\
     python fsdp2_train.py --model DIR --rows rows.npy --out DIR --precision bf16 --steps 20
@@ -41,6 +42,8 @@ def parse_options():
     parser.add_argument("--grad-clip", type=float, default=0, help="global L2 norm; 0: no clipping")
     parser.add_argument("--plain", action="store_true", help="the module itself, without FSDP")
     parser.add_argument("--keep-gathered", action="store_true", help="reshard_after_forward=False")
+    parser.add_argument("--lora", type=int, default=0, help="rank of adapters on all linear layers")
+    parser.add_argument("--nf4", action="store_true", help="with --lora: frozen matrices in NF4")
     parser.add_argument("--checkpoint-every", type=int, default=0, help="steps; DCP async_save")
     return parser.parse_args()
 
@@ -58,10 +61,32 @@ def memory_bytes():
 
 def load_model(options):
     model = LlamaForCausalLM.from_pretrained(options.model, dtype=torch.float32,
-                                             attn_implementation="sdpa")
+                                             attn_implementation="sdpa", **quantization(options))
     model.config.use_cache = False
+    if options.lora:
+        model = add_adapters(model, options)
     model.train()
     return model if options.plain else shard(model, options)
+
+
+def quantization(options):
+    """As accelerate's documentation has it for FSDP: packed weights stored in a float type."""
+    if not options.nf4:
+        return {}
+    from transformers import BitsAndBytesConfig
+    return {"quantization_config": BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_storage=torch.float32)}
+
+
+def add_adapters(model, options):
+    from peft import LoraConfig, get_peft_model
+    return get_peft_model(model, LoraConfig(r=options.lora, lora_alpha=2 * options.lora,
+                                            target_modules="all-linear", task_type="CAUSAL_LM"))
+
+
+def blocks_of(model):
+    return [module for module in model.modules() if type(module).__name__ == "LlamaDecoderLayer"]
 
 
 def shard(model, options):
@@ -69,7 +94,7 @@ def shard(model, options):
               if options.precision == "bf16" else MixedPrecisionPolicy())
     # None is FSDP2's own choice: blocks are given up after forward, the root stays for backward.
     reshard = False if options.keep_gathered else None
-    for module in (*model.model.layers, model):
+    for module in (*blocks_of(model), model):
         fully_shard(module, mp_policy=policy, reshard_after_forward=reshard)
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -103,7 +128,8 @@ class Saver:
 
 def train(options, model, rank, world):
     rows = numpy.load(options.rows)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), fused=True)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=options.lr, betas=(0.9, 0.95), fused=True)
     precision = (torch.autocast("cpu", dtype=torch.bfloat16)
                  if options.plain and options.precision == "bf16" else contextlib.nullcontext())
     saver = Saver(options.out / "checkpoints") if options.checkpoint_every else None
@@ -115,7 +141,7 @@ def train(options, model, rank, world):
             loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
         if options.grad_clip:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), options.grad_clip)
+            torch.nn.utils.clip_grad_norm_(trained, options.grad_clip)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach().double())
