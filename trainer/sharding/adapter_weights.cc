@@ -46,7 +46,7 @@ void FillInterval(const ShardArray& array, const TensorInterval& interval, const
     values.resize(static_cast<std::size_t>(std::min(kPieceElements, interval.count - at)));
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::int64_t place = interval.begin + at + static_cast<std::int64_t>(i);
-      values[i] = static_cast<float>(bound * UniformAt(key, place));
+      values[i] = bound == 0 ? 0.0f : static_cast<float>(bound * UniformAt(key, place));
     }
     PutElements(array, interval.array_offset + at, values.data(),
                 static_cast<std::int64_t>(values.size()), memory);
@@ -121,7 +121,7 @@ Status LoadAdapter(const std::string& dir, const LoraSpec& spec, const TrainedTe
     if (model.ok()) file = *std::move(model);
   }
   const Selection selection = Select(
-      trained, [](const UnitTensor& tensor) { return std::optional(kPeftPrefix + tensor.name); });
+      trained, [&spec](const UnitTensor& tensor) { return std::optional(PeftName(tensor, spec)); });
   const Status loaded = LoadSelection(file ? &*file : nullptr, selection, trained, group, on_read);
   // This rank's own reason says more.
   return loaded.code() == StatusCode::kNotFound && !opened.ok() ? opened : loaded;
