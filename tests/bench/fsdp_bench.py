@@ -7,8 +7,8 @@ The model is `init-model --preset small`: hidden 512, 8 layers, vocabulary 8192,
 Both sides train it on the same rows, run after run in turn, one thread per rank. Parts:
 
   throughput   tokens/s of two ranks, each length and precision
-  adapters     the same with LoRA of rank 16 on all linear layers, and with QLoRA, 512 tokens, bf16; the
-               peer has PEFT and bitsandbytes
+  lora, qlora  the same with adapters of rank 16 on all linear layers, over frozen weights in bf16 or in
+               NF4, 512 tokens; the peer has PEFT and bitsandbytes
   scaling      two ranks against two independent single-rank runs at once, 512 tokens
   memory       what training adds to the proportional set size of a bare process, per rank
   startup      process start to first finished step
@@ -129,10 +129,12 @@ class Bench:
                 abs(a - b) / b for a, b in zip(ours[0].losses, theirs[0].losses))
         return result
 
-    def adapters(self):
-        return {"lora": self.adapters_of({"lora": {"r": 16}}, ["--lora", "16"]),
-                "qlora": self.adapters_of({"lora": {"r": 16}, "quantization": {"kind": "nf4"}},
-                                          ["--lora", "16", "--nf4"])}
+    def lora(self):
+        return self.adapters_of({"lora": {"r": 16}}, ["--lora", "16"])
+
+    def qlora(self):
+        return self.adapters_of({"lora": {"r": 16}, "quantization": {"kind": "nf4"}},
+                                ["--lora", "16", "--nf4"])
 
     def adapters_of(self, train, arguments):
         case = Case(512, "bf16")
@@ -242,7 +244,8 @@ class Bench:
                 for name, runs in (("muster", ours), ("fsdp2", theirs)) if runs}
 
 
-PARTS = ("throughput", "adapters", "scaling", "memory", "startup", "matmul", "strategies", "checkpoint")
+PARTS = ("throughput", "lora", "qlora", "scaling", "memory", "startup", "matmul", "strategies",
+         "checkpoint")
 
 
 def parse_options():

@@ -60,7 +60,8 @@ def memory_bytes():
 
 
 def load_model(options):
-    model = LlamaForCausalLM.from_pretrained(options.model, dtype=torch.float32,
+    kind = torch.bfloat16 if options.nf4 else torch.float32
+    model = LlamaForCausalLM.from_pretrained(options.model, dtype=kind,
                                              attn_implementation="sdpa", **quantization(options))
     model.config.use_cache = False
     if options.lora:
@@ -70,13 +71,14 @@ def load_model(options):
 
 
 def quantization(options):
-    """As accelerate's documentation has it for FSDP: packed weights stored in a float type."""
+    """As accelerate's documentation has it for FSDP: packed weights stored as what FSDP gathers, or
+    its mixed precision would convert their bits."""
     if not options.nf4:
         return {}
     from transformers import BitsAndBytesConfig
     return {"quantization_config": BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_storage=torch.float32)}
+        bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_storage=torch.bfloat16)}
 
 
 def add_adapters(model, options):
