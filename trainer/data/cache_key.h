@@ -3,7 +3,8 @@
 // Two entries have one key only if they hold the same rows: the key is a hash of the bytes of the
 // files of rows in their order, of the tokenizer's and the chat template's files, of every option
 // that ids depend on, and of Muster's version. Where files lie and when they were written does not
-// count, so that copies and moved folders find their entry.
+// count. The entry's file name adds a hash of the paths (CacheEntryPrefix), for the old entries of
+// the same files to be found, so files at another place have an entry of their own.
 //
 // Pure but for reading files; any thread.
 #pragma once
