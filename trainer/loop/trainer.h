@@ -90,7 +90,8 @@ class Trainer {
   std::optional<Failure> BeginSnapshots();
   Status LoadFirstState();
   Status LoadModelWeights();
-  Status LoadFirstAdapters(const SafetensorsModel* model);
+  Status LoadFirstAdapters();
+  const SafetensorsModel* ModelFiles() const;
   std::optional<Failure> LoadFrozen();
   Status WithOwnReason(const Status& loaded) const;
   std::optional<Failure> OpenMetrics();

@@ -179,10 +179,15 @@ Status Trainer::WithOwnReason(const Status& loaded) const {
   return loaded.code() == StatusCode::kNotFound && !weights.ok() ? weights.status() : loaded;
 }
 
-std::optional<Failure> Trainer::LoadFrozen() {
+// Null where this node has no files.
+const SafetensorsModel* Trainer::ModelFiles() const {
   const Result<SafetensorsModel>& weights = inputs().weights;
-  const Status loaded = WithOwnReason(
-      engine_->LoadFrozen(weights.ok() ? &*weights : nullptr, [this] { parts_.progress.Move(); }));
+  return weights.ok() ? &*weights : nullptr;
+}
+
+std::optional<Failure> Trainer::LoadFrozen() {
+  const Status loaded =
+      WithOwnReason(engine_->LoadFrozen(ModelFiles(), [this] { parts_.progress.Move(); }));
   if (!loaded.ok()) return SharedInputFailure("model", loaded);
   return std::nullopt;
 }
@@ -281,17 +286,15 @@ Status Trainer::LoadFirstState() {
 
 // Where some nodes have no files, a rank that has them reads for all.
 Status Trainer::LoadModelWeights() {
-  const Result<SafetensorsModel>& weights = inputs().weights;
-  const SafetensorsModel* const model = weights.ok() ? &*weights : nullptr;
-  const ShardState& state = engine_->state();
-  const auto on_read = [this] { parts_.progress.Move(); };
   untouched_source_ = inputs().model_dir;
-  if (train().lora) return LoadFirstAdapters(model);
-  return WithOwnReason(LoadIntervalsTogether(model, engine_->layout(), state.WeightArrays(),
-                                             parts_.communicator, state.array_memory(), on_read));
+  if (train().lora) return LoadFirstAdapters();
+  const ShardState& state = engine_->state();
+  return WithOwnReason(LoadIntervalsTogether(ModelFiles(), engine_->layout(), state.WeightArrays(),
+                                             parts_.communicator, state.array_memory(),
+                                             [this] { parts_.progress.Move(); }));
 }
 
-Status Trainer::LoadFirstAdapters(const SafetensorsModel* model) {
+Status Trainer::LoadFirstAdapters() {
   const LoraSpec& lora = *train().lora;
   const std::vector<ShardArray> arrays = engine_->state().WeightArrays();
   const ArrayMemory memory = engine_->state().array_memory();
@@ -303,7 +306,7 @@ Status Trainer::LoadFirstAdapters(const SafetensorsModel* model) {
     return LoadAdapter(dir, lora, trained, parts_.communicator, on_read);
   }
   InitAdapters(trained, train().seed);
-  return WithOwnReason(LoadTrainedOfModel(model, trained, parts_.communicator, on_read));
+  return WithOwnReason(LoadTrainedOfModel(ModelFiles(), trained, parts_.communicator, on_read));
 }
 
 void Trainer::NoteResume(const LoadOutcome& outcome) {
