@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <optional>
 
 #include "trainer/generation/stop_finder.h"
@@ -130,10 +129,10 @@ Result<std::int32_t> TextGenerator::Next(const std::vector<std::int32_t>& ids, S
   const auto drawable = static_cast<std::size_t>(
       std::min<std::int64_t>(config().vocab_size, tokenizer_.vocab_size()));
   const std::span<const float> values(logits.const_data_ptr<float>(), drawable);
-  if (std::any_of(values.begin(), values.end(), [](float value) { return std::isnan(value); })) {
+  if (!CanBeDrawnFrom(values)) {
     return DataLoss(
-        "the model's logits are not numbers (NaN): its weights are damaged, or too large "
-        "for the type they are computed in");
+        "the model's logits are not numbers (NaN or infinite): its weights are damaged, or too "
+        "large for the type they are computed in");
   }
   return static_cast<std::int32_t>(sampler.Draw(values));
 }
