@@ -127,6 +127,12 @@ class Fetch(unittest.TestCase):
         ranges = [headers.get("Range") for headers in self.hub.gets(WEIGHTS, "cdn")]
         self.assertEqual(ranges, [None, "bytes=1000000-"])
 
+    def test_a_listing_that_breaks_off_is_asked_for_again(self):
+        self.hub.listing_breaks = 100
+        _, err = self.fetch()
+        self.assertIn("trying again", err)
+        self.check_snapshot()
+
     def test_a_fetch_that_was_killed_is_gone_on_from(self):
         self.hub.gate.clear()
         process = self.start()

@@ -178,11 +178,11 @@ Status FetchWhole(HttpClient& client, const BlobSource& source, PartialFile& fil
 }  // namespace
 
 Result<HttpResponse> SendWithRetries(HttpClient& client, const HttpRequest& request,
-                                     const HttpSink& sink, const std::string& what,
-                                     const std::string& page,
+                                     const std::function<HttpSink()>& new_sink,
+                                     const std::string& what, const std::string& page,
                                      const std::function<void(const std::string&)>& on_note) {
   for (int attempt = 1;; ++attempt) {
-    Result<HttpResponse> response = SendFollowing(client, request, sink);
+    Result<HttpResponse> response = SendFollowing(client, request, new_sink());
     Status status = response.status();
     std::string retry_after;
     if (response.ok()) {

@@ -42,10 +42,11 @@ struct DownloadHooks {
 Status DownloadBlob(HttpClient& client, const BlobSource& source, const BlobPlace& place,
                     const DownloadHooks& hooks);
 
-// Sends until the Hub answers something that another try would not change.
+// Sends until the Hub answers something that another try would not change. `new_sink` makes a sink
+// for each try: one that broke off has left half a body in its own.
 Result<HttpResponse> SendWithRetries(HttpClient& client, const HttpRequest& request,
-                                     const HttpSink& sink, const std::string& what,
-                                     const std::string& page,
+                                     const std::function<HttpSink()>& new_sink,
+                                     const std::string& what, const std::string& page,
                                      const std::function<void(const std::string&)>& on_note);
 
 }  // namespace muster

@@ -111,21 +111,20 @@ class ModelFetch {
                             EncodedPath(options_.id.revision, false) + "?blobs=true";
     const std::unique_ptr<HttpClient> client = make_client_();
     std::string text;
-    long of = 0;
-    const HttpSink sink = [&](const HttpResponse& head, std::string_view bytes) -> Status {
-      if (std::exchange(of, head.code) != head.code) text.clear();
+    const HttpSink sink = [&](const HttpResponse&, std::string_view bytes) -> Status {
       if (text.size() + bytes.size() > kMaxAnswerBytes)
         return DataLoss(url + ": too long an answer");
       text += bytes;
       return OkStatus();
     };
-    const auto fetch = [&]() -> Status {
+    const auto anew = [&] {
       text.clear();
-      return SendWithRetries(*client, {.url = url, .token = options_.token}, sink, Named(), page_,
-                             [this](const std::string& note) { Note(note); })
-          .status();
+      return sink;
     };
-    MUSTER_RETURN_IF_ERROR(fetch());
+    const Result<HttpResponse> answer =
+        SendWithRetries(*client, {.url = url, .token = options_.token}, anew, Named(), page_,
+                        [this](const std::string& note) { Note(note); });
+    MUSTER_RETURN_IF_ERROR(answer.status());
     MUSTER_ASSIGN_OR_RETURN(listing_, ParseListing(text, Named()));
     return OkStatus();
   }
@@ -176,7 +175,9 @@ class ModelFetch {
                       .what = options_.id.repo + ": " + file,
                       .page = page_,
                       .token = options_.token};
-    const auto ignore = [](const HttpResponse&, std::string_view) { return OkStatus(); };
+    const auto ignore = []() -> HttpSink {
+      return [](const HttpResponse&, std::string_view) { return OkStatus(); };
+    };
     MUSTER_ASSIGN_OR_RETURN(
         const HttpResponse head,
         SendWithRetries(client, {.url = source.url, .head = true, .token = options_.token}, ignore,
