@@ -130,6 +130,30 @@ TEST_F(FetchModelTest, TakesNoHalfOfAListingThatBrokeOff) {
   EXPECT_TRUE(fs::exists(*snapshot + "/config.json"));
 }
 
+// `git hash-object` of "body of config.json", and of another file.
+const char kGitOfConfig[] = "43cf684b28c9ffeb0a3e9534cdbdbf9cbce38771";
+const char kGitOfWeights[] = "c22e23015b37759e880c54ff388997e454ce5aad";
+
+TEST_F(FetchModelTest, ChecksContentsByTheListsSizeWhereTheHeadTellsNone) {
+  HubManners manners{.listing = Listing(R"({"rfilename": "config.json", "size": 19})"),
+                     .says_sizes = false,
+                     .etag = kGitOfConfig};
+  const auto snapshot = FetchFrom(manners);
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+  EXPECT_EQ(fs::file_size(*snapshot + "/config.json"), 19u);
+  fs::remove_all(cache_ / "models--org--name");
+  manners.etag = kGitOfWeights;
+  EXPECT_THAT(FetchFrom(manners).status().message(), HasSubstr("not what the Hub announced"));
+}
+
+TEST_F(FetchModelTest, TakesContentsWhoseSizeNobodyTells) {
+  const auto snapshot = FetchFrom({.listing = Listing(R"({"rfilename": "config.json"})"),
+                                   .says_sizes = false,
+                                   .etag = kGitOfConfig});
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
+  EXPECT_EQ(fs::file_size(*snapshot + "/config.json"), 19u);
+}
+
 TEST_F(FetchModelTest, TrustsNoNameThatLeadsElsewhere) {
   EXPECT_THAT(Fetch(Listing(R"({"rfilename": "../../x.json"})")).status().message(),
               HasSubstr("leads out of the model"));

@@ -95,6 +95,7 @@ ContentCheck::ContentCheck(std::string etag, std::int64_t size) : state_(new Sta
   if (!IsHex(state_->etag)) return;
   const bool is_git = state_->etag.size() == 40;
   if (!is_git && state_->etag.size() != 64) return;
+  if (is_git && size < 0) return;
   state_->context = EVP_MD_CTX_new();
   EVP_DigestInit_ex(state_->context, is_git ? EVP_sha1() : EVP_sha256(), nullptr);
   if (is_git) {

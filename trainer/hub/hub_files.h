@@ -28,7 +28,7 @@ std::string NormalizedEtag(std::string_view header);
 
 // Compares contents with an ETag of the Hub: the SHA-256 of a large file (64 digits), or the SHA-1
 // that git gives a file of that size (40 digits). Another kind of ETag cannot be checked and
-// passes.
+// passes, and so does git's where the size is not known (-1), which it is taken over as well.
 class ContentCheck {
  public:
   ContentCheck(std::string etag, std::int64_t size);

@@ -72,6 +72,16 @@ TEST(ContentCheck, GoesOnFromAFile) {
   EXPECT_FALSE(ContentCheck(kSha256, 6).AddFile(path, 7).ok());
 }
 
+TEST(ContentCheck, NeedsTheSizeForGitsChecksumOnly) {
+  ContentCheck git(kGit, -1), right(kSha256, -1), wrong(kSha256, -1);
+  git.Add("hello\n");
+  right.Add("hello\n");
+  wrong.Add("hellO\n");
+  EXPECT_TRUE(git.Matches());
+  EXPECT_TRUE(right.Matches());
+  EXPECT_FALSE(wrong.Matches());
+}
+
 TEST(ContentCheck, PassesWhatItCannotCheck) {
   ContentCheck check("abc-1", 6);
   check.Add("anything");
