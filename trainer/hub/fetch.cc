@@ -88,6 +88,12 @@ class ModelFetch {
                       " files is " +
                       (options_.include.empty() ? "one of a model" : "named by --include"));
     }
+    if (options_.include.empty() && !HasSafetensors(wanted)) {
+      return FailedPrecondition(
+          options_.id.repo +
+          ": it has no safetensors, and other weights (pickled, say) are not loaded; save the "
+          "model with safe_serialization, or name the files that are wanted with --include");
+    }
     for (const std::string& dir :
          {repo_dir_ + "/blobs", repo_dir_ + "/refs", lock_dir_, Snapshot()}) {
       MUSTER_RETURN_IF_ERROR(MakeDirectories(dir));
@@ -99,7 +105,13 @@ class ModelFetch {
     }
     hooks_.on_plan(wanted.size(), bytes);
     MUSTER_RETURN_IF_ERROR(FetchAll(wanted));
-    MUSTER_RETURN_IF_ERROR(WriteRef());
+    if (IsWhole()) {
+      MUSTER_RETURN_IF_ERROR(WriteRef());
+    } else {
+      Note(Named() + ": " + Snapshot() +
+           " is a part of the model, so that its name does not stand for it; fetch it without "
+           "--include for that");
+    }
     return Snapshot();
   }
 
@@ -198,6 +210,16 @@ class ModelFetch {
       source.size = listed->second;
     }
     return source;
+  }
+
+  // Whether a job could be started from the snapshot, whatever was asked for this time.
+  bool IsWhole() const {
+    const std::vector<std::string> needed = WantedFiles(listing_.files, {});
+    return HasSafetensors(needed) &&
+           std::all_of(needed.begin(), needed.end(), [this](const std::string& file) {
+             std::error_code error;
+             return fs::exists(Snapshot() + "/" + file, error);
+           });
   }
 
   Status WriteRef() {

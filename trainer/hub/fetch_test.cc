@@ -107,14 +107,15 @@ class FetchModelTest : public testing::Test {
 };
 
 TEST_F(FetchModelTest, MakesASnapshotThatResolves) {
-  const auto snapshot = Fetch(Listing(R"({"rfilename": "config.json"}, {"rfilename": "x.gguf"})"));
+  const auto snapshot = Fetch(Listing(R"({"rfilename": "config.json"}, {"rfilename": "x.gguf"},
+                                             {"rfilename": "model.safetensors"})"));
   ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
   EXPECT_EQ(*ResolveModel("org/name", Env({{"HF_HUB_CACHE", cache_.path()}})), *snapshot);
   EXPECT_TRUE(fs::is_symlink(*snapshot + "/config.json"));
   EXPECT_EQ(fs::read_symlink(*snapshot + "/config.json").string().substr(0, 12), "../../blobs/");
   EXPECT_EQ(fs::file_size(*snapshot + "/config.json"), 19u);
   EXPECT_FALSE(fs::exists(*snapshot + "/x.gguf"));
-  EXPECT_EQ(bytes_, 19);
+  EXPECT_EQ(bytes_, 19 + 25);
 }
 
 TEST_F(FetchModelTest, LinksFilesOfFoldersOneStepFurther) {
@@ -124,8 +125,8 @@ TEST_F(FetchModelTest, LinksFilesOfFoldersOneStepFurther) {
 }
 
 TEST_F(FetchModelTest, TakesNoHalfOfAListingThatBrokeOff) {
-  const auto snapshot =
-      FetchFrom({.listing = Listing(R"({"rfilename": "config.json"})"), .breaks_listing = true});
+  const auto snapshot = FetchFrom(
+      {.listing = Listing(R"({"rfilename": "config.json"})"), .breaks_listing = true}, {"*"});
   ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
   EXPECT_TRUE(fs::exists(*snapshot + "/config.json"));
 }
@@ -138,18 +139,20 @@ TEST_F(FetchModelTest, ChecksContentsByTheListsSizeWhereTheHeadTellsNone) {
   HubManners manners{.listing = Listing(R"({"rfilename": "config.json", "size": 19})"),
                      .says_sizes = false,
                      .etag = kGitOfConfig};
-  const auto snapshot = FetchFrom(manners);
+  const auto snapshot = FetchFrom(manners, {"*"});
   ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
   EXPECT_EQ(fs::file_size(*snapshot + "/config.json"), 19u);
   fs::remove_all(cache_ / "models--org--name");
   manners.etag = kGitOfWeights;
-  EXPECT_THAT(FetchFrom(manners).status().message(), HasSubstr("not what the Hub announced"));
+  EXPECT_THAT(FetchFrom(manners, {"*"}).status().message(),
+              HasSubstr("not what the Hub announced"));
 }
 
 TEST_F(FetchModelTest, TakesContentsWhoseSizeNobodyTells) {
   const auto snapshot = FetchFrom({.listing = Listing(R"({"rfilename": "config.json"})"),
                                    .says_sizes = false,
-                                   .etag = kGitOfConfig});
+                                   .etag = kGitOfConfig},
+                                  {"*"});
   ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
   EXPECT_EQ(fs::file_size(*snapshot + "/config.json"), 19u);
 }
@@ -166,6 +169,30 @@ TEST_F(FetchModelTest, SaysThatNothingIsWanted) {
   const std::string listing = Listing(R"({"rfilename": "a.bin"})");
   EXPECT_THAT(Fetch(listing).status().message(), HasSubstr("none of its 1 files"));
   EXPECT_THAT(Fetch(listing, {"*.txt"}).status().message(), HasSubstr("named by --include"));
+}
+
+TEST_F(FetchModelTest, LetsAModelsNameStandForAWholeSnapshotOnly) {
+  const std::string listing =
+      Listing(R"({"rfilename": "config.json"}, {"rfilename": "model.safetensors"})");
+  const std::string ref = cache_ / "models--org--name/refs/main";
+  const auto env = Env({{"HF_HUB_CACHE", cache_.path()}});
+  const auto part = Fetch(listing, {"*.json"});
+  ASSERT_TRUE(part.ok()) << part.status().ToString();
+  EXPECT_FALSE(fs::exists(ref));
+  EXPECT_THAT(ResolveModel("org/name", env).status().message(), HasSubstr("fetch it with"));
+  ASSERT_TRUE(Fetch(listing, {"*.safetensors"}).ok());
+  EXPECT_TRUE(fs::exists(ref)) << "both parts are there";
+  EXPECT_TRUE(ResolveModel("org/name", env).ok());
+}
+
+TEST_F(FetchModelTest, RefusesWeightsThatNothingLoads) {
+  const std::string listing =
+      Listing(R"({"rfilename": "config.json"}, {"rfilename": "pytorch_model.bin"})");
+  EXPECT_THAT(Fetch(listing).status().message(), HasSubstr("has no safetensors"));
+  EXPECT_EQ(bytes_, 0) << "before anything comes";
+  const auto named = Fetch(listing, {"*.bin"});
+  ASSERT_TRUE(named.ok()) << named.status().ToString();
+  EXPECT_TRUE(fs::exists(*named + "/pytorch_model.bin"));
 }
 
 }  // namespace

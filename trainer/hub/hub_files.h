@@ -14,10 +14,13 @@
 namespace muster {
 
 // Of all files of a model those that it is loaded from: configuration, tokenizer, templates and
-// safetensors, or pickled weights where there are none of these. With `include` the files that
-// match one of its patterns (shell's * ? [], where * crosses slashes), whatever they are. In order.
+// safetensors. With `include` the files that match one of its patterns (shell's * ? [], where *
+// crosses slashes), whatever they are. In order.
 std::vector<std::string> WantedFiles(const std::vector<std::string>& all,
                                      const std::vector<std::string>& include);
+
+// Whether weights that can be loaded are among the files of a model: safetensors, in no folder.
+bool HasSafetensors(const std::vector<std::string>& all);
 
 // Whether a name from the Hub may become a path below a snapshot: relative, nothing in it leads
 // out.

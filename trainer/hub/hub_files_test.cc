@@ -22,9 +22,13 @@ TEST(WantedFiles, AreThoseThatAModelIsLoadedFrom) {
                   "tokenizer.json", "tokenizer.model", "chat_template.jinja"));
 }
 
-TEST(WantedFiles, ArePickledWhereThereIsNothingElse) {
-  EXPECT_THAT(WantedFiles({"config.json", "pytorch_model.bin", "training_args.bin"}, {}),
-              ElementsAre("config.json", "pytorch_model.bin"));
+TEST(WantedFiles, AreNeverPickledWeightsThatNothingLoads) {
+  const std::vector<std::string> pickled = {"config.json", "pytorch_model.bin",
+                                            "pytorch_model.bin.index.json", "onnx/x.safetensors"};
+  EXPECT_THAT(WantedFiles(pickled, {}), ElementsAre("config.json"));
+  EXPECT_THAT(WantedFiles(pickled, {"*.bin"}), ElementsAre("pytorch_model.bin"));
+  EXPECT_FALSE(HasSafetensors(pickled));
+  EXPECT_TRUE(HasSafetensors({"model.safetensors"}));
 }
 
 TEST(WantedFiles, AreWhatPatternsNameWhereThereAreSome) {
