@@ -2,28 +2,13 @@
 #include <algorithm>
 #include <array>
 
-#include "common/job_spec/foreign_reader.h"
+#include "common/job_spec/foreign_rules.h"
 
 namespace muster {
 namespace {
 
 constexpr char kBf16[] = "bf16.enabled";
 constexpr char kFp16[] = "fp16.enabled";
-
-void MapStage(ForeignReader& reader, const ForeignEntry& entry) {
-  if (entry.text == "0") return reader.Set("train.fsdp.strategy", "no_shard", entry);
-  // ZeRO 1 shards the optimizer's state alone; sharding gradients too changes no number.
-  if (entry.text == "1" || entry.text == "2")
-    return reader.Set("train.fsdp.strategy", "shard_grad_op", entry);
-  if (entry.text == "3") return reader.Set("train.fsdp.strategy", "full_shard", entry);
-  reader.Refuse(entry, "expected a stage from 0 to 3");
-}
-
-void MapOffloadDevice(ForeignReader& reader, const ForeignEntry& entry) {
-  if (entry.is("cpu")) return reader.Set("train.fsdp.cpu_offload", "true", entry);
-  if (!entry.is("none"))
-    reader.Refuse(entry, "state can lie on the device or in host memory (cpu), nowhere else");
-}
 
 void MapOldOffload(ForeignReader& reader, const ForeignEntry& entry) {
   reader.SetBoolean("train.fsdp.cpu_offload", entry);
@@ -60,18 +45,10 @@ void MapMicroBatch(ForeignReader& reader, const ForeignEntry& entry) {
   reader.SetCount("train.batch.per_rank", entry);
 }
 
-void MapAccumulation(ForeignReader& reader, const ForeignEntry& entry) {
-  reader.SetCount("train.batch.accumulation", entry);
-}
-
 void MapBatch(ForeignReader& reader, const ForeignEntry& entry) {
-  const double rows = entry.number().value_or(0);
-  if (rows < 1 || rows > 1e9) return reader.Refuse(entry, "expected a whole number from 1 on");
-  reader.config().train_batch_size = static_cast<std::int64_t>(rows);
-}
-
-void MapClipping(ForeignReader& reader, const ForeignEntry& entry) {
-  reader.SetNumber("train.optimizer.grad_clip", entry);
+  const auto rows = entry.count();
+  if (!rows) return reader.Refuse(entry, "expected a whole number from 1 on");
+  reader.config().train_batch_size = *rows;
 }
 
 void MapOptimizer(ForeignReader& reader, const ForeignEntry& entry) {

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxEntries = 5'000;
 constexpr int kMaxDepth = 8;
+constexpr double kMaxCount = 1e9;
 constexpr std::size_t kMaxShown = 60;
 
 std::string LowerOf(std::string_view text) {
@@ -75,6 +76,13 @@ std::optional<double> ForeignEntry::number() const {
   if (result.ec != std::errc() || result.ptr != text.data() + text.size() || !std::isfinite(value))
     return std::nullopt;
   return value;
+}
+
+std::optional<std::int64_t> ForeignEntry::count() const {
+  const auto value = number();
+  if (!value || *value < 1 || *value != std::floor(*value) || *value > kMaxCount)
+    return std::nullopt;
+  return static_cast<std::int64_t>(*value);
 }
 
 Status ForeignReader::Flatten(std::string_view text) {
@@ -154,10 +162,9 @@ void ForeignReader::SetBoolean(const std::string& key, const ForeignEntry& entry
 
 void ForeignReader::SetCount(const std::string& key, const ForeignEntry& entry,
                              const std::string& unless) {
-  const auto value = entry.number();
-  if (!value || *value < 1 || *value != std::floor(*value) || *value > 1e9)
-    return Refuse(entry, "expected a whole number from 1 on");
-  Set(key, std::to_string(static_cast<std::int64_t>(*value)), entry, unless);
+  const auto value = entry.count();
+  if (!value) return Refuse(entry, "expected a whole number from 1 on");
+  Set(key, std::to_string(*value), entry, unless);
 }
 
 void ForeignReader::SetNumber(const std::string& key, const ForeignEntry& entry) {

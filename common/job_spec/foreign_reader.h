@@ -26,6 +26,7 @@ struct ForeignEntry {
   bool is(std::string_view word) const { return lower() == word; }
   std::optional<bool> boolean() const;  // also accelerate's 'yes' and 'no'
   std::optional<double> number() const;
+  std::optional<std::int64_t> count() const;  // a whole number from 1 to 1e9
 };
 
 class ForeignReader;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "trainer/checkpoint/element_convert.h"
+#include "trainer/core/split_mix.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/peft.h"
 #include "trainer/sharding/load_weights.h"
@@ -27,12 +28,9 @@ TensorsByName TensorsOf(const FlatLayout& layout) {
   return tensors;
 }
 
-// Uniform in [-1, 1): a mix of the bits of key and place (the finalizer of SplitMix64).
+// Uniform in [-1, 1): number `place` of the stream that begins at the key.
 double UniformAt(std::uint64_t key, std::int64_t place) {
-  std::uint64_t x = key + 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(place + 1);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  x ^= x >> 31;
+  const std::uint64_t x = MixBits(key + kSplitMixStep * static_cast<std::uint64_t>(place + 1));
   return static_cast<double>(x >> 11) * 0x1.0p-52 - 1;
 }
 
