@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "common/job_spec/yaml_reader.h"
 
@@ -62,6 +63,14 @@ bool Lists(std::string_view words, std::string_view word) {
 }  // namespace
 
 std::string ForeignEntry::lower() const { return LowerOf(text); }
+
+bool IsSameValue(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  char* end_a = nullptr;
+  char* end_b = nullptr;
+  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
+  return !a.empty() && !b.empty() && *end_a == '\0' && *end_b == '\0' && x == y;
+}
 
 std::optional<bool> ForeignEntry::boolean() const {
   const std::string word = lower();
@@ -139,6 +148,10 @@ void ForeignReader::Apply(const ForeignEntry& entry, std::span<const ForeignRule
 
 void ForeignReader::Set(const std::string& key, const std::string& value, const ForeignEntry& from,
                         const std::string& unless) {
+  for (const ForeignSetting& other : config_.settings) {
+    if (other.key == key && !IsSameValue(other.value, value))
+      return Refuse(from, "gives another " + key + " than " + other.from + "; leave one of them");
+  }
   config_.settings.push_back(
       {.key = key, .value = value, .from = from.key + ": " + from.text, .unless = unless});
 }
@@ -176,6 +189,12 @@ const ForeignEntry* ForeignReader::Find(std::string_view key) const {
   for (const ForeignEntry& entry : entries_)
     if (entry.key == key && !entry.text.empty() && !entry.is("auto")) return &entry;
   return nullptr;
+}
+
+bool ForeignReader::Has(std::string_view key) const {
+  return std::ranges::any_of(entries_, [key](const ForeignEntry& entry) {
+    return entry.key == key && !entry.text.empty();
+  });
 }
 
 }  // namespace muster
