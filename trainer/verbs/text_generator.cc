@@ -25,9 +25,8 @@ Result<at::ScalarType> ChooseType(const std::string& name, const ModelConfig& co
   return config.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-bool EndsText(const ModelConfig& config, std::int32_t id) {
-  return std::find(config.eos_token_ids.begin(), config.eos_token_ids.end(), id) !=
-         config.eos_token_ids.end();
+bool Holds(const std::vector<std::int32_t>& ids, std::int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
 // The text of one run as its tokens come.
@@ -158,7 +157,7 @@ Result<Generated> TextGenerator::Run(const std::vector<std::int32_t>& prompt,
       made.prompt_seconds = SecondsSince(start);
       start = std::chrono::steady_clock::now();
     }
-    if (EndsText(config(), id)) {
+    if (Holds(config().eos_token_ids, id) || Holds(settings.end_ids, id)) {
       ended = FinishReason::kEndOfText;
     } else {
       made.ids.push_back(id);
