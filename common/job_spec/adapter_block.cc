@@ -62,9 +62,8 @@ void ReadLora(MapReader& train, std::optional<LoraSpec>* out) {
   ReadTargets(*map, &lora.target_modules);
   map->TextList("modules_to_save", &lora.modules_to_save);
   map->Text("init_from", &lora.init_from);
-  if (lora.target_modules.empty() && lora.modules_to_save.empty())
-    map->Error("target_modules",
-               "names no module, and modules_to_save neither: nothing is trained");
+  if (lora.target_modules.empty())
+    map->Error("target_modules", "names no module; an adapter has one at least");
   map->Finish();
 }
 

@@ -303,8 +303,7 @@ const BadCase kLaterCases[] = {
      "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
      "v_proj, o_proj, gate_proj, up_proj, down_proj, got 'all'"},
     {"LoraNothing", TRAIN_HEAD "  lora: {target_modules: []}\n",
-     "job.yaml:6: train.lora.target_modules: names no module, and modules_to_save neither: nothing "
-     "is trained"},
+     "job.yaml:6: train.lora.target_modules: names no module; an adapter has one at least"},
     {"LoraRank", TRAIN_HEAD "  lora: {r: 0}\n",
      "job.yaml:6: train.lora.r: must be from 1 to 4096, got 0"},
     {"LoraInitFrom", TRAIN_HEAD "  init_from: old\n  lora: {r: 8}\n",

@@ -128,7 +128,8 @@ class BadJobFile(unittest.TestCase):
                             ["job.yaml:6", "train.optimizer.lr", "fast"])
 
     def test_a_key_that_is_not_acted_on_yet(self):
-        self.expect_refused(self.TRAIN + "  lora: {r: 16}\n", ["job.yaml:6", "lora", "not supported"])
+        self.expect_refused(self.TRAIN + "  fsdp: {mixed_precision: fp8}\n",
+                            ["job.yaml:6", "fp8", "not supported"])
 
     def test_an_override_of_a_key_that_does_not_exist(self):
         self.file.write_text(self.TRAIN)

@@ -181,6 +181,12 @@ class ParityWithTransformers(unittest.TestCase):
                  "target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head"]}
         for config in (everywhere, whole):
             self.compare_adapter("fp64", config, [(1, STEPS, 1e-9)])
+        biased = {"r": 4, "lora_alpha": 8, "bias": "all", "modules_to_save": ["norm"],
+                  "target_modules": ["q_proj", "o_proj", "up_proj"]}
+        with unittest.mock.patch.object(type(self), "model", self.model_of_family("Qwen2")):
+            self.compare_adapter("fp64", biased, [(1, STEPS, 1e-9)])
+        with unittest.mock.patch.object(type(self), "model", self.model_of_family("Qwen3")):
+            self.compare_adapter("fp64", everywhere, [(1, STEPS, 1e-9)])
 
     def test_fp32_losses_of_adapters_are_those_of_peft(self):
         self.compare_adapter("fp32", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear"},
@@ -204,7 +210,7 @@ class ParityWithTransformers(unittest.TestCase):
         """Trains on from an adapter of PEFT, and gives PEFT the trained one back."""
         adapter = self.peft_adapter(config)
         lora = {"r": config["r"], "alpha": config["lora_alpha"],
-                "rslora": config.get("use_rslora", False),
+                "rslora": config.get("use_rslora", False), "bias": config.get("bias", "none"),
                 "target_modules": config["target_modules"],
                 "modules_to_save": config.get("modules_to_save", []), "init_from": str(adapter)}
         train = self.train_block(precision)

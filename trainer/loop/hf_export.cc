@@ -4,6 +4,7 @@
 
 #include "trainer/formats/safetensors.h"
 #include "trainer/loop/stored_type.h"
+#include "trainer/model/adapters.h"
 #include "trainer/model/llama_units.h"
 #include "trainer/model/peft.h"
 #include "trainer/sharding/export_stream.h"
@@ -28,7 +29,7 @@ ModelDirectory::Adapter AdapterOf(const FlatLayout& layout, const ExportOptions&
       .config_text = AdapterConfigText(*options.lora, options.base_model)};
   for (const FlatUnit& unit : layout.units()) {
     for (const FlatTensor& tensor : unit.tensors) {
-      adapter.tensors.push_back({.name = kPeftPrefix + tensor.spec.name,
+      adapter.tensors.push_back({.name = PeftName(tensor.spec, *options.lora),
                                  .type = TensorType::kF32,
                                  .shape = tensor.spec.shape});
     }

@@ -1,7 +1,10 @@
 #include "trainer/loop/input_agreement.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -11,7 +14,7 @@
 namespace muster {
 namespace {
 
-enum Input { kModel, kRows, kSettings, kInputCount };
+enum Input { kModel, kRows, kSettings, kWeights, kInputCount };
 
 // The bits of settings, one after the other.
 class SettingsHash {
@@ -48,6 +51,13 @@ Failure Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int
                         ResolvePath(spec, NameOfFiles(spec.train->data.train)) +
                         "; copy one file, and one tokenizer.json, to every node"));
   }
+  if (input == kWeights) {
+    return InputFailure("model",
+                        InvalidArgument("the model's weights are not the same on all ranks, and a "
+                                        "job with adapters reads them on each: " +
+                                        here + " has those of " + inputs.model_dir +
+                                        "; copy one model to every node"));
+  }
   return InputFailure("config", InvalidArgument("the train block of the job file is not the same "
                                                 "on all ranks; copy one job file to every node"));
 }
@@ -57,6 +67,28 @@ std::uint64_t FingerprintOfRows(const TrainInputs& inputs) {
   if (!inputs.eval) return inputs.dataset->Fingerprint();
   const std::uint64_t both[] = {inputs.dataset->Fingerprint(), inputs.eval->Fingerprint()};
   return XXH3_64bits(both, sizeof both);
+}
+
+// Of a part of every tensor, since hashing all would take as long as loading: another model has
+// other values everywhere. Nothing where this rank has no files, or will not read them.
+std::optional<std::uint64_t> FingerprintOfWeights(const TrainSpec& train,
+                                                  const TrainInputs& inputs) {
+  constexpr std::int64_t kElements = 64;
+  if (!train.lora || !inputs.weights.ok()) return std::nullopt;
+  const SafetensorsModel& model = *inputs.weights;
+  SettingsHash hash;
+  std::vector<float> values;
+  for (const std::string& name : model.names()) {
+    const TensorSpec& tensor = *model.Find(name);
+    const std::int64_t count = std::min(kElements, tensor.count());
+    values.assign(static_cast<std::size_t>(count), 0);
+    hash.Add(name);
+    // From the middle; of a type that no model is trained in, the name alone.
+    const std::int64_t begin = (tensor.count() - count) / 2;
+    if (!model.ReadFloats(name, begin, count, values.data()).ok()) continue;
+    hash.Add(XXH3_64bits(values.data(), values.size() * sizeof(float)));
+  }
+  return hash.value();
 }
 
 }  // namespace
@@ -76,6 +108,14 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
       schedule.epochs);
   add(train.data.group_by_length, train.data.packing, train.data.eval_ratio,
       train.data.eval.empty(), train.data.text_field);
+  const LoraSpec lora = train.lora.value_or(LoraSpec());
+  add(train.lora.has_value(), lora.r, lora.alpha, lora.dropout, lora.rslora, lora.bias,
+      lora.init_from.empty());
+  for (const auto* modules : {&lora.target_modules, &lora.modules_to_save}) {
+    add(modules->size());
+    for (const std::string& module : *modules) add(module);
+  }
+  add(train.quantization.has_value(), train.quantization.value_or(QuantizationSpec()).double_quant);
   add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,
       train.snapshot.every, train.snapshot.buddy, train.init_from.path.empty(),
       train.init_from.optimizer, train.profile.start, train.profile.steps, train.nonfinite,
@@ -85,21 +125,24 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
 
 std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
                                      Communicator& communicator) {
-  const std::array<std::uint64_t, kInputCount> mine = {
+  const std::array<std::optional<std::uint64_t>, kInputCount> mine = {
       XXH3_64bits(inputs.config.raw_json.data(), inputs.config.raw_json.size()),
-      FingerprintOfRows(inputs), SettingsFingerprint(*spec.train)};
+      FingerprintOfRows(inputs), SettingsFingerprint(*spec.train),
+      FingerprintOfWeights(*spec.train, inputs)};
   // The largest of x and of its complement: equal on all ranks only if they belong together.
   std::array<std::int64_t, 2 * kInputCount> largest;
+  constexpr std::int64_t kNothing = std::numeric_limits<std::int64_t>::min();
   for (int i = 0; i < kInputCount; ++i) {
-    largest[2 * i] = static_cast<std::int64_t>(mine[i]);
-    largest[2 * i + 1] = ~largest[2 * i];
+    largest[2 * i] = mine[i] ? static_cast<std::int64_t>(*mine[i]) : kNothing;
+    largest[2 * i + 1] = mine[i] ? ~largest[2 * i] : kNothing;
   }
   const Status reduced =
       communicator.AllReduce(largest.data(), largest.size(), ElementType::kInt64, ReduceOp::kMax)
           ->Wait();
   if (!reduced.ok()) return CollectiveFailure(reduced);
   for (int i = 0; i < kInputCount; ++i) {
-    if (largest[2 * i] != ~largest[2 * i + 1]) {
+    const bool nobody_says = largest[2 * i] == kNothing && largest[2 * i + 1] == kNothing;
+    if (!nobody_says && largest[2 * i] != ~largest[2 * i + 1]) {
       return Differs(static_cast<Input>(i), spec, inputs, communicator.rank());
     }
   }

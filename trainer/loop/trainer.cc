@@ -76,7 +76,7 @@ std::optional<Failure> Trainer::RunStages() {
   FinishLog(kLogPatience);
   PrintThroughput();
   if (!stopping_) {
-    parts_.supervisor.Finished(env_.generation, cursor_.step, output_dir_ + "/model");
+    parts_.supervisor.Finished(env_.generation, cursor_.step, ExportDirectory());
   }
   parts_.progress.EnterPhase(TrainPhase::kDone);
   return std::nullopt;
@@ -350,7 +350,7 @@ std::optional<Failure> Trainer::Export() {
     const Status status = ExportModel(
         inputs().config, *engine_, parts_.communicator,
         {.source_dir = inputs().model_dir,
-         .target_dir = output_dir_ + (train().lora ? "/adapter" : "/model"),
+         .target_dir = ExportDirectory(),
          .writer = parts_.supervisor.attached() ? ModelWriter{env_.job_id, env_.generation}
                                                 : ModelWriter{},
          .lora = train().lora,

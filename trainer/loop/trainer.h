@@ -129,6 +129,9 @@ class Trainer {
   const JobSpec& spec() const { return parts_.spec; }
   const TrainSpec& train() const { return *parts_.spec.train; }
   const TrainInputs& inputs() const { return *parts_.inputs; }
+  std::string ExportDirectory() const {
+    return output_dir_ + (train().lora ? "/adapter" : "/model");
+  }
   bool is_first() const { return env_.rank == 0; }
   bool stop_requested() const { return parts_.supervisor.stop_requested(env_.generation); }
 

@@ -14,9 +14,8 @@ namespace {
 constexpr std::string_view kA = ".lora_A.weight";
 constexpr std::string_view kB = ".lora_B.weight";
 
-Result<std::vector<float>> ReadWhole(const SafetensorsModel& file, const UnitTensor& tensor,
-                                     const std::string& path) {
-  const std::string name = kPeftPrefix + tensor.name;
+Result<std::vector<float>> ReadWhole(const SafetensorsModel& file, const std::string& name,
+                                     const UnitTensor& tensor, const std::string& path) {
   const TensorSpec* found = file.Find(name);
   if (found == nullptr) return InvalidArgument(path + " has no tensor " + name);
   if (found->shape != tensor.shape) {
@@ -45,8 +44,9 @@ Status AdapterMerge::Read(const SafetensorsModel& file, const ModelConfig& confi
   std::set<std::string> read;
   for (const UnitSpec& unit : SplitModel(config, 1, spec_).trained) {
     for (const UnitTensor& tensor : unit.tensors) {
-      MUSTER_ASSIGN_OR_RETURN(std::vector<float> values, ReadWhole(file, tensor, path));
-      read.insert(kPeftPrefix + tensor.name);
+      const std::string name = PeftName(tensor, spec_);
+      MUSTER_ASSIGN_OR_RETURN(std::vector<float> values, ReadWhole(file, name, tensor, path));
+      read.insert(name);
       if (!IsAdapterTensor(tensor)) {
         whole_[tensor.name] = std::move(values);
         continue;

@@ -51,7 +51,7 @@ class AdapterMergeTest : public ::testing::Test {
     std::vector<TensorSpec> tensors;
     for (const UnitSpec& unit : SplitModel(Config(), 1, lora).trained) {
       for (const UnitTensor& tensor : unit.tensors) {
-        tensors.push_back({kPeftPrefix + tensor.name, TensorType::kF32, tensor.shape});
+        tensors.push_back({PeftName(tensor, lora), TensorType::kF32, tensor.shape});
       }
     }
     auto writer = SafetensorsWriter::Create(dir_ / kAdapterWeights, tensors);
@@ -65,7 +65,7 @@ class AdapterMergeTest : public ::testing::Test {
 
   // Element (row, column) of W + scale B A, in double.
   static double Expected(const std::string& weight, std::int64_t row, std::int64_t column) {
-    const std::string prefix = kPeftPrefix + std::string(kModule);
+    const std::string prefix = std::string("base_model.model.") + kModule;
     double sum = 0;
     for (int k = 0; k < kRank; ++k) {
       sum += static_cast<double>(ValueOf(prefix + ".lora_B.weight", row * kRank + k)) *

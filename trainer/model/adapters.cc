@@ -10,6 +10,9 @@
 namespace muster {
 namespace {
 
+// PEFT's names of tensors begin with it.
+constexpr char kPeftPrefix[] = "base_model.model.";
+
 // The roles of the adapters on a matrix.
 struct AdapterRoles {
   TensorRole a;
@@ -43,14 +46,17 @@ bool HasAdapter(const UnitTensor& tensor, const LoraSpec& spec) {
          Contains(spec.target_modules, ModuleName(tensor.name));
 }
 
+bool IsNamed(const std::vector<std::string>& ends, const UnitTensor& tensor) {
+  const std::string path = ModulePath(tensor.name);
+  return std::any_of(ends.begin(), ends.end(),
+                     [&path](const std::string& end) { return path.ends_with(end); });
+}
+
 // Whether a tensor of the model is itself trained.
 bool IsTrained(const UnitTensor& tensor, const LoraSpec& spec) {
-  const std::string module = ModuleName(tensor.name);
-  if (tensor.role == TensorRole::kQkvBias) {
-    return spec.bias == LoraBias::kAll ||
-           (spec.bias == LoraBias::kLoraOnly && Contains(spec.target_modules, module));
-  }
-  return Contains(spec.modules_to_save, module);
+  if (tensor.role != TensorRole::kQkvBias) return IsNamed(spec.modules_to_save, tensor);
+  return spec.bias == LoraBias::kAll || (spec.bias == LoraBias::kLoraOnly &&
+                                         Contains(spec.target_modules, ModuleName(tensor.name)));
 }
 
 // Puts a tensor behind the others; of one matrix with the one before it where they have one role.
@@ -97,29 +103,42 @@ class UnitSplitter {
   std::vector<UnitTensor> second_;
 };
 
-Status Unknown(const std::string& key, const std::string& module, const std::string& known) {
-  return InvalidArgument(key + ": this model has no " + module + " for it; it may name " + known);
+Status CheckModulesToSave(const std::vector<UnitTensor>& tensors, const LoraSpec& spec) {
+  static constexpr char kKey[] = "lora.modules_to_save: ";
+  for (const std::string& module : spec.modules_to_save) {
+    bool found = false;
+    std::string known;
+    for (const UnitTensor& tensor : tensors) {
+      const bool is_linear =
+          AdaptersOn().contains(tensor.role) || tensor.role == TensorRole::kQkvBias;
+      const bool named = IsNamed({module}, tensor);
+      if (named && is_linear) {
+        return InvalidArgument(
+            kKey + module + " names " + ModulePath(tensor.name) +
+            ", which can have an adapter and is not trained whole beside others");
+      }
+      found = found || named;
+      const std::string name = ModuleName(tensor.name);
+      if (!is_linear && known.find(name) == std::string::npos) {
+        known += (known.empty() ? "" : ", ") + name;
+      }
+    }
+    if (!found) {
+      return InvalidArgument(kKey + std::string("this model has no ") + module + "; it may name " +
+                             known);
+    }
+  }
+  return OkStatus();
 }
 
 }  // namespace
 
 Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
-  std::string known;
-  std::vector<std::string> whole;
-  for (const UnitTensor& tensor : LlamaTensors(config)) {
-    const std::string module = ModuleName(tensor.name);
-    if (AdaptersOn().contains(tensor.role) || tensor.role == TensorRole::kQkvBias) continue;
-    if (Contains(whole, module)) continue;
-    whole.push_back(module);
-    known += (known.empty() ? "" : ", ") + module;
+  if (config.tie_word_embeddings && Contains(spec.modules_to_save, "lm_head")) {
+    return InvalidArgument(
+        "lora.modules_to_save: the head of this model is its embedding; name embed_tokens");
   }
-  for (const std::string& module : spec.modules_to_save) {
-    if (module == "lm_head" && config.tie_word_embeddings) {
-      return InvalidArgument(
-          "lora.modules_to_save: the head of this model is its embedding; name embed_tokens");
-    }
-    if (!Contains(whole, module)) return Unknown("lora.modules_to_save", module, known);
-  }
+  MUSTER_RETURN_IF_ERROR(CheckModulesToSave(LlamaTensors(config), spec));
   if (spec.bias == LoraBias::kLoraOnly && config.qkv_bias) {
     const auto adapted = [&](const char* module) { return Contains(spec.target_modules, module); };
     const int count = adapted("q_proj") + adapted("k_proj") + adapted("v_proj");
@@ -166,6 +185,14 @@ SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
     split.frozen.push_back(std::move(splitter.frozen()));
   }
   return split;
+}
+
+std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec) {
+  // An adapter's module stands around the layer that it adapts.
+  const bool is_wrapped =
+      tensor.role == TensorRole::kQkvBias && Contains(spec.target_modules, ModuleName(tensor.name));
+  if (!is_wrapped) return kPeftPrefix + tensor.name;
+  return kPeftPrefix + ModulePath(tensor.name) + ".base_layer.bias";
 }
 
 bool IsLoraA(TensorRole role) {

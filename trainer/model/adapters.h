@@ -2,8 +2,11 @@
 //
 // Without adapters every tensor of the model is trained. With them the model's tensors are frozen,
 // but for those that the job names, and each chosen matrix W [out, in] gets two small ones: A
-// [r, in] and B [out, r], so that x goes to x W^T + scale * x A^T B^T. Names are those that PEFT
-// gives the tensors, without its prefix "base_model.model.".
+// [r, in] and B [out, r], so that x goes to x W^T + scale * x A^T B^T. Names are the model's, with
+// lora_A and lora_B in their modules.
+//
+// As in PEFT, target_modules are whole names of modules, and modules_to_save the ends of such
+// names: "norm" is every norm.
 //
 // Pure; any thread.
 #pragma once
@@ -35,6 +38,9 @@ struct SplitUnits {
 };
 SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
                       const std::optional<LoraSpec>& lora);
+
+// The tensor's name in PEFT's files.
+std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec);
 
 // Whether the tensor is the A or B of an adapter, which no model's files hold.
 bool IsAdapterTensor(const UnitTensor& tensor);

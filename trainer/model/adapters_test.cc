@@ -74,7 +74,7 @@ TEST(SplitModel, KeepsBlocksOfAUnitApart) {
 }
 
 TEST(SplitModel, TrainsWholeModulesAndBiasesThatAreNamed) {
-  LoraSpec spec = Spec({"o_proj"}, {"embed_tokens", "norm"});
+  LoraSpec spec = Spec({"o_proj"}, {"embed_tokens", "model.norm"});
   spec.bias = LoraBias::kAll;
   const SplitUnits split = SplitModel(Qwen2(), 1, spec);
   const std::vector<std::string> trained = NamesOf(split.trained), frozen = NamesOf(split.frozen);
@@ -88,6 +88,25 @@ TEST(SplitModel, TrainsWholeModulesAndBiasesThatAreNamed) {
   spec.bias = LoraBias::kLoraOnly;
   EXPECT_FALSE(
       Has(NamesOf(SplitModel(Qwen2(), 1, spec).trained), "model.layers.1.self_attn.k_proj.bias"));
+}
+
+// As PEFT takes it: "norm" is the end of every norm's name.
+TEST(SplitModel, TrainsEveryModuleWhoseNameEndsSo) {
+  const std::vector<std::string> trained =
+      NamesOf(SplitModel(Qwen2(), 1, Spec({"o_proj"}, {"norm"})).trained);
+  for (const char* name : {"model.norm.weight", "model.layers.1.input_layernorm.weight",
+                           "model.layers.0.post_attention_layernorm.weight"}) {
+    EXPECT_TRUE(Has(trained, name)) << name;
+  }
+}
+
+TEST(PeftName, IsWithinTheAdaptersModuleForABiasThatHasOne) {
+  const UnitTensor bias{
+      .name = "model.layers.0.self_attn.q_proj.bias", .shape = {40}, .role = TensorRole::kQkvBias};
+  EXPECT_EQ(PeftName(bias, Spec({"q_proj"})),
+            "base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias");
+  EXPECT_EQ(PeftName(bias, Spec({"o_proj"})),
+            "base_model.model.model.layers.0.self_attn.q_proj.bias");
 }
 
 TEST(LoraOf, CutsTheRowsOfJoinedMatrices) {
@@ -110,8 +129,10 @@ TEST(LoraOf, CutsTheRowsOfJoinedMatrices) {
 TEST(CheckLora, NamesWhatTheModelHasNot) {
   EXPECT_TRUE(CheckLora(OddConfig(1), Spec(kLinearModules, {"embed_tokens", "lm_head"})).ok());
   EXPECT_EQ(CheckLora(OddConfig(1), Spec({}, {"q_norm"})).message(),
-            "lora.modules_to_save: this model has no q_norm for it; it may name embed_tokens, "
-            "input_layernorm, post_attention_layernorm, norm, lm_head");
+            "lora.modules_to_save: this model has no q_norm; it may name embed_tokens, "
+            "input_layernorm, post_attention_layernorm, lm_head");
+  EXPECT_NE(CheckLora(OddConfig(1), Spec({}, {"proj"})).message().find("proj names model.layers.0"),
+            std::string::npos);
   ModelConfig tied = OddConfig(1);
   tied.tie_word_embeddings = true;
   EXPECT_NE(CheckLora(tied, Spec({}, {"lm_head"})).message().find("name embed_tokens"),

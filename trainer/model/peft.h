@@ -1,7 +1,7 @@
 // PEFT's form of an adapter: a directory with adapter_config.json and adapter_model.safetensors.
 //
 // Format: PEFT's developer guide, "PEFT checkpoint format", and its LoraConfig (0.21). Tensors have
-// the names of adapters.h behind kPeftPrefix. Any thread; the reader blocks on the file system.
+// the names of PeftName (adapters.h). Any thread; the reader blocks on the file system.
 #pragma once
 
 #include <string>
@@ -12,8 +12,6 @@
 
 namespace muster {
 
-// PEFT's names of tensors begin with it.
-inline constexpr char kPeftPrefix[] = "base_model.model.";
 inline constexpr char kAdapterConfig[] = "adapter_config.json";
 inline constexpr char kAdapterWeights[] = "adapter_model.safetensors";
 

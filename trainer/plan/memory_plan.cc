@@ -154,8 +154,10 @@ void Planner::AddFrozen() {
   const std::int64_t made_whole = layout_.largest_matrix * SizeOf(precision_.compute);
   Add(PartKind::kGathered, made_whole, false);
   if (shares()) return Add(PartKind::kFrozen, whole, false, true);
+  // Where all stays gathered, the shards lie in that array.
+  if (!sharded() && !offloads_) return Add(PartKind::kFrozen, shard, false);
+  if (!reshards() && !offloads_) return Add(PartKind::kGathered, whole, false);
   Add(PartKind::kFrozen, shard, offloads_);
-  if (!sharded() && !offloads_) return;
   if (!reshards()) return Add(PartKind::kGathered, whole, false);
   std::int64_t slots[2] = {0, 0};
   for (std::size_t u = 1; u + 1 < layout_.frozen.size(); ++u)

@@ -48,7 +48,7 @@ void FillInterval(const ShardArray& array, const TensorInterval& interval, const
     values.resize(static_cast<std::size_t>(std::min(kPieceElements, interval.count - at)));
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::int64_t place = interval.begin + at + static_cast<std::int64_t>(i);
-      values[i] = static_cast<float>(bound * UniformAt(key, place));
+      values[i] = bound == 0 ? 0.0f : static_cast<float>(bound * UniformAt(key, place));
     }
     PutElements(array, interval.array_offset + at, values.data(),
                 static_cast<std::int64_t>(values.size()), memory);
@@ -158,7 +158,7 @@ Status LoadTrainedOfModel(const SafetensorsModel* model, const TrainedTensors& t
 Status LoadAdapter(const std::string& dir, const LoraSpec& spec, const TrainedTensors& trained,
                    Communicator& group, const std::function<void()>& on_read) {
   const Selection selection = Select(
-      trained, [](const UnitTensor& tensor) { return std::optional(kPeftPrefix + tensor.name); });
+      trained, [&spec](const UnitTensor& tensor) { return std::optional(PeftName(tensor, spec)); });
   const Result<SafetensorsModel> file = OpenAdapter(dir, spec, selection);
   MUSTER_RETURN_IF_ERROR(AgreeOnCopies(file.status(), group));
   const Status loaded =

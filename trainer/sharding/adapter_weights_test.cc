@@ -63,7 +63,7 @@ class AdapterWeightsTest : public ::testing::Test {
     std::vector<TensorSpec> tensors;
     for (const UnitSpec& unit : TrainedUnits(config, lora)) {
       for (const UnitTensor& tensor : unit.tensors) {
-        tensors.push_back({kPeftPrefix + tensor.name, TensorType::kF32, tensor.shape});
+        tensors.push_back({PeftName(tensor, lora), TensorType::kF32, tensor.shape});
       }
     }
     auto writer = SafetensorsWriter::Create(dir + "/" + kAdapterWeights, tensors);
@@ -121,7 +121,7 @@ class AdapterWeightsTest : public ::testing::Test {
       for (const TensorInterval& interval : array.intervals) {
         const float* values = static_cast<const float*>(array.data) + interval.array_offset;
         for (std::int64_t i = 0; i < interval.count; ++i) {
-          ASSERT_EQ(values[i], ValueOf(kPeftPrefix + interval.tensor, interval.begin + i))
+          ASSERT_EQ(values[i], ValueOf("base_model.model." + interval.tensor, interval.begin + i))
               << interval.tensor;
         }
       }

@@ -75,6 +75,7 @@ void GatheredWeights::PlaceSlots() {
 GatheredWeights::~GatheredWeights() {
   for (Slot& slot : slots_) {
     if (slot.gather != nullptr) (void)slot.gather->Wait();
+    if (slot.copy != nullptr) slot.copy->WaitOnHost();
   }
 }
 
