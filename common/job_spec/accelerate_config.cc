@@ -1,7 +1,7 @@
 // Of foreign_config.h: accelerate's configuration.
 #include <array>
 
-#include "common/job_spec/foreign_reader.h"
+#include "common/job_spec/foreign_rules.h"
 
 namespace muster {
 namespace {
@@ -82,11 +82,11 @@ void MapUseCpu(ForeignReader& reader, const ForeignEntry& entry) {
 // Accelerate counts all processes, a job those of a node.
 void MapProcesses(ForeignReader& reader, const ForeignEntry& entry) {
   const ForeignEntry* machines = reader.Find("num_machines");
-  const double nodes = machines == nullptr ? 1 : machines->number().value_or(0);
-  const double ranks = entry.number().value_or(0);
+  const std::int64_t nodes = machines == nullptr ? 1 : machines->count().value_or(0);
+  const std::int64_t ranks = entry.count().value_or(0);
   if (nodes < 1 || ranks < 1) return reader.Refuse(entry, "expected a whole number from 1 on");
-  const auto per_node = static_cast<std::int64_t>(ranks / nodes);
-  if (static_cast<double>(per_node) * nodes != ranks)
+  const std::int64_t per_node = ranks / nodes;
+  if (per_node * nodes != ranks)
     return reader.Refuse(entry, "does not come in equal parts on num_machines: " + machines->text);
   reader.Set("resources.ranks_per_node", std::to_string(per_node), entry);
 }
@@ -109,36 +109,12 @@ void MapCheckpointing(ForeignReader& reader, const ForeignEntry& entry) {
 }
 
 void MapReplicas(ForeignReader& reader, const ForeignEntry& entry) {
-  if (entry.number().value_or(0) < 1)
-    return reader.Refuse(entry, "expected a whole number from 1 on");
+  if (!entry.count()) return reader.Refuse(entry, "expected a whole number from 1 on");
   reader.Note(entry, "replicas are the nodes of a hybrid strategy");
 }
 
 void MapDeepSpeedFile(ForeignReader& reader, const ForeignEntry& entry) {
   reader.config().deepspeed_file = entry.text;
-}
-
-void MapStage(ForeignReader& reader, const ForeignEntry& entry) {
-  constexpr std::array<std::string_view, 4> kStages = {"no_shard", "shard_grad_op", "shard_grad_op",
-                                                       "full_shard"};
-  const double stage = entry.number().value_or(-1);
-  if (stage != 0 && stage != 1 && stage != 2 && stage != 3)
-    return reader.Refuse(entry, "expected a stage from 0 to 3");
-  reader.Set(kStrategy, std::string(kStages[static_cast<std::size_t>(stage)]), entry);
-}
-
-void MapOffloadDevice(ForeignReader& reader, const ForeignEntry& entry) {
-  if (entry.is("cpu")) return reader.Set("train.fsdp.cpu_offload", "true", entry);
-  if (!entry.is("none"))
-    reader.Refuse(entry, "state can lie on the device or in host memory (cpu), nowhere else");
-}
-
-void MapAccumulation(ForeignReader& reader, const ForeignEntry& entry) {
-  reader.SetCount("train.batch.accumulation", entry);
-}
-
-void MapClipping(ForeignReader& reader, const ForeignEntry& entry) {
-  reader.SetNumber("train.optimizer.grad_clip", entry);
 }
 
 constexpr char kPlaced[] = "the coordinator gives ranks their places and addresses";

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "common/job_spec/foreign_reader.h"
+#include "common/job_spec/foreign_rules.h"
 
 namespace muster {
 namespace {
@@ -10,26 +10,30 @@ namespace {
 constexpr char kBf16[] = "bf16.enabled";
 constexpr char kFp16[] = "fp16.enabled";
 
-void MapStage(ForeignReader& reader, const ForeignEntry& entry) {
-  if (entry.text == "0") return reader.Set("train.fsdp.strategy", "no_shard", entry);
-  // ZeRO 1 shards the optimizer's state alone; sharding gradients too changes no number.
-  if (entry.text == "1" || entry.text == "2")
-    return reader.Set("train.fsdp.strategy", "shard_grad_op", entry);
-  if (entry.text == "3") return reader.Set("train.fsdp.strategy", "full_shard", entry);
-  reader.Refuse(entry, "expected a stage from 0 to 3");
-}
-
-void MapOffloadDevice(ForeignReader& reader, const ForeignEntry& entry) {
-  if (entry.is("cpu")) return reader.Set("train.fsdp.cpu_offload", "true", entry);
-  if (!entry.is("none"))
-    reader.Refuse(entry, "state can lie on the device or in host memory (cpu), nowhere else");
+// Whether any part of the state is offloaded, of which there is one choice here.
+bool OffloadsAny(const ForeignReader& reader) {
+  constexpr std::array<std::string_view, 2> kDevices = {
+      "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device"};
+  constexpr std::array<std::string_view, 2> kOld = {"zero_optimization.cpu_offload",
+                                                    "zero_optimization.cpu_offload_params"};
+  const auto is_cpu = [&reader](std::string_view key) {
+    const ForeignEntry* entry = reader.Find(key);
+    return entry != nullptr && entry->is("cpu");
+  };
+  const auto is_on = [&reader](std::string_view key) {
+    const ForeignEntry* entry = reader.Find(key);
+    return entry != nullptr && entry->boolean().value_or(false);
+  };
+  return std::ranges::any_of(kDevices, is_cpu) || std::ranges::any_of(kOld, is_on);
 }
 
 void MapOldOffload(ForeignReader& reader, const ForeignEntry& entry) {
+  if (entry.boolean() == false && OffloadsAny(reader))
+    return reader.Note(entry, "weights and the optimizer's state are offloaded together");
   reader.SetBoolean("train.fsdp.cpu_offload", entry);
 }
 
-// The two sections are one choice, and fp32 where neither is on.
+// The two sections are one choice, and fp32 where one is off and the other not on.
 void MapBf16(ForeignReader& reader, const ForeignEntry& entry) {
   const auto on = entry.boolean();
   if (!on) return reader.Refuse(entry, "expected true or false");
@@ -37,7 +41,7 @@ void MapBf16(ForeignReader& reader, const ForeignEntry& entry) {
   const bool other_on = other != nullptr && other->boolean().value_or(false);
   if (*on && other_on) return reader.Refuse(entry, "fp16 is enabled too; one of them can be");
   if (*on) return reader.Set("train.fsdp.mixed_precision", "bf16", entry);
-  if (other != nullptr && !other_on) reader.Set("train.fsdp.mixed_precision", "fp32", entry);
+  if (!other_on) reader.Set("train.fsdp.mixed_precision", "fp32", entry);
 }
 
 void MapFp16(ForeignReader& reader, const ForeignEntry& entry) {
@@ -60,18 +64,10 @@ void MapMicroBatch(ForeignReader& reader, const ForeignEntry& entry) {
   reader.SetCount("train.batch.per_rank", entry);
 }
 
-void MapAccumulation(ForeignReader& reader, const ForeignEntry& entry) {
-  reader.SetCount("train.batch.accumulation", entry);
-}
-
 void MapBatch(ForeignReader& reader, const ForeignEntry& entry) {
-  const double rows = entry.number().value_or(0);
-  if (rows < 1 || rows > 1e9) return reader.Refuse(entry, "expected a whole number from 1 on");
-  reader.config().train_batch_size = static_cast<std::int64_t>(rows);
-}
-
-void MapClipping(ForeignReader& reader, const ForeignEntry& entry) {
-  reader.SetNumber("train.optimizer.grad_clip", entry);
+  const auto rows = entry.count();
+  if (!rows) return reader.Refuse(entry, "expected a whole number from 1 on");
+  reader.config().train_batch_size = *rows;
 }
 
 void MapOptimizer(ForeignReader& reader, const ForeignEntry& entry) {
@@ -125,6 +121,22 @@ void MapWarmup(ForeignReader& reader, const ForeignEntry& entry) {
 
 void MapTotal(ForeignReader& reader, const ForeignEntry& entry) {
   reader.SetCount("train.schedule.max_steps", entry, "train.schedule.epochs");
+}
+
+// The rate that the warm-up begins with, as it is: DeepSpeed has no share of the peak there.
+void MapFirstRate(ForeignReader& reader, const ForeignEntry& entry) {
+  constexpr double kNegligible = 1e-3;
+  const auto rate = entry.number();
+  if (!rate) return reader.Refuse(entry, "expected a number");
+  if (*rate == 0) return;
+  const ForeignEntry* peak = reader.Find("optimizer.params.lr");
+  if (peak == nullptr) peak = reader.Find("scheduler.params.warmup_max_lr");
+  if (peak == nullptr)
+    return reader.Refuse(entry, "rates begin at 0, and there is no peak to compare it with");
+  const double most = kNegligible * peak->number().value_or(0);
+  if (*rate < 0 || *rate > most)
+    return reader.Refuse(entry, "rates begin at 0, and the peak is " + peak->text);
+  reader.Note(entry, "rates begin at 0");
 }
 
 // A share of the peak that the rate ends or begins with.
@@ -246,7 +258,7 @@ constexpr ForeignRule kRules[] = {
     {"optimizer.params.amsgrad", "AMSGrad is not supported", "false|"},
     {"scheduler.type", "", {}, MapScheduler},
     {"scheduler.params.warmup_max_lr", "", {}, MapPeak},
-    {"scheduler.params.warmup_min_lr", "", {}, MapRatio},
+    {"scheduler.params.warmup_min_lr", "", {}, MapFirstRate},
     {"scheduler.params.warmup_min_ratio", "", {}, MapRatio},
     {"scheduler.params.cos_min_ratio", "", {}, MapRatio},
     {"scheduler.params.warmup_num_steps", "", {}, MapWarmup},
@@ -289,12 +301,47 @@ constexpr ForeignRule kRules[] = {
     {"pipeline.*", "pipeline parallelism is not supported", "|null"},
 };
 
+// Where what is absent means something else there than in a job. DeepSpeed's "Configuration JSON"
+// page, and the signatures of its Adam and of its schedules.
+struct AbsentKey {
+  std::string_view key;
+  std::string_view beside;  // counts only where this key is there; "": always
+  std::string_view means;
+  std::string_view job_key;
+  std::string_view unless;
+};
+constexpr AbsentKey kAbsent[] = {
+    {kBf16, "", "fp32", "train.fsdp.mixed_precision", ""},
+    {"gradient_clipping", "", "no clipping", "train.optimizer.grad_clip", ""},
+    {"optimizer.params.betas", "optimizer.type", "[0.9, 0.999]", "train.optimizer.betas", ""},
+    {"optimizer.params.weight_decay", "optimizer.type", "no decay", "train.optimizer.weight_decay",
+     ""},
+    {"scheduler.type", "", "a constant rate", "train.schedule.kind", ""},
+    {"scheduler.params.warmup_num_steps", "scheduler.type", "1000 steps",
+     "train.schedule.warmup_steps", "train.schedule.warmup_ratio"},
+};
+
+std::vector<ForeignDefault> DefaultsOf(const ForeignReader& reader) {
+  std::vector<ForeignDefault> defaults;
+  for (const AbsentKey& each : kAbsent) {
+    if (reader.Has(each.key) || (!each.beside.empty() && !reader.Has(each.beside))) continue;
+    defaults.push_back({.key = std::string(each.key),
+                        .means = std::string(each.means),
+                        .job_key = std::string(each.job_key),
+                        .unless = std::string(each.unless)});
+  }
+  return defaults;
+}
+
 }  // namespace
 
 std::span<const ForeignRule> DeepSpeedRules() { return kRules; }
 
 Result<ForeignConfig> ParseDeepSpeedConfig(std::string_view json, std::string_view file) {
-  return ForeignReader(file).Read(json, kRules);
+  ForeignReader reader(file);
+  MUSTER_ASSIGN_OR_RETURN(ForeignConfig config, reader.Read(json, kRules));
+  config.defaults = DefaultsOf(reader);
+  return config;
 }
 
 }  // namespace muster

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "common/base/files.h"
+#include "common/job_spec/foreign_reader.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -28,14 +29,6 @@ std::optional<std::string> Said(const YAML::Node& job, const std::string& key) {
   return std::string(text.c_str());
 }
 
-bool Same(const std::string& a, const std::string& b) {
-  if (a == b) return true;
-  char* end_a = nullptr;
-  char* end_b = nullptr;
-  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
-  return !a.empty() && !b.empty() && *end_a == '\0' && *end_b == '\0' && x == y;
-}
-
 struct Merger {
   const ForeignConfig& config;
   YAML::Node job;
@@ -44,6 +37,7 @@ struct Merger {
   std::vector<std::string> report;
 
   void Take(const ForeignSetting& setting);
+  void Tell(const ForeignDefault& absent);
 };
 
 void Merger::Take(const ForeignSetting& setting) {
@@ -62,10 +56,32 @@ void Merger::Take(const ForeignSetting& setting) {
     overrides.push_back(setting.key + "=" + setting.value);
     report.push_back(config.file + ": " + setting.from + " -> " + setting.key + ": " +
                      setting.value);
-  } else if (key != setting.key || !Same(*said, setting.value)) {
+  } else if (key != setting.key || !IsSameValue(*said, setting.value)) {
     report.push_back(config.file + ": " + setting.from + " is not taken, " + job_file + " has " +
                      key + ": " + *said);
   }
+}
+
+// Of what neither file says.
+void Merger::Tell(const ForeignDefault& absent) {
+  if (!job["train"].IsDefined() || Said(job, absent.job_key)) return;
+  if (!absent.unless.empty() && Said(job, absent.unless)) return;
+  for (const ForeignSetting& setting : config.settings)
+    if (setting.key == absent.job_key) return;
+  report.push_back(config.file + ": " + absent.key + " is absent, which means " + absent.means +
+                   " to DeepSpeed; here " + absent.job_key + " has the default of jobs");
+}
+
+// Each of two files may be right by itself.
+Status CheckAgainst(const ForeignConfig& outer, const ForeignConfig& inner) {
+  for (const ForeignSetting& setting : inner.settings) {
+    for (const ForeignSetting& other : outer.settings) {
+      if (setting.key != other.key || IsSameValue(setting.value, other.value)) continue;
+      return InvalidArgument(inner.file + ": " + setting.from + ": gives another " + setting.key +
+                             " than " + other.from + " of " + outer.file + "; leave one of them");
+    }
+  }
+  return OkStatus();
 }
 
 Status CheckRows(const JobSpec& spec, const ForeignConfig& config, const std::string& job_file) {
@@ -129,8 +145,10 @@ Result<ForeignConfig> ReadForeignConfig(const std::string& file) {
       (std::filesystem::path(file).parent_path() / config.deepspeed_file).string();
   MUSTER_ASSIGN_OR_RETURN(const std::string json, ReadFile(named, kMaxBytes));
   MUSTER_ASSIGN_OR_RETURN(const ForeignConfig inner, ParseDeepSpeedConfig(json, named));
+  MUSTER_RETURN_IF_ERROR(CheckAgainst(config, inner));
   config.settings.insert(config.settings.end(), inner.settings.begin(), inner.settings.end());
   config.notes.insert(config.notes.end(), inner.notes.begin(), inner.notes.end());
+  config.defaults = inner.defaults;
   config.train_batch_size = inner.train_batch_size;
   return config;
 }
@@ -160,6 +178,7 @@ Result<MergedJob> MergeForeignConfig(std::string_view job_yaml, std::string_view
   MUSTER_ASSIGN_OR_RETURN(yaml, ApplyOverrides(job_yaml, merger.overrides));
   MUSTER_ASSIGN_OR_RETURN(spec, parse(yaml));
   MUSTER_RETURN_IF_ERROR(CheckRows(spec, config, merger.job_file));
+  for (const ForeignDefault& absent : config.defaults) merger.Tell(absent);
   for (const std::string& note : config.notes) merger.report.push_back(config.file + ": " + note);
   return MergedJob{.yaml = std::move(yaml), .report = std::move(merger.report)};
 }

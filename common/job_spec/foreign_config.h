@@ -2,8 +2,9 @@
 // (ZeRO 1 to 3), as keys of the job file.
 //
 // Every key of such a file is one of three: taken over, accepted as meaning nothing here with the
-// reason in a note, or refused by name; a key that is in no table is refused too. The job file wins
-// over them: what it sets, or --set, stays. "auto" leaves a value to the job file.
+// reason in a note, or refused by name; a key that is in no table is refused too, and so are two
+// that say different things of one key of a job. The job file wins over them: what it sets, or
+// --set, stays. "auto" leaves a value to the job file.
 //
 // What keys mean: accelerate's ClusterConfig and FullyShardedDataParallelPlugin; DeepSpeed's
 // "Configuration JSON" page. Pure but for ReadForeignConfig, which reads files; any thread.
@@ -27,10 +28,19 @@ struct ForeignSetting {
   std::string unless = {};  // another key of the job file that says the same in another way
 };
 
+// A key that the file does not have, where its engine goes on with another value than a job does.
+struct ForeignDefault {
+  std::string key;          // "gradient_clipping"
+  std::string means;        // "no clipping"
+  std::string job_key;      // "train.optimizer.grad_clip"
+  std::string unless = {};  // another key of the job file that says the same in another way
+};
+
 struct ForeignConfig {
   std::string file;  // as messages name it
   std::vector<ForeignSetting> settings;
-  std::vector<std::string> notes;                // "fsdp_config.fsdp_use_orig_params: ..."
+  std::vector<std::string> notes;  // "fsdp_config.fsdp_use_orig_params: ..."
+  std::vector<ForeignDefault> defaults;
   std::optional<std::int64_t> train_batch_size;  // rows of a step, over all ranks
   std::string deepspeed_file;                    // that an accelerate file names; empty: none
 };

@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "common/job_spec/parse.h"
 
@@ -169,6 +173,100 @@ TEST(ForeignConfigTest, KeysThatBelongTogetherAreReadTogether) {
   ASSERT_TRUE(hybrid.ok()) << hybrid.status().ToString();
   ASSERT_EQ(hybrid->settings.size(), 1u);
   EXPECT_EQ(hybrid->settings[0].value, "hybrid_shard");
+}
+
+std::vector<std::string> ValuesOf(const ForeignConfig& config, const std::string& key) {
+  std::vector<std::string> values;
+  for (const ForeignSetting& setting : config.settings)
+    if (setting.key == key) values.push_back(setting.value);
+  return values;
+}
+
+TEST(ForeignConfigTest, ABf16ThatIsOffIsFp32) {
+  for (const char* fp16 : {"", ", fp16: {enabled: auto}", ", fp16: {enabled: false}"}) {
+    const auto config =
+        ParseDeepSpeedConfig("{bf16: {enabled: false}" + std::string(fp16) + "}", "d.json");
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_THAT(ValuesOf(*config, "train.fsdp.mixed_precision"), ::testing::ElementsAre("fp32"))
+        << fp16;
+  }
+  const auto fp16 =
+      ParseDeepSpeedConfig("{bf16: {enabled: false}, fp16: {enabled: true}}", "d.json");
+  EXPECT_THAT(ValuesOf(*fp16, "train.fsdp.mixed_precision"), ::testing::ElementsAre("fp16"));
+}
+
+TEST(ForeignConfigTest, EitherOldKeyOffloads) {
+  for (const char* keys : {"cpu_offload: true, cpu_offload_params: false",
+                           "cpu_offload: false, cpu_offload_params: true",
+                           "cpu_offload_params: false, offload_optimizer: {device: cpu}"}) {
+    const auto config =
+        ParseDeepSpeedConfig("{zero_optimization: {" + std::string(keys) + "}}", "d.json");
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_THAT(ValuesOf(*config, "train.fsdp.cpu_offload"), ::testing::ElementsAre("true"))
+        << keys;
+  }
+}
+
+TEST(ForeignConfigTest, TwoValuesOfOneKeyAreRefused) {
+  const auto sums = ParseDeepSpeedConfig(
+      "{data_types: {grad_accum_dtype: bf16}, communication_data_type: fp32}", "d.json");
+  EXPECT_EQ(sums.status().message(),
+            "d.json:1: communication_data_type: fp32: gives another train.fsdp.reduce_dtype than "
+            "data_types.grad_accum_dtype: bf16; leave one of them");
+  EXPECT_TRUE(ParseDeepSpeedConfig(
+                  "{data_types: {grad_accum_dtype: bf16}, communication_data_type: bf16}", "d.json")
+                  .ok());
+}
+
+TEST(ForeignConfigTest, TwoFilesThatSayDifferentThingsOfOneKeyAreRefused) {
+  const std::string file =
+      ::testing::TempDir() + "accelerate_" + std::to_string(::getpid()) + ".yaml";
+  std::ofstream(file) << "distributed_type: DEEPSPEED\nmixed_precision: bf16\n"
+                         "deepspeed_config: {deepspeed_config_file: "
+                      << TestData("deepspeed_zero2.json") << "}\n";
+  const auto config = ReadForeignConfig(file);
+  std::filesystem::remove(file);
+  ASSERT_FALSE(config.ok());
+  EXPECT_THAT(config.status().message(),
+              AllOf(HasSubstr("deepspeed_zero2.json: fp16.enabled: true: gives another "
+                              "train.fsdp.mixed_precision than mixed_precision: bf16 of "),
+                    HasSubstr(file)));
+}
+
+TEST(ForeignConfigTest, TheFirstRateIsComparedWithThePeak) {
+  const auto with = [](const std::string& first) {
+    return ParseDeepSpeedConfig(
+        "{optimizer: {params: {lr: 2e-5}}, scheduler: {params: "
+        "{warmup_min_lr: " +
+            first + "}}}",
+        "d.json");
+  };
+  EXPECT_THAT(with("2e-5").status().message(), HasSubstr("the peak is 2e-5"))
+      << "no warm-up at all";
+  EXPECT_FALSE(with("1e-6").ok());
+  EXPECT_FALSE(with("-1e-9").ok());
+  EXPECT_TRUE(with("1e-8").ok());
+  EXPECT_TRUE(with("0").ok());
+}
+
+TEST(ForeignConfigTest, DefaultsThatAreOthersThereAreSaid) {
+  const std::string job = std::string(kJob) + "  schedule: {max_steps: 5}\n";
+  const auto merged = Merge(job, "deepspeed_zero3.json");
+  ASSERT_TRUE(merged.ok()) << merged.status().ToString();
+  EXPECT_THAT(merged->report, Contains(AllOf(HasSubstr("scheduler.type is absent"),
+                                             HasSubstr("train.schedule.kind"))));
+  EXPECT_THAT(merged->report, ::testing::Not(Contains(HasSubstr("clipping is absent"))))
+      << "it is auto";
+  const auto said = Merge(std::string(kJob) + "  schedule: {max_steps: 5, kind: constant}\n",
+                          "deepspeed_zero3.json");
+  ASSERT_TRUE(said.ok()) << said.status().ToString();
+  EXPECT_THAT(said->report, ::testing::Not(Contains(HasSubstr("is absent"))));
+  const auto config = ParseDeepSpeedConfig("{optimizer: {type: AdamW}}", "d.json");
+  const auto bare = MergeForeignConfig(job, "job.yaml", *config);
+  for (const char* key : {"bf16.enabled", "gradient_clipping", "optimizer.params.betas",
+                          "optimizer.params.weight_decay", "scheduler.type"}) {
+    EXPECT_THAT(bare->report, Contains(HasSubstr(std::string(key) + " is absent"))) << key;
+  }
 }
 
 }  // namespace

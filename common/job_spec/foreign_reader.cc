@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "common/job_spec/yaml_reader.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxEntries = 5'000;
 constexpr int kMaxDepth = 8;
+constexpr double kMaxCount = 1e9;
 constexpr std::size_t kMaxShown = 60;
 
 std::string LowerOf(std::string_view text) {
@@ -62,6 +64,14 @@ bool Lists(std::string_view words, std::string_view word) {
 
 std::string ForeignEntry::lower() const { return LowerOf(text); }
 
+bool IsSameValue(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  char* end_a = nullptr;
+  char* end_b = nullptr;
+  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
+  return !a.empty() && !b.empty() && *end_a == '\0' && *end_b == '\0' && x == y;
+}
+
 std::optional<bool> ForeignEntry::boolean() const {
   const std::string word = lower();
   if (word == "true" || word == "yes") return true;
@@ -75,6 +85,13 @@ std::optional<double> ForeignEntry::number() const {
   if (result.ec != std::errc() || result.ptr != text.data() + text.size() || !std::isfinite(value))
     return std::nullopt;
   return value;
+}
+
+std::optional<std::int64_t> ForeignEntry::count() const {
+  const auto value = number();
+  if (!value || *value < 1 || *value != std::floor(*value) || *value > kMaxCount)
+    return std::nullopt;
+  return static_cast<std::int64_t>(*value);
 }
 
 Status ForeignReader::Flatten(std::string_view text) {
@@ -131,6 +148,10 @@ void ForeignReader::Apply(const ForeignEntry& entry, std::span<const ForeignRule
 
 void ForeignReader::Set(const std::string& key, const std::string& value, const ForeignEntry& from,
                         const std::string& unless) {
+  for (const ForeignSetting& other : config_.settings) {
+    if (other.key == key && !IsSameValue(other.value, value))
+      return Refuse(from, "gives another " + key + " than " + other.from + "; leave one of them");
+  }
   config_.settings.push_back(
       {.key = key, .value = value, .from = from.key + ": " + from.text, .unless = unless});
 }
@@ -154,10 +175,9 @@ void ForeignReader::SetBoolean(const std::string& key, const ForeignEntry& entry
 
 void ForeignReader::SetCount(const std::string& key, const ForeignEntry& entry,
                              const std::string& unless) {
-  const auto value = entry.number();
-  if (!value || *value < 1 || *value != std::floor(*value) || *value > 1e9)
-    return Refuse(entry, "expected a whole number from 1 on");
-  Set(key, std::to_string(static_cast<std::int64_t>(*value)), entry, unless);
+  const auto value = entry.count();
+  if (!value) return Refuse(entry, "expected a whole number from 1 on");
+  Set(key, std::to_string(*value), entry, unless);
 }
 
 void ForeignReader::SetNumber(const std::string& key, const ForeignEntry& entry) {
@@ -169,6 +189,12 @@ const ForeignEntry* ForeignReader::Find(std::string_view key) const {
   for (const ForeignEntry& entry : entries_)
     if (entry.key == key && !entry.text.empty() && !entry.is("auto")) return &entry;
   return nullptr;
+}
+
+bool ForeignReader::Has(std::string_view key) const {
+  return std::ranges::any_of(entries_, [key](const ForeignEntry& entry) {
+    return entry.key == key && !entry.text.empty();
+  });
 }
 
 }  // namespace muster

@@ -26,7 +26,11 @@ struct ForeignEntry {
   bool is(std::string_view word) const { return lower() == word; }
   std::optional<bool> boolean() const;  // also accelerate's 'yes' and 'no'
   std::optional<double> number() const;
+  std::optional<std::int64_t> count() const;  // a whole number from 1 to 1e9
 };
+
+// Whether two values of a key are one: "1" and "1.0".
+bool IsSameValue(const std::string& a, const std::string& b);
 
 class ForeignReader;
 
@@ -50,7 +54,8 @@ class ForeignReader {
   // Applies the rules to every key of the file; the first failure is the result.
   Result<ForeignConfig> Read(std::string_view text, std::span<const ForeignRule> rules);
 
-  // For rules and for what follows from several keys at once.
+  // For rules and for what follows from several keys at once. Setting a key that another entry has
+  // set to another value refuses the entry.
   void Set(const std::string& key, const std::string& value, const ForeignEntry& from,
            const std::string& unless = {});
   void Note(const ForeignEntry& entry, std::string_view note);
@@ -61,6 +66,8 @@ class ForeignReader {
   void SetNumber(const std::string& key, const ForeignEntry& entry);
   // Null where the file has no such key, or says nothing with it.
   const ForeignEntry* Find(std::string_view key) const;
+  // Also where it says "auto".
+  bool Has(std::string_view key) const;
   const std::vector<ForeignEntry>& entries() const { return entries_; }
   bool ok() const { return failure_.ok(); }
   ForeignConfig& config() { return config_; }

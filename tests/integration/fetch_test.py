@@ -115,9 +115,17 @@ class Fetch(unittest.TestCase):
             self.assertEqual("Authorization" in headers, place == "hub", path)
 
     def test_what_patterns_name_is_fetched_and_nothing_else(self):
-        self.fetch("--include", "original/*", "--include", "*.md")
+        _, err = self.fetch("--include", "original/*", "--include", "*.md")
+        self.assertIn("is a part of the model", err)
+        self.assertFalse((self.repo / "refs" / "main").exists(), "its name would stand for a part")
         self.assertEqual((self.snapshot / "original" / "params.json").read_bytes(), b"{}")
         self.assertFalse((self.snapshot / "config.json").exists())
+
+    def test_a_model_without_safetensors_is_refused_before_it_comes(self):
+        del self.hub.files[WEIGHTS]
+        _, err = self.fetch(code=BAD_INPUT)
+        self.assertIn("has no safetensors", err)
+        self.assertEqual(self.hub.gets("config.json"), [])
 
     def test_a_broken_connection_is_gone_on_from(self):
         self.hub.breaks[WEIGHTS] = 1_000_000
@@ -126,6 +134,12 @@ class Fetch(unittest.TestCase):
         self.check_snapshot()
         ranges = [headers.get("Range") for headers in self.hub.gets(WEIGHTS, "cdn")]
         self.assertEqual(ranges, [None, "bytes=1000000-"])
+
+    def test_a_listing_that_breaks_off_is_asked_for_again(self):
+        self.hub.listing_breaks = 100
+        _, err = self.fetch()
+        self.assertIn("trying again", err)
+        self.check_snapshot()
 
     def test_a_fetch_that_was_killed_is_gone_on_from(self):
         self.hub.gate.clear()

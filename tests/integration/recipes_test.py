@@ -103,6 +103,18 @@ class Recipes(unittest.TestCase):
                      "checkpoint written, read back", "MB planned", "per second and device"):
             self.assertIn(f"ok      {line}" if line.startswith("loss") else line, said)
 
+    def test_a_trial_after_one_that_was_killed_begins_anew(self):
+        model = self.tiny_model()
+        left = self.root / "smoke" / ".smoke" / "first"
+        command = [TRAINER, "train", *self.small(TRIED, model, left),
+                   "--set", "train.checkpoint.every=2"]
+        with Gang(command, world=RANKS, logs=self.root / "logs" / "left") as gang:
+            gang.wait(60)
+        self.assertTrue(list(left.glob("checkpoints/*/manifest.json")), "as if it had been killed")
+        codes, said = self.smoke("1.0e-3")
+        self.assertEqual(codes, [0, 0], said)
+        self.assertIn("equal on 2 of 2 ranks", said)
+
     def test_a_trial_fails_where_nothing_is_learned(self):
         self.tiny_model()
         codes, said = self.smoke("1.0e-30")

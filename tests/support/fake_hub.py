@@ -27,6 +27,7 @@ class FakeHub:
         self.answers = []    # (code, headers) that the next requests for files get instead
         self.breaks = {}     # file: bytes of the body after which its next GET ends
         self.spoilt = {}     # file: how many GETs of it get another byte at the end
+        self.listing_breaks = None  # bytes of the next list of files after which it ends
         self.sizes = {}      # file: the size that is announced
         self.needs_token = False
         self.refusal = None  # (code, X-Error-Code) for everything
@@ -89,13 +90,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.answer()
 
-    def send(self, code, headers, body=b""):
+    def send(self, code, headers, body=b"", end=None):
         self.send_response(code)
         for name, value in {"Content-Length": len(body), **headers}.items():
             self.send_header(name, str(value))
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(body)
+            self.wfile.write(body[:end])
+        self.close_connection = self.close_connection or end is not None
 
     def answer(self):
         with self.hub.lock:
@@ -114,8 +116,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if path in (f"/api/models/{REPO}/revision/main", f"/api/models/{REPO}/revision/{COMMIT}"):
             siblings = [{"rfilename": name, "size": len(content)}
                         for name, content in self.hub.files.items()]
+            with self.hub.lock:
+                end, self.hub.listing_breaks = self.hub.listing_breaks, None
             return self.send(200, {"Content-Type": "application/json"},
-                             json.dumps({"id": REPO, "sha": COMMIT, "siblings": siblings}).encode())
+                             json.dumps({"id": REPO, "sha": COMMIT, "siblings": siblings}).encode(),
+                             end)
         if path == f"/api/models/{REPO}/tree/{COMMIT}":
             return self.send(200, {"Content-Type": "application/json"},
                              json.dumps([self.hub.entry(name) for name in self.hub.files]).encode())

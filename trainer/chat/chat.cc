@@ -162,4 +162,19 @@ Result<EncodedChat> EncodeChat(const ChatTemplate& chat_template, const Conversa
   return chat;
 }
 
+std::optional<std::int32_t> EndOfTurn(const ChatTemplate& chat_template,
+                                      const Tokenizer& tokenizer) {
+  const Conversation turns{.messages = {{"user", "Hello"}, {"assistant", "Hello"}}};
+  const Result<EncodedChat> chat = EncodeChat(chat_template, turns, tokenizer);
+  if (!chat.ok()) return std::nullopt;
+  for (std::size_t i = chat->ids.size(); i-- > 0;) {
+    if (chat->trained[i] == 0) continue;
+    const std::int32_t id = chat->ids[i];
+    if (tokenizer.IsAddedToken(id)) return id;
+    // Some templates train on the line's end behind it.
+    if (tokenizer.Decode({id}).find_first_not_of(" \t\r\n") != std::string::npos) break;
+  }
+  return std::nullopt;
+}
+
 }  // namespace muster

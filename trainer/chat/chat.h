@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,5 +62,10 @@ Result<ChatTemplate> ChooseChatTemplate(const std::string& choice, const std::st
 // Jinja writes it itself.
 Result<EncodedChat> EncodeChat(const ChatTemplate& chat_template, const Conversation& conversation,
                                const Tokenizer& tokenizer, const ChatRenderOptions& options = {});
+
+// The added token that ends an assistant's turn, as training on conversations teaches it. Nothing:
+// the template ends turns with plain text, or renders no question with its answer.
+std::optional<std::int32_t> EndOfTurn(const ChatTemplate& chat_template,
+                                      const Tokenizer& tokenizer);
 
 }  // namespace muster

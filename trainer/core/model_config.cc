@@ -18,7 +18,7 @@ struct Family {
   const char* model_type;
   bool qkv_bias = false;
   bool head_norms = false;
-  bool has_window = false;           // sliding_window counts for all blocks
+  std::int64_t window = 0;           // 0: sliding_window counts for no block; else for all
   std::int64_t key_value_heads = 0;  // 0: as many as query heads
   std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
 };
@@ -26,7 +26,7 @@ constexpr Family kFamilies[] = {
     {.architecture = "LlamaForCausalLM", .model_type = "llama"},
     {.architecture = "MistralForCausalLM",
      .model_type = "mistral",
-     .has_window = true,
+     .window = 4096,
      .key_value_heads = 8},
     {.architecture = "Qwen2ForCausalLM",
      .model_type = "qwen2",
@@ -58,6 +58,13 @@ class FieldReader {
   const Json* Find(const char* key) const {
     const auto it = object_.find(key);
     return it == object_.end() || it->is_null() ? nullptr : &*it;
+  }
+
+  // Null is a value of its own to some keys: MistralConfig takes it for "none", and puts its
+  // default where the key is absent.
+  bool IsNull(const char* key) const {
+    const auto it = object_.find(key);
+    return it != object_.end() && it->is_null();
   }
 
   void ReadDimension(const char* key, std::int64_t max, std::int64_t* out) {
@@ -265,8 +272,8 @@ void ReadShape(FieldReader& reader, const Family& family, ModelConfig* config) {
   reader.RequireDimension("vocab_size", kMaxVocab, &config->vocab_size);
   reader.ReadDimension("max_position_embeddings", kMaxPositions, &config->max_position_embeddings);
   if (!reader.status().ok()) return;
-  config->num_key_value_heads =
-      family.key_value_heads > 0 ? family.key_value_heads : config->num_attention_heads;
+  const bool as_queries = family.key_value_heads == 0 || reader.IsNull("num_key_value_heads");
+  config->num_key_value_heads = as_queries ? config->num_attention_heads : family.key_value_heads;
   reader.ReadDimension("num_key_value_heads", kMaxHeads, &config->num_key_value_heads);
   if (config->num_attention_heads % config->num_key_value_heads != 0)
     reader.Fail("num_key_value_heads", "does not divide num_attention_heads");
@@ -307,13 +314,14 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
   config.qkv_bias = family.qkv_bias;
   config.head_norms = family.head_norms;
   RefuseWhatIsNotImplemented(reader);
-  if (!family.has_window) RefuseWindowsOfSomeBlocks(reader);
+  if (family.window == 0) RefuseWindowsOfSomeBlocks(reader);
   ReadShape(reader, family, &config);
   reader.ReadPositive("rms_norm_eps", &config.rms_norm_eps);
   const Status rope_status = ReadRope(reader, origin, &config);
   reader.ReadBool("tie_word_embeddings", &config.tie_word_embeddings);
-  if (family.has_window && reader.Find("sliding_window") != nullptr)
-    reader.ReadDimension("sliding_window", kMaxPositions, &config.sliding_window.emplace());
+  if (family.window > 0 && !reader.IsNull("sliding_window"))
+    reader.ReadDimension("sliding_window", kMaxPositions,
+                         &config.sliding_window.emplace(family.window));
   ReadDtype(reader, &config.torch_dtype);
   std::vector<std::int32_t> bos;
   reader.ReadTokenIds("bos_token_id", config.vocab_size, &bos);

@@ -85,6 +85,22 @@ TEST(ModelConfigTest, ReadsMistralWithAndWithoutItsWindow) {
   EXPECT_FALSE(later->sliding_window.has_value());
 }
 
+// MistralConfig's defaults; a config.json that was cut or made by hand has them too.
+TEST(ModelConfigTest, TellsAnAbsentKeyFromANullAsTransformersDoes) {
+  const std::string mistral = R"("architectures": ["MistralForCausalLM"], "model_type": "mistral")";
+  const auto absent = ParseModelConfig(Config(mistral), "c");
+  ASSERT_TRUE(absent.ok()) << absent.status().ToString();
+  EXPECT_EQ(absent->sliding_window, 4096);
+  EXPECT_FALSE(ParseModelConfig(Config(), "c")->sliding_window.has_value()) << "of a Llama";
+  for (const char* family : {"mistral", "qwen2", "qwen3", "llama"}) {
+    const std::string extra = R"("architectures": [], "model_type": ")" + std::string(family) +
+                              R"(", "num_key_value_heads": null)";
+    const auto null = ParseModelConfig(Config(extra), "c");
+    ASSERT_TRUE(null.ok()) << null.status().ToString();
+    EXPECT_EQ(null->num_key_value_heads, 4) << family;
+  }
+}
+
 TEST(ModelConfigTest, ReadsWhatDistinguishesTheFamiliesOfQwen) {
   const auto qwen2 =
       ParseModelConfig(Config(R"("architectures": ["Qwen2ForCausalLM"], "sliding_window": 128,

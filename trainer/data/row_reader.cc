@@ -22,14 +22,16 @@ class LineReader : public RowReader {
   Result<bool> Next(RawRow* row) override {
     for (;;) {
       row->text.clear();
-      if (!source_.Line(kMaxRowBytes, &row->text)) break;
-      row->line = ++line_;
-      if (!source_.status().ok()) break;
+      const bool any = source_.Line(kMaxRowBytes, &row->text);
+      // A failure is told of the line that it has kept from being read, begun or not.
+      line_ += any || !source_.status().ok() ? 1 : 0;
+      if (!source_.status().ok())
+        return source_.status().WithContext(path_ + ":" + std::to_string(line_));
+      if (!any) return false;
+      row->line = line_;
       if (line_ == 1 && row->text.starts_with("\xef\xbb\xbf")) row->text.erase(0, 3);
       if (!IsBlank(row->text)) return true;
     }
-    if (source_.status().ok()) return false;
-    return source_.status().WithContext(path_ + ":" + std::to_string(line_ + 1));
   }
 
  private:

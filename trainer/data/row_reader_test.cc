@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/data/byte_source.h"
 #include "trainer/formats/temp_dir.h"
 
 namespace muster {
@@ -95,6 +96,40 @@ TEST_F(RowReaderTest, ReadsCompressedFilesAndTellsOnesThatAreCutOff) {
   const Status cut = ReadFile(whole).status();
   EXPECT_EQ(cut.code(), StatusCode::kDataLoss);
   EXPECT_THAT(cut.message(), HasSubstr("is cut off"));
+}
+
+TEST_F(RowReaderTest, AFileThatIsCutWithinALineNamesThatLine) {
+  std::string rows;
+  for (int i = 0; i < 50'000; ++i) rows += "row " + std::to_string(std::int64_t{i} * i) + "\n";
+  const std::string path = Compress("a.jsonl.gz", rows);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  const auto reader = RowReader::Open(path);
+  ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+  std::int64_t complete = 0;
+  Status failure;
+  for (RawRow row; failure.ok();) {
+    const auto any = (*reader)->Next(&row);
+    failure = any.status();
+    if (any.ok()) complete = row.line;
+    ASSERT_TRUE(!any.ok() || *any) << "half of a file has no end";
+  }
+  ASSERT_GT(complete, 0);
+  EXPECT_TRUE(failure.message().starts_with(path + ":" + std::to_string(complete + 1) + ": "))
+      << failure.message();
+}
+
+// A row of a file that somebody has made: no other attempt would take it.
+TEST_F(RowReaderTest, ALineThatIsTooLongIsBadInput) {
+  auto source = ByteSource::Open(dir_.Write("a.jsonl", "ab\n" + std::string(3 << 20, 'x') + "\n"));
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  std::string line;
+  ASSERT_TRUE(source->Line(2 << 20, &line));
+  EXPECT_EQ(line, "ab");
+  EXPECT_TRUE(source->status().ok());
+  line.clear();
+  source->Line(2 << 20, &line);
+  EXPECT_EQ(source->status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(source->status().message(), HasSubstr("longer than 2 MiB"));
 }
 
 TEST_F(RowReaderTest, WhatIsNoFileIsRefused) {

@@ -3,20 +3,17 @@
 #include <cstddef>
 #include <utility>
 
+#include "trainer/core/split_mix.h"
+
 namespace muster {
 namespace {
 
-// SplitMix64 (Steele, Lea and Flood 2014): the state is a counter, so any seed is a good one.
+// The state is a counter, so any seed is a good one.
 class SplitMix64 {
  public:
   explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
 
-  std::uint64_t Next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t Next() { return MixBits(state_ += kSplitMixStep); }
 
   // Uniform in [0, bound): the high half of a 128-bit product, rejecting the few draws that
   // would favour some values (Lemire 2019).

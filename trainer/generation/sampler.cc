@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "common/base/check.h"
 
 namespace muster {
 namespace {
@@ -43,6 +46,15 @@ void KeepShare(double share, std::vector<Candidate>* candidates) {
 
 }  // namespace
 
+bool CanBeDrawnFrom(std::span<const float> logits) {
+  float best = -std::numeric_limits<float>::infinity();
+  for (const float logit : logits) {
+    if (std::isnan(logit)) return false;
+    best = std::max(best, logit);
+  }
+  return std::isfinite(best);
+}
+
 std::vector<Candidate> Sampler::Candidates(std::span<const float> logits) const {
   const float best = *std::max_element(logits.begin(), logits.end());
   std::vector<Candidate> candidates(logits.size());
@@ -70,6 +82,7 @@ std::int64_t Sampler::Draw(std::span<const float> logits) {
   // Rounding only: the last one that can be drawn at all.
   const auto last = std::find_if(candidates.rbegin(), candidates.rend(),
                                  [](const Candidate& c) { return c.weight > 0; });
+  MUSTER_CHECK(last != candidates.rend(), "no logit can be drawn; see CanBeDrawnFrom");
   return last->id;
 }
 

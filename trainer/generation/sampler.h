@@ -4,7 +4,8 @@
 // then the fewest of them that together reach top_p of what is left. Equal seeds and logits give
 // equal draws on every machine.
 //
-// Owned by whoever generates one text; one thread. Logits must not be NaN.
+// Owned by whoever generates one text; one thread. Draws from what CanBeDrawnFrom says alone;
+// anything else is a broken invariant and aborts.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,10 @@ struct Candidate {
   std::int64_t id = 0;
   double weight = 0;  // e^((logit - largest logit) / temperature): of the most likely one 1
 };
+
+// Whether logits have a distribution: none is NaN or +inf, and one at least is a number. -inf is a
+// token that never comes. Pure.
+bool CanBeDrawnFrom(std::span<const float> logits);
 
 class Sampler {
  public:

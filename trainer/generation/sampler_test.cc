@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 namespace muster {
 namespace {
@@ -85,6 +86,26 @@ TEST(Sampler, RepeatsItsDrawsForASeed) {
   };
   EXPECT_EQ(draw(1), draw(1));
   EXPECT_NE(draw(1), draw(2));
+}
+
+TEST(Sampler, CannotDrawFromInfiniteLogits) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<float>& logits :
+       std::vector<std::vector<float>>{{1, inf, 2}, {1, nan, 2}, {inf, inf}, {-inf, -inf}, {}}) {
+    EXPECT_FALSE(CanBeDrawnFrom(logits)) << logits.size();
+  }
+  EXPECT_TRUE(CanBeDrawnFrom(Logits()));
+}
+
+TEST(Sampler, NeverDrawsWhatIsMinusInfinite) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> logits = {-inf, 1, -inf, 1};
+  ASSERT_TRUE(CanBeDrawnFrom(logits));
+  for (const double top_p : {1.0, 0.9}) {
+    Sampler sampler({.temperature = 1, .top_p = top_p});
+    for (int i = 0; i < 200; ++i) EXPECT_EQ(sampler.Draw(logits) % 2, 1);
+  }
 }
 
 TEST(Sampler, KeepsWhatASortedListWouldOfALargeVocabulary) {

@@ -22,6 +22,8 @@ namespace muster {
 namespace {
 
 constexpr int kLockPollMs = 100;
+// Less than that is no progress: a terabyte of it would be asked for some ten million times.
+constexpr std::int64_t kProgressBytes = 64 << 10;
 
 void Pause(Duration duration) {
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
@@ -33,15 +35,35 @@ bool IsThere(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// Waits as long as another process has it: its lock goes when that process does.
+// -1: it is not there.
+std::int64_t SizeOf(const std::string& path) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  return error ? -1 : static_cast<std::int64_t>(size);
+}
+
+std::string PartialPath(const BlobPlace& place) { return place.blob + ".incomplete"; }
+
+Status StalledLock(const BlobSource& source, const BlobPlace& place) {
+  const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(place.lock_patience);
+  return Unavailable(source.what + ": another process holds " + place.lock + " and has fetched " +
+                     "nothing for " + std::to_string(minutes.count()) +
+                     " min; end that process, or if there is none on any host (some network disks "
+                     "keep the lock of a host that is gone), remove that file");
+}
+
+// Waits as long as another process has it and gets on: its lock goes when that process does.
 Result<UniqueFd> TakeLock(const BlobSource& source, const BlobPlace& place,
                           const DownloadHooks& hooks) {
   UniqueFd fd(::open(place.lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + place.lock);
+  GrowthWatch watch(place.lock_patience, SystemClock().Now());
   for (bool told = false; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "lock " + place.lock);
     if (!told) hooks.on_note(source.what + ": waiting for another process that fetches it");
     told = true;
+    if (watch.HasStalled(SizeOf(PartialPath(place)), SystemClock().Now()))
+      return StalledLock(source, place);
     Pause(std::chrono::milliseconds(kLockPollMs));
   }
   return fd;
@@ -51,7 +73,7 @@ Result<UniqueFd> TakeLock(const BlobSource& source, const BlobPlace& place,
 class PartialFile {
  public:
   PartialFile(const BlobSource& source, const BlobPlace& place, const DownloadHooks& hooks)
-      : source_(source), path_(place.blob + ".incomplete"), hooks_(hooks) {}
+      : source_(source), path_(PartialPath(place)), hooks_(hooks) {}
 
   Status Open() {
     fd_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
@@ -166,8 +188,8 @@ Status FetchWhole(HttpClient& client, const BlobSource& source, PartialFile& fil
     const Status status = FetchRest(client, source, file, &retry_after);
     if (status.ok()) return status;
     if (status.code() != StatusCode::kUnavailable) return status;
-    // What brings some bytes each time may break off as often as it likes.
-    attempt = file.size() > before ? 1 : attempt + 1;
+    // What gets on each time may break off as often as it likes.
+    attempt = file.size() >= before + kProgressBytes ? 1 : attempt + 1;
     if (attempt > kMaxAttempts) return status;
     hooks.on_note(status.message() + "; trying again");
     Pause(RetryPause(attempt, retry_after));
@@ -177,12 +199,18 @@ Status FetchWhole(HttpClient& client, const BlobSource& source, PartialFile& fil
 
 }  // namespace
 
+bool GrowthWatch::HasStalled(std::int64_t bytes, TimePoint now) {
+  if (bytes != bytes_) grown_at_ = now;
+  bytes_ = bytes;
+  return now - grown_at_ >= patience_;
+}
+
 Result<HttpResponse> SendWithRetries(HttpClient& client, const HttpRequest& request,
-                                     const HttpSink& sink, const std::string& what,
-                                     const std::string& page,
+                                     const std::function<HttpSink()>& new_sink,
+                                     const std::string& what, const std::string& page,
                                      const std::function<void(const std::string&)>& on_note) {
   for (int attempt = 1;; ++attempt) {
-    Result<HttpResponse> response = SendFollowing(client, request, sink);
+    Result<HttpResponse> response = SendFollowing(client, request, new_sink());
     Status status = response.status();
     std::string retry_after;
     if (response.ok()) {

@@ -5,15 +5,17 @@
 // disk. Processes that want the same blob wait for the one that fetches it (flock on the lock file,
 // as huggingface_hub does) and then find it there.
 //
-// Blocks; one thread. Errors: kUnavailable after several tries that got nothing further, kDataLoss
-// for contents that are not those of the ETag, kResourceExhausted for a full disk, and what the Hub
-// refuses (hub_errors.h).
+// Blocks; one thread. Errors: kUnavailable after several tries that got hardly further, and where
+// another process has the lock and gets nothing for `lock_patience`; kDataLoss for contents that
+// are not those of the ETag, kResourceExhausted for a full disk, and what the Hub refuses
+// (hub_errors.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "trainer/hub/http.h"
 
@@ -31,6 +33,22 @@ struct BlobSource {
 struct BlobPlace {
   std::string blob;  // the file to make
   std::string lock;
+  // More than all of a fetch's tries can take. A lock whose host is gone stays on some network
+  // disks.
+  Duration lock_patience = std::chrono::minutes(30);
+};
+
+// Whether whoever has the lock still gets on: its part of the file has grown within the patience.
+// Pure; one thread.
+class GrowthWatch {
+ public:
+  GrowthWatch(Duration patience, TimePoint now) : patience_(patience), grown_at_(now) {}
+  bool HasStalled(std::int64_t bytes, TimePoint now);
+
+ private:
+  const Duration patience_;
+  TimePoint grown_at_;
+  std::int64_t bytes_ = -1;
 };
 
 struct DownloadHooks {
@@ -42,10 +60,11 @@ struct DownloadHooks {
 Status DownloadBlob(HttpClient& client, const BlobSource& source, const BlobPlace& place,
                     const DownloadHooks& hooks);
 
-// Sends until the Hub answers something that another try would not change.
+// Sends until the Hub answers something that another try would not change. `new_sink` makes a sink
+// for each try: one that broke off has left half a body in its own.
 Result<HttpResponse> SendWithRetries(HttpClient& client, const HttpRequest& request,
-                                     const HttpSink& sink, const std::string& what,
-                                     const std::string& page,
+                                     const std::function<HttpSink()>& new_sink,
+                                     const std::string& what, const std::string& page,
                                      const std::function<void(const std::string&)>& on_note);
 
 }  // namespace muster

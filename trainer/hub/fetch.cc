@@ -88,6 +88,12 @@ class ModelFetch {
                       " files is " +
                       (options_.include.empty() ? "one of a model" : "named by --include"));
     }
+    if (options_.include.empty() && !HasSafetensors(wanted)) {
+      return FailedPrecondition(
+          options_.id.repo +
+          ": it has no safetensors, and other weights (pickled, say) are not loaded; save the "
+          "model with safe_serialization, or name the files that are wanted with --include");
+    }
     for (const std::string& dir :
          {repo_dir_ + "/blobs", repo_dir_ + "/refs", lock_dir_, Snapshot()}) {
       MUSTER_RETURN_IF_ERROR(MakeDirectories(dir));
@@ -99,7 +105,13 @@ class ModelFetch {
     }
     hooks_.on_plan(wanted.size(), bytes);
     MUSTER_RETURN_IF_ERROR(FetchAll(wanted));
-    MUSTER_RETURN_IF_ERROR(WriteRef());
+    if (IsWhole()) {
+      MUSTER_RETURN_IF_ERROR(WriteRef());
+    } else {
+      Note(Named() + ": " + Snapshot() +
+           " is a part of the model, so that its name does not stand for it; fetch it without "
+           "--include for that");
+    }
     return Snapshot();
   }
 
@@ -111,21 +123,20 @@ class ModelFetch {
                             EncodedPath(options_.id.revision, false) + "?blobs=true";
     const std::unique_ptr<HttpClient> client = make_client_();
     std::string text;
-    long of = 0;
-    const HttpSink sink = [&](const HttpResponse& head, std::string_view bytes) -> Status {
-      if (std::exchange(of, head.code) != head.code) text.clear();
+    const HttpSink sink = [&](const HttpResponse&, std::string_view bytes) -> Status {
       if (text.size() + bytes.size() > kMaxAnswerBytes)
         return DataLoss(url + ": too long an answer");
       text += bytes;
       return OkStatus();
     };
-    const auto fetch = [&]() -> Status {
+    const auto anew = [&] {
       text.clear();
-      return SendWithRetries(*client, {.url = url, .token = options_.token}, sink, Named(), page_,
-                             [this](const std::string& note) { Note(note); })
-          .status();
+      return sink;
     };
-    MUSTER_RETURN_IF_ERROR(fetch());
+    const Result<HttpResponse> answer =
+        SendWithRetries(*client, {.url = url, .token = options_.token}, anew, Named(), page_,
+                        [this](const std::string& note) { Note(note); });
+    MUSTER_RETURN_IF_ERROR(answer.status());
     MUSTER_ASSIGN_OR_RETURN(listing_, ParseListing(text, Named()));
     return OkStatus();
   }
@@ -176,7 +187,9 @@ class ModelFetch {
                       .what = options_.id.repo + ": " + file,
                       .page = page_,
                       .token = options_.token};
-    const auto ignore = [](const HttpResponse&, std::string_view) { return OkStatus(); };
+    const auto ignore = []() -> HttpSink {
+      return [](const HttpResponse&, std::string_view) { return OkStatus(); };
+    };
     MUSTER_ASSIGN_OR_RETURN(
         const HttpResponse head,
         SendWithRetries(client, {.url = source.url, .head = true, .token = options_.token}, ignore,
@@ -192,8 +205,21 @@ class ModelFetch {
     if (!size.empty() && size.size() < 19 &&
         std::all_of(size.begin(), size.end(), [](unsigned char c) { return std::isdigit(c); })) {
       source.size = std::stoll(size);
+    } else if (const auto listed = listing_.sizes.find(file); listed != listing_.sizes.end()) {
+      // An answer that leads elsewhere, or came by way of a proxy, may not tell it.
+      source.size = listed->second;
     }
     return source;
+  }
+
+  // Whether a job could be started from the snapshot, whatever was asked for this time.
+  bool IsWhole() const {
+    const std::vector<std::string> needed = WantedFiles(listing_.files, {});
+    return HasSafetensors(needed) &&
+           std::all_of(needed.begin(), needed.end(), [this](const std::string& file) {
+             std::error_code error;
+             return fs::exists(Snapshot() + "/" + file, error);
+           });
   }
 
   Status WriteRef() {

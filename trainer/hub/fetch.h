@@ -1,7 +1,8 @@
 // FetchModel: a model of the Hugging Face Hub into the cache that hub_id.h describes.
 //
 // The model's files come several at a time; the snapshot's links appear as they are complete, and
-// refs/REVISION last. What is there already is not fetched again. Source of the addresses and
+// refs/REVISION last, and only where the snapshot then holds all that a model is loaded from. What
+// is there already is not fetched again. Source of the addresses and
 // headers: huggingface_hub's file_download.py and hf_api.py (/api/models/ID/revision/R;
 // /ID/resolve/ COMMIT/FILE with X-Repo-Commit, X-Linked-Etag, X-Linked-Size).
 //

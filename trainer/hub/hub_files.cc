@@ -27,6 +27,11 @@ bool IsModelFile(const std::string& name) {
   return name.find('/') == std::string::npos && MatchesAny(kinds, name);
 }
 
+// Those in folders (original/, onnx/) are the same weights again in another format.
+bool IsSafetensors(const std::string& name) {
+  return name.find('/') == std::string::npos && Matches("*.safetensors", name);
+}
+
 bool IsHex(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](unsigned char c) { return std::isxdigit(c) != 0; });
@@ -36,26 +41,19 @@ bool IsHex(std::string_view text) {
 
 std::vector<std::string> WantedFiles(const std::vector<std::string>& all,
                                      const std::vector<std::string>& include) {
-  // Weights in folders (original/, onnx/) are the same model again in other formats.
-  const auto is_weights = [](const std::string& name, const char* pattern) {
-    return name.find('/') == std::string::npos && Matches(pattern, name);
-  };
-  const bool has_safetensors = std::any_of(all.begin(), all.end(), [&](const std::string& name) {
-    return is_weights(name, "*.safetensors");
-  });
   std::vector<std::string> wanted;
   for (const std::string& name : all) {
     const bool is_wanted =
-        !include.empty()
-            ? MatchesAny(include, name)
-            : IsModelFile(name) ||
-                  is_weights(name, has_safetensors ? "*.safetensors" : "pytorch_model*.bin");
+        include.empty() ? IsModelFile(name) || IsSafetensors(name) : MatchesAny(include, name);
     // The index of weights that are left out would be taken for that of those that are there.
-    const bool is_stray_index =
-        include.empty() && has_safetensors && Matches("*.bin.index.json", name);
+    const bool is_stray_index = include.empty() && Matches("*.bin.index.json", name);
     if (is_wanted && !is_stray_index) wanted.push_back(name);
   }
   return wanted;
+}
+
+bool HasSafetensors(const std::vector<std::string>& all) {
+  return std::any_of(all.begin(), all.end(), IsSafetensors);
 }
 
 bool IsSafeFileName(std::string_view name) {
@@ -95,6 +93,7 @@ ContentCheck::ContentCheck(std::string etag, std::int64_t size) : state_(new Sta
   if (!IsHex(state_->etag)) return;
   const bool is_git = state_->etag.size() == 40;
   if (!is_git && state_->etag.size() != 64) return;
+  if (is_git && size < 0) return;
   state_->context = EVP_MD_CTX_new();
   EVP_DigestInit_ex(state_->context, is_git ? EVP_sha1() : EVP_sha256(), nullptr);
   if (is_git) {

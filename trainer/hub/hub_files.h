@@ -14,10 +14,13 @@
 namespace muster {
 
 // Of all files of a model those that it is loaded from: configuration, tokenizer, templates and
-// safetensors, or pickled weights where there are none of these. With `include` the files that
-// match one of its patterns (shell's * ? [], where * crosses slashes), whatever they are. In order.
+// safetensors. With `include` the files that match one of its patterns (shell's * ? [], where *
+// crosses slashes), whatever they are. In order.
 std::vector<std::string> WantedFiles(const std::vector<std::string>& all,
                                      const std::vector<std::string>& include);
+
+// Whether weights that can be loaded are among the files of a model: safetensors, in no folder.
+bool HasSafetensors(const std::vector<std::string>& all);
 
 // Whether a name from the Hub may become a path below a snapshot: relative, nothing in it leads
 // out.
@@ -28,7 +31,7 @@ std::string NormalizedEtag(std::string_view header);
 
 // Compares contents with an ETag of the Hub: the SHA-256 of a large file (64 digits), or the SHA-1
 // that git gives a file of that size (40 digits). Another kind of ETag cannot be checked and
-// passes.
+// passes, and so does git's where the size is not known (-1), which it is taken over as well.
 class ContentCheck {
  public:
   ContentCheck(std::string etag, std::int64_t size);

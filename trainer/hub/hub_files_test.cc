@@ -22,9 +22,13 @@ TEST(WantedFiles, AreThoseThatAModelIsLoadedFrom) {
                   "tokenizer.json", "tokenizer.model", "chat_template.jinja"));
 }
 
-TEST(WantedFiles, ArePickledWhereThereIsNothingElse) {
-  EXPECT_THAT(WantedFiles({"config.json", "pytorch_model.bin", "training_args.bin"}, {}),
-              ElementsAre("config.json", "pytorch_model.bin"));
+TEST(WantedFiles, AreNeverPickledWeightsThatNothingLoads) {
+  const std::vector<std::string> pickled = {"config.json", "pytorch_model.bin",
+                                            "pytorch_model.bin.index.json", "onnx/x.safetensors"};
+  EXPECT_THAT(WantedFiles(pickled, {}), ElementsAre("config.json"));
+  EXPECT_THAT(WantedFiles(pickled, {"*.bin"}), ElementsAre("pytorch_model.bin"));
+  EXPECT_FALSE(HasSafetensors(pickled));
+  EXPECT_TRUE(HasSafetensors({"model.safetensors"}));
 }
 
 TEST(WantedFiles, AreWhatPatternsNameWhereThereAreSome) {
@@ -70,6 +74,16 @@ TEST(ContentCheck, GoesOnFromAFile) {
   check.Add("lo\n");
   EXPECT_TRUE(check.Matches());
   EXPECT_FALSE(ContentCheck(kSha256, 6).AddFile(path, 7).ok());
+}
+
+TEST(ContentCheck, NeedsTheSizeForGitsChecksumOnly) {
+  ContentCheck git(kGit, -1), right(kSha256, -1), wrong(kSha256, -1);
+  git.Add("hello\n");
+  right.Add("hello\n");
+  wrong.Add("hellO\n");
+  EXPECT_TRUE(git.Matches());
+  EXPECT_TRUE(right.Matches());
+  EXPECT_FALSE(wrong.Matches());
 }
 
 TEST(ContentCheck, PassesWhatItCannotCheck) {

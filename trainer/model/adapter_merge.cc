@@ -1,5 +1,7 @@
 #include "trainer/model/adapter_merge.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -74,21 +76,30 @@ void AdapterMerge::Apply(const std::string& tensor, std::int64_t begin, std::int
   const auto found = adapters_.find(tensor);
   if (found == adapters_.end()) return;
   const Matrices& matrices = found->second;
-  const auto scale = static_cast<float>(LoraScale(spec_));
-  std::vector<float> delta(static_cast<std::size_t>(matrices.in));
+  // Whole rows in one product, and what is cut of the first and the last row by itself.
   for (std::int64_t at = begin; at < begin + count;) {
     const std::int64_t row = at / matrices.in, column = at % matrices.in;
-    const std::int64_t run = std::min(begin + count - at, matrices.in - column);
-    std::fill(delta.begin(), delta.end(), 0.0f);
-    for (int k = 0; k < spec_.r; ++k) {
-      const float factor = matrices.b[static_cast<std::size_t>(row * spec_.r + k)];
-      const float* a = matrices.a.data() + k * matrices.in + column;
-      for (std::int64_t i = 0; i < run; ++i) delta[static_cast<std::size_t>(i)] += factor * a[i];
-    }
-    float* out = values + (at - begin);
-    for (std::int64_t i = 0; i < run; ++i) out[i] += scale * delta[static_cast<std::size_t>(i)];
-    at += run;
+    const std::int64_t left = begin + count - at;
+    const bool is_cut = column > 0 || left < matrices.in;
+    const std::int64_t rows = is_cut ? 1 : left / matrices.in;
+    const std::int64_t columns = is_cut ? std::min(left, matrices.in - column) : matrices.in;
+    AddProduct(matrices, {.row = row, .rows = rows, .column = column, .columns = columns},
+               values + (at - begin));
+    at += rows * columns;
   }
+}
+
+// values += scale * B A. BLAS, on the threads that ATen has.
+void AdapterMerge::AddProduct(const Matrices& matrices, const Part& part, float* values) const {
+  const auto view = [](const std::vector<float>& matrix, std::int64_t columns) {
+    const auto rows = static_cast<std::int64_t>(matrix.size()) / columns;
+    // Only read; from_blob has no other form.
+    return at::from_blob(const_cast<float*>(matrix.data()), {rows, columns}, at::kFloat);
+  };
+  at::from_blob(values, {part.rows, part.columns}, at::kFloat)
+      .addmm_(view(matrices.b, spec_.r).narrow(0, part.row, part.rows),
+              view(matrices.a, matrices.in).narrow(1, part.column, part.columns), 1,
+              LoraScale(spec_));
 }
 
 }  // namespace muster

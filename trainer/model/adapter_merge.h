@@ -1,7 +1,7 @@
 // AdapterMerge: a PEFT adapter added to the weights of its model.
 //
 // Belongs to who merges: inference in memory, `muster-trainer merge` from file to file. Immutable
-// once open; any thread.
+// once open; any thread, and within a call those of ATen. Torch exceptions pass through.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,16 @@ class AdapterMerge {
     std::vector<float> a;  // [r, in]
     std::vector<float> b;  // [out, r]
   };
+  // Of a tensor; more than one row are whole rows.
+  struct Part {
+    std::int64_t row = 0;
+    std::int64_t rows = 0;
+    std::int64_t column = 0;
+    std::int64_t columns = 0;
+  };
   explicit AdapterMerge(LoraSpec spec) : spec_(std::move(spec)) {}
   Status Read(const SafetensorsModel& file, const ModelConfig& config, const std::string& path);
+  void AddProduct(const Matrices& matrices, const Part& part, float* values) const;
 
   LoraSpec spec_;
   std::map<std::string, Matrices> adapters_;         // by the tensor that they are added to

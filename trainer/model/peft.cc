@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/base/files.h"
@@ -24,25 +26,60 @@ const char* WordOf(LoraBias bias) {
   return "none";
 }
 
-bool IsSet(const Json& config, const char* key) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return false;
-  return !(*found == false) && !((found->is_array() || found->is_object()) && found->empty());
+// Whether a key says anything: null, false and what is empty do not.
+bool IsSet(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  return !value.empty();  // a number or a text never is
 }
 
-// What would change the numbers and is not acted on.
+// Keys that are acted on.
+constexpr std::string_view kRead[] = {"peft_type",  "r",    "lora_alpha",     "lora_dropout",
+                                      "use_rslora", "bias", "target_modules", "modules_to_save"};
+
+// Keys that change no number of a LORA adapter that is loaded, whatever they say.
+constexpr std::string_view kMeaningless[] = {
+    "auto_mapping",  // which class of transformers the base was
+    "base_model_name_or_path",
+    "revision",
+    "task_type",
+    "inference_mode",
+    "peft_version",
+    "init_lora_weights",  // looked at by CheckInit
+    "loftq_config",       // these of ways to begin that are refused
+    "eva_config",
+    "corda_config",
+    "lora_ga_config",
+    "megatron_core",      // the name of a module that megatron_config would use
+    "qalora_group_size",  // of use_qalora
+    "runtime_config"};
+
+// PEFT takes B A of these away from the base when it loads them, or the base was another one.
+Status CheckInit(const Json& config, const std::string& path) {
+  const auto found = config.find("init_lora_weights");
+  if (found == config.end() || found->is_null() || found->is_boolean() || *found == "gaussian" ||
+      *found == "orthogonal")
+    return OkStatus();
+  return Unimplemented(path + ": init_lora_weights " + found->dump() +
+                       " may have changed the model itself, which is not supported; true, false, "
+                       "gaussian and orthogonal are");
+}
+
+bool Lists(std::span<const std::string_view> words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// What would change the numbers and is not acted on. PEFT's LoraConfig gets further keys with every
+// version; those that nobody here knows are refused where they say anything.
 Status RefuseOtherKinds(const Json& config, const std::string& path) {
   if (config.value("peft_type", "LORA") != "LORA") {
     return Unimplemented(path + ": peft_type " + config["peft_type"].dump() +
                          " is not supported; LORA is");
   }
-  for (const char* key :
-       {"use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "layers_to_transform",
-        "layers_pattern", "layer_replication", "trainable_token_indices", "target_parameters",
-        "lora_bias", "use_qalora", "exclude_modules", "megatron_config"}) {
-    if (IsSet(config, key)) return Unimplemented(path + ": " + key + " is not supported");
+  for (const auto& [key, value] : config.items()) {
+    if (Lists(kRead, key) || Lists(kMeaningless, key) || !IsSet(value)) continue;
+    return Unimplemented(path + ": " + key + " is not supported");
   }
-  return OkStatus();
+  return CheckInit(config, path);
 }
 
 std::vector<std::string> TextsOf(const Json& config, const char* key) {
@@ -65,6 +102,14 @@ Result<std::vector<std::string>> TargetsOf(const Json& config, const std::string
                        " names others than those of " + Json(kLinearModules).dump());
 }
 
+Result<LoraBias> BiasOf(const Json& config, const std::string& path) {
+  const std::string word = config.value("bias", "none");
+  for (const LoraBias bias : {LoraBias::kNone, LoraBias::kAll, LoraBias::kLoraOnly}) {
+    if (word == WordOf(bias)) return bias;
+  }
+  return Unimplemented(path + ": bias is " + word + "; none, all and lora_only are supported");
+}
+
 Result<LoraSpec> SpecOf(const Json& config, const std::string& path) {
   MUSTER_RETURN_IF_ERROR(RefuseOtherKinds(config, path));
   LoraSpec spec;
@@ -72,10 +117,7 @@ Result<LoraSpec> SpecOf(const Json& config, const std::string& path) {
   spec.alpha = config.value("lora_alpha", 8.0);
   spec.dropout = config.value("lora_dropout", 0.0);
   spec.rslora = config.value("use_rslora", false);
-  const std::string bias = config.value("bias", "none");
-  spec.bias = bias == "all"         ? LoraBias::kAll
-              : bias == "lora_only" ? LoraBias::kLoraOnly
-                                    : LoraBias::kNone;
+  MUSTER_ASSIGN_OR_RETURN(spec.bias, BiasOf(config, path));
   MUSTER_ASSIGN_OR_RETURN(spec.target_modules, TargetsOf(config, path));
   spec.modules_to_save = TextsOf(config, "modules_to_save");
   if (spec.r < 1) return InvalidArgument(path + ": r is " + std::to_string(spec.r));

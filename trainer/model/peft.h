@@ -1,7 +1,7 @@
 // PEFT's form of an adapter: a directory with adapter_config.json and adapter_model.safetensors.
 //
-// Format: PEFT's developer guide, "PEFT checkpoint format". Tensors have the names of
-// PeftName (adapters.h). Any thread; the reader blocks on the file system.
+// Format: PEFT's developer guide, "PEFT checkpoint format", and its LoraConfig (0.21). Tensors have
+// the names of PeftName (adapters.h). Any thread; the reader blocks on the file system.
 #pragma once
 
 #include <string>
@@ -19,7 +19,8 @@ inline constexpr char kAdapterWeights[] = "adapter_model.safetensors";
 std::string AdapterConfigText(const LoraSpec& spec, const std::string& base_model);
 
 // What an adapter_config.json says. kNotFound, kInvalidArgument for a file that is malformed,
-// kUnimplemented for an adapter of another kind (DoRA, rank patterns, embeddings, ...).
+// kUnimplemented for an adapter of another kind (DoRA, rank patterns, embeddings, one that was
+// taken out of the model's weights as PiSSA's is) and for every key that is set and not known here.
 Result<LoraSpec> ReadAdapterConfig(const std::string& dir);
 
 // Whether the adapter in `dir` has the form of `spec`: kInvalidArgument names the first difference.

@@ -70,6 +70,48 @@ TEST_F(Peft, RefusesOtherKindsByName) {
   EXPECT_EQ(Refusal(R"(, "use_dora": false, "rank_pattern": {}, "layers_pattern": null)"), "");
 }
 
+// Those that PEFT takes out of the base's own weights, or that are for some tokens only.
+TEST_F(Peft, RefusesAdaptersThatChangeTheBaseOrOnlySomeTokens) {
+  for (const char* way : {"pissa", "pissa_niter_4", "olora", "corda", "loftq", "eva", "lora_ga"}) {
+    const std::string refusal = Refusal(R"(, "init_lora_weights": ")" + std::string(way) + "\"");
+    EXPECT_NE(refusal.find("init_lora_weights \"" + std::string(way)), std::string::npos) << way;
+  }
+  for (const char* plain : {"true", "false", "null", R"("gaussian")", R"("orthogonal")"}) {
+    EXPECT_EQ(Refusal(R"(, "init_lora_weights": )" + std::string(plain)), "") << plain;
+  }
+  EXPECT_NE(Refusal(R"(, "alora_invocation_tokens": [1, 2])").find("alora_invocation_tokens"),
+            std::string::npos);
+}
+
+TEST_F(Peft, RefusesKeysThatNobodyKnowsWhereTheySaySomething) {
+  for (const char* key :
+       {"use_bdlora", "arrow_config", "monteclora_config", "velora_config", "a_key_of_next_year"}) {
+    const std::string quoted = ", \"" + std::string(key) + "\": ";
+    EXPECT_NE(Refusal(quoted + R"({"x": 1})").find(key), std::string::npos) << key;
+    EXPECT_NE(Refusal(quoted + "0.5").find(key), std::string::npos) << key;
+    EXPECT_EQ(Refusal(quoted + "null") + Refusal(quoted + "false") + Refusal(quoted + "{}"), "")
+        << key;
+  }
+  EXPECT_NE(Refusal(R"(, "bias": "some")").find("bias is some"), std::string::npos);
+}
+
+// What PEFT 0.21 writes beside what is acted on.
+TEST_F(Peft, TakesAPlainConfigurationOfPeft) {
+  EXPECT_EQ(Refusal(R"(, "alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null,
+    "auto_mapping": {"base_model_class": "LlamaForCausalLM"}, "base_model_name_or_path": "a/b",
+    "bias": "none", "corda_config": null, "ensure_weight_tying": false, "eva_config": null,
+    "exclude_modules": null, "fan_in_fan_out": false, "inference_mode": true,
+    "init_lora_weights": true, "kasa_config": null, "layer_replication": null,
+    "layers_pattern": null, "layers_to_transform": null, "loftq_config": {}, "lora_alpha": 16,
+    "lora_bias": false, "lora_dropout": 0.05, "lora_ga_config": null, "megatron_config": null,
+    "megatron_core": "megatron.core", "modules_to_save": null, "monteclora_config": null,
+    "peft_version": "0.21.2", "qalora_group_size": 16, "rank_pattern": {}, "revision": "main",
+    "target_parameters": null, "task_type": "CAUSAL_LM", "trainable_token_indices": null,
+    "use_bdlora": null, "use_dora": false, "use_qalora": false, "use_rslora": false,
+    "velora_config": null)"),
+            "");
+}
+
 TEST_F(Peft, NamesTheFirstDifferenceToTheJob) {
   Write(AdapterConfigText(Spec(), "base"));
   const auto difference = [&](auto change) {

@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "trainer/checkpoint/element_convert.h"
+#include "trainer/checkpoint/shard_header.h"
+#include "trainer/core/split_mix.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/peft.h"
 #include "trainer/sharding/load_weights.h"
@@ -27,12 +32,9 @@ TensorsByName TensorsOf(const FlatLayout& layout) {
   return tensors;
 }
 
-// Uniform in [-1, 1): a mix of the bits of key and place (the finalizer of SplitMix64).
+// Uniform in [-1, 1): number `place` of the stream that begins at the key.
 double UniformAt(std::uint64_t key, std::int64_t place) {
-  std::uint64_t x = key + 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(place + 1);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  x ^= x >> 31;
+  const std::uint64_t x = MixBits(key + kSplitMixStep * static_cast<std::uint64_t>(place + 1));
   return static_cast<double>(x >> 11) * 0x1.0p-52 - 1;
 }
 
@@ -91,6 +93,48 @@ Status LoadSelection(const SafetensorsModel* model, const Selection& selection,
                                trained.memory, on_read);
 }
 
+// Whether a file holds the tensors of the selection, neither more nor fewer.
+Status CheckTensors(const SafetensorsModel& file, const Selection& selection,
+                    const std::string& path) {
+  std::set<std::string> known;
+  for (const UnitTensor& tensor : selection.units[0].tensors) {
+    known.insert(tensor.name);
+    const TensorSpec* found = file.Find(tensor.name);
+    if (found == nullptr) return InvalidArgument(path + " has no tensor " + tensor.name);
+    if (found->shape != tensor.shape) {
+      return InvalidArgument(path + ": tensor " + tensor.name + " is " + ShapeText(found->shape) +
+                             ", an adapter of this model has " + ShapeText(tensor.shape));
+    }
+  }
+  for (const std::string& name : file.names()) {
+    if (!known.contains(name))
+      return InvalidArgument(path + ": tensor " + name + " belongs to nothing of this model");
+  }
+  return OkStatus();
+}
+
+Result<SafetensorsModel> OpenAdapter(const std::string& dir, const LoraSpec& spec,
+                                     const Selection& selection) {
+  MUSTER_RETURN_IF_ERROR(CheckAdapterConfig(dir, spec));
+  const std::string path = dir + "/" + kAdapterWeights;
+  MUSTER_ASSIGN_OR_RETURN(SafetensorsModel file, SafetensorsModel::OpenFile(path));
+  MUSTER_RETURN_IF_ERROR(CheckTensors(file, selection, path));
+  return file;
+}
+
+// A rank that has no directory gets the adapter from the others. One whose own copy does not fit
+// ends the load for all: who is right, it or they?
+Status AgreeOnCopies(const Status& mine, Communicator& group) {
+  constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
+  const bool fits = mine.ok() || mine.code() == StatusCode::kNotFound;
+  std::int64_t first = fits ? kNobody : group.rank();
+  MUSTER_RETURN_IF_ERROR(group.AllReduce(&first, 1, ElementType::kInt64, ReduceOp::kMin)->Wait());
+  if (!fits) return mine;
+  if (first == kNobody) return OkStatus();
+  return Unavailable("rank " + std::to_string(first) +
+                     " cannot use its copy of the adapter; see its log");
+}
+
 }  // namespace
 
 void InitAdapters(const TrainedTensors& trained, std::uint64_t seed) {
@@ -113,18 +157,14 @@ Status LoadTrainedOfModel(const SafetensorsModel* model, const TrainedTensors& t
 
 Status LoadAdapter(const std::string& dir, const LoraSpec& spec, const TrainedTensors& trained,
                    Communicator& group, const std::function<void()>& on_read) {
-  Status opened = CheckAdapterConfig(dir, spec);
-  std::optional<SafetensorsModel> file;
-  if (opened.ok()) {
-    Result<SafetensorsModel> model = SafetensorsModel::OpenFile(dir + "/" + kAdapterWeights);
-    opened = model.status();
-    if (model.ok()) file = *std::move(model);
-  }
   const Selection selection = Select(
       trained, [&spec](const UnitTensor& tensor) { return std::optional(PeftName(tensor, spec)); });
-  const Status loaded = LoadSelection(file ? &*file : nullptr, selection, trained, group, on_read);
+  const Result<SafetensorsModel> file = OpenAdapter(dir, spec, selection);
+  MUSTER_RETURN_IF_ERROR(AgreeOnCopies(file.status(), group));
+  const Status loaded =
+      LoadSelection(file.ok() ? &*file : nullptr, selection, trained, group, on_read);
   // This rank's own reason says more.
-  return loaded.code() == StatusCode::kNotFound && !opened.ok() ? opened : loaded;
+  return loaded.code() == StatusCode::kNotFound && !file.ok() ? file.status() : loaded;
 }
 
 }  // namespace muster

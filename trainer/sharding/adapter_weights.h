@@ -38,7 +38,8 @@ Status LoadTrainedOfModel(const SafetensorsModel* model, const TrainedTensors& t
                           Communicator& group, const std::function<void()>& on_read);
 
 // Collective, likewise: every trained tensor from a PEFT directory's adapter_model.safetensors.
-// kInvalidArgument where its adapter_config.json is of another form than `spec`.
+// kInvalidArgument where its adapter_config.json is of another form than `spec`, or where a tensor
+// is missing, of another shape, or belongs to nothing; on the other ranks kUnavailable.
 Status LoadAdapter(const std::string& dir, const LoraSpec& spec, const TrainedTensors& trained,
                    Communicator& group, const std::function<void()>& on_read);
 

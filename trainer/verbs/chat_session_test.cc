@@ -1,5 +1,9 @@
 #include "trainer/verbs/chat_session.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
@@ -50,6 +54,46 @@ TEST_F(ChatSessionTest, LeavesOutATurnThatCouldNotBeAnswered) {
   EXPECT_FALSE(session.Say(std::string(300, 'x'), Ignore).ok());
   EXPECT_EQ(session.messages(), 2u);
   EXPECT_TRUE(session.Say("Still there?", Ignore).ok());
+}
+
+TEST_F(ChatSessionTest, FindsTheEndOfATurnInEitherKindOfTemplate) {
+  const TextGenerator generator = Load();
+  const auto end = generator.tokenizer().TokenId("<|im_end|>");
+  ASSERT_TRUE(end.has_value());
+  const auto built_in = ChatTemplate::BuiltIn("chatml");
+  EXPECT_EQ(EndOfTurn(*built_in, generator.tokenizer()), end);
+  const auto jinja = [&](const std::string& turn_end) {
+    const std::string text =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" + turn_end +
+        "\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    const auto loaded = ChatTemplate::LoadFile(dir_.Write("chat.jinja", text), dir_.path());
+    EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+    return EndOfTurn(*loaded, generator.tokenizer());
+  };
+  EXPECT_EQ(jinja("<|im_end|>"), end);
+  EXPECT_FALSE(jinja(" (end)").has_value()) << "plain text";
+}
+
+// As a base model that was trained on conversations: its files name no such end.
+TEST_F(ChatSessionTest, AnAnswerEndsWithItsTurn) {
+  const std::string path = dir_ / "config.json";
+  std::ifstream in(path);
+  nlohmann::json config = nlohmann::json::parse(in);
+  config["eos_token_id"] = nullptr;
+  dir_.Write("config.json", config.dump());
+  std::filesystem::remove(dir_ / "generation_config.json");
+  TextGenerator generator = Load();
+  ASSERT_TRUE(generator.config().eos_token_ids.empty());
+  const std::int32_t end = *generator.tokenizer().TokenId("<|im_end|>");
+  GenerationSettings settings{.sampling = {.temperature = 5, .seed = 1}, .max_new_tokens = 100};
+  Generated made;
+  for (; settings.sampling.seed < 100; ++settings.sampling.seed) {
+    ChatSession session(generator, ChatTemplate::BuiltIn("chatml").value(), settings, "");
+    made = std::move(session.Say("Hello", Ignore).value());
+    EXPECT_EQ(std::count(made.ids.begin(), made.ids.end(), end), 0);
+    if (made.reason == FinishReason::kEndOfText) break;
+  }
+  EXPECT_EQ(made.reason, FinishReason::kEndOfText) << "nothing but the turn's end can give that";
 }
 
 TEST_F(ChatSessionTest, AnswersLineByLine) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <optional>
 
 #include "trainer/generation/stop_finder.h"
@@ -26,9 +25,8 @@ Result<at::ScalarType> ChooseType(const std::string& name, const ModelConfig& co
   return config.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-bool EndsText(const ModelConfig& config, std::int32_t id) {
-  return std::find(config.eos_token_ids.begin(), config.eos_token_ids.end(), id) !=
-         config.eos_token_ids.end();
+bool Holds(const std::vector<std::int32_t>& ids, std::int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
 // The text of one run as its tokens come.
@@ -130,10 +128,10 @@ Result<std::int32_t> TextGenerator::Next(const std::vector<std::int32_t>& ids, S
   const auto drawable = static_cast<std::size_t>(
       std::min<std::int64_t>(config().vocab_size, tokenizer_.vocab_size()));
   const std::span<const float> values(logits.const_data_ptr<float>(), drawable);
-  if (std::any_of(values.begin(), values.end(), [](float value) { return std::isnan(value); })) {
+  if (!CanBeDrawnFrom(values)) {
     return DataLoss(
-        "the model's logits are not numbers (NaN): its weights are damaged, or too large "
-        "for the type they are computed in");
+        "the model's logits are not numbers (NaN or infinite): its weights are damaged, or too "
+        "large for the type they are computed in");
   }
   return static_cast<std::int32_t>(sampler.Draw(values));
 }
@@ -159,7 +157,7 @@ Result<Generated> TextGenerator::Run(const std::vector<std::int32_t>& prompt,
       made.prompt_seconds = SecondsSince(start);
       start = std::chrono::steady_clock::now();
     }
-    if (EndsText(config(), id)) {
+    if (Holds(config().eos_token_ids, id) || Holds(settings.end_ids, id)) {
       ended = FinishReason::kEndOfText;
     } else {
       made.ids.push_back(id);

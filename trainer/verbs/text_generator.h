@@ -25,10 +25,12 @@ struct GenerationSettings {
   // The text goes on from the prompt's: with its blank where a word follows. Else it begins anew,
   // as an assistant's turn does.
   bool continues_prompt = true;
+  // They end the text as the model's own ends of text do.
+  std::vector<std::int32_t> end_ids = {};
 };
 
 enum class FinishReason {
-  kEndOfText,    // the model ended it
+  kEndOfText,    // the model ended it, or its turn
   kStop,         // one of the stops came
   kLength,       // max_new_tokens
   kContext,      // max_position_embeddings of the model

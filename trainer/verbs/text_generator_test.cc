@@ -1,7 +1,8 @@
 #include "trainer/verbs/text_generator.h"
 
-#include <cmath>
+#include <fstream>
 #include <limits>
+#include <vector>
 
 #include "trainer/verbs/generator_testing.h"
 
@@ -19,6 +20,13 @@ class TextGeneratorTest : public GeneratorTest {
   // Varied, and long enough to stop within.
   static GenerationSettings Drawing(std::int64_t tokens) {
     return {.sampling = {.temperature = 1, .top_k = 40, .seed = 5}, .max_new_tokens = tokens};
+  }
+  // The head is the last tensor of the file.
+  void WriteLastRowsOfHead(const std::vector<float>& rows) const {
+    std::fstream file(dir_ / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    const auto bytes = static_cast<std::streamoff>(rows.size() * sizeof(float));
+    file.seekp(-bytes, std::ios::end);
+    file.write(reinterpret_cast<const char*>(rows.data()), bytes);
   }
 };
 
@@ -110,16 +118,26 @@ TEST_F(TextGeneratorTest, RefusesAPromptThatTheModelCannotTake) {
 }
 
 TEST_F(TextGeneratorTest, SaysThatWeightsAreDamaged) {
-  const std::string path = dir_ / "model.safetensors";
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  const std::vector<float> bad(100 * 32, std::numeric_limits<float>::quiet_NaN());
-  const auto bytes = static_cast<std::streamoff>(bad.size() * sizeof(float));
-  file.seekp(-bytes, std::ios::end);  // the last hundred rows of the head
-  file.write(reinterpret_cast<const char*>(bad.data()), bytes);
-  file.close();
+  WriteLastRowsOfHead(std::vector<float>(100 * 32, std::numeric_limits<float>::quiet_NaN()));
   TextGenerator generator = Load();
   const auto made = generator.Run(Ids(generator, "Hello"), Drawing(5), Ignore);
   EXPECT_EQ(made.status().code(), StatusCode::kDataLoss);
+}
+
+// One infinite weight in a row makes its logit infinite and no NaN; half of the rows get +inf
+// whatever sign the hidden state has.
+TEST_F(TextGeneratorTest, SaysThatLogitsAreInfinite) {
+  std::vector<float> rows(100 * 32, 0.0f);
+  for (std::size_t row = 0; row < 100; ++row) {
+    rows[row * 32] = (row % 2 == 0 ? 1 : -1) * std::numeric_limits<float>::infinity();
+  }
+  WriteLastRowsOfHead(rows);
+  TextGenerator generator = Load();
+  GenerationSettings settings = Drawing(5);
+  settings.sampling.top_p = 0.9;
+  const auto made = generator.Run(Ids(generator, "Hello"), settings, Ignore);
+  EXPECT_EQ(made.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(made.status().message(), HasSubstr("infinite"));
 }
 
 TEST_F(TextGeneratorTest, RefusesATypeThatIsNone) {

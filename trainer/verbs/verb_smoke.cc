@@ -15,6 +15,7 @@
 #include "trainer/plan/run_plan.h"
 #include "trainer/verbs/plan_inputs.h"
 #include "trainer/verbs/rank_device.h"
+#include "trainer/verbs/trial_folder.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {
@@ -40,6 +41,9 @@ Trial Run(const JobSpec& spec, int number) {
     trial.failure = InputFailure("config", env.status());
     return trial;
   }
+  // Those of the job itself are no trial's.
+  env->checkpoint_dir.clear();
+  env->resume_file.clear();
   env->generation += number;
   if (!env->agent_store) env->master_port += number;
   RankFaults faults;
@@ -60,6 +64,12 @@ Trial Run(const JobSpec& spec, int number) {
              .exports = false,
              .on_step = [&trial](const StepMetrics& step) { trial.steps.push_back(step); }});
   trial.failure = process.RunOnce(*std::move(env));
+  if (!trial.failure && trial.steps.empty()) {
+    trial.failure = Failure{"internal", kExitFailure,
+                            Internal("the trial has done no step; it found a checkpoint of the "
+                                     "last one in " +
+                                     spec.train->output_dir)};
+  }
   return trial;
 }
 
@@ -84,10 +94,10 @@ JobSpec SecondTrial(const JobSpec& job, const fs::path& folder) {
 }
 
 // Ranks of one host, or of hosts that share the directory, see each other's.
-Status WriteLosses(const fs::path& folder, int rank, const Trial& trial) {
+Status WriteLosses(const TrialFolder& folder, int rank, const Trial& trial) {
   nlohmann::json losses = nlohmann::json::array();
   for (const StepMetrics& step : trial.steps) losses.push_back(step.loss);
-  return WriteFileAtomically((folder / ("losses-" + std::to_string(rank))).string(), losses.dump());
+  return WriteFileAtomically(folder.LossesOf(rank).string(), losses.dump());
 }
 
 class Report {
@@ -108,16 +118,16 @@ std::string Number(const char* format, double value) {
   return text;
 }
 
-void ReportLosses(const fs::path& folder, const Trial& first, const Trial& second, int world,
+void ReportLosses(const TrialFolder& folder, const Trial& first, const Trial& second, int world,
                   Report* report) {
   const double before = first.steps.front().loss, after = second.steps.front().loss;
   report->Add(std::isfinite(after) && after < before,
               "loss on the rows of the first step: " + Number("%.6f", before) +
                   ", after two steps " + Number("%.6f", after));
   int seen = 0, equal = 0;
-  const auto own = ReadFile((folder / "losses-0").string());
+  const auto own = ReadFile(folder.LossesOf(0).string());
   for (int rank = 0; rank < world; ++rank) {
-    const auto losses = ReadFile((folder / ("losses-" + std::to_string(rank))).string());
+    const auto losses = ReadFile(folder.LossesOf(rank).string());
     seen += losses.ok() ? 1 : 0;
     equal += losses.ok() && own.ok() && *losses == *own ? 1 : 0;
   }
@@ -175,6 +185,23 @@ Result<JobSpec> ReadTrialJob(const TrainOptions& options, const RankEnv& env) {
   return spec;
 }
 
+// Both runs, and rank 0's report of them.
+int TryOut(const TrainOptions& options, const JobSpec& job, const RankEnv& env,
+           const TrialFolder& folder) {
+  const Trial first = Run(FirstTrial(job, folder.path()), 0);
+  if (first.failure) return Fail(*first.failure, env.rank);
+  const Status written = WriteLosses(folder, env.rank, first);
+  if (!written.ok()) std::fprintf(stderr, "muster-trainer smoke: %s\n", written.message().c_str());
+  const Trial second = Run(SecondTrial(job, folder.path()), 1);
+  if (second.failure) return Fail(*second.failure, env.rank);
+  Report report;
+  if (env.rank == 0) {
+    ReportLosses(folder, first, second, env.world_size, &report);
+    ReportAgainstPlan(job, options.file, folder.path(), first, &report);
+  }
+  return report.passed() ? kExitOk : kExitFailure;
+}
+
 }  // namespace
 
 int RunSmoke(const TrainOptions& options) {
@@ -184,33 +211,11 @@ int RunSmoke(const TrainOptions& options) {
   if (!job.ok()) return Fail(InputFailure("config", job.status()), env->rank);
   at::set_num_threads(std::max(1, job->resources.cpus_per_rank));
   const fs::path output = fs::absolute(OutputDirectory(*job, {env->job_id}));
-  const fs::path folder = output / ".smoke";
-  std::error_code error;
-  const bool existed = fs::exists(output, error);
-  const auto leave_nothing = [&] {
-    if (env->local_rank != 0) return;
-    fs::remove_all(folder, error);
-    if (!existed) fs::remove(output, error);  // where nothing else is in it
-  };
-  const Trial first = Run(FirstTrial(*job, folder), 0);
-  if (first.failure) {
-    leave_nothing();
-    return Fail(*first.failure, env->rank);
-  }
-  const Status written = WriteLosses(folder, env->rank, first);
-  if (!written.ok()) std::fprintf(stderr, "muster-trainer smoke: %s\n", written.message().c_str());
-  const Trial second = Run(SecondTrial(*job, folder), 1);
-  if (second.failure) {
-    leave_nothing();
-    return Fail(*second.failure, env->rank);
-  }
-  Report report;
-  if (env->rank == 0) {
-    ReportLosses(folder, first, second, env->world_size, &report);
-    ReportAgainstPlan(*job, options.file, folder, first, &report);
-  }
-  leave_nothing();
-  return report.passed() ? kExitOk : kExitFailure;
+  const Result<TrialFolder> folder = TrialFolder::Take(output, env->rank, env->local_rank);
+  if (!folder.ok()) return Fail(InputFailure("io", folder.status()), env->rank);
+  const int code = TryOut(options, *job, *env, *folder);
+  folder->Remove();
+  return code;
 }
 
 }  // namespace muster

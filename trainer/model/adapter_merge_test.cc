@@ -1,0 +1,107 @@
+#include "trainer/model/adapter_merge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "trainer/formats/temp_dir.h"
+#include "trainer/model/adapters.h"
+
+namespace muster {
+namespace {
+
+constexpr char kModule[] = "model.layers.0.mlp.down_proj";
+constexpr std::int64_t kOut = 16, kIn = 40;
+constexpr int kRank = 3;
+
+ModelConfig Config() {
+  ModelConfig config;
+  config.hidden_size = kOut;
+  config.intermediate_size = kIn;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 2;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.vocab_size = 32;
+  return config;
+}
+
+float ValueOf(const std::string& tensor, std::int64_t i) {
+  const auto mixed = (i * 37 + static_cast<std::int64_t>(tensor.size())) % 101;
+  return static_cast<float>(mixed - 50) / 64;
+}
+
+std::vector<float> ValuesOf(const std::string& tensor, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[static_cast<std::size_t>(i)] = ValueOf(tensor, i);
+  }
+  return values;
+}
+
+class AdapterMergeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    LoraSpec lora;
+    lora.r = kRank;
+    lora.alpha = 5;
+    lora.target_modules = {"down_proj"};
+    dir_.Write(kAdapterConfig, AdapterConfigText(lora, "base"));
+    std::vector<TensorSpec> tensors;
+    for (const UnitSpec& unit : SplitModel(Config(), 1, lora).trained) {
+      for (const UnitTensor& tensor : unit.tensors) {
+        tensors.push_back({PeftName(tensor, lora), TensorType::kF32, tensor.shape});
+      }
+    }
+    auto writer = SafetensorsWriter::Create(dir_ / kAdapterWeights, tensors);
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    for (const TensorSpec& tensor : tensors) {
+      const std::vector<float> values = ValuesOf(tensor.name, tensor.count());
+      ASSERT_TRUE(writer->AppendFloats(values.data(), tensor.count()).ok());
+    }
+    ASSERT_TRUE(writer->Finish().ok());
+  }
+
+  // Element (row, column) of W + scale B A, in double.
+  static double Expected(const std::string& weight, std::int64_t row, std::int64_t column) {
+    const std::string prefix = std::string("base_model.model.") + kModule;
+    double sum = 0;
+    for (int k = 0; k < kRank; ++k) {
+      sum += static_cast<double>(ValueOf(prefix + ".lora_B.weight", row * kRank + k)) *
+             ValueOf(prefix + ".lora_A.weight", k * kIn + column);
+    }
+    return ValueOf(weight, row * kIn + column) + 5.0 / kRank * sum;
+  }
+
+  const TempDir dir_;
+};
+
+// Readers ask for pieces that begin and end anywhere within rows.
+TEST_F(AdapterMergeTest, PiecesOfAnySizeAreThoseOfTheWholeProduct) {
+  const auto merge = AdapterMerge::Open(dir_.path(), Config());
+  ASSERT_TRUE(merge.ok()) << merge.status().ToString();
+  const std::string weight = std::string(kModule) + ".weight";
+  for (const std::int64_t piece : {std::int64_t{7}, kIn, kIn + 1, 3 * kIn - 5, kOut * kIn}) {
+    std::vector<float> values = ValuesOf(weight, kOut * kIn);
+    for (std::int64_t at = 0; at < kOut * kIn; at += piece) {
+      merge->Apply(weight, at, std::min(piece, kOut * kIn - at), values.data() + at);
+    }
+    for (std::int64_t i = 0; i < kOut * kIn; ++i) {
+      ASSERT_NEAR(values[static_cast<std::size_t>(i)], Expected(weight, i / kIn, i % kIn), 1e-5)
+          << "element " << i << " in pieces of " << piece;
+    }
+  }
+}
+
+TEST_F(AdapterMergeTest, WhatHasNoAdapterStaysAsItIs) {
+  const auto merge = AdapterMerge::Open(dir_.path(), Config());
+  ASSERT_TRUE(merge.ok()) << merge.status().ToString();
+  const std::string other = "model.layers.0.mlp.up_proj.weight";
+  std::vector<float> values = ValuesOf(other, 64);
+  merge->Apply(other, 5, 64, values.data());
+  EXPECT_EQ(values, ValuesOf(other, 64));
+}
+
+}  // namespace
+}  // namespace muster
