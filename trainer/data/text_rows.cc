@@ -150,6 +150,12 @@ class Entry {
         moved = SystemClock().Now();
         if (run_.on_read) run_.on_read();
       }
+      if (run_.on_wait) {
+        const TimePoint before = SystemClock().Now();
+        run_.on_wait();
+        // Who writes may be held up by the same thing.
+        moved += SystemClock().Now() - before;
+      }
       if (SystemClock().Now() - moved > run_.patience) return;
       ::poll(nullptr, 0, kPauseMillis);
     }

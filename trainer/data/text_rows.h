@@ -26,6 +26,9 @@ struct TextRowsRun {
   int cache_threads = 1;               // to tokenize with while others wait for the entry
   int threads = 1;                     // where every rank tokenizes for itself
   std::function<void()> on_read = {};  // something moves; empty: nobody asks
+  // Another process does the work, moving or not; every few milliseconds. It may take as long as it
+  // likes, for that time does not count against `patience`.
+  std::function<void()> on_wait = {};
   std::function<void(std::int64_t rows)> on_rows = {};  // tokenized so far by this process
   Duration patience = std::chrono::seconds(60);         // with another's writing that stands still
 };

@@ -184,6 +184,27 @@ TEST_F(TextRowsTest, AWriterThatStandsStillIsNotWaitedForForEver) {
   EXPECT_FALSE(Load().second) << "and the entry is there";
 }
 
+// Ranks that wait have to meet others that wait for them, whether or not the writer gets on.
+TEST_F(TextRowsTest, WhoWaitsIsAskedAllTheTimeAndThatTimeCountsForNothing) {
+  fs::create_directory(run_.cache_dir);
+  const std::string name = CacheEntryName({path_}, *CacheKey({path_}, dir_.path(), options_, {}));
+  UniqueFd other(
+      ::open((run_.cache_dir + "/" + name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  run_.patience = std::chrono::seconds(1);
+  int asked = 0;
+  run_.on_wait = [&] {
+    // The first time takes longer than the patience.
+    const Deadline end = Deadline::After(asked == 0 ? run_.patience * 5 / 4 : Duration::zero());
+    while (!end.Expired()) std::this_thread::yield();
+    if (++asked < 3) return;
+    EXPECT_EQ(tokenized_, 0);
+    other.reset();
+  };
+  EXPECT_TRUE(Load().second);
+  EXPECT_GE(asked, 3);
+}
+
 // Twelve million tokens would be 48 MB; what a rank keeps are some bytes per row and buffers.
 TEST_F(TextRowsTest, MemoryDoesNotGrowWithTheTokens) {
   {

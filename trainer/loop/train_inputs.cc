@@ -59,9 +59,17 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
                      .pad_id = pad_id};
 }
 
-std::optional<Failure> ProcessInputs::Load() {
+std::optional<Failure> ProcessInputs::Load(const std::function<void()>& meet) {
   if (inputs_) return std::nullopt;
-  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, events_);
+  InputEvents events = events_;
+  if (meet) {
+    events.on_wait = meet;
+    events.on_read = [&] {
+      if (events_.on_read) events_.on_read();
+      meet();
+    };
+  }
+  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, events);
   if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
   inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
   return std::nullopt;

@@ -3,12 +3,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <variant>
 
+#include "common/base/unique_fd.h"
 #include "trainer/core/model_config.h"
 #include "trainer/loop/trainer_testing.h"
 #include "trainer/model/late_copies_testing.h"
@@ -201,6 +205,34 @@ TEST_F(TrainerTest, RanksWithDifferentRowsAreToldSo) {
   }
   EXPECT_NE(results[1].failure->status.message().find("rank 1 has read 13 rows"), std::string::npos)
       << results[1].failure->status.message();
+}
+
+// Rank 1 waits for an entry of the token cache that somebody has in hand, longer than a collective
+// may take; rank 0 has its rows.
+TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
+  JobSpec ready = Spec("out");
+  ready.train->data.cache = "none";
+  JobSpec late = Spec("out");
+  late.train->data.cache = "cache";
+  ASSERT_TRUE(std::holds_alternative<TrainInputs>(LoadTrainInputs(late)));
+  std::string entry;
+  for (const auto& file : std::filesystem::directory_iterator(dir_ + "/cache")) {
+    if (file.path().extension() == ".tokens") entry = file.path().string();
+  }
+  ASSERT_TRUE(std::filesystem::remove(entry));
+  UniqueFd turn(::open((entry + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  ASSERT_EQ(::flock(turn.get(), LOCK_EX), 0);
+  operation_limit_ = std::chrono::seconds(2);
+  meet_every_ = std::chrono::milliseconds(100);
+  std::vector<RankResult> results;
+  std::thread run([&] { results = RunEach({ready, late}); });
+  const Deadline held = Deadline::After(operation_limit_ * 3 / 2);
+  while (!held.Expired()) std::this_thread::yield();
+  turn.reset();
+  run.join();
+  for (const RankResult& result : results) {
+    EXPECT_FALSE(result.failure) << result.failure->status.ToString();
+  }
 }
 
 TEST_F(TrainerTest, RanksWithDifferentSettingsAreToldSo) {
