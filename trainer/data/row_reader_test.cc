@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -24,8 +26,8 @@ class RowReaderTest : public ::testing::Test {
   Result<Rows> Read(const std::string& name, const std::string& content) {
     return ReadFile(dir_.Write(name, content));
   }
-  static Result<Rows> ReadFile(const std::string& path) {
-    MUSTER_ASSIGN_OR_RETURN(const auto reader, RowReader::Open(path));
+  static Result<Rows> ReadFile(const std::string& path, std::size_t max_row_bytes = kMaxRowBytes) {
+    MUSTER_ASSIGN_OR_RETURN(const auto reader, RowReader::Open(path, max_row_bytes));
     Rows rows;
     for (RawRow row;;) {
       MUSTER_ASSIGN_OR_RETURN(const bool any, reader->Next(&row));
@@ -95,6 +97,30 @@ TEST_F(RowReaderTest, ReadsCompressedFilesAndTellsOnesThatAreCutOff) {
   const Status cut = ReadFile(whole).status();
   EXPECT_EQ(cut.code(), StatusCode::kDataLoss);
   EXPECT_THAT(cut.message(), HasSubstr("is cut off"));
+}
+
+// It was an error of the disk, for which a job is tried again and again, and of the line after.
+TEST_F(RowReaderTest, ARowThatIsTooLongIsBadInputAndNamedByItsLine) {
+  const std::string long_row = "{" + std::string(600'000, ' ') + "}";
+  for (const char* const name : {"a.jsonl", "a.json"}) {
+    const std::string path = dir_.Write(name, "{}\n{}\n" + long_row + "\n{}\n");
+    EXPECT_TRUE(ReadFile(path, long_row.size()).ok()) << name;
+    const Status refused = ReadFile(path, 500'000).status();
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(refused.message(), HasSubstr(std::string(name) + ":3: "));
+    EXPECT_THAT(refused.message(), HasSubstr("longer than 500000 bytes"));
+  }
+}
+
+TEST_F(RowReaderTest, AFileThatIsCutWithinALineIsNamedByThatLine) {
+  std::string noise;
+  for (std::uint32_t i = 1, draw = 1; i < 100'000; ++i) {
+    draw = draw * 1'664'525 + 1'013'904'223;
+    noise += static_cast<char>('a' + (draw >> 24) % 26);
+  }
+  const std::string path = Compress("a.jsonl.gz", "1\n2\n" + noise + "\n4\n");
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  EXPECT_THAT(ReadFile(path).status().message(), HasSubstr("a.jsonl.gz:3: "));
 }
 
 TEST_F(RowReaderTest, WhatIsNoFileIsRefused) {
