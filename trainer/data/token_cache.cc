@@ -275,13 +275,23 @@ std::int64_t CachedDataset::Offset(std::int64_t row) const {
 Status CachedDataset::Read(std::int64_t row, std::span<std::int64_t> ids,
                            std::span<std::int64_t> labels) const {
   std::vector<std::uint32_t> words(ids.size());
-  MUSTER_RETURN_IF_ERROR(ReadAt(static_cast<std::int64_t>(sizeof(Header)) + Offset(row) * 4,
-                                words.data(), words.size() * 4));
+  const Status read = ReadAt(static_cast<std::int64_t>(sizeof(Header)) + Offset(row) * 4,
+                             words.data(), words.size() * 4);
+  if (!read.ok())
+    return Unavailable("the tokenized rows cannot be read any more: " + read.message());
   UnpackRow(words, ids, labels);
-  // It was whole when it was opened.
   if (std::any_of(ids.begin(), ids.end(), [this](std::int64_t id) { return id >= vocab_size_; }))
-    return Damaged("row " + std::to_string(row) +
-                   " has changed since training began; start the job again");
+    return Unavailable(path_ + " is damaged: row " + std::to_string(row) +
+                       " has changed since it was opened");
+  return OkStatus();
+}
+
+Status CachedDataset::Check() const {
+  struct stat info = {};
+  if (::fstat(fd_.get(), &info) != 0) return Unavailable(path_ + " is gone");
+  if (info.st_nlink == 0) return Unavailable(path_ + " was removed");
+  if (info.st_size != FileBytes(stats_.rows, stats_.tokens))
+    return Unavailable(path_ + " has changed its size");
   return OkStatus();
 }
 

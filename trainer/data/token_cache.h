@@ -83,10 +83,13 @@ class CachedDataset : public Dataset {
   std::int64_t LabelCount(std::int64_t row) const override {
     return labels_[static_cast<std::size_t>(row)];
   }
+  // Any error is kUnavailable: the entry was whole when it was opened, and the next start, which
+  // finds what has become of it, makes it anew.
   Status Read(std::int64_t row, std::span<std::int64_t> ids,
               std::span<std::int64_t> labels) const override;
   std::string Describe(std::span<const std::int64_t> rows) const override;
   std::uint64_t Fingerprint() const override { return fingerprint_; }
+  Status Check() const override;
 
  private:
   CachedDataset(std::string path, UniqueFd fd, std::vector<std::string> paths);

@@ -77,12 +77,33 @@ TEST_F(TokenCacheTest, EveryDamageIsNoticed) {
 TEST_F(TokenCacheTest, AnEntryThatShrinksWhileItIsUsedIsAnErrorOfItsRow) {
   const auto cached = Open();
   ASSERT_TRUE(cached.ok());
+  EXPECT_TRUE((*cached)->Check().ok());
   std::filesystem::resize_file(entry_, 1000);
+  EXPECT_THAT((*cached)->Check().message(), HasSubstr("changed its size"));
   std::vector<std::int64_t> ids(static_cast<std::size_t>((*cached)->Length(290)));
   std::vector<std::int64_t> labels(ids.size());
   const Status read = (*cached)->Read(290, ids, labels);
-  EXPECT_EQ(read.code(), StatusCode::kDataLoss);
+  // Not kDataLoss, which would be told as bad input and end the job for good.
+  EXPECT_EQ(read.code(), StatusCode::kUnavailable);
   EXPECT_THAT(read.message(), HasSubstr(entry_));
+}
+
+TEST_F(TokenCacheTest, AnEntryThatSomebodyRemovedOrDamagedIsToldByALookOrByItsRow) {
+  const auto cached = Open();
+  ASSERT_TRUE(cached.ok());
+  std::string damaged = *ReadFile(entry_);
+  // The first tokens' upper bytes; the header has less than 100.
+  for (std::size_t at = 100; at < 200; ++at) damaged[at] = 0x7f;
+  {
+    std::fstream file(entry_, std::ios::binary | std::ios::in | std::ios::out);
+    file << damaged;
+  }
+  std::vector<std::int64_t> ids(static_cast<std::size_t>((*cached)->Length(1)));
+  std::vector<std::int64_t> labels(ids.size());
+  EXPECT_EQ((*cached)->Read(1, ids, labels).code(), StatusCode::kUnavailable);
+  EXPECT_TRUE((*cached)->Check().ok()) << "as far as a look tells";
+  std::filesystem::remove(entry_);
+  EXPECT_THAT((*cached)->Check().message(), HasSubstr("was removed"));
 }
 
 TEST_F(TokenCacheTest, AWriterThatIsGivenUpLeavesNothing) {

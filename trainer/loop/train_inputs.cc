@@ -25,6 +25,11 @@ Result<ModelFiles> OpenModel(const std::string& dir) {
   return ModelFiles{std::move(config), std::move(weights)};
 }
 
+// The token cache of a process that is kept may have been damaged, and made anew by another one.
+bool RowsAreThere(const TrainInputs& inputs) {
+  return inputs.dataset->Check().ok() && (!inputs.eval || inputs.eval->Check().ok());
+}
+
 }  // namespace
 
 Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
@@ -60,7 +65,8 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
 }
 
 std::optional<Failure> ProcessInputs::Load(const std::function<void()>& meet) {
-  if (inputs_) return std::nullopt;
+  if (inputs_ && RowsAreThere(*inputs_)) return std::nullopt;
+  inputs_.reset();
   InputEvents events = events_;
   if (meet) {
     events.on_wait = meet;

@@ -44,8 +44,8 @@ class ProcessInputs {
   explicit ProcessInputs(const JobSpec& spec, InputEvents events = {})
       : spec_(spec), events_(std::move(events)) {}
 
-  // Reads them unless that was done. `meet` is called often, while this process reads and while it
-  // waits for another one that does; empty: nobody asks.
+  // Reads them unless that was done and the rows are still there. `meet` is called often, while
+  // this process reads and while it waits for another one that does; empty: nobody asks.
   std::optional<Failure> Load(const std::function<void()>& meet = {});
   // Precondition: loaded.
   const TrainInputs& operator*() const { return *inputs_; }

@@ -44,6 +44,15 @@ std::vector<std::string> Types(const RankResult& result) {
   return types;
 }
 
+// The entry of a token cache that has one.
+std::string TokensIn(const std::string& cache) {
+  for (const auto& file : std::filesystem::directory_iterator(cache)) {
+    if (file.path().extension() == ".tokens") return file.path().string();
+  }
+  ADD_FAILURE() << "no entry in " << cache;
+  return "";
+}
+
 TEST_F(TrainerTest, ARunReportsEachStageAndLeavesAModel) {
   const std::vector<RankResult> results = Run(Spec("out"));
   for (const RankResult& result : results) {
@@ -215,10 +224,7 @@ TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
   JobSpec late = Spec("out");
   late.train->data.cache = "cache";
   ASSERT_TRUE(std::holds_alternative<TrainInputs>(LoadTrainInputs(late)));
-  std::string entry;
-  for (const auto& file : std::filesystem::directory_iterator(dir_ + "/cache")) {
-    if (file.path().extension() == ".tokens") entry = file.path().string();
-  }
+  const std::string entry = TokensIn(dir_ + "/cache");
   ASSERT_TRUE(std::filesystem::remove(entry));
   UniqueFd turn(::open((entry + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   ASSERT_EQ(::flock(turn.get(), LOCK_EX), 0);
@@ -233,6 +239,27 @@ TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
   for (const RankResult& result : results) {
     EXPECT_FALSE(result.failure) << result.failure->status.ToString();
   }
+}
+
+// It was told as bad input, which ends a job for good.
+TEST_F(TrainerTest, RowsWhoseCacheIsDamagedAreReadAnewByTheNextAttempt) {
+  const JobSpec spec = Spec("out");
+  ProcessInputs inputs(spec);
+  ASSERT_FALSE(inputs.Load());
+  const Dataset* const first = inputs->dataset.get();
+  ASSERT_FALSE(inputs.Load());
+  EXPECT_EQ(inputs->dataset.get(), first) << "nothing has happened";
+  std::filesystem::resize_file(TokensIn(dir_ + "/.muster-cache"), 120);
+  const auto read_row = [&inputs] {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(inputs->dataset->Length(11)));
+    std::vector<std::int64_t> labels(ids.size());
+    return inputs->dataset->Read(11, ids, labels);
+  };
+  const Failure failure = InputFailure("data", read_row());
+  EXPECT_EQ(failure.kind, "io");
+  EXPECT_EQ(failure.exit_code, kExitFailure);
+  ASSERT_FALSE(inputs.Load());
+  EXPECT_TRUE(read_row().ok());
 }
 
 TEST_F(TrainerTest, RanksWithDifferentSettingsAreToldSo) {
