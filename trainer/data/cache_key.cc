@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -21,7 +20,6 @@ namespace {
 // Raised when the same files and options make other ids, or the entry's format changes.
 constexpr std::uint64_t kEncodingVersion = 1;
 constexpr std::size_t kReadBytes = 4 << 20;
-constexpr std::size_t kNameBytes = 40;  // of the first file's name, for people
 
 // The files of a model directory that ids may depend on.
 constexpr const char* kModelFiles[] = {
@@ -102,20 +100,15 @@ Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std:
   return hash.value();
 }
 
-std::string CacheEntryPrefix(const std::vector<std::string>& paths) {
+std::string CacheEntryName(std::uint64_t key) { return Hex(key) + ".tokens"; }
+
+std::uint64_t HashOfPaths(const std::vector<std::string>& paths) {
   KeyHash hash;
   for (const std::string& path : paths) {
     std::error_code error;
     hash.Text(std::filesystem::absolute(path, error).lexically_normal().string());
   }
-  std::string name = std::filesystem::path(paths.front()).stem().string().substr(0, kNameBytes);
-  for (char& c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  return name + "-" + Hex(hash.value()) + "-";
-}
-
-std::string CacheEntryName(const std::vector<std::string>& paths, std::uint64_t key) {
-  return CacheEntryPrefix(paths) + Hex(key) + ".tokens";
+  return hash.value();
 }
 
 }  // namespace muster

@@ -3,7 +3,7 @@
 // Two entries have one key only if they hold the same rows: the key is a hash of the bytes of the
 // files of rows in their order, of the tokenizer's and the chat template's files, of every option
 // that ids depend on, and of Muster's version. Where files lie and when they were written does not
-// count, so that copies and moved folders find their entry.
+// count, so that copies, moved folders and other mount points find their entry.
 //
 // Pure but for reading files; any thread.
 #pragma once
@@ -22,9 +22,11 @@ namespace muster {
 Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std::string& model_dir,
                                const TextOptions& options, const std::function<void()>& on_read);
 
-// "train-0a1b...-2c3d....tokens": the first file's name, the files by their absolute paths, the
-// key. Entries of the same files share all but the last part, CacheEntryPrefix.
-std::string CacheEntryPrefix(const std::vector<std::string>& paths);
-std::string CacheEntryName(const std::vector<std::string>& paths, std::uint64_t key);
+// "2c3d....tokens": by the key alone.
+std::string CacheEntryName(std::uint64_t key);
+
+// Of the absolute paths of the rows. Not for finding an entry, but for telling which ones are of
+// the same files, so that no more than some of them are kept.
+std::uint64_t HashOfPaths(const std::vector<std::string>& paths);
 
 }  // namespace muster

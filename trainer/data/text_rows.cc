@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "common/base/files.h"
@@ -44,7 +45,7 @@ void RemoveUnused(const std::string& path) {
 }
 
 // Older entries of the same files, and what writers that were killed have left.
-void Prune(const std::string& directory, const std::string& prefix) {
+void Prune(const std::string& directory, std::uint64_t files) {
   std::vector<std::pair<fs::file_time_type, std::string>> entries;
   std::error_code error;
   for (auto it = fs::directory_iterator(directory, error); !error && it != fs::directory_iterator();
@@ -56,8 +57,9 @@ void Prune(const std::string& directory, const std::string& prefix) {
       RemoveUnused(path);
     } else if (name.ends_with(".tokens.lock")) {
       if (!Exists(path.substr(0, path.size() - 5))) RemoveUnused(path);
-    } else if (name.starts_with(prefix) && name.ends_with(".tokens")) {
-      entries.emplace_back(it->last_write_time(gone), path);
+    } else if (name.ends_with(".tokens")) {
+      const std::optional<CacheEntryId> id = ReadEntryId(path);
+      if (id && id->files == files) entries.emplace_back(it->last_write_time(gone), path);
     }
   }
   std::sort(entries.rbegin(), entries.rend());
@@ -91,7 +93,7 @@ class Entry {
         options_(options),
         run_(run),
         key_(key),
-        path_(run.cache_dir + "/" + CacheEntryName(paths, key)) {}
+        path_(run.cache_dir + "/" + CacheEntryName(key)) {}
 
   // Null: the cache is of no use, and trouble() says why. An error is one of the rows.
   Result<std::unique_ptr<const Dataset>> Load(std::vector<std::string>* notes) {
@@ -132,7 +134,7 @@ class Entry {
     trouble_ = CheckRoom(paths_, run_.cache_dir);
     if (!trouble_.ok()) return false;
     MUSTER_RETURN_IF_ERROR(Write(lock.get()));
-    if (trouble_.ok()) Prune(run_.cache_dir, CacheEntryPrefix(paths_));
+    if (trouble_.ok()) Prune(run_.cache_dir, HashOfPaths(paths_));
     return trouble_.ok();
   }
 
@@ -163,7 +165,7 @@ class Entry {
 
   // OK with trouble(): the disk has not taken it.
   Status Write(int lock) {
-    auto writer = TokenCacheWriter::Create(path_, key_);
+    auto writer = TokenCacheWriter::Create(path_, {key_, HashOfPaths(paths_)});
     trouble_ = writer.status();
     if (!writer.ok()) return OkStatus();
     Touch(lock);

@@ -94,10 +94,23 @@ TEST_F(TextRowsTest, WhateverChangesIdsMakesAnotherEntry) {
   })) << "the same bytes, written again";
 }
 
+TEST_F(TextRowsTest, FilesThatWereMovedOrRenamedFindTheirEntry) {
+  const auto [first, made] = Load();
+  fs::create_directory(dir_ / "moved");
+  path_ = dir_ / "moved/renamed.jsonl";
+  fs::rename(dir_ / "rows.jsonl", path_);
+  const auto [second, made_again] = Load();
+  EXPECT_FALSE(made_again);
+  EXPECT_EQ(RowsOf(*second.dataset), RowsOf(*first.dataset));
+  EXPECT_THAT(second.dataset->Describe(std::vector<std::int64_t>{6}),
+              HasSubstr("line 7 of renamed.jsonl"));
+}
+
 TEST_F(TextRowsTest, OldEntriesOfTheSameFilesAreRemoved) {
-  const std::string other = run_.cache_dir + "/other-0000000000000000-0000000000000000.tokens";
-  fs::create_directory(run_.cache_dir);
-  std::ofstream(other) << "x";
+  path_ = dir_.Write("others.jsonl", NumberedRows(5, 10));
+  Load();
+  const std::string other = Entries().front();
+  path_ = dir_ / "rows.jsonl";
   const std::string left = run_.cache_dir + "/rows-1-1.tokens.tmp.abcdef";
   std::ofstream(left) << "of a writer that was killed";
   for (int length = 20; length < 28; ++length) {
@@ -175,7 +188,7 @@ TEST_F(TextRowsTest, OfRanksThatStartTogetherOneTokenizes) {
 
 TEST_F(TextRowsTest, AWriterThatStandsStillIsNotWaitedForForEver) {
   fs::create_directory(run_.cache_dir);
-  const std::string name = CacheEntryName({path_}, *CacheKey({path_}, dir_.path(), options_, {}));
+  const std::string name = CacheEntryName(*CacheKey({path_}, dir_.path(), options_, {}));
   std::ofstream(run_.cache_dir + "/" + name + ".lock") << "";
   const UniqueFd other(::open((run_.cache_dir + "/" + name + ".lock").c_str(), O_RDWR));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
@@ -187,7 +200,7 @@ TEST_F(TextRowsTest, AWriterThatStandsStillIsNotWaitedForForEver) {
 // Ranks that wait have to meet others that wait for them, whether or not the writer gets on.
 TEST_F(TextRowsTest, WhoWaitsIsAskedAllTheTimeAndThatTimeCountsForNothing) {
   fs::create_directory(run_.cache_dir);
-  const std::string name = CacheEntryName({path_}, *CacheKey({path_}, dir_.path(), options_, {}));
+  const std::string name = CacheEntryName(*CacheKey({path_}, dir_.path(), options_, {}));
   UniqueFd other(
       ::open((run_.cache_dir + "/" + name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);

@@ -22,7 +22,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "entries are written as they lie here");
 
-constexpr std::uint64_t kMagic = 0x314b4f545453554d;  // "MUSTTOK1"
+constexpr std::uint64_t kMagic = 0x324b4f545453554d;  // "MUSTTOK2"
 constexpr std::size_t kBufferBytes = 4 << 20;
 constexpr std::int64_t kGroupRows = 64;
 // Synced as it grows, so that the end does not stand still for all of it.
@@ -31,6 +31,7 @@ constexpr std::int64_t kSyncBytes = 256 << 20;
 enum Word {
   kMagicWord,
   kKey,
+  kFiles,
   kRows,
   kTokens,
   kLabelTokens,
@@ -59,14 +60,28 @@ std::int64_t FileBytes(std::int64_t rows, std::int64_t tokens) {
   return static_cast<std::int64_t>(sizeof(Header)) + tokens * 4 + rows * (4 + 4 + 8);
 }
 
+bool IsWhole(const Header& header) {
+  return header[kMagicWord] == kMagic && header[kHeaderHash] == HashOf(header);
+}
+
 }  // namespace
 
+std::optional<CacheEntryId> ReadEntryId(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  Header header{};
+  if (!fd.valid() ||
+      ::pread(fd.get(), header.data(), sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
+      !IsWhole(header))
+    return std::nullopt;
+  return CacheEntryId{.key = header[kKey], .files = header[kFiles]};
+}
+
 TokenCacheWriter::TokenCacheWriter(std::string path, std::string temporary, UniqueFd fd,
-                                   std::uint64_t key)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)), key_(key) {}
+                                   CacheEntryId id)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)), id_(id) {}
 
 Result<std::unique_ptr<TokenCacheWriter>> TokenCacheWriter::Create(const std::string& path,
-                                                                   std::uint64_t key) {
+                                                                   CacheEntryId id) {
   std::string temporary = path + ".tmp.XXXXXX";
   UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd.valid()) return ErrnoStatus(errno, "create " + temporary);
@@ -74,7 +89,7 @@ Result<std::unique_ptr<TokenCacheWriter>> TokenCacheWriter::Create(const std::st
   (void)::flock(fd.get(), LOCK_EX | LOCK_NB);
   (void)::fchmod(fd.get(), 0644);
   std::unique_ptr<TokenCacheWriter> writer(
-      new TokenCacheWriter(path, std::move(temporary), std::move(fd), key));
+      new TokenCacheWriter(path, std::move(temporary), std::move(fd), id));
   const Header none{};
   MUSTER_RETURN_IF_ERROR(writer->Append(none.data(), sizeof none));
   return writer;
@@ -127,7 +142,8 @@ Status TokenCacheWriter::Finish() {
   MUSTER_RETURN_IF_ERROR(Flush());
   Header header{};
   header[kMagicWord] = kMagic;
-  header[kKey] = key_;
+  header[kKey] = id_.key;
+  header[kFiles] = id_.files;
   header[kRows] = static_cast<std::uint64_t>(stats_.rows);
   header[kTokens] = static_cast<std::uint64_t>(stats_.tokens);
   header[kLabelTokens] = static_cast<std::uint64_t>(stats_.label_tokens);
@@ -188,8 +204,7 @@ Status CachedDataset::ReadHeader(std::int64_t file_bytes, std::uint64_t key,
   Header header{};
   if (file_bytes < static_cast<std::int64_t>(sizeof header)) return Damaged("it has no header");
   MUSTER_RETURN_IF_ERROR(ReadAt(0, header.data(), sizeof header));
-  if (header[kMagicWord] != kMagic || header[kHeaderHash] != HashOf(header))
-    return Damaged("its header is not whole");
+  if (!IsWhole(header)) return Damaged("its header is not whole");
   if (header[kKey] != key) return Damaged("it is another key's");
   const auto count = [&header](Word word) { return static_cast<std::int64_t>(header[word]); };
   stats_ = {.rows = count(kRows),

@@ -2,8 +2,10 @@
 //
 // An entry is one file, little-endian, without gaps:
 //
-//   header    11 words of 64 bits: "MUSTTOK1", key, rows, tokens, label tokens, truncated, split,
-//             dropped, fingerprint of the rows, hash of the index, XXH3-64 of the words before
+//   header    12 words of 64 bits: "MUSTTOK2", key, files (HashOfPaths), rows, tokens, label
+//   tokens,
+//             truncated, split, dropped, fingerprint of the rows, hash of the index, XXH3-64 of the
+//             words before
 //   tokens    by row, 32 bits each (encoded_rows.h)
 //   index     lengths and label counts (32 bits each), then places (64 bits), each for all rows
 //
@@ -13,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,11 +27,19 @@
 
 namespace muster {
 
+// What an entry is named by, and which files it was made of (cache_key.h).
+struct CacheEntryId {
+  std::uint64_t key = 0;
+  std::uint64_t files = 0;
+};
+
+// Of the entry at `path`; none: it cannot be read, or its header is not whole.
+std::optional<CacheEntryId> ReadEntryId(const std::string& path);
+
 // One writer, one thread. A writer that is gone without Finish leaves nothing.
 class TokenCacheWriter {
  public:
-  static Result<std::unique_ptr<TokenCacheWriter>> Create(const std::string& path,
-                                                          std::uint64_t key);
+  static Result<std::unique_ptr<TokenCacheWriter>> Create(const std::string& path, CacheEntryId id);
   TokenCacheWriter(const TokenCacheWriter&) = delete;
   TokenCacheWriter& operator=(const TokenCacheWriter&) = delete;
   ~TokenCacheWriter();
@@ -40,14 +51,14 @@ class TokenCacheWriter {
   const DatasetStats& stats() const { return stats_; }
 
  private:
-  TokenCacheWriter(std::string path, std::string temporary, UniqueFd fd, std::uint64_t key);
+  TokenCacheWriter(std::string path, std::string temporary, UniqueFd fd, CacheEntryId id);
   Status Append(const void* data, std::size_t bytes);
   Status Flush();
 
   std::string path_;
   std::string temporary_;  // empty once renamed
   UniqueFd fd_;
-  std::uint64_t key_;
+  CacheEntryId id_;
   std::vector<char> buffer_;
   std::int64_t written_ = 0;  // bytes of the file, without the buffer's
   std::int64_t synced_ = 0;

@@ -17,13 +17,14 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t kKey = 77;
+constexpr std::uint64_t kFiles = 5;
 
 class TokenCacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
     text_ = dir_.Write("rows.jsonl", NumberedRows(0, 300));
     const TextOptions options{.max_seq_len = 40, .vocab_size = 256};
-    const auto writer = TokenCacheWriter::Create(entry_, kKey);
+    const auto writer = TokenCacheWriter::Create(entry_, {kKey, kFiles});
     ASSERT_TRUE(writer.ok()) << writer.status().ToString();
     ASSERT_TRUE(EncodeFiles({text_}, ByteTokenizer(), options, {}, [&](const EncodedRows& rows) {
                   return (*writer)->Add(rows);
@@ -106,9 +107,19 @@ TEST_F(TokenCacheTest, AnEntryThatSomebodyRemovedOrDamagedIsToldByALookOrByItsRo
   EXPECT_THAT((*cached)->Check().message(), HasSubstr("was removed"));
 }
 
+TEST_F(TokenCacheTest, AnEntryTellsWhichFilesItWasMadeOf) {
+  const auto id = ReadEntryId(entry_);
+  ASSERT_TRUE(id);
+  EXPECT_EQ(id->key, kKey);
+  EXPECT_EQ(id->files, kFiles);
+  std::filesystem::resize_file(entry_, 60);
+  EXPECT_FALSE(ReadEntryId(entry_));
+  EXPECT_FALSE(ReadEntryId(text_));
+}
+
 TEST_F(TokenCacheTest, AWriterThatIsGivenUpLeavesNothing) {
   std::filesystem::remove(entry_);
-  { const auto writer = TokenCacheWriter::Create(entry_, kKey); }
+  { const auto writer = TokenCacheWriter::Create(entry_, {kKey, kFiles}); }
   int files = 0;
   for (const auto& file : std::filesystem::directory_iterator(dir_.path()))
     files += file.path() != text_ ? 1 : 0;
