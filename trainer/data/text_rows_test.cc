@@ -1,10 +1,13 @@
 #include "trainer/data/text_rows.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
@@ -13,6 +16,7 @@
 
 #include "common/base/host_peak.h"
 #include "common/base/unique_fd.h"
+#include "trainer/data/cache_folder.h"
 #include "trainer/data/cache_key.h"
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/text_files_testing.h"
@@ -44,10 +48,14 @@ class TextRowsTest : public ::testing::Test {
     EXPECT_TRUE(rows.ok()) << rows.status().ToString();
     return {*std::move(rows), tokenized_ > before};
   }
+  // Whole ones and what is left of others, without what lies beside them.
   std::vector<std::string> Entries() const {
     std::vector<std::string> found;
-    for (const auto& file : fs::directory_iterator(run_.cache_dir))
-      if (file.path().extension() != ".lock") found.push_back(file.path().string());
+    for (const auto& file : fs::directory_iterator(run_.cache_dir)) {
+      const std::string path = file.path().string();
+      if (path.ends_with(".tokens") || path.find(".tokens.tmp.") != std::string::npos)
+        found.push_back(path);
+    }
     return found;
   }
 
@@ -111,16 +119,31 @@ TEST_F(TextRowsTest, OldEntriesOfTheSameFilesAreRemoved) {
   Load();
   const std::string other = Entries().front();
   path_ = dir_ / "rows.jsonl";
-  const std::string left = run_.cache_dir + "/rows-1-1.tokens.tmp.abcdef";
-  std::ofstream(left) << "of a writer that was killed";
+  std::string left = TemporaryEntryPattern(other);
+  ASSERT_TRUE(UniqueFd(::mkstemp(left.data())).valid()) << "of a writer that was killed";
   for (int length = 20; length < 28; ++length) {
     options_.max_seq_len = length;
     Load();
+    // As if each had been a day ago.
+    for (const std::string& entry : Entries()) {
+      struct stat info = {};
+      ASSERT_EQ(::stat(entry.c_str(), &info), 0);
+      info.st_atim.tv_sec -= 24 * 3600;
+      const timespec times[2] = {info.st_atim, info.st_mtim};
+      ASSERT_EQ(::utimensat(AT_FDCWD, entry.c_str(), times, 0), 0);
+    }
   }
   EXPECT_EQ(Entries().size(), 4u + 1u);
   EXPECT_TRUE(fs::exists(other));
   EXPECT_FALSE(fs::exists(left));
   EXPECT_FALSE(Load().second) << "the newest is there";
+}
+
+TEST_F(TextRowsTest, AnEntryThatIsBeingReadIsNotRemoved) {
+  const auto [rows, made] = Load();
+  const std::string entry = Entries().front();
+  const UniqueFd fd(::open(entry.c_str(), O_RDWR | O_CLOEXEC));
+  EXPECT_NE(::flock(fd.get(), LOCK_EX | LOCK_NB), 0) << "as who removes it would";
 }
 
 TEST_F(TextRowsTest, ADamagedEntryIsMadeAnewAndToldOnce) {

@@ -1,6 +1,7 @@
 #include "trainer/data/token_cache.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 #include <xxhash.h>
 
 #include "common/base/files.h"
+#include "trainer/data/cache_folder.h"
 
 namespace muster {
 namespace {
@@ -60,6 +62,22 @@ std::int64_t FileBytes(std::int64_t rows, std::int64_t tokens) {
   return static_cast<std::int64_t>(sizeof(Header)) + tokens * 4 + rows * (4 + 4 + 8);
 }
 
+bool IsUnlinked(int fd) {
+  struct stat info = {};
+  return ::fstat(fd, &info) == 0 && info.st_nlink == 0;
+}
+
+// Against being tidied away. Who holds it for itself either has just written the entry or is about
+// to remove it, and both are soon over; without locks of a file system there is none.
+void LockShared(int fd) {
+  constexpr int kMostTries = 100;
+  constexpr int kPauseMillis = 10;
+  for (int i = 0; i < kMostTries && ::flock(fd, LOCK_SH | LOCK_NB) != 0; ++i) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return;
+    ::poll(nullptr, 0, kPauseMillis);
+  }
+}
+
 bool IsWhole(const Header& header) {
   return header[kMagicWord] == kMagic && header[kHeaderHash] == HashOf(header);
 }
@@ -67,7 +85,10 @@ bool IsWhole(const Header& header) {
 }  // namespace
 
 std::optional<CacheEntryId> ReadEntryId(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
+  // To look at it is not to use it. Only the owner may say so.
+  UniqueFd fd(::open(path.c_str(), kFlags | O_NOATIME));
+  if (!fd.valid() && errno == EPERM) fd.reset(::open(path.c_str(), kFlags));
   Header header{};
   if (!fd.valid() ||
       ::pread(fd.get(), header.data(), sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
@@ -82,11 +103,8 @@ TokenCacheWriter::TokenCacheWriter(std::string path, std::string temporary, Uniq
 
 Result<std::unique_ptr<TokenCacheWriter>> TokenCacheWriter::Create(const std::string& path,
                                                                    CacheEntryId id) {
-  std::string temporary = path + ".tmp.XXXXXX";
-  UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus(errno, "create " + temporary);
-  // Held as long as it is written: who tidies up tells by it what a writer has left behind.
-  (void)::flock(fd.get(), LOCK_EX | LOCK_NB);
+  UniqueFd fd;
+  MUSTER_ASSIGN_OR_RETURN(std::string temporary, MakeFile(path, &fd));
   (void)::fchmod(fd.get(), 0644);
   std::unique_ptr<TokenCacheWriter> writer(
       new TokenCacheWriter(path, std::move(temporary), std::move(fd), id));
@@ -95,14 +113,37 @@ Result<std::unique_ptr<TokenCacheWriter>> TokenCacheWriter::Create(const std::st
   return writer;
 }
 
+// Locked as long as it is written: who tidies up tells by it what a writer has left behind. Who
+// does so just now may find it before it is locked, so that it is made again.
+Result<std::string> TokenCacheWriter::MakeFile(const std::string& path, UniqueFd* fd) {
+  constexpr int kMostFiles = 8;
+  for (int i = 0; i < kMostFiles; ++i) {
+    std::string temporary = TemporaryEntryPattern(path);
+    fd->reset(::mkostemp(temporary.data(), O_CLOEXEC));
+    if (!fd->valid()) return ErrnoStatus(errno, "create " + temporary);
+    const bool in_use = ::flock(fd->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!in_use && !IsUnlinked(fd->get())) return temporary;
+  }
+  return Aborted("create " + path + ": each file was removed at once");
+}
+
 TokenCacheWriter::~TokenCacheWriter() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-Status TokenCacheWriter::Append(const void* data, std::size_t bytes) {
+Status TokenCacheWriter::Append(const void* data, std::size_t bytes,
+                                const std::function<void()>& on_written) {
   const auto* begin = static_cast<const char*>(data);
-  buffer_.insert(buffer_.end(), begin, begin + bytes);
-  return buffer_.size() < kBufferBytes ? OkStatus() : Flush();
+  while (bytes > 0) {
+    const std::size_t part = std::min(bytes, kBufferBytes);
+    buffer_.insert(buffer_.end(), begin, begin + part);
+    begin += part;
+    bytes -= part;
+    if (buffer_.size() < kBufferBytes) continue;
+    MUSTER_RETURN_IF_ERROR(Flush());
+    if (on_written) on_written();
+  }
+  return OkStatus();
 }
 
 Status TokenCacheWriter::Flush() {
@@ -132,9 +173,9 @@ Status TokenCacheWriter::Add(const EncodedRows& rows) {
   return Append(rows.words.data(), rows.words.size() * sizeof(std::uint32_t));
 }
 
-Status TokenCacheWriter::Finish() {
-  const auto append = [this](const auto& values) {
-    return Append(values.data(), std::span(values).size_bytes());
+Status TokenCacheWriter::Finish(const std::function<void()>& on_written) {
+  const auto append = [&](const auto& values) {
+    return Append(values.data(), std::span(values).size_bytes(), on_written);
   };
   MUSTER_RETURN_IF_ERROR(append(lengths_));
   MUSTER_RETURN_IF_ERROR(append(labels_));
@@ -160,6 +201,9 @@ Status TokenCacheWriter::Finish() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     return ErrnoStatus(errno, "rename " + temporary_ + " to " + path_);
   temporary_.clear();
+  // Readers wait for its lock.
+  fd_.reset();
+  if (on_written) on_written();
   return SyncDirectory(std::filesystem::path(path_).parent_path().string());
 }
 
@@ -171,13 +215,17 @@ Result<std::unique_ptr<const CachedDataset>> CachedDataset::Open(
     std::vector<std::string> paths, const std::function<void()>& on_read) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info = {};
-  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "open " + path);
+  if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
+  LockShared(fd.get());
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "open " + path);
+  if (info.st_nlink == 0) return NotFound(path + " has just been removed");
   std::unique_ptr<CachedDataset> dataset(new CachedDataset(path, std::move(fd), std::move(paths)));
   dataset->vocab_size_ = vocab_size;
   std::uint64_t index_hash = 0;
   MUSTER_RETURN_IF_ERROR(dataset->ReadHeader(info.st_size, key, &index_hash));
   MUSTER_RETURN_IF_ERROR(dataset->ReadIndex(index_hash));
   MUSTER_RETURN_IF_ERROR(dataset->CheckTokens(on_read));
+  dataset->MarkUsedNowAndThen();
   return std::unique_ptr<const CachedDataset>(std::move(dataset));
 }
 
@@ -289,6 +337,7 @@ std::int64_t CachedDataset::Offset(std::int64_t row) const {
 
 Status CachedDataset::Read(std::int64_t row, std::span<std::int64_t> ids,
                            std::span<std::int64_t> labels) const {
+  MarkUsedNowAndThen();
   std::vector<std::uint32_t> words(ids.size());
   const Status read = ReadAt(static_cast<std::int64_t>(sizeof(Header)) + Offset(row) * 4,
                              words.data(), words.size() * 4);
@@ -299,6 +348,13 @@ Status CachedDataset::Read(std::int64_t row, std::span<std::int64_t> ids,
     return Unavailable(path_ + " is damaged: row " + std::to_string(row) +
                        " has changed since it was opened");
   return OkStatus();
+}
+
+void CachedDataset::MarkUsedNowAndThen() const {
+  const TimePoint now = SystemClock().Now();
+  if (now < next_mark_.load(std::memory_order_relaxed)) return;
+  next_mark_.store(now + kMarkEvery, std::memory_order_relaxed);
+  MarkUsed(fd_.get());
 }
 
 Status CachedDataset::Check() const {

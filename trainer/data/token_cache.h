@@ -12,6 +12,7 @@
 // It is written beside its place and renamed, so that there is a whole entry or none.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
 #include "trainer/data/dataset.h"
@@ -45,14 +47,16 @@ class TokenCacheWriter {
   ~TokenCacheWriter();
 
   Status Add(const EncodedRows& rows);
-  // Makes the entry durable and gives it its name.
-  Status Finish();
+  // Makes the entry durable and gives it its name. `on_written` is called in between.
+  Status Finish(const std::function<void()>& on_written);
 
   const DatasetStats& stats() const { return stats_; }
 
  private:
   TokenCacheWriter(std::string path, std::string temporary, UniqueFd fd, CacheEntryId id);
-  Status Append(const void* data, std::size_t bytes);
+  // The file that is written, and its name.
+  static Result<std::string> MakeFile(const std::string& path, UniqueFd* fd);
+  Status Append(const void* data, std::size_t bytes, const std::function<void()>& on_written = {});
   Status Flush();
 
   std::string path_;
@@ -72,7 +76,8 @@ class TokenCacheWriter {
 // The rows of an entry. Eight bytes per row stay in memory; tokens are read from the file when
 // their row is asked for, with one read call. Reads are used rather than a mapping because a file
 // that shrinks or a disk that fails is then an error and not a signal, and because mapped pages
-// would count as the rank's memory; ranks of a node share the page cache either way.
+// would count as the rank's memory; ranks of a node share the page cache either way. The entry is
+// locked, shared, as long as the object lives, and marked as used (cache_folder.h).
 //
 // Immutable after Open; any thread.
 class CachedDataset : public Dataset {
@@ -109,6 +114,7 @@ class CachedDataset : public Dataset {
   Status ReadIndex(std::uint64_t index_hash);
   Status CheckTokens(const std::function<void()>& on_read) const;
   Status ReadAt(std::int64_t offset, void* data, std::size_t bytes) const;
+  void MarkUsedNowAndThen() const;
   Status Damaged(const std::string& what) const;
   std::int64_t index_begin() const;
   // Of the first token of a row, in tokens.
@@ -123,6 +129,8 @@ class CachedDataset : public Dataset {
   std::vector<std::int64_t> group_offsets_;  // of every kGroupRows-th row
   std::uint64_t fingerprint_ = 0;
   DatasetStats stats_;
+  // When the entry is to be marked as used again.
+  mutable std::atomic<TimePoint> next_mark_ = TimePoint();
 };
 
 }  // namespace muster

@@ -30,7 +30,7 @@ class TokenCacheTest : public ::testing::Test {
                   return (*writer)->Add(rows);
                 }).ok());
     EXPECT_FALSE(std::filesystem::exists(entry_)) << "before it is whole";
-    ASSERT_TRUE((*writer)->Finish().ok());
+    ASSERT_TRUE((*writer)->Finish({}).ok());
     in_memory_.emplace(*TextDataset::Load({text_}, ByteTokenizer(), options));
   }
 
