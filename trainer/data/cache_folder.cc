@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -29,17 +30,13 @@ constexpr std::size_t kKeptEntries = 4;
 // differ.
 constexpr std::time_t kIdleSeconds = 3 * 3600;
 
-// This host's name, without the dots that end it within a file's name.
-std::string HostLabel() {
-  char name[65] = {};
-  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
-  std::string label = name;
-  for (char& c : label)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-') c = '_';
-  return label;
-}
+// Of the hashes of files, which are read again then.
+constexpr std::time_t kHashSeconds = 30 * 24 * 3600;
 
-bool IsIdle(const timespec& touched) { return ::time(nullptr) - touched.tv_sec > kIdleSeconds; }
+bool IsOlder(const timespec& touched, std::time_t seconds) {
+  return ::time(nullptr) - touched.tv_sec > seconds;
+}
+bool IsIdle(const timespec& touched) { return IsOlder(touched, kIdleSeconds); }
 
 // Removes a file that is locked as long as somebody uses it, if nobody does. Locked while it goes,
 // so that who has opened it meanwhile sees by its lock that it is gone.
@@ -63,6 +60,26 @@ void ForEachFile(const std::string& directory,
 }
 
 }  // namespace
+
+std::string ToHex(std::uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+// Without dots, which end it within a file's name.
+std::string HostLabel() {
+  char name[65] = {};
+  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
+  std::string label = name;
+  for (char& c : label)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-') c = '_';
+  return label;
+}
+
+std::string HashMemoryPath(const std::string& directory, std::uint64_t files) {
+  return directory + "/files-" + ToHex(files) + "-" + HostLabel() + ".hashes";
+}
 
 std::string TemporaryEntryPattern(const std::string& entry) {
   return entry + ".tmp." + HostLabel() + "." + std::to_string(::getpid()) + ".XXXXXX";
@@ -109,6 +126,8 @@ void RemoveLeftovers(const std::string& directory) {
                   if (rest.starts_with(own) || IsIdle(info.st_mtim)) RemoveUnlocked(path);
                   return;
                 }
+                if (name.starts_with("files-") && IsOlder(info.st_mtim, kHashSeconds))
+                  RemoveUnlocked(path);
                 // What belongs to an entry that is gone.
                 const std::size_t end = name.find(".tokens.");
                 if (end == std::string::npos || !IsIdle(info.st_mtim)) return;

@@ -94,14 +94,20 @@ TEST_F(CacheFolderTest, AFileThatIsBeingWrittenIsLeftAlone) {
   EXPECT_FALSE(fs::exists(old));
 }
 
-TEST_F(CacheFolderTest, LocksGoWithTheirEntries) {
+TEST_F(CacheFolderTest, LocksGoWithTheirEntriesAndHashesWithTime) {
   AddEntry(1, 0);
   const std::string kept = dir_.Write("1.tokens.lock", "");
   const std::string gone = dir_.Write("2.tokens.lock", "");
   const std::string young = dir_.Write("3.tokens.lock2", "");
   Age(kept, 4);
   Age(gone, 4);
+  const std::string asked = dir_.Write("files-1-host.hashes", "");
+  const std::string forgotten = dir_.Write("files-2-host.hashes", "");
+  Age(asked, 29 * 24);
+  Age(forgotten, 31 * 24);
   RemoveLeftovers(dir_.path());
+  EXPECT_TRUE(fs::exists(asked));
+  EXPECT_FALSE(fs::exists(forgotten));
   EXPECT_TRUE(fs::exists(kept));
   EXPECT_FALSE(fs::exists(gone));
   EXPECT_TRUE(fs::exists(young));

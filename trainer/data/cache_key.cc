@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include "common/base/unique_fd.h"
 #include "common/base/version.h"
+#include "trainer/data/cache_folder.h"
 
 namespace muster {
 namespace {
@@ -47,7 +47,8 @@ class KeyHash {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
-Status AddFile(const std::string& path, const std::function<void()>& on_read, KeyHash* hash) {
+// Of some MB at most.
+Status AddFile(const std::string& path, KeyHash* hash) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
   std::vector<char> buffer(kReadBytes);
@@ -59,22 +60,14 @@ Status AddFile(const std::string& path, const std::function<void()>& on_read, Ke
     if (n == 0) break;
     hash->Bytes({buffer.data(), static_cast<std::size_t>(n)});
     size += static_cast<std::uint64_t>(n);
-    if (on_read) on_read();
   }
   hash->Number(size);
   return OkStatus();
 }
 
-std::string Hex(std::uint64_t number) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
-
 }  // namespace
 
-Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std::string& model_dir,
-                               const TextOptions& options, const std::function<void()>& on_read) {
+Result<std::uint64_t> CacheKey(const std::vector<FileContent>& rows, const TextOptions& options) {
   KeyHash hash;
   hash.Number(kEncodingVersion);
   hash.Text(kVersion);
@@ -85,22 +78,24 @@ Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std:
   hash.Text(options.text_field);
   const bool is_file = options.chat_template.ends_with(".jinja");
   hash.Text(is_file ? ".jinja" : options.chat_template);
-  if (is_file) MUSTER_RETURN_IF_ERROR(AddFile(options.chat_template, on_read, &hash));
+  if (is_file) MUSTER_RETURN_IF_ERROR(AddFile(options.chat_template, &hash));
   for (const char* name : kModelFiles) {
     std::error_code error;
-    const std::string path = model_dir + "/" + name;
+    const std::string path = options.model_dir + "/" + name;
     hash.Text(name);
-    if (std::filesystem::exists(path, error)) MUSTER_RETURN_IF_ERROR(AddFile(path, on_read, &hash));
+    if (std::filesystem::exists(path, error)) MUSTER_RETURN_IF_ERROR(AddFile(path, &hash));
   }
-  for (const std::string& path : paths) {
+  for (const FileContent& file : rows) {
     // The ending says how the bytes are read.
-    hash.Text(path.ends_with(".jsonl") || path.ends_with(".jsonl.gz") ? "lines" : "array");
-    MUSTER_RETURN_IF_ERROR(AddFile(path, on_read, &hash));
+    const bool lines = file.path.ends_with(".jsonl") || file.path.ends_with(".jsonl.gz");
+    hash.Text(lines ? "lines" : "array");
+    hash.Number(static_cast<std::uint64_t>(file.identity.bytes));
+    hash.Number(file.hash);
   }
   return hash.value();
 }
 
-std::string CacheEntryName(std::uint64_t key) { return Hex(key) + ".tokens"; }
+std::string CacheEntryName(std::uint64_t key) { return ToHex(key) + ".tokens"; }
 
 std::uint64_t HashOfPaths(const std::vector<std::string>& paths) {
   KeyHash hash;

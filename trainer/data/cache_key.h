@@ -9,18 +9,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "common/base/result.h"
+#include "trainer/data/content_hashes.h"
 #include "trainer/data/row_encoder.h"
 
 namespace muster {
 
-// Reads all of `paths`; `on_read` is called in between, at least every few MiB. Empty: nobody asks.
-Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std::string& model_dir,
-                               const TextOptions& options, const std::function<void()>& on_read);
+// `rows` are the files of rows in their order, hashed. Reads the others, which are small.
+Result<std::uint64_t> CacheKey(const std::vector<FileContent>& rows, const TextOptions& options);
 
 // "2c3d....tokens": by the key alone.
 std::string CacheEntryName(std::uint64_t key);

@@ -18,8 +18,10 @@
 #include "common/base/unique_fd.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/data/cache_key.h"
+#include "trainer/data/content_hashes.h"
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/text_files_testing.h"
+#include "trainer/data/verified_mark.h"
 #include "trainer/formats/temp_dir.h"
 
 namespace muster {
@@ -47,6 +49,12 @@ class TextRowsTest : public ::testing::Test {
     auto rows = LoadTextRows({path_}, ByteTokenizer(), options_, run_);
     EXPECT_TRUE(rows.ok()) << rows.status().ToString();
     return {*std::move(rows), tokenized_ > before};
+  }
+  // Of the entry of these rows and options, whether or not it is there.
+  std::string EntryPath() const {
+    const auto files = HashFiles({path_}, {}, {});
+    EXPECT_TRUE(files.ok()) << files.status().ToString();
+    return run_.cache_dir + "/" + CacheEntryName(*CacheKey(*files, options_));
   }
   // Whole ones and what is left of others, without what lies beside them.
   std::vector<std::string> Entries() const {
@@ -211,21 +219,79 @@ TEST_F(TextRowsTest, OfRanksThatStartTogetherOneTokenizes) {
 
 TEST_F(TextRowsTest, AWriterThatStandsStillIsNotWaitedForForEver) {
   fs::create_directory(run_.cache_dir);
-  const std::string name = CacheEntryName(*CacheKey({path_}, dir_.path(), options_, {}));
-  std::ofstream(run_.cache_dir + "/" + name + ".lock") << "";
-  const UniqueFd other(::open((run_.cache_dir + "/" + name + ".lock").c_str(), O_RDWR));
+  std::ofstream(EntryPath() + ".lock") << "";
+  const UniqueFd other(::open((EntryPath() + ".lock").c_str(), O_RDWR));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
   run_.patience = std::chrono::milliseconds(60);
   EXPECT_TRUE(Load().second);
   EXPECT_FALSE(Load().second) << "and the entry is there";
 }
 
+// Their rows were kept under the key of the bytes before, for whoever has those.
+TEST_F(TextRowsTest, FilesThatChangeWhileTheyAreTokenizedAreReadAgain) {
+  const std::string before = EntryPath();
+  run_.on_rows = [&](std::int64_t) {
+    if (++tokenized_ == 1) std::ofstream(path_, std::ios::app) << NumberedRows(600, 1);
+  };
+  const auto [rows, made] = Load();
+  EXPECT_EQ(rows.dataset->size(), 601);
+  EXPECT_THAT(Entries(), ElementsAre(EntryPath()));
+  EXPECT_NE(EntryPath(), before);
+  EXPECT_FALSE(Load().second);
+}
+
+TEST_F(TextRowsTest, FilesThatGoOnChangingAreNoBadInputAndLeaveNothing) {
+  run_.on_rows = [&](std::int64_t) {
+    std::ofstream(path_, std::ios::app) << NumberedRows(++tokenized_, 1);
+  };
+  const auto rows = LoadTextRows({path_}, ByteTokenizer(), options_, run_);
+  EXPECT_EQ(rows.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rows.status().message(), HasSubstr("rows.jsonl has changed while"));
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(TextRowsTest, TimesThatAreSetWhileRowsAreTokenizedChangeNothing) {
+  run_.on_rows = [&](std::int64_t) {
+    ++tokenized_;
+    fs::last_write_time(path_, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  };
+  Load();
+  EXPECT_EQ(tokenized_, 3) << "once: 600 rows, 256 to a chunk";
+  EXPECT_THAT(Entries(), ElementsAre(EntryPath()));
+}
+
+// Every rank of a node read all of it at every start.
+TEST_F(TextRowsTest, AnEntryIsReadThroughOnceByAHostUntilItIsWrittenTo) {
+  const auto [first, made] = Load();
+  const auto rows = RowsOf(*first.dataset);
+  const std::string entry = Entries().front();
+  const auto damage = [&](std::streamoff at) {
+    std::fstream file(entry, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(at);
+    file.put('#');
+  };
+  const auto written = fs::last_write_time(entry);
+  damage(200);
+  fs::last_write_time(entry, written);
+  EXPECT_FALSE(Load().second) << "as it was for all that a look tells";
+  damage(204);
+  const auto [again, made_again] = Load();
+  EXPECT_TRUE(made_again) << "it was written to";
+  EXPECT_EQ(RowsOf(*again.dataset), rows);
+  // The host has not checked it, or not since it booted.
+  const std::string mark = VerifiedMark(entry).path();
+  ASSERT_TRUE(fs::exists(mark));
+  const auto rewritten = fs::last_write_time(entry);
+  damage(200);
+  fs::last_write_time(entry, rewritten);
+  std::ofstream(mark) << "another boot";
+  EXPECT_TRUE(Load().second);
+}
+
 // Ranks that wait have to meet others that wait for them, whether or not the writer gets on.
 TEST_F(TextRowsTest, WhoWaitsIsAskedAllTheTimeAndThatTimeCountsForNothing) {
   fs::create_directory(run_.cache_dir);
-  const std::string name = CacheEntryName(*CacheKey({path_}, dir_.path(), options_, {}));
-  UniqueFd other(
-      ::open((run_.cache_dir + "/" + name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  UniqueFd other(::open((EntryPath() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
   run_.patience = std::chrono::seconds(1);
   int asked = 0;

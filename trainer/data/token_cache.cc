@@ -18,6 +18,7 @@
 
 #include "common/base/files.h"
 #include "trainer/data/cache_folder.h"
+#include "trainer/data/verified_mark.h"
 
 namespace muster {
 namespace {
@@ -210,9 +211,10 @@ Status TokenCacheWriter::Finish(const std::function<void()>& on_written) {
 CachedDataset::CachedDataset(std::string path, UniqueFd fd, std::vector<std::string> paths)
     : path_(std::move(path)), fd_(std::move(fd)), paths_(std::move(paths)) {}
 
-Result<std::unique_ptr<const CachedDataset>> CachedDataset::Open(
-    const std::string& path, std::uint64_t key, std::int64_t vocab_size,
-    std::vector<std::string> paths, const std::function<void()>& on_read) {
+Result<std::unique_ptr<const CachedDataset>> CachedDataset::Open(const std::string& path,
+                                                                 std::uint64_t key,
+                                                                 std::int64_t vocab_size,
+                                                                 std::vector<std::string> paths) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info = {};
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
@@ -220,13 +222,17 @@ Result<std::unique_ptr<const CachedDataset>> CachedDataset::Open(
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "open " + path);
   if (info.st_nlink == 0) return NotFound(path + " has just been removed");
   std::unique_ptr<CachedDataset> dataset(new CachedDataset(path, std::move(fd), std::move(paths)));
+  dataset->identity_ = IdentityOf(info);
   dataset->vocab_size_ = vocab_size;
-  std::uint64_t index_hash = 0;
-  MUSTER_RETURN_IF_ERROR(dataset->ReadHeader(info.st_size, key, &index_hash));
-  MUSTER_RETURN_IF_ERROR(dataset->ReadIndex(index_hash));
-  MUSTER_RETURN_IF_ERROR(dataset->CheckTokens(on_read));
+  MUSTER_RETURN_IF_ERROR(dataset->ReadHeader(key));
+  MUSTER_RETURN_IF_ERROR(dataset->ReadLengths());
   dataset->MarkUsedNowAndThen();
   return std::unique_ptr<const CachedDataset>(std::move(dataset));
+}
+
+Status CachedDataset::Verify(const std::function<void()>& on_read) const {
+  MUSTER_RETURN_IF_ERROR(CheckIndex(on_read));
+  return CheckTokens(on_read);
 }
 
 Status CachedDataset::Damaged(const std::string& what) const {
@@ -247,8 +253,8 @@ Status CachedDataset::ReadAt(std::int64_t offset, void* data, std::size_t bytes)
   return OkStatus();
 }
 
-Status CachedDataset::ReadHeader(std::int64_t file_bytes, std::uint64_t key,
-                                 std::uint64_t* index_hash) {
+Status CachedDataset::ReadHeader(std::uint64_t key) {
+  const std::int64_t file_bytes = identity_.bytes;
   Header header{};
   if (file_bytes < static_cast<std::int64_t>(sizeof header)) return Damaged("it has no header");
   MUSTER_RETURN_IF_ERROR(ReadAt(0, header.data(), sizeof header));
@@ -262,7 +268,7 @@ Status CachedDataset::ReadHeader(std::int64_t file_bytes, std::uint64_t key,
             .tokens = count(kTokens),
             .label_tokens = count(kLabelTokens)};
   fingerprint_ = header[kFingerprint];
-  *index_hash = header[kIndexHash];
+  index_hash_ = header[kIndexHash];
   if (FileBytes(stats_.rows, stats_.tokens) != file_bytes)
     return Damaged("it has " + std::to_string(file_bytes) + " bytes instead of " +
                    std::to_string(FileBytes(stats_.rows, stats_.tokens)));
@@ -273,33 +279,38 @@ std::int64_t CachedDataset::index_begin() const {
   return static_cast<std::int64_t>(sizeof(Header)) + stats_.tokens * 4;
 }
 
-// Places are hashed, but not kept.
-Status CachedDataset::ReadIndex(std::uint64_t index_hash) {
+Status CachedDataset::ReadLengths() {
   const auto rows = static_cast<std::size_t>(stats_.rows);
   lengths_.resize(rows);
   labels_.resize(rows);
   MUSTER_RETURN_IF_ERROR(ReadAt(index_begin(), lengths_.data(), rows * 4));
   MUSTER_RETURN_IF_ERROR(ReadAt(index_begin() + stats_.rows * 4, labels_.data(), rows * 4));
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
-                                                                      &XXH3_freeState);
-  XXH3_64bits_reset(hash.get());
-  std::vector<char> buffer(kBufferBytes);
-  std::int64_t at = index_begin() + stats_.rows * 8;
-  for (std::size_t left = rows * 8; left > 0;) {
-    const std::size_t part = std::min(left, buffer.size());
-    MUSTER_RETURN_IF_ERROR(ReadAt(at, buffer.data(), part));
-    XXH3_64bits_update(hash.get(), buffer.data(), part);
-    at += static_cast<std::int64_t>(part);
-    left -= part;
-  }
-  if (HashOf(lengths_, labels_, XXH3_64bits_digest(hash.get())) != index_hash)
-    return Damaged("its index is not what was written");
   std::int64_t offset = 0;
   for (std::int64_t row = 0; row < stats_.rows; ++row) {
     if (row % kGroupRows == 0) group_offsets_.push_back(offset);
     offset += Length(row);
   }
   if (offset != stats_.tokens) return Damaged("its index does not fit its tokens");
+  return OkStatus();
+}
+
+// Places are hashed, but not kept.
+Status CachedDataset::CheckIndex(const std::function<void()>& on_read) const {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
+                                                                      &XXH3_freeState);
+  XXH3_64bits_reset(hash.get());
+  std::vector<char> buffer(kBufferBytes);
+  std::int64_t at = index_begin() + stats_.rows * 8;
+  for (std::size_t left = lengths_.size() * 8; left > 0;) {
+    const std::size_t part = std::min(left, buffer.size());
+    MUSTER_RETURN_IF_ERROR(ReadAt(at, buffer.data(), part));
+    XXH3_64bits_update(hash.get(), buffer.data(), part);
+    at += static_cast<std::int64_t>(part);
+    left -= part;
+    if (on_read) on_read();
+  }
+  if (HashOf(lengths_, labels_, XXH3_64bits_digest(hash.get())) != index_hash_)
+    return Damaged("its index is not what was written");
   return OkStatus();
 }
 
@@ -341,13 +352,17 @@ Status CachedDataset::Read(std::int64_t row, std::span<std::int64_t> ids,
   std::vector<std::uint32_t> words(ids.size());
   const Status read = ReadAt(static_cast<std::int64_t>(sizeof(Header)) + Offset(row) * 4,
                              words.data(), words.size() * 4);
-  if (!read.ok())
-    return Unavailable("the tokenized rows cannot be read any more: " + read.message());
+  if (!read.ok()) return LostInUse("cannot be read any more: " + read.message());
   UnpackRow(words, ids, labels);
   if (std::any_of(ids.begin(), ids.end(), [this](std::int64_t id) { return id >= vocab_size_; }))
-    return Unavailable(path_ + " is damaged: row " + std::to_string(row) +
-                       " has changed since it was opened");
+    return LostInUse("is damaged: row " + std::to_string(row) + " has changed since it was opened");
   return OkStatus();
+}
+
+// A disk that loses bytes does not tell by the times of a file, which the mark goes by.
+Status CachedDataset::LostInUse(const std::string& what) const {
+  VerifiedMark(path_).Clear();
+  return Unavailable("the token cache " + path_ + " " + what);
 }
 
 void CachedDataset::MarkUsedNowAndThen() const {

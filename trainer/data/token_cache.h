@@ -26,6 +26,7 @@
 #include "common/base/unique_fd.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/encoded_rows.h"
+#include "trainer/data/file_identity.h"
 
 namespace muster {
 
@@ -82,14 +83,17 @@ class TokenCacheWriter {
 // Immutable after Open; any thread.
 class CachedDataset : public Dataset {
  public:
-  // Reads the whole entry once and checks every byte of it; `on_read` is called in between. `paths`
-  // are those of the text, for people. kNotFound: there is none. kDataLoss: it is damaged, cut
-  // off, or another key's.
+  // Reads how long the rows are. `paths` are those of the text, for people. kNotFound: there is
+  // none. kDataLoss: it is cut off, another key's, or damaged as far as that shows.
   static Result<std::unique_ptr<const CachedDataset>> Open(const std::string& path,
                                                            std::uint64_t key,
                                                            std::int64_t vocab_size,
-                                                           std::vector<std::string> paths,
-                                                           const std::function<void()>& on_read);
+                                                           std::vector<std::string> paths);
+  // Reads the whole entry once and checks every byte of it; `on_read` is called in between.
+  // kDataLoss: it is damaged. Rows of an entry that was not checked may be any ids.
+  Status Verify(const std::function<void()>& on_read) const;
+  // Of the entry that was opened, whatever has its name now.
+  const FileIdentity& identity() const { return identity_; }
 
   std::int64_t size() const override { return stats_.rows; }
   const DatasetStats& stats() const override { return stats_; }
@@ -99,8 +103,8 @@ class CachedDataset : public Dataset {
   std::int64_t LabelCount(std::int64_t row) const override {
     return labels_[static_cast<std::size_t>(row)];
   }
-  // Any error is kUnavailable: the entry was whole when it was opened, and the next start, which
-  // finds what has become of it, makes it anew.
+  // Any error is kUnavailable: the entry was whole when it was opened, and the next start checks it
+  // (its VerifiedMark is taken away) and makes it anew.
   Status Read(std::int64_t row, std::span<std::int64_t> ids,
               std::span<std::int64_t> labels) const override;
   std::string Describe(std::span<const std::int64_t> rows) const override;
@@ -110,20 +114,24 @@ class CachedDataset : public Dataset {
  private:
   CachedDataset(std::string path, UniqueFd fd, std::vector<std::string> paths);
 
-  Status ReadHeader(std::int64_t file_bytes, std::uint64_t key, std::uint64_t* index_hash);
-  Status ReadIndex(std::uint64_t index_hash);
+  Status ReadHeader(std::uint64_t key);
+  Status ReadLengths();
+  Status CheckIndex(const std::function<void()>& on_read) const;
   Status CheckTokens(const std::function<void()>& on_read) const;
   Status ReadAt(std::int64_t offset, void* data, std::size_t bytes) const;
   void MarkUsedNowAndThen() const;
   Status Damaged(const std::string& what) const;
+  Status LostInUse(const std::string& what) const;
   std::int64_t index_begin() const;
   // Of the first token of a row, in tokens.
   std::int64_t Offset(std::int64_t row) const;
 
   std::string path_;
   UniqueFd fd_;
+  FileIdentity identity_;
   std::vector<std::string> paths_;
   std::int64_t vocab_size_ = 0;
+  std::uint64_t index_hash_ = 0;
   std::vector<std::uint32_t> lengths_;
   std::vector<std::uint32_t> labels_;
   std::vector<std::int64_t> group_offsets_;  // of every kGroupRows-th row

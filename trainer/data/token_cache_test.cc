@@ -9,6 +9,7 @@
 #include "common/base/files.h"
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/text_files_testing.h"
+#include "trainer/data/verified_mark.h"
 #include "trainer/formats/temp_dir.h"
 
 namespace muster {
@@ -35,7 +36,9 @@ class TokenCacheTest : public ::testing::Test {
   }
 
   Result<std::unique_ptr<const CachedDataset>> Open(std::uint64_t key = kKey) const {
-    return CachedDataset::Open(entry_, key, 256, {text_}, {});
+    auto opened = CachedDataset::Open(entry_, key, 256, {text_});
+    if (opened.ok()) MUSTER_RETURN_IF_ERROR((*opened)->Verify({}));
+    return opened;
   }
 
   TempDir dir_;
@@ -101,7 +104,11 @@ TEST_F(TokenCacheTest, AnEntryThatSomebodyRemovedOrDamagedIsToldByALookOrByItsRo
   }
   std::vector<std::int64_t> ids(static_cast<std::size_t>((*cached)->Length(1)));
   std::vector<std::int64_t> labels(ids.size());
+  const VerifiedMark mark(entry_);
+  mark.Set((*cached)->identity());
+  EXPECT_TRUE(mark.Holds((*cached)->identity()));
   EXPECT_EQ((*cached)->Read(1, ids, labels).code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(mark.Holds((*cached)->identity())) << "or the next attempt would trust it again";
   EXPECT_TRUE((*cached)->Check().ok()) << "as far as a look tells";
   std::filesystem::remove(entry_);
   EXPECT_THAT((*cached)->Check().message(), HasSubstr("was removed"));
