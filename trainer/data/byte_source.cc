@@ -60,8 +60,8 @@ bool ByteSource::Line(std::size_t max_bytes, std::string* out) {
     const auto* feed = static_cast<const char*>(std::memchr(begin, '\n', end_ - at_));
     const auto length = static_cast<std::size_t>((feed ? feed : buffer_.data() + end_) - begin);
     if (out->size() + length > max_bytes) {
-      status_ = InvalidArgument("the line is longer than " + std::to_string(max_bytes >> 20) +
-                                " MiB; every line of a .jsonl file is one row");
+      status_ = InvalidArgument("the line is longer than " + std::to_string(max_bytes) +
+                                " bytes; a .jsonl file has a row on each line");
       return true;
     }
     out->append(begin, length);

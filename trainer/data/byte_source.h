@@ -24,7 +24,8 @@ class ByteSource {
     return static_cast<unsigned char>(buffer_[at_++]);
   }
   // Appends up to the next line feed, which is taken as well, or up to the end; at most
-  // `max_bytes`, beyond which status() is kInvalidArgument. False: there was nothing left.
+  // `max_bytes`, more being kInvalidArgument. False: there was nothing left. True with an error in
+  // status(): the line has begun.
   bool Line(std::size_t max_bytes, std::string* out);
   // OK, or why there are no more bytes before the end.
   const Status& status() const { return status_; }

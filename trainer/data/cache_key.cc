@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -14,6 +12,7 @@
 
 #include "common/base/unique_fd.h"
 #include "common/base/version.h"
+#include "trainer/data/cache_folder.h"
 
 namespace muster {
 namespace {
@@ -21,7 +20,6 @@ namespace {
 // Raised when the same files and options make other ids, or the entry's format changes.
 constexpr std::uint64_t kEncodingVersion = 1;
 constexpr std::size_t kReadBytes = 4 << 20;
-constexpr std::size_t kNameBytes = 40;  // of the first file's name, for people
 
 // The files of a model directory that ids may depend on.
 constexpr const char* kModelFiles[] = {
@@ -49,7 +47,8 @@ class KeyHash {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
-Status AddFile(const std::string& path, const std::function<void()>& on_read, KeyHash* hash) {
+// Of some MB at most.
+Status AddFile(const std::string& path, KeyHash* hash) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
   std::vector<char> buffer(kReadBytes);
@@ -61,22 +60,14 @@ Status AddFile(const std::string& path, const std::function<void()>& on_read, Ke
     if (n == 0) break;
     hash->Bytes({buffer.data(), static_cast<std::size_t>(n)});
     size += static_cast<std::uint64_t>(n);
-    if (on_read) on_read();
   }
   hash->Number(size);
   return OkStatus();
 }
 
-std::string Hex(std::uint64_t number) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
-
 }  // namespace
 
-Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std::string& model_dir,
-                               const TextOptions& options, const std::function<void()>& on_read) {
+Result<std::uint64_t> CacheKey(const std::vector<FileContent>& rows, const TextOptions& options) {
   KeyHash hash;
   hash.Number(kEncodingVersion);
   hash.Text(kVersion);
@@ -87,35 +78,32 @@ Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std:
   hash.Text(options.text_field);
   const bool is_file = options.chat_template.ends_with(".jinja");
   hash.Text(is_file ? ".jinja" : options.chat_template);
-  if (is_file) MUSTER_RETURN_IF_ERROR(AddFile(options.chat_template, on_read, &hash));
+  if (is_file) MUSTER_RETURN_IF_ERROR(AddFile(options.chat_template, &hash));
   for (const char* name : kModelFiles) {
     std::error_code error;
-    const std::string path = model_dir + "/" + name;
+    const std::string path = options.model_dir + "/" + name;
     hash.Text(name);
-    if (std::filesystem::exists(path, error)) MUSTER_RETURN_IF_ERROR(AddFile(path, on_read, &hash));
+    if (std::filesystem::exists(path, error)) MUSTER_RETURN_IF_ERROR(AddFile(path, &hash));
   }
-  for (const std::string& path : paths) {
+  for (const FileContent& file : rows) {
     // The ending says how the bytes are read.
-    hash.Text(path.ends_with(".jsonl") || path.ends_with(".jsonl.gz") ? "lines" : "array");
-    MUSTER_RETURN_IF_ERROR(AddFile(path, on_read, &hash));
+    const bool lines = file.path.ends_with(".jsonl") || file.path.ends_with(".jsonl.gz");
+    hash.Text(lines ? "lines" : "array");
+    hash.Number(static_cast<std::uint64_t>(file.identity.bytes));
+    hash.Number(file.hash);
   }
   return hash.value();
 }
 
-std::string CacheEntryPrefix(const std::vector<std::string>& paths) {
+std::string CacheEntryName(std::uint64_t key) { return ToHex(key) + ".tokens"; }
+
+std::uint64_t HashOfPaths(const std::vector<std::string>& paths) {
   KeyHash hash;
   for (const std::string& path : paths) {
     std::error_code error;
     hash.Text(std::filesystem::absolute(path, error).lexically_normal().string());
   }
-  std::string name = std::filesystem::path(paths.front()).stem().string().substr(0, kNameBytes);
-  for (char& c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  return name + "-" + Hex(hash.value()) + "-";
-}
-
-std::string CacheEntryName(const std::vector<std::string>& paths, std::uint64_t key) {
-  return CacheEntryPrefix(paths) + Hex(key) + ".tokens";
+  return hash.value();
 }
 
 }  // namespace muster

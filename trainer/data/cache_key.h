@@ -3,29 +3,29 @@
 // Two entries have one key only if they hold the same rows: the key is a hash of the bytes of the
 // files of rows in their order, of the tokenizer's and the chat template's files, of every option
 // that ids depend on, and of Muster's version. Where files lie and when they were written does not
-// count. The entry's file name adds a hash of the paths (CacheEntryPrefix), for the old entries of
-// the same files to be found, so files at another place have an entry of their own.
+// count, so that copies, moved folders and other mount points find their entry.
 //
 // Pure but for reading files; any thread.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "common/base/result.h"
+#include "trainer/data/content_hashes.h"
 #include "trainer/data/row_encoder.h"
 
 namespace muster {
 
-// Reads all of `paths`; `on_read` is called in between, at least every few MiB. Empty: nobody asks.
-Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std::string& model_dir,
-                               const TextOptions& options, const std::function<void()>& on_read);
+// `rows` are the files of rows in their order, hashed. Reads the others, which are small.
+Result<std::uint64_t> CacheKey(const std::vector<FileContent>& rows, const TextOptions& options);
 
-// "train-0a1b...-2c3d....tokens": the first file's name, the files by their absolute paths, the
-// key. Entries of the same files share all but the last part, CacheEntryPrefix.
-std::string CacheEntryPrefix(const std::vector<std::string>& paths);
-std::string CacheEntryName(const std::vector<std::string>& paths, std::uint64_t key);
+// "2c3d....tokens": by the key alone.
+std::string CacheEntryName(std::uint64_t key);
+
+// Of the absolute paths of the rows. Not for finding an entry, but for telling which ones are of
+// the same files, so that no more than some of them are kept.
+std::uint64_t HashOfPaths(const std::vector<std::string>& paths);
 
 }  // namespace muster

@@ -50,7 +50,8 @@ class Dataset {
 
   // The ids of a row and the label of each position: the id that follows it, or kIgnoredLabel. Both
   // spans are Length(row) long. A row that cannot be read, or has an id outside the model's
-  // vocabulary, is an error that names file, row and position.
+  // vocabulary, is an error that names file, row and position; kUnavailable: what went wrong is of
+  // a file that a new start makes anew, not of the user's.
   virtual Status Read(std::int64_t row, std::span<std::int64_t> ids,
                       std::span<std::int64_t> labels) const = 0;
 
@@ -63,6 +64,10 @@ class Dataset {
 
   // Equal on two ranks that have the same rows before them.
   virtual std::uint64_t Fingerprint() const = 0;
+
+  // Whether what the rows are read from is still there as it was, as far as a look at it tells; an
+  // error: load the rows again before they are trained on.
+  virtual Status Check() const { return OkStatus(); }
 };
 
 // "lines 3, 7-9 of train.jsonl": `one` is the word for one of them. Sorted, each once, and no more

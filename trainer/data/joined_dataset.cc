@@ -59,4 +59,9 @@ std::string JoinedDataset::Describe(std::span<const std::int64_t> rows) const {
   return text;
 }
 
+Status JoinedDataset::Check() const {
+  for (const std::unique_ptr<const Dataset>& part : parts_) MUSTER_RETURN_IF_ERROR(part->Check());
+  return OkStatus();
+}
+
 }  // namespace muster

@@ -28,6 +28,7 @@ class JoinedDataset : public Dataset {
   std::vector<std::int64_t> Documents(std::int64_t row) const override;
   std::string Describe(std::span<const std::int64_t> rows) const override;
   std::uint64_t Fingerprint() const override { return fingerprint_; }
+  Status Check() const override;
 
  private:
   // The part that has a row, by number, and which one it is of that part.

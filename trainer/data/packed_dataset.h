@@ -43,6 +43,7 @@ class PackedDataset : public Dataset {
   std::vector<std::int64_t> Documents(std::int64_t row) const override;
   std::string Describe(std::span<const std::int64_t> rows) const override;
   std::uint64_t Fingerprint() const override { return fingerprint_; }
+  Status Check() const override { return inner_->Check(); }
 
  private:
   std::span<const std::int32_t> Pack(std::int64_t row) const;

@@ -40,7 +40,8 @@ struct TextOptions {
   std::int64_t vocab_size = 0;
   // Ends rows that are no chat; none: they just end. ModelConfig::eos_token_ids.front().
   std::optional<std::int32_t> eos_token_id;
-  // What of a row of plain text goes beyond max_seq_len becomes further rows instead of being cut.
+  // What of a row of plain text goes beyond max_seq_len becomes further rows instead of being cut,
+  // but for a single token that is left over. Nothing predicts the first token of a further row.
   bool split_text = false;
 };
 

@@ -8,27 +8,24 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kMaxRowBytes = 256u << 20;
-
 bool IsBlank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
 }
 
 class LineReader : public RowReader {
  public:
-  LineReader(std::string path, ByteSource source)
-      : path_(std::move(path)), source_(std::move(source)) {}
+  LineReader(std::string path, ByteSource source, std::size_t max_row_bytes)
+      : path_(std::move(path)), source_(std::move(source)), max_row_bytes_(max_row_bytes) {}
 
   Result<bool> Next(RawRow* row) override {
     for (;;) {
       row->text.clear();
-      const bool any = source_.Line(kMaxRowBytes, &row->text);
-      // A failure is told of the line that it has kept from being read, begun or not.
-      line_ += any || !source_.status().ok() ? 1 : 0;
+      const bool begun = source_.Line(max_row_bytes_, &row->text);
+      row->line = line_ + 1;
       if (!source_.status().ok())
-        return source_.status().WithContext(path_ + ":" + std::to_string(line_));
-      if (!any) return false;
-      row->line = line_;
+        return source_.status().WithContext(path_ + ":" + std::to_string(row->line));
+      if (!begun) return false;
+      ++line_;
       if (line_ == 1 && row->text.starts_with("\xef\xbb\xbf")) row->text.erase(0, 3);
       if (!IsBlank(row->text)) return true;
     }
@@ -37,15 +34,16 @@ class LineReader : public RowReader {
  private:
   std::string path_;
   ByteSource source_;
-  std::int64_t line_ = 0;
+  std::size_t max_row_bytes_;
+  std::int64_t line_ = 0;  // that were read
 };
 
 // Finds where the elements of an array begin and end, by brackets and quotes alone; whether they
 // are JSON the parser of rows says.
 class ElementReader : public RowReader {
  public:
-  ElementReader(std::string path, ByteSource source)
-      : path_(std::move(path)), source_(std::move(source)) {}
+  ElementReader(std::string path, ByteSource source, std::size_t max_row_bytes)
+      : path_(std::move(path)), source_(std::move(source)), max_row_bytes_(max_row_bytes) {}
 
   Result<bool> Next(RawRow* row) override {
     int c = SkipBlanks();
@@ -106,10 +104,10 @@ class ElementReader : public RowReader {
                                ": the row that begins here does not end; the file was cut off, or "
                                "a bracket or a quote is missing");
       }
-      if (text->size() == kMaxRowBytes)
-        return InvalidArgument(path_ + ":" + std::to_string(begin) +
-                               ": the row that begins here is longer than 256 MiB; a .json file "
-                               "is an array of rows");
+      if (text->size() == max_row_bytes_)
+        return InvalidArgument(
+            path_ + ":" + std::to_string(begin) + ": the row that begins here is longer than " +
+            std::to_string(max_row_bytes_) + " bytes; a .json file is an array of rows");
       text->push_back(static_cast<char>(c));
       if (in_string && c == '\\') {
         if (const int escaped = Take(); escaped >= 0) text->push_back(static_cast<char>(escaped));
@@ -146,6 +144,7 @@ class ElementReader : public RowReader {
 
   std::string path_;
   ByteSource source_;
+  std::size_t max_row_bytes_;
   std::int64_t line_ = 1;
   bool line_ended_ = false;
   bool begun_ = false;
@@ -157,13 +156,14 @@ class ElementReader : public RowReader {
 
 }  // namespace
 
-Result<std::unique_ptr<RowReader>> RowReader::Open(const std::string& path) {
+Result<std::unique_ptr<RowReader>> RowReader::Open(const std::string& path,
+                                                   std::size_t max_row_bytes) {
   MUSTER_ASSIGN_OR_RETURN(ByteSource source, ByteSource::Open(path));
   std::unique_ptr<RowReader> reader;
   if (path.ends_with(".json") || path.ends_with(".json.gz")) {
-    reader = std::make_unique<ElementReader>(path, std::move(source));
+    reader = std::make_unique<ElementReader>(path, std::move(source), max_row_bytes);
   } else {
-    reader = std::make_unique<LineReader>(path, std::move(source));
+    reader = std::make_unique<LineReader>(path, std::move(source), max_row_bytes);
   }
   return reader;
 }

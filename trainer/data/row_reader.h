@@ -5,9 +5,10 @@
 //   with .gz after  the same, compressed
 //
 // Holds one row and a buffer, whatever the size of the file. Owned by one thread. Errors name file
-// and line: a file that cannot be read, a row of more than 256 MiB, an array that is cut off.
+// and line: a file that cannot be read, a row that is too long, an array that is cut off.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,9 +22,13 @@ struct RawRow {
   std::int64_t line = 0;  // that it begins on, from 1
 };
 
+inline constexpr std::size_t kMaxRowBytes = 256u << 20;
+
 class RowReader {
  public:
-  static Result<std::unique_ptr<RowReader>> Open(const std::string& path);
+  // A row of more than `max_row_bytes` is kInvalidArgument.
+  static Result<std::unique_ptr<RowReader>> Open(const std::string& path,
+                                                 std::size_t max_row_bytes = kMaxRowBytes);
   virtual ~RowReader() = default;
 
   // False: there are no more.

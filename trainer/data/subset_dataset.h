@@ -35,6 +35,7 @@ class SubsetDataset : public Dataset {
   }
   std::string Describe(std::span<const std::int64_t> rows) const override;
   std::uint64_t Fingerprint() const override { return fingerprint_; }
+  Status Check() const override { return whole_->Check(); }
 
  private:
   std::int64_t At(std::int64_t row) const { return rows_[static_cast<std::size_t>(row)]; }

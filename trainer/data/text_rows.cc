@@ -1,110 +1,52 @@
 #include "trainer/data/text_rows.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include "common/base/files.h"
-#include "common/base/unique_fd.h"
+#include "trainer/data/cache_folder.h"
 #include "trainer/data/cache_key.h"
+#include "trainer/data/content_hashes.h"
 #include "trainer/data/encode_files.h"
+#include "trainer/data/file_identity.h"
+#include "trainer/data/file_turn.h"
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/token_cache.h"
+#include "trainer/data/verified_mark.h"
 
 namespace muster {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr int kPauseMillis = 50;
-// Of the same files: one per tokenizer, template or length that somebody tries out.
-constexpr std::size_t kKeptEntries = 4;
 // An entry that is damaged again and again lies on a disk that keeps nothing.
 constexpr int kMostTries = 4;
-
-bool Exists(const std::string& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
-void Touch(int fd) { (void)::futimens(fd, nullptr); }
-
-// Removes a file that somebody locks as long as it is in use, if nobody does.
-void RemoveUnused(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (fd.valid() && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
-}
-
-// Older entries of the same files, and what writers that were killed have left.
-void Prune(const std::string& directory, const std::string& prefix) {
-  std::vector<std::pair<fs::file_time_type, std::string>> entries;
-  std::error_code error;
-  for (auto it = fs::directory_iterator(directory, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
-    const std::string path = it->path().string();
-    const std::string name = it->path().filename().string();
-    std::error_code gone;
-    if (name.find(".tokens.tmp.") != std::string::npos) {
-      RemoveUnused(path);
-    } else if (name.ends_with(".tokens.lock")) {
-      if (!Exists(path.substr(0, path.size() - 5))) RemoveUnused(path);
-    } else if (name.starts_with(prefix) && name.ends_with(".tokens")) {
-      entries.emplace_back(it->last_write_time(gone), path);
-    }
-  }
-  std::sort(entries.rbegin(), entries.rend());
-  for (std::size_t i = kKeptEntries; i < entries.size(); ++i) ::unlink(entries[i].second.c_str());
-}
-
-// Words of text are longer than tokens, as a rule: an entry takes about as much as its files.
-Status CheckRoom(const std::vector<std::string>& paths, const std::string& directory) {
-  std::uint64_t bytes = 0;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    const std::uintmax_t size = fs::file_size(path, error);
-    if (!error) bytes += size;
-  }
-  struct statvfs room = {};
-  if (::statvfs(directory.c_str(), &room) != 0) return OkStatus();
-  const std::uint64_t left = std::uint64_t{room.f_bavail} * room.f_frsize;
-  if (left >= bytes) return OkStatus();
-  return ResourceExhausted(directory + " has " + std::to_string(left >> 20) +
-                           " MiB left for the tokens of " + std::to_string(bytes >> 20) +
-                           " MiB of text");
-}
+// Of rows that change while they are read.
+constexpr int kMostChanges = 3;
 
 // What may happen to one entry of the cache until it can be used.
 class Entry {
  public:
   Entry(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
-        const TextOptions& options, const TextRowsRun& run, std::uint64_t key)
+        const TextOptions& options, const TextRowsRun& run)
       : paths_(paths),
+        files_(HashOfPaths(paths)),
         tokenizer_(tokenizer),
         options_(options),
         run_(run),
-        key_(key),
-        path_(run.cache_dir + "/" + CacheEntryName(paths, key)) {}
+        wait_{.on_read = run.on_read, .on_wait = run.on_wait, .patience = run.patience} {}
 
-  // Null: the cache is of no use, and trouble() says why. An error is one of the rows.
+  // Null: the cache is of no use, and trouble() says why. An error is one of the rows; kAborted:
+  // their files have changed meanwhile.
   Result<std::unique_ptr<const Dataset>> Load(std::vector<std::string>* notes) {
+    MUSTER_RETURN_IF_ERROR(FindKey());
     for (int tries = 0; tries < kMostTries; ++tries) {
-      auto opened = CachedDataset::Open(path_, key_, options_.vocab_size, paths_, run_.on_read);
-      if (opened.ok()) {
-        (void)::utimensat(AT_FDCWD, path_.c_str(), nullptr, 0);
-        return std::unique_ptr<const Dataset>(*std::move(opened));
-      }
+      const Result<FileIdentity> examined = IdentityOf(path_);
+      auto opened = OpenVerified();
+      if (opened.ok()) return std::unique_ptr<const Dataset>(*std::move(opened));
       trouble_ = opened.status();
       if (trouble_.code() == StatusCode::kDataLoss) {
         notes->push_back(trouble_.message() + "; it is made anew");
-        ::unlink(path_.c_str());
+        RemoveDamaged(examined);
       } else if (trouble_.code() != StatusCode::kNotFound) {
         break;
       }
@@ -117,86 +59,127 @@ class Entry {
   const Status& trouble() const { return trouble_; }
 
  private:
+  Status FindKey() {
+    // Whether it can be made is asked when something is to be written to it.
+    (void)MakeDirectories(run_.cache_dir);
+    const HashMemory memory{.path = HashMemoryPath(run_.cache_dir, files_)};
+    MUSTER_ASSIGN_OR_RETURN(rows_, HashFiles(paths_, memory, wait_));
+    MUSTER_ASSIGN_OR_RETURN(key_, CacheKey(rows_, options_));
+    path_ = run_.cache_dir + "/" + CacheEntryName(key_);
+    return OkStatus();
+  }
+
+  // An entry every byte of which was checked, by this process or another one of this host.
+  Result<std::unique_ptr<const CachedDataset>> OpenVerified() {
+    MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<const CachedDataset> entry,
+                            CachedDataset::Open(path_, key_, options_.vocab_size, paths_));
+    const VerifiedMark mark(path_);
+    const auto is_verified = [&] { return mark.Holds(entry->identity()); };
+    if (is_verified()) return entry;
+    Result<FileTurn> turn = FileTurn::Open(mark.path() + ".lock");
+    if (turn.ok() && turn->Await(is_verified, wait_) == Turn::kDone) return entry;
+    if (!entry->Check().ok()) return NotFound(path_ + " was removed by another process");
+    MUSTER_RETURN_IF_ERROR(entry->Verify([&] {
+      if (turn.ok()) turn->Touch();
+      if (run_.on_read) run_.on_read();
+    }));
+    mark.Set(entry->identity());
+    return entry;
+  }
+
+  // Unless another process has made it anew meanwhile.
+  void RemoveDamaged(const Result<FileIdentity>& examined) const {
+    const Result<FileIdentity> now = IdentityOf(path_);
+    if (examined.ok() && now.ok() && now->device == examined->device &&
+        now->inode == examined->inode)
+      ::unlink(path_.c_str());
+  }
+
+  // What was tokenized has to be what the key is of.
+  Status CheckSources() const {
+    // Times may change without the bytes, as when a backup sets them back.
+    if (!CheckUnchanged(rows_).ok()) {
+      MUSTER_ASSIGN_OR_RETURN(const std::vector<FileContent> now, HashFiles(paths_, {}, wait_));
+      for (std::size_t i = 0; i < now.size(); ++i)
+        if (now[i].hash != rows_[i].hash)
+          return Aborted(now[i].path + " has changed while its rows were tokenized");
+    }
+    const Result<std::uint64_t> key = CacheKey(rows_, options_);
+    if (key.ok() && *key == key_) return OkStatus();
+    return Unavailable("the files of the tokenizer or the chat template, " + options_.model_dir +
+                       ", have changed while rows were tokenized");
+  }
+
   // False: it could not be written, for trouble(). True: somebody has written it.
   Result<bool> WriteOrAwait() {
     trouble_ = MakeDirectories(run_.cache_dir);
     if (!trouble_.ok()) return false;
-    const std::string lock_path = path_ + ".lock";
-    const UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (!lock.valid()) {
-      trouble_ = ErrnoStatus(errno, "open " + lock_path);
-      return false;
-    }
-    AwaitTurn(lock.get());
-    if (Exists(path_)) return true;
-    trouble_ = CheckRoom(paths_, run_.cache_dir);
-    if (!trouble_.ok()) return false;
-    MUSTER_RETURN_IF_ERROR(Write(lock.get()));
-    if (trouble_.ok()) Prune(run_.cache_dir, CacheEntryPrefix(paths_));
-    return trouble_.ok();
-  }
-
-  // Until the entry is there, or is this process's to write: nobody else does, or who does stands
-  // still, or the file system knows no locks. Two that write harm nobody; one of them is in vain.
-  void AwaitTurn(int lock) const {
-    timespec seen = {};
-    TimePoint moved = SystemClock().Now();
-    while (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
-      if ((errno != EWOULDBLOCK && errno != EINTR) || Exists(path_)) return;
-      struct stat info = {};
-      if (::fstat(lock, &info) != 0) return;
-      if (info.st_mtim.tv_sec != seen.tv_sec || info.st_mtim.tv_nsec != seen.tv_nsec) {
-        seen = info.st_mtim;
-        moved = SystemClock().Now();
-        if (run_.on_read) run_.on_read();
+    // Where who has the turn stands still one more process takes over, and no more than one.
+    for (const char* const suffix : {".lock", ".lock2"}) {
+      Result<FileTurn> turn = FileTurn::Open(path_ + suffix);
+      trouble_ = turn.status();
+      if (!turn.ok()) return false;
+      switch (turn->Await([this] { return IsThere(path_); }, wait_)) {
+        case Turn::kDone: return true;
+        case Turn::kStuck: continue;
+        case Turn::kOwn: MUSTER_RETURN_IF_ERROR(Write(*turn)); return trouble_.ok();
       }
-      if (SystemClock().Now() - moved > run_.patience) return;
-      ::poll(nullptr, 0, kPauseMillis);
     }
+    trouble_ = DeadlineExceeded("others that write " + path_ + " stand still");
+    return false;
   }
 
   // OK with trouble(): the disk has not taken it.
-  Status Write(int lock) {
-    auto writer = TokenCacheWriter::Create(path_, key_);
+  Status Write(const FileTurn& turn) {
+    RemoveLeftovers(run_.cache_dir);
+    trouble_ = CheckRoom(paths_, run_.cache_dir);
+    if (!trouble_.ok()) return OkStatus();
+    auto writer = TokenCacheWriter::Create(path_, {.key = key_, .files = files_});
     trouble_ = writer.status();
     if (!writer.ok()) return OkStatus();
-    Touch(lock);
+    const auto moves = [&] {
+      turn.Touch();
+      if (run_.on_read) run_.on_read();
+    };
     const auto take = [&](const EncodedRows& rows) {
-      Touch(lock);
-      return trouble_ = (*writer)->Add(rows);
+      trouble_ = (*writer)->Add(rows);
+      turn.Touch();
+      return trouble_;
     };
     const auto on_rows = [&](std::int64_t rows) {
-      if (run_.on_read) run_.on_read();
+      moves();
       if (run_.on_rows) run_.on_rows(rows);
     };
     const Status encoded =
         EncodeFiles(paths_, tokenizer_, options_, {run_.cache_threads, on_rows}, take);
     if (!trouble_.ok()) return OkStatus();
+    // First, for a file that somebody writes to may end within a row.
+    MUSTER_RETURN_IF_ERROR(CheckSources());
     MUSTER_RETURN_IF_ERROR(encoded);
     const DatasetStats& stats = (*writer)->stats();
     if (stats.rows == 0) return NoRowsLeft(paths_, stats, options_.max_seq_len);
-    trouble_ = (*writer)->Finish();
+    trouble_ = (*writer)->Finish(moves);
+    if (trouble_.ok()) RemoveOldEntries(run_.cache_dir, files_);
     return OkStatus();
   }
 
   const std::vector<std::string>& paths_;
+  const std::uint64_t files_;  // HashOfPaths
   const Tokenizer& tokenizer_;
   const TextOptions& options_;
   const TextRowsRun& run_;
-  const std::uint64_t key_;
-  const std::string path_;
+  const TurnWait wait_;
+  std::vector<FileContent> rows_;
+  std::uint64_t key_ = 0;
+  std::string path_;
   Status trouble_;
 };
 
-}  // namespace
-
-Result<TextRows> LoadTextRows(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
-                              const TextOptions& options, const TextRowsRun& run) {
+Result<TextRows> LoadOnce(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+                          const TextOptions& options, const TextRowsRun& run) {
   TextRows rows;
   if (!run.cache_dir.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(const std::uint64_t key,
-                            CacheKey(paths, options.model_dir, options, run.on_read));
-    Entry entry(paths, tokenizer, options, run, key);
+    Entry entry(paths, tokenizer, options, run);
     MUSTER_ASSIGN_OR_RETURN(rows.dataset, entry.Load(&rows.notes));
     if (rows.dataset) return rows;
     rows.notes.push_back("the tokens are kept in memory instead of in " + run.cache_dir + ": " +
@@ -210,6 +193,19 @@ Result<TextRows> LoadTextRows(const std::vector<std::string>& paths, const Token
                           TextDataset::Load(paths, tokenizer, options, {run.threads, on_rows}));
   rows.dataset = std::make_unique<const TextDataset>(std::move(dataset));
   return rows;
+}
+
+}  // namespace
+
+Result<TextRows> LoadTextRows(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+                              const TextOptions& options, const TextRowsRun& run) {
+  for (int tries = 1;; ++tries) {
+    Result<TextRows> rows = LoadOnce(paths, tokenizer, options, run);
+    if (rows.ok() || rows.status().code() != StatusCode::kAborted) return rows;
+    if (tries == kMostChanges)
+      return Unavailable(rows.status().message() +
+                         "; rows have to be written before a job starts that trains on them");
+  }
 }
 
 }  // namespace muster

@@ -1,8 +1,9 @@
 // LoadTextRows: the rows of files of text, tokenized now or at an earlier start.
 //
 // With a cache the rows are tokenized once, by one of the ranks and jobs that want them; the others
-// that see the same disk wait for it as long as it gets on. What a cache cannot do (a full or
-// read-only disk) is told in a note, and the rows are kept in memory instead.
+// that see the same disk wait for it as long as it gets on (file_turn.h, cache_folder.h). What a
+// cache cannot do (a full or read-only disk) is told in a note, and the rows are kept in memory
+// instead.
 //
 // Blocks; the calls below come in the caller's thread. Errors are those of the rows, with file and
 // line.
@@ -17,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/file_turn.h"
 #include "trainer/data/row_encoder.h"
 
 namespace muster {
@@ -26,8 +28,11 @@ struct TextRowsRun {
   int cache_threads = 1;               // to tokenize with while others wait for the entry
   int threads = 1;                     // where every rank tokenizes for itself
   std::function<void()> on_read = {};  // something moves; empty: nobody asks
+  // Another process does the work, moving or not; every few milliseconds. It may take as long as it
+  // likes, for that time does not count against `patience`.
+  std::function<void()> on_wait = {};
   std::function<void(std::int64_t rows)> on_rows = {};  // tokenized so far by this process
-  Duration patience = std::chrono::seconds(60);         // with another's writing that stands still
+  Duration patience = TurnWait{}.patience;              // with another's writing that stands still
 };
 
 struct TextRows {

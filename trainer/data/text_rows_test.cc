@@ -1,10 +1,13 @@
 #include "trainer/data/text_rows.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
@@ -13,9 +16,12 @@
 
 #include "common/base/host_peak.h"
 #include "common/base/unique_fd.h"
+#include "trainer/data/cache_folder.h"
 #include "trainer/data/cache_key.h"
+#include "trainer/data/content_hashes.h"
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/text_files_testing.h"
+#include "trainer/data/verified_mark.h"
 #include "trainer/formats/temp_dir.h"
 
 namespace muster {
@@ -44,10 +50,20 @@ class TextRowsTest : public ::testing::Test {
     EXPECT_TRUE(rows.ok()) << rows.status().ToString();
     return {*std::move(rows), tokenized_ > before};
   }
+  // Of the entry of these rows and options, whether or not it is there.
+  std::string EntryPath() const {
+    const auto files = HashFiles({path_}, {}, {});
+    EXPECT_TRUE(files.ok()) << files.status().ToString();
+    return run_.cache_dir + "/" + CacheEntryName(*CacheKey(*files, options_));
+  }
+  // Whole ones and what is left of others, without what lies beside them.
   std::vector<std::string> Entries() const {
     std::vector<std::string> found;
-    for (const auto& file : fs::directory_iterator(run_.cache_dir))
-      if (file.path().extension() != ".lock") found.push_back(file.path().string());
+    for (const auto& file : fs::directory_iterator(run_.cache_dir)) {
+      const std::string path = file.path().string();
+      if (path.ends_with(".tokens") || path.find(".tokens.tmp.") != std::string::npos)
+        found.push_back(path);
+    }
     return found;
   }
 
@@ -94,20 +110,48 @@ TEST_F(TextRowsTest, WhateverChangesIdsMakesAnotherEntry) {
   })) << "the same bytes, written again";
 }
 
+TEST_F(TextRowsTest, FilesThatWereMovedOrRenamedFindTheirEntry) {
+  const auto [first, made] = Load();
+  fs::create_directory(dir_ / "moved");
+  path_ = dir_ / "moved/renamed.jsonl";
+  fs::rename(dir_ / "rows.jsonl", path_);
+  const auto [second, made_again] = Load();
+  EXPECT_FALSE(made_again);
+  EXPECT_EQ(RowsOf(*second.dataset), RowsOf(*first.dataset));
+  EXPECT_THAT(second.dataset->Describe(std::vector<std::int64_t>{6}),
+              HasSubstr("line 7 of renamed.jsonl"));
+}
+
 TEST_F(TextRowsTest, OldEntriesOfTheSameFilesAreRemoved) {
-  const std::string other = run_.cache_dir + "/other-0000000000000000-0000000000000000.tokens";
-  fs::create_directory(run_.cache_dir);
-  std::ofstream(other) << "x";
-  const std::string left = run_.cache_dir + "/rows-1-1.tokens.tmp.abcdef";
-  std::ofstream(left) << "of a writer that was killed";
+  path_ = dir_.Write("others.jsonl", NumberedRows(5, 10));
+  Load();
+  const std::string other = Entries().front();
+  path_ = dir_ / "rows.jsonl";
+  std::string left = TemporaryEntryPattern(other);
+  ASSERT_TRUE(UniqueFd(::mkstemp(left.data())).valid()) << "of a writer that was killed";
   for (int length = 20; length < 28; ++length) {
     options_.max_seq_len = length;
     Load();
+    // As if each had been a day ago.
+    for (const std::string& entry : Entries()) {
+      struct stat info = {};
+      ASSERT_EQ(::stat(entry.c_str(), &info), 0);
+      info.st_atim.tv_sec -= 24 * 3600;
+      const timespec times[2] = {info.st_atim, info.st_mtim};
+      ASSERT_EQ(::utimensat(AT_FDCWD, entry.c_str(), times, 0), 0);
+    }
   }
   EXPECT_EQ(Entries().size(), 4u + 1u);
   EXPECT_TRUE(fs::exists(other));
   EXPECT_FALSE(fs::exists(left));
   EXPECT_FALSE(Load().second) << "the newest is there";
+}
+
+TEST_F(TextRowsTest, AnEntryThatIsBeingReadIsNotRemoved) {
+  const auto [rows, made] = Load();
+  const std::string entry = Entries().front();
+  const UniqueFd fd(::open(entry.c_str(), O_RDWR | O_CLOEXEC));
+  EXPECT_NE(::flock(fd.get(), LOCK_EX | LOCK_NB), 0) << "as who removes it would";
 }
 
 TEST_F(TextRowsTest, ADamagedEntryIsMadeAnewAndToldOnce) {
@@ -175,13 +219,92 @@ TEST_F(TextRowsTest, OfRanksThatStartTogetherOneTokenizes) {
 
 TEST_F(TextRowsTest, AWriterThatStandsStillIsNotWaitedForForEver) {
   fs::create_directory(run_.cache_dir);
-  const std::string name = CacheEntryName({path_}, *CacheKey({path_}, dir_.path(), options_, {}));
-  std::ofstream(run_.cache_dir + "/" + name + ".lock") << "";
-  const UniqueFd other(::open((run_.cache_dir + "/" + name + ".lock").c_str(), O_RDWR));
+  std::ofstream(EntryPath() + ".lock") << "";
+  const UniqueFd other(::open((EntryPath() + ".lock").c_str(), O_RDWR));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
   run_.patience = std::chrono::milliseconds(60);
   EXPECT_TRUE(Load().second);
   EXPECT_FALSE(Load().second) << "and the entry is there";
+}
+
+// Their rows were kept under the key of the bytes before, for whoever has those.
+TEST_F(TextRowsTest, FilesThatChangeWhileTheyAreTokenizedAreReadAgain) {
+  const std::string before = EntryPath();
+  run_.on_rows = [&](std::int64_t) {
+    if (++tokenized_ == 1) std::ofstream(path_, std::ios::app) << NumberedRows(600, 1);
+  };
+  const auto [rows, made] = Load();
+  EXPECT_EQ(rows.dataset->size(), 601);
+  EXPECT_THAT(Entries(), ElementsAre(EntryPath()));
+  EXPECT_NE(EntryPath(), before);
+  EXPECT_FALSE(Load().second);
+}
+
+TEST_F(TextRowsTest, FilesThatGoOnChangingAreNoBadInputAndLeaveNothing) {
+  run_.on_rows = [&](std::int64_t) {
+    std::ofstream(path_, std::ios::app) << NumberedRows(++tokenized_, 1);
+  };
+  const auto rows = LoadTextRows({path_}, ByteTokenizer(), options_, run_);
+  EXPECT_EQ(rows.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(rows.status().message(), HasSubstr("rows.jsonl has changed while"));
+  EXPECT_THAT(Entries(), IsEmpty());
+}
+
+TEST_F(TextRowsTest, TimesThatAreSetWhileRowsAreTokenizedChangeNothing) {
+  run_.on_rows = [&](std::int64_t) {
+    ++tokenized_;
+    fs::last_write_time(path_, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  };
+  Load();
+  EXPECT_EQ(tokenized_, 3) << "once: 600 rows, 256 to a chunk";
+  EXPECT_THAT(Entries(), ElementsAre(EntryPath()));
+}
+
+// Every rank of a node read all of it at every start.
+TEST_F(TextRowsTest, AnEntryIsReadThroughOnceByAHostUntilItIsWrittenTo) {
+  const auto [first, made] = Load();
+  const auto rows = RowsOf(*first.dataset);
+  const std::string entry = Entries().front();
+  const auto damage = [&](std::streamoff at) {
+    std::fstream file(entry, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(at);
+    file.put('#');
+  };
+  const auto written = fs::last_write_time(entry);
+  damage(200);
+  fs::last_write_time(entry, written);
+  EXPECT_FALSE(Load().second) << "as it was for all that a look tells";
+  damage(204);
+  const auto [again, made_again] = Load();
+  EXPECT_TRUE(made_again) << "it was written to";
+  EXPECT_EQ(RowsOf(*again.dataset), rows);
+  // The host has not checked it, or not since it booted.
+  const std::string mark = VerifiedMark(entry).path();
+  ASSERT_TRUE(fs::exists(mark));
+  const auto rewritten = fs::last_write_time(entry);
+  damage(200);
+  fs::last_write_time(entry, rewritten);
+  std::ofstream(mark) << "another boot";
+  EXPECT_TRUE(Load().second);
+}
+
+// Ranks that wait have to meet others that wait for them, whether or not the writer gets on.
+TEST_F(TextRowsTest, WhoWaitsIsAskedAllTheTimeAndThatTimeCountsForNothing) {
+  fs::create_directory(run_.cache_dir);
+  UniqueFd other(::open((EntryPath() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  run_.patience = std::chrono::seconds(1);
+  int asked = 0;
+  run_.on_wait = [&] {
+    // The first time takes longer than the patience.
+    const Deadline end = Deadline::After(asked == 0 ? run_.patience * 5 / 4 : Duration::zero());
+    while (!end.Expired()) std::this_thread::yield();
+    if (++asked < 3) return;
+    EXPECT_EQ(tokenized_, 0);
+    other.reset();
+  };
+  EXPECT_TRUE(Load().second);
+  EXPECT_GE(asked, 3);
 }
 
 // Twelve million tokens would be 48 MB; what a rank keeps are some bytes per row and buffers.

@@ -1,6 +1,7 @@
 #include "trainer/data/token_cache.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -16,13 +17,15 @@
 #include <xxhash.h>
 
 #include "common/base/files.h"
+#include "trainer/data/cache_folder.h"
+#include "trainer/data/verified_mark.h"
 
 namespace muster {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "entries are written as they lie here");
 
-constexpr std::uint64_t kMagic = 0x314b4f545453554d;  // "MUSTTOK1"
+constexpr std::uint64_t kMagic = 0x324b4f545453554d;  // "MUSTTOK2"
 constexpr std::size_t kBufferBytes = 4 << 20;
 constexpr std::int64_t kGroupRows = 64;
 // Synced as it grows, so that the end does not stand still for all of it.
@@ -31,6 +34,7 @@ constexpr std::int64_t kSyncBytes = 256 << 20;
 enum Word {
   kMagicWord,
   kKey,
+  kFiles,
   kRows,
   kTokens,
   kLabelTokens,
@@ -59,35 +63,88 @@ std::int64_t FileBytes(std::int64_t rows, std::int64_t tokens) {
   return static_cast<std::int64_t>(sizeof(Header)) + tokens * 4 + rows * (4 + 4 + 8);
 }
 
+bool IsUnlinked(int fd) {
+  struct stat info = {};
+  return ::fstat(fd, &info) == 0 && info.st_nlink == 0;
+}
+
+// Against being tidied away. Who holds it for itself either has just written the entry or is about
+// to remove it, and both are soon over; without locks of a file system there is none.
+void LockShared(int fd) {
+  constexpr int kMostTries = 100;
+  constexpr int kPauseMillis = 10;
+  for (int i = 0; i < kMostTries && ::flock(fd, LOCK_SH | LOCK_NB) != 0; ++i) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return;
+    ::poll(nullptr, 0, kPauseMillis);
+  }
+}
+
+bool IsWhole(const Header& header) {
+  return header[kMagicWord] == kMagic && header[kHeaderHash] == HashOf(header);
+}
+
 }  // namespace
 
+std::optional<CacheEntryId> ReadEntryId(const std::string& path) {
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
+  // To look at it is not to use it. Only the owner may say so.
+  UniqueFd fd(::open(path.c_str(), kFlags | O_NOATIME));
+  if (!fd.valid() && errno == EPERM) fd.reset(::open(path.c_str(), kFlags));
+  Header header{};
+  if (!fd.valid() ||
+      ::pread(fd.get(), header.data(), sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
+      !IsWhole(header))
+    return std::nullopt;
+  return CacheEntryId{.key = header[kKey], .files = header[kFiles]};
+}
+
 TokenCacheWriter::TokenCacheWriter(std::string path, std::string temporary, UniqueFd fd,
-                                   std::uint64_t key)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)), key_(key) {}
+                                   CacheEntryId id)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)), id_(id) {}
 
 Result<std::unique_ptr<TokenCacheWriter>> TokenCacheWriter::Create(const std::string& path,
-                                                                   std::uint64_t key) {
-  std::string temporary = path + ".tmp.XXXXXX";
-  UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus(errno, "create " + temporary);
-  // Held as long as it is written: who tidies up tells by it what a writer has left behind.
-  (void)::flock(fd.get(), LOCK_EX | LOCK_NB);
+                                                                   CacheEntryId id) {
+  UniqueFd fd;
+  MUSTER_ASSIGN_OR_RETURN(std::string temporary, MakeFile(path, &fd));
   (void)::fchmod(fd.get(), 0644);
   std::unique_ptr<TokenCacheWriter> writer(
-      new TokenCacheWriter(path, std::move(temporary), std::move(fd), key));
+      new TokenCacheWriter(path, std::move(temporary), std::move(fd), id));
   const Header none{};
   MUSTER_RETURN_IF_ERROR(writer->Append(none.data(), sizeof none));
   return writer;
+}
+
+// Locked as long as it is written: who tidies up tells by it what a writer has left behind. Who
+// does so just now may find it before it is locked, so that it is made again.
+Result<std::string> TokenCacheWriter::MakeFile(const std::string& path, UniqueFd* fd) {
+  constexpr int kMostFiles = 8;
+  for (int i = 0; i < kMostFiles; ++i) {
+    std::string temporary = TemporaryEntryPattern(path);
+    fd->reset(::mkostemp(temporary.data(), O_CLOEXEC));
+    if (!fd->valid()) return ErrnoStatus(errno, "create " + temporary);
+    const bool in_use = ::flock(fd->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!in_use && !IsUnlinked(fd->get())) return temporary;
+  }
+  return Aborted("create " + path + ": each file was removed at once");
 }
 
 TokenCacheWriter::~TokenCacheWriter() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-Status TokenCacheWriter::Append(const void* data, std::size_t bytes) {
+Status TokenCacheWriter::Append(const void* data, std::size_t bytes,
+                                const std::function<void()>& on_written) {
   const auto* begin = static_cast<const char*>(data);
-  buffer_.insert(buffer_.end(), begin, begin + bytes);
-  return buffer_.size() < kBufferBytes ? OkStatus() : Flush();
+  while (bytes > 0) {
+    const std::size_t part = std::min(bytes, kBufferBytes);
+    buffer_.insert(buffer_.end(), begin, begin + part);
+    begin += part;
+    bytes -= part;
+    if (buffer_.size() < kBufferBytes) continue;
+    MUSTER_RETURN_IF_ERROR(Flush());
+    if (on_written) on_written();
+  }
+  return OkStatus();
 }
 
 Status TokenCacheWriter::Flush() {
@@ -117,9 +174,9 @@ Status TokenCacheWriter::Add(const EncodedRows& rows) {
   return Append(rows.words.data(), rows.words.size() * sizeof(std::uint32_t));
 }
 
-Status TokenCacheWriter::Finish() {
-  const auto append = [this](const auto& values) {
-    return Append(values.data(), std::span(values).size_bytes());
+Status TokenCacheWriter::Finish(const std::function<void()>& on_written) {
+  const auto append = [&](const auto& values) {
+    return Append(values.data(), std::span(values).size_bytes(), on_written);
   };
   MUSTER_RETURN_IF_ERROR(append(lengths_));
   MUSTER_RETURN_IF_ERROR(append(labels_));
@@ -127,7 +184,8 @@ Status TokenCacheWriter::Finish() {
   MUSTER_RETURN_IF_ERROR(Flush());
   Header header{};
   header[kMagicWord] = kMagic;
-  header[kKey] = key_;
+  header[kKey] = id_.key;
+  header[kFiles] = id_.files;
   header[kRows] = static_cast<std::uint64_t>(stats_.rows);
   header[kTokens] = static_cast<std::uint64_t>(stats_.tokens);
   header[kLabelTokens] = static_cast<std::uint64_t>(stats_.label_tokens);
@@ -144,25 +202,37 @@ Status TokenCacheWriter::Finish() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     return ErrnoStatus(errno, "rename " + temporary_ + " to " + path_);
   temporary_.clear();
+  // Readers wait for its lock.
+  fd_.reset();
+  if (on_written) on_written();
   return SyncDirectory(std::filesystem::path(path_).parent_path().string());
 }
 
 CachedDataset::CachedDataset(std::string path, UniqueFd fd, std::vector<std::string> paths)
     : path_(std::move(path)), fd_(std::move(fd)), paths_(std::move(paths)) {}
 
-Result<std::unique_ptr<const CachedDataset>> CachedDataset::Open(
-    const std::string& path, std::uint64_t key, std::int64_t vocab_size,
-    std::vector<std::string> paths, const std::function<void()>& on_read) {
+Result<std::unique_ptr<const CachedDataset>> CachedDataset::Open(const std::string& path,
+                                                                 std::uint64_t key,
+                                                                 std::int64_t vocab_size,
+                                                                 std::vector<std::string> paths) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info = {};
-  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "open " + path);
+  if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
+  LockShared(fd.get());
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "open " + path);
+  if (info.st_nlink == 0) return NotFound(path + " has just been removed");
   std::unique_ptr<CachedDataset> dataset(new CachedDataset(path, std::move(fd), std::move(paths)));
+  dataset->identity_ = IdentityOf(info);
   dataset->vocab_size_ = vocab_size;
-  std::uint64_t index_hash = 0;
-  MUSTER_RETURN_IF_ERROR(dataset->ReadHeader(info.st_size, key, &index_hash));
-  MUSTER_RETURN_IF_ERROR(dataset->ReadIndex(index_hash));
-  MUSTER_RETURN_IF_ERROR(dataset->CheckTokens(on_read));
+  MUSTER_RETURN_IF_ERROR(dataset->ReadHeader(key));
+  MUSTER_RETURN_IF_ERROR(dataset->ReadLengths());
+  dataset->MarkUsedNowAndThen();
   return std::unique_ptr<const CachedDataset>(std::move(dataset));
+}
+
+Status CachedDataset::Verify(const std::function<void()>& on_read) const {
+  MUSTER_RETURN_IF_ERROR(CheckIndex(on_read));
+  return CheckTokens(on_read);
 }
 
 Status CachedDataset::Damaged(const std::string& what) const {
@@ -183,13 +253,12 @@ Status CachedDataset::ReadAt(std::int64_t offset, void* data, std::size_t bytes)
   return OkStatus();
 }
 
-Status CachedDataset::ReadHeader(std::int64_t file_bytes, std::uint64_t key,
-                                 std::uint64_t* index_hash) {
+Status CachedDataset::ReadHeader(std::uint64_t key) {
+  const std::int64_t file_bytes = identity_.bytes;
   Header header{};
   if (file_bytes < static_cast<std::int64_t>(sizeof header)) return Damaged("it has no header");
   MUSTER_RETURN_IF_ERROR(ReadAt(0, header.data(), sizeof header));
-  if (header[kMagicWord] != kMagic || header[kHeaderHash] != HashOf(header))
-    return Damaged("its header is not whole");
+  if (!IsWhole(header)) return Damaged("its header is not whole");
   if (header[kKey] != key) return Damaged("it is another key's");
   const auto count = [&header](Word word) { return static_cast<std::int64_t>(header[word]); };
   stats_ = {.rows = count(kRows),
@@ -199,7 +268,7 @@ Status CachedDataset::ReadHeader(std::int64_t file_bytes, std::uint64_t key,
             .tokens = count(kTokens),
             .label_tokens = count(kLabelTokens)};
   fingerprint_ = header[kFingerprint];
-  *index_hash = header[kIndexHash];
+  index_hash_ = header[kIndexHash];
   if (FileBytes(stats_.rows, stats_.tokens) != file_bytes)
     return Damaged("it has " + std::to_string(file_bytes) + " bytes instead of " +
                    std::to_string(FileBytes(stats_.rows, stats_.tokens)));
@@ -210,33 +279,38 @@ std::int64_t CachedDataset::index_begin() const {
   return static_cast<std::int64_t>(sizeof(Header)) + stats_.tokens * 4;
 }
 
-// Places are hashed, but not kept.
-Status CachedDataset::ReadIndex(std::uint64_t index_hash) {
+Status CachedDataset::ReadLengths() {
   const auto rows = static_cast<std::size_t>(stats_.rows);
   lengths_.resize(rows);
   labels_.resize(rows);
   MUSTER_RETURN_IF_ERROR(ReadAt(index_begin(), lengths_.data(), rows * 4));
   MUSTER_RETURN_IF_ERROR(ReadAt(index_begin() + stats_.rows * 4, labels_.data(), rows * 4));
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
-                                                                      &XXH3_freeState);
-  XXH3_64bits_reset(hash.get());
-  std::vector<char> buffer(kBufferBytes);
-  std::int64_t at = index_begin() + stats_.rows * 8;
-  for (std::size_t left = rows * 8; left > 0;) {
-    const std::size_t part = std::min(left, buffer.size());
-    MUSTER_RETURN_IF_ERROR(ReadAt(at, buffer.data(), part));
-    XXH3_64bits_update(hash.get(), buffer.data(), part);
-    at += static_cast<std::int64_t>(part);
-    left -= part;
-  }
-  if (HashOf(lengths_, labels_, XXH3_64bits_digest(hash.get())) != index_hash)
-    return Damaged("its index is not what was written");
   std::int64_t offset = 0;
   for (std::int64_t row = 0; row < stats_.rows; ++row) {
     if (row % kGroupRows == 0) group_offsets_.push_back(offset);
     offset += Length(row);
   }
   if (offset != stats_.tokens) return Damaged("its index does not fit its tokens");
+  return OkStatus();
+}
+
+// Places are hashed, but not kept.
+Status CachedDataset::CheckIndex(const std::function<void()>& on_read) const {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
+                                                                      &XXH3_freeState);
+  XXH3_64bits_reset(hash.get());
+  std::vector<char> buffer(kBufferBytes);
+  std::int64_t at = index_begin() + stats_.rows * 8;
+  for (std::size_t left = lengths_.size() * 8; left > 0;) {
+    const std::size_t part = std::min(left, buffer.size());
+    MUSTER_RETURN_IF_ERROR(ReadAt(at, buffer.data(), part));
+    XXH3_64bits_update(hash.get(), buffer.data(), part);
+    at += static_cast<std::int64_t>(part);
+    left -= part;
+    if (on_read) on_read();
+  }
+  if (HashOf(lengths_, labels_, XXH3_64bits_digest(hash.get())) != index_hash_)
+    return Damaged("its index is not what was written");
   return OkStatus();
 }
 
@@ -274,14 +348,36 @@ std::int64_t CachedDataset::Offset(std::int64_t row) const {
 
 Status CachedDataset::Read(std::int64_t row, std::span<std::int64_t> ids,
                            std::span<std::int64_t> labels) const {
+  MarkUsedNowAndThen();
   std::vector<std::uint32_t> words(ids.size());
-  MUSTER_RETURN_IF_ERROR(ReadAt(static_cast<std::int64_t>(sizeof(Header)) + Offset(row) * 4,
-                                words.data(), words.size() * 4));
+  const Status read = ReadAt(static_cast<std::int64_t>(sizeof(Header)) + Offset(row) * 4,
+                             words.data(), words.size() * 4);
+  if (!read.ok()) return LostInUse("cannot be read any more: " + read.message());
   UnpackRow(words, ids, labels);
-  // It was whole when it was opened.
   if (std::any_of(ids.begin(), ids.end(), [this](std::int64_t id) { return id >= vocab_size_; }))
-    return Damaged("row " + std::to_string(row) +
-                   " has changed since training began; start the job again");
+    return LostInUse("is damaged: row " + std::to_string(row) + " has changed since it was opened");
+  return OkStatus();
+}
+
+// A disk that loses bytes does not tell by the times of a file, which the mark goes by.
+Status CachedDataset::LostInUse(const std::string& what) const {
+  VerifiedMark(path_).Clear();
+  return Unavailable("the token cache " + path_ + " " + what);
+}
+
+void CachedDataset::MarkUsedNowAndThen() const {
+  const TimePoint now = SystemClock().Now();
+  if (now < next_mark_.load(std::memory_order_relaxed)) return;
+  next_mark_.store(now + kMarkEvery, std::memory_order_relaxed);
+  MarkUsed(fd_.get());
+}
+
+Status CachedDataset::Check() const {
+  struct stat info = {};
+  if (::fstat(fd_.get(), &info) != 0) return Unavailable(path_ + " is gone");
+  if (info.st_nlink == 0) return Unavailable(path_ + " was removed");
+  if (info.st_size != FileBytes(stats_.rows, stats_.tokens))
+    return Unavailable(path_ + " has changed its size");
   return OkStatus();
 }
 

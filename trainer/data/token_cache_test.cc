@@ -9,6 +9,7 @@
 #include "common/base/files.h"
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/text_files_testing.h"
+#include "trainer/data/verified_mark.h"
 #include "trainer/formats/temp_dir.h"
 
 namespace muster {
@@ -17,24 +18,27 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t kKey = 77;
+constexpr std::uint64_t kFiles = 5;
 
 class TokenCacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
     text_ = dir_.Write("rows.jsonl", NumberedRows(0, 300));
     const TextOptions options{.max_seq_len = 40, .vocab_size = 256};
-    const auto writer = TokenCacheWriter::Create(entry_, kKey);
+    const auto writer = TokenCacheWriter::Create(entry_, {kKey, kFiles});
     ASSERT_TRUE(writer.ok()) << writer.status().ToString();
     ASSERT_TRUE(EncodeFiles({text_}, ByteTokenizer(), options, {}, [&](const EncodedRows& rows) {
                   return (*writer)->Add(rows);
                 }).ok());
     EXPECT_FALSE(std::filesystem::exists(entry_)) << "before it is whole";
-    ASSERT_TRUE((*writer)->Finish().ok());
+    ASSERT_TRUE((*writer)->Finish({}).ok());
     in_memory_.emplace(*TextDataset::Load({text_}, ByteTokenizer(), options));
   }
 
   Result<std::unique_ptr<const CachedDataset>> Open(std::uint64_t key = kKey) const {
-    return CachedDataset::Open(entry_, key, 256, {text_}, {});
+    auto opened = CachedDataset::Open(entry_, key, 256, {text_});
+    if (opened.ok()) MUSTER_RETURN_IF_ERROR((*opened)->Verify({}));
+    return opened;
   }
 
   TempDir dir_;
@@ -77,17 +81,52 @@ TEST_F(TokenCacheTest, EveryDamageIsNoticed) {
 TEST_F(TokenCacheTest, AnEntryThatShrinksWhileItIsUsedIsAnErrorOfItsRow) {
   const auto cached = Open();
   ASSERT_TRUE(cached.ok());
+  EXPECT_TRUE((*cached)->Check().ok());
   std::filesystem::resize_file(entry_, 1000);
+  EXPECT_THAT((*cached)->Check().message(), HasSubstr("changed its size"));
   std::vector<std::int64_t> ids(static_cast<std::size_t>((*cached)->Length(290)));
   std::vector<std::int64_t> labels(ids.size());
   const Status read = (*cached)->Read(290, ids, labels);
-  EXPECT_EQ(read.code(), StatusCode::kDataLoss);
+  // Not kDataLoss, which would be told as bad input and end the job for good.
+  EXPECT_EQ(read.code(), StatusCode::kUnavailable);
   EXPECT_THAT(read.message(), HasSubstr(entry_));
+}
+
+TEST_F(TokenCacheTest, AnEntryThatSomebodyRemovedOrDamagedIsToldByALookOrByItsRow) {
+  const auto cached = Open();
+  ASSERT_TRUE(cached.ok());
+  std::string damaged = *ReadFile(entry_);
+  // The first tokens' upper bytes; the header has less than 100.
+  for (std::size_t at = 100; at < 200; ++at) damaged[at] = 0x7f;
+  {
+    std::fstream file(entry_, std::ios::binary | std::ios::in | std::ios::out);
+    file << damaged;
+  }
+  std::vector<std::int64_t> ids(static_cast<std::size_t>((*cached)->Length(1)));
+  std::vector<std::int64_t> labels(ids.size());
+  const VerifiedMark mark(entry_);
+  mark.Set((*cached)->identity());
+  EXPECT_TRUE(mark.Holds((*cached)->identity()));
+  EXPECT_EQ((*cached)->Read(1, ids, labels).code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(mark.Holds((*cached)->identity())) << "or the next attempt would trust it again";
+  EXPECT_TRUE((*cached)->Check().ok()) << "as far as a look tells";
+  std::filesystem::remove(entry_);
+  EXPECT_THAT((*cached)->Check().message(), HasSubstr("was removed"));
+}
+
+TEST_F(TokenCacheTest, AnEntryTellsWhichFilesItWasMadeOf) {
+  const auto id = ReadEntryId(entry_);
+  ASSERT_TRUE(id);
+  EXPECT_EQ(id->key, kKey);
+  EXPECT_EQ(id->files, kFiles);
+  std::filesystem::resize_file(entry_, 60);
+  EXPECT_FALSE(ReadEntryId(entry_));
+  EXPECT_FALSE(ReadEntryId(text_));
 }
 
 TEST_F(TokenCacheTest, AWriterThatIsGivenUpLeavesNothing) {
   std::filesystem::remove(entry_);
-  { const auto writer = TokenCacheWriter::Create(entry_, kKey); }
+  { const auto writer = TokenCacheWriter::Create(entry_, {kKey, kFiles}); }
   int files = 0;
   for (const auto& file : std::filesystem::directory_iterator(dir_.path()))
     files += file.path() != text_ ? 1 : 0;

@@ -137,6 +137,7 @@ class RowsLoader {
         .cache_threads = std::min(has.cpus_per_rank * has.ranks_per_node, Processors()),
         .threads = std::min(has.cpus_per_rank, Processors()),
         .on_read = events_.on_read,
+        .on_wait = events_.on_wait,
         .on_rows = RowsPerSecond(NameOfFiles(paths), events_)};
     Result<TextRows> loaded = LoadTextRows(paths, *tokenizer_, Options(), run);
     if (!loaded.ok()) return InputFailure("data", loaded.status());

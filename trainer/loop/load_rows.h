@@ -30,7 +30,9 @@ std::string TokenCacheDirectory(const JobSpec& spec);
 
 // What is told while inputs are read, in the thread that reads them. Empty: nobody asks.
 struct InputEvents {
-  std::function<void()> on_read = {};                         // something moves
+  std::function<void()> on_read = {};  // something moves
+  // Another process does the work, moving or not; every few milliseconds.
+  std::function<void()> on_wait = {};
   std::function<void(const std::string& line)> on_line = {};  // for people, where it takes long
 };
 

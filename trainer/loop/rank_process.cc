@@ -182,7 +182,8 @@ std::optional<Failure> RankProcess::RunTrainer(Source source) {
                                                     .out = parts_.out,
                                                     .lines = lines_,
                                                     .exports = parts_.exports,
-                                                    .on_step = parts_.on_step});
+                                                    .on_step = parts_.on_step,
+                                                    .meet_every = parts_.meet_every});
   return trainer_->Run();
 }
 

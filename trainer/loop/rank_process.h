@@ -56,6 +56,7 @@ struct RankProcessParts {
   // Of a trial (TrainerParts).
   bool exports = true;
   std::function<void(const StepMetrics&)> on_step = {};
+  Duration meet_every = std::chrono::minutes(2);
 };
 
 class RankProcess {

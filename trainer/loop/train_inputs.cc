@@ -25,6 +25,11 @@ Result<ModelFiles> OpenModel(const std::string& dir) {
   return ModelFiles{std::move(config), std::move(weights)};
 }
 
+// The token cache of a process that is kept may have been damaged, and made anew by another one.
+bool RowsAreThere(const TrainInputs& inputs) {
+  return inputs.dataset->Check().ok() && (!inputs.eval || inputs.eval->Check().ok());
+}
+
 }  // namespace
 
 Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
@@ -59,9 +64,18 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
                      .pad_id = pad_id};
 }
 
-std::optional<Failure> ProcessInputs::Load() {
-  if (inputs_) return std::nullopt;
-  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, events_);
+std::optional<Failure> ProcessInputs::Load(const std::function<void()>& meet) {
+  if (inputs_ && RowsAreThere(*inputs_)) return std::nullopt;
+  inputs_.reset();
+  InputEvents events = events_;
+  if (meet) {
+    events.on_wait = meet;
+    events.on_read = [&] {
+      if (events_.on_read) events_.on_read();
+      meet();
+    };
+  }
+  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, events);
   if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
   inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
   return std::nullopt;

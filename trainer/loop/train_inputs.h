@@ -3,6 +3,7 @@
 // Read by every rank for itself, so that no rank waits for another's disk. Plain values after Load.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,8 +44,9 @@ class ProcessInputs {
   explicit ProcessInputs(const JobSpec& spec, InputEvents events = {})
       : spec_(spec), events_(std::move(events)) {}
 
-  // Reads them unless that was done.
-  std::optional<Failure> Load();
+  // Reads them unless that was done and the rows are still there. `meet` is called often, while
+  // this process reads and while it waits for another one that does; empty: nobody asks.
+  std::optional<Failure> Load(const std::function<void()>& meet = {});
   // Precondition: loaded.
   const TrainInputs& operator*() const { return *inputs_; }
   const TrainInputs* operator->() const { return &*inputs_; }

@@ -64,6 +64,8 @@ struct TrainerParts {
   bool exports = true;  // the trained model, at the end
   // On every rank, after each step; empty: nobody asks.
   std::function<void(const StepMetrics&)> on_step;
+  // Ranks that read their inputs meet so often (LongWork).
+  Duration meet_every = std::chrono::minutes(2);
 };
 
 class Trainer {
@@ -79,6 +81,7 @@ class Trainer {
  private:
   std::optional<Failure> RunStages();
   std::optional<Failure> Form();
+  std::optional<Failure> LoadInputs();
   std::optional<Failure> LoadModelAndData();
   std::optional<Failure> MakeEngine();
   std::optional<Failure> LoadState();

@@ -6,6 +6,7 @@
 #include "common/base/files.h"
 #include "trainer/checkpoint/checkpoint_search.h"
 #include "trainer/checkpoint/init_from.h"
+#include "trainer/distributed/long_work.h"
 #include "trainer/loop/engine_options.h"
 #include "trainer/loop/input_agreement.h"
 #include "trainer/loop/start_notes.h"
@@ -59,10 +60,19 @@ std::optional<Failure> Trainer::Form() {
   return std::nullopt;
 }
 
+// On one node the rows may be there, while another one tokenizes for hours.
+std::optional<Failure> Trainer::LoadInputs() {
+  LongWork reading(parts_.communicator, parts_.meet_every);
+  if (auto failure = parts_.inputs.Load([&reading] { reading.Move(); })) return failure;
+  const Status met = reading.Await();
+  if (!met.ok()) return CollectiveFailure(met);
+  return std::nullopt;
+}
+
 std::optional<Failure> Trainer::LoadModelAndData() {
   parts_.progress.EnterPhase(TrainPhase::kLoading);
   memory_.Enter(MemoryStage::kLoad);
-  if (auto failure = parts_.inputs.Load()) return failure;
+  if (auto failure = LoadInputs()) return failure;
   loader_.emplace(*inputs().dataset,
                   BatchGeometry{.per_rank = train().batch.per_rank,
                                 .micro_batches = train().batch.accumulation * step_ranks_,

@@ -3,12 +3,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <variant>
 
+#include "common/base/unique_fd.h"
 #include "trainer/core/model_config.h"
 #include "trainer/loop/trainer_testing.h"
 #include "trainer/model/late_copies_testing.h"
@@ -38,6 +42,15 @@ std::vector<std::string> Types(const RankResult& result) {
     }
   }
   return types;
+}
+
+// The entry of a token cache that has one.
+std::string TokensIn(const std::string& cache) {
+  for (const auto& file : std::filesystem::directory_iterator(cache)) {
+    if (file.path().extension() == ".tokens") return file.path().string();
+  }
+  ADD_FAILURE() << "no entry in " << cache;
+  return "";
 }
 
 TEST_F(TrainerTest, ARunReportsEachStageAndLeavesAModel) {
@@ -201,6 +214,52 @@ TEST_F(TrainerTest, RanksWithDifferentRowsAreToldSo) {
   }
   EXPECT_NE(results[1].failure->status.message().find("rank 1 has read 13 rows"), std::string::npos)
       << results[1].failure->status.message();
+}
+
+// Rank 1 waits for an entry of the token cache that somebody has in hand, longer than a collective
+// may take; rank 0 has its rows.
+TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
+  JobSpec ready = Spec("out");
+  ready.train->data.cache = "none";
+  JobSpec late = Spec("out");
+  late.train->data.cache = "cache";
+  ASSERT_TRUE(std::holds_alternative<TrainInputs>(LoadTrainInputs(late)));
+  const std::string entry = TokensIn(dir_ + "/cache");
+  ASSERT_TRUE(std::filesystem::remove(entry));
+  UniqueFd turn(::open((entry + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  ASSERT_EQ(::flock(turn.get(), LOCK_EX), 0);
+  operation_limit_ = std::chrono::seconds(2);
+  meet_every_ = std::chrono::milliseconds(100);
+  std::vector<RankResult> results;
+  std::thread run([&] { results = RunEach({ready, late}); });
+  const Deadline held = Deadline::After(operation_limit_ * 3 / 2);
+  while (!held.Expired()) std::this_thread::yield();
+  turn.reset();
+  run.join();
+  for (const RankResult& result : results) {
+    EXPECT_FALSE(result.failure) << result.failure->status.ToString();
+  }
+}
+
+// It was told as bad input, which ends a job for good.
+TEST_F(TrainerTest, RowsWhoseCacheIsDamagedAreReadAnewByTheNextAttempt) {
+  const JobSpec spec = Spec("out");
+  ProcessInputs inputs(spec);
+  ASSERT_FALSE(inputs.Load());
+  const Dataset* const first = inputs->dataset.get();
+  ASSERT_FALSE(inputs.Load());
+  EXPECT_EQ(inputs->dataset.get(), first) << "nothing has happened";
+  std::filesystem::resize_file(TokensIn(dir_ + "/.muster-cache"), 120);
+  const auto read_row = [&inputs] {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(inputs->dataset->Length(11)));
+    std::vector<std::int64_t> labels(ids.size());
+    return inputs->dataset->Read(11, ids, labels);
+  };
+  const Failure failure = InputFailure("data", read_row());
+  EXPECT_EQ(failure.kind, "io");
+  EXPECT_EQ(failure.exit_code, kExitFailure);
+  ASSERT_FALSE(inputs.Load());
+  EXPECT_TRUE(read_row().ok());
 }
 
 TEST_F(TrainerTest, RanksWithDifferentSettingsAreToldSo) {

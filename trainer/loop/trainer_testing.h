@@ -81,13 +81,15 @@ class TrainerTest : public ::testing::Test {
   RankProcessParts PartsOf(InProcessGroup& group, int rank, Supervisor& supervisor,
                            ProgressReporter& progress, RankFaults& faults, std::FILE* out) const {
     return {.make_device = [this, &group, rank](const RankEnv&, JobSpec*) -> Result<RankDevice> {
-              return RankDevice{.ops = make_ops_(), .communicator = group.Join(rank)};
+              return RankDevice{.ops = make_ops_(),
+                                .communicator = group.Join(rank, operation_limit_)};
             },
             .supervisor = supervisor,
             .progress = progress,
             .faults = faults,
             .clock = SystemClock(),
-            .out = out};
+            .out = out,
+            .meet_every = meet_every_};
   }
 
   // As under plain torchrun: rank 0 commits the checkpoints.
@@ -239,6 +241,8 @@ class TrainerTest : public ::testing::Test {
   int ranks_ = 2;
   std::string dir_;
   std::string resume_file_;
+  Duration operation_limit_ = std::chrono::minutes(10);
+  Duration meet_every_ = std::chrono::minutes(2);
   int page_fd_ = -1;  // progress page of a gang of one, under a guardian
   std::function<std::unique_ptr<DeviceOps>()> make_ops_ = MakeCpuOps;  // for each rank
 };
