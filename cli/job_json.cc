@@ -162,7 +162,8 @@ Json CheckpointJson(const v1::CheckpointInfo& checkpoint) {
           {"verified", Time(checkpoint.verified_unix_ms())},
           {"refused", IfKnown(!checkpoint.refused().empty(), checkpoint.refused())},
           {"world_size", IfKnown(checkpoint.world_size() > 0, checkpoint.world_size())},
-          {"bytes", IfKnown(!checkpoint.shards().empty(), CheckpointBytes(checkpoint))}};
+          {"bytes", IfKnown(!checkpoint.shards().empty(), CheckpointBytes(checkpoint))},
+          {"eval_loss", IfKnown(checkpoint.has_eval_loss(), checkpoint.eval_loss())}};
 }
 
 std::uint64_t CheckpointBytes(const v1::CheckpointInfo& checkpoint) {

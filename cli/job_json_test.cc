@@ -64,6 +64,7 @@ TEST(JobJson, HasEveryPromisedKey) {
   EXPECT_EQ(json["checkpoints"][0]["directory"], "step-00000080-g1");
   EXPECT_EQ(json["checkpoints"][0]["world_size"], 2);
   EXPECT_EQ(json["checkpoints"][0]["bytes"], 6 << 20);
+  EXPECT_TRUE(json["checkpoints"][0]["eval_loss"].is_null());
 }
 
 TEST(JobJson, WhatIsNotKnownIsNull) {

@@ -38,6 +38,7 @@ inline constexpr int kExitNonFinite = 79;  // loss or gradient norm is NaN or In
 //   {"type":"first_step","step":41}
 //   {"type":"shard_written","step":50,"directory":"step-00000050-g2",
 //    "shard":{"rank":1,"file":"rank-00001.shard","bytes":123,"checksum":"xxh3:0123456789abcdef"}}
+//                                                    and "eval_loss" where this state was evaluated
 //   {"type":"checkpoint_failed","step":50,"reason":"..."}
 //   {"type":"error","kind":"data","message":"...","step":12}
 //   {"type":"note","severity":"warning","message":"3 rows were truncated"}

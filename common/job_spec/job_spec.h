@@ -144,6 +144,25 @@ struct CheckpointSpec {
   int keep = 3;             // committed checkpoints kept
 };
 
+// When a training ends because evaluations find nothing better any more.
+struct EarlyStopSpec {
+  int patience = 0;      // evaluations in a row that may bring nothing better; 0: never ends
+  double min_delta = 0;  // by which a loss must be lower to count as better
+};
+
+// What is measured on the rows of data.eval or data.eval_ratio, and when.
+struct EvalSpec {
+  std::int64_t every = 0;            // steps; 0: checkpoint.every
+  bool at_start = false;             // before the first step too
+  std::vector<std::string> samples;  // prompts that the model goes on from
+  int max_new_tokens = 64;           // of each
+  EarlyStopSpec early_stop;
+  bool keep_best = true;  // the checkpoint of the lowest loss stays whatever checkpoint.keep is
+};
+
+// Which weights a job ends with.
+enum class ExportedState { kLast, kBest };
+
 enum class BuddyCopies { kAuto, kOn, kOff };
 
 // Sealed copies of the state in host memory; docs/recovery.md.
@@ -180,6 +199,7 @@ struct TrainSpec {
   ScheduleSpec schedule;
   BatchSpec batch;
   CheckpointSpec checkpoint;
+  EvalSpec eval;
   SnapshotSpec snapshot;
   ProfileSpec profile;
   NonFinitePolicy nonfinite = NonFinitePolicy::kStop;
@@ -188,7 +208,12 @@ struct TrainSpec {
   std::string output_dir = "out";   // relative to workdir
   // Of the files that the trained model's weights are split into.
   std::int64_t output_max_shard_bytes = 5'000'000'000;
+  ExportedState output_export = ExportedState::kLast;
   std::uint64_t seed = 42;
+
+  bool evaluates() const { return !data.eval.empty() || data.eval_ratio > 0; }
+  std::int64_t eval_every() const { return eval.every > 0 ? eval.every : checkpoint.every; }
+  bool keeps_best() const { return evaluates() && eval.keep_best; }
 };
 
 enum class RendezvousKind {

@@ -238,6 +238,12 @@ const BadCase kRangeCases[] = {
 };
 
 const BadCase kChoiceCases[] = {
+    {"EvalWithoutRows", TRAIN_HEAD "  eval: {every: 100}\n",
+     "job.yaml:6: train.eval: needs rows to evaluate on: give data.eval or data.eval_ratio"},
+    {"ExportWithoutRows", TRAIN_HEAD "  output: {export: best}\n",
+     "job.yaml:6: train.output.export: best needs evaluations: give data.eval or data.eval_ratio"},
+    {"ExportWord", TRAIN_HEAD "  output: {export: newest}\n",
+     "job.yaml:6: train.output.export: expected last or best, got 'newest'"},
     {"Neither", "name: j\n",
      "job.yaml:1: train: is missing; give train (the built-in trainer) or command (a program of "
      "yours)"},
@@ -308,9 +314,6 @@ const BadCase kLaterCases[] = {
      "job.yaml:6: train.lora.r: must be from 1 to 4096, got 0"},
     {"LoraInitFrom", TRAIN_HEAD "  init_from: old\n  lora: {r: 8}\n",
      "job.yaml:6: train.init_from: does not go with lora; lora.init_from takes an adapter"},
-    {"Eval", TRAIN_HEAD "  eval: {every: 100}\n",
-     "job.yaml:6: train.eval: not supported in this version: evaluation during training; leave it "
-     "out"},
     {"Deterministic", TRAIN_HEAD "  deterministic: false\n",
      "job.yaml:6: train.deterministic: not supported in this version: training is always "
      "deterministic; leave it out"},

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/job_spec/adapter_block.h"
+#include "common/job_spec/eval_block.h"
 
 namespace muster {
 namespace {
@@ -143,16 +144,12 @@ void ReadRowFiles(MapReader& data, const std::string& key, std::vector<std::stri
   for (const std::string& path : *out) CheckRowsEnding(data, key, path);
 }
 
-// Evaluation itself is a later version's; what it needs of the rows is read and checked already.
 void ReadEvalRows(MapReader& data, DataSpec* out) {
   if (const auto node = data.Node("eval"); node && !node->IsNull())
     ReadRowFiles(data, "eval", &out->eval);
   data.Number("eval_ratio", kInnerRatio, &out->eval_ratio);
   if (!out->eval.empty() && out->eval_ratio > 0)
     data.Error("eval_ratio", "give either eval or eval_ratio, not both");
-  static constexpr char kLater[] = "evaluation during training; leave it out";
-  if (!out->eval.empty()) data.RefuseLater("eval", kLater);
-  if (out->eval_ratio > 0) data.RefuseLater("eval_ratio", kLater);
 }
 
 void ReadData(MapReader& train, DataSpec* out) {
@@ -311,9 +308,11 @@ void ReadSmallSections(MapReader& train, TrainSpec* out) {
     map->Integer("every", {1, kMaxCount}, &out->logging_every);
     map->Finish();
   }
+  ReadEvaluation(train, out);
   if (auto map = train.Map("output")) {
     map->Text("dir", &out->output_dir);
     map->Bytes("max_shard_size", &out->output_max_shard_bytes);
+    ReadExportedState(*map, out);
     map->Finish();
   }
 }
@@ -335,7 +334,6 @@ void ReadTrainBlock(MapReader& map, TrainSpec* out) {
   if (!out->deterministic)
     map.RefuseLater("deterministic", "training is always deterministic; leave it out");
   map.Unsigned("seed", &out->seed);
-  map.Later("eval", "evaluation during training; leave it out");
   map.Finish();
 }
 

@@ -72,6 +72,63 @@ TEST(TrainBlock, ReadsQuantizationBesideAdapters) {
             std::string::npos);
 }
 
+// A job with rows to evaluate on, whose eval section begins on line 6.
+Result<TrainSpec> Evaluated(const std::string& eval, const std::string& more = "") {
+  MUSTER_ASSIGN_OR_RETURN(const JobSpec spec,
+                          ParseJobSpec("name: j\ntrain:\n  model: {path: m}\n"
+                                       "  data: {train: d.jsonl, eval_ratio: 0.1}\n"
+                                       "  schedule: {max_steps: 100}\n  eval: " +
+                                           eval + "\n" + more,
+                                       "job.yaml"));
+  return *spec.train;
+}
+
+TEST(TrainBlock, ReadsWhenAndHowItEvaluates) {
+  const auto plain = Evaluated("null", "  checkpoint: {every: 20}\n");
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  EXPECT_TRUE(plain->evaluates());
+  EXPECT_TRUE(plain->keeps_best());
+  EXPECT_EQ(plain->eval_every(), 20);
+  EXPECT_EQ(plain->eval.early_stop.patience, 0);
+  EXPECT_EQ(plain->output_export, ExportedState::kLast);
+  const auto all = Evaluated(
+      "{every: 7, at_start: true, samples: ['Who is it?', Once], max_new_tokens: 9,\n"
+      "    early_stop: {patience: 3, min_delta: 0.01}}",
+      "  output: {export: best}\n");
+  ASSERT_TRUE(all.ok()) << all.status().ToString();
+  EXPECT_EQ(all->eval_every(), 7);
+  EXPECT_TRUE(all->eval.at_start);
+  EXPECT_EQ(all->eval.samples, (std::vector<std::string>{"Who is it?", "Once"}));
+  EXPECT_EQ(all->eval.max_new_tokens, 9);
+  EXPECT_EQ(all->eval.early_stop.patience, 3);
+  EXPECT_EQ(all->eval.early_stop.min_delta, 0.01);
+  EXPECT_EQ(all->output_export, ExportedState::kBest);
+  EXPECT_FALSE(Evaluated("{keep_best: false}")->keeps_best());
+  EXPECT_FALSE(Train("eval: null")->evaluates());
+}
+
+TEST(TrainBlock, RefusesEvaluationsThatSayNothing) {
+  const auto refusal = [](const std::string& eval, const std::string& more = "") {
+    return Evaluated(eval, more).status().message();
+  };
+  EXPECT_EQ(refusal("{every: 0}"),
+            "job.yaml:6: train.eval.every: must be from 1 to 1000000000, "
+            "got 0");
+  EXPECT_EQ(refusal("{max_new_tokens: 5000}"),
+            "job.yaml:6: train.eval.max_new_tokens: must be from 1 to 4096, got 5000");
+  EXPECT_EQ(refusal("{samples: [a, '']}"),
+            "job.yaml:6: train.eval.samples: has a prompt without text");
+  EXPECT_EQ(refusal("{early_stop: {patience: 0}}"),
+            "job.yaml:6: train.eval.early_stop.patience: must be from 1 to 1000000, got 0");
+  EXPECT_EQ(refusal("{early_stop: {patience: 2, min_delta: -1}}"),
+            "job.yaml:6: train.eval.early_stop.min_delta: must be 0 or more, got -1");
+  EXPECT_NE(refusal("{early_stop: {min_delta: 1}}").find("train.eval.early_stop"),
+            std::string::npos);
+  EXPECT_NE(refusal("{evry: 3}").find("train.eval.evry"), std::string::npos);
+  EXPECT_EQ(refusal("{keep_best: false}", "  output: {export: best}\n"),
+            "job.yaml:7: train.output.export: best needs eval.keep_best: true");
+}
+
 TEST(TrainBlock, ReadsTheChatTemplateByNameOrPath) {
   const auto data = [](const std::string& chat_template) {
     return ParseJobSpec(
@@ -106,6 +163,9 @@ TEST(TrainBlock, ReadsWhichRowsAndWhatOfThem) {
   EXPECT_EQ(list->text_field, "content");
   EXPECT_EQ(list->cache, "/tmp/tokens");
   EXPECT_EQ(Data("train: d.jsonl, eval: null, cache: none")->cache, "none");
+  EXPECT_EQ(Data("train: d.jsonl, eval: [e.jsonl, more/]")->eval,
+            (std::vector<std::string>{"e.jsonl", "more/"}));
+  EXPECT_EQ(Data("train: d.jsonl, eval_ratio: 0.05")->eval_ratio, 0.05);
   EXPECT_EQ(Data("train: d.jsonl")->text_field, "text");
   EXPECT_TRUE(Data("train: d.jsonl, packing: true")->packing);
   EXPECT_FALSE(Data("train: d.jsonl")->packing);
@@ -123,12 +183,7 @@ TEST(TrainBlock, RefusesRowsThatAreNotRead) {
             "job.yaml:4: train.data.eval_ratio: must be above 0 and below 1, got 1");
   EXPECT_EQ(refusal("train: d.jsonl, eval: e.jsonl, eval_ratio: 0.1"),
             "job.yaml:4: train.data.eval_ratio: give either eval or eval_ratio, not both");
-  EXPECT_EQ(refusal("train: d.jsonl, eval: e.jsonl"),
-            "job.yaml:4: train.data.eval: not supported in this version: evaluation during "
-            "training; leave it out");
-  EXPECT_EQ(refusal("train: d.jsonl, eval_ratio: 0.1"),
-            "job.yaml:4: train.data.eval_ratio: not supported in this version: evaluation during "
-            "training; leave it out");
+  EXPECT_EQ(refusal("train: d.jsonl, eval: []"), "job.yaml:4: train.data.eval: names no file");
   EXPECT_EQ(refusal("train: d.jsonl, group_by_length: true, packing: true"),
             "job.yaml:4: train.data.group_by_length: packed rows are all as long; give either it "
             "or packing");

@@ -107,6 +107,62 @@ TEST(CheckpointTest, OldOnesArePrunedOnlyWithANewersCommitAndForgottenOnceItIsOn
   EXPECT_EQ(h.stored().checkpoints.size(), 3u) << "30, 20 and 40";
 }
 
+// A train job that evaluates, whose checkpoints all are read again.
+struct Evaluated : RunningJob {
+  explicit Evaluated(const std::string& eval) : RunningJob(Yaml(eval)) {}
+  static std::string Yaml(const std::string& eval) {
+    std::string yaml = TrainYaml("evaluated");
+    const std::string rows = "data: {train: train.jsonl";
+    return yaml.replace(yaml.find(rows), rows.size(), rows + ", eval_ratio: 0.1") +
+           "  eval: " + eval + "\n";
+  }
+  std::vector<std::string> Kept() const {
+    std::vector<std::string> kept;
+    for (const CheckpointRecord& each : stored().checkpoints)
+      if (each.state == CheckpointState::kCommitted) kept.push_back(each.directory);
+    return kept;
+  }
+  void Save(Step step, std::optional<double> eval_loss) {
+    Checkpoint(id, step, eval_loss);
+    Manifest(id, Directory(id, step));
+  }
+};
+
+TEST(CheckpointTest, TheBestIsKeptUntilThereIsABetter) {
+  Evaluated h("{every: 10}");
+  h.Save(20, 3.5);
+  EXPECT_EQ(h.stored().checkpoints[0].eval_loss, 3.5);
+  h.Save(30, 2.5);
+  h.Save(40, 2.75);
+  h.Save(50, {});
+  h.Save(60, 2.5);
+  h.Save(70, 9);
+  // Of equal ones the newer is the best.
+  EXPECT_THAT(h.Kept(), ElementsAre("step-00000060-g1", "step-00000070-g1"));
+  h.Save(80, 8);
+  h.Save(90, 7);
+  EXPECT_THAT(h.Kept(), ElementsAre("step-00000060-g1", "step-00000080-g1", "step-00000090-g1"));
+}
+
+TEST(CheckpointTest, TheBestThatIsWholeIsKeptAsLongAsABetterOneWasNotReadAgain) {
+  Evaluated h("{every: 10}");
+  h.Save(20, 2);
+  h.Checkpoint(h.id, 30, 1);  // its reading is not over
+  h.Save(40, 5);
+  h.Save(50, 5);
+  h.Save(60, 5);
+  EXPECT_THAT(h.Kept(), ElementsAre("step-00000020-g1", "step-00000030-g1", "step-00000050-g1",
+                                    "step-00000060-g1"));
+}
+
+TEST(CheckpointTest, AJobThatKeepsNoBestKeepsTheNewestAlone) {
+  Evaluated h("{every: 10, keep_best: false}");
+  h.Save(20, 1);
+  h.Save(30, 2);
+  h.Save(40, 3);
+  EXPECT_THAT(h.Kept(), ElementsAre("step-00000030-g1", "step-00000040-g1"));
+}
+
 TEST(CheckpointTest, OnesThatWereNotReadAgainMakeNoVerifiedOneNeedless) {
   Training h;
   for (Step step : {10, 20}) {

@@ -51,6 +51,29 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 
 bool Verified(const CheckpointRecord& checkpoint) { return VerifiedUnixMs(checkpoint) != 0; }
 
+// The directory of the lowest evaluation loss among the committed ones that `counts` is true of, of
+// equal ones the newest; empty: none was evaluated.
+template <typename Counts>
+std::string BestOf(const std::vector<CheckpointRecord>& checkpoints, const Counts& counts) {
+  const CheckpointRecord* best = nullptr;
+  for (auto each = checkpoints.rbegin(); each != checkpoints.rend(); ++each) {
+    if (each->state != CheckpointState::kCommitted || !each->evaluated || !counts(*each)) continue;
+    if (best == nullptr || each->eval_loss < best->eval_loss) best = &*each;
+  }
+  return best != nullptr ? best->directory : std::string();
+}
+
+// What train.eval.keep_best keeps: the best one, and as long as nobody has read that again the best
+// one that is known to be whole.
+std::vector<std::string> BestToKeep(const JobEntry& job, const std::string& committing) {
+  if (!job.spec.train || !job.spec.train->keeps_best()) return {};
+  const auto usable = [](const CheckpointRecord& each) { return each.refused.empty(); };
+  const auto whole = [&](const CheckpointRecord& each) {
+    return usable(each) && (Verified(each) || each.directory == committing);
+  };
+  return {BestOf(job.checkpoints, usable), BestOf(job.checkpoints, whole)};
+}
+
 }  // namespace
 
 void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten& written) {
@@ -75,6 +98,8 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
     checkpoint.generation = job.attempt().generation;
     checkpoint.directory = written.directory;
     checkpoint.world_size = WorldSize(job);
+    checkpoint.evaluated = written.eval_loss.has_value();
+    checkpoint.eval_loss = written.eval_loss.value_or(0);
   }
   if (checkpoint.step != written.step) return;
   const auto place =
@@ -116,12 +141,13 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
   SendCommitted(job, *Find(job, directory));
 }
 
-// Marks what the newest `keep` make needless: those that were read again and found whole, and the
-// one that is being committed. The marked ones go from disk only after that one was read again and
-// its commit record written: the worker does all three, in this order, for one CheckpointCommitted,
-// and KeepPruned takes the marks back when it could not.
+// Marks what the newest `keep` and the best make needless: those that were read again and found
+// whole, and the one that is being committed. The marked ones go from disk only after that one was
+// read again and its commit record written: the worker does all three, in this order, for one
+// CheckpointCommitted, and KeepPruned takes the marks back when it could not.
 void ControllerCore::PruneOld(JobEntry& job, const std::string& committing) {
   const int keep = std::max(job.spec.train ? job.spec.train->checkpoint.keep : 1, 1);
+  const std::vector<std::string> best = BestToKeep(job, committing);
   int kept = 0;
   for (auto checkpoint = job.checkpoints.rbegin(); checkpoint != job.checkpoints.rend();
        ++checkpoint) {
@@ -134,7 +160,7 @@ void ControllerCore::PruneOld(JobEntry& job, const std::string& committing) {
     }
     // A refused one newer than every good one stays until there is a better: it may be all there
     // is.
-    if (kept == 0) continue;
+    if (kept == 0 || Contains(best, checkpoint->directory)) continue;
     checkpoint->state = *Apply(checkpoint->state, CheckpointEvent::kPrune);
     Put(*checkpoint);
   }

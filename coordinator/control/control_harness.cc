@@ -247,16 +247,17 @@ std::string ControlHarness::Directory(const JobId& id, Step step) const {
   return name.data();
 }
 
-void ControlHarness::Shard(const JobId& id, int rank, Step step) {
+void ControlHarness::Shard(const JobId& id, int rank, Step step, std::optional<double> eval_loss) {
   Report(id, rank,
          ShardWritten{step,
                       Directory(id, step),
-                      {rank, "rank-0000" + std::to_string(rank) + ".shard", 1000, "xxh3:0"}});
+                      {rank, "rank-0000" + std::to_string(rank) + ".shard", 1000, "xxh3:0"},
+                      eval_loss});
 }
 
-void ControlHarness::Checkpoint(const JobId& id, Step step) {
+void ControlHarness::Checkpoint(const JobId& id, Step step, std::optional<double> eval_loss) {
   for (int rank = 0; rank < static_cast<int>(Attempt(id).ranks.size()); ++rank)
-    Shard(id, rank, step);
+    Shard(id, rank, step, eval_loss);
 }
 
 void ControlHarness::Manifest(const JobId& id, const std::string& directory, bool ok) {

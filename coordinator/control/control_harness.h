@@ -71,8 +71,9 @@ class ControlHarness {
   void Report(const JobId& id, int rank, decltype(TrainerReport::body) body);
   void ReportAll(const JobId& id, decltype(TrainerReport::body) body);
   void StepTo(const JobId& id, Step step, double loss = 2.0);  // progress of rank 0
-  void Shard(const JobId& id, int rank, Step step);
-  void Checkpoint(const JobId& id, Step step);  // the shards of all ranks
+  void Shard(const JobId& id, int rank, Step step, std::optional<double> eval_loss = {});
+  // The shards of all ranks.
+  void Checkpoint(const JobId& id, Step step, std::optional<double> eval_loss = {});
   void Manifest(const JobId& id, const std::string& directory, bool ok = true);
   std::string Directory(const JobId& id, Step step) const;  // of the newest generation
 

@@ -97,6 +97,7 @@ struct ShardWritten {
   Step step = 0;
   std::string directory;
   ShardInfo shard;
+  std::optional<double> eval_loss = {};  // what an evaluation of this very state has found
 };
 struct CheckpointFailed {
   Step step = 0;

@@ -47,6 +47,8 @@ struct CheckpointRecord {
   bool manifest_written = false;  // the commit record lies in its directory
   std::string refused;            // damaged, or of no use to a trainer, and why; not offered again
   std::int64_t verified_unix_ms = 0;  // when all of it was last read and found whole
+  bool evaluated = false;             // then what an evaluation of this very state has found:
+  double eval_loss = 0;
   friend bool operator==(const CheckpointRecord&, const CheckpointRecord&) = default;
 };
 

@@ -155,6 +155,7 @@ v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint) {
   out.set_committed_unix_ms(checkpoint.committed_unix_ms);
   out.set_verified_unix_ms(VerifiedUnixMs(checkpoint));
   out.set_refused(checkpoint.refused);
+  if (checkpoint.evaluated) out.set_eval_loss(checkpoint.eval_loss);
   return out;
 }
 

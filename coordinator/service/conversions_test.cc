@@ -96,6 +96,10 @@ TEST(WorkerConversions, EveryTrainerReportKeepsItsBody) {
   const auto& written = std::get<ShardWritten>(std::get<TrainerReport>(*converted).body);
   EXPECT_EQ(written.directory, "step-50");
   EXPECT_EQ(written.shard.file, "rank-1.bin");
+  EXPECT_FALSE(written.eval_loss.has_value());
+  shard.set_eval_loss(0);
+  converted = FromProto(message);
+  EXPECT_EQ(std::get<ShardWritten>(std::get<TrainerReport>(*converted).body).eval_loss, 0.0);
 
   report.mutable_error()->set_kind("peer_lost");
   converted = FromProto(message);
@@ -290,6 +294,10 @@ TEST(ClientConversions, ACheckpointTellsWhenItWasVerifiedAndWhatIsWrongWithIt) {
   checkpoint.refused = "bits";
   EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 90);
   EXPECT_EQ(ToProto(checkpoint).refused(), "bits");
+  EXPECT_FALSE(ToProto(checkpoint).has_eval_loss());
+  checkpoint.evaluated = true;
+  checkpoint.eval_loss = 2.5;
+  EXPECT_EQ(ToProto(checkpoint).eval_loss(), 2.5);
 }
 
 TEST(WorkerConversions, LaunchCarriesItsResumePoints) {

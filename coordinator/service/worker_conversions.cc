@@ -98,7 +98,9 @@ Result<TrainerReport> ConvertReport(const v1::TrainerReport& m) {
       return report;
     case v1::TrainerReport::kShardWritten: {
       const v1::ShardWritten& shard = m.shard_written();
-      report.body = ShardWritten{shard.step(), shard.directory(), FromProto(shard.shard())};
+      ShardWritten written{shard.step(), shard.directory(), FromProto(shard.shard())};
+      if (shard.has_eval_loss()) written.eval_loss = shard.eval_loss();
+      report.body = std::move(written);
       return report;
     }
     case v1::TrainerReport::kCheckpointFailed:

@@ -64,7 +64,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ExitStatus, exit_code, signal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ShardInfo, rank, file, bytes, checksum)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CheckpointRecord, job, step, generation, directory,
                                                 world_size, shards, committed_unix_ms, state,
-                                                manifest_written, refused, verified_unix_ms)
+                                                manifest_written, refused, verified_unix_ms,
+                                                evaluated, eval_loss)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RankRecord, rank, local_rank, node_rank, node, pid,
                                                 state, exit, asked_to_stop)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StageSeconds, detect, abort, reform, load,

@@ -84,9 +84,13 @@ TEST(RecordCodec, KeepsEveryFieldOfAnAttempt) {
 }
 
 TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
-  const CheckpointRecord checkpoint{
-      JobId{"j"}, 50,        2, "step-50", 2, {{0, "f", 9, "xxh3:1"}}, 8, CheckpointState::kPruning,
-      true,       "refused", 9};
+  const CheckpointRecord checkpoint{JobId{"j"}, 50,
+                                    2,          "step-50",
+                                    2,          {{0, "f", 9, "xxh3:1"}},
+                                    8,          CheckpointState::kPruning,
+                                    true,       "refused",
+                                    9,          true,
+                                    2.5};
   const NodeRecord node{NodeName{"n"},
                         NodeState::kSuspect,
                         "why",
@@ -134,6 +138,7 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   EXPECT_EQ(checkpoint->verified_unix_ms, 0);
   EXPECT_EQ(VerifiedUnixMs(*checkpoint), 8);
+  EXPECT_FALSE(checkpoint->evaluated);
   const auto node = Decode<NodeRecord>(R"({"name":"n1","state":"ready"})");
   ASSERT_TRUE(node.ok()) << node.status().ToString();
   EXPECT_TRUE(node->drain_reason.empty());

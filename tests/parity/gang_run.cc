@@ -60,10 +60,13 @@ class RankThread {
       LoadRandomWeights(options_.model, *engine_);
       engine_->WeightsLoaded();
     }
+    if (options_.evaluates) Evaluate();
     const int end = options_.first_step + options_.steps;
     for (int step = options_.first_step; step < end; ++step) {
       if (step == options_.broken_step) LoseTheGang(step);
       RunStep(step);
+      if (step == options_.broken_evaluation) LoseTheGangEvaluating();
+      if (options_.evaluates) Evaluate();
     }
     engine_->WaitForUpdate();
     run_->arrays = TakenFrom(*engine_);
@@ -110,6 +113,31 @@ class RankThread {
     engine_->OptimizerStep(step + 1, kLr);
   }
 
+  void Evaluate() {
+    const std::vector<MicroBatch> batches = EvaluationBatches(config_);
+    const auto count = static_cast<int>(batches.size());
+    for (int first = 0; first < count; first += options_.world_size) {
+      const int mine = first + rank_;
+      const Status status = engine_->Evaluate(mine < count ? batches[mine] : NoRows());
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+    const Result<EvalNumbers> numbers = engine_->FinishEvaluation();
+    ASSERT_TRUE(numbers.ok()) << numbers.status().ToString();
+    run_->evaluations.push_back(*numbers);
+    const auto tokens = engine_->NextTokens(EvaluationTexts(), config_.vocab_size);
+    ASSERT_TRUE(tokens.ok()) << tokens.status().ToString();
+    run_->next_tokens.push_back(*tokens);
+  }
+
+  // As a loader has it.
+  static MicroBatch NoRows() {
+    MicroBatch batch;
+    batch.rows = batch.length = 1;
+    batch.input_ids = {0};
+    batch.labels = {kIgnoredLabel};
+    return batch;
+  }
+
   // One micro-batch that all ranks finish, and one in which they lose the last rank.
   void LoseTheGang(int step) {
     const StepBatches batches = RandomBatches(config_, step, options_.world_size, kMicroBatches);
@@ -120,6 +148,23 @@ class RankThread {
     Status status = engine_->ForwardBackward(batches[rank_][1], 1.0, true);
     if (status.ok()) status = engine_->FinishGradients().status();
     EXPECT_FALSE(status.ok());
+    FormAgain();
+  }
+
+  // The same between two steps.
+  void LoseTheGangEvaluating() {
+    const std::vector<MicroBatch> batches = EvaluationBatches(config_);
+    ASSERT_TRUE(engine_->Evaluate(batches[0]).ok());
+    (void)communicator_->Barrier();
+    if (rank_ == options_.world_size - 1) communicator_->Abort(Cancelled("the test wants it"));
+    Status status = engine_->Evaluate(batches[1]);
+    if (status.ok()) status = engine_->FinishEvaluation().status();
+    EXPECT_FALSE(status.ok());
+    FormAgain();
+  }
+
+  // With the state of the last step.
+  void FormAgain() {
     engine_->WaitForUpdate();
     const Arrays state = TakenFrom(*engine_);
     engine_.reset();
@@ -233,6 +278,14 @@ std::vector<MicroBatch> AllBatches(const ModelConfig& config, int step, int worl
   }
   return all;
 }
+
+std::vector<MicroBatch> EvaluationBatches(const ModelConfig& config) {
+  constexpr int kOtherStep = 1000;  // no step of training
+  constexpr int kParts = 3;
+  return AllBatches(config, kOtherStep, kParts);
+}
+
+std::vector<std::vector<std::int32_t>> EvaluationTexts() { return {{1, 2, 3, 4, 5}, {6}}; }
 
 double Relative(double got, double want) { return std::abs(got - want) / std::abs(want); }
 

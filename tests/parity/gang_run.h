@@ -22,9 +22,12 @@ using Arrays = std::vector<std::vector<std::byte>>;
 // What one rank did.
 struct RankRun {
   std::vector<StepNumbers> numbers;  // of every step
-  Arrays arrays;                     // weights and moments at the end
-  std::vector<float> exported;       // rank 0: every tensor, in order
-  double loss_scale = 0;             // at the end
+  // Before the first step and after each, where the ranks evaluate.
+  std::vector<EvalNumbers> evaluations;
+  std::vector<std::vector<std::int32_t>> next_tokens;
+  Arrays arrays;                // weights and moments at the end
+  std::vector<float> exported;  // rank 0: every tensor, in order
+  double loss_scale = 0;        // at the end
 };
 
 struct GangOptions {
@@ -46,7 +49,16 @@ struct GangOptions {
   std::string model_dir = {};  // RunGang's, of frozen weights
   // Before this step the gang is lost in the middle of it and formed again; -1: never.
   int broken_step = -1;
+  // Before the first step and after each EvaluationBatches are evaluated, and EvaluationTexts gone
+  // on from.
+  bool evaluates = false;
+  // After this step the gang is lost in the middle of an evaluation and formed again; -1: never.
+  int broken_evaluation = -1;
 };
+
+// The same rows for any number of ranks, which take them in turn.
+std::vector<MicroBatch> EvaluationBatches(const ModelConfig& config);
+std::vector<std::vector<std::int32_t>> EvaluationTexts();
 
 std::vector<RankRun> RunGang(const GangOptions& options);
 

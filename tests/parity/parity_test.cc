@@ -235,6 +235,28 @@ TEST_P(Parity, Fp64StaysWithTheReference) {
   }
 }
 
+TEST_P(Parity, EvaluationsAreTheReferences) {
+  GangOptions options = GetParam().Run(MixedPrecision::kFp64, 2);
+  options.evaluates = true;
+  const ModelConfig config = TestConfig(options.model);
+  ReferenceTrainer reference = MakeReference(options, at::kDouble);
+  const std::vector<RankRun> runs = RunGang(options);
+  for (int step = 0; step <= options.steps; ++step) {
+    if (step > 0) reference.Step(AllBatches(config, step - 1, options.world_size), kLr);
+    const ReferenceEvaluation want = reference.Evaluate(EvaluationBatches(config));
+    std::vector<std::int32_t> tokens;
+    for (const auto& text : EvaluationTexts())
+      tokens.push_back(static_cast<std::int32_t>(reference.NextToken(text)));
+    for (const RankRun& run : runs) {
+      ASSERT_EQ(run.evaluations.size(), 3u);
+      EXPECT_LE(Relative(run.evaluations[step].loss, want.loss), 1e-10) << "step " << step;
+      EXPECT_EQ(run.evaluations[step].labels, want.labels);
+      EXPECT_EQ(run.evaluations[step].correct, want.correct);
+      EXPECT_EQ(run.next_tokens[step], tokens);
+    }
+  }
+}
+
 TEST_P(Parity, Fp32IsWithinItsRounding) {
   const GangOptions options = GetParam().Run(MixedPrecision::kFp32, 3);
   const std::vector<ReferenceNumbers> want = ReferenceRun(options, at::kDouble);

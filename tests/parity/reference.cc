@@ -130,6 +130,30 @@ ReferenceNumbers ReferenceTrainer::Step(const std::vector<MicroBatch>& batches, 
   return {.loss = loss.item<double>(), .grad_norm = norm};
 }
 
+ReferenceEvaluation ReferenceTrainer::Evaluate(const std::vector<MicroBatch>& batches) const {
+  const at::NoGradGuard no_grad;
+  ReferenceEvaluation found;
+  for (const MicroBatch& batch : batches) {
+    const at::Tensor logits = Logits(Ids(batch.input_ids, batch)).flatten(0, 1);
+    const at::Tensor labels = Ids(batch.labels, batch).flatten();
+    found.loss +=
+        at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, -100).item<double>();
+    found.labels += batch.label_count;
+    found.correct += logits.argmax(-1).eq(labels).sum().item<std::int64_t>();
+  }
+  found.loss /= static_cast<double>(found.labels);
+  return found;
+}
+
+std::int64_t ReferenceTrainer::NextToken(const std::vector<std::int32_t>& text) const {
+  const at::NoGradGuard no_grad;
+  const std::vector<std::int64_t> ids(text.begin(), text.end());
+  return Logits(at::tensor(ids, at::kLong).unsqueeze(0))
+      .select(1, -1)
+      .argmax(-1)
+      .item<std::int64_t>();
+}
+
 void ReferenceTrainer::Update(const std::vector<at::Tensor>& gradients, double clip, double lr) {
   const at::NoGradGuard no_grad;
   ++steps_;

@@ -24,6 +24,12 @@ struct ReferenceNumbers {
   double grad_norm = 0;
 };
 
+struct ReferenceEvaluation {
+  double loss = 0;  // mean over the labels
+  std::int64_t labels = 0;
+  std::int64_t correct = 0;  // labels that are the most likely word
+};
+
 class ReferenceTrainer {
  public:
   using Weights = std::map<std::string, at::Tensor>;  // by Hugging Face name
@@ -38,6 +44,10 @@ class ReferenceTrainer {
   at::Tensor Logits(const at::Tensor& ids) const;
   // One step over `batches`, the micro-batches of all ranks.
   ReferenceNumbers Step(const std::vector<MicroBatch>& batches, double lr);
+
+  ReferenceEvaluation Evaluate(const std::vector<MicroBatch>& batches) const;
+  // The most likely word after a text.
+  std::int64_t NextToken(const std::vector<std::int32_t>& text) const;
 
   const Weights& weights() const { return weights_; }
 

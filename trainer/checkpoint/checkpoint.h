@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +54,21 @@ struct ArrayMemory {
   std::function<void(void* array, const void* host, std::size_t bytes)> write;
 };
 
+// What a job's evaluations have found so far. A loss that is not finite is infinite here: it is
+// never better than another.
+struct EvalHistory {
+  Step step = -1;  // of the last evaluation; -1: none yet, and then nothing else counts
+  double loss = std::numeric_limits<double>::infinity();  // what it found
+  Step best_step = -1;                                    // of the lowest loss; -1: none is finite
+  double best_loss = std::numeric_limits<double>::infinity();
+  // What a loss must be below, by train.eval.early_stop.min_delta, to show that training goes on
+  // getting better, and how many evaluations in a row were not.
+  double reference_loss = std::numeric_limits<double>::infinity();
+  std::int64_t without_better = 0;
+
+  friend bool operator==(const EvalHistory&, const EvalHistory&) = default;
+};
+
 // Where training stands, equal on all ranks. With the arrays it is all that a resume needs.
 struct TrainCursor {
   Step step = 0;
@@ -65,6 +82,7 @@ struct TrainCursor {
   // Of fp16 training: the scale of the loss and for how many steps in a row it has held.
   double loss_scale = 1;
   std::int64_t loss_scale_steps = 0;
+  EvalHistory evaluations;
 
   friend bool operator==(const TrainCursor&, const TrainCursor&) = default;
 };
@@ -85,6 +103,9 @@ struct CheckpointManifest {
   std::string directory;  // relative to <output>/checkpoints
   int world_size = 0;
   std::vector<ShardRecord> shards;
+  // What an evaluation of this very state has found; none: there was none, or its loss is not
+  // finite. Not part of what makes the checkpoint complete.
+  std::optional<double> eval_loss = {};
 };
 
 }  // namespace muster

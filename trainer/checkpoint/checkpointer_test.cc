@@ -250,6 +250,36 @@ TEST_F(CheckpointerTest, KeepsTheNewestAndRemovesTheRest) {
   EXPECT_FALSE(std::filesystem::exists(root() + "/step-00000010-g1"));
 }
 
+TEST_F(CheckpointerTest, KeepsTheBestBesideTheNewest) {
+  const auto checkpointer = std::make_unique<Checkpointer>(
+      OptionsFor(0, 1), MakeLocalCommitter({.directory = root(), .keep = 1, .keep_best = true}));
+  const std::pair<Step, double> found[] = {{50, 3}, {100, 2}, {150, 2.5}, {200, 4}};
+  for (const auto& [step, loss] : found) {
+    TrainCursor cursor = CursorAt(step);
+    cursor.evaluations = {.step = step, .loss = loss};
+    SaveOne(*checkpointer, cursor, StateOf(0, step).arrays());
+    ASSERT_TRUE(checkpointer->Drain(Soon()).ok());
+  }
+  // A step that was not evaluated has no loss, whatever an earlier one's was.
+  TrainCursor cursor = CursorAt(250);
+  cursor.evaluations = {.step = 200, .loss = 1};
+  SaveOne(*checkpointer, cursor, StateOf(0, 250).arrays());
+  ASSERT_TRUE(checkpointer->Drain(Soon()).ok());
+  EXPECT_EQ(Committed(), (std::vector<Step>{250, 100}));
+  const auto manifests = FindManifests(root());
+  EXPECT_FALSE(manifests->manifests[0].eval_loss.has_value());
+  EXPECT_EQ(manifests->manifests[1].eval_loss, 2);
+}
+
+TEST_F(CheckpointerTest, EvaluationsComeBackWithTheState) {
+  const auto checkpointer = Local(0, 1);
+  TrainCursor cursor = CursorAt(50);
+  cursor.evaluations = {.step = 40, .best_step = 30, .best_loss = 1.0 / 3, .without_better = 2};
+  SaveOne(*checkpointer, cursor, StateOf(0, 50).arrays());
+  ASSERT_TRUE(checkpointer->Drain(Soon()).ok());
+  EXPECT_EQ(LoadAll(1)[0].cursor, cursor) << "losses that are not finite included";
+}
+
 TEST_F(CheckpointerTest, RankThatNeverReportsCommitsAndPrunesNothing) {
   SaveAll({50, 100});
   generation_ = 2;

@@ -32,8 +32,9 @@ class CheckpointCommitter {
 std::unique_ptr<CheckpointCommitter> MakeSupervisorCommitter(Supervisor* supervisor);
 
 struct LocalCommitterOptions {
-  std::string directory;  // <output>/checkpoints
-  int keep = 3;           // committed checkpoints that stay; at least 1
+  std::string directory;   // <output>/checkpoints
+  int keep = 3;            // committed checkpoints that stay; at least 1
+  bool keep_best = false;  // so does the one of the lowest eval_loss
   // How long rank 0 waits for the other ranks' records before it gives the checkpoint up.
   Duration timeout = std::chrono::minutes(10);
 };

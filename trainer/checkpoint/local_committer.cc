@@ -107,8 +107,8 @@ class LocalCommitter final : public CheckpointCommitter {
     }
   }
 
-  // Keeps the newest `keep`; removes older ones and what was given up before this one. The
-  // manifest goes first, so that a half removed checkpoint does not count.
+  // Keeps the newest `keep`, and the best one; removes older ones and what was given up before this
+  // one. The manifest goes first, so that a half removed checkpoint does not count.
   void Prune(const CheckpointManifest& newest) {
     namespace fs = std::filesystem;
     const auto found = FindManifests(options_.directory);
@@ -119,6 +119,8 @@ class LocalCommitter final : public CheckpointCommitter {
         kept.push_back(each.directory);
       }
     }
+    const CheckpointManifest* const best = BestOf(found->manifests);
+    if (options_.keep_best && best != nullptr) kept.push_back(best->directory);
     std::error_code error;
     fs::directory_iterator entries(options_.directory, error);
     for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {

@@ -33,13 +33,15 @@ json ToJson(const CheckpointManifest& manifest) {
                       {"bytes", shard.bytes},
                       {"checksum", shard.checksum}});
   }
-  return {{"format_version", kManifestVersion},
-          {"job_id", manifest.job_id},
-          {"step", manifest.step},
-          {"generation", manifest.generation},
-          {"directory", manifest.directory},
-          {"world_size", manifest.world_size},
-          {"shards", std::move(shards)}};
+  json object = {{"format_version", kManifestVersion},
+                 {"job_id", manifest.job_id},
+                 {"step", manifest.step},
+                 {"generation", manifest.generation},
+                 {"directory", manifest.directory},
+                 {"world_size", manifest.world_size},
+                 {"shards", std::move(shards)}};
+  if (manifest.eval_loss) object["eval_loss"] = *manifest.eval_loss;
+  return object;
 }
 
 // A number, or a decimal string as protobuf's JSON mapping writes 64-bit values.
@@ -87,6 +89,8 @@ CheckpointManifest FromJson(const json& object) {
   manifest.generation = Integer<Generation>(object, "generation");
   manifest.directory = object.at("directory").get<std::string>();
   manifest.world_size = Integer<int>(object, "world_size");
+  if (const auto loss = object.find("eval_loss"); loss != object.end() && loss->is_number())
+    manifest.eval_loss = loss->get<double>();
   for (const json& shard : object.at("shards")) {
     manifest.shards.push_back({Integer<int>(shard, "rank"), shard.at("file").get<std::string>(),
                                Integer<std::uint64_t>(shard, "bytes"),
@@ -174,6 +178,14 @@ Result<CheckpointManifest> ReadManifest(const std::string& checkpoints_dir,
     return DataLoss(path + ": it is the manifest of " + manifest->directory);
   }
   return manifest;
+}
+
+const CheckpointManifest* BestOf(const std::vector<CheckpointManifest>& manifests) {
+  const CheckpointManifest* best = nullptr;
+  for (const CheckpointManifest& each : manifests) {
+    if (each.eval_loss && (best == nullptr || *each.eval_loss < *best->eval_loss)) best = &each;
+  }
+  return best;
 }
 
 Result<FoundManifests> FindManifests(const std::string& checkpoints_dir) {

@@ -49,4 +49,8 @@ struct FoundManifests {
 // Looks through `checkpoints_dir`; a missing directory is an empty answer.
 Result<FoundManifests> FindManifests(const std::string& checkpoints_dir);
 
+// The one of the lowest eval_loss, of equal ones the first; null: none has any. It points into the
+// list.
+const CheckpointManifest* BestOf(const std::vector<CheckpointManifest>& manifests);
+
 }  // namespace muster

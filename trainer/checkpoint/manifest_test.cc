@@ -49,6 +49,27 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(manifest->shards[1].bytes, 10'000'000'001ull);
 }
 
+TEST(Manifest, TellsWhatAnEvaluationHasFound) {
+  CheckpointManifest evaluated = Make(50, 2);
+  evaluated.eval_loss = 0.1 + 0.2;
+  EXPECT_EQ(ManifestFromJson(ManifestToJson(evaluated))->eval_loss, 0.1 + 0.2);
+  EXPECT_FALSE(ManifestFromJson(ManifestToJson(Make(50, 2)))->eval_loss.has_value());
+}
+
+TEST(Manifest, TheBestIsTheFirstOfTheLowestLoss) {
+  const auto make = [](Step step, std::optional<double> loss) {
+    CheckpointManifest manifest = Make(step, 1);
+    manifest.eval_loss = loss;
+    return manifest;
+  };
+  const std::vector<CheckpointManifest> some = {make(40, {}), make(30, 2), make(20, 1),
+                                                make(10, 1)};
+  ASSERT_NE(BestOf(some), nullptr);
+  EXPECT_EQ(BestOf(some)->step, 20);
+  EXPECT_EQ(BestOf({make(40, {})}), nullptr);
+  EXPECT_EQ(BestOf({}), nullptr);
+}
+
 TEST(Manifest, ListsKeepTheirOrder) {
   const auto list = ManifestListFromJson(ManifestListToJson({Make(100, 1), Make(50, 2)}));
   ASSERT_TRUE(list.ok());

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -158,6 +159,9 @@ CheckpointManifest ShardSaver::Checkpoint() const {
   checkpoint.job_id = header.job_id;
   checkpoint.directory = CheckpointDirectoryName(header.cursor.step, header.generation);
   checkpoint.world_size = header.world_size;
+  const EvalHistory& evaluations = header.cursor.evaluations;
+  if (evaluations.step == header.cursor.step && std::isfinite(evaluations.loss))
+    checkpoint.eval_loss = evaluations.loss;
   return checkpoint;
 }
 

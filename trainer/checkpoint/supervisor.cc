@@ -198,14 +198,15 @@ void Supervisor::FirstStep(Generation generation, Step step) {
 }
 
 void Supervisor::ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard) {
-  Send(Message("shard_written", checkpoint.generation,
-               {{"step", checkpoint.step},
-                {"directory", checkpoint.directory},
-                {"shard",
-                 {{"rank", shard.rank},
-                  {"file", shard.file},
-                  {"bytes", shard.bytes},
-                  {"checksum", shard.checksum}}}}));
+  json fields = {{"step", checkpoint.step},
+                 {"directory", checkpoint.directory},
+                 {"shard",
+                  {{"rank", shard.rank},
+                   {"file", shard.file},
+                   {"bytes", shard.bytes},
+                   {"checksum", shard.checksum}}}};
+  if (checkpoint.eval_loss) fields["eval_loss"] = *checkpoint.eval_loss;
+  Send(Message("shard_written", checkpoint.generation, std::move(fields)));
 }
 
 void Supervisor::CheckpointFailed(Generation generation, Step step, const std::string& reason) {

@@ -69,6 +69,8 @@ TEST_F(SupervisorTest, ReportsAreTheProtocolsMessages) {
   EXPECT_EQ(Heard(), json::parse(R"({"type":"shard_written","generation":1,"step":50,
       "directory":"step-00000050-g1","shard":{"rank":1,"file":"rank-00001.shard","bytes":123,
       "checksum":"xxh3:0123456789abcdef"}})"));
+  supervisor_->ShardWritten({.directory = "d", .eval_loss = 2.5}, {});
+  EXPECT_EQ(Heard().at("eval_loss"), 2.5);
   supervisor_->CheckpointFailed(2, 50, "disk full");
   EXPECT_EQ(Heard(), json::parse(R"({"type":"checkpoint_failed","generation":2,"step":50,
       "reason":"disk full"})"));

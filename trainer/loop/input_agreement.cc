@@ -120,6 +120,10 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
       train.snapshot.every, train.snapshot.buddy, train.init_from.path.empty(),
       train.init_from.optimizer, train.profile.start, train.profile.steps, train.nonfinite,
       train.deterministic, train.seed);
+  const EvalSpec& eval = train.eval;
+  add(train.eval_every(), eval.at_start, eval.max_new_tokens, eval.early_stop.patience,
+      eval.early_stop.min_delta, eval.keep_best, eval.samples.size(), train.output_export);
+  for (const std::string& prompt : eval.samples) add(prompt);
   return hash.value();
 }
 

@@ -147,14 +147,12 @@ class RowsLoader {
   }
 
   TextOptions Options() const {
-    const bool is_file = data_.chat_template.ends_with(".jinja");
-    TextOptions options{
-        .max_seq_len = data_.max_seq_len,
-        .text_field = data_.text_field,
-        .chat_template = is_file ? ResolvePath(spec_, data_.chat_template) : data_.chat_template,
-        .model_dir = model_dir_,
-        .vocab_size = config_.vocab_size,
-        .split_text = data_.packing};
+    TextOptions options{.max_seq_len = data_.max_seq_len,
+                        .text_field = data_.text_field,
+                        .chat_template = ChatTemplateChoice(spec_),
+                        .model_dir = model_dir_,
+                        .vocab_size = config_.vocab_size,
+                        .split_text = data_.packing};
     if (!config_.eos_token_ids.empty()) options.eos_token_id = config_.eos_token_ids.front();
     return options;
   }
@@ -179,6 +177,11 @@ class RowsLoader {
 std::string ResolvePath(const JobSpec& spec, const std::string& path) {
   if (path.empty() || path.front() == '/' || spec.workdir.empty()) return path;
   return spec.workdir + "/" + path;
+}
+
+std::string ChatTemplateChoice(const JobSpec& spec) {
+  const std::string& choice = spec.train->data.chat_template;
+  return choice.ends_with(".jinja") ? ResolvePath(spec, choice) : choice;
 }
 
 std::string NameOfFiles(const std::vector<std::string>& paths) {

@@ -20,6 +20,10 @@ namespace muster {
 // `path` below the job's working directory, unless it is absolute.
 std::string ResolvePath(const JobSpec& spec, const std::string& path);
 
+// What ChooseChatTemplate takes for data.chat_template: a file's path is one below the working
+// directory.
+std::string ChatTemplateChoice(const JobSpec& spec);
+
 // "rows.jsonl", or "rows.jsonl and 2 more", for people.
 std::string NameOfFiles(const std::vector<std::string>& paths);
 

@@ -85,8 +85,8 @@ Result<MetricsLog> MetricsLog::Open(const std::string& path, MetricsLock lock) {
   return MetricsLog(path, std::move(fd));
 }
 
-Status MetricsLog::Append(const StepMetrics& metrics) {
-  const std::string line = MetricsJson(metrics) + "\n";
+Status MetricsLog::AppendLine(const std::string& json) {
+  const std::string line = json + "\n";
   const ssize_t written = ::write(fd_.get(), line.data(), line.size());
   if (written < 0) return ErrnoStatus(errno, "write " + path_);
   if (static_cast<std::size_t>(written) != line.size()) {

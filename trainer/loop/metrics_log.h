@@ -1,4 +1,5 @@
-// MetricsLog: <output>/metrics.jsonl, one JSON object per finished step, and the line for people.
+// MetricsLog: <output>/metrics.jsonl, one JSON object per finished step, and the line for people;
+// also eval.jsonl and samples.jsonl beside it (eval_metrics.h), without a lock of their own.
 //
 // Rank 0's trainer thread. Each line is one write at the end of the file, so that a killed process
 // leaves at most its last line torn, which Open removes; a step that is done again appears again.
@@ -51,7 +52,9 @@ class MetricsLog {
  public:
   static Result<MetricsLog> Open(const std::string& path,
                                  MetricsLock lock = MetricsLock::kExclusive);
-  Status Append(const StepMetrics& metrics);
+  Status Append(const StepMetrics& metrics) { return AppendLine(MetricsJson(metrics)); }
+  // `json` without a newline.
+  Status AppendLine(const std::string& json);
 
  private:
   MetricsLog(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}

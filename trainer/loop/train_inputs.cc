@@ -30,6 +30,19 @@ bool RowsAreThere(const TrainInputs& inputs) {
   return inputs.dataset->Check().ok() && (!inputs.eval || inputs.eval->Check().ok());
 }
 
+// Only a job that evaluates shows samples.
+Result<std::optional<SamplePrompts>> LoadSamples(const JobSpec& spec, const std::string& model_dir,
+                                                 const ModelConfig& config) {
+  const TrainSpec& train = *spec.train;
+  if (!train.evaluates() || train.eval.samples.empty()) return std::optional<SamplePrompts>();
+  MUSTER_ASSIGN_OR_RETURN(SamplePrompts samples,
+                          SamplePrompts::Load(train.eval.samples, config,
+                                              {.model_dir = model_dir,
+                                               .chat_template = ChatTemplateChoice(spec),
+                                               .max_tokens = train.data.max_seq_len}));
+  return std::optional<SamplePrompts>(std::move(samples));
+}
+
 }  // namespace
 
 Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
@@ -53,6 +66,8 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
   auto rows = LoadRows(spec, dir, model->config, events);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   auto& loaded = std::get<LoadedRows>(rows);
+  Result<std::optional<SamplePrompts>> samples = LoadSamples(spec, dir, model->config);
+  if (!samples.ok()) return InputFailure("config", samples.status());
   const std::int32_t pad_id =
       model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
   return TrainInputs{.model_dir = dir,
@@ -60,6 +75,7 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
                      .weights = std::move(model->weights),
                      .dataset = std::move(loaded.train),
                      .eval = std::move(loaded.eval),
+                     .samples = *std::move(samples),
                      .notes = std::move(loaded.notes),
                      .pad_id = pad_id};
 }

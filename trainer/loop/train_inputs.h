@@ -18,6 +18,7 @@
 #include "trainer/formats/safetensors.h"
 #include "trainer/loop/failure.h"
 #include "trainer/loop/load_rows.h"
+#include "trainer/loop/sample_prompts.h"
 
 namespace muster {
 
@@ -28,8 +29,9 @@ struct TrainInputs {
   // which is no fault: another node may, and with init_from or a checkpoint none are needed.
   Result<SafetensorsModel> weights;
   std::unique_ptr<const Dataset> dataset;
-  std::unique_ptr<const Dataset> eval;  // null: the job evaluates on nothing
-  std::vector<std::string> notes;       // for people: what could not be done as wished
+  std::unique_ptr<const Dataset> eval;   // null: the job evaluates on nothing
+  std::optional<SamplePrompts> samples;  // nothing: the job asks for none
+  std::vector<std::string> notes;        // for people: what could not be done as wished
   std::int32_t pad_id = 0;
 };
 

@@ -7,6 +7,7 @@
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
 #include "trainer/core/lr_schedule.h"
+#include "trainer/loop/evaluation_policy.h"
 #include "trainer/loop/hf_export.h"
 #include "trainer/loop/profile_report.h"
 
@@ -66,6 +67,7 @@ std::optional<Failure> Trainer::RunStages() {
   if (auto failure = SaveLast()) return failure;
   if (auto failure = ReportMemory()) return failure;
   if (!stopping_ && parts_.exports) {
+    if (auto failure = TakeBest()) return failure;
     if (auto failure = Export()) return failure;
     if (auto failure = ReportMemory()) return failure;
   }
@@ -119,7 +121,11 @@ std::optional<Failure> Trainer::AgreeOnStop() {
 
 std::optional<Failure> Trainer::RunSteps() {
   memory_.Enter(MemoryStage::kTrain);
-  while (cursor_.step < max_steps_ && !stopping_) {
+  ended_early_ = EndsEarly(train().eval.early_stop, cursor_.evaluations);
+  if (EvaluationIsDue()) {
+    if (auto failure = Evaluate()) return failure;
+  }
+  while (!Done() && !stopping_) {
     if (auto failure = CheckCalledOff()) return failure;
     const Step number = cursor_.step + 1;
     if (profiler_.StartsWith(number)) {
@@ -129,12 +135,17 @@ std::optional<Failure> Trainer::RunSteps() {
     }
     profiler_.BeginStep(number);
     if (auto failure = RunStep()) return failure;
-    // The last state is SaveLast's.
-    if (number % train().checkpoint.every == 0 && number < max_steps_) {
-      if (auto failure = Save()) return failure;
+    // A checkpoint tells of its step's evaluation, which is no part of the step.
+    const bool evaluates = EvaluationIsDue();
+    if (!evaluates) {
+      if (auto failure = SaveIfDue()) return failure;
     }
     profiler_.EndStep();
-    const bool last = stopping_ || number == max_steps_;
+    if (evaluates) {
+      if (auto failure = Evaluate()) return failure;
+      if (auto failure = SaveIfDue()) return failure;
+    }
+    const bool last = stopping_ || Done();
     if (profiler_.Covers(number) && (last || !profiler_.Covers(number + 1))) {
       if (auto failure = ReportProfile()) return failure;
     }
@@ -251,14 +262,17 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
 // Before the step is sealed: a step that was never logged is done again then. A disk that does not
 // answer is not waited for, and gets the lines when it does.
 void Trainer::LogStep(const StepMetrics& metrics) {
-  if (!metrics_) return;
+  if (metrics_) WriteLog(metrics_, MetricsJson(metrics), LineForPeople(metrics));
+}
+
+void Trainer::WriteLog(const std::shared_ptr<MetricsLog>& log, std::string json, std::string line) {
   const bool taken =
-      parts_.lines.Add([log = metrics_, metrics, out = parts_.out, line = LineForPeople(metrics)] {
+      parts_.lines.Add([log, json = std::move(json), line = std::move(line), out = parts_.out] {
         if (!line.empty()) {
           std::fputs(line.c_str(), out);
           std::fflush(out);
         }
-        return log->Append(metrics);
+        return log->AppendLine(json);
       });
   if (!taken) return StopLogging("the disk has not taken the lines of the last steps");
   parts_.lines.Await(Deadline::After(kLinePatience));
@@ -272,12 +286,14 @@ void Trainer::StopLogging(const std::string& reason) {
   FinishLog(Duration::zero());
 }
 
-// The file is closed where it is written, since that may take as long.
+// The files are closed where it is written, since that may take as long.
 void Trainer::FinishLog(Duration limit) {
   if (!metrics_) return;
   const bool written = parts_.lines.Await(Deadline::After(limit));
   const std::size_t lost = written ? 0 : parts_.lines.Forget();
-  parts_.lines.Add([log = std::exchange(metrics_, nullptr)] { return OkStatus(); });
+  parts_.lines.Add([steps = std::exchange(metrics_, nullptr),
+                    evaluations = std::exchange(evaluations_log_, nullptr),
+                    samples = std::exchange(samples_log_, nullptr)] { return OkStatus(); });
   const Status failed = parts_.lines.TakeFailure();
   if (!failed.ok()) Note("warning", failed.ToString());
   if (lost == 0) return;
@@ -299,6 +315,12 @@ std::string Trainer::LineForPeople(const StepMetrics& metrics) {
   line_time_ = now;
   line_step_ = metrics.step;
   return ProgressLine(metrics, seconds_per_step) + "\n";
+}
+
+// The last state is SaveLast's.
+std::optional<Failure> Trainer::SaveIfDue() {
+  if (cursor_.step % train().checkpoint.every != 0 || Done()) return std::nullopt;
+  return Save();
 }
 
 std::optional<Failure> Trainer::Save() {

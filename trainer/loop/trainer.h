@@ -10,6 +10,9 @@
 // norm that is not finite never reaches the optimizer: it ends the job, or the step is left out
 // (NonFiniteGuard).
 //
+// Between steps it evaluates, where the job has rows for that. Early stops and best states are
+// functions of the evaluations' numbers, which are equal on all ranks and part of the cursor.
+//
 // A generation that is called off ends Run with a failure of kind peer_lost at the next collective
 // or step at the latest. The trainer holds what belongs to its generation and can be destroyed
 // then; what serves the next one is in TrainerParts (RankProcess owns it).
@@ -22,12 +25,16 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/job_spec/job_spec.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/checkpoint/supervisor.h"
+#include "trainer/data/eval_loader.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/rank_env.h"
 #include "trainer/loop/failure.h"
@@ -98,6 +105,7 @@ class Trainer {
   std::optional<Failure> LoadFrozen();
   Status WithOwnReason(const Status& loaded) const;
   std::optional<Failure> OpenMetrics();
+  Status OpenEvaluationLogs();
   std::optional<Failure> AgreeOnStop();
   std::optional<Failure> CheckCalledOff() const;
   std::optional<Failure> RunSteps();
@@ -109,11 +117,26 @@ class Trainer {
   std::optional<Failure> RepeatForGradients(std::string* found);
   std::string DescribeMicroBatch(int number);
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
+  // No further step follows.
+  bool Done() const { return cursor_.step >= max_steps_ || ended_early_; }
+  bool EvaluationIsDue() const;
+  std::optional<Failure> Evaluate();
+  void LogEvaluation(const EvalNumbers& numbers, double seconds);
+  void NoteEarlyEnd();
+  std::optional<Failure> ShowSamples();
+  std::optional<Failure> GoOnFrom(std::span<const SamplePrompt> prompts);
+  void LogSample(const SamplePrompt& prompt, const std::vector<std::int32_t>& text, bool ended);
+  Result<std::vector<CheckpointManifest>> AwaitBestManifest();
+  Result<std::pair<Step, Generation>> AgreeOnBest();
+  std::optional<Failure> TakeBest();
   void LogStep(const StepMetrics& metrics);
+  void WriteLog(const std::shared_ptr<MetricsLog>& log, std::string json, std::string line);
   void StopLogging(const std::string& reason);
   void FinishLog(Duration limit);
   void SealStep();
   std::optional<Failure> Save();
+  std::optional<Failure> SaveIfDue();
+  std::optional<Failure> SaveBest();
   void ReportSlowDisk();
   std::optional<Failure> SaveLast();
   Status DrainSaves();
@@ -145,10 +168,14 @@ class Trainer {
   const std::string output_dir_;
   const std::string checkpoint_dir_;
   std::optional<BatchLoader> loader_;
+  std::optional<EvalLoader> eval_loader_;  // nothing: the job evaluates on nothing
   std::optional<RankSnapshots> snapshots_;
   std::unique_ptr<FsdpEngine> engine_;
   std::unique_ptr<Checkpointer> checkpointer_;
-  std::shared_ptr<MetricsLog> metrics_;  // used by the writer of lines
+  // Rank 0's, used by the writer of lines; null: not kept, or no longer.
+  std::shared_ptr<MetricsLog> metrics_;
+  std::shared_ptr<MetricsLog> evaluations_log_;
+  std::shared_ptr<MetricsLog> samples_log_;
   Profiler profiler_;
   NonFiniteGuard nonfinite_;
   std::optional<Throughput> throughput_;  // rank 0's
@@ -163,7 +190,8 @@ class Trainer {
   std::vector<RejectedCheckpoint> rejected_;
   Status none_usable_;  // there are checkpoints, and not one of them could be loaded
   bool stopping_ = false;
-  TimePoint line_time_;  // of the last line for people
+  bool ended_early_ = false;  // evaluations have found nothing better for long enough
+  TimePoint line_time_;       // of the last line for people
   Step line_step_ = 0;
 };
 

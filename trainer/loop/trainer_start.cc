@@ -84,6 +84,10 @@ std::optional<Failure> Trainer::LoadModelAndData() {
                   inputs().pad_id);
   max_steps_ = train().schedule.max_steps > 0 ? train().schedule.max_steps
                                               : loader_->StepsForEpochs(train().schedule.epochs);
+  if (inputs().eval) {
+    eval_loader_.emplace(*inputs().eval, train().batch.per_rank, env_.world_size, env_.rank,
+                         inputs().pad_id);
+  }
   NoteInputs();
   return AgreeOnInputs(spec(), inputs(), parts_.communicator);
 }
@@ -157,9 +161,10 @@ void Trainer::MakeCheckpointer() {
                           .writes = engine_->is_first_replica(),
                           .memory = engine_->state().array_memory(),
                           .on_read = [this] { parts_.progress.Move(); }},
-      parts_.supervisor.attached()
-          ? MakeSupervisorCommitter(&parts_.supervisor)
-          : MakeLocalCommitter({.directory = checkpoint_dir_, .keep = train().checkpoint.keep}),
+      parts_.supervisor.attached() ? MakeSupervisorCommitter(&parts_.supervisor)
+                                   : MakeLocalCommitter({.directory = checkpoint_dir_,
+                                                         .keep = train().checkpoint.keep,
+                                                         .keep_best = train().keeps_best()}),
       parts_.saver);
 }
 
@@ -175,7 +180,7 @@ std::optional<Failure> Trainer::LoadState() {
   if (auto failure = BeginSnapshots()) return failure;
   first_step_ = cursor_.step;
   // A job that saves at its end alone need not keep memory for it.
-  if (cursor_.step + train().checkpoint.every < max_steps_) {
+  if (cursor_.step + train().checkpoint.every < max_steps_ || train().keeps_best()) {
     checkpointer_->Prepare(engine_->state().CheckpointArrays());
   }
   parts_.supervisor.Resumed(env_.generation, cursor_.step, resumed_from_, rejected_);
@@ -346,8 +351,22 @@ std::optional<Failure> Trainer::OpenMetrics() {
     status = log.status();
     if (status.ok()) metrics_ = std::make_shared<MetricsLog>(*std::move(log));
   }
+  if (status.ok()) status = OpenEvaluationLogs();
   if (!status.ok()) return InputFailure("config", status);
   return std::nullopt;
+}
+
+// The lock of the metrics is theirs too.
+Status Trainer::OpenEvaluationLogs() {
+  const auto open = [this](const char* name, std::shared_ptr<MetricsLog>* log) -> Status {
+    MUSTER_ASSIGN_OR_RETURN(MetricsLog opened,
+                            MetricsLog::Open(output_dir_ + "/" + name, MetricsLock::kNone));
+    *log = std::make_shared<MetricsLog>(std::move(opened));
+    return OkStatus();
+  };
+  if (eval_loader_) MUSTER_RETURN_IF_ERROR(open("eval.jsonl", &evaluations_log_));
+  if (inputs().samples) MUSTER_RETURN_IF_ERROR(open("samples.jsonl", &samples_log_));
+  return OkStatus();
 }
 
 void Trainer::PrintStart() {
@@ -375,6 +394,10 @@ void Trainer::PrintStart() {
                 static_cast<long long>(loader_->geometry().global_batch()),
                 static_cast<long long>(max_steps_));
   text += numbers;
+  if (inputs().eval) {
+    text += "evaluates on " + std::to_string(inputs().eval->size()) + " rows every " +
+            std::to_string(train().eval_every()) + " steps\n";
+  }
   if (cursor_.step > 0) text += "going on after step " + std::to_string(cursor_.step) + "\n";
   Print(std::move(text));
 }

@@ -49,6 +49,38 @@ at::Tensor LlamaHead::Run(const HeadTask& task, at::Tensor& loss) {
   return buffers_.gradient;
 }
 
+void LlamaHead::Measure(const HeadTask& task, at::Tensor& loss, at::Tensor& correct) {
+  const at::NoGradGuard no_grad;
+  Fit(task);
+  if (task.labels.numel() == 0) return;
+  const Rows rows = Gather(task);
+  OverLogits(task, rows, [&](std::int64_t begin, std::int64_t size, at::Tensor& logits) {
+    const at::Tensor labels = rows.labels.narrow(0, begin, size);
+    const at::Tensor of_label = logits.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1);
+    const at::Tensor is_best = of_label.ge(logits.amax(1)).logical_and_(labels.ge(0));
+    correct.add_(is_best.sum());
+    // Makes the logits something else.
+    ops_.CrossEntropy(logits, labels, 1, loss);
+  });
+}
+
+at::Tensor LlamaHead::Choose(const HeadTask& task, std::int64_t words) {
+  const at::NoGradGuard no_grad;
+  Fit(task);
+  at::Tensor chosen = at::empty_like(task.positions);
+  const std::int64_t count = chosen.numel();
+  if (count == 0) return chosen;
+  const Rows rows = Gather(task);
+  // All rows where each is wanted, else the wanted ones, filled up.
+  OverLogits(task, rows, [&](std::int64_t begin, std::int64_t size, at::Tensor& logits) {
+    const std::int64_t wanted = std::min(size, count - begin);
+    if (wanted <= 0) return;
+    chosen.narrow(0, begin, wanted)
+        .copy_(logits.narrow(0, 0, wanted).narrow(1, 0, words).argmax(1));
+  });
+  return chosen;
+}
+
 void LlamaHead::Fit(const HeadTask& task) {
   const std::int64_t tokens = task.hidden.sum.size(0), hidden = task.hidden.sum.size(1);
   const std::int64_t vocabulary = task.head.size(0);
@@ -114,20 +146,27 @@ LlamaHead::Rows LlamaHead::Gather(const HeadTask& task) {
   return rows;
 }
 
-void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& loss) {
+void LlamaHead::OverLogits(const HeadTask& task, const Rows& rows, const UseLogits& use) {
   const std::int64_t count = rows.labels.numel(), chunk_rows = buffers_.logits.size(0);
-  GradientTarget head_gradient = task.head_gradient;
   for (std::int64_t begin = 0; begin < count; begin += chunk_rows) {
     const std::int64_t size = std::min(chunk_rows, count - begin);
-    const at::Tensor normed = rows.normed.narrow(0, begin, size);
     at::Tensor logits = buffers_.logits.narrow(0, 0, size);
-    LinearForward(normed, task.head, logits);
+    LinearForward(rows.normed.narrow(0, begin, size), task.head, logits);
+    use(begin, size, logits);
+  }
+}
+
+void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& loss) {
+  GradientTarget head_gradient = task.head_gradient;
+  OverLogits(task, rows, [&](std::int64_t begin, std::int64_t size, at::Tensor& logits) {
     ops_.CrossEntropy(logits, rows.labels.narrow(0, begin, size), task.scale, loss);
     at::Tensor normed_gradient = rows.normed_gradient.narrow(0, begin, size);
     LinearInputGradient(logits, task.head, normed_gradient);
-    if (head_gradient.tensor.defined()) weight_gradient_.Write(logits, normed, head_gradient);
+    if (head_gradient.tensor.defined()) {
+      weight_gradient_.Write(logits, rows.normed.narrow(0, begin, size), head_gradient);
+    }
     head_gradient.add = true;
-  }
+  });
 }
 
 void LlamaHead::NormBackward(const HeadTask& task, Rows& rows) {

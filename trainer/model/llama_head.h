@@ -1,6 +1,7 @@
 // The final norm, the head and the cross entropy, forward and backward in one call, over chunks of
 // the labelled positions: no [tokens, vocabulary] array exists for more than one chunk, and logits
-// become their own gradient in place.
+// become their own gradient in place. Also forward alone: how well given labels are predicted, and
+// what is predicted.
 //
 // Memory grows to the largest batch and stays; its size depends on the batch's shape alone, not on
 // how many positions have a label. Owned by the engine; the trainer's thread. Shape and type errors
@@ -10,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "trainer/device/device_ops.h"
 #include "trainer/model/arena.h"
@@ -48,6 +50,13 @@ class LlamaHead {
   // the targets become zero, or stay as they are where they are added to.
   at::Tensor Run(const HeadTask& task, at::Tensor& loss);
 
+  // Forward alone; scale and targets of the task do not count. loss as in Run; correct[0] (fp64 on
+  // the device) += labels than which no word is more likely.
+  void Measure(const HeadTask& task, at::Tensor& loss, at::Tensor& correct);
+  // The most likely of the first `words` words at each position of the task, of equal ones any:
+  // [positions] int64 on the device. Labels do not count, but there are as many.
+  at::Tensor Choose(const HeadTask& task, std::int64_t words);
+
   std::int64_t bytes() const { return arena_.bytes() + weight_gradient_.bytes(); }
   // What a batch of so many tokens takes, without taking it.
   std::int64_t BytesFor(std::int64_t tokens, std::int64_t hidden, std::int64_t vocabulary) const;
@@ -73,6 +82,9 @@ class LlamaHead {
   void Fit(const HeadTask& task);
   std::int64_t ChunkRows(std::int64_t rows, std::int64_t vocabulary) const;
   Rows Gather(const HeadTask& task);
+  // Makes the logits [size, V] of the rows from `begin` on, chunk by chunk.
+  using UseLogits = std::function<void(std::int64_t begin, std::int64_t size, at::Tensor& logits)>;
+  void OverLogits(const HeadTask& task, const Rows& rows, const UseLogits& use);
   void LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& loss);
   void NormBackward(const HeadTask& task, Rows& rows);
 

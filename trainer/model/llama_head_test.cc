@@ -77,6 +77,26 @@ Outcome TrainWith(const Problem& p, LlamaHead& head, const Targets& targets) {
           task.head_gradient.tensor};
 }
 
+HeadTask TaskOf(const Problem& p) {
+  return {.hidden = {.sum = p.sum, .delta = p.delta},
+          .norm = p.norm,
+          .head = p.head,
+          .positions = p.positions,
+          .labels = p.labels,
+          .eps = kEps};
+}
+
+// [labelled, V] in fp64.
+at::Tensor LogitsOf(const Problem& p) {
+  const at::Tensor hidden = (p.sum + p.delta).to(at::kDouble).index_select(0, p.positions);
+  return at::linear(RmsNorm(hidden, p.norm.to(at::kDouble), kEps), p.head.to(at::kDouble));
+}
+
+struct Measured {
+  double loss = 0;
+  double correct = 0;
+};
+
 void ExpectClose(const Outcome& got, const Outcome& want, double tolerance) {
   EXPECT_NEAR(got.loss, want.loss, tolerance * want.loss);
   EXPECT_LE(RelativeDifference(got.gradient, want.gradient), tolerance);
@@ -93,6 +113,13 @@ class LlamaHeadOf : public testing::TestWithParam<at::ScalarType> {
   Outcome TrainInChunks(const Problem& p, std::int64_t chunk_rows, const Targets& targets) const {
     LlamaHead head(*ops_, p.type, chunk_rows * kVocabulary * at::elementSize(p.type));
     return TrainWith(p, head, targets);
+  }
+  Measured MeasureWith(const Problem& p, std::int64_t chunk_rows) const {
+    LlamaHead head(*ops_, p.type, chunk_rows * kVocabulary * at::elementSize(p.type));
+    at::Tensor loss = at::full({1}, 100.0, at::kDouble);
+    at::Tensor correct = at::full({1}, 100.0, at::kDouble);
+    head.Measure(TaskOf(p), loss, correct);
+    return {loss.item<double>() - 100, correct.item<double>() - 100};
   }
   double tolerance() const { return Tolerance(GetParam()); }
 
@@ -148,6 +175,49 @@ TEST_P(LlamaHeadOf, WithoutLabelsGradientsAreZeroOrStay) {
   const Outcome added = Train(p, {.type = GetParam(), .add = true, .before = 0.5});
   EXPECT_TRUE(at::equal(added.head_gradient, at::full_like(added.head_gradient, 0.5)));
   EXPECT_TRUE(at::equal(added.norm_gradient, at::full_like(added.norm_gradient, 0.5)));
+}
+
+TEST_P(LlamaHeadOf, MeasuresWithoutGradients) {
+  for (const auto& [tokens, labelled] : {std::pair{1, 1}, {70, 70}, {70, 3}, {200, 131}}) {
+    SCOPED_TRACE(testing::Message() << labelled << " labels of " << tokens << " tokens");
+    Problem p(GetParam(), tokens, labelled);
+    const at::Tensor logits = LogitsOf(p);
+    const std::int64_t half = (labelled + 1) / 2;
+    p.labels.narrow(0, 0, half).copy_(logits.argmax(1).narrow(0, 0, half));
+    const double want = Differentiated(p).loss;
+    const at::Tensor of_label = logits.gather(1, p.labels.unsqueeze(1)).squeeze(1);
+    const double correct = of_label.ge(logits.amax(1)).sum().item<double>();
+    for (const int chunk_rows : {7, 64, 1000}) {
+      const Measured got = MeasureWith(p, chunk_rows);
+      EXPECT_NEAR(got.loss, want, 2 * tolerance() * want);
+      // Where words are nearly as likely as each other rounding decides.
+      EXPECT_NEAR(got.correct, correct, GetParam() == at::kDouble ? 0 : 1 + labelled / 10);
+    }
+  }
+}
+
+TEST_P(LlamaHeadOf, MeasuresNothingWhereThereIsNoLabel) {
+  const Measured nothing = MeasureWith(Problem(GetParam(), 5, 0), 64);
+  EXPECT_EQ(nothing.loss, 0);
+  EXPECT_EQ(nothing.correct, 0);
+  Problem ignored(GetParam(), 70, 40);
+  ignored.labels.fill_(-100);
+  EXPECT_EQ(MeasureWith(ignored, 64).loss, 0);
+  EXPECT_EQ(MeasureWith(ignored, 64).correct, 0);
+}
+
+TEST_P(LlamaHeadOf, ChoosesTheMostLikelyOfTheFirstWords) {
+  const Problem p(GetParam(), 70, 5);
+  LlamaHead head(*ops_, p.type, 3 * kVocabulary * at::elementSize(p.type));
+  for (const std::int64_t words : {kVocabulary, std::int64_t{4}}) {
+    const at::Tensor chosen = head.Choose(TaskOf(p), words);
+    ASSERT_EQ(chosen.numel(), 5);
+    EXPECT_LT(chosen.max().item<std::int64_t>(), words);
+    const at::Tensor logits = LogitsOf(p).narrow(1, 0, words);
+    const at::Tensor of_chosen = logits.gather(1, chosen.unsqueeze(1)).squeeze(1);
+    const at::Tensor short_of = logits.amax(1) - of_chosen;
+    EXPECT_LE(short_of.max().item<double>(), 10 * tolerance());
+  }
 }
 
 TEST_P(LlamaHeadOf, ABatchLeavesNothingToTheNext) {

@@ -10,125 +10,14 @@
 
 #include "trainer/device/scalar_type.h"
 #include "trainer/model/adapters.h"
-#include "trainer/model/llama.h"
-#include "trainer/model/llama_block.h"
-#include "trainer/model/llama_head.h"
-#include "trainer/sharding/frozen_weights.h"
-#include "trainer/sharding/gathered_weights.h"
-#include "trainer/sharding/gradient_reducer.h"
-#include "trainer/sharding/host_updates.h"
-#include "trainer/sharding/loss_scaler.h"
-#include "trainer/sharding/mesh.h"
-#include "trainer/sharding/state_snapshots.h"
-#include "trainer/sharding/step_batch.h"
-#include "trainer/sharding/unit_views.h"
+#include "trainer/sharding/engine.h"
 
 namespace muster {
 namespace {
 
 constexpr Duration kSplitTimeout = std::chrono::minutes(5);
 
-// What the ranks add up at the end of a step; fp64 on the device.
-enum Sum { kLoss, kSquares, kVotes, kSumCount };
-
-class Engine final : public FsdpEngine {
- public:
-  Engine(const ModelConfig& config, const std::vector<UnitSpec>& trained, Mesh mesh, DeviceOps& ops,
-         FsdpOptions options);
-  Status Allocate(std::vector<UnitSpec> frozen);
-
-  const FlatLayout& layout() const override { return layout_; }
-  const ShardState& state() const override { return *state_; }
-  void WeightsLoaded() override;
-  Status LoadFrozen(const SafetensorsModel* model, const std::function<void()>& on_read) override;
-  std::int64_t parameter_count() const override;
-  bool is_first_replica() const override { return mesh_.replica() == 0; }
-  Communicator* shard_group() const override { return mesh_.shard(); }
-  Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) override;
-  Result<StepNumbers> FinishGradients(double vote) override;
-  void OptimizerStep(Step step, double lr) override;
-  void WaitForUpdate() override;
-  void Seal(const TrainCursor& cursor) override;
-  Step SealedStep() const override;
-  void SetBuddy(Buddy* buddy) override;
-  int FirstNonFiniteLoss() override;
-  std::string FirstNonFinite(ShardArrays arrays) override;
-  void WatchGradients(bool watch) override;
-  const OwnGradient& first_non_finite_gradient() const override { return bad_gradient_; }
-  LossScaleState loss_scale() const override;
-  void RestoreLossScale(const LossScaleState& state) override;
-  EngineMemory memory() const override;
-
- private:
-  Status RunMicroBatch(const MicroBatch& batch);
-  Result<ResidualStream> Forward(const at::Tensor& ids);
-  Result<at::Tensor> HeadBackward(const ResidualStream& hidden, const MicroBatch& batch);
-  Status BlocksBackward(at::Tensor& gradient);
-  Status EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& ids);
-  Result<StepNumbers> SumUp(double vote);
-  void NoteLoss(double loss_scale);
-  void LookAtGradients(int unit);
-  // After an error: the next micro-batch is the first of a step again.
-  void AbandonStep();
-
-  // Once all units have been updated: what Seal had to leave.
-  void SealUpdated();
-
-  Status PlaceWeights(std::vector<UnitSpec> frozen);
-  Status PlaceState();
-  bool reshards() const;
-  // The embedding's and the head's, and those of a unit of blocks.
-  const UnitWeights& weights_of(int unit) const { return unit_weights_[unit]; }
-  const at::Tensor& embedding() const { return unit_weights_.front().embedding; }
-  bool trains_embedding() const { return !layout_.units().front().tensors.empty(); }
-
-  void Prefetch(int unit);
-  Status WaitForWeights(int unit);
-  Result<UnitGradients> BeginGradients(int unit);
-  Status ReduceGradients(int unit);
-  at::Tensor OnDevice(const std::vector<std::int64_t>& values) const;
-
-  // What works on the shards: the device, or the host where they are offloaded.
-  DeviceOps& state_ops() const { return host_ops_ != nullptr ? *host_ops_ : ops_; }
-  int head_unit() const { return static_cast<int>(layout_.units().size()) - 1; }
-  const std::string& unit_name(int unit) const { return layout_.units()[unit].name; }
-  void EnterPhase(TrainPhase phase) {
-    if (options_.on_phase) options_.on_phase(phase);
-  }
-
-  const ModelConfig config_;
-  Mesh mesh_;
-  DeviceOps& ops_;
-  const FsdpOptions options_;
-  const Precision precision_;
-  const FlatLayout layout_;
-  std::unique_ptr<DeviceOps> host_ops_;  // null: nothing is offloaded
-  std::unique_ptr<ShardState> state_;
-  std::unique_ptr<GatheredWeights> weights_;  // ends first: gathers under way read the shards
-  std::unique_ptr<FrozenWeights> frozen_;     // null: the whole model is trained
-  std::unique_ptr<GradientReducer> reducer_;
-  std::vector<UnitWeights> unit_weights_;  // by unit: what is gathered, trained or frozen
-  LlamaBlocks blocks_;
-  LlamaHead head_;
-  RotaryTable rotary_;
-  LossScaler scaler_;
-  at::Tensor sums_;                            // [kSumCount] fp64 on the device
-  at::Tensor squares_;                         // [1] fp64 where the shards are
-  at::Tensor tied_gradient_;                   // of the embedding by way of the head
-  std::unique_ptr<StateSnapshots> snapshots_;  // null: none are made
-  std::optional<TrainCursor> unsealed_;        // of the update under way
-  std::unique_ptr<HostUpdates> updates_;       // ends before what it updates
-  bool step_open_ = false;
-  int micro_batch_ = 0;    // of the step under way
-  at::Tensor losses_;      // [at least micro_batch_] sums_[kLoss] after each; on the device
-  bool watching_ = false;  // own gradients
-  OwnGradient bad_gradient_;
-  GradientReducer::Target target_;  // of the unit whose gradients are being made
-  bool last_micro_batch_ = false;
-  double label_scale_ = 0;      // one over the labels of the step under way
-  double gradient_factor_ = 1;  // clipping, and one over the loss scale
-  bool overflow_ = false;
-};
+}  // namespace
 
 Engine::Engine(const ModelConfig& config, const std::vector<UnitSpec>& trained, Mesh mesh,
                DeviceOps& ops, FsdpOptions options)
@@ -164,6 +53,7 @@ Status Engine::Allocate(std::vector<UnitSpec> frozen) {
                                                   options_.reduce_every_micro_batch));
   sums_ = at::zeros({kSumCount}, at::TensorOptions().dtype(at::kDouble).device(ops_.device()));
   losses_ = at::zeros({1}, sums_.options());
+  eval_sums_ = at::zeros({kEvalSumCount}, sums_.options());
   squares_ = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(state_ops().device()));
   return OkStatus();
 }
@@ -263,19 +153,16 @@ void Engine::AbandonStep() {
   SealUpdated();
   if (snapshots_ != nullptr) snapshots_->Complete();
   step_open_ = false;
+  eval_sums_.zero_();
   tied_gradient_.reset();
   weights_->Invalidate();
   if (frozen_ != nullptr) frozen_->Abandon();
 }
 
 Status Engine::RunMicroBatch(const MicroBatch& batch) {
-  rotary_.Ensure(batch.length);
-  blocks_.Begin(
-      {.rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins},
-      rotary_.Cos(batch.length), rotary_.Sin(batch.length));
   const at::Tensor ids = OnDevice(batch.input_ids);
   EnterPhase(TrainPhase::kForward);
-  MUSTER_ASSIGN_OR_RETURN(const ResidualStream hidden, Forward(ids));
+  MUSTER_ASSIGN_OR_RETURN(const ResidualStream hidden, Forward(batch, ids));
   SealUpdated();
   EnterPhase(TrainPhase::kBackward);
   MUSTER_ASSIGN_OR_RETURN(at::Tensor gradient, HeadBackward(hidden, batch));
@@ -283,7 +170,11 @@ Status Engine::RunMicroBatch(const MicroBatch& batch) {
   return EmbeddingBackward(gradient, ids);
 }
 
-Result<ResidualStream> Engine::Forward(const at::Tensor& ids) {
+Result<ResidualStream> Engine::Forward(const MicroBatch& batch, const at::Tensor& ids) {
+  rotary_.Ensure(batch.length);
+  blocks_.Begin(
+      {.rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins},
+      rotary_.Cos(batch.length), rotary_.Sin(batch.length));
   Prefetch(0);
   Prefetch(1);
   MUSTER_RETURN_IF_ERROR(WaitForWeights(0));
@@ -319,20 +210,24 @@ Result<at::Tensor> Engine::HeadBackward(const ResidualStream& hidden, const Micr
       tied_gradient_ = at::empty_like(embedding());
     }
     at::Tensor loss = sums_.narrow(0, kLoss, 1);
-    gradient = head_.Run(
-        {.hidden = hidden,
-         .norm = weights_of(head).final_norm,
-         .head = tied ? embedding() : weights_of(head).head,
-         .positions = OnDevice(labelled.positions),
-         .labels = OnDevice(labelled.labels),
-         .eps = config_.rms_norm_eps,
-         .scale = label_scale_ * scaler_.scale(),
-         .norm_gradient = gradients.final_norm,
-         .head_gradient = tied ? GradientTarget{.tensor = tied_gradient_} : gradients.head},
-        loss);
+    HeadTask task = TaskOf(hidden, labelled);
+    task.scale = label_scale_ * scaler_.scale();
+    task.norm_gradient = gradients.final_norm;
+    task.head_gradient = tied ? GradientTarget{.tensor = tied_gradient_} : gradients.head;
+    gradient = head_.Run(task, loss);
   }
   MUSTER_RETURN_IF_ERROR(ReduceGradients(head));
   return gradient;
+}
+
+HeadTask Engine::TaskOf(const ResidualStream& hidden, const LabelledPositions& labelled) const {
+  const UnitWeights& weights = weights_of(head_unit());
+  return {.hidden = hidden,
+          .norm = weights.final_norm,
+          .head = config_.tie_word_embeddings ? embedding() : weights.head,
+          .positions = OnDevice(labelled.positions),
+          .labels = OnDevice(labelled.labels),
+          .eps = config_.rms_norm_eps};
 }
 
 Status Engine::BlocksBackward(at::Tensor& gradient) {
@@ -417,13 +312,8 @@ Result<StepNumbers> Engine::SumUp(double vote) {
   sums_.narrow(0, kVotes, 1).fill_(vote);
   // Over host memory, where OK says that the step's collectives have ended well on all ranks: what
   // a lost peer cut short must not be taken for numbers.
-  const at::Tensor sums = sums_.cpu();
-  if (mesh_.world().size() > 1) {
-    MUSTER_RETURN_IF_ERROR(
-        mesh_.world()
-            .AllReduce(sums.data_ptr(), kSumCount, ElementType::kFloat64, ReduceOp::kSum)
-            ->Wait());
-  }
+  at::Tensor sums = sums_.cpu();
+  MUSTER_RETURN_IF_ERROR(AddUp(sums));
   const double* values = sums.const_data_ptr<double>();
   step_open_ = false;
   StepNumbers numbers{.loss = values[kLoss] * label_scale_,
@@ -438,6 +328,13 @@ Result<StepNumbers> Engine::SumUp(double vote) {
     gradient_factor_ *= std::min(1.0, options_.grad_clip / (numbers.grad_norm + 1e-6));
   }
   return numbers;
+}
+
+Status Engine::AddUp(at::Tensor& sums) {
+  if (mesh_.world().size() == 1) return OkStatus();
+  return mesh_.world()
+      .AllReduce(sums.data_ptr(), sums.numel(), ElementType::kFloat64, ReduceOp::kSum)
+      ->Wait();
 }
 
 void Engine::OptimizerStep(Step step, double lr) {
@@ -543,8 +440,6 @@ at::Tensor Engine::OnDevice(const std::vector<std::int64_t>& values) const {
                     {static_cast<std::int64_t>(values.size())}, at::TensorOptions(at::kLong));
   return ops_.device().is_cpu() ? host.clone() : host.to(ops_.device());
 }
-
-}  // namespace
 
 bool StepNumbers::finite() const {
   return std::isfinite(loss) && (overflow || std::isfinite(grad_norm));

@@ -13,6 +13,9 @@
 // micro-batch does. Everything that lives longer than a micro-batch is allocated by Create, but for
 // the activations, which are as large as the largest micro-batch seen.
 //
+// Between steps the same forward pass alone evaluates rows, or continues texts. It changes no
+// state, and leaves gathered weights to the next step.
+//
 // One thread, the trainer's, calls everything; every rank calls the same in the same order. Results
 // are deterministic for a given world size, thread count and instruction set.
 // Errors: a failed collective's status. After one the step's gradients are forgotten, weights and
@@ -25,6 +28,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
@@ -78,6 +82,16 @@ struct StepNumbers {
   bool overflow = false;
 
   bool finite() const;
+};
+
+// Of rows that were only looked at, over all ranks, and equal on them.
+struct EvalNumbers {
+  double loss = 0;           // mean over the labels; NaN where there are none
+  std::int64_t labels = 0;   // tokens that were to be predicted
+  std::int64_t correct = 0;  // of them, those than which the model finds no other more likely
+
+  double perplexity() const;
+  double accuracy() const;  // 0 to 1; 0 where there are no labels
 };
 
 // A gradient of one rank alone.
@@ -137,6 +151,17 @@ class FsdpEngine {
   // Clips and updates. `step` counts the updates from 1; the gradients of FinishGradients are used
   // up. With cpu_offload the update may still be under way when it returns.
   virtual void OptimizerStep(Step step, double lr) = 0;
+  // Between steps. Adds the losses of one batch, which may be without labels, to the evaluation
+  // under way, or begins one. Every rank calls it equally often.
+  virtual Status Evaluate(const MicroBatch& batch) = 0;
+  // Ends the evaluation, with a small collective.
+  virtual Result<EvalNumbers> FinishEvaluation() = 0;
+  // Between steps: the most likely next token of each text, of the first `words` of the vocabulary,
+  // as rank 0 computes it, with a small collective. All ranks give the same texts, at least one and
+  // none of them empty.
+  virtual Result<std::vector<std::int32_t>> NextTokens(
+      const std::vector<std::vector<std::int32_t>>& texts, std::int64_t words) = 0;
+
   // Until state() is that of the last OptimizerStep: before its arrays are read from outside.
   virtual void WaitForUpdate() = 0;
 
@@ -145,6 +170,9 @@ class FsdpEngine {
   // come: at once where that is one store, else at the latest within the next FinishGradients,
   // before its collective.
   virtual void Seal(const TrainCursor& cursor) = 0;
+  // Collective. What state() holds from here on is undefined, and for the caller to write: another
+  // state, which is never sealed. What is sealed stays as it is. No step follows.
+  virtual Status ReplaceState() = 0;
   // The newest step that is sealed; -1: none.
   virtual Step SealedStep() const = 0;
   // Who gets a copy of what is sealed from here on; outlives the engine. Null: nobody.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace muster {
 namespace {
@@ -61,6 +62,25 @@ LabelledPositions FindLabels(const MicroBatch& batch) {
     found.labels.push_back(batch.labels[i]);
   }
   return found;
+}
+
+TextBatch BatchOfTexts(const std::vector<std::vector<std::int32_t>>& texts) {
+  MicroBatch batch;
+  batch.rows = static_cast<std::int64_t>(texts.size());
+  for (const auto& text : texts) {
+    batch.length = std::max(batch.length, static_cast<std::int64_t>(text.size()));
+  }
+  batch.length = RoundUp(batch.length, kLengthMultiple);
+  batch.input_ids.assign(batch.rows * batch.length, 0);
+  batch.labels.assign(batch.rows * batch.length, kIgnoredLabel);
+  LabelledPositions last;
+  for (std::size_t row = 0; row < texts.size(); ++row) {
+    const std::int64_t begin = static_cast<std::int64_t>(row) * batch.length;
+    std::copy(texts[row].begin(), texts[row].end(), batch.input_ids.begin() + begin);
+    last.positions.push_back(begin + static_cast<std::int64_t>(texts[row].size()) - 1);
+    last.labels.push_back(0);
+  }
+  return {std::move(batch), std::move(last)};
 }
 
 }  // namespace muster

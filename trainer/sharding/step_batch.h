@@ -23,4 +23,12 @@ struct LabelledPositions {
 };
 LabelledPositions FindLabels(const MicroBatch& batch);
 
+// Texts, none of them empty, as the rows of a padded batch without labels, and their last
+// positions, each with a label that says nothing.
+struct TextBatch {
+  MicroBatch batch;
+  LabelledPositions last;
+};
+TextBatch BatchOfTexts(const std::vector<std::vector<std::int32_t>>& texts);
+
 }  // namespace muster

@@ -27,6 +27,18 @@ TEST(StepBatch, RowsArePaddedOnTheRightWithoutLabels) {
   EXPECT_EQ(padded.labels[34], 9);
 }
 
+TEST(StepBatch, TextsArePaddedBehindTheirLastPositions) {
+  const TextBatch texts = BatchOfTexts({{5, 6, 7}, {8}});
+  EXPECT_EQ(texts.batch.rows, 2);
+  EXPECT_EQ(texts.batch.length, 32);
+  EXPECT_EQ(texts.batch.input_ids[2], 7);
+  EXPECT_EQ(texts.batch.input_ids[32], 8);
+  EXPECT_EQ(texts.batch.input_ids[33], 0);
+  EXPECT_EQ(texts.last.positions, (std::vector<std::int64_t>{2, 32}));
+  EXPECT_EQ(texts.last.labels.size(), 2u);
+  EXPECT_EQ(texts.batch.label_count, 0);
+}
+
 TEST(StepBatch, DocumentsStayWhereTheyAreAndPaddingIsOneOfItsOwn) {
   MicroBatch batch = TwoRows();
   EXPECT_TRUE(PadToFewLengths(batch).document_begins.empty());

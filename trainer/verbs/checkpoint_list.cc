@@ -66,6 +66,7 @@ ListedCheckpoint Listed(const std::string& checkpoints, const std::string& name,
   listed.problem = status.message();
   if (!manifest.ok()) return listed;
   listed.ranks = manifest->world_size;
+  if (status.ok()) listed.eval_loss = manifest->eval_loss;
   for (const ShardRecord& shard : manifest->shards) listed.bytes += shard.bytes;
   return listed;
 }
@@ -75,6 +76,14 @@ bool IsTriedBefore(const ListedCheckpoint& a, const ListedCheckpoint& b) {
   const bool counts = a.state == State::kCommitted, other = b.state == State::kCommitted;
   if (counts != other) return counts;
   return a.generation != b.generation ? a.generation > b.generation : a.step > b.step;
+}
+
+void MarkBest(std::vector<ListedCheckpoint>& found) {
+  ListedCheckpoint* best = nullptr;
+  for (ListedCheckpoint& each : found) {
+    if (each.eval_loss && (best == nullptr || *each.eval_loss < *best->eval_loss)) best = &each;
+  }
+  if (best != nullptr) best->best = true;
 }
 
 // What a run holds as long as it writes.
@@ -123,6 +132,7 @@ Result<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& path, b
   if (error) return Internal("cannot list " + checkpoints + ": " + error.message());
   std::sort(found.begin(), found.end(), IsTriedBefore);
   if (!found.empty()) found.front().resumes = found.front().state == State::kCommitted;
+  MarkBest(found);
   return found;
 }
 
@@ -134,7 +144,7 @@ Result<std::vector<std::string>> PruneCheckpoints(const std::string& path, int k
   std::vector<std::string> extra;
   int seen = 0;
   for (const ListedCheckpoint& checkpoint : found) {
-    if (checkpoint.state == State::kCommitted && ++seen > keep) {
+    if (checkpoint.state == State::kCommitted && ++seen > keep && !checkpoint.best) {
       extra.push_back(checkpoints + "/" + checkpoint.directory);
     }
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,10 @@ struct ListedCheckpoint {
   std::string problem;  // kDamaged: what
   int ranks = 0;        // kCommitted
   std::uint64_t bytes = 0;
-  std::int64_t modified = 0;  // Unix seconds of the manifest, or of the directory
-  bool resumes = false;       // the one that a resume tries first
+  std::int64_t modified = 0;        // Unix seconds of the manifest, or of the directory
+  bool resumes = false;             // the one that a resume tries first
+  std::optional<double> eval_loss;  // kCommitted: what an evaluation of this state has found
+  bool best = false;                // no other one has a lower
 };
 std::string_view CheckpointStateName(ListedCheckpoint::State state);  // "committed"
 
@@ -34,9 +37,9 @@ std::string_view CheckpointStateName(ListedCheckpoint::State state);  // "commit
 // resume tries them, then those that do not count. With `verify` every byte is read.
 Result<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& path, bool verify);
 
-// Removes all committed checkpoints but the first `keep` (at least 1) of that order, oldest first;
-// what is not committed stays. Returns the directories removed. kFailedPrecondition while a run
-// writes there (it holds the lock of metrics.jsonl).
+// Removes all committed checkpoints but the first `keep` (at least 1) of that order and the best,
+// oldest first; what is not committed stays. Returns the directories removed. kFailedPrecondition
+// while a run writes there (it holds the lock of metrics.jsonl).
 Result<std::vector<std::string>> PruneCheckpoints(const std::string& path, int keep);
 
 // "41 s", "12 min", "5 h", "3 d".

@@ -28,7 +28,8 @@ class CheckpointListTest : public ::testing::Test {
   void SetUp() override { fs::create_directories(checkpoints_); }
 
   // A checkpoint of two ranks; without `commit` no manifest.
-  void Write(Step step, Generation generation, bool commit = true) const {
+  void Write(Step step, Generation generation, bool commit = true,
+             std::optional<double> eval_loss = {}) const {
     const std::string name = CheckpointDirectoryName(step, generation);
     fs::create_directories(checkpoints_ + "/" + name);
     CheckpointManifest manifest{.step = step,
@@ -36,7 +37,8 @@ class CheckpointListTest : public ::testing::Test {
                                 .job_id = "job",
                                 .directory = name,
                                 .world_size = 2,
-                                .shards = {}};
+                                .shards = {},
+                                .eval_loss = eval_loss};
     for (int rank = 0; rank < 2; ++rank) {
       const testing::State state(rank, rank);
       ShardHeader header{.job_id = "job", .generation = generation, .rank = rank, .world_size = 2};
@@ -108,6 +110,19 @@ TEST_F(CheckpointListTest, PrunesTheOldestThatAreCommitted) {
   EXPECT_EQ(PruneCheckpoints(dir_.path(), 2)->size(), 2u);
   EXPECT_THAT(Left(), ElementsAre("step-00000200-g1", "step-00000150-g1", "step-00000020-g1"));
   EXPECT_EQ(PruneCheckpoints(checkpoints_, 2)->size(), 0u);
+}
+
+TEST_F(CheckpointListTest, ShowsAndKeepsTheBest) {
+  for (const auto& [step, loss] : {std::pair{50, 3.0}, {100, 2.0}, {150, 2.5}})
+    Write(step, 1, /*commit=*/true, loss);
+  Write(200, 1);
+  const std::vector<ListedCheckpoint> found = Listed();
+  EXPECT_FALSE(found[0].eval_loss.has_value());
+  EXPECT_EQ(found[1].eval_loss, 2.5);
+  EXPECT_TRUE(found[2].best);
+  EXPECT_FALSE(found[1].best || found[3].best);
+  EXPECT_EQ(PruneCheckpoints(dir_.path(), 1)->size(), 2u);
+  EXPECT_THAT(Left(), ElementsAre("step-00000200-g1", "step-00000100-g1"));
 }
 
 TEST_F(CheckpointListTest, PrunesNothingThatIsInUse) {

@@ -13,32 +13,52 @@ namespace {
 void PrintJson(const std::vector<ListedCheckpoint>& found, std::int64_t now) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const ListedCheckpoint& checkpoint : found) {
-    list.push_back({{"directory", checkpoint.directory},
-                    {"step", checkpoint.step},
-                    {"generation", checkpoint.generation},
-                    {"state", CheckpointStateName(checkpoint.state)},
-                    {"resumes", checkpoint.resumes},
-                    {"ranks", checkpoint.ranks},
-                    {"bytes", checkpoint.bytes},
-                    {"age_seconds", now - checkpoint.modified},
-                    {"problem", checkpoint.problem}});
+    list.push_back(
+        {{"directory", checkpoint.directory},
+         {"step", checkpoint.step},
+         {"generation", checkpoint.generation},
+         {"state", CheckpointStateName(checkpoint.state)},
+         {"resumes", checkpoint.resumes},
+         {"eval_loss", checkpoint.eval_loss ? nlohmann::ordered_json(*checkpoint.eval_loss)
+                                            : nlohmann::ordered_json()},
+         {"best", checkpoint.best},
+         {"ranks", checkpoint.ranks},
+         {"bytes", checkpoint.bytes},
+         {"age_seconds", now - checkpoint.modified},
+         {"problem", checkpoint.problem}});
   }
   std::printf("%s\n", list.dump(2).c_str());
 }
 
+std::string NotesOf(const ListedCheckpoint& checkpoint) {
+  std::string notes;
+  if (checkpoint.resumes) {
+    notes = "  (a resume goes on from here)";
+  } else if (!checkpoint.problem.empty()) {
+    notes = "  (" + checkpoint.problem + ")";
+  }
+  if (checkpoint.best) notes += "  (the best)";
+  return notes;
+}
+
+std::string EvalLossText(const ListedCheckpoint& checkpoint) {
+  if (!checkpoint.eval_loss) return "-";
+  char text[40];
+  std::snprintf(text, sizeof text, "%.4f", *checkpoint.eval_loss);
+  return text;
+}
+
 void PrintTable(const std::vector<ListedCheckpoint>& found, std::int64_t now) {
-  std::printf("%10s %4s %-12s %6s %9s %8s  %s\n", "STEP", "GEN", "STATE", "RANKS", "SIZE", "AGE",
-              "DIRECTORY");
+  std::printf("%10s %4s %-12s %6s %9s %8s %9s  %s\n", "STEP", "GEN", "STATE", "RANKS", "SIZE",
+              "AGE", "EVAL LOSS", "DIRECTORY");
   for (const ListedCheckpoint& checkpoint : found) {
-    const std::string note = checkpoint.resumes           ? "  (a resume goes on from here)"
-                             : checkpoint.problem.empty() ? ""
-                                                          : "  (" + checkpoint.problem + ")";
-    std::printf("%10lld %4lld %-12s %6d %9s %8s  %s%s\n", static_cast<long long>(checkpoint.step),
+    std::printf("%10lld %4lld %-12s %6d %9s %8s %9s  %s%s\n",
+                static_cast<long long>(checkpoint.step),
                 static_cast<long long>(checkpoint.generation),
                 std::string(CheckpointStateName(checkpoint.state)).c_str(), checkpoint.ranks,
                 FormatByteSize(static_cast<std::int64_t>(checkpoint.bytes)).c_str(),
-                AgeText(now - checkpoint.modified).c_str(), checkpoint.directory.c_str(),
-                note.c_str());
+                AgeText(now - checkpoint.modified).c_str(), EvalLossText(checkpoint).c_str(),
+                checkpoint.directory.c_str(), NotesOf(checkpoint).c_str());
   }
 }
 

@@ -79,6 +79,10 @@ JobSpec FirstTrial(const JobSpec& job, const fs::path& folder) {
   TrainSpec& train = *spec.train;
   train.schedule = {.kind = "constant", .warmup_ratio = 0, .max_steps = kSteps};
   train.checkpoint = {.every = kSteps, .keep = 1};
+  // One evaluation, at the end, which ends nothing.
+  train.eval.every = kSteps;
+  train.eval.at_start = false;
+  train.eval.early_stop = {};
   train.profile = {};
   train.output_dir = (folder / "first").string();
   return spec;

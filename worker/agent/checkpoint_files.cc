@@ -49,14 +49,15 @@ std::string ManifestJson(const JobId& job, const CheckpointInfo& checkpoint) {
                       {"file", shard.file},
                       {"bytes", shard.bytes},
                       {"checksum", shard.checksum}});
-  const nlohmann::ordered_json json = {{"format_version", kManifestFormatVersion},
-                                       {"job_id", job.value},
-                                       {"step", checkpoint.step},
-                                       {"generation", checkpoint.generation},
-                                       {"directory", checkpoint.directory},
-                                       {"world_size", checkpoint.world_size},
-                                       {"shards", shards},
-                                       {"committed_unix_ms", checkpoint.committed_unix_ms}};
+  nlohmann::ordered_json json = {{"format_version", kManifestFormatVersion},
+                                 {"job_id", job.value},
+                                 {"step", checkpoint.step},
+                                 {"generation", checkpoint.generation},
+                                 {"directory", checkpoint.directory},
+                                 {"world_size", checkpoint.world_size},
+                                 {"shards", shards},
+                                 {"committed_unix_ms", checkpoint.committed_unix_ms}};
+  if (checkpoint.eval_loss) json["eval_loss"] = *checkpoint.eval_loss;
   return json.dump(1) + "\n";
 }
 

@@ -14,7 +14,7 @@
 namespace muster::worker {
 
 // {"format_version":1,"job_id","step","generation","directory","world_size",
-//  "shards":[{"rank","file","bytes","checksum"}],"committed_unix_ms"}
+//  "shards":[{"rank","file","bytes","checksum"}],"committed_unix_ms"}, and "eval_loss" where known
 std::string ManifestJson(const JobId& job, const CheckpointInfo& checkpoint);
 
 // "step-" and letters, digits, '-', '_' or '.': a name of a checkpoint and of nothing else.

@@ -256,6 +256,9 @@ TEST_F(ManifestTest, IsWrittenBesideTheShards) {
   EXPECT_EQ(json["shards"][0]["file"], "rank-00000.shard");
   EXPECT_EQ(json["shards"][0]["bytes"], 4096);
   EXPECT_EQ(json["shards"][0]["checksum"], committed_.checkpoint.shards[0].checksum);
+  EXPECT_FALSE(json.contains("eval_loss"));
+  committed_.checkpoint.eval_loss = 2.5;
+  EXPECT_EQ(nlohmann::json::parse(ManifestJson(kJob, committed_.checkpoint))["eval_loss"], 2.5);
 }
 
 TEST_F(ManifestTest, OlderOnesStayUntilTheNewerWasReadAgain) {

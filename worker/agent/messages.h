@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,6 +38,7 @@ struct CheckpointInfo {
   int world_size = 0;
   std::vector<ShardInfo> shards;
   std::int64_t committed_unix_ms = 0;
+  std::optional<double> eval_loss = {};  // what an evaluation of this very state has found
 
   friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
 };

@@ -170,6 +170,7 @@ CheckpointInfo FromCheckpoint(const v1::CheckpointInfo& from) {
                     .committed_unix_ms = from.committed_unix_ms()};
   for (const v1::ShardInfo& shard : from.shards())
     to.shards.push_back({shard.rank(), shard.file(), shard.bytes(), shard.checksum()});
+  if (from.has_eval_loss()) to.eval_loss = from.eval_loss();
   return to;
 }
 

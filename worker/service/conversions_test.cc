@@ -34,6 +34,11 @@ TEST(TrainerReports, EveryKindOfTheTrainersProtocolIsTranslated) {
   EXPECT_EQ(shard.shard_written().directory(), "step-00000050-g2");
   EXPECT_EQ(shard.shard_written().shard().bytes(), 12345678901u);
   EXPECT_EQ(shard.shard_written().shard().checksum(), "xxh3:00");
+  EXPECT_FALSE(shard.shard_written().has_eval_loss());
+  const auto evaluated =
+      Report(R"({"type":"shard_written","step":50,"directory":"d","eval_loss":2.5,)"
+             R"("shard":{"rank":1,"file":"f","bytes":1,"checksum":"xxh3:00"}})");
+  EXPECT_EQ(evaluated.shard_written().eval_loss(), 2.5);
   EXPECT_EQ(Report(R"({"type":"checkpoint_failed","step":50,"reason":"full"})")
                 .checkpoint_failed()
                 .reason(),
@@ -148,6 +153,7 @@ TEST(Conversions, LaunchKeepsEveryField) {
   v1::CheckpointInfo* checkpoint = from->add_resume();
   checkpoint->set_step(40);
   checkpoint->set_directory("d");
+  checkpoint->set_eval_loss(2.5);
   checkpoint->add_shards()->set_file("f");
   from->add_ranks()->set_rank(5);
   from->mutable_ranks(0)->set_local_rank(1);

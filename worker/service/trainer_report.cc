@@ -25,6 +25,8 @@ void FillShardWritten(const Json& json, v1::ShardWritten* to) {
   to->mutable_shard()->set_file(shard.at("file").get<std::string>());
   to->mutable_shard()->set_bytes(shard.at("bytes").get<std::uint64_t>());
   to->mutable_shard()->set_checksum(shard.at("checksum").get<std::string>());
+  if (const auto loss = json.find("eval_loss"); loss != json.end())
+    to->set_eval_loss(loss->get<double>());
 }
 
 bool FillBody(const Json& json, v1::TrainerReport* to) {

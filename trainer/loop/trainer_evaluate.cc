@@ -1,0 +1,236 @@
+// Of trainer.h: evaluations between steps, what follows from them, samples, the best state.
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "trainer/checkpoint/init_from.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/loop/eval_metrics.h"
+#include "trainer/loop/evaluation_policy.h"
+#include "trainer/loop/trainer.h"
+
+namespace muster {
+namespace {
+
+// A worker reads a checkpoint again before it writes the manifest.
+constexpr Duration kManifestPatience = std::chrono::minutes(5);
+constexpr Duration kManifestRetry = std::chrono::milliseconds(200);
+
+std::string LossText(double loss) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.4f", loss);
+  return text;
+}
+
+// Texts that are gone on from, each until it ends.
+struct OpenTexts {
+  std::vector<std::size_t> numbers;  // of those that have not ended
+  std::vector<std::vector<std::int32_t>> texts;
+};
+
+OpenTexts FindOpen(const std::vector<std::vector<std::int32_t>>& texts,
+                   const std::vector<bool>& ended, std::int64_t max_tokens) {
+  OpenTexts open;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (ended[i] || static_cast<std::int64_t>(texts[i].size()) >= max_tokens) continue;
+    open.numbers.push_back(i);
+    open.texts.push_back(texts[i]);
+  }
+  return open;
+}
+
+}  // namespace
+
+// A step that a resume begins with may still be without the evaluation that a fault has cut off.
+bool Trainer::EvaluationIsDue() const {
+  if (!eval_loader_ || stopping_ || cursor_.evaluations.step == cursor_.step) return false;
+  if (cursor_.step == 0) return train().eval.at_start;
+  return cursor_.step % train().eval_every() == 0 || cursor_.step >= max_steps_;
+}
+
+std::optional<Failure> Trainer::Evaluate() {
+  const TimePoint begin = parts_.clock.Now();
+  parts_.progress.EnterPhase(TrainPhase::kEvaluating);
+  for (std::int64_t round = 0; round < eval_loader_->rounds(); ++round) {
+    if (auto failure = CheckCalledOff()) return failure;
+    const Result<MicroBatch> batch = eval_loader_->Get(round);
+    if (!batch.ok()) return InputFailure("data", batch.status());
+    const Status status = engine_->Evaluate(*batch);
+    if (!status.ok()) return CollectiveFailure(status);
+    parts_.progress.Move();
+  }
+  const Result<EvalNumbers> numbers = engine_->FinishEvaluation();
+  if (!numbers.ok()) return CollectiveFailure(numbers.status());
+  const EarlyStopSpec& early_stop = train().eval.early_stop;
+  const bool is_best =
+      NoteEvaluation(early_stop, cursor_.step, numbers->loss, &cursor_.evaluations);
+  LogEvaluation(*numbers, ToSeconds(parts_.clock.Now() - begin));
+  if (auto failure = ShowSamples()) return failure;
+  ended_early_ = EndsEarly(early_stop, cursor_.evaluations);
+  if (ended_early_) NoteEarlyEnd();
+  return is_best ? SaveBest() : std::nullopt;
+}
+
+void Trainer::LogEvaluation(const EvalNumbers& numbers, double seconds) {
+  if (!evaluations_log_) return;
+  const EvalMetrics metrics{.step = cursor_.step,
+                            .max_steps = max_steps_,
+                            .loss = numbers.loss,
+                            .perplexity = numbers.perplexity(),
+                            .accuracy = numbers.accuracy(),
+                            .tokens = numbers.labels,
+                            .seconds = seconds,
+                            .history = cursor_.evaluations,
+                            .generation = checkpointer_->generation(),
+                            .world_size = env_.world_size};
+  WriteLog(evaluations_log_, EvalJson(metrics), EvalLine(metrics) + "\n");
+}
+
+void Trainer::NoteEarlyEnd() {
+  if (!is_first() || cursor_.step >= max_steps_) return;
+  const EvalHistory& found = cursor_.evaluations;
+  std::string text = "training ends after step " + std::to_string(cursor_.step) + " of " +
+                     std::to_string(max_steps_) + ": " + std::to_string(found.without_better) +
+                     " evaluations in a row were no better";
+  if (found.best_step >= 0) {
+    text += "; the lowest loss was " + LossText(found.best_loss) + " after step " +
+            std::to_string(found.best_step);
+  }
+  Note("info", text);
+}
+
+// It waits for the checkpoint before, so that it is never left out.
+std::optional<Failure> Trainer::SaveBest() {
+  if (!train().keeps_best() || cursor_.step == 0) return std::nullopt;
+  // One of this step that is there already does not tell of its evaluation.
+  saved_step_ = -1;
+  if (Done()) return std::nullopt;  // SaveLast's
+  // A failure of the one before has been reported.
+  (void)DrainSaves();
+  if (auto failure = CheckCalledOff()) return failure;
+  return Save();
+}
+
+// In groups that need no more memory than a micro-batch.
+std::optional<Failure> Trainer::ShowSamples() {
+  if (!inputs().samples) return std::nullopt;
+  const std::vector<SamplePrompt>& prompts = inputs().samples->prompts();
+  const auto at_once = static_cast<std::size_t>(train().batch.per_rank);
+  for (std::size_t first = 0; first < prompts.size(); first += at_once) {
+    const std::size_t count = std::min(at_once, prompts.size() - first);
+    if (auto failure = GoOnFrom({prompts.data() + first, count})) return failure;
+  }
+  return std::nullopt;
+}
+
+// The whole text goes through the model for every token: shards keep no keys and values.
+std::optional<Failure> Trainer::GoOnFrom(std::span<const SamplePrompt> prompts) {
+  const SamplePrompts& samples = *inputs().samples;
+  std::vector<std::vector<std::int32_t>> texts;
+  for (const SamplePrompt& prompt : prompts) texts.push_back(prompt.ids);
+  std::vector<bool> ended(texts.size(), false);
+  for (int made = 0; made < train().eval.max_new_tokens; ++made) {
+    const OpenTexts open = FindOpen(texts, ended, samples.max_tokens());
+    if (open.texts.empty()) break;
+    if (auto failure = CheckCalledOff()) return failure;
+    const Result<std::vector<std::int32_t>> next = engine_->NextTokens(open.texts, samples.words());
+    if (!next.ok()) return CollectiveFailure(next.status());
+    for (std::size_t i = 0; i < open.numbers.size(); ++i) {
+      const std::size_t number = open.numbers[i];
+      ended[number] = samples.Ends((*next)[i]);
+      if (!ended[number]) texts[number].push_back((*next)[i]);
+    }
+    parts_.progress.Move();
+  }
+  for (std::size_t i = 0; i < texts.size(); ++i) LogSample(prompts[i], texts[i], ended[i]);
+  return std::nullopt;
+}
+
+void Trainer::LogSample(const SamplePrompt& prompt, const std::vector<std::int32_t>& text,
+                        bool ended) {
+  if (!samples_log_) return;
+  const auto after = text.begin() + static_cast<std::ptrdiff_t>(prompt.ids.size());
+  const std::vector<std::int32_t> ids(after, text.end());
+  const GeneratedSample sample{.step = cursor_.step,
+                               .prompt = prompt.text,
+                               .text = inputs().samples->TextOf(prompt, ids),
+                               .tokens = static_cast<std::int64_t>(ids.size()),
+                               .ended = ended,
+                               .generation = checkpointer_->generation()};
+  WriteLog(samples_log_, SampleJson(sample),
+           "sample  \"" + sample.prompt + "\" -> \"" + sample.text + "\"\n");
+}
+
+// Rank 0's: as FindManifests has them, once the one of the best evaluation is among them, or not
+// any more to be waited for. Without a supervisor this rank has written it itself by now.
+Result<std::vector<CheckpointManifest>> Trainer::AwaitBestManifest() {
+  const Step best_step = cursor_.evaluations.best_step;
+  const bool waits = parts_.supervisor.attached() && best_step > 0;
+  const Deadline deadline = Deadline::After(waits ? kManifestPatience : Duration::zero());
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(FoundManifests found, FindManifests(checkpoint_dir_));
+    const bool there = std::any_of(found.manifests.begin(), found.manifests.end(),
+                                   [&](const CheckpointManifest& each) {
+                                     return each.step == best_step && each.eval_loss.has_value();
+                                   });
+    if (there || deadline.Expired()) return std::move(found.manifests);
+    parts_.progress.Move();
+    MUSTER_RETURN_IF_ERROR(
+        parts_.supervisor.AwaitCalledOff(env_.generation, Deadline::After(kManifestRetry)));
+  }
+}
+
+// Step and generation of the best checkpoint, equal on all ranks; step 0: there is none.
+Result<std::pair<Step, Generation>> Trainer::AgreeOnBest() {
+  std::int64_t chosen[2] = {0, 0};
+  if (is_first()) {
+    const Result<std::vector<CheckpointManifest>> manifests = AwaitBestManifest();
+    if (manifests.status().code() == StatusCode::kCancelled) return manifests.status();
+    if (!manifests.ok()) Note("warning", manifests.status().ToString());
+    const CheckpointManifest* best = manifests.ok() ? BestOf(*manifests) : nullptr;
+    if (best != nullptr) {
+      chosen[0] = best->step;
+      chosen[1] = best->generation;
+    }
+  }
+  if (parts_.communicator.size() > 1) {
+    MUSTER_RETURN_IF_ERROR(
+        parts_.communicator.AllReduce(chosen, 2, ElementType::kInt64, ReduceOp::kMax)->Wait());
+  }
+  return std::pair<Step, Generation>(chosen[0], chosen[1]);
+}
+
+// Makes the state that is exported the best one. What training goes on from after a fault stays the
+// last one.
+std::optional<Failure> Trainer::TakeBest() {
+  const EvalHistory& found = cursor_.evaluations;
+  if (train().output_export != ExportedState::kBest) return std::nullopt;
+  if (found.best_step == cursor_.step) return std::nullopt;
+  // A failure has been reported; the best one may be there all the same.
+  (void)DrainSaves();
+  if (auto failure = CheckCalledOff()) return failure;
+  const Result<std::pair<Step, Generation>> best = AgreeOnBest();
+  if (!best.ok()) return CollectiveFailure(best.status());
+  const auto [step, generation] = *best;
+  if (step == 0) {
+    if (is_first()) Note("warning", "no checkpoint has an evaluation; the last state is exported");
+    return std::nullopt;
+  }
+  const Status replaced = engine_->ReplaceState();
+  if (!replaced.ok()) return CollectiveFailure(replaced);
+  const std::string directory = checkpoint_dir_ + "/" + CheckpointDirectoryName(step, generation);
+  const Result<TrainCursor> read = InitFrom(
+      directory, engine_->state().CheckpointArrays(),
+      {.memory = engine_->state().array_memory(), .on_read = [this] { parts_.progress.Move(); }});
+  if (!read.ok()) {
+    return InputFailure("model", read.status().WithContext(
+                                     "train.output.export: best (last exports the last state)"));
+  }
+  if (is_first()) {
+    Note("info", "exports the state of step " + std::to_string(step) + ", whose evaluation loss " +
+                     LossText(read->evaluations.loss) + " is the lowest");
+  }
+  return std::nullopt;
+}
+
+}  // namespace muster
