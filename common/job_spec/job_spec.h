@@ -68,8 +68,8 @@ enum class LoraBias { kNone, kAll, kLoraOnly };
 // Low-rank adapters: what is trained instead of the model's matrices.
 struct LoraSpec {
   int r = 16;
-  double alpha = 32;  // their products are scaled by alpha / r
-  double dropout = 0;
+  double alpha = 32;    // their products are scaled by alpha / r
+  double dropout = 0;   // how likely an element of an adapter's input counts nothing
   bool rslora = false;  // scaled by alpha / sqrt(r)
   LoraBias bias = LoraBias::kNone;
   std::vector<std::string> target_modules = kLinearModules;  // of these, in this order

@@ -47,11 +47,15 @@ TEST(TrainBlock, ReadsAdapters) {
   EXPECT_EQ(plain->lora->alpha, 32);
   EXPECT_EQ(plain->lora->target_modules.size(), 7u);
   const auto all = Train(
-      "lora: {r: 8, dropout: 0, rslora: true, bias: lora_only, target_modules: [v_proj, q_proj, "
+      "lora: {r: 8, dropout: 0.25, rslora: true, bias: lora_only, target_modules: [v_proj, q_proj, "
       "v_proj], modules_to_save: [embed_tokens], init_from: adapters/a}");
   ASSERT_TRUE(all.ok()) << all.status().ToString();
   EXPECT_EQ(all->lora->alpha, 16) << "twice the rank";
-  EXPECT_NE(Refusal("lora: {dropout: 0.1}").find("dropout of adapters"), std::string::npos);
+  EXPECT_EQ(all->lora->dropout, 0.25);
+  EXPECT_EQ(plain->lora->dropout, 0);
+  EXPECT_NE(
+      Refusal("lora: {dropout: 1}").find("train.lora.dropout: must be at least 0 and below 1"),
+      std::string::npos);
   EXPECT_TRUE(all->lora->rslora);
   EXPECT_EQ(all->lora->bias, LoraBias::kLoraOnly);
   EXPECT_EQ(all->lora->target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));

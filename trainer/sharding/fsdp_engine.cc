@@ -61,6 +61,7 @@ class Engine final : public FsdpEngine {
 
  private:
   Status RunMicroBatch(const MicroBatch& batch);
+  std::optional<DropoutKey> MaskOf(const MicroBatch& batch) const;
   Result<ResidualStream> Forward(const at::Tensor& ids);
   Result<at::Tensor> HeadBackward(const ResidualStream& hidden, const MicroBatch& batch);
   Status BlocksBackward(at::Tensor& gradient);
@@ -268,11 +269,16 @@ void Engine::AbandonStep() {
   if (frozen_ != nullptr) frozen_->Abandon();
 }
 
+std::optional<DropoutKey> Engine::MaskOf(const MicroBatch& batch) const {
+  if (batch.number < 0) return std::nullopt;
+  return PartOfKey({options_.seed}, static_cast<std::uint64_t>(batch.number));
+}
+
 Status Engine::RunMicroBatch(const MicroBatch& batch) {
   rotary_.Ensure(batch.length);
   blocks_.Begin(
       {.rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins},
-      rotary_.Cos(batch.length), rotary_.Sin(batch.length));
+      rotary_.Cos(batch.length), rotary_.Sin(batch.length), MaskOf(batch));
   const at::Tensor ids = OnDevice(batch.input_ids);
   EnterPhase(TrainPhase::kForward);
   MUSTER_ASSIGN_OR_RETURN(const ResidualStream hidden, Forward(ids));
