@@ -41,8 +41,17 @@ struct OnEventSpec {
   std::string webhook;               // http://HOST[:PORT]/PATH that gets the event as JSON by POST
 };
 
+// A token that the model's tokenizer is to have.
+struct TokenSpec {
+  std::string content;
+  bool special = true;  // left out of decoded texts on request
+};
+
 struct ModelSpec {
   std::string path;  // Hugging Face directory
+  // Given, be it empty: embedding and head get rows for all ids that the tokenizer has with these.
+  std::optional<std::vector<TokenSpec>> add_tokens;
+  int pad_vocab_to = 0;  // their number of rows becomes a multiple of it; 0: it is left
 };
 
 struct DataSpec {

@@ -94,6 +94,7 @@ Result<std::uint64_t> CacheKey(const std::vector<std::string>& paths, const std:
     hash.Text(name);
     if (std::filesystem::exists(path, error)) MUSTER_RETURN_IF_ERROR(AddFile(path, on_read, &hash));
   }
+  if (!options.tokenizer_json.empty()) hash.Text(options.tokenizer_json);
   for (const std::string& path : paths) {
     // The ending says how the bytes are read.
     hash.Text(path.ends_with(".jsonl") || path.ends_with(".jsonl.gz") ? "lines" : "array");

@@ -62,12 +62,13 @@ class RowsPerSecond {
 class RowsLoader {
  public:
   RowsLoader(const JobSpec& spec, const std::string& model_dir, const ModelConfig& config,
-             const InputEvents& events)
+             const InputEvents& events, const std::string& tokenizer_json)
       : spec_(spec),
         data_(spec.train->data),
         model_dir_(model_dir),
         config_(config),
-        events_(events) {}
+        events_(events),
+        tokenizer_json_(tokenizer_json) {}
 
   std::variant<LoadedRows, Failure> Load() {
     LoadedRows rows;
@@ -126,7 +127,10 @@ class RowsLoader {
   std::optional<Failure> LoadText(const std::vector<std::string>& paths,
                                   std::unique_ptr<const Dataset>* rows) {
     if (!tokenizer_) {
-      Result<Tokenizer> tokenizer = Tokenizer::Load(model_dir_);
+      Result<Tokenizer> tokenizer =
+          tokenizer_json_.empty()
+              ? Tokenizer::Load(model_dir_)
+              : Tokenizer::Parse(tokenizer_json_, model_dir_ + " with new tokens");
       if (!tokenizer.ok()) return InputFailure("model", tokenizer.status());
       tokenizer_.emplace(*std::move(tokenizer));
     }
@@ -153,6 +157,7 @@ class RowsLoader {
         .chat_template = is_file ? ResolvePath(spec_, data_.chat_template) : data_.chat_template,
         .model_dir = model_dir_,
         .vocab_size = config_.vocab_size,
+        .tokenizer_json = tokenizer_json_,
         .split_text = data_.packing};
     if (!config_.eos_token_ids.empty()) options.eos_token_id = config_.eos_token_ids.front();
     return options;
@@ -169,6 +174,7 @@ class RowsLoader {
   const std::string& model_dir_;
   const ModelConfig& config_;
   const InputEvents& events_;
+  const std::string& tokenizer_json_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<std::string> notes_;
 };
@@ -194,8 +200,9 @@ std::string TokenCacheDirectory(const JobSpec& spec) {
 }
 
 std::variant<LoadedRows, Failure> LoadRows(const JobSpec& spec, const std::string& model_dir,
-                                           const ModelConfig& config, const InputEvents& events) {
-  return RowsLoader(spec, model_dir, config, events).Load();
+                                           const ModelConfig& config, const InputEvents& events,
+                                           const std::string& tokenizer_json) {
+  return RowsLoader(spec, model_dir, config, events, tokenizer_json).Load();
 }
 
 }  // namespace muster

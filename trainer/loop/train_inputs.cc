@@ -25,6 +25,20 @@ Result<ModelFiles> OpenModel(const std::string& dir) {
   return ModelFiles{std::move(config), std::move(weights)};
 }
 
+// What the job adds to the vocabulary, done to the model.
+Result<std::optional<VocabGrowth>> Grow(const TrainSpec& train, const std::string& dir,
+                                        ModelFiles* model) {
+  MUSTER_ASSIGN_OR_RETURN(std::optional<VocabGrowth> growth,
+                          PlanVocabGrowth(train.model, dir, model->config));
+  if (!growth || !growth->grows()) return growth;
+  if (train.lora) {
+    MUSTER_RETURN_IF_ERROR(CheckRowsAreTrained(*growth, model->config, *train.lora));
+  }
+  SafetensorsModel* const weights = model->weights.ok() ? &*model->weights : nullptr;
+  MUSTER_RETURN_IF_ERROR(GrowModel(growth->rows, &model->config, weights));
+  return growth;
+}
+
 }  // namespace
 
 Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
@@ -45,13 +59,17 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
     const Status fits = CheckLora(model->config, *spec.train->lora);
     if (!fits.ok()) return InputFailure("config", fits);
   }
-  auto rows = LoadRows(spec, dir, model->config, events);
+  Result<std::optional<VocabGrowth>> growth = Grow(*spec.train, dir, &*model);
+  if (!growth.ok()) return InputFailure("config", growth.status());
+  auto rows = LoadRows(spec, dir, model->config, events,
+                       *growth ? (*growth)->tokenizer_json : std::string());
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   auto& loaded = std::get<LoadedRows>(rows);
   const std::int32_t pad_id =
       model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
   return TrainInputs{.model_dir = dir,
                      .config = std::move(model->config),
+                     .growth = *std::move(growth),
                      .weights = std::move(model->weights),
                      .dataset = std::move(loaded.train),
                      .eval = std::move(loaded.eval),
