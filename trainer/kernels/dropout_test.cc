@@ -57,7 +57,7 @@ TEST(Dropout, WhatCountsIsScaledUp) {
     const std::uint32_t number = DropoutNumber(PartOfKey({7}, 0), static_cast<std::uint32_t>(i));
     const bool counts = number >= 0x40000000u;
     counted += counts;
-    EXPECT_EQ(out[i], counts ? x[i] / 0.75 : 0) << i;
+    EXPECT_DOUBLE_EQ(out[i], counts ? x[i] / 0.75 : 0) << i;
   }
   EXPECT_GT(counted, 0);
   EXPECT_LT(counted, 8);
