@@ -17,7 +17,6 @@ GangOptions Options(int world_size, MixedPrecision precision, int steps, double 
   lora.r = 4;
   lora.alpha = 6;
   lora.dropout = dropout;
-  lora.target_modules = LinearModules();
   GangOptions options{
       .world_size = world_size, .steps = steps, .fsdp = {.mixed_precision = precision}};
   options.model.lora = lora;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer/device/forwarding_ops.h"
+#include "trainer/model/activation_bytes.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/linear.h"
 #include "trainer/model/llama.h"
@@ -111,7 +112,6 @@ class LoraDropoutBlocks : public testing::Test {
     LoraSpec spec;
     spec.r = 3;
     spec.dropout = kP;
-    spec.target_modules = LinearModules();
     lora_ = LoraOf(config_, spec);
     for (int b = 0; b < 2; ++b) {
       weights_.push_back(RandomBlock(config_, at::kDouble));
@@ -208,6 +208,27 @@ TEST_F(LoraDropoutBlocks, LevelsGiveTheSameBits) {
       EXPECT_TRUE(at::equal(got.adapters[i], want.adapters[i])) << "adapter " << i;
     }
   }
+}
+
+// What a plan tells of it.
+TEST_F(LoraDropoutBlocks, MemoryForWhatIsDroppedIsMeasured) {
+  const auto bytes = [this](const BlockLora& lora) {
+    LlamaBlocks blocks(config_, *ops_, at::kDouble, ActivationCheckpointing::kNone, lora);
+    Backward(blocks);
+    return blocks.bytes();
+  };
+  const auto measured = [this](const BlockLora& lora) {
+    return MeasureActivations(config_, {.rows = shape_.rows,
+                                        .length = shape_.length,
+                                        .compute = ElementType::kFloat64,
+                                        .level = ActivationCheckpointing::kNone,
+                                        .lora = lora})
+        .blocks;
+  };
+  BlockLora plain = lora_;
+  for (LoraForm* form : {&plain.qkv, &plain.output, &plain.gate_up, &plain.down}) form->dropout = 0;
+  EXPECT_GT(measured(lora_), measured(plain));
+  EXPECT_EQ(bytes(lora_) - bytes(plain), measured(lora_) - measured(plain));
 }
 
 TEST_F(LoraDropoutBlocks, AKeyOfItsOwnForEveryBlockAndMatrix) {
