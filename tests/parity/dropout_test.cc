@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "tests/parity/gang_run.h"
-#include "trainer/model/adapters.h"
 
 namespace muster::parity {
 namespace {
