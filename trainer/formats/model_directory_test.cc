@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "common/base/files.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/temp_dir.h"
 
