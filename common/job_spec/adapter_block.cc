@@ -52,7 +52,6 @@ void ReadLora(MapReader& train, std::optional<LoraSpec>* out) {
   lora.alpha = 2.0 * lora.r;
   map->Number("alpha", kPositive, &lora.alpha);
   map->Number("dropout", kDropout, &lora.dropout);
-  if (lora.dropout > 0) map->RefuseLater("dropout", "dropout of adapters; leave it out");
   map->Boolean("rslora", &lora.rslora);
   std::string bias = "none";
   map->Choice("bias", {{"none", "all", "lora_only"}, {}}, &bias);

@@ -41,8 +41,17 @@ struct OnEventSpec {
   std::string webhook;               // http://HOST[:PORT]/PATH that gets the event as JSON by POST
 };
 
+// A token that the model's tokenizer is to have.
+struct TokenSpec {
+  std::string content;
+  bool special = true;  // left out of decoded texts on request
+};
+
 struct ModelSpec {
   std::string path;  // Hugging Face directory
+  // Given, be it empty: embedding and head get rows for all ids that the tokenizer has with these.
+  std::optional<std::vector<TokenSpec>> add_tokens;
+  int pad_vocab_to = 0;  // their number of rows becomes a multiple of it; 0: it is left
 };
 
 struct DataSpec {
@@ -68,8 +77,8 @@ enum class LoraBias { kNone, kAll, kLoraOnly };
 // Low-rank adapters: what is trained instead of the model's matrices.
 struct LoraSpec {
   int r = 16;
-  double alpha = 32;  // their products are scaled by alpha / r
-  double dropout = 0;
+  double alpha = 32;    // their products are scaled by alpha / r
+  double dropout = 0;   // how likely an element of an adapter's input counts nothing
   bool rslora = false;  // scaled by alpha / sqrt(r)
   LoraBias bias = LoraBias::kNone;
   std::vector<std::string> target_modules = kLinearModules;  // of these, in this order

@@ -76,6 +76,33 @@ std::string WordOf(Enum value, const Words<Enum, kCount>& words) {
   return "";
 }
 
+// Texts, or maps that say more of one.
+void ReadTokens(MapReader& model, std::optional<std::vector<TokenSpec>>* out) {
+  static constexpr char kKey[] = "add_tokens";
+  const auto node = model.Node(kKey);
+  if (!node || node->IsNull()) return;
+  if (!node->IsSequence())
+    return model.Error(kKey, "expected a list of tokens such as ['<|tool|>', '<|end|>']");
+  std::vector<TokenSpec>& tokens = out->emplace();
+  for (std::size_t i = 0; i < node->size(); ++i) {
+    const YAML::Node item = (*node)[i];
+    TokenSpec& token = tokens.emplace_back();
+    if (item.IsMap()) {
+      MapReader map = model.MapWithin(kKey, item, i);
+      map.Require("content", "give the token's text");
+      map.Text("content", &token.content);
+      map.Boolean("special", &token.special);
+      map.Finish();
+    } else if (item.IsScalar()) {
+      token.content = item.Scalar();
+    }
+    if (token.content.empty()) return model.Error(kKey, "has an entry without a text");
+    const auto same = [&](const TokenSpec& other) { return other.content == token.content; };
+    if (std::count_if(tokens.begin(), tokens.end(), same) > 1)
+      return model.Error(kKey, "names '" + token.content + "' twice");
+  }
+}
+
 void ReadModel(MapReader& train, ModelSpec* out) {
   train.Require("model", "give the Hugging Face directory as model: {path: DIR}");
   auto map = train.Map("model");
@@ -84,6 +111,8 @@ void ReadModel(MapReader& train, ModelSpec* out) {
   map->Text("path", &out->path);
   if (out->path.starts_with("hf:") || out->path.find("://") != std::string::npos)
     map->RefuseLater("path", "hub ids and addresses; give the path of a Hugging Face directory");
+  ReadTokens(*map, &out->add_tokens);
+  map->Integer("pad_vocab_to", {1, 65536}, &out->pad_vocab_to);
   map->Finish();
 }
 

@@ -39,6 +39,51 @@ TEST(TrainBlock, ReadsEveryStrategy) {
   }
 }
 
+// The model block of a job, on line 3.
+Result<ModelSpec> Model(const std::string& more) {
+  MUSTER_ASSIGN_OR_RETURN(const JobSpec spec,
+                          ParseJobSpec("name: j\ntrain:\n  model: {path: m, " + more +
+                                           "}\n  data: {train: d.jsonl}\n"
+                                           "  schedule: {max_steps: 1}\n",
+                                       "job.yaml"));
+  return spec.train->model;
+}
+
+TEST(TrainBlock, ReadsNewTokens) {
+  EXPECT_FALSE(Model("add_tokens: null")->add_tokens.has_value());
+  EXPECT_TRUE(Model("add_tokens: []")->add_tokens->empty());
+  const auto model = Model(
+      "add_tokens: ['<|x|>', {content: '<tool>', special: false}, {content: <y>}], "
+      "pad_vocab_to: 64");
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->pad_vocab_to, 64);
+  ASSERT_EQ(model->add_tokens->size(), 3u);
+  EXPECT_EQ((*model->add_tokens)[0].content, "<|x|>");
+  EXPECT_TRUE((*model->add_tokens)[0].special);
+  EXPECT_EQ((*model->add_tokens)[1].content, "<tool>");
+  EXPECT_FALSE((*model->add_tokens)[1].special);
+  EXPECT_TRUE((*model->add_tokens)[2].special);
+}
+
+TEST(TrainBlock, RefusesTokensThatAreNone) {
+  const auto refusal = [](const std::string& more) { return Model(more).status().message(); };
+  EXPECT_EQ(refusal("add_tokens: ''"),
+            "job.yaml:3: train.model.add_tokens: expected a list of tokens such as ['<|tool|>', "
+            "'<|end|>']");
+  EXPECT_EQ(refusal("add_tokens: ['']"),
+            "job.yaml:3: train.model.add_tokens: has an entry without a text");
+  EXPECT_EQ(refusal("add_tokens: [[a]]"),
+            "job.yaml:3: train.model.add_tokens: has an entry without a text");
+  EXPECT_EQ(refusal("add_tokens: [a, b, a]"),
+            "job.yaml:3: train.model.add_tokens: names 'a' twice");
+  EXPECT_NE(refusal("add_tokens: [{content: a, lstrip: true}]").find("add_tokens[0].lstrip"),
+            std::string::npos);
+  EXPECT_NE(refusal("add_tokens: [{special: true}]").find("train.model.add_tokens[0].content"),
+            std::string::npos);
+  EXPECT_EQ(refusal("pad_vocab_to: 0"),
+            "job.yaml:3: train.model.pad_vocab_to: must be from 1 to 65536, got 0");
+}
+
 TEST(TrainBlock, ReadsAdapters) {
   EXPECT_FALSE(Train("lora: null")->lora.has_value());
   const auto plain = Train("lora: {}");
@@ -47,11 +92,15 @@ TEST(TrainBlock, ReadsAdapters) {
   EXPECT_EQ(plain->lora->alpha, 32);
   EXPECT_EQ(plain->lora->target_modules.size(), 7u);
   const auto all = Train(
-      "lora: {r: 8, dropout: 0, rslora: true, bias: lora_only, target_modules: [v_proj, q_proj, "
+      "lora: {r: 8, dropout: 0.25, rslora: true, bias: lora_only, target_modules: [v_proj, q_proj, "
       "v_proj], modules_to_save: [embed_tokens], init_from: adapters/a}");
   ASSERT_TRUE(all.ok()) << all.status().ToString();
   EXPECT_EQ(all->lora->alpha, 16) << "twice the rank";
-  EXPECT_NE(Refusal("lora: {dropout: 0.1}").find("dropout of adapters"), std::string::npos);
+  EXPECT_EQ(all->lora->dropout, 0.25);
+  EXPECT_EQ(plain->lora->dropout, 0);
+  EXPECT_NE(
+      Refusal("lora: {dropout: 1}").find("train.lora.dropout: must be at least 0 and below 1"),
+      std::string::npos);
   EXPECT_TRUE(all->lora->rslora);
   EXPECT_EQ(all->lora->bias, LoraBias::kLoraOnly);
   EXPECT_EQ(all->lora->target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));

@@ -334,6 +334,11 @@ std::optional<MapReader> MapReader::Map(const std::string& key) {
   return MapReader(errors_, *node, PathOf(key));
 }
 
+MapReader MapReader::MapWithin(const std::string& key, const YAML::Node& node,
+                               std::size_t place) const {
+  return MapReader(errors_, node, PathOf(key) + "[" + std::to_string(place) + "]");
+}
+
 void MapReader::Later(const std::string& key, const std::string& advice) {
   const auto node = Node(key);
   if (!node || node->IsNull()) return;

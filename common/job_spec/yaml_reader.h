@@ -10,6 +10,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -95,6 +96,9 @@ class MapReader {
   std::optional<YAML::Node> Node(const std::string& key);
   // A section; absent or not a map: nothing (the latter after an error).
   std::optional<MapReader> Map(const std::string& key);
+
+  // A map within the list that `key` has; `place` counts from 0.
+  MapReader MapWithin(const std::string& key, const YAML::Node& node, std::size_t place) const;
 
   // A key of a later version: absent and null pass, anything else is refused with the advice.
   void Later(const std::string& key, const std::string& advice);

@@ -49,6 +49,20 @@ class Adapters(unittest.TestCase):
         self.assertEqual(with_adapter, self.generated("--model", merged))
         self.assertNotEqual(with_adapter, self.generated("--model", model))
 
+    def test_a_merged_adapter_has_the_tokens_that_the_job_added(self):
+        base = self.cluster.model()
+        spec = self.cluster.train_job(
+            steps=4, lora={"r": 4, "dropout": 0.1, "modules_to_save": ["embed_tokens", "lm_head"]})
+        spec["train"]["model"].update({"add_tokens": ["<|x|>"], "pad_vocab_to": 640})
+        output = self.finished(self.cluster.submit(spec))
+        merged = output / "merged"
+        run("muster-trainer", "merge", "--adapter", output / "adapter", "--model", base, "--out",
+            merged)
+        self.assertEqual(json.loads((merged / "config.json").read_text())["vocab_size"], 640)
+        self.assertEqual((merged / "tokenizer.json").read_bytes(),
+                         (output / "adapter" / "tokenizer.json").read_bytes())
+        self.assertEqual(len(self.generated("--model", merged)), 24)
+
     def generated(self, *arguments):
         done = run("muster-trainer", "generate", *arguments, "--dtype", "float32", "--json",
                    "--prompt", "Hello", "--max-new-tokens", "24")

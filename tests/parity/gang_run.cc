@@ -205,6 +205,22 @@ MicroBatch Packed(MicroBatch batch) {
   return batch;
 }
 
+// As BatchLoader deals them out: in turn, and an empty one to whom none is left for.
+StepBatches DealtBatches(const GangOptions& options, int step) {
+  const int count = options.shared_batches, world = options.world_size;
+  std::vector<MicroBatch> all = RandomBatches(TestConfig(options.model), step, 1, count)[0];
+  StepBatches dealt(static_cast<std::size_t>(world));
+  for (int place = 0; place < (count + world - 1) / world * world; ++place) {
+    MicroBatch batch{.rows = 1, .length = 1, .input_ids = {0}, .labels = {kIgnoredLabel}};
+    if (place < count) {
+      batch = std::move(all[static_cast<std::size_t>(place)]);
+      batch.number = std::int64_t{step} * count + place;
+    }
+    dealt[static_cast<std::size_t>(place % world)].push_back(std::move(batch));
+  }
+  return dealt;
+}
+
 }  // namespace
 
 OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_clip = 0.5}; }
@@ -221,7 +237,8 @@ FsdpOptions EngineOptions(const GangOptions& options) {
           .reduce_every_micro_batch = options.fsdp.reduce_every_micro_batch,
           .cpu_offload = options.fsdp.cpu_offload,
           .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
-          .grad_clip = optimizer.grad_clip};
+          .grad_clip = optimizer.grad_clip,
+          .seed = options.seed};
 }
 
 void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine) {
@@ -240,15 +257,18 @@ Arrays TakenFrom(const FsdpEngine& engine) {
 Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& options, int rank,
                                     int step) {
   const StepBatches batches =
-      RandomBatches(TestConfig(options.model), step, options.world_size, kMicroBatches);
+      options.shared_batches > 0
+          ? DealtBatches(options, step)
+          : RandomBatches(TestConfig(options.model), step, options.world_size, kMicroBatches);
   double labels = 0;
   for (const auto& of_rank : batches) {
     for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
   }
-  for (int m = 0; m < kMicroBatches; ++m) {
+  const std::size_t rounds = batches[rank].size();
+  for (std::size_t m = 0; m < rounds; ++m) {
     const MicroBatch& batch = batches[rank][m];
     MUSTER_RETURN_IF_ERROR(engine.ForwardBackward(options.packed ? Packed(batch) : batch,
-                                                  1.0 / labels, m == kMicroBatches - 1));
+                                                  1.0 / labels, m + 1 == rounds));
   }
   return engine.FinishGradients();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,10 @@ struct GangOptions {
   const std::vector<RankRun>* resume_from = nullptr;
   // The rows of each micro-batch as documents of one row.
   bool packed = false;
+  // Micro-batches of a step over all ranks, the same at every number of ranks and numbered as a
+  // training's; 0: kMicroBatches of its own for each rank, without numbers.
+  int shared_batches = 0;
+  std::uint64_t seed = 42;
   std::string model_dir = {};  // RunGang's, of frozen weights
   // Before this step the gang is lost in the middle of it and formed again; -1: never.
   int broken_step = -1;

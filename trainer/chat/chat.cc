@@ -141,9 +141,8 @@ Result<ChatTemplate> ChooseChatTemplate(const std::string& choice, const std::st
   if (choice != "auto") return usable;
   return NotFound(
       "the model has no chat template, and its tokenizer has no <|im_start|> and <|im_end|>, which "
-      "chat rows need for chatml; name a template in data.chat_template, or give the rows as "
-      "prompt "
-      "and completion");
+      "chat rows need for chatml; name a template in data.chat_template, add the two to "
+      "train.model.add_tokens, or give the rows as prompt and completion");
 }
 
 Result<EncodedChat> EncodeChat(const ChatTemplate& chat_template, const Conversation& conversation,

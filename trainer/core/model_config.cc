@@ -333,6 +333,15 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
   return config;
 }
 
+Result<std::string> WithVocabSize(std::string_view json, std::int64_t vocab_size) {
+  if (vocab_size < 1 || vocab_size > kMaxVocab)
+    return InvalidArgument("a vocabulary of " + std::to_string(vocab_size) + " rows");
+  auto file = nlohmann::ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!file.is_object()) return InvalidArgument("config.json holds no JSON object");
+  file["vocab_size"] = vocab_size;
+  return file.dump(2) + "\n";
+}
+
 Result<ModelConfig> ReadModelConfig(const std::string& dir) {
   std::error_code error;
   if (!std::filesystem::is_directory(dir, error))

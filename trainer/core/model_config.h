@@ -68,4 +68,7 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir);
 // The same from a text; `origin` names it in errors.
 Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& origin);
 
+// A config.json with another vocab_size and everything else in its place.
+Result<std::string> WithVocabSize(std::string_view json, std::int64_t vocab_size);
+
 }  // namespace muster

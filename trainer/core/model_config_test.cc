@@ -210,6 +210,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{R"("eos_token_id": [5000000000])", StatusCode::kInvalidArgument,
                   "eos_token_id"}));
 
+TEST(ModelConfigTest, AnotherVocabularyLeavesEverythingElseInPlace) {
+  const auto text = WithVocabSize(R"({"z": 1.5, "vocab_size": 320, "a": [null, "\u00e9"]})", 384);
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_EQ(*text,
+            "{\n  \"z\": 1.5,\n  \"vocab_size\": 384,\n  \"a\": [\n    null,\n    "
+            "\"\u00e9\"\n  ]\n}\n");
+  EXPECT_EQ(ParseModelConfig(*WithVocabSize(Config(), 384), "c.json")->vocab_size, 384);
+  EXPECT_FALSE(WithVocabSize("[]", 384).ok());
+  EXPECT_FALSE(WithVocabSize(Config(), 0).ok());
+}
+
 TEST(ModelConfigTest, MalformedTextIsAnError) {
   for (const char* text : {"", "{", "[]", "{\"hidden_size\": }", "\xff"}) {
     const auto config = ParseModelConfig(text, "c.json");

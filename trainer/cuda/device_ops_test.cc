@@ -290,6 +290,30 @@ TEST_P(DeviceOpsOracle, GatedActivation) {
   });
 }
 
+// The mask is compared with its definition, bit for bit: it is the same on every device.
+TEST_P(DeviceOpsOracle, DropoutByTheMaskOfItsKey) {
+  InEveryType([&] {
+    const DropoutKey key = PartOfKey({42}, 7);
+    for (const std::int64_t width : kWidths) {
+      const at::Tensor x = Random({5, width});
+      at::Tensor counts = at::empty({5, width}, at::kBool);
+      for (std::int64_t row = 0; row < 5; ++row) {
+        for (std::int64_t column = 0; column < width; ++column) {
+          counts.data_ptr<bool>()[row * width + column] =
+              DropoutNumber(PartOfKey(key, row), column) >= DropoutThreshold(0.25);
+        }
+      }
+      const at::Tensor scaled = x.cpu().to(wide()) * (1 / 0.75);
+      const at::Tensor want = at::where(counts, scaled, at::zeros_like(scaled)).to(type());
+      at::Tensor out = Blank({5, width}), in_place = x.clone();
+      ops_->Dropout(x, key, 0.25, out);
+      ops_->Dropout(in_place, key, 0.25, in_place);
+      ExpectSame(out, want);
+      ExpectSame(in_place, want);
+    }
+  });
+}
+
 TEST_P(DeviceOpsOracle, CausalAttention) {
   InEveryType([&] {
     const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 64};

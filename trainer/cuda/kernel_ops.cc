@@ -201,6 +201,19 @@ void KernelOps::GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gra
               "gated activation backward");
 }
 
+void KernelOps::Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) {
+  Checks().Dropout(x, p, out);
+  CheckLaunch(cuda::Dropout({.type = TypeOf(x),
+                             .rows = x.size(0),
+                             .width = x.size(1),
+                             .key = key,
+                             .p = p,
+                             .x = x.data_ptr(),
+                             .out = out.data_ptr()},
+                            Stream()),
+              "dropout");
+}
+
 void KernelOps::CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                              at::Tensor& loss) {
   Checks().CrossEntropy(logits, labels, loss);

@@ -41,6 +41,7 @@ class KernelOps : public DeviceOps {
   void GatedSilu(const at::Tensor& gate_up, at::Tensor& out) override;
   void GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                          at::Tensor& out) override;
+  void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override;
   // A label beyond the vocabulary makes the loss NaN: the device tells nobody in time.
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                     at::Tensor& loss) override;

@@ -98,12 +98,15 @@ std::int64_t BatchLoader::RowAt(std::int64_t position) {
 
 Result<MicroBatch> BatchLoader::Get(Step step, int round) {
   MUSTER_CHECK(step >= 0 && round >= 0 && round < geometry_.rounds(), "no such micro-batch");
-  const std::int64_t number = std::int64_t{round} * geometry_.world_size + geometry_.rank;
+  const std::int64_t place = std::int64_t{round} * geometry_.world_size + geometry_.rank;
+  if (place >= geometry_.micro_batches) return ReadBatch(dataset_, {}, pad_id_);
+  const std::int64_t number = step * geometry_.micro_batches + place;
   std::vector<std::int64_t> rows;
-  const std::int64_t first = step * geometry_.global_batch() + number * geometry_.per_rank;
-  for (std::int64_t b = 0; b < geometry_.per_rank && number < geometry_.micro_batches; ++b)
-    rows.push_back(RowAt(first + b));
-  return ReadBatch(dataset_, std::move(rows), pad_id_);
+  for (std::int64_t b = 0; b < geometry_.per_rank; ++b)
+    rows.push_back(RowAt(number * geometry_.per_rank + b));
+  MUSTER_ASSIGN_OR_RETURN(MicroBatch batch, ReadBatch(dataset_, std::move(rows), pad_id_));
+  batch.number = number;
+  return batch;
 }
 
 Result<MicroBatch> ReadBatch(const Dataset& dataset, std::vector<std::int64_t> rows,

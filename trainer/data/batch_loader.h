@@ -43,6 +43,9 @@ struct BatchOrder {
 inline constexpr std::int64_t kGroupedBatches = 50;
 
 struct MicroBatch {
+  // Its place among all micro-batches of a training, step * M + its place in the step: the same at
+  // every number of ranks. -1: of no training, or empty.
+  std::int64_t number = -1;
   std::int64_t rows = 0;
   std::int64_t length = 0;              // of the longest row; shorter ones are padded on the right
   std::vector<std::int64_t> input_ids;  // [rows, length]

@@ -81,6 +81,28 @@ TEST(BatchLoaderTest, TheOrderDoesNotDependOnHowTheBatchIsSplit) {
   }
 }
 
+TEST(BatchLoaderTest, AMicroBatchHasOneNumberAtEveryWorldSize) {
+  const TextDataset dataset = MakeDataset(37);
+  for (const int world_size : {1, 2, 3, 5, 7}) {
+    std::map<std::int64_t, std::vector<std::int64_t>> rows;
+    for (int rank = 0; rank < world_size; ++rank) {
+      const BatchGeometry geometry{
+          .per_rank = 2, .micro_batches = 6, .world_size = world_size, .rank = rank};
+      BatchLoader loader(dataset, geometry, {.shuffle = false}, 0);
+      for (Step step = 0; step < 3; ++step) {
+        for (int round = 0; round < geometry.rounds(); ++round) {
+          const MicroBatch batch = *loader.Get(step, round);
+          EXPECT_EQ(batch.number < 0, batch.sample_ids.empty());
+          if (batch.number >= 0) rows[batch.number] = batch.sample_ids;
+        }
+      }
+    }
+    ASSERT_EQ(rows.size(), 18u) << world_size;
+    for (const auto& [number, samples] : rows)
+      EXPECT_THAT(samples, ElementsAre(2 * number % 37, (2 * number + 1) % 37)) << world_size;
+  }
+}
+
 TEST(BatchLoaderTest, EveryEpochReadsEveryRowOnceInAnOrderOfItsOwn) {
   const TextDataset dataset = MakeDataset(50);
   BatchLoader loader(dataset, {.per_rank = 5}, {.seed = 1}, 0);

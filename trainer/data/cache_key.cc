@@ -85,6 +85,7 @@ Result<std::uint64_t> CacheKey(const std::vector<FileContent>& rows, const TextO
     hash.Text(name);
     if (std::filesystem::exists(path, error)) MUSTER_RETURN_IF_ERROR(AddFile(path, &hash));
   }
+  if (!options.tokenizer_json.empty()) hash.Text(options.tokenizer_json);
   for (const FileContent& file : rows) {
     // The ending says how the bytes are read.
     const bool lines = file.path.ends_with(".jsonl") || file.path.ends_with(".jsonl.gz");

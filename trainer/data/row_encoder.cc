@@ -73,9 +73,11 @@ Status RowEncoder::CheckVocabulary() const {
   });
   if (beyond == words_.end()) return OkStatus();
   const auto id = static_cast<std::int32_t>(*beyond & ~kTrainedBit);
-  return InvalidArgument("holds token " + std::to_string(id) + " (" + tokenizer_.TokenText(id) +
-                         "), but the model's vocab_size is " + std::to_string(options_.vocab_size) +
-                         "; the tokenizer does not belong to this model");
+  return InvalidArgument(
+      "holds token " + std::to_string(id) + " (" + tokenizer_.TokenText(id) +
+      "), but the model's vocab_size is " + std::to_string(options_.vocab_size) +
+      "; if the tokenizer belongs to this model, train.model.add_tokens: [] gives it rows for "
+      "all ids");
 }
 
 void RowEncoder::AddParts(bool split, RowPlace place, EncodedRows* rows) const {

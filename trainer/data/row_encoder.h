@@ -38,6 +38,8 @@ struct TextOptions {
   std::string model_dir = {};          // where auto finds the model's own; empty: nowhere
   // Rows of the model's embedding; a larger id is an error.
   std::int64_t vocab_size = 0;
+  // The tokenizer's file where it is not the model directory's, for the cache's key.
+  std::string tokenizer_json = {};
   // Ends rows that are no chat; none: they just end. ModelConfig::eos_token_ids.front().
   std::optional<std::int32_t> eos_token_id;
   // What of a row of plain text goes beyond max_seq_len becomes further rows instead of being cut,

@@ -19,6 +19,7 @@
 #include "trainer/kernels/convert.h"
 #include "trainer/kernels/cpu_features.h"
 #include "trainer/kernels/cross_entropy.h"
+#include "trainer/kernels/dropout.h"
 #include "trainer/kernels/embedding.h"
 #include "trainer/kernels/gate.h"
 #include "trainer/kernels/norm.h"
@@ -200,6 +201,7 @@ class CpuOps : public DeviceOps {
   void GatedSilu(const at::Tensor& gate_up, at::Tensor& out) override;
   void GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                          at::Tensor& out) override;
+  void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override;
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                     at::Tensor& loss) override;
   void DequantizeNf4(const Nf4Source& source, at::Tensor& out) override;
@@ -411,6 +413,16 @@ void CpuOps::GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradie
                            .out = Data<T>(out)};
     OverRows(count, 2 * width,
              [&](auto begin, auto end) { muster::GatedSiluBackward(rows, begin, end); });
+  });
+}
+
+void CpuOps::Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) {
+  checks_.Dropout(x, p, out);
+  const std::int64_t count = x.size(0), width = x.size(1);
+  WithElement(x, [&]<typename T>(T*) {
+    const DropoutRows<T> rows{
+        .width = width, .key = key, .p = p, .x = Data<T>(x), .out = Data<T>(out)};
+    OverRows(count, width, [&](auto begin, auto end) { muster::Dropout(rows, begin, end); });
   });
 }
 

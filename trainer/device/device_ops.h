@@ -24,6 +24,7 @@
 
 #include "trainer/core/element_type.h"
 #include "trainer/kernels/adamw.h"
+#include "trainer/kernels/dropout.h"
 #include "trainer/kernels/nf4.h"
 
 namespace muster {
@@ -137,6 +138,11 @@ class DeviceOps {
   // gate_up becomes its own gradient; out is computed again on the way.
   virtual void GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                                  at::Tensor& out) = 0;
+
+  // out = x where the mask of `key` and p lets an element count, over 1 - p, else 0 (the mask is
+  // trainer/kernels/dropout.h's, the same on every device). x and out [N, any] T; out may be x.
+  // 0 <= p < 1.
+  virtual void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) = 0;
 
   // logits [n, V] T become the gradient of scale * sum of cross entropies; a negative label
   // counts nothing. labels [n] int64. loss[0] (fp64, on the device) += unscaled sum.

@@ -72,6 +72,9 @@ class ForwardingOps : public DeviceOps {
                          at::Tensor& out) override {
     to_.GatedSiluBackward(gate_up, out_gradient, out);
   }
+  void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override {
+    to_.Dropout(x, key, p, out);
+  }
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                     at::Tensor& loss) override {
     to_.CrossEntropy(logits, labels, scale, loss);

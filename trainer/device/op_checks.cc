@@ -147,6 +147,13 @@ void OpChecks::GatedSiluBackward(const at::Tensor& gate_up, const at::Tensor& ou
   Array(out_gradient, out.sizes(), gate_up.scalar_type(), "the activation's gradient");
 }
 
+void OpChecks::Dropout(const at::Tensor& x, double p, const at::Tensor& out) const {
+  CheckMatrix(x, "the input of dropout");
+  Array(x, x.sizes(), x.scalar_type(), "the input of dropout");
+  Array(out, x.sizes(), x.scalar_type(), "the output of dropout");
+  TORCH_CHECK(p >= 0 && p < 1, "dropout with the probability ", p);
+}
+
 void OpChecks::CrossEntropy(const at::Tensor& logits, const at::Tensor& labels,
                             const at::Tensor& loss) const {
   CheckMatrix(logits, "the array of logits");

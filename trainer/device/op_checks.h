@@ -42,6 +42,7 @@ class OpChecks {
   void GatedSilu(const at::Tensor& gate_up, const at::Tensor& out) const;
   void GatedSiluBackward(const at::Tensor& gate_up, const at::Tensor& out_gradient,
                          const at::Tensor& out) const;
+  void Dropout(const at::Tensor& x, double p, const at::Tensor& out) const;
   void CrossEntropy(const at::Tensor& logits, const at::Tensor& labels,
                     const at::Tensor& loss) const;
   void DequantizeNf4(const Nf4Source& source, const at::Tensor& out) const;

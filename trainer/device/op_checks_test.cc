@@ -46,6 +46,7 @@ TEST(OpChecks, PassWhatTheContractSays) {
               kChecks.AttentionBackward(qkv, out, lse, out, shape, heads, qkv);
               kChecks.GatedSilu(Zeros({6, 10}), x);
               kChecks.GatedSiluBackward(Zeros({6, 10}), x, x);
+              kChecks.Dropout(x, 0.5, x);
               kChecks.CrossEntropy(x, Zeros({6}, at::kLong), Zeros({1}, at::kDouble));
               kChecks.EmbeddingBackward(x, Zeros({6}, at::kLong), Zeros({9, 5}, at::kFloat));
             }),
@@ -109,6 +110,20 @@ TEST(OpChecks, RefuseWindowsAndNormsThatCannotBe) {
                 kChecks.HeadNormBackward(qkv, weight, weight, scale, heads, other, Zeros({5}), {});
               }),
               HasSubstr("the gradient of the query norm's weight has shape [5], not [4]"));
+}
+
+TEST(OpChecks, RefuseDropoutThatCannotBe) {
+  const at::Tensor x = Zeros({6, 5});
+  EXPECT_THAT(Refusal([&] {
+                kChecks.Dropout(x, 0.1, Zeros({6, 4}));
+              }),
+              HasSubstr("the output of dropout has shape [6, 4], not [6, 5]"));
+  EXPECT_THAT(Refusal([&] {
+                kChecks.Dropout(Zeros({6, 5}).t(), 0.1, Zeros({5, 6}));
+              }),
+              HasSubstr("the input of dropout is not contiguous"));
+  EXPECT_THAT(Refusal([&] { kChecks.Dropout(x, 1, x); }),
+              HasSubstr("dropout with the probability 1"));
 }
 
 TEST(OpChecks, RefuseNf4WithoutItsArrays) {

@@ -75,10 +75,18 @@ Status ModelDirectory::BeginDirectory() {
   return MakeDirectories(temporary_);
 }
 
+Status ModelDirectory::WriteReplaced() const {
+  for (const ModelFile& file : replaced_) {
+    MUSTER_RETURN_IF_ERROR(WriteFileAtomically(temporary_ + "/" + file.name, file.text));
+  }
+  return OkStatus();
+}
+
 Status ModelDirectory::Begin(std::vector<TensorSpec> tensors, std::int64_t max_shard_bytes) {
   MUSTER_RETURN_IF_ERROR(BeginDirectory());
   auto copied = CopyModelFiles(source_dir_, temporary_);
   MUSTER_RETURN_IF_ERROR(copied.status());
+  MUSTER_RETURN_IF_ERROR(WriteReplaced());
   weights_.emplace(temporary_, PlanWeightFiles(std::move(tensors), max_shard_bytes));
   return weights_->Begin();
 }
@@ -86,6 +94,7 @@ Status ModelDirectory::Begin(std::vector<TensorSpec> tensors, std::int64_t max_s
 Status ModelDirectory::BeginAdapter(Adapter adapter) {
   MUSTER_RETURN_IF_ERROR(BeginDirectory());
   MUSTER_RETURN_IF_ERROR(CopyTokenizerFiles(source_dir_, temporary_));
+  MUSTER_RETURN_IF_ERROR(WriteReplaced());
   MUSTER_RETURN_IF_ERROR(
       WriteFileAtomically(temporary_ + "/" + adapter.config_name, adapter.config_text));
   std::vector<WeightFile> files = {{adapter.weights_name, std::move(adapter.tensors)}};

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/ids.h"
@@ -25,6 +26,12 @@ struct ModelWriter {
   Generation generation = 0;
 };
 
+// A file beside the weights, by its name in the directory.
+struct ModelFile {
+  std::string name;
+  std::string text;
+};
+
 class ModelDirectory {
  public:
   // Configuration and tokenizer files come from `source_dir`.
@@ -33,6 +40,10 @@ class ModelDirectory {
   ~ModelDirectory();
   ModelDirectory(const ModelDirectory&) = delete;
   ModelDirectory& operator=(const ModelDirectory&) = delete;
+
+  // Before Begin: what it writes instead of the files of these names that `source_dir` has, or
+  // beside them.
+  void Replace(std::vector<ModelFile> files) { replaced_ = std::move(files); }
 
   // Also removes what other jobs and older generations of this one left unfinished. Weights beyond
   // `max_shard_bytes` are split (weight_files.h).
@@ -61,12 +72,14 @@ class ModelDirectory {
   Leftover Judge(const std::string& name) const;
   std::vector<std::string> Leftovers(Leftover kind) const;
   Status BeginDirectory();
+  Status WriteReplaced() const;
 
   const std::string source_dir_;
   const std::string target_dir_;
   const ModelWriter who_;
   const std::string temporary_;
   bool begun_ = false;  // and not finished: the temporary directory is this object's
+  std::vector<ModelFile> replaced_;
   std::optional<WeightFiles> weights_;
 };
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "common/base/files.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/temp_dir.h"
 
@@ -46,6 +47,18 @@ class ModelDirectoryFencing : public ::testing::Test {
 
   const TempDir dir_;
 };
+
+TEST_F(ModelDirectoryFencing, FilesOfItsOwnStandForThoseOfTheSource) {
+  ModelDirectory model = Of("job", 1);
+  model.Replace({{"config.json", "{}"}, {"notes.txt", "new"}});
+  Begin(model, 1);
+  ASSERT_TRUE(model.Finish().ok());
+  EXPECT_EQ(*ReadFile(dir_ / "out/model/config.json"), "{}");
+  EXPECT_EQ(*ReadFile(dir_ / "out/model/notes.txt"), "new");
+  EXPECT_EQ(*ReadFile(dir_ / "out/model/tokenizer.json"),
+            *ReadFile(dir_ / "source/tokenizer.json"));
+  EXPECT_NE(*ReadFile(dir_ / "source/config.json"), "{}");
+}
 
 TEST_F(ModelDirectoryFencing, AGivenUpGenerationThatFailsRemovesNothingOfTheNext) {
   ModelDirectory next = Of("job", 3);

@@ -8,13 +8,15 @@
 //
 // SafetensorsWriter streams a file of any size through one small buffer.
 //
-// Owned by whoever opened it. SafetensorsModel is immutable: any thread, also several at once.
+// Owned by whoever opened it. SafetensorsModel is immutable but for GrowRows: any thread, also
+// several at once.
 // SafetensorsWriter belongs to one thread. All calls block on the file system.
 // Errors: kNotFound for a missing file or tensor, kInvalidArgument or kDataLoss for a file that is
 // malformed or cut short, kUnimplemented for an element type that is no float of at most 32 bits.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -72,12 +74,24 @@ class SafetensorsModel {
   // Of the first file: {"format": "pt"}.
   const std::map<std::string, std::string>& metadata() const;
 
+  // Gives a matrix `rows` rows, no fewer than it has: Find then tells so many, and those that the
+  // files lack are the mean of those that they hold, column by column, added up in fp64. So
+  // transformers fills an embedding that it resizes, but for the noise of their covariance that it
+  // adds (mean_resizing). Before anyone reads. kInvalidArgument: no matrix, or fewer rows.
+  Status GrowRows(const std::string& name, std::int64_t rows);
+  // Before elements up to `end` are read: reads all rows that the files hold, once, where that mean
+  // is needed for them. `on_read`: after each piece of about 4 MiB; empty: nobody asks. A read that
+  // needs the mean and finds none does the same without a word.
+  Status PrepareGrownRows(const std::string& name, std::int64_t end,
+                          const std::function<void()>& on_read) const;
+
   // out[0 .. count) = elements [begin, begin + count) of the flattened tensor, as float. F32, BF16
   // and F16 only.
   Status ReadFloats(const std::string& name, std::int64_t begin, std::int64_t count,
                     float* out) const;
 
-  // The same elements as they are stored, of any type: count * TensorTypeSize(type) bytes.
+  // The same elements as they are stored, of any type: count * TensorTypeSize(type) bytes. Not of
+  // grown rows.
   Status ReadStored(const std::string& name, std::int64_t begin, std::int64_t count,
                     void* out) const;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kMaxIndexBytes = 256 << 20;
 constexpr std::int64_t kReadBytes = 1 << 20;
+constexpr std::int64_t kMeanElements = 1 << 20;  // of a piece of rows whose mean is taken
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
@@ -69,9 +71,20 @@ struct SafetensorsModel::Impl {
     std::int64_t begin = 0;  // bytes from the start of the file
   };
 
+  // A matrix that has got more rows than its file has.
+  struct Growth {
+    std::int64_t stored = 0;  // elements in the file
+    std::mutex mutex;
+    std::vector<float> mean;  // of each column; empty until it is needed
+  };
+
   std::vector<File> files;
   std::map<std::string, Entry> entries;
+  std::map<std::string, Growth> growths;
   std::map<std::string, std::string> metadata;
+
+  Status ReadFile(const Entry& entry, std::int64_t begin, std::int64_t count, float* out) const;
+  Status FindMean(const Entry& entry, Growth* growth, const std::function<void()>& on_read) const;
 
   // Adds the tensors for which `wanted` says so.
   template <typename Wanted>
@@ -151,19 +164,14 @@ const std::map<std::string, std::string>& SafetensorsModel::metadata() const {
   return impl_->metadata;
 }
 
-Status SafetensorsModel::ReadFloats(const std::string& name, std::int64_t begin, std::int64_t count,
-                                    float* out) const {
-  const auto it = impl_->entries.find(name);
-  if (it == impl_->entries.end()) return NotFound("the model has no tensor " + name);
-  const Impl::Entry& entry = it->second;
-  const Impl::File& file = impl_->files[entry.file];
+// Elements of a tensor that its file holds.
+Status SafetensorsModel::Impl::ReadFile(const Entry& entry, std::int64_t begin, std::int64_t count,
+                                        float* out) const {
+  const File& file = files[entry.file];
   if (!IsReadable(entry.spec.type))
-    return Unimplemented(file.path + ": tensor " + name + " is of type " +
+    return Unimplemented(file.path + ": tensor " + entry.spec.name + " is of type " +
                          std::string(TensorTypeName(entry.spec.type)) +
                          "; F32, BF16 and F16 are supported");
-  MUSTER_CHECK(begin >= 0 && count >= 0 && begin <= entry.spec.count() - count,
-               "interval outside of tensor " + name);
-
   const std::int64_t size = TensorTypeSize(entry.spec.type);
   const bool direct = entry.spec.type == TensorType::kF32;
   std::string buffer(direct ? 0 : static_cast<std::size_t>(std::min(count * size, kReadBytes)),
@@ -185,13 +193,81 @@ Status SafetensorsModel::ReadFloats(const std::string& name, std::int64_t begin,
   return OkStatus();
 }
 
+Status SafetensorsModel::Impl::FindMean(const Entry& entry, Growth* growth,
+                                        const std::function<void()>& on_read) const {
+  const std::scoped_lock lock(growth->mutex);
+  if (!growth->mean.empty()) return OkStatus();
+  const std::int64_t width = entry.spec.shape[1], rows = growth->stored / width;
+  const std::int64_t piece = std::max<std::int64_t>(1, kMeanElements / width);
+  std::vector<double> sums(static_cast<std::size_t>(width));
+  std::vector<float> values(static_cast<std::size_t>(std::min(rows, piece) * width));
+  for (std::int64_t row = 0; row < rows; row += piece) {
+    const std::int64_t count = std::min(piece, rows - row);
+    MUSTER_RETURN_IF_ERROR(ReadFile(entry, row * width, count * width, values.data()));
+    for (std::int64_t i = 0; i < count * width; ++i) {
+      sums[static_cast<std::size_t>(i % width)] += values[static_cast<std::size_t>(i)];
+    }
+    if (on_read) on_read();
+  }
+  growth->mean.reserve(sums.size());
+  for (const double sum : sums) {
+    growth->mean.push_back(static_cast<float>(sum / static_cast<double>(rows)));
+  }
+  return OkStatus();
+}
+
+Status SafetensorsModel::GrowRows(const std::string& name, std::int64_t rows) {
+  const auto it = impl_->entries.find(name);
+  if (it == impl_->entries.end()) return NotFound("the model has no tensor " + name);
+  TensorSpec& spec = it->second.spec;
+  if (spec.shape.size() != 2 || spec.count() == 0)
+    return InvalidArgument("tensor " + name + " is no matrix with rows");
+  if (rows < spec.shape[0])
+    return InvalidArgument("tensor " + name + " has " + std::to_string(spec.shape[0]) +
+                           " rows, more than " + std::to_string(rows));
+  if (rows == spec.shape[0]) return OkStatus();
+  const auto [growth, is_new] = impl_->growths.try_emplace(name);
+  if (is_new) growth->second.stored = spec.count();
+  spec.shape[0] = rows;
+  return OkStatus();
+}
+
+Status SafetensorsModel::PrepareGrownRows(const std::string& name, std::int64_t end,
+                                          const std::function<void()>& on_read) const {
+  const auto growth = impl_->growths.find(name);
+  if (growth == impl_->growths.end() || end <= growth->second.stored) return OkStatus();
+  return impl_->FindMean(impl_->entries.at(name), &growth->second, on_read);
+}
+
+Status SafetensorsModel::ReadFloats(const std::string& name, std::int64_t begin, std::int64_t count,
+                                    float* out) const {
+  const auto it = impl_->entries.find(name);
+  if (it == impl_->entries.end()) return NotFound("the model has no tensor " + name);
+  const Impl::Entry& entry = it->second;
+  MUSTER_CHECK(begin >= 0 && count >= 0 && begin <= entry.spec.count() - count,
+               "interval outside of tensor " + name);
+  const auto growth = impl_->growths.find(name);
+  const std::int64_t stored =
+      growth == impl_->growths.end() ? entry.spec.count() : growth->second.stored;
+  const std::int64_t of_file = std::clamp<std::int64_t>(stored - begin, 0, count);
+  MUSTER_RETURN_IF_ERROR(impl_->ReadFile(entry, begin, of_file, out));
+  if (of_file == count) return OkStatus();
+  MUSTER_RETURN_IF_ERROR(PrepareGrownRows(name, begin + count, {}));
+  const std::vector<float>& mean = growth->second.mean;
+  for (std::int64_t i = of_file; i < count; ++i) {
+    out[i] = mean[static_cast<std::size_t>(begin + i) % mean.size()];
+  }
+  return OkStatus();
+}
+
 Status SafetensorsModel::ReadStored(const std::string& name, std::int64_t begin, std::int64_t count,
                                     void* out) const {
   const auto it = impl_->entries.find(name);
   if (it == impl_->entries.end()) return NotFound("the model has no tensor " + name);
   const Impl::Entry& entry = it->second;
   const Impl::File& file = impl_->files[entry.file];
-  MUSTER_CHECK(begin >= 0 && count >= 0 && begin <= entry.spec.count() - count,
+  MUSTER_CHECK(begin >= 0 && count >= 0 && begin <= entry.spec.count() - count &&
+                   !impl_->growths.contains(name),
                "interval outside of tensor " + name);
   const std::int64_t size = TensorTypeSize(entry.spec.type);
   return ReadExactly(file.fd.get(), static_cast<char*>(out), count * size,

@@ -40,6 +40,52 @@ Status WriteTensors(const std::string& path, const std::vector<TensorSpec>& tens
   return writer.Finish();
 }
 
+TEST(SafetensorsTest, GrownRowsAreTheMeanOfThoseInTheFile) {
+  TempDir dir;
+  ASSERT_TRUE(WriteTensors(dir / "model.safetensors", {{"a", TensorType::kF32, {3, 4}},
+                                                       {"b", TensorType::kBF16, {2, 3}},
+                                                       {"c", TensorType::kF32, {4}}})
+                  .ok());
+  auto model = SafetensorsModel::Open(dir.path());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  ASSERT_TRUE(model->GrowRows("a", 5).ok());
+  ASSERT_TRUE(model->GrowRows("b", 2).ok()) << "as many as it has";
+  EXPECT_THAT(model->Find("a")->shape, ElementsAre(5, 4));
+  EXPECT_THAT(model->Find("b")->shape, ElementsAre(2, 3));
+  // Rows -3 to 0, 1 to 4, 5 to 8.
+  std::vector<float> expected = Ramp(12);
+  for (int row = 0; row < 2; ++row) expected.insert(expected.end(), {1, 2, 3, 4});
+  for (std::int64_t begin = 0; begin <= 20; ++begin) {
+    for (std::int64_t end = begin; end <= 20; ++end) {
+      std::vector<float> values(static_cast<std::size_t>(end - begin));
+      ASSERT_TRUE(model->ReadFloats("a", begin, end - begin, values.data()).ok());
+      EXPECT_EQ(values, std::vector<float>(expected.begin() + begin, expected.begin() + end));
+    }
+  }
+  EXPECT_THAT(model->GrowRows("a", 4).message(), HasSubstr("tensor a has 5 rows, more than 4"));
+  EXPECT_THAT(model->GrowRows("c", 9).message(), HasSubstr("tensor c is no matrix"));
+  EXPECT_EQ(model->GrowRows("none", 9).code(), StatusCode::kNotFound);
+}
+
+TEST(SafetensorsTest, TheMeanIsTakenOnceAndOnlyWhereItIsNeeded) {
+  TempDir dir;
+  ASSERT_TRUE(
+      WriteTensors(dir / "model.safetensors", {{"a", TensorType::kBF16, {300, 8192}}}).ok());
+  auto model = SafetensorsModel::Open(dir.path());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  ASSERT_TRUE(model->GrowRows("a", 301).ok());
+  int pieces = 0;
+  const auto prepare = [&](std::int64_t end) {
+    return model->PrepareGrownRows("a", end, [&] { ++pieces; });
+  };
+  EXPECT_TRUE(prepare(300 * 8192).ok());
+  EXPECT_EQ(pieces, 0);
+  EXPECT_TRUE(prepare(300 * 8192 + 1).ok());
+  EXPECT_EQ(pieces, 3);
+  EXPECT_TRUE(prepare(301 * 8192).ok());
+  EXPECT_EQ(pieces, 3);
+}
+
 TEST(SafetensorsTest, WhatIsWrittenIsReadBackInAnyInterval) {
   TempDir dir;
   const std::vector<TensorSpec> tensors = {{"a", TensorType::kF32, {3, 5}},

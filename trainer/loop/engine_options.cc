@@ -15,7 +15,8 @@ FsdpOptions MakeEngineOptions(const TrainSpec& train, const RankEnv& env) {
           .reduce_every_micro_batch = fsdp.reduce_every_micro_batch,
           .cpu_offload = fsdp.cpu_offload,
           .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
-          .grad_clip = optimizer.grad_clip};
+          .grad_clip = optimizer.grad_clip,
+          .seed = train.seed};
 }
 
 }  // namespace muster

@@ -55,6 +55,7 @@ Status Agree(const Status& mine, Communicator& communicator) {
 Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communicator& communicator,
                    const ExportOptions& options) {
   ModelDirectory directory(options.source_dir, options.target_dir, options.writer);
+  directory.Replace(options.replaced);
   Status status;
   if (communicator.rank() == 0) {
     status = options.lora ? directory.BeginAdapter(AdapterOf(engine.layout(), options))

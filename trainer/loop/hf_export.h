@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/job_spec/job_spec.h"
@@ -25,8 +26,9 @@ struct ExportOptions {
   std::string source_dir;  // configuration and tokenizer files are copied from here
   std::string target_dir;
   ModelWriter writer;
-  std::optional<LoraSpec> lora;  // the engine's: an adapter is written
-  std::string base_model;        // what the adapter's configuration calls the model
+  std::vector<ModelFile> replaced = {};  // instead of source_dir's, where the job has changed them
+  std::optional<LoraSpec> lora;          // the engine's: an adapter is written
+  std::string base_model;                // what the adapter's configuration calls the model
   std::int64_t max_shard_bytes = kDefaultMaxShardBytes;
   // OK as long as the generation is not called off; asked by rank 0 right before the renaming.
   std::function<Status()> called_off;

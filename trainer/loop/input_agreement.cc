@@ -106,6 +106,9 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
   const ScheduleSpec& schedule = train.schedule;
   add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
       schedule.epochs);
+  for (const TokenSpec& token : train.model.add_tokens.value_or(std::vector<TokenSpec>()))
+    add(token.content, token.special);
+  add(train.model.add_tokens.has_value(), train.model.pad_vocab_to);
   add(train.data.group_by_length, train.data.packing, train.data.eval_ratio,
       train.data.eval.empty(), train.data.text_field);
   const LoraSpec lora = train.lora.value_or(LoraSpec());

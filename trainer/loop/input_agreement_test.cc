@@ -45,6 +45,12 @@ const Change kChanges[] = {
     [](TrainSpec& t) { t.lora.emplace(); },
     [](TrainSpec& t) { t.lora = LoraSpec{.r = 8}; },
     [](TrainSpec& t) { t.lora = LoraSpec{.alpha = 8}; },
+    [](TrainSpec& t) { t.model.add_tokens.emplace(); },
+    [](TrainSpec& t) { t.model.add_tokens = std::vector<TokenSpec>{{.content = "<x>"}}; },
+    [](TrainSpec& t) {
+      t.model.add_tokens = std::vector<TokenSpec>{{.content = "<x>", .special = false}};
+    },
+    [](TrainSpec& t) { t.model.pad_vocab_to = 64; },
     [](TrainSpec& t) { t.lora = LoraSpec{.dropout = 0.1}; },
     [](TrainSpec& t) { t.lora = LoraSpec{.rslora = true}; },
     [](TrainSpec& t) { t.lora = LoraSpec{.bias = LoraBias::kAll}; },

@@ -18,7 +18,7 @@
 #include "trainer/data/subset_dataset.h"
 #include "trainer/data/text_rows.h"
 #include "trainer/data/token_dataset.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/loop/vocab_growth.h"
 
 namespace muster {
 namespace {
@@ -62,12 +62,13 @@ class RowsPerSecond {
 class RowsLoader {
  public:
   RowsLoader(const JobSpec& spec, const std::string& model_dir, const ModelConfig& config,
-             const InputEvents& events)
+             const InputEvents& events, const std::string& tokenizer_json)
       : spec_(spec),
         data_(spec.train->data),
         model_dir_(model_dir),
         config_(config),
-        events_(events) {}
+        events_(events),
+        tokenizer_json_(tokenizer_json) {}
 
   std::variant<LoadedRows, Failure> Load() {
     LoadedRows rows;
@@ -126,7 +127,7 @@ class RowsLoader {
   std::optional<Failure> LoadText(const std::vector<std::string>& paths,
                                   std::unique_ptr<const Dataset>* rows) {
     if (!tokenizer_) {
-      Result<Tokenizer> tokenizer = Tokenizer::Load(model_dir_);
+      Result<Tokenizer> tokenizer = LoadTokenizer(model_dir_, tokenizer_json_);
       if (!tokenizer.ok()) return InputFailure("model", tokenizer.status());
       tokenizer_.emplace(*std::move(tokenizer));
     }
@@ -152,6 +153,7 @@ class RowsLoader {
                         .chat_template = ChatTemplateChoice(spec_),
                         .model_dir = model_dir_,
                         .vocab_size = config_.vocab_size,
+                        .tokenizer_json = tokenizer_json_,
                         .split_text = data_.packing};
     if (!config_.eos_token_ids.empty()) options.eos_token_id = config_.eos_token_ids.front();
     return options;
@@ -168,6 +170,7 @@ class RowsLoader {
   const std::string& model_dir_;
   const ModelConfig& config_;
   const InputEvents& events_;
+  const std::string& tokenizer_json_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<std::string> notes_;
 };
@@ -198,8 +201,9 @@ std::string TokenCacheDirectory(const JobSpec& spec) {
 }
 
 std::variant<LoadedRows, Failure> LoadRows(const JobSpec& spec, const std::string& model_dir,
-                                           const ModelConfig& config, const InputEvents& events) {
-  return RowsLoader(spec, model_dir, config, events).Load();
+                                           const ModelConfig& config, const InputEvents& events,
+                                           const std::string& tokenizer_json) {
+  return RowsLoader(spec, model_dir, config, events, tokenizer_json).Load();
 }
 
 }  // namespace muster

@@ -46,7 +46,9 @@ struct LoadedRows {
   std::vector<std::string> notes;       // for people: what the cache could not do
 };
 
+// `tokenizer_json`: the tokenizer of rows of text; empty: the model directory's.
 std::variant<LoadedRows, Failure> LoadRows(const JobSpec& spec, const std::string& model_dir,
-                                           const ModelConfig& config, const InputEvents& events);
+                                           const ModelConfig& config, const InputEvents& events,
+                                           const std::string& tokenizer_json = {});
 
 }  // namespace muster

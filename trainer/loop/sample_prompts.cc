@@ -5,6 +5,7 @@
 
 #include "trainer/chat/chat.h"
 #include "trainer/generation/text_stream.h"
+#include "trainer/loop/vocab_growth.h"
 
 namespace muster {
 namespace {
@@ -32,7 +33,8 @@ Status CheckPrompt(const SamplePrompt& prompt, std::size_t number, const ModelCo
 
 Result<SamplePrompts> SamplePrompts::Load(const std::vector<std::string>& texts,
                                           const ModelConfig& config, const Options& options) {
-  MUSTER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(options.model_dir));
+  MUSTER_ASSIGN_OR_RETURN(Tokenizer tokenizer, 
+                          LoadTokenizer(options.model_dir, options.tokenizer_json));
   SamplePrompts samples(std::move(tokenizer));
   const Result<ChatTemplate> chat =
       ChooseChatTemplate(options.chat_template, options.model_dir, samples.tokenizer_);

@@ -26,6 +26,7 @@ class SamplePrompts {
  public:
   struct Options {
     std::string model_dir;               // of tokenizer and template
+    std::string tokenizer_json = {};     // the tokenizer instead; empty: the directory's
     std::string chat_template = "auto";  // as ChooseChatTemplate takes it
     std::int64_t max_tokens = 0;         // of a prompt and what follows it
   };

@@ -32,15 +32,31 @@ bool RowsAreThere(const TrainInputs& inputs) {
 
 // Only a job that evaluates shows samples.
 Result<std::optional<SamplePrompts>> LoadSamples(const JobSpec& spec, const std::string& model_dir,
+                                                 const std::string& tokenizer_json,
                                                  const ModelConfig& config) {
   const TrainSpec& train = *spec.train;
   if (!train.evaluates() || train.eval.samples.empty()) return std::optional<SamplePrompts>();
   MUSTER_ASSIGN_OR_RETURN(SamplePrompts samples,
                           SamplePrompts::Load(train.eval.samples, config,
                                               {.model_dir = model_dir,
+                                               .tokenizer_json = tokenizer_json,
                                                .chat_template = ChatTemplateChoice(spec),
                                                .max_tokens = train.data.max_seq_len}));
   return std::optional<SamplePrompts>(std::move(samples));
+}
+
+// What the job adds to the vocabulary, done to the model.
+Result<std::optional<VocabGrowth>> Grow(const TrainSpec& train, const std::string& dir,
+                                        ModelFiles* model) {
+  MUSTER_ASSIGN_OR_RETURN(std::optional<VocabGrowth> growth,
+                          PlanVocabGrowth(train.model, dir, model->config));
+  if (!growth || !growth->grows()) return growth;
+  if (train.lora) {
+    MUSTER_RETURN_IF_ERROR(CheckRowsAreTrained(*growth, model->config, *train.lora));
+  }
+  SafetensorsModel* const weights = model->weights.ok() ? &*model->weights : nullptr;
+  MUSTER_RETURN_IF_ERROR(GrowModel(growth->rows, &model->config, weights));
+  return growth;
 }
 
 }  // namespace
@@ -63,15 +79,19 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
     const Status fits = CheckLora(model->config, *spec.train->lora);
     if (!fits.ok()) return InputFailure("config", fits);
   }
-  auto rows = LoadRows(spec, dir, model->config, events);
+  Result<std::optional<VocabGrowth>> growth = Grow(*spec.train, dir, &*model);
+  if (!growth.ok()) return InputFailure("config", growth.status());
+  const std::string tokenizer_json = *growth ? (*growth)->tokenizer_json : std::string();
+  auto rows = LoadRows(spec, dir, model->config, events, tokenizer_json);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   auto& loaded = std::get<LoadedRows>(rows);
-  Result<std::optional<SamplePrompts>> samples = LoadSamples(spec, dir, model->config);
+  Result<std::optional<SamplePrompts>> samples = LoadSamples(spec, dir, tokenizer_json, model->config);
   if (!samples.ok()) return InputFailure("config", samples.status());
   const std::int32_t pad_id =
       model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
   return TrainInputs{.model_dir = dir,
                      .config = std::move(model->config),
+                     .growth = *std::move(growth),
                      .weights = std::move(model->weights),
                      .dataset = std::move(loaded.train),
                      .eval = std::move(loaded.eval),

@@ -19,12 +19,14 @@
 #include "trainer/loop/failure.h"
 #include "trainer/loop/load_rows.h"
 #include "trainer/loop/sample_prompts.h"
+#include "trainer/loop/vocab_growth.h"
 
 namespace muster {
 
 struct TrainInputs {
   std::string model_dir;
-  ModelConfig config;
+  ModelConfig config;                 // as it is trained
+  std::optional<VocabGrowth> growth;  // what sets it apart from the directory's; nothing: nothing
   // Opened and checked against config; nothing read yet. kNotFound where this node has no weights,
   // which is no fault: another node may, and with init_from or a checkpoint none are needed.
   Result<SafetensorsModel> weights;

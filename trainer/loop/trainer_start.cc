@@ -97,6 +97,7 @@ void Trainer::NoteInputs() {
     for (const std::string& note : inputs().notes) Note("warning", note);
   }
   if (!is_first()) return;
+  if (inputs().growth) Note("info", inputs().growth->Describe());
   const DatasetStats& stats = inputs().dataset->stats();
   const std::string name = NameOfFiles(train().data.train);
   const std::string length = std::to_string(train().data.max_seq_len);
@@ -353,6 +354,12 @@ std::optional<Failure> Trainer::OpenMetrics() {
   }
   if (status.ok()) status = OpenEvaluationLogs();
   if (!status.ok()) return InputFailure("config", status);
+  if (inputs().growth && !train().lora) {
+    const Status written = WriteGrownFiles(
+        inputs().model_dir, FilesOfGrownModel(*inputs().growth, inputs().config, false),
+        output_dir_ + "/model-files");
+    if (!written.ok()) Note("warning", written.ToString());
+  }
   return std::nullopt;
 }
 

@@ -19,8 +19,13 @@ Result<std::vector<float>> ReadWhole(const SafetensorsModel& file, const std::st
   const TensorSpec* found = file.Find(name);
   if (found == nullptr) return InvalidArgument(path + " has no tensor " + name);
   if (found->shape != tensor.shape) {
+    const bool vocabulary =
+        tensor.role == TensorRole::kEmbedding || tensor.role == TensorRole::kHead;
     return InvalidArgument(path + ": the shape of " + name +
-                           " is not that of an adapter of this model");
+                           " is not that of an adapter of this model" +
+                           (vocabulary ? "; of one with new tokens muster-trainer merge makes a "
+                                         "model that has them"
+                                       : ""));
   }
   std::vector<float> values(static_cast<std::size_t>(found->count()));
   MUSTER_RETURN_IF_ERROR(file.ReadFloats(name, 0, found->count(), values.data()));

@@ -160,7 +160,7 @@ BlockLora LoraOf(const ModelConfig& config, const LoraSpec& spec) {
   const std::int64_t key = config.num_key_value_heads * config.head_dim;
   const std::int64_t inner = config.intermediate_size;
   const auto form = [&](std::vector<std::pair<const char*, std::int64_t>> modules) {
-    LoraForm lora{.rank = spec.r, .scale = LoraScale(spec)};
+    LoraForm lora{.rank = spec.r, .scale = LoraScale(spec), .dropout = spec.dropout};
     std::int64_t row = 0;
     for (const auto& [module, rows] : modules) {
       if (Contains(spec.target_modules, module)) lora.segments.push_back({row, rows});

@@ -122,7 +122,10 @@ TEST(LoraOf, CutsTheRowsOfJoinedMatrices) {
   EXPECT_EQ(lora.gate_up.segments[0].begin, 43);
   EXPECT_TRUE(lora.down.segments.empty());
   EXPECT_EQ(lora.qkv.scale, 1.5);
+  EXPECT_EQ(lora.qkv.dropout, 0);
   spec.rslora = true;
+  spec.dropout = 0.25;
+  EXPECT_EQ(LoraOf(OddConfig(1), spec).down.dropout, 0.25);
   EXPECT_EQ(LoraOf(OddConfig(1), spec).qkv.scale, 3);
 }
 

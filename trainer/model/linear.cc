@@ -92,7 +92,20 @@ at::Tensor LinearLayers::Matrix(const LinearWeights& weights, at::ScalarType typ
   return matrix;
 }
 
-void LinearLayers::Forward(const at::Tensor& x, const LinearWeights& weights, const LoraForm& lora,
+at::Tensor LinearLayers::DroppedScratch(const at::Tensor& like) {
+  at::Tensor dropped;
+  dropped_.Fit([&](Cutter& cutter) { dropped = cutter.Cut(like.sizes(), like.scalar_type()); });
+  return dropped;
+}
+
+at::Tensor LinearLayers::AdapterInput(const at::Tensor& x, const LoraPass& lora) {
+  if (!lora.drops()) return x;
+  at::Tensor dropped = DroppedScratch(x);
+  ops_.Dropout(x, *lora.mask, lora.form.dropout, dropped);
+  return dropped;
+}
+
+void LinearLayers::Forward(const at::Tensor& x, const LinearWeights& weights, const LoraPass& lora,
                            at::Tensor& hidden, at::Tensor& y) {
   const at::Tensor matrix = Matrix(weights, x.scalar_type());
   if (weights.bias.defined()) {
@@ -100,41 +113,48 @@ void LinearLayers::Forward(const at::Tensor& x, const LinearWeights& weights, co
   } else {
     LinearForward(x, matrix, y);
   }
-  if (lora.segments.empty()) return;
+  if (lora.empty()) return;
   AdapterForward(x, weights, lora, hidden);
-  ForEachAdapter(lora, y, hidden, weights.lora_b, [&](AdapterPart& part) {
-    at::addmm_out(part.y, part.y, part.hidden, part.b.t(), 1, lora.scale);
+  ForEachAdapter(lora.form, y, hidden, weights.lora_b, [&](AdapterPart& part) {
+    at::addmm_out(part.y, part.y, part.hidden, part.b.t(), 1, lora.form.scale);
   });
 }
 
 void LinearLayers::AdapterForward(const at::Tensor& x, const LinearWeights& weights,
-                                  const LoraForm& lora, at::Tensor& hidden) {
-  if (!lora.segments.empty()) LinearForward(x, weights.lora_a, hidden);
+                                  const LoraPass& lora, at::Tensor& hidden) {
+  if (!lora.empty()) LinearForward(AdapterInput(x, lora), weights.lora_a, hidden);
 }
 
 void LinearLayers::InputGradient(const at::Tensor& y_gradient, const LinearWeights& weights,
-                                 const LoraForm& lora, at::Tensor& x_gradient) {
+                                 const LoraPass& lora, at::Tensor& x_gradient) {
   LinearInputGradient(y_gradient, Matrix(weights, y_gradient.scalar_type()), x_gradient);
-  if (lora.segments.empty()) return;
+  if (lora.empty()) return;
   scratch_.Fit([&](Cutter& cutter) {
     hidden_gradient_ =
-        cutter.Cut({y_gradient.size(0), lora.hidden_width()}, y_gradient.scalar_type());
+        cutter.Cut({y_gradient.size(0), lora.form.hidden_width()}, y_gradient.scalar_type());
   });
-  ForEachAdapter(lora, y_gradient, hidden_gradient_, weights.lora_b, [&](AdapterPart& part) {
-    at::addmm_out(part.hidden, part.hidden, part.y, part.b, 0, lora.scale);
+  ForEachAdapter(lora.form, y_gradient, hidden_gradient_, weights.lora_b, [&](AdapterPart& part) {
+    at::addmm_out(part.hidden, part.hidden, part.y, part.b, 0, lora.form.scale);
   });
-  at::addmm_out(x_gradient, x_gradient, hidden_gradient_, weights.lora_a);
+  if (!lora.drops()) {
+    at::addmm_out(x_gradient, x_gradient, hidden_gradient_, weights.lora_a);
+    return;
+  }
+  at::Tensor dropped = DroppedScratch(x_gradient);
+  LinearInputGradient(hidden_gradient_, weights.lora_a, dropped);
+  ops_.Dropout(dropped, *lora.mask, lora.form.dropout, dropped);
+  x_gradient.add_(dropped);
 }
 
 void LinearLayers::ParameterGradients(const at::Tensor& y_gradient, const at::Tensor& x,
-                                      const at::Tensor& hidden, const LoraForm& lora,
+                                      const at::Tensor& hidden, const LoraPass& lora,
                                       const LinearGradients& gradients) {
   if (gradients.weight.tensor.defined()) weight_gradient_.Write(y_gradient, x, gradients.weight);
   if (gradients.bias.tensor.defined()) weight_gradient_.WriteBias(y_gradient, gradients.bias);
-  if (lora.segments.empty()) return;
-  weight_gradient_.Write(hidden_gradient_, x, gradients.lora_a);
-  ForEachAdapter(lora, y_gradient, hidden, gradients.lora_b.tensor, [&](AdapterPart& part) {
-    weight_gradient_.Write(part.y, part.hidden, {part.b, gradients.lora_b.add}, lora.scale);
+  if (lora.empty()) return;
+  weight_gradient_.Write(hidden_gradient_, AdapterInput(x, lora), gradients.lora_a);
+  ForEachAdapter(lora.form, y_gradient, hidden, gradients.lora_b.tensor, [&](AdapterPart& part) {
+    weight_gradient_.Write(part.y, part.hidden, {part.b, gradients.lora_b.add}, lora.form.scale);
   });
 }
 

@@ -2,8 +2,9 @@
 //
 // x [N, in], y [N, out], all contiguous and of one type, on one device; weights as in
 // block_tensors.h. A layer may have a bias, and adapters (lora_form.h), whose hidden values
-// [N, hidden_width] are kept from forward to backward. Gradients whose target has no tensor are not
-// computed.
+// [N, hidden_width] are kept from forward to backward. Where a pass drops elements of x, it does so
+// for the adapters alone: hidden = drop(x) A^T. What is dropped is kept nowhere; backward makes it
+// again of x and the key. Gradients whose target has no tensor are not computed.
 //
 // The trainer's thread.
 #pragma once
@@ -50,34 +51,38 @@ class LinearWeightGradient {
 };
 
 // Whole layers. The scratch memory grows to the largest layer and stays; a packed matrix is
-// dequantised there each time that it is used.
+// dequantised there each time that it is used, and x is written there once more where elements of
+// it are dropped.
 class LinearLayers {
  public:
   // `ops` outlives the object.
   explicit LinearLayers(DeviceOps& ops)
-      : ops_(ops), weight_gradient_(ops), scratch_(ops), unpacked_(ops) {}
+      : ops_(ops), weight_gradient_(ops), scratch_(ops), unpacked_(ops), dropped_(ops) {}
 
   // `hidden` is written where there are adapters.
-  void Forward(const at::Tensor& x, const LinearWeights& weights, const LoraForm& lora,
+  void Forward(const at::Tensor& x, const LinearWeights& weights, const LoraPass& lora,
                at::Tensor& hidden, at::Tensor& y);
 
   // The hidden values alone, once more.
-  void AdapterForward(const at::Tensor& x, const LinearWeights& weights, const LoraForm& lora,
+  void AdapterForward(const at::Tensor& x, const LinearWeights& weights, const LoraPass& lora,
                       at::Tensor& hidden);
 
   // First InputGradient, then ParameterGradients of the same layer, which reads what the first has
   // left of the adapters.
   void InputGradient(const at::Tensor& y_gradient, const LinearWeights& weights,
-                     const LoraForm& lora, at::Tensor& x_gradient);
+                     const LoraPass& lora, at::Tensor& x_gradient);
   void ParameterGradients(const at::Tensor& y_gradient, const at::Tensor& x,
-                          const at::Tensor& hidden, const LoraForm& lora,
+                          const at::Tensor& hidden, const LoraPass& lora,
                           const LinearGradients& gradients);
 
   std::int64_t bytes() const {
-    return weight_gradient_.bytes() + scratch_.bytes() + unpacked_.bytes();
+    return weight_gradient_.bytes() + scratch_.bytes() + unpacked_.bytes() + dropped_.bytes();
   }
 
  private:
+  // What the adapters see of x; good until the next call of this or of DroppedScratch.
+  at::Tensor AdapterInput(const at::Tensor& x, const LoraPass& lora);
+  at::Tensor DroppedScratch(const at::Tensor& like);
   // The matrix, of `type`; a packed one is good until the next call.
   at::Tensor Matrix(const LinearWeights& weights, at::ScalarType type);
 
@@ -85,6 +90,7 @@ class LinearLayers {
   LinearWeightGradient weight_gradient_;
   Arena scratch_;
   Arena unpacked_;
+  Arena dropped_;
   at::Tensor hidden_gradient_;  // [N, hidden_width]
 };
 

@@ -39,9 +39,11 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
       inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops)),
       layers_(ops) {}
 
-void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin) {
+void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
+                        std::optional<DropoutKey> dropout) {
   cos_ = cos;
   sin_ = sin;
+  dropout_ = dropout;
   latest_ = -1;
   const bool fits = shape.rows == shape_.rows && shape.length == shape_.length;
   shape_ = shape;
@@ -50,9 +52,22 @@ void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at
   inputs_.Fit(shape.tokens(), config_.hidden_size, type_);
 }
 
+LoraPass LlamaBlocks::AdaptersOf(Matrix matrix) const {
+  LoraPass pass{.form = matrix == Matrix::kQkv      ? lora_.qkv
+                        : matrix == Matrix::kOutput ? lora_.output
+                        : matrix == Matrix::kGateUp ? lora_.gate_up
+                                                    : lora_.down};
+  if (dropout_) {
+    const DropoutKey of_block = PartOfKey(*dropout_, static_cast<std::uint64_t>(block_));
+    pass.mask = PartOfKey(of_block, static_cast<std::uint64_t>(matrix));
+  }
+  return pass;
+}
+
 ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
                                     const BlockWeights& weights) {
   const at::NoGradGuard no_grad;
+  block_ = block;
   BlockActivations& kept = memory_.Activations(block);
   at::Tensor& input = inputs_.Place(block);
   AttentionForward(in, weights, input, kept);
@@ -60,7 +75,7 @@ ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
   FeedForwardForward(input, weights, kept);
   BlockScratch& scratch = memory_.scratch();
   ops_.GatedSilu(kept.gate_up, scratch.feed_forward.gated);
-  layers_.Forward(scratch.feed_forward.gated, weights.down, lora_.down,
+  layers_.Forward(scratch.feed_forward.gated, weights.down, AdaptersOf(Matrix::kDown),
                   scratch.feed_forward.down_lora, scratch.delta);
   latest_ = block;
   return {.sum = kept.middle, .delta = scratch.delta};
@@ -69,6 +84,7 @@ ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
 void LlamaBlocks::Backward(int block, const BlockWeights& weights, const BlockGradients& gradients,
                            at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
+  block_ = block;
   BlockActivations& kept = memory_.Activations(block);
   at::Tensor& input = inputs_.Fetch(block);
   if (recomputes_ && latest_ != block) {
@@ -87,7 +103,7 @@ void LlamaBlocks::AttentionForward(const ResidualStream& in, const BlockWeights&
       kept.input_normed.defined() ? kept.input_normed : memory_.scratch().attention.normed;
   ops_.AddNorm(in.sum, in.delta, weights.input_norm, config_.rms_norm_eps, input, normed,
                kept.input_scale);
-  layers_.Forward(normed, weights.qkv, lora_.qkv, kept.qkv_lora, kept.qkv);
+  layers_.Forward(normed, weights.qkv, AdaptersOf(Matrix::kQkv), kept.qkv_lora, kept.qkv);
   if (!config_.head_norms) ops_.Rotate(kept.qkv, cos_, sin_, shape_, heads_, 1);
   ops_.Attention(Rotated(weights, kept), shape_, heads_, kept.attended, kept.lse);
 }
@@ -107,26 +123,29 @@ void LlamaBlocks::FeedForwardForward(const at::Tensor& input, const BlockWeights
   BlockScratch& scratch = memory_.scratch();
   at::Tensor& normed =
       kept.middle_normed.defined() ? kept.middle_normed : scratch.feed_forward.normed;
-  layers_.Forward(kept.attended, weights.output, lora_.output, kept.output_lora, scratch.delta);
+  layers_.Forward(kept.attended, weights.output, AdaptersOf(Matrix::kOutput), kept.output_lora,
+                  scratch.delta);
   ops_.AddNorm(input, scratch.delta, weights.post_norm, config_.rms_norm_eps, kept.middle, normed,
                kept.middle_scale);
-  layers_.Forward(normed, weights.gate_up, lora_.gate_up, kept.gate_up_lora, kept.gate_up);
+  layers_.Forward(normed, weights.gate_up, AdaptersOf(Matrix::kGateUp), kept.gate_up_lora,
+                  kept.gate_up);
 }
 
 void LlamaBlocks::FeedForwardBackward(const BlockWeights& weights, const BlockGradients& gradients,
                                       BlockActivations& kept, at::Tensor& gradient) {
   BlockScratch::FeedForward& scratch = memory_.scratch().feed_forward;
-  layers_.InputGradient(gradient, weights.down, lora_.down, scratch.gated_gradient);
+  layers_.InputGradient(gradient, weights.down, AdaptersOf(Matrix::kDown), scratch.gated_gradient);
   ops_.GatedSiluBackward(kept.gate_up, scratch.gated_gradient, scratch.gated);
-  layers_.AdapterForward(scratch.gated, weights.down, lora_.down, scratch.down_lora);
-  layers_.ParameterGradients(gradient, scratch.gated, scratch.down_lora, lora_.down,
+  layers_.AdapterForward(scratch.gated, weights.down, AdaptersOf(Matrix::kDown), scratch.down_lora);
+  layers_.ParameterGradients(gradient, scratch.gated, scratch.down_lora, AdaptersOf(Matrix::kDown),
                              gradients.down);
   const at::Tensor& gate_up_gradient = kept.gate_up;
-  layers_.InputGradient(gate_up_gradient, weights.gate_up, lora_.gate_up, scratch.normed_gradient);
+  layers_.InputGradient(gate_up_gradient, weights.gate_up, AdaptersOf(Matrix::kGateUp),
+                        scratch.normed_gradient);
   const at::Tensor& normed = NormedAgain(ops_, kept.middle_normed, kept.middle, weights.post_norm,
                                          kept.middle_scale, scratch.normed);
-  layers_.ParameterGradients(gate_up_gradient, normed, kept.gate_up_lora, lora_.gate_up,
-                             gradients.gate_up);
+  layers_.ParameterGradients(gate_up_gradient, normed, kept.gate_up_lora,
+                             AdaptersOf(Matrix::kGateUp), gradients.gate_up);
   ops_.NormBackward(scratch.normed_gradient, kept.middle, weights.post_norm, kept.middle_scale,
                     gradient, gradients.post_norm);
 }
@@ -135,8 +154,9 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
                                     const BlockGradients& gradients, BlockActivations& kept,
                                     at::Tensor& gradient) {
   BlockScratch::Attention& scratch = memory_.scratch().attention;
-  layers_.InputGradient(gradient, weights.output, lora_.output, scratch.attended_gradient);
-  layers_.ParameterGradients(gradient, kept.attended, kept.output_lora, lora_.output,
+  layers_.InputGradient(gradient, weights.output, AdaptersOf(Matrix::kOutput),
+                        scratch.attended_gradient);
+  layers_.ParameterGradients(gradient, kept.attended, kept.output_lora, AdaptersOf(Matrix::kOutput),
                              gradients.output);
   ops_.AttentionBackward(Rotated(weights, kept), kept.attended, kept.lse, scratch.attended_gradient,
                          shape_, heads_, scratch.qkv_gradient);
@@ -145,10 +165,12 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
     ops_.HeadNormBackward(kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale,
                           heads_, scratch.qkv_gradient, gradients.query_norm, gradients.key_norm);
   }
-  layers_.InputGradient(scratch.qkv_gradient, weights.qkv, lora_.qkv, scratch.normed_gradient);
+  layers_.InputGradient(scratch.qkv_gradient, weights.qkv, AdaptersOf(Matrix::kQkv),
+                        scratch.normed_gradient);
   const at::Tensor& normed = NormedAgain(ops_, kept.input_normed, input, weights.input_norm,
                                          kept.input_scale, scratch.normed);
-  layers_.ParameterGradients(scratch.qkv_gradient, normed, kept.qkv_lora, lora_.qkv, gradients.qkv);
+  layers_.ParameterGradients(scratch.qkv_gradient, normed, kept.qkv_lora, AdaptersOf(Matrix::kQkv),
+                             gradients.qkv);
   ops_.NormBackward(scratch.normed_gradient, input, weights.input_norm, kept.input_scale, gradient,
                     gradients.input_norm);
 }

@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/model_config.h"
@@ -36,8 +37,11 @@ class LlamaBlocks {
   LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarType compute_type,
               ActivationCheckpointing level, const BlockLora& lora = {});
 
-  // A micro-batch begins. cos and sin [length, head_dim / 2] W.
-  void Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin);
+  // A micro-batch begins. cos and sin [length, head_dim / 2] W. `dropout`: the micro-batch's own
+  // key, of which every matrix of every block has a part; nothing: nothing is dropped, as in
+  // evaluation.
+  void Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
+             std::optional<DropoutKey> dropout = {});
 
   // [N, H]: where the caller may write the hidden states that enter block 0, and pass it to
   // Forward as the stream's sum; any other tensor is copied there.
@@ -58,6 +62,10 @@ class LlamaBlocks {
   std::int64_t host_bytes() const { return inputs_.host_bytes(); }
 
  private:
+  // Their numbers are part of what a mask is a function of.
+  enum class Matrix { kQkv, kOutput, kGateUp, kDown };
+  LoraPass AdaptersOf(Matrix matrix) const;
+
   void AttentionForward(const ResidualStream& in, const BlockWeights& weights, at::Tensor& input,
                         BlockActivations& kept);
   // The rotated query, key and value: where they are kept, or made of what is kept.
@@ -78,6 +86,8 @@ class LlamaBlocks {
   BatchShape shape_;
   at::Tensor cos_;
   at::Tensor sin_;
+  std::optional<DropoutKey> dropout_;  // of the micro-batch
+  int block_ = 0;                      // at work
   const at::ScalarType type_;
   BlockMemory memory_;
   BlockInputs inputs_;

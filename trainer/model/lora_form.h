@@ -8,7 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
+
+#include "trainer/kernels/dropout.h"
 
 namespace muster {
 
@@ -22,9 +25,20 @@ struct LoraSegment {
 struct LoraForm {
   std::int64_t rank = 0;
   double scale = 1;
+  double dropout = 0;  // how likely an element of x counts nothing for the adapters, in training
   std::vector<LoraSegment> segments;
 
   std::int64_t hidden_width() const { return rank * static_cast<std::int64_t>(segments.size()); }
+};
+
+// The adapters of one matrix on one micro-batch. `form` outlives it.
+struct LoraPass {
+  const LoraForm& form;
+  std::optional<DropoutKey> mask =
+      {};  // of x [N, in], one for all segments; nothing: all of x counts
+
+  bool empty() const { return form.segments.empty(); }
+  bool drops() const { return mask.has_value() && form.dropout > 0; }
 };
 
 struct BlockLora {

@@ -69,6 +69,7 @@ class Engine final : public FsdpEngine {
   enum EvalSum { kEvalLoss, kEvalLabels, kEvalCorrect, kEvalSumCount };
 
   Status RunMicroBatch(const MicroBatch& batch);
+  std::optional<DropoutKey> MaskOf(const MicroBatch& batch) const;
   Result<ResidualStream> Forward(const MicroBatch& batch, const at::Tensor& ids);
   // Forward up to the head, which is there then.
   Result<HeadTask> ForwardAlone(const MicroBatch& batch, const LabelledPositions& labelled);

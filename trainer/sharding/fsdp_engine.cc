@@ -159,6 +159,11 @@ void Engine::AbandonStep() {
   if (frozen_ != nullptr) frozen_->Abandon();
 }
 
+std::optional<DropoutKey> Engine::MaskOf(const MicroBatch& batch) const {
+  if (batch.number < 0) return std::nullopt;
+  return PartOfKey({options_.seed}, static_cast<std::uint64_t>(batch.number));
+}
+
 Status Engine::RunMicroBatch(const MicroBatch& batch) {
   const at::Tensor ids = OnDevice(batch.input_ids);
   EnterPhase(TrainPhase::kForward);
@@ -174,7 +179,7 @@ Result<ResidualStream> Engine::Forward(const MicroBatch& batch, const at::Tensor
   rotary_.Ensure(batch.length);
   blocks_.Begin(
       {.rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins},
-      rotary_.Cos(batch.length), rotary_.Sin(batch.length));
+      rotary_.Cos(batch.length), rotary_.Sin(batch.length), MaskOf(batch));
   Prefetch(0);
   Prefetch(1);
   MUSTER_RETURN_IF_ERROR(WaitForWeights(0));

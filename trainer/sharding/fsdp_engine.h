@@ -24,6 +24,7 @@
 // micro-batch.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -63,6 +64,7 @@ struct FsdpOptions {
   bool cpu_offload = false;
   AdamWOptions adamw;
   double grad_clip = 1.0;  // global L2 norm; 0: none
+  std::uint64_t seed = 0;  // of the masks of dropout
   // Called as a micro-batch moves on; cheap. Empty: nobody asks.
   std::function<void(TrainPhase)> on_phase;
   Tracer* tracer = nullptr;  // outlives the engine; null: nobody traces
@@ -143,7 +145,8 @@ class FsdpEngine {
 
   // Adds the gradients of one micro-batch. `loss_scale` is 1 / label tokens of the whole step's
   // batch, and a NaN makes the loss one; `last` says that the step has no further micro-batch. A
-  // batch without labels takes part with zero gradients.
+  // batch without labels takes part with zero gradients; in one without a number adapters drop
+  // nothing.
   virtual Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) = 0;
   // Ends the reductions; the gradients of the step are complete. `vote` rides along in the same
   // small collective: whatever the ranks must agree on at this step boundary.

@@ -33,6 +33,8 @@ Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
                     const TensorInterval& interval, const ArrayMemory& memory,
                     const std::function<void()>& on_read, std::vector<float>* buffer) {
   MUSTER_RETURN_IF_ERROR(CheckShape(model, interval.tensor, interval.shape));
+  MUSTER_RETURN_IF_ERROR(
+      model.PrepareGrownRows(interval.tensor, interval.begin + interval.count, on_read));
   const bool direct = array.type == ElementType::kFloat32 && !memory.write;
   if (!direct) buffer->resize(kPieceElements);
   for (std::int64_t at = 0; at < interval.count; at += kPieceElements) {

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <map>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "common/base/host_peak.h"
 #include "trainer/checkpoint/checkpoint_testing.h"
@@ -103,6 +107,46 @@ TEST_F(LoadWeightsTest, EveryRankGetsItsIntervalsInTheTypeOfItsArrays) {
       ExpectLoaded(shard);
     }
   }
+}
+
+// Rows of no file lie in the shard of the last rank, in one array or two.
+TEST_F(LoadWeightsTest, RowsThatTheFilesLackAreTheirMeanOnEveryRank) {
+  WriteGoodModel();
+  for (const char* tensor : {"embed", "head"}) ASSERT_TRUE(model_->GrowRows(tensor, 64).ok());
+  std::map<std::string, std::vector<double>> means;
+  for (const char* tensor : {"embed", "head"}) {
+    std::vector<double>& mean = means[tensor];
+    mean.resize(8);
+    for (std::int64_t i = 0; i < 53 * 8; ++i) {
+      mean[static_cast<std::size_t>(i % 8)] += ValueOf(tensor, i) / 53.0;
+    }
+  }
+  const FlatLayout layout(
+      {{"embed", {{"embed", {64, 8}}}}, {"head", {{"norm", {8}}, {"head", {64, 8}}}}}, kRanks);
+  std::atomic<int> of_mean = 0;
+  for (const bool all_have_files : {true, false}) {
+    EachRank([&](int rank, Communicator& communicator) {
+      const Shard shard = ShardOf(layout, rank, ElementType::kFloat64);
+      const SafetensorsModel* const model = all_have_files || rank == 1 ? &*model_ : nullptr;
+      const Status loaded = LoadIntervalsTogether(model, layout, shard.arrays, communicator);
+      ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+      for (const ShardArray& array : shard.arrays) {
+        for (const TensorInterval& interval : array.intervals) {
+          const auto* values = static_cast<const double*>(array.data) + interval.array_offset;
+          for (std::int64_t i = 0; i < interval.count; ++i) {
+            const std::int64_t at = interval.begin + i;
+            const bool stored = interval.tensor == "norm" || at < 53 * 8;
+            const double want = stored
+                                    ? ValueOf(interval.tensor, at)
+                                    : means.at(interval.tensor)[static_cast<std::size_t>(at % 8)];
+            EXPECT_NEAR(values[i], want, 1e-5) << interval.tensor << " " << at;
+            of_mean += !stored;
+          }
+        }
+      }
+    });
+  }
+  EXPECT_EQ(of_mean, 2 * 2 * 11 * 8);
 }
 
 TEST_F(LoadWeightsTest, LoadingShowsThatBytesArrive) {

@@ -33,6 +33,7 @@ std::vector<std::int64_t> MoveBegins(const std::vector<std::int64_t>& begins, st
 
 MicroBatch PadToFewLengths(const MicroBatch& batch) {
   MicroBatch padded;
+  padded.number = batch.number;
   padded.rows = batch.rows;
   padded.label_count = batch.label_count;
   padded.length = RoundUp(batch.length, kLengthMultiple);

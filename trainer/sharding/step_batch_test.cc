@@ -16,7 +16,10 @@ MicroBatch TwoRows() {
 }
 
 TEST(StepBatch, RowsArePaddedOnTheRightWithoutLabels) {
-  const MicroBatch padded = PadToFewLengths(TwoRows());
+  MicroBatch batch = TwoRows();
+  batch.number = 12;
+  const MicroBatch padded = PadToFewLengths(batch);
+  EXPECT_EQ(padded.number, 12);
   ASSERT_EQ(padded.length, 32);
   ASSERT_EQ(padded.input_ids.size(), 64u);
   EXPECT_EQ(padded.input_ids[2], 3);

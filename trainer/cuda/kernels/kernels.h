@@ -13,6 +13,7 @@
 
 #include "trainer/cuda/cuda_api.h"
 #include "trainer/kernels/adamw.h"
+#include "trainer/kernels/dropout.h"
 #include "trainer/kernels/nf4.h"
 
 namespace muster::cuda {
@@ -117,6 +118,18 @@ struct Gate {
 };
 CudaResult GatedSilu(const Gate& gate, CudaStream stream);
 CudaResult GatedSiluBackward(const Gate& gate, CudaStream stream);
+
+// As DeviceOps::Dropout; x and out [rows, width].
+struct Drop {
+  ElementType type = ElementType::kFloat32;
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  DropoutKey key;
+  double p = 0;
+  const void* x = nullptr;
+  void* out = nullptr;  // may be x
+};
+CudaResult Dropout(const Drop& drop, CudaStream stream);
 
 // logits [rows, width] become scale times the gradient of their cross entropy; *loss += the sum
 // of losses. A label beyond the vocabulary makes its row and the loss NaN.
