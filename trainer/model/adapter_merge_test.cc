@@ -11,7 +11,8 @@
 namespace muster {
 namespace {
 
-constexpr char kModule[] = "model.layers.0.mlp.down_proj";
+constexpr char kWeight[] = "model.layers.0.mlp.down_proj.weight";
+constexpr char kPeftModule[] = "base_model.model.model.layers.0.mlp.down_proj";
 constexpr std::int64_t kOut = 16, kIn = 40;
 constexpr int kRank = 3;
 
@@ -65,7 +66,7 @@ class AdapterMergeTest : public ::testing::Test {
 
   // Element (row, column) of W + scale B A, in double.
   static double Expected(const std::string& weight, std::int64_t row, std::int64_t column) {
-    const std::string prefix = std::string("base_model.model.") + kModule;
+    const std::string prefix = kPeftModule;
     double sum = 0;
     for (int k = 0; k < kRank; ++k) {
       sum += static_cast<double>(ValueOf(prefix + ".lora_B.weight", row * kRank + k)) *
@@ -81,7 +82,7 @@ class AdapterMergeTest : public ::testing::Test {
 TEST_F(AdapterMergeTest, PiecesOfAnySizeAreThoseOfTheWholeProduct) {
   const auto merge = AdapterMerge::Open(dir_.path(), Config());
   ASSERT_TRUE(merge.ok()) << merge.status().ToString();
-  const std::string weight = std::string(kModule) + ".weight";
+  const std::string weight = kWeight;
   for (const std::int64_t piece : {std::int64_t{7}, kIn, kIn + 1, 3 * kIn - 5, kOut * kIn}) {
     std::vector<float> values = ValuesOf(weight, kOut * kIn);
     for (std::int64_t at = 0; at < kOut * kIn; at += piece) {

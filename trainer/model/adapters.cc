@@ -10,9 +10,6 @@
 namespace muster {
 namespace {
 
-// PEFT's names of tensors begin with it.
-constexpr char kPeftPrefix[] = "base_model.model.";
-
 // The roles of the adapters on a matrix.
 struct AdapterRoles {
   TensorRole a;

@@ -39,7 +39,8 @@ struct SplitUnits {
 SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
                       const std::optional<LoraSpec>& lora);
 
-// The tensor's name in PEFT's files.
+// The tensor's name in PEFT's files, which begins with kPeftPrefix.
+inline constexpr char kPeftPrefix[] = "base_model.model.";
 std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec);
 
 // Whether the tensor is the A or B of an adapter, which no model's files hold.

@@ -13,6 +13,7 @@
 #include "trainer/loop/stored_type.h"
 #include "trainer/loop/vocab_growth.h"
 #include "trainer/model/adapter_merge.h"
+#include "trainer/model/adapters.h"
 #include "trainer/model/llama_units.h"
 #include "trainer/model/weight_check.h"
 #include "trainer/verbs/verbs.h"
