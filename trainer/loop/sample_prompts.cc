@@ -33,7 +33,7 @@ Status CheckPrompt(const SamplePrompt& prompt, std::size_t number, const ModelCo
 
 Result<SamplePrompts> SamplePrompts::Load(const std::vector<std::string>& texts,
                                           const ModelConfig& config, const Options& options) {
-  MUSTER_ASSIGN_OR_RETURN(Tokenizer tokenizer, 
+  MUSTER_ASSIGN_OR_RETURN(Tokenizer tokenizer,
                           LoadTokenizer(options.model_dir, options.tokenizer_json));
   SamplePrompts samples(std::move(tokenizer));
   const Result<ChatTemplate> chat =

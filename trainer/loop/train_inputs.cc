@@ -85,7 +85,8 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
   auto rows = LoadRows(spec, dir, model->config, events, tokenizer_json);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   auto& loaded = std::get<LoadedRows>(rows);
-  Result<std::optional<SamplePrompts>> samples = LoadSamples(spec, dir, tokenizer_json, model->config);
+  Result<std::optional<SamplePrompts>> samples =
+      LoadSamples(spec, dir, tokenizer_json, model->config);
   if (!samples.ok()) return InputFailure("config", samples.status());
   const std::int32_t pad_id =
       model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
