@@ -96,9 +96,9 @@ json Measure(Communicator& c) {
     std::vector<std::byte> reduced(kLargest);
     MeasureBuffers(c, "own", gathered.data(), reduced.data(), &results);
   }
-  const auto gathered = c.Share(RegionKind::kCommon, kLargest);
+  const auto gathered = c.Share(RegionKind::kCommon, kLargest, -1);
   if (gathered.ok()) {
-    const auto reduced = c.Share(RegionKind::kPerRank, kLargest);
+    const auto reduced = c.Share(RegionKind::kPerRank, kLargest, -1);
     if (!reduced.ok()) return json(reduced.status().ToString());
     // Pages of the ranks' own, as gradients have touched them before they are reduced.
     std::fill_n(static_cast<float*>((*reduced)->data()), kLargest / sizeof(float), 1.0F);

@@ -24,16 +24,21 @@ class Adapters(unittest.TestCase):
         return self.cluster.output(job)
 
     def test_a_killed_rank_changes_no_loss_by_a_bit(self):
-        """The frozen weights are read anew, in four bits; the adapters come from the snapshot."""
+        """The frozen weights, in four bits, are still in memory; the adapters come from the snapshot."""
         options = {"quantization": {"kind": "nf4"}}
         calm = self.finished(self.cluster.submit(self.job(**options)))
         expected = trajectory(calm)
         self.assertEqual(len(expected), STEPS)
         job = self.cluster.submit(self.job(**options))
-        self.cluster.wait_for_step(job, 25)
-        self.cluster.kill_rank(job, 1)
+        for step, rank in ((15, 1), (35, 0)):
+            self.cluster.wait_for_step(job, step)
+            self.cluster.kill_rank(job, rank)
         self.assertEqual(trajectory(self.finished(job)), expected)
-        self.assertEqual(self.cluster.get(job)["attempts"][1]["resumed_from"], "snapshot")
+        self.assertEqual([attempt["resumed_from"] for attempt in self.cluster.get(job)["attempts"]],
+                         ["start", "snapshot", "snapshot"])
+        for generation in ("2", "3"):
+            log = self.cluster.output(job) / "logs" / generation / "rank-0.log"
+            self.assertIn("the frozen weights were still in memory", log.read_text())
 
     def test_a_merged_adapter_says_what_the_adapter_says(self):
         output = self.finished(self.cluster.submit(self.job()))

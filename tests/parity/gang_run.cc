@@ -83,7 +83,9 @@ class RankThread {
   }
 
   void Make() {
-    auto engine = FsdpEngine::Create(config_, *communicator_, ops_, EngineOptions(options_));
+    FsdpOptions options = EngineOptions(options_);
+    if (options_.shelves != nullptr) options.frozen_shelf = &(*options_.shelves)[rank_];
+    auto engine = FsdpEngine::Create(config_, *communicator_, ops_, std::move(options));
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     engine_ = *std::move(engine);
     if (options_.loss_scale > 0) engine_->RestoreLossScale({.scale = options_.loss_scale});
@@ -95,6 +97,7 @@ class RankThread {
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     const Status loaded = engine_->LoadFrozen(&*model, {});
     ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+    run_->frozen_kept = engine_->frozen_kept();
   }
 
   void PutBack(const Arrays& from) {
@@ -238,7 +241,8 @@ FsdpOptions EngineOptions(const GangOptions& options) {
           .cpu_offload = options.fsdp.cpu_offload,
           .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
           .grad_clip = optimizer.grad_clip,
-          .seed = options.seed};
+          .seed = options.seed,
+          .frozen_source = options.frozen_source};
 }
 
 void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine) {
@@ -276,7 +280,7 @@ Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& optio
 std::vector<RankRun> RunGang(const GangOptions& given) {
   GangOptions options = given;
   TempDir directory;
-  if (options.model.lora) {
+  if (options.model.lora && options.model_dir.empty()) {
     options.model_dir = directory.path();
     WriteModel(options.model, options.model_dir);
   }

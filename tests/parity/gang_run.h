@@ -29,6 +29,7 @@ struct RankRun {
   Arrays arrays;                // weights and moments at the end
   std::vector<float> exported;  // rank 0: every tensor, in order
   double loss_scale = 0;        // at the end
+  bool frozen_kept = false;     // frozen weights were on all shelves
 };
 
 struct GangOptions {
@@ -51,7 +52,10 @@ struct GangOptions {
   // training's; 0: kMicroBatches of its own for each rank, without numbers.
   int shared_batches = 0;
   std::uint64_t seed = 42;
-  std::string model_dir = {};  // RunGang's, of frozen weights
+  std::string model_dir = {};  // of frozen weights; empty: RunGang's own
+  // By rank: where frozen weights are looked for, and left. Null: nowhere.
+  std::vector<FrozenShelf>* shelves = nullptr;
+  std::uint64_t frozen_source = 1;
   // Before this step the gang is lost in the middle of it and formed again; -1: never.
   int broken_step = -1;
   // Before the first step and after each EvaluationBatches are evaluated, and EvaluationTexts gone

@@ -160,7 +160,7 @@ void NcclCommunicator::AbortThrough(Generation generation, const Status& reason)
   if (reached) reached->Fail(reason);
 }
 
-Result<std::unique_ptr<SharedRegion>> NcclCommunicator::Share(RegionKind, std::size_t) {
+Result<std::unique_ptr<SharedRegion>> NcclCommunicator::Share(RegionKind, std::size_t, int) {
   return Unimplemented("ranks on GPUs share no memory");
 }
 

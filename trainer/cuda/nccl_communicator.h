@@ -47,7 +47,8 @@ class NcclCommunicator final : public Communicator {
   void CountInto(std::shared_ptr<ProgressWriter> page) override { page_ = std::move(page); }
   void Abort(const Status& reason) override;
   void AbortThrough(Generation generation, const Status& reason) override;
-  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) override;
+  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
+                                              int kept) override;
   Result<std::unique_ptr<Communicator>> Split(const std::string& name,
                                               const std::vector<int>& members,
                                               Deadline deadline) override;

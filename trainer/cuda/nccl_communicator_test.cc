@@ -267,7 +267,7 @@ TEST(NcclCalls, ThatAreWrongAreRefusedWithoutHarm) {
   gang.MustForm(1);
   EXPECT_EQ(gang.communicator(0).Broadcast(&value, 4, 2)->Wait().code(),
             StatusCode::kInvalidArgument);
-  EXPECT_EQ(gang.communicator(0).Share(RegionKind::kCommon, 8).status().code(),
+  EXPECT_EQ(gang.communicator(0).Share(RegionKind::kCommon, 8, -1).status().code(),
             StatusCode::kUnimplemented);
   gang.Run([](int, NcclCommunicator& c) { EXPECT_TRUE(c.Barrier().ok()); });
 }

@@ -124,8 +124,9 @@ class Synchronous final : public Communicator {
   void AbortThrough(Generation generation, const Status& reason) override {
     inner_.AbortThrough(generation, reason);
   }
-  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) override {
-    return inner_.Share(kind, bytes);
+  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
+                                              int kept) override {
+    return inner_.Share(kind, bytes, kept);
   }
   Result<std::unique_ptr<Communicator>> Split(const std::string& name,
                                               const std::vector<int>& members,

@@ -89,13 +89,16 @@ enum class RegionKind {
   kPerRank,  // `bytes` bytes for each rank; the peers only read them
 };
 
-// Zeroed memory that all ranks of a communicator map, aligned to pages. The owner keeps it no
-// longer than the communicator stays formed: peers of a later generation have other regions.
+// Memory that all ranks of a communicator map, aligned to pages. The owner keeps it no longer than
+// the communicator stays formed: peers of a later generation have other regions. What nobody writes
+// to any more can live on by its file.
 class SharedRegion {
  public:
   virtual ~SharedRegion() = default;
   // kCommon: the start of the array; kPerRank: of this rank's bytes.
   virtual void* data() const = 0;
+  // Of the memory, the region's own descriptor; -1: there is none.
+  virtual int file() const = 0;
 };
 
 class Communicator {
@@ -126,8 +129,11 @@ class Communicator {
   // until every rank has issued it; with `full` in a kPerRank region, ReduceScatter adds up
   // straight from the peers' bytes, and its Wait returns when no peer reads this rank's any more.
   // Who writes to a place of a kCommon region sees to it that no peer still reads it: any other
-  // collective in between does. kUnimplemented where the ranks do not share a host's memory.
-  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) = 0;
+  // collective in between does. The memory is zeroed, or for a kCommon region that of an earlier
+  // one of as many bytes, where `kept` of rank 0 is its file and not -1. kUnimplemented where the
+  // ranks do not share a host's memory.
+  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
+                                                      int kept) = 0;
 
   // Collective over `members` only: a formed communicator of those ranks of this one, in that
   // order, this rank among them. `name` keeps groups with common members apart. Abort of this

@@ -173,9 +173,10 @@ Status GroupCommunicator::CheckFormed() const {
   return FailedPrecondition("the communicator has not been formed");
 }
 
-Result<std::unique_ptr<SharedRegion>> GroupCommunicator::Share(RegionKind kind, std::size_t bytes) {
+Result<std::unique_ptr<SharedRegion>> GroupCommunicator::Share(RegionKind kind, std::size_t bytes,
+                                                               int kept) {
   MUSTER_RETURN_IF_ERROR(CheckFormed());
-  return reach_->transport->Share(kind, bytes);
+  return reach_->transport->Share(kind, bytes, kept);
 }
 
 Result<std::unique_ptr<Communicator>> GroupCommunicator::Split(const std::string& name,

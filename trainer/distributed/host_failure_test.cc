@@ -69,7 +69,7 @@ TEST(SharedMemoryFailure, AStoppedRankIsNamedAndHarmsNoLaterGeneration) {
     ranks.emplace_back([&, r]() -> std::string {
       const auto c = MakeHostCommunicator({.operation_timeout = std::chrono::milliseconds(200)});
       if (Status s = c->Form(MeetAt(first, r, 3), Soon()); !s.ok()) return s.ToString();
-      const auto region = c->Share(RegionKind::kPerRank, 3 * 1000 * sizeof(float));
+      const auto region = c->Share(RegionKind::kPerRank, 3 * 1000 * sizeof(float), -1);
       if (!region.ok()) return region.status().ToString();
       auto* full = static_cast<float*>((*region)->data());
       std::vector<float> shard(1000);

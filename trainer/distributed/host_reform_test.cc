@@ -65,7 +65,7 @@ Status StayAt(Communicator& c, Place place) {
   Status status;
   while (status.ok()) {
     if (place == Place::kShare) {
-      status = c.Share(RegionKind::kCommon, 5000).status();
+      status = c.Share(RegionKind::kCommon, 5000, -1).status();
     } else {
       status = place == Place::kBarrier ? c.Barrier() : Issue(c, place, data)->Wait();
     }
@@ -245,7 +245,7 @@ struct Footprint {
 std::string LiveThrough(Communicator& c, Generation generation, SideChannel& done) {
   const auto pair = c.Split("pair", {0, 1}, Soon());
   if (!pair.ok()) return pair.status().ToString();
-  const auto region = c.Share(RegionKind::kCommon, 100'000);
+  const auto region = c.Share(RegionKind::kCommon, 100'000, -1);
   if (auto e = CheckShift(**pair, 70'000); !e.empty()) return e;
   if (auto e = CheckAllReduce(c, ElementType::kFloat32, 30'000, ReduceOp::kSum); !e.empty()) {
     return e;

@@ -160,7 +160,7 @@ TEST(InProcessTransports, ARingSharesNoMemory) {
   const auto said = OnEveryRank(
       2,
       [](Communicator& c) {
-        return std::string(StatusCodeName(c.Share(RegionKind::kCommon, 8).status().code()));
+        return std::string(StatusCodeName(c.Share(RegionKind::kCommon, 8, -1).status().code()));
       },
       InProcessTransport::kRing);
   EXPECT_EQ(said, (std::vector<std::string>{"UNIMPLEMENTED", "UNIMPLEMENTED"}));

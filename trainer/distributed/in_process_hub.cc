@@ -31,7 +31,7 @@ struct InProcessHub::Circle {
   // For rings: edges[r] leads from rank r to its right neighbour.
   std::vector<Edge> edges;
   // For shared memory: what was mapped, in order, and who hears news of peers.
-  std::vector<std::shared_ptr<std::byte>> maps;
+  std::vector<std::shared_ptr<const UniqueFd>> files;  // of memory that all ranks map
   std::vector<SharedLink::News> news;
   std::vector<std::optional<Status>> gone;
 };
@@ -142,14 +142,24 @@ class InProcessHub::Shared final : public SharedLink {
     Mine() = std::move(news);
   }
 
-  Result<std::shared_ptr<std::byte>> Map(std::size_t bytes, Deadline) override {
-    std::lock_guard lock(hub_->mutex_);
-    if (stopped_) return Cancelled("the communicator was aborted");
-    if (mapped_ == circle_->maps.size()) {
-      MUSTER_ASSIGN_OR_RETURN(auto memory, AnonymousMemory(bytes));
-      circle_->maps.push_back(std::move(memory));
+  Result<SharedMemory> Map(std::size_t bytes, int kept, Deadline deadline) override {
+    std::unique_lock lock(hub_->mutex_);
+    const std::size_t number = mapped_++;
+    if (rank_ == 0 && !stopped_) {
+      MUSTER_ASSIGN_OR_RETURN(UniqueFd made,
+                              kept >= 0 ? KeptMemoryFile(kept, bytes) : MakeMemoryFile(bytes));
+      circle_->files.push_back(std::make_shared<const UniqueFd>(std::move(made)));
+      hub_->changed_.notify_all();
     }
-    return circle_->maps[mapped_++];
+    const auto& gone = circle_->gone[0];
+    const bool woken = hub_->changed_.wait_until(
+        lock, deadline.when(), [&] { return stopped_ || number < circle_->files.size() || gone; });
+    if (stopped_) return Cancelled("the communicator was aborted");
+    if (!woken) return DeadlineExceeded("rank 0 did not hand out shared memory in time");
+    if (number >= circle_->files.size()) return Unavailable("rank 0 is gone");
+    const std::shared_ptr<const UniqueFd> file = circle_->files[number];
+    MUSTER_ASSIGN_OR_RETURN(auto data, MapDescriptor(file->get(), bytes));
+    return SharedMemory{std::move(data), file};
   }
 
   void Alarm(const Status& reason) override {
@@ -162,6 +172,7 @@ class InProcessHub::Shared final : public SharedLink {
   void Stop() override {
     std::lock_guard lock(hub_->mutex_);
     stopped_ = true;
+    hub_->changed_.notify_all();
   }
 
  private:

@@ -12,7 +12,7 @@ namespace muster::testing {
 // The places of all ranks in one array, twice, since the second time what was there is overwritten.
 inline std::string CheckCommonRegion(Communicator& c, std::size_t count, bool in_place) {
   const auto ranks = static_cast<std::size_t>(c.size());
-  auto region = c.Share(RegionKind::kCommon, ranks * count * sizeof(std::int64_t));
+  auto region = c.Share(RegionKind::kCommon, ranks * count * sizeof(std::int64_t), -1);
   if (!region.ok()) return region.status().ToString();
   auto* full = static_cast<std::int64_t*>((*region)->data());
   std::vector<std::int64_t> own(count);
@@ -43,7 +43,7 @@ inline std::string CheckCommonRegion(Communicator& c, std::size_t count, bool in
 inline std::string CheckRegionPerRank(Communicator& c, std::size_t count, bool everybody) {
   const auto ranks = static_cast<std::size_t>(c.size());
   const std::size_t slot = ranks * count;
-  auto region = c.Share(RegionKind::kPerRank, 2 * slot * sizeof(float));
+  auto region = c.Share(RegionKind::kPerRank, 2 * slot * sizeof(float), -1);
   if (!region.ok()) return region.status().ToString();
   std::vector<float> private_slots(2 * slot);
   float* slots =

@@ -159,7 +159,7 @@ std::size_t RingTransport::BytesSent(const Operation& o) const {
   return 0;
 }
 
-Result<std::unique_ptr<SharedRegion>> RingTransport::Share(RegionKind, std::size_t) {
+Result<std::unique_ptr<SharedRegion>> RingTransport::Share(RegionKind, std::size_t, int) {
   return Unimplemented("ranks that talk over sockets share no memory");
 }
 

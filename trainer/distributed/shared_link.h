@@ -14,8 +14,15 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "common/base/unique_fd.h"
 
 namespace muster {
+
+// Mapped as long as `data` is held.
+struct SharedMemory {
+  std::shared_ptr<std::byte> data;
+  std::shared_ptr<const UniqueFd> file;  // whoever maps it has the same bytes; null: none
+};
 
 class SharedLink {
  public:
@@ -27,9 +34,10 @@ class SharedLink {
 
   // Once, before anything else. No news is given before, none is lost.
   virtual void Listen(News news) = 0;
-  // Collective: zeroed memory that all ranks of the group map, aligned to pages. It stays mapped as
-  // long as the pointer is held, whatever becomes of the peers.
-  virtual Result<std::shared_ptr<std::byte>> Map(std::size_t bytes, Deadline deadline) = 0;
+  // Collective: memory that all ranks of the group map, aligned to pages, whatever becomes of the
+  // peers. `kept`, which only rank 0's counts of: the file of such memory from before; -1: new
+  // memory, zeroed.
+  virtual Result<SharedMemory> Map(std::size_t bytes, int kept, Deadline deadline) = 0;
   // Tells all peers why this rank gives up the group, without waiting for any.
   virtual void Alarm(const Status& reason) = 0;
   // Wakes a Map under way, which then fails, and all to come.
@@ -38,6 +46,11 @@ class SharedLink {
 
 // Zeroed memory for threads of this process, aligned to pages; kResourceExhausted.
 Result<std::shared_ptr<std::byte>> AnonymousMemory(std::size_t bytes);
+// A file of zeroed memory without a name. Its size cannot change any more: a peer that shrank it
+// would end all others.
+Result<UniqueFd> MakeMemoryFile(std::size_t bytes);
+// Another descriptor of memory from before. kInternal where it has another size.
+Result<UniqueFd> KeptMemoryFile(int kept, std::size_t bytes);
 // The memory of a file descriptor, which the caller may close.
 Result<std::shared_ptr<std::byte>> MapDescriptor(int fd, std::size_t bytes);
 

@@ -9,18 +9,20 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
-Result<std::shared_ptr<std::byte>> MapFor(SharedLink* link, std::size_t bytes, Deadline deadline) {
-  return link != nullptr ? link->Map(bytes, deadline) : AnonymousMemory(bytes);
+Result<SharedMemory> MapFor(SharedLink* link, std::size_t bytes, int kept, Deadline deadline) {
+  if (link != nullptr) return link->Map(bytes, kept, deadline);
+  MUSTER_ASSIGN_OR_RETURN(auto memory, AnonymousMemory(bytes));
+  return SharedMemory{std::move(memory), nullptr};
 }
 
 class MappedRegion final : public SharedRegion {
  public:
-  MappedRegion(std::shared_ptr<std::byte> memory, std::byte* data)
-      : memory_(std::move(memory)), data_(data) {}
+  MappedRegion(SharedMemory memory, std::byte* data) : memory_(std::move(memory)), data_(data) {}
   void* data() const override { return data_; }
+  int file() const override { return memory_.file != nullptr ? memory_.file->get() : -1; }
 
  private:
-  const std::shared_ptr<std::byte> memory_;
+  const SharedMemory memory_;
   std::byte* const data_;
 };
 
@@ -62,9 +64,9 @@ Result<std::shared_ptr<SharedTransport>> SharedTransport::Start(
     std::shared_ptr<SharedLink> link, std::shared_ptr<CollectiveCell> counters,
     SharedTransportOptions options, Deadline deadline) {
   MUSTER_ASSIGN_OR_RETURN(auto memory,
-                          MapFor(link.get(), SharedBoard::Bytes(options.size), deadline));
+                          MapFor(link.get(), SharedBoard::Bytes(options.size), -1, deadline));
   std::shared_ptr<SharedTransport> transport(new SharedTransport(
-      std::move(link), std::move(memory), std::move(counters), std::move(options)));
+      std::move(link), std::move(memory.data), std::move(counters), std::move(options)));
   transport->Listen();
   return transport;
 }
@@ -193,16 +195,17 @@ Status SharedTransport::Wait(Pending& pending, Deadline deadline) {
   return status;
 }
 
-Result<std::unique_ptr<SharedRegion>> SharedTransport::Share(RegionKind kind, std::size_t bytes) {
+Result<std::unique_ptr<SharedRegion>> SharedTransport::Share(RegionKind kind, std::size_t bytes,
+                                                             int kept) {
   MUSTER_RETURN_IF_ERROR(board_.outcome());
   const std::size_t stride =
       (std::max<std::size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
   const bool per_rank = kind == RegionKind::kPerRank;
   const std::size_t total = per_rank ? stride * static_cast<std::size_t>(options_.size) : stride;
-  auto memory = MapFor(link_.get(), total, OperationDeadline());
+  auto memory = MapFor(link_.get(), total, per_rank ? -1 : kept, OperationDeadline());
   if (!memory.ok()) return Fail(memory.status());
-  collectives_.AddRegion(kind, *memory, bytes, stride);
-  std::byte* data = memory->get();
+  collectives_.AddRegion(kind, memory->data, bytes, stride);
+  std::byte* data = memory->data.get();
   if (per_rank) data += stride * static_cast<std::size_t>(options_.rank);
   return std::unique_ptr<SharedRegion>(std::make_unique<MappedRegion>(*memory, data));
 }

@@ -70,7 +70,8 @@ class Transport {
   // Never null. A Work that is dropped without Wait waits in its destructor, so that no operation
   // outlives its buffers by accident.
   virtual std::unique_ptr<Work> Submit(const Operation& operation) = 0;
-  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes) = 0;
+  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
+                                                      int kept) = 0;
   virtual std::string Describe() const = 0;
 };
 

@@ -22,19 +22,6 @@ Deadline AtOnce() { return Deadline::After(Duration::zero()); }
 
 std::string Rank(int rank) { return "rank " + std::to_string(rank); }
 
-// Its size cannot change any more: a peer that shrank it would end all others.
-Result<UniqueFd> MakeMemory(std::size_t bytes) {
-  UniqueFd fd(::memfd_create("muster", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return ErrnoStatus(errno, "memfd_create");
-  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    return ErrnoStatus(errno, "sizing shared memory to " + std::to_string(bytes) + " bytes");
-  }
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return ErrnoStatus(errno, "sealing shared memory");
-  }
-  return fd;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<UnixLink>> UnixLink::Start(std::vector<PacketSocket> peers, int rank) {
@@ -145,10 +132,10 @@ Result<UniqueFd> UnixLink::AwaitMemory(Deadline deadline) {
   return fd;
 }
 
-Result<std::shared_ptr<std::byte>> UnixLink::Map(std::size_t bytes, Deadline deadline) {
+Result<SharedMemory> UnixLink::Map(std::size_t bytes, int kept, Deadline deadline) {
   UniqueFd fd;
   if (rank_ == 0) {
-    MUSTER_ASSIGN_OR_RETURN(fd, MakeMemory(bytes));
+    MUSTER_ASSIGN_OR_RETURN(fd, kept >= 0 ? KeptMemoryFile(kept, bytes) : MakeMemoryFile(bytes));
     MUSTER_RETURN_IF_ERROR(SendMemory(fd.get()));
   } else {
     MUSTER_ASSIGN_OR_RETURN(fd, AwaitMemory(deadline));
@@ -160,7 +147,8 @@ Result<std::shared_ptr<std::byte>> UnixLink::Map(std::size_t bytes, Deadline dea
                       ": the ranks do not share the same regions");
     }
   }
-  return MapDescriptor(fd.get(), bytes);
+  MUSTER_ASSIGN_OR_RETURN(auto data, MapDescriptor(fd.get(), bytes));
+  return SharedMemory{std::move(data), std::make_shared<const UniqueFd>(std::move(fd))};
 }
 
 void UnixLink::Alarm(const Status& reason) {

@@ -27,7 +27,7 @@ class UnixLink final : public SharedLink {
   ~UnixLink() override;
 
   void Listen(News news) override;
-  Result<std::shared_ptr<std::byte>> Map(std::size_t bytes, Deadline deadline) override;
+  Result<SharedMemory> Map(std::size_t bytes, int kept, Deadline deadline) override;
   void Alarm(const Status& reason) override;
   void Stop() override;
 

@@ -131,7 +131,7 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
 }
 
 std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
-                                     Communicator& communicator) {
+                                     Communicator& communicator, std::uint64_t* weights) {
   const std::array<std::optional<std::uint64_t>, kInputCount> mine = {
       XXH3_64bits(inputs.config.raw_json.data(), inputs.config.raw_json.size()),
       FingerprintOfRows(inputs), SettingsFingerprint(*spec.train),
@@ -153,6 +153,7 @@ std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inp
       return Differs(static_cast<Input>(i), spec, inputs, communicator.rank());
     }
   }
+  if (weights != nullptr) *weights = static_cast<std::uint64_t>(largest[2 * kWeights]);
   return std::nullopt;
 }
 

@@ -19,8 +19,9 @@ namespace muster {
 std::uint64_t SettingsFingerprint(const TrainSpec& train);
 
 // Collective; the trainer's thread. Every rank gets a failure that names what differs and what it
-// has read itself.
+// has read itself. `weights`, which may be null: what tells the model's weights from others, where
+// the job has adapters and any rank has them.
 std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
-                                     Communicator& communicator);
+                                     Communicator& communicator, std::uint64_t* weights = nullptr);
 
 }  // namespace muster

@@ -132,6 +132,10 @@ std::optional<Failure> RankProcess::TakeUp(Assignment assignment) {
 
 void RankProcess::TakeSegments() {
   for (HeldSegment& held : parts_.supervisor.TakeSegments()) {
+    if (FrozenShelf::IsName(held.name)) {
+      frozen_.Add(std::move(held));
+      continue;
+    }
     const Status added = segments_.Add(std::move(held));
     if (!added.ok()) parts_.supervisor.Note(env_.generation, "warning", added.message());
   }
@@ -175,6 +179,7 @@ std::optional<Failure> RankProcess::RunTrainer(Source source) {
                                                     .ops = *ops_,
                                                     .saver = saver_,
                                                     .segments = assigned ? &segments_ : nullptr,
+                                                    .frozen = assigned ? &frozen_ : nullptr,
                                                     .supervisor = parts_.supervisor,
                                                     .progress = parts_.progress,
                                                     .faults = parts_.faults,

@@ -100,6 +100,7 @@ class RankProcess {
   std::shared_ptr<ShardSaver> saver_;
   LineWriter lines_;
   SegmentShelf segments_;
+  FrozenShelf frozen_;
   std::unique_ptr<DeviceOps> ops_;
   std::mutex communicator_mutex_;  // held to set the pointer, and by CallOff
   std::unique_ptr<Communicator> communicator_;

@@ -50,9 +50,10 @@ bool RankSnapshots::IsOfThisRank(const Segment& segment, const char* suffix) con
 }
 
 Status RankSnapshots::Begin(const ModelConfig& config, Step newest_checkpoint,
-                            FsdpOptions* options) {
+                            std::vector<std::string> also_held, FsdpOptions* options) {
   MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(communicator_, shelf_.readable()));
-  supervisor_.Cut(env_.generation, NamesInCut());
+  for (std::string& name : NamesInCut()) also_held.push_back(std::move(name));
+  supervisor_.Cut(env_.generation, also_held);
   keeps_cut_ = cut_ && cut_->state.step < newest_checkpoint;
   if (spec_.every == 0) return OkStatus();
   MUSTER_ASSIGN_OR_RETURN(const SegmentSpec plan,

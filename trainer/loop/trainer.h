@@ -50,6 +50,7 @@
 #include "trainer/loop/segment_shelf.h"
 #include "trainer/loop/throughput.h"
 #include "trainer/loop/train_inputs.h"
+#include "trainer/sharding/frozen_shelf.h"
 #include "trainer/sharding/fsdp_engine.h"
 
 namespace muster {
@@ -62,6 +63,7 @@ struct TrainerParts {
   DeviceOps& ops;
   std::shared_ptr<ShardSaver> saver;
   SegmentShelf* segments = nullptr;  // null: nobody holds snapshots, so none are taken
+  FrozenShelf* frozen = nullptr;     // null: nobody holds frozen weights
   Supervisor& supervisor;
   ProgressReporter& progress;
   RankFaults& faults;
@@ -103,6 +105,7 @@ class Trainer {
   Status LoadFirstAdapters();
   const SafetensorsModel* ModelFiles() const;
   std::optional<Failure> LoadFrozen();
+  void TellFrozen();
   Status WithOwnReason(const Status& loaded) const;
   std::optional<Failure> OpenMetrics();
   Status OpenEvaluationLogs();
@@ -183,9 +186,10 @@ class Trainer {
   std::string untouched_source_;  // of the weights, until an update changes them
   TrainCursor cursor_;
   Step max_steps_ = 0;
-  Step first_step_ = 0;         // finished when this process began
-  Step newest_checkpoint_ = 0;  // that was there to resume from
-  Step saved_step_ = -1;        // of the last checkpoint
+  Step first_step_ = 0;                    // finished when this process began
+  Step newest_checkpoint_ = 0;             // that was there to resume from
+  std::uint64_t weights_fingerprint_ = 0;  // of the model that adapters are trained beside
+  Step saved_step_ = -1;                   // of the last checkpoint
   ResumeSource resumed_from_ = ResumeSource::kStart;
   std::vector<RejectedCheckpoint> rejected_;
   Status none_usable_;  // there are checkpoints, and not one of them could be loaded

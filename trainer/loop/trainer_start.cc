@@ -89,7 +89,7 @@ std::optional<Failure> Trainer::LoadModelAndData() {
                          inputs().pad_id);
   }
   NoteInputs();
-  return AgreeOnInputs(spec(), inputs(), parts_.communicator);
+  return AgreeOnInputs(spec(), inputs(), parts_.communicator, &weights_fingerprint_);
 }
 
 void Trainer::NoteInputs() {
@@ -121,6 +121,8 @@ std::optional<Failure> Trainer::MakeEngine() {
   FsdpOptions options = MakeEngineOptions(train(), env_);
   options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };
   options.tracer = &profiler_;
+  options.frozen_shelf = parts_.frozen;
+  options.frozen_source = weights_fingerprint_;
   if (auto failure = PlanSnapshots(&options)) return failure;
   Result<std::unique_ptr<FsdpEngine>> engine =
       FsdpEngine::Create(inputs().config, parts_.communicator, parts_.ops, std::move(options));
@@ -141,7 +143,10 @@ std::optional<Failure> Trainer::PlanSnapshots(FsdpOptions* options) {
   newest_checkpoint_ = *newest;
   snapshots_.emplace(train().snapshot, env_, *parts_.segments, parts_.communicator,
                      parts_.supervisor);
-  const Status begun = snapshots_->Begin(inputs().config, newest_checkpoint_, options);
+  std::vector<std::string> also_held;
+  if (parts_.frozen != nullptr) also_held = parts_.frozen->names();
+  const Status begun =
+      snapshots_->Begin(inputs().config, newest_checkpoint_, std::move(also_held), options);
   if (!begun.ok()) return SharedInputFailure("config", begun);
   if (!snapshots_->no_memory().ok() && is_first()) {
     Note("warning", "no snapshots are taken, a recovery goes back to the last checkpoint: " +
@@ -201,10 +206,23 @@ const SafetensorsModel* Trainer::ModelFiles() const {
   return weights.ok() ? &*weights : nullptr;
 }
 
+// The guardian holds them for processes to come.
+void Trainer::TellFrozen() {
+  if (parts_.frozen == nullptr) return;
+  const FrozenShelf::News news = parts_.frozen->TakeNews();
+  for (const std::string& name : news.dropped) parts_.supervisor.DropSegment(env_.generation, name);
+  for (const auto& [name, file] : news.held)
+    parts_.supervisor.HoldSegment(env_.generation, name, file);
+}
+
 std::optional<Failure> Trainer::LoadFrozen() {
+  // What is of no use any more goes before memory is filled anew.
+  TellFrozen();
   const Status loaded =
       WithOwnReason(engine_->LoadFrozen(ModelFiles(), [this] { parts_.progress.Move(); }));
   if (!loaded.ok()) return SharedInputFailure("model", loaded);
+  TellFrozen();
+  if (engine_->frozen_kept() && is_first()) Print("the frozen weights were still in memory\n");
   return std::nullopt;
 }
 

@@ -39,6 +39,7 @@ class Engine final : public FsdpEngine {
   const ShardState& state() const override { return *state_; }
   void WeightsLoaded() override;
   Status LoadFrozen(const SafetensorsModel* model, const std::function<void()>& on_read) override;
+  bool frozen_kept() const override { return frozen_ != nullptr && frozen_->kept(); }
   std::int64_t parameter_count() const override;
   bool is_first_replica() const override { return mesh_.replica() == 0; }
   Communicator* shard_group() const override { return mesh_.shard(); }

@@ -2,8 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "trainer/device/scalar_type.h"
@@ -30,6 +34,30 @@ ShardPart PartOf(const FlatUnit& unit, int rank, std::int64_t begin, std::int64_
   return {first - begin, first - shard, std::max<std::int64_t>(0, end - first)};
 }
 
+std::int64_t PackedCount(const std::vector<UnitSpec>& units, const FrozenForm& form) {
+  std::int64_t count = 0;
+  for (const UnitSpec& unit : units) {
+    count += std::count_if(unit.tensors.begin(), unit.tensors.end(),
+                           [&](const UnitTensor& tensor) { return IsPacked(tensor, form); });
+  }
+  return count;
+}
+
+// Over all ranks.
+Result<std::int64_t> Largest(std::int64_t number, Communicator& world) {
+  MUSTER_RETURN_IF_ERROR(world.AllReduce(&number, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
+  return number;
+}
+
+// A sum is finite only if every element is, in fp64.
+bool IsFinite(const at::Tensor& values) {
+  return values.numel() == 0 || std::isfinite(values.sum(at::kDouble).item<double>());
+}
+
+Status NotFinite(const std::string& tensor, const std::string& in) {
+  return DataLoss("tensor " + tensor + " of the model has a number that is not finite" + in);
+}
+
 }  // namespace
 
 FrozenWeights::FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, DeviceOps& ops,
@@ -38,7 +66,12 @@ FrozenWeights::FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, D
       shard_(shard),
       ops_(ops),
       options_(options),
-      layout_(FrozenBytes(units_, options.form), options.ranks) {}
+      layout_(FrozenBytes(units_, options.form), options.ranks),
+      store_(ops, {.shelf = options.shelf,
+                   .content = Content(),
+                   .rank = options.rank,
+                   .matrices = PackedCount(units_, options.form),
+                   .in_host_memory = options.in_host_memory}) {}
 
 Result<std::unique_ptr<FrozenWeights>> FrozenWeights::Create(std::vector<UnitSpec> units,
                                                              Communicator* shard, DeviceOps& ops,
@@ -48,20 +81,55 @@ Result<std::unique_ptr<FrozenWeights>> FrozenWeights::Create(std::vector<UnitSpe
   return frozen;
 }
 
+// Whatever two runs must have in common for their bytes to be equal, but for the rank.
+std::uint64_t FrozenWeights::Content() const {
+  std::string text = "frozen 1 " + std::to_string(options_.source) + ' ' +
+                     std::to_string(options_.ranks) + ' ' +
+                     std::to_string(static_cast<int>(options_.form.compute));
+  if (options_.form.quantization) {
+    text += options_.form.quantization->double_quant ? " nf4 twice" : " nf4";
+  }
+  for (const FlatUnit& unit : layout_.units()) {
+    text += '\n' + unit.name + ' ' + std::to_string(unit.shard_count);
+    for (const FlatTensor& tensor : unit.tensors) {
+      text += '\n' + tensor.spec.name + ' ' + std::to_string(tensor.offset) + ' ' +
+              std::to_string(tensor.count);
+    }
+  }
+  return XXH3_64bits(text.data(), text.size());
+}
+
 Status FrozenWeights::Place() {
   MUSTER_ASSIGN_OR_RETURN(
-      gathered_, GatheredWeights::Create(layout_, shard_, ops_,
-                                         {.rank = options_.rank,
-                                          .type = ElementType::kUint8,
-                                          .reshard_after_forward = options_.reshard_after_forward,
-                                          .from_host = options_.in_host_memory}));
+      gathered_, GatheredWeights::Create(
+                     layout_, shard_, ops_,
+                     {.rank = options_.rank,
+                      .type = ElementType::kUint8,
+                      .reshard_after_forward = options_.reshard_after_forward,
+                      .from_host = options_.in_host_memory,
+                      .bytes_behind = store_.mark_bytes(),
+                      .kept_file = store_.shared_file(),
+                      .allocate = [this](std::size_t bytes) { return store_.Allocate(bytes); }}));
+  if (const SharedRegion* const region = gathered_->region()) {
+    std::int64_t bytes = 0;
+    for (const FlatUnit& unit : layout_.units()) bytes += unit.flat_count;
+    store_.UseShared(*region, static_cast<std::size_t>(bytes));
+  }
+  MUSTER_RETURN_IF_ERROR(PlaceShards());
+  nested_code_ = at::tensor(at::ArrayRef<float>(Nf4NestedCode().data(), Nf4NestedCode().size()))
+                     .to(ops_.device());
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) ViewUnitOf(u);
+  return OkStatus();
+}
+
+Status FrozenWeights::PlaceShards() {
   shards_ = gathered_->OwnPlaces();
   std::int64_t elsewhere = 0;
   for (std::size_t u = 0; u < shards_.size(); ++u) {
     if (shards_[u] == nullptr) elsewhere += layout_.units()[u].shard_count;
   }
   if (elsewhere > 0) {
-    memory_ = options_.in_host_memory ? ops_.AllocateHost(elsewhere) : ops_.Allocate(elsewhere);
+    MUSTER_ASSIGN_OR_RETURN(memory_, store_.Allocate(static_cast<std::size_t>(elsewhere)));
     auto* next = static_cast<char*>(memory_.data_ptr());
     for (std::size_t u = 0; u < shards_.size(); ++u) {
       if (shards_[u] != nullptr) continue;
@@ -70,9 +138,6 @@ Status FrozenWeights::Place() {
     }
   }
   gathered_->SetSources({shards_.begin(), shards_.end()});
-  nested_code_ = at::tensor(at::ArrayRef<float>(Nf4NestedCode().data(), Nf4NestedCode().size()))
-                     .to(ops_.device());
-  for (int u = 0; u < static_cast<int>(units_.size()); ++u) ViewUnitOf(u);
   return OkStatus();
 }
 
@@ -141,26 +206,70 @@ ArrayMemory FrozenWeights::shard_memory() const {
   }};
 }
 
+// An element type of its own shows what a conversion has made of a number.
+Status FrozenWeights::CheckFinite(const ShardArray& array) const {
+  const bool on_host = ops_.is_host() || options_.in_host_memory;
+  const at::Tensor values =
+      at::from_blob(array.data, {array.count},
+                    at::TensorOptions()
+                        .dtype(ScalarTypeOf(array.type))
+                        .device(on_host ? at::Device(at::kCPU) : ops_.device()));
+  if (IsFinite(values)) return OkStatus();
+  const bool half = array.type == ElementType::kFloat16;
+  return NotFinite(array.intervals.front().tensor, half ? " in fp16; train in bf16" : "");
+}
+
 Status FrozenWeights::Load(const SafetensorsModel* model, Communicator& world,
                            const std::function<void()>& on_read) {
+  const bool have = store_.complete();
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t lacking, Largest(have ? 0 : 1, world));
+  kept_ = lacking == 0;
+  if (have) {
+    const std::vector<float> offsets = store_.offsets();
+    for (std::size_t p = 0; p < packed_.size(); ++p) {
+      packed_[p].matrix->parts[packed_[p].part].source.offset = offsets[p];
+    }
+  }
+  const Status loaded = kept_ ? OkStatus() : LoadMissing(model, world, on_read);
+  gathered_->Invalidate();
+  MUSTER_RETURN_IF_ERROR(loaded);
+  std::vector<float> offsets;
+  for (const Packed& packed : packed_) {
+    offsets.push_back(packed.matrix->parts[packed.part].source.offset);
+  }
+  return store_.Complete(offsets);
+}
+
+// Ranks that have theirs help the others to quantise. At its end all are done.
+Status FrozenWeights::LoadMissing(const SafetensorsModel* model, Communicator& world,
+                                  const std::function<void()>& on_read) {
   std::vector<UnitSpec> plain = units_;
   for (UnitSpec& unit : plain) {
     std::erase_if(unit.tensors,
                   [this](const UnitTensor& tensor) { return IsPacked(tensor, options_.form); });
   }
-  Status loaded = LoadIntervalsTogether(model, FlatLayout(plain, 1), OwnArrays(), world,
-                                        shard_memory(), on_read);
-  for (const Packed& packed : packed_) {
-    if (loaded.ok()) loaded = LoadPacked(model, packed, world, on_read);
+  const std::vector<ShardArray> arrays =
+      store_.complete() ? std::vector<ShardArray>() : OwnArrays();
+  MUSTER_RETURN_IF_ERROR(
+      LoadIntervalsTogether(model, FlatLayout(plain, 1), arrays, world, shard_memory(), on_read));
+  Status finite;
+  for (const ShardArray& array : arrays) {
+    if (finite.ok()) finite = CheckFinite(array);
   }
-  gathered_->Invalidate();
-  return loaded;
+  for (const Packed& packed : packed_) {
+    MUSTER_RETURN_IF_ERROR(LoadPacked(model, packed, world, on_read, &finite));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t bad, Largest(finite.ok() ? 0 : 1, world));
+  if (bad == 0 || !finite.ok()) return finite;
+  return Unavailable(
+      "another rank has found a number in the model that is not finite; see its log");
 }
 
 // Each rank of a shard group reads and quantises an equal part of the tensor, in whole blocks; all
 // exchange them, since double quantisation is of the whole, and keep what is in their shard.
 Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& packed,
-                                 Communicator& world, const std::function<void()>& on_read) {
+                                 Communicator& world, const std::function<void()>& on_read,
+                                 Status* finite) {
   UnitTensor tensor = units_[packed.unit].tensors[packed.tensor];
   tensor.joined = false;
   const std::int64_t count = packed.layout.count;
@@ -178,8 +287,9 @@ Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& pa
   }
   MUSTER_RETURN_IF_ERROR(LoadIntervalsTogether(
       model, FlatLayout({{.name = "packed", .tensors = {tensor}}}, 1), arrays, world, {}, on_read));
+  if (finite->ok() && !IsFinite(own)) *finite = NotFinite(tensor.name, "");
   MUSTER_ASSIGN_OR_RETURN(const Nf4Tensor whole, QuantizeTogether(own, blocks, count));
-  Keep(packed, whole);
+  if (!store_.complete()) Keep(packed, whole);
   return OkStatus();
 }
 
@@ -222,6 +332,13 @@ void FrozenWeights::Keep(const Packed& packed, const Nf4Tensor& tensor) {
   } else {
     std::memcpy(to, image.data() + part.from, static_cast<std::size_t>(part.count));
   }
+}
+
+std::int64_t FrozenWeights::shard_bytes() const {
+  if (gathered_->region() == nullptr) return memory_.defined() ? memory_.numel() : 0;
+  std::int64_t bytes = 0;
+  for (const FlatUnit& unit : layout_.units()) bytes += unit.shard_count;
+  return bytes;
 }
 
 std::int64_t FrozenWeights::parameter_count() const {

@@ -6,6 +6,9 @@
 // gathered once stays good. Packed matrices are gathered as they are, 4 bits an element, and
 // dequantised where they are used.
 //
+// With a shelf they outlive the engine: the next one of the same layout, form and model finds them
+// in memory, and nothing is read (frozen_store.h).
+//
 // Owned by the engine; the trainer's thread. Errors are the communicator's, and those of files.
 #pragma once
 
@@ -23,6 +26,7 @@
 #include "trainer/formats/safetensors.h"
 #include "trainer/model/packed_matrix.h"
 #include "trainer/sharding/frozen_layout.h"
+#include "trainer/sharding/frozen_store.h"
 #include "trainer/sharding/gathered_weights.h"
 #include "trainer/sharding/unit_views.h"
 
@@ -33,7 +37,9 @@ struct FrozenOptions {
   int ranks = 1;
   FrozenForm form;
   bool reshard_after_forward = true;
-  bool in_host_memory = false;  // the shards wait there (cpu_offload)
+  bool in_host_memory = false;   // the shards wait there (cpu_offload)
+  FrozenShelf* shelf = nullptr;  // outlives the object; null: the weights end with it
+  std::uint64_t source = 0;      // tells the model's files from others; equal on all ranks
 };
 
 class FrozenWeights {
@@ -45,7 +51,8 @@ class FrozenWeights {
                                                        const FrozenOptions& options);
 
   // Collective over `world`, the ranks that LoadIntervalsTogether is about: `model` is null on a
-  // rank without the files.
+  // rank without the files. Where all ranks have the weights in memory nothing is read. Besides its
+  // errors kDataLoss where a tensor has a number that is not finite, by the name of the tensor.
   Status Load(const SafetensorsModel* model, Communicator& world,
               const std::function<void()>& on_read);
 
@@ -58,8 +65,10 @@ class FrozenWeights {
   const UnitWeights& weights(int unit) const { return views_[static_cast<std::size_t>(unit)]; }
   // Elements of the frozen tensors of all ranks together.
   std::int64_t parameter_count() const;
-  // Of this rank's shards, where they do not lie in the gathered arrays; and of those.
-  std::int64_t shard_bytes() const { return memory_.defined() ? memory_.numel() : 0; }
+  // The weights that were there when they were to be loaded.
+  bool kept() const { return kept_; }
+  // Of this rank's shards, where they are not among its own gathered arrays; and of those.
+  std::int64_t shard_bytes() const;
   std::int64_t gathered_bytes() const { return gathered_->bytes(); }
 
  private:
@@ -75,10 +84,15 @@ class FrozenWeights {
   FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, DeviceOps& ops,
                 const FrozenOptions& options);
   Status Place();
+  Status PlaceShards();
   void ViewUnitOf(int unit);
+  std::uint64_t Content() const;
+  Status LoadMissing(const SafetensorsModel* model, Communicator& world,
+                     const std::function<void()>& on_read);
+  Status CheckFinite(const ShardArray& array) const;
   std::vector<ShardArray> OwnArrays() const;
   Status LoadPacked(const SafetensorsModel* model, const Packed& packed, Communicator& world,
-                    const std::function<void()>& on_read);
+                    const std::function<void()>& on_read, Status* finite);
   Result<Nf4Tensor> QuantizeTogether(const at::Tensor& own, std::int64_t share,
                                      std::int64_t count) const;
   void Keep(const Packed& packed, const Nf4Tensor& tensor);
@@ -90,10 +104,12 @@ class FrozenWeights {
   DeviceOps& ops_;
   const FrozenOptions options_;
   const FlatLayout layout_;  // elements are bytes
-  std::unique_ptr<GatheredWeights> gathered_;
-  at::Tensor memory_;               // of the shards, where they need not lie in the gathered arrays
-  std::vector<void*> shards_;       // by unit
-  std::vector<UnitWeights> views_;  // by unit
+  FrozenStore store_;
+  bool kept_ = false;
+  at::Tensor memory_;  // of the shards, where they need not lie in the gathered arrays
+  std::unique_ptr<GatheredWeights> gathered_;  // ends first: gathers under way read the shards
+  std::vector<void*> shards_;                  // by unit
+  std::vector<UnitWeights> views_;             // by unit
   std::vector<Packed> packed_;
   at::Tensor nested_code_;  // of double quantisation, on the device
 };

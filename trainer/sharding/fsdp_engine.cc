@@ -74,7 +74,9 @@ Status Engine::PlaceWeights(std::vector<UnitSpec> frozen) {
                                         .ranks = mesh_.shape().shard_size,
                                         .form = {precision_.compute, options_.quantization},
                                         .reshard_after_forward = reshards(),
-                                        .in_host_memory = host_ops_ != nullptr}));
+                                        .in_host_memory = host_ops_ != nullptr,
+                                        .shelf = options_.frozen_shelf,
+                                        .source = options_.frozen_source}));
   }
   for (int u = 0; u <= head_unit(); ++u) {
     UnitWeights& weights = unit_weights_.emplace_back();

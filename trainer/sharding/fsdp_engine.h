@@ -65,6 +65,10 @@ struct FsdpOptions {
   AdamWOptions adamw;
   double grad_clip = 1.0;  // global L2 norm; 0: none
   std::uint64_t seed = 0;  // of the masks of dropout
+  // Where frozen weights outlive the engine; null: they do not. And what tells the model's files
+  // from others, equal on all ranks.
+  FrozenShelf* frozen_shelf = nullptr;
+  std::uint64_t frozen_source = 0;
   // Called as a micro-batch moves on; cheap. Empty: nobody asks.
   std::function<void(TrainPhase)> on_phase;
   Tracer* tracer = nullptr;  // outlives the engine; null: nobody traces
@@ -110,7 +114,7 @@ struct LossScaleState {
 
 // Bytes that this rank has allocated.
 struct EngineMemory {
-  std::int64_t frozen = 0;       // shards of the tensors that are not trained
+  std::int64_t frozen = 0;       // shards of what is not trained, where not in `gathered`
   std::int64_t state = 0;        // master weights, moments, gradient shards, shadows
   std::int64_t snapshots = 0;    // both slots of the segment; the state itself may lie in them
   std::int64_t gathered = 0;     // whole weights, where no shared array holds them
@@ -132,9 +136,12 @@ class FsdpEngine {
   virtual const ShardState& state() const = 0;
   virtual void WeightsLoaded() = 0;
   // Collective: reads the tensors that are not trained, which no checkpoint holds, where there are
-  // any. `model` is null on a rank that has no files; errors are LoadIntervalsTogether's.
+  // any and not all ranks have them on their shelves. `model` is null on a rank that has no files;
+  // errors are FrozenWeights::Load's.
   virtual Status LoadFrozen(const SafetensorsModel* model,
                             const std::function<void()>& on_read) = 0;
+  // They were on the shelves of all ranks.
+  virtual bool frozen_kept() const = 0;
   // Elements of the whole model, trained or not.
   virtual std::int64_t parameter_count() const = 0;
   // Whether this rank's arrays are those that count, or another replica's are (hybrid_shard,

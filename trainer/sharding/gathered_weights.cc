@@ -37,7 +37,8 @@ Status GatheredWeights::PlaceResident() {
   for (const FlatUnit& unit : layout_.units()) total += unit.flat_count;
   const std::size_t bytes = static_cast<std::size_t>(total) * ElementSize(options_.type);
   if (communicator_ != nullptr && !options_.from_host) {
-    auto region = communicator_->Share(RegionKind::kCommon, bytes);
+    auto region = communicator_->Share(RegionKind::kCommon, bytes + options_.bytes_behind,
+                                       options_.kept_file);
     if (region.ok()) {
       region_ = *std::move(region);
     } else if (region.status().code() != StatusCode::kUnimplemented) {
@@ -47,7 +48,11 @@ Status GatheredWeights::PlaceResident() {
     }
   }
   resident_ = true;
-  if (region_ == nullptr) memory_ = ops_.Allocate(bytes);
+  if (region_ == nullptr && options_.allocate && !options_.from_host) {
+    MUSTER_ASSIGN_OR_RETURN(memory_, options_.allocate(bytes));
+  } else if (region_ == nullptr) {
+    memory_ = ops_.Allocate(bytes);
+  }
   auto* next = static_cast<char*>(region_ != nullptr ? region_->data() : memory_.data_ptr());
   for (std::size_t u = 0; u < layout_.units().size(); ++u) {
     slots_.push_back({.data = next});

@@ -22,6 +22,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -42,6 +43,12 @@ struct GatherOptions {
   bool reshard_after_forward = true;  // false: resident
   // The shards lie in host memory and are sent to the device when they are gathered.
   bool from_host = false;
+  // Of an array that all ranks share: bytes behind the units, and the file of rank 0 that it is
+  // made from (SharedRegion); -1: a new one.
+  std::size_t bytes_behind = 0;
+  int kept_file = -1;
+  // Memory of a resident array that nobody shares and that has the shards in it; empty: new.
+  std::function<Result<at::Tensor>(std::size_t bytes)> allocate = {};
 };
 
 class GatheredWeights {
@@ -67,8 +74,8 @@ class GatheredWeights {
   void Invalidate();
 
   void* data(int unit) const { return slots_[slot_of_[unit]].data; }
-  // One array serves all ranks of the host.
-  bool shared() const { return region_ != nullptr; }
+  // The one array of all ranks of the host; null: it is not so.
+  const SharedRegion* region() const { return region_.get(); }
   bool resident() const { return resident_; }
   // Allocated by this rank; a shared array is not counted.
   std::int64_t bytes() const;

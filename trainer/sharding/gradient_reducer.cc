@@ -92,7 +92,7 @@ Status GradientReducer::Place() {
 // Where the peers can read it in place, if they share memory.
 Result<void*> GradientReducer::PlaceScatterSource(std::size_t bytes) {
   bytes_ += static_cast<std::int64_t>(bytes);
-  auto region = mesh_.shard()->Share(RegionKind::kPerRank, bytes);
+  auto region = mesh_.shard()->Share(RegionKind::kPerRank, bytes, -1);
   if (region.ok()) {
     region_ = *std::move(region);
     return region_->data();

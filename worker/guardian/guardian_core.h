@@ -36,10 +36,10 @@ inline constexpr std::chrono::seconds kKillBudget{5};
 inline constexpr std::chrono::milliseconds kEndingTick{5};
 // And while processes are left that survived SIGKILL.
 inline constexpr std::chrono::seconds kUnkillableTick{1};
-// Snapshot segments held per rank of the node: own and buddy's, of the cut that the newest gang
-// goes on from and of what it trains in. Where there are more, those of gangs that came to nothing
-// go.
-inline constexpr std::size_t kSegmentsPerRank = 4;
+// Segments held per rank of the node: own and buddy's, of the cut that the newest gang goes on from
+// and of what it trains in, and frozen weights. Where there are more, those of gangs that came to
+// nothing go.
+inline constexpr std::size_t kSegmentsPerRank = 5;
 // A standby that dies is started again so many times per generation.
 inline constexpr int kStandbyRetries = 3;
 
