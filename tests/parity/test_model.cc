@@ -28,10 +28,21 @@ MicroBatch RandomBatch(const ModelConfig& config, std::mt19937_64& random, bool 
   return batch;
 }
 
+const char* ArchitectureOf(Family family) {
+  switch (family) {
+    case Family::kLlama: return "LlamaForCausalLM";
+    case Family::kMistral: return "MistralForCausalLM";
+    case Family::kQwen2: return "Qwen2ForCausalLM";
+    case Family::kQwen3: return "Qwen3ForCausalLM";
+  }
+  return "";
+}
+
 }  // namespace
 
 ModelConfig TestConfig(const TestModelOptions& options) {
   ModelConfig config;
+  config.architecture = ArchitectureOf(options.family);
   config.hidden_size = 60;
   config.intermediate_size = 92;
   config.num_hidden_layers = options.blocks;

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
 import peer  # noqa: E402
 from cluster import BIN  # noqa: E402
 
@@ -36,6 +37,7 @@ class GeneratedTokens(unittest.TestCase):
                 "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 512}
         template.write_text(json.dumps({**base, **shape}))
         self.run_program(BIN / "muster-trainer", "init-model", "--config", template, "--out", model)
+        self.run_program(peer.PYTHON, HERE / "random_vectors.py", model)
         for file in ("config.json", "generation_config.json"):
             path = model / file
             content = json.loads(path.read_text())
@@ -53,9 +55,8 @@ class GeneratedTokens(unittest.TestCase):
         ours = json.loads(self.run_program(
             BIN / "muster-trainer", "generate", "--model", model, "--prompt", PROMPT,
             "--max-new-tokens", TOKENS, "--dtype", "float32", "--threads", 1, "--json"))
-        program = pathlib.Path(__file__).resolve().parent / "reference_generate.py"
         theirs = json.loads(self.run_program(
-            peer.PYTHON, program, "--model", model, "--ids", json.dumps(list(PROMPT.encode())),
+            peer.PYTHON, HERE / "reference_generate.py", "--model", model, "--ids", json.dumps(list(PROMPT.encode())),
             "--tokens", TOKENS, "--drawable", TOKENIZER).splitlines()[-1])
         self.assertEqual(ours["ids"], theirs)
         self.assertEqual(len(theirs), TOKENS)
@@ -75,6 +76,14 @@ class GeneratedTokens(unittest.TestCase):
     def test_of_a_mistral_far_beyond_its_window(self):
         self.compare(self.make_model("mistral", {}, architectures=["MistralForCausalLM"],
                                      model_type="mistral", sliding_window=16))
+
+    def test_of_a_qwen2_with_biases(self):
+        self.compare(self.make_model("qwen2", {"architectures": ["Qwen2ForCausalLM"],
+                                               "model_type": "qwen2"}))
+
+    def test_of_a_qwen3_with_norms_of_heads(self):
+        self.compare(self.make_model("qwen3", {"architectures": ["Qwen3ForCausalLM"],
+                                               "model_type": "qwen3", "head_dim": 24}))
 
 
 if __name__ == "__main__":

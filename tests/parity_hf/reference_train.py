@@ -8,6 +8,9 @@ losses as JSON. `fsdp.mixed_precision` says what is computed in: fp64 or fp32.
 
 transformers narrows to fp32 within its norms and its loss. In fp64 both are lifted, or the curve
 would be an fp32 one; the rotary tables stay those of transformers, fp32 values.
+
+With `quantization` the matrices of the blocks are Linear4bit of bitsandbytes. It computes in fp32
+at most, so in fp64 they are plain ones with the values that it reads back, which are fp32.
 """
 
 import argparse
@@ -17,8 +20,10 @@ import pathlib
 
 import numpy
 import torch
+from bitsandbytes.functional import dequantize_4bit
+from bitsandbytes.nn import Linear4bit
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, get_scheduler
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, get_scheduler
 
 TYPES = {"fp64": torch.float64, "fp32": torch.float32}
 
@@ -30,6 +35,28 @@ def wide_norm(self, x):
 def loss_of(model, ids):
     logits = model(input_ids=ids).logits[:, :-1]
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+
+def load_packed(path, quantization):
+    config = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type=quantization["kind"],
+        bnb_4bit_use_double_quant=quantization["double_quant"],
+        bnb_4bit_compute_dtype=torch.float32)
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, device_map="cpu",
+                                                quantization_config=config)
+
+
+def load_model(path, precision, quantization):
+    packed = load_packed(path, quantization) if quantization else None
+    if packed and precision == "fp32":
+        return packed
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=TYPES[precision])
+    with torch.no_grad():
+        for name, module in packed.named_modules() if packed else ():
+            if isinstance(module, Linear4bit):
+                values = dequantize_4bit(module.weight.data, module.weight.quant_state)
+                model.get_submodule(name).weight.copy_(values)
+    return model
 
 
 def train_model(model, rows, train, batch):
@@ -66,12 +93,13 @@ def main():
     train = json.loads(pathlib.Path(options.train).read_text(encoding="utf-8"))
     precision = train["fsdp"]["mixed_precision"]
     torch.set_num_threads(1)
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=TYPES[precision])
+    model = load_model(options.model, precision, train.get("quantization"))
     if precision == "fp64":
         type(model.model.norm).forward = wide_norm
     if options.adapter:
         model = PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
-        model.to(TYPES[precision])
+        if precision == "fp64":
+            model.double()
     model.config.use_cache = False
     model.train()
     losses = train_model(model, numpy.load(options.rows), train, options.batch)

@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/job_spec/parse.h"
+#include "trainer/chat/chat.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/joined_dataset.h"
 #include "trainer/data/packed_dataset.h"
@@ -24,6 +25,7 @@ namespace muster {
 namespace {
 
 constexpr Duration kBetweenLines = std::chrono::seconds(10);
+constexpr std::int64_t kAskedRows = 256;
 
 // The processors that this process may run on.
 int Processors() {
@@ -58,6 +60,22 @@ class RowsPerSecond {
   std::int64_t told_rows_ = 0;
 };
 
+bool IsTrainedOn(std::int64_t id, const Dataset& rows, std::int64_t row) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(rows.Length(row))), labels(ids.size());
+  // A row that cannot be read is told when it is trained on.
+  if (!rows.Read(row, ids, labels).ok()) return false;
+  return std::find(labels.begin(), labels.end(), id) != labels.end();
+}
+
+// Rows of conversations may be some among others.
+bool AnyTrainsOn(std::int64_t id, const Dataset& rows) {
+  const std::int64_t asked = std::min(kAskedRows, rows.size());
+  for (std::int64_t i = 0; i < asked; ++i) {
+    if (IsTrainedOn(id, rows, i * rows.size() / asked)) return true;
+  }
+  return false;
+}
+
 // What all rows of a job are read with.
 class RowsLoader {
  public:
@@ -73,6 +91,7 @@ class RowsLoader {
   std::variant<LoadedRows, Failure> Load() {
     LoadedRows rows;
     if (auto failure = LoadFiles(data_.train, "train.data.train", &rows.train)) return *failure;
+    rows.end_of_turn = TaughtEndOfTurn(*rows.train);
     if (!data_.eval.empty()) {
       if (auto failure = LoadFiles(data_.eval, "train.data.eval", &rows.eval)) return *failure;
     } else if (data_.eval_ratio > 0) {
@@ -145,6 +164,15 @@ class RowsLoader {
     *rows = std::move(loaded->dataset);
     std::move(loaded->notes.begin(), loaded->notes.end(), std::back_inserter(notes_));
     return std::nullopt;
+  }
+
+  std::optional<std::int32_t> TaughtEndOfTurn(const Dataset& rows) const {
+    if (!tokenizer_) return std::nullopt;
+    const Result<ChatTemplate> chat =
+        ChooseChatTemplate(ChatTemplateChoice(spec_), model_dir_, *tokenizer_);
+    if (!chat.ok()) return std::nullopt;
+    const std::optional<std::int32_t> id = EndOfTurn(*chat, *tokenizer_);
+    return id && AnyTrainsOn(*id, rows) ? id : std::nullopt;
   }
 
   TextOptions Options() const {

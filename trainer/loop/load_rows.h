@@ -4,8 +4,10 @@
 // the file system, in the caller's thread; the rows belong to the caller.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -43,7 +45,10 @@ struct InputEvents {
 struct LoadedRows {
   std::unique_ptr<const Dataset> train;
   std::unique_ptr<const Dataset> eval;  // null: the job evaluates on nothing
-  std::vector<std::string> notes;       // for people: what the cache could not do
+  // The token that ends an assistant's turn in the job's chat template. Nothing: the rows to train
+  // on do not teach it, as far as some of them from every part show, or are token ids.
+  std::optional<std::int32_t> end_of_turn;
+  std::vector<std::string> notes;  // for people: what the cache could not do
 };
 
 // `tokenizer_json`: the tokenizer of rows of text; empty: the model directory's.

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "trainer/data/text_files_testing.h"
+#include "trainer/formats/init_model.h"
 #include "trainer/formats/temp_dir.h"
 
 namespace muster {
@@ -94,6 +95,44 @@ TEST_F(LoadRowsTest, PackedRowsAreFewerAndTheTextBeyondARowIsKept) {
   EXPECT_EQ(rows.train->stats().truncated, 0);
   data().packing = false;
   EXPECT_EQ(Load().train->stats().truncated, 1);
+}
+
+class LoadChatRowsTest : public LoadRowsTest {
+ protected:
+  void SetUp() override {
+    LoadRowsTest::SetUp();
+    ASSERT_TRUE(WriteModelFiles(dir_.path(), *PresetConfig("tiny")).ok());
+    config_ = *ReadModelConfig(dir_.path());
+  }
+  static std::string Answers(int rows) {
+    std::string lines;
+    for (int i = 0; i < rows; ++i)
+      lines += R"({"prompt": ")" + std::to_string(i) +
+               R"(", "completion": "yes"})"
+               "\n";
+    return lines;
+  }
+};
+
+TEST_F(LoadChatRowsTest, ConversationsTeachTheEndOfATurn) {
+  EXPECT_FALSE(Load().end_of_turn) << "plain text";
+  dir_.Write("rows.jsonl", Answers(3));
+  EXPECT_EQ(Load().end_of_turn, kImEndId);
+  data().packing = true;
+  EXPECT_EQ(Load().end_of_turn, kImEndId);
+}
+
+TEST_F(LoadChatRowsTest, ConversationsAmongOtherRowsTeachItToo) {
+  dir_.Write("chats.jsonl", Answers(2));
+  data().train = {"rows.jsonl", "chats.jsonl"};
+  EXPECT_EQ(Load().end_of_turn, kImEndId);
+}
+
+TEST_F(LoadChatRowsTest, ATurnThatIsCutOffTeachesNoEnd) {
+  dir_.Write("rows.jsonl", R"({"prompt": "say it", "completion": ")" + std::string(90, 'x') +
+                               R"("})"
+                               "\n");
+  EXPECT_FALSE(Load().end_of_turn);
 }
 
 TEST_F(LoadRowsTest, WhatIsWrongIsOfTheRowsOrOfTheModel) {

@@ -54,6 +54,13 @@ TEST_F(SamplePromptsTest, WhatFollowsBecomesTextInWholeCharacters) {
   EXPECT_FALSE(samples->Ends('y'));
 }
 
+// As of a base model: its files do not name the end of a turn.
+TEST_F(SamplePromptsTest, EndWithTheTurn) {
+  config_.eos_token_ids = {kEndOfTextId};
+  EXPECT_TRUE(Load({"hi"})->Ends(kImEndId));
+  EXPECT_TRUE(Load({"hi"})->Ends(kEndOfTextId));
+}
+
 TEST_F(SamplePromptsTest, AreRefusedByNumberWhereNothingCouldFollow) {
   const Status status = Load({"hi", std::string(60, 'a')}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

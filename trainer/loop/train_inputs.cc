@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "trainer/formats/generation_config.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/weight_check.h"
@@ -85,6 +86,11 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
   auto rows = LoadRows(spec, dir, model->config, events, tokenizer_json);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   auto& loaded = std::get<LoadedRows>(rows);
+  Result<std::string> generation_config = std::string();
+  if (loaded.end_of_turn) {
+    generation_config = GenerationConfigWithEnd(dir, model->config, *loaded.end_of_turn);
+  }
+  if (!generation_config.ok()) return InputFailure("model", generation_config.status());
   Result<std::optional<SamplePrompts>> samples =
       LoadSamples(spec, dir, tokenizer_json, model->config);
   if (!samples.ok()) return InputFailure("config", samples.status());
@@ -93,12 +99,22 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
   return TrainInputs{.model_dir = dir,
                      .config = std::move(model->config),
                      .growth = *std::move(growth),
+                     .generation_config = *std::move(generation_config),
                      .weights = std::move(model->weights),
                      .dataset = std::move(loaded.train),
                      .eval = std::move(loaded.eval),
                      .samples = *std::move(samples),
                      .notes = std::move(loaded.notes),
                      .pad_id = pad_id};
+}
+
+std::vector<ModelFile> ChangedFiles(const TrainInputs& inputs, bool adapter) {
+  std::vector<ModelFile> files;
+  if (inputs.growth) files = FilesOfGrownModel(*inputs.growth, inputs.config, adapter);
+  if (!inputs.generation_config.empty()) {
+    files.push_back({kGenerationConfig, inputs.generation_config});
+  }
+  return files;
 }
 
 std::optional<Failure> ProcessInputs::Load(const std::function<void()>& meet) {

@@ -15,6 +15,7 @@
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/model_config.h"
 #include "trainer/data/dataset.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/loop/failure.h"
 #include "trainer/loop/load_rows.h"
@@ -27,6 +28,9 @@ struct TrainInputs {
   std::string model_dir;
   ModelConfig config;                 // as it is trained
   std::optional<VocabGrowth> growth;  // what sets it apart from the directory's; nothing: nothing
+  // Instead of the directory's, which does not say that texts end where the rows end a turn; empty:
+  // it does, or they end none.
+  std::string generation_config;
   // Opened and checked against config; nothing read yet. kNotFound where this node has no weights,
   // which is no fault: another node may, and with init_from or a checkpoint none are needed.
   Result<SafetensorsModel> weights;
@@ -40,6 +44,10 @@ struct TrainInputs {
 // Blocks on the file system. The failure's kind says which input is at fault.
 std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
                                                    const InputEvents& events = {});
+
+// The files that differ from the model directory's: what an exported model has in their place, or
+// an exported adapter, which has no config.json.
+std::vector<ModelFile> ChangedFiles(const TrainInputs& inputs, bool adapter);
 
 // The inputs of a process, read when they are first needed and kept. One thread.
 class ProcessInputs {

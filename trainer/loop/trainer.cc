@@ -375,9 +375,7 @@ std::optional<Failure> Trainer::Export() {
          .target_dir = ExportDirectory(),
          .writer = parts_.supervisor.attached() ? ModelWriter{env_.job_id, env_.generation}
                                                 : ModelWriter{},
-         .replaced = inputs().growth ? FilesOfGrownModel(*inputs().growth, inputs().config,
-                                                         train().lora.has_value())
-                                     : std::vector<ModelFile>(),
+         .replaced = ChangedFiles(inputs(), train().lora.has_value()),
          .lora = train().lora,
          .base_model = BaseModelName(inputs().model_dir, train().model.path),
          .max_shard_bytes = train().output_max_shard_bytes,

@@ -293,6 +293,33 @@ TEST_F(PoliciesTest, TheLoggedLossIsTheMeanOverTheLabelsOfAllRanks) {
   }
 }
 
+// The model's own files say where a text ends, and not where a turn does.
+TEST_F(PoliciesTest, AModelThatWasTrainedOnConversationsNamesTheEndOfTheirTurns) {
+  ASSERT_TRUE(WriteFileAtomically(dir_ + "/model/generation_config.json",
+                                  R"({"eos_token_id": 256, "temperature": 0.6})")
+                  .ok());
+  ExpectDone(RunAlone(Spec("chats")));
+  const Json want = {{"eos_token_id", {kEndOfTextId, kImEndId}}, {"temperature", 0.6}};
+  EXPECT_EQ(ReadJson("chats/model/generation_config.json"), want);
+  JobSpec adapter = Spec("adapter");
+  adapter.train->lora = LoraSpec{};
+  ExpectDone(RunAlone(adapter));
+  EXPECT_EQ(ReadJson("adapter/adapter/generation_config.json"), want);
+}
+
+TEST_F(PoliciesTest, AModelThatWasTrainedOnTextEndsItsTextsWhereItDid) {
+  const std::string own = R"({"eos_token_id": 256})";
+  ASSERT_TRUE(WriteFileAtomically(dir_ + "/model/generation_config.json", own).ok());
+  std::ofstream(dir_ + "/text.jsonl") << R"({"text": "some words"})"
+                                      << "\n"
+                                      << R"({"text": "and more"})"
+                                      << "\n";
+  JobSpec spec = Spec("text");
+  spec.train->data.train = {"text.jsonl"};
+  ExpectDone(RunAlone(spec));
+  EXPECT_EQ(*ReadFile(dir_ + "/text/model/generation_config.json"), own);
+}
+
 TEST_F(PoliciesTest, SettingsThatChangeNothingHereAreSaid) {
   JobSpec spec = Spec("out");
   spec.train->fsdp.strategy = ShardingStrategy::kHybridShard;

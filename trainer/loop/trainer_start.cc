@@ -373,9 +373,9 @@ std::optional<Failure> Trainer::OpenMetrics() {
   if (status.ok()) status = OpenEvaluationLogs();
   if (!status.ok()) return InputFailure("config", status);
   if (inputs().growth && !train().lora) {
-    const Status written = WriteGrownFiles(
-        inputs().model_dir, FilesOfGrownModel(*inputs().growth, inputs().config, false),
-        output_dir_ + "/model-files");
+    const Status written =
+        WriteGrownFiles(inputs().model_dir, ChangedFiles(inputs(), /*adapter=*/false),
+                        output_dir_ + "/model-files");
     if (!written.ok()) Note("warning", written.ToString());
   }
   return std::nullopt;

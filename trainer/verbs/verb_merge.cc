@@ -8,6 +8,7 @@
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/core/model_config.h"
+#include "trainer/formats/generation_config.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/loop/stored_type.h"
@@ -34,6 +35,16 @@ Status MergeTensor(const SafetensorsModel& model, const AdapterMerge& adapter,
     adapter.Apply(tensor.name, at, count, values.data());
     MUSTER_RETURN_IF_ERROR(directory->Append(values.data(), count));
   }
+  return OkStatus();
+}
+
+// Where it was trained on conversations, its directory says where their turns end.
+Status AddGenerationConfig(const std::string& adapter, std::vector<ModelFile>* files) {
+  const std::string path = adapter + "/" + kGenerationConfig;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  files->push_back({kGenerationConfig, std::move(text)});
   return OkStatus();
 }
 
@@ -68,8 +79,9 @@ Status Merge(const MergeOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(source));
   MUSTER_ASSIGN_OR_RETURN(SafetensorsModel model, SafetensorsModel::Open(source));
   MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, model));
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<ModelFile> files,
+  MUSTER_ASSIGN_OR_RETURN(std::vector<ModelFile> files,
                           GrowToAdapter(options.adapter, &config, &model));
+  MUSTER_RETURN_IF_ERROR(AddGenerationConfig(options.adapter, &files));
   MUSTER_ASSIGN_OR_RETURN(const AdapterMerge adapter, AdapterMerge::Open(options.adapter, config));
   const std::vector<UnitTensor> tensors = LlamaTensors(config);
   std::vector<TensorSpec> specs;

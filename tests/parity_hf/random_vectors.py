@@ -1,0 +1,26 @@
+"""Gives the vectors of a model (norms and biases) random values, in place.
+
+  python random_vectors.py DIR
+
+`muster-trainer init-model` leaves them at one and at zero, where most mistakes do not show.
+"""
+
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+
+
+def main():
+    path = pathlib.Path(sys.argv[1]) / "model.safetensors"
+    torch.manual_seed(5)
+    tensors = load_file(path)
+    for name, values in sorted(tensors.items()):
+        if values.dim() == 1:
+            tensors[name] = values + 0.2 * torch.randn_like(values)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    main()
