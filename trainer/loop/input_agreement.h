@@ -19,8 +19,10 @@ namespace muster {
 std::uint64_t SettingsFingerprint(const TrainSpec& train);
 
 // Collective; the trainer's thread. Every rank gets a failure that names what differs and what it
-// has read itself.
+// has read itself. `base_weights` becomes TrainInputs::base_weights of those ranks that have the
+// files; nothing where no rank has them.
 std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
-                                     Communicator& communicator);
+                                     Communicator& communicator,
+                                     std::optional<std::uint64_t>* base_weights);
 
 }  // namespace muster

@@ -49,15 +49,16 @@ bool RankSnapshots::IsOfThisRank(const Segment& segment, const char* suffix) con
   return segment.spec().name.ends_with("-rank" + std::to_string(env_.rank) + suffix);
 }
 
-Status RankSnapshots::Begin(const ModelConfig& config, Step newest_checkpoint,
-                            FsdpOptions* options) {
+Status RankSnapshots::Begin(const ModelConfig& config, const std::optional<AdapterOrigin>& adapter,
+                            Step newest_checkpoint, FsdpOptions* options) {
   MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(communicator_, shelf_.readable()));
   supervisor_.Cut(env_.generation, NamesInCut());
   keeps_cut_ = cut_ && cut_->state.step < newest_checkpoint;
   if (spec_.every == 0) return OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(const SegmentSpec plan,
+  MUSTER_ASSIGN_OR_RETURN(SegmentSpec plan,
                           PlanSegment(NameFor(kOwn), config, *options,
                                       {.rank = env_.rank, .world_size = env_.world_size}));
+  plan.adapter = adapter;
   MUSTER_RETURN_IF_ERROR(AgreeOnOwn(plan));
   if (!no_memory_.ok() && keeps_cut_) {
     keeps_cut_ = false;

@@ -35,12 +35,13 @@ class RankSnapshots {
   RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, SegmentShelf& shelf,
                 Communicator& communicator, Supervisor& supervisor);
 
-  // Agrees on the cut, and has a segment ready for an engine with these options, and puts it into
-  // them. Where a checkpoint is newer than the cut, the segment is another one than those that hold
-  // the cut, which is needed where the checkpoint turns out to be damaged; for want of memory the
-  // cut is given up for it. Where any rank has no memory for its segment even so, none has one:
-  // no_memory() says so.
-  Status Begin(const ModelConfig& config, Step newest_checkpoint, FsdpOptions* options);
+  // `adapter`: what the trained state belongs to. Agrees on the cut, and has a segment ready for an
+  // engine with these options, and puts it into them. Where a checkpoint is newer than the cut, the
+  // segment is another one than those that hold the cut, which is needed where the checkpoint turns
+  // out to be damaged; for want of memory the cut is given up for it. Where any rank has no memory
+  // for its segment even so, none has one: no_memory() says so.
+  Status Begin(const ModelConfig& config, const std::optional<AdapterOrigin>& adapter,
+               Step newest_checkpoint, FsdpOptions* options);
   const Status& no_memory() const { return no_memory_; }
 
   // The step of the cut, in place or not; -1: there is none.

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "trainer/formats/weights_fingerprint.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/weight_check.h"
@@ -59,6 +60,14 @@ Result<std::optional<VocabGrowth>> Grow(const TrainSpec& train, const std::strin
   return growth;
 }
 
+// Full-parameter jobs read the files once, so that only adapters depend on what they hold later.
+Result<std::optional<std::uint64_t>> FingerprintBase(const TrainSpec& train,
+                                                     const Result<SafetensorsModel>& weights) {
+  if (!train.lora || !weights.ok()) return std::optional<std::uint64_t>();
+  MUSTER_ASSIGN_OR_RETURN(const std::uint64_t fingerprint, FingerprintWeights(*weights));
+  return std::optional<std::uint64_t>(fingerprint);
+}
+
 }  // namespace
 
 Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
@@ -79,6 +88,8 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
     const Status fits = CheckLora(model->config, *spec.train->lora);
     if (!fits.ok()) return InputFailure("config", fits);
   }
+  const auto base_weights = FingerprintBase(*spec.train, model->weights);
+  if (!base_weights.ok()) return InputFailure("model", base_weights.status());
   Result<std::optional<VocabGrowth>> growth = Grow(*spec.train, dir, &*model);
   if (!growth.ok()) return InputFailure("config", growth.status());
   const std::string tokenizer_json = *growth ? (*growth)->tokenizer_json : std::string();
@@ -94,6 +105,7 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
                      .config = std::move(model->config),
                      .growth = *std::move(growth),
                      .weights = std::move(model->weights),
+                     .base_weights = *base_weights,
                      .dataset = std::move(loaded.train),
                      .eval = std::move(loaded.eval),
                      .samples = *std::move(samples),

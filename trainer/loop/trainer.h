@@ -90,6 +90,7 @@ class Trainer {
   std::optional<Failure> Form();
   std::optional<Failure> LoadInputs();
   std::optional<Failure> LoadModelAndData();
+  std::optional<Failure> AgreeOnModelAndData();
   std::optional<Failure> MakeEngine();
   std::optional<Failure> LoadState();
   std::optional<Failure> PlanSnapshots(FsdpOptions* options);
@@ -180,7 +181,8 @@ class Trainer {
   NonFiniteGuard nonfinite_;
   std::optional<Throughput> throughput_;  // rank 0's
   MemoryReport memory_;
-  std::string untouched_source_;  // of the weights, until an update changes them
+  std::string untouched_source_;         // of the weights, until an update changes them
+  std::optional<AdapterOrigin> origin_;  // of the trained tensors; nothing: they are the model
   TrainCursor cursor_;
   Step max_steps_ = 0;
   Step first_step_ = 0;         // finished when this process began

@@ -9,6 +9,7 @@
 #include "trainer/distributed/long_work.h"
 #include "trainer/loop/engine_options.h"
 #include "trainer/loop/input_agreement.h"
+#include "trainer/loop/origin_agreement.h"
 #include "trainer/loop/start_notes.h"
 #include "trainer/sharding/adapter_weights.h"
 #include "trainer/sharding/load_weights.h"
@@ -89,7 +90,17 @@ std::optional<Failure> Trainer::LoadModelAndData() {
                          inputs().pad_id);
   }
   NoteInputs();
-  return AgreeOnInputs(spec(), inputs(), parts_.communicator);
+  return AgreeOnModelAndData();
+}
+
+std::optional<Failure> Trainer::AgreeOnModelAndData() {
+  std::optional<std::uint64_t> base;
+  if (auto failure = AgreeOnInputs(spec(), inputs(), parts_.communicator, &base)) return failure;
+  Result<std::optional<AdapterOrigin>> origin =
+      AgreeOnOrigin(train(), inputs().model_dir, base, parts_.communicator);
+  if (!origin.ok()) return CollectiveFailure(origin.status());
+  origin_ = *std::move(origin);
+  return std::nullopt;
 }
 
 void Trainer::NoteInputs() {
@@ -139,9 +150,11 @@ std::optional<Failure> Trainer::PlanSnapshots(FsdpOptions* options) {
       CheckpointSearch(parts_.communicator, checkpoint_dir_, env_.resume_file, {}).NewestStep();
   if (!newest.ok()) return SharedInputFailure("config", newest.status());
   newest_checkpoint_ = *newest;
+  const Status same = AgreeOnSegments(parts_.segments->readable(), origin_, parts_.communicator);
+  if (!same.ok()) return SharedInputFailure("config", same);
   snapshots_.emplace(train().snapshot, env_, *parts_.segments, parts_.communicator,
                      parts_.supervisor);
-  const Status begun = snapshots_->Begin(inputs().config, newest_checkpoint_, options);
+  const Status begun = snapshots_->Begin(inputs().config, origin_, newest_checkpoint_, options);
   if (!begun.ok()) return SharedInputFailure("config", begun);
   if (!snapshots_->no_memory().ok() && is_first()) {
     Note("warning", "no snapshots are taken, a recovery goes back to the last checkpoint: " +
@@ -161,6 +174,11 @@ void Trainer::MakeCheckpointer() {
                           .parameters = engine_->layout().parameter_count(),
                           .writes = engine_->is_first_replica(),
                           .memory = engine_->state().array_memory(),
+                          .adapter = origin_,
+                          .fits =
+                              [this](const std::optional<AdapterOrigin>& saved) {
+                                return CheckOrigin(saved, origin_);
+                              },
                           .on_read = [this] { parts_.progress.Move(); }},
       parts_.supervisor.attached() ? MakeSupervisorCommitter(&parts_.supervisor)
                                    : MakeLocalCommitter({.directory = checkpoint_dir_,
