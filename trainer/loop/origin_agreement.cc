@@ -51,7 +51,12 @@ Status CheckOrigin(const std::optional<AdapterOrigin>& saved,
   }
   MUSTER_ASSIGN_OR_RETURN(const AdapterForm form, ParseAdapterForm(job->form));
   const Status same = CheckSameForm(saved->form, form);
-  if (!same.ok()) return FailedPrecondition(same.message() + kWayOut);
+  if (same.code() == StatusCode::kFailedPrecondition) {
+    return FailedPrecondition(same.message() + ", which makes another function of it" + kWayOut);
+  }
+  // Of a later version: to begin anew is not what was meant. Damage is for the caller.
+  if (same.code() == StatusCode::kUnimplemented) return FailedPrecondition(same.message());
+  if (!same.ok()) return same;
   const bool known = !saved->base_weights.empty() && !job->base_weights.empty();
   if (!known || saved->base_weights == job->base_weights) return OkStatus();
   return FailedPrecondition(

@@ -79,7 +79,7 @@ TEST_F(OriginTest, AnotherScaleIsRefusedByNameAndAnotherDropoutIsNot) {
   JobSpec other = LoraJob(6);
   other.train->lora->alpha = 8;
   for (const std::string& said : Refusals(RunAlone(other))) {
-    EXPECT_THAT(said, HasSubstr("train.lora.alpha 4.0, the job has 8.0; put that back"));
+    EXPECT_THAT(said, HasSubstr("train.lora.alpha 4.0, the job has 8.0, which makes"));
   }
   other.train->lora = LoraSpec{.r = 2, .alpha = 4, .dropout = 0.1};
   ExpectDone(RunAlone(other), 6);
@@ -125,6 +125,15 @@ TEST(CheckOrigin, TakesWhatTellsNothing) {
   EXPECT_TRUE(CheckOrigin(Origin(), Origin()).ok());
   EXPECT_FALSE(CheckOrigin(Origin(), Origin("xxh3:2")).ok());
   EXPECT_FALSE(CheckOrigin(Origin(), Origin("xxh3:1", 9)).ok());
+}
+
+TEST(CheckOrigin, ALaterVersionsFormEndsTheJobAndADamagedOneIsDamage) {
+  AdapterOrigin later = Origin();
+  later.form.insert(1, "\"lora.dora\": true, ");
+  EXPECT_EQ(CheckOrigin(later, Origin()).code(), StatusCode::kFailedPrecondition);
+  AdapterOrigin damaged = Origin();
+  damaged.form = "{}";
+  EXPECT_EQ(CheckOrigin(damaged, Origin()).code(), StatusCode::kDataLoss);
 }
 
 // Segments of two ranks, of which one is of another base.
