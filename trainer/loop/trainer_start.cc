@@ -189,9 +189,10 @@ void Trainer::MakeCheckpointer() {
 
 std::optional<Failure> Trainer::LoadState() {
   if (auto failure = MakeEngine()) return failure;
-  if (auto failure = LoadFrozen()) return failure;
   MakeCheckpointer();
+  // A state that belongs to another base is refused before that one is read.
   if (auto failure = LoadNewestState()) return failure;
+  if (auto failure = LoadFrozen()) return failure;
   if (resumed_from_ != ResumeSource::kStart) {
     engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   }
