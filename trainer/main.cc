@@ -278,15 +278,18 @@ void AddExport(CLI::App& app, Options& options, Action& action) {
   verb->add_option("--out", o.out, "File (full) or directory (hf) to write")->required();
   verb->add_option("--format", o.format,
                    "full: weights, optimizer state and cursor as one safetensors file; hf: a "
-                   "Hugging Face model directory")
+                   "Hugging Face model directory, or where the checkpoint holds an adapter, a "
+                   "PEFT directory")
       ->check(CLI::IsMember({"full", "hf"}))
       ->capture_default_str();
-  verb->add_option("--model", o.model, "hf: directory with config.json and tokenizer files");
+  verb->add_option("--model", o.model,
+                   "hf: directory with config.json and tokenizer files; of an adapter that may be "
+                   "left out: the model that the job has trained it over");
   AddByteSize(verb, "--max-shard-size", "hf: of a file of weights, such as 5GB or 500MiB",
               &o.max_shard_bytes);
   verb->callback([&] {
-    if ((o.format == "hf") == o.model.empty()) {
-      throw CLI::ValidationError("export: --format hf needs --model, and --model goes with it");
+    if (o.format != "hf" && !o.model.empty()) {
+      throw CLI::ValidationError("export: --model goes with --format hf");
     }
     action = [&] { return muster::RunExport(o); };
   });

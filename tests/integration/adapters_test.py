@@ -73,6 +73,37 @@ class Adapters(unittest.TestCase):
                    "--prompt", "Hello", "--max-new-tokens", "24")
         return json.loads(done.stdout)["ids"]
 
+    def exported(self, checkpoint, directory):
+        run("muster-trainer", "export", "--format", "hf", "--checkpoint", checkpoint, "--out",
+            directory)
+        return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+    def test_a_checkpoint_becomes_the_adapter_that_the_job_has_written(self):
+        output = self.finished(self.cluster.submit(self.job()))
+        written = {path.name: path.read_bytes() for path in (output / "adapter").iterdir()}
+        self.assertEqual(self.exported(output / "checkpoints", output / "again"), written)
+
+    def test_a_cancelled_job_leaves_its_adapter_in_a_checkpoint(self):
+        job = self.cluster.submit(self.job())
+        self.cluster.wait_for_step(job, 45)
+        self.cluster.muster("cancel", job)
+        self.cluster.wait(job)
+        output = self.cluster.output(job)
+        self.assertFalse((output / "adapter").exists())
+        files = self.exported(output / "checkpoints", output / "stopped")
+        config = json.loads(files["adapter_config.json"])
+        self.assertEqual((config["r"], config["lora_alpha"]), (4, 8))
+        listed = json.loads(run("muster-trainer", "checkpoints", output, "--json").stdout)
+        self.assertEqual(listed[0]["adapter"]["base_model"], config["base_model_name_or_path"])
+        model = config["base_model_name_or_path"]
+        with_adapter = self.loss("--model", model, "--adapter", output / "stopped")
+        self.assertLess(with_adapter, self.loss("--model", model))
+
+    def loss(self, *arguments):
+        done = run("muster-trainer", "score", *arguments, "--data",
+                   self.cluster.path("rows.jsonl"), "-o", "json", timeout=90)
+        return json.loads(done.stdout)["mean_loss"]
+
     def test_an_adapter_of_another_form_is_refused(self):
         output = self.finished(self.cluster.submit(self.job()))
         other = self.cluster.train_job(

@@ -131,6 +131,10 @@ Status CheckpointSearch::LoadMine(const CheckpointManifest& manifest,
   // With as many ranks as before, everything a rank wants most likely lies in the shard it wrote.
   const bool same_size = manifest.world_size == communicator_.size();
   MUSTER_RETURN_IF_ERROR(state.OpenFor(into, same_size ? communicator_.rank() : -1));
+  if (model_.fits) {
+    const Status fits = model_.fits(state.adapter());
+    if (!fits.ok()) return fits.WithContext(state.path());
+  }
   if (model_.parameters > 0 && state.parameters() > 0 && state.parameters() != model_.parameters) {
     return FailedPrecondition(state.path() + " does not fit this job's model: it holds one of " +
                               std::to_string(state.parameters()) + " parameters, this one has " +

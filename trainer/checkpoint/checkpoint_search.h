@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ class CheckpointSearch {
     std::int64_t parameters = 0;    // elements; 0: not known
     ArrayMemory memory;             // of the arrays
     std::function<void()> on_read;  // FillOptions::on_read
+    OriginCheck fits;               // CheckpointerOptions::fits
   };
   // `resume_file` empty: manifests on disk.
   CheckpointSearch(Communicator& communicator, std::string directory, std::string resume_file,

@@ -14,9 +14,11 @@ Checkpointer::Checkpointer(CheckpointerOptions options,
 Result<LoadOutcome> Checkpointer::LoadNewest(Communicator& communicator,
                                              const std::vector<ShardArray>& into,
                                              TrainCursor* cursor, Step above) {
-  CheckpointSearch search(
-      communicator, options_.directory, options_.resume_file,
-      {.parameters = options_.parameters, .memory = options_.memory, .on_read = options_.on_read});
+  CheckpointSearch search(communicator, options_.directory, options_.resume_file,
+                          {.parameters = options_.parameters,
+                           .memory = options_.memory,
+                           .on_read = options_.on_read,
+                           .fits = options_.fits});
   MUSTER_ASSIGN_OR_RETURN(LoadOutcome outcome, search.Run(into, cursor, above));
   if (options_.resume_file.empty() && search.newest_generation() >= options_.generation) {
     options_.generation = search.newest_generation() + 1;
@@ -46,7 +48,8 @@ Result<SaveOutcome> Checkpointer::Save(Communicator& communicator, const TrainCu
                      .rank = options_.rank,
                      .world_size = options_.world_size,
                      .parameters = options_.parameters,
-                     .cursor = cursor};
+                     .cursor = cursor,
+                     .adapter = options_.adapter};
   if (options_.writes) header.arrays = arrays;
   saver_->Take(std::move(header), options_.memory, {options_.directory, committer_});
   return SaveOutcome::kTaken;

@@ -18,11 +18,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "trainer/checkpoint/adapter_origin.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/committer.h"
 #include "trainer/checkpoint/shard_saver.h"
@@ -30,6 +32,9 @@
 #include "trainer/distributed/communicator.h"
 
 namespace muster {
+
+// Whether a state of this origin may be gone on from; kFailedPrecondition says why not. Pure.
+using OriginCheck = std::function<Status(const std::optional<AdapterOrigin>& saved)>;
 
 struct CheckpointerOptions {
   std::string directory;  // <output>/checkpoints
@@ -43,7 +48,9 @@ struct CheckpointerOptions {
   // False: another rank holds the same arrays and writes them (no_shard, hybrid_shard). This one's
   // shard then says who it is and holds no array.
   bool writes = true;
-  ArrayMemory memory;  // of the arrays
+  ArrayMemory memory;                         // of the arrays
+  std::optional<AdapterOrigin> adapter = {};  // what the arrays belong to; nothing: a whole model
+  OriginCheck fits = {};                      // of what is loaded; empty: anything may be
   // Called by LoadNewest, in its thread, as bytes of a checkpoint arrive; empty: nobody asks.
   std::function<void()> on_read;
 };
@@ -79,9 +86,10 @@ class Checkpointer {
   // Collective. Tries the candidates newest first: every rank reads its intervals, whatever number
   // of ranks wrote them, and all agree. On success `into`'s intervals and `cursor` hold the state;
   // with step 0 `cursor` is untouched and `into` is zero if a candidate was rejected, else
-  // untouched. kFailedPrecondition when the newest checkpoint is of another model or of other
-  // element types: restarting from nothing would not be what the user meant. Only candidates of
-  // steps beyond `above` are tried: what the caller has of that step comes before older ones.
+  // untouched. kFailedPrecondition when the newest checkpoint is of another model, of another
+  // origin or of other element types: restarting from nothing would not be what the user meant.
+  // Only candidates of steps beyond `above` are tried: what the caller has of that step comes
+  // before older ones.
   Result<LoadOutcome> LoadNewest(Communicator& communicator, const std::vector<ShardArray>& into,
                                  TrainCursor* cursor, Step above = 0);
 

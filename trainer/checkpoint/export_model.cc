@@ -4,7 +4,6 @@
 
 #include "trainer/checkpoint/element_convert.h"
 #include "trainer/checkpoint/shard_header.h"
-#include "trainer/formats/model_directory.h"
 
 namespace muster {
 namespace {
@@ -41,7 +40,9 @@ Status AppendTensor(StateReader& state, const TensorSpec& tensor, ModelDirectory
 Status WriteModelDirectory(StateReader& state, const ModelExport& model) {
   for (const TensorSpec& tensor : model.tensors) MUSTER_RETURN_IF_ERROR(CheckTensor(state, tensor));
   ModelDirectory directory(model.source_dir, model.target_dir);
-  MUSTER_RETURN_IF_ERROR(directory.Begin(model.tensors, model.max_shard_bytes));
+  directory.Replace(model.replaced);
+  MUSTER_RETURN_IF_ERROR(model.adapter ? directory.BeginAdapter(*model.adapter)
+                                       : directory.Begin(model.tensors, model.max_shard_bytes));
   for (const TensorSpec& tensor : model.tensors) {
     MUSTER_RETURN_IF_ERROR(AppendTensor(state, tensor, &directory));
   }

@@ -14,6 +14,7 @@ namespace {
 constexpr char kStateKey[] = "muster.state";
 constexpr char kStateVersion[] = "1";
 constexpr char kCursorKey[] = "muster.cursor";
+constexpr char kAdapterKey[] = "muster.adapter";
 constexpr std::string_view kOptimizerPrefix = "optimizer.";
 constexpr std::size_t kPieceBytes = 1 << 20;
 
@@ -76,21 +77,29 @@ Result<std::unique_ptr<FileState>> FileState::Open(const std::string& path) {
   return state;
 }
 
-Status FileState::Index() {
+// Of a state file.
+Status FileState::ReadMetadata() {
   const std::map<std::string, std::string>& metadata = file_.metadata();
-  const auto mark = metadata.find(kStateKey);
-  const bool is_state = mark != metadata.end();
-  if (is_state && mark->second != kStateVersion) {
-    return DataLoss(path_ + ": its state format is " + mark->second + ", this program knows " +
+  if (const std::string& version = metadata.at(kStateKey); version != kStateVersion) {
+    return DataLoss(path_ + ": its state format is " + version + ", this program knows " +
                     kStateVersion);
   }
-  if (is_state) {
-    try {
-      cursor_ = CursorFromJson(nlohmann::json::parse(metadata.at(kCursorKey)));
-    } catch (const std::exception& error) {
-      return DataLoss(path_ + ": its cursor is not understood: " + error.what());
-    }
+  try {
+    cursor_ = CursorFromJson(nlohmann::json::parse(metadata.at(kCursorKey)));
+  } catch (const std::exception& error) {
+    return DataLoss(path_ + ": its cursor is not understood: " + error.what());
   }
+  const auto adapter = metadata.find(kAdapterKey);
+  if (adapter == metadata.end()) return OkStatus();
+  Result<AdapterOrigin> origin = AdapterOriginFromJson(adapter->second);
+  if (!origin.ok()) return origin.status().WithContext(path_);
+  adapter_ = *std::move(origin);
+  return OkStatus();
+}
+
+Status FileState::Index() {
+  const bool is_state = file_.metadata().contains(kStateKey);
+  if (is_state) MUSTER_RETURN_IF_ERROR(ReadMetadata());
   for (const std::string& name : file_.names()) {
     const TensorSpec& spec = *file_.Find(name);
     const auto type = InMemory(spec.type);
@@ -144,12 +153,12 @@ Status WriteStateFile(StateReader& state, const std::string& path) {
       declared.push_back({StoredName(kind, tensor), *type, found.shape});
     }
   }
-  MUSTER_ASSIGN_OR_RETURN(
-      SafetensorsWriter writer,
-      SafetensorsWriter::Create(path, std::move(declared),
-                                {{"format", "pt"},
-                                 {kStateKey, kStateVersion},
-                                 {kCursorKey, CursorToJson(state.cursor()).dump()}}));
+  std::map<std::string, std::string> metadata = {{"format", "pt"},
+                                                 {kStateKey, kStateVersion},
+                                                 {kCursorKey, CursorToJson(state.cursor()).dump()}};
+  if (state.adapter()) metadata[kAdapterKey] = AdapterOriginToJson(*state.adapter());
+  MUSTER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                          SafetensorsWriter::Create(path, std::move(declared), metadata));
   for (const std::string& kind : kinds) {
     for (const std::string& tensor : state.tensors(kind)) {
       MUSTER_RETURN_IF_ERROR(CopyTensor(state, kind, tensor, &writer));

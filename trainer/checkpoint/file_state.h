@@ -2,13 +2,14 @@
 //
 // Tensors `<name>` are the weights, `optimizer.<kind>.<name>` the moments, each in the element type
 // in which it was trained. The metadata holds {"format": "pt", "muster.state": "1",
-// "muster.cursor":
-// "{...}"}. Any safetensors reader opens it. A file without these keys, say a Hugging Face model,
-// is a state of weights alone at step 0.
+// "muster.cursor": "{...}"}, and "muster.adapter" where the state is an adapter's. Any safetensors
+// reader opens it. A file without these keys, say a Hugging Face model, is a state of weights alone
+// at step 0.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@ class FileState final : public StateReader {
 
   const std::string& path() const override { return path_; }
   const TrainCursor& cursor() const override { return cursor_; }
+  const std::optional<AdapterOrigin>& adapter() const override { return adapter_; }
   std::vector<std::string> kinds() const override;
   std::vector<std::string> tensors(std::string_view kind) const override;
   const StateTensor* Find(std::string_view kind, const std::string& tensor) const override;
@@ -35,11 +37,13 @@ class FileState final : public StateReader {
  private:
   FileState(std::string path, SafetensorsModel file)
       : path_(std::move(path)), file_(std::move(file)) {}
+  Status ReadMetadata();
   Status Index();
 
   const std::string path_;
   const SafetensorsModel file_;
   TrainCursor cursor_;
+  std::optional<AdapterOrigin> adapter_;
   std::map<std::string, std::map<std::string, StateTensor>, std::less<>> index_;  // by kind, name
 };
 

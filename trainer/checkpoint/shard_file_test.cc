@@ -90,6 +90,27 @@ TEST_F(ShardFile, ComesBackAsItWasWritten) {
   EXPECT_EQ(other, state_);
 }
 
+TEST_F(ShardFile, TellsWhatItsAdapterBelongsTo) {
+  Write();
+  EXPECT_EQ(ReadShardHeader(path_)->adapter, std::nullopt);
+  ShardHeader header = HeaderOf(state_);
+  header.adapter = AdapterOrigin{.base_model = "models/\"base\"",
+                                 .base_weights = "xxh3:0123456789abcdef",
+                                 .form = R"({"lora.alpha":6.5,"lora.r":4})"};
+  ASSERT_TRUE(WriteShard(path_, ImageOf(header)).ok());
+  const auto read = ReadShardHeader(path_);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->adapter, header.adapter);
+  EXPECT_EQ(read->arrays.size(), state_.arrays().size());
+}
+
+TEST(AdapterOrigin, WhatIsNoneIsRefused) {
+  for (const char* text : {"[]", "{}", R"({"base_model": "m", "base_weights": "x", "form": 3})",
+                           R"({"base_model": 1, "base_weights": "x", "form": {}})"}) {
+    EXPECT_EQ(AdapterOriginFromJson(text).status().code(), StatusCode::kDataLoss) << text;
+  }
+}
+
 TEST_F(ShardFile, ImageIsKeptBetweenSavesAndMadeAnewForOtherArrays) {
   ShardImage image;
   image.Capture(HeaderOf(state_));

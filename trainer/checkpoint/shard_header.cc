@@ -97,7 +97,7 @@ Status CheckBounds(const ShardArray& array, std::uint64_t offset, std::uint64_t 
   return OkStatus();
 }
 
-ShardHeader HeaderFromJson(const json& object) {
+Result<ShardHeader> HeaderFromJson(const json& object) {
   ShardHeader header;
   header.job_id = object.at("job_id").get<std::string>();
   header.generation = object.at("generation").get<Generation>();
@@ -105,6 +105,9 @@ ShardHeader HeaderFromJson(const json& object) {
   header.world_size = object.at("world_size").get<int>();
   header.parameters = object.value("parameters", std::int64_t{0});
   header.cursor = CursorFromJson(object.at("cursor"));
+  if (const auto adapter = object.find("adapter"); adapter != object.end()) {
+    MUSTER_ASSIGN_OR_RETURN(header.adapter, AdapterOriginFromJson(adapter->dump()));
+  }
   return header;
 }
 
@@ -125,15 +128,16 @@ std::string ShardHeaderToJson(const ShardHeader& header) {
   for (std::size_t i = 0; i < header.arrays.size(); ++i) {
     arrays.push_back(ToJson(header.arrays[i], places.offsets[i]));
   }
-  return json{{"job_id", header.job_id},
-              {"step", header.cursor.step},
-              {"generation", header.generation},
-              {"rank", header.rank},
-              {"world_size", header.world_size},
-              {"parameters", header.parameters},
-              {"cursor", CursorToJson(header.cursor)},
-              {"arrays", std::move(arrays)}}
-      .dump();
+  json object = {{"job_id", header.job_id},
+                 {"step", header.cursor.step},
+                 {"generation", header.generation},
+                 {"rank", header.rank},
+                 {"world_size", header.world_size},
+                 {"parameters", header.parameters},
+                 {"cursor", CursorToJson(header.cursor)},
+                 {"arrays", std::move(arrays)}};
+  if (header.adapter) object["adapter"] = json::parse(AdapterOriginToJson(*header.adapter));
+  return object.dump();
 }
 
 Result<DecodedShardHeader> ShardHeaderFromJson(std::string_view text, const ShardFrame& frame) {
@@ -141,7 +145,7 @@ Result<DecodedShardHeader> ShardHeaderFromJson(std::string_view text, const Shar
   if (!object.is_object()) return DataLoss("its header is not JSON");
   DecodedShardHeader decoded;
   try {
-    decoded.header = HeaderFromJson(object);
+    MUSTER_ASSIGN_OR_RETURN(decoded.header, HeaderFromJson(object));
     for (const json& each : object.at("arrays")) {
       MUSTER_ASSIGN_OR_RETURN(ShardArray array, ArrayFromJson(each));
       const auto offset = each.at("offset").get<std::uint64_t>();

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/result.h"
 #include "common/checkpoint_format/shard_frame.h"
+#include "trainer/checkpoint/adapter_origin.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace muster {
@@ -21,6 +23,7 @@ struct ShardHeader {
   int world_size = 1;
   std::int64_t parameters = 0;  // elements of the whole model; 0: not said (format version 1)
   TrainCursor cursor;
+  std::optional<AdapterOrigin> adapter = {};  // nothing: a whole model, or a version before it
   std::vector<ShardArray> arrays;
 };
 

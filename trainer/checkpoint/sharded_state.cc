@@ -98,6 +98,7 @@ Status ShardedState::CheckIdentity(const ShardReader& reader, std::size_t i) {
   if (have_cursor_ && !(header.cursor == cursor_)) {
     return DataLoss(reader.path() + " stands elsewhere in the data than the other shards");
   }
+  if (!have_cursor_) adapter_ = header.adapter;
   cursor_ = header.cursor;
   have_cursor_ = true;
   parameters_ = header.parameters;

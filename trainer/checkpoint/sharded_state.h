@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,7 @@ class ShardedState final : public StateReader {
 
   const std::string& path() const override { return directory_; }
   const TrainCursor& cursor() const override { return cursor_; }
+  const std::optional<AdapterOrigin>& adapter() const override { return adapter_; }
   std::vector<std::string> kinds() const override;
   std::vector<std::string> tensors(std::string_view kind) const override;
   const StateTensor* Find(std::string_view kind, const std::string& tensor) const override;
@@ -80,6 +82,7 @@ class ShardedState final : public StateReader {
   std::vector<Shard> shards_;
   Index index_;
   TrainCursor cursor_;
+  std::optional<AdapterOrigin> adapter_;
   std::int64_t parameters_ = 0;
   bool have_cursor_ = false;
   PieceCache cache_;

@@ -10,11 +10,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/result.h"
+#include "trainer/checkpoint/adapter_origin.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace muster {
@@ -31,6 +33,8 @@ class StateReader {
 
   virtual const std::string& path() const = 0;  // for messages
   virtual const TrainCursor& cursor() const = 0;
+  // Nothing: it is no adapter, or one of a version that did not say.
+  virtual const std::optional<AdapterOrigin>& adapter() const = 0;
   virtual std::vector<std::string> kinds() const = 0;
   // The names of the tensors of a kind, sorted.
   virtual std::vector<std::string> tensors(std::string_view kind) const = 0;

@@ -4,7 +4,6 @@
 
 #include "trainer/formats/safetensors.h"
 #include "trainer/loop/stored_type.h"
-#include "trainer/model/adapters.h"
 #include "trainer/model/llama_units.h"
 #include "trainer/model/peft.h"
 #include "trainer/sharding/export_stream.h"
@@ -21,20 +20,13 @@ std::vector<TensorSpec> StoredTensors(const ModelConfig& config) {
   return tensors;
 }
 
-// Every trained tensor under its name in PEFT.
+// Every trained tensor, in the order in which the shards are streamed.
 ModelDirectory::Adapter AdapterOf(const FlatLayout& layout, const ExportOptions& options) {
-  ModelDirectory::Adapter adapter{
-      .weights_name = kAdapterWeights,
-      .config_name = kAdapterConfig,
-      .config_text = AdapterConfigText(*options.lora, options.base_model)};
+  std::vector<UnitTensor> trained;
   for (const FlatUnit& unit : layout.units()) {
-    for (const FlatTensor& tensor : unit.tensors) {
-      adapter.tensors.push_back({.name = PeftName(tensor.spec, *options.lora),
-                                 .type = TensorType::kF32,
-                                 .shape = tensor.spec.shape});
-    }
+    for (const FlatTensor& tensor : unit.tensors) trained.push_back(tensor.spec);
   }
-  return adapter;
+  return PeftDirectory(trained, *options.lora, options.base_model);
 }
 
 // Every rank learns whether rank 0 managed, and whether it was only for want of room.

@@ -1,6 +1,5 @@
 #include "trainer/loop/input_agreement.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -10,6 +9,8 @@
 #include <vector>
 
 #include <xxhash.h>
+
+#include "trainer/model/adapter_form.h"
 
 namespace muster {
 namespace {
@@ -69,28 +70,6 @@ std::uint64_t FingerprintOfRows(const TrainInputs& inputs) {
   return XXH3_64bits(both, sizeof both);
 }
 
-// Of a part of every tensor, since hashing all would take as long as loading: another model has
-// other values everywhere. Nothing where this rank has no files, or will not read them.
-std::optional<std::uint64_t> FingerprintOfWeights(const TrainSpec& train,
-                                                  const TrainInputs& inputs) {
-  constexpr std::int64_t kElements = 64;
-  if (!train.lora || !inputs.weights.ok()) return std::nullopt;
-  const SafetensorsModel& model = *inputs.weights;
-  SettingsHash hash;
-  std::vector<float> values;
-  for (const std::string& name : model.names()) {
-    const TensorSpec& tensor = *model.Find(name);
-    const std::int64_t count = std::min(kElements, tensor.count());
-    values.assign(static_cast<std::size_t>(count), 0);
-    hash.Add(name);
-    // From the middle; of a type that no model is trained in, the name alone.
-    const std::int64_t begin = (tensor.count() - count) / 2;
-    if (!model.ReadFloats(name, begin, count, values.data()).ok()) continue;
-    hash.Add(XXH3_64bits(values.data(), values.size() * sizeof(float)));
-  }
-  return hash.value();
-}
-
 }  // namespace
 
 std::uint64_t SettingsFingerprint(const TrainSpec& train) {
@@ -106,19 +85,10 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
   const ScheduleSpec& schedule = train.schedule;
   add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
       schedule.epochs);
-  for (const TokenSpec& token : train.model.add_tokens.value_or(std::vector<TokenSpec>()))
-    add(token.content, token.special);
-  add(train.model.add_tokens.has_value(), train.model.pad_vocab_to);
   add(train.data.group_by_length, train.data.packing, train.data.eval_ratio,
       train.data.eval.empty(), train.data.text_field);
-  const LoraSpec lora = train.lora.value_or(LoraSpec());
-  add(train.lora.has_value(), lora.r, lora.alpha, lora.dropout, lora.rslora, lora.bias,
-      lora.init_from.empty());
-  for (const auto* modules : {&lora.target_modules, &lora.modules_to_save}) {
-    add(modules->size());
-    for (const std::string& module : *modules) add(module);
-  }
-  add(train.quantization.has_value(), train.quantization.value_or(QuantizationSpec()).double_quant);
+  add(train.lora.has_value(), train.lora.value_or(LoraSpec()).init_from.empty(),
+      AdapterFormText(AdapterFormOf(train)));
   add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,
       train.snapshot.every, train.snapshot.buddy, train.init_from.path.empty(),
       train.init_from.optimizer, train.profile.start, train.profile.steps, train.nonfinite,
@@ -131,11 +101,11 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
 }
 
 std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
-                                     Communicator& communicator, std::uint64_t* weights) {
+                                     Communicator& communicator,
+                                     std::optional<std::uint64_t>* base_weights) {
   const std::array<std::optional<std::uint64_t>, kInputCount> mine = {
       XXH3_64bits(inputs.config.raw_json.data(), inputs.config.raw_json.size()),
-      FingerprintOfRows(inputs), SettingsFingerprint(*spec.train),
-      FingerprintOfWeights(*spec.train, inputs)};
+      FingerprintOfRows(inputs), SettingsFingerprint(*spec.train), inputs.base_weights};
   // The largest of x and of its complement: equal on all ranks only if they belong together.
   std::array<std::int64_t, 2 * kInputCount> largest;
   constexpr std::int64_t kNothing = std::numeric_limits<std::int64_t>::min();
@@ -153,7 +123,10 @@ std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inp
       return Differs(static_cast<Input>(i), spec, inputs, communicator.rank());
     }
   }
-  if (weights != nullptr) *weights = static_cast<std::uint64_t>(largest[2 * kWeights]);
+  base_weights->reset();
+  if (const std::int64_t found = largest[2 * kWeights]; found != kNothing) {
+    *base_weights = static_cast<std::uint64_t>(found);
+  }
   return std::nullopt;
 }
 

@@ -19,9 +19,10 @@ namespace muster {
 std::uint64_t SettingsFingerprint(const TrainSpec& train);
 
 // Collective; the trainer's thread. Every rank gets a failure that names what differs and what it
-// has read itself. `weights`, which may be null: what tells the model's weights from others, where
-// the job has adapters and any rank has them.
+// has read itself. `base_weights` becomes TrainInputs::base_weights of those ranks that have the
+// files; nothing where no rank has them.
 std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
-                                     Communicator& communicator, std::uint64_t* weights = nullptr);
+                                     Communicator& communicator,
+                                     std::optional<std::uint64_t>* base_weights);
 
 }  // namespace muster

@@ -49,16 +49,17 @@ bool RankSnapshots::IsOfThisRank(const Segment& segment, const char* suffix) con
   return segment.spec().name.ends_with("-rank" + std::to_string(env_.rank) + suffix);
 }
 
-Status RankSnapshots::Begin(const ModelConfig& config, Step newest_checkpoint,
-                            std::vector<std::string> also_held, FsdpOptions* options) {
+Status RankSnapshots::Begin(const SnapshotPlan& begin, FsdpOptions* options) {
   MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(communicator_, shelf_.readable()));
-  for (std::string& name : NamesInCut()) also_held.push_back(std::move(name));
-  supervisor_.Cut(env_.generation, also_held);
-  keeps_cut_ = cut_ && cut_->state.step < newest_checkpoint;
+  std::vector<std::string> held = begin.also_held;
+  for (std::string& name : NamesInCut()) held.push_back(std::move(name));
+  supervisor_.Cut(env_.generation, held);
+  keeps_cut_ = cut_ && cut_->state.step < begin.newest_checkpoint;
   if (spec_.every == 0) return OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(const SegmentSpec plan,
-                          PlanSegment(NameFor(kOwn), config, *options,
+  MUSTER_ASSIGN_OR_RETURN(SegmentSpec plan,
+                          PlanSegment(NameFor(kOwn), begin.config, *options,
                                       {.rank = env_.rank, .world_size = env_.world_size}));
+  plan.adapter = begin.adapter;
   MUSTER_RETURN_IF_ERROR(AgreeOnOwn(plan));
   if (!no_memory_.ok() && keeps_cut_) {
     keeps_cut_ = false;

@@ -29,6 +29,15 @@
 
 namespace muster {
 
+// What a generation's snapshots begin with.
+struct SnapshotPlan {
+  const ModelConfig& config;
+  const std::optional<AdapterOrigin>& adapter;  // what the trained state belongs to
+  Step newest_checkpoint = 0;
+  std::vector<std::string> also_held =
+      {};  // files that the guardian is to keep as those of the cut
+};
+
 class RankSnapshots {
  public:
   // All outlive the object. `communicator` is formed.
@@ -36,13 +45,11 @@ class RankSnapshots {
                 Communicator& communicator, Supervisor& supervisor);
 
   // Agrees on the cut, and has a segment ready for an engine with these options, and puts it into
-  // them. `also_held` are files that the guardian is to keep as it keeps those of the cut. Where a
-  // checkpoint is newer than the cut, the segment is another one than those that hold
+  // them. Where a checkpoint is newer than the cut, the segment is another one than those that hold
   // the cut, which is needed where the checkpoint turns out to be damaged; for want of memory the
   // cut is given up for it. Where any rank has no memory for its segment even so, none has one:
   // no_memory() says so.
-  Status Begin(const ModelConfig& config, Step newest_checkpoint,
-               std::vector<std::string> also_held, FsdpOptions* options);
+  Status Begin(const SnapshotPlan& begin, FsdpOptions* options);
   const Status& no_memory() const { return no_memory_; }
 
   // The step of the cut, in place or not; -1: there is none.

@@ -15,7 +15,9 @@
 namespace muster {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
 class RankSnapshotsTest : public RankProcessTest {
@@ -117,6 +119,28 @@ TEST_F(RankSnapshotsTest, TheGuardiansDescriptorsAreAllThatIsNeeded) {
   ExpectSnapshot({gang[0].get(), gang[1].get()}, 2);
   ExpectDone(gang);
   ExpectTheBitsOf("out", "whole");
+}
+
+// Nothing in the adapter's own tensors would show it.
+TEST_F(RankSnapshotsTest, AnAdaptersSnapshotIsNotGoneOnFromOverOtherWeights) {
+  JobSpec job = Job("out");
+  job.train->lora = LoraSpec{.r = 2, .alpha = 4};
+  {
+    const Gang gang = Start(job, 2);
+    Assign(1, {gang[0].get(), gang[1].get()});
+    ExpectFirstStep(gang, 1);
+    ParkAll(gang, 1);
+  }
+  EditWeights("model.norm.weight", [](std::vector<float>& values) { values[0] += 1; });
+  const Gang gang = Start(job, 2);
+  Assign(2, {gang[0].get(), gang[1].get()});
+  for (const auto& each : gang) {
+    const std::optional<Failure> failure = each->AwaitEnd();
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_EQ(failure->exit_code, kExitBadInput);
+    EXPECT_THAT(failure->status.message(),
+                AllOf(HasSubstr("the snapshot g1-rank"), HasSubstr("over the weights of")));
+  }
 }
 
 TEST_F(RankSnapshotsTest, AShrunkAndAGrownGangTrainOnTheSameSamplesOnceEach) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "trainer/formats/generation_config.h"
+#include "trainer/formats/weights_fingerprint.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/weight_check.h"
@@ -60,6 +61,14 @@ Result<std::optional<VocabGrowth>> Grow(const TrainSpec& train, const std::strin
   return growth;
 }
 
+// Full-parameter jobs read the files once, so that only adapters depend on what they hold later.
+Result<std::optional<std::uint64_t>> FingerprintBase(const TrainSpec& train,
+                                                     const Result<SafetensorsModel>& weights) {
+  if (!train.lora || !weights.ok()) return std::optional<std::uint64_t>();
+  MUSTER_ASSIGN_OR_RETURN(const std::uint64_t fingerprint, FingerprintWeights(*weights));
+  return std::optional<std::uint64_t>(fingerprint);
+}
+
 }  // namespace
 
 Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
@@ -80,6 +89,8 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
     const Status fits = CheckLora(model->config, *spec.train->lora);
     if (!fits.ok()) return InputFailure("config", fits);
   }
+  const auto base_weights = FingerprintBase(*spec.train, model->weights);
+  if (!base_weights.ok()) return InputFailure("model", base_weights.status());
   Result<std::optional<VocabGrowth>> growth = Grow(*spec.train, dir, &*model);
   if (!growth.ok()) return InputFailure("config", growth.status());
   const std::string tokenizer_json = *growth ? (*growth)->tokenizer_json : std::string();
@@ -102,6 +113,7 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
                      .growth = *std::move(growth),
                      .generation_config = *std::move(generation_config),
                      .weights = std::move(model->weights),
+                     .base_weights = *base_weights,
                      .dataset = std::move(loaded.train),
                      .eval = std::move(loaded.eval),
                      .samples = *std::move(samples),

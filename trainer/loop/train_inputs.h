@@ -3,6 +3,7 @@
 // Read by every rank for itself, so that no rank waits for another's disk. Plain values after Load.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,6 +35,8 @@ struct TrainInputs {
   // Opened and checked against config; nothing read yet. kNotFound where this node has no weights,
   // which is no fault: another node may, and with init_from or a checkpoint none are needed.
   Result<SafetensorsModel> weights;
+  // FingerprintWeights of the files, before growth; of a job with adapters that has them here.
+  std::optional<std::uint64_t> base_weights;
   std::unique_ptr<const Dataset> dataset;
   std::unique_ptr<const Dataset> eval;   // null: the job evaluates on nothing
   std::optional<SamplePrompts> samples;  // nothing: the job asks for none

@@ -27,14 +27,6 @@ constexpr Duration kLogPatience = std::chrono::seconds(10);  // at the end of th
 // of them were asked to stop, and how many could not write the last checkpoint.
 constexpr double kFailedVote = 1 << 24;  // beyond any number of ranks
 
-// What PEFT finds the model by, from wherever: a directory's whole path, or a name of the Hub.
-std::string BaseModelName(const std::string& dir, const std::string& given) {
-  std::error_code error;
-  const bool is_name = !given.starts_with(".") && !given.starts_with("/") &&
-                       !dir.ends_with(given) && given.find('/') != std::string::npos;
-  return is_name ? given : std::filesystem::weakly_canonical(dir, error).string();
-}
-
 }  // namespace
 
 Trainer::Trainer(RankEnv env, int step_ranks, TrainerParts parts)
@@ -377,7 +369,7 @@ std::optional<Failure> Trainer::Export() {
                                                 : ModelWriter{},
          .replaced = ChangedFiles(inputs(), train().lora.has_value()),
          .lora = train().lora,
-         .base_model = BaseModelName(inputs().model_dir, train().model.path),
+         .base_model = origin_ ? origin_->base_model : std::string(),
          .max_shard_bytes = train().output_max_shard_bytes,
          .called_off = [this] { return parts_.supervisor.CalledOff(env_.generation); },
          .on_moved = [this] { parts_.progress.Move(); }});

@@ -92,6 +92,7 @@ class Trainer {
   std::optional<Failure> Form();
   std::optional<Failure> LoadInputs();
   std::optional<Failure> LoadModelAndData();
+  std::optional<Failure> AgreeOnModelAndData();
   std::optional<Failure> MakeEngine();
   std::optional<Failure> LoadState();
   std::optional<Failure> PlanSnapshots(FsdpOptions* options);
@@ -186,13 +187,14 @@ class Trainer {
   NonFiniteGuard nonfinite_;
   std::optional<Throughput> throughput_;  // rank 0's
   MemoryReport memory_;
-  std::string untouched_source_;  // of the weights, until an update changes them
+  std::string untouched_source_;         // of the weights, until an update changes them
+  std::optional<AdapterOrigin> origin_;  // of the trained tensors; nothing: they are the model
+  std::optional<std::uint64_t> base_weights_;  // AgreeOnInputs'
   TrainCursor cursor_;
   Step max_steps_ = 0;
-  Step first_step_ = 0;                    // finished when this process began
-  Step newest_checkpoint_ = 0;             // that was there to resume from
-  std::uint64_t weights_fingerprint_ = 0;  // of the model that adapters are trained beside
-  Step saved_step_ = -1;                   // of the last checkpoint
+  Step first_step_ = 0;         // finished when this process began
+  Step newest_checkpoint_ = 0;  // that was there to resume from
+  Step saved_step_ = -1;        // of the last checkpoint
   ResumeSource resumed_from_ = ResumeSource::kStart;
   std::vector<RejectedCheckpoint> rejected_;
   Status none_usable_;  // there are checkpoints, and not one of them could be loaded

@@ -11,6 +11,7 @@
 #include "trainer/distributed/long_work.h"
 #include "trainer/loop/engine_options.h"
 #include "trainer/loop/input_agreement.h"
+#include "trainer/loop/origin_agreement.h"
 #include "trainer/loop/start_notes.h"
 #include "trainer/sharding/adapter_weights.h"
 #include "trainer/sharding/load_weights.h"
@@ -91,7 +92,18 @@ std::optional<Failure> Trainer::LoadModelAndData() {
                          inputs().pad_id);
   }
   NoteInputs();
-  return AgreeOnInputs(spec(), inputs(), parts_.communicator, &weights_fingerprint_);
+  return AgreeOnModelAndData();
+}
+
+std::optional<Failure> Trainer::AgreeOnModelAndData() {
+  std::optional<std::uint64_t> base;
+  if (auto failure = AgreeOnInputs(spec(), inputs(), parts_.communicator, &base)) return failure;
+  Result<std::optional<AdapterOrigin>> origin =
+      AgreeOnOrigin(train(), inputs().model_dir, base, parts_.communicator);
+  if (!origin.ok()) return CollectiveFailure(origin.status());
+  origin_ = *std::move(origin);
+  base_weights_ = base;
+  return std::nullopt;
 }
 
 void Trainer::NoteInputs() {
@@ -124,7 +136,7 @@ std::optional<Failure> Trainer::MakeEngine() {
   options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };
   options.tracer = &profiler_;
   options.frozen_shelf = parts_.frozen;
-  options.frozen_source = weights_fingerprint_;
+  options.frozen_source = base_weights_.value_or(0);
   if (auto failure = PlanSnapshots(&options)) return failure;
   Result<std::unique_ptr<FsdpEngine>> engine =
       FsdpEngine::Create(inputs().config, parts_.communicator, parts_.ops, std::move(options));
@@ -143,12 +155,16 @@ std::optional<Failure> Trainer::PlanSnapshots(FsdpOptions* options) {
       CheckpointSearch(parts_.communicator, checkpoint_dir_, env_.resume_file, {}).NewestStep();
   if (!newest.ok()) return SharedInputFailure("config", newest.status());
   newest_checkpoint_ = *newest;
+  const Status same = AgreeOnSegments(parts_.segments->readable(), origin_, parts_.communicator);
+  if (!same.ok()) return SharedInputFailure("config", same);
   snapshots_.emplace(train().snapshot, env_, *parts_.segments, parts_.communicator,
                      parts_.supervisor);
-  std::vector<std::string> also_held;
-  if (parts_.frozen != nullptr) also_held = parts_.frozen->names();
-  const Status begun =
-      snapshots_->Begin(inputs().config, newest_checkpoint_, std::move(also_held), options);
+  const Status begun = snapshots_->Begin(
+      {.config = inputs().config,
+       .adapter = origin_,
+       .newest_checkpoint = newest_checkpoint_,
+       .also_held = parts_.frozen != nullptr ? parts_.frozen->names() : std::vector<std::string>()},
+      options);
   if (!begun.ok()) return SharedInputFailure("config", begun);
   if (!snapshots_->no_memory().ok() && is_first()) {
     Note("warning", "no snapshots are taken, a recovery goes back to the last checkpoint: " +
@@ -168,6 +184,11 @@ void Trainer::MakeCheckpointer() {
                           .parameters = engine_->layout().parameter_count(),
                           .writes = engine_->is_first_replica(),
                           .memory = engine_->state().array_memory(),
+                          .adapter = origin_,
+                          .fits =
+                              [this](const std::optional<AdapterOrigin>& saved) {
+                                return CheckOrigin(saved, origin_);
+                              },
                           .on_read = [this] { parts_.progress.Move(); }},
       parts_.supervisor.attached() ? MakeSupervisorCommitter(&parts_.supervisor)
                                    : MakeLocalCommitter({.directory = checkpoint_dir_,
@@ -177,15 +198,11 @@ void Trainer::MakeCheckpointer() {
 }
 
 std::optional<Failure> Trainer::LoadState() {
-  parts_.progress.EnterPhase(train().lora ? TrainPhase::kLoadingFrozen : TrainPhase::kLoading);
   if (auto failure = MakeEngine()) return failure;
-  if (auto failure = LoadFrozen()) return failure;
-  // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
-  // (verb_train.cc).
-  if (train().lora) ::malloc_trim(0);
-  parts_.progress.EnterPhase(TrainPhase::kLoading);
   MakeCheckpointer();
+  // A state that belongs to another base is refused before that one is read.
   if (auto failure = LoadNewestState()) return failure;
+  if (auto failure = LoadFrozen()) return failure;
   if (resumed_from_ != ResumeSource::kStart) {
     engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   }
@@ -224,12 +241,17 @@ void Trainer::TellFrozen() {
 }
 
 std::optional<Failure> Trainer::LoadFrozen() {
+  if (train().lora) parts_.progress.EnterPhase(TrainPhase::kLoadingFrozen);
   // What is of no use any more goes before memory is filled anew.
   TellFrozen();
   const Status loaded =
       WithOwnReason(engine_->LoadFrozen(ModelFiles(), [this] { parts_.progress.Move(); }));
   if (!loaded.ok()) return SharedInputFailure("model", loaded);
   TellFrozen();
+  // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
+  // (verb_train.cc).
+  if (train().lora) ::malloc_trim(0);
+  parts_.progress.EnterPhase(TrainPhase::kLoading);
   if (engine_->frozen_kept() && is_first()) Print("the frozen weights were still in memory\n");
   return std::nullopt;
 }

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "common/base/files.h"
+#include "trainer/model/adapter_form.h"
 #include "trainer/model/adapters.h"
+#include "trainer/model/form_json.h"
 
 namespace muster {
 namespace {
@@ -17,24 +19,20 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 
-const char* WordOf(LoraBias bias) {
-  switch (bias) {
-    case LoraBias::kNone: return "none";
-    case LoraBias::kAll: return "all";
-    case LoraBias::kLoraOnly: return "lora_only";
-  }
-  return "none";
-}
-
 // Whether a key says anything: null, false and what is empty do not.
 bool IsSet(const Json& value) {
   if (value.is_boolean()) return value.get<bool>();
   return !value.empty();  // a number or a text never is
 }
 
-// Keys that are acted on.
-constexpr std::string_view kRead[] = {"peft_type",  "r",    "lora_alpha",     "lora_dropout",
-                                      "use_rslora", "bias", "target_modules", "modules_to_save"};
+// Whether a key is acted on.
+bool IsRead(std::string_view key) {
+  bool found = key == "peft_type";
+  VisitAdapterForm(AdapterForm(), [&](const AdapterKey& each, const auto&) {
+    found = found || (each.peft != nullptr && key == each.peft);
+  });
+  return found;
+}
 
 // Keys that change no number of a LORA adapter that is loaded, whatever they say.
 constexpr std::string_view kMeaningless[] = {
@@ -76,7 +74,7 @@ Status RefuseOtherKinds(const Json& config, const std::string& path) {
                          " is not supported; LORA is");
   }
   for (const auto& [key, value] : config.items()) {
-    if (Lists(kRead, key) || Lists(kMeaningless, key) || !IsSet(value)) continue;
+    if (IsRead(key) || Lists(kMeaningless, key) || !IsSet(value)) continue;
     return Unimplemented(path + ": " + key + " is not supported");
   }
   return CheckInit(config, path);
@@ -105,7 +103,7 @@ Result<std::vector<std::string>> TargetsOf(const Json& config, const std::string
 Result<LoraBias> BiasOf(const Json& config, const std::string& path) {
   const std::string word = config.value("bias", "none");
   for (const LoraBias bias : {LoraBias::kNone, LoraBias::kAll, LoraBias::kLoraOnly}) {
-    if (word == WordOf(bias)) return bias;
+    if (word == LoraBiasWord(bias)) return bias;
   }
   return Unimplemented(path + ": bias is " + word + "; none, all and lora_only are supported");
 }
@@ -138,28 +136,38 @@ std::string Sorted(std::vector<std::string> names) {
 }  // namespace
 
 std::string AdapterConfigText(const LoraSpec& spec, const std::string& base_model) {
-  Json config = {
+  // Ordered by key, as PEFT writes it.
+  nlohmann::json config = {
       {"base_model_name_or_path", base_model},
-      {"bias", WordOf(spec.bias)},
       {"fan_in_fan_out", false},
       {"inference_mode", true},
       {"init_lora_weights", true},
-      {"lora_alpha", spec.alpha},
-      {"lora_dropout", spec.dropout},
-      {"modules_to_save", nullptr},
       {"peft_type", "LORA"},
-      {"r", spec.r},
-      {"target_modules", spec.target_modules},
       {"task_type", "CAUSAL_LM"},
       {"use_dora", false},
-      {"use_rslora", spec.rslora},
   };
+  VisitAdapterForm(AdapterForm{.lora = spec}, [&config](const AdapterKey& key, const auto& value) {
+    if (key.peft != nullptr) config[key.peft] = FormToJson(value);
+  });
   // PEFT declares it an integer, and most are.
   if (spec.alpha == std::floor(spec.alpha)) {
     config["lora_alpha"] = static_cast<std::int64_t>(spec.alpha);
   }
-  if (!spec.modules_to_save.empty()) config["modules_to_save"] = spec.modules_to_save;
+  if (spec.modules_to_save.empty()) config["modules_to_save"] = nullptr;
   return config.dump(2) + "\n";
+}
+
+ModelDirectory::Adapter PeftDirectory(const std::vector<UnitTensor>& trained, const LoraSpec& spec,
+                                      const std::string& base_model) {
+  ModelDirectory::Adapter adapter{.weights_name = kAdapterWeights,
+                                  .tensors = {},
+                                  .config_name = kAdapterConfig,
+                                  .config_text = AdapterConfigText(spec, base_model)};
+  for (const UnitTensor& tensor : trained) {
+    adapter.tensors.push_back(
+        {.name = PeftName(tensor, spec), .type = TensorType::kF32, .shape = tensor.shape});
+  }
+  return adapter;
 }
 
 Result<LoraSpec> ReadAdapterConfig(const std::string& dir) {
@@ -187,7 +195,8 @@ Status CheckAdapterConfig(const std::string& dir, const LoraSpec& spec) {
       return Differs(dir, key, Sorted(theirs.*list), Sorted(spec.*list));
     }
   }
-  if (theirs.bias != spec.bias) return Differs(dir, "bias", WordOf(theirs.bias), WordOf(spec.bias));
+  if (theirs.bias != spec.bias)
+    return Differs(dir, "bias", LoraBiasWord(theirs.bias), LoraBiasWord(spec.bias));
   return OkStatus();
 }
 

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
+#include "trainer/core/flat_layout.h"
 #include "trainer/core/model_config.h"
+#include "trainer/formats/model_directory.h"
 
 namespace muster {
 
@@ -17,6 +20,10 @@ inline constexpr char kAdapterWeights[] = "adapter_model.safetensors";
 
 // The text of adapter_config.json. `base_model`: name or directory of the model that it adapts.
 std::string AdapterConfigText(const LoraSpec& spec, const std::string& base_model);
+
+// The directory of an adapter: `trained`, in their order, in fp32 and under their names in PEFT.
+ModelDirectory::Adapter PeftDirectory(const std::vector<UnitTensor>& trained, const LoraSpec& spec,
+                                      const std::string& base_model);
 
 // What an adapter_config.json says. kNotFound, kInvalidArgument for a file that is malformed,
 // kUnimplemented for an adapter of another kind (DoRA, rank patterns, embeddings, one that was

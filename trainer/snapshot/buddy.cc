@@ -163,8 +163,10 @@ Status Buddy::KeepCopy(const BuddyOptions& options, std::vector<std::unique_ptr<
 // Of the segment of the rank before this one.
 Result<SegmentSpec> Buddy::ReceiveSpec() {
   const SegmentSpec& own = own_->spec();
-  const std::string said = ShardHeaderToJson(
-      {.rank = own.shard_index, .world_size = own.shard_count, .arrays = own.arrays});
+  const std::string said = ShardHeaderToJson({.rank = own.shard_index,
+                                              .world_size = own.shard_count,
+                                              .adapter = own.adapter,
+                                              .arrays = own.arrays});
   auto bytes = static_cast<std::int64_t>(said.size());
   MUSTER_RETURN_IF_ERROR(MaxOver(*ring_, &bytes));
   // JSON may end with spaces.
@@ -177,7 +179,8 @@ Result<SegmentSpec> Buddy::ReceiveSpec() {
   return SegmentSpec{.shard_index = decoded.header.rank,
                      .shard_count = decoded.header.world_size,
                      .layout = own.layout,
-                     .arrays = std::move(decoded.header.arrays)};
+                     .arrays = std::move(decoded.header.arrays),
+                     .adapter = std::move(decoded.header.adapter)};
 }
 
 Buddy::~Buddy() {

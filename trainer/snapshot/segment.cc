@@ -104,6 +104,7 @@ Result<std::unique_ptr<Segment>> Segment::Create(SegmentSpec spec, Generation li
                                                    .generation = lineage,
                                                    .rank = spec.shard_index,
                                                    .world_size = spec.shard_count,
+                                                   .adapter = spec.adapter,
                                                    .arrays = spec.arrays});
   MUSTER_CHECK(directory.size() <= kMaxDirectoryBytes, "a segment's directory is too long");
   const std::uint64_t slot_bytes = ShardFrame::Make(0, PlaceArrays(spec.arrays).end).data_bytes;
@@ -213,6 +214,7 @@ Status Segment::ReadDirectory(const std::string& text) {
   spec_.shard_index = directory.rank;
   spec_.shard_count = directory.world_size;
   spec_.arrays = std::move(directory.arrays);
+  spec_.adapter = std::move(directory.adapter);
   array_offsets_ = std::move(decoded->places.offsets);
   return OkStatus();
 }

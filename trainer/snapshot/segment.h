@@ -32,6 +32,7 @@
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
+#include "trainer/checkpoint/adapter_origin.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace muster {
@@ -45,7 +46,8 @@ struct SegmentSpec {
   int shard_count = 1;
   // Of how the whole state is cut up; equal on all ranks of one state (state_plan.h).
   std::uint64_t layout = 0;
-  std::vector<ShardArray> arrays;  // data is not looked at
+  std::vector<ShardArray> arrays;             // data is not looked at
+  std::optional<AdapterOrigin> adapter = {};  // what the state belongs to; nothing: a whole model
 };
 
 // Whether both are for one shard of equally cut states, so that one can take the other's place.

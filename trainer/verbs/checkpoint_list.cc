@@ -50,6 +50,13 @@ Status CheckShards(const std::string& directory, const CheckpointManifest& manif
   return OkStatus();
 }
 
+// Every shard has it. What cannot be read says nothing of the checkpoint's other shards.
+std::optional<AdapterOrigin> AdapterIn(const std::string& directory,
+                                       const CheckpointManifest& manifest) {
+  Result<ShardHeader> header = ReadShardHeader(directory + "/" + manifest.shards.front().file);
+  return header.ok() ? std::move(header->adapter) : std::nullopt;
+}
+
 ListedCheckpoint Listed(const std::string& checkpoints, const std::string& name, bool verify) {
   ListedCheckpoint listed{.directory = name};
   ParseCheckpointDirectoryName(name, &listed.step, &listed.generation);
@@ -66,7 +73,10 @@ ListedCheckpoint Listed(const std::string& checkpoints, const std::string& name,
   listed.problem = status.message();
   if (!manifest.ok()) return listed;
   listed.ranks = manifest->world_size;
-  if (status.ok()) listed.eval_loss = manifest->eval_loss;
+  if (status.ok()) {
+    listed.eval_loss = manifest->eval_loss;
+    listed.adapter = AdapterIn(directory, *manifest);
+  }
   for (const ShardRecord& shard : manifest->shards) listed.bytes += shard.bytes;
   return listed;
 }

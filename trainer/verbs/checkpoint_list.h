@@ -10,6 +10,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
+#include "trainer/checkpoint/adapter_origin.h"
 
 namespace muster {
 
@@ -30,6 +31,8 @@ struct ListedCheckpoint {
   bool resumes = false;             // the one that a resume tries first
   std::optional<double> eval_loss;  // kCommitted: what an evaluation of this state has found
   bool best = false;                // no other one has a lower
+  // kCommitted: of which model it holds an adapter; nothing: a whole model, or it is not said.
+  std::optional<AdapterOrigin> adapter;
 };
 std::string_view CheckpointStateName(ListedCheckpoint::State state);  // "committed"
 

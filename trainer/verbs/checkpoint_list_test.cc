@@ -44,6 +44,7 @@ class CheckpointListTest : public ::testing::Test {
       ShardHeader header{.job_id = "job", .generation = generation, .rank = rank, .world_size = 2};
       header.cursor.step = step;
       header.arrays = state.arrays();
+      header.adapter = adapter_;
       auto record = WriteShard(checkpoints_ + "/" + name + "/" + ShardFileName(rank),
                                testing::ImageOf(std::move(header)));
       ASSERT_TRUE(record.ok()) << record.status().ToString();
@@ -72,6 +73,7 @@ class CheckpointListTest : public ::testing::Test {
   }
 
   const testing::TempDir dir_;
+  std::optional<AdapterOrigin> adapter_;
   const std::string checkpoints_ = dir_.path() + "/checkpoints";
 };
 
@@ -123,6 +125,20 @@ TEST_F(CheckpointListTest, ShowsAndKeepsTheBest) {
   EXPECT_FALSE(found[1].best || found[3].best);
   EXPECT_EQ(PruneCheckpoints(dir_.path(), 1)->size(), 2u);
   EXPECT_THAT(Left(), ElementsAre("step-00000200-g1", "step-00000100-g1"));
+}
+
+TEST_F(CheckpointListTest, ShowsOfWhichModelAnAdapterIs) {
+  Write(50, 1);
+  adapter_ = AdapterOrigin{.base_model = "org/base", .base_weights = "", .form = "{}"};
+  Write(100, 1);
+  const std::vector<ListedCheckpoint> found = Listed();
+  EXPECT_EQ(found[0].adapter, adapter_);
+  EXPECT_EQ(found[1].adapter, std::nullopt);
+  const auto json = InspectPath(checkpoints_ + "/step-00000100-g1", {});
+  ASSERT_TRUE(json.ok()) << json.status().ToString();
+  EXPECT_EQ((*json)["adapter"]["base_model"], "org/base");
+  EXPECT_THAT(InspectionText(*json), HasSubstr("base_model org/base"));
+  EXPECT_FALSE(InspectPath(checkpoints_ + "/step-00000050-g1", {})->contains("adapter"));
 }
 
 TEST_F(CheckpointListTest, PrunesNothingThatIsInUse) {

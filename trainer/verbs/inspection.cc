@@ -115,6 +115,7 @@ Result<Json> CheckpointJson(const std::string& checkpoints, const std::string& d
   }
   MUSTER_ASSIGN_OR_RETURN(const ShardHeader header,
                           ReadShardHeader(dir + "/" + manifest.shards.front().file));
+  if (header.adapter) json["adapter"] = Json::parse(AdapterOriginToJson(*header.adapter));
   json["bytes"] = bytes;
   json["samples"] = header.cursor.samples;
   json["tokens"] = header.cursor.tokens;

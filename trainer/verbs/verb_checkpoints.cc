@@ -10,22 +10,27 @@
 namespace muster {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+Json AdapterJson(const std::optional<AdapterOrigin>& adapter) {
+  return adapter ? Json::parse(AdapterOriginToJson(*adapter)) : Json();
+}
+
 void PrintJson(const std::vector<ListedCheckpoint>& found, std::int64_t now) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  Json list = Json::array();
   for (const ListedCheckpoint& checkpoint : found) {
-    list.push_back(
-        {{"directory", checkpoint.directory},
-         {"step", checkpoint.step},
-         {"generation", checkpoint.generation},
-         {"state", CheckpointStateName(checkpoint.state)},
-         {"resumes", checkpoint.resumes},
-         {"eval_loss", checkpoint.eval_loss ? nlohmann::ordered_json(*checkpoint.eval_loss)
-                                            : nlohmann::ordered_json()},
-         {"best", checkpoint.best},
-         {"ranks", checkpoint.ranks},
-         {"bytes", checkpoint.bytes},
-         {"age_seconds", now - checkpoint.modified},
-         {"problem", checkpoint.problem}});
+    list.push_back({{"directory", checkpoint.directory},
+                    {"step", checkpoint.step},
+                    {"generation", checkpoint.generation},
+                    {"state", CheckpointStateName(checkpoint.state)},
+                    {"resumes", checkpoint.resumes},
+                    {"eval_loss", checkpoint.eval_loss ? Json(*checkpoint.eval_loss) : Json()},
+                    {"best", checkpoint.best},
+                    {"adapter", AdapterJson(checkpoint.adapter)},
+                    {"ranks", checkpoint.ranks},
+                    {"bytes", checkpoint.bytes},
+                    {"age_seconds", now - checkpoint.modified},
+                    {"problem", checkpoint.problem}});
   }
   std::printf("%s\n", list.dump(2).c_str());
 }
@@ -38,6 +43,7 @@ std::string NotesOf(const ListedCheckpoint& checkpoint) {
     notes = "  (" + checkpoint.problem + ")";
   }
   if (checkpoint.best) notes += "  (the best)";
+  if (checkpoint.adapter) notes += "  (adapter of " + checkpoint.adapter->base_model + ")";
   return notes;
 }
 

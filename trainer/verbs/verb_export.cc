@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/checkpoint/export_model.h"
 #include "trainer/checkpoint/file_state.h"
@@ -11,22 +10,35 @@
 #include "trainer/hub/hub_id.h"
 #include "trainer/loop/stored_type.h"
 #include "trainer/model/llama_units.h"
+#include "trainer/verbs/adapter_export.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {
 namespace {
 
-Status ExportHuggingFace(StateReader& state, const ExportStateOptions& options) {
+Status ExportWholeModel(StateReader& state, const ExportStateOptions& options) {
+  if (options.model.empty()) {
+    return InvalidArgument("--format hf needs --model, for " + state.path() +
+                           " holds a whole model's weights, and configuration and tokenizer come "
+                           "from there");
+  }
   MUSTER_ASSIGN_OR_RETURN(const std::string source, ResolveModel(options.model));
-  const std::string config_path = source + "/config.json";
-  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(config_path));
-  MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text, config_path));
+  MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source));
   ModelExport model{
       .source_dir = source, .target_dir = options.out, .max_shard_bytes = options.max_shard_bytes};
   for (const UnitTensor& tensor : LlamaTensors(config)) {
     model.tensors.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});
   }
   return WriteModelDirectory(state, model);
+}
+
+Status ExportHuggingFace(StateReader& state, const ExportStateOptions& options) {
+  if (!HoldsAdapter(state)) return ExportWholeModel(state, options);
+  if (state.adapter()) return ExportAdapter(state, {.model = options.model, .out = options.out});
+  return FailedPrecondition(
+      state.path() +
+      " holds an adapter of a version that did not keep its form with it; resume "
+      "the job, whose next checkpoint has it");
 }
 
 Status Export(const ExportStateOptions& options) {

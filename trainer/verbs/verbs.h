@@ -140,7 +140,8 @@ struct ExportStateOptions {
   std::string checkpoint;       // one, a directory of them, or a single-file state
   std::string out;              // file (full) or directory (hf); must not exist
   std::string format = "full";  // full: weights, moments and cursor in one file | hf
-  std::string model;            // hf: directory with config.json and the tokenizer
+  // hf: directory with config.json and the tokenizer; empty: that of the adapter's own model.
+  std::string model;
   std::int64_t max_shard_bytes = 5'000'000'000;  // hf: of a file
 };
 int RunExport(const ExportStateOptions& options);
