@@ -50,6 +50,8 @@
 
 namespace muster {
 
+class FrozenShelf;
+
 struct FsdpOptions {
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
   int ranks_per_node = 1;        // the shard groups of hybrid strategies
