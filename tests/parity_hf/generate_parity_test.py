@@ -57,7 +57,8 @@ class GeneratedTokens(unittest.TestCase):
             "--max-new-tokens", TOKENS, "--dtype", "float32", "--threads", 1, "--json"))
         theirs = json.loads(self.run_program(
             peer.PYTHON, HERE / "reference_generate.py", "--model", model, "--ids",
-            json.dumps(list(PROMPT.encode())), "--tokens", TOKENS, "--drawable", TOKENIZER).splitlines()[-1])
+            json.dumps(list(PROMPT.encode())), "--tokens", TOKENS, "--drawable",
+            TOKENIZER).splitlines()[-1])
         self.assertEqual(ours["ids"], theirs)
         self.assertEqual(len(theirs), TOKENS)
         self.assertGreater(len(set(theirs)), 1, "it says the same again and again")

@@ -128,11 +128,13 @@ class Hashing {
                                                                         &XXH3_freeState);
     XXH3_64bits_reset(hash.get());
     std::vector<char> buffer(kReadBytes);
-    for (;;) {
+    // One that grows as fast as it is read has no end, and has changed.
+    for (std::int64_t bytes = 0; bytes <= file->identity.bytes;) {
       const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return ErrnoStatus(errno, "read " + file->path);
       if (n == 0) break;
+      bytes += n;
       XXH3_64bits_update(hash.get(), buffer.data(), static_cast<std::size_t>(n));
       if (on_part) on_part();
       if (wait_.on_read) wait_.on_read();
