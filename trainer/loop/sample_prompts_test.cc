@@ -54,6 +54,14 @@ TEST_F(SamplePromptsTest, WhatFollowsBecomesTextInWholeCharacters) {
   EXPECT_FALSE(samples->Ends('y'));
 }
 
+TEST_F(SamplePromptsTest, AnAnswerEndsWithItsTurn) {
+  config_.eos_token_ids = {kEndOfTextId};
+  const Result<SamplePrompts> samples = Load({"hi"});
+  ASSERT_TRUE(samples.ok());
+  EXPECT_TRUE(samples->Ends(kImEndId));
+  EXPECT_FALSE(samples->Ends(kImStartId));
+}
+
 TEST_F(SamplePromptsTest, AreRefusedByNumberWhereNothingCouldFollow) {
   const Status status = Load({"hi", std::string(60, 'a')}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

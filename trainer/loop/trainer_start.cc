@@ -178,6 +178,7 @@ std::optional<Failure> Trainer::LoadState() {
     engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   }
   engine_->WeightsLoaded();
+  if (auto failure = ForgetLostBest()) return failure;
   if (auto failure = BeginSnapshots()) return failure;
   first_step_ = cursor_.step;
   // A job that saves at its end alone need not keep memory for it.
