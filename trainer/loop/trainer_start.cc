@@ -1,6 +1,8 @@
 // Of Trainer: everything before the first step.
 #include "trainer/loop/trainer.h"
 
+#include <malloc.h>
+
 #include <cstdio>
 
 #include "common/base/files.h"
@@ -172,6 +174,9 @@ void Trainer::MakeCheckpointer() {
 std::optional<Failure> Trainer::LoadState() {
   if (auto failure = MakeEngine()) return failure;
   if (auto failure = LoadFrozen()) return failure;
+  // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
+  // (verb_train.cc).
+  if (train().lora) ::malloc_trim(0);
   MakeCheckpointer();
   if (auto failure = LoadNewestState()) return failure;
   if (resumed_from_ != ResumeSource::kStart) {
