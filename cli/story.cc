@@ -208,6 +208,8 @@ std::string Checkpoints(const v1::Job& job) {
   for (const auto& checkpoint : job.checkpoints())
     out += "  step " + std::to_string(checkpoint.step()) + "  " + checkpoint.directory() +
            "  committed " + LocalClock(checkpoint.committed_unix_ms()) +
+           (checkpoint.has_eval_loss() ? "  evaluation loss " + Fixed(checkpoint.eval_loss(), 4)
+                                       : std::string()) +
            (checkpoint.refused().empty() ? "" : "  " + Printable(checkpoint.refused())) + "\n";
   return out;
 }

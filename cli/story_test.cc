@@ -69,6 +69,14 @@ TEST_F(StoryTest, NamesTheModelOfASuccess) {
   EXPECT_EQ(story.find("muster cancel"), std::string::npos);
 }
 
+TEST_F(StoryTest, TellsTheLossOfAnEvaluatedCheckpoint) {
+  v1::Job job = CannedJob();
+  job.mutable_checkpoints(0)->set_eval_loss(1.875);
+  const std::string story = TellStory(job, "/cluster", 0);
+  EXPECT_NE(story.find("  committed 22:13:59  evaluation loss 1.8750\n"), std::string::npos)
+      << story;
+}
+
 TEST_F(StoryTest, ACommandJobDoesNotTrain) {
   v1::Job job = CannedJob();
   job.set_spec_yaml("name: j\ncommand: [a]\n");

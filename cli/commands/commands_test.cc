@@ -533,6 +533,16 @@ TEST_F(CommandsTest, CheckpointsAreListedWithTheirSize) {
   EXPECT_EQ(coordinator_.verified, "") << "nobody asked for it";
 }
 
+TEST_F(CommandsTest, CheckpointsShowWhatAnEvaluationHasFound) {
+  Serve();
+  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  EXPECT_EQ(out_.str().find("1.8"), std::string::npos) << out_.str();
+  coordinator_.job.mutable_checkpoints(0)->set_eval_loss(1.875);
+  out_.str("");
+  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  EXPECT_NE(out_.str().find("1.8750"), std::string::npos) << out_.str();
+}
+
 TEST_F(CommandsTest, CheckpointsSayWhenTheyWereVerifiedOrWhatIsDamaged) {
   Serve();
   v1::CheckpointInfo& checkpoint = *coordinator_.job.mutable_checkpoints(0);

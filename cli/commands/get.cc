@@ -84,10 +84,11 @@ CommandResult RunCheckpoints(CommandContext& context, const CheckpointsOptions& 
   for (const auto& checkpoint : job.checkpoints()) list.push_back(CheckpointJson(checkpoint));
   if (PrintStructured(terminal.out, context.output, list, "directory")) return exit_code;
   if (job.checkpoints().empty()) terminal.err << "job " << job.id() << " has no checkpoints yet\n";
-  Table table({"STEP", "GEN", "RANKS", "SIZE", "COMMITTED", "VERIFIED", "DIRECTORY"});
+  Table table({"STEP", "GEN", "RANKS", "SIZE", "EVAL LOSS", "COMMITTED", "VERIFIED", "DIRECTORY"});
   for (const auto& checkpoint : job.checkpoints())
     table.Add({std::to_string(checkpoint.step()), std::to_string(checkpoint.generation()),
                std::to_string(checkpoint.world_size()), HumanBytes(CheckpointBytes(checkpoint)),
+               checkpoint.has_eval_loss() ? Fixed(checkpoint.eval_loss(), 4) : "-",
                LocalTime(checkpoint.committed_unix_ms()), VerifiedText(checkpoint),
                job.output_dir() + "/checkpoints/" + checkpoint.directory()});
   table.Print(terminal.out, terminal.color);

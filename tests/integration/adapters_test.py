@@ -7,7 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import Cluster, run, trajectory  # noqa: E402
+from cluster import Cluster, read_metrics, run, trajectory, wait_until  # noqa: E402
 
 STEPS = 60
 
@@ -75,6 +75,68 @@ class Adapters(unittest.TestCase):
         job = self.cluster.submit(other)
         self.assertNotEqual(self.cluster.wait(job), 0)
         self.assertIn("r is 4, the job's lora has 8", self.cluster.describe(job))
+
+
+class OnOtherNodes(unittest.TestCase):
+    """Adapters move between ranks and nodes; frozen weights are read wherever ranks come up."""
+
+    STEPS = 30
+
+    def setUp(self):
+        self.cluster = Cluster(self, nodes=3)
+
+    def job(self, nodes, resources=None, **train):
+        # A sum over another number of ranks differs in its last bits only.
+        spec = self.cluster.train_job(
+            steps=self.STEPS, every=10, nodes=nodes, lora={"r": 4, "alpha": 8},
+            quantization={"kind": "nf4"}, fsdp={"mixed_precision": "fp64"}, **train)
+        spec["resources"].update(resources or {})
+        return spec
+
+    def finished(self, job):
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        return self.cluster.output(job)
+
+    def lose_a_node(self, job, at_step):
+        self.cluster.wait_for_step(job, at_step)
+        lost = self.cluster.get(job)["ranks"][-1]["node"]
+        self.cluster.kill_node(lost, job)
+        wait_until(lambda: len(self.cluster.get(job)["attempts"]) > 1, "the job goes on")
+        return lost
+
+    def adapter(self, output):
+        return (output / "adapter" / "adapter_model.safetensors").read_bytes()
+
+    def test_a_rank_on_another_node_goes_on_with_the_same_bits(self):
+        calm = self.finished(self.cluster.submit(self.job(nodes=2)))
+        job = self.cluster.submit(self.job(nodes=2, resources={"spares": 1}))
+        lost = self.lose_a_node(job, at_step=12)
+        output = self.finished(job)
+        attempt = self.cluster.get(job)["attempts"][1]
+        self.assertEqual((attempt["rung"], attempt["resumed_from"]), ("spare", "snapshot"))
+        self.assertNotIn(lost, attempt["nodes"])
+        self.assertEqual(trajectory(output), trajectory(calm))
+        self.assertEqual(self.adapter(output), self.adapter(calm))
+
+    def test_fewer_ranks_go_on_from_a_snapshot_and_from_a_checkpoint(self):
+        calm = trajectory(self.finished(self.cluster.submit(self.job(nodes=3))))
+        for source, snapshot in (("snapshot", {"every": 1}), ("checkpoint", {"every": 0})):
+            with self.subTest(source=source):
+                job = self.cluster.submit(
+                    self.job(nodes=3, resources={"min_nodes": 2}, snapshot=snapshot))
+                self.lose_a_node(job, at_step=12)
+                output = self.finished(job)
+                attempt = self.cluster.get(job)["attempts"][1]
+                self.assertEqual((attempt["rung"], attempt["world_size"], attempt["resumed_from"]),
+                                 ("shrink", 2, source))
+                self.assertEqual(read_metrics(output)[self.STEPS]["world_size"], 2)
+                self.assertEqual(len(trajectory(output)), len(calm))
+                for got, want in zip(trajectory(output), calm):
+                    self.assertEqual(got[0], want[0])
+                    self.assertAlmostEqual(got[1] / want[1], 1, delta=1e-9)
+                    self.assertAlmostEqual(got[2] / want[2], 1, delta=1e-8)
+                self.cluster.up()
+                self.cluster.wait_until_ready()
 
 
 if __name__ == "__main__":

@@ -41,6 +41,11 @@ train:
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512,
           "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8,
           "num_key_value_heads": 4, "vocab_size": 8192}
+# Wide, shallow, and of few words: beside adapters the frozen matrices of blocks are most of what
+# is held.
+WIDE = {**CONFIG, "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 4,
+        "num_attention_heads": 12, "vocab_size": 1024, "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16"}
 
 
 class Plan(unittest.TestCase):
@@ -49,9 +54,10 @@ class Plan(unittest.TestCase):
         cls.temp = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.temp.cleanup)
         cls.root = pathlib.Path(cls.temp.name)
-        for name, extra in (("model", {}), ("tied", {"tie_word_embeddings": True})):
+        for name, values in (("model", CONFIG), ("tied", {**CONFIG, "tie_word_embeddings": True}),
+                             ("wide", WIDE)):
             config = cls.root / f"{name}.json"
-            config.write_text(json.dumps({**CONFIG, **extra}))
+            config.write_text(json.dumps(values))
             subprocess.run([TRAINER, "init-model", "--config", config, "--out", cls.root / name],
                            check=True, timeout=60, capture_output=True)
 
@@ -71,7 +77,7 @@ class Plan(unittest.TestCase):
                               timeout=60, capture_output=True, text=True, check=False)
         return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
 
-    def compare(self, **how):
+    def compare(self, least_frozen=0, **how):
         folder = self.job(**how)
         code, plan = self.plan(folder, "--standalone")
         self.assertEqual(code, 0, plan)
@@ -84,16 +90,20 @@ class Plan(unittest.TestCase):
             return sum(parts[name]["host_bytes"] for name in names if name in parts)
 
         gathered = parts["gathered_weights"]
-        arrays = {"frozen": 0,
-                  "state": planned("master_weights", "moments", "gradient_sums", "compute_copy"),
+        # A single rank's shard of frozen weights is the gathered array; ranks of one host hold a
+        # part each of one that they share.
+        alone = planned("frozen_weights") if how.get("world", 1) == 1 else 0
+        arrays = {"state": planned("master_weights", "moments", "gradient_sums", "compute_copy"),
                   "snapshots": 0,
-                  "gathered": 0 if gathered["shared"] else gathered["host_bytes"],
+                  "gathered": alone + (0 if gathered["shared"] else gathered["host_bytes"]),
                   "gradients": planned("gradient_slots"),
                   "activations": planned("activations")}
         for rank in json.loads((folder / "out" / "memory.json").read_text())["ranks"]:
-            if not how.get("adapters"):
-                self.assertEqual(rank["arrays"], arrays, how)
+            self.assertEqual({name: rank["arrays"][name] for name in arrays}, arrays, how)
+            self.assertLessEqual(rank["arrays"]["frozen"], planned("frozen_weights") - alone, how)
             self.assertTrue(rank["train"]["of_stage"], "the kernel keeps no peak of a stage")
+            self.assertGreaterEqual(planned("frozen_weights") / rank["train"]["peak"],
+                                    least_frozen, how)
             expected = plan["memory"]["host_bytes"]
             if "no_shard" in how.get("fsdp", "") and rank["rank"] > 0:
                 expected -= planned("checkpoint_copy")  # replicas write none
@@ -124,8 +134,12 @@ class Plan(unittest.TestCase):
         self.compare(world=3, fsdp="activation_checkpointing: full")
 
     def test_adapters_over_frozen_weights(self):
-        self.compare(adapters="lora: {r: 8}")
-        self.compare(world=2, adapters="lora: {r: 8}\n  quantization: {kind: nf4}")
+        """Of a model whose frozen weights are half of the peak, and in 4 bits a sixth of it."""
+        self.compare(model="wide", least_frozen=0.45, adapters="lora: {r: 8}")
+        self.compare(model="wide", least_frozen=0.15,
+                     adapters="lora: {r: 8, dropout: 0.1}\n  quantization: {kind: nf4}")
+        self.compare(model="wide", world=2, least_frozen=0.15,
+                     adapters="lora: {r: 8}\n  quantization: {kind: nf4}")
         self.compare(adapters="lora: {r: 8, modules_to_save: [embed_tokens]}\n"
                               "  quantization: {double_quant: false}")
 

@@ -90,11 +90,13 @@ class RowsLoader {
 
   std::variant<LoadedRows, Failure> Load() {
     LoadedRows rows;
-    if (auto failure = LoadFiles(data_.train, "train.data.train", &rows.train)) return *failure;
-    rows.end_of_turn = TaughtEndOfTurn(*rows.train);
+    // The few first: what is wrong with them is told before the many are tokenized.
     if (!data_.eval.empty()) {
       if (auto failure = LoadFiles(data_.eval, "train.data.eval", &rows.eval)) return *failure;
-    } else if (data_.eval_ratio > 0) {
+    }
+    if (auto failure = LoadFiles(data_.train, "train.data.train", &rows.train)) return *failure;
+    rows.end_of_turn = TaughtEndOfTurn(*rows.train);
+    if (data_.eval.empty() && data_.eval_ratio > 0) {
       Result<SplitRows> split =
           SplitByRatio(std::move(rows.train), data_.eval_ratio, spec_.train->seed);
       if (!split.ok()) return InputFailure("data", split.status());

@@ -41,6 +41,7 @@ Result<SamplePrompts> SamplePrompts::Load(const std::vector<std::string>& texts,
   if (!chat.ok() && chat.status().code() != StatusCode::kNotFound) return chat.status();
   samples.chats_ = chat.ok();
   samples.end_ids_.assign(config.eos_token_ids.begin(), config.eos_token_ids.end());
+  // As `generate --chat` ends an answer, whatever the model's files name as the end of a text.
   if (chat.ok()) {
     if (const auto end = EndOfTurn(*chat, samples.tokenizer_)) samples.end_ids_.push_back(*end);
   }

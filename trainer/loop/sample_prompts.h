@@ -39,7 +39,7 @@ class SamplePrompts {
   std::int64_t max_tokens() const { return max_tokens_; }
   // Words of the vocabulary that have a text; at most the model's.
   std::int64_t words() const { return words_; }
-  // Whether the id ends a text.
+  // Whether the id ends a text, or the assistant's turn.
   bool Ends(std::int32_t id) const;
   // The text of ids that follow that prompt.
   std::string TextOf(const SamplePrompt& prompt, const std::vector<std::int32_t>& ids) const;

@@ -54,11 +54,12 @@ TEST_F(SamplePromptsTest, WhatFollowsBecomesTextInWholeCharacters) {
   EXPECT_FALSE(samples->Ends('y'));
 }
 
-// As of a base model: its files do not name the end of a turn.
-TEST_F(SamplePromptsTest, EndWithTheTurn) {
+TEST_F(SamplePromptsTest, AnAnswerEndsWithItsTurn) {
   config_.eos_token_ids = {kEndOfTextId};
-  EXPECT_TRUE(Load({"hi"})->Ends(kImEndId));
-  EXPECT_TRUE(Load({"hi"})->Ends(kEndOfTextId));
+  const Result<SamplePrompts> samples = Load({"hi"});
+  ASSERT_TRUE(samples.ok());
+  EXPECT_TRUE(samples->Ends(kImEndId));
+  EXPECT_FALSE(samples->Ends(kImStartId));
 }
 
 TEST_F(SamplePromptsTest, AreRefusedByNumberWhereNothingCouldFollow) {

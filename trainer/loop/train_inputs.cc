@@ -83,6 +83,10 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
   Result<std::optional<VocabGrowth>> growth = Grow(*spec.train, dir, &*model);
   if (!growth.ok()) return InputFailure("config", growth.status());
   const std::string tokenizer_json = *growth ? (*growth)->tokenizer_json : std::string();
+  // Before the rows, which may be tokenized for hours.
+  Result<std::optional<SamplePrompts>> samples =
+      LoadSamples(spec, dir, tokenizer_json, model->config);
+  if (!samples.ok()) return InputFailure("config", samples.status());
   auto rows = LoadRows(spec, dir, model->config, events, tokenizer_json);
   if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
   auto& loaded = std::get<LoadedRows>(rows);
@@ -91,9 +95,6 @@ std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const In
     generation_config = GenerationConfigWithEnd(dir, model->config, *loaded.end_of_turn);
   }
   if (!generation_config.ok()) return InputFailure("model", generation_config.status());
-  Result<std::optional<SamplePrompts>> samples =
-      LoadSamples(spec, dir, tokenizer_json, model->config);
-  if (!samples.ok()) return InputFailure("config", samples.status());
   const std::int32_t pad_id =
       model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
   return TrainInputs{.model_dir = dir,

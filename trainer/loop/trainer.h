@@ -126,6 +126,9 @@ class Trainer {
   std::optional<Failure> ShowSamples();
   std::optional<Failure> GoOnFrom(std::span<const SamplePrompt> prompts);
   void LogSample(const SamplePrompt& prompt, const std::vector<std::int32_t>& text, bool ended);
+  std::optional<Failure> ForgetLostBest();
+  void CountWrittenBest(EvalHistory* history);
+  Result<std::vector<CheckpointManifest>> KnownManifests() const;
   Result<std::vector<CheckpointManifest>> AwaitBestManifest();
   Result<std::pair<Step, Generation>> AgreeOnBest();
   std::optional<Failure> TakeBest();

@@ -1,8 +1,11 @@
 // Of trainer.h: evaluations between steps, what follows from them, samples, the best state.
 #include <algorithm>
+#include <bit>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
+#include "common/base/files.h"
 #include "trainer/checkpoint/init_from.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/loop/eval_metrics.h"
@@ -161,19 +164,69 @@ void Trainer::LogSample(const SamplePrompt& prompt, const std::vector<std::int32
            "sample  \"" + sample.prompt + "\" -> \"" + sample.text + "\"\n");
 }
 
+// All that are committed: a worker writes the manifest of one some time after the coordinator has
+// begun to offer it.
+Result<std::vector<CheckpointManifest>> Trainer::KnownManifests() const {
+  MUSTER_ASSIGN_OR_RETURN(FoundManifests found, FindManifests(checkpoint_dir_));
+  if (env_.resume_file.empty()) return std::move(found.manifests);
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(env_.resume_file));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<CheckpointManifest> offered,
+                          ManifestListFromJson(text));
+  found.manifests.insert(found.manifests.end(), offered.begin(), offered.end());
+  return std::move(found.manifests);
+}
+
+// Rank 0's half of ForgetLostBest.
+void Trainer::CountWrittenBest(EvalHistory* history) {
+  const Result<std::vector<CheckpointManifest>> known = KnownManifests();
+  if (!known.ok()) return;  // nobody can say that it is lost
+  const bool there = std::any_of(known->begin(), known->end(), [&](const auto& each) {
+    return each.step == history->best_step && each.eval_loss.has_value();
+  });
+  if (there) return;
+  std::string text = "the checkpoint of the best evaluation, of step " +
+                     std::to_string(history->best_step) + ", is not there";
+  const CheckpointManifest* const best = BestOf(*known);
+  history->best_step = best != nullptr ? best->step : -1;
+  history->best_loss = best != nullptr ? *best->eval_loss : std::numeric_limits<double>::infinity();
+  if (best != nullptr) text += "; of those that are, step " + std::to_string(best->step) + "'s is";
+  Note("info", text);
+}
+
+// A fault may have come after steps behind the best evaluation were sealed and before its
+// checkpoint was written. What counts then is the best one that is there, so that a state that is
+// better than that is saved.
+std::optional<Failure> Trainer::ForgetLostBest() {
+  EvalHistory& history = cursor_.evaluations;
+  if (!train().keeps_best() || history.best_step <= 0) return std::nullopt;
+  if (is_first()) CountWrittenBest(&history);
+  if (parts_.communicator.size() == 1) return std::nullopt;
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  std::int64_t best[2] = {is_first() ? history.best_step : kLeast,
+                          is_first() ? std::bit_cast<std::int64_t>(history.best_loss) : kLeast};
+  const Status agreed =
+      parts_.communicator.AllReduce(best, 2, ElementType::kInt64, ReduceOp::kMax)->Wait();
+  if (!agreed.ok()) return CollectiveFailure(agreed);
+  history.best_step = best[0];
+  history.best_loss = std::bit_cast<double>(best[1]);
+  return std::nullopt;
+}
+
 // Rank 0's: as FindManifests has them, once the one of the best evaluation is among them, or not
-// any more to be waited for. Without a supervisor this rank has written it itself by now.
+// any more to be waited for: manifests are written in the order of their checkpoints. Without a
+// supervisor this rank has written it itself by now.
 Result<std::vector<CheckpointManifest>> Trainer::AwaitBestManifest() {
   const Step best_step = cursor_.evaluations.best_step;
   const bool waits = parts_.supervisor.attached() && best_step > 0;
   const Deadline deadline = Deadline::After(waits ? kManifestPatience : Duration::zero());
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(FoundManifests found, FindManifests(checkpoint_dir_));
-    const bool there = std::any_of(found.manifests.begin(), found.manifests.end(),
-                                   [&](const CheckpointManifest& each) {
-                                     return each.step == best_step && each.eval_loss.has_value();
-                                   });
-    if (there || deadline.Expired()) return std::move(found.manifests);
+    const bool decided = std::any_of(
+        found.manifests.begin(), found.manifests.end(), [&](const CheckpointManifest& each) {
+          return (each.step == best_step && each.eval_loss.has_value()) ||
+                 (each.step > best_step && each.generation == env_.generation);
+        });
+    if (decided || deadline.Expired()) return std::move(found.manifests);
     parts_.progress.Move();
     MUSTER_RETURN_IF_ERROR(
         parts_.supervisor.AwaitCalledOff(env_.generation, Deadline::After(kManifestRetry)));

@@ -148,6 +148,26 @@ TEST_F(EvaluationTest, TheBestCheckpointIsSavedKeptAndExported) {
   EXPECT_EQ(Metrics("out").size(), 6u);
 }
 
+// As after a fault before it was written.
+TEST_F(EvaluationTest, ABestCheckpointThatIsLostCountsNoMore) {
+  JobSpec spec = Contradicted("out");
+  spec.train->checkpoint = {.every = 1, .keep = 6};
+  spec.train->schedule.max_steps = 4;
+  ExpectDone(RunAlone(spec));
+  std::vector<CheckpointManifest> committed = Committed("out");
+  const CheckpointManifest lost = *BestOf(committed);
+  ASSERT_LT(lost.step, 4) << "what is learned contradicts what is evaluated";
+  std::filesystem::remove_all(dir_ + "/out/checkpoints/" + lost.directory);
+  const CheckpointManifest best = *BestOf(committed = Committed("out"));
+  spec.train->schedule.max_steps = 6;
+  spec.train->output_export = ExportedState::kBest;
+  ExpectDone(RunAlone(spec));
+  EXPECT_EQ(Lines("out/eval.jsonl").back()["best_step"], best.step);
+  EXPECT_EQ(Lines("out/eval.jsonl").back()["best_loss"], *best.eval_loss);
+  EXPECT_THAT(Said(), HasSubstr("of step " + std::to_string(lost.step) + ", is not there"));
+  EXPECT_THAT(Said(), HasSubstr("exports the state of step " + std::to_string(best.step)));
+}
+
 TEST_F(EvaluationTest, WithoutKeepBestTheNewestAloneAreKept) {
   JobSpec spec = Contradicted("out");
   spec.train->checkpoint = {.every = 2, .keep = 1};

@@ -1,6 +1,8 @@
 // Of Trainer: everything before the first step.
 #include "trainer/loop/trainer.h"
 
+#include <malloc.h>
+
 #include <cstdio>
 
 #include "common/base/files.h"
@@ -172,12 +174,16 @@ void Trainer::MakeCheckpointer() {
 std::optional<Failure> Trainer::LoadState() {
   if (auto failure = MakeEngine()) return failure;
   if (auto failure = LoadFrozen()) return failure;
+  // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
+  // (verb_train.cc).
+  if (train().lora) ::malloc_trim(0);
   MakeCheckpointer();
   if (auto failure = LoadNewestState()) return failure;
   if (resumed_from_ != ResumeSource::kStart) {
     engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   }
   engine_->WeightsLoaded();
+  if (auto failure = ForgetLostBest()) return failure;
   if (auto failure = BeginSnapshots()) return failure;
   first_step_ = cursor_.step;
   // A job that saves at its end alone need not keep memory for it.

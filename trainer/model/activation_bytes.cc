@@ -16,20 +16,27 @@
 namespace muster {
 namespace {
 
-// The widest input of adapters once more, where elements of it are dropped (LinearLayers).
-std::int64_t DroppedBytes(const ModelConfig& config, const BlockLora& lora, std::int64_t tokens,
-                          at::ScalarType type) {
-  std::int64_t widest = 0;
-  for (const auto& [form, width] :
-       {std::pair(&lora.qkv, config.hidden_size),
-        std::pair(&lora.output, config.num_attention_heads * config.head_dim),
-        std::pair(&lora.gate_up, config.hidden_size),
-        std::pair(&lora.down, config.intermediate_size)}) {
-    if (form->dropout > 0 && !form->segments.empty()) widest = std::max(widest, width);
-  }
+std::int64_t BytesOf(std::int64_t rows, std::int64_t columns, at::ScalarType type) {
   Cutter cutter;
-  if (widest > 0) cutter.Cut({tokens, widest}, type);
+  if (rows * columns > 0) cutter.Cut({rows, columns}, type);
   return cutter.used();
+}
+
+// What LinearLayers grow to: the gradient of the widest hidden values of adapters, the widest input
+// once more where elements of it are dropped, and the largest matrix that is dequantised.
+std::int64_t LayerBytes(const ModelConfig& config, const ActivationShape& shape,
+                        std::int64_t tokens, at::ScalarType type) {
+  std::int64_t hidden = 0, dropped = 0;
+  for (const auto& [form, width] :
+       {std::pair(&shape.lora.qkv, config.hidden_size),
+        std::pair(&shape.lora.output, config.num_attention_heads * config.head_dim),
+        std::pair(&shape.lora.gate_up, config.hidden_size),
+        std::pair(&shape.lora.down, config.intermediate_size)}) {
+    hidden = std::max(hidden, form->hidden_width());
+    if (form->dropout > 0 && !form->segments.empty()) dropped = std::max(dropped, width);
+  }
+  return BytesOf(tokens, hidden, type) + BytesOf(tokens, dropped, type) +
+         BytesOf(1, shape.largest_packed, type);
 }
 
 }  // namespace
@@ -47,7 +54,7 @@ ActivationBytes MeasureActivations(const ModelConfig& config, const ActivationSh
   const at::Device device(shape.on_host ? at::kCPU : at::kCUDA);
   const LlamaHead head(*ops, type, LlamaHead::DefaultChunkBytes(device));
   return {.blocks = memory.BytesFor(batch) + of_inputs.device +
-                    DroppedBytes(config, shape.lora, batch.tokens(), type),
+                    LayerBytes(config, shape, batch.tokens(), type),
           .host_inputs = of_inputs.host,
           .head = head.BytesFor(batch.tokens(), config.hidden_size, config.vocab_size)};
 }

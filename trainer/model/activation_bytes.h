@@ -20,6 +20,8 @@ struct ActivationShape {
   ActivationCheckpointing level = ActivationCheckpointing::kSelective;
   bool on_host = true;  // the device that computes is the host
   BlockLora lora = {};  // adapters on each block
+  // Elements of the largest matrix of blocks that lies packed and is made whole to be used.
+  std::int64_t largest_packed = 0;
 };
 
 struct ActivationBytes {

@@ -151,8 +151,6 @@ void Planner::AddFrozen() {
     shard += unit.shard_bytes;
     whole += unit.bytes;
   }
-  const std::int64_t made_whole = layout_.largest_matrix * SizeOf(precision_.compute);
-  Add(PartKind::kGathered, made_whole, false);
   if (shares()) return Add(PartKind::kFrozen, whole, false, true);
   // Where all stays gathered, the shards lie in that array.
   if (!sharded() && !offloads_) return Add(PartKind::kFrozen, shard, false);
@@ -192,7 +190,8 @@ void Planner::AddActivations() {
                    .compute = precision_.compute,
                    .level = job_.train.fsdp.activation_checkpointing,
                    .on_host = on_host_,
-                   .lora = job_.train.lora ? LoraOf(job_.model, *job_.train.lora) : BlockLora()});
+                   .lora = job_.train.lora ? LoraOf(job_.model, *job_.train.lora) : BlockLora(),
+                   .largest_packed = layout_.largest_matrix});
   Add(PartKind::kActivations, bytes.blocks, false);
   Add(PartKind::kActivations, bytes.host_inputs, true);
   std::int64_t head = bytes.head;

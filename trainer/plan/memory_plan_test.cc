@@ -105,6 +105,15 @@ TEST(MemoryPlanTest, AdaptersAreTrainedAndTheRestIsNot) {
   EXPECT_NEAR(static_cast<double>(plan.Of(PartKind::kFrozen)), 2 * 8.03e9 / 8, 5e6);
 }
 
+TEST(MemoryPlanTest, AMatrixThatIsMadeWholeIsAnActivation) {
+  PlanJob job = GpuJob(Llama8B(), 1, 8);
+  job.train.lora.emplace();
+  const std::int64_t plain = Planned(job).Of(PartKind::kActivations);
+  job.train.quantization.emplace();
+  const std::int64_t gate_and_up = std::int64_t{2} * 14336 * 4096;
+  EXPECT_EQ(Planned(job).Of(PartKind::kActivations) - plain, 2 * gate_and_up);
+}
+
 TEST(MemoryPlanTest, AModuleThatTheModelHasNotIsRefused) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
   job.train.lora = LoraSpec{.modules_to_save = {"c_attn"}};
