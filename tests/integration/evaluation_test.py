@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import BIN, JobOver, TERMINAL, Cluster, run, trajectory, wait_until  # noqa: E402
+from cluster import BIN, Cluster, run, trajectory, wait_until  # noqa: E402
 from gang import Gang  # noqa: E402
 
 STEPS = 40
@@ -98,15 +98,14 @@ class Evaluated(unittest.TestCase):
                                  (self.output / "model" / "model.safetensors").read_bytes())
 
     def kill_within_an_evaluation(self, job, rank):
-        """Which a rank tells by its phase; a few tokens of every sample are left by then."""
+        """Which has told its loss, and goes on from no prompt to its end yet."""
         pids = self.cluster.ranks(job)
+        output = self.cluster.output(job)
 
         def evaluating():
-            got = self.cluster.get(job)
-            if got["state"] in TERMINAL:
-                raise JobOver(self.cluster.describe(job))
-            return got["ranks"][rank]["phase"] == "evaluating"
-        wait_until(evaluating, f"rank {rank} of {job} evaluates")
+            told = {entry["step"] for entry in lines(output / "eval.jsonl")}
+            return told - {entry["step"] for entry in lines(output / "samples.jsonl")}
+        wait_until(evaluating, f"job {job} evaluates")
         os.kill(pids[rank], 9)
 
     def kill_behind_one(self, job, rank):

@@ -56,8 +56,9 @@ class GeneratedTokens(unittest.TestCase):
             BIN / "muster-trainer", "generate", "--model", model, "--prompt", PROMPT,
             "--max-new-tokens", TOKENS, "--dtype", "float32", "--threads", 1, "--json"))
         theirs = json.loads(self.run_program(
-            peer.PYTHON, HERE / "reference_generate.py", "--model", model, "--ids", json.dumps(list(PROMPT.encode())),
-            "--tokens", TOKENS, "--drawable", TOKENIZER).splitlines()[-1])
+            peer.PYTHON, HERE / "reference_generate.py", "--model", model, "--ids",
+            json.dumps(list(PROMPT.encode())), "--tokens", TOKENS, "--drawable",
+            TOKENIZER).splitlines()[-1])
         self.assertEqual(ours["ids"], theirs)
         self.assertEqual(len(theirs), TOKENS)
         self.assertGreater(len(set(theirs)), 1, "it says the same again and again")

@@ -13,7 +13,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from training_parity import HERE, LIMIT_S, TOKENS, WAYS, TrainingParity  # noqa: E402
+from training_parity import HERE, LIMIT_S, LLAMA3_ROPE, TOKENS, WAYS, TrainingParity  # noqa: E402
 import peer  # noqa: E402
 from gang import Gang  # noqa: E402
 
@@ -55,9 +55,7 @@ class ParityWithTransformers(TrainingParity):
 
     def test_so_are_those_of_a_llama_3_1(self):
         """Its rotary embeddings, of so short a context that rows of 96 tokens feel them."""
-        model = self.model_like(rope_scaling={
-            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64})
+        model = self.model_like(rope_scaling=LLAMA3_ROPE)
         plain = self.theirs(self.train_block("fp64"), batch=4)
         with unittest.mock.patch.object(type(self), "model", model):
             scaled = self.theirs(self.train_block("fp64"), batch=4)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
@@ -27,6 +28,20 @@ LEARNING_RATE = 3.0e-4
 LIMIT_S = 240
 # Ranks, and rows and micro-batches of each: batches of 4 rows.
 WAYS = ((1, 2, 2), (2, 1, 2))
+
+EVERYWHERE = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}
+LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+               "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+# What sets a family's blocks apart from those of a plain Llama. Mistral's window is shorter than
+# the rows.
+FAMILIES = {
+    "llama": {},
+    "llama 3.2": {"rope_scaling": LLAMA3_ROPE, "tie_word_embeddings": True},
+    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral",
+                "sliding_window": 40},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "head_dim": 32},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 32},
+}
 
 
 def learnable_rows():
@@ -129,3 +144,44 @@ class TrainingParity(unittest.TestCase):
         for first, last, limit in limits:
             with self.subTest(**what, steps=(first, last)):
                 self.assertLessEqual(max(distances[first - 1:last]), limit)
+
+
+class AdapterParity(TrainingParity):
+    """The same of adapters: training begins with one that PEFT has made, random B included."""
+
+    def of_family(self, name):
+        """Within it the test's model is one of this family."""
+        return unittest.mock.patch.object(type(self), "model", self.new_model(**FAMILIES[name]))
+
+    def peft_adapter(self, config):
+        folder = self.folder("peft")
+        path, adapter = folder / "lora.json", folder / "adapter"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        self.reference("make_adapter.py", "--model", self.model, "--config", path, "--out", adapter)
+        return adapter
+
+    def compare(self, precision, config, limits, ways=WAYS, **blocks):
+        """`blocks`: of the job's train block. Returns what the last run has exported."""
+        adapter = self.peft_adapter(config)
+        lora = {"r": config["r"], "alpha": config["lora_alpha"],
+                "rslora": config.get("use_rslora", False), "bias": config.get("bias", "none"),
+                "target_modules": config["target_modules"],
+                "modules_to_save": config.get("modules_to_save", []), "init_from": str(adapter)}
+        train = {**self.train_block(precision), **blocks}
+        train["optimizer"]["lr"] = 10 * LEARNING_RATE
+        reference = self.theirs(train, batch=4, adapter=adapter)
+        for way in ways:
+            losses = self.ours({**train, "lora": lora}, *way)
+            self.check(self.distances(losses, reference), limits, precision=precision,
+                       world=way[0])
+        self.assertLess(reference[-1], 0.99 * reference[0], "the adapter did not learn anything")
+        return self.root / f"{self.runs}-ours" / "adapter"
+
+    def check_return(self, adapter):
+        merged = self.folder("merged") / "model"
+        subprocess.run([BIN / "muster-trainer", "merge", "--adapter", adapter, "--model",
+                        self.model, "--out", merged], check=True, capture_output=True,
+                       timeout=LIMIT_S)
+        distance = self.reference("peft_logits.py", "--model", self.model, "--adapter", adapter,
+                                  "--merged", merged, "--rows", self.rows)
+        self.assertLessEqual(float(distance), 1e-5)

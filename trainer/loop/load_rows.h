@@ -46,7 +46,7 @@ struct LoadedRows {
   std::unique_ptr<const Dataset> train;
   std::unique_ptr<const Dataset> eval;  // null: the job evaluates on nothing
   // The token that ends an assistant's turn in the job's chat template. Nothing: the rows to train
-  // on do not teach it, as far as some of them from every part show, or are token ids.
+  // on do not teach it, as far as some of them from every part show, or no rows are text.
   std::optional<std::int32_t> end_of_turn;
   std::vector<std::string> notes;  // for people: what the cache could not do
 };
