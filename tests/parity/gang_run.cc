@@ -15,6 +15,7 @@
 #include "trainer/formats/temp_dir.h"
 #include "trainer/model/late_copies_testing.h"
 #include "trainer/sharding/export_stream.h"
+#include "trainer/sharding/frozen_shelf.h"
 #include "trainer/sharding/load_weights.h"
 
 namespace muster::parity {
