@@ -125,8 +125,8 @@ class Recipes(unittest.TestCase):
         self.assertIn("FAILED  loss on the rows", said)
 
     def test_adapters_over_four_bits_learn_alike_wherever_the_packed_weights_wait(self):
-        """On this machine's processors they wait in host memory in any case; tests/parity has the
-        case where that is not the device's.
+        """On processors they wait in host memory in any case; tests/parity/adapters_test.cc has
+        the case where that is not the device's.
         """
         model = self.tiny_model()
         runs = [self.train(QLORA, model, f"offload-{offload}", {

@@ -486,30 +486,21 @@ struct OffloadCase {
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
   int world_size = 1;
   bool once_per_step = false;  // gradients are reduced
-  bool packed = false;         // adapters over weights in four bits, which wait on the host too
 };
 
 void PrintTo(const OffloadCase& each, std::ostream* out) { *out << each.name; }
 
 std::vector<OffloadCase> OffloadCases() {
   using enum ShardingStrategy;
-  return {{"full_1", kFullShard, 1},
-          {"full_2", kFullShard, 2},
-          {"once_3", kFullShard, 3, true},
-          {"grad_op_2", kShardGradOp, 2},
-          {"hybrid_4", kHybridShard, 4},
-          {"replicas_2", kNoShard, 2},
-          {"packed_1", kFullShard, 1, false, true},
-          {"packed_2", kFullShard, 2, false, true},
-          {"packed_3", kFullShard, 3, true, true},
-          {"packed_grad_op_2", kShardGradOp, 2, false, true},
-          {"packed_hybrid_4", kHybridShard, 4, false, true}};
+  return {{"full_1", kFullShard, 1},       {"full_2", kFullShard, 2},
+          {"once_3", kFullShard, 3, true}, {"grad_op_2", kShardGradOp, 2},
+          {"hybrid_4", kHybridShard, 4},   {"replicas_2", kNoShard, 2}};
 }
 
 class Offload : public testing::TestWithParam<OffloadCase> {};
 
 TEST_P(Offload, ChangesNoBit) {
-  const auto& [name, strategy, world_size, once, packed] = GetParam();
+  const auto& [name, strategy, world_size, once] = GetParam();
   GangOptions options{.world_size = world_size,
                       .steps = 4,
                       .fsdp = {.strategy = strategy,
@@ -517,10 +508,6 @@ TEST_P(Offload, ChangesNoBit) {
                                .reduce_every_micro_batch = !once},
                       .ranks_per_node = 2,
                       .shares_memory = false};
-  if (packed) {
-    options.model.lora = Lora(kLinearModules);
-    options.model.quantization = QuantizationSpec{};
-  }
   const std::vector<RankRun> on_device = RunGang(options);
   options.apart_from_host = true;
   options.fsdp.cpu_offload = true;
