@@ -46,8 +46,9 @@ std::string NameOf(const CollectiveCell& cell) {
 
 std::string_view TrainPhaseName(TrainPhase phase) {
   static constexpr std::array<std::string_view, kTrainPhaseCount> kNames = {
-      "starting",   "forming",   "loading", "data",    "forward", "backward",  "optimizer",
-      "checkpoint", "exporting", "done",    "standby", "parked",  "evaluating"};
+      "starting", "forming",   "loading",    "data",         "forward",
+      "backward", "optimizer", "checkpoint", "exporting",    "done",
+      "standby",  "parked",    "evaluating", "reading_rows", "loading_frozen"};
   const auto index = static_cast<std::size_t>(phase);
   return index < kNames.size() ? kNames[index] : "unknown";
 }

@@ -22,14 +22,14 @@
 
 namespace muster {
 
-inline constexpr std::uint32_t kProgressPageVersion = 2;
+inline constexpr std::uint32_t kProgressPageVersion = 3;
 inline constexpr std::size_t kProgressPageBytes = 4096;
 
 // What a rank is doing. The order is part of the layout.
 enum class TrainPhase : std::uint32_t {
   kStarting,  // process up, nothing formed
   kForming,   // rendezvous and first collective
-  kLoading,   // model, data, checkpoint
+  kLoading,   // the state: a snapshot, a checkpoint, or the model's weights
   kData,
   kForward,
   kBackward,
@@ -40,8 +40,10 @@ enum class TrainPhase : std::uint32_t {
   kStandby,  // loaded, without an assignment
   kParked,   // out of a generation, without the next assignment
   kEvaluating,
+  kReadingRows,    // and tokenizing them; between kForming and kLoading
+  kLoadingFrozen,  // weights beside adapters; behind kReadingRows
 };
-inline constexpr int kTrainPhaseCount = 13;
+inline constexpr int kTrainPhaseCount = 15;
 std::string_view TrainPhaseName(TrainPhase phase);
 
 // Upper bounds in seconds of the step-time histogram's buckets; the last bucket is open.

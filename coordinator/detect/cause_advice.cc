@@ -188,10 +188,14 @@ std::string Hung(const CauseEvidence& evidence) {
   if (evidence.last && evidence.last->process_state == "T") {
     return "Somebody or something stopped the process with a signal; a debugger does that too.";
   }
-  if (InPhase(evidence, TrainPhase::kData)) {
+  if (InPhase(evidence, TrainPhase::kData) || InPhase(evidence, TrainPhase::kReadingRows)) {
     return "It stood while it read rows: check the file system that train.data.train lies on, as "
-           "seen "
-           "from " +
+           "seen from " +
+           OnNode(evidence) + ".";
+  }
+  if (InPhase(evidence, TrainPhase::kLoadingFrozen)) {
+    return "It stood while it read the frozen weights: check the file system that "
+           "train.model.path lies on, as seen from " +
            OnNode(evidence) + ".";
   }
   if (evidence.last && evidence.last->process_state == "D") {

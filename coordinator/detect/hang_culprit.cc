@@ -18,8 +18,10 @@ bool InPhase(const RankProgress& rank, TrainPhase phase) {
 
 // How far a rank is in starting up; the highest for one that has come to training.
 int StartUpOrder(const RankProgress& rank) {
-  const TrainPhase order[] = {TrainPhase::kStandby, TrainPhase::kParked, TrainPhase::kStarting,
-                              TrainPhase::kForming, TrainPhase::kLoading};
+  const TrainPhase order[] = {TrainPhase::kStandby,     TrainPhase::kParked,
+                              TrainPhase::kStarting,    TrainPhase::kForming,
+                              TrainPhase::kReadingRows, TrainPhase::kLoadingFrozen,
+                              TrainPhase::kLoading};
   const auto found = std::find_if(std::begin(order), std::end(order),
                                   [&](TrainPhase phase) { return InPhase(rank, phase); });
   return static_cast<int>(found - std::begin(order));
@@ -62,6 +64,10 @@ std::string RankList(const std::vector<int>& ranks, const std::vector<NodeName>&
 // What ranks do together in a phase; the page counts operations and does not tell their kinds.
 std::string OperationOf(const RankProgress& rank) {
   if (InPhase(rank, TrainPhase::kForming)) return "the first collective";
+  if (InPhase(rank, TrainPhase::kReadingRows)) {
+    return "the meeting after rows are read and tokenized";
+  }
+  if (InPhase(rank, TrainPhase::kLoadingFrozen)) return "sharing the frozen weights";
   if (InPhase(rank, TrainPhase::kLoading)) return "sharing the state that was loaded";
   if (InPhase(rank, TrainPhase::kForward)) return "an all-gather of weights";
   if (InPhase(rank, TrainPhase::kBackward)) {

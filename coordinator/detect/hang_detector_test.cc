@@ -196,6 +196,8 @@ TEST_P(QuietPhases, HaveABudgetOfTheirOwn) {
 
 INSTANTIATE_TEST_SUITE_P(Phases, QuietPhases,
                          ::testing::Values(QuietPhase{"forming", 0}, QuietPhase{"loading", 0},
+                                           QuietPhase{"reading_rows", 0},
+                                           QuietPhase{"loading_frozen", 0},
                                            QuietPhase{"forward", 0}, QuietPhase{"checkpoint", 50},
                                            QuietPhase{"exporting", 50},
                                            QuietPhase{"evaluating", 50}));

@@ -72,7 +72,7 @@ std::optional<Failure> Trainer::LoadInputs() {
 }
 
 std::optional<Failure> Trainer::LoadModelAndData() {
-  parts_.progress.EnterPhase(TrainPhase::kLoading);
+  parts_.progress.EnterPhase(TrainPhase::kReadingRows);
   memory_.Enter(MemoryStage::kLoad);
   if (auto failure = LoadInputs()) return failure;
   loader_.emplace(*inputs().dataset,
@@ -172,11 +172,13 @@ void Trainer::MakeCheckpointer() {
 }
 
 std::optional<Failure> Trainer::LoadState() {
+  parts_.progress.EnterPhase(train().lora ? TrainPhase::kLoadingFrozen : TrainPhase::kLoading);
   if (auto failure = MakeEngine()) return failure;
   if (auto failure = LoadFrozen()) return failure;
   // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
   // (verb_train.cc).
   if (train().lora) ::malloc_trim(0);
+  parts_.progress.EnterPhase(TrainPhase::kLoading);
   MakeCheckpointer();
   if (auto failure = LoadNewestState()) return failure;
   if (resumed_from_ != ResumeSource::kStart) {

@@ -331,6 +331,19 @@ TEST_F(TrainerTest, AMissingModelIsBadInput) {
   EXPECT_EQ(Types(results[0]), std::vector<std::string>{"formed"});
 }
 
+TEST_F(TrainerTest, AProgressPageTellsWhatIsLoaded) {
+  ranks_ = 1;
+  JobSpec spec = Spec("out");
+  spec.train->lora.emplace();
+  const Watched run = RunUntil(
+      spec, [](const ProgressValues& seen) { return seen.step > 0; }, [] {});
+  EXPECT_FALSE(run.result.failure);
+  for (const TrainPhase phase :
+       {TrainPhase::kReadingRows, TrainPhase::kLoadingFrozen, TrainPhase::kLoading}) {
+    EXPECT_GT(run.seen.phase_seconds[static_cast<std::size_t>(phase)], 0) << TrainPhaseName(phase);
+  }
+}
+
 // In an ordinary phase the wait would be taken for a hang after a few steps' time, and every rank
 // killed for it, those that write too.
 TEST_F(TrainerTest, TheWaitForTheLastCheckpointIsNoOrdinaryPhase) {
