@@ -198,12 +198,11 @@ void Trainer::MakeCheckpointer() {
 }
 
 std::optional<Failure> Trainer::LoadState() {
-  parts_.progress.EnterPhase(train().lora ? TrainPhase::kLoadingFrozen : TrainPhase::kLoading);
   if (auto failure = MakeEngine()) return failure;
-  if (auto failure = LoadFrozen()) return failure;
-  parts_.progress.EnterPhase(TrainPhase::kLoading);
   MakeCheckpointer();
+  // A state that belongs to another base is refused before that one is read.
   if (auto failure = LoadNewestState()) return failure;
+  if (auto failure = LoadFrozen()) return failure;
   if (resumed_from_ != ResumeSource::kStart) {
     engine_->RestoreLossScale({cursor_.loss_scale, cursor_.loss_scale_steps});
   }
@@ -242,6 +241,7 @@ void Trainer::TellFrozen() {
 }
 
 std::optional<Failure> Trainer::LoadFrozen() {
+  if (train().lora) parts_.progress.EnterPhase(TrainPhase::kLoadingFrozen);
   // What is of no use any more goes before memory is filled anew.
   TellFrozen();
   const Status loaded =
@@ -251,6 +251,7 @@ std::optional<Failure> Trainer::LoadFrozen() {
   // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
   // (verb_train.cc).
   if (train().lora) ::malloc_trim(0);
+  parts_.progress.EnterPhase(TrainPhase::kLoading);
   if (engine_->frozen_kept() && is_first()) Print("the frozen weights were still in memory\n");
   return std::nullopt;
 }
