@@ -136,7 +136,10 @@ TEST_P(FrozenThatStay, OfOtherFilesAreNotUsed) {
   EXPECT_FALSE(second[0].frozen_kept);
   EXPECT_NE(Losses(second[0]), Losses(first[0]));
   // What nobody will use again does not stay beside the new one.
-  for (FrozenShelf& shelf : shelves_) EXPECT_LE(shelf.names().size(), 1U);
+  for (FrozenShelf& shelf : shelves_) {
+    EXPECT_LE(shelf.names().size(), 1U);
+    EXPECT_EQ(shelf.TakeNews().dropped.size(), lives_in_process() ? 0U : 1U);
+  }
   options_.shelves = nullptr;
   ExpectEqual(second, RunGang(options_));
 }
@@ -153,6 +156,7 @@ TEST_P(FrozenThatStay, AreThereForNewProcesses) {
   const std::vector<RankRun> second = RunGang(options_);
   EXPECT_TRUE(second[0].frozen_kept);
   ExpectEqual(second, first);
+  for (FrozenShelf& shelf : shelves_) EXPECT_TRUE(shelf.TakeNews().dropped.empty());
 }
 
 // It came without anything of the guardian's, as on another node.

@@ -242,10 +242,10 @@ void Trainer::TellFrozen() {
 
 std::optional<Failure> Trainer::LoadFrozen() {
   if (train().lora) parts_.progress.EnterPhase(TrainPhase::kLoadingFrozen);
-  // What is of no use any more goes before memory is filled anew.
-  TellFrozen();
-  const Status loaded =
-      WithOwnReason(engine_->LoadFrozen(ModelFiles(), [this] { parts_.progress.Move(); }));
+  const Status loaded = WithOwnReason(engine_->LoadFrozen(ModelFiles(), [this] {
+    parts_.progress.Move();
+    TellFrozen();  // what is of no use any more goes while memory is filled
+  }));
   if (!loaded.ok()) return SharedInputFailure("model", loaded);
   TellFrozen();
   // What they were quantised in, in fp32, would stay with the process: it keeps freed memory

@@ -2,9 +2,9 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <set>
 
 namespace muster {
 namespace {
@@ -15,10 +15,6 @@ std::string NameOf(std::uint64_t content) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(content));
   return std::string(kPrefix) + digits;
-}
-
-bool Contains(const std::vector<std::uint64_t>& contents, std::uint64_t content) {
-  return std::find(contents.begin(), contents.end(), content) != contents.end();
 }
 
 }  // namespace
@@ -51,12 +47,15 @@ Status FrozenShelf::Keep(std::uint64_t content, int file, bool tell) {
   return OkStatus();
 }
 
-void FrozenShelf::KeepOnly(const std::vector<std::uint64_t>& contents) {
-  std::erase_if(devices_, [&](const auto& each) { return !Contains(contents, each.first); });
-  std::vector<std::string> wanted;
-  for (const std::uint64_t content : contents) wanted.push_back(NameOf(content));
+void FrozenShelf::KeepOnlyDevice(std::uint64_t content) {
+  std::erase_if(devices_, [content](const auto& each) { return each.first != content; });
+}
+
+void FrozenShelf::KeepOnlyFiles(const std::vector<std::uint64_t>& contents) {
+  std::set<std::string> wanted;
+  for (const std::uint64_t content : contents) wanted.insert(NameOf(content));
   std::erase_if(files_, [&](const auto& each) {
-    if (std::find(wanted.begin(), wanted.end(), each.first) != wanted.end()) return false;
+    if (wanted.contains(each.first)) return false;
     dropped_.push_back(each.first);
     return true;
   });

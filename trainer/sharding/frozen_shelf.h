@@ -48,8 +48,11 @@ class FrozenShelf {
   // Another descriptor of it is kept. `tell`: the guardian is to hold it as well, which one rank of
   // those that share it asks for. Errors: none is left of the process's.
   Status Keep(std::uint64_t content, int file, bool tell);
-  // Lets everything else go.
-  void KeepOnly(const std::vector<std::uint64_t>& contents);
+  // Lets all other memory of the device go.
+  void KeepOnlyDevice(std::uint64_t content);
+  // Lets all other files go; `contents` are those that any rank uses, for the guardian hands
+  // everybody those of the whole node.
+  void KeepOnlyFiles(const std::vector<std::uint64_t>& contents);
 
   // Of the files.
   std::vector<std::string> names() const;

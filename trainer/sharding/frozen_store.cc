@@ -47,13 +47,9 @@ int FrozenStore::shared_file() const {
   return options_.shelf != nullptr ? options_.shelf->file(ContentOf(kShared)) : -1;
 }
 
-// Memory of another content would lie beside the new one.
-void FrozenStore::LetOthersGo() { options_.shelf->KeepOnly({content_}); }
-
 void FrozenStore::UseShared(const SharedRegion& region, std::size_t array_bytes) {
   if (options_.shelf == nullptr) return;
   content_ = ContentOf(kShared);
-  LetOthersGo();
   if (region.file() < 0) return;
   mark_ = reinterpret_cast<Mark*>(static_cast<std::byte*>(region.data()) + MarkAt(array_bytes));
   file_ = region.file();
@@ -65,8 +61,9 @@ Result<at::Tensor> FrozenStore::Allocate(std::size_t bytes) {
   if (options_.shelf == nullptr) return host ? ops_.AllocateHost(bytes) : ops_.Allocate(bytes);
   const std::uint64_t words[] = {static_cast<std::uint64_t>(options_.rank), bytes};
   content_ = ContentOf(XXH3_64bits(words, sizeof words));
-  LetOthersGo();
   if (host) return MapFile(bytes);
+  // Memory of another content would lie beside the new one.
+  options_.shelf->KeepOnlyDevice(content_);
   const FrozenShelf::DeviceMemory* const kept = options_.shelf->device(content_);
   device_ = kept != nullptr ? kept->bytes : ops_.Allocate(bytes);
   return device_;

@@ -48,7 +48,9 @@ class FrozenStore {
   // says.
   Result<at::Tensor> Allocate(std::size_t bytes);
 
-  // Whether the weights lie in the memory already.
+  // What the weights are.
+  std::uint64_t content() const { return content_; }
+  // Whether they lie in the memory already.
   bool complete() const;
   // By packed matrix; of complete ones.
   std::vector<float> offsets() const;
@@ -59,7 +61,6 @@ class FrozenStore {
   struct Mark;
 
   std::uint64_t ContentOf(std::uint64_t part) const;
-  void LetOthersGo();
   Result<at::Tensor> MapFile(std::size_t bytes);
 
   DeviceOps& ops_;

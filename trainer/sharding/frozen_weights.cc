@@ -219,8 +219,20 @@ Status FrozenWeights::CheckFinite(const ShardArray& array) const {
   return NotFinite(array.intervals.front().tensor, half ? " in fp16; train in bf16" : "");
 }
 
+// Before memory is filled: files that no rank works in would lie beside the new ones.
+Status FrozenWeights::LetOthersGo(Communicator& world) {
+  if (options_.shelf == nullptr) return OkStatus();
+  const std::uint64_t mine = store_.content();
+  std::vector<std::uint64_t> contents(static_cast<std::size_t>(world.size()));
+  MUSTER_RETURN_IF_ERROR(
+      world.AllGather(&mine, contents.data(), sizeof mine, ElementType::kUint8)->Wait());
+  options_.shelf->KeepOnlyFiles(contents);
+  return OkStatus();
+}
+
 Status FrozenWeights::Load(const SafetensorsModel* model, Communicator& world,
                            const std::function<void()>& on_read) {
+  MUSTER_RETURN_IF_ERROR(LetOthersGo(world));
   const bool have = store_.complete();
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t lacking, Largest(have ? 0 : 1, world));
   kept_ = lacking == 0;

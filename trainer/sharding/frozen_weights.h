@@ -87,6 +87,7 @@ class FrozenWeights {
   Status PlaceShards();
   void ViewUnitOf(int unit);
   std::uint64_t Content() const;
+  Status LetOthersGo(Communicator& world);
   Status LoadMissing(const SafetensorsModel* model, Communicator& world,
                      const std::function<void()>& on_read);
   Status CheckFinite(const ShardArray& array) const;
