@@ -8,7 +8,7 @@ Faults of one kind hit few long-lived jobs, each once the generation before has 
 its standbys wait. The next step is finished when its line is in metrics.jsonl; the decision is the
 coordinator's event `aborting`; the other stages are the coordinator's own. Faults of nodes need root
 (network namespaces). --peer-runs does the same to torchrun with FSDP2 and a sharded checkpoint every 5
-steps (at most 60 s each). --stall-runs compares steps with and without snapshots. --overload-minutes
+steps (at most 60 s each). --adapter-runs kills ranks of a QLoRA job beside a larger model. --stall-runs compares steps with and without snapshots. --overload-minutes
 trains beside busy processes, --busy-per-core of them, and counts verdicts, all of which are false.
 Prints one JSON object.
 """
@@ -26,12 +26,14 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import elastic_peer  # noqa: E402
 import machine  # noqa: E402
-from cluster import ROOT, Cluster, can_have_namespaces, kill, read_metrics, wait_until  # noqa: E402
+from cluster import ROOT, Cluster, can_have_namespaces, kill, read_metrics, run, wait_until, write_rows  # noqa: E402
 from recovery_runs import LongJob, stop_process  # noqa: E402
 
 FAULTS_PER_JOB = 50
 STORED_JOBS = 1000
 STALL_STEPS = 200
+QLORA_SHAPE = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 24,
+               "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64}
 
 
 def rank_killed(runs, **restart):
@@ -132,6 +134,30 @@ def coordinator_killed(runs):
     return seconds
 
 
+def adapters_killed(runs):
+    """Ranks of a QLoRA job whose model takes long to load: that is done once, not after each fault."""
+    cluster = Cluster(None, nodes=2)
+    try:
+        shape = json.loads((cluster.model() / "config.json").read_text())
+        shape.update(QLORA_SHAPE)
+        config, model = cluster.path("large.json"), cluster.path("large")
+        config.write_text(json.dumps(shape))
+        run("muster-trainer", "init-model", "--config", config, "--out", model, timeout=300)
+        job = LongJob(cluster, nodes=2, model=model, lora={"r": 8}, quantization={"kind": "nf4"},
+                      data={"train": str(write_rows(cluster.path("rows.jsonl"))), "max_seq_len": 32},
+                      batch={"per_rank": 1, "accumulation": 1}, calm_within=300)
+        first = cluster.get(job.job)["attempts"][0]["seconds"]["load"]
+        for i in range(runs):
+            if i:
+                job.calm()
+            pid = job.ranks()[i % 2]
+            job.fault(lambda pid=pid: kill_at(pid))
+        size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+        return {"model_bytes": size, "first_load_s": first, **summarise(job.end())}
+    finally:
+        cluster.close()
+
+
 KINDS = {
     "rank_killed_in_place": (200, lambda runs: rank_killed(runs)),
     "rank_killed_respawn": (200, lambda runs: rank_killed(runs, in_place=False)),
@@ -225,6 +251,7 @@ def parse_options():
                         default=list(elastic_peer.KINDS), help="of " + ", ".join(elastic_peer.KINDS))
     parser.add_argument("--stall-runs", type=int, default=0)
     parser.add_argument("--coordinator-runs", type=int, default=0)
+    parser.add_argument("--adapter-runs", type=int, default=0, help="ranks of a QLoRA job killed")
     parser.add_argument("--overload-minutes", type=float, default=0)
     parser.add_argument("--busy-per-core", type=int, default=2, help="processes beside it [2]")
     options = parser.parse_args()
@@ -248,6 +275,8 @@ def main():
     if options.coordinator_runs:
         result["coordinator_killed_with_1000_jobs"] = machine.summary(
             coordinator_killed(options.coordinator_runs))
+    if options.adapter_runs:
+        result["adapters_killed_in_place"] = adapters_killed(options.adapter_runs)
     if options.peer_runs:
         result["torchrun"] = {kind: elastic_peer.measure(kind, options.peer_runs)
                               for kind in options.peer_kinds}

@@ -79,7 +79,8 @@ def cpu_ticks(pid):
 
 
 class LongJob:
-    def __init__(self, cluster, *, nodes, restart=None, resources=None, **train):
+    def __init__(self, cluster, *, nodes, restart=None, resources=None,
+                 calm_within=CALM_WITHIN_S, **train):
         self.cluster = cluster
         spec = cluster.train_job(steps=FOREVER, every=20, nodes=nodes, **train)
         spec["restart"] = {"max_without_progress": 1000, **(restart or {})}
@@ -87,6 +88,7 @@ class LongJob:
         self.standbys = spec["restart"].get("standbys", 1)
         self.in_place = spec["restart"].get("in_place", True)
         self.job = cluster.submit(spec)
+        self.calm_within = calm_within
         self.metrics = Metrics(cluster.output(self.job) / "metrics.jsonl")
         self.measured = []
         self._calm()
@@ -96,9 +98,9 @@ class LongJob:
         def trained():
             self.metrics.update()
             return self.metrics.in_generation >= CALM_STEPS
-        wait_until(trained, f"{CALM_STEPS} steps of the generation", timeout=CALM_WITHIN_S)
+        wait_until(trained, f"{CALM_STEPS} steps of the generation", timeout=self.calm_within)
         if self.in_place and self.standbys:
-            wait_until(self._standbys_wait, "the standbys have loaded", timeout=CALM_WITHIN_S)
+            wait_until(self._standbys_wait, "the standbys have loaded", timeout=self.calm_within)
 
     def _standbys_wait(self):
         """Every node of the gang has a process more than ranks, and the ones beyond use no CPU."""
