@@ -18,10 +18,10 @@ bool InPhase(const RankProgress& rank, TrainPhase phase) {
 
 // How far a rank is in starting up; the highest for one that has come to training.
 int StartUpOrder(const RankProgress& rank) {
-  const TrainPhase order[] = {TrainPhase::kStandby,     TrainPhase::kParked,
-                              TrainPhase::kStarting,    TrainPhase::kForming,
-                              TrainPhase::kReadingRows, TrainPhase::kLoadingFrozen,
-                              TrainPhase::kLoading};
+  const TrainPhase order[] = {TrainPhase::kStandby,      TrainPhase::kParked,
+                              TrainPhase::kStarting,     TrainPhase::kForming,
+                              TrainPhase::kReadingRows,  TrainPhase::kLoading,
+                              TrainPhase::kLoadingFrozen};
   const auto found = std::find_if(std::begin(order), std::end(order),
                                   [&](TrainPhase phase) { return InPhase(rank, phase); });
   return static_cast<int>(found - std::begin(order));

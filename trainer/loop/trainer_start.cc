@@ -251,7 +251,6 @@ std::optional<Failure> Trainer::LoadFrozen() {
   // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
   // (verb_train.cc).
   if (train().lora) ::malloc_trim(0);
-  parts_.progress.EnterPhase(TrainPhase::kLoading);
   if (engine_->frozen_kept() && is_first()) Print("the frozen weights were still in memory\n");
   return std::nullopt;
 }

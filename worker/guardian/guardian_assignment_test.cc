@@ -298,13 +298,14 @@ TEST_F(AssignmentTest, SegmentsOutliveTheirRankAndComeBeforeTheNextAssignment) {
 
 TEST_F(AssignmentTest, ARankCannotMakeTheGuardianHoldMoreThanItsShare) {
   Prepare(1);
-  Run(Rank(1, 0, "segment:a segment:b segment:c segment:d segment:e", {0}));
+  Run(Rank(1, 0, "segment:a segment:b segment:c segment:d segment:e segment:f", {0}));
   link_.Close();
   others_.clear();
   Reconnect();
   Expect<GuardianSynced>();
-  EXPECT_THAT(Others<GuardianSegment>(), ElementsAre(GuardianSegment{"b"}, GuardianSegment{"c"},
-                                                     GuardianSegment{"d"}, GuardianSegment{"e"}));
+  EXPECT_THAT(Others<GuardianSegment>(),
+              ElementsAre(GuardianSegment{"b"}, GuardianSegment{"c"}, GuardianSegment{"d"},
+                          GuardianSegment{"e"}, GuardianSegment{"f"}));
 }
 
 TEST_F(AssignmentTest, AnotherWorkerLearnsOfParkedRanksAndSegments) {

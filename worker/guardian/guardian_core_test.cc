@@ -386,8 +386,9 @@ TEST_F(GuardianCoreTest, GangsInARowThatFailToFormDoNotPushOutTheOnlyWholeState)
       EXPECT_TRUE(host_.segments.contains("own-" + suffix));
     }
     EXPECT_TRUE(std::ranges::includes(host_.segments, whole)) << "generation " << generation;
-    EXPECT_EQ(host_.segments.size(), 2 * kSegmentsPerRank);
+    EXPECT_LE(host_.segments.size(), 2 * kSegmentsPerRank);
   }
+  EXPECT_EQ(host_.segments.size(), 2 * kSegmentsPerRank);
 }
 
 TEST_F(GuardianCoreTest, WhatIsNoPartOfANewerCutGoesBeforeThat) {
@@ -397,10 +398,10 @@ TEST_F(GuardianCoreTest, WhatIsNoPartOfANewerCutGoesBeforeThat) {
   host_.Settle();
   Run(2);
   TellCut(1, 2, {"a", "d"});
-  for (const char* name : {"e", "f", "g", "h", "i", "j"}) Hold(1, 2, name);
-  EXPECT_THAT(host_.segments, ElementsAre("a", "d", "e", "f", "g", "h", "i", "j"));
-  Hold(1, 2, "k");
-  EXPECT_THAT(host_.segments, ElementsAre("a", "d", "f", "g", "h", "i", "j", "k"))
+  for (const char* name : {"e", "f", "g", "h", "i", "j", "k", "l"}) Hold(1, 2, name);
+  EXPECT_THAT(host_.segments, ElementsAre("a", "d", "e", "f", "g", "h", "i", "j", "k", "l"));
+  Hold(1, 2, "m");
+  EXPECT_THAT(host_.segments, ElementsAre("a", "d", "f", "g", "h", "i", "j", "k", "l", "m"))
       << "who makes more than its share loses its own";
 }
 
