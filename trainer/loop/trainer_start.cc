@@ -198,6 +198,7 @@ void Trainer::MakeCheckpointer() {
 }
 
 std::optional<Failure> Trainer::LoadState() {
+  parts_.progress.EnterPhase(TrainPhase::kLoading);
   if (auto failure = MakeEngine()) return failure;
   MakeCheckpointer();
   // A state that belongs to another base is refused before that one is read.
