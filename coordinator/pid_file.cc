@@ -1,7 +1,6 @@
 #include "coordinator/pid_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,11 +20,12 @@ std::string HolderPid(int fd) {
 
 }  // namespace
 
-Result<PidFile> PidFile::Acquire(const std::string& path) {
+Result<PidFile> PidFile::Acquire(const std::string& path, Duration patience) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock " + path);
+  const Result<bool> locked = LockFile(fd.get(), patience);
+  if (!locked.ok()) return locked.status().WithContext(path);
+  if (!*locked) {
     return AlreadyExists("another coordinator runs in this directory, pid " + HolderPid(fd.get()) +
                          " (lock " + path + "); use it, or end it with: muster down");
   }

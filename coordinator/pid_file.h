@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "common/base/file_lock.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
 
@@ -15,7 +16,7 @@ namespace muster {
 class PidFile {
  public:
   // kAlreadyExists, naming the pid, while another process holds it.
-  static Result<PidFile> Acquire(const std::string& path);
+  static Result<PidFile> Acquire(const std::string& path, Duration patience = kLockPatience);
 
  private:
   explicit PidFile(UniqueFd fd) : fd_(std::move(fd)) {}

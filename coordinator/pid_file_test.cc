@@ -38,7 +38,7 @@ TEST_F(PidFileTest, HoldsThePidOfItsProcess) {
 TEST_F(PidFileTest, ASecondHolderIsRefusedWithThePidOfTheFirst) {
   const auto first = PidFile::Acquire(Path());
   ASSERT_TRUE(first.ok());
-  const auto second = PidFile::Acquire(Path());
+  const auto second = PidFile::Acquire(Path(), Duration::zero());
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists);
   EXPECT_THAT(second.status().message(), HasSubstr("pid " + std::to_string(::getpid())));

@@ -11,13 +11,12 @@
 
 namespace muster {
 
-Result<LockedRecord> LockedRecord::Acquire(const std::string& path) {
+Result<LockedRecord> LockedRecord::Acquire(const std::string& path, Duration patience) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return AlreadyExists(path + " is locked by a living process");
-    return ErrnoStatus(errno, "lock " + path);
-  }
+  const Result<bool> locked = LockFile(fd.get(), patience);
+  if (!locked.ok()) return locked.status().WithContext(path);
+  if (!*locked) return AlreadyExists(path + " is locked by a living process");
   return LockedRecord(path, std::move(fd));
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/file_lock.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
 
@@ -17,7 +18,7 @@ namespace muster {
 class LockedRecord {
  public:
   // kAlreadyExists when a living process holds it. The old content stays until Write.
-  static Result<LockedRecord> Acquire(const std::string& path);
+  static Result<LockedRecord> Acquire(const std::string& path, Duration patience = kLockPatience);
 
   // Replaces the content in place (a rename would leave the lock on the old file).
   Status Write(std::string_view content);

@@ -23,7 +23,8 @@ TEST(LockedRecord, ExcludesASecondOwnerUntilTheFirstIsGone) {
     auto first = LockedRecord::Acquire(path);
     ASSERT_TRUE(first.ok());
     EXPECT_TRUE(IsRecordLocked(path));
-    EXPECT_EQ(LockedRecord::Acquire(path).status().code(), StatusCode::kAlreadyExists);
+    EXPECT_EQ(LockedRecord::Acquire(path, Duration::zero()).status().code(),
+              StatusCode::kAlreadyExists);
   }
   EXPECT_FALSE(IsRecordLocked(path));
   EXPECT_TRUE(LockedRecord::Acquire(path).ok());

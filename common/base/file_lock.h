@@ -1,0 +1,19 @@
+// File locks by which processes of one machine exclude each other (flock).
+//
+// The kernel gives a lock up with its holder. But that takes a killed process some time on a busy
+// machine, and who only looks whether a file is locked holds it for a moment: so a lock is waited
+// for a little before somebody is said to have it. Any thread.
+#pragma once
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+
+namespace muster {
+
+inline constexpr Duration kLockPatience = std::chrono::seconds(2);
+
+// Locks the open file for this descriptor alone. False: another one has had it all the time.
+// Blocks for `patience` at most. kInternal and the like for files that cannot be locked.
+Result<bool> LockFile(int fd, Duration patience = kLockPatience);
+
+}  // namespace muster
