@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 #include <string>
@@ -32,7 +33,7 @@ TEST(LockFile, IsWaitedForWhileItsHolderEnds) {
   const UniqueFd second = OpenAgain(first);
   ASSERT_TRUE(*LockFile(first.get()));
   std::thread ending([&first] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    (void)::poll(nullptr, 0, 100);
     first.reset();
   });
   EXPECT_TRUE(*LockFile(second.get(), std::chrono::seconds(20)));
