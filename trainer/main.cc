@@ -24,6 +24,7 @@ using Action = std::function<int()>;
 
 struct Options {
   muster::TrainOptions train;
+  bool smoke = false;  // of train
   muster::PlanOptions plan;
   muster::InitModelOptions init_model;
   muster::ScoreOptions score;
@@ -61,7 +62,12 @@ void AddTrainOptions(CLI::App* verb, muster::TrainOptions& o) {
 void AddTraining(CLI::App& app, Options& options, Action& action) {
   CLI::App* train = app.add_subcommand("train", "Run one rank of a job (environment of torchrun)");
   AddTrainOptions(train, options.train);
-  train->callback([&] { action = [&] { return muster::RunTrain(options.train); }; });
+  train->add_flag("--smoke", options.smoke, "Try the job out instead, as the verb smoke does");
+  train->callback([&] {
+    action = [&] {
+      return options.smoke ? muster::RunSmoke(options.train) : muster::RunTrain(options.train);
+    };
+  });
 
   CLI::App* smoke = app.add_subcommand(
       "smoke", "Try a job out: two steps, a checkpoint, memory and speed; leaves nothing behind");

@@ -86,10 +86,10 @@ class Recipes(unittest.TestCase):
                 self.assertEqual([line["step"] for line in lines], [1, 2])
                 self.assertTrue(all(line["loss"] > 0 for line in lines))
 
-    def smoke(self, lr):
+    def smoke(self, lr, verb=("smoke",)):
         """Exit codes of the ranks, and rank 0's report."""
         out = self.root / "smoke"
-        command = [TRAINER, "smoke", *self.small(TRIED, self.root / "model", out),
+        command = [TRAINER, *verb, *self.small(TRIED, self.root / "model", out),
                    "--set", f"train.optimizer.lr={lr}"]
         with Gang(command, world=RANKS, logs=self.root / "logs") as gang:
             codes = [process.wait(60) for process in gang.processes]
@@ -120,7 +120,7 @@ class Recipes(unittest.TestCase):
 
     def test_a_trial_fails_where_nothing_is_learned(self):
         self.tiny_model()
-        codes, said = self.smoke("1.0e-30")
+        codes, said = self.smoke("1.0e-30", verb=("train", "--smoke"))
         self.assertEqual(codes, [1, 0], said)
         self.assertIn("FAILED  loss on the rows", said)
 
