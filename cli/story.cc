@@ -221,7 +221,11 @@ std::string Places(const v1::Job& job) {
                     std::to_string(std::max<std::int64_t>(job.generation(), 1)) + "/rank-N.log\n";
   const bool train = job.max_steps() > 0 || !job.checkpoints().empty() || HasLoss(job);
   if (train) out += "  metrics  " + dir + "/metrics.jsonl\n";
-  if (train && job.state() == v1::JOB_STATE_SUCCEEDED) out += "  model    " + dir + "/model\n";
+  if (train && job.state() == v1::JOB_STATE_SUCCEEDED) {
+    const Result<JobSpec> spec = ParseJobSpec(job.spec_yaml());
+    const bool adapts = spec.ok() && spec->train && spec->train->lora;
+    out += adapts ? "  adapter  " + dir + "/adapter\n" : "  model    " + dir + "/model\n";
+  }
   return out;
 }
 

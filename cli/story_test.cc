@@ -57,6 +57,18 @@ Next
 )");
 }
 
+// It named a model, which such a job does not leave.
+TEST_F(StoryTest, NamesTheAdapterOfASuccess) {
+  v1::Job job = CannedJob();
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  job.set_spec_yaml(
+      "name: a\ntrain:\n  model: {path: m}\n  data: {train: r.jsonl}\n  optimizer: {lr: 1.0e-3}\n"
+      "  schedule: {max_steps: 2}\n  batch: {per_rank: 1}\n  output: {dir: o}\n  lora: {}\n");
+  const std::string story = TellStory(job, "/cluster", 0);
+  EXPECT_NE(story.find("  adapter  /jobs/out/adapter\n"), std::string::npos) << story;
+  EXPECT_EQ(story.find("/jobs/out/model"), std::string::npos);
+}
+
 TEST_F(StoryTest, NamesTheModelOfASuccess) {
   v1::Job job = CannedJob();
   job.set_state(v1::JOB_STATE_SUCCEEDED);

@@ -108,7 +108,8 @@ void AddPlan(CLI::App& app, Options& options, Action& action) {
   number("--memory-gb", o.memory_gb, "Of a device, 10^9 bytes");
   number("--host-memory-gb", o.host_memory_gb, "Of a node");
   number("--peak-tflops", o.peak_tflops, "Of a device, dense, in the compute type");
-  number("--achievable", o.achievable, "Share of the peak that training reaches, 0 to 1");
+  verb->add_option("--achievable", o.achievable, "Share of the peak that training reaches, 0 to 1")
+      ->check(CLI::PositiveNumber & CLI::Range(0.0, 1.0));
   number("--link-gb-s", o.link_gb_s, "Between the devices of a node, per direction");
   number("--network-gbit-s", o.network_gbit_s, "Of a node, per direction");
   number("--cost-per-hour", o.cost_per_hour, "Of all devices together");

@@ -7,7 +7,9 @@
 namespace muster {
 namespace {
 
-const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
+// Beyond, products overflow in fp32 before anything is learned.
+const NumberRange kAlpha = {"above 0, at most 1000000",
+                            [](double v) { return v > 0 && v <= 1'000'000; }};
 const NumberRange kDropout = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
 
 std::string List(const std::vector<std::string>& words) {
@@ -50,7 +52,7 @@ void ReadLora(MapReader& train, std::optional<LoraSpec>* out) {
   LoraSpec& lora = out->emplace();
   map->Integer("r", {1, 4096}, &lora.r);
   lora.alpha = 2.0 * lora.r;
-  map->Number("alpha", kPositive, &lora.alpha);
+  map->Number("alpha", kAlpha, &lora.alpha);
   map->Number("dropout", kDropout, &lora.dropout);
   map->Boolean("rslora", &lora.rslora);
   std::string bias = "none";

@@ -101,6 +101,9 @@ TEST(TrainBlock, ReadsAdapters) {
   EXPECT_NE(
       Refusal("lora: {dropout: 1}").find("train.lora.dropout: must be at least 0 and below 1"),
       std::string::npos);
+  // It ended a rank with an error of ours, and the job was tried again.
+  EXPECT_NE(Refusal("lora: {alpha: 1e300}").find("train.lora.alpha: must be above 0, at most"),
+            std::string::npos);
   EXPECT_TRUE(all->lora->rslora);
   EXPECT_EQ(all->lora->bias, LoraBias::kLoraOnly);
   EXPECT_EQ(all->lora->target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));

@@ -281,7 +281,8 @@ std::optional<Failure> Trainer::TakeBest() {
   }
   if (is_first()) {
     Note("info", "exports the state of step " + std::to_string(step) + ", whose evaluation loss " +
-                     LossText(read->evaluations.loss) + " is the lowest");
+                     LossText(read->evaluations.loss) +
+                     " is the lowest of those that have a checkpoint");
   }
   return std::nullopt;
 }

@@ -366,6 +366,7 @@ Status Trainer::LoadFirstAdapters() {
   const auto on_read = [this] { parts_.progress.Move(); };
   if (!lora.init_from.empty()) {
     const std::string dir = ResolvePath(spec(), lora.init_from);
+    untouched_source_ = dir;
     if (is_first()) Note("info", "goes on from the adapter " + dir);
     return LoadAdapter(dir, lora, trained, parts_.communicator, on_read);
   }

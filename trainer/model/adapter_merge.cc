@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -29,6 +30,9 @@ Result<std::vector<float>> ReadWhole(const SafetensorsModel& file, const std::st
   }
   std::vector<float> values(static_cast<std::size_t>(found->count()));
   MUSTER_RETURN_IF_ERROR(file.ReadFloats(name, 0, found->count(), values.data()));
+  const bool finite =
+      std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+  if (!finite) return DataLoss(path + ": tensor " + name + " has a number that is not finite");
   return values;
 }
 

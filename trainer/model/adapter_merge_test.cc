@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "trainer/formats/temp_dir.h"
 #include "trainer/model/adapters.h"
@@ -43,7 +44,10 @@ std::vector<float> ValuesOf(const std::string& tensor, std::int64_t count) {
 
 class AdapterMergeTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { WriteAdapter(0); }
+
+  // `first`: what is added to the first value of each tensor.
+  void WriteAdapter(float first) {
     LoraSpec lora;
     lora.r = kRank;
     lora.alpha = 5;
@@ -58,7 +62,8 @@ class AdapterMergeTest : public ::testing::Test {
     auto writer = SafetensorsWriter::Create(dir_ / kAdapterWeights, tensors);
     ASSERT_TRUE(writer.ok()) << writer.status().ToString();
     for (const TensorSpec& tensor : tensors) {
-      const std::vector<float> values = ValuesOf(tensor.name, tensor.count());
+      std::vector<float> values = ValuesOf(tensor.name, tensor.count());
+      values.front() += first;
       ASSERT_TRUE(writer->AppendFloats(values.data(), tensor.count()).ok());
     }
     ASSERT_TRUE(writer->Finish().ok());
@@ -77,6 +82,16 @@ class AdapterMergeTest : public ::testing::Test {
 
   const TempDir dir_;
 };
+
+// A merged model had them, and nothing was said.
+TEST_F(AdapterMergeTest, NumbersThatAreNotFiniteAreRefusedByTheTensorsName) {
+  WriteAdapter(std::numeric_limits<float>::infinity());
+  const Status refused = AdapterMerge::Open(dir_.path(), Config()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+  EXPECT_NE(refused.message().find("lora_A.weight has a number that is not finite"),
+            std::string::npos)
+      << refused.message();
+}
 
 // Readers ask for pieces that begin and end anywhere within rows.
 TEST_F(AdapterMergeTest, PiecesOfAnySizeAreThoseOfTheWholeProduct) {

@@ -90,6 +90,10 @@ std::vector<std::string> TextsOf(const Json& config, const char* key) {
 Result<std::vector<std::string>> TargetsOf(const Json& config, const std::string& path) {
   const Json& targets = config.at("target_modules");
   if (targets == "all-linear") return kLinearModules;
+  if (targets.is_string()) {
+    return Unimplemented(path + ": target_modules is the regular expression " + targets.dump() +
+                         "; list the names of the modules instead");
+  }
   const auto named = targets.get<std::vector<std::string>>();
   std::vector<std::string> ordered;
   for (const std::string& module : kLinearModules) {
@@ -111,6 +115,10 @@ Result<LoraBias> BiasOf(const Json& config, const std::string& path) {
 Result<LoraSpec> SpecOf(const Json& config, const std::string& path) {
   MUSTER_RETURN_IF_ERROR(RefuseOtherKinds(config, path));
   LoraSpec spec;
+  for (const char* key : {"r", "lora_alpha", "lora_dropout"}) {
+    if (config.contains(key) && !config[key].is_number())
+      return InvalidArgument(path + ": " + key + " is " + config[key].dump() + ", no number");
+  }
   spec.r = config.value("r", 8);
   spec.alpha = config.value("lora_alpha", 8.0);
   spec.dropout = config.value("lora_dropout", 0.0);
@@ -174,7 +182,9 @@ Result<LoraSpec> ReadAdapterConfig(const std::string& dir) {
   const std::string path = dir + "/" + kAdapterConfig;
   MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
   try {
-    return SpecOf(Json::parse(text), path);
+    const Json config = Json::parse(text);
+    if (!config.is_object()) return InvalidArgument(path + ": is no JSON object");
+    return SpecOf(config, path);
   } catch (const Json::exception& error) {
     return InvalidArgument(path + ": " + error.what());
   }

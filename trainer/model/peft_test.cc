@@ -48,6 +48,18 @@ TEST_F(Peft, ReadsWhatItWrites) {
   EXPECT_EQ(read->target_modules, Spec().target_modules);
 }
 
+TEST_F(Peft, NamesTheKeyThatIsOfAnotherType) {
+  Write(R"({"r": 8, "target_modules": ".*q_proj"})");
+  EXPECT_NE(ReadAdapterConfig(dir_.string()).status().message().find("is the regular expression"),
+            std::string::npos);
+  Write(R"({"r": "eight", "target_modules": ["q_proj"]})");
+  EXPECT_NE(ReadAdapterConfig(dir_.string()).status().message().find("r is \"eight\", no number"),
+            std::string::npos);
+  Write("[]");
+  EXPECT_NE(ReadAdapterConfig(dir_.string()).status().message().find("is no JSON object"),
+            std::string::npos);
+}
+
 TEST_F(Peft, TakesModulesInAnyOrderAndDefaults) {
   Write(R"({"target_modules": ["up_proj", "q_proj"]})");
   const auto read = ReadAdapterConfig(dir_.string());

@@ -31,6 +31,9 @@ Result<FetchOptions> Prepare(const FetchVerbOptions& options) {
                      .cache = options.cache.empty() ? HubCacheDir(env) : options.cache,
                      .include = options.include,
                      .parallel = options.parallel};
+  if (!fetch.endpoint.starts_with("https://") && !fetch.endpoint.starts_with("http://")) {
+    return InvalidArgument(fetch.endpoint + " is no address of a Hub: https://HOST");
+  }
   while (fetch.endpoint.ends_with('/')) fetch.endpoint.pop_back();
   MUSTER_ASSIGN_OR_RETURN(fetch.token, HubToken(options.token_file, env));
   return fetch;

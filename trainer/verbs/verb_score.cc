@@ -1,5 +1,6 @@
 #include <ATen/Parallel.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -136,6 +137,8 @@ class ScorePrinter {
                 static_cast<long long>(totals_.tokens), static_cast<long long>(totals_.rows));
   }
 
+  bool is_finite() const { return totals_.tokens == 0 || std::isfinite(totals_.Loss()); }
+
  private:
   void PrintRow(const ScorableRow& row, const RowScore& score) const {
     const double tokens = std::max<double>(1, static_cast<double>(score.tokens()));
@@ -175,7 +178,12 @@ Status Score(const ScoreOptions& options) {
                                printer.Row(row, score);
                              }));
   printer.End();
-  return OkStatus();
+  if (printer.is_finite()) return OkStatus();
+  return DataLoss(
+      "the mean loss is not finite: the model has weights that are not, or whose products are not "
+      "in "
+      "--dtype " +
+      options.type + "; float32 tells which");
 }
 
 }  // namespace
