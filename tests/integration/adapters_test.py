@@ -135,6 +135,8 @@ class OnOtherNodes(unittest.TestCase):
 
     def lose_a_node(self, job, at_step):
         self.cluster.wait_for_step(job, at_step)
+        # That of step 10 is committed beside the steps.
+        wait_until(lambda: self.cluster.checkpoints(job), "a checkpoint is committed")
         lost = self.cluster.get(job)["ranks"][-1]["node"]
         self.cluster.kill_node(lost, job)
         wait_until(lambda: len(self.cluster.get(job)["attempts"]) > 1, "the job goes on")
