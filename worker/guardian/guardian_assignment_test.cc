@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/base/files.h"
 #include "worker/guardian/guardian_for_test.h"
 
 namespace muster {
@@ -80,6 +81,15 @@ class AssignmentTest : public GuardianTest {
 
   // The processes below the guardian.
   std::vector<pid_t> Living() const { return LivingDescendants(ReadProcessTable(), guardian_pid_); }
+
+  // A standby that has not said so yet is passed over.
+  bool AllAreReady() const {
+    const std::vector<pid_t> living = Living();
+    return std::all_of(living.begin(), living.end(), [](pid_t pid) {
+      const Result<std::string> name = ReadFile("/proc/" + std::to_string(pid) + "/comm");
+      return name.ok() && *name == "told-ready\n";
+    });
+  }
 
   template <typename T>
   std::vector<T> Others() const {
@@ -254,7 +264,7 @@ TEST_F(AssignmentTest, AStandbyStartsAfterTheFirstStepAndReplacesADeadRank) {
   const pid_t zero = Run(Rank(1, 0, "first_step"));
   EXPECT_EQ(Living().size(), 1u) << "it would slow down the start of the others";
   Run(Rank(1, 1, "first_step"));
-  EXPECT_TRUE(Eventually([&] { return Living().size() == 3; }));
+  EXPECT_TRUE(Eventually([&] { return Living().size() == 3 && AllAreReady(); }));
   const std::vector<pid_t> before = Living();
   ::kill(zero, SIGKILL);
   Expect<GuardianRankExited>();

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,6 +34,8 @@ class Rank {
 
   int Run() {
     Tell("standby_ready", {});
+    // For who waits until it has been told.
+    ::prctl(PR_SET_NAME, "told-ready");
     for (;;) {
       auto packet = control_.Receive(Deadline::After(kForever));
       if (!packet.ok()) return EXIT_FAILURE;
