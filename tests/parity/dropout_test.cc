@@ -83,11 +83,7 @@ TEST_P(AdapterDropoutBits, ResumedEqualsUndisturbed) {
   rest.first_step = 3;
   rest.resume_from = &before;
   const std::vector<RankRun> after = RunGang(rest);
-  for (std::size_t r = 0; r < whole.size(); ++r) {
-    EXPECT_TRUE(whole[r].arrays == after[r].arrays);
-    const std::vector<double> losses = Losses(whole[r]);
-    EXPECT_EQ(std::vector<double>(losses.begin() + 3, losses.end()), Losses(after[r]));
-  }
+  ExpectResumedAlike(whole, after, rest.first_step);
 }
 
 TEST_P(AdapterDropoutBits, QuantisedWeightsBesideThemChangeNoMask) {

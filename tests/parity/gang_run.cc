@@ -320,4 +320,13 @@ std::vector<double> Losses(const RankRun& run) {
   return losses;
 }
 
+void ExpectResumedAlike(const std::vector<RankRun>& whole, const std::vector<RankRun>& after,
+                        int first_step) {
+  for (std::size_t r = 0; r < whole.size(); ++r) {
+    EXPECT_TRUE(whole[r].arrays == after[r].arrays);
+    const std::vector<double> losses = Losses(whole[r]);
+    EXPECT_EQ(std::vector<double>(losses.begin() + first_step, losses.end()), Losses(after[r]));
+  }
+}
+
 }  // namespace muster::parity

@@ -84,5 +84,9 @@ std::vector<MicroBatch> AllBatches(const ModelConfig& config, int step, int worl
 
 double Relative(double got, double want);
 std::vector<double> Losses(const RankRun& run);
+// The ranks of `after`, which began with `whole`'s state before `first_step`, end as those of
+// `whole`, bit for bit.
+void ExpectResumedAlike(const std::vector<RankRun>& whole, const std::vector<RankRun>& after,
+                        int first_step);
 
 }  // namespace muster::parity

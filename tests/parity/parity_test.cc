@@ -436,11 +436,7 @@ TEST_P(Bits, ResumedEqualsUndisturbed) {
   rest.first_step = 3;
   rest.resume_from = &before;
   const std::vector<RankRun> after = RunGang(rest);
-  for (std::size_t r = 0; r < whole.size(); ++r) {
-    EXPECT_TRUE(whole[r].arrays == after[r].arrays);
-    const std::vector<double> losses = Losses(whole[r]);
-    EXPECT_EQ(std::vector<double>(losses.begin() + 3, losses.end()), Losses(after[r]));
-  }
+  ExpectResumedAlike(whole, after, rest.first_step);
   EXPECT_FALSE(before[0].arrays == after[0].arrays);
 }
 
