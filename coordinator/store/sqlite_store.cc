@@ -1,7 +1,5 @@
 #include "coordinator/store/sqlite_store.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -90,23 +88,15 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions option
     return Unavailable(options.path +
                        " is held by another coordinator; end that one first, or use another --dir");
   }
-  std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(database), std::move(options)));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(database), options));
   MUSTER_RETURN_IF_ERROR(store->PrepareStatements());
-  store->thread_ = std::thread([raw = store.get()] { raw->Run(); });
+  store->queue_.Start();
   return store;
 }
 
-SqliteStore::SqliteStore(SqliteDatabase database, SqliteStoreOptions options)
-    : options_(std::move(options)), database_(std::move(database)) {}
-
-SqliteStore::~SqliteStore() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
+SqliteStore::SqliteStore(SqliteDatabase database, const SqliteStoreOptions& options)
+    : database_(std::move(database)),
+      queue_(*this, {.path = options.path, .max_queued = options.max_queued}) {}
 
 Status SqliteStore::PrepareStatements() {
   const auto prepare = [this](SqliteStatement& into, std::string_view sql) -> Status {
@@ -144,80 +134,16 @@ Result<StoredState> SqliteStore::Load() {
 }
 
 void SqliteStore::Commit(std::vector<StoreOperation> operations, Done done) {
-  Enqueue(Batch{std::move(operations), std::move(done)});
+  queue_.Commit(std::move(operations), std::move(done));
 }
 
 void SqliteStore::ReadEvents(EventQuery query, EventsDone done) {
-  Enqueue(Read{std::move(query), std::move(done)});
+  queue_.ReadEvents(std::move(query), std::move(done));
 }
 
-void SqliteStore::Enqueue(Work work) {
-  {
-    std::lock_guard lock(mutex_);
-    // What is refused keeps its place, so that it is told so in order.
-    if (queue_.size() >= options_.max_queued) overflowed_ = true;
-    if (auto* batch = std::get_if<Batch>(&work); batch != nullptr && overflowed_) {
-      batch->operations.clear();
-    }
-    queue_.push_back(std::move(work));
-  }
-  changed_.notify_one();
-}
-
-std::uint64_t SqliteStore::transactions() const {
-  std::lock_guard lock(mutex_);
-  return transactions_;
-}
-
-void SqliteStore::Run() {
-  ::pthread_setname_np(::pthread_self(), "store");
-  for (;;) {
-    std::deque<Work> work;
-    bool overflowed = false;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      work.swap(queue_);
-      overflowed = overflowed_;
-    }
-    if (overflowed && poison_.ok()) {
-      poison_ = ResourceExhausted("the disk of " + options_.path + " cannot keep up: " +
-                                  std::to_string(work.size()) + " commits wait");
-    }
-    std::vector<Batch> group;
-    std::vector<Read> reads;
-    for (Work& item : work) {
-      if (auto* batch = std::get_if<Batch>(&item)) {
-        group.push_back(std::move(*batch));
-      } else {
-        reads.push_back(std::move(std::get<Read>(item)));
-      }
-    }
-    if (!group.empty()) CommitGroup(std::move(group));
-    // A transaction that failed is left open, and a read would see what it wrote.
-    for (Read& read : reads) {
-      if (poison_.ok()) {
-        read.done(SelectEvents(read.query));
-      } else {
-        read.done(poison_);
-      }
-    }
-  }
-}
-
-void SqliteStore::CommitGroup(std::vector<Batch> group) {
-  if (poison_.ok()) {
-    poison_ = WriteGroup(group).WithContext("write " + options_.path);
-    std::lock_guard lock(mutex_);
-    ++transactions_;
-  }
-  for (Batch& batch : group) batch.done(poison_);
-}
-
-Status SqliteStore::WriteGroup(const std::vector<Batch>& group) {
+Status SqliteStore::WriteGroup(const std::vector<CommitBatch>& group) {
   MUSTER_RETURN_IF_ERROR(database_.Execute("BEGIN IMMEDIATE"));
-  for (const Batch& batch : group) {
+  for (const CommitBatch& batch : group) {
     for (const StoreOperation& operation : batch.operations) {
       // No rollback after a failure: the store is poisoned, and closing the file drops what the
       // transaction wrote.

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
 #include <string>
 
+#include "coordinator/store/journal_store.h"
 #include "coordinator/store/memory_store.h"
 #include "coordinator/store/sqlite_store.h"
 
@@ -63,8 +65,47 @@ class SqliteKind : public StoreKind {
   std::unique_ptr<SqliteStore> store_;
 };
 
+// Large files do not fit any more.
+class FullDisk : public PosixJournalFiles {
+ public:
+  int Write(const std::string& path, std::string_view bytes) override {
+    return bytes.size() > (1 << 16) ? ENOSPC : PosixJournalFiles::Write(path, bytes);
+  }
+};
+
+class JournalKind : public StoreKind {
+ public:
+  JournalKind() {
+    char name[] = "/tmp/muster-store-XXXXXX";
+    dir_ = ::mkdtemp(name);
+    Open(std::make_shared<PosixJournalFiles>());
+  }
+  ~JournalKind() override {
+    store_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+  Store& store() override { return *store_; }
+  void Reopen() override { Open(std::make_shared<PosixJournalFiles>()); }
+  void Break() override { Open(std::make_shared<FullDisk>()); }
+
+ private:
+  void Open(std::shared_ptr<JournalFiles> files) {
+    store_.reset();
+    JournalStoreOptions options;
+    options.journal = {.dir = dir_ + "/journal", .node = "n1", .pid = 7};
+    options.files = std::move(files);
+    auto opened = JournalStore::Open(std::move(options));
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    store_ = *std::move(opened);
+  }
+  std::string dir_;
+  std::unique_ptr<JournalStore> store_;
+};
+
 std::unique_ptr<StoreKind> MakeMemory() { return std::make_unique<MemoryKind>(); }
 std::unique_ptr<StoreKind> MakeSqlite() { return std::make_unique<SqliteKind>(); }
+
+std::unique_ptr<StoreKind> MakeJournal() { return std::make_unique<JournalKind>(); }
 
 struct Factory {
   const char* name;
@@ -220,7 +261,8 @@ TEST_P(StoreTest, AFailedCommitLeavesNothingAndPoisonsTheStore) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
                          ::testing::Values(Factory{"memory", MakeMemory},
-                                           Factory{"sqlite", MakeSqlite}),
+                                           Factory{"sqlite", MakeSqlite},
+                                           Factory{"journal", MakeJournal}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(MemoryStoreTest, HeldCommitsWaitForTheirRelease) {

@@ -1,0 +1,110 @@
+#include "coordinator/store/commit_queue.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+namespace muster {
+
+CommitQueue::CommitQueue(CommitBackend& backend, CommitQueueOptions options)
+    : backend_(backend), options_(std::move(options)) {}
+
+CommitQueue::~CommitQueue() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CommitQueue::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void CommitQueue::Commit(std::vector<StoreOperation> operations, Store::Done done) {
+  Enqueue(CommitBatch{std::move(operations), std::move(done)});
+}
+
+void CommitQueue::ReadEvents(EventQuery query, Store::EventsDone done) {
+  Enqueue(Read{std::move(query), std::move(done)});
+}
+
+void CommitQueue::Enqueue(Work work) {
+  {
+    std::lock_guard lock(mutex_);
+    // What is refused keeps its place, so that it is told so in order.
+    if (queue_.size() >= options_.max_queued) overflowed_ = true;
+    if (auto* batch = std::get_if<CommitBatch>(&work); batch != nullptr && overflowed_) {
+      batch->operations.clear();
+    }
+    queue_.push_back(std::move(work));
+  }
+  changed_.notify_one();
+}
+
+// False: there is none and there will be none. No work and true: it is time to watch.
+bool CommitQueue::AwaitWork(std::deque<Work>* work, bool* overflowed) {
+  std::unique_lock lock(mutex_);
+  const auto ready = [this] { return stopping_ || !queue_.empty(); };
+  if (options_.watch_interval == Duration::max() || !poison_.ok()) {
+    changed_.wait(lock, ready);
+  } else if (!changed_.wait_for(lock, options_.watch_interval, ready)) {
+    return true;
+  }
+  if (queue_.empty()) return false;
+  work->swap(queue_);
+  *overflowed = overflowed_;
+  return true;
+}
+
+void CommitQueue::Run() {
+  ::pthread_setname_np(::pthread_self(), "store");
+  for (;;) {
+    std::deque<Work> work;
+    bool overflowed = false;
+    if (!AwaitWork(&work, &overflowed)) return;
+    if (work.empty()) {
+      Watch();
+      continue;
+    }
+    if (overflowed && poison_.ok()) {
+      poison_ = ResourceExhausted("the disk of " + options_.path + " cannot keep up: " +
+                                  std::to_string(work.size()) + " commits wait");
+    }
+    std::vector<CommitBatch> group;
+    std::vector<Read> reads;
+    for (Work& item : work) {
+      if (auto* batch = std::get_if<CommitBatch>(&item)) {
+        group.push_back(std::move(*batch));
+      } else {
+        reads.push_back(std::move(std::get<Read>(item)));
+      }
+    }
+    if (!group.empty()) CommitGroup(std::move(group));
+    // After a failure a read might see what is not durable.
+    for (Read& read : reads) {
+      if (poison_.ok()) {
+        read.done(backend_.SelectEvents(read.query));
+      } else {
+        read.done(poison_);
+      }
+    }
+  }
+}
+
+void CommitQueue::CommitGroup(std::vector<CommitBatch> group) {
+  if (poison_.ok()) {
+    poison_ = backend_.WriteGroup(group).WithContext("write " + options_.path);
+    ++groups_;
+  }
+  for (CommitBatch& batch : group) batch.done(poison_);
+  if (poison_.ok()) backend_.AfterGroup();
+}
+
+void CommitQueue::Watch() {
+  poison_ = backend_.Watch();
+  if (!poison_.ok() && options_.on_failed_watch) options_.on_failed_watch(poison_);
+}
+
+}  // namespace muster

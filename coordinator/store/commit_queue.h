@@ -1,0 +1,91 @@
+// CommitQueue: what stores that write to files have in common: one thread that does all the work,
+// commits in groups, and is poisoned by the first failure.
+//
+// Owned by a store, which implements CommitBackend and outlives the queue. Commits that wait while
+// the thread is busy are written as one group, so the cost of the disk is per group, not per
+// decision. Commit and ReadEvents may be called from any one thread; the backend's functions and
+// every callback run on the queue's thread, callbacks in the order of the calls.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "coordinator/store/store.h"
+
+namespace muster {
+
+struct CommitBatch {
+  std::vector<StoreOperation> operations;
+  Store::Done done;
+};
+
+class CommitBackend {
+ public:
+  virtual ~CommitBackend() = default;
+  // Makes all operations of the group durable, or fails; after a failure nothing is called again.
+  virtual Status WriteGroup(const std::vector<CommitBatch>& group) = 0;
+  virtual Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) = 0;
+  // After a group's callbacks: what need not hold up anybody's answer.
+  virtual void AfterGroup() {}
+  // While nothing is to do, every `watch_interval`: a failure poisons as a failed group does.
+  virtual Status Watch() { return OkStatus(); }
+};
+
+struct CommitQueueOptions {
+  std::string path;                           // for messages
+  std::size_t max_queued = 10000;             // commits; more poison the store
+  Duration watch_interval = Duration::max();  // max(): never
+  Store::Done on_failed_watch = {};           // once; later commits fail as well
+};
+
+class CommitQueue {
+ public:
+  CommitQueue(CommitBackend& backend, CommitQueueOptions options);
+  // Finishes what is queued.
+  ~CommitQueue();
+  CommitQueue(const CommitQueue&) = delete;
+  CommitQueue& operator=(const CommitQueue&) = delete;
+
+  void Start();
+  void Commit(std::vector<StoreOperation> operations, Store::Done done);
+  void ReadEvents(EventQuery query, Store::EventsDone done);
+
+  // Groups written so far; fewer than commits where commits waited. Thread-safe.
+  std::uint64_t groups() const { return groups_; }
+
+ private:
+  struct Read {
+    EventQuery query;
+    Store::EventsDone done;
+  };
+  using Work = std::variant<CommitBatch, Read>;
+
+  void Enqueue(Work work);
+  bool AwaitWork(std::deque<Work>* work, bool* overflowed);
+  void Run();
+  void CommitGroup(std::vector<CommitBatch> group);
+  void Watch();
+
+  CommitBackend& backend_;
+  const CommitQueueOptions options_;
+  Status poison_;  // of the queue's thread
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> queue_;
+  bool overflowed_ = false;  // the queue was full once
+  bool stopping_ = false;
+  std::atomic<std::uint64_t> groups_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace muster

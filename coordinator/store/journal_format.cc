@@ -1,0 +1,206 @@
+#include "coordinator/store/journal_format.h"
+
+#include <xxhash.h>
+
+#include <bit>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <variant>
+
+#include "coordinator/store/record_codec.h"
+
+namespace muster {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "journals are little-endian");
+
+constexpr std::string_view kMagic = "MUSTERJL";
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kPayloadHashAt = 40;
+constexpr std::size_t kHeaderHashAt = 48;
+constexpr std::size_t kHeaderBytes = 56;
+constexpr std::size_t kOperationHeaderBytes = 21;
+constexpr std::size_t kNameDigits = 16;
+
+template <typename T>
+void Put(std::string* bytes, T value) {
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+template <typename T>
+T Take(std::string_view bytes, std::size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+Status Damaged(const std::string& path, std::size_t offset, const std::string& what) {
+  return DataLoss(path + " is damaged at byte " + std::to_string(offset) + ": " + what);
+}
+
+std::uint64_t Hash(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+JournalOperation::Kind KindOf(std::uint8_t value) {
+  return static_cast<JournalOperation::Kind>(value);
+}
+
+bool IsKnown(std::uint8_t kind) {
+  return kind >= static_cast<std::uint8_t>(JournalOperation::Kind::kPutJob) &&
+         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kBeginEpoch);
+}
+
+}  // namespace
+
+std::string EncodeFrame(const Frame& frame) {
+  std::string bytes;
+  bytes.reserve(kHeaderBytes + frame.payload.size());
+  bytes.append(kMagic);
+  Put(&bytes, kVersion);
+  Put(&bytes, static_cast<std::uint32_t>(frame.kind));
+  Put(&bytes, frame.epoch);
+  Put(&bytes, frame.number);
+  Put(&bytes, static_cast<std::uint64_t>(frame.payload.size()));
+  Put(&bytes, Hash(frame.payload));
+  Put(&bytes, Hash(bytes));
+  bytes.append(frame.payload);
+  return bytes;
+}
+
+Result<Frame> DecodeFrame(std::string_view bytes, const std::string& path) {
+  if (bytes.size() < kHeaderBytes) {
+    return Damaged(path, bytes.size(),
+                   "the file ends in its header of " + std::to_string(kHeaderBytes) + " bytes");
+  }
+  if (bytes.substr(0, kMagic.size()) != kMagic) return Damaged(path, 0, "no file of a journal");
+  // Before the checksum: another version may keep it elsewhere.
+  if (const auto version = Take<std::uint32_t>(bytes, 8); version != kVersion) {
+    return FailedPrecondition(path + " has version " + std::to_string(version) +
+                              ", this version of Muster knows " + std::to_string(kVersion) +
+                              "; start the version that wrote it, or use another --journal");
+  }
+  if (Hash(bytes.substr(0, kHeaderHashAt)) != Take<std::uint64_t>(bytes, kHeaderHashAt)) {
+    return Damaged(path, kHeaderHashAt, "the header's checksum differs");
+  }
+  const std::string_view payload = bytes.substr(kHeaderBytes);
+  const auto length = Take<std::uint64_t>(bytes, 32);
+  if (payload.size() != length) {
+    return Damaged(path, bytes.size(),
+                   "the payload has " + std::to_string(payload.size()) + " bytes instead of " +
+                       std::to_string(length));
+  }
+  if (Hash(payload) != Take<std::uint64_t>(bytes, kPayloadHashAt)) {
+    return Damaged(path, kHeaderBytes, "the payload's checksum differs");
+  }
+  return Frame{static_cast<FrameKind>(Take<std::uint32_t>(bytes, 12)),
+               Take<std::uint64_t>(bytes, 16), Take<std::uint64_t>(bytes, 24), payload};
+}
+
+void AppendOperation(const JournalOperation& operation, std::string* payload) {
+  Put(payload, static_cast<std::uint8_t>(operation.kind));
+  Put(payload, operation.number);
+  Put(payload, static_cast<std::uint32_t>(operation.key.size()));
+  Put(payload, static_cast<std::uint32_t>(operation.name.size()));
+  Put(payload, static_cast<std::uint32_t>(operation.text.size()));
+  payload->append(operation.key).append(operation.name).append(operation.text);
+}
+
+void AppendOperation(const StoreOperation& operation, std::string* payload) {
+  using Kind = JournalOperation::Kind;
+  std::visit(
+      [payload](const auto& op) {
+        using T = std::decay_t<decltype(op)>;
+        JournalOperation out;
+        std::string text;
+        if constexpr (std::is_same_v<T, PutJob>) {
+          text = Encode(op.job);
+          out = {Kind::kPutJob, 0, op.job.id.value, {}, text};
+        } else if constexpr (std::is_same_v<T, PutAttempt>) {
+          text = Encode(op.attempt);
+          const auto generation = static_cast<std::uint64_t>(op.attempt.generation);
+          out = {Kind::kPutAttempt, generation, op.attempt.job.value, {}, text};
+        } else if constexpr (std::is_same_v<T, PutCheckpoint>) {
+          text = Encode(op.checkpoint);
+          out = {Kind::kPutCheckpoint, 0, op.checkpoint.job.value, op.checkpoint.directory, text};
+        } else if constexpr (std::is_same_v<T, DeleteCheckpoint>) {
+          out = {Kind::kDeleteCheckpoint, 0, op.job.value, op.directory, {}};
+        } else if constexpr (std::is_same_v<T, PutNode>) {
+          text = Encode(op.node);
+          out = {Kind::kPutNode, 0, op.node.name.value, {}, text};
+        } else {
+          static_assert(std::is_same_v<T, AppendEvent>);
+          text = Encode(op.event);
+          out = {Kind::kAppendEvent, op.event.seq, op.event.job.value, {}, text};
+        }
+        AppendOperation(out, payload);
+      },
+      operation);
+}
+
+Status ForEachOperation(std::string_view payload,
+                        const std::function<void(const JournalOperation&)>& function) {
+  for (std::size_t offset = 0; offset < payload.size();) {
+    const auto fail = [offset](const char* what) {
+      return DataLoss("the operation at byte " + std::to_string(offset) + " of the payload " +
+                      what);
+    };
+    if (payload.size() - offset < kOperationHeaderBytes) return fail("is cut off");
+    const auto kind = Take<std::uint8_t>(payload, offset);
+    if (!IsKnown(kind)) return fail("is of no kind that this version of Muster knows");
+    JournalOperation operation{KindOf(kind), Take<std::uint64_t>(payload, offset + 1), {}, {}, {}};
+    const std::uint64_t key = Take<std::uint32_t>(payload, offset + 9);
+    const std::uint64_t name = Take<std::uint32_t>(payload, offset + 13);
+    const std::uint64_t text = Take<std::uint32_t>(payload, offset + 17);
+    const std::size_t begin = offset + kOperationHeaderBytes;
+    if (payload.size() - begin < key + name + text) return fail("is cut off");
+    operation.key = payload.substr(begin, key);
+    operation.name = payload.substr(begin + key, name);
+    operation.text = payload.substr(begin + key + name, text);
+    function(operation);
+    offset = begin + key + name + text;
+  }
+  return OkStatus();
+}
+
+std::string EpochClaim::Text() const {
+  std::string text = "epoch " + std::to_string(epoch) + " on node " + node + " (pid ";
+  text += std::to_string(pid);
+  if (!address.empty()) text += ", " + address;
+  return text + ")";
+}
+
+std::string EncodeClaim(const EpochClaim& claim) {
+  const nlohmann::json json = {{"epoch", claim.epoch},     {"node", claim.node},
+                               {"pid", claim.pid},         {"address", claim.address},
+                               {"unix_ms", claim.unix_ms}, {"nonce", claim.nonce}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Result<EpochClaim> DecodeClaim(std::string_view text) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    return EpochClaim{json.at("epoch").get<std::uint64_t>(), json.at("node").get<std::string>(),
+                      json.at("pid").get<std::int64_t>(),    json.value("address", std::string()),
+                      json.value("unix_ms", std::int64_t{}), json.value("nonce", std::string())};
+  } catch (const std::exception& error) {
+    return DataLoss(std::string("the claim of an epoch cannot be read: ") + error.what());
+  }
+}
+
+std::string NumberedName(std::uint64_t number) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "%0*llu", static_cast<int>(kNameDigits),
+                static_cast<unsigned long long>(number));
+  return name;
+}
+
+std::uint64_t NumberOfName(std::string_view name) {
+  std::uint64_t number = 0;
+  if (name.size() < kNameDigits) return 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  return error == std::errc() && end == name.data() + name.size() ? number : 0;
+}
+
+}  // namespace muster

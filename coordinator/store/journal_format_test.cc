@@ -1,0 +1,98 @@
+#include "coordinator/store/journal_format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(JournalFormatTest, AFrameComesBackAsItWas) {
+  const std::string bytes = EncodeFrame({FrameKind::kSnapshot, 3, 500, "payload"});
+  const auto frame = DecodeFrame(bytes, "f");
+  ASSERT_TRUE(frame.ok()) << frame.status().ToString();
+  EXPECT_EQ(frame->kind, FrameKind::kSnapshot);
+  EXPECT_EQ(frame->epoch, 3u);
+  EXPECT_EQ(frame->number, 500u);
+  EXPECT_EQ(frame->payload, "payload");
+}
+
+TEST(JournalFormatTest, EveryBitAndEveryLengthThatIsWrongIsNoticed) {
+  const std::string bytes = EncodeFrame({FrameKind::kCommit, 3, 500, "payload"});
+  for (std::size_t i = 0; i < bytes.size() * 8; ++i) {
+    std::string other = bytes;
+    other[i / 8] = static_cast<char>(other[i / 8] ^ (1 << (i % 8)));
+    EXPECT_FALSE(DecodeFrame(other, "f").ok()) << "bit " << i;
+  }
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(DecodeFrame(bytes.substr(0, length), "f").ok()) << length;
+  }
+  EXPECT_THAT(DecodeFrame(bytes + "x", "f").status().message(), HasSubstr("8 bytes instead of 7"));
+}
+
+// Read by later versions: the bytes of version 1.
+TEST(JournalFormatTest, VersionOneStaysAsItIs) {
+  const std::string bytes = EncodeFrame({FrameKind::kCommit, 0x0102, 0x0304, "ab"});
+  EXPECT_EQ(bytes.substr(0, 40), std::string("MUSTERJL"
+                                             "\x01\0\0\0"
+                                             "\x01\0\0\0"
+                                             "\x02\x01\0\0\0\0\0\0"
+                                             "\x04\x03\0\0\0\0\0\0"
+                                             "\x02\0\0\0\0\0\0\0",
+                                             40));
+  EXPECT_EQ(bytes.size(), 58u);
+  std::string payload;
+  AppendOperation(
+      JournalOperation{JournalOperation::Kind::kPutCheckpoint, 5, "job", "step-5", "{}"}, &payload);
+  EXPECT_EQ(payload, std::string("\x03"
+                                 "\x05\0\0\0\0\0\0\0"
+                                 "\x03\0\0\0"
+                                 "\x06\0\0\0"
+                                 "\x02\0\0\0"
+                                 "jobstep-5{}",
+                                 32));
+}
+
+TEST(JournalFormatTest, APayloadThatIsCutOffOrOfAnUnknownKindIsRefusedWithItsByte) {
+  std::string payload;
+  AppendOperation(JournalOperation{JournalOperation::Kind::kPutNode, 0, "n", {}, "{}"}, &payload);
+  const std::size_t first = payload.size();
+  AppendOperation(JournalOperation{JournalOperation::Kind::kPutNode, 0, "m", {}, "{}"}, &payload);
+  for (std::size_t length = 1; length < payload.size(); ++length) {
+    int seen = 0;
+    const Status status = ForEachOperation(std::string_view(payload).substr(0, length),
+                                           [&](const JournalOperation&) { ++seen; });
+    EXPECT_EQ(status.ok(), length == first);
+    EXPECT_EQ(seen, length >= first ? 1 : 0);
+  }
+  payload[first] = 99;
+  EXPECT_THAT(ForEachOperation(payload, [](const JournalOperation&) {}).message(),
+              HasSubstr("byte " + std::to_string(first)));
+}
+
+TEST(JournalFormatTest, AClaimComesBackAsItWas) {
+  const EpochClaim claim{4, "n\"1", 77, "10.0.0.1:4000", 1700000000000, "x"};
+  const auto decoded = DecodeClaim(EncodeClaim(claim));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+  EXPECT_EQ(*decoded, claim);
+  EXPECT_EQ(claim.Text(), "epoch 4 on node n\"1 (pid 77, 10.0.0.1:4000)");
+  for (const char* bad : {"", "{}", "[]", "{\"epoch\":-1,\"node\":\"n\",\"pid\":\"x\"}"}) {
+    EXPECT_EQ(DecodeClaim(bad).status().code(), StatusCode::kDataLoss) << bad;
+  }
+}
+
+TEST(JournalFormatTest, NamesAreNumbersOfSixteenDigitsOrMore) {
+  EXPECT_EQ(NumberedName(42), "0000000000000042");
+  EXPECT_EQ(NumberOfName("0000000000000042"), 42u);
+  EXPECT_EQ(NumberOfName(NumberedName(123456789012345678)), 123456789012345678u);
+  for (const char* other : {"", "42", ".tmp-0000000000000042", "000000000000004x"}) {
+    EXPECT_EQ(NumberOfName(other), 0u) << other;
+  }
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,104 @@
+#include "coordinator/store/journal_image.h"
+
+#include <iterator>
+
+#include "coordinator/store/journal_format.h"
+#include "coordinator/store/record_codec.h"
+
+namespace muster {
+namespace {
+
+using Kind = JournalOperation::Kind;
+
+template <typename T>
+Status DecodeInto(const std::string& text, const std::string& what, std::vector<T>* into) {
+  Result<T> record = Decode<T>(text);
+  if (!record.ok()) return record.status().WithContext(what);
+  into->push_back(*std::move(record));
+  return OkStatus();
+}
+
+}  // namespace
+
+Status JournalImage::Apply(std::string_view payload) {
+  return ForEachOperation(payload, [this](const JournalOperation& op) { Apply(op); });
+}
+
+void JournalImage::Apply(const JournalOperation& op) {
+  const std::string key(op.key);
+  const std::string name(op.name);
+  std::string text(op.text);
+  switch (op.kind) {
+    case Kind::kPutJob: jobs_[key] = std::move(text); break;
+    case Kind::kPutAttempt: attempts_[{key, op.number}] = std::move(text); break;
+    case Kind::kPutCheckpoint: checkpoints_[{key, name}] = std::move(text); break;
+    case Kind::kDeleteCheckpoint: checkpoints_.erase({key, name}); break;
+    case Kind::kPutNode: nodes_[key] = std::move(text); break;
+    case Kind::kAppendEvent:
+      events_[op.number] = Event{key, std::move(text)};
+      while (events_.size() > kept_events_) events_.erase(events_.begin());
+      break;
+    case Kind::kBeginEpoch: begins_[op.number] = std::move(text); break;
+  }
+}
+
+std::string JournalImage::Snapshot() const {
+  std::string payload;
+  for (const auto& [key, text] : jobs_) {
+    AppendOperation({Kind::kPutJob, 0, key, {}, text}, &payload);
+  }
+  for (const auto& [key, text] : attempts_) {
+    AppendOperation({Kind::kPutAttempt, key.second, key.first, {}, text}, &payload);
+  }
+  for (const auto& [key, text] : checkpoints_) {
+    AppendOperation({Kind::kPutCheckpoint, 0, key.first, key.second, text}, &payload);
+  }
+  for (const auto& [key, text] : nodes_) {
+    AppendOperation({Kind::kPutNode, 0, key, {}, text}, &payload);
+  }
+  for (const auto& [seq, event] : events_) {
+    AppendOperation({Kind::kAppendEvent, seq, event.job, {}, event.text}, &payload);
+  }
+  for (const auto& [number, claim] : begins_) {
+    AppendOperation({Kind::kBeginEpoch, number, {}, {}, claim}, &payload);
+  }
+  return payload;
+}
+
+Result<StoredState> JournalImage::Load(std::size_t newest_events) const {
+  StoredState state;
+  for (const auto& [key, text] : jobs_) {
+    MUSTER_RETURN_IF_ERROR(DecodeInto(text, "job " + key, &state.jobs));
+  }
+  for (const auto& [key, text] : attempts_) {
+    const std::string what = "attempt " + std::to_string(key.second) + " of job " + key.first;
+    MUSTER_RETURN_IF_ERROR(DecodeInto(text, what, &state.attempts));
+  }
+  for (const auto& [key, text] : checkpoints_) {
+    const std::string what = "checkpoint " + key.second + " of job " + key.first;
+    MUSTER_RETURN_IF_ERROR(DecodeInto(text, what, &state.checkpoints));
+  }
+  for (const auto& [key, text] : nodes_) {
+    MUSTER_RETURN_IF_ERROR(DecodeInto(text, "node " + key, &state.nodes));
+  }
+  auto event = events_.begin();
+  if (events_.size() > newest_events) std::advance(event, events_.size() - newest_events);
+  for (; event != events_.end(); ++event) {
+    const std::string what = "event " + std::to_string(event->first);
+    MUSTER_RETURN_IF_ERROR(DecodeInto(event->second.text, what, &state.events));
+  }
+  return state;
+}
+
+Result<std::vector<EventRecord>> JournalImage::SelectEvents(const EventQuery& query) const {
+  std::vector<EventRecord> found;
+  for (auto it = events_.upper_bound(query.after_seq);
+       it != events_.end() && static_cast<int>(found.size()) < query.limit; ++it) {
+    if (!query.job.empty() && it->second.job != query.job.value) continue;
+    const std::string what = "event " + std::to_string(it->first);
+    MUSTER_RETURN_IF_ERROR(DecodeInto(it->second.text, what, &found));
+  }
+  return found;
+}
+
+}  // namespace muster

@@ -1,0 +1,57 @@
+// JournalImage: what a journal's commits add up to, as the texts of its records.
+//
+// Owned by a Journal; one thread at a time. Texts stay as they were written until somebody wants
+// the records, so that replaying and writing snapshots cost no parsing. Of the events the newest
+// `kept_events` stay.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/result.h"
+#include "coordinator/control/effects.h"
+#include "coordinator/store/store.h"
+
+namespace muster {
+
+struct JournalOperation;
+
+class JournalImage {
+ public:
+  explicit JournalImage(std::size_t kept_events) : kept_events_(kept_events) {}
+
+  // Takes over the operations of a payload; after a failure the image is good for nothing.
+  Status Apply(std::string_view payload);
+  // The payload that makes this image out of an empty one.
+  std::string Snapshot() const;
+
+  // All records, of the events the newest `newest_events`. kDataLoss names a record that cannot
+  // be read.
+  Result<StoredState> Load(std::size_t newest_events) const;
+  Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) const;
+
+  // Whether this commit began an epoch. Such commits' files are kept for good.
+  bool BeganEpoch(std::uint64_t number) const { return begins_.contains(number); }
+
+ private:
+  struct Event {
+    std::string job;
+    std::string text;
+  };
+  void Apply(const JournalOperation& operation);
+
+  std::size_t kept_events_;
+  std::map<std::string, std::string, std::less<>> jobs_;
+  std::map<std::string, std::string, std::less<>> nodes_;
+  std::map<std::pair<std::string, std::uint64_t>, std::string> attempts_;
+  std::map<std::pair<std::string, std::string>, std::string> checkpoints_;
+  std::map<std::uint64_t, Event> events_;        // by seq
+  std::map<std::uint64_t, std::string> begins_;  // claims by number of commit
+};
+
+}  // namespace muster

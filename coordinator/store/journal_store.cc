@@ -1,0 +1,50 @@
+#include "coordinator/store/journal_store.h"
+
+#include <string>
+#include <utility>
+
+namespace muster {
+
+Result<std::unique_ptr<JournalStore>> JournalStore::Open(JournalStoreOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
+                          Journal::Open(*options.files, options.journal));
+  std::unique_ptr<JournalStore> store(new JournalStore(std::move(journal), std::move(options)));
+  store->queue_.Start();
+  return store;
+}
+
+JournalStore::JournalStore(std::unique_ptr<Journal> journal, JournalStoreOptions options)
+    : files_(std::move(options.files)),
+      journal_(std::move(journal)),
+      epoch_(journal_->epoch()),
+      queue_(*this, {.path = options.journal.dir,
+                     .max_queued = options.max_queued,
+                     .watch_interval = options.watch_interval,
+                     .on_failed_watch = std::move(options.on_fenced)}) {}
+
+Result<StoredState> JournalStore::Load() {
+  // The thread only watches: nothing was committed yet, and what it looks at is not the image.
+  return journal_->image().Load(kLoadedEvents);
+}
+
+void JournalStore::Commit(std::vector<StoreOperation> operations, Done done) {
+  queue_.Commit(std::move(operations), std::move(done));
+}
+
+void JournalStore::ReadEvents(EventQuery query, EventsDone done) {
+  queue_.ReadEvents(std::move(query), std::move(done));
+}
+
+Status JournalStore::WriteGroup(const std::vector<CommitBatch>& group) {
+  std::string payload;
+  for (const CommitBatch& batch : group) {
+    for (const StoreOperation& operation : batch.operations) AppendOperation(operation, &payload);
+  }
+  return payload.empty() ? OkStatus() : journal_->Append(payload);
+}
+
+Result<std::vector<EventRecord>> JournalStore::SelectEvents(const EventQuery& query) {
+  return journal_->image().SelectEvents(query);
+}
+
+}  // namespace muster
