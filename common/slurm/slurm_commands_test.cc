@@ -1,0 +1,98 @@
+#include "common/slurm/slurm_commands.h"
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "common/process/temp_dir_for_test.h"
+
+namespace muster::slurm {
+namespace {
+
+// A folder of scripts in the place of Slurm's commands; each adds its arguments to `calls`.
+class FakeSlurm {
+ public:
+  void Install(const std::string& command, const std::string& body) {
+    const Status written = WriteFileAtomically(
+        dir_ / command,
+        "#!/bin/sh\necho \"" + command + " $*\" >> " + (dir_ / "calls") + "\n" + body + "\n", 0755);
+    EXPECT_TRUE(written.ok()) << written.ToString();
+  }
+
+  SlurmCommands Commands(Duration limit = std::chrono::seconds(20)) const {
+    return SlurmCommands({{"PATH", dir_.path()}, {"SQUEUE_USERS", "nobody"}}, limit);
+  }
+
+  std::string Calls() const {
+    const auto calls = ReadFile(dir_ / "calls");
+    return calls.ok() ? *calls : "";
+  }
+
+  std::string path() const { return dir_.path(); }
+
+ private:
+  TempDirForTest dir_;
+};
+
+TEST(SlurmCommands, ListsWithItsOwnFormatTimeZoneAndUsers) {
+  FakeSlurm slurm;
+  slurm.Install("squeue",
+                "test \"$TZ\" = UTC && test -z \"$SQUEUE_USERS\" || exit 9\n"
+                "printf '7\\0377\\037a\\037ann\\037RUNNING\\037None\\037n1\\0371\\037n1\\037N/A"
+                "\\037N/A\\037(null)\\n'");
+  const auto jobs = slurm.Commands().List({.id = 7, .user = "ann", .name = "a"});
+  ASSERT_TRUE(jobs.ok()) << jobs.status().ToString();
+  ASSERT_EQ(jobs->size(), 1u);
+  EXPECT_EQ(jobs->at(0).id, 7u);
+  EXPECT_NE(slurm.Calls().find("--noheader --states=all"), std::string::npos);
+  EXPECT_NE(slurm.Calls().find("--jobs=7 --users=ann --name=a"), std::string::npos);
+}
+
+TEST(SlurmCommands, TellsWhatACommandSaid) {
+  FakeSlurm slurm;
+  slurm.Install("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1");
+  EXPECT_EQ(slurm.Commands().Show(7).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(slurm.Commands().Cancel(7).code(), StatusCode::kNotFound);
+  EXPECT_NE(slurm.Commands().Cancel(7).message().find("Slurm's command scancel is not in PATH"),
+            std::string::npos);
+}
+
+TEST(SlurmCommands, EndsACommandThatDoesNotAnswer) {
+  FakeSlurm slurm;
+  slurm.Install("scontrol", "exec /usr/bin/tail -f /dev/null");
+  const Status status = slurm.Commands(std::chrono::milliseconds(200)).Requeue(7);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
+}
+
+TEST(SlurmCommands, SubmitsAndReadsTheId) {
+  FakeSlurm slurm;
+  slurm.Install("sbatch", "echo 'sbatch: warning: quota' >&2; echo '42;lab'");
+  EXPECT_EQ(*slurm.Commands().Submit("/x/run.sbatch", {"--hold"}), 42u);
+  EXPECT_EQ(slurm.Calls(), "sbatch --parsable --hold /x/run.sbatch\n");
+}
+
+TEST(SlurmCommands, ExcludesNodesOnceTheJobWaits) {
+  FakeSlurm slurm;
+  slurm.Install("scontrol",
+                "case $1 in update) if test -e " + slurm.path() + "/waits; then exit 0; else : > " +
+                    slurm.path() +
+                    "/waits; echo 'Job is not pending execution' >&2; exit 1; fi;; esac");
+  const Status status =
+      slurm.Commands().RequeueWithout(7, {"n1", "n2", "n5"}, std::chrono::seconds(20));
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(slurm.Calls(),
+            "scontrol requeue 7\n"
+            "scontrol update JobId=7 ExcNodeList=n[1-2,5]\n"
+            "scontrol update JobId=7 ExcNodeList=n[1-2,5]\n");
+}
+
+TEST(SlurmCommands, ReadsTheConfiguration) {
+  FakeSlurm slurm;
+  slurm.Install(
+      "scontrol",
+      "case $2 in config) echo 'KillWait = 30 sec';; *) echo 'PartitionName=a B=c';; esac");
+  EXPECT_EQ(slurm.Commands().Config()->at("KillWait"), "30 sec");
+  EXPECT_EQ(slurm.Commands().Partitions()->at("a").at("B"), "c");
+}
+
+}  // namespace
+}  // namespace muster::slurm
