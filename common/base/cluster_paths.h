@@ -6,11 +6,30 @@
 //   DIR/nodes/NAME/{worker.log,worker.pid,worker.json}
 //   DIR/nodes/NAME/jobs/JOB/            one guardian: socket, records, spec
 //   DIR/{cluster.json,up.lock}
+//   DIR/security/                       made by `muster init`: see SecurityPaths
 #pragma once
 
 #include <string>
 
 namespace muster {
+
+// What `muster init` makes, and what an allocation has of its own below its shared directory.
+//
+//   DIR/{ca.pem,ca.key,issued.jsonl}     the certificate authority
+//   DIR/{coordinator,admin,scraper}/     credentials: ca.pem, cert.pem, key.pem
+//   DIR/{revoked.json,join-tokens.json}
+struct SecurityPaths {
+  std::string dir;
+
+  std::string AuthorityCertificate() const { return dir + "/ca.pem"; }
+  std::string AuthorityKey() const { return dir + "/ca.key"; }
+  std::string IssuedCertificates() const { return dir + "/issued.jsonl"; }
+  std::string RevokedCertificates() const { return dir + "/revoked.json"; }
+  std::string JoinTokens() const { return dir + "/join-tokens.json"; }
+  std::string CoordinatorCredentials() const { return dir + "/coordinator"; }
+  std::string AdminCredentials() const { return dir + "/admin"; }
+  std::string ScraperCredentials() const { return dir + "/scraper"; }
+};
 
 struct ClusterPaths {
   std::string dir;  // absolute
@@ -31,6 +50,8 @@ struct ClusterPaths {
   std::string CoordinatorLog() const { return CoordinatorDir() + "/coordinator.log"; }
   // Locked (flock) for as long as the coordinator lives; holds its pid.
   std::string CoordinatorPid() const { return CoordinatorDir() + "/coordinator.pid"; }
+
+  SecurityPaths Security() const { return {dir + "/security"}; }
 
   std::string NodesDir() const { return dir + "/nodes"; }
   std::string NodeDir(const std::string& node) const { return NodesDir() + "/" + node; }

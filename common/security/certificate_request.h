@@ -1,0 +1,25 @@
+// The key that a node makes for itself, and the request (PKCS #10, RFC 2986) by which it asks for a
+// certificate: the key never leaves the node. Keys are ECDSA on P-256.
+//
+// Of a request only the public key and the proof that the asker has the private one are used; whom
+// the certificate is for is decided by who signs it. Free functions; any thread.
+#pragma once
+
+#include <string>
+
+#include "common/base/result.h"
+#include "common/security/identity.h"
+
+namespace muster {
+
+struct KeyAndRequest {
+  std::string key_pem;  // PKCS #8, not encrypted; secret
+  std::string csr_pem;
+};
+
+Result<KeyAndRequest> MakeCertificateRequest(const Identity& identity);
+
+// OK for a request that an authority would sign: well-formed, on P-256, signed with its own key.
+Status CheckCertificateRequest(const std::string& csr_pem);
+
+}  // namespace muster

@@ -1,0 +1,55 @@
+// Enrolment: how nodes come by certificates, as the coordinator decides it. The RPCs are thin
+// around it: they take what the node sent, and what TLS knows of it, and give back what is said
+// here.
+//
+// Owned by the coordinator, or made for a command. Any thread; all functions block on the disk.
+// Times are milliseconds since the Unix epoch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/result.h"
+#include "common/security/certificate_authority.h"
+#include "common/security/join_token_book.h"
+
+namespace muster {
+
+struct JoinRequest {
+  std::string token_id;
+  std::string secret;  // the token's 32 bytes
+  std::string node;
+  std::string csr_pem;
+};
+
+class Enrolment {
+ public:
+  // `security_dir` is DIR/security of a cluster, or any directory with an authority.
+  static Result<Enrolment> Open(const std::string& security_dir,
+                                Duration node_lifetime = DefaultLifetime(Role::kNode));
+
+  const CertificateAuthority& authority() const { return authority_; }
+
+  // A token for a node, or for any where `node` is "". One for a revoked node is its readmission.
+  Result<std::string> MakeToken(const std::string& node, Duration lifetime,
+                                std::int64_t now_ms) const;
+
+  // The node's certificate, once per token. A request that would not be signed uses up no token. A
+  // revoked node comes back only by a token that was made for it after it was revoked.
+  Result<std::string> Join(const JoinRequest& request, std::int64_t now_ms) const;
+
+  // The next certificate of a node that has one. `presented` is the certificate that the caller
+  // showed and TLS verified. Reads the revocations again: a node cannot renew past its revocation.
+  Result<std::string> Renew(const CertificateInfo& presented, const std::string& csr_pem,
+                            std::int64_t now_ms) const;
+
+ private:
+  Enrolment(std::string security_dir, CertificateAuthority authority, Duration node_lifetime);
+
+  std::string revocations_;
+  CertificateAuthority authority_;
+  JoinTokenBook book_;
+  Duration node_lifetime_;
+};
+
+}  // namespace muster

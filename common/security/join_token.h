@@ -1,0 +1,39 @@
+// Join tokens: one string that lets one node into the cluster, once, until it expires.
+//
+//   muster-join-v1.BASE64URL
+//
+// of a version byte, the id, the secret, the expiry, the cluster's name, the authority's
+// certificate (DER), and eight bytes of SHA-256 over all that, by which a token that was not copied
+// whole is seen at once. The node believes a coordinator by the certificate in it; the coordinator
+// believes the node by the secret, of which it keeps only a hash (join_token_book.h).
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/base/result.h"
+
+namespace muster {
+
+inline constexpr char kJoinTokenPrefix[] = "muster-join-v1.";
+
+struct JoinToken {
+  std::string id;               // 16 lower-case hexadecimal digits; no secret
+  std::string secret;           // 32 bytes
+  std::int64_t expires_ms = 0;  // milliseconds since the Unix epoch
+  std::string cluster;
+  std::string ca_pem;
+
+  friend bool operator==(const JoinToken&, const JoinToken&) = default;
+};
+
+Result<std::string> EncodeJoinToken(const JoinToken& token);
+
+// kInvalidArgument for what is no whole token. Blanks around it are allowed. That it has not
+// expired is for the caller to see.
+Result<JoinToken> ParseJoinToken(std::string_view text);
+
+}  // namespace muster
