@@ -13,7 +13,8 @@
 
 namespace muster {
 
-// What `muster init` makes, and what an allocation has of its own below its shared directory.
+// An authority's directory: what `muster init` makes below a cluster's, and an allocation has of
+// its own in its shared one. Formats: common/security.
 //
 //   DIR/{ca.pem,ca.key,issued.jsonl}     the certificate authority
 //   DIR/{coordinator,admin,scraper}/     credentials: ca.pem, cert.pem, key.pem

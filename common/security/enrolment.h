@@ -46,7 +46,7 @@ class Enrolment {
  private:
   Enrolment(std::string security_dir, CertificateAuthority authority, Duration node_lifetime);
 
-  std::string revocations_;
+  std::string security_dir_;
   CertificateAuthority authority_;
   JoinTokenBook book_;
   Duration node_lifetime_;

@@ -2,10 +2,10 @@
 //
 //   muster-join-v1.BASE64URL
 //
-// of a version byte, the id, the secret, the expiry, the cluster's name, the authority's
-// certificate (DER), and eight bytes of SHA-256 over all that, by which a token that was not copied
-// whole is seen at once. The node believes a coordinator by the certificate in it; the coordinator
-// believes the node by the secret, of which it keeps only a hash (join_token_book.h).
+// of the id (8 bytes), the secret (32), the expiry (8, big-endian), the authority's certificate
+// (DER), and eight bytes of SHA-256 over all that, by which a token that was not copied whole is
+// seen at once. The node believes a coordinator by the certificate; the coordinator believes the
+// node by the secret, of which it keeps only a hash (join_token_book.h).
 //
 // Pure functions; any thread.
 #pragma once
@@ -24,7 +24,7 @@ struct JoinToken {
   std::string id;               // 16 lower-case hexadecimal digits; no secret
   std::string secret;           // 32 bytes
   std::int64_t expires_ms = 0;  // milliseconds since the Unix epoch
-  std::string cluster;
+  std::string cluster;          // the authority's
   std::string ca_pem;
 
   friend bool operator==(const JoinToken&, const JoinToken&) = default;

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "common/base/unique_fd.h"
 #include "common/security/identity.h"
 #include "common/security/join_token.h"
 
@@ -46,10 +48,16 @@ class JoinTokenBook {
   Result<JoinToken> Make(const std::string& node, Duration lifetime, const std::string& ca_pem,
                          std::int64_t now_ms) const;
 
+  // Whether a redemption that the token allows is allowed otherwise too; asked under the book's
+  // lock.
+  using Admit = std::function<Status(const Redemption&)>;
+
   // Who comes in by the token. kUnauthenticated for a token that is unknown or has another secret,
-  // alike; kPermissionDenied for one that has expired, was redeemed, or is another node's.
+  // alike; kPermissionDenied for one that has expired, was redeemed, or is another node's; what
+  // `admit` says where it refuses. Whoever is refused has not used up the token.
   Result<Redemption> Redeem(const std::string& id, const std::string& secret,
-                            const std::string& node, std::int64_t now_ms) const;
+                            const std::string& node, std::int64_t now_ms,
+                            const Admit& admit = {}) const;
 
   // Makes a token useless; kNotFound for one that is not there.
   Status Withdraw(const std::string& id) const;
@@ -58,6 +66,7 @@ class JoinTokenBook {
   Result<std::vector<JoinTokenRecord>> List() const;
 
  private:
+  Result<UniqueFd> Lock() const;
   Result<std::vector<JoinTokenRecord>> Read() const;
   Status Write(const std::vector<JoinTokenRecord>& records) const;
 

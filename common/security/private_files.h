@@ -6,6 +6,7 @@
 // command puts it right. Free functions; any thread; they block.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 

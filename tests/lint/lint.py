@@ -38,7 +38,11 @@ INCLUDE_TABLE = (
      "assemble metrics with common/telemetry/metrics.h"),
     (r"sqlite3\.h", ("coordinator/store/",), "go through Store"),
     (r"pcre2\.h", ("trainer/tokenizer/",), "go through Tokenizer"),
-    (r"curl/|openssl/", ("trainer/hub/",), "go through HttpClient and ContentCheck of trainer/hub"),
+    (r"curl/", ("trainer/hub/",), "go through HttpClient of trainer/hub"),
+    (r"openssl/", ("trainer/hub/", "common/security/"),
+     "go through ContentCheck of trainer/hub, or common/security"),
+    (r"common/security/(openssl_handles|pem|certificate_builder)\.h", ("common/security/",),
+     "go through CertificateAuthority and certificate.h"),
     (r"utf8proc\.h", ("trainer/tokenizer/", "trainer/chat/jinja/"), "go through Tokenizer"),
 )
 

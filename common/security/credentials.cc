@@ -1,0 +1,116 @@
+#include "common/security/credentials.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "common/security/encoding.h"
+
+namespace muster {
+namespace {
+
+// Each try is spoilt only by a replacement that happens just then.
+constexpr int kTries = 100;
+
+struct Paths {
+  explicit Paths(const std::string& dir)
+      : replacement(dir + "/replacement.json"),
+        ca(dir + "/ca.pem"),
+        cert(dir + "/cert.pem"),
+        key(dir + "/key.pem") {}
+  const std::string replacement;
+  const std::string ca;
+  const std::string cert;
+  const std::string key;
+};
+
+Result<CredentialFiles> ParseReplacement(const std::string& path, const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto is_string = [&](const char* key) {
+    return json.contains(key) && json[key].is_string();
+  };
+  if (!json.is_object() || !is_string("ca") || !is_string("cert") || !is_string("key"))
+    return DataLoss(path + " is not {\"ca\", \"cert\", \"key\"}; remove it");
+  return CredentialFiles{json["ca"], json["cert"], json["key"]};
+}
+
+Result<CredentialFiles> ReadFiles(const std::string& dir) {
+  const Paths paths(dir);
+  const auto replacement = ReadPrivateFile(paths.replacement, Privacy::kSecret);
+  if (replacement.ok()) return ParseReplacement(paths.replacement, *replacement);
+  if (replacement.status().code() != StatusCode::kNotFound) return replacement.status();
+  CredentialFiles files;
+  MUSTER_ASSIGN_OR_RETURN(files.ca_pem, ReadPrivateFile(paths.ca, Privacy::kTrusted));
+  MUSTER_ASSIGN_OR_RETURN(files.cert_pem, ReadPrivateFile(paths.cert, Privacy::kTrusted));
+  MUSTER_ASSIGN_OR_RETURN(files.key_pem, ReadPrivateFile(paths.key, Privacy::kSecret));
+  return files;
+}
+
+Result<Credentials> TryToLoad(const std::string& dir) {
+  const auto files = ReadFiles(dir);
+  if (files.status().code() == StatusCode::kNotFound)
+    return NotFound("no credentials in " + dir + ": " + files.status().message() +
+                    "; a cluster's are made by muster init and muster certs issue, a node's with "
+                    "a join token (muster certs join-token)");
+  if (!files.ok()) return files.status();
+  const Status together = CheckBelongTogether(files->ca_pem, files->cert_pem, files->key_pem);
+  if (!together.ok())
+    return FailedPrecondition("credentials in " + dir + ": " + together.message() +
+                              "; replace ca.pem, cert.pem and key.pem by those issued together");
+  const auto info = ReadCertificate(files->cert_pem);
+  if (!info.ok()) return info.status().WithContext(dir + "/cert.pem");
+  return Credentials{files->ca_pem, files->cert_pem, files->key_pem,    info->identity,
+                     info->serial,  info->issued_ms, info->not_after_ms};
+}
+
+}  // namespace
+
+Result<Credentials> LoadCredentials(const std::string& dir) {
+  for (int tries = 1;; ++tries) {
+    const CredentialsStamp before = StampOfCredentials(dir);
+    auto credentials = TryToLoad(dir);
+    if (credentials.ok() || tries == kTries || StampOfCredentials(dir) == before)
+      return credentials;
+  }
+}
+
+Status WriteCredentials(const std::string& dir, const CredentialFiles& files) {
+  MUSTER_RETURN_IF_ERROR(CheckBelongTogether(files.ca_pem, files.cert_pem, files.key_pem));
+  MUSTER_RETURN_IF_ERROR(MakePrivateDirectory(dir));
+  MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir));
+  const Paths paths(dir);
+  const nlohmann::json whole = {
+      {"ca", files.ca_pem}, {"cert", files.cert_pem}, {"key", files.key_pem}};
+  MUSTER_RETURN_IF_ERROR(
+      WritePrivateFile(paths.replacement, whole.dump() + "\n", Privacy::kSecret));
+  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.ca, files.ca_pem, Privacy::kTrusted));
+  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.cert, files.cert_pem, Privacy::kTrusted));
+  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.key, files.key_pem, Privacy::kSecret));
+  if (::unlink(paths.replacement.c_str()) != 0)
+    return ErrnoStatus(errno, "remove " + paths.replacement);
+  return SyncDirectory(dir);
+}
+
+Status CheckNotExpired(const Credentials& credentials, std::int64_t now_ms) {
+  if (now_ms < credentials.not_after_ms) return OkStatus();
+  const bool node = credentials.identity.role == Role::kNode;
+  return FailedPrecondition(
+      "the certificate of " + IdentityUri(credentials.identity) + " expired at " +
+      UtcTime(credentials.not_after_ms) + "; make a new one: " +
+      (node ? "muster certs join-token --node " + credentials.identity.name +
+                  " on the coordinator's machine, and join with it"
+            : "muster certs issue --role " + std::string(RoleWord(credentials.identity.role))));
+}
+
+std::int64_t RenewalDueMs(const Credentials& credentials) {
+  return credentials.issued_ms + (credentials.not_after_ms - credentials.issued_ms) / 3 * 2;
+}
+
+CredentialsStamp StampOfCredentials(const std::string& dir) {
+  const Paths paths(dir);
+  return {StampOf(paths.replacement), StampOf(paths.ca), StampOf(paths.cert), StampOf(paths.key)};
+}
+
+}  // namespace muster

@@ -1,0 +1,125 @@
+#include "common/security/enrolment.h"
+
+#include <filesystem>
+
+#include "common/base/cluster_paths.h"
+#include "common/security/authority_for_test.h"
+#include "common/security/certificate_request.h"
+#include "common/security/issued_register.h"
+#include "common/security/revocation.h"
+
+namespace muster {
+namespace {
+
+class EnrolmentTest : public AuthorityForTest {
+ protected:
+  JoinToken Token(const std::string& node, std::int64_t now_ms = kNowForTest) {
+    return *ParseJoinToken(*enrolment_.MakeToken(node, kJoinTokenLifetime, now_ms));
+  }
+  Result<std::string> Join(const JoinToken& token, const std::string& node = "n7",
+                           std::int64_t now_ms = kNowForTest) {
+    return enrolment_.Join({token.id, token.secret, node, request_.csr_pem}, now_ms);
+  }
+  Result<std::string> Renew(const std::string& certificate_pem, std::int64_t now_ms) {
+    return enrolment_.Renew(*ReadCertificate(certificate_pem), request_.csr_pem, now_ms);
+  }
+  void RevokeNode(std::int64_t now_ms) {
+    ASSERT_EQ(Revoke(paths_.RevokedCertificates(),
+                     {.identity = IdentityUri(Node("n7")), .revoked_ms = now_ms}),
+              OkStatus());
+  }
+  Status Check(const std::string& certificate_pem) {
+    return LoadRevocations(paths_.RevokedCertificates())->Check(*ReadCertificate(certificate_pem));
+  }
+
+  const SecurityPaths paths_{temp_ / "security"};
+  const CertificateAuthority made_ = MakeAuthority();
+  const Enrolment enrolment_ = *Enrolment::Open(paths_.dir);
+  const KeyAndRequest request_ = *MakeCertificateRequest(Node("n7"));
+};
+
+TEST_F(EnrolmentTest, GivesTheNodeACertificateForItsToken) {
+  const JoinToken token = Token("n7");
+  EXPECT_EQ(token.cluster, "lab");
+  const auto certificate = Join(token);
+  ASSERT_TRUE(certificate.ok()) << certificate.status().ToString();
+  // The node believes the authority that its token has.
+  const auto info = VerifyCertificate(*certificate, token.ca_pem, Purpose::kServer, kNowForTest);
+  ASSERT_TRUE(info.ok()) << info.status().ToString();
+  EXPECT_EQ(info->identity, Node("n7"));
+  EXPECT_EQ(info->not_after_ms, kNowForTest + kDayMs);
+  EXPECT_EQ(CheckBelongTogether(token.ca_pem, *certificate, request_.key_pem), OkStatus());
+  EXPECT_EQ(Join(token).status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(EnrolmentTest, UsesUpNoTokenForARequestThatIsNone) {
+  const JoinToken token = Token("n7");
+  EXPECT_EQ(
+      enrolment_.Join({token.id, token.secret, "n7", "nonsense"}, kNowForTest).status().code(),
+      StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Join(token).ok());
+}
+
+TEST_F(EnrolmentTest, GivesNobodyAnothersNameByATokenForAnyNode) {
+  ASSERT_TRUE(Join(Token("n7")).ok());
+  const JoinToken any = Token("");
+  EXPECT_EQ(Join(any).status().code(), StatusCode::kPermissionDenied);
+  EXPECT_TRUE(Join(any, "n8").ok());
+  // Once the other one's certificate has expired, the name is free.
+  const std::int64_t later = kNowForTest + 2 * kDayMs;
+  EXPECT_TRUE(Join(Token("", later), "n7", later).ok());
+}
+
+TEST_F(EnrolmentTest, RenewsWhatIsGood) {
+  const std::string first = *Join(Token("n7"));
+  const std::int64_t later = kNowForTest + 16 * kHourMs;
+  const auto second = Renew(first, later);
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_EQ(ReadCertificate(*second)->identity, Node("n7"));
+  EXPECT_EQ(ReadCertificate(*second)->not_after_ms, later + kDayMs);
+  EXPECT_NE(ReadCertificate(*second)->serial, ReadCertificate(first)->serial);
+  EXPECT_EQ(Renew(first, kNowForTest + kDayMs).status().code(), StatusCode::kUnauthenticated);
+}
+
+TEST_F(EnrolmentTest, RenewsForNodesOnly) {
+  for (const Role role : {Role::kAdmin, Role::kCoordinator, Role::kScraper}) {
+    const auto issued = made_.Issue({role, "n7", "lab"}, std::chrono::hours(1), kNowForTest);
+    EXPECT_EQ(Renew(issued->certificate_pem, kNowForTest).status().code(),
+              StatusCode::kPermissionDenied);
+  }
+}
+
+TEST_F(EnrolmentTest, LetsARevokedNodeNeitherRenewNorReturnUnasked) {
+  const std::string certificate = *Join(Token("n7"));
+  const JoinToken from_before = Token("n7");
+  RevokeNode(kNowForTest + 5000);
+  EXPECT_EQ(Renew(certificate, kNowForTest + 6000).status().code(), StatusCode::kUnauthenticated);
+  EXPECT_EQ(Join(from_before, "n7", kNowForTest + 6000).status().code(),
+            StatusCode::kPermissionDenied);
+  // A day later its name would be free; a token for any node does not bring it back.
+  const std::int64_t later = kNowForTest + 2 * kDayMs;
+  EXPECT_EQ(Join(Token("", later), "n7", later).status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(EnrolmentTest, LetsARevokedNodeReturnByATokenMadeForItAfterwards) {
+  const std::string old_certificate = *Join(Token("n7"));
+  RevokeNode(kNowForTest + 5000);
+  const auto readmitted = Join(Token("n7", kNowForTest + 7000), "n7", kNowForTest + 8000);
+  ASSERT_TRUE(readmitted.ok()) << readmitted.status().ToString();
+  EXPECT_EQ(Check(*readmitted), OkStatus());
+  EXPECT_EQ(Check(old_certificate).code(), StatusCode::kUnauthenticated);
+  EXPECT_TRUE(Renew(*readmitted, kNowForTest + 9000).ok());
+  EXPECT_FALSE(Renew(old_certificate, kNowForTest + 9000).ok());
+}
+
+TEST_F(EnrolmentTest, SignsNothingWhileItCannotReadWhoIsRevoked) {
+  const std::string certificate = *Join(Token("n7"));
+  const JoinToken token = Token("n7");
+  ASSERT_TRUE(WriteFileAtomically(paths_.RevokedCertificates(), "{").ok());
+  EXPECT_EQ(Renew(certificate, kNowForTest).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(Join(token).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(ReadIssued(paths_.IssuedCertificates())->size(), 1U);
+}
+
+}  // namespace
+}  // namespace muster
