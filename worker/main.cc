@@ -8,11 +8,14 @@
 #include <exception>
 #include <filesystem>
 #include <thread>
+#include <utility>
 
 #include "common/base/cluster_paths.h"
 #include "common/base/open_files.h"
 #include "common/base/version.h"
+#include "common/rpc/endpoint.h"
 #include "common/telemetry/log.h"
+#include "worker/fabric/node_address.h"
 #include "worker/service/server.h"
 
 namespace {
@@ -35,10 +38,21 @@ std::string CheckNodeName(const std::string& name) {
 
 // What the command line says in another form than the worker wants it.
 struct Texts {
+  std::string address;
+  std::string interface;
   std::string log_level = "info";
   std::string drain_on_term;
   std::string stop_notice_command;
 };
+
+void AddNetworkOptions(CLI::App& app, Texts* texts) {
+  app.add_option("--address", texts->address,
+                 "where other nodes reach this node's ranks (default: the address by which this "
+                 "node reaches the coordinator)");
+  app.add_option("--interface", texts->interface,
+                 "network interfaces that ranks use, by name or by network (eth0, ib0,ib1, "
+                 "10.1.0.0/16); the first gives the address");
+}
 
 void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
   app.add_option("--failure-domain", options->failure_domain,
@@ -71,8 +85,6 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
   app.add_option("--node", options->node, "this node's name, unique in the cluster")
       ->required()
       ->check(CheckNodeName);
-  app.add_option("--address", options->address, "where other nodes reach this node's ranks")
-      ->capture_default_str();
   app.add_option("--slots", options->slots, "ranks that this node may run at once (default: CPUs)")
       ->check(CLI::Range(1, 4096));
   app.add_option("--endpoint", options->endpoint_path,
@@ -105,7 +117,25 @@ void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
   options->health.disk_dir = paths.NodeDir(options->node);
 }
 
-int Run(const muster::worker::WorkerOptions& options) {
+// Where others reach this node. A coordinator that is still to start has no endpoint yet.
+muster::Status ChooseNodeAddress(const Texts& texts, muster::worker::WorkerOptions* options) {
+  const auto endpoint = muster::ReadEndpoint(options->endpoint_path);
+  MUSTER_ASSIGN_OR_RETURN(
+      const muster::worker::NodeAddress node,
+      muster::worker::ResolveNodeAddress({.address = texts.address,
+                                          .interface = texts.interface,
+                                          .coordinator = endpoint.ok() ? endpoint->grpc : ""}));
+  options->address = node.address;
+  options->interfaces = node.interfaces;
+  muster::Log().info("other nodes reach this one at {}", node.why);
+  return muster::OkStatus();
+}
+
+int Run(muster::worker::WorkerOptions options, const Texts& texts) {
+  if (const muster::Status status = ChooseNodeAddress(texts, &options); !status.ok()) {
+    muster::Log().error("{}", status.message());
+    return EXIT_FAILURE;
+  }
   auto server = muster::worker::WorkerServer::Start(options);
   if (!server.ok()) {
     muster::Log().error("{}", server.status().message());
@@ -124,6 +154,7 @@ int main(int argc, char** argv) {
   muster::worker::WorkerOptions options;
   Texts texts;
   AddOptions(app, &options, &texts.log_level);
+  AddNetworkOptions(app, &texts);
   AddHealthOptions(app, &options, &texts);
   try {
     app.parse(argc, argv);
@@ -136,7 +167,7 @@ int main(int argc, char** argv) {
     muster::RaiseOpenFilesLimit();
     FillDefaults(&options, texts);
     muster::InitLogging("worker " + options.node, texts.log_level);
-    return Run(options);
+    return Run(std::move(options), texts);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "muster-worker: %s\n", error.what());
     return EXIT_FAILURE;

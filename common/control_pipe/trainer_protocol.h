@@ -20,6 +20,8 @@ inline constexpr char kResumeFileVariable[] = "MUSTER_RESUME_FILE";
 inline constexpr char kJobIdVariable[] = "MUSTER_JOB_ID";
 inline constexpr char kGenerationVariable[] = "MUSTER_GENERATION";
 inline constexpr char kCheckpointDirVariable[] = "MUSTER_CHECKPOINT_DIR";
+// The numeric address that peers reach this rank at. Unset: the one it reaches rank 0 from.
+inline constexpr char kBindAddressVariable[] = "MUSTER_BIND_ADDRESS";
 // Node numbers, "0,2,1,3": each node's snapshots are kept on the next one. Unset: in their order.
 inline constexpr char kBuddyRingVariable[] = "MUSTER_BUDDY_RING";
 

@@ -79,6 +79,7 @@ Status ReadGuardian(const Reader& reader, RankEnv* env) {
   MUSTER_RETURN_IF_ERROR(
       reader.Integer("COLLECTIVE_TIMEOUT_SECONDS", 1, 7 * 86400, &env->collective_timeout_s));
   env->job_id = reader.Text(reader.Has(kJobIdVariable) ? kJobIdVariable : "TORCHELASTIC_RUN_ID");
+  env->bind_address = reader.Text(kBindAddressVariable);
   env->resume_file = reader.Text(kResumeFileVariable);
   env->checkpoint_dir = reader.Text(kCheckpointDirVariable);
   return OkStatus();
@@ -132,6 +133,7 @@ Rendezvous TakeRendezvous(RankEnv* env) {
   rendezvous.world_size = env->world_size;
   rendezvous.master_address = env->master_address;
   rendezvous.master_port = env->master_port;
+  rendezvous.bind_address = env->bind_address;
   if (env->agent_store) return rendezvous;
   if (env->listen_fd >= 0) {
     rendezvous.listen_fd = UniqueFd(std::exchange(env->listen_fd, -1));

@@ -31,6 +31,7 @@ struct RankEnv {
   int listen_fd = -1;
   int control_fd = -1;
   int progress_fd = -1;
+  std::string bind_address;    // MUSTER_BIND_ADDRESS; empty: the one that leads to the master
   std::string resume_file;     // empty: look for manifests on disk
   std::string checkpoint_dir;  // MUSTER_CHECKPOINT_DIR; empty: <output>/checkpoints
   // MUSTER_BUDDY_RING: each node's number once; empty: in their order.

@@ -70,6 +70,7 @@ TEST(RankEnv, GuardiansVariablesWin) {
                    {"MUSTER_CONTROL_FD", "3"},
                    {"MUSTER_PROGRESS_FD", "4"},
                    {"MUSTER_LISTEN_FD", "1000"},
+                   {"MUSTER_BIND_ADDRESS", "10.1.0.4"},
                    {"MUSTER_RESUME_FILE", "/r.json"},
                    {"MUSTER_CHECKPOINT_DIR", "/c"},
                    {"COLLECTIVE_TIMEOUT_SECONDS", "60"}});
@@ -83,6 +84,7 @@ TEST(RankEnv, GuardiansVariablesWin) {
   EXPECT_EQ(env->collective_timeout_s, 60);
   Rendezvous rendezvous = TakeRendezvous(&*env);
   EXPECT_EQ(rendezvous.listen_fd.release(), 1000);
+  EXPECT_EQ(rendezvous.bind_address, "10.1.0.4");
   EXPECT_FALSE(rendezvous.serve_store);
   EXPECT_EQ(env->listen_fd, -1);
 }

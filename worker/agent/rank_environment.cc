@@ -63,6 +63,17 @@ void AddRendezvous(const JobSpec& spec, const Launch& launch, const RankPlacemen
   }
 }
 
+// Collectives take the interface by which the node is reached, unless the job says otherwise: left
+// to themselves, NCCL and Gloo may choose one that leads nowhere.
+void AddNetwork(const LaunchContext& context, Environment* env) {
+  std::string names;
+  for (const std::string& one : context.interfaces) names += (names.empty() ? "" : ",") + one;
+  if (names.empty()) return;
+  env->try_emplace("NCCL_SOCKET_IFNAME", "=" + names);  // "=": these names, not what begins so
+  env->try_emplace("GLOO_SOCKET_IFNAME", names);
+  (*env)[kBindAddressVariable] = context.address;
+}
+
 // A rank sees its own GPU only; an empty list hides all of them from a rank that has none. Where
 // ranks share one, NCCL takes each for a host of its own, or it would refuse the second on a GPU.
 void AddGpu(const std::vector<std::string>& gpus, const JobSpec& spec, const Launch& launch,
@@ -136,6 +147,7 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
   Environment env = context.passed_through;
   for (const auto& [name, value] : spec.env) env[name] = value;
   AddRendezvous(spec, launch, placement, &env);
+  AddNetwork(context, &env);
   AddGpu(context.gpus, spec, launch, placement, &env);
   const Generation generation = prepare.generation;
   env["TORCHELASTIC_ERROR_FILE"] = ErrorFilePath(job_dir, generation, placement.rank);

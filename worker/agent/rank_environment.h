@@ -21,6 +21,10 @@ struct LaunchContext {
   // Those of PATH, HOME, LANG, USER and TMPDIR that the worker has itself.
   std::map<std::string, std::string> passed_through;
   std::vector<std::string> gpus;  // of the node, as CUDA_VISIBLE_DEVICES names them
+  // Where other nodes reach this one's ranks, and the interfaces that collectives take; none where
+  // all of them are on this host.
+  std::string address;
+  std::vector<std::string> interfaces;
 };
 
 // The GPUs that a worker may give away: those in its own CUDA_VISIBLE_DEVICES (null: not set), else

@@ -77,6 +77,20 @@ TEST(RankEnvironment, ACommandsRankGetsTorchrunsVariablesAndNothingElse) {
           "TORCHELASTIC_RUN_ID=00c0ffee00", "TORCHELASTIC_USE_AGENT_STORE=True", "WORLD_SIZE=4"));
 }
 
+TEST(RankEnvironment, CollectivesTakeTheNodesInterfacesUnlessTheJobNamesOthers) {
+  Case c = CommandCase();
+  EXPECT_THAT(c.Environment(), Not(Contains(HasSubstr("_SOCKET_IFNAME="))));
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("MUSTER_BIND_ADDRESS="))));
+  c.context.address = "10.1.0.4";
+  c.context.interfaces = {"ib0", "ib1"};
+  EXPECT_THAT(c.Environment(), Contains("NCCL_SOCKET_IFNAME==ib0,ib1"));
+  EXPECT_THAT(c.Environment(), Contains("GLOO_SOCKET_IFNAME=ib0,ib1"));
+  EXPECT_THAT(c.Environment(), Contains("MUSTER_BIND_ADDRESS=10.1.0.4"));
+  c.spec.env["NCCL_SOCKET_IFNAME"] = "eth0";
+  EXPECT_THAT(c.Environment(), Contains("NCCL_SOCKET_IFNAME=eth0"));
+  EXPECT_THAT(c.Environment(), Contains("GLOO_SOCKET_IFNAME=ib0,ib1"));
+}
+
 TEST(RankEnvironment, ATrainersRankGetsTheBuddyRing) {
   Case c = TrainCase();
   EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("MUSTER_BUDDY_RING="))));

@@ -90,12 +90,13 @@ void WorkerServer::StartRunner() {
   disk_pool_ = std::make_unique<WorkerPool>("disk", 1, kPoolQueue);
   runner_ = std::make_unique<AgentRunner>(
       loop_, *jobs_pool_, *disk_pool_,
-      AgentRunnerOptions{
-          .jobs_dir = paths.JobsDir(options_.node),
-          .guardian_path = options_.guardian_path,
-          .launch = {.trainer_path = options_.trainer_path,
-                     .passed_through = PassedThroughVariables(),
-                     .gpus = GpusOfNode(std::getenv("CUDA_VISIBLE_DEVICES"), "/dev")}},
+      AgentRunnerOptions{.jobs_dir = paths.JobsDir(options_.node),
+                         .guardian_path = options_.guardian_path,
+                         .launch = {.trainer_path = options_.trainer_path,
+                                    .passed_through = PassedThroughVariables(),
+                                    .gpus = GpusOfNode(std::getenv("CUDA_VISIBLE_DEVICES"), "/dev"),
+                                    .address = options_.address,
+                                    .interfaces = options_.interfaces}},
       [this](WorkerMessage message) { Send(std::move(message)); });
 }
 
