@@ -1,0 +1,273 @@
+#include "common/slurm/sbatch_script.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "common/base/version.h"
+#include "common/job_spec/parse.h"
+#include "common/slurm/hostlist.h"
+
+namespace muster::slurm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kCommentHead[] = "muster key=";
+constexpr char kCommentPlace[] = " at ";
+
+// What every such script does; @NAME@ becomes a quoted text.
+constexpr char kBody[] = R"sh(
+set -u
+job=${SLURM_JOB_ID:?start this script with sbatch}
+run=${SLURM_RESTART_COUNT:-0}
+nodes=$SLURM_JOB_NUM_NODES
+state=@STATE@$job
+logs=@LOGS@$job
+say() { echo "muster: $(date '+%F %T') Slurm job $job, run $run: $*"; }
+
+(umask 077 && mkdir -p "$state") || exit 73
+echo "$job" > @STARTED@
+
+# srun passes SIGUSR2 on to the supervisors: save the state and stop. SIGTERM would make it end the
+# step at once, so it becomes the same request; Slurm itself sends both to the supervisors too.
+asked=0
+ask_to_stop() {
+  asked=1
+  [[ -z ${step:-} ]] || kill -USR2 "$step" 2>/dev/null
+}
+trap ask_to_stop USR2 TERM
+
+say "starts on $SLURM_JOB_NODELIST"
+@SRUN@ &
+step=$!
+((asked == 0)) || ask_to_stop
+# A signal ends a wait early; 127 is a step that was already waited for.
+code=127
+while :; do
+  asked=0
+  wait "$step"
+  waited=$?
+  ((waited == 127)) || code=$waited
+  ((asked)) || break
+done
+
+# What the supervisors agreed on is the job's end; srun's code only tells of the task that was
+# worst. Reading the directory makes a network file system look again.
+outcome=
+ls "$state" > /dev/null 2>&1
+if outcome=$(cat "$state/outcome.json" 2>/dev/null) && [[ $outcome =~ \"run\":\ *$run[,}] ]]; then
+  [[ $outcome =~ \"exit_code\":\ *([0-9]+) ]] && code=${BASH_REMATCH[1]}
+  say "ended with $code: $outcome"
+else
+  say "srun ended with $code, and the supervisors left no outcome in $state"
+  outcome=
+  # Work may be left: a step that was killed goes on later, and nothing is done without saying so.
+  ((code <= 128)) || code=75
+  ((code != 0)) || code=70
+fi
+
+# The same job again, unless Slurm is ending it already: a cancelled one must stay so.
+requeue() {
+  local now excluded=
+  now=$(squeue -h -t all -j "$job" -o %T 2>/dev/null)
+  [[ -z $now || $now == RUNNING ]] || { say "Slurm has it $now, so it is not requeued here"; return 0; }
+  scontrol requeue "$job" || return 1
+  [[ $outcome =~ \"exclude\":\ *\[([^]]+)\] ]] && excluded=${BASH_REMATCH[1]//[\" ]/}
+  if [[ -n $excluded ]]; then scontrol update JobId="$job" ExcNodeList="$excluded"; fi
+}
+
+if ((code == 75)); then
+  trap 'exit 75' TERM
+  if ((run >= @REQUEUES@)); then
+    say "was requeued $run times, which is the limit (--max-requeues)"
+    exit 69
+  fi
+  # Slurm ends this script when it requeues; until then it must not end by itself.
+  if requeue; then
+    for ((i = 0; i < 120; i++)); do
+      sleep 1 &
+      wait $!
+    done
+  fi
+  say "could not be requeued; submit it again, and it goes on from its last checkpoint"
+fi
+exit "$code"
+)sh";
+
+// In Slurm's file names % begins a field, and a backslash switches that off.
+std::string AsPattern(const std::string& path) {
+  std::string pattern;
+  for (const char c : path) pattern += c == '%' ? "%%" : std::string(1, c);
+  return pattern;
+}
+
+std::string Replaced(std::string text, const std::string& name, const std::string& value) {
+  const std::size_t at = text.find(name);
+  if (at != std::string::npos) text.replace(at, name.size(), value);
+  return text;
+}
+
+// In minutes, rounded up, as "D-HH:MM:00".
+std::string TimeLimit(std::int64_t seconds) {
+  const std::int64_t minutes = (seconds + 59) / 60;
+  const auto two = [](std::int64_t n) { return (n < 10 ? "0" : "") + std::to_string(n); };
+  return std::to_string(minutes / 1440) + "-" + two(minutes / 60 % 24) + ":" + two(minutes % 60) +
+         ":00";
+}
+
+// What the script asks Slurm for, where the user has not said it otherwise.
+class Head {
+ public:
+  explicit Head(const SbatchOptions& user) : user_(user) {}
+
+  void Always(const std::string& name, std::optional<std::string> value = std::nullopt) {
+    options_.push_back({name, std::move(value)});
+  }
+  void Unless(std::initializer_list<std::string_view> contradicted, const std::string& name,
+              std::optional<std::string> value = std::nullopt) {
+    if (!user_.Has(contradicted)) Always(name, std::move(value));
+  }
+
+  Result<std::string> Text() const {
+    std::string text;
+    for (const auto* options : {&options_, &user_.batch()})
+      for (const SbatchOption& option : *options) {
+        MUSTER_ASSIGN_OR_RETURN(const std::string line, Directive(option));
+        text += line + "\n";
+      }
+    return text;
+  }
+
+ private:
+  const SbatchOptions& user_;
+  std::vector<SbatchOption> options_;
+};
+
+std::string NodesOption(const ResourceSpec& resources) {
+  const std::string nodes = std::to_string(resources.nodes);
+  if (resources.spares == 0) return nodes;
+  return nodes + "-" + std::to_string(resources.nodes + resources.spares);
+}
+
+void AddResources(const ResourceSpec& resources, const SbatchOptions& user, Head& head) {
+  head.Unless({"nodes", "nodelist", "nodefile"}, "nodes", NodesOption(resources));
+  head.Unless({"ntasks-per-node"}, "ntasks-per-node", "1");
+  const bool shared = user.Has({"oversubscribe", "cpus-per-task", "overcommit", "cpus-per-gpu"});
+  if (!shared) {
+    head.Unless({"exclusive"}, "exclusive");
+    head.Unless({"mem", "mem-per-cpu", "mem-per-gpu"}, "mem", "0");
+  } else {
+    head.Unless({"cpus-per-task", "cpus-per-gpu"}, "cpus-per-task",
+                std::to_string(resources.ranks_per_node * resources.cpus_per_rank));
+  }
+  if (resources.device == "cuda")
+    head.Unless({"gpus-per-node", "gpus", "gres", "gpus-per-socket"}, "gpus-per-node",
+                std::to_string(resources.ranks_per_node));
+  if (!resources.exclude.empty())
+    head.Unless({"exclude"}, "exclude", CompressHostlist(resources.exclude));
+  if (resources.time_limit_seconds > 0)
+    head.Unless({"time"}, "time", TimeLimit(resources.time_limit_seconds));
+}
+
+Result<std::string> HeadText(const ScriptRequest& request, const JobPlaces& places) {
+  Head head(request.options);
+  head.Always("job-name", request.spec.name);
+  head.Always("comment", CommentOf(request.key, places));
+  AddResources(request.spec.resources, request.options, head);
+  head.Always("no-kill");
+  head.Unless({"requeue", "no-requeue"}, "requeue");
+  head.Unless({"signal"}, "signal", "USR2@" + std::to_string(request.signal_lead_seconds));
+  head.Unless({"open-mode"}, "open-mode", "append");
+  head.Unless({"output"}, "output", AsPattern(places.submission) + "/slurm-%j.out");
+  head.Unless({"chdir"}, "chdir", request.spec.workdir);
+  return head.Text();
+}
+
+std::string SrunText(const ScriptRequest& request, const JobPlaces& places) {
+  std::string text =
+      "srun --nodes=\"$nodes\" --ntasks=\"$nodes\" --ntasks-per-node=1 --cpu-bind=none \\\n"
+      "  --no-kill --kill-on-bad-exit=0 --wait=0 \\\n"
+      "  --open-mode=append --output=\"$logs/supervisor.%t.log\" \\\n";
+  for (const SbatchOption& option : request.options.step())
+    text += "  " + ShellQuoted("--" + option.name + (option.value ? "=" + *option.value : "")) +
+            " \\\n";
+  if (!request.apptainer_image.empty()) {
+    text += "  apptainer exec";
+    if (request.spec.resources.device == "cuda") text += " --nv";
+    for (const std::string& option : request.apptainer_options) text += " " + ShellQuoted(option);
+    text += " " + ShellQuoted(request.apptainer_image) + " \\\n";
+  }
+  text += "  " + ShellQuoted(request.worker) + " --auto --job " +
+          ShellQuoted(places.submission + "/job.yaml") + " --state \"$state\"";
+  for (const std::string& argument : request.worker_arguments) text += " " + ShellQuoted(argument);
+  return text;
+}
+
+Status CheckPath(const std::string& path) {
+  const bool bad = std::any_of(path.begin(), path.end(), [](char c) {
+    return c == '\\' || static_cast<unsigned char>(c) < ' ';
+  });
+  if (bad || path.empty() || path.front() != '/')
+    return InvalidArgument("'" + path +
+                           "' cannot be the place of a Slurm job's files: it must be "
+                           "an absolute path without backslashes and line ends; set workdir or "
+                           "train.output.dir");
+  return OkStatus();
+}
+
+}  // namespace
+
+JobPlaces PlacesOf(const JobSpec& spec, const std::string& key) {
+  const std::string submission = "slurm/" + spec.name + "-" + key;
+  if (spec.train) {
+    const fs::path output = OutputDirectory(spec, JobId{});
+    return {(output / submission).string(), (output / "slurm-").string()};
+  }
+  const fs::path workdir = spec.workdir;
+  const std::string own = "muster-" + spec.name;
+  return {(workdir / own / submission).string(), (workdir / (own + "-slurm-")).string()};
+}
+
+Result<std::string> RenderScript(const ScriptRequest& request) {
+  const JobPlaces places = PlacesOf(request.spec, request.key);
+  MUSTER_RETURN_IF_ERROR(CheckKey(request.key));
+  MUSTER_RETURN_IF_ERROR(CheckPath(places.submission));
+  MUSTER_RETURN_IF_ERROR(CheckPath(request.spec.workdir));
+  MUSTER_ASSIGN_OR_RETURN(const std::string head, HeadText(request, places));
+  std::string body = kBody;
+  // The last first: a text may hold what looks like a later one's place.
+  body = Replaced(body, "@REQUEUES@", std::to_string(request.max_requeues));
+  body = Replaced(body, "@SRUN@", SrunText(request, places));
+  body = Replaced(body, "@STARTED@", ShellQuoted(places.submission + "/started"));
+  body = Replaced(body, "@LOGS@", ShellQuoted(AsPattern(places.state_prefix)));
+  body = Replaced(body, "@STATE@", ShellQuoted(places.state_prefix));
+  return "#!/bin/bash\n# The job " + request.spec.name + " under Slurm, made by muster " +
+         std::string(kVersion) + ". docs/slurm.md explains it.\n" + head + body;
+}
+
+std::string CommentOf(const std::string& key, const JobPlaces& places) {
+  return kCommentHead + key + kCommentPlace + places.state_prefix;
+}
+
+std::optional<SubmissionComment> ParseComment(std::string_view comment) {
+  if (!comment.starts_with(kCommentHead)) return std::nullopt;
+  comment.remove_prefix(sizeof kCommentHead - 1);
+  const std::size_t place = comment.find(kCommentPlace);
+  if (place == std::string_view::npos) return std::nullopt;
+  return SubmissionComment{std::string(comment.substr(0, place)),
+                           std::string(comment.substr(place + sizeof kCommentPlace - 1))};
+}
+
+Status CheckKey(const std::string& key) {
+  const bool good = !key.empty() && key.size() <= 64 && key.front() != '.' &&
+                    key.find_first_not_of(
+                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789-_.") == std::string::npos;
+  if (good) return OkStatus();
+  return InvalidArgument("the key '" + key.substr(0, 80) +
+                         "' must be 1 to 64 letters, digits, '-', '_' and '.', and not begin with "
+                         "a dot: it names a directory");
+}
+
+}  // namespace muster::slurm

@@ -1,0 +1,269 @@
+#include "common/slurm/sbatch_script.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "common/base/files.h"
+#include "common/process/run_child.h"
+#include "common/process/temp_dir_for_test.h"
+
+namespace muster::slurm {
+namespace {
+
+constexpr char kNasty[] = "a b'c\"d$HOME`id`;&|*?#%~!(e)[f]{g}<h>";
+
+ScriptRequest RequestIn(const std::string& workdir) {
+  ScriptRequest request;
+  request.key = "k1";
+  request.spec.name = "first";
+  request.spec.workdir = workdir;
+  request.spec.train.emplace();
+  request.spec.resources.nodes = 2;
+  request.spec.resources.ranks_per_node = 4;
+  return request;
+}
+
+std::string Rendered(const ScriptRequest& request) {
+  const auto script = RenderScript(request);
+  EXPECT_TRUE(script.ok()) << script.status().ToString();
+  return script.ok() ? *script : "";
+}
+
+bool HasLine(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+TEST(SbatchScript, AsksForWhatTheJobFileSays) {
+  ScriptRequest request = RequestIn("/shared/run");
+  request.spec.resources.device = "cuda";
+  request.spec.resources.spares = 1;
+  request.spec.resources.exclude = {"n7", "n8", "n10"};
+  request.spec.resources.time_limit_seconds = 26 * 3600 + 61;
+  const std::string script = Rendered(request);
+  for (const char* line :
+       {"#!/bin/bash", "#SBATCH --job-name=first",
+        "#SBATCH --comment='muster key=k1 at /shared/run/out/slurm-'", "#SBATCH --nodes=2-3",
+        "#SBATCH --ntasks-per-node=1", "#SBATCH --exclusive", "#SBATCH --mem=0",
+        "#SBATCH --gpus-per-node=4", "#SBATCH --exclude=n[7-8,10]", "#SBATCH --time=1-02:02:00",
+        "#SBATCH --no-kill", "#SBATCH --requeue", "#SBATCH --signal=USR2@180",
+        "#SBATCH --open-mode=append", "#SBATCH --chdir=/shared/run",
+        "#SBATCH --output=/shared/run/out/slurm/first-k1/slurm-%j.out"})
+    EXPECT_TRUE(HasLine(script, line)) << line << "\n" << script;
+  EXPECT_NE(
+      script.find("muster-worker --auto --job /shared/run/out/slurm/first-k1/job.yaml --state "
+                  "\"$state\" &\n"),
+      std::string::npos);
+}
+
+TEST(SbatchScript, GivesWayToTheUsersOptions) {
+  ScriptRequest request = RequestIn("/shared/run");
+  request.spec.resources.device = "cuda";
+  request.spec.resources.cpus_per_rank = 3;
+  const auto options = SbatchOptions::Parse(
+      {"-N", "8", "--gres=gpu:h100:4", "--time=60", "--no-requeue", "--signal=USR2@600",
+       "--mem-per-cpu=4G", "--oversubscribe", "--partition=a b"});
+  ASSERT_TRUE(options.ok());
+  request.options = *options;
+  const std::string script = Rendered(request);
+  for (const char* mine :
+       {"--nodes=2", "--gpus-per-node", "--exclusive", "--mem=0", "--requeue\n", "USR2@180"})
+    EXPECT_EQ(script.find(std::string("#SBATCH ") + mine), std::string::npos) << mine;
+  for (const char* line :
+       {"#SBATCH --nodes=8", "#SBATCH --gres=gpu:h100:4", "#SBATCH --no-requeue",
+        "#SBATCH --cpus-per-task=12", "#SBATCH --partition='a b'", "#SBATCH --signal=USR2@600"})
+    EXPECT_TRUE(HasLine(script, line)) << line;
+}
+
+TEST(SbatchScript, OfACommandHasItsFilesInTheWorkdir) {
+  ScriptRequest request = RequestIn("/w");
+  request.spec.train.reset();
+  request.spec.command = {"true"};
+  const JobPlaces places = PlacesOf(request.spec, "k");
+  EXPECT_EQ(places.submission, "/w/muster-first/slurm/first-k");
+  EXPECT_EQ(places.state_prefix, "/w/muster-first-slurm-");
+}
+
+TEST(SbatchScript, RefusesWhatSlurmCouldNotRead) {
+  EXPECT_FALSE(RenderScript(RequestIn("/a\\b")).ok());
+  EXPECT_FALSE(RenderScript(RequestIn("/a\nb")).ok());
+  EXPECT_FALSE(RenderScript(RequestIn("relative")).ok());
+  for (const char* key : {"", "a/b", "..", "a b"}) {
+    ScriptRequest request = RequestIn("/a");
+    request.key = key;
+    EXPECT_FALSE(RenderScript(request).ok()) << key;
+  }
+}
+
+TEST(SbatchComment, IsReadBack) {
+  const auto comment = ParseComment(CommentOf("k-1", {"/s", "/o ut/slurm-"}));
+  ASSERT_TRUE(comment);
+  EXPECT_EQ(comment->key, "k-1");
+  EXPECT_EQ(comment->state_prefix, "/o ut/slurm-");
+  EXPECT_FALSE(ParseComment("muster key=k"));
+  EXPECT_FALSE(ParseComment("mine"));
+}
+
+// Runs the script for real, with scripts in the place of Slurm's commands.
+class Batch : public testing::Test {
+ protected:
+  Batch() : request_(RequestIn(dir_ / "w")) {
+    Install("squeue", "echo RUNNING");
+    Install("scontrol", "echo \"$*\" >> " + ShellQuoted(dir_ / "scontrol.calls"));
+    Install("sleep", "exit 0");
+    Srun("exit 0");
+  }
+
+  void Install(const std::string& command, const std::string& body) {
+    ASSERT_TRUE(MakeDirectories(dir_ / "bin").ok());
+    const Status written =
+        WriteFileAtomically(dir_ / ("bin/" + command), "#!/bin/bash\n" + body + "\n", 0755);
+    ASSERT_TRUE(written.ok()) << written.ToString();
+  }
+
+  // Its words, one per line and in order, then what it does.
+  void Srun(const std::string& body) {
+    Install("srun", "printf '%s\\n' \"$@\" > " + ShellQuoted(dir_ / "srun.words") + "\n" + body);
+  }
+
+  // The supervisors' outcome of run 0, as the script finds it when srun has ended.
+  void SrunLeaves(const std::string& outcome, int exit_code) {
+    Srun("while [[ $1 != --state ]]; do shift; done\necho " + ShellQuoted(outcome) +
+         " > \"$2/outcome.json\"\nexit " + std::to_string(exit_code));
+  }
+
+  int Run(const std::string& restarts = "") {
+    const JobPlaces places = PlacesOf(request_.spec, request_.key);
+    EXPECT_TRUE(MakeDirectories(places.submission).ok());
+    const std::string script = places.submission + "/run.sbatch";
+    EXPECT_TRUE(WriteFileAtomically(script, Rendered(request_)).ok());
+    RunChildOptions options;
+    options.spawn.argv = {"/bin/bash", script};
+    options.spawn.environment = {"PATH=" + dir_ / "bin" + ":/usr/bin:/bin", "SLURM_JOB_ID=42",
+                                 "SLURM_JOB_NUM_NODES=3", "SLURM_JOB_NODELIST=n[1-3]"};
+    if (!restarts.empty()) options.spawn.environment.push_back("SLURM_RESTART_COUNT=" + restarts);
+    options.max_output = 1 << 20;
+    const auto outcome = RunChild(options);
+    EXPECT_TRUE(outcome.ok());
+    output_ = outcome->output;
+    return outcome->exit.signal != 0 ? -outcome->exit.signal : outcome->exit.exit_code;
+  }
+
+  std::string Written(const std::string& name) const {
+    const auto text = ReadFile(dir_ / name);
+    return text.ok() ? *text : "";
+  }
+
+  TempDirForTest dir_;
+  ScriptRequest request_;
+  std::string output_;
+};
+
+TEST_F(Batch, GivesSrunEveryWordAsItIs) {
+  request_.spec.workdir = dir_ / kNasty;
+  request_.worker = dir_ / "bin" + std::string("/") + kNasty;
+  request_.worker_arguments = {"--set", std::string("env.X=") + kNasty, ""};
+  request_.apptainer_image = kNasty;
+  request_.apptainer_options = {"--bind", kNasty};
+  const auto options = SbatchOptions::Parse({std::string("--container-image=") + kNasty});
+  ASSERT_TRUE(options.ok());
+  request_.options = *options;
+  // Its directories would need both kinds of quotes in #SBATCH lines, which is refused.
+  EXPECT_FALSE(RenderScript(request_).ok());
+  request_.spec.workdir = dir_ / "a b'c$HOME`id`;&|*?#%~!(e)[f]{g}<h>";
+  SrunLeaves("{\"run\":0,\"exit_code\":0}", 0);
+  EXPECT_EQ(Run(), 0) << output_;
+  const std::string state = request_.spec.workdir + "/out/slurm-42";
+  std::string logs = state;
+  logs.replace(logs.find('%'), 1, "%%");
+  std::string expected;
+  for (const std::string& word : {std::string("--nodes=3"),
+                                  std::string("--ntasks=3"),
+                                  std::string("--ntasks-per-node=1"),
+                                  std::string("--cpu-bind=none"),
+                                  std::string("--no-kill"),
+                                  std::string("--kill-on-bad-exit=0"),
+                                  std::string("--wait=0"),
+                                  std::string("--open-mode=append"),
+                                  "--output=" + logs + "/supervisor.%t.log",
+                                  std::string("--container-image=") + kNasty,
+                                  std::string("apptainer"),
+                                  std::string("exec"),
+                                  std::string("--bind"),
+                                  std::string(kNasty),
+                                  std::string(kNasty),
+                                  request_.worker,
+                                  std::string("--auto"),
+                                  std::string("--job"),
+                                  request_.spec.workdir + "/out/slurm/first-k1/job.yaml",
+                                  std::string("--state"),
+                                  state,
+                                  std::string("--set"),
+                                  std::string("env.X=") + kNasty,
+                                  std::string()})
+    expected += word + "\n";
+  EXPECT_EQ(Written("srun.words"), expected);
+}
+
+TEST_F(Batch, EndsAsTheSupervisorsSay) {
+  // One lost node has polluted srun's code.
+  SrunLeaves("{\"run\":0,\"exit_code\":0,\"action\":\"done\",\"reason\":\"\",\"exclude\":[]}", 137);
+  EXPECT_EQ(Run(), 0) << output_;
+  SrunLeaves("{\"run\":0,\"exit_code\":10,\"reason\":\"\\\"exit_code\\\":0\"}", 0);
+  EXPECT_EQ(Run(), 10) << output_;
+  EXPECT_EQ(Written("scontrol.calls"), "");
+}
+
+TEST_F(Batch, NeverSaysDoneWithoutAnOutcome) {
+  EXPECT_EQ(Run(), 70) << output_;
+  Srun("exit 64");
+  EXPECT_EQ(Run(), 64) << output_;
+  // What an earlier run left does not count.
+  SrunLeaves("{\"run\":0,\"exit_code\":0}", 0);
+  EXPECT_EQ(Run("1"), 70) << output_;
+  EXPECT_EQ(Written("scontrol.calls"), "");
+}
+
+TEST_F(Batch, RequeuesWithoutTheBadNodes) {
+  SrunLeaves("{\"run\":0,\"exit_code\":75,\"action\":\"requeue\",\"exclude\":[\"n1\",\"n2\"]}", 75);
+  EXPECT_EQ(Run(), 75) << output_;
+  EXPECT_EQ(Written("scontrol.calls"), "requeue 42\nupdate JobId=42 ExcNodeList=n1,n2\n");
+}
+
+TEST_F(Batch, RequeuesAStepThatWasKilled) {
+  Srun("exit 137");
+  EXPECT_EQ(Run(), 75) << output_;
+  EXPECT_EQ(Written("scontrol.calls"), "requeue 42\n");
+}
+
+TEST_F(Batch, LeavesAJobAloneThatSlurmIsEnding) {
+  Install("squeue", "echo CANCELLED");
+  SrunLeaves("{\"run\":0,\"exit_code\":75,\"action\":\"requeued\"}", 75);
+  EXPECT_EQ(Run(), 75) << output_;
+  EXPECT_EQ(Written("scontrol.calls"), "");
+}
+
+TEST_F(Batch, DoesNotRequeueForEver) {
+  request_.max_requeues = 2;
+  SrunLeaves("{\"run\":2,\"exit_code\":75,\"action\":\"requeue\"}", 75);
+  EXPECT_EQ(Run("2"), 69) << output_;
+  EXPECT_EQ(Written("scontrol.calls"), "");
+}
+
+TEST_F(Batch, PassesSignalsOnAndKeepsWaiting) {
+  const std::string body =
+      "trap 'got=1' USR2\n"
+      "kill -s SIGNAL $PPID\n"
+      "until [[ ${got:-} ]]; do read -t 0.02 <> <(:); done\n"
+      "exit 11";
+  for (const std::string signal : {"USR2", "TERM"}) {
+    std::string with = body;
+    with.replace(with.find("SIGNAL"), 6, signal);
+    Srun(with);
+    EXPECT_EQ(Run(), 11) << signal << output_;
+  }
+}
+
+}  // namespace
+}  // namespace muster::slurm
