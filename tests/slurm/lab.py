@@ -11,8 +11,8 @@
   lab.py shell [options]           the same with a shell
 
 A lab is a router, which also is login node and runs slurmctld (host name ctl, 10.77.0.100), and nodes
-n1, n2, ... (10.77.0.1, ...), each with a network, a host name, a process table, /tmp and /dev/shm of its
-own. All files of the machine but those are on every node; `lab.shared` stands for the cluster's shared
+n1, n2, ... (10.77.0.1, ...), each with a network, a host name, a boot id, a process table, /tmp and
+/dev/shm of its own. All files of the machine but those are on every node; `lab.shared` stands for the cluster's shared
 file system. No root is needed where user namespaces are on. Nothing of the host is changed, labs do not
 see each other, and when the process that made one ends, however it does, the lab ends with it.
 """

@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 
 import lab_config
 
@@ -261,6 +262,13 @@ def private_tmp(folder, name, visible):
     bind(own, "/tmp")
 
 
+def boot(folder, name):
+    """Programs know a host, and that it was booted again, by this number of its kernel."""
+    path = folder / "nodes" / name / "boot_id"
+    path.write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+    bind(path, "/proc/sys/kernel/random/boot_id")
+
+
 def node_network(plan, name):
     lines = ["link set lo up"]
     for network in range(plan.networks):
@@ -288,6 +296,7 @@ def run_node(folder, name):
     socket.sethostname(name)
     mount("shm", "/dev/shm", "tmpfs", data="mode=1777,size=2g")
     private_tmp(folder, name, visible)
+    boot(folder, name)
     print("ready", flush=True)
     if not sys.stdin.readline():
         return 1

@@ -79,13 +79,15 @@ class SharedLab(unittest.TestCase):
         job = lab.sbatch("""
             srun --label sh -c 'echo $(hostname) $(ip -4 -o addr show eth1 | grep -o "10.77[0-9.]*" | head -1)'
             srun sh -c 'hostname > /tmp/mine; hostname > /dev/shm/mine; hostname >> all'
-            srun sh -c 'echo mine: $(cat /tmp/mine /dev/shm/mine)'""", "-N3")
+            srun sh -c 'echo mine: $(cat /tmp/mine /dev/shm/mine)'
+            srun sh -c 'cat /proc/sys/kernel/random/boot_id >> boots'""", "-N3")
         lab.wait_for_state(job, "COMPLETED")
         lines = sorted(line for line in lab.output(job).splitlines()
                        if not line.startswith("srun: "))  # that the step before is not over yet
         self.assertEqual(lines, ["0: n1 10.77.1.1", "1: n2 10.77.1.2", "2: n3 10.77.1.3",
                                  "mine: n1 n1", "mine: n2 n2", "mine: n3 n3"])
         self.assertEqual(sorted((lab.shared / "all").read_text().split()), ["n1", "n2", "n3"])
+        self.assertEqual(len(set((lab.shared / "boots").read_text().split())), 3)
         self.assertEqual((lab.tmp("n2") / "mine").read_text(), "n2\n")
         self.assertFalse(pathlib.Path("/tmp/mine").exists())
 
