@@ -163,7 +163,6 @@ class Lab:
         for name, text in (("slurm.conf", lab_config.slurm_conf(self.plan)),
                            ("gres.conf", lab_config.gres_conf(self.plan)),
                            ("cgroup.conf", lab_config.CGROUP_CONF),
-                           ("hosts", lab_config.hosts(self.plan)),
                            ("resolv.conf", lab_config.resolv_conf(self.plan))):
             (self.folder / "etc" / name).write_text(text, encoding="utf-8")
         key = self.folder / "munge" / "key"

@@ -26,6 +26,7 @@ class Plan:
     cpu_nodes: int = 0
     networks: int = 1  # interfaces of each node: eth0, eth1, ...
     dead_name_server: bool = False
+    own_name: bool = False  # beside a dead name server, a node can look up its own name, and no other
     slurmd_timeout_s: int = 10
     kill_wait_s: int = 3
     settings: tuple = ()  # further (key, value) pairs of slurm.conf; they replace those below
@@ -49,13 +50,14 @@ def controller_address(network=0):
     return str(ipaddress.IPv4Address(CONTROLLER_ADDRESS) + 256 * network)
 
 
-def hosts(plan):
-    """Without the nodes' names where the name server is dead: what asks for one must wait."""
-    lines = ["127.0.0.1 localhost"]
-    if not plan.dead_name_server:
-        lines.append(f"{CONTROLLER_ADDRESS} {CONTROLLER}")
-        lines += [f"{address_of(name)} {name}" for name in plan.names()]
-    return "\n".join(lines) + "\n"
+def hosts(plan, host):
+    """The hosts file of a node, or of the controller. Where the name server is dead, what asks for a name of
+    another node must wait."""
+    every = {CONTROLLER: CONTROLLER_ADDRESS, **{name: address_of(name) for name in plan.names()}}
+    if plan.dead_name_server:
+        own = plan.own_name or host == CONTROLLER  # munged asks for its own, and would start late
+        every = {host: every[host]} if own else {}
+    return "127.0.0.1 localhost\n" + "".join(f"{to} {name}\n" for name, to in every.items())
 
 
 def resolv_conf(plan):

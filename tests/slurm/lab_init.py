@@ -17,11 +17,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 
 import lab_config
 
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC = 1, 32, 4096, 16384
+START_S = 20
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,6 +37,12 @@ def mount(source, target, kind=None, flags=0, data=None):
 
 def bind(source, target):
     mount(str(source), str(target), flags=MS_BIND | MS_REC)
+
+
+def own_hosts(folder, plan, host):
+    path = folder / "etc" / f"hosts-{host}"
+    path.write_text(lab_config.hosts(plan, host), encoding="ascii")
+    bind(path, "/etc/hosts")
 
 
 def load_plan(folder):
@@ -90,10 +98,9 @@ class Lab:
         self._munged()
 
     def _mounts(self):
-        for name in ("hosts", "resolv.conf"):
-            target = pathlib.Path("/etc") / name
-            if target.exists():
-                bind(self.folder / "etc" / name, target)
+        own_hosts(self.folder, self.plan, lab_config.CONTROLLER)
+        if pathlib.Path("/etc/resolv.conf").exists():
+            bind(self.folder / "etc" / "resolv.conf", "/etc/resolv.conf")
         for device in (self.folder / "dev").iterdir():
             bind("/dev/null", device)
         if os.getuid() == 0:
@@ -124,6 +131,11 @@ class Lab:
                           f"--key-file={home}/key", f"--socket={home}/socket",
                           f"--pid-file={home}/pid", f"--seed-file={home}/seed"]),
             self.folder / "logs" / "munged.log")
+        deadline = time.monotonic() + START_S
+        while not (home / "socket").exists():
+            if self.munged.poll() is not None or time.monotonic() > deadline:
+                raise OSError(f"munged does not start; see {self.folder}/logs/munged.log")
+            time.sleep(0.005)
 
     # Orders. Each returns what is answered.
 
@@ -297,6 +309,7 @@ def run_node(folder, name):
     mount("shm", "/dev/shm", "tmpfs", data="mode=1777,size=2g")
     private_tmp(folder, name, visible)
     boot(folder, name)
+    own_hosts(folder, plan, name)
     print("ready", flush=True)
     if not sys.stdin.readline():
         return 1
