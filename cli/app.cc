@@ -45,6 +45,9 @@ struct Invocation {
   std::string describe_job;
   LogsOptions logs;
   CancelOptions cancel;
+  SuspendOptions suspend;
+  std::string suspend_by;
+  std::string resume_job;
   CheckpointsOptions checkpoints;
   EventsOptions events;
   DrainOptions drain;
@@ -259,6 +262,30 @@ void AddJobCommands(CLI::App& app, Invocation& call) {
           "MUSTER_CANCEL_REASON");
 }
 
+void AddSuspend(CLI::App& app, Invocation& call) {
+  CLI::App* suspend =
+      Add(app, call, "suspend", "Have a job save its state and set it aside until resume",
+          [&call](CommandContext& c) -> CommandResult {
+            if (!call.suspend_by.empty()) {
+              MUSTER_ASSIGN_OR_RETURN(call.suspend.by, ParseDuration(call.suspend_by));
+            }
+            return RunSuspend(c, call.suspend);
+          });
+  suspend->add_option("JOB", call.suspend.job, kJobHelp)->required();
+  Flagged(suspend, "--by", call.suspend_by,
+          "End ranks that have not saved after, such as 90s or 10m [no limit]",
+          "MUSTER_SUSPEND_BY");
+  Flagged(suspend, "--reason", call.suspend.reason, "Why, for the job's story",
+          "MUSTER_SUSPEND_REASON");
+  Switch(suspend, "--wait", call.suspend.wait, "Wait until nothing of it runs any more",
+         "MUSTER_SUSPEND_WAIT");
+
+  CLI::App* resume =
+      Add(app, call, "resume", "Let a suspended job go on from its newest checkpoint",
+          [&call](CommandContext& c) { return RunResume(c, call.resume_job); });
+  resume->add_option("JOB", call.resume_job, kJobHelp)->required();
+}
+
 // Absolute, so that daemons and messages can carry it anywhere.
 std::string ClusterDirectory(const std::string& given) {
   namespace fs = std::filesystem;
@@ -341,6 +368,7 @@ int RunApp(int argc, char** argv, Interrupt& interrupt) {
   AddSubmit(app, call);
   AddFollowing(app, call);
   AddJobCommands(app, call);
+  AddSuspend(app, call);
   AddClusterCommands(app, call);
   AddNodeCommands(app, call);
   try {

@@ -124,6 +124,14 @@ Result<v1::ListNodesResponse> ClusterClient::ListNodes() {
   return Call<v1::ListNodesRequest, v1::ListNodesResponse>({}, &v1::Client::Stub::ListNodes);
 }
 
+Result<v1::SuspendResponse> ClusterClient::Suspend(const v1::SuspendRequest& request) {
+  return Call<v1::SuspendRequest, v1::SuspendResponse>(request, &v1::Client::Stub::Suspend);
+}
+
+Result<v1::ResumeResponse> ClusterClient::Resume(const v1::ResumeRequest& request) {
+  return Call<v1::ResumeRequest, v1::ResumeResponse>(request, &v1::Client::Stub::Resume);
+}
+
 Result<v1::DrainResponse> ClusterClient::Drain(const v1::DrainRequest& request) {
   return Call<v1::DrainRequest, v1::DrainResponse>(request, &v1::Client::Stub::Drain);
 }

@@ -26,6 +26,8 @@ class ClusterClient {
   Result<v1::Job> GetJob(const std::string& job);
   Result<v1::ListJobsResponse> ListJobs(bool all);
   Result<v1::CancelResponse> Cancel(const v1::CancelRequest& request);
+  Result<v1::SuspendResponse> Suspend(const v1::SuspendRequest& request);
+  Result<v1::ResumeResponse> Resume(const v1::ResumeRequest& request);
   Result<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
   Result<v1::ListNodesResponse> ListNodes();
   Result<v1::DrainResponse> Drain(const v1::DrainRequest& request);

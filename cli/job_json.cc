@@ -108,6 +108,7 @@ Json SummaryJson(const v1::Job& job) {
           {"tokens_per_second", IfKnown(job.tokens_per_second() > 0, job.tokens_per_second())},
           {"eta_seconds",
            IfKnown(job.eta_seconds() >= 0 && !IsTerminal(job.state()), job.eta_seconds())},
+          {"checkpoint_seconds", IfKnown(job.checkpoint_seconds() > 0, job.checkpoint_seconds())},
           {"restarts", job.restarts()},
           {"priority", job.priority()},
           {"world_size", IfKnown(job.world_size() > 0, job.world_size())},

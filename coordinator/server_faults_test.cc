@@ -50,6 +50,36 @@ TEST_F(ServerTest, ADrainedNodeIsEmptiedAndUsedAgainAfterUndrain) {
   EXPECT_TRUE(n1->WaitForLaunch(job, 2));
 }
 
+TEST_F(ServerTest, ASuspendedJobEndsAndGoesOnWhenItIsResumed) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  v1::SuspendRequest suspend;
+  suspend.set_job(job);
+  suspend.set_by_seconds(-1);
+  v1::SuspendResponse suspended;
+  EXPECT_EQ(Call(&v1::Client::Stub::Suspend, suspend, &suspended).code(),
+            StatusCode::kInvalidArgument);
+  suspend.set_by_seconds(600);
+  const Status status = Call(&v1::Client::Stub::Suspend, suspend, &suspended);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(suspended.state(), v1::JOB_STATE_STOPPING);
+  ASSERT_TRUE(n1->WaitFor([](const v1::CoordinatorMessage& m) { return m.has_stop(); }));
+  n1->FinishJob(job);
+  WaitForState(job, v1::JOB_STATE_SUSPENDED);
+  EXPECT_EQ(Get(job)->attempts(0).cause_kind(), "suspended");
+
+  v1::ResumeRequest resume;
+  resume.set_job("nobody");
+  v1::ResumeResponse resumed;
+  EXPECT_EQ(Call(&v1::Client::Stub::Resume, resume, &resumed).code(), StatusCode::kNotFound);
+  resume.set_job(job);
+  ASSERT_TRUE(Call(&v1::Client::Stub::Resume, resume, &resumed).ok());
+  EXPECT_EQ(resumed.id(), job);
+  EXPECT_TRUE(n1->WaitForLaunch(job, 2));
+}
+
 TEST_F(ServerTest, AFaultGoesToItsRankAndItsOutcomeToTheClient) {
   ServerOptions options = Options();
   options.allow_faults = true;

@@ -93,6 +93,15 @@ struct CancelOptions {
 };
 CommandResult RunCancel(CommandContext& context, const CancelOptions& options);
 
+struct SuspendOptions {
+  std::string job;
+  std::optional<Duration> by;  // ranks that have not saved by then are ended
+  std::string reason;
+  bool wait = false;  // until it is suspended; kExitError where it ended in another way
+};
+CommandResult RunSuspend(CommandContext& context, const SuspendOptions& options);
+CommandResult RunResume(CommandContext& context, const std::string& job);
+
 struct EventsOptions {
   std::string job;
   bool follow = false;

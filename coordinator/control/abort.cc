@@ -36,7 +36,8 @@ void ControllerCore::BeginAbort(JobEntry& job, AbortOptions options) {
   gang.keep = options.keep;
   gang.fault_deadline.reset();
   gang.rung_deadline.reset();
-  gang.stop_deadline.reset();
+  // Until then the commit record of what was saved is waited for.
+  if (job.record.stop != StopKind::kSuspend) gang.stop_deadline.reset();
   job.grow_at.reset();
   gang.phase_deadline = now_.mono + options_.abort_deadline + options.grace;
   for (RankRecord& rank : attempt.ranks) {
@@ -179,9 +180,12 @@ void ControllerCore::MaybeEndAttempt(JobEntry& job) {
     }
     if (!member.quiesced) return;
   }
-  // A finished job's last checkpoint should carry its commit record when the user looks.
+  // A finished job's last checkpoint should carry its commit record when the user looks; and the
+  // node that writes it may be taken away from a suspended one.
   const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
-  if (finished && job.record.stop != StopKind::kCancel && ManifestPending(job)) return;
+  const bool has_time = job.record.stop == StopKind::kSuspend && job.gang->stop_deadline;
+  const bool waits = (finished || has_time) && job.record.stop != StopKind::kCancel;
+  if (waits && ManifestPending(job)) return;
   EndAttempt(job);
 }
 

@@ -350,6 +350,7 @@ void ControllerCore::SeeStep(JobEntry& job, Step step) {
   if (step <= attempt.last_step) return;
   attempt.last_step = step;
   job.record.step = step;
+  job.checkpoint_clock.StepSeen(step, now_.mono);
   Changed(job);
 }
 

@@ -1,9 +1,33 @@
-// The end of a job: cancelled, out of time, or for good.
+// The end of a job: cancelled, out of time, for good, or for now.
 
 #include "common/base/text.h"
 #include "coordinator/control/core.h"
 
 namespace muster {
+namespace {
+
+std::string StepsText(Step steps) {
+  return std::to_string(steps) + (steps == 1 ? " step" : " steps");
+}
+
+// Where it will go on, and what it has lost.
+std::string WhereSuspended(const JobEntry& job) {
+  const JobRecord& record = job.record;
+  if (job.attempts.empty()) return "it has not run yet";
+  if (!job.spec.train) return "its command will run anew";
+  const Step lost = record.step - record.committed_step;
+  if (record.committed_step == 0) {
+    return record.step == 0 ? "it has finished no step yet"
+                            : "no checkpoint was committed: " + StepsText(record.step) +
+                                  " will have to be done again";
+  }
+  std::string text = "it will go on at step " + std::to_string(record.committed_step);
+  if (lost > 0)
+    text += "; " + StepsText(lost) + " after that checkpoint will have to be done again";
+  return text;
+}
+
+}  // namespace
 
 void ControllerCore::On(const CancelRequested& request) {
   Reply reply{request.request, {}, {}};
@@ -30,7 +54,8 @@ void ControllerCore::On(const CancelRequested& request) {
 }
 
 void ControllerCore::StopJob(JobEntry& job, StopKind kind, std::string reason) {
-  if (job.record.stop != StopKind::kNone) {  // the first word counts
+  const bool outranked = job.record.stop == StopKind::kSuspend && kind == StopKind::kCancel;
+  if (job.record.stop != StopKind::kNone && !outranked) {  // the first word counts
     // But a user need not wait for the state of a job that is over its limit.
     const bool saving = job.gang && job.attempt().state != AttemptState::kAborting;
     if (kind == StopKind::kCancel && saving) AbortStopped(job);
@@ -42,26 +67,32 @@ void ControllerCore::StopJob(JobEntry& job, StopKind kind, std::string reason) {
   job.time_limit_at.reset();
   Move(job, JobEvent::kStop);
   Tell(job, {"stopping", Severity::kInfo, job.record.reason});
-  if (!job.gang) {
-    FinishJob(job, kind == StopKind::kCancel ? JobEvent::kCancel : JobEvent::kFail,
-              job.record.reason);
-  } else if (job.attempt().state == AttemptState::kAborting) {
-    return;  // its end will be the job's
-  } else if (kind == StopKind::kTimeLimit && job.spec.train &&
-             job.attempt().state == AttemptState::kRunning) {
-    StopGang(job, job.record.reason, now_.mono + options_.stop_patience);
-    job.gang->stop_may_take_longer = true;
-  } else {
-    AbortStopped(job);
-  }
+  if (!job.gang) return EndStopped(job);
+  const AttemptState attempt = job.attempt().state;
+  if (attempt == AttemptState::kAborting) return;  // its end will be the job's
+  const bool saves = kind == StopKind::kSuspend || (kind == StopKind::kTimeLimit && job.spec.train);
+  if (!saves || attempt != AttemptState::kRunning) return AbortStopped(job);
+  StopGang(job, job.record.reason, StopDeadline(job, now_, now_.mono + options_.stop_patience));
+  job.gang->stop_may_take_longer = job.record.stop_by_unix_ms == 0;
 }
 
 void ControllerCore::AbortStopped(JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
-  attempt.cause_kind =
-      job.record.stop == StopKind::kCancel ? CauseKind::kCancelled : CauseKind::kTimeLimit;
+  attempt.cause_kind = CauseOf(job.record.stop);
   attempt.cause = job.record.reason;
-  BeginAbort(job, {job.record.reason, options_.cancel_grace});
+  // Who had until now to save his state gets no more time; the machine may be gone any moment.
+  const bool suspends = job.record.stop == StopKind::kSuspend;
+  BeginAbort(job, {job.record.reason, suspends ? Duration::zero() : options_.cancel_grace});
+}
+
+void ControllerCore::EndStopped(JobEntry& job) {
+  switch (job.record.stop) {
+    case StopKind::kNone: return;
+    case StopKind::kCancel: return FinishJob(job, JobEvent::kCancel, job.record.reason);
+    case StopKind::kTimeLimit: return FinishJob(job, JobEvent::kFail, job.record.reason);
+    case StopKind::kSuspend:
+      return FinishJob(job, JobEvent::kSuspend, job.record.reason + "; " + WhereSuspended(job));
+  }
 }
 
 void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason) {
@@ -70,9 +101,17 @@ void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason
   job.time_limit_at.reset();
   job.fault.reset();
   job.record.reason = std::move(reason);
-  job.record.ended_unix_ms = now_.unix_ms;
   Move(job, event);
-  live_.erase(job.record.id);
+  if (job.over()) {
+    job.record.ended_unix_ms = now_.unix_ms;
+    live_.erase(job.record.id);
+  } else {
+    job.record.suspended_unix_ms = now_.unix_ms;
+    job.record.stop = StopKind::kNone;
+    job.record.stop_by_unix_ms = 0;
+    job.kept = false;
+    job.waited = true;
+  }
   reschedule_ = true;
   // Its release ends what is parked; until then the slots are taken.
   slots_.LeaveParkedBehind(job.record.id);

@@ -119,6 +119,12 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
   DiscardUnfinished(job, checkpoint.step);
   checkpoint.state = *Apply(checkpoint.state, CheckpointEvent::kCommit);
   checkpoint.committed_unix_ms = now_.unix_ms;
+  if (const auto seconds = job.checkpoint_clock.Committed(checkpoint.step, now_.mono)) {
+    // A slower one counts at once, faster ones little by little: who plans by this is to be in
+    // time.
+    double& known = job.record.checkpoint_seconds;
+    known = std::max(*seconds, 0.7 * known + 0.3 * *seconds);
+  }
   std::uint64_t bytes = 0;
   for (const ShardInfo& shard : checkpoint.shards) bytes += shard.bytes;
   Put(checkpoint);
@@ -284,7 +290,7 @@ void ControllerCore::DiscardUnfinished(JobEntry& job, Step before) {
   std::erase_if(writing, [before](const auto& entry) { return entry.second.step < before; });
 }
 
-std::vector<CheckpointRecord> ControllerCore::ResumePoints(const JobEntry& job) {
+std::vector<CheckpointRecord> ResumePoints(const JobEntry& job) {
   std::vector<CheckpointRecord> points;
   for (auto checkpoint = job.checkpoints.rbegin(); checkpoint != job.checkpoints.rend();
        ++checkpoint) {

@@ -106,6 +106,16 @@ Reply ControlHarness::Cancel(const JobId& id) {
   return replies_.back();
 }
 
+Reply ControlHarness::Suspend(const JobId& id, double by_seconds) {
+  Handle(SuspendRequested{next_request_++, id.value, by_seconds, "maintenance"});
+  return replies_.back();
+}
+
+Reply ControlHarness::Resume(const JobId& id) {
+  Handle(ResumeRequested{next_request_++, id.value});
+  return replies_.back();
+}
+
 Reply ControlHarness::Drain(const std::string& node, double by_seconds) {
   Handle(DrainRequested{next_request_++, NodeName{node}, by_seconds, "repair"});
   return replies_.back();
@@ -369,7 +379,8 @@ void ControlHarness::CheckInvariants() {
       live += attempt.state != AttemptState::kEnded ? 1 : 0;
     }
     ASSERT_LE(live, 1) << Story();
-    ASSERT_FALSE(live == 1 && IsTerminal(job.record->state)) << Story();
+    const bool at_rest = IsTerminal(job.record->state) || job.record->state == JobState::kSuspended;
+    ASSERT_FALSE(live == 1 && at_rest) << Story();
   }
   std::map<NodeName, int> used;
   for (const JobView& job : controller_->Jobs()) {

@@ -37,6 +37,8 @@ class ControlHarness {
   JobId Submit(const std::string& yaml, const std::string& key = "");
   Reply SubmitRaw(const std::string& yaml, const std::string& key = "");
   Reply Cancel(const JobId& id);
+  Reply Suspend(const JobId& id, double by_seconds = 0);
+  Reply Resume(const JobId& id);
   Reply Drain(const std::string& node, double by_seconds = 0);
   Reply Undrain(const std::string& node);
   Reply Inject(InjectFaultRequested request);  // the newest reply, which may be an older one

@@ -48,7 +48,8 @@ struct ControllerOptions {
   Duration cancel_grace = std::chrono::seconds(5);
   Duration first_backoff = std::chrono::milliseconds(500);  // from the second failure without
   Duration max_backoff = std::chrono::seconds(10);          // progress on, doubling
-  Duration stop_patience = std::chrono::seconds(60);  // a job over its time limit saves its state
+  // A job over its time limit, or to be suspended by no given time, saves its state.
+  Duration stop_patience = std::chrono::seconds(60);
   int heartbeat_ms = 500;
   int progress_ms = 100;
   // Each committed checkpoint is read again so long after it was last; zero: never by itself.

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "coordinator/control/controller.h"
+#include "coordinator/control/job_facts.h"
 #include "coordinator/control/scrub.h"
 #include "coordinator/control/slot_ledger.h"
-#include "coordinator/control/state.h"
 #include "coordinator/control/words.h"
 #include "coordinator/scheduler/scheduler.h"
 
@@ -75,13 +75,18 @@ class ControllerCore {
   Result<JobEntry*> AcceptJob(const SubmitRequested& request);
   Status CheckOutputFree(const std::string& output_dir) const;
 
-  // --- cancel.cc ---
+  // --- cancel.cc, suspend.cc ---
   void On(const CancelRequested& request);
   void StopJob(JobEntry& job, StopKind kind, std::string reason);
   void AbortStopped(JobEntry& job);
-  void FinishJob(JobEntry& job, JobEvent event, std::string reason);  // for good
+  void FinishJob(JobEntry& job, JobEvent event, std::string reason);  // for good, or to suspend it
+  void EndStopped(JobEntry& job);
   void ReleaseNodes(JobEntry& job);
   void ReleaseFormerNodes(JobEntry& job);
+  void On(const SuspendRequested& request);
+  void On(const ResumeRequested& request);
+  void Suspend(JobEntry& job, const SuspendRequested& request);
+  void Resume(JobEntry& job);
 
   // --- placement.cc ---
   void Schedule();
@@ -117,7 +122,7 @@ class ControllerCore {
   void Watch(JobEntry& job, const Progress& message);
   bool Note(JobEntry& job, std::string note);  // to its newest attempt; false: a replay
 
-  // --- recovery.cc ---
+  // --- recovery.cc, abort.cc, parking.cc ---
   void Handle(const NodeName& node, const Quiesced& message);
   void Fail(JobEntry& job, Failure failure);
   void OnTrainerError(JobEntry& job, int rank, const TrainerError& error);
@@ -135,9 +140,6 @@ class ControllerCore {
   void MaybeEndAttempt(JobEntry& job);
   void EndAttempt(JobEntry& job);
   void RecoverOrFail(JobEntry& job);
-
-  // --- parking.cc ---
-  static bool MayKeep(const JobEntry& job);
   void EndParked(JobEntry& job);  // nobody takes what is parked
 
   // --- checkpoints.cc ---
@@ -153,7 +155,6 @@ class ControllerCore {
   void Handle(const NodeName& node, const ManifestWritten& message);
   void Handle(const NodeName& node, const CheckpointScrubbed& m) { scrubs_.Answered(node, m); }
   void On(const VerifyRequested& request) { scrubs_.Start(request); }
-  static std::vector<CheckpointRecord> ResumePoints(const JobEntry& job);
 
   // --- nodes.cc ---
   void On(const WorkerHello& event);
@@ -238,8 +239,7 @@ class ControllerCore {
   std::optional<TimePoint> next_deadline_;
   bool reschedule_ = false;
 
-  // Of the event under way.
-  Effects out_;
+  Effects out_;  // of the event under way, as what follows
   std::set<JobId> marked_jobs_;
   std::set<std::pair<JobId, Generation>> marked_attempts_;
   std::set<NodeName> marked_nodes_;

@@ -257,12 +257,16 @@ bool ControllerCore::ExitedByStop(JobEntry& job, const ExitStatus& exit) {
 void ControllerCore::StopExpired(JobEntry& job) {
   Gang& gang = *job.gang;
   gang.stop_deadline.reset();
-  if (job.attempt().state == AttemptState::kAborting) return;
+  if (job.attempt().state == AttemptState::kAborting) return MaybeEndAttempt(job);
   const std::uint64_t saved = Saved(job);
   const bool moved = std::exchange(gang.saved_at_stop, saved) != saved;
   if (gang.stop_may_take_longer && moved) {
     gang.stop_deadline = now_.mono + options_.stop_patience;
     return;
+  }
+  if (job.record.stop == StopKind::kSuspend) {
+    job.record.reason += "; it had not stopped in time";
+    Mark(job);
   }
   GangStopped(job, job.gang->abort_reason + "; it had not stopped in time");
 }

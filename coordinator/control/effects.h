@@ -78,6 +78,15 @@ struct CancelAccepted {
   JobState state = JobState::kStopping;
 };
 
+struct SuspendAccepted {
+  JobId id;
+  JobState state = JobState::kStopping;  // suspended already, where nothing had to be ended
+};
+struct ResumeAccepted {
+  JobId id;
+  JobState state = JobState::kQueued;
+};
+
 struct DrainAccepted {
   NodeState state = NodeState::kDraining;
   std::vector<JobId> jobs;  // that will move
@@ -101,8 +110,8 @@ struct CheckpointsVerified {
 struct Reply {
   RequestId request = 0;
   Status status;
-  std::variant<std::monostate, SubmitAccepted, CancelAccepted, DrainAccepted, UndrainAccepted,
-               FaultAccepted, CheckpointsVerified>
+  std::variant<std::monostate, SubmitAccepted, CancelAccepted, SuspendAccepted, ResumeAccepted,
+               DrainAccepted, UndrainAccepted, FaultAccepted, CheckpointsVerified>
       body;
 };
 

@@ -40,6 +40,20 @@ struct CancelRequested {
   std::string reason;
 };
 
+// The job saves its state, ends and is set aside until it is resumed.
+struct SuspendRequested {
+  RequestId request = 0;
+  std::string job;        // id, unique prefix of one, or name
+  double by_seconds = 0;  // ranks that have not saved by then are ended; 0: no limit
+  std::string reason;     // empty: none given
+};
+
+// It waits for a gang again, and goes on from its newest checkpoint.
+struct ResumeRequested {
+  RequestId request = 0;
+  std::string job;  // id, unique prefix of one, or name
+};
+
 // Nothing new is placed on the node; jobs on it stop at a step boundary, save, and move.
 struct DrainRequested {
   RequestId request = 0;
@@ -95,8 +109,8 @@ struct WorkerGone {
 // Sent when Controller::NextDeadline() has passed; harmless at any other time.
 struct Tick {};
 
-using Event =
-    std::variant<SubmitRequested, CancelRequested, DrainRequested, UndrainRequested,
-                 InjectFaultRequested, VerifyRequested, WorkerHello, WorkerSaid, WorkerGone, Tick>;
+using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
+                           DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
+                           WorkerHello, WorkerSaid, WorkerGone, Tick>;
 
 }  // namespace muster

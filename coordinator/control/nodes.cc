@@ -166,7 +166,7 @@ void ControllerCore::ReconcileNode(NodeEntry& node, const Hello& hello) {
     if (hosted.contains(id)) continue;
     if (job.gang) {
       ReconcileJob(node, id, nullptr);
-    } else if (job.over() && std::erase(job.record.unreleased, name) > 0) {
+    } else if (job.at_rest() && std::erase(job.record.unreleased, name) > 0) {
       Mark(job);
     }
   }
@@ -182,7 +182,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
   int node_rank = -1;
   if (job != nullptr) {
     input.job_known = true;
-    input.job_over = job->over();
+    input.job_over = job->at_rest();
     input.generation = job->record.generation;
     input.waiting = job->pending() && !job->attempts.empty();
     for (int n = 0; job->gang && n < static_cast<int>(job->gang->nodes.size()); ++n) {

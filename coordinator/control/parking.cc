@@ -6,7 +6,7 @@
 
 namespace muster {
 
-bool ControllerCore::MayKeep(const JobEntry& job) {
+bool MayKeep(const JobEntry& job) {
   const AttemptRecord& attempt = job.attempts.back();
   const Gang& gang = *job.gang;
   KeepInput input;

@@ -207,6 +207,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   job.kept = false;
   job.waited = false;
   job.progress.clear();
+  job.checkpoint_clock.Begin();
   job.told_waiting = false;
   job.record.reason.clear();
   Move(job, JobEvent::kPlaced);
@@ -326,9 +327,7 @@ void ControllerCore::LaunchGang(JobEntry& job) {
   job.gang->rung_deadline = RungDeadline(job, now_.mono);
   if (job.record.started_unix_ms == 0) {
     job.record.started_unix_ms = now_.unix_ms;
-    if (job.spec.resources.time_limit_seconds > 0) {
-      job.time_limit_at = now_.mono + std::chrono::seconds(job.spec.resources.time_limit_seconds);
-    }
+    job.time_limit_at = TimeLimitAt(job, now_);
   }
   WatchFromStart(job);
   Tell(job, {"launched", Severity::kInfo,

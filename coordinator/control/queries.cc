@@ -17,7 +17,7 @@ JobView ViewOf(const JobEntry& job) {
   view.max_steps = job.record.max_steps;
   view.loss = job.record.loss;
   view.version = job.version;
-  if (job.over()) return view;
+  if (job.at_rest()) return view;
   if (!job.progress.empty()) view.tokens_per_second = job.progress.front().tokens_per_second;
   if (job.step_seconds > 0 && view.max_steps > 0) {
     view.eta_seconds = double(std::max<Step>(0, view.max_steps - view.step)) * job.step_seconds;

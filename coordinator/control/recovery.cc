@@ -16,13 +16,22 @@ constexpr std::size_t kMaxFailures = 10000;
 bool IsFailure(CauseKind kind) {
   return kind != CauseKind::kFinished && kind != CauseKind::kCancelled &&
          kind != CauseKind::kTimeLimit && kind != CauseKind::kDrained &&
-         kind != CauseKind::kRegrouped;
+         kind != CauseKind::kRegrouped && kind != CauseKind::kSuspended;
 }
 
 // By the job's own doing, as far as anybody can tell.
 bool IsCharged(CauseKind kind) {
   return kind != CauseKind::kNodeStopped && kind != CauseKind::kDrained &&
          kind != CauseKind::kRegrouped;
+}
+
+// Whether the attempt that has ended got further than those before it; what it reached is recorded.
+bool TakeProgress(JobEntry& job) {
+  const Step last = job.attempt().last_step;
+  const bool progressed =
+      job.record.committed_step > job.gang->committed_before || last > job.record.best_step;
+  job.record.best_step = std::max(job.record.best_step, last);
+  return progressed;
 }
 
 // A node did not get as far as having its ranks.
@@ -149,9 +158,10 @@ void ControllerCore::EndAttempt(JobEntry& job) {
   const bool cancelled = job.record.stop == StopKind::kCancel;
   const bool finished = attempt.cause_kind == CauseKind::kFinished && !cancelled;
   if (job.record.stop != StopKind::kNone && !finished) {
-    attempt.cause_kind = cancelled ? CauseKind::kCancelled : CauseKind::kTimeLimit;
+    attempt.cause_kind = CauseOf(job.record.stop);
     attempt.cause = job.record.reason;
-    return FinishJob(job, cancelled ? JobEvent::kCancel : JobEvent::kFail, job.record.reason);
+    if (TakeProgress(job)) job.record.attempts_without_progress = 0;
+    return EndStopped(job);
   }
   if (finished) {
     std::string reason = "finished";
@@ -175,10 +185,8 @@ void ControllerCore::RecoverOrFail(JobEntry& job) {
     job.fault =
         Fault{primary == nullptr ? aborted : std::min(primary->at, aborted), aborted, now_.mono};
   }
-  const bool progressed =
-      record.committed_step > job.gang->committed_before || attempt.last_step > record.best_step;
   const bool trained_before = record.best_step > 0;
-  record.best_step = std::max(record.best_step, attempt.last_step);
+  const bool progressed = TakeProgress(job);
   RestartInput input;
   input.retryable = attempt.retryable;
   input.progressed = progressed;

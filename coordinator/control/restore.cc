@@ -82,17 +82,14 @@ void ControllerCore::RestoreJob(JobEntry& job) {
         job, JobEvent::kFail,
         "this version does not accept its job file any more: " + spec.status().message());
   }
-  const std::int64_t limit = job.spec.resources.time_limit_seconds;
-  if (limit > 0 && job.record.started_unix_ms > 0 && job.record.stop == StopKind::kNone) {
-    const std::int64_t used_ms = now_.unix_ms - job.record.started_unix_ms;
-    job.time_limit_at =
-        now_.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, limit * 1000 - used_ms));
+  job.waited = job.at_rest();
+  if (!job.at_rest() && job.record.stop == StopKind::kNone) {
+    job.time_limit_at = TimeLimitAt(job, now_);
   }
   if (!job.attempts.empty() && job.attempt().state != AttemptState::kEnded) {
     RestoreGang(job);
   } else if (job.record.stop != StopKind::kNone) {
-    FinishJob(job, job.record.stop == StopKind::kCancel ? JobEvent::kCancel : JobEvent::kFail,
-              job.record.reason);
+    EndStopped(job);
   }
   reschedule_ = true;
 }
@@ -127,16 +124,20 @@ void ControllerCore::RestoreGang(JobEntry& job) {
     case AttemptState::kLaunching: gang.phase_deadline = heard + options_.launch_deadline; break;
     case AttemptState::kRunning:
       if (!gang.first_step) gang.phase_deadline = heard + options_.form_deadline;
-      if (job.record.stop != StopKind::kNone) {  // out of time, its state being saved
+      if (job.record.stop != StopKind::kNone) {  // its state is being saved
         gang.stopping = true;
-        gang.stop_may_take_longer = true;
+        gang.stop_may_take_longer = job.record.stop_by_unix_ms == 0;
         gang.abort_reason = job.record.reason;
-        gang.stop_deadline = heard + options_.stop_patience;
+        gang.stop_deadline = StopDeadline(job, now_, heard + options_.stop_patience);
       }
       break;
     case AttemptState::kAborting: {
       gang.aborted = TimePoint::min();
-      if (job.record.stop != StopKind::kNone) gang.grace = options_.cancel_grace;
+      if (job.record.stop == StopKind::kSuspend) {
+        gang.stop_deadline = StopDeadline(job, now_, heard + options_.stop_patience);
+      } else if (job.record.stop != StopKind::kNone) {
+        gang.grace = options_.cancel_grace;
+      }
       gang.keep = attempt.cause_kind != CauseKind::kFinished;
       gang.phase_deadline = heard + options_.abort_deadline + gang.grace;
       Failure failure;

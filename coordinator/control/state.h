@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/cuda_stack.h"
 #include "common/job_spec/job_spec.h"
+#include "coordinator/control/checkpoint_clock.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/failure.h"
@@ -122,10 +123,13 @@ struct JobEntry {
   HangDetector hangs;
   StragglerDetector stragglers;
   Scrub scrub;
+  CheckpointClock checkpoint_clock;
   bool checkpoints_fail = false;  // none was committed since one could not be written
   std::uint64_t version = 0;
 
   bool over() const { return IsTerminal(record.state); }
+  // Nothing of it runs, and nothing is to.
+  bool at_rest() const { return over() || record.state == JobState::kSuspended; }
   // Waits for a gang.
   bool pending() const {
     return !gang && (record.state == JobState::kQueued || record.state == JobState::kRecovering);
@@ -171,22 +175,6 @@ struct AbortOptions {
   bool keep = false;  // survivors keep their processes
 };
 
-// Ranks of the newest attempt, which may be fewer than the job was submitted with.
-inline int WorldSize(const JobEntry& job) {
-  return static_cast<int>(job.attempts.back().ranks.size());
-}
-
-inline bool AllExitedWell(const AttemptRecord& attempt) {
-  return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {
-    return rank.state == RankState::kExited && rank.exit.ok();
-  });
-}
-
-inline bool NoneAskedToStop(const AttemptRecord& attempt) {
-  return std::none_of(attempt.ranks.begin(), attempt.ranks.end(),
-                      [](const RankRecord& rank) { return rank.asked_to_stop; });
-}
-
 // Of jobs that are recovered for months all attempts are kept in memory and shown, the old ones
 // without what takes room; the store has them whole.
 inline constexpr std::size_t kWholeAttempts = 20;
@@ -199,28 +187,6 @@ inline void CondenseOld(std::vector<AttemptRecord>& attempts) {
     old.log_tail = {};
     old.card.facts = {};
   }
-}
-
-// May be resumed from.
-inline bool Usable(const CheckpointRecord& checkpoint) {
-  return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty();
-}
-
-inline void UpdateCommittedStep(JobEntry& job) {
-  Step newest = 0;
-  for (const CheckpointRecord& checkpoint : job.checkpoints) {
-    if (Usable(checkpoint)) newest = std::max(newest, checkpoint.step);
-  }
-  job.record.committed_step = newest;
-}
-
-// The node among those of the live gang and its spares, or nullptr.
-inline GangNode* FindMember(JobEntry& job, const NodeName& name) {
-  if (!job.gang) return nullptr;
-  for (GangNode& member : job.gang->nodes) {
-    if (member.name == name) return &member;
-  }
-  return nullptr;
 }
 
 }  // namespace muster

@@ -19,8 +19,8 @@ enum class JobState {
   kStarting,    // its first gang is placed, prepared or launched
   kRunning,     // train: a step is finished; command: every rank is up
   kRecovering,  // an attempt failed; from the fault until the next one runs
-  kStopping,    // cancelled or out of time; its processes are being ended
-  kSuspended,
+  kStopping,    // cancelled, out of time or to be suspended; its processes are being ended
+  kSuspended,   // set aside: nothing of it runs until it is resumed
   kSucceeded,
   kFailed,
   kCancelled,
@@ -30,10 +30,10 @@ inline constexpr int kJobStateCount = 9;
 enum class JobEvent {
   kPlaced,  // a gang was reserved for it
   kRunning,
-  kFault,  // its attempt failed, another one will be made
-  kStop,   // by a user or by its time limit
-  kSuspend,
-  kResume,
+  kFault,    // its attempt failed, another one will be made
+  kStop,     // by a user or by its time limit
+  kSuspend,  // nothing of it runs any more; it may be resumed
+  kResume,   // by a user
   kSucceed,
   kFail,
   kCancel,  // stopped for good

@@ -11,9 +11,19 @@ std::string_view Name(CauseKind kind) {
       "rank_killed",    "rank_exited",     "peer_lost",      "bad_input",
       "non_finite",     "out_of_memory",   "guardian_lost",  "node_lost",
       "bad_address",    "node_stopped",    "hung",           "device_fault",
-      "drained",        "regrouped",       "slow_rung"};
+      "drained",        "regrouped",       "slow_rung",      "suspended"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+CauseKind CauseOf(StopKind stop) {
+  switch (stop) {
+    case StopKind::kNone: break;
+    case StopKind::kCancel: return CauseKind::kCancelled;
+    case StopKind::kTimeLimit: return CauseKind::kTimeLimit;
+    case StopKind::kSuspend: return CauseKind::kSuspended;
+  }
+  return CauseKind::kNone;
 }
 
 std::string_view Name(Rung rung) {

@@ -104,8 +104,9 @@ enum class CauseKind {
   kDrained,      // stopped at a step boundary, its state saved, to move
   kRegrouped,    // ended on purpose to go on with more nodes
   kSlowRung,     // came up and did not get to its first step within the rung's budget
+  kSuspended,    // set aside by a user, or by what takes the nodes away
 };
-inline constexpr int kCauseKindCount = 23;
+inline constexpr int kCauseKindCount = 24;
 std::string_view Name(CauseKind kind);  // "rank_killed", ...
 
 // What brought an attempt up; docs/recovery.md.
@@ -155,7 +156,8 @@ struct AttemptRecord {
 };
 
 // What happens when a stopping job's processes are gone.
-enum class StopKind { kNone = 0, kCancel, kTimeLimit };
+enum class StopKind { kNone = 0, kCancel, kTimeLimit, kSuspend };
+CauseKind CauseOf(StopKind stop);  // of the attempt that it ends
 
 struct JobRecord {
   JobId id;
@@ -182,8 +184,12 @@ struct JobRecord {
   std::int64_t submitted_unix_ms = 0;
   std::int64_t started_unix_ms = 0;  // first launch
   std::int64_t ended_unix_ms = 0;
-  std::vector<NodeName> unreleased;  // nodes that may still have a guardian of this job
-  std::string scrub_trouble;         // why a checkpoint could not be read again; empty: all can
+  std::vector<NodeName> unreleased;    // nodes that may still have a guardian of this job
+  std::string scrub_trouble;           // why a checkpoint could not be read again; empty: all can
+  std::int64_t stop_by_unix_ms = 0;    // while it stops to be suspended: its deadline; 0: none
+  std::int64_t suspended_unix_ms = 0;  // since when it is suspended; 0: it is not
+  std::int64_t suspended_ms = 0;  // since its first launch, and over; no time of its time limit
+  double checkpoint_seconds = 0;  // from an order to a committed checkpoint; 0: not known
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 

@@ -179,6 +179,7 @@ v1::Job ToProto(const JobView& view, JobDetail detail) {
   out.set_ended_unix_ms(record.ended_unix_ms);
   out.set_restarts(record.restarts);
   out.set_loss_at_start(record.loss_at_start);
+  out.set_checkpoint_seconds(record.checkpoint_seconds);
   const std::size_t ranks = view.ranks().size();
   out.set_world_size(ranks > 0 ? static_cast<int>(ranks) : record.world_size);
   if (detail == JobDetail::kFull) FillDetail(view, out);

@@ -16,7 +16,7 @@ namespace muster {
 namespace {
 
 // A year: what is meant is no limit.
-constexpr double kMaxDrainSeconds = 365 * 24 * 3600.0;
+constexpr double kMaxBySeconds = 365 * 24 * 3600.0;
 constexpr std::int64_t kDayMillis = 24 * 3600 * 1000;
 
 // Ten hexadecimal digits from the system's random source.
@@ -93,11 +93,42 @@ ClientService::Reactor* ClientService::Cancel(Context* context, const v1::Cancel
   });
 }
 
+ClientService::Reactor* ClientService::Suspend(Context* context, const v1::SuspendRequest* request,
+                                               v1::SuspendResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    const double by = request->by_seconds();
+    if (!(by >= 0 && by <= kMaxBySeconds)) {
+      return finish(InvalidArgument("by_seconds is out of range"));
+    }
+    SuspendRequested event{0, request->job(), by, request->reason()};
+    parts_.host.Suspend(std::move(event), [response, finish](const Reply& reply) {
+      if (const auto* accepted = std::get_if<SuspendAccepted>(&reply.body)) {
+        response->set_id(accepted->id.value);
+        response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
+      }
+      finish(reply.status);
+    });
+  });
+}
+
+ClientService::Reactor* ClientService::Resume(Context* context, const v1::ResumeRequest* request,
+                                              v1::ResumeResponse* response) {
+  return OnLoop(context, [this, request, response](const Finish& finish) {
+    parts_.host.Resume(ResumeRequested{0, request->job()}, [response, finish](const Reply& reply) {
+      if (const auto* accepted = std::get_if<ResumeAccepted>(&reply.body)) {
+        response->set_id(accepted->id.value);
+        response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
+      }
+      finish(reply.status);
+    });
+  });
+}
+
 ClientService::Reactor* ClientService::Drain(Context* context, const v1::DrainRequest* request,
                                              v1::DrainResponse* response) {
   return OnLoop(context, [this, request, response](const Finish& finish) {
     const double by = request->by_seconds();
-    if (!(by >= 0 && by <= kMaxDrainSeconds)) {
+    if (!(by >= 0 && by <= kMaxBySeconds)) {
       return finish(InvalidArgument("by_seconds is out of range"));
     }
     DrainRequested event{0, NodeName{request->node()}, by, request->reason()};

@@ -42,6 +42,8 @@ class ClientService final : public v1::Client::CallbackService {
   Reactor* GetJob(Context*, const v1::GetJobRequest*, v1::Job*) override;
   Reactor* ListJobs(Context*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
   Reactor* Cancel(Context*, const v1::CancelRequest*, v1::CancelResponse*) override;
+  Reactor* Suspend(Context*, const v1::SuspendRequest*, v1::SuspendResponse*) override;
+  Reactor* Resume(Context*, const v1::ResumeRequest*, v1::ResumeResponse*) override;
   Reactor* Drain(Context*, const v1::DrainRequest*, v1::DrainResponse*) override;
   Reactor* Undrain(Context*, const v1::UndrainRequest*, v1::UndrainResponse*) override;
   Reactor* InjectFault(Context*, const v1::InjectFaultRequest*, v1::InjectFaultResponse*) override;

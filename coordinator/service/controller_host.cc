@@ -64,6 +64,14 @@ void ControllerHost::Cancel(CancelRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
+void ControllerHost::Suspend(SuspendRequested event, ReplyHandler handler) {
+  HandleRequest(std::move(event), std::move(handler));
+}
+
+void ControllerHost::Resume(ResumeRequested event, ReplyHandler handler) {
+  HandleRequest(std::move(event), std::move(handler));
+}
+
 void ControllerHost::Drain(DrainRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }

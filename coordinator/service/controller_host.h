@@ -53,6 +53,8 @@ class ControllerHost {
   // The event's `request` is set here; `handler` is called exactly once.
   void Submit(SubmitRequested event, ReplyHandler handler);
   void Cancel(CancelRequested event, ReplyHandler handler);
+  void Suspend(SuspendRequested event, ReplyHandler handler);
+  void Resume(ResumeRequested event, ReplyHandler handler);
   void Drain(DrainRequested event, ReplyHandler handler);
   void Undrain(UndrainRequested event, ReplyHandler handler);
   void InjectFault(InjectFaultRequested event, ReplyHandler handler);

@@ -31,7 +31,7 @@ Enum EnumFromName(const Json& json, int first, int count) {
   throw std::invalid_argument("unknown word '" + name + "'");
 }
 
-constexpr std::array<std::string_view, 3> kStopKinds = {"none", "cancel", "time_limit"};
+constexpr std::array<std::string_view, 4> kStopKinds = {"none", "cancel", "time_limit", "suspend"};
 
 }  // namespace
 
@@ -78,13 +78,11 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(AttemptRecord, job, generation, 
                                                 cause_kind, retryable, cause, failed_rank,
                                                 failed_node, card, resumed_step, resumed_from,
                                                 last_step, lost_steps, seconds, notes, log_tail)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(JobRecord, id, name, key, spec_yaml, output_dir,
-                                                priority, submit_order, world_size, state, reason,
-                                                stop, generation, restarts,
-                                                attempts_without_progress, step, best_step,
-                                                committed_step, max_steps, loss, loss_at_start,
-                                                tokens, submitted_unix_ms, started_unix_ms,
-                                                ended_unix_ms, unreleased, scrub_trouble)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
+    JobRecord, id, name, key, spec_yaml, output_dir, priority, submit_order, world_size, state,
+    reason, stop, generation, restarts, attempts_without_progress, step, best_step, committed_step,
+    max_steps, loss, loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
+    unreleased, scrub_trouble, stop_by_unix_ms, suspended_unix_ms, suspended_ms, checkpoint_seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WithheldSlot, job, pid)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
                                                 slots, withheld, pid, version, metrics_port,

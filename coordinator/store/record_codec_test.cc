@@ -38,6 +38,10 @@ JobRecord FullJob() {
   job.ended_unix_ms = 3;
   job.unreleased = {NodeName{"n1"}, NodeName{"n2"}};
   job.scrub_trouble = "not mounted";
+  job.stop_by_unix_ms = 4;
+  job.suspended_unix_ms = 5;
+  job.suspended_ms = 6;
+  job.checkpoint_seconds = 7.5;
   return job;
 }
 

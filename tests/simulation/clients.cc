@@ -1,5 +1,5 @@
-// Of World: users who submit jobs and cancel some. They repeat what got no answer, with the same
-// key.
+// Of World: users who submit jobs, cancel some, suspend others and resume them. They repeat what
+// got no answer, with the same key.
 #include <cstdio>
 
 #include "tests/simulation/world.h"
@@ -61,6 +61,7 @@ void World::SubmitLater(int number) {
   request.key = "key-" + std::to_string(number);
   const Duration span = options_.faulty * 3 / 4;
   queue_.After(seconds(3) + random_.Delay(milliseconds(0), span), [this, number] { Ask(number); });
+  SuspendLater(number);
 }
 
 void World::Ask(int number) {
@@ -98,6 +99,73 @@ void World::AskCancel(int number) {
     if (reply.status.ok()) oracle_->CancelAcknowledged(*asked.id);
   });
   queue_.After(kPatience, [this, number] { AskCancel(number); });
+}
+
+// Of every fourth seed, and of its own dice: the others' fates stay what they were.
+void World::SuspendLater(int number) {
+  const std::uint64_t die = Mix(options_.seed, static_cast<std::uint64_t>(number));
+  if (options_.seed % 4 != 2 || die % 3 == 0) return;
+  const Duration at = seconds(5 + static_cast<int>(die / 3 % 50));
+  const Duration aside = seconds(1 + static_cast<int>(die / 1000 % 30));
+  // No limit, or one that is often too short.
+  const double by = die % 2 == 0 ? 0 : static_cast<double>(1 + die / 64 % 20);
+  queue_.After(at, [this, number, by] { AskSuspend(number, by); });
+  queue_.After(at + aside, [this, number] { AskResume(number); });
+}
+
+void World::AskSuspend(int number, double by_seconds) {
+  const Request& request = requests_[static_cast<std::size_t>(number)];
+  if (calm_ || request.suspended) return;
+  if (request.id) {
+    SuspendRequested suspend;
+    suspend.job = request.id->value;
+    suspend.by_seconds = by_seconds;
+    coordinator_->Ask(suspend, [this, number](const Reply& reply) {
+      Request& asked = requests_[static_cast<std::size_t>(number)];
+      asked.suspended = true;
+      // It may be over or on its way there, which is an answer too.
+      if (reply.status.ok()) oracle_->SuspendAcknowledged(*asked.id);
+    });
+  }
+  queue_.After(kPatience, [this, number, by_seconds] { AskSuspend(number, by_seconds); });
+}
+
+void World::AskResume(int number) {
+  const Request& request = requests_[static_cast<std::size_t>(number)];
+  if (calm_ || request.resumed) return;
+  if (request.id && request.suspended) {
+    ResumeRequested resume;
+    resume.job = request.id->value;
+    oracle_->ResumeAsked(*request.id);
+    coordinator_->Ask(resume, [this, number](const Reply& reply) {
+      // Refused as long as it is on its way to be suspended.
+      requests_[static_cast<std::size_t>(number)].resumed = reply.status.ok();
+    });
+  }
+  queue_.After(kPatience, [this, number] { AskResume(number); });
+}
+
+// Nobody forgets a job for good.
+void World::ResumeAll() {
+  bool waits = false;
+  if (coordinator_->up()) {
+    std::vector<JobId> suspended;
+    for (const JobView& job : coordinator_->controller().Jobs()) {
+      const JobRecord& record = *job.record;
+      waits = waits || (record.stop == StopKind::kSuspend && !IsTerminal(record.state));
+      if (record.state == JobState::kSuspended) suspended.push_back(record.id);
+    }
+    waits = waits || !suspended.empty();
+    for (const JobId& id : suspended) {
+      ResumeRequested resume;
+      resume.job = id.value;
+      oracle_->ResumeAsked(id);
+      coordinator_->Ask(resume, [](const Reply&) {});
+    }
+  }
+  // What was asked just before may not be decided yet.
+  const bool settled = queue_.now() - calm_at_ > seconds(30);
+  if (waits || !settled) queue_.After(kPatience, [this] { ResumeAll(); });
 }
 
 }  // namespace muster::sim

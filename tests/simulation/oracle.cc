@@ -36,6 +36,20 @@ void Oracle::CancelAcknowledged(const JobId& job) {
   jobs_[job].cancelled_at = record->generation;
 }
 
+void Oracle::SuspendAcknowledged(const JobId& job) {
+  if (jobs_[job].resume_asked) return;  // it may go on again by now
+  const JobRecord* record = coordinator_.store().FindJob(job);
+  const bool known =
+      record != nullptr && (record->stop != StopKind::kNone ||
+                            record->state == JobState::kSuspended || IsTerminal(record->state));
+  if (!known) Violate("acknowledged is durable", "the suspend of job " + job.value);
+}
+
+void Oracle::ResumeAsked(const JobId& job) {
+  jobs_[job].resume_asked = true;
+  jobs_[job].suspended_at.reset();
+}
+
 void Oracle::AfterCrash() {
   // What was decided and not yet durable never was: nobody has heard of it.
   for (auto& [id, facts] : jobs_) {
@@ -43,6 +57,9 @@ void Oracle::AfterCrash() {
     if (record == nullptr) continue;
     facts.generation = record->generation;
     facts.final_state.reset();
+    if (record->state == JobState::kSuspended) continue;
+    facts.suspended_at.reset();
+    facts.set_aside_at = 0;
   }
   for (const auto& [key, job] : acknowledged_) {
     if (coordinator_.store().FindJob(job) == nullptr) {
@@ -78,12 +95,29 @@ void Oracle::CheckJob(const JobView& job) {
     live += attempt.state != AttemptState::kEnded ? 1 : 0;
   }
   if (live > 1 || (live == 1 && IsTerminal(job.record->state))) Violate("one live attempt", id);
+  CheckSuspended(job, facts, live);
   CheckCheckpoints(job, facts);
   const auto plan = plans_.find(job.record->id);
   if (job.record->state == JobState::kSucceeded && plan != plans_.end() && plan->second.train &&
       facts.finished < plan->second.max_steps) {
     Violate("success is true", id + " succeeded after step " + std::to_string(facts.finished));
   }
+}
+
+void Oracle::CheckSuspended(const JobView& job, JobFacts& facts, int live) {
+  const JobRecord& record = *job.record;
+  const std::string id = "job " + record.id.value;
+  if (facts.suspended_at && record.generation > *facts.suspended_at) {
+    Violate("a suspended job waits for its resume", id + " got another generation");
+  }
+  if (record.state != JobState::kSuspended) return;
+  if (live > 0) Violate("a suspended job is at rest", id);
+  if (!facts.suspended_at) {
+    // What its last checkpoint had not will be done again, of which nobody is surprised.
+    facts.set_aside_at = record.committed_step;
+    facts.finished = std::min(facts.finished, record.committed_step);
+  }
+  facts.suspended_at = record.generation;
 }
 
 void Oracle::CheckCheckpoints(const JobView& job, JobFacts& facts) {
@@ -205,6 +239,12 @@ void Oracle::Resumed(const SimGang& gang, Step step, const std::string& from) {
     Violate("a stop costs no step", id + " stopped after " + std::to_string(facts.stopped_at) +
                                         " and resumed at " + std::to_string(step));
   }
+  if (step < facts.set_aside_at) {
+    Violate("a suspended job goes on where it was", id + " was set aside at " +
+                                                        std::to_string(facts.set_aside_at) +
+                                                        " and resumed at " + std::to_string(step));
+  }
+  facts.set_aside_at = 0;
   facts.stopped_at = 0;
   facts.finished = step;
   facts.resumed_by = gang.generation();

@@ -35,6 +35,8 @@ class Oracle {
   // --- what happens ---
   void Acknowledged(const JobId& job, const std::string& key);
   void CancelAcknowledged(const JobId& job);
+  void SuspendAcknowledged(const JobId& job);
+  void ResumeAsked(const JobId& job);
   void Resumed(const SimGang& gang, Step step, const std::string& from);
   void FinishedStep(const SimGang& gang, Step step);
   void Trained(const JobId& job, Step step, Content content);
@@ -65,9 +67,13 @@ class Oracle {
     // Of the gang that was stopped last: its step, and its nodes with their faults until then.
     Step stopped_at = 0;
     std::map<int, int> stopped_on;
+    bool resume_asked = false;               // ever
+    std::optional<Generation> suspended_at;  // and not asked to go on since
+    Step set_aside_at = 0;                   // its checkpoint's step when it was suspended last
   };
   std::map<int, int> FaultsOf(const SimGang& gang) const;
   void CheckJob(const JobView& job);
+  void CheckSuspended(const JobView& job, JobFacts& facts, int live);
   void CheckCheckpoints(const JobView& job, JobFacts& facts);
   void CheckSlots();
   void CheckDrained();

@@ -182,6 +182,13 @@ const PlantedBug kBugs[] = {
          return true;
        });
      }},
+    {"StoreForgetsThatAJobIsSuspended",
+     [] {
+       return Forgets([](StoreOperation& operation) {
+         const auto* put = std::get_if<PutJob>(&operation);
+         return put != nullptr && put->job.stop == StopKind::kSuspend;
+       });
+     }},
     {"OneShardCountsForAll", [] { return CountsOneShardForAll(); }},
     {"FailedExitsAreTakenForGood",
      [] {

@@ -98,6 +98,8 @@ class World {
     std::optional<JobId> id;  // acknowledged
     bool cancel = false;
     bool cancelled = false;  // acknowledged
+    bool suspended = false;  // acknowledged
+    bool resumed = false;    // acknowledged
   };
 
   // --- streams.cc ---
@@ -124,6 +126,10 @@ class World {
   void SubmitLater(int number);
   void Ask(int number);
   void AskCancel(int number);
+  void SuspendLater(int number);
+  void AskSuspend(int number, double by_seconds);
+  void AskResume(int number);
+  void ResumeAll();
   void MakeJob(int number);
 
   // --- faults.cc ---

@@ -1,0 +1,157 @@
+// The commands against a coordinator that answers from a script: what operators do with nodes and
+// jobs.
+
+#include <gtest/gtest.h>
+
+#include "cli/commands/commands.h"
+#include "cli/commands/commands_testing.h"
+#include "cli/exit_code.h"
+
+namespace muster {
+namespace {
+
+TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
+  Serve();
+  coordinator_.node.set_name("node-2");
+  coordinator_.node.set_state(v1::NODE_STATE_DRAINING);
+  coordinator_.node.set_reason("new kernel");
+  coordinator_.node.set_drain_by_unix_ms(1'700'000'000'000);
+  coordinator_.node.add_notices("memory pressure");
+  coordinator_.node.set_failure_domain("rack-7");
+  ASSERT_TRUE(RunNodes(*context_).ok());
+  EXPECT_NE(out_.str().find("node-2  draining"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("new kernel, by "), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("; memory pressure"), std::string::npos) << out_.str();
+  out_.str("");
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(RunNodes(*context_).ok());
+  const Json node = Json::parse(out_.str()).at(0);
+  EXPECT_EQ(node.at("failure_domain"), "rack-7");
+  EXPECT_EQ(node.at("notices"), (Json{"memory pressure"}));
+  EXPECT_EQ(node.at("drain_by"), "2023-11-14T22:13:20.000Z");
+}
+
+TEST_F(CommandsTest, DrainTellsTheJobsThatMove) {
+  Serve();
+  const CommandResult result = RunDrain(
+      *context_, {.node = "node-2", .by = std::chrono::minutes(10), .reason = "new kernel"});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(coordinator_.drained.node(), "node-2");
+  EXPECT_EQ(coordinator_.drained.by_seconds(), 600);
+  EXPECT_EQ(coordinator_.drained.reason(), "new kernel");
+  EXPECT_EQ(out_.str(),
+            "node node-2 is draining; these jobs save their state and move: 7f3a9c1e2b\n");
+}
+
+TEST_F(CommandsTest, DrainWaitsUntilTheNodeIsEmpty) {
+  Serve();
+  coordinator_.node.set_name("node-2");
+  coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_DRAINED};
+  const CommandResult result = RunDrain(*context_, {.node = "node-2", .wait = true});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(coordinator_.drained.by_seconds(), 0) << "no limit";
+  EXPECT_EQ(out_.str(), "node node-2 is drained; moved away: 7f3a9c1e2b\n");
+}
+
+TEST_F(CommandsTest, ADrainThatSomebodyTookBackIsNotWaitedFor) {
+  Serve();
+  coordinator_.node.set_name("node-2");
+  coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_READY};
+  const CommandResult result = RunDrain(*context_, {.node = "node-2", .wait = true});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().message(), "node node-2 is ready and no longer draining");
+}
+
+TEST_F(CommandsTest, UndrainMakesANodeReady) {
+  Serve();
+  ASSERT_TRUE(RunUndrain(*context_, "node-2").ok());
+  EXPECT_EQ(coordinator_.undrained, "node-2");
+  EXPECT_EQ(out_.str(), "node node-2 is ready\n");
+}
+
+TEST_F(CommandsTest, SuspendTellsThatTheStateIsSavedFirst) {
+  Serve();
+  const CommandResult result = RunSuspend(
+      *context_, {.job = "llama-chat", .by = std::chrono::minutes(2), .reason = "new kernel"});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(*result, kExitSuccess);
+  EXPECT_EQ(coordinator_.suspended.job(), "llama-chat");
+  EXPECT_EQ(coordinator_.suspended.by_seconds(), 120);
+  EXPECT_EQ(coordinator_.suspended.reason(), "new kernel");
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is stopping; it saves its state first\n");
+}
+
+TEST_F(CommandsTest, SuspendWaitsForTheEndAndTellsWhichItWas) {
+  Serve();
+  coordinator_.job.set_state(v1::JOB_STATE_SUSPENDED);
+  coordinator_.job.set_reason("it will go on at step 13");
+  const SuspendOptions options{.job = "llama-chat", .wait = true};
+  EXPECT_EQ(RunSuspend(*context_, options).value(), kExitSuccess);
+  EXPECT_EQ(coordinator_.suspended.by_seconds(), 0) << "no limit";
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is suspended (it will go on at step 13)\n");
+  coordinator_.job.set_state(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(RunSuspend(*context_, options).value(), kExitSuccess) << "its last step was done";
+  coordinator_.job.set_state(v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(RunSuspend(*context_, options).value(), kExitError);
+}
+
+TEST_F(CommandsTest, ResumeTellsTheState) {
+  Serve();
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(RunResume(*context_, "llama-chat").ok());
+  EXPECT_EQ(Json::parse(out_.str()), (Json{{"id", "7f3a9c1e2b"}, {"state", "queued"}}));
+  EXPECT_EQ(RunResume(*context_, "nobody").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(CommandsTest, AFaultOfARankIsSentWithItsArgument) {
+  Serve();
+  const CommandResult result =
+      RunFault(*context_, {.job = "llama-chat", .rank = 1, .kind = "slow=30%"});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  ASSERT_TRUE(coordinator_.fault);
+  EXPECT_EQ(coordinator_.fault->job(), "llama-chat");
+  EXPECT_EQ(coordinator_.fault->rank(), 1);
+  EXPECT_EQ(coordinator_.fault->kind(), "slow");
+  EXPECT_EQ(coordinator_.fault->argument(), "0.3000");
+  EXPECT_EQ(out_.str(), "slow=30% on node-2, rank 1 of generation 4\n");
+}
+
+TEST_F(CommandsTest, AFaultOfANodeNamesNoRank) {
+  Serve();
+  ASSERT_TRUE(RunFault(*context_, {.node = "node-2", .kind = "kill-node"}).ok());
+  EXPECT_EQ(coordinator_.fault->node(), "node-2");
+  EXPECT_EQ(out_.str(), "kill-node on node-2\n");
+}
+
+TEST_F(CommandsTest, AClusterThatAllowsNoFaultsRefusesThem) {
+  Serve();
+  coordinator_.fault_status = {grpc::StatusCode::FAILED_PRECONDITION, "no --allow-faults"};
+  const CommandResult result = RunFault(*context_, {.job = "j", .kind = "kill"});
+  EXPECT_EQ(result.status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CommandsTest, AFaultOfTheWrongThingIsBadUsageAndNotSent) {
+  Serve();
+  const FaultOptions cases[] = {{.job = "j", .kind = "explode"},
+                                {.job = "j", .kind = "kill-node"},
+                                {.job = "j", .node = "n", .kind = "kill-node"},
+                                {.node = "n", .kind = "kill"},
+                                {.kind = "kill"},
+                                {.kind = "link-down"},
+                                {.job = "j", .kind = "slow"},
+                                {.job = "j", .kind = "kill=3"}};
+  for (const FaultOptions& options : cases)
+    EXPECT_EQ(ExitCodeOf(RunFault(*context_, options).status()), kExitBadUsage) << options.kind;
+  EXPECT_FALSE(coordinator_.fault);
+}
+
+TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyStoryTells) {
+  Serve();
+  const CommandResult result = RunFault(*context_, {.node = "node-2", .kind = "link-down"});
+  EXPECT_EQ(ExitCodeOf(result.status()), kExitNotFound);
+  EXPECT_NE(result.status().message().find("--netns"), std::string::npos);
+  EXPECT_FALSE(coordinator_.fault);
+}
+
+}  // namespace
+}  // namespace muster

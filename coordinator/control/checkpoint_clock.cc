@@ -1,0 +1,18 @@
+#include "coordinator/control/checkpoint_clock.h"
+
+namespace muster {
+
+void CheckpointClock::StepSeen(Step step, TimePoint at) {
+  if (!seen_.empty() && at - seen_.back().at < kApart) return;
+  if (seen_.size() >= kMost) seen_.pop_front();
+  seen_.push_back({step, at});
+}
+
+std::optional<double> CheckpointClock::Committed(Step step, TimePoint at) {
+  // Checkpoints are committed in the order of their steps: older times are not asked for again.
+  while (seen_.size() > 1 && seen_[1].step < step) seen_.pop_front();
+  if (seen_.empty() || seen_.front().step >= step) return std::nullopt;
+  return ToSeconds(at - seen_.front().at);
+}
+
+}  // namespace muster

@@ -1,0 +1,78 @@
+// What follows from a job's entry, and what several parts of the controller ask: its ranks, its
+// checkpoints, its deadlines.
+//
+// Pure functions of JobEntry (state.h); private to coordinator/control; one thread.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "coordinator/control/state.h"
+
+namespace muster {
+
+// Ranks of the newest attempt, which may be fewer than the job was submitted with.
+inline int WorldSize(const JobEntry& job) {
+  return static_cast<int>(job.attempts.back().ranks.size());
+}
+
+inline bool AllExitedWell(const AttemptRecord& attempt) {
+  return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {
+    return rank.state == RankState::kExited && rank.exit.ok();
+  });
+}
+
+inline bool NoneAskedToStop(const AttemptRecord& attempt) {
+  return std::none_of(attempt.ranks.begin(), attempt.ranks.end(),
+                      [](const RankRecord& rank) { return rank.asked_to_stop; });
+}
+
+// May be resumed from.
+inline bool Usable(const CheckpointRecord& checkpoint) {
+  return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty();
+}
+
+inline void UpdateCommittedStep(JobEntry& job) {
+  Step newest = 0;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (Usable(checkpoint)) newest = std::max(newest, checkpoint.step);
+  }
+  job.record.committed_step = newest;
+}
+
+// When it is out of time; nothing: never, or it has not been launched yet.
+inline std::optional<TimePoint> TimeLimitAt(const JobEntry& job, const Now& now) {
+  const std::int64_t limit = job.spec.resources.time_limit_seconds;
+  if (limit <= 0 || job.record.started_unix_ms == 0) return std::nullopt;
+  const std::int64_t used_ms = now.unix_ms - job.record.started_unix_ms - job.record.suspended_ms;
+  return now.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, limit * 1000 - used_ms));
+}
+
+// By when a gang that saves its state must have stopped: the time that was given, else a train
+// job's `patience`. A command says nothing of itself, so that nobody could tell how long it may
+// take.
+inline std::optional<TimePoint> StopDeadline(const JobEntry& job, const Now& now,
+                                             TimePoint patience) {
+  const std::int64_t by = job.record.stop_by_unix_ms;
+  if (by > 0) return now.mono + std::chrono::milliseconds(by - now.unix_ms);
+  return job.spec.train ? std::optional(patience) : std::nullopt;
+}
+
+// Whether the end of its gang may leave processes to the next one (parking.cc).
+bool MayKeep(const JobEntry& job);
+// What its next gang is offered to resume from, the best first (checkpoints.cc).
+std::vector<CheckpointRecord> ResumePoints(const JobEntry& job);
+
+// The node among those of the live gang and its spares, or nullptr.
+inline GangNode* FindMember(JobEntry& job, const NodeName& name) {
+  if (!job.gang) return nullptr;
+  for (GangNode& member : job.gang->nodes) {
+    if (member.name == name) return &member;
+  }
+  return nullptr;
+}
+
+}  // namespace muster
