@@ -19,6 +19,24 @@ int Fail(const muster::Status& status) {
   return 1;
 }
 
+void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, double* certificate_seconds) {
+  app.add_option("--tls-listen", options->tls_listen,
+                 "gRPC address for other machines, IP:PORT, by certificates (muster init)")
+      ->envname("MUSTER_TLS_LISTEN");
+  app.add_option("--tls-http", options->tls_http,
+                 "Address of /metrics, /healthz and /sd for other machines, by certificates")
+      ->envname("MUSTER_TLS_HTTP");
+  app.add_option("--tls", options->tls,
+                 "The coordinator's credentials (default: DIR/security/coordinator)")
+      ->envname("MUSTER_TLS");
+  app.add_option("--node-certificate-lifetime", *certificate_seconds,
+                 "How long a node's certificate is good for, e.g. 24h; it is renewed before")
+      ->envname("MUSTER_NODE_CERTIFICATE_LIFETIME")
+      ->transform(
+          CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
+      ->check(CLI::Range(60.0, 8760 * 3600.0));
+}
+
 int Serve(muster::ServerOptions options) {
   muster::Result<std::unique_ptr<muster::Server>> server =
       muster::Server::Start(std::move(options));
@@ -36,6 +54,7 @@ int main(int argc, char** argv) {
   muster::ServerOptions options;
   std::string log_level = "info";
   double lease_seconds = muster::ToSeconds(options.lease);
+  double certificate_seconds = 0;
   double scrub_seconds = muster::ToSeconds(options.scrub_interval);
   app.add_option("--dir", options.dir, "The cluster's directory")
       ->envname("MUSTER_DIR")
@@ -49,6 +68,7 @@ int main(int argc, char** argv) {
   app.add_option("--http", options.http, "Address of /metrics, /healthz and /sd")
       ->envname("MUSTER_HTTP")
       ->capture_default_str();
+  AddTlsOptions(app, &options, &certificate_seconds);
   app.add_option("--lease", lease_seconds, "How long a silent node keeps its slots, e.g. 10s")
       ->envname("MUSTER_LEASE")
       ->transform(
@@ -79,6 +99,8 @@ int main(int argc, char** argv) {
   options.lease = muster::FromSeconds(lease_seconds);
   options.scrub_interval = muster::FromSeconds(scrub_seconds);
   options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
+  if (certificate_seconds > 0)
+    options.node_certificate_lifetime = muster::FromSeconds(certificate_seconds);
   muster::InitLogging("coordinator", log_level);
   try {
     return Serve(std::move(options));

@@ -177,6 +177,10 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
       .Add({}, static_cast<double>(edges.pending_requests));
   out.Counter("muster_refused_requests_total", "Requests refused because a queue was full.")
       .Add({}, static_cast<double>(edges.refused_requests));
+  if (edges.certificate_not_after_ms > 0)
+    out.Gauge("muster_certificate_expiry_timestamp_seconds",
+              "When the certificate in use expires, in Unix time.")
+        .Add({}, static_cast<double>(edges.certificate_not_after_ms) / 1000);
   auto& on_event = out.Counter("muster_on_event_total", "What job files want done at events.");
   const OnEventRunner::Totals& totals = edges.on_event;
   on_event.Add({{"what", "command"}, {"result", "done"}}, static_cast<double>(totals.commands));
@@ -186,13 +190,18 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
   return out.Render();
 }
 
-std::string Metrics::ServiceDiscovery(const Controller& controller, const std::string& own_http) {
+std::string Metrics::ServiceDiscovery(const Controller& controller, const std::string& own_http,
+                                      bool by_tls) {
   nlohmann::json groups = nlohmann::json::array();
-  groups.push_back({{"targets", {own_http}}, {"labels", {{"component", "coordinator"}}}});
+  const auto add = [&](const std::string& target, nlohmann::json labels) {
+    if (by_tls) labels["__scheme__"] = "https";
+    groups.push_back({{"targets", {target}}, {"labels", std::move(labels)}});
+  };
+  add(own_http, {{"component", "coordinator"}});
   for (const NodeView& view : controller.Nodes()) {
     if (!view.connected || view.record->metrics_port == 0) continue;
-    groups.push_back({{"targets", {HostAndPort(view.record->address, view.record->metrics_port)}},
-                      {"labels", {{"component", "worker"}, {"node", view.record->name.value}}}});
+    add(HostAndPort(view.record->address, view.record->metrics_port),
+        {{"component", "worker"}, {"node", view.record->name.value}});
   }
   return groups.dump();
 }

@@ -27,6 +27,7 @@ struct EdgeFigures {
   std::size_t pending_requests = 0;
   std::uint64_t refused_requests = 0;
   OnEventRunner::Totals on_event;
+  std::int64_t certificate_not_after_ms = 0;  // 0: no TLS
 };
 
 class Metrics {
@@ -36,8 +37,10 @@ class Metrics {
   // The text of /metrics.
   std::string Render(const Controller& controller, const EdgeFigures& edges) const;
 
-  // The JSON of /sd: Prometheus' HTTP service discovery, the coordinator's own /metrics first.
-  static std::string ServiceDiscovery(const Controller& controller, const std::string& own_http);
+  // The JSON of /sd: Prometheus' HTTP service discovery, the coordinator's own /metrics first. Who
+  // asks by TLS is on another machine and comes to the others by TLS as well.
+  static std::string ServiceDiscovery(const Controller& controller, const std::string& own_http,
+                                      bool by_tls = false);
 
  private:
   // Not cumulative; the last count is of what lies above every bound.

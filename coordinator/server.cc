@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,14 +15,20 @@
 #include "common/process/network_namespace.h"
 #include "common/rpc/token.h"
 #include "common/runtime/event_loop.h"
+#include "common/security/credentials.h"
+#include "common/security/enrolment.h"
 #include "common/telemetry/http_server.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
 #include "coordinator/metrics.h"
 #include "coordinator/on_event/on_event_runner.h"
 #include "coordinator/pid_file.h"
+#include "coordinator/service/authorization.h"
 #include "coordinator/service/client_service.h"
 #include "coordinator/service/controller_host.h"
+#include "coordinator/service/credentials_keeper.h"
+#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/enrol_service.h"
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
@@ -32,19 +39,66 @@ namespace {
 
 constexpr Duration kShutdownGrace = std::chrono::seconds(2);
 
-struct HostPort {
-  std::string host;
-  std::uint16_t port = 0;
-};
+bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
 
-// CheckListenAddress has passed, and it is not unix:PATH.
-HostPort SplitAddress(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  return {address.substr(0, colon),
-          static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1)))};
+bool WantsTls(const ServerOptions& options) {
+  return !options.tls_listen.empty() || !options.tls_http.empty();
 }
 
-bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
+struct TlsDirectories {
+  std::string credentials;
+  std::string authority;  // empty: there is none, so no node can join and somebody else renews
+  std::string revocations;
+};
+
+TlsDirectories TlsDirectoriesOf(const ServerOptions& options) {
+  const SecurityPaths security = ClusterPaths{options.dir}.Security();
+  TlsDirectories out{options.tls, "", options.tls + "/revoked.json"};
+  if (options.tls.empty()) out.credentials = security.CoordinatorCredentials();
+  if (::access(security.AuthorityKey().c_str(), F_OK) == 0) {
+    out.authority = security.dir;
+    out.revocations = security.RevokedCertificates();
+  }
+  return out;
+}
+
+Status CheckAddresses(const ServerOptions& options) {
+  MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.listen));
+  MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.http));
+  if (IsUnix(options.http)) return InvalidArgument("--http takes HOST:PORT, not " + options.http);
+  if (!options.worker_listen.empty()) MUSTER_RETURN_IF_ERROR(CheckPrivateNetwork(options.dir));
+  for (const std::string& address : {options.tls_listen, options.tls_http})
+    if (!address.empty()) MUSTER_RETURN_IF_ERROR(CheckTlsListenAddress(address));
+  return OkStatus();
+}
+
+// What the doors need to know; made before anything listens.
+struct Security {
+  std::shared_ptr<Doorkeeper> doorkeeper;
+  std::optional<Enrolment> enrolment;
+};
+
+Result<Security> OpenSecurity(const ServerOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(std::string token, LoadOrCreateToken(ClusterPaths{options.dir}.Token()));
+  Security out;
+  std::string cluster;
+  if (WantsTls(options)) {
+    const TlsDirectories directories = TlsDirectoriesOf(options);
+    const Result<Credentials> credentials = LoadCredentials(directories.credentials);
+    if (!credentials.ok())
+      return credentials.status().WithContext(
+          "--tls-listen and --tls-http need credentials; 'muster init --dir " + options.dir +
+          "' makes them, --tls names others");
+    cluster = credentials->identity.cluster;
+    if (!directories.authority.empty()) {
+      const Duration lifetime =
+          options.node_certificate_lifetime.value_or(DefaultLifetime(Role::kNode));
+      MUSTER_ASSIGN_OR_RETURN(out.enrolment, Enrolment::Open(directories.authority, lifetime));
+    }
+  }
+  out.doorkeeper = std::make_shared<Doorkeeper>(std::move(token), cluster, SystemClock());
+  return out;
+}
 
 ControllerOptions OptionsOf(const ServerOptions& options) {
   ControllerOptions controller;
@@ -65,12 +119,14 @@ ControllerOptions OptionsOf(const ServerOptions& options) {
 
 // Members are destroyed from the last to the first: the edges before what they use.
 struct Server::Impl : EffectOutlet {
-  Impl(ServerOptions options, std::string token, PidFile pid_file,
-       std::unique_ptr<SqliteStore> store);
+  Impl(ServerOptions options, std::shared_ptr<Doorkeeper> doorkeeper,
+       std::optional<Enrolment> enrolment, PidFile pid_file, std::unique_ptr<SqliteStore> store);
 
   Status Start();
   Status ListenGrpc();
+  Status StartTls();
   Status ListenHttp();
+  void AddPages(HttpServer& server, bool by_tls);
   void Close(const Status& reason);
 
   void SendToWorker(const WorkerSend& send) override { workers.Send(send); }
@@ -82,7 +138,7 @@ struct Server::Impl : EffectOutlet {
 
   const ServerOptions options;
   const ClusterPaths paths;
-  const std::string token;
+  const std::shared_ptr<Doorkeeper> doorkeeper;
   PidFile pid_file;
   EventLoop loop;
   std::unique_ptr<SqliteStore> store;
@@ -92,7 +148,10 @@ struct Server::Impl : EffectOutlet {
   WorkerService workers;
   WatchHub watches;
   ClientService clients;
+  EnrolService enrolment;
+  std::unique_ptr<CredentialsKeeper> credentials;  // with TLS
   std::unique_ptr<HttpServer> http;
+  std::unique_ptr<HttpServer> tls_http;
   std::unique_ptr<GrpcServer> grpc;
   Endpoint endpoint;
   Status outcome;
@@ -100,21 +159,24 @@ struct Server::Impl : EffectOutlet {
   std::thread shutdown;
 };
 
-Server::Impl::Impl(ServerOptions options_in, std::string token_in, PidFile pid_file_in,
+Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Doorkeeper> doorkeeper_in,
+                   std::optional<Enrolment> enrolment_in, PidFile pid_file_in,
                    std::unique_ptr<SqliteStore> store_in)
     : options(std::move(options_in)),
       paths{options.dir},
-      token(std::move(token_in)),
+      doorkeeper(std::move(doorkeeper_in)),
       pid_file(std::move(pid_file_in)),
       store(std::move(store_in)),
       on_event(loop),
       host(loop, *store, *this, OptionsOf(options), SystemClock()),
-      workers(loop, token, host),
+      workers(loop, *doorkeeper, host),
       watches(loop, host),
-      clients({loop, host, *store, watches, workers}, token, options.dir) {}
+      clients({loop, host, *store, watches, workers, *doorkeeper}, options.dir),
+      enrolment(std::move(enrolment_in)) {}
 
 Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(host.Restore());
+  MUSTER_RETURN_IF_ERROR(StartTls());
   MUSTER_RETURN_IF_ERROR(ListenHttp());
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
   endpoint.pid = ::getpid();
@@ -125,32 +187,66 @@ Status Server::Impl::Start() {
   return WriteEndpoint(paths.Endpoint(), endpoint);
 }
 
+// Before the ports: the first handshake is to show a certificate that holds, and to know who was
+// revoked.
+Status Server::Impl::StartTls() {
+  if (!WantsTls(options)) return OkStatus();
+  const TlsDirectories directories = TlsDirectoriesOf(options);
+  credentials = std::make_unique<CredentialsKeeper>(
+      loop, *doorkeeper,
+      CredentialsKeeperOptions{directories.credentials, directories.revocations,
+                               directories.authority});
+  return credentials->Start();
+}
+
 Status Server::Impl::ListenHttp() {
-  const HostPort address = SplitAddress(options.http);
-  Result<std::unique_ptr<HttpServer>> listening =
-      HttpServer::Listen(loop, address.host, address.port);
-  if (!listening.ok()) return listening.status();
-  http = *std::move(listening);
-  endpoint.http = address.host + ":" + std::to_string(http->port());
-  http->Handle("/healthz", [](const std::string&) { return HttpResponse{.body = "ok\n"}; });
-  http->Handle("/metrics", [this](const std::string&) {
-    const EdgeFigures edges{workers.streams(), watches.watchers(), host.pending_requests(),
-                            host.refused_requests() + clients.refused_calls(), on_event.totals()};
-    return HttpResponse{.content_type = kMetricsContentType,
-                        .body = metrics.Render(host.controller(), edges)};
-  });
-  http->Handle("/sd", [this](const std::string&) {
-    return HttpResponse{.content_type = "application/json",
-                        .body = Metrics::ServiceDiscovery(host.controller(), endpoint.http)};
-  });
+  HostPort address = SplitAddress(options.http);
+  MUSTER_ASSIGN_OR_RETURN(http, HttpServer::Listen(loop, address.host, address.port));
+  address.port = http->port();
+  endpoint.http = JoinAddress(address);
+  AddPages(*http, /*by_tls=*/false);
+  if (options.tls_http.empty()) return OkStatus();
+  HostPort outside = SplitAddress(options.tls_http);
+  HttpTlsOptions tls{.credentials_dir = TlsDirectoriesOf(options).credentials,
+                     .authorize = [this](const std::string& path, const CertificateInfo& peer) {
+                       if (Status status = doorkeeper->CheckRevoked(peer); !status.ok())
+                         return status;
+                       return AuthorizePage(path, CallerOf(peer.identity.role));
+                     }};
+  MUSTER_ASSIGN_OR_RETURN(tls_http,
+                          HttpServer::ListenTls(loop, outside.host, outside.port, std::move(tls)));
+  outside.port = tls_http->port();
+  endpoint.http_tls = JoinAddress(outside);
+  AddPages(*tls_http, /*by_tls=*/true);
   return OkStatus();
 }
 
+void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
+  server.Handle("/healthz", [](const std::string&) { return HttpResponse{.body = "ok\n"}; });
+  server.Handle("/metrics", [this](const std::string&) {
+    const EdgeFigures edges{
+        workers.streams(),       watches.watchers(),
+        host.pending_requests(), host.refused_requests() + clients.refused_calls(),
+        on_event.totals(),       credentials ? credentials->not_after_ms() : 0};
+    return HttpResponse{.content_type = kMetricsContentType,
+                        .body = metrics.Render(host.controller(), edges)};
+  });
+  server.Handle("/sd", [this, by_tls](const std::string&) {
+    const std::string& own = by_tls ? endpoint.http_tls : endpoint.http;
+    return HttpResponse{.content_type = "application/json",
+                        .body = Metrics::ServiceDiscovery(host.controller(), own, by_tls)};
+  });
+}
+
 Status Server::Impl::ListenGrpc() {
-  std::vector<std::string> addresses = {options.listen};
-  if (!options.worker_listen.empty()) addresses.push_back(options.worker_listen);
-  MUSTER_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(addresses, clients, workers));
+  GrpcAddresses addresses{.plain = {options.listen},
+                          .tls = options.tls_listen,
+                          .credentials_dir = TlsDirectoriesOf(options).credentials};
+  if (!options.worker_listen.empty()) addresses.plain.push_back(options.worker_listen);
+  MUSTER_ASSIGN_OR_RETURN(grpc,
+                          GrpcServer::Listen(addresses, {clients, workers, enrolment, doorkeeper}));
   endpoint.grpc = grpc->addresses().front();
+  endpoint.grpc_tls = grpc->tls_address();
   return OkStatus();
 }
 
@@ -198,27 +294,25 @@ Server::~Server() {
 }
 
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
-  MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.listen));
-  MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.http));
-  if (!options.worker_listen.empty()) {
-    MUSTER_RETURN_IF_ERROR(CheckPrivateNetwork(options.dir));
-  }
-  if (IsUnix(options.http)) return InvalidArgument("--http takes HOST:PORT, not " + options.http);
+  MUSTER_RETURN_IF_ERROR(CheckAddresses(options));
   const ClusterPaths paths{options.dir};
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.CoordinatorDir(), 0700));
   MUSTER_ASSIGN_OR_RETURN(PidFile pid_file, PidFile::Acquire(paths.CoordinatorPid()));
   // What the one before left would send clients to a port that is not ours.
   ::unlink(paths.Endpoint().c_str());
   ::unlink(paths.WorkersEndpoint().c_str());
-  MUSTER_ASSIGN_OR_RETURN(std::string token, LoadOrCreateToken(paths.Token()));
+  MUSTER_ASSIGN_OR_RETURN(Security security, OpenSecurity(options));
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<SqliteStore> store,
                           SqliteStore::Open({.path = paths.Database()}));
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(token), std::move(pid_file),
-                                     std::move(store));
+  auto impl =
+      std::make_unique<Impl>(std::move(options), std::move(security.doorkeeper),
+                             std::move(security.enrolment), std::move(pid_file), std::move(store));
   std::unique_ptr<Server> server(new Server(std::move(impl)));
   MUSTER_RETURN_IF_ERROR(server->impl_->Start());
   Log().info("muster-coordinator {} listens on {}, http://{}", kVersion, server->endpoint().grpc,
              server->endpoint().http);
+  for (const std::string& address : {server->endpoint().grpc_tls, server->endpoint().http_tls})
+    if (!address.empty()) Log().info("for other machines, by TLS: {}", address);
   return server;
 }
 

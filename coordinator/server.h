@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/clock.h"
@@ -24,6 +25,12 @@ struct ServerOptions {
   // gRPC for the workers of a cluster in network namespaces, HOST:PORT in its hub; empty: `listen`.
   // Refused where CheckPrivateNetwork does not hold.
   std::string worker_listen;
+  // For other machines, IP:PORT, by certificates only; empty: none. They need credentials: `tls`,
+  // or what `muster init` has made in the cluster's directory.
+  std::string tls_listen;  // gRPC
+  std::string tls_http;    // metrics
+  std::string tls;         // credentials directory; empty: DIR/security/coordinator
+  std::optional<Duration> node_certificate_lifetime;  // nothing: as DefaultLifetime says
   Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
   Duration scrub_interval = std::chrono::hours(6);  // each checkpoint is read again; 0: never
   bool allow_faults = false;                        // clients may cause faults, to rehearse them

@@ -60,6 +60,10 @@ struct ClusterPaths {
   std::string WorkerPid(const std::string& node) const { return NodeDir(node) + "/worker.pid"; }
   // {"http": "127.0.0.1:PORT", "pid": N, "slots": N}
   std::string WorkerRecord(const std::string& node) const { return NodeDir(node) + "/worker.json"; }
+  // Of a worker that has joined a coordinator on another machine.
+  std::string NodeCredentials(const std::string& node) const {
+    return NodeDir(node) + "/credentials";
+  }
   std::string JobsDir(const std::string& node) const { return NodeDir(node) + "/jobs"; }
   std::string JobDir(const std::string& node, const std::string& job) const {
     return JobsDir(node) + "/" + job;

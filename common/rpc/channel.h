@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include <memory>
 #include <string>
@@ -15,8 +16,11 @@ inline constexpr int kMaxMessageBytes = 32 << 20;
 // A client pings this often while a call is open; a server must permit it.
 inline constexpr int kKeepaliveMs = 1000;
 
-// `address` is Endpoint::grpc. Returns at once; the connection is made by the first call. Loopback
-// only, so: no proxy, quick reconnects (50 ms doubling to 1 s), no shared subchannels.
+// No proxy, quick reconnects (50 ms doubling to 1 s), no shared subchannels.
+grpc::ChannelArguments ChannelArguments();
+
+// `address` is Endpoint::grpc, where plain text may be spoken. Returns at once; the connection is
+// made by the first call. Over TLS: tls.h.
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address);
 
 }  // namespace muster

@@ -23,11 +23,20 @@ bool IsLoopbackHost(const std::string& host) {
   return (ntohl(address.s_addr) >> 24) == 127;
 }
 
+bool IsIpAddress(const std::string& host) {
+  in_addr v4{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return true;
+  in6_addr v6{};
+  return host.size() > 2 && host.front() == '[' && host.back() == ']' &&
+         ::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6) == 1;
+}
+
 }  // namespace
 
 Status WriteEndpoint(const std::string& path, const Endpoint& endpoint) {
-  const nlohmann::json json = {
-      {"grpc", endpoint.grpc}, {"http", endpoint.http}, {"pid", endpoint.pid}};
+  nlohmann::json json = {{"grpc", endpoint.grpc}, {"http", endpoint.http}, {"pid", endpoint.pid}};
+  if (!endpoint.grpc_tls.empty()) json["grpc_tls"] = endpoint.grpc_tls;
+  if (!endpoint.http_tls.empty()) json["http_tls"] = endpoint.http_tls;
   return WriteFileAtomically(path, json.dump() + "\n", 0600);
 }
 
@@ -42,7 +51,16 @@ Result<Endpoint> ReadEndpoint(const std::string& path) {
     return DataLoss(
         "endpoint file " + path +
         " is not {\"grpc\", \"http\", \"pid\"}; restart the coordinator to write it anew");
-  return Endpoint{json["grpc"], json["http"], json["pid"]};
+  Endpoint endpoint{json["grpc"], json["http"], json["pid"]};
+  if (is_string("grpc_tls")) endpoint.grpc_tls = json["grpc_tls"];
+  if (is_string("http_tls")) endpoint.http_tls = json["http_tls"];
+  return endpoint;
+}
+
+Result<Endpoint> FindCoordinator(const std::string& address, const std::string& path) {
+  if (address.empty()) return ReadEndpoint(path);
+  MUSTER_RETURN_IF_ERROR(CheckTlsListenAddress(address).WithContext("--coordinator"));
+  return Endpoint{.grpc_tls = address};
 }
 
 Status CheckListenAddress(const std::string& address) {
@@ -52,8 +70,32 @@ Status CheckListenAddress(const std::string& address) {
     return InvalidArgument("listen address '" + address +
                            "' is not HOST:PORT; use 127.0.0.1:PORT or unix:PATH");
   if (IsLoopbackHost(address.substr(0, colon))) return OkStatus();
-  return PermissionDenied("listening on '" + address +
-                          "' is refused until TLS is configured; use 127.0.0.1:PORT or unix:PATH");
+  return PermissionDenied("listening in plain text on '" + address +
+                          "' is refused; use 127.0.0.1:PORT or unix:PATH, and for other machines "
+                          "--tls-listen or --tls-http");
+}
+
+Status CheckTlsListenAddress(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  const bool has_port =
+      colon != std::string::npos && IsPort(std::string_view(address).substr(colon + 1));
+  if (!has_port || !IsIpAddress(address.substr(0, colon)))
+    return InvalidArgument("'" + address + "' is not IP:PORT, such as 10.0.0.1:7000 or [::1]:7000");
+  return OkStatus();
+}
+
+HostPort SplitAddress(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  HostPort out{address.substr(0, colon),
+               static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1)))};
+  if (out.host.starts_with('[') && out.host.ends_with(']'))
+    out.host = out.host.substr(1, out.host.size() - 2);
+  return out;
+}
+
+std::string JoinAddress(const HostPort& address) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return (v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Where a coordinator listens, and which addresses it may listen on.
+// Where a coordinator listens, and which addresses it may listen on in plain text or with TLS.
 //
 // The coordinator writes the endpoint file when both of its ports are bound; whoever finds the file
 // can connect. Free functions; any thread; the file functions block.
@@ -15,16 +15,36 @@ struct Endpoint {
   std::string grpc;  // "127.0.0.1:PORT" or "unix:PATH"
   std::string http;  // "127.0.0.1:PORT"
   std::int64_t pid = 0;
+  // For other machines, which need credentials; empty: it does not listen there.
+  std::string grpc_tls;  // "10.0.0.1:PORT"
+  std::string http_tls;
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// {"grpc": ..., "http": ..., "pid": ...}, replaced as one step.
+// {"grpc": ..., "http": ..., "pid": ...} and, where they are set, "grpc_tls" and "http_tls";
+// replaced as one step.
 Status WriteEndpoint(const std::string& path, const Endpoint& endpoint);
 Result<Endpoint> ReadEndpoint(const std::string& path);
+
+// What a client was told to use: `address` of a coordinator on another machine (TLS), or, where
+// that is empty, the endpoint file at `path`.
+Result<Endpoint> FindCoordinator(const std::string& address, const std::string& path);
 
 // OK for 127.0.0.0/8, [::1] and localhost with a port, and for unix:PATH. Everything else is
 // refused: without TLS the token would cross the network in clear.
 Status CheckListenAddress(const std::string& address);
+
+// OK for IP:PORT, where TLS is to be spoken.
+Status CheckTlsListenAddress(const std::string& address);
+
+// Of HOST:PORT, which has been checked; without the brackets of an IPv6 address.
+struct HostPort {
+  std::string host;
+  std::uint16_t port = 0;
+};
+HostPort SplitAddress(const std::string& address);
+// And back: "[::1]:80".
+std::string JoinAddress(const HostPort& address);
 
 }  // namespace muster

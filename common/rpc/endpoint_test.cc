@@ -23,8 +23,23 @@ TEST(CheckListenAddress, AllowsLoopbackAndSocketsOnly) {
        {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "unix:"})
     EXPECT_EQ(CheckListenAddress(address).code(), StatusCode::kInvalidArgument) << address;
   EXPECT_EQ(CheckListenAddress("0.0.0.0:7").message(),
-            "listening on '0.0.0.0:7' is refused until TLS is configured; use 127.0.0.1:PORT or "
-            "unix:PATH");
+            "listening in plain text on '0.0.0.0:7' is refused; use 127.0.0.1:PORT or unix:PATH, "
+            "and for other machines --tls-listen or --tls-http");
+}
+
+TEST(CheckTlsListenAddress, TakesAddressesAndNoNames) {
+  for (const char* address :
+       {"127.0.0.1:0", "0.0.0.0:7000", "10.0.0.1:65535", "[::]:7", "[fe80::1]:1"})
+    EXPECT_TRUE(CheckTlsListenAddress(address).ok()) << address;
+  for (const char* address : {"", "localhost:1", "host.example:1", "10.0.0.1", "10.0.0.1:", ":7",
+                              "10.0.0.1:65536", "::1:7", "unix:/tmp/x", "[10.0.0.1]:1"})
+    EXPECT_EQ(CheckTlsListenAddress(address).code(), StatusCode::kInvalidArgument) << address;
+}
+
+TEST(SplitAddress, IsUndoneByJoinAddress) {
+  for (const char* address : {"127.0.0.1:0", "[::1]:80", "localhost:65535"})
+    EXPECT_EQ(JoinAddress(SplitAddress(address)), address);
+  EXPECT_EQ(SplitAddress("[::1]:80").host, "::1");
 }
 
 TEST(Endpoint, SurvivesItsFile) {
@@ -34,6 +49,9 @@ TEST(Endpoint, SurvivesItsFile) {
   const Endpoint endpoint{"unix:/a \"b\"", "127.0.0.1:2", 77};
   ASSERT_TRUE(WriteEndpoint(path, endpoint).ok());
   EXPECT_EQ(*ReadEndpoint(path), endpoint);
+  const Endpoint with_tls{"127.0.0.1:1", "127.0.0.1:2", 77, "10.0.0.1:3", "10.0.0.1:4"};
+  ASSERT_TRUE(WriteEndpoint(path, with_tls).ok());
+  EXPECT_EQ(*ReadEndpoint(path), with_tls);
   for (const char* text : {"", "[]", "{}", "{\"grpc\": 1, \"http\": \"\", \"pid\": 1}",
                            "{\"grpc\": \"a\", \"http\": \"b\"}"}) {
     ASSERT_TRUE(WriteFileAtomically(path, text).ok());

@@ -1,7 +1,8 @@
 // HttpServer: a small HTTP/1.1 GET server on a daemon's event loop (/metrics, /healthz, ...).
 //
 // Handlers run on the loop's thread and must be quick. Connections, request sizes and idle time
-// are bounded. Binds to loopback addresses only; anything else is refused until TLS is there.
+// are bounded. In plain text it binds to loopback addresses only; with TLS (1.3, certificates on
+// both sides) to any, and each request is held against the caller's certificate.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "common/base/result.h"
 #include "common/runtime/event_loop.h"
+#include "common/security/certificate.h"
 
 namespace muster {
 
@@ -20,6 +22,12 @@ struct HttpResponse {
   std::string body;
 };
 
+struct HttpTlsOptions {
+  std::string credentials_dir;  // followed: a renewed certificate is shown from then on
+  // Whether the peer may have what is at `path`; the message of a refusal is sent with 403.
+  std::function<Status(const std::string& path, const CertificateInfo& peer)> authorize;
+};
+
 class HttpServer {
  public:
   using Handler = std::function<HttpResponse(const std::string& query)>;
@@ -27,6 +35,8 @@ class HttpServer {
   // Binds at once; port 0 lets the kernel choose.
   static Result<std::unique_ptr<HttpServer>> Listen(EventLoop& loop, const std::string& address,
                                                     std::uint16_t port);
+  static Result<std::unique_ptr<HttpServer>> ListenTls(EventLoop& loop, const std::string& address,
+                                                       std::uint16_t port, HttpTlsOptions options);
   ~HttpServer();
 
   // `path` is matched whole, without the query. Call before the loop runs.

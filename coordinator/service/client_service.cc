@@ -8,7 +8,6 @@
 
 #include "common/base/version.h"
 #include "common/rpc/grpc_status.h"
-#include "common/rpc/token.h"
 #include "common/telemetry/log.h"
 #include "coordinator/service/conversions.h"
 
@@ -45,12 +44,12 @@ void FillSubmitted(const Reply& reply, v1::SubmitResponse* response) {
 
 }  // namespace
 
-ClientService::ClientService(Parts parts, std::string token, std::string cluster)
-    : parts_(parts), token_(std::move(token)), cluster_(std::move(cluster)) {}
+ClientService::ClientService(Parts parts, std::string cluster)
+    : parts_(parts), cluster_(std::move(cluster)) {}
 
 ClientService::Reactor* ClientService::OnLoop(Context* context, std::function<void(Finish)> call) {
   Reactor* reactor = context->DefaultReactor();
-  if (const grpc::Status status = CheckToken(*context, token_); !status.ok()) {
+  if (const grpc::Status status = parts_.doorkeeper.Check(*context); !status.ok()) {
     reactor->Finish(status);
     return reactor;
   }
@@ -290,7 +289,7 @@ ClientService::Reactor* ClientService::Version(Context* context, const v1::Versi
 
 grpc::ServerWriteReactor<v1::WatchUpdate>* ClientService::Watch(Context* context,
                                                                 const v1::WatchRequest* request) {
-  if (const grpc::Status status = CheckToken(*context, token_); !status.ok()) {
+  if (const grpc::Status status = parts_.doorkeeper.Check(*context); !status.ok()) {
     return new RefusedWatch(status);
   }
   auto stream = std::make_shared<WatchStream>(parts_.loop, parts_.watches);

@@ -1,6 +1,6 @@
 // ClientService: what the muster CLI asks, answered from the controller's views or by its replies.
 //
-// Owned by the server. gRPC's threads call the RPC functions, which only check the token and post;
+// Owned by the server. gRPC's threads call the RPC functions, which only check who calls and post;
 // the rest runs on the loop's thread. Nothing is told that is not durable. Calls that wait are
 // bounded by kMaxCalls; more are refused with RESOURCE_EXHAUSTED and counted.
 #pragma once
@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
 #include "coordinator/service/controller_host.h"
+#include "coordinator/service/doorkeeper.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
 #include "coordinator/store/store.h"
@@ -33,8 +34,9 @@ class ClientService final : public v1::Client::CallbackService {
     Store& store;
     WatchHub& watches;
     WorkerService& workers;
+    const Doorkeeper& doorkeeper;
   };
-  ClientService(Parts parts, std::string token, std::string cluster);
+  ClientService(Parts parts, std::string cluster);
 
   using Context = grpc::CallbackServerContext;
   using Reactor = grpc::ServerUnaryReactor;
@@ -59,12 +61,11 @@ class ClientService final : public v1::Client::CallbackService {
 
  private:
   using Finish = std::function<void(const Status&)>;
-  // Checks the token and runs `call` on the loop; it must call its Finish exactly once.
+  // Checks who calls and runs `call` on the loop; it must call its Finish exactly once.
   Reactor* OnLoop(Context* context, std::function<void(Finish)> call);
   void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, Finish finish);
 
   Parts parts_;
-  const std::string token_;
   const std::string cluster_;
   std::atomic<int> calls_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;

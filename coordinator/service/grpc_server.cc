@@ -8,28 +8,17 @@
 #include <utility>
 
 #include "common/rpc/channel.h"
+#include "common/rpc/tls.h"
 #include "coordinator/service/client_service.h"
+#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/enrol_service.h"
 #include "coordinator/service/worker_service.h"
 
 namespace muster {
 
-struct GrpcServer::Impl {
-  std::unique_ptr<grpc::Server> server;
-  std::vector<std::string> addresses;
-};
+namespace {
 
-GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-GrpcServer::~GrpcServer() = default;
-
-Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::vector<std::string>& addresses,
-                                                       ClientService& clients,
-                                                       WorkerService& workers) {
-  std::vector<int> ports(addresses.size());
-  grpc::ServerBuilder builder;
-  for (std::size_t i = 0; i < addresses.size(); ++i)
-    builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(), &ports[i]);
-  builder.RegisterService(&clients);
-  builder.RegisterService(&workers);
+void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   // With SO_REUSEPORT a second program on the port would go unnoticed.
@@ -40,20 +29,63 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::vector<std::st
                              kKeepaliveMs / 2);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+}
+
+bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
+
+Status Taken(const std::string& address, const std::string& flag) {
+  return Unavailable(address + " is taken by another program; choose another with " + flag);
+}
+
+// As it was bound, the port chosen by the kernel where it was 0.
+std::string Bound(const std::string& address, int port) {
+  if (IsUnix(address)) return address;
+  return address.substr(0, address.rfind(':')) + ":" + std::to_string(port);
+}
+
+}  // namespace
+
+struct GrpcServer::Impl {
+  std::unique_ptr<grpc::Server> server;
+  std::vector<std::string> addresses;
+  std::string tls_address;
+};
+
+GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GrpcServer::~GrpcServer() = default;
+
+Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addresses,
+                                                       const GrpcServices& services) {
+  std::vector<int> ports(addresses.plain.size());
+  int tls_port = 0;
+  grpc::ServerBuilder builder;
+  for (std::size_t i = 0; i < ports.size(); ++i)
+    builder.AddListeningPort(addresses.plain[i], grpc::InsecureServerCredentials(), &ports[i]);
+  if (!addresses.tls.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
+                            TlsServerCredentials(addresses.credentials_dir, services.doorkeeper));
+    builder.AddListeningPort(addresses.tls, credentials, &tls_port);
+  }
+  builder.RegisterService(&services.clients);
+  builder.RegisterService(&services.workers);
+  builder.RegisterService(&services.enrolment);
+  SetLimits(builder);
   auto impl = std::make_unique<Impl>();
   impl->server = builder.BuildAndStart();
-  for (std::size_t i = 0; i < addresses.size(); ++i) {
-    const std::string& address = addresses[i];
-    const bool is_unix = address.starts_with("unix:");
-    if (!impl->server || (ports[i] <= 0 && !is_unix))
-      return Unavailable(address + " is taken by another program; choose another with --listen");
-    impl->addresses.push_back(
-        is_unix ? address : address.substr(0, address.rfind(':')) + ":" + std::to_string(ports[i]));
+  const bool tls_failed = !addresses.tls.empty() && tls_port <= 0;
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    const std::string& address = addresses.plain[i];
+    if (!impl->server || (ports[i] <= 0 && !IsUnix(address)))
+      return tls_failed ? Taken(addresses.tls, "--tls-listen") : Taken(address, "--listen");
+    impl->addresses.push_back(Bound(address, ports[i]));
   }
+  if (tls_failed) return Taken(addresses.tls, "--tls-listen");
+  if (!addresses.tls.empty()) impl->tls_address = Bound(addresses.tls, tls_port);
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }
 
 const std::vector<std::string>& GrpcServer::addresses() const { return impl_->addresses; }
+const std::string& GrpcServer::tls_address() const { return impl_->tls_address; }
 
 void GrpcServer::Shutdown(Duration grace) {
   impl_->server->Shutdown(std::chrono::system_clock::now() +

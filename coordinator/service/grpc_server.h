@@ -1,4 +1,4 @@
-// GrpcServer: the coordinator's gRPC port with its services behind it.
+// GrpcServer: the coordinator's gRPC ports with its services behind them.
 //
 // Owned by the server. Shutdown blocks until every call is finished and may be called from any
 // thread while the loop still runs, which finishes them; the destructor expects that it was.
@@ -14,18 +14,34 @@
 namespace muster {
 
 class ClientService;
+class Doorkeeper;
+class EnrolService;
 class WorkerService;
+
+struct GrpcAddresses {
+  // They have been checked: plain text may be spoken there.
+  std::vector<std::string> plain;
+  std::string tls;  // IP:PORT for other machines; empty: none
+  std::string credentials_dir;
+};
+
+struct GrpcServices {
+  ClientService& clients;
+  WorkerService& workers;
+  EnrolService& enrolment;
+  std::shared_ptr<Doorkeeper> doorkeeper;
+};
 
 class GrpcServer {
  public:
-  // The addresses have been checked: plain text may be spoken there. kUnavailable: somebody else
-  // has a port.
-  static Result<std::unique_ptr<GrpcServer>> Listen(const std::vector<std::string>& addresses,
-                                                    ClientService& clients, WorkerService& workers);
+  // kUnavailable: somebody else has a port.
+  static Result<std::unique_ptr<GrpcServer>> Listen(const GrpcAddresses& addresses,
+                                                    const GrpcServices& services);
   ~GrpcServer();
 
-  // Where it listens, in the order given, the ports as they were bound.
+  // Where it listens in plain text, in the order given, and with TLS; the ports as they were bound.
   const std::vector<std::string>& addresses() const;
+  const std::string& tls_address() const;
 
   // Calls that are still under way after `grace` are cancelled.
   void Shutdown(Duration grace);

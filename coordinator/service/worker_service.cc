@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "common/rpc/token.h"
 #include "common/telemetry/log.h"
 #include "coordinator/service/conversions.h"
 
@@ -20,19 +19,29 @@ class RefusedStream final
   void OnDone() override { delete this; }
 };
 
+// A token is the cluster's and speaks for every node, a certificate for its own.
+Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName& node) {
+  if (!peer || peer->identity.name == node.value) return OkStatus();
+  return PermissionDenied("the certificate of node '" + peer->identity.name +
+                          "' does not speak for '" + node.value +
+                          "'; start that worker with --node " + peer->identity.name +
+                          " or with credentials of its own");
+}
+
 }  // namespace
 
-WorkerService::WorkerService(EventLoop& loop, std::string token, ControllerHost& host)
-    : loop_(loop), token_(std::move(token)), host_(host), log_reads_(loop), hello_timer_(loop) {
-  hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
+WorkerService::WorkerService(EventLoop& loop, const Doorkeeper& doorkeeper, ControllerHost& host)
+    : loop_(loop), doorkeeper_(doorkeeper), host_(host), log_reads_(loop), hello_timer_(loop) {
+  hello_timer_.Start(kHelloCheck, [this] { CheckStreams(); });
 }
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerService::Session(
     grpc::CallbackServerContext* context) {
-  if (const grpc::Status status = CheckToken(*context, token_); !status.ok()) {
+  if (const grpc::Status status = doorkeeper_.Check(*context); !status.ok()) {
     return new RefusedStream(status);
   }
-  auto stream = std::make_shared<WorkerStream>(next_session_++, *this);
+  auto stream = std::make_shared<WorkerStream>(next_session_++, *this,
+                                               Doorkeeper::PeerOf(*context->auth_context()));
   loop_.Post([this, stream] { Register(stream); });
   stream->Begin();
   return stream.get();
@@ -75,6 +84,10 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
   Entry* entry = Find(stream);
   if (entry == nullptr) return;
   if (hello.ok() && entry->said_hello) hello = InvalidArgument("a second Hello on one stream");
+  if (hello.ok()) {
+    if (Status status = CheckSpeaksFor(stream->peer(), hello->node); !status.ok())
+      hello = std::move(status);
+  }
   if (!hello.ok()) {
     Log().warn("a worker was refused: {}", hello.status().message());
     return stream->Close(hello.status());
@@ -113,6 +126,23 @@ void WorkerService::Forget(SessionId session) {
   if (entry.mapped().said_hello) host_.Handle(WorkerGone{session});
 }
 
+void WorkerService::CheckStreams() {
+  DropSpeechless();
+  DropRevoked();
+  hello_timer_.Start(kHelloCheck, [this] { CheckStreams(); });
+}
+
+void WorkerService::DropRevoked() {
+  for (const auto& [id, entry] : streams_) {
+    if (!entry.stream->peer()) continue;
+    const Status status = doorkeeper_.CheckRevoked(*entry.stream->peer());
+    if (status.ok()) continue;
+    Log().warn("the stream of {} is ended: {}", IdentityUri(entry.stream->peer()->identity),
+               status.message());
+    entry.stream->Drop(status);
+  }
+}
+
 void WorkerService::DropSpeechless() {
   const TimePoint limit = SystemClock().Now() - kHelloLimit;
   for (const auto& [id, entry] : streams_) {
@@ -120,7 +150,6 @@ void WorkerService::DropSpeechless() {
       entry.stream->Drop(DeadlineExceeded("no Hello came"));
     }
   }
-  hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
 }
 
 void WorkerService::Send(const WorkerSend& send) {

@@ -1,7 +1,9 @@
 // WorkerService: the streams of all workers, and the way from them to the controller and back.
 //
 // Owned by the server. gRPC's threads call Session; everything else belongs to the loop's thread.
-// Messages are turned into plain values on gRPC's threads and posted to the loop. A stream without
+// Messages are turned into plain values on gRPC's threads and posted to the loop. A stream that
+// came in by a node's certificate speaks for that node only: its Hello must name it, and from then
+// on the controller holds each message against the session's node. A stream without
 // a Hello is dropped after kHelloLimit; how long a worker may be silent after that is the
 // controller's business.
 #pragma once
@@ -17,6 +19,7 @@
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/service/controller_host.h"
+#include "coordinator/service/doorkeeper.h"
 #include "coordinator/service/log_reads.h"
 #include "coordinator/service/worker_stream.h"
 #include "muster/v1/worker_api.grpc.pb.h"
@@ -28,7 +31,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   static constexpr std::size_t kMaxStreams = 4096;
   static constexpr Duration kHelloLimit = std::chrono::seconds(10);
 
-  WorkerService(EventLoop& loop, std::string token, ControllerHost& host);
+  WorkerService(EventLoop& loop, const Doorkeeper& doorkeeper, ControllerHost& host);
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
       grpc::CallbackServerContext* context) override;
@@ -37,6 +40,8 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   void Send(const WorkerSend& send);
   void Close(const CloseSession& close);
   void CloseAll(const Status& reason);
+  // Ends the streams of nodes that the doorkeeper would not let in any more.
+  void DropRevoked();
 
   void ReadLog(const LogLocation& location, int rank, std::int64_t offset, LogReads::Done done);
 
@@ -60,10 +65,11 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   // Nothing for a stream that was given up.
   Entry* Find(const StreamPtr& stream);
   void Forget(SessionId session);
+  void CheckStreams();
   void DropSpeechless();
 
   EventLoop& loop_;
-  const std::string token_;
+  const Doorkeeper& doorkeeper_;
   ControllerHost& host_;
   LogReads log_reads_;
   Timer hello_timer_;

@@ -13,8 +13,11 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "common/base/status.h"
+#include "common/security/certificate.h"
 #include "coordinator/control/events.h"
 #include "muster/v1/worker_api.pb.h"
 
@@ -33,7 +36,9 @@ class WorkerStream : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Coord
   };
   static constexpr std::size_t kMaxQueued = 4096;
 
-  WorkerStream(SessionId id, Handler& handler) : id_(id), handler_(handler) {}
+  // `peer` is the certificate by which the stream came in; nothing where that was the token.
+  WorkerStream(SessionId id, Handler& handler, std::optional<CertificateInfo> peer)
+      : id_(id), handler_(handler), peer_(std::move(peer)) {}
 
   // Once, by whoever made it, before gRPC gets it.
   void Begin();
@@ -45,6 +50,7 @@ class WorkerStream : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Coord
   void Drop(Status status);
 
   SessionId id() const { return id_; }
+  const std::optional<CertificateInfo>& peer() const { return peer_; }
 
  private:
   void OnReadDone(bool ok) override;
@@ -55,6 +61,7 @@ class WorkerStream : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Coord
 
   const SessionId id_;
   Handler& handler_;
+  const std::optional<CertificateInfo> peer_;
   std::shared_ptr<WorkerStream> self_;  // until OnDone
   v1::WorkerMessage incoming_;          // gRPC's while a read is under way
 

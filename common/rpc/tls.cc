@@ -1,0 +1,103 @@
+#include "common/rpc/tls.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <stdlib.h>
+
+#include <mutex>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/token.h"
+#include "common/security/credentials.h"
+
+namespace muster {
+namespace {
+
+namespace tls = grpc::experimental;
+
+constexpr unsigned kReloadSeconds = 1;
+
+// gRPC reads the variable once, with its first TLS credentials. Ciphers of 1.3 are not of this
+// list.
+void RefuseOlderProtocols() {
+  static std::once_flag once;
+  std::call_once(once,
+                 [] { ::setenv("GRPC_SSL_CIPHER_SUITES", "ECDHE-RSA-AES256-GCM-SHA384", 1); });
+}
+
+std::shared_ptr<grpc::Channel> OpenVerified(const std::string& address, const std::string& ca_pem,
+                                            std::vector<tls::IdentityKeyCertPair> own) {
+  RefuseOlderProtocols();
+  const bool has_own = !own.empty();
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<tls::StaticDataCertificateProvider>(ca_pem, std::move(own)));
+  options.watch_root_certs();
+  if (has_own) options.watch_identity_key_cert_pairs();
+  grpc::ChannelArguments args = ChannelArguments();
+  args.SetSslTargetNameOverride(kCoordinatorServerName);
+  return grpc::CreateCustomChannel(address, tls::TlsCredentials(options), args);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
+    const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor) {
+  MUSTER_CHECK(processor != nullptr, "a TLS port without anybody who decides of calls");
+  // What is wrong with them is said at the start, and not in gRPC's log at each handshake.
+  MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir));
+  MUSTER_RETURN_IF_ERROR(CheckNotExpired(credentials, SystemClock().UnixMillis()));
+  if (credentials.identity.role != Role::kCoordinator)
+    return FailedPrecondition(
+        "the certificate in " + dir + " is one of a " +
+        std::string(RoleWord(credentials.identity.role)) +
+        "; clients believe only a coordinator's: use DIR/security/coordinator");
+  RefuseOlderProtocols();
+  tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(
+      dir + "/key.pem", dir + "/cert.pem", dir + "/ca.pem", kReloadSeconds));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  std::shared_ptr<grpc::ServerCredentials> server = tls::TlsServerCredentials(options);
+  server->SetAuthMetadataProcessor(std::move(processor));
+  return server;
+}
+
+Result<std::shared_ptr<grpc::Channel>> OpenTlsChannel(const std::string& address,
+                                                      const std::string& dir) {
+  MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir));
+  MUSTER_RETURN_IF_ERROR(CheckNotExpired(credentials, SystemClock().UnixMillis()));
+  return OpenVerified(address, credentials.ca_pem, {{credentials.key_pem, credentials.cert_pem}});
+}
+
+std::shared_ptr<grpc::Channel> OpenTlsChannelToJoin(const std::string& address,
+                                                    const std::string& ca_pem) {
+  return OpenVerified(address, ca_pem, {});
+}
+
+Result<CoordinatorDoor> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
+                                        const std::string& token_path) {
+  if (!tls_dir.empty() && !endpoint.grpc_tls.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(auto channel, OpenTlsChannel(endpoint.grpc_tls, tls_dir));
+    return CoordinatorDoor{std::move(channel), endpoint.grpc_tls, ""};
+  }
+  if (endpoint.grpc.empty())
+    return Unauthenticated("the coordinator at " + endpoint.grpc_tls +
+                           " speaks TLS only; name a directory of credentials with --tls");
+  if (!tls_dir.empty() && !CheckListenAddress(endpoint.grpc).ok())
+    return PermissionDenied("the coordinator at " + endpoint.grpc +
+                            " speaks plain text, in which nothing is sent over a network while "
+                            "there are credentials; start it with --tls-listen");
+  MUSTER_ASSIGN_OR_RETURN(std::string token, LoadToken(token_path));
+  return CoordinatorDoor{OpenChannel(endpoint.grpc), endpoint.grpc, std::move(token)};
+}
+
+void AttachDoorToken(grpc::ClientContext& context, const CoordinatorDoor& door) {
+  if (!door.token.empty()) AttachToken(context, door.token);
+}
+
+}  // namespace muster

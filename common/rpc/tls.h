@@ -1,0 +1,58 @@
+// TLS 1.3 with certificates on both sides, for gRPC between machines.
+//
+// A server follows its credentials directory (common/security/credentials.h): within a few seconds
+// of a renewal new connections are shown the new certificate, and those that are there live on. A
+// client reads its directory whenever it opens a channel. Neither can be told not to verify.
+//
+// Nothing here resolves or compares host names: a client believes a server whose certificate the
+// cluster's authority has signed for `coordinator.muster`. Older protocol versions than 1.3 are
+// refused by the only cipher that is offered for them: one of RSA keys, which no certificate of
+// ours has (gRPC 1.51 cannot be told a version).
+//
+// Free functions; any thread. Loading blocks for three small files.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/security/auth_metadata_processor.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+#include <string>
+
+#include "common/base/result.h"
+#include "common/rpc/endpoint.h"
+
+namespace muster {
+
+// Every client is asked for a certificate. One that has none gets a connection all the same, since
+// it may want to join; one whose certificate does not hold (another authority, expired) gets none.
+// `processor` therefore decides of each call, before its first message is read; it must not block.
+Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
+    const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor);
+
+// A channel to a coordinator, with the certificate in `dir`. kFailedPrecondition when that has
+// expired: it would be refused without a reason.
+Result<std::shared_ptr<grpc::Channel>> OpenTlsChannel(const std::string& address,
+                                                      const std::string& dir);
+
+// The same without a certificate, for a node that joins: believes who has one of `ca_pem`.
+std::shared_ptr<grpc::Channel> OpenTlsChannelToJoin(const std::string& address,
+                                                    const std::string& ca_pem);
+
+// How a client comes to a coordinator.
+struct CoordinatorDoor {
+  std::shared_ptr<grpc::Channel> channel;
+  std::string address;
+  std::string token;  // to attach to each call; empty: TLS says who calls
+};
+
+// By TLS where there are credentials (`tls_dir`) and a coordinator that listens so, else by the
+// token at `token_path`, in plain text. With credentials, plain text is spoken on loopback and Unix
+// sockets only: who has them is on a network that others share.
+Result<CoordinatorDoor> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
+                                        const std::string& token_path);
+
+// Does nothing for an empty token.
+void AttachDoorToken(grpc::ClientContext& context, const CoordinatorDoor& door);
+
+}  // namespace muster

@@ -1,0 +1,108 @@
+// HttpServer with TLS; what it does without is in http_server_test.cc.
+#include "common/telemetry/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/support/cluster_credentials.h"
+#include "tests/support/eventually.h"
+#include "tests/support/https_get.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using ssl_method = boost::asio::ssl::context::method;
+
+class HttpsServerTest : public testing::Test {
+ protected:
+  HttpsServerTest() {
+    auto server = HttpServer::ListenTls(
+        loop_, "127.0.0.1", 0,
+        {server_dir_, [](const std::string& path, const CertificateInfo& peer) {
+           return path == "/open" || peer.identity.role == Role::kScraper
+                      ? OkStatus()
+                      : PermissionDenied("not for you, " + peer.identity.name);
+         }});
+    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    server_ = *std::move(server);
+    for (const char* path : {"/metrics", "/open"})
+      server_->Handle(
+          path, [](const std::string& query) { return HttpResponse{.body = "hello " + query}; });
+    thread_ = std::thread([this] { loop_.Run(); });
+  }
+  ~HttpsServerTest() override {
+    loop_.Stop();
+    thread_.join();
+  }
+
+  std::string Get(const std::string& path, HttpsOptions options) const {
+    return HttpsGet("127.0.0.1", server_->port(), path, options);
+  }
+
+  ClusterCredentials ours_;
+  const std::string server_dir_ = ours_.Make(Role::kNode, "n1");
+  const std::string scraper_ = ours_.Make(Role::kScraper, "prometheus");
+  EventLoop loop_;
+  std::unique_ptr<HttpServer> server_;
+  std::thread thread_;
+};
+
+TEST_F(HttpsServerTest, AnswersWhomTheOwnerLetsIn) {
+  const HttpsOptions scraper{.credentials_dir = scraper_, .server = kNodeServerName};
+  EXPECT_THAT(Get("/metrics?q", scraper), HasSubstr("hello q"));
+  const HttpsOptions node{.credentials_dir = ours_.Make(Role::kNode, "n2"),
+                          .server = kNodeServerName};
+  EXPECT_THAT(Get("/open", node), HasSubstr("200 OK"));
+  const std::string refused = Get("/metrics", node);
+  EXPECT_THAT(refused, HasSubstr("403 Forbidden"));
+  EXPECT_THAT(refused, HasSubstr("not for you, n2"));
+  // Whether a path exists is nobody's business either.
+  EXPECT_THAT(Get("/nothing", node), HasSubstr("403 Forbidden"));
+  EXPECT_THAT(Get("/nothing", scraper), HasSubstr("404"));
+}
+
+TEST_F(HttpsServerTest, HangsUpOnWhoeverHasNoGoodCertificate) {
+  const std::string name = kNodeServerName;
+  EXPECT_EQ(Get("/open", {.credentials_dir = scraper_, .with_certificate = false, .server = name}),
+            "");
+  const std::string late = ours_.MakeExpired(Role::kScraper, "late");
+  EXPECT_EQ(Get("/open", {.credentials_dir = late, .server = name}), "");
+  ClusterCredentials theirs;
+  EXPECT_EQ(Get("/open", {.credentials_dir = theirs.Make(Role::kScraper, "eve"), .server = name}),
+            "");
+}
+
+TEST_F(HttpsServerTest, IsBelievedOnlyByItsRolesName) {
+  EXPECT_EQ(Get("/open", {.credentials_dir = scraper_, .server = kCoordinatorServerName}), "");
+}
+
+TEST_F(HttpsServerTest, SpeaksVersion13Only) {
+  HttpsOptions options{.credentials_dir = scraper_, .server = kNodeServerName};
+  options.method = ssl_method::tlsv12_client;
+  EXPECT_EQ(Get("/open", options), "");
+  options.method = ssl_method::tlsv13_client;
+  EXPECT_THAT(Get("/open", options), HasSubstr("200 OK"));
+}
+
+TEST_F(HttpsServerTest, ShowsARenewedCertificateWithoutARestart) {
+  // The name is the only thing that a client can see from here: another role has another one.
+  ours_.Write(server_dir_, Role::kCoordinator, "c");
+  EXPECT_TRUE(Eventually([&] {
+    return Get("/open", {.credentials_dir = scraper_, .server = kCoordinatorServerName}) != "";
+  }));
+}
+
+TEST_F(HttpsServerTest, DoesNotStartWithCredentialsThatNobodyWouldBelieve) {
+  EventLoop loop;
+  const auto listen = [&](const std::string& dir) {
+    return HttpServer::ListenTls(loop, "127.0.0.1", 0, {dir, {}}).status().code();
+  };
+  EXPECT_EQ(listen(server_dir_ + "-nowhere"), StatusCode::kNotFound);
+  EXPECT_EQ(listen(ours_.MakeExpired(Role::kNode, "late")), StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace muster

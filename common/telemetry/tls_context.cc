@@ -1,0 +1,73 @@
+#include "common/telemetry/tls_context.h"
+
+#include <boost/asio/buffer.hpp>
+#include <utility>
+
+#include "common/telemetry/log.h"
+
+namespace muster {
+
+namespace ssl = boost::asio::ssl;
+
+namespace {
+
+constexpr Duration kLookInterval = std::chrono::seconds(1);
+
+Result<std::shared_ptr<ssl::context>> MakeContext(const Credentials& credentials) {
+  auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
+  boost::system::error_code error;
+  const auto buffer = [](const std::string& pem) { return boost::asio::buffer(pem); };
+  SSL_CTX* native = context->native_handle();
+  const bool ok =
+      SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION) == 1 &&
+      !context->use_certificate_chain(buffer(credentials.cert_pem), error) &&
+      !context->use_private_key(buffer(credentials.key_pem), ssl::context::pem, error) &&
+      !context->add_certificate_authority(buffer(credentials.ca_pem), error) &&
+      !context->set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert, error);
+  if (!ok) return Internal("the certificate cannot be used: " + error.message());
+  // Each connection shows its certificate anew; a scraper keeps its connection anyway.
+  SSL_CTX_set_session_cache_mode(native, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(native, 0);
+  return context;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TlsContext>> TlsContext::Open(const std::string& credentials_dir) {
+  std::unique_ptr<TlsContext> context(new TlsContext(credentials_dir));
+  MUSTER_RETURN_IF_ERROR(context->Load());
+  return context;
+}
+
+Status TlsContext::Load() {
+  looked_ = SystemClock().Now();
+  stamp_ = StampOfCredentials(dir_);
+  MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir_));
+  MUSTER_RETURN_IF_ERROR(CheckNotExpired(credentials, SystemClock().UnixMillis()));
+  MUSTER_ASSIGN_OR_RETURN(context_, MakeContext(credentials));
+  return OkStatus();
+}
+
+std::shared_ptr<ssl::context> TlsContext::Current() {
+  const bool look = SystemClock().Now() - looked_ >= kLookInterval;
+  if (look && StampOfCredentials(dir_) != stamp_) {
+    if (const Status status = Load(); !status.ok())
+      Log().error("HTTP goes on with the certificate it had: {}", status.message());
+  } else if (look) {
+    looked_ = SystemClock().Now();
+  }
+  return context_;
+}
+
+Result<CertificateInfo> PeerCertificate(SSL* ssl) {
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(SSL_get1_peer_certificate(ssl),
+                                                                &X509_free);
+  const std::unique_ptr<BIO, decltype(&BIO_free)> memory(BIO_new(BIO_s_mem()), &BIO_free);
+  if (!certificate || !memory || PEM_write_bio_X509(memory.get(), certificate.get()) != 1)
+    return Unauthenticated("the peer has shown no certificate");
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(memory.get(), &data);
+  return ReadCertificate(std::string(data, static_cast<std::size_t>(size)));
+}
+
+}  // namespace muster

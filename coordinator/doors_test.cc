@@ -1,0 +1,209 @@
+// Who gets in where: every method of every service, tried with every kind of credentials at a real
+// coordinator.
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <set>
+
+#include "coordinator/service/authorization.h"
+#include "muster/v1/enrol_api.grpc.pb.h"
+#include "muster/v1/worker_api.grpc.pb.h"
+#include "tests/support/eventually.h"
+#include "tests/support/https_get.h"
+#include "tests/support/tls_server_test.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+// "/muster.v1.Client/Submit" of every service in the files of our protocol.
+std::vector<std::string> AllMethods() {
+  std::vector<std::string> methods;
+  for (const google::protobuf::FileDescriptor* file :
+       {v1::SubmitRequest::descriptor()->file(), v1::WorkerMessage::descriptor()->file(),
+        v1::JoinRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s)
+      for (int m = 0; m < file->service(s)->method_count(); ++m)
+        methods.push_back("/" + file->service(s)->full_name() + "/" +
+                          file->service(s)->method(m)->name());
+  }
+  return methods;
+}
+
+// How a call ends that carries one empty message.
+grpc::Status CallWithNothing(const std::shared_ptr<grpc::Channel>& channel,
+                             const std::string& method, const std::string& token) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kLimit);
+  if (!token.empty()) AttachToken(context, token);
+  grpc::CompletionQueue queue;
+  const auto await = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return ok;
+  };
+  const auto call = stub.PrepareCall(&context, method, &queue);
+  call->StartCall(nullptr);
+  await();
+  const grpc::Slice nothing;
+  call->WriteLast(grpc::ByteBuffer(&nothing, 1), grpc::WriteOptions(), nullptr);
+  await();
+  grpc::ByteBuffer answer;
+  do {
+    call->Read(&answer, nullptr);
+  } while (await());
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  await();
+  return status;
+}
+
+bool IsDenied(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+         status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
+         status.error_code() == grpc::StatusCode::UNAVAILABLE;
+}
+
+struct Credential {
+  std::shared_ptr<grpc::Channel> channel;
+  std::string token;
+  std::set<std::string> services;  // whose methods it may call, or single methods
+};
+
+class DoorsTest : public TlsServerTest {
+ protected:
+  std::map<std::string, Credential> EveryKind() {
+    const std::string ca = ours_.authority().certificate_pem();
+    const std::string plain = server_->endpoint().grpc;
+    const std::string client = "/muster.v1.Client/";
+    const std::string worker = "/muster.v1.Worker/";
+    const std::string join = "/muster.v1.Enrol/Join";
+    const auto with = [&](Role role, const std::string& name) {
+      return OpenWhateverItIs(Door(), ca, ours_.Make(role, name));
+    };
+    const auto nobody = OpenTlsChannelToJoin(Door(), ca);
+    return {
+        {"plain text, the token", {OpenChannel(plain), token_, {client, worker}}},
+        {"plain text, no token", {OpenChannel(plain), "", {}}},
+        {"plain text, another token", {OpenChannel(plain), std::string(64, '0'), {}}},
+        {"TLS, nobody", {nobody, "", {join}}},
+        {"TLS, nobody with the token", {nobody, token_, {join}}},
+        {"TLS, admin", {with(Role::kAdmin, "ann"), "", {client}}},
+        {"TLS, node", {with(Role::kNode, "n1"), "", {worker, "/muster.v1.Enrol/Renew"}}},
+        {"TLS, node with the token",
+         {with(Role::kNode, "n2"), token_, {worker, "/muster.v1.Enrol/Renew"}}},
+        {"TLS, scraper", {with(Role::kScraper, "prometheus"), "", {}}},
+        {"TLS, coordinator", {with(Role::kCoordinator, "other"), "", {}}},
+        {"TLS, expired",
+         {OpenWhateverItIs(Door(), ca, ours_.MakeExpired(Role::kAdmin, "late")), "", {}}},
+        {"TLS, another authority",
+         {OpenWhateverItIs(Door(), ca, theirs_.Make(Role::kAdmin, "eve")), "", {}}},
+        {"TLS, revoked admin", {with(Role::kAdmin, "former"), "", {}}},
+        {"TLS, revoked node", {with(Role::kNode, "stolen"), "", {}}},
+    };
+  }
+
+  std::string Get(const std::string& path, const std::string& credentials_dir,
+                  bool with_certificate = true) {
+    const HostPort address = SplitAddress(server_->endpoint().http_tls);
+    return HttpsGet(address.host, address.port, path,
+                    {.credentials_dir = credentials_dir, .with_certificate = with_certificate});
+  }
+
+  ClusterCredentials theirs_;
+};
+
+TEST_F(DoorsTest, EveryMethodLetsInWhomItShouldAndNobodyElse) {
+  RevokeNow(Role::kAdmin, "former");
+  RevokeNow(Role::kNode, "stolen");
+  StartTlsServer();
+  const std::vector<std::string> methods = AllMethods();
+  ASSERT_GT(methods.size(), 15u);
+  for (const auto& [kind, credential] : EveryKind()) {
+    for (const std::string& method : methods) {
+      const std::string service = method.substr(0, method.rfind('/') + 1);
+      const bool expected =
+          credential.services.contains(service) || credential.services.contains(method);
+      const grpc::Status status = CallWithNothing(credential.channel, method, credential.token);
+      EXPECT_EQ(!IsDenied(status), expected)
+          << kind << " calls " << method << ": " << status.error_code() << " "
+          << status.error_message();
+      // A refusal is one of the door, and not of a service that has looked at the message.
+      EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << kind << " " << method;
+    }
+  }
+}
+
+TEST_F(DoorsTest, EveryMethodIsInTheTable) {
+  const auto known = KnownMethods();
+  for (const std::string& method : AllMethods())
+    EXPECT_NE(std::find(known.begin(), known.end(), method), known.end())
+        << method << " is not in coordinator/service/authorization.cc: say who may call it";
+}
+
+TEST_F(DoorsTest, AMethodThatNobodyHasHeardOfIsDeniedAtTheDoor) {
+  StartTlsServer();
+  const grpc::Status status =
+      CallWithNothing(Channel(ours_.Make(Role::kAdmin, "ann")), "/muster.v1.Client/Format", "");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_F(DoorsTest, PagesAreForScrapersAndAdmins) {
+  RevokeNow(Role::kScraper, "former");
+  StartTlsServer();
+  const std::string scraper = ours_.Make(Role::kScraper, "prometheus");
+  EXPECT_THAT(Get("/metrics", scraper), HasSubstr("muster_certificate_expiry_timestamp_seconds"));
+  EXPECT_THAT(
+      Get("/sd", scraper),
+      HasSubstr(R"({"labels":{"__scheme__":"https","component":"coordinator"},"targets":[")" +
+                server_->endpoint().http_tls));
+  EXPECT_THAT(Get("/healthz", ours_.Make(Role::kAdmin, "ann")), HasSubstr("ok"));
+  for (const std::string& dir :
+       {ours_.Make(Role::kNode, "n1"), ours_.Make(Role::kScraper, "former")})
+    EXPECT_THAT(Get("/metrics", dir), HasSubstr("403 Forbidden"));
+  // Their handshakes fail.
+  EXPECT_EQ(Get("/metrics", scraper, /*with_certificate=*/false), "");
+  EXPECT_EQ(Get("/metrics", ours_.MakeExpired(Role::kScraper, "late")), "");
+  EXPECT_EQ(Get("/metrics", theirs_.Make(Role::kScraper, "eve")), "");
+  // On loopback in plain text nothing has changed.
+  EXPECT_THAT(HttpGet(server_->endpoint().http, "/healthz"), HasSubstr("200 OK"));
+}
+
+TEST_F(DoorsTest, OutsidePortsNeedCredentialsAndAddressesThatTheyCanHave) {
+  std::filesystem::remove_all(ours_.security_dir());
+  ServerOptions options = Options();
+  options.tls_listen = "0.0.0.0:0";
+  const Status none = Server::Start(options).status();
+  EXPECT_EQ(none.code(), StatusCode::kNotFound);
+  EXPECT_THAT(none.message(), HasSubstr("muster init"));
+  options.tls_listen = "example:1";
+  EXPECT_EQ(Server::Start(options).status().code(), StatusCode::kInvalidArgument);
+  options = Options();
+  options.listen = "0.0.0.0:0";
+  EXPECT_EQ(Server::Start(options).status().code(), StatusCode::kPermissionDenied);
+  options = Options();
+  options.http = "0.0.0.0:0";
+  EXPECT_EQ(Server::Start(options).status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(DoorsTest, TheCoordinatorRenewsItsOwnCertificateBeforeItListens) {
+  const std::string dir = ours_.security_dir() + "/coordinator";
+  ours_.Write(dir, Role::kCoordinator, "coordinator", 1h, 50min);
+  const std::string before = LoadCredentials(dir)->serial;
+  StartTlsServer();
+  EXPECT_NE(LoadCredentials(dir)->serial, before);
+  EXPECT_FALSE(IsDenied(
+      CallWithNothing(Channel(ours_.Make(Role::kAdmin, "ann")), "/muster.v1.Client/Version", "")));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,42 @@
+// Who may call what: one table for every door of the coordinator. What it does not name is denied,
+// so an RPC that is new is closed until somebody has thought about it.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "common/security/identity.h"
+
+namespace muster {
+
+// How somebody stands before a door.
+enum class Caller : unsigned {
+  kNobody = 1,  // over TLS, without a certificate
+  kToken = 2,   // on loopback or a Unix socket, with the cluster's token
+  kAdmin = 4,   // the others with a certificate of that role
+  kNode = 8,
+  kScraper = 16,
+  kCoordinator = 32,
+};
+
+Caller CallerOf(Role role);
+// "a node's certificate", for messages.
+std::string_view CallerWords(Caller caller);
+
+// `method` as HTTP/2 carries it: "/muster.v1.Client/Submit".
+bool MayCall(std::string_view method, Caller caller);
+// `path` of an HTTP request, without the query.
+bool MayGet(std::string_view path, Caller caller);
+
+// OK, or why not: kUnauthenticated where a certificate might help, else kPermissionDenied.
+Status Authorize(std::string_view method, Caller caller);
+Status AuthorizePage(std::string_view path, Caller caller);
+
+// All methods that the table names.
+std::span<const std::string_view> KnownMethods();
+
+}  // namespace muster

@@ -1,0 +1,57 @@
+#include "coordinator/service/authorization.h"
+
+#include <gtest/gtest.h>
+
+#include "coordinator/service/token_bucket.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Authorization, WhatTheTableDoesNotNameIsDeniedToEverybody) {
+  for (const Caller caller : {Caller::kNobody, Caller::kToken, Caller::kAdmin, Caller::kNode,
+                              Caller::kScraper, Caller::kCoordinator}) {
+    for (const char* method :
+         {"", "/", "/muster.v1.Client/", "/muster.v1.Client/Submit ", "/muster.v1.Client/submit",
+          "muster.v1.Client/Submit", "/muster.v1.Client/Submi", "/grpc.health.v1.Health/Check"})
+      EXPECT_FALSE(MayCall(method, caller)) << method << " by " << CallerWords(caller);
+    for (const char* path : {"", "/", "/metrics/", "/metric", "/config", "/../metrics"})
+      EXPECT_FALSE(MayGet(path, caller)) << path << " by " << CallerWords(caller);
+  }
+}
+
+TEST(Authorization, NobodyIsToldToShowACertificateOthersThatTheirsIsNotEnough) {
+  const Status nobody = Authorize("/muster.v1.Client/Submit", Caller::kNobody);
+  EXPECT_EQ(nobody.code(), StatusCode::kUnauthenticated);
+  EXPECT_NE(nobody.message().find("--tls"), std::string::npos);
+  const Status node = Authorize("/muster.v1.Client/Submit", Caller::kNode);
+  EXPECT_EQ(node.code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(node.message(), "a node's certificate may not call /muster.v1.Client/Submit");
+  EXPECT_TRUE(Authorize("/muster.v1.Client/Submit", Caller::kAdmin).ok());
+}
+
+TEST(Authorization, MetricsAreForScrapersAndAdmins) {
+  for (const char* path : {"/metrics", "/sd", "/healthz"}) {
+    EXPECT_TRUE(AuthorizePage(path, Caller::kScraper).ok());
+    EXPECT_TRUE(AuthorizePage(path, Caller::kAdmin).ok());
+    EXPECT_EQ(AuthorizePage(path, Caller::kNode).code(), StatusCode::kPermissionDenied);
+    EXPECT_EQ(AuthorizePage(path, Caller::kNobody).code(), StatusCode::kPermissionDenied);
+  }
+}
+
+TEST(TokenBucket, GivesSoManyAtOnceAndThenSoManyASecond) {
+  TokenBucket bucket(3, 2);
+  const TimePoint begin = TimePoint() + 1h;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bucket.Take(begin)) << i;
+  EXPECT_FALSE(bucket.Take(begin));
+  EXPECT_FALSE(bucket.Take(begin + 400ms));
+  EXPECT_TRUE(bucket.Take(begin + 600ms));
+  EXPECT_FALSE(bucket.Take(begin + 700ms));
+  // However long nobody came, no more than at first.
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bucket.Take(begin + 1h)) << i;
+  EXPECT_FALSE(bucket.Take(begin + 1h));
+}
+
+}  // namespace
+}  // namespace muster

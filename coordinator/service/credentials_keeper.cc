@@ -1,0 +1,92 @@
+#include "coordinator/service/credentials_keeper.h"
+
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/security/credentials.h"
+#include "common/telemetry/log.h"
+
+namespace muster {
+
+// What the thread works with and what it found; the loop reads it between two looks.
+struct CredentialsKeeper::Look {
+  Look(Doorkeeper& doorkeeper_in, CredentialsKeeperOptions options_in)
+      : doorkeeper(doorkeeper_in),
+        options(std::move(options_in)),
+        revocations(options.revocations) {}
+
+  void Run() {
+    status = RefreshRevocations();
+    if (const Status renewed = RenewIfDue(); status.ok()) status = renewed;
+  }
+
+  Status RefreshRevocations() {
+    MUSTER_ASSIGN_OR_RETURN(const bool changed, revocations.Refresh());
+    if (changed) doorkeeper.SetRevocations(revocations.list());
+    return OkStatus();
+  }
+
+  Status RenewIfDue() {
+    MUSTER_ASSIGN_OR_RETURN(const Credentials credentials,
+                            LoadCredentials(options.credentials_dir));
+    not_after_ms = credentials.not_after_ms;
+    const std::int64_t now_ms = SystemClock().UnixMillis();
+    if (options.authority_dir.empty() || now_ms < RenewalDueMs(credentials)) return OkStatus();
+    MUSTER_ASSIGN_OR_RETURN(const CertificateAuthority authority,
+                            CertificateAuthority::Open(options.authority_dir));
+    const Duration lifetime =
+        std::chrono::milliseconds(credentials.not_after_ms - credentials.issued_ms);
+    MUSTER_ASSIGN_OR_RETURN(const IssuedCertificate next,
+                            authority.Issue(credentials.identity, lifetime, now_ms));
+    MUSTER_RETURN_IF_ERROR(
+        WriteCredentials(options.credentials_dir,
+                         {authority.certificate_pem(), next.certificate_pem, next.key_pem}));
+    MUSTER_ASSIGN_OR_RETURN(const Credentials renewed, LoadCredentials(options.credentials_dir));
+    not_after_ms = renewed.not_after_ms;
+    Log().info("the certificate of {} was renewed", IdentityUri(renewed.identity));
+    return OkStatus();
+  }
+
+  Doorkeeper& doorkeeper;
+  const CredentialsKeeperOptions options;
+  RevocationFile revocations;
+  Status status;
+  std::int64_t not_after_ms = 0;
+};
+
+CredentialsKeeper::CredentialsKeeper(EventLoop& loop, Doorkeeper& doorkeeper,
+                                     CredentialsKeeperOptions options)
+    : loop_(loop), look_(std::make_shared<Look>(doorkeeper, std::move(options))), timer_(loop) {}
+
+CredentialsKeeper::~CredentialsKeeper() { *alive_ = false; }
+
+Status CredentialsKeeper::Start() {
+  look_->Run();
+  MUSTER_RETURN_IF_ERROR(look_->status);
+  not_after_ms_ = look_->not_after_ms;
+  Schedule();
+  return OkStatus();
+}
+
+void CredentialsKeeper::Schedule() {
+  timer_.Start(kInterval, [this] {
+    const auto work = [this, look = look_, alive = alive_] {
+      look->Run();
+      loop_.Post([this, look, alive] {
+        if (*alive) Report(*look);
+      });
+    };
+    // One look at a time: the next is scheduled when this one has reported.
+    if (!pool_.TrySubmit(work)) Schedule();
+  });
+}
+
+void CredentialsKeeper::Report(const Look& look) {
+  not_after_ms_ = look.not_after_ms;
+  if (!look.status.ok() && look.status.message() != last_problem_)
+    Log().error("credentials: {}; what is known stays in force", look.status.message());
+  last_problem_ = look.status.message();
+  Schedule();
+}
+
+}  // namespace muster

@@ -1,0 +1,58 @@
+// CredentialsKeeper: keeps what the coordinator's TLS stands on up to date while it runs. Each
+// second it looks whether the list of revoked certificates is another one, tells the doorkeeper,
+// and renews the coordinator's own certificate when two thirds of its lifetime are over.
+//
+// Owned by the server, loop's thread; reading and writing happen on a thread of its own, since the
+// disk may be a network's. What fails is said in the log, once, and tried again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/runtime/event_loop.h"
+#include "common/runtime/worker_pool.h"
+#include "common/security/certificate_authority.h"
+#include "common/security/revocation.h"
+#include "coordinator/service/doorkeeper.h"
+
+namespace muster {
+
+struct CredentialsKeeperOptions {
+  std::string credentials_dir;
+  std::string revocations;    // the list's file
+  std::string authority_dir;  // empty: somebody else renews
+};
+
+class CredentialsKeeper {
+ public:
+  static constexpr Duration kInterval = std::chrono::seconds(1);
+
+  CredentialsKeeper(EventLoop& loop, Doorkeeper& doorkeeper, CredentialsKeeperOptions options);
+  // Waits for what is under way.
+  ~CredentialsKeeper();
+
+  // The first look, on the calling thread: a certificate that is due is renewed before anybody sees
+  // it, and a list that cannot be read lets nobody in.
+  Status Start();
+
+  // Of the certificate in use; Unix time in milliseconds.
+  std::int64_t not_after_ms() const { return not_after_ms_; }
+
+ private:
+  struct Look;
+  void Schedule();
+  void Report(const Look& look);
+
+  EventLoop& loop_;
+  std::shared_ptr<Look> look_;  // the thread's
+  std::int64_t not_after_ms_ = 0;
+  std::string last_problem_;
+  Timer timer_;
+  WorkerPool pool_{"credentials", 1, 2};
+  // Outlives the keeper in functions that the thread has posted.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace muster

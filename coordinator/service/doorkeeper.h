@@ -1,0 +1,64 @@
+// Doorkeeper: sees every call that comes in over TLS before its first message is read, and turns
+// away whoever authorization.h does not let in, whoever has been revoked since the connection was
+// made, and whoever's certificate has expired meanwhile. On loopback and Unix sockets it checks the
+// cluster's token.
+//
+// Shared by the gRPC server and the services. Any thread: gRPC calls Process on its own; a mutex
+// guards the list of revocations and the bucket. Never blocks.
+#pragma once
+
+#include <grpcpp/security/auth_context.h>
+#include <grpcpp/security/auth_metadata_processor.h>
+#include <grpcpp/server_context.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/security/certificate.h"
+#include "common/security/revocation.h"
+#include "coordinator/service/token_bucket.h"
+
+namespace muster {
+
+class Doorkeeper final : public grpc::AuthMetadataProcessor {
+ public:
+  // Calls without a certificate, of all callers together. Each may carry a message of the largest
+  // size before it can be refused.
+  static constexpr double kUnknownAtOnce = 256;
+  static constexpr double kUnknownPerSecond = 64;
+
+  // `token` is the cluster's; `cluster` the name in its certificates, empty without TLS.
+  Doorkeeper(std::string token, std::string cluster, const Clock& clock);
+
+  void SetRevocations(RevocationList list);
+  // OK, or why this certificate is not good any more.
+  Status CheckRevoked(const CertificateInfo& certificate) const;
+
+  // gRPC's, for calls over TLS.
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
+                       OutputMetadata* consumed, OutputMetadata* response) override;
+  bool IsBlocking() const override { return false; }
+
+  // The services', for calls by any door: over TLS Process has let them in, else they need the
+  // token.
+  grpc::Status Check(const grpc::CallbackServerContext& context) const;
+
+  // The certificate of who calls; nothing without one.
+  static std::optional<CertificateInfo> PeerOf(const grpc::AuthContext& context);
+  static bool IsTls(const grpc::AuthContext& context);
+
+ private:
+  Status Admit(std::string_view method, const grpc::AuthContext& context);
+
+  const std::string token_;
+  const std::string cluster_;
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const RevocationList> revoked_ = std::make_shared<const RevocationList>();
+  TokenBucket unknown_{kUnknownAtOnce, kUnknownPerSecond};
+};
+
+}  // namespace muster

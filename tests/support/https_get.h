@@ -1,0 +1,56 @@
+// One GET over TLS with the credentials of a directory, as a scraper would do it. Tests only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+#include <cstdint>
+#include <string>
+
+#include "common/security/credentials.h"
+
+namespace muster {
+
+struct HttpsOptions {
+  std::string credentials_dir;                  // whom the client is and believes
+  bool with_certificate = true;                 // false: it shows none
+  std::string server = kCoordinatorServerName;  // whom the server must be
+  boost::asio::ssl::context::method method = boost::asio::ssl::context::tls_client;
+};
+
+// The answer, head and body; "" when there is none, because the other side has hung up or is not
+// who it should be. Blocks.
+inline std::string HttpsGet(const std::string& host, std::uint16_t port, const std::string& path,
+                            const HttpsOptions& options) {
+  namespace ssl = boost::asio::ssl;
+  const Result<Credentials> credentials = LoadCredentials(options.credentials_dir);
+  if (!credentials.ok()) return "";
+  boost::asio::io_context io;
+  ssl::context context(options.method);
+  context.add_certificate_authority(boost::asio::buffer(credentials->ca_pem));
+  if (options.with_certificate) {
+    context.use_certificate_chain(boost::asio::buffer(credentials->cert_pem));
+    context.use_private_key(boost::asio::buffer(credentials->key_pem), ssl::context::pem);
+  }
+  context.set_verify_mode(ssl::verify_peer);
+  context.set_verify_callback(ssl::host_name_verification(options.server));
+  ssl::stream<boost::asio::ip::tcp::socket> stream(io, context);
+  boost::system::error_code error;
+  stream.lowest_layer().connect({boost::asio::ip::make_address(host), port}, error);
+  if (error) return "";
+  stream.handshake(ssl::stream_base::client, error);
+  if (error) return "";
+  const std::string request =
+      "GET " + path + " HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
+  boost::asio::write(stream, boost::asio::buffer(request), error);
+  if (error) return "";
+  std::string answer;
+  boost::asio::read(stream, boost::asio::dynamic_buffer(answer), error);
+  return answer;
+}
+
+}  // namespace muster
