@@ -22,6 +22,7 @@ using Command = std::function<CommandResult(CommandContext&)>;
 
 struct GlobalOptions {
   std::string dir;
+  RemoteCoordinator remote;
   std::string output = "table";
   bool no_color = false;
 };
@@ -88,15 +89,31 @@ CLI::App* Add(CLI::App& app, Invocation& call, const std::string& name, const st
 void AddGlobals(CLI::App& app, GlobalOptions& global) {
   Flagged(&app, "--dir", global.dir, "The cluster's directory [~/.local/state/muster/default]",
           "MUSTER_DIR");
+  Flagged(&app, "--coordinator", global.remote.address,
+          "A coordinator on another machine, IP:PORT; needs --tls", "MUSTER_COORDINATOR");
+  Flagged(&app, "--tls", global.remote.credentials_dir,
+          "Directory with your credentials (ca.pem, cert.pem, key.pem)", "MUSTER_TLS");
   Flagged(&app, "-o,--output", global.output, "table, wide, json, jsonl, yaml or name [table]",
           "MUSTER_OUTPUT")
       ->check(CLI::IsMember({"table", "wide", "json", "jsonl", "yaml", "name"}));
   Switch(&app, "--no-color", global.no_color, "No colours (also NO_COLOR)", "MUSTER_NO_COLOR");
 }
 
+// `up` and `down` are of this machine, and the daemons that `up` starts would take the variables
+// up.
+Status CheckLocal(const GlobalOptions& global) {
+  if (global.remote.address.empty() && global.remote.credentials_dir.empty()) return OkStatus();
+  return InvalidArgument(
+      "a local cluster has its coordinator on this machine; leave out --coordinator and --tls "
+      "(unset MUSTER_COORDINATOR MUSTER_TLS)");
+}
+
 void AddClusterCommands(CLI::App& app, Invocation& call) {
   CLI::App* up = Add(app, call, "up", "Start a local cluster, or bring back what is missing of it",
-                     [&call](CommandContext& c) { return RunUp(c, call.up); });
+                     [&call](CommandContext& c) -> CommandResult {
+                       MUSTER_RETURN_IF_ERROR(CheckLocal(call.global));
+                       return RunUp(c, call.up);
+                     });
   Flagged(up, "--nodes", call.up.nodes, "Number of nodes [as before, or 1]", "MUSTER_UP_NODES")
       ->check(CLI::Range(1, 64));
   Flagged(up, "--slots", call.up.slots, "Ranks that a node may hold [its CPUs]", "MUSTER_UP_SLOTS")
@@ -118,6 +135,7 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
   CLI::App* down =
       Add(app, call, "down", "End the local cluster; its jobs go on at the next up",
           [&call](CommandContext& c) -> CommandResult {
+            MUSTER_RETURN_IF_ERROR(CheckLocal(call.global));
             MUSTER_ASSIGN_OR_RETURN(call.down.timeout, ParseDuration(call.down_timeout));
             return RunDown(c, call.down);
           });
@@ -323,7 +341,7 @@ Terminal FindTerminal(const GlobalOptions& global) {
 
 int Run(Invocation& call, Interrupt& interrupt) {
   Terminal terminal = FindTerminal(call.global);
-  ClusterClient client(ClusterDirectory(call.global.dir), interrupt);
+  ClusterClient client(ClusterDirectory(call.global.dir), interrupt, call.global.remote);
   CommandContext context{client, terminal, FormatOf(call.global.output)};
   const CommandResult result = call.command(context);
   terminal.out.flush();

@@ -3,9 +3,8 @@
 #include <grpcpp/client_context.h>
 
 #include "cli/exit_code.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
-#include "common/rpc/token.h"
+#include "common/rpc/tls.h"
 #include "muster/v1/client_api.grpc.pb.h"
 
 namespace muster {
@@ -23,17 +22,16 @@ std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
 }  // namespace
 
 struct ClusterClient::Connection {
-  Endpoint endpoint;
-  std::string token;
+  CoordinatorDoor door;
   std::unique_ptr<v1::Client::Stub> stub;
 };
 
-ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt)
-    : paths_{std::move(dir)}, interrupt_(interrupt) {}
+ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt, RemoteCoordinator remote)
+    : paths_{std::move(dir)}, interrupt_(interrupt), remote_(std::move(remote)) {}
 ClusterClient::~ClusterClient() = default;
 
 Result<Endpoint> ClusterClient::FindEndpoint() const {
-  auto endpoint = ReadEndpoint(paths_.Endpoint());
+  auto endpoint = FindCoordinator(remote_.address, paths_.Endpoint());
   if (!endpoint.ok() && endpoint.status().code() == StatusCode::kNotFound)
     return NotFound("there is no cluster in " + paths_.dir);
   return endpoint;
@@ -53,16 +51,17 @@ Status ClusterClient::Connect() {
                             dir
                       : "\n  next: " + restart)};
   }
-  auto token = LoadToken(paths_.Token());
-  if (!token.ok()) {
-    const bool none = token.status().code() == StatusCode::kNotFound;
-    return {none ? StatusCode::kUnavailable : token.status().code(),
-            token.status().message() + "\n  next: rm -f " + ShellWord(paths_.Token()) + " && " +
+  auto door = OpenCoordinator(*endpoint, remote_.credentials_dir, paths_.Token());
+  const bool remote = !remote_.credentials_dir.empty() || !remote_.address.empty();
+  if (!door.ok() && remote) return door.status();
+  if (!door.ok()) {
+    const bool none = door.status().code() == StatusCode::kNotFound;
+    return {none ? StatusCode::kUnavailable : door.status().code(),
+            door.status().message() + "\n  next: rm -f " + ShellWord(paths_.Token()) + " && " +
                 restart};
   }
-  auto stub = v1::Client::NewStub(OpenChannel(endpoint->grpc));
-  connection_ = std::make_unique<Connection>(
-      Connection{*std::move(endpoint), *std::move(token), std::move(stub)});
+  auto stub = v1::Client::NewStub(door->channel);
+  connection_ = std::make_unique<Connection>(Connection{*std::move(door), std::move(stub)});
   return OkStatus();
 }
 
@@ -73,11 +72,13 @@ Status ClusterClient::Explain(const Status& status) const {
   if (interrupt_.requested()) return Cancelled("interrupted");
   std::string message = status.message();
   if (status.code() == StatusCode::kUnavailable)
-    message = "the coordinator at " + connection_->endpoint.grpc + " does not answer (" +
+    message = "the coordinator at " + connection_->door.address + " does not answer (" +
               status.message() + "); it may have ended or be starting again";
   if (status.code() == StatusCode::kDeadlineExceeded)
-    message = "the coordinator at " + connection_->endpoint.grpc + " did not answer in time";
-  if (const std::string next = NextCommand(status, paths_.dir); !next.empty())
+    message = "the coordinator at " + connection_->door.address + " did not answer in time";
+  // What NextCommand says is of a cluster on this machine.
+  const bool is_local = !connection_->door.token.empty();
+  if (const std::string next = NextCommand(status, paths_.dir); is_local && !next.empty())
     message += "\n  next: " + next;
   return {status.code(), message};
 }
@@ -86,7 +87,7 @@ template <typename Request, typename Response, typename Method>
 Result<Response> ClusterClient::Call(const Request& request, Method method, Duration timeout) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachToken(context, connection_->token);
+  AttachDoorToken(context, connection_->door);
   context.set_deadline(SystemDeadline(timeout));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
   Response response;
@@ -163,7 +164,7 @@ Status ClusterClient::Watch(const v1::WatchRequest& request, TimePoint deadline,
                             const std::function<bool(const v1::WatchUpdate&)>& on_update) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachToken(context, connection_->token);
+  AttachDoorToken(context, connection_->door);
   if (deadline != TimePoint::max())
     context.set_deadline(SystemDeadline(Deadline::At(deadline).Remaining()));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });

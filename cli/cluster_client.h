@@ -1,4 +1,4 @@
-// ClusterClient: calls to the coordinator of one cluster directory.
+// ClusterClient: calls to the coordinator of one cluster directory, or to one on another machine.
 //
 // Reads the endpoint and token files before each connection, because a restarted coordinator may
 // listen elsewhere. Every call has a deadline and ends early on an Interrupt (kCancelled). Errors
@@ -17,9 +17,15 @@
 
 namespace muster {
 
+// A coordinator on another machine, spoken to by TLS.
+struct RemoteCoordinator {
+  std::string address;          // IP:PORT; empty: the one of the cluster directory
+  std::string credentials_dir;  // empty: none; then the token of the cluster directory
+};
+
 class ClusterClient {
  public:
-  ClusterClient(std::string dir, Interrupt& interrupt);
+  ClusterClient(std::string dir, Interrupt& interrupt, RemoteCoordinator remote = {});
   ~ClusterClient();
 
   Result<v1::SubmitResponse> Submit(const v1::SubmitRequest& request);
@@ -63,6 +69,7 @@ class ClusterClient {
 
   ClusterPaths paths_;
   Interrupt& interrupt_;
+  const RemoteCoordinator remote_;
   std::unique_ptr<Connection> connection_;
 };
 

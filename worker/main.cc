@@ -11,11 +11,13 @@
 #include <utility>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/files.h"
 #include "common/base/open_files.h"
 #include "common/base/version.h"
 #include "common/rpc/endpoint.h"
 #include "common/telemetry/log.h"
 #include "worker/fabric/node_address.h"
+#include "worker/service/enrolment.h"
 #include "worker/service/server.h"
 
 namespace {
@@ -43,6 +45,7 @@ struct Texts {
   std::string log_level = "info";
   std::string drain_on_term;
   std::string stop_notice_command;
+  std::string join;
 };
 
 void AddNetworkOptions(CLI::App& app, Texts* texts) {
@@ -78,6 +81,20 @@ void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Tex
       ->capture_default_str();
 }
 
+void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* join) {
+  app.add_option("--coordinator", options->coordinator,
+                 "a coordinator on another machine, IP:PORT (its --tls-listen); needs credentials")
+      ->envname("MUSTER_COORDINATOR");
+  app.add_option("--tls", options->tls_dir,
+                 "directory with this node's credentials (default with --coordinator: "
+                 "DIR/nodes/NAME/credentials)")
+      ->envname("MUSTER_TLS");
+  app.add_option("--join", *join,
+                 "a join token, or a file that holds one: gets this node its credentials at its "
+                 "first start")
+      ->envname("MUSTER_JOIN_TOKEN");
+}
+
 void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* log_level) {
   app.add_option("--dir", options->cluster_dir, "the cluster's directory")
       ->required()
@@ -110,6 +127,8 @@ void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
     options->slots = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   if (options->endpoint_path.empty()) options->endpoint_path = paths.Endpoint();
   if (options->token_path.empty()) options->token_path = paths.Token();
+  if (options->tls_dir.empty() && !options->coordinator.empty())
+    options->tls_dir = paths.NodeCredentials(options->node);
   if (options->trainer_path.empty()) options->trainer_path = BesideOwnBinary("muster-trainer");
   options->guardian_path = BesideOwnBinary("muster-guardian");
   if (!texts.drain_on_term.empty()) options->drain_on_term = std::stod(texts.drain_on_term);
@@ -119,20 +138,41 @@ void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
 
 // Where others reach this node. A coordinator that is still to start has no endpoint yet.
 muster::Status ChooseNodeAddress(const Texts& texts, muster::worker::WorkerOptions* options) {
-  const auto endpoint = muster::ReadEndpoint(options->endpoint_path);
+  const auto endpoint = muster::FindCoordinator(options->coordinator, options->endpoint_path);
+  const bool by_tls = endpoint.ok() && !options->tls_dir.empty() && !endpoint->grpc_tls.empty();
   MUSTER_ASSIGN_OR_RETURN(
       const muster::worker::NodeAddress node,
       muster::worker::ResolveNodeAddress({.address = texts.address,
                                           .interface = texts.interface,
-                                          .coordinator = endpoint.ok() ? endpoint->grpc : ""}));
+                                          .coordinator = by_tls          ? endpoint->grpc_tls
+                                                         : endpoint.ok() ? endpoint->grpc
+                                                                         : ""}));
   options->address = node.address;
   options->interfaces = node.interfaces;
   muster::Log().info("other nodes reach this one at {}", node.why);
   return muster::OkStatus();
 }
 
+muster::Status Join(const muster::worker::WorkerOptions& options, const std::string& join) {
+  if (join.empty()) return muster::OkStatus();
+  if (options.coordinator.empty())
+    return muster::InvalidArgument("--join needs --coordinator IP:PORT, where to join");
+  MUSTER_ASSIGN_OR_RETURN(const std::string token, muster::worker::JoinTokenOf(join));
+  const muster::ClusterPaths paths{options.cluster_dir};
+  MUSTER_RETURN_IF_ERROR(muster::MakeDirectories(paths.NodeDir(options.node)));
+  // It is a secret, and ranks have the worker's environment.
+  ::unsetenv("MUSTER_JOIN_TOKEN");
+  return muster::worker::JoinUntilIn({options.coordinator, token, options.node, options.tls_dir});
+}
+
+// What is to be settled before there is a server.
+muster::Status Prepare(const Texts& texts, muster::worker::WorkerOptions* options) {
+  MUSTER_RETURN_IF_ERROR(Join(*options, texts.join));
+  return ChooseNodeAddress(texts, options);
+}
+
 int Run(muster::worker::WorkerOptions options, const Texts& texts) {
-  if (const muster::Status status = ChooseNodeAddress(texts, &options); !status.ok()) {
+  if (const muster::Status status = Prepare(texts, &options); !status.ok()) {
     muster::Log().error("{}", status.message());
     return EXIT_FAILURE;
   }
@@ -155,6 +195,7 @@ int main(int argc, char** argv) {
   Texts texts;
   AddOptions(app, &options, &texts.log_level);
   AddNetworkOptions(app, &texts);
+  AddClusterOptions(app, &options, &texts.join);
   AddHealthOptions(app, &options, &texts);
   try {
     app.parse(argc, argv);

@@ -8,10 +8,8 @@
 #include <mutex>
 #include <utility>
 
-#include "common/rpc/channel.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
-#include "common/rpc/token.h"
 #include "common/telemetry/log.h"
 #include "muster/v1/worker_api.grpc.pb.h"
 
@@ -59,12 +57,11 @@ class CoordinatorSession::Stream
   Stream(CoordinatorSession& session, std::uint64_t number)
       : session_(session), loop_(session.loop_), alive_(session.alive_), number_(number) {}
 
-  void Open(std::shared_ptr<Stream> self, std::shared_ptr<grpc::Channel> channel,
-            const std::string& token) {
+  void Open(std::shared_ptr<Stream> self, CoordinatorDoor door) {
     self_ = std::move(self);
-    channel_ = std::move(channel);
+    AttachDoorToken(context_, door);
+    channel_ = std::move(door.channel);
     stub_ = v1::Worker::NewStub(channel_);
-    AttachToken(context_, token);
     stub_->async()->Session(&context_, this);
     AddHold();
     StartRead(&incoming_);
@@ -147,15 +144,19 @@ CoordinatorSession::~CoordinatorSession() {
 
 void CoordinatorSession::Start() { Connect(); }
 
+Result<CoordinatorDoor> CoordinatorSession::OpenDoor() const {
+  MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint,
+                          FindCoordinator(options_.coordinator, options_.endpoint_path));
+  return OpenCoordinator(endpoint, options_.tls_dir, options_.token_path);
+}
+
 void CoordinatorSession::Connect() {
-  const auto endpoint = ReadEndpoint(options_.endpoint_path);
-  if (!endpoint.ok()) return Retry(endpoint.status());
-  const auto token = LoadToken(options_.token_path);
-  if (!token.ok()) return Retry(token.status());
+  auto door = OpenDoor();
+  if (!door.ok()) return Retry(door.status());
   ++stream_number_;
   stream_ = std::make_shared<Stream>(*this, stream_number_);
   reading_ended_ = false;
-  stream_->Open(stream_, OpenChannel(endpoint->grpc), *token);
+  stream_->Open(stream_, *std::move(door));
   Enqueue(
       std::make_shared<const v1::WorkerMessage>(MakeHello(options_.identity, handlers_.hosted())));
 }

@@ -2,9 +2,10 @@
 //
 // Connects, says Hello with all that is on the node, and from then on carries messages both ways;
 // when the stream ends it starts anew after a pause (50 ms doubling to 1 s), reading the endpoint
-// file again because a restarted coordinator may have another port. State messages that could not
-// be sent are dropped: the next Hello restores them. What a Hello does not carry (failed
-// preparations, written manifests, released jobs) waits for the next stream.
+// file and the credentials again: a restarted coordinator may have another port, and the
+// certificate may have been renewed. State messages that could not be sent are dropped: the next
+// Hello restores them. What a Hello does not carry (failed preparations, written manifests,
+// released jobs) waits for the next stream.
 //
 // gRPC's threads only post to the loop; everything else, Send included, is loop thread only.
 #pragma once
@@ -16,7 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status.h"
+#include "common/base/result.h"
+#include "common/rpc/tls.h"
 #include "common/runtime/event_loop.h"
 #include "muster/v1/worker_api.pb.h"
 #include "worker/agent/messages.h"
@@ -26,7 +28,9 @@ namespace muster::worker {
 
 struct CoordinatorSessionOptions {
   std::string endpoint_path;
+  std::string coordinator;  // "IP:PORT", by TLS; empty: the endpoint file says
   std::string token_path;
+  std::string tls_dir;  // credentials directory; empty: the token
   WorkerIdentity identity;
 };
 
@@ -57,6 +61,7 @@ class CoordinatorSession {
   class Stream;
   using Message = std::shared_ptr<const v1::WorkerMessage>;
 
+  Result<CoordinatorDoor> OpenDoor() const;
   void Connect();
   void Retry(const Status& why);
   void OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message);

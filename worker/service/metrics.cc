@@ -58,6 +58,19 @@ void AddWaits(const MetricLabels& labels, const ProgressSampler::Series& one, Me
   }
 }
 
+void AddCertificate(const WorkerStatus& status, MetricFamilies* out) {
+  if (status.certificate_not_after_ms == 0) return;
+  out->Gauge("muster_certificate_expiry_timestamp_seconds",
+             "When the certificate in use expires, in Unix time.")
+      .Add({{"node", status.node}}, static_cast<double>(status.certificate_not_after_ms) / 1000);
+  auto& renewals =
+      out->Counter("muster_certificate_renewals_total", "Renewals of this node's certificate.");
+  renewals.Add({{"node", status.node}, {"result", "done"}},
+               static_cast<double>(status.certificate_renewals));
+  renewals.Add({{"node", status.node}, {"result", "failed"}},
+               static_cast<double>(status.certificate_failures));
+}
+
 void AddHealth(const WorkerStatus& status, MetricFamilies* out) {
   const auto with = [&](const std::string& label, std::string_view value) {
     return MetricLabels{{"node", status.node}, {label, std::string(value)}};
@@ -106,6 +119,7 @@ std::string RenderWorkerMetrics(const WorkerStatus& status,
   out.Counter("muster_worker_pool_refused_total", "Work that found its pool's queue full.")
       .Add(node, static_cast<double>(status.refused));
   AddHealth(status, &out);
+  AddCertificate(status, &out);
   for (const ProgressSampler::Series& one : series) {
     const MetricLabels labels = {{"run", one.job.value},
                                  {"name", one.job_name},

@@ -26,6 +26,9 @@ struct WorkerStatus {
   std::map<NodeNoticeKind, std::uint64_t> notices;
   std::uint64_t xids = 0;
   std::uint64_t oom_kills = 0;
+  std::int64_t certificate_not_after_ms = 0;  // 0: this node has none
+  std::uint64_t certificate_renewals = 0;
+  std::uint64_t certificate_failures = 0;
 };
 
 std::string RenderWorkerMetrics(const WorkerStatus& status,

@@ -80,5 +80,20 @@ TEST(WorkerMetrics, AProcessWithoutAFinishedStepHasNoLoss) {
   EXPECT_THAT(RenderWorkerMetrics({.node = "n1"}, {series}), Not(HasSubstr("muster_train_loss")));
 }
 
+TEST(WorkerMetrics, TellWhenTheCertificateExpiresWhereThereIsOne) {
+  EXPECT_THAT(RenderWorkerMetrics({.node = "n1"}, {}), Not(HasSubstr("muster_certificate")));
+  const std::string text = RenderWorkerMetrics({.node = "n1",
+                                                .certificate_not_after_ms = 1'800'000'000'500,
+                                                .certificate_renewals = 2,
+                                                .certificate_failures = 3},
+                                               {});
+  EXPECT_THAT(text,
+              HasSubstr("muster_certificate_expiry_timestamp_seconds{node=\"n1\"} 1800000000.5\n"));
+  EXPECT_THAT(text,
+              HasSubstr("muster_certificate_renewals_total{node=\"n1\",result=\"done\"} 2\n"));
+  EXPECT_THAT(text,
+              HasSubstr("muster_certificate_renewals_total{node=\"n1\",result=\"failed\"} 3\n"));
+}
+
 }  // namespace
 }  // namespace muster::worker

@@ -11,6 +11,8 @@
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/rpc/endpoint.h"
+#include "common/security/credentials.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
 #include "worker/service/metrics.h"
@@ -25,11 +27,30 @@ constexpr std::chrono::milliseconds kLeaveInterval{100};
 // The coordinator commits the last checkpoint and asks for its manifest when the ranks have ended.
 constexpr std::chrono::seconds kIdleBeforeLeaving{1};
 
+double RandomFraction() {
+  std::random_device random;
+  return std::uniform_real_distribution<>()(random);
+}
+
 std::string RandomInstance() {
   std::random_device random;
   char text[17];
   std::snprintf(text, sizeof text, "%08x%08x", random(), random());
   return text;
+}
+
+// An expired certificate is no reason to end: it says what to do in the log, and ranks go on.
+Status CheckCredentials(const WorkerOptions& options) {
+  const Result<Credentials> credentials = LoadCredentials(options.tls_dir);
+  if (!credentials.ok())
+    return credentials.status().WithContext(
+        "this node's credentials (--tls; --join TOKEN makes them)");
+  const Identity& identity = credentials->identity;
+  if (identity.role != Role::kNode || identity.name != options.node)
+    return FailedPrecondition("the certificate in " + options.tls_dir + " is the one of " +
+                              IdentityUri(identity) + ", not of node '" + options.node +
+                              "'; name other credentials with --tls, or none");
+  return OkStatus();
 }
 
 }  // namespace
@@ -66,22 +87,47 @@ Status WorkerServer::ListenHttp() {
         http_,
         HttpServer::Listen(loop_, "127.0.0.1", static_cast<std::uint16_t>(options_.http_port)));
     if (!NeedsProbePort(options_.address)) break;
-    auto probe_port = ProbePort::Listen(loop_, options_.address, http_->port());
-    if (probe_port.ok()) {
-      probe_port_ = *std::move(probe_port);
-      break;
-    }
+    const Status outside = ListenOutside();
+    if (outside.ok()) break;
     // Somebody else has that number at the address: another one may be free at both.
-    const bool again = probe_port.status().code() == StatusCode::kAlreadyExists &&
-                       options_.http_port == 0 && attempt + 1 < kPortAttempts;
+    const bool again = outside.code() == StatusCode::kAlreadyExists && options_.http_port == 0 &&
+                       attempt + 1 < kPortAttempts;
     if (again) continue;
     Log().warn("other workers cannot tell whether this one lives: {}; check --address",
-               probe_port.status().message());
+               outside.message());
     break;
   }
-  http_->Handle("/metrics", [this](const std::string&) { return Metrics(); });
-  http_->Handle("/healthz", [this](const std::string&) { return Health(); });
+  for (HttpServer* server : {http_.get(), tls_http_.get()}) {
+    if (server == nullptr) continue;
+    server->Handle("/metrics", [this](const std::string&) { return Metrics(); });
+    server->Handle("/healthz", [this](const std::string&) { return Health(); });
+  }
   return OkStatus();
+}
+
+Status WorkerServer::ListenOutside() {
+  // A name may mean several addresses, and HTTP is bound to one.
+  if (!options_.tls_dir.empty() && CheckTlsListenAddress(options_.address + ":0").ok()) {
+    revocations_ = std::make_unique<RevocationFile>(options_.tls_dir + "/revoked.json");
+    MUSTER_ASSIGN_OR_RETURN(
+        tls_http_, HttpServer::ListenTls(loop_, options_.address, http_->port(),
+                                         {options_.tls_dir, [this](const std::string& path,
+                                                                   const CertificateInfo& peer) {
+                                            return AuthorizePage(path, peer);
+                                          }}));
+    return OkStatus();
+  }
+  MUSTER_ASSIGN_OR_RETURN(probe_port_, ProbePort::Listen(loop_, options_.address, http_->port()));
+  return OkStatus();
+}
+
+Status WorkerServer::AuthorizePage(const std::string& path, const CertificateInfo& peer) {
+  if (const Result<bool> changed = revocations_->Refresh(); !changed.ok()) return changed.status();
+  MUSTER_RETURN_IF_ERROR(revocations_->list().Check(peer));
+  const Role role = peer.identity.role;
+  if (role == Role::kScraper || role == Role::kAdmin) return OkStatus();
+  return PermissionDenied("the certificate of a " + std::string(RoleWord(role)) + " may not read " +
+                          path);
 }
 
 void WorkerServer::StartRunner() {
@@ -101,7 +147,20 @@ void WorkerServer::StartRunner() {
 }
 
 Status WorkerServer::Listen() {
+  if (!options_.tls_dir.empty()) MUSTER_RETURN_IF_ERROR(CheckCredentials(options_));
   MUSTER_RETURN_IF_ERROR(ListenHttp());
+  if (!options_.tls_dir.empty()) {
+    renewal_ = std::make_unique<CertificateRenewal>(
+        loop_,
+        RenewalOptions{options_.tls_dir,
+                       [coordinator = options_.coordinator,
+                        path = options_.endpoint_path]() -> Result<std::string> {
+                         MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint,
+                                                 FindCoordinator(coordinator, path));
+                         return endpoint.grpc_tls;
+                       }},
+        RandomFraction());
+  }
   StartRunner();
   const nlohmann::json record = {{"http", "127.0.0.1:" + std::to_string(http_->port())},
                                  {"pid", ::getpid()},
@@ -114,6 +173,7 @@ Status WorkerServer::Run() {
   loop_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
   loop_.Post([this] {
     health_.Start();
+    if (renewal_) renewal_->Start();
     runner_->Start([this] { Connect(); });
   });
   Log().info("up, pid {}, {} slots, metrics on 127.0.0.1:{}", ::getpid(), options_.slots,
@@ -157,7 +217,9 @@ void WorkerServer::LeaveWhenIdle() {
 
 void WorkerServer::Connect() {
   CoordinatorSessionOptions options{.endpoint_path = options_.endpoint_path,
+                                    .coordinator = options_.coordinator,
                                     .token_path = options_.token_path,
+                                    .tls_dir = options_.tls_dir,
                                     .identity = {.node = options_.node,
                                                  .address = options_.address,
                                                  .host_id = BootId(),
@@ -226,7 +288,10 @@ HttpResponse WorkerServer::Metrics() const {
                             .probes = prober_.totals(),
                             .notices = health_.board().counts(),
                             .xids = health_.xids(),
-                            .oom_kills = health_.oom_kills()};
+                            .oom_kills = health_.oom_kills(),
+                            .certificate_not_after_ms = renewal_ ? renewal_->not_after_ms() : 0,
+                            .certificate_renewals = renewal_ ? renewal_->renewals() : 0,
+                            .certificate_failures = renewal_ ? renewal_->failures() : 0};
   return {.content_type = kMetricsContentType,
           .body = RenderWorkerMetrics(status, runner_->sampler().AllSeries(SystemClock().Now()))};
 }

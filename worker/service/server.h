@@ -12,6 +12,7 @@
 #include "common/base/result.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
+#include "common/security/revocation.h"
 #include "common/telemetry/http_server.h"
 #include "worker/agent/agent_runner.h"
 #include "worker/health/health_monitor.h"
@@ -20,6 +21,7 @@
 #include "worker/health/prober.h"
 #include "worker/process/record_file.h"
 #include "worker/service/coordinator_session.h"
+#include "worker/service/enrolment.h"
 
 namespace muster::worker {
 
@@ -31,6 +33,8 @@ struct WorkerOptions {
   int slots = 0;
   std::string endpoint_path;
   std::string token_path;
+  std::string coordinator;  // IP:PORT of one on another machine; empty: the endpoint file says
+  std::string tls_dir;      // this node's credentials; empty: the token
   std::string trainer_path;
   std::string guardian_path;
   int http_port = 0;
@@ -57,8 +61,11 @@ class WorkerServer {
  private:
   WorkerServer(WorkerOptions options, LockedRecord pid_file);
   Status Listen();
-  // HTTP on loopback, and where the node has another address, the same port there for probes.
+  // HTTP on loopback, and where the node has another address, the same port there: with credentials
+  // HTTP by TLS, without them nothing but an answer to probes.
   Status ListenHttp();
+  Status ListenOutside();
+  Status AuthorizePage(const std::string& path, const CertificateInfo& peer);
   void StartRunner();
   void Connect();
   void Send(WorkerMessage message);
@@ -74,7 +81,10 @@ class WorkerServer {
   LockedRecord pid_file_;
   EventLoop loop_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<HttpServer> tls_http_;
   std::unique_ptr<ProbePort> probe_port_;
+  std::unique_ptr<RevocationFile> revocations_;  // with credentials
+  std::unique_ptr<CertificateRenewal> renewal_;  // with credentials
   Prober prober_;
   NodeFaults faults_;
   HealthMonitor health_;

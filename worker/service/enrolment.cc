@@ -1,0 +1,175 @@
+#include "worker/service/enrolment.h"
+
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/files.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/tls.h"
+#include "common/security/certificate_request.h"
+#include "common/security/credentials.h"
+#include "common/security/join_token.h"
+#include "common/telemetry/log.h"
+#include "muster/v1/enrol_api.grpc.pb.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr auto kCallLimit = std::chrono::seconds(10);
+constexpr Duration kFirstPause = std::chrono::seconds(1);
+constexpr Duration kLongestPause = std::chrono::minutes(5);
+constexpr Duration kLongestJoinPause = std::chrono::seconds(15);
+// A clock that was put right would otherwise be noticed a day later.
+constexpr Duration kLongestSleep = std::chrono::hours(1);
+
+void SetLimit(grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + kCallLimit);
+}
+
+// A worker that has not joined has no loop that runs yet.
+void Pause(Duration pause) {
+  EventLoop loop;
+  Timer timer(loop);
+  timer.Start(pause, [&loop] { loop.Stop(); });
+  loop.Run();
+}
+
+bool WorthAnotherTry(const Status& status) {
+  return status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kDeadlineExceeded ||
+         status.code() == StatusCode::kResourceExhausted;
+}
+
+// Whether the node has credentials already and can use them.
+bool HasGoodCredentials(const JoinOptions& options) {
+  const Result<Credentials> credentials = LoadCredentials(options.credentials_dir);
+  return credentials.ok() && credentials->identity.role == Role::kNode &&
+         credentials->identity.name == options.node &&
+         CheckNotExpired(*credentials, SystemClock().UnixMillis()).ok();
+}
+
+Status RenewNow(const RenewalOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(const std::string coordinator, options.find_coordinator());
+  MUSTER_ASSIGN_OR_RETURN(const Credentials now, LoadCredentials(options.credentials_dir));
+  MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest next, MakeCertificateRequest(now.identity));
+  MUSTER_ASSIGN_OR_RETURN(const auto channel, OpenTlsChannel(coordinator, options.credentials_dir));
+  v1::RenewRequest request;
+  request.set_request_pem(next.csr_pem);
+  v1::RenewResponse response;
+  grpc::ClientContext context;
+  SetLimit(&context);
+  MUSTER_RETURN_IF_ERROR(
+      FromGrpcStatus(v1::Enrol::NewStub(channel)->Renew(&context, request, &response)));
+  return WriteCredentials(options.credentials_dir,
+                          {now.ca_pem, response.certificate_pem(), next.key_pem});
+}
+
+}  // namespace
+
+Result<std::string> JoinTokenOf(const std::string& text) {
+  if (text.starts_with(kJoinTokenPrefix)) return text;
+  const Result<std::string> file = ReadFile(text, 64 << 10);
+  if (!file.ok())
+    return file.status().WithContext("--join is neither a token (" + std::string(kJoinTokenPrefix) +
+                                     "...) nor a file with one");
+  return *file;
+}
+
+Status JoinCluster(const JoinOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(options.token));
+  const Identity identity{Role::kNode, options.node, token.cluster};
+  MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
+  MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest own, MakeCertificateRequest(identity));
+  v1::JoinRequest request;
+  request.set_token_id(token.id);
+  request.set_secret(token.secret);
+  request.set_node(options.node);
+  request.set_request_pem(own.csr_pem);
+  v1::JoinResponse response;
+  grpc::ClientContext context;
+  SetLimit(&context);
+  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(options.coordinator, token.ca_pem));
+  MUSTER_RETURN_IF_ERROR(FromGrpcStatus(stub->Join(&context, request, &response)));
+  return WriteCredentials(options.credentials_dir,
+                          {token.ca_pem, response.certificate_pem(), own.key_pem});
+}
+
+Status JoinUntilIn(const JoinOptions& options) {
+  if (HasGoodCredentials(options)) {
+    Log().info("this node has its certificate already; the join token is not needed");
+    return OkStatus();
+  }
+  std::string told;
+  for (Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestJoinPause)) {
+    const Status status = JoinCluster(options);
+    if (status.ok()) {
+      Log().info("joined the cluster at {}; certificate and key are in {}", options.coordinator,
+                 options.credentials_dir);
+      return status;
+    }
+    if (!WorthAnotherTry(status))
+      return status.WithContext("joining the cluster at " + options.coordinator);
+    if (status.message() != told)
+      Log().warn("the cluster at {} could not be joined: {}; trying again", options.coordinator,
+                 status.message());
+    told = status.message();
+    Pause(pause);
+  }
+}
+
+std::int64_t RenewAtMs(std::int64_t issued_ms, std::int64_t due_ms, double jitter) {
+  const std::int64_t tenth = (due_ms - issued_ms) / 10;
+  return due_ms - tenth + static_cast<std::int64_t>(jitter * static_cast<double>(tenth));
+}
+
+CertificateRenewal::CertificateRenewal(EventLoop& loop, RenewalOptions options, double jitter)
+    : loop_(loop),
+      options_(std::move(options)),
+      jitter_(jitter),
+      pause_(kFirstPause),
+      timer_(loop) {}
+
+CertificateRenewal::~CertificateRenewal() { *alive_ = false; }
+
+void CertificateRenewal::Start() { Schedule(); }
+
+void CertificateRenewal::Schedule() {
+  const Result<Credentials> credentials = LoadCredentials(options_.credentials_dir);
+  if (!credentials.ok()) return OnRenewed(credentials.status());
+  not_after_ms_ = credentials->not_after_ms;
+  const std::int64_t at = RenewAtMs(credentials->issued_ms, RenewalDueMs(*credentials), jitter_);
+  const std::int64_t wait = at - SystemClock().UnixMillis();
+  if (wait <= 0) return Renew();
+  timer_.Start(std::min<Duration>(std::chrono::milliseconds(wait), kLongestSleep),
+               [this] { Schedule(); });
+}
+
+void CertificateRenewal::Renew() {
+  const auto work = [&loop = loop_, this, options = options_, alive = alive_] {
+    const Status status = RenewNow(options);
+    loop.Post([this, alive, status] {
+      if (*alive) OnRenewed(status);
+    });
+  };
+  if (!pool_.TrySubmit(work)) OnRenewed(ResourceExhausted("the last renewal is still under way"));
+}
+
+void CertificateRenewal::OnRenewed(const Status& status) {
+  if (status.ok()) {
+    ++renewals_;
+    pause_ = kFirstPause;
+    Log().info("this node's certificate was renewed");
+    return Schedule();
+  }
+  ++failures_;
+  Log().warn("this node's certificate could not be renewed: {}; trying again in {} s",
+             status.message(), ToSeconds(pause_));
+  timer_.Start(pause_, [this] { Schedule(); });
+  pause_ = std::min(pause_ * 2, kLongestPause);
+}
+
+}  // namespace muster::worker

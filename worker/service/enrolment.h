@@ -1,0 +1,80 @@
+// The node's side of enrolment: how a worker comes by its certificate and keeps it good.
+//
+// JoinCluster makes a key and trades a join token for a certificate of it; the key never leaves the
+// node. CertificateRenewal asks for the next certificate when two thirds of the lifetime are over.
+// The session takes up a new certificate with its next connection; the one that is there lives on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/base/result.h"
+#include "common/runtime/event_loop.h"
+#include "common/runtime/worker_pool.h"
+
+namespace muster::worker {
+
+struct JoinOptions {
+  std::string coordinator;  // IP:PORT
+  std::string token;        // "muster-join-v1..."; secret
+  std::string node;
+  std::string credentials_dir;
+};
+
+// One try, of 10 s at most; blocks. kUnavailable and kDeadlineExceeded are worth another one.
+Status JoinCluster(const JoinOptions& options);
+
+// As often as it takes while nobody answers, with growing pauses; for the start of a worker. Other
+// failures are final. OK at once where `credentials_dir` holds the node's credentials and they are
+// good: the token has been used then.
+Status JoinUntilIn(const JoinOptions& options);
+
+// The token itself, or the content of the file that `text` names.
+Result<std::string> JoinTokenOf(const std::string& text);
+
+struct RenewalOptions {
+  std::string credentials_dir;
+  // Where the coordinator is at that moment.
+  std::function<Result<std::string>()> find_coordinator;
+};
+
+// Owned by the server, loop's thread; what blocks runs on a thread of its own. A renewal that fails
+// is tried again after a pause that doubles from 1 s to 5 min, and is told in log and metrics.
+class CertificateRenewal {
+ public:
+  // `jitter` is between 0 and 1: where within the last tenth before it is due this node renews, so
+  // that nodes that joined together do not come back together.
+  CertificateRenewal(EventLoop& loop, RenewalOptions options, double jitter);
+  ~CertificateRenewal();
+
+  void Start();
+
+  // Of the certificate on the disk, as last seen; 0: none could be read.
+  std::int64_t not_after_ms() const { return not_after_ms_; }
+  std::uint64_t renewals() const { return renewals_; }
+  std::uint64_t failures() const { return failures_; }
+
+ private:
+  void Schedule();
+  void Renew();
+  void OnRenewed(const Status& status);
+
+  EventLoop& loop_;
+  const RenewalOptions options_;
+  const double jitter_;
+  Duration pause_;
+  std::int64_t not_after_ms_ = 0;
+  std::uint64_t renewals_ = 0;
+  std::uint64_t failures_ = 0;
+  Timer timer_;
+  WorkerPool pool_{"renewal", 1, 2};
+  // Outlives this in functions that the thread has posted.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+// When to renew: between nine tenths of the way to `due_ms` and there, by `jitter`.
+std::int64_t RenewAtMs(std::int64_t issued_ms, std::int64_t due_ms, double jitter);
+
+}  // namespace muster::worker

@@ -1,0 +1,82 @@
+#include "worker/service/enrolment.h"
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "common/security/join_token.h"
+#include "tests/support/cluster_credentials.h"
+#include "tests/support/eventually.h"
+
+namespace muster::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Renewal, IsSpreadOverTheLastTenthBeforeItIsDue) {
+  EXPECT_EQ(RenewAtMs(1000, 2000, 0), 1900);
+  EXPECT_EQ(RenewAtMs(1000, 2000, 0.5), 1950);
+  EXPECT_EQ(RenewAtMs(1000, 2000, 1), 2000);
+}
+
+TEST(JoinTokenOf, TakesATokenOrAFileWithOne) {
+  const TempDirForTest dir;
+  const std::string token = std::string(kJoinTokenPrefix) + "abc";
+  EXPECT_EQ(*JoinTokenOf(token), token);
+  ASSERT_TRUE(WriteFileAtomically(dir / "token", token + "\n").ok());
+  EXPECT_EQ(*JoinTokenOf(dir / "token"), token + "\n");
+  EXPECT_EQ(JoinTokenOf(dir / "nothing").status().code(), StatusCode::kNotFound);
+}
+
+TEST(Joining, WithATokenThatIsCutSaysSoAndAsksNobody) {
+  const Status status = JoinUntilIn({.coordinator = "127.0.0.1:1",
+                                     .token = std::string(kJoinTokenPrefix) + "abc",
+                                     .node = "n1",
+                                     .credentials_dir = "/nowhere"});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.ToString();
+}
+
+TEST(Joining, IsNotDoneTwice) {
+  ClusterCredentials ours;
+  const std::string dir = ours.Make(Role::kNode, "n1");
+  EXPECT_TRUE(
+      JoinUntilIn(
+          {.coordinator = "127.0.0.1:1", .token = "used up", .node = "n1", .credentials_dir = dir})
+          .ok());
+  // Those of another node, and expired ones, are no use.
+  for (const std::string& other :
+       {ours.Make(Role::kNode, "n2"), ours.MakeExpired(Role::kNode, "n1")})
+    EXPECT_FALSE(JoinUntilIn({.coordinator = "127.0.0.1:1",
+                              .token = "used up",
+                              .node = "n1",
+                              .credentials_dir = other})
+                     .ok());
+}
+
+TEST(Renewal, ThatFailsIsCountedAndTriedAgain) {
+  ClusterCredentials ours;
+  EventLoop loop;
+  int asked = 0;
+  CertificateRenewal renewal(loop,
+                             {.credentials_dir = ours.Make(Role::kNode, "n1", 1h, 50min),
+                              .find_coordinator = [&asked]() -> Result<std::string> {
+                                ++asked;
+                                return Unavailable("nobody is there");
+                              }},
+                             0.5);
+  Timer limit(loop), poll(loop);
+  limit.Start(10s, [&] { loop.Stop(); });
+  std::function<void()> look = [&] {
+    if (renewal.failures() >= 2) return loop.Stop();
+    poll.Start(10ms, look);
+  };
+  look();
+  renewal.Start();
+  loop.Run();
+  EXPECT_GE(renewal.failures(), 2u);
+  EXPECT_GE(asked, 2);
+  EXPECT_EQ(renewal.renewals(), 0u);
+  EXPECT_GT(renewal.not_after_ms(), SystemClock().UnixMillis());
+}
+
+}  // namespace
+}  // namespace muster::worker
