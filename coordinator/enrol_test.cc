@@ -191,6 +191,25 @@ TEST_F(EnrolTest, ARenewalGivesAnotherCertificateAndEndsNoStream) {
   EXPECT_TRUE(Session(Channel(dir), "n1").Welcomed());
 }
 
+TEST_F(EnrolTest, AWatchOfARevokedAdminEnds) {
+  StartTlsServer();
+  const std::string job = SubmitId(Spec("waits", 1));
+  const auto stub = v1::Client::NewStub(Channel(ours_.Make(Role::kAdmin, "ann")));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 30s);
+  v1::WatchRequest request;
+  request.set_job(job);
+  const auto watch = stub->Watch(&context, request);
+  v1::WatchUpdate update;
+  ASSERT_TRUE(watch->Read(&update));
+  const TimePoint begin = SystemClock().Now();
+  RevokeNow(Role::kAdmin, "ann");
+  while (watch->Read(&update)) {
+  }
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_LT(ToSeconds(SystemClock().Now() - begin), 5);
+}
+
 TEST_F(EnrolTest, ARevokedNodesStreamEndsWithinSecondsAndItDoesNotComeBack) {
   StartTlsServer();
   const std::string dir = ours_.Make(Role::kNode, "n1");

@@ -195,7 +195,10 @@ Status Server::Impl::StartTls() {
   credentials = std::make_unique<CredentialsKeeper>(
       loop, *doorkeeper,
       CredentialsKeeperOptions{directories.credentials, directories.revocations,
-                               directories.authority});
+                               directories.authority, [this] {
+                                 workers.DropRevoked();
+                                 watches.DropRevoked(*doorkeeper);
+                               }});
   return credentials->Start();
 }
 

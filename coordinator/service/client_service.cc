@@ -292,7 +292,8 @@ grpc::ServerWriteReactor<v1::WatchUpdate>* ClientService::Watch(Context* context
   if (const grpc::Status status = parts_.doorkeeper.Check(*context); !status.ok()) {
     return new RefusedWatch(status);
   }
-  auto stream = std::make_shared<WatchStream>(parts_.loop, parts_.watches);
+  auto stream = std::make_shared<WatchStream>(parts_.loop, parts_.watches,
+                                              Doorkeeper::PeerOf(*context->auth_context()));
   stream->Begin();
   parts_.loop.Post([this, stream, request = *request] { parts_.watches.Add(stream, request); });
   return stream.get();

@@ -86,6 +86,7 @@ void CredentialsKeeper::Report(const Look& look) {
   if (!look.status.ok() && look.status.message() != last_problem_)
     Log().error("credentials: {}; what is known stays in force", look.status.message());
   last_problem_ = look.status.message();
+  if (look.options.on_look) look.options.on_look();
   Schedule();
 }
 

@@ -117,6 +117,14 @@ v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view) const {
   return update;
 }
 
+void WatchHub::DropRevoked(const Doorkeeper& doorkeeper) {
+  for (const auto& [stream, watcher] : watchers_) {
+    if (!stream->peer()) continue;
+    if (const Status status = doorkeeper.CheckRevoked(*stream->peer()); !status.ok())
+      watcher.stream->End(status);
+  }
+}
+
 void WatchHub::CloseAll(const Status& reason) {
   closed_ = reason;
   timer_.Cancel();

@@ -12,13 +12,17 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
+#include "common/security/certificate.h"
 #include "coordinator/service/controller_host.h"
+#include "coordinator/service/doorkeeper.h"
 #include "muster/v1/client_api.pb.h"
 
 namespace muster {
@@ -29,7 +33,11 @@ class WatchHub;
 class WatchStream : public grpc::ServerWriteReactor<v1::WatchUpdate>,
                     public std::enable_shared_from_this<WatchStream> {
  public:
-  WatchStream(EventLoop& loop, WatchHub& hub) : loop_(loop), hub_(hub) {}
+  // `peer` is the certificate of who watches; nothing where the call came by the token.
+  WatchStream(EventLoop& loop, WatchHub& hub, std::optional<CertificateInfo> peer)
+      : loop_(loop), hub_(hub), peer_(std::move(peer)) {}
+
+  const std::optional<CertificateInfo>& peer() const { return peer_; }
 
   void Begin() { self_ = shared_from_this(); }
   void Write(v1::WatchUpdate update);  // only when none is under way
@@ -43,6 +51,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::WatchUpdate>,
 
   EventLoop& loop_;
   WatchHub& hub_;
+  const std::optional<CertificateInfo> peer_;
   std::shared_ptr<WatchStream> self_;  // until OnDone
   v1::WatchUpdate update_;
 
@@ -68,6 +77,8 @@ class WatchHub {
   void OnWritten(const WatchStream* stream);
   void OnEnded(const WatchStream* stream) { watchers_.erase(stream); }
   void CloseAll(const Status& reason);
+  // Ends the watches of those whom the doorkeeper would not let in any more.
+  void DropRevoked(const Doorkeeper& doorkeeper);
 
   std::size_t watchers() const { return watchers_.size(); }
 

@@ -32,7 +32,7 @@ Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName
 
 WorkerService::WorkerService(EventLoop& loop, const Doorkeeper& doorkeeper, ControllerHost& host)
     : loop_(loop), doorkeeper_(doorkeeper), host_(host), log_reads_(loop), hello_timer_(loop) {
-  hello_timer_.Start(kHelloCheck, [this] { CheckStreams(); });
+  hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
 }
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerService::Session(
@@ -126,12 +126,6 @@ void WorkerService::Forget(SessionId session) {
   if (entry.mapped().said_hello) host_.Handle(WorkerGone{session});
 }
 
-void WorkerService::CheckStreams() {
-  DropSpeechless();
-  DropRevoked();
-  hello_timer_.Start(kHelloCheck, [this] { CheckStreams(); });
-}
-
 void WorkerService::DropRevoked() {
   for (const auto& [id, entry] : streams_) {
     if (!entry.stream->peer()) continue;
@@ -150,6 +144,7 @@ void WorkerService::DropSpeechless() {
       entry.stream->Drop(DeadlineExceeded("no Hello came"));
     }
   }
+  hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
 }
 
 void WorkerService::Send(const WorkerSend& send) {

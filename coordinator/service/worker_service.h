@@ -65,7 +65,6 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   // Nothing for a stream that was given up.
   Entry* Find(const StreamPtr& stream);
   void Forget(SessionId session);
-  void CheckStreams();
   void DropSpeechless();
 
   EventLoop& loop_;
