@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -16,13 +18,14 @@
 #include "common/base/version.h"
 #include "common/rpc/endpoint.h"
 #include "common/telemetry/log.h"
-#include "worker/fabric/node_address.h"
+#include "worker/fabric/node_report.h"
 #include "worker/service/enrolment.h"
 #include "worker/service/server.h"
 
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr char kReportFlag[] = "--report-transport";
 
 std::string BesideOwnBinary(const std::string& name) {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
@@ -57,6 +60,12 @@ void AddNetworkOptions(CLI::App& app, Texts* texts) {
                  "10.1.0.0/16); the first gives the address");
 }
 
+void AddNvmlOption(CLI::App& app, muster::worker::WorkerOptions* options) {
+  app.add_option("--nvml", options->health.nvml,
+                 "the library that tells of NVIDIA GPUs and their errors; empty: none")
+      ->capture_default_str();
+}
+
 void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
   app.add_option("--failure-domain", options->failure_domain,
                  "what fails together with this node, such as its rack or switch: copies of its "
@@ -76,9 +85,7 @@ void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Tex
   app.add_option("--kernel-log", options->health.kernel_log,
                  "where the kernel's log is read; empty: it is not")
       ->capture_default_str();
-  app.add_option("--nvml", options->health.nvml,
-                 "the library that tells errors of NVIDIA GPUs; empty: none")
-      ->capture_default_str();
+  AddNvmlOption(app, options);
 }
 
 void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* join) {
@@ -102,7 +109,8 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
   app.add_option("--node", options->node, "this node's name, unique in the cluster")
       ->required()
       ->check(CheckNodeName);
-  app.add_option("--slots", options->slots, "ranks that this node may run at once (default: CPUs)")
+  app.add_option("--slots", options->slots,
+                 "ranks that this node may run at once (default: its GPUs, else its CPUs)")
       ->check(CLI::Range(1, 4096));
   app.add_option("--endpoint", options->endpoint_path,
                  "file that says where the coordinator listens (default: the one below --dir)");
@@ -116,6 +124,7 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
   app.add_option("--log-level", *log_level, "trace, debug, info, warn or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->capture_default_str();
+  app.add_flag(kReportFlag)->description("say what this node has of networks and GPUs, and end");
   app.set_version_flag("--version", std::string("muster-worker ") + muster::kVersion);
 }
 
@@ -123,8 +132,6 @@ void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
   options->cluster_dir =
       std::filesystem::absolute(options->cluster_dir).lexically_normal().string();
   const muster::ClusterPaths paths{options->cluster_dir};
-  if (options->slots == 0)
-    options->slots = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   if (options->endpoint_path.empty()) options->endpoint_path = paths.Endpoint();
   if (options->token_path.empty()) options->token_path = paths.Token();
   if (options->tls_dir.empty() && !options->coordinator.empty())
@@ -136,20 +143,33 @@ void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
   options->health.disk_dir = paths.NodeDir(options->node);
 }
 
-// Where others reach this node. A coordinator that is still to start has no endpoint yet.
-muster::Status ChooseNodeAddress(const Texts& texts, muster::worker::WorkerOptions* options) {
+void Tell(const std::vector<std::string>& report) {
+  for (const std::string& line : report) {
+    const bool problem = line.starts_with("problem: ");
+    muster::Log().log(problem ? spdlog::level::warn : spdlog::level::info, "{}", line);
+  }
+}
+
+// Address, networks and GPUs. A coordinator that is still to start has no endpoint yet.
+muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* options) {
   const auto endpoint = muster::FindCoordinator(options->coordinator, options->endpoint_path);
   const bool by_tls = endpoint.ok() && !options->tls_dir.empty() && !endpoint->grpc_tls.empty();
   MUSTER_ASSIGN_OR_RETURN(
-      const muster::worker::NodeAddress node,
+      const muster::worker::NodeAddress address,
       muster::worker::ResolveNodeAddress({.address = texts.address,
                                           .interface = texts.interface,
                                           .coordinator = by_tls          ? endpoint->grpc_tls
                                                          : endpoint.ok() ? endpoint->grpc
                                                                          : ""}));
-  options->address = node.address;
-  options->interfaces = node.interfaces;
-  muster::Log().info("other nodes reach this one at {}", node.why);
+  const muster::worker::NodeReport node = muster::worker::LookAtNode(
+      {.address = address, .nvml_library = options->health.nvml, .environment = ::environ});
+  Tell(node.lines);
+  options->address = address.address;
+  options->interfaces = address.interfaces;
+  options->gpus = node.gpus.devices;
+  if (options->slots == 0) options->slots = static_cast<int>(options->gpus.size());
+  if (options->slots == 0)
+    options->slots = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return muster::OkStatus();
 }
 
@@ -165,10 +185,41 @@ muster::Status Join(const muster::worker::WorkerOptions& options, const std::str
   return muster::worker::JoinUntilIn({options.coordinator, token, options.node, options.tls_dir});
 }
 
+bool WantsReport(int argc, char** argv) {
+  return std::any_of(argv, argv + argc,
+                     [](const char* word) { return std::string_view(word) == kReportFlag; });
+}
+
+// Says what a worker would find here, and is no worker.
+int PrintReport(int argc, char** argv) {
+  CLI::App app{
+      "Says how this node is reached, what carries its ranks' data, and which GPUs it has"};
+  Texts texts;
+  muster::worker::WorkerOptions options;
+  app.add_flag(kReportFlag)->description("print it and end");
+  AddNetworkOptions(app, &texts);
+  AddNvmlOption(app, &options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? EXIT_SUCCESS : kUsageError;
+  }
+  const auto address = muster::worker::ResolveNodeAddress(
+      {.address = texts.address, .interface = texts.interface, .others_are_remote = true});
+  if (!address.ok()) {
+    std::fprintf(stderr, "muster-worker: %s\n", address.status().message().c_str());
+    return EXIT_FAILURE;
+  }
+  const auto node = muster::worker::LookAtNode(
+      {.address = *address, .nvml_library = options.health.nvml, .environment = ::environ});
+  for (const std::string& line : node.lines) std::printf("%s\n", line.c_str());
+  return EXIT_SUCCESS;
+}
+
 // What is to be settled before there is a server.
 muster::Status Prepare(const Texts& texts, muster::worker::WorkerOptions* options) {
   MUSTER_RETURN_IF_ERROR(Join(*options, texts.join));
-  return ChooseNodeAddress(texts, options);
+  return LookAround(texts, options);
 }
 
 int Run(muster::worker::WorkerOptions options, const Texts& texts) {
@@ -190,6 +241,7 @@ int Run(muster::worker::WorkerOptions options, const Texts& texts) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (WantsReport(argc, argv)) return PrintReport(argc, argv);
   CLI::App app{"Muster's worker: runs the ranks of jobs on one node for the coordinator"};
   muster::worker::WorkerOptions options;
   Texts texts;

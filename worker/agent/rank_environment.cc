@@ -1,7 +1,8 @@
 #include "worker/agent/rank_environment.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
-#include <filesystem>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -82,6 +83,8 @@ void AddGpu(const std::vector<std::string>& gpus, const JobSpec& spec, const Lau
     (*env)["CUDA_VISIBLE_DEVICES"] = "";
     return;
   }
+  // Numbers count as the driver and Slurm do, not by what CUDA takes for the fastest.
+  env->try_emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   (*env)["CUDA_VISIBLE_DEVICES"] =
       gpus[static_cast<std::size_t>(placement.local_rank) % gpus.size()];
   if (static_cast<std::size_t>(launch.local_world_size) > gpus.size()) {
@@ -114,22 +117,14 @@ std::map<std::string, std::string> PassedThroughVariables() {
   Environment passed;
   for (const char* name : {"PATH", "HOME", "LANG", "USER", "TMPDIR"})
     if (const char* value = std::getenv(name)) passed[name] = value;
+  // What a site says of its networks to NCCL and to libfabric, by which NCCL uses EFA.
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (const std::size_t equals = text.find('=');
+        (text.starts_with("NCCL_") || text.starts_with("FI_")) && equals != text.npos)
+      passed.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
   return passed;
-}
-
-std::vector<std::string> GpusOfNode(const char* visible, const std::string& device_directory) {
-  std::vector<std::string> gpus;
-  if (visible != nullptr) {
-    std::istringstream names(visible);
-    for (std::string name; std::getline(names, name, ',');) {
-      if (!name.empty()) gpus.push_back(name);
-    }
-    return gpus;
-  }
-  for (int i = 0; std::filesystem::exists(device_directory + "/nvidia" + std::to_string(i)); ++i) {
-    gpus.push_back(std::to_string(i));
-  }
-  return gpus;
 }
 
 Status CheckJobEnvironment(const JobSpec& spec) {

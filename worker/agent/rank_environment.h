@@ -18,18 +18,14 @@ namespace muster::worker {
 // What stays the same for all jobs of a worker.
 struct LaunchContext {
   std::string trainer_path;  // muster-trainer
-  // Those of PATH, HOME, LANG, USER and TMPDIR that the worker has itself.
+  // Those of PATH, HOME, LANG, USER and TMPDIR that the worker has itself, and all NCCL_* and FI_*.
   std::map<std::string, std::string> passed_through;
-  std::vector<std::string> gpus;  // of the node, as CUDA_VISIBLE_DEVICES names them
+  std::vector<std::string> gpus;  // of the node, as CUDA_VISIBLE_DEVICES names them (worker/fabric)
   // Where other nodes reach this one's ranks, and the interfaces that collectives take; none where
   // all of them are on this host.
   std::string address;
   std::vector<std::string> interfaces;
 };
-
-// The GPUs that a worker may give away: those in its own CUDA_VISIBLE_DEVICES (null: not set), else
-// all devices nvidia0, nvidia1, ... in `device_directory`.
-std::vector<std::string> GpusOfNode(const char* visible, const std::string& device_directory);
 
 // The variables of a worker's own environment that its ranks get.
 std::map<std::string, std::string> PassedThroughVariables();

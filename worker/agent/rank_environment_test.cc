@@ -122,8 +122,11 @@ TEST(RankEnvironment, ATrainersRankGetsItsDescriptorsAndResumeFile) {
 TEST(RankEnvironment, ARankOfACudaJobSeesItsOwnGpu) {
   Case c = TrainCase();
   c.spec.resources.device = "cuda";
+  c.context.gpus = {"4", "MIG-dddd"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=MIG-dddd"));
   c.context.gpus = {"4", "5"};
   EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=5"));
+  EXPECT_THAT(c.Environment(), Contains("CUDA_DEVICE_ORDER=PCI_BUS_ID"));
   EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("NCCL_HOSTID="))));
 }
 
@@ -139,16 +142,6 @@ TEST(RankEnvironment, ACpuJobSeesNoGpu) {
   Case c = TrainCase();
   c.context.gpus = {"0", "1"};
   EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES="));
-}
-
-TEST(GpusOfNode, AreTheVisibleOnesElseTheDevices) {
-  const TempDirForTest dev;
-  for (const char* name : {"nvidia0", "nvidia1", "nvidia3", "nvidiactl"}) {
-    std::ofstream(dev / name) << "";
-  }
-  EXPECT_THAT(GpusOfNode(nullptr, dev.path()), ElementsAre("0", "1"));
-  EXPECT_THAT(GpusOfNode("3,GPU-8a", dev.path()), ElementsAre("3", "GPU-8a"));
-  EXPECT_TRUE(GpusOfNode("", dev.path()).empty());
 }
 
 TEST(RankEnvironment, TheJobsOwnVariablesWinOverTheWorkers) {
@@ -174,9 +167,12 @@ TEST(RankEnvironment, AJobMayNotSetWhatMusterSets) {
 TEST(RankEnvironment, OnlyNamedVariablesOfTheWorkerPassThrough) {
   ::setenv("MUSTER_TEST_SECRET", "1", 1);
   ::setenv("TMPDIR", "/scratch", 1);
+  ::setenv("NCCL_IB_HCA", "=mlx5_0", 1);
   const auto passed = PassedThroughVariables();
   EXPECT_FALSE(passed.contains("MUSTER_TEST_SECRET"));
   EXPECT_EQ(passed.at("TMPDIR"), "/scratch");
+  EXPECT_EQ(passed.at("NCCL_IB_HCA"), "=mlx5_0");
+  ::unsetenv("NCCL_IB_HCA");
   ::unsetenv("TMPDIR");
 }
 

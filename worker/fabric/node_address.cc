@@ -48,7 +48,7 @@ bool OnThisHost(const std::string& coordinator) {
 Result<NodeAddress> ResolveNodeAddress(const NodeAddressOptions& options) {
   if (!options.address.empty()) return WithGivenAddress(options);
   const bool local = OnThisHost(options.coordinator);
-  if (options.interface.empty() && local)
+  if (options.interface.empty() && local && !options.others_are_remote)
     return NodeAddress{
         .address = kLoopback,
         .why =

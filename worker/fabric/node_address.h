@@ -13,6 +13,8 @@ struct NodeAddressOptions {
   std::string address;      // --address; empty: to be chosen
   std::string interface;    // --interface; empty: none is named
   std::string coordinator;  // where it listens, "10.0.0.1:7700"; empty: not known
+  // Others are on other hosts, even where the coordinator is on this one.
+  bool others_are_remote = false;
 };
 
 struct NodeAddress {

@@ -20,6 +20,12 @@ TEST(ResolveNodeAddress, ACoordinatorOnThisHostMeansAClusterOfThisHost) {
   }
 }
 
+TEST(ResolveNodeAddress, OthersElsewhereNeedAWayOutOfTheHost) {
+  const auto node = ResolveNodeAddress({.others_are_remote = true});
+  ASSERT_TRUE(node.ok()) << node.status().message();
+  EXPECT_THAT(node->why, testing::Not(HasSubstr("neither --address nor --interface")));
+}
+
 TEST(ResolveNodeAddress, AGivenAddressIsKeptAndSaysWhenNobodyCanListenThere) {
   const auto loopback = ResolveNodeAddress({.address = "127.0.0.1"});
   EXPECT_EQ(loopback->address, "127.0.0.1");

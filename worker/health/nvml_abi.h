@@ -1,5 +1,6 @@
-// The few declarations of NVIDIA's management library that NvmlWatch calls, so that neither its
-// header nor the library is needed to build. Names and layouts are the library's own and fixed.
+// The few declarations of NVIDIA's management library that NvmlWatch and ReadGpuInventory call, so
+// that neither its header nor the library is needed to build. Names and layouts are the library's
+// own and fixed.
 #pragma once
 
 namespace muster::worker::nvml {
@@ -37,6 +38,27 @@ struct FieldValue {
   Value value;
 };
 
+inline constexpr unsigned char kFabricCompleted = 3;
+
+// nvmlPciInfo_t.
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned domain;
+  unsigned bus;
+  unsigned device;
+  unsigned pci_device_id;
+  unsigned pci_subsystem_id;
+  char bus_id[32];  // "00000000:3B:00.0"
+};
+
+// nvmlGpuFabricInfo_t.
+struct GpuFabricInfo {
+  unsigned char cluster_uuid[16];
+  Return status;
+  unsigned clique_id;
+  unsigned char state;
+};
+
 using Init = Return (*)();
 using Shutdown = Return (*)();
 using DeviceCount = Return (*)(unsigned* count);
@@ -45,6 +67,12 @@ using EventSetCreate = Return (*)(EventSet* set);
 using EventSetFree = Return (*)(EventSet set);
 using EventSetWait = Return (*)(EventSet set, EventData* data, unsigned milliseconds);
 using RegisterEvents = Return (*)(Device device, unsigned long long types, EventSet set);
+using DeviceUuid = Return (*)(Device device, char* uuid, unsigned length);
+using DevicePciInfo = Return (*)(Device device, PciInfo* info);
+using NvlinkState = Return (*)(Device device, unsigned link, unsigned* active);
+using FabricInfo = Return (*)(Device device, GpuFabricInfo* info);
+using MaxMigDevices = Return (*)(Device device, unsigned* count);
+using MigDeviceByIndex = Return (*)(Device device, unsigned index, Device* part);
 using FieldValues = Return (*)(Device device, int count, FieldValue* values);
 
 }  // namespace muster::worker::nvml

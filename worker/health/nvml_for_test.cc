@@ -1,8 +1,10 @@
-// A substitute for NVIDIA's management library: two GPUs whose events and recovery actions the test
-// says by the two functions at the end. Tests only; thread-safe.
+// A substitute for NVIDIA's management library: two GPUs with twelve links each, the second cut
+// into parts, whose events and recovery actions the test says by the two functions at the end.
+// Tests only; thread-safe.
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <deque>
 #include <mutex>
 
@@ -29,7 +31,11 @@ State& TheState() {
   return state;
 }
 
+constexpr unsigned kLinks = 12;
+constexpr unsigned kParts = 2;
+
 char devices[kGpus];
+char parts[kParts];
 nvml::Device DeviceAt(unsigned index) { return &devices[index]; }
 
 }  // namespace
@@ -90,6 +96,39 @@ nvml::Return nvmlDeviceGetFieldValues(nvml::Device device, int count, nvml::Fiel
       values[at].value.as_unsigned = state.actions[i];
     }
   }
+  return nvml::kSuccess;
+}
+
+nvml::Return nvmlDeviceGetUUID(nvml::Device device, char* uuid, unsigned length) {
+  for (unsigned i = 0; i < kGpus; ++i)
+    if (device == DeviceAt(i)) std::snprintf(uuid, length, "GPU-%08u-aaaa", i);
+  for (unsigned i = 0; i < kParts; ++i)
+    if (device == &parts[i]) std::snprintf(uuid, length, "MIG-%08u-bbbb", i);
+  return nvml::kSuccess;
+}
+nvml::Return nvmlDeviceGetPciInfo_v3(nvml::Device device, nvml::PciInfo* info) {
+  std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%s:00.0",
+                device == DeviceAt(0) ? "3B" : "AF");
+  return nvml::kSuccess;
+}
+nvml::Return nvmlDeviceGetNvLinkState(nvml::Device, unsigned link, unsigned* active) {
+  *active = link < kLinks ? 1 : 0;
+  return link < kLinks ? nvml::kSuccess : kInvalid;
+}
+nvml::Return nvmlDeviceGetGpuFabricInfo(nvml::Device, nvml::GpuFabricInfo* info) {
+  info->cluster_uuid[15] = 0xab;
+  info->clique_id = 7;
+  info->status = nvml::kSuccess;
+  info->state = nvml::kFabricCompleted;
+  return nvml::kSuccess;
+}
+nvml::Return nvmlDeviceGetMaxMigDeviceCount(nvml::Device device, unsigned* count) {
+  *count = device == DeviceAt(1) ? kParts + 1 : 0;
+  return nvml::kSuccess;
+}
+nvml::Return nvmlDeviceGetMigDeviceHandleByIndex(nvml::Device, unsigned index, nvml::Device* part) {
+  if (index >= kParts) return kInvalid;
+  *part = &parts[index];
   return nvml::kSuccess;
 }
 

@@ -140,7 +140,7 @@ void WorkerServer::StartRunner() {
                          .guardian_path = options_.guardian_path,
                          .launch = {.trainer_path = options_.trainer_path,
                                     .passed_through = PassedThroughVariables(),
-                                    .gpus = GpusOfNode(std::getenv("CUDA_VISIBLE_DEVICES"), "/dev"),
+                                    .gpus = options_.gpus,
                                     .address = options_.address,
                                     .interfaces = options_.interfaces}},
       [this](WorkerMessage message) { Send(std::move(message)); });

@@ -29,6 +29,7 @@ struct WorkerOptions {
   std::string cluster_dir;  // absolute
   std::string node;
   std::string address = "127.0.0.1";
+  std::vector<std::string> gpus;        // that ranks get, as CUDA_VISIBLE_DEVICES names them
   std::vector<std::string> interfaces;  // that collectives take; none: the ranks choose
   int slots = 0;
   std::string endpoint_path;

@@ -1,0 +1,89 @@
+// What a host's sysfs, devices and environment say of the ways between GPUs: adapters, GPUs, the
+// switches between them, and what NCCL was told about them.
+//
+// ReadFabricFacts looks at a tree that is laid out as a root directory: sys/class/infiniband (the
+// kernel's Documentation/ABI/stable/sysfs-class-infiniband), sys/class/net, sys/bus/pci/devices,
+// sys/module, proc/driver/nvidia, dev/infiniband. It never fails: what is not there is not told.
+// Some milliseconds on a host with eight adapters; any thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace muster::worker {
+
+struct GidEntry {
+  int index = 0;
+  std::string type;       // "IB/RoCE v1", "RoCE v2"
+  bool routable = false;  // made from an address that is not of the link alone
+
+  friend bool operator==(const GidEntry&, const GidEntry&) = default;
+};
+
+struct RdmaPort {
+  int number = 1;
+  std::string state;       // "ACTIVE", "DOWN", "INIT", ...
+  std::string phys_state;  // "LinkUp", "Polling", "Disabled", ...
+  std::string link_layer;  // "InfiniBand", "Ethernet"; EFA: "Unknown" or "Unspecified"
+  double gbps = 0;
+  std::string net_device;  // of RoCE
+  std::vector<GidEntry> gids;
+
+  bool active() const { return state == "ACTIVE"; }
+};
+
+struct RdmaDevice {
+  std::string name;    // "mlx5_0"
+  std::string vendor;  // "0x15b3"
+  std::string pci_address;
+  int numa_node = -1;     // -1: not told
+  bool has_verbs = true;  // its character device is there for this process
+  std::vector<RdmaPort> ports;
+
+  bool is_efa() const { return vendor == "0x1d0f"; }
+};
+
+struct NetDevice {
+  std::string name;
+  bool up = false;
+  int speed_mbps = 0;  // 0: not told
+  std::string pci_address;
+};
+
+struct GpuDevice {
+  std::string pci_address;
+  int numa_node = -1;
+
+  friend bool operator==(const GpuDevice&, const GpuDevice&) = default;
+};
+
+// What NVML tells (gpu_inventory.h); zeros where there is none.
+struct NvlinkFacts {
+  int gpus = 0;          // that were asked
+  int active_links = 0;  // of the GPU with the fewest
+  std::string clique;    // "CLUSTER/NUMBER" of an NVLink domain of several hosts; empty: none
+};
+
+struct FabricFacts {
+  std::vector<RdmaDevice> rdma;  // by name
+  std::vector<NetDevice> nets;   // by name, those of this host alone left out
+  std::vector<GpuDevice> gpus;   // NVIDIA's, by PCI address
+  int nvswitches = 0;
+  NvlinkFacts nvlink;
+  bool peermem = false;                        // a module that lets adapters reach GPU memory
+  bool open_modules = false;                   // NVIDIA's open kernel modules: memory by dma-buf
+  std::vector<std::string> net_plugins;        // files of NCCL's network plug-ins
+  bool has_verbs_library = true;               // libibverbs.so.1, without which NCCL takes sockets
+  std::map<std::string, std::string> nccl;     // NCCL_*, by name; ReadFabricFacts: of etc/nccl.conf
+  std::vector<std::string> socket_interfaces;  // that sockets are to take; empty: NCCL chooses
+  long long locked_memory_bytes = -1;          // that may be locked; -1: any amount
+};
+
+FabricFacts ReadFabricFacts(const std::string& root = "/");
+
+// The NCCL_* variables of a "NAME=value" environment such as ::environ.
+std::map<std::string, std::string> NcclVariables(const char* const* environment);
+
+}  // namespace muster::worker

@@ -1,0 +1,179 @@
+#include "worker/fabric/gpu_binding.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <string_view>
+
+#include "common/base/unique_fd.h"
+#include "worker/fabric/sysfs.h"
+
+namespace muster::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What CUDA would use of the variable: it stops at the first entry that means no device, and Slurm
+// writes NoDevFiles where a step has none.
+std::vector<std::string> VisibleEntries(const std::string& visible) {
+  std::vector<std::string> entries;
+  std::istringstream parts(visible);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t begin = part.find_first_not_of(' ');
+    if (begin == std::string::npos) continue;
+    part = part.substr(begin, part.find_last_not_of(' ') - begin + 1);
+    if (part.starts_with('-') || part == "NoDevFiles") break;
+    entries.push_back(part);
+  }
+  return entries;
+}
+
+std::string Variable(const GpuView& view, const std::string& name) {
+  const auto it = view.slurm.find(name);
+  return it == view.slurm.end() ? "" : it->second;
+}
+
+int Count(const GpuView& view, const std::string& name) {
+  return static_cast<int>(ParseNumber(Variable(view, name), 0));
+}
+
+std::string Gpus(std::size_t count) {
+  return std::to_string(count) + (count == 1 ? " GPU" : " GPUs");
+}
+
+std::size_t PermittedCount(const GpuView& view) {
+  if (!view.inventory) return view.usable_files.size();
+  return static_cast<std::size_t>(std::count_if(view.inventory->gpus.begin(),
+                                                view.inventory->gpus.end(),
+                                                [](const Gpu& gpu) { return gpu.permitted; }));
+}
+
+// Slurm splits a node's GPUs over its tasks when it is asked for some per task.
+void CheckTasks(const GpuView& view, GpuBinding* binding) {
+  const std::string per_task = Variable(view, "SLURM_GPUS_PER_TASK");
+  const int tasks = Count(view, "SLURM_NTASKS_PER_NODE");
+  const auto on_node = static_cast<std::size_t>(std::max(0, Count(view, "SLURM_GPUS_ON_NODE")));
+  const bool split = !per_task.empty() || tasks > 1;
+  if (split && on_node > binding->devices.size()) {
+    binding->problems.push_back(
+        "Slurm bound " + Gpus(binding->devices.size()) + " of this node's " +
+        std::to_string(on_node) +
+        " to this task; ask for --gpus-per-node and one task per node (--ntasks-per-node=1), "
+        "without --gpus-per-task");
+  } else if (tasks > 1) {
+    binding->problems.push_back(
+        "Slurm starts " + std::to_string(tasks) +
+        " tasks on this node, and each would be a worker with the same GPUs; ask for one task per "
+        "node (--ntasks-per-node=1)");
+  }
+}
+
+// What is granted must be there, and be allowed.
+void CheckEntries(const GpuView& view, GpuBinding* binding) {
+  const std::size_t there = view.inventory ? view.inventory->gpus.size() : view.device_files.size();
+  for (const std::string& entry : binding->devices) {
+    const Gpu* gpu = view.inventory ? FindGpu(view.inventory->gpus, entry) : nullptr;
+    binding->pci_addresses.push_back(gpu != nullptr ? gpu->pci_address : "");
+    if (!view.inventory) continue;
+    if (gpu == nullptr) {
+      binding->problems.push_back("CUDA_VISIBLE_DEVICES names " + entry + ", but this node shows " +
+                                  Gpus(there) +
+                                  " and none of them is that; start the worker in the step that "
+                                  "has the GPUs, with the variable as it is set there");
+    } else if (!gpu->permitted) {
+      binding->problems.push_back("GPU " + entry +
+                                  " is named by CUDA_VISIBLE_DEVICES, but the cgroup of this step "
+                                  "does not allow it; give srun the same --gpus-per-node as the "
+                                  "job");
+    }
+  }
+}
+
+void CheckFiles(const GpuView& view, GpuBinding* binding) {
+  const std::size_t usable = view.usable_files.size();
+  const bool by_number =
+      std::all_of(binding->devices.begin(), binding->devices.end(), [](const std::string& entry) {
+        return entry.find_first_not_of("0123456789") == std::string::npos;
+      });
+  if (!binding->problems.empty() || view.device_files.empty()) return;
+  if (usable == 0) {
+    binding->problems.push_back(
+        "none of the " + Gpus(view.device_files.size()) +
+        " of this node can be opened by this process; ask Slurm for GPUs (--gpus-per-node), or "
+        "give the container its devices");
+  } else if (by_number && binding->devices.size() > usable) {
+    binding->problems.push_back(
+        "CUDA_VISIBLE_DEVICES names " + Gpus(binding->devices.size()) + ", but only " +
+        std::to_string(usable) +
+        " can be opened here; give srun the same --gpus-per-node as the job");
+  } else if (!view.inventory) {
+    binding->problems.push_back(
+        "this node has " + Gpus(view.device_files.size()) +
+        ", but no GPU management library (libnvidia-ml.so.1): errors of GPUs are not seen; "
+        "install the driver's utilities");
+  }
+}
+
+// In a job of Slurm's that asked for none, what is visible belongs to somebody else.
+void CheckAskedFor(const GpuView& view, GpuBinding* binding) {
+  const bool in_slurm = !Variable(view, "SLURM_JOB_ID").empty();
+  const bool asked = !Variable(view, "SLURM_STEP_GPUS").empty() ||
+                     !Variable(view, "SLURM_JOB_GPUS").empty() ||
+                     Count(view, "SLURM_GPUS_ON_NODE") > 0;
+  if (!in_slurm || asked || view.visible || binding->devices.empty()) return;
+  binding->problems.push_back("Slurm granted no GPUs to this step, yet " +
+                              Gpus(binding->devices.size()) +
+                              " of the node can be used; ask for --gpus-per-node, or for the whole "
+                              "node (--exclusive) where "
+                              "your Slurm does not count GPUs");
+}
+
+}  // namespace
+
+GpuBinding CheckGpuBinding(const GpuView& view) {
+  GpuBinding binding;
+  if (view.visible) {
+    binding.devices = VisibleEntries(*view.visible);
+  } else if (view.inventory) {
+    for (const Gpu& gpu : view.inventory->gpus)
+      if (gpu.permitted) binding.devices.push_back(std::to_string(gpu.index));
+  } else {
+    binding.devices = view.usable_files;
+  }
+  if (binding.devices.empty() && PermittedCount(view) == 0 && view.device_files.empty())
+    return binding;
+  CheckTasks(view, &binding);
+  CheckEntries(view, &binding);
+  CheckAskedFor(view, &binding);
+  if (!binding.devices.empty()) CheckFiles(view, &binding);
+  return binding;
+}
+
+GpuView LookAtGpus(const char* const* environment, const std::string& nvml_library,
+                   const std::string& root) {
+  GpuView view;
+  for (const char* const* entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = std::min(text.find('='), text.size() - 1);
+    const std::string name(text.substr(0, equals));
+    const std::string value(text.substr(equals + 1));
+    if (name == "CUDA_VISIBLE_DEVICES") view.visible = value;
+    if (name.starts_with("SLURM_")) view.slurm[name] = value;
+  }
+  for (const fs::path& file : SortedEntries(fs::path(root) / "dev")) {
+    const std::string name = file.filename().string();
+    const std::string number = name.starts_with("nvidia") ? name.substr(6) : "";
+    if (number.empty() || number.find_first_not_of("0123456789") != std::string::npos) continue;
+    view.device_files.push_back(number);
+    // The cgroup is asked at opening alone.
+    if (UniqueFd(::open(file.c_str(), O_RDWR | O_CLOEXEC)).valid())
+      view.usable_files.push_back(number);
+  }
+  if (auto inventory = ReadGpuInventory(nvml_library); !nvml_library.empty() && inventory.ok())
+    view.inventory = *std::move(inventory);
+  return view;
+}
+
+}  // namespace muster::worker

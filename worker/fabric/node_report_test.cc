@@ -1,0 +1,46 @@
+#include "worker/fabric/node_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "worker/fabric/tree_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(LookAtNode, TellsTheAddressTheTransportsAndTheGpus) {
+  const TreeForTest tree("ethernet");
+  tree.Write("dev/nvidia0", "-");
+  const char* const environment[] = {"CUDA_VISIBLE_DEVICES=0,9", nullptr};
+  const NodeReport report =
+      LookAtNode({.address = {"10.0.0.5", {"eno1np0"}, "10.0.0.5 on eno1np0: because"},
+                  .nvml_library = MUSTER_TEST_NVML,
+                  .environment = environment,
+                  .root = tree.path()});
+  ASSERT_GE(report.lines.size(), 4u);
+  EXPECT_EQ(report.lines[0], "address: 10.0.0.5 on eno1np0: because");
+  EXPECT_THAT(report.lines[1], StartsWith("between nodes: sockets over eno1np0"));
+  EXPECT_THAT(report.lines[2], StartsWith("within the node: NVLink, 12 links on each of 2 GPUs"));
+  EXPECT_THAT(report.lines, Contains(HasSubstr("problem: CUDA_VISIBLE_DEVICES names 9")));
+  EXPECT_THAT(report.gpus.devices, ElementsAre("0", "9"));
+  EXPECT_THAT(report.gpus.numa_nodes, ElementsAre(0, -1));
+}
+
+TEST(LookAtNode, TheEnvironmentWinsOverNcclsFile) {
+  const TreeForTest tree("infiniband_hdr");
+  tree.Write("etc/nccl.conf", "# site\nNCCL_IB_DISABLE=1\nNCCL_SOCKET_IFNAME==enp226s0");
+  const NodeReport by_file = LookAtNode({.root = tree.path()});
+  EXPECT_EQ(by_file.lines[1],
+            "between nodes: sockets over enp226s0 at 1 Gb/s: NCCL_IB_DISABLE is set");
+  const char* const environment[] = {"NCCL_IB_DISABLE=0", nullptr};
+  const NodeReport report = LookAtNode({.environment = environment, .root = tree.path()});
+  EXPECT_THAT(report.lines[1], StartsWith("between nodes: InfiniBand, 8 ports"));
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,32 @@
+// A recorded tree of files, as compact text, written into a directory of the test's own. Tests
+// only.
+//
+//   sys/class/net/eth{0,1}/speed = 100000         a file with one line
+//   sys/class/net/eth0/device -> ../../devices/x  a link
+//   # ...                                         a comment
+//
+// {0..7} and {07,0f} stand for several lines; all of a line take their next value together, in
+// which @ is a comma.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "common/process/temp_dir_for_test.h"
+
+namespace muster::worker {
+
+class TreeForTest {
+ public:
+  // testdata/NAME.tree
+  explicit TreeForTest(const std::string& name);
+
+  const std::string& path() const { return directory_.path(); }
+  void Write(const std::string& file, const std::string& line) const;
+  void Remove(const std::string& file) const { std::filesystem::remove_all(directory_ / file); }
+
+ private:
+  TempDirForTest directory_;
+};
+
+}  // namespace muster::worker
