@@ -49,6 +49,7 @@ struct Invocation {
   SuspendOptions suspend;
   std::string suspend_by;
   std::string resume_job;
+  RunOptions run;
   CheckpointsOptions checkpoints;
   EventsOptions events;
   DrainOptions drain;
@@ -304,6 +305,20 @@ void AddSuspend(CLI::App& app, Invocation& call) {
   resume->add_option("JOB", call.resume_job, kJobHelp)->required();
 }
 
+// What is not ours is torchrun's, and what stands behind the script is the script's: so our own
+// flags come first, and nothing falls through to them from there.
+void AddRun(CLI::App& app, Invocation& call) {
+  CLI::App* run = Add(app, call, "run",
+                      "Run a script as torchrun does: run [--dir DIR] TORCHRUN-FLAGS SCRIPT ARGS",
+                      [&call](CommandContext& c) { return RunTorchrun(c, call.run); });
+  run->fallthrough(false);
+  run->prefix_command();
+  run->add_option("--dir", call.global.dir, "The cluster's directory");
+  run->add_flag("--print-job", call.run.print_job, "Print the job file, and run nothing");
+  run->footer("--standalone runs it on a cluster of its own, which ends with the script.");
+  run->parse_complete_callback([&call, run] { call.run.arguments = run->remaining(); });
+}
+
 // Absolute, so that daemons and messages can carry it anywhere.
 std::string ClusterDirectory(const std::string& given) {
   namespace fs = std::filesystem;
@@ -387,6 +402,7 @@ int RunApp(int argc, char** argv, Interrupt& interrupt) {
   AddFollowing(app, call);
   AddJobCommands(app, call);
   AddSuspend(app, call);
+  AddRun(app, call);
   AddClusterCommands(app, call);
   AddNodeCommands(app, call);
   try {

@@ -52,6 +52,11 @@ bool Interrupt::requested() const {
   return requested_;
 }
 
+bool Interrupt::Take() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(requested_, false);
+}
+
 bool Interrupt::WaitFor(Duration duration) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, duration, [this] { return requested_; });

@@ -23,6 +23,9 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
   bool requested() const;
+  // Takes a request that came, so that calls may be made again, to clean up; the next signal is as
+  // the first. True if there was one.
+  bool Take();
   // Waits for the duration or the signal; true when the signal came.
   bool WaitFor(Duration duration);
 

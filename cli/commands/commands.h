@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -84,6 +86,12 @@ struct LogsOptions {
   std::int64_t generation = 0;  // 0: the newest
   bool follow = false;
   std::optional<int> tail;  // lines per rank
+  bool from_first = false;  // when following: of all attempts, not from the newest on
+  // Only these local ranks of a node with so many; nothing: all.
+  std::optional<std::set<int>> local_ranks;
+  int ranks_per_node = 1;
+  // Asked when following is interrupted: true goes on. None: it ends.
+  std::function<bool()> on_interrupt;
 };
 CommandResult RunLogs(CommandContext& context, const LogsOptions& options);
 
@@ -101,6 +109,14 @@ struct SuspendOptions {
 };
 CommandResult RunSuspend(CommandContext& context, const SuspendOptions& options);
 CommandResult RunResume(CommandContext& context, const std::string& job);
+
+struct RunOptions {
+  std::vector<std::string> arguments;  // torchrun's flags, the script, its arguments
+  bool print_job = false;              // the job file, and nothing is run
+};
+// Runs a script as torchrun does and shows what its ranks print. An interrupt cancels the job; a
+// second one no longer waits for its end.
+CommandResult RunTorchrun(CommandContext& context, const RunOptions& options);
 
 struct EventsOptions {
   std::string job;

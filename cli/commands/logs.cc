@@ -53,6 +53,11 @@ std::vector<int> RanksOf(const v1::Job& job, const LogsOptions& options) {
   for (int rank = 0; rank < std::max(job.world_size(), job.ranks_size()); ++rank)
     ranks.push_back(rank);
   if (ranks.empty()) ranks.push_back(0);
+  if (options.local_ranks) {
+    std::erase_if(ranks, [&](int rank) {
+      return !options.local_ranks->contains(rank % options.ranks_per_node);
+    });
+  }
   return ranks;
 }
 
@@ -122,12 +127,7 @@ class LogFollower {
   Result<bool> Refresh() {
     MUSTER_ASSIGN_OR_RETURN(v1::Job job, context_.client.GetJob(job_.id()));
     const bool was_terminal = IsTerminal(job_.state());
-    if (options_.generation == 0 && job.generation() > job_.generation()) {
-      for (auto& [rank, cursor] : cursors_) printer_.Flush(rank, cursor);
-      cursors_.clear();
-      if (job_.generation() > 0)
-        context_.terminal.err << "--- generation " << job.generation() << " ---\n";
-    }
+    if (options_.generation == 0) CatchUp(job.generation());
     job_ = std::move(job);
     if (was_terminal) return true;  // a pass after the end has been made
     const bool fixed = options_.generation != 0 && options_.generation < job_.generation();
@@ -138,6 +138,19 @@ class LogFollower {
   }
 
  private:
+  // What the attempts before `newest` have written since it was looked last. Where a node cannot be
+  // asked for it any more, the newer lines are not to wait.
+  void CatchUp(std::int64_t newest) {
+    const std::int64_t seen = job_.generation();
+    std::int64_t next = seen > 0 ? seen : options_.from_first ? 1 : newest;
+    for (; next < newest; ++next) {
+      job_.set_generation(next);
+      (void)Pass();
+      for (auto& [rank, cursor] : cursors_) printer_.Flush(rank, cursor);
+      cursors_.clear();
+      context_.terminal.err << "--- generation " << next + 1 << " ---\n";
+    }
+  }
   bool cursor_ended(int rank) const {
     const auto entry = cursors_.find(rank);
     return entry != cursors_.end() && entry->second.ended;
@@ -178,15 +191,22 @@ CommandResult RunLogs(CommandContext& context, const LogsOptions& options) {
     return NotFound("job " + job.id() + " has not started yet, so it has no logs\n" +
                     "  next: muster logs --follow " + job.id() + " --dir " +
                     ShellWord(context.dir()));
-  LogFollower follower(context, options, job);
-  if (job.generation() > 0) {
+  v1::Job seen = job;
+  if (options.from_first) seen.set_generation(0);
+  LogFollower follower(context, options, seen);
+  if (seen.generation() > 0) {
     MUSTER_RETURN_IF_ERROR(follower.Pass());
   }
   while (options.follow) {
-    MUSTER_ASSIGN_OR_RETURN(const bool done, follower.Refresh());
-    MUSTER_RETURN_IF_ERROR(follower.Pass());
-    if (done) break;
-    if (context.interrupt().WaitFor(kPollPause)) return kExitInterrupted;
+    const Result<bool> done = follower.Refresh();
+    const Status passed = done.ok() ? follower.Pass() : done.status();
+    if (passed.ok() && *done) break;
+    Interrupt& interrupt = context.interrupt();
+    if (passed.ok() ? interrupt.WaitFor(kPollPause) : interrupt.requested()) {
+      if (!options.on_interrupt || !options.on_interrupt()) return kExitInterrupted;
+      continue;
+    }
+    MUSTER_RETURN_IF_ERROR(passed);
   }
   return kExitSuccess;
 }

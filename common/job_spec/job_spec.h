@@ -21,6 +21,7 @@ struct ResourceSpec {
   int spares = 0;     // nodes held ready beside the gang's
   int ranks_per_node = 1;
   std::string device = "cpu";  // cpu | cuda
+  bool sees_all_gpus = false;  // a command's ranks see the GPUs of their whole node
   double peak_tflops = 0;      // of a device, in the compute type; 0: a known GPU's, or nothing
   int cpus_per_rank = 1;       // OMP_NUM_THREADS of a rank
   std::vector<std::string> exclude;     // node names that the scheduler must not use
@@ -28,10 +29,9 @@ struct ResourceSpec {
 };
 
 struct RestartSpec {
-  // Attempts in a row that may end without a newer committed checkpoint before the job fails.
-  int max_without_progress = 3;
-  bool in_place = true;  // survivors of a fault keep their processes
-  int standbys = 1;      // loaded processes held ready per node
+  int max_without_progress = 3;  // attempts in a row without progress until the job fails
+  bool in_place = true;          // survivors of a fault keep their processes
+  int standbys = 1;              // loaded processes held ready per node
 };
 
 // What happens elsewhere when something happens to the job. Both may be set.

@@ -1,8 +1,8 @@
 #include "common/job_spec/parse.h"
 
-#include <array>
 #include <filesystem>
 
+#include "common/job_spec/environment_rules.h"
 #include "common/job_spec/train_block.h"
 #include "common/job_spec/yaml_reader.h"
 
@@ -18,35 +18,15 @@ bool IsName(const std::string& text) {
          text.find_first_not_of(kAllowed) == std::string::npos;
 }
 
-bool IsVariableName(const std::string& name) {
-  static constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
-  return !name.empty() && (name[0] < '0' || name[0] > '9') &&
-         name.find_first_not_of(kAllowed) == std::string::npos;
-}
-
-// Why a job must not set this variable itself; empty: it may.
-std::string WhyReserved(const std::string& name) {
-  static constexpr std::array<std::string_view, 13> kRankVariables = {
-      "MASTER_ADDR", "MASTER_PORT",      "RANK",       "LOCAL_RANK",
-      "WORLD_SIZE",  "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
-      "ROLE_RANK",   "ROLE_WORLD_SIZE",  "NODE_RANK",  "CUDA_VISIBLE_DEVICES",
-      "ROLE_NAME"};
-  if (name == "OMP_NUM_THREADS")
-    return "is set by muster for every rank; use resources.cpus_per_rank";
-  if (name.starts_with("MUSTER_") || name.starts_with("TORCHELASTIC_"))
-    return "is set by muster for every rank and must not be overridden";
-  for (const std::string_view reserved : kRankVariables)
-    if (name == reserved) return "is set by muster for every rank and must not be overridden";
-  return "";
-}
-
 void ReadResources(MapReader& file, ResourceSpec* out) {
   auto map = file.Map("resources");
   if (!map) return;
   map->Integer("nodes", {1, 4096}, &out->nodes);
   map->Integer("ranks_per_node", {1, 64}, &out->ranks_per_node);
   map->Choice("device", {{"cpu", "cuda"}, {}}, &out->device);
+  std::string visible = "own";
+  map->Choice("visible_gpus", {{"own", "node"}, {}}, &visible);
+  out->sees_all_gpus = visible == "node";
   map->Integer("cpus_per_rank", {1, 1024}, &out->cpus_per_rank);
   static const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
   map->Number("peak_tflops", kPositive, &out->peak_tflops);
@@ -79,6 +59,10 @@ void ReadOnEvent(MapReader& file, OnEventSpec* out) {
 // A command's processes say nothing of themselves, so none can be kept and no state is known of
 // them.
 void CheckCommand(MapReader& file, const JobSpec& spec) {
+  if (spec.train && spec.resources.sees_all_gpus)
+    file.Error("resources",
+               "visible_gpus: node is only for command jobs; the trainer's ranks have "
+               "a GPU each");
   if (spec.train || spec.command.empty()) return;
   if (spec.min_nodes() < spec.resources.nodes)
     file.Error("resources",

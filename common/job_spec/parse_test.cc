@@ -285,6 +285,12 @@ const BadCase kChoiceCases[] = {
 const BadCase kLaterCases[] = {
     {"Device", COMMAND_HEAD "resources: {device: tpu}\n",
      "job.yaml:3: resources.device: expected cpu or cuda, got 'tpu'"},
+    {"VisibleGpus", COMMAND_HEAD "resources: {visible_gpus: all}\n",
+     "job.yaml:3: resources.visible_gpus: expected own or node, got 'all'"},
+    {"VisibleGpusOfATrainJob", TRAIN_HEAD "resources: {visible_gpus: node}\n",
+     "job.yaml:6: resources: visible_gpus: node is only for command jobs; the trainer's ranks have "
+     "a "
+     "GPU each"},
     {"MinNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 1}\n",
      "job.yaml:3: resources: min_nodes below nodes needs a train job: a command's ranks cannot be "
      "formed anew with another number"},

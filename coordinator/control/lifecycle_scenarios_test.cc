@@ -129,6 +129,7 @@ TEST(AttemptTest, PrepareAndLaunchCarryWhatTheWorkersNeed) {
   EXPECT_EQ(launch.node_rank, 1);
   EXPECT_EQ(launch.node_count, 2);
   EXPECT_EQ(launch.restart_count, 0);
+  EXPECT_EQ(launch.max_restarts, 2) << "of three attempts";
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kLaunching);
 }
 

@@ -375,7 +375,8 @@ void ControllerCore::SendLaunch(JobEntry& job, int first_node, int last_node) {
   launch.node_count = static_cast<int>(attempt.nodes.size());
   launch.local_world_size = job.spec.resources.ranks_per_node;
   launch.restart_count = static_cast<int>(attempt.generation - 1);
-  launch.max_restarts = job.spec.restart.max_without_progress;
+  // torchrun counts what follows the first attempt.
+  launch.max_restarts = std::max(0, job.spec.restart.max_without_progress - 1);
   launch.resume = ResumePoints(job);
   launch.buddy_ring = BuddyRing(DomainsOf(attempt, nodes_));
   for (int n = first_node; n < last_node; ++n) {

@@ -75,8 +75,9 @@ void AddNetwork(const LaunchContext& context, Environment* env) {
   (*env)[kBindAddressVariable] = context.address;
 }
 
-// A rank sees its own GPU only; an empty list hides all of them from a rank that has none. Where
-// ranks share one, NCCL takes each for a host of its own, or it would refuse the second on a GPU.
+// A rank sees its own GPU only, or all of its node where a command chooses by itself; an empty list
+// hides all of them from a rank that has none. Where ranks share one, NCCL takes each for a host of
+// its own, or it would refuse the second on a GPU.
 void AddGpu(const std::vector<std::string>& gpus, const JobSpec& spec, const Launch& launch,
             const RankPlacement& placement, Environment* env) {
   if (spec.resources.device != "cuda" || gpus.empty()) {
@@ -85,6 +86,12 @@ void AddGpu(const std::vector<std::string>& gpus, const JobSpec& spec, const Lau
   }
   // Numbers count as the driver and Slurm do, not by what CUDA takes for the fastest.
   env->try_emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+  if (spec.resources.sees_all_gpus) {
+    std::string all;
+    for (const std::string& gpu : gpus) all += (all.empty() ? "" : ",") + gpu;
+    (*env)["CUDA_VISIBLE_DEVICES"] = all;
+    return;
+  }
   (*env)["CUDA_VISIBLE_DEVICES"] =
       gpus[static_cast<std::size_t>(placement.local_rank) % gpus.size()];
   if (static_cast<std::size_t>(launch.local_world_size) > gpus.size()) {

@@ -130,6 +130,15 @@ TEST(RankEnvironment, ARankOfACudaJobSeesItsOwnGpu) {
   EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("NCCL_HOSTID="))));
 }
 
+TEST(RankEnvironment, ARankOfACommandMaySeeAllGpusOfItsNode) {
+  Case c = TrainCase();
+  c.spec.train.reset();
+  c.spec.resources.device = "cuda";
+  c.spec.resources.sees_all_gpus = true;
+  c.context.gpus = {"4", "5"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=4,5"));
+}
+
 TEST(RankEnvironment, RanksThatShareAGpuAreHostsOfTheirOwnToNccl) {
   Case c = TrainCase();
   c.spec.resources.device = "cuda";
