@@ -8,8 +8,10 @@
 
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/base/files.h"
 #include "coordinator/service/authorization.h"
 #include "muster/v1/enrol_api.grpc.pb.h"
 #include "muster/v1/worker_api.grpc.pb.h"
@@ -157,6 +159,17 @@ TEST_F(DoorsTest, AMethodThatNobodyHasHeardOfIsDeniedAtTheDoor) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
+TEST_F(DoorsTest, ACertificateThatExpiresUnderItsConnectionIsRefusedFromThenOn) {
+  StartTlsServer();
+  const auto channel = Channel(ours_.Make(Role::kAdmin, "brief", 1min, 56s));
+  const auto ask = [&] { return CallWithNothing(channel, "/muster.v1.Client/Version", ""); };
+  ASSERT_TRUE(ask().ok());
+  grpc::Status status;
+  EXPECT_TRUE(Eventually([&] { return !(status = ask()).ok(); }));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(status.error_message(), HasSubstr("has expired"));
+}
+
 TEST_F(DoorsTest, PagesAreForScrapersAndAdmins) {
   RevokeNow(Role::kScraper, "former");
   StartTlsServer();
@@ -203,6 +216,22 @@ TEST_F(DoorsTest, TheCoordinatorRenewsItsOwnCertificateBeforeItListens) {
   EXPECT_NE(LoadCredentials(dir)->serial, before);
   EXPECT_FALSE(IsDenied(
       CallWithNothing(Channel(ours_.Make(Role::kAdmin, "ann")), "/muster.v1.Client/Version", "")));
+}
+
+TEST_F(DoorsTest, CredentialsThatWereLeftHalfReplacedAreMadeWholeBeforeAnybodySeesThem) {
+  const std::string dir = ours_.security_dir() + "/coordinator";
+  // The key of another certificate beside this one, and the record of the one that counts.
+  const auto whole = LoadCredentials(ours_.Make(Role::kCoordinator, "next"));
+  ASSERT_TRUE(whole.ok());
+  const nlohmann::json record = {
+      {"ca", whole->ca_pem}, {"cert", whole->cert_pem}, {"key", whole->key_pem}};
+  ASSERT_TRUE(WriteFileAtomically(dir + "/replacement.json", record.dump(), 0600).ok());
+  ASSERT_TRUE(WriteFileAtomically(dir + "/cert.pem", whole->cert_pem).ok());
+  StartTlsServer();
+  EXPECT_FALSE(std::filesystem::exists(dir + "/replacement.json"));
+  EXPECT_EQ(*ReadFile(dir + "/key.pem"), whole->key_pem);
+  const auto channel = Channel(ours_.Make(Role::kAdmin, "ann"));
+  EXPECT_TRUE(CallWithNothing(channel, "/muster.v1.Client/Version", "").ok());
 }
 
 }  // namespace

@@ -20,6 +20,14 @@ struct CredentialsKeeper::Look {
     if (const Status renewed = RenewIfDue(); status.ok()) status = renewed;
   }
 
+  // A crash in the middle of a renewal leaves files of two certificates beside the record of the
+  // one that counts (credentials.h); gRPC reads the files alone.
+  Status Mend() {
+    if (StampOfCredentials(options.credentials_dir).replacement == FileStamp()) return OkStatus();
+    MUSTER_ASSIGN_OR_RETURN(const Credentials whole, LoadCredentials(options.credentials_dir));
+    return WriteCredentials(options.credentials_dir, {whole.ca_pem, whole.cert_pem, whole.key_pem});
+  }
+
   Status RefreshRevocations() {
     MUSTER_ASSIGN_OR_RETURN(const bool changed, revocations.Refresh());
     if (changed) doorkeeper.SetRevocations(revocations.list());
@@ -61,6 +69,7 @@ CredentialsKeeper::CredentialsKeeper(EventLoop& loop, Doorkeeper& doorkeeper,
 CredentialsKeeper::~CredentialsKeeper() { *alive_ = false; }
 
 Status CredentialsKeeper::Start() {
+  MUSTER_RETURN_IF_ERROR(look_->Mend());
   look_->Run();
   MUSTER_RETURN_IF_ERROR(look_->status);
   not_after_ms_ = look_->not_after_ms;
