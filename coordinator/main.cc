@@ -69,6 +69,10 @@ int main(int argc, char** argv) {
       ->envname("MUSTER_HTTP")
       ->capture_default_str();
   AddTlsOptions(app, &options, &certificate_seconds);
+  app.add_option("--journal", options.journal,
+                 "Keep the state in this directory of a shared file system, where coordinators of "
+                 "other nodes can take over")
+      ->envname("MUSTER_JOURNAL");
   app.add_option("--lease", lease_seconds, "How long a silent node keeps its slots, e.g. 10s")
       ->envname("MUSTER_LEASE")
       ->transform(
@@ -101,6 +105,9 @@ int main(int argc, char** argv) {
   options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
   if (certificate_seconds > 0)
     options.node_certificate_lifetime = muster::FromSeconds(certificate_seconds);
+  if (!options.journal.empty()) {
+    options.journal = std::filesystem::absolute(options.journal).lexically_normal().string();
+  }
   muster::InitLogging("coordinator", log_level);
   try {
     return Serve(std::move(options));

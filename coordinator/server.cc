@@ -32,12 +32,14 @@
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
+#include "coordinator/store/journal_store.h"
 #include "coordinator/store/sqlite_store.h"
 
 namespace muster {
 namespace {
 
 constexpr Duration kShutdownGrace = std::chrono::seconds(2);
+constexpr Duration kFenceInterval = std::chrono::seconds(1);
 
 bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
 
@@ -100,9 +102,42 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
   return out;
 }
 
-ControllerOptions OptionsOf(const ServerOptions& options) {
+std::string HostName() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+// One of the two.
+struct OpenedStore {
+  std::unique_ptr<SqliteStore> sqlite;
+  std::unique_ptr<JournalStore> journal;
+
+  Store& store() const { return journal ? static_cast<Store&>(*journal) : *sqlite; }
+  std::uint64_t epoch() const { return journal ? journal->epoch() : 0; }
+};
+
+Result<OpenedStore> OpenStore(const ServerOptions& options) {
+  OpenedStore opened;
+  if (options.journal.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(opened.sqlite,
+                            SqliteStore::Open({.path = ClusterPaths{options.dir}.Database()}));
+    return opened;
+  }
+  JournalStoreOptions journal;
+  journal.journal = {.dir = options.journal,
+                     .node = HostName(),
+                     .pid = ::getpid(),
+                     .address = options.tls_listen.empty() ? options.listen : options.tls_listen,
+                     .unix_ms = SystemClock().UnixMillis(),
+                     .warn = [](const std::string& warning) { Log().warn("{}", warning); }};
+  MUSTER_ASSIGN_OR_RETURN(opened.journal, JournalStore::Open(std::move(journal)));
+  return opened;
+}
+
+ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch) {
   ControllerOptions controller;
   controller.cluster = options.dir;
+  controller.epoch = epoch;
   controller.lease = options.lease;
   controller.scrub_interval = options.scrub_interval;
   controller.allow_faults = options.allow_faults;
@@ -120,7 +155,7 @@ ControllerOptions OptionsOf(const ServerOptions& options) {
 // Members are destroyed from the last to the first: the edges before what they use.
 struct Server::Impl : EffectOutlet {
   Impl(ServerOptions options, std::shared_ptr<Doorkeeper> doorkeeper,
-       std::optional<Enrolment> enrolment, PidFile pid_file, std::unique_ptr<SqliteStore> store);
+       std::optional<Enrolment> enrolment, PidFile pid_file, OpenedStore store);
 
   Status Start();
   Status ListenGrpc();
@@ -135,13 +170,14 @@ struct Server::Impl : EffectOutlet {
   void OnEvents(const std::vector<EventRecord>& events) override;
   void OnObservation(const Observation& observation) override { metrics.Observe(observation); }
   void OnStoreFailed(const Status& status) override;
+  void End(const Status& cause);
 
   const ServerOptions options;
   const ClusterPaths paths;
   const std::shared_ptr<Doorkeeper> doorkeeper;
   PidFile pid_file;
   EventLoop loop;
-  std::unique_ptr<SqliteStore> store;
+  OpenedStore store;
   Metrics metrics;
   OnEventRunner on_event;
   ControllerHost host;
@@ -160,18 +196,17 @@ struct Server::Impl : EffectOutlet {
 };
 
 Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Doorkeeper> doorkeeper_in,
-                   std::optional<Enrolment> enrolment_in, PidFile pid_file_in,
-                   std::unique_ptr<SqliteStore> store_in)
+                   std::optional<Enrolment> enrolment_in, PidFile pid_file_in, OpenedStore store_in)
     : options(std::move(options_in)),
       paths{options.dir},
       doorkeeper(std::move(doorkeeper_in)),
       pid_file(std::move(pid_file_in)),
       store(std::move(store_in)),
       on_event(loop),
-      host(loop, *store, *this, OptionsOf(options), SystemClock()),
+      host(loop, store.store(), *this, OptionsOf(options, store.epoch()), SystemClock()),
       workers(loop, *doorkeeper, host),
       watches(loop, host),
-      clients({loop, host, *store, watches, workers, *doorkeeper}, options.dir),
+      clients({loop, host, store.store(), watches, workers, *doorkeeper}, options.dir),
       enrolment(std::move(enrolment_in)) {}
 
 Status Server::Impl::Start() {
@@ -180,8 +215,17 @@ Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(ListenHttp());
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
   endpoint.pid = ::getpid();
+  endpoint.epoch = store.epoch();
+  if (store.journal) {
+    store.journal->WatchFence(kFenceInterval, [this](const Status& fenced) {
+      loop.Post([this, fenced] { End(fenced); });
+    });
+  }
   if (!options.worker_listen.empty()) {
-    const Endpoint workers_endpoint{grpc->addresses().back(), endpoint.http, endpoint.pid};
+    const Endpoint workers_endpoint{.grpc = grpc->addresses().back(),
+                                    .http = endpoint.http,
+                                    .pid = endpoint.pid,
+                                    .epoch = endpoint.epoch};
     MUSTER_RETURN_IF_ERROR(WriteEndpoint(paths.WorkersEndpoint(), workers_endpoint));
   }
   return WriteEndpoint(paths.Endpoint(), endpoint);
@@ -266,7 +310,12 @@ void Server::Impl::OnEvents(const std::vector<EventRecord>& events) {
 }
 
 void Server::Impl::OnStoreFailed(const Status& status) {
-  outcome = status.WithContext("the state could not be written, so nothing more is decided");
+  End(status.WithContext("the state could not be written, so nothing more is decided"));
+}
+
+void Server::Impl::End(const Status& cause) {
+  if (!outcome.ok()) return;
+  outcome = cause;
   Log().critical("{}", outcome.message());
   // From inside a release; what it still does must find everything in place.
   loop.Post([this] { Close(Unavailable(outcome.message())); });
@@ -305,8 +354,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   ::unlink(paths.Endpoint().c_str());
   ::unlink(paths.WorkersEndpoint().c_str());
   MUSTER_ASSIGN_OR_RETURN(Security security, OpenSecurity(options));
-  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<SqliteStore> store,
-                          SqliteStore::Open({.path = paths.Database()}));
+  MUSTER_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(options));
   auto impl =
       std::make_unique<Impl>(std::move(options), std::move(security.doorkeeper),
                              std::move(security.enrolment), std::move(pid_file), std::move(store));

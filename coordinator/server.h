@@ -31,6 +31,9 @@ struct ServerOptions {
   std::string tls_http;    // metrics
   std::string tls;         // credentials directory; empty: DIR/security/coordinator
   std::optional<Duration> node_certificate_lifetime;  // nothing: as DefaultLifetime says
+  // Directory of a journal on a shared file system, instead of the database in `dir`; absolute. The
+  // coordinator that holds it ends with a named cause when another one takes over.
+  std::string journal;
   Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
   Duration scrub_interval = std::chrono::hours(6);  // each checkpoint is read again; 0: never
   bool allow_faults = false;                        // clients may cause faults, to rehearse them

@@ -3,7 +3,7 @@
 //
 //   DIR/coordinator/{endpoint.json,token,state.db,coordinator.log,coordinator.pid}
 //   DIR/coordinator/{workers-endpoint.json,socket}   of a cluster in network namespaces
-//   DIR/nodes/NAME/{worker.log,worker.pid,worker.json}
+//   DIR/nodes/NAME/{worker.log,worker.pid,worker.json,epoch}
 //   DIR/nodes/NAME/jobs/JOB/            one guardian: socket, records, spec
 //   DIR/{cluster.json,up.lock}
 //   DIR/security/                       made by `muster init`: see SecurityPaths
@@ -64,6 +64,8 @@ struct ClusterPaths {
   std::string NodeCredentials(const std::string& node) const {
     return NodeDir(node) + "/credentials";
   }
+  // The highest epoch of a coordinator that has welcomed the node, in digits.
+  std::string EpochMet(const std::string& node) const { return NodeDir(node) + "/epoch"; }
   std::string JobsDir(const std::string& node) const { return NodeDir(node) + "/jobs"; }
   std::string JobDir(const std::string& node, const std::string& job) const {
     return JobsDir(node) + "/" + job;

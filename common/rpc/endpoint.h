@@ -18,12 +18,14 @@ struct Endpoint {
   // For other machines, which need credentials; empty: it does not listen there.
   std::string grpc_tls;  // "10.0.0.1:PORT"
   std::string http_tls;
+  // Of a coordinator with a journal: higher than that of any before it. 0: it has none.
+  std::uint64_t epoch = 0;
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// {"grpc": ..., "http": ..., "pid": ...} and, where they are set, "grpc_tls" and "http_tls";
-// replaced as one step.
+// {"grpc": ..., "http": ..., "pid": ...} and, where they are set, "grpc_tls", "http_tls" and
+// "epoch"; replaced as one step.
 Status WriteEndpoint(const std::string& path, const Endpoint& endpoint);
 Result<Endpoint> ReadEndpoint(const std::string& path);
 

@@ -31,6 +31,7 @@ namespace muster {
 
 struct ControllerOptions {
   std::string cluster = "muster";                            // told to workers and in Version
+  std::uint64_t epoch = 0;                                   // told to workers
   Duration suspect_after = std::chrono::milliseconds(1500);  // of silence; other nodes are asked
   Duration lease = std::chrono::seconds(10);  // of silence until a node nobody can look at is lost
   Duration prepare_deadline = std::chrono::seconds(30);

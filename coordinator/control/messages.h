@@ -21,6 +21,7 @@ struct Welcome {
   std::string cluster;
   int heartbeat_ms = 0;
   int progress_ms = 0;
+  std::uint64_t epoch = 0;  // of a coordinator with a journal
 };
 
 struct RankPlacement {

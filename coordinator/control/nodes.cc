@@ -119,8 +119,8 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
     TellCluster(
         {"node_back", Severity::kInfo, "node " + record.name.value + " is connected again"});
   }
-  Send(record.name,
-       Welcome{kProtocolVersion, options_.cluster, options_.heartbeat_ms, options_.progress_ms});
+  Send(record.name, Welcome{kProtocolVersion, options_.cluster, options_.heartbeat_ms,
+                            options_.progress_ms, options_.epoch});
 }
 
 void ControllerCore::On(const WorkerGone& event) {

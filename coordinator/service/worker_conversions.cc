@@ -199,6 +199,7 @@ v1::Welcome ToProto(const Welcome& m) {
   out.set_cluster(m.cluster);
   out.set_heartbeat_ms(m.heartbeat_ms);
   out.set_progress_ms(m.progress_ms);
+  out.set_epoch(m.epoch);
   return out;
 }
 

@@ -43,15 +43,22 @@ void CommitQueue::Enqueue(Work work) {
   changed_.notify_one();
 }
 
+void CommitQueue::Watch(Duration interval, Store::Done on_failure) {
+  {
+    std::lock_guard lock(mutex_);
+    watch_interval_ = interval;
+    on_failed_watch_ = std::move(on_failure);
+  }
+  changed_.notify_one();
+}
+
 // False: there is none and there will be none. No work and true: it is time to watch.
 bool CommitQueue::AwaitWork(std::deque<Work>* work, bool* overflowed) {
   std::unique_lock lock(mutex_);
   const auto ready = [this] { return stopping_ || !queue_.empty(); };
-  if (options_.watch_interval == Duration::max() || !poison_.ok()) {
-    changed_.wait(lock, ready);
-  } else if (!changed_.wait_for(lock, options_.watch_interval, ready)) {
-    return true;
-  }
+  const auto watches = [this] { return poison_.ok() && watch_interval_ != Duration::max(); };
+  changed_.wait(lock, [&] { return ready() || watches(); });
+  if (watches() && !changed_.wait_for(lock, watch_interval_, ready)) return true;
   if (queue_.empty()) return false;
   work->swap(queue_);
   *overflowed = overflowed_;
@@ -65,7 +72,7 @@ void CommitQueue::Run() {
     bool overflowed = false;
     if (!AwaitWork(&work, &overflowed)) return;
     if (work.empty()) {
-      Watch();
+      WatchOnce();
       continue;
     }
     if (overflowed && poison_.ok()) {
@@ -102,9 +109,15 @@ void CommitQueue::CommitGroup(std::vector<CommitBatch> group) {
   if (poison_.ok()) backend_.AfterGroup();
 }
 
-void CommitQueue::Watch() {
+void CommitQueue::WatchOnce() {
   poison_ = backend_.Watch();
-  if (!poison_.ok() && options_.on_failed_watch) options_.on_failed_watch(poison_);
+  if (poison_.ok()) return;
+  Store::Done told;
+  {
+    std::lock_guard lock(mutex_);
+    told = on_failed_watch_;
+  }
+  told(poison_);
 }
 
 }  // namespace muster

@@ -36,15 +36,13 @@ class CommitBackend {
   virtual Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) = 0;
   // After a group's callbacks: what need not hold up anybody's answer.
   virtual void AfterGroup() {}
-  // While nothing is to do, every `watch_interval`: a failure poisons as a failed group does.
+  // While nothing is to do, every so often: a failure poisons as a failed group does.
   virtual Status Watch() { return OkStatus(); }
 };
 
 struct CommitQueueOptions {
-  std::string path;                           // for messages
-  std::size_t max_queued = 10000;             // commits; more poison the store
-  Duration watch_interval = Duration::max();  // max(): never
-  Store::Done on_failed_watch = {};           // once; later commits fail as well
+  std::string path;                // for messages
+  std::size_t max_queued = 10000;  // commits; more poison the store
 };
 
 class CommitQueue {
@@ -58,6 +56,9 @@ class CommitQueue {
   void Start();
   void Commit(std::vector<StoreOperation> operations, Store::Done done);
   void ReadEvents(EventQuery query, Store::EventsDone done);
+  // From now on the backend watches, each `interval` without work. `on_failure`, at most once, says
+  // that it failed.
+  void Watch(Duration interval, Store::Done on_failure);
 
   // Groups written so far; fewer than commits where commits waited. Thread-safe.
   std::uint64_t groups() const { return groups_; }
@@ -71,9 +72,9 @@ class CommitQueue {
 
   void Enqueue(Work work);
   bool AwaitWork(std::deque<Work>* work, bool* overflowed);
+  void WatchOnce();
   void Run();
   void CommitGroup(std::vector<CommitBatch> group);
-  void Watch();
 
   CommitBackend& backend_;
   const CommitQueueOptions options_;
@@ -84,6 +85,8 @@ class CommitQueue {
   std::deque<Work> queue_;
   bool overflowed_ = false;  // the queue was full once
   bool stopping_ = false;
+  Duration watch_interval_ = Duration::max();  // max(): never
+  Store::Done on_failed_watch_;
   std::atomic<std::uint64_t> groups_ = 0;
   std::thread thread_;
 };

@@ -17,13 +17,10 @@ JournalStore::JournalStore(std::unique_ptr<Journal> journal, JournalStoreOptions
     : files_(std::move(options.files)),
       journal_(std::move(journal)),
       epoch_(journal_->epoch()),
-      queue_(*this, {.path = options.journal.dir,
-                     .max_queued = options.max_queued,
-                     .watch_interval = options.watch_interval,
-                     .on_failed_watch = std::move(options.on_fenced)}) {}
+      queue_(*this, {.path = options.journal.dir, .max_queued = options.max_queued}) {}
 
 Result<StoredState> JournalStore::Load() {
-  // The thread only watches: nothing was committed yet, and what it looks at is not the image.
+  // The thread is idle: nothing was committed yet.
   return journal_->image().Load(kLoadedEvents);
 }
 
@@ -33,6 +30,10 @@ void JournalStore::Commit(std::vector<StoreOperation> operations, Done done) {
 
 void JournalStore::ReadEvents(EventQuery query, EventsDone done) {
   queue_.ReadEvents(std::move(query), std::move(done));
+}
+
+void JournalStore::WatchFence(Duration interval, Done on_fenced) {
+  queue_.Watch(interval, std::move(on_fenced));
 }
 
 Status JournalStore::WriteGroup(const std::vector<CommitBatch>& group) {

@@ -3,7 +3,7 @@
 //
 // One thread of its own does all the work (commit_queue.h): a group of commits is one file of the
 // journal. When another coordinator takes over, the next commit fails with kAborted and the store
-// is poisoned; one that has nothing to commit is told by `on_fenced` within `watch_interval`.
+// is poisoned; WatchFence also tells one that has nothing to commit.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,6 @@ namespace muster {
 struct JournalStoreOptions {
   JournalOptions journal;          // `warn` is called on the store's thread
   std::size_t max_queued = 10000;  // commits; a slower disk than that poisons the store
-  Duration watch_interval = std::chrono::seconds(1);
-  Store::Done on_fenced = {};  // on the store's thread; it only posts
   std::shared_ptr<JournalFiles> files = std::make_shared<PosixJournalFiles>();
 };
 
@@ -36,6 +34,10 @@ class JournalStore final : public Store, private CommitBackend {
   Result<StoredState> Load() override;
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
+
+  // Looks every `interval` in which nothing is committed. `on_fenced`, at most once, on the store's
+  // thread; it only posts.
+  void WatchFence(Duration interval, Done on_fenced);
 
   // Of this coordinator; higher than that of any before it.
   std::uint64_t epoch() const { return epoch_; }

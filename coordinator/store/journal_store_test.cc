@@ -108,10 +108,9 @@ TEST_F(JournalStoreTest, TheOlderOfTwoCoordinatorsEndsWithANamedCauseAndNothingI
 
 TEST_F(JournalStoreTest, ACoordinatorWithNothingToCommitIsToldThatItIsFenced) {
   std::promise<Status> fenced;
-  JournalStoreOptions options = Options();
-  options.watch_interval = std::chrono::milliseconds(5);
-  options.on_fenced = [&](const Status& status) { fenced.set_value(status); };
-  const auto old = Open(options);
+  const auto old = Open(Options());
+  old->WatchFence(std::chrono::milliseconds(5),
+                  [&](const Status& status) { fenced.set_value(status); });
   const auto young = Open(Options("n2"));
   auto told = fenced.get_future();
   ASSERT_EQ(told.wait_for(std::chrono::seconds(10)), std::future_status::ready);

@@ -304,7 +304,7 @@ std::optional<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& messag
   switch (message.body_case()) {
     case v1::CoordinatorMessage::kWelcome:
       return Welcome{message.welcome().cluster(), message.welcome().heartbeat_ms(),
-                     message.welcome().progress_ms()};
+                     message.welcome().progress_ms(), message.welcome().epoch()};
     case v1::CoordinatorMessage::kPrepare: return FromPrepare(message.prepare());
     case v1::CoordinatorMessage::kLaunch: return FromLaunch(message.launch());
     case v1::CoordinatorMessage::kAbort: return FromAbort(message.abort());

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
+#include <string>
 #include <utility>
 
+#include "common/base/files.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
@@ -142,7 +145,13 @@ CoordinatorSession::~CoordinatorSession() {
   ended->Await();
 }
 
-void CoordinatorSession::Start() { Connect(); }
+void CoordinatorSession::Start() {
+  // Missing at first. One that cannot be read says no more than a new node's.
+  if (const auto text = ReadFile(options_.epoch_path, 64); text.ok()) {
+    epoch_ = std::strtoull(text->c_str(), nullptr, 10);
+  }
+  Connect();
+}
 
 Result<CoordinatorDoor> CoordinatorSession::OpenDoor() const {
   MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint,
@@ -156,6 +165,7 @@ void CoordinatorSession::Connect() {
   ++stream_number_;
   stream_ = std::make_shared<Stream>(*this, stream_number_);
   reading_ended_ = false;
+  refusal_ = OkStatus();
   stream_->Open(stream_, *std::move(door));
   Enqueue(
       std::make_shared<const v1::WorkerMessage>(MakeHello(options_.identity, handlers_.hosted())));
@@ -170,18 +180,42 @@ void CoordinatorSession::Retry(const Status& why) {
   pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
 }
 
+// Before anything that it says is acted upon. The file is small and on the node's own disk, and it
+// is written once for each takeover.
+bool CoordinatorSession::Accepts(const Welcome& welcome) {
+  if (welcome.epoch == epoch_) return true;
+  if (welcome.epoch > epoch_) {
+    const Status kept =
+        WriteFileAtomically(options_.epoch_path, std::to_string(welcome.epoch) + "\n", 0600);
+    if (!kept.ok()) Log().warn("the epoch is forgotten with this process: {}", kept.message());
+    epoch_ = welcome.epoch;
+    return true;
+  }
+  refusal_ = FailedPrecondition(
+      "the coordinator of epoch " + std::to_string(welcome.epoch) +
+      " was replaced by that of epoch " + std::to_string(epoch_) +
+      "; the endpoint file still names it (if it was put back on purpose, remove " +
+      options_.epoch_path + " and start this worker again)");
+  return false;
+}
+
 void CoordinatorSession::OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message) {
-  if (stream != stream_number_) return;
+  if (stream != stream_number_ || !refusal_.ok()) return;
   const auto value = FromProto(message);
   if (!value) return;
   if (const auto* welcome = std::get_if<Welcome>(&*value)) {
+    if (!Accepts(*welcome)) {
+      stream_->Cancel();
+      return;
+    }
     welcomed_ = true;
     ++connects_;
     pause_ = kFirstPause;
     last_problem_.clear();
     if (welcome->heartbeat_ms > 0)
       heartbeat_interval_ = std::chrono::milliseconds(welcome->heartbeat_ms);
-    Log().info("connected to the coordinator of cluster {}", welcome->cluster);
+    Log().info("connected to the coordinator of cluster {}{}", welcome->cluster,
+               welcome->epoch == 0 ? "" : ", epoch " + std::to_string(welcome->epoch));
     for (const auto& kept : std::exchange(kept_, {})) Enqueue(kept);
     ScheduleHeartbeat();
   }
@@ -202,6 +236,7 @@ void CoordinatorSession::OnDone(std::uint64_t stream, const Status& status) {
   heartbeat_timer_.Cancel();
   for (const auto& message : std::exchange(queue_, {}))
     if (OutlivesStream(*message)) Keep(message);
+  if (!refusal_.ok()) return Retry(refusal_);
   if (status.code() == StatusCode::kFailedPrecondition) {
     handlers_.on_fatal(status);
     return;

@@ -7,6 +7,10 @@
 // Hello restores them. What a Hello does not carry (failed preparations, written manifests,
 // released jobs) waits for the next stream.
 //
+// A coordinator of a lower epoch than one that has welcomed this node before was replaced, and is
+// not obeyed: the stream is ended, and tried anew in case the endpoint file names its successor.
+// The highest epoch is kept in a file, so that this holds over a restart of the worker.
+//
 // gRPC's threads only post to the loop; everything else, Send included, is loop thread only.
 #pragma once
 
@@ -30,7 +34,8 @@ struct CoordinatorSessionOptions {
   std::string endpoint_path;
   std::string coordinator;  // "IP:PORT", by TLS; empty: the endpoint file says
   std::string token_path;
-  std::string tls_dir;  // credentials directory; empty: the token
+  std::string tls_dir;     // credentials directory; empty: the token
+  std::string epoch_path;  // the highest epoch met
   WorkerIdentity identity;
 };
 
@@ -63,6 +68,7 @@ class CoordinatorSession {
 
   Result<CoordinatorDoor> OpenDoor() const;
   void Connect();
+  bool Accepts(const Welcome& welcome);
   void Retry(const Status& why);
   void OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message);
   void OnReadEnd(std::uint64_t stream);
@@ -80,6 +86,8 @@ class CoordinatorSession {
   std::shared_ptr<Stream> stream_;
   std::uint64_t stream_number_ = 0;  // tells posts of an earlier stream apart
   bool welcomed_ = false;
+  std::uint64_t epoch_ = 0;     // the highest met
+  Status refusal_;              // of the coordinator at the other end of the stream
   bool reading_ended_ = false;  // the stream is over but for gRPC's last call
   bool writing_ = false;
   bool sent_since_heartbeat_ = false;

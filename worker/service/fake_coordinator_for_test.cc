@@ -62,6 +62,7 @@ struct FakeCoordinatorForTest::Impl : v1::Worker::CallbackService {
       message.mutable_welcome()->set_cluster("test");
       message.mutable_welcome()->set_heartbeat_ms(50);
       message.mutable_welcome()->set_progress_ms(20);
+      message.mutable_welcome()->set_epoch(impl_.options.epoch);
       Write(message);
     }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@ class FakeCoordinatorForTest {
  public:
   struct Options {
     int protocol_version = 1;  // another one: every Hello is refused
+    std::uint64_t epoch = 0;
   };
 
   FakeCoordinatorForTest(const std::string& cluster_dir, Options options);

@@ -216,19 +216,21 @@ void WorkerServer::LeaveWhenIdle() {
 }
 
 void WorkerServer::Connect() {
-  CoordinatorSessionOptions options{.endpoint_path = options_.endpoint_path,
-                                    .coordinator = options_.coordinator,
-                                    .token_path = options_.token_path,
-                                    .tls_dir = options_.tls_dir,
-                                    .identity = {.node = options_.node,
-                                                 .address = options_.address,
-                                                 .host_id = BootId(),
-                                                 .slots = options_.slots,
-                                                 .pid = ::getpid(),
-                                                 .metrics_port = http_->port(),
-                                                 .instance = RandomInstance(),
-                                                 .failure_domain = options_.failure_domain,
-                                                 .allows_faults = options_.allow_faults}};
+  CoordinatorSessionOptions options{
+      .endpoint_path = options_.endpoint_path,
+      .coordinator = options_.coordinator,
+      .token_path = options_.token_path,
+      .tls_dir = options_.tls_dir,
+      .epoch_path = ClusterPaths{options_.cluster_dir}.EpochMet(options_.node),
+      .identity = {.node = options_.node,
+                   .address = options_.address,
+                   .host_id = BootId(),
+                   .slots = options_.slots,
+                   .pid = ::getpid(),
+                   .metrics_port = http_->port(),
+                   .instance = RandomInstance(),
+                   .failure_domain = options_.failure_domain,
+                   .allows_faults = options_.allow_faults}};
   session_ = std::make_unique<CoordinatorSession>(
       loop_, std::move(options),
       CoordinatorSession::Handlers{

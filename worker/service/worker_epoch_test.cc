@@ -1,0 +1,55 @@
+// A worker and coordinators that replace each other, as real processes and streams.
+
+#include "worker/service/worker_fixture_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+class WorkerEpochTest : public WorkerTest {
+ protected:
+  // The one before is gone, and the endpoint file names this one.
+  void StartCoordinator(std::uint64_t epoch) {
+    coordinator_.reset();
+    coordinator_ = std::make_unique<FakeCoordinatorForTest>(
+        dir_.path(), FakeCoordinatorForTest::Options{.epoch = epoch});
+  }
+  std::string EpochMet() const {
+    const auto text = ReadFile(ClusterPaths{dir_.path()}.EpochMet("n0"));
+    return text.ok() ? *text : "none";
+  }
+};
+
+TEST_F(WorkerEpochTest, AnOlderCoordinatorIsNotObeyedAndItsSuccessorIsFound) {
+  AwaitHello();
+  EXPECT_EQ(EpochMet(), "none") << "a coordinator without a journal has no epoch";
+  StartCoordinator(3);
+  AwaitHello();
+  ASSERT_TRUE(Eventually([this] { return EpochMet() == "3\n"; }));
+  StartCoordinator(2);
+  AwaitHello();
+  // The stream was ended and begun again.
+  AwaitHello();
+  EXPECT_EQ(EpochMet(), "3\n");
+  StartCoordinator(4);
+  AwaitHello();
+  EXPECT_EQ(RunJob(1, "true").rank(), 0);
+  EXPECT_EQ(EpochMet(), "4\n");
+}
+
+TEST_F(WorkerEpochTest, AWorkerThatWasStartedAgainStillRefusesAnOlderCoordinator) {
+  StartCoordinator(3);
+  AwaitHello();
+  ASSERT_TRUE(Eventually([this] { return EpochMet() == "3\n"; }));
+  KillWorker();
+  StartCoordinator(2);
+  StartWorker();
+  AwaitHello();
+  AwaitHello();
+  EXPECT_EQ(EpochMet(), "3\n");
+  StartCoordinator(3);
+  AwaitHello();
+  EXPECT_EQ(RunJob(1, "true").rank(), 0);
+}
+
+}  // namespace
+}  // namespace muster::worker
