@@ -18,6 +18,7 @@
 #include "common/base/version.h"
 #include "common/rpc/endpoint.h"
 #include "common/telemetry/log.h"
+#include "worker/allocation/auto_command.h"
 #include "worker/fabric/node_report.h"
 #include "worker/service/enrolment.h"
 #include "worker/service/server.h"
@@ -27,9 +28,11 @@ namespace {
 constexpr int kUsageError = 2;
 constexpr char kReportFlag[] = "--report-transport";
 
-std::string BesideOwnBinary(const std::string& name) {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
+std::string OwnDirectory() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
 }
+
+std::string BesideOwnBinary(const std::string& name) { return OwnDirectory() + "/" + name; }
 
 // A node's name is part of paths and of labels.
 std::string CheckNodeName(const std::string& name) {
@@ -238,10 +241,23 @@ int Run(muster::worker::WorkerOptions options, const Texts& texts) {
   return EXIT_FAILURE;
 }
 
+// Of a step of Slurm's: another program, which keeps a worker and where need be a coordinator.
+int Supervise(int argc, char** argv) {
+  try {
+    ::signal(SIGPIPE, SIG_IGN);
+    muster::RaiseOpenFilesLimit();
+    return muster::worker::RunAuto(argc, argv, OwnDirectory());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "muster-worker: %s\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (WantsReport(argc, argv)) return PrintReport(argc, argv);
+  if (muster::worker::WantsAuto(argc, argv)) return Supervise(argc, argv);
   CLI::App app{"Muster's worker: runs the ranks of jobs on one node for the coordinator"};
   muster::worker::WorkerOptions options;
   Texts texts;

@@ -1,0 +1,154 @@
+"""muster-worker --auto: the supervisors of an allocation start a coordinator and workers, survive
+the loss of any of them, and end the allocation as they should. Slurm's commands are scripted."""
+
+import os
+import pathlib
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from allocation import Allocation  # noqa: E402
+from cluster import descendants, read_metrics, trajectory, wait_until  # noqa: E402
+
+
+def programs_below(pid):
+    names = {}
+    for child in descendants(pid):
+        try:
+            names[pathlib.Path(f"/proc/{child}/exe").readlink().name] = child
+        except OSError:
+            continue
+    return names
+
+
+class AllocationTest(unittest.TestCase):
+    def allocation(self, nodes=3, arguments=(), **job):
+        allocation = Allocation(self, nodes, arguments)
+        allocation.write_job(**job)
+        return allocation
+
+    def check_done(self, allocation, steps, code=0):
+        codes = allocation.wait()
+        self.assertEqual(set(codes.values()), {code}, allocation.logs())
+        self.assertEqual(max(read_metrics(allocation.output)), steps)
+        self.assertEqual(allocation.outcome()["action"], "done")
+        wait_until(lambda: not allocation.leftovers(), "nothing is left", 10)
+
+    def test_a_job_runs_to_its_end(self):
+        allocation = self.allocation(steps=40)
+        allocation.start()
+        self.check_done(allocation, 40)
+        self.assertTrue((allocation.output / "model" / "config.json").exists())
+        self.assertEqual(allocation.said("requeue"), [])
+        self.assertEqual(allocation.said("scancel"), [])
+        self.assertFalse(list(allocation.shared.glob("security-*")), "the authority is gone")
+
+    def test_the_leaders_node_is_killed(self):
+        allocation = self.allocation(nodes=4, steps=400, spares=1)
+        allocation.start()
+        allocation.wait_for_step(30)
+        self.assertEqual(allocation.leader()["node"], "n0")
+        began = time.monotonic()
+        step = allocation.step()
+        allocation.kill_node("n0")
+        wait_until(lambda: allocation.step() > step + 20, "training goes on", 30)
+        print(f"next steps {time.monotonic() - began:.1f} s after the leader's node was killed")
+        self.assertEqual(allocation.leader()["node"], "n1")
+        self.assertEqual(allocation.leader()["epoch"], 2)
+        self.check_done(allocation, 400)
+        self.assertEqual(len(allocation.said("scancel")), 1, "the batch node is lost")
+
+    def test_another_node_is_killed(self):
+        allocation = self.allocation(nodes=3, steps=300, spares=1)
+        allocation.start()
+        allocation.wait_for_step(30)
+        step = allocation.step()
+        allocation.kill_node("n1")
+        wait_until(lambda: allocation.step() > step + 20, "training goes on", 30)
+        self.assertEqual(allocation.leader()["epoch"], 1)
+        self.check_done(allocation, 300)
+        self.assertEqual(allocation.said("scancel"), [])
+
+    def test_the_coordinator_is_killed(self):
+        allocation = self.allocation(nodes=2, steps=200)
+        allocation.start()
+        allocation.wait_for_step(20)
+        os.kill(programs_below(allocation.tasks["n0"].pid)["muster-coordinator"], signal.SIGKILL)
+        wait_until(lambda: allocation.leader()["epoch"] == 2, "another coordinator", 20)
+        self.check_done(allocation, 200)
+
+    def test_a_worker_is_killed(self):
+        allocation = self.allocation(nodes=2, steps=200)
+        allocation.start()
+        allocation.wait_for_step(20)
+        os.kill(programs_below(allocation.tasks["n1"].pid)["muster-worker"], signal.SIGKILL)
+        self.check_done(allocation, 200)
+
+    def test_told_to_end_it_saves_and_the_next_run_goes_on(self):
+        undisturbed = self.allocation(nodes=2, steps=160)
+        undisturbed.start()
+        self.check_done(undisturbed, 160)
+
+        allocation = self.allocation(nodes=2, steps=160)
+        allocation.start()
+        allocation.wait_for_step(30)
+        os.kill(allocation.tasks["n1"].pid, signal.SIGTERM)  # not the leader's: it must hear of it
+        self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+        step = allocation.step()
+        self.assertLess(step, 160)
+        self.assertEqual(len(allocation.said("scontrol", "requeue")), 1)
+        self.assertEqual(allocation.outcome()["action"], "requeued")
+        allocation.requeue()
+        self.check_done(allocation, 160)
+        self.assertEqual(trajectory(allocation.output), trajectory(undisturbed.output))
+
+    def test_before_the_end_of_its_time_it_is_saved(self):
+        allocation = self.allocation(nodes=2, steps=100000, arguments=["--stop-lead", "20"])
+        end = time.gmtime(time.time() + 27)
+        allocation.write_slurm(EndTime=time.strftime("%Y-%m-%dT%H:%M:%S", end))
+        allocation.start()
+        self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+        self.assertGreater(allocation.step(), 0)
+        self.assertIn("time ends", allocation.outcome()["reason"])
+        self.assertEqual(len(allocation.said("scontrol", "requeue")), 1)
+
+    def test_a_node_that_is_lost_for_good_is_excluded_from_the_next_run(self):
+        allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "3"])
+        allocation.start()
+        allocation.wait_for_step(20)
+        allocation.kill_node("n1")
+        self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+        self.assertEqual(allocation.outcome()["exclude"], ["n1"])
+        self.assertEqual(len(allocation.said("scontrol", "requeue")), 1)
+
+    def test_what_the_user_has_cancelled_is_not_requeued(self):
+        allocation = self.allocation(nodes=2, steps=100000)
+        allocation.start()
+        allocation.wait_for_step(5)
+        allocation.write_slurm(JobState="CANCELLED")
+        for task in allocation.tasks.values():
+            task.send_signal(signal.SIGTERM)
+        self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+        self.assertEqual(allocation.said("requeue"), [])
+
+    def test_a_job_that_is_refused_is_not_retried(self):
+        allocation = self.allocation(nodes=2, steps=10)
+        job = allocation.root / "job.yaml"
+        job.write_text(job.read_text(encoding="utf-8").replace('"optimizer": {', '"optimizer": {"wrong_key": 1, '),
+                       encoding="utf-8")
+        allocation.start()
+        self.assertEqual(set(allocation.wait().values()), {65})
+        self.assertIn("wrong_key", (allocation.root / "task-n0.log").read_text(encoding="utf-8"))
+
+    def test_when_slurm_does_not_answer_the_job_runs_all_the_same(self):
+        allocation = self.allocation(nodes=2, steps=40)
+        allocation.write_slurm(down=True)
+        allocation.start()
+        self.check_done(allocation, 40)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,99 @@
+#include "worker/allocation/auto_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "common/base/version.h"
+#include "common/slurm/allocation.h"
+#include "common/telemetry/log.h"
+#include "worker/allocation/auto_start.h"
+#include "worker/allocation/slurm_scheduler.h"
+#include "worker/allocation/supervisor.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr int kUsageError = 64;   // EX_USAGE
+constexpr int kBadData = 65;      // EX_DATAERR: the job file
+constexpr int kConfigError = 78;  // EX_CONFIG: this step, or this node
+
+int Fail(const Status& status, int exit_code) {
+  std::fprintf(stderr, "muster-worker: %s\n", status.message().c_str());
+  return exit_code;
+}
+
+void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
+  app.add_flag("--auto", *is_auto, "be one of the tasks of an srun step, one per node");
+  app.add_option("--job", flags->job, "the job file")->required()->envname("MUSTER_JOB");
+  app.add_option("--set", flags->overrides, "key=value that overrides the job file's")
+      ->allow_extra_args(false);
+  app.add_option("--interface", flags->interface,
+                 "the interface or network (10.1.0.0/16) by which nodes reach each other (default: "
+                 "that of the way to srun)")
+      ->envname("MUSTER_INTERFACE");
+  app.add_option("--state", flags->state_dir,
+                 "directory on a shared file system for what the nodes share (default: below the "
+                 "job's output)")
+      ->envname("MUSTER_STATE");
+  app.add_option("--slots", flags->slots,
+                 "ranks per node (default: its GPUs, or ranks_per_node without GPUs)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--lease", flags->lease_seconds, "seconds until a silent node is lost")
+      ->check(CLI::Range(0.5, 600.0))
+      ->capture_default_str();
+  app.add_option("--term-grace", flags->term_seconds,
+                 "seconds from SIGTERM to SIGKILL: less than Slurm's KillWait")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
+  app.add_option("--stop-lead", flags->stop_lead_seconds,
+                 "seconds before the allocation's end at which the job is saved and stopped "
+                 "(default: twice the time of a checkpoint, and a minute)")
+      ->check(CLI::Range(1.0, 86400.0));
+  app.add_option("--max-requeues", flags->max_requeues,
+                 "how often the allocation may be requeued while work is left")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--patience", flags->patience_seconds,
+                 "seconds that the job may wait for nodes before the allocation is given back")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
+  app.add_option("--worker-arg", flags->worker_arguments,
+                 "a further argument of each node's worker")
+      ->allow_extra_args(false);
+  app.add_option("--log-level", flags->log_level, "trace, debug, info, warn or error")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  app.set_version_flag("--version", std::string("muster-worker ") + kVersion);
+}
+
+}  // namespace
+
+bool WantsAuto(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i)
+    if (std::strcmp(argv[i], "--auto") == 0) return true;
+  return false;
+}
+
+int RunAuto(int argc, char** argv, const std::string& binary_dir) {
+  CLI::App app{"Supervises this node of a Slurm allocation: srun muster-worker --auto --job FILE"};
+  AutoFlags flags;
+  bool is_auto = false;
+  AddOptions(app, &flags, &is_auto);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  const auto allocation = slurm::ReadAllocation(slurm::CurrentEnvironment());
+  if (!allocation.ok()) return Fail(allocation.status(), kConfigError);
+  InitLogging("supervisor " + allocation->node_name, flags.log_level);
+  auto options = PlanSupervisor(*allocation, flags, binary_dir);
+  if (!options.ok()) return Fail(options.status(), kBadData);
+  const auto exit_code = RunSupervisor(*std::move(options), MakeSlurmScheduler(*allocation));
+  if (!exit_code.ok()) return Fail(exit_code.status(), kConfigError);
+  return *exit_code;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,127 @@
+#include "worker/allocation/auto_start.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "common/job_spec/parse.h"
+#include "common/net/interfaces.h"
+#include "common/slurm/sbatch_script.h"
+
+namespace muster::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMaxJobFileBytes = 1 << 20;
+constexpr std::size_t kMaxName = 63;
+
+// What may stand in a certificate's name.
+std::string AsName(std::string text) {
+  for (char& c : text)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
+  if (text.size() > kMaxName) text.erase(0, text.size() - kMaxName);
+  if (text.front() == '.') text.front() = '_';
+  return text;
+}
+
+std::string AllocationName(const slurm::Allocation& allocation) {
+  const std::string cluster = allocation.cluster.empty() ? "slurm" : allocation.cluster;
+  return AsName(cluster + "-" + std::to_string(allocation.job_id));
+}
+
+struct ResolvedJob {
+  std::string yaml;
+  JobSpec spec;
+};
+
+// As `muster submit` sends it: overrides applied, workdir absolute (else below the file's folder).
+Result<ResolvedJob> ResolveJob(const std::string& path, const std::vector<std::string>& overrides) {
+  const std::string file = fs::absolute(path).lexically_normal().string();
+  MUSTER_ASSIGN_OR_RETURN(std::string yaml, ReadFile(file, kMaxJobFileBytes));
+  MUSTER_ASSIGN_OR_RETURN(yaml, ApplyOverrides(yaml, overrides));
+  MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(yaml, path));
+  spec.workdir = (fs::path(file).parent_path() / spec.workdir).lexically_normal().string();
+  while (spec.workdir.size() > 1 && spec.workdir.back() == '/') spec.workdir.pop_back();
+  MUSTER_ASSIGN_OR_RETURN(yaml,
+                          ApplyOverrides(yaml, {"workdir=" + nlohmann::json(spec.workdir).dump()}));
+  return ResolvedJob{std::move(yaml), std::move(spec)};
+}
+
+Status CheckFits(const JobSpec& spec, const slurm::Allocation& allocation) {
+  const int wanted = spec.resources.nodes;
+  if (wanted <= allocation.node_count()) return OkStatus();
+  return InvalidArgument("the job wants " + std::to_string(wanted) + " nodes, and this step has " +
+                         std::to_string(allocation.node_count()) + "; ask sbatch for --nodes=" +
+                         std::to_string(wanted) + ", or set resources.nodes");
+}
+
+Result<int> SlotsOf(const JobSpec& spec, const slurm::Allocation& allocation, int given) {
+  if (given > 0) return given;
+  if (spec.resources.device != "cuda") return spec.resources.ranks_per_node;
+  const int gpus = allocation.visible_gpus ? static_cast<int>(allocation.visible_gpus->size())
+                                           : allocation.gpus_on_node;
+  if (gpus > 0) return gpus;
+  return InvalidArgument(
+      "the job wants GPUs, and Slurm has given this task none; ask sbatch for "
+      "--gpus-per-node=" +
+      std::to_string(spec.resources.ranks_per_node));
+}
+
+// The address that the others reach: of the way to srun, which all of them know.
+Result<std::string> AddressOf(const slurm::Allocation& allocation, const std::string& interface) {
+  MUSTER_ASSIGN_OR_RETURN(const InterfaceChoice choice, InterfaceChoice::Parse(interface));
+  const std::string& peer =
+      allocation.launch_address.empty() ? allocation.comm_host : allocation.launch_address;
+  return OwnAddress(choice, peer);
+}
+
+// On the node's own disk, and short: Unix sockets lie below it.
+std::string LocalDirectory(const slurm::Allocation& allocation) {
+  return allocation.tmp_dir + "/muster-" + std::to_string(::getuid()) + "/" +
+         std::to_string(allocation.job_id) + "-" + std::to_string(allocation.restart_count) + "-" +
+         allocation.node_name;
+}
+
+}  // namespace
+
+Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
+                                         const AutoFlags& flags, const std::string& binary_dir) {
+  MUSTER_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(flags.job, flags.overrides));
+  MUSTER_RETURN_IF_ERROR(CheckFits(job.spec, allocation));
+  MUSTER_ASSIGN_OR_RETURN(const int slots, SlotsOf(job.spec, allocation, flags.slots));
+  SupervisorOptions options;
+  MUSTER_ASSIGN_OR_RETURN(options.self.address, AddressOf(allocation, flags.interface));
+  options.allocation = AllocationName(allocation);
+  options.run = allocation.restart_count;
+  options.node_count = allocation.node_count();
+  options.node_names = allocation.nodes;
+  options.self.index = allocation.node_id;
+  options.self.node = allocation.node_name;
+  // Of the key only the submission's own place depends.
+  const std::string prefix = slurm::PlacesOf(job.spec, "any").state_prefix;
+  options.shared_dir = flags.state_dir.empty()
+                           ? prefix + std::to_string(allocation.job_id)
+                           : fs::absolute(flags.state_dir).lexically_normal().string();
+  options.local_dir = LocalDirectory(allocation);
+  options.binary_dir = binary_dir;
+  options.job_yaml = job.yaml;
+  options.worker_arguments = {"--slots", std::to_string(slots)};
+  options.worker_arguments.insert(options.worker_arguments.end(), flags.worker_arguments.begin(),
+                                  flags.worker_arguments.end());
+  options.lease_seconds = flags.lease_seconds;
+  options.term_seconds = flags.term_seconds;
+  options.log_level = flags.log_level;
+  options.election.index = allocation.node_id;
+  options.election.node_count = allocation.node_count();
+  options.course.run = allocation.restart_count;
+  options.course.max_requeues = flags.max_requeues;
+  options.course.patience = FromSeconds(flags.patience_seconds);
+  if (flags.stop_lead_seconds) options.course.lead = FromSeconds(*flags.stop_lead_seconds);
+  return options;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,36 @@
+// muster-worker --auto: from what Slurm tells a task and a job file to a supervisor's options.
+//
+// Reads files and the host's addresses; called once, before the supervisor runs.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/slurm/allocation.h"
+#include "worker/allocation/supervisor.h"
+
+namespace muster::worker {
+
+struct AutoFlags {
+  std::string job;                     // a job file
+  std::vector<std::string> overrides;  // key=value, as of muster submit --set
+  std::string interface;               // as of --interface; empty: the address that reaches srun
+  std::string state_dir;               // of the supervisors; empty: below the job's output
+  int slots = 0;                       // 0: the node's GPUs, or ranks_per_node without GPUs
+  double lease_seconds = 4;
+  double term_seconds = 25;
+  std::optional<double> stop_lead_seconds;  // before the end of the time; nothing: as measured
+  int max_requeues = 100;
+  double patience_seconds = 60;  // of a job that waits for nodes
+  std::string log_level = "info";
+  std::vector<std::string> worker_arguments;  // passed on
+};
+
+// kInvalidArgument names the file and line, or the flag, that is wrong. `binary_dir` holds the
+// programs.
+Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
+                                         const AutoFlags& flags, const std::string& binary_dir);
+
+}  // namespace muster::worker

@@ -1,0 +1,250 @@
+#include "worker/allocation/election.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muster::worker {
+namespace {
+
+// Of the shared directory: often while everything waits for it, seldom later.
+constexpr Duration kEagerRead = std::chrono::milliseconds(20);
+constexpr Duration kIdleRead = std::chrono::milliseconds(500);
+constexpr Duration kEagerFor = std::chrono::seconds(5);
+constexpr Duration kLeaderRead = std::chrono::seconds(2);
+// Between two questions to one peer while the leader is sought.
+constexpr Duration kAskAgain = std::chrono::milliseconds(150);
+constexpr Duration kAskLost = std::chrono::seconds(1);
+// A coordinator that ran so long was a sound one.
+constexpr Duration kSoundRun = std::chrono::seconds(30);
+constexpr Duration kRestartPause = std::chrono::milliseconds(100);
+constexpr int kRefusals = 3;
+constexpr int kAskedAtOnce = 16;
+// With many nodes the leader is asked by all of them.
+constexpr Duration kPulsePerNode = std::chrono::milliseconds(4);
+
+}  // namespace
+
+Election::Election(ElectionOptions options, TimePoint now)
+    : options_(options),
+      role_since_(now),
+      leaderless_since_(now),
+      read_at_(now),
+      isolation_(options.node_count > 2 ? options.isolation : Duration::zero()) {
+  if (options_.index == 0) Lead(now);
+}
+
+std::vector<ElectionEffect> Election::TakeEffects() { return std::exchange(effects_, {}); }
+
+void Election::Tick(TimePoint now) {
+  switch (role_) {
+    case Role::kSeeking: return Seek(now);
+    case Role::kFollowing: return WatchLeader(now);
+    case Role::kElecting: return Elect(now);
+    case Role::kLeading: return KeepLeading(now);
+    case Role::kGaveUp: return;
+  }
+}
+
+bool Election::Alive(int index, TimePoint now) const {
+  if (index == options_.index) return true;
+  const auto found = peers_.find(index);
+  return found != peers_.end() && found->second.heard &&
+         now - *found->second.heard < options_.silence + options_.pulse;
+}
+
+// --- reading the shared directory ---
+
+Duration Election::ReadInterval(TimePoint now) const {
+  if (role_ == Role::kLeading || role_ == Role::kFollowing) return kLeaderRead;
+  return now - role_since_ < kEagerFor ? kEagerRead : kIdleRead;
+}
+
+void Election::Read(TimePoint now) {
+  if (now < read_at_) return;
+  read_at_ = now + ReadInterval(now);
+  effects_.push_back(ReadShared{role_ == Role::kElecting});
+}
+
+void Election::OnShared(const std::optional<std::vector<Member>>& members,
+                        const std::optional<Leadership>& leadership, TimePoint now) {
+  if (members) {
+    for (const Member& member : *members) members_[member.index] = member;
+    members_known_ = true;
+  }
+  if (leadership) Heed(*leadership, now);
+}
+
+// --- who is heard ---
+
+void Election::OnAnswer(const PeerView& peer, TimePoint now) {
+  if (role_ == Role::kGaveUp || peer.self.index == options_.index) return;
+  members_[peer.self.index] = peer.self;
+  Peer& known = peers_[peer.self.index];
+  known = Peer{.heard = now, .silent_since = {}, .asked = known.asked, .unfit = peer.unfit};
+  Heed(peer.leadership, now);
+  const bool leads = leadership_.epoch > 0 && peer.leadership == leadership_ &&
+                     peer.self.index == leadership_.leader.index && !peer.unfit;
+  if (role_ != Role::kElecting || !leads) return;
+  role_ = Role::kFollowing;
+  role_since_ = now;
+}
+
+void Election::OnSilence(int index, bool refused, TimePoint now) {
+  Peer& peer = peers_[index];
+  peer.asking = false;
+  peer.refusals = refused ? peer.refusals + 1 : 0;
+  if (!peer.silent_since) peer.silent_since = peer.asked;
+  Tick(now);
+}
+
+bool Election::Gone(const Peer& peer, TimePoint now) const {
+  if (!peer.silent_since) return false;
+  const Duration silent = now - *peer.silent_since;
+  if (peer.refusals >= kRefusals && silent >= options_.refusal) return true;
+  return silent >= options_.silence;
+}
+
+void Election::Ask(int index, TimePoint now) {
+  Peer& peer = peers_[index];
+  if (peer.asking || members_.count(index) == 0) return;
+  peer.asking = true;
+  peer.asked = now;
+  effects_.push_back(AskPeer{index});
+}
+
+// A higher epoch than the one known: its coordinator has fenced the other.
+void Election::Heed(const Leadership& leadership, TimePoint now) {
+  if (role_ == Role::kGaveUp || leadership.epoch <= leadership_.epoch) return;
+  if (leadership.leader.index == options_.index) return;  // an own one of before
+  if (coordinator_runs_) effects_.push_back(StopCoordinator{});
+  if (role_ == Role::kLeading) isolation_ = std::max(isolation_ * 2, options_.isolation);
+  start_at_.reset();
+  leadership_ = leadership;
+  members_[leadership.leader.index] = leadership.leader;
+  // The news of it are as good as an answer: whether it lives, the next pulse says.
+  Peer& leader = peers_[leadership.leader.index];
+  leader = Peer{.heard = now, .silent_since = {}, .asked = now - options_.pulse};
+  role_ = Role::kFollowing;
+  role_since_ = now;
+  effects_.push_back(Follow{leadership_});
+}
+
+// --- the roles ---
+
+void Election::Seek(TimePoint now) {
+  Read(now);
+  if (now - role_since_ >= options_.boot) BeginElection(now);
+}
+
+void Election::WatchLeader(TimePoint now) {
+  Read(now);
+  Peer& leader = peers_[leadership_.leader.index];
+  if (Gone(leader, now)) return BeginElection(now);
+  const Duration interval = std::max<Duration>(options_.pulse, kPulsePerNode * options_.node_count);
+  if (now - leader.asked >= (leader.silent_since ? kAskAgain : interval))
+    Ask(leadership_.leader.index, now);
+}
+
+void Election::BeginElection(TimePoint now) {
+  role_ = Role::kElecting;
+  role_since_ = now;
+  leaderless_since_ = now;
+  read_at_ = now;
+  members_known_ = false;
+  // Answers of before say nothing of now; that the leader is gone stays.
+  for (auto& [index, peer] : peers_) {
+    if (index != leadership_.leader.index) peer = Peer{};
+    peer.heard.reset();
+  }
+  Tick(now);
+}
+
+void Election::Elect(TimePoint now) {
+  Read(now);
+  // Who else is there must be known; where the shared directory does not answer, who was heard of.
+  if (!members_known_ && now - role_since_ < options_.silence) return;
+  AskAbove(now);
+  if (AskBelow(now)) return;
+  if (unfit()) return ConsiderGivingUp(now);
+  if (MayTakeOver(now)) Lead(now);
+}
+
+// Those below are asked in their order, some at a time; false when none is left that could lead.
+// Those that are gone or unfit are asked as well, but not waited for.
+bool Election::AskBelow(TimePoint now) {
+  int candidates = 0;
+  for (const auto& [index, member] : members_) {
+    if (index >= options_.index) break;
+    const Peer& peer = peers_[index];
+    const bool candidate = !Gone(peer, now) && !(peer.heard && peer.unfit);
+    candidates += candidate ? 1 : 0;
+    if (candidate && candidates > kAskedAtOnce) continue;
+    if (now - peer.asked >= (candidate ? kAskAgain : kAskLost)) Ask(index, now);
+  }
+  return candidates > 0;
+}
+
+// The one that led may be back, and whoever answers shows that this node is not cut off.
+void Election::AskAbove(TimePoint now) {
+  int asked = 0;
+  for (auto it = members_.upper_bound(options_.index); it != members_.end(); ++it) {
+    if (++asked > kAskedAtOnce && it->first != leadership_.leader.index) continue;
+    if (now - peers_[it->first].asked >= kAskAgain) Ask(it->first, now);
+  }
+}
+
+bool Election::MayTakeOver(TimePoint now) const {
+  const bool reached = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return entry.second.heard || entry.second.refusals > 0;
+  });
+  return reached || now - role_since_ >= isolation_;
+}
+
+void Election::ConsiderGivingUp(TimePoint now) {
+  if (now - leaderless_since_ < options_.give_up) return;
+  const bool others = std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    const bool could = !entry.second.unfit || entry.first < options_.index;
+    return could && entry.second.heard && Alive(entry.first, now);
+  });
+  if (others) return;
+  role_ = Role::kGaveUp;
+  effects_.push_back(GiveUp{});
+}
+
+void Election::Lead(TimePoint now) {
+  role_ = Role::kLeading;
+  role_since_ = now;
+  coordinator_runs_ = true;
+  start_at_.reset();
+  effects_.push_back(StartCoordinator{});
+}
+
+void Election::KeepLeading(TimePoint now) {
+  Read(now);
+  if (!start_at_ || now < *start_at_) return;
+  start_at_.reset();
+  coordinator_runs_ = true;
+  effects_.push_back(StartCoordinator{});
+}
+
+void Election::OnCoordinatorUp(const Leadership& own, TimePoint now) {
+  if (role_ != Role::kLeading || own.epoch <= leadership_.epoch) return;
+  coordinator_up_ = now;
+  leadership_ = own;
+  effects_.push_back(Announce{own});
+  effects_.push_back(Follow{own});
+}
+
+void Election::OnCoordinatorDown(TimePoint now) {
+  coordinator_runs_ = false;
+  if (role_ != Role::kLeading) return;
+  const bool sound = leadership_.leader.index == options_.index && coordinator_up_ >= role_since_ &&
+                     now - coordinator_up_ >= kSoundRun;
+  failed_starts_ = sound ? 1 : failed_starts_ + 1;
+  // Another may have taken over, and fenced it.
+  effects_.push_back(ReadShared{role_ == Role::kElecting});
+  if (unfit()) return BeginElection(now);
+  start_at_ = now + kRestartPause * (1 << (failed_starts_ - 1));
+}
+
+}  // namespace muster::worker

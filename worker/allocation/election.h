@@ -1,0 +1,127 @@
+// Election: which supervisor of an allocation runs the coordinator. Pure.
+//
+// The lowest live index leads. The first one starts a coordinator without asking; the others follow
+// whom they find in the shared directory, and pulse it. When the leader falls silent, each asks
+// those below it that are left, and leads when none of them answers that it can. Two may do so at
+// once where links are cut: each coordinator claims a higher epoch in the journal, which stops the
+// older one at its next commit, and a supervisor follows the highest epoch that it hears of. So an
+// election may be wrong for a while; what is decided is not.
+//
+// Owned by a Supervisor; its thread. Time is an argument.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "worker/allocation/peer_view.h"
+
+namespace muster::worker {
+
+struct ElectionOptions {
+  int index = 0;
+  int node_count = 1;
+  Duration pulse = std::chrono::milliseconds(500);
+  // Silence of the leader before another takes over. Refused connections prove that its process is
+  // gone, so they need not last as long.
+  Duration silence = std::chrono::milliseconds(2500);
+  Duration refusal = std::chrono::milliseconds(400);
+  // A node that reaches nobody in a gang of three or more is likely cut off itself: it waits before
+  // it takes over, and twice as long each time that it was deposed.
+  Duration isolation = std::chrono::seconds(10);
+  Duration boot = std::chrono::seconds(20);      // for a first leader to appear
+  Duration give_up = std::chrono::seconds(120);  // without any leader
+  int failed_starts = 3;  // of a coordinator in a row, before this node is no candidate any more
+};
+
+// Effects.
+struct AskPeer {  // answered by OnAnswer or OnSilence
+  int index = -1;
+};
+struct ReadShared {      // answered by OnShared
+  bool members = false;  // who leads is not enough: who is there is asked as well
+};
+struct StartCoordinator {};  // answered by OnCoordinatorUp or OnCoordinatorDown
+struct StopCoordinator {};
+struct Announce {  // tell the shared directory that this supervisor leads
+  Leadership leadership;
+};
+struct Follow {  // point this node's worker there; also to the own coordinator
+  Leadership leadership;
+};
+struct GiveUp {};  // nobody can lead any more, and this is the lowest one that is left
+using ElectionEffect =
+    std::variant<AskPeer, ReadShared, StartCoordinator, StopCoordinator, Announce, Follow, GiveUp>;
+
+class Election {
+ public:
+  Election(ElectionOptions options, TimePoint now);
+
+  void Tick(TimePoint now);
+  // What the shared directory says: everybody who was ever up in this run, where it was asked for,
+  // and who leads.
+  void OnShared(const std::optional<std::vector<Member>>& members,
+                const std::optional<Leadership>& leadership, TimePoint now);
+  // A peer's view, as an answer or with a question of its own.
+  void OnAnswer(const PeerView& peer, TimePoint now);
+  // It gave none. `refused`: at once, so that its process is gone.
+  void OnSilence(int index, bool refused, TimePoint now);
+  void OnCoordinatorUp(const Leadership& own, TimePoint now);
+  void OnCoordinatorDown(TimePoint now);
+
+  std::vector<ElectionEffect> TakeEffects();
+
+  bool leading() const { return role_ == Role::kLeading && leadership_.epoch > 0; }
+  bool unfit() const { return failed_starts_ >= options_.failed_starts; }
+  const Leadership& leadership() const { return leadership_; }
+  const std::map<int, Member>& members() const { return members_; }
+  // Has answered or asked within `silence`; also this one.
+  bool Alive(int index, TimePoint now) const;
+
+ private:
+  enum class Role { kSeeking, kFollowing, kElecting, kLeading, kGaveUp };
+  struct Peer {
+    std::optional<TimePoint> heard;
+    std::optional<TimePoint> silent_since;  // first question after `heard` without an answer
+    TimePoint asked{};
+    int refusals = 0;  // in a row
+    bool asking = false;
+    bool unfit = false;
+  };
+
+  void Seek(TimePoint now);
+  void WatchLeader(TimePoint now);
+  void Elect(TimePoint now);
+  bool AskBelow(TimePoint now);
+  void AskAbove(TimePoint now);
+  bool MayTakeOver(TimePoint now) const;
+  void ConsiderGivingUp(TimePoint now);
+  void KeepLeading(TimePoint now);
+  void Ask(int index, TimePoint now);
+  bool Gone(const Peer& peer, TimePoint now) const;
+  void BeginElection(TimePoint now);
+  void Lead(TimePoint now);
+  void Heed(const Leadership& leadership, TimePoint now);
+  Duration ReadInterval(TimePoint now) const;
+  void Read(TimePoint now);
+
+  const ElectionOptions options_;
+  Role role_ = Role::kSeeking;
+  Leadership leadership_;
+  std::map<int, Member> members_;
+  std::map<int, Peer> peers_;
+  bool members_known_ = false;  // since the election began
+  TimePoint role_since_;
+  TimePoint leaderless_since_;
+  TimePoint read_at_;
+  std::optional<TimePoint> start_at_;  // of the own coordinator, after one that ended
+  bool coordinator_runs_ = false;      // from the order to start it to its end
+  TimePoint coordinator_up_{};
+  int failed_starts_ = 0;
+  Duration isolation_;  // waited when nobody is reached
+  std::vector<ElectionEffect> effects_;
+};
+
+}  // namespace muster::worker

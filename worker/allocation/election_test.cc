@@ -1,0 +1,176 @@
+#include "worker/allocation/election.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "worker/allocation/election_harness_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(Election, TheFirstNodeLeadsAndTheOthersFollow) {
+  ElectionHarness gang(4);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 0; }, milliseconds(300)));
+  EXPECT_EQ(gang.epoch(), 1u);
+  gang.Run(seconds(30));
+  EXPECT_EQ(gang.epoch(), 1u);
+  EXPECT_TRUE(gang.of(0).leading());
+  for (int node = 1; node < 4; ++node) {
+    EXPECT_FALSE(gang.of(node).leading());
+    EXPECT_TRUE(gang.of(node).Alive(0, gang.now()));
+    EXPECT_TRUE(gang.of(0).Alive(node, gang.now()));
+  }
+}
+
+TEST(Election, AnAllocationOfOneNodeLeadsItself) {
+  ElectionHarness gang(1);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 0; }, milliseconds(300)));
+}
+
+TEST(Election, TheNextOneTakesOverFromAKilledLeaderWithinASecond) {
+  ElectionHarness gang(3);
+  gang.Run(seconds(1));
+  gang.Kill(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 1; }, milliseconds(1600)));
+  gang.Run(seconds(30));
+  EXPECT_EQ(gang.epoch(), 2u);
+}
+
+TEST(Election, ALostMachineIsReplacedWithinFiveSeconds) {
+  ElectionHarness gang(3);
+  gang.Run(seconds(1));
+  gang.PowerOff(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 1; }, seconds(5)));
+}
+
+TEST(Election, TwoOfTwoNodesReplaceEachOther) {
+  ElectionHarness gang(2);
+  gang.Run(seconds(1));
+  gang.PowerOff(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 1; }, seconds(5)));
+}
+
+TEST(Election, DeadOnesBelowAreSkipped) {
+  ElectionHarness gang(6);
+  gang.Run(seconds(1));
+  gang.PowerOff(1);
+  gang.Kill(2);
+  gang.Kill(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 3; }, seconds(5)));
+}
+
+TEST(Election, ALeaderWhoseCoordinatorDiesStartsAnother) {
+  ElectionHarness gang(3);
+  gang.Run(seconds(1));
+  gang.KillCoordinator(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 0 && gang.epoch() == 2; }, seconds(3)));
+}
+
+TEST(Election, ANodeThatCannotRunACoordinatorLeavesItToTheNext) {
+  ElectionHarness gang(3);
+  gang.ForbidCoordinators(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 1; }, seconds(30)));
+  EXPECT_TRUE(gang.of(0).unfit());
+}
+
+TEST(Election, WhenTheFirstNodeNeverComesTheSecondLeads) {
+  ElectionHarness gang(3);
+  gang.PowerOff(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 1; }, seconds(30)));
+}
+
+TEST(Election, WhenNobodyCanLeadExactlyOneGivesUp) {
+  ElectionHarness gang(3);
+  for (int node = 0; node < 3; ++node) gang.ForbidCoordinators(node);
+  gang.Run(seconds(300));
+  EXPECT_EQ(gang.give_ups(), 1);
+}
+
+// The one cut off would otherwise fence the coordinator that all the others use.
+TEST(Election, ANodeCutOffDoesNotTakeOverAtOnceAndNotForEver) {
+  ElectionHarness gang(4);
+  gang.Run(seconds(1));
+  gang.CutOff(2);
+  gang.Run(seconds(9));
+  EXPECT_EQ(gang.epoch(), 1u);
+  gang.HealAll();
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() >= 0; }, seconds(5)));
+  EXPECT_EQ(gang.Leader(), 0);
+}
+
+TEST(Election, ADeposedNodeThatStaysCutOffTakesOverEverMoreSeldom) {
+  ElectionHarness gang(4);
+  gang.Run(seconds(1));
+  gang.CutOff(0);
+  gang.Run(seconds(120));
+  EXPECT_LE(gang.epoch(), 12u);
+  gang.HealAll();
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() >= 0; }, seconds(10)));
+}
+
+TEST(Election, OneLostLinkToTheLeaderDeposesNobody) {
+  ElectionHarness gang(3);
+  gang.Run(seconds(1));
+  gang.Cut(0, 2);
+  gang.Run(seconds(60));
+  EXPECT_EQ(gang.epoch(), 1u);
+}
+
+TEST(Election, AnAnswerOfAnOlderEpochChangesNothing) {
+  ElectionHarness gang(3);
+  gang.Run(seconds(1));
+  gang.Kill(0);
+  gang.Run(seconds(5));
+  Election late = gang.of(2);
+  PeerView old;
+  old.self = ElectionHarness::MemberOf(0);
+  old.leadership = {1, old.self, "grpc", "http"};
+  late.OnAnswer(old, gang.now());
+  EXPECT_EQ(late.leadership().leader.index, 1);
+  EXPECT_EQ(late.leadership().epoch, 2u);
+}
+
+// Kills, cut links and failing starts at random; then quiet. Whoever is left agrees on one leader.
+TEST(Election, AfterAnyTroubleThoseLeftAgree) {
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    std::mt19937 random(seed);
+    const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    const int nodes = 2 + draw(7);
+    ElectionHarness gang(nodes);
+    int alive = nodes;
+    for (int trouble = 0; trouble < 12; ++trouble) {
+      gang.Run(milliseconds(20 * draw(300)));
+      const int node = draw(nodes);
+      switch (draw(5)) {
+        case 0:
+        case 1:
+          if (alive > 1 && gang.alive(node)) {
+            --alive;
+            if (draw(2) == 0)
+              gang.Kill(node);
+            else
+              gang.PowerOff(node);
+          }
+          break;
+        case 2: gang.Cut(node, (node + 1 + draw(nodes - 1)) % nodes); break;
+        case 3: gang.CutOff(node); break;
+        case 4: gang.HealAll(); break;
+      }
+    }
+    gang.HealAll();
+    // What was under way while links were cut still has its effects.
+    gang.Run(seconds(30));
+    EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() >= 0; }, seconds(60))) << "seed " << seed;
+    const std::uint64_t epoch = gang.epoch();
+    gang.Run(seconds(30));
+    EXPECT_EQ(gang.epoch(), epoch) << "not stable, seed " << seed;
+    EXPECT_EQ(gang.RunningCoordinators(), 1) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace muster::worker

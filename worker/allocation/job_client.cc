@@ -1,0 +1,122 @@
+#include "worker/allocation/job_client.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <chrono>
+#include <utility>
+
+#include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/token.h"
+#include "muster/v1/client_api.grpc.pb.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr std::chrono::seconds kLimit{5};
+
+// Between two attempts it waits, for nodes or for its turn.
+bool HasAttempt(const v1::Job& job) {
+  return job.attempts_size() > 0 && job.attempts(job.attempts_size() - 1).ended_unix_ms() == 0;
+}
+
+JobPhase PhaseOf(const v1::Job& job) {
+  switch (job.state()) {
+    case v1::JOB_STATE_QUEUED: return JobPhase::kWaiting;
+    case v1::JOB_STATE_SUSPENDED: return JobPhase::kSuspended;
+    case v1::JOB_STATE_SUCCEEDED: return JobPhase::kSucceeded;
+    case v1::JOB_STATE_FAILED: return JobPhase::kFailed;
+    case v1::JOB_STATE_CANCELLED: return JobPhase::kCancelled;
+    default: return HasAttempt(job) ? JobPhase::kActive : JobPhase::kWaiting;
+  }
+}
+
+}  // namespace
+
+struct JobClient::Impl {
+  using Calls = v1::Client::StubInterface::async_interface;
+  template <typename Request, typename Response>
+  using Method = void (Calls::*)(grpc::ClientContext*, const Request*, Response*,
+                                 std::function<void(grpc::Status)>);
+
+  Impl(EventLoop& loop_in, const Endpoint& endpoint, std::string token_in)
+      : loop(loop_in),
+        token(std::move(token_in)),
+        stub(v1::Client::NewStub(OpenChannel(endpoint.grpc))) {}
+  ~Impl() { *alive = false; }
+
+  // `done` gets the status and the response, on the loop.
+  template <typename Request, typename Response, typename Done>
+  void Call(Method<Request, Response> method, Request request, Done done) {
+    struct State {
+      grpc::ClientContext context;
+      Request request;
+      Response response;
+    };
+    auto state = std::make_shared<State>();
+    state->request = std::move(request);
+    state->context.set_deadline(std::chrono::system_clock::now() + kLimit);
+    AttachToken(state->context, token);
+    auto on_done = [state, &loop = loop, alive = alive,
+                    done = std::move(done)](const grpc::Status& status) {
+      loop.Post([state, alive, done, status] {
+        if (*alive) done(FromGrpcStatus(status), state->response);
+      });
+    };
+    (stub->async()->*method)(&state->context, &state->request, &state->response,
+                             std::move(on_done));
+  }
+
+  EventLoop& loop;
+  const std::string token;
+  const std::unique_ptr<v1::Client::Stub> stub;
+  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+};
+
+JobClient::JobClient(EventLoop& loop, const Endpoint& endpoint, std::string token)
+    : impl_(std::make_unique<Impl>(loop, endpoint, std::move(token))) {}
+JobClient::~JobClient() = default;
+
+void JobClient::Submit(const std::string& spec_yaml, const std::string& key,
+                       std::function<void(const Result<std::string>&)> done) {
+  v1::SubmitRequest request;
+  request.set_spec_yaml(spec_yaml);
+  request.set_key(key);
+  impl_->Call(&Impl::Calls::Submit, std::move(request),
+              [done = std::move(done)](const Status& status, const v1::SubmitResponse& response) {
+                done(status.ok() ? Result<std::string>(response.id()) : status);
+              });
+}
+
+void JobClient::Get(const std::string& job, std::function<void(const Result<JobPicture>&)> done) {
+  v1::GetJobRequest request;
+  request.set_job(job);
+  impl_->Call(
+      &Impl::Calls::GetJob, std::move(request),
+      [done = std::move(done)](const Status& status, const v1::Job& response) {
+        if (!status.ok()) return done(status);
+        done(JobPicture{PhaseOf(response), response.reason(), response.checkpoint_seconds()});
+      });
+}
+
+void JobClient::Suspend(const std::string& job, const SuspendJob& order,
+                        std::function<void(const Status&)> done) {
+  v1::SuspendRequest request;
+  request.set_job(job);
+  request.set_by_seconds(order.by_seconds);
+  request.set_reason(order.reason);
+  impl_->Call(
+      &Impl::Calls::Suspend, std::move(request),
+      [done = std::move(done)](const Status& status, const v1::SuspendResponse&) { done(status); });
+}
+
+void JobClient::Resume(const std::string& job, std::function<void(const Status&)> done) {
+  v1::ResumeRequest request;
+  request.set_job(job);
+  impl_->Call(
+      &Impl::Calls::Resume, std::move(request),
+      [done = std::move(done)](const Status& status, const v1::ResumeResponse&) { done(status); });
+}
+
+}  // namespace muster::worker

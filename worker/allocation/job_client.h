@@ -1,0 +1,39 @@
+// JobClient: the leading supervisor's calls to its own coordinator, about the allocation's one job.
+//
+// Owned by a Supervisor; loop thread only, gRPC's threads post. Each call ends within its limit and
+// then calls `done` once; not after the client is gone.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/base/result.h"
+#include "common/rpc/endpoint.h"
+#include "common/runtime/event_loop.h"
+#include "worker/allocation/job_course.h"
+
+namespace muster::worker {
+
+class JobClient {
+ public:
+  // A coordinator on this host: `endpoint.grpc` is loopback, and calls carry its token.
+  JobClient(EventLoop& loop, const Endpoint& endpoint, std::string token);
+  ~JobClient();
+  JobClient(const JobClient&) = delete;
+  JobClient& operator=(const JobClient&) = delete;
+
+  // The job's id. Idempotent by key.
+  void Submit(const std::string& spec_yaml, const std::string& key,
+              std::function<void(const Result<std::string>&)> done);
+  void Get(const std::string& job, std::function<void(const Result<JobPicture>&)> done);
+  void Suspend(const std::string& job, const SuspendJob& order,
+               std::function<void(const Status&)> done);
+  void Resume(const std::string& job, std::function<void(const Status&)> done);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace muster::worker

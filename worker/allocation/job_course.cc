@@ -1,0 +1,153 @@
+#include "worker/allocation/job_course.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "common/base/text.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr char kMark[] = " (run ";
+constexpr int kExitFailed = 10;       // as of muster wait
+constexpr int kExitCancelled = 11;    // the same
+constexpr int kExitBadData = 65;      // EX_DATAERR
+constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE
+constexpr int kExitConfig = 78;       // EX_CONFIG
+// A request whose answer was lost is said again.
+constexpr Duration kAskAgain = std::chrono::seconds(2);
+constexpr Duration kMinute = std::chrono::seconds(60);
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+std::string RunMark(int run) { return kMark + std::to_string(run) + ")"; }
+
+int MarkedRun(const std::string& reason) {
+  const std::size_t at = reason.rfind(kMark);
+  if (at == std::string::npos) return -1;
+  const char* begin = reason.data() + at + sizeof kMark - 1;
+  const char* end = reason.data() + reason.size();
+  int run = -1;
+  const auto [rest, error] = std::from_chars(begin, end, run);
+  return error == std::errc() && rest != end && *rest == ')' && run >= 0 ? run : -1;
+}
+
+std::vector<CourseEffect> JobCourse::TakeEffects() { return std::exchange(effects_, {}); }
+
+void JobCourse::End(Ending ending) {
+  if (std::exchange(ended_, true)) return;
+  if (ending.action == EndAction::kRequeue && options_.run >= options_.max_requeues) {
+    ending.action = EndAction::kLeave;
+    ending.exit_code = kExitUnavailable;
+    ending.reason += "; it was requeued " + std::to_string(options_.run) +
+                     " times, which is the limit (--max-requeues)";
+  }
+  effects_.push_back(std::move(ending));
+}
+
+void JobCourse::OnRefused(const Status& why) {
+  End({.exit_code = kExitBadData,
+       .reason = "the job was refused: " + why.message(),
+       .exclude = {}});
+}
+
+void JobCourse::OnCoordinatorChanged() {
+  asked_.reset();
+  job_.reset();
+}
+
+void JobCourse::OnStopNotice(TimePoint by, const std::string& reason) {
+  if (stop_by_ && *stop_by_ <= by) return;
+  stop_by_ = by;
+  stop_reason_ = reason;
+}
+
+void JobCourse::OnJob(const JobPicture& job, TimePoint now) {
+  if (ended_) return;
+  job_ = job;
+  if (job.phase != JobPhase::kWaiting) waiting_since_.reset();
+  switch (job.phase) {
+    case JobPhase::kWaiting:
+    case JobPhase::kActive: return;
+    case JobPhase::kSuspended: return OnSuspended(job, now);
+    case JobPhase::kSucceeded:
+      return End({.exit_code = 0, .reason = "the job has succeeded", .exclude = {}});
+    case JobPhase::kFailed:
+      return End(
+          {.exit_code = kExitFailed, .reason = "the job failed: " + job.reason, .exclude = {}});
+    case JobPhase::kCancelled:
+      return End({.exit_code = kExitCancelled,
+                  .reason = "the job was cancelled: " + job.reason,
+                  .exclude = {}});
+  }
+}
+
+// Suspended for the end of this run it goes on in the next one; suspended by a user it stays so.
+void JobCourse::OnSuspended(const JobPicture& job, TimePoint now) {
+  const int run = MarkedRun(job.reason);
+  if (run == options_.run || (run >= 0 && stop_by_)) {
+    return End({.exit_code = kExitRequeue,
+                .action = EndAction::kRequeue,
+                .reason = "the job is saved and suspended: " + job.reason,
+                .exclude = {}});
+  }
+  if (run < 0 || run > options_.run) return;
+  if (asked_ && now - *asked_ < kAskAgain) return;
+  asked_ = now;
+  effects_.emplace_back(std::in_place_type<ResumeJob>);
+}
+
+Duration JobCourse::Lead() const {
+  if (options_.lead) return *options_.lead;
+  return kMinute + FromSeconds(2 * (job_ ? job_->checkpoint_seconds : 0));
+}
+
+void JobCourse::AskToStop(TimePoint now) {
+  if (asked_ && now - *asked_ < kAskAgain) return;
+  asked_ = now;
+  const double seconds = ToSeconds(*stop_by_ - options_.margin - now);
+  effects_.push_back(SuspendJob{std::max(seconds, 1.0), stop_reason_ + RunMark(options_.run)});
+}
+
+void JobCourse::Tick(const std::vector<std::string>& missing, TimePoint now) {
+  if (ended_) return;
+  if (end_time_ && now >= *end_time_ - Lead())
+    OnStopNotice(*end_time_, "the allocation's time ends");
+  if (stop_by_) {
+    if (now >= *stop_by_ - options_.margin / 3) {
+      return End({.exit_code = kExitRequeue,
+                  .action = EndAction::kRequeue,
+                  .reason = stop_reason_ + ", and the job was not saved in time: it goes on from "
+                                           "its last checkpoint",
+                  .exclude = {}});
+    }
+    if (job_) AskToStop(now);
+    return;
+  }
+  WatchWaiting(missing, now);
+}
+
+void JobCourse::WatchWaiting(const std::vector<std::string>& missing, TimePoint now) {
+  if (!job_ || job_->phase != JobPhase::kWaiting) return;
+  if (!waiting_since_) waiting_since_ = now;
+  if (now - *waiting_since_ < options_.patience) return;
+  if (!missing.empty()) {
+    return End(
+        {.exit_code = kExitRequeue,
+         .action = EndAction::kRequeue,
+         .reason = "the job waits for nodes that this allocation has lost: " + Joined(missing),
+         .exclude = missing});
+  }
+  End({.exit_code = kExitConfig,
+       .reason = "the job cannot be placed on this allocation: " + job_->reason,
+       .exclude = {}});
+}
+
+}  // namespace muster::worker

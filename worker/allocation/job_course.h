@@ -1,0 +1,94 @@
+// JobCourse: what the leading supervisor does with the allocation's job, until it knows what
+// becomes of the allocation. Pure.
+//
+// Signals, preemption and the end of the allocation's time are one request: save and stop by then.
+// A job that was stopped so is suspended, and the allocation ends with 75 and is requeued; a new
+// run of the same allocation resumes it. A job that waits for nodes which this allocation has lost
+// for good ends it in the same way, with those nodes excluded.
+//
+// Owned by a Supervisor; its thread. Time is an argument.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/allocation/peer_view.h"
+
+namespace muster::worker {
+
+inline constexpr int kExitRequeue = 75;  // EX_TEMPFAIL of sysexits.h
+
+struct JobCourseOptions {
+  int run = 0;  // SLURM_RESTART_COUNT
+  int max_requeues = 100;
+  // Before the end of the allocation's time the job is asked to stop: so long before, or, where it
+  // is not given, twice the time that a checkpoint took and a minute, for Slurm rounds to minutes.
+  std::optional<Duration> lead;
+  Duration margin = std::chrono::seconds(3);     // between the job's limit and the node's
+  Duration patience = std::chrono::seconds(60);  // of a job that waits for nodes
+};
+
+enum class JobPhase { kWaiting, kActive, kSuspended, kSucceeded, kFailed, kCancelled };
+
+struct JobPicture {
+  JobPhase phase = JobPhase::kWaiting;
+  std::string reason;             // why it waits or how it ended
+  double checkpoint_seconds = 0;  // from the order to the commit; 0: not known
+};
+
+// Effects.
+struct SuspendJob {
+  double by_seconds = 0;
+  std::string reason;
+};
+struct ResumeJob {};
+using CourseEffect = std::variant<SuspendJob, ResumeJob, Ending>;
+
+class JobCourse {
+ public:
+  explicit JobCourse(JobCourseOptions options) : options_(options) {}
+
+  // The coordinator will never take the job.
+  void OnRefused(const Status& why);
+  void OnJob(const JobPicture& job, TimePoint now);
+  // Somebody says that the allocation, or a node of it, must have ended by then.
+  void OnStopNotice(TimePoint by, const std::string& reason);
+  void SetEndTime(TimePoint end) { end_time_ = end; }
+  // `missing`: nodes of the allocation that nobody hears from.
+  void Tick(const std::vector<std::string>& missing, TimePoint now);
+  // The coordinator has another process, which may know nothing of what was asked of the last.
+  void OnCoordinatorChanged();
+
+  std::vector<CourseEffect> TakeEffects();
+  bool ended() const { return ended_; }
+  const std::optional<TimePoint>& stop_by() const { return stop_by_; }
+  const std::string& stop_reason() const { return stop_reason_; }
+
+ private:
+  void End(Ending ending);
+  void OnSuspended(const JobPicture& job, TimePoint now);
+  Duration Lead() const;
+  void AskToStop(TimePoint now);
+  void WatchWaiting(const std::vector<std::string>& missing, TimePoint now);
+
+  const JobCourseOptions options_;
+  std::optional<JobPicture> job_;
+  std::optional<TimePoint> end_time_;
+  std::optional<TimePoint> stop_by_;
+  std::string stop_reason_;
+  std::optional<TimePoint> asked_;  // to suspend, or to resume
+  std::optional<TimePoint> waiting_since_;
+  bool ended_ = false;
+  std::vector<CourseEffect> effects_;
+};
+
+// Stands in the reason of a suspension by the end of an allocation, so that the next run knows it.
+std::string RunMark(int run);
+// The run in such a reason, to which others may have added; -1: another reason.
+int MarkedRun(const std::string& reason);
+
+}  // namespace muster::worker

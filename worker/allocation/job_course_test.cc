@@ -1,0 +1,176 @@
+#include "worker/allocation/job_course.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::worker {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class JobCourseTest : public testing::Test {
+ protected:
+  void Use(JobCourseOptions options) { course_.emplace(options); }
+  void Job(JobPhase phase, const std::string& reason = "", double checkpoint_seconds = 0) {
+    course_->OnJob({phase, reason, checkpoint_seconds}, now_);
+  }
+  // Ticks for so long and returns all effects.
+  std::vector<CourseEffect> Pass(Duration duration, const std::vector<std::string>& missing = {}) {
+    std::vector<CourseEffect> effects;
+    for (const TimePoint end = now_ + duration; now_ <= end; now_ += milliseconds(100)) {
+      course_->Tick(missing, now_);
+      for (CourseEffect& effect : course_->TakeEffects()) effects.push_back(std::move(effect));
+    }
+    return effects;
+  }
+  static Ending EndOf(const std::vector<CourseEffect>& effects) {
+    EXPECT_EQ(effects.size(), 1u);
+    if (effects.empty() || !std::holds_alternative<Ending>(effects.back())) {
+      ADD_FAILURE() << "no ending";
+      return {};
+    }
+    return std::get<Ending>(effects.back());
+  }
+
+  TimePoint now_{std::chrono::hours(5)};
+  std::optional<JobCourse> course_{JobCourse(JobCourseOptions{})};
+};
+
+TEST_F(JobCourseTest, TheJobsEndIsTheAllocations) {
+  const struct {
+    JobPhase phase;
+    int exit_code;
+  } rows[] = {{JobPhase::kSucceeded, 0}, {JobPhase::kFailed, 10}, {JobPhase::kCancelled, 11}};
+  for (const auto& row : rows) {
+    Use({});
+    Job(JobPhase::kActive);
+    EXPECT_TRUE(Pass(seconds(300)).empty());
+    Job(row.phase, "because");
+    const Ending ending = EndOf(course_->TakeEffects());
+    EXPECT_EQ(ending.exit_code, row.exit_code);
+    EXPECT_EQ(ending.action, EndAction::kLeave);
+    EXPECT_TRUE(course_->ended());
+    Job(JobPhase::kSucceeded);
+    EXPECT_TRUE(Pass(seconds(1)).empty()) << "ended once";
+  }
+}
+
+TEST_F(JobCourseTest, ARefusedJobIsNotRetried) {
+  course_->OnRefused(InvalidArgument("line 3: no such key"));
+  const Ending ending = EndOf(course_->TakeEffects());
+  EXPECT_EQ(ending.exit_code, 65);
+  EXPECT_EQ(ending.action, EndAction::kLeave);
+  EXPECT_NE(ending.reason.find("line 3"), std::string::npos);
+}
+
+TEST_F(JobCourseTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
+  course_->SetEndTime(now_ + seconds(600));
+  Job(JobPhase::kActive, "", 20.0);
+  EXPECT_TRUE(Pass(seconds(499)).empty());
+  const auto effects = Pass(seconds(2));
+  ASSERT_EQ(effects.size(), 1u);
+  const auto& suspend = std::get<SuspendJob>(effects[0]);
+  EXPECT_NEAR(suspend.by_seconds, 97, 1.5);
+  EXPECT_EQ(MarkedRun(suspend.reason), 0);
+  Job(JobPhase::kSuspended, suspend.reason);
+  const Ending ending = EndOf(course_->TakeEffects());
+  EXPECT_EQ(ending.exit_code, kExitRequeue);
+  EXPECT_EQ(ending.action, EndAction::kRequeue);
+}
+
+TEST_F(JobCourseTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsHeard) {
+  Job(JobPhase::kActive);
+  course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
+  const auto effects = Pass(seconds(5));
+  ASSERT_EQ(effects.size(), 3u);
+  EXPECT_NEAR(std::get<SuspendJob>(effects[0]).by_seconds, 27, 0.5);
+  EXPECT_LT(std::get<SuspendJob>(effects[2]).by_seconds, 24);
+}
+
+TEST_F(JobCourseTest, TheEarliestNoticeCounts) {
+  course_->OnStopNotice(now_ + seconds(30), "first");
+  course_->OnStopNotice(now_ + seconds(90), "later");
+  EXPECT_EQ(course_->stop_reason(), "first");
+  course_->OnStopNotice(now_ + seconds(10), "sooner");
+  EXPECT_EQ(*course_->stop_by(), now_ + seconds(10));
+}
+
+TEST_F(JobCourseTest, AJobThatCannotBeSavedInTimeIsRequeuedAllTheSame) {
+  Job(JobPhase::kActive);
+  course_->OnStopNotice(now_ + seconds(10), "SIGTERM");
+  const auto effects = Pass(seconds(10));
+  const auto& ending = std::get<Ending>(effects.back());
+  EXPECT_EQ(ending.exit_code, kExitRequeue);
+  EXPECT_NE(ending.reason.find("last checkpoint"), std::string::npos);
+}
+
+TEST_F(JobCourseTest, TheNextRunResumesWhatTheLastOneSuspended) {
+  Use({.run = 2});
+  Job(JobPhase::kSuspended, "SIGTERM" + RunMark(1));
+  const auto effects = course_->TakeEffects();
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<ResumeJob>(effects[0]));
+  Job(JobPhase::kSuspended, "SIGTERM" + RunMark(1));
+  EXPECT_TRUE(course_->TakeEffects().empty()) << "not again at once";
+}
+
+TEST_F(JobCourseTest, WhatAUserSuspendedStaysSo) {
+  Use({.run = 1});
+  Job(JobPhase::kSuspended, "I need the nodes");
+  EXPECT_TRUE(Pass(seconds(600)).empty());
+}
+
+TEST_F(JobCourseTest, ASuspendedJobOfTheLastRunIsRequeuedWhenThisOneEndsToo) {
+  Use({.run = 1});
+  course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
+  Job(JobPhase::kSuspended, "SIGTERM" + RunMark(0));
+  EXPECT_EQ(EndOf(course_->TakeEffects()).exit_code, kExitRequeue);
+}
+
+TEST_F(JobCourseTest, LostNodesThatAJobWaitsForAreExcludedFromTheNextRun) {
+  Job(JobPhase::kActive);
+  EXPECT_TRUE(Pass(seconds(300), {"n2"}).empty()) << "it goes on without it";
+  Job(JobPhase::kWaiting, "needs 3 nodes");
+  EXPECT_TRUE(Pass(seconds(59), {"n2"}).empty());
+  const Ending ending = EndOf(Pass(seconds(2), {"n2"}));
+  EXPECT_EQ(ending.exit_code, kExitRequeue);
+  EXPECT_EQ(ending.exclude, std::vector<std::string>{"n2"});
+}
+
+TEST_F(JobCourseTest, AJobThatFitsNoNodeOfAWholeAllocationIsAFaultOfItsConfiguration) {
+  Job(JobPhase::kWaiting, "needs 8 nodes, 2 are there");
+  const Ending ending = EndOf(Pass(seconds(62)));
+  EXPECT_EQ(ending.exit_code, 78);
+  EXPECT_NE(ending.reason.find("needs 8 nodes"), std::string::npos);
+}
+
+TEST_F(JobCourseTest, RequeuesComeToAnEnd) {
+  Use({.run = 3, .max_requeues = 3});
+  course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
+  Job(JobPhase::kSuspended, "SIGTERM" + RunMark(3));
+  const Ending ending = EndOf(course_->TakeEffects());
+  EXPECT_EQ(ending.exit_code, 69);
+  EXPECT_EQ(ending.action, EndAction::kLeave);
+  EXPECT_NE(ending.reason.find("--max-requeues"), std::string::npos);
+}
+
+TEST_F(JobCourseTest, WaitingIsCountedAnewAfterItRan) {
+  Job(JobPhase::kWaiting);
+  EXPECT_TRUE(Pass(seconds(50)).empty());
+  Job(JobPhase::kActive);
+  Job(JobPhase::kWaiting);
+  EXPECT_TRUE(Pass(seconds(50)).empty());
+}
+
+TEST(RunMark, IsReadOnlyWhereItIsOne) {
+  EXPECT_EQ(MarkedRun("x" + RunMark(17)), 17);
+  EXPECT_EQ(MarkedRun("x (run 3); it will go on at step 34"), 3);
+  EXPECT_EQ(MarkedRun("x (run 3"), -1);
+  EXPECT_EQ(MarkedRun("x (run -3)"), -1);
+  EXPECT_EQ(MarkedRun("x (run )"), -1);
+  EXPECT_EQ(MarkedRun("x (run 3x)"), -1);
+  EXPECT_EQ(MarkedRun(""), -1);
+}
+
+}  // namespace
+}  // namespace muster::worker

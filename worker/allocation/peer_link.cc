@@ -1,0 +1,216 @@
+#include "worker/allocation/peer_link.h"
+
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/security/auth_context.h>
+#include <grpcpp/security/auth_metadata_processor.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/tls.h"
+#include "common/security/certificate.h"
+#include "muster/v1/allocation_api.grpc.pb.h"
+
+namespace muster::worker {
+namespace {
+
+// More questions at once than an allocation has nodes.
+constexpr std::size_t kMaxQuestions = 4096;
+constexpr std::chrono::milliseconds kShutdownGrace{200};
+
+void ToProto(const Member& member, v1::AllocationMember* proto) {
+  proto->set_index(member.index);
+  proto->set_node(member.node);
+  proto->set_address(member.address);
+}
+
+Member FromProto(const v1::AllocationMember& proto) {
+  return {proto.index(), proto.node(), proto.address()};
+}
+
+v1::PeerView ToProto(const PeerView& view, const std::string& allocation) {
+  v1::PeerView proto;
+  proto.set_allocation(allocation);
+  proto.set_run(view.run);
+  ToProto(view.self, proto.mutable_self());
+  proto.set_epoch(view.leadership.epoch);
+  ToProto(view.leadership.leader, proto.mutable_leader());
+  proto.set_coordinator_grpc(view.leadership.grpc);
+  proto.set_coordinator_http(view.leadership.http);
+  proto.set_unfit(view.unfit);
+  proto.set_stop_seconds(view.stop_seconds);
+  proto.set_stop_reason(view.stop_reason);
+  if (!view.ending) return proto;
+  v1::AllocationEnding& ending = *proto.mutable_ending();
+  ending.set_exit_code(view.ending->exit_code);
+  ending.set_requeue(view.ending->action == EndAction::kRequeue);
+  ending.set_reason(view.ending->reason);
+  for (const std::string& node : view.ending->exclude) ending.add_exclude(node);
+  return proto;
+}
+
+PeerView FromProto(const v1::PeerView& proto) {
+  PeerView view;
+  view.self = FromProto(proto.self());
+  view.run = proto.run();
+  view.leadership = {proto.epoch(), FromProto(proto.leader()), proto.coordinator_grpc(),
+                     proto.coordinator_http()};
+  view.unfit = proto.unfit();
+  view.stop_seconds = proto.stop_seconds();
+  view.stop_reason = proto.stop_reason();
+  if (!proto.has_ending()) return view;
+  const v1::AllocationEnding& ending = proto.ending();
+  view.ending = Ending{.exit_code = ending.exit_code(),
+                       .action = ending.requeue() ? EndAction::kRequeue : EndAction::kLeave,
+                       .reason = ending.reason(),
+                       .exclude = {ending.exclude().begin(), ending.exclude().end()}};
+  return view;
+}
+
+// Lets in who has a node's certificate of this allocation, which TLS has verified.
+class NodesOnly final : public grpc::AuthMetadataProcessor {
+ public:
+  explicit NodesOnly(std::string allocation) : allocation_(std::move(allocation)) {}
+  bool IsBlocking() const override { return false; }
+  grpc::Status Process(const InputMetadata&, grpc::AuthContext* context, OutputMetadata*,
+                       OutputMetadata*) override {
+    const auto pems = context->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    if (pems.empty()) return ToGrpcStatus(Unauthenticated("a supervisor shows a certificate"));
+    const auto peer = ReadCertificate(std::string(pems[0].data(), pems[0].size()));
+    const bool fits =
+        peer.ok() && peer->identity.role == Role::kNode && peer->identity.cluster == allocation_;
+    return fits ? grpc::Status::OK
+                : ToGrpcStatus(PermissionDenied("only nodes of this allocation may ask"));
+  }
+
+ private:
+  const std::string allocation_;
+};
+
+}  // namespace
+
+struct PeerLink::Impl : v1::Supervisor::CallbackService {
+  Impl(EventLoop& loop_in, Options options_in, OnAsked on_asked_in)
+      : loop(loop_in), options(std::move(options_in)), on_asked(std::move(on_asked_in)) {}
+  ~Impl() override {
+    *alive = false;
+    if (server) server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  }
+
+  Status Begin();
+  Status Check(const v1::PeerView& proto) const;
+  void Asked(const v1::PeerView& request, v1::PeerView* response,
+             grpc::ServerUnaryReactor* reactor);
+  Result<v1::Supervisor::Stub*> StubOf(const std::string& peer);
+
+  grpc::ServerUnaryReactor* Pulse(grpc::CallbackServerContext* context, const v1::PeerView* request,
+                                  v1::PeerView* response) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    loop.Post([this, alive = alive, request, response, reactor] {
+      if (*alive) return Asked(*request, response, reactor);
+      reactor->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "this supervisor ends"));
+    });
+    return reactor;
+  }
+
+  EventLoop& loop;
+  const Options options;
+  const OnAsked on_asked;
+  std::unique_ptr<grpc::Server> server;
+  std::string address;
+  std::map<std::string, std::unique_ptr<v1::Supervisor::Stub>> stubs;
+  std::size_t questions = 0;
+  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+};
+
+Status PeerLink::Impl::Begin() {
+  MUSTER_ASSIGN_OR_RETURN(
+      const auto credentials,
+      TlsServerCredentials(options.answers_with, std::make_shared<NodesOnly>(options.allocation)));
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(options.address + ":0", credentials, &port);
+  builder.RegisterService(this);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(64 << 10);
+  server = builder.BuildAndStart();
+  if (!server || port <= 0) {
+    return Unavailable("nothing can listen at " + options.address +
+                       "; is it an address of this node? --interface names another");
+  }
+  address = options.address + ":" + std::to_string(port);
+  return OkStatus();
+}
+
+Status PeerLink::Impl::Check(const v1::PeerView& proto) const {
+  if (proto.allocation() == options.allocation && proto.run() == options.run) return OkStatus();
+  return FailedPrecondition("this is run " + std::to_string(options.run) + " of allocation " +
+                            options.allocation + ", not run " + std::to_string(proto.run()) +
+                            " of " + proto.allocation());
+}
+
+void PeerLink::Impl::Asked(const v1::PeerView& request, v1::PeerView* response,
+                           grpc::ServerUnaryReactor* reactor) {
+  const Status status = Check(request);
+  if (status.ok()) *response = ToProto(on_asked(FromProto(request)), options.allocation);
+  reactor->Finish(ToGrpcStatus(status));
+}
+
+Result<v1::Supervisor::Stub*> PeerLink::Impl::StubOf(const std::string& peer) {
+  auto& stub = stubs[peer];
+  if (!stub) {
+    MUSTER_ASSIGN_OR_RETURN(const auto channel, OpenTlsChannel(peer, options.asks_with));
+    stub = v1::Supervisor::NewStub(channel);
+  }
+  return stub.get();
+}
+
+PeerLink::PeerLink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PeerLink::~PeerLink() = default;
+
+Result<std::unique_ptr<PeerLink>> PeerLink::Listen(EventLoop& loop, Options options,
+                                                   OnAsked on_asked) {
+  auto impl = std::make_unique<Impl>(loop, std::move(options), std::move(on_asked));
+  MUSTER_RETURN_IF_ERROR(impl->Begin());
+  return std::unique_ptr<PeerLink>(new PeerLink(std::move(impl)));
+}
+
+const std::string& PeerLink::address() const { return impl_->address; }
+
+void PeerLink::Ask(const std::string& address, const PeerView& view, Duration limit,
+                   OnAnswer done) {
+  struct Question {
+    grpc::ClientContext context;
+    v1::PeerView request;
+    v1::PeerView response;
+  };
+  Impl& impl = *impl_;
+  if (impl.questions >= kMaxQuestions) return done(ResourceExhausted("too many questions at once"));
+  const auto stub = impl.StubOf(address);
+  if (!stub.ok()) return done(FailedPrecondition(stub.status().message()));
+  ++impl.questions;
+  auto question = std::make_shared<Question>();
+  question->request = ToProto(view, impl.options.allocation);
+  question->context.set_deadline(std::chrono::system_clock::now() +
+                                 std::chrono::ceil<std::chrono::milliseconds>(limit));
+  (*stub)->async()->Pulse(&question->context, &question->request, &question->response,
+                          [&impl, &loop = impl.loop, alive = impl.alive, question,
+                           done = std::move(done)](const grpc::Status& status) {
+                            loop.Post([&impl, alive, question, done, status] {
+                              if (!*alive) return;
+                              --impl.questions;
+                              if (!status.ok()) return done(FromGrpcStatus(status));
+                              const Status fits = impl.Check(question->response);
+                              if (!fits.ok()) return done(fits);
+                              done(FromProto(question->response));
+                            });
+                          });
+}
+
+}  // namespace muster::worker

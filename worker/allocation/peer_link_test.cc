@@ -1,0 +1,113 @@
+#include "worker/allocation/peer_link.h"
+
+#include <gtest/gtest.h>
+
+#include "common/process/temp_dir_for_test.h"
+#include "worker/allocation/allocation_security.h"
+
+namespace muster::worker {
+namespace {
+
+class PeerLinkTest : public testing::Test {
+ protected:
+  // Credentials of one allocation for a node; those of another lie elsewhere.
+  std::string LocalDir(const std::string& allocation, const std::string& node) {
+    const std::string local = temp_ / (allocation + "-" + node);
+    EXPECT_TRUE(
+        MakeAllocationCredentials({allocation, temp_ / (allocation + "-ca"), local, node}).ok());
+    return local;
+  }
+  std::unique_ptr<PeerLink> Listen(const std::string& allocation, int run, const std::string& node,
+                                   PeerLink::OnAsked on_asked) {
+    const std::string local = LocalDir(allocation, node);
+    auto link = PeerLink::Listen(loop_,
+                                 {.allocation = allocation,
+                                  .run = run,
+                                  .address = "127.0.0.1",
+                                  .answers_with = CoordinatorCredentials(local),
+                                  .asks_with = NodeCredentials(local)},
+                                 std::move(on_asked));
+    EXPECT_TRUE(link.ok()) << link.status().ToString();
+    return link.ok() ? *std::move(link) : nullptr;
+  }
+  static PeerView ViewOf(const std::string& node, int run) {
+    PeerView view;
+    view.self = {3, node, "10.0.0.3:1"};
+    view.run = run;
+    return view;
+  }
+  Result<PeerView> Ask(PeerLink& from, const std::string& address, const PeerView& view) {
+    Result<PeerView> got = Internal("never answered");
+    from.Ask(address, view, std::chrono::seconds(5), [&](const Result<PeerView>& answer) {
+      got = answer;
+      loop_.Stop();
+    });
+    loop_.Run();
+    return got;
+  }
+  PeerLink::OnAsked Nobody() {
+    return [](const PeerView&) {
+      ADD_FAILURE() << "asked";
+      return PeerView{};
+    };
+  }
+
+  TempDirForTest temp_;
+  EventLoop loop_;
+};
+
+TEST_F(PeerLinkTest, BothSidesLearnWhatTheOtherKnows) {
+  PeerView asked;
+  const auto answering = Listen("slurm-1", 2, "n0", [&](const PeerView& peer) {
+    asked = peer;
+    PeerView view = ViewOf("n0", 2);
+    view.leadership = {9, {0, "n0", "10.0.0.0:1"}, "10.0.0.0:2", "10.0.0.0:3"};
+    view.unfit = true;
+    view.ending = Ending{75, EndAction::kRequeue, "time", {"n4", "n5"}};
+    return view;
+  });
+  const auto asking = Listen("slurm-1", 2, "n3", Nobody());
+  PeerView mine = ViewOf("n3", 2);
+  mine.stop_seconds = 12.5;
+  mine.stop_reason = "SIGTERM";
+  const auto answer = Ask(*asking, answering->address(), mine);
+  ASSERT_TRUE(answer.ok()) << answer.status().ToString();
+  EXPECT_EQ(asked.self, mine.self);
+  EXPECT_EQ(asked.stop_seconds, 12.5);
+  EXPECT_EQ(asked.stop_reason, "SIGTERM");
+  EXPECT_FALSE(asked.ending);
+  EXPECT_EQ(answer->leadership.epoch, 9u);
+  EXPECT_EQ(answer->leadership.grpc, "10.0.0.0:2");
+  EXPECT_EQ(answer->leadership.leader.node, "n0");
+  EXPECT_TRUE(answer->unfit);
+  EXPECT_EQ(answer->ending, (Ending{75, EndAction::kRequeue, "time", {"n4", "n5"}}));
+  EXPECT_LT(answer->stop_seconds, 0);
+}
+
+TEST_F(PeerLinkTest, AnotherRunOfTheAllocationIsNotListenedTo) {
+  const auto answering = Listen("slurm-1", 1, "n0", Nobody());
+  const auto asking = Listen("slurm-1", 0, "n3", Nobody());
+  const auto answer = Ask(*asking, answering->address(), ViewOf("n3", 0));
+  EXPECT_EQ(answer.status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(PeerLinkTest, AnotherAllocationsCertificateOpensNothing) {
+  const auto answering = Listen("slurm-1", 0, "n0", Nobody());
+  const auto asking = Listen("slurm-2", 0, "n3", Nobody());
+  EXPECT_FALSE(Ask(*asking, answering->address(), ViewOf("n3", 0)).ok());
+}
+
+TEST_F(PeerLinkTest, WhoIsNotThereRefusesAtOnce) {
+  std::string address;
+  {
+    const auto gone = Listen("slurm-1", 0, "n0", Nobody());
+    address = gone->address();
+  }
+  const auto asking = Listen("slurm-1", 0, "n3", Nobody());
+  const Deadline quick = Deadline::After(std::chrono::seconds(4));
+  EXPECT_EQ(Ask(*asking, address, ViewOf("n3", 0)).status().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(quick.Expired());
+}
+
+}  // namespace
+}  // namespace muster::worker

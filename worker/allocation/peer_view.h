@@ -1,0 +1,57 @@
+// What the supervisors of one allocation tell each other.
+//
+// Plain values; any thread. docs/slurm.md tells how they work together.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace muster::worker {
+
+// A supervisor of this run of the allocation: a task of srun, one per node.
+struct Member {
+  int index = -1;  // SLURM_NODEID; the lowest live one leads
+  std::string node;
+  std::string address;  // HOST:PORT, numeric, where it answers pulses
+
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+// Who leads: the supervisor whose node runs the coordinator.
+struct Leadership {
+  std::uint64_t epoch = 0;  // of its coordinator; 0: nobody leads
+  Member leader;
+  std::string grpc;  // of the coordinator, HOST:PORT
+  std::string http;
+
+  friend bool operator==(const Leadership&, const Leadership&) = default;
+};
+
+// What becomes of the allocation when its work is over or cannot go on.
+enum class EndAction {
+  kLeave,    // everything is done, or nothing more can be: the tasks end
+  kRequeue,  // work is left: the same job is to run again, elsewhere or later
+};
+
+struct Ending {
+  int exit_code = 0;  // docs/slurm.md: 0, 10, 11, 75 or of sysexits
+  EndAction action = EndAction::kLeave;
+  std::string reason;                // for people, a sentence
+  std::vector<std::string> exclude;  // nodes that a requeued job should not get
+
+  friend bool operator==(const Ending&, const Ending&) = default;
+};
+
+struct PeerView {
+  Member self;
+  int run = 0;  // SLURM_RESTART_COUNT: a requeued job's supervisors do not listen to older ones
+  Leadership leadership;
+  bool unfit = false;        // could not bring a coordinator up on its node
+  double stop_seconds = -1;  // until this node must have ended; negative: nobody said so
+  std::string stop_reason;
+  std::optional<Ending> ending;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,46 @@
+// Supervisor: one per node of an allocation of a cluster's scheduler (srun's task): it keeps this
+// node's worker, and, where the election says so, the coordinator, and sees the job through.
+//
+//   Election, JobCourse    decide (pure)
+//   PeerLink, SharedDir    what others say
+//   ChildProcess           muster-worker, muster-coordinator
+//   JobClient              the leader's calls to its coordinator
+//   Scheduler              Slurm: when the allocation ends; requeue, cancel
+//
+// One thread, but for the scheduler's commands and shared directory, which run on a pool. When it
+// is killed its children die with it, and the others go on without this node.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "worker/allocation/election.h"
+#include "worker/allocation/job_course.h"
+#include "worker/allocation/scheduler.h"
+
+namespace muster::worker {
+
+struct SupervisorOptions {
+  std::string allocation;  // the scheduler's cluster and job: equal on all nodes
+  int run = 0;             // how often it was requeued
+  int node_count = 1;
+  std::vector<std::string> node_names;        // of the allocation; may be empty
+  Member self;                                // without the port
+  std::string shared_dir;                     // absolute
+  std::string local_dir;                      // absolute, of this node alone
+  std::string binary_dir;                     // with muster-worker and muster-coordinator
+  std::string job_yaml;                       // resolved, with an absolute workdir
+  std::vector<std::string> worker_arguments;  // beside those that are set here
+  double lease_seconds = 4;                   // of the coordinator
+  double term_seconds = 25;                   // from SIGTERM to SIGKILL, where nobody says
+  std::string log_level = "info";
+  ElectionOptions election;
+  JobCourseOptions course;
+};
+
+// The exit code that is to be the task's; docs/slurm.md lists them.
+Result<int> RunSupervisor(SupervisorOptions options, std::unique_ptr<Scheduler> scheduler);
+
+}  // namespace muster::worker
