@@ -8,17 +8,16 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 
 #include "cli/commands/commands.h"
 #include "cli/exit_code.h"
+#include "cli/flags.h"
 #include "cli/job_questions.h"
+#include "cli/slurm_flags.h"
 
 namespace muster {
 namespace {
-
-using Command = std::function<CommandResult(CommandContext&)>;
 
 struct GlobalOptions {
   std::string dir;
@@ -56,35 +55,14 @@ struct Invocation {
   std::string drain_by;
   std::string undrain_node;
   FaultOptions fault;
+  SlurmOptions slurm;
 };
 
 constexpr char kJobHelp[] = "The job's id, a unique prefix of it, or its name (the newest one)";
 
-// Every flag has a variable; those of a command carry its name: MUSTER_SUBMIT_KEY.
-template <typename T>
-CLI::Option* Flagged(CLI::App* app, const std::string& flags, T& value, const std::string& help,
-                     const std::string& variable) {
-  return app->add_option(flags, value, help)->envname(variable);
-}
-
-CLI::Option* Switch(CLI::App* app, const std::string& flags, bool& value, const std::string& help,
-                    const std::string& variable) {
-  return app->add_flag(flags, value, help)->envname(variable);
-}
-
-// --NAME and --no-NAME; nothing when neither was given.
-void YesNo(CLI::App* app, const std::string& name, std::optional<bool>& value,
-           const std::string& help, const std::string& variable) {
-  const auto set = [&value](std::int64_t count) { value = count > 0; };
-  app->add_flag_function("--" + name + ",!--no-" + name, set, help)->envname(variable);
-}
-
 CLI::App* Add(CLI::App& app, Invocation& call, const std::string& name, const std::string& help,
               Command command) {
-  CLI::App* sub = app.add_subcommand(name, help);
-  sub->fallthrough();
-  sub->callback([&call, command] { call.command = command; });
-  return sub;
+  return AddCommand(app, call.command, name, help, std::move(command));
 }
 
 void AddGlobals(CLI::App& app, GlobalOptions& global) {
@@ -405,8 +383,9 @@ int RunApp(int argc, char** argv, Interrupt& interrupt) {
   AddRun(app, call);
   AddClusterCommands(app, call);
   AddNodeCommands(app, call);
+  AddSlurmCommands(app, call.global.output, call.slurm, call.command);
   try {
-    app.parse(argc, argv);
+    app.parse(TakeSbatchWords(argc, argv, call.slurm), argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitSuccess : kExitBadUsage;
   }

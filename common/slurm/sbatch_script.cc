@@ -152,7 +152,7 @@ std::string NodesOption(const ResourceSpec& resources) {
 
 void AddResources(const ResourceSpec& resources, const SbatchOptions& user, Head& head) {
   head.Unless({"nodes", "nodelist", "nodefile"}, "nodes", NodesOption(resources));
-  head.Unless({"ntasks-per-node"}, "ntasks-per-node", "1");
+  // Without --ntasks-per-node, which srun has: with it Slurm gives the fewest nodes of a range.
   const bool shared = user.Has({"oversubscribe", "cpus-per-task", "overcommit", "cpus-per-gpu"});
   if (!shared) {
     head.Unless({"exclusive"}, "exclusive");

@@ -45,10 +45,10 @@ TEST(SbatchScript, AsksForWhatTheJobFileSays) {
   for (const char* line :
        {"#!/bin/bash", "#SBATCH --job-name=first",
         "#SBATCH --comment='muster key=k1 at /shared/run/out/slurm-'", "#SBATCH --nodes=2-3",
-        "#SBATCH --ntasks-per-node=1", "#SBATCH --exclusive", "#SBATCH --mem=0",
-        "#SBATCH --gpus-per-node=4", "#SBATCH --exclude=n[7-8,10]", "#SBATCH --time=1-02:02:00",
-        "#SBATCH --no-kill", "#SBATCH --requeue", "#SBATCH --signal=USR2@180",
-        "#SBATCH --open-mode=append", "#SBATCH --chdir=/shared/run",
+        "#SBATCH --exclusive", "#SBATCH --mem=0", "#SBATCH --gpus-per-node=4",
+        "#SBATCH --exclude=n[7-8,10]", "#SBATCH --time=1-02:02:00", "#SBATCH --no-kill",
+        "#SBATCH --requeue", "#SBATCH --signal=USR2@180", "#SBATCH --open-mode=append",
+        "#SBATCH --chdir=/shared/run",
         "#SBATCH --output=/shared/run/out/slurm/first-k1/slurm-%j.out"})
     EXPECT_TRUE(HasLine(script, line)) << line << "\n" << script;
   EXPECT_NE(

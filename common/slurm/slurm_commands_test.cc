@@ -2,43 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include "common/base/files.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/slurm/fake_slurm_for_test.h"
 
 namespace muster::slurm {
 namespace {
-
-// A folder of scripts in the place of Slurm's commands; each adds its arguments to `calls`.
-class FakeSlurm {
- public:
-  void Install(const std::string& command, const std::string& body) {
-    const Status written = WriteFileAtomically(
-        dir_ / command,
-        "#!/bin/sh\necho \"" + command + " $*\" >> " + (dir_ / "calls") + "\n" + body + "\n", 0755);
-    EXPECT_TRUE(written.ok()) << written.ToString();
-  }
-
-  SlurmCommands Commands(Duration limit = std::chrono::seconds(20)) const {
-    return SlurmCommands({{"PATH", dir_.path()}, {"SQUEUE_USERS", "nobody"}}, limit);
-  }
-
-  std::string Calls() const {
-    const auto calls = ReadFile(dir_ / "calls");
-    return calls.ok() ? *calls : "";
-  }
-
-  std::string path() const { return dir_.path(); }
-
- private:
-  TempDirForTest dir_;
-};
 
 TEST(SlurmCommands, ListsWithItsOwnFormatTimeZoneAndUsers) {
   FakeSlurm slurm;
   slurm.Install("squeue",
                 "test \"$TZ\" = UTC && test -z \"$SQUEUE_USERS\" || exit 9\n"
-                "printf '7\\0377\\037a\\037ann\\037RUNNING\\037None\\037n1\\0371\\037n1\\037N/A"
-                "\\037N/A\\037(null)\\n'");
+                "printf " +
+                    ListedLine("7", "a", "RUNNING", "(null)"));
   const auto jobs = slurm.Commands().List({.id = 7, .user = "ann", .name = "a"});
   ASSERT_TRUE(jobs.ok()) << jobs.status().ToString();
   ASSERT_EQ(jobs->size(), 1u);

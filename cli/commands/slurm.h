@@ -1,0 +1,55 @@
+// `muster slurm`: jobs under Slurm, without a cluster of one's own (docs/slurm.md).
+//
+// As commands.h says. They run Slurm's commands and read the shared file system, so they are for a
+// login node. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/commands/commands.h"
+#include "common/slurm/slurm_commands.h"
+
+namespace muster {
+
+struct SlurmSubmitOptions {
+  std::string file;
+  std::string key;   // empty: a random one
+  std::string name;  // empty: the file's
+  std::vector<std::string> overrides;
+  std::string accelerate_config;
+  std::optional<int> spares;  // nothing: the file's
+  bool render = false;        // print the script only
+  bool wait = false;
+  std::string worker;  // empty: beside this program where it is, else by its name in PATH
+  std::vector<std::string> worker_arguments;
+  std::string apptainer_image;
+  std::vector<std::string> apptainer_options;
+  int signal_lead_seconds = 180;
+  int max_requeues = 100;
+  std::vector<std::string> sbatch;  // everything else of the command line
+};
+CommandResult RunSlurmSubmit(CommandContext& context, const slurm::SlurmCommands& commands,
+                             const SlurmSubmitOptions& options);
+
+struct SlurmStatusOptions {
+  std::string job;    // empty: all of this user's
+  std::string state;  // directory of the supervisors; empty: as submitted
+};
+CommandResult RunSlurmStatus(CommandContext& context, const slurm::SlurmCommands& commands,
+                             const SlurmStatusOptions& options);
+
+// Until the job has ended; its result is the exit code.
+CommandResult WaitForSlurmJob(CommandContext& context, const slurm::SlurmCommands& commands,
+                              std::uint64_t id, const std::string& state_dir);
+
+struct SlurmRequeueOptions {
+  std::string job;
+  bool now = false;  // without saving first
+};
+// Saves at the next step, stops, and runs again; a job that has ended runs again at once.
+CommandResult RunSlurmRequeue(CommandContext& context, const slurm::SlurmCommands& commands,
+                              const SlurmRequeueOptions& options);
+
+}  // namespace muster

@@ -1,0 +1,144 @@
+#include <charconv>
+#include <utility>
+
+#include "cli/commands/slurm.h"
+#include "cli/exit_code.h"
+#include "cli/slurm/slurm_job.h"
+
+namespace muster {
+namespace {
+
+// slurmctld serves a whole cluster; the outcome's file is the job's own.
+constexpr auto kSlurmPause = std::chrono::seconds(15);
+constexpr auto kOutcomePause = std::chrono::seconds(1);
+
+Json OrNull(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json TimeOf(const std::optional<std::int64_t>& unix_seconds) {
+  return unix_seconds ? Json(IsoTime(*unix_seconds * 1000)) : Json(nullptr);
+}
+
+Json SlurmJobJson(const SlurmJob& job) {
+  Json json = {{"slurm_job_id", job.slurm.id == 0 ? Json(nullptr) : Json(job.slurm.id)},
+               {"name", OrNull(job.slurm.name)},
+               {"slurm_state", OrNull(job.slurm.state)},
+               {"reason", OrNull(job.slurm.reason)},
+               {"nodes", OrNull(job.slurm.nodes)},
+               {"batch_host", OrNull(job.slurm.batch_host)},
+               {"start_time", TimeOf(job.slurm.start_unix_seconds)},
+               {"end_time", TimeOf(job.slurm.end_unix_seconds)},
+               {"state_directory", OrNull(job.state_dir)},
+               {"leader", nullptr},
+               {"outcome", nullptr}};
+  if (job.leader)
+    json["leader"] = {{"run", job.leader->run},
+                      {"epoch", job.leader->epoch},
+                      {"node", job.leader->node},
+                      {"grpc", job.leader->grpc}};
+  if (job.outcome)
+    json["outcome"] = {{"run", job.outcome->run},
+                       {"exit_code", job.outcome->exit_code},
+                       {"action", job.outcome->action},
+                       {"reason", job.outcome->reason}};
+  return json;
+}
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string OutcomeText(const SlurmJob& job) {
+  if (!job.outcome) return "-";
+  if (job.outcome->action != "done") return "requeued: " + job.outcome->reason;
+  const std::string end = job.outcome->exit_code == kExitSuccess        ? "succeeded"
+                          : job.outcome->exit_code == kExitJobCancelled ? "cancelled"
+                                                                        : "failed";
+  return job.outcome->reason.empty() ? end : end + ": " + job.outcome->reason;
+}
+
+std::string LeaderText(const SlurmJob& job) {
+  if (!job.leader) return "-";
+  return job.leader->node + " (epoch " + std::to_string(job.leader->epoch) + ")";
+}
+
+void AddRow(Table& table, const SlurmJob& job) {
+  table.Add({job.slurm.id == 0 ? "-" : job.slurm.shown_id, OrDash(job.slurm.name),
+             OrDash(job.slurm.state), OrDash(job.slurm.nodes), OrDash(job.slurm.reason),
+             LeaderText(job), Printable(OutcomeText(job))});
+}
+
+}  // namespace
+
+CommandResult RunSlurmStatus(CommandContext& context, const slurm::SlurmCommands& commands,
+                             const SlurmStatusOptions& options) {
+  Terminal& terminal = context.terminal;
+  Table table({"SLURM JOB", "NAME", "SLURM STATE", "NODES", "REASON", "COORDINATOR", "OUTCOME"});
+  if (!options.job.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(const SlurmJob job,
+                            FindSlurmJob(commands, CurrentUser(), options.job, options.state));
+    if (PrintStructured(terminal.out, context.output, SlurmJobJson(job), "name"))
+      return kExitSuccess;
+    AddRow(table, job);
+    table.Print(terminal.out, terminal.color);
+    return kExitSuccess;
+  }
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<SlurmJob> jobs, ListSlurmJobs(commands, CurrentUser()));
+  Json all = Json::array();
+  for (const SlurmJob& job : jobs) {
+    all.push_back(SlurmJobJson(job));
+    AddRow(table, job);
+  }
+  if (!PrintStructured(terminal.out, context.output, all, "name"))
+    table.Print(terminal.out, terminal.color);
+  return kExitSuccess;
+}
+
+CommandResult WaitForSlurmJob(CommandContext& context, const slurm::SlurmCommands& commands,
+                              std::uint64_t id, const std::string& state_dir) {
+  const std::string name = std::to_string(id);
+  TimePoint ask_slurm = SystemClock().Now();
+  std::optional<SlurmOutcome> seen;
+  for (;;) {
+    auto outcome = ReadOutcome(state_dir);
+    const bool changed =
+        outcome.has_value() != seen.has_value() ||
+        (outcome && (outcome->run != seen->run || outcome->action != seen->action));
+    if (changed || SystemClock().Now() >= ask_slurm) {
+      seen = std::move(outcome);
+      const auto job = FindSlurmJob(commands, CurrentUser(), name, state_dir);
+      // A controller that restarts is waited for.
+      if (!job.ok() && job.status().code() != StatusCode::kUnavailable &&
+          job.status().code() != StatusCode::kDeadlineExceeded)
+        return job.status();
+      if (job.ok())
+        if (const auto end = EndOf(*job)) return *end;
+      // Until Slurm has tidied up behind an outcome it is asked more often.
+      const bool ending = seen && seen->action == "done";
+      ask_slurm = SystemClock().Now() + (ending ? Duration(kOutcomePause) : Duration(kSlurmPause));
+    }
+    if (context.interrupt().WaitFor(kOutcomePause)) {
+      context.terminal.err << "the job goes on; muster slurm status " << id << " shows it\n";
+      return kExitInterrupted;
+    }
+  }
+}
+
+CommandResult RunSlurmRequeue(CommandContext& context, const slurm::SlurmCommands& commands,
+                              const SlurmRequeueOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(const SlurmJob job,
+                          FindSlurmJob(commands, CurrentUser(), options.job, ""));
+  const bool running = job.slurm.state == "RUNNING";
+  // The supervisors save, stop, and have the job requeued themselves.
+  const Status done = running && !options.now ? commands.Signal(job.slurm.id, "USR2")
+                                              : commands.Requeue(job.slurm.id);
+  if (!done.ok()) return done;
+  Terminal& terminal = context.terminal;
+  const Json json = {{"slurm_job_id", job.slurm.id},
+                     {"name", job.slurm.name},
+                     {"requeue", running && !options.now ? "after saving" : "now"}};
+  if (!PrintStructured(terminal.out, context.output, json, "name"))
+    terminal.out << "job " << job.slurm.id
+                 << (running && !options.now ? " saves its state and is then requeued\n"
+                                             : " is requeued\n");
+  return kExitSuccess;
+}
+
+}  // namespace muster

@@ -1,0 +1,128 @@
+#include "cli/slurm/slurm_job.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "cli/exit_code.h"
+#include "common/base/files.h"
+#include "common/slurm/sbatch_script.h"
+
+namespace muster {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMaxRecord = 64 << 10;
+
+// An object, or null for a file that is not there or is no object.
+json ReadObject(const std::string& path) {
+  const auto text = ReadFile(path, kMaxRecord);
+  if (!text.ok()) return nullptr;
+  json object = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  return object.is_object() ? object : json(nullptr);
+}
+
+std::string Text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::int64_t Number(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+std::optional<std::uint64_t> AsId(const std::string& text) {
+  std::uint64_t id = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+  return id;
+}
+
+bool IsMusters(const slurm::JobInfo& job) { return slurm::ParseComment(job.comment).has_value(); }
+
+}  // namespace
+
+std::optional<SlurmLeader> ReadLeader(const std::string& state_dir) {
+  const json object = ReadObject(state_dir + "/leader.json");
+  if (object.is_null()) return std::nullopt;
+  return SlurmLeader{.run = static_cast<int>(Number(object, "run")),
+                     .epoch = static_cast<std::uint64_t>(Number(object, "epoch")),
+                     .node = Text(object, "node"),
+                     .grpc = Text(object, "grpc")};
+}
+
+std::optional<SlurmOutcome> ReadOutcome(const std::string& state_dir) {
+  const json object = ReadObject(state_dir + "/outcome.json");
+  if (object.is_null()) return std::nullopt;
+  return SlurmOutcome{.run = static_cast<int>(Number(object, "run")),
+                      .exit_code = static_cast<int>(Number(object, "exit_code")),
+                      .action = Text(object, "action"),
+                      .reason = Text(object, "reason")};
+}
+
+SlurmJob WithState(slurm::JobInfo job, const std::string& state_dir) {
+  SlurmJob found{.slurm = std::move(job), .state_dir = state_dir, .leader = {}, .outcome = {}};
+  const auto comment = slurm::ParseComment(found.slurm.comment);
+  if (found.state_dir.empty() && comment)
+    found.state_dir = comment->state_prefix + std::to_string(found.slurm.id);
+  if (found.state_dir.empty()) return found;
+  found.leader = ReadLeader(found.state_dir);
+  found.outcome = ReadOutcome(found.state_dir);
+  return found;
+}
+
+Result<SlurmJob> FindSlurmJob(const slurm::SlurmCommands& commands, const std::string& user,
+                              const std::string& job, const std::string& state_dir) {
+  const auto id = AsId(job);
+  slurm::JobQuery query;
+  if (id)
+    query.id = id;
+  else
+    query = {.id = {}, .user = user, .name = job};
+  const auto jobs = commands.List(query);
+  if (!jobs.ok() && jobs.status().code() != StatusCode::kNotFound) return jobs.status();
+  const slurm::JobInfo* newest = nullptr;
+  if (jobs.ok())
+    for (const slurm::JobInfo& one : *jobs)
+      if ((id || IsMusters(one)) && (newest == nullptr || newest->id < one.id)) newest = &one;
+  if (newest != nullptr) return WithState(*newest, state_dir);
+  if (!state_dir.empty()) return WithState({}, state_dir);
+  return NotFound("Slurm has no job " + job + (id ? "" : " of " + user + " that muster submitted") +
+                  " any more; it forgets an ended job after some minutes: what it left is in its "
+                  "output directory, and --state DIR shows it");
+}
+
+Result<std::vector<SlurmJob>> ListSlurmJobs(const slurm::SlurmCommands& commands,
+                                            const std::string& user) {
+  MUSTER_ASSIGN_OR_RETURN(auto jobs, commands.List({.id = {}, .user = user, .name = ""}));
+  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  std::vector<SlurmJob> found;
+  for (slurm::JobInfo& job : jobs)
+    if (IsMusters(job)) found.push_back(WithState(std::move(job), ""));
+  return found;
+}
+
+std::optional<int> EndOf(const SlurmJob& job) {
+  const bool listed = job.slurm.id != 0;
+  // An outcome of an earlier run may lie there while the job waits or runs again.
+  if (listed && !slurm::IsFinalState(job.slurm.state) && job.slurm.state != "COMPLETING")
+    return std::nullopt;
+  if (job.outcome && job.outcome->action == "done") return job.outcome->exit_code;
+  if (listed && job.slurm.state == "COMPLETING") return std::nullopt;
+  if (listed && job.slurm.state == "CANCELLED") return kExitJobCancelled;
+  // Ended without that the supervisors could say how; or forgotten since.
+  return kExitJobFailed;
+}
+
+std::string CurrentUser() {
+  const passwd* entry = ::getpwuid(::getuid());
+  return entry != nullptr ? entry->pw_name : std::to_string(::getuid());
+}
+
+}  // namespace muster

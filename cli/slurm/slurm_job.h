@@ -1,0 +1,61 @@
+// A job of Muster under Slurm, as both see it: what Slurm lists, and what the job's supervisors
+// leave in their shared directory (docs/slurm.md).
+//
+// Blocks; one thread. The files are read as they are: each is replaced as one step by its writer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/slurm/slurm_commands.h"
+
+namespace muster {
+
+// Of leader.json.
+struct SlurmLeader {
+  int run = 0;
+  std::uint64_t epoch = 0;
+  std::string node;
+  std::string grpc;  // HOST:PORT, mutual TLS
+};
+
+// Of outcome.json.
+struct SlurmOutcome {
+  int run = 0;
+  int exit_code = 0;
+  std::string action;  // "done", "requeue", "requeued"
+  std::string reason;
+};
+
+struct SlurmJob {
+  slurm::JobInfo slurm;   // with id 0 where Slurm has forgotten the job
+  std::string state_dir;  // empty: not known, as of a hand-written script
+  std::optional<SlurmLeader> leader;
+  std::optional<SlurmOutcome> outcome;
+};
+
+std::optional<SlurmLeader> ReadLeader(const std::string& state_dir);
+std::optional<SlurmOutcome> ReadOutcome(const std::string& state_dir);
+
+// With what its state directory says. `state_dir` is where --state says that it is; empty: there
+// where the job's comment says.
+SlurmJob WithState(slurm::JobInfo job, const std::string& state_dir);
+
+// By the Slurm job's number, or by name, the newest of this user's. kNotFound says what to try.
+Result<SlurmJob> FindSlurmJob(const slurm::SlurmCommands& commands, const std::string& user,
+                              const std::string& job, const std::string& state_dir);
+
+// All of this user's that muster submitted, oldest first.
+Result<std::vector<SlurmJob>> ListSlurmJobs(const slurm::SlurmCommands& commands,
+                                            const std::string& user);
+
+// How it ended, as an exit code of `muster wait`; nothing while it may still run.
+std::optional<int> EndOf(const SlurmJob& job);
+
+// Who runs this process, by name, or by number where it has none.
+std::string CurrentUser();
+
+}  // namespace muster

@@ -1,0 +1,156 @@
+#include "cli/slurm/submission.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include "common/base/file_lock.h"
+#include "common/base/files.h"
+#include "common/base/unique_fd.h"
+#include "common/slurm/fake_slurm_for_test.h"
+
+namespace muster {
+namespace {
+
+class SubmissionTest : public testing::Test {
+ protected:
+  SubmissionTest() {
+    slurm_.Install("sbatch", "echo 42");
+    slurm_.Install("squeue", "exit 0");
+    plan_ = {
+        .name = "first",
+        .key = "k1",
+        .user = "ann",
+        .yaml = "name: first\n",
+        .request = "{}\n",
+        .script = "#!/bin/bash\n",
+        .places = {.submission = dir_ / "out/slurm/first-k1", .state_prefix = dir_ / "out/slurm-"},
+        .lock_patience = std::chrono::milliseconds(20)};
+  }
+
+  Result<SubmittedJob> Submit() const { return SubmitOnce(slurm_.Commands(), plan_); }
+
+  // What Slurm lists from now on.
+  void List(const std::string& id, const std::string& key) {
+    slurm_.Install("squeue", "printf " + slurm::ListedLine(id, "first", "RUNNING",
+                                                           slurm::CommentOf(key, plan_.places)));
+  }
+
+  std::string Written(const std::string& name) const {
+    const auto text = ReadFile(plan_.places.submission + "/" + name);
+    return text.ok() ? *text : "";
+  }
+
+  bool Submitted() const { return slurm_.Calls().find("sbatch") != std::string::npos; }
+
+  slurm::FakeSlurm slurm_;
+  TempDirForTest dir_;
+  SubmissionPlan plan_;
+};
+
+TEST_F(SubmissionTest, IsMadeOnceAndRemembered) {
+  const auto first = Submit();
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->slurm_job_id, 42u);
+  EXPECT_FALSE(first->existed);
+  EXPECT_EQ(Written("job.yaml"), "name: first\n");
+  EXPECT_EQ(Written("run.sbatch"), "#!/bin/bash\n");
+  EXPECT_NE(slurm_.Calls().find("--job-name=first --comment=muster key=k1 at " +
+                                plan_.places.state_prefix + " " + plan_.places.submission +
+                                "/run.sbatch"),
+            std::string::npos)
+      << slurm_.Calls();
+  slurm_.ForgetCalls();
+  const auto second = Submit();
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->slurm_job_id, 42u);
+  EXPECT_TRUE(second->existed);
+  EXPECT_EQ(slurm_.Calls(), "");
+}
+
+TEST_F(SubmissionTest, OfAnotherJobWithTheSameKeyIsAConflict) {
+  ASSERT_TRUE(Submit().ok());
+  plan_.yaml = "name: first\npriority: 1\n";
+  EXPECT_EQ(Submit().status().code(), StatusCode::kAlreadyExists);
+  plan_.yaml = "name: first\n";
+  plan_.request = "{\"sbatch\":[\"-N4\"]}\n";
+  EXPECT_EQ(Submit().status().code(), StatusCode::kAlreadyExists);
+  // Another version of muster renders another script of the same job.
+  plan_.request = "{}\n";
+  plan_.script = "#!/bin/bash\n# newer\n";
+  EXPECT_TRUE(Submit()->existed);
+  EXPECT_EQ(Written("run.sbatch"), "#!/bin/bash\n");
+}
+
+TEST_F(SubmissionTest, ThatWasKilledBehindSbatchFindsItsJob) {
+  ASSERT_TRUE(Submit().ok());
+  ASSERT_EQ(::unlink((plan_.places.submission + "/submission.json").c_str()), 0);
+  slurm_.ForgetCalls();
+  List("43", "k1");
+  const auto again = Submit();
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(again->slurm_job_id, 43u);
+  EXPECT_TRUE(again->existed);
+  EXPECT_FALSE(Submitted());
+  EXPECT_NE(Written("submission.json").find("\"slurm_job_id\":43"), std::string::npos);
+}
+
+// Slurm forgets an ended job after MinJobAge.
+TEST_F(SubmissionTest, WhoseJobSlurmHasForgottenIsKnownByWhatTheScriptWrote) {
+  ASSERT_TRUE(MakeDirectories(plan_.places.submission).ok());
+  ASSERT_TRUE(WriteFileAtomically(plan_.places.submission + "/started", "44\n").ok());
+  EXPECT_EQ(Submit()->slurm_job_id, 44u);
+  EXPECT_FALSE(Submitted());
+}
+
+TEST_F(SubmissionTest, IsNotMistakenForAnotherKeysJob) {
+  List("43", "k2");
+  EXPECT_EQ(Submit()->slurm_job_id, 42u);
+}
+
+TEST_F(SubmissionTest, IsNotMadeWhileSlurmCannotBeAsked) {
+  slurm_.Install("squeue", "echo 'Unable to contact slurm controller (connect failure)'; exit 1");
+  EXPECT_EQ(Submit().status().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(Submitted());
+  slurm_.Install("squeue", "exit 0");
+  EXPECT_FALSE(Submit()->existed);
+}
+
+TEST_F(SubmissionTest, WhoseAnswerWasLostIsLookedUp) {
+  const std::string lost = "echo 'sbatch: error: Socket timed out on send/recv operation'; exit 1";
+  slurm_.Install("sbatch",
+                 "cp " + (slurm_.path() + "/taken ") + (slurm_.path() + "/squeue") + "; " + lost);
+  // Listed only from the moment on that sbatch was called.
+  slurm_.Install("taken", "printf " + slurm::ListedLine("45", "first", "PENDING",
+                                                        slurm::CommentOf("k1", plan_.places)));
+  slurm_.Install("cp", "exec /bin/cp \"$@\"");
+  const auto found = Submit();
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_EQ(found->slurm_job_id, 45u);
+}
+
+TEST_F(SubmissionTest, WhoseAnswerWasLostForGoodSaysHowToSayItAgain) {
+  slurm_.Install("sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation'; exit 1");
+  const auto lost = Submit();
+  EXPECT_EQ(lost.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(lost.status().message().find("submit again with --key k1"), std::string::npos);
+  slurm_.Install("sbatch", "echo 46");
+  EXPECT_EQ(Submit()->slurm_job_id, 46u);
+}
+
+TEST_F(SubmissionTest, WaitsForAnotherOneWithTheSameKey) {
+  ASSERT_TRUE(MakeDirectories(plan_.places.submission).ok());
+  const UniqueFd other(
+      ::open((plan_.places.submission + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(*LockFile(other.get()));
+  EXPECT_EQ(Submit().status().code(), StatusCode::kAborted);
+}
+
+TEST_F(SubmissionTest, ThatSlurmRefusesCanBeSaidAgain) {
+  slurm_.Install("sbatch", "echo 'sbatch: error: invalid partition specified: x'; exit 1");
+  EXPECT_EQ(Submit().status().code(), StatusCode::kFailedPrecondition);
+  slurm_.Install("sbatch", "echo 47");
+  EXPECT_EQ(Submit()->slurm_job_id, 47u);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,406 @@
+#include "common/slurm/doctor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include "common/slurm/hostlist.h"
+
+namespace muster::slurm {
+namespace {
+
+// Releases of Slurm by what they brought.
+constexpr SlurmVersion kOldest{20, 2};
+constexpr SlurmVersion kMeasured{22, 5};
+constexpr SlurmVersion kExpedite{25, 11};
+// Of munge's credentials, where cred_expire does not say otherwise; a requeued job waits so long.
+constexpr std::int64_t kDefaultCredExpire = 120;
+constexpr std::int64_t kLongRequeueDelay = 30;
+constexpr std::int64_t kLongSlurmdTimeout = 120;
+constexpr std::int64_t kShortKillWait = 15;
+constexpr std::int64_t kLargeSkewMillis = 5000;
+constexpr std::int64_t kSkewMillis = 1000;
+
+class Judge {
+ public:
+  explicit Judge(const DoctorQuestion& question) : question_(question) {}
+
+  std::vector<Finding> Run() {
+    Version();
+    Requeues();
+    RequeueDelay();
+    RequeueExit();
+    DeadNodes();
+    KillWait();
+    Preemption();
+    TimeLimit();
+    Cgroups();
+    Binding();
+    Ports();
+    Forget();
+    return std::move(findings_);
+  }
+
+ private:
+  void Add(std::string check, Verdict verdict, std::string what, std::string change = "") {
+    findings_.push_back({std::move(check), verdict, std::move(what), std::move(change)});
+  }
+
+  // Without Slurm's words for nothing.
+  std::string Value(const Settings& settings, const std::string& key) const {
+    const auto found = settings.find(key);
+    if (found == settings.end() || found->second == "(null)" || found->second == "N/A") return "";
+    return found->second;
+  }
+  std::string Config(const std::string& key) const { return Value(question_.config, key); }
+
+  // The number of NAME=number in a comma-separated list.
+  std::optional<std::int64_t> Parameter(const std::string& key, const std::string& name) const {
+    const std::string list = "," + Config(key);
+    const std::size_t at = list.find("," + name + "=");
+    if (at == std::string::npos) return std::nullopt;
+    return ParseSpan(
+        list.substr(at + name.size() + 2, list.find(',', at + 1) - at - name.size() - 2));
+  }
+  bool HasFlag(const std::string& key, const std::string& flag) const {
+    return ("," + Config(key) + ",").find("," + flag + ",") != std::string::npos;
+  }
+
+  const Settings* Partition() const {
+    for (const auto& [name, settings] : question_.partitions)
+      if (question_.partition.empty() ? Value(settings, "Default") == "YES"
+                                      : name == question_.partition)
+        return &settings;
+    return nullptr;
+  }
+
+  SlurmVersion Release() const {
+    return ParseVersion(Config("SLURM_VERSION")).value_or(SlurmVersion{});
+  }
+
+  void Version();
+  void Requeues();
+  void RequeueDelay();
+  void RequeueExit();
+  void DeadNodes();
+  void KillWait();
+  void Preemption();
+  void TimeLimit();
+  void Cgroups();
+  void Binding();
+  void Ports();
+  void Forget();
+
+  const DoctorQuestion& question_;
+  std::vector<Finding> findings_;
+};
+
+std::string Seconds(std::int64_t seconds) { return std::to_string(seconds) + " s"; }
+
+void Judge::Version() {
+  const std::string version = Config("SLURM_VERSION");
+  const SlurmVersion release = Release();
+  if (release == SlurmVersion{}) {
+    Add("version", Verdict::kFail, "scontrol show config tells no SLURM_VERSION",
+        "run this where scontrol reaches the cluster's slurmctld");
+  } else if (release < kOldest) {
+    Add("version", Verdict::kFail, "Slurm " + version + " is older than what is supported",
+        "upgrade to 20.02 or later");
+  } else if (release < kMeasured) {
+    Add("version", Verdict::kWarn, "Slurm " + version + " is older than what was tested, 22.05",
+        "try a small job with a killed node first");
+  } else if (release >= kExpedite && HasFlag("SchedulerParameters", "enable_expedited_requeue")) {
+    Add("version", Verdict::kOk,
+        "Slurm " + version + " can requeue at top priority and hold the old nodes",
+        "give --requeue=expedite to muster slurm submit");
+  } else {
+    Add("version", Verdict::kOk, "Slurm " + version);
+  }
+}
+
+void Judge::Requeues() {
+  if (Config("JobRequeue") == "0")
+    Add("requeue", Verdict::kOk,
+        "the cluster requeues no job by itself, but ones that ask for it, as muster's scripts do");
+  else
+    Add("requeue", Verdict::kOk, "batch jobs may be requeued");
+}
+
+void Judge::RequeueDelay() {
+  // Since 25.11 the delay has a setting of its own.
+  const std::int64_t delay =
+      Parameter("SchedulerParameters", "requeue_delay")
+          .value_or(Parameter("AuthInfo", "cred_expire").value_or(kDefaultCredExpire));
+  if (delay <= kLongRequeueDelay) {
+    Add("requeue-delay", Verdict::kOk, "a requeued job may start after " + Seconds(delay));
+    return;
+  }
+  Add("requeue-delay", Verdict::kWarn,
+      "a requeued job waits " + Seconds(delay) + " before it may start",
+      std::string("the administrator can set ") +
+          (Release() >= kExpedite ? "SchedulerParameters=requeue_delay=5"
+                                  : "AuthInfo=cred_expire=30, the lifetime of credentials") +
+          "; spares (--spares) avoid the requeue");
+}
+
+void Judge::RequeueExit() {
+  const std::string codes = Config("RequeueExit");
+  const std::string held = Config("RequeueExitHold");
+  if (("," + held + ",").find(",75,") != std::string::npos)
+    Add("requeue-exit", Verdict::kFail,
+        "RequeueExitHold has 75, so a job that asks to be requeued is held until somebody releases "
+        "it",
+        "the administrator moves 75 from RequeueExitHold to RequeueExit");
+  else if (("," + codes + ",").find(",75,") != std::string::npos)
+    Add("requeue-exit", Verdict::kOk, "exit code 75 requeues a job also where scontrol fails");
+  else
+    Add("requeue-exit", Verdict::kOk,
+        "exit code 75 does not requeue by itself; the script calls scontrol requeue");
+}
+
+void Judge::DeadNodes() {
+  const std::int64_t timeout = ParseSpan(Config("SlurmdTimeout")).value_or(300);
+  if (timeout == 0)
+    Add("slurmd-timeout", Verdict::kWarn,
+        "SlurmdTimeout is 0: Slurm never gives a dead node up, so no other replaces it",
+        "the administrator sets SlurmdTimeout=60");
+  else if (timeout > kLongSlurmdTimeout)
+    Add("slurmd-timeout", Verdict::kWarn,
+        "Slurm notices a dead node after " + Seconds(timeout) +
+            "; muster itself does in seconds, but a job that has to be requeued for it waits so "
+            "long",
+        "use --spares, or have the administrator set SlurmdTimeout=60");
+  else
+    Add("slurmd-timeout", Verdict::kOk, "Slurm notices a dead node after " + Seconds(timeout));
+}
+
+void Judge::KillWait() {
+  const std::int64_t wait = ParseSpan(Config("KillWait")).value_or(30);
+  const double checkpoint = question_.checkpoint_seconds.value_or(0);
+  if (question_.checkpoint_seconds && static_cast<double>(wait) < checkpoint * 1.5) {
+    Add("kill-wait", Verdict::kWarn,
+        "from SIGTERM to SIGKILL there are " + Seconds(wait) + ", and a checkpoint takes " +
+            Seconds(static_cast<std::int64_t>(std::ceil(checkpoint))) +
+            ": what is killed without notice goes on from an older one",
+        "have the administrator raise KillWait, or checkpoint more often");
+  } else if (!question_.checkpoint_seconds && wait < kShortKillWait) {
+    Add("kill-wait", Verdict::kWarn,
+        "from SIGTERM to SIGKILL there are " + Seconds(wait) +
+            ", which large models may not be saved in",
+        "tell --checkpoint-seconds to know, or have the administrator raise KillWait");
+  } else {
+    Add("kill-wait", Verdict::kOk, "from SIGTERM to SIGKILL there are " + Seconds(wait));
+  }
+  if (checkpoint * 2 + 60 > question_.signal_lead_seconds)
+    Add("signal-lead", Verdict::kWarn,
+        "the notice of the time's end comes " + Seconds(question_.signal_lead_seconds) +
+            " ahead, and Slurm may be 60 s late or early",
+        "submit with --signal-lead=" +
+            std::to_string(static_cast<std::int64_t>(std::ceil(checkpoint * 2 + 60))));
+}
+
+void Judge::Preemption() {
+  const std::string type = Config("PreemptType");
+  if (type.empty() || type == "preempt/none") {
+    Add("preemption", Verdict::kOk, "no job is preempted");
+    return;
+  }
+  const Settings* partition = Partition();
+  std::string mode = partition != nullptr ? Value(*partition, "PreemptMode") : "";
+  if (mode.empty()) mode = Config("PreemptMode");
+  const std::int64_t grace =
+      partition != nullptr ? ParseSpan(Value(*partition, "GraceTime")).value_or(0) : 0;
+  const bool signal = HasFlag("PreemptParameters", "send_user_signal") ||
+                      HasFlag("SlurmctldParameters", "preempt_send_user_signal");
+  if (mode.find("SUSPEND") != std::string::npos)
+    Add("preemption", Verdict::kWarn,
+        "preempted jobs are suspended with their memory (PreemptMode=" + mode +
+            "), and all ranks must stop and go on at once for collectives to survive that",
+        "ask for a partition or QOS with PreemptMode=REQUEUE");
+  else if (mode.find("CANCEL") != std::string::npos)
+    Add("preemption", Verdict::kWarn,
+        "preempted jobs are cancelled (PreemptMode=" + mode +
+            "): muster saves in the grace time, but nobody submits the job again",
+        "ask for a partition or QOS with PreemptMode=REQUEUE, or submit again after a preemption");
+  else
+    Add("preemption", Verdict::kOk, "preempted jobs are requeued (PreemptMode=" + mode + ")");
+  if (mode == "OFF") return;
+  const auto needed =
+      static_cast<std::int64_t>(std::ceil(question_.checkpoint_seconds.value_or(10) * 1.5));
+  if (grace < needed)
+    Add("grace-time", Verdict::kWarn,
+        "a preempted job has " + Seconds(grace) + " to save its state (GraceTime)",
+        "the administrator sets GraceTime=" + std::to_string(std::max<std::int64_t>(needed, 60)) +
+            " for the partition or QOS");
+  else
+    Add("grace-time", Verdict::kOk, "a preempted job has " + Seconds(grace) + " to save its state");
+  if (!signal)
+    Add("preempt-signal", Verdict::kOk,
+        "a preempted job gets SIGTERM, not the signal of --signal; muster takes both");
+}
+
+void Judge::TimeLimit() {
+  const Settings* partition = Partition();
+  if (partition == nullptr) {
+    if (!question_.partition.empty())
+      Add("partition", Verdict::kFail, "there is no partition " + question_.partition,
+          "sinfo lists those that there are");
+    return;
+  }
+  const std::string limit = Value(*partition, "MaxTime");
+  const auto seconds = ParseSpan(limit);
+  if (seconds && *seconds <= 2 * question_.signal_lead_seconds)
+    Add("time-limit", Verdict::kFail,
+        "the partition gives a job " + limit + ", of which the notice of its end takes " +
+            Seconds(question_.signal_lead_seconds),
+        "use another partition, or a shorter --signal-lead");
+  else
+    Add("time-limit", Verdict::kOk,
+        seconds ? "the partition gives a job " + limit +
+                      " at a time; it is saved and requeued "
+                      "at the end of it"
+                : "the partition has no time limit");
+}
+
+void Judge::Cgroups() {
+  const std::string tracking = Config("ProctrackType");
+  if (tracking.find("cgroup") == std::string::npos)
+    Add("process-tracking", Verdict::kWarn,
+        "processes are tracked by " + (tracking.empty() ? std::string("nothing") : tracking) +
+            ", which those that leave their session escape: ranks may be left behind on a node",
+        "the administrator sets ProctrackType=proctrack/cgroup");
+  else
+    Add("process-tracking", Verdict::kOk, "processes are tracked by cgroups");
+  const std::string devices = Config("ConstrainDevices");
+  if (Config("GresTypes").find("gpu") == std::string::npos) return;
+  if (devices == "yes")
+    Add("gpu-isolation", Verdict::kOk, "a job sees its own GPUs only");
+  else
+    Add("gpu-isolation", Verdict::kWarn,
+        "GPUs are given by CUDA_VISIBLE_DEVICES alone, and jobs that share a node can touch each "
+        "other's",
+        "keep nodes to yourself, as muster's scripts ask for (--exclusive), or have the "
+        "administrator set ConstrainDevices=yes in cgroup.conf");
+}
+
+void Judge::Binding() {
+  const std::string plugin = Config("TaskPlugin");
+  if (plugin.empty() || plugin == "task/none")
+    Add("cpu-binding", Verdict::kOk, "Slurm binds no CPUs; the ranks are bound by muster");
+  else
+    Add("cpu-binding", Verdict::kOk,
+        "Slurm could bind CPUs (" + plugin + "); the script asks it not to (--cpu-bind=none)");
+}
+
+void Judge::Ports() {
+  const std::string range = Config("SrunPortRange");
+  if (range.empty() || range == "0-0") return;
+  Add("srun-ports", Verdict::kWarn,
+      "srun is kept to the ports " + range +
+          ", so a firewall is likely between the nodes; muster takes any free port",
+      "run muster slurm doctor in an allocation: it tries ports between its nodes");
+}
+
+void Judge::Forget() {
+  const std::int64_t age = ParseSpan(Config("MinJobAge")).value_or(300);
+  if (age < 60)
+    Add("min-job-age", Verdict::kWarn,
+        "Slurm forgets an ended job after " + Seconds(age) +
+            ", and --wait may then not learn its end",
+        "the administrator sets MinJobAge=300");
+}
+
+Finding JudgeShared(const std::vector<NodeProbe>& probes) {
+  for (const NodeProbe& probe : probes)
+    if (!probe.shared_error.empty())
+      return {"shared-path", Verdict::kFail, probe.node + ": " + probe.shared_error,
+              "put train.output.dir on a file system that all nodes share (NFS, Lustre, GPFS)"};
+  return {"shared-path", Verdict::kOk,
+          "all nodes share the directory, and make links and exclusive files there", ""};
+}
+
+Finding JudgeClocks(const std::vector<NodeProbe>& probes) {
+  std::int64_t worst = 0;
+  std::string node;
+  for (const NodeProbe& probe : probes) {
+    const std::int64_t skew = std::llabs(probe.unix_millis - probe.asked_unix_millis);
+    if (skew >= worst) {
+      worst = skew;
+      node = probe.node;
+    }
+  }
+  const std::string what = "the clock of " + node + " differs by up to " + std::to_string(worst) +
+                           " ms, the start of a task among it";
+  if (worst > kLargeSkewMillis)
+    return {"clocks", Verdict::kFail, what + ": certificates may not be valid yet there",
+            "run a time service (chrony) on all nodes"};
+  if (worst > kSkewMillis) return {"clocks", Verdict::kWarn, what, "look at the time service"};
+  return {"clocks", Verdict::kOk, what, ""};
+}
+
+Finding JudgeReach(const std::vector<NodeProbe>& probes) {
+  for (const NodeProbe& probe : probes)
+    if (!probe.unreachable.empty())
+      return {"ports", Verdict::kFail,
+              probe.node + " could not connect to " + CompressHostlist(probe.unreachable) +
+                  " at a free port",
+              "open all TCP ports between compute nodes, or choose another network by "
+              "--worker-arg=--interface=NAME"};
+  return {"ports", Verdict::kOk, "each node reaches each other at any port", ""};
+}
+
+Finding JudgeGpus(const std::vector<NodeProbe>& probes) {
+  for (const NodeProbe& probe : probes) {
+    const int given = probe.slurm_gpus.value_or(0);
+    if (given == 0) continue;
+    if (!probe.visible_gpus || *probe.visible_gpus != given)
+      return {"gpu-binding", Verdict::kFail,
+              probe.node + ": Slurm has given " + std::to_string(given) +
+                  " GPUs, and the task sees " + std::to_string(probe.visible_gpus.value_or(0)),
+              "ask for --gpus-per-node and one task per node; --gpus-per-task and --gpu-bind split "
+              "them"};
+    if (probe.device_files > 0 && probe.device_files < given)
+      return {"gpu-binding", Verdict::kFail,
+              probe.node + ": the task may open " + std::to_string(probe.device_files) + " of " +
+                  std::to_string(given) + " GPUs",
+              "have the administrator compare gres.conf with the node's devices"};
+  }
+  return {"gpu-binding", Verdict::kOk, "each task sees the GPUs that its node was given", ""};
+}
+
+Finding JudgeCpus(const std::vector<NodeProbe>& probes) {
+  for (const NodeProbe& probe : probes)
+    if (probe.usable_cpus < probe.slurm_cpus)
+      return {"cpus", Verdict::kWarn,
+              probe.node + ": the task may use " + std::to_string(probe.usable_cpus) + " of " +
+                  std::to_string(probe.slurm_cpus) + " CPUs",
+              "give --cpu-bind=none to srun, as muster's scripts do"};
+  return {"cpus", Verdict::kOk, "each task may use all CPUs that its node was given", ""};
+}
+
+}  // namespace
+
+std::vector<Finding> JudgeSettings(const DoctorQuestion& question) { return Judge(question).Run(); }
+
+std::vector<Finding> JudgeNodes(const std::vector<std::string>& expected,
+                                const std::vector<NodeProbe>& probes) {
+  std::vector<std::string> silent;
+  for (const std::string& node : expected)
+    if (std::none_of(probes.begin(), probes.end(),
+                     [&node](const NodeProbe& probe) { return probe.node == node; }))
+      silent.push_back(node);
+  std::vector<Finding> findings;
+  if (silent.empty())
+    findings.push_back(
+        {"nodes", Verdict::kOk, "all " + std::to_string(expected.size()) + " nodes answer", ""});
+  else
+    findings.push_back({"nodes", Verdict::kFail, CompressHostlist(silent) + " did not answer",
+                        "look at sinfo -R, and try without these nodes (--exclude)"});
+  if (probes.empty()) return findings;
+  for (const auto& judge : {JudgeShared, JudgeClocks, JudgeReach, JudgeGpus, JudgeCpus})
+    findings.push_back(judge(probes));
+  return findings;
+}
+
+}  // namespace muster::slurm

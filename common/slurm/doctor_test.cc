@@ -1,0 +1,225 @@
+#include "common/slurm/doctor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace muster::slurm {
+namespace {
+
+// Of `scontrol show config` as 22.05.8 printed it, without what nothing asks for.
+constexpr char kDebian[] =
+    "Configuration data as of 2026-11-22T22:06:21\n"
+    "AuthInfo                = socket=/run/munge.socket,cred_expire=5\n"
+    "GresTypes               = gpu\n"
+    "JobRequeue              = 1\n"
+    "KillWait                = 30 sec\n"
+    "MinJobAge               = 300 sec\n"
+    "PreemptMode             = OFF\n"
+    "PreemptType             = preempt/none\n"
+    "ProctrackType           = proctrack/linuxproc\n"
+    "RequeueExit             = (null)\n"
+    "RequeueExitHold         = (null)\n"
+    "SchedulerParameters     = (null)\n"
+    "SlurmctldParameters     = (null)\n"
+    "SlurmdTimeout           = 10 sec\n"
+    "SLURM_VERSION           = 22.05.8\n"
+    "SrunPortRange           = 0-0\n"
+    "TaskPlugin              = task/none\n";
+
+// Of 25.11, as it comes: preemption has parameters of its own, and plug-ins are (null).
+constexpr char kNewest[] =
+    "AuthInfo                = (null)\n"
+    "GresTypes               = gpu\n"
+    "JobRequeue              = 1\n"
+    "KillWait                = 30 sec\n"
+    "MaxBatchRequeue         = 5\n"
+    "MinJobAge               = 300 sec\n"
+    "PreemptMode             = OFF\n"
+    "PreemptParameters       = (null)\n"
+    "PreemptType             = (null)\n"
+    "ProctrackType           = proctrack/cgroup\n"
+    "RequeueExit             = (null)\n"
+    "SchedulerParameters     = enable_expedited_requeue,requeue_delay=5\n"
+    "SlurmdTimeout           = 300 sec\n"
+    "SLURM_VERSION           = 25.11.4\n"
+    "SrunPortRange           = 60001-63000\n"
+    "TaskPlugin              = task/affinity\n"
+    "\nCgroup Support Configuration:\n"
+    "ConstrainDevices        = yes\n";
+
+constexpr char kPartitions[] =
+    "PartitionName=main Default=YES GraceTime=0 MaxTime=01:00:00 PreemptMode=OFF State=UP\n"
+    "PartitionName=low Default=NO GraceTime=120 MaxTime=UNLIMITED PreemptMode=REQUEUE State=UP\n";
+
+DoctorQuestion Question(const std::string& config = kDebian) {
+  return {.config = ParseConfig(config),
+          .partitions = ParsePartitions(kPartitions),
+          .partition = "",
+          .checkpoint_seconds = std::nullopt};
+}
+
+const Finding* Find(const std::vector<Finding>& findings, const std::string& check) {
+  const auto found = std::find_if(findings.begin(), findings.end(),
+                                  [&check](const Finding& one) { return one.check == check; });
+  return found == findings.end() ? nullptr : &*found;
+}
+
+Verdict Of(const DoctorQuestion& question, const std::string& check) {
+  const auto findings = JudgeSettings(question);
+  const Finding* finding = Find(findings, check);
+  EXPECT_NE(finding, nullptr) << check;
+  return finding == nullptr ? Verdict::kOk : finding->verdict;
+}
+
+DoctorQuestion With(DoctorQuestion question, const Settings& changes) {
+  for (const auto& [key, value] : changes) question.config[key] = value;
+  return question;
+}
+
+TEST(Doctor, FindsNothingToFailInASoundConfiguration) {
+  for (const char* config : {kDebian, kNewest})
+    for (const Finding& finding : JudgeSettings(Question(config))) {
+      EXPECT_NE(finding.verdict, Verdict::kFail) << finding.check << ": " << finding.what;
+      EXPECT_TRUE(finding.verdict == Verdict::kOk || !finding.change.empty()) << finding.check;
+    }
+}
+
+TEST(Doctor, KnowsTheReleases) {
+  EXPECT_EQ(Of(With(Question(), {{"SLURM_VERSION", "19.05.5"}}), "version"), Verdict::kFail);
+  EXPECT_EQ(Of(With(Question(), {{"SLURM_VERSION", "20.11.6"}}), "version"), Verdict::kWarn);
+  EXPECT_EQ(Of(Question(), "version"), Verdict::kOk);
+  EXPECT_EQ(Of(With(Question(), {{"SLURM_VERSION", ""}}), "version"), Verdict::kFail);
+  const auto newest = JudgeSettings(Question(kNewest));
+  EXPECT_NE(Find(newest, "version")->change.find("--requeue=expedite"), std::string::npos);
+  const auto without =
+      JudgeSettings(With(Question(kNewest), {{"SchedulerParameters", "requeue_delay=5"}}));
+  EXPECT_EQ(Find(without, "version")->change, "");
+}
+
+TEST(Doctor, TellsHowLongARequeueWaits) {
+  EXPECT_EQ(Of(Question(), "requeue-delay"), Verdict::kOk);
+  EXPECT_EQ(Of(Question(kNewest), "requeue-delay"), Verdict::kOk);
+  const auto slow = JudgeSettings(With(Question(), {{"AuthInfo", "socket=/run/munge.socket"}}));
+  EXPECT_EQ(Find(slow, "requeue-delay")->verdict, Verdict::kWarn);
+  EXPECT_NE(Find(slow, "requeue-delay")->what.find("120 s"), std::string::npos);
+  EXPECT_NE(Find(slow, "requeue-delay")->change.find("cred_expire=30"), std::string::npos);
+  EXPECT_EQ(Of(With(Question(), {{"RequeueExitHold", "1,75"}}), "requeue-exit"), Verdict::kFail);
+  EXPECT_EQ(Of(With(Question(), {{"RequeueExit", "75"}}), "requeue-exit"), Verdict::kOk);
+}
+
+TEST(Doctor, TellsHowLongADeadNodeIsHeld) {
+  EXPECT_EQ(Of(Question(), "slurmd-timeout"), Verdict::kOk);
+  EXPECT_EQ(Of(Question(kNewest), "slurmd-timeout"), Verdict::kWarn);
+  EXPECT_EQ(Of(With(Question(), {{"SlurmdTimeout", "0 sec"}}), "slurmd-timeout"), Verdict::kWarn);
+}
+
+TEST(Doctor, HoldsTimesAgainstThatOfACheckpoint) {
+  DoctorQuestion question = Question();
+  question.checkpoint_seconds = 25;
+  EXPECT_EQ(Of(question, "kill-wait"), Verdict::kWarn);
+  question.checkpoint_seconds = 15;
+  EXPECT_EQ(Of(question, "kill-wait"), Verdict::kOk);
+  question.checkpoint_seconds = 100;
+  const auto findings = JudgeSettings(question);
+  ASSERT_NE(Find(findings, "signal-lead"), nullptr);
+  EXPECT_NE(Find(findings, "signal-lead")->change.find("--signal-lead=260"), std::string::npos);
+  question.signal_lead_seconds = 260;
+  EXPECT_EQ(Find(JudgeSettings(question), "signal-lead"), nullptr);
+  EXPECT_EQ(Of(With(Question(), {{"KillWait", "5 sec"}}), "kill-wait"), Verdict::kWarn);
+}
+
+TEST(Doctor, TellsWhatAPreemptionDoes) {
+  EXPECT_EQ(Of(Question(), "preemption"), Verdict::kOk);
+  DoctorQuestion low = With(Question(), {{"PreemptType", "preempt/partition_prio"}});
+  low.partition = "low";
+  EXPECT_EQ(Of(low, "preemption"), Verdict::kOk);
+  EXPECT_EQ(Of(low, "grace-time"), Verdict::kOk);
+  EXPECT_NE(Find(JudgeSettings(low), "preempt-signal"), nullptr);
+  low.partitions["low"]["GraceTime"] = "0";
+  EXPECT_EQ(Of(low, "grace-time"), Verdict::kWarn);
+  low.partitions["low"]["PreemptMode"] = "CANCEL";
+  EXPECT_EQ(Of(low, "preemption"), Verdict::kWarn);
+  low.partitions["low"]["PreemptMode"] = "GANG,SUSPEND";
+  EXPECT_EQ(Of(low, "preemption"), Verdict::kWarn);
+  for (const auto& [key, value] : Settings{{"SlurmctldParameters", "preempt_send_user_signal"},
+                                           {"PreemptParameters", "a,send_user_signal"}})
+    EXPECT_EQ(Find(JudgeSettings(With(low, {{key, value}})), "preempt-signal"), nullptr) << key;
+}
+
+TEST(Doctor, LooksAtThePartitionOfTheJob) {
+  DoctorQuestion question = Question();
+  EXPECT_EQ(Of(question, "time-limit"), Verdict::kOk);
+  question.signal_lead_seconds = 2000;
+  EXPECT_EQ(Of(question, "time-limit"), Verdict::kFail);
+  question.partition = "low";
+  EXPECT_EQ(Of(question, "time-limit"), Verdict::kOk);
+  question.partition = "none";
+  EXPECT_EQ(Of(question, "partition"), Verdict::kFail);
+}
+
+TEST(Doctor, TellsHowProcessesAndDevicesAreKept) {
+  EXPECT_EQ(Of(Question(), "process-tracking"), Verdict::kWarn);
+  EXPECT_EQ(Of(Question(kNewest), "process-tracking"), Verdict::kOk);
+  EXPECT_EQ(Of(Question(), "gpu-isolation"), Verdict::kWarn);
+  EXPECT_EQ(Of(Question(kNewest), "gpu-isolation"), Verdict::kOk);
+  EXPECT_EQ(Of(Question(kNewest), "srun-ports"), Verdict::kWarn);
+  EXPECT_EQ(Find(JudgeSettings(Question()), "srun-ports"), nullptr);
+}
+
+NodeProbe Probe(const std::string& node) {
+  NodeProbe probe;
+  probe.node = node;
+  probe.unix_millis = 1'000'100;
+  probe.asked_unix_millis = 1'000'000;
+  probe.slurm_gpus = 2;
+  probe.visible_gpus = 2;
+  probe.usable_cpus = 4;
+  probe.slurm_cpus = 4;
+  return probe;
+}
+
+Verdict OfNodes(const NodeProbe& second, const std::string& check) {
+  const auto findings = JudgeNodes({"n1", "n2"}, {Probe("n1"), second});
+  const Finding* finding = Find(findings, check);
+  EXPECT_NE(finding, nullptr) << check;
+  return finding == nullptr ? Verdict::kOk : finding->verdict;
+}
+
+TEST(DoctorOfNodes, FindsNothingInSoundOnes) {
+  for (const Finding& finding : JudgeNodes({"n1", "n2"}, {Probe("n1"), Probe("n2")}))
+    EXPECT_EQ(finding.verdict, Verdict::kOk) << finding.check;
+}
+
+TEST(DoctorOfNodes, NamesTheNodeAndWhatIsWrongThere) {
+  NodeProbe probe = Probe("n2");
+  probe.shared_error = "no link() there";
+  EXPECT_EQ(OfNodes(probe, "shared-path"), Verdict::kFail);
+  probe = Probe("n2");
+  probe.unreachable = {"n1"};
+  EXPECT_EQ(OfNodes(probe, "ports"), Verdict::kFail);
+  probe = Probe("n2");
+  probe.unix_millis += 2000;
+  EXPECT_EQ(OfNodes(probe, "clocks"), Verdict::kWarn);
+  probe.unix_millis -= 9000;
+  EXPECT_EQ(OfNodes(probe, "clocks"), Verdict::kFail);
+  probe = Probe("n2");
+  probe.visible_gpus = 1;
+  EXPECT_EQ(OfNodes(probe, "gpu-binding"), Verdict::kFail);
+  probe.visible_gpus = 2;
+  probe.device_files = 1;
+  EXPECT_EQ(OfNodes(probe, "gpu-binding"), Verdict::kFail);
+  probe = Probe("n2");
+  probe.usable_cpus = 1;
+  EXPECT_EQ(OfNodes(probe, "cpus"), Verdict::kWarn);
+}
+
+TEST(DoctorOfNodes, MissesTheOnesThatDoNotAnswer) {
+  const auto findings = JudgeNodes({"n1", "n2", "n3"}, {Probe("n2")});
+  EXPECT_EQ(Find(findings, "nodes")->verdict, Verdict::kFail);
+  EXPECT_NE(Find(findings, "nodes")->what.find("n[1,3]"), std::string::npos);
+  EXPECT_EQ(JudgeNodes({"n1"}, {}).size(), 1u);
+}
+
+}  // namespace
+}  // namespace muster::slurm

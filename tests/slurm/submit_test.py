@@ -1,0 +1,141 @@
+"""muster slurm submit, status and requeue with a real Slurm; a script stands for the supervisors."""
+
+import json
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from lab import Lab, require  # noqa: E402
+
+MUSTER = pathlib.Path(os.environ["MUSTER_BIN_DIR"]) / "muster"
+
+# What a supervisor does as far as Slurm and the batch script see it: it writes down how it was started,
+# and task 0 leaves the outcome, when a signal asks to stop or when there is a file `finish`.
+SUPERVISOR = r"""#!/bin/bash
+while [[ $1 != --state ]]; do job+=("$1"); shift; done
+state=$2
+run=${SLURM_RESTART_COUNT:-0}
+printf '%s\n' "${job[@]}" > "$state/words-$run-$SLURMD_NODENAME"
+outcome() {
+  [[ $SLURM_PROCID != 0 ]] || printf '{"run":%s,"exit_code":%s,"action":"%s","reason":"%s","exclude":[%s]}\n' \
+    "$run" "$@" > "$state/outcome.json"
+}
+trap 'outcome 75 requeue "saved" "\"n1\""; exit 75' USR2 TERM
+echo "supervisor up"
+until [[ -e $state/finish ]]; do read -rt 0.05 <> <(:); done
+outcome 0 done "" ""
+"""
+
+JOB = """name: first
+resources: {nodes: 2, ranks_per_node: 1}
+command: [sleep, "1"]
+"""
+
+
+class Submit(unittest.TestCase):
+    """All tests share a lab of three nodes, which each of them leaves idle."""
+
+    @classmethod
+    def setUpClass(cls):
+        require(cls)
+        cls.lab = cls.enterClassContext(Lab(nodes=3))
+
+    def setUp(self):
+        self.folder = self.lab.shared / f"it's $HOME; {self.id().rsplit('.', 1)[1]}"
+        self.folder.mkdir()
+        # In its folder's name only: proctrack/linuxproc loses processes with a blank in their own.
+        self.worker = self.folder / "worker"
+        self.worker.write_text(SUPERVISOR, encoding="utf-8")
+        self.worker.chmod(0o755)
+        (self.folder / "job.yaml").write_text(JOB, encoding="utf-8")
+
+    def muster(self, *words, check=True):
+        return self.lab.run(MUSTER, "slurm", *words, cwd=self.folder, check=check)
+
+    def submit(self, *words, check=True):
+        done = self.muster("submit", "job.yaml", "--worker", self.worker, "-o", "json", *words, check=check)
+        return json.loads(done.stdout) if done.returncode == 0 else done
+
+    def state(self, submitted):
+        return pathlib.Path(submitted["state_directory"])
+
+    def wait_for_supervisors(self, submitted, run, count):
+        return self.lab.wait_until(
+            lambda: len(found := sorted(self.state(submitted).glob(f"words-{run}-*"))) == count and found,
+            f"run {run} has {count} supervisors")
+
+    def finish(self, submitted):
+        (self.state(submitted) / "finish").touch()
+        self.lab.wait_for_state(submitted["slurm_job_id"], "COMPLETED")
+
+    def test_a_job_is_submitted_once_and_runs_one_supervisor_per_node_spares_too(self):
+        first = self.submit("--key", "k", "--spares", "1", "--time=5", "-p", "main")
+        again = self.submit("--key", "k", "--spares", "1", "--time=5", "-p", "main")
+        self.assertEqual((first["existed"], again["existed"]), (False, True))
+        self.assertEqual(again["slurm_job_id"], first["slurm_job_id"])
+        other = self.submit("--key", "k", "--spares", "1", "--time=6", "-p", "main", check=False)
+        self.assertEqual(other.returncode, 6, other.stderr)
+        up = self.wait_for_supervisors(first, 0, 3)
+        self.assertEqual([path.name for path in up], ["words-0-n1", "words-0-n2", "words-0-n3"])
+        self.assertEqual(up[0].read_text().splitlines(),
+                         ["--auto", "--job", f"{first['directory']}/job.yaml"])
+        details = self.lab.scontrol("show", "job", first["slurm_job_id"])
+        for words in ("JobName=first", "Requeue=1", "TimeLimit=00:05:00", "OverSubscribe=NO",
+                      f"Comment=muster key=k at {self.folder}/muster-first-slurm-", f"WorkDir={self.folder}"):
+            self.assertIn(words, details)
+        status = json.loads(self.muster("status", "first", "-o", "json").stdout)
+        self.assertEqual((status["slurm_state"], status["nodes"]), ("RUNNING", "n[1-3]"))
+        self.finish(first)
+        log = self.state(first) / "supervisor.0.log"
+        self.assertIn("supervisor up", log.read_text())
+        # Its resolved job does not change with the file.
+        self.assertIn("spares: 1", (pathlib.Path(first["directory"]) / "job.yaml").read_text())
+
+    def test_a_lost_record_is_found_again_in_slurm(self):
+        first = self.submit("--key", "k", "--hold")
+        directory = pathlib.Path(first["directory"])
+        (directory / "submission.json").unlink()
+        again = self.submit("--key", "k", "--hold")
+        self.assertEqual((again["slurm_job_id"], again["existed"]), (first["slurm_job_id"], True))
+        self.lab.run("scancel", first["slurm_job_id"])
+
+    def test_a_requeued_job_saves_and_runs_again_without_the_bad_node(self):
+        wait = self.lab.popen(MUSTER, "slurm", "submit", "job.yaml", "--worker", self.worker, "--key", "k",
+                              "-o", "json", "--wait", cwd=self.folder, stdout=-1, text=True)
+        self.addCleanup(wait.kill)
+        record = self.folder / "muster-first" / "slurm" / "first-k" / "submission.json"
+        self.lab.wait_until(record.exists, "it is submitted")
+        first = self.submit("--key", "k")
+        self.assertEqual([path.name for path in self.wait_for_supervisors(first, 0, 2)],
+                         ["words-0-n1", "words-0-n2"])
+        self.muster("requeue", first["slurm_job_id"])
+        self.assertEqual([path.name for path in self.wait_for_supervisors(first, 1, 2)],
+                         ["words-1-n2", "words-1-n3"])
+        self.assertIn("ExcNodeList=n1", self.lab.scontrol("show", "job", first["slurm_job_id"]))
+        self.finish(first)
+        self.assertEqual(wait.wait(60), 0)
+        batch = pathlib.Path(first["directory"]) / f"slurm-{first['slurm_job_id']}.out"
+        text = batch.read_text()
+        self.assertIn("run 0: ended with 75", text)
+        self.assertIn("run 1: ended with 0", text)
+
+    def test_a_cancelled_job_stays_cancelled_although_its_supervisors_ask_for_more(self):
+        job = self.submit("--key", "k")
+        self.wait_for_supervisors(job, 0, 2)
+        self.lab.run("scancel", job["slurm_job_id"])
+        self.lab.wait_for_state(job["slurm_job_id"], "CANCELLED")
+        self.lab.wait_until(lambda: self.lab.node_state("n1") == "idle", "its nodes are free")
+        self.assertEqual(self.lab.job(job["slurm_job_id"])["job_state"], "CANCELLED")
+
+    def test_slurms_refusal_is_told_and_nothing_is_left_in_the_way(self):
+        refused = self.submit("--key", "k", "--partition=none", check=False)
+        self.assertEqual(refused.returncode, 6, refused.stderr)
+        self.assertIn("invalid partition", refused.stderr)
+        self.assertEqual(self.muster("submit", "job.yaml", "--array=1-2", check=False).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
