@@ -105,6 +105,21 @@ void AddJobs(CLI::App& slurm, SlurmOptions& options, Command& chosen) {
   Switch(requeue, "--now", options.requeue.now, "Without saving first", "MUSTER_SLURM_REQUEUE_NOW");
 }
 
+void AddDoctor(CLI::App& slurm, SlurmOptions& options, Command& chosen) {
+  CLI::App* doctor = AddCommand(
+      slurm, chosen, "doctor",
+      "Tell what of this Slurm's settings helps or harms, and what to change",
+      [&options](CommandContext& c) { return RunSlurmDoctor(c, Commands(), options.doctor); });
+  Flagged(doctor, "--partition", options.doctor.partition, "The job's partition [the default one]",
+          "MUSTER_SLURM_DOCTOR_PARTITION");
+  Flagged(doctor, "--checkpoint-seconds", options.doctor.checkpoint_seconds,
+          "How long a checkpoint takes [not known]", "MUSTER_SLURM_DOCTOR_CHECKPOINT_SECONDS")
+      ->check(CLI::Range(0.0, 86400.0));
+  Flagged(doctor, "--signal-lead", options.doctor.signal_lead_seconds,
+          "As of muster slurm submit [180]", "MUSTER_SLURM_DOCTOR_SIGNAL_LEAD")
+      ->check(CLI::Range(60, 65535));
+}
+
 }  // namespace
 
 void AddSlurmCommands(CLI::App& app, std::string& output, SlurmOptions& options, Command& chosen) {
@@ -114,6 +129,7 @@ void AddSlurmCommands(CLI::App& app, std::string& output, SlurmOptions& options,
   slurm->fallthrough();
   AddSubmits(*slurm, output, options, chosen);
   AddJobs(*slurm, options, chosen);
+  AddDoctor(*slurm, options, chosen);
 }
 
 int TakeSbatchWords(int argc, char** argv, SlurmOptions& options) {

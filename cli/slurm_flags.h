@@ -15,6 +15,7 @@ struct SlurmOptions {
   SlurmSubmitOptions submit;
   SlurmStatusOptions status;
   SlurmRequeueOptions requeue;
+  SlurmDoctorOptions doctor;
   std::vector<std::string> behind_dashes;
 };
 

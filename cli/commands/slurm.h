@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,5 +52,14 @@ struct SlurmRequeueOptions {
 // Saves at the next step, stops, and runs again; a job that has ended runs again at once.
 CommandResult RunSlurmRequeue(CommandContext& context, const slurm::SlurmCommands& commands,
                               const SlurmRequeueOptions& options);
+
+struct SlurmDoctorOptions {
+  std::string partition;  // empty: the default one
+  std::optional<double> checkpoint_seconds;
+  int signal_lead_seconds = 180;
+};
+// What of the cluster's settings helps or harms; kExitError when something fails.
+CommandResult RunSlurmDoctor(CommandContext& context, const slurm::SlurmCommands& commands,
+                             const SlurmDoctorOptions& options);
 
 }  // namespace muster

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <string_view>
-
-#include "common/slurm/hostlist.h"
+#include <cstdint>
+#include <utility>
 
 namespace muster::slurm {
 namespace {
@@ -19,8 +17,6 @@ constexpr std::int64_t kDefaultCredExpire = 120;
 constexpr std::int64_t kLongRequeueDelay = 30;
 constexpr std::int64_t kLongSlurmdTimeout = 120;
 constexpr std::int64_t kShortKillWait = 15;
-constexpr std::int64_t kLargeSkewMillis = 5000;
-constexpr std::int64_t kSkewMillis = 1000;
 
 class Judge {
  public:
@@ -299,7 +295,8 @@ void Judge::Ports() {
   Add("srun-ports", Verdict::kWarn,
       "srun is kept to the ports " + range +
           ", so a firewall is likely between the nodes; muster takes any free port",
-      "run muster slurm doctor in an allocation: it tries ports between its nodes");
+      "have all TCP ports opened between compute nodes, or choose another network by "
+      "--worker-arg=--interface=NAME");
 }
 
 void Judge::Forget() {
@@ -311,96 +308,8 @@ void Judge::Forget() {
         "the administrator sets MinJobAge=300");
 }
 
-Finding JudgeShared(const std::vector<NodeProbe>& probes) {
-  for (const NodeProbe& probe : probes)
-    if (!probe.shared_error.empty())
-      return {"shared-path", Verdict::kFail, probe.node + ": " + probe.shared_error,
-              "put train.output.dir on a file system that all nodes share (NFS, Lustre, GPFS)"};
-  return {"shared-path", Verdict::kOk,
-          "all nodes share the directory, and make links and exclusive files there", ""};
-}
-
-Finding JudgeClocks(const std::vector<NodeProbe>& probes) {
-  std::int64_t worst = 0;
-  std::string node;
-  for (const NodeProbe& probe : probes) {
-    const std::int64_t skew = std::llabs(probe.unix_millis - probe.asked_unix_millis);
-    if (skew >= worst) {
-      worst = skew;
-      node = probe.node;
-    }
-  }
-  const std::string what = "the clock of " + node + " differs by up to " + std::to_string(worst) +
-                           " ms, the start of a task among it";
-  if (worst > kLargeSkewMillis)
-    return {"clocks", Verdict::kFail, what + ": certificates may not be valid yet there",
-            "run a time service (chrony) on all nodes"};
-  if (worst > kSkewMillis) return {"clocks", Verdict::kWarn, what, "look at the time service"};
-  return {"clocks", Verdict::kOk, what, ""};
-}
-
-Finding JudgeReach(const std::vector<NodeProbe>& probes) {
-  for (const NodeProbe& probe : probes)
-    if (!probe.unreachable.empty())
-      return {"ports", Verdict::kFail,
-              probe.node + " could not connect to " + CompressHostlist(probe.unreachable) +
-                  " at a free port",
-              "open all TCP ports between compute nodes, or choose another network by "
-              "--worker-arg=--interface=NAME"};
-  return {"ports", Verdict::kOk, "each node reaches each other at any port", ""};
-}
-
-Finding JudgeGpus(const std::vector<NodeProbe>& probes) {
-  for (const NodeProbe& probe : probes) {
-    const int given = probe.slurm_gpus.value_or(0);
-    if (given == 0) continue;
-    if (!probe.visible_gpus || *probe.visible_gpus != given)
-      return {"gpu-binding", Verdict::kFail,
-              probe.node + ": Slurm has given " + std::to_string(given) +
-                  " GPUs, and the task sees " + std::to_string(probe.visible_gpus.value_or(0)),
-              "ask for --gpus-per-node and one task per node; --gpus-per-task and --gpu-bind split "
-              "them"};
-    if (probe.device_files > 0 && probe.device_files < given)
-      return {"gpu-binding", Verdict::kFail,
-              probe.node + ": the task may open " + std::to_string(probe.device_files) + " of " +
-                  std::to_string(given) + " GPUs",
-              "have the administrator compare gres.conf with the node's devices"};
-  }
-  return {"gpu-binding", Verdict::kOk, "each task sees the GPUs that its node was given", ""};
-}
-
-Finding JudgeCpus(const std::vector<NodeProbe>& probes) {
-  for (const NodeProbe& probe : probes)
-    if (probe.usable_cpus < probe.slurm_cpus)
-      return {"cpus", Verdict::kWarn,
-              probe.node + ": the task may use " + std::to_string(probe.usable_cpus) + " of " +
-                  std::to_string(probe.slurm_cpus) + " CPUs",
-              "give --cpu-bind=none to srun, as muster's scripts do"};
-  return {"cpus", Verdict::kOk, "each task may use all CPUs that its node was given", ""};
-}
-
 }  // namespace
 
 std::vector<Finding> JudgeSettings(const DoctorQuestion& question) { return Judge(question).Run(); }
-
-std::vector<Finding> JudgeNodes(const std::vector<std::string>& expected,
-                                const std::vector<NodeProbe>& probes) {
-  std::vector<std::string> silent;
-  for (const std::string& node : expected)
-    if (std::none_of(probes.begin(), probes.end(),
-                     [&node](const NodeProbe& probe) { return probe.node == node; }))
-      silent.push_back(node);
-  std::vector<Finding> findings;
-  if (silent.empty())
-    findings.push_back(
-        {"nodes", Verdict::kOk, "all " + std::to_string(expected.size()) + " nodes answer", ""});
-  else
-    findings.push_back({"nodes", Verdict::kFail, CompressHostlist(silent) + " did not answer",
-                        "look at sinfo -R, and try without these nodes (--exclude)"});
-  if (probes.empty()) return findings;
-  for (const auto& judge : {JudgeShared, JudgeClocks, JudgeReach, JudgeGpus, JudgeCpus})
-    findings.push_back(judge(probes));
-  return findings;
-}
 
 }  // namespace muster::slurm

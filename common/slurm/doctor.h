@@ -1,11 +1,9 @@
 // What of a cluster's Slurm helps or harms a job that is to survive faults, and what to change.
 //
-// Pure functions from what `scontrol show config` and its like print, and from what each node of an
-// allocation found out about itself, to findings for people; any thread. docs/slurm.md lists the
-// checks.
+// Pure functions from what `scontrol show config` and its like print to findings for people; any
+// thread. docs/slurm.md lists the checks.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -36,23 +34,5 @@ struct DoctorQuestion {
 };
 // Of the cluster's settings: they say the same on a login node and in an allocation.
 std::vector<Finding> JudgeSettings(const DoctorQuestion& question);
-
-// What one node of an allocation says of itself. `muster slurm probe` prints it.
-struct NodeProbe {
-  std::string node;
-  std::string address;                   // numeric, by which others were asked to reach it
-  std::int64_t unix_millis = 0;          // its clock, when the one that asks said now
-  std::int64_t asked_unix_millis = 0;    // that clock
-  std::optional<int> slurm_gpus;         // SLURM_GPUS_ON_NODE
-  std::optional<int> visible_gpus;       // CUDA_VISIBLE_DEVICES
-  int device_files = 0;                  // /dev/nvidia[0-9]* that can be opened
-  int usable_cpus = 0;                   // its affinity
-  int slurm_cpus = 0;                    // SLURM_CPUS_ON_NODE
-  std::string shared_error;              // of the shared directory; empty: it works
-  std::vector<std::string> unreachable;  // nodes that it could not connect to
-};
-// `expected`: the allocation's nodes; one without a probe is a failure of its own.
-std::vector<Finding> JudgeNodes(const std::vector<std::string>& expected,
-                                const std::vector<NodeProbe>& probes);
 
 }  // namespace muster::slurm

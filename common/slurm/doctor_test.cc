@@ -167,59 +167,5 @@ TEST(Doctor, TellsHowProcessesAndDevicesAreKept) {
   EXPECT_EQ(Find(JudgeSettings(Question()), "srun-ports"), nullptr);
 }
 
-NodeProbe Probe(const std::string& node) {
-  NodeProbe probe;
-  probe.node = node;
-  probe.unix_millis = 1'000'100;
-  probe.asked_unix_millis = 1'000'000;
-  probe.slurm_gpus = 2;
-  probe.visible_gpus = 2;
-  probe.usable_cpus = 4;
-  probe.slurm_cpus = 4;
-  return probe;
-}
-
-Verdict OfNodes(const NodeProbe& second, const std::string& check) {
-  const auto findings = JudgeNodes({"n1", "n2"}, {Probe("n1"), second});
-  const Finding* finding = Find(findings, check);
-  EXPECT_NE(finding, nullptr) << check;
-  return finding == nullptr ? Verdict::kOk : finding->verdict;
-}
-
-TEST(DoctorOfNodes, FindsNothingInSoundOnes) {
-  for (const Finding& finding : JudgeNodes({"n1", "n2"}, {Probe("n1"), Probe("n2")}))
-    EXPECT_EQ(finding.verdict, Verdict::kOk) << finding.check;
-}
-
-TEST(DoctorOfNodes, NamesTheNodeAndWhatIsWrongThere) {
-  NodeProbe probe = Probe("n2");
-  probe.shared_error = "no link() there";
-  EXPECT_EQ(OfNodes(probe, "shared-path"), Verdict::kFail);
-  probe = Probe("n2");
-  probe.unreachable = {"n1"};
-  EXPECT_EQ(OfNodes(probe, "ports"), Verdict::kFail);
-  probe = Probe("n2");
-  probe.unix_millis += 2000;
-  EXPECT_EQ(OfNodes(probe, "clocks"), Verdict::kWarn);
-  probe.unix_millis -= 9000;
-  EXPECT_EQ(OfNodes(probe, "clocks"), Verdict::kFail);
-  probe = Probe("n2");
-  probe.visible_gpus = 1;
-  EXPECT_EQ(OfNodes(probe, "gpu-binding"), Verdict::kFail);
-  probe.visible_gpus = 2;
-  probe.device_files = 1;
-  EXPECT_EQ(OfNodes(probe, "gpu-binding"), Verdict::kFail);
-  probe = Probe("n2");
-  probe.usable_cpus = 1;
-  EXPECT_EQ(OfNodes(probe, "cpus"), Verdict::kWarn);
-}
-
-TEST(DoctorOfNodes, MissesTheOnesThatDoNotAnswer) {
-  const auto findings = JudgeNodes({"n1", "n2", "n3"}, {Probe("n2")});
-  EXPECT_EQ(Find(findings, "nodes")->verdict, Verdict::kFail);
-  EXPECT_NE(Find(findings, "nodes")->what.find("n[1,3]"), std::string::npos);
-  EXPECT_EQ(JudgeNodes({"n1"}, {}).size(), 1u);
-}
-
 }  // namespace
 }  // namespace muster::slurm

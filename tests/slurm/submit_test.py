@@ -136,6 +136,14 @@ class Submit(unittest.TestCase):
         self.assertIn("invalid partition", refused.stderr)
         self.assertEqual(self.muster("submit", "job.yaml", "--array=1-2", check=False).returncode, 2)
 
+    def test_the_doctor_finds_its_way_through_a_real_configuration(self):
+        done = self.muster("doctor", "-o", "json", check=False)
+        found = {finding["check"]: finding["verdict"] for finding in json.loads(done.stdout)}
+        self.assertEqual(found["version"], "ok")
+        self.assertEqual(found["process-tracking"], "warn")
+        self.assertEqual(done.returncode, 1 if "fail" in found.values() else 0, done.stdout)
+        self.assertEqual(self.muster("doctor", "--partition=none", check=False).returncode, 1)
+
 
 if __name__ == "__main__":
     unittest.main()
