@@ -14,6 +14,7 @@
 #include "cli/exit_code.h"
 #include "cli/flags.h"
 #include "cli/job_questions.h"
+#include "cli/security_flags.h"
 #include "cli/slurm_flags.h"
 
 namespace muster {
@@ -56,6 +57,7 @@ struct Invocation {
   std::string undrain_node;
   FaultOptions fault;
   SlurmOptions slurm;
+  SecurityOptions security;
 };
 
 constexpr char kJobHelp[] = "The job's id, a unique prefix of it, or its name (the newest one)";
@@ -362,9 +364,10 @@ Result<Duration> ParseDuration(const std::string& text) {
                        : unit == "ms"              ? 0.001
                        : unit == "m"               ? 60
                        : unit == "h"               ? 3600
+                       : unit == "d"               ? 24 * 3600
                                                    : -1;
-  if (end.ec != std::errc() || scale < 0 || !(amount >= 0) || amount * scale > 1e8)
-    return InvalidArgument("'" + text + "' is no duration; write it as 90s, 10m or 2h");
+  if (end.ec != std::errc() || scale < 0 || !(amount >= 0) || amount * scale > 1e9)
+    return InvalidArgument("'" + text + "' is no duration; write it as 90s, 10m, 2h or 30d");
   return FromSeconds(amount * scale);
 }
 
@@ -384,6 +387,7 @@ int RunApp(int argc, char** argv, Interrupt& interrupt) {
   AddClusterCommands(app, call);
   AddNodeCommands(app, call);
   AddSlurmCommands(app, call.global.output, call.slurm, call.command);
+  AddSecurityCommands(app, call.security, call.command);
   try {
     app.parse(TakeSbatchWords(argc, argv, call.slurm), argv);
   } catch (const CLI::ParseError& error) {

@@ -158,7 +158,7 @@ struct FaultKind {
 };
 Result<FaultKind> ParseFaultKind(const std::string& text);
 
-// "12h", "90m", "30s", "1.5s".
+// "30d", "12h", "90m", "30s", "1.5s".
 Result<Duration> ParseDuration(const std::string& text);
 
 }  // namespace muster

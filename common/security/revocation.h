@@ -3,7 +3,8 @@
 // A file (DIR/security/revoked.json) of {"revoked": [{identity | serial, revoked_ms, reason,
 // readmitted_ms}]}. An entry for a serial refuses that certificate. An entry for an identity
 // refuses all of its certificates, renewed ones too, until the identity is readmitted, which a join
-// token made for the node afterwards does; those from before stay refused.
+// token made for the node afterwards does, and `muster certs issue`; those from before stay
+// refused.
 //
 // `muster certs revoke` writes the file; the coordinator reads it again when it has changed
 // (RevocationFile), and before it signs anything. Times are milliseconds since the Unix epoch.

@@ -1,0 +1,311 @@
+#include "cli/commands/security.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include "cli/app.h"
+#include "cli/exit_code.h"
+#include "common/base/files.h"
+#include "common/process/temp_dir_for_test.h"
+#include "common/security/certificate_request.h"
+#include "common/security/credentials.h"
+#include "common/security/enrolment.h"
+#include "common/security/revocation.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SecurityCommands : public ::testing::Test {
+ protected:
+  Json Result(const CommandResult& result) {
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    const Json json = Json::parse(out_.str(), nullptr, false);
+    EXPECT_FALSE(json.is_discarded()) << out_.str();
+    out_.str("");
+    return json;
+  }
+  Json Init(const InitOptions& options = {.cluster = "lab"}) {
+    return Result(RunInit(context_, options));
+  }
+  Json List(bool all = false) { return Result(RunCertsList(context_, {.all = all})); }
+  void Does(const CommandResult& result) {
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    EXPECT_EQ(result.ok() ? *result : -1, kExitSuccess);
+    out_.str("");
+  }
+  // The state of each certificate by the name of its owner.
+  std::map<std::string, std::string> States() {
+    std::map<std::string, std::string> states;
+    const Json list = List();
+    for (const Json& entry : list["certificates"]) states[entry["name"]] = entry["state"];
+    return states;
+  }
+  // What is in the cluster's directory, byte by byte.
+  std::map<std::string, std::string> Files() {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(temp_.path()))
+      if (entry.is_regular_file()) files[entry.path()] = *ReadFile(entry.path());
+    return files;
+  }
+
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_ / "cluster";
+  const SecurityPaths paths_{dir_ + "/security"};
+  Interrupt interrupt_;
+  std::ostringstream out_;
+  std::ostringstream err_;
+  Terminal terminal_{out_, err_};
+  ClusterClient client_{dir_, interrupt_};
+  CommandContext context_{client_, terminal_, OutputFormat::kJson};
+};
+
+TEST_F(SecurityCommands, InitMakesAnAuthorityAndThreeCredentials) {
+  const Json json = Init();
+  EXPECT_EQ(json["cluster"], "lab");
+  EXPECT_TRUE(json["created"]);
+  ASSERT_EQ(json["credentials"].size(), 3U);
+  const std::pair<std::string, Role> kExpected[] = {
+      {paths_.CoordinatorCredentials(), Role::kCoordinator},
+      {paths_.AdminCredentials(), Role::kAdmin},
+      {paths_.ScraperCredentials(), Role::kScraper}};
+  for (const auto& [dir, role] : kExpected) {
+    const auto credentials = LoadCredentials(dir);
+    ASSERT_TRUE(credentials.ok()) << credentials.status().ToString();
+    EXPECT_EQ(credentials->identity, (Identity{role, std::string(RoleWord(role)), "lab"}));
+  }
+}
+
+TEST_F(SecurityCommands, InitChangesNothingTheSecondTime) {
+  Init();
+  const auto before = Files();
+  const Json second = Init({});
+  EXPECT_FALSE(second["created"]);
+  EXPECT_EQ(second["cluster"], "lab");
+  for (const Json& entry : second["credentials"]) EXPECT_FALSE(entry["created"]);
+  EXPECT_EQ(Files(), before);
+  context_.output = OutputFormat::kTable;
+  ASSERT_TRUE(RunInit(context_, {}).ok());
+  EXPECT_NE(out_.str().find("There is already the authority of cluster lab"), std::string::npos);
+  EXPECT_NE(out_.str().find("muster certs join-token --dir " + dir_), std::string::npos)
+      << out_.str();
+}
+
+TEST_F(SecurityCommands, InitMakesWhatIsMissingAndNothingElse) {
+  Init();
+  const std::string admin = *ReadFile(paths_.AdminCredentials() + "/cert.pem");
+  fs::remove_all(paths_.ScraperCredentials());
+  const Json json = Init();
+  EXPECT_FALSE(json["credentials"][0]["created"]);
+  EXPECT_TRUE(json["credentials"][2]["created"]);
+  EXPECT_EQ(*ReadFile(paths_.AdminCredentials() + "/cert.pem"), admin);
+  EXPECT_TRUE(LoadCredentials(paths_.ScraperCredentials()).ok());
+}
+
+TEST_F(SecurityCommands, InitMakesNoSecondClusterOutOfOne) {
+  Init();
+  const auto before = Files();
+  const auto other = RunInit(context_, {.cluster = "other"});
+  EXPECT_EQ(other.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(Files(), before);
+}
+
+TEST_F(SecurityCommands, InitForceKeepsAnAuthorityWhoseCertificatesAreGood) {
+  Init();
+  const auto before = Files();
+  const auto forced = RunInit(context_, {.cluster = "lab", .force = true});
+  EXPECT_EQ(forced.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(forced.status().message().find("3 certificates"), std::string::npos)
+      << forced.status().message();
+  EXPECT_NE(forced.status().message().find("admin/admin"), std::string::npos);
+  EXPECT_EQ(Files(), before);
+}
+
+TEST_F(SecurityCommands, InitForceDestroysNoKeyEvenWhenItIsMeant) {
+  Init();
+  const std::string key = *ReadFile(paths_.AuthorityKey());
+  const Json json = Init({.cluster = "lab", .force = true, .yes = true});
+  EXPECT_TRUE(json["created"]);
+  EXPECT_NE(*ReadFile(paths_.AuthorityKey()), key);
+  EXPECT_EQ(*ReadFile(json["replaced"].get<std::string>() + "/ca.key"), key);
+  EXPECT_EQ(States().size(), 3U);
+}
+
+TEST_F(SecurityCommands, IssueRenewsWhatIsThere) {
+  Init();
+  const std::string before = LoadCredentials(paths_.ScraperCredentials())->serial;
+  const Json json =
+      Result(RunCertsIssue(context_, {.role = "scraper", .lifetime = std::chrono::hours(2)}));
+  EXPECT_EQ(json["dir"], paths_.ScraperCredentials());
+  const auto after = LoadCredentials(paths_.ScraperCredentials());
+  EXPECT_EQ(after->serial, json["serial"]);
+  EXPECT_NE(after->serial, before);
+  EXPECT_EQ(after->not_after_ms - after->issued_ms, 2 * 3600 * 1000);
+}
+
+TEST_F(SecurityCommands, IssueWritesOverNobodyElsesCredentials) {
+  Init();
+  EXPECT_EQ(RunCertsIssue(context_, {.role = "node", .name = "n7"}).status().code(),
+            StatusCode::kInvalidArgument);
+  const auto over =
+      RunCertsIssue(context_, {.role = "node", .name = "n7", .out = paths_.AdminCredentials()});
+  EXPECT_EQ(over.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(LoadCredentials(paths_.AdminCredentials())->identity.role, Role::kAdmin);
+  Does(RunCertsIssue(context_, {.role = "node", .name = "n7", .out = temp_ / "n7"}));
+  EXPECT_EQ(LoadCredentials(temp_ / "n7")->identity, (Identity{Role::kNode, "n7", "lab"}));
+  EXPECT_FALSE(RunCertsIssue(context_, {.role = "root"}).ok());
+  EXPECT_FALSE(RunCertsIssue(context_, {.role = "node", .name = "a/b", .out = temp_ / "x"}).ok());
+}
+
+TEST_F(SecurityCommands, JoinTokenPrintsTheTokenAloneAndLetsTheNodeIn) {
+  Init();
+  context_.output = OutputFormat::kTable;
+  ASSERT_TRUE(RunCertsJoinToken(context_, {.node = "n7"}).ok());
+  const auto token = ParseJoinToken(out_.str());
+  ASSERT_TRUE(token.ok()) << out_.str();
+  EXPECT_EQ(out_.str(), *EncodeJoinToken(*token) + "\n");
+  EXPECT_NE(err_.str().find("--node n7 --coordinator"), std::string::npos) << err_.str();
+  out_.str("");
+  context_.output = OutputFormat::kJson;
+  ASSERT_EQ(List()["tokens"].size(), 1U);
+
+  const std::string csr = MakeCertificateRequest({Role::kNode, "n7", "lab"})->csr_pem;
+  const auto joined = Enrolment::Open(paths_.dir)
+                          ->Join({token->id, token->secret, "n7", csr}, SystemClock().UnixMillis());
+  EXPECT_TRUE(joined.ok()) << joined.status().ToString();
+  EXPECT_EQ(List()["tokens"].size(), 0U);
+  EXPECT_EQ(List(/*all=*/true)["tokens"][0]["state"], "used by n7");
+  EXPECT_EQ(States()["n7"], "good");
+}
+
+TEST_F(SecurityCommands, JoinTokenIsForOneNodeOrSaysThatItIsForAny) {
+  Init();
+  EXPECT_EQ(RunCertsJoinToken(context_, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(RunCertsJoinToken(context_, {.node = "n7", .any_node = true}).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Result(RunCertsJoinToken(context_, {.any_node = true}))["node"], "");
+}
+
+TEST_F(SecurityCommands, RevokeRefusesAllCertificatesOfAName) {
+  Init();
+  for (const char* out : {"one", "two"})
+    Does(RunCertsIssue(context_, {.role = "node", .name = "n7", .out = temp_ / out}));
+  Does(RunCertsIssue(context_, {.role = "node", .name = "n8", .out = temp_ / "n8"}));
+  Does(RunCertsRevoke(context_, {.name = "n7", .reason = "stolen"}));
+  EXPECT_EQ(States()["n7"], "revoked");
+  EXPECT_EQ(States()["n8"], "good");
+  const Json revoked = List()["revoked"];
+  ASSERT_EQ(revoked.size(), 1U);
+  EXPECT_EQ(revoked[0]["identity"], "muster://lab/node/n7");
+  EXPECT_EQ(revoked[0]["reason"], "stolen");
+  // Somebody of another role with the same name stays welcome.
+  EXPECT_EQ(RunCertsRevoke(context_, {.name = "n8", .role = "admin"}).status().code(),
+            StatusCode::kNotFound);
+}
+
+TEST_F(SecurityCommands, IssueLetsARevokedNameInAgainButNotItsOldCertificates) {
+  Init();
+  const Identity node{Role::kNode, "n7", "lab"};
+  Does(RunCertsIssue(context_, {.role = "node", .name = "n7", .out = temp_ / "old"}));
+  const std::int64_t a_minute_ago = SystemClock().UnixMillis() - 60'000;
+  ASSERT_TRUE(Revoke(paths_.RevokedCertificates(),
+                     {.identity = IdentityUri(node), .revoked_ms = a_minute_ago})
+                  .ok());
+  Does(RunCertsIssue(context_, {.role = "node", .name = "n7", .out = temp_ / "new"}));
+  const auto revocations = LoadRevocations(paths_.RevokedCertificates());
+  EXPECT_EQ(revocations->Find(node), nullptr);
+  EXPECT_TRUE(revocations->Check(*ReadCertificate(LoadCredentials(temp_ / "new")->cert_pem)).ok());
+  const CertificateInfo before{node, std::string(32, '0'), a_minute_ago, a_minute_ago + 120'000};
+  EXPECT_FALSE(revocations->Check(before).ok());
+}
+
+TEST_F(SecurityCommands, RevokeTakesASerialAsOpensslWritesIt) {
+  Init();
+  const std::string serial = LoadCredentials(paths_.AdminCredentials())->serial;
+  std::string written;
+  for (std::size_t i = 0; i < serial.size(); ++i) {
+    if (i > 0 && i % 2 == 0) written += ':';
+    written += static_cast<char>(std::toupper(serial[i]));
+  }
+  Does(RunCertsRevoke(context_, {.serial = written}));
+  EXPECT_EQ(States()["admin"], "revoked");
+  EXPECT_EQ(States()["coordinator"], "good");
+}
+
+TEST_F(SecurityCommands, RevokeWithdrawsATokenByItsId) {
+  Init();
+  const std::string id = Result(RunCertsJoinToken(context_, {.node = "n7"}))["id"];
+  Does(RunCertsRevoke(context_, {.token = id}));
+  EXPECT_TRUE(List(/*all=*/true)["tokens"].empty());
+  EXPECT_EQ(RunCertsRevoke(context_, {.token = id}).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(SecurityCommands, RevokeTakesOneThingThatIsThere) {
+  Init();
+  const auto code = [&](const RevokeOptions& options) {
+    return RunCertsRevoke(context_, options).status().code();
+  };
+  EXPECT_EQ(code({}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.name = "admin", .role = "admin", .serial = "00"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.name = "n7"}), StatusCode::kNotFound);
+  EXPECT_EQ(code({.serial = "00ff"}), StatusCode::kNotFound);
+  EXPECT_EQ(code({.serial = "not a serial"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.name = "n7", .role = "king"}), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(fs::exists(paths_.RevokedCertificates()));
+}
+
+TEST_F(SecurityCommands, NeedAnAuthorityAndSayHowToMakeOne) {
+  for (const auto& result :
+       {RunCertsList(context_, {}), RunCertsRevoke(context_, {.name = "n7"}),
+        RunCertsIssue(context_, {.role = "admin"}), RunCertsJoinToken(context_, {.node = "n7"})}) {
+    EXPECT_EQ(result.status().code(), StatusCode::kNotFound);
+    EXPECT_NE(result.status().message().find("muster init"), std::string::npos);
+  }
+  EXPECT_FALSE(fs::exists(dir_));
+}
+
+class SecurityCommandLine : public SecurityCommands {
+ protected:
+  // Runs muster as a shell would; what it printed.
+  std::string Muster(std::vector<std::string> arguments, int exit_code = kExitSuccess) {
+    arguments.insert(arguments.begin(), {"muster", "--dir", dir_, "-o", "json"});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    ::testing::internal::CaptureStdout();
+    const int code = RunApp(static_cast<int>(argv.size()), argv.data(), interrupt_);
+    const std::string printed = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(code, exit_code) << printed;
+    return printed;
+  }
+};
+
+TEST_F(SecurityCommandLine, TakesLifetimesAsPeopleWriteThem) {
+  Muster({"init", "--cluster", "lab", "--lifetime", "400d"});
+  const auto authority = ReadAuthority(*ReadFile(paths_.AuthorityCertificate()));
+  EXPECT_EQ(authority->not_after_ms - authority->not_before_ms, 400LL * 86'400'000 + 300'000);
+  const Json issued = Json::parse(Muster({"certs", "issue", "--role", "node", "--name", "n7",
+                                          "--lifetime", "90m", "--out", temp_ / "n7"}));
+  EXPECT_EQ(issued["role"], "node");
+  const auto credentials = LoadCredentials(temp_ / "n7");
+  EXPECT_EQ(credentials->not_after_ms - credentials->issued_ms, 90 * 60'000);
+  Muster({"certs", "issue", "--role", "admin", "--lifetime", "soon"}, kExitBadUsage);
+}
+
+TEST_F(SecurityCommandLine, TakesFlagsFromTheEnvironment) {
+  Muster({"init"});
+  ASSERT_EQ(::setenv("MUSTER_CERTS_JOIN_TOKEN_NODE", "n9", 1), 0);
+  const Json token = Json::parse(Muster({"certs", "join-token"}));
+  ::unsetenv("MUSTER_CERTS_JOIN_TOKEN_NODE");
+  EXPECT_EQ(token["node"], "n9");
+  Muster({"certs", "revoke", "--token", token["id"]});
+  Muster({"certs", "join-token"}, kExitBadUsage);
+  Muster({"certs"}, kExitBadUsage);
+}
+
+}  // namespace
+}  // namespace muster
