@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("bench", "slurm", "s
 import cluster  # noqa: E402
 import machine  # noqa: E402
 import peer  # noqa: E402
+from embedded import processes_on  # noqa: E402
 from lab import Lab, why_not  # noqa: E402
 
 BIN = cluster.BIN.resolve()
@@ -123,20 +124,22 @@ class Bench:
     def node_killed(self, lose):
         job, _, last_step = self.train(3, 100000)
         self.wait(job, lambda: last_step() >= 60, "step 60")
-        lose("n2")
+        node = next(name for name in ("n2", "n3") if "muster-trainer" in processes_on(self.lab, name))
+        lose(node)
         lost = time.monotonic()
         before = last_step()
         self.wait(job, lambda: last_step() > before + 1, "a step after the loss")
         seconds = time.monotonic() - lost
         self.end(job)
-        self.lab.revive_node("n2")
-        self.lab.wait_for_node("n2", "idle")
+        self.lab.revive_node(node)
+        self.lab.wait_for_node(node, "idle")
         return seconds
 
 
 def starts(runs, with_peer, dead_name_server):
     result = {}
-    with Lab(2, dead_name_server=dead_name_server, own_name=True) as lab:
+    with Lab(2, dead_name_server=dead_name_server, own_name=True,
+             visible=[BIN]) as lab:
         bench = Bench(lab)
         kinds = {"muster_train": bench.train_start}
         if with_peer:
@@ -153,7 +156,7 @@ def starts(runs, with_peer, dead_name_server):
 
 
 def losses(runs):
-    with Lab(3) as lab:
+    with Lab(3, visible=[BIN]) as lab:
         bench = Bench(lab)
         return {"told_its_peers": machine.summary([bench.node_killed(lab.kill_node)
                                                    for _ in range(runs)]),

@@ -10,10 +10,8 @@ The programs come from the folder MUSTER_BIN_DIR, as for tests/support/cluster.p
 """
 
 import json
-import os
 import pathlib
 import re
-import shlex
 import sys
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent),
@@ -31,16 +29,14 @@ SRUN = ("srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 --wait=0 --cpu-
 class Site:
     """A lab with what jobs need in its shared folder. Goes down with the test."""
 
-    def __init__(self, test, nodes=3, model=None, **options):
-        self.lab = Lab.of(test, nodes, visible=[BIN] if pathlib.Path("/tmp") in BIN.parents else [],
-                          **options)
+    def __init__(self, test, nodes=3, **options):
+        self.lab = Lab.of(test, nodes, visible=[BIN], **options)
         self.shared = self.lab.shared
         self.model = self.shared / "model"
         cluster.init_model(self.model)
         self.rows = cluster.write_rows(self.shared / "rows.jsonl")
         self.jobs = 0
         test.addCleanup(self._tell_if_failed, test)
-        self.test = test
 
     def train_job(self, **options):
         self.jobs += 1
@@ -111,6 +107,15 @@ class Run:
             return False
         self.lab.wait_until(reached, f"step {step}", timeout)
 
+    def gang(self):
+        """The nodes that have ranks."""
+        return [node for node in self.lab.plan.names() if node in self.lab.nodes_on
+                and "muster-trainer" in processes_on(self.lab, node)]
+
+    def member(self):
+        """A node that has a rank and does not lead."""
+        return next(node for node in self.gang() if node != self.leader()["node"])
+
     def slurm(self):
         return self.lab.job(self.slurm_job)
 
@@ -136,10 +141,6 @@ class Run:
         return self.lab.run(BIN / "muster", *words, node=node, check=check)
 
 
-def quoted(*words):
-    return shlex.join(map(str, words))
-
-
 def processes_on(lab, node):
     """Names of Muster's programs that run on a node."""
     found = []
@@ -151,5 +152,3 @@ def processes_on(lab, node):
         if name.startswith("muster-"):
             found.append(name)
     return found
-
-

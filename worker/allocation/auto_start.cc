@@ -73,7 +73,10 @@ Result<int> SlotsOf(const JobSpec& spec, const slurm::Allocation& allocation, in
 
 // The address that the others reach: of the way to srun, which all of them know.
 Result<std::string> AddressOf(const slurm::Allocation& allocation, const std::string& interface) {
-  MUSTER_ASSIGN_OR_RETURN(const InterfaceChoice choice, InterfaceChoice::Parse(interface));
+  InterfaceChoice choice;
+  if (!interface.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(choice, InterfaceChoice::Parse(interface));
+  }
   const std::string& peer =
       allocation.launch_address.empty() ? allocation.comm_host : allocation.launch_address;
   return OwnAddress(choice, peer);

@@ -67,6 +67,13 @@ TEST_F(AutoStartTest, ATrainingJobKeepsItBesideItsOutput) {
   EXPECT_EQ(options->shared_dir, temp_ / "runs/a/slurm-41");
 }
 
+TEST_F(AutoStartTest, WithoutAnInterfaceTheAddressIsThatOfTheWayToSrun) {
+  flags_.interface.clear();
+  const auto options = Plan();
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_FALSE(options->self.address.empty());
+}
+
 TEST_F(AutoStartTest, OverridesAreApplied) {
   flags_.overrides = {"resources.nodes=3", "name=other"};
   const auto options = Plan();
