@@ -126,6 +126,7 @@ Result<JobDetails> ParseJobDetails(std::string_view output) {
     job.batch_host = ValueOf(keys, "BatchHost");
     job.nodes = ValueOf(keys, "NodeList");
     job.excluded = ValueOf(keys, "ExcNodeList");
+    job.exclusive = ValueOf(keys, "OverSubscribe") == "NO";
     job.end_unix_seconds = ParseTime(ValueOf(keys, "EndTime"));
     job.time_limit_seconds = ParseSpan(ValueOf(keys, "TimeLimit"));
     return job;

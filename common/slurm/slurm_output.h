@@ -54,7 +54,8 @@ struct JobDetails {
   bool may_requeue = false;  // a batch job whose user and site allow it
   std::string batch_host;    // empty: none
   std::string nodes;
-  std::string excluded;  // a host list
+  std::string excluded;    // a host list
+  bool exclusive = false;  // no other job shares its nodes
   std::optional<std::int64_t> end_unix_seconds;
   std::optional<std::int64_t> time_limit_seconds;  // nothing: none
 

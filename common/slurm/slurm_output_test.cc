@@ -58,7 +58,7 @@ TEST(JobDetails, AreReadFromOneLineOfEachRelease) {
       "JobId=3 JobName=sig UserId=root(0) JobState=RUNNING Reason=None Requeue=1 Restarts=2 "
       "BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:02 TimeLimit=00:05:00 "
       "EndTime=2026-11-22T22:11:20 Partition=main ReqNodeList=(null) ExcNodeList=n[7,9] "
-      "NodeList=n[1-2] BatchHost=n1 NumNodes=2 Comment=a Requeue=0 text Power= \n");
+      "NodeList=n[1-2] BatchHost=n1 NumNodes=2 OverSubscribe=NO Comment=a Requeue=0 text Power= \n");
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   EXPECT_EQ(job->id, 3u);
   EXPECT_EQ(job->state, "RUNNING");
@@ -67,6 +67,7 @@ TEST(JobDetails, AreReadFromOneLineOfEachRelease) {
   EXPECT_EQ(job->batch_host, "n1");
   EXPECT_EQ(job->nodes, "n[1-2]");
   EXPECT_EQ(job->excluded, "n[7,9]");
+  EXPECT_TRUE(job->exclusive);
   EXPECT_EQ(job->end_unix_seconds, 1795385480);
   EXPECT_EQ(job->time_limit_seconds, 300);
   // 20.11, of salloc, without a limit; 25.05 says the same.
@@ -75,6 +76,7 @@ TEST(JobDetails, AreReadFromOneLineOfEachRelease) {
       "TimeLimit=UNLIMITED EndTime=Unknown ExcNodeList=(null) NodeList=n1\n");
   ASSERT_TRUE(interactive.ok());
   EXPECT_FALSE(interactive->may_requeue);
+  EXPECT_FALSE(interactive->exclusive);
   EXPECT_EQ(interactive->batch_host, "");
   EXPECT_EQ(interactive->end_unix_seconds, std::nullopt);
   EXPECT_EQ(interactive->time_limit_seconds, std::nullopt);

@@ -92,6 +92,16 @@ class LostNodes(Undisturbed):
         self.assertIn(run.wait_for_end(), ("COMPLETED", "CANCELLED", "NODE_FAIL"))
         self.assert_equal_to_undisturbed(run)
 
+    def test_without_a_spare_the_job_is_requeued_without_the_lost_node(self):
+        site = Site(self, nodes=3, settings={"MessageTimeout": 3})
+        run = site.submit(self.job(site), "-N2", auto="--patience 4")
+        run.wait_for_step(30)
+        site.lab.power_loss("n2")
+        run.wait_for_restart()
+        self.assertEqual(run.wait_for_end(), "COMPLETED")
+        self.assertEqual(run.slurm()["nodes"], "n[1,3]")
+        self.assert_equal_to_undisturbed(run)
+
     def test_a_node_that_was_cut_off_changes_nothing_when_it_is_back(self):
         site = Site(self, nodes=3)
         run = site.submit(self.job(site), "-N3")

@@ -1,12 +1,23 @@
 #include "worker/allocation/slurm_scheduler.h"
 
+#include <poll.h>
+
+#include <algorithm>
+#include <string>
+
+#include "common/slurm/hostlist.h"
 #include "common/slurm/slurm_commands.h"
+#include "common/telemetry/log.h"
 
 namespace muster::worker {
 namespace {
 
 // What runs of a requeued job is killed after KillWait, and nodes that are dead take longer.
 constexpr Duration kRequeuePatience = std::chrono::seconds(20);
+// After SlurmdTimeout a lost node is DOWN, and soon after no part of the job any more.
+constexpr Duration kAfterDown = std::chrono::seconds(30);
+constexpr std::int64_t kDefaultSlurmdTimeout = 300;
+constexpr int kLookAgainMs = 1000;
 
 class SlurmScheduler final : public Scheduler {
  public:
@@ -22,12 +33,45 @@ class SlurmScheduler final : public Scheduler {
 
   Status Requeue(const std::vector<std::string>& exclude) override {
     if (exclude.empty()) return commands_.Requeue(job_);
+    AwaitDown(exclude);
     return commands_.RequeueWithout(job_, exclude, kRequeuePatience);
   }
 
   Status Cancel() override { return commands_.Cancel(job_); }
 
  private:
+  // Measured with Slurm 22.05: an exclusive job that is requeued while a node of it is lost, and
+  // not DOWN yet, stays pending for good (BadConstraints).
+  void AwaitDown(const std::vector<std::string>& lost) const {
+    const Deadline deadline = Deadline::After(FromSeconds(SlurmdTimeout()) + kAfterDown);
+    for (bool told = false; !deadline.Expired(); told = true) {
+      const auto job = commands_.Show(job_);
+      if (job.ok() && !(job->exclusive && job->state == "RUNNING" && HasAny(job->nodes, lost)))
+        return;
+      if (!told) {
+        Log().info(
+            "waiting until Slurm has the lost nodes down, which takes its SlurmdTimeout: an "
+            "exclusive job that is requeued before would not be started again");
+      }
+      (void)::poll(nullptr, 0, kLookAgainMs);
+    }
+  }
+
+  double SlurmdTimeout() const {
+    const auto config = commands_.Config();
+    if (!config.ok() || config->count("SlurmdTimeout") == 0) return kDefaultSlurmdTimeout;
+    const auto seconds = slurm::ParseSpan(config->at("SlurmdTimeout"));
+    return static_cast<double>(seconds.value_or(kDefaultSlurmdTimeout));
+  }
+
+  static bool HasAny(const std::string& hostlist, const std::vector<std::string>& nodes) {
+    const auto names = slurm::ExpandHostlist(hostlist);
+    if (!names.ok()) return false;
+    return std::any_of(nodes.begin(), nodes.end(), [&](const std::string& node) {
+      return std::find(names->begin(), names->end(), node) != names->end();
+    });
+  }
+
   const std::uint64_t job_;
   const slurm::SlurmCommands commands_;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <filesystem>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -574,6 +575,9 @@ void Supervisor::Exit() {
   coordinator_.reset();
   worker_.reset();
   if (election_.leading()) RemoveAllocationAuthority(shared_.Security());
+  // It holds keys. Logs lie in the shared directory.
+  std::error_code ignored;
+  std::filesystem::remove_all(options_.local_dir, ignored);
   loop_.Stop();
 }
 
