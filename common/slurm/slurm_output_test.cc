@@ -58,7 +58,8 @@ TEST(JobDetails, AreReadFromOneLineOfEachRelease) {
       "JobId=3 JobName=sig UserId=root(0) JobState=RUNNING Reason=None Requeue=1 Restarts=2 "
       "BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:02 TimeLimit=00:05:00 "
       "EndTime=2026-11-22T22:11:20 Partition=main ReqNodeList=(null) ExcNodeList=n[7,9] "
-      "NodeList=n[1-2] BatchHost=n1 NumNodes=2 OverSubscribe=NO Comment=a Requeue=0 text Power= \n");
+      "NodeList=n[1-2] BatchHost=n1 NumNodes=2 OverSubscribe=NO Comment=a Requeue=0 text Power= "
+      "\n");
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   EXPECT_EQ(job->id, 3u);
   EXPECT_EQ(job->state, "RUNNING");

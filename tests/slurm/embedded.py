@@ -18,7 +18,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent),
                 str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 
 import cluster  # noqa: E402
-from lab import ENDED, Lab, require  # noqa: E402
+from lab import ENDED, ROOT, Lab, require  # noqa: E402,F401
 
 BIN = cluster.BIN.resolve()
 # What a hand-written batch script needs; `muster slurm render` makes one that says more.
