@@ -72,19 +72,24 @@ requeue() {
   local now excluded=
   now=$(squeue -h -t all -j "$job" -o %T 2>/dev/null)
   [[ -z $now || $now == RUNNING ]] || { say "Slurm has it $now, so it is not requeued here"; return 0; }
-  scontrol requeue "$job" || return 1
+  (trap '' TERM; exec scontrol requeue "$job") || return 1
   [[ $outcome =~ \"exclude\":\ *\[([^]]+)\] ]] && excluded=${BASH_REMATCH[1]//[\" ]/}
-  if [[ -n $excluded ]]; then scontrol update JobId="$job" ExcNodeList="$excluded"; fi
+  [[ -n $excluded ]] || return 0
+  (trap '' TERM; exec scontrol update JobId="$job" ExcNodeList="$excluded")
 }
 
 if ((code == 75)); then
-  trap 'exit 75' TERM
+  # Slurm answers a requeue by SIGTERM, which must not come between it and the nodes to leave out.
+  told=0
+  trap 'told=1' TERM
   if ((run >= @REQUEUES@)); then
     say "was requeued $run times, which is the limit (--max-requeues)"
     exit 69
   fi
   # Slurm ends this script when it requeues; until then it must not end by itself.
   if requeue; then
+    trap 'exit 75' TERM
+    ((told == 0)) || exit 75
     for ((i = 0; i < 120; i++)); do
       sleep 1 &
       wait $!

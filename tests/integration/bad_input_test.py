@@ -179,7 +179,7 @@ class BadStart(unittest.TestCase):
             done = run("muster-coordinator", "--dir", temp, "--listen", "0.0.0.0:0", check=False,
                        timeout=20)
             self.assertNotEqual(done.returncode, 0)
-            self.assertIn("TLS", done.stderr)
+            self.assertIn("--tls-listen", done.stderr)
 
     def test_a_second_coordinator_in_one_directory(self):
         cluster = Cluster(self)

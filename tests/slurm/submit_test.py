@@ -12,13 +12,14 @@ from lab import Lab, require  # noqa: E402
 
 MUSTER = pathlib.Path(os.environ["MUSTER_BIN_DIR"]) / "muster"
 
-# What a supervisor does as far as Slurm and the batch script see it: it writes down how it was started,
-# and task 0 leaves the outcome, when a signal asks to stop or when there is a file `finish`.
+# What a supervisor does as far as Slurm and the batch script see it: it writes down how it was started
+# (the file appears whole), and task 0 leaves the outcome, when a signal asks to stop or when there is a file `finish`.
 SUPERVISOR = r"""#!/bin/bash
 while [[ $1 != --state ]]; do job+=("$1"); shift; done
 state=$2
 run=${SLURM_RESTART_COUNT:-0}
-printf '%s\n' "${job[@]}" > "$state/words-$run-$SLURMD_NODENAME"
+printf '%s\n' "${job[@]}" > "$state/new-$run-$SLURMD_NODENAME"
+mv "$state/new-$run-$SLURMD_NODENAME" "$state/words-$run-$SLURMD_NODENAME"
 outcome() {
   [[ $SLURM_PROCID != 0 ]] || printf '{"run":%s,"exit_code":%s,"action":"%s","reason":"%s","exclude":[%s]}\n' \
     "$run" "$@" > "$state/outcome.json"
@@ -51,6 +52,13 @@ class Submit(unittest.TestCase):
         self.worker.write_text(SUPERVISOR, encoding="utf-8")
         self.worker.chmod(0o755)
         (self.folder / "job.yaml").write_text(JOB, encoding="utf-8")
+        self.addCleanup(self.leave_idle)
+
+    def leave_idle(self):
+        """Also after a test that failed, so that the next one finds nodes."""
+        self.lab.run("scancel", "--user=root" if os.getuid() == 0 else f"--user={os.getuid()}", check=False)
+        self.lab.wait_until(lambda: all(self.lab.node_state(n) == "idle" for n in ("n1", "n2", "n3")),
+                            "every node is idle")
 
     def muster(self, *words, check=True):
         return self.lab.run(MUSTER, "slurm", *words, cwd=self.folder, check=check)

@@ -69,14 +69,14 @@ void JobCourse::OnStopNotice(TimePoint by, const std::string& reason) {
   stop_reason_ = reason;
 }
 
-void JobCourse::OnJob(const JobPicture& job, TimePoint now) {
+void JobCourse::OnJob(const JobPicture& job) {
   if (ended_) return;
   job_ = job;
   if (job.phase != JobPhase::kWaiting) waiting_since_.reset();
   switch (job.phase) {
     case JobPhase::kWaiting:
     case JobPhase::kActive: return;
-    case JobPhase::kSuspended: return OnSuspended(job, now);
+    case JobPhase::kSuspended: return OnSuspended(job);
     case JobPhase::kSucceeded:
       return End({.exit_code = 0, .reason = "the job has succeeded", .exclude = {}});
     case JobPhase::kFailed:
@@ -89,16 +89,23 @@ void JobCourse::OnJob(const JobPicture& job, TimePoint now) {
   }
 }
 
-// Suspended for the end of this run it goes on in the next one; suspended by a user it stays so.
-void JobCourse::OnSuspended(const JobPicture& job, TimePoint now) {
+// Suspended for the end of this run it goes on in the next one.
+void JobCourse::OnSuspended(const JobPicture& job) {
   const int run = MarkedRun(job.reason);
-  if (run == options_.run || (run >= 0 && stop_by_)) {
-    return End({.exit_code = kExitRequeue,
-                .action = EndAction::kRequeue,
-                .reason = "the job is saved and suspended: " + job.reason,
-                .exclude = {}});
-  }
-  if (run < 0 || run > options_.run) return;
+  if (run != options_.run && !(run >= 0 && stop_by_)) return;
+  End({.exit_code = kExitRequeue,
+       .action = EndAction::kRequeue,
+       .reason = "the job is saved and suspended: " + job.reason,
+       .exclude = {}});
+}
+
+// What the last run suspended; what a user suspended stays so.
+void JobCourse::ConsiderResuming(const std::vector<std::string>& missing, TimePoint now) {
+  if (!job_ || job_->phase != JobPhase::kSuspended) return suspended_since_.reset();
+  const int run = MarkedRun(job_->reason);
+  if (run < 0 || run >= options_.run) return;
+  if (!suspended_since_) suspended_since_ = now;
+  if (!missing.empty() && now - *suspended_since_ < options_.assembly) return;
   if (asked_ && now - *asked_ < kAskAgain) return;
   asked_ = now;
   effects_.emplace_back(std::in_place_type<ResumeJob>);
@@ -131,6 +138,7 @@ void JobCourse::Tick(const std::vector<std::string>& missing, TimePoint now) {
     if (job_) AskToStop(now);
     return;
   }
+  ConsiderResuming(missing, now);
   WatchWaiting(missing, now);
 }
 

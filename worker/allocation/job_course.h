@@ -30,6 +30,8 @@ struct JobCourseOptions {
   std::optional<Duration> lead;
   Duration margin = std::chrono::seconds(3);     // between the job's limit and the node's
   Duration patience = std::chrono::seconds(60);  // of a job that waits for nodes
+  // Of a resume, for the nodes to come up: with min_nodes the job would else start with fewer.
+  Duration assembly = std::chrono::seconds(15);
 };
 
 enum class JobPhase { kWaiting, kActive, kSuspended, kSucceeded, kFailed, kCancelled };
@@ -54,7 +56,7 @@ class JobCourse {
 
   // The coordinator will never take the job.
   void OnRefused(const Status& why);
-  void OnJob(const JobPicture& job, TimePoint now);
+  void OnJob(const JobPicture& job);
   // Somebody says that the allocation, or a node of it, must have ended by then.
   void OnStopNotice(TimePoint by, const std::string& reason);
   void SetEndTime(TimePoint end) { end_time_ = end; }
@@ -70,7 +72,8 @@ class JobCourse {
 
  private:
   void End(Ending ending);
-  void OnSuspended(const JobPicture& job, TimePoint now);
+  void OnSuspended(const JobPicture& job);
+  void ConsiderResuming(const std::vector<std::string>& missing, TimePoint now);
   Duration Lead() const;
   void AskToStop(TimePoint now);
   void WatchWaiting(const std::vector<std::string>& missing, TimePoint now);
@@ -82,6 +85,7 @@ class JobCourse {
   std::string stop_reason_;
   std::optional<TimePoint> asked_;  // to suspend, or to resume
   std::optional<TimePoint> waiting_since_;
+  std::optional<TimePoint> suspended_since_;  // as far as this run's leader knows
   bool ended_ = false;
   std::vector<CourseEffect> effects_;
 };

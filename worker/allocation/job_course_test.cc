@@ -12,7 +12,7 @@ class JobCourseTest : public testing::Test {
  protected:
   void Use(JobCourseOptions options) { course_.emplace(options); }
   void Job(JobPhase phase, const std::string& reason = "", double checkpoint_seconds = 0) {
-    course_->OnJob({phase, reason, checkpoint_seconds}, now_);
+    course_->OnJob({phase, reason, checkpoint_seconds});
   }
   // Ticks for so long and returns all effects.
   std::vector<CourseEffect> Pass(Duration duration, const std::vector<std::string>& missing = {}) {
@@ -107,11 +107,17 @@ TEST_F(JobCourseTest, AJobThatCannotBeSavedInTimeIsRequeuedAllTheSame) {
 TEST_F(JobCourseTest, TheNextRunResumesWhatTheLastOneSuspended) {
   Use({.run = 2});
   Job(JobPhase::kSuspended, "SIGTERM" + RunMark(1));
-  const auto effects = course_->TakeEffects();
-  ASSERT_EQ(effects.size(), 1u);
+  const auto effects = Pass(seconds(1));
+  ASSERT_EQ(effects.size(), 1u) << "not again at once";
   EXPECT_TRUE(std::holds_alternative<ResumeJob>(effects[0]));
-  Job(JobPhase::kSuspended, "SIGTERM" + RunMark(1));
-  EXPECT_TRUE(course_->TakeEffects().empty()) << "not again at once";
+  EXPECT_EQ(Pass(seconds(2)).size(), 1u) << "again where it was not heard";
+}
+
+TEST_F(JobCourseTest, AResumeWaitsForTheNodesButNotForEver) {
+  Use({.run = 1});
+  Job(JobPhase::kSuspended, "SIGTERM" + RunMark(0));
+  EXPECT_TRUE(Pass(seconds(14), {"n2"}).empty());
+  EXPECT_EQ(Pass(seconds(1), {"n2"}).size(), 1u);
 }
 
 TEST_F(JobCourseTest, WhatAUserSuspendedStaysSo) {

@@ -450,7 +450,7 @@ void Supervisor::PollJob() {
   poll_at_ = SystemClock().Now() + kJobPoll;
   jobs_->Get(job_id_, [this](const Result<JobPicture>& job) {
     polling_ = false;
-    if (job.ok()) course_.OnJob(*job, SystemClock().Now());
+    if (job.ok()) course_.OnJob(*job);
   });
 }
 

@@ -180,6 +180,12 @@ void CoordinatorSession::Retry(const Status& why) {
   pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
 }
 
+// One that was replaced may live on, and the link to it too, until it next has something to commit.
+bool CoordinatorSession::IsReplaced() const {
+  const auto endpoint = FindCoordinator(options_.coordinator, options_.endpoint_path);
+  return endpoint.ok() && endpoint->epoch > epoch_;
+}
+
 // Before anything that it says is acted upon. The file is small and on the node's own disk, and it
 // is written once for each takeover.
 bool CoordinatorSession::Accepts(const Welcome& welcome) {
@@ -304,6 +310,10 @@ void CoordinatorSession::OnWritten(std::uint64_t stream) {
 void CoordinatorSession::ScheduleHeartbeat() {
   heartbeat_timer_.Start(heartbeat_interval_, [this] {
     if (!welcomed_) return;
+    if (IsReplaced()) {
+      Log().info("another coordinator has taken over; leaving the one of epoch {}", epoch_);
+      return stream_->Cancel();
+    }
     if (!sent_since_heartbeat_) Send(Heartbeat{});
     sent_since_heartbeat_ = false;
     ScheduleHeartbeat();

@@ -69,6 +69,7 @@ class CoordinatorSession {
   Result<CoordinatorDoor> OpenDoor() const;
   void Connect();
   bool Accepts(const Welcome& welcome);
+  bool IsReplaced() const;
   void Retry(const Status& why);
   void OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message);
   void OnReadEnd(std::uint64_t stream);

@@ -96,7 +96,9 @@ FakeCoordinatorForTest::FakeCoordinatorForTest(const std::string& cluster_dir, O
   impl_->server = builder.BuildAndStart();
   MUSTER_CHECK(MakeDirectories(paths.CoordinatorDir()).ok(), "coordinator directory");
   MUSTER_CHECK(LoadOrCreateToken(paths.Token()).ok(), "token");
-  const Endpoint endpoint{.grpc = "127.0.0.1:" + std::to_string(port), .http = "127.0.0.1:1"};
+  const Endpoint endpoint{.grpc = "127.0.0.1:" + std::to_string(port),
+                          .http = "127.0.0.1:1",
+                          .epoch = impl_->options.epoch};
   MUSTER_CHECK(WriteEndpoint(paths.Endpoint(), endpoint).ok(), "endpoint");
 }
 

@@ -36,6 +36,16 @@ TEST_F(WorkerEpochTest, AnOlderCoordinatorIsNotObeyedAndItsSuccessorIsFound) {
   EXPECT_EQ(EpochMet(), "4\n");
 }
 
+// As after a network was cut in two: nothing breaks the stream to the older one.
+TEST_F(WorkerEpochTest, AReplacedCoordinatorThatLivesOnIsLeft) {
+  StartCoordinator(3);
+  AwaitHello();
+  const auto replaced = std::move(coordinator_);
+  StartCoordinator(4);
+  AwaitHello();
+  EXPECT_TRUE(Eventually([this] { return EpochMet() == "4\n"; }));
+}
+
 TEST_F(WorkerEpochTest, AWorkerThatWasStartedAgainStillRefusesAnOlderCoordinator) {
   StartCoordinator(3);
   AwaitHello();
