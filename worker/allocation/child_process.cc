@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "common/process/spawn.h"
@@ -17,9 +18,12 @@ extern char** environ;
 namespace muster::worker {
 namespace {
 
+// Without the variables that stand for flags: what a user has set for a cluster of his must not
+// reach the allocation's own.
 std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (!std::string_view(*entry).starts_with("MUSTER_")) environment.emplace_back(*entry);
   return environment;
 }
 

@@ -1,7 +1,7 @@
 // ChildProcess: a program that a supervisor keeps, watched on its loop.
 //
-// Its standard output and error go to a log file that is appended to. The child dies with the
-// supervisor. Loop thread only.
+// Its standard output and error go to a log file that is appended to; it has the supervisor's
+// environment without MUSTER_*. The child dies with the supervisor. Loop thread only.
 #pragma once
 
 #include <functional>

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include <optional>
 
@@ -37,6 +38,15 @@ class ChildProcessTest : public testing::Test {
 TEST_F(ChildProcessTest, ItsEndIsToldWithWhatItSaid) {
   EXPECT_EQ(EndOf("echo out; echo err >&2; exit 3"), (ProcessExit{3, 0}));
   EXPECT_EQ(ReadFile(temp_ / "log").value(), "out\nerr\n");
+}
+
+TEST_F(ChildProcessTest, SettingsOfAUsersClusterDoNotReachIt) {
+  ::setenv("MUSTER_COORDINATOR", "10.0.0.9:1", 1);
+  ::setenv("NOT_MUSTER_X", "kept", 1);
+  EndOf("echo ${MUSTER_COORDINATOR-none} $NOT_MUSTER_X");
+  ::unsetenv("MUSTER_COORDINATOR");
+  ::unsetenv("NOT_MUSTER_X");
+  EXPECT_EQ(ReadFile(temp_ / "log").value(), "none kept\n");
 }
 
 TEST_F(ChildProcessTest, ASignalReachesIt) {

@@ -28,18 +28,28 @@ class SlurmScheduler final : public Scheduler {
     return AllocationState{.end_unix_seconds = job.end_unix_seconds,
                            .batch_node = job.batch_host,
                            .may_requeue = job.may_requeue,
-                           .ending = job.state != "RUNNING" && job.state != "SUSPENDED"};
+                           .ending = IsEnding(job)};
   }
 
   Status Requeue(const std::vector<std::string>& exclude) override {
     if (exclude.empty()) return commands_.Requeue(job_);
     AwaitDown(exclude);
-    return commands_.RequeueWithout(job_, exclude, kRequeuePatience);
+    // What was cancelled meanwhile must stay so, and what was excluded before must stay out.
+    MUSTER_ASSIGN_OR_RETURN(const slurm::JobDetails job, commands_.Show(job_));
+    if (IsEnding(job)) return OkStatus();
+    std::vector<std::string> nodes = exclude;
+    if (const auto before = slurm::ExpandHostlist(job.excluded); before.ok())
+      nodes.insert(nodes.end(), before->begin(), before->end());
+    return commands_.RequeueWithout(job_, nodes, kRequeuePatience);
   }
 
   Status Cancel() override { return commands_.Cancel(job_); }
 
  private:
+  static bool IsEnding(const slurm::JobDetails& job) {
+    return job.state != "RUNNING" && job.state != "SUSPENDED";
+  }
+
   // Measured with Slurm 22.05: an exclusive job that is requeued while a node of it is lost, and
   // not DOWN yet, stays pending for good (BadConstraints).
   void AwaitDown(const std::vector<std::string>& lost) const {
