@@ -113,7 +113,17 @@ void JobCourse::ConsiderResuming(const std::vector<std::string>& missing, TimePo
 
 Duration JobCourse::Lead() const {
   if (options_.lead) return *options_.lead;
-  return kMinute + FromSeconds(2 * (job_ ? job_->checkpoint_seconds : 0));
+  const Duration measured = kMinute + FromSeconds(2 * (job_ ? job_->checkpoint_seconds : 0));
+  return std::min(measured, time_left_ / 2);
+}
+
+void JobCourse::SetEndTime(TimePoint end, TimePoint now) {
+  if (!end_time_) time_left_ = end - now;
+  end_time_ = end;
+}
+
+void JobCourse::OnEndIsNear(const std::string& reason, Duration otherwise, TimePoint now) {
+  OnStopNotice(end_time_.value_or(now + otherwise), reason);
 }
 
 void JobCourse::AskToStop(TimePoint now) {

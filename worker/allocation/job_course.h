@@ -27,6 +27,7 @@ struct JobCourseOptions {
   int max_requeues = 100;
   // Before the end of the allocation's time the job is asked to stop: so long before, or, where it
   // is not given, twice the time that a checkpoint took and a minute, for Slurm rounds to minutes.
+  // The latter at most half of the time, so that each run gets somewhere.
   std::optional<Duration> lead;
   Duration margin = std::chrono::seconds(3);     // between the job's limit and the node's
   Duration patience = std::chrono::seconds(60);  // of a job that waits for nodes
@@ -59,7 +60,10 @@ class JobCourse {
   void OnJob(const JobPicture& job);
   // Somebody says that the allocation, or a node of it, must have ended by then.
   void OnStopNotice(TimePoint by, const std::string& reason);
-  void SetEndTime(TimePoint end) { end_time_ = end; }
+  // The scheduler's signal that the end comes near: the job is to stop now, and has until the end
+  // of the allocation's time, or, where that is not known, for `otherwise`.
+  void OnEndIsNear(const std::string& reason, Duration otherwise, TimePoint now);
+  void SetEndTime(TimePoint end, TimePoint now);
   // `missing`: nodes of the allocation that nobody hears from.
   void Tick(const std::vector<std::string>& missing, TimePoint now);
   // The coordinator has another process, which may know nothing of what was asked of the last.
@@ -81,6 +85,7 @@ class JobCourse {
   const JobCourseOptions options_;
   std::optional<JobPicture> job_;
   std::optional<TimePoint> end_time_;
+  Duration time_left_{};  // when the end was first known
   std::optional<TimePoint> stop_by_;
   std::string stop_reason_;
   std::optional<TimePoint> asked_;  // to suspend, or to resume

@@ -64,7 +64,7 @@ TEST_F(JobCourseTest, ARefusedJobIsNotRetried) {
 }
 
 TEST_F(JobCourseTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
-  course_->SetEndTime(now_ + seconds(600));
+  course_->SetEndTime(now_ + seconds(600), now_);
   Job(JobPhase::kActive, "", 20.0);
   EXPECT_TRUE(Pass(seconds(499)).empty());
   const auto effects = Pass(seconds(2));
@@ -76,6 +76,24 @@ TEST_F(JobCourseTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
   const Ending ending = EndOf(course_->TakeEffects());
   EXPECT_EQ(ending.exit_code, kExitRequeue);
   EXPECT_EQ(ending.action, EndAction::kRequeue);
+}
+
+TEST_F(JobCourseTest, AShortAllocationTrainsForHalfOfItsTime) {
+  course_->SetEndTime(now_ + seconds(60), now_);
+  Job(JobPhase::kActive, "", 20.0);
+  EXPECT_TRUE(Pass(seconds(29)).empty());
+  EXPECT_EQ(Pass(seconds(2)).size(), 1u);
+}
+
+TEST_F(JobCourseTest, ASignalThatTheEndIsNearLeavesTheTimeThatThereIs) {
+  course_->SetEndTime(now_ + seconds(180), now_ - seconds(3600));
+  Job(JobPhase::kActive);
+  course_->OnEndIsNear("SIGUSR2", seconds(25), now_);
+  EXPECT_NEAR(std::get<SuspendJob>(Pass(seconds(1)).at(0)).by_seconds, 177, 1);
+  Use({});
+  Job(JobPhase::kActive);
+  course_->OnEndIsNear("SIGUSR2", seconds(25), now_);
+  EXPECT_NEAR(std::get<SuspendJob>(Pass(seconds(1)).at(0)).by_seconds, 22, 1);
 }
 
 TEST_F(JobCourseTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsHeard) {

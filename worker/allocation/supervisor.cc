@@ -500,12 +500,17 @@ void Supervisor::AwaitSignal() {
   });
 }
 
+// SIGUSR1 and SIGUSR2 are sent ahead of the end, to all tasks; the leader knows when that is.
+// SIGTERM begins it.
 void Supervisor::OnSignal(int signal) {
   if (ending_) return;
+  const TimePoint now = SystemClock().Now();
+  const Duration grace = FromSeconds(options_.term_seconds);
   const std::string name = ::sigabbrev_np(signal);
+  const std::string reason = "the allocation was told to end by SIG" + name;
   Log().warn("SIG{}: the allocation is about to end", name);
-  course_.OnStopNotice(SystemClock().Now() + FromSeconds(options_.term_seconds),
-                       "the allocation was told to end by SIG" + name);
+  if (signal == SIGTERM || signal == SIGINT) return course_.OnStopNotice(now + grace, reason);
+  if (election_.leading()) course_.OnEndIsNear(reason, grace, now);
 }
 
 void Supervisor::AskScheduler() {
@@ -521,7 +526,7 @@ void Supervisor::AskScheduler() {
         if (!state->end_unix_seconds) return;
         const double left = static_cast<double>(*state->end_unix_seconds) -
                             static_cast<double>(SystemClock().UnixMillis()) / 1000;
-        course_.SetEndTime(SystemClock().Now() + FromSeconds(left));
+        course_.SetEndTime(SystemClock().Now() + FromSeconds(left), SystemClock().Now());
       });
 }
 
