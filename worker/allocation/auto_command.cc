@@ -15,10 +15,6 @@
 namespace muster::worker {
 namespace {
 
-constexpr int kUsageError = 64;   // EX_USAGE
-constexpr int kBadData = 65;      // EX_DATAERR: the job file
-constexpr int kConfigError = 78;  // EX_CONFIG: this step, or this node
-
 int Fail(const Status& status, int exit_code) {
   std::fprintf(stderr, "muster-worker: %s\n", status.message().c_str());
   return exit_code;
@@ -84,15 +80,15 @@ int RunAuto(int argc, char** argv, const std::string& binary_dir) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageError;
+    return app.exit(error) == 0 ? 0 : kExitBadUsage;
   }
   const auto allocation = slurm::ReadAllocation(slurm::CurrentEnvironment());
-  if (!allocation.ok()) return Fail(allocation.status(), kConfigError);
+  if (!allocation.ok()) return Fail(allocation.status(), kExitConfig);
   InitLogging("supervisor " + allocation->node_name, flags.log_level);
   auto options = PlanSupervisor(*allocation, flags, binary_dir);
-  if (!options.ok()) return Fail(options.status(), kBadData);
+  if (!options.ok()) return Fail(options.status(), kExitBadData);
   const auto exit_code = RunSupervisor(*std::move(options), MakeSlurmScheduler(*allocation));
-  if (!exit_code.ok()) return Fail(exit_code.status(), kConfigError);
+  if (!exit_code.ok()) return Fail(exit_code.status(), kExitConfig);
   return *exit_code;
 }
 

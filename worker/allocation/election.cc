@@ -27,7 +27,6 @@ constexpr Duration kPulsePerNode = std::chrono::milliseconds(4);
 Election::Election(ElectionOptions options, TimePoint now)
     : options_(options),
       role_since_(now),
-      leaderless_since_(now),
       read_at_(now),
       isolation_(options.node_count > 2 ? options.isolation : Duration::zero()) {
   if (options_.index == 0) Lead(now);
@@ -148,7 +147,6 @@ void Election::WatchLeader(TimePoint now) {
 void Election::BeginElection(TimePoint now) {
   role_ = Role::kElecting;
   role_since_ = now;
-  leaderless_since_ = now;
   read_at_ = now;
   members_known_ = false;
   // Answers of before say nothing of now; that the leader is gone stays.
@@ -201,7 +199,7 @@ bool Election::MayTakeOver(TimePoint now) const {
 }
 
 void Election::ConsiderGivingUp(TimePoint now) {
-  if (now - leaderless_since_ < options_.give_up) return;
+  if (now - role_since_ < options_.give_up) return;
   const bool others = std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
     const bool could = !entry.second.unfit || entry.first < options_.index;
     return could && entry.second.heard && Alive(entry.first, now);

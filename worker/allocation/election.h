@@ -114,7 +114,6 @@ class Election {
   std::map<int, Peer> peers_;
   bool members_known_ = false;  // since the election began
   TimePoint role_since_;
-  TimePoint leaderless_since_;
   TimePoint read_at_;
   std::optional<TimePoint> start_at_;  // of the own coordinator, after one that ended
   bool coordinator_runs_ = false;      // from the order to start it to its end

@@ -10,11 +10,6 @@ namespace muster::worker {
 namespace {
 
 constexpr char kMark[] = " (run ";
-constexpr int kExitFailed = 10;       // as of muster wait
-constexpr int kExitCancelled = 11;    // the same
-constexpr int kExitBadData = 65;      // EX_DATAERR
-constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE
-constexpr int kExitConfig = 78;       // EX_CONFIG
 // A request whose answer was lost is said again.
 constexpr Duration kAskAgain = std::chrono::seconds(2);
 constexpr Duration kMinute = std::chrono::seconds(60);

@@ -20,7 +20,14 @@
 
 namespace muster::worker {
 
-inline constexpr int kExitRequeue = 75;  // EX_TEMPFAIL of sysexits.h
+// How a supervisor exits, beside 0: as `muster wait` does, else by sysexits.h.
+inline constexpr int kExitFailed = 10;
+inline constexpr int kExitCancelled = 11;
+inline constexpr int kExitBadUsage = 64;     // EX_USAGE
+inline constexpr int kExitBadData = 65;      // EX_DATAERR: the job file
+inline constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE: requeued often enough
+inline constexpr int kExitRequeue = 75;      // EX_TEMPFAIL: work is left
+inline constexpr int kExitConfig = 78;       // EX_CONFIG: this allocation, step or node
 
 struct JobCourseOptions {
   int run = 0;  // SLURM_RESTART_COUNT
