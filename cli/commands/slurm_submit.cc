@@ -8,8 +8,8 @@
 #include "cli/processes.h"
 #include "cli/ready_job.h"
 #include "cli/slurm/slurm_job.h"
-#include "cli/slurm/submission.h"
 #include "common/slurm/sbatch_script.h"
+#include "common/slurm/submission.h"
 
 namespace muster {
 namespace {
@@ -75,7 +75,8 @@ std::string RequestText(const SlurmSubmitOptions& options) {
   return request.dump(1) + "\n";
 }
 
-void PrintSubmitted(CommandContext& context, const SubmissionPlan& plan, const SubmittedJob& job) {
+void PrintSubmitted(CommandContext& context, const slurm::SubmissionPlan& plan,
+                    const slurm::SubmittedJob& job) {
   const Json json = {
       {"slurm_job_id", job.slurm_job_id},
       {"name", plan.name},
@@ -108,14 +109,14 @@ CommandResult RunSlurmSubmit(CommandContext& context, const slurm::SlurmCommands
     return kExitSuccess;
   }
   WarnOfMissingFiles(job.spec, terminal.err);
-  const SubmissionPlan plan{.name = job.spec.name,
-                            .key = request.key,
-                            .user = CurrentUser(),
-                            .yaml = job.yaml,
-                            .request = RequestText(options),
-                            .script = std::move(script),
-                            .places = slurm::PlacesOf(job.spec, request.key)};
-  MUSTER_ASSIGN_OR_RETURN(const SubmittedJob submitted, SubmitOnce(commands, plan));
+  const slurm::SubmissionPlan plan{.name = job.spec.name,
+                                   .key = request.key,
+                                   .user = CurrentUser(),
+                                   .yaml = job.yaml,
+                                   .request = RequestText(options),
+                                   .script = std::move(script),
+                                   .places = slurm::PlacesOf(job.spec, request.key)};
+  MUSTER_ASSIGN_OR_RETURN(const slurm::SubmittedJob submitted, slurm::SubmitOnce(commands, plan));
   PrintSubmitted(context, plan, submitted);
   if (!options.wait) {
     if (context.output == OutputFormat::kTable)

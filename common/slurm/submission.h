@@ -24,7 +24,7 @@
 #include "common/slurm/sbatch_script.h"
 #include "common/slurm/slurm_commands.h"
 
-namespace muster {
+namespace muster::slurm {
 
 struct SubmissionPlan {
   std::string name;
@@ -33,7 +33,7 @@ struct SubmissionPlan {
   std::string yaml;     // of job.yaml
   std::string request;  // of request.json
   std::string script;
-  slurm::JobPlaces places;
+  JobPlaces places;
   Duration lock_patience = std::chrono::seconds(10);
 };
 
@@ -45,6 +45,6 @@ struct SubmittedJob {
 // kAlreadyExists: the key was used for another job file or other options. kAborted: another submit
 // of this key is at work. kUnavailable: Slurm does not answer, and nothing was submitted.
 // kDeadlineExceeded: it may have been; the message says how to say it again.
-Result<SubmittedJob> SubmitOnce(const slurm::SlurmCommands& commands, const SubmissionPlan& plan);
+Result<SubmittedJob> SubmitOnce(const SlurmCommands& commands, const SubmissionPlan& plan);
 
-}  // namespace muster
+}  // namespace muster::slurm

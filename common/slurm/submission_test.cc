@@ -1,4 +1,4 @@
-#include "cli/slurm/submission.h"
+#include "common/slurm/submission.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "common/base/unique_fd.h"
 #include "common/slurm/fake_slurm_for_test.h"
 
-namespace muster {
+namespace muster::slurm {
 namespace {
 
 class SubmissionTest : public testing::Test {
@@ -31,8 +31,8 @@ class SubmissionTest : public testing::Test {
 
   // What Slurm lists from now on.
   void List(const std::string& id, const std::string& key) {
-    slurm_.Install("squeue", "printf " + slurm::ListedLine(id, "first", "RUNNING",
-                                                           slurm::CommentOf(key, plan_.places)));
+    slurm_.Install("squeue",
+                   "printf " + ListedLine(id, "first", "RUNNING", CommentOf(key, plan_.places)));
   }
 
   std::string Written(const std::string& name) const {
@@ -42,7 +42,7 @@ class SubmissionTest : public testing::Test {
 
   bool Submitted() const { return slurm_.Calls().find("sbatch") != std::string::npos; }
 
-  slurm::FakeSlurm slurm_;
+  FakeSlurm slurm_;
   TempDirForTest dir_;
   SubmissionPlan plan_;
 };
@@ -120,8 +120,8 @@ TEST_F(SubmissionTest, WhoseAnswerWasLostIsLookedUp) {
   slurm_.Install("sbatch",
                  "cp " + (slurm_.path() + "/taken ") + (slurm_.path() + "/squeue") + "; " + lost);
   // Listed only from the moment on that sbatch was called.
-  slurm_.Install("taken", "printf " + slurm::ListedLine("45", "first", "PENDING",
-                                                        slurm::CommentOf("k1", plan_.places)));
+  slurm_.Install("taken",
+                 "printf " + ListedLine("45", "first", "PENDING", CommentOf("k1", plan_.places)));
   slurm_.Install("cp", "exec /bin/cp \"$@\"");
   const auto found = Submit();
   ASSERT_TRUE(found.ok()) << found.status().ToString();
@@ -153,4 +153,4 @@ TEST_F(SubmissionTest, ThatSlurmRefusesCanBeSaidAgain) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::slurm

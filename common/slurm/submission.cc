@@ -1,4 +1,4 @@
-#include "cli/slurm/submission.h"
+#include "common/slurm/submission.h"
 
 #include <fcntl.h>
 
@@ -12,7 +12,7 @@
 #include "common/base/files.h"
 #include "common/base/unique_fd.h"
 
-namespace muster {
+namespace muster::slurm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -83,11 +83,11 @@ std::optional<std::uint64_t> Recorded(const Files& files) {
 }
 
 // What Slurm has of it.
-Result<std::optional<std::uint64_t>> Listed(const slurm::SlurmCommands& commands,
+Result<std::optional<std::uint64_t>> Listed(const SlurmCommands& commands,
                                             const SubmissionPlan& plan) {
   MUSTER_ASSIGN_OR_RETURN(const auto jobs, commands.List({.user = plan.user, .name = plan.name}));
-  for (const slurm::JobInfo& job : jobs) {
-    const auto comment = slurm::ParseComment(job.comment);
+  for (const JobInfo& job : jobs) {
+    const auto comment = ParseComment(job.comment);
     if (comment && comment->key == plan.key && comment->state_prefix == plan.places.state_prefix)
       return std::optional(job.id);
   }
@@ -100,11 +100,10 @@ Status Record(const Files& files, const SubmissionPlan& plan, std::uint64_t id) 
 }
 
 // The environment's SBATCH_* would win over the script's lines, but not over the command line.
-Result<std::uint64_t> GiveToSlurm(const slurm::SlurmCommands& commands, const Files& files,
+Result<std::uint64_t> GiveToSlurm(const SlurmCommands& commands, const Files& files,
                                   const SubmissionPlan& plan) {
   auto id = commands.Submit(
-      files.Script(),
-      {"--job-name=" + plan.name, "--comment=" + slurm::CommentOf(plan.key, plan.places)});
+      files.Script(), {"--job-name=" + plan.name, "--comment=" + CommentOf(plan.key, plan.places)});
   if (id.ok() || id.status().code() != StatusCode::kDeadlineExceeded) return id;
   // The answer was lost, perhaps after the job was taken.
   const auto found = Listed(commands, plan);
@@ -116,8 +115,8 @@ Result<std::uint64_t> GiveToSlurm(const slurm::SlurmCommands& commands, const Fi
 
 }  // namespace
 
-Result<SubmittedJob> SubmitOnce(const slurm::SlurmCommands& commands, const SubmissionPlan& plan) {
-  MUSTER_RETURN_IF_ERROR(slurm::CheckKey(plan.key));
+Result<SubmittedJob> SubmitOnce(const SlurmCommands& commands, const SubmissionPlan& plan) {
+  MUSTER_RETURN_IF_ERROR(CheckKey(plan.key));
   MUSTER_RETURN_IF_ERROR(MakePlaces(plan));
   const Files files(plan.places.submission);
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, TakeLock(files, plan));
@@ -135,4 +134,4 @@ Result<SubmittedJob> SubmitOnce(const slurm::SlurmCommands& commands, const Subm
   return SubmittedJob{id, false};
 }
 
-}  // namespace muster
+}  // namespace muster::slurm
