@@ -254,17 +254,18 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
 // Before the step is sealed: a step that was never logged is done again then. A disk that does not
 // answer is not waited for, and gets the lines when it does.
 void Trainer::LogStep(const StepMetrics& metrics) {
-  if (metrics_) WriteLog(metrics_, MetricsJson(metrics), LineForPeople(metrics));
+  if (!logs_) return;
+  WriteLog([metrics](RunLogs& logs) { return logs.Write(metrics); }, LineForPeople(metrics));
 }
 
-void Trainer::WriteLog(const std::shared_ptr<MetricsLog>& log, std::string json, std::string line) {
-  const bool taken =
-      parts_.lines.Add([log, json = std::move(json), line = std::move(line), out = parts_.out] {
+void Trainer::WriteLog(std::function<Status(RunLogs&)> write, std::string line) {
+  const bool taken = parts_.lines.Add(
+      [logs = logs_, write = std::move(write), line = std::move(line), out = parts_.out] {
         if (!line.empty()) {
           std::fputs(line.c_str(), out);
           std::fflush(out);
         }
-        return log->AppendLine(json);
+        return write(*logs);
       });
   if (!taken) return StopLogging("the disk has not taken the lines of the last steps");
   parts_.lines.Await(Deadline::After(kLinePatience));
@@ -280,12 +281,10 @@ void Trainer::StopLogging(const std::string& reason) {
 
 // The files are closed where it is written, since that may take as long.
 void Trainer::FinishLog(Duration limit) {
-  if (!metrics_) return;
+  if (!logs_) return;
   const bool written = parts_.lines.Await(Deadline::After(limit));
   const std::size_t lost = written ? 0 : parts_.lines.Forget();
-  parts_.lines.Add([steps = std::exchange(metrics_, nullptr),
-                    evaluations = std::exchange(evaluations_log_, nullptr),
-                    samples = std::exchange(samples_log_, nullptr)] { return OkStatus(); });
+  parts_.lines.Add([logs = std::exchange(logs_, nullptr)] { return OkStatus(); });
   const Status failed = parts_.lines.TakeFailure();
   if (!failed.ok()) Note("warning", failed.ToString());
   if (lost == 0) return;

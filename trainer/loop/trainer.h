@@ -40,13 +40,13 @@
 #include "trainer/loop/failure.h"
 #include "trainer/loop/line_writer.h"
 #include "trainer/loop/memory_report.h"
-#include "trainer/loop/metrics_log.h"
 #include "trainer/loop/nonfinite_guard.h"
 #include "trainer/loop/nonfinite_origin.h"
 #include "trainer/loop/profiler.h"
 #include "trainer/loop/progress_reporter.h"
 #include "trainer/loop/rank_faults.h"
 #include "trainer/loop/rank_snapshots.h"
+#include "trainer/loop/run_logs.h"
 #include "trainer/loop/segment_shelf.h"
 #include "trainer/loop/throughput.h"
 #include "trainer/loop/train_inputs.h"
@@ -109,7 +109,6 @@ class Trainer {
   void TellFrozen();
   Status WithOwnReason(const Status& loaded) const;
   std::optional<Failure> OpenMetrics();
-  Status OpenEvaluationLogs();
   std::optional<Failure> AgreeOnStop();
   std::optional<Failure> CheckCalledOff() const;
   std::optional<Failure> RunSteps();
@@ -137,7 +136,8 @@ class Trainer {
   Result<std::pair<Step, Generation>> AgreeOnBest();
   std::optional<Failure> TakeBest();
   void LogStep(const StepMetrics& metrics);
-  void WriteLog(const std::shared_ptr<MetricsLog>& log, std::string json, std::string line);
+  // By the writer of lines, with a line for people.
+  void WriteLog(std::function<Status(RunLogs&)> write, std::string line);
   void StopLogging(const std::string& reason);
   void FinishLog(Duration limit);
   void SealStep();
@@ -180,9 +180,7 @@ class Trainer {
   std::unique_ptr<FsdpEngine> engine_;
   std::unique_ptr<Checkpointer> checkpointer_;
   // Rank 0's, used by the writer of lines; null: not kept, or no longer.
-  std::shared_ptr<MetricsLog> metrics_;
-  std::shared_ptr<MetricsLog> evaluations_log_;
-  std::shared_ptr<MetricsLog> samples_log_;
+  std::shared_ptr<RunLogs> logs_;
   Profiler profiler_;
   NonFiniteGuard nonfinite_;
   std::optional<Throughput> throughput_;  // rank 0's

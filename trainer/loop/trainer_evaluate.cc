@@ -75,7 +75,7 @@ std::optional<Failure> Trainer::Evaluate() {
 }
 
 void Trainer::LogEvaluation(const EvalNumbers& numbers, double seconds) {
-  if (!evaluations_log_) return;
+  if (!logs_) return;
   const EvalMetrics metrics{.step = cursor_.step,
                             .max_steps = max_steps_,
                             .loss = numbers.loss,
@@ -86,7 +86,7 @@ void Trainer::LogEvaluation(const EvalNumbers& numbers, double seconds) {
                             .history = cursor_.evaluations,
                             .generation = checkpointer_->generation(),
                             .world_size = env_.world_size};
-  WriteLog(evaluations_log_, EvalJson(metrics), EvalLine(metrics) + "\n");
+  WriteLog([metrics](RunLogs& logs) { return logs.Write(metrics); }, EvalLine(metrics) + "\n");
 }
 
 void Trainer::NoteEarlyEnd() {
@@ -151,7 +151,7 @@ std::optional<Failure> Trainer::GoOnFrom(std::span<const SamplePrompt> prompts) 
 
 void Trainer::LogSample(const SamplePrompt& prompt, const std::vector<std::int32_t>& text,
                         bool ended) {
-  if (!samples_log_) return;
+  if (!logs_) return;
   const auto after = text.begin() + static_cast<std::ptrdiff_t>(prompt.ids.size());
   const std::vector<std::int32_t> ids(after, text.end());
   const GeneratedSample sample{.step = cursor_.step,
@@ -160,7 +160,7 @@ void Trainer::LogSample(const SamplePrompt& prompt, const std::vector<std::int32
                                .tokens = static_cast<std::int64_t>(ids.size()),
                                .ended = ended,
                                .generation = checkpointer_->generation()};
-  WriteLog(samples_log_, SampleJson(sample),
+  WriteLog([sample](RunLogs& logs) { return logs.Write(sample); },
            "sample  \"" + sample.prompt + "\" -> \"" + sample.text + "\"\n");
 }
 

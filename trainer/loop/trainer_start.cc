@@ -397,11 +397,13 @@ std::optional<Failure> Trainer::OpenMetrics() {
     // keep the next one from training.
     const MetricsLock lock =
         parts_.supervisor.attached() ? MetricsLock::kNone : MetricsLock::kExclusive;
-    Result<MetricsLog> log = MetricsLog::Open(output_dir_ + "/metrics.jsonl", lock);
-    status = log.status();
-    if (status.ok()) metrics_ = std::make_shared<MetricsLog>(*std::move(log));
+    Result<RunLogs> logs = RunLogs::Open(output_dir_, {.lock = lock,
+                                                       .evaluations = eval_loader_.has_value(),
+                                                       .samples = inputs().samples.has_value(),
+                                                       .generation = checkpointer_->generation()});
+    status = logs.status();
+    if (status.ok()) logs_ = std::make_shared<RunLogs>(*std::move(logs));
   }
-  if (status.ok()) status = OpenEvaluationLogs();
   if (!status.ok()) return InputFailure("config", status);
   if (inputs().growth && !train().lora) {
     const Status written =
@@ -410,19 +412,6 @@ std::optional<Failure> Trainer::OpenMetrics() {
     if (!written.ok()) Note("warning", written.ToString());
   }
   return std::nullopt;
-}
-
-// The lock of the metrics is theirs too.
-Status Trainer::OpenEvaluationLogs() {
-  const auto open = [this](const char* name, std::shared_ptr<MetricsLog>* log) -> Status {
-    MUSTER_ASSIGN_OR_RETURN(MetricsLog opened,
-                            MetricsLog::Open(output_dir_ + "/" + name, MetricsLock::kNone));
-    *log = std::make_shared<MetricsLog>(std::move(opened));
-    return OkStatus();
-  };
-  if (eval_loader_) MUSTER_RETURN_IF_ERROR(open("eval.jsonl", &evaluations_log_));
-  if (inputs().samples) MUSTER_RETURN_IF_ERROR(open("samples.jsonl", &samples_log_));
-  return OkStatus();
 }
 
 void Trainer::PrintStart() {
