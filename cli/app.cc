@@ -15,7 +15,10 @@
 #include "cli/flags.h"
 #include "cli/job_questions.h"
 #include "cli/security_flags.h"
+#include "cli/slurm/allocation_door.h"
+#include "cli/slurm/slurm_job.h"
 #include "cli/slurm_flags.h"
+#include "common/slurm/allocation.h"
 
 namespace muster {
 namespace {
@@ -23,6 +26,7 @@ namespace {
 struct GlobalOptions {
   std::string dir;
   RemoteCoordinator remote;
+  std::string slurm_job;
   std::string output = "table";
   bool no_color = false;
 };
@@ -70,10 +74,19 @@ CLI::App* Add(CLI::App& app, Invocation& call, const std::string& name, const st
 void AddGlobals(CLI::App& app, GlobalOptions& global) {
   Flagged(&app, "--dir", global.dir, "The cluster's directory [~/.local/state/muster/default]",
           "MUSTER_DIR");
-  Flagged(&app, "--coordinator", global.remote.address,
-          "A coordinator on another machine, IP:PORT; needs --tls", "MUSTER_COORDINATOR");
-  Flagged(&app, "--tls", global.remote.credentials_dir,
-          "Directory with your credentials (ca.pem, cert.pem, key.pem)", "MUSTER_TLS");
+  CLI::Option* coordinator =
+      Flagged(&app, "--coordinator", global.remote.address,
+              "A coordinator on another machine, IP:PORT; needs --tls", "MUSTER_COORDINATOR");
+  CLI::Option* tls =
+      Flagged(&app, "--tls", global.remote.credentials_dir,
+              "Directory with your credentials (ca.pem, cert.pem, key.pem)", "MUSTER_TLS");
+  Flagged(
+      &app, "--slurm-job", global.slurm_job,
+      "The coordinator within this Slurm job's allocation: its number or name, or the directory "
+      "that its supervisors share",
+      "MUSTER_SLURM_JOB")
+      ->excludes(coordinator)
+      ->excludes(tls);
   Flagged(&app, "-o,--output", global.output, "table, wide, json, jsonl, yaml or name [table]",
           "MUSTER_OUTPUT")
       ->check(CLI::IsMember({"table", "wide", "json", "jsonl", "yaml", "name"}));
@@ -83,6 +96,10 @@ void AddGlobals(CLI::App& app, GlobalOptions& global) {
 // `up` and `down` are of this machine, and the daemons that `up` starts would take the variables
 // up.
 Status CheckLocal(const GlobalOptions& global) {
+  if (!global.slurm_job.empty())
+    return InvalidArgument(
+        "a local cluster is not within an allocation; leave out --slurm-job (unset "
+        "MUSTER_SLURM_JOB)");
   if (global.remote.address.empty() && global.remote.credentials_dir.empty()) return OkStatus();
   return InvalidArgument(
       "a local cluster has its coordinator on this machine; leave out --coordinator and --tls "
@@ -336,8 +353,15 @@ Terminal FindTerminal(const GlobalOptions& global) {
 
 int Run(Invocation& call, Interrupt& interrupt) {
   Terminal terminal = FindTerminal(call.global);
-  ClusterClient client(ClusterDirectory(call.global.dir), interrupt, call.global.remote);
-  CommandContext context{client, terminal, FormatOf(call.global.output)};
+  const std::string dir = ClusterDirectory(call.global.dir);
+  const GlobalOptions& global = call.global;
+  const auto client = global.slurm_job.empty()
+                          ? std::make_unique<ClusterClient>(dir, interrupt, global.remote)
+                          : std::make_unique<ClusterClient>(
+                                dir, interrupt,
+                                DoorOfSlurmJob(slurm::SlurmCommands(slurm::CurrentEnvironment()),
+                                               CurrentUser(), global.slurm_job));
+  CommandContext context{*client, terminal, FormatOf(call.global.output)};
   const CommandResult result = call.command(context);
   terminal.out.flush();
   if (result.ok() && *result == kExitSuccess && !terminal.out) {

@@ -28,6 +28,8 @@ struct ClusterClient::Connection {
 
 ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt, RemoteCoordinator remote)
     : paths_{std::move(dir)}, interrupt_(interrupt), remote_(std::move(remote)) {}
+ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt, FindRemote find_remote)
+    : paths_{std::move(dir)}, interrupt_(interrupt), find_remote_(std::move(find_remote)) {}
 ClusterClient::~ClusterClient() = default;
 
 Result<Endpoint> ClusterClient::FindEndpoint() const {
@@ -39,6 +41,9 @@ Result<Endpoint> ClusterClient::FindEndpoint() const {
 
 Status ClusterClient::Connect() {
   if (connection_) return OkStatus();
+  if (find_remote_) {
+    MUSTER_ASSIGN_OR_RETURN(remote_, find_remote_());
+  }
   const std::string dir = ShellWord(paths_.dir);
   const std::string restart = "muster down --dir " + dir + " && muster up --dir " + dir;
   auto endpoint = FindEndpoint();
@@ -84,11 +89,12 @@ Status ClusterClient::Explain(const Status& status) const {
 }
 
 template <typename Request, typename Response, typename Method>
-Result<Response> ClusterClient::Call(const Request& request, Method method, Duration timeout) {
+Result<Response> ClusterClient::Call(const Request& request, Method method,
+                                     std::optional<Duration> timeout) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
   AttachDoorToken(context, connection_->door);
-  context.set_deadline(SystemDeadline(timeout));
+  context.set_deadline(SystemDeadline(timeout.value_or(call_limit_)));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
   Response response;
   const grpc::Status status = ((*connection_->stub).*method)(&context, request, &response);

@@ -1,12 +1,13 @@
 // ClusterClient: calls to the coordinator of one cluster directory, or to one on another machine.
 //
-// Reads the endpoint and token files before each connection, because a restarted coordinator may
-// listen elsewhere. Every call has a deadline and ends early on an Interrupt (kCancelled). Errors
-// carry the next command to type. One thread.
+// Reads the endpoint and token files, or asks FindRemote, before each connection, because a
+// restarted coordinator may listen elsewhere. Every call has a deadline and ends early on an
+// Interrupt (kCancelled). Errors carry the next command to type. One thread.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/interrupt.h"
@@ -23,9 +24,13 @@ struct RemoteCoordinator {
   std::string credentials_dir;  // empty: none; then the token of the cluster directory
 };
 
+// Asked before each connection, where the coordinator may move from one machine to another.
+using FindRemote = std::function<Result<RemoteCoordinator>()>;
+
 class ClusterClient {
  public:
   ClusterClient(std::string dir, Interrupt& interrupt, RemoteCoordinator remote = {});
+  ClusterClient(std::string dir, Interrupt& interrupt, FindRemote find_remote);
   ~ClusterClient();
 
   Result<v1::SubmitResponse> Submit(const v1::SubmitRequest& request);
@@ -59,17 +64,22 @@ class ClusterClient {
   // Forgets the connection, so that the next call reads the endpoint anew.
   void Disconnect();
 
+  // For those who have little time: no call but VerifyCheckpoints and Watch takes longer.
+  void LimitCalls(Duration limit) { call_limit_ = limit; }
+
  private:
   struct Connection;
   Status Connect();
   template <typename Request, typename Response, typename Method>
   Result<Response> Call(const Request& request, Method method,
-                        Duration timeout = std::chrono::seconds(15));
+                        std::optional<Duration> timeout = std::nullopt);
   Status Explain(const Status& status) const;
 
   ClusterPaths paths_;
   Interrupt& interrupt_;
-  const RemoteCoordinator remote_;
+  RemoteCoordinator remote_;
+  const FindRemote find_remote_;
+  Duration call_limit_ = std::chrono::seconds(15);
   std::unique_ptr<Connection> connection_;
 };
 

@@ -5,7 +5,8 @@
 namespace muster {
 namespace {
 
-constexpr char kJobHelp[] = "The Slurm job's number, or the job's name (the newest one)";
+constexpr char kJobHelp[] =
+    "The Slurm job's number (40_1 for a task of an array), or the job's name (the newest one)";
 
 // The user's environment, as Slurm's commands would see it in a shell.
 slurm::SlurmCommands Commands() { return slurm::SlurmCommands(slurm::CurrentEnvironment()); }
@@ -78,8 +79,12 @@ void AddSubmits(CLI::App& slurm, std::string& output, SlurmOptions& options, Com
   AddScriptFlags(command, output, submit);
   Switch(command, "--dry-run", submit.render, "Print the batch script only",
          "MUSTER_SLURM_SUBMIT_DRY_RUN");
-  Switch(command, "--wait", submit.wait, "Wait for the end; exit with the job's result",
-         "MUSTER_SLURM_SUBMIT_WAIT");
+  CLI::Option* wait =
+      Switch(command, "--wait", submit.wait, "Wait for the end; exit with the job's result",
+             "MUSTER_SLURM_SUBMIT_WAIT");
+  Switch(command, "--attach", submit.attach, "Follow the job as muster slurm attach does",
+         "MUSTER_SLURM_SUBMIT_ATTACH")
+      ->excludes(wait);
 
   CLI::App* render = AddCommand(slurm, chosen, "render",
                                 "Print the batch script that submit would give to sbatch", nullptr);
@@ -97,6 +102,13 @@ void AddJobs(CLI::App& slurm, SlurmOptions& options, Command& chosen) {
   status->add_option("JOB", options.status.job, kJobHelp);
   Flagged(status, "--state", options.status.state,
           "Where the supervisors' shared files are [as submitted]", "MUSTER_SLURM_STATUS_STATE");
+
+  CLI::App* attach = AddCommand(
+      slurm, chosen, "attach", "Follow a job's progress from the login node; Ctrl-C detaches",
+      [&options](CommandContext& c) { return RunSlurmAttach(c, Commands(), options.attach); });
+  attach->add_option("JOB", options.attach.job, kJobHelp)->required();
+  Flagged(attach, "--state", options.attach.state,
+          "Where the supervisors' shared files are [as submitted]", "MUSTER_SLURM_ATTACH_STATE");
 
   CLI::App* requeue = AddCommand(
       slurm, chosen, "requeue", "Save a job's state, stop it and queue it again",

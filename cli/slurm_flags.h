@@ -14,6 +14,7 @@ namespace muster {
 struct SlurmOptions {
   SlurmSubmitOptions submit;
   SlurmStatusOptions status;
+  SlurmAttachOptions attach;
   SlurmRequeueOptions requeue;
   SlurmDoctorOptions doctor;
   std::vector<std::string> behind_dashes;

@@ -17,10 +17,12 @@ bool IsLostConnection(const Status& status) {
   return status.ok() || status.code() == StatusCode::kUnavailable;
 }
 
-// Watches until `on_update` says that it has seen enough, over restarts of the coordinator.
+// Watches until `on_update` says that it has seen enough, over restarts of the coordinator; where
+// there is an `await_coordinator`, it says how long those are waited for.
 Status WatchToEnd(CommandContext& context, v1::WatchRequest request, TimePoint deadline,
                   const std::function<bool(const v1::WatchUpdate&)>& on_update,
-                  const std::function<void(const std::string&)>& on_notice) {
+                  const std::function<void(const std::string&)>& on_notice,
+                  const std::function<Status()>& await_coordinator = nullptr) {
   bool done = false;
   bool ever = false;
   TimePoint lost_at{};
@@ -38,8 +40,14 @@ Status WatchToEnd(CommandContext& context, v1::WatchRequest request, TimePoint d
           return !done;
         });
     if (done) return OkStatus();
-    if (!ever || !IsLostConnection(status)) return status;
+    if (!(ever || await_coordinator) || !IsLostConnection(status)) return status;
     const TimePoint now = SystemClock().Now();
+    if (await_coordinator) {
+      if (ever) lost_at = now;
+      context.client.Disconnect();
+      MUSTER_RETURN_IF_ERROR(await_coordinator());
+      continue;
+    }
     if (lost_at == TimePoint{}) {
       lost_at = now;
       on_notice("the coordinator does not answer; the job trains on, connecting again ...");
@@ -115,6 +123,9 @@ CommandResult RunAttach(CommandContext& context, const AttachOptions& options) {
   v1::WatchRequest request;
   request.set_job(options.job);
   v1::Job job;
+  const auto notice = [&](const std::string& text) { attachment.OnNotice(text); };
+  std::function<Status()> await;
+  if (options.await_coordinator) await = [&] { return options.await_coordinator(notice); };
   const Status status = WatchToEnd(
       context, request, TimePoint::max(),
       [&](const v1::WatchUpdate& update) {
@@ -125,7 +136,7 @@ CommandResult RunAttach(CommandContext& context, const AttachOptions& options) {
         }
         return attachment.OnUpdate(update);
       },
-      [&](const std::string& text) { attachment.OnNotice(text); });
+      notice, await);
   attachment.Finish();
   if (status.ok()) {
     // The other formats are one document: the job as it ended.
@@ -133,9 +144,11 @@ CommandResult RunAttach(CommandContext& context, const AttachOptions& options) {
     return ExitCodeOf(attachment.state());
   }
   if (!context.interrupt().requested()) return status;
-  terminal.err << "detached; the job goes on. Attach again with: muster attach "
-               << (attachment.id().empty() ? options.job : attachment.id()) << " --dir "
-               << ShellWord(context.dir()) << "\n";
+  const std::string again = "muster attach " +
+                            (attachment.id().empty() ? options.job : attachment.id()) + " --dir " +
+                            ShellWord(context.dir());
+  terminal.err << "detached; the job goes on. Attach again with: "
+               << (options.attach_again.empty() ? again : options.attach_again) << "\n";
   return kExitInterrupted;
 }
 

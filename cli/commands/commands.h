@@ -63,6 +63,11 @@ CommandResult RunConfig(CommandContext& context, const ConfigOptions& options, s
 struct AttachOptions {
   std::string job;
   bool show_history = true;  // events from before
+  // Called again and again while no coordinator answers, where one may come up elsewhere; it waits,
+  // and tells people what it waits for. An error ends the following with it. None: a coordinator
+  // that answered before is waited for, for half a minute.
+  std::function<Status(const std::function<void(const std::string&)>& notice)> await_coordinator;
+  std::string attach_again;  // the command that does; empty: this one, of this cluster
 };
 CommandResult RunAttach(CommandContext& context, const AttachOptions& options);
 

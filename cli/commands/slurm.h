@@ -23,7 +23,8 @@ struct SlurmSubmitOptions {
   std::optional<int> spares;  // nothing: the file's
   bool render = false;        // print the script only
   bool wait = false;
-  std::string worker;  // empty: beside this program where it is, else by its name in PATH
+  bool attach = false;  // follow the job to its end
+  std::string worker;   // empty: beside this program where it is, else by its name in PATH
   std::vector<std::string> worker_arguments;
   std::string apptainer_image;
   std::vector<std::string> apptainer_options;
@@ -40,6 +41,18 @@ struct SlurmStatusOptions {
 };
 CommandResult RunSlurmStatus(CommandContext& context, const slurm::SlurmCommands& commands,
                              const SlurmStatusOptions& options);
+
+struct SlurmAttachOptions {
+  std::string job;
+  std::string state;  // as of SlurmStatusOptions
+};
+// Follows the job's progress to its end, from the login node, over takeovers and requeues; its
+// result is the exit code.
+CommandResult RunSlurmAttach(CommandContext& context, const slurm::SlurmCommands& commands,
+                             const SlurmAttachOptions& options);
+// The same of a job that is known: `job` as FindSlurmJob takes it.
+CommandResult FollowSlurmJob(CommandContext& context, const slurm::SlurmCommands& commands,
+                             const std::string& job, const std::string& state_dir);
 
 // Until the job has ended; its result is the exit code.
 CommandResult WaitForSlurmJob(CommandContext& context, const slurm::SlurmCommands& commands,

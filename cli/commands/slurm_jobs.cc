@@ -1,16 +1,13 @@
-#include <charconv>
 #include <utility>
 
 #include "cli/commands/slurm.h"
 #include "cli/exit_code.h"
+#include "cli/slurm/allocation_report.h"
 #include "cli/slurm/slurm_job.h"
+#include "cli/slurm/slurm_watch.h"
 
 namespace muster {
 namespace {
-
-// slurmctld serves a whole cluster; the outcome's file is the job's own.
-constexpr auto kSlurmPause = std::chrono::seconds(15);
-constexpr auto kOutcomePause = std::chrono::seconds(1);
 
 Json OrNull(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
@@ -18,8 +15,9 @@ Json TimeOf(const std::optional<std::int64_t>& unix_seconds) {
   return unix_seconds ? Json(IsoTime(*unix_seconds * 1000)) : Json(nullptr);
 }
 
-Json SlurmJobJson(const SlurmJob& job) {
+Json SlurmJobJson(const SlurmJob& job, const std::optional<AllocationReport>& report) {
   Json json = {{"slurm_job_id", job.slurm.id == 0 ? Json(nullptr) : Json(job.slurm.id)},
+               {"slurm_job", OrNull(job.slurm.shown_id)},
                {"name", OrNull(job.slurm.name)},
                {"slurm_state", OrNull(job.slurm.state)},
                {"reason", OrNull(job.slurm.reason)},
@@ -29,7 +27,8 @@ Json SlurmJobJson(const SlurmJob& job) {
                {"end_time", TimeOf(job.slurm.end_unix_seconds)},
                {"state_directory", OrNull(job.state_dir)},
                {"leader", nullptr},
-               {"outcome", nullptr}};
+               {"outcome", nullptr},
+               {"job", report ? ReportJson(*report) : Json(nullptr)}};
   if (job.leader)
     json["leader"] = {{"run", job.leader->run},
                       {"epoch", job.leader->epoch},
@@ -59,10 +58,11 @@ std::string LeaderText(const SlurmJob& job) {
   return job.leader->node + " (epoch " + std::to_string(job.leader->epoch) + ")";
 }
 
-void AddRow(Table& table, const SlurmJob& job) {
+void AddRow(Table& table, const SlurmJob& job, const std::optional<AllocationReport>& report) {
   table.Add({job.slurm.id == 0 ? "-" : job.slurm.shown_id, OrDash(job.slurm.name),
              OrDash(job.slurm.state), OrDash(job.slurm.nodes), OrDash(job.slurm.reason),
-             LeaderText(job), Printable(OutcomeText(job))});
+             LeaderText(job), report ? Printable(ReportText(*report)) : "-",
+             Printable(OutcomeText(job))});
 }
 
 }  // namespace
@@ -70,21 +70,24 @@ void AddRow(Table& table, const SlurmJob& job) {
 CommandResult RunSlurmStatus(CommandContext& context, const slurm::SlurmCommands& commands,
                              const SlurmStatusOptions& options) {
   Terminal& terminal = context.terminal;
-  Table table({"SLURM JOB", "NAME", "SLURM STATE", "NODES", "REASON", "COORDINATOR", "OUTCOME"});
+  Table table(
+      {"SLURM JOB", "NAME", "SLURM STATE", "NODES", "REASON", "COORDINATOR", "JOB", "OUTCOME"});
   if (!options.job.empty()) {
     MUSTER_ASSIGN_OR_RETURN(const SlurmJob job,
                             FindSlurmJob(commands, CurrentUser(), options.job, options.state));
-    if (PrintStructured(terminal.out, context.output, SlurmJobJson(job), "name"))
+    const auto report = AskAllocation(job, context.dir(), context.interrupt());
+    if (PrintStructured(terminal.out, context.output, SlurmJobJson(job, report), "name"))
       return kExitSuccess;
-    AddRow(table, job);
+    AddRow(table, job, report);
     table.Print(terminal.out, terminal.color);
     return kExitSuccess;
   }
   MUSTER_ASSIGN_OR_RETURN(const std::vector<SlurmJob> jobs, ListSlurmJobs(commands, CurrentUser()));
   Json all = Json::array();
   for (const SlurmJob& job : jobs) {
-    all.push_back(SlurmJobJson(job));
-    AddRow(table, job);
+    const auto report = AskAllocation(job, context.dir(), context.interrupt());
+    all.push_back(SlurmJobJson(job, report));
+    AddRow(table, job, report);
   }
   if (!PrintStructured(terminal.out, context.output, all, "name"))
     table.Print(terminal.out, terminal.color);
@@ -93,28 +96,11 @@ CommandResult RunSlurmStatus(CommandContext& context, const slurm::SlurmCommands
 
 CommandResult WaitForSlurmJob(CommandContext& context, const slurm::SlurmCommands& commands,
                               std::uint64_t id, const std::string& state_dir) {
-  const std::string name = std::to_string(id);
-  TimePoint ask_slurm = SystemClock().Now();
-  std::optional<SlurmOutcome> seen;
+  SlurmWatch watch(commands, std::to_string(id), state_dir);
   for (;;) {
-    auto outcome = ReadOutcome(state_dir);
-    const bool changed =
-        outcome.has_value() != seen.has_value() ||
-        (outcome && (outcome->run != seen->run || outcome->action != seen->action));
-    if (changed || SystemClock().Now() >= ask_slurm) {
-      seen = std::move(outcome);
-      const auto job = FindSlurmJob(commands, CurrentUser(), name, state_dir);
-      // A controller that restarts is waited for.
-      if (!job.ok() && job.status().code() != StatusCode::kUnavailable &&
-          job.status().code() != StatusCode::kDeadlineExceeded)
-        return job.status();
-      if (job.ok())
-        if (const auto end = EndOf(*job)) return *end;
-      // Until Slurm has tidied up behind an outcome it is asked more often.
-      const bool ending = seen && seen->action == "done";
-      ask_slurm = SystemClock().Now() + (ending ? Duration(kOutcomePause) : Duration(kSlurmPause));
-    }
-    if (context.interrupt().WaitFor(kOutcomePause)) {
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<int> end, watch.Look());
+    if (end) return *end;
+    if (context.interrupt().WaitFor(kSlurmLookPause)) {
       context.terminal.err << "the job goes on; muster slurm status " << id << " shows it\n";
       return kExitInterrupted;
     }
@@ -127,15 +113,16 @@ CommandResult RunSlurmRequeue(CommandContext& context, const slurm::SlurmCommand
                           FindSlurmJob(commands, CurrentUser(), options.job, ""));
   const bool running = job.slurm.state == "RUNNING";
   // The supervisors save, stop, and have the job requeued themselves.
-  const Status done = running && !options.now ? commands.Signal(job.slurm.id, "USR2")
-                                              : commands.Requeue(job.slurm.id);
+  const Status done = running && !options.now ? commands.Signal(job.slurm.ref(), "USR2")
+                                              : commands.Requeue(job.slurm.ref());
   if (!done.ok()) return done;
   Terminal& terminal = context.terminal;
   const Json json = {{"slurm_job_id", job.slurm.id},
+                     {"slurm_job", job.slurm.shown_id},
                      {"name", job.slurm.name},
                      {"requeue", running && !options.now ? "after saving" : "now"}};
   if (!PrintStructured(terminal.out, context.output, json, "name"))
-    terminal.out << "job " << job.slurm.id
+    terminal.out << "job " << job.slurm.ref().text()
                  << (running && !options.now ? " saves its state and is then requeued\n"
                                              : " is requeued\n");
   return kExitSuccess;

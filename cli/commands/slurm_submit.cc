@@ -118,13 +118,15 @@ CommandResult RunSlurmSubmit(CommandContext& context, const slurm::SlurmCommands
                                    .places = slurm::PlacesOf(job.spec, request.key)};
   MUSTER_ASSIGN_OR_RETURN(const slurm::SubmittedJob submitted, slurm::SubmitOnce(commands, plan));
   PrintSubmitted(context, plan, submitted);
+  const std::string state_dir = plan.places.state_prefix + std::to_string(submitted.slurm_job_id);
+  if (options.attach)
+    return FollowSlurmJob(context, commands, std::to_string(submitted.slurm_job_id), state_dir);
   if (!options.wait) {
     if (context.output == OutputFormat::kTable)
-      terminal.err << "next: muster slurm status " << submitted.slurm_job_id << "\n";
+      terminal.err << "next: muster slurm attach " << submitted.slurm_job_id << "\n";
     return kExitSuccess;
   }
-  return WaitForSlurmJob(context, commands, submitted.slurm_job_id,
-                         plan.places.state_prefix + std::to_string(submitted.slurm_job_id));
+  return WaitForSlurmJob(context, commands, submitted.slurm_job_id, state_dir);
 }
 
 }  // namespace muster

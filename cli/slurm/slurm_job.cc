@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -37,14 +36,32 @@ std::int64_t Number(const json& object, const char* key) {
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-std::optional<std::uint64_t> AsId(const std::string& text) {
-  std::uint64_t id = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), id);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
-  return id;
+bool IsMusters(const slurm::JobInfo& job) { return slurm::ParseComment(job.comment).has_value(); }
+
+// Slurm answers the number of an array by all of its tasks, and that of a heterogeneous job by its
+// components, of which the first is what the number names.
+Result<const slurm::JobInfo*> OfNumber(const std::vector<slurm::JobInfo>& jobs,
+                                       const slurm::JobRef& ref) {
+  if (jobs.empty()) return nullptr;
+  if (jobs.size() > 1 && !ref.is_task() && jobs.front().in_array()) {
+    std::string tasks;
+    for (const slurm::JobInfo& job : jobs) tasks += (tasks.empty() ? "" : ", ") + job.shown_id;
+    return InvalidArgument("Slurm job " + ref.text() +
+                           " is an array; name one of its tasks: " + tasks);
+  }
+  const auto same = std::find_if(jobs.begin(), jobs.end(), [&](const slurm::JobInfo& job) {
+    return std::to_string(job.id) == ref.text() || job.shown_id == ref.text();
+  });
+  return same != jobs.end() ? &*same : &jobs.front();
 }
 
-bool IsMusters(const slurm::JobInfo& job) { return slurm::ParseComment(job.comment).has_value(); }
+// Of a name the newest that muster submitted.
+const slurm::JobInfo* NewestOf(const std::vector<slurm::JobInfo>& jobs) {
+  const slurm::JobInfo* newest = nullptr;
+  for (const slurm::JobInfo& job : jobs)
+    if (IsMusters(job) && (newest == nullptr || newest->id < job.id)) newest = &job;
+  return newest;
+}
 
 }  // namespace
 
@@ -79,21 +96,24 @@ SlurmJob WithState(slurm::JobInfo job, const std::string& state_dir) {
 
 Result<SlurmJob> FindSlurmJob(const slurm::SlurmCommands& commands, const std::string& user,
                               const std::string& job, const std::string& state_dir) {
-  const auto id = AsId(job);
+  const auto ref = slurm::JobRef::Parse(job);
   slurm::JobQuery query;
-  if (id)
-    query.id = id;
+  if (ref)
+    query.id = ref;
   else
     query = {.id = {}, .user = user, .name = job};
   const auto jobs = commands.List(query);
   if (!jobs.ok() && jobs.status().code() != StatusCode::kNotFound) return jobs.status();
-  const slurm::JobInfo* newest = nullptr;
-  if (jobs.ok())
-    for (const slurm::JobInfo& one : *jobs)
-      if ((id || IsMusters(one)) && (newest == nullptr || newest->id < one.id)) newest = &one;
-  if (newest != nullptr) return WithState(*newest, state_dir);
+  const slurm::JobInfo* found = nullptr;
+  if (jobs.ok() && ref) {
+    MUSTER_ASSIGN_OR_RETURN(found, OfNumber(*jobs, *ref));
+  } else if (jobs.ok()) {
+    found = NewestOf(*jobs);
+  }
+  if (found != nullptr) return WithState(*found, state_dir);
   if (!state_dir.empty()) return WithState({}, state_dir);
-  return NotFound("Slurm has no job " + job + (id ? "" : " of " + user + " that muster submitted") +
+  return NotFound("Slurm has no job " + job +
+                  (ref ? "" : " of " + user + " that muster submitted") +
                   " any more; it forgets an ended job after some minutes: what it left is in its "
                   "output directory, and --state DIR shows it");
 }
@@ -106,6 +126,17 @@ Result<std::vector<SlurmJob>> ListSlurmJobs(const slurm::SlurmCommands& commands
   for (slurm::JobInfo& job : jobs)
     if (IsMusters(job)) found.push_back(WithState(std::move(job), ""));
   return found;
+}
+
+Result<std::string> StateDirOf(const slurm::SlurmCommands& commands, const std::string& user,
+                               const std::string& job) {
+  MUSTER_ASSIGN_OR_RETURN(SlurmJob found, FindSlurmJob(commands, user, job, ""));
+  if (!found.state_dir.empty()) return std::move(found.state_dir);
+  return FailedPrecondition("Slurm job " + job +
+                            " was not submitted by muster slurm submit, so only you know where its "
+                            "supervisors share their files: give that directory's path (the job's "
+                            "output directory with /slurm-" +
+                            std::to_string(found.slurm.id) + ", or what --state said)");
 }
 
 std::optional<int> EndOf(const SlurmJob& job) {

@@ -44,13 +44,18 @@ std::optional<SlurmOutcome> ReadOutcome(const std::string& state_dir);
 // where the job's comment says.
 SlurmJob WithState(slurm::JobInfo job, const std::string& state_dir);
 
-// By the Slurm job's number, or by name, the newest of this user's. kNotFound says what to try.
+// By the Slurm job's number ("42", "40_1" for a task of an array), or by name, the newest of this
+// user's. kNotFound says what to try; kInvalidArgument for an array as a whole.
 Result<SlurmJob> FindSlurmJob(const slurm::SlurmCommands& commands, const std::string& user,
                               const std::string& job, const std::string& state_dir);
 
 // All of this user's that muster submitted, oldest first.
 Result<std::vector<SlurmJob>> ListSlurmJobs(const slurm::SlurmCommands& commands,
                                             const std::string& user);
+
+// Where its supervisors share their files; kFailedPrecondition where only the user can know that.
+Result<std::string> StateDirOf(const slurm::SlurmCommands& commands, const std::string& user,
+                               const std::string& job);
 
 // How it ended, as an exit code of `muster wait`; nothing while it may still run.
 std::optional<int> EndOf(const SlurmJob& job);

@@ -59,6 +59,29 @@ TEST_F(SlurmJobTest, IsFoundByNameAmongMustersOwn) {
   EXPECT_EQ(all->at(0).slurm.id, 41u);
 }
 
+TEST_F(SlurmJobTest, OfAnArrayIsOneOfItsTasks) {
+  const auto line = [](const std::string& id, const std::string& shown) {
+    std::string text = slurm::ListedLine(id, "a", "RUNNING", "(null)");
+    const std::string twice = id + "\\037" + id;
+    return "printf " + text.replace(text.find(twice), twice.size(), id + "\\037" + shown);
+  };
+  slurm_.Install("squeue", line("41", "40_0") + "\n" + line("40", "40_1"));
+  const auto whole = FindSlurmJob(slurm_.Commands(), "ann", "40", "");
+  EXPECT_EQ(whole.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(whole.status().message().find("40_0, 40_1"), std::string::npos);
+  slurm_.Install("squeue", line("40", "40_1"));
+  const auto task = FindSlurmJob(slurm_.Commands(), "ann", "40_1", "");
+  ASSERT_TRUE(task.ok()) << task.status().ToString();
+  EXPECT_EQ(task->slurm.ref().text(), "40_1") << "its id alone would name the array";
+  EXPECT_NE(slurm_.Calls().find("--jobs=40_1"), std::string::npos);
+}
+
+TEST_F(SlurmJobTest, OfSeveralComponentsIsTheFirst) {
+  slurm_.Install("squeue", "printf " + slurm::ListedLine("50", "a", "RUNNING", "(null)") +
+                               "\nprintf " + slurm::ListedLine("51", "a", "RUNNING", "(null)"));
+  EXPECT_EQ(FindSlurmJob(slurm_.Commands(), "ann", "50", "")->slurm.id, 50u);
+}
+
 TEST_F(SlurmJobTest, ThatSlurmHasForgottenIsKnownByItsStateOnly) {
   slurm_.Install("squeue", "echo 'slurm_load_jobs error: Invalid job id specified'; exit 1");
   const auto unknown = FindSlurmJob(slurm_.Commands(), "ann", "42", "");

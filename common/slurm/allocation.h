@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/slurm/job_ref.h"
 
 namespace muster::slurm {
 
@@ -21,13 +22,6 @@ using Environment = std::map<std::string, std::string>;
 
 // This process's own, as it was started or has changed it since.
 Environment CurrentEnvironment();
-
-struct ArrayTask {
-  std::uint64_t job_id = 0;  // of the array
-  std::uint64_t task_id = 0;
-
-  friend bool operator==(const ArrayTask&, const ArrayTask&) = default;
-};
 
 struct Allocation {
   std::string cluster;  // SLURM_CLUSTER_NAME; empty: not told
@@ -62,6 +56,8 @@ struct Allocation {
   std::optional<std::int64_t> end_unix_seconds;  // since Slurm 23.02; else ask squeue
 
   int node_count() const { return static_cast<int>(nodes.size()); }
+  // For Slurm's commands.
+  JobRef ref() const { return array ? JobRef(*array) : JobRef(job_id); }
 };
 
 // Whether there is an allocation at all: SLURM_JOB_ID is set.

@@ -54,16 +54,16 @@ Result<std::string> SlurmCommands::Run(const std::vector<std::string>& argv,
 Result<std::vector<JobInfo>> SlurmCommands::List(const JobQuery& query) const {
   std::vector<std::string> argv = {"squeue", "--noheader", "--states=all",
                                    "--format=" + JobListFormat()};
-  if (query.id) argv.push_back("--jobs=" + std::to_string(*query.id));
+  if (query.id) argv.push_back("--jobs=" + query.id->text());
   if (!query.user.empty()) argv.push_back("--users=" + query.user);
   if (!query.name.empty()) argv.push_back("--name=" + query.name);
   MUSTER_ASSIGN_OR_RETURN(const std::string output, Run(argv));
   return ParseJobList(output);
 }
 
-Result<JobDetails> SlurmCommands::Show(std::uint64_t job) const {
+Result<JobDetails> SlurmCommands::Show(const JobRef& job) const {
   MUSTER_ASSIGN_OR_RETURN(const std::string output,
-                          Run({"scontrol", "show", "job", "-o", std::to_string(job)}));
+                          Run({"scontrol", "show", "job", "-o", job.text()}));
   return ParseJobDetails(output);
 }
 
@@ -76,17 +76,17 @@ Result<std::uint64_t> SlurmCommands::Submit(const std::string& script,
   return ParseSubmitted(output);
 }
 
-Status SlurmCommands::Requeue(std::uint64_t job) const {
-  return Run({"scontrol", "requeue", std::to_string(job)}).status();
+Status SlurmCommands::Requeue(const JobRef& job) const {
+  return Run({"scontrol", "requeue", job.text()}).status();
 }
 
-Status SlurmCommands::Exclude(std::uint64_t job, const std::vector<std::string>& nodes) const {
-  return Run({"scontrol", "update", "JobId=" + std::to_string(job),
+Status SlurmCommands::Exclude(const JobRef& job, const std::vector<std::string>& nodes) const {
+  return Run({"scontrol", "update", "JobId=" + job.text(),
               "ExcNodeList=" + CompressHostlist(nodes)})
       .status();
 }
 
-Status SlurmCommands::RequeueWithout(std::uint64_t job, const std::vector<std::string>& nodes,
+Status SlurmCommands::RequeueWithout(const JobRef& job, const std::vector<std::string>& nodes,
                                      Duration patience) const {
   MUSTER_RETURN_IF_ERROR(Requeue(job));
   if (nodes.empty()) return OkStatus();
@@ -98,12 +98,12 @@ Status SlurmCommands::RequeueWithout(std::uint64_t job, const std::vector<std::s
   }
 }
 
-Status SlurmCommands::Cancel(std::uint64_t job) const {
-  return Run({"scancel", std::to_string(job)}).status();
+Status SlurmCommands::Cancel(const JobRef& job) const {
+  return Run({"scancel", job.text()}).status();
 }
 
-Status SlurmCommands::Signal(std::uint64_t job, const std::string& signal) const {
-  return Run({"scancel", "--signal=" + signal, std::to_string(job)}).status();
+Status SlurmCommands::Signal(const JobRef& job, const std::string& signal) const {
+  return Run({"scancel", "--signal=" + signal, job.text()}).status();
 }
 
 Result<Settings> SlurmCommands::Config() const {

@@ -20,13 +20,14 @@
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "common/slurm/allocation.h"
+#include "common/slurm/job_ref.h"
 #include "common/slurm/slurm_output.h"
 
 namespace muster::slurm {
 
 // Which jobs; what is not set does not matter. Ended ones too, as long as Slurm knows them.
 struct JobQuery {
-  std::optional<std::uint64_t> id;
+  std::optional<JobRef> id;
   std::string user;
   std::string name;
 };
@@ -37,24 +38,24 @@ class SlurmCommands {
   explicit SlurmCommands(Environment environment, Duration limit = std::chrono::seconds(20));
 
   Result<std::vector<JobInfo>> List(const JobQuery& query) const;
-  Result<JobDetails> Show(std::uint64_t job) const;
+  Result<JobDetails> Show(const JobRef& job) const;
 
   // The new job's id. kDeadlineExceeded: it may have been taken all the same; look it up by name.
   Result<std::uint64_t> Submit(const std::string& script,
                                const std::vector<std::string>& options = {}) const;
 
   // The same job runs again, from its beginning. What runs of it gets SIGTERM at once.
-  Status Requeue(std::uint64_t job) const;
+  Status Requeue(const JobRef& job) const;
   // Nodes that it must not get any more. Slurm takes it of a job that waits only.
-  Status Exclude(std::uint64_t job, const std::vector<std::string>& nodes) const;
+  Status Exclude(const JobRef& job, const std::vector<std::string>& nodes) const;
   // Requeue, then Exclude as soon as the job waits, for at most `patience`: what runs of it has to
   // end first, and dead nodes take their time.
-  Status RequeueWithout(std::uint64_t job, const std::vector<std::string>& nodes,
+  Status RequeueWithout(const JobRef& job, const std::vector<std::string>& nodes,
                         Duration patience) const;
 
-  Status Cancel(std::uint64_t job) const;
+  Status Cancel(const JobRef& job) const;
   // "USR2" to the tasks of the job's steps and what they have started, not to its batch script.
-  Status Signal(std::uint64_t job, const std::string& signal) const;
+  Status Signal(const JobRef& job, const std::string& signal) const;
 
   Result<Settings> Config() const;
   Result<std::map<std::string, Settings>> Partitions() const;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/slurm/job_ref.h"
 
 namespace muster::slurm {
 
@@ -35,6 +36,11 @@ struct JobInfo {
   std::optional<std::int64_t> start_unix_seconds;  // planned ones too
   std::optional<std::int64_t> end_unix_seconds;    // the latest that it may have
   std::string comment;
+
+  // For Slurm's commands. The tasks of an array that still wait are one entry, "40_[2-5]", which
+  // only the array's number names.
+  JobRef ref() const { return JobRef::Parse(shown_id).value_or(JobRef(id)); }
+  bool in_array() const { return shown_id.find('_') != std::string::npos; }
 
   friend bool operator==(const JobInfo&, const JobInfo&) = default;
 };

@@ -32,6 +32,9 @@ TEST(JobList, IsReadWithEveryText) {
   EXPECT_EQ(jobs[0].comment, "muster key=k1 \"quoted\" text");
   EXPECT_EQ(jobs[1].id, 41u);
   EXPECT_EQ(jobs[1].shown_id, "40_1");
+  EXPECT_EQ(jobs[0].ref().text(), "2");
+  EXPECT_EQ(jobs[1].ref().text(), "40_1");
+  EXPECT_TRUE(jobs[1].in_array());
   EXPECT_EQ(jobs[1].name, "other|name");
   EXPECT_EQ(jobs[1].reason, "");
   EXPECT_EQ(jobs[1].nodes, "n[2-3]");

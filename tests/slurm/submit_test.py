@@ -130,6 +130,24 @@ class Submit(unittest.TestCase):
         self.assertIn("run 0: ended with 75", text)
         self.assertIn("run 1: ended with 0", text)
 
+    def test_a_task_of_an_array_is_requeued_alone(self):
+        script = ('touch "ran-$SLURM_ARRAY_TASK_ID-${SLURM_RESTART_COUNT:-0}"\n'
+                  "until [[ -e finish ]]; do read -rt 0.05 <> <(:); done")
+        array = self.lab.sbatch(script, "--array=0-1", "-N1", "--exclusive", "--requeue", cwd=self.folder)
+        self.lab.wait_until(lambda: len(list(self.folder.glob("ran-?-0"))) == 2, "both tasks run")
+        whole = self.muster("requeue", "--now", array, check=False)
+        self.assertEqual((whole.returncode, "is an array" in whole.stderr), (2, True), whole.stderr)
+        # The one that has the array's number as its own.
+        task = next(job["array_task_id"] for job in self.lab.squeue() if job["job_id"] == array)
+        self.muster("requeue", "--now", f"{array}_{task}")
+        self.lab.wait_until((self.folder / f"ran-{task}-1").exists, "the task runs again")
+        self.assertFalse((self.folder / f"ran-{1 - task}-1").exists())
+        self.assertEqual({job["array_task_id"]: job["restart_cnt"] for job in self.lab.squeue()
+                          if job["array_job_id"] == array}, {task: 1, 1 - task: 0})
+        status = json.loads(self.muster("status", f"{array}_{task}", "-o", "json").stdout)
+        self.assertEqual((status["slurm_job"], status["slurm_job_id"]), (f"{array}_{task}", array))
+        (self.folder / "finish").touch()
+
     def test_a_cancelled_job_stays_cancelled_although_its_supervisors_ask_for_more(self):
         job = self.submit("--key", "k")
         self.wait_for_supervisors(job, 0, 2)

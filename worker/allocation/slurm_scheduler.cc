@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "common/slurm/hostlist.h"
 #include "common/slurm/slurm_commands.h"
@@ -21,7 +22,8 @@ constexpr int kLookAgainMs = 1000;
 
 class SlurmScheduler final : public Scheduler {
  public:
-  explicit SlurmScheduler(std::uint64_t job) : job_(job), commands_(slurm::CurrentEnvironment()) {}
+  explicit SlurmScheduler(slurm::JobRef job)
+      : job_(std::move(job)), commands_(slurm::CurrentEnvironment()) {}
 
   Result<AllocationState> Ask() override {
     MUSTER_ASSIGN_OR_RETURN(const slurm::JobDetails job, commands_.Show(job_));
@@ -82,14 +84,14 @@ class SlurmScheduler final : public Scheduler {
     });
   }
 
-  const std::uint64_t job_;
+  const slurm::JobRef job_;
   const slurm::SlurmCommands commands_;
 };
 
 }  // namespace
 
 std::unique_ptr<Scheduler> MakeSlurmScheduler(const slurm::Allocation& allocation) {
-  return std::make_unique<SlurmScheduler>(allocation.job_id);
+  return std::make_unique<SlurmScheduler>(allocation.ref());
 }
 
 }  // namespace muster::worker

@@ -1,0 +1,127 @@
+// attach: following a job from the login node, over takeovers of its coordinator and over requeues.
+
+#include <utility>
+
+#include "cli/commands/slurm.h"
+#include "cli/exit_code.h"
+#include "cli/slurm/allocation_door.h"
+#include "cli/slurm/allocation_report.h"
+#include "cli/slurm/slurm_watch.h"
+
+namespace muster {
+namespace {
+
+class Follower {
+ public:
+  Follower(CommandContext& context, const slurm::SlurmCommands& commands, std::string job,
+           const std::string& state_dir)
+      : context_(context),
+        name_(std::move(job)),
+        watch_(commands, name_, state_dir),
+        door_(state_dir, CurrentUser()),
+        client_(context.dir(), context.interrupt(), [this] { return door_.Find(); }) {}
+
+  CommandResult Run() {
+    const auto tell = [this](const std::string& text) { context_.terminal.err << text << "\n"; };
+    const auto id = AwaitJob(tell);
+    if (!id.ok()) return Ended(id.status());
+    CommandContext own{client_, context_.terminal, context_.output};
+    AttachOptions options;
+    options.job = *id;
+    options.attach_again = "muster slurm attach " + ShellWord(name_);
+    options.await_coordinator = [this](const Notice& notice) { return AwaitCoordinator(notice); };
+    CommandResult result = RunAttach(own, options);
+    return result.ok() ? result : Ended(result.status());
+  }
+
+ private:
+  using Notice = std::function<void(const std::string&)>;
+
+  // Called while no coordinator answers; each time it waits a little.
+  Status AwaitCoordinator(const Notice& notice) {
+    // After a while without any wait it has been lost anew.
+    if (SystemClock().Now() - waited_at_ > 5 * kSlurmLookPause) watch_.AskNow();
+    MUSTER_ASSIGN_OR_RETURN(end_, watch_.Look());
+    if (end_) return Aborted("the job has ended");
+    if (const std::string news = News(); !news.empty() && news != told_) {
+      notice(news);
+      told_ = news;
+    }
+    if (context_.interrupt().WaitFor(kSlurmLookPause)) return Cancelled("interrupted");
+    waited_at_ = SystemClock().Now();
+    return OkStatus();
+  }
+
+  // What it is waited for; empty: for a coordinator that takes over, which takes a second or two.
+  std::string News() const {
+    const SlurmJob& job = watch_.job();
+    const bool saved = job.outcome && job.leader && job.outcome->run == job.leader->run &&
+                       job.outcome->action != "done";
+    if (saved)
+      return "run " + std::to_string(job.outcome->run) + " of the job is over (" +
+             Printable(job.outcome->reason) + "); waiting until Slurm starts it again";
+    if (job.slurm.state.empty() || job.slurm.state == "RUNNING") return "";
+    return "Slurm has the job " + job.slurm.state +
+           (job.slurm.reason.empty() ? "" : " (" + Printable(job.slurm.reason) + ")") +
+           "; waiting until it runs";
+  }
+
+  Result<std::string> AwaitJob(const Notice& notice) {
+    for (;;) {
+      auto id = JobOfAllocation(client_);
+      if (id.ok()) return id;
+      const StatusCode code = id.status().code();
+      if (code != StatusCode::kUnavailable && code != StatusCode::kDeadlineExceeded &&
+          code != StatusCode::kNotFound)
+        return id;
+      client_.Disconnect();
+      MUSTER_RETURN_IF_ERROR(AwaitCoordinator(notice));
+    }
+  }
+
+  CommandResult Ended(const Status& status) {
+    Terminal& terminal = context_.terminal;
+    if (end_) {
+      const auto& outcome = watch_.job().outcome;
+      terminal.err << "the job has ended"
+                   << (outcome && !outcome->reason.empty() ? ": " + Printable(outcome->reason) : "")
+                   << "\n";
+      return *end_;
+    }
+    if (!context_.interrupt().requested()) return status;
+    terminal.err << "detached; the job goes on. Attach again with: muster slurm attach "
+                 << ShellWord(name_) << "\n";
+    return kExitInterrupted;
+  }
+
+  CommandContext& context_;
+  const std::string name_;
+  SlurmWatch watch_;
+  AllocationDoor door_;
+  ClusterClient client_;
+  TimePoint waited_at_{};
+  std::string told_;
+  std::optional<int> end_;
+};
+
+}  // namespace
+
+CommandResult FollowSlurmJob(CommandContext& context, const slurm::SlurmCommands& commands,
+                             const std::string& job, const std::string& state_dir) {
+  return Follower(context, commands, job, state_dir).Run();
+}
+
+CommandResult RunSlurmAttach(CommandContext& context, const slurm::SlurmCommands& commands,
+                             const SlurmAttachOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(const SlurmJob job,
+                          FindSlurmJob(commands, CurrentUser(), options.job, options.state));
+  std::string state_dir = job.state_dir;
+  if (state_dir.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(state_dir, StateDirOf(commands, CurrentUser(), options.job));
+  }
+  // A number, so that a newer job of the same name does not take over.
+  const std::string name = job.slurm.id == 0 ? options.job : job.slurm.ref().text();
+  return FollowSlurmJob(context, commands, name, state_dir);
+}
+
+}  // namespace muster

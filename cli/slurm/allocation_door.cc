@@ -1,0 +1,83 @@
+#include "cli/slurm/allocation_door.h"
+
+#include <stdlib.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "cli/slurm/slurm_job.h"
+#include "common/security/certificate_authority.h"
+#include "common/security/credentials.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Duration kLifetime = std::chrono::hours(1);
+// Well before the end, since connections that are there outlive it, but new ones need a valid one.
+constexpr Duration kRenewAfter = std::chrono::minutes(40);
+
+}  // namespace
+
+AllocationDoor::AllocationDoor(std::string state_dir, std::string user)
+    : state_dir_(std::move(state_dir)),
+      user_(CheckName("user", user).ok() ? std::move(user) : "user"),
+      renew_(Deadline::After({})) {}
+
+AllocationDoor::~AllocationDoor() {
+  std::error_code ignored;
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+Result<RemoteCoordinator> AllocationDoor::Find() {
+  const auto leader = ReadLeader(state_dir_);
+  if (!leader || leader->grpc.empty())
+    return Unavailable("no supervisor of the job leads: " + state_dir_ +
+                       "/leader.json is not there; muster slurm status tells whether it runs");
+  MUSTER_ASSIGN_OR_RETURN(std::string credentials, CredentialsFor(leader->run));
+  return RemoteCoordinator{.address = leader->grpc, .credentials_dir = std::move(credentials)};
+}
+
+Result<std::string> AllocationDoor::CredentialsFor(int run) {
+  if (temporary_.empty()) {
+    std::string pattern = (fs::temp_directory_path() / "muster-door-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "make " + pattern);
+    temporary_ = pattern;
+  }
+  std::string dir = temporary_ + "/" + std::to_string(run);
+  if (issued_run_ == run && !renew_.Expired()) return dir;
+  const std::string security = state_dir_ + "/security-" + std::to_string(run);
+  const auto authority = CertificateAuthority::Open(security);
+  if (authority.status().code() == StatusCode::kNotFound)
+    return Unavailable("run " + std::to_string(run) + " of the job is over: " + security +
+                       " is gone; muster slurm status tells how it ended");
+  if (!authority.ok()) return authority.status();
+  MUSTER_ASSIGN_OR_RETURN(const IssuedCertificate issued,
+                          authority->Issue({Role::kAdmin, user_, authority->cluster()}, kLifetime,
+                                           SystemClock().UnixMillis()));
+  MUSTER_RETURN_IF_ERROR(WriteCredentials(
+      dir, {authority->certificate_pem(), issued.certificate_pem, issued.key_pem}));
+  issued_run_ = run;
+  renew_ = Deadline::After(kRenewAfter);
+  return dir;
+}
+
+FindRemote DoorOfSlurmJob(slurm::SlurmCommands commands, std::string user, std::string job) {
+  return
+      [commands = std::move(commands), user = std::move(user), job = std::move(job),
+       door = std::make_shared<std::unique_ptr<AllocationDoor>>()]() -> Result<RemoteCoordinator> {
+        if (!*door) {
+          std::string state_dir = job;
+          if (job.find('/') == std::string::npos) {
+            MUSTER_ASSIGN_OR_RETURN(state_dir, StateDirOf(commands, user, job));
+          }
+          *door = std::make_unique<AllocationDoor>(std::move(state_dir), user);
+        }
+        return (*door)->Find();
+      };
+}
+
+}  // namespace muster

@@ -1,0 +1,48 @@
+// AllocationDoor: how a user on a login node comes to the coordinator of a job's own allocation.
+//
+// The supervisors' shared directory belongs to the user: its leader.json says where the coordinator
+// listens (TLS), and security-RUN/ holds the certificate authority of this run of the job. From it
+// the user gets an administrator's certificate for an hour, in a private temporary directory that
+// goes with this object. After a takeover or a requeue Find has another answer.
+//
+// Owned by whoever talks to the coordinator. Blocks for small files; one thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cli/cluster_client.h"
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/slurm/slurm_commands.h"
+
+namespace muster {
+
+class AllocationDoor {
+ public:
+  // `state_dir` is the supervisors' shared directory; `user` is the name in the certificate.
+  AllocationDoor(std::string state_dir, std::string user);
+  ~AllocationDoor();
+  AllocationDoor(const AllocationDoor&) = delete;
+  AllocationDoor& operator=(const AllocationDoor&) = delete;
+
+  // kUnavailable: nobody leads now: the job has not started yet, is between two runs, or has ended.
+  Result<RemoteCoordinator> Find();
+
+ private:
+  Result<std::string> CredentialsFor(int run);
+
+  const std::string state_dir_;
+  const std::string user_;
+  std::string temporary_;  // empty: not made yet
+  std::optional<int> issued_run_;
+  Deadline renew_;
+};
+
+// For a client of the coordinator of `job`: a Slurm job as FindSlurmJob takes it, or the path of a
+// shared directory (with a '/'), as of a script written by hand. Slurm is asked once, at the first
+// connection.
+FindRemote DoorOfSlurmJob(slurm::SlurmCommands commands, std::string user, std::string job);
+
+}  // namespace muster

@@ -1,0 +1,89 @@
+"""A job of `muster slurm submit` as its user sees it on the login node, with real supervisors and a real trainer:
+followed over a requeue and over the loss of the node that coordinates, asked by the usual commands."""
+
+import json
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from embedded import BIN, Run, Site, require  # noqa: E402
+
+MUSTER = BIN / "muster"
+STEPS = 150
+
+
+class FromTheLoginNode(unittest.TestCase):
+    def setUp(self):
+        require(self)
+
+    def submit(self, site, *options):
+        """Of STEPS steps over two nodes."""
+        spec = site.train_job(nodes=2, steps=STEPS, every=25)
+        supervisors = (f"--worker={BIN}/muster-worker", "--worker-arg=--slots=1", "--worker-arg=--term-grace=3")
+        done = site.lab.run(MUSTER, "slurm", "submit", site.write_job(spec), "-o", "json", *supervisors, *options)
+        return Run(site, json.loads(done.stdout)["slurm_job_id"], spec)
+
+    def attach(self, run):
+        """What it prints goes to a file, of which text() is the content."""
+        path = run.site.shared / "attached.log"
+        with open(path, "w", encoding="utf-8") as log:
+            attached = run.lab.popen(MUSTER, "slurm", "attach", run.slurm_job, stdout=log, stderr=log,
+                                     env={"TMPDIR": str(self.temporary(run))})
+        self.addCleanup(attached.kill)
+        return attached, lambda: path.read_text(encoding="utf-8")
+
+    def temporary(self, run):
+        """Where attach keeps its certificate while it runs."""
+        path = run.site.shared / "temporary"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def test_it_is_followed_over_a_requeue_to_its_end(self):
+        site = Site(self, nodes=2)
+        run = self.submit(site)
+        attached, text = self.attach(run)
+        run.wait_for_step(30)
+        self.assertEqual(len(list(self.temporary(run).glob("muster-door-*/0/key.pem"))), 1)
+        ask = lambda *words: json.loads(site.lab.run(MUSTER, *words, "-o", "json").stdout)  # noqa: E731
+        status = ask("slurm", "status", run.slurm_job)
+        self.assertEqual((status["job"]["state"], status["job"]["nodes_ready"]), ("running", 2), status)
+        self.assertGreaterEqual(status["job"]["step"], 25)
+        jobs = ask("get", "--slurm-job", run.slurm_job)
+        self.assertEqual([job["name"] for job in jobs], [run.spec["name"]])
+        nodes = ask("nodes", "--slurm-job", run.state)
+        self.assertEqual(sorted(node["name"] for node in nodes), ["n1", "n2"])
+        story = site.lab.run(MUSTER, "describe", run.spec["name"], "--slurm-job", run.slurm_job).stdout
+        self.assertIn(run.spec["name"], story)
+        within = site.lab.run("srun", "--overlap", f"--jobid={run.slurm_job}", "-N1", "-n1",
+                              MUSTER, "get", "--slurm-job", run.slurm_job)
+        self.assertIn("running", within.stdout)
+
+        site.lab.run(MUSTER, "slurm", "requeue", run.slurm_job)
+        self.assertEqual(attached.wait(120), 0, text())
+        self.assertIn("waiting until Slurm starts it again", text())
+        self.assertIn("connected again", text())
+        self.assertEqual(run.wait_for_end(), "COMPLETED")
+        self.assertEqual((run.exit_code(), run.slurm()["restart_cnt"]), (0, 1))
+        self.assertEqual([step for step, *_ in run.trajectory()], list(range(1, STEPS + 1)))
+        # Of a job that has ended, attach says how.
+        again = site.lab.run(MUSTER, "slurm", "attach", run.slurm_job)
+        self.assertIn("the job has ended", again.stderr)
+        self.assertEqual(list(self.temporary(run).iterdir()), [], "its certificate goes with it")
+
+    def test_it_is_followed_to_the_node_that_takes_over(self):
+        site = Site(self, nodes=3)
+        run = self.submit(site, "--spares", "1")
+        attached, text = self.attach(run)
+        run.wait_for_step(30)
+        epoch = run.leader()["epoch"]
+        site.lab.kill_node(run.leader()["node"])
+        self.assertEqual(attached.wait(120), 0, text())
+        self.assertIn("connected again", text())
+        self.assertGreater(run.leader()["epoch"], epoch)
+        self.assertEqual([step for step, *_ in run.trajectory()], list(range(1, STEPS + 1)))
+
+
+if __name__ == "__main__":
+    unittest.main()
