@@ -190,6 +190,7 @@ Json NodeJson(const v1::Node& node) {
           {"reason", Text(node.reason())},
           {"last_seen", Time(node.last_seen_unix_ms())},
           {"failure_domain", Text(node.failure_domain())},
+          {"pilot", Text(node.pilot())},
           {"notices", ListJson(node.notices())},
           {"drain_by", Time(node.drain_by_unix_ms())}};
 }

@@ -79,6 +79,8 @@ void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Tex
                "on SIGTERM ask the coordinator to drain this node, and end when nothing runs any "
                "more or after so many seconds (25)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--pilot", options->pilot,
+                 "the key of the pilot job in which a coordinator has had this worker started");
   app.add_option("--stop-notice-file", options->health.stop_notice.file,
                  "a file that appears when this node is about to go away; it may hold the seconds "
                  "that are left");

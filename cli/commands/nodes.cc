@@ -51,7 +51,7 @@ CommandResult RunNodes(CommandContext& context) {
     return kExitSuccess;
   const bool wide = context.output == OutputFormat::kWide;
   std::vector<std::string> headers = {"NAME", "STATE", "ADDRESS", "SLOTS", "USED", "PID"};
-  if (wide) headers.insert(headers.end(), {"VERSION", "LAST SEEN", "DOMAIN"});
+  if (wide) headers.insert(headers.end(), {"VERSION", "LAST SEEN", "DOMAIN", "PILOT"});
   headers.push_back("NOTE");
   Table table(headers);
   for (const auto& node : nodes.nodes()) {
@@ -63,7 +63,8 @@ CommandResult RunNodes(CommandContext& context) {
                                     node.pid() > 0 ? std::to_string(node.pid()) : "-"};
     if (wide)
       row.insert(row.end(), {node.version(), LocalTime(node.last_seen_unix_ms()),
-                             Printable(node.failure_domain())});
+                             Printable(node.failure_domain()),
+                             node.pilot().empty() ? "-" : Printable(node.pilot())});
     row.push_back(NoteOf(node));
     table.Add(std::move(row));
   }

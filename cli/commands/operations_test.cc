@@ -18,6 +18,7 @@ TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
   coordinator_.node.set_drain_by_unix_ms(1'700'000'000'000);
   coordinator_.node.add_notices("memory pressure");
   coordinator_.node.set_failure_domain("rack-7");
+  coordinator_.node.set_pilot("p-1");
   ASSERT_TRUE(RunNodes(*context_).ok());
   EXPECT_NE(out_.str().find("node-2  draining"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("new kernel, by "), std::string::npos) << out_.str();
@@ -27,6 +28,7 @@ TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
   ASSERT_TRUE(RunNodes(*context_).ok());
   const Json node = Json::parse(out_.str()).at(0);
   EXPECT_EQ(node.at("failure_domain"), "rack-7");
+  EXPECT_EQ(node.at("pilot"), "p-1");
   EXPECT_EQ(node.at("notices"), (Json{"memory pressure"}));
   EXPECT_EQ(node.at("drain_by"), "2023-11-14T22:13:20.000Z");
 }

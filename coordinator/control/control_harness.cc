@@ -142,6 +142,7 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   hello.address = options.address;
   hello.host_id = options.host_id;
   hello.failure_domain = options.failure_domain;
+  hello.pilot = options.pilot;
   hello.slots = options.slots;
   hello.instance = options.instance;
   hello.metrics_port = options.metrics_port;

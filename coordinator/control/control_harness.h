@@ -54,6 +54,7 @@ class ControlHarness {
     int metrics_port = 0;  // 0: nobody can look at it
     bool allows_faults = false;
     std::string failure_domain;
+    std::string pilot;
   };
   SessionId Join(const std::string& node) { return Join(node, NodeOptions()); }
   SessionId Join(const std::string& node, NodeOptions options);

@@ -46,6 +46,7 @@ class ControllerCore {
   // --- core.cc: dispatch, marks, time ---
   void On(const Tick&);
   void On(const WorkerSaid& said);
+  void On(const ClusterNote& note) { TellCluster({note.kind, note.severity, note.message}); }
   Effects Flush();
   std::optional<TimePoint> EarliestDeadline() const;
   void ExpireJob(JobEntry& job);
@@ -163,6 +164,7 @@ class ControllerCore {
   Status Admit(const WorkerHello& event);
   void Disconnect(NodeEntry& node, const std::string& why);
   void Connect(NodeEntry& node, const WorkerHello& event);
+  void TakePilot(NodeEntry& node, const std::string& pilot);
   void ReconcileNode(NodeEntry& node, const Hello& hello);
   void ReconcileJob(NodeEntry& node, const JobId& id, const HostedGeneration* hosted);
   void Adopt(const NodeName& node, const HostedGeneration& hosted);

@@ -42,6 +42,33 @@ TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 
+TEST(DrainTest, ANodeOfAnotherPilotJobIsInUseAgain) {
+  ControlHarness h;
+  h.Join("n1", {.instance = "first", .pilot = "p1"});
+  ASSERT_TRUE(h.Drain("n1").status.ok());
+  EXPECT_EQ(h.Node("n1").record->state, NodeState::kDrained);
+  h.Leave("n1");
+  h.Join("n1", {.instance = "second", .pilot = "p1"});
+  EXPECT_EQ(h.Node("n1").record->state, NodeState::kDrained) << "the same pilot job";
+  h.Leave("n1");
+  h.Join("n1", {.instance = "third", .pilot = "p2"});
+  EXPECT_EQ(h.Node("n1").record->state, NodeState::kReady);
+  EXPECT_EQ(h.Node("n1").record->drain_reason, "");
+  EXPECT_EQ(h.Node("n1").record->pilot, "p2");
+  h.Restart();
+  EXPECT_EQ(h.Node("n1").record->pilot, "p2");
+}
+
+TEST(DrainTest, AQuarantineOutlastsThePilotJob) {
+  ControlHarness h;
+  h.Join("n1", {.instance = "first", .pilot = "p1"});
+  h.Say("n1", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "Xid 79", .fatal = true});
+  ASSERT_EQ(h.Node("n1").record->state, NodeState::kQuarantined);
+  h.Leave("n1");
+  h.Join("n1", {.instance = "second", .pilot = "p2"});
+  EXPECT_EQ(h.Node("n1").record->state, NodeState::kQuarantined);
+}
+
 TEST(DrainTest, AStandbyThatIsLeftIsEndedBeforeTheNodeIsDrained) {
   Draining h;
   (void)h.Drain("n2");

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "coordinator/control/messages.h"
+#include "coordinator/domain/records.h"
 
 namespace muster {
 
@@ -84,6 +85,13 @@ struct VerifyRequested {
   std::string job;  // id, unique prefix of one, or name
 };
 
+// Of the edges: something that belongs into the cluster's story, such as a pilot job that came.
+struct ClusterNote {
+  const char* kind = "";
+  Severity severity = Severity::kInfo;
+  std::string message;
+};
+
 // --- workers ---
 
 // The first message of a stream. The controller answers with a Welcome send, or with a close.
@@ -111,6 +119,6 @@ struct Tick {};
 
 using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
                            DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
-                           WorkerHello, WorkerSaid, WorkerGone, Tick>;
+                           ClusterNote, WorkerHello, WorkerSaid, WorkerGone, Tick>;
 
 }  // namespace muster

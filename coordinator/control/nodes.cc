@@ -100,6 +100,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   node.session = event.session;
   record.failure_domain = hello.failure_domain;
   record.allows_faults = hello.allows_faults;
+  TakePilot(node, hello.pilot);
   node.heard_at = now_.mono;
   node.ready_at = now_.mono;
   node.suspect = false;
@@ -121,6 +122,21 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   }
   Send(record.name, Welcome{kProtocolVersion, options_.cluster, options_.heartbeat_ms,
                             options_.progress_ms, options_.epoch});
+}
+
+// A node that comes back in another pilot job is given to the cluster anew: that the one before was
+// drained says nothing of it. Nobody has this one drained by hand: it would not have been asked
+// for.
+void ControllerCore::TakePilot(NodeEntry& node, const std::string& pilot) {
+  NodeRecord& record = node.record;
+  const bool another = !record.pilot.empty() && !pilot.empty() && record.pilot != pilot;
+  record.pilot = pilot;
+  if (!another || record.drain_reason.empty()) return;
+  record.drain_reason.clear();
+  record.drain_by_unix_ms = 0;
+  if (record.state == NodeState::kDraining || record.state == NodeState::kDrained) {
+    Move(node, NodeEvent::kUndrain);
+  }
 }
 
 void ControllerCore::On(const WorkerGone& event) {

@@ -218,6 +218,7 @@ struct Hello {
   std::string failure_domain;
   bool allows_faults = false;
   std::vector<HostedGeneration> hosted;
+  std::string pilot;  // key of the pilot job that it runs in; empty: none
 };
 
 // LogChunk is missing on purpose: log reads are forwarded by the service (Controller::LocateLog).

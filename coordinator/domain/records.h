@@ -221,6 +221,7 @@ struct NodeRecord {
   std::string drain_reason;           // while draining or drained
   std::int64_t drain_by_unix_ms = 0;  // 0: no limit
   std::vector<std::string> notices;   // what the node says of itself
+  std::string pilot;                  // key of the pilot job that it runs in; empty: none
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 

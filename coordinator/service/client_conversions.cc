@@ -214,6 +214,7 @@ v1::Node ToProto(const NodeView& view) {
   out.set_failure_domain(record.domain());
   for (const std::string& notice : record.notices) out.add_notices(notice);
   out.set_drain_by_unix_ms(record.drain_by_unix_ms);
+  out.set_pilot(record.pilot);
   return out;
 }
 

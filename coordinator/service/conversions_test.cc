@@ -418,12 +418,14 @@ TEST(ClientConversions, ANodeTellsThatItDrainsAndWhatItSaysOfItself) {
   record.drain_reason = "new kernel";
   record.drain_by_unix_ms = 5000;
   record.notices = {"memory pressure"};
+  record.pilot = "p-1";
   NodeView view{&record, 1, true};
   v1::Node node = ToProto(view);
   EXPECT_EQ(node.reason(), "new kernel");
   EXPECT_EQ(node.drain_by_unix_ms(), 5000);
   EXPECT_EQ(node.failure_domain(), "host-a") << "where none was given";
   EXPECT_THAT(node.notices(), ElementsAre("memory pressure"));
+  EXPECT_EQ(node.pilot(), "p-1");
   record.failure_domain = "rack-7";
   record.state = NodeState::kLost;
   record.reason = "not seen";

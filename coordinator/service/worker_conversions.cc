@@ -295,6 +295,11 @@ Result<Hello> FromProto(const v1::Hello& m) {
               m.failure_domain(),
               m.allows_faults(),
               {}};
+  if (!m.pilot().empty()) {
+    if (!IsName(m.pilot()))
+      return InvalidArgument("node " + m.node() + " names a pilot job that cannot be one");
+    hello.pilot = m.pilot();
+  }
   // Another version's state may mean something else; the controller refuses it by its number.
   if (hello.protocol_version != kProtocolVersion) return hello;
   for (const v1::HostedGeneration& hosted : m.hosted()) {

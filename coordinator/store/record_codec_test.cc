@@ -111,7 +111,8 @@ TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
                         true,
                         "for repair",
                         13,
-                        {"memory is short"}};
+                        {"memory is short"},
+                        "p-1"};
   const EventRecord event{7, 8, JobId{"j"}, 2, "launched", Severity::kWarning, "text"};
   EXPECT_EQ(*Decode<CheckpointRecord>(Encode(checkpoint)), checkpoint);
   EXPECT_EQ(*Decode<NodeRecord>(Encode(node)), node);

@@ -20,6 +20,7 @@ struct WorkerIdentity {
   std::string instance;
   std::string failure_domain;
   bool allows_faults = false;
+  std::string pilot;  // key of the pilot job that it runs in; empty: none
 };
 
 v1::WorkerMessage MakeHello(const WorkerIdentity& identity,

@@ -10,6 +10,7 @@
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
+#include "common/base/pilot_words.h"
 #include "common/base/proc_reader.h"
 #include "common/rpc/endpoint.h"
 #include "common/security/credentials.h"
@@ -194,7 +195,8 @@ void WorkerServer::OnSignal(int signal) {
   const double seconds = *options_.drain_on_term;
   Log().info("signal {}: asking the coordinator to drain this node, {} s at most", signal, seconds);
   leave_by_ = SystemClock().Now() + FromSeconds(seconds);
-  health_.AskToDrain("the worker was asked to end (SIGTERM)", seconds);
+  const std::string who = options_.pilot.empty() ? "the worker" : kPilotDrainReason;
+  health_.AskToDrain(who + " was asked to end (SIGTERM)", seconds);
   LeaveWhenIdle();
 }
 
@@ -230,7 +232,8 @@ void WorkerServer::Connect() {
                    .metrics_port = http_->port(),
                    .instance = RandomInstance(),
                    .failure_domain = options_.failure_domain,
-                   .allows_faults = options_.allow_faults}};
+                   .allows_faults = options_.allow_faults,
+                   .pilot = options_.pilot}};
   session_ = std::make_unique<CoordinatorSession>(
       loop_, std::move(options),
       CoordinatorSession::Handlers{

@@ -44,6 +44,7 @@ struct WorkerOptions {
   // After SIGTERM the coordinator is asked to drain the node, which ends when nothing runs any more
   // or after so many seconds. Empty: it ends at once, and guardians and ranks go on.
   std::optional<double> drain_on_term;
+  std::string pilot;  // key of the pilot job (docs/pilots.md) that it runs in; empty: none
   HealthOptions health;
 };
 
