@@ -4,60 +4,20 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/base/files.h"
 #include "common/job_spec/foreign_config.h"
-#include "common/job_spec/parse.h"
 
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMaxJobFileBytes = 1 << 20;
-
-Result<std::string> ReadJobFile(const std::string& file) {
-  if (file != "-") {
-    auto text = ReadFile(file, kMaxJobFileBytes);
-    // Too large is a fault of the file, not of the cluster.
-    if (text.status().code() == StatusCode::kResourceExhausted)
-      return InvalidArgument(text.status().message());
-    return text;
-  }
-  std::string text(kMaxJobFileBytes + 1, '\0');
-  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(std::cin.gcount()));
-  if (text.size() > kMaxJobFileBytes)
-    return InvalidArgument("standard input has more than " + std::to_string(kMaxJobFileBytes) +
-                           " bytes");
-  return text;
-}
-
-// "file:12: key: what" without "file:12: ".
-std::string WithoutPlace(const std::string& message, const std::string& file) {
-  if (!message.starts_with(file + ":")) return message;
-  const std::size_t end = message.find(": ", file.size() + 1);
-  return end == std::string::npos ? message : message.substr(end + 2);
-}
-
-// Overrides change the line numbers. An error that the file has by itself is told with the file's
-// own line; one that an override brought names the overrides instead.
-Status ExplainOverridden(const Status& overridden, const std::string& original,
-                         const std::string& file) {
-  const auto plain = ParseJobSpec(original, file);
-  const std::string message = WithoutPlace(overridden.message(), file);
-  if (!plain.ok() && WithoutPlace(plain.status().message(), file) == message) return plain.status();
-  return {overridden.code(), file + " with --set: " + message};
-}
-
 // The job with what another launcher's configuration says beside it; what becomes of each of its
 // keys goes to `err`.
 Result<std::string> AddForeignConfig(std::string yaml, const std::string& file,
                                      const std::string& foreign, std::ostream& err) {
-  if (foreign.empty()) return yaml;
   MUSTER_ASSIGN_OR_RETURN(const ForeignConfig config, ReadForeignConfig(foreign));
   MUSTER_ASSIGN_OR_RETURN(MergedJob merged, MergeForeignConfig(yaml, file, config));
   for (const std::string& line : merged.report) err << line << "\n";
@@ -67,35 +27,15 @@ Result<std::string> AddForeignConfig(std::string yaml, const std::string& file,
 }  // namespace
 
 Result<ReadyJob> PrepareJob(const JobFileOptions& options, std::ostream& err) {
-  auto text = ReadJobFile(options.file);
-  if (!text.ok()) return text.status().WithContext("cannot read the job file");
-  const std::string file = options.file == "-" ? "standard input" : options.file;
+  auto file = ReadJobFile(options.file);
+  if (!file.ok()) return file.status().WithContext("cannot read the job file");
   std::vector<std::string> overrides = options.overrides;
   if (!options.name.empty()) overrides.push_back("name=" + nlohmann::json(options.name).dump());
   if (options.priority) overrides.push_back("priority=" + std::to_string(*options.priority));
-  // Also without overrides, so that a broken file is told with its line before it is rewritten.
-  if (overrides.empty() && options.accelerate_config.empty()) {
-    const auto plain = ParseJobSpec(*text, file);
-    if (!plain.ok()) return plain.status();
-  }
-  MUSTER_ASSIGN_OR_RETURN(std::string yaml, ApplyOverrides(*text, overrides));
-  MUSTER_ASSIGN_OR_RETURN(yaml,
-                          AddForeignConfig(std::move(yaml), file, options.accelerate_config, err));
-  auto spec = ParseJobSpec(yaml, file);
-  if (!spec.ok()) return ExplainOverridden(spec.status(), *text, file);
-
-  // A relative workdir is the file's own folder, unless it was given on the command line.
-  bool from_command_line = options.file == "-";
-  for (const std::string& override : options.overrides)
-    from_command_line = from_command_line || override.starts_with("workdir=");
-  std::error_code error;
-  const fs::path here = fs::current_path(error);
-  const fs::path base = from_command_line ? here : fs::absolute(options.file, error).parent_path();
-  spec->workdir = (base / spec->workdir).lexically_normal().string();
-  while (spec->workdir.size() > 1 && spec->workdir.back() == '/') spec->workdir.pop_back();
-  MUSTER_ASSIGN_OR_RETURN(
-      yaml, ApplyOverrides(yaml, {"workdir=" + nlohmann::json(spec->workdir).dump()}));
-  return ReadyJob{*std::move(spec), std::move(yaml)};
+  if (options.accelerate_config.empty()) return ResolveJob(*file, overrides);
+  return ResolveJob(*file, overrides, [&](std::string yaml) {
+    return AddForeignConfig(std::move(yaml), file->name, options.accelerate_config, err);
+  });
 }
 
 void WarnOfMissingFiles(const JobSpec& spec, std::ostream& err) {

@@ -1,4 +1,4 @@
-// A job file as it is submitted: overrides applied, workdir absolute, checked by the parser.
+// A job file as commands of the CLI submit it (common/job_spec/job_file.h), with their flags.
 //
 // Blocks (files, standard input); one thread.
 #pragma once
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/job_spec/job_spec.h"
+#include "common/job_spec/job_file.h"
 
 namespace muster {
 
@@ -21,10 +21,7 @@ struct JobFileOptions {
   std::string accelerate_config;  // of accelerate or DeepSpeed; empty: none
 };
 
-struct ReadyJob {
-  JobSpec spec;
-  std::string yaml;
-};
+using ReadyJob = ResolvedJob;
 
 // What becomes of the keys of another launcher's configuration goes to `err`. kInvalidArgument
 // names file, line and key.

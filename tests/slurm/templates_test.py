@@ -7,7 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from embedded import BIN, ROOT, Run, Site, require  # noqa: E402
+from embedded import BIN, ROOT, SRUN, Run, Site, require  # noqa: E402
 
 STEPS = 12
 
@@ -16,11 +16,11 @@ class Templates(unittest.TestCase):
     def setUp(self):
         require(self)
 
-    def sbatch(self, site, template, spec, *options):
+    def sbatch(self, site, template, spec, *options, export="MUSTER_RUNTIME=apptainer", env=None):
         path = site.write_job(spec)
         done = site.lab.run("sbatch", "--parsable", f"--chdir={site.shared}",
-                            f"--export=ALL,MUSTER_WORKER={BIN}/muster-worker", *options,
-                            ROOT / "slurm" / template, path)
+                            f"--export=ALL,MUSTER_WORKER={BIN}/muster-worker,{export}", *options,
+                            ROOT / "slurm" / template, path, env=env)
         return int(done.stdout.split(";")[0])
 
     def steps(self, output):
@@ -55,9 +55,57 @@ class Templates(unittest.TestCase):
         self.assertEqual(len(list(run.state.glob("nodes/0-*.json"))), 3, "both components")
         self.assertEqual(self.steps(spec["train"]["output"]["dir"]), STEPS)
 
+    def test_container(self):
+        # A program stands for Apptainer; as in most images, there are no commands of Slurm's inside.
+        site = Site(self, nodes=2)
+        programs = site.shared / "programs"
+        programs.mkdir()
+        apptainer = programs / "apptainer"
+        apptainer.write_text(f'#!/bin/bash\necho "$*" >> {site.shared}/calls-$SLURMD_NODENAME\n'
+                             "shift\nwhile [[ $1 == --bind ]]; do shift 2; done\nshift\n"
+                             'PATH=/nowhere exec "$@"\n', encoding="utf-8")
+        apptainer.chmod(0o755)
+        spec = site.train_job(nodes=2, steps=100, every=25)
+        job = self.sbatch(site, "container.sbatch", spec,
+                          export=f"MUSTER_IMAGE={site.shared}/image.sif",
+                          env={"PATH": f"{programs}:{site.lab.environment()['PATH']}"})
+        run = Run(site, job, spec)
+        run.state = site.shared / f"muster-{job}"
+        run.wait_for_step(30)
+        site.lab.run(BIN / "muster", "slurm", "requeue", job)
+        self.assertEqual(run.wait_for_end(), "COMPLETED")
+        self.assertEqual(run.slurm()["restart_cnt"], 1)
+        self.assertEqual(self.steps(run.output), 100)
+        calls = (site.shared / "calls-n2").read_text(encoding="utf-8").splitlines()
+        self.assertEqual(len(calls), 2, "once for each run")
+        self.assertRegex(calls[0], f"^exec --bind {site.shared} --bind {site.shared} {site.shared}/image.sif "
+                                   f"{BIN}/muster-worker --auto --job ")
+
+    def test_a_line_of_torchruns(self):
+        site = Site(self, nodes=2)
+        (site.shared / "train.py").write_text(
+            "import json, os, sys\n"
+            "print(json.dumps([sys.argv[1:], {name: os.environ.get(name) for name in\n"
+            "    ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'SLURM_JOB_ID', 'SLURM_NODEID')}]))\n",
+            encoding="utf-8")
+        job = site.lab.sbatch(f"{SRUN} {BIN}/muster-worker --auto -- --nproc-per-node 2 train.py --lr 1e-4 --nnodes 9",
+                              "-N2", "--exclusive", f"--chdir={site.shared}")
+        site.lab.wait_for_state(job, "COMPLETED")
+        logs = sorted(site.shared.glob("muster-train-*/logs/1/rank-*.log"))
+        told = [json.loads(log.read_text(encoding="utf-8")) for log in logs]
+        self.assertEqual([words for words, _ in told], [["--lr", "1e-4", "--nnodes", "9"]] * 4)
+        self.assertEqual([env["RANK"] for _, env in told], ["0", "1", "2", "3"])
+        self.assertEqual([env["LOCAL_RANK"] for _, env in told], ["0", "1", "0", "1"])
+        self.assertEqual({(env["WORLD_SIZE"], env["MASTER_ADDR"], env["SLURM_JOB_ID"], env["SLURM_NODEID"])
+                          for _, env in told}, {("4", "10.77.0.1", str(job), None)})
+        wrong = site.lab.run("srun", "-N1", BIN / "muster-worker", "--auto", "--", "--nproc-per-node=x", "a.py",
+                             check=False)
+        self.assertEqual(wrong.returncode, 65, wrong.stderr)
+        self.assertIn("--nproc-per-node: expected", wrong.stderr)
+
     def test_without_a_job_file_each_says_how_to_call_it(self):
         site = Site(self, nodes=2)
-        for template in ("embedded.sbatch", "array.sbatch", "het.sbatch"):
+        for template in ("embedded.sbatch", "array.sbatch", "het.sbatch", "container.sbatch"):
             done = site.lab.run("bash", ROOT / "slurm" / template, check=False)
             self.assertEqual(done.returncode, 64)
             self.assertIn("usage: sbatch", done.stderr)

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "common/base/version.h"
@@ -22,7 +23,7 @@ int Fail(const Status& status, int exit_code) {
 
 void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
   app.add_flag("--auto", *is_auto, "be one of the tasks of an srun step, one per node");
-  app.add_option("--job", flags->job, "the job file")->required()->envname("MUSTER_JOB");
+  app.add_option("--job", flags->job, "the job file")->envname("MUSTER_JOB");
   app.add_option("--set", flags->overrides, "key=value that overrides the job file's")
       ->allow_extra_args(false);
   app.add_option("--interface", flags->interface,
@@ -64,24 +65,54 @@ void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
   app.set_version_flag("--version", std::string("muster-worker ") + kVersion);
 }
 
+// The number of words up to --; those behind it are torchrun's and are kept in `flags`.
+int TakeTorchrunWords(int argc, char** argv, AutoFlags* flags) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--") != 0) continue;
+    flags->torchrun.words.assign(argv + i + 1, argv + argc);
+    flags->torchrun.environment = slurm::CurrentEnvironment();
+    std::error_code error;
+    flags->torchrun.directory = std::filesystem::current_path(error).string();
+    return i;
+  }
+  return argc;
+}
+
+Status CheckJob(const AutoFlags& flags) {
+  const bool torchrun = !flags.torchrun.words.empty();
+  if (torchrun != flags.job.empty())
+    return InvalidArgument(torchrun ? "--job and a command line of torchrun's behind -- exclude "
+                                      "each other: each is a job"
+                                    : "which job? Give --job FILE, or behind -- what torchrun "
+                                      "would be told: muster-worker --auto -- --nproc-per-node 8 "
+                                      "train.py");
+  if (torchrun && flags.torchrun.directory.empty())
+    return InvalidArgument("the current directory cannot be found; give srun --chdir=DIR");
+  return OkStatus();
+}
+
 }  // namespace
 
 bool WantsAuto(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i)
+  for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i)
     if (std::strcmp(argv[i], "--auto") == 0) return true;
   return false;
 }
 
 int RunAuto(int argc, char** argv, const std::string& binary_dir) {
   CLI::App app{"Supervises this node of a Slurm allocation: srun muster-worker --auto --job FILE"};
+  app.footer(
+      "Instead of --job, behind --, what torchrun would be told: srun muster-worker --auto -- "
+      "--nproc-per-node 8 train.py --lr 1e-4");
   AutoFlags flags;
   bool is_auto = false;
   AddOptions(app, &flags, &is_auto);
   try {
-    app.parse(argc, argv);
+    app.parse(TakeTorchrunWords(argc, argv, &flags), argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitBadUsage;
   }
+  if (const Status job = CheckJob(flags); !job.ok()) return Fail(job, kExitBadUsage);
   const auto allocation = slurm::ReadAllocation(slurm::CurrentEnvironment());
   if (!allocation.ok()) return Fail(allocation.status(), kExitConfig);
   InitLogging("supervisor " + allocation->node_name, flags.log_level);

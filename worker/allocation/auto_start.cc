@@ -4,19 +4,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "common/base/files.h"
-#include "common/job_spec/parse.h"
+#include "common/job_spec/job_file.h"
 #include "common/net/interfaces.h"
 #include "common/slurm/sbatch_script.h"
+#include "common/telemetry/log.h"
 
 namespace muster::worker {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMaxJobFileBytes = 1 << 20;
 constexpr std::size_t kMaxName = 63;
 
 // What may stand in a certificate's name.
@@ -33,22 +31,16 @@ std::string AllocationName(const slurm::Allocation& allocation) {
   return AsName(cluster + "-" + std::to_string(allocation.job_id));
 }
 
-struct ResolvedJob {
-  std::string yaml;
-  JobSpec spec;
-};
-
-// As `muster submit` sends it: overrides applied, workdir absolute (else below the file's folder).
-Result<ResolvedJob> ResolveJob(const std::string& path, const std::vector<std::string>& overrides) {
-  const std::string file = fs::absolute(path).lexically_normal().string();
-  MUSTER_ASSIGN_OR_RETURN(std::string yaml, ReadFile(file, kMaxJobFileBytes));
-  MUSTER_ASSIGN_OR_RETURN(yaml, ApplyOverrides(yaml, overrides));
-  MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(yaml, path));
-  spec.workdir = (fs::path(file).parent_path() / spec.workdir).lexically_normal().string();
-  while (spec.workdir.size() > 1 && spec.workdir.back() == '/') spec.workdir.pop_back();
-  MUSTER_ASSIGN_OR_RETURN(yaml,
-                          ApplyOverrides(yaml, {"workdir=" + nlohmann::json(spec.workdir).dump()}));
-  return ResolvedJob{std::move(yaml), std::move(spec)};
+// Of the file that was named, or of torchrun's command line.
+Result<ResolvedJob> ResolveOwnJob(const slurm::Allocation& allocation, const AutoFlags& flags) {
+  if (flags.torchrun.words.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(const JobFile file, ReadJobFile(flags.job));
+    return ResolveJob(file, flags.overrides);
+  }
+  MUSTER_ASSIGN_OR_RETURN(TorchrunPlan plan, PlanTorchrun(allocation, flags.torchrun));
+  for (const std::string& note : plan.notes) Log().info("{}", note);
+  return ResolveJob({std::move(plan.yaml), "torchrun's command line", flags.torchrun.directory},
+                    flags.overrides);
 }
 
 Status CheckFits(const JobSpec& spec, const slurm::Allocation& allocation) {
@@ -93,7 +85,7 @@ std::string LocalDirectory(const slurm::Allocation& allocation) {
 
 Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
                                          const AutoFlags& flags, const std::string& binary_dir) {
-  MUSTER_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(flags.job, flags.overrides));
+  MUSTER_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveOwnJob(allocation, flags));
   MUSTER_RETURN_IF_ERROR(CheckFits(job.spec, allocation));
   MUSTER_ASSIGN_OR_RETURN(const int slots, SlotsOf(job.spec, allocation, flags.slots));
   SupervisorOptions options;
@@ -112,6 +104,10 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
   options.local_dir = LocalDirectory(allocation);
   options.binary_dir = binary_dir;
   options.job_yaml = job.yaml;
+  if (!flags.torchrun.words.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(options.job_yaml,
+                            AgreeOnJob(options.shared_dir, allocation.node_name, job.yaml));
+  }
   options.worker_arguments = {"--slots", std::to_string(slots)};
   options.worker_arguments.insert(options.worker_arguments.end(), flags.worker_arguments.begin(),
                                   flags.worker_arguments.end());

@@ -9,12 +9,14 @@
 
 #include "common/base/result.h"
 #include "common/slurm/allocation.h"
+#include "worker/allocation/auto_torchrun.h"
 #include "worker/allocation/supervisor.h"
 
 namespace muster::worker {
 
 struct AutoFlags {
-  std::string job;                     // a job file
+  std::string job;                     // a job file, or
+  TorchrunCall torchrun;               // with words: the job is theirs
   std::vector<std::string> overrides;  // key=value, as of muster submit --set
   std::string interface;               // as of --interface; empty: the address that reaches srun
   std::string state_dir;               // of the supervisors; empty: below the job's output

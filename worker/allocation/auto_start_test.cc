@@ -82,6 +82,29 @@ TEST_F(AutoStartTest, OverridesAreApplied) {
   EXPECT_NE(options->shared_dir.find("muster-other-"), std::string::npos);
 }
 
+TEST_F(AutoStartTest, TorchrunsCommandLineIsTheJobAndLiesInTheSharedDirectory) {
+  flags_.job.clear();
+  flags_.torchrun = {.words = {"--nproc-per-node=2", "train.py"},
+                     .environment = {{"HF_HOME", "/models"}},
+                     .directory = temp_.path()};
+  flags_.overrides = {"restart.max_without_progress=7"};
+  const auto options = Plan();
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->shared_dir, temp_ / "muster-train-slurm-41");
+  const auto spec = ParseJobSpec(options->job_yaml);
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->resources.nodes, 3);
+  EXPECT_EQ(spec->restart.max_without_progress, 7);
+  EXPECT_EQ(options->worker_arguments, (std::vector<std::string>{"--slots", "2"}));
+  // Another node's environment is not the same.
+  flags_.torchrun.environment["HF_HOME"] = "/elsewhere";
+  allocation_.node_id = 2;
+  allocation_.node_name = "n3";
+  EXPECT_EQ(Plan()->job_yaml, options->job_yaml);
+  flags_.overrides = {"nonsense=1"};
+  ExpectRefused("torchrun's command line with --set: nonsense");
+}
+
 TEST_F(AutoStartTest, AJobForMoreNodesThanThereAreIsRefusedAtOnce) {
   flags_.overrides = {"resources.nodes=4"};
   ExpectRefused("--nodes=4");
