@@ -16,9 +16,11 @@
 #include "common/base/files.h"
 #include "common/base/open_files.h"
 #include "common/base/version.h"
+#include "common/process/cpu_affinity.h"
 #include "common/rpc/endpoint.h"
 #include "common/telemetry/log.h"
 #include "worker/allocation/auto_command.h"
+#include "worker/fabric/cpu_topology.h"
 #include "worker/fabric/node_report.h"
 #include "worker/service/enrolment.h"
 #include "worker/service/server.h"
@@ -48,6 +50,7 @@ std::string CheckNodeName(const std::string& name) {
 struct Texts {
   std::string address;
   std::string interface;
+  bool no_cpu_binding = false;
   std::string log_level = "info";
   std::string drain_on_term;
   std::string stop_notice_command;
@@ -61,6 +64,11 @@ void AddNetworkOptions(CLI::App& app, Texts* texts) {
   app.add_option("--interface", texts->interface,
                  "network interfaces that ranks use, by name or by network (eth0, ib0,ib1, "
                  "10.1.0.0/16); the first gives the address");
+}
+
+void AddBindingOption(CLI::App& app, Texts* texts) {
+  app.add_flag("--no-cpu-binding", texts->no_cpu_binding,
+               "keep ranks to no processors: other workers share those of this host");
 }
 
 void AddNvmlOption(CLI::App& app, muster::worker::WorkerOptions* options) {
@@ -172,6 +180,8 @@ muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* opt
   options->address = address.address;
   options->interfaces = address.interfaces;
   options->gpus = node.gpus.devices;
+  options->gpu_nodes = node.gpus.numa_nodes;
+  if (!texts.no_cpu_binding) options->cpus = muster::worker::ReadCpuTopology(muster::AllowedCpus());
   if (options->slots == 0) options->slots = static_cast<int>(options->gpus.size());
   if (options->slots == 0)
     options->slots = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -265,6 +275,7 @@ int main(int argc, char** argv) {
   Texts texts;
   AddOptions(app, &options, &texts.log_level);
   AddNetworkOptions(app, &texts);
+  AddBindingOption(app, &texts);
   AddClusterOptions(app, &options, &texts.join);
   AddHealthOptions(app, &options, &texts);
   try {

@@ -24,6 +24,7 @@ struct ResourceSpec {
   bool sees_all_gpus = false;  // a command's ranks see the GPUs of their whole node
   double peak_tflops = 0;      // of a device, in the compute type; 0: a known GPU's, or nothing
   int cpus_per_rank = 1;       // OMP_NUM_THREADS of a rank
+  std::string cpu_binding = "auto";     // auto | none: whether ranks are kept to processors
   std::vector<std::string> exclude;     // node names that the scheduler must not use
   std::int64_t time_limit_seconds = 0;  // wall time of the whole job from its first launch; 0: none
 };
@@ -215,8 +216,7 @@ struct TrainSpec {
   bool deterministic = true;
   std::int64_t logging_every = 25;  // steps between lines on the rank's standard output
   std::string output_dir = "out";   // relative to workdir
-  // Of the files that the trained model's weights are split into.
-  std::int64_t output_max_shard_bytes = 5'000'000'000;
+  std::int64_t output_max_shard_bytes = 5'000'000'000;  // of a file of the trained model
   ExportedState output_export = ExportedState::kLast;
   std::uint64_t seed = 42;
 

@@ -28,6 +28,7 @@ void ReadResources(MapReader& file, ResourceSpec* out) {
   map->Choice("visible_gpus", {{"own", "node"}, {}}, &visible);
   out->sees_all_gpus = visible == "node";
   map->Integer("cpus_per_rank", {1, 1024}, &out->cpus_per_rank);
+  map->Choice("cpu_binding", {{"auto", "none"}, {}}, &out->cpu_binding);
   static const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
   map->Number("peak_tflops", kPositive, &out->peak_tflops);
   map->TextList("exclude", &out->exclude);

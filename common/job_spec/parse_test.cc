@@ -17,6 +17,7 @@ resources:
   min_nodes: 1
   spares: 3
   cpus_per_rank: 8
+  cpu_binding: none
   exclude: [n7, "8"]
   time_limit: 1h30m
 priority: 70
@@ -61,6 +62,7 @@ TEST(ParseJobSpec, ReadsEveryKey) {
   EXPECT_EQ(spec->resources.nodes, 2);
   EXPECT_EQ(spec->world_size(), 16);
   EXPECT_EQ(spec->resources.cpus_per_rank, 8);
+  EXPECT_EQ(spec->resources.cpu_binding, "none");
   EXPECT_EQ(spec->resources.exclude, (std::vector<std::string>{"n7", "8"}));
   EXPECT_EQ(spec->resources.time_limit_seconds, 5400);
   EXPECT_EQ(spec->priority, 70);
@@ -291,6 +293,8 @@ const BadCase kLaterCases[] = {
      "job.yaml:6: resources: visible_gpus: node is only for command jobs; the trainer's ranks have "
      "a "
      "GPU each"},
+    {"CpuBinding", COMMAND_HEAD "resources: {cpu_binding: cores}\n",
+     "job.yaml:3: resources.cpu_binding: expected auto or none, got 'cores'"},
     {"MinNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 1}\n",
      "job.yaml:3: resources: min_nodes below nodes needs a train job: a command's ranks cannot be "
      "formed anew with another number"},

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "common/base/open_files.h"
+#include "common/process/cpu_affinity.h"
 
 namespace muster {
 namespace {
@@ -37,6 +38,8 @@ struct Plan {
   int error_fd = -1;
   int highest_target = 2;
   pid_t parent = 0;
+  std::vector<unsigned long> cpus;
+  std::vector<unsigned long> memory_nodes;
   std::optional<rlimit> open_files;  // that this process was started with
   char oom_text[16] = {};
   int oom_length = 0;
@@ -92,6 +95,18 @@ int ArrangeDescriptors(Plan& plan) {
   return last;
 }
 
+// After the cgroup was joined, which may allow other processors than the parent's.
+void Place(const Plan& plan) {
+  constexpr long kPreferred = 1;  // MPOL_PREFERRED of linux/mempolicy.h: others when it is full
+  constexpr unsigned long kBitsPerWord = 8 * sizeof(unsigned long);
+  if (!plan.cpus.empty())
+    ::syscall(SYS_sched_setaffinity, 0, plan.cpus.size() * sizeof(unsigned long), plan.cpus.data());
+  // The kernel takes one bit less than it is told of.
+  if (!plan.memory_nodes.empty())
+    ::syscall(SYS_set_mempolicy, kPreferred, plan.memory_nodes.data(),
+              plan.memory_nodes.size() * kBitsPerWord + 1);
+}
+
 [[noreturn]] void RunChild(Plan& plan) {
   const SpawnOptions& options = *plan.options;
   if (options.die_with_parent) {
@@ -102,6 +117,7 @@ int ArrangeDescriptors(Plan& plan) {
   ResetSignals();
   if (options.cgroup_procs_fd >= 0 && ::write(options.cgroup_procs_fd, "0\n", 2) != 2)
     Fail(plan.error_fd, Stage::kCgroup);
+  Place(plan);
   if (plan.oom_length > 0) {
     // Best effort: a kernel that refuses it only loses a preference.
     const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
@@ -138,6 +154,8 @@ Result<Plan> MakePlan(const SpawnOptions& options) {
   plan.staged.resize(options.inherited.size());
   plan.parent = ::getpid();
   plan.open_files = OpenFilesLimitBefore();
+  plan.cpus = KernelMask(options.cpus);
+  if (options.memory_node >= 0) plan.memory_nodes = KernelMask({options.memory_node});
   for (const InheritedFd& fd : options.inherited)
     plan.highest_target = std::max(plan.highest_target, fd.to);
   if (options.oom_score_adj != 0)

@@ -34,6 +34,11 @@ struct SpawnOptions {
   int cgroup_procs_fd = -1;
   // The child gets SIGKILL when the calling thread ends.
   bool die_with_parent = false;
+  // Processors that the child is kept to; empty: those of the caller. And the NUMA node from which
+  // its memory is taken as long as there is some; -1: wherever it runs. What the kernel refuses of
+  // them is left: they make a program faster, not right.
+  std::vector<int> cpus;
+  int memory_node = -1;
   // Written to oom_score_adj: the kernel ends what has more of it first.
   int oom_score_adj = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace muster::worker {
@@ -196,8 +197,21 @@ Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
     return effects;
   }
   job->launches = BuildLaunches(context_, *job->spec, job->prepare, launch, JobDir(launch.job));
+  TellCpuBinding(*job, &effects);
   for (const GuardianLaunch& command : job->launches) Tell(*job, command, &effects);
   return effects;
+}
+
+// To the log of every node; to the job's own events where there was something to choose, by the
+// node of rank 0 for all.
+void Agent::TellCpuBinding(const Job& job, Effects* effects) const {
+  const CpuBindingPlan plan = PlanRankCpus(context_, *job.spec, job.prepare);
+  const Generation generation = job.prepare.generation;
+  Note(DescribeGeneration(job.prepare.job, generation) + ": " + plan.sentence, effects);
+  if (!plan.notable || !job.prepare.hosts_master || job.prepare.ranks.empty()) return;
+  const nlohmann::json note = {{"type", "note"}, {"severity", "info"}, {"message", plan.sentence}};
+  Send(TrainerReport{job.prepare.job, generation, job.prepare.ranks.front().rank, note.dump()},
+       effects);
 }
 
 Effects Agent::OnAbort(const Abort& abort) {

@@ -162,6 +162,7 @@ class Agent {
   // Whether a generation's end is what was asked for last: an older abort may have kept processes.
   static bool AnswersAbort(const Job& job, bool quiesced, bool keeps_any);
   void FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects);
+  void TellCpuBinding(const Job& job, Effects* effects) const;
   void EnsureGuardian(Job& job, Effects* effects);
   // The end of a release, but for processes that do not end: the job stays until they do, for its
   // directory and its place in a Hello are all that is known of them.

@@ -85,38 +85,6 @@ TEST_F(AgentTest, MessagesOfAnOlderGenerationDoNothing) {
   EXPECT_THAT(agent_.OnPreflight(kJob, 4, {.spec = TrainJob()}), IsEmpty());
 }
 
-TEST_F(AgentTest, LaunchStagesFilesThenStartsEveryRank) {
-  Prepare1();
-  EXPECT_EQ(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(1))).size(), 1u);
-  const auto launches = Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus()));
-  ASSERT_EQ(launches.size(), 2u);
-  EXPECT_EQ(launches[0].rank, 0);
-  EXPECT_EQ(launches[1].rank, 1);
-  EXPECT_TRUE(Hosted().launched);
-}
-
-TEST_F(AgentTest, ARepeatedLaunchDoesNothing) {
-  Run1();
-  EXPECT_THAT(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(1))), IsEmpty());
-}
-
-TEST_F(AgentTest, AnAbortOvertakesALaunchWhoseFilesAreBeingWritten) {
-  Prepare1();
-  agent_.OnLaunch(MakeLaunch(1));
-  agent_.OnAbort({.job = kJob, .generation = 1});
-  EXPECT_THAT(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus()), IsEmpty());
-}
-
-TEST_F(AgentTest, FilesThatCannotBeWrittenEndEveryRank) {
-  Prepare1();
-  agent_.OnLaunch(MakeLaunch(1));
-  const auto exits =
-      Sent<RankExited>(agent_.OnLaunchStaged(MakeLaunch(1), ErrnoStatus(ENOSPC, "write")));
-  ASSERT_EQ(exits.size(), 2u);
-  EXPECT_EQ(exits[0].exit.exit_code, 127);
-  EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("write: No space left")));
-}
-
 TEST_F(AgentTest, WhatGuardiansSayGoesOnAndIsMirrored) {
   Run1();
   const std::string formed = R"({"type":"formed"})";

@@ -172,6 +172,28 @@ MasterSocket MasterSocketFor(const JobSpec& spec, bool hosts_master) {
   return program_binds ? MasterSocket::kBindOnly : MasterSocket::kListen;
 }
 
+CpuBindingPlan PlanRankCpus(const LaunchContext& context, const JobSpec& spec,
+                            const Prepare& prepare) {
+  const int ranks = static_cast<int>(prepare.ranks.size());
+  if (spec.resources.cpu_binding == "none")
+    return NoCpuBinding(ranks, "resources.cpu_binding is none");
+  if (context.cpus.cores.empty())
+    return NoCpuBinding(ranks, "this node's worker runs with --no-cpu-binding");
+  for (const char* own : {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES"})
+    if (spec.env.contains(own))
+      return NoCpuBinding(ranks, std::string("env.") + own + " places its threads");
+  CpuBindingRequest request{.ranks = ranks,
+                            .cpus_per_rank = spec.resources.cpus_per_rank,
+                            .whole_node = ranks >= context.slots};
+  if (spec.resources.device == "cuda" && !context.gpus.empty()) {
+    std::vector<int> nodes = context.gpu_nodes;
+    nodes.resize(context.gpus.size(), -1);
+    for (std::size_t i = 0; i < prepare.ranks.size(); ++i)  // as AddGpu gives them out
+      request.gpu_nodes.push_back(nodes[i % nodes.size()]);
+  }
+  return PlanCpuBinding(context.cpus, request);
+}
+
 std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const JobSpec& spec,
                                           const Prepare& prepare, const Launch& launch,
                                           const std::string& job_dir) {
@@ -183,7 +205,10 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
   if (!spec.train) argv = spec.command;
   std::vector<int> node_ranks;
   for (const RankPlacement& placement : prepare.ranks) node_ranks.push_back(placement.rank);
+  const CpuBindingPlan cpus = PlanRankCpus(context, spec, prepare);
   for (const RankPlacement& placement : prepare.ranks) {
+    const RankCpus& kept_to =
+        cpus.ranks[static_cast<std::size_t>(placement.local_rank) % cpus.ranks.size()];
     launches.push_back(
         {.generation = prepare.generation,
          .rank = placement.rank,
@@ -193,7 +218,9 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
          .log_path = RankLogPath(prepare.output_dir, prepare.generation, placement.rank),
          .control = spec.train.has_value(),
          .listen = spec.train.has_value() && placement.rank == 0 && prepare.hosts_master,
-         .node_ranks = node_ranks});
+         .node_ranks = node_ranks,
+         .cpus = kept_to.cpus,
+         .memory_node = kept_to.memory_node});
   }
   return launches;
 }

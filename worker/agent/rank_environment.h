@@ -11,6 +11,7 @@
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
 #include "worker/agent/messages.h"
+#include "worker/fabric/cpu_binding.h"
 #include "worker/guardian/protocol.h"
 
 namespace muster::worker {
@@ -25,6 +26,9 @@ struct LaunchContext {
   // all of them are on this host.
   std::string address;
   std::vector<std::string> interfaces;
+  CpuTopology cpus;            // of the node; empty: ranks are not kept to processors
+  std::vector<int> gpu_nodes;  // the NUMA node of each of `gpus`, -1: not known
+  int slots = 0;               // of the node
 };
 
 // The variables of a worker's own environment that its ranks get.
@@ -38,6 +42,10 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
                                               const Prepare& prepare, const Launch& launch,
                                               const RankPlacement& placement,
                                               const std::string& job_dir);
+
+// Which processors the ranks of this node are kept to, by local rank, and why.
+CpuBindingPlan PlanRankCpus(const LaunchContext& context, const JobSpec& spec,
+                            const Prepare& prepare);
 
 // What the guardian prepares for this job where it hosts rank 0.
 MasterSocket MasterSocketFor(const JobSpec& spec, bool hosts_master);

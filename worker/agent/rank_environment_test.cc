@@ -14,6 +14,7 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
@@ -89,6 +90,45 @@ TEST(RankEnvironment, CollectivesTakeTheNodesInterfacesUnlessTheJobNamesOthers) 
   c.spec.env["NCCL_SOCKET_IFNAME"] = "eth0";
   EXPECT_THAT(c.Environment(), Contains("NCCL_SOCKET_IFNAME=eth0"));
   EXPECT_THAT(c.Environment(), Contains("GLOO_SOCKET_IFNAME=ib0,ib1"));
+}
+
+TEST(RankEnvironment, RanksAreKeptToProcessorsWhereTheJobHasTheNodeToItself) {
+  Case c = TrainCase();
+  c.spec.resources.cpus_per_rank = 2;
+  c.context.cpus.cores = {{{0, 4}, 0}, {{1, 5}, 0}, {{2, 6}, 1}, {{3, 7}, 1}};
+  c.context.slots = 2;
+  EXPECT_THAT(c.Launches()[0].cpus, ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(c.Launches()[1].cpus, ElementsAre(2, 3, 6, 7));
+  EXPECT_EQ(c.Launches()[1].memory_node, 1);
+  c.spec.resources.device = "cuda";
+  c.context.gpus = {"0", "1"};
+  c.context.gpu_nodes = {1, 0};
+  EXPECT_THAT(c.Launches()[0].cpus, ElementsAre(2, 3, 6, 7));
+  c.context.slots = 3;
+  EXPECT_THAT(c.Launches()[0].cpus, IsEmpty()) << "another job may come";
+  c.context.slots = 2;
+  c.context.gpu_nodes = {1};
+  EXPECT_THAT(c.Launches()[0].cpus, IsEmpty()) << "nobody told where the second GPU is";
+  c.spec.resources.device = "cpu";
+  EXPECT_THAT(c.Launches()[0].cpus, ElementsAre(0, 1, 4, 5));
+  c.spec.env["OMP_PLACES"] = "cores";
+  EXPECT_THAT(c.Launches()[0].cpus, IsEmpty());
+  c.spec.env.clear();
+  c.spec.resources.cpu_binding = "none";
+  EXPECT_THAT(c.Launches()[0].cpus, IsEmpty());
+}
+
+TEST(RankEnvironment, ACommandsRanksAreKeptToProcessorsToo) {
+  Case c = CommandCase();
+  c.spec.resources.cpus_per_rank = 4;
+  c.prepare.hosts_master = true;
+  c.context.cpus.cores = {{{0, 4}, 0}, {{1, 5}, 0}, {{2, 6}, 1}, {{3, 7}, 1}};
+  c.context.slots = 2;
+  const auto launches = c.Launches();
+  ASSERT_EQ(launches.size(), 3u);
+  EXPECT_THAT(launches[0].cpus, IsEmpty()) << "that of the rendezvous";
+  EXPECT_THAT(launches[1].cpus, ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(launches[2].cpus, ElementsAre(2, 3, 6, 7));
 }
 
 TEST(RankEnvironment, ATrainersRankGetsTheBuddyRing) {

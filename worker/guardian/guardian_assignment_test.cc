@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/process/cpu_affinity.h"
 #include "worker/guardian/guardian_for_test.h"
 
 namespace muster {
@@ -73,6 +74,15 @@ class AssignmentTest : public GuardianTest {
     return Expect<GuardianQuiesced>();
   }
 
+  // "Cpus_allowed_list" of a process, as the kernel has it.
+  static std::string ProcessorsOf(pid_t pid) {
+    const std::string status = Text("/proc/" + std::to_string(pid) + "/status");
+    const std::string key = "Cpus_allowed_list:\t";
+    const std::size_t at = status.find(key);
+    if (at == std::string::npos) return "";
+    return status.substr(at + key.size(), status.find('\n', at) - at - key.size());
+  }
+
   static std::string Text(const std::string& path) {
     const auto text = ReadFile(path);
     return text.ok() ? *text : std::string();
@@ -125,6 +135,25 @@ TEST_F(AssignmentTest, ASurvivorKeepsItsProcessAndServesTheNextGeneration) {
   EXPECT_NE(fresh, survivor) << "rank 1 is left to the process that had it";
   EXPECT_EQ(Run(Rank(2, 1)), survivor);
   EXPECT_EQ(LogText(2, 1), "assigned g2 rank 1\n");
+}
+
+TEST_F(AssignmentTest, ASurvivorIsKeptToTheProcessorsOfItsAssignmentAndThenToAllAgain) {
+  const int cpu = AllowedCpus().front();
+  Prepare(1);
+  GuardianLaunch launch = Rank(1, 0, "", {0});
+  launch.cpus = {cpu};
+  const pid_t pid = Run(launch);
+  EXPECT_EQ(ProcessorsOf(pid), std::to_string(cpu)) << "from its start";
+  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(0));
+  Prepare(2);
+  EXPECT_EQ(Run(Rank(2, 0, "", {0})), pid);
+  EXPECT_EQ(ProcessorsOf(pid), ProcessorsOf(::getpid())) << "without a word it may use all";
+  EXPECT_THAT(Park(2).kept_ranks, ElementsAre(0));
+  Prepare(3);
+  launch = Rank(3, 0, "", {0});
+  launch.cpus = {cpu};
+  EXPECT_EQ(Run(launch), pid);
+  EXPECT_EQ(ProcessorsOf(pid), std::to_string(cpu));
 }
 
 TEST_F(AssignmentTest, AParkedProcessTakesAnotherRankWhereItsOwnIsNotLaunched) {

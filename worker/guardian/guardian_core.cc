@@ -227,7 +227,8 @@ void GuardianCore::Assign(ProcessId id, const GuardianLaunch& launch) {
     if (segment.maker != id)
       effects_.push_back(
           SendToProcess{id, Dump({{"type", "segment"}, {"name", segment.name}}), segment.name});
-  effects_.push_back(AssignProcess{id, AssignMessage(launch), launch.log_path, launch.listen});
+  effects_.push_back(
+      AssignProcess{id, AssignMessage(launch), launch.log_path, launch.listen, launch.cpus});
   if (launch.listen) effects_.push_back(CloseMaster{});
 }
 

@@ -49,6 +49,7 @@ struct AssignProcess {
   std::string message;
   std::string log_path;
   bool listen = false;
+  std::vector<int> cpus;  // that the process is kept to from now on; empty: those of the guardian
 };
 // Over the control socket, with a held segment as descriptor where one is named. One that cannot
 // take it goes without.

@@ -9,6 +9,7 @@
 
 #include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
+#include "common/process/cpu_affinity.h"
 #include "common/process/spawn.h"
 #include "worker/process/unix_socket.h"
 
@@ -36,7 +37,8 @@ bool NoChildLeft() {
 ProcessHost::ProcessHost(std::unique_ptr<Cgroup> cgroup)
     : cgroup_(std::move(cgroup)),
       memory_events_(FindMemoryEvents(cgroup_->path())),
-      oom_kills_(ReadOomKills(memory_events_)) {}
+      oom_kills_(ReadOomKills(memory_events_)),
+      own_cpus_(AllowedCpus()) {}
 
 Result<int> ProcessHost::Bind(const BindMaster& master) {
   MUSTER_ASSIGN_OR_RETURN(
@@ -58,6 +60,8 @@ Result<pid_t> ProcessHost::Spawn(const GuardianLaunch& launch, Process* process)
                        .output_fd = log.get(),
                        .cgroup_procs_fd = cgroup_->procs_fd(),
                        .die_with_parent = true,
+                       .cpus = launch.cpus,
+                       .memory_node = launch.memory_node,
                        .oom_score_adj = kRankOomScoreAdj};
   options.argv[0] = program;
   PacketSocket rank_end;
@@ -77,7 +81,7 @@ Result<pid_t> ProcessHost::Spawn(const GuardianLaunch& launch, Process* process)
 }
 
 Result<pid_t> ProcessHost::Start(const StartProcess& start) {
-  Process process{.log_path = start.launch.log_path};
+  Process process{.log_path = start.launch.log_path, .cpus = start.launch.cpus};
   MUSTER_ASSIGN_OR_RETURN(process.pid, Spawn(start.launch, &process));
   auto pidfd = OpenPidfd(process.pid);
   if (!pidfd.ok()) {
@@ -90,12 +94,22 @@ Result<pid_t> ProcessHost::Start(const StartProcess& start) {
   return pid;
 }
 
+// Called before it has the assignment, so that the threads that it starts for it are kept there
+// too. Nothing is done where nothing changes: threads may have chosen processors for themselves.
+// What the kernel refuses is left: a process on other processors is slower, not wrong.
+void ProcessHost::Keep(Process& process, const std::vector<int>& cpus) {
+  if (process.cpus == cpus) return;
+  (void)KeepProcessOn(process.pid, cpus.empty() ? own_cpus_ : cpus);
+  process.cpus = cpus;
+}
+
 Status ProcessHost::Assign(const AssignProcess& assign) {
   const auto it = processes_.find(assign.process);
   if (it == processes_.end() || !it->second.control.valid())
     return Unavailable("its process is gone");
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd log, logs_.Open(assign.log_path));
   it->second.log_path = assign.log_path;
+  Keep(it->second, assign.cpus);
   std::vector<int> descriptors = {log.get()};
   if (assign.listen) {
     if (!listen_fd_.valid()) return FailedPrecondition("no listening socket was prepared");

@@ -71,15 +71,18 @@ class ProcessHost {
     PacketSocket control;  // not valid for a process without
     UniqueFd page;
     std::string log_path;
+    std::vector<int> cpus;  // that it is kept to; empty: those of this guardian
   };
 
   Result<pid_t> Spawn(const GuardianLaunch& launch, Process* process);
+  void Keep(Process& process, const std::vector<int>& cpus);
   SweepResult SweepAll(bool kill);
   SweepResult SweepOthers(const std::vector<ProcessId>& keep, bool kill);
 
   const std::unique_ptr<Cgroup> cgroup_;
   const std::string memory_events_;  // empty: the kernel counts nothing here
   std::int64_t oom_kills_ = 0;       // seen so far
+  const std::vector<int> own_cpus_;  // that this guardian may use
   LogFiles logs_;
   UniqueFd listen_fd_;
   std::map<ProcessId, Process> processes_;

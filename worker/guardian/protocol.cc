@@ -30,7 +30,9 @@ Json ToJson(const GuardianLaunch& m) {
           {"log_path", m.log_path},
           {"control", m.control},
           {"listen", m.listen},
-          {"node_ranks", m.node_ranks}};
+          {"node_ranks", m.node_ranks},
+          {"cpus", m.cpus},
+          {"memory_node", m.memory_node}};
 }
 
 Json ToJson(const GuardianAbort& m) {
@@ -138,7 +140,9 @@ GuardianLaunch LaunchFromJson(const Json& j) {
           Get<std::string>(j, "log_path"),
           Get<bool>(j, "control"),
           Get<bool>(j, "listen"),
-          Get<std::vector<int>>(j, "node_ranks")};
+          Get<std::vector<int>>(j, "node_ranks"),
+          j.value("cpus", std::vector<int>()),
+          j.value("memory_node", -1)};
 }
 
 GuardianCommand CommandFromJson(const Json& j) {

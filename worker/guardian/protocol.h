@@ -66,6 +66,8 @@ struct GuardianLaunch {
   // All ranks that this node launches in this generation: a parked process that had one of them is
   // left to it, and what is parked when all have come is ended.
   std::vector<int> node_ranks;
+  std::vector<int> cpus;  // processors that it is kept to; empty: those of the guardian
+  int memory_node = -1;   // NUMA node that its memory comes from first; -1: any
 
   friend bool operator==(const GuardianLaunch&, const GuardianLaunch&) = default;
 };

@@ -143,7 +143,10 @@ void WorkerServer::StartRunner() {
                                     .passed_through = PassedThroughVariables(),
                                     .gpus = options_.gpus,
                                     .address = options_.address,
-                                    .interfaces = options_.interfaces}},
+                                    .interfaces = options_.interfaces,
+                                    .cpus = options_.cpus,
+                                    .gpu_nodes = options_.gpu_nodes,
+                                    .slots = options_.slots}},
       [this](WorkerMessage message) { Send(std::move(message)); });
 }
 

@@ -15,6 +15,7 @@
 #include "common/security/revocation.h"
 #include "common/telemetry/http_server.h"
 #include "worker/agent/agent_runner.h"
+#include "worker/fabric/cpu_topology.h"
 #include "worker/health/health_monitor.h"
 #include "worker/health/node_faults.h"
 #include "worker/health/probe_port.h"
@@ -30,6 +31,8 @@ struct WorkerOptions {
   std::string node;
   std::string address = "127.0.0.1";
   std::vector<std::string> gpus;        // that ranks get, as CUDA_VISIBLE_DEVICES names them
+  std::vector<int> gpu_nodes;           // LaunchContext::gpu_nodes
+  CpuTopology cpus;                     // that ranks are kept to shares of; empty: to none
   std::vector<std::string> interfaces;  // that collectives take; none: the ranks choose
   int slots = 0;
   std::string endpoint_path;

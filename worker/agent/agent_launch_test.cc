@@ -1,0 +1,78 @@
+// How the agent starts a generation's ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <string>
+
+#include "worker/agent/agent.h"
+#include "worker/agent/agent_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST_F(AgentTest, LaunchStagesFilesThenStartsEveryRank) {
+  Prepare1();
+  EXPECT_EQ(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(1))).size(), 1u);
+  const auto launches = Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus()));
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[0].rank, 0);
+  EXPECT_EQ(launches[1].rank, 1);
+  EXPECT_TRUE(Hosted().launched);
+}
+
+TEST_F(AgentTest, TheNodeOfRankZeroTellsTheJobWhichProcessorsItsRanksGot) {
+  const auto launch = [](bool hosts_master) {
+    Agent agent({.cpus = {{{{0}, 0}, {{1}, 1}}}, .slots = 2}, "/jobs");
+    Prepare prepare = MakePrepare(1);
+    prepare.hosts_master = hosts_master;
+    agent.OnPrepare(prepare);
+    agent.OnPreflight(kJob, 1, {.spec = TrainJob()});
+    for (const GuardianEvent& event :
+         {GuardianEvent(GuardianHello{.pid = 7, .job = kJob.value}),
+          GuardianEvent(GuardianSynced{}), GuardianEvent(GuardianPrepared{.generation = 1})})
+      agent.OnGuardianEvent(kJob, event);
+    agent.OnLaunch(MakeLaunch(1));
+    return agent.OnLaunchStaged(MakeLaunch(1), OkStatus());
+  };
+  const std::string sentence =
+      "ranks are kept to an even share of their node's processors each: 0 | 1";
+  Effects effects = launch(true);
+  EXPECT_THAT(
+      Sent<TrainerReport>(effects),
+      ElementsAre(TrainerReport{
+          kJob, 1, 0, R"({"message":")" + sentence + R"(","severity":"info","type":"note"})"}));
+  effects = launch(false);
+  EXPECT_THAT(Sent<TrainerReport>(effects), IsEmpty()) << "one node tells it";
+  ASSERT_EQ(Of<LogNote>(effects).size(), 1u);
+  EXPECT_THAT(Of<LogNote>(effects)[0].text, HasSubstr(sentence));
+}
+
+TEST_F(AgentTest, ARepeatedLaunchDoesNothing) {
+  Run1();
+  EXPECT_THAT(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(1))), IsEmpty());
+}
+
+TEST_F(AgentTest, AnAbortOvertakesALaunchWhoseFilesAreBeingWritten) {
+  Prepare1();
+  agent_.OnLaunch(MakeLaunch(1));
+  agent_.OnAbort({.job = kJob, .generation = 1});
+  EXPECT_THAT(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus()), IsEmpty());
+}
+
+TEST_F(AgentTest, FilesThatCannotBeWrittenEndEveryRank) {
+  Prepare1();
+  agent_.OnLaunch(MakeLaunch(1));
+  const auto exits =
+      Sent<RankExited>(agent_.OnLaunchStaged(MakeLaunch(1), ErrnoStatus(ENOSPC, "write")));
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_EQ(exits[0].exit.exit_code, 127);
+  EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("write: No space left")));
+}
+
+}  // namespace
+}  // namespace muster::worker
