@@ -11,9 +11,13 @@ constexpr char kJobHelp[] =
 // The user's environment, as Slurm's commands would see it in a shell.
 slurm::SlurmCommands Commands() { return slurm::SlurmCommands(slurm::CurrentEnvironment()); }
 
-void AddScriptFlags(CLI::App* command, std::string& output, SlurmSubmitOptions& options) {
+void AddOutput(CLI::App* command, std::string& output) {
   Flagged(command, "-o", output, "table, json, jsonl, yaml or name [table]", "MUSTER_OUTPUT")
       ->check(CLI::IsMember({"table", "wide", "json", "jsonl", "yaml", "name"}));
+}
+
+void AddScriptFlags(CLI::App* command, std::string& output, SlurmSubmitOptions& options) {
+  AddOutput(command, output);
   command->add_option("FILE", options.file, "Job file; - for standard input")->required();
   Flagged(command, "--key", options.key,
           "Idempotence key: the same key, job file and options give the same job",
@@ -117,11 +121,35 @@ void AddJobs(CLI::App& slurm, SlurmOptions& options, Command& chosen) {
   Switch(requeue, "--now", options.requeue.now, "Without saving first", "MUSTER_SLURM_REQUEUE_NOW");
 }
 
-void AddDoctor(CLI::App& slurm, SlurmOptions& options, Command& chosen) {
+void AddDoctor(CLI::App& slurm, std::string& output, SlurmOptions& options, Command& chosen) {
   CLI::App* doctor = AddCommand(
       slurm, chosen, "doctor",
-      "Tell what of this Slurm's settings helps or harms, and what to change",
-      [&options](CommandContext& c) { return RunSlurmDoctor(c, Commands(), options.doctor); });
+      "Tell what of this Slurm's settings and nodes helps or harms, and what to change", nullptr);
+  doctor->callback([&chosen, &options, doctor] {
+    chosen = [&options, doctor](CommandContext& c) {
+      options.doctor.srun = doctor->remaining();
+      options.doctor.srun.insert(options.doctor.srun.end(), options.behind_dashes.begin(),
+                                 options.behind_dashes.end());
+      return RunSlurmDoctor(c, Commands(), options.doctor);
+    };
+  });
+  AddOutput(doctor, output);
+  Flagged(doctor, "--nodes,-N", options.doctor.nodes,
+          "Try so many nodes out by srun [those of the allocation that this runs in]",
+          "MUSTER_SLURM_DOCTOR_NODES")
+      ->check(CLI::Range(1, 4096));
+  Flagged(doctor, "--shared", options.doctor.shared,
+          "A directory that the nodes are to share [the current one]",
+          "MUSTER_SLURM_DOCTOR_SHARED");
+  Flagged(doctor, "--interface", options.doctor.interface,
+          "The interface or network by which nodes are to reach each other, as of muster-worker "
+          "--auto",
+          "MUSTER_SLURM_DOCTOR_INTERFACE");
+  doctor->fallthrough(false);
+  doctor->allow_extras();
+  doctor->footer(
+      "All other options are passed on to srun, to try the nodes that jobs get: muster slurm "
+      "doctor --nodes 2 --gpus-per-node=8");
   Flagged(doctor, "--partition", options.doctor.partition, "The job's partition [the default one]",
           "MUSTER_SLURM_DOCTOR_PARTITION");
   Flagged(doctor, "--checkpoint-seconds", options.doctor.checkpoint_seconds,
@@ -130,6 +158,16 @@ void AddDoctor(CLI::App& slurm, SlurmOptions& options, Command& chosen) {
   Flagged(doctor, "--signal-lead", options.doctor.signal_lead_seconds,
           "As of muster slurm submit [180]", "MUSTER_SLURM_DOCTOR_SIGNAL_LEAD")
       ->check(CLI::Range(60, 65535));
+}
+
+// Started by the doctor on each node; not for people.
+void AddProbe(CLI::App& slurm, SlurmOptions& options, Command& chosen) {
+  CLI::App* probe =
+      AddCommand(slurm, chosen, "probe", "Find out about one node, for the doctor",
+                 [&options](CommandContext& c) { return RunSlurmProbe(c, options.probe); });
+  probe->add_option("--shared", options.probe.dir)->required();
+  probe->add_option("--interface", options.probe.interface);
+  probe->group("");
 }
 
 }  // namespace
@@ -141,7 +179,8 @@ void AddSlurmCommands(CLI::App& app, std::string& output, SlurmOptions& options,
   slurm->fallthrough();
   AddSubmits(*slurm, output, options, chosen);
   AddJobs(*slurm, options, chosen);
-  AddDoctor(*slurm, options, chosen);
+  AddDoctor(*slurm, output, options, chosen);
+  AddProbe(*slurm, options, chosen);
 }
 
 int TakeSbatchWords(int argc, char** argv, SlurmOptions& options) {
@@ -152,7 +191,7 @@ int TakeSbatchWords(int argc, char** argv, SlurmOptions& options) {
       options.behind_dashes.assign(argv + i + 1, argv + argc);
       return i;
     }
-    submit = submit || (slurm && (word == "submit" || word == "render"));
+    submit = submit || (slurm && (word == "submit" || word == "render" || word == "doctor"));
     slurm = slurm || word == "slurm";
   }
   return argc;

@@ -70,9 +70,22 @@ struct SlurmDoctorOptions {
   std::string partition;  // empty: the default one
   std::optional<double> checkpoint_seconds;
   int signal_lead_seconds = 180;
+  // Nodes to try out by one srun; 0: those of the allocation that this runs in, if any.
+  int nodes = 0;
+  std::string shared = ".";       // a directory that they are to share
+  std::string interface;          // by which they are to reach each other
+  std::vector<std::string> srun;  // everything else of the command line
 };
-// What of the cluster's settings helps or harms; kExitError when something fails.
+// What of the cluster's settings, and of nodes that are tried out, helps or harms; kExitError when
+// something fails.
 CommandResult RunSlurmDoctor(CommandContext& context, const slurm::SlurmCommands& commands,
                              const SlurmDoctorOptions& options);
+
+struct SlurmProbeOptions {
+  std::string dir;
+  std::string interface;
+};
+// On each of the doctor's nodes, started by it: prints what it found out, for the doctor.
+CommandResult RunSlurmProbe(CommandContext& context, const SlurmProbeOptions& options);
 
 }  // namespace muster

@@ -295,8 +295,8 @@ void Judge::Ports() {
   Add("srun-ports", Verdict::kWarn,
       "srun is kept to the ports " + range +
           ", so a firewall is likely between the nodes; muster takes any free port",
-      "have all TCP ports opened between compute nodes, or choose another network by "
-      "--worker-arg=--interface=NAME");
+      "try it: muster slurm doctor --nodes 2; have all TCP ports opened between compute nodes, or "
+      "choose another network by --worker-arg=--interface=NAME");
 }
 
 void Judge::Forget() {

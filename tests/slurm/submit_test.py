@@ -169,6 +169,35 @@ class Submit(unittest.TestCase):
         self.assertEqual(found["process-tracking"], "warn")
         self.assertEqual(done.returncode, 1 if "fail" in found.values() else 0, done.stdout)
         self.assertEqual(self.muster("doctor", "--partition=none", check=False).returncode, 1)
+        unknown = self.muster("doctor", "--gpus-per-node=1", check=False)
+        self.assertEqual((unknown.returncode, "need --nodes N" in unknown.stderr), (2, True), unknown.stderr)
+
+    def verdicts(self, text):
+        return {finding["check"]: finding["verdict"] for finding in json.loads(text)}
+
+    def test_the_doctor_tries_nodes_out(self):
+        of_nodes = ("nodes", "shared-path", "exclusive-files", "clocks", "ports", "gpu-binding", "cpus", "temporary")
+        done = self.muster("doctor", "--nodes", "3", "-o", "json", "--exclusive", check=False)
+        found = self.verdicts(done.stdout)
+        self.assertEqual({check: found.get(check) for check in of_nodes}, {check: "ok" for check in of_nodes}, done)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["job.yaml", "worker"])
+        # Each node has a /tmp of its own.
+        local = self.muster("doctor", "--nodes", "2", "--shared", "/tmp", check=False)
+        self.assertEqual(local.returncode, 1)
+        self.assertIn("fail  shared-path: n", local.stdout)
+        # Within an allocation it tries the nodes of that.
+        job = self.lab.sbatch(f"{MUSTER} slurm doctor -o json > found.json; exit 0", "-N2", cwd=self.folder)
+        self.lab.wait_for_state(job, "COMPLETED")
+        within = self.verdicts((self.folder / "found.json").read_text())
+        self.assertEqual({check: within.get(check) for check in of_nodes}, {check: "ok" for check in of_nodes})
+        # A firewall between nodes.
+        for chain in ("n1", "n2"):
+            self.lab.run("ip", "route", "add", "blackhole", self.lab.address("n3"), node=chain)
+            self.addCleanup(self.lab.run, "ip", "route", "del", "blackhole", self.lab.address("n3"), node=chain)
+        cut = self.muster("doctor", "--nodes", "3", check=False)
+        self.assertIn("fail  ports: n", cut.stdout)
+        refused = self.muster("doctor", "--nodes", "2", "--partition=none", check=False)
+        self.assertIn("fail  nodes: srun", refused.stdout)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+// ClockDoor: a TCP port at which a node tells the time, so that other nodes find out whether they
+// reach it and how far the two clocks are apart.
+//
+// Whoever connects gets the milliseconds since the Unix epoch as decimal digits, and the end of the
+// stream. Owned by a probe; has a thread of its own until it is destroyed. AskClock blocks up to
+// `limit`; any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/base/unique_fd.h"
+
+namespace muster {
+
+class ClockDoor {
+ public:
+  // At a free port of a numeric address.
+  static Result<std::unique_ptr<ClockDoor>> Open(const std::string& host);
+  ~ClockDoor();
+  ClockDoor(const ClockDoor&) = delete;
+  ClockDoor& operator=(const ClockDoor&) = delete;
+
+  // HOST:PORT.
+  const std::string& address() const { return address_; }
+
+ private:
+  ClockDoor(UniqueFd listener, UniqueFd stop, std::string address);
+  void Serve() const;
+
+  const UniqueFd listener_;
+  const UniqueFd stop_;
+  const std::string address_;
+  std::thread thread_;
+};
+
+// The other clock less this one, in milliseconds, to half of the time that the answer took.
+Result<std::int64_t> AskClock(const std::string& address, Duration limit);
+
+}  // namespace muster
