@@ -11,6 +11,11 @@
 namespace muster {
 namespace {
 
+// After so long without any wait a coordinator has been lost anew.
+constexpr Duration kLostAnew = std::chrono::seconds(30);
+// No takeover takes so long.
+constexpr Duration kPerhapsUnreachable = std::chrono::seconds(20);
+
 class Follower {
  public:
   Follower(CommandContext& context, const slurm::SlurmCommands& commands, std::string job,
@@ -39,11 +44,14 @@ class Follower {
 
   // Called while no coordinator answers; each time it waits a little.
   Status AwaitCoordinator(const Notice& notice) {
-    // After a while without any wait it has been lost anew.
-    if (SystemClock().Now() - waited_at_ > 5 * kSlurmLookPause) watch_.AskNow();
+    const TimePoint now = SystemClock().Now();
+    if (now - waited_at_ > kLostAnew) {
+      watch_.AskNow();
+      waiting_since_ = now;
+    }
     MUSTER_ASSIGN_OR_RETURN(end_, watch_.Look());
     if (end_) return Aborted("the job has ended");
-    if (const std::string news = News(); !news.empty() && news != told_) {
+    if (const std::string news = News(now); !news.empty() && news != told_) {
       notice(news);
       told_ = news;
     }
@@ -53,14 +61,21 @@ class Follower {
   }
 
   // What it is waited for; empty: for a coordinator that takes over, which takes a second or two.
-  std::string News() const {
+  std::string News(TimePoint now) const {
     const SlurmJob& job = watch_.job();
     const bool saved = job.outcome && job.leader && job.outcome->run == job.leader->run &&
                        job.outcome->action != "done";
     if (saved)
       return "run " + std::to_string(job.outcome->run) + " of the job is over (" +
              Printable(job.outcome->reason) + "); waiting until Slurm starts it again";
-    if (job.slurm.state.empty() || job.slurm.state == "RUNNING") return "";
+    const bool runs = job.slurm.state.empty() || job.slurm.state == "RUNNING";
+    if (runs && job.leader && now - waiting_since_ > kPerhapsUnreachable)
+      return "the coordinator at " + job.leader->grpc +
+             " does not answer; where this machine cannot reach the job's nodes, follow it from "
+             "one "
+             "of them: srun --overlap --jobid=" +
+             std::to_string(job.slurm.id) + " -N1 -n1 muster slurm attach " + ShellWord(name_);
+    if (runs) return "";
     return "Slurm has the job " + job.slurm.state +
            (job.slurm.reason.empty() ? "" : " (" + Printable(job.slurm.reason) + ")") +
            "; waiting until it runs";
@@ -99,7 +114,8 @@ class Follower {
   SlurmWatch watch_;
   AllocationDoor door_;
   ClusterClient client_;
-  TimePoint waited_at_{};
+  TimePoint waited_at_{};  // the end of the last wait
+  TimePoint waiting_since_{};
   std::string told_;
   std::optional<int> end_;
 };

@@ -45,6 +45,23 @@ class Templates(unittest.TestCase):
         for task in (1, 2):
             self.assertEqual(self.steps(site.shared / f"out-{task}"), STEPS)
 
+    def test_a_task_of_an_array_saves_and_is_requeued_alone(self):
+        site = Site(self, nodes=2)
+        spec = site.train_job(nodes=1, steps=100, every=25)
+        array = self.sbatch(site, "array.sbatch", spec, "--array=1-2", "-N1")
+        site.lab.wait_until(lambda: all((site.shared / f"out-{task}" / "metrics.jsonl").exists() for task in (1, 2)),
+                            "both tasks train")
+        # Slurm takes its number for the whole array.
+        task = next(job["array_task_id"] for job in site.lab.squeue() if job["job_id"] == array)
+        site.lab.run(BIN / "muster", "slurm", "requeue", f"{array}_{task}")
+        site.lab.wait_until(
+            lambda: [job["job_state"] for job in site.lab.squeue()] == ["COMPLETED"] * 2,
+            "both tasks complete")
+        self.assertEqual({job["array_task_id"]: job["restart_cnt"] for job in site.lab.squeue()},
+                         {task: 1, 3 - task: 0})
+        for which in (1, 2):
+            self.assertEqual(self.steps(site.shared / f"out-{which}"), 100)
+
     def test_het(self):
         site = Site(self, nodes=3, gpus=1, cpu_nodes=1)
         spec = site.train_job(nodes=2, steps=STEPS, every=4)

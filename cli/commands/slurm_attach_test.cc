@@ -1,0 +1,56 @@
+// muster slurm attach where there is no coordinator to follow; tests/slurm/follow_test.py has one.
+
+#include <gtest/gtest.h>
+
+#include "cli/commands/commands_testing.h"
+#include "cli/commands/slurm.h"
+#include "cli/exit_code.h"
+#include "common/slurm/fake_slurm_for_test.h"
+#include "common/slurm/sbatch_script.h"
+
+namespace muster {
+namespace {
+
+class SlurmAttachTest : public CommandsTest {
+ protected:
+  void Slurm(const std::string& state, const std::string& comment) {
+    slurm_.Install("squeue", "printf " + slurm::ListedLine("42", "first", state, comment));
+  }
+  std::string CommentHere() const {
+    return slurm::CommentOf("k1", {.submission = "", .state_prefix = dir_ + "/slurm-"});
+  }
+  void Outcome(const std::string& text) const {
+    ASSERT_TRUE(MakeDirectories(dir_ + "/slurm-42").ok());
+    ASSERT_TRUE(WriteFileAtomically(dir_ + "/slurm-42/outcome.json", text).ok());
+  }
+  CommandResult Attach(const std::string& state = "") {
+    return RunSlurmAttach(*context_, slurm_.Commands(), {.job = "first", .state = state});
+  }
+
+  slurm::FakeSlurm slurm_;
+};
+
+TEST_F(SlurmAttachTest, OfAJobThatHasEndedSaysHow) {
+  Slurm("COMPLETED", CommentHere());
+  Outcome(R"({"run":0,"exit_code":10,"action":"done","reason":"loss is not finite"})");
+  const CommandResult result = Attach();
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(*result, kExitJobFailed);
+  EXPECT_EQ(err_.str(), "the job has ended: loss is not finite\n");
+}
+
+TEST_F(SlurmAttachTest, OfACancelledOneToo) {
+  Slurm("CANCELLED", CommentHere());
+  EXPECT_EQ(*Attach(), kExitJobCancelled);
+}
+
+TEST_F(SlurmAttachTest, AsksForTheDirectoryOfAJobThatMusterDidNotSubmit) {
+  slurm_.Install("squeue", "printf " + slurm::ListedLine("42", "first", "RUNNING", "(null)"));
+  const CommandResult result =
+      RunSlurmAttach(*context_, slurm_.Commands(), {.job = "42", .state = ""});
+  EXPECT_EQ(result.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(result.status().message().find("/slurm-42"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace muster
