@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -97,6 +99,26 @@ class Templates(unittest.TestCase):
         self.assertEqual(len(calls), 2, "once for each run")
         self.assertRegex(calls[0], f"^exec --bind {site.shared} --bind {site.shared} {site.shared}/image.sif "
                                    f"{BIN}/muster-worker --auto --job ")
+
+    def test_container_by_pyxis_is_options_of_srun(self):
+        """The lab's Slurm has no such plug-in, so a script stands for srun."""
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "jobs").mkdir()
+            srun = pathlib.Path(folder) / "srun"
+            srun.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n', encoding="utf-8")
+            srun.chmod(0o755)
+            done = subprocess.run(
+                ["bash", ROOT / "slurm" / "container.sbatch", "jobs/a.yaml"], cwd=folder, check=False, timeout=20,
+                env={"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "MUSTER_IMAGE": "site/muster:1",
+                     "MUSTER_RUNTIME": "pyxis", "MUSTER_RUN_ARGS": "--container-workdir=/w"},
+                capture_output=True, text=True)
+            self.assertEqual(done.returncode, 7, done.stderr)
+            folder = pathlib.Path(folder).resolve()
+            words = done.stdout.splitlines()
+            self.assertEqual(words[words.index("--container-image=site/muster:1"):], [
+                "--container-image=site/muster:1", f"--container-mounts={folder},{folder}/jobs",
+                "--container-workdir=/w", "muster-worker", "--auto", "--job", f"{folder}/jobs/a.yaml",
+                "--state", f"{folder}/muster-7"])
 
     def test_a_line_of_torchruns(self):
         site = Site(self, nodes=2)
