@@ -60,6 +60,8 @@ struct Invocation {
   std::string drain_by;
   std::string undrain_node;
   FaultOptions fault;
+  TopOptions top;
+  std::string top_interval = "1s";
   SlurmOptions slurm;
   SecurityOptions security;
 };
@@ -139,6 +141,15 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
           });
   Flagged(down, "--timeout", call.down_timeout, "Time to end before SIGKILL [10s]",
           "MUSTER_DOWN_TIMEOUT");
+  CLI::App* top =
+      Add(app, call, "top", "Watch the cluster, or one job, in the terminal; 'q' ends it",
+          [&call](CommandContext& c) -> CommandResult {
+            MUSTER_ASSIGN_OR_RETURN(call.top.interval, ParseDuration(call.top_interval));
+            return RunTop(c, call.top);
+          });
+  top->add_option("JOB", call.top.job, kJobHelp);
+  Flagged(top, "--interval", call.top_interval, "Between two looks [1s]", "MUSTER_TOP_INTERVAL");
+  Switch(top, "--once", call.top.once, "Print one picture", "MUSTER_TOP_ONCE");
   Add(app, call, "version", "Show the versions of muster and of the coordinator",
       [](CommandContext& c) { return RunVersion(c); });
 }

@@ -155,6 +155,14 @@ struct FaultOptions {
 };
 CommandResult RunFault(CommandContext& context, const FaultOptions& options);
 
+struct TopOptions {
+  std::string job;  // empty: all of the cluster
+  Duration interval = std::chrono::seconds(1);
+  bool once = false;  // one picture, and no screen is taken over
+};
+// A live view of the cluster or a job; without a terminal, one picture.
+CommandResult RunTop(CommandContext& context, const TopOptions& options);
+
 CommandResult RunVersion(CommandContext& context);
 
 struct FaultKind {

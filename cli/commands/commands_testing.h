@@ -94,6 +94,18 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*,
+                        v1::ListJobsResponse* response) override {
+    *response->add_jobs() = job;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
+                       v1::VersionResponse* response) override {
+    response->set_cluster("lab");
+    return grpc::Status::OK;
+  }
+
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
                          v1::ListNodesResponse* response) override {
     *response->add_nodes() = node;

@@ -155,5 +155,28 @@ TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyStoryTells) {
   EXPECT_FALSE(coordinator_.fault);
 }
 
+TEST_F(CommandsTest, TopPrintsOnePictureWhereThereIsNoTerminal) {
+  Serve();
+  coordinator_.node.set_name("node-1");
+  ASSERT_TRUE(RunTop(*context_, {}).ok());
+  EXPECT_NE(out_.str().find("muster lab"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("llama-chat"), std::string::npos) << out_.str();
+  out_.str("");
+  ASSERT_TRUE(RunTop(*context_, {.job = "7f3a9c1e2b"}).ok());
+  EXPECT_NE(out_.str().find("event 5"), std::string::npos) << "of all parts: " << out_.str();
+  EXPECT_EQ(out_.str().find('\x1b'), std::string::npos);
+}
+
+TEST_F(CommandsTest, TopIsJsonForPrograms) {
+  Serve();
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(RunTop(*context_, {.job = "7f3a9c1e2b"}).ok());
+  const Json json = Json::parse(out_.str());
+  EXPECT_EQ(json.at("job").at("id"), "7f3a9c1e2b");
+  EXPECT_EQ(json.at("problems"), Json::array());
+}
+
+TEST_F(CommandsTest, TopWithoutACoordinatorIsAnError) { EXPECT_FALSE(RunTop(*context_, {}).ok()); }
+
 }  // namespace
 }  // namespace muster

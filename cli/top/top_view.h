@@ -1,0 +1,38 @@
+// What `muster top` shows, as lines of text: the worst problem in words, then jobs and nodes, or
+// the page of one job with its curves and ranks.
+//
+// Pure; any thread. All that comes from outside is made printable first.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+#include "cli/top/sparkline.h"
+#include "cli/top/top_model.h"
+
+namespace muster {
+
+struct TopViewOptions {
+  int columns = 80;
+  int rows = 24;  // 0: as many as there is to say
+  Glyphs glyphs = Glyphs::kBraille;
+  bool color = false;
+  bool keys = true;          // the line that says which there are
+  std::size_t selected = 0;  // of the jobs in `jobs` order
+};
+
+// At most `rows` lines, none wider than `columns`, without line ends.
+std::vector<std::string> OverviewLines(const TopModel& model, const TopViewOptions& options);
+// Of `model.open`, which is there.
+std::vector<std::string> JobLines(const TopModel& model, const TopViewOptions& options);
+
+// The jobs in the order in which they are listed: what runs first, then what waits, the newest of
+// what has ended last.
+std::vector<const v1::Job*> JobsInOrder(const TopModel& model);
+
+// For programs.
+Json TopJson(const TopModel& model);
+
+}  // namespace muster

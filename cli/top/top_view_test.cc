@@ -1,0 +1,245 @@
+// What `muster top` finds worth saying, and how it fits on a screen.
+#include "cli/top/top_view.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/canned_job.h"
+
+namespace muster {
+namespace {
+
+constexpr std::int64_t kNow = 1'700'000'100'000;
+
+v1::Node Node(const std::string& name, v1::NodeState state) {
+  v1::Node node;
+  node.set_name(name);
+  node.set_state(state);
+  node.set_slots(4);
+  node.set_slots_used(2);
+  return node;
+}
+
+TopModel Healthy() {
+  TopModel model;
+  model.cluster = "lab";
+  v1::ListJobsResponse jobs;
+  *jobs.add_jobs() = CannedJob();
+  *model.nodes.add_nodes() = Node("node-1", v1::NODE_STATE_READY);
+  *model.nodes.add_nodes() = Node("node-2", v1::NODE_STATE_READY);
+  model.SetJobs(jobs, kNow);
+  return model;
+}
+
+std::string Joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+std::size_t Characters(const std::string& line) {
+  return static_cast<std::size_t>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A gang of many, as wide as they come.
+v1::Job ManyRanks(int ranks) {
+  v1::Job job = CannedJob();
+  job.clear_ranks();
+  job.clear_progress();
+  for (int r = 0; r < ranks; ++r) {
+    auto* rank = job.add_ranks();
+    rank->set_rank(r);
+    rank->set_node("node-" + std::to_string(r / 8));
+    rank->set_state(v1::RANK_STATE_RUNNING);
+    auto* progress = job.add_progress();
+    progress->set_rank(r);
+    progress->set_step(r == 700 ? 119 : 120);
+    progress->set_phase(r == 700 ? "backward" : "forward");
+    progress->set_step_seconds(1);
+    progress->set_rss_bytes(1 << 20);
+  }
+  return job;
+}
+
+TEST(TopProblems, NothingIsSaidOfAHealthyCluster) {
+  EXPECT_TRUE(FindProblems(Healthy()).empty());
+  EXPECT_TRUE(Has(Joined(OverviewLines(Healthy(), {})), "nothing is wrong"));
+}
+
+TEST(TopProblems, AJobThatStandsStillIsToldWithWhoIsBehind) {
+  TopModel model = Healthy();
+  model.SetOpen(ManyRanks(1000), kNow);
+  model.now_unix_ms = kNow + 130'000;
+  const std::vector<TopProblem> problems = FindProblems(model);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].text,
+            "job llama-chat has not finished a step for 2m 10s; rank 700 on node-87 is at step "
+            "119, in backward");
+  EXPECT_EQ(problems[0].command, "muster describe 7f3a9c1e2b");
+}
+
+// Ten of its usual steps take longer than what else counts as silence.
+TEST(TopProblems, ASlowJobIsGivenItsTime) {
+  TopModel model = Healthy();
+  for (int step = 1; step <= 20; ++step) model.histories["7f3a9c1e2b"].step_seconds.Add(step, 60);
+  model.now_unix_ms = kNow + 130'000;
+  EXPECT_TRUE(FindProblems(model).empty());
+  model.now_unix_ms = kNow + 700'000;
+  EXPECT_EQ(FindProblems(model).size(), 1u);
+}
+
+TEST(TopProblems, TheWorstComesFirst) {
+  TopModel model = Healthy();
+  v1::ListJobsResponse jobs = model.jobs;
+  v1::Job* queued = jobs.add_jobs();
+  queued->set_id("q");
+  queued->set_state(v1::JOB_STATE_QUEUED);
+  queued->set_reason("needs 4 nodes, 2 are there");
+  v1::Job* failed = jobs.add_jobs();
+  failed->set_id("f");
+  failed->set_state(v1::JOB_STATE_FAILED);
+  failed->set_ended_unix_ms(kNow - 1000);
+  failed->set_reason("out of memory");
+  v1::Job* nan = jobs.add_jobs();
+  nan->set_id("n");
+  nan->set_state(v1::JOB_STATE_RUNNING);
+  nan->set_step(7);
+  nan->set_loss(std::nan(""));
+  model.SetJobs(jobs, kNow);
+  *model.nodes.add_nodes() = Node("n9", v1::NODE_STATE_LOST);
+  model.lost = "no answer";
+  model.lost_since_unix_ms = kNow - 3000;
+  std::vector<std::string> said;
+  for (const TopProblem& problem : FindProblems(model)) said.push_back(problem.text);
+  EXPECT_EQ(said,
+            (std::vector<std::string>{
+                "no answer for 3.0s: no answer; what is shown is from before",
+                "job f failed: out of memory", "job n has a loss that is not a number, at step 7",
+                "node n9 is lost", "job q waits: needs 4 nodes, 2 are there"}));
+}
+
+TEST(TopProblems, AnOldFailureIsNoNews) {
+  TopModel model;
+  v1::ListJobsResponse jobs;
+  v1::Job* failed = jobs.add_jobs();
+  failed->set_state(v1::JOB_STATE_FAILED);
+  failed->set_ended_unix_ms(kNow - 3'600'000);
+  model.SetJobs(jobs, kNow);
+  EXPECT_TRUE(FindProblems(model).empty());
+}
+
+TEST(TopModel, AMetricsFileFillsTheCurvesAndGarbageDoesNot) {
+  JobHistory history;
+  AddMetricsFile(
+      "ut off\"}\n{\"step\":1,\"loss\":4.5,\"step_seconds\":0.5}\n[]\n{\"step\":\"x\"}\n"
+      "{\"step\":2,\"loss\":null,\"step_seconds\":0.7}\n{\"step\":3,\"loss\":4",
+      &history);
+  ASSERT_EQ(history.loss.values().size(), 2u);
+  EXPECT_EQ(history.loss.values()[0], 4.5);
+  EXPECT_TRUE(std::isnan(history.loss.values()[1]));
+  EXPECT_EQ(history.step_seconds.values(), (std::vector<double>{0.5, 0.7}));
+}
+
+TEST(TopModel, ForgetsJobsThatAreNoLongerListed) {
+  TopModel model = Healthy();
+  EXPECT_EQ(model.histories.size(), 1u);
+  model.SetJobs({}, kNow);
+  EXPECT_TRUE(model.histories.empty());
+}
+
+TEST(TopView, FitsTheScreenWhateverThereIsToSay) {
+  TopModel model = Healthy();
+  v1::ListJobsResponse jobs = model.jobs;
+  for (int i = 0; i < 100; ++i) {
+    v1::Job* job = jobs.add_jobs();
+    job->set_id("job-" + std::to_string(i));
+    job->set_name(std::string(80, 'x'));
+    job->set_state(v1::JOB_STATE_QUEUED);
+    job->set_reason(std::string(300, 'r'));
+    *model.nodes.add_nodes() = Node("n" + std::to_string(i), v1::NODE_STATE_READY);
+  }
+  model.SetJobs(jobs, kNow);
+  model.SetOpen(ManyRanks(1000), kNow);
+  for (const bool open : {false, true}) {
+    for (const int columns : {20, 40, 80, 133, 300}) {
+      for (const int rows : {5, 10, 24, 60}) {
+        TopModel shown = model;
+        if (!open) shown.open.reset();
+        const TopViewOptions options{.columns = columns, .rows = rows};
+        const auto lines = open ? JobLines(shown, options) : OverviewLines(shown, options);
+        EXPECT_LE(lines.size(), static_cast<std::size_t>(rows)) << columns;
+        for (const std::string& line : lines)
+          EXPECT_LE(Characters(line), static_cast<std::size_t>(columns)) << line;
+      }
+    }
+  }
+}
+
+TEST(TopView, TheSelectedJobIsInView) {
+  TopModel model;
+  v1::ListJobsResponse jobs;
+  for (int i = 0; i < 100; ++i) {
+    v1::Job* job = jobs.add_jobs();
+    job->set_id("job-" + std::to_string(i));
+    job->set_state(v1::JOB_STATE_RUNNING);
+    job->set_submitted_unix_ms(i + 1);
+  }
+  model.SetJobs(jobs, kNow);
+  EXPECT_TRUE(Has(Joined(OverviewLines(model, {.selected = 0})), "job-0 "));
+  EXPECT_TRUE(Has(Joined(OverviewLines(model, {.selected = 57})), "job-57 "));
+  EXPECT_TRUE(Has(Joined(OverviewLines(model, {.selected = 1000})), "job-99 "));
+}
+
+TEST(TopView, WithoutARowLimitEverythingIsPrinted) {
+  TopModel model = Healthy();
+  model.SetOpen(ManyRanks(300), kNow);
+  EXPECT_GT(JobLines(model, {.rows = 0, .keys = false}).size(), 300u);
+}
+
+TEST(TopView, TheRankThatHoldsTheOthersUpIsTheFirst) {
+  TopModel model = Healthy();
+  model.SetOpen(ManyRanks(1000), kNow);
+  const auto lines = JobLines(model, {.columns = 100, .rows = 30});
+  const auto head = std::find_if(lines.begin(), lines.end(),
+                                 [](const std::string& line) { return Has(line, "RANK NODE"); });
+  ASSERT_NE(head, lines.end());
+  EXPECT_TRUE(Has(*(head + 1), "  700 node-87"));
+}
+
+TEST(TopView, NothingFromOutsideCommandsTheTerminal) {
+  TopModel model = Healthy();
+  v1::ListJobsResponse jobs = model.jobs;
+  jobs.mutable_jobs(0)->set_name("evil\x1b[2J\x07name");
+  model.SetJobs(jobs, kNow);
+  model.nodes.mutable_nodes(0)->set_name(
+      "no\x1b]0;title\x07"
+      "de");
+  EXPECT_EQ(Joined(OverviewLines(model, {})).find('\x1b'), std::string::npos);
+}
+
+TEST(TopView, ColoursOnlyWhereTheyAreAllowed) {
+  const TopModel model = Healthy();
+  EXPECT_FALSE(Has(Joined(OverviewLines(model, {.color = false})), "\x1b["));
+  EXPECT_TRUE(Has(Joined(OverviewLines(model, {.color = true})), "\x1b[32m"));
+}
+
+TEST(TopJson, SaysTheSameToPrograms) {
+  TopModel model = Healthy();
+  *model.nodes.add_nodes() = Node("n9", v1::NODE_STATE_LOST);
+  const Json json = TopJson(model);
+  EXPECT_EQ(json["cluster"], "lab");
+  EXPECT_EQ(json["jobs"][0]["id"], "7f3a9c1e2b");
+  EXPECT_EQ(json["nodes"].size(), 3u);
+  EXPECT_EQ(json["problems"][0]["text"], "node n9 is lost");
+  EXPECT_TRUE(json["job"].is_null());
+}
+
+}  // namespace
+}  // namespace muster
