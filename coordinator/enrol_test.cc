@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+#include <vector>
+
 #include "common/security/certificate_request.h"
 #include "common/security/enrolment.h"
+#include "common/security/issued_register.h"
 #include "common/security/join_token.h"
 #include "muster/v1/enrol_api.grpc.pb.h"
 #include "muster/v1/worker_api.grpc.pb.h"
@@ -58,24 +63,33 @@ class EnrolTest : public TlsServerTest {
     return *token;
   }
 
-  // As a node does it; where it is let in, its credentials' directory.
-  Result<std::string> Join(const std::string& text, const std::string& node) {
-    MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(text));
-    MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest own,
-                            MakeCertificateRequest({Role::kNode, node, token.cluster}));
+  static v1::JoinRequest RequestFor(const JoinToken& token, const KeyAndRequest& own,
+                                    const std::string& node) {
     v1::JoinRequest request;
     request.set_token_id(token.id);
     request.set_secret(token.secret);
     request.set_node(node);
     request.set_request_pem(own.csr_pem);
+    return request;
+  }
+  Result<std::string> Ask(const v1::JoinRequest& request, const std::string& ca_pem) {
     v1::JoinResponse response;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kLimit);
-    const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(Door(), token.ca_pem));
+    const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(Door(), ca_pem));
     MUSTER_RETURN_IF_ERROR(FromGrpcStatus(stub->Join(&context, request, &response)));
+    return response.certificate_pem();
+  }
+
+  // As a node does it; where it is let in, its credentials' directory.
+  Result<std::string> Join(const std::string& text, const std::string& node) {
+    MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(text));
+    MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest own,
+                            MakeCertificateRequest({Role::kNode, node, token.cluster}));
+    MUSTER_ASSIGN_OR_RETURN(const std::string certificate,
+                            Ask(RequestFor(token, own, node), token.ca_pem));
     const std::string dir = dir_ + "/joined-" + node;
-    MUSTER_RETURN_IF_ERROR(
-        WriteCredentials(dir, {token.ca_pem, response.certificate_pem(), own.key_pem}));
+    MUSTER_RETURN_IF_ERROR(WriteCredentials(dir, {token.ca_pem, certificate, own.key_pem}));
     return dir;
   }
 
@@ -104,6 +118,36 @@ TEST_F(EnrolTest, ANodeJoinsByItsTokenOnceAndIsWelcome) {
   EXPECT_EQ(Join(token, "n1").status().code(), StatusCode::kPermissionDenied);
 }
 
+TEST_F(EnrolTest, AnAnswerThatWasLostCostsNoToken) {
+  StartTlsServer();
+  const JoinToken token = *ParseJoinToken(TokenFor("n1"));
+  const KeyAndRequest own = *MakeCertificateRequest({Role::kNode, "n1", token.cluster});
+  const v1::JoinRequest request = RequestFor(token, own, "n1");
+  const auto lost = Ask(request, token.ca_pem);
+  ASSERT_TRUE(lost.ok()) << lost.status().ToString();
+  const auto again = Ask(request, token.ca_pem);
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(*again, *lost);
+}
+
+TEST_F(EnrolTest, ManyWhoComeAtOnceAllGetTheirCertificates) {
+  StartTlsServer();
+  constexpr int kNodes = 64;
+  std::vector<std::string> tokens;
+  for (int i = 0; i < kNodes; ++i) tokens.push_back(TokenFor("n" + std::to_string(i)));
+  std::vector<Status> outcomes(kNodes);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kNodes; ++i)
+    threads.emplace_back(
+        [&, i] { outcomes[i] = Join(tokens[i], "n" + std::to_string(i)).status(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.ToString();
+  const auto issued = ReadIssued(ours_.security_dir() + "/issued.jsonl");
+  EXPECT_EQ(std::count_if(issued->begin(), issued->end(),
+                          [](const auto& entry) { return entry.identity.role == Role::kNode; }),
+            kNodes);
+}
+
 TEST_F(EnrolTest, AForgedTokenAndAHugeRequestAreRefused) {
   StartTlsServer();
   auto token = ParseJoinToken(TokenFor("n1"));
@@ -117,6 +161,15 @@ TEST_F(EnrolTest, AForgedTokenAndAHugeRequestAreRefused) {
   grpc::ClientContext context;
   const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(Door(), token->ca_pem));
   EXPECT_EQ(stub->Join(&context, request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  // So is one of a node that is known.
+  v1::RenewRequest renewal;
+  renewal.set_request_pem(std::string(100'000, 'x'));
+  v1::RenewResponse renewed;
+  grpc::ClientContext known;
+  EXPECT_EQ(v1::Enrol::NewStub(Channel(ours_.Make(Role::kNode, "n2")))
+                ->Renew(&known, renewal, &renewed)
+                .error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 

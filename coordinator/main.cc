@@ -16,7 +16,7 @@ namespace {
 
 int Fail(const muster::Status& status) {
   std::fprintf(stderr, "muster-coordinator: %s\n", status.message().c_str());
-  return 1;
+  return muster::ExitCodeOf(status);
 }
 
 void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, double* certificate_seconds) {

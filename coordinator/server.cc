@@ -240,8 +240,8 @@ Status Server::Impl::StartTls() {
       loop, *doorkeeper,
       CredentialsKeeperOptions{directories.credentials, directories.revocations,
                                directories.authority, [this] {
-                                 workers.DropRevoked();
-                                 watches.DropRevoked(*doorkeeper);
+                                 workers.DropUnwelcome();
+                                 watches.DropUnwelcome(*doorkeeper);
                                }});
   return credentials->Start();
 }
@@ -332,6 +332,11 @@ void Server::Impl::Close(const Status& reason) {
     grpc->Shutdown(kShutdownGrace);
     loop.Stop();
   });
+}
+
+int ExitCodeOf(const Status& status) {
+  if (status.ok()) return 0;
+  return status.code() == StatusCode::kAborted ? kExitTakenOver : kExitFailed;
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -40,6 +40,13 @@ struct ServerOptions {
   bool handle_signals = true;                       // SIGINT and SIGTERM end Run
 };
 
+// Exit codes of muster-coordinator beside 0: 2 is a wrong command line.
+inline constexpr int kExitFailed = 1;
+// Another coordinator has taken over the journal: this one must not be started again beside it.
+inline constexpr int kExitTakenOver = 3;
+// By what Start or Run returned.
+int ExitCodeOf(const Status& status);
+
 class Server {
  public:
   // Opens the store, restores the state, binds both ports and writes the endpoint file. Refused
@@ -49,7 +56,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Serves until Stop or a signal; the status says whether it ended because the store failed.
+  // Serves until Stop or a signal; the status says whether it ended because the store failed, or,
+  // by kAborted, because another coordinator has taken over.
   Status Run();
   void Stop();
 

@@ -68,6 +68,7 @@ TEST_F(ServerJournalTest, ACoordinatorOfAnotherNodeTakesOverTheJobs) {
   thread_.join();
   EXPECT_EQ(outcome_.code(), StatusCode::kAborted) << outcome_.ToString();
   EXPECT_THAT(outcome_.message(), HasSubstr("epoch 2 on node"));
+  EXPECT_EQ(ExitCodeOf(outcome_), kExitTakenOver);
   server_.reset();
 
   token_ = *LoadToken(ClusterPaths{dir_ + "/n2"}.Token());
@@ -90,7 +91,7 @@ TEST_F(ServerJournalTest, AFencedCoordinatorAcknowledgesNothing) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable) << refused.status().ToString();
   thread_.join();
-  EXPECT_EQ(outcome_.code(), StatusCode::kAborted);
+  EXPECT_EQ(ExitCodeOf(outcome_), kExitTakenOver) << outcome_.ToString();
   server_.reset();
   token_ = *LoadToken(ClusterPaths{dir_ + "/n2"}.Token());
   client_ = v1::Client::NewStub(OpenChannel(other.server().endpoint().grpc));
@@ -108,6 +109,7 @@ TEST_F(ServerJournalTest, ADamagedJournalEndsTheStartWithTheFile) {
   const auto server = Server::Start(JournalOptions("n2"));
   ASSERT_FALSE(server.ok());
   EXPECT_EQ(server.status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(ExitCodeOf(server.status()), kExitFailed);
   EXPECT_THAT(server.status().message(), HasSubstr(first));
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "common/base/cluster_paths.h"
 #include "common/security/certificate_builder.h"
@@ -39,21 +41,16 @@ struct CertificateAuthority::Keys {
   X509Ptr certificate;
   KeyPtr key;
 
-  // The certificate for a public key, put into the register.
-  Result<std::string> Sign(EVP_PKEY* public_key, const Identity& identity, const Validity& validity,
-                           const std::string& register_path, std::int64_t now_ms) const;
+  // The certificate for a public key.
+  Result<std::string> Sign(EVP_PKEY* public_key, const Identity& identity,
+                           const Validity& validity) const;
 };
 
 Result<std::string> CertificateAuthority::Keys::Sign(EVP_PKEY* public_key, const Identity& identity,
-                                                     const Validity& validity,
-                                                     const std::string& register_path,
-                                                     std::int64_t now_ms) const {
+                                                     const Validity& validity) const {
   MUSTER_ASSIGN_OR_RETURN(const X509Ptr made, BuildCertificate(public_key, identity, validity,
                                                                certificate.get(), key.get()));
-  MUSTER_ASSIGN_OR_RETURN(std::string pem, ToPem(made.get()));
-  MUSTER_ASSIGN_OR_RETURN(const CertificateInfo info, ReadCertificate(pem));
-  MUSTER_RETURN_IF_ERROR(RecordIssued(register_path, info, now_ms));
-  return pem;
+  return ToPem(made.get());
 }
 
 namespace {
@@ -148,20 +145,37 @@ Result<IssuedCertificate> CertificateAuthority::Issue(const Identity& identity, 
   MUSTER_ASSIGN_OR_RETURN(const KeyPtr key, GenerateKey());
   IssuedCertificate issued;
   MUSTER_ASSIGN_OR_RETURN(issued.key_pem, ToPem(key.get()));
-  MUSTER_ASSIGN_OR_RETURN(
-      issued.certificate_pem,
-      keys_->Sign(key.get(), identity, validity, SecurityPaths{dir_}.IssuedCertificates(), now_ms));
+  MUSTER_ASSIGN_OR_RETURN(issued.certificate_pem, keys_->Sign(key.get(), identity, validity));
+  MUSTER_RETURN_IF_ERROR(Record({&issued.certificate_pem, 1}, now_ms));
   return issued;
 }
 
 Result<std::string> CertificateAuthority::SignRequest(const std::string& csr_pem,
                                                       const Identity& identity, Duration lifetime,
                                                       std::int64_t now_ms) const {
+  MUSTER_ASSIGN_OR_RETURN(std::string pem, SignUnrecorded(csr_pem, identity, lifetime, now_ms));
+  MUSTER_RETURN_IF_ERROR(Record({&pem, 1}, now_ms));
+  return pem;
+}
+
+Result<std::string> CertificateAuthority::SignUnrecorded(const std::string& csr_pem,
+                                                         const Identity& identity,
+                                                         Duration lifetime,
+                                                         std::int64_t now_ms) const {
   MUSTER_RETURN_IF_ERROR(CheckCertificateRequest(csr_pem));
   MUSTER_ASSIGN_OR_RETURN(const Validity validity, ValidityFor(identity, lifetime, info_, now_ms));
   MUSTER_ASSIGN_OR_RETURN(const X509RequestPtr request, RequestFromPem(csr_pem));
-  return keys_->Sign(X509_REQ_get0_pubkey(request.get()), identity, validity,
-                     SecurityPaths{dir_}.IssuedCertificates(), now_ms);
+  return keys_->Sign(X509_REQ_get0_pubkey(request.get()), identity, validity);
+}
+
+Status CertificateAuthority::Record(std::span<const std::string> certificate_pems,
+                                    std::int64_t now_ms) const {
+  std::vector<CertificateInfo> certificates;
+  for (const std::string& pem : certificate_pems) {
+    MUSTER_ASSIGN_OR_RETURN(CertificateInfo info, ReadCertificate(pem));
+    certificates.push_back(std::move(info));
+  }
+  return RecordIssued(SecurityPaths{dir_}.IssuedCertificates(), certificates, now_ms);
 }
 
 }  // namespace muster

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "common/base/result.h"
@@ -55,6 +56,12 @@ class CertificateAuthority {
   // not looked at: the certificate is `identity`'s.
   Result<std::string> SignRequest(const std::string& csr_pem, const Identity& identity,
                                   Duration lifetime, std::int64_t now_ms) const;
+
+  // The two halves of it, for many requests at once: SignUnrecorded does not touch the disk, and
+  // what it returns is handed out only after Record, which waits for the disk once for all.
+  Result<std::string> SignUnrecorded(const std::string& csr_pem, const Identity& identity,
+                                     Duration lifetime, std::int64_t now_ms) const;
+  Status Record(std::span<const std::string> certificate_pems, std::int64_t now_ms) const;
 
  private:
   struct Keys;  // OpenSSL's, kept out of this header

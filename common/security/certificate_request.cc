@@ -1,5 +1,6 @@
 #include "common/security/certificate_request.h"
 
+#include "common/security/encoding.h"
 #include "common/security/pem.h"
 
 namespace muster {
@@ -35,6 +36,19 @@ Status CheckCertificateRequest(const std::string& csr_pem) {
   if (X509_REQ_verify(request.get(), key) != 1)
     return InvalidArgument("the request is not signed with the key that it is for");
   return OkStatus();
+}
+
+Result<std::string> KeyOfRequest(const std::string& csr_pem) {
+  MUSTER_RETURN_IF_ERROR(CheckCertificateRequest(csr_pem));
+  MUSTER_ASSIGN_OR_RETURN(const X509RequestPtr request, RequestFromPem(csr_pem));
+  const OpenSslErrors errors;
+  unsigned char* der = nullptr;
+  const int bytes = i2d_PUBKEY(X509_REQ_get0_pubkey(request.get()), &der);
+  if (bytes <= 0) return errors.Take(StatusCode::kInternal, "the public key of a request");
+  const std::string digest =
+      ToHex(Sha256({reinterpret_cast<const char*>(der), static_cast<std::size_t>(bytes)}));
+  OPENSSL_free(der);
+  return digest;
 }
 
 }  // namespace muster

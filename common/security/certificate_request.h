@@ -22,4 +22,8 @@ Result<KeyAndRequest> MakeCertificateRequest(const Identity& identity);
 // OK for a request that an authority would sign: well-formed, on P-256, signed with its own key.
 Status CheckCertificateRequest(const std::string& csr_pem);
 
+// The same, and whose key it is: the SHA-256 of the public key (DER), 64 lower-case hexadecimal
+// digits.
+Result<std::string> KeyOfRequest(const std::string& csr_pem);
+
 }  // namespace muster

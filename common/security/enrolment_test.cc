@@ -1,6 +1,8 @@
 #include "common/security/enrolment.h"
 
+#include <cstdio>
 #include <filesystem>
+#include <vector>
 
 #include "common/base/cluster_paths.h"
 #include "common/security/authority_for_test.h"
@@ -18,10 +20,16 @@ class EnrolmentTest : public AuthorityForTest {
   }
   Result<std::string> Join(const JoinToken& token, const std::string& node = "n7",
                            std::int64_t now_ms = kNowForTest) {
-    return enrolment_.Join({token.id, token.secret, node, request_.csr_pem}, now_ms);
+    return JoinWith(request_.csr_pem, token, node, now_ms);
+  }
+  Result<std::string> JoinWith(const std::string& csr_pem, const JoinToken& token,
+                               const std::string& node = "n7", std::int64_t now_ms = kNowForTest) {
+    const JoinRequest request{token.id, token.secret, node, csr_pem};
+    return enrolment_.Join({&request, 1}, now_ms)[0];
   }
   Result<std::string> Renew(const std::string& certificate_pem, std::int64_t now_ms) {
-    return enrolment_.Renew(*ReadCertificate(certificate_pem), request_.csr_pem, now_ms);
+    const RenewRequest request{*ReadCertificate(certificate_pem), request_.csr_pem};
+    return enrolment_.Renew({&request, 1}, now_ms)[0];
   }
   void RevokeNode(std::int64_t now_ms) {
     ASSERT_EQ(Revoke(paths_.RevokedCertificates(),
@@ -49,14 +57,73 @@ TEST_F(EnrolmentTest, GivesTheNodeACertificateForItsToken) {
   EXPECT_EQ(info->identity, Node("n7"));
   EXPECT_EQ(info->not_after_ms, kNowForTest + kDayMs);
   EXPECT_EQ(CheckBelongTogether(token.ca_pem, *certificate, request_.key_pem), OkStatus());
-  EXPECT_EQ(Join(token).status().code(), StatusCode::kPermissionDenied);
+  const KeyAndRequest other = *MakeCertificateRequest(Node("n7"));
+  EXPECT_EQ(JoinWith(other.csr_pem, token).status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(EnrolmentTest, GivesTheSameCertificateAgainWhereTheAnswerWasLost) {
+  for (const std::string node : {"n7", ""}) {
+    const JoinToken token = Token(node);
+    const std::string name = node.empty() ? "n8" : node;
+    const auto first = Join(token, name);
+    ASSERT_TRUE(first.ok()) << first.status().ToString();
+    const auto again = Join(token, name, kNowForTest + kMinuteMs);
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    EXPECT_EQ(*again, *first);
+  }
+  EXPECT_EQ(ReadIssued(paths_.IssuedCertificates())->size(), 2U);
+}
+
+TEST_F(EnrolmentTest, RegistersACertificateThatACrashHasKeptFromTheRegister) {
+  const JoinToken token = Token("n7");
+  const std::string certificate = *Join(token);
+  std::filesystem::remove(paths_.IssuedCertificates());
+  EXPECT_EQ(*Join(token), certificate);
+  EXPECT_EQ(*ReadIssued(paths_.IssuedCertificates()), std::vector{*ReadCertificate(certificate)});
+}
+
+TEST_F(EnrolmentTest, GivesNoCertificateAgainThatWasRevoked) {
+  const JoinToken token = Token("n7");
+  const std::string certificate = *Join(token);
+  ASSERT_EQ(Revoke(paths_.RevokedCertificates(),
+                   {.serial = ReadCertificate(certificate)->serial, .revoked_ms = kNowForTest + 1}),
+            OkStatus());
+  EXPECT_EQ(Join(token).status().code(), StatusCode::kUnauthenticated);
+  RevokeNode(kNowForTest + 5000);
+  EXPECT_EQ(Join(token, "n7", kNowForTest + 6000).status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(EnrolmentTest, LetsAWholeClusterInAtOnce) {
+  constexpr int kNodes = 24;
+  std::vector<JoinRequest> requests;
+  for (int i = 0; i < kNodes; ++i) {
+    const JoinToken token = Token(i % 2 == 0 ? "m" + std::to_string(i) : "");
+    requests.push_back({token.id, token.secret, "m" + std::to_string(i), request_.csr_pem});
+  }
+  // Somebody who wants another one's name, in the same moment.
+  const JoinToken any = Token("");
+  requests.push_back({any.id, any.secret, "m1", MakeCertificateRequest(Node("m1"))->csr_pem});
+  const FileStamp before = StampOf(paths_.JoinTokens());
+  const TimePoint begin = SystemClock().Now();
+  const auto certificates = enrolment_.Join(requests, kNowForTest);
+  std::printf("%d nodes joined in %.3f s\n", kNodes, ToSeconds(SystemClock().Now() - begin));
+  ASSERT_EQ(certificates.size(), requests.size());
+  for (int i = 0; i < kNodes; ++i) {
+    ASSERT_TRUE(certificates[i].ok()) << certificates[i].status().ToString();
+    EXPECT_EQ(ReadCertificate(*certificates[i])->identity, Node(requests[i].node));
+  }
+  EXPECT_EQ(certificates.back().status().code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(ReadIssued(paths_.IssuedCertificates())->size(), std::size_t{kNodes});
+  EXPECT_NE(StampOf(paths_.JoinTokens()), before);
+  // All of them again, as after a lost answer: nothing needs to be written.
+  const FileStamp after = StampOf(paths_.JoinTokens());
+  EXPECT_TRUE(enrolment_.Join(requests, kNowForTest).front().ok());
+  EXPECT_EQ(StampOf(paths_.JoinTokens()), after);
 }
 
 TEST_F(EnrolmentTest, UsesUpNoTokenForARequestThatIsNone) {
   const JoinToken token = Token("n7");
-  EXPECT_EQ(
-      enrolment_.Join({token.id, token.secret, "n7", "nonsense"}, kNowForTest).status().code(),
-      StatusCode::kInvalidArgument);
+  EXPECT_EQ(JoinWith("nonsense", token).status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(Join(token).ok());
 }
 

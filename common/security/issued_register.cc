@@ -74,16 +74,24 @@ Result<std::string> Content(const std::string& path) {
   return content;
 }
 
-Status Append(const std::string& path, std::string_view whole, const std::string& line) {
+// Those that the register does not have yet.
+std::string NewLines(std::span<const CertificateInfo> certificates, std::string_view whole) {
+  std::string lines;
+  for (const CertificateInfo& certificate : certificates)
+    if (whole.find('"' + certificate.serial + '"') == whole.npos) lines += Line(certificate);
+  return lines;
+}
+
+Status Append(const std::string& path, std::string_view whole, const std::string& lines) {
   const UniqueFd fd(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_APPEND, 0600));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
   // Removes the line that a crash has cut.
   if (::ftruncate(fd.get(), static_cast<off_t>(whole.size())) != 0)
     return ErrnoStatus(errno, "cut " + path);
-  const ssize_t n = ::write(fd.get(), line.data(), line.size());
+  const ssize_t n = ::write(fd.get(), lines.data(), lines.size());
   if (n < 0) return ErrnoStatus(errno, "write " + path);
-  if (static_cast<std::size_t>(n) != line.size())
+  if (static_cast<std::size_t>(n) != lines.size())
     return ResourceExhausted("the disk is full: write " + path);
   if (::fdatasync(fd.get()) != 0) return ErrnoStatus(errno, "fdatasync " + path);
   return OkStatus();
@@ -91,20 +99,22 @@ Status Append(const std::string& path, std::string_view whole, const std::string
 
 }  // namespace
 
-Status RecordIssued(const std::string& path, const CertificateInfo& certificate,
+Status RecordIssued(const std::string& path, std::span<const CertificateInfo> certificates,
                     std::int64_t now_ms) {
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock,
                           LockDirectory(std::filesystem::path(path).parent_path().string()));
   MUSTER_ASSIGN_OR_RETURN(const std::string content, Content(path));
   const std::string_view whole = std::string_view(content).substr(0, WholeLines(content));
-  if (content.size() < kLargeBytes) return Append(path, whole, Line(certificate));
+  const std::string lines = NewLines(certificates, whole);
+  if (lines.empty()) return OkStatus();
+  if (content.size() < kLargeBytes) return Append(path, whole, lines);
   MUSTER_ASSIGN_OR_RETURN(const auto entries, Parse(path, content));
   std::string kept;
   for (const CertificateInfo& entry : entries)
     if (entry.not_after_ms > now_ms) kept += Line(entry);
   // A file that is mostly good is not written anew each time.
-  if (kept.size() > whole.size() / 2) return Append(path, whole, Line(certificate));
-  return WritePrivateFile(path, kept + Line(certificate), Privacy::kSecret);
+  if (kept.size() > whole.size() / 2) return Append(path, whole, lines);
+  return WritePrivateFile(path, kept + lines, Privacy::kSecret);
 }
 
 Result<std::vector<CertificateInfo>> ReadIssued(const std::string& path) {

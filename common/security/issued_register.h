@@ -2,12 +2,13 @@
 // which `revoke --serial` finds whose certificate it is, and which says whether any is still good.
 //
 // A file of one JSON object per line: {"serial", "identity", "issued_ms", "not_after_ms"}. Lines
-// are appended and synced; a last line that a crash has cut is passed over. Expired ones are
-// dropped once there are many. Free functions; any thread and process (the file is locked); they
-// block.
+// are appended and synced, those of many certificates at once; a last line that a crash has cut is
+// passed over. Expired ones are dropped once there are many. Free functions; any thread and process
+// (the file is locked); they block.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@
 
 namespace muster {
 
-Status RecordIssued(const std::string& path, const CertificateInfo& certificate,
+// One wait for the disk, however many they are. One whose serial is there already stays as it is.
+Status RecordIssued(const std::string& path, std::span<const CertificateInfo> certificates,
                     std::int64_t now_ms);
 
 // In the order they were issued; none where there is no file. kDataLoss names the line.

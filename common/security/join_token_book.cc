@@ -14,7 +14,8 @@ using nlohmann::json;
 
 constexpr std::size_t kIdBytes = 8;
 constexpr std::size_t kSecretBytes = 32;
-constexpr std::size_t kMaxTokens = 100'000;
+// With their certificates they fit into what is read of a private file.
+constexpr std::size_t kMaxTokens = 40'000;
 // For that long a late node hears why it is refused.
 constexpr std::int64_t kRememberedMs = 7LL * 24 * 3600 * 1000;
 
@@ -29,7 +30,9 @@ json ToJson(const JoinTokenRecord& record) {
           {"made_ms", record.made_ms},
           {"expires_ms", record.expires_ms},
           {"redeemed_ms", record.redeemed_ms},
-          {"redeemed_by", record.redeemed_by}};
+          {"redeemed_by", record.redeemed_by},
+          {"redeemed_key", record.redeemed_key},
+          {"certificate", record.certificate_pem}};
 }
 
 Result<JoinTokenRecord> FromJson(const json& value) {
@@ -47,13 +50,27 @@ Result<JoinTokenRecord> FromJson(const json& value) {
   record.expires_ms = value["expires_ms"];
   record.redeemed_ms = value["redeemed_ms"];
   record.redeemed_by = value["redeemed_by"];
+  // Books of before have neither.
+  for (const auto& [key, to] : {std::pair{"redeemed_key", &record.redeemed_key},
+                                std::pair{"certificate", &record.certificate_pem}}) {
+    if (!value.contains(key)) continue;
+    if (!value[key].is_string()) return DataLoss(std::string("has no text '") + key + "'");
+    *to = value[key];
+  }
   return record;
 }
 
+// Whether the claim repeats the one that has used the token up.
+bool IsRepeated(const JoinTokenRecord& record, const JoinClaim& claim) {
+  return record.redeemed_ms != 0 && record.redeemed_by == claim.node &&
+         record.redeemed_key == claim.key && !record.certificate_pem.empty();
+}
+
 // Why a token whose secret is right lets nobody in.
-Status CheckGood(const JoinTokenRecord& record, const std::string& node, std::int64_t now_ms) {
+Status CheckGood(const JoinTokenRecord& record, const JoinClaim& claim, std::int64_t now_ms) {
   constexpr char kNext[] = "; make another with muster certs join-token";
-  if (record.redeemed_ms != 0)
+  const std::string& node = claim.node;
+  if (record.redeemed_ms != 0 && !IsRepeated(record, claim))
     return PermissionDenied("the join token was used by node " + record.redeemed_by + " at " +
                             UtcTime(record.redeemed_ms) + kNext);
   if (now_ms >= record.expires_ms)
@@ -62,6 +79,14 @@ Status CheckGood(const JoinTokenRecord& record, const std::string& node, std::in
     return PermissionDenied("the join token is for node " + record.node + ", not for " + node +
                             kNext);
   return OkStatus();
+}
+
+void Forget(std::vector<JoinTokenRecord>& records, std::int64_t now_ms) {
+  std::erase_if(records, [&](const JoinTokenRecord& record) {
+    return record.expires_ms + kRememberedMs <= now_ms;
+  });
+  for (JoinTokenRecord& record : records)
+    if (record.expires_ms <= now_ms) record.certificate_pem.clear();
 }
 
 }  // namespace
@@ -109,9 +134,7 @@ Result<JoinToken> JoinTokenBook::Make(const std::string& node, Duration lifetime
 
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
   MUSTER_ASSIGN_OR_RETURN(auto records, Read());
-  std::erase_if(records, [&](const JoinTokenRecord& record) {
-    return record.expires_ms + kRememberedMs <= now_ms;
-  });
+  Forget(records, now_ms);
   if (records.size() >= kMaxTokens)
     return ResourceExhausted("there are " + std::to_string(records.size()) +
                              " join tokens already; use those, or wait until some expire");
@@ -124,28 +147,59 @@ Result<JoinToken> JoinTokenBook::Make(const std::string& node, Duration lifetime
   return token;
 }
 
-Result<Redemption> JoinTokenBook::Redeem(const std::string& id, const std::string& secret,
-                                         const std::string& node, std::int64_t now_ms,
-                                         const Admit& admit) const {
-  MUSTER_RETURN_IF_ERROR(CheckName("node name", node));
-  const std::string hash = ToHex(Sha256(secret));
-  MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
-  MUSTER_ASSIGN_OR_RETURN(auto records, Read());
+Result<Redemption> JoinTokenBook::RedeemOne(
+    std::vector<JoinTokenRecord>& records, const JoinClaim& claim, std::int64_t now_ms,
+    const std::function<Result<std::string>(const Redemption&)>& admit) const {
+  MUSTER_RETURN_IF_ERROR(CheckName("node name", claim.node));
   const auto record = std::find_if(records.begin(), records.end(),
-                                   [&](const JoinTokenRecord& r) { return r.id == id; });
+                                   [&](const JoinTokenRecord& r) { return r.id == claim.id; });
   // The same answer for both: ids are no secrets, and whoever guesses learns nothing.
-  if (record == records.end() || !EqualInConstantTime(record->secret_sha256, hash))
+  if (record == records.end() ||
+      !EqualInConstantTime(record->secret_sha256, ToHex(Sha256(claim.secret))))
     return Unauthenticated(
         "the join token is not one of this cluster's; make one with muster certs join-token");
-  MUSTER_RETURN_IF_ERROR(CheckGood(*record, node, now_ms));
-  const Redemption redemption{.identity = {.role = Role::kNode, .name = node, .cluster = cluster_},
-                              .for_any_node = record->node.empty(),
-                              .made_ms = record->made_ms};
-  if (admit) MUSTER_RETURN_IF_ERROR(admit(redemption));
-  record->redeemed_ms = now_ms;
-  record->redeemed_by = node;
-  MUSTER_RETURN_IF_ERROR(Write(records));
+  MUSTER_RETURN_IF_ERROR(CheckGood(*record, claim, now_ms));
+  Redemption redemption{
+      .identity = {.role = Role::kNode, .name = claim.node, .cluster = cluster_},
+      .for_any_node = record->node.empty(),
+      .made_ms = record->made_ms,
+      .certificate_pem = IsRepeated(*record, claim) ? record->certificate_pem : ""};
+  MUSTER_ASSIGN_OR_RETURN(redemption.certificate_pem, admit(redemption));
+  if (record->redeemed_ms == 0) record->redeemed_ms = now_ms;
+  record->redeemed_by = claim.node;
+  record->redeemed_key = claim.key;
+  record->certificate_pem = redemption.certificate_pem;
   return redemption;
+}
+
+std::vector<Result<Redemption>> JoinTokenBook::Redeem(std::span<const JoinClaim> claims,
+                                                      std::int64_t now_ms,
+                                                      const Admit& admit) const {
+  std::vector<Result<Redemption>> outcomes;
+  if (claims.empty()) return outcomes;
+  const auto redeem = [&]() -> Status {
+    MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
+    MUSTER_ASSIGN_OR_RETURN(auto records, Read());
+    bool changed = false;
+    for (std::size_t i = 0; i < claims.size(); ++i) {
+      bool first = false;
+      outcomes.push_back(RedeemOne(records, claims[i], now_ms, [&](const Redemption& redemption) {
+        first = redemption.certificate_pem.empty();
+        return admit(i, redemption);
+      }));
+      changed = changed || (first && outcomes.back().ok());
+    }
+    if (!changed) return OkStatus();
+    Forget(records, now_ms);
+    return Write(records);
+  };
+  if (const Status status = redeem(); !status.ok()) {
+    // What is not in the file has not happened.
+    for (Result<Redemption>& outcome : outcomes)
+      if (outcome.ok()) outcome = status;
+    outcomes.resize(claims.size(), status);
+  }
+  return outcomes;
 }
 
 Status JoinTokenBook::Withdraw(const std::string& id) const {

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
 #include "common/base/files.h"
 #include "common/process/temp_dir_for_test.h"
@@ -20,34 +22,49 @@ class JoinTokenBookTest : public ::testing::Test {
   JoinToken Make(const std::string& node, std::int64_t now_ms = kNow) {
     return *book_.Make(node, kJoinTokenLifetime, "authority", now_ms);
   }
-  StatusCode Redeem(const JoinToken& token, const std::string& node, std::int64_t now_ms = kNow) {
-    return book_.Redeem(token.id, token.secret, node, now_ms).status().code();
+  // Comes with `key`; who is let in gets a certificate of that name.
+  Result<Redemption> Claim(const JoinToken& token, const std::string& node,
+                           std::int64_t now_ms = kNow, const std::string& key = "key") {
+    const JoinClaim claim{token.id, token.secret, node, key};
+    return book_.Redeem({&claim, 1}, now_ms,
+                        [&](std::size_t, const Redemption& redemption) -> Result<std::string> {
+                          if (!redemption.certificate_pem.empty())
+                            return redemption.certificate_pem;
+                          return "certificate " + std::to_string(++certificates_);
+                        })[0];
+  }
+  StatusCode Redeem(const JoinToken& token, const std::string& node, std::int64_t now_ms = kNow,
+                    const std::string& key = "key") {
+    return Claim(token, node, now_ms, key).status().code();
   }
 
   const TempDirForTest temp_;
   const std::string path_ = temp_ / "join-tokens.json";
   const JoinTokenBook book_{path_, "lab"};
+  int certificates_ = 0;
 };
 
 TEST_F(JoinTokenBookTest, LetsTheNodeInOnce) {
   const JoinToken token = Make("n7");
   EXPECT_EQ(token.expires_ms, kNow + kHour);
-  const auto redeemed = book_.Redeem(token.id, token.secret, "n7", kNow + 5);
+  const auto redeemed = Claim(token, "n7", kNow + 5);
   ASSERT_TRUE(redeemed.ok()) << redeemed.status().ToString();
   EXPECT_EQ(redeemed->identity, (Identity{Role::kNode, "n7", "lab"}));
   EXPECT_FALSE(redeemed->for_any_node);
   EXPECT_EQ(redeemed->made_ms, kNow);
-  const auto again = book_.Redeem(token.id, token.secret, "n7", kNow + 6);
+  const auto again = Claim(token, "n7", kNow + 6, "another key");
   EXPECT_EQ(again.status().code(), StatusCode::kPermissionDenied);
   EXPECT_NE(again.status().message().find("was used by node n7"), std::string::npos)
       << again.status().message();
 }
 
 TEST_F(JoinTokenBookTest, LetsAnyNodeInByATokenForAnyNode) {
-  const auto redeemed = book_.Redeem(Make("").id, "", "n9", kNow);
+  JoinToken without_secret = Make("");
+  without_secret.secret = "";
+  const auto redeemed = Claim(without_secret, "n9");
   EXPECT_EQ(redeemed.status().code(), StatusCode::kUnauthenticated);
   const JoinToken token = Make("");
-  const auto any = book_.Redeem(token.id, token.secret, "n9", kNow);
+  const auto any = Claim(token, "n9");
   ASSERT_TRUE(any.ok());
   EXPECT_TRUE(any->for_any_node);
   EXPECT_EQ(any->identity.name, "n9");
@@ -71,10 +88,12 @@ TEST_F(JoinTokenBookTest, LetsNobodyInOnceTheTokenHasExpired) {
 TEST_F(JoinTokenBookTest, AnswersAlikeForUnknownTokensAndWrongSecrets) {
   const JoinToken token = Make("n7");
   for (std::size_t i = 0; i < token.secret.size(); ++i) {
-    std::string secret = token.secret;
-    secret[i] = static_cast<char>(secret[i] ^ 1);
-    const auto wrong = book_.Redeem(token.id, secret, "n7", kNow);
-    const auto unknown = book_.Redeem("0000000000000000", token.secret, "n7", kNow);
+    JoinToken guessed = token;
+    guessed.secret[i] = static_cast<char>(guessed.secret[i] ^ 1);
+    const auto wrong = Claim(guessed, "n7");
+    JoinToken stranger = token;
+    stranger.id = "0000000000000000";
+    const auto unknown = Claim(stranger, "n7");
     EXPECT_EQ(wrong.status().code(), StatusCode::kUnauthenticated);
     EXPECT_EQ(wrong.status(), unknown.status());
   }
@@ -87,9 +106,12 @@ TEST_F(JoinTokenBookTest, LetsOneOfManyInWhoComeAtOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&, i] {
+      const JoinClaim claim{token.id, token.secret, "n" + std::to_string(i), "key"};
       const auto redeemed =
-          JoinTokenBook(path_, "lab").Redeem(token.id, token.secret, "n" + std::to_string(i), kNow);
-      if (redeemed.ok()) ++let_in;
+          JoinTokenBook(path_, "lab").Redeem({&claim, 1}, kNow, [](std::size_t, const Redemption&) {
+            return Result<std::string>("certificate");
+          });
+      if (redeemed[0].ok()) ++let_in;
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(let_in, 1);
@@ -98,10 +120,48 @@ TEST_F(JoinTokenBookTest, LetsOneOfManyInWhoComeAtOnce) {
 
 TEST_F(JoinTokenBookTest, KeepsATokenThatTheCallerDoesNotAdmit) {
   const JoinToken token = Make("n7");
-  const auto refused = book_.Redeem(token.id, token.secret, "n7", kNow,
-                                    [](const Redemption&) { return Aborted("not now"); });
-  EXPECT_EQ(refused.status(), Aborted("not now"));
+  const JoinClaim claim{token.id, token.secret, "n7", "key"};
+  const auto refused = book_.Redeem(
+      {&claim, 1}, kNow,
+      [](std::size_t, const Redemption&) -> Result<std::string> { return Aborted("not now"); });
+  EXPECT_EQ(refused[0].status(), Aborted("not now"));
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kOk);
+}
+
+TEST_F(JoinTokenBookTest, GivesTheSameCertificateToWhoComesAgainWithTheSameKey) {
+  const JoinToken token = Make("");
+  EXPECT_EQ(Claim(token, "n7")->certificate_pem, "certificate 1");
+  EXPECT_EQ(Claim(token, "n7", kNow + kHour - 1)->certificate_pem, "certificate 1");
+  EXPECT_EQ(Redeem(token, "n7", kNow, "another key"), StatusCode::kPermissionDenied);
+  EXPECT_EQ(Redeem(token, "n8"), StatusCode::kPermissionDenied);
+  EXPECT_EQ(Redeem(token, "n7", kNow + kHour), StatusCode::kPermissionDenied);
+  EXPECT_EQ(book_.List()->front().redeemed_ms, kNow);
+}
+
+TEST_F(JoinTokenBookTest, DecidesOfManyInTheirOrder) {
+  const JoinToken first = Make("n1");
+  const JoinToken any = Make("");
+  const std::vector<JoinClaim> claims = {{first.id, first.secret, "n2", "a"},
+                                         {first.id, first.secret, "n1", "b"},
+                                         {first.id, first.secret, "n1", "c"},
+                                         {any.id, any.secret, "n3", "d"}};
+  const auto outcomes = book_.Redeem(
+      claims, kNow, [&](std::size_t i, const Redemption&) { return claims[i].key + "'s"; });
+  ASSERT_EQ(outcomes.size(), claims.size());
+  EXPECT_EQ(outcomes[0].status().code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(outcomes[1]->certificate_pem, "b's");
+  EXPECT_EQ(outcomes[2].status().code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(outcomes[3]->certificate_pem, "d's");
+}
+
+TEST_F(JoinTokenBookTest, ReadsBooksOfBefore) {
+  const JoinToken token = Make("n7");
+  ASSERT_EQ(Redeem(token, "n7"), StatusCode::kOk);
+  auto book = nlohmann::json::parse(*ReadFile(path_));
+  book["tokens"][0].erase("redeemed_key");
+  book["tokens"][0].erase("certificate");
+  ASSERT_TRUE(WriteFileAtomically(path_, book.dump(), 0600).ok());
+  EXPECT_EQ(Redeem(token, "n7"), StatusCode::kPermissionDenied);
 }
 
 TEST_F(JoinTokenBookTest, KeepsNoSecretInItsFile) {

@@ -8,6 +8,7 @@
 
 #include "common/base/version.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
 #include "coordinator/service/conversions.h"
 
@@ -293,7 +294,7 @@ grpc::ServerWriteReactor<v1::WatchUpdate>* ClientService::Watch(Context* context
     return new RefusedWatch(status);
   }
   auto stream = std::make_shared<WatchStream>(parts_.loop, parts_.watches,
-                                              Doorkeeper::PeerOf(*context->auth_context()));
+                                              PeerCertificate(*context->auth_context()));
   stream->Begin();
   parts_.loop.Post([this, stream, request = *request] { parts_.watches.Add(stream, request); });
   return stream.get();

@@ -23,7 +23,8 @@ struct CredentialsKeeperOptions {
   std::string credentials_dir;
   std::string revocations;    // the list's file
   std::string authority_dir;  // empty: somebody else renews
-  // After each look, on the loop: streams of those who were revoked are to end.
+  // After each look, on the loop: streams of those whose certificates are not good any more are to
+  // end.
   std::function<void()> on_look;
 };
 

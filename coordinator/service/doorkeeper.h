@@ -13,7 +13,6 @@
 
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 
 #include "common/base/clock.h"
@@ -34,8 +33,11 @@ class Doorkeeper final : public grpc::AuthMetadataProcessor {
   Doorkeeper(std::string token, std::string cluster, const Clock& clock);
 
   void SetRevocations(RevocationList list);
-  // OK, or why this certificate is not good any more.
+  // OK, or when and why this certificate was revoked.
   Status CheckRevoked(const CertificateInfo& certificate) const;
+  // Whether a call that this certificate has opened may go on: not once it is revoked, or has been
+  // expired for longer than clocks differ (kClockSkew). A node has renewed by then and comes back.
+  Status CheckMayStay(const CertificateInfo& certificate) const;
 
   // gRPC's, for calls over TLS.
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
@@ -45,10 +47,6 @@ class Doorkeeper final : public grpc::AuthMetadataProcessor {
   // The services', for calls by any door: over TLS Process has let them in, else they need the
   // token.
   grpc::Status Check(const grpc::CallbackServerContext& context) const;
-
-  // The certificate of who calls; nothing without one.
-  static std::optional<CertificateInfo> PeerOf(const grpc::AuthContext& context);
-  static bool IsTls(const grpc::AuthContext& context);
 
  private:
   Status Admit(std::string_view method, const grpc::AuthContext& context);

@@ -77,8 +77,8 @@ class WatchHub {
   void OnWritten(const WatchStream* stream);
   void OnEnded(const WatchStream* stream) { watchers_.erase(stream); }
   void CloseAll(const Status& reason);
-  // Ends the watches of those whom the doorkeeper would not let in any more.
-  void DropRevoked(const Doorkeeper& doorkeeper);
+  // Ends the watches of those whom the doorkeeper does not let stay any longer.
+  void DropUnwelcome(const Doorkeeper& doorkeeper);
 
   std::size_t watchers() const { return watchers_.size(); }
 

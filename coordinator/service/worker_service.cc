@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
 #include "coordinator/service/conversions.h"
 
@@ -41,7 +42,7 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerServic
     return new RefusedStream(status);
   }
   auto stream = std::make_shared<WorkerStream>(next_session_++, *this,
-                                               Doorkeeper::PeerOf(*context->auth_context()));
+                                               PeerCertificate(*context->auth_context()));
   loop_.Post([this, stream] { Register(stream); });
   stream->Begin();
   return stream.get();
@@ -126,10 +127,10 @@ void WorkerService::Forget(SessionId session) {
   if (entry.mapped().said_hello) host_.Handle(WorkerGone{session});
 }
 
-void WorkerService::DropRevoked() {
+void WorkerService::DropUnwelcome() {
   for (const auto& [id, entry] : streams_) {
     if (!entry.stream->peer()) continue;
-    const Status status = doorkeeper_.CheckRevoked(*entry.stream->peer());
+    const Status status = doorkeeper_.CheckMayStay(*entry.stream->peer());
     if (status.ok()) continue;
     Log().warn("the stream of {} is ended: {}", IdentityUri(entry.stream->peer()->identity),
                status.message());

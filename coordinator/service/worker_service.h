@@ -40,8 +40,8 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   void Send(const WorkerSend& send);
   void Close(const CloseSession& close);
   void CloseAll(const Status& reason);
-  // Ends the streams of nodes that the doorkeeper would not let in any more.
-  void DropRevoked();
+  // Ends the streams of nodes that the doorkeeper does not let stay any longer.
+  void DropUnwelcome();
 
   void ReadLog(const LogLocation& location, int rank, std::int64_t offset, LogReads::Done done);
 

@@ -52,6 +52,22 @@ bool HasGoodCredentials(const JoinOptions& options) {
          CheckNotExpired(*credentials, SystemClock().UnixMillis()).ok();
 }
 
+// One try; the key's certificate is in `credentials_dir` afterwards.
+Status JoinCluster(const JoinOptions& options, const JoinToken& token, const KeyAndRequest& own) {
+  v1::JoinRequest request;
+  request.set_token_id(token.id);
+  request.set_secret(token.secret);
+  request.set_node(options.node);
+  request.set_request_pem(own.csr_pem);
+  v1::JoinResponse response;
+  grpc::ClientContext context;
+  SetLimit(&context);
+  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(options.coordinator, token.ca_pem));
+  MUSTER_RETURN_IF_ERROR(FromGrpcStatus(stub->Join(&context, request, &response)));
+  return WriteCredentials(options.credentials_dir,
+                          {token.ca_pem, response.certificate_pem(), own.key_pem});
+}
+
 Status RenewNow(const RenewalOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const std::string coordinator, options.find_coordinator());
   MUSTER_ASSIGN_OR_RETURN(const Credentials now, LoadCredentials(options.credentials_dir));
@@ -79,33 +95,18 @@ Result<std::string> JoinTokenOf(const std::string& text) {
   return *file;
 }
 
-Status JoinCluster(const JoinOptions& options) {
-  MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(options.token));
-  const Identity identity{Role::kNode, options.node, token.cluster};
-  MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
-  MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest own, MakeCertificateRequest(identity));
-  v1::JoinRequest request;
-  request.set_token_id(token.id);
-  request.set_secret(token.secret);
-  request.set_node(options.node);
-  request.set_request_pem(own.csr_pem);
-  v1::JoinResponse response;
-  grpc::ClientContext context;
-  SetLimit(&context);
-  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(options.coordinator, token.ca_pem));
-  MUSTER_RETURN_IF_ERROR(FromGrpcStatus(stub->Join(&context, request, &response)));
-  return WriteCredentials(options.credentials_dir,
-                          {token.ca_pem, response.certificate_pem(), own.key_pem});
-}
-
 Status JoinUntilIn(const JoinOptions& options) {
   if (HasGoodCredentials(options)) {
     Log().info("this node has its certificate already; the join token is not needed");
     return OkStatus();
   }
+  MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(options.token));
+  const Identity identity{Role::kNode, options.node, token.cluster};
+  MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
+  MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest own, MakeCertificateRequest(identity));
   std::string told;
   for (Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestJoinPause)) {
-    const Status status = JoinCluster(options);
+    const Status status = JoinCluster(options, token, own);
     if (status.ok()) {
       Log().info("joined the cluster at {}; certificate and key are in {}", options.coordinator,
                  options.credentials_dir);

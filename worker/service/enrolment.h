@@ -1,6 +1,6 @@
 // The node's side of enrolment: how a worker comes by its certificate and keeps it good.
 //
-// JoinCluster makes a key and trades a join token for a certificate of it; the key never leaves the
+// JoinUntilIn makes a key and trades a join token for a certificate of it; the key never leaves the
 // node. CertificateRenewal asks for the next certificate when two thirds of the lifetime are over.
 // The session takes up a new certificate with its next connection; the one that is there lives on.
 #pragma once
@@ -23,12 +23,10 @@ struct JoinOptions {
   std::string credentials_dir;
 };
 
-// One try, of 10 s at most; blocks. kUnavailable and kDeadlineExceeded are worth another one.
-Status JoinCluster(const JoinOptions& options);
-
-// As often as it takes while nobody answers, with growing pauses; for the start of a worker. Other
-// failures are final. OK at once where `credentials_dir` holds the node's credentials and they are
-// good: the token has been used then.
+// Tries, of 10 s each, as often as it takes while nobody answers, with growing pauses; for the
+// start of a worker; blocks. All tries are for one key, so that an answer that is lost on the way
+// costs no token. Other failures are final. OK at once where `credentials_dir` holds the node's
+// credentials and they are good: the token has been used then.
 Status JoinUntilIn(const JoinOptions& options);
 
 // The token itself, or the content of the file that `text` names.
