@@ -1,6 +1,5 @@
 #include "worker/allocation/peer_link.h"
 
-#include <grpc/grpc_security_constants.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/auth_metadata_processor.h>
@@ -13,8 +12,8 @@
 #include <utility>
 
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/peer_certificate.h"
 #include "common/rpc/tls.h"
-#include "common/security/certificate.h"
 #include "muster/v1/allocation_api.grpc.pb.h"
 
 namespace muster::worker {
@@ -80,11 +79,11 @@ class NodesOnly final : public grpc::AuthMetadataProcessor {
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata&, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
-    const auto pems = context->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-    if (pems.empty()) return ToGrpcStatus(Unauthenticated("a supervisor shows a certificate"));
-    const auto peer = ReadCertificate(std::string(pems[0].data(), pems[0].size()));
+    if (!HasCertificate(*context))
+      return ToGrpcStatus(Unauthenticated("a supervisor shows a certificate"));
+    const auto peer = PeerCertificate(*context);
     const bool fits =
-        peer.ok() && peer->identity.role == Role::kNode && peer->identity.cluster == allocation_;
+        peer && peer->identity.role == Role::kNode && peer->identity.cluster == allocation_;
     return fits ? grpc::Status::OK
                 : ToGrpcStatus(PermissionDenied("only nodes of this allocation may ask"));
   }
