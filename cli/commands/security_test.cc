@@ -175,8 +175,9 @@ TEST_F(SecurityCommands, JoinTokenPrintsTheTokenAloneAndLetsTheNodeIn) {
   ASSERT_EQ(List()["tokens"].size(), 1U);
 
   const std::string csr = MakeCertificateRequest({Role::kNode, "n7", "lab"})->csr_pem;
-  const auto joined = Enrolment::Open(paths_.dir)
-                          ->Join({token->id, token->secret, "n7", csr}, SystemClock().UnixMillis());
+  const JoinRequest request{token->id, token->secret, "n7", csr};
+  const auto joined =
+      Enrolment::Open(paths_.dir)->Join({&request, 1}, SystemClock().UnixMillis())[0];
   EXPECT_TRUE(joined.ok()) << joined.status().ToString();
   EXPECT_EQ(List()["tokens"].size(), 0U);
   EXPECT_EQ(List(/*all=*/true)["tokens"][0]["state"], "used by n7");
