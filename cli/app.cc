@@ -56,6 +56,7 @@ struct Invocation {
   RunOptions run;
   CheckpointsOptions checkpoints;
   EventsOptions events;
+  NodesOptions nodes;
   DrainOptions drain;
   std::string drain_by;
   std::string undrain_node;
@@ -155,7 +156,14 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
 }
 
 void AddNodeCommands(CLI::App& app, Invocation& call) {
-  Add(app, call, "nodes", "List the nodes", [](CommandContext& c) { return RunNodes(c); });
+  CLI::App* nodes = Add(app, call, "nodes", "List the nodes",
+                        [&call](CommandContext& c) { return RunNodes(c, call.nodes); });
+  nodes->add_option("NODE", call.nodes.nodes, "These nodes alone [all]");
+  Switch(
+      nodes, "--report", call.nodes.report,
+      "Show what nodes say of their addresses, networks and GPUs, problems first, each line once "
+      "with the nodes that say it",
+      "MUSTER_NODES_REPORT");
 
   CLI::App* drain =
       Add(app, call, "drain", "Place nothing more on a node; its jobs save their state and move",

@@ -192,7 +192,8 @@ Json NodeJson(const v1::Node& node) {
           {"failure_domain", Text(node.failure_domain())},
           {"pilot", Text(node.pilot())},
           {"notices", ListJson(node.notices())},
-          {"drain_by", Time(node.drain_by_unix_ms())}};
+          {"drain_by", Time(node.drain_by_unix_ms())},
+          {"report", ListJson(node.report())}};
 }
 
 Json NodeListJson(const v1::ListNodesResponse& nodes) {

@@ -180,6 +180,7 @@ muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* opt
   options->address = address.address;
   options->interfaces = address.interfaces;
   options->gpus = node.gpus.devices;
+  options->report = node.lines;
   options->gpu_nodes = node.gpus.numa_nodes;
   if (!texts.no_cpu_binding) options->cpus = muster::worker::ReadCpuTopology(muster::AllowedCpus());
   if (options->slots == 0) options->slots = static_cast<int>(options->gpus.size());

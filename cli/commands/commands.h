@@ -136,7 +136,11 @@ struct CheckpointsOptions {
 // The committed checkpoints of a job, newest last.
 CommandResult RunCheckpoints(CommandContext& context, const CheckpointsOptions& options);
 
-CommandResult RunNodes(CommandContext& context);
+struct NodesOptions {
+  std::vector<std::string> nodes;  // these alone; none: all
+  bool report = false;  // what they say of their networks and devices instead of the list
+};
+CommandResult RunNodes(CommandContext& context, const NodesOptions& options);
 
 struct DrainOptions {
   std::string node;

@@ -28,7 +28,7 @@ TEST_F(CommandsTest, WithoutAClusterTheNextCommandIsUp) {
 TEST_F(CommandsTest, ADeadCoordinatorIsUnreachable) {
   Serve();
   server_->Shutdown();
-  const CommandResult result = RunNodes(*context_);
+  const CommandResult result = RunNodes(*context_, {});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitUnreachable);
   EXPECT_NE(result.status().message().find("muster up --dir " + dir_), std::string::npos);
 }
@@ -36,7 +36,7 @@ TEST_F(CommandsTest, ADeadCoordinatorIsUnreachable) {
 TEST_F(CommandsTest, WithoutATokenFileTheClusterIsUnreachable) {
   Serve();
   fs::remove(dir_ + "/coordinator/token");
-  const CommandResult result = RunNodes(*context_);
+  const CommandResult result = RunNodes(*context_, {});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitUnreachable);
   EXPECT_NE(result.status().message().find("next: rm -f " + dir_), std::string::npos);
 }

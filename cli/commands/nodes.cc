@@ -1,8 +1,11 @@
 // nodes, drain, undrain: what ranks run on.
 
+#include <algorithm>
+
 #include "cli/commands/commands.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
+#include "cli/node_reports.h"
 
 namespace muster {
 namespace {
@@ -42,13 +45,32 @@ Result<v1::NodeState> WaitUntilDrained(CommandContext& context, const std::strin
   }
 }
 
+// Those that are named, in the list's order; all where none is.
+Result<v1::ListNodesResponse> Chosen(const v1::ListNodesResponse& all,
+                                     const std::vector<std::string>& names) {
+  if (names.empty()) return all;
+  for (const std::string& name : names)
+    if (FindNode(all, name) == nullptr)
+      return NotFound("there is no node " + name + "; muster nodes lists those that have come");
+  v1::ListNodesResponse chosen;
+  for (const auto& node : all.nodes())
+    if (std::find(names.begin(), names.end(), node.name()) != names.end())
+      *chosen.add_nodes() = node;
+  return chosen;
+}
+
 }  // namespace
 
-CommandResult RunNodes(CommandContext& context) {
-  MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, context.client.ListNodes());
+CommandResult RunNodes(CommandContext& context, const NodesOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse all, context.client.ListNodes());
+  MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, Chosen(all, options.nodes));
   Terminal& terminal = context.terminal;
   if (PrintStructured(terminal.out, context.output, NodeListJson(nodes), "name"))
     return kExitSuccess;
+  if (options.report) {
+    terminal.out << NodeReportsText(nodes);
+    return kExitSuccess;
+  }
   const bool wide = context.output == OutputFormat::kWide;
   std::vector<std::string> headers = {"NAME", "STATE", "ADDRESS", "SLOTS", "USED", "PID"};
   if (wide) headers.insert(headers.end(), {"VERSION", "LAST SEEN", "DOMAIN", "PILOT"});

@@ -19,18 +19,25 @@ TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
   coordinator_.node.add_notices("memory pressure");
   coordinator_.node.set_failure_domain("rack-7");
   coordinator_.node.set_pilot("p-1");
-  ASSERT_TRUE(RunNodes(*context_).ok());
+  coordinator_.node.add_report("between nodes: sockets");
+  ASSERT_TRUE(RunNodes(*context_, {}).ok());
   EXPECT_NE(out_.str().find("node-2  draining"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("new kernel, by "), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("; memory pressure"), std::string::npos) << out_.str();
   out_.str("");
   context_->output = OutputFormat::kJson;
-  ASSERT_TRUE(RunNodes(*context_).ok());
+  ASSERT_TRUE(RunNodes(*context_, {}).ok());
   const Json node = Json::parse(out_.str()).at(0);
   EXPECT_EQ(node.at("failure_domain"), "rack-7");
   EXPECT_EQ(node.at("pilot"), "p-1");
   EXPECT_EQ(node.at("notices"), (Json{"memory pressure"}));
+  EXPECT_EQ(node.at("report"), (Json{"between nodes: sockets"}));
   EXPECT_EQ(node.at("drain_by"), "2023-11-14T22:13:20.000Z");
+  out_.str("");
+  context_->output = OutputFormat::kTable;
+  ASSERT_TRUE(RunNodes(*context_, {.nodes = {"node-2"}, .report = true}).ok());
+  EXPECT_EQ(out_.str(), "between nodes: sockets\n  node-2\n");
+  EXPECT_EQ(RunNodes(*context_, {.nodes = {"node-9"}}).status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(CommandsTest, DrainTellsTheJobsThatMove) {

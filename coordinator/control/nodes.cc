@@ -99,6 +99,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   record.reason.clear();
   node.session = event.session;
   record.failure_domain = hello.failure_domain;
+  record.report = hello.report;
   record.allows_faults = hello.allows_faults;
   TakePilot(node, hello.pilot);
   node.heard_at = now_.mono;

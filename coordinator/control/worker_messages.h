@@ -218,7 +218,8 @@ struct Hello {
   std::string failure_domain;
   bool allows_faults = false;
   std::vector<HostedGeneration> hosted;
-  std::string pilot;  // key of the pilot job that it runs in; empty: none
+  std::string pilot;                // key of the pilot job that it runs in; empty: none
+  std::vector<std::string> report;  // of its address, transports and GPUs, for people
 };
 
 // LogChunk is missing on purpose: log reads are forwarded by the service (Controller::LocateLog).

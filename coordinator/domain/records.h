@@ -222,6 +222,7 @@ struct NodeRecord {
   std::int64_t drain_by_unix_ms = 0;  // 0: no limit
   std::vector<std::string> notices;   // what the node says of itself
   std::string pilot;                  // key of the pilot job that it runs in; empty: none
+  std::vector<std::string> report;    // its address, transports and GPUs, when it last came
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 

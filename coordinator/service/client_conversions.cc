@@ -215,6 +215,7 @@ v1::Node ToProto(const NodeView& view) {
   for (const std::string& notice : record.notices) out.add_notices(notice);
   out.set_drain_by_unix_ms(record.drain_by_unix_ms);
   out.set_pilot(record.pilot);
+  for (const std::string& line : record.report) out.add_report(line);
   return out;
 }
 

@@ -177,11 +177,14 @@ TEST(WorkerConversions, WhoIsParkedIsToldOnBothWays) {
   hello.mutable_hosted(0)->set_standbys(4);
   hello.set_failure_domain("rack-7");
   hello.set_allows_faults(true);
+  for (int i = 0; i < 40; ++i) hello.add_report(std::string(1000, 'x'));
   const auto converted = FromProto(hello);
   EXPECT_THAT(converted->hosted.at(0).kept_ranks, ElementsAre(1));
   EXPECT_EQ(converted->hosted.at(0).standbys, 4);
   EXPECT_EQ(converted->failure_domain, "rack-7");
   EXPECT_TRUE(converted->allows_faults);
+  ASSERT_EQ(converted->report.size(), 32u);
+  EXPECT_EQ(converted->report[31].size(), 400u);
 
   const v1::CoordinatorMessage abort = ToProto(CoordinatorMessage(
       Abort{.job_id = JobId{"0123456789"}, .generation = 3, .park_seconds = 1, .kill_ranks = {4}}));
@@ -419,6 +422,7 @@ TEST(ClientConversions, ANodeTellsThatItDrainsAndWhatItSaysOfItself) {
   record.drain_by_unix_ms = 5000;
   record.notices = {"memory pressure"};
   record.pilot = "p-1";
+  record.report = {"between nodes: sockets"};
   NodeView view{&record, 1, true};
   v1::Node node = ToProto(view);
   EXPECT_EQ(node.reason(), "new kernel");
@@ -426,6 +430,7 @@ TEST(ClientConversions, ANodeTellsThatItDrainsAndWhatItSaysOfItself) {
   EXPECT_EQ(node.failure_domain(), "host-a") << "where none was given";
   EXPECT_THAT(node.notices(), ElementsAre("memory pressure"));
   EXPECT_EQ(node.pilot(), "p-1");
+  EXPECT_THAT(node.report(), ElementsAre("between nodes: sockets"));
   record.failure_domain = "rack-7";
   record.state = NodeState::kLost;
   record.reason = "not seen";

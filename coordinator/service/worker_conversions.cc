@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/base/text.h"
 #include "common/base/version.h"
 #include "coordinator/service/conversions.h"
 
@@ -13,6 +14,9 @@ namespace {
 
 constexpr std::size_t kMaxNameLength = 64;
 constexpr int kMaxSlots = 4096;
+// It is stored and shown; a worker sends no more.
+constexpr int kMaxReportLines = 32;
+constexpr std::size_t kMaxReportLineBytes = 400;
 
 bool IsName(const std::string& text) {
   const auto allowed = [](unsigned char c) {
@@ -29,6 +33,13 @@ Status CheckRank(const Proto& message) {
 }
 
 ExitStatus FromProto(const v1::ExitStatus& exit) { return {exit.exit_code(), exit.signal()}; }
+
+std::vector<std::string> BoundedReport(const v1::Hello& m) {
+  std::vector<std::string> lines;
+  for (int i = 0; i < std::min(m.report_size(), kMaxReportLines); ++i)
+    lines.push_back(CutText(m.report(i), kMaxReportLineBytes));
+  return lines;
+}
 
 ShardInfo FromProto(const v1::ShardInfo& shard) {
   return {shard.rank(), shard.file(), shard.bytes(), shard.checksum()};
@@ -295,6 +306,7 @@ Result<Hello> FromProto(const v1::Hello& m) {
               m.failure_domain(),
               m.allows_faults(),
               {}};
+  hello.report = BoundedReport(m);
   if (!m.pilot().empty()) {
     if (!IsName(m.pilot()))
       return InvalidArgument("node " + m.node() + " names a pilot job that cannot be one");

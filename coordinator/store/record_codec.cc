@@ -88,7 +88,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason,
                                                 slots, withheld, pid, version, metrics_port,
                                                 instance, last_seen_unix_ms, failure_domain,
                                                 allows_faults, drain_reason, drain_by_unix_ms,
-                                                notices, pilot)
+                                                notices, pilot, report)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
                                                 severity, message)
 

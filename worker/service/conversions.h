@@ -20,7 +20,8 @@ struct WorkerIdentity {
   std::string instance;
   std::string failure_domain;
   bool allows_faults = false;
-  std::string pilot;  // key of the pilot job that it runs in; empty: none
+  std::string pilot;                // key of the pilot job that it runs in; empty: none
+  std::vector<std::string> report;  // LookAtNode of worker/fabric
 };
 
 v1::WorkerMessage MakeHello(const WorkerIdentity& identity,

@@ -122,10 +122,16 @@ TEST(NodeConversions, ProbesAndFaultsAreRead) {
 }
 
 TEST(NodeConversions, AHelloSaysWhereTheNodeIsAndWhetherItTakesFaults) {
-  const auto hello =
-      MakeHello({.node = "n0", .failure_domain = "rack1", .allows_faults = true}, {});
+  const auto hello = MakeHello({.node = "n0",
+                                .failure_domain = "rack1",
+                                .allows_faults = true,
+                                .report = {"between nodes: sockets", "no \xff text"}},
+                               {});
   EXPECT_EQ(hello.hello().failure_domain(), "rack1");
   EXPECT_TRUE(hello.hello().allows_faults());
+  ASSERT_EQ(hello.hello().report_size(), 2);
+  EXPECT_EQ(hello.hello().report(0), "between nodes: sockets");
+  EXPECT_EQ(hello.hello().report(1), "no \xEF\xBF\xBD text");
 }
 
 }  // namespace

@@ -236,7 +236,8 @@ void WorkerServer::Connect() {
                    .instance = RandomInstance(),
                    .failure_domain = options_.failure_domain,
                    .allows_faults = options_.allow_faults,
-                   .pilot = options_.pilot}};
+                   .pilot = options_.pilot,
+                   .report = options_.report}};
   session_ = std::make_unique<CoordinatorSession>(
       loop_, std::move(options),
       CoordinatorSession::Handlers{

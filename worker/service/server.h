@@ -31,6 +31,7 @@ struct WorkerOptions {
   std::string node;
   std::string address = "127.0.0.1";
   std::vector<std::string> gpus;        // that ranks get, as CUDA_VISIBLE_DEVICES names them
+  std::vector<std::string> report;      // what LookAtNode says of this node
   std::vector<int> gpu_nodes;           // LaunchContext::gpu_nodes
   CpuTopology cpus;                     // that ranks are kept to shares of; empty: to none
   std::vector<std::string> interfaces;  // that collectives take; none: the ranks choose
