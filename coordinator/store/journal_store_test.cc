@@ -21,6 +21,8 @@
 #include <string>
 #include <thread>
 
+#include "coordinator/store/store_for_test.h"
+
 namespace muster {
 namespace {
 
@@ -31,18 +33,6 @@ constexpr int kSlowness = 20;
 #else
 constexpr int kSlowness = 1;
 #endif
-
-StoreOperation NumberedJob(int number) {
-  JobRecord job;
-  job.id = JobId{std::to_string(number)};
-  return PutJob{job};
-}
-
-Status CommitAndWait(Store& store, std::vector<StoreOperation> operations) {
-  std::promise<Status> done;
-  store.Commit(std::move(operations), [&](const Status& status) { done.set_value(status); });
-  return done.get_future().get();
-}
 
 class JournalStoreTest : public ::testing::Test {
  protected:
@@ -269,29 +259,13 @@ TEST_F(JournalStoreTest, DeathAtAnySystemCallLosesNothingThatWasAcknowledged) {
 }
 
 TEST_F(JournalStoreTest, WhatWasReportedDurableSurvivesSigkill) {
-  int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    ::close(ends[0]);
-    const auto store = JournalStore::Open(Options());
-    if (!store.ok()) ::_exit(1);
-    for (int i = 0;; ++i) {
-      if (!CommitAndWait(**store, {NumberedJob(i)}).ok()) ::_exit(1);
-      if (::write(ends[1], "x", 1) != 1) ::_exit(1);
-    }
-  }
-  ::close(ends[1]);
-  std::size_t acknowledged = 0;
-  char byte = 0;
-  while (acknowledged < 500 && ::read(ends[0], &byte, 1) == 1) ++acknowledged;
-  ::kill(child, SIGKILL);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  while (::read(ends[0], &byte, 1) == 1) ++acknowledged;
-  ::close(ends[0]);
-  ASSERT_GE(acknowledged, 500u);
-  EXPECT_GE(Open(Options("n2"))->Load()->jobs.size(), acknowledged);
+  const std::size_t told = CommitsUntilKilled(
+      [this]() -> Result<std::unique_ptr<Store>> {
+        MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, JournalStore::Open(Options()));
+        return store;
+      },
+      500);
+  EXPECT_GE(Open(Options("n2"))->Load()->jobs.size(), told);
 }
 
 // Commits until it fails, and tells how many were acknowledged, why it ended, and what is there

@@ -2,11 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -14,6 +11,7 @@
 #include <string>
 
 #include "coordinator/store/sqlite_database.h"
+#include "coordinator/store/store_for_test.h"
 
 namespace muster {
 namespace {
@@ -33,12 +31,6 @@ class SqliteStoreTest : public ::testing::Test {
  private:
   std::string dir_;
 };
-
-StoreOperation NumberedJob(int number) {
-  JobRecord job;
-  job.id = JobId{std::to_string(number)};
-  return PutJob{job};
-}
 
 TEST_F(SqliteStoreTest, AFileHeldByAnotherCoordinatorIsRefused) {
   auto first = SqliteStore::Open(Options());
@@ -147,42 +139,16 @@ TEST_F(SqliteStoreTest, OldEventsAreRemovedWhenItIsOpened) {
   EXPECT_EQ(state->events.front().seq, 16u);
 }
 
-// Commits job after job and writes one byte per commit that was reported durable.
-[[noreturn]] void CommitUntilKilled(const SqliteStoreOptions& options, int pipe) {
-  auto store = SqliteStore::Open(options);
-  if (!store.ok()) ::_exit(1);
-  for (int i = 0;; ++i) {
-    std::promise<void> done;
-    (*store)->Commit({NumberedJob(i)}, [&](const Status& status) {
-      if (!status.ok() || ::write(pipe, "x", 1) != 1) ::_exit(1);
-      done.set_value();
-    });
-    done.get_future().get();
-  }
-}
-
 TEST_F(SqliteStoreTest, WhatWasReportedDurableSurvivesSigkill) {
-  int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    ::close(ends[0]);
-    CommitUntilKilled(Options(), ends[1]);
-  }
-  ::close(ends[1]);
-  std::size_t acknowledged = 0;
-  char byte = 0;
-  while (acknowledged < 25 && ::read(ends[0], &byte, 1) == 1) ++acknowledged;
-  ::kill(child, SIGKILL);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  while (::read(ends[0], &byte, 1) == 1) ++acknowledged;
-  ::close(ends[0]);
-
-  ASSERT_GE(acknowledged, 25u);
+  const std::size_t told = CommitsUntilKilled(
+      [this]() -> Result<std::unique_ptr<Store>> {
+        MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, SqliteStore::Open(Options()));
+        return store;
+      },
+      25);
   auto store = SqliteStore::Open(Options());
   ASSERT_TRUE(store.ok()) << store.status().ToString();
-  EXPECT_GE((*store)->Load()->jobs.size(), acknowledged);
+  EXPECT_GE((*store)->Load()->jobs.size(), told);
 }
 
 }  // namespace

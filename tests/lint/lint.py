@@ -58,7 +58,7 @@ BANNED_CALLS = (
     (r"(?<![\w.>:])(std::|::)?system\s*\(", (), "start programs with common/process"),
     (r"(?<![\w.>:])(::)?popen\s*\(", (), "start programs with common/process"),
     (r"(?<![\w.>:])(::)?(fork|vfork)\s*\(\)", ("common/process/", "worker/process/", "worker/guardian/", "worker/agent/",
-                                               "cli/local_cluster", "_test.cc", "_testing.h", "tests/"),
+                                               "cli/local_cluster", "_test.cc", "_for_test.h", "_testing.h", "tests/"),
      "start programs with common/process"),
 )
 
