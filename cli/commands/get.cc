@@ -1,6 +1,7 @@
 // get, describe, checkpoints, cancel: one look at jobs, or one word to them.
 
 #include "cli/commands/commands.h"
+#include "cli/commands/state_line.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 #include "cli/story.h"
@@ -103,9 +104,9 @@ CommandResult RunCancel(CommandContext& context, const CancelOptions& options) {
   request.set_job(options.job);
   request.set_reason(options.reason);
   MUSTER_ASSIGN_OR_RETURN(const v1::CancelResponse response, context.client.Cancel(request));
-  const Json json = {{"id", response.id()}, {"state", StateWord(response.state())}};
-  if (PrintStructured(context.terminal.out, context.output, json, "id")) return kExitSuccess;
-  context.terminal.out << "job " << response.id() << " is " << StateWord(response.state()) << "\n";
+  PrintStateLine(
+      context,
+      {.kind = "job", .key = "id", .name = response.id(), .state = StateWord(response.state())});
   return kExitSuccess;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/state_line.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 #include "cli/node_reports.h"
@@ -105,16 +106,19 @@ CommandResult RunDrain(CommandContext& context, const DrainOptions& options) {
     MUSTER_ASSIGN_OR_RETURN(state, WaitUntilDrained(context, options.node));
   }
   Json jobs = Json::array();
-  for (const auto& job : response.jobs()) jobs.push_back(job);
-  const Json json = {{"node", options.node}, {"state", StateWord(state)}, {"jobs", jobs}};
-  if (PrintStructured(context.terminal.out, context.output, json, "node")) return kExitSuccess;
-  std::ostream& out = context.terminal.out;
-  out << "node " << options.node << " is " << StateWord(state);
-  if (response.jobs_size() > 0) {
-    out << (options.wait ? "; moved away:" : "; these jobs save their state and move:");
-    for (const auto& job : response.jobs()) out << " " << job;
+  std::string names;
+  for (const auto& job : response.jobs()) {
+    jobs.push_back(job);
+    names += " " + job;
   }
-  out << "\n";
+  const std::string what =
+      options.wait ? "; moved away:" : "; these jobs save their state and move:";
+  PrintStateLine(context, {.kind = "node",
+                           .key = "node",
+                           .name = options.node,
+                           .state = StateWord(state),
+                           .more = names.empty() ? "" : what + names,
+                           .fields = {{"jobs", jobs}}});
   return kExitSuccess;
 }
 
@@ -122,9 +126,8 @@ CommandResult RunUndrain(CommandContext& context, const std::string& node) {
   v1::UndrainRequest request;
   request.set_node(node);
   MUSTER_ASSIGN_OR_RETURN(const v1::UndrainResponse response, context.client.Undrain(request));
-  const Json json = {{"node", node}, {"state", StateWord(response.state())}};
-  if (PrintStructured(context.terminal.out, context.output, json, "node")) return kExitSuccess;
-  context.terminal.out << "node " << node << " is " << StateWord(response.state()) << "\n";
+  PrintStateLine(
+      context, {.kind = "node", .key = "node", .name = node, .state = StateWord(response.state())});
   return kExitSuccess;
 }
 

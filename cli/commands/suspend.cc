@@ -1,6 +1,7 @@
 // suspend, resume: jobs that are set aside and brought back.
 
 #include "cli/commands/commands.h"
+#include "cli/commands/state_line.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 
@@ -39,13 +40,14 @@ CommandResult RunSuspend(CommandContext& context, const SuspendOptions& options)
   const bool as_asked =
       outcome.state == v1::JOB_STATE_SUSPENDED || outcome.state == v1::JOB_STATE_STOPPING;
   const int code = as_asked || outcome.state == v1::JOB_STATE_SUCCEEDED ? kExitSuccess : kExitError;
-  const Json json = {{"id", response.id()}, {"state", StateWord(outcome.state)}};
-  if (PrintStructured(context.terminal.out, context.output, json, "id")) return code;
-  std::ostream& out = context.terminal.out;
-  out << "job " << response.id() << " is " << StateWord(outcome.state);
-  if (outcome.state == v1::JOB_STATE_STOPPING) out << "; it saves its state first";
-  if (!outcome.reason.empty()) out << " (" << Printable(outcome.reason) << ")";
-  out << "\n";
+  std::string more;
+  if (outcome.state == v1::JOB_STATE_STOPPING) more = "; it saves its state first";
+  if (!outcome.reason.empty()) more += " (" + Printable(outcome.reason) + ")";
+  PrintStateLine(context, {.kind = "job",
+                           .key = "id",
+                           .name = response.id(),
+                           .state = StateWord(outcome.state),
+                           .more = more});
   return code;
 }
 
@@ -53,9 +55,9 @@ CommandResult RunResume(CommandContext& context, const std::string& job) {
   v1::ResumeRequest request;
   request.set_job(job);
   MUSTER_ASSIGN_OR_RETURN(const v1::ResumeResponse response, context.client.Resume(request));
-  const Json json = {{"id", response.id()}, {"state", StateWord(response.state())}};
-  if (PrintStructured(context.terminal.out, context.output, json, "id")) return kExitSuccess;
-  context.terminal.out << "job " << response.id() << " is " << StateWord(response.state()) << "\n";
+  PrintStateLine(
+      context,
+      {.kind = "job", .key = "id", .name = response.id(), .state = StateWord(response.state())});
   return kExitSuccess;
 }
 
