@@ -69,7 +69,8 @@ void ControllerCore::StopJob(JobEntry& job, StopKind kind, std::string reason) {
   Tell(job, {"stopping", Severity::kInfo, job.record.reason});
   if (!job.gang) return EndStopped(job);
   const AttemptState attempt = job.attempt().state;
-  if (attempt == AttemptState::kAborting) return;  // its end will be the job's
+  // Its end will be the job's, and that may have waited only for what a cancel does not wait for.
+  if (attempt == AttemptState::kAborting) return MaybeEndAttempt(job);
   const bool saves = kind == StopKind::kSuspend || (kind == StopKind::kTimeLimit && job.spec.train);
   if (!saves || attempt != AttemptState::kRunning) return AbortStopped(job);
   StopGang(job, job.record.reason, StopDeadline(job, now_, now_.mono + options_.stop_patience));

@@ -198,6 +198,7 @@ class ControllerCore {
   void ClearNotices(NodeEntry& node, const NodeNotice& clear);
   std::vector<JobId> JobsOn(const NodeName& name);
   void Drain(NodeEntry& node, const std::string& reason, double by_seconds);
+  void HastenDrain(NodeEntry& node, const std::string& detail, double by_seconds);
   void DrainJobs(NodeEntry& node);
   void SettleDrains();
   void Quarantine(NodeEntry& node, const std::string& detail);

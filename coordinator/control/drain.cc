@@ -111,10 +111,9 @@ void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
                  "node " + name.value + ": " + detail});
   }
   if (notice.kind == NodeNoticeKind::kXid && notice.fatal) Quarantine(node, detail);
-  if (notice.kind == NodeNoticeKind::kDrain && record.drain_reason.empty() &&
-      Apply(record.state, NodeEvent::kDrain)) {
-    Drain(node, detail, notice.deadline_seconds);
-  }
+  if (notice.kind != NodeNoticeKind::kDrain) return;
+  if (!record.drain_reason.empty()) return HastenDrain(node, detail, notice.deadline_seconds);
+  if (Apply(record.state, NodeEvent::kDrain)) Drain(node, detail, notice.deadline_seconds);
 }
 
 // What does not stand any more is over; a drain or a quarantine that it led to is not.
@@ -156,6 +155,22 @@ void ControllerCore::Drain(NodeEntry& node, const std::string& reason, double by
   Move(node, NodeEvent::kDrain);
   TellCluster({"node_draining", Severity::kInfo,
                "node " + record.name.value + " is drained: " + record.drain_reason});
+  DrainJobs(node);
+}
+
+// A node that is being drained at leisure says that it must be gone sooner.
+void ControllerCore::HastenDrain(NodeEntry& node, const std::string& detail, double by_seconds) {
+  // A notice is repeated, each time with what is then left.
+  constexpr std::int64_t kSameMillis = 1000;
+  NodeRecord& record = node.record;
+  const std::int64_t by = now_.unix_ms + static_cast<std::int64_t>(by_seconds * 1000);
+  const bool sooner = record.drain_by_unix_ms == 0 || by + kSameMillis < record.drain_by_unix_ms;
+  if (by_seconds <= 0 || !sooner) return;
+  record.drain_by_unix_ms = by;
+  Mark(node);
+  TellCluster({"node_draining", Severity::kWarning,
+               "node " + record.name.value + " must be empty within " + SecondsText(by_seconds) +
+                   ": " + detail});
   DrainJobs(node);
 }
 

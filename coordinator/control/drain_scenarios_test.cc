@@ -544,5 +544,38 @@ TEST(TimeLimitStopTest, ARestartInBetweenSaysTheStopAgain) {
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
 }
 
+// A provider that takes the machine away does not wait for a drain without haste.
+TEST(NoticeTest, ADeadlineOfTheNodeHastensADrainThatWasAskedForBefore) {
+  Draining h;
+  ASSERT_TRUE(h.Drain("n2").status.ok());
+  EXPECT_EQ(h.Node("n2").record->drain_by_unix_ms, 0);
+  h.Advance(seconds(1));
+  h.Say("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 30});
+  const std::int64_t by = h.Node("n2").record->drain_by_unix_ms;
+  EXPECT_GT(by, 0);
+  h.Advance(seconds(1));
+  h.Say("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 29});
+  h.Say("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 60});
+  EXPECT_EQ(h.Node("n2").record->drain_by_unix_ms, by) << "it is the same notice";
+  EXPECT_EQ(h.CountEvents(JobId{}, "node_draining"), 2);
+  h.Advance(seconds(30));
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting) << h.Story();
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kDrained);
+}
+
+TEST(NoticeTest, WhyANodeIsOutOfUseIsStillToldWhenItComesBack) {
+  Draining h;
+  h.Say("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
+  ASSERT_TRUE(h.Drain("n3").status.ok());
+  for (const char* node : {"n2", "n3"}) {
+    const std::string reason = h.Node(node).record->reason;
+    EXPECT_NE(reason, "");
+    h.Leave(node);
+    EXPECT_EQ(h.Node(node).record->reason, reason);
+    h.Join(node);
+    EXPECT_EQ(h.Node(node).record->reason, reason);
+  }
+}
+
 }  // namespace
 }  // namespace muster

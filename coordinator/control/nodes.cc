@@ -96,7 +96,6 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   record.metrics_port = hello.metrics_port;
   record.instance = hello.instance;
   record.last_seen_unix_ms = now_.unix_ms;
-  record.reason.clear();
   node.session = event.session;
   record.failure_domain = hello.failure_domain;
   record.report = hello.report;
@@ -108,8 +107,11 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   node.check_at.reset();
   sessions_[event.session] = record.name;
   Move(node, NodeEvent::kHello);
+  // Why it is not used stays.
+  if (record.state == NodeState::kReady) record.reason.clear();
   // One that was lost meanwhile is still to be left alone.
   if (record.state == NodeState::kReady && !record.drain_reason.empty()) {
+    record.reason = "draining: " + record.drain_reason;
     Move(node, NodeEvent::kDrain);
   }
   for (const JobId& id : live_) jobs_.at(id).given_up.erase(record.name);

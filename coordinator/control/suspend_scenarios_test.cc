@@ -88,6 +88,16 @@ TEST(SuspendTest, TheCommitRecordIsWaitedForWhileThereIsTime) {
   EXPECT_EQ(h.Job(h.id).record->committed_step, 13);
 }
 
+TEST(SuspendTest, ACancelDoesNotWaitForTheCommitRecord) {
+  Suspending h(TrainYaml(), 20);
+  h.Checkpoint(h.id, 13);
+  h.ExitAll();
+  h.QuiesceAll(h.id);
+  ASSERT_EQ(h.State(h.id), JobState::kStopping);
+  EXPECT_TRUE(h.Cancel(h.id).status.ok());
+  EXPECT_EQ(h.State(h.id), JobState::kCancelled) << h.Story();
+}
+
 TEST(SuspendTest, WhoHasNotSavedByTheDeadlineIsEndedAndTheLossIsSaid) {
   Suspending h(TrainYaml(), 20);
   h.Checkpoint(h.id, 10);

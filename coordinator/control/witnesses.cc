@@ -8,6 +8,12 @@
 namespace muster {
 namespace {
 
+// By somebody's decision, whose reason is told as long as it holds.
+bool IsOutOfUse(NodeState state) {
+  return state == NodeState::kDraining || state == NodeState::kDrained ||
+         state == NodeState::kQuarantined;
+}
+
 constexpr std::size_t kMaxWitnesses = 3;
 constexpr Duration kProbeTimeout = std::chrono::milliseconds(500);
 constexpr Duration kProbeEvery = std::chrono::seconds(1);
@@ -47,7 +53,7 @@ void ControllerCore::ForgiveOversleep() {
 void ControllerCore::Suspect(NodeEntry& node, const std::string& why) {
   if (node.suspect) return;
   node.suspect = true;
-  node.record.reason = why;
+  if (!IsOutOfUse(node.record.state)) node.record.reason = why;
   Move(node, NodeEvent::kDisconnect);
   TellCluster({"node_suspect", Severity::kWarning,
                "node " + node.record.name.value + ": " + why + "; other nodes are asked for it"});
@@ -59,7 +65,7 @@ void ControllerCore::Suspect(NodeEntry& node, const std::string& why) {
 void ControllerCore::Trust(NodeEntry& node) {
   node.check_at.reset();
   if (!std::exchange(node.suspect, false)) return;
-  node.record.reason.clear();
+  if (!IsOutOfUse(node.record.state)) node.record.reason.clear();
   node.ready_at = now_.mono;
   Move(node, NodeEvent::kHello);
   TellCluster(

@@ -79,8 +79,10 @@ Result<std::vector<std::uint64_t>> Journal::Numbers(const std::string& directory
 Result<Journal::Published> Journal::Publish(const std::string& directory, std::uint64_t number,
                                             const std::string& bytes) {
   const std::string name = Path(directory, number);
-  const std::string temporary =
-      directory + "/" + std::string(kTemporary) + NumberedName(claim_.epoch) + "-" + claim_.nonce;
+  // Never the same twice: one that could not be removed is the same file as what was published.
+  const std::string temporary = directory + "/" + std::string(kTemporary) +
+                                NumberedName(claim_.epoch) + "-" + claim_.nonce + "-" +
+                                std::to_string(number);
   if (const int error = files_.Write(temporary, bytes); error != 0) {
     files_.Remove(temporary);
     return JournalError(error, "write " + temporary);
@@ -93,11 +95,13 @@ Result<Journal::Published> Journal::Publish(const std::string& directory, std::u
     std::string there;
     const int read = files_.Read(name, &there);
     ours = read == 0 && there == bytes;
-    // Nothing to link: a successor has removed our temporary file.
-    const bool taken = read == 0 || linked == EEXIST || linked == ENOENT;
-    if (!ours && !taken) {
+    // Nothing to link: a successor has removed our temporary file. Nothing there: what was there is
+    // replaced by a snapshot already.
+    const bool gone = IsGone(read) && (linked == EEXIST || linked == ENOENT);
+    if (!ours && read != 0 && !gone) {
       files_.Remove(temporary);
-      return JournalError(linked, "link " + temporary + " to " + name);
+      return linked == EEXIST ? JournalError(read, "read " + name)
+                              : JournalError(linked, "link " + temporary + " to " + name);
     }
   }
   if (ours) {

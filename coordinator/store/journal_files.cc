@@ -14,6 +14,9 @@
 namespace muster {
 namespace {
 
+// Whose the files of root are on a file server that does not trust it (root_squash).
+constexpr uid_t kSquashed = 65534;
+
 std::string ParentOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -58,11 +61,14 @@ int PosixJournalFiles::MakeDirectory(const std::string& path) {
   if (error != EEXIST) return error;
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno;
-  return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
+  if (!S_ISDIR(info.st_mode)) return ENOTDIR;
+  // Who can put a commit there decides what this coordinator does, as its user.
+  const bool ours = info.st_uid == ::geteuid() || (::geteuid() == 0 && info.st_uid == kSquashed);
+  return ours && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 ? 0 : EPERM;
 }
 
 int PosixJournalFiles::Write(const std::string& path, std::string_view bytes) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return errno;
   if (const int error = WriteAll(fd.get(), bytes); error != 0) return error;
   if (::fsync(fd.get()) != 0) return errno;
@@ -128,8 +134,11 @@ Status JournalError(int error, const std::string& what) {
       return with(plain.code(),
                   "the file server does not answer; mount it hard, so that writers wait for it");
     case EIO: return with(plain.code(), "the file system fails; ask who runs it, then start again");
-    case EACCES:
     case EPERM:
+      return with(StatusCode::kPermissionDenied,
+                  "the journal's directories must belong to the coordinator's user and be writable "
+                  "by nobody else (chown, chmod 700), on a file system that allows hard links");
+    case EACCES:
     case EROFS:
       return with(plain.code(), "the journal's directory must be writable, and allow hard links");
     case ENOENT:

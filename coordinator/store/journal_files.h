@@ -16,9 +16,11 @@ namespace muster {
 class JournalFiles {
  public:
   virtual ~JournalFiles() = default;
-  // mkdir with mode 0700, and its name in the directory above is durable; fine if it is there.
+  // mkdir with mode 0700, and its name in the directory above is durable; fine if it is there and
+  // nobody else may write into it, else EPERM.
   virtual int MakeDirectory(const std::string& path) = 0;
-  // Creates or empties the file, writes, fsyncs and closes it. Its name is not yet durable.
+  // Creates the file, writes, fsyncs and closes it; EEXIST if it is there. Its name is not yet
+  // durable.
   virtual int Write(const std::string& path, std::string_view bytes) = 0;
   // Gives the file a second name: EEXIST if somebody has it. The file server decides.
   virtual int Link(const std::string& from, const std::string& to) = 0;

@@ -75,8 +75,7 @@ class ModelFilesForTest : public JournalFiles {
   int MakeDirectory(const std::string&) override { return 0; }
   int Write(const std::string& path, std::string_view bytes) override {
     Turn();
-    disk_.files[path] = bytes;
-    return 0;
+    return disk_.files.emplace(path, bytes).second ? 0 : EEXIST;
   }
   int Link(const std::string& from, const std::string& to) override {
     Turn();

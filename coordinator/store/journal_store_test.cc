@@ -235,6 +235,74 @@ void CommitUntilKilled(const JournalOptions& options, int call, KillingFiles::Mo
   if (::write(fd, ".", 1) != 1) ::_exit(1);
 }
 
+// As a file server whose answers get lost, or a quota that even an unlink needs room in.
+class UnlinkFails final : public PosixJournalFiles {
+ public:
+  int Remove(const std::string&) override { return EIO; }
+};
+
+TEST_F(JournalStoreTest, AnUnlinkThatFailsLosesNoCommitThatWasAcknowledged) {
+  UnlinkFails files;
+  JournalOptions options = Options().journal;
+  options.snapshot_commits = 2;
+  {
+    const auto journal = Journal::Open(files, options);
+    ASSERT_TRUE(journal.ok()) << journal.status().ToString();
+    for (int i = 0; i < kCommitsOfLife; ++i) {
+      std::string payload;
+      AppendOperation(NumberedJob(i), &payload);
+      ASSERT_TRUE((*journal)->Append(payload).ok());
+      (*journal)->CompactIfDue();
+    }
+  }
+  auto store = Open(Options("n2"));
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(store->Load()->jobs.size(), static_cast<std::size_t>(kCommitsOfLife));
+}
+
+// The answer to a link is lost, and then the file server is away.
+class UnreadableName final : public PosixJournalFiles {
+ public:
+  int Link(const std::string& from, const std::string& to) override {
+    const int error = PosixJournalFiles::Link(from, to);
+    if (!failing || error != 0) return error;
+    unreadable_ = to;
+    return EEXIST;
+  }
+  int Read(const std::string& path, std::string* bytes) override {
+    return path == unreadable_ ? EIO : PosixJournalFiles::Read(path, bytes);
+  }
+  bool failing = false;
+
+ private:
+  std::string unreadable_;
+};
+
+TEST_F(JournalStoreTest, AnOwnCommitThatCannotBeReadIsNotSomebodyElses) {
+  UnreadableName files;
+  const auto journal = Journal::Open(files, Options().journal);
+  ASSERT_TRUE(journal.ok()) << journal.status().ToString();
+  files.failing = true;
+  std::string payload;
+  AppendOperation(NumberedJob(1), &payload);
+  const Status status = (*journal)->Append(payload);
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.code(), StatusCode::kAborted) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("read "));
+}
+
+TEST_F(JournalStoreTest, ADirectoryThatOthersMayWriteIntoIsRefused) {
+  ASSERT_EQ(::mkdir(Path().c_str(), 0700), 0);
+  for (const mode_t mode : {0777, 0770}) {
+    ASSERT_EQ(::chmod(Path().c_str(), mode), 0);
+    const Status status = JournalStore::Open(Options()).status();
+    EXPECT_EQ(status.code(), StatusCode::kPermissionDenied) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("chmod 700"));
+  }
+  ASSERT_EQ(::chmod(Path().c_str(), 0755), 0);
+  EXPECT_NE(Open(Options()), nullptr) << "others may look at it";
+}
+
 TEST_F(JournalStoreTest, DeathAtAnySystemCallLosesNothingThatWasAcknowledged) {
   for (const auto moment : {KillingFiles::kBefore, KillingFiles::kHalf, KillingFiles::kAfter}) {
     bool finished = false;
