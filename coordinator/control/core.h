@@ -232,9 +232,8 @@ class ControllerCore {
   std::map<SessionId, NodeName> sessions_;  // current ones only
   SlotLedger slots_;
   std::deque<EventRecord> events_;
-  std::uint64_t next_seq_ = 1, next_order_ = 1;
+  std::uint64_t next_seq_ = 1, next_order_ = 1, next_fault_ = 0, next_probe_ = 0;
   std::map<std::uint64_t, OrderedFault> faults_;  // by their number
-  std::uint64_t next_fault_ = 0, next_probe_ = 0;
   Scrubs scrubs_{*this};
   TimePoint handled_at_;  // the newest event
   std::optional<TimePoint> next_deadline_;
