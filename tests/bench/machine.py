@@ -6,6 +6,7 @@ import pathlib
 import platform
 import statistics
 import subprocess
+import time
 
 # What decides how fast the matrix products are.
 _INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
@@ -57,3 +58,58 @@ def summary(seconds):
     if len(ordered) <= 50:
         result["all_s"] = [round(s, 3) for s in seconds]
     return result
+
+
+def median_interval(values):
+    """Where the median lies with at least 95 %, by the sign test, which takes nothing for granted of how values
+    are spread. Nothing for fewer than 6."""
+    ordered = sorted(values)
+    count = len(ordered)
+    outside = 0.0
+    for cut in range(count // 2):
+        outside += 2 * math.comb(count, cut) / 2**count
+        if outside > 0.05:
+            return None if cut == 0 else [round(ordered[cut - 1], 4), round(ordered[count - cut], 4)]
+    return None
+
+
+def difference(base, other):
+    """Of runs in pairs: what `other` took more than its neighbour in time. A machine that was busy for a while was so
+    for both, and what it adds by chance shows in the spread."""
+    more = [b - a for a, b in zip(base, other, strict=True)]
+    quartiles = statistics.quantiles(more, n=4, method="inclusive") if len(more) > 1 else [more[0], more[0], more[0]]
+    return {"pairs": len(more), "median_s": round(statistics.median(more), 4),
+            "median_95_s": median_interval(more),
+            "quartiles_s": [round(quartiles[0], 4), round(quartiles[2], 4)],
+            "min_s": round(min(more), 4), "max_s": round(max(more), 4),
+            "ratio": round(statistics.median(b / a for a, b in zip(base, other)), 3)}
+
+
+class Rounds:
+    """Measurements of several kinds taken in turn, every other round backwards, so that no kind always comes after
+    the same one; and what the machine was doing meanwhile."""
+
+    def __init__(self, show=None):
+        self.seconds = {}
+        self._show = show or (lambda name, seconds: None)
+        self._loads = []
+        self._waited = []
+        self._took = 0
+
+    def take(self, kinds):
+        """One round. `kinds`: what measures, by name; returns seconds."""
+        began, waited = time.monotonic(), seconds_some_task_waited()
+        for name in list(kinds)[::-1 if self._took % 2 else 1]:
+            self.seconds.setdefault(name, []).append(kinds[name]())
+            self._show(name, self.seconds[name][-1])
+        self._took += 1
+        self._loads.append(os.getloadavg()[0])
+        self._waited.append((seconds_some_task_waited() - waited) / (time.monotonic() - began))
+
+    def summaries(self):
+        return {name: summary(values) for name, values in self.seconds.items()}
+
+    def busy(self):
+        """Load, and the share of the time in which some task waited for a CPU, ours among them: by round."""
+        return {name: {"median": round(statistics.median(values), 2), "max": round(max(values), 2)}
+                for name, values in (("load_1min", self._loads), ("waited_share", self._waited))}

@@ -10,13 +10,15 @@ batch script to the first collective that is done, of the same Python ranks unde
 
 and to the first finished step of muster-trainer under muster-worker --auto (muster_train), which has also
 loaded a model. Each once more beside a name server that never answers; the addresses are numbers in all of
-them. And from the end of all processes of a node to the next finished step, with a spare node in the
-allocation (node_killed).
+them. All are taken in turn, and what one takes more than its neighbour in time is told with its spread, beside
+what else the machine did (`busy`). And from the end of all processes of a node to the next finished step, with
+a spare node in the allocation (node_killed).
 
   MUSTER_BIN_DIR=build/release/bin tests/bench/slurm_start.py [--runs N] [--without-peer]     JSON
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -136,22 +138,34 @@ class Bench:
         return seconds
 
 
-def starts(runs, with_peer, dead_name_server):
+def show(name, seconds):
+    print(name, round(seconds, 3), file=sys.stderr, flush=True)
+
+
+def starts(runs, with_peer):
+    """In turn, labs with and without a name server that answers as well: a lab stands in less than a second."""
+    servers = {"name_server_refuses": False, "name_server_never_answers": True}
+    rounds = {server: machine.Rounds(show) for server in servers}
+    for number in range(runs):
+        for server in list(servers)[::-1 if number % 2 else 1]:
+            print(server, file=sys.stderr, flush=True)
+            with Lab(2, dead_name_server=servers[server], own_name=True, visible=[BIN]) as lab:
+                bench = Bench(lab)
+                kinds = {"muster_train": bench.train_start}
+                if with_peer:
+                    for launcher in (Bench.muster_command, Bench.srun, Bench.torchrun):
+                        kinds[launcher.__name__] = functools.partial(bench.peer_start, launcher)
+                rounds[server].take(kinds)
     result = {}
-    with Lab(2, dead_name_server=dead_name_server, own_name=True,
-             visible=[BIN]) as lab:
-        bench = Bench(lab)
-        kinds = {"muster_train": bench.train_start}
+    for server, taken in rounds.items():
+        result[server] = {**taken.summaries(), "busy": taken.busy()}
         if with_peer:
-            for name in ("torchrun", "srun", "muster_command"):
-                launcher = getattr(Bench, name)
-                kinds[name] = lambda launcher=launcher: bench.peer_start(launcher)
-        seconds = {name: [] for name in kinds}
-        for _ in range(runs):  # in turn, so that what else the machine does is shared
-            for name, measure in kinds.items():
-                seconds[name].append(measure())
-                print(name, round(seconds[name][-1], 3), file=sys.stderr, flush=True)
-        result = {name: machine.summary(values) for name, values in seconds.items()}
+            result[server]["more_than_muster_command"] = {
+                name: machine.difference(taken.seconds["muster_command"], taken.seconds[name])
+                for name in ("srun", "torchrun")}
+    refused, unanswered = (rounds[server].seconds for server in servers)
+    result["more_where_no_name_server_answers"] = {
+        name: machine.difference(values, unanswered[name]) for name, values in refused.items()}
     return result
 
 
@@ -176,9 +190,8 @@ def main():
         return 1
     if not given.without_peer:
         peer.require()
-    result = {"machine": machine.describe(), "revision": machine.revision(ROOT)}
-    for name, dead in (("name_server_refuses", False), ("name_server_never_answers", True)):
-        result[name] = starts(given.runs, not given.without_peer, dead)
+    result = {"machine": machine.describe(), "revision": machine.revision(ROOT),
+              **starts(given.runs, not given.without_peer)}
     if given.losses:
         result["node_killed_to_next_step"] = losses(given.losses)
     result["load_1min_after"] = round(os.getloadavg()[0], 2)
