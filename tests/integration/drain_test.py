@@ -6,7 +6,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import Cluster, kill, read_metrics, trajectory, wait_until  # noqa: E402
+from cluster import (Cluster, kill, read_metrics, trajectory, trajectory_of,  # noqa: E402
+                     wait_until)
 
 STEPS = 60
 
@@ -15,9 +16,7 @@ class JobThatMoves(unittest.TestCase):
     """A job on two of three nodes, of which `node` is to go away, and the numbers of a calm run."""
 
     def start(self, at_step=10, **train):
-        job = self.cluster.submit(self.cluster.train_job(steps=STEPS, **train))
-        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
-        self.calm = trajectory(self.cluster.output(job))
+        self.calm = trajectory_of(self.cluster.calm(steps=STEPS, **train))
         self.job = self.cluster.submit(self.cluster.train_job(steps=STEPS, **train))
         self.cluster.wait_for_step(self.job, at_step)
         self.node = self.cluster.get(self.job)["ranks"][1]["node"]

@@ -8,13 +8,13 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import (Cluster, alive, can_have_namespaces, kill, read_metrics, trajectory,  # noqa: E402
-                     wait_until)
+                     trajectory_of, wait_until)
 
 STEPS = 60
 
 
-def samples(output):
-    return {step: entry["sample_chain"] for step, entry in read_metrics(output).items()}
+def samples(metrics):
+    return {step: entry["sample_chain"] for step, entry in metrics.items()}
 
 
 class Ladder(unittest.TestCase):
@@ -25,11 +25,6 @@ class Ladder(unittest.TestCase):
         job = cluster.submit(spec)
         cluster.wait_for_step(job, at_step)
         return job
-
-    def calm(self, cluster, **options):
-        job = cluster.submit(cluster.train_job(steps=STEPS, **options))
-        self.assertEqual(cluster.wait(job), 0, cluster.describe(job))
-        return cluster.output(job)
 
     def finish(self, cluster, job, timeout=120):
         self.assertEqual(cluster.wait(job, timeout), 0, cluster.describe(job))
@@ -48,7 +43,7 @@ class Ladder(unittest.TestCase):
 
     def test_in_place_survivors_keep_their_processes_and_no_step_is_lost(self):
         cluster = Cluster(self)
-        calm = self.calm(cluster)
+        calm = cluster.calm(steps=STEPS)
         for killed in (0, 1):
             with self.subTest(rank=killed):
                 job = self.start(cluster)
@@ -63,11 +58,11 @@ class Ladder(unittest.TestCase):
                 attempts = self.finish(cluster, job)
                 self.assertLessEqual(attempts[0]["lost_steps"], 1)
                 self.assertRegex(attempts[0]["cause"], f"rank {killed} .*SIGKILL")
-                self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+                self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
     def test_respawn_where_the_job_asks_for_it(self):
         cluster = Cluster(self)
-        calm = self.calm(cluster)
+        calm = cluster.calm(steps=STEPS)
         job = self.start(cluster, restart={"in_place": False})
         before = cluster.ranks(job)
         cluster.kill_rank(job, 1)
@@ -75,11 +70,11 @@ class Ladder(unittest.TestCase):
         self.assertEqual(attempt["rung"], "respawn")
         self.assertFalse(set(before.values()) & set(cluster.ranks(job).values()))
         self.finish(cluster, job)
-        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
     def test_spare_takes_the_place_of_a_node_whose_processes_are_all_killed(self):
         cluster = Cluster(self, nodes=3)
-        calm = self.calm(cluster)
+        calm = cluster.calm(steps=STEPS)
         job = self.start(cluster, resources={"spares": 1})
         lost = cluster.get(job)["ranks"][1]["node"]
         cluster.kill_node(lost, job)
@@ -90,11 +85,11 @@ class Ladder(unittest.TestCase):
         attempts = self.finish(cluster, job)
         self.assertIn(lost, attempts[0]["cause"])
         self.assertLessEqual(attempts[0]["lost_steps"], 1)
-        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
     def test_a_whole_failure_domain_is_lost_and_no_step_with_it(self):
         cluster = Cluster(self, nodes=6, up=("--failure-domains", 3))
-        calm = self.calm(cluster, nodes=4)
+        calm = cluster.calm(steps=STEPS, nodes=4)
         job = self.start(cluster, nodes=4, resources={"spares": 2})
         domain = {node["name"]: node["failure_domain"] for node in cluster.json("nodes")}
         before = [rank["node"] for rank in cluster.get(job)["ranks"]]
@@ -105,12 +100,12 @@ class Ladder(unittest.TestCase):
         attempts = self.finish(cluster, job)
         self.assertFalse(set(lost) & set(attempts[-1]["nodes"]))
         self.assertEqual({a["resumed_from"] for a in attempts[1:]}, {"snapshot"}, cluster.describe(job))
-        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
     @unittest.skipUnless(can_have_namespaces(), "network namespaces need root and the program ip")
     def test_spare_takes_the_place_of_a_node_whose_link_is_cut(self):
         cluster = Cluster(self, nodes=3, up=("--netns", "--allow-faults"))
-        calm = self.calm(cluster)
+        calm = cluster.calm(steps=STEPS)
         job = self.start(cluster, resources={"spares": 1})
         lost = cluster.get(job)["ranks"][1]["node"]
         old = [cluster.worker_pid(lost), cluster.ranks(job)[1]]
@@ -119,16 +114,16 @@ class Ladder(unittest.TestCase):
         self.assertEqual(attempt["rung"], "spare")
         self.assertNotIn(lost, attempt["nodes"])
         self.finish(cluster, job)
-        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
         # What the node still runs is of an old generation, and is ended when it is back.
         cluster.set_link(lost, True)
         wait_until(lambda: not alive(old[1]), "the old rank is ended", timeout=60)
         wait_until(lambda: all(n["slots_used"] == 0 for n in cluster.json("nodes")), "slots are free")
-        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
     def test_shrink_to_fewer_ranks_and_grow_when_the_node_is_back(self):
         cluster = Cluster(self, nodes=3)
-        calm = self.calm(cluster, nodes=3)
+        calm = cluster.calm(steps=STEPS, nodes=3)
         job = self.start(cluster, nodes=3, resources={"min_nodes": 2}, steps=10**5)
         lost = cluster.get(job)["ranks"][2]["node"]
         cluster.kill_node(lost, job)
@@ -139,14 +134,14 @@ class Ladder(unittest.TestCase):
         attempt = cluster.get(job)["attempts"][-1]
         self.assertEqual(attempt["rung"], "grow")
         cluster.wait_for_step(job, STEPS)
-        chain = samples(cluster.output(job))
+        chain = samples(read_metrics(cluster.output(job)))
         self.assertEqual({step: chain[step] for step in range(1, STEPS + 1)}, samples(calm))
         cluster.muster("cancel", job)
         cluster.wait(job)
 
     def test_requeue_until_the_node_is_back(self):
         cluster = Cluster(self, nodes=2)
-        calm = self.calm(cluster)
+        calm = cluster.calm(steps=STEPS)
         job = self.start(cluster, at_step=25)
         cluster.kill_node(cluster.get(job)["ranks"][1]["node"], job)
         waiting = wait_until(lambda: (got := cluster.get(job))["attempts"][0]["state"] == "ended"
@@ -154,7 +149,7 @@ class Ladder(unittest.TestCase):
         self.assertNotIn(waiting["state"], ("failed", "succeeded"))
         cluster.up()
         self.finish(cluster, job)
-        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
     def test_stop_when_the_loss_is_no_number(self):
         cluster = Cluster(self, up=("--allow-faults",))
@@ -181,24 +176,24 @@ class Ladder(unittest.TestCase):
 
     def test_two_faults_at_once_are_one_recovery_or_two_but_the_same_numbers(self):
         cluster = Cluster(self)
-        calm = self.calm(cluster)
+        calm = cluster.calm(steps=STEPS)
         job = self.start(cluster)
         for pid in cluster.ranks(job).values():
             kill(pid)
         self.next_attempt(cluster, job)
         self.finish(cluster, job)
-        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
     def test_coordinator_killed_in_the_middle_of_a_recovery(self):
         cluster = Cluster(self)
-        calm = self.calm(cluster)
+        calm = cluster.calm(steps=STEPS)
         job = self.start(cluster)
         cluster.kill_rank(job, 1)
         kill(cluster.coordinator_pid())
         cluster.up()
         self.next_attempt(cluster, job)
         self.finish(cluster, job)
-        self.assertEqual(trajectory(cluster.output(job)), trajectory(calm))
+        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
 
 if __name__ == "__main__":

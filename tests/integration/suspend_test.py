@@ -7,7 +7,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import (Cluster, kill, processes_of_job, read_metrics, trajectory,  # noqa: E402
-                     wait_until)
+                     trajectory_of, wait_until)
 
 STEPS = 60
 
@@ -18,9 +18,7 @@ class Suspend(unittest.TestCase):
 
     def start(self):
         """A job in the middle of its steps, and the numbers of a calm run."""
-        calm = self.cluster.submit(self.cluster.train_job(steps=STEPS))
-        self.assertEqual(self.cluster.wait(calm), 0, self.cluster.describe(calm))
-        self.calm = trajectory(self.cluster.output(calm))
+        self.calm = trajectory_of(self.cluster.calm(steps=STEPS))
         self.job = self.cluster.submit(self.cluster.train_job(steps=STEPS))
         self.cluster.wait_for_step(self.job, 10)
 

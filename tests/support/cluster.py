@@ -24,6 +24,7 @@ BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", ROOT / "build" / "release" /
 DATA = ROOT / "configs" / "data" / "self_instruct_user_oriented.jsonl"
 TERMINAL = ("succeeded", "failed", "cancelled")
 POLL_S = 0.02
+_calm_runs = {}  # of Cluster.calm, in this process
 
 
 def run(program, *arguments, timeout=60, env=None, check=True):
@@ -124,8 +125,11 @@ def read_metrics(output):
 
 def trajectory(output):
     """What must be equal, bit for bit, between a disturbed and an undisturbed run."""
-    return [(step, entry["loss"], entry["grad_norm"])
-            for step, entry in sorted(read_metrics(output).items())]
+    return trajectory_of(read_metrics(output))
+
+
+def trajectory_of(metrics):
+    return [(step, entry["loss"], entry["grad_norm"]) for step, entry in sorted(metrics.items())]
 
 
 def processes_of(directory):
@@ -249,6 +253,17 @@ class Cluster:
             write_rows(rows)
         return train_job(options.pop("model", None) or self.model(), rows,
                          self.path(f"out-{self.jobs}"), name=name, **options)
+
+    def calm(self, **options):
+        """The metrics by step of a train job that nothing disturbs. A run is a function of its job file, so that
+        the tests of one script share it where cluster and job have the same options."""
+        key = json.dumps([self.up_options, options], sort_keys=True, default=str)
+        if key not in _calm_runs:
+            job = self.submit(self.train_job(**options))
+            if self.wait(job) != 0:
+                raise AssertionError(self.describe(job))
+            _calm_runs[key] = read_metrics(self.output(job))
+        return _calm_runs[key]
 
     def write_job(self, spec):
         path = self.path(f"{spec['name']}.yaml")
