@@ -121,6 +121,11 @@ void AddJobs(CLI::App& slurm, SlurmOptions& options, Command& chosen) {
   Switch(requeue, "--now", options.requeue.now, "Without saving first", "MUSTER_SLURM_REQUEUE_NOW");
 }
 
+void AddPilots(CLI::App& slurm, Command& chosen) {
+  AddCommand(slurm, chosen, "pilots", "Show the nodes that a coordinator has asked Slurm for",
+             [](CommandContext& c) { return RunSlurmPilots(c); });
+}
+
 void AddDoctor(CLI::App& slurm, std::string& output, SlurmOptions& options, Command& chosen) {
   CLI::App* doctor = AddCommand(
       slurm, chosen, "doctor",
@@ -179,6 +184,7 @@ void AddSlurmCommands(CLI::App& app, std::string& output, SlurmOptions& options,
   slurm->fallthrough();
   AddSubmits(*slurm, output, options, chosen);
   AddJobs(*slurm, options, chosen);
+  AddPilots(*slurm, chosen);
   AddDoctor(*slurm, output, options, chosen);
   AddProbe(*slurm, options, chosen);
 }

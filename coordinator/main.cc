@@ -73,6 +73,10 @@ int main(int argc, char** argv) {
                  "Keep the state in this directory of a shared file system, where coordinators of "
                  "other nodes can take over")
       ->envname("MUSTER_JOURNAL");
+  app.add_option("--pilots", options.pilots,
+                 "What nodes are to be had from Slurm (default: DIR/pilots.yaml, where there is "
+                 "one)")
+      ->envname("MUSTER_PILOTS");
   app.add_option("--lease", lease_seconds, "How long a silent node keeps its slots, e.g. 10s")
       ->envname("MUSTER_LEASE")
       ->transform(

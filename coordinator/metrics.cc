@@ -181,6 +181,8 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
     out.Gauge("muster_certificate_expiry_timestamp_seconds",
               "When the certificate in use expires, in Unix time.")
         .Add({}, static_cast<double>(edges.certificate_not_after_ms) / 1000);
+  auto& pilots = out.Gauge("muster_pilots", "Pilot jobs that have not ended, by state.");
+  for (const auto& [state, count] : edges.pilots) pilots.Add({{"state", state}}, count);
   auto& on_event = out.Counter("muster_on_event_total", "What job files want done at events.");
   const OnEventRunner::Totals& totals = edges.on_event;
   on_event.Add({{"what", "command"}, {"result", "done"}}, static_cast<double>(totals.commands));

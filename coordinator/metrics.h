@@ -28,6 +28,7 @@ struct EdgeFigures {
   std::uint64_t refused_requests = 0;
   OnEventRunner::Totals on_event;
   std::int64_t certificate_not_after_ms = 0;  // 0: no TLS
+  std::map<std::string, int> pilots;          // by state
 };
 
 class Metrics {

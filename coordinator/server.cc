@@ -17,12 +17,16 @@
 #include "common/runtime/event_loop.h"
 #include "common/security/credentials.h"
 #include "common/security/enrolment.h"
+#include "common/slurm/allocation.h"
+#include "common/slurm/submission.h"
 #include "common/telemetry/http_server.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
 #include "coordinator/metrics.h"
 #include "coordinator/on_event/on_event_runner.h"
 #include "coordinator/pid_file.h"
+#include "coordinator/pilots/pilot_runner.h"
+#include "coordinator/pilots/pool_facts.h"
 #include "coordinator/service/authorization.h"
 #include "coordinator/service/client_service.h"
 #include "coordinator/service/controller_host.h"
@@ -161,6 +165,7 @@ struct Server::Impl : EffectOutlet {
   Status ListenGrpc();
   Status StartTls();
   Status ListenHttp();
+  void StartPilots();
   void AddPages(HttpServer& server, bool by_tls);
   void Close(const Status& reason);
 
@@ -185,6 +190,8 @@ struct Server::Impl : EffectOutlet {
   WatchHub watches;
   ClientService clients;
   EnrolService enrolment;
+  PoolFactsReader pool_facts;
+  std::unique_ptr<PilotRunner> pilots;
   std::unique_ptr<CredentialsKeeper> credentials;  // with TLS
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<HttpServer> tls_http;
@@ -228,7 +235,31 @@ Status Server::Impl::Start() {
                                     .epoch = endpoint.epoch};
     MUSTER_RETURN_IF_ERROR(WriteEndpoint(paths.WorkersEndpoint(), workers_endpoint));
   }
+  StartPilots();
   return WriteEndpoint(paths.Endpoint(), endpoint);
+}
+
+// Nodes from Slurm, for a coordinator that somebody keeps. One of an allocation has no such file.
+void Server::Impl::StartPilots() {
+  PilotRunnerOptions pool{.dir = options.dir,
+                          .config_file = options.pilots.empty() ? paths.Pilots() : options.pilots,
+                          .status_file = paths.PilotsStatus(),
+                          .coordinator = endpoint.grpc_tls,
+                          .security_dir = TlsDirectoriesOf(options).authority,
+                          .user = slurm::CurrentUser(),
+                          .environment = slurm::CurrentEnvironment()};
+  PilotHooks hooks{
+      .facts = [this] { return pool_facts.Read(host.controller()); },
+      .drain =
+          [this](const DrainPoolNode& drain) {
+            host.Drain({.node = {drain.node}, .by_seconds = drain.by_seconds, .reason = drain.why},
+                       [](const Reply& reply) {
+                         if (!reply.status.ok()) Log().warn("pilots: {}", reply.status.message());
+                       });
+          },
+      .note = [this](const ClusterNote& note) { host.Handle(note); }};
+  pilots = std::make_unique<PilotRunner>(loop, std::move(pool), std::move(hooks));
+  pilots->Start();
 }
 
 // Before the ports: the first handshake is to show a certificate that holds, and to know who was
@@ -274,7 +305,8 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
     const EdgeFigures edges{
         workers.streams(),       watches.watchers(),
         host.pending_requests(), host.refused_requests() + clients.refused_calls(),
-        on_event.totals(),       credentials ? credentials->not_after_ms() : 0};
+        on_event.totals(),       credentials ? credentials->not_after_ms() : 0,
+        pilots->counts()};
     return HttpResponse{.content_type = kMetricsContentType,
                         .body = metrics.Render(host.controller(), edges)};
   });

@@ -37,7 +37,10 @@ struct ServerOptions {
   Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
   Duration scrub_interval = std::chrono::hours(6);  // each checkpoint is read again; 0: never
   bool allow_faults = false;                        // clients may cause faults, to rehearse them
-  bool handle_signals = true;                       // SIGINT and SIGTERM end Run
+  // What the pool of pilot jobs is to be; empty: DIR/pilots.yaml. None of them, while it is not
+  // there.
+  std::string pilots;
+  bool handle_signals = true;  // SIGINT and SIGTERM end Run
 };
 
 // Exit codes of muster-coordinator beside 0: 2 is a wrong command line.

@@ -66,6 +66,10 @@ struct SlurmRequeueOptions {
 CommandResult RunSlurmRequeue(CommandContext& context, const slurm::SlurmCommands& commands,
                               const SlurmRequeueOptions& options);
 
+// The pilot jobs of the coordinator in --dir, as it has written them down, and why there are no
+// more.
+CommandResult RunSlurmPilots(CommandContext& context);
+
 struct SlurmDoctorOptions {
   std::string partition;  // empty: the default one
   std::optional<double> checkpoint_seconds;

@@ -1,8 +1,5 @@
 #include "cli/slurm/slurm_job.h"
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -10,6 +7,7 @@
 #include "cli/exit_code.h"
 #include "common/base/files.h"
 #include "common/slurm/sbatch_script.h"
+#include "common/slurm/submission.h"
 
 namespace muster {
 namespace {
@@ -151,9 +149,6 @@ std::optional<int> EndOf(const SlurmJob& job) {
   return kExitJobFailed;
 }
 
-std::string CurrentUser() {
-  const passwd* entry = ::getpwuid(::getuid());
-  return entry != nullptr ? entry->pw_name : std::to_string(::getuid());
-}
+std::string CurrentUser() { return slurm::CurrentUser(); }
 
 }  // namespace muster

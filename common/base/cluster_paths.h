@@ -5,7 +5,7 @@
 //   DIR/coordinator/{workers-endpoint.json,socket}   of a cluster in network namespaces
 //   DIR/nodes/NAME/{worker.log,worker.pid,worker.json,epoch}
 //   DIR/nodes/NAME/jobs/JOB/            one guardian: socket, records, spec
-//   DIR/{cluster.json,up.lock}
+//   DIR/{cluster.json,up.lock,pilots.yaml}
 //   DIR/security/                       made by `muster init`: see SecurityPaths
 #pragma once
 
@@ -49,6 +49,9 @@ struct ClusterPaths {
   std::string Token() const { return CoordinatorDir() + "/token"; }
   std::string Database() const { return CoordinatorDir() + "/state.db"; }
   std::string CoordinatorLog() const { return CoordinatorDir() + "/coordinator.log"; }
+  // What is wanted of the pool of pilot jobs, and what there is (docs/pilots.md).
+  std::string Pilots() const { return dir + "/pilots.yaml"; }
+  std::string PilotsStatus() const { return CoordinatorDir() + "/pilots.json"; }
   // Locked (flock) for as long as the coordinator lives; holds its pid.
   std::string CoordinatorPid() const { return CoordinatorDir() + "/coordinator.pid"; }
 

@@ -1,6 +1,8 @@
 #include "common/slurm/submission.h"
 
 #include <fcntl.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
@@ -132,6 +134,11 @@ Result<SubmittedJob> SubmitOnce(const SlurmCommands& commands, const SubmissionP
   MUSTER_ASSIGN_OR_RETURN(const std::uint64_t id, GiveToSlurm(commands, files, plan));
   MUSTER_RETURN_IF_ERROR(Record(files, plan, id));
   return SubmittedJob{id, false};
+}
+
+std::string CurrentUser() {
+  const passwd* entry = ::getpwuid(::getuid());
+  return entry != nullptr ? entry->pw_name : std::to_string(::getuid());
 }
 
 }  // namespace muster::slurm

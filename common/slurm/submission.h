@@ -47,4 +47,7 @@ struct SubmittedJob {
 // kDeadlineExceeded: it may have been; the message says how to say it again.
 Result<SubmittedJob> SubmitOnce(const SlurmCommands& commands, const SubmissionPlan& plan);
 
+// The user of this process by its name, as Slurm knows it.
+std::string CurrentUser();
+
 }  // namespace muster::slurm

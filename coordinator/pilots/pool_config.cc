@@ -1,0 +1,96 @@
+#include "coordinator/pilots/pool_config.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+
+#include "common/job_spec/yaml_reader.h"
+#include "common/slurm/sbatch_options.h"
+
+namespace muster {
+namespace {
+
+constexpr std::size_t kMaxBytes = 1 << 20;
+constexpr int kMaxNodes = 65536;
+
+// Options that say what the pool itself decides.
+constexpr const char* kOwnOptions[] = {
+    "nodes",    "ntasks",  "ntasks-per-node", "time",    "nodelist",   "exclude", "partition",
+    "job-name", "comment", "output",          "requeue", "no-requeue", "array",   "open-mode"};
+
+void CheckOptions(MapReader& file, const PoolConfig& config) {
+  const auto options = slurm::SbatchOptions::Parse(config.options);
+  if (!options.ok()) return file.Error("options", options.status().message());
+  for (const char* own : kOwnOptions)
+    if (options->Has({own}))
+      file.Error("options", "--" + std::string(own) +
+                                " is the pool's own; the other keys of this file say such things");
+  for (const auto& option : options->batch())
+    if (const auto line = slurm::Directive(option); !line.ok())
+      file.Error("options", line.status().message());
+}
+
+void ReadSizes(MapReader& file, PoolConfig* out) {
+  file.Require("max_nodes", "say how many nodes there may be at most, such as max_nodes: 8");
+  file.Integer("min_nodes", {0, kMaxNodes}, &out->min_nodes);
+  file.Integer("max_nodes", {1, kMaxNodes}, &out->max_nodes);
+  file.Integer("spares", {0, kMaxNodes}, &out->spares);
+  file.Integer("nodes_per_pilot", {1, 1024}, &out->nodes_per_pilot);
+  file.Integer("max_pending", {1, 1000}, &out->max_pending);
+  file.Integer("submits_per_minute", {1, 1000}, &out->submits_per_minute);
+  if (out->min_nodes > out->max_nodes) file.Error("min_nodes", "must not be more than max_nodes");
+  if (out->nodes_per_pilot > out->max_nodes)
+    file.Error("nodes_per_pilot", "must not be more than max_nodes");
+}
+
+void ReadTimes(MapReader& file, PoolConfig* out) {
+  file.Seconds("idle_timeout", &out->idle_timeout_seconds);
+  file.Seconds("time_limit", &out->time_limit_seconds);
+  file.Seconds("stop_lead", &out->stop_lead_seconds);
+  file.Seconds("start_patience", &out->start_patience_seconds);
+  file.Seconds("orphan_after", &out->orphan_seconds);
+  file.Seconds("term_grace", &out->term_grace_seconds);
+  if (out->time_limit_seconds > 0 && out->stop_lead_seconds * 3 > out->time_limit_seconds)
+    file.Error("stop_lead",
+               "must be a third of time_limit at most, or pilots do nothing but leave");
+}
+
+void ReadPool(MapReader& file, PoolConfig* out) {
+  ReadSizes(file, out);
+  ReadTimes(file, out);
+  file.Text("partition", &out->partition);
+  file.TextList("options", &out->options);
+  file.TextList("setup", &out->setup);
+  file.Text("directory", &out->directory);
+  file.Text("coordinator", &out->coordinator);
+  file.Text("worker", &out->worker);
+  file.Integer("slots", {1, 4096}, &out->slots);
+  file.Text("interface", &out->interface);
+  file.TextList("worker_arguments", &out->worker_arguments);
+  if (!out->directory.empty() && out->directory.front() != '/')
+    file.Error("directory", "must be an absolute path, which all nodes see");
+  CheckOptions(file, *out);
+  file.Finish();
+}
+
+}  // namespace
+
+Result<PoolConfig> ParsePoolConfig(std::string_view yaml, const std::string& name) {
+  if (yaml.size() > kMaxBytes) return InvalidArgument(name + ": is larger than 1 MiB");
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+    if (documents.size() != 1 || !documents[0].IsMap())
+      return InvalidArgument(name + ":1: expected one map of keys such as max_nodes: 8");
+    SpecErrors errors(name);
+    MapReader file(&errors, documents[0], "");
+    PoolConfig config;
+    ReadPool(file, &config);
+    MUSTER_RETURN_IF_ERROR(errors.status());
+    return config;
+  } catch (const YAML::Exception& error) {
+    const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
+    return InvalidArgument(name + ":" + std::to_string(line) + ": is no valid YAML: " + error.msg);
+  }
+}
+
+}  // namespace muster

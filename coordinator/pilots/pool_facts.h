@@ -1,0 +1,26 @@
+// What the planner of pilots has to know of jobs and nodes, read from the controller.
+//
+// Owned by the server, loop's thread.
+#pragma once
+
+#include <map>
+
+#include "common/job_spec/job_spec.h"
+#include "coordinator/control/controller.h"
+#include "coordinator/pilots/pool_planner.h"
+
+namespace muster {
+
+class PoolFactsReader {
+ public:
+  // All but the pilots themselves. `avoid` are nodes that are quarantined, that a user has drained,
+  // or that are in the cluster without a pilot.
+  PoolFacts Read(const Controller& controller);
+
+ private:
+  const ResourceSpec& ResourcesOf(const JobRecord& job);
+
+  std::map<JobId, ResourceSpec> resources_;  // of jobs that are not over
+};
+
+}  // namespace muster
