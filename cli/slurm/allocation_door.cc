@@ -37,11 +37,12 @@ Result<RemoteCoordinator> AllocationDoor::Find() {
   if (!leader || leader->grpc.empty())
     return Unavailable("no supervisor of the job leads: " + state_dir_ +
                        "/leader.json is not there; muster slurm status tells whether it runs");
-  MUSTER_ASSIGN_OR_RETURN(std::string credentials, CredentialsFor(leader->run));
+  MUSTER_ASSIGN_OR_RETURN(std::string credentials, CredentialsFor(*leader));
   return RemoteCoordinator{.address = leader->grpc, .credentials_dir = std::move(credentials)};
 }
 
-Result<std::string> AllocationDoor::CredentialsFor(int run) {
+Result<std::string> AllocationDoor::CredentialsFor(const SlurmLeader& leader) {
+  const int run = leader.run;
   if (temporary_.empty()) {
     std::string pattern = (fs::temp_directory_path() / "muster-door-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "make " + pattern);
@@ -49,7 +50,8 @@ Result<std::string> AllocationDoor::CredentialsFor(int run) {
   }
   std::string dir = temporary_ + "/" + std::to_string(run);
   if (issued_run_ == run && !renew_.Expired()) return dir;
-  const std::string security = state_dir_ + "/security-" + std::to_string(run);
+  const std::string security =
+      state_dir_ + "/" + (leader.keys.empty() ? "security-" + std::to_string(run) : leader.keys);
   const auto authority = CertificateAuthority::Open(security);
   if (authority.status().code() == StatusCode::kNotFound)
     return Unavailable("run " + std::to_string(run) + " of the job is over: " + security +

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "cli/cluster_client.h"
+#include "cli/slurm/slurm_job.h"
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "common/slurm/slurm_commands.h"
@@ -31,7 +32,7 @@ class AllocationDoor {
   Result<RemoteCoordinator> Find();
 
  private:
-  Result<std::string> CredentialsFor(int run);
+  Result<std::string> CredentialsFor(const SlurmLeader& leader);
 
   const std::string state_dir_;
   const std::string user_;

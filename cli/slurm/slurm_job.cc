@@ -69,7 +69,8 @@ std::optional<SlurmLeader> ReadLeader(const std::string& state_dir) {
   return SlurmLeader{.run = static_cast<int>(Number(object, "run")),
                      .epoch = static_cast<std::uint64_t>(Number(object, "epoch")),
                      .node = Text(object, "node"),
-                     .grpc = Text(object, "grpc")};
+                     .grpc = Text(object, "grpc"),
+                     .keys = Text(object, "keys")};
 }
 
 std::optional<SlurmOutcome> ReadOutcome(const std::string& state_dir) {

@@ -20,6 +20,7 @@ struct SlurmLeader {
   std::uint64_t epoch = 0;
   std::string node;
   std::string grpc;  // HOST:PORT, mutual TLS
+  std::string keys;  // directory below of the run's certificate authority; empty: security-RUN
 };
 
 // Of outcome.json.

@@ -1,10 +1,12 @@
 #include "common/base/files.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 
 #include "common/base/unique_fd.h"
@@ -54,7 +56,11 @@ Status SyncDirectory(const std::string& path) {
 }
 
 Status WriteFileAtomically(const std::string& path, std::string_view content, int mode) {
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  // Another thread may write it as well, or a process of the same pid on another machine.
+  std::uint64_t random = 0;
+  (void)::getrandom(&random, sizeof random, 0);
+  const std::string temporary =
+      path + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(random);
   Status status = [&]() -> Status {
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                        static_cast<mode_t>(mode)));

@@ -34,7 +34,10 @@ struct Allocation {
   std::optional<ArrayTask> array;
   int het_size = 0;       // components of a heterogeneous job; 0: it is none
   int restart_count = 0;  // how often Slurm has started the job again
-  bool in_step = false;   // by srun; false: in the batch script's shell or salloc's
+  // Which call of srun this is, among all that ever had this job's id: equal for all tasks of the
+  // step, another for the next srun, and for a job that got the same id later.
+  std::string step;
+  bool in_step = false;  // by srun; false: in the batch script's shell or salloc's
 
   // The step's nodes in Slurm's order (a heterogeneous job's one component after the other), and
   // which of them this is. Shrinking an allocation does not change what a process was told.

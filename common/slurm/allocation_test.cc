@@ -113,6 +113,21 @@ TEST(Allocation, OfAHeterogeneousJobHasAllComponentsNodes) {
   EXPECT_EQ(one->node_id, 0);
 }
 
+TEST(Allocation, TellsOneStepFromAnotherWithTheSameNumbers) {
+  const auto step_of = [](const Environment& changes) {
+    return ReadAllocation(With(Step(), changes))->step;
+  };
+  const Environment base = {{"SLURM_STEP_ID", "0"}, {"SLURM_SRUN_COMM_PORT", "40001"}};
+  EXPECT_EQ(step_of(base), step_of(With(base, {{"SLURM_NODEID", "1"}, {"SLURMD_NODENAME", "n2"}})))
+      << "it is that of all its tasks";
+  const Environment others[] = {{{"SLURM_STEP_ID", "1"}},
+                                {{"SLURM_SRUN_COMM_PORT", "40002"}},
+                                {{"SLURM_RESTART_COUNT", "7"}},
+                                {{"SLURM_CLUSTER_NAME", "elsewhere"}},
+                                {{"SLURM_JOB_START_TIME", "1700000000"}}};
+  for (const Environment& other : others) EXPECT_NE(step_of(base), step_of(With(base, other)));
+}
+
 TEST(Allocation, NeedsOneTaskPerNode) {
   EXPECT_NE(ErrorOf(With(Step(), {{"SLURM_STEP_TASKS_PER_NODE", "1,4(x2)"}}))
                 .find("the step has 4 tasks on a node (1,4(x2)), but one muster-worker starts all"),

@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from allocation import Allocation  # noqa: E402
-from cluster import descendants, read_metrics, trajectory, wait_until  # noqa: E402
+from cluster import descendants, read_metrics, run, trajectory, wait_until  # noqa: E402
 
 
 def programs_below(pid):
@@ -54,6 +54,7 @@ class AllocationTest(unittest.TestCase):
         began = time.monotonic()
         step = allocation.step()
         allocation.kill_node("n0")
+        allocation.write_slurm(NodeList="n1,n2,n3")  # which Slurm finds out as well
         wait_until(lambda: allocation.step() > step + 20, "training goes on", 30)
         print(f"next steps {time.monotonic() - began:.1f} s after the leader's node was killed")
         self.assertEqual(allocation.leader()["node"], "n1")
@@ -142,6 +143,95 @@ class AllocationTest(unittest.TestCase):
         allocation.start()
         self.assertEqual(set(allocation.wait().values()), {65})
         self.assertIn("wrong_key", (allocation.root / "task-n0.log").read_text(encoding="utf-8"))
+
+    def test_a_killed_supervisor_on_the_batch_node_is_no_lost_node(self):
+        allocation = self.allocation(nodes=3, steps=200, spares=1)
+        allocation.start()
+        allocation.wait_for_step(20)
+        allocation.kill_node("n0")
+        self.check_done(allocation, 200)
+        self.assertEqual(allocation.said("scancel"), [], "Slurm has it, and its script ends the job")
+
+    def test_a_requeue_that_slurm_does_not_take_is_asked_for_again(self):
+        allocation = self.allocation(nodes=2, steps=100000)
+        allocation.start()
+        allocation.wait_for_step(5)
+        allocation.fail_next(2)
+        os.kill(allocation.tasks["n1"].pid, signal.SIGTERM)
+        self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+        self.assertEqual(len(allocation.said("scontrol", "requeue")), 3)
+        self.assertEqual(allocation.outcome()["action"], "requeued")
+
+    def test_when_the_one_that_tells_slurm_dies_another_does_it(self):
+        allocation = self.allocation(nodes=2, steps=100000)
+        allocation.start()
+        allocation.wait_for_step(5)
+        allocation.fail_next(1000)
+        os.kill(allocation.tasks["n1"].pid, signal.SIGTERM)
+        wait_until(lambda: allocation.said("scontrol", "requeue"), "the leader asks", 60)
+        self.assertIsNone(allocation.tasks["n1"].poll(), "the other one stays")
+        allocation.kill_node("n0")
+        allocation.fail_next(0)
+        self.assertEqual(allocation.wait(), {"n1": 75}, allocation.logs())
+        self.assertEqual(allocation.outcome()["action"], "requeued")
+
+    def test_a_second_srun_in_one_allocation_is_a_job_of_its_own(self):
+        allocation = self.allocation(nodes=2, steps=20)
+        allocation.shared = allocation.root / "state"
+        allocation.arguments = ["--state", str(allocation.shared)]
+        allocation.start()
+        self.check_done(allocation, 20)
+        allocation.output = allocation.root / "second"
+        allocation.write_job(steps=40)
+        allocation.start_again()
+        self.check_done(allocation, 40)
+        self.assertTrue((allocation.shared / "journal-2").exists())
+
+    def test_a_supervisor_of_an_earlier_run_that_wakes_up_leaves(self):
+        allocation = self.allocation(nodes=2, steps=300)
+        allocation.start()
+        allocation.wait_for_step(20)
+        old = allocation.tasks["n0"]
+        for pid in [old.pid, *descendants(old.pid)]:
+            os.kill(pid, signal.SIGSTOP)  # as a machine that is paused
+        del allocation.tasks["n0"]
+        allocation.requeue()
+        wait_until(lambda: allocation.leader(), "the next run begins", 30)
+        epoch = allocation.leader()["epoch"]
+        for pid in [*descendants(old.pid), old.pid]:
+            os.kill(pid, signal.SIGCONT)
+        self.assertEqual(old.wait(30), 68, allocation.logs())
+        self.check_done(allocation, 300)
+        self.assertEqual(allocation.leader()["epoch"], epoch, "it has not fenced the coordinator")
+
+    def test_a_job_that_its_user_suspends_ends_the_allocation_and_a_requeue_resumes_it(self):
+        allocation = self.allocation(nodes=2, steps=300)
+        allocation.start()
+        allocation.wait_for_step(20)
+        node = allocation.root / "tmp" / "n0"
+        endpoint = next(node.glob("muster-*/*/coordinator/endpoint.json"))
+        run("muster", "--dir", endpoint.parents[1], "suspend", "job")
+        self.assertEqual(set(allocation.wait().values()), {12}, allocation.logs())
+        self.assertEqual(allocation.said("requeue"), [])
+        allocation.requeue()
+        self.check_done(allocation, 300)
+
+    def test_a_node_that_the_coordinator_does_not_use_is_excluded_from_the_next_run(self):
+        allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "3"])
+        allocation.start()
+        allocation.wait_for_step(10)
+        endpoint = next((allocation.root / "tmp" / "n0").glob("muster-*/*/coordinator/endpoint.json"))
+        run("muster", "--dir", endpoint.parents[1], "drain", "n1")
+        self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+        self.assertEqual(allocation.outcome()["exclude"], ["n1"])
+
+    def test_a_waiting_job_leaves_no_guardian_behind(self):
+        allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "2"])
+        allocation.start()
+        allocation.wait_for_step(10)
+        allocation.kill_node("n1")
+        allocation.wait()
+        self.assertEqual(allocation.leftovers(), [])
 
     def test_when_slurm_does_not_answer_the_job_runs_all_the_same(self):
         allocation = self.allocation(nodes=2, steps=40)

@@ -24,6 +24,12 @@ state = json.loads((folder / "state.json").read_text())
 name = pathlib.Path(sys.argv[0]).name
 with open(folder / "said", "a") as said:
     said.write(" ".join([name, *sys.argv[1:]]) + "\\n")
+# So many times it does not answer, as while slurmctld restarts.
+fails = folder / "fails"
+left = int(fails.read_text()) if fails.exists() else 0
+if left > 0 and "show" not in sys.argv:
+    fails.write_text(str(left - 1))
+    state["down"] = True
 if state.pop("down", False):
     print("slurm_load_jobs error: Unable to contact slurm controller", file=sys.stderr)
     sys.exit(1)
@@ -43,6 +49,7 @@ class Allocation:
         self.tasks = {}
         self.outcomes = {}
         self.run = 0
+        self.step_id = 0
         self.output = self.root / "out"
         self.shared = self.output / f"slurm-{JOB_ID}"
         self._make_fake_slurm()
@@ -66,6 +73,10 @@ class Allocation:
         beside = self.root / "state.new"
         beside.write_text(json.dumps(self.slurm), encoding="utf-8")
         beside.rename(self.root / "state.json")
+
+    def fail_next(self, count):
+        """The next orders, scancel and scontrol requeue, are not taken."""
+        (self.root / "fails").write_text(str(count), encoding="utf-8")
 
     def said(self, *words):
         """What the commands were asked that holds all the words."""
@@ -92,7 +103,7 @@ class Allocation:
         node = self.nodes[index]
         tmp = self.root / "tmp" / node
         tmp.mkdir(parents=True, exist_ok=True)
-        values = {"SLURM_JOB_ID": JOB_ID, "SLURM_CLUSTER_NAME": "lab", "SLURM_STEP_ID": 0,
+        values = {"SLURM_JOB_ID": JOB_ID, "SLURM_CLUSTER_NAME": "lab", "SLURM_STEP_ID": self.step_id,
                   "SLURM_NODEID": index, "SLURM_PROCID": index, "SLURM_LOCALID": 0,
                   "SLURM_NNODES": len(self.nodes), "SLURM_JOB_NUM_NODES": len(self.nodes),
                   "SLURM_STEP_NUM_NODES": len(self.nodes), "SLURM_NTASKS": len(self.nodes),
@@ -104,6 +115,7 @@ class Allocation:
                       f"1(x{len(self.nodes)})" if len(self.nodes) > 1 else "1",
                   "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_NAME": "job",
                   "SLURM_JOB_USER": "somebody", "TMPDIR": tmp, "FAKE_SLURM": self.root}
+        values["SLURM_SRUN_COMM_PORT"] = 40000 + self.step_id
         if self.run:
             values["SLURM_RESTART_COUNT"] = self.run
         kept = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
@@ -127,6 +139,12 @@ class Allocation:
         self.end_tasks()
         self.run += 1
         self.write_slurm(JobState="RUNNING", Restarts=str(self.run))
+        self.start()
+
+    def start_again(self):
+        """Another srun in the same allocation."""
+        self.tasks = {}
+        self.step_id += 1
         self.start()
 
     def wait(self, timeout=60):
@@ -199,7 +217,10 @@ class Allocation:
         self.tasks = {}
 
     def leftovers(self):
-        return [pid for node in self.nodes for pid in self._ranks_of(node) if alive(pid)]
+        """By their nodes' directories: the environment of what belongs to a job is cleaned."""
+        found = {pid for pid, _ in processes_of(self.root / "tmp") if alive(pid)}
+        found.update(pid for node in self.nodes for pid in self._ranks_of(node) if alive(pid))
+        return sorted(found)
 
     def close(self):
         self.end_tasks()

@@ -57,6 +57,8 @@ Result<int> SlotsOf(const JobSpec& spec, const slurm::Allocation& allocation, in
   const int gpus = allocation.visible_gpus ? static_cast<int>(allocation.visible_gpus->size())
                                            : allocation.gpus_on_node;
   if (gpus > 0) return gpus;
+  // A component without GPUs is there for the coordinator.
+  if (allocation.het_size > 0) return 0;
   return InvalidArgument(
       "the job wants GPUs, and Slurm has given this task none; ask sbatch for "
       "--gpus-per-node=" +
@@ -92,6 +94,7 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
   MUSTER_ASSIGN_OR_RETURN(options.self.address, AddressOf(allocation, flags.interface));
   options.allocation = AllocationName(allocation);
   options.run = allocation.restart_count;
+  options.step = allocation.step;
   options.node_count = allocation.node_count();
   options.node_names = allocation.nodes;
   options.self.index = allocation.node_id;
@@ -108,6 +111,7 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
     MUSTER_ASSIGN_OR_RETURN(options.job_yaml,
                             AgreeOnJob(options.shared_dir, allocation.node_name, job.yaml));
   }
+  options.has_worker = slots > 0;
   options.worker_arguments = {"--slots", std::to_string(slots)};
   options.worker_arguments.insert(options.worker_arguments.end(), flags.worker_arguments.begin(),
                                   flags.worker_arguments.end());

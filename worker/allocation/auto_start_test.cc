@@ -126,6 +126,16 @@ TEST_F(AutoStartTest, SlotsAreTheGpusThatSlurmGave) {
   EXPECT_EQ(Plan()->worker_arguments, (std::vector<std::string>{"--slots", "7"}));
 }
 
+TEST_F(AutoStartTest, ANodeWithoutGpusOfAHeterogeneousJobHasNoWorker) {
+  WriteJob("name: t\ncommand: [x]\nresources: {nodes: 2, ranks_per_node: 2, device: cuda}\n");
+  allocation_.het_size = 2;
+  const auto options = Plan();
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_FALSE(options->has_worker);
+  allocation_.gpus_on_node = 4;
+  EXPECT_TRUE(Plan()->has_worker);
+}
+
 TEST_F(AutoStartTest, NamesThatNoCertificateMayHaveAreMadeFit) {
   allocation_.cluster = ".a cluster/with signs" + std::string(80, 'x');
   const auto options = Plan();

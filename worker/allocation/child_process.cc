@@ -1,6 +1,7 @@
 #include "worker/allocation/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,11 +13,15 @@
 #include <utility>
 
 #include "common/process/spawn.h"
+#include "common/telemetry/log.h"
+#include "worker/allocation/loop_gate.h"
 
 extern char** environ;
 
 namespace muster::worker {
 namespace {
+
+constexpr int kEndMs = 300;
 
 // Without the variables that stand for flags: what a user has set for a cluster of his must not
 // reach the allocation's own.
@@ -29,20 +34,47 @@ std::vector<std::string> OwnEnvironment() {
 
 }  // namespace
 
-struct ChildProcess::Impl {
-  Impl(EventLoop& loop, pid_t pid_in, UniqueFd pidfd, OnExit on_exit_in)
-      : pid(pid_in), ended(loop.context(), pidfd.release()), on_exit(std::move(on_exit_in)) {}
-  ~Impl() {
-    *alive = false;
-    if (pid <= 0) return;
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
+struct ChildProcess::Impl : std::enable_shared_from_this<ChildProcess::Impl> {
+  Impl(EventLoop& loop, OnExit on_exit_in)
+      : gate(LoopGate::To(loop)), ended(loop.context()), on_exit(std::move(on_exit_in)) {}
+
+  // On the pool's thread.
+  static Result<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path) {
+    const UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (!log.valid()) return ErrnoStatus(errno, "open " + log_path);
+    return SpawnChild({.argv = argv,
+                       .environment = OwnEnvironment(),
+                       .working_directory = {},
+                       .output_fd = log.get(),
+                       .inherited = {},
+                       .die_with_parent = true});
+  }
+
+  void OnStarted(const Result<pid_t>& started) {
+    if (!started.ok()) return Fail(started.status());
+    auto pidfd = OpenPidfd(*started);
+    if (!pidfd.ok() || abandoned) {
+      ::kill(*started, SIGKILL);
+      ::waitpid(*started, nullptr, 0);
+      if (!pidfd.ok()) Fail(pidfd.status());
+      return;
+    }
+    pid = *started;
+    ended.assign(pidfd->release());
+    Await();
+    if (signal_at_start != 0) ::kill(pid, signal_at_start);
+  }
+
+  void Fail(const Status& why) {
+    if (abandoned) return;
+    Log().error("a program could not be started: {}", why.message());
+    Tell(ProcessExit{127, 0});
   }
 
   void Await() {
     ended.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                     [this, alive = alive](const boost::system::error_code& error) {
-                       if (!error && *alive) Reap();
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (!error) self->Reap();
                      });
   }
 
@@ -50,45 +82,55 @@ struct ChildProcess::Impl {
     int status = 0;
     if (::waitpid(pid, &status, WNOHANG) != pid) return Await();
     pid = 0;
-    // The owner may destroy this object from within.
-    const OnExit tell = std::move(on_exit);
-    tell(ProcessExitFromWaitStatus(status));
+    if (!abandoned) Tell(ProcessExitFromWaitStatus(status));
   }
 
-  pid_t pid;  // 0: reaped
+  // The owner may destroy its object from within.
+  void Tell(const ProcessExit& exit) {
+    const OnExit tell = std::move(on_exit);
+    tell(exit);
+  }
+
+  const std::shared_ptr<LoopGate> gate;
+  pid_t pid = 0;
+  int signal_at_start = 0;
+  bool abandoned = false;  // nobody wants to know any more
   boost::asio::posix::stream_descriptor ended;
   OnExit on_exit;
-  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 };
 
-ChildProcess::ChildProcess(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ChildProcess::~ChildProcess() = default;
+ChildProcess::ChildProcess(EventLoop& loop, WorkerPool& pool, std::vector<std::string> argv,
+                           const std::string& log_path, OnExit on_exit)
+    : impl_(std::make_shared<Impl>(loop, std::move(on_exit))) {
+  const bool taken = pool.TrySubmit([impl = impl_, argv = std::move(argv), log_path] {
+    const auto started = Impl::Spawn(argv, log_path);
+    const bool posted = impl->gate->Post([impl, started] { impl->OnStarted(started); });
+    if (!posted && started.ok()) ::kill(*started, SIGKILL);
+  });
+  // Not from within the constructor: the owner has no object yet.
+  if (!taken)
+    loop.Post([impl = impl_] { impl->Fail(Unavailable("starting others takes too long")); });
+}
 
-Result<std::unique_ptr<ChildProcess>> ChildProcess::Start(EventLoop& loop,
-                                                          std::vector<std::string> argv,
-                                                          const std::string& log_path,
-                                                          OnExit on_exit) {
-  const UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!log.valid()) return ErrnoStatus(errno, "open " + log_path);
-  MUSTER_ASSIGN_OR_RETURN(const pid_t pid, SpawnChild({.argv = std::move(argv),
-                                                       .environment = OwnEnvironment(),
-                                                       .working_directory = {},
-                                                       .output_fd = log.get(),
-                                                       .inherited = {},
-                                                       .die_with_parent = true}));
-  auto pidfd = OpenPidfd(pid);
-  if (!pidfd.ok()) {
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-    return pidfd.status();
+// Who does not end within a moment of SIGKILL hangs in the kernel; its end is waited for by the
+// loop.
+ChildProcess::~ChildProcess() {
+  impl_->abandoned = true;
+  if (impl_->pid <= 0) return;
+  ::kill(impl_->pid, SIGKILL);
+  pollfd entry{impl_->ended.native_handle(), POLLIN, 0};
+  if (::poll(&entry, 1, kEndMs) > 0 && ::waitpid(impl_->pid, nullptr, WNOHANG) == impl_->pid) {
+    impl_->pid = 0;
+    boost::system::error_code ignored;
+    impl_->ended.close(ignored);
   }
-  auto impl = std::make_unique<Impl>(loop, pid, *std::move(pidfd), std::move(on_exit));
-  impl->Await();
-  return std::unique_ptr<ChildProcess>(new ChildProcess(std::move(impl)));
 }
 
 void ChildProcess::Signal(int signal) {
-  if (impl_->pid > 0) ::kill(impl_->pid, signal);
+  if (impl_->pid > 0)
+    ::kill(impl_->pid, signal);
+  else
+    impl_->signal_at_start = signal;
 }
 
 pid_t ChildProcess::pid() const { return impl_->pid; }

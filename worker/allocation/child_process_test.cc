@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <functional>
+#include <mutex>
 #include <optional>
 
 #include "common/base/files.h"
@@ -15,24 +17,24 @@ namespace {
 class ChildProcessTest : public testing::Test {
  protected:
   // Runs the loop until the child has ended.
-  ProcessExit EndOf(const std::string& script, int signal = 0) {
+  ProcessExit EndOf(const std::string& script, int signal = 0,
+                    const std::string& program = "/bin/sh") {
     std::optional<ProcessExit> ended;
-    auto child = ChildProcess::Start(loop_, {"/bin/sh", "-c", script}, temp_ / "log",
-                                     [&](const ProcessExit& exit) {
-                                       ended = exit;
-                                       loop_.Stop();
-                                     });
-    EXPECT_TRUE(child.ok()) << child.status().ToString();
-    if (!child.ok()) return {};
-    if (signal != 0) (*child)->Signal(signal);
+    ChildProcess child(loop_, pool_, {program, "-c", script}, temp_ / "log",
+                       [&](const ProcessExit& exit) {
+                         ended = exit;
+                         loop_.Stop();
+                       });
+    if (signal != 0) child.Signal(signal);
     loop_.Run();
     EXPECT_TRUE(ended.has_value());
-    (*child)->Signal(SIGKILL);  // of nobody: it is reaped
+    child.Signal(SIGKILL);  // of nobody: it is reaped
     return ended.value_or(ProcessExit{});
   }
 
   TempDirForTest temp_;
   EventLoop loop_;
+  WorkerPool pool_{"spawn", 1, 8};
 };
 
 TEST_F(ChildProcessTest, ItsEndIsToldWithWhatItSaid) {
@@ -56,19 +58,40 @@ TEST_F(ChildProcessTest, ASignalReachesIt) {
 TEST_F(ChildProcessTest, DestroyedItEndsTheProcess) {
   pid_t pid = 0;
   {
-    auto child = ChildProcess::Start(loop_, {"/bin/sleep", "60"}, temp_ / "log",
-                                     [](const ProcessExit&) { ADD_FAILURE() << "told"; });
-    ASSERT_TRUE(child.ok());
-    pid = (*child)->pid();
+    ChildProcess child(loop_, pool_, {"/bin/sleep", "60"}, temp_ / "log",
+                       [](const ProcessExit&) { ADD_FAILURE() << "told"; });
+    Timer look(loop_);
+    const std::function<void()> until_it_runs = [&] {
+      if (child.pid() == 0) return look.Start(std::chrono::milliseconds(1), until_it_runs);
+      loop_.Stop();
+    };
+    until_it_runs();
+    loop_.Run();
+    pid = child.pid();
     EXPECT_EQ(::kill(pid, 0), 0);
   }
   EXPECT_NE(::kill(pid, 0), 0);
 }
 
-TEST_F(ChildProcessTest, AProgramThatIsNotThereIsAnError) {
-  const auto child =
-      ChildProcess::Start(loop_, {"/no/such/program"}, temp_ / "log", [](const ProcessExit&) {});
-  EXPECT_FALSE(child.ok());
+TEST_F(ChildProcessTest, AProgramThatIsNotThereEndsAsAShellSaysIt) {
+  EXPECT_EQ(EndOf("", 0, "/no/such/program"), (ProcessExit{127, 0}));
+}
+
+// The program's file system does not answer: pulses go on meanwhile.
+TEST_F(ChildProcessTest, AStartThatHangsHoldsUpNobody) {
+  std::mutex stalled;
+  stalled.lock();
+  ASSERT_TRUE(pool_.TrySubmit([&] { const std::lock_guard wait(stalled); }));
+  ChildProcess child(loop_, pool_, {"/bin/true"}, temp_ / "log",
+                     [&](const ProcessExit&) { loop_.Stop(); });
+  bool pulsed = false;
+  Timer pulse(loop_);
+  pulse.Start(std::chrono::milliseconds(20), [&] {
+    pulsed = child.pid() == 0;
+    stalled.unlock();
+  });
+  loop_.Run();
+  EXPECT_TRUE(pulsed);
 }
 
 }  // namespace

@@ -12,29 +12,24 @@ constexpr std::chrono::milliseconds kLookAgain{5};
 
 }  // namespace
 
-CoordinatorChild::CoordinatorChild(EventLoop& loop, Options options, Handlers handlers)
+CoordinatorChild::CoordinatorChild(EventLoop& loop, WorkerPool& pool, Options options,
+                                   Handlers handlers)
     : options_(std::move(options)),
       handlers_(std::move(handlers)),
       start_by_(Deadline::After(options_.start_limit)),
       timer_(loop) {
   ::unlink(options_.endpoint_path.c_str());
-  auto process = ChildProcess::Start(
-      loop, options_.argv, options_.log_path,
+  process_ = std::make_unique<ChildProcess>(
+      loop, pool, options_.argv, options_.log_path,
       [this](const ProcessExit& exit) { Down("it ended with " + DescribeExit(exit)); });
-  // Not from within the constructor: the owner has no object yet.
-  if (!process.ok()) {
-    timer_.Start({}, [this, why = process.status().message()] { Down(why); });
-    return;
-  }
-  process_ = *std::move(process);
-  Look();
+  timer_.Start(kLookAgain, [this] { Look(); });
 }
 
 CoordinatorChild::~CoordinatorChild() = default;
 
 void CoordinatorChild::End() {
   timer_.Cancel();
-  if (process_) process_->Signal(SIGTERM);
+  process_->Signal(SIGTERM);
 }
 
 void CoordinatorChild::Look() {

@@ -31,7 +31,7 @@ class CoordinatorChild {
     Duration start_limit = std::chrono::seconds(30);
   };
 
-  CoordinatorChild(EventLoop& loop, Options options, Handlers handlers);
+  CoordinatorChild(EventLoop& loop, WorkerPool& pool, Options options, Handlers handlers);
   ~CoordinatorChild();
 
   // SIGTERM; on_down is called when it has ended.

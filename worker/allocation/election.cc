@@ -6,11 +6,15 @@
 namespace muster::worker {
 namespace {
 
-// Of the shared directory: often while everything waits for it, seldom later.
+// Of the leader's record: often while everything waits for it, seldom later.
 constexpr Duration kEagerRead = std::chrono::milliseconds(20);
+constexpr Duration kElectionRead = std::chrono::milliseconds(200);
 constexpr Duration kIdleRead = std::chrono::milliseconds(500);
 constexpr Duration kEagerFor = std::chrono::seconds(5);
 constexpr Duration kLeaderRead = std::chrono::seconds(2);
+// Of everybody's: as many files as there are nodes.
+constexpr Duration kMembersRead = std::chrono::seconds(2);
+constexpr Duration kGiveUpAgain = std::chrono::seconds(20);
 // Between two questions to one peer while the leader is sought.
 constexpr Duration kAskAgain = std::chrono::milliseconds(150);
 constexpr Duration kAskLost = std::chrono::seconds(1);
@@ -20,9 +24,13 @@ constexpr Duration kRestartPause = std::chrono::milliseconds(100);
 constexpr int kRefusals = 3;
 constexpr int kAskedAtOnce = 16;
 // With many nodes the leader is asked by all of them.
-constexpr Duration kPulsePerNode = std::chrono::milliseconds(4);
+constexpr Duration kPulsePerNode = std::chrono::milliseconds(1);
 
 }  // namespace
+
+Duration ElectionOptions::PulseInterval() const {
+  return std::max<Duration>(pulse, kPulsePerNode * node_count);
+}
 
 Election::Election(ElectionOptions options, TimePoint now)
     : options_(options),
@@ -40,7 +48,6 @@ void Election::Tick(TimePoint now) {
     case Role::kFollowing: return WatchLeader(now);
     case Role::kElecting: return Elect(now);
     case Role::kLeading: return KeepLeading(now);
-    case Role::kGaveUp: return;
   }
 }
 
@@ -48,24 +55,48 @@ bool Election::Alive(int index, TimePoint now) const {
   if (index == options_.index) return true;
   const auto found = peers_.find(index);
   return found != peers_.end() && found->second.heard &&
-         now - *found->second.heard < options_.silence + options_.pulse;
+         now - *found->second.heard < options_.AliveFor();
+}
+
+bool Election::Refuses(int index) const {
+  const auto found = peers_.find(index);
+  return found != peers_.end() && found->second.refusals > 0;
+}
+
+bool Election::RecordBeats(TimePoint now) const {
+  return beat_at_ && now - *beat_at_ < kRecordStale;
 }
 
 // --- reading the shared directory ---
 
 Duration Election::ReadInterval(TimePoint now) const {
-  if (role_ == Role::kLeading || role_ == Role::kFollowing) return kLeaderRead;
-  return now - role_since_ < kEagerFor ? kEagerRead : kIdleRead;
+  if (role_ == Role::kLeading) return kLeaderRead;
+  if (role_ == Role::kFollowing) {
+    // Whether its record still beats decides what its silence means.
+    const auto leader = peers_.find(leadership_.leader.index);
+    const bool silent = leader != peers_.end() && leader->second.silent_since;
+    return silent ? kElectionRead : kLeaderRead;
+  }
+  if (now - role_since_ >= kEagerFor) return kIdleRead;
+  return role_ == Role::kElecting ? kElectionRead : kEagerRead;
 }
 
 void Election::Read(TimePoint now) {
   if (now < read_at_) return;
   read_at_ = now + ReadInterval(now);
-  effects_.push_back(ReadShared{role_ == Role::kElecting});
+  const bool members = role_ == Role::kElecting && now >= members_at_;
+  if (members) members_at_ = now + kMembersRead;
+  effects_.push_back(ReadShared{members});
 }
 
 void Election::OnShared(const std::optional<std::vector<Member>>& members,
-                        const std::optional<Leadership>& leadership, TimePoint now) {
+                        const std::optional<Leadership>& leadership, std::uint64_t beat,
+                        TimePoint now) {
+  // The first one that is seen may be old.
+  if (leadership && beat != beat_) {
+    if (beat_ != 0) beat_at_ = now;
+    beat_ = beat;
+  }
   if (members) {
     for (const Member& member : *members) members_[member.index] = member;
     members_known_ = true;
@@ -76,7 +107,7 @@ void Election::OnShared(const std::optional<std::vector<Member>>& members,
 // --- who is heard ---
 
 void Election::OnAnswer(const PeerView& peer, TimePoint now) {
-  if (role_ == Role::kGaveUp || peer.self.index == options_.index) return;
+  if (peer.self.index == options_.index) return;
   members_[peer.self.index] = peer.self;
   Peer& known = peers_[peer.self.index];
   known = Peer{.heard = now, .silent_since = {}, .asked = known.asked, .unfit = peer.unfit};
@@ -113,7 +144,7 @@ void Election::Ask(int index, TimePoint now) {
 
 // A higher epoch than the one known: its coordinator has fenced the other.
 void Election::Heed(const Leadership& leadership, TimePoint now) {
-  if (role_ == Role::kGaveUp || leadership.epoch <= leadership_.epoch) return;
+  if (leadership.epoch <= leadership_.epoch) return;
   if (leadership.leader.index == options_.index) return;  // an own one of before
   if (coordinator_runs_) effects_.push_back(StopCoordinator{});
   if (role_ == Role::kLeading) isolation_ = std::max(isolation_ * 2, options_.isolation);
@@ -139,8 +170,7 @@ void Election::WatchLeader(TimePoint now) {
   Read(now);
   Peer& leader = peers_[leadership_.leader.index];
   if (Gone(leader, now)) return BeginElection(now);
-  const Duration interval = std::max<Duration>(options_.pulse, kPulsePerNode * options_.node_count);
-  if (now - leader.asked >= (leader.silent_since ? kAskAgain : interval))
+  if (now - leader.asked >= (leader.silent_since ? kAskAgain : options_.PulseInterval()))
     Ask(leadership_.leader.index, now);
 }
 
@@ -148,7 +178,9 @@ void Election::BeginElection(TimePoint now) {
   role_ = Role::kElecting;
   role_since_ = now;
   read_at_ = now;
+  members_at_ = now;
   members_known_ = false;
+  give_up_at_ = now + options_.give_up;
   // Answers of before say nothing of now; that the leader is gone stays.
   for (auto& [index, peer] : peers_) {
     if (index != leadership_.leader.index) peer = Peer{};
@@ -191,21 +223,22 @@ void Election::AskAbove(TimePoint now) {
   }
 }
 
+// Who reaches nobody is cut off where the others' leader goes on writing, and must not fence it.
 bool Election::MayTakeOver(TimePoint now) const {
   const bool reached = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
     return entry.second.heard || entry.second.refusals > 0;
   });
-  return reached || now - role_since_ >= isolation_;
+  return reached || (now - role_since_ >= isolation_ && !RecordBeats(now));
 }
 
 void Election::ConsiderGivingUp(TimePoint now) {
-  if (now - role_since_ < options_.give_up) return;
+  if (now < give_up_at_ || RecordBeats(now)) return;
   const bool others = std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
     const bool could = !entry.second.unfit || entry.first < options_.index;
     return could && entry.second.heard && Alive(entry.first, now);
   });
   if (others) return;
-  role_ = Role::kGaveUp;
+  give_up_at_ = now + kGiveUpAgain;
   effects_.push_back(GiveUp{});
 }
 
@@ -240,7 +273,7 @@ void Election::OnCoordinatorDown(TimePoint now) {
                      now - coordinator_up_ >= kSoundRun;
   failed_starts_ = sound ? 1 : failed_starts_ + 1;
   // Another may have taken over, and fenced it.
-  effects_.push_back(ReadShared{role_ == Role::kElecting});
+  effects_.push_back(ReadShared{});
   if (unfit()) return BeginElection(now);
   start_at_ = now + kRestartPause * (1 << (failed_starts_ - 1));
 }

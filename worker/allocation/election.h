@@ -10,6 +10,7 @@
 // Owned by a Supervisor; its thread. Time is an argument.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <variant>
@@ -34,7 +35,18 @@ struct ElectionOptions {
   Duration boot = std::chrono::seconds(20);      // for a first leader to appear
   Duration give_up = std::chrono::seconds(120);  // without any leader
   int failed_starts = 3;  // of a coordinator in a row, before this node is no candidate any more
+
+  // Between two questions of one supervisor to the leader, whom all of them ask.
+  Duration PulseInterval() const;
+  // How long after a sign of life a node counts as alive: one pulse more than silence needs.
+  Duration AliveFor() const { return PulseInterval() + silence; }
 };
+
+// The leader touches its record in the shared directory this often. Who reaches nobody over the
+// network sees there whether the others go on without it: after `kRecordStale` without a change
+// they do not.
+inline constexpr Duration kRecordBeat = std::chrono::seconds(1);
+inline constexpr Duration kRecordStale = std::chrono::seconds(3);
 
 // Effects.
 struct AskPeer {  // answered by OnAnswer or OnSilence
@@ -51,7 +63,9 @@ struct Announce {  // tell the shared directory that this supervisor leads
 struct Follow {  // point this node's worker there; also to the own coordinator
   Leadership leadership;
 };
-struct GiveUp {};  // nobody can lead any more, and this is the lowest one that is left
+// Nobody that this node can see is able to lead, and it is the lowest one that is left. Said again
+// now and then for as long as that is so: what is true of the others, the scheduler knows.
+struct GiveUp {};
 using ElectionEffect =
     std::variant<AskPeer, ReadShared, StartCoordinator, StopCoordinator, Announce, Follow, GiveUp>;
 
@@ -61,9 +75,9 @@ class Election {
 
   void Tick(TimePoint now);
   // What the shared directory says: everybody who was ever up in this run, where it was asked for,
-  // and who leads.
+  // who leads, and a number that changes with each touch of that record.
   void OnShared(const std::optional<std::vector<Member>>& members,
-                const std::optional<Leadership>& leadership, TimePoint now);
+                const std::optional<Leadership>& leadership, std::uint64_t beat, TimePoint now);
   // A peer's view, as an answer or with a question of its own.
   void OnAnswer(const PeerView& peer, TimePoint now);
   // It gave none. `refused`: at once, so that its process is gone.
@@ -77,11 +91,15 @@ class Election {
   bool unfit() const { return failed_starts_ >= options_.failed_starts; }
   const Leadership& leadership() const { return leadership_; }
   const std::map<int, Member>& members() const { return members_; }
-  // Has answered or asked within `silence`; also this one.
+  // Has answered or asked of late; also this one.
   bool Alive(int index, TimePoint now) const;
+  // Did not answer, but its machine did: the supervisor there has ended.
+  bool Refuses(int index) const;
+  // The record of a leader in the shared directory is touched.
+  bool RecordBeats(TimePoint now) const;
 
  private:
-  enum class Role { kSeeking, kFollowing, kElecting, kLeading, kGaveUp };
+  enum class Role { kSeeking, kFollowing, kElecting, kLeading };
   struct Peer {
     std::optional<TimePoint> heard;
     std::optional<TimePoint> silent_since;  // first question after `heard` without an answer
@@ -112,7 +130,11 @@ class Election {
   Leadership leadership_;
   std::map<int, Member> members_;
   std::map<int, Peer> peers_;
-  bool members_known_ = false;  // since the election began
+  bool members_known_ = false;        // since the election began
+  TimePoint members_at_{};            // when they are read again
+  std::uint64_t beat_ = 0;            // of the leader's record
+  std::optional<TimePoint> beat_at_;  // when it was seen to change
+  std::optional<TimePoint> give_up_at_;
   TimePoint role_since_;
   TimePoint read_at_;
   std::optional<TimePoint> start_at_;  // of the own coordinator, after one that ended

@@ -77,7 +77,9 @@ class ElectionHarness {
   // What its worker was told to follow.
   std::uint64_t followed(int node) const { return nodes_[Index(node)].followed; }
   std::uint64_t epoch() const { return epoch_; }
-  int give_ups() const { return give_ups_; }
+  // Nodes that have given up.
+  int give_ups() const { return static_cast<int>(gave_up_.size()); }
+  bool GaveUp(int node) const { return gave_up_.count(node) > 0; }
   TimePoint now() const { return now_; }
 
   // The node whose coordinator all live nodes follow and which runs; -1: they do not agree.
@@ -148,7 +150,16 @@ class ElectionHarness {
   void Answer(int node, const ReadShared& read) {
     std::optional<std::vector<Member>> members;
     if (read.members) members = shared_members_;
-    nodes_[Index(node)].election->OnShared(members, shared_leadership_, now_);
+    nodes_[Index(node)].election->OnShared(members, shared_leadership_, Beat(), now_);
+  }
+
+  // A leader touches its record for as long as it has a coordinator.
+  std::uint64_t Beat() {
+    const auto& leads = shared_leadership_;
+    if (leads && alive(leads->leader.index) &&
+        nodes_[Index(leads->leader.index)].coordinator == leads->epoch)
+      beat_ = 1 + static_cast<std::uint64_t>(now_.time_since_epoch() / kRecordBeat);
+    return beat_;
   }
 
   // The journal gives the next epoch; the coordinator before fails at its next commit, here at
@@ -195,7 +206,7 @@ class ElectionHarness {
   void Do(int node, const Follow& follow) {
     nodes_[Index(node)].followed = follow.leadership.epoch;
   }
-  void Do(int, const GiveUp&) { ++give_ups_; }
+  void Do(int node, const GiveUp&) { gave_up_.insert(node); }
 
   TimePoint now_{std::chrono::hours(1)};
   std::vector<Node> nodes_;
@@ -204,7 +215,8 @@ class ElectionHarness {
   std::set<std::pair<int, int>> cut_;
   std::deque<Question> questions_;
   std::uint64_t epoch_ = 0;
-  int give_ups_ = 0;
+  std::uint64_t beat_ = 0;
+  std::set<int> gave_up_;
 };
 
 }  // namespace muster::worker

@@ -134,6 +134,82 @@ TEST(Election, AnAnswerOfAnOlderEpochChangesNothing) {
   EXPECT_EQ(late.leadership().epoch, 2u);
 }
 
+TEST(Election, PulsesKeepEachOtherAliveInAllocationsOfAnySize) {
+  for (const int nodes : {1, 3, 512, 1024, 4096}) {
+    const ElectionOptions options{.node_count = nodes};
+    EXPECT_GE(options.PulseInterval(), options.pulse) << nodes;
+    EXPECT_EQ(options.AliveFor(), options.PulseInterval() + options.silence) << nodes;
+    // Not more than a thousand questions a second to one leader.
+    EXPECT_GE(options.PulseInterval() * 1000, seconds(nodes)) << nodes;
+  }
+  ElectionOptions many;
+  many.node_count = 4096;
+  many.index = 5;
+  Election follower(many, TimePoint(seconds(1)));
+  PeerView leader;
+  leader.self = ElectionHarness::MemberOf(0);
+  leader.leadership = {1, leader.self, "grpc", "http"};
+  TimePoint now(seconds(1));
+  follower.OnAnswer(leader, now);
+  bool asked = false;
+  for (int i = 0; i < 300 && !asked; ++i, now += milliseconds(20)) {
+    follower.Tick(now);
+    for (const ElectionEffect& effect : follower.TakeEffects())
+      asked = asked || std::holds_alternative<AskPeer>(effect);
+    EXPECT_TRUE(follower.Alive(0, now)) << "before it was even asked";
+  }
+  EXPECT_TRUE(asked);
+}
+
+// Its own network is lost, the shared directory is not: the others go on, and it must neither fence
+// their coordinator nor have their allocation requeued.
+TEST(Election, ANodeThatLostOnlyItsDataNetworkWaitsForAsLongAsTheRecordBeats) {
+  for (const int nodes : {2, 3}) {
+    ElectionHarness gang(nodes);
+    gang.Run(seconds(1));
+    gang.CutOff(nodes - 1);
+    gang.ForbidCoordinators(nodes - 1);
+    gang.Run(seconds(600));
+    EXPECT_EQ(gang.epoch(), 1u) << nodes;
+    EXPECT_EQ(gang.give_ups(), 0) << nodes;
+  }
+}
+
+TEST(Election, WhoReachesNobodyGivesUpWhenNoRecordBeatsEither) {
+  ElectionHarness gang(3);
+  gang.Run(seconds(1));
+  gang.ForbidCoordinators(2);
+  gang.CutOff(2);
+  gang.PowerOff(0);
+  gang.PowerOff(1);
+  gang.Run(seconds(300));
+  EXPECT_TRUE(gang.GaveUp(2));
+}
+
+TEST(Election, AllRecordsAreReadNowAndThenNotAtEveryTick) {
+  ElectionHarness gang(4);
+  gang.Run(seconds(1));
+  Election electing = gang.of(3);
+  TimePoint now = gang.now();
+  for (int i = 0; i < 10; ++i) electing.OnSilence(0, true, now += milliseconds(100));
+  electing.TakeEffects();
+  const std::vector<Member> members = {ElectionHarness::MemberOf(1), ElectionHarness::MemberOf(2)};
+  int all = 0, leader = 0;
+  for (const TimePoint end = now + seconds(4); now < end; now += milliseconds(20)) {
+    electing.Tick(now);
+    for (const ElectionEffect& effect : electing.TakeEffects()) {
+      const auto* read = std::get_if<ReadShared>(&effect);
+      if (read == nullptr) continue;
+      ++(read->members ? all : leader);
+      electing.OnShared(members, std::nullopt, 0, now);
+    }
+  }
+  EXPECT_GE(all, 1);
+  EXPECT_LE(all, 3);
+  EXPECT_GE(leader, 8);
+  EXPECT_LE(leader, 22);
+}
+
 // Kills, cut links and failing starts at random; then quiet. Whoever is left agrees on one leader.
 TEST(Election, AfterAnyTroubleThoseLeftAgree) {
   for (unsigned seed = 0; seed < 150; ++seed) {

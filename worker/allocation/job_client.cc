@@ -10,6 +10,8 @@
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
 #include "muster/v1/client_api.grpc.pb.h"
+#include "worker/allocation/loop_gate.h"
+#include "worker/allocation/open_calls.h"
 
 namespace muster::worker {
 namespace {
@@ -41,16 +43,18 @@ struct JobClient::Impl {
                                  std::function<void(grpc::Status)>);
 
   Impl(EventLoop& loop_in, const Endpoint& endpoint, std::string token_in)
-      : loop(loop_in),
+      : gate(LoopGate::To(loop_in)),
         token(std::move(token_in)),
         stub(v1::Client::NewStub(OpenChannel(endpoint.grpc))) {}
-  ~Impl() { *alive = false; }
+  ~Impl() {
+    gate->Close();
+    calls->CancelAndWait();
+  }
 
   // `done` gets the status and the response, on the loop.
   template <typename Request, typename Response, typename Done>
   void Call(Method<Request, Response> method, Request request, Done done) {
-    struct State {
-      grpc::ClientContext context;
+    struct State : OpenCall {
       Request request;
       Response response;
     };
@@ -58,20 +62,23 @@ struct JobClient::Impl {
     state->request = std::move(request);
     state->context.set_deadline(std::chrono::system_clock::now() + kLimit);
     AttachToken(state->context, token);
-    auto on_done = [state, &loop = loop, alive = alive,
+    const std::uint64_t id = calls->Add(state);
+    auto on_done = [id, calls = calls, gate = gate,
                     done = std::move(done)](const grpc::Status& status) {
-      loop.Post([state, alive, done, status] {
-        if (*alive) done(FromGrpcStatus(status), state->response);
+      calls->Ended();
+      gate->Post([id, calls, done, status] {
+        const auto call = std::static_pointer_cast<State>(calls->Take(id));
+        if (call) done(FromGrpcStatus(status), call->response);
       });
     };
     (stub->async()->*method)(&state->context, &state->request, &state->response,
                              std::move(on_done));
   }
 
-  EventLoop& loop;
+  const std::shared_ptr<LoopGate> gate;
   const std::string token;
   const std::unique_ptr<v1::Client::Stub> stub;
-  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+  const std::shared_ptr<OpenCalls> calls = std::make_shared<OpenCalls>();
 };
 
 JobClient::JobClient(EventLoop& loop, const Endpoint& endpoint, std::string token)
@@ -97,6 +104,18 @@ void JobClient::Get(const std::string& job, std::function<void(const Result<JobP
       [done = std::move(done)](const Status& status, const v1::Job& response) {
         if (!status.ok()) return done(status);
         done(JobPicture{PhaseOf(response), response.reason(), response.checkpoint_seconds()});
+      });
+}
+
+void JobClient::ListNodes(std::function<void(const Result<std::vector<NodePicture>>&)> done) {
+  impl_->Call(
+      &Impl::Calls::ListNodes, v1::ListNodesRequest(),
+      [done = std::move(done)](const Status& status, const v1::ListNodesResponse& response) {
+        if (!status.ok()) return done(status);
+        std::vector<NodePicture> nodes;
+        for (const v1::Node& node : response.nodes())
+          nodes.push_back({node.name(), node.state() == v1::NODE_STATE_READY});
+        done(nodes);
       });
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/rpc/endpoint.h"
@@ -14,6 +15,12 @@
 #include "worker/allocation/job_course.h"
 
 namespace muster::worker {
+
+// A node that the coordinator knows; ready: it places ranks there.
+struct NodePicture {
+  std::string name;
+  bool ready = false;
+};
 
 class JobClient {
  public:
@@ -27,6 +34,7 @@ class JobClient {
   void Submit(const std::string& spec_yaml, const std::string& key,
               std::function<void(const Result<std::string>&)> done);
   void Get(const std::string& job, std::function<void(const Result<JobPicture>&)> done);
+  void ListNodes(std::function<void(const Result<std::vector<NodePicture>>&)> done);
   void Suspend(const std::string& job, const SuspendJob& order,
                std::function<void(const Status&)> done);
   void Resume(const std::string& job, std::function<void(const Status&)> done);

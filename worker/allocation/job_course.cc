@@ -68,6 +68,7 @@ void JobCourse::OnJob(const JobPicture& job) {
   if (ended_) return;
   job_ = job;
   if (job.phase != JobPhase::kWaiting) waiting_since_.reset();
+  if (job.phase == JobPhase::kActive) ran_ = true;
   switch (job.phase) {
     case JobPhase::kWaiting:
     case JobPhase::kActive: return;
@@ -84,23 +85,36 @@ void JobCourse::OnJob(const JobPicture& job) {
   }
 }
 
+// Whether it was suspended before this run began: for the end of an earlier one, or by its user,
+// who has had it requeued since.
+bool JobCourse::OfEarlierRun(const JobPicture& job) const {
+  const int run = MarkedRun(job.reason);
+  if (run >= 0) return run < options_.run;
+  return run_begins_ && !ran_ && options_.run > 0;
+}
+
 // Suspended for the end of this run it goes on in the next one.
 void JobCourse::OnSuspended(const JobPicture& job) {
   const int run = MarkedRun(job.reason);
-  if (run != options_.run && !(run >= 0 && stop_by_)) return;
+  if (run < 0 && !OfEarlierRun(job)) {
+    return End(
+        {.exit_code = kExitSuspended,
+         .reason = "by its user, the job is " + job.reason + "; requeue the Slurm job to resume it",
+         .exclude = {}});
+  }
+  if (run != options_.run && !stop_by_) return;
   End({.exit_code = kExitRequeue,
        .action = EndAction::kRequeue,
        .reason = "the job is saved and suspended: " + job.reason,
        .exclude = {}});
 }
 
-// What the last run suspended; what a user suspended stays so.
-void JobCourse::ConsiderResuming(const std::vector<std::string>& missing, TimePoint now) {
+void JobCourse::ConsiderResuming(const NodesSeen& nodes, TimePoint now) {
   if (!job_ || job_->phase != JobPhase::kSuspended) return suspended_since_.reset();
-  const int run = MarkedRun(job_->reason);
-  if (run < 0 || run >= options_.run) return;
+  if (!OfEarlierRun(*job_)) return;
   if (!suspended_since_) suspended_since_ = now;
-  if (!missing.empty() && now - *suspended_since_ < options_.assembly) return;
+  const bool whole = nodes.some_ready && nodes.missing.empty() && nodes.unready.empty();
+  if (!whole && now - *suspended_since_ < options_.assembly) return;
   if (asked_ && now - *asked_ < kAskAgain) return;
   asked_ = now;
   effects_.emplace_back(std::in_place_type<ResumeJob>);
@@ -128,8 +142,9 @@ void JobCourse::AskToStop(TimePoint now) {
   effects_.push_back(SuspendJob{std::max(seconds, 1.0), stop_reason_ + RunMark(options_.run)});
 }
 
-void JobCourse::Tick(const std::vector<std::string>& missing, TimePoint now) {
+void JobCourse::Tick(const NodesSeen& nodes, TimePoint now) {
   if (ended_) return;
+  some_ready_ = some_ready_ || nodes.some_ready;
   if (end_time_ && now >= *end_time_ - Lead())
     OnStopNotice(*end_time_, "the allocation's time ends");
   if (stop_by_) {
@@ -143,20 +158,32 @@ void JobCourse::Tick(const std::vector<std::string>& missing, TimePoint now) {
     if (job_) AskToStop(now);
     return;
   }
-  ConsiderResuming(missing, now);
-  WatchWaiting(missing, now);
+  ConsiderResuming(nodes, now);
+  WatchWaiting(nodes, now);
 }
 
-void JobCourse::WatchWaiting(const std::vector<std::string>& missing, TimePoint now) {
+void JobCourse::WatchWaiting(const NodesSeen& nodes, TimePoint now) {
   if (!job_ || job_->phase != JobPhase::kWaiting) return;
   if (!waiting_since_) waiting_since_ = now;
-  if (now - *waiting_since_ < options_.patience) return;
-  if (!missing.empty()) {
-    return End(
-        {.exit_code = kExitRequeue,
-         .action = EndAction::kRequeue,
-         .reason = "the job waits for nodes that this allocation has lost: " + Joined(missing),
-         .exclude = missing});
+  if (now - *waiting_since_ >= options_.patience) EndUnplaced(nodes);
+}
+
+void JobCourse::EndUnplaced(const NodesSeen& nodes) {
+  // Where no node was ever ready, others would not be either: it is not the nodes' fault.
+  const std::vector<std::string> refused = some_ready_ ? nodes.unready : std::vector<std::string>{};
+  std::vector<std::string> bad = nodes.missing;
+  bad.insert(bad.end(), refused.begin(), refused.end());
+  if (!bad.empty()) {
+    std::string reason = "the job waits for nodes";
+    if (!nodes.missing.empty())
+      reason += " that this allocation has lost: " + Joined(nodes.missing);
+    if (!refused.empty())
+      reason += std::string(nodes.missing.empty() ? "" : ";") +
+                " that its coordinator does not use: " + Joined(refused);
+    return End({.exit_code = kExitRequeue,
+                .action = EndAction::kRequeue,
+                .reason = reason,
+                .exclude = bad});
   }
   End({.exit_code = kExitConfig,
        .reason = "the job cannot be placed on this allocation: " + job_->reason,

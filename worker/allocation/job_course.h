@@ -4,7 +4,9 @@
 // Signals, preemption and the end of the allocation's time are one request: save and stop by then.
 // A job that was stopped so is suspended, and the allocation ends with 75 and is requeued; a new
 // run of the same allocation resumes it. A job that waits for nodes which this allocation has lost
-// for good ends it in the same way, with those nodes excluded.
+// for good, or on which the coordinator places nothing, ends it in the same way, with those nodes
+// excluded. One that its user has suspended ends it at once: nodes that do nothing cost as much as
+// others, and a requeue of the Slurm job resumes it.
 //
 // Owned by a Supervisor; its thread. Time is an argument.
 #pragma once
@@ -23,8 +25,10 @@ namespace muster::worker {
 // How a supervisor exits, beside 0: as `muster wait` does, else by sysexits.h.
 inline constexpr int kExitFailed = 10;
 inline constexpr int kExitCancelled = 11;
+inline constexpr int kExitSuspended = 12;    // by its user
 inline constexpr int kExitBadUsage = 64;     // EX_USAGE
 inline constexpr int kExitBadData = 65;      // EX_DATAERR: the job file
+inline constexpr int kExitLeftOut = 68;      // EX_NOHOST: others go on without this node
 inline constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE: requeued often enough
 inline constexpr int kExitRequeue = 75;      // EX_TEMPFAIL: work is left
 inline constexpr int kExitConfig = 78;       // EX_CONFIG: this allocation, step or node
@@ -50,6 +54,13 @@ struct JobPicture {
   double checkpoint_seconds = 0;  // from the order to the commit; 0: not known
 };
 
+// The allocation's nodes, as the leader and its coordinator see them.
+struct NodesSeen {
+  std::vector<std::string> missing;  // nobody hears from their supervisors
+  std::vector<std::string> unready;  // the others on which the coordinator would place nothing
+  bool some_ready = false;           // it would on some
+};
+
 // Effects.
 struct SuspendJob {
   double by_seconds = 0;
@@ -71,23 +82,30 @@ class JobCourse {
   // of the allocation's time, or, where that is not known, for `otherwise`.
   void OnEndIsNear(const std::string& reason, Duration otherwise, TimePoint now);
   void SetEndTime(TimePoint end, TimePoint now);
-  // `missing`: nodes of the allocation that nobody hears from.
-  void Tick(const std::vector<std::string>& missing, TimePoint now);
+  void Tick(const NodesSeen& nodes, TimePoint now);
+  // The supervisor of the run's first coordinator: what is suspended then, an earlier run left.
+  void OnRunBegins() { run_begins_ = true; }
   // The coordinator has another process, which may know nothing of what was asked of the last.
   void OnCoordinatorChanged();
 
   std::vector<CourseEffect> TakeEffects();
   bool ended() const { return ended_; }
+  // It depends on the nodes what is done next: the coordinator is to be asked for them.
+  bool WantsNodes() const {
+    return job_ && (job_->phase == JobPhase::kWaiting || job_->phase == JobPhase::kSuspended);
+  }
   const std::optional<TimePoint>& stop_by() const { return stop_by_; }
   const std::string& stop_reason() const { return stop_reason_; }
 
  private:
   void End(Ending ending);
   void OnSuspended(const JobPicture& job);
-  void ConsiderResuming(const std::vector<std::string>& missing, TimePoint now);
+  bool OfEarlierRun(const JobPicture& job) const;
+  void ConsiderResuming(const NodesSeen& nodes, TimePoint now);
   Duration Lead() const;
   void AskToStop(TimePoint now);
-  void WatchWaiting(const std::vector<std::string>& missing, TimePoint now);
+  void WatchWaiting(const NodesSeen& nodes, TimePoint now);
+  void EndUnplaced(const NodesSeen& nodes);
 
   const JobCourseOptions options_;
   std::optional<JobPicture> job_;
@@ -98,6 +116,9 @@ class JobCourse {
   std::optional<TimePoint> asked_;  // to suspend, or to resume
   std::optional<TimePoint> waiting_since_;
   std::optional<TimePoint> suspended_since_;  // as far as this run's leader knows
+  bool run_begins_ = false;
+  bool ran_ = false;         // in this run, as far as this leader knows
+  bool some_ready_ = false;  // at any time
   bool ended_ = false;
   std::vector<CourseEffect> effects_;
 };

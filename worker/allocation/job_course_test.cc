@@ -15,10 +15,12 @@ class JobCourseTest : public testing::Test {
     course_->OnJob({phase, reason, checkpoint_seconds});
   }
   // Ticks for so long and returns all effects.
-  std::vector<CourseEffect> Pass(Duration duration, const std::vector<std::string>& missing = {}) {
+  std::vector<CourseEffect> Pass(Duration duration, const std::vector<std::string>& missing = {},
+                                 const std::vector<std::string>& unready = {}) {
+    const NodesSeen nodes{missing, unready, some_ready_};
     std::vector<CourseEffect> effects;
     for (const TimePoint end = now_ + duration; now_ <= end; now_ += milliseconds(100)) {
-      course_->Tick(missing, now_);
+      course_->Tick(nodes, now_);
       for (CourseEffect& effect : course_->TakeEffects()) effects.push_back(std::move(effect));
     }
     return effects;
@@ -33,6 +35,7 @@ class JobCourseTest : public testing::Test {
   }
 
   TimePoint now_{std::chrono::hours(5)};
+  bool some_ready_ = true;
   std::optional<JobCourse> course_{JobCourse(JobCourseOptions{})};
 };
 
@@ -138,10 +141,58 @@ TEST_F(JobCourseTest, AResumeWaitsForTheNodesButNotForEver) {
   EXPECT_EQ(Pass(seconds(1), {"n2"}).size(), 1u);
 }
 
-TEST_F(JobCourseTest, WhatAUserSuspendedStaysSo) {
+TEST_F(JobCourseTest, AResumeWaitsForWorkersThatAreReadyNotForSupervisors) {
+  Use({.run = 1});
+  Job(JobPhase::kSuspended, "SIGTERM" + RunMark(0));
+  some_ready_ = false;
+  EXPECT_TRUE(Pass(seconds(2)).empty()) << "no worker is there yet";
+  some_ready_ = true;
+  EXPECT_TRUE(Pass(seconds(2), {}, {"n2"}).empty()) << "one is not ready";
+  EXPECT_EQ(Pass(seconds(1)).size(), 1u);
+}
+
+// Its nodes would do nothing until the end of the time, and it would be requeued then.
+TEST_F(JobCourseTest, AJobThatItsUserSuspendsEndsTheAllocationAtOnce) {
+  Use({.run = 1});
+  course_->OnRunBegins();
+  Job(JobPhase::kActive);
+  Job(JobPhase::kSuspended, "I need the nodes");
+  const Ending ending = EndOf(Pass(seconds(1)));
+  EXPECT_EQ(ending.exit_code, kExitSuspended);
+  EXPECT_EQ(ending.action, EndAction::kLeave);
+  EXPECT_NE(ending.reason.find("I need the nodes"), std::string::npos);
+}
+
+TEST_F(JobCourseTest, ALeaderThatTookOverKnowsThatTheUserSuspendedInThisRun) {
   Use({.run = 1});
   Job(JobPhase::kSuspended, "I need the nodes");
-  EXPECT_TRUE(Pass(seconds(600)).empty());
+  EXPECT_EQ(EndOf(Pass(seconds(1))).exit_code, kExitSuspended);
+}
+
+TEST_F(JobCourseTest, ARequeueResumesWhatTheUserHadSuspended) {
+  Use({.run = 1});
+  course_->OnRunBegins();
+  Job(JobPhase::kSuspended, "I need the nodes");
+  const auto effects = Pass(seconds(1));
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<ResumeJob>(effects[0]));
+}
+
+TEST_F(JobCourseTest, NodesThatTheCoordinatorDoesNotUseAreExcludedFromTheNextRun) {
+  Job(JobPhase::kActive);
+  EXPECT_TRUE(Pass(seconds(1)).empty());
+  Job(JobPhase::kWaiting, "needs 2 nodes");
+  EXPECT_TRUE(Pass(seconds(59), {}, {"n1"}).empty());
+  const Ending ending = EndOf(Pass(seconds(2), {}, {"n1"}));
+  EXPECT_EQ(ending.exit_code, kExitRequeue);
+  EXPECT_EQ(ending.exclude, std::vector<std::string>{"n1"});
+  EXPECT_NE(ending.reason.find("does not use: n1"), std::string::npos);
+}
+
+TEST_F(JobCourseTest, WhereNoNodeWasEverReadyTheNextRunsWouldNotBeEither) {
+  some_ready_ = false;
+  Job(JobPhase::kWaiting, "needs 2 nodes");
+  EXPECT_EQ(EndOf(Pass(seconds(62), {}, {"n0", "n1"})).exit_code, kExitConfig);
 }
 
 TEST_F(JobCourseTest, ASuspendedJobOfTheLastRunIsRequeuedWhenThisOneEndsToo) {

@@ -9,12 +9,17 @@
 
 #include <chrono>
 #include <map>
+#include <mutex>
+#include <set>
 #include <utility>
 
+#include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer_certificate.h"
 #include "common/rpc/tls.h"
 #include "muster/v1/allocation_api.grpc.pb.h"
+#include "worker/allocation/loop_gate.h"
+#include "worker/allocation/open_calls.h"
 
 namespace muster::worker {
 namespace {
@@ -92,13 +97,23 @@ class NodesOnly final : public grpc::AuthMetadataProcessor {
   const std::string allocation_;
 };
 
+struct Question : OpenCall {
+  v1::PeerView request;
+  v1::PeerView response;
+};
+
 }  // namespace
 
 struct PeerLink::Impl : v1::Supervisor::CallbackService {
   Impl(EventLoop& loop_in, Options options_in, OnAsked on_asked_in)
-      : loop(loop_in), options(std::move(options_in)), on_asked(std::move(on_asked_in)) {}
+      : gate(LoopGate::To(loop_in)),
+        options(std::move(options_in)),
+        on_asked(std::move(on_asked_in)) {}
   ~Impl() override {
-    *alive = false;
+    gate->Close();
+    questions->CancelAndWait();
+    // The loop may never come to them, and the server's end waits for each.
+    while (grpc::ServerUnaryReactor* reactor = TakeAny()) FinishUnanswered(reactor);
     if (server) server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   }
 
@@ -111,21 +126,39 @@ struct PeerLink::Impl : v1::Supervisor::CallbackService {
   grpc::ServerUnaryReactor* Pulse(grpc::CallbackServerContext* context, const v1::PeerView* request,
                                   v1::PeerView* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop.Post([this, alive = alive, request, response, reactor] {
-      if (*alive) return Asked(*request, response, reactor);
-      reactor->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "this supervisor ends"));
+    {
+      const std::lock_guard lock(mutex);
+      unanswered.insert(reactor);
+    }
+    const bool posted = gate->Post([this, request, response, reactor] {
+      if (Take(reactor)) Asked(*request, response, reactor);
     });
+    if (!posted && Take(reactor)) FinishUnanswered(reactor);
     return reactor;
   }
 
-  EventLoop& loop;
+  // Whoever takes a reactor finishes it.
+  bool Take(grpc::ServerUnaryReactor* reactor) {
+    const std::lock_guard lock(mutex);
+    return unanswered.erase(reactor) > 0;
+  }
+  grpc::ServerUnaryReactor* TakeAny() {
+    const std::lock_guard lock(mutex);
+    return unanswered.empty() ? nullptr : unanswered.extract(unanswered.begin()).value();
+  }
+  static void FinishUnanswered(grpc::ServerUnaryReactor* reactor) {
+    reactor->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "this supervisor ends"));
+  }
+
+  const std::shared_ptr<LoopGate> gate;
   const Options options;
   const OnAsked on_asked;
   std::unique_ptr<grpc::Server> server;
   std::string address;
   std::map<std::string, std::unique_ptr<v1::Supervisor::Stub>> stubs;
-  std::size_t questions = 0;
-  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+  const std::shared_ptr<OpenCalls> questions = std::make_shared<OpenCalls>();
+  std::mutex mutex;
+  std::set<grpc::ServerUnaryReactor*> unanswered;
 };
 
 Status PeerLink::Impl::Begin() {
@@ -134,7 +167,7 @@ Status PeerLink::Impl::Begin() {
       TlsServerCredentials(options.answers_with, std::make_shared<NodesOnly>(options.allocation)));
   int port = 0;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(options.address + ":0", credentials, &port);
+  builder.AddListeningPort(JoinAddress({options.address, 0}), credentials, &port);
   builder.RegisterService(this);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(64 << 10);
@@ -143,7 +176,7 @@ Status PeerLink::Impl::Begin() {
     return Unavailable("nothing can listen at " + options.address +
                        "; is it an address of this node? --interface names another");
   }
-  address = options.address + ":" + std::to_string(port);
+  address = JoinAddress({options.address, static_cast<std::uint16_t>(port)});
   return OkStatus();
 }
 
@@ -184,32 +217,30 @@ const std::string& PeerLink::address() const { return impl_->address; }
 
 void PeerLink::Ask(const std::string& address, const PeerView& view, Duration limit,
                    OnAnswer done) {
-  struct Question {
-    grpc::ClientContext context;
-    v1::PeerView request;
-    v1::PeerView response;
-  };
   Impl& impl = *impl_;
-  if (impl.questions >= kMaxQuestions) return done(ResourceExhausted("too many questions at once"));
+  if (impl.questions->size() >= kMaxQuestions)
+    return done(ResourceExhausted("too many questions at once"));
   const auto stub = impl.StubOf(address);
   if (!stub.ok()) return done(FailedPrecondition(stub.status().message()));
-  ++impl.questions;
   auto question = std::make_shared<Question>();
   question->request = ToProto(view, impl.options.allocation);
   question->context.set_deadline(std::chrono::system_clock::now() +
                                  std::chrono::ceil<std::chrono::milliseconds>(limit));
+  const std::uint64_t id = impl.questions->Add(question);
+  auto on_done = [&impl, id, questions = impl.questions, gate = impl.gate,
+                  done = std::move(done)](const grpc::Status& status) {
+    questions->Ended();
+    gate->Post([&impl, id, questions, done, status] {
+      const auto asked = std::static_pointer_cast<Question>(questions->Take(id));
+      if (!asked) return;
+      if (!status.ok()) return done(FromGrpcStatus(status));
+      const Status fits = impl.Check(asked->response);
+      if (!fits.ok()) return done(fits);
+      done(FromProto(asked->response));
+    });
+  };
   (*stub)->async()->Pulse(&question->context, &question->request, &question->response,
-                          [&impl, &loop = impl.loop, alive = impl.alive, question,
-                           done = std::move(done)](const grpc::Status& status) {
-                            loop.Post([&impl, alive, question, done, status] {
-                              if (!*alive) return;
-                              --impl.questions;
-                              if (!status.ok()) return done(FromGrpcStatus(status));
-                              const Status fits = impl.Check(question->response);
-                              if (!fits.ok()) return done(fits);
-                              done(FromProto(question->response));
-                            });
-                          });
+                          std::move(on_done));
 }
 
 }  // namespace muster::worker

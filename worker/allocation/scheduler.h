@@ -10,13 +10,16 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "worker/allocation/allocation_ending.h"
 #include "worker/allocation/peer_view.h"
 
 namespace muster::worker {
 
 struct AllocationState {
   std::optional<std::int64_t> end_unix_seconds;  // of its time; nothing: no limit, or not known
-  std::string batch_node;  // where the batch script runs; empty: there is none
+  std::string batch_node;               // where the batch script runs; empty: there is none
+  std::vector<std::string> nodes = {};  // that it still has; empty: not known
+  int run = 0;                          // how often it was requeued
   bool may_requeue = true;
   bool ending = false;  // the scheduler ends it already: cancelled, preempted, out of time
 };
@@ -31,10 +34,37 @@ class Scheduler {
   virtual Status Cancel() = 0;
 };
 
-// What is left to do when the work is over: a requeue, or the end of an allocation whose batch node
-// is lost (`missing` has it), which would otherwise burn on without anybody in it.
-// kFailedPrecondition: a requeue is wanted, and the job may not be requeued.
-Status CloseAllocation(Scheduler& scheduler, const Ending& ending,
-                       const std::vector<std::string>& missing);
+// What a supervisor knows when the work is over.
+struct ClosingOrder {
+  Ending ending;
+  int run = 0;
+  std::string node;  // its own
+  // Nobody leads any more, and this one stands in; `below`: nodes of a lower index that may live.
+  bool stand_in = false;
+  std::vector<std::string> below;
+  std::vector<std::string> missing;  // nodes from whose supervisors nobody hears
+  std::vector<std::string> silent;   // those among them whose machines do not answer either
+};
+
+enum class ClosingStep {
+  kNothing,
+  kRequeue,
+  kCancel,   // its batch node is lost: nobody else would end it before its time is over
+  kRefused,  // work is left, and the job may not be requeued
+  kWait,     // the scheduler does not know yet what has become of a node
+  kLeftOut,  // the allocation goes on without this node, or runs anew
+};
+
+// Pure. Whether a node is lost is the scheduler's word: a supervisor that hears nothing may be the
+// one that is cut off.
+ClosingStep DecideClosing(const AllocationState& state, const ClosingOrder& order);
+
+struct ClosingResult {
+  Closing closing = Closing::kDone;
+  std::string why;  // a sentence where something is not as it should be
+};
+
+// Asks the scheduler where it has to be asked, and does what is decided.
+ClosingResult CloseAllocation(Scheduler& scheduler, const ClosingOrder& order);
 
 }  // namespace muster::worker

@@ -7,18 +7,23 @@ namespace {
 
 class ScriptedScheduler : public Scheduler {
  public:
-  Result<AllocationState> Ask() override { return state; }
+  Result<AllocationState> Ask() override {
+    said.push_back("ask");
+    return state;
+  }
   Status Requeue(const std::vector<std::string>& exclude) override {
     said.push_back("requeue");
     for (const std::string& node : exclude) said.push_back(node);
-    return OkStatus();
+    return requeued;
   }
   Status Cancel() override {
     said.push_back("cancel");
     return OkStatus();
   }
 
-  Result<AllocationState> state = AllocationState{.end_unix_seconds = {}, .batch_node = "n0"};
+  Result<AllocationState> state =
+      AllocationState{.end_unix_seconds = {}, .batch_node = "n0", .nodes = {"n0", "n1", "n2"}};
+  Status requeued;
   std::vector<std::string> said;
 };
 
@@ -28,46 +33,97 @@ const Ending kDone{.exit_code = 0, .action = EndAction::kLeave, .reason = "done"
 const Ending kAgain{
     .exit_code = 75, .action = EndAction::kRequeue, .reason = "time", .exclude = {"n2"}};
 
-TEST(CloseAllocation, NothingIsLeftToDoForAFinishedJobWhoseBatchNodeLives) {
+ClosingOrder OrderOf(const Ending& ending, Words missing = {}, Words silent = {}) {
+  return {.ending = ending,
+          .run = 1,
+          .node = "n1",
+          .below = {},
+          .missing = std::move(missing),
+          .silent = std::move(silent)};
+}
+
+TEST(DecideClosing, WhoActsAndHow) {
+  const Words all = {"n0", "n1", "n2"};
+  const AllocationState whole{.end_unix_seconds = {}, .batch_node = "n0", .nodes = all, .run = 1};
+  AllocationState orphan = whole, cut_off = whole, later = whole, ending = whole, fixed = whole,
+                  fixed_orphan = whole, unknown = whole;
+  orphan.nodes = {"n1", "n2"};
+  cut_off.nodes = {"n0", "n2"};
+  later.run = 2;
+  ending.ending = true;
+  fixed.may_requeue = false;
+  fixed_orphan = orphan;
+  fixed_orphan.may_requeue = false;
+  unknown.nodes.clear();
+  ClosingOrder stand_in = OrderOf(kAgain, {"n0", "n2"}, {"n0", "n2"});
+  stand_in.stand_in = true;
+  stand_in.below = {"n0"};
+  const struct {
+    const char* what;
+    const AllocationState& state;
+    ClosingOrder order;
+    ClosingStep step;
+  } rows[] = {
+      {"done, all is there", whole, OrderOf(kDone), ClosingStep::kNothing},
+      {"the batch node is lost", orphan, OrderOf(kDone, {"n0"}, {"n0"}), ClosingStep::kCancel},
+      {"its machine is silent", whole, OrderOf(kDone, {"n0"}, {"n0"}), ClosingStep::kWait},
+      {"its supervisor died", whole, OrderOf(kDone, {"n0"}), ClosingStep::kNothing},
+      {"the nodes are not known", unknown, OrderOf(kDone, {"n0"}, {"n0"}), ClosingStep::kNothing},
+      {"work is left", whole, OrderOf(kAgain), ClosingStep::kRequeue},
+      {"work is left of an orphan", orphan, OrderOf(kAgain, {"n0"}, {"n0"}), ClosingStep::kRequeue},
+      {"no requeue", fixed, OrderOf(kAgain), ClosingStep::kRefused},
+      {"no requeue of an orphan", fixed_orphan, OrderOf(kAgain, {"n0"}), ClosingStep::kCancel},
+      {"cancelled meanwhile", ending, OrderOf(kAgain), ClosingStep::kNothing},
+      {"this node is given up", cut_off, OrderOf(kAgain), ClosingStep::kLeftOut},
+      {"a later run", later, OrderOf(kAgain), ClosingStep::kLeftOut},
+      {"a lower node may live", whole, stand_in, ClosingStep::kWait},
+      {"the lower one is lost", orphan, stand_in, ClosingStep::kRequeue},
+  };
+  for (const auto& row : rows) EXPECT_EQ(DecideClosing(row.state, row.order), row.step) << row.what;
+}
+
+TEST(CloseAllocation, AFinishedJobWhoseNodesAreAllThereNeedsNoScheduler) {
   ScriptedScheduler slurm;
-  EXPECT_TRUE(CloseAllocation(slurm, kDone, {"n1"}).ok());
+  slurm.state = Unavailable("no slurmctld");
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kDone)).closing, Closing::kDone);
   EXPECT_EQ(slurm.said, Words{});
 }
 
 TEST(CloseAllocation, AnAllocationWithoutItsBatchNodeIsCancelled) {
   ScriptedScheduler slurm;
-  EXPECT_TRUE(CloseAllocation(slurm, kDone, {"n0", "n1"}).ok());
-  EXPECT_EQ(slurm.said, Words{"cancel"});
+  slurm.state.value().nodes = {"n1", "n2"};
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kDone, {"n0"})).closing, Closing::kDone);
+  EXPECT_EQ(slurm.said, (Words{"ask", "cancel"}));
 }
 
 TEST(CloseAllocation, WorkThatIsLeftIsRequeuedWithoutTheBadNodes) {
   ScriptedScheduler slurm;
-  EXPECT_TRUE(CloseAllocation(slurm, kAgain, {"n0"}).ok());
-  EXPECT_EQ(slurm.said, (Words{"requeue", "n2"}));
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kDone);
+  EXPECT_EQ(slurm.said, (Words{"ask", "requeue", "n2"}));
 }
 
-TEST(CloseAllocation, AJobThatMayNotBeRequeuedIsAnErrorAndLeavesNoOrphan) {
+TEST(CloseAllocation, ACommandThatFailsIsToBeSaidAgain) {
+  ScriptedScheduler slurm;
+  slurm.requeued = Unavailable("slurmctld restarts");
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kAgain);
+  slurm.state = Unavailable("no slurmctld");
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kAgain);
+}
+
+TEST(CloseAllocation, AJobThatMayNotBeRequeuedSaysWhatToDo) {
   ScriptedScheduler slurm;
   slurm.state.value().may_requeue = false;
-  EXPECT_EQ(CloseAllocation(slurm, kAgain, {}).code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(slurm.said, Words{});
-  EXPECT_EQ(CloseAllocation(slurm, kAgain, {"n0"}).code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(slurm.said, Words{"cancel"});
+  const ClosingResult result = CloseAllocation(slurm, OrderOf(kAgain));
+  EXPECT_EQ(result.closing, Closing::kDone);
+  EXPECT_NE(result.why.find("sbatch --requeue"), std::string::npos);
+  EXPECT_EQ(slurm.said, Words{"ask"});
 }
 
-// A requeue would bring back what the user has cancelled.
-TEST(CloseAllocation, WhatTheSchedulerEndsAlreadyIsLeftAlone) {
+TEST(CloseAllocation, AnAllocationThatGoesOnWithoutThisNodeIsLeftAlone) {
   ScriptedScheduler slurm;
-  slurm.state.value().ending = true;
-  EXPECT_TRUE(CloseAllocation(slurm, kAgain, {"n0"}).ok());
-  EXPECT_EQ(slurm.said, Words{});
-}
-
-TEST(CloseAllocation, ASchedulerThatDoesNotAnswerIsAnError) {
-  ScriptedScheduler slurm;
-  slurm.state = Unavailable("no slurmctld");
-  EXPECT_EQ(CloseAllocation(slurm, kAgain, {"n0"}).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(slurm.said, Words{});
+  slurm.state.value().nodes = {"n0", "n2"};
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kLeftOut);
+  EXPECT_EQ(slurm.said, Words{"ask"});
 }
 
 }  // namespace

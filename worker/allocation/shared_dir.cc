@@ -7,38 +7,16 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "worker/allocation/json_record.h"
 
 namespace muster::worker {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMaxRecord = 64 << 10;
-
-// An object, or nothing for a file that is not there or is no object.
-std::optional<json> ReadObject(const std::string& path) {
-  const auto text = ReadFile(path, kMaxRecord);
-  if (!text.ok()) return std::nullopt;
-  json object = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return std::nullopt;
-  return object;
-}
-
-// A value of the type of `fallback`, or that where the key is absent or of another type.
-template <typename T>
-T Get(const json& object, const char* key, const T& fallback) {
-  const auto found = object.find(key);
-  if (found == object.end()) return fallback;
-  try {
-    return found->get<T>();
-  } catch (const json::exception&) {
-    return fallback;
-  }
-}
-
 Member MemberOf(const json& object) {
-  return {Get(object, "index", -1), Get(object, "node", std::string()),
-          Get(object, "address", std::string())};
+  return {ValueOf(object, "index", -1), ValueOf(object, "node", std::string()),
+          ValueOf(object, "address", std::string())};
 }
 
 }  // namespace
@@ -49,69 +27,107 @@ Status SharedDir::Make() const {
   return MakeDirectories(NodesDir(), 0700);
 }
 
+Status SharedDir::Claim() {
+  MUSTER_ASSIGN_OR_RETURN(self_.life, ClaimDirectory(dir_, self_));
+  return OkStatus();
+}
+
+bool SharedDir::IsSuperseded() const {
+  const auto owner = ReadOwner(dir_);
+  return owner && *owner != self_ &&
+         (JudgeOwner(owner, self_) == worker::Claim::kLater || owner->life > self_.life);
+}
+
+bool SharedDir::IsOwn(const nlohmann::json& object) const {
+  return ValueOf(object, "run", -1) == self_.run &&
+         ValueOf(object, "step", std::string()) == self_.step;
+}
+
 Status SharedDir::WriteMember(const Member& member) const {
-  const json object = {{"index", member.index},
-                       {"node", member.node},
-                       {"address", member.address},
-                       {"pid", ::getpid()}};
+  const json object = {{"step", self_.step},  {"run", self_.run},          {"index", member.index},
+                       {"node", member.node}, {"address", member.address}, {"pid", ::getpid()}};
   return WriteFileAtomically(
-      NodesDir() + "/" + std::to_string(run_) + "-" + std::to_string(member.index) + ".json",
+      NodesDir() + "/" + std::to_string(self_.run) + "-" + std::to_string(member.index) + ".json",
       object.dump() + "\n", 0600);
 }
 
 std::vector<Member> SharedDir::ReadMembers() const {
   std::vector<Member> members;
-  const std::string prefix = std::to_string(run_) + "-";
+  const std::string prefix = std::to_string(self_.run) + "-";
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(NodesDir(), error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix) || !name.ends_with(".json")) continue;
-    const auto object = ReadObject(entry.path().string());
-    if (!object) continue;
+    const auto object = ReadRecord(entry.path().string());
+    if (!object || !IsOwn(*object)) continue;
     Member member = MemberOf(*object);
     if (member.index >= 0 && !member.address.empty()) members.push_back(std::move(member));
   }
   return members;
 }
 
-Status SharedDir::WriteLeadership(const Leadership& leadership) const {
-  const json object = {{"run", run_},
+Status SharedDir::WriteLeadership(const LeaderRecord& record) const {
+  const Leadership& leadership = record.leadership;
+  const json object = {{"step", self_.step},
+                       {"run", self_.run},
                        {"epoch", leadership.epoch},
                        {"index", leadership.leader.index},
                        {"node", leadership.leader.node},
                        {"address", leadership.leader.address},
                        {"grpc", leadership.grpc},
-                       {"http", leadership.http}};
+                       {"http", leadership.http},
+                       {"keys", Security().substr(dir_.size() + 1)},
+                       {"beat", record.beat}};
   return WriteFileAtomically(LeaderFile(), object.dump() + "\n", 0600);
 }
 
-std::optional<Leadership> SharedDir::ReadLeadership() const {
-  const auto object = ReadObject(LeaderFile());
-  if (!object || Get(*object, "run", -1) != run_) return std::nullopt;
-  const auto epoch = static_cast<std::uint64_t>(std::max(Get(*object, "epoch", 0L), 0L));
-  Leadership leadership{epoch, MemberOf(*object), Get(*object, "grpc", std::string()),
-                        Get(*object, "http", std::string())};
+std::optional<LeaderRecord> SharedDir::ReadLeadership() const {
+  const auto object = ReadRecord(LeaderFile());
+  if (!object || !IsOwn(*object)) return std::nullopt;
+  const auto epoch = static_cast<std::uint64_t>(std::max(ValueOf(*object, "epoch", 0L), 0L));
+  Leadership leadership{epoch, MemberOf(*object), ValueOf(*object, "grpc", std::string()),
+                        ValueOf(*object, "http", std::string())};
   if (leadership.epoch == 0 || leadership.leader.index < 0) return std::nullopt;
-  return leadership;
+  return LeaderRecord{std::move(leadership), ValueOf(*object, "beat", std::uint64_t{0})};
 }
 
-Status SharedDir::WriteEnding(const Ending& ending, const std::string& action) const {
-  const json object = {{"run", run_},
+Status SharedDir::WriteOutcome(const Outcome& outcome) const {
+  const Ending& ending = outcome.ending;
+  const bool requeue = ending.action == EndAction::kRequeue;
+  const json object = {{"step", self_.step},
+                       {"run", self_.run},
                        {"exit_code", ending.exit_code},
-                       {"action", action},
+                       {"action", !requeue         ? "done"
+                                  : outcome.closed ? "requeued"
+                                                   : "requeue"},
                        {"reason", ending.reason},
-                       {"exclude", ending.exclude}};
+                       {"exclude", ending.exclude},
+                       {"closed", outcome.closed}};
   return WriteFileAtomically(OutcomeFile(), object.dump() + "\n", 0600);
 }
 
-std::optional<Ending> SharedDir::ReadEnding() const {
-  const auto object = ReadObject(OutcomeFile());
-  if (!object || Get(*object, "run", -1) != run_) return std::nullopt;
-  return Ending{.exit_code = Get(*object, "exit_code", 1),
-                .action = Get(*object, "action", std::string()) == "done" ? EndAction::kLeave
-                                                                          : EndAction::kRequeue,
-                .reason = Get(*object, "reason", std::string()),
-                .exclude = Get(*object, "exclude", std::vector<std::string>())};
+std::optional<Outcome> SharedDir::ReadOutcome() const {
+  const auto object = ReadRecord(OutcomeFile());
+  if (!object || !IsOwn(*object)) return std::nullopt;
+  const bool done = ValueOf(*object, "action", std::string()) == "done";
+  return Outcome{.ending = {.exit_code = ValueOf(*object, "exit_code", 1),
+                            .action = done ? EndAction::kLeave : EndAction::kRequeue,
+                            .reason = ValueOf(*object, "reason", std::string()),
+                            .exclude = ValueOf(*object, "exclude", std::vector<std::string>())},
+                 .closed = ValueOf(*object, "closed", false)};
+}
+
+void SharedDir::RemoveOldKeys() const {
+  std::error_code error;
+  std::vector<std::filesystem::path> old;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_, error)) {
+    const std::string path = entry.path().string();
+    // One that is being made has a dot behind its name.
+    if (path.starts_with(dir_ + "/security-") && path != Security() &&
+        !path.starts_with(Security() + "."))
+      old.push_back(entry.path());
+  }
+  for (const auto& path : old) std::filesystem::remove_all(path, error);
 }
 
 }  // namespace muster::worker

@@ -1,12 +1,14 @@
 // SharedDir: what the supervisors of an allocation leave for each other, and for people, in a
 // directory on a shared file system:
 //
-//   DIR/nodes/RUN-INDEX.json   {"index", "node", "address", "pid"} of each supervisor
-//   DIR/leader.json            {"run", "epoch", "index", "node", "address", "grpc", "http"}
-//   DIR/outcome.json           {"run", "exit_code", "action", "reason", "exclude"}
-//   DIR/journal/, DIR/logs/, DIR/security-RUN/
+//   DIR/owner.json             whose it is (shared_owner.h)
+//   DIR/nodes/RUN-INDEX.json   {"step", "index", "node", "address", "pid"} of each supervisor
+//   DIR/leader.json            {"step", "run", "epoch", "index", "node", "address", "grpc", "http",
+//                               "keys", "beat"}; touched once a second, which changes "beat"
+//   DIR/outcome.json           {"step", "run", "exit_code", "action", "reason", "exclude",
+//   "closed"} DIR/journal[-LIFE]/, DIR/logs/, DIR/security-RUN[-LIFE]/
 //
-// RUN is SLURM_RESTART_COUNT; what an earlier run left is not read. Each file is replaced as one
+// RUN is SLURM_RESTART_COUNT; what another step left is not read. Each file is replaced as one
 // step. An NFS client may believe for half a minute that a file is not there; touching the
 // directory by a file of one's own ends that, so that whoever waits writes its record again now and
 // then (Refresh).
@@ -14,45 +16,71 @@
 // Blocks; any thread.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/result.h"
 #include "worker/allocation/peer_view.h"
+#include "worker/allocation/shared_owner.h"
 
 namespace muster::worker {
 
+struct LeaderRecord {
+  Leadership leadership;
+  std::uint64_t beat = 0;
+};
+
+struct Outcome {
+  Ending ending;
+  bool closed = false;  // the scheduler was told what it had to be told
+};
+
 class SharedDir {
  public:
-  SharedDir(std::string dir, int run) : dir_(std::move(dir)), run_(run) {}
+  SharedDir(std::string dir, SharedOwner self) : dir_(std::move(dir)), self_(std::move(self)) {}
 
   // Makes the directories; only this user may look into them.
   Status Make() const;
+  // Before anything else is read or written.
+  Status Claim();
+  // Another step has it now, and this supervisor is of the past.
+  bool IsSuperseded() const;
 
   Status WriteMember(const Member& member) const;
-  // Of this run. Records that cannot be read are left out.
+  // Of this step. Records that cannot be read are left out.
   std::vector<Member> ReadMembers() const;
 
-  Status WriteLeadership(const Leadership& leadership) const;
-  std::optional<Leadership> ReadLeadership() const;
+  Status WriteLeadership(const LeaderRecord& record) const;
+  std::optional<LeaderRecord> ReadLeadership() const;
 
-  // `action` is "done", "requeue" (whoever reads it may) or "requeued" (it was asked for).
-  Status WriteEnding(const Ending& ending, const std::string& action) const;
-  std::optional<Ending> ReadEnding() const;
+  // Its "action" is "done", "requeue", or, once the scheduler was told, "requeued".
+  Status WriteOutcome(const Outcome& outcome) const;
+  std::optional<Outcome> ReadOutcome() const;
+
+  // Keys of runs that ended without removing them.
+  void RemoveOldKeys() const;
 
   const std::string& dir() const { return dir_; }
-  std::string Journal() const { return dir_ + "/journal"; }
-  std::string Security() const { return dir_ + "/security-" + std::to_string(run_); }
+  std::string Journal() const {
+    return dir_ + "/journal" + (self_.life > 1 ? "-" + std::to_string(self_.life) : "");
+  }
+  // `muster` finds it by "keys".
+  std::string Security() const {
+    return dir_ + "/security-" + std::to_string(self_.run) +
+           (self_.life > 1 ? "-" + std::to_string(self_.life) : "");
+  }
   std::string Logs() const { return dir_ + "/logs"; }
 
  private:
+  bool IsOwn(const nlohmann::json& object) const;
   std::string NodesDir() const { return dir_ + "/nodes"; }
   std::string LeaderFile() const { return dir_ + "/leader.json"; }
   std::string OutcomeFile() const { return dir_ + "/outcome.json"; }
 
   const std::string dir_;
-  const int run_;
+  SharedOwner self_;  // const after Claim
 };
 
 }  // namespace muster::worker

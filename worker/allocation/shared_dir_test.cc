@@ -21,8 +21,13 @@ class SharedDirTest : public testing::Test {
     std::ofstream(shared_.dir() + "/" + file, std::ios::trunc) << text;
   }
 
+  static SharedOwner OwnerOf(int run, const std::string& step) { return {"lab-7", run, step, 1}; }
+  SharedDir Of(int run, const std::string& step) const {
+    return SharedDir(shared_.dir(), OwnerOf(run, step));
+  }
+
   TempDirForTest temp_;
-  const SharedDir shared_{temp_ / "slurm-7", 1};
+  SharedDir shared_{temp_ / "slurm-7", OwnerOf(1, "s1")};
 };
 
 TEST_F(SharedDirTest, OnlyItsUserMayLookIntoIt) {
@@ -33,8 +38,9 @@ TEST_F(SharedDirTest, OnlyItsUserMayLookIntoIt) {
 TEST_F(SharedDirTest, MembersOfThisRunAreFound) {
   ASSERT_TRUE(shared_.WriteMember(MemberOf(0)).ok());
   ASSERT_TRUE(shared_.WriteMember(MemberOf(11)).ok());
-  ASSERT_TRUE(SharedDir(shared_.dir(), 0).WriteMember(MemberOf(2)).ok());
-  ASSERT_TRUE(SharedDir(shared_.dir(), 11).WriteMember(MemberOf(3)).ok());
+  ASSERT_TRUE(Of(0, "s0").WriteMember(MemberOf(2)).ok());
+  ASSERT_TRUE(Of(11, "s11").WriteMember(MemberOf(3)).ok());
+  ASSERT_TRUE(Of(1, "another srun").WriteMember(MemberOf(4)).ok());
   auto members = shared_.ReadMembers();
   std::sort(members.begin(), members.end(),
             [](const Member& a, const Member& b) { return a.index < b.index; });
@@ -52,28 +58,64 @@ TEST_F(SharedDirTest, RecordsThatCannotBeReadAreLeftOut) {
 TEST_F(SharedDirTest, TheLeaderOfThisRunIsFound) {
   EXPECT_FALSE(shared_.ReadLeadership());
   const Leadership leadership{7, MemberOf(2), "10.0.0.3:5", "10.0.0.3:6"};
-  ASSERT_TRUE(shared_.WriteLeadership(leadership).ok());
-  EXPECT_EQ(shared_.ReadLeadership(), leadership);
-  EXPECT_FALSE(SharedDir(shared_.dir(), 2).ReadLeadership()) << "the next run has none yet";
+  ASSERT_TRUE(shared_.WriteLeadership({leadership, 41}).ok());
+  EXPECT_EQ(shared_.ReadLeadership()->leadership, leadership);
+  EXPECT_EQ(shared_.ReadLeadership()->beat, 41u);
+  EXPECT_FALSE(Of(2, "s2").ReadLeadership()) << "the next run has none yet";
+  EXPECT_FALSE(Of(1, "another srun").ReadLeadership());
   for (const char* text : {"", "[7]", "{\"run\": 1}", "{\"run\": 1, \"epoch\": 3}",
                            "{\"run\": 1, \"epoch\": -3, \"index\": 0}"}) {
     Spoil("leader.json", text);
     if (const auto read = shared_.ReadLeadership())
-      ADD_FAILURE() << text << " was read as epoch " << read->epoch;
+      ADD_FAILURE() << text << " was read as epoch " << read->leadership.epoch;
   }
 }
 
-TEST_F(SharedDirTest, AnEndingIsReadAsItWasWritten) {
-  EXPECT_FALSE(shared_.ReadEnding());
-  const Ending ending{75, EndAction::kRequeue, "a \"reason\"\n", {"n1", "n2"}};
-  for (const char* action : {"requeue", "requeued"}) {
-    ASSERT_TRUE(shared_.WriteEnding(ending, action).ok());
-    EXPECT_EQ(shared_.ReadEnding(), ending);
-  }
-  EXPECT_FALSE(SharedDir(shared_.dir(), 2).ReadEnding());
+TEST_F(SharedDirTest, AnOutcomeIsReadAsItWasWrittenAndByNoOtherStep) {
+  EXPECT_FALSE(shared_.ReadOutcome());
+  const Ending again{75, EndAction::kRequeue, "a \"reason\"\n", {"n1", "n2"}};
   const Ending done{0, EndAction::kLeave, "done", {}};
-  ASSERT_TRUE(shared_.WriteEnding(done, "done").ok());
-  EXPECT_EQ(shared_.ReadEnding(), done);
+  for (const Ending& ending : {again, done}) {
+    for (const bool closed : {false, true}) {
+      ASSERT_TRUE(shared_.WriteOutcome({ending, closed}).ok());
+      ASSERT_TRUE(shared_.ReadOutcome());
+      EXPECT_EQ(shared_.ReadOutcome()->ending, ending);
+      EXPECT_EQ(shared_.ReadOutcome()->closed, closed);
+    }
+  }
+  EXPECT_FALSE(Of(2, "s2").ReadOutcome());
+  EXPECT_FALSE(Of(1, "another srun").ReadOutcome());
+}
+
+// A second srun of one allocation, with the records of the first still there.
+TEST_F(SharedDirTest, ASecondStepHasAJournalAndKeysOfItsOwn) {
+  ASSERT_TRUE(shared_.Claim().ok());
+  ASSERT_TRUE(shared_.WriteOutcome({Ending{0, EndAction::kLeave, "done", {}}, true}).ok());
+  SharedDir second = Of(1, "s2");
+  ASSERT_TRUE(second.Claim().ok());
+  EXPECT_NE(second.Journal(), shared_.Journal());
+  EXPECT_NE(second.Security(), shared_.Security());
+  EXPECT_TRUE(shared_.IsSuperseded());
+  EXPECT_FALSE(second.IsSuperseded());
+}
+
+TEST_F(SharedDirTest, AnOlderRunSeesThatItIsOver) {
+  ASSERT_TRUE(shared_.Claim().ok());
+  EXPECT_FALSE(shared_.IsSuperseded());
+  SharedDir later = Of(2, "s2");
+  ASSERT_TRUE(later.Claim().ok());
+  EXPECT_EQ(later.Journal(), shared_.Journal()) << "it goes on";
+  EXPECT_TRUE(shared_.IsSuperseded());
+}
+
+TEST_F(SharedDirTest, KeysThatEarlierRunsLeftAreRemoved) {
+  namespace fs = std::filesystem;
+  ASSERT_TRUE(shared_.Claim().ok());
+  fs::create_directories(shared_.Security());
+  fs::create_directories(shared_.dir() + "/security-0");
+  shared_.RemoveOldKeys();
+  EXPECT_TRUE(fs::exists(shared_.Security()));
+  EXPECT_FALSE(fs::exists(shared_.dir() + "/security-0"));
 }
 
 }  // namespace

@@ -22,13 +22,17 @@ constexpr int kLookAgainMs = 1000;
 
 class SlurmScheduler final : public Scheduler {
  public:
-  explicit SlurmScheduler(slurm::JobRef job)
-      : job_(std::move(job)), commands_(slurm::CurrentEnvironment()) {}
+  explicit SlurmScheduler(const slurm::Allocation& allocation)
+      : job_(allocation.ref()),
+        has_components_(allocation.het_size > 0),
+        commands_(slurm::CurrentEnvironment()) {}
 
   Result<AllocationState> Ask() override {
     MUSTER_ASSIGN_OR_RETURN(const slurm::JobDetails job, commands_.Show(job_));
     return AllocationState{.end_unix_seconds = job.end_unix_seconds,
                            .batch_node = job.batch_host,
+                           .nodes = NodesOf(job),
+                           .run = job.restarts,
                            .may_requeue = job.may_requeue,
                            .ending = IsEnding(job)};
   }
@@ -50,6 +54,13 @@ class SlurmScheduler final : public Scheduler {
  private:
   static bool IsEnding(const slurm::JobDetails& job) {
     return job.state != "RUNNING" && job.state != "SUSPENDED";
+  }
+
+  // A heterogeneous job's other components have lists of their own, which are not asked for.
+  std::vector<std::string> NodesOf(const slurm::JobDetails& job) const {
+    if (has_components_) return {};
+    auto nodes = slurm::ExpandHostlist(job.nodes);
+    return nodes.ok() ? *std::move(nodes) : std::vector<std::string>{};
   }
 
   // Measured with Slurm 22.05: an exclusive job that is requeued while a node of it is lost, and
@@ -85,13 +96,14 @@ class SlurmScheduler final : public Scheduler {
   }
 
   const slurm::JobRef job_;
+  const bool has_components_;
   const slurm::SlurmCommands commands_;
 };
 
 }  // namespace
 
 std::unique_ptr<Scheduler> MakeSlurmScheduler(const slurm::Allocation& allocation) {
-  return std::make_unique<SlurmScheduler>(allocation.ref());
+  return std::make_unique<SlurmScheduler>(allocation);
 }
 
 }  // namespace muster::worker

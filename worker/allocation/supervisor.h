@@ -1,14 +1,14 @@
 // Supervisor: one per node of an allocation of a cluster's scheduler (srun's task): it keeps this
 // node's worker, and, where the election says so, the coordinator, and sees the job through.
 //
-//   Election, JobCourse    decide (pure)
-//   PeerLink, SharedDir    what others say
-//   ChildProcess           muster-worker, muster-coordinator
-//   JobClient              the leader's calls to its coordinator
-//   Scheduler              Slurm: when the allocation ends; requeue, cancel
+//   Election, JobCourse, AllocationEnding, DecideClosing    decide (pure)
+//   PeerLink, SharedDir     what others say
+//   NodePrograms            muster-worker, muster-coordinator
+//   JobLead                 the leader's part in the job, with its coordinator
+//   Scheduler               Slurm: when the allocation ends, who is in it; requeue, cancel
 //
-// One thread, but for the scheduler's commands and shared directory, which run on a pool. When it
-// is killed its children die with it, and the others go on without this node.
+// One thread, but for what may block: starting programs, the scheduler's commands, the shared
+// directory. When it is killed its children die with it, and the others go on without this node.
 #pragma once
 
 #include <memory>
@@ -25,13 +25,15 @@ namespace muster::worker {
 struct SupervisorOptions {
   std::string allocation;  // the scheduler's cluster and job: equal on all nodes
   int run = 0;             // how often it was requeued
+  std::string step;        // this call of srun, equal for its tasks (slurm::Allocation)
   int node_count = 1;
-  std::vector<std::string> node_names;        // of the allocation; may be empty
-  Member self;                                // without the port
-  std::string shared_dir;                     // absolute
-  std::string local_dir;                      // absolute, of this node alone
-  std::string binary_dir;                     // with muster-worker and muster-coordinator
-  std::string job_yaml;                       // resolved, with an absolute workdir
+  std::vector<std::string> node_names;  // of the allocation; may be empty
+  Member self;                          // without the port
+  std::string shared_dir;               // absolute
+  std::string local_dir;   // absolute, of this node alone; another where that is not to be trusted
+  std::string binary_dir;  // with muster-worker and muster-coordinator
+  std::string job_yaml;    // resolved, with an absolute workdir
+  bool has_worker = true;  // false: a node without GPUs, for the coordinator only
   std::vector<std::string> worker_arguments;  // beside those that are set here
   double lease_seconds = 4;                   // of the coordinator
   double term_seconds = 25;                   // from SIGTERM to SIGKILL, where nobody says

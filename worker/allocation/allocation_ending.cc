@@ -1,0 +1,131 @@
+#include "worker/allocation/allocation_ending.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muster::worker {
+namespace {
+
+// For the others to hear of it: each asks twice within that.
+constexpr Duration kTellLimit = std::chrono::seconds(4);
+constexpr Duration kAskAgain = std::chrono::milliseconds(150);
+constexpr Duration kReadAgain = std::chrono::milliseconds(500);
+constexpr int kRefusals = 3;
+
+}  // namespace
+
+std::vector<EndingEffect> AllocationEnding::TakeEffects() { return std::exchange(effects_, {}); }
+
+void AllocationEnding::Decide(const Ending& ending, int closer, const std::set<int>& others,
+                              TimePoint now) {
+  if (ending_) return;
+  ending_ = ending;
+  closer_ = closer;
+  others_ = others;
+  decided_ = ask_at_ = now;
+  read_at_ = now + kReadAgain;
+  retry_ = options_.first_retry;
+  if (closes()) {
+    phase_ = Phase::kTelling;
+    return;
+  }
+  phase_ = Phase::kWaiting;
+  effects_.emplace_back(std::in_place_type<EndPrograms>);
+}
+
+void AllocationEnding::Tick(TimePoint now) {
+  switch (phase_) {
+    case Phase::kNone:
+    case Phase::kGone: return;
+    case Phase::kTelling:
+      if (!EverybodyKnows() && now - decided_ < std::max(kTellLimit, options_.pulse * 2)) return;
+      effects_.emplace_back(std::in_place_type<EndPrograms>);
+      return Close(now);
+    case Phase::kClosing:
+      if (tell_at_ && now >= *tell_at_) Close(now);
+      return;
+    case Phase::kWaiting:
+      // Not for ever: Slurm ends a job's nodes when its script is over.
+      if (now - decided_ > options_.limit + options_.longest_retry) return Leave(false);
+      return WatchCloser(now);
+  }
+}
+
+bool AllocationEnding::EverybodyKnows() const {
+  return std::includes(told_.begin(), told_.end(), others_.begin(), others_.end());
+}
+
+void AllocationEnding::Close(TimePoint) {
+  phase_ = Phase::kClosing;
+  tell_at_.reset();
+  effects_.emplace_back(std::in_place_type<TellScheduler>);
+}
+
+void AllocationEnding::OnTold(Closing result, TimePoint now) {
+  if (phase_ != Phase::kClosing) return;
+  if (result != Closing::kAgain || now - decided_ >= options_.limit)
+    return Leave(result == Closing::kLeftOut);
+  tell_at_ = now + retry_;
+  retry_ = std::min(retry_ * 2, options_.longest_retry);
+}
+
+// --- those who wait for the closer ---
+
+void AllocationEnding::WatchCloser(TimePoint now) {
+  if (!reading_ && (now >= read_at_ || CloserIsGone(now))) {
+    reading_ = true;
+    read_at_ = now + std::max(kReadAgain, options_.pulse);
+    effects_.emplace_back(std::in_place_type<ReadNote>);
+  }
+  if (asking_ || now < ask_at_) return;
+  asking_ = true;
+  ask_at_ = now + (silent_since_ ? kAskAgain : options_.pulse);
+  effects_.push_back(AskCloser{closer_});
+}
+
+void AllocationEnding::OnAnswer(int index) {
+  if (index != closer_) return;
+  asking_ = false;
+  refusals_ = 0;
+  silent_since_.reset();
+}
+
+void AllocationEnding::OnSilence(int index, bool refused, TimePoint now) {
+  if (index != closer_) return;
+  asking_ = false;
+  refusals_ = refused ? refusals_ + 1 : 0;
+  if (!silent_since_) silent_since_ = now;
+  ask_at_ = std::min(ask_at_, now + kAskAgain);
+}
+
+bool AllocationEnding::CloserIsGone(TimePoint now) const {
+  if (!silent_since_) return false;
+  const Duration silent = now - *silent_since_;
+  return (refusals_ >= kRefusals && silent >= options_.refusal) || silent >= options_.silence;
+}
+
+// What is gone may be so because it is done; the note tells.
+void AllocationEnding::OnNote(bool closed, TimePoint now) {
+  reading_ = false;
+  if (phase_ != Phase::kWaiting) return;
+  if (closed) return Leave(false);
+  if (CloserIsGone(now)) GoOnWithNext(now);
+}
+
+void AllocationEnding::GoOnWithNext(TimePoint now) {
+  others_.erase(closer_);
+  const bool mine = others_.empty() || options_.index < *others_.begin();
+  closer_ = mine ? options_.index : *others_.begin();
+  asking_ = false;
+  refusals_ = 0;
+  silent_since_.reset();
+  ask_at_ = now;
+  if (mine) Close(now);
+}
+
+void AllocationEnding::Leave(bool left_out) {
+  phase_ = Phase::kGone;
+  effects_.push_back(GoAway{left_out});
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,99 @@
+// AllocationEnding: from the decision how an allocation ends to the point where this supervisor may
+// go: who tells the scheduler, when, and who does it when that one cannot. Pure.
+//
+// Whoever decided (the leader, or the lowest node left where nobody can lead) is the closer. It
+// lets the others know, tells the scheduler, again and again where that fails, and notes in the
+// shared directory that it is done. The others end their programs and wait for that note: when the
+// closer is gone without it, the next lowest one that is left takes its place.
+//
+// Owned by a Supervisor; its thread. Time is an argument.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "worker/allocation/peer_view.h"
+
+namespace muster::worker {
+
+struct AllocationEndingOptions {
+  int index = 0;
+  Duration pulse = std::chrono::milliseconds(500);     // between two questions to the closer
+  Duration silence = std::chrono::milliseconds(3000);  // after which it is gone
+  Duration refusal = std::chrono::milliseconds(400);   // where its machine says so
+  Duration first_retry = std::chrono::seconds(1);      // of the scheduler, twice as long each time
+  Duration longest_retry = std::chrono::seconds(30);
+  // slurmctld may be restarting, or may have to find out first that a node is dead.
+  Duration limit = std::chrono::minutes(10);
+};
+
+// What became of telling the scheduler.
+enum class Closing {
+  kDone,     // or nothing was left to say
+  kAgain,    // it did not answer, or does not know yet
+  kLeftOut,  // it is not for this node to say: the allocation goes on without it
+};
+
+// Effects; each question of AskCloser and ReadNote is answered once.
+struct EndPrograms {};
+struct AskCloser {
+  int index = -1;
+};
+struct ReadNote {};  // whether it is noted that the scheduler was told
+struct TellScheduler {};
+struct GoAway {
+  bool left_out = false;
+};
+using EndingEffect = std::variant<EndPrograms, AskCloser, ReadNote, TellScheduler, GoAway>;
+
+class AllocationEnding {
+ public:
+  explicit AllocationEnding(AllocationEndingOptions options) : options_(options) {}
+
+  // `others`: who is alive as far as this one knows, without itself. The first decision counts.
+  void Decide(const Ending& ending, int closer, const std::set<int>& others, TimePoint now);
+  // It has asked since, and so has heard of the decision.
+  void OnAsked(int index) { told_.insert(index); }
+  void OnAnswer(int index);
+  void OnSilence(int index, bool refused, TimePoint now);
+  void OnNote(bool closed, TimePoint now);
+  void OnTold(Closing result, TimePoint now);
+  void Tick(TimePoint now);
+
+  std::vector<EndingEffect> TakeEffects();
+  const std::optional<Ending>& ending() const { return ending_; }
+  bool closes() const { return ending_ && closer_ == options_.index; }
+
+ private:
+  enum class Phase { kNone, kTelling, kClosing, kWaiting, kGone };
+
+  bool EverybodyKnows() const;
+  void Close(TimePoint now);
+  void WatchCloser(TimePoint now);
+  bool CloserIsGone(TimePoint now) const;
+  void GoOnWithNext(TimePoint now);
+  void Leave(bool left_out);
+
+  const AllocationEndingOptions options_;
+  Phase phase_ = Phase::kNone;
+  std::optional<Ending> ending_;
+  int closer_ = -1;
+  std::set<int> others_;
+  std::set<int> told_;
+  TimePoint decided_{};
+  std::optional<TimePoint> tell_at_;  // the scheduler; nothing: it is being told
+  Duration retry_{};
+  bool asking_ = false;
+  bool reading_ = false;
+  TimePoint ask_at_{};
+  TimePoint read_at_{};
+  int refusals_ = 0;
+  std::optional<TimePoint> silent_since_;
+  std::vector<EndingEffect> effects_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,131 @@
+#include "worker/allocation/job_lead.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "common/telemetry/log.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr std::chrono::milliseconds kPollAgain{200};
+constexpr std::chrono::milliseconds kAskAgain{500};
+constexpr std::chrono::seconds kSubmitAgain{1};
+
+}  // namespace
+
+JobLead::JobLead(EventLoop& loop, JobLeadOptions options, Handlers handlers)
+    : loop_(loop),
+      options_(std::move(options)),
+      handlers_(std::move(handlers)),
+      course_(options_.course) {}
+
+void JobLead::OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool first,
+                              TimePoint now) {
+  client_ = std::make_unique<JobClient>(loop_, endpoint, std::move(token));
+  job_id_.clear();
+  ready_.clear();
+  submitting_ = polling_ = asking_ = false;
+  heard_ = now;
+  if (first) course_->OnRunBegins();
+  course_->OnCoordinatorChanged();
+}
+
+void JobLead::Forget() {
+  client_.reset();
+  const auto stop_by = course_->stop_by();
+  const std::string reason = course_->stop_reason();
+  course_.emplace(options_.course);
+  if (stop_by) course_->OnStopNotice(*stop_by, reason);
+}
+
+void JobLead::Tick(const std::vector<std::string>& missing, TimePoint now) {
+  if (client_ && now - heard_ > options_.patience) {
+    client_.reset();
+    handlers_.on_hung();
+  }
+  if (client_ && job_id_.empty() && now >= submit_at_) Submit(now);
+  if (client_ && !job_id_.empty() && now >= poll_at_) Poll(now);
+  if (client_ && course_->WantsNodes() && now >= ask_at_) AskForNodes(now);
+  course_->Tick(SeenWithout(missing), now);
+  for (const CourseEffect& effect : course_->TakeEffects())
+    std::visit([this](const auto& e) { Do(e); }, effect);
+}
+
+NodesSeen JobLead::SeenWithout(const std::vector<std::string>& missing) const {
+  NodesSeen seen{.missing = missing, .unready = {}, .some_ready = !ready_.empty()};
+  for (const std::string& node : options_.node_names) {
+    const bool lost = std::find(missing.begin(), missing.end(), node) != missing.end();
+    if (!lost && ready_.count(node) == 0 && node != options_.without_worker)
+      seen.unready.push_back(node);
+  }
+  return seen;
+}
+
+// Whatever it says, it is an answer.
+void JobLead::Heard(const Status& status) {
+  const StatusCode code = status.code();
+  if (code != StatusCode::kUnavailable && code != StatusCode::kDeadlineExceeded)
+    heard_ = SystemClock().Now();
+}
+
+void JobLead::Submit(TimePoint now) {
+  if (std::exchange(submitting_, true)) return;
+  submit_at_ = now + kSubmitAgain;
+  client_->Submit(options_.job_yaml, options_.key, [this](const Result<std::string>& id) {
+    submitting_ = false;
+    Heard(id.status());
+    if (id.ok()) {
+      job_id_ = *id;
+      return;
+    }
+    const StatusCode code = id.status().code();
+    if (code == StatusCode::kInvalidArgument || code == StatusCode::kAlreadyExists)
+      return course_->OnRefused(id.status());
+    Log().warn("the job could not be submitted: {}; trying again", id.status().message());
+  });
+}
+
+void JobLead::Poll(TimePoint now) {
+  if (std::exchange(polling_, true)) return;
+  poll_at_ = now + kPollAgain;
+  client_->Get(job_id_, [this](const Result<JobPicture>& job) {
+    polling_ = false;
+    Heard(job.status());
+    if (job.ok()) course_->OnJob(*job);
+  });
+}
+
+void JobLead::AskForNodes(TimePoint now) {
+  if (std::exchange(asking_, true)) return;
+  ask_at_ = now + kAskAgain;
+  client_->ListNodes([this](const Result<std::vector<NodePicture>>& nodes) {
+    asking_ = false;
+    if (!nodes.ok()) return;
+    ready_.clear();
+    for (const NodePicture& node : *nodes)
+      if (node.ready) ready_.insert(node.name);
+  });
+}
+
+void JobLead::Do(const SuspendJob& order) {
+  if (!client_ || job_id_.empty()) return;
+  Log().info("{}: the job is to be saved and suspended within {:.0f} s", order.reason,
+             order.by_seconds);
+  client_->Suspend(job_id_, order, [](const Status& status) {
+    if (!status.ok()) Log().warn("the job was not suspended: {}", status.message());
+  });
+}
+
+void JobLead::Do(const ResumeJob&) {
+  if (!client_ || job_id_.empty()) return;
+  Log().info("resuming the job, which was suspended before this run of the allocation");
+  client_->Resume(job_id_, [](const Status& status) {
+    if (!status.ok()) Log().warn("the job was not resumed: {}", status.message());
+  });
+}
+
+void JobLead::Do(const Ending& ending) { handlers_.on_ending(ending); }
+
+}  // namespace muster::worker

@@ -1,0 +1,79 @@
+// JobLead: the leading supervisor's part in the allocation's job: it submits it to its coordinator,
+// looks how it does, and does what JobCourse decides.
+//
+// Also on a supervisor that does not lead, where it only remembers what it hears of the end.
+// Owned by a Supervisor; loop thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/rpc/endpoint.h"
+#include "common/runtime/event_loop.h"
+#include "worker/allocation/job_client.h"
+#include "worker/allocation/job_course.h"
+
+namespace muster::worker {
+
+struct JobLeadOptions {
+  std::string job_yaml;
+  std::string key;                      // of the submission, once per journal
+  std::vector<std::string> node_names;  // of the allocation
+  std::string without_worker;           // a node that has none; empty: each has one
+  JobCourseOptions course;
+  // A coordinator that answers nothing for so long hangs, and another does what it should.
+  Duration patience = std::chrono::seconds(30);
+};
+
+class JobLead {
+ public:
+  struct Handlers {
+    std::function<void(const Ending& ending)> on_ending;
+    std::function<void()> on_hung;  // once for each coordinator
+  };
+
+  JobLead(EventLoop& loop, JobLeadOptions options, Handlers handlers);
+
+  // `first`: no coordinator was up in this run before.
+  void OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool first, TimePoint now);
+  void OnCoordinatorGone() { client_.reset(); }
+  // Another leads, and what was decided here may be of the past.
+  void Forget();
+
+  // While this supervisor leads. `missing`: nodes from whose supervisors nobody hears.
+  void Tick(const std::vector<std::string>& missing, TimePoint now);
+
+  JobCourse& course() { return *course_; }
+  const JobCourse& course() const { return *course_; }
+
+ private:
+  void Submit(TimePoint now);
+  void Poll(TimePoint now);
+  void AskForNodes(TimePoint now);
+  NodesSeen SeenWithout(const std::vector<std::string>& missing) const;
+  void Heard(const Status& status);
+  void Do(const SuspendJob& order);
+  void Do(const ResumeJob&);
+  void Do(const Ending& ending);
+
+  EventLoop& loop_;
+  const JobLeadOptions options_;
+  const Handlers handlers_;
+  std::optional<JobCourse> course_;  // always there
+  std::unique_ptr<JobClient> client_;
+  std::string job_id_;
+  std::set<std::string> ready_;  // nodes, by the coordinator
+  bool submitting_ = false;
+  bool polling_ = false;
+  bool asking_ = false;
+  TimePoint submit_at_{};
+  TimePoint poll_at_{};
+  TimePoint ask_at_{};
+  TimePoint heard_{};  // from the coordinator
+};
+
+}  // namespace muster::worker

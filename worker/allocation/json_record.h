@@ -1,0 +1,35 @@
+// Small records of JSON in a directory that others write as well: whatever is not as it should be
+// is as if it were not there. Blocks; any thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "common/base/files.h"
+
+namespace muster::worker {
+
+// An object, or nothing for a file that is not there or is no object.
+inline std::optional<nlohmann::json> ReadRecord(const std::string& path) {
+  constexpr std::int64_t kMaxRecord = 64 << 10;
+  const auto text = ReadFile(path, kMaxRecord);
+  if (!text.ok()) return std::nullopt;
+  nlohmann::json object = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return std::nullopt;
+  return object;
+}
+
+// A value of the type of `fallback`, or that where the key is absent or of another type.
+template <typename T>
+T ValueOf(const nlohmann::json& object, const char* key, const T& fallback) {
+  const auto found = object.find(key);
+  if (found == object.end()) return fallback;
+  try {
+    return found->get<T>();
+  } catch (const nlohmann::json::exception&) {
+    return fallback;
+  }
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,89 @@
+#include "worker/allocation/shared_owner.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "common/base/files.h"
+#include "common/process/temp_dir_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+SharedOwner OwnerOf(const std::string& allocation, int run, const std::string& step) {
+  return {allocation, run, step, 1};
+}
+
+TEST(SharedOwner, WhoObeysWhat) {
+  const SharedOwner self = OwnerOf("lab-7", 1, "a");
+  const struct {
+    std::optional<SharedOwner> found;
+    Claim claim;
+  } rows[] = {{std::nullopt, Claim::kContinue},
+              {OwnerOf("lab-7", 1, "a"), Claim::kMine},
+              {OwnerOf("lab-7", 0, "x"), Claim::kContinue},
+              {OwnerOf("lab-7", 1, "b"), Claim::kNewLife},
+              {OwnerOf("lab-7", 2, "c"), Claim::kLater},
+              {OwnerOf("other-7", 0, "x"), Claim::kNewLife},
+              {OwnerOf("other-7", 3, "x"), Claim::kNewLife}};
+  for (const auto& row : rows)
+    EXPECT_EQ(JudgeOwner(row.found, self), row.claim) << (row.found ? row.found->step : "none");
+}
+
+TEST(SharedOwner, RequeuedRunsGoOnAndAnotherStepBeginsAnew) {
+  const TempDirForTest temp;
+  EXPECT_EQ(ClaimDirectory(temp.path(), OwnerOf("lab-7", 0, "a")).value(), 1);
+  EXPECT_EQ(ClaimDirectory(temp.path(), OwnerOf("lab-7", 0, "a")).value(), 1);
+  EXPECT_EQ(ClaimDirectory(temp.path(), OwnerOf("lab-7", 1, "b")).value(), 1);
+  ASSERT_TRUE(WriteFileAtomically(temp / "outcome.json", R"({"run":1,"step":"b"})").ok());
+  EXPECT_EQ(ClaimDirectory(temp.path(), OwnerOf("lab-7", 1, "second srun")).value(), 2);
+  ASSERT_TRUE(WriteFileAtomically(temp / "outcome.json", R"({"run":1,"step":"second srun"})").ok());
+  EXPECT_EQ(ClaimDirectory(temp.path(), OwnerOf("other-7", 0, "a")).value(), 3);
+  EXPECT_EQ(ReadOwner(temp.path())->allocation, "other-7");
+}
+
+// slurmctld gave the id again: the new job is at run 0, and nobody of the old one is left.
+TEST(SharedOwner, AReusedJobIdBeginsAnewOnceTheOldJobIsSeenToBeDead) {
+  const TempDirForTest temp;
+  ASSERT_TRUE(ClaimDirectory(temp.path(), OwnerOf("lab-7", 4, "old")).ok());
+  ASSERT_TRUE(WriteFileAtomically(temp / "outcome.json", R"({"run":4,"step":"old"})").ok());
+  EXPECT_EQ(ClaimDirectory(temp.path(), OwnerOf("lab-7", 0, "new")).value(), 2);
+}
+
+TEST(SharedOwner, AnOlderRunThatWakesUpLeavesALivingOneAlone) {
+  const TempDirForTest temp;
+  ASSERT_TRUE(ClaimDirectory(temp.path(), OwnerOf("lab-7", 2, "new")).ok());
+  std::atomic<bool> stop = false;
+  std::thread leader([&] {
+    for (int beat = 1; !stop; ++beat) {
+      const std::string record = R"({"beat":)" + std::to_string(beat) + "}";
+      EXPECT_TRUE(WriteFileAtomically(temp / "leader.json", record).ok());
+    }
+  });
+  const auto old = ClaimDirectory(temp.path(), OwnerOf("lab-7", 1, "old"));
+  const auto another = ClaimDirectory(temp.path(), OwnerOf("lab-7", 2, "second srun"));
+  stop = true;
+  leader.join();
+  EXPECT_EQ(old.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(another.status().message().find("--state"), std::string::npos);
+  EXPECT_EQ(ReadOwner(temp.path())->step, "new");
+}
+
+TEST(SharedOwner, AllTasksOfAStepComeToTheSameLife) {
+  const TempDirForTest temp;
+  ASSERT_TRUE(ClaimDirectory(temp.path(), OwnerOf("lab-7", 0, "old")).ok());
+  ASSERT_TRUE(WriteFileAtomically(temp / "outcome.json", R"({"run":0,"step":"old"})").ok());
+  std::atomic<int> others = 0;
+  std::vector<std::thread> tasks;
+  for (int i = 0; i < 8; ++i)
+    tasks.emplace_back([&] {
+      const auto life = ClaimDirectory(temp.path(), OwnerOf("lab-7", 0, "new"));
+      if (!life.ok() || *life != 2) ++others;
+    });
+  for (std::thread& task : tasks) task.join();
+  EXPECT_EQ(others, 0);
+}
+
+}  // namespace
+}  // namespace muster::worker
