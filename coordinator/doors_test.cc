@@ -122,6 +122,7 @@ class DoorsTest : public TlsServerTest {
   }
 
   ClusterCredentials theirs_;
+  const std::string admin_ = ours_.Make(Role::kAdmin, "someone");
 };
 
 TEST_F(DoorsTest, EveryMethodLetsInWhomItShouldAndNobodyElse) {
@@ -189,6 +190,35 @@ TEST_F(DoorsTest, PagesAreForScrapersAndAdmins) {
   EXPECT_EQ(Get("/metrics", theirs_.Make(Role::kScraper, "eve")), "");
   // On loopback in plain text nothing has changed.
   EXPECT_THAT(HttpGet(server_->endpoint().http, "/healthz"), HasSubstr("200 OK"));
+}
+
+TEST_F(DoorsTest, WhoWasRevokedIsRefusedAlsoWhereTheAuthoritysKeyIsOnAnotherMachine) {
+  const std::string former = ours_.Make(Role::kAdmin, "former");
+  RevokeNow(Role::kAdmin, "former");
+  std::filesystem::remove(ours_.security_dir() + "/ca.key");
+  StartTlsServer();
+  const auto ask = [&](const std::string& dir) {
+    return CallWithNothing(Channel(dir), "/muster.v1.Client/Version", "").error_code();
+  };
+  EXPECT_EQ(ask(former), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(ask(admin_), grpc::StatusCode::OK);
+}
+
+TEST_F(DoorsTest, RevocationsCountThatCameWithCredentialsAndThoseOfTheCluster) {
+  const std::string dir = ours_.Make(Role::kCoordinator, "elsewhere");
+  RevokeNow(Role::kScraper, "here");
+  ASSERT_TRUE(Revoke(dir + "/revoked.json",
+                     {.identity = IdentityUri({Role::kScraper, "there", ours_.cluster()}),
+                      .revoked_ms = SystemClock().UnixMillis()})
+                  .ok());
+  ServerOptions options = Options();
+  options.tls_http = "127.0.0.1:0";
+  options.tls = dir;
+  StartServer(std::move(options));
+  for (const char* name : {"here", "there"})
+    EXPECT_THAT(Get("/metrics", ours_.Make(Role::kScraper, name)), HasSubstr("was revoked"))
+        << name;
+  EXPECT_THAT(Get("/metrics", admin_), HasSubstr("200 OK"));
 }
 
 TEST_F(DoorsTest, OutsidePortsNeedCredentialsAndAddressesThatTheyCanHave) {

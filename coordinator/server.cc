@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
@@ -54,17 +55,17 @@ bool WantsTls(const ServerOptions& options) {
 struct TlsDirectories {
   std::string credentials;
   std::string authority;  // empty: there is none, so no node can join and somebody else renews
-  std::string revocations;
+  std::vector<std::string> revocations;
 };
 
 TlsDirectories TlsDirectoriesOf(const ServerOptions& options) {
   const SecurityPaths security = ClusterPaths{options.dir}.Security();
-  TlsDirectories out{options.tls, "", options.tls + "/revoked.json"};
-  if (options.tls.empty()) out.credentials = security.CoordinatorCredentials();
-  if (::access(security.AuthorityKey().c_str(), F_OK) == 0) {
-    out.authority = security.dir;
-    out.revocations = security.RevokedCertificates();
-  }
+  TlsDirectories out;
+  out.credentials = options.tls.empty() ? security.CoordinatorCredentials() : options.tls;
+  // With or without the authority's key, which may lie on another machine: `muster certs revoke`
+  // writes the first one; the second one came with credentials that somebody else has issued.
+  out.revocations = {security.RevokedCertificates(), out.credentials + "/revoked.json"};
+  if (::access(security.AuthorityKey().c_str(), F_OK) == 0) out.authority = security.dir;
   return out;
 }
 

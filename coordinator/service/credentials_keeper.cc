@@ -1,6 +1,7 @@
 #include "coordinator/service/credentials_keeper.h"
 
 #include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/security/credentials.h"
@@ -11,9 +12,9 @@ namespace muster {
 // What the thread works with and what it found; the loop reads it between two looks.
 struct CredentialsKeeper::Look {
   Look(Doorkeeper& doorkeeper_in, CredentialsKeeperOptions options_in)
-      : doorkeeper(doorkeeper_in),
-        options(std::move(options_in)),
-        revocations(options.revocations) {}
+      : doorkeeper(doorkeeper_in), options(std::move(options_in)) {
+    for (const std::string& path : options.revocations) revocations.emplace_back(path);
+  }
 
   void Run() {
     status = RefreshRevocations();
@@ -28,10 +29,20 @@ struct CredentialsKeeper::Look {
     return WriteCredentials(options.credentials_dir, {whole.ca_pem, whole.cert_pem, whole.key_pem});
   }
 
+  // A file that cannot be read keeps nobody from being refused by another one.
   Status RefreshRevocations() {
-    MUSTER_ASSIGN_OR_RETURN(const bool changed, revocations.Refresh());
-    if (changed) doorkeeper.SetRevocations(revocations.list());
-    return OkStatus();
+    Status outcome;
+    bool changed = false;
+    std::vector<Revocation> all;
+    for (RevocationFile& file : revocations) {
+      const Result<bool> refreshed = file.Refresh();
+      if (!refreshed.ok()) outcome = refreshed.status();
+      changed = changed || (refreshed.ok() && *refreshed);
+      const std::vector<Revocation>& entries = file.list().entries();
+      all.insert(all.end(), entries.begin(), entries.end());
+    }
+    if (changed) doorkeeper.SetRevocations(RevocationList(std::move(all)));
+    return outcome;
   }
 
   Status RenewIfDue() {
@@ -57,7 +68,7 @@ struct CredentialsKeeper::Look {
 
   Doorkeeper& doorkeeper;
   const CredentialsKeeperOptions options;
-  RevocationFile revocations;
+  std::vector<RevocationFile> revocations;
   Status status;
   std::int64_t not_after_ms = 0;
 };

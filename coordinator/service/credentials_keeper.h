@@ -1,5 +1,5 @@
 // CredentialsKeeper: keeps what the coordinator's TLS stands on up to date while it runs. Each
-// second it looks whether the list of revoked certificates is another one, tells the doorkeeper,
+// second it looks whether a list of revoked certificates is another one, tells the doorkeeper,
 // and renews the coordinator's own certificate when two thirds of its lifetime are over.
 //
 // Owned by the server, loop's thread; reading and writing happen on a thread of its own, since the
@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
@@ -21,8 +22,8 @@ namespace muster {
 
 struct CredentialsKeeperOptions {
   std::string credentials_dir;
-  std::string revocations;    // the list's file
-  std::string authority_dir;  // empty: somebody else renews
+  std::vector<std::string> revocations;  // files with lists, all of which count
+  std::string authority_dir;             // empty: somebody else renews
   // After each look, on the loop: streams of those whose certificates are not good any more are to
   // end.
   std::function<void()> on_look;
