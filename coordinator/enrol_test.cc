@@ -263,6 +263,37 @@ TEST_F(EnrolTest, AWatchOfARevokedAdminEnds) {
   EXPECT_LT(ToSeconds(SystemClock().Now() - begin), 5);
 }
 
+TEST_F(EnrolTest, ANewAuthorityEndsACoordinatorOfTheOldOne) {
+  StartTlsServer();
+  Session session(Channel(ours_.Make(Role::kNode, "n1")), "n1");
+  ASSERT_TRUE(session.Welcomed());
+  // As `muster init --force --yes` does it.
+  std::filesystem::rename(ours_.security_dir(), dir_ + "/security.replaced");
+  ClusterCredentials next(dir_);
+  next.Write(next.security_dir() + "/coordinator", Role::kCoordinator, "coordinator");
+  EXPECT_EQ(session.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  thread_.join();
+  server_.reset();
+  EXPECT_EQ(ExitCodeOf(outcome_), kExitFailed);
+  EXPECT_THAT(outcome_.message(), HasSubstr(next.authority().info().fingerprint));
+  EXPECT_THAT(outcome_.message(), HasSubstr("new join tokens"));
+  // Started again it serves the new one.
+  StartTlsServer();
+  const auto joined = Join(TokenFor("n1"), "n1");
+  ASSERT_TRUE(joined.ok()) << joined.status().ToString();
+  EXPECT_EQ(LoadCredentials(*joined)->ca_pem, next.authority().certificate_pem());
+}
+
+TEST_F(EnrolTest, ACoordinatorOfOneAuthorityDoesNotSignForAnother) {
+  ClusterCredentials other;
+  ServerOptions options = Options();
+  options.tls_listen = "127.0.0.1:0";
+  options.tls = other.Make(Role::kCoordinator, "coordinator");
+  const Status status = Server::Start(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("another authority"));
+}
+
 TEST_F(EnrolTest, ARevokedNodesStreamEndsWithinSecondsAndItDoesNotComeBack) {
   StartTlsServer();
   const std::string dir = ours_.Make(Role::kNode, "n1");

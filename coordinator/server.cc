@@ -268,13 +268,14 @@ void Server::Impl::StartPilots() {
 Status Server::Impl::StartTls() {
   if (!WantsTls(options)) return OkStatus();
   const TlsDirectories directories = TlsDirectoriesOf(options);
-  credentials = std::make_unique<CredentialsKeeper>(
-      loop, *doorkeeper,
-      CredentialsKeeperOptions{directories.credentials, directories.revocations,
-                               directories.authority, [this] {
-                                 workers.DropUnwelcome();
-                                 watches.DropUnwelcome(*doorkeeper);
-                               }});
+  CredentialsKeeperOptions keeper{directories.credentials, directories.revocations,
+                                  directories.authority};
+  keeper.on_look = [this] {
+    workers.DropUnwelcome();
+    watches.DropUnwelcome(*doorkeeper);
+  };
+  keeper.on_another_authority = [this](const Status& replaced) { End(replaced); };
+  credentials = std::make_unique<CredentialsKeeper>(loop, *doorkeeper, std::move(keeper));
   return credentials->Start();
 }
 

@@ -162,6 +162,14 @@ Status RevokeToken(CommandContext& context, const std::string& id) {
   return OkStatus();
 }
 
+// The register knows neither what was signed with a copy of the key elsewhere nor what it lost, and
+// whoever revokes is not to be held up by that; but a name may be mistyped.
+void SayItIsNotInTheRegister(CommandContext& context, const std::string& what) {
+  context.terminal.err << "Note: " << what
+                       << " was never issued here, as far as the register knows; muster certs list "
+                          "--all shows what was.\n";
+}
+
 Status RevokeSerial(CommandContext& context, const RevokeOptions& options) {
   const SecurityPaths paths = PathsOf(context);
   MUSTER_ASSIGN_OR_RETURN(const std::string serial, PlainSerial(options.serial));
@@ -169,35 +177,36 @@ Status RevokeSerial(CommandContext& context, const RevokeOptions& options) {
   const auto found = std::find_if(issued.begin(), issued.end(), [&](const CertificateInfo& info) {
     return info.serial == serial;
   });
-  if (found == issued.end())
-    return NotFound("no certificate with serial " + serial +
-                    " was issued here; muster certs list --all shows those that were");
+  const bool known = found != issued.end();
   MUSTER_RETURN_IF_ERROR(
       Revoke(paths.RevokedCertificates(), {.serial = serial,
-                                           .identity = IdentityUri(found->identity),
+                                           .identity = known ? IdentityUri(found->identity) : "",
                                            .revoked_ms = Now(),
                                            .reason = options.reason}));
-  context.terminal.out << "The certificate " << serial << " of " << RoleWord(found->identity.role)
-                       << " " << found->identity.name << " is refused from now on.\n";
+  const std::string owner =
+      known ? " of " + std::string(RoleWord(found->identity.role)) + " " + found->identity.name
+            : "";
+  context.terminal.out << "The certificate " << serial << owner << " is refused from now on.\n";
+  if (!known) SayItIsNotInTheRegister(context, "a certificate with serial " + serial);
   return OkStatus();
 }
 
-Status RevokeName(CommandContext& context, const RevokeOptions& options) {
+Status RevokeName(CommandContext& context, const RevokeOptions& options,
+                  const std::string& cluster) {
   const SecurityPaths paths = PathsOf(context);
   MUSTER_ASSIGN_OR_RETURN(const Role role, ParseRole(options.role));
   MUSTER_RETURN_IF_ERROR(CheckName(options.role + " name", options.name));
+  const Identity identity{role, options.name, cluster};
   MUSTER_ASSIGN_OR_RETURN(const auto issued, ReadIssued(paths.IssuedCertificates()));
-  const auto found = std::find_if(issued.begin(), issued.end(), [&](const CertificateInfo& info) {
-    return info.identity.role == role && info.identity.name == options.name;
-  });
-  if (found == issued.end())
-    return NotFound("no certificate was issued here for " + options.role + " " + options.name +
-                    "; muster certs list --all shows those that were");
-  MUSTER_RETURN_IF_ERROR(Revoke(
-      paths.RevokedCertificates(),
-      {.identity = IdentityUri(found->identity), .revoked_ms = Now(), .reason = options.reason}));
+  const bool known = std::ranges::any_of(
+      issued, [&](const CertificateInfo& info) { return info.identity == identity; });
+  MUSTER_RETURN_IF_ERROR(
+      Revoke(paths.RevokedCertificates(),
+             {.identity = IdentityUri(identity), .revoked_ms = Now(), .reason = options.reason}));
   context.terminal.out << "All certificates of " << options.role << " " << options.name
                        << " are refused from now on.\n";
+  if (!known)
+    SayItIsNotInTheRegister(context, "a certificate of " + options.role + " " + options.name);
   if (role == Role::kNode)
     context.terminal.out << "To let it in again: muster certs join-token --dir "
                          << ShellWord(context.dir()) << " --node " << options.name << "\n";
@@ -275,13 +284,13 @@ CommandResult RunCertsRevoke(CommandContext& context, const RevokeOptions& optio
   const int given = !options.name.empty() + !options.serial.empty() + !options.token.empty();
   if (given != 1)
     return InvalidArgument("say what to revoke: a node's name, --serial SERIAL or --token ID");
-  MUSTER_RETURN_IF_ERROR(FindAuthority(PathsOf(context)).status());
+  MUSTER_ASSIGN_OR_RETURN(const AuthorityInfo authority, FindAuthority(PathsOf(context)));
   if (!options.token.empty())
     MUSTER_RETURN_IF_ERROR(RevokeToken(context, options.token));
   else if (!options.serial.empty())
     MUSTER_RETURN_IF_ERROR(RevokeSerial(context, options));
   else
-    MUSTER_RETURN_IF_ERROR(RevokeName(context, options));
+    MUSTER_RETURN_IF_ERROR(RevokeName(context, options, authority.cluster));
   return kExitSuccess;
 }
 

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/cluster_paths.h"
 #include "common/security/credentials.h"
+#include "common/security/private_files.h"
 #include "common/telemetry/log.h"
 
 namespace muster {
@@ -18,7 +20,30 @@ struct CredentialsKeeper::Look {
 
   void Run() {
     status = RefreshRevocations();
+    if (another_authority.ok()) another_authority = CheckAuthority();
+    if (!another_authority.ok()) return;
     if (const Status renewed = RenewIfDue(); status.ok()) status = renewed;
+  }
+
+  // Whoever was let in by the authority that this began with is nobody to another one. Both places
+  // count: `muster init --force` replaces both, and what is signed must be what is believed.
+  Status CheckAuthority() {
+    for (const std::string& dir : {options.credentials_dir, options.authority_dir}) {
+      if (dir.empty()) continue;
+      const std::string path = SecurityPaths{dir}.AuthorityCertificate();
+      // What is missing or unreadable for a moment, because it is being replaced, is no other one.
+      const Result<std::string> pem = ReadPrivateFile(path, Privacy::kTrusted);
+      const Result<AuthorityInfo> found = pem.ok() ? ReadAuthority(*pem) : pem.status();
+      if (!found.ok()) continue;
+      if (authority.empty()) authority = found->fingerprint;
+      if (found->fingerprint != authority)
+        return FailedPrecondition(
+            path + " is the certificate of another authority (" + found->fingerprint +
+            ") than the one this coordinator goes by (" + authority +
+            "), and it cannot serve two; start it again to serve the new one, and give the nodes "
+            "new join tokens");
+    }
+    return OkStatus();
   }
 
   // A crash in the middle of a renewal leaves files of two certificates beside the record of the
@@ -69,7 +94,9 @@ struct CredentialsKeeper::Look {
   Doorkeeper& doorkeeper;
   const CredentialsKeeperOptions options;
   std::vector<RevocationFile> revocations;
+  std::string authority;  // its fingerprint, as found first
   Status status;
+  Status another_authority;
   std::int64_t not_after_ms = 0;
 };
 
@@ -82,6 +109,7 @@ CredentialsKeeper::~CredentialsKeeper() { *alive_ = false; }
 Status CredentialsKeeper::Start() {
   MUSTER_RETURN_IF_ERROR(look_->Mend());
   look_->Run();
+  MUSTER_RETURN_IF_ERROR(look_->another_authority);
   MUSTER_RETURN_IF_ERROR(look_->status);
   not_after_ms_ = look_->not_after_ms;
   Schedule();
@@ -102,6 +130,8 @@ void CredentialsKeeper::Schedule() {
 }
 
 void CredentialsKeeper::Report(const Look& look) {
+  if (!look.another_authority.ok())
+    return look.options.on_another_authority(look.another_authority);
   not_after_ms_ = look.not_after_ms;
   if (!look.status.ok() && look.status.message() != last_problem_)
     Log().error("credentials: {}; what is known stays in force", look.status.message());

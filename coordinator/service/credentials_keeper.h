@@ -1,6 +1,8 @@
 // CredentialsKeeper: keeps what the coordinator's TLS stands on up to date while it runs. Each
 // second it looks whether a list of revoked certificates is another one, tells the doorkeeper,
-// and renews the coordinator's own certificate when two thirds of its lifetime are over.
+// and renews the coordinator's own certificate when two thirds of its lifetime are over. When the
+// authority itself has been replaced it says so and looks no more: the coordinator is to end, since
+// its connections and its signing key are the old one's.
 //
 // Owned by the server, loop's thread; reading and writing happen on a thread of its own, since the
 // disk may be a network's. What fails is said in the log, once, and tried again.
@@ -27,6 +29,8 @@ struct CredentialsKeeperOptions {
   // After each look, on the loop: streams of those whose certificates are not good any more are to
   // end.
   std::function<void()> on_look;
+  // Instead of `on_look`, once: there is another authority now, by the files of either directory.
+  std::function<void(const Status&)> on_another_authority;
 };
 
 class CredentialsKeeper {
@@ -38,7 +42,8 @@ class CredentialsKeeper {
   ~CredentialsKeeper();
 
   // The first look, on the calling thread: a certificate that is due is renewed before anybody sees
-  // it, and a list that cannot be read lets nobody in.
+  // it, and a list that cannot be read lets nobody in. kFailedPrecondition where credentials and
+  // authority do not belong together.
   Status Start();
 
   // Of the certificate in use; Unix time in milliseconds.
