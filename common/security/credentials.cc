@@ -13,6 +13,8 @@ namespace {
 
 // Each try is spoilt only by a replacement that happens just then.
 constexpr int kTries = 100;
+// More than three certificates and a key.
+constexpr std::size_t kProbeBytes = 16 << 10;
 
 struct Paths {
   explicit Paths(const std::string& dir)
@@ -91,6 +93,15 @@ Status WriteCredentials(const std::string& dir, const CredentialFiles& files) {
   if (::unlink(paths.replacement.c_str()) != 0)
     return ErrnoStatus(errno, "remove " + paths.replacement);
   return SyncDirectory(dir);
+}
+
+Status CheckCanWriteCredentials(const std::string& dir) {
+  MUSTER_RETURN_IF_ERROR(MakePrivateDirectory(dir));
+  MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir));
+  const std::string path = dir + "/.probe";
+  const Status written = WritePrivateFile(path, std::string(kProbeBytes, '\n'), Privacy::kSecret);
+  ::unlink(path.c_str());
+  return written;
 }
 
 Status CheckNotExpired(const Credentials& credentials, std::int64_t now_ms) {

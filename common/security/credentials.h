@@ -48,6 +48,10 @@ Result<Credentials> LoadCredentials(const std::string& dir);
 // Refuses files that do not belong together; makes the directory (0700) where there is none.
 Status WriteCredentials(const std::string& dir, const CredentialFiles& files);
 
+// Whether WriteCredentials would find a directory that it can write to: tried with a file as large
+// as what it writes, before a certificate is signed that could not be kept.
+Status CheckCanWriteCredentials(const std::string& dir);
+
 // kFailedPrecondition, with what to do about it, once the certificate has expired.
 Status CheckNotExpired(const Credentials& credentials, std::int64_t now_ms);
 

@@ -1,5 +1,6 @@
 #include "coordinator/service/credentials_keeper.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,15 @@
 #include "common/telemetry/log.h"
 
 namespace muster {
+
+namespace {
+constexpr Duration kLongestPause = std::chrono::minutes(5);
+}
+
+void RenewalPause::OnFailed(TimePoint now) {
+  until_ = now + next_;
+  next_ = std::min(next_ * 2, kLongestPause);
+}
 
 // What the thread works with and what it found; the loop reads it between two looks.
 struct CredentialsKeeper::Look {
@@ -74,17 +84,30 @@ struct CredentialsKeeper::Look {
     MUSTER_ASSIGN_OR_RETURN(const Credentials credentials,
                             LoadCredentials(options.credentials_dir));
     not_after_ms = credentials.not_after_ms;
-    const std::int64_t now_ms = SystemClock().UnixMillis();
-    if (options.authority_dir.empty() || now_ms < RenewalDueMs(credentials)) return OkStatus();
-    MUSTER_ASSIGN_OR_RETURN(const CertificateAuthority authority,
+    const TimePoint now = SystemClock().Now();
+    const bool due = SystemClock().UnixMillis() >= RenewalDueMs(credentials);
+    if (options.authority_dir.empty() || !due || !pause.Over(now)) return OkStatus();
+    const Status renewed = Renew(credentials);
+    if (renewed.ok()) {
+      pause.OnDone();
+    } else {
+      pause.OnFailed(now);
+      ++failed_renewals;
+    }
+    return renewed;
+  }
+
+  Status Renew(const Credentials& credentials) {
+    MUSTER_RETURN_IF_ERROR(CheckCanWriteCredentials(options.credentials_dir));
+    MUSTER_ASSIGN_OR_RETURN(const CertificateAuthority signer,
                             CertificateAuthority::Open(options.authority_dir));
     const Duration lifetime =
         std::chrono::milliseconds(credentials.not_after_ms - credentials.issued_ms);
-    MUSTER_ASSIGN_OR_RETURN(const IssuedCertificate next,
-                            authority.Issue(credentials.identity, lifetime, now_ms));
-    MUSTER_RETURN_IF_ERROR(
-        WriteCredentials(options.credentials_dir,
-                         {authority.certificate_pem(), next.certificate_pem, next.key_pem}));
+    MUSTER_ASSIGN_OR_RETURN(
+        const IssuedCertificate next,
+        signer.Issue(credentials.identity, lifetime, SystemClock().UnixMillis()));
+    MUSTER_RETURN_IF_ERROR(WriteCredentials(
+        options.credentials_dir, {signer.certificate_pem(), next.certificate_pem, next.key_pem}));
     MUSTER_ASSIGN_OR_RETURN(const Credentials renewed, LoadCredentials(options.credentials_dir));
     not_after_ms = renewed.not_after_ms;
     Log().info("the certificate of {} was renewed", IdentityUri(renewed.identity));
@@ -98,6 +121,8 @@ struct CredentialsKeeper::Look {
   Status status;
   Status another_authority;
   std::int64_t not_after_ms = 0;
+  std::uint64_t failed_renewals = 0;
+  RenewalPause pause;
 };
 
 CredentialsKeeper::CredentialsKeeper(EventLoop& loop, Doorkeeper& doorkeeper,
@@ -117,7 +142,7 @@ Status CredentialsKeeper::Start() {
 }
 
 void CredentialsKeeper::Schedule() {
-  timer_.Start(kInterval, [this] {
+  timer_.Start(look_->options.interval, [this] {
     const auto work = [this, look = look_, alive = alive_] {
       look->Run();
       loop_.Post([this, look, alive] {
@@ -133,6 +158,7 @@ void CredentialsKeeper::Report(const Look& look) {
   if (!look.another_authority.ok())
     return look.options.on_another_authority(look.another_authority);
   not_after_ms_ = look.not_after_ms;
+  failed_renewals_ = look.failed_renewals;
   if (!look.status.ok() && look.status.message() != last_problem_)
     Log().error("credentials: {}; what is known stays in force", look.status.message());
   last_problem_ = look.status.message();

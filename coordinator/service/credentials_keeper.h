@@ -5,7 +5,8 @@
 // its connections and its signing key are the old one's.
 //
 // Owned by the server, loop's thread; reading and writing happen on a thread of its own, since the
-// disk may be a network's. What fails is said in the log, once, and tried again.
+// disk may be a network's. What fails is said in the log, once, and tried again; a renewal after
+// pauses that grow, since each may cost a line in the register.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,19 @@
 
 namespace muster {
 
+// When a renewal that has failed is tried again: after a pause that doubles from 1 s to 5 min. A
+// value; one thread.
+class RenewalPause {
+ public:
+  bool Over(TimePoint now) const { return now >= until_; }
+  void OnFailed(TimePoint now);
+  void OnDone() { *this = RenewalPause(); }
+
+ private:
+  Duration next_ = std::chrono::seconds(1);
+  TimePoint until_ = TimePoint::min();
+};
+
 struct CredentialsKeeperOptions {
   std::string credentials_dir;
   std::vector<std::string> revocations;  // files with lists, all of which count
@@ -31,12 +45,11 @@ struct CredentialsKeeperOptions {
   std::function<void()> on_look;
   // Instead of `on_look`, once: there is another authority now, by the files of either directory.
   std::function<void(const Status&)> on_another_authority;
+  Duration interval = std::chrono::seconds(1);  // between two looks
 };
 
 class CredentialsKeeper {
  public:
-  static constexpr Duration kInterval = std::chrono::seconds(1);
-
   CredentialsKeeper(EventLoop& loop, Doorkeeper& doorkeeper, CredentialsKeeperOptions options);
   // Waits for what is under way.
   ~CredentialsKeeper();
@@ -48,6 +61,8 @@ class CredentialsKeeper {
 
   // Of the certificate in use; Unix time in milliseconds.
   std::int64_t not_after_ms() const { return not_after_ms_; }
+  // Of that certificate that have failed.
+  std::uint64_t failed_renewals() const { return failed_renewals_; }
 
  private:
   struct Look;
@@ -57,6 +72,7 @@ class CredentialsKeeper {
   EventLoop& loop_;
   std::shared_ptr<Look> look_;  // the thread's
   std::int64_t not_after_ms_ = 0;
+  std::uint64_t failed_renewals_ = 0;
   std::string last_problem_;
   Timer timer_;
   WorkerPool pool_{"credentials", 1, 2};

@@ -1,0 +1,73 @@
+#include "coordinator/service/credentials_keeper.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "common/base/clock.h"
+#include "common/security/issued_register.h"
+#include "tests/support/cluster_credentials.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(RenewalPause, DoublesFromOneSecondToFiveMinutes) {
+  TimePoint now = SystemClock().Now();
+  RenewalPause pause;
+  EXPECT_TRUE(pause.Over(now));
+  for (const int seconds : {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
+    pause.OnFailed(now);
+    now += std::chrono::seconds(seconds);
+    EXPECT_FALSE(pause.Over(now - 1ms)) << seconds;
+    EXPECT_TRUE(pause.Over(now)) << seconds;
+  }
+  pause.OnDone();
+  pause.OnFailed(now);
+  EXPECT_TRUE(pause.Over(now + 1s));
+}
+
+// A coordinator whose certificate is due, in a directory that cannot be locked: also for root.
+class CredentialsKeeperTest : public ::testing::Test {
+ protected:
+  CredentialsKeeperTest() {
+    std::filesystem::remove(dir_ + "/.lock");
+    EXPECT_EQ(::symlink("/nowhere/lock", (dir_ + "/.lock").c_str()), 0);
+  }
+  void MakeDue() {
+    const std::string due = ours_.Make(Role::kCoordinator, "due", 1h, 50min);
+    for (const char* file : {"/cert.pem", "/key.pem"})
+      std::filesystem::rename(due + file, dir_ + file);
+  }
+  std::size_t Issued() const { return ReadIssued(ours_.security_dir() + "/issued.jsonl")->size(); }
+
+  ClusterCredentials ours_;
+  const std::string dir_ = ours_.Make(Role::kCoordinator, "coordinator");
+  Doorkeeper doorkeeper_{"token", ours_.cluster(), SystemClock()};
+  EventLoop loop_;
+};
+
+TEST_F(CredentialsKeeperTest, SignsNothingThatItCannotWriteAndTriesLessAndLessOften) {
+  int looks = 0;
+  CredentialsKeeperOptions options{dir_, {}, ours_.security_dir()};
+  options.interval = 10ms;
+  options.on_look = [&] {
+    if (++looks == 20) loop_.Stop();
+  };
+  CredentialsKeeper keeper(loop_, doorkeeper_, options);
+  ASSERT_TRUE(keeper.Start().ok());
+  MakeDue();
+  const std::size_t before = Issued();
+  Timer limit(loop_);
+  limit.Start(10s, [this] { loop_.Stop(); });
+  loop_.Run();
+  EXPECT_EQ(looks, 20);
+  EXPECT_GE(keeper.failed_renewals(), 1u);
+  EXPECT_LE(keeper.failed_renewals(), 4u);  // the fourth one after 1 + 2 + 4 s
+  EXPECT_EQ(Issued(), before);
+}
+
+}  // namespace
+}  // namespace muster
