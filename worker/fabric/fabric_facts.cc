@@ -89,6 +89,13 @@ std::vector<RdmaDevice> ReadRdma(const fs::path& root) {
   return devices;
 }
 
+// Devices that do not report their state, such as tun, WireGuard, dummy and some of virtio, are
+// "unknown" for good; the kernel takes them for usable while they have a carrier.
+bool IsUp(const fs::path& device) {
+  const std::string state = ReadSysfs(device / "operstate");
+  return state == "up" || (state == "unknown" && ReadSysfs(device / "carrier") == "1");
+}
+
 std::vector<NetDevice> ReadNets(const fs::path& root) {
   std::vector<NetDevice> nets;
   for (const fs::path& entry : SortedEntries(root / "sys/class/net")) {
@@ -98,7 +105,7 @@ std::vector<NetDevice> ReadNets(const fs::path& root) {
     if (!LeadsOut(interface)) continue;
     const long long speed = ParseNumber(ReadSysfs(entry / "speed"), 0);
     nets.push_back({.name = interface.name,
-                    .up = ReadSysfs(entry / "operstate") == "up",
+                    .up = IsUp(entry),
                     .speed_mbps = speed > 0 && speed < 10'000'000 ? static_cast<int>(speed) : 0,
                     .pci_address = PciAddress(entry / "device")});
   }

@@ -82,13 +82,24 @@ void CheckEntries(const GpuView& view, GpuBinding* binding) {
                                   Gpus(there) +
                                   " and none of them is that; start the worker in the step that "
                                   "has the GPUs, with the variable as it is set there");
-    } else if (!gpu->permitted) {
+    } else if (!gpu->permitted && gpu->error == 0) {
       binding->problems.push_back("GPU " + entry +
                                   " is named by CUDA_VISIBLE_DEVICES, but the cgroup of this step "
                                   "does not allow it; give srun the same --gpus-per-node as the "
                                   "job");
     }
   }
+}
+
+// What is neither there nor forbidden is broken, and its node runs fewer ranks than it should.
+void CheckAnswers(const GpuView& view, GpuBinding* binding) {
+  if (!view.inventory) return;
+  for (const Gpu& gpu : view.inventory->gpus)
+    if (gpu.error != 0)
+      binding->problems.push_back("GPU " + std::to_string(gpu.index) + " does not answer (error " +
+                                  std::to_string(gpu.error) +
+                                  " of the management library); the kernel's log says why, and a "
+                                  "restart of the node often helps");
 }
 
 void CheckFiles(const GpuView& view, GpuBinding* binding) {
@@ -142,6 +153,7 @@ GpuBinding CheckGpuBinding(const GpuView& view) {
   } else {
     binding.devices = view.usable_files;
   }
+  CheckAnswers(view, &binding);
   if (binding.devices.empty() && PermittedCount(view) == 0 && view.device_files.empty())
     return binding;
   CheckTasks(view, &binding);

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "worker/fabric/tree_for_test.h"
+#include "worker/health/nvml_control_for_test.h"
 
 namespace muster::worker {
 namespace {
@@ -157,6 +158,21 @@ TEST(GpuInventory, TellsNamesPlacesLinksAndParts) {
   EXPECT_EQ(inventory->Nvlink().active_links, 12);
   EXPECT_EQ(inventory->Nvlink().gpus, 2);
   EXPECT_EQ(ReadGpuInventory("libmuster-no-such.so").status().code(), StatusCode::kNotFound);
+}
+
+TEST(GpuInventory, AGpuThatIsLostIsNotTakenForOneThatIsForbidden) {
+  NvmlControlForTest nvml;
+  nvml.Answer(1, 4);  // NVML_ERROR_NO_PERMISSION
+  GpuView view{.visible = "0,1", .inventory = ReadGpuInventory(nvml.path()).value()};
+  EXPECT_THAT(CheckGpuBinding(view).problems, ElementsAre(HasSubstr("cgroup of this step")));
+  nvml.Answer(1, 15);  // NVML_ERROR_GPU_IS_LOST
+  view.inventory = ReadGpuInventory(nvml.path()).value();
+  EXPECT_THAT(CheckGpuBinding(view).problems,
+              ElementsAre(HasSubstr("GPU 1 does not answer (error 15")));
+  view.visible.reset();
+  EXPECT_THAT(CheckGpuBinding(view).devices, ElementsAre("0"));
+  EXPECT_THAT(CheckGpuBinding(view).problems,
+              ElementsAre(HasSubstr("GPU 1 does not answer (error 15")));
 }
 
 }  // namespace

@@ -111,8 +111,10 @@ GpuInventory Ask(const Api& api, unsigned count) {
   for (unsigned index = 0; index < count; ++index) {
     Gpu gpu{.index = static_cast<int>(index)};
     nvml::Device device = nullptr;
-    if (api.device_by_index(index, &device) != nvml::kSuccess) {
+    const nvml::Return code = api.device_by_index(index, &device);
+    if (code != nvml::kSuccess) {
       gpu.permitted = false;
+      if (code != nvml::kNoPermission) gpu.error = code;
       inventory.gpus.push_back(gpu);
       continue;
     }

@@ -16,7 +16,8 @@ struct Gpu {
   std::string pci_address;             // "0000:3b:00.0"
   std::vector<std::string> mig_uuids;  // of its parts, where it is cut into some
   int active_links = 0;                // NVLink
-  bool permitted = true;               // false: the cgroup of this process does not allow it
+  bool permitted = true;               // false: this process can not use it
+  int error = 0;  // NVML's, why not, where the cgroup is not the reason: it is lost, say
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };

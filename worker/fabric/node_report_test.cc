@@ -31,6 +31,18 @@ TEST(LookAtNode, TellsTheAddressTheTransportsAndTheGpus) {
   EXPECT_THAT(report.gpus.numa_nodes, ElementsAre(0, -1));
 }
 
+TEST(ReadFabricFacts, ADeviceThatTellsNoStateIsUpWhileItHasACarrier) {
+  const TreeForTest tree("ethernet");
+  for (const char* name : {"wg0", "tun0"}) {
+    tree.Write("sys/class/net/" + std::string(name) + "/operstate", "unknown");
+    tree.Write("sys/class/net/" + std::string(name) + "/carrier", name[0] == 'w' ? "1" : "0");
+  }
+  std::map<std::string, bool> up;
+  for (const NetDevice& net : ReadFabricFacts(tree.path()).nets) up[net.name] = net.up;
+  EXPECT_TRUE(up.at("wg0"));
+  EXPECT_FALSE(up.at("tun0"));
+}
+
 TEST(LookAtNode, TheEnvironmentWinsOverNcclsFile) {
   const TreeForTest tree("infiniband_hdr");
   tree.Write("etc/nccl.conf", "# site\nNCCL_IB_DISABLE=1\nNCCL_SOCKET_IFNAME==enp226s0");

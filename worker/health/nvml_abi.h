@@ -10,6 +10,7 @@ using EventSet = void*;
 using Return = int;
 
 inline constexpr Return kSuccess = 0;
+inline constexpr Return kNoPermission = 4;
 inline constexpr Return kTimeout = 10;
 inline constexpr unsigned long long kXidCriticalError = 0x8;
 inline constexpr unsigned kRecoveryActionField = 230;

@@ -22,6 +22,9 @@ class NvmlControlForTest {
   void RecoveryAction(unsigned gpu, unsigned action) {
     Find<void (*)(unsigned, unsigned)>("MusterTestRecoveryAction")(gpu, action);
   }
+  void Answer(unsigned gpu, int code) {
+    Find<void (*)(unsigned, int)>("MusterTestAnswer")(gpu, code);
+  }
 
  private:
   template <typename Function>

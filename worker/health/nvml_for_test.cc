@@ -23,6 +23,7 @@ struct State {
   bool initialised = false;
   bool registered[kGpus] = {};
   unsigned actions[kGpus] = {};
+  nvml::Return answers[kGpus] = {};
   std::deque<nvml::EventData> events;
 };
 
@@ -57,7 +58,7 @@ nvml::Return nvmlDeviceGetCount_v2(unsigned* count) {
 nvml::Return nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml::Device* device) {
   if (index >= kGpus) return kInvalid;
   *device = DeviceAt(index);
-  return nvml::kSuccess;
+  return TheState().answers[index];
 }
 nvml::Return nvmlEventSetCreate(nvml::EventSet* set) {
   *set = &TheState();
@@ -147,5 +148,8 @@ void MusterTestRecoveryAction(unsigned gpu, unsigned action) {
   const std::lock_guard lock(state.mutex);
   state.actions[gpu] = action;
 }
+
+// What asking for the GPU answers from now on.
+void MusterTestAnswer(unsigned gpu, nvml::Return code) { TheState().answers[gpu] = code; }
 
 }  // extern "C"
