@@ -182,7 +182,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
       using Plain = Session<beast::tcp_stream>;
       return std::make_shared<Plain>(handlers, count, std::move(socket))->Read();
     }
-    const std::shared_ptr<asio::ssl::context> context = tls->Current();
+    const std::shared_ptr<asio::ssl::context> context = tls->Current(SystemClock().Now());
     std::make_shared<Session<TlsStream>>(handlers, count, std::move(socket), *context)
         ->Handshake(context, tls_options);
   }

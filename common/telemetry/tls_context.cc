@@ -35,27 +35,28 @@ Result<std::shared_ptr<ssl::context>> MakeContext(const Credentials& credentials
 
 Result<std::unique_ptr<TlsContext>> TlsContext::Open(const std::string& credentials_dir) {
   std::unique_ptr<TlsContext> context(new TlsContext(credentials_dir));
+  context->looked_ = SystemClock().Now();
   MUSTER_RETURN_IF_ERROR(context->Load());
   return context;
 }
 
 Status TlsContext::Load() {
-  looked_ = SystemClock().Now();
-  stamp_ = StampOfCredentials(dir_);
+  const CredentialsStamp stamp = StampOfCredentials(dir_);
   MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir_));
   MUSTER_RETURN_IF_ERROR(CheckNotExpired(credentials, SystemClock().UnixMillis()));
   MUSTER_ASSIGN_OR_RETURN(context_, MakeContext(credentials));
+  // Not before: what puts the files right (a chmod) need not change their stamps.
+  stamp_ = stamp;
   return OkStatus();
 }
 
-std::shared_ptr<ssl::context> TlsContext::Current() {
-  const bool look = SystemClock().Now() - looked_ >= kLookInterval;
-  if (look && StampOfCredentials(dir_) != stamp_) {
-    if (const Status status = Load(); !status.ok())
-      Log().error("HTTP goes on with the certificate it had: {}", status.message());
-  } else if (look) {
-    looked_ = SystemClock().Now();
-  }
+std::shared_ptr<ssl::context> TlsContext::Current(TimePoint now) {
+  if (now - looked_ < kLookInterval) return context_;
+  looked_ = now;
+  const Status status = StampOfCredentials(dir_) == stamp_ ? OkStatus() : Load();
+  if (!status.ok() && status.message() != last_problem_)
+    Log().error("HTTP goes on with the certificate it had: {}", status.message());
+  last_problem_ = status.message();
   return context_;
 }
 

@@ -23,8 +23,8 @@ class TlsContext {
   // kFailedPrecondition where the certificate has expired, and as LoadCredentials.
   static Result<std::unique_ptr<TlsContext>> Open(const std::string& credentials_dir);
 
-  // The newest that could be loaded.
-  std::shared_ptr<boost::asio::ssl::context> Current();
+  // The newest that could be loaded. Files that cannot be are said in the log once and tried again.
+  std::shared_ptr<boost::asio::ssl::context> Current(TimePoint now);
 
  private:
   explicit TlsContext(std::string dir) : dir_(std::move(dir)) {}
@@ -33,6 +33,7 @@ class TlsContext {
   const std::string dir_;
   CredentialsStamp stamp_;
   TimePoint looked_;
+  std::string last_problem_;
   std::shared_ptr<boost::asio::ssl::context> context_;
 };
 
