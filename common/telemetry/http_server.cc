@@ -22,6 +22,13 @@ using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 // Whether a path may be read by who is connected.
 using Guard = std::function<Status(const std::string& path)>;
 
+// The handshake of a connection that is kept alive was long ago.
+Status CheckNotExpired(const CertificateInfo& peer) {
+  if (SystemClock().UnixMillis() < peer.not_after_ms) return OkStatus();
+  return Unauthenticated("the certificate of " + IdentityUri(peer.identity) +
+                         " has expired; connect with a renewed one");
+}
+
 HttpResponse Answer(const Handlers& handlers, const std::string& target, const Guard& guard) {
   const std::size_t question = target.find('?');
   const std::string path = target.substr(0, question);
@@ -101,6 +108,7 @@ class Session : public std::enable_shared_from_this<Session<Stream>> {
       const Result<CertificateInfo> peer = PeerCertificate(self->stream_.native_handle());
       if (!peer.ok()) return;
       self->guard_ = [options, peer = *peer](const std::string& path) {
+        if (const Status status = CheckNotExpired(peer); !status.ok()) return status;
         return options->authorize(path, peer);
       };
       self->Read();

@@ -2,7 +2,8 @@
 //
 // Handlers run on the loop's thread and must be quick. Connections, request sizes and idle time
 // are bounded. In plain text it binds to loopback addresses only; with TLS (1.3, certificates on
-// both sides) to any, and each request is held against the caller's certificate.
+// both sides) to any, and each request is held against the caller's certificate: once that has
+// expired, a connection that it has opened is refused everything.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ struct HttpResponse {
 
 struct HttpTlsOptions {
   std::string credentials_dir;  // followed: a renewed certificate is shown from then on
-  // Whether the peer may have what is at `path`; the message of a refusal is sent with 403.
+  // Whether the peer, whose certificate is good still, may have what is at `path`; the message of a
+  // refusal is sent with 403.
   std::function<Status(const std::string& path, const CertificateInfo& peer)> authorize;
 };
 

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
 #include <thread>
 
 #include "tests/support/cluster_credentials.h"
@@ -13,6 +16,7 @@
 namespace muster {
 namespace {
 
+using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ssl_method = boost::asio::ssl::context::method;
 
@@ -73,6 +77,26 @@ TEST_F(HttpsServerTest, HangsUpOnWhoeverHasNoGoodCertificate) {
   ClusterCredentials theirs;
   EXPECT_EQ(Get("/open", {.credentials_dir = theirs.Make(Role::kScraper, "eve"), .server = name}),
             "");
+}
+
+TEST_F(HttpsServerTest, RefusesACertificateThatExpiresUnderItsConnection) {
+  namespace http = boost::beast::http;
+  HttpsConnection connection("127.0.0.1", server_->port(),
+                             {.credentials_dir = ours_.Make(Role::kScraper, "brief", 1min, 57s),
+                              .server = kNodeServerName});
+  ASSERT_TRUE(connection.stream);
+  boost::beast::flat_buffer buffer;
+  http::response<http::string_body> response;
+  const auto ask = [&] {
+    const std::string request = "GET /metrics HTTP/1.1\r\nHost: muster\r\n\r\n";
+    boost::asio::write(*connection.stream, boost::asio::buffer(request));
+    response = {};
+    http::read(*connection.stream, buffer, response);
+    return response.result_int();
+  };
+  ASSERT_EQ(ask(), 200u);
+  EXPECT_TRUE(Eventually([&] { return ask() == 403; }));
+  EXPECT_THAT(response.body(), HasSubstr("scraper/brief has expired"));
 }
 
 TEST_F(HttpsServerTest, IsBelievedOnlyByItsRolesName) {

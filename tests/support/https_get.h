@@ -9,6 +9,7 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/security/credentials.h"
@@ -22,34 +23,47 @@ struct HttpsOptions {
   boost::asio::ssl::context::method method = boost::asio::ssl::context::tls_client;
 };
 
+// A connection whose handshake is done, or that has no stream. One thread; blocks.
+struct HttpsConnection {
+  using Stream = boost::asio::ssl::stream<boost::asio::ip::tcp::socket>;
+
+  HttpsConnection(const std::string& host, std::uint16_t port, const HttpsOptions& options)
+      : context(options.method) {
+    namespace ssl = boost::asio::ssl;
+    const Result<Credentials> credentials = LoadCredentials(options.credentials_dir);
+    if (!credentials.ok()) return;
+    context.add_certificate_authority(boost::asio::buffer(credentials->ca_pem));
+    if (options.with_certificate) {
+      context.use_certificate_chain(boost::asio::buffer(credentials->cert_pem));
+      context.use_private_key(boost::asio::buffer(credentials->key_pem), ssl::context::pem);
+    }
+    context.set_verify_mode(ssl::verify_peer);
+    context.set_verify_callback(ssl::host_name_verification(options.server));
+    stream.emplace(io, context);
+    boost::system::error_code error;
+    stream->lowest_layer().connect({boost::asio::ip::make_address(host), port}, error);
+    if (!error) stream->handshake(ssl::stream_base::client, error);
+    if (error) stream.reset();
+  }
+
+  boost::asio::io_context io;
+  boost::asio::ssl::context context;
+  std::optional<Stream> stream;
+};
+
 // The answer, head and body; "" when there is none, because the other side has hung up or is not
 // who it should be. Blocks.
 inline std::string HttpsGet(const std::string& host, std::uint16_t port, const std::string& path,
                             const HttpsOptions& options) {
-  namespace ssl = boost::asio::ssl;
-  const Result<Credentials> credentials = LoadCredentials(options.credentials_dir);
-  if (!credentials.ok()) return "";
-  boost::asio::io_context io;
-  ssl::context context(options.method);
-  context.add_certificate_authority(boost::asio::buffer(credentials->ca_pem));
-  if (options.with_certificate) {
-    context.use_certificate_chain(boost::asio::buffer(credentials->cert_pem));
-    context.use_private_key(boost::asio::buffer(credentials->key_pem), ssl::context::pem);
-  }
-  context.set_verify_mode(ssl::verify_peer);
-  context.set_verify_callback(ssl::host_name_verification(options.server));
-  ssl::stream<boost::asio::ip::tcp::socket> stream(io, context);
-  boost::system::error_code error;
-  stream.lowest_layer().connect({boost::asio::ip::make_address(host), port}, error);
-  if (error) return "";
-  stream.handshake(ssl::stream_base::client, error);
-  if (error) return "";
+  HttpsConnection connection(host, port, options);
+  if (!connection.stream) return "";
   const std::string request =
       "GET " + path + " HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n";
-  boost::asio::write(stream, boost::asio::buffer(request), error);
+  boost::system::error_code error;
+  boost::asio::write(*connection.stream, boost::asio::buffer(request), error);
   if (error) return "";
   std::string answer;
-  boost::asio::read(stream, boost::asio::dynamic_buffer(answer), error);
+  boost::asio::read(*connection.stream, boost::asio::dynamic_buffer(answer), error);
   return answer;
 }
 
