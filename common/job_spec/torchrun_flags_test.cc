@@ -88,6 +88,30 @@ TEST(TorchrunFlagsTest, TheCallersVariablesGoAlongButNotThoseThatMusterSets) {
   EXPECT_EQ(spec.resources.nodes, 2) << "PET_NNODES";
 }
 
+TEST(TorchrunFlagsTest, WhatIsTrueOfTheCallersMachineStaysThere) {
+  TorchrunSurroundings with = Surroundings();
+  for (const char* name :
+       {"HOSTNAME", "TMPDIR", "XDG_RUNTIME_DIR", "SLURM_NTASKS", "SLURM_NODELIST",
+        "SLURM_STEP_NODELIST", "SRUN_DEBUG", "PMI_RANK", "OLDPWD"})
+    with.environment[name] = "x";
+  with.environment["SLURM_JOB_NAME"] = "chat";
+  const Variables expected = {
+      {"HF_HOME", "/models"}, {"SLURM_JOB_NAME", "chat"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}};
+  EXPECT_EQ(SpecOf({"train.py"}, with).env, expected);
+}
+
+TEST(TorchrunFlagsTest, ARunsIdGoesToTheRanksAndTheCallersDoesNot) {
+  TorchrunSurroundings with = Surroundings();
+  EXPECT_EQ(SpecOf({"--rdzv-id=chat 7", "a.py"}, with).env.at("TORCHELASTIC_RUN_ID"), "chat 7");
+  EXPECT_FALSE(SpecOf({"a.py"}, with).env.contains("TORCHELASTIC_RUN_ID"));
+  with.environment["TORCHELASTIC_RUN_ID"] = "outer";
+  with.environment["TORCHELASTIC_ERROR_FILE"] = "/x";
+  const TorchrunJob job = Make({"a.py"}, with).value();
+  EXPECT_THAT(job.notes,
+              ElementsAre(HasSubstr("TORCHELASTIC_ERROR_FILE, TORCHELASTIC_RUN_ID: left out")));
+  EXPECT_FALSE(SpecOf({"a.py"}, with).env.contains("TORCHELASTIC_RUN_ID"));
+}
+
 TEST(TorchrunFlagsTest, FlagsAreWrittenAsArgparseReadsThem) {
   const Words spellings[] = {{"--nproc-per-node", "3", "a.py"},
                              {"--nproc_per_node", "3", "a.py"},

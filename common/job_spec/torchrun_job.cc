@@ -145,11 +145,16 @@ Status CheckTreatments(const TorchrunFlags& flags, std::vector<std::string>* not
   return OkStatus();
 }
 
+// The run's id, where the caller gave one that means something.
+bool IsNamed(const TorchrunFlags& flags) {
+  const std::string& id = flags.at("rdzv-id");
+  return !id.empty() && id != "none" && !flags.on("standalone");
+}
+
 // A name of a job: the run's id where it is one, else the script's.
 std::string NameOf(const TorchrunFlags& flags) {
-  const std::string& id = flags.at("rdzv-id");
-  const bool named = id != "none" && !flags.on("standalone");
-  std::string name = named ? id : std::filesystem::path(flags.script).stem().string();
+  std::string name =
+      IsNamed(flags) ? flags.at("rdzv-id") : std::filesystem::path(flags.script).stem().string();
   for (char& c : name) {
     const bool fits =
         std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
@@ -176,23 +181,23 @@ Result<std::vector<std::string>> CommandOf(const TorchrunFlags& flags,
 }
 
 // The caller's variables, but those that Muster sets, and those that are true of him alone.
-std::map<std::string, std::string> EnvironmentOf(const TorchrunSurroundings& with) {
-  static const std::set<std::string> kOfTheCaller = {"_",
-                                                     "SHLVL",
-                                                     "PWD",
-                                                     "OLDPWD",
-                                                     "SLURM_PROCID",
-                                                     "SLURM_LOCALID",
-                                                     "SLURM_NODEID",
-                                                     "SLURM_GTIDS",
-                                                     "SLURM_TASK_PID",
-                                                     "SLURMD_NODENAME"};
+std::map<std::string, std::string> EnvironmentOf(const TorchrunFlags& flags,
+                                                 const TorchrunSurroundings& with,
+                                                 std::vector<std::string>* notes) {
   std::map<std::string, std::string> environment;
+  std::string dropped;
   for (const auto& [name, value] : with.environment) {
-    const bool other = kOfTheCaller.contains(name) || name.starts_with("PET_") ||
+    const bool elastic = name.starts_with("TORCHELASTIC_");
+    if (elastic) dropped += (dropped.empty() ? "" : ", ") + name;
+    const bool other = elastic || IsOfOneTask(name) || name.starts_with("PET_") ||
                        !IsVariableName(name) || !WhyReserved(name).empty();
     if (!other) environment[name] = value;
   }
+  if (!dropped.empty())
+    notes->push_back(dropped + ": left out, since Muster sets each rank's own" +
+                     (IsNamed(flags) ? "" : "; --rdzv-id gives TORCHELASTIC_RUN_ID"));
+  // What scripts name their checkpoints by stays the same when the run is submitted again.
+  if (IsNamed(flags)) environment["TORCHELASTIC_RUN_ID"] = flags.at("rdzv-id");
   environment.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");  // as torchrun sets it
   return environment;
 }
@@ -254,7 +259,7 @@ Result<TorchrunJob> JobFromTorchrun(const TorchrunFlags& flags, const TorchrunSu
   yaml << YAML::Key << "restart" << YAML::Value << YAML::BeginMap;
   yaml << YAML::Key << "max_without_progress" << YAML::Value << *restarts + 1 << YAML::EndMap;
   yaml << YAML::Key << "env" << YAML::Value << YAML::BeginMap;
-  for (const auto& [name, value] : EnvironmentOf(with)) {
+  for (const auto& [name, value] : EnvironmentOf(flags, with, &job.notes)) {
     yaml << YAML::Key << YAML::DoubleQuoted << name << YAML::Value << YAML::DoubleQuoted << value;
   }
   yaml << YAML::EndMap;

@@ -26,6 +26,7 @@ bool IsReserved(const std::string& name) {
       "WORLD_SIZE",       "GROUP_RANK",          "ROLE_RANK", "NODE_RANK",
       "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",    "ROLE_NAME", "OMP_NUM_THREADS",
       "ROLE_WORLD_SIZE",  "CUDA_VISIBLE_DEVICES"};
+  if (name == "TORCHELASTIC_RUN_ID") return false;
   return kNames.contains(name) || name.starts_with("TORCHELASTIC_") || name.starts_with("MUSTER_");
 }
 
@@ -56,7 +57,8 @@ void AddRendezvous(const JobSpec& spec, const Launch& launch, const RankPlacemen
   (*env)["NODE_RANK"] = node_rank;
   (*env)["TORCHELASTIC_RESTART_COUNT"] = std::to_string(launch.restart_count);
   (*env)["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(launch.max_restarts);
-  (*env)["TORCHELASTIC_RUN_ID"] = launch.job.value;
+  // The job's own wins: it may go on with what an earlier job of that run has left.
+  if (!spec.env.contains("TORCHELASTIC_RUN_ID")) (*env)["TORCHELASTIC_RUN_ID"] = launch.job.value;
   (*env)["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
   if (!spec.train) {
     const bool agent = spec.rendezvous == RendezvousKind::kAgent;

@@ -199,9 +199,18 @@ TEST(RankEnvironment, TheJobsOwnVariablesWinOverTheWorkers) {
   EXPECT_THAT(c.Environment(), Contains("HOME=/data"));
 }
 
+TEST(RankEnvironment, ARunsIdIsTheSameInEveryJobOfIt) {
+  Case c = CommandCase();
+  EXPECT_THAT(c.Environment(), Contains("TORCHELASTIC_RUN_ID=00c0ffee00"));
+  c.spec.env["TORCHELASTIC_RUN_ID"] = "chat-7";
+  EXPECT_TRUE(CheckJobEnvironment(c.spec).ok());
+  EXPECT_THAT(c.Environment(), Contains("TORCHELASTIC_RUN_ID=chat-7"));
+  EXPECT_THAT(c.Environment(), Contains("MUSTER_JOB_ID=00c0ffee00"));
+}
+
 TEST(RankEnvironment, AJobMayNotSetWhatMusterSets) {
   for (const char* name : {"RANK", "MASTER_PORT", "MUSTER_JOB_ID", "MUSTER_ANYTHING",
-                           "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
+                           "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
     JobSpec spec;
     spec.env = {{name, "1"}};
     const Status status = CheckJobEnvironment(spec);

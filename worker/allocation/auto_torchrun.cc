@@ -13,25 +13,9 @@
 namespace muster::worker {
 namespace {
 
-// True of the whole job, in all of its tasks and runs: what scripts name their files by.
-constexpr const char* kOfTheJob[] = {
-    "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_CLUSTER_NAME", "SLURM_JOBID",
-    "SLURM_JOB_ACCOUNT",  "SLURM_JOB_ID",        "SLURM_JOB_NAME",     "SLURM_JOB_PARTITION",
-    "SLURM_JOB_USER",     "SLURM_SUBMIT_DIR",    "SLURM_SUBMIT_HOST"};
-
-bool IsOfOneTask(const std::string& name) {
-  const bool of_slurm = name.starts_with("SLURM") || name.starts_with("SRUN_") ||
-                        name.starts_with("SBATCH_") || name.starts_with("PMI");
-  const bool of_node = name == "HOSTNAME" || name == "TMPDIR" || name == "GPU_DEVICE_ORDINAL" ||
-                       name == "ROCR_VISIBLE_DEVICES";
-  if (!of_slurm) return of_node;
-  return std::find(std::begin(kOfTheJob), std::end(kOfTheJob), name) == std::end(kOfTheJob);
-}
-
 TorchrunSurroundings Surroundings(const slurm::Allocation& allocation, const TorchrunCall& call) {
   TorchrunSurroundings with;
-  for (const auto& [name, value] : call.environment)
-    if (!IsOfOneTask(name)) with.environment.emplace(name, value);
+  with.environment = call.environment;
   // As torchrun has it: a flag counts before the variable, the variable before the default.
   with.environment.emplace("PET_NNODES", std::to_string(allocation.node_count()));
   with.directory = call.directory;
