@@ -1,5 +1,6 @@
 #include "common/security/credentials.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,11 +39,7 @@ Result<CredentialFiles> ParseReplacement(const std::string& path, const std::str
   return CredentialFiles{json["ca"], json["cert"], json["key"]};
 }
 
-Result<CredentialFiles> ReadFiles(const std::string& dir) {
-  const Paths paths(dir);
-  const auto replacement = ReadPrivateFile(paths.replacement, Privacy::kSecret);
-  if (replacement.ok()) return ParseReplacement(paths.replacement, *replacement);
-  if (replacement.status().code() != StatusCode::kNotFound) return replacement.status();
+Result<CredentialFiles> ReadThree(const Paths& paths) {
   CredentialFiles files;
   MUSTER_ASSIGN_OR_RETURN(files.ca_pem, ReadPrivateFile(paths.ca, Privacy::kTrusted));
   MUSTER_ASSIGN_OR_RETURN(files.cert_pem, ReadPrivateFile(paths.cert, Privacy::kTrusted));
@@ -50,8 +47,50 @@ Result<CredentialFiles> ReadFiles(const std::string& dir) {
   return files;
 }
 
+Result<CredentialFiles> ReadFiles(const Paths& paths) {
+  const auto replacement = ReadPrivateFile(paths.replacement, Privacy::kSecret);
+  if (replacement.ok()) return ParseReplacement(paths.replacement, *replacement);
+  if (replacement.status().code() != StatusCode::kNotFound) return replacement.status();
+  return ReadThree(paths);
+}
+
+// When the file came to its place: files that are copied may keep the time they were written at.
+std::int64_t ChangedNs(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return 0;
+  return info.st_ctim.tv_sec * std::int64_t{1'000'000'000} + info.st_ctim.tv_nsec;
+}
+
+// Whether certificate and key came after the replacement: by its writer, or by somebody who did
+// not know of it.
+bool AreNewerThanReplacement(const Paths& paths) {
+  const std::int64_t replacement = ChangedNs(paths.replacement);
+  if (ChangedNs(paths.cert) <= replacement || ChangedNs(paths.key) <= replacement) return false;
+  const auto files = ReadThree(paths);
+  return files.ok() && CheckBelongTogether(files->ca_pem, files->cert_pem, files->key_pem).ok();
+}
+
+Status RemoveReplacement(const std::string& dir) {
+  const std::string path = Paths(dir).replacement;
+  if (::unlink(path.c_str()) != 0) return ErrnoStatus(errno, "remove " + path);
+  return SyncDirectory(dir);
+}
+
+// In a directory that is locked.
+Status WriteFiles(const std::string& dir, const CredentialFiles& files) {
+  const Paths paths(dir);
+  const nlohmann::json whole = {
+      {"ca", files.ca_pem}, {"cert", files.cert_pem}, {"key", files.key_pem}};
+  MUSTER_RETURN_IF_ERROR(
+      WritePrivateFile(paths.replacement, whole.dump() + "\n", Privacy::kSecret));
+  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.ca, files.ca_pem, Privacy::kTrusted));
+  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.cert, files.cert_pem, Privacy::kTrusted));
+  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.key, files.key_pem, Privacy::kSecret));
+  return RemoveReplacement(dir);
+}
+
 Result<Credentials> TryToLoad(const std::string& dir) {
-  const auto files = ReadFiles(dir);
+  const auto files = ReadFiles(Paths(dir));
   if (files.status().code() == StatusCode::kNotFound)
     return NotFound("no credentials in " + dir + ": " + files.status().message() +
                     "; a cluster's are made by muster init and muster certs issue, a node's with "
@@ -82,17 +121,17 @@ Status WriteCredentials(const std::string& dir, const CredentialFiles& files) {
   MUSTER_RETURN_IF_ERROR(CheckBelongTogether(files.ca_pem, files.cert_pem, files.key_pem));
   MUSTER_RETURN_IF_ERROR(MakePrivateDirectory(dir));
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir));
+  return WriteFiles(dir, files);
+}
+
+Status MendCredentials(const std::string& dir) {
   const Paths paths(dir);
-  const nlohmann::json whole = {
-      {"ca", files.ca_pem}, {"cert", files.cert_pem}, {"key", files.key_pem}};
-  MUSTER_RETURN_IF_ERROR(
-      WritePrivateFile(paths.replacement, whole.dump() + "\n", Privacy::kSecret));
-  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.ca, files.ca_pem, Privacy::kTrusted));
-  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.cert, files.cert_pem, Privacy::kTrusted));
-  MUSTER_RETURN_IF_ERROR(WritePrivateFile(paths.key, files.key_pem, Privacy::kSecret));
-  if (::unlink(paths.replacement.c_str()) != 0)
-    return ErrnoStatus(errno, "remove " + paths.replacement);
-  return SyncDirectory(dir);
+  if (StampOf(paths.replacement) == FileStamp()) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir));
+  if (AreNewerThanReplacement(paths)) return RemoveReplacement(dir);
+  MUSTER_ASSIGN_OR_RETURN(const CredentialFiles files, ReadFiles(paths));
+  MUSTER_RETURN_IF_ERROR(CheckBelongTogether(files.ca_pem, files.cert_pem, files.key_pem));
+  return WriteFiles(dir, files);
 }
 
 Status CheckCanWriteCredentials(const std::string& dir) {

@@ -48,6 +48,11 @@ Result<Credentials> LoadCredentials(const std::string& dir);
 // Refuses files that do not belong together; makes the directory (0700) where there is none.
 Status WriteCredentials(const std::string& dir, const CredentialFiles& files);
 
+// Ends a replacement that a crash has cut short; for the start of the process that writes the
+// directory. What was left of it does not count where certificate and key have come after it, say
+// because somebody has copied others there. OK where there is nothing to mend.
+Status MendCredentials(const std::string& dir);
+
 // Whether WriteCredentials would find a directory that it can write to: tried with a file as large
 // as what it writes, before a certificate is signed that could not be kept.
 Status CheckCanWriteCredentials(const std::string& dir);

@@ -87,7 +87,34 @@ TEST_F(CredentialsTest, AreWholeAfterACrashAnywhereInAReplacement) {
     ASSERT_TRUE(read.ok()) << steps << ": " << read.status().ToString();
     EXPECT_EQ(read->cert_pem, steps == 0 ? old.cert_pem : next.cert_pem) << steps;
     EXPECT_EQ(read->key_pem, steps == 0 ? old.key_pem : next.key_pem) << steps;
+    ASSERT_EQ(MendCredentials(dir_), OkStatus()) << steps;
+    EXPECT_FALSE(std::filesystem::exists(dir_ + "/replacement.json")) << steps;
+    EXPECT_EQ(*ReadFile(dir_ + "/cert.pem"), read->cert_pem) << steps;
+    EXPECT_EQ(*ReadFile(dir_ + "/key.pem"), read->key_pem) << steps;
   }
+}
+
+TEST_F(CredentialsTest, ThatWereCopiedInCountBeforeWhatACrashHasLeft) {
+  ASSERT_EQ(WriteCredentials(dir_, Files("left")), OkStatus());
+  const CredentialFiles left = Files("left");
+  const nlohmann::json replacement = {
+      {"ca", left.ca_pem}, {"cert", left.cert_pem}, {"key", left.key_pem}};
+  ASSERT_TRUE(WriteFileAtomically(dir_ + "/replacement.json", replacement.dump(), 0600).ok());
+  const CredentialFiles copied = Files("copied");
+  // Until the file system's clock has ticked.
+  const auto changed = [this](const char* file) {
+    struct stat info {};
+    EXPECT_EQ(::stat((dir_ + file).c_str(), &info), 0);
+    return std::pair(info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
+  };
+  do {
+    ASSERT_TRUE(WriteFileAtomically(dir_ + "/cert.pem", copied.cert_pem).ok());
+    ASSERT_TRUE(WriteFileAtomically(dir_ + "/key.pem", copied.key_pem, 0600).ok());
+  } while (changed("/cert.pem") <= changed("/replacement.json"));
+  ASSERT_EQ(MendCredentials(dir_), OkStatus());
+  const auto read = LoadCredentials(dir_);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->identity.name, "copied");
 }
 
 TEST_F(CredentialsTest, AreNeverMixedWhileTheyAreReplaced) {

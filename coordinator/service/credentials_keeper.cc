@@ -56,14 +56,6 @@ struct CredentialsKeeper::Look {
     return OkStatus();
   }
 
-  // A crash in the middle of a renewal leaves files of two certificates beside the record of the
-  // one that counts (credentials.h); gRPC reads the files alone.
-  Status Mend() {
-    if (StampOfCredentials(options.credentials_dir).replacement == FileStamp()) return OkStatus();
-    MUSTER_ASSIGN_OR_RETURN(const Credentials whole, LoadCredentials(options.credentials_dir));
-    return WriteCredentials(options.credentials_dir, {whole.ca_pem, whole.cert_pem, whole.key_pem});
-  }
-
   // A file that cannot be read keeps nobody from being refused by another one.
   Status RefreshRevocations() {
     Status outcome;
@@ -132,7 +124,8 @@ CredentialsKeeper::CredentialsKeeper(EventLoop& loop, Doorkeeper& doorkeeper,
 CredentialsKeeper::~CredentialsKeeper() { *alive_ = false; }
 
 Status CredentialsKeeper::Start() {
-  MUSTER_RETURN_IF_ERROR(look_->Mend());
+  // gRPC reads the three files alone.
+  MUSTER_RETURN_IF_ERROR(MendCredentials(look_->options.credentials_dir));
   look_->Run();
   MUSTER_RETURN_IF_ERROR(look_->another_authority);
   MUSTER_RETURN_IF_ERROR(look_->status);

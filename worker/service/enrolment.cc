@@ -96,6 +96,7 @@ Result<std::string> JoinTokenOf(const std::string& text) {
 }
 
 Status JoinUntilIn(const JoinOptions& options) {
+  MUSTER_RETURN_IF_ERROR(MendCredentials(options.credentials_dir));
   if (HasGoodCredentials(options)) {
     Log().info("this node has its certificate already; the join token is not needed");
     return OkStatus();

@@ -2,15 +2,33 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
 #include "common/base/files.h"
 #include "common/security/join_token.h"
 #include "tests/support/cluster_credentials.h"
 #include "tests/support/eventually.h"
+#include "worker/service/server.h"
 
 namespace muster::worker {
 namespace {
 
 using namespace std::chrono_literals;
+
+// As a worker that dies when it has written the record of the next certificate of its node n1; that
+// one's serial.
+std::string LeaveHalfReplaced(ClusterCredentials& ours, const std::string& dir) {
+  const auto now = LoadCredentials(dir);
+  ours.Write(dir, Role::kNode, "n1");
+  const auto next = LoadCredentials(dir);
+  EXPECT_TRUE(now.ok() && next.ok());
+  EXPECT_TRUE(WriteCredentials(dir, {now->ca_pem, now->cert_pem, now->key_pem}).ok());
+  const nlohmann::json record = {
+      {"ca", next->ca_pem}, {"cert", next->cert_pem}, {"key", next->key_pem}};
+  EXPECT_TRUE(WriteFileAtomically(dir + "/replacement.json", record.dump(), 0600).ok());
+  return next->serial;
+}
 
 TEST(Renewal, IsSpreadOverTheLastTenthBeforeItIsDue) {
   EXPECT_EQ(RenewAtMs(1000, 2000, 0), 1900);
@@ -50,6 +68,30 @@ TEST(Joining, IsNotDoneTwice) {
                               .node = "n1",
                               .credentials_dir = other})
                      .ok());
+}
+
+TEST(Joining, LeavesNothingOfARenewalThatACrashHasCutShort) {
+  ClusterCredentials ours;
+  const std::string dir = ours.Make(Role::kNode, "n1");
+  const std::string serial = LeaveHalfReplaced(ours, dir);
+  EXPECT_TRUE(
+      JoinUntilIn(
+          {.coordinator = "127.0.0.1:1", .token = "used up", .node = "n1", .credentials_dir = dir})
+          .ok());
+  EXPECT_FALSE(std::filesystem::exists(dir + "/replacement.json"));
+  EXPECT_EQ(ReadCertificate(*ReadFile(dir + "/cert.pem"))->serial, serial);
+}
+
+TEST(WorkerServer, LeavesNothingOfARenewalThatACrashHasCutShort) {
+  ClusterCredentials ours;
+  const TempDirForTest cluster;
+  const std::string dir = ours.Make(Role::kNode, "n1");
+  const std::string serial = LeaveHalfReplaced(ours, dir);
+  const auto server = WorkerServer::Start(
+      {.cluster_dir = cluster.path(), .node = "n1", .slots = 1, .tls_dir = dir});
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  EXPECT_FALSE(std::filesystem::exists(dir + "/replacement.json"));
+  EXPECT_EQ(ReadCertificate(*ReadFile(dir + "/cert.pem"))->serial, serial);
 }
 
 TEST(Renewal, ThatFailsIsCountedAndTriedAgain) {

@@ -42,6 +42,7 @@ std::string RandomInstance() {
 
 // An expired certificate is no reason to end: it says what to do in the log, and ranks go on.
 Status CheckCredentials(const WorkerOptions& options) {
+  MUSTER_RETURN_IF_ERROR(MendCredentials(options.tls_dir));
   const Result<Credentials> credentials = LoadCredentials(options.tls_dir);
   if (!credentials.ok())
     return credentials.status().WithContext(
