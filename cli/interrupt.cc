@@ -19,6 +19,12 @@ Interrupt::Interrupt() {
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGINT);
   ::sigaddset(&set, SIGTERM);
+  // A blocked signal is kept although it is ignored, so that nohup would have no effect.
+  for (const int signal : {SIGHUP, SIGQUIT}) {
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) ::sigaddset(&set, signal);
+  }
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC));
   stop_.reset(::eventfd(0, EFD_CLOEXEC));

@@ -1,4 +1,5 @@
-// Interrupt: turns SIGINT and SIGTERM into something a blocking command can act on.
+// Interrupt: turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into something a blocking command can act
+// on. SIGHUP and SIGQUIT stay ignored where they were (nohup).
 //
 // Made once in main, before any other thread, because the signals are blocked for every later one.
 // A command waits with WaitFor, and registers what must be cancelled (a call in flight) with a

@@ -70,14 +70,18 @@ std::optional<ProcessId> FindProcess(pid_t pid) {
 
 bool IsAlive(const ProcessId& id) { return FindProcess(id.pid) == id; }
 
-Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::string& log) {
+Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::string& log,
+                              int input) {
   std::vector<char*> arguments;
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
 
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  if (input >= 0)
+    ::posix_spawn_file_actions_adddup2(&actions, input, 0);
+  else
+    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
   ::posix_spawn_file_actions_addclosefrom_np(&actions, 3);

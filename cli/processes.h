@@ -28,9 +28,10 @@ struct ProcessId {
 std::optional<ProcessId> FindProcess(pid_t pid);
 bool IsAlive(const ProcessId& id);
 
-// Starts a program in a session of its own, standard input from /dev/null, output appended to
-// `log`, nothing else inherited.
-Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::string& log);
+// Starts a program in a session of its own, standard input from /dev/null or the descriptor
+// `input`, output appended to `log`, nothing else inherited.
+Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::string& log,
+                              int input = -1);
 
 // False when the process is gone or is another one by now.
 bool SignalProcess(const ProcessId& id, int signal);

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/cluster_keeper.h"
 #include "cli/commands/commands.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
@@ -83,7 +84,10 @@ class OwnCluster {
     interrupt_.Take();
     const Result<DownReport> down = LocalCluster(*client_, "").Down(kDownPatience);
     std::error_code ignored;
-    if (down.ok() && down->left.empty()) fs::remove_all(client_->dir(), ignored);
+    // What could not be ended is the keeper's to try again.
+    if (!down.ok() || !down->left.empty()) return;
+    fs::remove_all(client_->dir(), ignored);
+    keeper_.Dismiss();
   }
   OwnCluster(const OwnCluster&) = delete;
   OwnCluster& operator=(const OwnCluster&) = delete;
@@ -96,6 +100,7 @@ class OwnCluster {
     }
     MUSTER_ASSIGN_OR_RETURN(const std::string binaries, OwnBinaryDirectory());
     client_ = std::make_unique<ClusterClient>(pattern, interrupt_);
+    MUSTER_RETURN_IF_ERROR(keeper_.Start(binaries + "/muster", pattern));
     UpOptions up;
     up.nodes = 1;
     up.slots = slots;
@@ -106,6 +111,7 @@ class OwnCluster {
  private:
   Interrupt& interrupt_;
   std::unique_ptr<ClusterClient> client_;
+  ClusterKeeper keeper_;
 };
 
 // --log-dir: where torchrun would have had them, a link to where they are.

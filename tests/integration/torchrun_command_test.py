@@ -94,6 +94,32 @@ class Alone(unittest.TestCase):
         self.assertEqual(list(self.root.glob("muster-run-*")), [])
         self.assertEqual(processes_of(self.root), [])
 
+    def start(self):
+        """A run whose ranks go on for ever, once they have begun."""
+        started = self.root / "started"
+        run = subprocess.Popen(
+            [BIN / "muster", "run", "--standalone", "--no-python", "sh", "-c",
+             f"touch {started}; while true; do sleep 0.1; done"], cwd=self.root, env=self.env,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(run.wait)
+        self.addCleanup(run.kill)
+        wait_until(started.exists, "the script runs")
+        return run
+
+    def expect_nothing_left(self):
+        wait_until(lambda: not processes_of(self.root), "all processes are gone", timeout=20)
+        wait_until(lambda: not list(self.root.glob("muster-run-*")), "the directory is gone")
+
+    def test_nothing_is_left_of_its_cluster_when_it_is_killed(self):
+        self.start().kill()
+        self.expect_nothing_left()
+
+    def test_nothing_is_left_of_its_cluster_when_its_terminal_goes(self):
+        run = self.start()
+        run.send_signal(signal.SIGHUP)
+        self.assertEqual(run.wait(timeout=30), 130)
+        self.expect_nothing_left()
+
     def test_the_job_file_is_shown_without_any_cluster(self):
         done = muster_run("--print-job", "--nnodes=2", "train.py", "--lr", "1", cwd=self.root,
                           env=self.env, check=True)
