@@ -80,6 +80,14 @@ TEST_F(PreflightTest, MakesAllThatAGenerationNeeds) {
   EXPECT_EQ(claim["name"], "x");
 }
 
+// What a worker of the same pid on another node has there while it claims the directory too.
+TEST_F(PreflightTest, AnotherNodesClaimUnderWayIsNotInTheWay) {
+  const std::string theirs = dir_ / ("out/job.json." + std::to_string(::getpid()));
+  fs::create_directories(theirs);
+  ASSERT_TRUE(Run(CommandJob()).status.ok());
+  EXPECT_TRUE(fs::exists(theirs));
+}
+
 TEST_F(PreflightTest, IsPassedAgainByTheNextGeneration) {
   ASSERT_TRUE(Run(CommandJob()).status.ok());
   EXPECT_TRUE(Run(CommandJob()).status.ok());

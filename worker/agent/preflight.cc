@@ -1,6 +1,7 @@
 #include "worker/agent/preflight.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,8 +100,10 @@ Status ClaimOutputDirectory(const std::string& output_dir, const JobId& job,
   const std::string path = output_dir + "/job.json";
   if (::access(path.c_str(), F_OK) == 0) return ReadClaim(path, job);
   // Several nodes may claim a shared directory at once: a link makes one of them first, with its
-  // content complete.
-  const std::string candidate = path + "." + std::to_string(::getpid());
+  // content complete. Workers of two nodes may have the same pid, above all in containers.
+  std::uint64_t random = 0;
+  (void)::getrandom(&random, sizeof random, 0);
+  const std::string candidate = path + "." + std::to_string(random);
   const nlohmann::json json = {{"id", job.value}, {"name", name}};
   MUSTER_RETURN_IF_ERROR(ReplaceFile(candidate, json.dump() + "\n"));
   const int linked = ::link(candidate.c_str(), path.c_str());
