@@ -19,7 +19,10 @@ ClosingStep OfBatchNode(const AllocationState& state, const ClosingOrder& order)
 
 ClosingResult Said(const Status& status) {
   if (status.ok()) return {};
-  return {Closing::kAgain, status.message()};
+  // Neither commands nor jobs that are not there come by asking again. In a container there are
+  // none; its batch script is outside.
+  const bool never = status.code() == StatusCode::kNotFound;
+  return {never ? Closing::kDone : Closing::kAgain, status.message(), never};
 }
 
 }  // namespace
@@ -43,7 +46,7 @@ ClosingResult CloseAllocation(Scheduler& scheduler, const ClosingOrder& order) {
   // The batch script ends the allocation, and its node is there.
   if (order.ending.action == EndAction::kLeave && order.missing.empty()) return {};
   const auto state = scheduler.Ask();
-  if (!state.ok()) return {Closing::kAgain, state.status().message()};
+  if (!state.ok()) return Said(state.status());
   switch (DecideClosing(*state, order)) {
     case ClosingStep::kNothing: return {};
     case ClosingStep::kRequeue: return Said(scheduler.Requeue(order.ending.exclude));

@@ -62,6 +62,8 @@ ClosingStep DecideClosing(const AllocationState& state, const ClosingOrder& orde
 struct ClosingResult {
   Closing closing = Closing::kDone;
   std::string why;  // a sentence where something is not as it should be
+  // Nobody here can tell the scheduler; the batch script, which is elsewhere, may.
+  bool left_to_script = false;
 };
 
 // Asks the scheduler where it has to be asked, and does what is decided.

@@ -110,6 +110,18 @@ TEST(CloseAllocation, ACommandThatFailsIsToBeSaidAgain) {
   EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kAgain);
 }
 
+// As in most images of containers; the batch script is outside and has them.
+TEST(CloseAllocation, CommandsThatAreNotThereAreNotAskedForAgain) {
+  ScriptedScheduler slurm;
+  slurm.requeued = NotFound("scontrol is not installed");
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kDone);
+  slurm.state = NotFound("scontrol is not installed");
+  const ClosingResult result = CloseAllocation(slurm, OrderOf(kAgain));
+  EXPECT_EQ(result.closing, Closing::kDone);
+  EXPECT_EQ(result.why, "scontrol is not installed");
+  EXPECT_TRUE(result.left_to_script);
+}
+
 TEST(CloseAllocation, AJobThatMayNotBeRequeuedSaysWhatToDo) {
   ScriptedScheduler slurm;
   slurm.state.value().may_requeue = false;

@@ -97,9 +97,9 @@ Status SharedDir::WriteOutcome(const Outcome& outcome) const {
   const json object = {{"step", self_.step},
                        {"run", self_.run},
                        {"exit_code", ending.exit_code},
-                       {"action", !requeue         ? "done"
-                                  : outcome.closed ? "requeued"
-                                                   : "requeue"},
+                       {"action", !requeue                                    ? "done"
+                                  : outcome.closed && !outcome.left_to_script ? "requeued"
+                                                                              : "requeue"},
                        {"reason", ending.reason},
                        {"exclude", ending.exclude},
                        {"closed", outcome.closed}};

@@ -35,6 +35,8 @@ struct LeaderRecord {
 struct Outcome {
   Ending ending;
   bool closed = false;  // the scheduler was told what it had to be told
+  // The batch script is to do what is left, since nobody here can.
+  bool left_to_script = false;
 };
 
 class SharedDir {

@@ -164,7 +164,7 @@ void SupervisorLoop::Do(const TellScheduler&) {
       [this, order] {
         const ClosingResult result = CloseAllocation(*scheduler_, order);
         if (result.closing != Closing::kDone) return result;
-        const Status noted = shared_.WriteOutcome({order.ending, true});
+        const Status noted = shared_.WriteOutcome({order.ending, true, result.left_to_script});
         if (!noted.ok()) Log().error("that this is over could not be noted: {}", noted.message());
         return result;
       },
