@@ -47,7 +47,7 @@ class AllocationTest(unittest.TestCase):
         self.assertFalse(list(allocation.shared.glob("security-*")), "the authority is gone")
 
     def test_the_leaders_node_is_killed(self):
-        allocation = self.allocation(nodes=4, steps=400, spares=1)
+        allocation = self.allocation(nodes=4, steps=200, spares=1)
         allocation.start()
         allocation.wait_for_step(30)
         self.assertEqual(allocation.leader()["node"], "n0")
@@ -59,34 +59,34 @@ class AllocationTest(unittest.TestCase):
         print(f"next steps {time.monotonic() - began:.1f} s after the leader's node was killed")
         self.assertEqual(allocation.leader()["node"], "n1")
         self.assertEqual(allocation.leader()["epoch"], 2)
-        self.check_done(allocation, 400)
+        self.check_done(allocation, 200)
         self.assertEqual(len(allocation.said("scancel")), 1, "the batch node is lost")
 
     def test_another_node_is_killed(self):
-        allocation = self.allocation(nodes=3, steps=300, spares=1)
+        allocation = self.allocation(nodes=3, steps=150, spares=1)
         allocation.start()
         allocation.wait_for_step(30)
         step = allocation.step()
         allocation.kill_node("n1")
         wait_until(lambda: allocation.step() > step + 20, "training goes on", 30)
         self.assertEqual(allocation.leader()["epoch"], 1)
-        self.check_done(allocation, 300)
+        self.check_done(allocation, 150)
         self.assertEqual(allocation.said("scancel"), [])
 
     def test_the_coordinator_is_killed(self):
-        allocation = self.allocation(nodes=2, steps=200)
+        allocation = self.allocation(nodes=2, steps=120)
         allocation.start()
         allocation.wait_for_step(20)
         os.kill(programs_below(allocation.tasks["n0"].pid)["muster-coordinator"], signal.SIGKILL)
         wait_until(lambda: allocation.leader()["epoch"] == 2, "another coordinator", 20)
-        self.check_done(allocation, 200)
+        self.check_done(allocation, 120)
 
     def test_a_worker_is_killed(self):
-        allocation = self.allocation(nodes=2, steps=200)
+        allocation = self.allocation(nodes=2, steps=120)
         allocation.start()
         allocation.wait_for_step(20)
         os.kill(programs_below(allocation.tasks["n1"].pid)["muster-worker"], signal.SIGKILL)
-        self.check_done(allocation, 200)
+        self.check_done(allocation, 120)
 
     def test_told_to_end_it_saves_and_the_next_run_goes_on(self):
         undisturbed = self.allocation(nodes=2, steps=160)
@@ -145,11 +145,11 @@ class AllocationTest(unittest.TestCase):
         self.assertIn("wrong_key", (allocation.root / "task-n0.log").read_text(encoding="utf-8"))
 
     def test_a_killed_supervisor_on_the_batch_node_is_no_lost_node(self):
-        allocation = self.allocation(nodes=3, steps=200, spares=1)
+        allocation = self.allocation(nodes=3, steps=120, spares=1)
         allocation.start()
         allocation.wait_for_step(20)
         allocation.kill_node("n0")
-        self.check_done(allocation, 200)
+        self.check_done(allocation, 120)
         self.assertEqual(allocation.said("scancel"), [], "Slurm has it, and its script ends the job")
 
     def test_a_requeue_that_slurm_does_not_take_is_asked_for_again(self):
@@ -188,7 +188,7 @@ class AllocationTest(unittest.TestCase):
         self.assertTrue((allocation.shared / "journal-2").exists())
 
     def test_a_supervisor_of_an_earlier_run_that_wakes_up_leaves(self):
-        allocation = self.allocation(nodes=2, steps=300)
+        allocation = self.allocation(nodes=2, steps=150)
         allocation.start()
         allocation.wait_for_step(20)
         old = allocation.tasks["n0"]
@@ -201,11 +201,11 @@ class AllocationTest(unittest.TestCase):
         for pid in [*descendants(old.pid), old.pid]:
             os.kill(pid, signal.SIGCONT)
         self.assertEqual(old.wait(30), 68, allocation.logs())
-        self.check_done(allocation, 300)
+        self.check_done(allocation, 150)
         self.assertEqual(allocation.leader()["epoch"], epoch, "it has not fenced the coordinator")
 
     def test_a_job_that_its_user_suspends_ends_the_allocation_and_a_requeue_resumes_it(self):
-        allocation = self.allocation(nodes=2, steps=300)
+        allocation = self.allocation(nodes=2, steps=150)
         allocation.start()
         allocation.wait_for_step(20)
         node = allocation.root / "tmp" / "n0"
@@ -214,7 +214,7 @@ class AllocationTest(unittest.TestCase):
         self.assertEqual(set(allocation.wait().values()), {12}, allocation.logs())
         self.assertEqual(allocation.said("requeue"), [])
         allocation.requeue()
-        self.check_done(allocation, 300)
+        self.check_done(allocation, 150)
 
     def test_a_node_that_the_coordinator_does_not_use_is_excluded_from_the_next_run(self):
         allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "3"])
