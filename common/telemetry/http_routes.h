@@ -1,0 +1,42 @@
+// HttpRoutes: which handler answers a request, and what every answer and refusal says in its
+// head. Private to this folder.
+//
+// Owned by an HttpServer and shared with its connections; the loop's thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "common/telemetry/beast.h"
+#include "common/telemetry/http_server.h"
+
+namespace muster {
+
+using HttpMessage = http::request<http::string_body>;
+using HttpAnswer = http::response<http::string_body>;
+// Whether a path may be read by who is connected; none: by anybody.
+using HttpGuard = std::function<Status(const std::string& path)>;
+
+struct HttpRoutes {
+  using Route = std::variant<HttpServer::LateHandler, HttpServer::StreamHandler>;
+
+  const Route* Find(const std::string& path) const;
+  HttpResponse NotFound() const;
+
+  std::map<std::string, Route> routes;
+  Duration heartbeat = kHttpHeartbeat;
+  int connections = 0;
+  int streams = 0;
+};
+
+// Whether it is answered at all; where not, `refusal` is what is sent.
+bool IsWelcome(const HttpMessage& message, const HttpGuard& guard, HttpResponse* refusal);
+HttpRequest RequestOf(const HttpMessage& message, const HttpGuard& guard);
+// Of an answer to `message`, which may be a HEAD.
+HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response);
+// What a stream of events begins with; its connection serves nothing else afterwards.
+http::response<http::empty_body> BuildStreamHead(unsigned version);
+
+}  // namespace muster
