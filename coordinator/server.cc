@@ -17,6 +17,7 @@
 #include "common/rpc/token.h"
 #include "common/runtime/event_loop.h"
 #include "common/security/credentials.h"
+#include "common/security/encoding.h"
 #include "common/security/enrolment.h"
 #include "common/slurm/allocation.h"
 #include "common/slurm/submission.h"
@@ -45,6 +46,7 @@ namespace {
 
 constexpr Duration kShutdownGrace = std::chrono::seconds(2);
 constexpr Duration kFenceInterval = std::chrono::seconds(1);
+constexpr std::size_t kTokenBytes = 32;
 
 bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
 
@@ -146,6 +148,7 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch) {
   controller.lease = options.lease;
   controller.scrub_interval = options.scrub_interval;
   controller.allow_faults = options.allow_faults;
+  controller.new_token = [] { return ToHex(*RandomBytes(kTokenBytes)); };
   // As often as workers read the pages: a hang is told by 30 samples within 3 s.
   controller.progress_ms = 50;
   // Silence for a lease loses a node, so a few heartbeats must fit into one.

@@ -22,6 +22,10 @@ inline constexpr char kGenerationVariable[] = "MUSTER_GENERATION";
 inline constexpr char kCheckpointDirVariable[] = "MUSTER_CHECKPOINT_DIR";
 // The numeric address that peers reach this rank at. Unset: the one it reaches rank 0 from.
 inline constexpr char kBindAddressVariable[] = "MUSTER_BIND_ADDRESS";
+// 64 hexadecimal digits that the ranks of a command job's generation share; other users of the node
+// cannot read it, whoever may read the process's environment can. Built-in ranks get theirs with
+// the assignment instead.
+inline constexpr char kRendezvousTokenVariable[] = "MUSTER_RENDEZVOUS_TOKEN";
 // Node numbers, "0,2,1,3": each node's snapshots are kept on the next one. Unset: in their order.
 inline constexpr char kBuddyRingVariable[] = "MUSTER_BUDDY_RING";
 
@@ -54,7 +58,8 @@ inline constexpr int kExitNonFinite = 79;  // loss or gradient norm is NaN or In
 //                                                    generation goes on from
 // Messages, guardian to rank:
 //   {"type":"segment","name":"..."} + descriptor     one that the guardian holds; before the assign
-//   {"type":"assign","generation":3,"environment":["RANK=0",...],"descriptors":["log","listen"]}
+//   {"type":"assign","generation":3,"rendezvous_token":"...","environment":["RANK=0",...],
+//    "descriptors":["log","listen"]}
 //       + those descriptors in that order: `log` replaces standard output and error, `listen` is
 //       the rendezvous' listening socket. A process with MUSTER_ASSIGN=1 begins with waiting for
 //       one

@@ -46,8 +46,10 @@ std::string CommandYaml(const std::string& name, const std::string& more) {
          more;
 }
 
-ControlHarness::ControlHarness(ControllerOptions options)
-    : options_(options), controller_(std::make_unique<Controller>(options)) {
+ControlHarness::ControlHarness(ControllerOptions options) : options_(std::move(options)) {
+  if (!options_.new_token)
+    options_.new_token = [count = 0]() mutable { return "token-" + std::to_string(++count); };
+  controller_ = std::make_unique<Controller>(options_);
   now_.mono = TimePoint(std::chrono::hours(1));
   now_.unix_ms = 1'700'000'000'000;
   Apply(controller_->Restore({}, now_));

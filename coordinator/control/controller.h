@@ -2,9 +2,9 @@
 // to be done; it owns the jobs, attempts, checkpoints, nodes and the newest events in memory.
 //
 // Owned by the server and called on its loop's thread only. It touches no clock, file, socket or
-// random number, so the same sequence of events gives the same effects. The caller obeys the rule
-// at the head of effects.h, drives one timer by NextDeadline(), and calls Restore exactly once
-// before anything else. docs/job-lifecycle.md tells what it does and when.
+// random number but the caller's tokens, so the same sequence of events gives the same effects. The
+// caller obeys the rule at the head of effects.h, drives one timer by NextDeadline(), and calls
+// Restore exactly once before anything else. docs/job-lifecycle.md tells what it does and when.
 //
 // Invariants: slots are never given out twice; generations of a job only rise; a message of
 // another generation than the current one changes nothing; a terminal job never changes again
@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +58,9 @@ struct ControllerOptions {
   Duration scrub_interval = std::chrono::hours(6);
   std::uint64_t scrub_bytes_per_second = 100'000'000;  // at most, on a node
   bool allow_faults = false;                           // users may cause faults
-  std::size_t max_events = 10000;                      // kept in memory, of the whole cluster
+  // 64 hexadecimal digits that nobody can guess, anew at each call; none: no token.
+  std::function<std::string()> new_token;
+  std::size_t max_events = 10000;  // kept in memory, of the whole cluster
 };
 
 // A job as a query sees it. Pointers stay good until the next call of Handle.

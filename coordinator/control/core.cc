@@ -280,6 +280,8 @@ void ControllerCore::Move(AttemptRecord& attempt, AttemptEvent event) {
                                      attempt.job.value + " is " + std::string(Name(attempt.state)) +
                                      " and cannot take event " + std::to_string(int(event)));
   attempt.state = *next;
+  // No Launch is said again after that.
+  if (attempt.state != AttemptState::kLaunching) attempt.rendezvous_token.clear();
   MarkAttempt(jobs_.at(attempt.job));
 }
 

@@ -55,6 +55,7 @@ struct Launch {
   int max_restarts = 0;
   std::vector<CheckpointRecord> resume;  // CheckpointInfo on the wire; newest first
   std::vector<int> buddy_ring;           // node ranks (failure_domains.h)
+  std::string rendezvous_token;          // secret: in no log and no event
 };
 
 struct Abort {

@@ -323,6 +323,7 @@ std::optional<TimePoint> ControllerCore::RungDeadline(const JobEntry& job, TimeP
 void ControllerCore::LaunchGang(JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   Move(attempt, AttemptEvent::kPrepared);
+  if (options_.new_token) attempt.rendezvous_token = options_.new_token();
   job.gang->phase_deadline = now_.mono + options_.launch_deadline;
   job.gang->rung_deadline = RungDeadline(job, now_.mono);
   if (job.record.started_unix_ms == 0) {
@@ -371,6 +372,7 @@ void ControllerCore::SendLaunch(JobEntry& job, int first_node, int last_node) {
   launch.generation = attempt.generation;
   launch.master_address = attempt.master_address;
   launch.master_port = attempt.master_port;
+  launch.rendezvous_token = attempt.rendezvous_token;
   launch.world_size = WorldSize(job);
   launch.node_count = static_cast<int>(attempt.nodes.size());
   launch.local_world_size = job.spec.resources.ranks_per_node;

@@ -57,6 +57,8 @@ TEST(RestartTest, WhilePreparing) {
 TEST(RestartTest, WhileLaunchingTheMissingLaunchIsSaidAgain) {
   Cluster h;
   h.PrepareAll(h.id);
+  const std::string token = h.Take<Launch>("n1").at(0).rendezvous_token;
+  EXPECT_FALSE(token.empty());
   h.Restart();
   h.Join("n1", {.hosted = {h.Hosted("n1", h.id, AttemptState::kRunning)}});
   h.Join("n2", {.hosted = {h.Hosted("n2", h.id, AttemptState::kLaunching)}});
@@ -64,8 +66,13 @@ TEST(RestartTest, WhileLaunchingTheMissingLaunchIsSaidAgain) {
   const Launch launch = h.Take<Launch>("n2").at(0);
   EXPECT_EQ(launch.master_port, 4001);
   EXPECT_EQ(launch.generation, 1);
+  // Ranks of n1 run with it already.
+  EXPECT_EQ(launch.rendezvous_token, token);
+  EXPECT_EQ(h.Attempt(h.id).rendezvous_token, token);
   h.Started(h.id, 1);
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kRunning);
+  EXPECT_EQ(h.Attempt(h.id).rendezvous_token, "") << "it is kept for longer than a restart needs";
+  EXPECT_EQ(h.Story().find(token), std::string::npos) << h.Story();
 }
 
 TEST(RestartTest, WhileRunningNobodyNotices) {

@@ -138,7 +138,10 @@ struct AttemptRecord {
   std::vector<RankRecord> ranks;   // by rank; as many as the attempt's world size
   Rung rung = Rung::kLaunch;
   std::string master_address;
-  int master_port = 0;                      // 0: not bound yet
+  int master_port = 0;  // 0: not bound yet
+  // What the ranks show each other; secret. Only while it is launching, when a coordinator that was
+  // started again must say the same Launch again; to nobody but the gang's nodes.
+  std::string rendezvous_token;
   CauseKind cause_kind = CauseKind::kNone;  // while aborting: the best known so far
   bool retryable = true;                    // whether another attempt may do better
   std::string cause;                        // a sentence

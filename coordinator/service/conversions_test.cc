@@ -309,6 +309,7 @@ TEST(WorkerConversions, LaunchCarriesItsResumePoints) {
   launch.generation = 4;
   launch.master_port = 29500;
   launch.buddy_ring = {0, 2, 1};
+  launch.rendezvous_token = "aabb";
   launch.resume.resize(2);
   launch.resume[0].step = 60;
   launch.resume[0].shards.push_back({1, "f", 5, "xxh3:0"});
@@ -316,6 +317,7 @@ TEST(WorkerConversions, LaunchCarriesItsResumePoints) {
   ASSERT_TRUE(message.has_launch());
   EXPECT_EQ(message.launch().generation(), 4);
   EXPECT_THAT(message.launch().buddy_ring(), ::testing::ElementsAre(0, 2, 1));
+  EXPECT_EQ(message.launch().rendezvous_token(), "aabb");
   ASSERT_EQ(message.launch().resume_size(), 2);
   EXPECT_EQ(message.launch().resume(0).step(), 60);
   EXPECT_EQ(message.launch().resume(0).shards(0).checksum(), "xxh3:0");

@@ -182,6 +182,7 @@ v1::Launch ToProto(const Launch& m) {
   out.set_max_restarts(m.max_restarts);
   for (const CheckpointRecord& checkpoint : m.resume) *out.add_resume() = ToProto(checkpoint);
   out.mutable_buddy_ring()->Add(m.buddy_ring.begin(), m.buddy_ring.end());
+  out.set_rendezvous_token(m.rendezvous_token);
   return out;
 }
 

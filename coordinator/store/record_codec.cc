@@ -72,12 +72,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StageSeconds, detect, abort, ref
                                                 first_step)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CauseCard, what, step, phase, micro_batch,
                                                 last_collective, facts, advice)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(AttemptRecord, job, generation, state,
-                                                started_unix_ms, ended_unix_ms, nodes, spares,
-                                                ranks, rung, master_address, master_port,
-                                                cause_kind, retryable, cause, failed_rank,
-                                                failed_node, card, resumed_step, resumed_from,
-                                                last_step, lost_steps, seconds, notes, log_tail)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
+    AttemptRecord, job, generation, state, started_unix_ms, ended_unix_ms, nodes, spares, ranks,
+    rung, master_address, master_port, rendezvous_token, cause_kind, retryable, cause, failed_rank,
+    failed_node, card, resumed_step, resumed_from, last_step, lost_steps, seconds, notes, log_tail)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     JobRecord, id, name, key, spec_yaml, output_dir, priority, submit_order, world_size, state,
     reason, stop, generation, restarts, attempts_without_progress, step, best_step, committed_step,

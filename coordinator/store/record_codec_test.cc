@@ -58,6 +58,7 @@ AttemptRecord FullAttempt() {
                    {1, 1, 0, NodeName{"n1"}, 78, RankState::kUnkillable, {}}};
   attempt.master_address = "127.0.0.1";
   attempt.master_port = 29500;
+  attempt.rendezvous_token = "aabb";
   attempt.cause_kind = CauseKind::kRankKilled;
   attempt.retryable = false;
   attempt.cause = "rank 0 was killed by SIGKILL";

@@ -22,6 +22,7 @@ Generation GenerationOf(const json& message) {
 
 std::optional<GuardianMessage> ParseAssignment(const json& message, std::vector<UniqueFd> fds) {
   Assignment assignment{.generation = GenerationOf(message)};
+  assignment.rendezvous_token = Text(message, "rendezvous_token");
   if (assignment.generation <= 0) return std::nullopt;
   if (const auto list = message.find("environment"); list != message.end() && list->is_array()) {
     for (const json& each : *list) {

@@ -18,8 +18,9 @@ namespace muster {
 struct Assignment {
   Generation generation = 0;
   std::map<std::string, std::string> environment;
-  UniqueFd log;     // for standard output and error; invalid: they stay
-  UniqueFd listen;  // the rendezvous' listening socket, for rank 0
+  std::string rendezvous_token;  // of the generation; secret, so not in the environment
+  UniqueFd log;                  // for standard output and error; invalid: they stay
+  UniqueFd listen;               // the rendezvous' listening socket, for rank 0
 };
 
 // A snapshot segment that the guardian holds.

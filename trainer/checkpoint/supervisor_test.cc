@@ -118,7 +118,8 @@ TEST_F(SupervisorTest, AssignmentsWaitInTheirOrder) {
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd log(ends[0]), listen(ends[1]);
   ASSERT_TRUE(guardian_
-                  .Send(R"({"type":"assign","generation":3,"environment":["RANK=1","A=b=c"],
+                  .Send(R"({"type":"assign","generation":3,"rendezvous_token":"aabb",
+                            "environment":["RANK=1","A=b=c"],
                             "descriptors":["log","listen"]})",
                         {log.get(), listen.get()}, Soon())
                   .ok());
@@ -126,6 +127,7 @@ TEST_F(SupervisorTest, AssignmentsWaitInTheirOrder) {
   const std::optional<Assignment> first = supervisor_->NextAssignment();
   ASSERT_TRUE(first);
   EXPECT_EQ(first->generation, 3);
+  EXPECT_EQ(first->rendezvous_token, "aabb");
   EXPECT_EQ(first->environment, (std::map<std::string, std::string>{{"RANK", "1"}, {"A", "b=c"}}));
   EXPECT_TRUE(first->log.valid());
   EXPECT_TRUE(first->listen.valid());

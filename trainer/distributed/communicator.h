@@ -45,6 +45,9 @@ struct Rendezvous {
   int world_size = 1;
   std::string master_address;
   int master_port = 0;
+  // What ranks show each other before they are heard; secret. Empty: nobody asks, as under
+  // torchrun.
+  std::string token;
   // The store's listening socket, where this process serves it (rank 0); invalid: connect only.
   UniqueFd listen_fd;
   // Serve the store although no socket was handed down (rank 0 under srun or mpirun).

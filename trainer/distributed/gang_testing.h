@@ -36,7 +36,7 @@ inline Listener Listen() {
   socklen_t length = sizeof(address);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   MUSTER_CHECK(bind(listener.fd.get(), generic, length) == 0, "bind");
-  MUSTER_CHECK(listen(listener.fd.get(), 64) == 0, "listen");
+  MUSTER_CHECK(listen(listener.fd.get(), 4096) == 0, "listen");
   MUSTER_CHECK(getsockname(listener.fd.get(), generic, &length) == 0, "getsockname");
   listener.port = ntohs(address.sin_port);
   return listener;
@@ -49,6 +49,7 @@ inline Rendezvous MeetAt(Listener& listener, int rank, int size, Generation gene
   rendezvous.world_size = size;
   rendezvous.master_address = "127.0.0.1";
   rendezvous.master_port = listener.port;
+  rendezvous.token = "token of generation " + std::to_string(generation);
   if (rank == 0) rendezvous.listen_fd = std::move(listener.fd);
   return rendezvous;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,20 @@
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
 
 #include "trainer/distributed/gloo_link.h"
+#include "trainer/distributed/peer_proof.h"
 #include "trainer/distributed/tcp_liveness.h"
 
 namespace muster {
 namespace {
 
 using gloo::transport::Context;
+
+// Beside those of GlooLink.
+constexpr std::uint64_t kProofSlot = 2;
+constexpr std::chrono::milliseconds kProofLimit = std::chrono::seconds(10);
 
 // Gloo writes to sockets without MSG_NOSIGNAL; a lost peer must be an error, not the end.
 void IgnoreBrokenPipes() {
@@ -87,24 +94,77 @@ sockaddr_storage SocketAddress(const std::vector<char>& gloo_address) {
   return gloo::transport::tcp::Address(gloo_address).getSockaddr();
 }
 
-Status ConnectPairs(StoreMeeting& meeting, const std::string& prefix, Context& context,
-                    Deadline deadline) {
+// Gloo's listening socket takes whoever sends the number of a pair, and numbers count from zero. So
+// each end says over the pair what only a rank of the generation can know of the other's nonce,
+// which came through the store. It says so as soon as the pair is connected, and hears the other
+// end when all pairs are: no edge of the ring waits for another one's proof.
+class PairProof {
+ public:
+  PairProof(const std::string& token, const std::string& prefix, int rank, int peer,
+            const std::string& own_nonce, const std::string& peer_nonce)
+      : peer_(peer),
+        said_(PeerProof(token, "ring " + prefix, rank, peer, peer_nonce)),
+        expected_(PeerProof(token, "ring " + prefix, peer, rank, own_nonce)),
+        heard_(kProofBytes, '\0') {}
+
+  Status Begin(Context& context) {
+    return Guarded(What(), [&] {
+      hears_ = context.createUnboundBuffer(heard_.data(), heard_.size());
+      says_ = context.createUnboundBuffer(said_.data(), said_.size());
+      hears_->recv(peer_, kProofSlot);
+      says_->send(peer_, kProofSlot);
+    });
+  }
+
+  Status Await() {
+    bool came = false;
+    MUSTER_RETURN_IF_ERROR(Guarded(What(), [&] {
+      came = hears_->waitRecv(nullptr, kProofLimit) && says_->waitSend(nullptr, kProofLimit);
+    }));
+    if (came && SameProof(heard_, expected_)) return OkStatus();
+    return Unavailable("the connection to rank " + std::to_string(peer_) +
+                       " was taken by somebody who does not know this generation's token");
+  }
+
+ private:
+  std::string What() const { return "proof of rank " + std::to_string(peer_); }
+
+  const int peer_;
+  std::string said_;
+  const std::string expected_;
+  std::string heard_;
+  std::unique_ptr<gloo::transport::UnboundBuffer> hears_;
+  std::unique_ptr<gloo::transport::UnboundBuffer> says_;
+};
+
+Status ConnectPairs(StoreMeeting& meeting, const std::string& token, const std::string& prefix,
+                    Context& context, Deadline deadline) {
   const auto neighbours = Neighbours(context.rank, context.size);
   std::vector<sockaddr_storage> addresses;
+  const std::string nonce = Nonce();
+  std::vector<std::unique_ptr<PairProof>> proofs;
   for (int peer : neighbours) {
     const std::vector<char> bytes = context.getPair(peer)->address().bytes();
     addresses.push_back(SocketAddress(bytes));
     MUSTER_RETURN_IF_ERROR(meeting.Publish(AddressKey(prefix, context.rank, peer),
-                                           std::string(bytes.begin(), bytes.end())));
+                                           nonce + std::string(bytes.begin(), bytes.end())));
   }
   for (int peer : neighbours) {
-    MUSTER_ASSIGN_OR_RETURN(const std::string bytes,
+    MUSTER_ASSIGN_OR_RETURN(const std::string word,
                             meeting.Await(AddressKey(prefix, peer, context.rank), peer, deadline));
+    if (word.size() <= kNonceBytes) return Internal("a broken address of a neighbour");
+    const std::string bytes = word.substr(kNonceBytes);
     MUSTER_RETURN_IF_ERROR(ConnectPair(context, peer, bytes, deadline));
+    if (!token.empty()) {
+      proofs.push_back(std::make_unique<PairProof>(token, prefix, context.rank, peer, nonce,
+                                                   word.substr(0, kNonceBytes)));
+      MUSTER_RETURN_IF_ERROR(proofs.back()->Begin(context));
+    }
     // Of two neighbours one connects to the other's listening address, the other accepts at its
     // own.
     addresses.push_back(SocketAddress({bytes.begin(), bytes.end()}));
   }
+  for (const auto& proof : proofs) MUSTER_RETURN_IF_ERROR(proof->Await());
   if (SetTcpLivenessAt(addresses) < static_cast<int>(neighbours.size())) {
     return Internal("the sockets of Gloo's connections were not found");
   }
@@ -113,8 +173,9 @@ Status ConnectPairs(StoreMeeting& meeting, const std::string& prefix, Context& c
 
 }  // namespace
 
-Result<std::unique_ptr<RingLink>> ConnectGlooRing(StoreMeeting& meeting, const std::string& prefix,
-                                                  int rank, int size, Deadline deadline) {
+Result<std::unique_ptr<RingLink>> ConnectGlooRing(StoreMeeting& meeting, const std::string& token,
+                                                  const std::string& prefix, int rank, int size,
+                                                  Deadline deadline) {
   MUSTER_RETURN_IF_ERROR(CheckGloo());
   IgnoreBrokenPipes();
   std::shared_ptr<Context> context;
@@ -126,7 +187,7 @@ Result<std::unique_ptr<RingLink>> ConnectGlooRing(StoreMeeting& meeting, const s
         (void)Guarded("close", [&] { context->getPair(peer)->close(); });
       }
     });
-    connected = ConnectPairs(meeting, prefix, *context, deadline);
+    connected = ConnectPairs(meeting, token, prefix, *context, deadline);
   }
   if (meeting.cancelled()) return Cancelled("forming the gang was aborted");
   MUSTER_RETURN_IF_ERROR(connected);

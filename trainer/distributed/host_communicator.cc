@@ -36,8 +36,8 @@ class HostPlace final : public MeetingPlace {
     if (mesh.link) {
       return ShareMemory(std::move(mesh.link), group, std::move(counters), deadline);
     }
-    MUSTER_ASSIGN_OR_RETURN(auto ring,
-                            ConnectGlooRing(meeting_, prefix, group.rank, group.size, deadline));
+    MUSTER_ASSIGN_OR_RETURN(auto ring, ConnectGlooRing(meeting_, meeting_.token(), prefix,
+                                                       group.rank, group.size, deadline));
     return std::shared_ptr<Transport>(std::make_shared<RingTransport>(
         std::move(ring), std::move(counters),
         RingTransportOptions{

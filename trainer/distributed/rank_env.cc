@@ -135,6 +135,7 @@ Rendezvous TakeRendezvous(RankEnv* env) {
   rendezvous.master_port = env->master_port;
   rendezvous.bind_address = env->bind_address;
   if (env->agent_store) return rendezvous;
+  rendezvous.token = env->rendezvous_token;
   if (env->listen_fd >= 0) {
     rendezvous.listen_fd = UniqueFd(std::exchange(env->listen_fd, -1));
   } else {

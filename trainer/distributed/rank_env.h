@@ -31,6 +31,8 @@ struct RankEnv {
   int listen_fd = -1;
   int control_fd = -1;
   int progress_fd = -1;
+  // Of the generation; empty: none. By the assignment alone, since an environment is no secret.
+  std::string rendezvous_token;
   std::string bind_address;    // MUSTER_BIND_ADDRESS; empty: the one that leads to the master
   std::string resume_file;     // empty: look for manifests on disk
   std::string checkpoint_dir;  // MUSTER_CHECKPOINT_DIR; empty: <output>/checkpoints

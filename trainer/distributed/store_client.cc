@@ -6,6 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "trainer/distributed/gang_store.h"
+#include "trainer/distributed/peer_proof.h"
+
 namespace muster {
 namespace {
 
@@ -50,15 +53,34 @@ std::string KeysQuery(Query query, const std::vector<std::string>& keys) {
 
 Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::string name,
                                                        const Interrupt& interrupt,
-                                                       Deadline deadline) {
+                                                       Deadline deadline, const DoorPass& pass) {
   std::unique_ptr<StoreClient> client(
       new StoreClient(std::move(socket), std::move(name), interrupt));
+  if (!pass.token.empty()) {
+    if (Status passed = client->PassDoor(pass, deadline); !passed.ok())
+      return client->Named(passed);
+  }
   std::string hello = Begin(Query::kValidate);
   Append(&hello, kValidateWord);
   if (Status sent = client->Send(hello, deadline); !sent.ok()) return client->Named(sent);
   // The server does not answer that; any query shows whether somebody serves the socket.
   MUSTER_RETURN_IF_ERROR(client->Has("muster/hello", deadline).status());
   return client;
+}
+
+Status StoreClient::PassDoor(const DoorPass& pass, Deadline deadline) {
+  const std::string own = Nonce();
+  std::string hello(kDoorGreeting);
+  Append(&hello, static_cast<std::uint32_t>(pass.rank));
+  hello += own;
+  MUSTER_RETURN_IF_ERROR(Send(hello, deadline));
+  std::string nonces = own + std::string(kNonceBytes, '\0');
+  std::string proof(kProofBytes, '\0');
+  MUSTER_RETURN_IF_ERROR(Receive(nonces.data() + kNonceBytes, kNonceBytes, deadline));
+  MUSTER_RETURN_IF_ERROR(Receive(proof.data(), proof.size(), deadline));
+  if (!SameProof(proof, PeerProof(pass.token, kStoreServes, 0, pass.rank, nonces)))
+    return Unavailable("who serves there does not know this generation's token");
+  return Send(PeerProof(pass.token, kStoreAsks, pass.rank, 0, nonces), deadline);
 }
 
 Status StoreClient::Send(const std::string& message, Deadline deadline) {

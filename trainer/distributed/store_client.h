@@ -1,4 +1,4 @@
-// StoreClient: a client of the c10d TCPStore over a socket of our own.
+// StoreClient: a client of the c10d TCPStore, or of our GangStore, over a socket of our own.
 //
 // c10d's client waits inside blocking calls that nothing can end, also while its server is stopped.
 // This one speaks the same protocol (set, check, get, wait), and every wait of it ends at its
@@ -20,12 +20,20 @@
 
 namespace muster {
 
+// What opens a GangStore's door (gang_store.h).
+struct DoorPass {
+  std::string token;  // of the generation; empty: there is no door
+  int rank = 0;       // that asks
+};
+
 class StoreClient {
  public:
   // `socket` is connected and non-blocking; `name` stands before messages, as "store at ...".
-  // Returns when the server has answered. `interrupt` outlives the client.
+  // Returns when the server has answered, and has shown that it knows the token: kUnavailable where
+  // it does not. `interrupt` outlives the client.
   static Result<std::unique_ptr<StoreClient>> Open(UniqueFd socket, std::string name,
-                                                   const Interrupt& interrupt, Deadline deadline);
+                                                   const Interrupt& interrupt, Deadline deadline,
+                                                   const DoorPass& pass = {});
 
   Status Set(const std::string& key, const std::string& value, Deadline deadline);
   Result<bool> Has(const std::string& key, Deadline deadline);
@@ -40,6 +48,7 @@ class StoreClient {
  private:
   StoreClient(UniqueFd socket, std::string name, const Interrupt& interrupt)
       : socket_(std::move(socket)), name_(std::move(name)), interrupt_(interrupt) {}
+  Status PassDoor(const DoorPass& pass, Deadline deadline);
   Status Send(const std::string& message, Deadline deadline);
   Status Receive(void* data, std::size_t bytes, Deadline deadline);
   Result<std::string> ReceiveText(Deadline deadline);

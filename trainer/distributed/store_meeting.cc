@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/distributed/gang_store.h"
 #include "trainer/distributed/net_probe.h"
 #include "trainer/distributed/store_client.h"
+#include "trainer/distributed/tcp_liveness.h"
 #include "trainer/distributed/tcp_store.h"
 
 namespace muster {
@@ -32,27 +34,40 @@ StoreMeeting::OnCancel::~OnCancel() {
 StoreMeeting::StoreMeeting() = default;
 StoreMeeting::~StoreMeeting() = default;
 
+Status StoreMeeting::Serve(Rendezvous& rendezvous, Deadline deadline) {
+  if (!rendezvous.listen_fd.valid() && !rendezvous.serve_store) return OkStatus();
+  if (!token_.empty() && rendezvous.listen_fd.valid()) {
+    MUSTER_RETURN_IF_ERROR(SetTcpLiveness(rendezvous.listen_fd.get()));
+    MUSTER_ASSIGN_OR_RETURN(gang_store_, GangStore::Start(std::move(rendezvous.listen_fd), token_));
+    return OkStatus();
+  }
+  MUSTER_ASSIGN_OR_RETURN(server_,
+                          TcpStoreServer::Start({rendezvous.master_address, rendezvous.master_port,
+                                                 std::move(rendezvous.listen_fd)},
+                                                deadline));
+  return OkStatus();
+}
+
 Status StoreMeeting::Open(Rendezvous rendezvous, Deadline deadline) {
   const std::string& master = rendezvous.master_address;
   const int port = rendezvous.master_port;
-  if (rendezvous.listen_fd.valid() || rendezvous.serve_store) {
-    MUSTER_ASSIGN_OR_RETURN(
-        server_, TcpStoreServer::Start({master, port, std::move(rendezvous.listen_fd)}, deadline));
-  }
+  token_ = std::move(rendezvous.token);
+  MUSTER_RETURN_IF_ERROR(Serve(rendezvous, deadline));
   MUSTER_ASSIGN_OR_RETURN(UniqueFd socket, ConnectWhenUp(master, port, interrupted_, deadline));
   address_ = std::move(rendezvous.bind_address);
   if (address_.empty()) {
     MUSTER_ASSIGN_OR_RETURN(address_, LocalAddress(socket.get()));
   }
   const std::string name = "store at " + master + ":" + std::to_string(port);
-  MUSTER_ASSIGN_OR_RETURN(client_,
-                          StoreClient::Open(std::move(socket), name, interrupted_, deadline));
+  MUSTER_ASSIGN_OR_RETURN(client_, StoreClient::Open(std::move(socket), name, interrupted_,
+                                                     deadline, {token_, rendezvous.rank}));
   return OkStatus();
 }
 
 void StoreMeeting::Close() {
   client_.reset();
   server_.reset();
+  gang_store_.reset();
 }
 
 Status StoreMeeting::Publish(const std::string& key, const std::string& value) {

@@ -1,5 +1,6 @@
-// StoreMeeting: where the ranks of a gang on several hosts leave each other words, in the TCPStore
-// of one generation. The store serves until Close, since groups may form at any time.
+// StoreMeeting: where the ranks of a gang on several hosts leave each other words, in the store of
+// one generation: a GangStore, which hears nobody without the generation's token, or where there is
+// no token c10d's TCPStore. It serves until Close, since groups may form at any time.
 //
 // Threads: Cancel may be called by any thread, everything else by the trainer's alone.
 #pragma once
@@ -17,6 +18,7 @@
 
 namespace muster {
 
+class GangStore;
 class StoreClient;
 class TcpStoreServer;
 
@@ -42,6 +44,8 @@ class StoreMeeting {
   bool is_open() const { return client_ != nullptr; }
   // The address that peers reach this process at.
   const std::string& address() const { return address_; }
+  // Of the generation; empty: there is none.
+  const std::string& token() const { return token_; }
 
   Status Publish(const std::string& key, const std::string& value);
   // Waits for what `rank` publishes; kDeadlineExceeded names it.
@@ -56,6 +60,7 @@ class StoreMeeting {
   bool cancelled();
 
  private:
+  Status Serve(Rendezvous& rendezvous, Deadline deadline);
   // Key i is published by rank `first` + i.
   Status AwaitKeys(const std::vector<std::string>& keys, int first, Deadline deadline);
   Status NameMissing(const std::vector<std::string>& keys, int first);
@@ -65,8 +70,10 @@ class StoreMeeting {
   bool cancelled_ = false;
   std::function<void()> interrupt_;
   std::unique_ptr<TcpStoreServer> server_;
+  std::unique_ptr<GangStore> gang_store_;
   std::unique_ptr<StoreClient> client_;
   std::string address_;
+  std::string token_;
 };
 
 }  // namespace muster

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/base/proc_reader.h"
+#include "trainer/distributed/peer_proof.h"
 
 namespace muster {
 namespace {
@@ -79,6 +80,9 @@ Status CheckMemfd() {
   return fd.valid() ? OkStatus() : ErrnoStatus(errno, "memfd_create");
 }
 
+// Of this user's processes, beyond the ranks of a host.
+constexpr std::size_t kMaxGuests = 4096;
+
 // One attempt to connect one group.
 class MeshMaker {
  public:
@@ -130,9 +134,9 @@ class MeshMaker {
     const auto ready = [this]() -> Result<std::string> {
       MUSTER_RETURN_IF_ERROR(CheckMemfd());
       MUSTER_ASSIGN_OR_RETURN(const std::string host, HostIdentity());
-      MUSTER_ASSIGN_OR_RETURN(const std::string name, RandomName());
-      MUSTER_ASSIGN_OR_RETURN(listener_, ListenAt(name, size_));
-      return host + " " + name;
+      MUSTER_ASSIGN_OR_RETURN(name_, RandomName());
+      MUSTER_ASSIGN_OR_RETURN(listener_, ListenAt(name_, size_));
+      return host + " " + name_;
     }();
     return {ready.ok(), ready.ok() ? *ready : ready.status().message()};
   }
@@ -194,12 +198,14 @@ class MeshMaker {
       at = end + 1;
     }
     for (int missing = size_ - 1 - rank_; missing > 0;) {
-      MUSTER_RETURN_IF_ERROR(AwaitReadable(listener_.get()));
+      MUSTER_RETURN_IF_ERROR(AwaitAnyReadable());
       PacketSocket peer(
           UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
-      MUSTER_ASSIGN_OR_RETURN(const bool accepted, Accept(std::move(peer)));
-      if (accepted) --missing;
+      if (peer.valid() && IsOwnUser(peer)) guests_.push_back(std::move(peer));
+      if (guests_.size() > kMaxGuests) guests_.erase(guests_.begin());
+      missing -= HearGuests();
     }
+    guests_.clear();
     return OkStatus();
   }
 
@@ -214,20 +220,40 @@ class MeshMaker {
     if (!IsOwnUser(peer)) {
       return PermissionDenied("rank " + std::to_string(rank) + "'s socket is another user's");
     }
-    MUSTER_RETURN_IF_ERROR(peer.Send(std::to_string(rank_)));
+    MUSTER_RETURN_IF_ERROR(peer.Send(Hello(rank_, rank, name)));
     peers_[static_cast<std::size_t>(rank)] = std::move(peer);
     return OkStatus();
   }
 
-  // False for a stranger, who is sent away.
-  Result<bool> Accept(PacketSocket peer) {
-    if (!peer.valid() || !IsOwnUser(peer)) return false;
-    MUSTER_RETURN_IF_ERROR(AwaitReadable(peer.fd()));
-    const auto hello = peer.Receive(deadline_);
-    if (!hello.ok()) return false;
-    const int rank = std::atoi(hello->data.c_str());
-    if (rank <= rank_ || rank >= size_) return false;
-    peers_[static_cast<std::size_t>(rank)] = std::move(peer);
+  // The socket's name is drawn at random for this meeting, and came through the store.
+  std::string Hello(int from, int to, const std::string& name) const {
+    if (meeting_.token().empty()) return std::to_string(from);
+    return std::to_string(from) + " " + PeerProof(meeting_.token(), "mesh", from, to, name);
+  }
+
+  // How many of those who have connected turn out to be ranks now. Who says something else is sent
+  // away; who says nothing keeps nobody waiting.
+  int HearGuests() {
+    int ranks = 0;
+    for (auto guest = guests_.begin(); guest != guests_.end();) {
+      const auto hello = guest->Receive(Deadline::After(Duration::zero()));
+      if (hello.status().code() == StatusCode::kDeadlineExceeded) {
+        ++guest;
+        continue;
+      }
+      if (hello.ok() && Welcome(*guest, hello->data)) ++ranks;
+      guest = guests_.erase(guest);
+    }
+    return ranks;
+  }
+
+  bool Welcome(PacketSocket& guest, const std::string& hello) {
+    const int rank = std::atoi(hello.c_str());
+    if (rank <= rank_ || rank >= size_ || !SameProof(hello, Hello(rank, rank_, name_)))
+      return false;
+    PacketSocket& place = peers_[static_cast<std::size_t>(rank)];
+    if (place.valid()) return false;
+    place = std::move(guest);
     return true;
   }
 
@@ -238,12 +264,15 @@ class MeshMaker {
            credentials.uid == ::geteuid();
   }
 
-  Status AwaitReadable(int fd) {
-    pollfd entries[] = {{fd, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+  // Somebody connects, or one who has connected speaks.
+  Status AwaitAnyReadable() {
+    std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    for (const PacketSocket& guest : guests_) entries.push_back({guest.fd(), POLLIN, 0});
     for (;;) {
-      const int n = ::poll(entries, 2, static_cast<int>(deadline_.RemainingMillis().count()));
+      const int n = ::poll(entries.data(), entries.size(),
+                           static_cast<int>(deadline_.RemainingMillis().count()));
       if (n < 0 && errno != EINTR) return ErrnoStatus(errno, "poll");
-      if (entries[1].revents != 0) return Cancelled("forming the gang was aborted");
+      if (entries[0].revents != 0) return Cancelled("forming the gang was aborted");
       if (n > 0) return OkStatus();
       if (n == 0) return DeadlineExceeded("not all ranks of the host connected in time");
     }
@@ -256,7 +285,9 @@ class MeshMaker {
   const Deadline deadline_;
   UniqueFd wake_;  // readable: cancelled
   UniqueFd listener_;
+  std::string name_;  // of the listener
   std::vector<PacketSocket> peers_;
+  std::vector<PacketSocket> guests_;  // have connected, but said nothing yet
 };
 
 }  // namespace

@@ -52,6 +52,7 @@ Result<RankEnv> ReadAssignment(Assignment& assignment) {
                                                                          : found->second.c_str();
                           }));
   env.generation = assignment.generation;
+  env.rendezvous_token = assignment.rendezvous_token;
   env.listen_fd = assignment.listen.valid() ? assignment.listen.release() : -1;
   return env;
 }

@@ -77,6 +77,7 @@ struct Launch {
   std::vector<CheckpointInfo> resume;
   std::vector<RankPlacement> ranks;  // of this node; empty: those of Prepare
   std::vector<int> buddy_ring;       // node ranks; empty: in their order
+  std::string rendezvous_token;      // secret; empty: the coordinator is an older one
 };
 
 struct Abort {

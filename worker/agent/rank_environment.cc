@@ -63,6 +63,9 @@ void AddRendezvous(const JobSpec& spec, const Launch& launch, const RankPlacemen
   if (!spec.train) {
     const bool agent = spec.rendezvous == RendezvousKind::kAgent;
     (*env)["TORCHELASTIC_USE_AGENT_STORE"] = agent ? "True" : "False";
+    // A program of the user's has no other way to get it.
+    if (!launch.rendezvous_token.empty())
+      (*env)[kRendezvousTokenVariable] = launch.rendezvous_token;
   }
 }
 
@@ -222,7 +225,8 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
          .listen = spec.train.has_value() && placement.rank == 0 && prepare.hosts_master,
          .node_ranks = node_ranks,
          .cpus = kept_to.cpus,
-         .memory_node = kept_to.memory_node});
+         .memory_node = kept_to.memory_node,
+         .rendezvous_token = spec.train ? launch.rendezvous_token : ""});
   }
   return launches;
 }

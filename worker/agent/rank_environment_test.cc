@@ -252,6 +252,21 @@ TEST(BuildLaunches, ATrainJobsRanksRunTheTrainerInTheWorkdir) {
   EXPECT_FALSE(launches[1].listen);
 }
 
+TEST(BuildLaunches, TheTokenIsInNoEnvironmentOfATrainersRank) {
+  Case c = TrainCase();
+  c.launch.rendezvous_token = "aabb";
+  for (const GuardianLaunch& launch : c.Launches()) {
+    EXPECT_EQ(launch.rendezvous_token, "aabb");
+    EXPECT_THAT(launch.environment, Not(Contains(HasSubstr("aabb"))));
+  }
+  c = CommandCase();
+  c.launch.rendezvous_token = "aabb";
+  for (const GuardianLaunch& launch : c.Launches()) {
+    EXPECT_EQ(launch.rendezvous_token, "");
+    EXPECT_THAT(launch.environment, Contains("MUSTER_RENDEZVOUS_TOKEN=aabb"));
+  }
+}
+
 TEST(BuildLaunches, TheMastersNodeServesTheStoreOfAnAgentJobFirst) {
   Case c = CommandCase();
   c.prepare.hosts_master = true;

@@ -115,8 +115,9 @@ TEST_F(AssignmentTest, ANewProcessGetsItsRankByAssignment) {
   Expect<GuardianPrepared>();
   GuardianLaunch launch = Rank(1, 0);
   launch.listen = true;
+  launch.rendezvous_token = "aabb";
   Run(launch);
-  EXPECT_EQ(LogText(1, 0), "assigned g1 rank 0 listening\n");
+  EXPECT_EQ(LogText(1, 0), "assigned g1 rank 0 listening token aabb\n");
 }
 
 TEST_F(AssignmentTest, ASurvivorKeepsItsProcessAndServesTheNextGeneration) {

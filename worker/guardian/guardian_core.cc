@@ -43,6 +43,7 @@ std::string AssignMessage(const GuardianLaunch& launch) {
   if (launch.listen) descriptors.push_back("listen");
   return Dump({{"type", "assign"},
                {"generation", launch.generation},
+               {"rendezvous_token", launch.rendezvous_token},
                {"environment", launch.environment},
                {"descriptors", descriptors}});
 }

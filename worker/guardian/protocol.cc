@@ -32,7 +32,8 @@ Json ToJson(const GuardianLaunch& m) {
           {"listen", m.listen},
           {"node_ranks", m.node_ranks},
           {"cpus", m.cpus},
-          {"memory_node", m.memory_node}};
+          {"memory_node", m.memory_node},
+          {"rendezvous_token", m.rendezvous_token}};
 }
 
 Json ToJson(const GuardianAbort& m) {
@@ -142,7 +143,8 @@ GuardianLaunch LaunchFromJson(const Json& j) {
           Get<bool>(j, "listen"),
           Get<std::vector<int>>(j, "node_ranks"),
           j.value("cpus", std::vector<int>()),
-          j.value("memory_node", -1)};
+          j.value("memory_node", -1),
+          j.value("rendezvous_token", "")};
 }
 
 GuardianCommand CommandFromJson(const Json& j) {

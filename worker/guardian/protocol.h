@@ -68,6 +68,9 @@ struct GuardianLaunch {
   std::vector<int> node_ranks;
   std::vector<int> cpus;  // processors that it is kept to; empty: those of the guardian
   int memory_node = -1;   // NUMA node that its memory comes from first; -1: any
+  // For a rank with a control socket, which gets it with its assignment; secret. Everybody on the
+  // node may read an environment.
+  std::string rendezvous_token;
 
   friend bool operator==(const GuardianLaunch&, const GuardianLaunch&) = default;
 };

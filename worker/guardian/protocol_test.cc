@@ -8,8 +8,18 @@ namespace {
 TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
   const GuardianCommand commands[] = {
       GuardianPrepare{7, MasterSocket::kBindOnly, "127.0.0.1", true},
-      GuardianLaunch{
-          7, 3, {"/bin/true", "a b"}, {"A=1"}, "/tmp", "/tmp/log", true, true, {3, 4}, {0, 8}, 1},
+      GuardianLaunch{7,
+                     3,
+                     {"/bin/true", "a b"},
+                     {"A=1"},
+                     "/tmp",
+                     "/tmp/log",
+                     true,
+                     true,
+                     {3, 4},
+                     {0, 8},
+                     1,
+                     "aabb"},
       GuardianAbort{7, 1.5, "rank 2 exited", 0.5, {1, 2}},
       GuardianStandby{2, true, {.argv = {"/bin/true"}, .control = true}},
       GuardianStop{7, "drained"},

@@ -82,8 +82,10 @@ class Rank {
     socklen_t size = sizeof listening;
     if (descriptors.size() > 1)
       ::getsockopt(descriptors[1].get(), SOL_SOCKET, SO_ACCEPTCONN, &listening, &size);
+    const std::string token = message.at("rendezvous_token");
     Say("assigned g" + std::to_string(generation_) + " rank " + environment["RANK"] +
-        (listening != 0 ? " listening" : "") + segments_);
+        (listening != 0 ? " listening" : "") + (token.empty() ? "" : " token " + token) +
+        segments_);
     segments_.clear();
     deaf_ = false;
     std::istringstream words(environment["ON_ASSIGN"]);

@@ -199,7 +199,8 @@ Launch FromLaunch(const v1::Launch& from) {
             .node_count = from.node_count(),
             .local_world_size = from.local_world_size(),
             .restart_count = from.restart_count(),
-            .max_restarts = from.max_restarts()};
+            .max_restarts = from.max_restarts(),
+            .rendezvous_token = from.rendezvous_token()};
   for (const v1::CheckpointInfo& checkpoint : from.resume())
     to.resume.push_back(FromCheckpoint(checkpoint));
   for (const v1::RankPlacement& rank : from.ranks())

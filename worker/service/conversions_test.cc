@@ -150,6 +150,7 @@ TEST(Conversions, LaunchKeepsEveryField) {
   from->set_local_world_size(4);
   from->set_restart_count(3);
   from->set_max_restarts(5);
+  from->set_rendezvous_token("aabb");
   v1::CheckpointInfo* checkpoint = from->add_resume();
   checkpoint->set_step(40);
   checkpoint->set_directory("d");
@@ -171,6 +172,7 @@ TEST(Conversions, LaunchKeepsEveryField) {
   EXPECT_EQ(to.local_world_size, 4);
   EXPECT_EQ(to.restart_count, 3);
   EXPECT_EQ(to.max_restarts, 5);
+  EXPECT_EQ(to.rendezvous_token, "aabb");
   ASSERT_EQ(to.resume.size(), 1u);
   EXPECT_EQ(to.resume[0].step, 40);
   EXPECT_EQ(to.resume[0].shards[0].file, "f");
