@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -25,12 +26,22 @@ constexpr std::size_t kHelloBytes = kDoorGreeting.size() + sizeof(std::uint32_t)
 constexpr std::size_t kMaxBufferedBytes = std::size_t{64} << 20;
 constexpr int kSweepMillis = 200;
 constexpr int kEventsAtOnce = 256;
+// Then those who are connected already have their turn, however many more wait outside.
+constexpr int kAcceptsAtOnce = 64;
+// A trainer opens files as well.
+constexpr rlim_t kShareOfDescriptors = 4;
 constexpr std::uint64_t kMaxNotes = 10;
 
 UniqueFd NonBlocking(UniqueFd fd) {
   const int flags = ::fcntl(fd.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) fd.reset();
   return fd;
+}
+
+std::size_t StrangersLimit() {
+  rlimit open_files{};
+  if (::getrlimit(RLIMIT_NOFILE, &open_files) != 0) return GangStore::kMaxStrangers;
+  return std::min<std::size_t>(GangStore::kMaxStrangers, open_files.rlim_cur / kShareOfDescriptors);
 }
 
 }  // namespace
@@ -54,19 +65,19 @@ class GangStore::Service {
   void Run() {
     std::array<epoll_event, kEventsAtOnce> events;
     for (;;) {
-      const int timeout = unproved_ > 0 ? kSweepMillis : -1;
+      const int timeout = unproved_ > 0 || !accepting_ ? kSweepMillis : -1;
       const int n = ::epoll_wait(epoll_.get(), events.data(), kEventsAtOnce, timeout);
       if (n < 0 && errno != EINTR) return;
       for (int i = 0; i < n; ++i) {
         const int fd = events[static_cast<std::size_t>(i)].data.fd;
         if (fd == stop_) return;
         if (fd == listener_.get()) {
-          AcceptAll();
+          AcceptSome();
         } else if (const auto it = connections_.find(fd); it != connections_.end()) {
           if (!Serve(it->second)) Drop(it);
         }
       }
-      DropSilent();
+      if (const TimePoint now = SystemClock().Now(); now >= next_sweep_) Sweep(now);
     }
   }
 
@@ -93,24 +104,37 @@ class GangStore::Service {
     return OkStatus();
   }
 
-  void AcceptAll() {
-    for (;;) {
+  void AcceptSome() {
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
       UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!fd.valid()) {
-        // Without descriptors the oldest stranger makes room; a rank that was refused tries again.
-        if ((errno == EMFILE || errno == ENFILE) && DropOldest()) continue;
-        if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (fd.valid()) {
+        if (unproved_ >= strangers_limit_) (void)DropOldest();
+        Admit(std::move(fd));
+      } else if (errno == EMFILE || errno == ENFILE) {
+        // The oldest stranger makes room. Without strangers others must, until the next sweep.
+        if (!DropOldest()) return Accept(false);
+      } else if (errno != EINTR && errno != ECONNABORTED) {
         return;
       }
-      if (unproved_ >= kMaxStrangers) (void)DropOldest();
-      const int number = fd.get();
-      if (!Watch(number, EPOLLIN).ok()) continue;
-      Connection& connection = connections_[number];
-      connection.fd = std::move(fd);
-      connection.opened = SystemClock().Now();
-      connection.number = ++accepted_;
-      ++unproved_;
     }
+  }
+
+  void Admit(UniqueFd fd) {
+    const int number = fd.get();
+    if (!Watch(number, EPOLLIN).ok()) return;
+    Connection& connection = connections_[number];
+    connection.fd = std::move(fd);
+    connection.opened = SystemClock().Now();
+    connection.number = ++accepted_;
+    ++unproved_;
+  }
+
+  void Accept(bool accepting) {
+    epoll_event event{};
+    event.events = accepting ? static_cast<std::uint32_t>(EPOLLIN) : 0U;
+    event.data.fd = listener_.get();
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event) == 0)
+      accepting_ = accepting;
   }
 
   // False: it is to be dropped.
@@ -240,12 +264,14 @@ class GangStore::Service {
     return true;
   }
 
-  void DropSilent() {
+  void Sweep(TimePoint now) {
+    next_sweep_ = now + std::chrono::milliseconds(kSweepMillis);
+    if (!accepting_) Accept(true);
     if (unproved_ == 0) return;
-    const TimePoint limit = SystemClock().Now() - handshake_limit_;
     for (auto it = connections_.begin(); it != connections_.end();) {
       const auto next = std::next(it);
-      if (it->second.stage != Stage::kOpen && it->second.opened < limit) Drop(it);
+      const Connection& c = it->second;
+      if (c.stage != Stage::kOpen && c.opened + handshake_limit_ < now) Drop(it);
       it = next;
     }
   }
@@ -259,8 +285,11 @@ class GangStore::Service {
   StoreQueries queries_;
   Connections connections_;
   std::vector<int> lost_;
+  const std::size_t strangers_limit_ = StrangersLimit();
   std::size_t unproved_ = 0;
   std::uint64_t accepted_ = 0;
+  bool accepting_ = true;
+  TimePoint next_sweep_{};
 };
 
 Result<std::unique_ptr<GangStore>> GangStore::Start(UniqueFd listener, std::string token,

@@ -36,7 +36,8 @@ inline constexpr std::string_view kStoreAsks = "store asks";
 class GangStore {
  public:
   static constexpr Duration kHandshakeLimit = std::chrono::seconds(10);
-  // Connections that have proved nothing yet; one more drops the oldest.
+  // Connections that have proved nothing yet, or as many as a quarter of the process's descriptors;
+  // one more drops the oldest. A rank that is dropped in a crowd comes again.
   static constexpr std::size_t kMaxStrangers = 1024;
 
   // Serves on `listener`, which listens, until it is destroyed.

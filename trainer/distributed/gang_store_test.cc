@@ -2,10 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
+#include <thread>
+
+#include "common/base/open_files.h"
 #include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/interrupt.h"
 #include "trainer/distributed/net_probe.h"
 #include "trainer/distributed/store_client.h"
+#include "trainer/distributed/store_meeting.h"
 #include "trainer/distributed/strangers_testing.h"
 
 namespace muster {
@@ -141,11 +147,55 @@ TEST_F(GangStoreTest, DropsWhoSaysNothing) {
 }
 
 TEST_F(GangStoreTest, TheOldestStrangerMakesRoom) {
+  RaiseOpenFilesLimit();
   const UniqueFd first = ConnectTo(port_);
   std::vector<UniqueFd> others;
   for (std::size_t i = 0; i < GangStore::kMaxStrangers; ++i) others.push_back(ConnectTo(port_));
   EXPECT_TRUE(IsClosed(first));
   EXPECT_TRUE(Open(kToken, 1).ok());
+}
+
+// In a crowd the store may drop a rank before it has had its turn.
+TEST_F(GangStoreTest, ARankThatIsDroppedAtTheDoorComesAgain) {
+  Listener listener = Listen();
+  StoreMeeting meeting;
+  Rendezvous rendezvous = testing::MeetAt(listener, 1, 2);
+  rendezvous.token = kToken;
+  Status opened;
+  std::jthread rank([&] { opened = meeting.Open(std::move(rendezvous), Soon()); });
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(testing::HasWord(listener.fd)) << "it does not come again";
+    const UniqueFd dropped(::accept(listener.fd.get(), nullptr, nullptr));
+  }
+  const auto store = GangStore::Start(std::move(listener.fd), kToken);
+  rank.join();
+  EXPECT_TRUE(opened.ok()) << opened.ToString();
+}
+
+TEST_F(GangStoreTest, AFloodOfConnectionsLeavesRanksTheirTurn) {
+  RaiseOpenFilesLimit();
+  std::atomic<bool> over = false;
+  std::thread flood([&] {
+    std::deque<UniqueFd> strangers;
+    // Fewer than there are ports to come from.
+    for (int i = 0; i < 10'000 && !over; ++i) {
+      strangers.push_back(ConnectTo(port_));
+      if (strangers.size() > GangStore::kMaxStrangers + 100) strangers.pop_front();
+    }
+  });
+  while (store_->strangers() < 10) std::this_thread::yield();
+  for (int rank = 0; rank < 8; ++rank) {
+    StoreMeeting meeting;
+    Rendezvous rendezvous;
+    rendezvous.rank = rank;
+    rendezvous.master_address = "127.0.0.1";
+    rendezvous.master_port = port_;
+    rendezvous.token = kToken;
+    const Status opened = meeting.Open(std::move(rendezvous), Soon());
+    EXPECT_TRUE(opened.ok()) << opened.ToString();
+  }
+  over = true;
+  flood.join();
 }
 
 }  // namespace

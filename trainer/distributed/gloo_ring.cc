@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gloo/transport/address.h>
@@ -26,7 +28,6 @@ using gloo::transport::Context;
 
 // Beside those of GlooLink.
 constexpr std::uint64_t kProofSlot = 2;
-constexpr std::chrono::milliseconds kProofLimit = std::chrono::seconds(10);
 
 // Gloo writes to sockets without MSG_NOSIGNAL; a lost peer must be an error, not the end.
 void IgnoreBrokenPipes() {
@@ -94,10 +95,12 @@ sockaddr_storage SocketAddress(const std::vector<char>& gloo_address) {
   return gloo::transport::tcp::Address(gloo_address).getSockaddr();
 }
 
-// Gloo's listening socket takes whoever sends the number of a pair, and numbers count from zero. So
-// each end says over the pair what only a rank of the generation can know of the other's nonce,
-// which came through the store. It says so as soon as the pair is connected, and hears the other
-// end when all pairs are: no edge of the ring waits for another one's proof.
+// Gloo's listening socket, one for each pair, takes the first who connects. So each end says over
+// the pair what only a rank of the generation can know of the other's nonce, which came through the
+// store. It says so as soon as the pair is connected, and hears the other end when all pairs are:
+// no edge of the ring waits for another one's proof. Where a stranger has taken the place and says
+// nothing, the true neighbour is refused and ends the generation, so this end waits as long as for
+// anything else.
 class PairProof {
  public:
   PairProof(const std::string& token, const std::string& prefix, int rank, int peer,
@@ -116,14 +119,26 @@ class PairProof {
     });
   }
 
-  Status Await() {
+  Status Await(Deadline deadline) {
     bool came = false;
-    MUSTER_RETURN_IF_ERROR(Guarded(What(), [&] {
-      came = hears_->waitRecv(nullptr, kProofLimit) && says_->waitSend(nullptr, kProofLimit);
-    }));
+    const auto left = [&] {
+      return std::max(deadline.RemainingMillis(), std::chrono::milliseconds(1));
+    };
+    const Status status = Guarded(What(), [&] {
+      came = hears_->waitRecv(nullptr, left()) && says_->waitSend(nullptr, left());
+    });
+    if (!status.ok() && deadline.Expired())
+      return DeadlineExceeded(What() + " did not come in time");
+    MUSTER_RETURN_IF_ERROR(status);
     if (came && SameProof(heard_, expected_)) return OkStatus();
     return Unavailable("the connection to rank " + std::to_string(peer_) +
                        " was taken by somebody who does not know this generation's token");
+  }
+
+  // Any thread: Await does not wait, or waits no longer. Closing a pair does not wake who waits.
+  void Abort() {
+    hears_->abortWaitRecv();
+    says_->abortWaitSend();
   }
 
  private:
@@ -137,12 +152,37 @@ class PairProof {
   std::unique_ptr<gloo::transport::UnboundBuffer> says_;
 };
 
+class PairProofs {
+ public:
+  // `proof` has begun.
+  void Add(std::unique_ptr<PairProof> proof) {
+    std::lock_guard lock(mutex_);
+    if (aborted_) proof->Abort();
+    proofs_.push_back(std::move(proof));
+  }
+  // The thread that adds them.
+  Status Await(Deadline deadline) {
+    for (const auto& proof : proofs_) MUSTER_RETURN_IF_ERROR(proof->Await(deadline));
+    return OkStatus();
+  }
+  // Any thread.
+  void Abort() {
+    std::lock_guard lock(mutex_);
+    aborted_ = true;
+    for (const auto& proof : proofs_) proof->Abort();
+  }
+
+ private:
+  std::mutex mutex_;
+  bool aborted_ = false;
+  std::vector<std::unique_ptr<PairProof>> proofs_;
+};
+
 Status ConnectPairs(StoreMeeting& meeting, const std::string& token, const std::string& prefix,
-                    Context& context, Deadline deadline) {
+                    Context& context, PairProofs& proofs, Deadline deadline) {
   const auto neighbours = Neighbours(context.rank, context.size);
   std::vector<sockaddr_storage> addresses;
   const std::string nonce = Nonce();
-  std::vector<std::unique_ptr<PairProof>> proofs;
   for (int peer : neighbours) {
     const std::vector<char> bytes = context.getPair(peer)->address().bytes();
     addresses.push_back(SocketAddress(bytes));
@@ -156,15 +196,16 @@ Status ConnectPairs(StoreMeeting& meeting, const std::string& token, const std::
     const std::string bytes = word.substr(kNonceBytes);
     MUSTER_RETURN_IF_ERROR(ConnectPair(context, peer, bytes, deadline));
     if (!token.empty()) {
-      proofs.push_back(std::make_unique<PairProof>(token, prefix, context.rank, peer, nonce,
-                                                   word.substr(0, kNonceBytes)));
-      MUSTER_RETURN_IF_ERROR(proofs.back()->Begin(context));
+      auto proof = std::make_unique<PairProof>(token, prefix, context.rank, peer, nonce,
+                                               word.substr(0, kNonceBytes));
+      MUSTER_RETURN_IF_ERROR(proof->Begin(context));
+      proofs.Add(std::move(proof));
     }
     // Of two neighbours one connects to the other's listening address, the other accepts at its
     // own.
     addresses.push_back(SocketAddress({bytes.begin(), bytes.end()}));
   }
-  for (const auto& proof : proofs) MUSTER_RETURN_IF_ERROR(proof->Await());
+  MUSTER_RETURN_IF_ERROR(proofs.Await(deadline));
   if (SetTcpLivenessAt(addresses) < static_cast<int>(neighbours.size())) {
     return Internal("the sockets of Gloo's connections were not found");
   }
@@ -180,14 +221,16 @@ Result<std::unique_ptr<RingLink>> ConnectGlooRing(StoreMeeting& meeting, const s
   IgnoreBrokenPipes();
   std::shared_ptr<Context> context;
   MUSTER_RETURN_IF_ERROR(MakeContext(meeting.address(), rank, size, deadline, &context));
+  PairProofs proofs;
   Status connected;
   {
     const StoreMeeting::OnCancel close(meeting, [&] {
+      proofs.Abort();
       for (int peer : Neighbours(rank, size)) {
         (void)Guarded("close", [&] { context->getPair(peer)->close(); });
       }
     });
-    connected = ConnectPairs(meeting, token, prefix, *context, deadline);
+    connected = ConnectPairs(meeting, token, prefix, *context, proofs, deadline);
   }
   if (meeting.cancelled()) return Cancelled("forming the gang was aborted");
   MUSTER_RETURN_IF_ERROR(connected);

@@ -49,6 +49,12 @@ std::string KeysQuery(Query query, const std::vector<std::string>& keys) {
   return message;
 }
 
+// A connection that ends before the first answer may have been one too many for the store.
+Status AtTheDoor(const DoorPass& pass, const Status& status) {
+  const bool closed = !pass.token.empty() && status.code() == StatusCode::kUnavailable;
+  return closed ? Aborted(status.message()) : status;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::string name,
@@ -62,9 +68,10 @@ Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::str
   }
   std::string hello = Begin(Query::kValidate);
   Append(&hello, kValidateWord);
-  if (Status sent = client->Send(hello, deadline); !sent.ok()) return client->Named(sent);
+  if (Status sent = AtTheDoor(pass, client->Send(hello, deadline)); !sent.ok())
+    return client->Named(sent);
   // The server does not answer that; any query shows whether somebody serves the socket.
-  MUSTER_RETURN_IF_ERROR(client->Has("muster/hello", deadline).status());
+  MUSTER_RETURN_IF_ERROR(AtTheDoor(pass, client->Has("muster/hello", deadline).status()));
   return client;
 }
 
@@ -73,14 +80,14 @@ Status StoreClient::PassDoor(const DoorPass& pass, Deadline deadline) {
   std::string hello(kDoorGreeting);
   Append(&hello, static_cast<std::uint32_t>(pass.rank));
   hello += own;
-  MUSTER_RETURN_IF_ERROR(Send(hello, deadline));
-  std::string nonces = own + std::string(kNonceBytes, '\0');
-  std::string proof(kProofBytes, '\0');
-  MUSTER_RETURN_IF_ERROR(Receive(nonces.data() + kNonceBytes, kNonceBytes, deadline));
-  MUSTER_RETURN_IF_ERROR(Receive(proof.data(), proof.size(), deadline));
+  MUSTER_RETURN_IF_ERROR(AtTheDoor(pass, Send(hello, deadline)));
+  std::string answer(kNonceBytes + kProofBytes, '\0');
+  MUSTER_RETURN_IF_ERROR(AtTheDoor(pass, Receive(answer.data(), answer.size(), deadline)));
+  const std::string nonces = own + answer.substr(0, kNonceBytes);
+  const std::string proof = answer.substr(kNonceBytes);
   if (!SameProof(proof, PeerProof(pass.token, kStoreServes, 0, pass.rank, nonces)))
     return Unavailable("who serves there does not know this generation's token");
-  return Send(PeerProof(pass.token, kStoreAsks, pass.rank, 0, nonces), deadline);
+  return AtTheDoor(pass, Send(PeerProof(pass.token, kStoreAsks, pass.rank, 0, nonces), deadline));
 }
 
 Status StoreClient::Send(const std::string& message, Deadline deadline) {

@@ -16,6 +16,8 @@ namespace {
 constexpr Duration kStorePatience = std::chrono::seconds(30);
 // A wait that lasts is begun anew now and then, which shows whether the store still answers.
 constexpr Duration kAskAgain = std::chrono::seconds(5);
+// After a connection that the store closed at its door.
+constexpr Duration kComeAgain = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -53,15 +55,24 @@ Status StoreMeeting::Open(Rendezvous rendezvous, Deadline deadline) {
   const int port = rendezvous.master_port;
   token_ = std::move(rendezvous.token);
   MUSTER_RETURN_IF_ERROR(Serve(rendezvous, deadline));
-  MUSTER_ASSIGN_OR_RETURN(UniqueFd socket, ConnectWhenUp(master, port, interrupted_, deadline));
-  address_ = std::move(rendezvous.bind_address);
-  if (address_.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(address_, LocalAddress(socket.get()));
-  }
   const std::string name = "store at " + master + ":" + std::to_string(port);
-  MUSTER_ASSIGN_OR_RETURN(client_, StoreClient::Open(std::move(socket), name, interrupted_,
-                                                     deadline, {token_, rendezvous.rank}));
-  return OkStatus();
+  address_ = std::move(rendezvous.bind_address);
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(UniqueFd socket, ConnectWhenUp(master, port, interrupted_, deadline));
+    if (address_.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(address_, LocalAddress(socket.get()));
+    }
+    auto client = StoreClient::Open(std::move(socket), name, interrupted_, deadline,
+                                    {token_, rendezvous.rank});
+    if (client.ok()) {
+      client_ = *std::move(client);
+      return OkStatus();
+    }
+    if (client.status().code() != StatusCode::kAborted) return client.status();
+    if (deadline.Expired()) return DeadlineExceeded(client.status().message());
+    if (!interrupted_.Pause(std::min(kComeAgain, deadline.Remaining())))
+      return Cancelled("forming the gang was aborted");
+  }
 }
 
 void StoreMeeting::Close() {

@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <chrono>
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -35,12 +37,16 @@ inline void SendTo(const UniqueFd& fd, const std::string& bytes) {
                "send");
 }
 
+inline bool HasWord(const UniqueFd& fd) {
+  pollfd entry{fd.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 20'000) == 1;
+}
+
 // So many bytes, or fewer where the other end closes first.
 inline std::string ReceiveFrom(const UniqueFd& fd, std::size_t bytes) {
   std::string heard(bytes, '\0');
   std::size_t have = 0;
-  pollfd entry{fd.get(), POLLIN, 0};
-  while (have<bytes&& ::poll(&entry, 1, 20'000)> 0) {
+  while (have < bytes && HasWord(fd)) {
     const ssize_t n = ::recv(fd.get(), heard.data() + have, bytes - have, 0);
     if (n <= 0) break;
     have += static_cast<std::size_t>(n);
@@ -49,7 +55,41 @@ inline std::string ReceiveFrom(const UniqueFd& fd, std::size_t bytes) {
   return heard;
 }
 
-inline bool IsClosed(const UniqueFd& fd) { return ReceiveFrom(fd, 1).empty(); }
+inline bool IsClosed(const UniqueFd& fd) {
+  char byte;
+  return HasWord(fd) && ::recv(fd.get(), &byte, 1, 0) <= 0;
+}
+
+struct SocketName {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(sockaddr_storage);
+
+  int port() const { return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port); }
+};
+
+// The sockets of one family that this process listens on.
+inline std::vector<SocketName> ListeningSockets(sa_family_t family) {
+  std::vector<SocketName> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    SocketName name;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&name.address), &name.length) == 0 &&
+        name.address.ss_family == family)
+      found.push_back(name);
+  }
+  return found;
+}
+
+// Invalid where nobody is let in any more. Does not wait.
+inline UniqueFd ConnectTo(const SocketName& name, int type) {
+  UniqueFd fd(::socket(name.address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int rc = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length);
+  if (rc != 0 && errno != EINPROGRESS) fd.reset();
+  return fd;
+}
 
 inline std::string HelloOf(std::uint32_t rank, const std::string& nonce) {
   return std::string(kDoorGreeting) +

@@ -82,6 +82,7 @@ Status CheckMemfd() {
 
 // Of this user's processes, beyond the ranks of a host.
 constexpr std::size_t kMaxGuests = 4096;
+constexpr int kTryAgainMillis = 5;
 
 // One attempt to connect one group.
 class MeshMaker {
@@ -210,18 +211,29 @@ class MeshMaker {
   }
 
   Status ConnectTo(int rank, const std::string& name) {
-    PacketSocket peer(UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)));
+    PacketSocket peer(
+        UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
     socklen_t length = 0;
     const sockaddr_un address = AbstractAddress(name, &length);
-    if (!peer.valid() ||
-        ::connect(peer.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-      return ErrnoStatus(errno, "connecting to rank " + std::to_string(rank));
+    while (!peer.valid() ||
+           ::connect(peer.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      // Others may have filled its queue, which it empties once it listens to it.
+      if (errno != EAGAIN) return ErrnoStatus(errno, "connecting to rank " + std::to_string(rank));
+      MUSTER_RETURN_IF_ERROR(PauseBeforeNextTry());
     }
     if (!IsOwnUser(peer)) {
       return PermissionDenied("rank " + std::to_string(rank) + "'s socket is another user's");
     }
     MUSTER_RETURN_IF_ERROR(peer.Send(Hello(rank_, rank, name)));
     peers_[static_cast<std::size_t>(rank)] = std::move(peer);
+    return OkStatus();
+  }
+
+  Status PauseBeforeNextTry() {
+    if (deadline_.Expired()) return DeadlineExceeded("not all ranks of the host listened in time");
+    pollfd cancelled{wake_.get(), POLLIN, 0};
+    if (::poll(&cancelled, 1, kTryAgainMillis) > 0)
+      return Cancelled("forming the gang was aborted");
     return OkStatus();
   }
 
