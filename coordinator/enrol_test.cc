@@ -76,8 +76,8 @@ class EnrolTest : public TlsServerTest {
     v1::JoinResponse response;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kLimit);
-    // A connection that fails is tried again, as workers do: gRPC 1.51 reads errno of connect() only
-    // after other calls, so that of many threads at once one may fail for no reason.
+    // A connection that fails is tried again, as workers do: gRPC 1.51 reads errno of connect()
+    // only after other calls, so that of many threads at once one may fail for no reason.
     context.set_wait_for_ready(true);
     const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(Door(), ca_pem));
     MUSTER_RETURN_IF_ERROR(FromGrpcStatus(stub->Join(&context, request, &response)));
