@@ -3,12 +3,27 @@
 import json
 import os
 import pathlib
+import socket
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import Cluster, read_metrics, run, trajectory  # noqa: E402
+from cluster import Cluster, read_metrics, run, trajectory, wait_until  # noqa: E402
+
+
+def listening_ports(pid):
+    """The TCP ports that a process listens at; 0A is the state of a listening socket."""
+    own = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            own.add(os.readlink(fd))
+        except FileNotFoundError:
+            continue
+    lines = pathlib.Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return [int(row[1].rpartition(":")[2], 16) for row in rows
+            if row[3] == "0A" and f"socket:[{row[9]}]" in own]
 
 
 class MainJob(unittest.TestCase):
@@ -45,6 +60,38 @@ class MainJob(unittest.TestCase):
         self.assertIn("SIGKILL", story)
         self.assertIn(f"rank {rank}", story)
         self.assertIn(str(after["resumed_step"]), story)
+
+    def test_who_comes_to_the_rendezvous_without_its_token_is_turned_away(self):
+        cluster = Cluster(self)
+        job = cluster.submit(cluster.train_job(steps=5000))
+        output = cluster.output(job)
+        for generation in (1, 2):
+            with self.subTest(generation=generation):
+                wait_until(lambda: any(line["generation"] == generation for line in read_metrics(output).values()),
+                           "the generation trains")
+                ranks = cluster.ranks(job)
+                for pid in ranks.values():
+                    for name in ("environ", "cmdline"):
+                        self.assertNotIn(b"RENDEZVOUS_TOKEN", pathlib.Path(f"/proc/{pid}/{name}").read_bytes())
+                ports = wait_until(lambda: listening_ports(ranks[0]), "rank 0 listens")
+                for port in ports:
+                    # The hello of PyTorch's store, and what it has for one key.
+                    self.turned_away(port, b"\0\xce\xf7\x85\x3c\3\1\0\0\0\0\0\0\0a")
+                log = output / "logs" / str(generation) / "rank-0.log"
+                wait_until(lambda: "did not show this generation's token" in log.read_text(encoding="utf-8"),
+                           "rank 0 has noted the stranger")
+                if generation == 1:
+                    cluster.kill_rank(job, 1)
+        cluster.muster("cancel", job)
+        self.assertEqual(cluster.wait(job), 11, cluster.describe(job))
+
+    def turned_away(self, port, said):
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:
+            stranger.sendall(said)
+            try:
+                self.assertEqual(stranger.recv(1), b"")
+            except ConnectionResetError:
+                pass  # the same, where it has not read all
 
     def test_the_output_directory_holds_what_was_promised(self):
         cluster = Cluster(self)
