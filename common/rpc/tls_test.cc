@@ -17,6 +17,7 @@
 #include "muster/v1/client_api.grpc.pb.h"
 #include "tests/support/cluster_credentials.h"
 #include "tests/support/eventually.h"
+#include "tests/support/grpc_end.h"
 
 namespace muster {
 namespace {

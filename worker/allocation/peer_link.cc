@@ -215,6 +215,11 @@ Result<std::unique_ptr<PeerLink>> PeerLink::Listen(EventLoop& loop, Options opti
 
 const std::string& PeerLink::address() const { return impl_->address; }
 
+std::size_t PeerLink::unanswered() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->unanswered.size();
+}
+
 void PeerLink::Ask(const std::string& address, const PeerView& view, Duration limit,
                    OnAnswer done) {
   Impl& impl = *impl_;

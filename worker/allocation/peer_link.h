@@ -1,9 +1,10 @@
 // PeerLink: how a supervisor is asked by others, and asks them.
 //
 // gRPC over mutual TLS: both sides show a certificate of the allocation's own authority. Owned by a
-// Supervisor. gRPC's threads only post to the loop; everything here is loop thread only.
+// Supervisor. gRPC's threads only post to the loop; everything else here is loop thread only.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,6 +38,9 @@ class PeerLink {
 
   // HOST:PORT.
   const std::string& address() const;
+
+  // Questions of others that the loop has not come to. Any thread.
+  std::size_t unanswered() const;
 
   // Ends within `limit`, and then calls `done` once; not after the link is gone.
   void Ask(const std::string& address, const PeerView& view, Duration limit, OnAnswer done);
