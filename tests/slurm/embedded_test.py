@@ -7,30 +7,28 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from embedded import BIN, Site, processes_on, require  # noqa: E402
-
-STEPS = 150
-
+from embedded import BIN, SOON_DOWN, Site, processes_on, require  # noqa: E402
 
 class Undisturbed(unittest.TestCase):
     """Every scenario's losses must equal, bit for bit, those of a run on two nodes without faults."""
 
-    expected = None
+    STEPS = 60  # of which those behind a fault that comes at once, at step 20, are enough
+    expected = {}  # by number of steps
 
     def setUp(self):
         require(self)
 
     def job(self, site, **options):
-        return site.train_job(nodes=2, steps=STEPS, every=25, **options)
+        return site.train_job(nodes=2, steps=self.STEPS, every=15, **options)
 
     def assert_equal_to_undisturbed(self, run):
-        if Undisturbed.expected is None:
+        if self.STEPS not in self.expected:
             site = Site(self, nodes=2)
             calm = site.submit(self.job(site, name="calm"), "-N2")
             self.assertEqual(calm.wait_for_end(), "COMPLETED")
-            Undisturbed.expected = calm.trajectory()
-            self.assertEqual([step for step, *_ in Undisturbed.expected], list(range(1, STEPS + 1)))
-        self.assertEqual(run.trajectory(), Undisturbed.expected)
+            self.expected[self.STEPS] = calm.trajectory()
+            self.assertEqual([step for step, *_ in calm.trajectory()], list(range(1, self.STEPS + 1)))
+        self.assertEqual(run.trajectory(), self.expected[self.STEPS])
 
 
 class HappyPath(Undisturbed):
@@ -45,7 +43,7 @@ class HappyPath(Undisturbed):
         self.assertEqual(run.metrics()[30]["world_size"], 3)
         self.assertTrue(list((run.output / "model").glob("*.safetensors")))
         for node in ("n1", "n2", "n3"):
-            site.lab.wait_until(lambda n=node: processes_on(site.lab, n) == [], f"{node} is empty", 15)
+            site.lab.wait_until(lambda n=node: processes_on(site.lab, n) == [], f"{node} is empty")
 
     def test_a_job_that_fails_says_so_by_its_exit_code_and_is_not_requeued(self):
         site = Site(self, nodes=2)
@@ -61,51 +59,51 @@ class HappyPath(Undisturbed):
         job = site.train_job(nodes=2)
         job["resources"]["nodez"] = 2
         run = site.submit(job, "-N2")
-        self.assertEqual(run.wait_for_end(timeout=20), "FAILED")
+        self.assertEqual(run.wait_for_end(), "FAILED")
         self.assertEqual(run.exit_code(), 65)
         self.assertIn("nodez", (site.shared / f"{job['name']}-supervisors" / "0.log").read_text())
 
 
 class LostNodes(Undisturbed):
     def test_a_killed_node_is_replaced_by_the_spare(self):
-        site = Site(self, nodes=3)
+        site = Site(self, nodes=3, **SOON_DOWN)
         run = site.submit(self.job(site), "-N3")
-        run.wait_for_step(30)
+        run.wait_for_step(20)
         site.lab.kill_node(run.member())
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertEqual(run.outcome()["exit_code"], 0)
         self.assert_equal_to_undisturbed(run)
-        self.assertEqual(run.metrics()[STEPS]["generation"], 2)
+        self.assertEqual(run.metrics()[self.STEPS]["generation"], 2)
         self.assertEqual(run.slurm()["restart_cnt"], 0)
 
     def test_the_batch_host_is_killed_and_the_next_node_takes_over(self):
-        site = Site(self, nodes=3)
+        site = Site(self, nodes=3, **SOON_DOWN)
         run = site.submit(self.job(site), "-N3")
-        run.wait_for_step(30)
+        run.wait_for_step(20)
         epoch = run.leader()["epoch"]
         site.lab.power_loss("n1")
-        site.lab.wait_until(lambda: run.leader()["epoch"] > epoch, "another node leads", 30)
+        site.lab.wait_until(lambda: run.leader()["epoch"] > epoch, "another node leads")
         self.assertEqual(run.leader()["node"], "n2")
-        site.lab.wait_until(lambda: run.outcome(), "the job ends", 60)
+        site.lab.wait_until(lambda: run.outcome(), "the job ends")
         self.assertEqual(run.outcome()["exit_code"], 0)
         # Without its batch host nobody else would end it: it would hold its nodes until its time is over.
         self.assertIn(run.wait_for_end(), ("COMPLETED", "CANCELLED", "NODE_FAIL"))
         self.assert_equal_to_undisturbed(run)
 
     def test_without_a_spare_the_job_is_requeued_without_the_lost_node(self):
-        site = Site(self, nodes=3, settings={"MessageTimeout": 3})
+        site = Site(self, nodes=3, **SOON_DOWN)
         run = site.submit(self.job(site), "-N2", auto="--patience 4")
-        run.wait_for_step(30)
+        run.wait_for_step(20)
         site.lab.power_loss("n2")
-        run.wait_for_restart()
+        site.lab.start_again_now(run.slurm_job, without="n2")
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertEqual(run.slurm()["nodes"], "n[1,3]")
         self.assert_equal_to_undisturbed(run)
 
     def test_a_node_that_was_cut_off_changes_nothing_when_it_is_back(self):
-        site = Site(self, nodes=3)
+        site = Site(self, nodes=3, **SOON_DOWN)
         run = site.submit(self.job(site), "-N3")
-        run.wait_for_step(30)
+        run.wait_for_step(20)
         node = run.member()
         site.lab.cut_link(node)
         step = run.last_step()
@@ -116,16 +114,19 @@ class LostNodes(Undisturbed):
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assert_equal_to_undisturbed(run)
         self.assertGreater(generation, 1)
-        self.assertEqual(run.metrics()[STEPS]["generation"], generation)
+        self.assertEqual(run.metrics()[self.STEPS]["generation"], generation)
 
 
 class SlurmsOrders(Undisturbed):
+    STEPS = 150  # orders take a second or two to arrive, in which a fast machine trains on
+
     def test_a_preempted_job_saves_and_goes_on_when_it_runs_again(self):
         site = Site(self, nodes=2)
         run = site.submit(self.job(site), "-N2")
         run.wait_for_step(30)
         urgent = site.lab.sbatch("sleep 1", "-N2", "--exclusive", "-p", "urgent")
         site.lab.wait_for_state(urgent, "COMPLETED")
+        site.lab.start_again_now(run.slurm_job)
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertEqual(run.slurm()["restart_cnt"], 1)
         self.assert_equal_to_undisturbed(run)
@@ -138,15 +139,18 @@ class SlurmsOrders(Undisturbed):
         site.lab.scontrol("requeue", run.slurm_job)
         site.lab.wait_for_state(run.slurm_job, "PENDING")
         site.lab.scontrol("update", f"jobid={run.slurm_job}", "ExcNodeList=n1,n2")
+        site.lab.start_again_now(run.slurm_job, without="n[1-2]")
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertEqual(run.slurm()["nodes"], "n[3-4]")
         self.assert_equal_to_undisturbed(run)
 
     def test_before_its_time_is_over_a_job_saves_and_is_requeued(self):
         site = Site(self, nodes=2)
-        # Of the minute, which is the least that Slurm gives, seven seconds are for training.
-        run = site.submit(self.job(site), "-N2", "--time=1", auto="--stop-lead 53")
-        self.assertEqual(run.wait_for_end(timeout=120), "COMPLETED")
+        # Of the minute, which is the least that Slurm gives, seven seconds are for training at first.
+        run = site.submit(self.job(site), "-N2", "--time=1",
+                          auto="--stop-lead $((SLURM_RESTART_COUNT ? 5 : 53))")
+        site.lab.start_again_now(run.slurm_job)
+        self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertGreaterEqual(run.slurm()["restart_cnt"], 1)
         self.assert_equal_to_undisturbed(run)
 
@@ -157,7 +161,7 @@ class SlurmsOrders(Undisturbed):
         site.lab.run("scancel", run.slurm_job)
         self.assertEqual(run.wait_for_end(), "CANCELLED")
         for node in ("n1", "n2"):
-            site.lab.wait_until(lambda n=node: processes_on(site.lab, n) == [], f"{node} is empty", 20)
+            site.lab.wait_until(lambda n=node: processes_on(site.lab, n) == [], f"{node} is empty")
         self.assertEqual(run.slurm()["restart_cnt"], 0)
 
     def test_a_restarted_slurmctld_disturbs_nothing(self):

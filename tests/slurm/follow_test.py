@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from embedded import BIN, Run, Site, require  # noqa: E402
+from embedded import BIN, SOON_DOWN, Run, Site, require  # noqa: E402
 
 MUSTER = BIN / "muster"
 STEPS = 150
@@ -18,9 +18,9 @@ class FromTheLoginNode(unittest.TestCase):
     def setUp(self):
         require(self)
 
-    def submit(self, site, *options):
-        """Of STEPS steps over two nodes."""
-        spec = site.train_job(nodes=2, steps=STEPS, every=25)
+    def submit(self, site, *options, steps=STEPS):
+        """Over two nodes."""
+        spec = site.train_job(nodes=2, steps=steps, every=25)
         supervisors = (f"--worker={BIN}/muster-worker", "--worker-arg=--slots=1", "--worker-arg=--term-grace=3")
         done = site.lab.run(MUSTER, "slurm", "submit", site.write_job(spec), "-o", "json", *supervisors, *options)
         return Run(site, json.loads(done.stdout)["slurm_job_id"], spec)
@@ -61,8 +61,9 @@ class FromTheLoginNode(unittest.TestCase):
         self.assertIn("running", within.stdout)
 
         site.lab.run(MUSTER, "slurm", "requeue", run.slurm_job)
+        site.lab.wait_until(lambda: "waiting until Slurm starts it again" in text(), "attach says that it waits")
+        site.lab.start_again_now(run.slurm_job)
         self.assertEqual(attached.wait(120), 0, text())
-        self.assertIn("waiting until Slurm starts it again", text())
         self.assertIn("connected again", text())
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertEqual((run.exit_code(), run.slurm()["restart_cnt"]), (0, 1))
@@ -73,8 +74,8 @@ class FromTheLoginNode(unittest.TestCase):
         self.assertEqual(list(self.temporary(run).iterdir()), [], "its certificate goes with it")
 
     def test_it_is_followed_to_the_node_that_takes_over(self):
-        site = Site(self, nodes=3)
-        run = self.submit(site, "--spares", "1")
+        site = Site(self, nodes=3, **SOON_DOWN)
+        run = self.submit(site, "--spares", "1", steps=80)
         attached, text = self.attach(run)
         run.wait_for_step(30)
         epoch = run.leader()["epoch"]
@@ -82,7 +83,7 @@ class FromTheLoginNode(unittest.TestCase):
         self.assertEqual(attached.wait(120), 0, text())
         self.assertIn("connected again", text())
         self.assertGreater(run.leader()["epoch"], epoch)
-        self.assertEqual([step for step, *_ in run.trajectory()], list(range(1, STEPS + 1)))
+        self.assertEqual([step for step, *_ in run.trajectory()], list(range(1, 81)))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "ip", "unshare", "nsenter", "setpriv")
 SEARCH = "/usr/sbin:/sbin:/usr/bin:/bin"
 POLL_S = 0.05
+PATIENCE_S = 60  # for what only has to happen
 ORDER_S = 60  # the longest that an order to the lab may take
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
          "DEADLINE", "OUT_OF_MEMORY")
@@ -121,7 +122,7 @@ class Lab:
 
     # Up and down.
 
-    def up(self, timeout=60):
+    def up(self, timeout=PATIENCE_S):
         """Returns when every node is idle."""
         began = time.monotonic()
         try:
@@ -227,7 +228,7 @@ class Lab:
                 # A folder from outside would be one of the mounts outside.
                 "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.shared), *map(str, command)]
 
-    def run(self, *command, node=None, timeout=60, check=True, env=None, cwd=None, stdin=None):
+    def run(self, *command, node=None, timeout=PATIENCE_S, check=True, env=None, cwd=None, stdin=None):
         """Runs a command to its end; `check` raises where it fails."""
         done = subprocess.run(self.words(command, node, cwd), env=self.environment(env), input=stdin,
                               stdin=None if stdin is not None else subprocess.DEVNULL,
@@ -273,7 +274,7 @@ class Lab:
             raise LabError(f"Slurm knows no job {job}")
         return found[0]
 
-    def wait_for_state(self, job, *states, timeout=60):
+    def wait_for_state(self, job, *states, timeout=PATIENCE_S):
         """Until the job is in one of the states (RUNNING, ...), which is returned as job() tells it. Fails
         at once when it has come to another end."""
         def reached():
@@ -285,7 +286,20 @@ class Lab:
             return seen if state in states else None
         return self.wait_until(reached, f"job {job} is {' or '.join(states)}", timeout)
 
-    def wait_for_output(self, job, text, timeout=60):
+    def start_again_now(self, job, without=""):
+        """Of a job that is requeued: it runs again in two seconds instead of after cred_expire. In the second of
+        the requeue its nodes would take the new credential for the old one, which is revoked. `without`: the
+        nodes that whoever requeues it is going to exclude."""
+        def settled():
+            said = self.scontrol("show", "job", job)
+            if "JobState=PENDING Reason=BeginTime" in said:
+                return f"ExcNodeList={without}" in said
+            # Slow as we are, it may run again already, or have ended.
+            return "Restarts=0" not in said and not re.search("JobState=(PENDING|COMPLETING)", said)
+        self.wait_until(settled, f"job {job} is requeued")
+        self.run("scontrol", "update", f"jobid={job}", "StartTime=now+2", check=False)
+
+    def wait_for_output(self, job, text, timeout=PATIENCE_S):
         return self.wait_until(lambda: text in self.output(job) and self.output(job),
                                f"job {job} prints {text!r}", timeout)
 
@@ -294,21 +308,23 @@ class Lab:
         the node does not respond."""
         return self.run("sinfo", "-h", "-p", "main", "-n", name, "-o", "%T").stdout.strip()
 
-    def wait_for_node(self, name, *states, timeout=60):
+    def wait_for_node(self, name, *states, timeout=PATIENCE_S):
         return self.wait_until(lambda: self.node_state(name) in states,
                                f"node {name} is {' or '.join(states)}", timeout)
 
-    def wait_until(self, condition, what, timeout=60):
-        """Polls until the condition gives something true, and returns that."""
+    def wait_until(self, condition, what, timeout=PATIENCE_S):
+        """Polls until the condition gives something true, and returns that. Asking takes a third of the time at
+        most: the others need the processors."""
         deadline = time.monotonic() + timeout
         while True:
+            began = time.monotonic()
             value = condition()
             if value:
                 return value
             if time.monotonic() > deadline:
                 queue = self.run("squeue", "-a", "-t", "all", check=False).stdout
                 raise LabError(f"not within {timeout} s: {what}\n{queue}{self.logs('slurmctld.log')}")
-            time.sleep(POLL_S)
+            time.sleep(max(POLL_S, 2 * (time.monotonic() - began)))
 
     # Faults.
 

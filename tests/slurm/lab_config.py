@@ -73,7 +73,7 @@ def slurm_conf(plan):
         "SlurmUser": plan.user,
         "SlurmdUser": plan.user,
         "AuthType": "auth/munge",
-        # A requeued job waits until its old credential has expired: 120 s by default.
+        # A requeued job waits until its old credential has expired: 120 s by default, and 5 s at least.
         "AuthInfo": f"socket={plan.folder}/munge/socket,cred_expire=5",
         "StateSaveLocation": f"{plan.folder}/ctl/state",
         "SlurmctldPidFile": f"{plan.folder}/ctl/slurmctld.pid",
@@ -95,7 +95,8 @@ def slurm_conf(plan):
         "KillWait": plan.kill_wait_s,
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
-        "SchedulerParameters": "bf_interval=2",
+        # As quick as Slurm is at most; by default it lets batch jobs wait for three seconds.
+        "SchedulerParameters": "bf_interval=1,sched_interval=1,batch_sched_delay=0",
         "SlurmctldDebug": "verbose",
     }
     settings.update(dict(plan.settings))

@@ -112,6 +112,7 @@ class SharedLab(unittest.TestCase):
         lab.wait_for_output(low, "start")
         urgent = lab.sbatch("true", "-N3", "--exclusive", "-p", "urgent")
         lab.wait_for_state(urgent, "COMPLETED")
+        lab.start_again_now(low)
         lab.wait_for_state(low, "COMPLETED")
         self.assertIn("start 1", lab.output(low))
 
@@ -155,7 +156,7 @@ class SharedLab(unittest.TestCase):
 
 class Faults(unittest.TestCase):
     def test_a_killed_node_leaves_a_no_kill_job_which_goes_on_and_comes_back(self):
-        lab = Lab.of(self, nodes=3, slurmd_timeout_s=4)
+        lab = Lab.of(self, nodes=3, slurmd_timeout_s=5, settings={"MessageTimeout": 3})
         job = lab.sbatch("srun --no-kill -o task-%t sh -c "
                          "'echo began; until [ -e go-on ]; do sleep 0.1; done; echo done'",
                          "-N3", "--no-kill")
@@ -178,7 +179,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(lab.srun("-w", "n2", "hostname").stdout, "n2\n")
 
     def test_a_job_that_loses_a_node_is_requeued_on_others(self):
-        lab = Lab.of(self, nodes=3, slurmd_timeout_s=4, settings={"MessageTimeout": 3})
+        lab = Lab.of(self, nodes=3, slurmd_timeout_s=5, settings={"MessageTimeout": 3})
         job = lab.sbatch("echo began ${SLURM_RESTART_COUNT:-0} $SLURM_JOB_NODELIST\n"
                          "[ -n \"$SLURM_RESTART_COUNT\" ] || srun sleep 600",
                          "-N2", "--requeue")

@@ -120,6 +120,7 @@ class Submit(unittest.TestCase):
         self.assertEqual([path.name for path in self.wait_for_supervisors(first, 0, 2)],
                          ["words-0-n1", "words-0-n2"])
         self.muster("requeue", first["slurm_job_id"])
+        self.lab.start_again_now(first["slurm_job_id"], without="n1")
         self.assertEqual([path.name for path in self.wait_for_supervisors(first, 1, 2)],
                          ["words-1-n2", "words-1-n3"])
         self.assertIn("ExcNodeList=n1", self.lab.scontrol("show", "job", first["slurm_job_id"]))
@@ -140,6 +141,7 @@ class Submit(unittest.TestCase):
         # The one that has the array's number as its own.
         task = next(job["array_task_id"] for job in self.lab.squeue() if job["job_id"] == array)
         self.muster("requeue", "--now", f"{array}_{task}")
+        self.lab.start_again_now(f"{array}_{task}")
         self.lab.wait_until((self.folder / f"ran-{task}-1").exists, "the task runs again")
         self.assertFalse((self.folder / f"ran-{1 - task}-1").exists())
         self.assertEqual({job["array_task_id"]: job["restart_cnt"] for job in self.lab.squeue()

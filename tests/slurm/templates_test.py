@@ -56,6 +56,7 @@ class Templates(unittest.TestCase):
         # Slurm takes its number for the whole array.
         task = next(job["array_task_id"] for job in site.lab.squeue() if job["job_id"] == array)
         site.lab.run(BIN / "muster", "slurm", "requeue", f"{array}_{task}")
+        site.lab.start_again_now(f"{array}_{task}")
         site.lab.wait_until(
             lambda: [job["job_state"] for job in site.lab.squeue()] == ["COMPLETED"] * 2,
             "both tasks complete")
@@ -92,6 +93,7 @@ class Templates(unittest.TestCase):
         run.state = site.shared / f"muster-{job}"
         run.wait_for_step(30)
         site.lab.run(BIN / "muster", "slurm", "requeue", job)
+        site.lab.start_again_now(job)
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertEqual(run.slurm()["restart_cnt"], 1)
         self.assertEqual(self.steps(run.output), 100)
