@@ -51,6 +51,15 @@ TEST(Metrics, DropsRunsThatEndedLongAgo) {
   EXPECT_THAT(Metrics().Render(controller, {}), Not(HasSubstr("0123456789")));
 }
 
+TEST(Metrics, CountsPilotJobsByState) {
+  const Controller controller{ControllerOptions{}};
+  EdgeFigures edges;
+  edges.pilots = {{"ending", 1}, {"running", 2}};
+  const std::string text = Metrics().Render(controller, edges);
+  EXPECT_THAT(text, HasSubstr("muster_pilots{state=\"ending\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("muster_pilots{state=\"running\"} 2\n"));
+}
+
 TEST(Metrics, AddsUpWhatItObserves) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), kNoTime});

@@ -47,7 +47,7 @@ CommandResult RunSlurmPilots(CommandContext& context) {
   Json status = {{"pilots", Json::array()}, {"conditions", Json::array()}};
   if (text.ok()) {
     status = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!status.is_object())
+    if (!status.is_object() || !status.value("pilots", Json()).is_array())
       return DataLoss(paths.PilotsStatus() + " is no status of pilots; is another program at it?");
   } else if (text.status().code() != StatusCode::kNotFound) {
     return text.status();

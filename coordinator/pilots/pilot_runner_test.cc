@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <future>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -104,6 +106,12 @@ class PilotRunnerTest : public testing::Test {
   json Pilots() const { return Status().value("pilots", json::array()); }
   // Of the first pilot.
   std::string Key() const { return Pilots().empty() ? "" : Pilots()[0]["key"].get<std::string>(); }
+  // As the gauge has them.
+  std::map<std::string, int> Counts() {
+    std::promise<std::map<std::string, int>> counts;
+    loop_->Post([&] { counts.set_value(runner_->counts()); });
+    return counts.get_future().get();
+  }
   bool StateIs(const std::string& state) const {
     const json pilots = Pilots();
     return !pilots.empty() && pilots[0]["state"] == state;
@@ -180,6 +188,17 @@ TEST_F(PilotRunnerTest, GivesEachNodeATokenOfItsOwnName) {
   EXPECT_EQ(json::parse(*book)["tokens"][0]["node"], "n7");
   EXPECT_THAT(Story(), HasSubstr("pilot_started: pilot " + key + " (Slurm job 1) runs on n7"));
   EXPECT_EQ(Count("sbatch"), 1);
+}
+
+TEST_F(PilotRunnerTest, CountsThoseThatHaveNotEndedByState) {
+  Configure();
+  Need(2);
+  Start();
+  ASSERT_TRUE(Eventually([&] { return Counts() == std::map<std::string, int>{{"pending", 2}}; }));
+  const std::string key = Key();
+  SetJob("1", key, "RUNNING", "n7");  // of the other one Slurm knows nothing any more
+  ASSERT_TRUE(Eventually([&] { return Counts().count("running") == 1; }));
+  EXPECT_EQ(Counts().at("running"), 1);
 }
 
 TEST_F(PilotRunnerTest, ALaterCoordinatorAdoptsWhatIsThere) {
