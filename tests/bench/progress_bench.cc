@@ -49,7 +49,7 @@ void StorePhases(ProgressReporter& reporter, int micro_batches) {
     reporter.EnterPhase(TrainPhase::kBackward);
   }
   reporter.EnterPhase(TrainPhase::kOptimizer);
-  reporter.FinishStep({.step = 1, .loss = 2, .step_seconds = kStepSeconds}, 4096);
+  reporter.FinishStep({.step = 1, .loss = 2, .step_seconds = kStepSeconds}, {.tokens = 4096});
   reporter.SetSnapshotStep(1);
 }
 
@@ -67,9 +67,10 @@ int Run(int micro_batches, int operations) {
   if (!fd.ok()) return 1;
   auto mapped = ProgressWriter::Map(fd->get());
   auto reader = ProgressReader::Map(fd->get());
-  if (!mapped.ok() || !reader.ok()) return 1;
+  auto figures = FiguresWriter::Map(fd->get());
+  if (!mapped.ok() || !reader.ok() || !figures.ok()) return 1;
   const std::shared_ptr<ProgressWriter> page = *std::move(mapped);
-  ProgressReporter reporter(page, SystemClock());
+  ProgressReporter reporter(page, SystemClock(), *std::move(figures));
   const auto cell = ClaimCell(page, "world");
   const std::uint64_t before = (*reader)->stores();
   StorePhases(reporter, micro_batches);

@@ -130,10 +130,16 @@ void ShardSaver::Work() {
     if (task_ == Task::kNone) return;
     const bool writing = task_ == Task::kWrite;
     lock.unlock();
+    const TimePoint begin = SystemClock().Now();
     Status status = writing ? Write() : ReserveMemory();
+    const double seconds = ToSeconds(SystemClock().Now() - begin);
     lock.lock();
     if (writing) {
       ++(status.ok() ? counters_.saved : counters_.failed);
+      if (status.ok()) {
+        counters_.bytes += written_;
+        counters_.write.Observe(seconds);
+      }
       last_ = std::move(status);
       if (discarded_) RemoveShard();
     }

@@ -18,6 +18,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/control_pipe/training_figures.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/committer.h"
 #include "trainer/checkpoint/shard_image.h"
@@ -27,6 +28,8 @@ namespace muster {
 struct ShardSaverCounters {
   std::uint64_t saved = 0;  // shards durable and handed to the committer
   std::uint64_t failed = 0;
+  std::uint64_t bytes = 0;  // of those that were saved
+  SaveSeconds write;        // of each, from the copy until it is durable and handed over
 };
 
 class ShardSaver {

@@ -36,6 +36,10 @@ Throughput::Throughput(const ModelConfig& config, std::int64_t trained, const Da
       devices_(std::max(1, devices)),
       peak_(std::move(peak)) {}
 
+double Throughput::Flops(std::int64_t labels) const {
+  return flops_per_token_ * static_cast<double>(labels) * tokens_per_label_;
+}
+
 double Throughput::Utilization(std::int64_t labels, double seconds) const {
   if (seconds <= 0) return 0;
   const double tokens = static_cast<double>(labels) * tokens_per_label_;

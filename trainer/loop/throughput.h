@@ -30,6 +30,8 @@ class Throughput {
   Throughput(const ModelConfig& config, std::int64_t trained, const DatasetStats& stats,
              int devices, DevicePeak peak);
 
+  // The model's operations for so many labels.
+  double Flops(std::int64_t labels) const;
   // Of a step with so many labels over all ranks; 0: not known.
   double Utilization(std::int64_t labels, double seconds) const;
   // The step counts for Summary.

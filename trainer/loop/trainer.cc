@@ -1,5 +1,6 @@
 #include "trainer/loop/trainer.h"
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
 #include "trainer/core/lr_schedule.h"
+#include "trainer/device/device_memory.h"
 #include "trainer/loop/evaluation_policy.h"
 #include "trainer/loop/hf_export.h"
 #include "trainer/loop/profile_report.h"
@@ -41,6 +43,7 @@ Trainer::Trainer(RankEnv env, int step_ranks, TrainerParts parts)
 
 std::optional<Failure> Trainer::Run() {
   std::optional<Failure> failure = RunStages();
+  if (failure) CountCollectiveError(*failure);
   // Of a generation that is over recovery waits for.
   FinishLog(kLinePatience);
   parts_.lines.Await(Deadline::After(kLinePatience));
@@ -76,6 +79,17 @@ std::optional<Failure> Trainer::RunStages() {
   return std::nullopt;
 }
 
+// One that was called off found no error.
+void Trainer::CountCollectiveError(const Failure& failure) {
+  if (failure.exit_code != kExitPeerLost) return;
+  const StatusCode code = failure.status.code();
+  if (code == StatusCode::kCancelled) return;
+  parts_.progress.CountCollectiveError(code == StatusCode::kUnavailable ? CollectiveError::kPeerLost
+                                       : code == StatusCode::kDeadlineExceeded
+                                           ? CollectiveError::kTimeout
+                                           : CollectiveError::kInternal);
+}
+
 void Trainer::Note(const char* severity, const std::string& message) {
   parts_.supervisor.Note(env_.generation, severity, message);
   Print(std::string(severity) + ": " + message + "\n");
@@ -99,15 +113,19 @@ std::optional<Failure> Trainer::CheckCalledOff() const {
   return CollectiveFailure(called_off);
 }
 
-// A stop that came while the state was loaded need not wait for a step.
+// A stop that came while the state was loaded need not wait for a step. Along goes how far any of
+// the processes has been, for who is new does not know which steps are done again.
 std::optional<Failure> Trainer::AgreeOnStop() {
-  std::int64_t stop = stop_requested() ? 1 : 0;
+  std::array<std::int64_t, 2> most = {stop_requested() ? 1 : 0, parts_.progress.furthest_step()};
   if (parts_.communicator.size() > 1) {
     const Status agreed =
-        parts_.communicator.AllReduce(&stop, 1, ElementType::kInt64, ReduceOp::kMax)->Wait();
+        parts_.communicator
+            .AllReduce(most.data(), most.size(), ElementType::kInt64, ReduceOp::kMax)
+            ->Wait();
     if (!agreed.ok()) return CollectiveFailure(agreed);
   }
-  stopping_ = stop != 0;
+  stopping_ = most[0] != 0;
+  parts_.progress.SetFurthestStep(most[1]);
   return std::nullopt;
 }
 
@@ -241,7 +259,11 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .skipped = numbers.overflow || !numbers.finite(),
                             .loss_scale = loss_scale.scale,
                             .rss_bytes = ResidentBytes()};
-  parts_.progress.FinishStep(metrics, labels);
+  TellSaves();
+  parts_.progress.SetDeviceMemory(ReadDeviceMemory(parts_.ops.device()));
+  parts_.progress.FinishStep(metrics, {.tokens = labels,
+                                       .samples = loader_->geometry().global_batch(),
+                                       .flops = throughput_ ? throughput_->Flops(labels) : 0});
   LogStep(metrics);
   if (parts_.on_step) parts_.on_step(metrics);
   SealStep();
@@ -319,10 +341,12 @@ std::optional<Failure> Trainer::Save() {
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
   const TraceSpan span(&profiler_, TracePhase::kCheckpoint, "save");
   engine_->WaitForUpdate();
+  const TimePoint begin = parts_.clock.Now();
   const Result<SaveOutcome> saved =
       checkpointer_->Save(parts_.communicator, cursor_, engine_->state().CheckpointArrays());
   if (!saved.ok()) return CollectiveFailure(saved.status());
   if (*saved == SaveOutcome::kTaken) {
+    parts_.progress.CountStage(ToSeconds(parts_.clock.Now() - begin));
     saved_step_ = cursor_.step;
   } else if (is_first()) {
     ReportSlowDisk();
@@ -352,7 +376,15 @@ std::optional<Failure> Trainer::SaveLast() {
 // A phase of its own: a disk may need much longer for the shard than a step takes.
 Status Trainer::DrainSaves() {
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
-  return checkpointer_->DrainWhileMoving(kDrainPatience, [this] { parts_.progress.Move(); });
+  Status drained =
+      checkpointer_->DrainWhileMoving(kDrainPatience, [this] { parts_.progress.Move(); });
+  TellSaves();
+  return drained;
+}
+
+void Trainer::TellSaves() {
+  const ShardSaverCounters saves = parts_.saver->counters();
+  parts_.progress.SetSaved(saves.write, saves.bytes);
 }
 
 // A full disk is waited for: the trained state may be nowhere but in this process and its snapshot.

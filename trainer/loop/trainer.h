@@ -147,6 +147,9 @@ class Trainer {
   void ReportSlowDisk();
   std::optional<Failure> SaveLast();
   Status DrainSaves();
+  // Into the progress page: what has been written so far.
+  void TellSaves();
+  void CountCollectiveError(const Failure& failure);
   std::optional<Failure> Export();
   std::optional<Failure> WaitForRoom();
   std::optional<Failure> ReportProfile();

@@ -35,6 +35,12 @@ Result<std::unique_ptr<ProgressWriter>> MakePage(const RankEnv& env) {
   return env.progress_fd >= 0 ? ProgressWriter::Map(env.progress_fd) : ProgressWriter::Private();
 }
 
+// Null without a guardian, for then nobody reads them.
+Result<std::unique_ptr<FiguresWriter>> MapFigures(const RankEnv& env) {
+  if (env.progress_fd < 0) return std::unique_ptr<FiguresWriter>();
+  return FiguresWriter::Map(env.progress_fd);
+}
+
 // Ends the process at once, before anything is torn down: waiting for a checkpoint that a lost peer
 // will never complete would only delay the recovery.
 [[noreturn]] void EndWith(const Failure& failure, const RankEnv& env, Step step,
@@ -86,8 +92,10 @@ int RunTrain(const TrainOptions& options) {
   if (!spec.ok()) EndWith(InputFailure("config", spec.status()), *env, 0, supervisor);
   Result<std::unique_ptr<ProgressWriter>> page = MakePage(*env);
   if (!page.ok()) EndWith({"internal", kExitFailure, page.status()}, *env, 0, supervisor);
+  Result<std::unique_ptr<FiguresWriter>> figures = MapFigures(*env);
+  if (!figures.ok()) EndWith({"internal", kExitFailure, figures.status()}, *env, 0, supervisor);
   at::set_num_threads(ThreadsPerRank(*spec));
-  ProgressReporter progress(*std::move(page), SystemClock());
+  ProgressReporter progress(*std::move(page), SystemClock(), *std::move(figures));
   RankProcess process(*std::move(spec), {.make_device = MakeRankDevice,
                                          .supervisor = supervisor,
                                          .progress = progress,
