@@ -169,7 +169,7 @@ class BadStart(unittest.TestCase):
             taken.listen()
             port = taken.getsockname()[1]
             done = run("muster-coordinator", "--dir", temp, "--listen", f"127.0.0.1:{port}",
-                       check=False, timeout=20)
+                       check=False, timeout=60)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(str(port), done.stderr)
             self.assertIn("taken", done.stderr)
@@ -177,13 +177,13 @@ class BadStart(unittest.TestCase):
     def test_an_address_that_others_can_reach_is_refused(self):
         with tempfile.TemporaryDirectory() as temp:
             done = run("muster-coordinator", "--dir", temp, "--listen", "0.0.0.0:0", check=False,
-                       timeout=20)
+                       timeout=60)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("--tls-listen", done.stderr)
 
     def test_a_second_coordinator_in_one_directory(self):
         cluster = Cluster(self)
-        done = run("muster-coordinator", "--dir", cluster.dir, check=False, timeout=20)
+        done = run("muster-coordinator", "--dir", cluster.dir, check=False, timeout=60)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(str(cluster.coordinator_pid()), done.stderr)
 

@@ -35,7 +35,7 @@ class DaemonLoss(unittest.TestCase):
         self.cluster.up()
         self.assertEqual(self.cluster.get(waiting)["state"], "queued")
         self.cluster.muster("cancel", waiting)
-        self.cluster.wait_for_state(job, "running", timeout=20)
+        self.cluster.wait_for_state(job, "running")
         self.check_undisturbed(job, ranks)
 
     def too_big(self):
@@ -62,7 +62,7 @@ class DaemonLoss(unittest.TestCase):
         self.assertTrue(all(alive(pid) for pid in ranks.values()))
         self.cluster.up()
         wait_until(lambda: all(n["state"] == "ready" for n in self.cluster.json("nodes")),
-                   "both nodes are ready", timeout=20)
+                   "both nodes are ready")
         self.assertNotEqual(self.cluster.json("nodes")[1]["pid"], node["pid"])
         self.check_undisturbed(job, ranks)
 

@@ -9,15 +9,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from cluster import (Cluster, kill, read_metrics, trajectory, trajectory_of,  # noqa: E402
                      wait_until)
 
-STEPS = 60
-
-
 class JobThatMoves(unittest.TestCase):
     """A job on two of three nodes, of which `node` is to go away, and the numbers of a calm run."""
 
+    STEPS = 60
+
     def start(self, at_step=10, **train):
-        self.calm = trajectory_of(self.cluster.calm(steps=STEPS, **train))
-        self.job = self.cluster.submit(self.cluster.train_job(steps=STEPS, **train))
+        self.calm = trajectory_of(self.cluster.calm(steps=self.STEPS, **train))
+        self.job = self.cluster.submit(self.cluster.train_job(steps=self.STEPS, **train))
         self.cluster.wait_for_step(self.job, at_step)
         self.node = self.cluster.get(self.job)["ranks"][1]["node"]
 
@@ -55,7 +54,7 @@ class Drain(JobThatMoves):
         kill(self.cluster.coordinator_pid())
         self.cluster.up()
         self.check_moved()
-        wait_until(lambda: self.state() == "drained", "the node is drained", timeout=30)
+        wait_until(lambda: self.state() == "drained", "the node is drained")
 
     def test_a_job_that_would_need_the_node_waits_for_its_return(self):
         others = [n["name"] for n in self.cluster.json("nodes") if n["name"] != self.node]
@@ -64,7 +63,7 @@ class Drain(JobThatMoves):
         self.cluster.muster("drain", idle, "--wait")
         self.cluster.muster("drain", self.node, "--wait", timeout=90)
         step = max(read_metrics(self.cluster.output(self.job)))
-        self.assertLess(step, STEPS)
+        self.assertLess(step, self.STEPS)
         self.assertNotIn(self.cluster.get(self.job)["state"], ("failed", "succeeded"))
         self.cluster.muster("undrain", self.node)
         self.assertEqual(self.cluster.wait(self.job), 0, self.cluster.describe(self.job))
@@ -74,6 +73,8 @@ class Drain(JobThatMoves):
 class StopNotice(JobThatMoves):
     """The node is told by its surroundings that it goes away."""
 
+    STEPS = 30
+
     def setUp(self):
         self.cluster = Cluster(self, nodes=3)
 
@@ -82,7 +83,7 @@ class StopNotice(JobThatMoves):
         for node in [n["name"] for n in self.cluster.json("nodes")]:
             self.cluster.restart_worker(node, *option(self.notice(node)))
         # Notices are looked for once a second: the job must take longer than that.
-        self.start(batch={"per_rank": 2, "accumulation": 8})
+        self.start(at_step=2, batch={"per_rank": 2, "accumulation": 8})
 
     def notice(self, node):
         return self.cluster.path(f"{node}.notice")

@@ -196,7 +196,7 @@ class BadInput(unittest.TestCase):
 
     def expect_failure(self, words, *args, **kwargs):
         job = self.cluster.submit(self.job(*args, **kwargs))
-        self.assertEqual(self.cluster.wait(job, timeout=20), 10, self.cluster.describe(job))
+        self.assertEqual(self.cluster.wait(job), 10, self.cluster.describe(job))
         got = self.cluster.get(job)
         self.assertEqual((len(got["attempts"]), got["step"]), (1, 0), "it is not tried again")
         story = self.cluster.describe(job)

@@ -76,9 +76,9 @@ class SleepingDaemons(unittest.TestCase):
         self.assertEqual(len(got["attempts"]), attempts, self.cluster.describe(job))
         self.assertEqual(ended(got)[:len(over)], list(over))
         self.assertEqual(trajectory(self.cluster.output(job)), self.calm)
-        wait_until(lambda: not processes_of_job(job), f"nothing is left of {job}", timeout=10)
+        wait_until(lambda: not processes_of_job(job), f"nothing is left of {job}")
         wait_until(lambda: all(n["state"] == "ready" and n["slots_used"] == 0
-                               for n in self.cluster.json("nodes")), "all slots are free", timeout=20)
+                               for n in self.cluster.json("nodes")), "all slots are free")
 
 
 class EveryPhase(SleepingDaemons):

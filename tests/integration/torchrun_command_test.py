@@ -107,7 +107,7 @@ class Alone(unittest.TestCase):
         return run
 
     def expect_nothing_left(self):
-        wait_until(lambda: not processes_of(self.root), "all processes are gone", timeout=20)
+        wait_until(lambda: not processes_of(self.root), "all processes are gone")
         wait_until(lambda: not list(self.root.glob("muster-run-*")), "the directory is gone")
 
     def test_nothing_is_left_of_its_cluster_when_it_is_killed(self):

@@ -103,7 +103,7 @@ class TwoNetworks(unittest.TestCase):
         done = subprocess.run(
             ["nsenter", f"--net=/run/netns/{namespace}", BIN / "muster-worker", "--dir",
              self.cluster.path("other"), "--node", "n", "--interface", "ib0"],
-            capture_output=True, text=True, timeout=10, check=False)
+            capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("there is lo (127.0.0.1 ::1), eth0 (10.77.0.2), fabric0 (10.88.0.1)",
                       " ".join((done.stdout + done.stderr).split()))

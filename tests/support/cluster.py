@@ -10,6 +10,7 @@ The programs come from the folder MUSTER_BIN_DIR. Every wait has a deadline; not
 time and hopes. Job files are written as JSON, which is YAML.
 """
 
+import atexit
 import json
 import os
 import pathlib
@@ -25,6 +26,7 @@ DATA = ROOT / "configs" / "data" / "self_instruct_user_oriented.jsonl"
 TERMINAL = ("succeeded", "failed", "cancelled")
 POLL_S = 0.02
 _calm_runs = {}  # of Cluster.calm, in this process
+_models = {}  # of init_model, by preset
 
 
 def run(program, *arguments, timeout=60, env=None, check=True):
@@ -39,15 +41,17 @@ def run(program, *arguments, timeout=60, env=None, check=True):
 
 
 def wait_until(condition, what, timeout=60):
-    """Polls until `condition` gives something true, and returns that."""
+    """Polls until `condition` gives something true, and returns that. Asking takes a third of the time at most:
+    what is waited for needs the processors."""
     deadline = time.monotonic() + timeout
     while True:
+        began = time.monotonic()
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout} s: {what}")
-        time.sleep(POLL_S)
+        time.sleep(max(POLL_S, 2 * (time.monotonic() - began)))
 
 
 def ip(*words):
@@ -78,7 +82,13 @@ def kill(pid, number=signal.SIGKILL):
 
 
 def init_model(directory, preset="tiny"):
-    run("muster-trainer", "init-model", "--preset", preset, "--out", directory)
+    """The same one whenever it is asked for, so that the tests of one script have it made once."""
+    if preset not in _models:
+        folder = tempfile.TemporaryDirectory(prefix="muster-model-")
+        atexit.register(folder.cleanup)
+        run("muster-trainer", "init-model", "--preset", preset, "--out", f"{folder.name}/model")
+        _models[preset] = folder
+    shutil.copytree(f"{_models[preset].name}/model", directory)
     return directory
 
 
@@ -207,7 +217,7 @@ class Cluster:
         try:
             down = run("muster", "down", "--dir", self.dir, check=False, timeout=60)
             for worker in self.workers:
-                worker.wait(timeout=10)
+                worker.wait(timeout=60)
             left = processes_of(self.root)
             for pid, _ in left:
                 kill(pid)
@@ -286,11 +296,16 @@ class Cluster:
 
     def wait_for_step(self, job, step, timeout=60):
         output = self.output(job)
+        ask_at = time.monotonic()
 
         def reached():
+            nonlocal ask_at
             done = read_metrics(output)
             if done and max(done) >= step:
                 return True
+            if time.monotonic() < ask_at:
+                return False  # a process for each look would take more than the job's
+            ask_at = time.monotonic() + 0.5
             return self._must_live(job)
         wait_until(reached, f"job {job} reaches step {step}", timeout)
 
