@@ -73,7 +73,7 @@ class Scrub(unittest.TestCase):
 
     def metrics(self):
         endpoint = json.loads((self.cluster.dir / "coordinator" / "endpoint.json").read_text())
-        with urllib.request.urlopen(f"http://{endpoint['http']}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(f"http://{endpoint['http']}/metrics", timeout=60) as page:
             return page.read().decode()
 
     def test_a_flipped_byte_is_found_and_the_next_attempt_is_not_offered_the_checkpoint(self):

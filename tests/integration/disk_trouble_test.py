@@ -23,8 +23,8 @@ class DiskTrouble(unittest.TestCase):
         self.disk = self.cluster.path("disk")
         self.disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", self.disk],
-                       check=True, timeout=10)
-        self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=True, timeout=10)
+                       check=True, timeout=60)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=True, timeout=60)
 
     def start(self, name):
         spec = self.cluster.train_job(steps=STEPS, every=10, name=name)

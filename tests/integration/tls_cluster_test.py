@@ -32,7 +32,7 @@ def scrape(cluster, address, name):
     context = ssl.create_default_context(cafile=credentials / "ca.pem")
     context.load_cert_chain(credentials / "cert.pem", credentials / "key.pem")
     host, port = address.split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
+    with socket.create_connection((host, int(port)), timeout=60) as raw:
         with context.wrap_socket(raw, server_hostname=name) as connection:
             connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             return read_all(connection)

@@ -56,7 +56,7 @@ def wait_until(condition, what, timeout=60):
 
 def ip(*words):
     subprocess.run([shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin"), *words], check=True,
-                   timeout=10)
+                   timeout=60)
 
 
 def can_have_namespaces():

@@ -4,8 +4,10 @@
       gang.wait(timeout=60)
 """
 
+import contextlib
 import os
 import pathlib
+import random
 import socket
 import subprocess
 import time
@@ -16,9 +18,12 @@ class GangFailed(AssertionError):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the kernel gives to whoever asks for any: until it is bound nobody gets it by chance."""
+    while True:
+        port = random.randrange(12000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Gang:

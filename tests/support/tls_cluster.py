@@ -84,7 +84,7 @@ class TlsCluster(Cluster):
             for daemon in reversed(self.daemons):
                 if daemon.poll() is None:
                     daemon.send_signal(signal.SIGTERM)
-                daemon.wait(timeout=20)
+                daemon.wait(timeout=60)
             # Guardians outlive their worker; there is no `muster down` for machines.
             for pid, _ in processes_of(self.root):
                 kill(pid)
