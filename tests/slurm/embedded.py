@@ -18,7 +18,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent),
                 str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 
 import cluster  # noqa: E402
-from lab import ENDED, ROOT, Lab, require  # noqa: E402,F401
+from lab import ENDED, PATIENCE_S, ROOT, Lab, require  # noqa: E402,F401
 
 BIN = cluster.BIN.resolve()
 # What a hand-written batch script needs; `muster slurm render` makes one that says more.
@@ -101,7 +101,7 @@ class Run:
     def last_step(self):
         return max(self.metrics(), default=0)
 
-    def wait_for_step(self, step, timeout=60):
+    def wait_for_step(self, step, timeout=PATIENCE_S):
         def reached():
             if self.last_step() >= step:
                 return True
@@ -123,13 +123,13 @@ class Run:
     def slurm(self):
         return self.lab.job(self.slurm_job)
 
-    def wait_for_end(self, timeout=90):
+    def wait_for_end(self, timeout=PATIENCE_S):
         """The state of the Slurm job when it has ended for good."""
         return self.lab.wait_until(
             lambda: self.slurm()["job_state"] in ENDED and self.slurm()["job_state"],
             "the Slurm job ends", timeout)
 
-    def wait_for_restart(self, count=1, timeout=90):
+    def wait_for_restart(self, count=1, timeout=PATIENCE_S):
         self.lab.wait_until(lambda: self.slurm()["restart_cnt"] >= count
                             and self.slurm()["job_state"] == "RUNNING",
                             f"the Slurm job runs for the {count + 1}. time", timeout)

@@ -43,7 +43,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "ip", "unshare", "nsenter", "setpriv")
 SEARCH = "/usr/sbin:/sbin:/usr/bin:/bin"
 POLL_S = 0.05
-PATIENCE_S = 60  # for what only has to happen
+PATIENCE_S = 120  # for what only has to happen
 ORDER_S = 60  # the longest that an order to the lab may take
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
          "DEADLINE", "OUT_OF_MEMORY")

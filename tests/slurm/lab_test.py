@@ -167,7 +167,7 @@ class Faults(unittest.TestCase):
         self.assertGreaterEqual(len(pids), 3)  # slurmd, slurmstepd, the task
         lab.kill_node("n2")
         self.assertEqual([pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()], [])
-        lab.wait_for_node("n2", "down", "down*", timeout=60)
+        lab.wait_for_node("n2", "down", "down*")
         self.assertEqual(lab.job(job)["nodes"], "n[1,3]")
         (lab.shared / "go-on").touch()
         lab.wait_until(lambda: lab.job(job)["job_state"] in ("COMPLETED", "FAILED"), "the job ends")
@@ -185,7 +185,7 @@ class Faults(unittest.TestCase):
                          "-N2", "--requeue")
         lab.wait_for_output(job, "began 0 n[1-2]")
         lab.power_loss("n1")
-        lab.wait_for_state(job, "COMPLETED", timeout=90)
+        lab.wait_for_state(job, "COMPLETED")
         self.assertIn("began 1 n[2-3]", lab.output(job))
 
     def test_killed_is_told_and_lost_power_is_not(self):

@@ -125,7 +125,7 @@ class Submit(unittest.TestCase):
                          ["words-1-n2", "words-1-n3"])
         self.assertIn("ExcNodeList=n1", self.lab.scontrol("show", "job", first["slurm_job_id"]))
         self.finish(first)
-        self.assertEqual(wait.wait(60), 0)
+        self.assertEqual(wait.wait(120), 0)
         batch = pathlib.Path(first["directory"]) / f"slurm-{first['slurm_job_id']}.out"
         text = batch.read_text()
         self.assertIn("run 0: ended with 75", text)

@@ -147,7 +147,7 @@ class Allocation:
         self.step_id += 1
         self.start()
 
-    def wait(self, timeout=60):
+    def wait(self, timeout=120):
         """The exit codes of all tasks that were not killed."""
         deadline = time.monotonic() + timeout
         codes = {}
@@ -195,7 +195,7 @@ class Allocation:
     def step(self):
         return max(read_metrics(self.output), default=0)
 
-    def wait_for_step(self, step, timeout=60):
+    def wait_for_step(self, step, timeout=120):
         wait_until(lambda: self.step() >= step or self._over(), f"step {step}\n", timeout)
         if self.step() < step:
             raise AssertionError(f"the tasks have ended before step {step}\n{self.logs()}")

@@ -40,7 +40,7 @@ def run(program, *arguments, timeout=60, env=None, check=True):
     return done
 
 
-def wait_until(condition, what, timeout=60):
+def wait_until(condition, what, timeout=120):
     """Polls until `condition` gives something true, and returns that. Asking takes a third of the time at most:
     what is waited for needs the processors."""
     deadline = time.monotonic() + timeout
@@ -289,12 +289,12 @@ class Cluster:
     def output(self, job):
         return pathlib.Path(self.get(job)["output_dir"])
 
-    def wait(self, job, timeout=90):
+    def wait(self, job, timeout=120):
         """The exit code of `muster wait`: 0 succeeded, 10 failed, 11 cancelled."""
         return self.muster("wait", job, "--timeout", f"{timeout}s", timeout=timeout + 10,
                            check=False).returncode
 
-    def wait_for_step(self, job, step, timeout=60):
+    def wait_for_step(self, job, step, timeout=120):
         output = self.output(job)
         ask_at = time.monotonic()
 
@@ -309,7 +309,7 @@ class Cluster:
             return self._must_live(job)
         wait_until(reached, f"job {job} reaches step {step}", timeout)
 
-    def wait_for_state(self, job, state, timeout=60):
+    def wait_for_state(self, job, state, timeout=120):
         return wait_until(lambda: self.get(job)["state"] == state, f"job {job} is {state}", timeout)
 
     def _must_live(self, job):
@@ -376,7 +376,7 @@ class Cluster:
         for pid in pids:
             kill(pid)
 
-    def wait_until_ready(self, timeout=60):
+    def wait_until_ready(self, timeout=120):
         wait_until(lambda: all(n["state"] == "ready" for n in self.json("nodes")),
                    "every node is ready", timeout)
 
