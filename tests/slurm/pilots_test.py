@@ -13,8 +13,8 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent),
                 str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 
 import cluster  # noqa: E402
-from embedded import BIN, Site, processes_on, require  # noqa: E402
-from lab import descendants  # noqa: E402
+from embedded import BIN, SOON_DOWN, Site, processes_on, require  # noqa: E402
+from lab import PATIENCE_S, descendants  # noqa: E402
 from lab_config import CONTROLLER_ADDRESS  # noqa: E402
 
 PORT = 7070
@@ -25,7 +25,7 @@ class Pool(Site):
     """A lab with a coordinator on its login node. Goes down with the test."""
 
     def __init__(self, test, nodes=3, **config):
-        super().__init__(test, nodes=nodes, settings={"MessageTimeout": 3})
+        super().__init__(test, nodes=nodes, **SOON_DOWN)
         self.dir = self.shared / "cluster"
         self.coordinator = None
         self.lab.run(BIN / "muster", "init", "--dir", self.dir, "--cluster", "lab")
@@ -44,14 +44,14 @@ class Pool(Site):
                 BIN / "muster-coordinator", "--dir", self.dir, "--lease", "2s", "--tls-listen",
                 f"{CONTROLLER_ADDRESS}:{PORT}", stdout=log, stderr=subprocess.STDOUT)
         self.lab.wait_until(lambda: self.muster("nodes", check=False).returncode == 0,
-                            "the coordinator listens", 20)
+                            "the coordinator listens")
 
     def kill(self):
         """The coordinator, as by a crash. It is a child of what enters the lab for it."""
         for pid in descendants(self.coordinator.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.coordinator.wait(10)
+        self.coordinator.wait(60)
 
     def muster(self, *words, check=True):
         return self.lab.run(BIN / "muster", *words, "--dir", self.dir, check=check)
@@ -79,13 +79,13 @@ class Pool(Site):
     def nodes(self, state="ready"):
         return sorted(node["name"] for node in self.json("nodes") if node["state"] == state)
 
-    def wait_for_nodes(self, names, timeout=40):
+    def wait_for_nodes(self, names, timeout=PATIENCE_S):
         return self.lab.wait_until(lambda: self.nodes() == names, f"the nodes {names} are ready", timeout)
 
-    def wait_for_job(self, name, state, timeout=60):
+    def wait_for_job(self, name, state, timeout=PATIENCE_S):
         self.lab.wait_until(lambda: self.json("get", name)["state"] == state, f"{name} is {state}", timeout)
 
-    def wait_for_step(self, spec, step, world=None, timeout=60):
+    def wait_for_step(self, spec, step, world=None, timeout=PATIENCE_S):
         def reached():
             metrics = self.metrics(spec)
             last = max(metrics, default=0)
@@ -107,12 +107,12 @@ class Pilots(unittest.TestCase):
         job = pool.submit_job(pool.command_job(2, "true"))
         pool.wait_for_job(job, "succeeded")
         self.assertEqual(len(pool.slurm_pilots()), 2)
-        pool.lab.wait_until(lambda: pool.pilots() == [], "the pilots leave", 40)
+        pool.lab.wait_until(lambda: pool.pilots() == [], "the pilots leave")
         pool.lab.wait_until(
             lambda: {entry["job_state"] for entry in pool.slurm_pilots()} <= {"CANCELLED", "COMPLETED"},
-            "Slurm has ended them", 30)
+            "Slurm has ended them")
         for node in ("n1", "n2", "n3"):
-            pool.lab.wait_until(lambda n=node: processes_on(pool.lab, n) == [], f"{node} is empty", 15)
+            pool.lab.wait_until(lambda n=node: processes_on(pool.lab, n) == [], f"{node} is empty")
         # A later pilot is let in although the certificate of the earlier one is not old.
         again = pool.submit_job(pool.command_job(2, "true"))
         pool.wait_for_job(again, "succeeded")
@@ -126,15 +126,36 @@ class Pilots(unittest.TestCase):
         pool.lab.kill_node("n2")
         step = pool.wait_for_step(spec, 60, world=1)
         pool.wait_for_nodes(["n1", "n3"])
-        pool.wait_for_step(spec, step + 20, world=2, timeout=90)
+        pool.wait_for_step(spec, step + 20, world=2)
         excluded = [pool.lab.scontrol("show", "job", entry["job_id"]) for entry in pool.slurm_pilots()]
         self.assertTrue(any("ExcNodeList=n2" in text for text in excluded))
+
+    def test_a_unit_of_two_nodes_comes_and_is_replaced_as_a_whole(self):
+        pool = Pool(self, nodes=4, nodes_per_pilot=2)
+        spec = pool.train_job(nodes=2, steps=LONG, every=50)
+        pool.submit_job(spec)
+        pool.wait_for_step(spec, 10, world=2)
+        first = pool.pilots()
+        self.assertEqual([pilot["nodes"] for pilot in first], ["n[1-2]"])
+        pool.lab.kill_node("n2")
+        # The other node of the unit leaves with it.
+        pool.lab.wait_until(lambda: [pilot["key"] for pilot in pool.pilots() if pilot["state"] == "running"]
+                            not in ([], [first[0]["key"]]), "another pilot runs")
+        second = next(pilot for pilot in pool.pilots() if pilot["state"] == "running")
+        pool.lab.wait_until(lambda: [node["pilot"] for node in pool.json("nodes") if node["state"] == "ready"]
+                            == 2 * [second["key"]], "both nodes of the new unit are ready, and no others")
+        self.assertNotIn("n2", pool.nodes())
+        step = max(pool.metrics(spec))
+        pool.wait_for_step(spec, step + 10, world=2)
+        jobs = pool.slurm_pilots()
+        self.assertEqual(len(jobs), 2)
+        self.assertIn("ExcNodeList=n2", pool.lab.scontrol("show", "job", second["slurm_job_id"]))
 
     def test_a_coordinator_that_is_killed_neither_loses_nor_doubles_a_pilot(self):
         pool = Pool(self)
         job = pool.submit_job(pool.command_job(2, f"until [[ -e {pool.shared}/finish ]]; do sleep 0.1; done"))
         asked = pool.dir / "pilots"
-        pool.lab.wait_until(lambda: list(asked.glob("p*/job.yaml")), "a pilot is asked for", 20)
+        pool.lab.wait_until(lambda: list(asked.glob("p*/job.yaml")), "a pilot is asked for")
         pool.kill()
         pool.start()
         pool.wait_for_job(job, "running")
@@ -156,10 +177,10 @@ class Pilots(unittest.TestCase):
         pool.wait_for_step(spec, 10)
         first = pool.nodes()
         pool.lab.wait_until(lambda: pool.nodes() and pool.nodes() != first and first[0] not in pool.nodes(),
-                            "another node has the job", 60)
+                            "another node has the job")
         pool.lab.wait_until(
             lambda: "is drained: its pilot job" in pool.muster("describe", spec["name"]).stdout,
-            "the job has moved", 20)
+            "the job has moved")
         step = max(pool.metrics(spec))
         pool.wait_for_step(spec, step + 10)
         states = [entry["job_state"] for entry in pool.slurm_pilots()]
@@ -167,11 +188,11 @@ class Pilots(unittest.TestCase):
 
     def test_pilots_without_a_coordinator_end_by_themselves(self):
         pool = Pool(self, max_nodes=1, min_nodes=1, orphan_after="6s")
-        pool.lab.wait_until(pool.nodes, "a node is there", 30)
+        pool.lab.wait_until(pool.nodes, "a node is there")
         pool.kill()
         pool.lab.wait_until(
             lambda: all(entry["job_state"] in ("COMPLETED", "FAILED") for entry in pool.slurm_pilots()),
-            "the pilot has ended", 40)
+            "the pilot has ended")
 
 
 if __name__ == "__main__":
