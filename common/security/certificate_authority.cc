@@ -168,6 +168,16 @@ Result<std::string> CertificateAuthority::SignUnrecorded(const std::string& csr_
   return keys_->Sign(X509_REQ_get0_pubkey(request.get()), identity, validity);
 }
 
+Status CertificateAuthority::CheckInForce() const {
+  const std::string path = SecurityPaths{dir_}.AuthorityCertificate();
+  MUSTER_ASSIGN_OR_RETURN(const std::string pem, ReadPrivateFile(path, Privacy::kTrusted));
+  const Result<AuthorityInfo> found = ReadAuthority(pem);
+  if (!found.ok()) return found.status().WithContext(path);
+  if (found->fingerprint == info_.fingerprint) return OkStatus();
+  return FailedPrecondition("the cluster has another authority now (" + found->fingerprint +
+                            "); join again, with a token of the new one");
+}
+
 Status CertificateAuthority::Record(std::span<const std::string> certificate_pems,
                                     std::int64_t now_ms) const {
   std::vector<CertificateInfo> certificates;

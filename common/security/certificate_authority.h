@@ -63,6 +63,10 @@ class CertificateAuthority {
                                      Duration lifetime, std::int64_t now_ms) const;
   Status Record(std::span<const std::string> certificate_pems, std::int64_t now_ms) const;
 
+  // kFailedPrecondition once another authority is in the directory (`muster init --force`): what
+  // this one signs, nobody believes any more.
+  Status CheckInForce() const;
+
  private:
   struct Keys;  // OpenSSL's, kept out of this header
   CertificateAuthority(std::string dir, std::string certificate_pem, AuthorityInfo info,

@@ -38,6 +38,9 @@ class Enrolment::Admission {
       : enrolment_(enrolment), paths_{enrolment.security_dir_}, now_ms_(now_ms) {}
 
   Result<std::string> Admit(const std::string& csr_pem, const Redemption& redemption) {
+    // The book that is locked may be a new authority's, and its token then not for us to use up.
+    if (!in_force_) in_force_ = enrolment_.authority_.CheckInForce();
+    MUSTER_RETURN_IF_ERROR(*in_force_);
     if (!revocations_) revocations_ = LoadRevocations(paths_.RevokedCertificates());
     if (!revocations_->ok()) return revocations_->status();
     MUSTER_RETURN_IF_ERROR(CheckMayReturn(**revocations_, redemption, now_ms_));
@@ -78,6 +81,7 @@ class Enrolment::Admission {
   const Enrolment& enrolment_;
   const SecurityPaths paths_;
   const std::int64_t now_ms_;
+  std::optional<Status> in_force_;
   std::optional<Result<RevocationList>> revocations_;
   std::optional<Result<std::vector<CertificateInfo>>> issued_;
   std::set<std::string> given_;
@@ -150,7 +154,10 @@ Result<std::string> Enrolment::SignRenewal(const RenewRequest& request,
 
 std::vector<Result<std::string>> Enrolment::Renew(std::span<const RenewRequest> requests,
                                                   std::int64_t now_ms) const {
-  const auto revocations = LoadRevocations(SecurityPaths{security_dir_}.RevokedCertificates());
+  const Status in_force = authority_.CheckInForce();
+  const Result<RevocationList> revocations =
+      in_force.ok() ? LoadRevocations(SecurityPaths{security_dir_}.RevokedCertificates())
+                    : Result<RevocationList>(in_force);
   std::vector<Result<std::string>> certificates;
   for (const RenewRequest& request : requests)
     certificates.push_back(revocations.ok() ? SignRenewal(request, *revocations, now_ms)

@@ -1,5 +1,9 @@
 #include "common/security/enrolment.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <vector>
@@ -80,6 +84,83 @@ TEST_F(EnrolmentTest, RegistersACertificateThatACrashHasKeptFromTheRegister) {
   std::filesystem::remove(paths_.IssuedCertificates());
   EXPECT_EQ(*Join(token), certificate);
   EXPECT_EQ(*ReadIssued(paths_.IssuedCertificates()), std::vector{*ReadCertificate(certificate)});
+}
+
+// The largest file that may be written, for as long as it lives: writes beyond it fail, or end in
+// the middle, as those on a disk without room do.
+class FullDisk {
+ public:
+  explicit FullDisk(std::uintmax_t bytes) : before_signal_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, before_signal_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*before_signal_)(int);
+};
+
+TEST_F(EnrolmentTest, UsesUpNoTokenOnAFullDisk) {
+  const JoinToken token = Token("n7");
+  {
+    const FullDisk full(64);
+    EXPECT_FALSE(Join(token).ok());
+  }
+  EXPECT_EQ(ReadIssued(paths_.IssuedCertificates())->size(), 0U);
+  // Nor did the key that was refused take it: another one may have it.
+  const KeyAndRequest other = *MakeCertificateRequest(Node("n7"));
+  const auto certificate = JoinWith(other.csr_pem, token);
+  EXPECT_TRUE(certificate.ok()) << certificate.status().ToString();
+}
+
+TEST_F(EnrolmentTest, GivesTheSameCertificateAfterTheDiskWasFullForTheRegister) {
+  // So that the register is larger than the book, and the first to find no room.
+  for (int i = 0; i < 40; ++i) IssueNode(made_, "other-" + std::to_string(i));
+  const JoinToken token = Token("n7");
+  const std::uintmax_t bytes = std::filesystem::file_size(paths_.IssuedCertificates());
+  ASSERT_GT(bytes, 4096U);
+  {
+    const FullDisk full(bytes + 10);
+    EXPECT_FALSE(Join(token).ok());
+  }
+  const auto book = JoinTokenBook(paths_.JoinTokens(), "lab").List();
+  ASSERT_TRUE(book.ok()) << book.status().ToString();
+  const std::string promised = book->at(0).certificate_pem;
+  ASSERT_NE(promised, "");
+  EXPECT_EQ(ReadIssued(paths_.IssuedCertificates())->size(), 40U);
+  const auto again = Join(token);
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(*again, promised);
+  EXPECT_EQ(ReadIssued(paths_.IssuedCertificates())->size(), 41U);
+}
+
+TEST_F(EnrolmentTest, RenewsNothingThatAFullDiskKeepsFromTheRegister) {
+  const std::string certificate = *Join(Token("n7"));
+  {
+    const FullDisk full(64);
+    EXPECT_FALSE(Renew(certificate, kNowForTest).ok());
+  }
+  EXPECT_EQ(ReadIssued(paths_.IssuedCertificates())->size(), 1U);
+  EXPECT_TRUE(Renew(certificate, kNowForTest).ok());
+}
+
+TEST_F(EnrolmentTest, SignsNothingOnceThereIsAnotherAuthority) {
+  const std::string certificate = *Join(Token("n7"));
+  // As `muster init --force` does it, under a coordinator that has not seen it yet.
+  std::filesystem::rename(paths_.dir, paths_.dir + ".replaced");
+  const CertificateAuthority next = MakeAuthority();
+  const Enrolment after = *Enrolment::Open(paths_.dir);
+  const JoinToken token = *ParseJoinToken(*after.MakeToken("n7", kJoinTokenLifetime, kNowForTest));
+  EXPECT_EQ(Join(token).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Renew(certificate, kNowForTest).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReadIssued(paths_.IssuedCertificates())->size(), 0U);
+  const JoinRequest request{token.id, token.secret, "n7", request_.csr_pem};
+  EXPECT_TRUE(after.Join({&request, 1}, kNowForTest)[0].ok());
 }
 
 TEST_F(EnrolmentTest, GivesNoCertificateAgainThatWasRevoked) {
