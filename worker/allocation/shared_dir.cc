@@ -38,6 +38,11 @@ bool SharedDir::IsSuperseded() const {
          (JudgeOwner(owner, self_) == worker::Claim::kLater || owner->life > self_.life);
 }
 
+Status SharedDir::CheckOwned() const {
+  if (!IsSuperseded()) return OkStatus();
+  return FailedPrecondition("a later run of this job, or another step, has " + dir_);
+}
+
 bool SharedDir::IsOwn(const nlohmann::json& object) const {
   return ValueOf(object, "run", -1) == self_.run &&
          ValueOf(object, "step", std::string()) == self_.step;
@@ -67,6 +72,7 @@ std::vector<Member> SharedDir::ReadMembers() const {
 }
 
 Status SharedDir::WriteLeadership(const LeaderRecord& record) const {
+  MUSTER_RETURN_IF_ERROR(CheckOwned());
   const Leadership& leadership = record.leadership;
   const json object = {{"step", self_.step},
                        {"run", self_.run},
@@ -92,6 +98,7 @@ std::optional<LeaderRecord> SharedDir::ReadLeadership() const {
 }
 
 Status SharedDir::WriteOutcome(const Outcome& outcome) const {
+  MUSTER_RETURN_IF_ERROR(CheckOwned());
   const Ending& ending = outcome.ending;
   const bool requeue = ending.action == EndAction::kRequeue;
   const json object = {{"step", self_.step},

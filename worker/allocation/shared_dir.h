@@ -54,6 +54,7 @@ class SharedDir {
   // Of this step. Records that cannot be read are left out.
   std::vector<Member> ReadMembers() const;
 
+  // kFailedPrecondition, as for an outcome: another step has the directory, whose record stays.
   Status WriteLeadership(const LeaderRecord& record) const;
   std::optional<LeaderRecord> ReadLeadership() const;
 
@@ -77,6 +78,7 @@ class SharedDir {
 
  private:
   bool IsOwn(const nlohmann::json& object) const;
+  Status CheckOwned() const;
   std::string NodesDir() const { return dir_ + "/nodes"; }
   std::string LeaderFile() const { return dir_ + "/leader.json"; }
   std::string OutcomeFile() const { return dir_ + "/outcome.json"; }

@@ -108,6 +108,21 @@ TEST_F(SharedDirTest, AnOlderRunSeesThatItIsOver) {
   EXPECT_TRUE(shared_.IsSuperseded());
 }
 
+// One that wakes up in the middle of its work, or was told by Slurm only after the next run began.
+TEST_F(SharedDirTest, AnOlderRunOverwritesNothingOfALaterOne) {
+  ASSERT_TRUE(shared_.Claim().ok());
+  SharedDir later = Of(2, "s2");
+  ASSERT_TRUE(later.Claim().ok());
+  const Leadership leadership{7, MemberOf(2), "10.0.0.3:5", "10.0.0.3:6"};
+  const Ending done{0, EndAction::kLeave, "done", {}};
+  ASSERT_TRUE(later.WriteLeadership({leadership, 41}).ok());
+  ASSERT_TRUE(later.WriteOutcome({done, false}).ok());
+  EXPECT_EQ(shared_.WriteLeadership({leadership, 42}).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(shared_.WriteOutcome({done, true}).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(later.ReadLeadership()->beat, 41u);
+  EXPECT_FALSE(later.ReadOutcome()->closed);
+}
+
 TEST_F(SharedDirTest, KeysThatEarlierRunsLeftAreRemoved) {
   namespace fs = std::filesystem;
   ASSERT_TRUE(shared_.Claim().ok());

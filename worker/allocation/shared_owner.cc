@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "common/base/clock.h"
@@ -26,19 +27,24 @@ Status WriteOwner(const std::string& dir, const SharedOwner& owner) {
   return WriteFileAtomically(OwnerFile(dir), object.dump() + "\n", 0600);
 }
 
-std::string Beat(const std::string& dir) {
+// What changes while a step lives: its leader's record, or, before there is one, those of its
+// supervisors.
+std::string Signs(const std::string& dir) {
   const auto record = ReadRecord(dir + "/leader.json");
-  return record ? record->dump() : std::string();
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(dir + "/nodes", error);
+  return (record ? record->dump() : std::string()) +
+         (error ? std::string() : std::to_string(written.time_since_epoch().count()));
 }
 
-// Whether `found`'s leader touches its record. Ends early when the directory changes hands.
+// Ends early when the directory changes hands.
 bool IsAlive(const std::string& dir, const SharedOwner& found) {
   const auto outcome = ReadRecord(dir + "/outcome.json");
   if (outcome && ValueOf(*outcome, "step", std::string()) == found.step) return false;
-  const std::string before = Beat(dir);
+  const std::string before = Signs(dir);
   for (const Deadline deadline = Deadline::After(kRecordStale); !deadline.Expired();) {
     if (ReadOwner(dir) != found) return false;
-    if (Beat(dir) != before) return true;
+    if (Signs(dir) != before) return true;
     (void)::poll(nullptr, 0, kLookAgainMs);
   }
   return false;

@@ -43,8 +43,8 @@ Claim JudgeOwner(const std::optional<SharedOwner>& found, const SharedOwner& sel
 std::optional<SharedOwner> ReadOwner(const std::string& dir);
 
 // Makes the directory `self`'s and returns its life. Where another step, or a later run, has it, it
-// waits until that one's leader has shown no sign of life for a while. kFailedPrecondition: it
-// lives.
+// waits until that one's supervisors have shown no sign of life for a while. kFailedPrecondition:
+// it lives.
 Result<int> ClaimDirectory(const std::string& dir, const SharedOwner& self);
 
 }  // namespace muster::worker

@@ -70,6 +70,21 @@ TEST(SharedOwner, AnOlderRunThatWakesUpLeavesALivingOneAlone) {
   EXPECT_EQ(ReadOwner(temp.path())->step, "new");
 }
 
+// A first coordinator may take longer to come up than a record of it may be old.
+TEST(SharedOwner, AStepThatHasNoLeaderYetLives) {
+  const TempDirForTest temp;
+  ASSERT_TRUE(ClaimDirectory(temp.path(), OwnerOf("lab-7", 2, "new")).ok());
+  ASSERT_TRUE(MakeDirectories(temp / "nodes").ok());
+  std::atomic<bool> stop = false;
+  std::thread supervisor([&] {
+    while (!stop) EXPECT_TRUE(WriteFileAtomically(temp / "nodes/2-0.json", "{}").ok());
+  });
+  const auto another = ClaimDirectory(temp.path(), OwnerOf("lab-7", 2, "second srun"));
+  stop = true;
+  supervisor.join();
+  EXPECT_EQ(another.status().code(), StatusCode::kFailedPrecondition);
+}
+
 TEST(SharedOwner, AllTasksOfAStepComeToTheSameLife) {
   const TempDirForTest temp;
   ASSERT_TRUE(ClaimDirectory(temp.path(), OwnerOf("lab-7", 0, "old")).ok());
