@@ -24,6 +24,7 @@ class SlurmScheduler final : public Scheduler {
  public:
   explicit SlurmScheduler(const slurm::Allocation& allocation)
       : job_(allocation.ref()),
+        run_(allocation.restart_count),
         has_components_(allocation.het_size > 0),
         commands_(slurm::CurrentEnvironment()) {}
 
@@ -40,9 +41,10 @@ class SlurmScheduler final : public Scheduler {
   Status Requeue(const std::vector<std::string>& exclude) override {
     if (exclude.empty()) return commands_.Requeue(job_);
     AwaitDown(exclude);
-    // What was cancelled meanwhile must stay so, and what was excluded before must stay out.
+    // What was cancelled or requeued meanwhile must stay so, and what was excluded before must stay
+    // out.
     MUSTER_ASSIGN_OR_RETURN(const slurm::JobDetails job, commands_.Show(job_));
-    if (IsEnding(job)) return OkStatus();
+    if (IsEnding(job) || job.restarts > run_) return OkStatus();
     std::vector<std::string> nodes = exclude;
     if (const auto before = slurm::ExpandHostlist(job.excluded); before.ok())
       nodes.insert(nodes.end(), before->begin(), before->end());
@@ -69,8 +71,9 @@ class SlurmScheduler final : public Scheduler {
     const Deadline deadline = Deadline::After(FromSeconds(SlurmdTimeout()) + kAfterDown);
     for (bool told = false; !deadline.Expired(); told = true) {
       const auto job = commands_.Show(job_);
-      if (job.ok() && !(job->exclusive && job->state == "RUNNING" && HasAny(job->nodes, lost)))
-        return;
+      const bool waits = job.ok() && job->exclusive && job->state == "RUNNING" &&
+                         job->restarts == run_ && HasAny(job->nodes, lost);
+      if (job.ok() && !waits) return;
       if (!told) {
         Log().info(
             "waiting until Slurm has the lost nodes down, which takes its SlurmdTimeout: an "
@@ -96,6 +99,7 @@ class SlurmScheduler final : public Scheduler {
   }
 
   const slurm::JobRef job_;
+  const int run_;
   const bool has_components_;
   const slurm::SlurmCommands commands_;
 };

@@ -1,0 +1,60 @@
+#include "worker/allocation/slurm_scheduler.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "common/slurm/fake_slurm_for_test.h"
+
+namespace muster::worker {
+namespace {
+
+class SlurmSchedulerTest : public testing::Test {
+ protected:
+  // What scontrol says of job 7, which is this one's run 1.
+  std::unique_ptr<Scheduler> Of(const std::string& said) {
+    slurm_.Install("scontrol", "case \"$*\" in *show*) echo \"JobId=7 JobName=j " + said +
+                                   " NodeList=n0,n1 BatchHost=n0 Requeue=1\";; esac");
+    slurm::Allocation allocation;
+    allocation.job_id = 7;
+    allocation.restart_count = 1;
+    ::setenv("PATH", (slurm_.path() + ":/usr/bin:/bin").c_str(), 1);
+    return MakeSlurmScheduler(allocation);
+  }
+  bool Said(const std::string& words) const {
+    return slurm_.Calls().find(words) != std::string::npos;
+  }
+
+  slurm::FakeSlurm slurm_;
+};
+
+TEST_F(SlurmSchedulerTest, TheJobsStateIsAsSlurmSaysIt) {
+  const auto state = Of("JobState=RUNNING Restarts=1")->Ask();
+  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  EXPECT_EQ(state->nodes, (std::vector<std::string>{"n0", "n1"}));
+  EXPECT_EQ(state->batch_node, "n0");
+  EXPECT_EQ(state->run, 1);
+  EXPECT_TRUE(state->may_requeue);
+  EXPECT_FALSE(state->ending);
+  EXPECT_TRUE(Of("JobState=CANCELLED Restarts=1")->Ask()->ending);
+}
+
+TEST_F(SlurmSchedulerTest, ARequeueKeepsWhatWasExcludedBefore) {
+  EXPECT_TRUE(Of("JobState=RUNNING Restarts=1 ExcNodeList=n9")->Requeue({"n1"}).ok());
+  EXPECT_TRUE(Said("scontrol requeue 7"));
+  EXPECT_TRUE(Said("ExcNodeList=n[1,9]")) << slurm_.Calls();
+}
+
+// While this one waited until Slurm had the lost node down, somebody else has requeued the job, and
+// it runs again.
+TEST_F(SlurmSchedulerTest, ALaterRunIsNotRequeued) {
+  EXPECT_TRUE(Of("JobState=RUNNING Restarts=2 OverSubscribe=NO")->Requeue({"n1"}).ok());
+  EXPECT_FALSE(Said("requeue")) << slurm_.Calls();
+}
+
+TEST_F(SlurmSchedulerTest, WhatWasCancelledMeanwhileIsNotRequeued) {
+  EXPECT_TRUE(Of("JobState=CANCELLED Restarts=1")->Requeue({"n1"}).ok());
+  EXPECT_FALSE(Said("requeue")) << slurm_.Calls();
+}
+
+}  // namespace
+}  // namespace muster::worker
