@@ -1,7 +1,10 @@
 #include "worker/allocation/peer_link.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include "common/base/unique_fd.h"
 #include "common/process/temp_dir_for_test.h"
 #include "tests/support/eventually.h"
 #include "tests/support/grpc_end.h"
@@ -28,7 +31,7 @@ class PeerLinkTest : public testing::Test {
     auto link = PeerLink::Listen(loop_,
                                  {.allocation = allocation,
                                   .run = run,
-                                  .address = "127.0.0.1",
+                                  .address = address_,
                                   .answers_with = CoordinatorCredentials(local),
                                   .asks_with = NodeCredentials(local)},
                                  std::move(on_asked));
@@ -59,6 +62,7 @@ class PeerLinkTest : public testing::Test {
 
   TempDirForTest temp_;
   EventLoop loop_;
+  std::string address_ = "127.0.0.1";
 };
 
 TEST_F(PeerLinkTest, BothSidesLearnWhatTheOtherKnows) {
@@ -100,6 +104,24 @@ TEST_F(PeerLinkTest, AnotherAllocationsCertificateOpensNothing) {
   const auto answering = Listen("slurm-1", 0, "n0", Nobody());
   const auto asking = Listen("slurm-2", 0, "n3", Nobody());
   EXPECT_FALSE(Ask(*asking, answering->address(), ViewOf("n3", 0)).ok());
+}
+
+bool HasIpv6() {
+  const UniqueFd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  return ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+}
+
+TEST_F(PeerLinkTest, NodesMayHaveAddressesOfIpv6) {
+  if (!HasIpv6()) GTEST_SKIP() << "this host has no ::1";
+  address_ = "::1";
+  const auto answering =
+      Listen("slurm-1", 0, "n0", [](const PeerView&) { return ViewOf("n0", 0); });
+  EXPECT_TRUE(answering->address().starts_with("[::1]:")) << answering->address();
+  const auto asking = Listen("slurm-1", 0, "n3", Nobody());
+  EXPECT_TRUE(Ask(*asking, answering->address(), ViewOf("n3", 0)).ok());
 }
 
 TEST_F(PeerLinkTest, WhoIsNotThereRefusesAtOnce) {
