@@ -6,8 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -21,6 +23,7 @@
 #include "common/telemetry/log.h"
 #include "worker/allocation/auto_command.h"
 #include "worker/fabric/cpu_topology.h"
+#include "worker/fabric/gpu_inventory.h"
 #include "worker/fabric/node_report.h"
 #include "worker/service/enrolment.h"
 #include "worker/service/server.h"
@@ -51,6 +54,8 @@ struct Texts {
   std::string address;
   std::string interface;
   bool no_cpu_binding = false;
+  bool no_gpu_metrics = false;
+  double scrape_seconds = 15;
   std::string log_level = "info";
   std::string drain_on_term;
   std::string stop_notice_command;
@@ -99,6 +104,24 @@ void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Tex
                  "where the kernel's log is read; empty: it is not")
       ->capture_default_str();
   AddNvmlOption(app, options);
+}
+
+void AddMetricsOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
+  app.add_option("--scrape-interval", texts->scrape_seconds,
+                 "how often /metrics is asked, e.g. 15s: what has ended stays there for three of "
+                 "them")
+      ->envname("MUSTER_SCRAPE_INTERVAL")
+      ->transform(
+          CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  app.add_option("--dcgm-job-mapping-dir", options->dcgm_job_mapping_dir,
+                 "dcgm-exporter's folder (its --hpc-job-mapping-dir), so that its series name the "
+                 "runs; its files of this node's GPUs are the worker's")
+      ->envname("MUSTER_DCGM_JOB_MAPPING_DIR");
+  app.add_flag("--no-gpu-metrics", texts->no_gpu_metrics,
+               "no metrics of GPUs: another exporter has them (default with "
+               "--dcgm-job-mapping-dir)");
 }
 
 void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* join) {
@@ -152,6 +175,9 @@ void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
   if (options->trainer_path.empty()) options->trainer_path = BesideOwnBinary("muster-trainer");
   options->guardian_path = BesideOwnBinary("muster-guardian");
   if (!texts.drain_on_term.empty()) options->drain_on_term = std::stod(texts.drain_on_term);
+  options->scrape_interval = muster::FromSeconds(texts.scrape_seconds);
+  options->gpu_basics = !texts.no_gpu_metrics && options->dcgm_job_mapping_dir.empty();
+  if (const char* job = std::getenv("SLURM_JOB_ID")) options->slurm_job_id = job;
   options->health.stop_notice.command = muster::worker::SplitWords(texts.stop_notice_command);
   options->health.disk_dir = paths.NodeDir(options->node);
 }
@@ -161,6 +187,18 @@ void Tell(const std::vector<std::string>& report) {
     const bool problem = line.starts_with("problem: ");
     muster::Log().log(problem ? spdlog::level::warn : spdlog::level::info, "{}", line);
   }
+}
+
+// As the management library counts them, which need not be how they are named here.
+std::vector<int> GpuIndices(const muster::worker::WorkerOptions& options) {
+  const auto inventory = muster::worker::ReadGpuInventory(options.health.nvml);
+  std::vector<int> indices;
+  for (const std::string& gpu : options.gpus) {
+    const muster::worker::Gpu* found =
+        inventory.ok() ? muster::worker::FindGpu(inventory->gpus, gpu) : nullptr;
+    indices.push_back(found != nullptr ? found->index : -1);
+  }
+  return indices;
 }
 
 // Address, networks and GPUs. A coordinator that is still to start has no endpoint yet.
@@ -182,6 +220,7 @@ muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* opt
   options->gpus = node.gpus.devices;
   options->report = node.lines;
   options->gpu_nodes = node.gpus.numa_nodes;
+  if (!options->dcgm_job_mapping_dir.empty()) options->gpu_indices = GpuIndices(*options);
   if (!texts.no_cpu_binding) options->cpus = muster::worker::ReadCpuTopology(muster::AllowedCpus());
   if (options->slots == 0) options->slots = static_cast<int>(options->gpus.size());
   if (options->slots == 0)
@@ -279,6 +318,7 @@ int main(int argc, char** argv) {
   AddBindingOption(app, &texts);
   AddClusterOptions(app, &options, &texts.join);
   AddHealthOptions(app, &options, &texts);
+  AddMetricsOptions(app, &options, &texts);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,13 +2,19 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
-#include <string_view>
+#include <sstream>
 
 #include "common/base/check.h"
 
 namespace muster {
 namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
 
 bool IsName(std::string_view name) {
   static constexpr std::string_view kLetters =
@@ -17,92 +23,107 @@ bool IsName(std::string_view name) {
          name.find_first_not_of(kLetters) == std::string_view::npos;
 }
 
-prometheus::ClientMetric WithLabels(const MetricLabels& labels) {
-  prometheus::ClientMetric metric;
-  for (const auto& [name, value] : labels) {
-    MUSTER_CHECK(IsName(name), "label name '" + name + "'");
-    metric.label.push_back({name, value});
-  }
+}  // namespace
+
+MetricLabels::MetricLabels(std::initializer_list<Label> labels) {
+  labels_.reserve(labels.size());
+  for (const auto& [name, value] : labels) Append(name, value);
+}
+
+MetricLabels MetricLabels::With(std::string_view name, std::string_view value) const {
+  MetricLabels more;
+  more.labels_.reserve(labels_.size() + 1);
+  more.labels_ = labels_;
+  more.Append(name, value);
+  return more;
+}
+
+void MetricLabels::Append(std::string_view name, std::string_view value) {
+  MUSTER_CHECK(IsName(name), "label name '" + std::string(name) + "'");
+  labels_.push_back({std::string(name), std::string(value)});
+}
+
+MetricFamilyBuilder::MetricFamilyBuilder(std::string_view name, std::string_view help,
+                                         MetricType type)
+    : alone_(1) {
+  MUSTER_CHECK(IsName(name), "metric name '" + std::string(name) + "'");
+  alone_.front().name = name;
+  alone_.front().help = help;
+  alone_.front().type = type;
+}
+
+ClientMetric& MetricFamilyBuilder::Append(MetricLabels&& labels) {
+  ClientMetric& metric = alone_.front().metric.emplace_back();
+  metric.label = std::move(labels.labels_);
   return metric;
 }
 
-}  // namespace
-
-std::string RenderMetrics(const std::vector<prometheus::MetricFamily>& families) {
-  std::vector<prometheus::MetricFamily> filled;
-  for (const auto& family : families)
-    if (!family.metric.empty()) filled.push_back(family);
-  return prometheus::TextSerializer().Serialize(filled);
-}
-
-MetricFamilyBuilder::MetricFamilyBuilder(std::string name, std::string help,
-                                         prometheus::MetricType type) {
-  MUSTER_CHECK(IsName(name), "metric name '" + name + "'");
-  family_.name = std::move(name);
-  family_.help = std::move(help);
-  family_.type = type;
-}
-
-MetricFamilyBuilder& MetricFamilyBuilder::Add(const MetricLabels& labels, double value) {
-  prometheus::ClientMetric metric = WithLabels(labels);
-  if (family_.type == prometheus::MetricType::Counter) {
-    metric.counter.value = value;
-  } else {
-    MUSTER_CHECK(family_.type == prometheus::MetricType::Gauge, family_.name + " is a histogram");
-    metric.gauge.value = value;
-  }
-  family_.metric.push_back(std::move(metric));
+MetricFamilyBuilder& MetricFamilyBuilder::Add(MetricLabels labels, double value) {
+  MUSTER_CHECK(family().type != MetricType::Histogram, family().name + " is a histogram");
+  ClientMetric& metric = Append(std::move(labels));
+  (family().type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
   return *this;
 }
 
-MetricFamilyBuilder& MetricFamilyBuilder::AddHistogram(const MetricLabels& labels,
+MetricFamilyBuilder& MetricFamilyBuilder::AddHistogram(MetricLabels labels,
                                                        std::span<const double> bounds,
                                                        std::span<const std::uint64_t> counts,
                                                        double sum) {
-  MUSTER_CHECK(family_.type == prometheus::MetricType::Histogram,
-               family_.name + " is no histogram");
-  MUSTER_CHECK(counts.size() == bounds.size() + 1, family_.name + ": one count per bucket");
-  prometheus::ClientMetric metric = WithLabels(labels);
+  MUSTER_CHECK(family().type == MetricType::Histogram, family().name + " is no histogram");
+  MUSTER_CHECK(counts.size() == bounds.size() + 1, family().name + ": one count per bucket");
+  ClientMetric::Histogram& histogram = Append(std::move(labels)).histogram;
+  histogram.bucket.reserve(counts.size());
   std::uint64_t cumulative = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     cumulative += counts[i];
-    prometheus::ClientMetric::Bucket bucket;
+    ClientMetric::Bucket& bucket = histogram.bucket.emplace_back();
     bucket.cumulative_count = cumulative;
     bucket.upper_bound = i < bounds.size() ? bounds[i] : std::numeric_limits<double>::infinity();
-    metric.histogram.bucket.push_back(bucket);
   }
-  metric.histogram.sample_count = cumulative;
-  metric.histogram.sample_sum = sum;
-  family_.metric.push_back(std::move(metric));
+  histogram.sample_count = cumulative;
+  histogram.sample_sum = sum;
   return *this;
 }
 
-MetricFamilyBuilder& MetricFamilies::Gauge(const std::string& name, const std::string& help) {
-  return Get(name, help, prometheus::MetricType::Gauge);
+MetricFamilyBuilder& MetricFamilies::Gauge(std::string_view name, std::string_view help) {
+  return Get(name, help, MetricType::Gauge);
 }
 
-MetricFamilyBuilder& MetricFamilies::Counter(const std::string& name, const std::string& help) {
-  return Get(name, help, prometheus::MetricType::Counter);
+MetricFamilyBuilder& MetricFamilies::Counter(std::string_view name, std::string_view help) {
+  return Get(name, help, MetricType::Counter);
 }
 
-MetricFamilyBuilder& MetricFamilies::Histogram(const std::string& name, const std::string& help) {
-  return Get(name, help, prometheus::MetricType::Histogram);
+MetricFamilyBuilder& MetricFamilies::Histogram(std::string_view name, std::string_view help) {
+  return Get(name, help, MetricType::Histogram);
 }
 
-std::vector<prometheus::MetricFamily> MetricFamilies::families() const {
-  std::vector<prometheus::MetricFamily> out;
-  for (const MetricFamilyBuilder& builder : builders_) out.push_back(builder.family());
-  return out;
-}
-
-MetricFamilyBuilder& MetricFamilies::Get(const std::string& name, const std::string& help,
-                                         prometheus::MetricType type) {
-  for (MetricFamilyBuilder& builder : builders_) {
-    if (builder.family().name != name) continue;
-    MUSTER_CHECK(builder.family().type == type, name + " has two types");
-    return builder;
+void MetricFamilies::Append(const prometheus::Collectable& counted) {
+  for (MetricFamily& family : counted.Collect()) {
+    // A registry keeps them by a hash.
+    std::ranges::sort(family.metric, std::ranges::less(), &ClientMetric::label);
+    std::vector<ClientMetric>& samples =
+        Get(family.name, family.help, family.type).alone_.front().metric;
+    std::ranges::move(family.metric, std::back_inserter(samples));
   }
-  return builders_.emplace_back(name, help, type);
+}
+
+std::string MetricFamilies::Render() const {
+  std::ostringstream out;
+  const prometheus::TextSerializer serializer;
+  for (const MetricFamilyBuilder* builder : order_)
+    if (!builder->family().metric.empty()) serializer.Serialize(out, builder->alone());
+  return std::move(out).str();
+}
+
+MetricFamilyBuilder& MetricFamilies::Get(std::string_view name, std::string_view help,
+                                         MetricType type) {
+  auto found = builders_.find(name);
+  if (found == builders_.end()) {
+    found = builders_.try_emplace(std::string(name), name, help, type).first;
+    order_.push_back(&found->second);
+  }
+  MUSTER_CHECK(found->second.family().type == type, std::string(name) + " has two types");
+  return found->second;
 }
 
 }  // namespace muster

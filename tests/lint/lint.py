@@ -36,7 +36,7 @@ INCLUDE_TABLE = (
     (r"trainer/chat/jinja/", ("trainer/chat/",), "go through ChatTemplate of trainer/chat/chat.h"),
     (r"yaml-cpp/", ("common/job_spec/", "coordinator/pilots/pool_config.cc"),
      "parse job files with common/job_spec"),
-    (r"prometheus/", ("common/telemetry/", "coordinator/metrics", "worker/metrics"),
+    (r"prometheus/", ("common/telemetry/", "coordinator/metrics"),
      "assemble metrics with common/telemetry/metrics.h"),
     (r"sqlite3\.h", ("coordinator/store/",), "go through Store"),
     (r"pcre2\.h", ("trainer/tokenizer/",), "go through Tokenizer"),

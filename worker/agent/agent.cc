@@ -445,6 +445,26 @@ std::vector<HostedGeneration> Agent::Hosted() const {
   return hosted;
 }
 
+std::vector<GpuUse> Agent::GpusInUse() const {
+  std::vector<GpuUse> uses;
+  for (const auto& [id, job] : jobs_) {
+    const bool on_gpus = job.spec && job.spec->resources.device == "cuda";
+    if (!on_gpus || context_.gpus.empty() || job.hosted.quiesced) continue;
+    for (const RankStarted& started : job.hosted.started) {
+      const auto is_it = [&](const auto& other) { return other.rank == started.rank; };
+      if (std::ranges::any_of(job.hosted.exited, is_it)) continue;
+      const auto place = std::ranges::find_if(job.prepare.ranks, is_it);
+      if (place == job.prepare.ranks.end()) continue;
+      const auto local = static_cast<std::size_t>(place->local_rank);  // as AddGpu gives them out
+      for (std::size_t i = 0; i < context_.gpus.size(); ++i) {
+        if (job.spec->resources.sees_all_gpus || i == local % context_.gpus.size())
+          uses.push_back({id, context_.gpus[i]});
+      }
+    }
+  }
+  return uses;
+}
+
 bool Agent::AllSettled() const {
   return std::none_of(jobs_.begin(), jobs_.end(), [](const auto& entry) {
     const Job& job = entry.second;

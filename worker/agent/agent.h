@@ -27,6 +27,14 @@
 
 namespace muster::worker {
 
+// A GPU that a rank of the job has, as CUDA_VISIBLE_DEVICES names it.
+struct GpuUse {
+  JobId job;
+  std::string gpu;
+
+  friend bool operator==(const GpuUse&, const GpuUse&) = default;
+};
+
 // --- effects ---
 
 struct SendToCoordinator {
@@ -106,6 +114,8 @@ class Agent {
   Effects OnStuckSeen(const JobId& job, const std::vector<std::int64_t>& ended);
 
   std::vector<HostedGeneration> Hosted() const;
+  // Of the ranks that run now.
+  std::vector<GpuUse> GpusInUse() const;
   // No guardian is connected whose state is not told yet, and none is being proved gone for the
   // first time.
   bool AllSettled() const;

@@ -77,6 +77,7 @@ AgentRunner::AgentRunner(EventLoop& loop, WorkerPool& jobs, WorkerPool& disk,
       options_(std::move(options)),
       send_(std::move(send)),
       agent_(options_.launch, options_.jobs_dir),
+      sampler_(3 * options_.scrape_interval),
       progress_interval_(kDefaultProgressInterval),
       ready_timer_(loop),
       sample_timer_(loop),
@@ -196,7 +197,7 @@ void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd
     AddPage(job, *started, descriptor);
   if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {
     // The last finished step is told before the end.
-    sampler_.EndRank(job, exited->rank);
+    sampler_.EndRank(job, exited->rank, SystemClock().Now());
     for (Progress& progress : sampler_.Sample(SystemClock().Now(), progress_interval_))
       send_(std::move(progress));
   }
@@ -212,7 +213,7 @@ void AgentRunner::AddPage(const JobId& job, const GuardianRankStarted& started,
   const Prepare* prepare = agent_.FindPrepare(job);
   const Status status =
       sampler_.AddPage(job, prepare != nullptr ? prepare->job_name : "", started.generation,
-                       started.rank, static_cast<pid_t>(started.pid), page);
+                       started.rank, static_cast<pid_t>(started.pid), page, SystemClock().Now());
   if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
   ScheduleSampling();
 }

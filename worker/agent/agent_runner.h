@@ -27,6 +27,8 @@ struct AgentRunnerOptions {
   std::string jobs_dir;       // absolute
   std::string guardian_path;  // muster-guardian
   LaunchContext launch;
+  // Series of what has ended stay on /metrics for three scrapes of so long.
+  Duration scrape_interval = std::chrono::seconds(15);
   // How often a guardian is looked after; three times this without an answer and it is killed.
   Duration guardian_tick = std::chrono::seconds(1);
 };
@@ -46,6 +48,7 @@ class AgentRunner {
   void Handle(const CoordinatorMessage& message);
 
   std::vector<HostedGeneration> Hosted() const;
+  std::vector<GpuUse> GpusInUse() const { return agent_.GpusInUse(); }
   const ProgressSampler& sampler() const { return sampler_; }
 
  private:

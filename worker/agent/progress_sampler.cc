@@ -8,8 +8,6 @@
 namespace muster::worker {
 namespace {
 
-// Several scrape intervals, so that the last values of a short job are seen.
-constexpr std::chrono::seconds kKeepAfterEnd{60};
 constexpr std::chrono::milliseconds kSampleInterval{50};
 constexpr std::chrono::milliseconds kLongestSampleInterval{1000};
 // Sampling may take one part in so many of a processor.
@@ -39,31 +37,64 @@ void AddTraining(const ProgressValues& values, RankProgress* out) {
 
 }  // namespace
 
-ProgressSampler::ProgressSampler(ProcessReader read_process)
-    : read_process_(std::move(read_process)) {}
+ProgressSampler::ProgressSampler(Duration keep, ProcessReader read_process)
+    : keep_(keep), read_process_(std::move(read_process)) {}
 
 Status ProgressSampler::AddPage(const JobId& job, const std::string& job_name,
-                                Generation generation, int rank, pid_t pid, const UniqueFd& page) {
+                                Generation generation, int rank, pid_t pid, const UniqueFd& page,
+                                TimePoint now) {
   MUSTER_ASSIGN_OR_RETURN(auto reader, ProgressReader::Map(page.get()));
+  MUSTER_ASSIGN_OR_RETURN(auto figures, FiguresReader::Map(page.get()));
   Gang& gang = gangs_[job];
-  if (gang.generation != generation) gang = Gang{};
+  if (gang.generation != generation) BeginGeneration(gang, generation, now + keep_);
   gang.name = job_name;
-  gang.generation = generation;
   gang.forget_at = TimePoint::max();
+  gang.former.erase(rank);
   Rank& entry = gang.ranks[rank];
-  entry = Rank{.reader = std::move(reader), .pid = pid};
-  ReadPage(entry);
+  entry = Rank{.reader = std::move(reader), .pid = pid, .figures_reader = std::move(figures)};
   ReadProcessOf(entry);
+  gang.counters.Take(rank, generation, {pid, entry.start_time});
+  ReadPage(gang, rank, entry, now);
   return OkStatus();
 }
 
-void ProgressSampler::ReadPage(Rank& rank) {
+void ProgressSampler::BeginGeneration(Gang& gang, Generation generation, TimePoint forget_at) {
+  for (auto& [number, rank] : gang.ranks) {
+    rank.reader.reset();
+    rank.figures_reader.reset();
+    rank.in_flight.clear();
+    rank.forget_at = std::min(rank.forget_at, forget_at);
+    gang.former[number] = {gang.generation, std::move(rank)};
+  }
+  gang.ranks.clear();
+  gang.generation = generation;
+  gang.urgent = false;
+  gang.told_at = TimePoint();
+}
+
+// A group that has operations under way and ends none hangs, or its operation takes long.
+void ProgressSampler::SeeInFlight(Rank& rank, TimePoint now) {
+  std::map<std::string, InFlight> in_flight;
+  for (const CollectiveCounts& counts : rank.collectives) {
+    if (counts.enqueued <= counts.completed) continue;
+    const auto before = rank.in_flight.find(counts.group);
+    const bool same =
+        before != rank.in_flight.end() && before->second.completed == counts.completed;
+    in_flight[counts.group] = same ? before->second : InFlight{counts.completed, now};
+  }
+  rank.in_flight = std::move(in_flight);
+}
+
+void ProgressSampler::ReadPage(Gang& gang, int number, Rank& rank, TimePoint now) {
   if (!rank.reader) return;
   ++totals_.pages;
   rank.stores = rank.reader->stores();
   rank.collectives = rank.reader->ReadCollectives();
   // A rank that died within a store leaves no whole reading: the one before stays.
-  if (ProgressValues now; rank.reader->Read(&now)) rank.values = now;
+  if (ProgressValues values; rank.reader->Read(&values)) rank.values = values;
+  if (TrainingFigures figures; rank.figures_reader->Read(&figures)) rank.figures = figures;
+  SeeInFlight(rank, now);
+  gang.counters.Update(number, rank.values, rank.figures, rank.collectives);
 }
 
 void ProgressSampler::ReadProcessOf(Rank& rank) {
@@ -76,13 +107,17 @@ void ProgressSampler::ReadProcessOf(Rank& rank) {
   if (!gone) rank.cpu_seconds = CpuSeconds(*info);
 }
 
-void ProgressSampler::EndRank(const JobId& job, int rank) {
+void ProgressSampler::EndRank(const JobId& job, int rank, TimePoint now) {
   const auto gang = gangs_.find(job);
   if (gang == gangs_.end()) return;
   const auto it = gang->second.ranks.find(rank);
   if (it == gang->second.ranks.end()) return;
-  ReadPage(it->second);
+  ReadPage(gang->second, rank, it->second, now);
+  gang->second.counters.End(rank);
   it->second.reader.reset();
+  it->second.figures_reader.reset();
+  it->second.in_flight.clear();
+  it->second.forget_at = now + keep_;
   it->second.pid = 0;
   it->second.process_state.clear();
   gang->second.urgent = true;
@@ -90,7 +125,7 @@ void ProgressSampler::EndRank(const JobId& job, int rank) {
 
 void ProgressSampler::EndJob(const JobId& job, TimePoint now) {
   const auto gang = gangs_.find(job);
-  if (gang != gangs_.end()) gang->second.forget_at = now + kKeepAfterEnd;
+  if (gang != gangs_.end()) gang->second.forget_at = now + keep_;
 }
 
 bool ProgressSampler::IsRunning(const Gang& gang) {
@@ -134,7 +169,7 @@ std::vector<Progress> ProgressSampler::Sample(TimePoint now, Duration interval) 
   std::vector<Progress> news;
   std::erase_if(gangs_, [now](const auto& entry) { return now >= entry.second.forget_at; });
   for (auto& [job, gang] : gangs_) {
-    for (auto& [number, rank] : gang.ranks) ReadPage(rank);
+    for (auto& [number, rank] : gang.ranks) ReadPage(gang, number, rank, now);
     const bool due = IsRunning(gang) && now - gang.told_at >= interval;
     if (!due && !gang.urgent) continue;
     news.push_back(Tell(job, gang));
@@ -158,12 +193,32 @@ std::optional<RankProgress> ProgressSampler::Last(const JobId& job, int rank) co
   return ToProgress(gang->second.generation, rank, it->second);
 }
 
+ProgressSampler::Series ProgressSampler::ToSeries(const JobId& job, const Gang& gang, int number,
+                                                  Generation generation, const Rank& rank,
+                                                  TimePoint now) {
+  Series series{.job = job,
+                .job_name = gang.name,
+                .generation = generation,
+                .rank = number,
+                .values = rank.values,
+                .figures = rank.figures,
+                .collectives = rank.collectives,
+                .totals = gang.counters.Total(number)};
+  for (const auto& [group, in_flight] : rank.in_flight)
+    series.inflight_seconds = std::max(series.inflight_seconds, ToSeconds(now - in_flight.since));
+  return series;
+}
+
 std::vector<ProgressSampler::Series> ProgressSampler::AllSeries(TimePoint now) const {
   std::vector<Series> all;
   for (const auto& [job, gang] : gangs_) {
     if (now >= gang.forget_at) continue;
     for (const auto& [number, rank] : gang.ranks)
-      all.push_back({job, gang.name, gang.generation, number, rank.values, rank.collectives});
+      if (now < rank.forget_at)
+        all.push_back(ToSeries(job, gang, number, gang.generation, rank, now));
+    for (const auto& [number, former] : gang.former)
+      if (now < former.rank.forget_at)
+        all.push_back(ToSeries(job, gang, number, former.generation, former.rank, now));
   }
   return all;
 }

@@ -1,7 +1,8 @@
 // ProgressSampler: reads the ranks' progress pages and the state of their processes.
 //
-// Holds the pages of the newest generation of each job, and of a job that is gone for as long as a
-// scraper needs to see its last values. A page is read after its rank is dead or stopped as before:
+// Holds the pages of the newest generation of each job, and what ended for as long as a scraper
+// needs to see its last values; what ranks have counted is kept until the job is gone
+// (rank_counters.h). A page is read after its rank is dead or stopped as before:
 // it belongs to the guardian. Time is an argument; only the cost of sampling is measured here.
 // Loop thread only.
 #pragma once
@@ -17,9 +18,14 @@
 #include "common/base/ids.h"
 #include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
+#include "common/control_pipe/training_figures.h"
 #include "worker/agent/messages.h"
+#include "worker/agent/rank_counters.h"
 
 namespace muster::worker {
+
+// Of Prometheus' usual 15 s.
+inline constexpr std::chrono::seconds kThreeScrapes{45};
 
 class ProgressSampler {
  public:
@@ -32,7 +38,10 @@ class ProgressSampler {
     Generation generation = 0;
     int rank = 0;
     ProgressValues values;
+    TrainingFigures figures;
     std::vector<CollectiveCounts> collectives;
+    RankTotals totals;            // of all its processes on this node
+    double inflight_seconds = 0;  // since a collective ended while one is under way; 0: none is
   };
   // What sampling has done and cost since the start.
   struct Totals {
@@ -40,14 +49,16 @@ class ProgressSampler {
     double cpu_seconds = 0;
   };
 
-  explicit ProgressSampler(ProcessReader read_process = &ReadProcess);
+  // What has ended is shown for `keep` longer: three scrapes.
+  explicit ProgressSampler(Duration keep = kThreeScrapes,
+                           ProcessReader read_process = &ReadProcess);
 
   // A page of a newer generation drops those of the older. `pid` is the rank's process; 0: not
   // known, and then its state is not told.
   Status AddPage(const JobId& job, const std::string& job_name, Generation generation, int rank,
-                 pid_t pid, const UniqueFd& page);
+                 pid_t pid, const UniqueFd& page, TimePoint now);
   // Reads the page for the last time; the next Sample tells the job's progress at once.
-  void EndRank(const JobId& job, int rank);
+  void EndRank(const JobId& job, int rank, TimePoint now);
   // The job is over; its last values stay for a while.
   void EndJob(const JobId& job, TimePoint now);
 
@@ -65,20 +76,35 @@ class ProgressSampler {
   const Totals& totals() const { return totals_; }
 
  private:
+  struct InFlight {
+    std::uint64_t completed = 0;
+    TimePoint since;  // when that was seen first
+  };
   struct Rank {
     std::unique_ptr<ProgressReader> reader;  // null once the rank ended
     pid_t pid = 0;
     std::uint64_t start_time = 0;  // of the process with this pid when it was seen first
     ProgressValues values;
+    TrainingFigures figures;
     std::uint64_t stores = 0;
     std::vector<CollectiveCounts> collectives;
+    std::map<std::string, InFlight> in_flight;  // by group, while operations are under way
     std::string process_state;
     double cpu_seconds = 0;
+    TimePoint forget_at = TimePoint::max();  // on /metrics
+    std::unique_ptr<FiguresReader> figures_reader;
+  };
+  // Of the generation before, which nobody has in this one on this node.
+  struct FormerRank {
+    Generation generation = 0;
+    Rank rank;
   };
   struct Gang {
     std::string name;
     Generation generation = 0;
     std::map<int, Rank> ranks;
+    std::map<int, FormerRank> former;
+    RankCounters counters;
     bool urgent = false;
     TimePoint told_at;
     TimePoint forget_at = TimePoint::max();
@@ -86,10 +112,15 @@ class ProgressSampler {
 
   static bool IsRunning(const Gang& gang);
   static RankProgress ToProgress(Generation generation, int number, const Rank& rank);
-  void ReadPage(Rank& rank);
+  static void BeginGeneration(Gang& gang, Generation generation, TimePoint forget_at);
+  static void SeeInFlight(Rank& rank, TimePoint now);
+  static Series ToSeries(const JobId& job, const Gang& gang, int number, Generation generation,
+                         const Rank& rank, TimePoint now);
+  void ReadPage(Gang& gang, int number, Rank& rank, TimePoint now);
   void ReadProcessOf(Rank& rank);
   Progress Tell(const JobId& job, Gang& gang);
 
+  const Duration keep_;
   const ProcessReader read_process_;
   std::map<JobId, Gang> gangs_;
   Totals totals_;

@@ -17,6 +17,7 @@ const JobId kJob{"00c0ffee00"};
 constexpr Duration kInterval = 100ms;
 
 constexpr pid_t kPid = 4711;
+constexpr TimePoint kStart = TimePoint() + 1h;
 
 // A rank as the sampler sees it.
 struct FakeRank {
@@ -29,6 +30,7 @@ struct FakeRank {
   void Finish(Step step) {
     writer->values().step = step;
     writer->values().loss = 1.0 / static_cast<double>(step);
+    ++writer->values().steps_done;
     writer->Publish();
   }
   UniqueFd page;
@@ -46,16 +48,17 @@ class ProgressSamplerTest : public testing::Test {
     return news[0].ranks[0];
   }
   void Add(const FakeRank& rank, Generation generation = 1, int number = 0) {
-    const Status status = sampler_.AddPage(kJob, "chat", generation, number, kPid, rank.page);
+    const Status status =
+        sampler_.AddPage(kJob, "chat", generation, number, kPid, rank.page, kStart);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
 
   Result<ProcessInfo> process_ =
       ProcessInfo{.pid = kPid, .state = 'R', .start_time = 100, .cpu_ticks = 50};
-  ProgressSampler sampler_{[this](pid_t pid) {
-    EXPECT_EQ(pid, kPid);
-    return process_;
-  }};
+  ProgressSampler sampler_{45s, [this](pid_t pid) {
+                             EXPECT_EQ(pid, kPid);
+                             return process_;
+                           }};
 };
 
 TEST_F(ProgressSamplerTest, TellsTheNewestFinishedStep) {
@@ -164,7 +167,7 @@ TEST_F(ProgressSamplerTest, TheLastStepOfAnEndedRankIsToldAtOnceAndKept) {
   rank.Finish(1);
   SampleAt(0ms);
   rank.Finish(2);
-  sampler_.EndRank(kJob, 0);
+  sampler_.EndRank(kJob, 0, kStart);
   EXPECT_EQ(SampleOneAt(1ms).step, 2);
   EXPECT_FALSE(sampler_.AnyRunning());
   EXPECT_THAT(SampleAt(1s), IsEmpty());
@@ -175,28 +178,95 @@ TEST_F(ProgressSamplerTest, TheLastStepOfAnEndedRankIsToldAtOnceAndKept) {
   EXPECT_FALSE(sampler_.Last({"0ddba11"}, 0).has_value());
 }
 
-TEST_F(ProgressSamplerTest, ANewGenerationDropsTheOld) {
+TEST_F(ProgressSamplerTest, ARankThatANewGenerationDoesNotHaveHereIsShownForThreeScrapes) {
   FakeRank old_rank, new_rank;
   Add(old_rank, 1, 0);
   Add(old_rank, 1, 1);
   Add(new_rank, 2, 0);
-  const auto series = sampler_.AllSeries(TimePoint() + 1h);
-  ASSERT_EQ(series.size(), 1u);
+  const auto series = sampler_.AllSeries(kStart);
+  ASSERT_EQ(series.size(), 2u);
   EXPECT_EQ(series[0].generation, 2);
+  EXPECT_EQ(series[1].generation, 1);
+  EXPECT_EQ(series[1].rank, 1);
+  EXPECT_EQ(sampler_.AllSeries(kStart + 44s).size(), 2u);
+  EXPECT_EQ(sampler_.AllSeries(kStart + 46s).size(), 1u);
+  EXPECT_EQ(SampleOneAt(0s).rank, 0) << "the coordinator hears of the new one alone";
+}
+
+TEST_F(ProgressSamplerTest, ARankThatIsReplacedGoesOnCounting) {
+  FakeRank first, second;
+  Add(first);
+  first.Finish(1);
+  first.Finish(2);
+  sampler_.EndRank(kJob, 0, kStart);
+  process_->start_time = 200;
+  Add(second, 2, 0);
+  second.Finish(3);
+  SampleAt(1s);
+  const auto series = sampler_.AllSeries(kStart + 1s);
+  ASSERT_EQ(series.size(), 1u);
+  EXPECT_EQ(series[0].totals.steps, 3);
+  EXPECT_EQ(series[0].values.steps_done, 1);
+}
+
+TEST_F(ProgressSamplerTest, AnEndedRankIsShownForThreeScrapesAlsoWhileItsJobGoesOnElsewhere) {
+  FakeRank rank;
+  Add(rank);
+  rank.Finish(1);
+  sampler_.EndRank(kJob, 0, kStart);
+  EXPECT_EQ(sampler_.AllSeries(kStart + 44s).size(), 1u);
+  EXPECT_THAT(sampler_.AllSeries(kStart + 46s), IsEmpty());
+  process_->start_time = 200;
+  FakeRank again;
+  Add(again, 2, 0);
+  again.Finish(2);
+  SampleAt(60s);
+  EXPECT_EQ(sampler_.AllSeries(kStart + 60s).at(0).totals.steps, 2) << "what it counted is kept";
+}
+
+TEST_F(ProgressSamplerTest, SaysHowLongNoCollectiveHasEndedWhileOneIsUnderWay) {
+  FakeRank rank;
+  const auto cell = ClaimCell(std::shared_ptr<ProgressWriter>(std::move(rank.writer)), "world");
+  cell->enqueued = 5;
+  cell->completed = 4;
+  Add(rank);
+  SampleAt(2s);
+  EXPECT_NEAR(sampler_.AllSeries(kStart + 3s).at(0).inflight_seconds, 3, 1e-9);
+  cell->completed = 5;
+  SampleAt(4s);
+  EXPECT_EQ(sampler_.AllSeries(kStart + 9s).at(0).inflight_seconds, 0);
+  cell->enqueued = 6;
+  SampleAt(5s);
+  EXPECT_NEAR(sampler_.AllSeries(kStart + 6s).at(0).inflight_seconds, 1, 1e-9);
+}
+
+TEST_F(ProgressSamplerTest, FiguresAreShownWhereTheRankKeepsThem) {
+  FakeRank rank;
+  auto figures = FiguresWriter::Map(rank.page.get());
+  ASSERT_TRUE(figures.ok());
+  TrainingFigures told;
+  told.samples_done = 16;
+  told.mfu = 0.4;
+  (*figures)->Publish(told);
+  Add(rank);
+  const auto series = sampler_.AllSeries(kStart);
+  ASSERT_EQ(series.size(), 1u);
+  EXPECT_EQ(series[0].totals.samples, 16);
+  EXPECT_EQ(series[0].figures.mfu, 0.4);
 }
 
 TEST_F(ProgressSamplerTest, AnEndedJobsValuesStayForAWhile) {
   FakeRank rank;
   Add(rank);
-  sampler_.EndRank(kJob, 0);
-  sampler_.EndJob(kJob, TimePoint() + 1h);
-  EXPECT_EQ(sampler_.AllSeries(TimePoint() + 1h + 59s).size(), 1u);
-  EXPECT_THAT(sampler_.AllSeries(TimePoint() + 1h + 61s), IsEmpty());
+  sampler_.EndRank(kJob, 0, kStart);
+  sampler_.EndJob(kJob, kStart);
+  EXPECT_EQ(sampler_.AllSeries(kStart + 44s).size(), 1u);
+  EXPECT_THAT(sampler_.AllSeries(kStart + 46s), IsEmpty());
 }
 
 TEST_F(ProgressSamplerTest, APageOfAnotherLayoutIsRefused) {
   const UniqueFd null;
-  EXPECT_FALSE(sampler_.AddPage(kJob, "chat", 1, 0, kPid, null).ok());
+  EXPECT_FALSE(sampler_.AddPage(kJob, "chat", 1, 0, kPid, null, kStart).ok());
   EXPECT_FALSE(sampler_.AnyRunning());
 }
 

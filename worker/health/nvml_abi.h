@@ -1,6 +1,6 @@
-// The few declarations of NVIDIA's management library that NvmlWatch and ReadGpuInventory call, so
-// that neither its header nor the library is needed to build. Names and layouts are the library's
-// own and fixed.
+// The few declarations of NVIDIA's management library that NvmlWatch, GpuReader and
+// ReadGpuInventory call, so that neither its header nor the library is needed to build. Names and
+// layouts are the library's own and fixed.
 #pragma once
 
 namespace muster::worker::nvml {
@@ -60,6 +60,22 @@ struct GpuFabricInfo {
   unsigned char state;
 };
 
+// nvmlUtilization_t, in per cent.
+struct Utilization {
+  unsigned gpu;
+  unsigned memory;
+};
+
+// nvmlMemory_t, in bytes.
+struct Memory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
+inline constexpr int kTemperatureOfGpu = 0;
+inline constexpr int kClockOfMultiprocessors = 1;
+
 using Init = Return (*)();
 using Shutdown = Return (*)();
 using DeviceCount = Return (*)(unsigned* count);
@@ -74,6 +90,11 @@ using NvlinkState = Return (*)(Device device, unsigned link, unsigned* active);
 using FabricInfo = Return (*)(Device device, GpuFabricInfo* info);
 using MaxMigDevices = Return (*)(Device device, unsigned* count);
 using MigDeviceByIndex = Return (*)(Device device, unsigned index, Device* part);
+using UtilizationRates = Return (*)(Device device, Utilization* rates);
+using MemoryInfo = Return (*)(Device device, Memory* memory);
+using PowerUsage = Return (*)(Device device, unsigned* milliwatts);
+using Temperature = Return (*)(Device device, int sensor, unsigned* celsius);
+using ClockInfo = Return (*)(Device device, int clock, unsigned* megahertz);
 using FieldValues = Return (*)(Device device, int count, FieldValue* values);
 
 }  // namespace muster::worker::nvml

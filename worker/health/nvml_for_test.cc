@@ -133,6 +133,29 @@ nvml::Return nvmlDeviceGetMigDeviceHandleByIndex(nvml::Device, unsigned index, n
   return nvml::kSuccess;
 }
 
+// The second GPU tells its memory alone.
+nvml::Return nvmlDeviceGetMemoryInfo(nvml::Device, nvml::Memory* memory) {
+  *memory = {.total = 8'000'000'000, .free = 5'000'000'000, .used = 3'000'000'000};
+  return nvml::kSuccess;
+}
+nvml::Return nvmlDeviceGetUtilizationRates(nvml::Device device, nvml::Utilization* rates) {
+  *rates = {.gpu = 75, .memory = 10};
+  return device == DeviceAt(0) ? nvml::kSuccess : kNotSupported;
+}
+nvml::Return nvmlDeviceGetPowerUsage(nvml::Device device, unsigned* milliwatts) {
+  *milliwatts = 250'500;
+  return device == DeviceAt(0) ? nvml::kSuccess : kNotSupported;
+}
+nvml::Return nvmlDeviceGetTemperature(nvml::Device device, int sensor, unsigned* celsius) {
+  *celsius = 61;
+  return device == DeviceAt(0) && sensor == nvml::kTemperatureOfGpu ? nvml::kSuccess
+                                                                    : kNotSupported;
+}
+nvml::Return nvmlDeviceGetClockInfo(nvml::Device device, int clock, unsigned* megahertz) {
+  *megahertz = clock == nvml::kClockOfMultiprocessors ? 1980 : 1;
+  return device == DeviceAt(0) ? nvml::kSuccess : kNotSupported;
+}
+
 // False where nobody has asked for events of this GPU.
 bool MusterTestXid(unsigned gpu, unsigned long long xid) {
   State& state = TheState();

@@ -1,62 +1,13 @@
 #include "worker/service/metrics.h"
 
+#include <optional>
+
 #include "common/base/version.h"
 #include "common/telemetry/metrics.h"
+#include "worker/service/rank_metrics.h"
 
 namespace muster::worker {
 namespace {
-
-void AddModel(const MetricLabels& labels, const ProgressValues& values, MetricFamilies* out) {
-  out->Gauge("muster_train_loss", "Loss of the last finished step, mean over the job.")
-      .Add(labels, values.loss);
-  out->Gauge("muster_train_grad_norm", "Gradient norm of the last step before clipping.")
-      .Add(labels, values.grad_norm);
-  out->Gauge("muster_train_learning_rate", "Learning rate of the last step.")
-      .Add(labels, values.learning_rate);
-}
-
-void AddTraining(const MetricLabels& labels, const ProgressValues& values, MetricFamilies* out) {
-  out->Histogram("muster_train_step_duration_seconds", "Wall time of a training step.")
-      .AddHistogram(labels, kStepSecondsBounds, values.step_seconds_buckets,
-                    values.step_seconds_sum);
-  out->Counter("muster_train_steps_total", "Steps finished by this rank's process.")
-      .Add(labels, static_cast<double>(values.steps_done));
-  out->Counter("muster_train_tokens_total",
-               "Tokens trained on by the whole job during this rank's process.")
-      .Add(labels, static_cast<double>(values.tokens_done));
-  out->Gauge("muster_train_last_step", "Newest finished step.")
-      .Add(labels, static_cast<double>(values.step));
-  // Before its first finished step a process has none of these, and 0 would look like a value.
-  if (values.steps_done > 0) AddModel(labels, values, out);
-  out->Counter("muster_train_nonfinite_total", "Steps whose loss or gradient was NaN or infinite.")
-      .Add(labels, static_cast<double>(values.nonfinite));
-  out->Gauge("muster_host_rss_bytes", "Resident memory of this rank's process.")
-      .Add(labels, static_cast<double>(values.rss_bytes));
-  auto& phases = out->Counter("muster_train_step_phase_seconds_total",
-                              "Time that this rank's process has spent by phase.");
-  for (int phase = 0; phase < kTrainPhaseCount; ++phase) {
-    MetricLabels with_phase = labels;
-    with_phase.emplace_back("phase", TrainPhaseName(static_cast<TrainPhase>(phase)));
-    phases.Add(with_phase, values.phase_seconds[static_cast<std::size_t>(phase)]);
-  }
-}
-
-void AddWaits(const MetricLabels& labels, const ProgressSampler::Series& one, MetricFamilies* out) {
-  out->Gauge("muster_train_snapshot_step", "Newest sealed snapshot; -1: none.")
-      .Add(labels, static_cast<double>(one.values.snapshot_step));
-  out->Counter("muster_train_wait_seconds_total", "Time in finished steps that waited for peers.")
-      .Add(labels, one.values.wait_seconds);
-  for (const CollectiveCounts& counts : one.collectives) {
-    MetricLabels with_group = labels;
-    with_group.emplace_back("group", counts.group);
-    out->Gauge("muster_train_collectives_enqueued", "Collectives that this group has been given.")
-        .Add(with_group, static_cast<double>(counts.enqueued));
-    out->Gauge("muster_train_collectives_completed", "Those of them that have ended.")
-        .Add(with_group, static_cast<double>(counts.completed));
-    out->Gauge("muster_train_collective_bytes", "Bytes sent to peers or read from their memory.")
-        .Add(with_group, static_cast<double>(counts.bytes));
-  }
-}
 
 void AddCertificate(const WorkerStatus& status, MetricFamilies* out) {
   if (status.certificate_not_after_ms == 0) return;
@@ -73,7 +24,7 @@ void AddCertificate(const WorkerStatus& status, MetricFamilies* out) {
 
 void AddHealth(const WorkerStatus& status, MetricFamilies* out) {
   const auto with = [&](const std::string& label, std::string_view value) {
-    return MetricLabels{{"node", status.node}, {label, std::string(value)}};
+    return MetricLabels{{"node", status.node}, {label, value}};
   };
   const MetricLabels node = {{"node", status.node}};
   out->Counter("muster_worker_sampled_pages_total", "Progress pages read.")
@@ -98,6 +49,30 @@ void AddHealth(const WorkerStatus& status, MetricFamilies* out) {
       .Add(node, static_cast<double>(status.oom_kills));
 }
 
+void AddGpuBasics(const MetricLabels& labels, const GpuFigures& gpu, MetricFamilies* out) {
+  const auto add = [&](const char* name, const char* help, const std::optional<double>& value) {
+    if (value) out->Gauge(name, help).Add(labels, *value);
+  };
+  add("muster_gpu_utilization_ratio", "Share of the last second in which a kernel ran.",
+      gpu.utilization);
+  add("muster_gpu_memory_used_bytes", "Memory of the GPU in use by all.", gpu.memory_used_bytes);
+  add("muster_gpu_memory_capacity_bytes", "Memory of the GPU.", gpu.memory_bytes);
+  add("muster_gpu_power_watts", "Power that the GPU draws.", gpu.power_watts);
+  add("muster_gpu_temperature_celsius", "Temperature of the GPU.", gpu.temperature_celsius);
+  add("muster_gpu_sm_clock_hertz", "Clock of the multiprocessors.", gpu.sm_clock_hertz);
+}
+
+void AddGpus(const WorkerStatus& status, MetricFamilies* out) {
+  for (const GpuFigures& gpu : status.gpus) {
+    const MetricLabels labels = {{"node", status.node}, {"gpu", std::to_string(gpu.index)}};
+    MetricLabels info = labels.With("uuid", gpu.uuid);
+    if (!status.slurm_job_id.empty()) info = info.With("slurm_job_id", status.slurm_job_id);
+    out->Gauge("muster_gpu_info", "Always 1, for each GPU of the node; for joins by UUID.")
+        .Add(info, 1);
+    if (status.gpu_basics) AddGpuBasics(labels, gpu, out);
+  }
+}
+
 }  // namespace
 
 std::string RenderWorkerMetrics(const WorkerStatus& status,
@@ -120,15 +95,8 @@ std::string RenderWorkerMetrics(const WorkerStatus& status,
       .Add(node, static_cast<double>(status.refused));
   AddHealth(status, &out);
   AddCertificate(status, &out);
-  for (const ProgressSampler::Series& one : series) {
-    const MetricLabels labels = {{"run", one.job.value},
-                                 {"name", one.job_name},
-                                 {"attempt", std::to_string(one.generation)},
-                                 {"node", status.node},
-                                 {"rank", std::to_string(one.rank)}};
-    AddTraining(labels, one.values, &out);
-    AddWaits(labels, one, &out);
-  }
+  AddGpus(status, &out);
+  for (const ProgressSampler::Series& rank : series) AddRankMetrics(status.node, rank, &out);
   return out.Render();
 }
 

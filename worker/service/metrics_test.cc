@@ -15,26 +15,29 @@ ProgressSampler::Series OneRank() {
   series.values.step = 41;
   series.values.steps_done = 2;
   series.values.loss = 1.5;
-  series.values.step_seconds_buckets[3] = 2;
-  series.values.step_seconds_sum = 0.25;
-  series.values.phase_seconds[static_cast<int>(TrainPhase::kForward)] = 0.125;
+  series.totals.steps = 5;
+  series.totals.step_seconds_buckets[3] = 5;
+  series.totals.step_seconds_sum = 0.25;
+  series.totals.part_seconds[static_cast<int>(StepPart::kForward)] = 0.125;
   return series;
 }
 
-constexpr char kLabels[] = R"(run="00c0ffee00",name="chat",attempt="2",node="n1",rank="1")";
+constexpr char kCounter[] = R"(run="00c0ffee00",name="chat",node="n1",rank="1")";
+constexpr char kLabels[] = R"(run="00c0ffee00",name="chat",node="n1",rank="1",attempt="2")";
 
 TEST(WorkerMetrics, ShowEveryRankUnderItsLabels) {
   const std::string text = RenderWorkerMetrics({.node = "n1", .slots = 4}, {OneRank()});
   const std::string labels = kLabels;
   EXPECT_THAT(text, HasSubstr("muster_train_last_step{" + labels + "} 41\n"));
   EXPECT_THAT(text, HasSubstr("muster_train_loss{" + labels + "} 1.5\n"));
-  EXPECT_THAT(text, HasSubstr("muster_train_steps_total{" + labels + "} 2\n"));
-  EXPECT_THAT(text, HasSubstr("muster_train_step_duration_seconds_count{" + labels + "} 2\n"));
-  EXPECT_THAT(text, HasSubstr("muster_train_step_duration_seconds_bucket{" + labels +
+  const std::string counter = kCounter;
+  EXPECT_THAT(text, HasSubstr("muster_train_steps_total{" + counter + "} 5\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_step_duration_seconds_count{" + counter + "} 5\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_step_duration_seconds_bucket{" + counter +
                               ",le=\"0.005\"} 0\n"));
-  EXPECT_THAT(
-      text, HasSubstr("muster_train_step_duration_seconds_bucket{" + labels + ",le=\"0.01\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("muster_train_step_phase_seconds_total{" + labels +
+  EXPECT_THAT(text, HasSubstr("muster_train_step_duration_seconds_bucket{" + counter +
+                              ",le=\"0.01\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_step_phase_seconds_total{" + counter +
                               ",phase=\"forward\"} 0.125\n"));
   EXPECT_THAT(text, HasSubstr("muster_worker_slots{node=\"n1\"} 4\n"));
   EXPECT_THAT(text, HasSubstr("muster_build_info{"));
@@ -62,16 +65,74 @@ TEST(WorkerMetrics, ShowWhatTheWorkerSeesOfItsNode) {
 TEST(WorkerMetrics, ShowWhereEachGroupOfARankIs) {
   ProgressSampler::Series series = OneRank();
   series.values.snapshot_step = 40;
-  series.values.wait_seconds = 0.5;
+  series.totals.wait_seconds = 0.5;
+  series.totals.collectives["world"] = 106;
   series.collectives = {{"world", 8, 7, 6, 4096, 0}};
+  series.inflight_seconds = 2.5;
+  series.totals.collective_errors[static_cast<int>(CollectiveError::kPeerLost)] = 3;
   const std::string text = RenderWorkerMetrics({.node = "n1"}, {series});
-  const std::string labels = kLabels;
+  const std::string labels = kLabels, counter = kCounter;
   EXPECT_THAT(text, HasSubstr("muster_train_snapshot_step{" + labels + "} 40\n"));
-  EXPECT_THAT(text, HasSubstr("muster_train_wait_seconds_total{" + labels + "} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_wait_seconds_total{" + counter + "} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("muster_nccl_seq{" + labels + ",comm=\"world\"} 8\n"));
+  EXPECT_THAT(text, HasSubstr("muster_nccl_completed_seq{" + labels + ",comm=\"world\"} 6\n"));
   EXPECT_THAT(text,
-              HasSubstr("muster_train_collectives_enqueued{" + labels + ",group=\"world\"} 8\n"));
+              HasSubstr("muster_nccl_collectives_total{" + counter + ",comm=\"world\"} 106\n"));
+  EXPECT_THAT(text, HasSubstr("muster_nccl_inflight_seconds{" + labels + "} 2.5\n"));
   EXPECT_THAT(text,
-              HasSubstr("muster_train_collectives_completed{" + labels + ",group=\"world\"} 6\n"));
+              HasSubstr("muster_nccl_async_errors_total{" + counter + ",kind=\"peer_lost\"} 3\n"));
+}
+
+TEST(WorkerMetrics, ShowWhatARankHasDoneAndSaved) {
+  ProgressSampler::Series series = OneRank();
+  series.totals.samples = 64;
+  series.totals.flops = 4e12;
+  series.totals.time_seconds[static_cast<int>(RankTime::kRecompute)] = 1.5;
+  series.totals.write.Observe(2);
+  series.totals.checkpoint_bytes = 4096;
+  series.figures.mfu = 0.41;
+  series.figures.last_step_unix_ms = 1'700'000'000'500;
+  const std::string text = RenderWorkerMetrics({.node = "n1"}, {series});
+  const std::string labels = kLabels, counter = kCounter;
+  EXPECT_THAT(text, HasSubstr("muster_train_samples_total{" + counter + "} 64\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_flops_total{" + counter + "} 4000000000000\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_time_seconds_total{" + counter +
+                              ",category=\"recompute\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("muster_checkpoint_duration_seconds_bucket{" + counter +
+                              ",phase=\"write\",le=\"3\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("muster_checkpoint_bytes_total{" + counter + "} 4096\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_mfu_ratio{" + labels + "} 0.41\n"));
+  EXPECT_THAT(text,
+              HasSubstr("muster_train_last_step_timestamp_seconds{" + labels + "} 1700000000.5\n"));
+}
+
+TEST(WorkerMetrics, ShowAGpusMemoryWhereARankHasOne) {
+  ProgressSampler::Series series = OneRank();
+  EXPECT_THAT(RenderWorkerMetrics({.node = "n1"}, {series}), Not(HasSubstr("muster_cuda")));
+  series.figures.device = {.capacity = 100, .reserved = 60, .peak_reserved = 80};
+  series.totals.ooms = 2;
+  const std::string text = RenderWorkerMetrics({.node = "n1"}, {series});
+  const std::string labels = kLabels, counter = kCounter;
+  EXPECT_THAT(text, HasSubstr("muster_cuda_memory_bytes{" + labels + ",state=\"reserved\"} 60\n"));
+  EXPECT_THAT(text,
+              HasSubstr("muster_cuda_memory_peak_bytes{" + labels + ",state=\"reserved\"} 80\n"));
+  EXPECT_THAT(text, HasSubstr("muster_cuda_memory_capacity_bytes{" + labels + "} 100\n"));
+  EXPECT_THAT(text, HasSubstr("muster_cuda_ooms_total{" + counter + "} 2\n"));
+}
+
+TEST(WorkerMetrics, ShowTheNodesGpus) {
+  WorkerStatus status{.node = "n1", .slurm_job_id = "4711"};
+  status.gpus = {{.index = 0, .uuid = "GPU-1", .utilization = 0.5, .sm_clock_hertz = 1.98e9},
+                 {.index = 1, .uuid = "GPU-2"}};
+  const std::string text = RenderWorkerMetrics(status, {});
+  EXPECT_THAT(
+      text, HasSubstr(R"(muster_gpu_info{node="n1",gpu="1",uuid="GPU-2",slurm_job_id="4711"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_gpu_utilization_ratio{node="n1",gpu="0"} 0.5)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_gpu_sm_clock_hertz{node="n1",gpu="0"} 1980000000)"));
+  EXPECT_THAT(text, Not(HasSubstr(R"(muster_gpu_utilization_ratio{node="n1",gpu="1"})")));
+  status.gpu_basics = false;
+  EXPECT_THAT(RenderWorkerMetrics(status, {}), Not(HasSubstr("muster_gpu_utilization_ratio")));
+  EXPECT_THAT(RenderWorkerMetrics(status, {}), HasSubstr("muster_gpu_info"));
 }
 
 TEST(WorkerMetrics, AProcessWithoutAFinishedStepHasNoLoss) {

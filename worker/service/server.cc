@@ -63,6 +63,7 @@ WorkerServer::WorkerServer(WorkerOptions options, LockedRecord pid_file)
       prober_(loop_, [this](const ProbeResult& result) { Send(result); }),
       faults_(loop_, ClusterPaths{options_.cluster_dir}.JobsDir(options_.node)),
       health_(loop_, options_.health, [this](const NodeNotice& notice) { Send(notice); }),
+      gpus_(loop_, options_.health.nvml, options_.scrape_interval / 3),
       leave_timer_(loop_) {}
 
 Result<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOptions& options) {
@@ -147,7 +148,8 @@ void WorkerServer::StartRunner() {
                                     .interfaces = options_.interfaces,
                                     .cpus = options_.cpus,
                                     .gpu_nodes = options_.gpu_nodes,
-                                    .slots = options_.slots}},
+                                    .slots = options_.slots},
+                         .scrape_interval = options_.scrape_interval},
       [this](WorkerMessage message) { Send(std::move(message)); });
 }
 
@@ -167,6 +169,12 @@ Status WorkerServer::Listen() {
         RandomFraction());
   }
   StartRunner();
+  if (!options_.dcgm_job_mapping_dir.empty()) {
+    gpu_mapping_ =
+        std::make_unique<DcgmJobMapping>(options_.dcgm_job_mapping_dir, options_.gpu_indices);
+    MUSTER_RETURN_IF_ERROR(
+        gpu_mapping_->Begin().WithContext("dcgm-exporter's folder (--dcgm-job-mapping-dir)"));
+  }
   const nlohmann::json record = {{"http", "127.0.0.1:" + std::to_string(http_->port())},
                                  {"pid", ::getpid()},
                                  {"slots", options_.slots}};
@@ -178,6 +186,7 @@ Status WorkerServer::Run() {
   loop_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
   loop_.Post([this] {
     health_.Start();
+    gpus_.Start();
     if (renewal_) renewal_->Start();
     runner_->Start([this] { Connect(); });
   });
@@ -256,7 +265,26 @@ void WorkerServer::Send(WorkerMessage message) {
   if (const auto* started = std::get_if<RankStarted>(&message)) health_.OnRankStarted(*started);
   if (auto* exited = std::get_if<RankExited>(&message)) health_.Complete(exited);
   if (const auto* released = std::get_if<Released>(&message)) health_.OnJobReleased(released->job);
+  const bool uses_change =
+      std::holds_alternative<RankStarted>(message) || std::holds_alternative<RankExited>(message) ||
+      std::holds_alternative<Quiesced>(message) || std::holds_alternative<Released>(message);
   if (session_) session_->Send(message);
+  if (gpu_mapping_ && uses_change) loop_.Post([this] { TellGpuUse(); });
+}
+
+void WorkerServer::TellGpuUse() {
+  DcgmJobMapping::RunsOfGpu use;
+  for (const GpuUse& one : runner_->GpusInUse()) {
+    const auto gpu = std::ranges::find(options_.gpus, one.gpu) - options_.gpus.begin();
+    if (static_cast<std::size_t>(gpu) < options_.gpu_indices.size())
+      use[options_.gpu_indices[static_cast<std::size_t>(gpu)]].insert(one.job.value);
+  }
+  if (use == gpu_use_) return;
+  const bool taken = disk_pool_->TrySubmit([mapping = gpu_mapping_.get(), use] {
+    if (const Status status = mapping->Set(use); !status.ok())
+      Log().warn("dcgm-exporter is not told which runs use which GPUs: {}", status.message());
+  });
+  if (taken) gpu_use_ = std::move(use);
 }
 
 std::vector<HostedGeneration> WorkerServer::Hosted() {
@@ -288,6 +316,7 @@ void WorkerServer::OnFault(const InjectFault& fault) {
 
 HttpResponse WorkerServer::Metrics() const {
   const WorkerStatus status{.node = options_.node,
+                            .slurm_job_id = options_.slurm_job_id,
                             .slots = options_.slots,
                             .connected = session_ && session_->connected(),
                             .connects = session_ ? session_->connects() : 0,
@@ -301,7 +330,9 @@ HttpResponse WorkerServer::Metrics() const {
                             .oom_kills = health_.oom_kills(),
                             .certificate_not_after_ms = renewal_ ? renewal_->not_after_ms() : 0,
                             .certificate_renewals = renewal_ ? renewal_->renewals() : 0,
-                            .certificate_failures = renewal_ ? renewal_->failures() : 0};
+                            .certificate_failures = renewal_ ? renewal_->failures() : 0,
+                            .gpus = gpus_.newest(),
+                            .gpu_basics = options_.gpu_basics};
   return {.content_type = kMetricsContentType,
           .body = RenderWorkerMetrics(status, runner_->sampler().AllSeries(SystemClock().Now()))};
 }

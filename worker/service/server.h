@@ -16,6 +16,8 @@
 #include "common/telemetry/http_server.h"
 #include "worker/agent/agent_runner.h"
 #include "worker/fabric/cpu_topology.h"
+#include "worker/health/dcgm_job_mapping.h"
+#include "worker/health/gpu_figures.h"
 #include "worker/health/health_monitor.h"
 #include "worker/health/node_faults.h"
 #include "worker/health/probe_port.h"
@@ -33,6 +35,7 @@ struct WorkerOptions {
   std::vector<std::string> gpus;        // that ranks get, as CUDA_VISIBLE_DEVICES names them
   std::vector<std::string> report;      // what LookAtNode says of this node
   std::vector<int> gpu_nodes;           // LaunchContext::gpu_nodes
+  std::vector<int> gpu_indices;         // of each of `gpus`, for dcgm_job_mapping_dir; -1: unknown
   CpuTopology cpus;                     // that ranks are kept to shares of; empty: to none
   std::vector<std::string> interfaces;  // that collectives take; none: the ranks choose
   int slots = 0;
@@ -50,6 +53,11 @@ struct WorkerOptions {
   std::optional<double> drain_on_term;
   std::string pilot;  // key of the pilot job (docs/pilots.md) that it runs in; empty: none
   HealthOptions health;
+  // How often /metrics is asked: what has ended stays there for three times as long.
+  Duration scrape_interval = std::chrono::seconds(15);
+  std::string dcgm_job_mapping_dir;  // dcgm-exporter's; empty: there is none
+  bool gpu_basics = true;            // on /metrics, where no other exporter has them
+  std::string slurm_job_id;          // that the worker runs in; empty: none
 };
 
 class WorkerServer {
@@ -80,6 +88,8 @@ class WorkerServer {
   void OnFault(const InjectFault& fault);
   void OnSignal(int signal);
   void LeaveWhenIdle();
+  // To dcgm-exporter, by the pool for the disk.
+  void TellGpuUse();
   HttpResponse Metrics() const;
   HttpResponse Health() const;
 
@@ -94,6 +104,9 @@ class WorkerServer {
   Prober prober_;
   NodeFaults faults_;
   HealthMonitor health_;
+  GpuMonitor gpus_;
+  std::unique_ptr<DcgmJobMapping> gpu_mapping_;  // used by the pool for the disk
+  DcgmJobMapping::RunsOfGpu gpu_use_;            // told last
   std::unique_ptr<AgentRunner> runner_;
   std::unique_ptr<WorkerPool> disk_pool_;
   std::unique_ptr<WorkerPool> jobs_pool_;
