@@ -37,6 +37,23 @@ void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, double* certif
       ->check(CLI::Range(60.0, 8760 * 3600.0));
 }
 
+void AddMetricsOptions(CLI::App& app, muster::ServerOptions* options, double* scrape_seconds) {
+  app.add_option("--file-sd", options->file_sd,
+                 "Keep a copy of /sd in this file, for a Prometheus that cannot call")
+      ->envname("MUSTER_FILE_SD");
+  app.add_option("--cluster-name", options->cluster_name,
+                 "The label `cluster` of all that is scraped (default: the last part of --dir)")
+      ->envname("MUSTER_CLUSTER_NAME");
+  app.add_option("--scrape-interval", *scrape_seconds,
+                 "How often /metrics is asked, e.g. 15s; what has ended stays there for three of "
+                 "them")
+      ->envname("MUSTER_SCRAPE_INTERVAL")
+      ->transform(
+          CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+}
+
 int Serve(muster::ServerOptions options) {
   muster::Result<std::unique_ptr<muster::Server>> server =
       muster::Server::Start(std::move(options));
@@ -55,6 +72,7 @@ int main(int argc, char** argv) {
   std::string log_level = "info";
   double lease_seconds = muster::ToSeconds(options.lease);
   double certificate_seconds = 0;
+  double scrape_seconds = muster::ToSeconds(options.scrape_interval);
   double scrub_seconds = muster::ToSeconds(options.scrub_interval);
   app.add_option("--dir", options.dir, "The cluster's directory")
       ->envname("MUSTER_DIR")
@@ -69,6 +87,7 @@ int main(int argc, char** argv) {
       ->envname("MUSTER_HTTP")
       ->capture_default_str();
   AddTlsOptions(app, &options, &certificate_seconds);
+  AddMetricsOptions(app, &options, &scrape_seconds);
   app.add_option("--journal", options.journal,
                  "Keep the state in this directory of a shared file system, where coordinators of "
                  "other nodes can take over")
@@ -106,7 +125,12 @@ int main(int argc, char** argv) {
   muster::RaiseOpenFilesLimit();
   options.lease = muster::FromSeconds(lease_seconds);
   options.scrub_interval = muster::FromSeconds(scrub_seconds);
+  options.scrape_interval = muster::FromSeconds(scrape_seconds);
   options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
+  if (options.cluster_name.empty())
+    options.cluster_name = std::filesystem::path(options.dir).filename().string();
+  if (!options.file_sd.empty())
+    options.file_sd = std::filesystem::absolute(options.file_sd).lexically_normal().string();
   if (certificate_seconds > 0)
     options.node_certificate_lifetime = muster::FromSeconds(certificate_seconds);
   if (!options.journal.empty()) {

@@ -1,112 +1,164 @@
 #include "coordinator/metrics.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <variant>
 
 #include "common/base/version.h"
+#include "common/control_pipe/progress_page.h"
 #include "common/telemetry/metrics.h"
 
 namespace muster {
 namespace {
 
-const std::vector<double> kRecoveryBounds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1,
-                                             3,     10,    30,   100,  300, 1000};
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Histogram;
+using prometheus::Registry;
 
-// A job's series outlive it by some scrapes, then go.
-constexpr std::int64_t kKeptAfterEndMillis = 5 * 60 * 1000;
+const Histogram::BucketBoundaries kRecoveryBounds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1,
+                                                     3,     10,    30,   100,  300, 1000};
+const Histogram::BucketBoundaries kCommitBounds = {0.01, 0.03, 0.1, 0.3, 1,   3,
+                                                   10,   30,   100, 300, 1000};
+const Histogram::BucketBoundaries kQueueBounds = {0.01, 0.1, 1, 10, 60, 600, 3600, 36000};
 
-bool IsShown(const JobView& view, std::int64_t now_unix_ms) {
-  return !IsTerminal(view.record->state) ||
-         view.record->ended_unix_ms + kKeptAfterEndMillis > now_unix_ms;
+// Of StageSeconds, and the whole.
+constexpr const char* kStages[] = {"detect", "stop", "rendezvous", "load", "first_step", "total"};
+
+constexpr const char* kFailureReasons[] = {"disk_full", "read_only", "io_error", "slow_disk",
+                                           "other"};
+
+Family<Counter>& MakeCounters(Registry* registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
 }
 
-std::string HostAndPort(const std::string& host, int port) {
-  const bool v6 = host.find(':') != std::string::npos && host.front() != '[';
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+Family<Histogram>& MakeHistograms(Registry* registry, const char* name, const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry);
+}
+
+prometheus::Labels RestartLabels(Rung rung, CauseKind cause) {
+  return {{"level", std::string(Name(rung))}, {"cause", std::string(Name(cause))}};
+}
+
+// Of those that are observed.
+const char* ScrubName(ScrubOutcome outcome) {
+  if (outcome == ScrubOutcome::kWhole) return "whole";
+  return outcome == ScrubOutcome::kDamaged ? "damaged" : "unreadable";
+}
+
+// Nothing is started again after these.
+bool EndsARun(CauseKind cause) {
+  return cause == CauseKind::kNone || cause == CauseKind::kFinished ||
+         cause == CauseKind::kCancelled;
 }
 
 }  // namespace
 
-void Metrics::Histogram::Observe(double value) {
-  const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin();
-  ++counts[static_cast<std::size_t>(bucket)];
-  sum += value;
+Metrics::Metrics(Duration keep)
+    : keep_(keep),
+      restarts_(MakeCounters(&counted_, "muster_restarts_total",
+                             "Attempts that were made after a failure.")),
+      recovery_(MakeHistograms(&counted_, "muster_recovery_duration_seconds",
+                               "From a fault until training again, by stage and rung.")),
+      queue_wait_(MakeHistograms(&counted_, "muster_queue_wait_seconds",
+                                 "From submission to the first placement.")
+                      .Add({}, kQueueBounds)),
+      commit_(MakeHistograms(&counted_, "muster_checkpoint_duration_seconds",
+                             "Of a checkpoint's phases: commit is from its first shard until it "
+                             "counts.")
+                  .Add({{"phase", "commit"}}, kCommitBounds)),
+      lost_steps_(MakeCounters(&counted_, "muster_lost_steps_total",
+                               "Finished steps that had to be done again.")
+                      .Add({})),
+      stale_messages_(MakeCounters(&counted_, "muster_stale_messages_total",
+                                   "Messages of an older generation that were refused.")
+                          .Add({})),
+      hangs_(MakeCounters(&counted_, "muster_nccl_hangs_total",
+                          "Gangs that stood still, by what the culprit was doing; it was ended.")),
+      stragglers_(MakeCounters(&counted_, "muster_stragglers_total",
+                               "Ranks that were named because they hold the others up.")
+                      .Add({})),
+      faults_(MakeCounters(&counted_, "muster_injected_faults_total",
+                           "Faults that were caused on request.")
+                  .Add({})),
+      checkpoint_failures_(MakeCounters(&counted_, "muster_checkpoint_failures_total",
+                                        "Shards that a rank could not write.")),
+      scrubs_(MakeCounters(&counted_, "muster_checkpoint_scrubs_total",
+                           "Committed checkpoints that were read again, by what was found.")) {
+  for (int i = 0; i < kRungCount; ++i) {
+    const auto rung = static_cast<Rung>(i);
+    for (const char* stage : kStages) Recovery(rung, stage);
+    for (int j = 0; j < kCauseKindCount; ++j)
+      if (const auto cause = static_cast<CauseKind>(j); !EndsARun(cause))
+        restarts_.Add(RestartLabels(rung, cause));
+  }
+  for (int phase = 0; phase < kTrainPhaseCount; ++phase)
+    hangs_.Add({{"suspect", std::string(TrainPhaseName(static_cast<TrainPhase>(phase)))}});
+  for (const char* suspect : {"stopped", "unknown"}) hangs_.Add({{"suspect", suspect}});
+  for (const char* reason : kFailureReasons) checkpoint_failures_.Add({{"reason", reason}});
+  for (const auto outcome :
+       {ScrubOutcome::kWhole, ScrubOutcome::kDamaged, ScrubOutcome::kUnreadable})
+    scrubs_.Add({{"result", ScrubName(outcome)}});
+}
+
+// The one with these labels, made by the first call.
+Histogram& Metrics::Recovery(Rung rung, const char* stage) {
+  return recovery_.Add({{"rung", std::string(Name(rung))}, {"stage", stage}}, kRecoveryBounds);
 }
 
 void Metrics::Observe(const Observation& observation) {
   if (const auto* wait = std::get_if<QueueWaitObserved>(&observation)) {
     queue_wait_.Observe(wait->seconds);
   } else if (const auto* restart = std::get_if<RestartObserved>(&observation)) {
-    ++restarts_[restart->cause];
+    restarts_.Add(RestartLabels(restart->rung, restart->cause)).Increment();
   } else if (const auto* recovery = std::get_if<RecoveryObserved>(&observation)) {
-    const StageSeconds& s = recovery->seconds;
-    const std::pair<const char*, double> stages[] = {
-        {"detect", s.detect}, {"abort", s.abort},           {"reform", s.reform},
-        {"load", s.load},     {"first_step", s.first_step}, {"total", recovery->total_seconds}};
-    for (const auto& [stage, seconds] : stages) {
-      if (seconds < 0) continue;
-      const auto key = std::pair(recovery->rung, std::string(stage));
-      recovery_.try_emplace(key, kRecoveryBounds).first->second.Observe(seconds);
-    }
+    ObserveRecovery(*recovery);
   } else if (const auto* lost = std::get_if<LostStepsObserved>(&observation)) {
-    lost_steps_ += static_cast<std::uint64_t>(std::max<std::int64_t>(0, lost->steps));
+    lost_steps_.Increment(static_cast<double>(std::max<std::int64_t>(0, lost->steps)));
+    lost_seconds_[lost->submit_order] += std::max(0.0, lost->seconds);
   } else if (std::holds_alternative<StaleMessageObserved>(observation)) {
-    ++stale_messages_;
-  } else if (std::holds_alternative<HangObserved>(observation)) {
-    ++hangs_;
+    stale_messages_.Increment();
+  } else if (const auto* hang = std::get_if<HangObserved>(&observation)) {
+    hangs_.Add({{"suspect", std::string(hang->suspect)}}).Increment();
   } else if (std::holds_alternative<StragglerObserved>(observation)) {
-    ++stragglers_;
+    stragglers_.Increment();
   } else if (std::holds_alternative<FaultObserved>(observation)) {
-    ++faults_;
-  } else if (std::holds_alternative<CheckpointFailureObserved>(observation)) {
-    ++checkpoint_failures_;
+    faults_.Increment();
+  } else if (const auto* failure = std::get_if<CheckpointFailureObserved>(&observation)) {
+    checkpoint_failures_.Add({{"reason", std::string(failure->reason)}}).Increment();
+  } else if (const auto* commit = std::get_if<CheckpointCommittedObserved>(&observation)) {
+    commit_.Observe(commit->seconds);
   } else if (const auto* scrub = std::get_if<ScrubObserved>(&observation)) {
-    ++scrubs_[scrub->outcome];
+    scrubs_.Add({{"result", ScrubName(scrub->outcome)}}).Increment();
   }
 }
 
-void Metrics::AddJobs(const Controller& controller, MetricFamilies& out) const {
-  auto& state =
-      out.Gauge("muster_run_state", "1 for the state that a run is in, 0 for the others.");
-  auto& loss = out.Gauge("muster_train_loss", "Loss of the newest finished step.");
-  auto& step = out.Gauge("muster_train_last_step", "Newest finished step.");
-  auto& speed = out.Gauge("muster_train_tokens_per_second", "Tokens a second, whole run.");
-  auto& saved = out.Gauge("muster_checkpoint_last_success_step", "Step of the newest checkpoint.");
-  auto& saved_at = out.Gauge("muster_checkpoint_last_success_timestamp_seconds",
-                             "When the newest checkpoint was committed.");
-  auto& damaged = out.Gauge("muster_checkpoints_damaged",
-                            "Committed checkpoints that are not resumed from: damaged, or refused "
-                            "by a trainer.");
-  const std::int64_t now = SystemClock().UnixMillis();
+void Metrics::ObserveRecovery(const RecoveryObserved& recovery) {
+  const StageSeconds& s = recovery.seconds;
+  const double stages[] = {s.detect, s.abort,      s.reform,
+                           s.load,   s.first_step, recovery.total_seconds};
+  static_assert(std::size(stages) == std::size(kStages));
+  double sum = 0;
+  for (std::size_t i = 0; i < std::size(stages); ++i) {
+    if (stages[i] < 0) continue;
+    Recovery(recovery.rung, kStages[i]).Observe(stages[i]);
+    if (i + 1 < std::size(stages)) sum += stages[i];
+  }
+  lost_seconds_[recovery.submit_order] += std::max(sum, recovery.total_seconds);
+}
+
+void Metrics::AddJobs(const Controller& controller, std::int64_t now_unix_ms, MetricFamilies& out) {
+  LostSeconds shown;
   for (const JobView& view : controller.Jobs()) {
-    if (!IsShown(view, now)) continue;
-    const std::string& id = view.record->id.value;
-    for (int i = 1; i <= kJobStateCount; ++i) {
-      const auto candidate = static_cast<JobState>(i);
-      state.Add({{"run", id}, {"name", view.record->name}, {"state", std::string(Name(candidate))}},
-                candidate == view.record->state ? 1 : 0);
-    }
-    if (view.step > 0) {
-      loss.Add({{"run", id}}, view.loss);
-      step.Add({{"run", id}}, static_cast<double>(view.step));
-      speed.Add({{"run", id}}, view.tokens_per_second);
-    }
-    if (!view.checkpoints->empty()) {
-      damaged.Add({{"run", id}},
-                  static_cast<double>(
-                      std::count_if(view.checkpoints->begin(), view.checkpoints->end(),
-                                    [](const CheckpointRecord& c) { return !c.refused.empty(); })));
-    }
-    if (view.record->committed_step > 0 && !view.checkpoints->empty()) {
-      saved.Add({{"run", id}}, static_cast<double>(view.record->committed_step));
-      saved_at.Add({{"run", id}},
-                   static_cast<double>(view.checkpoints->back().committed_unix_ms) / 1000);
-    }
+    if (!IsShown(view, now_unix_ms, keep_)) continue;
+    const auto lost = lost_seconds_.find(view.record->submit_order);
+    if (lost != lost_seconds_.end()) shown.insert(*lost);
+    AddRunMetrics(view, now_unix_ms, lost == lost_seconds_.end() ? 0 : lost->second, &out);
   }
+  lost_seconds_ = std::move(shown);
 }
 
-void Metrics::AddNodes(const Controller& controller, MetricFamilies& out) const {
+void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamilies& out) const {
   auto& state =
       out.Gauge("muster_node_state", "1 for the state that a node is in, 0 for the others.");
   auto& slots = out.Gauge("muster_node_slots", "Slots that a node offers.");
@@ -115,60 +167,24 @@ void Metrics::AddNodes(const Controller& controller, MetricFamilies& out) const 
     const std::string& name = view.record->name.value;
     for (int i = 1; i <= kNodeStateCount; ++i) {
       const auto candidate = static_cast<NodeState>(i);
-      state.Add({{"node", name}, {"state", std::string(Name(candidate))}},
+      state.Add({{"node", name}, {"state", Name(candidate)}},
                 candidate == view.record->state ? 1 : 0);
     }
     slots.Add({{"node", name}}, view.record->slots);
     used.Add({{"node", name}}, view.slots_used);
+    // One that is lost is no longer waited for.
+    const NodeState of_node = view.record->state;
+    if (view.heard_at == TimePoint() || of_node == NodeState::kLost ||
+        of_node == NodeState::kDrained)
+      continue;
+    out.Gauge("muster_agent_heartbeat_age_seconds", "Since a node's worker was last heard of.")
+        .Add({{"node", name}}, ToSeconds(now - view.heard_at));
   }
 }
 
-void Metrics::AddFaults(MetricFamilies& out) const {
-  auto& restarts = out.Counter("muster_restarts_total", "Attempts that were made after a failure.");
-  for (const auto& [cause, count] : restarts_) {
-    restarts.Add({{"level", "gang"}, {"cause", std::string(Name(cause))}},
-                 static_cast<double>(count));
-  }
-  auto& recovery = out.Histogram("muster_recovery_duration_seconds",
-                                 "From a fault until training again, by stage and rung.");
-  for (const auto& [key, h] : recovery_) {
-    recovery.AddHistogram({{"stage", key.second}, {"rung", std::string(Name(key.first))}}, h.bounds,
-                          h.counts, h.sum);
-  }
-  out.Histogram("muster_queue_wait_seconds", "From submission to the first placement.")
-      .AddHistogram({}, queue_wait_.bounds, queue_wait_.counts, queue_wait_.sum);
-  out.Counter("muster_lost_steps_total", "Finished steps that had to be done again.")
-      .Add({}, static_cast<double>(lost_steps_));
-  out.Counter("muster_stale_messages_total", "Messages of an older generation that were refused.")
-      .Add({}, static_cast<double>(stale_messages_));
-  out.Counter("muster_hangs_total", "Gangs that stood still, whose culprit was ended.")
-      .Add({}, static_cast<double>(hangs_));
-  out.Counter("muster_stragglers_total", "Ranks that were named because they hold the others up.")
-      .Add({}, static_cast<double>(stragglers_));
-  out.Counter("muster_injected_faults_total", "Faults that were caused on request.")
-      .Add({}, static_cast<double>(faults_));
-  out.Counter("muster_checkpoint_failures_total", "Shards that a rank could not write.")
-      .Add({}, static_cast<double>(checkpoint_failures_));
-  auto& scrubs = out.Counter("muster_checkpoint_scrubs_total",
-                             "Committed checkpoints that were read again, by what was found.");
-  const std::pair<const char*, ScrubOutcome> outcomes[] = {
-      {"whole", ScrubOutcome::kWhole},
-      {"damaged", ScrubOutcome::kDamaged},
-      {"unreadable", ScrubOutcome::kUnreadable}};
-  for (const auto& [word, outcome] : outcomes) {
-    const auto count = scrubs_.find(outcome);
-    scrubs.Add({{"result", word}}, count == scrubs_.end() ? 0 : static_cast<double>(count->second));
-  }
-}
-
-std::string Metrics::Render(const Controller& controller, const EdgeFigures& edges) const {
-  MetricFamilies out;
-  out.Gauge("muster_build_info", "Constant 1; the version is a label.")
-      .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);
-  AddJobs(controller, out);
-  AddNodes(controller, out);
-  AddFaults(out);
-  out.Gauge("muster_runs_pending", "Runs that wait for a gang.").Add({}, controller.PendingJobs());
+void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
+  out.Gauge("muster_stop_patience_seconds", "That a run is given to save its state and stop.")
+      .Add({}, ToSeconds(edges.stop_patience));
   out.Gauge("muster_worker_streams", "Open streams of workers.")
       .Add({}, static_cast<double>(edges.worker_streams));
   out.Gauge("muster_watchers", "Open watches of clients.")
@@ -189,23 +205,19 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
   on_event.Add({{"what", "webhook"}, {"result", "done"}}, static_cast<double>(totals.webhooks));
   on_event.Add({{"what", "any"}, {"result", "failed"}}, static_cast<double>(totals.failed));
   on_event.Add({{"what", "any"}, {"result", "refused"}}, static_cast<double>(totals.refused));
-  return out.Render();
 }
 
-std::string Metrics::ServiceDiscovery(const Controller& controller, const std::string& own_http,
-                                      bool by_tls) {
-  nlohmann::json groups = nlohmann::json::array();
-  const auto add = [&](const std::string& target, nlohmann::json labels) {
-    if (by_tls) labels["__scheme__"] = "https";
-    groups.push_back({{"targets", {target}}, {"labels", std::move(labels)}});
-  };
-  add(own_http, {{"component", "coordinator"}});
-  for (const NodeView& view : controller.Nodes()) {
-    if (!view.connected || view.record->metrics_port == 0) continue;
-    add(HostAndPort(view.record->address, view.record->metrics_port),
-        {{"component", "worker"}, {"node", view.record->name.value}});
-  }
-  return groups.dump();
+std::string Metrics::Render(const Controller& controller, const EdgeFigures& edges,
+                            const Now& now) {
+  MetricFamilies out;
+  out.Gauge("muster_build_info", "Constant 1; the version is a label.")
+      .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);
+  AddJobs(controller, now.unix_ms, out);
+  AddNodes(controller, now.mono, out);
+  out.Gauge("muster_runs_pending", "Runs that wait for a gang.").Add({}, controller.PendingJobs());
+  out.Append(counted_);
+  AddEdges(edges, out);
+  return out.Render();
 }
 
 }  // namespace muster

@@ -1,24 +1,26 @@
-// Metrics: what /metrics and /sd of the coordinator say.
+// Metrics: what /metrics of the coordinator says.
 //
 // Owned by the server, loop's thread. Gauges are read from the controller's views when they are
-// asked for; counters and histograms add up what Observe is told. Names follow one scheme:
-// muster_<what>_<unit>, label `run` for a job's id.
+// asked for; counters and histograms of the registry add up what Observe is told, and are there
+// with zero from the beginning, so that Prometheus sees their first rise as one. Names follow one
+// scheme: muster_<what>_<unit>, label `run` for a job's id. docs/metrics.md has them all.
 #pragma once
 
-#include <array>
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "coordinator/control/controller.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/on_event/on_event_runner.h"
+#include "coordinator/run_metrics.h"
 
 namespace muster {
-
-class MetricFamilies;
 
 // Figures of the edges that the controller does not know.
 struct EdgeFigures {
@@ -27,47 +29,45 @@ struct EdgeFigures {
   std::size_t pending_requests = 0;
   std::uint64_t refused_requests = 0;
   OnEventRunner::Totals on_event;
-  std::int64_t certificate_not_after_ms = 0;  // 0: no TLS
-  std::map<std::string, int> pilots;          // by state
+  std::int64_t certificate_not_after_ms = 0;          // 0: no TLS
+  std::map<std::string, int> pilots;                  // by state
+  Duration stop_patience = std::chrono::seconds(60);  // ControllerOptions'
 };
 
 class Metrics {
  public:
+  // A run that has ended is shown for `keep` longer: three scrapes.
+  explicit Metrics(Duration keep = std::chrono::seconds(45));
+
   void Observe(const Observation& observation);
 
-  // The text of /metrics.
-  std::string Render(const Controller& controller, const EdgeFigures& edges) const;
-
-  // The JSON of /sd: Prometheus' HTTP service discovery, the coordinator's own /metrics first. Who
-  // asks by TLS is on another machine and comes to the others by TLS as well.
-  static std::string ServiceDiscovery(const Controller& controller, const std::string& own_http,
-                                      bool by_tls = false);
+  // The text of /metrics. Forgets what it has added up of runs that are shown no more.
+  std::string Render(const Controller& controller, const EdgeFigures& edges, const Now& now);
 
  private:
-  // Not cumulative; the last count is of what lies above every bound.
-  struct Histogram {
-    explicit Histogram(std::vector<double> upper_bounds)
-        : bounds(std::move(upper_bounds)), counts(bounds.size() + 1) {}
-    void Observe(double value);
-    std::vector<double> bounds;
-    std::vector<std::uint64_t> counts;
-    double sum = 0;
-  };
+  using CounterFamily = prometheus::Family<prometheus::Counter>;
+  using HistogramFamily = prometheus::Family<prometheus::Histogram>;
 
-  void AddJobs(const Controller& controller, MetricFamilies& out) const;
-  void AddNodes(const Controller& controller, MetricFamilies& out) const;
-  void AddFaults(MetricFamilies& out) const;
+  void ObserveRecovery(const RecoveryObserved& recovery);
+  prometheus::Histogram& Recovery(Rung rung, const char* stage);
+  void AddJobs(const Controller& controller, std::int64_t now_unix_ms, MetricFamilies& out);
+  void AddNodes(const Controller& controller, TimePoint now, MetricFamilies& out) const;
+  void AddEdges(const EdgeFigures& edges, MetricFamilies& out) const;
 
-  std::map<CauseKind, std::uint64_t> restarts_;
-  std::map<std::pair<Rung, std::string>, Histogram> recovery_;  // by what brought it up, by stage
-  Histogram queue_wait_{{0.01, 0.1, 1, 10, 60, 600, 3600, 36000}};
-  std::uint64_t lost_steps_ = 0;
-  std::uint64_t stale_messages_ = 0;
-  std::uint64_t hangs_ = 0;
-  std::uint64_t stragglers_ = 0;
-  std::uint64_t faults_ = 0;
-  std::uint64_t checkpoint_failures_ = 0;
-  std::map<ScrubOutcome, std::uint64_t> scrubs_;
+  const Duration keep_;
+  LostSeconds lost_seconds_;
+  prometheus::Registry counted_;  // owns what follows
+  CounterFamily& restarts_;
+  HistogramFamily& recovery_;
+  prometheus::Histogram& queue_wait_;
+  prometheus::Histogram& commit_;
+  prometheus::Counter& lost_steps_;
+  prometheus::Counter& stale_messages_;
+  CounterFamily& hangs_;
+  prometheus::Counter& stragglers_;
+  prometheus::Counter& faults_;
+  CounterFamily& checkpoint_failures_;
+  CounterFamily& scrubs_;
 };
 
 }  // namespace muster

@@ -12,14 +12,18 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::int64_t kNoTime = 0;
+constexpr std::int64_t kUnixMillis = 1'700'000'000'000;
+
+Now At() { return {SystemClock().Now(), kUnixMillis}; }
 
 StoredState OneRunningJob() {
   StoredState state;
   JobRecord job;
   job.id = JobId{"0123456789"};
   job.name = "llama";
+  job.submit_order = 3;
   job.state = JobState::kSucceeded;
-  job.ended_unix_ms = SystemClock().UnixMillis();
+  job.ended_unix_ms = kUnixMillis - 44'000;
   job.step = 40;
   job.loss = 1.5;
   state.jobs.push_back(job);
@@ -34,7 +38,7 @@ StoredState OneRunningJob() {
 TEST(Metrics, ShowsEveryStateOfARunAndOnlyOneIsSet) {
   Controller controller{ControllerOptions{}};
   controller.Restore(OneRunningJob(), Now{SystemClock().Now(), kNoTime});
-  const std::string text = Metrics().Render(controller, {});
+  const std::string text = Metrics().Render(controller, {}, At());
   EXPECT_THAT(text,
               HasSubstr(R"(muster_run_state{run="0123456789",name="llama",state="succeeded"} 1)"));
   EXPECT_THAT(text,
@@ -43,19 +47,19 @@ TEST(Metrics, ShowsEveryStateOfARunAndOnlyOneIsSet) {
   EXPECT_THAT(text, HasSubstr("muster_runs_pending 0"));
 }
 
-TEST(Metrics, DropsRunsThatEndedLongAgo) {
+TEST(Metrics, DropsRunsThatEndedThreeScrapesAgo) {
   StoredState state = OneRunningJob();
-  state.jobs[0].ended_unix_ms = 1;
+  state.jobs[0].ended_unix_ms = kUnixMillis - 46'000;
   Controller controller{ControllerOptions{}};
   controller.Restore(std::move(state), Now{SystemClock().Now(), kNoTime});
-  EXPECT_THAT(Metrics().Render(controller, {}), Not(HasSubstr("0123456789")));
+  EXPECT_THAT(Metrics().Render(controller, {}, At()), Not(HasSubstr("0123456789")));
 }
 
 TEST(Metrics, CountsPilotJobsByState) {
   const Controller controller{ControllerOptions{}};
   EdgeFigures edges;
   edges.pilots = {{"ending", 1}, {"running", 2}};
-  const std::string text = Metrics().Render(controller, edges);
+  const std::string text = Metrics().Render(controller, edges, At());
   EXPECT_THAT(text, HasSubstr("muster_pilots{state=\"ending\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("muster_pilots{state=\"running\"} 2\n"));
 }
@@ -64,36 +68,42 @@ TEST(Metrics, AddsUpWhatItObserves) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), kNoTime});
   Metrics metrics;
-  metrics.Observe(RestartObserved{CauseKind::kRankKilled});
-  metrics.Observe(RestartObserved{CauseKind::kRankKilled});
+  metrics.Observe(RestartObserved{CauseKind::kRankKilled, Rung::kSpare});
+  metrics.Observe(RestartObserved{CauseKind::kRankKilled, Rung::kSpare});
   metrics.Observe(LostStepsObserved{7});
   metrics.Observe(QueueWaitObserved{0.5});
   StageSeconds seconds;
   seconds.detect = 0.02;
   metrics.Observe(RecoveryObserved{seconds, 0.7, Rung::kInPlace});
-  metrics.Observe(HangObserved{});
+  metrics.Observe(HangObserved{"stopped"});
   metrics.Observe(StragglerObserved{});
   metrics.Observe(StragglerObserved{});
   for (int i = 0; i < 3; ++i) metrics.Observe(FaultObserved{});
-  for (int i = 0; i < 4; ++i) metrics.Observe(CheckpointFailureObserved{});
+  for (int i = 0; i < 4; ++i) metrics.Observe(CheckpointFailureObserved{"disk_full"});
+  metrics.Observe(CheckpointCommittedObserved{0.02});
   for (int i = 0; i < 5; ++i) metrics.Observe(ScrubObserved{ScrubOutcome::kWhole});
   metrics.Observe(ScrubObserved{ScrubOutcome::kDamaged});
-  const std::string text = metrics.Render(controller, {});
-  EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{level="gang",cause="rank_killed"} 2)"));
+  const std::string text = metrics.Render(controller, {}, At());
+  EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{cause="rank_killed",level="spare"} 2)"));
   EXPECT_THAT(text, HasSubstr("muster_lost_steps_total 7"));
   EXPECT_THAT(text, HasSubstr("muster_queue_wait_seconds_count 1"));
   EXPECT_THAT(
       text,
-      HasSubstr(R"(muster_recovery_duration_seconds_sum{stage="detect",rung="in_place"} 0.02)"));
-  EXPECT_THAT(text, HasSubstr("muster_hangs_total 1"));
+      HasSubstr(R"(muster_recovery_duration_seconds_sum{rung="in_place",stage="detect"} 0.02)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_nccl_hangs_total{suspect="stopped"} 1)"));
   EXPECT_THAT(text, HasSubstr("muster_stragglers_total 2"));
   EXPECT_THAT(text, HasSubstr("muster_injected_faults_total 3"));
-  EXPECT_THAT(text, HasSubstr("muster_checkpoint_failures_total 4"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_failures_total{reason="disk_full"} 4)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_scrubs_total{result="whole"} 5)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_scrubs_total{result="damaged"} 1)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_scrubs_total{result="unreadable"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_failures_total{reason="io_error"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_duration_seconds_count{phase="commit"} 1)"));
   // Stages that were not reached are not observed.
-  EXPECT_THAT(text, Not(HasSubstr(R"(stage="load")")));
+  EXPECT_THAT(
+      text, HasSubstr(R"(muster_recovery_duration_seconds_count{rung="in_place",stage="load"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_nccl_hangs_total{suspect="data"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{cause="hung",level="in_place"} 0)"));
 }
 
 TEST(Metrics, CountsTheCheckpointsOfARunThatAreNotResumedFrom) {
@@ -108,15 +118,71 @@ TEST(Metrics, CountsTheCheckpointsOfARunThatAreNotResumedFrom) {
   }
   Controller controller{ControllerOptions{}};
   controller.Restore(std::move(state), Now{SystemClock().Now(), kNoTime});
-  EXPECT_THAT(Metrics().Render(controller, {}),
+  EXPECT_THAT(Metrics().Render(controller, {}, At()),
               HasSubstr(R"(muster_checkpoints_damaged{run="0123456789"} 2)"));
 }
 
-TEST(Metrics, ServiceDiscoveryNamesTheCoordinatorItself) {
+// A run that began 1000 s ago, came up again once in 30 s and did 5 steps of 2 s again.
+StoredState OneRecoveredJob() {
+  StoredState state = OneRunningJob();
+  JobRecord& job = state.jobs[0];
+  job.state = JobState::kRunning;
+  job.ended_unix_ms = 0;
+  job.started_unix_ms = kUnixMillis - 1'000'000;
+  job.generation = 2;
+  job.restarts = 1;
+  job.checkpoint_seconds = 12;
+  job.spec_yaml = R"({"name": "llama", "resources": {"nodes": 1, "time_limit": "1h"},
+    "train": {"model": {"path": "/m"}, "data": {"train": "/d"}, "schedule": {"max_steps": 9},
+              "checkpoint": {"every": 7}}})";
+  for (Generation generation : {1, 2}) {
+    AttemptRecord attempt;
+    attempt.job = job.id;
+    attempt.generation = generation;
+    attempt.nodes = {NodeName{"n1"}};
+    attempt.ranks = {{.rank = 0, .node = NodeName{"n1"}}};
+    attempt.state = generation == 1 ? AttemptState::kEnded : AttemptState::kRunning;
+    if (generation == 2) attempt.seconds = {.detect = 1, .abort = 4, .reform = 5, .load = 20};
+    state.attempts.push_back(attempt);
+  }
+  return state;
+}
+
+TEST(Metrics, SayWhatARunIsAndWhatItsTimeWentInto) {
   Controller controller{ControllerOptions{}};
-  controller.Restore({}, Now{SystemClock().Now(), kNoTime});
-  EXPECT_EQ(Metrics::ServiceDiscovery(controller, "127.0.0.1:9000"),
-            R"([{"labels":{"component":"coordinator"},"targets":["127.0.0.1:9000"]}])");
+  controller.Restore(OneRecoveredJob(), At());
+  Metrics metrics;
+  metrics.Observe(LostStepsObserved{5, 10, 3});
+  metrics.Observe(RecoveryObserved{{.detect = 1}, 30, Rung::kSpare, 3});
+  const std::string text = metrics.Render(controller, {}, At());
+  for (const char* line :
+       {R"(muster_run_restarts_total{run="0123456789"} 1)",
+        R"(muster_run_elapsed_seconds_total{run="0123456789"} 1000)",
+        R"(muster_run_lost_seconds_total{run="0123456789"} 40)",
+        R"(muster_run_goodput_ratio{run="0123456789"} 0.97)",
+        R"(muster_run_checkpoint_every_steps{run="0123456789"} 7)",
+        R"(muster_run_checkpoint_seconds{run="0123456789"} 12)",
+        R"(muster_run_time_limit_timestamp_seconds{run="0123456789"} 1700002600)",
+        R"(muster_stop_patience_seconds 60)"})
+    EXPECT_THAT(text, HasSubstr(line));
+  EXPECT_THAT(text, HasSubstr(R"(muster_run_info{run="0123456789",name="llama",attempt="2",)"));
+}
+
+TEST(Metrics, AWorkersHeartbeatAgesUntilItIsLost) {
+  StoredState state = OneRunningJob();
+  const Now begin = At();
+  Controller controller{ControllerOptions{}};
+  controller.Restore(state, begin);
+  const auto later = [&](int millis) {
+    return Now{begin.mono + std::chrono::milliseconds(millis), begin.unix_ms + millis};
+  };
+  EXPECT_THAT(Metrics().Render(controller, {}, later(3000)),
+              HasSubstr(R"(muster_agent_heartbeat_age_seconds{node="n1"} 3)"));
+  // A coordinator that did not tick for long would take the silence for its own.
+  for (int millis = 100; millis <= 60'000; millis += 100) controller.Handle(Tick{}, later(millis));
+  const std::string text = Metrics().Render(controller, {}, later(60'000));
+  EXPECT_THAT(text, HasSubstr(R"(muster_node_state{node="n1",state="lost"} 1)"));
+  EXPECT_THAT(text, Not(HasSubstr("muster_agent_heartbeat_age_seconds")));
 }
 
 }  // namespace

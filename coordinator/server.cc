@@ -24,6 +24,7 @@
 #include "common/telemetry/http_server.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
+#include "coordinator/discovery.h"
 #include "coordinator/metrics.h"
 #include "coordinator/on_event/on_event_runner.h"
 #include "coordinator/pid_file.h"
@@ -171,6 +172,8 @@ struct Server::Impl : EffectOutlet {
   Status ListenHttp();
   void StartPilots();
   void AddPages(HttpServer& server, bool by_tls);
+  std::string Discovery(bool by_tls) const;
+  void StartDiscoveryFile();
   void Close(const Status& reason);
 
   void SendToWorker(const WorkerSend& send) override { workers.Send(send); }
@@ -188,6 +191,7 @@ struct Server::Impl : EffectOutlet {
   EventLoop loop;
   OpenedStore store;
   Metrics metrics;
+  const DiscoveryLabels discovery_labels;
   OnEventRunner on_event;
   ControllerHost host;
   WorkerService workers;
@@ -199,6 +203,7 @@ struct Server::Impl : EffectOutlet {
   std::unique_ptr<CredentialsKeeper> credentials;  // with TLS
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<HttpServer> tls_http;
+  std::unique_ptr<DiscoveryFile> discovery_file;
   std::unique_ptr<GrpcServer> grpc;
   Endpoint endpoint;
   Status outcome;
@@ -213,6 +218,8 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Doorkeeper> doorkee
       doorkeeper(std::move(doorkeeper_in)),
       pid_file(std::move(pid_file_in)),
       store(std::move(store_in)),
+      metrics(3 * options.scrape_interval),
+      discovery_labels(LabelsOfEnvironment(options.cluster_name)),
       on_event(loop),
       host(loop, store.store(), *this, OptionsOf(options, store.epoch()), SystemClock()),
       workers(loop, *doorkeeper, host),
@@ -240,6 +247,7 @@ Status Server::Impl::Start() {
     MUSTER_RETURN_IF_ERROR(WriteEndpoint(paths.WorkersEndpoint(), workers_endpoint));
   }
   StartPilots();
+  StartDiscoveryFile();
   return WriteEndpoint(paths.Endpoint(), endpoint);
 }
 
@@ -312,14 +320,26 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
         host.pending_requests(), host.refused_requests() + clients.refused_calls(),
         on_event.totals(),       credentials ? credentials->not_after_ms() : 0,
         pilots->counts()};
+    const Now now{SystemClock().Now(), SystemClock().UnixMillis()};
     return HttpResponse{.content_type = kMetricsContentType,
-                        .body = metrics.Render(host.controller(), edges)};
+                        .body = metrics.Render(host.controller(), edges, now)};
   });
   server.Handle("/sd", [this, by_tls](const std::string&) {
-    const std::string& own = by_tls ? endpoint.http_tls : endpoint.http;
-    return HttpResponse{.content_type = "application/json",
-                        .body = Metrics::ServiceDiscovery(host.controller(), own, by_tls)};
+    return HttpResponse{.content_type = "application/json", .body = Discovery(by_tls)};
   });
+}
+
+std::string Server::Impl::Discovery(bool by_tls) const {
+  return ServiceDiscovery(host.controller(), by_tls ? endpoint.http_tls : endpoint.http, by_tls,
+                          discovery_labels);
+}
+
+// Who reads it is on another machine where there is a door for those.
+void Server::Impl::StartDiscoveryFile() {
+  if (options.file_sd.empty()) return;
+  discovery_file = std::make_unique<DiscoveryFile>(
+      loop, options.file_sd, [this] { return Discovery(!options.tls_http.empty()); });
+  discovery_file->Start();
 }
 
 Status Server::Impl::ListenGrpc() {

@@ -40,7 +40,10 @@ struct ServerOptions {
   // What the pool of pilot jobs is to be; empty: DIR/pilots.yaml. None of them, while it is not
   // there.
   std::string pilots;
-  bool handle_signals = true;  // SIGINT and SIGTERM end Run
+  std::string cluster_name;  // label of what Prometheus is told to scrape; empty: none
+  std::string file_sd;       // a copy of /sd; absolute; empty: none
+  Duration scrape_interval = std::chrono::seconds(15);  // what ends is shown for three of them
+  bool handle_signals = true;                           // SIGINT and SIGTERM end Run
 };
 
 // Exit codes of muster-coordinator beside 0: 2 is a wrong command line.

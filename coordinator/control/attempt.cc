@@ -37,6 +37,17 @@ void StoreExitsSoon(Gang& gang, TimePoint now) {
   if (!gang.store_exits_at) gang.store_exits_at = now + kStoreExitsEvery;
 }
 
+// What a hang's culprit was doing, of a closed set.
+std::string_view SuspectOf(const std::vector<RankProgress>& ranks, int culprit) {
+  const auto rank = std::ranges::find(ranks, culprit, &RankProgress::rank);
+  if (rank == ranks.end()) return "unknown";
+  if (rank->process_state == "T" || rank->process_state == "t") return "stopped";
+  for (int phase = 0; phase < kTrainPhaseCount; ++phase)
+    if (const auto name = TrainPhaseName(static_cast<TrainPhase>(phase)); name == rank->phase)
+      return name;
+  return "unknown";
+}
+
 Severity SeverityOf(std::string_view name) {
   if (name == "error") return Severity::kError;
   return name == "warning" ? Severity::kWarning : Severity::kInfo;
@@ -209,7 +220,9 @@ void ControllerCore::CountLostSteps(JobEntry& job, Step resumed_step) {
   AttemptRecord& before = job.attempts[job.attempts.size() - 2];
   before.lost_steps = std::max<std::int64_t>(0, before.last_step - resumed_step);
   if (before.lost_steps == 0) return;
-  out_.observations.push_back(LostStepsObserved{before.lost_steps});
+  out_.observations.push_back(LostStepsObserved{
+      before.lost_steps, static_cast<double>(before.lost_steps) * job.step_seconds,
+      job.record.submit_order});
   marked_attempts_.insert({job.record.id, before.generation});
 }
 
@@ -248,7 +261,7 @@ void ControllerCore::NowRunning(JobEntry& job) {
 void ControllerCore::TellRecovered(JobEntry& job) {
   const AttemptRecord& attempt = job.attempt();
   std::string text = job.spec.train ? "training again" : "running again";
-  RecoveryObserved observed{attempt.seconds, -1, attempt.rung};
+  RecoveryObserved observed{attempt.seconds, -1, attempt.rung, job.record.submit_order};
   if (job.fault) {
     observed.total_seconds = ToSeconds(now_.mono - job.fault->at);
     text += " " + SecondsText(observed.total_seconds) + " after the fault";
@@ -328,7 +341,7 @@ void ControllerCore::Watch(JobEntry& job, const Progress& message) {
   }
   const std::optional<HangVerdict> hang = job.hangs.Observe(message.ranks, now_.mono);
   if (!hang) return;
-  out_.observations.push_back(HangObserved{});
+  out_.observations.push_back(HangObserved{SuspectOf(job.progress, hang->ranks.front())});
   Failure failure;
   failure.kind = CauseKind::kHung;
   failure.rank = hang->ranks.front();

@@ -74,6 +74,18 @@ std::vector<std::string> BestToKeep(const JobEntry& job, const std::string& comm
   return {BestOf(job.checkpoints, usable), BestOf(job.checkpoints, whole)};
 }
 
+// Of a closed set, by how the trainer begins its reason (docs/trainer-protocol.md).
+std::string_view KindOfTrouble(std::string_view reason) {
+  static constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
+      {"disk full: ", "disk_full"},
+      {"read-only: ", "read_only"},
+      {"I/O error: ", "io_error"},
+      {"slow disk: ", "slow_disk"}};
+  for (const auto& [prefix, kind] : kKinds)
+    if (reason.starts_with(prefix)) return kind;
+  return "other";
+}
+
 }  // namespace
 
 void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten& written) {
@@ -93,6 +105,7 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
   }
   CheckpointRecord& checkpoint = writing[written.directory];
   if (checkpoint.shards.empty()) {
+    job.gang->writing_since[written.directory] = now_.mono;
     checkpoint.job = job.record.id;
     checkpoint.step = written.step;
     checkpoint.generation = job.attempt().generation;
@@ -110,6 +123,10 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
   if (static_cast<int>(checkpoint.shards.size()) < WorldSize(job)) return;
   CheckpointRecord complete = std::move(checkpoint);
   writing.erase(written.directory);
+  auto& since = job.gang->writing_since;
+  out_.observations.push_back(
+      CheckpointCommittedObserved{ToSeconds(now_.mono - since.at(written.directory))});
+  std::erase_if(since, [&](const auto& entry) { return !writing.contains(entry.first); });
   complete.state = *Apply(complete.state, CheckpointEvent::kAllShards);
   Commit(job, std::move(complete));
 }
@@ -253,7 +270,7 @@ void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const Checkpoin
   }
   if (!Note(job, text)) return;
   Tell(job, {"checkpoint_failed", Severity::kWarning, text});
-  out_.observations.push_back(CheckpointFailureObserved{});
+  out_.observations.push_back(CheckpointFailureObserved{KindOfTrouble(failed.reason)});
   job.checkpoints_fail = true;
   if (job.record.state != JobState::kRunning) return;
   job.record.reason =

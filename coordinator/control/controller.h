@@ -24,6 +24,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/domain/records.h"
@@ -73,7 +74,9 @@ struct JobView {
   Step max_steps = 0;
   double loss = 0;
   double tokens_per_second = 0;
-  double eta_seconds = -1;    // negative: not known
+  double eta_seconds = -1;  // negative: not known
+  double step_seconds = 0;  // of late; 0: not known
+  const JobSpec* spec = nullptr;
   std::uint64_t version = 0;  // rises with every change
 
   // Ranks of the newest attempt; empty before the first.
@@ -84,6 +87,7 @@ struct NodeView {
   const NodeRecord* record = nullptr;
   int slots_used = 0;  // by ranks, and withheld
   bool connected = false;
+  TimePoint heard_at;  // the clock's begin: not since the coordinator started
 };
 
 // Where the log of a rank lies and through which stream it can be read.

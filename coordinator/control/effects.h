@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -122,27 +123,40 @@ struct QueueWaitObserved {
 };
 struct RestartObserved {
   CauseKind cause = CauseKind::kNone;  // of the attempt that ended
+  Rung rung = Rung::kLaunch;           // that brings the next one up
 };
 struct RecoveryObserved {
   StageSeconds seconds;
   double total_seconds = 0;  // fault until training again; negative: not known
   Rung rung = Rung::kLaunch;
+  std::uint64_t submit_order = 0;  // the job's
 };
 struct LostStepsObserved {
   std::int64_t steps = 0;
+  double seconds = 0;              // that they took, about
+  std::uint64_t submit_order = 0;  // the job's
 };
-struct StaleMessageObserved {};       // a message of another generation was refused
-struct HangObserved {};               // a hang's culprit was named
-struct StragglerObserved {};          // a straggler was named
-struct FaultObserved {};              // a fault was injected
-struct CheckpointFailureObserved {};  // a rank could not write a checkpoint
+struct StaleMessageObserved {};  // a message of another generation was refused
+// A hang's culprit was named.
+struct HangObserved {
+  std::string_view suspect;  // the phase that it was in, "stopped" or "unknown"; a literal
+};
+struct StragglerObserved {};  // a straggler was named
+struct FaultObserved {};      // a fault was injected
+// A rank could not write a checkpoint.
+struct CheckpointFailureObserved {
+  std::string_view reason;  // disk_full, read_only, io_error, slow_disk or other; a literal
+};
+struct CheckpointCommittedObserved {
+  double seconds = 0;  // since the first of its shards was reported
+};
 struct ScrubObserved {
   ScrubOutcome outcome = ScrubOutcome::kWhole;  // whole, damaged, or unreadable: by no node
 };
 using Observation =
     std::variant<QueueWaitObserved, RestartObserved, RecoveryObserved, LostStepsObserved,
                  StaleMessageObserved, HangObserved, StragglerObserved, FaultObserved,
-                 CheckpointFailureObserved, ScrubObserved>;
+                 CheckpointFailureObserved, CheckpointCommittedObserved, ScrubObserved>;
 
 struct Effects {
   std::vector<StoreOperation> store;

@@ -199,7 +199,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   EndParked(job);
   if (generation > 1) {
     ++job.record.restarts;
-    out_.observations.push_back(RestartObserved{job.attempt().cause_kind});
+    out_.observations.push_back(RestartObserved{job.attempt().cause_kind, attempt.rung});
   }
   job.attempts.push_back(std::move(attempt));
   CondenseOld(job.attempts);

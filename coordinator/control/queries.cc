@@ -17,6 +17,8 @@ JobView ViewOf(const JobEntry& job) {
   view.max_steps = job.record.max_steps;
   view.loss = job.record.loss;
   view.version = job.version;
+  view.step_seconds = job.step_seconds;
+  view.spec = &job.spec;
   if (job.at_rest()) return view;
   if (!job.progress.empty()) view.tokens_per_second = job.progress.front().tokens_per_second;
   if (job.step_seconds > 0 && view.max_steps > 0) {
@@ -63,7 +65,7 @@ std::vector<JobView> ControllerCore::Jobs() const {
 std::vector<NodeView> ControllerCore::Nodes() const {
   std::vector<NodeView> views;
   for (const auto& [name, node] : nodes_) {
-    views.push_back({&node.record, UsedSlots(node), node.session != 0});
+    views.push_back({&node.record, UsedSlots(node), node.session != 0, node.heard_at});
   }
   return views;
 }

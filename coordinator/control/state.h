@@ -44,6 +44,7 @@ struct Gang {
   bool first_step = false;
   Step committed_before = 0;                        // the job's committed step when it began
   std::map<std::string, CheckpointRecord> writing;  // by directory
+  std::map<std::string, TimePoint> writing_since;   // at least for those
   std::string abort_reason;
   Duration grace = Duration::zero();  // of the abort
   bool stopping = false;              // asked to stop at a step boundary, for the abort's reason

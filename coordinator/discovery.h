@@ -1,0 +1,56 @@
+// Who is to be scraped, for Prometheus: the JSON of /sd, and a copy of it in a file.
+//
+// Format: Prometheus' HTTP service discovery, which is that of its file_sd files as well
+// (https://prometheus.io/docs/prometheus/latest/http_sd): a list of groups, each with targets and
+// labels, whole every time.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/runtime/event_loop.h"
+#include "common/runtime/worker_pool.h"
+#include "coordinator/control/controller.h"
+
+namespace muster {
+
+// Of all targets; empty ones are left out.
+struct DiscoveryLabels {
+  std::string cluster;
+  std::string slurm_cluster;  // that the coordinator itself runs in
+  std::string slurm_job_id;
+};
+
+// The coordinator's own /metrics first. Who asks by TLS is on another machine and comes to the
+// others by TLS as well. A worker that a pilot job brought has that one's key. Pure.
+std::string ServiceDiscovery(const Controller& controller, const std::string& own_http, bool by_tls,
+                             const DiscoveryLabels& labels);
+
+// SLURM_CLUSTER_NAME and SLURM_JOB_ID of this process.
+DiscoveryLabels LabelsOfEnvironment(const std::string& cluster);
+
+// Keeps the file like the list: looks every second, writes by a thread of its own, whole and only
+// what has changed. A failure is logged once, and tried again.
+//
+// Owned by the server, loop's thread. The file stays behind: who reads it finds the targets down.
+class DiscoveryFile {
+ public:
+  DiscoveryFile(EventLoop& loop, std::string path, std::function<std::string()> list);
+
+  void Start() { Look(); }
+
+ private:
+  void Look();
+  void OnWritten(std::string text, const Status& status);
+
+  EventLoop& loop_;
+  const std::string path_;
+  const std::function<std::string()> list_;
+  std::string written_;
+  bool failed_ = false;
+  Timer timer_;
+  WorkerPool pool_;  // joins before what its work uses is destroyed
+};
+
+}  // namespace muster

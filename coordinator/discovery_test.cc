@@ -1,0 +1,75 @@
+#include "coordinator/discovery.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/base/files.h"
+
+namespace muster {
+namespace {
+
+TEST(ServiceDiscovery, NamesTheCoordinatorItself) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore({}, Now{SystemClock().Now(), 0});
+  EXPECT_EQ(ServiceDiscovery(controller, "127.0.0.1:9000", false, {}),
+            R"([{"labels":{"component":"coordinator"},"targets":["127.0.0.1:9000"]}])");
+}
+
+TEST(ServiceDiscovery, SaysClusterAndSlurmJobWhereTheyAreKnown) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore({}, Now{SystemClock().Now(), 0});
+  EXPECT_EQ(ServiceDiscovery(controller, "10.0.0.1:7001", true, {"lab", "", "4711"}),
+            R"([{"labels":{"__scheme__":"https","cluster":"lab","component":"coordinator",)"
+            R"("slurm_job_id":"4711"},"targets":["10.0.0.1:7001"]}])");
+}
+
+class DiscoveryFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/discovery-XXXXXX";
+    root_ = ::mkdtemp(name);
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  // Runs the loop until the file holds `text`; false if it does not within some seconds.
+  bool RunUntil(const std::string& path, const std::string& text) {
+    Timer look(loop_);
+    Timer limit(loop_);
+    bool seen = false;
+    std::function<void()> check = [&] {
+      seen = ReadFile(path).value_or("") == text;
+      if (seen) return loop_.Stop();
+      look.Start(std::chrono::milliseconds(2), check);
+    };
+    limit.Start(std::chrono::seconds(10), [&] { loop_.Stop(); });
+    loop_.Post(check);
+    loop_.Run();
+    return seen;
+  }
+
+  std::string root_;
+  EventLoop loop_;
+};
+
+TEST_F(DiscoveryFileTest, HoldsTheListAtOnce) {
+  const std::string path = root_ + "/muster.json";
+  DiscoveryFile file(loop_, path, [] { return "[]"; });
+  file.Start();
+  EXPECT_TRUE(RunUntil(path, "[]\n"));
+}
+
+TEST_F(DiscoveryFileTest, IsTriedAgainWhereItCouldNotBeWritten) {
+  const std::string path = root_ + "/later/muster.json";
+  int looks = 0;
+  DiscoveryFile file(loop_, path, [&] {
+    if (++looks == 2) std::filesystem::create_directory(root_ + "/later");
+    return "[1]";
+  });
+  file.Start();
+  EXPECT_TRUE(RunUntil(path, "[1]\n"));
+  EXPECT_GE(looks, 2);
+}
+
+}  // namespace
+}  // namespace muster

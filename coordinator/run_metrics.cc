@@ -1,0 +1,125 @@
+#include "coordinator/run_metrics.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "common/job_spec/job_spec.h"
+
+namespace muster {
+namespace {
+
+void AddState(const JobView& view, MetricFamilies* out) {
+  const JobRecord& record = *view.record;
+  auto& state =
+      out->Gauge("muster_run_state", "1 for the state that a run is in, 0 for the others.");
+  const MetricLabels labels = {{"run", record.id.value}, {"name", record.name}};
+  for (int i = 1; i <= kJobStateCount; ++i) {
+    const auto candidate = static_cast<JobState>(i);
+    state.Add(labels.With("state", Name(candidate)), candidate == record.state ? 1 : 0);
+  }
+  MetricLabels info = labels.With("attempt", std::to_string(record.generation))
+                          .With("world_size", std::to_string(record.world_size));
+  if (view.spec != nullptr) info = info.With("device", view.spec->resources.device);
+  out->Gauge("muster_run_info", "Always 1; the labels say what a run is, for joins.").Add(info, 1);
+  out->Counter("muster_run_restarts_total", "Attempts of a run after its first.")
+      .Add({{"run", record.id.value}}, record.restarts);
+}
+
+void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
+  if (view.max_steps > 0)
+    out->Gauge("muster_run_max_steps", "Steps after which a run is done.")
+        .Add(run, static_cast<double>(view.max_steps));
+  if (view.eta_seconds >= 0)
+    out->Gauge("muster_run_eta_seconds", "Until a run is done, at its present pace.")
+        .Add(run, view.eta_seconds);
+  if (view.step <= 0) return;
+  out->Gauge("muster_train_loss", "Loss of the newest finished step.").Add(run, view.loss);
+  out->Gauge("muster_train_last_step", "Newest finished step.")
+      .Add(run, static_cast<double>(view.step));
+  out->Gauge("muster_train_tokens_per_second", "Tokens a second, whole run.")
+      .Add(run, view.tokens_per_second);
+}
+
+void AddCheckpoints(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
+  if (view.spec != nullptr && view.spec->train)
+    out->Gauge("muster_run_checkpoint_every_steps", "train.checkpoint.every of a run.")
+        .Add(run, static_cast<double>(view.spec->train->checkpoint.every));
+  if (view.record->checkpoint_seconds > 0)
+    out->Gauge("muster_run_checkpoint_seconds",
+               "From an order for a checkpoint until it is committed, of late.")
+        .Add(run, view.record->checkpoint_seconds);
+  if (view.checkpoints->empty()) return;
+  const auto damaged = std::count_if(view.checkpoints->begin(), view.checkpoints->end(),
+                                     [](const CheckpointRecord& c) { return !c.refused.empty(); });
+  out->Gauge("muster_checkpoints_damaged",
+             "Committed checkpoints that are not resumed from: damaged, or refused by a trainer.")
+      .Add(run, static_cast<double>(damaged));
+  if (view.record->committed_step == 0) return;
+  out->Gauge("muster_checkpoint_last_success_step", "Step of the newest checkpoint.")
+      .Add(run, static_cast<double>(view.record->committed_step));
+  out->Gauge("muster_checkpoint_last_success_timestamp_seconds",
+             "When the newest checkpoint was committed.")
+      .Add(run, static_cast<double>(view.checkpoints->back().committed_unix_ms) / 1000);
+}
+
+double OfStages(const StageSeconds& s) {
+  double sum = 0;
+  for (const double seconds : {s.detect, s.abort, s.reform, s.load, s.first_step})
+    sum += std::max(0.0, seconds);
+  return sum;
+}
+
+// By what the records keep, so that it outlives the coordinator.
+double LostByRecords(const JobView& view) {
+  double lost = 0;
+  for (const AttemptRecord& attempt : *view.attempts) {
+    if (attempt.generation > 1) lost += OfStages(attempt.seconds);
+    lost += static_cast<double>(attempt.lost_steps) * view.step_seconds;
+  }
+  return lost;
+}
+
+void AddTime(const MetricLabels& run, const JobView& view, std::int64_t now_unix_ms,
+             double lost_seconds, MetricFamilies* out) {
+  const JobRecord& record = *view.record;
+  if (record.started_unix_ms == 0) return;
+  const std::int64_t end = record.ended_unix_ms > 0       ? record.ended_unix_ms
+                           : record.suspended_unix_ms > 0 ? record.suspended_unix_ms
+                                                          : now_unix_ms;
+  const double elapsed = static_cast<double>(std::max<std::int64_t>(
+                             0, end - record.started_unix_ms - record.suspended_ms)) /
+                         1000;
+  out->Counter("muster_run_elapsed_seconds_total", "Since a run's first launch, suspensions off.")
+      .Add(run, elapsed);
+  out->Counter("muster_run_lost_seconds_total",
+               "Of them in recoveries and in steps that were done again, since the coordinator "
+               "started.")
+      .Add(run, lost_seconds);
+  if (elapsed > 0)
+    out->Gauge("muster_run_goodput_ratio", "Share of a run's time that was not lost.")
+        .Add(run, std::clamp(1 - LostByRecords(view) / elapsed, 0.0, 1.0));
+  const std::int64_t limit = view.spec == nullptr ? 0 : view.spec->resources.time_limit_seconds;
+  if (limit > 0 && record.suspended_unix_ms == 0 && !IsTerminal(record.state))
+    out->Gauge("muster_run_time_limit_timestamp_seconds",
+               "When a run is out of time, in Unix time.")
+        .Add(run, static_cast<double>(record.started_unix_ms + record.suspended_ms) / 1000 +
+                      static_cast<double>(limit));
+}
+
+}  // namespace
+
+bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep) {
+  const std::int64_t kept = std::chrono::duration_cast<std::chrono::milliseconds>(keep).count();
+  return !IsTerminal(view.record->state) || view.record->ended_unix_ms + kept > now_unix_ms;
+}
+
+void AddRunMetrics(const JobView& view, std::int64_t now_unix_ms, double lost_seconds,
+                   MetricFamilies* out) {
+  const MetricLabels run = {{"run", view.record->id.value}};
+  AddState(view, out);
+  AddTraining(run, view, out);
+  AddCheckpoints(run, view, out);
+  AddTime(run, view, now_unix_ms, lost_seconds, out);
+}
+
+}  // namespace muster
