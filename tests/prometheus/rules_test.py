@@ -1,0 +1,88 @@
+"""Rules and dashboards without a cluster: each alert's cases, and that what is committed is what is meant."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+GRAFANA = ROOT / "deploy" / "grafana"
+RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
+
+
+def promtool(*arguments, **options):
+    return subprocess.run(["promtool", *map(str, arguments)], text=True, capture_output=True, check=False,
+                          timeout=60, **options)
+
+
+class Rules(unittest.TestCase):
+    def check(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_configurations_and_rules_are_valid(self):
+        # Without looking for the certificates, which are the user's.
+        for name in ("prometheus.yml", "local.yml"):
+            self.check(promtool("check", "config", "--syntax-only", PROMETHEUS / name))
+        self.check(promtool("check", "rules", *RULES))
+
+    def test_each_alert_fires_for_what_is_wrong_alone(self):
+        self.check(promtool("test", "rules", HERE / "rules_test.yml"))
+
+    def test_each_alert_has_a_case(self):
+        alerts = re.findall(r"- alert: (\w+)", (PROMETHEUS / "rules" / "alerts.yml").read_text())
+        self.assertEqual(len(alerts), len(set(alerts)))
+        cases = (HERE / "rules_test.yml").read_text()
+        for alert in alerts:
+            self.assertIn(f'ALERTS{{alertname="{alert}",alertstate="firing"', cases)
+
+    def test_each_alert_says_what_to_type_next(self):
+        text = (PROMETHEUS / "rules" / "alerts.yml").read_text()
+        for alert in text.split("- alert: ")[1:]:
+            with self.subTest(alert=alert.split()[0]):
+                self.assertRegex(alert, r"severity: (critical|warning)")
+                self.assertIn("summary: ", alert)
+                self.assertRegex(alert, r"description: >-\s+\S")
+                self.assertIn("Next:", alert)
+
+    def test_dashboards_are_what_their_table_says(self):
+        self.check(subprocess.run([sys.executable, "-B", str(GRAFANA / "generate.py"), "--check"], text=True,
+                                  capture_output=True, check=False, timeout=60))
+
+    def test_a_dashboard_that_was_changed_by_hand_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("generate.py", "spec.py"):
+                (pathlib.Path(folder) / name).write_bytes((GRAFANA / name).read_bytes())
+            program = [sys.executable, "-B", str(pathlib.Path(folder) / "generate.py")]
+            subprocess.run(program, check=True, timeout=60)
+            victim = pathlib.Path(folder) / "dashboards" / "muster-fleet.json"
+            victim.write_text(victim.read_text().replace("Waiting", "Queueing"))
+            done = subprocess.run([*program, "--check"], text=True, capture_output=True, check=False,
+                                  timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("muster-fleet.json", done.stderr)
+
+    def test_each_panels_expression_is_valid_and_its_place_its_own(self):
+        rules = subprocess.run([sys.executable, "-B", str(GRAFANA / "generate.py"), "--rules"], text=True,
+                               capture_output=True, check=True, timeout=60).stdout
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+            file.write(rules)
+            file.flush()
+            self.check(promtool("check", "rules", file.name))
+        for path in (GRAFANA / "dashboards").glob("*.json"):
+            cells = set()
+            for panel in json.loads(path.read_text())["panels"]:
+                place = panel["gridPos"]
+                mine = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                        for y in range(place["y"], place["y"] + place["h"])}
+                self.assertFalse(cells & mine, f"{path.name}: {panel['title']} lies over another panel")
+                self.assertLessEqual(place["x"] + place["w"], 24)
+                cells |= mine
+
+
+if __name__ == "__main__":
+    unittest.main()
