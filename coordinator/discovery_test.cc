@@ -38,7 +38,8 @@ class DiscoveryFileTest : public testing::Test {
     Timer limit(loop_);
     bool seen = false;
     std::function<void()> check = [&] {
-      seen = ReadFile(path).value_or("") == text;
+      const auto read = ReadFile(path);
+      seen = read.ok() && *read == text;
       if (seen) return loop_.Stop();
       look.Start(std::chrono::milliseconds(2), check);
     };

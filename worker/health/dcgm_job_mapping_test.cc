@@ -31,7 +31,8 @@ class DcgmJobMappingTest : public testing::Test {
     return names;
   }
   std::string Text(const std::string& name) const {
-    return ReadFile(dir_ + "/" + name).value_or("missing");
+    const auto text = ReadFile(dir_ + "/" + name);
+    return text.ok() ? *text : "missing";
   }
 
   std::string root_;
