@@ -19,6 +19,7 @@
 
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
+#include "common/control_pipe/training_figures.h"
 
 namespace muster {
 
@@ -136,6 +137,9 @@ class ProgressWriter {
   void Publish();
   // Of all groups in use, together.
   std::uint64_t wait_nanoseconds() const;
+  // A collective of any group was issued. The thread that stores values; not a part of them.
+  void CountOperation(CollectiveOp op) { ++operations_[static_cast<std::size_t>(op)]; }
+  const std::array<std::uint64_t, kCollectiveOpCount>& operations() const { return operations_; }
 
  private:
   friend std::shared_ptr<CollectiveCell> ClaimCell(const std::shared_ptr<ProgressWriter>& page,
@@ -148,6 +152,7 @@ class ProgressWriter {
 
   ProgressPageLayout* page_;
   ProgressValues values_;
+  std::array<std::uint64_t, kCollectiveOpCount> operations_ = {};
   std::mutex taken_mutex_;
   std::array<bool, kMaxCollectiveCells> taken_ = {};
 };

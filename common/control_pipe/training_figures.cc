@@ -14,7 +14,7 @@ namespace muster {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4d504647;  // "MPFG"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr int kReadAttempts = 100;
 
 using Words = std::array<std::uint64_t, sizeof(TrainingFigures) / sizeof(std::uint64_t)>;
@@ -66,6 +66,12 @@ std::string_view RankTimeName(RankTime time) {
   return NameAt(kNames, static_cast<std::size_t>(time));
 }
 
+std::string_view CollectiveOpName(CollectiveOp op) {
+  static constexpr std::array<std::string_view, kCollectiveOpCount> kNames = {
+      "all_gather", "reduce_scatter", "all_reduce", "broadcast", "shift", "barrier"};
+  return NameAt(kNames, static_cast<std::size_t>(op));
+}
+
 std::string_view CollectiveErrorName(CollectiveError error) {
   static constexpr std::array<std::string_view, kCollectiveErrorCount> kNames = {
       "peer_lost", "timeout", "internal"};
@@ -115,9 +121,10 @@ const FiguresLayout* FiguresReader::layout() const { return LayoutIn(page_); }
 
 bool FiguresReader::Read(TrainingFigures* figures) const {
   const FiguresLayout& page = *layout();
-  if (page.magic.load(std::memory_order_acquire) != kMagic ||
-      page.version.load(std::memory_order_relaxed) != kVersion)
-    return false;
+  if (page.magic.load(std::memory_order_acquire) != kMagic) return false;
+  // What an older one does not write is zero, as the page was made.
+  const std::uint32_t version = page.version.load(std::memory_order_relaxed);
+  if (version == 0 || version > kVersion) return false;
   for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
     const std::uint64_t before = page.sequence.load(std::memory_order_acquire);
     if (before % 2 != 0) continue;

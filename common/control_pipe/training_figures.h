@@ -2,8 +2,9 @@
 // its progress page (progress_page.h). Nothing is decided by them.
 //
 // The half has a magic and a version of its own, written by the rank: one of an older release
-// leaves it empty, and a worker that is newer than a running rank then has no figures of it. A
-// sequence lock makes readings whole, as in the first half. docs/trainer-protocol.md describes it.
+// leaves it empty, or what it does not know at zero, and a worker that is newer than a running rank
+// then has no such figures of it. New versions add at the end. A sequence lock makes readings
+// whole, as in the first half. docs/trainer-protocol.md describes it.
 #pragma once
 
 #include <array>
@@ -33,6 +34,17 @@ enum class RankTime {
 };
 inline constexpr std::size_t kRankTimeCount = 4;
 std::string_view RankTimeName(RankTime time);  // step, recompute, checkpoint, wait
+
+enum class CollectiveOp {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kShiftToNext,
+  kBarrier
+};
+inline constexpr std::size_t kCollectiveOpCount = 6;
+std::string_view CollectiveOpName(CollectiveOp op);  // all_gather, ..., shift, barrier
 
 enum class CollectiveError { kPeerLost, kTimeout, kInternal };
 inline constexpr std::size_t kCollectiveErrorCount = 3;
@@ -78,6 +90,8 @@ struct TrainingFigures {
   std::uint64_t checkpoint_bytes = 0;  // durable
   std::array<std::uint64_t, kCollectiveErrorCount> collective_errors = {};
   DeviceMemory device;
+  // Since version 2: collectives that were issued, in all groups.
+  std::array<std::uint64_t, kCollectiveOpCount> collectives = {};
 
   friend bool operator==(const TrainingFigures&, const TrainingFigures&) = default;
 };

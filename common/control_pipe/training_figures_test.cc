@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <atomic>
 #include <thread>
 
@@ -50,6 +52,22 @@ TEST_F(TrainingFiguresTest, TheTwoHalvesOfAPageLeaveEachOtherAlone) {
   ProgressValues values;
   ASSERT_TRUE((*ProgressReader::Map(page_.get()))->Read(&values));
   EXPECT_EQ(values.step, 3);
+}
+
+TEST_F(TrainingFiguresTest, WhatAnOlderRankDoesNotCountIsZeroAndANewerOneIsNotRead) {
+  auto writer = FiguresWriter::Map(page_.get());
+  ASSERT_TRUE(writer.ok());
+  TrainingFigures told;
+  told.samples_done = 8;
+  (*writer)->Publish(told);
+  constexpr off_t kVersionAt = kFiguresOffset + sizeof(std::uint32_t);
+  for (const auto& [version, readable] : {std::pair{0u, false}, {1u, true}, {3u, false}}) {
+    const std::uint32_t word = version;
+    ASSERT_EQ(::pwrite(page_.get(), &word, sizeof word, kVersionAt), ssize_t{sizeof word});
+    TrainingFigures figures;
+    EXPECT_EQ(reader_->Read(&figures), readable) << version;
+    EXPECT_EQ(figures.samples_done, readable ? 8 : 0) << version;
+  }
 }
 
 TEST_F(TrainingFiguresTest, AReadingIsNeverTorn) {

@@ -144,9 +144,9 @@ RANKS = Dashboard(
               (Query(f"sum by (rank) (rate(muster_train_step_duration_seconds_sum{{{RUN}}}[2m])) / "
                      f"sum by (rank) (rate(muster_train_step_duration_seconds_count{{{RUN}}}[2m]))",
                      "rank {{rank}}"),), unit="s", minimum=0),
-        Panel("Collectives a second", "By group of ranks; equal on all ranks of one.",
-              (Query(f"sum by (comm, rank) (rate(muster_nccl_collectives_total{{{RUN}}}[2m]))",
-                     "{{comm}}, rank {{rank}}"),), unit="ops", minimum=0),
+        Panel("Collectives a second", "By operation, in all groups; equal on all ranks of one.",
+              (Query(f"sum by (op, rank) (rate(muster_nccl_collectives_total{{{RUN}}}[2m]))",
+                     "{{op}}, rank {{rank}}"),), unit="ops", minimum=0),
         Panel("Host memory, by rank", "Resident memory of each process.",
               (Query(f"max by (rank) (muster_host_rss_bytes{{{RUN}}})", "rank {{rank}}"),), unit="bytes",
               minimum=0),

@@ -121,14 +121,15 @@ class NcclCommunicator::OperationWork final : public muster::Work {
   Status status_;
 };
 
-Result<std::shared_ptr<NcclOperation>> NcclCommunicator::Issue(NcclLane* lane, const char* name,
+Result<std::shared_ptr<NcclOperation>> NcclCommunicator::Issue(NcclLane* lane, CollectiveOp op,
                                                                std::size_t bytes,
                                                                const Body& body) {
   if (gang_ == nullptr) return FailedPrecondition("the communicator has not been formed");
   MUSTER_RETURN_IF_ERROR(gang_->status());
   const std::uint64_t number = progress_->enqueued.fetch_add(1) + 1;
-  const std::string full_name =
-      std::string(name) + " " + std::to_string(number) + " (" + std::to_string(bytes) + " bytes)";
+  if (page_) page_->CountOperation(op);
+  const std::string full_name = std::string(CollectiveOpName(op)) + " " + std::to_string(number) +
+                                " (" + std::to_string(bytes) + " bytes)";
   Result<std::shared_ptr<NcclOperation>> operation = lane->Begin(full_name);
   Status status = operation.ok() ? body(*lane) : operation.status();
   if (status.ok()) status = lane->Finish(*operation);
@@ -145,14 +146,14 @@ std::unique_ptr<muster::Work> NcclCommunicator::Failed(Status status) {
   return std::make_unique<OperationWork>(std::move(status));
 }
 
-std::unique_ptr<muster::Work> NcclCommunicator::Submit(NcclLane* lane, const char* name,
+std::unique_ptr<muster::Work> NcclCommunicator::Submit(NcclLane* lane, CollectiveOp op,
                                                        std::size_t bytes, const Body& body) {
-  auto operation = Issue(lane, name, bytes, body);
+  auto operation = Issue(lane, op, bytes, body);
   if (!operation.ok()) return Failed(operation.status());
   return std::make_unique<OperationWork>(gang_, *std::move(operation));
 }
 
-std::unique_ptr<muster::Work> NcclCommunicator::SubmitStaged(NcclLane* lane, const char* name,
+std::unique_ptr<muster::Work> NcclCommunicator::SubmitStaged(NcclLane* lane, CollectiveOp op,
                                                              std::size_t sent,
                                                              const HostMemory& memory,
                                                              const StagedCall& call) {
@@ -168,7 +169,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::SubmitStaged(NcclLane* lane, con
   std::byte* const device = (*staging)->device();
   std::byte* const host = (*staging)->host();
   std::memcpy(host + memory.in_offset, memory.in, memory.in_bytes);
-  auto operation = Issue(lane, name, sent, [&](NcclLane& on) {
+  auto operation = Issue(lane, op, sent, [&](NcclLane& on) {
     MUSTER_RETURN_IF_ERROR(
         Copy(on, device + memory.in_offset, host + memory.in_offset, memory.in_bytes));
     MUSTER_RETURN_IF_ERROR(
@@ -211,14 +212,14 @@ std::unique_ptr<muster::Work> NcclCommunicator::AllGather(const void* shard, voi
   const std::size_t sent = bytes * static_cast<std::size_t>(size_ - 1);
   if (IsHostMemory(full)) {
     const std::size_t place = bytes * static_cast<std::size_t>(rank_);
-    return SubmitStaged(gathers_, "all-gather", sent,
+    return SubmitStaged(gathers_, CollectiveOp::kAllGather, sent,
                         {full, bytes * static_cast<std::size_t>(size_), shard, bytes, place},
                         [&](void* device, NcclComm* comm, CudaStream stream) {
                           return tables_->nccl.AllGather(static_cast<std::byte*>(device) + place,
                                                          device, count, TypeOf(type), comm, stream);
                         });
   }
-  return Submit(gathers_, "all-gather", sent, [=, this](NcclLane& lane) {
+  return Submit(gathers_, CollectiveOp::kAllGather, sent, [=, this](NcclLane& lane) {
     if (size_ == 1) return Copy(lane, full, shard, bytes);
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
       return tables_->nccl.AllGather(shard, full, count, TypeOf(type), comm, stream);
@@ -229,7 +230,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::AllGather(const void* shard, voi
 std::unique_ptr<muster::Work> NcclCommunicator::ReduceScatter(const ReduceScatterArgs& args) {
   const std::size_t bytes =
       args.count * ElementSize(args.sum_type) * static_cast<std::size_t>(size_ - 1);
-  return Submit(reductions_, "reduce-scatter", bytes, [=, this](NcclLane& lane) {
+  return Submit(reductions_, CollectiveOp::kReduceScatter, bytes, [=, this](NcclLane& lane) {
     const bool one_type = args.full_type == args.sum_type && args.sum_type == args.shard_type;
     if (size_ == 1) {
       if (one_type && !args.accumulate) {
@@ -285,13 +286,13 @@ std::unique_ptr<muster::Work> NcclCommunicator::AllReduce(void* data, std::size_
   const std::size_t bytes = 2 * count * ElementSize(type) * (size - 1) / size;
   if (IsHostMemory(data)) {
     const std::size_t whole = count * ElementSize(type);
-    return SubmitStaged(reductions_, "all-reduce", bytes, {data, whole, data, whole, 0},
+    return SubmitStaged(reductions_, CollectiveOp::kAllReduce, bytes, {data, whole, data, whole, 0},
                         [&](void* device, NcclComm* comm, CudaStream stream) {
                           return tables_->nccl.AllReduce(device, device, count, TypeOf(type),
                                                          OpOf(op), comm, stream);
                         });
   }
-  return Submit(reductions_, "all-reduce", bytes, [=, this](NcclLane& lane) {
+  return Submit(reductions_, CollectiveOp::kAllReduce, bytes, [=, this](NcclLane& lane) {
     if (size_ == 1) return OkStatus();
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
       return tables_->nccl.AllReduce(data, data, count, TypeOf(type), OpOf(op), comm, stream);
@@ -306,13 +307,13 @@ std::unique_ptr<muster::Work> NcclCommunicator::Broadcast(void* data, std::size_
   }
   const std::size_t sent = (rank_ + 1) % size_ == root ? 0 : bytes;
   if (IsHostMemory(data)) {
-    return SubmitStaged(gathers_, "broadcast", sent, {data, bytes, data, bytes, 0},
+    return SubmitStaged(gathers_, CollectiveOp::kBroadcast, sent, {data, bytes, data, bytes, 0},
                         [&](void* device, NcclComm* comm, CudaStream stream) {
                           return tables_->nccl.Broadcast(device, device, bytes, NcclType::kUint8,
                                                          root, comm, stream);
                         });
   }
-  return Submit(gathers_, "broadcast", sent, [=, this](NcclLane& lane) {
+  return Submit(gathers_, CollectiveOp::kBroadcast, sent, [=, this](NcclLane& lane) {
     if (size_ == 1) return OkStatus();
     return lane.Call([&](NcclComm* comm, CudaStream stream) {
       return tables_->nccl.Broadcast(data, data, bytes, NcclType::kUint8, root, comm, stream);
@@ -339,27 +340,30 @@ std::unique_ptr<muster::Work> NcclCommunicator::ShiftToNext(const void* send, vo
   };
   if (IsHostMemory(receive)) {
     // What is sent lies behind what is received.
-    return SubmitStaged(gathers_, "shift", bytes, {receive, bytes, send, bytes, bytes},
-                        [&](void* device, NcclComm* comm, CudaStream stream) {
-                          return shift(static_cast<std::byte*>(device) + bytes, device, comm,
-                                       stream);
-                        });
+    return SubmitStaged(
+        gathers_, CollectiveOp::kShiftToNext, bytes, {receive, bytes, send, bytes, bytes},
+        [&](void* device, NcclComm* comm, CudaStream stream) {
+          return shift(static_cast<std::byte*>(device) + bytes, device, comm, stream);
+        });
   }
-  return Submit(gathers_, "shift", size_ == 1 ? 0 : bytes, [=, this](NcclLane& lane) {
-    if (size_ == 1) return Copy(lane, receive, send, bytes);
-    return lane.Call(
-        [&](NcclComm* comm, CudaStream stream) { return shift(send, receive, comm, stream); });
-  });
+  return Submit(
+      gathers_, CollectiveOp::kShiftToNext, size_ == 1 ? 0 : bytes, [=, this](NcclLane& lane) {
+        if (size_ == 1) return Copy(lane, receive, send, bytes);
+        return lane.Call(
+            [&](NcclComm* comm, CudaStream stream) { return shift(send, receive, comm, stream); });
+      });
 }
 
 Status NcclCommunicator::Barrier() {
-  auto operation = Issue(reductions_, "barrier", sizeof(float), [this](NcclLane& lane) {
-    if (size_ == 1) return OkStatus();
-    MUSTER_ASSIGN_OR_RETURN(void* const word, lane.Word());
-    return lane.Call([&](NcclComm* comm, CudaStream stream) {
-      return tables_->nccl.AllReduce(word, word, 1, NcclType::kFloat32, NcclOp::kMax, comm, stream);
-    });
-  });
+  auto operation =
+      Issue(reductions_, CollectiveOp::kBarrier, sizeof(float), [this](NcclLane& lane) {
+        if (size_ == 1) return OkStatus();
+        MUSTER_ASSIGN_OR_RETURN(void* const word, lane.Word());
+        return lane.Call([&](NcclComm* comm, CudaStream stream) {
+          return tables_->nccl.AllReduce(word, word, 1, NcclType::kFloat32, NcclOp::kMax, comm,
+                                         stream);
+        });
+      });
   return operation.ok() ? AwaitEnd(**operation) : operation.status();
 }
 

@@ -83,9 +83,9 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<NcclGang> gang() const;
 
   // What a Work or a Barrier waits for; an error has failed the gang, unless the caller is wrong.
-  Result<std::shared_ptr<NcclOperation>> Issue(NcclLane* lane, const char* name, std::size_t bytes,
+  Result<std::shared_ptr<NcclOperation>> Issue(NcclLane* lane, CollectiveOp op, std::size_t bytes,
                                                const Body& body);
-  std::unique_ptr<muster::Work> Submit(NcclLane* lane, const char* name, std::size_t bytes,
+  std::unique_ptr<muster::Work> Submit(NcclLane* lane, CollectiveOp op, std::size_t bytes,
                                        const Body& body);
   // An operation over ordinary memory of the host. `in` is this rank's part of it, or lies behind
   // it on the device; `call` gets the device's copy of the whole.
@@ -97,7 +97,7 @@ class NcclCommunicator final : public Communicator {
     std::size_t in_offset = 0;
   };
   using StagedCall = std::function<NcclResult(void* device, NcclComm* comm, CudaStream stream)>;
-  std::unique_ptr<muster::Work> SubmitStaged(NcclLane* lane, const char* name, std::size_t sent,
+  std::unique_ptr<muster::Work> SubmitStaged(NcclLane* lane, CollectiveOp op, std::size_t sent,
                                              const HostMemory& memory, const StagedCall& call);
   bool IsHostMemory(const void* memory) const { return tables_->cuda->IsHostMemory(memory); }
   // Until the operation has ended on the GPU.

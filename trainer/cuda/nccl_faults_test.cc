@@ -98,7 +98,7 @@ TEST(NcclTimeouts, NameTheOperationAndHowFarTheOthersAre) {
     const Status status = communicator.Barrier();
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << "rank " << r;
     EXPECT_THAT(status.message(),
-                AllOf(HasSubstr("reduce-scatter 3 (16 bytes) has not ended 0.06 s"),
+                AllOf(HasSubstr("reduce_scatter 3 (16 bytes) has not ended 0.06 s"),
                       HasSubstr("reductions of generation 1, rank " + std::to_string(r) + " of 2"),
                       HasSubstr("enqueued 4, started 3, completed 2")));
     EXPECT_EQ(first->Wait(), status);
@@ -131,7 +131,7 @@ TEST(NcclTimeouts, ACallThatNcclNeverTakesEndsAtItsDeadline) {
   const Status status =
       gang.communicator(0).AllReduce(data.data(), 4, ElementType::kFloat32, ReduceOp::kSum)->Wait();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(status.message(), HasSubstr("all-reduce 1 (16 bytes): NCCL did not take"));
+  EXPECT_THAT(status.message(), HasSubstr("all_reduce 1 (16 bytes): NCCL did not take"));
 }
 
 TEST(NcclForm, ThatNeverConnectsEndsAtItsDeadlineAndMayTryAgain) {

@@ -43,7 +43,7 @@ struct NcclTables {
 std::string CountsText(const CollectiveCell& counts);
 
 struct NcclOperation {
-  std::string name;            // "all-gather 17 (4096 bytes)"
+  std::string name;            // "all_gather 17 (4096 bytes)"
   CudaEvents::Handle ready;    // the trainer's stream has come to where it was issued
   CudaEvents::Handle started;  // the lane's stream has come to it
   CudaEvents::Handle done;

@@ -209,13 +209,14 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::Split(const std::string
 
 std::unique_ptr<Work> GroupCommunicator::Submit(const Operation& operation) {
   counters_->enqueued.fetch_add(1, std::memory_order_relaxed);
+  if (page_) page_->CountOperation(operation.kind);
   if (Status formed = CheckFormed(); !formed.ok()) return std::make_unique<RefusedWork>(formed);
   return reach_->transport->Submit(operation);
 }
 
 std::unique_ptr<Work> GroupCommunicator::AllGather(const void* shard, void* full, std::size_t count,
                                                    ElementType type) {
-  return Submit({.kind = OperationKind::kAllGather,
+  return Submit({.kind = CollectiveOp::kAllGather,
                  .source = shard,
                  .data = full,
                  .count = count,
@@ -226,13 +227,13 @@ std::unique_ptr<Work> GroupCommunicator::ReduceScatter(const ReduceScatterArgs& 
   if (Status s = CheckReduceTypes(args.full_type, args.sum_type, args.shard_type); !s.ok()) {
     return std::make_unique<RefusedWork>(std::move(s));
   }
-  return Submit({.kind = OperationKind::kReduceScatter, .reduce_scatter = args});
+  return Submit({.kind = CollectiveOp::kReduceScatter, .reduce_scatter = args});
 }
 
 std::unique_ptr<Work> GroupCommunicator::AllReduce(void* data, std::size_t count, ElementType type,
                                                    ReduceOp op) {
   return Submit(
-      {.kind = OperationKind::kAllReduce, .data = data, .count = count, .type = type, .op = op});
+      {.kind = CollectiveOp::kAllReduce, .data = data, .count = count, .type = type, .op = op});
 }
 
 std::unique_ptr<Work> GroupCommunicator::Broadcast(void* data, std::size_t bytes, int root) {
@@ -241,16 +242,16 @@ std::unique_ptr<Work> GroupCommunicator::Broadcast(void* data, std::size_t bytes
                                                          " is not a rank of a gang of " +
                                                          std::to_string(group_.size)));
   }
-  return Submit({.kind = OperationKind::kBroadcast, .data = data, .count = bytes, .root = root});
+  return Submit({.kind = CollectiveOp::kBroadcast, .data = data, .count = bytes, .root = root});
 }
 
 std::unique_ptr<Work> GroupCommunicator::ShiftToNext(const void* send, void* receive,
                                                      std::size_t bytes) {
   return Submit(
-      {.kind = OperationKind::kShiftToNext, .source = send, .data = receive, .count = bytes});
+      {.kind = CollectiveOp::kShiftToNext, .source = send, .data = receive, .count = bytes});
 }
 
-Status GroupCommunicator::Barrier() { return Submit({.kind = OperationKind::kBarrier})->Wait(); }
+Status GroupCommunicator::Barrier() { return Submit({.kind = CollectiveOp::kBarrier})->Wait(); }
 
 CommunicatorCounters GroupCommunicator::counters() const {
   std::lock_guard lock(reach_->mutex);

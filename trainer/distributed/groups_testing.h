@@ -67,7 +67,8 @@ inline std::string CheckShiftBesideOthers(Communicator& world, std::size_t bytes
 inline std::string CheckCounting(Communicator& c,
                                  const std::function<Rendezvous(Generation)>& meet) {
   auto fd = CreateProgressPage();
-  c.CountInto(*ProgressWriter::Map(fd->get()));
+  const std::shared_ptr<ProgressWriter> page = *ProgressWriter::Map(fd->get());
+  c.CountInto(page);
   const auto reader = *ProgressReader::Map(fd->get());
   for (const Generation generation : {1, 2}) {
     if (Status s = c.Form(meet(generation), Deadline::After(std::chrono::seconds(20))); !s.ok()) {
@@ -93,6 +94,14 @@ inline std::string CheckCounting(Communicator& c,
       }
     }
     if (c.counters().started != 3) return "counters differ from the page";
+    const auto issued = [&page](CollectiveOp op) {
+      return page->operations()[static_cast<std::size_t>(op)];
+    };
+    const auto times = static_cast<std::uint64_t>(generation);  // they go on over generations
+    if (issued(CollectiveOp::kBroadcast) != 3 * times ||
+        issued(CollectiveOp::kBarrier) != 2 * times - 1) {
+      return "other operations than three broadcasts and one or two barriers a generation";
+    }
     // Every rank has looked before any leaves.
     if (Status s = c.Barrier(); !s.ok()) return s.ToString();
   }

@@ -129,17 +129,16 @@ std::unique_ptr<Work> RingTransport::Submit(const Operation& operation) {
 Status RingTransport::Execute(const Operation& o, Deadline deadline) {
   counters_->started.fetch_add(1, std::memory_order_relaxed);
   switch (o.kind) {
-    case OperationKind::kAllGather:
+    case CollectiveOp::kAllGather:
       return collectives_.AllGather(o.source, o.data, o.count * ElementSize(o.type), deadline);
-    case OperationKind::kReduceScatter:
+    case CollectiveOp::kReduceScatter:
       return collectives_.ReduceScatter(o.reduce_scatter, deadline);
-    case OperationKind::kAllReduce:
+    case CollectiveOp::kAllReduce:
       return collectives_.AllReduce(o.data, o.count, o.type, o.op, deadline);
-    case OperationKind::kBroadcast:
-      return collectives_.Broadcast(o.data, o.count, o.root, deadline);
-    case OperationKind::kShiftToNext:
+    case CollectiveOp::kBroadcast: return collectives_.Broadcast(o.data, o.count, o.root, deadline);
+    case CollectiveOp::kShiftToNext:
       return collectives_.ShiftToNext(o.source, o.data, o.count, deadline);
-    case OperationKind::kBarrier: return collectives_.Barrier(deadline);
+    case CollectiveOp::kBarrier: return collectives_.Barrier(deadline);
   }
   return Internal("an operation of no kind");
 }
@@ -147,14 +146,14 @@ Status RingTransport::Execute(const Operation& o, Deadline deadline) {
 std::size_t RingTransport::BytesSent(const Operation& o) const {
   const auto size = static_cast<std::size_t>(options_.size);
   switch (o.kind) {
-    case OperationKind::kAllGather: return o.count * ElementSize(o.type) * (size - 1);
-    case OperationKind::kReduceScatter:
+    case CollectiveOp::kAllGather: return o.count * ElementSize(o.type) * (size - 1);
+    case CollectiveOp::kReduceScatter:
       return o.reduce_scatter.count * ElementSize(o.reduce_scatter.sum_type) * (size - 1);
-    case OperationKind::kAllReduce: return 2 * o.count * ElementSize(o.type) * (size - 1) / size;
-    case OperationKind::kBroadcast:
+    case CollectiveOp::kAllReduce: return 2 * o.count * ElementSize(o.type) * (size - 1) / size;
+    case CollectiveOp::kBroadcast:
       return (options_.rank + 1) % options_.size == o.root ? 0 : o.count;
-    case OperationKind::kShiftToNext: return size == 1 ? 0 : o.count;
-    case OperationKind::kBarrier: return size - 1;
+    case CollectiveOp::kShiftToNext: return size == 1 ? 0 : o.count;
+    case CollectiveOp::kBarrier: return size - 1;
   }
   return 0;
 }

@@ -28,7 +28,7 @@ namespace muster {
 
 // What a rank has issued, as its peers must know it.
 struct SharedNotice {
-  OperationKind kind;
+  CollectiveOp kind;
   ElementType type;      // of what the peers read
   ElementType sum_type;  // kReduceScatter
   ReduceOp op;

@@ -59,12 +59,12 @@ SharedNotice SharedCollectives::NoticeOf(const Operation& o) const {
                       .offset = 0,
                       .in_place = false};
   const auto ranks = static_cast<std::size_t>(size_);
-  if (o.kind == OperationKind::kAllGather) {
+  if (o.kind == CollectiveOp::kAllGather) {
     const std::size_t shard = o.count * ElementSize(o.type);
     Locate(o.data, shard * ranks, &notice);
     notice.in_place =
         o.source == static_cast<std::byte*>(o.data) + shard * static_cast<std::size_t>(rank_);
-  } else if (o.kind == OperationKind::kReduceScatter) {
+  } else if (o.kind == CollectiveOp::kReduceScatter) {
     const ReduceScatterArgs& args = o.reduce_scatter;
     notice.type = args.full_type;
     notice.sum_type = args.sum_type;
@@ -99,15 +99,15 @@ bool SharedCollectives::AllIn(RegionKind kind, std::uint64_t number) const {
 }
 
 bool SharedCollectives::IsReadByPeers(std::uint64_t number) const {
-  return Notice(rank_, number).kind == OperationKind::kReduceScatter &&
+  return Notice(rank_, number).kind == CollectiveOp::kReduceScatter &&
          AllIn(RegionKind::kPerRank, number);
 }
 
 bool SharedCollectives::IsInPlace(std::uint64_t number) const {
   const SharedNotice& own = Notice(rank_, number);
-  if (size_ == 1 || own.kind == OperationKind::kBarrier) return true;
-  if (own.kind == OperationKind::kReduceScatter) return AllIn(RegionKind::kPerRank, number);
-  if (own.kind != OperationKind::kAllGather || !AllIn(RegionKind::kCommon, number)) return false;
+  if (size_ == 1 || own.kind == CollectiveOp::kBarrier) return true;
+  if (own.kind == CollectiveOp::kReduceScatter) return AllIn(RegionKind::kPerRank, number);
+  if (own.kind != CollectiveOp::kAllGather || !AllIn(RegionKind::kCommon, number)) return false;
   for (int peer = 0; peer < size_; ++peer) {
     const SharedNotice& other = Notice(peer, number);
     const bool same_place = other.region == own.region && other.offset == own.offset;
@@ -121,14 +121,14 @@ Status SharedCollectives::Execute(const Operation& operation, std::uint64_t numb
   bytes_ = 0;
   Status status;
   switch (operation.kind) {
-    case OperationKind::kAllGather: status = AllGather(operation, number, deadline); break;
-    case OperationKind::kReduceScatter:
+    case CollectiveOp::kAllGather: status = AllGather(operation, number, deadline); break;
+    case CollectiveOp::kReduceScatter:
       status = ReduceScatter(operation.reduce_scatter, number, deadline);
       break;
-    case OperationKind::kAllReduce: status = AllReduce(operation, deadline); break;
-    case OperationKind::kBroadcast: status = Broadcast(operation, deadline); break;
-    case OperationKind::kShiftToNext: status = ShiftToNext(operation, deadline); break;
-    case OperationKind::kBarrier: break;
+    case CollectiveOp::kAllReduce: status = AllReduce(operation, deadline); break;
+    case CollectiveOp::kBroadcast: status = Broadcast(operation, deadline); break;
+    case CollectiveOp::kShiftToNext: status = ShiftToNext(operation, deadline); break;
+    case CollectiveOp::kBarrier: break;
   }
   *bytes += bytes_;
   return status;

@@ -14,22 +14,14 @@
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/control_pipe/progress_page.h"
+#include "common/control_pipe/training_figures.h"
 #include "trainer/distributed/communicator.h"
 
 namespace muster {
 
-enum class OperationKind {
-  kAllGather,
-  kReduceScatter,
-  kAllReduce,
-  kBroadcast,
-  kShiftToNext,
-  kBarrier
-};
-
 // One collective, as its caller asked for it; the arguments are those of communicator.h.
 struct Operation {
-  OperationKind kind = OperationKind::kBarrier;
+  CollectiveOp kind = CollectiveOp::kBarrier;
   const void* source = nullptr;  // kAllGather: the shard; kShiftToNext: what is sent
   void* data = nullptr;          // kAllGather: full; kShiftToNext: received; others: data
   std::size_t count = 0;         // elements; kBroadcast and kShiftToNext: bytes

@@ -156,7 +156,9 @@ void ProgressReporter::Publish() {
   values.clock_ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(clock_.Now().time_since_epoch()).count();
   page_->Publish();
-  if (figures_page_) figures_page_->Publish(figures_);
+  if (!figures_page_) return;
+  figures_.collectives = page_->operations();
+  figures_page_->Publish(figures_);
 }
 
 }  // namespace muster

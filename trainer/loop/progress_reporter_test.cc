@@ -53,6 +53,15 @@ class ProgressReporterTest : public testing::Test {
   std::unique_ptr<FiguresReader> figures_reader_;
 };
 
+TEST_F(ProgressReporterTest, CollectivesAreToldByOperationWithTheNextStore) {
+  page_->CountOperation(CollectiveOp::kReduceScatter);
+  page_->CountOperation(CollectiveOp::kReduceScatter);
+  page_->CountOperation(CollectiveOp::kBarrier);
+  reporter_->Move();
+  const std::array<std::uint64_t, kCollectiveOpCount> expected = {0, 2, 0, 0, 0, 1};
+  EXPECT_EQ(Figures().collectives, expected);
+}
+
 TEST_F(ProgressReporterTest, TimeGoesToThePhaseItWasSpentIn) {
   clock_.Advance(2);
   reporter_->EnterPhase(TrainPhase::kForward);

@@ -94,7 +94,7 @@ void ProgressSampler::ReadPage(Gang& gang, int number, Rank& rank, TimePoint now
   if (ProgressValues values; rank.reader->Read(&values)) rank.values = values;
   if (TrainingFigures figures; rank.figures_reader->Read(&figures)) rank.figures = figures;
   SeeInFlight(rank, now);
-  gang.counters.Update(number, rank.values, rank.figures, rank.collectives);
+  gang.counters.Update(number, rank.values, rank.figures);
 }
 
 void ProgressSampler::ReadProcessOf(Rank& rank) {

@@ -31,7 +31,7 @@ void Combine(RankTotals& mine, const RankTotals& other, Function combine) {
   EachOf(mine.collective_errors, other.collective_errors, combine);
   combine(mine.alloc_retries, other.alloc_retries);
   combine(mine.ooms, other.ooms);
-  for (const auto& [group, count] : other.collectives) combine(mine.collectives[group], count);
+  EachOf(mine.collectives, other.collectives, combine);
 }
 
 RankTotals TotalsOf(const ProgressValues& values, const TrainingFigures& figures) {
@@ -52,6 +52,7 @@ RankTotals TotalsOf(const ProgressValues& values, const TrainingFigures& figures
   totals.collective_errors = figures.collective_errors;
   totals.alloc_retries = figures.device.alloc_retries;
   totals.ooms = figures.device.ooms;
+  totals.collectives = figures.collectives;
   return totals;
 }
 
@@ -96,19 +97,10 @@ void RankCounters::Take(int rank, Generation generation, const ProcessKey& proce
   entry.at_start = processes_[id].counted;
 }
 
-void RankCounters::Update(int rank, const ProgressValues& values, const TrainingFigures& figures,
-                          const std::vector<CollectiveCounts>& collectives) {
+void RankCounters::Update(int rank, const ProgressValues& values, const TrainingFigures& figures) {
   const auto entry = ranks_.find(rank);
   if (entry == ranks_.end() || entry->second.process < 0) return;
-  Process& process = processes_.at(entry->second.process);
-  process.counted = TotalsOf(values, figures);
-  for (const CollectiveCounts& counts : collectives) {
-    Collectives& group = process.collectives[counts.group];
-    if (counts.completed < group.now) group.before += group.now;
-    group.now = counts.completed;
-  }
-  for (const auto& [group, counts] : process.collectives)
-    process.counted.collectives[group] = counts.before + counts.now;
+  processes_.at(entry->second.process).counted = TotalsOf(values, figures);
 }
 
 void RankCounters::Leave(Rank& rank) {

@@ -13,8 +13,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "common/base/ids.h"
 #include "common/control_pipe/progress_page.h"
@@ -40,7 +38,7 @@ struct RankTotals {
   std::array<std::uint64_t, kCollectiveErrorCount> collective_errors = {};
   std::uint64_t alloc_retries = 0;
   std::uint64_t ooms = 0;
-  std::map<std::string, std::uint64_t> collectives;  // completed, by group
+  std::array<std::uint64_t, kCollectiveOpCount> collectives = {};
 
   RankTotals& operator+=(const RankTotals& other);
   RankTotals& operator-=(const RankTotals& other);
@@ -56,25 +54,18 @@ class RankCounters {
  public:
   // In this generation the process has the rank.
   void Take(int rank, Generation generation, const ProcessKey& process);
-  // What the rank's process has counted by now. Groups that form anew count from zero.
-  void Update(int rank, const ProgressValues& values, const TrainingFigures& figures,
-              const std::vector<CollectiveCounts>& collectives);
+  // What the rank's process has counted by now.
+  void Update(int rank, const ProgressValues& values, const TrainingFigures& figures);
   // The rank's process has ended; it was read for the last time before.
   void End(int rank);
 
   RankTotals Total(int rank) const;
 
  private:
-  // Operations of one group in one process; the group may have been formed several times.
-  struct Collectives {
-    std::uint64_t before = 0;
-    std::uint64_t now = 0;
-  };
   struct Process {
     ProcessKey key;
     Generation used = 0;  // the newest generation in which it had a rank
     RankTotals counted;
-    std::map<std::string, Collectives> collectives;
   };
   struct Rank {
     RankTotals before;    // of processes that no longer have it

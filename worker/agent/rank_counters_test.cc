@@ -5,6 +5,7 @@
 namespace muster::worker {
 namespace {
 
+constexpr auto kAllReduce = static_cast<std::size_t>(CollectiveOp::kAllReduce);
 constexpr ProcessKey kFirst{.pid = 10, .start_time = 100};
 constexpr ProcessKey kSecond{.pid = 11, .start_time = 200};
 
@@ -17,14 +18,12 @@ class RankCountersTest : public testing::Test {
     TrainingFigures figures;
     figures.flops_done = 1e9 * static_cast<double>(steps);
     figures.write.sum = 0.5 * static_cast<double>(steps);
-    counters_.Update(rank, values, figures,
-                     {{"world", collectives, collectives, collectives, 0, 0}});
+    figures.collectives[kAllReduce] = collectives;
+    counters_.Update(rank, values, figures);
   }
   std::int64_t Steps(int rank) const { return counters_.Total(rank).steps; }
   std::uint64_t Collectives(int rank) const {
-    const auto all = counters_.Total(rank).collectives;
-    const auto world = all.find("world");
-    return world == all.end() ? 0 : world->second;
+    return counters_.Total(rank).collectives[kAllReduce];
   }
 
   RankCounters counters_;
@@ -81,19 +80,13 @@ TEST_F(RankCountersTest, AGuardianThatTellsOfARankAgainChangesNothing) {
   EXPECT_EQ(Steps(0), 5);
 }
 
-TEST_F(RankCountersTest, CollectivesOfAGroupThatFormsAnewAreAddedUp) {
+TEST_F(RankCountersTest, CollectivesGoOnOverProcesses) {
   counters_.Take(0, 1, kFirst);
   Count(0, 1, 40);
-  counters_.Take(0, 2, kFirst);
-  Count(0, 1, 40);  // not formed anew yet
-  Count(0, 1, 3);
-  EXPECT_EQ(Collectives(0), 43u);
-  Count(0, 1, 4);
-  EXPECT_EQ(Collectives(0), 44u);
   counters_.End(0);
-  counters_.Take(0, 3, kSecond);
+  counters_.Take(0, 2, kSecond);
   Count(0, 1, 6);
-  EXPECT_EQ(Collectives(0), 50u);
+  EXPECT_EQ(Collectives(0), 46u);
 }
 
 TEST_F(RankCountersTest, ARankThatNeverWasHasCountedNothing) {

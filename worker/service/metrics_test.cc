@@ -66,7 +66,7 @@ TEST(WorkerMetrics, ShowWhereEachGroupOfARankIs) {
   ProgressSampler::Series series = OneRank();
   series.values.snapshot_step = 40;
   series.totals.wait_seconds = 0.5;
-  series.totals.collectives["world"] = 106;
+  series.totals.collectives[static_cast<int>(CollectiveOp::kAllGather)] = 106;
   series.collectives = {{"world", 8, 7, 6, 4096, 0}};
   series.inflight_seconds = 2.5;
   series.totals.collective_errors[static_cast<int>(CollectiveError::kPeerLost)] = 3;
@@ -77,7 +77,8 @@ TEST(WorkerMetrics, ShowWhereEachGroupOfARankIs) {
   EXPECT_THAT(text, HasSubstr("muster_nccl_seq{" + labels + ",comm=\"world\"} 8\n"));
   EXPECT_THAT(text, HasSubstr("muster_nccl_completed_seq{" + labels + ",comm=\"world\"} 6\n"));
   EXPECT_THAT(text,
-              HasSubstr("muster_nccl_collectives_total{" + counter + ",comm=\"world\"} 106\n"));
+              HasSubstr("muster_nccl_collectives_total{" + counter + ",op=\"all_gather\"} 106\n"));
+  EXPECT_THAT(text, HasSubstr("muster_nccl_collectives_total{" + counter + ",op=\"barrier\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("muster_nccl_inflight_seconds{" + labels + "} 2.5\n"));
   EXPECT_THAT(text,
               HasSubstr("muster_nccl_async_errors_total{" + counter + ",kind=\"peer_lost\"} 3\n"));

@@ -86,9 +86,11 @@ void AddState(const MetricLabels& labels, const ProgressSampler::Series& rank,
 
 void AddCollectives(const MetricLabels& counters, const MetricLabels& gauges,
                     const ProgressSampler::Series& rank, MetricFamilies* out) {
-  for (const auto& [group, count] : rank.totals.collectives)
-    out->Counter("muster_nccl_collectives_total", "Collectives that have ended, by group of ranks.")
-        .Add(counters.With("comm", group), static_cast<double>(count));
+  auto& issued = out->Counter("muster_nccl_collectives_total",
+                              "Collectives that were issued, by operation, in all groups.");
+  for (std::size_t i = 0; i < kCollectiveOpCount; ++i)
+    issued.Add(counters.With("op", CollectiveOpName(static_cast<CollectiveOp>(i))),
+               static_cast<double>(rank.totals.collectives[i]));
   auto& errors = out->Counter("muster_nccl_async_errors_total",
                               "Collectives that have failed, as this rank met it.");
   for (std::size_t i = 0; i < kCollectiveErrorCount; ++i)
