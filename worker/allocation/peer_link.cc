@@ -97,6 +97,14 @@ class NodesOnly final : public grpc::AuthMetadataProcessor {
   const std::string allocation_;
 };
 
+// A node's certificate speaks for its node, asking or answering.
+Status CheckSpeaksFor(const grpc::AuthContext& context, const std::string& node) {
+  const auto peer = PeerCertificate(context);
+  if (peer && peer->identity.name == node) return OkStatus();
+  return PermissionDenied("the certificate of " + (peer ? peer->identity.name : "nobody") +
+                          " does not speak for node " + node);
+}
+
 struct Question : OpenCall {
   v1::PeerView request;
   v1::PeerView response;
@@ -126,6 +134,11 @@ struct PeerLink::Impl : v1::Supervisor::CallbackService {
   grpc::ServerUnaryReactor* Pulse(grpc::CallbackServerContext* context, const v1::PeerView* request,
                                   v1::PeerView* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    const Status speaks = CheckSpeaksFor(*context->auth_context(), request->self().node());
+    if (!speaks.ok()) {
+      reactor->Finish(ToGrpcStatus(speaks));
+      return reactor;
+    }
     {
       const std::lock_guard lock(mutex);
       unanswered.insert(reactor);
@@ -239,7 +252,9 @@ void PeerLink::Ask(const std::string& address, const PeerView& view, Duration li
       const auto asked = std::static_pointer_cast<Question>(questions->Take(id));
       if (!asked) return;
       if (!status.ok()) return done(FromGrpcStatus(status));
-      const Status fits = impl.Check(asked->response);
+      Status fits = impl.Check(asked->response);
+      if (fits.ok())
+        fits = CheckSpeaksFor(*asked->context.auth_context(), asked->response.self().node());
       if (!fits.ok()) return done(fits);
       done(FromProto(asked->response));
     });

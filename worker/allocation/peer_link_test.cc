@@ -6,6 +6,8 @@
 
 #include "common/base/unique_fd.h"
 #include "common/process/temp_dir_for_test.h"
+#include "common/security/certificate_authority.h"
+#include "common/security/credentials.h"
 #include "tests/support/eventually.h"
 #include "tests/support/grpc_end.h"
 #include "worker/allocation/allocation_security.h"
@@ -100,6 +102,43 @@ TEST_F(PeerLinkTest, AnotherRunOfTheAllocationIsNotListenedTo) {
   EXPECT_EQ(answer.status().code(), StatusCode::kFailedPrecondition);
 }
 
+TEST_F(PeerLinkTest, ACertificateSpeaksForItsNodeAlone) {
+  const auto answering =
+      Listen("slurm-1", 0, "n0", [](const PeerView&) { return ViewOf("n1", 0); });
+  const auto asking = Listen("slurm-1", 0, "n3", Nobody());
+  const Status answered = Ask(*asking, answering->address(), ViewOf("n3", 0)).status();
+  EXPECT_EQ(answered, PermissionDenied("the certificate of n0 does not speak for node n1"));
+  const auto never_asked = Listen("slurm-1", 0, "n0", Nobody());
+  const Status asked = Ask(*asking, never_asked->address(), ViewOf("n4", 0)).status();
+  EXPECT_EQ(asked, PermissionDenied("the certificate of n3 does not speak for node n4"));
+}
+
+TEST_F(PeerLinkTest, OnlyNodesMayAsk) {
+  const auto answering = Listen("slurm-1", 0, "n0", Nobody());
+  const auto authority = CertificateAuthority::Open(temp_ / "slurm-1-ca");
+  ASSERT_TRUE(authority.ok());
+  for (const Role role : {Role::kAdmin, Role::kCoordinator, Role::kScraper}) {
+    const std::string word(RoleWord(role));
+    const std::string dir = temp_ / word;
+    const auto issued = authority->Issue({role, "n3", "slurm-1"}, std::chrono::hours(1),
+                                         SystemClock().UnixMillis());
+    ASSERT_TRUE(issued.ok());
+    ASSERT_TRUE(WriteCredentials(
+                    dir, {authority->certificate_pem(), issued->certificate_pem, issued->key_pem})
+                    .ok());
+    const auto asking =
+        PeerLink::Listen(loop_,
+                         {.allocation = "slurm-1",
+                          .address = address_,
+                          .answers_with = CoordinatorCredentials(LocalDir("slurm-1", "n3")),
+                          .asks_with = dir},
+                         Nobody());
+    ASSERT_TRUE(asking.ok());
+    const auto answer = Ask(**asking, answering->address(), ViewOf("n3", 0));
+    EXPECT_EQ(answer.status(), PermissionDenied("only nodes of this allocation may ask")) << word;
+  }
+}
+
 TEST_F(PeerLinkTest, AnotherAllocationsCertificateOpensNothing) {
   const auto answering = Listen("slurm-1", 0, "n0", Nobody());
   const auto asking = Listen("slurm-2", 0, "n3", Nobody());
@@ -154,7 +193,7 @@ TEST_F(PeerLinkTest, ASupervisorEndsWithQuestionsOpen) {
   auto held = std::make_shared<int>(0);
   const std::weak_ptr<int> question = held;
   // Whoever waited for its answer would wait longer than any test may take.
-  (*asking)->Ask((*answering)->address(), ViewOf("n3", 0), std::chrono::hours(1),
+  (*asking)->Ask((*answering)->address(), ViewOf("n0", 0), std::chrono::hours(1),
                  [held](const Result<PeerView>&) { ADD_FAILURE() << "told"; });
   held.reset();
   ASSERT_TRUE(Eventually([&] { return (*answering)->unanswered() == 1; }, kLimit));
