@@ -25,6 +25,14 @@ TEST(ServiceDiscovery, SaysClusterAndSlurmJobWhereTheyAreKnown) {
             R"("slurm_job_id":"4711"},"targets":["10.0.0.1:7001"]}])");
 }
 
+TEST(ServiceDiscovery, ANameThatIsNoUtf8EndsNothing) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore({}, Now{SystemClock().Now(), 0});
+  EXPECT_EQ(ServiceDiscovery(controller, "10.0.0.1:7001", false, {"l\xe4z", "", ""}),
+            "[{\"labels\":{\"cluster\":\"l\ufffdz\",\"component\":\"coordinator\"},"
+            "\"targets\":[\"10.0.0.1:7001\"]}]");
+}
+
 class DiscoveryFileTest : public testing::Test {
  protected:
   void SetUp() override {

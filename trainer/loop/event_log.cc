@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace muster {
 namespace {
@@ -62,6 +63,19 @@ Status EventLog::AppendScalars(Step after, const std::vector<EventScalar>& scala
 
 Status EventLog::AppendText(Step after, const std::string& tag, const std::string& text) {
   return Append(after + 1, TextEvent(Now(), after, tag, text));
+}
+
+std::string SampleTag(const std::string& prompt) {
+  constexpr std::size_t kLongest = 60;  // bytes of it
+  const std::string text = ReplaceInvalidUtf8(prompt);
+  std::size_t end = 0;
+  while (end < text.size()) {
+    const auto length =
+        static_cast<std::size_t>(DecodeUtf8(std::string_view(text).substr(end)).length);
+    if (end + length > kLongest) break;
+    end += length;
+  }
+  return "samples/" + text.substr(0, end);
 }
 
 Status EventLog::Append(Step next, const std::string& event) {

@@ -47,4 +47,8 @@ class EventLog {
 std::string EventFileName(const std::vector<std::string>& names, std::int64_t unix_seconds,
                           Generation generation, const std::string& host);
 
+// What the samples of a prompt are filed under: its beginning in whole characters. A tag that is no
+// UTF-8 would keep TensorBoard from reading anything of the directory.
+std::string SampleTag(const std::string& prompt);
+
 }  // namespace muster

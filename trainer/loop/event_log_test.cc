@@ -18,6 +18,14 @@ TEST(EventFileName, IsBehindAllThatAreThereWhateverTheClockSays) {
   EXPECT_EQ(EventFileName(names, 1700000020, 3, "n1"), "events.out.tfevents.1700000020.3.n1");
 }
 
+TEST(SampleTag, IsCutBetweenCharactersAndAlwaysUtf8) {
+  EXPECT_EQ(SampleTag("Hello"), "samples/Hello");
+  const std::string fits(59, 'a');
+  EXPECT_EQ(SampleTag(fits + "b" + "c"), "samples/" + fits + "b");
+  EXPECT_EQ(SampleTag(fits + "\u00fc" + "c"), "samples/" + fits);
+  EXPECT_EQ(SampleTag("a\xffz"), "samples/a\ufffdz");
+}
+
 class EventLogTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -59,8 +59,7 @@ Status RunLogs::Write(const EvalMetrics& metrics) {
 Status RunLogs::Write(const GeneratedSample& sample) {
   Status status;
   if (samples_) status = samples_->AppendLine(SampleJson(sample));
-  const Status shown =
-      events_.AppendText(sample.step, "samples/" + sample.prompt.substr(0, 60), sample.text);
+  const Status shown = events_.AppendText(sample.step, SampleTag(sample.prompt), sample.text);
   return status.ok() ? shown : status;
 }
 
