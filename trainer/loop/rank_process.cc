@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/control_pipe/trainer_protocol.h"
+#include "trainer/device/device_memory.h"
 #include "trainer/loop/warm_up.h"
 
 namespace muster {
@@ -148,8 +149,16 @@ std::optional<Failure> RankProcess::Serve(RankEnv env, Source source) {
     if (auto failure = MakeDevice()) return failure;
     return RunTrainer(source);
   } catch (const std::exception& error) {
+    TellDeviceMemory();
     return UncaughtFailure(error.what());
   }
+}
+
+// An allocation that failed is in the allocator's counts, and no further step will tell of it.
+void RankProcess::TellDeviceMemory() {
+  if (!ops_) return;
+  parts_.progress.SetDeviceMemory(ReadDeviceMemory(ops_->device()));
+  parts_.progress.Move();
 }
 
 std::optional<Failure> RankProcess::MakeDevice() {
