@@ -151,6 +151,8 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
   top->add_option("JOB", call.top.job, kJobHelp);
   Flagged(top, "--interval", call.top_interval, "Between two looks [1s]", "MUSTER_TOP_INTERVAL");
   Switch(top, "--once", call.top.once, "Print one picture", "MUSTER_TOP_ONCE");
+  Add(app, call, "page", "Show the address of the status page, for a browser",
+      [](CommandContext& c) { return RunPage(c); });
   Add(app, call, "version", "Show the versions of muster and of the coordinator",
       [](CommandContext& c) { return RunVersion(c); });
 }

@@ -27,6 +27,8 @@
 #include "coordinator/discovery.h"
 #include "coordinator/metrics.h"
 #include "coordinator/on_event/on_event_runner.h"
+#include "coordinator/page/page_feeds.h"
+#include "coordinator/page/page_routes.h"
 #include "coordinator/pid_file.h"
 #include "coordinator/pilots/pilot_runner.h"
 #include "coordinator/pilots/pool_facts.h"
@@ -172,13 +174,15 @@ struct Server::Impl : EffectOutlet {
   Status ListenHttp();
   void StartPilots();
   void AddPages(HttpServer& server, bool by_tls);
+  PageSources SourcesOfPage();
+  PageDoor DoorOfPage();
   std::string Discovery(bool by_tls) const;
   void StartDiscoveryFile();
   void Close(const Status& reason);
 
   void SendToWorker(const WorkerSend& send) override { workers.Send(send); }
   void CloseWorker(const CloseSession& close) override { workers.Close(close); }
-  void OnJobsChanged(const std::vector<JobId>& jobs) override { watches.OnJobsChanged(jobs); }
+  void OnJobsChanged(const std::vector<JobId>& jobs) override;
   void OnEvents(const std::vector<EventRecord>& events) override;
   void OnObservation(const Observation& observation) override { metrics.Observe(observation); }
   void OnStoreFailed(const Status& status) override;
@@ -198,6 +202,7 @@ struct Server::Impl : EffectOutlet {
   WatchHub watches;
   ClientService clients;
   EnrolService enrolment;
+  PageFeeds page;
   PoolFactsReader pool_facts;
   std::unique_ptr<PilotRunner> pilots;
   std::unique_ptr<CredentialsKeeper> credentials;  // with TLS
@@ -225,7 +230,10 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Doorkeeper> doorkee
       workers(loop, *doorkeeper, host),
       watches(loop, host),
       clients({loop, host, store.store(), watches, workers, *doorkeeper}, options.dir),
-      enrolment(std::move(enrolment_in)) {}
+      enrolment(std::move(enrolment_in)),
+      page(loop, SourcesOfPage()) {
+  endpoint.page_key = ToHex(*RandomBytes(kTokenBytes));
+}
 
 Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(host.Restore());
@@ -327,6 +335,36 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
   server.Handle("/sd", [this, by_tls](const std::string&) {
     return HttpResponse{.content_type = "application/json", .body = Discovery(by_tls)};
   });
+  AddPageRoutes(server, DoorOfPage());
+}
+
+PageSources Server::Impl::SourcesOfPage() {
+  return {.controller = host.controller(),
+          .cluster = options.cluster_name.empty() ? options.dir : options.cluster_name,
+          .after_durable = [this](auto done) { host.AfterDurable(std::move(done)); },
+          .now =
+              [] {
+                return Now{SystemClock().Now(), SystemClock().UnixMillis()};
+              },
+          .ledger = nullptr};
+}
+
+PageDoor Server::Impl::DoorOfPage() {
+  return {.key = endpoint.page_key,
+          .controller = host.controller(),
+          .feeds = page,
+          .read_log = [this](const LogLocation& location, int rank, std::int64_t offset,
+                             const std::function<void(Result<LogBytes>)>& done) {
+            workers.ReadLog(location, rank, offset,
+                            [done, final = location.final](Result<v1::LogChunk> chunk) {
+                              if (!chunk.ok()) return done(chunk.status());
+                              done(LogBytes{.data = std::move(*chunk->mutable_data()),
+                                            .next_offset = chunk->next_offset(),
+                                            .at_end = chunk->at_end(),
+                                            .final = final,
+                                            .path = chunk->path()});
+                            });
+          }};
 }
 
 std::string Server::Impl::Discovery(bool by_tls) const {
@@ -354,7 +392,13 @@ Status Server::Impl::ListenGrpc() {
   return OkStatus();
 }
 
+void Server::Impl::OnJobsChanged(const std::vector<JobId>& jobs) {
+  watches.OnJobsChanged(jobs);
+  page.OnJobsChanged(jobs);
+}
+
 void Server::Impl::OnEvents(const std::vector<EventRecord>& events) {
+  page.OnEvents();
   for (const EventRecord& event : events) {
     if (event.job.empty()) continue;
     const Result<JobView> job = host.controller().FindJob(event.job.value);
@@ -384,6 +428,7 @@ void Server::Impl::Close(const Status& reason) {
   Log().info("shutting down: {}", reason.message());
   host.Close(reason);
   watches.CloseAll(reason);
+  page.CloseAll();
   workers.CloseAll(reason);
   shutdown = std::thread([this] {
     grpc->Shutdown(kShutdownGrace);

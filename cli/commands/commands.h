@@ -167,6 +167,9 @@ struct TopOptions {
 // A live view of the cluster or a job; without a terminal, one picture.
 CommandResult RunTop(CommandContext& context, const TopOptions& options);
 
+// Where a browser finds the status page, with its key, and how from another machine.
+CommandResult RunPage(CommandContext& context);
+
 CommandResult RunVersion(CommandContext& context);
 
 struct FaultKind {

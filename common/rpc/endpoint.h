@@ -20,12 +20,14 @@ struct Endpoint {
   std::string http_tls;
   // Of a coordinator with a journal: higher than that of any before it. 0: it has none.
   std::uint64_t epoch = 0;
+  // What the status page on `http` asks for: 64 hexadecimal digits, made anew at each start; secret.
+  std::string page_key;
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// {"grpc": ..., "http": ..., "pid": ...} and, where they are set, "grpc_tls", "http_tls" and
-// "epoch"; replaced as one step.
+// {"grpc": ..., "http": ..., "pid": ...} and, where they are set, "grpc_tls", "http_tls", "epoch"
+// and "page_key"; mode 0600, replaced as one step.
 Status WriteEndpoint(const std::string& path, const Endpoint& endpoint);
 Result<Endpoint> ReadEndpoint(const std::string& path);
 

@@ -52,7 +52,8 @@ TEST(Endpoint, SurvivesItsFile) {
   const Endpoint with_tls{"127.0.0.1:1", "127.0.0.1:2", 77, "10.0.0.1:3", "10.0.0.1:4"};
   ASSERT_TRUE(WriteEndpoint(path, with_tls).ok());
   EXPECT_EQ(*ReadEndpoint(path), with_tls);
-  const Endpoint of_journal{.grpc = "127.0.0.1:1", .http = "127.0.0.1:2", .pid = 77, .epoch = 5};
+  const Endpoint of_journal{
+      .grpc = "127.0.0.1:1", .http = "127.0.0.1:2", .pid = 77, .epoch = 5, .page_key = "5ec"};
   ASSERT_TRUE(WriteEndpoint(path, of_journal).ok());
   EXPECT_EQ(*ReadEndpoint(path), of_journal);
   for (const char* text : {"", "[]", "{}", "{\"grpc\": 1, \"http\": \"\", \"pid\": 1}",

@@ -39,11 +39,18 @@ constexpr Rule kCalls[] = {
     {"/muster.v1.Enrol/Renew", static_cast<unsigned>(Caller::kNode)},
 };
 
-// Over TLS; on loopback these are open, as they always were.
+// Over TLS. On loopback metrics are open, and the status page's own requests need its key
+// (coordinator/page/page_routes.h). A page tells what jobs are made of and shows their logs, so
+// that it is nothing for scrapers.
 constexpr Rule kPages[] = {
     {"/metrics", Caller::kScraper | Caller::kAdmin},
     {"/sd", Caller::kScraper | Caller::kAdmin},
     {"/healthz", Caller::kScraper | Caller::kAdmin},
+    {"/", static_cast<unsigned>(Caller::kAdmin)},
+    {"/jobs/", static_cast<unsigned>(Caller::kAdmin)},
+    {"/assets/", static_cast<unsigned>(Caller::kAdmin)},
+    {"/api/v1/events", static_cast<unsigned>(Caller::kAdmin)},
+    {"/api/v1/log", static_cast<unsigned>(Caller::kAdmin)},
 };
 
 constexpr auto kMethods = [] {
@@ -52,9 +59,15 @@ constexpr auto kMethods = [] {
   return methods;
 }();
 
+// A path that ends with '/' and is longer also stands for all below it, as HttpServer has it.
+bool Names(const Rule& rule, std::string_view what) {
+  const bool folder = rule.what.size() > 1 && rule.what.ends_with('/');
+  return folder ? what.starts_with(rule.what) : what == rule.what;
+}
+
 bool Allows(std::span<const Rule> rules, std::string_view what, Caller caller) {
   return std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
-    return rule.what == what && (rule.callers & static_cast<unsigned>(caller)) != 0;
+    return Names(rule, what) && (rule.callers & static_cast<unsigned>(caller)) != 0;
   });
 }
 

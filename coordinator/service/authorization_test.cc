@@ -16,7 +16,9 @@ TEST(Authorization, WhatTheTableDoesNotNameIsDeniedToEverybody) {
          {"", "/", "/muster.v1.Client/", "/muster.v1.Client/Submit ", "/muster.v1.Client/submit",
           "muster.v1.Client/Submit", "/muster.v1.Client/Submi", "/grpc.health.v1.Health/Check"})
       EXPECT_FALSE(MayCall(method, caller)) << method << " by " << CallerWords(caller);
-    for (const char* path : {"", "/", "/metrics/", "/metric", "/config", "/../metrics"})
+    for (const char* path :
+         {"", "/metrics/", "/metric", "/config", "/../metrics", "//", "/jobs", "/assets", "/api",
+          "/api/v1/", "/api/v1/events/", "/api/v1/log/x", "/api/v1/logs", "/api/v2/events"})
       EXPECT_FALSE(MayGet(path, caller)) << path << " by " << CallerWords(caller);
   }
 }
@@ -37,6 +39,17 @@ TEST(Authorization, MetricsAreForScrapersAndAdmins) {
     EXPECT_TRUE(AuthorizePage(path, Caller::kAdmin).ok());
     EXPECT_EQ(AuthorizePage(path, Caller::kNode).code(), StatusCode::kPermissionDenied);
     EXPECT_EQ(AuthorizePage(path, Caller::kNobody).code(), StatusCode::kPermissionDenied);
+  }
+}
+
+TEST(Authorization, TheStatusPageIsForAdminsAlone) {
+  for (const char* path :
+       {"/", "/jobs/", "/jobs/a-job", "/assets/page.css", "/api/v1/events", "/api/v1/log"}) {
+    EXPECT_TRUE(AuthorizePage(path, Caller::kAdmin).ok()) << path;
+    for (const Caller caller :
+         {Caller::kNobody, Caller::kNode, Caller::kScraper, Caller::kCoordinator})
+      EXPECT_EQ(AuthorizePage(path, caller).code(), StatusCode::kPermissionDenied)
+          << path << " by " << CallerWords(caller);
   }
 }
 

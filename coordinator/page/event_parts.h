@@ -1,0 +1,30 @@
+// EventParts: the newest events of a job or of the cluster as parts of a document.
+//
+// Owned by a PageDocument; pure, one thread. Each event is looked at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "coordinator/control/controller.h"
+#include "coordinator/page/revised_parts.h"
+
+namespace muster {
+
+class EventParts {
+ public:
+  // `job` empty: of everything.
+  EventParts(JobId job, std::size_t most) : job_(std::move(job)), most_(most) {}
+
+  // Parts "event/SEQ", the newest `most` of them.
+  void Update(const std::deque<EventRecord>& events, RevisedParts& parts);
+
+ private:
+  const JobId job_;
+  const std::size_t most_;
+  std::uint64_t seen_ = 0;
+  std::deque<std::uint64_t> shown_;
+};
+
+}  // namespace muster

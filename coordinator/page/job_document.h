@@ -1,0 +1,50 @@
+// JobDocument: one job's page: figures, curves, step times, ranks, attempts, checkpoints, events.
+//
+// Owned by PageFeeds while somebody looks at the job; pure, one thread. An update costs nothing
+// while neither the job nor its history has changed, and then about a microsecond for each rank.
+// Bounded: kMaxAttempts and kMaxEvents, the newest ones, StepCurves::kMaxCells.
+//
+// Parts: "job", "spec", "attempt/N", "rank/N", "cell/N", "times", "checkpoints", "goodput",
+// "event/SEQ".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "coordinator/page/event_parts.h"
+#include "coordinator/page/page_document.h"
+#include "coordinator/page/page_json.h"
+
+namespace muster {
+
+class JobDocument final : public PageDocument {
+ public:
+  static constexpr std::size_t kMaxAttempts = 50;
+  static constexpr std::size_t kMaxEvents = 200;
+
+  // What a goodput ledger has booked of a job; none: the page says nothing of it.
+  using Ledger = std::function<std::vector<StateSeconds>(const JobId&)>;
+
+  explicit JobDocument(JobId job, Ledger ledger = nullptr);
+
+  void Update(const Controller& controller, const Histories& histories, const Now& now) override;
+
+ private:
+  void UpdateAttempts(const std::vector<AttemptRecord>& attempts);
+  void UpdateRanks(const JobView& view);
+  void UpdateCurves(const JobHistory& history);
+
+  const JobId job_;
+  const Ledger ledger_;
+  bool begun_ = false;
+  std::uint64_t version_ = 0;
+  std::size_t oldest_attempt_ = 0;  // index of the first that is shown
+  std::size_t attempts_ = 0;
+  std::size_t ranks_ = 0;
+  std::vector<CurveCell> cells_;  // as they are shown
+  EventParts events_;
+};
+
+}  // namespace muster

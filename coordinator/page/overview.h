@@ -1,0 +1,48 @@
+// Overview: the cluster on one page: problems, sums, jobs, nodes, newest events.
+//
+// Owned by PageFeeds; pure, one thread. An update costs a look at each job and node; text is made
+// only of those that have changed. Of jobs that have ended the newest kMaxEnded of the last day are
+// shown, as `muster get` does; how many more there are is said.
+//
+// Parts: "problems", "cluster", "job/ID", "node/NAME", "event/SEQ".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "coordinator/page/event_parts.h"
+#include "coordinator/page/page_document.h"
+
+namespace muster {
+
+class Overview final : public PageDocument {
+ public:
+  static constexpr std::size_t kMaxEnded = 1000;
+  static constexpr std::size_t kMaxEvents = 50;
+
+  explicit Overview(std::string cluster) : cluster_(std::move(cluster)) {}
+
+  void Update(const Controller& controller, const Histories& histories, const Now& now) override;
+
+ private:
+  // Of a node, what its row shows.
+  struct ShownNode {
+    NodeRecord record;
+    int used = 0;
+    bool connected = false;
+    friend bool operator==(const ShownNode&, const ShownNode&) = default;
+  };
+
+  void UpdateJobs(const std::vector<JobView>& shown);
+  void UpdateNodes(const std::vector<NodeView>& nodes);
+
+  const std::string cluster_;
+  std::map<JobId, std::uint64_t> jobs_;  // shown, at this version
+  std::map<NodeName, ShownNode> nodes_;
+  EventParts events_{{}, kMaxEvents};
+};
+
+}  // namespace muster

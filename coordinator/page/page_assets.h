@@ -1,0 +1,21 @@
+// What the browser gets: the files of coordinator/page/assets, which the build puts into the
+// program.
+//
+// Constant; any thread.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace muster {
+
+struct PageAsset {
+  std::string_view name;  // "page.css"
+  std::string_view text;
+};
+
+std::span<const PageAsset> PageAssets();
+// Aborts where there is none: names are literals.
+const PageAsset& FindPageAsset(std::string_view name);
+
+}  // namespace muster

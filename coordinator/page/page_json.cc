@@ -1,0 +1,222 @@
+#include "coordinator/page/page_json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::json;
+
+// Of one attempt or node; the rest is told by `muster describe` and `muster nodes`.
+constexpr std::size_t kMaxNodes = 8;
+constexpr std::size_t kMaxLines = 20;
+constexpr std::size_t kMaxCheckpoints = 50;
+
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// As many digits as anybody can see, so that a message is not made of the others.
+Json Number(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%.6g", value);
+  return std::strtod(digits, nullptr);
+}
+
+Json PositiveOrNull(double value) { return value > 0 ? Number(value) : Json(nullptr); }
+Json KnownOrNull(double value) { return value >= 0 ? Number(value) : Json(nullptr); }
+
+template <typename Value>
+Json FirstOf(const std::vector<Value>& values, std::size_t most) {
+  Json out = Json::array();
+  for (std::size_t i = 0; i < std::min(values.size(), most); ++i) out.push_back(values[i]);
+  return out;
+}
+
+Json Names(const std::vector<NodeName>& nodes) {
+  Json out = Json::array();
+  for (std::size_t i = 0; i < std::min(nodes.size(), kMaxNodes); ++i) out.push_back(nodes[i].value);
+  return out;
+}
+
+// A loss that is not a number is told as such: it is the first thing to look at.
+Json Loss(const JobView& view) {
+  if (view.loss == 0 && view.record->loss_at_start == 0) return nullptr;
+  return std::isfinite(view.loss) ? Number(view.loss) : Json("not finite");
+}
+
+std::uint64_t LargestRank(const std::vector<RankProgress>& progress) {
+  std::uint64_t bytes = 0;
+  for (const RankProgress& rank : progress) bytes = std::max(bytes, rank.rss_bytes);
+  return bytes;
+}
+
+Json Card(const CauseCard& card) {
+  return {{"what", card.what},
+          {"step", card.step},
+          {"phase", card.phase},
+          {"micro_batch", card.micro_batch},
+          {"last_collective", card.last_collective},
+          {"facts", FirstOf(card.facts, kMaxLines)},
+          {"advice", card.advice}};
+}
+
+Json Percentiles(const StepPercentiles& times) {
+  if (times.steps == 0) return nullptr;
+  return {{"steps", times.steps},
+          {"p50", Number(times.p50)},
+          {"p95", Number(times.p95)},
+          {"p99", Number(times.p99)}};
+}
+
+Json Range(const CurveRange& range) {
+  if (!range.known) return nullptr;
+  return {Number(range.least), Number(range.greatest), Number(range.last)};
+}
+
+}  // namespace
+
+std::string JsonText(std::string_view text) { return Text(Json(text)); }
+
+std::string JobPart(const JobView& view) {
+  const JobRecord& record = *view.record;
+  const std::size_t ranks = view.ranks().size();
+  return Text({{"id", record.id.value},
+               {"name", record.name},
+               {"state", Name(record.state)},
+               {"reason", record.reason},
+               {"kind", view.spec != nullptr && !view.spec->train ? "command" : "train"},
+               {"order", record.submit_order},
+               {"priority", record.priority},
+               {"generation", record.generation},
+               {"restarts", record.restarts},
+               {"ranks", ranks > 0 ? static_cast<int>(ranks) : record.world_size},
+               {"nodes", view.attempts->empty() ? 0 : view.attempts->back().nodes.size()},
+               {"step", view.step},
+               {"max_steps", view.max_steps},
+               {"committed_step", record.committed_step},
+               {"loss", Loss(view)},
+               {"loss_at_start", PositiveOrNull(record.loss_at_start)},
+               {"tokens_per_second", PositiveOrNull(view.tokens_per_second)},
+               {"step_seconds", PositiveOrNull(view.step_seconds)},
+               {"eta_seconds", KnownOrNull(view.eta_seconds)},
+               {"memory_bytes", LargestRank(*view.progress)},
+               {"submitted", record.submitted_unix_ms},
+               {"started", record.started_unix_ms},
+               {"ended", record.ended_unix_ms},
+               {"output_dir", record.output_dir}});
+}
+
+std::string NodePart(const NodeView& view) {
+  const NodeRecord& record = *view.record;
+  const bool draining = record.state == NodeState::kDraining || record.state == NodeState::kDrained;
+  return Text(
+      {{"name", record.name.value},
+       {"state", Name(record.state)},
+       {"reason", draining && !record.drain_reason.empty() ? record.drain_reason : record.reason},
+       {"address", record.address},
+       {"domain", record.domain()},
+       {"slots", record.slots},
+       {"used", view.slots_used},
+       {"connected", view.connected},
+       {"version", record.version},
+       {"pilot", record.pilot},
+       {"notices", FirstOf(record.notices, kMaxLines)}});
+}
+
+std::string EventPart(const EventRecord& event) {
+  return Text({{"time", event.unix_ms},
+               {"job", event.job.value},
+               {"kind", event.kind},
+               {"severity", Name(event.severity)},
+               {"message", event.message}});
+}
+
+std::string AttemptPart(const AttemptRecord& attempt) {
+  return Text({{"generation", attempt.generation},
+               {"state", Name(attempt.state)},
+               {"started", attempt.started_unix_ms},
+               {"ended", attempt.ended_unix_ms},
+               {"ranks", attempt.ranks.size()},
+               {"nodes", Names(attempt.nodes)},
+               {"node_count", attempt.nodes.size()},
+               {"rung", Name(attempt.rung)},
+               {"cause_kind", Name(attempt.cause_kind)},
+               {"cause", attempt.cause},
+               {"failed_rank", attempt.failed_rank},
+               {"failed_node", attempt.failed_node.value},
+               {"card", Card(attempt.card)},
+               {"resumed_step", attempt.resumed_step},
+               {"resumed_from", attempt.resumed_from},
+               {"last_step", attempt.last_step},
+               {"lost_steps", attempt.lost_steps},
+               {"seconds",
+                {{"detect", KnownOrNull(attempt.seconds.detect)},
+                 {"abort", KnownOrNull(attempt.seconds.abort)},
+                 {"reform", KnownOrNull(attempt.seconds.reform)},
+                 {"load", KnownOrNull(attempt.seconds.load)},
+                 {"first_step", KnownOrNull(attempt.seconds.first_step)}}},
+               {"notes", FirstOf(attempt.notes, kMaxLines)},
+               {"log_tail", FirstOf(attempt.log_tail, kMaxLines)}});
+}
+
+std::string RankPart(const RankRecord& rank, const RankProgress* progress) {
+  Json json = {{"rank", rank.rank},
+               {"node", rank.node.value},
+               {"pid", rank.pid},
+               {"state", Name(rank.state)}};
+  if (rank.state == RankState::kExited) {
+    json["exit_code"] = rank.exit.exit_code;
+    json["signal"] = rank.exit.signal;
+  }
+  if (progress == nullptr) return Text(json);
+  const double steps = static_cast<double>(progress->steps_done);
+  json["step"] = progress->step;
+  json["phase"] = progress->phase;
+  json["step_seconds"] = PositiveOrNull(progress->step_seconds);
+  json["busy_seconds"] = steps > 0 ? Number(progress->busy_seconds / steps) : Json(nullptr);
+  json["memory_bytes"] = progress->rss_bytes;
+  return Text(json);
+}
+
+std::string CheckpointsPart(const std::vector<CheckpointRecord>& checkpoints) {
+  Json out = Json::array();
+  for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it) {
+    if (it->state != CheckpointState::kCommitted || out.size() >= kMaxCheckpoints) continue;
+    std::uint64_t bytes = 0;
+    for (const ShardInfo& shard : it->shards) bytes += shard.bytes;
+    out.push_back({{"step", it->step},
+                   {"directory", it->directory},
+                   {"ranks", it->world_size},
+                   {"bytes", bytes},
+                   {"committed", it->committed_unix_ms},
+                   {"verified", VerifiedUnixMs(*it)},
+                   {"refused", it->refused},
+                   {"eval_loss", it->evaluated ? Number(it->eval_loss) : Json(nullptr)}});
+  }
+  return Text(out);
+}
+
+std::string CellPart(const CurveCell& cell) {
+  Json out = {cell.first, cell.last};
+  for (const CurveRange& range : cell.ranges) out.push_back(Range(range));
+  return Text(out);
+}
+
+std::string TimesPart(const StepDurations& times) {
+  return Text({{"recent", Percentiles(times.Recent())}, {"all", Percentiles(times.All())}});
+}
+
+std::string GoodputPart(const std::vector<StateSeconds>& goodput) {
+  Json out = Json::array();
+  for (const StateSeconds& entry : goodput)
+    out.push_back({{"state", entry.state}, {"seconds", Number(entry.seconds)}});
+  return Text(out);
+}
+
+}  // namespace muster

@@ -1,0 +1,149 @@
+#include "coordinator/page/page_routes.h"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "common/security/encoding.h"
+#include "coordinator/page/page_assets.h"
+
+namespace muster {
+namespace {
+
+// Of a log whose reading begins at its end.
+constexpr std::int64_t kTailBytes = 64 << 10;
+
+std::string_view TypeOf(std::string_view name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  if (name.ends_with(".svg")) return "image/svg+xml";
+  return "text/javascript; charset=utf-8";
+}
+
+HttpResponse AssetResponse(std::string_view name) {
+  const PageAsset& asset = FindPageAsset(name);
+  return {.content_type = std::string(TypeOf(name)),
+          .body = std::string(asset.text),
+          .content_policy = name.ends_with(".html") ? kPagePolicy : kNoContentPolicy};
+}
+
+HttpResponse Refusal(const Status& status) {
+  const int code = status.code() == StatusCode::kNotFound           ? 404
+                   : status.code() == StatusCode::kInvalidArgument  ? 400
+                   : status.code() == StatusCode::kPermissionDenied ? 403
+                                                                    : 503;
+  return {.status = code, .body = status.message() + "\n"};
+}
+
+Status CheckKey(const HttpRequest& request, const std::string& key) {
+  if (request.by_certificate || EqualInConstantTime(request.bearer, key)) return OkStatus();
+  return PermissionDenied(
+      request.bearer.empty()
+          ? "this needs the page's key; 'muster page' prints the address with it"
+          : "the page's key is not, or no longer, that of this coordinator, which makes a new one "
+            "when it starts; 'muster page' prints the address with it");
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+std::string PercentDecoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
+    const int low = high >= 0 ? HexDigit(text[i + 2]) : -1;
+    out += low >= 0 ? static_cast<char>(high * 16 + low) : text[i];
+    if (low >= 0) i += 2;
+  }
+  return out;
+}
+
+// Of "a=b&c=d"; nothing: it is not there.
+std::optional<std::string> ValueOf(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    if (pair.substr(0, pair.find('=')) != name) continue;
+    return PercentDecoded(pair.substr(std::min(pair.size(), name.size() + 1)));
+  }
+  return std::nullopt;
+}
+
+Result<std::int64_t> NumberOf(std::string_view query, std::string_view name,
+                              std::int64_t otherwise) {
+  const std::optional<std::string> text = ValueOf(query, name);
+  if (!text) return otherwise;
+  std::int64_t number = 0;
+  const auto end = std::from_chars(text->data(), text->data() + text->size(), number);
+  if (end.ec == std::errc() && end.ptr == text->data() + text->size()) return number;
+  return InvalidArgument(std::string(name) + "=" + *text + " is no whole number");
+}
+
+HttpResponse OpenStream(const PageDoor& door, const HttpRequest& request,
+                        std::shared_ptr<HttpStream> stream) {
+  if (const Status status = CheckKey(request, door.key); !status.ok()) return Refusal(status);
+  JobId job;
+  if (const std::optional<std::string> name = ValueOf(request.query, "job")) {
+    const Result<JobView> view = door.controller.FindJob(*name);
+    if (!view.ok()) return Refusal(view.status());
+    job = view->record->id;
+  }
+  door.feeds.Add(job, request, std::move(stream));
+  return {};
+}
+
+struct LogQuestion {
+  LogLocation location;
+  int rank = 0;
+  std::int64_t offset = 0;
+};
+
+Result<LogQuestion> QuestionOf(const PageDoor& door, const HttpRequest& request) {
+  MUSTER_RETURN_IF_ERROR(CheckKey(request, door.key));
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t rank, NumberOf(request.query, "rank", 0));
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t generation, NumberOf(request.query, "generation", 0));
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t offset,
+                          NumberOf(request.query, "offset", -kTailBytes));
+  if (rank < 0 || rank > INT32_MAX) return InvalidArgument("rank is out of range");
+  MUSTER_ASSIGN_OR_RETURN(LogLocation location,
+                          door.controller.LocateLog(ValueOf(request.query, "job").value_or(""),
+                                                    static_cast<int>(rank), generation));
+  return LogQuestion{std::move(location), static_cast<int>(rank), offset};
+}
+
+void AnswerLog(const PageDoor& door, const HttpRequest& request, const HttpResponder& reply) {
+  const Result<LogQuestion> question = QuestionOf(door, request);
+  if (!question.ok()) return reply(Refusal(question.status()));
+  const bool from_tail = question->offset < 0;
+  door.read_log(
+      question->location, question->rank, question->offset,
+      [reply, from_tail](Result<LogBytes> bytes) {
+        if (!bytes.ok()) return reply(Refusal(bytes.status()));
+        reply({.content_type = "application/json", .body = LogText(*std::move(bytes), from_tail)});
+      });
+}
+
+}  // namespace
+
+void AddPageRoutes(HttpServer& server, const PageDoor& door) {
+  for (const PageAsset& asset : PageAssets()) {
+    if (asset.name.ends_with(".html")) continue;
+    server.Handle("/assets/" + std::string(asset.name),
+                  [name = asset.name](const std::string&) { return AssetResponse(name); });
+  }
+  server.Handle("/", [](const std::string&) { return AssetResponse("index.html"); });
+  server.Handle("/jobs/", [](const std::string&) { return AssetResponse("job.html"); });
+  server.HandleStream("/api/v1/events",
+                      [door](const HttpRequest& request, std::shared_ptr<HttpStream> stream) {
+                        return OpenStream(door, request, std::move(stream));
+                      });
+  server.HandleLater("/api/v1/log", [door](const HttpRequest& request, const HttpResponder& reply) {
+    AnswerLog(door, request, reply);
+  });
+}
+
+}  // namespace muster
