@@ -1,0 +1,224 @@
+#include "coordinator/page/page_feeds.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "coordinator/control/control_harness.h"
+#include "tests/support/eventually.h"
+
+namespace muster {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A connection as slow as a test wants it.
+struct FakeStream final : HttpStream {
+  bool Send(std::string_view, std::string_view data) override {
+    if (!ready()) return false;
+    messages.emplace_back(data);
+    writing = true;
+    return true;
+  }
+  bool ready() const override { return begun && !writing && !closed; }
+  void Listen(std::function<void()> on_ready, std::function<void()> on_gone) override {
+    ready_again = std::move(on_ready);
+    gone = std::move(on_gone);
+  }
+  void Close() override { closed = true; }
+  // What was sent has arrived; first, the head of the answer.
+  void Written() {
+    begun = true;
+    writing = false;
+    ready_again();
+  }
+
+  std::vector<std::string> messages;
+  bool begun = false;
+  bool writing = false;
+  bool closed = false;
+  std::function<void()> ready_again;
+  std::function<void()> gone;
+};
+
+class PageFeedsTest : public testing::Test {
+ protected:
+  PageFeedsTest() {
+    feeds_ = std::make_unique<PageFeeds>(
+        loop_, PageSources{.controller = cluster_.controller(),
+                           .cluster = "lab",
+                           .after_durable =
+                               [this](auto done) {
+                                 if (hold_) return held_.push_back(std::move(done));
+                                 done(durable_);
+                               },
+                           .now =
+                               [this] {
+                                 return Now{SystemClock().Now(), cluster_.now().unix_ms};
+                               },
+                           .ledger = nullptr});
+    thread_ = std::thread([this] { loop_.Run(); });
+  }
+  ~PageFeedsTest() override {
+    OnLoop([this] { feeds_.reset(); });
+    loop_.Stop();
+    thread_.join();
+  }
+
+  void OnLoop(const std::function<void()>& function) {
+    std::promise<void> done;
+    loop_.Post([&] {
+      function();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  std::shared_ptr<FakeStream> Open(const JobId& job = {}, const HttpRequest& request = {}) {
+    auto stream = std::make_shared<FakeStream>();
+    OnLoop([&] {
+      feeds_->Add(job, request, stream);
+      stream->Written();
+    });
+    return stream;
+  }
+  void Step(int step) {
+    OnLoop([&] {
+      cluster_.StepTo(cluster_.id, step);
+      feeds_->OnJobsChanged({cluster_.id});
+    });
+  }
+  std::size_t Messages(const std::shared_ptr<FakeStream>& stream) {
+    std::size_t messages = 0;
+    OnLoop([&] { messages = stream->messages.size(); });
+    return messages;
+  }
+  bool Gets(const std::shared_ptr<FakeStream>& stream, std::size_t messages) {
+    return Eventually([&] { return Messages(stream) >= messages; });
+  }
+
+  RunningJob cluster_;
+  EventLoop loop_;
+  std::unique_ptr<PageFeeds> feeds_;
+  bool hold_ = false;
+  Status durable_;
+  std::vector<std::function<void(const Status&)>> held_;
+  std::thread thread_;
+};
+
+TEST_F(PageFeedsTest, AViewerGetsAllAtOnceAndThenWhatChanges) {
+  const auto stream = Open();
+  ASSERT_EQ(Messages(stream), 1u);
+  EXPECT_THAT(stream->messages[0], HasSubstr("\"node/n1\""));
+  Step(13);
+  OnLoop([&] { stream->Written(); });
+  ASSERT_TRUE(Gets(stream, 2));
+  EXPECT_THAT(stream->messages[1], HasSubstr("\"step\":13"));
+  EXPECT_THAT(stream->messages[1], Not(HasSubstr("\"node/n1\"")));
+}
+
+TEST_F(PageFeedsTest, ASlowViewerSkipsStatesAndHoldsUpNobody) {
+  const auto slow = Open();
+  const auto quick = Open();
+  ASSERT_EQ(Messages(slow), 1u);
+  for (int step = 13; step < 16; ++step) {
+    const std::size_t before = Messages(quick);
+    OnLoop([&] { quick->Written(); });
+    Step(step);
+    ASSERT_TRUE(Gets(quick, before + 1));
+  }
+  EXPECT_EQ(Messages(slow), 1u);
+  OnLoop([&] { slow->Written(); });
+  ASSERT_EQ(Messages(slow), 2u);
+  EXPECT_THAT(slow->messages[1], HasSubstr("\"step\":15"));
+  EXPECT_THAT(slow->messages[1], Not(HasSubstr("\"step\":14")));
+}
+
+TEST_F(PageFeedsTest, NothingIsToldThatIsNotDurable) {
+  hold_ = true;
+  const auto stream = Open();
+  EXPECT_EQ(Messages(stream), 0u);
+  OnLoop([&] { held_[0](OkStatus()); });
+  EXPECT_EQ(Messages(stream), 1u);
+}
+
+TEST_F(PageFeedsTest, WhatCouldNotBeStoredIsToldToNobody) {
+  durable_ = Unavailable("the disk is full");
+  const auto stream = Open();
+  OnLoop([&] {
+    EXPECT_TRUE(stream->closed);
+    EXPECT_EQ(feeds_->viewers(), 0u);
+  });
+  EXPECT_EQ(Messages(stream), 0u);
+}
+
+TEST_F(PageFeedsTest, WhoMayReadNoLongerIsToldNothingMore) {
+  bool revoked = false;
+  HttpRequest request;
+  request.recheck = [&] { return revoked ? PermissionDenied("revoked") : OkStatus(); };
+  const auto stream = Open({}, request);
+  ASSERT_EQ(Messages(stream), 1u);
+  OnLoop([&] {
+    revoked = true;
+    stream->Written();
+  });
+  Step(13);
+  EXPECT_TRUE(Eventually([&] {
+    bool closed = false;
+    OnLoop([&] { closed = stream->closed; });
+    return closed;
+  }));
+  EXPECT_EQ(Messages(stream), 1u);
+  OnLoop([&] { EXPECT_EQ(feeds_->viewers(), 0u); });
+}
+
+TEST_F(PageFeedsTest, AJobsPageIsForgottenWithItsLastViewer) {
+  const auto first = Open(cluster_.id);
+  const auto second = Open(cluster_.id);
+  EXPECT_THAT(first->messages.at(0), HasSubstr("\"attempt/1\""));
+  EXPECT_THAT(second->messages.at(0), HasSubstr("\"attempt/1\""));
+  OnLoop([&] { first->gone(); });
+  Step(13);
+  OnLoop([&] { second->Written(); });
+  ASSERT_TRUE(Gets(second, 2));
+  OnLoop([&] {
+    second->gone();
+    EXPECT_EQ(feeds_->viewers(), 0u);
+  });
+  const auto third = Open(cluster_.id);
+  EXPECT_THAT(third->messages.at(0), HasSubstr("\"whole\":true"));
+}
+
+TEST_F(PageFeedsTest, EarlierStepsAreReadFromTheJobsMetrics) {
+  char name[] = "/tmp/muster-page-XXXXXX";
+  const std::string dir = ::mkdtemp(name);
+  OnLoop([&] {
+    // The harness's record says where; a test may write there.
+    const_cast<JobRecord*>(cluster_.Job(cluster_.id).record)->output_dir = dir;
+  });
+  std::ofstream(dir + "/metrics.jsonl") << "{\"step\": 1, \"loss\": 7.25, \"generation\": 1}\n";
+  const auto stream = Open(cluster_.id);
+  OnLoop([&] { stream->Written(); });
+  ASSERT_TRUE(Gets(stream, 2));
+  EXPECT_THAT(stream->messages[1], HasSubstr("\"cell/0\",[1,1,[7.25,7.25,7.25]"));
+  std::filesystem::remove_all(dir);
+}
+
+TEST_F(PageFeedsTest, EverybodyIsSentAwayAtTheEnd) {
+  const auto stream = Open();
+  OnLoop([&] {
+    feeds_->CloseAll();
+    EXPECT_TRUE(stream->closed);
+  });
+  Step(13);
+  EXPECT_EQ(Messages(stream), 1u);
+}
+
+}  // namespace
+}  // namespace muster
