@@ -47,6 +47,7 @@ struct Invocation {
   WaitOptions wait;
   std::string wait_timeout;
   GetOptions get;
+  GoodputOptions goodput;
   std::string describe_job;
   LogsOptions logs;
   CancelOptions cancel;
@@ -284,6 +285,13 @@ void AddJobCommands(CLI::App& app, Invocation& call) {
       Add(app, call, "describe", "Tell a job's story: attempts, causes, recoveries",
           [&call](CommandContext& c) { return RunDescribe(c, call.describe_job); });
   describe->add_option("JOB", call.describe_job, kJobHelp)->required();
+
+  CLI::App* goodput =
+      Add(app, call, "goodput", "Show what the time of jobs and of all slots went to",
+          [&call](CommandContext& c) { return RunGoodput(c, call.goodput); });
+  goodput->add_option("JOB", call.goodput.jobs, "These jobs alone [all, and the fleet]");
+  Switch(goodput, "--all", call.goodput.all, "Also jobs that ended more than a day ago",
+         "MUSTER_GOODPUT_ALL");
 
   CLI::App* checkpoints =
       Add(app, call, "checkpoints", "List a job's committed checkpoints",

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cli/exit_code.h"
+#include "cli/goodput.h"
 
 namespace muster {
 namespace {
@@ -110,6 +111,7 @@ Json SummaryJson(const v1::Job& job) {
            IfKnown(job.eta_seconds() >= 0 && !IsTerminal(job.state()), job.eta_seconds())},
           {"checkpoint_seconds", IfKnown(job.checkpoint_seconds() > 0, job.checkpoint_seconds())},
           {"restarts", job.restarts()},
+          {"goodput", GoodputJson(job.goodput())},
           {"priority", job.priority()},
           {"world_size", IfKnown(job.world_size() > 0, job.world_size())},
           {"output_dir", Text(job.output_dir())},

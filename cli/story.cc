@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/exit_code.h"
+#include "cli/goodput.h"
 #include "cli/job_json.h"
 #include "cli/output.h"
 #include "common/job_spec/parse.h"
@@ -31,6 +32,8 @@ std::string Header(const v1::Job& job, std::int64_t now_unix_ms) {
     out += "  " + std::string(job.ended_unix_ms() ? "ran        " : "running    ") +
            HumanSeconds(RunSeconds(job, now_unix_ms)) + ", " + std::to_string(job.restarts()) +
            (job.restarts() == 1 ? " restart" : " restarts") + "\n";
+  const std::string goodput = GoodputSummary(job.goodput());
+  if (!goodput.empty()) out += "  goodput    " + goodput + "\n";
   return out;
 }
 

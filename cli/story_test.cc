@@ -57,6 +57,24 @@ Next
 )");
 }
 
+TEST_F(StoryTest, TellsWhatTheTimeWentTo) {
+  v1::Job job = CannedJob();
+  const auto add = [&job](const char* state, double seconds) {
+    v1::TimeShare& share = *job.mutable_goodput()->add_states();
+    share.set_state(state);
+    share.set_seconds(seconds);
+  };
+  job.mutable_goodput()->set_ratio(-1);
+  add("queue", 100);
+  EXPECT_EQ(TellStory(job, "/cluster", 1'700'000'091'000).find("goodput"), std::string::npos);
+  job.mutable_goodput()->set_ratio(0.9);
+  add("step", 90);
+  add("recovery", 10);
+  EXPECT_NE(TellStory(job, "/cluster", 1'700'000'091'000)
+                .find("1 restart\n  goodput    90.0 %; lost to recovery 0:00:10 (10.0 %)\n"),
+            std::string::npos);
+}
+
 // It named a model, which such a job does not leave.
 TEST_F(StoryTest, NamesTheAdapterOfASuccess) {
   v1::Job job = CannedJob();

@@ -7,6 +7,7 @@
 #include "common/base/version.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/telemetry/metrics.h"
+#include "coordinator/run_metrics.h"
 
 namespace muster {
 namespace {
@@ -115,7 +116,6 @@ void Metrics::Observe(const Observation& observation) {
     ObserveRecovery(*recovery);
   } else if (const auto* lost = std::get_if<LostStepsObserved>(&observation)) {
     lost_steps_.Increment(static_cast<double>(std::max<std::int64_t>(0, lost->steps)));
-    lost_seconds_[lost->submit_order] += std::max(0.0, lost->seconds);
   } else if (std::holds_alternative<StaleMessageObserved>(observation)) {
     stale_messages_.Increment();
   } else if (const auto* hang = std::get_if<HangObserved>(&observation)) {
@@ -138,24 +138,14 @@ void Metrics::ObserveRecovery(const RecoveryObserved& recovery) {
   const double stages[] = {s.detect, s.abort,      s.reform,
                            s.load,   s.first_step, recovery.total_seconds};
   static_assert(std::size(stages) == std::size(kStages));
-  double sum = 0;
-  for (std::size_t i = 0; i < std::size(stages); ++i) {
-    if (stages[i] < 0) continue;
-    Recovery(recovery.rung, kStages[i]).Observe(stages[i]);
-    if (i + 1 < std::size(stages)) sum += stages[i];
-  }
-  lost_seconds_[recovery.submit_order] += std::max(sum, recovery.total_seconds);
+  for (std::size_t i = 0; i < std::size(stages); ++i)
+    if (stages[i] >= 0) Recovery(recovery.rung, kStages[i]).Observe(stages[i]);
 }
 
-void Metrics::AddJobs(const Controller& controller, std::int64_t now_unix_ms, MetricFamilies& out) {
-  LostSeconds shown;
-  for (const JobView& view : controller.Jobs()) {
-    if (!IsShown(view, now_unix_ms, keep_)) continue;
-    const auto lost = lost_seconds_.find(view.record->submit_order);
-    if (lost != lost_seconds_.end()) shown.insert(*lost);
-    AddRunMetrics(view, now_unix_ms, lost == lost_seconds_.end() ? 0 : lost->second, &out);
-  }
-  lost_seconds_ = std::move(shown);
+void Metrics::AddJobs(const Controller& controller, const Now& now, MetricFamilies& out) const {
+  for (const JobView& view : controller.Jobs())
+    if (IsShown(view, now.unix_ms, keep_)) AddRunMetrics(view, now, &out);
+  AddFleetGoodput(controller.FleetGoodput(now.mono, /*stored=*/true), &out);
 }
 
 void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamilies& out) const {
@@ -208,11 +198,11 @@ void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
 }
 
 std::string Metrics::Render(const Controller& controller, const EdgeFigures& edges,
-                            const Now& now) {
+                            const Now& now) const {
   MetricFamilies out;
   out.Gauge("muster_build_info", "Constant 1; the version is a label.")
       .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);
-  AddJobs(controller, now.unix_ms, out);
+  AddJobs(controller, now, out);
   AddNodes(controller, now.mono, out);
   out.Gauge("muster_runs_pending", "Runs that wait for a gang.").Add({}, controller.PendingJobs());
   out.Append(counted_);

@@ -18,7 +18,6 @@
 #include "coordinator/control/controller.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/on_event/on_event_runner.h"
-#include "coordinator/run_metrics.h"
 
 namespace muster {
 
@@ -41,8 +40,8 @@ class Metrics {
 
   void Observe(const Observation& observation);
 
-  // The text of /metrics. Forgets what it has added up of runs that are shown no more.
-  std::string Render(const Controller& controller, const EdgeFigures& edges, const Now& now);
+  // The text of /metrics.
+  std::string Render(const Controller& controller, const EdgeFigures& edges, const Now& now) const;
 
  private:
   using CounterFamily = prometheus::Family<prometheus::Counter>;
@@ -50,12 +49,11 @@ class Metrics {
 
   void ObserveRecovery(const RecoveryObserved& recovery);
   prometheus::Histogram& Recovery(Rung rung, const char* stage);
-  void AddJobs(const Controller& controller, std::int64_t now_unix_ms, MetricFamilies& out);
+  void AddJobs(const Controller& controller, const Now& now, MetricFamilies& out) const;
   void AddNodes(const Controller& controller, TimePoint now, MetricFamilies& out) const;
   void AddEdges(const EdgeFigures& edges, MetricFamilies& out) const;
 
   const Duration keep_;
-  LostSeconds lost_seconds_;
   prometheus::Registry counted_;  // owns what follows
   CounterFamily& restarts_;
   HistogramFamily& recovery_;

@@ -122,7 +122,7 @@ TEST(Metrics, CountsTheCheckpointsOfARunThatAreNotResumedFrom) {
               HasSubstr(R"(muster_checkpoints_damaged{run="0123456789"} 2)"));
 }
 
-// A run that began 1000 s ago, came up again once in 30 s and did 5 steps of 2 s again.
+// A run that was launched 1000 s ago, after a long wait, and has come up again once.
 StoredState OneRecoveredJob() {
   StoredState state = OneRunningJob();
   JobRecord& job = state.jobs[0];
@@ -132,6 +132,10 @@ StoredState OneRecoveredJob() {
   job.generation = 2;
   job.restarts = 1;
   job.checkpoint_seconds = 12;
+  job.books = {{900'000'000, 10'000'000, 20'000'000, 30'000'000, 0, 5'000'000'000, 40'000'000},
+               kUnixMillis,
+               {TimeState::kStep, true, 1}};
+  Figure(state.nodes[0].unused.micros, TimeState::kIdle) = 7'000'000;
   job.spec_yaml = R"({"name": "llama", "resources": {"nodes": 1, "time_limit": "1h"},
     "train": {"model": {"path": "/m"}, "data": {"train": "/d"}, "schedule": {"max_steps": 9},
               "checkpoint": {"every": 7}}})";
@@ -151,15 +155,20 @@ StoredState OneRecoveredJob() {
 TEST(Metrics, SayWhatARunIsAndWhatItsTimeWentInto) {
   Controller controller{ControllerOptions{}};
   controller.Restore(OneRecoveredJob(), At());
-  Metrics metrics;
-  metrics.Observe(LostStepsObserved{5, 10, 3});
-  metrics.Observe(RecoveryObserved{{.detect = 1}, 30, Rung::kSpare, 3});
-  const std::string text = metrics.Render(controller, {}, At());
+  const std::string text = Metrics().Render(controller, {}, At());
   for (const char* line :
        {R"(muster_run_restarts_total{run="0123456789"} 1)",
         R"(muster_run_elapsed_seconds_total{run="0123456789"} 1000)",
-        R"(muster_run_lost_seconds_total{run="0123456789"} 40)",
-        R"(muster_run_goodput_ratio{run="0123456789"} 0.97)",
+        R"(muster_run_goodput_seconds_total{run="0123456789",state="step"} 900)",
+        R"(muster_run_goodput_seconds_total{run="0123456789",state="recompute"} 10)",
+        R"(muster_run_goodput_seconds_total{run="0123456789",state="checkpoint"} 20)",
+        R"(muster_run_goodput_seconds_total{run="0123456789",state="recovery"} 30)",
+        R"(muster_run_goodput_seconds_total{run="0123456789",state="hang"} 0)",
+        R"(muster_run_goodput_seconds_total{run="0123456789",state="queue"} 5000)",
+        R"(muster_run_goodput_seconds_total{run="0123456789",state="idle"} 40)",
+        R"(muster_run_goodput_ratio{run="0123456789"} 0.9)",
+        R"(muster_fleet_goodput_seconds_total{state="step"} 900)",
+        R"(muster_fleet_goodput_seconds_total{state="idle"} 47)",
         R"(muster_run_checkpoint_every_steps{run="0123456789"} 7)",
         R"(muster_run_checkpoint_seconds{run="0123456789"} 12)",
         R"(muster_run_time_limit_timestamp_seconds{run="0123456789"} 1700002600)",

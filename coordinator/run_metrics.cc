@@ -62,25 +62,19 @@ void AddCheckpoints(const MetricLabels& run, const JobView& view, MetricFamilies
       .Add(run, static_cast<double>(view.checkpoints->back().committed_unix_ms) / 1000);
 }
 
-double OfStages(const StageSeconds& s) {
-  double sum = 0;
-  for (const double seconds : {s.detect, s.abort, s.reform, s.load, s.first_step})
-    sum += std::max(0.0, seconds);
-  return sum;
-}
-
-// By what the records keep, so that it outlives the coordinator.
-double LostByRecords(const JobView& view) {
-  double lost = 0;
-  for (const AttemptRecord& attempt : *view.attempts) {
-    if (attempt.generation > 1) lost += OfStages(attempt.seconds);
-    lost += static_cast<double>(attempt.lost_steps) * view.step_seconds;
-  }
-  return lost;
+void AddGoodput(const MetricLabels& run, const Goodput& goodput, MetricFamilies* out) {
+  auto& seconds = out->Counter("muster_run_goodput_seconds_total",
+                               "Seconds of a run's ranks, by what they were used for.");
+  for (const TimeShare& share : goodput.Shares())
+    seconds.Add(run.With("state", share.state), share.seconds);
+  if (goodput.ratio() >= 0)
+    out->Gauge("muster_run_goodput_ratio",
+               "Share of the time in which a run had slots that went into steps which count.")
+        .Add(run, goodput.ratio());
 }
 
 void AddTime(const MetricLabels& run, const JobView& view, std::int64_t now_unix_ms,
-             double lost_seconds, MetricFamilies* out) {
+             MetricFamilies* out) {
   const JobRecord& record = *view.record;
   if (record.started_unix_ms == 0) return;
   const std::int64_t end = record.ended_unix_ms > 0       ? record.ended_unix_ms
@@ -91,13 +85,6 @@ void AddTime(const MetricLabels& run, const JobView& view, std::int64_t now_unix
                          1000;
   out->Counter("muster_run_elapsed_seconds_total", "Since a run's first launch, suspensions off.")
       .Add(run, elapsed);
-  out->Counter("muster_run_lost_seconds_total",
-               "Of them in recoveries and in steps that were done again, since the coordinator "
-               "started.")
-      .Add(run, lost_seconds);
-  if (elapsed > 0)
-    out->Gauge("muster_run_goodput_ratio", "Share of a run's time that was not lost.")
-        .Add(run, std::clamp(1 - LostByRecords(view) / elapsed, 0.0, 1.0));
   const std::int64_t limit = view.spec == nullptr ? 0 : view.spec->resources.time_limit_seconds;
   if (limit > 0 && record.suspended_unix_ms == 0 && !IsTerminal(record.state))
     out->Gauge("muster_run_time_limit_timestamp_seconds",
@@ -113,13 +100,21 @@ bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep) {
   return !IsTerminal(view.record->state) || view.record->ended_unix_ms + kept > now_unix_ms;
 }
 
-void AddRunMetrics(const JobView& view, std::int64_t now_unix_ms, double lost_seconds,
-                   MetricFamilies* out) {
+void AddRunMetrics(const JobView& view, const Now& now, MetricFamilies* out) {
   const MetricLabels run = {{"run", view.record->id.value}};
   AddState(view, out);
   AddTraining(run, view, out);
   AddCheckpoints(run, view, out);
-  AddTime(run, view, now_unix_ms, lost_seconds, out);
+  AddTime(run, view, now.unix_ms, out);
+  AddGoodput(run, view.stored_goodput(now.mono), out);
+}
+
+void AddFleetGoodput(const Goodput& goodput, MetricFamilies* out) {
+  auto& seconds = out->Counter(
+      "muster_fleet_goodput_seconds_total",
+      "Seconds of the ranks of all runs and of slots without one, by what they were used for.");
+  for (const TimeShare& share : goodput.Shares())
+    seconds.Add({{"state", share.state}}, share.seconds);
 }
 
 }  // namespace muster

@@ -3,20 +3,17 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 
 #include "common/telemetry/metrics.h"
 #include "coordinator/control/controller.h"
 
 namespace muster {
 
-// Seconds that recoveries and repeated steps have cost a run since the coordinator started.
-using LostSeconds = std::map<std::uint64_t, double>;  // by submit_order
-
 // Whether a run is shown: it goes on, or ended less than `keep` ago.
 bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep);
 
-void AddRunMetrics(const JobView& view, std::int64_t now_unix_ms, double lost_seconds,
-                   MetricFamilies* out);
+void AddRunMetrics(const JobView& view, const Now& now, MetricFamilies* out);
+// Of all runs and slots together.
+void AddFleetGoodput(const Goodput& goodput, MetricFamilies* out);
 
 }  // namespace muster

@@ -83,6 +83,31 @@ TEST_F(ServerJournalTest, ACoordinatorOfAnotherNodeTakesOverTheJobs) {
   EXPECT_TRUE(worker.WaitForLaunch(job));
 }
 
+TEST_F(ServerJournalTest, BooksOfTimeGoOnWithAnotherCoordinator) {
+  const auto queue_seconds = [](const v1::Goodput& goodput) {
+    for (const v1::TimeShare& share : goodput.states())
+      if (share.state() == "queue") return share.seconds();
+    return -1.0;
+  };
+  StartWithJournal("n1");
+  const TimePoint begin = SystemClock().Now();
+  const std::string job = SubmitId(Spec("waits", 3));
+  const double before = queue_seconds(Get(job)->goodput());
+  EXPECT_GE(before, 0);
+
+  OtherCoordinator other(JournalOptions("n2"));
+  thread_.join();
+  server_.reset();
+  token_ = *LoadToken(ClusterPaths{dir_ + "/n2"}.Token());
+  client_ = v1::Client::NewStub(OpenChannel(other.server().endpoint().grpc));
+  v1::ListJobsResponse jobs;
+  ASSERT_TRUE(Call(&v1::Client::Stub::ListJobs, v1::ListJobsRequest(), &jobs).ok());
+  const double after = queue_seconds(jobs.jobs(0).goodput());
+  EXPECT_GT(after, before);
+  EXPECT_LE(after, 3 * ToSeconds(SystemClock().Now() - begin) + 0.01);
+  EXPECT_DOUBLE_EQ(queue_seconds(jobs.fleet()), after) << "there is no other job";
+}
+
 TEST_F(ServerJournalTest, AFencedCoordinatorAcknowledgesNothing) {
   StartWithJournal("n1");
   ASSERT_TRUE(Submit(Spec("first", 1)).ok());

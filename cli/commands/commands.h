@@ -83,6 +83,12 @@ struct GetOptions {
 };
 CommandResult RunGet(CommandContext& context, const GetOptions& options);
 
+struct GoodputOptions {
+  std::vector<std::string> jobs;  // these alone; none: all, and the fleet
+  bool all = false;
+};
+CommandResult RunGoodput(CommandContext& context, const GoodputOptions& options);
+
 CommandResult RunDescribe(CommandContext& context, const std::string& job);
 
 struct LogsOptions {

@@ -97,6 +97,7 @@ class FakeCoordinator final : public v1::Client::Service {
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*,
                         v1::ListJobsResponse* response) override {
     *response->add_jobs() = job;
+    if (!fleet.states().empty()) *response->mutable_fleet() = fleet;
     return grpc::Status::OK;
   }
 
@@ -180,6 +181,7 @@ class FakeCoordinator final : public v1::Client::Service {
   v1::SubmitRequest submitted;
   grpc::Status submit_status;
   v1::Job job = CannedJob();
+  v1::Goodput fleet;
   std::deque<WatchScript> watches;
   std::vector<v1::WatchRequest> watched;
   std::vector<std::string> logs = std::vector<std::string>(2);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/exit_code.h"
+#include "cli/goodput.h"
 #include "cli/job_json.h"
 #include "cli/progress_line.h"
 #include "cli/story.h"
@@ -448,6 +449,8 @@ std::vector<std::string> JobLines(const TopModel& model, const TopViewOptions& o
       .Add(StateWord(job.state()), StyleOf(job.state()))
       .Add(job.reason().empty() ? "" : "  " + Printable(job.reason()));
   page.NewLine().Add(ProgressBar(job, std::min(options.columns / 4, 40)) + " " + ProgressText(job));
+  const std::string goodput = GoodputSummary(job.goodput());
+  if (!goodput.empty()) page.NewLine().Add("goodput " + goodput, Style::kDim);
   AddRecovery(job, &page);
   page.Empty();
   AddCurves(model, job, &page);

@@ -53,6 +53,11 @@ v1::Job ManyRanks(int ranks) {
   v1::Job job = CannedJob();
   job.clear_ranks();
   job.clear_progress();
+  job.mutable_goodput()->set_ratio(0.9);
+  for (const auto& [state, seconds] : {std::pair("step", 90.0), std::pair("hang", 10.0)}) {
+    job.mutable_goodput()->add_states()->set_state(state);
+    job.mutable_goodput()->mutable_states()->rbegin()->set_seconds(seconds);
+  }
   for (int r = 0; r < ranks; ++r) {
     auto* rank = job.add_ranks();
     rank->set_rank(r);
@@ -211,6 +216,14 @@ TEST(TopView, TheRankThatHoldsTheOthersUpIsTheFirst) {
                                  [](const std::string& line) { return Has(line, "RANK NODE"); });
   ASSERT_NE(head, lines.end());
   EXPECT_TRUE(Has(*(head + 1), "  700 node-87"));
+}
+
+TEST(TopView, AJobsPageSaysWhatItsTimeWentTo) {
+  TopModel model = Healthy();
+  model.SetOpen(CannedJob(), kNow);
+  EXPECT_FALSE(Has(Joined(JobLines(model, {})), "goodput"));
+  model.SetOpen(ManyRanks(2), kNow);
+  EXPECT_TRUE(Has(Joined(JobLines(model, {})), "goodput 90.0 %; lost to hang 0:00:10 (10.0 %)"));
 }
 
 TEST(TopView, NothingFromOutsideCommandsTheTerminal) {

@@ -37,6 +37,13 @@ void StoreExitsSoon(Gang& gang, TimePoint now) {
   if (!gang.store_exits_at) gang.store_exits_at = now + kStoreExitsEvery;
 }
 
+// By which training was held up between two readings of a rank's page.
+double CheckpointSeconds(const RankProgress& before, const RankProgress& now) {
+  constexpr auto kIndex = static_cast<std::size_t>(TrainPhase::kCheckpoint);
+  if (before.phase_seconds.size() <= kIndex || now.phase_seconds.size() <= kIndex) return 0;
+  return now.phase_seconds[kIndex] - before.phase_seconds[kIndex];
+}
+
 // What a hang's culprit was doing, of a closed set.
 std::string_view SuspectOf(const std::vector<RankProgress>& ranks, int culprit) {
   const auto rank = std::ranges::find(ranks, culprit, &RankProgress::rank);
@@ -103,6 +110,9 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   StoreExitsSoon(gang, now_.mono);
   Changed(*job);
   job->hangs.RankEnded(message.rank);
+  const TimePoint at = now_.mono - FromSeconds(std::max(0.0, message.age_seconds));
+  // It may have gone on while there was no coordinator.
+  if (message.last) job->ledger.SeeStep(message.last->step, job->record.best_step, at);
   if (ExitedByStop(*job, message.exit)) return;
   if (message.exit.ok()) {
     CheckAllStarted(*job);
@@ -115,7 +125,6 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
     attempt.cause = "every rank has finished";
     return BeginAbort(*job, {attempt.cause, options_.cancel_grace});
   }
-  const TimePoint at = now_.mono - FromSeconds(std::max(0.0, message.age_seconds));
   if (job->record.stop != StopKind::kNone) return;
   const auto error = gang.errors.find(message.rank);
   const RankFailure ended{message.rank,
@@ -220,9 +229,7 @@ void ControllerCore::CountLostSteps(JobEntry& job, Step resumed_step) {
   AttemptRecord& before = job.attempts[job.attempts.size() - 2];
   before.lost_steps = std::max<std::int64_t>(0, before.last_step - resumed_step);
   if (before.lost_steps == 0) return;
-  out_.observations.push_back(LostStepsObserved{
-      before.lost_steps, static_cast<double>(before.lost_steps) * job.step_seconds,
-      job.record.submit_order});
+  out_.observations.push_back(LostStepsObserved{before.lost_steps});
   marked_attempts_.insert({job.record.id, before.generation});
 }
 
@@ -261,7 +268,7 @@ void ControllerCore::NowRunning(JobEntry& job) {
 void ControllerCore::TellRecovered(JobEntry& job) {
   const AttemptRecord& attempt = job.attempt();
   std::string text = job.spec.train ? "training again" : "running again";
-  RecoveryObserved observed{attempt.seconds, -1, attempt.rung, job.record.submit_order};
+  RecoveryObserved observed{attempt.seconds, -1, attempt.rung};
   if (job.fault) {
     observed.total_seconds = ToSeconds(now_.mono - job.fault->at);
     text += " " + SecondsText(observed.total_seconds) + " after the fault";
@@ -309,6 +316,7 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
     const bool known = place != job->progress.end() && place->rank == progress.rank;
     const bool new_step = progress.step > job->attempt().last_step;
     if (known) {
+      job->ledger.SeeCheckpoint(CheckpointSeconds(*place, progress));
       *place = progress;
     } else {
       job->progress.insert(place, progress);
@@ -327,6 +335,7 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
                               : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
     }
   }
+  job->ledger.SeeStep(job->attempt().last_step, job->record.best_step, now_.mono);
   Watch(*job, message);
   Changed(*job);
 }
@@ -342,6 +351,7 @@ void ControllerCore::Watch(JobEntry& job, const Progress& message) {
   const std::optional<HangVerdict> hang = job.hangs.Observe(message.ranks, now_.mono);
   if (!hang) return;
   out_.observations.push_back(HangObserved{SuspectOf(job.progress, hang->ranks.front())});
+  job.ledger.SeeHang(hang->quiet_seconds);
   Failure failure;
   failure.kind = CauseKind::kHung;
   failure.rank = hang->ranks.front();

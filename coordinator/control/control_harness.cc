@@ -398,10 +398,33 @@ void ControlHarness::CheckInvariants() {
   for (const NodeView& node : controller_->Nodes()) {
     ASSERT_LE(used[node.record->name], node.record->slots) << Story();
   }
+  CheckBooks();
   std::uint64_t seq = 0;
   for (const EventRecord& event : controller_->Events()) {
     ASSERT_GT(event.seq, seq);
     seq = event.seq;
+  }
+}
+
+void ControlHarness::CheckBooks() {
+  // A restart goes on by the clock of the day, which has milliseconds.
+  constexpr double kNear = 0.01;
+  for (const JobView& job : controller_->Jobs()) {
+    Booked& booked = booked_[job.record->id];
+    booked.rank_seconds += ToSeconds(now_.mono - booked.at) * booked.ranks;
+    booked.at = now_.mono;
+    booked.ranks = job.ledger->doing().ranks;
+    const Goodput known = job.goodput(now_.mono);
+    ASSERT_NEAR(known.total_seconds() + known.under_way_seconds(), booked.rank_seconds,
+                kNear * std::max(1, booked.ranks))
+        << Story();
+    const RankMicros shown = job.stored_goodput(now_.mono).micros;
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      ASSERT_GE(shown[i] + 1000 * booked.ranks, booked.shown[i])
+          << "a counter falls: " << Name(static_cast<TimeState>(i)) << "\n"
+          << Story();
+    }
+    booked.shown = shown;
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // Tests play the workers: they say Hello, answer Prepare, exit ranks. The harness applies every
 // store operation to a StoredState, so that Restart() is what a killed coordinator comes back to,
-// and checks after every event what must always hold (slots, generations, final states).
+// and checks after every event what must always hold (slots, generations, final states, books).
 #pragma once
 
 #include <map>
@@ -130,6 +130,7 @@ class ControlHarness {
   void Apply(const Effects& effects);
   void Store(const StoreOperation& operation);
   void CheckInvariants();
+  void CheckBooks();
 
   ControllerOptions options_;
   Now now_;
@@ -141,6 +142,14 @@ class ControlHarness {
   std::map<std::string, SessionId> sessions_;
   std::map<JobId, Generation> generations_;
   std::map<JobId, JobState> final_;
+  // A job's time as the harness's own clock has it, and its figures as they were shown last.
+  struct Booked {
+    TimePoint at;
+    int ranks = 0;
+    double rank_seconds = 0;
+    RankMicros shown = {};
+  };
+  std::map<JobId, Booked> booked_;
   SessionId next_session_ = 1;
   RequestId next_request_ = 1;
   int next_id_ = 1;

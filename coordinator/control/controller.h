@@ -28,6 +28,7 @@
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/domain/records.h"
+#include "coordinator/goodput/time_ledger.h"
 
 namespace muster {
 
@@ -77,8 +78,15 @@ struct JobView {
   double eta_seconds = -1;  // negative: not known
   double step_seconds = 0;  // of late; 0: not known
   const JobSpec* spec = nullptr;
-  std::uint64_t version = 0;  // rises with every change
+  std::uint64_t version = 0;           // rises with every change
+  const TimeLedger* ledger = nullptr;  // null: its time is not kept
 
+  // What its time went to, up to now.
+  Goodput goodput(TimePoint now) const { return ledger ? ledger->At(now) : Goodput{}; }
+  // The same without what a coordinator that starts again would not know: it never falls.
+  Goodput stored_goodput(TimePoint now) const {
+    return ledger ? ledger->StoredAt(record->books, now) : Goodput{};
+  }
   // Ranks of the newest attempt; empty before the first.
   const std::vector<RankRecord>& ranks() const;
 };
@@ -133,6 +141,8 @@ class Controller {
   Result<LogLocation> LocateLog(std::string_view job, int rank, Generation generation) const;
   // Jobs that wait for a gang.
   int PendingJobs() const;
+  // All jobs that ever were, and the slots that none of them has. `stored` as in JobView.
+  Goodput FleetGoodput(TimePoint now, bool stored = false) const;
 
  private:
   std::unique_ptr<ControllerCore> core_;

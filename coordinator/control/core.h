@@ -33,13 +33,14 @@ class ControllerCore {
   std::optional<TimePoint> NextDeadline() const { return next_deadline_; }
   // restore.cc
   Effects Restore(StoredState state, Now now);
-  // queries.cc
+  // queries.cc, goodput.cc
   Result<JobView> FindJob(std::string_view job) const;
   std::vector<JobView> Jobs() const;
   std::vector<NodeView> Nodes() const;
   const std::deque<EventRecord>& Events() const { return events_; }
   Result<LogLocation> LocateLog(std::string_view job, int rank, Generation generation) const;
   int PendingJobs() const;
+  Goodput FleetGoodput(TimePoint now, bool stored) const;
 
  private:
   friend class Scrubs;
@@ -71,12 +72,10 @@ class ControllerCore {
   JobEntry* Fence(const NodeName& node, const JobId& id, Generation generation, GangNode** member);
   JobEntry* FenceRank(const NodeName& node, const JobId& id, Generation generation, int rank);
 
-  // --- submit.cc ---
+  // --- submit.cc, cancel.cc, suspend.cc, goodput.cc ---
   void On(const SubmitRequested& request);
   Result<JobEntry*> AcceptJob(const SubmitRequested& request);
   Status CheckOutputFree(const std::string& output_dir) const;
-
-  // --- cancel.cc, suspend.cc ---
   void On(const CancelRequested& request);
   void StopJob(JobEntry& job, StopKind kind, std::string reason);
   void AbortStopped(JobEntry& job);
@@ -88,6 +87,8 @@ class ControllerCore {
   void On(const ResumeRequested& request);
   void Suspend(JobEntry& job, const SuspendRequested& request);
   void Resume(JobEntry& job);
+  void BookTime(JobEntry& job);
+  void BookUnused();
 
   // --- placement.cc ---
   void Schedule();
@@ -183,15 +184,13 @@ class ControllerCore {
   void LoseNode(NodeEntry& node, const std::string& reason);
   void LoseNodeTo(JobEntry& job, NodeEntry& node, const std::string& reason);
 
-  // --- spares.cc ---
+  // --- spares.cc, drain.cc ---
   bool WantsMoreNodes(const JobEntry& job) const;
   void GiveMoreNodes(JobEntry& job, const std::vector<NodeName>& nodes);
   void EndOnPurpose(JobEntry& job, CauseKind kind, const std::string& reason);
   void AddSpares(JobEntry& job, const std::vector<NodeName>& names);
   void Refuse(JobEntry& job, const NodeName& node, std::string why, bool first_pauses = true);
   void DropSpare(JobEntry& job, const NodeName& name, const std::string& why);
-
-  // --- drain.cc ---
   void On(const DrainRequested& request);
   void On(const UndrainRequested& request);
   void Handle(const NodeName& node, const NodeNotice& notice);
@@ -238,6 +237,7 @@ class ControllerCore {
   TimePoint handled_at_;  // the newest event
   std::optional<TimePoint> next_deadline_;
   bool reschedule_ = false;
+  bool unused_may_differ_ = false;
 
   Effects out_;  // of the event under way, as what follows
   std::set<JobId> marked_jobs_;

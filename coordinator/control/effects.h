@@ -129,12 +129,9 @@ struct RecoveryObserved {
   StageSeconds seconds;
   double total_seconds = 0;  // fault until training again; negative: not known
   Rung rung = Rung::kLaunch;
-  std::uint64_t submit_order = 0;  // the job's
 };
 struct LostStepsObserved {
   std::int64_t steps = 0;
-  double seconds = 0;              // that they took, about
-  std::uint64_t submit_order = 0;  // the job's
 };
 struct StaleMessageObserved {};  // a message of another generation was refused
 // A hang's culprit was named.

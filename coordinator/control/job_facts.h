@@ -66,6 +66,9 @@ bool MayKeep(const JobEntry& job);
 // What its next gang is offered to resume from, the best first (checkpoints.cc).
 std::vector<CheckpointRecord> ResumePoints(const JobEntry& job);
 
+// What its time is booked to (goodput.cc).
+TimeUse TimeUseOf(const JobEntry& job);
+
 // The node among those of the live gang and its spares, or nullptr.
 inline GangNode* FindMember(JobEntry& job, const NodeName& name) {
   if (!job.gang) return nullptr;

@@ -107,7 +107,8 @@ void ControllerCore::Schedule() {
     JobEntry& job = jobs_.at(waiting.job);
     // A node of its that may still come back, after a restart of ours, is waited for.
     if (!FormerNodeSuspect(job)) {
-      job.waited = !job.attempts.empty();
+      const bool waits_again = !job.attempts.empty();
+      if (waits_again != std::exchange(job.waited, waits_again)) Changed(job);
       EndParked(job);
     }
     const std::string refusals = job.refusals.Text();

@@ -19,6 +19,7 @@ JobView ViewOf(const JobEntry& job) {
   view.version = job.version;
   view.step_seconds = job.step_seconds;
   view.spec = &job.spec;
+  view.ledger = &job.ledger;
   if (job.at_rest()) return view;
   if (!job.progress.empty()) view.tokens_per_second = job.progress.front().tokens_per_second;
   if (job.step_seconds > 0 && view.max_steps > 0) {

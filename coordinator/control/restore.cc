@@ -25,6 +25,7 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
     NodeEntry& node = nodes_[record.name];
     node.record = std::move(record);
     node.heard_at = now.mono;
+    node.unused.Begin(node.record.unused, 0, now.mono, now.unix_ms);
     if (node.record.state == NodeState::kLost) continue;
     Move(node, NodeEvent::kDisconnect);
     node.suspect = true;
@@ -75,8 +76,10 @@ void ControllerCore::RestoreJob(JobEntry& job) {
   CondenseOld(job.attempts);
   Result<JobSpec> spec = ParseJobSpec(job.record.spec_yaml);
   if (spec.ok()) job.spec = std::move(*spec);
+  job.ledger.Begin(job.record.books, job.record.step, now_.mono, now_.unix_ms);
   if (job.over()) return;
   live_.insert(job.record.id);
+  Changed(job);  // its time is booked to what it does from now on
   if (!spec.ok()) {
     return FinishJob(
         job, JobEvent::kFail,

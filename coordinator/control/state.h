@@ -22,6 +22,7 @@
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
+#include "coordinator/goodput/time_ledger.h"
 
 namespace muster {
 
@@ -126,6 +127,8 @@ struct JobEntry {
   Scrub scrub;
   CheckpointClock checkpoint_clock;
   bool checkpoints_fail = false;  // none was committed since one could not be written
+  TimeLedger ledger;
+  TimePoint books_stored_at;
   std::uint64_t version = 0;
 
   bool over() const { return IsTerminal(record.state); }
@@ -152,6 +155,7 @@ struct NodeEntry {
   TimePoint heard_at;
   TimePoint ready_at;                 // connected or heard of again
   bool suspect = false;               // silent, and not given up
+  TimeLedger unused;                  // its slots that no rank has
   std::optional<TimePoint> check_at;  // while suspect
   ProbeRound probe;
 };

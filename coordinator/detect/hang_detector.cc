@@ -193,7 +193,8 @@ HangVerdict HangDetector::Judge(double quiet_seconds, double limit_seconds) cons
   HangVerdict verdict{std::move(culprits.ranks),
                       "no progress for " + Seconds(quiet_seconds),
                       std::move(culprits.reason),
-                      {}};
+                      {},
+                      quiet_seconds};
   std::string learned = std::to_string(steps_.size()) + " steps of this attempt";
   if (steps_.size() > 0) learned += ", 99 % of them within " + Seconds(steps_.Percentile99());
   verdict.facts.push_back("limit " + Seconds(limit_seconds) + ", learned from " + learned);

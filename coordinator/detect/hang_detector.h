@@ -43,6 +43,7 @@ struct HangVerdict {
   std::string what;                // "no progress for 3.1 s"
   std::string reason;              // a sentence without its full stop
   std::vector<std::string> facts;  // where each rank is, the limit
+  double quiet_seconds = 0;        // since something moved last
 };
 
 // The newest durations of a job's steps, and what is usual among them.

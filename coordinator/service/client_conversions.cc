@@ -159,7 +159,19 @@ v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint) {
   return out;
 }
 
-v1::Job ToProto(const JobView& view, JobDetail detail) {
+v1::Goodput ToProto(const Goodput& goodput) {
+  v1::Goodput out;
+  for (const TimeShare& share : goodput.Shares()) {
+    v1::TimeShare& state = *out.add_states();
+    state.set_state(std::string(share.state));
+    state.set_seconds(share.seconds);
+  }
+  out.set_under_way_seconds(goodput.under_way_seconds());
+  out.set_ratio(goodput.ratio());
+  return out;
+}
+
+v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   const JobRecord& record = *view.record;
   v1::Job out;
   out.set_id(record.id.value);
@@ -180,6 +192,7 @@ v1::Job ToProto(const JobView& view, JobDetail detail) {
   out.set_restarts(record.restarts);
   out.set_loss_at_start(record.loss_at_start);
   out.set_checkpoint_seconds(record.checkpoint_seconds);
+  *out.mutable_goodput() = ToProto(view.goodput(now));
   const std::size_t ranks = view.ranks().size();
   out.set_world_size(ranks > 0 ? static_cast<int>(ranks) : record.world_size);
   if (detail == JobDetail::kFull) FillDetail(view, out);

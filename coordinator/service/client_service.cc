@@ -194,7 +194,7 @@ ClientService::Reactor* ClientService::GetJob(Context* context, const v1::GetJob
   return OnLoop(context, [this, request, response](const Finish& finish) {
     const Result<JobView> view = parts_.host.controller().FindJob(request->job());
     if (!view.ok()) return finish(view.status());
-    *response = ToProto(*view, JobDetail::kFull);
+    *response = ToProto(*view, JobDetail::kFull, SystemClock().Now());
     parts_.host.AfterDurable(finish);
   });
 }
@@ -204,10 +204,12 @@ ClientService::Reactor* ClientService::ListJobs(Context* context,
                                                 v1::ListJobsResponse* response) {
   return OnLoop(context, [this, request, response](const Finish& finish) {
     const std::int64_t oldest = SystemClock().UnixMillis() - kDayMillis;
+    const TimePoint now = SystemClock().Now();
     for (const JobView& view : parts_.host.controller().Jobs()) {
       const bool old = IsTerminal(view.record->state) && view.record->ended_unix_ms < oldest;
-      if (!old || request->all()) *response->add_jobs() = ToProto(view, JobDetail::kSummary);
+      if (!old || request->all()) *response->add_jobs() = ToProto(view, JobDetail::kSummary, now);
     }
+    *response->mutable_fleet() = ToProto(parts_.host.controller().FleetGoodput(now));
     parts_.host.AfterDurable(finish);
   });
 }

@@ -9,6 +9,7 @@
 #include "common/base/result.h"
 #include "coordinator/control/controller.h"
 #include "coordinator/control/messages.h"
+#include "coordinator/domain/goodput.h"
 #include "coordinator/domain/records.h"
 #include "muster/v1/client_api.pb.h"
 #include "muster/v1/worker_api.pb.h"
@@ -28,7 +29,9 @@ enum class JobDetail {
   kSummary,  // without ranks, attempts, checkpoints, progress and specification
   kFull,
 };
-v1::Job ToProto(const JobView& view, JobDetail detail);
+// Its books are those of `now`.
+v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now);
+v1::Goodput ToProto(const Goodput& goodput);
 v1::Event ToProto(const EventRecord& event);
 v1::Node ToProto(const NodeView& view);
 v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint);

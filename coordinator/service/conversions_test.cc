@@ -356,18 +356,36 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   JobView view = job.View();
   view.step = 9;
 
-  const v1::Job summary = ToProto(view, JobDetail::kSummary);
+  const v1::Job summary = ToProto(view, JobDetail::kSummary, TimePoint());
   EXPECT_EQ(summary.state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(summary.step(), 9);
   EXPECT_EQ(summary.ranks_size() + summary.attempts_size() + summary.checkpoints_size(), 0);
   EXPECT_TRUE(summary.spec_yaml().empty());
 
-  const v1::Job full = ToProto(view, JobDetail::kFull);
+  const v1::Job full = ToProto(view, JobDetail::kFull, TimePoint());
   ASSERT_EQ(full.ranks_size(), 1);
   EXPECT_EQ(full.ranks(0).exit().signal(), 9);
   EXPECT_EQ(full.attempts_size(), 1);
   EXPECT_EQ(full.checkpoints_size(), 1) << "one that is being pruned is no longer there";
   EXPECT_EQ(full.spec_yaml(), "name: a");
+}
+
+TEST(ClientConversions, AJobsBooksAreThoseOfTheMoment) {
+  ViewedJob job;
+  TimeLedger ledger;
+  const TimePoint begin{std::chrono::hours(1)};
+  ledger.Begin({.doing = {TimeState::kQueue, false, 4}}, 0, begin, 1);
+  JobView view = job.View();
+  view.ledger = &ledger;
+  const v1::Goodput goodput =
+      ToProto(view, JobDetail::kSummary, begin + std::chrono::seconds(10)).goodput();
+  ASSERT_EQ(goodput.states_size(), kTimeStateCount);
+  EXPECT_EQ(goodput.states(0).state(), "step");
+  EXPECT_EQ(goodput.states(5).state(), "queue");
+  EXPECT_DOUBLE_EQ(goodput.states(5).seconds(), 40);
+  EXPECT_LT(goodput.ratio(), 0) << "it has had no slots";
+  ledger.Turn({TimeState::kStep, true, 4}, 1, begin + std::chrono::seconds(10));
+  EXPECT_DOUBLE_EQ(ToProto(view.goodput(begin + std::chrono::seconds(11))).under_way_seconds(), 4);
 }
 
 AttemptRecord EndedAttempt() {
@@ -388,8 +406,9 @@ TEST(ClientConversions, AnAttemptTellsHowItCameUpAndWhyItEnded) {
   ViewedJob job;
   job.record.world_size = 4;
   job.attempts = {EndedAttempt()};
-  EXPECT_EQ(ToProto(job.View(), JobDetail::kSummary).world_size(), 2) << "of the newest attempt";
-  const v1::AttemptInfo attempt = ToProto(job.View(), JobDetail::kFull).attempts(0);
+  EXPECT_EQ(ToProto(job.View(), JobDetail::kSummary, TimePoint()).world_size(), 2)
+      << "of the newest attempt";
+  const v1::AttemptInfo attempt = ToProto(job.View(), JobDetail::kFull, TimePoint()).attempts(0);
   EXPECT_EQ(attempt.rung(), "in_place");
   EXPECT_EQ(attempt.world_size(), 2);
   EXPECT_THAT(attempt.nodes(), ElementsAre("n1", "n2"));
@@ -408,7 +427,7 @@ TEST(ClientConversions, AnAttemptTellsHowItCameUpAndWhyItEnded) {
 TEST(ClientConversions, AnAttemptThatRunsHasNoCause) {
   ViewedJob job;
   job.attempts.resize(1);
-  const v1::AttemptInfo attempt = ToProto(job.View(), JobDetail::kFull).attempts(0);
+  const v1::AttemptInfo attempt = ToProto(job.View(), JobDetail::kFull, TimePoint()).attempts(0);
   EXPECT_EQ(attempt.cause_kind(), "");
   EXPECT_FALSE(attempt.has_card());
   EXPECT_EQ(attempt.rung(), "launch");
@@ -446,7 +465,7 @@ TEST(ClientConversions, AJobOfManyAttemptsFitsIntoOneMessage) {
   job.attempts.resize(2000);
   for (AttemptRecord& attempt : job.attempts) attempt.log_tail.assign(20, std::string(1000, 'x'));
   job.attempts.back().notes = {"the newest"};
-  const v1::Job full = ToProto(job.View(), JobDetail::kFull);
+  const v1::Job full = ToProto(job.View(), JobDetail::kFull, TimePoint());
   EXPECT_EQ(full.attempts_size(), 2000);
   EXPECT_LT(full.ByteSizeLong(), 6u << 20);
   EXPECT_EQ(full.attempts(0).log_tail_size(), 0);

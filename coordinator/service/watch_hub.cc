@@ -94,16 +94,16 @@ void WatchHub::Update(Watcher& watcher, TimePoint now) {
   watcher.next_allowed = now + kInterval;
   const bool last = IsTerminal(view->record->state);
   host_.AfterDurable([stream = watcher.stream, last,
-                      update = Compose(watcher, *view)](const Status& durable) mutable {
+                      update = Compose(watcher, *view, now)](const Status& durable) mutable {
     if (!durable.ok()) return stream->End(durable);
     stream->Write(std::move(update));
     if (last) stream->End(OkStatus());
   });
 }
 
-v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view) const {
+v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view, TimePoint now) const {
   v1::WatchUpdate update;
-  *update.mutable_job() = ToProto(view, JobDetail::kFull);
+  *update.mutable_job() = ToProto(view, JobDetail::kFull, now);
   const auto& events = host_.controller().Events();
   auto event = std::upper_bound(
       events.begin(), events.end(), watcher.after_seq,

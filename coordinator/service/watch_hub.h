@@ -94,7 +94,7 @@ class WatchHub {
 
   void Flush();
   void Update(Watcher& watcher, TimePoint now);
-  v1::WatchUpdate Compose(Watcher& watcher, const JobView& view) const;
+  v1::WatchUpdate Compose(Watcher& watcher, const JobView& view, TimePoint now) const;
 
   EventLoop& loop_;
   ControllerHost& host_;

@@ -47,6 +47,7 @@ MUSTER_JSON_ENUM(CheckpointState, 1, kCheckpointStateCount)
 MUSTER_JSON_ENUM(CauseKind, 0, kCauseKindCount)
 MUSTER_JSON_ENUM(Rung, 0, kRungCount)
 MUSTER_JSON_ENUM(Severity, 0, 3)
+MUSTER_JSON_ENUM(TimeState, 0, kTimeStateCount)
 
 void to_json(Json& json, StopKind value) {
   json = std::string(kStopKinds.at(static_cast<std::size_t>(value)));
@@ -58,6 +59,26 @@ void from_json(const Json& json, StopKind& value) {
     return;
   }
   throw std::invalid_argument("unknown kind of stop");
+}
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TimeUse, state, training, ranks)
+
+// By their words, and only what is not zero.
+void to_json(Json& json, const GoodputBooks& books) {
+  json = {{"until_unix_ms", books.until_unix_ms}, {"doing", books.doing}};
+  for (int i = 0; i < kTimeStateCount; ++i) {
+    const auto state = static_cast<TimeState>(i);
+    const std::int64_t micros = Figure(books.micros, state);
+    if (micros != 0) json[std::string(Name(state))] = micros;
+  }
+}
+void from_json(const Json& json, GoodputBooks& books) {
+  books.until_unix_ms = json.value("until_unix_ms", std::int64_t{0});
+  books.doing = json.value("doing", TimeUse{});
+  for (int i = 0; i < kTimeStateCount; ++i) {
+    const auto state = static_cast<TimeState>(i);
+    Figure(books.micros, state) = json.value(std::string(Name(state)), std::int64_t{0});
+  }
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ExitStatus, exit_code, signal)
@@ -80,13 +101,14 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     JobRecord, id, name, key, spec_yaml, output_dir, priority, submit_order, world_size, state,
     reason, stop, generation, restarts, attempts_without_progress, step, best_step, committed_step,
     max_steps, loss, loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
-    unreleased, scrub_trouble, stop_by_unix_ms, suspended_unix_ms, suspended_ms, checkpoint_seconds)
+    unreleased, scrub_trouble, stop_by_unix_ms, suspended_unix_ms, suspended_ms, checkpoint_seconds,
+    books)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WithheldSlot, job, pid)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
                                                 slots, withheld, pid, version, metrics_port,
                                                 instance, last_seen_unix_ms, failure_domain,
                                                 allows_faults, drain_reason, drain_by_unix_ms,
-                                                notices, pilot, report)
+                                                notices, pilot, report, unused)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
                                                 severity, message)
 

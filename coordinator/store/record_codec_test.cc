@@ -42,6 +42,7 @@ JobRecord FullJob() {
   job.suspended_unix_ms = 5;
   job.suspended_ms = 6;
   job.checkpoint_seconds = 7.5;
+  job.books = {{1, 2, 3, 4, 5, 6, 7}, 8, {TimeState::kStep, true, 4}};
   return job;
 }
 
@@ -113,7 +114,9 @@ TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
                         "for repair",
                         13,
                         {"memory is short"},
-                        "p-1"};
+                        "p-1",
+                        {},
+                        {{0, 0, 0, 0, 0, 0, 14}, 15, {TimeState::kIdle, false, 16}}};
   const EventRecord event{7, 8, JobId{"j"}, 2, "launched", Severity::kWarning, "text"};
   EXPECT_EQ(*Decode<CheckpointRecord>(Encode(checkpoint)), checkpoint);
   EXPECT_EQ(*Decode<NodeRecord>(Encode(node)), node);
@@ -123,6 +126,7 @@ TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
 TEST(RecordCodec, WritesStatesAsWords) {
   EXPECT_THAT(Encode(FullJob()), HasSubstr("\"state\":\"recovering\""));
   EXPECT_THAT(Encode(FullAttempt()), HasSubstr("\"cause_kind\":\"rank_killed\""));
+  EXPECT_THAT(Encode(FullJob()), HasSubstr("\"recompute\":2"));
 }
 
 TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
@@ -148,6 +152,9 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   const auto node = Decode<NodeRecord>(R"({"name":"n1","state":"ready"})");
   ASSERT_TRUE(node.ok()) << node.status().ToString();
   EXPECT_TRUE(node->drain_reason.empty());
+  // And before time was booked.
+  EXPECT_EQ(job->books, GoodputBooks{});
+  EXPECT_EQ(node->unused, GoodputBooks{});
 }
 
 TEST(RecordCodec, RefusesWrongTypesAndUnknownWords) {

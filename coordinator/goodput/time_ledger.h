@@ -1,0 +1,62 @@
+// TimeLedger: books every rank-second of a job, or every second of a node's unused slots, to
+// exactly one state.
+//
+// A pure state machine over what the job does (TimeUse) and when. While its ranks train, nothing is
+// known of the time since the newest finished step until the next one is finished: then it was a
+// step, less what training waited for checkpoints. Where training ends instead, it was a hang as
+// far as the detector measured one, and else what follows: a recovery, or nothing of use. All other
+// time is booked as it passes. What is booked is never taken back, so the figures only rise.
+//
+// Times are handed in and must not be of another clock; one that lies before what is booked books
+// nothing. Owned by the job's or node's entry in the controller, one thread. Every call takes
+// constant time.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "coordinator/domain/goodput.h"
+
+namespace muster {
+
+class TimeLedger {
+ public:
+  // Goes on with `books`: what lies between them and now, in which a coordinator was down, belongs
+  // to what was done then. Where none were kept they begin now. `step`: the newest finished one.
+  void Begin(const GoodputBooks& books, Step step, TimePoint now, std::int64_t now_unix_ms);
+
+  // The job does this from `now` on; true where that is something else than before.
+  bool Turn(TimeUse doing, Step step, TimePoint now);
+
+  // While it trains, and else without effect. `step` was finished at `at`; up to `furthest` they
+  // had been finished before.
+  void SeeStep(Step step, Step furthest, TimePoint at);
+  // A rank has been held up by a checkpoint for `seconds` more.
+  void SeeCheckpoint(double seconds);
+  // Nothing has moved for `seconds`; the gang is ended for it.
+  void SeeHang(double seconds);
+
+  // As they are to be stored.
+  GoodputBooks Books(TimePoint now, std::int64_t now_unix_ms) const;
+  Goodput At(TimePoint now) const;
+  // The same without what a coordinator that starts again on `stored` would not know.
+  Goodput StoredAt(const GoodputBooks& stored, TimePoint now) const;
+  const TimeUse& doing() const { return doing_; }
+
+ private:
+  std::int64_t OpenMicros(TimePoint now) const;  // of ranks, not booked yet
+  void Add(TimeState state, std::int64_t micros);
+  void BookWithCheckpoints(std::int64_t micros, std::int64_t* rest);
+  void LeaveTraining(TimeState rest_state, TimePoint now);
+  void MoveTo(TimePoint now);
+
+  TimeUse doing_;
+  RankMicros micros_ = {};
+  TimePoint at_;                        // all before is booked
+  Step step_ = 0;                       // finished at `at_`, while it trains
+  std::int64_t checkpoint_micros_ = 0;  // of ranks, seen and not booked
+  std::int64_t hang_micros_ = 0;        // told by the detector
+};
+
+}  // namespace muster
