@@ -18,6 +18,9 @@
 #include "cli/slurm/allocation_door.h"
 #include "cli/slurm/slurm_job.h"
 #include "cli/slurm_flags.h"
+#include "common/command_line/help_words.h"
+#include "common/command_line/version_text.h"
+#include "common/job_spec/torchrun_table.h"
 #include "common/slurm/allocation.h"
 
 namespace muster {
@@ -221,8 +224,9 @@ void AddSubmit(CLI::App& app, Invocation& call) {
   Flagged(submit, "--name", call.submit.name, "The job's name", "MUSTER_SUBMIT_NAME");
   Flagged(submit, "--priority", call.submit.priority, "0 to 100; higher is placed first",
           "MUSTER_SUBMIT_PRIORITY");
-  CLI::Option* wait = Switch(submit, "--wait", call.submit_wait,
-                             "Wait for the end; exit with the job's result", "MUSTER_SUBMIT_WAIT");
+  CLI::Option* wait =
+      Switch(submit, "--wait", call.submit_wait,
+             "Show progress until the end; exit with the job's result", "MUSTER_SUBMIT_WAIT");
   Switch(submit, "--attach", call.submit_attach, "Follow the job as attach does",
          "MUSTER_SUBMIT_ATTACH")
       ->excludes(wait);
@@ -341,7 +345,7 @@ void AddRun(CLI::App& app, Invocation& call) {
   run->prefix_command();
   run->add_option("--dir", call.global.dir, "The cluster's directory");
   run->add_flag("--print-job", call.run.print_job, "Print the job file, and run nothing");
-  run->footer("--standalone runs it on a cluster of its own, which ends with the script.");
+  run->footer(TorchrunHelp());
   run->parse_complete_callback([&call, run] { call.run.arguments = run->remaining(); });
 }
 
@@ -373,10 +377,11 @@ Terminal FindTerminal(const GlobalOptions& global) {
   const char* term = std::getenv("TERM");
   const bool dumb = !term || std::string_view(term) == "dumb";
   terminal.out_is_tty = ::isatty(STDOUT_FILENO) == 1 && !dumb;
+  terminal.err_is_tty = ::isatty(STDERR_FILENO) == 1 && !dumb;
   terminal.color = terminal.out_is_tty && !global.no_color && (!no_color || *no_color == '\0');
   winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    terminal.columns = size.ws_col;
+  const int shown_on = terminal.out_is_tty ? STDOUT_FILENO : STDERR_FILENO;
+  if (::ioctl(shown_on, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.columns = size.ws_col;
   return terminal;
 }
 
@@ -427,6 +432,8 @@ Result<Duration> ParseDuration(const std::string& text) {
 int RunApp(int argc, char** argv, Interrupt& interrupt) {
   CLI::App app("muster launches, supervises and finishes fine-tuning jobs.");
   app.name("muster");
+  WriteHelpInWords(app);
+  app.set_version_flag("--version", VersionText("muster"), "Print the version and end");
   app.require_subcommand(0, 1);  // none is answered below, with more help than CLI11's
   app.footer("Every flag has a variable: --dir is MUSTER_DIR, submit --key is MUSTER_SUBMIT_KEY.");
   Invocation call;

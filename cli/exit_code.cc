@@ -38,6 +38,7 @@ int ExitCodeOf(v1::JobState state) {
     case v1::JOB_STATE_SUCCEEDED: return kExitSuccess;
     case v1::JOB_STATE_FAILED: return kExitJobFailed;
     case v1::JOB_STATE_CANCELLED: return kExitJobCancelled;
+    case v1::JOB_STATE_SUSPENDED: return kExitJobSuspended;
     default: return kExitError;
   }
 }

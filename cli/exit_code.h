@@ -21,11 +21,13 @@ inline constexpr int kExitTimeout = 7;
 inline constexpr int kExitCannotBePlaced = 8;
 inline constexpr int kExitJobFailed = 10;
 inline constexpr int kExitJobCancelled = 11;
+inline constexpr int kExitJobSuspended = 12;
 inline constexpr int kExitInterrupted = 130;
 
 int ExitCodeOf(const Status& status);
 
-// Of a job in a terminal state: how `wait`, `attach` and `submit --wait` end.
+// Of a job in a terminal state: how `wait`, `attach` and `submit --wait` end. A suspended one is
+// 12, with which an allocation ends whose job its user has suspended.
 int ExitCodeOf(v1::JobState state);
 bool IsTerminal(v1::JobState state);
 

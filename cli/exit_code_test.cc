@@ -48,6 +48,7 @@ TEST(ExitCode, OfEveryJobState) {
                            v1::JOB_STATE_RUNNING, v1::JOB_STATE_RECOVERING, v1::JOB_STATE_STOPPING,
                            v1::JOB_STATE_SUSPENDED})
     EXPECT_FALSE(IsTerminal(state));
+  EXPECT_EQ(ExitCodeOf(v1::JOB_STATE_SUSPENDED), 12) << "which is no failure";
 }
 
 }  // namespace

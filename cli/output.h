@@ -27,7 +27,8 @@ struct Terminal {
   std::ostream& err;
   bool out_is_tty = false;
   bool color = false;  // never when NO_COLOR is set, TERM is dumb or `out` is no terminal
-  int columns = 80;
+  int columns = 80;    // of `out`, or where that is no terminal of `err`
+  bool err_is_tty = false;
 };
 
 class Table {

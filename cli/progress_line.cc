@@ -26,6 +26,11 @@ std::string RankSummary(const v1::Job& job) {
   return out;
 }
 
+// Nothing of it runs, and only its reason tells when it goes on.
+bool StandsStill(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_QUEUED || job.state() == v1::JOB_STATE_SUSPENDED;
+}
+
 std::string EventLine(const v1::Event& event, bool color) {
   std::string line = LocalClock(event.unix_ms()) + "  " + Printable(event.message());
   if (!color || event.severity() == "info" || event.severity().empty()) return line;
@@ -35,13 +40,15 @@ std::string EventLine(const v1::Event& event, bool color) {
 }  // namespace
 
 std::string ProgressText(const v1::Job& job) {
-  std::string out = "step " + std::to_string(job.step());
+  std::string out;
+  if (job.step() > 0 || job.max_steps() > 0) out = "step " + std::to_string(job.step());
   if (job.max_steps() > 0) out += "/" + std::to_string(job.max_steps());
   if (HasLoss(job)) out += "  loss " + Fixed(job.loss(), 3);
   if (job.tokens_per_second() > 0) out += "  " + Fixed(job.tokens_per_second(), 0) + " tok/s";
   if (job.eta_seconds() >= 0 && !IsTerminal(job.state()) && job.step() > 0)
     out += "  eta " + HumanSeconds(job.eta_seconds());
-  out += "  " + StateWord(job.state());
+  out += (out.empty() ? "" : "  ") + StateWord(job.state());
+  if (StandsStill(job) && !job.reason().empty()) return out + ": " + Printable(job.reason());
   if (!IsTerminal(job.state())) out += RankSummary(job);
   return out;
 }
@@ -73,15 +80,21 @@ void ProgressPrinter::OnJob(const v1::Job& job, TimePoint now) {
     live_ = line;
     return;
   }
-  const std::int64_t every = std::max<std::int64_t>(options_.line_every_steps, 1);
-  const bool crossed = job.step() / every != last_line_step_ / every || last_line_step_ < 0;
-  const bool due = now - last_line_at_ >= options_.line_at_least && text != last_text_;
-  const bool finished = IsTerminal(job.state()) && text != last_text_;
-  if (!(crossed && job.step() != last_line_step_) && !due && !finished) return;
+  if (!WantsLine(job, text, now)) return;
   out_ << text << '\n' << std::flush;
   last_text_ = text;
   last_line_step_ = job.step();
   last_line_at_ = now;
+  last_state_ = job.state();
+}
+
+bool ProgressPrinter::WantsLine(const v1::Job& job, const std::string& text, TimePoint now) const {
+  if (job.state() != last_state_) return true;
+  if (options_.states_only) return false;
+  const std::int64_t every = std::max<std::int64_t>(options_.line_every_steps, 1);
+  const bool crossed = job.step() / every != last_line_step_ / every || last_line_step_ < 0;
+  const bool due = now - last_line_at_ >= options_.line_at_least && text != last_text_;
+  return (crossed && job.step() != last_line_step_) || due;
 }
 
 void ProgressPrinter::OnEvent(const v1::Event& event) {

@@ -1,5 +1,5 @@
-// What `muster attach` shows while a job runs: one live line on a terminal, a line now and then
-// elsewhere, and the events in between.
+// What `muster attach` and `muster submit --wait` show while a job runs: one live line on a
+// terminal, elsewhere a line now and then, or one for each state.
 //
 // Pure apart from writing to the given stream; time is an argument. One thread.
 #pragma once
@@ -14,7 +14,8 @@
 
 namespace muster {
 
-// "step 40/200  loss 5.123  1234 tok/s  eta 32s  running  ranks 2/2 forward"
+// "step 40/200  loss 5.123  1234 tok/s  eta 32s  running  ranks 2/2 forward"; of a job that stands
+// still with the reason: "queued: no node is ready".
 std::string ProgressText(const v1::Job& job);
 // "[####......]" of `cells` cells; empty when the total is not known.
 std::string ProgressBar(const v1::Job& job, int cells);
@@ -27,6 +28,7 @@ class ProgressPrinter {
     int columns = 80;
     std::int64_t line_every_steps = 25;  // without `live`
     Duration line_at_least = std::chrono::seconds(5);
+    bool states_only = false;  // without `live`: a line for each new state, and no other
   };
   ProgressPrinter(std::ostream& out, Options options) : out_(out), options_(options) {}
 
@@ -41,12 +43,14 @@ class ProgressPrinter {
 
  private:
   void Clear();
+  bool WantsLine(const v1::Job& job, const std::string& text, TimePoint now) const;
 
   std::ostream& out_;
   Options options_;
   std::string live_;  // what the live line shows
   std::string last_text_;
   std::int64_t last_line_step_ = -1;
+  v1::JobState last_state_ = v1::JOB_STATE_UNSPECIFIED;
   TimePoint last_line_at_{};
   std::int64_t last_seq_ = 0;
 };

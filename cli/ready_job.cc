@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/hub_id.h"
 #include "common/job_spec/foreign_config.h"
 
 namespace muster {
@@ -43,7 +44,10 @@ void WarnOfMissingFiles(const JobSpec& spec, std::ostream& err) {
   const fs::path workdir = spec.workdir;
   std::error_code error;
   const fs::path model = workdir / spec.train->model.path;
-  if (!fs::exists(model / "config.json", error))
+  // As the trainer has it: a directory counts first, then a name of the Hub, which the nodes' cache
+  // holds, not necessarily this machine's.
+  const bool by_name = !fs::exists(model, error) && ParseHubId(spec.train->model.path);
+  if (!by_name && !fs::exists(model / "config.json", error))
     err << "muster: warning: " << model.lexically_normal().string()
         << " has no config.json on this machine; train.model.path must be a Hugging Face directory "
            "there where the job runs\n";

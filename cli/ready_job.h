@@ -27,8 +27,8 @@ using ReadyJob = ResolvedJob;
 // names file, line and key.
 Result<ReadyJob> PrepareJob(const JobFileOptions& options, std::ostream& err);
 
-// Warns of model and data that are not on this machine. Only a hint: the worker's own check
-// decides, on the machine where the job will run.
+// Warns of a model's directory and data that are not on this machine. Only a hint: the worker's own
+// check decides, on the machine where the job will run.
 void WarnOfMissingFiles(const JobSpec& spec, std::ostream& err);
 
 // A random key of 32 hexadecimal digits, for a submit that was given none.

@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "common/base/open_files.h"
-#include "common/base/version.h"
+#include "common/command_line/help_words.h"
+#include "common/command_line/version_text.h"
 #include "common/telemetry/log.h"
 #include "coordinator/server.h"
 
@@ -67,7 +68,9 @@ int Serve(muster::ServerOptions options) {
 int main(int argc, char** argv) {
   CLI::App app("Queues jobs, places and supervises their gangs, and commits checkpoints.",
                "muster-coordinator");
-  app.set_version_flag("--version", muster::kVersion);
+  muster::WriteHelpInWords(app);
+  app.set_version_flag("--version", muster::VersionText("muster-coordinator"),
+                       "Print the version and end");
   muster::ServerOptions options;
   std::string log_level = "info";
   double lease_seconds = muster::ToSeconds(options.lease);

@@ -9,6 +9,8 @@
 
 #include "common/base/byte_size.h"
 #include "common/base/open_files.h"
+#include "common/command_line/help_words.h"
+#include "common/command_line/version_text.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/distributed/store_server.h"
 #include "trainer/verbs/verbs.h"
@@ -319,6 +321,9 @@ void AddMerge(CLI::App& app, Options& options, Action& action) {
 int main(int argc, char** argv) {
   CLI::App app("One rank of a training job, and the tools around a model's files.");
   app.name("muster-trainer");
+  muster::WriteHelpInWords(app);
+  app.set_version_flag("--version", muster::VersionText("muster-trainer"),
+                       "Print the version and end");
   app.require_subcommand(1);
   Options options;
   Action action;

@@ -17,7 +17,8 @@
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/open_files.h"
-#include "common/base/version.h"
+#include "common/command_line/help_words.h"
+#include "common/command_line/version_text.h"
 #include "common/process/cpu_affinity.h"
 #include "common/rpc/endpoint.h"
 #include "common/telemetry/log.h"
@@ -32,6 +33,9 @@ namespace {
 
 constexpr int kUsageError = 2;
 constexpr char kReportFlag[] = "--report-transport";
+constexpr char kOtherUses[] =
+    "Within an allocation of Slurm: srun muster-worker --auto --job FILE supervises each node and\n"
+    "runs the job with a coordinator of its own; muster-worker --auto --help has its options.";
 
 std::string OwnDirectory() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
@@ -126,23 +130,29 @@ void AddMetricsOptions(CLI::App& app, muster::worker::WorkerOptions* options, Te
 
 void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* join) {
   app.add_option("--coordinator", options->coordinator,
-                 "a coordinator on another machine, IP:PORT (its --tls-listen); needs credentials")
+                 "a coordinator on another machine (its --tls-listen); needs credentials")
+      ->option_text("IP:PORT")
       ->envname("MUSTER_COORDINATOR");
   app.add_option("--tls", options->tls_dir,
                  "directory with this node's credentials (default with --coordinator: "
                  "DIR/nodes/NAME/credentials)")
+      ->option_text("DIR")
       ->envname("MUSTER_TLS");
   app.add_option("--join", *join,
                  "a join token, or a file that holds one: gets this node its credentials at its "
                  "first start")
+      ->option_text("TOKEN")
       ->envname("MUSTER_JOIN_TOKEN");
 }
 
 void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* log_level) {
-  app.add_option("--dir", options->cluster_dir, "the cluster's directory")
+  app.add_option("--dir", options->cluster_dir,
+                 "the cluster's directory; with --coordinator one of this machine's own")
+      ->option_text("DIR")
       ->required()
       ->envname("MUSTER_DIR");
   app.add_option("--node", options->node, "this node's name, unique in the cluster")
+      ->option_text("NAME")
       ->required()
       ->check(CheckNodeName);
   app.add_option("--slots", options->slots,
@@ -161,7 +171,8 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->capture_default_str();
   app.add_flag(kReportFlag)->description("say what this node has of networks and GPUs, and end");
-  app.set_version_flag("--version", std::string("muster-worker ") + muster::kVersion);
+  app.set_version_flag("--version", muster::VersionText("muster-worker"),
+                       "print the version and end");
 }
 
 void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
@@ -247,8 +258,9 @@ bool WantsReport(int argc, char** argv) {
 
 // Says what a worker would find here, and is no worker.
 int PrintReport(int argc, char** argv) {
-  CLI::App app{
-      "Says how this node is reached, what carries its ranks' data, and which GPUs it has"};
+  CLI::App app{"Says how this node is reached, what carries its ranks' data, and which GPUs it has",
+               "muster-worker " + std::string(kReportFlag)};
+  muster::WriteHelpInWords(app);
   Texts texts;
   muster::worker::WorkerOptions options;
   app.add_flag(kReportFlag)->description("print it and end");
@@ -310,7 +322,10 @@ int Supervise(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (WantsReport(argc, argv)) return PrintReport(argc, argv);
   if (muster::worker::WantsAuto(argc, argv)) return Supervise(argc, argv);
-  CLI::App app{"Muster's worker: runs the ranks of jobs on one node for the coordinator"};
+  CLI::App app{"Muster's worker: runs the ranks of jobs on one node for the coordinator",
+               "muster-worker"};
+  muster::WriteHelpInWords(app);
+  app.footer(kOtherUses);
   muster::worker::WorkerOptions options;
   Texts texts;
   AddOptions(app, &options, &texts.log_level);

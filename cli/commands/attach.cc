@@ -65,6 +65,10 @@ std::int64_t LoggingSteps(const v1::Job& job) {
   return spec.ok() && spec->train ? spec->train->logging_every : 25;
 }
 
+std::string AttachCommand(const CommandContext& context, const std::string& job) {
+  return "muster attach " + ShellWord(job) + " --dir " + ShellWord(context.dir());
+}
+
 class Attachment {
  public:
   Attachment(const CommandContext& context, std::ostream& out, bool live)
@@ -144,9 +148,8 @@ CommandResult RunAttach(CommandContext& context, const AttachOptions& options) {
     return ExitCodeOf(attachment.state());
   }
   if (!context.interrupt().requested()) return status;
-  const std::string again = "muster attach " +
-                            (attachment.id().empty() ? options.job : attachment.id()) + " --dir " +
-                            ShellWord(context.dir());
+  const std::string again =
+      AttachCommand(context, attachment.id().empty() ? options.job : attachment.id());
   terminal.err << "detached; the job goes on. Attach again with: "
                << (options.attach_again.empty() ? again : options.attach_again) << "\n";
   return kExitInterrupted;
@@ -157,24 +160,37 @@ CommandResult RunWait(CommandContext& context, const WaitOptions& options) {
   request.set_job(options.job);
   const TimePoint deadline =
       options.timeout ? SystemClock().Now() + *options.timeout : TimePoint::max();
+  Terminal& terminal = context.terminal;
+  ProgressPrinter progress(
+      terminal.err,
+      {.live = terminal.err_is_tty, .columns = terminal.columns, .states_only = true});
   v1::Job job;
   const Status status = WatchToEnd(
       context, request, deadline,
       [&](const v1::WatchUpdate& update) {
         job = update.job();
+        if (options.show_progress) progress.OnJob(job, SystemClock().Now());
         return !IsTerminal(job.state());
       },
-      [](const std::string&) {});
+      [&](const std::string& text) {
+        if (options.show_progress) progress.OnNotice(text);
+      });
+  progress.Finish();
+  if (!status.ok() && context.interrupt().requested()) {
+    terminal.err << "the job goes on. Follow it with: "
+                 << AttachCommand(context, job.id().empty() ? options.job : job.id()) << "\n";
+    return kExitInterrupted;
+  }
   if (status.code() == StatusCode::kDeadlineExceeded)
     return DeadlineExceeded("job " + options.job + " has not ended in time; it is " +
-                            StateWord(job.state()) + "\n  next: muster attach " + options.job +
-                            " --dir " + ShellWord(context.dir()));
+                            StateWord(job.state()) +
+                            "\n  next: " + AttachCommand(context, options.job));
   MUSTER_RETURN_IF_ERROR(status);
   if (context.output != OutputFormat::kTable && context.output != OutputFormat::kWide)
-    PrintStructured(context.terminal.out, context.output, JobJson(job), "id");
+    PrintStructured(terminal.out, context.output, JobJson(job), "id");
   else
-    context.terminal.out << "job " << job.id() << " " << StateWord(job.state())
-                         << (job.reason().empty() ? "" : ": " + Printable(job.reason())) << "\n";
+    terminal.out << "job " << job.id() << " " << StateWord(job.state())
+                 << (job.reason().empty() ? "" : ": " + Printable(job.reason())) << "\n";
   return ExitCodeOf(job.state());
 }
 

@@ -74,6 +74,7 @@ CommandResult RunAttach(CommandContext& context, const AttachOptions& options);
 struct WaitOptions {
   std::string job;
   std::optional<Duration> timeout;
+  bool show_progress = false;  // on standard error
 };
 CommandResult RunWait(CommandContext& context, const WaitOptions& options);
 

@@ -44,15 +44,6 @@ Json SlurmJobJson(const SlurmJob& job, const std::optional<AllocationReport>& re
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
-std::string OutcomeText(const SlurmJob& job) {
-  if (!job.outcome) return "-";
-  if (job.outcome->action != "done") return "requeued: " + job.outcome->reason;
-  const std::string end = job.outcome->exit_code == kExitSuccess        ? "succeeded"
-                          : job.outcome->exit_code == kExitJobCancelled ? "cancelled"
-                                                                        : "failed";
-  return job.outcome->reason.empty() ? end : end + ": " + job.outcome->reason;
-}
-
 std::string LeaderText(const SlurmJob& job) {
   if (!job.leader) return "-";
   return job.leader->node + " (epoch " + std::to_string(job.leader->epoch) + ")";
@@ -62,7 +53,7 @@ void AddRow(Table& table, const SlurmJob& job, const std::optional<AllocationRep
   table.Add({job.slurm.id == 0 ? "-" : job.slurm.shown_id, OrDash(job.slurm.name),
              OrDash(job.slurm.state), OrDash(job.slurm.nodes), OrDash(job.slurm.reason),
              LeaderText(job), report ? Printable(ReportText(*report)) : "-",
-             Printable(OutcomeText(job))});
+             job.outcome ? Printable(OutcomeText(*job.outcome)) : "-"});
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ JobFileOptions FileOptions(const SubmitOptions& options) {
 }
 
 CommandResult Follow(CommandContext& context, const std::string& id, SubmitFollow follow) {
-  if (follow == SubmitFollow::kWait) return RunWait(context, {.job = id});
+  if (follow == SubmitFollow::kWait)
+    return RunWait(context, {.job = id, .timeout = {}, .show_progress = true});
   return RunAttach(context, {.job = id});
 }
 

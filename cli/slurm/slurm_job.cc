@@ -138,6 +138,25 @@ Result<std::string> StateDirOf(const slurm::SlurmCommands& commands, const std::
                             std::to_string(found.slurm.id) + ", or what --state said)");
 }
 
+std::string OutcomeText(const SlurmOutcome& outcome) {
+  std::string end;
+  if (outcome.action == "requeued") {
+    end = "requeued";
+  } else if (outcome.action != "done") {
+    end = "to be requeued";
+  } else {
+    switch (outcome.exit_code) {
+      case kExitSuccess: end = "succeeded"; break;
+      case kExitJobFailed: end = "failed"; break;
+      case kExitJobCancelled: end = "cancelled"; break;
+      case kExitJobSuspended: end = "suspended"; break;
+      // The allocation's end, not the job's: docs/slurm.md has the codes.
+      default: end = "ended with " + std::to_string(outcome.exit_code);
+    }
+  }
+  return outcome.reason.empty() ? end : end + ": " + outcome.reason;
+}
+
 std::optional<int> EndOf(const SlurmJob& job) {
   const bool listed = job.slurm.id != 0;
   // An outcome of an earlier run may lie there while the job waits or runs again.

@@ -38,6 +38,9 @@ struct SlurmJob {
   std::optional<SlurmOutcome> outcome;
 };
 
+// "succeeded: the job has succeeded", "suspended: ...", "to be requeued: ...".
+std::string OutcomeText(const SlurmOutcome& outcome);
+
 std::optional<SlurmLeader> ReadLeader(const std::string& state_dir);
 std::optional<SlurmOutcome> ReadOutcome(const std::string& state_dir);
 

@@ -116,5 +116,24 @@ TEST_F(SlurmJobTest, HasEndedOnlyWhenNothingRunsOfItAnyMore) {
   EXPECT_EQ(EndOf(Job("PENDING")), std::nullopt);
 }
 
+TEST(OutcomeTextTest, SaysWhatBecameOfTheJob) {
+  const auto text = [](int exit_code, const std::string& action) {
+    return OutcomeText({.run = 0, .exit_code = exit_code, .action = action, .reason = "why"});
+  };
+  EXPECT_EQ(text(0, "done"), "succeeded: why");
+  EXPECT_EQ(text(10, "done"), "failed: why");
+  EXPECT_EQ(text(11, "done"), "cancelled: why");
+  EXPECT_EQ(text(12, "done"), "suspended: why");
+  EXPECT_EQ(text(69, "done"), "ended with 69: why") << "the job has not failed";
+  EXPECT_EQ(text(75, "requeue"), "to be requeued: why");
+  EXPECT_EQ(text(75, "requeued"), "requeued: why");
+  EXPECT_EQ(OutcomeText({.run = 0, .exit_code = 0, .action = "done", .reason = ""}), "succeeded");
+}
+
+TEST_F(SlurmJobTest, OfASuspendedJobEndsWithItsOwnCode) {
+  WriteState("outcome.json", R"({"run":0,"exit_code":12,"action":"done","reason":"by ann"})");
+  EXPECT_EQ(EndOf(Job("FAILED")), kExitJobSuspended) << "Slurm calls each exit but 0 a failure";
+}
+
 }  // namespace
 }  // namespace muster

@@ -23,7 +23,7 @@ std::string VariableOf(std::string_view name) {
 }
 
 Status Refused(const std::string& what) {
-  return InvalidArgument(what + "; 'torchrun --help' lists torchrun's flags");
+  return InvalidArgument(what + "; 'muster run --help' lists torchrun's flags");
 }
 
 // The flag of this name, or the only one that begins with it.

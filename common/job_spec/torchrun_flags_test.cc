@@ -146,6 +146,16 @@ TEST(TorchrunFlagsTest, WhatItCannotReadItRefusesByName) {
   EXPECT_THAT(Refusal({"--standalone=1", "a.py"}), HasSubstr("--standalone takes no value"));
 }
 
+TEST(TorchrunFlagsTest, TheHelpHasEveryFlagWithAReason) {
+  const std::string help = TorchrunHelp();
+  for (const TorchrunFlag& flag : TorchrunFlagTable()) {
+    EXPECT_THAT(help, HasSubstr("--" + std::string(flag.name))) << flag.name;
+    EXPECT_FALSE(flag.why.empty()) << flag.name;
+  }
+  EXPECT_THAT(help, HasSubstr("  -m,--module "));
+  EXPECT_THAT(help, HasSubstr("  --nnodes VALUE "));
+}
+
 struct Row {
   const char* flag;
   Words words;
@@ -284,7 +294,9 @@ TEST(TorchrunJobTest, TheConsoleShowsWhatIsNotRedirectedOrFilteredAway) {
 }
 
 TEST(TorchrunJobTest, OtherImpossibleValuesAreRefused) {
-  EXPECT_THAT(Refusal({"--standalone", "--nnodes=2", "a.py"}), HasSubstr("is for one node"));
+  EXPECT_THAT(
+      Refusal({"--standalone", "--nnodes=2", "a.py"}),
+      HasSubstr("has one node, this machine; for one node leave --nnodes out, for several"));
   EXPECT_THAT(Refusal({"--max-restarts=-1", "a.py"}), HasSubstr("--max-restarts: expected"));
   EXPECT_THAT(Refusal({"--max-restarts=many", "a.py"}), HasSubstr("--max-restarts: expected"));
   EXPECT_THAT(Refusal({"--node-rank=1", "a.py"}), HasSubstr("one call starts the ranks of all"));

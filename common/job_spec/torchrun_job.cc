@@ -228,7 +228,11 @@ Result<TorchrunJob> JobFromTorchrun(const TorchrunFlags& flags, const TorchrunSu
   MUSTER_ASSIGN_OR_RETURN(const Ranks ranks, ReadRanks(flags.at("nproc-per-node"), with));
   job.standalone = flags.on("standalone");
   if (job.standalone && nodes.most > 1) {
-    return InvalidArgument("--standalone is for one node; leave it or --nnodes out");
+    return InvalidArgument(
+        "--standalone with --nnodes " + flags.at("nnodes") +
+        ": a cluster of its own has one node, this machine; for one node leave --nnodes out, for "
+        "several leave --standalone out and name the cluster: muster run --dir DIR --nnodes " +
+        flags.at("nnodes") + " ...");
   }
   job.nodes = with.nodes > 0 ? std::clamp(with.nodes, nodes.least, nodes.most) : nodes.most;
   job.ranks_per_node = ranks.per_node;

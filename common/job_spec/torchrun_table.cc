@@ -1,9 +1,13 @@
 #include "common/job_spec/torchrun_table.h"
 
+#include <algorithm>
+
 namespace muster {
 namespace {
 
 using enum TorchrunTreatment;
+
+constexpr std::size_t kHelpColumn = 34;  // as of the options above it
 
 constexpr std::string_view kOwnRendezvous =
     "Muster's coordinator brings the ranks together; no endpoint is needed";
@@ -13,14 +17,18 @@ constexpr std::string_view kOneLog =
     "'muster logs JOB'";
 
 constexpr TorchrunFlag kFlags[] = {
-    {.name = "nnodes", .otherwise = "1:1"},
-    {.name = "nproc-per-node", .otherwise = "1"},
+    {.name = "nnodes", .otherwise = "1:1", .why = "nodes, N or LEAST:MOST"},
+    {.name = "nproc-per-node",
+     .otherwise = "1",
+     .why = "ranks on each: a number, gpu, cpu or auto"},
     {.name = "rdzv-backend", .otherwise = "static", .treatment = kNoted, .why = kOwnRendezvous},
     {.name = "rdzv-endpoint", .treatment = kNoted, .why = kOwnRendezvous},
-    {.name = "rdzv-id", .otherwise = "none"},
+    {.name = "rdzv-id", .otherwise = "none", .why = "the job's name"},
     {.name = "rdzv-conf", .treatment = kNoted, .why = kOwnRendezvous},
-    {.name = "standalone", .has_value = false},
-    {.name = "max-restarts", .otherwise = "0"},
+    {.name = "standalone",
+     .has_value = false,
+     .why = "on a cluster of its own, of this machine, which ends with the script"},
+    {.name = "max-restarts", .otherwise = "0", .why = "attempts after the first one that may fail"},
     {.name = "monitor-interval",
      .otherwise = "0.1",
      .treatment = kNoted,
@@ -34,16 +42,26 @@ constexpr TorchrunFlag kFlags[] = {
      .otherwise = "default",
      .treatment = kRefused,
      .why = "a job of Muster has one role; leave the flag out"},
-    {.name = "module", .letter = 'm', .has_value = false},
-    {.name = "no-python", .has_value = false},
-    {.name = "run-path", .has_value = false},
-    {.name = "log-dir"},
-    {.name = "redirects", .letter = 'r', .otherwise = "0"},
-    {.name = "tee", .letter = 't', .otherwise = "0"},
-    {.name = "local-ranks-filter"},
+    {.name = "module", .letter = 'm', .has_value = false, .why = "SCRIPT is a Python module"},
+    {.name = "no-python", .has_value = false, .why = "SCRIPT is a program, not a file for Python"},
+    {.name = "run-path",
+     .has_value = false,
+     .why = "SCRIPT is a file for Python, also beside --no-python"},
+    {.name = "log-dir", .why = "a folder for a link to the ranks' logs"},
+    {.name = "redirects",
+     .letter = 'r',
+     .otherwise = "0",
+     .why = "3: to files alone, not to the terminal; also by rank, 0:3,1:0"},
+    {.name = "tee",
+     .letter = 't',
+     .otherwise = "0",
+     .why = "3: to files and the terminal; also by rank"},
+    {.name = "local-ranks-filter", .why = "show what these local ranks print, such as 0,1"},
     {.name = "duplicate-stdout-filters", .treatment = kRefused, .why = kOneLog},
     {.name = "duplicate-stderr-filters", .treatment = kRefused, .why = kOneLog},
-    {.name = "node-rank", .otherwise = "0"},
+    {.name = "node-rank",
+     .otherwise = "0",
+     .why = "0, since one call starts the ranks of all nodes"},
     {.name = "master-addr",
      .otherwise = "127.0.0.1",
      .treatment = kNoted,
@@ -75,8 +93,36 @@ constexpr TorchrunFlag kFlags[] = {
      .why = "LOCAL_RANK counts the ranks of a node here, and all its GPUs are visible to each"},
 };
 
+// "-m,--module", and what stands in the place of its value.
+std::string NameText(const TorchrunFlag& flag) {
+  std::string text = flag.letter != 0 ? std::string("-") + flag.letter + ",--" : "--";
+  text += flag.name;
+  return flag.has_value ? text + " VALUE" : text;
+}
+
+std::string LinesOf(TorchrunTreatment treatment) {
+  std::string lines;
+  for (const TorchrunFlag& flag : kFlags) {
+    if (flag.treatment != treatment) continue;
+    std::string line = "  " + NameText(flag);
+    line.resize(std::max(line.size() + 1, kHelpColumn), ' ');
+    line += flag.why;
+    if (!flag.otherwise.empty()) line += " [" + std::string(flag.otherwise) + "]";
+    lines += line + "\n";
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::span<const TorchrunFlag> TorchrunFlagTable() { return kFlags; }
+
+std::string TorchrunHelp() {
+  std::string help = "torchrun's flags, which stand before SCRIPT:\n";
+  help += LinesOf(kTaken);
+  help += "Accepted, for Muster does it by itself:\n" + LinesOf(kNoted);
+  help += "Refused, unless they say what torchrun does without them:\n" + LinesOf(kRefused);
+  return help;
+}
 
 }  // namespace muster

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace muster {
@@ -21,9 +22,12 @@ struct TorchrunFlag {
   std::string_view otherwise;  // the value where it is not given
   bool has_variable = true;    // PET_<NAME> gives the value where the command line does not
   TorchrunTreatment treatment = TorchrunTreatment::kTaken;
-  std::string_view why;
+  std::string_view why;  // of one that is taken: what it gives
 };
 
 std::span<const TorchrunFlag> TorchrunFlagTable();
+
+// The table for people: what is taken, what is noted, what is refused and why. Lines, each ended.
+std::string TorchrunHelp();
 
 }  // namespace muster

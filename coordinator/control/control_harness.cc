@@ -145,6 +145,7 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   hello.host_id = options.host_id;
   hello.failure_domain = options.failure_domain;
   hello.pilot = options.pilot;
+  hello.gpus = options.gpus;
   hello.slots = options.slots;
   hello.instance = options.instance;
   hello.metrics_port = options.metrics_port;

@@ -55,6 +55,7 @@ class ControlHarness {
     bool allows_faults = false;
     std::string failure_domain;
     std::string pilot;
+    std::optional<int> gpus;  // nothing: it does not say
   };
   SessionId Join(const std::string& node) { return Join(node, NodeOptions()); }
   SessionId Join(const std::string& node, NodeOptions options);

@@ -84,6 +84,21 @@ TEST(QueueTest, AJobWaitsWithItsReasonAndStartsWhenNodesCome) {
   EXPECT_EQ(h.controller().PendingJobs(), 0);
 }
 
+TEST(QueueTest, AJobOfGpusWaitsForNodesThatHaveSome) {
+  ControlHarness h;
+  std::string yaml = TrainYaml();
+  const std::string ranks = "ranks_per_node: 1";
+  yaml.replace(yaml.find(ranks), ranks.size(), ranks + ", device: cuda");
+  h.Join("n1", {.slots = 8, .gpus = 0});
+  h.Join("n2", {.slots = 8, .gpus = 8});
+  const JobId id = h.Submit(yaml);
+  EXPECT_EQ(h.State(id), JobState::kQueued);
+  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("1 ready node has no GPU"));
+  h.Join("n3", {.slots = 8});
+  EXPECT_EQ(h.State(id), JobState::kStarting) << "n3 does not say that it has none";
+  EXPECT_EQ(h.Attempt(id).nodes, (std::vector<NodeName>{{"n2"}, {"n3"}}));
+}
+
 TEST(QueueTest, TheNextJobStartsWhenSlotsAreFree) {
   ControlHarness h;
   h.Join("n1");

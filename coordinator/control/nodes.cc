@@ -99,6 +99,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   node.session = event.session;
   record.failure_domain = hello.failure_domain;
   record.report = hello.report;
+  node.gpus = hello.gpus;
   record.allows_faults = hello.allows_faults;
   TakePilot(node, hello.pilot);
   node.heard_at = now_.mono;

@@ -95,8 +95,8 @@ void ControllerCore::Schedule() {
   if (snapshot.requests.empty()) return;
   for (const auto& [name, node] : nodes_) {
     if (node.record.state != NodeState::kReady || node.session == 0) continue;
-    snapshot.nodes.push_back(
-        {name, node.record.slots, node.record.slots - UsedSlots(node), node.record.domain()});
+    snapshot.nodes.push_back({name, node.record.slots, node.record.slots - UsedSlots(node),
+                              node.record.domain(), node.gpus == 0});
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
@@ -123,6 +123,7 @@ GangRequest ControllerCore::RequestOf(const JobEntry& job) const {
   request.ranks_per_node = resources.ranks_per_node;
   request.priority = job.record.priority;
   request.submit_order = job.record.submit_order;
+  request.needs_gpus = resources.device == "cuda";
   request.exclude = job.refusals.Paused();
   for (const std::string& name : resources.exclude) request.exclude.push_back({name});
   if (!job.gang) {

@@ -158,6 +158,7 @@ struct NodeEntry {
   TimeLedger unused;                  // its slots that no rank has
   std::optional<TimePoint> check_at;  // while suspect
   ProbeRound probe;
+  std::optional<int> gpus;  // by its last Hello; nothing: it did not say
 };
 
 // A fault that was sent to its node and has no answer yet.

@@ -220,6 +220,7 @@ struct Hello {
   std::vector<HostedGeneration> hosted;
   std::string pilot;                // key of the pilot job that it runs in; empty: none
   std::vector<std::string> report;  // of its address, transports and GPUs, for people
+  std::optional<int> gpus;          // that its ranks get; nothing: it does not say
 };
 
 // LogChunk is missing on purpose: log reads are forwarded by the service (Controller::LocateLog).

@@ -170,6 +170,9 @@ void PilotRunner::TakeConfig(const Look& look) {
   if (options_.coordinator.empty() || options_.security_dir.empty())
     return Problem("pilots", FailedPrecondition("they come by TLS: start the coordinator with "
                                                 "--tls-listen IP:PORT after muster init"));
+  const std::string& dialled =
+      parsed->coordinator.empty() ? options_.coordinator : parsed->coordinator;
+  if (const Status status = CheckDialBack(dialled); !status.ok()) return Problem("pilots", status);
   if (config_ && pool != files_->pool())
     return Problem("the pilots' settings",
                    FailedPrecondition("directory cannot change while the coordinator runs"));

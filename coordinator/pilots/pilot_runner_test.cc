@@ -58,7 +58,7 @@ class PilotRunnerTest : public testing::Test {
         PilotRunnerOptions{.dir = dir_.path(),
                            .config_file = dir_ / "pilots.yaml",
                            .status_file = dir_ / "status.json",
-                           .coordinator = "10.0.0.1:7070",
+                           .coordinator = listens_,
                            .security_dir = security_,
                            .user = "ann",
                            .environment = {{"PATH", slurm_.path()}},
@@ -147,6 +147,7 @@ class PilotRunnerTest : public testing::Test {
   std::mutex mutex_;
   PoolFacts facts_;
   std::string story_;
+  std::string listens_ = "10.0.0.1:7070";
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<PilotRunner> runner_;
   std::thread thread_;
@@ -161,6 +162,17 @@ TEST_F(PilotRunnerTest, AsksSlurmForNothingWithoutAFile) {
   Configure();
   ASSERT_TRUE(Eventually([&] { return StateIs("pending"); }));
   EXPECT_FALSE(ConditionHas("max_nodes"));
+}
+
+TEST_F(PilotRunnerTest, AsksForNoPilotThatCouldNotReachTheCoordinator) {
+  Need(1);
+  listens_ = "0.0.0.0:7070";
+  Configure();
+  Start();
+  ASSERT_TRUE(Eventually([&] { return ConditionHas("0.0.0.0:7070 means every address"); }));
+  EXPECT_EQ(slurm_.Calls(), "");
+  Configure("max_nodes: 4\ncoordinator: 10.0.0.1:7070\n");
+  ASSERT_TRUE(Eventually([&] { return StateIs("pending"); }));
 }
 
 TEST_F(PilotRunnerTest, ABadFileKeepsTheOldOneAndSaysSo) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/job_spec/yaml_reader.h"
+#include "common/net/ip_address.h"
 #include "common/slurm/sbatch_options.h"
 
 namespace muster {
@@ -69,11 +70,28 @@ void ReadPool(MapReader& file, PoolConfig* out) {
   file.TextList("worker_arguments", &out->worker_arguments);
   if (!out->directory.empty() && out->directory.front() != '/')
     file.Error("directory", "must be an absolute path, which all nodes see");
+  if (!out->coordinator.empty())
+    if (const Status status = CheckDialBack(out->coordinator); !status.ok())
+      file.Error("coordinator", status.message());
   CheckOptions(file, *out);
   file.Finish();
 }
 
 }  // namespace
+
+Status CheckDialBack(const std::string& coordinator) {
+  const std::string host = coordinator.substr(0, coordinator.rfind(':'));
+  const auto address = IpAddress::Parse(host);
+  const bool of_itself = host == "localhost" || (address.ok() && address->is_loopback());
+  const bool of_all = address.ok() && address->is_unspecified();
+  if (!of_itself && !of_all) return OkStatus();
+  return InvalidArgument(
+      coordinator +
+      (of_all ? " means every address of a machine, so a node that dials it calls itself"
+              : " is this machine's own loopback, where a node finds only itself") +
+      "; give IP:PORT as the nodes reach the coordinator, by coordinator in pilots.yaml or by "
+      "--tls-listen");
+}
 
 Result<PoolConfig> ParsePoolConfig(std::string_view yaml, const std::string& name) {
   if (yaml.size() > kMaxBytes) return InvalidArgument(name + ": is larger than 1 MiB");

@@ -19,7 +19,12 @@ struct Node {
 // "n2" before "n10", as people count.
 auto NameOrder(const NodeName& name) { return std::tuple(name.value.size(), name.value); }
 
+bool LacksGpus(const GangRequest& request, const Node& node) {
+  return request.needs_gpus && node.capacity.without_gpus;
+}
+
 bool MayUse(const GangRequest& request, const Node& node) {
+  if (LacksGpus(request, node)) return false;
   return std::find(request.exclude.begin(), request.exclude.end(), node.capacity.name) ==
          request.exclude.end();
 }
@@ -138,9 +143,11 @@ std::string Count(int n, std::string_view one, std::string_view many) {
 std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
   int room = 0;
   int large_enough = 0;
+  int without_gpus = 0;
   int kept = 0;
   std::optional<JobId> keeper;
   for (const Node& node : nodes) {
+    if (LacksGpus(request, node)) ++without_gpus;
     if (!MayUse(request, node)) continue;
     if (node.capacity.slots >= request.ranks_per_node) ++large_enough;
     if (Room(request, node) < request.ranks_per_node) continue;
@@ -165,6 +172,10 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
         "; cannot be placed on the nodes that are ready now: " + Count(large_enough, "is", "are") +
         " large enough";
     if (!request.exclude.empty()) text += " and not excluded";
+  }
+  if (without_gpus > 0) {
+    text += "; " + Count(without_gpus, "ready node has no GPU", "ready nodes have no GPU") +
+            " (resources.device: cuda)";
   }
   return text;
 }

@@ -33,6 +33,7 @@ struct GangRequest {
   int min_nodes = 0;  // a gang of fewer than `nodes` will do, down to this; 0: it will not
   int spares = 0;     // nodes beside the gang's, as many as there are
   int ranks_per_node = 1;
+  bool needs_gpus = false;  // never on a node that is known to have none
   int priority = 50;
   std::uint64_t submit_order = 0;
   std::vector<NodeName> exclude;
@@ -49,8 +50,9 @@ struct GangRequest {
 struct NodeCapacity {
   NodeName name;
   int slots = 0;
-  int free_slots = 0;  // at most `slots`; negative where more is counted than there is
-  std::string domain;  // nodes of one are expected to fail together
+  int free_slots = 0;         // at most `slots`; negative where more is counted than there is
+  std::string domain;         // nodes of one are expected to fail together
+  bool without_gpus = false;  // it has said that it has none
 };
 
 struct SchedulerSnapshot {

@@ -49,6 +49,25 @@ TEST(SchedulerTest, EarlierSubmissionIsPlacedFirst) {
   EXPECT_EQ(plan.waiting[0].job.value, "b");
 }
 
+TEST(SchedulerTest, AJobOfGpusIsNotPlacedWhereThereAreNone) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 1)};
+  snapshot.requests[0].needs_gpus = true;
+  snapshot.nodes = {MakeNode("n1", 8, 8), MakeNode("n2", 8, 8)};
+  snapshot.nodes[0].without_gpus = true;
+  const SchedulePlan placed = Plan(snapshot);
+  ASSERT_EQ(placed.placements.size(), 1u);
+  EXPECT_THAT(Names(placed.placements[0]), ElementsAre("n2"));
+  // A node that does not say so may have some: its own check decides.
+  snapshot.nodes[1].without_gpus = true;
+  const SchedulePlan waiting = Plan(snapshot);
+  ASSERT_EQ(waiting.waiting.size(), 1u);
+  EXPECT_THAT(waiting.waiting[0].reason,
+              HasSubstr("2 ready nodes have no GPU (resources.device: cuda)"));
+  snapshot.requests[0].needs_gpus = false;
+  EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("a"));
+}
+
 TEST(SchedulerTest, HigherPriorityIsPlacedBeforeEarlierSubmission) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("a", 1, 1, 1), Request("b", 2, 1, 1)};

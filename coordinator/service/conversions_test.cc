@@ -57,6 +57,13 @@ TEST(WorkerConversions, PreparedCarriesTheCudaStackWhereThereIsOne) {
             (CudaStack{"0.1.0-ab", "13.0", "13.1", "2.28.9"}));
 }
 
+TEST(WorkerConversions, GpusAreKnownOnlyWhereTheWorkerSaysHowMany) {
+  v1::Hello hello = GoodHello();
+  EXPECT_EQ(FromProto(hello)->gpus, std::nullopt);
+  hello.set_gpus(0);
+  EXPECT_EQ(FromProto(hello)->gpus, 0);
+}
+
 TEST(WorkerConversions, BadNamesAndCountsAreRefused) {
   for (const char* name : {"", "a/b", "..", "a b", "node\n"}) {
     v1::Hello hello = GoodHello();

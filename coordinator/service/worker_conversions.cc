@@ -308,6 +308,7 @@ Result<Hello> FromProto(const v1::Hello& m) {
               m.allows_faults(),
               {}};
   hello.report = BoundedReport(m);
+  if (m.has_gpus()) hello.gpus = std::max(m.gpus(), 0);
   if (!m.pilot().empty()) {
     if (!IsName(m.pilot()))
       return InvalidArgument("node " + m.node() + " names a pilot job that cannot be one");

@@ -83,12 +83,12 @@ class SlurmMapping(unittest.TestCase):
 
     def test_outside_of_slurm_it_says_so(self):
         done = self.run_script("job.yaml")
-        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.returncode, 64, "EX_USAGE, as of all templates")
         self.assertIn("sbatch", done.stderr)
 
     def test_without_a_job_file_it_says_how_to_call_it(self):
         done = self.run_script(SLURM_JOB_ID="1")
-        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.returncode, 64, "EX_USAGE, as of all templates")
         self.assertIn("usage", done.stderr)
 
 

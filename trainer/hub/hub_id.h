@@ -1,4 +1,5 @@
-// HubId: a model of the Hugging Face Hub by name, and where a machine's cache keeps it.
+// Where a machine's cache keeps a model of the Hugging Face Hub, whose name is
+// common/base/hub_id.h.
 //
 // The cache is that of the Python package huggingface_hub, so that both see what the other fetched:
 //   CACHE/models--ORG--NAME/refs/REVISION            the commit that a branch or tag had last
@@ -11,23 +12,13 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 
+#include "common/base/hub_id.h"
 #include "common/base/result.h"
 
 namespace muster {
-
-struct HubId {
-  std::string repo;               // ORG/NAME
-  std::string revision = "main";  // branch, tag or commit
-
-  friend bool operator==(const HubId&, const HubId&) = default;
-};
-
-// "ORG/NAME" or "ORG/NAME@REVISION". Nothing: it is no such name.
-std::optional<HubId> ParseHubId(std::string_view text);
 
 // A commit's whole name: 40 hexadecimal digits.
 bool IsCommit(std::string_view revision);

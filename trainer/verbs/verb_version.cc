@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/version.h"
+#include "common/command_line/version_text.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/device/plugin_loader.h"
 #include "trainer/verbs/verbs.h"
@@ -10,7 +11,7 @@ namespace muster {
 
 int RunVersion(bool as_json) {
   if (!as_json) {
-    std::printf("muster-trainer %s\n", kVersion);
+    std::printf("%s\n", VersionText("muster-trainer").c_str());
     return kExitOk;
   }
   nlohmann::json json = {{"version", kVersion}, {"cuda", nullptr}};

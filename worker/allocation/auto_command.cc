@@ -6,7 +6,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "common/base/version.h"
+#include "common/command_line/help_words.h"
+#include "common/command_line/version_text.h"
 #include "common/slurm/allocation.h"
 #include "common/telemetry/log.h"
 #include "worker/allocation/auto_start.h"
@@ -62,7 +63,7 @@ void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
   app.add_option("--log-level", flags->log_level, "trace, debug, info, warn or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->capture_default_str();
-  app.set_version_flag("--version", std::string("muster-worker ") + kVersion);
+  app.set_version_flag("--version", VersionText("muster-worker"), "print the version and end");
 }
 
 // The number of words up to --; those behind it are torchrun's and are kept in `flags`.
@@ -100,10 +101,14 @@ bool WantsAuto(int argc, char** argv) {
 }
 
 int RunAuto(int argc, char** argv, const std::string& binary_dir) {
-  CLI::App app{"Supervises this node of a Slurm allocation: srun muster-worker --auto --job FILE"};
+  CLI::App app{"Supervises this node of a Slurm allocation: srun muster-worker --auto --job FILE",
+               "muster-worker --auto"};
+  WriteHelpInWords(app);
   app.footer(
       "Instead of --job, behind --, what torchrun would be told: srun muster-worker --auto -- "
-      "--nproc-per-node 8 train.py --lr 1e-4");
+      "--nproc-per-node 8 train.py --lr 1e-4; muster run --help lists those flags.\n"
+      "It exits as the job ends: 0, 10 (failed), 11 (cancelled), 12 (suspended); 75: work is "
+      "left.");
   AutoFlags flags;
   bool is_auto = false;
   AddOptions(app, &flags, &is_auto);

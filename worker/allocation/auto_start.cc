@@ -111,7 +111,7 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
     MUSTER_ASSIGN_OR_RETURN(options.job_yaml,
                             AgreeOnJob(options.shared_dir, allocation.node_name, job.yaml));
   }
-  options.has_worker = slots > 0;
+  options.has_worker = options.self.has_worker = slots > 0;
   options.worker_arguments = {"--slots", std::to_string(slots)};
   options.worker_arguments.insert(options.worker_arguments.end(), flags.worker_arguments.begin(),
                                   flags.worker_arguments.end());

@@ -132,6 +132,7 @@ TEST_F(AutoStartTest, ANodeWithoutGpusOfAHeterogeneousJobHasNoWorker) {
   const auto options = Plan();
   ASSERT_TRUE(options.ok()) << options.status().ToString();
   EXPECT_FALSE(options->has_worker);
+  EXPECT_FALSE(options->self.has_worker) << "the others are to know it";
   allocation_.gpus_on_node = 4;
   EXPECT_TRUE(Plan()->has_worker);
 }

@@ -40,7 +40,7 @@ void JobLead::Forget() {
   if (stop_by) course_->OnStopNotice(*stop_by, reason);
 }
 
-void JobLead::Tick(const std::vector<std::string>& missing, TimePoint now) {
+void JobLead::Tick(const PeersSeen& peers, TimePoint now) {
   if (client_ && now - heard_ > options_.patience) {
     client_.reset();
     handlers_.on_hung();
@@ -48,16 +48,18 @@ void JobLead::Tick(const std::vector<std::string>& missing, TimePoint now) {
   if (client_ && job_id_.empty() && now >= submit_at_) Submit(now);
   if (client_ && !job_id_.empty() && now >= poll_at_) Poll(now);
   if (client_ && course_->WantsNodes() && now >= ask_at_) AskForNodes(now);
-  course_->Tick(SeenWithout(missing), now);
+  course_->Tick(SeenNodes(options_.node_names, ready_, peers), now);
   for (const CourseEffect& effect : course_->TakeEffects())
     std::visit([this](const auto& e) { Do(e); }, effect);
 }
 
-NodesSeen JobLead::SeenWithout(const std::vector<std::string>& missing) const {
-  NodesSeen seen{.missing = missing, .unready = {}, .some_ready = !ready_.empty()};
-  for (const std::string& node : options_.node_names) {
-    const bool lost = std::find(missing.begin(), missing.end(), node) != missing.end();
-    if (!lost && ready_.count(node) == 0 && node != options_.without_worker)
+NodesSeen SeenNodes(const std::vector<std::string>& node_names, const std::set<std::string>& ready,
+                    const PeersSeen& peers) {
+  NodesSeen seen{.missing = peers.missing, .unready = {}, .some_ready = !ready.empty()};
+  for (const std::string& node : node_names) {
+    const bool lost =
+        std::find(peers.missing.begin(), peers.missing.end(), node) != peers.missing.end();
+    if (!lost && !ready.contains(node) && !peers.without_worker.contains(node))
       seen.unready.push_back(node);
   }
   return seen;

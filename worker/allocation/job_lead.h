@@ -23,11 +23,20 @@ struct JobLeadOptions {
   std::string job_yaml;
   std::string key;                      // of the submission, once per journal
   std::vector<std::string> node_names;  // of the allocation
-  std::string without_worker;           // a node that has none; empty: each has one
   JobCourseOptions course;
   // A coordinator that answers nothing for so long hangs, and another does what it should.
   Duration patience = std::chrono::seconds(30);
 };
+
+// The allocation's nodes, as the supervisors see each other.
+struct PeersSeen {
+  std::vector<std::string> missing;      // from whose supervisors nobody hears
+  std::set<std::string> without_worker;  // for the coordinator only: nothing is placed there
+};
+
+// Pure. `ready`: nodes on which the coordinator would place something.
+NodesSeen SeenNodes(const std::vector<std::string>& node_names, const std::set<std::string>& ready,
+                    const PeersSeen& peers);
 
 class JobLead {
  public:
@@ -44,8 +53,8 @@ class JobLead {
   // Another leads, and what was decided here may be of the past.
   void Forget();
 
-  // While this supervisor leads. `missing`: nodes from whose supervisors nobody hears.
-  void Tick(const std::vector<std::string>& missing, TimePoint now);
+  // While this supervisor leads.
+  void Tick(const PeersSeen& peers, TimePoint now);
 
   JobCourse& course() { return *course_; }
   const JobCourse& course() const { return *course_; }
@@ -54,7 +63,6 @@ class JobLead {
   void Submit(TimePoint now);
   void Poll(TimePoint now);
   void AskForNodes(TimePoint now);
-  NodesSeen SeenWithout(const std::vector<std::string>& missing) const;
   void Heard(const Status& status);
   void Do(const SuspendJob& order);
   void Do(const ResumeJob&);

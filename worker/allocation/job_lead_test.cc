@@ -51,6 +51,16 @@ class JobLeadTest : public testing::Test {
   EventLoop loop_;
 };
 
+TEST(SeenNodesTest, ANodeWithoutAWorkerIsNotWaitedFor) {
+  const std::vector<std::string> names = {"cpu1", "cpu2", "gpu1", "gpu2", "gpu3"};
+  const NodesSeen seen =
+      SeenNodes(names, {"gpu1"}, {.missing = {"gpu3"}, .without_worker = {"cpu1", "cpu2"}});
+  EXPECT_EQ(seen.missing, std::vector<std::string>{"gpu3"});
+  EXPECT_EQ(seen.unready, std::vector<std::string>{"gpu2"}) << "neither of the CPU nodes";
+  EXPECT_TRUE(seen.some_ready);
+  EXPECT_FALSE(SeenNodes(names, {}, {}).some_ready);
+}
+
 TEST_F(JobLeadTest, ACoordinatorThatHangsIsToldOnce) {
   const SilentServer server;
   int hung = 0;

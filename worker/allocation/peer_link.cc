@@ -32,10 +32,11 @@ void ToProto(const Member& member, v1::AllocationMember* proto) {
   proto->set_index(member.index);
   proto->set_node(member.node);
   proto->set_address(member.address);
+  proto->set_without_worker(!member.has_worker);
 }
 
 Member FromProto(const v1::AllocationMember& proto) {
-  return {proto.index(), proto.node(), proto.address()};
+  return {proto.index(), proto.node(), proto.address(), !proto.without_worker()};
 }
 
 v1::PeerView ToProto(const PeerView& view, const std::string& allocation) {

@@ -79,6 +79,7 @@ TEST_F(PeerLinkTest, BothSidesLearnWhatTheOtherKnows) {
   });
   const auto asking = Listen("slurm-1", 2, "n3", Nobody());
   PeerView mine = ViewOf("n3", 2);
+  mine.self.has_worker = false;
   mine.stop_seconds = 12.5;
   mine.stop_reason = "SIGTERM";
   const auto answer = Ask(*asking, answering->address(), mine);

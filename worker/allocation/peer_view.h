@@ -14,7 +14,8 @@ namespace muster::worker {
 struct Member {
   int index = -1;  // SLURM_NODEID; the lowest live one leads
   std::string node;
-  std::string address;  // HOST:PORT, numeric, where it answers pulses
+  std::string address;     // HOST:PORT, numeric, where it answers pulses
+  bool has_worker = true;  // false: a node without GPUs, for the coordinator only
 
   friend bool operator==(const Member&, const Member&) = default;
 };

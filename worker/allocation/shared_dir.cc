@@ -16,7 +16,7 @@ using nlohmann::json;
 
 Member MemberOf(const json& object) {
   return {ValueOf(object, "index", -1), ValueOf(object, "node", std::string()),
-          ValueOf(object, "address", std::string())};
+          ValueOf(object, "address", std::string()), ValueOf(object, "worker", true)};
 }
 
 }  // namespace
@@ -49,8 +49,10 @@ bool SharedDir::IsOwn(const nlohmann::json& object) const {
 }
 
 Status SharedDir::WriteMember(const Member& member) const {
-  const json object = {{"step", self_.step},  {"run", self_.run},          {"index", member.index},
-                       {"node", member.node}, {"address", member.address}, {"pid", ::getpid()}};
+  const json object = {{"step", self_.step},         {"run", self_.run},
+                       {"index", member.index},      {"node", member.node},
+                       {"address", member.address},  {"pid", ::getpid()},
+                       {"worker", member.has_worker}};
   return WriteFileAtomically(
       NodesDir() + "/" + std::to_string(self_.run) + "-" + std::to_string(member.index) + ".json",
       object.dump() + "\n", 0600);
@@ -80,6 +82,7 @@ Status SharedDir::WriteLeadership(const LeaderRecord& record) const {
                        {"index", leadership.leader.index},
                        {"node", leadership.leader.node},
                        {"address", leadership.leader.address},
+                       {"worker", leadership.leader.has_worker},
                        {"grpc", leadership.grpc},
                        {"http", leadership.http},
                        {"keys", Security().substr(dir_.size() + 1)},

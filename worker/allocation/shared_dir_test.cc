@@ -14,6 +14,11 @@ Member MemberOf(int index) {
   return {index, "n" + std::to_string(index), "10.0.0.1:" + std::to_string(100 + index)};
 }
 
+Member WithoutWorker(Member member) {
+  member.has_worker = false;
+  return member;
+}
+
 class SharedDirTest : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(shared_.Make().ok()); }
@@ -37,14 +42,14 @@ TEST_F(SharedDirTest, OnlyItsUserMayLookIntoIt) {
 
 TEST_F(SharedDirTest, MembersOfThisRunAreFound) {
   ASSERT_TRUE(shared_.WriteMember(MemberOf(0)).ok());
-  ASSERT_TRUE(shared_.WriteMember(MemberOf(11)).ok());
+  ASSERT_TRUE(shared_.WriteMember(WithoutWorker(MemberOf(11))).ok());
   ASSERT_TRUE(Of(0, "s0").WriteMember(MemberOf(2)).ok());
   ASSERT_TRUE(Of(11, "s11").WriteMember(MemberOf(3)).ok());
   ASSERT_TRUE(Of(1, "another srun").WriteMember(MemberOf(4)).ok());
   auto members = shared_.ReadMembers();
   std::sort(members.begin(), members.end(),
             [](const Member& a, const Member& b) { return a.index < b.index; });
-  EXPECT_EQ(members, (std::vector<Member>{MemberOf(0), MemberOf(11)}));
+  EXPECT_EQ(members, (std::vector<Member>{MemberOf(0), WithoutWorker(MemberOf(11))}));
 }
 
 TEST_F(SharedDirTest, RecordsThatCannotBeReadAreLeftOut) {
@@ -57,7 +62,7 @@ TEST_F(SharedDirTest, RecordsThatCannotBeReadAreLeftOut) {
 
 TEST_F(SharedDirTest, TheLeaderOfThisRunIsFound) {
   EXPECT_FALSE(shared_.ReadLeadership());
-  const Leadership leadership{7, MemberOf(2), "10.0.0.3:5", "10.0.0.3:6"};
+  const Leadership leadership{7, WithoutWorker(MemberOf(2)), "10.0.0.3:5", "10.0.0.3:6"};
   ASSERT_TRUE(shared_.WriteLeadership({leadership, 41}).ok());
   EXPECT_EQ(shared_.ReadLeadership()->leadership, leadership);
   EXPECT_EQ(shared_.ReadLeadership()->beat, 41u);

@@ -48,7 +48,6 @@ SupervisorLoop::SupervisorLoop(SupervisorOptions options, std::unique_ptr<Schedu
             {.job_yaml = options_.job_yaml,
              .key = options_.allocation,
              .node_names = options_.node_names,
-             .without_worker = options_.has_worker ? "" : options_.self.node,
              .course = options_.course},
             {.on_ending = [this](const Ending& ending) { Propose(ending); },
              .on_hung =
@@ -114,7 +113,7 @@ void SupervisorLoop::Tick() {
     if (election_.leading()) {
       if (now >= ask_scheduler_at_) AskScheduler();
       Beat();
-      lead_.Tick(MissingNodes(), now);
+      lead_.Tick({.missing = MissingNodes(), .without_worker = NodesWithoutWorker()}, now);
     }
     Act();
   }
@@ -313,6 +312,14 @@ std::vector<std::string> SupervisorLoop::MissingNodes() const {
   for (const std::string& node : options_.node_names)
     if (heard.count(node) == 0) missing.push_back(node);
   return missing;
+}
+
+std::set<std::string> SupervisorLoop::NodesWithoutWorker() const {
+  std::set<std::string> nodes;
+  for (const auto& [index, member] : election_.members())
+    if (!member.has_worker) nodes.insert(member.node);
+  if (!self_.has_worker) nodes.insert(self_.node);
+  return nodes;
 }
 
 // --- signals and time ---

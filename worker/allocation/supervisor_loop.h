@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,7 @@ class SupervisorLoop {
   void OnCoordinatorUp(const Endpoint& endpoint);
   void OnCoordinatorDown(const std::string& why);
   std::vector<std::string> MissingNodes() const;
+  std::set<std::string> NodesWithoutWorker() const;
 
   void AwaitSignal();
   void OnSignal(int signal);

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/base/open_files.h"
-#include "common/base/version.h"
+#include "common/command_line/version_text.h"
 #include "worker/guardian/guardian.h"
 #include "worker/guardian/log_line.h"
 
@@ -35,7 +35,7 @@ bool Parse(int argc, char** argv, muster::GuardianOptions* options) {
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
-    std::printf("muster-guardian %s\n", muster::kVersion);
+    std::printf("%s\n", muster::VersionText("muster-guardian").c_str());
     return 0;
   }
   muster::GuardianOptions options;

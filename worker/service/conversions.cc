@@ -277,6 +277,7 @@ v1::WorkerMessage MakeHello(const WorkerIdentity& identity,
   hello->set_failure_domain(identity.failure_domain);
   hello->set_allows_faults(identity.allows_faults);
   hello->set_pilot(identity.pilot);
+  hello->set_gpus(identity.gpus);
   for (const std::string& line : identity.report) hello->add_report(ValidUtf8(line));
   for (const HostedGeneration& from : hosted) {
     v1::HostedGeneration* to = hello->add_hosted();

@@ -22,6 +22,7 @@ struct WorkerIdentity {
   bool allows_faults = false;
   std::string pilot;                // key of the pilot job that it runs in; empty: none
   std::vector<std::string> report;  // LookAtNode of worker/fabric
+  int gpus = 0;                     // that its ranks get
 };
 
 v1::WorkerMessage MakeHello(const WorkerIdentity& identity,

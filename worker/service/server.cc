@@ -247,7 +247,8 @@ void WorkerServer::Connect() {
                    .failure_domain = options_.failure_domain,
                    .allows_faults = options_.allow_faults,
                    .pilot = options_.pilot,
-                   .report = options_.report}};
+                   .report = options_.report,
+                   .gpus = static_cast<int>(options_.gpus.size())}};
   session_ = std::make_unique<CoordinatorSession>(
       loop_, std::move(options),
       CoordinatorSession::Handlers{
