@@ -41,6 +41,36 @@ TEST_F(HttpServerTest, ClosesOnGarbageAndOnTooLargeHeaders) {
   EXPECT_TRUE(Ask(Request("GET /metrics")).starts_with("HTTP/1.1 200 "));
 }
 
+TEST_F(HttpServerTest, HangsUpOnWhomItRefusesThoughTheyWantToStay) {
+  const std::string stays = " HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+  for (const std::string& request :
+       {"DELETE /metrics" + stays + "\r\n", "GET /metrics" + stays + "Origin: http://evil\r\n\r\n",
+        std::string("GET /metrics HTTP/1.1\r\nHost: evil\r\n\r\n")}) {
+    const UniqueFd fd = Connect();
+    Send(fd, request);
+    const std::string answer = ReadUntil(fd, "");
+    EXPECT_NE(answer.find("Connection: close\r\n"), std::string::npos) << answer;
+    char byte = 0;
+    EXPECT_EQ(::recv(fd.get(), &byte, 1, MSG_DONTWAIT), 0) << "it is open still";
+  }
+}
+
+TEST_F(HttpServerTest, HangsUpAfterTheLastAnswerThoughSomebodyKeepsTheReply) {
+  HttpResponder kept;
+  OnLoop([&] {
+    server_->HandleLater("/kept", [&](const HttpRequest&, const HttpResponder& reply) {
+      kept = reply;
+      reply({.body = "answered"});
+    });
+  });
+  const UniqueFd fd = Connect();
+  Send(fd, Request("GET /kept"));
+  EXPECT_TRUE(ReadUntil(fd, "").ends_with("answered"));
+  char byte = 0;
+  EXPECT_EQ(::recv(fd.get(), &byte, 1, MSG_DONTWAIT), 0) << "it is open still";
+  OnLoop([&] { kept = nullptr; });
+}
+
 TEST_F(HttpServerTest, ATakenPortIsAClearError) {
   EventLoop other;
   const auto second = HttpServer::Listen(other, "127.0.0.1", server_->port());

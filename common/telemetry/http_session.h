@@ -107,7 +107,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   void Answer() {
     const HttpMessage& message = parser_->get();
     HttpResponse refusal;
-    if (!IsWelcome(message, guard_, &refusal)) return Write(std::move(refusal));
+    if (!IsWelcome(message, guard_, &refusal)) return Write(std::move(refusal), /*last=*/true);
     const HttpRequest request = RequestOf(message, guard_);
     const HttpRoutes::Route* route = routes_->Find(request.path);
     if (route == nullptr) return Write(routes_->NotFound());
@@ -122,24 +122,32 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
         });
   }
 
-  void Write(HttpResponse response) {
+  // After the last one the connection ends, whatever the client has asked for.
+  void Write(HttpResponse response, bool last = false) {
     const bool head = parser_->get().method() == http::verb::head;
     answer_ = BuildAnswer(parser_->get(), std::move(response));
+    if (last) answer_.keep_alive(false);
     Lowest().expires_after(kIdleTimeout);
     const auto done = [self = this->shared_from_this()](beast::error_code error, std::size_t) {
       if (error) return;
-      self->answer_.keep_alive() ? self->Read() : self->SayGoodbye();
+      self->answer_.keep_alive() ? self->Read() : self->HangUp();
     };
     if (!head) return http::async_write(stream_, answer_, done);
     serializer_.emplace(answer_);
     http::async_write_header(stream_, *serializer_, done);
   }
 
-  // So that a client can tell the end from a cut.
-  void SayGoodbye() {
+  // Closes at once, and not when the client has had enough, or whoever keeps the reply. TLS says so
+  // first, by which a client can tell the end from a cut; the client's own goodbye is taken as
+  // said.
+  void HangUp() {
     if constexpr (std::is_same_v<Stream, HttpTlsStream>) {
+      SSL_set_shutdown(stream_.native_handle(), SSL_RECEIVED_SHUTDOWN);
       Lowest().expires_after(kIdleTimeout);
-      stream_.async_shutdown([self = this->shared_from_this()](beast::error_code) {});
+      stream_.async_shutdown(
+          [self = this->shared_from_this()](beast::error_code) { self->Lowest().close(); });
+    } else {
+      Lowest().close();
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/read.hpp>
@@ -97,6 +98,28 @@ TEST_F(HttpsServerTest, RefusesACertificateThatExpiresUnderItsConnection) {
   ASSERT_EQ(ask(), 200u);
   EXPECT_TRUE(Eventually([&] { return ask() == 403; }));
   EXPECT_THAT(response.body(), HasSubstr("scraper/brief has expired"));
+}
+
+TEST_F(HttpsServerTest, HangsUpAfterTheLastAnswerThoughTheClientStays) {
+  const auto stays_open = [&](const std::string& request) {
+    HttpsConnection connection("127.0.0.1", server_->port(),
+                               {.credentials_dir = scraper_, .server = kNodeServerName});
+    boost::asio::write(*connection.stream, boost::asio::buffer(request));
+    std::string answer;
+    boost::system::error_code error;
+    boost::asio::read(*connection.stream, boost::asio::dynamic_buffer(answer), error);
+    // The end was said in TLS, and not cut off.
+    EXPECT_EQ(error, boost::asio::error::eof) << answer;
+    EXPECT_THAT(answer, HasSubstr("Connection: close"));
+    // The client says no goodbye. A server that waits for one gives up after 10 s.
+    const int fd = connection.stream->lowest_layer().native_handle();
+    const timeval timeout{.tv_sec = 5, .tv_usec = 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    char byte = 0;
+    return ::recv(fd, &byte, 1, 0) != 0;
+  };
+  EXPECT_FALSE(stays_open("GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n"));
+  EXPECT_FALSE(stays_open("DELETE /metrics HTTP/1.1\r\nHost: muster\r\n\r\n"));
 }
 
 TEST_F(HttpsServerTest, IsBelievedOnlyByItsRolesName) {
