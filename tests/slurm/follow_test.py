@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from embedded import BIN, SOON_DOWN, Run, Site, require  # noqa: E402
 
 MUSTER = BIN / "muster"
-STEPS = 150
+STEPS = 400  # several commands are asked of it while it trains, on a machine of any speed
 
 
 class FromTheLoginNode(unittest.TestCase):

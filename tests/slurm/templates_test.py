@@ -49,7 +49,8 @@ class Templates(unittest.TestCase):
 
     def test_a_task_of_an_array_saves_and_is_requeued_alone(self):
         site = Site(self, nodes=2)
-        spec = site.train_job(nodes=1, steps=100, every=25)
+        steps = 400  # it trains until Slurm has taken the order, on a machine of any speed
+        spec = site.train_job(nodes=1, steps=steps, every=100)
         array = self.sbatch(site, "array.sbatch", spec, "--array=1-2", "-N1")
         site.lab.wait_until(lambda: all((site.shared / f"out-{task}" / "metrics.jsonl").exists() for task in (1, 2)),
                             "both tasks train")
@@ -63,7 +64,7 @@ class Templates(unittest.TestCase):
         self.assertEqual({job["array_task_id"]: job["restart_cnt"] for job in site.lab.squeue()},
                          {task: 1, 3 - task: 0})
         for which in (1, 2):
-            self.assertEqual(self.steps(site.shared / f"out-{which}"), 100)
+            self.assertEqual(self.steps(site.shared / f"out-{which}"), steps)
 
     def test_het(self):
         site = Site(self, nodes=3, gpus=1, cpu_nodes=1)
