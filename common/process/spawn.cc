@@ -58,10 +58,12 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   ::_exit(127);
 }
 
-void ResetSignals() {
-  struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;
-  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &standard, nullptr);
+void ResetSignals(const std::vector<int>& ignored) {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  for (const int signal : ignored) ::sigaction(signal, &action, nullptr);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -114,7 +116,7 @@ void Place(const Plan& plan) {
     // The parent may have ended before the request was made.
     if (::getppid() != plan.parent) ::_exit(127);
   }
-  ResetSignals();
+  ResetSignals(options.ignored_signals);
   if (options.cgroup_procs_fd >= 0 && ::write(options.cgroup_procs_fd, "0\n", 2) != 2)
     Fail(plan.error_fd, Stage::kCgroup);
   Place(plan);

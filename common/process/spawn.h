@@ -39,12 +39,13 @@ struct SpawnOptions {
   // them is left: they make a program faster, not right.
   std::vector<int> cpus;
   int memory_node = -1;
+  // Ignored from the child's start; every other signal is at its default.
+  std::vector<int> ignored_signals;
   // Written to oom_score_adj: the kernel ends what has more of it first.
   int oom_score_adj = 0;
 };
 
-// A child in a session and process group of its own, every signal at its default. The caller reaps
-// it.
+// A child in a session and process group of its own. The caller reaps it.
 Result<pid_t> SpawnChild(const SpawnOptions& options);
 
 // The same, but a grandchild whose parent has already exited: nothing to reap, and no signal to

@@ -36,6 +36,14 @@ TEST(SpawnChild, ReportsExitCodesAndSignals) {
   EXPECT_EQ(RunShell("kill -KILL $$", {}), (ProcessExit{.signal = SIGKILL}));
 }
 
+TEST(SpawnChild, EverySignalIsAtItsDefaultButThoseThatAreToBeIgnored) {
+  EXPECT_EQ(RunShell("kill -USR2 $$; exit 3", {}), (ProcessExit{.signal = SIGUSR2}));
+  const SpawnOptions ignoring{.ignored_signals = {SIGTERM, SIGUSR2}};
+  EXPECT_EQ(RunShell("kill -USR2 $$; kill -TERM $$; exit 3", ignoring),
+            (ProcessExit{.exit_code = 3}));
+  EXPECT_EQ(RunShell("kill -INT $$; exit 3", ignoring), (ProcessExit{.signal = SIGINT}));
+}
+
 TEST(SpawnChild, GivesExactlyTheGivenEnvironment) {
   const TempDirForTest dir;
   const UniqueFd out = OpenOutput(dir / "out");

@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/ignored_signals.h"
+
 namespace muster {
 
 namespace asio = boost::asio;
@@ -53,7 +55,7 @@ bool EventLoop::OnLoopThread() const { return impl_->thread.load() == std::this_
 
 void EventLoop::OnTerminationSignal(std::function<void(int)> handler) {
   impl_->signals.add(SIGINT);
-  impl_->signals.add(SIGTERM);
+  if (!IsIgnored(SIGTERM)) impl_->signals.add(SIGTERM);
   impl_->WaitForSignal(std::move(handler));
 }
 

@@ -30,7 +30,8 @@ class EventLoop {
   void Post(std::function<void()> function);
   bool OnLoopThread() const;
 
-  // Calls `handler` on the loop for each of SIGINT and SIGTERM.
+  // Calls `handler` on the loop for each of SIGINT and SIGTERM, but not for a SIGTERM that is
+  // ignored (ignored_signals.h).
   void OnTerminationSignal(std::function<void(int signal)> handler);
 
   // For the classes beside this one (timers, sockets, HTTP).

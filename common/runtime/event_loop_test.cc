@@ -57,6 +57,23 @@ TEST(EventLoop, HandlesEveryTerminationSignal) {
   EXPECT_EQ(signals, (std::vector<int>{SIGINT, SIGTERM}));
 }
 
+TEST(EventLoop, ASigtermThatWhoeverStartedItHasHadIgnoredStaysSo) {
+  const auto before = ::signal(SIGTERM, SIG_IGN);
+  EventLoop loop;
+  std::vector<int> signals;
+  loop.OnTerminationSignal([&](int signal) {
+    signals.push_back(signal);
+    loop.Stop();
+  });
+  loop.Post([] {
+    std::raise(SIGTERM);
+    std::raise(SIGINT);
+  });
+  loop.Run();
+  EXPECT_EQ(signals, (std::vector<int>{SIGINT}));
+  ::signal(SIGTERM, before);
+}
+
 TEST(Timer, FiresOnceNotBeforeItsTime) {
   EventLoop loop;
   Timer timer(loop);

@@ -106,6 +106,25 @@ class AllocationTest(unittest.TestCase):
         self.check_done(allocation, 160)
         self.assertEqual(trajectory(allocation.output), trajectory(undisturbed.output))
 
+    def test_notices_that_reach_every_process_end_none_before_the_state_is_saved(self):
+        # Where Slurm keeps track of processes by their parents, it signals all that descend from a task.
+        for notice in (signal.SIGUSR2, signal.SIGTERM):
+            with self.subTest(notice.name):
+                allocation = self.allocation(nodes=2, steps=400, every=400)
+                allocation.start()
+                allocation.wait_for_step(20)
+                for task in allocation.tasks.values():
+                    for pid in (*descendants(task.pid), task.pid):
+                        os.kill(pid, notice)
+                self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+                self.assertEqual(allocation.leader()["epoch"], 1, "its coordinator has gone on")
+                saved = allocation.step()
+                allocation.requeue()
+                self.check_done(allocation, 400)
+                rows = read_metrics(allocation.output)
+                again = min(step for step, row in rows.items() if row["generation"] > rows[1]["generation"])
+                self.assertEqual(again, saved + 1, "no step is done twice")
+
     def test_before_the_end_of_its_time_it_is_saved(self):
         allocation = self.allocation(nodes=2, steps=100000, arguments=["--stop-lead", "20"])
         end = time.gmtime(time.time() + 27)

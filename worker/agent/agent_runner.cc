@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/ignored_signals.h"
 #include "common/process/spawn.h"
 #include "common/telemetry/log.h"
 #include "worker/agent/checkpoint_files.h"
@@ -40,7 +41,8 @@ Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::strin
                               "--worker-fd", std::to_string(kHandedOverFd)},
                      .working_directory = job_dir,
                      .output_fd = log.get(),
-                     .inherited = {{guardian_end.fd(), kHandedOverFd}}};
+                     .inherited = {{guardian_end.fd(), kHandedOverFd}},
+                     .ignored_signals = IgnoredNotices()};
   for (const auto& [name, value] : options.launch.passed_through)
     spawn.environment.push_back(name + "=" + value);
   return SpawnDetached(spawn);

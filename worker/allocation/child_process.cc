@@ -47,7 +47,8 @@ struct ChildProcess::Impl : std::enable_shared_from_this<ChildProcess::Impl> {
                        .working_directory = {},
                        .output_fd = log.get(),
                        .inherited = {},
-                       .die_with_parent = true});
+                       .die_with_parent = true,
+                       .ignored_signals = {SIGTERM, SIGUSR1, SIGUSR2}});
   }
 
   void OnStarted(const Result<pid_t>& started) {

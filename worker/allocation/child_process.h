@@ -1,9 +1,10 @@
 // ChildProcess: a program that a supervisor keeps, watched on its loop.
 //
 // Its standard output and error go to a log file that is appended to; it has the supervisor's
-// environment without MUSTER_*. It is started on a pool's thread, for the program may lie on a file
-// system that does not answer; it dies with that thread, so that the pool must outlive it. The rest
-// is the loop's thread only.
+// environment without MUSTER_*. Slurm's notices are for the supervisor: it ignores SIGTERM, SIGUSR1
+// and SIGUSR2, and SIGINT ends it. It is started on a pool's thread, for the program may lie on a
+// file system that does not answer; it dies with that thread, so that the pool must outlive it. The
+// rest is the loop's thread only.
 #pragma once
 
 #include <functional>

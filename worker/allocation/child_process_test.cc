@@ -54,7 +54,11 @@ TEST_F(ChildProcessTest, SettingsOfAUsersClusterDoNotReachIt) {
 }
 
 TEST_F(ChildProcessTest, ASignalReachesIt) {
-  EXPECT_EQ(EndOf("exec cat /dev/zero > /dev/null", SIGTERM), (ProcessExit{0, SIGTERM}));
+  EXPECT_EQ(EndOf("exec cat /dev/zero > /dev/null", SIGINT), (ProcessExit{0, SIGINT}));
+}
+
+TEST_F(ChildProcessTest, NoticesOfSlurmDoNotEndIt) {
+  EXPECT_EQ(EndOf("for s in TERM USR1 USR2; do kill -$s $$; done; exit 3"), (ProcessExit{3, 0}));
 }
 
 TEST_F(ChildProcessTest, DestroyedItEndsTheProcess) {

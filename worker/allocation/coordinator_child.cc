@@ -29,7 +29,7 @@ CoordinatorChild::~CoordinatorChild() = default;
 
 void CoordinatorChild::End() {
   timer_.Cancel();
-  process_->Signal(SIGTERM);
+  process_->Signal(SIGINT);
 }
 
 void CoordinatorChild::Look() {

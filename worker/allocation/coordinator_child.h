@@ -34,7 +34,7 @@ class CoordinatorChild {
   CoordinatorChild(EventLoop& loop, WorkerPool& pool, Options options, Handlers handlers);
   ~CoordinatorChild();
 
-  // SIGTERM; on_down is called when it has ended.
+  // SIGINT; on_down is called when it has ended.
   void End();
 
  private:

@@ -93,7 +93,7 @@ int EndProcessesOf(const std::string& dir, Duration grace) {
   AddProcessesOf(dir, &processes);
   // What it started is for a guardian to end; it knows how long that may take.
   for (const auto& [pid, start] : processes)
-    if (IsMusters(pid) && HasArgumentIn(pid, dir)) Send(pid, start, SIGTERM);
+    if (IsMusters(pid) && HasArgumentIn(pid, dir)) Send(pid, start, SIGINT);
   if (WaitUntilGone(dir, &processes, Deadline::After(grace))) return 0;
   for (const Deadline deadline = Deadline::After(kKillGrace); !deadline.Expired();) {
     for (const auto& [pid, start] : processes) Send(pid, start, SIGKILL);

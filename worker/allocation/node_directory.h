@@ -15,7 +15,7 @@ namespace muster::worker {
 Result<std::string> MakePrivateDirectory(const std::string& wanted);
 
 // Ends every program of Muster's that was started with a path in `dir`, and what descends from it:
-// SIGTERM, SIGKILL after `grace`. Guardians are no children of a supervisor, and outlive workers.
+// SIGINT, SIGKILL after `grace`. Guardians are no children of a supervisor, and outlive workers.
 // Returns how many would not end.
 int EndProcessesOf(const std::string& dir, Duration grace);
 

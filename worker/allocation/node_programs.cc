@@ -129,7 +129,7 @@ void NodePrograms::OnWorkerExit(const ProcessExit& exit) {
 void NodePrograms::End() {
   ending_ = true;
   worker_timer_.Cancel();
-  if (worker_) worker_->Signal(SIGTERM);
+  if (worker_) worker_->Signal(SIGINT);
   if (coordinator_) coordinator_->End();
 }
 

@@ -46,7 +46,7 @@ class NodePrograms {
   // Points this node's worker to the coordinator of `leadership`, and starts it the first time.
   void Follow(const Leadership& leadership, bool own);
 
-  // SIGTERM to all; nothing is started any more.
+  // SIGINT to all; nothing is started any more.
   void End();
   bool Ended() const { return !coordinator_ && !worker_; }
   void Kill();

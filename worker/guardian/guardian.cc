@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/ignored_signals.h"
 #include "common/base/proc_reader.h"
 #include "worker/guardian/log_line.h"
 
@@ -20,7 +21,9 @@ namespace {
 Result<UniqueFd> BlockSignals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) ::sigaddset(&set, signal);
+  for (const int signal : {SIGCHLD, SIGINT, SIGHUP, SIGPIPE}) ::sigaddset(&set, signal);
+  // A blocked signal would come although it is ignored.
+  if (!IsIgnored(SIGTERM)) ::sigaddset(&set, SIGTERM);
   if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) return ErrnoStatus(errno, "sigprocmask");
   UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, "signalfd");

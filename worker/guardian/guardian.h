@@ -4,7 +4,8 @@
 // the worker and detached from it. It speaks to its worker (worker_link.h) and to its processes
 // (process_host.h), holds the descriptors of snapshot segments, and never waits for disk or
 // network. It is a child subreaper, so nothing that descends from a rank escapes it, and its ranks
-// die with it (parent-death signal). On SIGTERM or SIGINT it ends its ranks and exits.
+// die with it (parent-death signal). On SIGTERM or SIGINT it ends its ranks and exits, but for a
+// SIGTERM that is ignored (ignored_signals.h).
 #pragma once
 
 #include <map>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/base/ignored_signals.h"
 #include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/process/cpu_affinity.h"
@@ -64,6 +65,9 @@ Result<pid_t> ProcessHost::Spawn(const GuardianLaunch& launch, Process* process)
                        .memory_node = launch.memory_node,
                        .oom_score_adj = kRankOomScoreAdj};
   options.argv[0] = program;
+  // SIGTERM is how a rank is asked to end.
+  options.ignored_signals = IgnoredNotices();
+  std::erase(options.ignored_signals, SIGTERM);
   PacketSocket rank_end;
   if (launch.control) {
     MUSTER_ASSIGN_OR_RETURN(auto pair, PacketSocket::Pair());
