@@ -75,6 +75,13 @@ std::string RequestText(const SlurmSubmitOptions& options) {
   return request.dump(1) + "\n";
 }
 
+// sbatch takes it before what the script says.
+Status CheckEnvironment(const slurm::Environment& environment) {
+  const auto signal = environment.find("SBATCH_SIGNAL");
+  if (signal == environment.end() || signal->second.empty()) return OkStatus();
+  return slurm::CheckStopSignal(signal->second).WithContext("environment variable SBATCH_SIGNAL");
+}
+
 void PrintSubmitted(CommandContext& context, const slurm::SubmissionPlan& plan,
                     const slurm::SubmittedJob& job) {
   const Json json = {
@@ -108,6 +115,7 @@ CommandResult RunSlurmSubmit(CommandContext& context, const slurm::SlurmCommands
     terminal.out << script;
     return kExitSuccess;
   }
+  MUSTER_RETURN_IF_ERROR(CheckEnvironment(slurm::CurrentEnvironment()));
   WarnOfMissingFiles(job.spec, terminal.err);
   const slurm::SubmissionPlan plan{.name = job.spec.name,
                                    .key = request.key,

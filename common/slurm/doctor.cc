@@ -231,9 +231,10 @@ void Judge::Preemption() {
             " for the partition or QOS");
   else
     Add("grace-time", Verdict::kOk, "a preempted job has " + Seconds(grace) + " to save its state");
-  if (!signal)
-    Add("preempt-signal", Verdict::kOk,
-        "a preempted job gets SIGTERM, not the signal of --signal; muster takes both");
+  Add("preempt-signal", Verdict::kOk,
+      (signal ? std::string("a preempted job gets the signal of --signal first")
+              : std::string("a preempted job gets SIGTERM, not the signal of --signal")) +
+          "; muster saves at USR1, USR2 and TERM, also where B: sends it to the batch script");
 }
 
 void Judge::TimeLimit() {

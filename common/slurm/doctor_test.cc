@@ -135,7 +135,8 @@ TEST(Doctor, TellsWhatAPreemptionDoes) {
   low.partition = "low";
   EXPECT_EQ(Of(low, "preemption"), Verdict::kOk);
   EXPECT_EQ(Of(low, "grace-time"), Verdict::kOk);
-  EXPECT_NE(Find(JudgeSettings(low), "preempt-signal"), nullptr);
+  EXPECT_NE(Find(JudgeSettings(low), "preempt-signal")->what.find("gets SIGTERM"),
+            std::string::npos);
   low.partitions["low"]["GraceTime"] = "0";
   EXPECT_EQ(Of(low, "grace-time"), Verdict::kWarn);
   low.partitions["low"]["PreemptMode"] = "CANCEL";
@@ -144,7 +145,10 @@ TEST(Doctor, TellsWhatAPreemptionDoes) {
   EXPECT_EQ(Of(low, "preemption"), Verdict::kWarn);
   for (const auto& [key, value] : Settings{{"SlurmctldParameters", "preempt_send_user_signal"},
                                            {"PreemptParameters", "a,send_user_signal"}})
-    EXPECT_EQ(Find(JudgeSettings(With(low, {{key, value}})), "preempt-signal"), nullptr) << key;
+    EXPECT_NE(Find(JudgeSettings(With(low, {{key, value}})), "preempt-signal")
+                  ->what.find("gets the signal of --signal first"),
+              std::string::npos)
+        << key;
 }
 
 TEST(Doctor, LooksAtThePartitionOfTheJob) {

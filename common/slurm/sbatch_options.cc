@@ -1,7 +1,11 @@
 #include "common/slurm/sbatch_options.h"
 
+#include <signal.h>
+#include <string.h>
+
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <utility>
 
 namespace muster::slurm {
@@ -49,7 +53,20 @@ constexpr Refused kRefused[] = {
     {"test-only", "--dry-run shows the script; sbatch --test-only takes it"},
 };
 
+// The name in "[R|B:]SIGNAL[@SECONDS]", which sbatch(1) takes by name or number.
+std::string SignalName(std::string_view value) {
+  if (const std::size_t colon = value.find(':'); colon != std::string_view::npos)
+    value.remove_prefix(colon + 1);
+  std::string name(value.substr(0, value.find('@')));
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  if (name.starts_with("SIG")) name.erase(0, 3);
+  for (const int number : {SIGUSR1, SIGUSR2, SIGTERM})
+    if (name == std::to_string(number)) return ::sigabbrev_np(number);
+  return name;
+}
+
 Status CheckAllowed(const SbatchOption& option) {
+  if (option.name == "signal") return CheckStopSignal(option.value.value_or(""));
   for (const Refused& refused : kRefused)
     if (option.name == refused.name && !(option.name == "ntasks-per-node" && option.value == "1"))
       return InvalidArgument("sbatch's --" + option.name +
@@ -117,6 +134,15 @@ std::optional<std::string> SbatchOptions::ValueOf(std::string_view name) const {
   for (const SbatchOption& option : batch_)
     if (option.name == name) value = option.value;
   return value;
+}
+
+Status CheckStopSignal(std::string_view value) {
+  const std::string name = SignalName(value);
+  if (name == "USR1" || name == "USR2" || name == "TERM") return OkStatus();
+  return InvalidArgument(
+      "sbatch's --signal=" + std::string(value) +
+      " cannot be given here: at USR1, USR2 and TERM the job is saved and stops, and any other "
+      "signal ends it unsaved; write --signal=USR2@SECONDS, or muster's own --signal-lead SECONDS");
 }
 
 std::string ShellQuoted(std::string_view text) {

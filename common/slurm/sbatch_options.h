@@ -43,6 +43,10 @@ class SbatchOptions {
   std::vector<SbatchOption> step_;
 };
 
+// Of --signal and SBATCH_SIGNAL: whether the job is saved at this signal, to its steps or, by B:,
+// to its batch script. kInvalidArgument with what to write instead.
+Status CheckStopSignal(std::string_view value);
+
 // One word of a shell command, whatever it holds. Of text without NUL.
 std::string ShellQuoted(std::string_view text);
 

@@ -60,6 +60,17 @@ TEST(SbatchOptions, ThatCannotWorkAreRefusedWithWhatToDo) {
   EXPECT_NE(ErrorOf({"--"}).find("'--'"), std::string::npos);
 }
 
+TEST(SbatchOptions, TakeTheSignalsAtWhichAJobIsSaved) {
+  for (const char* good :
+       {"USR2", "USR1@600", "B:USR1@45", "RB:usr2@60", "R:SIGTERM@90", "B:10@60", "12@60", "15"})
+    EXPECT_EQ(ErrorOf({std::string("--signal=") + good}), "no error") << good;
+  for (const char* bad : {"B:HUP@60", "INT@60", "B:9@60", "2", "B:", "@60", "USR", ""})
+    EXPECT_NE(ErrorOf({std::string("--signal=") + bad}).find("write --signal=USR2@SECONDS"),
+              std::string::npos)
+        << bad;
+  EXPECT_NE(ErrorOf({"--signal"}).find("--signal-lead"), std::string::npos);
+}
+
 TEST(Directives, HoldTextAsSbatchReadsIt) {
   EXPECT_EQ(*Directive({"nodes", "2-3"}), "#SBATCH --nodes=2-3");
   EXPECT_EQ(*Directive({"requeue", std::nullopt}), "#SBATCH --requeue");

@@ -30,13 +30,14 @@ say() { echo "muster: $(date '+%F %T') Slurm job $job, run $run: $*"; }
 echo "$job" > @STARTED@
 
 # srun passes SIGUSR2 on to the supervisors: save the state and stop. SIGTERM would make it end the
-# step at once, so it becomes the same request; Slurm itself sends both to the supervisors too.
+# step at once, so it becomes the same request; Slurm itself sends it to the supervisors too, and
+# what --signal names, unless that begins with B:.
 asked=0
 ask_to_stop() {
   asked=1
   [[ -z ${step:-} ]] || kill -USR2 "$step" 2>/dev/null
 }
-trap ask_to_stop USR2 TERM
+trap ask_to_stop USR1 USR2 TERM
 
 say "starts on $SLURM_JOB_NODELIST"
 @SRUN@ &

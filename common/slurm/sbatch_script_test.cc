@@ -257,7 +257,7 @@ TEST_F(Batch, PassesSignalsOnAndKeepsWaiting) {
       "kill -s SIGNAL $PPID\n"
       "until [[ ${got:-} ]]; do read -t 0.02 <> <(:); done\n"
       "exit 11";
-  for (const std::string signal : {"USR2", "TERM"}) {
+  for (const std::string signal : {"USR1", "USR2", "TERM"}) {
     std::string with = body;
     with.replace(with.find("SIGNAL"), 6, signal);
     Srun(with);

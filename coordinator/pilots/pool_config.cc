@@ -15,9 +15,10 @@ constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr int kMaxNodes = 65536;
 
 // Options that say what the pool itself decides.
-constexpr const char* kOwnOptions[] = {
-    "nodes",    "ntasks",  "ntasks-per-node", "time",    "nodelist",   "exclude", "partition",
-    "job-name", "comment", "output",          "requeue", "no-requeue", "array",   "open-mode"};
+constexpr const char* kOwnOptions[] = {"nodes",    "ntasks",    "ntasks-per-node", "time",
+                                       "nodelist", "exclude",   "partition",       "job-name",
+                                       "comment",  "output",    "requeue",         "no-requeue",
+                                       "array",    "open-mode", "signal"};
 
 void CheckOptions(MapReader& file, const PoolConfig& config) {
   const auto options = slurm::SbatchOptions::Parse(config.options);

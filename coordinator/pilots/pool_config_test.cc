@@ -73,6 +73,8 @@ TEST(PoolConfigTest, ABadFileIsRefusedByLineAndKey) {
   EXPECT_THAT(Refusal("max_nodes: 2\ntime_limit: 5m\nstop_lead: 2m\n"), HasSubstr("stop_lead"));
   EXPECT_THAT(Refusal("max_nodes: 2\ndirectory: pilots\n"), HasSubstr("absolute"));
   EXPECT_THAT(Refusal("max_nodes: 2\noptions: [--nodes=3]\n"), HasSubstr("--nodes is the pool's"));
+  EXPECT_THAT(Refusal("max_nodes: 2\noptions: [--signal=USR2@60]\n"),
+              HasSubstr("--signal is the pool's"));
   EXPECT_THAT(Refusal("max_nodes: 2\noptions: [\"--x=a\\tb\\nc\"]\n"), HasSubstr("options"));
   EXPECT_THAT(Refusal("- 1\n"), HasSubstr("expected one map"));
   EXPECT_THAT(Refusal("max_nodes: [\n"), HasSubstr("no valid YAML"));

@@ -131,6 +131,23 @@ class Submit(unittest.TestCase):
         self.assertIn("run 0: ended with 75", text)
         self.assertIn("run 1: ended with 0", text)
 
+    def test_a_signal_to_the_script_alone_saves_the_job(self):
+        job = self.submit("--key", "k", "-N1", "--signal=B:USR1@60", "--time=5")
+        self.wait_for_supervisors(job, 0, 1)
+        self.lab.run("scancel", "--batch", "--signal=USR1", job["slurm_job_id"])
+        self.lab.start_again_now(job["slurm_job_id"], without="n1")
+        self.assertEqual([path.name for path in self.wait_for_supervisors(job, 1, 1)], ["words-1-n2"])
+        self.finish(job)
+        self.assertEqual(self.lab.job(job["slurm_job_id"])["restart_cnt"], 1)
+
+    def test_a_signal_at_which_nothing_is_saved_is_refused(self):
+        refused = self.submit("--key", "k", "--signal=B:HUP@60", check=False)
+        self.assertEqual((refused.returncode, "--signal=USR2@SECONDS" in refused.stderr), (2, True), refused.stderr)
+        refused = self.lab.run(MUSTER, "slurm", "submit", "job.yaml", cwd=self.folder, env={"SBATCH_SIGNAL": "9@60"},
+                               check=False)
+        self.assertEqual((refused.returncode, "environment variable SBATCH_SIGNAL" in refused.stderr), (2, True),
+                         refused.stderr)
+
     def test_a_task_of_an_array_is_requeued_alone(self):
         script = ('touch "ran-$SLURM_ARRAY_TASK_ID-${SLURM_RESTART_COUNT:-0}"\n'
                   "until [[ -e finish ]]; do read -rt 0.05 <> <(:); done")

@@ -37,6 +37,18 @@ class Templates(unittest.TestCase):
         self.assertEqual(self.steps(spec["train"]["output"]["dir"]), STEPS)
         self.assertTrue((site.shared / f"muster-{job}-0.log").exists())
 
+    def test_a_signal_to_the_script_alone_saves_the_job(self):
+        site = Site(self, nodes=2)
+        spec = site.train_job(nodes=2, steps=100, every=1000)
+        job = self.sbatch(site, "embedded.sbatch", spec, "--signal=B:USR1@60", "--time=5")
+        run = Run(site, job, spec)
+        run.wait_for_step(30)
+        site.lab.run("scancel", "--batch", "--signal=USR1", job)
+        site.lab.start_again_now(job)
+        self.assertEqual(run.wait_for_end(), "COMPLETED")
+        self.assertEqual(run.slurm()["restart_cnt"], 1)
+        self.assertEqual([run.metrics()[step]["generation"] for step in (30, 100)], [1, 2])
+
     def test_array(self):
         site = Site(self, nodes=2)
         spec = site.train_job(nodes=2, steps=STEPS, every=4)
