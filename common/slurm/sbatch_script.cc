@@ -68,15 +68,37 @@ else
   ((code != 0)) || code=70
 fi
 
-# The same job again, unless Slurm is ending it already: a cancelled one must stay so.
+# Without the nodes $1 and those that were excluded before. Slurm takes it of a job that waits only,
+# which it does not while a lost node is being given up.
+leave_out() {
+  local shown before all node known why
+  for ((i = 0; i < 20; i++)); do
+    before=
+    if shown=$(scontrol show job -o "$job" 2>&1); then
+      [[ $shown =~ \ ExcNodeList=([^ ]+) && ${BASH_REMATCH[1]} != "(null)" ]] && before=${BASH_REMATCH[1]}
+      known=${before:+$(scontrol show hostnames "$before")}
+      all=$before
+      for node in ${1//,/ }; do
+        [[ $'\n'$known$'\n' == *$'\n'"$node"$'\n'* ]] || all+=${all:+,}$node
+      done
+      why=$(scontrol update JobId="$job" ExcNodeList="$all" 2>&1) && return
+    else
+      why=$shown
+    fi
+    sleep 1
+  done
+  say "it is requeued, but may get $1 again, since Slurm does not exclude them: $why"
+}
+
+# The same job again, unless Slurm is ending it already: a cancelled one must stay so. Then it is in
+# Slurm's hands, which ends this script.
 requeue() {
-  local now excluded=
+  local now
   now=$(squeue -h -t all -j "$job" -o %T 2>/dev/null)
   [[ -z $now || $now == RUNNING ]] || { say "Slurm has it $now, so it is not requeued here"; return 0; }
   (trap '' TERM; exec scontrol requeue "$job") || return 1
-  [[ $outcome =~ \"exclude\":\ *\[([^]]+)\] ]] && excluded=${BASH_REMATCH[1]//[\" ]/}
-  [[ -n $excluded ]] || return 0
-  (trap '' TERM; exec scontrol update JobId="$job" ExcNodeList="$excluded")
+  [[ ! $outcome =~ \"exclude\":\ *\[([^]]+)\] ]] || (trap '' TERM; leave_out "${BASH_REMATCH[1]//[\" ]/}")
+  return 0
 }
 
 if ((code == 75)); then
@@ -95,8 +117,10 @@ if ((code == 75)); then
       sleep 1 &
       wait $!
     done
+    say "Slurm has not ended this script within two minutes; squeue -j $job tells what becomes of the job"
+  else
+    say "could not be requeued; submit it again, and it goes on from its last checkpoint"
   fi
-  say "could not be requeued; submit it again, and it goes on from its last checkpoint"
 fi
 exit "$code"
 )sh";

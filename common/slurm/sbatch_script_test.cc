@@ -127,6 +127,23 @@ class Batch : public testing::Test {
     Install("srun", "printf '%s\\n' \"$@\" > " + ShellQuoted(dir_ / "srun.words") + "\n" + body);
   }
 
+  // Slurm's word on what job 42 is excluded from, in its own short form and in full. An exclusion
+  // is refused `refusals` times, as while a lost node is being given up.
+  void Scontrol(const std::string& excluded, const std::string& names, int refusals = 0) {
+    Install("scontrol",
+            "case $1 in\n"
+            "show) [[ $2 == hostnames ]] && printf " +
+                ShellQuoted(names) +
+                " || echo 'JobId=42 ReqNodeList=(null) ExcNodeList=" + excluded +
+                " NodeList=n[1-3]'; exit ;;\nesac\n"
+                "echo \"$*\" >> " +
+                ShellQuoted(dir_ / "scontrol.calls") +
+                "\n"
+                "[[ $1 == requeue ]] || (($(grep -c update " +
+                ShellQuoted(dir_ / "scontrol.calls") + ") > " + std::to_string(refusals) +
+                ")) || { echo 'Unexpected message received'; exit 1; }");
+  }
+
   // The supervisors' outcome of run 0, as the script finds it when srun has ended.
   void SrunLeaves(const std::string& outcome, int exit_code) {
     Srun("while [[ $1 != --state ]]; do shift; done\necho " + ShellQuoted(outcome) +
@@ -225,10 +242,48 @@ TEST_F(Batch, NeverSaysDoneWithoutAnOutcome) {
   EXPECT_EQ(Written("scontrol.calls"), "");
 }
 
+constexpr char kWithoutTwo[] =
+    "{\"run\":0,\"exit_code\":75,\"action\":\"requeue\",\"exclude\":[\"n1\", \"n2\"]}";
+
 TEST_F(Batch, RequeuesWithoutTheBadNodes) {
-  SrunLeaves("{\"run\":0,\"exit_code\":75,\"action\":\"requeue\",\"exclude\":[\"n1\",\"n2\"]}", 75);
+  Scontrol("(null)", "");
+  SrunLeaves(kWithoutTwo, 75);
   EXPECT_EQ(Run(), 75) << output_;
   EXPECT_EQ(Written("scontrol.calls"), "requeue 42\nupdate JobId=42 ExcNodeList=n1,n2\n");
+}
+
+TEST_F(Batch, KeepsWhatWasExcludedBefore) {
+  Scontrol("n[2,7-8],n10", "n2\nn7\nn8\nn10\n");
+  SrunLeaves(kWithoutTwo, 75);
+  EXPECT_EQ(Run(), 75) << output_;
+  EXPECT_EQ(Written("scontrol.calls"), "requeue 42\nupdate JobId=42 ExcNodeList=n[2,7-8],n10,n1\n");
+}
+
+TEST_F(Batch, ExcludesAsSoonAsSlurmTakesIt) {
+  Scontrol("n9", "n9\n", 3);
+  SrunLeaves(kWithoutTwo, 75);
+  EXPECT_EQ(Run(), 75) << output_;
+  const std::string update = "update JobId=42 ExcNodeList=n9,n1,n2\n";
+  EXPECT_EQ(Written("scontrol.calls"), "requeue 42\n" + update + update + update + update);
+  EXPECT_EQ(output_.find("exclude them"), std::string::npos) << output_;
+}
+
+TEST_F(Batch, SaysThatItIsRequeuedAlsoWhereSlurmExcludesNothing) {
+  Scontrol("(null)", "", 1000);
+  SrunLeaves(kWithoutTwo, 75);
+  EXPECT_EQ(Run(), 75) << output_;
+  EXPECT_NE(output_.find("it is requeued, but may get n1,n2 again, since Slurm does not exclude "
+                         "them: Unexpected message received"),
+            std::string::npos)
+      << output_;
+  EXPECT_EQ(output_.find("could not be requeued"), std::string::npos) << output_;
+}
+
+TEST_F(Batch, SaysThatItWasNotRequeued) {
+  Install("scontrol", "exit 1");
+  SrunLeaves(kWithoutTwo, 75);
+  EXPECT_EQ(Run(), 75) << output_;
+  EXPECT_NE(output_.find("could not be requeued; submit it again"), std::string::npos) << output_;
 }
 
 TEST_F(Batch, RequeuesAStepThatWasKilled) {

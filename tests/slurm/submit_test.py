@@ -131,11 +131,11 @@ class Submit(unittest.TestCase):
         self.assertIn("run 0: ended with 75", text)
         self.assertIn("run 1: ended with 0", text)
 
-    def test_a_signal_to_the_script_alone_saves_the_job(self):
-        job = self.submit("--key", "k", "-N1", "--signal=B:USR1@60", "--time=5")
+    def test_a_signal_to_the_script_alone_saves_the_job_and_the_users_exclusions_stay(self):
+        job = self.submit("--key", "k", "-N1", "--exclude=n3", "--signal=B:USR1@60", "--time=5")
         self.wait_for_supervisors(job, 0, 1)
         self.lab.run("scancel", "--batch", "--signal=USR1", job["slurm_job_id"])
-        self.lab.start_again_now(job["slurm_job_id"], without="n1")
+        self.lab.start_again_now(job["slurm_job_id"], without="n3,n1")
         self.assertEqual([path.name for path in self.wait_for_supervisors(job, 1, 1)], ["words-1-n2"])
         self.finish(job)
         self.assertEqual(self.lab.job(job["slurm_job_id"])["restart_cnt"], 1)
