@@ -169,7 +169,8 @@ void Election::Seek(TimePoint now) {
 void Election::WatchLeader(TimePoint now) {
   Read(now);
   Peer& leader = peers_[leadership_.leader.index];
-  if (Gone(leader, now)) return BeginElection(now);
+  // One that says that it cannot run a coordinator any more answers, but leads nobody.
+  if (Gone(leader, now) || leader.unfit) return BeginElection(now);
   if (now - leader.asked >= (leader.silent_since ? kAskAgain : options_.PulseInterval()))
     Ask(leadership_.leader.index, now);
 }

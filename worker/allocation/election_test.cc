@@ -77,6 +77,15 @@ TEST(Election, ANodeThatCannotRunACoordinatorLeavesItToTheNext) {
   EXPECT_TRUE(gang.of(0).unfit());
 }
 
+TEST(Election, ALeaderThatCannotRunACoordinatorAnyMoreLeavesItToTheNext) {
+  ElectionHarness gang(3);
+  gang.Run(seconds(1));
+  gang.ForbidCoordinators(0);
+  gang.KillCoordinator(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 1; }, seconds(10)));
+  EXPECT_EQ(gang.epoch(), 2u);
+}
+
 TEST(Election, WhenTheFirstNodeNeverComesTheSecondLeads) {
   ElectionHarness gang(3);
   gang.PowerOff(0);
@@ -87,6 +96,16 @@ TEST(Election, WhenNobodyCanLeadExactlyOneGivesUp) {
   ElectionHarness gang(3);
   for (int node = 0; node < 3; ++node) gang.ForbidCoordinators(node);
   gang.Run(seconds(300));
+  EXPECT_EQ(gang.give_ups(), 1);
+}
+
+TEST(Election, WhenNobodyCanLeadAnyMoreExactlyOneGivesUp) {
+  ElectionHarness gang(3);
+  gang.Run(seconds(1));
+  for (int node = 0; node < 3; ++node) gang.ForbidCoordinators(node);
+  gang.KillCoordinator(0);
+  EXPECT_TRUE(gang.RunUntil([&] { return gang.GaveUp(0); }, seconds(150)));
+  gang.Run(seconds(60));
   EXPECT_EQ(gang.give_ups(), 1);
 }
 
