@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from allocation import Allocation  # noqa: E402
-from cluster import descendants, read_metrics, run, trajectory, wait_until  # noqa: E402
+from cluster import descendants, read_metrics, run, steps_in_order, trajectory, wait_until  # noqa: E402
 
 
 def programs_below(pid):
@@ -193,6 +193,38 @@ class AllocationTest(unittest.TestCase):
         allocation.fail_next(0)
         self.assertEqual(allocation.wait(), {"n1": 75}, allocation.logs())
         self.assertEqual(allocation.outcome()["action"], "requeued")
+
+    def without_coordinators(self):
+        """Two nodes train, but neither can run a coordinator any more."""
+        allocation = self.allocation(nodes=2, steps=100000, arguments=["--give-up", "3"])
+        allocation.use_own_programs()
+        allocation.start()
+        allocation.wait_for_step(30)
+        allocation.break_coordinators()
+        return allocation
+
+    def test_where_no_node_can_run_a_coordinator_the_allocation_is_requeued_and_the_next_run_goes_on(self):
+        allocation = self.without_coordinators()
+        os.kill(programs_below(allocation.tasks["n0"].pid)["muster-coordinator"], signal.SIGKILL)
+        self.assertEqual(allocation.wait(), {"n0": 75, "n1": 75}, allocation.logs())
+        self.assertEqual(len(allocation.said("scontrol", "requeue")), 1)
+        outcome = allocation.outcome()
+        self.assertEqual((outcome["action"], outcome["closed"], outcome["exclude"]), ("requeued", True, []))
+        self.assertIn("no node of this allocation can run a coordinator", outcome["reason"])
+        wait_until(lambda: not allocation.leftovers(), "nothing is left")
+        before = steps_in_order(allocation.output)
+        allocation.mend_coordinators()
+        allocation.requeue()
+        wait_until(lambda: len(steps_in_order(allocation.output)) > len(before), "training goes on")
+        self.assertGreater(steps_in_order(allocation.output)[len(before)], 20, "from its last checkpoint")
+
+    def test_where_no_node_can_run_a_coordinator_nor_be_requeued_the_allocation_is_cancelled(self):
+        allocation = self.without_coordinators()
+        allocation.kill_node("n0")  # the batch node, without which no script ends the job
+        allocation.write_slurm(NodeList="n1", Requeue="0")
+        self.assertEqual(allocation.wait(), {"n1": 75}, allocation.logs())
+        self.assertEqual(len(allocation.said("scancel")), 1)
+        self.assertEqual(allocation.said("requeue"), [])
 
     def test_a_second_srun_in_one_allocation_is_a_job_of_its_own(self):
         allocation = self.allocation(nodes=2, steps=20)

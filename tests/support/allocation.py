@@ -46,6 +46,7 @@ class Allocation:
         test.addCleanup(self.close)
         self.nodes = [f"n{i}" for i in range(nodes)]
         self.arguments = [str(a) for a in arguments]
+        self.programs = BIN
         self.tasks = {}
         self.outcomes = {}
         self.run = 0
@@ -97,6 +98,27 @@ class Allocation:
         job["resources"].update({"min_nodes": min_nodes} if min_nodes else {})
         (self.root / "job.yaml").write_text(json.dumps(job), encoding="utf-8")
 
+    # --- the programs ---
+
+    def break_coordinators(self):
+        """None can be started on any node from now on, as with a library that is gone; what runs goes on."""
+        (self.programs / "muster-coordinator").rename(self.programs / "muster-coordinator.sound")
+        (self.programs / "muster-coordinator").symlink_to(shutil.which("false"))
+
+    def mend_coordinators(self):
+        (self.programs / "muster-coordinator.sound").replace(self.programs / "muster-coordinator")
+
+    def use_own_programs(self):
+        """Before start(): a folder in which break_coordinators() may do what it does. Programs look for each other
+        where they are themselves, so the worker is a copy."""
+        self.programs = self.root / "programs"
+        self.programs.mkdir()
+        for program in BIN.iterdir():
+            if program.name == "muster-worker":
+                shutil.copy2(program, self.programs)
+            elif program.name.startswith("muster-"):
+                (self.programs / program.name).symlink_to(program.resolve())
+
     # --- the tasks ---
 
     def environment(self, index):
@@ -128,7 +150,7 @@ class Allocation:
                 continue
             log = open(self.root / f"task-{node}.log", "ab")
             self.tasks[node] = subprocess.Popen(
-                [str(BIN / "muster-worker"), "--auto", "--job", str(self.root / "job.yaml"),
+                [str(self.programs / "muster-worker"), "--auto", "--job", str(self.root / "job.yaml"),
                  "--interface", "lo", *self.arguments],
                 env=self.environment(index), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self.root)

@@ -133,6 +133,13 @@ def read_metrics(output):
     return entries
 
 
+def steps_in_order(output):
+    """The steps of metrics.jsonl as they were done: one that was done again is there twice."""
+    text = (pathlib.Path(output) / "metrics.jsonl").read_text(encoding="utf-8")
+    whole = text[:text.rfind("\n") + 1]  # the last line may be half written while the job runs
+    return [json.loads(line)["step"] for line in whole.splitlines()]
+
+
 def trajectory(output):
     """What must be equal, bit for bit, between a disturbed and an undisturbed run."""
     return trajectory_of(read_metrics(output))

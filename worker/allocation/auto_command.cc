@@ -57,6 +57,11 @@ void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
                  "seconds that the job may wait for nodes before the allocation is given back")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
+  app.add_option("--give-up", flags->give_up_seconds,
+                 "seconds without a node that can run a coordinator before the allocation is "
+                 "requeued")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
   app.add_option("--worker-arg", flags->worker_arguments,
                  "a further argument of each node's worker")
       ->allow_extra_args(false);

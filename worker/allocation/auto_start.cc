@@ -120,6 +120,7 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
   options.log_level = flags.log_level;
   options.election.index = allocation.node_id;
   options.election.node_count = allocation.node_count();
+  options.election.give_up = FromSeconds(flags.give_up_seconds);
   options.course.run = allocation.restart_count;
   options.course.max_requeues = flags.max_requeues;
   options.course.patience = FromSeconds(flags.patience_seconds);
