@@ -52,13 +52,13 @@ class Site:
         path.write_text(json.dumps(spec, indent=1), encoding="utf-8")
         return path
 
-    def submit(self, spec, *options, srun="", auto="", script="{srun}"):
+    def submit(self, spec, *options, srun="", auto="", script="{srun}", term_grace_s=3):
         """A hand-written batch script around srun muster-worker --auto."""
         path = self.write_job(spec)
         logs = self.shared / f"{spec['name']}-supervisors"
         logs.mkdir(exist_ok=True)
         line = (f"{SRUN} --output={logs}/%t.log {srun} {BIN}/muster-worker --auto --job {path} "
-                f"--slots 1 --term-grace 3 {auto}")
+                f"--slots 1 --term-grace {term_grace_s} {auto}")
         job = self.lab.sbatch(script.format(srun=line), "--no-kill", "--requeue", "--exclusive",
                               *options)
         return Run(self, job, spec)
@@ -97,6 +97,10 @@ class Run:
 
     def trajectory(self):
         return cluster.trajectory(self.output)
+
+    def steps_in_order(self):
+        """As they were done: a step that was done again is there twice."""
+        return cluster.steps_in_order(self.output)
 
     def last_step(self):
         return max(self.metrics(), default=0)
@@ -147,12 +151,13 @@ class Run:
 
 def processes_on(lab, node):
     """Names of Muster's programs that run on a node."""
-    found = []
-    for pid in lab.processes(node):
-        try:
-            name = pathlib.Path(f"/proc/{pid}/exe").readlink().name
-        except OSError:
-            continue
-        if name.startswith("muster-"):
-            found.append(name)
-    return found
+    programs = [program_of(pid) for pid in lab.processes(node)]
+    return [name for name in programs if name.startswith("muster-")]
+
+
+def program_of(pid):
+    """The name of the program that a process runs; empty when it has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""

@@ -29,6 +29,7 @@ class Plan:
     own_name: bool = False  # beside a dead name server, a node can look up its own name, and no other
     slurmd_timeout_s: int = 10
     kill_wait_s: int = 3
+    grace_s: int = 0  # from a preemption's first signal to its end, of jobs in the partition main
     settings: tuple = ()  # further (key, value) pairs of slurm.conf; they replace those below
 
     def names(self):
@@ -102,7 +103,8 @@ def slurm_conf(plan):
     settings.update(dict(plan.settings))
     lines = [f"{key}={value}" for key, value in settings.items()]
     lines += [_node_line(plan, name) for name in plan.names()]
-    lines.append("PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1")
+    lines.append(f"PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1 "
+                 f"GraceTime={plan.grace_s}")
     lines.append("PartitionName=urgent Nodes=ALL State=UP PriorityTier=10")
     return "\n".join(lines) + "\n"
 

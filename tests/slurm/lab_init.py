@@ -314,7 +314,8 @@ def run_node(folder, name):
     if not sys.stdin.readline():
         return 1
     node_network(plan, name)
-    start(unprivileged(["slurmd", "-D", "-N", name, "-f", folder / "etc" / "slurm.conf"]),
+    # -b: booted now. What it would tell of itself is when the machine was.
+    start(unprivileged(["slurmd", "-D", "-b", "-N", name, "-f", folder / "etc" / "slurm.conf"]),
           folder / "logs" / f"slurmd-{name}.out", cwd="/")
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)

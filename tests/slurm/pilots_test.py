@@ -79,6 +79,10 @@ class Pool(Site):
     def nodes(self, state="ready"):
         return sorted(node["name"] for node in self.json("nodes") if node["state"] == state)
 
+    def gang(self):
+        """The nodes that have ranks."""
+        return [node for node in sorted(self.lab.nodes_on) if "muster-trainer" in processes_on(self.lab, node)]
+
     def wait_for_nodes(self, names, timeout=PATIENCE_S):
         return self.lab.wait_until(lambda: self.nodes() == names, f"the nodes {names} are ready", timeout)
 
@@ -129,6 +133,20 @@ class Pilots(unittest.TestCase):
         pool.wait_for_step(spec, step + 20, world=2)
         excluded = [pool.lab.scontrol("show", "job", entry["job_id"]) for entry in pool.slurm_pilots()]
         self.assertTrue(any("ExcNodeList=n2" in text for text in excluded))
+
+    def test_a_spare_pilot_takes_the_place_of_a_killed_node_and_another_becomes_the_spare(self):
+        pool = Pool(self, nodes=4, max_nodes=4, spares=1)
+        spec = pool.train_job(nodes=2, steps=LONG, every=50)
+        pool.submit_job(spec)
+        pool.wait_for_nodes(["n1", "n2", "n3"])
+        pool.wait_for_step(spec, 60, world=2)
+        gang = pool.gang()
+        spare = next(node for node in pool.nodes() if node not in gang)
+        pool.lab.kill_node(gang[0])
+        pool.lab.wait_until(lambda: pool.gang() == sorted([gang[1], spare]), "the spare has the rank")
+        pool.wait_for_step(spec, max(pool.metrics(spec)) + 10, world=2)
+        pool.wait_for_nodes(sorted([gang[1], spare, "n4"]))
+        self.assertEqual(pool.gang(), sorted([gang[1], spare]))
 
     def test_a_unit_of_two_nodes_comes_and_is_replaced_as_a_whole(self):
         pool = Pool(self, nodes=4, nodes_per_pilot=2)

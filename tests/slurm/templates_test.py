@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from embedded import BIN, ROOT, SRUN, Run, Site, require  # noqa: E402
+from embedded import BIN, ROOT, SRUN, Run, Site, processes_on, require  # noqa: E402
 
 STEPS = 12
 
@@ -77,6 +77,25 @@ class Templates(unittest.TestCase):
                          {task: 1, 3 - task: 0})
         for which in (1, 2):
             self.assertEqual(self.steps(site.shared / f"out-{which}"), steps)
+
+    def test_train_runs_the_ranks_by_srun_alone_and_goes_on_when_it_is_requeued(self):
+        site = Site(self, nodes=2)
+        spec = site.train_job(nodes=2, steps=100, every=10)
+        job = self.sbatch(site, "train.sbatch", spec, "-N2", "--ntasks-per-node=1", f"--output={site.shared}/%j.out",
+                          export=f"MUSTER_TRAINER={BIN}/muster-trainer")
+        run = Run(site, job, spec)
+        run.wait_for_step(30)
+        self.assertEqual([programs for node in ("n1", "n2") for programs in processes_on(site.lab, node)],
+                         2 * ["muster-trainer"], "nothing else of Muster's")
+        site.lab.scontrol("requeue", job)
+        site.lab.start_again_now(job)
+        self.assertEqual(run.wait_for_end(), "COMPLETED")
+        self.assertEqual((run.exit_code(), run.slurm()["restart_cnt"]), (0, 1))
+        self.assertEqual({entry["world_size"] for entry in run.metrics().values()}, {2})
+        self.assertEqual(sorted(run.metrics()), list(range(1, 101)))
+        steps = run.steps_in_order()
+        again = [step for step in set(steps) if steps.count(step) > 1]
+        self.assertGreater(min(again, default=100), 20, "it goes on from a checkpoint")
 
     def test_het(self):
         site = Site(self, nodes=3, gpus=1, cpu_nodes=1)
