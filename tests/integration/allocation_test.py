@@ -135,6 +135,21 @@ class AllocationTest(unittest.TestCase):
         self.assertIn("time ends", allocation.outcome()["reason"])
         self.assertEqual(len(allocation.said("scontrol", "requeue")), 1)
 
+    def test_told_ahead_that_it_ends_it_asks_slurm_when(self):
+        allocation = self.allocation(nodes=2, steps=100000)
+        at = lambda seconds: time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + seconds))  # noqa: E731
+        allocation.write_slurm(EndTime=at(86400))
+        allocation.start()
+        allocation.wait_for_step(25)
+        os.kill(allocation.rank("n1"), signal.SIGSTOP)  # it takes all the time that there is
+        allocation.write_slurm(EndTime=at(12))  # as of a preemption with some grace
+        for task in allocation.tasks.values():
+            task.send_signal(signal.SIGUSR2)
+        self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+        self.assertRegex((allocation.root / "task-n0.log").read_text(encoding="utf-8"),
+                         r"SIGUSR2 \(run 0\): the job is to be saved and suspended within \d s")
+        self.assertEqual(len(allocation.said("scontrol", "requeue")), 1)
+
     def test_a_node_that_is_lost_for_good_is_excluded_from_the_next_run(self):
         allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "3"])
         allocation.start()

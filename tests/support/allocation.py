@@ -189,6 +189,10 @@ class Allocation:
             kill(pid)
         task.wait(10)
 
+    def rank(self, node):
+        """The process of the node's rank."""
+        return next(pid for pid, words in processes_of(self.root / "tmp" / node) if "muster-trainer train" in words)
+
     def _ranks_of(self, node):
         """Guardians and ranks belong to nobody; their environment names the node."""
         found = []

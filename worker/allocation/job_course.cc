@@ -129,6 +129,7 @@ Duration JobCourse::Lead() const {
 void JobCourse::SetEndTime(TimePoint end, TimePoint now) {
   if (!end_time_) time_left_ = end - now;
   end_time_ = end;
+  if (stop_by_) stop_by_ = std::min(*stop_by_, end);
 }
 
 void JobCourse::OnEndIsNear(const std::string& reason, Duration otherwise, TimePoint now) {

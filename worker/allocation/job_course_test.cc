@@ -99,6 +99,16 @@ TEST_F(JobCourseTest, ASignalThatTheEndIsNearLeavesTheTimeThatThereIs) {
   EXPECT_NEAR(std::get<SuspendJob>(Pass(seconds(1)).at(0)).by_seconds, 22, 1);
 }
 
+TEST_F(JobCourseTest, AnEndThatHasComeNearerIsThatOfAStopThatIsUnderWay) {
+  course_->SetEndTime(now_ + seconds(86400), now_);
+  Job(JobPhase::kActive);
+  course_->OnEndIsNear("SIGUSR2", seconds(25), now_);
+  course_->SetEndTime(now_ + seconds(40), now_);
+  EXPECT_EQ(*course_->stop_by(), now_ + seconds(40));
+  course_->SetEndTime(now_ + seconds(90), now_);
+  EXPECT_EQ(*course_->stop_by(), now_ + seconds(40)) << "later helps nobody";
+}
+
 TEST_F(JobCourseTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsHeard) {
   Job(JobPhase::kActive);
   course_->OnStopNotice(now_ + seconds(30), "SIGTERM");

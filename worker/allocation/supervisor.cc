@@ -332,8 +332,8 @@ void SupervisorLoop::AwaitSignal() {
   });
 }
 
-// SIGUSR1 and SIGUSR2 are sent ahead of the end, to all tasks; the leader knows when that is.
-// SIGTERM begins it.
+// SIGUSR1 and SIGUSR2 are sent ahead of the end, to all tasks; the leader knows when that is, or
+// asks, as a preemption has only just set it. SIGTERM begins it.
 void SupervisorLoop::OnSignal(int signal) {
   if (ending_.ending()) return;
   const TimePoint now = SystemClock().Now();
@@ -343,7 +343,9 @@ void SupervisorLoop::OnSignal(int signal) {
   Log().warn("SIG{}: the allocation is about to end", name);
   JobCourse& course = lead_.course();
   if (signal == SIGTERM || signal == SIGINT) return course.OnStopNotice(now + grace, reason);
-  if (election_.leading()) course.OnEndIsNear(reason, grace, now);
+  if (!election_.leading()) return;
+  course.OnEndIsNear(reason, grace, now);
+  ask_scheduler_at_ = now;
 }
 
 void SupervisorLoop::AskScheduler() {
