@@ -48,7 +48,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
       using Plain = HttpSession<beast::tcp_stream>;
       return std::make_shared<Plain>(routes, std::move(socket))->Read();
     }
-    const std::shared_ptr<asio::ssl::context> context = tls->Current(SystemClock().Now());
+    const std::shared_ptr<asio::ssl::context> context = tls->Current();
     std::make_shared<HttpSession<HttpTlsStream>>(routes, std::move(socket), *context)
         ->Handshake(context, tls_options);
   }

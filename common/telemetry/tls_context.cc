@@ -1,5 +1,7 @@
 #include "common/telemetry/tls_context.h"
 
+#include <pthread.h>
+
 #include <boost/asio/buffer.hpp>
 #include <utility>
 
@@ -10,8 +12,6 @@ namespace muster {
 namespace ssl = boost::asio::ssl;
 
 namespace {
-
-constexpr Duration kLookInterval = std::chrono::seconds(1);
 
 Result<std::shared_ptr<ssl::context>> MakeContext(const Credentials& credentials) {
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
@@ -33,30 +33,52 @@ Result<std::shared_ptr<ssl::context>> MakeContext(const Credentials& credentials
 
 }  // namespace
 
-Result<std::unique_ptr<TlsContext>> TlsContext::Open(const std::string& credentials_dir) {
+Result<std::unique_ptr<TlsContext>> TlsContext::Open(const std::string& credentials_dir,
+                                                     Duration look_interval) {
   std::unique_ptr<TlsContext> context(new TlsContext(credentials_dir));
-  context->looked_ = SystemClock().Now();
   MUSTER_RETURN_IF_ERROR(context->Load());
+  context->thread_ =
+      std::thread([self = context.get(), look_interval] { self->Follow(look_interval); });
   return context;
+}
+
+TlsContext::~TlsContext() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
 }
 
 Status TlsContext::Load() {
   const CredentialsStamp stamp = StampOfCredentials(dir_);
   MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir_));
   MUSTER_RETURN_IF_ERROR(CheckNotExpired(credentials, SystemClock().UnixMillis()));
-  MUSTER_ASSIGN_OR_RETURN(context_, MakeContext(credentials));
+  MUSTER_ASSIGN_OR_RETURN(std::shared_ptr<ssl::context> made, MakeContext(credentials));
   // Not before: what puts the files right (a chmod) need not change their stamps.
   stamp_ = stamp;
+  const std::lock_guard lock(mutex_);
+  context_ = std::move(made);
   return OkStatus();
 }
 
-std::shared_ptr<ssl::context> TlsContext::Current(TimePoint now) {
-  if (now - looked_ < kLookInterval) return context_;
-  looked_ = now;
-  const Status status = StampOfCredentials(dir_) == stamp_ ? OkStatus() : Load();
-  if (!status.ok() && status.message() != last_problem_)
-    Log().error("HTTP goes on with the certificate it had: {}", status.message());
-  last_problem_ = status.message();
+void TlsContext::Follow(Duration look_interval) {
+  ::pthread_setname_np(::pthread_self(), "tls-files");
+  std::string last_problem;
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, look_interval, [this] { return stopping_; })) {
+    lock.unlock();
+    const Status status = StampOfCredentials(dir_) == stamp_ ? OkStatus() : Load();
+    if (!status.ok() && status.message() != last_problem)
+      Log().error("HTTP goes on with the certificate it had: {}", status.message());
+    last_problem = status.message();
+    lock.lock();
+  }
+}
+
+std::shared_ptr<ssl::context> TlsContext::Current() const {
+  const std::lock_guard lock(mutex_);
   return context_;
 }
 

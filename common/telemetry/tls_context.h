@@ -2,14 +2,19 @@
 // cluster's authority from everybody who connects. Follows its credentials directory: handshakes
 // after a renewal use what is there then.
 //
-// Owned by a server, loop's thread. Current looks at three small files once a second at most.
-// Private to this folder.
+// Owned by a server. The files are looked at each second on a thread of its own, since their disk
+// may be a network's that does not answer; the destructor waits for it. Current: any thread, never
+// blocks. Private to this folder.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream_base.hpp>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
@@ -20,21 +25,30 @@ namespace muster {
 
 class TlsContext {
  public:
+  static constexpr Duration kLookInterval = std::chrono::seconds(1);
+
   // kFailedPrecondition where the certificate has expired, and as LoadCredentials.
-  static Result<std::unique_ptr<TlsContext>> Open(const std::string& credentials_dir);
+  static Result<std::unique_ptr<TlsContext>> Open(const std::string& credentials_dir,
+                                                  Duration look_interval = kLookInterval);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
 
   // The newest that could be loaded. Files that cannot be are said in the log once and tried again.
-  std::shared_ptr<boost::asio::ssl::context> Current(TimePoint now);
+  std::shared_ptr<boost::asio::ssl::context> Current() const;
 
  private:
   explicit TlsContext(std::string dir) : dir_(std::move(dir)) {}
   Status Load();
+  void Follow(Duration look_interval);
 
   const std::string dir_;
-  CredentialsStamp stamp_;
-  TimePoint looked_;
-  std::string last_problem_;
+  CredentialsStamp stamp_;  // the thread's
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
   std::shared_ptr<boost::asio::ssl::context> context_;
+  std::thread thread_;
 };
 
 // Of who is at the other end of a connection whose handshake has succeeded.
