@@ -34,7 +34,8 @@ mkdir -m 700 "$home" || exit 73
 exec {idle}<> <(:)
 pause() { read -rt "$1" -u "$idle"; }
 asked=0
-trap 'asked=1' TERM USR2
+told=0
+trap 'asked=1' TERM USR1 USR2
 
 # The coordinator renews a file as long as it lives. No two machines' clocks are compared.
 beat=
@@ -57,15 +58,20 @@ until [[ -s $pilot/tokens/$node ]]; do
   ((asked == 0)) && is_wanted || { rm -rf "$home"; exit 0; }
   pause 0.3
 done
-@WORKER@ >> "$pilot/worker.$node.log" 2>&1 &
+(
+  # Notices ahead of the end are for this script, though Slurm may send them to all below it.
+  trap '' USR1 USR2
+  exec @WORKER@
+) >> "$pilot/worker.$node.log" 2>&1 &
 worker=$!
 looked=$SECONDS
 while kill -0 "$worker" 2>/dev/null; do
   pause 0.3
+  # Of SIGTERM, too, some sites tell this script alone; a worker that has heard of it takes both for one.
+  ((asked == 0 || told == 1)) || { told=1; kill -TERM "$worker"; }
   ((SECONDS - looked < 5)) && continue
   looked=$SECONDS
-  # Slurm's own SIGTERM reaches the worker without this script.
-  ((asked == 1)) || is_wanted || { asked=1; kill -TERM "$worker"; }
+  ((asked == 1)) || is_wanted || asked=1
 done
 wait "$worker"
 code=$?
@@ -75,7 +81,7 @@ exit "$code"
 PART
 
 asked=0
-trap 'asked=1' TERM USR2
+trap 'asked=1' TERM USR1 USR2
 say "starts on $SLURM_JOB_NODELIST"
 @SRUN@ &
 step=$!

@@ -3,6 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "common/base/files.h"
+#include "common/process/run_child.h"
+#include "common/process/temp_dir_for_test.h"
+
 namespace muster {
 namespace {
 
@@ -45,6 +51,40 @@ TEST(PilotScriptTest, SharedNodesAreTheUsersToAskFor) {
   EXPECT_THAT(script, Not(HasSubstr("--exclusive")));
   EXPECT_THAT(script, Not(HasSubstr("--mem=0")));
   EXPECT_THAT(script, Not(HasSubstr("--exclude")));
+}
+
+// Slurm with proctrack/cgroup signals tasks alone: here the worker's first deed is to have the
+// task's shell told to end, and itself what a site's --signal sends to all.
+TEST(PilotScriptTest, WhatSlurmTellsTheTaskAloneReachesItsWorkerOnce) {
+  const TempDirForTest dir;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(dir / name).parent_path());
+    EXPECT_TRUE(WriteFileAtomically(dir / name, text, 0755).ok());
+  };
+  write("pool/alive", "1");
+  write("pool/p1/tokens/n1", "token");
+  write("bin/srun", "#!/bin/bash\nwhile [[ $1 != bash ]]; do shift; done\nexec \"$@\"\n");
+  write("bin/muster-worker",
+        "#!/bin/bash\ncd \"$PILOT_TEST\"\ntrap 'echo told >> told' TERM\n"
+        "kill -USR2 $$\nkill -USR1 $PPID\n"
+        "for ((i = 0; i < 500; i++)); do read -rt 0.02 <> <(:); [[ -e told ]] && break; done\n"
+        "read -rt 1 <> <(:)\nexit 7\n");
+  PoolConfig config;
+  config.worker = dir / "bin/muster-worker";
+  write("script", Render(config, {"p1", dir / "pool", "10.0.0.1:7070", {}}));
+  const auto done =
+      RunChild({.spawn = {.argv = {"/bin/bash", dir / "script"},
+                          .environment = {"PATH=" + (dir / "bin") + ":/usr/bin:/bin",
+                                          "SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n1",
+                                          "SLURM_JOB_NUM_NODES=1", "SLURMD_NODENAME=n1",
+                                          "TMPDIR=" + (dir / ""), "PILOT_TEST=" + (dir / "")},
+                          .working_directory = dir / ""},
+                .limit = std::chrono::seconds(30)});
+  ASSERT_TRUE(done.ok()) << done.status().ToString();
+  const auto told = ReadFile(dir / "told");
+  ASSERT_TRUE(told.ok()) << "never told; " << done->output;
+  EXPECT_EQ(*told, "told\n");
+  EXPECT_TRUE(done->ok()) << "asked to end, it ends well: " << done->output;
 }
 
 TEST(PilotScriptTest, ARelativePoolIsRefused) {

@@ -27,6 +27,7 @@ constexpr int kPortAttempts = 8;
 constexpr std::chrono::milliseconds kLeaveInterval{100};
 // The coordinator commits the last checkpoint and asks for its manifest when the ranks have ended.
 constexpr std::chrono::seconds kIdleBeforeLeaving{1};
+constexpr std::chrono::seconds kOneNotice{5};  // within which a second SIGTERM is the first one
 
 double RandomFraction() {
   std::random_device random;
@@ -199,6 +200,10 @@ Status WorkerServer::Run() {
 void WorkerServer::Stop() { loop_.Stop(); }
 
 void WorkerServer::OnSignal(int signal) {
+  // Slurm tells a pilot job's script or all that descends from it, and the script passes it on.
+  if (signal == SIGTERM && leave_by_ && !options_.pilot.empty() &&
+      SystemClock().Now() - asked_to_leave_ < kOneNotice)
+    return;
   const bool drain = signal == SIGTERM && options_.drain_on_term && !leave_by_;
   if (!drain) {
     Log().info("signal {}: stopping; guardians and ranks go on", signal);
@@ -207,7 +212,8 @@ void WorkerServer::OnSignal(int signal) {
   }
   const double seconds = *options_.drain_on_term;
   Log().info("signal {}: asking the coordinator to drain this node, {} s at most", signal, seconds);
-  leave_by_ = SystemClock().Now() + FromSeconds(seconds);
+  asked_to_leave_ = SystemClock().Now();
+  leave_by_ = asked_to_leave_ + FromSeconds(seconds);
   const std::string who = options_.pilot.empty() ? "the worker" : kPilotDrainReason;
   health_.AskToDrain(who + " was asked to end (SIGTERM)", seconds);
   LeaveWhenIdle();

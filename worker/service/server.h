@@ -113,6 +113,7 @@ class WorkerServer {
   std::unique_ptr<CoordinatorSession> session_;
   Status outcome_;
   Timer leave_timer_;
+  TimePoint asked_to_leave_{};           // by that signal
   std::optional<TimePoint> leave_by_;    // set by the signal that begins a drain
   std::optional<TimePoint> idle_since_;  // while it drains
 };

@@ -157,6 +157,23 @@ TEST_F(WorkerNodeTest, ASecondSigtermEndsTheWorkerAtOnceAndRanksGoOn) {
   EXPECT_TRUE(IsAlive(started.pid()));
 }
 
+class PilotNodeTest : public WorkerNodeTest {
+  std::vector<std::string> MoreArguments() const override {
+    auto arguments = WorkerNodeTest::MoreArguments();
+    arguments.insert(arguments.end(), {"--pilot", "p1"});
+    return arguments;
+  }
+};
+
+TEST_F(PilotNodeTest, ASigtermThatItsScriptPassesOnAgainIsTheSameOne) {
+  RunJob(1, "exec sleep 60");
+  ::kill(worker_, SIGTERM);
+  AwaitNotice(v1::NODE_NOTICE_KIND_DRAIN);
+  ::kill(worker_, SIGTERM);
+  AbortJob();  // which a worker that had left would not hear
+  EXPECT_EQ(AwaitWorkersEnd(), ProcessExit{});
+}
+
 TEST_F(WorkerNodeTest, KillNodeEndsEverythingOfTheNode) {
   const auto started = RunJob(1, "sleep 60 & echo $! >child.new; mv child.new child; wait");
   ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(dir_ / "child"); }));
