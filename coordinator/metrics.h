@@ -15,6 +15,7 @@
 #include <map>
 #include <string>
 
+#include "common/telemetry/metrics.h"
 #include "coordinator/control/controller.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/on_event/on_event_runner.h"

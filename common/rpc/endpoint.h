@@ -20,7 +20,8 @@ struct Endpoint {
   std::string http_tls;
   // Of a coordinator with a journal: higher than that of any before it. 0: it has none.
   std::uint64_t epoch = 0;
-  // What the status page on `http` asks for: 64 hexadecimal digits, made anew at each start; secret.
+  // What the status page on `http` asks for: 64 hexadecimal digits, made anew at each start;
+  // secret.
   std::string page_key;
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
