@@ -1,5 +1,7 @@
 #include "coordinator/service/controller_host.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/telemetry/log.h"
@@ -50,10 +52,55 @@ Status ControllerHost::Restore() {
   return OkStatus();
 }
 
-void ControllerHost::Handle(const Event& event) {
+void ControllerHost::Handle(Event event, std::function<void()> taken) {
   if (closed_) return;
+  if (HoldsBackTooMuch() || !waiting_.empty()) return Wait(std::move(event), std::move(taken));
+  HandleNow(event);
+  if (taken) taken();
+}
+
+void ControllerHost::HandleNow(const Event& event) {
   Take(controller_.Handle(event, ReadClock()));
   ArmTimer();
+}
+
+// Bounded: a stream has one message under way, and of a session that came and went meanwhile
+// nothing is left; its worker will say it all again. A Tick is made up for by the next event.
+void ControllerHost::Wait(Event event, std::function<void()> taken) {
+  if (std::holds_alternative<Tick>(event)) return;
+  const auto* gone = std::get_if<WorkerGone>(&event);
+  if (gone != nullptr && ForgetWhole(gone->session)) return;
+  if (waiting_.empty())
+    Log().warn(
+        "{} changes and {} messages to workers wait for the disk; nothing is decided until "
+        "it has caught up",
+        uncommitted_, held_messages_);
+  waiting_.push_back({std::move(event), std::move(taken)});
+}
+
+// False, and nothing is forgotten, where the session had begun before.
+bool ControllerHost::ForgetWhole(SessionId session) {
+  const auto began = [session](const Waiting& item) {
+    const auto* hello = std::get_if<WorkerHello>(&item.event);
+    return hello != nullptr && hello->session == session;
+  };
+  if (std::ranges::none_of(waiting_, began)) return false;
+  std::erase_if(waiting_, [&](const Waiting& item) {
+    const auto* said = std::get_if<WorkerSaid>(&item.event);
+    return began(item) || (said != nullptr && said->session == session);
+  });
+  return true;
+}
+
+void ControllerHost::HandleWaiting() {
+  while (!waiting_.empty() && !HoldsBackTooMuch() && !closed_ && !failed_) {
+    const Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    HandleNow(next.event);
+    if (next.taken) next.taken();
+  }
+  // The timer may have rung meanwhile.
+  if (!closed_ && waiting_.empty()) ArmTimer();
 }
 
 void ControllerHost::Submit(SubmitRequested event, ReplyHandler handler) {
@@ -90,29 +137,52 @@ void ControllerHost::Verify(VerifyRequested event, ReplyHandler handler) {
 
 template <typename Request>
 void ControllerHost::HandleRequest(Request event, ReplyHandler handler) {
-  if (closed_ || handlers_.size() >= kMaxPendingRequests) {
+  const bool full = handlers_.size() >= kMaxPendingRequests || uncommitted_ >= kMaxUncommitted ||
+                    HoldsBackTooMuch() || !waiting_.empty();
+  if (closed_ || full) {
     ++refused_requests_;
     return handler(Reply{.status = closed_ ? Unavailable("the coordinator is shutting down")
-                                           : ResourceExhausted("too many requests wait for the "
+                                           : ResourceExhausted("too much waits for the "
                                                                "coordinator's disk; try again")});
   }
   event.request = next_request_++;
   handlers_.emplace(event.request, std::move(handler));
-  Handle(std::move(event));
+  HandleNow(std::move(event));
 }
 
 void ControllerHost::Take(Effects effects) {
+  // Figures promise nobody anything, so they need not wait.
+  for (const Observation& observation : std::exchange(effects.observations, {}))
+    outlet_.OnObservation(observation);
   if (effects.empty()) return;
-  const std::uint64_t number = next_number_++;
-  std::vector<StoreOperation> operations = std::move(effects.store);
+  std::vector<StoreOperation> operations = std::exchange(effects.store, {});
   std::vector<EventRecord> events = EventsOf(operations);
   LogEvents(events);
-  const bool durable = operations.empty();
-  pending_.push_back({number, durable, std::move(effects), std::move(events), {}});
-  if (durable) return ReleaseDurable();
-  store_.Commit(std::move(operations), [this, number](const Status& status) {
-    loop_.Post([this, number, status] { OnCommitted(number, status); });
-  });
+  HoldBack(std::move(effects), std::move(events), operations.empty());
+  if (operations.empty()) return ReleaseDurable();
+  ++uncommitted_;
+  store_.Commit(std::move(operations),
+                [this, number = pending_.back().number](const Status& status) {
+                  loop_.Post([this, number, status] { OnCommitted(number, status); });
+                });
+}
+
+// What needs no commit of its own goes with what it would have to wait for anyway: of a thousand
+// nodes that say how far they are while the disk stalls, one entry is left.
+void ControllerHost::HoldBack(Effects effects, std::vector<EventRecord> events, bool durable) {
+  held_messages_ += effects.sends.size() + effects.closes.size();
+  if (!durable || pending_.empty() || !pending_.back().CanTakeMore()) {
+    pending_.push_back({next_number_++, durable, std::move(effects), std::move(events), {}});
+    return;
+  }
+  Effects& last = pending_.back().effects;
+  std::ranges::move(effects.sends, std::back_inserter(last.sends));
+  std::ranges::move(effects.closes, std::back_inserter(last.closes));
+  std::ranges::move(effects.replies, std::back_inserter(last.replies));
+  for (JobId& job : effects.changed) {
+    if (std::ranges::find(last.changed, job) == last.changed.end())
+      last.changed.push_back(std::move(job));
+  }
 }
 
 void ControllerHost::AfterDurable(DurableHandler function) {
@@ -127,9 +197,11 @@ void ControllerHost::OnCommitted(std::uint64_t number, const Status& status) {
     failed_ = true;
     return outlet_.OnStoreFailed(status);
   }
+  --uncommitted_;
   // Numbers are consecutive, and what is released leaves from the front.
   pending_[number - pending_.front().number].durable = true;
   ReleaseDurable();
+  HandleWaiting();
 }
 
 void ControllerHost::ReleaseDurable() {
@@ -146,13 +218,13 @@ void ControllerHost::ReleaseDurable() {
 }
 
 void ControllerHost::Release(Effects& effects) {
+  held_messages_ -= effects.sends.size() + effects.closes.size();
   for (const WorkerSend& send : effects.sends) outlet_.SendToWorker(send);
   for (const CloseSession& close : effects.closes) outlet_.CloseWorker(close);
   for (const Reply& reply : effects.replies) {
     if (auto handler = handlers_.extract(reply.request)) handler.mapped()(reply);
   }
   if (!effects.changed.empty()) outlet_.OnJobsChanged(effects.changed);
-  for (const Observation& observation : effects.observations) outlet_.OnObservation(observation);
 }
 
 void ControllerHost::ArmTimer() {
@@ -172,6 +244,7 @@ void ControllerHost::Close(const Status& reason) {
   timer_.Cancel();
   auto handlers = std::exchange(handlers_, {});
   for (auto& [request, handler] : handlers) handler(Reply{.request = request, .status = reason});
+  waiting_.clear();
   auto pending = std::exchange(pending_, {});
   for (Pending& item : pending) {
     if (item.function) item.function(reason);

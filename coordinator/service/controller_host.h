@@ -7,6 +7,11 @@
 // Invariants: effects are released in the order the controller returned them, each after its own
 // commit and all earlier ones. After a failed commit nothing is released any more: the state in
 // memory is ahead of the disk for good, and OnStoreFailed asks for the end of the process.
+//
+// While the disk stalls nothing grows without a bound and nothing that workers say is lost: first
+// clients' requests are refused, and from kMaxHeldBack on nothing is decided at all until the disk
+// has caught up. Events then wait, one of each worker's stream, since a stream reads on only when
+// what it said is taken.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +47,12 @@ class ControllerHost {
 
   // Requests that wait for their commit; more are refused.
   static constexpr std::size_t kMaxPendingRequests = 1024;
+  // Commits that wait for the disk; with more, requests are refused. As many as there may be
+  // workers, who all come at once when a coordinator starts.
+  static constexpr std::size_t kMaxUncommitted = 4096;
+  // Commits and messages to workers that wait for the disk; with more, events wait. Fewer than
+  // poison a store (CommitQueueOptions).
+  static constexpr std::size_t kMaxHeldBack = 8192;
 
   ControllerHost(EventLoop& loop, Store& store, EffectOutlet& outlet, ControllerOptions options,
                  const Clock& clock);
@@ -49,7 +60,9 @@ class ControllerHost {
   // Takes over what the store holds. Once, before any event.
   Status Restore();
 
-  void Handle(const Event& event);
+  // `taken` is called once the event is handled, at once unless it has to wait; not after Close,
+  // and not where the event's session has ended while it waited.
+  void Handle(Event event, std::function<void()> taken = nullptr);
   // The event's `request` is set here; `handler` is called exactly once.
   void Submit(SubmitRequested event, ReplyHandler handler);
   void Cancel(CancelRequested event, ReplyHandler handler);
@@ -71,6 +84,9 @@ class ControllerHost {
   const Controller& controller() const { return controller_; }
   std::size_t pending_requests() const { return handlers_.size(); }
   std::uint64_t refused_requests() const { return refused_requests_; }
+  // Events that wait until the disk has caught up, and what was decided and waits for its turn.
+  std::size_t waiting_events() const { return waiting_.size(); }
+  std::size_t held_back() const { return pending_.size(); }
 
  private:
   // Waits for its turn: effects for their commit, a function for the effects before it.
@@ -80,12 +96,24 @@ class ControllerHost {
     Effects effects;
     std::vector<EventRecord> events;
     DurableHandler function;
+
+    bool CanTakeMore() const { return durable && !function; }
+  };
+  struct Waiting {
+    Event event;
+    std::function<void()> taken;
   };
 
   template <typename Request>
   void HandleRequest(Request event, ReplyHandler handler);
   Now ReadClock() const;
+  bool HoldsBackTooMuch() const { return uncommitted_ + held_messages_ >= kMaxHeldBack; }
+  void HandleNow(const Event& event);
+  void Wait(Event event, std::function<void()> taken);
+  bool ForgetWhole(SessionId session);
+  void HandleWaiting();
   void Take(Effects effects);
+  void HoldBack(Effects effects, std::vector<EventRecord> events, bool durable);
   void OnCommitted(std::uint64_t number, const Status& status);
   void ReleaseDurable();
   void Release(Effects& effects);
@@ -99,6 +127,9 @@ class ControllerHost {
   Timer timer_;
   std::optional<TimePoint> armed_;
   std::deque<Pending> pending_;
+  std::size_t uncommitted_ = 0;    // of pending_
+  std::size_t held_messages_ = 0;  // to workers, in pending_
+  std::deque<Waiting> waiting_;
   std::uint64_t next_number_ = 1;
   RequestId next_request_ = 1;
   std::unordered_map<RequestId, ReplyHandler> handlers_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <future>
 #include <string>
@@ -15,6 +16,7 @@ namespace muster {
 namespace {
 
 using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kSpec[] =
@@ -188,6 +190,130 @@ TEST_F(ControllerHostTest, RequestsThatWaitAreBounded) {
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_EQ(replies_[0].status.code(), StatusCode::kResourceExhausted);
     store_.ReleaseHeld();
+  });
+}
+
+// What a stalled disk does to those who have something to say.
+class StalledHostTest : public ControllerHostTest {
+ protected:
+  StalledHostTest() {
+    OnLoop([this] { store_.Hold(); });
+  }
+  // On the loop: `count` decisions that the disk does not take.
+  void Decide(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      host_.Handle(ClusterNote{"note", Severity::kInfo, std::to_string(i)});
+  }
+  std::size_t Notes() const {
+    return static_cast<std::size_t>(
+        std::count(outlet_.events.begin(), outlet_.events.end(), "note"));
+  }
+  bool Knows(const std::string& node) const {
+    const auto nodes = host_.controller().Nodes();
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [&](const NodeView& view) { return view.record->name.value == node; });
+  }
+  static WorkerHello HelloOf(const std::string& node, SessionId session) {
+    WorkerHello hello = ControllerHostTest::HelloOf(node);
+    hello.session = session;
+    return hello;
+  }
+};
+
+TEST_F(StalledHostTest, RequestsAreRefusedWhileTooMuchWaitsAndTakenAfterwards) {
+  OnLoop([this] {
+    Decide(ControllerHost::kMaxUncommitted);
+    Submit("0000000001", "");
+    ASSERT_EQ(replies_.size(), 1u);
+    EXPECT_EQ(replies_[0].status.code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(replies_[0].status.message(), HasSubstr("try again"));
+    EXPECT_EQ(host_.refused_requests(), 1u);
+    // What a worker says is decided still.
+    host_.Handle(HelloOf("n2", 8));
+    EXPECT_TRUE(Knows("n2"));
+    store_.ReleaseHeld();
+  });
+  OnLoop([this] { Submit("0000000001", ""); });
+  OnLoop([this] {
+    ASSERT_EQ(replies_.size(), 2u);
+    EXPECT_TRUE(replies_[1].status.ok()) << replies_[1].status.ToString();
+  });
+}
+
+TEST_F(StalledHostTest, WhatWorkersSayWaitsAndIsNotLost) {
+  constexpr std::size_t kMore = 100;
+  std::vector<int> taken;
+  OnLoop([&] {
+    Decide(ControllerHost::kMaxHeldBack + kMore);
+    host_.Handle(HelloOf("n2", 8), [&] { taken.push_back(1); });
+    host_.Handle(WorkerSaid{8, Heartbeat{}}, [&] { taken.push_back(2); });
+    EXPECT_EQ(host_.waiting_events(), kMore + 2);
+    EXPECT_TRUE(taken.empty()) << "the stream must not read on";
+    EXPECT_FALSE(Knows("n2"));
+    EXPECT_TRUE(outlet_.failure.ok());
+  });
+  OnLoop([&] {
+    EXPECT_EQ(Notes(), 0u);
+    store_.ReleaseHeld();
+  });
+  OnLoop([] {});  // what was posted by what had waited
+  OnLoop([&] {
+    EXPECT_EQ(host_.waiting_events(), 0u);
+    EXPECT_EQ(taken, (std::vector<int>{1, 2}));
+    EXPECT_TRUE(Knows("n2"));
+    EXPECT_EQ(Notes(), ControllerHost::kMaxHeldBack + kMore);
+    EXPECT_EQ(host_.held_back(), 0u);
+  });
+}
+
+TEST_F(StalledHostTest, SessionsThatComeAndGoMeanwhileLeaveNothing) {
+  OnLoop([this] {
+    Decide(ControllerHost::kMaxHeldBack);
+    for (SessionId session = 100; session < 1100; ++session) {
+      host_.Handle(HelloOf("n2", session));
+      host_.Handle(WorkerSaid{session, Heartbeat{}});
+      host_.Handle(WorkerGone{session});
+    }
+    EXPECT_EQ(host_.waiting_events(), 0u);
+    // One that was there before has its end still.
+    host_.Handle(WorkerSaid{7, Heartbeat{}});
+    host_.Handle(WorkerGone{7});
+    EXPECT_EQ(host_.waiting_events(), 2u);
+    store_.ReleaseHeld();
+  });
+  OnLoop([this] {
+    EXPECT_FALSE(Knows("n2"));
+    EXPECT_EQ(host_.waiting_events(), 0u);
+  });
+}
+
+TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
+  OnLoop([this] {
+    store_.ReleaseHeld();
+    Submit("0000000001", "");
+  });
+  OnLoop([this] {
+    store_.Hold();
+    Decide(1);
+    const std::size_t before = host_.held_back();
+    Progress progress;
+    progress.job_id = JobId{"0000000001"};
+    progress.generation = 1;
+    const std::size_t changes = outlet_.changes;
+    for (int i = 1; i <= 1000; ++i) {
+      progress.ranks = {RankProgress{.rank = 0, .step = i}};
+      host_.Handle(WorkerSaid{7, progress});
+    }
+    // A message of a run that is not there is a figure and no more.
+    progress.generation = 9;
+    for (int i = 1; i <= 1000; ++i) host_.Handle(WorkerSaid{7, progress});
+    EXPECT_LE(host_.held_back(), before + 3);
+    EXPECT_EQ(outlet_.changes, changes) << "nothing is told before its time";
+    store_.ReleaseHeld();
+  });
+  OnLoop([this] {
+    EXPECT_EQ(host_.held_back(), 0u);
+    EXPECT_EQ(host_.controller().FindJob("0000000001")->attempts->back().last_step, 1000);
   });
 }
 

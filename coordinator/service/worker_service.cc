@@ -96,8 +96,7 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
   Log().info("node {}: worker {} says hello, pid {}, {} slots, {} guardians", hello->node.value,
              hello->instance, hello->pid, hello->slots, hello->hosted.size());
   entry->said_hello = true;
-  host_.Handle(WorkerHello{stream->id(), *std::move(hello)});
-  stream->ReadNext();
+  host_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] { stream->ReadNext(); });
 }
 
 void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message) {
@@ -110,8 +109,7 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
     Log().warn("a worker's stream is ended: {}", message.status().message());
     return stream->Close(message.status());
   }
-  host_.Handle(WorkerSaid{stream->id(), *std::move(message)});
-  stream->ReadNext();
+  host_.Handle(WorkerSaid{stream->id(), *std::move(message)}, [stream] { stream->ReadNext(); });
 }
 
 void WorkerService::HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk) {

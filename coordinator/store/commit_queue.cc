@@ -33,10 +33,10 @@ void CommitQueue::ReadEvents(EventQuery query, Store::EventsDone done) {
 void CommitQueue::Enqueue(Work work) {
   {
     std::lock_guard lock(mutex_);
-    // What is refused keeps its place, so that it is told so in order.
-    if (queue_.size() >= options_.max_queued) overflowed_ = true;
-    if (auto* batch = std::get_if<CommitBatch>(&work); batch != nullptr && overflowed_) {
-      batch->operations.clear();
+    if (auto* batch = std::get_if<CommitBatch>(&work)) {
+      // What is refused keeps its place, so that it is told so in order.
+      if (++commits_ > options_.max_queued) overflowed_ = true;
+      if (overflowed_) batch->operations.clear();
     }
     queue_.push_back(std::move(work));
   }
@@ -61,6 +61,7 @@ bool CommitQueue::AwaitWork(std::deque<Work>* work, bool* overflowed) {
   if (watches() && !changed_.wait_for(lock, watch_interval_, ready)) return true;
   if (queue_.empty()) return false;
   work->swap(queue_);
+  commits_ = 0;
   *overflowed = overflowed_;
   return true;
 }

@@ -41,8 +41,10 @@ class CommitBackend {
 };
 
 struct CommitQueueOptions {
-  std::string path;                // for messages
-  std::size_t max_queued = 10000;  // commits; more poison the store
+  std::string path;  // for messages
+  // Commits; more poison the store, for none may be dropped. Whoever commits asks less of a disk
+  // that stalls long before; how many reads wait is up to the caller too.
+  std::size_t max_queued = 10000;
 };
 
 class CommitQueue {
@@ -83,7 +85,8 @@ class CommitQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queue_;
-  bool overflowed_ = false;  // the queue was full once
+  std::size_t commits_ = 0;  // of queue_
+  bool overflowed_ = false;  // there were too many once
   bool stopping_ = false;
   Duration watch_interval_ = Duration::max();  // max(): never
   Store::Done on_failed_watch_;

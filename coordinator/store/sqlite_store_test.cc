@@ -124,6 +124,27 @@ TEST_F(SqliteStoreTest, AQueueThatOverflowsPoisonsTheStore) {
   EXPECT_EQ(last.get_future().get().code(), StatusCode::kResourceExhausted);
 }
 
+TEST_F(SqliteStoreTest, ReadsThatWaitPoisonNothing) {
+  SqliteStoreOptions options = Options();
+  options.max_queued = 3;
+  auto store = SqliteStore::Open(options);
+  ASSERT_TRUE(store.ok());
+  std::promise<void> started;
+  std::promise<void> queued;
+  (*store)->Commit({NumberedJob(0)}, [&](const Status&) {
+    started.set_value();
+    queued.get_future().get();
+  });
+  started.get_future().get();
+  std::atomic<int> read = 0;
+  for (int i = 0; i < 10; ++i)
+    (*store)->ReadEvents({.limit = 1}, [&](const auto& events) { read += events.ok() ? 1 : 0; });
+  queued.set_value();
+  EXPECT_TRUE(CommitAndWait(**store, {NumberedJob(1)}).ok());
+  EXPECT_TRUE(CommitAndWait(**store, {NumberedJob(2)}).ok());
+  EXPECT_EQ(read, 10);
+}
+
 TEST_F(SqliteStoreTest, OldEventsAreRemovedWhenItIsOpened) {
   SqliteStoreOptions options = Options();
   {
