@@ -1,6 +1,7 @@
 // attach and wait: following a job to its end.
 
 #include "cli/commands/commands.h"
+#include "cli/commands/state_line.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 #include "cli/progress_line.h"
@@ -67,6 +68,10 @@ std::int64_t LoggingSteps(const v1::Job& job) {
 
 std::string AttachCommand(const CommandContext& context, const std::string& job) {
   return "muster attach " + ShellWord(job) + " --dir " + ShellWord(context.dir());
+}
+
+std::string AttachCommand(const CommandContext& context, const std::string& job) {
+  return "muster attach " + ShellWord(job) + " " + SameCluster(context);
 }
 
 class Attachment {

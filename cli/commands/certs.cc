@@ -261,7 +261,7 @@ CommandResult RunCertsJoinToken(CommandContext& context, const JoinTokenOptions&
   terminal.out << text << "\n";
   terminal.err << "It lets " << (options.node.empty() ? "one new node" : "node " + node)
                << " in, once, until " << UtcTime(token.expires_ms) << ". On the node, with the "
-               << "token in a file:\n  muster-worker --dir DIR --node " << node
+               << "token in a file:\n  muster-worker --dir LOCAL --node " << node
                << " --coordinator IP:PORT --join FILE\n";
   return kExitSuccess;
 }

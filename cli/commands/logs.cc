@@ -3,6 +3,7 @@
 #include <map>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/state_line.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 
@@ -189,8 +190,7 @@ CommandResult RunLogs(CommandContext& context, const LogsOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(options.job));
   if (!options.follow && job.generation() == 0)
     return NotFound("job " + job.id() + " has not started yet, so it has no logs\n" +
-                    "  next: muster logs --follow " + job.id() + " --dir " +
-                    ShellWord(context.dir()));
+                    "  next: muster logs --follow " + job.id() + " " + SameCluster(context));
   v1::Job seen = job;
   if (options.from_first) seen.set_generation(0);
   LogFollower follower(context, options, seen);

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/state_line.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 #include "cli/ready_job.h"
@@ -69,8 +70,8 @@ CommandResult RunSubmit(CommandContext& context, const SubmitOptions& options) {
     if (response.existed() && !options.key.empty())
       terminal.err << "an earlier submit with this key made the job\n";
     if (options.follow == SubmitFollow::kNone)
-      terminal.err << "next: muster attach " << response.id() << " --dir "
-                   << ShellWord(context.dir()) << "\n";
+      terminal.err << "next: muster attach " << response.id() << " " << SameCluster(context)
+                   << "\n";
   }
   if (options.follow == SubmitFollow::kNone) return kExitSuccess;
   return Follow(context, response.id(), options.follow);
