@@ -94,6 +94,21 @@ Status CheckDialBack(const std::string& coordinator) {
       "--tls-listen");
 }
 
+Status CheckDialBack(const std::string& coordinator) {
+  const std::size_t colon = coordinator.rfind(':');
+  const auto address =
+      IpAddress::Parse(colon == std::string::npos ? "" : coordinator.substr(0, colon));
+  if (address.ok() && !address->is_loopback() && !address->is_unspecified()) return OkStatus();
+  return InvalidArgument(
+      coordinator +
+      (!address.ok() ? " is no IP:PORT, and a node looks up no names"
+       : address->is_unspecified()
+           ? " means every address of a machine, so a node that dials it calls itself"
+           : " is this machine's own loopback, where a node finds only itself") +
+      "; give IP:PORT as the nodes reach the coordinator, by coordinator in pilots.yaml or by "
+      "--tls-listen");
+}
+
 Result<PoolConfig> ParsePoolConfig(std::string_view yaml, const std::string& name) {
   if (yaml.size() > kMaxBytes) return InvalidArgument(name + ": is larger than 1 MiB");
   try {

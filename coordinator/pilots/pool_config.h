@@ -44,6 +44,10 @@ struct PoolConfig {
 // each node would call itself.
 Status CheckDialBack(const std::string& coordinator);
 
+// Whether nodes can dial `coordinator`: kInvalidArgument for 0.0.0.0, :: and loopback, by which
+// each node would call itself, and for names, which nothing looks up.
+Status CheckDialBack(const std::string& coordinator);
+
 // kInvalidArgument "FILE:LINE: KEY: what is wrong": nothing is taken from a bad file.
 Result<PoolConfig> ParsePoolConfig(std::string_view yaml, const std::string& file);
 
