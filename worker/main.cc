@@ -243,12 +243,11 @@ muster::Status Join(const muster::worker::WorkerOptions& options, const std::str
   if (join.empty()) return muster::OkStatus();
   if (options.coordinator.empty())
     return muster::InvalidArgument("--join needs --coordinator IP:PORT, where to join");
-  MUSTER_ASSIGN_OR_RETURN(const std::string token, muster::worker::JoinTokenOf(join));
   const muster::ClusterPaths paths{options.cluster_dir};
   MUSTER_RETURN_IF_ERROR(muster::MakeDirectories(paths.NodeDir(options.node)));
   // It is a secret, and ranks have the worker's environment.
   ::unsetenv("MUSTER_JOIN_TOKEN");
-  return muster::worker::JoinUntilIn({options.coordinator, token, options.node, options.tls_dir});
+  return muster::worker::JoinUntilIn({options.coordinator, join, options.node, options.tls_dir});
 }
 
 bool WantsReport(int argc, char** argv) {

@@ -101,7 +101,8 @@ Status JoinUntilIn(const JoinOptions& options) {
     Log().info("this node has its certificate already; the join token is not needed");
     return OkStatus();
   }
-  MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(options.token));
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, JoinTokenOf(options.token));
+  MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(text));
   const Identity identity{Role::kNode, options.node, token.cluster};
   MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
   MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest own, MakeCertificateRequest(identity));

@@ -18,7 +18,7 @@ namespace muster::worker {
 
 struct JoinOptions {
   std::string coordinator;  // IP:PORT
-  std::string token;        // "muster-join-v1..."; secret
+  std::string token;        // "muster-join-v1...", or a file that holds it; secret
   std::string node;
   std::string credentials_dir;
 };
@@ -26,7 +26,7 @@ struct JoinOptions {
 // Tries, of 10 s each, as often as it takes while nobody answers, with growing pauses; for the
 // start of a worker; blocks. All tries are for one key, so that an answer that is lost on the way
 // costs no token. Other failures are final. OK at once where `credentials_dir` holds the node's
-// credentials and they are good: the token has been used then.
+// credentials and they are good: the token has been used then, and its file may be gone.
 Status JoinUntilIn(const JoinOptions& options);
 
 // The token itself, or the content of the file that `text` names.

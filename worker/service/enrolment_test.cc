@@ -59,7 +59,8 @@ TEST(Joining, IsNotDoneTwice) {
   EXPECT_TRUE(
       JoinUntilIn(
           {.coordinator = "127.0.0.1:1", .token = "used up", .node = "n1", .credentials_dir = dir})
-          .ok());
+          .ok())
+      << "the file that held the token was removed since";
   // Those of another node, and expired ones, are no use.
   for (const std::string& other :
        {ours.Make(Role::kNode, "n2"), ours.MakeExpired(Role::kNode, "n1")})
