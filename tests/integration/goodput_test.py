@@ -1,5 +1,6 @@
 """Every second of a job's ranks is in the books, whatever happens to ranks and coordinator."""
 
+import datetime
 import pathlib
 import re
 import signal
@@ -99,8 +100,13 @@ class Goodput(unittest.TestCase):
         total = goodput["total_seconds"]
         self.assertGreaterEqual(total, RANKS * (self.last_seen - self.submitted) * 0.999, story)
         self.assertLessEqual(total, RANKS * (self.ended - self.before) * 1.001, story)
-        print(f"booked {total:.3f} s of ranks; {RANKS} ranks x the test's clock: "
-              f"{RANKS * (self.last_seen - self.submitted):.3f} to {RANKS * (self.ended - self.before):.3f}",
+        # The two moments as the coordinator wrote them down, to the millisecond.
+        got = self.cluster.get(self.job)
+        ended, submitted = (datetime.datetime.fromisoformat(got[key]) for key in ("ended", "submitted"))
+        life = RANKS * (ended - submitted).total_seconds()
+        self.assertAlmostEqual(total, life, delta=0.001 * life, msg=story)
+        print(f"booked {total:.3f} s of ranks; by both moments {life:.3f} s, by the test's clock "
+              f"{RANKS * (self.last_seen - self.submitted):.3f} to {RANKS * (self.ended - self.before):.3f} s",
               {state: round(seconds, 3) for state, seconds in goodput["states"].items()}, file=sys.stderr)
 
         self.assertEqual(self.exported(self.job).keys(), set(STATES))
