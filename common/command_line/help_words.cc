@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -112,15 +113,25 @@ void Append(std::string* list, const std::string& text) {
   if (!text.empty()) *list += (list->empty() ? "" : "; ") + text;
 }
 
+// In the order of their names: CLI11's is that of addresses.
 std::string Names(const std::set<CLI::Option*>& options) {
-  std::string names;
-  for (const CLI::Option* option : options)
-    names += (names.empty() ? "" : ", ") + option->get_name();
-  return names;
+  std::set<std::string> names;
+  for (const CLI::Option* option : options) names.insert(option->get_name());
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
 }
 
 class Words : public CLI::Formatter {
  public:
+  // A flag that may have a value, "--grace{25}", is "--grace[=25]".
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    const std::size_t open = name.find('{');
+    if (open == std::string::npos || name.back() != '}') return name;
+    return name.substr(0, open) + "[=" + name.substr(open + 1, name.size() - open - 2) + "]";
+  }
+
   std::string make_option_opts(const CLI::Option* option) const override {
     if (!option->get_option_text().empty()) return " " + option->get_option_text();
     if (option->get_type_size() == 0) return "";
@@ -167,6 +178,8 @@ class Words : public CLI::Formatter {
     for (const CLI::Option* option : root->get_options()) {
       if (!option->nonpositional() || option->get_group().empty()) continue;
       if (option == root->get_help_ptr() || option == root->get_version_ptr()) continue;
+      // Listed above, as the command's own.
+      if (app->get_option_no_throw(option->get_name()) != nullptr) continue;
       names += (names.empty() ? "" : ", ") + option->get_name();
     }
     if (names.empty()) return "";

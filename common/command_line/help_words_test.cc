@@ -65,6 +65,11 @@ TEST_F(HelpWordsTest, WhatIsRequiredAndWhatVariableGivesIt) {
   EXPECT_THAT(app_.help(), HasSubstr("--to IP:PORT                    Where [info]\n"));
 }
 
+TEST_F(HelpWordsTest, AFlagThatMayHaveAValueShowsTheOneThatItHasWithout) {
+  app_.add_flag("--grace{25}", text_, "Seconds");
+  EXPECT_THAT(app_.help(), HasSubstr("  --grace[=25]                    Seconds\n"));
+}
+
 TEST_F(HelpWordsTest, ACommandNamesTheOptionsThatAllCommandsTake) {
   app_.set_version_flag("--version", "1");
   app_.add_option("--dir", text_, "Directory");
@@ -76,6 +81,8 @@ TEST_F(HelpWordsTest, ACommandNamesTheOptionsThatAllCommandsTake) {
   command->fallthrough(false);
   EXPECT_THAT(command->help(), HasSubstr(": --dir; they stand before the command: tool OPTIONS "));
   EXPECT_THAT(app_.help(), Not(HasSubstr("Options of every command")));
+  command->add_option("--dir", word_, "Its own");
+  EXPECT_THAT(command->help(), Not(HasSubstr("Options of every command")));
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ from cluster import BIN, ROOT, run  # noqa: E402
 
 PROGRAMS = ("muster", "muster-coordinator", "muster-worker", "muster-guardian", "muster-trainer")
 # Names of C++ types and of CLI11's checks.
-RAW = re.compile(r"\b(INT|UINT|FLOAT|BOOLEAN|POSITIVE|NONNEGATIVE|UNIT)\b|\(Env:|:\{| in \[|Excludes:|Needs:")
+RAW = re.compile(r"\b(INT|UINT|FLOAT|BOOLEAN|POSITIVE|NONNEGATIVE|UNIT)\b|\(Env:|\{\w| in \[[0-9]|Excludes:|Needs:")
 
 
 def commands(program, *words):
