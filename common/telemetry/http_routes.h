@@ -1,5 +1,5 @@
-// HttpRoutes: which handler answers a request, and what every answer and refusal says in its
-// head. Private to this folder.
+// HttpRoutes: which handler answers a request, what every answer and refusal says in its head, and
+// how many connections there are. Private to this folder.
 //
 // Owned by an HttpServer and shared with its connections; the loop's thread.
 #pragma once
@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "common/telemetry/beast.h"
+#include "common/telemetry/handshake_limit.h"
 #include "common/telemetry/http_server.h"
 
 namespace muster {
@@ -29,6 +30,7 @@ struct HttpRoutes {
   Duration heartbeat = kHttpHeartbeat;
   int connections = 0;
   int streams = 0;
+  HandshakeLimit handshakes;
 };
 
 // Whether it is answered at all; where not, `refusal` is what is sent.

@@ -5,9 +5,14 @@
 #include "common/telemetry/beast.h"
 #include "common/telemetry/http_routes.h"
 #include "common/telemetry/http_session.h"
+#include "common/telemetry/log.h"
 #include "common/telemetry/tls_context.h"
 
 namespace muster {
+
+namespace {
+constexpr Duration kDisplacedInterval = std::chrono::minutes(1);  // of that line in the log
+}
 
 struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
   explicit Impl(EventLoop& loop) : acceptor(loop.context()), retry(loop.context()) {}
@@ -34,6 +39,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void Accept() {
+    if (routes->handshakes.full()) return AwaitOneMore();
     acceptor.async_accept([self = shared_from_this()](beast::error_code error, tcp::socket socket) {
       if (!self->acceptor.is_open()) return;
       if (error) return self->AcceptLater();
@@ -41,6 +47,29 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
       if (self->routes->connections < kMaxConnections) self->Serve(std::move(socket));
       self->Accept();
     });
+  }
+
+  // Where nobody waits, no handshake need give way.
+  void AwaitOneMore() {
+    acceptor.async_wait(tcp::acceptor::wait_read,
+                        [self = shared_from_this()](beast::error_code error) {
+                          if (!self->acceptor.is_open()) return;
+                          error ? self->AcceptLater() : self->MakeRoom();
+                        });
+  }
+
+  void MakeRoom() {
+    const TimePoint now = SystemClock().Now();
+    const Duration wait = routes->handshakes.MakeRoom(now);
+    if (wait > Duration::zero()) return AcceptLater(wait);
+    if (now - said_displaced >= kDisplacedInterval && routes->handshakes.displaced() > 0) {
+      said_displaced = now;
+      Log().warn(
+          "HTTPS: {} handshakes so far gave way to others that waited; somebody connects "
+          "and does not go on",
+          routes->handshakes.displaced());
+    }
+    Accept();
   }
 
   void Serve(tcp::socket socket) {
@@ -54,8 +83,8 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
   }
 
   // Without descriptors accept fails at once, again and again; a pause keeps the loop usable.
-  void AcceptLater() {
-    retry.expires_after(std::chrono::milliseconds(100));
+  void AcceptLater(Duration pause = std::chrono::milliseconds(100)) {
+    retry.expires_after(pause);
     retry.async_wait([self = shared_from_this()](beast::error_code error) {
       if (!error && self->acceptor.is_open()) self->Accept();
     });
@@ -63,6 +92,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
 
   tcp::acceptor acceptor;
   asio::steady_timer retry;
+  TimePoint said_displaced;
   std::unique_ptr<TlsContext> tls;  // none: plain text
   std::shared_ptr<HttpTlsOptions> tls_options;
   std::shared_ptr<HttpRoutes> routes = std::make_shared<HttpRoutes>();

@@ -6,7 +6,8 @@
 // binds to loopback addresses only, and answers only who asked for it by an address or `localhost`:
 // a web page of somebody else whose name leads here (DNS rebinding) gets nothing. With TLS (1.3,
 // certificates on both sides) it binds to any, and each request is held against the caller's
-// certificate: once that has expired, a connection that it has opened is refused everything.
+// certificate: once that has expired, a connection that it has opened is refused everything. At
+// most 16 handshakes are under way; who connects and does not go on gives way to who waits.
 // Requests of another origin than this server are refused, and no answer may be framed, sniffed or
 // read by other origins.
 #pragma once

@@ -46,6 +46,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   }
   ~HttpSession() override {
     --routes_->connections;
+    routes_->handshakes.End(handshake_);
     if (streaming_ && !ended_) --routes_->streams;
   }
 
@@ -64,9 +65,15 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   void Handshake(std::shared_ptr<asio::ssl::context> context,
                  std::shared_ptr<const HttpTlsOptions> options) {
     context_ = std::move(context);
+    const auto has_spoken = [this] {
+      return SSL_get_state(stream_.native_handle()) != TLS_ST_BEFORE;
+    };
+    handshake_ =
+        routes_->handshakes.Begin({has_spoken, [this] { Lowest().close(); }}, SystemClock().Now());
     Lowest().expires_after(kIdleTimeout);
     stream_.async_handshake(asio::ssl::stream_base::server, [self = this->shared_from_this(),
                                                              options](beast::error_code error) {
+      self->routes_->handshakes.End(self->handshake_);
       if (error) return;
       const Result<CertificateInfo> peer = PeerCertificate(self->stream_.native_handle());
       if (!peer.ok()) return;
@@ -214,6 +221,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   std::shared_ptr<asio::ssl::context> context_;
   Stream stream_;
   asio::steady_timer heartbeat_;
+  std::uint64_t handshake_ = 0;  // of the limit; 0: none
   HttpGuard guard_;
   beast::flat_buffer buffer_{kMaxHeaderBytes + kMaxBodyBytes};
   std::optional<http::request_parser<http::string_body>> parser_;

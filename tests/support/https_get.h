@@ -4,6 +4,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
+#include <boost/asio/read_until.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -65,6 +66,19 @@ inline std::string HttpsGet(const std::string& host, std::uint16_t port, const s
   std::string answer;
   boost::asio::read(*connection.stream, boost::asio::dynamic_buffer(answer), error);
   return answer;
+}
+
+// The head of the answer to a HEAD on a connection that is there and stays; "" when there is none.
+inline std::string HttpsHead(HttpsConnection& connection, const std::string& path) {
+  boost::system::error_code error;
+  boost::asio::write(*connection.stream,
+                     boost::asio::buffer("HEAD " + path + " HTTP/1.1\r\nHost: muster\r\n\r\n"),
+                     error);
+  std::string answer;
+  if (!error)
+    boost::asio::read_until(*connection.stream, boost::asio::dynamic_buffer(answer), "\r\n\r\n",
+                            error);
+  return error ? "" : answer;
 }
 
 }  // namespace muster
