@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/net/ip_address.h"
+#include "common/rpc/endpoint.h"
 #include "common/telemetry/log.h"
 
 namespace muster {
@@ -38,7 +40,7 @@ std::string ServiceDiscovery(const Controller& controller, const std::string& ow
     if (by_tls) own["__scheme__"] = "https";
     groups.push_back({{"targets", {target}}, {"labels", std::move(own)}});
   };
-  add(own_http, {{"component", "coordinator"}});
+  if (!own_http.empty()) add(own_http, {{"component", "coordinator"}});
   for (const NodeView& view : controller.Nodes()) {
     if (!view.connected || view.record->metrics_port == 0) continue;
     nlohmann::json own = {{"component", "worker"}, {"node", view.record->name.value}};
@@ -47,6 +49,15 @@ std::string ServiceDiscovery(const Controller& controller, const std::string& ow
   }
   // Bytes that are no UTF-8, as the name of a directory may have, must not end the server.
   return groups.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Result<std::string> ReachableAddress(const std::string& bound,
+                                     const std::function<Result<std::string>()>& own) {
+  HostPort address = SplitAddress(bound);
+  const Result<IpAddress> host = IpAddress::Parse(address.host);
+  if (!host.ok() || !host->is_unspecified()) return bound;
+  MUSTER_ASSIGN_OR_RETURN(address.host, own());
+  return JoinAddress(address);
 }
 
 DiscoveryLabels LabelsOfEnvironment(const std::string& cluster) {

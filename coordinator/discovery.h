@@ -22,10 +22,16 @@ struct DiscoveryLabels {
   std::string slurm_job_id;
 };
 
-// The coordinator's own /metrics first. Who asks by TLS is on another machine and comes to the
-// others by TLS as well. A worker that a pilot job brought has that one's key. Pure.
+// The coordinator's own /metrics first, unless `own_http` is empty. Who asks by TLS is on another
+// machine and comes to the others by TLS as well. A worker that a pilot job brought has that one's
+// key. Pure.
 std::string ServiceDiscovery(const Controller& controller, const std::string& own_http, bool by_tls,
                              const DiscoveryLabels& labels);
+
+// `bound`, at which a server listens, as other machines reach it: where that is every address of
+// the host (0.0.0.0, [::]), the one that `own` says. Fails as that does.
+Result<std::string> ReachableAddress(const std::string& bound,
+                                     const std::function<Result<std::string>()>& own);
 
 // SLURM_CLUSTER_NAME and SLURM_JOB_ID of this process.
 DiscoveryLabels LabelsOfEnvironment(const std::string& cluster);

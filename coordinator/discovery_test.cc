@@ -33,6 +33,25 @@ TEST(ServiceDiscovery, ANameThatIsNoUtf8EndsNothing) {
             "\"targets\":[\"10.0.0.1:7001\"]}]");
 }
 
+TEST(ServiceDiscovery, LeavesOutACoordinatorThatNobodyElseReaches) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore({}, Now{SystemClock().Now(), 0});
+  EXPECT_EQ(ServiceDiscovery(controller, "", true, {}), "[]");
+}
+
+TEST(ReachableAddress, IsTheHostsOwnWhereEveryAddressIsListenedAt) {
+  const auto own = [] { return Result<std::string>("10.0.0.1"); };
+  EXPECT_EQ(*ReachableAddress("0.0.0.0:7001", own), "10.0.0.1:7001");
+  EXPECT_EQ(*ReachableAddress("[::]:7001", own), "10.0.0.1:7001");
+  EXPECT_EQ(*ReachableAddress("[::]:7001", [] { return Result<std::string>("fd00::1"); }),
+            "[fd00::1]:7001");
+  // One that was named is believed, whatever there is beside it.
+  EXPECT_EQ(*ReachableAddress("10.9.0.7:7001", own), "10.9.0.7:7001");
+  EXPECT_EQ(*ReachableAddress("[fd00::7]:7001", own), "[fd00::7]:7001");
+  const auto none = [] { return Result<std::string>(NotFound("nothing leads out")); };
+  EXPECT_EQ(ReachableAddress("0.0.0.0:7001", none).status().code(), StatusCode::kNotFound);
+}
+
 class DiscoveryFileTest : public testing::Test {
  protected:
   void SetUp() override {

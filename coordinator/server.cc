@@ -13,6 +13,7 @@
 #include "common/base/files.h"
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
+#include "common/net/interfaces.h"
 #include "common/process/network_namespace.h"
 #include "common/rpc/token.h"
 #include "common/runtime/event_loop.h"
@@ -110,6 +111,18 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
   }
   out.doorkeeper = std::make_shared<Doorkeeper>(std::move(token), cluster, SystemClock());
   return out;
+}
+
+// What /sd names to scrapers on other machines; empty: nothing that they could reach.
+std::string PagesForOthers(const std::string& bound) {
+  const Result<std::string> address =
+      ReachableAddress(bound, [] { return OwnAddress(InterfaceChoice{}, ""); });
+  if (address.ok()) return *address;
+  Log().warn(
+      "/sd leaves this coordinator out, since no address is known at which other machines "
+      "reach {}: {}; name one with --tls-http",
+      bound, address.status().message());
+  return "";
 }
 
 std::string HostName() {
@@ -211,6 +224,7 @@ struct Server::Impl : EffectOutlet {
   std::unique_ptr<DiscoveryFile> discovery_file;
   std::unique_ptr<GrpcServer> grpc;
   Endpoint endpoint;
+  std::string pages_for_others;  // in lists of who is to be scraped
   Status outcome;
   bool closing = false;
   std::thread shutdown;
@@ -316,6 +330,7 @@ Status Server::Impl::ListenHttp() {
                           HttpServer::ListenTls(loop, outside.host, outside.port, std::move(tls)));
   outside.port = tls_http->port();
   endpoint.http_tls = JoinAddress(outside);
+  pages_for_others = PagesForOthers(endpoint.http_tls);
   AddPages(*tls_http, /*by_tls=*/true);
   return OkStatus();
 }
@@ -368,7 +383,7 @@ PageDoor Server::Impl::DoorOfPage() {
 }
 
 std::string Server::Impl::Discovery(bool by_tls) const {
-  return ServiceDiscovery(host.controller(), by_tls ? endpoint.http_tls : endpoint.http, by_tls,
+  return ServiceDiscovery(host.controller(), by_tls ? pages_for_others : endpoint.http, by_tls,
                           discovery_labels);
 }
 
