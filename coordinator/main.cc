@@ -4,16 +4,20 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "common/base/open_files.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
+#include "common/runtime/exit_deadline.h"
 #include "common/telemetry/log.h"
 #include "coordinator/server.h"
 
 namespace {
+
+constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it is asked to
 
 int Fail(const muster::Status& status) {
   std::fprintf(stderr, "muster-coordinator: %s\n", status.message().c_str());
@@ -56,6 +60,8 @@ void AddMetricsOptions(CLI::App& app, muster::ServerOptions* options, double* sc
 }
 
 int Serve(muster::ServerOptions options) {
+  std::optional<muster::ExitDeadline> deadline;  // outlives the server, whose end it bounds
+  options.on_closing = [&](int exit_code) { deadline.emplace(kEndsWithin, exit_code); };
   muster::Result<std::unique_ptr<muster::Server>> server =
       muster::Server::Start(std::move(options));
   if (!server.ok()) return Fail(server.status());

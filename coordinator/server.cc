@@ -441,10 +441,12 @@ void Server::Impl::End(const Status& cause) {
 void Server::Impl::Close(const Status& reason) {
   if (std::exchange(closing, true)) return;
   Log().info("shutting down: {}", reason.message());
+  if (options.on_closing) options.on_closing(ExitCodeOf(outcome));
   host.Close(reason);
   watches.CloseAll(reason);
   page.CloseAll();
   workers.CloseAll(reason);
+  enrolment.Close(reason);
   shutdown = std::thread([this] {
     grpc->Shutdown(kShutdownGrace);
     loop.Stop();

@@ -8,6 +8,7 @@
 // Shutdown closes the gate, ends the streams, drains, and destroys in reverse order of making.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,9 @@ struct ServerOptions {
   std::string file_sd;       // a copy of /sd; absolute; empty: none
   Duration scrape_interval = std::chrono::seconds(15);  // what ends is shown for three of them
   bool handle_signals = true;                           // SIGINT and SIGTERM end Run
+  // Once, on the loop, when the server begins to end, with the exit code that this will have. From
+  // then on it waits for threads of its own and of gRPC's, which a dead disk may hold for ever.
+  std::function<void(int exit_code)> on_closing;
 };
 
 // Exit codes of muster-coordinator beside 0: 2 is a wrong command line.

@@ -21,6 +21,7 @@
 #include "common/command_line/version_text.h"
 #include "common/process/cpu_affinity.h"
 #include "common/rpc/endpoint.h"
+#include "common/runtime/exit_deadline.h"
 #include "common/telemetry/log.h"
 #include "worker/allocation/auto_command.h"
 #include "worker/fabric/cpu_topology.h"
@@ -32,6 +33,7 @@
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it serves nobody any more
 constexpr char kReportFlag[] = "--report-transport";
 constexpr char kOtherUses[] =
     "Within an allocation of Slurm: srun muster-worker --auto --job FILE supervises each node and\n"
@@ -299,9 +301,12 @@ int Run(muster::worker::WorkerOptions options, const Texts& texts) {
     return EXIT_FAILURE;
   }
   const muster::Status outcome = (*server)->Run();
-  if (outcome.ok()) return EXIT_SUCCESS;
-  muster::Log().error("the coordinator refused this worker for good: {}", outcome.message());
-  return EXIT_FAILURE;
+  if (!outcome.ok())
+    muster::Log().error("the coordinator refused this worker for good: {}", outcome.message());
+  const int exit_code = outcome.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
+  const muster::ExitDeadline deadline(kEndsWithin, exit_code);
+  server->reset();
+  return exit_code;
 }
 
 // Of a step of Slurm's: another program, which keeps a worker and where need be a coordinator.

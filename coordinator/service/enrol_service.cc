@@ -1,7 +1,13 @@
 #include "coordinator/service/enrol_service.h"
 
+#include <algorithm>
+#include <iterator>
+#include <mutex>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/rpc/grpc_status.h"
@@ -9,31 +15,145 @@
 #include "common/telemetry/log.h"
 
 namespace muster {
+namespace {
 
-EnrolService::EnrolService(std::optional<Enrolment> enrolment) : enrolment_(std::move(enrolment)) {}
+// A call that waits for its certificate; the messages are gRPC's until it is finished. Whoever
+// takes it off the desk, with the mutex held, finishes it.
+template <typename Wanted, typename Response>
+struct Call {
+  grpc::CallbackServerContext* context = nullptr;
+  Wanted wanted;  // a copy, since the call may be finished while the thread hangs
+  Response* response = nullptr;
+  grpc::ServerUnaryReactor* reactor = nullptr;
+};
+using JoinCall = Call<JoinRequest, v1::JoinResponse>;
+using RenewCall = Call<RenewRequest, v1::RenewResponse>;
 
-Status EnrolService::Check(Context* context, std::size_t bytes) const {
-  if (!IsTls(*context->auth_context()))
-    return PermissionDenied("certificates are given out over TLS only");
-  if (bytes > kMaxRequestBytes) return InvalidArgument("the request is larger than 16 KiB");
-  if (!enrolment_)
-    return FailedPrecondition(
-        "this coordinator has no authority, so it cannot sign; run 'muster init' where it runs");
-  return OkStatus();
+// What the answer to a call is to be noted as.
+void LogOutcome(const JoinCall& call, const Status& status) {
+  const std::string peer = call.context->peer();
+  if (status.ok()) {
+    Log().info("node {} joined from {}, by token {}", call.wanted.node, peer, call.wanted.token_id);
+  } else {
+    Log().warn("a join from {} was refused: {}", peer, status.message());
+  }
+}
+void LogOutcome(const RenewCall& call, const Status& status) {
+  if (status.ok())
+    Log().info("node {} has renewed its certificate", call.wanted.presented.identity.name);
 }
 
+}  // namespace
+
+struct EnrolService::Desk {
+  // Calls of one kind: those that wait, and those that the thread decides.
+  template <typename C>
+  struct Pile {
+    std::vector<C> waiting;
+    std::vector<C> deciding;
+  };
+
+  explicit Desk(std::optional<Enrolment> enrolment_in) : enrolment(std::move(enrolment_in)) {}
+
+  Status Check(const Context& context, std::size_t bytes) const {
+    if (!IsTls(*context.auth_context()))
+      return PermissionDenied("certificates are given out over TLS only");
+    if (bytes > kMaxRequestBytes) return InvalidArgument("the request is larger than 16 KiB");
+    if (!enrolment)
+      return FailedPrecondition(
+          "this coordinator has no authority, so it cannot sign; run 'muster init' where it runs");
+    return OkStatus();
+  }
+
+  template <typename C>
+  Pile<C>& PileOf() {
+    return std::get<Pile<C>>(piles);
+  }
+  std::size_t waiting() {
+    return PileOf<JoinCall>().waiting.size() + PileOf<RenewCall>().waiting.size();
+  }
+
+  // The thread: all calls that are there.
+  void Serve() {
+    const auto sign = [this](const auto& requests) {
+      const std::int64_t now_ms = SystemClock().UnixMillis();
+      if constexpr (std::is_same_v<decltype(requests), const std::vector<JoinRequest>&>) {
+        return enrolment->Join(requests, now_ms);
+      } else {
+        return enrolment->Renew(requests, now_ms);
+      }
+    };
+    {
+      const std::lock_guard lock(mutex);
+      scheduled = false;
+    }
+    ServePile<JoinCall>(sign);
+    ServePile<RenewCall>(sign);
+  }
+
+  template <typename C, typename Sign>
+  void ServePile(Sign sign) {
+    std::vector<decltype(C::wanted)> requests;
+    {
+      const std::lock_guard lock(mutex);
+      Pile<C>& pile = PileOf<C>();
+      pile.deciding = std::exchange(pile.waiting, {});
+      for (const C& call : pile.deciding) requests.push_back(call.wanted);
+    }
+    if (requests.empty()) return;
+    const auto certificates = sign(requests);
+    std::vector<C> calls;
+    {
+      const std::lock_guard lock(mutex);
+      calls = std::exchange(PileOf<C>().deciding, {});
+    }
+    // None, where they were told meanwhile that the coordinator ends.
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (certificates[i].ok()) calls[i].response->set_certificate_pem(*certificates[i]);
+      LogOutcome(calls[i], certificates[i].status());
+      calls[i].reactor->Finish(ToGrpcStatus(certificates[i].status()));
+    }
+  }
+
+  template <typename C>
+  void FinishAll(const Status& reason) {
+    std::vector<C> calls;
+    {
+      const std::lock_guard lock(mutex);
+      Pile<C>& pile = PileOf<C>();
+      calls = std::exchange(pile.waiting, {});
+      std::ranges::move(std::exchange(pile.deciding, {}), std::back_inserter(calls));
+    }
+    for (const C& call : calls) call.reactor->Finish(ToGrpcStatus(reason));
+  }
+
+  const std::optional<Enrolment> enrolment;
+  std::mutex mutex;
+  std::tuple<Pile<JoinCall>, Pile<RenewCall>> piles;
+  bool scheduled = false;  // Serve will look at what waits
+  Status closed;
+};
+
+EnrolService::EnrolService(std::optional<Enrolment> enrolment)
+    : desk_(std::make_unique<Desk>(std::move(enrolment))) {}
+
+EnrolService::~EnrolService() = default;
+
 template <typename C>
-EnrolService::Reactor* EnrolService::Enqueue(C call, std::vector<C>& queue) {
+EnrolService::Reactor* EnrolService::Enqueue(C call, std::size_t bytes) {
   Reactor* reactor = call.context->DefaultReactor();
   call.reactor = reactor;
-  Status status = Check(call.context, call.request->ByteSizeLong());
+  Status status = desk_->Check(*call.context, bytes);
   if (status.ok()) {
-    const std::lock_guard lock(mutex_);
-    if (joins_.size() + renewals_.size() >= kMaxQueued) {
+    const std::lock_guard lock(desk_->mutex);
+    if (!desk_->closed.ok()) {
+      status = desk_->closed;
+    } else if (desk_->waiting() >= kMaxQueued) {
       status = ResourceExhausted("too many nodes enrol at once; try again in a second");
     } else {
-      queue.push_back(call);
-      if (!scheduled_) scheduled_ = pool_.TrySubmit([this] { Serve(); });
+      desk_->PileOf<C>().waiting.push_back(std::move(call));
+      if (!desk_->scheduled)
+        desk_->scheduled = pool_.TrySubmit([desk = desk_.get()] { desk->Serve(); });
     }
   }
   if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
@@ -42,68 +162,35 @@ EnrolService::Reactor* EnrolService::Enqueue(C call, std::vector<C>& queue) {
 
 EnrolService::Reactor* EnrolService::Join(Context* context, const v1::JoinRequest* request,
                                           v1::JoinResponse* response) {
-  return Enqueue<JoinCall>({context, request, response}, joins_);
+  const std::size_t bytes = request->ByteSizeLong();
+  JoinRequest wanted;
+  if (bytes <= kMaxRequestBytes)
+    wanted = {request->token_id(), request->secret(), request->node(), request->request_pem()};
+  return Enqueue<JoinCall>({context, std::move(wanted), response}, bytes);
 }
 
 EnrolService::Reactor* EnrolService::Renew(Context* context, const v1::RenewRequest* request,
                                            v1::RenewResponse* response) {
-  return Enqueue<RenewCall>({context, request, response}, renewals_);
+  const std::size_t bytes = request->ByteSizeLong();
+  std::optional<CertificateInfo> peer = PeerCertificate(*context->auth_context());
+  if (!peer && IsTls(*context->auth_context())) {
+    Reactor* reactor = context->DefaultReactor();
+    reactor->Finish(
+        ToGrpcStatus(Unauthenticated("only a node that has a certificate gets the next one")));
+    return reactor;
+  }
+  RenewRequest wanted;
+  if (peer && bytes <= kMaxRequestBytes) wanted = {*std::move(peer), request->request_pem()};
+  return Enqueue<RenewCall>({context, std::move(wanted), response}, bytes);
 }
 
-void EnrolService::Serve() {
-  std::vector<JoinCall> joins;
-  std::vector<RenewCall> renewals;
+void EnrolService::Close(const Status& reason) {
   {
-    const std::lock_guard lock(mutex_);
-    joins.swap(joins_);
-    renewals.swap(renewals_);
-    scheduled_ = false;
+    const std::lock_guard lock(desk_->mutex);
+    if (desk_->closed.ok()) desk_->closed = reason;
   }
-  if (!joins.empty()) ServeJoins(joins);
-  if (!renewals.empty()) ServeRenewals(renewals);
-}
-
-void EnrolService::ServeJoins(const std::vector<JoinCall>& calls) {
-  std::vector<JoinRequest> requests;
-  for (const JoinCall& call : calls)
-    requests.push_back({call.request->token_id(), call.request->secret(), call.request->node(),
-                        call.request->request_pem()});
-  const auto certificates = enrolment_->Join(requests, SystemClock().UnixMillis());
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    const JoinCall& call = calls[i];
-    if (certificates[i].ok()) {
-      Log().info("node {} joined from {}, by token {}", requests[i].node, call.context->peer(),
-                 requests[i].token_id);
-      call.response->set_certificate_pem(*certificates[i]);
-    } else {
-      Log().warn("a join from {} was refused: {}", call.context->peer(),
-                 certificates[i].status().message());
-    }
-    call.reactor->Finish(ToGrpcStatus(certificates[i].status()));
-  }
-}
-
-void EnrolService::ServeRenewals(const std::vector<RenewCall>& calls) {
-  std::vector<RenewRequest> requests;
-  std::vector<RenewCall> known;
-  for (const RenewCall& call : calls) {
-    std::optional<CertificateInfo> peer = PeerCertificate(*call.context->auth_context());
-    if (!peer) {
-      call.reactor->Finish(
-          ToGrpcStatus(Unauthenticated("only a node that has a certificate gets the next one")));
-      continue;
-    }
-    requests.push_back({*std::move(peer), call.request->request_pem()});
-    known.push_back(call);
-  }
-  const auto certificates = enrolment_->Renew(requests, SystemClock().UnixMillis());
-  for (std::size_t i = 0; i < known.size(); ++i) {
-    if (certificates[i].ok()) {
-      Log().info("node {} has renewed its certificate", requests[i].presented.identity.name);
-      known[i].response->set_certificate_pem(*certificates[i]);
-    }
-    known[i].reactor->Finish(ToGrpcStatus(certificates[i].status()));
-  }
+  desk_->FinishAll<JoinCall>(reason);
+  desk_->FinishAll<RenewCall>(reason);
 }
 
 }  // namespace muster

@@ -1,6 +1,7 @@
 """Nodes on other machines: they join by a token, run jobs over TLS, and are put out."""
 
 import json
+import os
 import pathlib
 import socket
 import ssl
@@ -66,6 +67,21 @@ class NodesOfOtherMachines(unittest.TestCase):
         wait_until(lambda: state() != "ready", "the revoked node is put out")
         wait_until(lambda: "revoked" in cluster.log("node-1"), "its worker says why")
         self.assertNotEqual(state(), "ready")
+
+    def test_a_coordinator_ends_though_the_disk_of_its_certificates_hangs(self):
+        cluster = TlsCluster(self, nodes=0)
+        coordinator = cluster.daemons[0]
+        # A pipe that nobody writes to opens as a file does whose server is gone: never.
+        authority = cluster.dir / "security" / "coordinator" / "ca.pem"
+        authority.unlink()
+        os.mkfifo(authority, 0o600)
+        tasks = pathlib.Path(f"/proc/{coordinator.pid}/task")
+        wait_until(lambda: any("wait_for_partner" in (task / "wchan").read_text(encoding="ascii")
+                               for task in tasks.iterdir()), "a thread hangs there")
+        self.assertEqual(cluster.json("nodes"), [], "it serves all the same")
+        coordinator.terminate()
+        self.assertEqual(coordinator.wait(timeout=60), 0)
+        self.assertIn("nobody waits for it any more", cluster.log("coordinator"))
 
     def test_who_has_the_wrong_credentials_or_none_is_told_so(self):
         cluster = TlsCluster(self, nodes=1)
