@@ -80,9 +80,6 @@ Status ReadIdentity(const Variables& variables, Allocation& allocation) {
   MUSTER_ASSIGN_OR_RETURN(allocation.end_unix_seconds,
                           variables.Number<std::int64_t>("SLURM_JOB_END_TIME", 1));
   allocation.cluster = variables.FirstOf({"SLURM_CLUSTER_NAME"});
-  allocation.job_name = variables.FirstOf({"SLURM_JOB_NAME"});
-  allocation.partition = variables.FirstOf({"SLURM_JOB_PARTITION"});
-  allocation.user = variables.FirstOf({"SLURM_JOB_USER", "USER"});
   allocation.in_step = variables.Find("SLURM_STEP_ID") != nullptr;
   allocation.step = allocation.cluster + "/" + std::to_string(allocation.job_id) + "/" +
                     std::to_string(allocation.restart_count);
@@ -177,11 +174,16 @@ Status CheckTasks(const Variables& variables, const Allocation& allocation) {
       kStepLine);
 }
 
+// Where Slurm knows of none, the address is the node's name alone.
+std::string SwitchesOver(const std::string& node, const Variables& variables) {
+  const std::string address = variables.FirstOf({"SLURM_TOPOLOGY_ADDR"});
+  if (!address.ends_with("." + node)) return "";
+  return address.substr(0, address.size() - node.size() - 1);
+}
+
 Status ReadResources(const Variables& variables, Allocation& allocation) {
   MUSTER_ASSIGN_OR_RETURN(const auto cpus, variables.Number<int>("SLURM_CPUS_ON_NODE", 1));
   allocation.cpus_on_node = cpus.value_or(0);
-  MUSTER_ASSIGN_OR_RETURN(const auto per_task, variables.Number<int>("SLURM_CPUS_PER_TASK", 1));
-  allocation.cpus_per_task = per_task.value_or(0);
   MUSTER_ASSIGN_OR_RETURN(const auto gpus, variables.Number<int>("SLURM_GPUS_ON_NODE", 0));
   allocation.gpus_on_node = gpus.value_or(0);
   // Set to nothing, or to NoDevFiles, says that there is none.
@@ -228,7 +230,7 @@ Result<Allocation> ReadAllocation(const Environment& environment) {
   allocation.launch_address = variables.FirstOf({"SLURM_LAUNCH_NODE_IPADDR"});
   allocation.comm_host = variables.FirstOf({"SLURM_SRUN_COMM_HOST"});
   allocation.submit_dir = variables.FirstOf({"SLURM_SUBMIT_DIR"});
-  allocation.topology_address = variables.FirstOf({"SLURM_TOPOLOGY_ADDR"});
+  allocation.switches = SwitchesOver(allocation.node_name, variables);
   if (const std::string tmp = variables.FirstOf({"SLURM_TMPDIR", "TMPDIR"}); !tmp.empty())
     allocation.tmp_dir = tmp;
   return allocation;

@@ -28,9 +28,6 @@ struct Allocation {
   // Of a heterogeneous job its first component's, which names the whole; equal on all nodes, and
   // kept by a requeue.
   std::uint64_t job_id = 0;
-  std::string job_name;
-  std::string partition;
-  std::string user;  // who the job belongs to, by name
   std::optional<ArrayTask> array;
   int het_size = 0;       // components of a heterogeneous job; 0: it is none
   int restart_count = 0;  // how often Slurm has started the job again
@@ -45,8 +42,7 @@ struct Allocation {
   int node_id = 0;
   std::string node_name;  // nodes[node_id]
 
-  int cpus_on_node = 0;   // of the step; 0: not told
-  int cpus_per_task = 0;  // 0: not asked for
+  int cpus_on_node = 0;  // of the step; 0: not told
   int gpus_on_node = 0;
   // CUDA_VISIBLE_DEVICES, one entry per device; nothing where it is not set.
   std::optional<std::vector<std::string>> visible_gpus;
@@ -55,8 +51,10 @@ struct Allocation {
   std::string comm_host;       // its name or address as srun gives it
   std::string submit_dir;
   std::string tmp_dir = "/tmp";  // SLURM_TMPDIR, TMPDIR, /tmp: the first that is set
-  std::string topology_address;  // switches over this node, "s0.s2.n3"; empty: not told
-  std::optional<std::int64_t> end_unix_seconds;  // since Slurm 23.02; else ask squeue
+  // The switches over this node, from the top down, "s0.s2"; empty: not told.
+  std::string switches;
+  // As it was when the step began. Since Slurm 23.02; else, and where it may have changed, ask.
+  std::optional<std::int64_t> end_unix_seconds;
 
   int node_count() const { return static_cast<int>(nodes.size()); }
   // For Slurm's commands.

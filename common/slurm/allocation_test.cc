@@ -11,9 +11,6 @@ namespace {
 Environment Step() {
   return {{"SLURM_CLUSTER_NAME", "lab"},
           {"SLURM_JOB_ID", "42"},
-          {"SLURM_JOB_NAME", "first"},
-          {"SLURM_JOB_PARTITION", "gpu"},
-          {"SLURM_JOB_USER", "ann"},
           {"SLURM_JOB_NODELIST", "n[1-3]"},
           {"SLURM_STEP_ID", "0"},
           {"SLURM_STEP_NODELIST", "n[1-3]"},
@@ -47,15 +44,12 @@ TEST(Allocation, IsReadFromTheVariablesOfAStep) {
   ASSERT_TRUE(allocation.ok()) << allocation.status().ToString();
   EXPECT_EQ(allocation->cluster, "lab");
   EXPECT_EQ(allocation->job_id, 42u);
-  EXPECT_EQ(allocation->job_name, "first");
-  EXPECT_EQ(allocation->user, "ann");
   EXPECT_TRUE(allocation->in_step);
   EXPECT_EQ(allocation->nodes, std::vector<std::string>({"n1", "n2", "n3"}));
   EXPECT_EQ(allocation->node_id, 1);
   EXPECT_EQ(allocation->node_name, "n2");
   EXPECT_EQ(allocation->node_count(), 3);
   EXPECT_EQ(allocation->cpus_on_node, 4);
-  EXPECT_EQ(allocation->cpus_per_task, 0);
   EXPECT_EQ(allocation->gpus_on_node, 2);
   EXPECT_EQ(allocation->visible_gpus, std::vector<std::string>({"0", "1"}));
   EXPECT_EQ(allocation->launch_address, "10.77.0.1");
@@ -71,15 +65,22 @@ TEST(Allocation, KnowsWhatIsNotAlwaysSet) {
                                                        {"SLURM_ARRAY_JOB_ID", "40"},
                                                        {"SLURM_ARRAY_TASK_ID", "0"},
                                                        {"SLURM_JOB_END_TIME", "1790000000"},
-                                                       {"SLURM_CPUS_PER_TASK", "4"},
                                                        {"SLURM_TMPDIR", "/scratch/42"},
                                                        {"TMPDIR", "/elsewhere"}}));
   ASSERT_TRUE(allocation.ok()) << allocation.status().ToString();
   EXPECT_EQ(allocation->restart_count, 2);
   EXPECT_EQ(allocation->array, (ArrayTask{40, 0}));
   EXPECT_EQ(allocation->end_unix_seconds, 1790000000);
-  EXPECT_EQ(allocation->cpus_per_task, 4);
   EXPECT_EQ(allocation->tmp_dir, "/scratch/42");
+}
+
+TEST(Allocation, KnowsTheSwitchesOverTheNode) {
+  const auto switches = [](const std::string& address) {
+    return ReadAllocation(With(Step(), {{"SLURM_TOPOLOGY_ADDR", address}}))->switches;
+  };
+  EXPECT_EQ(switches("s0.s2.n2"), "s0.s2");
+  EXPECT_EQ(switches("block1.n2"), "block1");
+  for (const char* none : {"", "n2", "s0.n3", "s0.xn2"}) EXPECT_EQ(switches(none), "") << none;
 }
 
 TEST(Allocation, TellsNoGpusFromNotTold) {

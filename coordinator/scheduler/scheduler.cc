@@ -1,6 +1,7 @@
 #include "coordinator/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -45,8 +46,21 @@ bool Fits(const GangRequest& request, const Node& node) {
   return MayUse(request, node) && !node.kept_for && Room(request, node) >= request.ranks_per_node;
 }
 
+// By name, and those of one failure domain one behind the other, for collectives go from each node
+// to the next. A domain's place is that of its first node.
+void SortForRanks(std::vector<Node*>& nodes) {
+  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) {
+    return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
+  });
+  std::map<std::string, std::size_t> place;
+  for (std::size_t i = 0; i < nodes.size(); ++i) place.emplace(nodes[i]->capacity.domain, i);
+  std::stable_sort(nodes.begin(), nodes.end(), [&place](const Node* a, const Node* b) {
+    return place.at(a->capacity.domain) < place.at(b->capacity.domain);
+  });
+}
+
 // Up to `wanted` of them, the best first by `order`, which may go by what has been taken so far:
-// the next is chosen when `taken` has been told of the one before. In the order of their names.
+// the next is chosen when `taken` has been told of the one before. In the order of SortForRanks.
 template <typename Order, typename Taken>
 std::vector<Node*> Best(std::vector<Node*> fitting, std::size_t wanted, Order order, Taken taken) {
   std::vector<Node*> best;
@@ -58,9 +72,7 @@ std::vector<Node*> Best(std::vector<Node*> fitting, std::size_t wanted, Order or
     best.push_back(*next);
     fitting.erase(next);
   }
-  std::sort(best.begin(), best.end(), [](const Node* a, const Node* b) {
-    return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
-  });
+  SortForRanks(best);
   return best;
 }
 

@@ -197,6 +197,14 @@ TEST(SchedulerTest, AFreshGangLeavesNoDomainMoreThanHalfWhereThereIsAnother) {
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n2", "n5", "n6"));
 }
 
+TEST(SchedulerTest, RanksOfOneDomainAreNeighbours) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 5, 1)};
+  snapshot.nodes = {InDomain("n1", "b"), InDomain("n2", "a"), InDomain("n3", "b"),
+                    InDomain("n4", "c"), InDomain("n10", "a")};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n3", "n2", "n10", "n4"));
+}
+
 TEST(SchedulerTest, WithoutDomainsNodesAreTakenInTheOrderOfTheirNames) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("a", 1, 2, 1)};

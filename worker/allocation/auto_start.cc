@@ -83,6 +83,11 @@ std::string LocalDirectory(const slurm::Allocation& allocation) {
          allocation.node_name;
 }
 
+bool NamesDomain(const std::vector<std::string>& worker_arguments) {
+  return std::any_of(worker_arguments.begin(), worker_arguments.end(),
+                     [](const auto& argument) { return argument.starts_with("--failure-domain"); });
+}
+
 }  // namespace
 
 Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
@@ -113,6 +118,9 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
   }
   options.has_worker = options.self.has_worker = slots > 0;
   options.worker_arguments = {"--slots", std::to_string(slots)};
+  if (!allocation.switches.empty() && !NamesDomain(flags.worker_arguments))
+    options.worker_arguments.insert(options.worker_arguments.end(),
+                                    {"--failure-domain", allocation.switches});
   options.worker_arguments.insert(options.worker_arguments.end(), flags.worker_arguments.begin(),
                                   flags.worker_arguments.end());
   options.lease_seconds = flags.lease_seconds;

@@ -126,6 +126,15 @@ TEST_F(AutoStartTest, SlotsAreTheGpusThatSlurmGave) {
   EXPECT_EQ(Plan()->worker_arguments, (std::vector<std::string>{"--slots", "7"}));
 }
 
+TEST_F(AutoStartTest, TheSwitchesOverANodeAreItsFailureDomainUnlessAnotherIsGiven) {
+  allocation_.switches = "s0.s2";
+  EXPECT_EQ(Plan()->worker_arguments,
+            (std::vector<std::string>{"--slots", "1", "--failure-domain", "s0.s2"}));
+  flags_.worker_arguments = {"--failure-domain=rack7"};
+  EXPECT_EQ(Plan()->worker_arguments,
+            (std::vector<std::string>{"--slots", "1", "--failure-domain=rack7"}));
+}
+
 TEST_F(AutoStartTest, ANodeWithoutGpusOfAHeterogeneousJobHasNoWorker) {
   WriteJob("name: t\ncommand: [x]\nresources: {nodes: 2, ranks_per_node: 2, device: cuda}\n");
   allocation_.het_size = 2;

@@ -16,7 +16,6 @@
 namespace muster::worker {
 
 struct AllocationState {
-  std::optional<std::int64_t> end_unix_seconds;  // of its time; nothing: no limit, or not known
   std::string batch_node;               // where the batch script runs; empty: there is none
   std::vector<std::string> nodes = {};  // that it still has; empty: not known
   int run = 0;                          // how often it was requeued
@@ -28,6 +27,8 @@ class Scheduler {
  public:
   virtual ~Scheduler() = default;
   virtual Result<AllocationState> Ask() = 0;
+  // Of the allocation's time; nothing: it has no limit, or that is not known.
+  virtual Result<std::optional<std::int64_t>> EndUnixSeconds() = 0;
   // The same job is to run again when it can, not on `exclude`. What runs of it is ended by the
   // scheduler.
   virtual Status Requeue(const std::vector<std::string>& exclude) = 0;

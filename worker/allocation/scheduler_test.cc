@@ -11,6 +11,9 @@ class ScriptedScheduler : public Scheduler {
     said.push_back("ask");
     return state;
   }
+  Result<std::optional<std::int64_t>> EndUnixSeconds() override {
+    return std::optional<std::int64_t>();
+  }
   Status Requeue(const std::vector<std::string>& exclude) override {
     said.push_back("requeue");
     for (const std::string& node : exclude) said.push_back(node);
@@ -21,8 +24,7 @@ class ScriptedScheduler : public Scheduler {
     return OkStatus();
   }
 
-  Result<AllocationState> state =
-      AllocationState{.end_unix_seconds = {}, .batch_node = "n0", .nodes = {"n0", "n1", "n2"}};
+  Result<AllocationState> state = AllocationState{.batch_node = "n0", .nodes = {"n0", "n1", "n2"}};
   Status requeued;
   std::vector<std::string> said;
 };
@@ -44,7 +46,7 @@ ClosingOrder OrderOf(const Ending& ending, Words missing = {}, Words silent = {}
 
 TEST(DecideClosing, WhoActsAndHow) {
   const Words all = {"n0", "n1", "n2"};
-  const AllocationState whole{.end_unix_seconds = {}, .batch_node = "n0", .nodes = all, .run = 1};
+  const AllocationState whole{.batch_node = "n0", .nodes = all, .run = 1};
   AllocationState orphan = whole, cut_off = whole, later = whole, ending = whole, fixed = whole,
                   fixed_orphan = whole, unknown = whole;
   orphan.nodes = {"n1", "n2"};

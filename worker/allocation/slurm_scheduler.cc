@@ -25,17 +25,25 @@ class SlurmScheduler final : public Scheduler {
   explicit SlurmScheduler(const slurm::Allocation& allocation)
       : job_(allocation.ref()),
         run_(allocation.restart_count),
+        end_at_start_(allocation.end_unix_seconds),
         has_components_(allocation.het_size > 0),
         commands_(slurm::CurrentEnvironment()) {}
 
   Result<AllocationState> Ask() override {
     MUSTER_ASSIGN_OR_RETURN(const slurm::JobDetails job, commands_.Show(job_));
-    return AllocationState{.end_unix_seconds = job.end_unix_seconds,
-                           .batch_node = job.batch_host,
+    return AllocationState{.batch_node = job.batch_host,
                            .nodes = NodesOf(job),
                            .run = job.restarts,
                            .may_requeue = job.may_requeue,
                            .ending = IsEnding(job)};
+  }
+
+  // In a container without Slurm's commands what Slurm said at the start has to do.
+  Result<std::optional<std::int64_t>> EndUnixSeconds() override {
+    const auto job = commands_.Show(job_);
+    if (job.ok()) return job->end_unix_seconds;
+    if (job.status().code() == StatusCode::kNotFound && end_at_start_) return end_at_start_;
+    return job.status();
   }
 
   Status Requeue(const std::vector<std::string>& exclude) override {
@@ -100,6 +108,7 @@ class SlurmScheduler final : public Scheduler {
 
   const slurm::JobRef job_;
   const int run_;
+  const std::optional<std::int64_t> end_at_start_;
   const bool has_components_;
   const slurm::SlurmCommands commands_;
 };

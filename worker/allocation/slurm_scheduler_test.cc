@@ -14,10 +14,15 @@ class SlurmSchedulerTest : public testing::Test {
   std::unique_ptr<Scheduler> Of(const std::string& said) {
     slurm_.Install("scontrol", "case \"$*\" in *show*) echo \"JobId=7 JobName=j " + said +
                                    " NodeList=n0,n1 BatchHost=n0 Requeue=1\";; esac");
+    return Of();
+  }
+  // With what is installed.
+  std::unique_ptr<Scheduler> Of() {
     slurm::Allocation allocation;
     allocation.job_id = 7;
     allocation.restart_count = 1;
-    ::setenv("PATH", (slurm_.path() + ":/usr/bin:/bin").c_str(), 1);
+    allocation.end_unix_seconds = end_at_start_;
+    ::setenv("PATH", slurm_.path().c_str(), 1);
     return MakeSlurmScheduler(allocation);
   }
   bool Said(const std::string& words) const {
@@ -25,6 +30,7 @@ class SlurmSchedulerTest : public testing::Test {
   }
 
   slurm::FakeSlurm slurm_;
+  std::optional<std::int64_t> end_at_start_;
 };
 
 TEST_F(SlurmSchedulerTest, TheJobsStateIsAsSlurmSaysIt) {
@@ -36,6 +42,19 @@ TEST_F(SlurmSchedulerTest, TheJobsStateIsAsSlurmSaysIt) {
   EXPECT_TRUE(state->may_requeue);
   EXPECT_FALSE(state->ending);
   EXPECT_TRUE(Of("JobState=CANCELLED Restarts=1")->Ask()->ending);
+}
+
+TEST_F(SlurmSchedulerTest, WithoutSlurmsCommandsTheEndIsWhatTheTaskWasTold) {
+  EXPECT_EQ(Of()->EndUnixSeconds().status().code(), StatusCode::kNotFound);
+  end_at_start_ = 1790000000;
+  EXPECT_EQ(*Of()->EndUnixSeconds(), 1790000000);
+  // It may have been put off since.
+  EXPECT_EQ(*Of("JobState=RUNNING Restarts=1 EndTime=2026-11-24T08:00:00")->EndUnixSeconds(),
+            1795507200);
+  EXPECT_EQ(*Of("JobState=RUNNING Restarts=1 EndTime=Unknown")->EndUnixSeconds(), std::nullopt);
+  // That slurmctld does not answer now says nothing.
+  slurm_.Install("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1");
+  EXPECT_FALSE(Of()->EndUnixSeconds().ok());
 }
 
 TEST_F(SlurmSchedulerTest, ARequeueKeepsWhatWasExcludedBefore) {

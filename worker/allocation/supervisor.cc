@@ -352,15 +352,15 @@ void SupervisorLoop::AskScheduler() {
   if (std::exchange(asking_scheduler_, true)) return;
   ask_scheduler_at_ = SystemClock().Now() + kAskScheduler;
   OnPool(
-      commands_, [this] { return scheduler_->Ask(); },
-      [this](const Result<AllocationState>& state) {
+      commands_, [this] { return scheduler_->EndUnixSeconds(); },
+      [this](const Result<std::optional<std::int64_t>>& end) {
         asking_scheduler_ = false;
-        if (!state.ok())
+        if (!end.ok())
           return Log().warn("when the allocation's time ends is not known: {}",
-                            state.status().message());
-        if (!state->end_unix_seconds) return;
-        const double left = static_cast<double>(*state->end_unix_seconds) -
-                            static_cast<double>(SystemClock().UnixMillis()) / 1000;
+                            end.status().message());
+        if (!*end) return;
+        const double left =
+            static_cast<double>(**end) - static_cast<double>(SystemClock().UnixMillis()) / 1000;
         lead_.course().SetEndTime(SystemClock().Now() + FromSeconds(left), SystemClock().Now());
       });
 }
