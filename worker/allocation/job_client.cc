@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -32,6 +33,16 @@ JobPhase PhaseOf(const v1::Job& job) {
     case v1::JOB_STATE_CANCELLED: return JobPhase::kCancelled;
     default: return HasAttempt(job) ? JobPhase::kActive : JobPhase::kWaiting;
   }
+}
+
+JobPicture PictureOf(const v1::Job& job) {
+  JobPicture picture{.phase = PhaseOf(job),
+                     .reason = job.reason(),
+                     .checkpoint_seconds = job.checkpoint_seconds(),
+                     .step = job.step()};
+  for (const v1::CheckpointInfo& checkpoint : job.checkpoints())
+    picture.checkpoint = std::max(picture.checkpoint, checkpoint.step());
+  return picture;
 }
 
 }  // namespace
@@ -99,12 +110,11 @@ void JobClient::Submit(const std::string& spec_yaml, const std::string& key,
 void JobClient::Get(const std::string& job, std::function<void(const Result<JobPicture>&)> done) {
   v1::GetJobRequest request;
   request.set_job(job);
-  impl_->Call(
-      &Impl::Calls::GetJob, std::move(request),
-      [done = std::move(done)](const Status& status, const v1::Job& response) {
-        if (!status.ok()) return done(status);
-        done(JobPicture{PhaseOf(response), response.reason(), response.checkpoint_seconds()});
-      });
+  impl_->Call(&Impl::Calls::GetJob, std::move(request),
+              [done = std::move(done)](const Status& status, const v1::Job& response) {
+                if (!status.ok()) return done(status);
+                done(PictureOf(response));
+              });
 }
 
 void JobClient::ListNodes(std::function<void(const Result<std::vector<NodePicture>>&)> done) {

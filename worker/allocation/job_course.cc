@@ -37,14 +37,46 @@ int MarkedRun(const std::string& reason) {
 std::vector<CourseEffect> JobCourse::TakeEffects() { return std::exchange(effects_, {}); }
 
 void JobCourse::End(Ending ending) {
-  if (std::exchange(ended_, true)) return;
-  if (ending.action == EndAction::kRequeue && options_.run >= options_.max_requeues) {
-    ending.action = EndAction::kLeave;
-    ending.exit_code = kExitUnavailable;
-    ending.reason += "; it was requeued " + std::to_string(options_.run) +
-                     " times, which is the limit (--max-requeues)";
+  if (!std::exchange(ended_, true)) effects_.push_back(Limited(std::move(ending)));
+}
+
+Ending JobCourse::Limited(Ending ending) const {
+  if (ending.action != EndAction::kRequeue) return ending;
+  const int in_vain = ProgressAfter(ending).in_vain;
+  std::string limit;
+  if (options_.run >= options_.max_requeues) {
+    limit = "; it was requeued " + std::to_string(options_.run) +
+            " times, which is the limit (--max-requeues)";
+  } else if (options_.max_in_vain > 0 && in_vain >= options_.max_in_vain) {
+    limit = "; " + std::to_string(in_vain) + " runs in a row came no further than step " +
+            std::to_string(std::max(step_, options_.before.step)) +
+            " and saved nothing new, which is the limit (restart.max_without_progress): see their "
+            "logs, and requeue or submit the job again when the cause is mended";
   }
-  effects_.push_back(std::move(ending));
+  if (limit.empty()) return ending;
+  ending.action = EndAction::kLeave;
+  ending.exit_code = kExitUnavailable;
+  ending.reason += limit;
+  return ending;
+}
+
+RunProgress JobCourse::ProgressAfter(const Ending& ending) const {
+  const RunProgress& before = options_.before;
+  RunProgress after{.run = options_.run,
+                    .step = std::max(step_, before.step),
+                    .checkpoint = std::max(checkpoint_, before.checkpoint),
+                    .in_vain = before.in_vain};
+  // Whoever has a job run again that was left has seen to it.
+  const bool further = after.step > before.step || after.checkpoint > before.checkpoint;
+  if (further || ending.exit_code == kExitUnavailable)
+    after.in_vain = 0;
+  else if (ending.action == EndAction::kRequeue && !CutShort())
+    ++after.in_vain;
+  return after;
+}
+
+bool JobCourse::CutShort() const {
+  return told_to_stop_ && !(end_time_ && now_ >= *end_time_ - time_left_ / 2);
 }
 
 void JobCourse::OnRefused(const Status& why) {
@@ -59,6 +91,11 @@ void JobCourse::OnCoordinatorChanged() {
 }
 
 void JobCourse::OnStopNotice(TimePoint by, const std::string& reason) {
+  if (!stop_by_) told_to_stop_ = true;
+  StopBy(by, reason);
+}
+
+void JobCourse::StopBy(TimePoint by, const std::string& reason) {
   if (stop_by_ && *stop_by_ <= by) return;
   stop_by_ = by;
   stop_reason_ = reason;
@@ -67,6 +104,8 @@ void JobCourse::OnStopNotice(TimePoint by, const std::string& reason) {
 void JobCourse::OnJob(const JobPicture& job) {
   if (ended_) return;
   job_ = job;
+  step_ = std::max(step_, job.step);
+  checkpoint_ = std::max(checkpoint_, job.checkpoint);
   if (job.phase != JobPhase::kWaiting) waiting_since_.reset();
   if (job.phase == JobPhase::kActive) ran_ = true;
   switch (job.phase) {
@@ -145,9 +184,9 @@ void JobCourse::AskToStop(TimePoint now) {
 
 void JobCourse::Tick(const NodesSeen& nodes, TimePoint now) {
   if (ended_) return;
+  now_ = now;
   some_ready_ = some_ready_ || nodes.some_ready;
-  if (end_time_ && now >= *end_time_ - Lead())
-    OnStopNotice(*end_time_, "the allocation's time ends");
+  if (end_time_ && now >= *end_time_ - Lead()) StopBy(*end_time_, "the allocation's time ends");
   if (stop_by_) {
     if (now >= *stop_by_ - options_.margin / 3) {
       return End({.exit_code = kExitRequeue,

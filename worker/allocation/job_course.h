@@ -8,9 +8,14 @@
 // excluded. One that its user has suspended ends it at once: nodes that do nothing cost as much as
 // others, and a requeue of the Slurm job resumes it.
 //
+// Requeues come to an end: there are so many at most, and so many in a row that brought the job no
+// further. A run that others ended before half of its time was over, by preemption or by a user's
+// requeue, does not count as one of the latter.
+//
 // Owned by a Supervisor; its thread. Time is an argument.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -29,13 +34,27 @@ inline constexpr int kExitSuspended = 12;    // by its user
 inline constexpr int kExitBadUsage = 64;     // EX_USAGE
 inline constexpr int kExitBadData = 65;      // EX_DATAERR: the job file
 inline constexpr int kExitLeftOut = 68;      // EX_NOHOST: others go on without this node
-inline constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE: requeued often enough
+inline constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE: requeued often enough, or in vain
 inline constexpr int kExitRequeue = 75;      // EX_TEMPFAIL: work is left
 inline constexpr int kExitConfig = 78;       // EX_CONFIG: this allocation, step or node
+
+// How far the job has come in all runs of the allocation that said so at their end.
+struct RunProgress {
+  int run = -1;                 // the last of them; -1: none
+  std::int64_t step = 0;        // the furthest
+  std::int64_t checkpoint = 0;  // step of the newest committed one
+  int in_vain = 0;              // the last runs that came no further, in a row
+
+  friend bool operator==(const RunProgress&, const RunProgress&) = default;
+};
 
 struct JobCourseOptions {
   int run = 0;  // SLURM_RESTART_COUNT
   int max_requeues = 100;
+  // Runs in a row without progress, after which the job is not requeued; 0: it does not tell of
+  // steps, so that nobody knows.
+  int max_in_vain = 0;
+  RunProgress before;  // of the runs before this one
   // Before the end of the allocation's time the job is asked to stop: so long before, or, where it
   // is not given, twice the time that a checkpoint took and a minute, for Slurm rounds to minutes.
   // The latter at most half of the time, so that each run gets somewhere.
@@ -52,6 +71,8 @@ struct JobPicture {
   JobPhase phase = JobPhase::kWaiting;
   std::string reason;             // why it waits or how it ended
   double checkpoint_seconds = 0;  // from the order to the commit; 0: not known
+  std::int64_t step = 0;          // newest finished one
+  std::int64_t checkpoint = 0;    // step of the newest committed one; 0: none
 };
 
 // The allocation's nodes, as the leader and its coordinator see them.
@@ -88,6 +109,11 @@ class JobCourse {
   // The coordinator has another process, which may know nothing of what was asked of the last.
   void OnCoordinatorChanged();
 
+  // An end as it may be: after the last requeue that is allowed the job is left.
+  Ending Limited(Ending ending) const;
+  // What the next run is to know, where this one ends so.
+  RunProgress ProgressAfter(const Ending& ending) const;
+
   std::vector<CourseEffect> TakeEffects();
   bool ended() const { return ended_; }
   // It depends on the nodes what is done next: the coordinator is to be asked for them.
@@ -99,6 +125,8 @@ class JobCourse {
 
  private:
   void End(Ending ending);
+  void StopBy(TimePoint by, const std::string& reason);
+  bool CutShort() const;
   void OnSuspended(const JobPicture& job);
   bool OfEarlierRun(const JobPicture& job) const;
   void ConsiderResuming(const NodesSeen& nodes, TimePoint now);
@@ -110,7 +138,11 @@ class JobCourse {
   const JobCourseOptions options_;
   std::optional<JobPicture> job_;
   std::optional<TimePoint> end_time_;
-  Duration time_left_{};  // when the end was first known
+  Duration time_left_{};       // when the end was first known
+  TimePoint now_{};            // of the last tick
+  bool told_to_stop_ = false;  // by others, not by the time
+  std::int64_t step_ = 0;      // as in RunProgress, in this run
+  std::int64_t checkpoint_ = 0;
   std::optional<TimePoint> stop_by_;
   std::string stop_reason_;
   std::optional<TimePoint> asked_;  // to suspend, or to resume

@@ -12,7 +12,7 @@ class JobCourseTest : public testing::Test {
  protected:
   void Use(JobCourseOptions options) { course_.emplace(options); }
   void Job(JobPhase phase, const std::string& reason = "", double checkpoint_seconds = 0) {
-    course_->OnJob({phase, reason, checkpoint_seconds});
+    course_->OnJob({.phase = phase, .reason = reason, .checkpoint_seconds = checkpoint_seconds});
   }
   // Ticks for so long and returns all effects.
   std::vector<CourseEffect> Pass(Duration duration, const std::vector<std::string>& missing = {},
@@ -237,6 +237,91 @@ TEST_F(JobCourseTest, RequeuesComeToAnEnd) {
   EXPECT_EQ(ending.exit_code, 69);
   EXPECT_EQ(ending.action, EndAction::kLeave);
   EXPECT_NE(ending.reason.find("--max-requeues"), std::string::npos);
+}
+
+// A run of the chain: what it begins with, how far it comes, and how it ends.
+class RunsInVain : public JobCourseTest {
+ protected:
+  // The time is over.
+  Ending EndOfRun(std::int64_t step, std::int64_t checkpoint) {
+    Begin(step, checkpoint);
+    course_->SetEndTime(now_ + seconds(600), now_);
+    return Note(std::get<Ending>(Pass(seconds(600)).back()));
+  }
+  void Begin(std::int64_t step, std::int64_t checkpoint) {
+    Use({.run = before_.run + 1, .max_in_vain = 3, .before = before_});
+    course_->OnJob({.phase = JobPhase::kActive, .step = step, .checkpoint = checkpoint});
+  }
+  Ending Note(const Ending& ending) {
+    before_ = course_->ProgressAfter(ending);
+    return ending;
+  }
+
+  RunProgress before_;
+};
+
+TEST_F(RunsInVain, ThreeInARowEndTheRequeues) {
+  EXPECT_EQ(EndOfRun(55, 50).exit_code, kExitRequeue);
+  EXPECT_EQ(EndOfRun(55, 50).exit_code, kExitRequeue);
+  EXPECT_EQ(EndOfRun(52, 50).exit_code, kExitRequeue);
+  const Ending ending = EndOfRun(55, 0);
+  EXPECT_EQ(ending.exit_code, kExitUnavailable);
+  EXPECT_EQ(ending.action, EndAction::kLeave);
+  EXPECT_NE(ending.reason.find("3 runs in a row came no further than step 55"), std::string::npos)
+      << ending.reason;
+  EXPECT_EQ(before_, (RunProgress{3, 55, 50, 0})) << "whoever requeues it then has a new count";
+}
+
+TEST_F(RunsInVain, AFurtherStepOrANewerCheckpointBeginsTheCountAnew) {
+  EndOfRun(55, 40);
+  EndOfRun(55, 40);
+  EndOfRun(55, 40);
+  EXPECT_EQ(before_.in_vain, 2);
+  EndOfRun(56, 40);
+  EXPECT_EQ(before_, (RunProgress{3, 56, 40, 0}));
+  EndOfRun(50, 40);
+  EXPECT_EQ(before_.in_vain, 1);
+  EndOfRun(45, 42);
+  EXPECT_EQ(before_, (RunProgress{5, 56, 42, 0}));
+}
+
+TEST_F(RunsInVain, AJobThatNeverBeginsIsNotRequeuedForEver) {
+  for (const int code : {kExitRequeue, kExitRequeue, kExitUnavailable}) {
+    Begin(0, 0);
+    Job(JobPhase::kWaiting, "needs 2 nodes");
+    EXPECT_EQ(Note(EndOf(Pass(seconds(61), {"n2"}))).exit_code, code);
+  }
+}
+
+TEST_F(RunsInVain, WhatOthersCutShortDoesNotCount) {
+  before_ = {.run = 4, .step = 9, .checkpoint = 0, .in_vain = 2};
+  const auto stopped = [&](std::optional<Duration> left, Duration trained) {
+    Begin(9, 0);
+    if (left) course_->SetEndTime(now_ + *left, now_);
+    Pass(trained);
+    course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
+    return std::get<Ending>(Pass(seconds(31)).back());
+  };
+  Ending ending = stopped(seconds(3600), seconds(600));
+  EXPECT_EQ(ending.exit_code, kExitRequeue) << "preempted in its first half";
+  EXPECT_EQ(course_->ProgressAfter(ending).in_vain, 2);
+  EXPECT_EQ(stopped(std::nullopt, seconds(600)).exit_code, kExitRequeue);
+  EXPECT_EQ(stopped(seconds(3600), seconds(2400)).exit_code, kExitUnavailable);
+}
+
+TEST_F(RunsInVain, AUsersOrderNeitherCountsNorForgets) {
+  before_ = {.run = 4, .step = 9, .checkpoint = 0, .in_vain = 2};
+  Begin(9, 0);
+  Job(JobPhase::kSuspended, "I need the nodes");
+  const Ending ending = EndOf(course_->TakeEffects());
+  EXPECT_EQ(ending.exit_code, kExitSuspended);
+  EXPECT_EQ(course_->ProgressAfter(ending), (RunProgress{5, 9, 0, 2}));
+}
+
+TEST_F(JobCourseTest, WhatTellsOfNoStepsMayBeRequeuedAllTheSame) {
+  Use({.run = 7, .before = {.run = 6, .step = 0, .checkpoint = 0, .in_vain = 6}});
+  Job(JobPhase::kWaiting, "needs 2 nodes");
+  EXPECT_EQ(EndOf(Pass(seconds(61), {"n2"})).exit_code, kExitRequeue);
 }
 
 TEST_F(JobCourseTest, WaitingIsCountedAnewAfterItRan) {

@@ -127,6 +127,28 @@ std::optional<Outcome> SharedDir::ReadOutcome() const {
                  .closed = ValueOf(*object, "closed", false)};
 }
 
+RunProgress SharedDir::ReadProgress() const {
+  const auto object = ReadRecord(ProgressFile());
+  if (!object || ValueOf(*object, "life", 0) != self_.life) return {};
+  const RunProgress found{.run = ValueOf(*object, "run", -1),
+                          .step = ValueOf(*object, "step", std::int64_t{-1}),
+                          .checkpoint = ValueOf(*object, "checkpoint", std::int64_t{-1}),
+                          .in_vain = ValueOf(*object, "in_vain", -1)};
+  const bool sound = found.run >= 0 && found.run < self_.run && found.step >= 0 &&
+                     found.checkpoint >= 0 && found.in_vain >= 0;
+  return sound ? found : RunProgress{};
+}
+
+Status SharedDir::WriteProgress(const RunProgress& progress) const {
+  MUSTER_RETURN_IF_ERROR(CheckOwned());
+  const json object = {{"life", self_.life},
+                       {"run", progress.run},
+                       {"step", progress.step},
+                       {"checkpoint", progress.checkpoint},
+                       {"in_vain", progress.in_vain}};
+  return WriteFileAtomically(ProgressFile(), object.dump() + "\n", 0600);
+}
+
 void SharedDir::RemoveOldKeys() const {
   std::error_code error;
   std::vector<std::filesystem::path> old;

@@ -6,7 +6,9 @@
 //   DIR/leader.json            {"step", "run", "epoch", "index", "node", "address", "grpc", "http",
 //                               "keys", "beat"}; touched once a second, which changes "beat"
 //   DIR/outcome.json           {"step", "run", "exit_code", "action", "reason", "exclude",
-//   "closed"} DIR/journal[-LIFE]/, DIR/logs/, DIR/security-RUN[-LIFE]/
+//                               "closed"}
+//   DIR/progress.json          {"life", "run", "step", "checkpoint", "in_vain"} at the last run's
+//   end DIR/journal[-LIFE]/, DIR/logs/, DIR/security-RUN[-LIFE]/
 //
 // RUN is SLURM_RESTART_COUNT; what another step left is not read. Each file is replaced as one
 // step. An NFS client may believe for half a minute that a file is not there; touching the
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "worker/allocation/job_course.h"
 #include "worker/allocation/peer_view.h"
 #include "worker/allocation/shared_owner.h"
 
@@ -62,6 +65,11 @@ class SharedDir {
   Status WriteOutcome(const Outcome& outcome) const;
   std::optional<Outcome> ReadOutcome() const;
 
+  // Of the runs before this one, which go on from one journal; what is not known where there is no
+  // record of them. It is written at this run's end, before the outcome.
+  RunProgress ReadProgress() const;
+  Status WriteProgress(const RunProgress& progress) const;
+
   // Keys of runs that ended without removing them.
   void RemoveOldKeys() const;
 
@@ -81,6 +89,7 @@ class SharedDir {
   Status CheckOwned() const;
   std::string NodesDir() const { return dir_ + "/nodes"; }
   std::string LeaderFile() const { return dir_ + "/leader.json"; }
+  std::string ProgressFile() const { return dir_ + "/progress.json"; }
   std::string OutcomeFile() const { return dir_ + "/outcome.json"; }
 
   const std::string dir_;

@@ -92,6 +92,32 @@ TEST_F(SharedDirTest, AnOutcomeIsReadAsItWasWrittenAndByNoOtherStep) {
   EXPECT_FALSE(Of(1, "another srun").ReadOutcome());
 }
 
+TEST_F(SharedDirTest, ARunKnowsHowFarTheOnesBeforeItCame) {
+  ASSERT_TRUE(shared_.Claim().ok());
+  EXPECT_EQ(shared_.ReadProgress(), RunProgress{});
+  const RunProgress progress{1, 55, 50, 2};
+  ASSERT_TRUE(shared_.WriteProgress(progress).ok());
+  EXPECT_EQ(shared_.ReadProgress(), RunProgress{}) << "its own is of no run before it";
+  SharedDir next = Of(2, "s2");
+  ASSERT_TRUE(next.Claim().ok());
+  EXPECT_EQ(next.ReadProgress(), progress);
+  EXPECT_EQ(shared_.WriteProgress(progress).code(), StatusCode::kFailedPrecondition);
+  for (const char* text : {"", "[]", "{\"life\": 1, \"run\": 1}",
+                           "{\"life\": 1, \"run\": 1, \"step\": \"x\", \"checkpoint\": 0}",
+                           "{\"life\":1,\"run\":1,\"step\":1,\"checkpoint\":0,\"in_vain\":-4}"}) {
+    Spoil("progress.json", text);
+    EXPECT_EQ(next.ReadProgress(), RunProgress{}) << text;
+  }
+}
+
+TEST_F(SharedDirTest, AnotherLifeHasComeNowhereYet) {
+  ASSERT_TRUE(shared_.Claim().ok());
+  ASSERT_TRUE(shared_.WriteProgress({0, 55, 50, 2}).ok());
+  SharedDir second = Of(1, "s2");
+  ASSERT_TRUE(second.Claim().ok());
+  EXPECT_EQ(second.ReadProgress(), RunProgress{});
+}
+
 // A second srun of one allocation, with the records of the first still there.
 TEST_F(SharedDirTest, ASecondStepHasAJournalAndKeysOfItsOwn) {
   ASSERT_TRUE(shared_.Claim().ok());

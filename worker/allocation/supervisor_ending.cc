@@ -24,12 +24,12 @@ constexpr seconds kFinishLimit{10};
 // directory whether somebody leads there.
 void SupervisorLoop::Do(const GiveUp&) {
   if (std::exchange(giving_up_, true)) return;
-  const Ending ending{
-      .exit_code = kExitRequeue,
-      .action = EndAction::kRequeue,
-      .reason =
-          "no node of this allocation can run a coordinator; the logs are in " + shared_.Logs(),
-      .exclude = {}};
+  const Ending ending = lead_.course().Limited(
+      {.exit_code = kExitRequeue,
+       .action = EndAction::kRequeue,
+       .reason =
+           "no node of this allocation can run a coordinator; the logs are in " + shared_.Logs(),
+       .exclude = {}});
   struct Found {
     bool readable = false;
     std::optional<LeaderRecord> leader;
@@ -64,9 +64,12 @@ void SupervisorLoop::Propose(const Ending& ending) {
   decision_timer_.Start(kDecisionLimit, [this, ending] { Decide(ending, self_.index); });
   OnPool(
       files_,
-      [this, ending, epoch = election_.leadership().epoch] {
+      [this, ending, epoch = election_.leadership().epoch,
+       progress = lead_.course().ProgressAfter(ending)] {
         const auto found = shared_.ReadLeadership();
         if (shared_.IsSuperseded() || (found && found->leadership.epoch > epoch)) return false;
+        const Status counted = shared_.WriteProgress(progress);
+        if (!counted.ok()) Log().warn("the next run will not know: {}", counted.message());
         const Status status = shared_.WriteOutcome({ending, false});
         if (!status.ok()) Log().error("how this ends could not be noted: {}", status.message());
         return true;
