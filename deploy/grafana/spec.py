@@ -7,7 +7,8 @@ tests/prometheus checks each expression with promtool and evaluates it against a
 import dataclasses
 
 # What the expression tests put in place of Grafana's variables.
-RUN = 'run=~"$run"'
+CLUSTER = 'cluster=~"$cluster"'
+RUN = f'{CLUSTER}, run=~"$run"'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,14 @@ def stat(title, about, expr, legend="", **more):
                  height=more.pop("height", 4), **more)
 
 
+def of_gpu(ours, dcgm, scale=""):
+    """A figure of each GPU: the worker's, or where that leaves it to dcgm-exporter that one's, joined by UUID."""
+    info = f'max by (uuid, node) (muster_gpu_info{{{CLUSTER}}})'
+    theirs = f'label_replace({dcgm}, "uuid", "$1", "UUID", "(.*)"){scale} * on (uuid) group_left (node) {info}'
+    return (Query(f"max by (node, gpu) ({ours}{{{CLUSTER}}}) or max by (node, gpu) ({theirs})",
+                  "{{node}}, GPU {{gpu}}"),)
+
+
 GOODPUT = ((0, "red"), (0.8, "orange"), (0.9, "green"))
 
 FLEET = Dashboard(
@@ -56,7 +65,7 @@ FLEET = Dashboard(
         stat("Nodes ready", "Nodes that take ranks.",
              'sum(muster_node_state{state="ready", cluster=~"$cluster"})'),
         stat("Goodput, 6 h", "Share of the runs' time that went into steps which count.",
-             "muster:fleet_goodput:ratio6h", unit="percentunit", minimum=0, maximum=1,
+             "muster:fleet_goodput:ratio6h{cluster=~'$cluster'}", unit="percentunit", minimum=0, maximum=1,
              thresholds=GOODPUT),
         Panel("Runs by state", "The state of every run that was there lately.",
               (Query('sum by (state) (muster_run_state{cluster=~"$cluster"})', "{{state}}"),),
@@ -65,20 +74,20 @@ FLEET = Dashboard(
               (Query('sum(muster_node_slots{cluster=~"$cluster"})', "there"),
                Query('sum(muster_node_slots_used{cluster=~"$cluster"})', "used")), minimum=0),
         Panel("Tokens a second", "Of each run, all ranks together.",
-              (Query("muster:tokens_per_second:run", "{{run}}"),), stack=True, minimum=0),
+              (Query("muster:tokens_per_second:run{cluster=~'$cluster'}", "{{run}}"),), stack=True, minimum=0),
         Panel("Slots by use", "What the slots of all nodes are used for; queue: ranks that wait for some.",
               (Query('sum by (state) (rate(muster_fleet_goodput_seconds_total{cluster=~"$cluster"}[5m]))',
                      "{{state}}"),), stack=True, minimum=0),
         Panel("Ranks without a step by run", "Ranks' seconds a second in which a run had slots and no step came of it.",
-              (Query('sum by (run) (rate(muster_run_goodput_seconds_total{state!~"step|queue"}[5m]))', "{{run}}"),),
+              (Query('sum by (run) (rate(muster_run_goodput_seconds_total{state!~"step|queue", cluster=~"$cluster"}[5m]))', "{{run}}"),),
               stack=True, minimum=0),
         Panel("Restarts by cause", "Attempts that were made after a failure; level is what brought them up.",
-              (Query("sum by (cause, level) (increase(muster_restarts_total[15m]))",
+              (Query("sum by (cause, level) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))",
                      "{{cause}}, {{level}}"),), stack=True, minimum=0),
         Panel("Wait in the queue", "From submission to the first placement: median and 95th percentile.",
-              (Query("histogram_quantile(0.5, sum by (le) (increase(muster_queue_wait_seconds_bucket[6h])))",
+              (Query("histogram_quantile(0.5, sum by (le) (increase(muster_queue_wait_seconds_bucket{cluster=~'$cluster'}[6h])))",
                      "median"),
-               Query("histogram_quantile(0.95, sum by (le) (increase(muster_queue_wait_seconds_bucket[6h])))",
+               Query("histogram_quantile(0.95, sum by (le) (increase(muster_queue_wait_seconds_bucket{cluster=~'$cluster'}[6h])))",
                      "p95")), unit="s", minimum=0),
         Panel("Nodes by state", "Lost and quarantined ones need somebody.",
               (Query('sum by (state) (muster_node_state{cluster=~"$cluster"})', "{{state}}"),),
@@ -157,36 +166,36 @@ RANKS = Dashboard(
               (Query(f"sum by (kind) (increase(muster_nccl_async_errors_total{{{RUN}}}[10m]))", "{{kind}}"),),
               minimum=0),
         Panel("GPU temperature", "Of the nodes of all runs; one that is throttled is a straggler.",
-              (Query("max by (node, gpu) (muster_gpu_temperature_celsius)", "{{node}}, GPU {{gpu}}"),),
+              of_gpu("muster_gpu_temperature_celsius", "DCGM_FI_DEV_GPU_TEMP"),
               unit="celsius", thresholds=((80, "orange"), (90, "red"))),
         Panel("GPU clock", "Of the multiprocessors; lower than its neighbours': throttled.",
-              (Query("max by (node, gpu) (muster_gpu_sm_clock_hertz)", "{{node}}, GPU {{gpu}}"),), unit="hertz"),
+              of_gpu("muster_gpu_sm_clock_hertz", "DCGM_FI_DEV_SM_CLOCK", " * 1e6"), unit="hertz"),
         Panel("GPU utilisation", "Share of the time in which a kernel ran.",
-              (Query("max by (node, gpu) (muster_gpu_utilization_ratio)", "{{node}}, GPU {{gpu}}"),),
+              of_gpu("muster_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL", " / 100"),
               unit="percentunit", minimum=0, maximum=1),
         Panel("GPU power", "",
-              (Query("max by (node, gpu) (muster_gpu_power_watts)", "{{node}}, GPU {{gpu}}"),), unit="watt",
+              of_gpu("muster_gpu_power_watts", "DCGM_FI_DEV_POWER_USAGE"), unit="watt",
               minimum=0),
     ))
 
 RECOVERY = Dashboard(
     "muster-recovery", "Muster recovery", "What failed, how long it took to go on, and what was lost.", (
         stat("Recoveries, 6 h", "Of all runs.",
-             'sum(increase(muster_recovery_duration_seconds_count{stage="total"}[6h])) or vector(0)'),
-        stat("95th percentile, 6 h", "From the fault until training again.", "muster:recovery_seconds:p95",
+             'sum(increase(muster_recovery_duration_seconds_count{stage="total", cluster=~"$cluster"}[6h])) or vector(0)'),
+        stat("95th percentile, 6 h", "From the fault until training again.", "muster:recovery_seconds:p95{cluster=~'$cluster'}",
              unit="s", thresholds=((10, "orange"), (30, "red"))),
         stat("Steps lost, 6 h", "Finished steps that were done again.",
-             "sum(increase(muster_lost_steps_total[6h]))"),
+             "sum(increase(muster_lost_steps_total{cluster=~'$cluster'}[6h]))"),
         stat("Hangs, 6 h", "Gangs that stood still, whose culprit was ended.",
-             "sum(increase(muster_nccl_hangs_total[6h])) or vector(0)"),
+             "sum(increase(muster_nccl_hangs_total{cluster=~'$cluster'}[6h])) or vector(0)"),
         Panel("Mean time by stage", "Which stage a recovery spends its time in.",
-              (Query("sum by (stage) (increase(muster_recovery_duration_seconds_sum{stage!=\"total\"}[1h])) / "
-                     "sum by (stage) (increase(muster_recovery_duration_seconds_count{stage!=\"total\"}[1h]))",
+              (Query("sum by (stage) (increase(muster_recovery_duration_seconds_sum{stage!='total', cluster=~'$cluster'}[1h])) / "
+                     "sum by (stage) (increase(muster_recovery_duration_seconds_count{stage!='total', cluster=~'$cluster'}[1h]))",
                      "{{stage}}"),), unit="s", stack=True, minimum=0),
         Panel("Restarts by level", "in_place keeps the processes; requeue starts over.",
-              (Query("sum by (level) (increase(muster_restarts_total[15m]))", "{{level}}"),), stack=True,
+              (Query("sum by (level) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))", "{{level}}"),), stack=True,
               minimum=0),
-        Panel("Restarts by cause", "", (Query("sum by (cause) (increase(muster_restarts_total[15m]))",
+        Panel("Restarts by cause", "", (Query("sum by (cause) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))",
                                               "{{cause}}"),), stack=True, minimum=0),
         Panel("Lost time by use", "Seconds of ranks since the beginning, by what was no step.",
               (Query(f'max by (run, state) (muster_run_goodput_seconds_total{{{RUN}, state!~"step|queue"}})',
@@ -195,11 +204,11 @@ RECOVERY = Dashboard(
               (Query(f"sum by (category) (rate(muster_train_time_seconds_total{{{RUN}}}[5m]))", "{{category}}"),),
               stack=True, minimum=0),
         Panel("Hangs by suspect", "What the culprit was doing; stopped: its process was.",
-              (Query("sum by (suspect) (increase(muster_nccl_hangs_total[15m]))", "{{suspect}}"),), minimum=0),
+              (Query("sum by (suspect) (increase(muster_nccl_hangs_total{cluster=~'$cluster'}[15m]))", "{{suspect}}"),), minimum=0),
         Panel("Xid errors", "That the GPUs' driver told, by node.",
-              (Query("sum by (node) (increase(muster_worker_xid_events_total[15m]))", "{{node}}"),), minimum=0),
+              (Query("sum by (node) (increase(muster_worker_xid_events_total{cluster=~'$cluster'}[15m]))", "{{node}}"),), minimum=0),
         Panel("Processes ended for want of memory", "By the kernel, by node.",
-              (Query("sum by (node) (increase(muster_worker_oom_kills_total[15m]))", "{{node}}"),), minimum=0),
+              (Query("sum by (node) (increase(muster_worker_oom_kills_total{cluster=~'$cluster'}[15m]))", "{{node}}"),), minimum=0),
     ))
 
 STORAGE = Dashboard(
@@ -216,18 +225,18 @@ STORAGE = Dashboard(
              f"max by (run) (muster_checkpoints_damaged{{{RUN}}})", "{{run}}", thresholds=((1, "red"),)),
         Panel("Duration by phase", "95th percentile: stage is what training waits for, write the shard, commit all.",
               (Query("histogram_quantile(0.95, sum by (phase, le) "
-                     "(increase(muster_checkpoint_duration_seconds_bucket[30m])))", "{{phase}}"),), unit="s",
+                     "(increase(muster_checkpoint_duration_seconds_bucket{cluster=~'$cluster'}[30m])))", "{{phase}}"),), unit="s",
               minimum=0),
         Panel("Bytes a second", "That the ranks made durable, by node.",
               (Query(f"sum by (node) (rate(muster_checkpoint_bytes_total{{{RUN}}}[5m]))", "{{node}}"),),
               unit="Bps", stack=True, minimum=0),
         Panel("From order to commit", "The newest checkpoint of each run; half a stop's time is too much.",
               (Query(f"max by (run) (muster_run_checkpoint_seconds{{{RUN}}})", "{{run}}"),
-               Query("0.5 * max(muster_stop_patience_seconds)", "half of a stop's time")), unit="s", minimum=0),
-        Panel("Failures by reason", "", (Query("sum by (reason) (increase(muster_checkpoint_failures_total[15m]))",
+               Query("0.5 * max(muster_stop_patience_seconds{cluster=~'$cluster'})", "half of a stop's time")), unit="s", minimum=0),
+        Panel("Failures by reason", "", (Query("sum by (reason) (increase(muster_checkpoint_failures_total{cluster=~'$cluster'}[15m]))",
                                                "{{reason}}"),), minimum=0),
         Panel("Read again", "Committed checkpoints that were read again, by what was found.",
-              (Query("sum by (result) (increase(muster_checkpoint_scrubs_total[6h]))", "{{result}}"),), minimum=0),
+              (Query("sum by (result) (increase(muster_checkpoint_scrubs_total{cluster=~'$cluster'}[6h]))", "{{result}}"),), minimum=0),
         Panel("Newest snapshot", "Sealed in memory: what a recovery goes back to while a copy lives.",
               (Query(f"max by (run) (muster_train_snapshot_step{{{RUN}}})", "{{run}}"),)),
     ))

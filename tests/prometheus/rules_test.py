@@ -15,9 +15,19 @@ GRAFANA = ROOT / "deploy" / "grafana"
 RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 
 
+# Of dcgm-exporter, by its list of counters.
+DCGM = {f"DCGM_FI_DEV_{name}" for name in
+        ("XID_ERRORS", "GPU_TEMP", "SM_CLOCK", "GPU_UTIL", "POWER_USAGE")}
+
+
+def expressions_of(path):
+    """The expressions of a file of rules."""
+    return re.findall(r"expr: (?:>-\n)?((?:.|\n)*?)\n\s+(?:- |labels:|for:|#|$)", path.read_text() + "\n")
+
+
 def promtool(*arguments, **options):
     return subprocess.run(["promtool", *map(str, arguments)], text=True, capture_output=True, check=False,
-                          timeout=60, **options)
+                          timeout=300, **options)
 
 
 class Rules(unittest.TestCase):
@@ -48,6 +58,37 @@ class Rules(unittest.TestCase):
                 self.assertIn("summary: ", alert)
                 self.assertRegex(alert, r"description: >-\s+\S")
                 self.assertIn("Next:", alert)
+
+    def test_each_panel_shows_the_chosen_clusters_alone(self):
+        for path in (GRAFANA / "dashboards").glob("*.json"):
+            for panel in json.loads(path.read_text())["panels"]:
+                for expression in (target["expr"] for target in panel["targets"]):
+                    with self.subTest(dashboard=path.name, panel=panel["title"]):
+                        for selector in re.findall(r"\bmuster[_:][\w:]+(\{[^}]*\})?", expression):
+                            self.assertRegex(selector, r"""cluster=~["']\$cluster["']""", expression)
+
+    def test_each_alert_and_record_keeps_clusters_apart(self):
+        for path in RULES:
+            for expression in expressions_of(path):
+                # dcgm-exporter knows nothing of clusters, and is joined by UUID.
+                for clause in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
+                    with self.subTest(expression=expression):
+                        self.assertRegex(clause, r"^cluster\b|\bUUID\b")
+                self.assertNotRegex(expression, r"\b(sum|max|min|count)\(")
+
+    def test_each_metric_of_a_rule_or_panel_is_exported(self):
+        sources = [path for folder in ("coordinator", "worker") for path in (ROOT / folder).rglob("*metrics.cc")]
+        exported = {name for path in sources for name in re.findall(r'"(muster_[a-z_]+)"', path.read_text())}
+        recorded = {name for path in RULES for name in re.findall(r"record: (\S+)", path.read_text())}
+        self.assertGreater(len(exported), 80)
+        texts = [expression for path in RULES for expression in expressions_of(path)]
+        texts += [text for path in (GRAFANA / "dashboards").glob("*.json")
+                  for text in re.findall(r'"(?:expr|definition)": "(.*)"', path.read_text())]
+        names = {name for text in texts for name in re.findall(r"\b(?:muster|DCGM)[_:][\w:]+", text)}
+        self.assertGreater(len(names), 60)
+        unknown = {name for name in names - recorded - DCGM
+                   if re.sub(r"_(bucket|sum|count)$", "", name) not in exported}
+        self.assertEqual(unknown, set())
 
     def test_dashboards_are_what_their_table_says(self):
         self.check(subprocess.run([sys.executable, "-B", str(GRAFANA / "generate.py"), "--check"], text=True,
