@@ -81,20 +81,6 @@ void ReadPool(MapReader& file, PoolConfig* out) {
 }  // namespace
 
 Status CheckDialBack(const std::string& coordinator) {
-  const std::string host = coordinator.substr(0, coordinator.rfind(':'));
-  const auto address = IpAddress::Parse(host);
-  const bool of_itself = host == "localhost" || (address.ok() && address->is_loopback());
-  const bool of_all = address.ok() && address->is_unspecified();
-  if (!of_itself && !of_all) return OkStatus();
-  return InvalidArgument(
-      coordinator +
-      (of_all ? " means every address of a machine, so a node that dials it calls itself"
-              : " is this machine's own loopback, where a node finds only itself") +
-      "; give IP:PORT as the nodes reach the coordinator, by coordinator in pilots.yaml or by "
-      "--tls-listen");
-}
-
-Status CheckDialBack(const std::string& coordinator) {
   const std::size_t colon = coordinator.rfind(':');
   const auto address =
       IpAddress::Parse(colon == std::string::npos ? "" : coordinator.substr(0, colon));
