@@ -57,8 +57,11 @@ Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
         std::string(RoleWord(credentials.identity.role)) +
         "; clients believe only a coordinator's: use DIR/security/coordinator");
   RefuseOlderProtocols();
+  // One file for both, since they are read one after the other.
+  const Result<std::string> both = KeepServingFile(dir, credentials);
   tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(
-      dir + "/key.pem", dir + "/cert.pem", dir + "/ca.pem", kReloadSeconds));
+      both.ok() ? *both : dir + "/key.pem", both.ok() ? *both : dir + "/cert.pem", dir + "/ca.pem",
+      kReloadSeconds));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);

@@ -1,8 +1,10 @@
 // TLS 1.3 with certificates on both sides, for gRPC between machines.
 //
-// A server follows its credentials directory (common/security/credentials.h): within a few seconds
-// of a renewal new connections are shown the new certificate, and those that are there live on. A
-// client reads its directory whenever it opens a channel. Neither can be told not to verify.
+// A server follows its credentials directory (common/security/credentials.h) by DIR/serving.pem,
+// which whoever renews or watches the credentials keeps up to date, and where that cannot be
+// written by the files themselves: within a few seconds of a renewal new connections are shown the
+// new certificate, and those that are there live on. A client reads its directory whenever it opens
+// a channel. Neither can be told not to verify.
 //
 // Nothing here resolves or compares host names: a client believes a server whose certificate the
 // cluster's authority has signed for `coordinator.muster`. Older protocol versions than 1.3 are

@@ -9,7 +9,9 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "common/base/files.h"
@@ -219,8 +221,10 @@ TEST_F(TlsTest, ARenewalReachesNewConnectionsAndEndsNoRunningStream) {
   ASSERT_EQ(before, LoadCredentials(server_dir)->serial);
   ours_.Write(server_dir, Role::kCoordinator, "c");
   ours_.Write(client_dir, Role::kAdmin, "ann");
-  const std::string after = LoadCredentials(server_dir)->serial;
+  const auto renewed = LoadCredentials(server_dir);
+  const std::string after = renewed->serial;
   ASSERT_NE(after, before);
+  ASSERT_TRUE(KeepServingFile(server_dir, *renewed).ok());
   EXPECT_TRUE(Eventually([&] { return ServerSerial() == after; }));
   ASSERT_TRUE(AskWith(client_dir).ok());
   EXPECT_EQ(ReadCertificate(guestbook_->peers().back())->serial,
@@ -230,6 +234,39 @@ TEST_F(TlsTest, ARenewalReachesNewConnectionsAndEndsNoRunningStream) {
   EXPECT_TRUE(watch->Read(&update)) << "the stream was ended by the renewal";
   context.TryCancel();
   (void)watch->Finish();
+}
+
+TEST_F(TlsTest, ShowsNoCertificateWithAnothersKeyThoughTheirWriterWasKilledInBetween) {
+  const std::string dir = ours_.Make(Role::kCoordinator, "c");
+  Serve(dir);
+  const std::string before = ServerSerial();
+  ASSERT_EQ(before, LoadCredentials(dir)->serial);
+  // The next certificate is there, and its key is not yet.
+  const std::string next = ours_.Make(Role::kCoordinator, "next");
+  std::filesystem::copy_file(next + "/cert.pem", dir + "/cert.pem",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::set<std::string> shown;
+  ASSERT_FALSE(
+      Eventually([&] { return shown.insert(ServerSerial()).second && shown.size() > 1; }, 1500ms));
+  EXPECT_EQ(shown, std::set<std::string>{before});
+  // And now it is.
+  const auto whole = LoadCredentials(next);
+  ASSERT_TRUE(whole.ok());
+  ASSERT_TRUE(KeepServingFile(dir, *whole).ok());
+  EXPECT_TRUE(
+      Eventually([&] { return shown.insert(ServerSerial()).first->compare(whole->serial) == 0; }));
+  EXPECT_EQ(shown, (std::set<std::string>{before, whole->serial}));
+}
+
+TEST_F(TlsTest, AServerWhoseDirectoryCannotBeWrittenFollowsTheFilesThemselves) {
+  const std::string dir = ours_.Make(Role::kCoordinator, "c");
+  // In the way of the file, also for root.
+  std::filesystem::create_directory(dir + "/serving.pem");
+  Serve(dir);
+  EXPECT_EQ(ServerSerial(), LoadCredentials(dir)->serial);
+  ours_.Write(dir, Role::kCoordinator, "c");
+  const std::string after = LoadCredentials(dir)->serial;
+  EXPECT_TRUE(Eventually([&] { return ServerSerial() == after; }));
 }
 
 TEST_F(TlsTest, AClientWithCredentialsSpeaksPlainTextOnLoopbackOnly) {

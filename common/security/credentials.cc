@@ -124,6 +124,15 @@ Status WriteCredentials(const std::string& dir, const CredentialFiles& files) {
   return WriteFiles(dir, files);
 }
 
+Result<std::string> KeepServingFile(const std::string& dir, const Credentials& credentials) {
+  const std::string path = dir + "/serving.pem";
+  const std::string content = credentials.key_pem + credentials.cert_pem;
+  const Result<std::string> there = ReadPrivateFile(path, Privacy::kSecret);
+  if (!there.ok() || *there != content)
+    MUSTER_RETURN_IF_ERROR(WritePrivateFile(path, content, Privacy::kSecret));
+  return path;
+}
+
 Status MendCredentials(const std::string& dir) {
   const Paths paths(dir);
   if (StampOf(paths.replacement) == FileStamp()) return OkStatus();

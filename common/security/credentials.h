@@ -4,6 +4,7 @@
 //   DIR/cert.pem      the process's own
 //   DIR/key.pem       and its private key, 0600
 //   DIR/revoked.json  optional: certificates that are refused (revocation.h)
+//   DIR/serving.pem   optional: key and certificate in one file, 0600 (KeepServingFile)
 //   DIR/replacement.json  only while the three files are replaced, or after a crash in between
 //
 // The three files are replaced as a whole: first all three are written into replacement.json, which
@@ -52,6 +53,13 @@ Status WriteCredentials(const std::string& dir, const CredentialFiles& files);
 // directory. What was left of it does not count where certificate and key have come after it, say
 // because somebody has copied others there. OK where there is nothing to mend.
 Status MendCredentials(const std::string& dir);
+
+// For servers that follow files without knowing of replacement.json (gRPC): they would see a key
+// with another's certificate between two writes, and for good after a crash there. Makes
+// DIR/serving.pem hold the key and certificate of `credentials`, as one step, and gives back its
+// path; writes nothing where it does already. Whoever serves calls it at the start and with what is
+// loaded later.
+Result<std::string> KeepServingFile(const std::string& dir, const Credentials& credentials);
 
 // Whether WriteCredentials would find a directory that it can write to: tried with a file as large
 // as what it writes, before a certificate is signed that could not be kept.

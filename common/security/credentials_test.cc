@@ -165,6 +165,25 @@ TEST_F(CredentialsTest, AreRenewedWhileAThirdOfTheirTimeIsLeft) {
       << expired.message();
 }
 
+TEST_F(CredentialsTest, AreKeptInOneFileForServersAndWrittenThereOnlyWhenTheyHaveChanged) {
+  ASSERT_EQ(WriteCredentials(dir_, Files()), OkStatus());
+  const auto first = LoadCredentials(dir_);
+  const auto path = KeepServingFile(dir_, *first);
+  ASSERT_TRUE(path.ok()) << path.status().ToString();
+  EXPECT_EQ(*ReadPrivateFile(*path, Privacy::kSecret), first->key_pem + first->cert_pem);
+  const FileStamp stamp = StampOf(*path);
+  ASSERT_TRUE(KeepServingFile(dir_, *first).ok());
+  EXPECT_EQ(StampOf(*path), stamp);
+  ASSERT_EQ(WriteCredentials(dir_, Files()), OkStatus());
+  const auto second = LoadCredentials(dir_);
+  ASSERT_TRUE(KeepServingFile(dir_, *second).ok());
+  EXPECT_EQ(*ReadPrivateFile(*path, Privacy::kSecret), second->key_pem + second->cert_pem);
+  // A mode that lets others read it is no file to go on with.
+  ASSERT_EQ(::chmod(path->c_str(), 0644), 0);
+  ASSERT_TRUE(KeepServingFile(dir_, *second).ok());
+  EXPECT_TRUE(ReadPrivateFile(*path, Privacy::kSecret).ok());
+}
+
 TEST_F(CredentialsTest, ShowByTheirStampThatTheyWereReplaced) {
   const CredentialsStamp none = StampOfCredentials(dir_);
   ASSERT_EQ(WriteCredentials(dir_, Files()), OkStatus());

@@ -76,6 +76,8 @@ struct CredentialsKeeper::Look {
     MUSTER_ASSIGN_OR_RETURN(const Credentials credentials,
                             LoadCredentials(options.credentials_dir));
     not_after_ms = credentials.not_after_ms;
+    // Somebody else may have renewed. Where it cannot be written gRPC follows the files themselves.
+    (void)KeepServingFile(options.credentials_dir, credentials);
     const TimePoint now = SystemClock().Now();
     const bool due = SystemClock().UnixMillis() >= RenewalDueMs(credentials);
     if (options.authority_dir.empty() || !due || !pause.Over(now)) return OkStatus();
@@ -102,6 +104,7 @@ struct CredentialsKeeper::Look {
         options.credentials_dir, {signer.certificate_pem(), next.certificate_pem, next.key_pem}));
     MUSTER_ASSIGN_OR_RETURN(const Credentials renewed, LoadCredentials(options.credentials_dir));
     not_after_ms = renewed.not_after_ms;
+    (void)KeepServingFile(options.credentials_dir, renewed);
     Log().info("the certificate of {} was renewed", IdentityUri(renewed.identity));
     return OkStatus();
   }
