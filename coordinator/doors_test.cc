@@ -192,6 +192,24 @@ TEST_F(DoorsTest, PagesAreForScrapersAndAdmins) {
   EXPECT_THAT(HttpGet(server_->endpoint().http, "/healthz"), HasSubstr("200 OK"));
 }
 
+TEST_F(DoorsTest, TheStatusPageIsForAdminsOverTlsAndForItsKeyOnLoopback) {
+  StartTlsServer();
+  EXPECT_THAT(Get("/jobs/any", admin_), HasSubstr("text/html"));
+  // With the certificate it needs no key.
+  EXPECT_THAT(Get("/api/v1/events?job=nobody", admin_), HasSubstr("404 Not Found"));
+  for (const Role role : {Role::kScraper, Role::kNode, Role::kCoordinator}) {
+    const std::string other = ours_.Make(role, "other");
+    for (const char* path : {"/", "/jobs/any", "/assets/page.js", "/api/v1/events", "/api/v1/log"})
+      EXPECT_THAT(Get(path, other), HasSubstr("403 Forbidden")) << path;
+  }
+  const Endpoint& endpoint = server_->endpoint();
+  EXPECT_EQ(endpoint.page_key.size(), 64u);
+  EXPECT_EQ(*ReadEndpoint(ClusterPaths{dir_}.Endpoint()), endpoint);
+  EXPECT_THAT(HttpGet(endpoint.http, "/jobs/any"), HasSubstr("200 OK"));
+  for (const char* path : {"/api/v1/events", "/api/v1/log?job=any"})
+    EXPECT_THAT(HttpGet(endpoint.http, path), HasSubstr("403 Forbidden")) << path;
+}
+
 TEST_F(DoorsTest, WhoWasRevokedIsRefusedAlsoWhereTheAuthoritysKeyIsOnAnotherMachine) {
   const std::string former = ours_.Make(Role::kAdmin, "former");
   RevokeNow(Role::kAdmin, "former");

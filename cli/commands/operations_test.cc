@@ -40,6 +40,25 @@ TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
   EXPECT_EQ(RunNodes(*context_, {.nodes = {"node-9"}}).status().code(), StatusCode::kNotFound);
 }
 
+TEST_F(CommandsTest, PageSaysWhereABrowserFindsIt) {
+  const std::string file = dir_ + "/coordinator/endpoint.json";
+  Endpoint endpoint{.grpc = "127.0.0.1:1", .http = "127.0.0.1:4711", .pid = 1};
+  ASSERT_TRUE(WriteEndpoint(file, endpoint).ok());
+  const CommandResult without = RunPage(*context_);
+  EXPECT_EQ(without.status().code(), StatusCode::kNotFound) << "of a coordinator without a page";
+  endpoint.page_key = "5ec";
+  ASSERT_TRUE(WriteEndpoint(file, endpoint).ok());
+  ASSERT_TRUE(RunPage(*context_).ok());
+  EXPECT_NE(out_.str().find("  http://127.0.0.1:4711/#key=5ec\n"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find(":127.0.0.1:4711 "), std::string::npos) << out_.str();
+  out_.str("");
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(RunPage(*context_).ok());
+  const Json json = Json::parse(out_.str());
+  EXPECT_EQ(json["url"], "http://127.0.0.1:4711/#key=5ec");
+  EXPECT_EQ(json["tunnel"].get<std::string>().rfind("ssh -N -L ", 0), 0u);
+}
+
 TEST_F(CommandsTest, DrainTellsTheJobsThatMove) {
   Serve();
   const CommandResult result = RunDrain(

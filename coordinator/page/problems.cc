@@ -17,6 +17,17 @@ constexpr std::int64_t kNewsMillis = 10 * 60 * 1000;
 constexpr double kSilentSteps = 10;
 constexpr double kSilentSeconds = 15;
 
+// What stands in the queue is no trouble of each job: the first one says what it waits for.
+void JoinWaiting(std::vector<Problem>* problems) {
+  const auto first = std::find_if(problems->begin(), problems->end(), [](const Problem& problem) {
+    return problem.kind == Kind::kWaiting;
+  });
+  const auto more = problems->end() - first - 1;
+  if (more <= 0) return;
+  first->text += "; " + std::to_string(more) + (more == 1 ? " more waits" : " more wait");
+  problems->erase(first + 1, problems->end());
+}
+
 std::string Because(const std::string& reason) { return reason.empty() ? "" : ": " + reason; }
 
 double SilentSeconds(const JobView& view, const Histories& histories, TimePoint now) {
@@ -99,6 +110,7 @@ std::vector<Problem> FindProblems(const std::vector<JobView>& jobs,
   for (const NodeView& view : nodes) AddNode(view, &problems);
   std::stable_sort(problems.begin(), problems.end(),
                    [](const Problem& a, const Problem& b) { return a.kind < b.kind; });
+  JoinWaiting(&problems);
   return problems;
 }
 

@@ -12,6 +12,7 @@ namespace muster {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -53,17 +54,19 @@ TEST(Problems, ALossThatIsNoNumberIsWorseThanSilence) {
 
 TEST(Problems, TheWorstComesFirst) {
   Watched cluster;
-  cluster.Submit(TrainYaml("waiting"));
+  for (const char* name : {"waiting", "behind-it", "and-another"}) cluster.Submit(TrainYaml(name));
   cluster.Exited(cluster.id, 1, {.signal = 9});
   cluster.Leave("n1");
   cluster.Advance(2s);
   const auto problems = cluster.Find();
-  ASSERT_GE(problems.size(), 3u);
+  ASSERT_EQ(problems.size(), 3u);
   EXPECT_EQ(problems[0].kind, Problem::Kind::kRecovering);
   EXPECT_THAT(problems[0].text, StartsWith("Job tiny is recovering: "));
   EXPECT_EQ(problems[1].kind, Problem::Kind::kNodeLost);
   EXPECT_THAT(problems[1].text, StartsWith("Node n1 is "));
-  EXPECT_EQ(problems.back().kind, Problem::Kind::kWaiting);
+  EXPECT_EQ(problems[2].kind, Problem::Kind::kWaiting);
+  EXPECT_THAT(problems[2].text, StartsWith("Job waiting waits: "));
+  EXPECT_THAT(problems[2].text, EndsWith("; 2 more wait")) << "the queue is told once";
   const auto part = nlohmann::json::parse(ProblemsPart(problems));
   EXPECT_EQ(part["count"], problems.size());
   EXPECT_EQ(part["first"][0]["text"], problems[0].text);

@@ -127,6 +127,7 @@ class FedController {
     for (const WorkerSend& send : effects.sends) {
       if (const auto* prepare = std::get_if<Prepare>(&send.message)) Answer(send, *prepare);
       if (const auto* launch = std::get_if<Launch>(&send.message)) Answer(send, *launch);
+      if (const auto* abort = std::get_if<Abort>(&send.message)) Answer(send, *abort);
     }
     changed_.insert(changed_.end(), effects.changed.begin(), effects.changed.end());
   }
@@ -147,6 +148,10 @@ class FedController {
     say(TrainerReport{launch.job_id, launch.generation, rank, Formed{}});
     say(TrainerReport{launch.job_id, launch.generation, rank, Resumed{0, {}, "start"}});
     say(TrainerReport{launch.job_id, launch.generation, rank, FirstStep{1}});
+  }
+
+  void Answer(const WorkerSend& send, const Abort& abort) {
+    answers_.push_back(WorkerSaid{send.session, Quiesced{abort.job_id, abort.generation}});
   }
 
   Controller controller_;

@@ -159,7 +159,7 @@ class Page:
         elif method == "Runtime.exceptionThrown":
             details = event["exceptionDetails"]
             self.troubles.append(details.get("exception", {}).get("description") or details["text"])
-        elif method == "Log.entryAdded" and event["entry"]["level"] == "error":
+        elif method == "Log.entryAdded" and event["entry"]["level"] == "error" and event["entry"]["source"] != "network":
             self.troubles.append(f"{event['entry']['text']} {event['entry'].get('url', '')}")
 
     def show_as(self, width=None, height=None, dark=False, phone=False):

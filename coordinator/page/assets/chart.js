@@ -12,8 +12,12 @@ function svg(tag, attributes, ...children) {
   return element;
 }
 
-// About `count` round numbers between two.
-function ticks(least, greatest, count) {
+// About `count` round numbers between two; `base` 1024: round in KiB, MiB, ...
+function ticks(least, greatest, count, base = 1) {
+  if (base > 1) {
+    const unit = base ** Math.floor(Math.log(Math.max(greatest, 1)) / Math.log(base));
+    return ticks(least / unit, greatest / unit, count).map((value) => value * unit);
+  }
   const raw = (greatest - least) / count || 1;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw);
@@ -32,7 +36,7 @@ export class Chart {
   #at = null;  // index of the cell under the pointer
   #shown = {};
 
-  // options: {title, curve: its place in a cell, format, fromZero, height}
+  // options: {title, curve: its place in a cell, format, fromZero, base: of its units, height}
   constructor(root, options) {
     this.#options = options;
     this.#plot = el('div', {className: 'plot'});
@@ -91,7 +95,7 @@ export class Chart {
   }
 
   #drawAxes(picture, {x, y, first, last, least, greatest, width, height}) {
-    for (const value of ticks(least, greatest, 4)) {
+    for (const value of ticks(least, greatest, 4, this.#options.base)) {
       if (y(value) > height - BOTTOM + 1) continue;
       picture.append(
           svg('line', {class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value)}),

@@ -2,7 +2,7 @@
 import {Chart} from '/assets/chart.js';
 import {
   age, ask, byId, bytes, clock, count, duration, el, EventList, Feed, figure, inner, plural,
-  setState, setText, Table, Tile, when,
+  setState, setText, Table, Tile, when, whole,
 } from '/assets/page.js';
 
 const OVER = new Set(['succeeded', 'failed', 'cancelled']);
@@ -12,10 +12,10 @@ const wanted = decodeURIComponent(location.pathname.replace(/^\/jobs\//, ''));
 
 const tiles = byId('tiles');
 const lossTile = new Tile(tiles, 'Loss');
-const timeTile = new Tile(tiles, 'Step time, half below');
+const timeTile = new Tile(tiles, 'Step time, median');
 const tokensTile = new Tile(tiles, 'Tokens/s');
 const goTile = new Tile(tiles, 'To go');
-const memoryTile = new Tile(tiles, 'Memory, largest rank');
+const memoryTile = new Tile(tiles, 'Memory');
 const ranksTile = new Tile(tiles, 'Ranks');
 const restartsTile = new Tile(tiles, 'Restarts');
 const savedTile = new Tile(tiles, 'Saved at step');
@@ -33,18 +33,18 @@ function showHead(job, now) {
   const done = job.max_steps ? job.step / job.max_steps : 0;
   byId('progress').value = done;
   setText(byId('progress-text'), job.max_steps ?
-      `step ${count(job.step)} of ${count(job.max_steps)}, ${Math.floor(100 * done)} %` :
-      `step ${count(job.step)}`);
+      `step ${whole(job.step)} of ${whole(job.max_steps)}, ${Math.floor(100 * done)} %` :
+      `step ${whole(job.step)}`);
   lossTile.show(figure(job.loss), job.loss_at_start ? `from ${figure(job.loss_at_start)}` : '',
                 typeof job.loss === 'string' ? 'bad' : '');
   tokensTile.show(count(job.tokens_per_second));
   const over = OVER.has(job.state);
   goTile.show(over ? '–' : duration(job.eta_seconds),
               job.started ? `${over ? 'ran' : 'runs for'} ${age(job, now)}` : '');
-  memoryTile.show(bytes(job.memory_bytes));
+  memoryTile.show(bytes(job.memory_bytes), job.memory_bytes ? 'of the largest rank' : '');
   ranksTile.show(count(job.ranks), job.nodes ? `on ${plural(job.nodes, 'node')}` : '');
   restartsTile.show(count(job.restarts), '', job.restarts ? 'warn' : '');
-  savedTile.show(count(job.committed_step));
+  savedTile.show(whole(job.committed_step));
 }
 
 function showTimes(times) {
@@ -76,12 +76,13 @@ function showGoodput(entries) {
 // --- curves ---
 
 const short = (format) => (value, tick) => tick && value === 0 ? '0' : format(value);
+const lossOf = (value, tick) => tick ? String(Number(value.toPrecision(4))) : figure(value);
 const charts = [
-  [byId('loss-chart'), {title: 'Loss', curve: 0, format: figure, height: 220}],
+  [byId('loss-chart'), {title: 'Loss', curve: 0, format: lossOf, height: 220}],
   [byId('time-chart'), {title: 'Step time', curve: 1, format: short(duration), fromZero: true,
                         height: 130}],
   [byId('memory-chart'), {title: 'Memory, largest rank', curve: 2, format: short(bytes),
-                          fromZero: true, height: 130}],
+                          fromZero: true, base: 1024, height: 130}],
   [byId('tokens-chart'), {title: 'Tokens/s', curve: 3, format: short(count), fromZero: true,
                           height: 130}],
 ].map(([root, options]) => new Chart(root, options));
@@ -239,7 +240,7 @@ function showRanks(ranks) {
 // --- checkpoints ---
 
 const checkpoints = new Table(byId('checkpoints'), [
-  {title: 'Step', name: 'number main', fill: (cell, row) => setText(cell, count(row.step))},
+  {title: 'Step', name: 'number main', fill: (cell, row) => setText(cell, whole(row.step))},
   {title: 'Written', name: '', fill: (cell, row) => {
     setText(cell, clock(row.committed));
     cell.title = when(row.committed);
@@ -253,6 +254,7 @@ const checkpoints = new Table(byId('checkpoints'), [
 // --- log ---
 
 const POLL_MS = 1000;
+const REFUSED_MS = 4000;
 const MAX_LOG = 256 * 1024;  // characters that are kept
 const log = {offset: null, text: '', asked: 0, abort: null, timer: 0};
 
@@ -314,6 +316,7 @@ async function readLog(number) {
     if (number !== log.asked) return;
     if (!response.ok) {
       setText(byId('log-state'), (await response.text()).trim());
+      again = REFUSED_MS;
     } else {
       const piece = await response.json();
       if (number !== log.asked) return;

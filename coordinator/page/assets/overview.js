@@ -1,27 +1,27 @@
 // The cluster on one page: what needs somebody, sums, jobs, nodes, events.
 import {
   age, byId, count, duration, el, EventList, Feed, figure, inner, plural, setClass, setState,
-  setText, Table, Tile, toneOf,
+  setText, Table, Tile, toneOf, whole,
 } from '/assets/page.js';
 
 const GROUPS = {
-  running: 0, recovering: 0, starting: 0, stopping: 0, queued: 1, suspended: 2,
+  recovering: 0, running: 1, starting: 1, stopping: 1, queued: 2, suspended: 3,
 };
-const groupOf = (job) => GROUPS[job.state] ?? 3;
+const groupOf = (job) => GROUPS[job.state] ?? 4;
 const FILTERS = {
   all: () => true,
-  running: (job) => groupOf(job) === 0,
-  queued: (job) => groupOf(job) === 1,
+  running: (job) => groupOf(job) <= 1,
+  queued: (job) => groupOf(job) === 2,
   failed: (job) => job.state === 'failed',
-  ended: (job) => groupOf(job) === 3,
+  ended: (job) => groupOf(job) === 4,
 };
 
-// What runs first, by age; then the queue in its order; then what has ended, the newest first.
+// What recovers, then what runs, by age; then the queue in its order; then what has ended, the newest first.
 function inOrder(a, b) {
   const group = groupOf(a) - groupOf(b);
   if (group) return group;
-  if (groupOf(a) === 3) return b.ended - a.ended;
-  if (groupOf(a) === 1 && a.priority !== b.priority) return b.priority - a.priority;
+  if (groupOf(a) === 4) return b.ended - a.ended;
+  if (groupOf(a) === 2 && a.priority !== b.priority) return b.priority - a.priority;
   return a.order - b.order;
 }
 
@@ -72,8 +72,8 @@ function showSums(cluster) {
               jobs('failed') ? 'bad' : '');
   const all = Object.values(cluster.nodes).reduce((sum, n) => sum + n, 0);
   const ready = cluster.nodes.ready ?? 0;
-  nodesTile.show(`${count(ready)} of ${count(all)}`,
-                 cluster.nodes.lost ? `${cluster.nodes.lost} lost` : '', ready < all ? 'warn' : '');
+  const lost = cluster.nodes.lost ? `, ${cluster.nodes.lost} lost` : '';
+  nodesTile.show(count(ready), `of ${count(all)}${lost}`, ready < all ? 'warn' : '');
   slots.show(cluster.slots ? `${Math.round(100 * cluster.used / cluster.slots)} %` : '–',
              `${count(cluster.used)} of ${count(cluster.slots)}`);
 }
@@ -89,8 +89,8 @@ function fillProgress(cell, job) {
   const known = job.max_steps > 0;
   bar.hidden = !known;
   if (known) bar.value = job.step / job.max_steps;
-  const train = job.kind === 'train' ? `step ${job.step}` : '';
-  setText(text, known ? `${job.step} of ${job.max_steps}` : train);
+  const train = job.kind === 'train' ? `step ${whole(job.step)}` : '';
+  setText(text, known ? `${whole(job.step)} of ${whole(job.max_steps)}` : train);
 }
 
 const jobs = new Table(byId('jobs'), [
@@ -109,12 +109,12 @@ const jobs = new Table(byId('jobs'), [
   {title: 'Tokens/s', name: 'number hide-s', fill: (cell, job) =>
       setText(cell, count(job.tokens_per_second))},
   {title: 'To go', name: 'number', fill: (cell, job) =>
-      setText(cell, groupOf(job) === 0 ? duration(job.eta_seconds) : '–')},
+      setText(cell, groupOf(job) <= 1 ? duration(job.eta_seconds) : '–')},
   {title: 'Ranks', name: 'number hide-s', fill: (cell, job) => setText(cell, count(job.ranks))},
   {title: 'Restarts', name: 'number hide-s', fill: (cell, job) =>
       setText(cell, job.restarts || '–')},
   {title: 'Age', name: 'number hide-s', fill: (cell, job) => setText(cell, age(job, now))},
-], {empty: 'No job here. `muster submit FILE` brings one.'});
+], {size: 25, empty: 'No job here. `muster submit FILE` brings one.'});
 
 let filter = 'all';
 const buttons = new Map(Object.keys(FILTERS).map((name) => [name, el('button', {
@@ -174,6 +174,7 @@ function showFleet(nodes, changed) {
     setClass(square, `${toneOf(node.state)} ${useOf(node)}`);
     square.title = `${name}: ${node.state}, ${node.used} of ${node.slots} slots`;
   }
+  setClass(root, nodes.size > 300 ? 'fleet many' : 'fleet');
   if (added) root.replaceChildren(...[...squares.keys()].sort(byName).map((n) => squares.get(n)));
   root.ariaLabel = `${plural(nodes.size, 'node')}; the table below has those that need a look first`;
 }
@@ -189,7 +190,7 @@ const nodesTable = new Table(byId('nodes'), [
       setText(cell, `${node.used}/${node.slots}`)},
   {title: 'What it says', name: 'text user full-s', fill: (cell, node) =>
       setText(cell, [node.reason, ...node.notices].filter(Boolean).join('; '))},
-], {size: 12, empty: 'No node is here. `muster nodes` says more.'});
+], {size: 10, empty: 'No node is here. `muster nodes` says more.'});
 
 function showNodes(nodes) {
   const words = byId('nodes-search').value.trim().toLowerCase();

@@ -301,6 +301,8 @@ export class Table {
 
   #makeRow() {
     const cells = this.#columns.map((column) => el('td', {className: column.name}));
+    // Where there is no room for a head, each cell says what it is.
+    cells.forEach((cell, c) => cell.dataset.title = this.#columns[c].title.toLowerCase());
     const element = el('tr', {}, ...cells);
     this.#body.append(element);
     return {element, cells};
@@ -351,6 +353,7 @@ export function figure(number) {
   return number.toFixed(Math.abs(number) < 10 ? 4 : 2);
 }
 
+export const whole = (number) => number.toLocaleString('en');
 export const clock = (ms) => ms ? new Date(ms).toLocaleTimeString('en-GB') : '–';
 export const when = (ms) => ms ? new Date(ms).toLocaleString('en-GB') : '–';
 export const plural = (n, one) => `${n.toLocaleString('en')} ${one}${n === 1 ? '' : 's'}`;
