@@ -82,38 +82,6 @@ TEST(ProgressPrinter, WritesALineForEachStateWhereOnlyThoseAreWanted) {
   v1::Job job = JobAtStep(0);
   job.set_state(v1::JOB_STATE_QUEUED);
   job.clear_loss();
-  job.clear_tokens_per_second();
-  job.set_reason("no node is ready");
-  printer.OnJob(job, At(0));
-  job.set_reason("needs 2 nodes");
-  printer.OnJob(job, At(60));
-  printer.OnJob(JobAtStep(120), At(61));
-  printer.OnJob(JobAtStep(130), At(120));
-  job = JobAtStep(200);
-  job.set_state(v1::JOB_STATE_SUCCEEDED);
-  printer.OnJob(job, At(121));
-  EXPECT_EQ(out.str(),
-            "step 0/200  queued: no node is ready\n"
-            "step 120/200  loss 2.500  1234 tok/s  eta 1m 05s  running  ranks 2/2 forward\n"
-            "step 200/200  loss 2.500  1234 tok/s  succeeded\n");
-}
-
-TEST(ProgressPrinter, ANewStateIsALineAtOnce) {
-  std::ostringstream out;
-  ProgressPrinter printer(out, {.line_every_steps = 1000});
-  v1::Job job = JobAtStep(1);
-  job.set_state(v1::JOB_STATE_RECOVERING);
-  printer.OnJob(JobAtStep(1), At(0));
-  printer.OnJob(job, At(1));
-  EXPECT_NE(out.str().find("recovering"), std::string::npos) << out.str();
-}
-
-TEST(ProgressPrinter, WritesALineForEachStateWhereOnlyThoseAreWanted) {
-  std::ostringstream out;
-  ProgressPrinter printer(out, {.line_every_steps = 1, .states_only = true});
-  v1::Job job = JobAtStep(0);
-  job.set_state(v1::JOB_STATE_QUEUED);
-  job.clear_loss();
   job.clear_loss_at_start();
   job.clear_tokens_per_second();
   job.set_reason("no node is ready");

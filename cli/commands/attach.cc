@@ -67,10 +67,6 @@ std::int64_t LoggingSteps(const v1::Job& job) {
 }
 
 std::string AttachCommand(const CommandContext& context, const std::string& job) {
-  return "muster attach " + ShellWord(job) + " --dir " + ShellWord(context.dir());
-}
-
-std::string AttachCommand(const CommandContext& context, const std::string& job) {
   return "muster attach " + ShellWord(job) + " " + SameCluster(context);
 }
 

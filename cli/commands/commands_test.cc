@@ -116,27 +116,6 @@ TEST_F(CommandsTest, SubmitShowsProgressWhileItWaits) {
   EXPECT_EQ(err_.str(), "");
 }
 
-TEST_F(CommandsTest, SubmitShowsProgressWhileItWaits) {
-  Serve();
-  coordinator_.watches = {
-      {{Update(v1::JOB_STATE_RUNNING, 1, "formed"), Update(v1::JOB_STATE_RUNNING, 2, "saved"),
-        Update(v1::JOB_STATE_SUCCEEDED, 3, "finished")},
-       grpc::Status::OK}};
-  ASSERT_TRUE(RunSubmit(*context_, {.file = WriteJob(kJob), .follow = SubmitFollow::kWait}).ok());
-  const std::string shown = err_.str();
-  EXPECT_NE(shown.find("step 120/200  loss 2.500  1234 tok/s  eta 1m 05s  running"),
-            std::string::npos)
-      << shown;
-  EXPECT_NE(shown.find("  succeeded\n"), std::string::npos) << shown;
-  EXPECT_EQ(shown.find("running", shown.find("running") + 1), std::string::npos)
-      << "one line for a state: " << shown;
-  // Those who only wait, such as scripts, are told nothing.
-  err_.str("");
-  coordinator_.watches = {{{Update(v1::JOB_STATE_SUCCEEDED, 4, "finished")}, grpc::Status::OK}};
-  ASSERT_TRUE(RunWait(*context_, {.job = "7f3a"}).ok());
-  EXPECT_EQ(err_.str(), "");
-}
-
 TEST_F(CommandsTest, TheNextCommandReachesTheSameCluster) {
   EXPECT_EQ(SameCluster(*context_), "--dir " + dir_);
   ClusterClient remote(dir_, interrupt_, RemoteCoordinator{"10.0.0.1:7070", "mine"});
@@ -166,25 +145,6 @@ TEST_F(CommandsTest, SubmitTellsErrorsWithTheFilesOwnLines) {
   EXPECT_EQ(result.status().message(),
             file + " with --set: resources.nodes: expected a whole number, got 'no'");
   EXPECT_EQ(ExitCodeOf(result.status()), kExitBadUsage);
-}
-
-TEST_F(CommandsTest, SubmitWarnsOfPathsThatAreMissingAndOfNoNameOfTheHub) {
-  Serve();
-  const auto warnings = [&](const std::string& model) {
-    err_.str("");
-    const std::string job = "name: j\ntrain:\n  model: {path: " + model +
-                            "}\n  data: {train: " + dir_ + "}\n  schedule: {max_steps: 1}\n";
-    const CommandResult result = RunSubmit(*context_, {.file = WriteJob(job)});
-    EXPECT_TRUE(result.ok()) << result.status().ToString();
-    return err_.str();
-  };
-  EXPECT_NE(warnings("/no/such/model").find("has no config.json"), std::string::npos);
-  EXPECT_NE(warnings("model").find("has no config.json"), std::string::npos);
-  EXPECT_EQ(warnings("Qwen/Qwen2.5-0.5B"), "");
-  EXPECT_EQ(warnings("Qwen/Qwen2.5-0.5B@main"), "");
-  ASSERT_TRUE(MakeDirectories(dir_ + "/org/model").ok());
-  EXPECT_NE(warnings("org/model").find("has no config.json"), std::string::npos)
-      << "a directory of that name counts first";
 }
 
 TEST_F(CommandsTest, SubmitWarnsOfPathsThatAreMissingAndOfNoNameOfTheHub) {

@@ -41,10 +41,6 @@ struct PoolConfig {
 };
 
 // Whether nodes can dial `coordinator`: kInvalidArgument for 0.0.0.0, :: and loopback, by which
-// each node would call itself.
-Status CheckDialBack(const std::string& coordinator);
-
-// Whether nodes can dial `coordinator`: kInvalidArgument for 0.0.0.0, :: and loopback, by which
 // each node would call itself, and for names, which nothing looks up.
 Status CheckDialBack(const std::string& coordinator);
 

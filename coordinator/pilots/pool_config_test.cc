@@ -53,19 +53,6 @@ worker_arguments: [--failure-domain=rack-1]
 
 TEST(PoolConfigTest, AnAddressByWhichANodeWouldCallItselfIsRefused) {
   for (const char* address : {"0.0.0.0:7070", "[::]:7070", "127.0.0.1:7070", "[::1]:7070",
-                              "127.5.0.1:7070", "localhost:7070"}) {
-    const Status status = CheckDialBack(address);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << address;
-    EXPECT_THAT(status.message(), HasSubstr("give IP:PORT as the nodes reach")) << address;
-  }
-  for (const char* address : {"10.0.0.1:7070", "[fd00::1]:7070", "login1.cluster:7070"})
-    EXPECT_TRUE(CheckDialBack(address).ok()) << address;
-  EXPECT_THAT(Refusal("max_nodes: 2\ncoordinator: 0.0.0.0:7070\n"),
-              HasSubstr("pilots.yaml:2: coordinator"));
-}
-
-TEST(PoolConfigTest, AnAddressByWhichANodeWouldCallItselfIsRefused) {
-  for (const char* address : {"0.0.0.0:7070", "[::]:7070", "127.0.0.1:7070", "[::1]:7070",
                               "127.5.0.1:7070", "localhost:7070", "login1:7070", "10.0.0.1"}) {
     const Status status = CheckDialBack(address);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << address;
