@@ -44,7 +44,7 @@ class Units(unittest.TestCase):
                 flags += [word for word in shlex.split(value) if word.startswith("--")]
             self.assertIn("--dir", flags)
             for flag in flags:
-                self.assertRegex(help_text, rf"{re.escape(flag.split('=')[0])}[ ,{{]", f"{program} has no such flag")
+                self.assertRegex(help_text, rf"{re.escape(flag.split('=')[0])}[ ,\\[]", f"{program} has no such flag")
             for name in given.keys() - own:
                 self.assertIn(f"${name}", help_text, f"{program} has no such variable")
 

@@ -112,7 +112,7 @@ class PrometheusTest(unittest.TestCase):
         cls.http = cls.cluster.up()["http"]
         cls.prometheus = Prometheus(cls.cluster.path("prometheus"), cls.http)
         cls.addClassCleanup(cls.prometheus.close)
-        spec = cls.cluster.train_job(steps=1000000, every=20)
+        spec = cls.cluster.train_job(steps=1000000, every=150)
         spec["resources"] |= {"peak_tflops": 1, "time_limit": "10h"}
         cls.job = cls.cluster.submit(spec)
         wait_until(cls.prometheus.is_up, "Prometheus is up")

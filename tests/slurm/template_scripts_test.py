@@ -46,7 +46,7 @@ class TemplateScripts(unittest.TestCase):
             for signal in ("USR1", "USR2", "TERM"):
                 with self.subTest(template=template, signal=signal):
                     self.install("srun", f"trap 'exit 11' USR2\nkill -s {signal} $PPID\n"
-                                         "for ((i = 0; i < 100; i++)); do read -rt 0.02 <> <(:); done; exit 99")
+                                         "for ((i = 0; i < 100; i++)); do /bin/sleep 0.02; done; exit 99")
                     done = self.run_template(template, **array)
                     self.assertEqual(done.returncode, 11, done.stderr)
 

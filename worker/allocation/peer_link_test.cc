@@ -109,36 +109,43 @@ TEST_F(PeerLinkTest, ACertificateSpeaksForItsNodeAlone) {
   const auto asking = Listen("slurm-1", 0, "n3", Nobody());
   const Status answered = Ask(*asking, answering->address(), ViewOf("n3", 0)).status();
   EXPECT_EQ(answered, PermissionDenied("the certificate of n0 does not speak for node n1"));
-  const auto never_asked = Listen("slurm-1", 0, "n0", Nobody());
-  const Status asked = Ask(*asking, never_asked->address(), ViewOf("n4", 0)).status();
+}
+
+TEST_F(PeerLinkTest, NobodyAsksInAnothersName) {
+  const auto answering = Listen("slurm-1", 0, "n0", Nobody());
+  const auto asking = Listen("slurm-1", 0, "n3", Nobody());
+  const Status asked = Ask(*asking, answering->address(), ViewOf("n4", 0)).status();
   EXPECT_EQ(asked, PermissionDenied("the certificate of n3 does not speak for node n4"));
 }
 
-TEST_F(PeerLinkTest, OnlyNodesMayAsk) {
+class PeerLinkRoleTest : public PeerLinkTest, public testing::WithParamInterface<Role> {};
+
+TEST_P(PeerLinkRoleTest, MayNotAsk) {
   const auto answering = Listen("slurm-1", 0, "n0", Nobody());
   const auto authority = CertificateAuthority::Open(temp_ / "slurm-1-ca");
   ASSERT_TRUE(authority.ok());
-  for (const Role role : {Role::kAdmin, Role::kCoordinator, Role::kScraper}) {
-    const std::string word(RoleWord(role));
-    const std::string dir = temp_ / word;
-    const auto issued = authority->Issue({role, "n3", "slurm-1"}, std::chrono::hours(1),
-                                         SystemClock().UnixMillis());
-    ASSERT_TRUE(issued.ok());
-    ASSERT_TRUE(WriteCredentials(
-                    dir, {authority->certificate_pem(), issued->certificate_pem, issued->key_pem})
-                    .ok());
-    const auto asking =
-        PeerLink::Listen(loop_,
-                         {.allocation = "slurm-1",
-                          .address = address_,
-                          .answers_with = CoordinatorCredentials(LocalDir("slurm-1", "n3")),
-                          .asks_with = dir},
-                         Nobody());
-    ASSERT_TRUE(asking.ok());
-    const auto answer = Ask(**asking, answering->address(), ViewOf("n3", 0));
-    EXPECT_EQ(answer.status(), PermissionDenied("only nodes of this allocation may ask")) << word;
-  }
+  const std::string dir = temp_ / "asking";
+  const auto issued = authority->Issue({GetParam(), "n3", "slurm-1"}, std::chrono::hours(1),
+                                       SystemClock().UnixMillis());
+  ASSERT_TRUE(issued.ok());
+  ASSERT_TRUE(WriteCredentials(
+                  dir, {authority->certificate_pem(), issued->certificate_pem, issued->key_pem})
+                  .ok());
+  const auto asking =
+      PeerLink::Listen(loop_,
+                       {.allocation = "slurm-1",
+                        .address = address_,
+                        .answers_with = CoordinatorCredentials(LocalDir("slurm-1", "n3")),
+                        .asks_with = dir},
+                       Nobody());
+  ASSERT_TRUE(asking.ok());
+  const auto answer = Ask(**asking, answering->address(), ViewOf("n3", 0));
+  EXPECT_EQ(answer.status(), PermissionDenied("only nodes of this allocation may ask"));
 }
+
+INSTANTIATE_TEST_SUITE_P(AllButNodes, PeerLinkRoleTest,
+                         testing::Values(Role::kAdmin, Role::kCoordinator, Role::kScraper),
+                         [](const auto& role) { return std::string(RoleWord(role.param)); });
 
 TEST_F(PeerLinkTest, AnotherAllocationsCertificateOpensNothing) {
   const auto answering = Listen("slurm-1", 0, "n0", Nobody());
