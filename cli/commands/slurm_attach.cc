@@ -67,7 +67,8 @@ class Follower {
                        job.outcome->action != "done";
     if (saved)
       return "run " + std::to_string(job.outcome->run) + " of the job is over (" +
-             Printable(job.outcome->reason) + "); waiting until Slurm starts it again";
+             Printable(job.outcome->reason) + "); waiting " +
+             (WasRequeued(job) ? "until Slurm starts it again" : "for what Slurm does with it");
     const bool runs = job.slurm.state.empty() || job.slurm.state == "RUNNING";
     if (runs && job.leader && now - waiting_since_ > kPerhapsUnreachable)
       return "the coordinator at " + job.leader->grpc +
@@ -79,6 +80,11 @@ class Follower {
     return "Slurm has the job " + job.slurm.state +
            (job.slurm.reason.empty() ? "" : " (" + Printable(job.slurm.reason) + ")") +
            "; waiting until it runs";
+  }
+
+  // Where the supervisors have left it to Slurm, a job that waits tells.
+  static bool WasRequeued(const SlurmJob& job) {
+    return job.outcome->action != "left" || job.slurm.state == "PENDING";
   }
 
   Result<std::string> AwaitJob(const Notice& notice) {
@@ -94,13 +100,16 @@ class Follower {
     }
   }
 
+  static std::string HowItEnded(const SlurmJob& job) {
+    if (job.outcome) return job.outcome->action == "done" ? job.outcome->reason : OutcomeText(job);
+    return job.slurm.state.empty() ? "" : "Slurm has it " + job.slurm.state;
+  }
+
   CommandResult Ended(const Status& status) {
     Terminal& terminal = context_.terminal;
     if (end_) {
-      const auto& outcome = watch_.job().outcome;
-      terminal.err << "the job has ended"
-                   << (outcome && !outcome->reason.empty() ? ": " + Printable(outcome->reason) : "")
-                   << "\n";
+      const std::string how = HowItEnded(watch_.job());
+      terminal.err << "the job has ended" << (how.empty() ? "" : ": " + Printable(how)) << "\n";
       return *end_;
     }
     if (!context_.interrupt().requested()) return status;

@@ -42,6 +42,15 @@ TEST_F(SlurmAttachTest, OfAJobThatHasEndedSaysHow) {
 TEST_F(SlurmAttachTest, OfACancelledOneToo) {
   Slurm("CANCELLED", CommentHere());
   EXPECT_EQ(*Attach(), kExitJobCancelled);
+  EXPECT_EQ(err_.str(), "the job has ended: Slurm has it CANCELLED\n");
+}
+
+// Cancelled while it was saved: nobody has requeued it.
+TEST_F(SlurmAttachTest, OfOneThatWasSavedAndCancelledSaysSlurmsWordFirst) {
+  Slurm("CANCELLED", CommentHere());
+  Outcome(R"({"run":0,"exit_code":75,"action":"left","reason":"saved"})");
+  EXPECT_EQ(*Attach(), kExitJobCancelled);
+  EXPECT_EQ(err_.str(), "the job has ended: Slurm has it CANCELLED: saved\n");
 }
 
 TEST_F(SlurmAttachTest, AsksForTheDirectoryOfAJobThatMusterDidNotSubmit) {

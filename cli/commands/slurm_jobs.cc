@@ -53,7 +53,7 @@ void AddRow(Table& table, const SlurmJob& job, const std::optional<AllocationRep
   table.Add({job.slurm.id == 0 ? "-" : job.slurm.shown_id, OrDash(job.slurm.name),
              OrDash(job.slurm.state), OrDash(job.slurm.nodes), OrDash(job.slurm.reason),
              LeaderText(job), report ? Printable(ReportText(*report)) : "-",
-             job.outcome ? Printable(OutcomeText(*job.outcome)) : "-"});
+             job.outcome ? Printable(OutcomeText(job)) : "-"});
 }
 
 }  // namespace

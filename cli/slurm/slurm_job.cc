@@ -61,6 +61,17 @@ const slurm::JobInfo* NewestOf(const std::vector<slurm::JobInfo>& jobs) {
   return newest;
 }
 
+std::string DoneText(int exit_code) {
+  switch (exit_code) {
+    case kExitSuccess: return "succeeded";
+    case kExitJobFailed: return "failed";
+    case kExitJobCancelled: return "cancelled";
+    case kExitJobSuspended: return "suspended";
+    // The allocation's end, not the job's: docs/slurm.md has the codes.
+    default: return "ended with " + std::to_string(exit_code);
+  }
+}
+
 }  // namespace
 
 std::optional<SlurmLeader> ReadLeader(const std::string& state_dir) {
@@ -138,21 +149,18 @@ Result<std::string> StateDirOf(const slurm::SlurmCommands& commands, const std::
                             std::to_string(found.slurm.id) + ", or what --state said)");
 }
 
-std::string OutcomeText(const SlurmOutcome& outcome) {
+std::string OutcomeText(const SlurmJob& job) {
+  if (!job.outcome) return "";
+  const SlurmOutcome& outcome = *job.outcome;
   std::string end;
-  if (outcome.action == "requeued") {
+  if (outcome.action == "done") {
+    end = DoneText(outcome.exit_code);
+  } else if (slurm::IsFinalState(job.slurm.state)) {
+    end = "Slurm has it " + job.slurm.state;
+  } else if (outcome.action == "requeued") {
     end = "requeued";
-  } else if (outcome.action != "done") {
-    end = "to be requeued";
   } else {
-    switch (outcome.exit_code) {
-      case kExitSuccess: end = "succeeded"; break;
-      case kExitJobFailed: end = "failed"; break;
-      case kExitJobCancelled: end = "cancelled"; break;
-      case kExitJobSuspended: end = "suspended"; break;
-      // The allocation's end, not the job's: docs/slurm.md has the codes.
-      default: end = "ended with " + std::to_string(outcome.exit_code);
-    }
+    end = outcome.action == "left" ? "left to Slurm" : "to be requeued";
   }
   return outcome.reason.empty() ? end : end + ": " + outcome.reason;
 }

@@ -27,7 +27,7 @@ struct SlurmLeader {
 struct SlurmOutcome {
   int run = 0;
   int exit_code = 0;
-  std::string action;  // "done", "requeue", "requeued"
+  std::string action;  // "done", "requeue", "requeued", "left"
   std::string reason;
 };
 
@@ -38,8 +38,10 @@ struct SlurmJob {
   std::optional<SlurmOutcome> outcome;
 };
 
-// "succeeded: the job has succeeded", "suspended: ...", "to be requeued: ...".
-std::string OutcomeText(const SlurmOutcome& outcome);
+// "succeeded: the job has succeeded", "suspended: ...", "to be requeued: ..."; empty: no outcome.
+// Of a job that Slurm has ended with work left Slurm's word goes first: a run that is requeued may
+// have been cancelled since.
+std::string OutcomeText(const SlurmJob& job);
 
 std::optional<SlurmLeader> ReadLeader(const std::string& state_dir);
 std::optional<SlurmOutcome> ReadOutcome(const std::string& state_dir);

@@ -117,8 +117,11 @@ TEST_F(SlurmJobTest, HasEndedOnlyWhenNothingRunsOfItAnyMore) {
 }
 
 TEST(OutcomeTextTest, SaysWhatBecameOfTheJob) {
-  const auto text = [](int exit_code, const std::string& action) {
-    return OutcomeText({.run = 0, .exit_code = exit_code, .action = action, .reason = "why"});
+  const auto text = [](int exit_code, const std::string& action, const std::string& state = "") {
+    SlurmJob job;
+    job.slurm.state = state;
+    job.outcome = SlurmOutcome{.run = 0, .exit_code = exit_code, .action = action, .reason = "why"};
+    return OutcomeText(job);
   };
   EXPECT_EQ(text(0, "done"), "succeeded: why");
   EXPECT_EQ(text(10, "done"), "failed: why");
@@ -127,7 +130,11 @@ TEST(OutcomeTextTest, SaysWhatBecameOfTheJob) {
   EXPECT_EQ(text(69, "done"), "ended with 69: why") << "the job has not failed";
   EXPECT_EQ(text(75, "requeue"), "to be requeued: why");
   EXPECT_EQ(text(75, "requeued"), "requeued: why");
-  EXPECT_EQ(OutcomeText({.run = 0, .exit_code = 0, .action = "done", .reason = ""}), "succeeded");
+  EXPECT_EQ(text(75, "requeued", "PENDING"), "requeued: why");
+  EXPECT_EQ(text(75, "left", "COMPLETING"), "left to Slurm: why");
+  EXPECT_EQ(text(75, "requeued", "CANCELLED"), "Slurm has it CANCELLED: why");
+  EXPECT_EQ(text(0, "done", "COMPLETED"), "succeeded: why");
+  EXPECT_EQ(OutcomeText({}), "");
 }
 
 TEST_F(SlurmJobTest, OfASuspendedJobEndsWithItsOwnCode) {

@@ -168,6 +168,7 @@ class AllocationTest(unittest.TestCase):
             task.send_signal(signal.SIGTERM)
         self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
         self.assertEqual(allocation.said("requeue"), [])
+        self.assertEqual((allocation.outcome()["action"], allocation.outcome()["closed"]), ("left", True))
 
     def test_a_job_that_is_refused_is_not_retried(self):
         allocation = self.allocation(nodes=2, steps=10)

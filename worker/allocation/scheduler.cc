@@ -22,7 +22,9 @@ ClosingResult Said(const Status& status) {
   // Neither commands nor jobs that are not there come by asking again. In a container there are
   // none; its batch script is outside.
   const bool never = status.code() == StatusCode::kNotFound;
-  return {never ? Closing::kDone : Closing::kAgain, status.message(), never};
+  return {.closing = never ? Closing::kDone : Closing::kAgain,
+          .why = status.message(),
+          .left_to_script = never};
 }
 
 }  // namespace
@@ -49,7 +51,12 @@ ClosingResult CloseAllocation(Scheduler& scheduler, const ClosingOrder& order) {
   if (!state.ok()) return Said(state.status());
   switch (DecideClosing(*state, order)) {
     case ClosingStep::kNothing: return {};
-    case ClosingStep::kRequeue: return Said(scheduler.Requeue(order.ending.exclude));
+    case ClosingStep::kRequeue: {
+      const auto requeued = scheduler.Requeue(order.ending.exclude);
+      ClosingResult result = Said(requeued.status());
+      result.requeued = requeued.ok() && *requeued;
+      return result;
+    }
     case ClosingStep::kCancel: return Said(scheduler.Cancel());
     case ClosingStep::kRefused:
       return {

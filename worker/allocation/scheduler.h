@@ -30,8 +30,8 @@ class Scheduler {
   // Of the allocation's time; nothing: it has no limit, or that is not known.
   virtual Result<std::optional<std::int64_t>> EndUnixSeconds() = 0;
   // The same job is to run again when it can, not on `exclude`. What runs of it is ended by the
-  // scheduler.
-  virtual Status Requeue(const std::vector<std::string>& exclude) = 0;
+  // scheduler. False: it was ending the job itself by then, or has started it again.
+  virtual Result<bool> Requeue(const std::vector<std::string>& exclude) = 0;
   virtual Status Cancel() = 0;
 };
 
@@ -62,7 +62,8 @@ ClosingStep DecideClosing(const AllocationState& state, const ClosingOrder& orde
 
 struct ClosingResult {
   Closing closing = Closing::kDone;
-  std::string why;  // a sentence where something is not as it should be
+  std::string why;        // a sentence where something is not as it should be
+  bool requeued = false;  // by this one
   // Nobody here can tell the scheduler; the batch script, which is elsewhere, may.
   bool left_to_script = false;
 };

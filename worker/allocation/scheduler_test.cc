@@ -14,7 +14,7 @@ class ScriptedScheduler : public Scheduler {
   Result<std::optional<std::int64_t>> EndUnixSeconds() override {
     return std::optional<std::int64_t>();
   }
-  Status Requeue(const std::vector<std::string>& exclude) override {
+  Result<bool> Requeue(const std::vector<std::string>& exclude) override {
     said.push_back("requeue");
     for (const std::string& node : exclude) said.push_back(node);
     return requeued;
@@ -25,7 +25,7 @@ class ScriptedScheduler : public Scheduler {
   }
 
   Result<AllocationState> state = AllocationState{.batch_node = "n0", .nodes = {"n0", "n1", "n2"}};
-  Status requeued;
+  Result<bool> requeued = true;
   std::vector<std::string> said;
 };
 
@@ -100,8 +100,22 @@ TEST(CloseAllocation, AnAllocationWithoutItsBatchNodeIsCancelled) {
 
 TEST(CloseAllocation, WorkThatIsLeftIsRequeuedWithoutTheBadNodes) {
   ScriptedScheduler slurm;
-  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kDone);
+  const ClosingResult result = CloseAllocation(slurm, OrderOf(kAgain));
+  EXPECT_EQ(result.closing, Closing::kDone);
+  EXPECT_TRUE(result.requeued);
   EXPECT_EQ(slurm.said, (Words{"ask", "requeue", "n2"}));
+}
+
+TEST(CloseAllocation, WhatTheSchedulerEndsItselfWasNotRequeued) {
+  ScriptedScheduler slurm;
+  slurm.requeued = false;  // cancelled while it waited
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kDone);
+  EXPECT_FALSE(CloseAllocation(slurm, OrderOf(kAgain)).requeued);
+  slurm.requeued = true;
+  slurm.state.value().ending = true;
+  const ClosingResult before = CloseAllocation(slurm, OrderOf(kAgain));
+  EXPECT_EQ(before.closing, Closing::kDone);
+  EXPECT_FALSE(before.requeued);
 }
 
 TEST(CloseAllocation, ACommandThatFailsIsToBeSaidAgain) {
@@ -130,6 +144,7 @@ TEST(CloseAllocation, AJobThatMayNotBeRequeuedSaysWhatToDo) {
   const ClosingResult result = CloseAllocation(slurm, OrderOf(kAgain));
   EXPECT_EQ(result.closing, Closing::kDone);
   EXPECT_NE(result.why.find("sbatch --requeue"), std::string::npos);
+  EXPECT_FALSE(result.requeued);
   EXPECT_EQ(slurm.said, Words{"ask"});
 }
 

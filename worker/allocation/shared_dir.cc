@@ -19,6 +19,12 @@ Member MemberOf(const json& object) {
           ValueOf(object, "address", std::string()), ValueOf(object, "worker", true)};
 }
 
+const char* ActionOf(const Outcome& outcome) {
+  if (outcome.ending.action != EndAction::kRequeue) return "done";
+  if (outcome.requeued) return "requeued";
+  return outcome.closed && !outcome.left_to_script ? "left" : "requeue";
+}
+
 }  // namespace
 
 Status SharedDir::Make() const {
@@ -103,16 +109,10 @@ std::optional<LeaderRecord> SharedDir::ReadLeadership() const {
 Status SharedDir::WriteOutcome(const Outcome& outcome) const {
   MUSTER_RETURN_IF_ERROR(CheckOwned());
   const Ending& ending = outcome.ending;
-  const bool requeue = ending.action == EndAction::kRequeue;
-  const json object = {{"step", self_.step},
-                       {"run", self_.run},
-                       {"exit_code", ending.exit_code},
-                       {"action", !requeue                                    ? "done"
-                                  : outcome.closed && !outcome.left_to_script ? "requeued"
-                                                                              : "requeue"},
-                       {"reason", ending.reason},
-                       {"exclude", ending.exclude},
-                       {"closed", outcome.closed}};
+  const json object = {
+      {"step", self_.step},          {"run", self_.run},        {"exit_code", ending.exit_code},
+      {"action", ActionOf(outcome)}, {"reason", ending.reason}, {"exclude", ending.exclude},
+      {"closed", outcome.closed}};
   return WriteFileAtomically(OutcomeFile(), object.dump() + "\n", 0600);
 }
 

@@ -40,6 +40,7 @@ struct Outcome {
   bool closed = false;  // the scheduler was told what it had to be told
   // The batch script is to do what is left, since nobody here can.
   bool left_to_script = false;
+  bool requeued = false;  // the scheduler has taken it
 };
 
 class SharedDir {
@@ -61,7 +62,8 @@ class SharedDir {
   Status WriteLeadership(const LeaderRecord& record) const;
   std::optional<LeaderRecord> ReadLeadership() const;
 
-  // Its "action" is "done", "requeue", or, once the scheduler was told, "requeued".
+  // Its "action" is "done"; or, while work is left, "requeue", until the scheduler has been told;
+  // "requeued" where it has taken that, and "left" where it ends the job itself or never will.
   Status WriteOutcome(const Outcome& outcome) const;
   std::optional<Outcome> ReadOutcome() const;
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/base/files.h"
 #include "common/process/temp_dir_for_test.h"
 
 namespace muster::worker {
@@ -90,6 +91,21 @@ TEST_F(SharedDirTest, AnOutcomeIsReadAsItWasWrittenAndByNoOtherStep) {
   }
   EXPECT_FALSE(Of(2, "s2").ReadOutcome());
   EXPECT_FALSE(Of(1, "another srun").ReadOutcome());
+}
+
+TEST_F(SharedDirTest, AnOutcomeSaysRequeuedOfWhatSlurmHasTakenAlone) {
+  const Ending again{75, EndAction::kRequeue, "time", {}};
+  const auto action = [&](const Outcome& outcome) {
+    EXPECT_TRUE(shared_.WriteOutcome(outcome).ok());
+    const auto text = ReadFile(shared_.dir() + "/outcome.json");
+    const std::size_t at = text->find("\"action\":\"") + 10;
+    return text->substr(at, text->find('"', at) - at);
+  };
+  EXPECT_EQ(action({.ending = again}), "requeue");
+  EXPECT_EQ(action({.ending = again, .closed = true, .left_to_script = true}), "requeue");
+  EXPECT_EQ(action({.ending = again, .closed = true, .requeued = true}), "requeued");
+  EXPECT_EQ(action({.ending = again, .closed = true}), "left");
+  EXPECT_EQ(action({.ending = {0, EndAction::kLeave, "", {}}, .closed = true}), "done");
 }
 
 TEST_F(SharedDirTest, ARunKnowsHowFarTheOnesBeforeItCame) {

@@ -46,22 +46,27 @@ class SlurmScheduler final : public Scheduler {
     return job.status();
   }
 
-  Status Requeue(const std::vector<std::string>& exclude) override {
-    if (exclude.empty()) return commands_.Requeue(job_);
+  Result<bool> Requeue(const std::vector<std::string>& exclude) override {
+    if (exclude.empty()) return Done(commands_.Requeue(job_));
     AwaitDown(exclude);
     // What was cancelled or requeued meanwhile must stay so, and what was excluded before must stay
     // out.
     MUSTER_ASSIGN_OR_RETURN(const slurm::JobDetails job, commands_.Show(job_));
-    if (IsEnding(job) || job.restarts > run_) return OkStatus();
+    if (IsEnding(job) || job.restarts > run_) return false;
     std::vector<std::string> nodes = exclude;
     if (const auto before = slurm::ExpandHostlist(job.excluded); before.ok())
       nodes.insert(nodes.end(), before->begin(), before->end());
-    return commands_.RequeueWithout(job_, nodes, kRequeuePatience);
+    return Done(commands_.RequeueWithout(job_, nodes, kRequeuePatience));
   }
 
   Status Cancel() override { return commands_.Cancel(job_); }
 
  private:
+  static Result<bool> Done(const Status& status) {
+    if (!status.ok()) return status;
+    return true;
+  }
+
   static bool IsEnding(const slurm::JobDetails& job) {
     return job.state != "RUNNING" && job.state != "SUSPENDED";
   }

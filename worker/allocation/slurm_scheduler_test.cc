@@ -58,7 +58,7 @@ TEST_F(SlurmSchedulerTest, WithoutSlurmsCommandsTheEndIsWhatTheTaskWasTold) {
 }
 
 TEST_F(SlurmSchedulerTest, ARequeueKeepsWhatWasExcludedBefore) {
-  EXPECT_TRUE(Of("JobState=RUNNING Restarts=1 ExcNodeList=n9")->Requeue({"n1"}).ok());
+  EXPECT_TRUE(Of("JobState=RUNNING Restarts=1 ExcNodeList=n9")->Requeue({"n1"}).value());
   EXPECT_TRUE(Said("scontrol requeue 7"));
   EXPECT_TRUE(Said("ExcNodeList=n[1,9]")) << slurm_.Calls();
 }
@@ -66,12 +66,12 @@ TEST_F(SlurmSchedulerTest, ARequeueKeepsWhatWasExcludedBefore) {
 // While this one waited until Slurm had the lost node down, somebody else has requeued the job, and
 // it runs again.
 TEST_F(SlurmSchedulerTest, ALaterRunIsNotRequeued) {
-  EXPECT_TRUE(Of("JobState=RUNNING Restarts=2 OverSubscribe=NO")->Requeue({"n1"}).ok());
+  EXPECT_FALSE(Of("JobState=RUNNING Restarts=2 OverSubscribe=NO")->Requeue({"n1"}).value());
   EXPECT_FALSE(Said("requeue")) << slurm_.Calls();
 }
 
 TEST_F(SlurmSchedulerTest, WhatWasCancelledMeanwhileIsNotRequeued) {
-  EXPECT_TRUE(Of("JobState=CANCELLED Restarts=1")->Requeue({"n1"}).ok());
+  EXPECT_FALSE(Of("JobState=CANCELLED Restarts=1")->Requeue({"n1"}).value());
   EXPECT_FALSE(Said("requeue")) << slurm_.Calls();
 }
 

@@ -167,7 +167,10 @@ void SupervisorLoop::Do(const TellScheduler&) {
       [this, order] {
         const ClosingResult result = CloseAllocation(*scheduler_, order);
         if (result.closing != Closing::kDone) return result;
-        const Status noted = shared_.WriteOutcome({order.ending, true, result.left_to_script});
+        const Status noted = shared_.WriteOutcome({.ending = order.ending,
+                                                   .closed = true,
+                                                   .left_to_script = result.left_to_script,
+                                                   .requeued = result.requeued});
         if (!noted.ok()) Log().error("that this is over could not be noted: {}", noted.message());
         return result;
       },
