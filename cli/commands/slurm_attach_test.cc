@@ -53,6 +53,18 @@ TEST_F(SlurmAttachTest, OfOneThatWasSavedAndCancelledSaysSlurmsWordFirst) {
   EXPECT_EQ(err_.str(), "the job has ended: Slurm has it CANCELLED: saved\n");
 }
 
+// The job may well be there.
+TEST_F(SlurmAttachTest, WithoutSlurmsCommandsSaysSo) {
+  for (const std::string& state : {std::string(), dir_ + "/slurm-42"}) {
+    const CommandResult result = Attach(state);
+    EXPECT_EQ(result.status().code(), StatusCode::kUnimplemented);
+    EXPECT_NE(result.status().message().find("squeue is not in PATH"), std::string::npos)
+        << result.status().message();
+  }
+  EXPECT_EQ(RunSlurmRequeue(*context_, slurm_.Commands(), {.job = "4"}).status().code(),
+            StatusCode::kUnimplemented);
+}
+
 TEST_F(SlurmAttachTest, AsksForTheDirectoryOfAJobThatMusterDidNotSubmit) {
   slurm_.Install("squeue", "printf " + slurm::ListedLine("42", "first", "RUNNING", "(null)"));
   const CommandResult result =

@@ -89,7 +89,7 @@ Result<std::vector<slurm::Finding>> TryNodes(const slurm::SlurmCommands& command
   std::error_code ignored;
   fs::remove_all(dir, ignored);
   if (output.ok()) return slurm::JudgeNodes(nodes, slurm::ParseProbes(*output));
-  if (output.status().code() == StatusCode::kNotFound) return output.status();
+  if (output.status().code() == StatusCode::kUnimplemented) return output.status();
   return std::vector<slurm::Finding>{
       {"nodes", slurm::Verdict::kFail, output.status().message(),
        "give doctor the options that jobs have (--partition, --gpus-per-node, ...), and see that "

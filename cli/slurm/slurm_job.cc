@@ -113,7 +113,11 @@ Result<SlurmJob> FindSlurmJob(const slurm::SlurmCommands& commands, const std::s
   else
     query = {.id = {}, .user = user, .name = job};
   const auto jobs = commands.List(query);
-  if (!jobs.ok() && jobs.status().code() != StatusCode::kNotFound) return jobs.status();
+  // Without Slurm's commands a state directory still tells something.
+  const bool gone = jobs.status().code() == StatusCode::kNotFound;
+  const bool told =
+      gone || (jobs.status().code() == StatusCode::kUnimplemented && !state_dir.empty());
+  if (!jobs.ok() && !told) return jobs.status();
   const slurm::JobInfo* found = nullptr;
   if (jobs.ok() && ref) {
     MUSTER_ASSIGN_OR_RETURN(found, OfNumber(*jobs, *ref));

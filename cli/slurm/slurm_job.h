@@ -51,7 +51,8 @@ std::optional<SlurmOutcome> ReadOutcome(const std::string& state_dir);
 SlurmJob WithState(slurm::JobInfo job, const std::string& state_dir);
 
 // By the Slurm job's number ("42", "40_1" for a task of an array), or by name, the newest of this
-// user's. kNotFound says what to try; kInvalidArgument for an array as a whole.
+// user's. kNotFound says what to try; kInvalidArgument for an array as a whole; kUnimplemented
+// where Slurm's commands are not installed and no --state is given.
 Result<SlurmJob> FindSlurmJob(const slurm::SlurmCommands& commands, const std::string& user,
                               const std::string& job, const std::string& state_dir);
 

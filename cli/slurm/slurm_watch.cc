@@ -27,13 +27,21 @@ SlurmWatch::SlurmWatch(const slurm::SlurmCommands& commands, std::string job, st
   job_.state_dir = state_dir_;
 }
 
+// That nobody can ask Slurm here does not say that it has forgotten the job.
+Result<SlurmJob> SlurmWatch::Ask() const {
+  auto found = FindSlurmJob(commands_, CurrentUser(), name_, "");
+  if (found.ok()) return WithState(std::move(found->slurm), state_dir_);
+  if (found.status().code() != StatusCode::kNotFound) return found.status();
+  return WithState({}, state_dir_);
+}
+
 Result<std::optional<int>> SlurmWatch::Look() {
   auto outcome = ReadOutcome(state_dir_);
   const bool changed = Differ(outcome, job_.outcome);
   job_.outcome = std::move(outcome);
   job_.leader = ReadLeader(state_dir_);
   if (!changed && SystemClock().Now() < ask_at_) return std::optional<int>();
-  auto found = FindSlurmJob(commands_, CurrentUser(), name_, state_dir_);
+  auto found = Ask();
   if (!found.ok() && !MayAnswerLater(found.status())) return found.status();
   // Until Slurm has tidied up behind an outcome it is asked more often.
   const bool ending = job_.outcome && job_.outcome->action == "done";

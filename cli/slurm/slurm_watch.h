@@ -32,6 +32,8 @@ class SlurmWatch {
   const SlurmJob& job() const { return job_; }
 
  private:
+  Result<SlurmJob> Ask() const;
+
   const slurm::SlurmCommands& commands_;
   const std::string name_;
   const std::string state_dir_;

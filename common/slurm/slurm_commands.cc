@@ -35,9 +35,10 @@ Result<std::string> SlurmCommands::Run(const std::vector<std::string>& argv,
   options.spawn.argv = argv;
   auto program = FindProgram(argv[0], environment_.at("PATH"), "/");
   if (!program.ok())
-    return NotFound("Slurm's command " + argv[0] +
-                    " is not in PATH: run this where Slurm's commands are installed, or add their "
-                    "folder to PATH");
+    return Unimplemented(
+        "Slurm's command " + argv[0] +
+        " is not in PATH: run this where Slurm's commands are installed, or add their "
+        "folder to PATH");
   options.spawn.argv[0] = *program;
   for (const auto& [name, value] : environment_)
     options.spawn.environment.push_back(name + "=" + value);

@@ -6,8 +6,8 @@
 // daemon calls them on its pool and asks every 15 seconds at most; slurmctld serves a whole
 // cluster.
 //
-// Blocks; any thread. kNotFound where the commands are not installed (as in most containers), and
-// for jobs that Slurm has forgotten; the rest as in slurm_output.h's CommandFailure.
+// Blocks; any thread. kUnimplemented where the commands are not installed, as in most containers;
+// kNotFound for jobs that Slurm has forgotten; the rest as in slurm_output.h's CommandFailure.
 #pragma once
 
 #include <chrono>

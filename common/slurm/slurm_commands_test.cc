@@ -25,7 +25,7 @@ TEST(SlurmCommands, TellsWhatACommandSaid) {
   FakeSlurm slurm;
   slurm.Install("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1");
   EXPECT_EQ(slurm.Commands().Show(7).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(slurm.Commands().Cancel(7).code(), StatusCode::kNotFound);
+  EXPECT_EQ(slurm.Commands().Cancel(7).code(), StatusCode::kUnimplemented) << "no such command";
   EXPECT_NE(slurm.Commands().Cancel(7).message().find("Slurm's command scancel is not in PATH"),
             std::string::npos);
 }

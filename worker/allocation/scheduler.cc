@@ -21,7 +21,8 @@ ClosingResult Said(const Status& status) {
   if (status.ok()) return {};
   // Neither commands nor jobs that are not there come by asking again. In a container there are
   // none; its batch script is outside.
-  const bool never = status.code() == StatusCode::kNotFound;
+  const bool never =
+      status.code() == StatusCode::kNotFound || status.code() == StatusCode::kUnimplemented;
   return {.closing = never ? Closing::kDone : Closing::kAgain,
           .why = status.message(),
           .left_to_script = never};

@@ -129,13 +129,15 @@ TEST(CloseAllocation, ACommandThatFailsIsToBeSaidAgain) {
 // As in most images of containers; the batch script is outside and has them.
 TEST(CloseAllocation, CommandsThatAreNotThereAreNotAskedForAgain) {
   ScriptedScheduler slurm;
-  slurm.requeued = NotFound("scontrol is not installed");
+  slurm.requeued = Unimplemented("scontrol is not installed");
   EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kDone);
-  slurm.state = NotFound("scontrol is not installed");
+  slurm.state = Unimplemented("scontrol is not installed");
   const ClosingResult result = CloseAllocation(slurm, OrderOf(kAgain));
   EXPECT_EQ(result.closing, Closing::kDone);
   EXPECT_EQ(result.why, "scontrol is not installed");
   EXPECT_TRUE(result.left_to_script);
+  slurm.state = NotFound("Invalid job id");
+  EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kDone) << "it is forgotten";
 }
 
 TEST(CloseAllocation, AJobThatMayNotBeRequeuedSaysWhatToDo) {

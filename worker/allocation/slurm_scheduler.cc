@@ -42,7 +42,7 @@ class SlurmScheduler final : public Scheduler {
   Result<std::optional<std::int64_t>> EndUnixSeconds() override {
     const auto job = commands_.Show(job_);
     if (job.ok()) return job->end_unix_seconds;
-    if (job.status().code() == StatusCode::kNotFound && end_at_start_) return end_at_start_;
+    if (job.status().code() == StatusCode::kUnimplemented && end_at_start_) return end_at_start_;
     return job.status();
   }
 

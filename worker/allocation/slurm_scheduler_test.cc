@@ -45,7 +45,7 @@ TEST_F(SlurmSchedulerTest, TheJobsStateIsAsSlurmSaysIt) {
 }
 
 TEST_F(SlurmSchedulerTest, WithoutSlurmsCommandsTheEndIsWhatTheTaskWasTold) {
-  EXPECT_EQ(Of()->EndUnixSeconds().status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Of()->EndUnixSeconds().status().code(), StatusCode::kUnimplemented);
   end_at_start_ = 1790000000;
   EXPECT_EQ(*Of()->EndUnixSeconds(), 1790000000);
   // It may have been put off since.
