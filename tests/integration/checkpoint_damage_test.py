@@ -26,7 +26,7 @@ class CheckpointDamage(unittest.TestCase):
     def test_the_checkpoint_before_is_used_and_the_story_says_so(self):
         cluster = Cluster(self)
         # Without snapshots, which would be newer than any checkpoint.
-        options = {"steps": 60, "every": 20, "snapshot": {"every": 0}}
+        options = {"steps": 300, "every": 100, "snapshot": {"every": 0}}
         calm = cluster.submit(cluster.train_job(**options))
         self.assertEqual(cluster.wait(calm), 0, cluster.describe(calm))
         job = cluster.submit(cluster.train_job(**options))

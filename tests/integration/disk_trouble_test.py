@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import Cluster, can_have_namespaces, run, trajectory, wait_until  # noqa: E402
 
-STEPS = 100
+STEPS = 400
 DISK_BYTES = 256 << 20
 
 
@@ -36,8 +36,8 @@ class DiskTrouble(unittest.TestCase):
         filler = self.disk / "filler"
         file = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            while (free := shutil.disk_usage(self.disk).free) > 256 << 10:
-                os.write(file, bytes(min(free - (200 << 10), 1 << 20)))
+            while (free := shutil.disk_usage(self.disk).free) > 1 << 20:
+                os.write(file, bytes(min(free - (900 << 10), 1 << 20)))
         except OSError as error:  # a checkpoint takes room at the same time
             if error.errno != errno.ENOSPC:
                 raise

@@ -162,7 +162,8 @@ class StatusPage(unittest.TestCase):
         self.keep(page, "job-light")
 
     def point_at_the_loss(self, page):
-        """Whether the curve said something of the step. What is above it may still grow and move it."""
+        """Whether the curve said something of the step. The log that was asked for before is further down."""
+        page.evaluate("document.querySelector('#loss-chart').scrollIntoView({block: 'center'})")
         box = page.evaluate("document.querySelector('#loss-chart .plot').getBoundingClientRect().toJSON()")
         page.send("Input.dispatchMouseEvent", type="mouseMoved", x=box["x"] + box["width"] / 2,
                   y=box["y"] + box["height"] / 2)
