@@ -1,5 +1,6 @@
-// A recorded tree of files, as compact text, written into a directory of the test's own. Tests
-// only.
+// A tree of files as kernels and drivers show it, as compact text, written into a directory of the
+// test's own. Tests only. The trees are put together by hand from what is known of such machines,
+// and none was recorded on one.
 //
 //   sys/class/net/eth{0,1}/speed = 100000         a file with one line
 //   sys/class/net/eth0/device -> ../../devices/x  a link
