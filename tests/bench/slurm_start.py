@@ -12,7 +12,7 @@ and to the first finished step of muster-trainer under muster-worker --auto (mus
 loaded a model. Each once more beside a name server that never answers; the addresses are numbers in all of
 them. All are taken in turn, and what one takes more than its neighbour in time is told with its spread, beside
 what else the machine did (`busy`). And from the end of all processes of a node to the next finished step, with
-a spare node in the allocation (node_killed).
+a spare node in the allocation (node_killed). How long each lab took to stand is told too (lab_up).
 
   MUSTER_BIN_DIR=build/release/bin tests/bench/slurm_start.py [--runs N] [--without-peer]     JSON
 """
@@ -146,10 +146,12 @@ def starts(runs, with_peer):
     """In turn, labs with and without a name server that answers as well: a lab stands in less than a second."""
     servers = {"name_server_refuses": False, "name_server_never_answers": True}
     rounds = {server: machine.Rounds(show) for server in servers}
+    up = {server: [] for server in servers}
     for number in range(runs):
         for server in list(servers)[::-1 if number % 2 else 1]:
             print(server, file=sys.stderr, flush=True)
             with Lab(2, dead_name_server=servers[server], own_name=True, visible=[BIN]) as lab:
+                up[server].append(lab.seconds_up)
                 bench = Bench(lab)
                 kinds = {"muster_train": bench.train_start}
                 if with_peer:
@@ -158,7 +160,7 @@ def starts(runs, with_peer):
                 rounds[server].take(kinds)
     result = {}
     for server, taken in rounds.items():
-        result[server] = {**taken.summaries(), "busy": taken.busy()}
+        result[server] = {"lab_up": machine.summary(up[server]), **taken.summaries(), "busy": taken.busy()}
         if with_peer:
             result[server]["more_than_muster_command"] = {
                 name: machine.difference(taken.seconds["muster_command"], taken.seconds[name])
