@@ -1,5 +1,6 @@
 // What the progress page costs a rank, accounted, as JSON: the processor time of all that a step
-// stores into it, measured alone, as a share of a step's own processor time.
+// stores into it and of the look at its own memory, measured alone, as a share of a step's own
+// processor time.
 //
 //   progress_bench [MICRO_BATCHES [OPERATIONS]]      default 4 and 200
 //
@@ -49,7 +50,9 @@ void StorePhases(ProgressReporter& reporter, int micro_batches) {
     reporter.EnterPhase(TrainPhase::kBackward);
   }
   reporter.EnterPhase(TrainPhase::kOptimizer);
-  reporter.FinishStep({.step = 1, .loss = 2, .step_seconds = kStepSeconds}, {.tokens = 4096});
+  reporter.FinishStep(
+      {.step = 1, .loss = 2, .step_seconds = kStepSeconds, .rss_bytes = ResidentBytes()},
+      {.tokens = 4096});
   reporter.SetSnapshotStep(1);
 }
 
