@@ -6,6 +6,7 @@
 
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
+#include "common/slurm/container_mounts.h"
 #include "common/slurm/hostlist.h"
 
 namespace muster::slurm {
@@ -214,20 +215,63 @@ Result<std::string> HeadText(const ScriptRequest& request, const JobPlaces& plac
   return head.Text();
 }
 
-std::string SrunText(const ScriptRequest& request, const JobPlaces& places) {
+// What supervisors and ranks read and write beside the job's own data: the workdir, and where the
+// submission and the supervisors' state lie.
+Result<std::vector<std::string>> MountsBeside(const ScriptRequest& request, const JobPlaces& places,
+                                              const std::vector<std::string>& given) {
+  return MissingMounts({request.spec.workdir, fs::path(places.state_prefix).parent_path().string()},
+                       given);
+}
+
+// The options of a container by pyxis, which takes the last --container-mounts alone.
+Result<std::string> StepOptions(const ScriptRequest& request, const JobPlaces& places) {
+  std::string text;
+  std::string mounts;
+  bool by_pyxis = false;
+  const auto add = [&text](const SbatchOption& option) {
+    text += "  " + ShellQuoted("--" + option.name + (option.value ? "=" + *option.value : "")) +
+            " \\\n";
+  };
+  for (const SbatchOption& option : request.options.step()) {
+    by_pyxis = by_pyxis || option.name == "container-image" || option.name == "container-name";
+    if (option.name == "container-mounts")
+      mounts = option.value.value_or("");
+    else
+      add(option);
+  }
+  if (by_pyxis) {
+    MUSTER_ASSIGN_OR_RETURN(const auto missing, MountsBeside(request, places, {mounts}));
+    for (const std::string& path : missing) mounts += (mounts.empty() ? "" : ",") + path;
+  }
+  if (!mounts.empty()) add({"container-mounts", mounts});
+  return text;
+}
+
+Result<std::string> ApptainerWords(const ScriptRequest& request, const JobPlaces& places) {
+  if (request.apptainer_image.empty()) return std::string();
+  std::vector<std::string> given;
+  const std::vector<std::string>& options = request.apptainer_options;
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    if (options[i].starts_with("--bind=")) given.push_back(options[i].substr(7));
+    if (i > 0 && (options[i - 1] == "--bind" || options[i - 1] == "-B"))
+      given.push_back(options[i]);
+  }
+  std::string text = "  apptainer exec";
+  if (request.spec.resources.device == "cuda") text += " --nv";
+  MUSTER_ASSIGN_OR_RETURN(const auto missing, MountsBeside(request, places, given));
+  for (const std::string& path : missing) text += " --bind " + ShellQuoted(path);
+  for (const std::string& option : options) text += " " + ShellQuoted(option);
+  return text + " " + ShellQuoted(request.apptainer_image) + " \\\n";
+}
+
+Result<std::string> SrunText(const ScriptRequest& request, const JobPlaces& places) {
+  MUSTER_ASSIGN_OR_RETURN(const std::string step, StepOptions(request, places));
+  MUSTER_ASSIGN_OR_RETURN(const std::string apptainer, ApptainerWords(request, places));
   std::string text =
       "srun --nodes=\"$nodes\" --ntasks=\"$nodes\" --ntasks-per-node=1 --cpu-bind=none \\\n"
       "  --no-kill --kill-on-bad-exit=0 --wait=0 \\\n"
       "  --open-mode=append --output=\"$logs/supervisor.%t.log\" \\\n";
-  for (const SbatchOption& option : request.options.step())
-    text += "  " + ShellQuoted("--" + option.name + (option.value ? "=" + *option.value : "")) +
-            " \\\n";
-  if (!request.apptainer_image.empty()) {
-    text += "  apptainer exec";
-    if (request.spec.resources.device == "cuda") text += " --nv";
-    for (const std::string& option : request.apptainer_options) text += " " + ShellQuoted(option);
-    text += " " + ShellQuoted(request.apptainer_image) + " \\\n";
-  }
+  text += step + apptainer;
   text += "  " + ShellQuoted(request.worker) + " --auto --job " +
           ShellQuoted(places.submission + "/job.yaml") + " --state \"$state\"";
   for (const std::string& argument : request.worker_arguments) text += " " + ShellQuoted(argument);
@@ -265,10 +309,11 @@ Result<std::string> RenderScript(const ScriptRequest& request) {
   MUSTER_RETURN_IF_ERROR(CheckPath(places.submission));
   MUSTER_RETURN_IF_ERROR(CheckPath(request.spec.workdir));
   MUSTER_ASSIGN_OR_RETURN(const std::string head, HeadText(request, places));
+  MUSTER_ASSIGN_OR_RETURN(const std::string srun, SrunText(request, places));
   std::string body = kBody;
   // The last first: a text may hold what looks like a later one's place.
   body = Replaced(body, "@REQUEUES@", std::to_string(request.max_requeues));
-  body = Replaced(body, "@SRUN@", SrunText(request, places));
+  body = Replaced(body, "@SRUN@", srun);
   body = Replaced(body, "@STARTED@", ShellQuoted(places.submission + "/started"));
   body = Replaced(body, "@LOGS@", ShellQuoted(AsPattern(places.state_prefix)));
   body = Replaced(body, "@STATE@", ShellQuoted(places.state_prefix));

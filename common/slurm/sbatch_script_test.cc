@@ -76,6 +76,26 @@ TEST(SbatchScript, GivesWayToTheUsersOptions) {
     EXPECT_TRUE(HasLine(script, line)) << line;
 }
 
+// Neither a home nor the current directory need be where they lie.
+TEST(SbatchScript, MountsItsDirectoriesInAContainerUnlessTheUserDoes) {
+  ScriptRequest request = RequestIn("/shared/run");
+  request.spec.train->output_dir = "/scratch/out";
+  request.apptainer_image = "m.sif";
+  const auto has = [&](const std::string& words) {
+    const std::string script = Rendered(request);
+    EXPECT_NE(script.find(words), std::string::npos) << words << "\n" << script;
+  };
+  has("exec --bind /shared/run --bind /scratch/out m.sif");
+  request.apptainer_options = {"--bind=/data,/shared", "-B", "/x:/scratch/out:rw"};
+  has("exec --bind=/data,/shared -B /x:/scratch/out:rw m.sif");
+  request.apptainer_image.clear();
+  request.options = *SbatchOptions::Parse({"--container-image=m", "--container-mounts=/data"});
+  has("  --container-image=m \\\n  --container-mounts=/data,/shared/run,/scratch/out \\\n");
+  request.options = *SbatchOptions::Parse({"--container-image=m"});
+  request.spec.workdir = "/a:b";
+  EXPECT_EQ(RenderScript(request).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(SbatchScript, OfACommandHasItsFilesInTheWorkdir) {
   ScriptRequest request = RequestIn("/w");
   request.spec.train.reset();
@@ -205,8 +225,11 @@ TEST_F(Batch, GivesSrunEveryWordAsItIs) {
                                   std::string("--open-mode=append"),
                                   "--output=" + logs + "/supervisor.%t.log",
                                   std::string("--container-image=") + kNasty,
+                                  "--container-mounts=" + request_.spec.workdir,
                                   std::string("apptainer"),
                                   std::string("exec"),
+                                  std::string("--bind"),
+                                  request_.spec.workdir,
                                   std::string("--bind"),
                                   std::string(kNasty),
                                   std::string(kNasty),
