@@ -53,7 +53,7 @@ Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
   MUSTER_RETURN_IF_ERROR(CheckNotExpired(credentials, SystemClock().UnixMillis()));
   if (credentials.identity.role != Role::kCoordinator)
     return FailedPrecondition(
-        "the certificate in " + dir + " is one of a " +
+        "the certificate in " + dir + " has the role " +
         std::string(RoleWord(credentials.identity.role)) +
         "; clients believe only a coordinator's: use DIR/security/coordinator");
   RefuseOlderProtocols();

@@ -160,7 +160,9 @@ Status CheckNotExpired(const Credentials& credentials, std::int64_t now_ms) {
       UtcTime(credentials.not_after_ms) + "; make a new one: " +
       (node ? "muster certs join-token --node " + credentials.identity.name +
                   " on the coordinator's machine, and join with it"
-            : "muster certs issue --role " + std::string(RoleWord(credentials.identity.role))));
+            : "muster certs issue --role " + std::string(RoleWord(credentials.identity.role)) +
+                  " --name " + credentials.identity.name +
+                  " --out DIRECTORY, where the old one lies, beside the cluster's authority"));
 }
 
 std::int64_t RenewalDueMs(const Credentials& credentials) {

@@ -163,6 +163,12 @@ TEST_F(CredentialsTest, AreRenewedWhileAThirdOfTheirTimeIsLeft) {
   EXPECT_EQ(expired.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(expired.message().find("muster certs join-token --node n7"), std::string::npos)
       << expired.message();
+  Credentials person = *read;
+  person.identity = {Role::kAdmin, "alice", "lab"};
+  EXPECT_NE(CheckNotExpired(person, kNowForTest + kDayMs)
+                .message()
+                .find("muster certs issue --role admin --name alice --out DIRECTORY"),
+            std::string::npos);
 }
 
 TEST_F(CredentialsTest, AreKeptInOneFileForServersAndWrittenThereOnlyWhenTheyHaveChanged) {

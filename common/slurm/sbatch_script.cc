@@ -1,6 +1,7 @@
 #include "common/slurm/sbatch_script.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <utility>
 
@@ -278,6 +279,32 @@ Result<std::string> SrunText(const ScriptRequest& request, const JobPlaces& plac
   return text;
 }
 
+// Fewer nodes than the job needs would be found out only behind the queue. Of texts in another form
+// nothing is known.
+std::optional<std::int64_t> FewestNodes(const SbatchOptions& user) {
+  if (const auto nodes = user.ValueOf("nodes")) {
+    const std::string text = nodes->substr(0, nodes->find('-'));
+    std::int64_t count = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+    return count;
+  }
+  const auto list = user.ValueOf("nodelist");
+  const auto names = ExpandHostlist(list.value_or(""));
+  if (!list || !names.ok() || names->empty()) return std::nullopt;
+  return static_cast<std::int64_t>(names->size());
+}
+
+Status CheckNodes(const ScriptRequest& request) {
+  const int needed = request.spec.resources.nodes;
+  const auto fewest = FewestNodes(request.options);
+  if (!fewest || *fewest >= needed) return OkStatus();
+  return InvalidArgument("the job needs " + std::to_string(needed) +
+                         " nodes (resources.nodes), and sbatch's options may bring " +
+                         std::to_string(*fewest) + ": ask for --nodes=" + std::to_string(needed) +
+                         " or more, or set resources.nodes=" + std::to_string(*fewest));
+}
+
 Status CheckPath(const std::string& path) {
   const bool bad = std::any_of(path.begin(), path.end(), [](char c) {
     return c == '\\' || static_cast<unsigned char>(c) < ' ';
@@ -306,6 +333,7 @@ JobPlaces PlacesOf(const JobSpec& spec, const std::string& key) {
 Result<std::string> RenderScript(const ScriptRequest& request) {
   const JobPlaces places = PlacesOf(request.spec, request.key);
   MUSTER_RETURN_IF_ERROR(CheckKey(request.key));
+  MUSTER_RETURN_IF_ERROR(CheckNodes(request));
   MUSTER_RETURN_IF_ERROR(CheckPath(places.submission));
   MUSTER_RETURN_IF_ERROR(CheckPath(request.spec.workdir));
   MUSTER_ASSIGN_OR_RETURN(const std::string head, HeadText(request, places));

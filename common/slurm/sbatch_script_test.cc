@@ -76,6 +76,22 @@ TEST(SbatchScript, GivesWayToTheUsersOptions) {
     EXPECT_TRUE(HasLine(script, line)) << line;
 }
 
+// It would fail behind the queue otherwise.
+TEST(SbatchScript, AsksForNoFewerNodesThanTheJobNeeds) {
+  for (const char* few : {"-N1", "--nodes=1-4", "--nodelist=n7"}) {
+    ScriptRequest request = RequestIn("/shared/run");
+    request.options = *SbatchOptions::Parse({few});
+    const auto script = RenderScript(request);
+    EXPECT_EQ(script.status().code(), StatusCode::kInvalidArgument) << few;
+    EXPECT_NE(script.status().message().find("ask for --nodes=2 or more"), std::string::npos);
+  }
+  for (const char* enough : {"-N2", "--nodes=2-4", "--nodelist=n[7-8]", "--nodes=1k"}) {
+    ScriptRequest request = RequestIn("/shared/run");
+    request.options = *SbatchOptions::Parse({enough});
+    EXPECT_TRUE(RenderScript(request).ok()) << enough;
+  }
+}
+
 // Neither a home nor the current directory need be where they lie.
 TEST(SbatchScript, MountsItsDirectoriesInAContainerUnlessTheUserDoes) {
   ScriptRequest request = RequestIn("/shared/run");

@@ -8,6 +8,9 @@
 namespace muster::slurm {
 namespace {
 
+constexpr char kAskAgain[] =
+    "; see whether slurmctld is up (scontrol ping), and say it again when it answers";
+
 // In the order of JobInfo's members, but comment last: it is the one text that users write freely.
 constexpr const char* kJobFields[] = {"%A", "%i", "%j", "%u", "%T", "%r",
                                       "%N", "%D", "%B", "%S", "%e", "%k"};
@@ -237,10 +240,10 @@ Status CommandFailure(const std::string& command, const std::string& output) {
   const std::string said{Trimmed(std::string_view(output).substr(0, 1000))};
   const std::string message = command + " failed: " + (said.empty() ? "it said nothing" : said);
   if (HasAny(said, {"Socket timed out", "Zero Bytes were transmitted"}))
-    return DeadlineExceeded(message);
+    return DeadlineExceeded(message + kAskAgain);
   if (HasAny(said, {"Unable to contact slurm controller", "Connection refused",
                     "Could not establish a configuration source", "Communication connection"}))
-    return Unavailable(message);
+    return Unavailable(message + kAskAgain);
   if (HasAny(said, {"Invalid job id", "Invalid job array"})) return NotFound(message);
   if (HasAny(said, {"Access/permission denied", "access denied", "Permission denied"}))
     return PermissionDenied(message);

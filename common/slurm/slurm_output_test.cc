@@ -155,6 +155,10 @@ TEST(FinalStates, AreThoseThatNothingFollows) {
 TEST(CommandFailure, TellsWhatCanBeDoneAboutIt) {
   EXPECT_EQ(CommandFailure("squeue", "slurm_load_jobs error: Invalid job id specified\n").code(),
             StatusCode::kNotFound);
+  EXPECT_NE(CommandFailure("squeue", "Unable to contact slurm controller")
+                .message()
+                .find("scontrol ping"),
+            std::string::npos);
   EXPECT_EQ(CommandFailure("sbatch",
                            "sbatch: error: Batch job submission failed: Unable to contact "
                            "slurm controller (connect failure)")

@@ -56,8 +56,10 @@ Result<UniqueFd> TakeLock(const Files& files, const SubmissionPlan& plan) {
   return fd;
 }
 
-// Keeps what a first submit said, and compares what a later one says.
-Status KeepOrCompare(const std::string& path, const std::string& text, const SubmissionPlan& plan) {
+// Keeps what is said until Slurm may have the job, and compares what is said later.
+Status KeepOrCompare(const std::string& path, const std::string& text, bool given,
+                     const SubmissionPlan& plan) {
+  if (!given) return WriteFileAtomically(path, text, 0600);
   const auto kept = ReadFile(path);
   if (kept.status().code() == StatusCode::kNotFound) return WriteFileAtomically(path, text, 0600);
   if (!kept.ok()) return kept.status();
@@ -106,10 +108,15 @@ Result<std::uint64_t> GiveToSlurm(const SlurmCommands& commands, const Files& fi
                                   const SubmissionPlan& plan) {
   auto id = commands.Submit(
       files.Script(), {"--job-name=" + plan.name, "--comment=" + CommentOf(plan.key, plan.places)});
-  if (id.ok() || id.status().code() != StatusCode::kDeadlineExceeded) return id;
-  // The answer was lost, perhaps after the job was taken.
+  if (id.ok()) return id;
+  // The answer may have been lost after the job was taken.
   const auto found = Listed(commands, plan);
   if (found.ok() && *found) return **found;
+  if (id.status().code() != StatusCode::kDeadlineExceeded) {
+    // What Slurm has refused may be said otherwise.
+    if (found.ok()) ::unlink(files.Script().c_str());
+    return id;
+  }
   return DeadlineExceeded(id.status().message() +
                           "; Slurm may have taken the job all the same: submit again with --key " +
                           plan.key + ", which never makes a second one");
@@ -122,9 +129,12 @@ Result<SubmittedJob> SubmitOnce(const SlurmCommands& commands, const SubmissionP
   MUSTER_RETURN_IF_ERROR(MakePlaces(plan));
   const Files files(plan.places.submission);
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, TakeLock(files, plan));
-  MUSTER_RETURN_IF_ERROR(KeepOrCompare(files.Job(), plan.yaml, plan));
-  MUSTER_RETURN_IF_ERROR(KeepOrCompare(files.Request(), plan.request, plan));
-  if (const auto id = Recorded(files)) return SubmittedJob{*id, true};
+  const auto recorded = Recorded(files);
+  std::error_code unknown;
+  const bool given = recorded || fs::exists(files.Script(), unknown) || unknown;
+  MUSTER_RETURN_IF_ERROR(KeepOrCompare(files.Job(), plan.yaml, given, plan));
+  MUSTER_RETURN_IF_ERROR(KeepOrCompare(files.Request(), plan.request, given, plan));
+  if (recorded) return SubmittedJob{*recorded, true};
   MUSTER_ASSIGN_OR_RETURN(const auto listed, Listed(commands, plan));
   if (listed) {
     MUSTER_RETURN_IF_ERROR(Record(files, plan, *listed));

@@ -5,7 +5,7 @@
 //   lock             held (flock) while a submit is at work
 //   job.yaml         the job as it was resolved: what later edits of the file do not change
 //   request.json     what else was asked for: options of sbatch and the like
-//   run.sbatch       the script
+//   run.sbatch       the script; until it is there, what is above may be said otherwise
 //   submission.json  {"key", "name", "slurm_job_id"}, written once Slurm has taken it
 //   started          the Slurm job's number, written by the script
 //

@@ -112,7 +112,9 @@ TEST_F(SubmissionTest, IsNotMadeWhileSlurmCannotBeAsked) {
   EXPECT_EQ(Submit().status().code(), StatusCode::kUnavailable);
   EXPECT_FALSE(Submitted());
   slurm_.Install("squeue", "exit 0");
+  plan_.yaml = "name: first\npriority: 1\n";
   EXPECT_FALSE(Submit()->existed);
+  EXPECT_EQ(Written("job.yaml"), plan_.yaml);
 }
 
 TEST_F(SubmissionTest, WhoseAnswerWasLostIsLookedUp) {
@@ -148,8 +150,25 @@ TEST_F(SubmissionTest, WaitsForAnotherOneWithTheSameKey) {
 TEST_F(SubmissionTest, ThatSlurmRefusesCanBeSaidAgain) {
   slurm_.Install("sbatch", "echo 'sbatch: error: invalid partition specified: x'; exit 1");
   EXPECT_EQ(Submit().status().code(), StatusCode::kFailedPrecondition);
+  // With other options: nothing has them yet.
+  plan_.request = "{\"sbatch\":[\"--partition=y\"]}\n";
   slurm_.Install("sbatch", "echo 47");
-  EXPECT_EQ(Submit()->slurm_job_id, 47u);
+  const auto taken = Submit();
+  ASSERT_TRUE(taken.ok()) << taken.status().ToString();
+  EXPECT_EQ(taken->slurm_job_id, 47u);
+  EXPECT_EQ(Written("request.json"), plan_.request);
+  plan_.request = "{}\n";
+  EXPECT_EQ(Submit().status().code(), StatusCode::kAlreadyExists);
+}
+
+// Slurm may have taken it, and reads that job file then.
+TEST_F(SubmissionTest, OfWhichNobodyKnowsWhatBecameOfItStaysAsItIs) {
+  const std::string down = "echo 'Unable to contact slurm controller (connect failure)'; exit 1";
+  slurm_.Install("sbatch",
+                 "echo " + ShellQuoted(down) + " > " + slurm_.path() + "/squeue; " + down);
+  EXPECT_EQ(Submit().status().code(), StatusCode::kUnavailable);
+  plan_.yaml = "name: first\npriority: 1\n";
+  EXPECT_EQ(Submit().status().code(), StatusCode::kAlreadyExists);
 }
 
 }  // namespace
