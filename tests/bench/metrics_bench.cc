@@ -53,8 +53,8 @@ ProgressSampler::Series OneRank(int rank) {
   series.totals.part_seconds.fill(1e3 * noise);
   series.totals.time_seconds.fill(1e3 * noise);
   series.totals.write.Observe(12.5);
+  series.totals.collectives.fill(1'234'567);
   for (const char* group : {"world", "shard"}) {
-    series.totals.collectives[group] = 1'234'567;
     series.collectives.push_back({group, 123'456, 123'456, 123'455, 1'234'567'890, 0});
   }
   return series;
