@@ -250,6 +250,7 @@ void ControlHarness::StepTo(const JobId& id, Step step, double loss) {
   progress.step = step;
   progress.loss = loss;
   progress.step_seconds = 0.1;
+  progress.tokens_per_second = 1000;
   progress.max_steps = 100;
   Say(attempt.ranks[0].node.value, Progress{id, attempt.generation, {progress}});
 }

@@ -190,6 +190,17 @@ TEST(AttemptTest, HappyPathOfATrainJob) {
   EXPECT_TRUE(h.HasEvent(id, "finished", "/jobs/out-tiny/model"));
 }
 
+TEST(AttemptTest, ARunThatRecoversHasNoPaceAndNoEnd) {
+  RunningJob h;
+  h.StepTo(h.id, 40);
+  EXPECT_GT(h.Job(h.id).tokens_per_second, 0);
+  EXPECT_GT(h.Job(h.id).eta_seconds, 0);
+  h.Exited(h.id, 1, {0, 9}, 0.01);
+  ASSERT_EQ(h.State(h.id), JobState::kRecovering);
+  EXPECT_EQ(h.Job(h.id).tokens_per_second, 0);
+  EXPECT_LT(h.Job(h.id).eta_seconds, 0);
+}
+
 TEST(AttemptTest, HappyPathOfACommandJob) {
   ControlHarness h;
   h.Join("n1");

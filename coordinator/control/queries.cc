@@ -20,7 +20,8 @@ JobView ViewOf(const JobEntry& job) {
   view.step_seconds = job.step_seconds;
   view.spec = &job.spec;
   view.ledger = &job.ledger;
-  if (job.at_rest()) return view;
+  // What a job that stands still did before is no pace of now.
+  if (job.record.state != JobState::kRunning) return view;
   if (!job.progress.empty()) view.tokens_per_second = job.progress.front().tokens_per_second;
   if (job.step_seconds > 0 && view.max_steps > 0) {
     view.eta_seconds = double(std::max<Step>(0, view.max_steps - view.step)) * job.step_seconds;
