@@ -97,6 +97,21 @@ std::string Format(std::int64_t unix_ms, const char* format, bool utc) {
   return std::string(text, std::strftime(text, sizeof text, format, &parts));
 }
 
+// Bytes of the character that `text` begins with; 0: it is none, as its first byte alone, which a
+// terminal of eight bits could take for a command.
+std::size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const std::size_t length = byte(0) < 0x80                      ? 1
+                             : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 2
+                             : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 3
+                             : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4
+                                                                 : 0;
+  if (length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  return length;
+}
+
 }  // namespace
 
 void Table::Print(std::ostream& out, bool color) const {
@@ -182,9 +197,20 @@ std::string IsoTime(std::int64_t unix_ms) {
 }
 
 std::string Printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f) c = '?';
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text[0]);
+    const std::size_t length = Utf8Length(text);
+    const bool c1 = length == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
+    if (first == '\t')
+      out += ' ';
+    else if (length == 0 || c1 || first < 0x20 || first == 0x7f)
+      out += '?';
+    else
+      out += text.substr(0, length);
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
   return out;
 }
 

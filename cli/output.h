@@ -64,7 +64,7 @@ std::string LocalClock(std::int64_t unix_ms);  // "03:42:10"
 std::string IsoTime(std::int64_t unix_ms);
 // printf's %.*f without its buffers.
 std::string Fixed(double value, int digits);
-// Without the characters that could command a terminal.
+// Without what could command a terminal: controls, bytes that are no character; a tab is a space.
 std::string Printable(std::string_view text);
 
 }  // namespace muster

@@ -80,7 +80,21 @@ TEST(Words, OfTimesAndNumbers) {
 }
 
 TEST(Printable, TakesTheTerminalsCommandsAway) {
-  EXPECT_EQ(Printable("a\x1b[2J\nb\tc"), "a?[2J?b\tc");
+  EXPECT_EQ(Printable("a\x1b[2J\nb\x7f"), "a?[2J?b?");
+  EXPECT_EQ(Printable("a\xc2\x9b"
+                      "2Jb"),
+            "a?2Jb")
+      << "the same command in one character";
+  EXPECT_EQ(Printable("a\x9b"
+                      "2Jb\xe2\x82"),
+            "a?2Jb??")
+      << "no characters";
+}
+
+TEST(Printable, LeavesTextsAsTheyAre) {
+  EXPECT_EQ(Printable("Größe 3 µm, 日本 🙂\xc2\xa0!"),
+            "Größe 3 µm, 日本 🙂\xc2\xa0!");
+  EXPECT_EQ(Printable("b\tc"), "b c") << "which has a column of its own";
 }
 
 }  // namespace
