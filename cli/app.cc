@@ -1,6 +1,5 @@
 #include "cli/app.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +17,7 @@
 #include "cli/slurm/allocation_door.h"
 #include "cli/slurm/slurm_job.h"
 #include "cli/slurm_flags.h"
+#include "cli/terminal_size.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 #include "common/job_spec/torchrun_table.h"
@@ -153,7 +153,8 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
             return RunTop(c, call.top);
           });
   top->add_option("JOB", call.top.job, kJobHelp);
-  Flagged(top, "--interval", call.top_interval, "Between two looks [1s]", "MUSTER_TOP_INTERVAL");
+  Flagged(top, "--interval", call.top_interval, "Between two looks, at least 0.1s [1s]",
+          "MUSTER_TOP_INTERVAL");
   Switch(top, "--once", call.top.once, "Print one picture", "MUSTER_TOP_ONCE");
   Add(app, call, "page", "Show the address of the status page, for a browser",
       [](CommandContext& c) { return RunPage(c); });
@@ -379,9 +380,8 @@ Terminal FindTerminal(const GlobalOptions& global) {
   terminal.out_is_tty = ::isatty(STDOUT_FILENO) == 1 && !dumb;
   terminal.err_is_tty = ::isatty(STDERR_FILENO) == 1 && !dumb;
   terminal.color = terminal.out_is_tty && !global.no_color && (!no_color || *no_color == '\0');
-  winsize size{};
   const int shown_on = terminal.out_is_tty ? STDOUT_FILENO : STDERR_FILENO;
-  if (::ioctl(shown_on, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) terminal.columns = size.ws_col;
+  if (const auto size = FindTerminalSize(shown_on)) terminal.columns = size->columns;
   return terminal;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
+#include <utility>
 
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
@@ -9,12 +11,21 @@
 namespace muster {
 namespace {
 
-std::string RankSummary(const v1::Job& job) {
-  if (job.ranks().empty()) return "";
+constexpr int kBarCells = 20;
+
+int RunningRanks(const v1::Job& job) {
   int running = 0;
   for (const auto& rank : job.ranks()) running += rank.state() == v1::RANK_STATE_RUNNING ? 1 : 0;
-  std::string out = "  ranks " + std::to_string(running) + "/" + std::to_string(job.ranks_size());
-  if (running == 0) return out;
+  return running;
+}
+
+std::string RankCount(const v1::Job& job) {
+  if (job.ranks().empty()) return "";
+  return "ranks " + std::to_string(RunningRanks(job)) + "/" + std::to_string(job.ranks_size());
+}
+
+std::string PhaseOfRanks(const v1::Job& job) {
+  if (RunningRanks(job) == 0) return "";
   // The phase most ranks are in; phases change too fast to show each.
   std::map<std::string, int> phases;
   for (const auto& progress : job.progress())
@@ -22,8 +33,7 @@ std::string RankSummary(const v1::Job& job) {
   const auto most =
       std::max_element(phases.begin(), phases.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most != phases.end()) out += " " + most->first;
-  return out;
+  return most == phases.end() ? "" : Printable(most->first);
 }
 
 // Nothing of it runs, and only its reason tells when it goes on.
@@ -37,21 +47,46 @@ std::string EventLine(const v1::Event& event, bool color) {
   return (event.severity() == "error" ? "\x1b[31m" : "\x1b[33m") + line + "\x1b[0m";
 }
 
+// The parts of a line in their order; empty ones are not known, or left out.
+struct Parts {
+  std::string bar, step, loss, speed, eta, state, ranks, phase;
+
+  std::string Line() const {
+    std::string out;
+    for (const std::string* part : {&bar, &step, &loss, &speed, &eta, &state, &ranks})
+      if (!part->empty()) out += (out.empty() ? "" : "  ") + *part;
+    if (!ranks.empty() && !phase.empty()) out += " " + phase;
+    return out;
+  }
+};
+
+Parts PartsOf(const v1::Job& job) {
+  Parts parts;
+  if (job.step() > 0 || job.max_steps() > 0) parts.step = "step " + std::to_string(job.step());
+  if (job.max_steps() > 0) parts.step += "/" + std::to_string(job.max_steps());
+  if (HasLoss(job)) parts.loss = "loss " + Fixed(job.loss(), 3);
+  if (job.tokens_per_second() > 0) parts.speed = Fixed(job.tokens_per_second(), 0) + " tok/s";
+  if (job.eta_seconds() >= 0 && !IsTerminal(job.state()) && job.step() > 0)
+    parts.eta = "eta " + HumanSeconds(job.eta_seconds());
+  parts.state = StateWord(job.state());
+  if (StandsStill(job)) {
+    if (!job.reason().empty()) parts.state += ": " + Printable(job.reason());
+  } else if (!IsTerminal(job.state())) {
+    parts.ranks = RankCount(job);
+    parts.phase = PhaseOfRanks(job);
+  }
+  return parts;
+}
+
+// Characters; what is wider than a column is rare here.
+std::size_t Width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
 }  // namespace
 
-std::string ProgressText(const v1::Job& job) {
-  std::string out;
-  if (job.step() > 0 || job.max_steps() > 0) out = "step " + std::to_string(job.step());
-  if (job.max_steps() > 0) out += "/" + std::to_string(job.max_steps());
-  if (HasLoss(job)) out += "  loss " + Fixed(job.loss(), 3);
-  if (job.tokens_per_second() > 0) out += "  " + Fixed(job.tokens_per_second(), 0) + " tok/s";
-  if (job.eta_seconds() >= 0 && !IsTerminal(job.state()) && job.step() > 0)
-    out += "  eta " + HumanSeconds(job.eta_seconds());
-  out += (out.empty() ? "" : "  ") + StateWord(job.state());
-  if (StandsStill(job) && !job.reason().empty()) return out + ": " + Printable(job.reason());
-  if (!IsTerminal(job.state())) out += RankSummary(job);
-  return out;
-}
+std::string ProgressText(const v1::Job& job) { return PartsOf(job).Line(); }
 
 std::string ProgressBar(const v1::Job& job, int cells) {
   if (job.max_steps() <= 0 || cells <= 0) return "";
@@ -60,6 +95,26 @@ std::string ProgressBar(const v1::Job& job, int cells) {
   const auto full = static_cast<std::size_t>(part * cells);
   return "[" + std::string(full, '#') + std::string(static_cast<std::size_t>(cells) - full, '.') +
          "]";
+}
+
+std::string ProgressLine(const v1::Job& job, std::size_t width) {
+  Parts parts = PartsOf(job);
+  parts.bar = ProgressBar(job, kBarCells);
+  const std::string half_bar = ProgressBar(job, kBarCells / 2);
+  const std::pair<std::string*, std::string_view> less[] = {
+      {&parts.phase, ""}, {&parts.ranks, ""}, {&parts.bar, half_bar},
+      {&parts.speed, ""}, {&parts.bar, ""},   {&parts.loss, ""}};
+  std::string line = parts.Line();
+  for (const auto& [part, shorter] : less) {
+    if (Width(line) <= width) return line;
+    *part = shorter;
+    line = parts.Line();
+  }
+  // Never half a character.
+  std::size_t end = line.size();
+  for (std::size_t columns = Width(line); columns > width; --columns)
+    for (--end; (line[end] & 0xc0) == 0x80;) --end;
+  return line.substr(0, end);
 }
 
 void ProgressPrinter::Clear() {
@@ -71,10 +126,8 @@ void ProgressPrinter::Clear() {
 void ProgressPrinter::OnJob(const v1::Job& job, TimePoint now) {
   const std::string text = ProgressText(job);
   if (options_.live) {
-    const std::string bar = ProgressBar(job, 20);
-    std::string line = bar.empty() ? text : bar + "  " + text;
-    const auto width = static_cast<std::size_t>(std::max(options_.columns - 1, 20));
-    if (line.size() > width) line.resize(width);
+    const int columns = options_.columns ? options_.columns() : 80;
+    const std::string line = ProgressLine(job, static_cast<std::size_t>(std::max(columns - 1, 20)));
     if (line == live_) return;
     out_ << "\r" << line << "\x1b[K" << std::flush;
     live_ = line;

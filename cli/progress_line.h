@@ -4,7 +4,9 @@
 // Pure apart from writing to the given stream; time is an argument. One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <string>
 
@@ -19,13 +21,17 @@ namespace muster {
 std::string ProgressText(const v1::Job& job);
 // "[####......]" of `cells` cells; empty when the total is not known.
 std::string ProgressBar(const v1::Job& job, int cells);
+// Bar and text in one line of at most `width` columns. What there is no room for is left out, the
+// least needed first: where the ranks are, half the bar, tokens/s, the bar, the loss. State and
+// time to go stay; what is too long even so is cut.
+std::string ProgressLine(const v1::Job& job, std::size_t width);
 
 class ProgressPrinter {
  public:
   struct Options {
     bool live = false;  // redraw one line in place
     bool color = false;
-    int columns = 80;
+    std::function<int()> columns;        // of `live`'s terminal, asked for each line; empty: 80
     std::int64_t line_every_steps = 25;  // without `live`
     Duration line_at_least = std::chrono::seconds(5);
     bool states_only = false;  // without `live`: a line for each new state, and no other

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cli/canned_job.h"
+#include "cli/output.h"
 
 namespace muster {
 namespace {
@@ -47,6 +48,59 @@ TEST(ProgressBar, FillsWithTheSteps) {
   v1::Job unknown = JobAtStep(1);
   unknown.set_max_steps(0);
   EXPECT_EQ(ProgressBar(unknown, 4), "");
+}
+
+TEST(ProgressLine, LeavesOutWhatIsNeededLeast) {
+  const v1::Job job = CannedJob();
+  EXPECT_EQ(
+      ProgressLine(job, 120),
+      "[############........]  step 120/200  loss 2.500  1234 tok/s  eta 1m 05s  running  ranks "
+      "2/2 forward");
+  EXPECT_EQ(ProgressLine(job, 85),
+            "[############........]  step 120/200  loss 2.500  1234 tok/s  eta 1m 05s  running");
+  EXPECT_EQ(ProgressLine(job, 79),
+            "[######....]  step 120/200  loss 2.500  1234 tok/s  eta 1m 05s  running");
+  EXPECT_EQ(ProgressLine(job, 60), "[######....]  step 120/200  loss 2.500  eta 1m 05s  running");
+  EXPECT_EQ(ProgressLine(job, 50), "step 120/200  loss 2.500  eta 1m 05s  running");
+  EXPECT_EQ(ProgressLine(job, 40), "step 120/200  eta 1m 05s  running");
+  EXPECT_EQ(ProgressLine(job, 30), "step 120/200  eta 1m 05s  runn");
+}
+
+// Numbers of a long run of a large model, on the terminal that everybody has.
+TEST(ProgressLine, StateAndTimeToGoFitIn80Columns) {
+  v1::Job job = CannedJob();
+  job.set_step(1'204'380);
+  job.set_max_steps(2'400'000);
+  job.set_tokens_per_second(12'345'678);
+  job.set_eta_seconds(23 * 24 * 3600);
+  job.set_state(v1::JOB_STATE_RECOVERING);
+  const std::string line = ProgressLine(job, 79);
+  EXPECT_LE(line.size(), 79u);
+  EXPECT_NE(line.find("step 1204380/2400000"), std::string::npos) << line;
+  EXPECT_NE(line.find("eta "), std::string::npos) << line;
+  EXPECT_NE(line.find("recovering"), std::string::npos) << line;
+}
+
+TEST(ProgressLine, NeverCutsACharacterInTwo) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_reason("für ein größeres Modell fehlen Knoten");
+  for (std::size_t width = 1; width < 40; ++width) {
+    const std::string line = ProgressLine(job, width);
+    EXPECT_EQ(Printable(line), line) << width;
+  }
+}
+
+TEST(ProgressPrinter, TakesTheWidthThatTheTerminalHasNow) {
+  std::ostringstream out;
+  int columns = 120;
+  ProgressPrinter printer(out, {.live = true, .columns = [&] { return columns; }});
+  printer.OnJob(JobAtStep(120), At(0));
+  EXPECT_NE(out.str().find("ranks 2/2"), std::string::npos) << out.str();
+  columns = 41;
+  out.str("");
+  printer.OnJob(JobAtStep(120), At(1));
+  EXPECT_EQ(out.str(), "\rstep 120/200  eta 1m 05s  running\x1b[K");
 }
 
 TEST(ProgressPrinter, WritesPlainLinesPerLoggingStepOrAfterAWhile) {
@@ -113,15 +167,15 @@ TEST(ProgressPrinter, KeepsTheLiveLineBelowEvents) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
   std::ostringstream out;
-  ProgressPrinter printer(out, {.live = true, .columns = 31});
+  ProgressPrinter printer(out, {.live = true, .columns = [] { return 31; }});
   printer.OnJob(JobAtStep(120), At(0));
-  EXPECT_EQ(out.str(), "\r[############........]  step 1\x1b[K");  // cut to the terminal
+  EXPECT_EQ(out.str(), "\rstep 120/200  eta 1m 05s  runn\x1b[K");  // cut to the terminal
   out.str("");
   printer.OnJob(JobAtStep(120), At(1));
   EXPECT_EQ(out.str(), "");
   printer.OnEvent(Killed());
   EXPECT_EQ(out.str(),
-            "\r\x1b[K22:14:01  rank 1 was killed by SIGKILL\n[############........]  step 1");
+            "\r\x1b[K22:14:01  rank 1 was killed by SIGKILL\nstep 120/200  eta 1m 05s  runn");
   EXPECT_EQ(printer.last_seq(), 5);
   out.str("");
   printer.Finish();

@@ -1,10 +1,13 @@
 // attach and wait: following a job to its end.
 
+#include <unistd.h>
+
 #include "cli/commands/commands.h"
 #include "cli/commands/state_line.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
 #include "cli/progress_line.h"
+#include "cli/terminal_size.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -70,12 +73,20 @@ std::string AttachCommand(const CommandContext& context, const std::string& job)
   return "muster attach " + ShellWord(job) + " " + SameCluster(context);
 }
 
+// Asked again for each line: a terminal may be resized.
+std::function<int()> ColumnsOf(int fd, const Terminal& terminal) {
+  return [fd, otherwise = terminal.columns] {
+    const auto size = FindTerminalSize(fd);
+    return size ? size->columns : otherwise;
+  };
+}
+
 class Attachment {
  public:
   Attachment(const CommandContext& context, std::ostream& out, bool live)
       : printer_(out, {.live = live,
                        .color = live && context.terminal.color,
-                       .columns = context.terminal.columns}) {}
+                       .columns = ColumnsOf(STDOUT_FILENO, context.terminal)}) {}
 
   bool OnUpdate(const v1::WatchUpdate& update) {
     const v1::Job& job = update.job();
@@ -162,9 +173,9 @@ CommandResult RunWait(CommandContext& context, const WaitOptions& options) {
   const TimePoint deadline =
       options.timeout ? SystemClock().Now() + *options.timeout : TimePoint::max();
   Terminal& terminal = context.terminal;
-  ProgressPrinter progress(
-      terminal.err,
-      {.live = terminal.err_is_tty, .columns = terminal.columns, .states_only = true});
+  ProgressPrinter progress(terminal.err, {.live = terminal.err_is_tty,
+                                          .columns = ColumnsOf(STDERR_FILENO, terminal),
+                                          .states_only = true});
   v1::Job job;
   const Status status = WatchToEnd(
       context, request, deadline,

@@ -21,6 +21,8 @@ namespace {
 constexpr std::streamoff kMetricsTail = 4 << 20;
 constexpr int kKeptEvents = 20;
 constexpr auto kCallLimit = std::chrono::seconds(2);
+// A look asks for all jobs and nodes.
+constexpr auto kLeastInterval = std::chrono::milliseconds(100);
 
 // Braille is asked for only where the terminal's character set has it.
 Glyphs TerminalGlyphs() {
@@ -169,7 +171,7 @@ CommandResult ShowLive(CommandContext& context, const TopOptions& options, Top& 
                           TerminalScreen::Open(STDIN_FILENO, STDOUT_FILENO));
   TimePoint refresh_at = SystemClock().Now() + options.interval;
   for (;;) {
-    const TerminalScreen::Size size = screen->size();
+    const TerminalSize size = screen->size();
     screen->Draw(top.Lines(size.columns, size.rows, screen->has_keys()));
     const std::string shown = top.job();
     const Duration left = std::max(refresh_at - SystemClock().Now(), Duration::zero());
@@ -188,6 +190,9 @@ CommandResult ShowLive(CommandContext& context, const TopOptions& options, Top& 
 }  // namespace
 
 CommandResult RunTop(CommandContext& context, const TopOptions& options) {
+  if (options.interval < kLeastInterval)
+    return InvalidArgument("--interval " + Fixed(ToSeconds(options.interval), 3) +
+                           "s would keep the coordinator busy; give 0.1s or more");
   context.client.LimitCalls(kCallLimit);
   Top top(context, options);
   const bool for_people =

@@ -1,11 +1,12 @@
 #include "cli/top/terminal_screen.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
@@ -38,6 +39,16 @@ TerminalKey KeyOf(const std::string& sequence) {
   return TerminalKey::kNone;
 }
 
+// Of the screen that is open: what the handler below wakes. A signal carries no argument.
+std::atomic<int> resized_wake{-1};
+
+// Whatever thread the signal comes to.
+void OnResize(int) {
+  const int saved = errno;
+  ::eventfd_write(resized_wake.load(), 1);
+  errno = saved;
+}
+
 }  // namespace
 
 std::string RedrawText(const std::vector<std::string>& before,
@@ -47,7 +58,8 @@ std::string RedrawText(const std::vector<std::string>& before,
     const std::string old = row < before.size() ? before[row] : "";
     const std::string now = row < after.size() ? after[row] : "";
     if (old == now) continue;
-    text += "\x1b[" + std::to_string(row + 1) + ";1H" + now + "\x1b[0m\x1b[K";
+    // Cleared first: behind a line as wide as the terminal the cursor is still on its last column.
+    text += "\x1b[" + std::to_string(row + 1) + ";1H\x1b[K" + now + "\x1b[0m";
   }
   return text;
 }
@@ -74,27 +86,32 @@ Result<std::unique_ptr<TerminalScreen>> TerminalScreen::Open(int in, int out) {
     raw.c_cc[VTIME] = 0;
     screen->has_keys_ = ::tcsetattr(in, TCSANOW, &raw) == 0;
   }
+  resized_wake = screen->wake_.get();
+  struct sigaction on_resize {};
+  on_resize.sa_handler = OnResize;
+  on_resize.sa_flags = SA_RESTART;
+  ::sigaction(SIGWINCH, &on_resize, &screen->saved_resize_);
   screen->Send(kEnter);
   return screen;
 }
 
 TerminalScreen::~TerminalScreen() {
+  ::sigaction(SIGWINCH, &saved_resize_, nullptr);
+  resized_wake = -1;
   Send(kLeave);
   if (has_keys_) ::tcsetattr(in_, TCSANOW, &saved_);
 }
 
-TerminalScreen::Size TerminalScreen::size() const {
-  winsize window{};
-  if (::ioctl(out_, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_row == 0)
-    return {};
-  return {window.ws_col, window.ws_row};
+TerminalSize TerminalScreen::size() const {
+  return FindTerminalSize(out_).value_or(TerminalSize{});
 }
 
 void TerminalScreen::Draw(std::vector<std::string> lines) {
-  const Size now = size();
+  const TerminalSize now = size();
   std::string text;
+  const TerminalSize before = std::exchange(drawn_size_, now);
   // A terminal that was resized shows whatever it makes of the old lines.
-  if (std::exchange(drawn_size_, now).columns != now.columns || shown_.empty()) {
+  if (before.columns != now.columns || before.rows != now.rows || shown_.empty()) {
     text = "\x1b[2J";
     shown_.clear();
   }

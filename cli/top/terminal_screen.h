@@ -1,16 +1,19 @@
 // TerminalScreen: a terminal taken over for a while: its alternate screen, keys without their echo.
 //
 // What was there is put back by the destructor, so the owner must live to the end of its command
-// (Interrupt turns signals into that). Draws lines, of which only those that differ from the last
+// (Interrupt turns signals into that). Owns the process's SIGWINCH meanwhile, so that there is one
+// at a time. Draws lines, of which only those that differ from the last
 // time are sent. One thread, but for Wake.
 #pragma once
 
+#include <signal.h>
 #include <termios.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cli/terminal_size.h"
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
@@ -36,11 +39,7 @@ class TerminalScreen {
   TerminalScreen(const TerminalScreen&) = delete;
   TerminalScreen& operator=(const TerminalScreen&) = delete;
 
-  struct Size {
-    int columns = 80;
-    int rows = 24;
-  };
-  Size size() const;
+  TerminalSize size() const;
   bool has_keys() const { return has_keys_; }
 
   void Draw(std::vector<std::string> lines);
@@ -58,8 +57,9 @@ class TerminalScreen {
   const UniqueFd wake_;
   bool has_keys_ = false;
   termios saved_{};
+  struct sigaction saved_resize_ {};
   std::vector<std::string> shown_;
-  Size drawn_size_;
+  TerminalSize drawn_size_;
   std::string input_;
 };
 

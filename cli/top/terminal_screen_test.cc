@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -13,9 +14,9 @@ namespace {
 
 TEST(RedrawText, SendsTheLinesThatDiffer) {
   EXPECT_EQ(RedrawText({"a", "b"}, {"a", "b"}), "");
-  EXPECT_EQ(RedrawText({"a", "b"}, {"a", "c"}), "\x1b[2;1Hc\x1b[0m\x1b[K");
-  EXPECT_EQ(RedrawText({"a", "b"}, {"a"}), "\x1b[2;1H\x1b[0m\x1b[K");
-  EXPECT_EQ(RedrawText({}, {"", "b"}), "\x1b[2;1Hb\x1b[0m\x1b[K");
+  EXPECT_EQ(RedrawText({"a", "b"}, {"a", "c"}), "\x1b[2;1H\x1b[Kc\x1b[0m");
+  EXPECT_EQ(RedrawText({"a", "b"}, {"a"}), "\x1b[2;1H\x1b[K\x1b[0m");
+  EXPECT_EQ(RedrawText({}, {"", "b"}), "\x1b[2;1H\x1b[Kb\x1b[0m");
 }
 
 TEST(TakeKey, KnowsLettersAndSequencesAndSkipsTheRest) {
@@ -95,6 +96,16 @@ TEST_F(TerminalScreenTest, AKeyOrAWakeEndsTheWait) {
   std::thread waker([&] { (*screen)->Wake(); });
   EXPECT_EQ((*screen)->ReadKey(std::chrono::seconds(10)), TerminalKey::kNone);
   waker.join();
+}
+
+TEST_F(TerminalScreenTest, AResizeEndsTheWait) {
+  const auto screen = TerminalScreen::Open(slave_.get(), slave_.get());
+  ASSERT_TRUE(screen.ok());
+  const TimePoint begun = SystemClock().Now();
+  std::thread resizer([] { ::kill(::getpid(), SIGWINCH); });
+  EXPECT_EQ((*screen)->ReadKey(std::chrono::seconds(30)), TerminalKey::kNone);
+  EXPECT_LT(SystemClock().Now() - begun, std::chrono::seconds(20));
+  resizer.join();
 }
 
 TEST_F(TerminalScreenTest, ATerminalThatIsGoneIsTheEnd) {
