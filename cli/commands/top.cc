@@ -59,8 +59,7 @@ class Top {
     const bool passing =
         status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
     if (!seen_ || !passing) return status;
-    if (model_.lost.empty()) model_.lost_since_unix_ms = model_.now_unix_ms;
-    model_.lost = status.message();
+    model_.SetLost(status.message(), model_.now_unix_ms);
     context_.client.Disconnect();
     return OkStatus();
   }
@@ -116,7 +115,19 @@ class Top {
       if (!IsTerminal(job.state()) && model_.histories.count(job.id()) == 0)
         FillFromMetrics(job, &model_.histories[job.id()]);
     model_.SetJobs(std::move(jobs), now);
+    MUSTER_RETURN_IF_ERROR(AskForDetail());
     return job_.empty() ? OkStatus() : AskForJob();
+  }
+
+  // Of one job at a look, so that it costs the same however many there are.
+  Status AskForDetail() {
+    detailed_ = model_.NextForDetail(detailed_);
+    if (detailed_.empty()) return OkStatus();
+    Result<v1::Job> job = context_.client.GetJob(detailed_);
+    if (job.status().code() == StatusCode::kNotFound) return OkStatus();
+    MUSTER_RETURN_IF_ERROR(job.status());
+    model_.SetDetail(*std::move(job), SystemClock().UnixMillis());
+    return OkStatus();
   }
 
   Status AskForJob() {
@@ -146,6 +157,7 @@ class Top {
   std::string job_;  // whose page is shown; empty: the overview
   const Glyphs glyphs_;
   TopModel model_;
+  std::string detailed_;  // the job that was asked for in detail last
   std::size_t selected_ = 0;
   bool seen_ = false;
 };

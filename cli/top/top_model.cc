@@ -13,13 +13,6 @@
 namespace muster {
 namespace {
 
-// A job that has finished no step for so long is told: so many of its usual steps, and at least so
-// many seconds. What to do about it the coordinator decides by itself, and sooner.
-constexpr double kSilentSteps = 10;
-constexpr double kSilentSeconds = 15;
-// How long a failed job is the first thing to be said.
-constexpr std::int64_t kNewsMillis = 10 * 60 * 1000;
-
 const v1::RankProgress* First(const v1::Job& job) {
   for (const auto& progress : job.progress())
     if (progress.rank() == 0) return &progress;
@@ -27,89 +20,83 @@ const v1::RankProgress* First(const v1::Job& job) {
 }
 
 void NoteStep(const v1::Job& job, std::int64_t now, JobHistory* history) {
+  if (history->state != job.state()) {
+    history->state = job.state();
+    history->state_since_unix_ms = now;
+    history->step_since_unix_ms = now;  // what it was silent for, it did not run
+  }
   if (history->step == job.step()) return;
   history->step = job.step();
   history->step_since_unix_ms = now;
   if (job.step() > 0 && HasLoss(job)) history->loss.Add(job.step(), job.loss());
 }
 
-std::string NameOf(const v1::Job& job) {
-  return "job " + Printable(job.name().empty() ? job.id() : job.name());
+// When the state of a job began, as its attempts tell; 0: they do not.
+std::int64_t BegunUnixMs(const v1::Job& job) {
+  if (job.attempts().empty()) return 0;
+  const v1::AttemptInfo& newest = *job.attempts().rbegin();
+  if (job.state() == v1::JOB_STATE_STARTING) return newest.started_unix_ms();
+  if (job.state() != v1::JOB_STATE_RECOVERING || newest.state() == "aborting") return 0;
+  if (newest.ended_unix_ms() > 0) return newest.ended_unix_ms();
+  return job.attempts_size() < 2 ? 0 : job.attempts(job.attempts_size() - 2).ended_unix_ms();
 }
 
-std::string Because(const std::string& reason) {
-  return reason.empty() ? "" : ": " + Printable(reason);
+double SecondsSince(std::int64_t begun, std::int64_t now) {
+  return static_cast<double>(std::max<std::int64_t>(0, now - begun)) / 1000;
 }
 
-double SilentSeconds(const v1::Job& job, const TopModel& model) {
-  const auto history = model.histories.find(job.id());
-  if (history == model.histories.end() || history->second.step < 0) return 0;
-  return static_cast<double>(model.now_unix_ms - history->second.step_since_unix_ms) / 1000;
-}
-
-// Who is behind the others, in words; empty where nobody is, or it is not known.
-std::string Laggard(const v1::Job& job) {
-  std::int64_t newest = 0;
-  for (const auto& progress : job.progress()) newest = std::max(newest, progress.step());
-  for (const auto& progress : job.progress()) {
-    if (progress.step() >= newest) continue;
-    for (const auto& rank : job.ranks())
-      if (rank.rank() == progress.rank())
-        return "; rank " + std::to_string(rank.rank()) + " on " + Printable(rank.node()) +
-               " is at step " + std::to_string(progress.step()) + ", in " +
-               Printable(progress.phase());
-  }
-  return "";
-}
-
-using Kind = TopProblem::Kind;
-
-void JobProblems(const v1::Job& job, const TopModel& model, std::vector<TopProblem>* out) {
-  const std::string describe = "muster describe " + job.id();
-  const auto add = [&](Kind kind, const std::string& text) {
-    out->push_back({kind, NameOf(job) + " " + text, describe});
-  };
-  switch (job.state()) {
-    case v1::JOB_STATE_FAILED:
-      if (model.now_unix_ms - job.ended_unix_ms() < kNewsMillis)
-        add(Kind::kFailed, "failed" + Because(job.reason()));
-      break;
-    case v1::JOB_STATE_RECOVERING:
-      add(Kind::kRecovering, "is recovering" + Because(job.reason()));
-      break;
-    case v1::JOB_STATE_QUEUED:
-      if (!job.reason().empty()) add(Kind::kWaiting, "waits" + Because(job.reason()));
-      break;
-    case v1::JOB_STATE_RUNNING: {
-      if (std::isnan(job.loss()))
-        add(Kind::kNotFinite,
-            "has a loss that is not a number, at step " + std::to_string(job.step()));
-      const auto history = model.histories.find(job.id());
-      const double usual =
-          history == model.histories.end() ? 0 : history->second.step_seconds.Median();
-      const double silent = SilentSeconds(job, model);
-      if (job.step() > 0 && silent > std::max(kSilentSeconds, kSilentSteps * usual)) {
-        const bool seen = model.open && model.open->id() == job.id();
-        add(Kind::kNoProgress, "has not finished a step for " + HumanSeconds(silent) +
-                                   (seen ? Laggard(*model.open) : ""));
-      }
-      break;
-    }
-    default: break;
+JobFacts::State StateOf(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_QUEUED: return JobFacts::State::kWaiting;
+    case v1::JOB_STATE_STARTING: return JobFacts::State::kStarting;
+    case v1::JOB_STATE_RUNNING: return JobFacts::State::kRunning;
+    case v1::JOB_STATE_RECOVERING: return JobFacts::State::kRecovering;
+    case v1::JOB_STATE_FAILED: return JobFacts::State::kFailed;
+    default: return JobFacts::State::kOther;
   }
 }
 
-void NodeProblems(const v1::Node& node, std::vector<TopProblem>* out) {
-  const std::string name = "node " + Printable(node.name());
-  const std::string why = Because(node.reason());
-  if (node.state() == v1::NODE_STATE_LOST || node.state() == v1::NODE_STATE_SUSPECT)
-    out->push_back(
-        {Kind::kNodeLost, name + " is " + StateWord(node.state()) + why, "muster nodes -o wide"});
-  if (node.state() == v1::NODE_STATE_QUARANTINED)
-    out->push_back({Kind::kNodeLost, name + " is quarantined" + why,
-                    "muster undrain " + ShellWord(node.name())});
-  if (node.notices_size() > 0)
-    out->push_back({Kind::kNodeNotice, name + Because(node.notices(0)), "muster nodes"});
+// What only the detail tells: of the same attempt, or of checkpoints.
+void AddDetail(const v1::Job& job, const v1::Job& detail, JobFacts* facts) {
+  for (const auto& checkpoint : detail.checkpoints()) {
+    if (checkpoint.refused().empty()) continue;
+    ++facts->damaged_checkpoints;
+    facts->damage = checkpoint.refused();
+  }
+  if (detail.generation() != job.generation()) return;
+  std::map<int, const v1::RankProgress*> progress;
+  for (const auto& each : detail.progress()) progress[each.rank()] = &each;
+  for (const auto& rank : detail.ranks())
+    if (const auto found = progress.find(rank.rank()); found != progress.end())
+      facts->ranks.push_back(
+          {rank.rank(), rank.node(), found->second->step(), found->second->phase()});
+}
+
+JobFacts FactsOf(const v1::Job& job, const TopModel& model) {
+  JobFacts facts;
+  facts.state = StateOf(job.state());
+  facts.id = job.id();
+  facts.name = job.name();
+  facts.reason = job.reason();
+  facts.step = job.step();
+  facts.loss = job.loss();
+  if (job.state() == v1::JOB_STATE_FAILED) {
+    facts.state_seconds = SecondsSince(job.ended_unix_ms(), model.now_unix_ms);
+    return facts;
+  }
+  const auto found = model.histories.find(job.id());
+  if (found == model.histories.end()) return facts;
+  const JobHistory& history = found->second;
+  facts.state_seconds = SecondsSince(history.state_since_unix_ms, model.now_unix_ms);
+  facts.step_seconds = history.step_seconds.Median();
+  if (facts.state == JobFacts::State::kRecovering && facts.reason.empty())
+    facts.reason = history.cause;
+  if (facts.state == JobFacts::State::kRunning) {
+    facts.silent_seconds = SecondsSince(history.step_since_unix_ms, model.now_unix_ms);
+    facts.slow = history.slow.slowest();
+  }
+  if (history.detail) AddDetail(job, *history.detail, &facts);
+  return facts;
 }
 
 }  // namespace
@@ -126,16 +113,52 @@ void TopModel::SetJobs(v1::ListJobsResponse answer, std::int64_t now) {
 }
 
 void TopModel::SetOpen(v1::Job answer, std::int64_t now) {
+  JobHistory& history = histories[answer.id()];
+  std::uint64_t bytes = 0;
+  for (const auto& progress : answer.progress()) bytes += progress.rss_bytes();
+  if (const v1::RankProgress* first = First(answer); first && first->step() > 0 && bytes > 0)
+    history.memory.Add(first->step(), static_cast<double>(bytes));
+  open = answer;
+  SetDetail(std::move(answer), now);
+}
+
+void TopModel::SetDetail(v1::Job answer, std::int64_t now) {
   now_unix_ms = now;
   JobHistory& history = histories[answer.id()];
   NoteStep(answer, now, &history);
-  std::uint64_t bytes = 0;
-  for (const auto& progress : answer.progress()) bytes += progress.rss_bytes();
-  if (const v1::RankProgress* first = First(answer); first && first->step() > 0) {
+  if (const std::int64_t begun = BegunUnixMs(answer); begun > 0)
+    history.state_since_unix_ms = begun;
+  for (const auto& attempt : answer.attempts())
+    if (!attempt.cause().empty()) history.cause = attempt.cause();
+  if (const v1::RankProgress* first = First(answer); first && first->step() > 0)
     history.step_seconds.Add(first->step(), first->step_seconds());
-    if (bytes > 0) history.memory.Add(first->step(), static_cast<double>(bytes));
-  }
-  open = std::move(answer);
+  std::vector<SlowRankWatch::Work> work;
+  for (const auto& progress : answer.progress())
+    work.push_back({progress.busy_seconds(), progress.steps_done()});
+  history.slow.Observe(answer.generation(), work);
+  // Only what AddDetail looks at is kept.
+  answer.clear_attempts();
+  answer.clear_spec_yaml();
+  history.detail = std::move(answer);
+}
+
+std::string TopModel::NextForDetail(const std::string& last) const {
+  std::set<std::string> under_way;
+  for (const v1::Job& job : jobs.jobs())
+    if (!IsTerminal(job.state()) && job.state() != v1::JOB_STATE_QUEUED) under_way.insert(job.id());
+  if (under_way.empty()) return "";
+  const auto next = under_way.upper_bound(last);
+  return next == under_way.end() ? *under_way.begin() : *next;
+}
+
+void TopModel::SetLost(std::string_view message, std::int64_t now) {
+  static constexpr std::string_view kNext = "next: ";
+  if (lost.empty()) lost_since_unix_ms = now;
+  now_unix_ms = now;
+  lost = message.substr(0, message.find('\n'));
+  const std::size_t next = message.find(kNext);
+  lost_next = next == std::string_view::npos ? "" : message.substr(next + kNext.size());
+  lost_next = lost_next.substr(0, lost_next.find('\n'));
 }
 
 void AddMetricsFile(std::string_view text, JobHistory* history) {
@@ -154,20 +177,35 @@ void AddMetricsFile(std::string_view text, JobHistory* history) {
   }
 }
 
-std::vector<TopProblem> FindProblems(const TopModel& model) {
-  std::vector<TopProblem> problems;
+std::vector<Problem> FindProblems(const TopModel& model) {
+  std::vector<Problem> problems;
   if (!model.lost.empty())
-    problems.push_back(
-        {Kind::kNoAnswer,
-         "no answer for " +
-             HumanSeconds(static_cast<double>(model.now_unix_ms - model.lost_since_unix_ms) /
-                          1000) +
-             ": " + Printable(model.lost) + "; what is shown is from before",
-         "muster up"});
-  for (const v1::Job& job : model.jobs.jobs()) JobProblems(job, model, &problems);
-  for (const v1::Node& node : model.nodes.nodes()) NodeProblems(node, &problems);
-  std::stable_sort(problems.begin(), problems.end(),
-                   [](const TopProblem& a, const TopProblem& b) { return a.kind < b.kind; });
+    problems.push_back({ProblemKind::kNoAnswer,
+                        "no answer for " +
+                            LastingText(SecondsSince(model.lost_since_unix_ms, model.now_unix_ms)) +
+                            "; what is shown is from before: " + model.lost,
+                        model.lost_next,
+                        {}});
+  for (const v1::Job& job : model.jobs.jobs()) FindJobProblems(FactsOf(job, model), &problems);
+  for (const v1::Node& node : model.nodes.nodes()) {
+    const std::string word = ShellWord(node.name());
+    const std::string state = StateWord(node.state());
+    NodeFacts facts;
+    if (node.state() == v1::NODE_STATE_LOST || node.state() == v1::NODE_STATE_SUSPECT)
+      facts.state = NodeFacts::State::kGone;
+    if (node.state() == v1::NODE_STATE_QUARANTINED) facts.state = NodeFacts::State::kQuarantined;
+    facts.state_word = state;
+    facts.name = node.name();
+    facts.shell_name = word;
+    facts.reason = node.reason();
+    if (node.notices_size() > 0) facts.notice = node.notices(0);
+    FindNodeProblems(facts, &problems);
+  }
+  SortProblems(&problems);
+  for (Problem& problem : problems) {
+    problem.text = Printable(problem.text);
+    problem.command = Printable(problem.command);
+  }
   return problems;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/top/series.h"
+#include "common/problems/problems.h"
 #include "muster/v1/client_api.pb.h"
 
 namespace muster {
@@ -22,7 +23,13 @@ struct JobHistory {
   Series step_seconds;
   Series memory;  // bytes of all ranks' processes
   std::int64_t step = -1;
-  std::int64_t step_since_unix_ms = 0;  // when it was first seen at this step
+  std::int64_t step_since_unix_ms = 0;  // when it was first seen at this step, or to run again
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+  std::int64_t state_since_unix_ms = 0;  // as the attempts tell; until then since it was first seen
+  SlowRankWatch slow;
+  std::string cause;  // why its newest attempt that is over ended
+  // Of what is asked for a job at a time.
+  std::optional<v1::Job> detail;
 };
 
 struct TopModel {
@@ -34,34 +41,27 @@ struct TopModel {
   std::vector<v1::Event> events;                // of it, newest last
   std::map<std::string, JobHistory> histories;  // by job id
   std::string lost;                             // why there is no answer; empty: there is
+  std::string lost_next;                        // what to type then
   std::int64_t lost_since_unix_ms = 0;
 
   // Takes an answer over; forgets what it kept of jobs that are no longer listed.
   void SetJobs(v1::ListJobsResponse answer, std::int64_t now);
   void SetOpen(v1::Job answer, std::int64_t now);
+  // Of a job that is not over: its ranks, attempts and checkpoints, which a list of jobs is
+  // without.
+  void SetDetail(v1::Job answer, std::int64_t now);
+  // The job whose turn it is to be asked for in detail, after `last` in the order of ids: one at a
+  // look, whatever their number. Empty: none is under way.
+  std::string NextForDetail(const std::string& last) const;
+  // An error's message: its first line says what, and what follows "next: " what to type.
+  void SetLost(std::string_view message, std::int64_t now);
 };
 
 // Appends what a run's metrics.jsonl (its text, or a part of it) says; what is not a whole line of
 // it is left out.
 void AddMetricsFile(std::string_view text, JobHistory* history);
 
-struct TopProblem {
-  // The worst first.
-  enum class Kind {
-    kNoAnswer,
-    kFailed,
-    kNotFinite,
-    kRecovering,
-    kNoProgress,
-    kNodeLost,
-    kNodeNotice,
-    kWaiting,
-  };
-  Kind kind;
-  std::string text;     // a sentence without its full stop
-  std::string command;  // to type next
-};
-// Sorted, worst first.
-std::vector<TopProblem> FindProblems(const TopModel& model);
+// Sorted, worst first; printable.
+std::vector<Problem> FindProblems(const TopModel& model);
 
 }  // namespace muster

@@ -174,31 +174,39 @@ void AddHead(const TopModel& model, Page* page) {
     slots += node.slots();
     used += node.slots_used();
   }
-  page->NewLine()
-      .Add("muster " + Printable(model.cluster), Style::kBold)
-      .Add("  " + LocalClock(model.now_unix_ms) + "  jobs: " + CountStates(model.jobs.jobs()))
-      .Add("  nodes: " + CountStates(model.nodes.nodes()))
-      .Add("  slots: " + std::to_string(used) + "/" + std::to_string(slots));
+  const std::string title = "muster " + Printable(model.cluster);
+  const std::string clock = "  " + LocalClock(model.now_unix_ms);
+  const std::string jobs = "jobs: " + CountStates(model.jobs.jobs());
+  const std::string nodes = "nodes: " + CountStates(model.nodes.nodes()) +
+                            "  slots: " + std::to_string(used) + "/" + std::to_string(slots);
+  const std::size_t room = page->columns();
+  const bool one_line = Width(title + clock + jobs + nodes) + 4 <= room;
+  const bool two_lines = one_line || Width(title + clock + nodes) + 2 <= room;
+  const std::string beside = one_line ? "  " + jobs + "  " + nodes : two_lines ? "  " + nodes : "";
+  page->NewLine().Add(title, Style::kBold).Add(clock + beside);
+  if (!two_lines) page->NewLine().Add(nodes);
+  if (!one_line) page->NewLine().Add(jobs);
 }
 
 // One line for the worst and one for how many more there are.
 void AddProblems(const TopModel& model, Page* page) {
-  const std::vector<TopProblem> problems = FindProblems(model);
+  const std::vector<Problem> problems = FindProblems(model);
   if (problems.empty()) {
     page->NewLine().Add("nothing is wrong that is known here", Style::kDim);
     return;
   }
-  const TopProblem& worst = problems.front();
-  const Style style = worst.kind >= TopProblem::Kind::kNodeNotice ? Style::kWarn : Style::kBad;
+  const Problem& worst = problems.front();
+  const Style style =
+      SeverityOf(worst.kind) == ProblemSeverity::kError ? Style::kBad : Style::kWarn;
   const std::string sentence = "! " + worst.text;
   page->NewLine().Add(sentence, style);
   // What the screen is too narrow for goes on below, once.
   const std::string shown = Cut(sentence, page->columns());
   if (shown.size() < sentence.size())
     page->NewLine().Add("  " + sentence.substr(shown.size()), style);
-  std::string next = "  next: " + worst.command;
+  std::string next = worst.command.empty() ? "" : "  next: " + worst.command;
   if (problems.size() > 1) next += "  (and " + std::to_string(problems.size() - 1) + " more)";
-  page->NewLine().Add(next, Style::kDim);
+  if (!next.empty()) page->NewLine().Add(next, Style::kDim);
 }
 
 struct JobColumns {
@@ -289,26 +297,32 @@ struct Curve {
   std::string title;
   std::vector<double> values;
   std::string last;
+  std::string range;  // between which values it lies, in brackets
+
+  // As much of it as fits whole.
+  std::string Heading(std::size_t width) const {
+    const std::string value = title + " " + last;
+    return Width(value + range) + 1 <= width ? value + " " + range : value;
+  }
 };
 
 std::vector<Curve> CurvesOf(const TopModel& model, const v1::Job& job) {
   const JobHistory* history = HistoryOf(model, job.id());
   if (!history) return {};
-  // Between which values the curve lies stands in brackets.
-  const auto last = [](const Series& series, auto text) -> std::string {
-    if (series.empty()) return "-";
+  const auto curve = [](const char* title, const Series& series, auto text) -> Curve {
     std::vector<double> finite = series.values();
     std::erase_if(finite, [](double value) { return !std::isfinite(value); });
-    if (finite.empty()) return text(series.last());
-    const auto [low, high] = std::minmax_element(finite.begin(), finite.end());
-    return text(series.last()) + " (" + text(*low) + " to " + text(*high) + ")";
+    std::string range;
+    if (!finite.empty()) {
+      const auto [low, high] = std::minmax_element(finite.begin(), finite.end());
+      range = "(" + text(*low) + " to " + text(*high) + ")";
+    }
+    return {title, series.values(), series.empty() ? "-" : text(series.last()), range};
   };
-  return {
-      {"loss", history->loss.values(), last(history->loss, [](double v) { return Fixed(v, 4); })},
-      {"step time", history->step_seconds.values(),
-       last(history->step_seconds, [](double v) { return Fixed(v, 3) + " s"; })},
-      {"memory", history->memory.values(),
-       last(history->memory, [](double v) { return HumanBytes(static_cast<std::uint64_t>(v)); })}};
+  return {curve("loss", history->loss, [](double v) { return Fixed(v, 4); }),
+          curve("step time", history->step_seconds, [](double v) { return Fixed(v, 3) + " s"; }),
+          curve("memory", history->memory,
+                [](double v) { return HumanBytes(static_cast<std::uint64_t>(v)); })};
 }
 
 // Side by side where there is room for 30 columns each, else one line each.
@@ -321,7 +335,7 @@ void AddCurves(const TopModel& model, const v1::Job& job, Page* page) {
     const int room = std::max(static_cast<int>(page->columns()) - kTitleWidth, 1);
     for (const Curve& curve : curves)
       page->NewLine()
-          .Add(Padded(curve.title + " " + curve.last, kTitleWidth), Style::kDim)
+          .Add(Padded(curve.Heading(0), kTitleWidth), Style::kDim)
           .Add(Chart(curve.values, room, 1, glyphs).front());
     return;
   }
@@ -331,7 +345,7 @@ void AddCurves(const TopModel& model, const v1::Job& job, Page* page) {
   {
     Page::Line titles = page->NewLine();
     for (const Curve& curve : curves)
-      titles.Add(Padded(curve.title + "  " + curve.last, width), Style::kDim);
+      titles.Add(Padded(Cut(curve.Heading(width - 2), width - 2), width), Style::kDim);
   }
   for (int row = 0; row < kCurveHeight; ++row) {
     Page::Line line = page->NewLine();
@@ -448,7 +462,7 @@ std::vector<std::string> JobLines(const TopModel& model, const TopViewOptions& o
       .Add(job.id() + "  ", Style::kDim)
       .Add(StateWord(job.state()), StyleOf(job.state()))
       .Add(job.reason().empty() ? "" : "  " + Printable(job.reason()));
-  page.NewLine().Add(ProgressBar(job, std::min(options.columns / 4, 40)) + " " + ProgressText(job));
+  page.NewLine().Add(ProgressLine(job, page.columns()));
   const std::string goodput = GoodputSummary(job.goodput());
   if (!goodput.empty()) page.NewLine().Add("goodput " + goodput, Style::kDim);
   AddRecovery(job, &page);
@@ -468,8 +482,11 @@ std::vector<std::string> JobLines(const TopModel& model, const TopViewOptions& o
 
 Json TopJson(const TopModel& model) {
   Json problems = Json::array();
-  for (const TopProblem& problem : FindProblems(model))
-    problems.push_back({{"text", problem.text}, {"command", problem.command}});
+  for (const Problem& problem : FindProblems(model))
+    problems.push_back({{"severity", Name(SeverityOf(problem.kind))},
+                        {"text", problem.text},
+                        {"command", problem.command},
+                        {"job", problem.job}});
   Json json = {{"cluster", model.cluster},
                {"problems", problems},
                {"jobs", JobListJson(model.jobs)},

@@ -82,10 +82,10 @@ TEST(TopProblems, AJobThatStandsStillIsToldWithWhoIsBehind) {
   TopModel model = Healthy();
   model.SetOpen(ManyRanks(1000), kNow);
   model.now_unix_ms = kNow + 130'000;
-  const std::vector<TopProblem> problems = FindProblems(model);
+  const std::vector<Problem> problems = FindProblems(model);
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].text,
-            "job llama-chat has not finished a step for 2m 10s; rank 700 on node-87 is at step "
+            "job llama-chat has not finished a step for 2 min 10 s; rank 700 on node-87 is at step "
             "119, in backward");
   EXPECT_EQ(problems[0].command, "muster describe 7f3a9c1e2b");
 }
@@ -100,34 +100,110 @@ TEST(TopProblems, ASlowJobIsGivenItsTime) {
   EXPECT_EQ(FindProblems(model).size(), 1u);
 }
 
+v1::Job* AddJob(v1::ListJobsResponse* jobs, const std::string& id, v1::JobState state) {
+  v1::Job* job = jobs->add_jobs();
+  job->set_id(id);
+  job->set_state(state);
+  return job;
+}
+
+std::vector<std::string> Texts(const TopModel& model) {
+  std::vector<std::string> texts;
+  for (const Problem& problem : FindProblems(model)) texts.push_back(problem.text);
+  return texts;
+}
+
+// What is at stake now stands above what is over, and that above what only waits.
 TEST(TopProblems, TheWorstComesFirst) {
   TopModel model = Healthy();
   v1::ListJobsResponse jobs = model.jobs;
-  v1::Job* queued = jobs.add_jobs();
-  queued->set_id("q");
-  queued->set_state(v1::JOB_STATE_QUEUED);
-  queued->set_reason("needs 4 nodes, 2 are there");
-  v1::Job* failed = jobs.add_jobs();
-  failed->set_id("f");
-  failed->set_state(v1::JOB_STATE_FAILED);
-  failed->set_ended_unix_ms(kNow - 1000);
-  failed->set_reason("out of memory");
-  v1::Job* nan = jobs.add_jobs();
-  nan->set_id("n");
-  nan->set_state(v1::JOB_STATE_RUNNING);
+  AddJob(&jobs, "q", v1::JOB_STATE_QUEUED)->set_reason("needs 4 nodes, 2 are there");
+  AddJob(&jobs, "q2", v1::JOB_STATE_QUEUED)->set_reason("behind job q");
+  v1::Job* failed = AddJob(&jobs, "f", v1::JOB_STATE_FAILED);
+  failed->set_ended_unix_ms(kNow - 480'000);
+  failed->set_reason("its time is up");
+  AddJob(&jobs, "r", v1::JOB_STATE_RECOVERING)->set_reason("rank 1 was killed");
+  AddJob(&jobs, "u", v1::JOB_STATE_RUNNING)->set_reason("checkpoints fail: disk full");
+  v1::Job* nan = AddJob(&jobs, "n", v1::JOB_STATE_RUNNING);
   nan->set_step(7);
   nan->set_loss(std::nan(""));
   model.SetJobs(jobs, kNow);
   *model.nodes.add_nodes() = Node("n9", v1::NODE_STATE_LOST);
-  model.lost = "no answer";
-  model.lost_since_unix_ms = kNow - 3000;
-  std::vector<std::string> said;
-  for (const TopProblem& problem : FindProblems(model)) said.push_back(problem.text);
-  EXPECT_EQ(said,
-            (std::vector<std::string>{
-                "no answer for 3.0s: no answer; what is shown is from before",
-                "job f failed: out of memory", "job n has a loss that is not a number, at step 7",
-                "node n9 is lost", "job q waits: needs 4 nodes, 2 are there"}));
+  model.SetLost("the coordinator does not answer\n  next: muster up --dir /d", kNow);
+  model.SetLost("the coordinator does not answer\n  next: muster up --dir /d", kNow + 3000);
+  EXPECT_EQ(
+      Texts(model),
+      (std::vector<std::string>{
+          "no answer for 3 s; what is shown is from before: the coordinator does not answer",
+          "job n has a loss that is not finite, at step 7", "job u: checkpoints fail: disk full",
+          "job r is recovering for 3 s: rank 1 was killed", "node n9 is lost",
+          "job f failed 8 min 3 s ago: its time is up",
+          "job q waits: needs 4 nodes, 2 are there; 1 more waits"}));
+  EXPECT_EQ(FindProblems(model)[0].command, "muster up --dir /d");
+}
+
+// Of a coordinator elsewhere nothing is known to type.
+TEST(TopProblems, WithoutAnAnswerNothingIsToldToTypeThatIsNotKnown) {
+  TopModel model = Healthy();
+  model.SetLost("the coordinator at lab:7000 does not answer", kNow);
+  EXPECT_EQ(FindProblems(model)[0].command, "");
+  const std::string text = Joined(OverviewLines(model, {.columns = 80, .rows = 24}));
+  EXPECT_TRUE(Has(text, "what is shown is from before")) << text;
+  EXPECT_FALSE(Has(text, "next:")) << text;
+}
+
+// What a list of jobs is without: attempts, ranks, checkpoints.
+TEST(TopProblems, TheDetailTellsSinceWhenWhoIsSlowAndWhatIsDamaged) {
+  TopModel model = Healthy();
+  v1::Job detail = ManyRanks(2);
+  const auto observe = [&](int steps) {
+    for (int r = 0; r < 2; ++r) {
+      detail.mutable_progress(r)->set_steps_done(steps);
+      detail.mutable_progress(r)->set_busy_seconds(steps * (1.0 + 0.5 * r));
+    }
+    model.SetDetail(detail, kNow);
+  };
+  observe(1);
+  EXPECT_TRUE(FindProblems(model).empty());
+  observe(21);
+  auto* checkpoint = detail.add_checkpoints();
+  checkpoint->set_refused("rank 1: checksum differs");
+  observe(22);
+  EXPECT_EQ(
+      Texts(model),
+      (std::vector<std::string>{
+          "job llama-chat cannot resume from 1 of its checkpoints: rank 1: checksum differs",
+          "job llama-chat waits for rank 1 on node-0, whose work takes 1.50 times that of the "
+          "others"}));
+  detail.clear_checkpoints();
+  detail.set_state(v1::JOB_STATE_RECOVERING);
+  detail.clear_attempts();
+  auto* attempt = detail.add_attempts();
+  attempt->set_state("ended");
+  attempt->set_cause("rank 1 was killed");
+  attempt->set_ended_unix_ms(kNow - 75'000);
+  v1::ListJobsResponse jobs = model.jobs;
+  *jobs.mutable_jobs(0) = detail;
+  model.SetJobs(jobs, kNow);
+  model.SetDetail(detail, kNow);
+  EXPECT_EQ(
+      Texts(model),
+      (std::vector<std::string>{"job llama-chat is recovering for 1 min 15 s: rank 1 was killed"}));
+}
+
+TEST(TopModel, AsksForAJobInDetailAtALook) {
+  TopModel model;
+  v1::ListJobsResponse jobs;
+  for (const char* id : {"b", "a", "c"}) AddJob(&jobs, id, v1::JOB_STATE_RUNNING);
+  AddJob(&jobs, "d", v1::JOB_STATE_QUEUED);
+  AddJob(&jobs, "e", v1::JOB_STATE_FAILED);
+  model.SetJobs(jobs, kNow);
+  EXPECT_EQ(model.NextForDetail(""), "a");
+  EXPECT_EQ(model.NextForDetail("a"), "b");
+  EXPECT_EQ(model.NextForDetail("b"), "c");
+  EXPECT_EQ(model.NextForDetail("c"), "a");
+  model.SetJobs({}, kNow);
+  EXPECT_EQ(model.NextForDetail("c"), "");
 }
 
 TEST(TopProblems, AnOldFailureIsNoNews) {
@@ -216,6 +292,27 @@ TEST(TopView, TheRankThatHoldsTheOthersUpIsTheFirst) {
                                  [](const std::string& line) { return Has(line, "RANK NODE"); });
   ASSERT_NE(head, lines.end());
   EXPECT_TRUE(Has(*(head + 1), "  700 node-87"));
+}
+
+// A job with ordinary numbers on a screen of 80 columns.
+TEST(TopView, AHeadAndTitlesHaveTheirPlaceIn80Columns) {
+  TopModel model = Healthy();
+  v1::ListJobsResponse jobs = model.jobs;
+  AddJob(&jobs, "a", v1::JOB_STATE_QUEUED);
+  AddJob(&jobs, "b", v1::JOB_STATE_RECOVERING);
+  AddJob(&jobs, "c", v1::JOB_STATE_SUCCEEDED);
+  model.SetJobs(jobs, kNow);
+  for (int step = 1; step < 120; ++step) {
+    model.histories["7f3a9c1e2b"].loss.Add(step, 12.3456 - 0.05 * step);
+    model.histories["7f3a9c1e2b"].step_seconds.Add(step, 123.456);
+  }
+  model.SetOpen(ManyRanks(2), kNow);
+  const std::string text = Joined(JobLines(model, {.columns = 80, .rows = 24}));
+  EXPECT_TRUE(Has(text, "nodes: 2 ready  slots: 4/8")) << text;
+  EXPECT_TRUE(Has(text, "jobs: 1 queued")) << text;
+  EXPECT_TRUE(Has(text, " step time ")) << text;
+  EXPECT_TRUE(Has(text, " memory ")) << text;
+  EXPECT_TRUE(Has(text, "eta 1m 05s  running")) << text;
 }
 
 TEST(TopView, AJobsPageSaysWhatItsTimeWentTo) {

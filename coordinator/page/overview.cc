@@ -6,7 +6,6 @@
 
 #include "common/base/version.h"
 #include "coordinator/page/page_json.h"
-#include "coordinator/page/problems.h"
 
 namespace muster {
 namespace {
@@ -67,7 +66,7 @@ void Overview::Update(const Controller& controller, const Histories& histories, 
   UpdateNodes(nodes);
   events_.Update(controller.Events(), parts_);
   parts_.Set("cluster", ClusterPart(cluster_, shown, jobs.size() - shown.size(), nodes));
-  parts_.Set("problems", ProblemsPart(FindProblems(shown, nodes, histories, now)));
+  parts_.Set("problems", ProblemsPart(problems_.Find(shown, nodes, histories, now)));
 }
 
 void Overview::UpdateJobs(const std::vector<JobView>& shown) {

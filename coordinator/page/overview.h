@@ -15,6 +15,7 @@
 
 #include "coordinator/page/event_parts.h"
 #include "coordinator/page/page_document.h"
+#include "coordinator/page/problems.h"
 
 namespace muster {
 
@@ -43,6 +44,7 @@ class Overview final : public PageDocument {
   std::map<JobId, std::uint64_t> jobs_;  // shown, at this version
   std::map<NodeName, ShownNode> nodes_;
   EventParts events_{{}, kMaxEvents};
+  Problems problems_;
 };
 
 }  // namespace muster

@@ -1,34 +1,51 @@
 #include "coordinator/page/problems.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace muster {
 namespace {
 
-using Kind = Problem::Kind;
-
 constexpr std::size_t kTold = 20;
-// How long a failed job is the first thing to be said.
-constexpr std::int64_t kNewsMillis = 10 * 60 * 1000;
-// A job that has finished no step for so many of its usual steps, and at least for so long, is
-// told. What to do about it the controller decides by itself, and sooner.
-constexpr double kSilentSteps = 10;
-constexpr double kSilentSeconds = 15;
 
-// What stands in the queue is no trouble of each job: the first one says what it waits for.
-void JoinWaiting(std::vector<Problem>* problems) {
-  const auto first = std::find_if(problems->begin(), problems->end(), [](const Problem& problem) {
-    return problem.kind == Kind::kWaiting;
-  });
-  const auto more = problems->end() - first - 1;
-  if (more <= 0) return;
-  first->text += "; " + std::to_string(more) + (more == 1 ? " more waits" : " more wait");
-  problems->erase(first + 1, problems->end());
+JobFacts::State StateOf(JobState state) {
+  switch (state) {
+    case JobState::kQueued: return JobFacts::State::kWaiting;
+    case JobState::kStarting: return JobFacts::State::kStarting;
+    case JobState::kRunning: return JobFacts::State::kRunning;
+    case JobState::kRecovering: return JobFacts::State::kRecovering;
+    case JobState::kFailed: return JobFacts::State::kFailed;
+    default: return JobFacts::State::kOther;
+  }
 }
 
-std::string Because(const std::string& reason) { return reason.empty() ? "" : ": " + reason; }
+// When the state began, as far as the records tell; 0: they do not.
+std::int64_t BegunUnixMs(const JobView& view) {
+  const std::vector<AttemptRecord>& attempts = *view.attempts;
+  switch (view.record->state) {
+    case JobState::kFailed: return view.record->ended_unix_ms;
+    case JobState::kStarting: return attempts.empty() ? 0 : attempts.back().started_unix_ms;
+    case JobState::kRecovering: {
+      // An attempt that is being ended says nothing yet; the one before the new one does.
+      if (attempts.empty() || attempts.back().state == AttemptState::kAborting) return 0;
+      if (attempts.back().state == AttemptState::kEnded) return attempts.back().ended_unix_ms;
+      return attempts.size() < 2 ? 0 : attempts[attempts.size() - 2].ended_unix_ms;
+    }
+    default: return 0;
+  }
+}
+
+// Why it recovers, also once it waits for nothing any more.
+std::string_view ReasonOf(const JobView& view) {
+  const JobRecord& record = *view.record;
+  if (record.state != JobState::kRecovering || !record.reason.empty()) return record.reason;
+  const auto& attempts = *view.attempts;
+  const auto told =
+      std::find_if(attempts.rbegin(), attempts.rend(),
+                   [](const AttemptRecord& attempt) { return !attempt.cause.empty(); });
+  return told == attempts.rend() ? std::string_view() : std::string_view(told->cause);
+}
 
 double SilentSeconds(const JobView& view, const Histories& histories, TimePoint now) {
   const JobHistory* history = histories.Find(view.record->id);
@@ -37,93 +54,97 @@ double SilentSeconds(const JobView& view, const Histories& histories, TimePoint 
   return ToSeconds(now - history->stepped_at);
 }
 
-// What is wrong with a job that runs; empty: nothing.
-std::string Trouble(const JobView& view, double silent, Kind* kind) {
-  if (std::isnan(view.loss)) {
-    *kind = Kind::kNotFinite;
-    return "has a loss that is not a number, at step " + std::to_string(view.step);
+std::vector<RankFacts> RanksOf(const JobView& view) {
+  std::vector<RankFacts> facts;
+  const std::vector<RankRecord>& ranks = view.ranks();
+  for (std::size_t r = 0; r < std::min(ranks.size(), view.progress->size()); ++r) {
+    const RankProgress& progress = (*view.progress)[r];
+    facts.push_back({ranks[r].rank, ranks[r].node.value, progress.step, progress.phase});
   }
-  if (silent <= std::max(kSilentSeconds, kSilentSteps * view.step_seconds)) return "";
-  *kind = Kind::kNoProgress;
-  return "has not finished a step for " + std::to_string(static_cast<std::int64_t>(silent)) + " s";
+  return facts;
 }
 
-void AddJob(const JobView& view, const Histories& histories, const Now& now,
-            std::vector<Problem>* out) {
+JobFacts FactsOf(const JobView& view, const Histories& histories, const Now& now) {
   const JobRecord& record = *view.record;
-  Kind kind = Kind::kWaiting;
-  std::string text;
-  switch (record.state) {
-    case JobState::kFailed:
-      if (now.unix_ms - record.ended_unix_ms >= kNewsMillis) return;
-      kind = Kind::kFailed;
-      text = "failed" + Because(record.reason);
-      break;
-    case JobState::kRecovering:
-      kind = Kind::kRecovering;
-      text = "is recovering" + Because(record.reason);
-      break;
-    case JobState::kQueued:
-      if (!record.reason.empty()) text = "waits" + Because(record.reason);
-      break;
-    case JobState::kRunning:
-      text = Trouble(view, SilentSeconds(view, histories, now.mono), &kind);
-      break;
-    default: break;
+  JobFacts facts;
+  facts.state = StateOf(record.state);
+  facts.id = record.id.value;
+  facts.name = record.name;
+  facts.reason = ReasonOf(view);
+  if (const std::int64_t begun = BegunUnixMs(view); begun > 0)
+    facts.state_seconds =
+        static_cast<double>(std::max<std::int64_t>(0, now.unix_ms - begun)) / 1000;
+  facts.step = view.step;
+  facts.loss = view.loss;
+  facts.step_seconds = view.step_seconds;
+  if (record.state == JobState::kRunning) {
+    facts.silent_seconds = SilentSeconds(view, histories, now.mono);
+    facts.ranks = RanksOf(view);
   }
-  if (text.empty()) return;
-  const std::string& name = record.name.empty() ? record.id.value : record.name;
-  out->push_back(
-      {kind, "Job " + name + " " + text, "muster describe " + record.id.value, record.id});
+  for (const CheckpointRecord& checkpoint : *view.checkpoints) {
+    if (checkpoint.state != CheckpointState::kCommitted || checkpoint.refused.empty()) continue;
+    ++facts.damaged_checkpoints;
+    facts.damage = checkpoint.refused;
+  }
+  return facts;
 }
 
-void AddNode(const NodeView& view, std::vector<Problem>* out) {
-  const NodeRecord& node = *view.record;
-  const std::string name = "Node " + node.name.value;
-  switch (node.state) {
-    case NodeState::kLost:
-    case NodeState::kSuspect:
-      out->push_back({Kind::kNodeLost,
-                      name + " is " + std::string(Name(node.state)) + Because(node.reason),
-                      "muster nodes -o wide",
-                      {}});
-      break;
-    case NodeState::kQuarantined:
-      out->push_back({Kind::kNodeLost,
-                      name + " is quarantined" + Because(node.reason),
-                      "muster undrain " + node.name.value,
-                      {}});
-      break;
-    default: break;
-  }
-  if (!node.notices.empty())
-    out->push_back({Kind::kNodeNotice, name + Because(node.notices.front()), "muster nodes", {}});
+NodeFacts FactsOf(const NodeRecord& node) {
+  NodeFacts facts;
+  if (node.state == NodeState::kLost || node.state == NodeState::kSuspect)
+    facts.state = NodeFacts::State::kGone;
+  if (node.state == NodeState::kQuarantined) facts.state = NodeFacts::State::kQuarantined;
+  facts.state_word = Name(node.state);
+  facts.name = facts.shell_name = node.name.value;
+  facts.reason = node.reason;
+  if (!node.notices.empty()) facts.notice = node.notices.front();
+  return facts;
+}
+
+std::string Capitalized(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z')
+    text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
 }
 
 }  // namespace
 
-std::vector<Problem> FindProblems(const std::vector<JobView>& jobs,
-                                  const std::vector<NodeView>& nodes, const Histories& histories,
-                                  const Now& now) {
+const SlowRank* Problems::Watch(const JobView& view) {
+  std::vector<SlowRankWatch::Work> work;
+  for (const RankProgress& rank : *view.progress)
+    work.push_back({rank.busy_seconds, rank.steps_done});
+  SlowRankWatch& watch = slow_[view.record->id];
+  watch.Observe(view.record->generation, work);
+  return watch.slowest();
+}
+
+std::vector<Problem> Problems::Find(const std::vector<JobView>& jobs,
+                                    const std::vector<NodeView>& nodes, const Histories& histories,
+                                    const Now& now) {
   std::vector<Problem> problems;
-  for (const JobView& view : jobs) AddJob(view, histories, now, &problems);
-  for (const NodeView& view : nodes) AddNode(view, &problems);
-  std::stable_sort(problems.begin(), problems.end(),
-                   [](const Problem& a, const Problem& b) { return a.kind < b.kind; });
-  JoinWaiting(&problems);
+  std::set<JobId> running;
+  for (const JobView& view : jobs) {
+    JobFacts facts = FactsOf(view, histories, now);
+    if (view.record->state == JobState::kRunning) {
+      running.insert(view.record->id);
+      facts.slow = Watch(view);
+    }
+    FindJobProblems(facts, &problems);
+  }
+  std::erase_if(slow_, [&](const auto& watch) { return !running.contains(watch.first); });
+  for (const NodeView& view : nodes) FindNodeProblems(FactsOf(*view.record), &problems);
+  SortProblems(&problems);
   return problems;
 }
 
 std::string ProblemsPart(const std::vector<Problem>& problems) {
-  static constexpr const char* kSeverities[] = {"error", "error",   "warning", "warning",
-                                                "error", "warning", "info"};
   nlohmann::json first = nlohmann::json::array();
   for (std::size_t i = 0; i < std::min(problems.size(), kTold); ++i) {
     const Problem& problem = problems[i];
-    first.push_back({{"severity", kSeverities[static_cast<std::size_t>(problem.kind)]},
-                     {"text", problem.text},
+    first.push_back({{"severity", Name(SeverityOf(problem.kind))},
+                     {"text", Capitalized(problem.text)},
                      {"command", problem.command},
-                     {"job", problem.job.value}});
+                     {"job", problem.job}});
   }
   return nlohmann::json({{"count", problems.size()}, {"first", first}})
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

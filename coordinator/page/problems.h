@@ -1,37 +1,30 @@
-// Problems: what of a cluster needs somebody, the worst first, in words.
+// What of the controller's jobs and nodes needs somebody, as the status page says it; the words and
+// their order are those of common/problems.
 //
-// Pure; one thread. Says the same as the head of `muster top`.
+// Problems: owned by Overview; pure, one thread.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "common/problems/problems.h"
 #include "coordinator/control/controller.h"
 #include "coordinator/history/histories.h"
 
 namespace muster {
 
-struct Problem {
-  // The worst first.
-  enum class Kind {
-    kFailed,
-    kNotFinite,
-    kRecovering,
-    kNoProgress,
-    kNodeLost,
-    kNodeNotice,
-    kWaiting
-  };
-  Kind kind = Kind::kWaiting;
-  std::string text;     // a sentence without its full stop
-  std::string command;  // to type next
-  JobId job;            // empty: of a node
-};
+class Problems {
+ public:
+  // Sorted, worst first. Remembers of jobs that run which rank holds them up.
+  std::vector<Problem> Find(const std::vector<JobView>& jobs, const std::vector<NodeView>& nodes,
+                            const Histories& histories, const Now& now);
 
-// Sorted, worst first.
-std::vector<Problem> FindProblems(const std::vector<JobView>& jobs,
-                                  const std::vector<NodeView>& nodes, const Histories& histories,
-                                  const Now& now);
+ private:
+  const SlowRank* Watch(const JobView& view);
+
+  std::map<JobId, SlowRankWatch> slow_;  // of jobs that run
+};
 
 // The first ones and how many there are.
 std::string ProblemsPart(const std::vector<Problem>& problems);

@@ -19,9 +19,10 @@ using ::testing::StartsWith;
 struct Watched : RunningJob {
   std::vector<Problem> Find() {
     histories.Observe(Job(id), now().mono);
-    return FindProblems(controller().Jobs(), controller().Nodes(), histories, now());
+    return problems.Find(controller().Jobs(), controller().Nodes(), histories, now());
   }
   Histories histories;
+  Problems problems;
 };
 
 TEST(Problems, NothingIsWrongWithAJobThatTrains) {
@@ -36,11 +37,33 @@ TEST(Problems, AStepThatDoesNotComeIsTold) {
   // The controller's own verdict on a hang is not waited for here: no heartbeat is missing.
   Now later = cluster.now();
   later.mono += 40s;
-  const auto problems = FindProblems(cluster.controller().Jobs(), {}, cluster.histories, later);
+  const auto problems =
+      cluster.problems.Find(cluster.controller().Jobs(), {}, cluster.histories, later);
   ASSERT_EQ(problems.size(), 1u);
-  EXPECT_EQ(problems[0].kind, Problem::Kind::kNoProgress);
-  EXPECT_EQ(problems[0].text, "Job tiny has not finished a step for 40 s");
+  EXPECT_EQ(problems[0].kind, ProblemKind::kNoProgress);
+  EXPECT_EQ(problems[0].text, "job tiny has not finished a step for 40 s");
   EXPECT_EQ(problems[0].command, "muster describe " + cluster.id.value);
+}
+
+TEST(Problems, ARunThatCannotSaveIsTold) {
+  Watched cluster;
+  cluster.Report(cluster.id, 1, CheckpointFailed{10, "no space left on device"});
+  const auto problems = cluster.Find();
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].kind, ProblemKind::kUnsaved);
+  EXPECT_THAT(problems[0].text, HasSubstr("checkpoints fail: no space left on device"));
+}
+
+TEST(Problems, ARecoverySaysHowLongItLasts) {
+  Watched cluster;
+  cluster.Exited(cluster.id, 1, {.signal = 9});
+  cluster.QuiesceAll(cluster.id);
+  Now later = cluster.now();
+  later.unix_ms += 75'000;
+  const auto problems =
+      cluster.problems.Find(cluster.controller().Jobs(), {}, cluster.histories, later);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_THAT(problems[0].text, StartsWith("job tiny is recovering for 1 min 15 s: "));
 }
 
 TEST(Problems, ALossThatIsNoNumberIsWorseThanSilence) {
@@ -48,7 +71,7 @@ TEST(Problems, ALossThatIsNoNumberIsWorseThanSilence) {
   cluster.StepTo(cluster.id, 13, std::numeric_limits<double>::quiet_NaN());
   const auto problems = cluster.Find();
   ASSERT_EQ(problems.size(), 1u);
-  EXPECT_EQ(problems[0].kind, Problem::Kind::kNotFinite);
+  EXPECT_EQ(problems[0].kind, ProblemKind::kNotFinite);
   EXPECT_THAT(problems[0].text, HasSubstr("at step 13"));
 }
 
@@ -60,16 +83,17 @@ TEST(Problems, TheWorstComesFirst) {
   cluster.Advance(2s);
   const auto problems = cluster.Find();
   ASSERT_EQ(problems.size(), 3u);
-  EXPECT_EQ(problems[0].kind, Problem::Kind::kRecovering);
-  EXPECT_THAT(problems[0].text, StartsWith("Job tiny is recovering: "));
-  EXPECT_EQ(problems[1].kind, Problem::Kind::kNodeLost);
-  EXPECT_THAT(problems[1].text, StartsWith("Node n1 is "));
-  EXPECT_EQ(problems[2].kind, Problem::Kind::kWaiting);
-  EXPECT_THAT(problems[2].text, StartsWith("Job waiting waits: "));
+  EXPECT_EQ(problems[0].kind, ProblemKind::kRecovering);
+  EXPECT_THAT(problems[0].text, StartsWith("job tiny is recovering"));
+  EXPECT_EQ(problems[1].kind, ProblemKind::kNodeLost);
+  EXPECT_THAT(problems[1].text, StartsWith("node n1 is "));
+  EXPECT_EQ(problems[2].kind, ProblemKind::kWaiting);
+  EXPECT_THAT(problems[2].text, StartsWith("job waiting waits: "));
   EXPECT_THAT(problems[2].text, EndsWith("; 2 more wait")) << "the queue is told once";
   const auto part = nlohmann::json::parse(ProblemsPart(problems));
   EXPECT_EQ(part["count"], problems.size());
-  EXPECT_EQ(part["first"][0]["text"], problems[0].text);
+  EXPECT_THAT(std::string(part["first"][0]["text"]), StartsWith("Job tiny is recovering"));
+  EXPECT_EQ(part["first"][0]["severity"], "warning");
   EXPECT_EQ(part["first"][0]["job"], cluster.id.value);
 }
 
