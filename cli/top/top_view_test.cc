@@ -315,6 +315,17 @@ TEST(TopView, AHeadAndTitlesHaveTheirPlaceIn80Columns) {
   EXPECT_TRUE(Has(text, "eta 1m 05s  running")) << text;
 }
 
+// A cluster without a name of its own is called by its directory.
+TEST(TopView, NodesAndSlotsAreNeverCutForANameThatIsLong) {
+  TopModel model = Healthy();
+  model.cluster = "/home/somebody/a/directory/that/is/long";
+  for (const int columns : {50, 80, 200}) {
+    const auto lines = OverviewLines(model, {.columns = columns, .rows = 24});
+    EXPECT_TRUE(Has(Joined(lines), "nodes: 2 ready  slots: 4/8")) << columns;
+    EXPECT_TRUE(Has(Joined(lines), "jobs: 1 running")) << columns;
+  }
+}
+
 TEST(TopView, AJobsPageSaysWhatItsTimeWentTo) {
   TopModel model = Healthy();
   model.SetOpen(CannedJob(), kNow);
