@@ -44,6 +44,10 @@ Json RankJson(const v1::Job& job, const v1::RankStatus& rank) {
   json["phase"] = progress ? Text(progress->phase()) : Json(nullptr);
   json["rss_bytes"] =
       IfKnown(progress && progress->rss_bytes() > 0, progress ? progress->rss_bytes() : 0);
+  const bool on_device = progress && progress->device_capacity_bytes() > 0;
+  json["device_bytes"] = IfKnown(on_device, on_device ? progress->device_bytes() : 0);
+  json["device_capacity_bytes"] =
+      IfKnown(on_device, on_device ? progress->device_capacity_bytes() : 0);
   json["process_state"] = progress ? Text(progress->process_state()) : Json(nullptr);
   const bool sealed = progress && progress->stores() > 0 && progress->snapshot_step() >= 0;
   json["snapshot_step"] = IfKnown(sealed, progress ? progress->snapshot_step() : 0);

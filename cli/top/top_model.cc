@@ -112,10 +112,15 @@ void TopModel::SetJobs(v1::ListJobsResponse answer, std::int64_t now) {
   jobs = std::move(answer);
 }
 
+std::uint64_t TrainingMemoryBytes(const v1::RankProgress& rank) {
+  return rank.device_capacity_bytes() > 0 ? rank.device_bytes() : rank.rss_bytes();
+}
+
 void TopModel::SetOpen(v1::Job answer, std::int64_t now) {
   JobHistory& history = histories[answer.id()];
   std::uint64_t bytes = 0;
-  for (const auto& progress : answer.progress()) bytes += progress.rss_bytes();
+  for (const auto& progress : answer.progress())
+    bytes = std::max(bytes, TrainingMemoryBytes(progress));
   if (const v1::RankProgress* first = First(answer); first && first->step() > 0 && bytes > 0)
     history.memory.Add(first->step(), static_cast<double>(bytes));
   open = answer;

@@ -21,7 +21,7 @@ namespace muster {
 struct JobHistory {
   Series loss;
   Series step_seconds;
-  Series memory;  // bytes of all ranks' processes
+  Series memory;  // bytes, of the rank with most
   std::int64_t step = -1;
   std::int64_t step_since_unix_ms = 0;  // when it was first seen at this step, or to run again
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
@@ -31,6 +31,9 @@ struct JobHistory {
   // Of what is asked for a job at a time.
   std::optional<v1::Job> detail;
 };
+
+// Of the memory that a rank trains in: its GPU's, else that of its process.
+std::uint64_t TrainingMemoryBytes(const v1::RankProgress& rank);
 
 struct TopModel {
   std::string cluster;

@@ -384,6 +384,7 @@ void AddRank(const RankRow& row, Page* page) {
   const v1::RankProgress* p = row.progress;
   const bool runs = row.status->state() == v1::RANK_STATE_RUNNING;
   const double steps = p ? static_cast<double>(p->steps_done()) : 0;
+  const std::uint64_t memory = p ? TrainingMemoryBytes(*p) : 0;
   page->NewLine()
       .Add(RightAligned(std::to_string(row.status->rank()), 5) + " ")
       .Add(Padded(Printable(row.status->node()), 14) + " ")
@@ -391,7 +392,7 @@ void AddRank(const RankRow& row, Page* page) {
       .Add(RightAligned(p ? std::to_string(p->step()) : "-", 8) + " ")
       .Add(Padded(p ? Printable(p->phase()) : "-", 10) + " ")
       .Add(RightAligned(steps > 0 ? Fixed(p->busy_seconds() / steps, 3) : "-", 8) + " ")
-      .Add(RightAligned(p && p->rss_bytes() > 0 ? HumanBytes(p->rss_bytes()) : "-", 9));
+      .Add(RightAligned(memory > 0 ? HumanBytes(memory) : "-", 9));
 }
 
 void AddRanks(const v1::Job& job, std::size_t reserved, Page* page) {

@@ -73,6 +73,18 @@ v1::Job ManyRanks(int ranks) {
   return job;
 }
 
+TEST(TopView, TheMemoryOfARankWithAGpuIsTheGpus) {
+  TopModel model = Healthy();
+  v1::Job job = ManyRanks(2);
+  job.mutable_progress(1)->set_device_bytes(std::uint64_t{60} << 30);
+  job.mutable_progress(1)->set_device_capacity_bytes(std::uint64_t{80} << 30);
+  model.SetOpen(job, kNow);
+  EXPECT_EQ(model.histories[job.id()].memory.last(), 60.0 * (1 << 30));
+  const std::string text = Joined(JobLines(model, {.columns = 100, .rows = 40}));
+  EXPECT_TRUE(Has(text, HumanBytes(std::uint64_t{60} << 30))) << text;
+  EXPECT_TRUE(Has(text, HumanBytes(1 << 20))) << text;
+}
+
 TEST(TopProblems, NothingIsSaidOfAHealthyCluster) {
   EXPECT_TRUE(FindProblems(Healthy()).empty());
   EXPECT_TRUE(Has(Joined(OverviewLines(Healthy(), {})), "nothing is wrong"));
@@ -318,7 +330,7 @@ TEST(TopView, AHeadAndTitlesHaveTheirPlaceIn80Columns) {
 // A cluster without a name of its own is called by its directory.
 TEST(TopView, NodesAndSlotsAreNeverCutForANameThatIsLong) {
   TopModel model = Healthy();
-  model.cluster = "/home/somebody/a/directory/that/is/long";
+  model.cluster = "/shared/projects/a/directory/that/is/long";
   for (const int columns : {50, 80, 200}) {
     const auto lines = OverviewLines(model, {.columns = columns, .rows = 24});
     EXPECT_TRUE(Has(Joined(lines), "nodes: 2 ready  slots: 4/8")) << columns;

@@ -36,7 +36,14 @@ struct RankProgress {
   double cpu_seconds = 0;
   std::vector<double> phase_seconds;
   Step snapshot_step = -1;
+  std::uint64_t device_bytes = 0;           // in use of a GPU's memory
+  std::uint64_t device_capacity_bytes = 0;  // 0: trains on the host
 };
+
+// Of the memory that a rank trains in: its GPU's, else that of its process.
+inline std::uint64_t TrainingMemoryBytes(const RankProgress& rank) {
+  return rank.device_capacity_bytes > 0 ? rank.device_bytes : rank.rss_bytes;
+}
 
 struct Prepared {
   JobId job_id;

@@ -17,7 +17,7 @@ StepSample SampleOf(const JobView& view) {
   double step_seconds = 0;
   std::uint64_t peak = 0;
   for (const RankProgress& rank : *view.progress) {
-    peak = std::max(peak, rank.rss_bytes);
+    peak = std::max(peak, TrainingMemoryBytes(rank));
     if (rank.step == view.step) step_seconds = std::max(step_seconds, rank.step_seconds);
   }
   sample.values[static_cast<std::size_t>(Curve::kStepSeconds)] = IfPositive(step_seconds);

@@ -57,6 +57,20 @@ TEST(Histories, KeepsAPointPerStepWithTheLargestRanksMemory) {
   EXPECT_EQ(history->stepped_at, kBegin + 10s);
 }
 
+TEST(Histories, TheMemoryOfARankWithAGpuIsTheGpus) {
+  Histories histories;
+  FakeJob job("a");
+  job.Finish(1);
+  for (RankProgress& rank : job.progress) {
+    rank.device_bytes = 50 + static_cast<std::uint64_t>(rank.rank);
+    rank.device_capacity_bytes = 80;
+  }
+  histories.Observe(job.View(), kBegin);
+  const auto& ranges = histories.Find(job.record.id)->curves.cells().at(0).ranges;
+  EXPECT_EQ(ranges[static_cast<std::size_t>(Curve::kMemoryBytes)].last,
+            50 + static_cast<double>(job.progress.size() - 1));
+}
+
 TEST(Histories, StepsThatWereNotSeenCountForTheStepDurations) {
   Histories histories;
   FakeJob job("a");

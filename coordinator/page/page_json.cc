@@ -52,7 +52,17 @@ Json Loss(const JobView& view) {
 
 std::uint64_t LargestRank(const std::vector<RankProgress>& progress) {
   std::uint64_t bytes = 0;
-  for (const RankProgress& rank : progress) bytes = std::max(bytes, rank.rss_bytes);
+  for (const RankProgress& rank : progress) bytes = std::max(bytes, TrainingMemoryBytes(rank));
+  return bytes;
+}
+
+// Of GPUs of several sizes the smallest, which is full first; 0: there are none.
+std::uint64_t SmallestDevice(const std::vector<RankProgress>& progress) {
+  std::uint64_t bytes = 0;
+  for (const RankProgress& rank : progress) {
+    const std::uint64_t here = rank.device_capacity_bytes;
+    if (here > 0) bytes = bytes == 0 ? here : std::min(bytes, here);
+  }
   return bytes;
 }
 
@@ -106,6 +116,7 @@ std::string JobPart(const JobView& view) {
                {"step_seconds", PositiveOrNull(view.step_seconds)},
                {"eta_seconds", KnownOrNull(view.eta_seconds)},
                {"memory_bytes", LargestRank(*view.progress)},
+               {"device_bytes", SmallestDevice(*view.progress)},
                {"submitted", record.submitted_unix_ms},
                {"started", record.started_unix_ms},
                {"ended", record.ended_unix_ms},
@@ -180,7 +191,8 @@ std::string RankPart(const RankRecord& rank, const RankProgress* progress) {
   json["phase"] = progress->phase;
   json["step_seconds"] = PositiveOrNull(progress->step_seconds);
   json["busy_seconds"] = steps > 0 ? Number(progress->busy_seconds / steps) : Json(nullptr);
-  json["memory_bytes"] = progress->rss_bytes;
+  json["memory_bytes"] = TrainingMemoryBytes(*progress);
+  json["device_bytes"] = progress->device_capacity_bytes;
   return Text(json);
 }
 

@@ -122,6 +122,8 @@ void FillProgress(const RankProgress& progress, v1::RankProgress& out) {
   out.set_cpu_seconds(progress.cpu_seconds);
   for (const double seconds : progress.phase_seconds) out.add_phase_seconds(seconds);
   out.set_snapshot_step(progress.snapshot_step);
+  out.set_device_bytes(progress.device_bytes);
+  out.set_device_capacity_bytes(progress.device_capacity_bytes);
 }
 
 void FillDetail(const JobView& view, v1::Job& out) {

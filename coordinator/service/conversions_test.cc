@@ -136,6 +136,8 @@ TEST(WorkerConversions, ProgressCarriesThePictureOfARank) {
   rank.set_cpu_seconds(2.5);
   rank.add_phase_seconds(0.25);
   rank.set_snapshot_step(40);
+  rank.set_device_bytes(60);
+  rank.set_device_capacity_bytes(80);
   v1::CollectiveCounts& world = *rank.add_collectives();
   world.set_group("world");
   world.set_enqueued(9);
@@ -154,6 +156,8 @@ TEST(WorkerConversions, ProgressCarriesThePictureOfARank) {
   EXPECT_EQ(progress.cpu_seconds, 2.5);
   EXPECT_THAT(progress.phase_seconds, ElementsAre(0.25));
   EXPECT_EQ(progress.snapshot_step, 40);
+  EXPECT_EQ(progress.device_bytes, 60u);
+  EXPECT_EQ(progress.device_capacity_bytes, 80u);
   EXPECT_EQ(progress.collectives.at(0), (CollectiveCounts{"world", 9, 8, 7, 6, 0}));
 }
 
@@ -360,6 +364,8 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   job.checkpoints[0].state = CheckpointState::kPruning;
   job.checkpoints[1].state = CheckpointState::kCommitted;
   job.progress.resize(1);
+  job.progress[0].device_bytes = 60;
+  job.progress[0].device_capacity_bytes = 80;
   JobView view = job.View();
   view.step = 9;
 
@@ -375,6 +381,9 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   EXPECT_EQ(full.attempts_size(), 1);
   EXPECT_EQ(full.checkpoints_size(), 1) << "one that is being pruned is no longer there";
   EXPECT_EQ(full.spec_yaml(), "name: a");
+  ASSERT_EQ(full.progress_size(), 1);
+  EXPECT_EQ(full.progress(0).device_bytes(), 60u);
+  EXPECT_EQ(full.progress(0).device_capacity_bytes(), 80u);
 }
 
 TEST(ClientConversions, AJobsBooksAreThoseOfTheMoment) {

@@ -76,6 +76,8 @@ RankProgress ConvertRankProgress(const v1::RankProgress& m) {
   progress.cpu_seconds = m.cpu_seconds();
   progress.phase_seconds.assign(m.phase_seconds().begin(), m.phase_seconds().end());
   progress.snapshot_step = m.snapshot_step();
+  progress.device_bytes = m.device_bytes();
+  progress.device_capacity_bytes = m.device_capacity_bytes();
   return progress;
 }
 

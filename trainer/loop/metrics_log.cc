@@ -54,6 +54,9 @@ std::string MetricsJson(const StepMetrics& m) {
       {"sample_chain", chain},
       {"skipped", m.skipped},
       {"loss_scale", m.loss_scale},
+      {"rss_bytes", m.rss_bytes},
+      {"device_bytes", m.device_capacity_bytes > 0 ? nlohmann::ordered_json(m.device_bytes)
+                                                   : nlohmann::ordered_json()},
   };
   return json.dump();
 }
@@ -63,12 +66,13 @@ std::string ProgressLine(const StepMetrics& m, double seconds_per_step) {
   const double left = static_cast<double>(m.max_steps - m.step) * seconds_per_step;
   char mfu[24] = "";
   if (m.mfu > 0) std::snprintf(mfu, sizeof mfu, "  MFU %.1f %%", 100 * m.mfu);
+  const std::uint64_t memory = m.device_capacity_bytes > 0 ? m.device_bytes : m.rss_bytes;
   char text[240];
   std::snprintf(
       text, sizeof text,
       "step %*lld/%lld  loss %8.4f  grad %8.3f  lr %.2e  %8.0f tok/s%s  %5.2f GiB  ETA %s%s",
       digits, static_cast<long long>(m.step), static_cast<long long>(m.max_steps), m.loss,
-      m.grad_norm, m.lr, m.tokens_per_second, mfu, static_cast<double>(m.rss_bytes) / (1 << 30),
+      m.grad_norm, m.lr, m.tokens_per_second, mfu, static_cast<double>(memory) / (1 << 30),
       Clock(left).c_str(), m.skipped ? "  skipped" : "");
   return text;
 }

@@ -35,6 +35,8 @@ struct StepMetrics {
   bool skipped = false;   // not finite, or beyond fp16's range: the weights are as before
   double loss_scale = 1;  // of fp16, after the step
   std::uint64_t rss_bytes = 0;
+  std::uint64_t device_bytes = 0;           // of this rank's GPU in use
+  std::uint64_t device_capacity_bytes = 0;  // 0: the rank trains on the host
 };
 
 std::string MetricsJson(const StepMetrics& metrics);

@@ -93,6 +93,17 @@ TEST(ProgressLine, SaysWhereTheJobStands) {
             "ETA 1:28");
 }
 
+TEST(ProgressLine, TheMemoryIsThatOfTheGpuWhereThereIsOne) {
+  const StepMetrics metrics{.step = 1,
+                            .max_steps = 9,
+                            .rss_bytes = 3ull << 29,
+                            .device_bytes = 5ull << 30,
+                            .device_capacity_bytes = 8ull << 30};
+  EXPECT_NE(ProgressLine(metrics, 1.0).find("  5.00 GiB  "), std::string::npos);
+  EXPECT_NE(MetricsJson(metrics).find("\"device_bytes\":5368709120"), std::string::npos);
+  EXPECT_NE(MetricsJson({.step = 1}).find("\"device_bytes\":null"), std::string::npos);
+}
+
 TEST(ProgressLine, SaysWhatShareOfThePeakIsUsedWhereItIsKnown) {
   EXPECT_NE(ProgressLine({.step = 1, .max_steps = 9, .mfu = 0.4321}, 1.0).find("  MFU 43.2 %  "),
             std::string::npos);

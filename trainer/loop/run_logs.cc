@@ -18,6 +18,8 @@ std::vector<EventScalar> Curves(const StepMetrics& m) {
       {"gang/world_size", static_cast<double>(m.world_size)},
       {"gang/generation", static_cast<double>(m.generation)},
   };
+  if (m.device_capacity_bytes > 0)
+    scalars.push_back({"memory/rank0_device_bytes", static_cast<double>(m.device_bytes)});
   if (m.mfu > 0) scalars.push_back({"speed/mfu", m.mfu});
   return scalars;
 }

@@ -242,6 +242,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
   cursor_.loss_scale_steps = loss_scale.finite_steps;
   const double seconds = ToSeconds(parts_.clock.Now() - begin);
   if (throughput_) throughput_->Add(labels, seconds);
+  const DeviceMemory device = ReadDeviceMemory(parts_.ops.device());
   const StepMetrics metrics{.step = cursor_.step,
                             .max_steps = max_steps_,
                             .loss = numbers.loss,
@@ -258,9 +259,11 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .world_size = env_.world_size,
                             .skipped = numbers.overflow || !numbers.finite(),
                             .loss_scale = loss_scale.scale,
-                            .rss_bytes = ResidentBytes()};
+                            .rss_bytes = ResidentBytes(),
+                            .device_bytes = device.reserved,
+                            .device_capacity_bytes = device.capacity};
   TellSaves();
-  parts_.progress.SetDeviceMemory(ReadDeviceMemory(parts_.ops.device()));
+  parts_.progress.SetDeviceMemory(device);
   parts_.progress.FinishStep(metrics, {.tokens = labels,
                                        .samples = loader_->geometry().global_batch(),
                                        .flops = throughput_ ? throughput_->Flops(labels) : 0});

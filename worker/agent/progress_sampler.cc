@@ -150,7 +150,9 @@ RankProgress ProgressSampler::ToProgress(Generation generation, int number, cons
                    .steps_done = values.steps_done,
                    .process_state = rank.process_state,
                    .cpu_seconds = rank.cpu_seconds,
-                   .phase_seconds = {values.phase_seconds.begin(), values.phase_seconds.end()}};
+                   .phase_seconds = {values.phase_seconds.begin(), values.phase_seconds.end()},
+                   .device_bytes = rank.figures.device.reserved,
+                   .device_capacity_bytes = rank.figures.device.capacity};
   if (values.generation == generation) AddTraining(values, &out);
   return out;
 }

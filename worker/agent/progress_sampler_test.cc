@@ -255,6 +255,20 @@ TEST_F(ProgressSamplerTest, FiguresAreShownWhereTheRankKeepsThem) {
   EXPECT_EQ(series[0].figures.mfu, 0.4);
 }
 
+TEST_F(ProgressSamplerTest, TheMemoryOfARanksGpuIsToldWithItsProgress) {
+  FakeRank rank;
+  auto figures = FiguresWriter::Map(rank.page.get());
+  ASSERT_TRUE(figures.ok());
+  TrainingFigures told;
+  told.device = {.capacity = 80, .allocated = 50, .reserved = 60};
+  (*figures)->Publish(told);
+  Add(rank);
+  const std::vector<Progress> news = sampler_.Sample(kStart, 1s);
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].ranks.at(0).device_bytes, 60u);
+  EXPECT_EQ(news[0].ranks.at(0).device_capacity_bytes, 80u);
+}
+
 TEST_F(ProgressSamplerTest, AnEndedJobsValuesStayForAWhile) {
   FakeRank rank;
   Add(rank);

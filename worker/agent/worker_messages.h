@@ -36,6 +36,8 @@ struct RankProgress {
   double cpu_seconds = 0;
   std::vector<double> phase_seconds;
   Step snapshot_step = -1;
+  std::uint64_t device_bytes = 0;           // in use of a GPU's memory
+  std::uint64_t device_capacity_bytes = 0;  // 0: trains on the host
 
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };

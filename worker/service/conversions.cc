@@ -57,6 +57,8 @@ void Fill(const RankProgress& from, v1::RankProgress* to) {
   to->set_cpu_seconds(from.cpu_seconds);
   for (const double seconds : from.phase_seconds) to->add_phase_seconds(seconds);
   to->set_snapshot_step(from.snapshot_step);
+  to->set_device_bytes(from.device_bytes);
+  to->set_device_capacity_bytes(from.device_capacity_bytes);
 }
 
 void Fill(const RankExited& from, v1::RankExited* to) {

@@ -28,7 +28,9 @@ RankProgress FullProgress() {
           .process_state = "T",
           .cpu_seconds = 17.25,
           .phase_seconds = {0.125, 0.25},
-          .snapshot_step = 41};
+          .snapshot_step = 41,
+          .device_bytes = 60,
+          .device_capacity_bytes = 80};
 }
 
 void ExpectFullProgress(const v1::RankProgress& progress) {
@@ -51,6 +53,8 @@ void ExpectFullProgress(const v1::RankProgress& progress) {
   ASSERT_EQ(progress.phase_seconds_size(), 2);
   EXPECT_EQ(progress.phase_seconds(1), 0.25);
   EXPECT_EQ(progress.snapshot_step(), 41);
+  EXPECT_EQ(progress.device_bytes(), 60u);
+  EXPECT_EQ(progress.device_capacity_bytes(), 80u);
 }
 
 TEST(NodeConversions, ProgressCarriesAllOfThePage) {

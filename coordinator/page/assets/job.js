@@ -41,7 +41,8 @@ function showHead(job, now) {
   const over = OVER.has(job.state);
   goTile.show(over ? '–' : duration(job.eta_seconds),
               job.started ? `${over ? 'ran' : 'runs for'} ${age(job, now)}` : '');
-  memoryTile.show(bytes(job.memory_bytes), job.memory_bytes ? 'of the largest rank' : '');
+  memoryTile.show(bytes(job.memory_bytes), !job.memory_bytes ? '' : job.device_bytes ?
+      `largest rank, GPUs of ${bytes(job.device_bytes)}` : 'of the largest rank');
   ranksTile.show(count(job.ranks), job.nodes ? `on ${plural(job.nodes, 'node')}` : '');
   restartsTile.show(count(job.restarts), '', job.restarts ? 'warn' : '');
   savedTile.show(whole(job.committed_step));
@@ -222,7 +223,8 @@ const ranksTable = new Table(byId('ranks'), [
       setText(cell, duration(rank.busy_seconds))},
   {title: 'Memory', name: 'number', fill: (cell, rank) => {
     const box = inner(cell, () => el('div', {className: 'steps'}, el('progress', {max: 1}), el('span')));
-    box.children[0].value = largest ? (rank.memory_bytes ?? 0) / largest : 0;
+    const whole = rank.device_bytes || largest;
+    box.children[0].value = whole ? (rank.memory_bytes ?? 0) / whole : 0;
     setText(box.children[1], bytes(rank.memory_bytes));
   }},
 ], {size: 16, empty: 'No rank yet.'});
