@@ -177,10 +177,10 @@ TEST(TopProblems, TheDetailTellsSinceWhenWhoIsSlowAndWhatIsDamaged) {
   };
   observe(1);
   EXPECT_TRUE(FindProblems(model).empty());
-  observe(21);
+  for (const int steps : {21, 41, 61}) observe(steps);
   auto* checkpoint = detail.add_checkpoints();
   checkpoint->set_refused("rank 1: checksum differs");
-  observe(22);
+  observe(62);
   EXPECT_EQ(
       Texts(model),
       (std::vector<std::string>{
@@ -330,7 +330,7 @@ TEST(TopView, AHeadAndTitlesHaveTheirPlaceIn80Columns) {
 // A cluster without a name of its own is called by its directory.
 TEST(TopView, NodesAndSlotsAreNeverCutForANameThatIsLong) {
   TopModel model = Healthy();
-  model.cluster = "/shared/projects/a/directory/that/is/long";
+  model.cluster = "/a/directory/whose/name/is/long/all/the/same";
   for (const int columns : {50, 80, 200}) {
     const auto lines = OverviewLines(model, {.columns = columns, .rows = 24});
     EXPECT_TRUE(Has(Joined(lines), "nodes: 2 ready  slots: 4/8")) << columns;

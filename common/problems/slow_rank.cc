@@ -10,9 +10,14 @@ void SlowRankWatch::Begin(std::int64_t generation, const std::vector<Work>& rank
   begin_ = ranks;
 }
 
+void SlowRankWatch::Forget() {
+  suspect_.reset();
+  windows_ = 0;
+}
+
 void SlowRankWatch::Observe(std::int64_t generation, const std::vector<Work>& ranks) {
   if (generation != generation_ || ranks.size() != begin_.size()) {
-    slowest_.reset();
+    Forget();
     return Begin(generation, ranks);
   }
   if (std::any_of(begin_.begin(), begin_.end(), [](const Work& work) { return work.steps == 0; }))
@@ -23,7 +28,7 @@ void SlowRankWatch::Observe(std::int64_t generation, const std::vector<Work>& ra
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const std::int64_t steps = ranks[r].steps - begin_[r].steps;
     if (steps < 0) {
-      slowest_.reset();
+      Forget();
       return Begin(generation, ranks);
     }
     if (steps < kSteps) return;
@@ -36,8 +41,13 @@ void SlowRankWatch::Observe(std::int64_t generation, const std::vector<Work>& ra
   const auto middle = per_step.begin() + static_cast<std::ptrdiff_t>((per_step.size() - 1) / 2);
   std::nth_element(per_step.begin(), middle, per_step.end());
   if (*middle * static_cast<double>(ranks[0].steps - begin_[0].steps) < kSeconds) return;
-  slowest_.reset();
-  if (slow.seconds >= kRatio * *middle) slowest_ = {slow.rank, slow.seconds, *middle};
+  if (suspect_ && suspect_->rank != slow.rank) Forget();
+  if (slow.seconds >= kRatio * *middle) {
+    suspect_ = {slow.rank, slow.seconds, *middle};
+    windows_ = std::min(windows_ + 1, kWindows);
+  } else {
+    Forget();
+  }
   Begin(generation, ranks);
 }
 

@@ -126,7 +126,7 @@ class StatusPage(unittest.TestCase):
         self.assertIn("queued", shown[2])
         self.assertEqual(page.evaluate("document.querySelectorAll('#fleet i.good').length"), 2)
         self.assertRegex(page.text("#tiles"), r"Nodes ready\s+2\s+of 2")
-        page.wait_for("document.querySelector('#problems').innerText.includes('Job too-large waits')")
+        page.wait_for("document.querySelector('#problems').textContent.includes('Job too-large waits')")
         self.assertEqual(page.evaluate("location.hash"), "", "the key stands in the address no longer")
         page.evaluate("document.querySelector('#jobs-filter button:nth-child(3)').click()")
         self.assertEqual(page.evaluate("document.querySelectorAll('#jobs tbody tr').length"), 1)

@@ -124,7 +124,7 @@ class Top(unittest.TestCase):
     def setUpClass(cls):
         cls.cluster = Cluster(None, nodes=2, slots=2)
         cls.addClassCleanup(cls.cluster.close)
-        cls.job = cls.cluster.submit(cls.cluster.train_job(name="finetune", steps=100000, every=5000))
+        cls.job = cls.cluster.submit(cls.cluster.train_job(name="finetune", nodes=1, steps=100000, every=5000))
         cls.waiting = cls.cluster.submit({
             "name": "too-large", "resources": {"nodes": 2, "ranks_per_node": 2, "device": "cpu"},
             "workdir": str(cls.cluster.root), "command": ["true"]})
@@ -142,12 +142,12 @@ class Top(unittest.TestCase):
 
     def test_the_cluster_and_a_job_in_80_by_24(self):
         terminal = self.top()
-        text = terminal.wait_for("finetune", "nodes: 2 ready", "slots: 2/4", "! job too-large waits: ",
+        text = terminal.wait_for("finetune", "nodes: 2 ready", "slots: 1/4", "! job too-large waits: ",
                                  f"next: muster describe {self.waiting}", "q quit")
         self.assertRegex(text, r"finetune +running +\d+/100000 +\d+\.\d{4}")
         self.assert_fits(terminal)
         terminal.type("\r")  # the first job is the one that runs
-        text = terminal.wait_for("RANK NODE", "esc back", "slots: 2/4")
+        text = terminal.wait_for("RANK NODE", "esc back", "slots: 1/4")
         self.assertRegex(text, r"step \d+/100000.*  running")
         self.assertRegex(text, r"loss [\d.]+.* step time [\d.]+ s.* memory ")
         self.assert_fits(terminal)
