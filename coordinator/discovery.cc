@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "common/base/files.h"
@@ -74,9 +76,11 @@ DiscoveryFile::DiscoveryFile(EventLoop& loop, std::string path, std::function<st
 void DiscoveryFile::Look() {
   std::string text = list_();
   const auto look_later = [this] { timer_.Start(kLookInterval, [this] { Look(); }); };
-  if (text == written_) return look_later();
-  const bool taken = pool_.TrySubmit([this, text = std::move(text)]() mutable {
-    Status status = WriteFileAtomically(path_, text + "\n");
+  const bool known = text == written_;
+  const bool taken = pool_.TrySubmit([this, known, text = std::move(text)]() mutable {
+    std::error_code error;
+    const bool there = known && std::filesystem::exists(path_, error);
+    Status status = there ? OkStatus() : WriteFileAtomically(path_, text + "\n");
     loop_.Post([this, text = std::move(text), status = std::move(status)]() mutable {
       OnWritten(std::move(text), status);
     });

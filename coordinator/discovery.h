@@ -36,8 +36,8 @@ Result<std::string> ReachableAddress(const std::string& bound,
 // SLURM_CLUSTER_NAME and SLURM_JOB_ID of this process.
 DiscoveryLabels LabelsOfEnvironment(const std::string& cluster);
 
-// Keeps the file like the list: looks every second, writes by a thread of its own, whole and only
-// what has changed. A failure is logged once, and tried again.
+// Keeps the file like the list: looks every second, by a thread of its own, and writes it whole
+// where the list has changed or the file is gone. A failure is logged once, and tried again.
 //
 // Owned by the server, loop's thread. The file stays behind: who reads it finds the targets down.
 class DiscoveryFile {

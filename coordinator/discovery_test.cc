@@ -61,12 +61,17 @@ class DiscoveryFileTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(root_); }
   // Runs the loop until the file holds `text`; false if it does not within some seconds.
   bool RunUntil(const std::string& path, const std::string& text) {
+    return RunUntil([&] {
+      const auto read = ReadFile(path);
+      return read.ok() && *read == text;
+    });
+  }
+  bool RunUntil(const std::function<bool()>& wanted) {
     Timer look(loop_);
     Timer limit(loop_);
     bool seen = false;
     std::function<void()> check = [&] {
-      const auto read = ReadFile(path);
-      seen = read.ok() && *read == text;
+      seen = wanted();
       if (seen) return loop_.Stop();
       look.Start(std::chrono::milliseconds(2), check);
     };
@@ -97,6 +102,22 @@ TEST_F(DiscoveryFileTest, IsTriedAgainWhereItCouldNotBeWritten) {
   file.Start();
   EXPECT_TRUE(RunUntil(path, "[1]\n"));
   EXPECT_GE(looks, 2);
+}
+
+TEST_F(DiscoveryFileTest, IsWrittenAgainWhereSomebodyRemovedIt) {
+  const std::string path = root_ + "/muster.json";
+  bool removed = false;
+  DiscoveryFile file(loop_, path, [] { return "[2]"; });
+  file.Start();
+  EXPECT_TRUE(RunUntil([&] {
+    const bool there = std::filesystem::exists(path);
+    if (there && !removed)
+      removed = std::filesystem::remove(path);
+    else
+      return there;
+    return false;
+  }));
+  EXPECT_TRUE(removed);
 }
 
 }  // namespace

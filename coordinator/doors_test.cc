@@ -178,7 +178,8 @@ TEST_F(DoorsTest, PagesAreForScrapersAndAdmins) {
   EXPECT_THAT(Get("/metrics", scraper), HasSubstr("muster_certificate_expiry_timestamp_seconds"));
   EXPECT_THAT(
       Get("/sd", scraper),
-      HasSubstr(R"({"labels":{"__scheme__":"https","component":"coordinator"},"targets":[")" +
+      HasSubstr(R"({"labels":{"__scheme__":"https","cluster":"lab","component":"coordinator"},)"
+                R"("targets":[")" +
                 server_->endpoint().http_tls));
   EXPECT_THAT(Get("/healthz", ours_.Make(Role::kAdmin, "ann")), HasSubstr("ok"));
   for (const std::string& dir :

@@ -47,7 +47,8 @@ void AddMetricsOptions(CLI::App& app, muster::ServerOptions* options, double* sc
                  "Keep a copy of /sd in this file, for a Prometheus that cannot call")
       ->envname("MUSTER_FILE_SD");
   app.add_option("--cluster-name", options->cluster_name,
-                 "The label `cluster` of all that is scraped (default: the last part of --dir)")
+                 "The label `cluster` of all that is scraped (default: that of the "
+                 "certificates, else the last part of --dir)")
       ->envname("MUSTER_CLUSTER_NAME");
   app.add_option("--scrape-interval", *scrape_seconds,
                  "How often /metrics is asked, e.g. 15s; what has ended stays there for three of "
@@ -136,8 +137,6 @@ int main(int argc, char** argv) {
   options.scrub_interval = muster::FromSeconds(scrub_seconds);
   options.scrape_interval = muster::FromSeconds(scrape_seconds);
   options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
-  if (options.cluster_name.empty())
-    options.cluster_name = std::filesystem::path(options.dir).filename().string();
   if (!options.file_sd.empty())
     options.file_sd = std::filesystem::absolute(options.file_sd).lexically_normal().string();
   if (certificate_seconds > 0)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <variant>
 
 #include "common/base/version.h"
@@ -47,6 +48,10 @@ const char* ScrubName(ScrubOutcome outcome) {
   return outcome == ScrubOutcome::kDamaged ? "damaged" : "unreadable";
 }
 
+std::string OutcomeName(const RunEndedObserved& ended) {
+  return ended.out_of_time ? "time_limit" : std::string(Name(ended.state));
+}
+
 // Nothing is started again after these.
 bool EndsARun(CauseKind cause) {
   return cause == CauseKind::kNone || cause == CauseKind::kFinished ||
@@ -85,7 +90,9 @@ Metrics::Metrics(Duration keep)
       checkpoint_failures_(MakeCounters(&counted_, "muster_checkpoint_failures_total",
                                         "Shards that a rank could not write.")),
       scrubs_(MakeCounters(&counted_, "muster_checkpoint_scrubs_total",
-                           "Committed checkpoints that were read again, by what was found.")) {
+                           "Committed checkpoints that were read again, by what was found.")),
+      runs_ended_(
+          MakeCounters(&counted_, "muster_runs_ended_total", "Runs that have ended, by how.")) {
   for (int i = 0; i < kRungCount; ++i) {
     const auto rung = static_cast<Rung>(i);
     for (const char* stage : kStages) Recovery(rung, stage);
@@ -100,6 +107,11 @@ Metrics::Metrics(Duration keep)
   for (const auto outcome :
        {ScrubOutcome::kWhole, ScrubOutcome::kDamaged, ScrubOutcome::kUnreadable})
     scrubs_.Add({{"result", ScrubName(outcome)}});
+  for (const RunEndedObserved& ended :
+       {RunEndedObserved{JobState::kSucceeded}, RunEndedObserved{JobState::kFailed},
+        RunEndedObserved{JobState::kFailed, /*out_of_time=*/true},
+        RunEndedObserved{JobState::kCancelled}})
+    runs_ended_.Add({{"outcome", OutcomeName(ended)}});
 }
 
 // The one with these labels, made by the first call.
@@ -130,6 +142,8 @@ void Metrics::Observe(const Observation& observation) {
     commit_.Observe(commit->seconds);
   } else if (const auto* scrub = std::get_if<ScrubObserved>(&observation)) {
     scrubs_.Add({{"result", ScrubName(scrub->outcome)}}).Increment();
+  } else if (const auto* ended = std::get_if<RunEndedObserved>(&observation)) {
+    runs_ended_.Add({{"outcome", OutcomeName(*ended)}}).Increment();
   }
 }
 
@@ -142,9 +156,15 @@ void Metrics::ObserveRecovery(const RecoveryObserved& recovery) {
     if (stages[i] >= 0) Recovery(recovery.rung, kStages[i]).Observe(stages[i]);
 }
 
-void Metrics::AddJobs(const Controller& controller, const Now& now, MetricFamilies& out) const {
-  for (const JobView& view : controller.Jobs())
-    if (IsShown(view, now.unix_ms, keep_)) AddRunMetrics(view, now, &out);
+void Metrics::AddJobs(const Controller& controller, const Now& now, MetricFamilies& out) {
+  const std::map<JobId, double> before = std::exchange(elapsed_, {});
+  for (const JobView& view : controller.Jobs()) {
+    if (!IsShown(view, now.unix_ms, keep_)) continue;
+    const auto shown = before.find(view.record->id);
+    double& elapsed = elapsed_[view.record->id];
+    if (shown != before.end()) elapsed = shown->second;
+    AddRunMetrics(view, now, &elapsed, &out);
+  }
   AddFleetGoodput(controller.FleetGoodput(now.mono, /*stored=*/true), &out);
 }
 
@@ -153,6 +173,8 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
       out.Gauge("muster_node_state", "1 for the state that a node is in, 0 for the others.");
   auto& slots = out.Gauge("muster_node_slots", "Slots that a node offers.");
   auto& used = out.Gauge("muster_node_slots_used", "Slots in use or withheld.");
+  auto& drain = out.Gauge("muster_node_drain_requested",
+                          "1 for a node that is to be emptied and left alone, be it there or not.");
   for (const NodeView& view : controller.Nodes()) {
     const std::string& name = view.record->name.value;
     for (int i = 1; i <= kNodeStateCount; ++i) {
@@ -162,6 +184,11 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
     }
     slots.Add({{"node", name}}, view.record->slots);
     used.Add({{"node", name}}, view.slots_used);
+    drain.Add({{"node", name}}, view.record->drain_reason.empty() ? 0 : 1);
+    if (view.record->drain_by_unix_ms > 0)
+      out.Gauge("muster_node_leave_timestamp_seconds",
+                "When a node must be empty, in Unix time; only where that was told.")
+          .Add({{"node", name}}, static_cast<double>(view.record->drain_by_unix_ms) / 1000);
     // One that is lost is no longer waited for.
     const NodeState of_node = view.record->state;
     if (view.heard_at == TimePoint() || of_node == NodeState::kLost ||
@@ -198,7 +225,7 @@ void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
 }
 
 std::string Metrics::Render(const Controller& controller, const EdgeFigures& edges,
-                            const Now& now) const {
+                            const Now& now) {
   MetricFamilies out;
   out.Gauge("muster_build_info", "Constant 1; the version is a label.")
       .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);

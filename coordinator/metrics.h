@@ -42,7 +42,7 @@ class Metrics {
   void Observe(const Observation& observation);
 
   // The text of /metrics.
-  std::string Render(const Controller& controller, const EdgeFigures& edges, const Now& now) const;
+  std::string Render(const Controller& controller, const EdgeFigures& edges, const Now& now);
 
  private:
   using CounterFamily = prometheus::Family<prometheus::Counter>;
@@ -50,12 +50,13 @@ class Metrics {
 
   void ObserveRecovery(const RecoveryObserved& recovery);
   prometheus::Histogram& Recovery(Rung rung, const char* stage);
-  void AddJobs(const Controller& controller, const Now& now, MetricFamilies& out) const;
+  void AddJobs(const Controller& controller, const Now& now, MetricFamilies& out);
   void AddNodes(const Controller& controller, TimePoint now, MetricFamilies& out) const;
   void AddEdges(const EdgeFigures& edges, MetricFamilies& out) const;
 
   const Duration keep_;
-  prometheus::Registry counted_;  // owns what follows
+  std::map<JobId, double> elapsed_;  // seconds, as last shown; of those that are
+  prometheus::Registry counted_;     // owns what follows
   CounterFamily& restarts_;
   HistogramFamily& recovery_;
   prometheus::Histogram& queue_wait_;
@@ -67,6 +68,7 @@ class Metrics {
   prometheus::Counter& faults_;
   CounterFamily& checkpoint_failures_;
   CounterFamily& scrubs_;
+  CounterFamily& runs_ended_;
 };
 
 }  // namespace muster

@@ -83,6 +83,8 @@ TEST(Metrics, AddsUpWhatItObserves) {
   metrics.Observe(CheckpointCommittedObserved{0.02});
   for (int i = 0; i < 5; ++i) metrics.Observe(ScrubObserved{ScrubOutcome::kWhole});
   metrics.Observe(ScrubObserved{ScrubOutcome::kDamaged});
+  metrics.Observe(RunEndedObserved{JobState::kFailed});
+  for (int i = 0; i < 2; ++i) metrics.Observe(RunEndedObserved{JobState::kFailed, true});
   const std::string text = metrics.Render(controller, {}, At());
   EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{cause="rank_killed",level="spare"} 2)"));
   EXPECT_THAT(text, HasSubstr("muster_lost_steps_total 7"));
@@ -99,6 +101,9 @@ TEST(Metrics, AddsUpWhatItObserves) {
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_scrubs_total{result="unreadable"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_failures_total{reason="io_error"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_duration_seconds_count{phase="commit"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_runs_ended_total{outcome="failed"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_runs_ended_total{outcome="time_limit"} 2)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_runs_ended_total{outcome="succeeded"} 0)"));
   // Stages that were not reached are not observed.
   EXPECT_THAT(
       text, HasSubstr(R"(muster_recovery_duration_seconds_count{rung="in_place",stage="load"} 0)"));
@@ -175,6 +180,82 @@ TEST(Metrics, SayWhatARunIsAndWhatItsTimeWentInto) {
         R"(muster_stop_patience_seconds 60)"})
     EXPECT_THAT(text, HasSubstr(line));
   EXPECT_THAT(text, HasSubstr(R"(muster_run_info{run="0123456789",name="llama",attempt="2",)"));
+}
+
+TEST(Metrics, SayBeforeWhenARunIsToBeGone) {
+  StoredState state = OneRecoveredJob();
+  Controller before{ControllerOptions{}};
+  before.Restore(state, At());
+  const std::string calm = Metrics().Render(before, {}, At());
+  EXPECT_THAT(calm, HasSubstr(R"(muster_node_drain_requested{node="n1"} 0)"));
+  EXPECT_THAT(calm, Not(HasSubstr("muster_node_leave_timestamp_seconds")));
+  EXPECT_THAT(calm, Not(HasSubstr("muster_run_stop_by_timestamp_seconds")));
+  state.nodes[0].state = NodeState::kDraining;
+  state.nodes[0].drain_reason = "sold";
+  state.nodes[0].drain_by_unix_ms = kUnixMillis + 30'000;
+  state.jobs[0].state = JobState::kStopping;
+  state.jobs[0].stop = StopKind::kSuspend;
+  state.jobs[0].stop_by_unix_ms = kUnixMillis + 20'000;
+  Controller controller{ControllerOptions{}};
+  controller.Restore(std::move(state), At());
+  const std::string text = Metrics().Render(controller, {}, At());
+  EXPECT_THAT(text, HasSubstr(R"(muster_node_drain_requested{node="n1"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_node_leave_timestamp_seconds{node="n1"} 1700000030)"));
+  EXPECT_THAT(text,
+              HasSubstr(R"(muster_run_stop_by_timestamp_seconds{run="0123456789"} 1700000020)"));
+}
+
+// Of a run that has been down since it was stored.
+TEST(Metrics, GoodputFallsWhileARunRecovers) {
+  StoredState state = OneRecoveredJob();
+  state.jobs[0].state = JobState::kRecovering;
+  state.jobs[0].books.doing = {TimeState::kRecovery, false, 1};
+  const Now begin = At();
+  Controller controller{ControllerOptions{}};
+  controller.Restore(std::move(state), begin);
+  const auto shown = [&](int seconds) {
+    return Metrics().Render(
+        controller, {},
+        {begin.mono + std::chrono::seconds(seconds), begin.unix_ms + std::int64_t{1000} * seconds});
+  };
+  const std::string run = R"({run="0123456789")";
+  EXPECT_THAT(shown(0), HasSubstr("muster_run_goodput_ratio" + run + "} 0.9\n"));
+  const std::string later = shown(125);
+  EXPECT_THAT(later, HasSubstr("muster_run_goodput_ratio" + run + "} 0.8\n"));
+  EXPECT_THAT(later,
+              HasSubstr("muster_run_goodput_seconds_total" + run + R"(,state="recovery"} 155)"));
+}
+
+TEST(Metrics, ARunsTimeDoesNotFallWhenTheClockOfTheDayIsSetBack) {
+  const Now begin = At();
+  Controller controller{ControllerOptions{}};
+  controller.Restore(OneRecoveredJob(), begin);
+  Metrics metrics;
+  const auto shown = [&](int seconds) {
+    return metrics.Render(controller, {},
+                          {begin.mono, begin.unix_ms + std::int64_t{1000} * seconds});
+  };
+  const std::string elapsed = R"(muster_run_elapsed_seconds_total{run="0123456789"} )";
+  EXPECT_THAT(shown(30), HasSubstr(elapsed + "1030\n"));
+  EXPECT_THAT(shown(-600), HasSubstr(elapsed + "1030\n"));
+  EXPECT_THAT(shown(31), HasSubstr(elapsed + "1031\n"));
+}
+
+// Also while nothing of it runs, when no rank tells of it.
+TEST(Metrics, SayWhenARunCameFurther) {
+  StoredState state = OneRecoveredJob();
+  state.jobs[0].state = JobState::kRecovering;
+  state.jobs[0].progress_unix_ms = kUnixMillis - 300'000;
+  const std::string family = "muster_run_last_progress_timestamp_seconds";
+  Controller recovering{ControllerOptions{}};
+  recovering.Restore(state, At());
+  EXPECT_THAT(Metrics().Render(recovering, {}, At()),
+              HasSubstr(family + R"({run="0123456789"} 1699999700)"));
+  state.jobs[0].state = JobState::kSuspended;
+  state.jobs[0].suspended_unix_ms = kUnixMillis - 200'000;
+  Controller suspended{ControllerOptions{}};
+  suspended.Restore(state, At());
+  EXPECT_THAT(Metrics().Render(suspended, {}, At()), Not(HasSubstr(family)));
 }
 
 TEST(Metrics, AWorkersHeartbeatAgesUntilItIsLost) {

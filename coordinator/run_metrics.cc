@@ -26,6 +26,13 @@ void AddState(const JobView& view, MetricFamilies* out) {
 }
 
 void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
+  // Who has ended or is set aside makes none, and a command says nothing of its own.
+  const JobRecord& record = *view.record;
+  const bool trains = view.spec != nullptr && view.spec->train && !IsTerminal(record.state);
+  if (trains && record.suspended_unix_ms == 0 && record.progress_unix_ms > 0)
+    out->Gauge("muster_run_last_progress_timestamp_seconds",
+               "When a run finished its newest step, or was placed from the queue after it.")
+        .Add(run, static_cast<double>(record.progress_unix_ms) / 1000);
   if (view.max_steps > 0)
     out->Gauge("muster_run_max_steps", "Steps after which a run is done.")
         .Add(run, static_cast<double>(view.max_steps));
@@ -74,17 +81,20 @@ void AddGoodput(const MetricLabels& run, const Goodput& goodput, MetricFamilies*
 }
 
 void AddTime(const MetricLabels& run, const JobView& view, std::int64_t now_unix_ms,
-             MetricFamilies* out) {
+             double* elapsed, MetricFamilies* out) {
   const JobRecord& record = *view.record;
   if (record.started_unix_ms == 0) return;
   const std::int64_t end = record.ended_unix_ms > 0       ? record.ended_unix_ms
                            : record.suspended_unix_ms > 0 ? record.suspended_unix_ms
                                                           : now_unix_ms;
-  const double elapsed = static_cast<double>(std::max<std::int64_t>(
-                             0, end - record.started_unix_ms - record.suspended_ms)) /
-                         1000;
+  const std::int64_t millis = end - record.started_unix_ms - record.suspended_ms;
+  *elapsed = std::max(*elapsed, static_cast<double>(millis) / 1000);
   out->Counter("muster_run_elapsed_seconds_total", "Since a run's first launch, suspensions off.")
-      .Add(run, elapsed);
+      .Add(run, *elapsed);
+  if (record.stop_by_unix_ms > 0 && !IsTerminal(record.state))
+    out->Gauge("muster_run_stop_by_timestamp_seconds",
+               "When a run that is stopped must be gone, in Unix time; only where that was told.")
+        .Add(run, static_cast<double>(record.stop_by_unix_ms) / 1000);
   const std::int64_t limit = view.spec == nullptr ? 0 : view.spec->resources.time_limit_seconds;
   if (limit > 0 && record.suspended_unix_ms == 0 && !IsTerminal(record.state))
     out->Gauge("muster_run_time_limit_timestamp_seconds",
@@ -100,12 +110,12 @@ bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep) {
   return !IsTerminal(view.record->state) || view.record->ended_unix_ms + kept > now_unix_ms;
 }
 
-void AddRunMetrics(const JobView& view, const Now& now, MetricFamilies* out) {
+void AddRunMetrics(const JobView& view, const Now& now, double* elapsed, MetricFamilies* out) {
   const MetricLabels run = {{"run", view.record->id.value}};
   AddState(view, out);
   AddTraining(run, view, out);
   AddCheckpoints(run, view, out);
-  AddTime(run, view, now.unix_ms, out);
+  AddTime(run, view, now.unix_ms, elapsed, out);
   AddGoodput(run, view.stored_goodput(now.mono), out);
 }
 

@@ -12,7 +12,9 @@ namespace muster {
 // Whether a run is shown: it goes on, or ended less than `keep` ago.
 bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep);
 
-void AddRunMetrics(const JobView& view, const Now& now, MetricFamilies* out);
+// `elapsed`: seconds that were shown as such before, 0 at first; raised to what is shown now. A
+// clock of the day that was set back must not let a counter fall.
+void AddRunMetrics(const JobView& view, const Now& now, double* elapsed, MetricFamilies* out);
 // Of all runs and slots together.
 void AddFleetGoodput(const Goodput& goodput, MetricFamilies* out);
 

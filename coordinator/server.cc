@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
@@ -85,16 +86,26 @@ Status CheckAddresses(const ServerOptions& options) {
   return OkStatus();
 }
 
+// Prometheus refuses its whole configuration for another name.
+Status CheckFileSd(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (path.empty() || extension == ".json" || extension == ".yml" || extension == ".yaml")
+    return OkStatus();
+  return InvalidArgument("--file-sd " + path +
+                         ": Prometheus reads files that end with .json, .yml or .yaml; name it "
+                         "targets.json, say");
+}
+
 // What the doors need to know; made before anything listens.
 struct Security {
   std::shared_ptr<Doorkeeper> doorkeeper;
   std::optional<Enrolment> enrolment;
+  std::string cluster;  // of the certificates; empty: none
 };
 
 Result<Security> OpenSecurity(const ServerOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(std::string token, LoadOrCreateToken(ClusterPaths{options.dir}.Token()));
   Security out;
-  std::string cluster;
   if (WantsTls(options)) {
     const TlsDirectories directories = TlsDirectoriesOf(options);
     const Result<Credentials> credentials = LoadCredentials(directories.credentials);
@@ -102,14 +113,14 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
       return credentials.status().WithContext(
           "--tls-listen and --tls-http need credentials; 'muster init --dir " + options.dir +
           "' makes them, --tls names others");
-    cluster = credentials->identity.cluster;
+    out.cluster = credentials->identity.cluster;
     if (!directories.authority.empty()) {
       const Duration lifetime =
           options.node_certificate_lifetime.value_or(DefaultLifetime(Role::kNode));
       MUSTER_ASSIGN_OR_RETURN(out.enrolment, Enrolment::Open(directories.authority, lifetime));
     }
   }
-  out.doorkeeper = std::make_shared<Doorkeeper>(std::move(token), cluster, SystemClock());
+  out.doorkeeper = std::make_shared<Doorkeeper>(std::move(token), out.cluster, SystemClock());
   return out;
 }
 
@@ -355,7 +366,7 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
 
 PageSources Server::Impl::SourcesOfPage() {
   return {.controller = host.controller(),
-          .cluster = options.cluster_name.empty() ? options.dir : options.cluster_name,
+          .cluster = options.cluster_name,
           .after_durable = [this](auto done) { host.AfterDurable(std::move(done)); },
           .now =
               [] {
@@ -471,6 +482,7 @@ Server::~Server() {
 
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   MUSTER_RETURN_IF_ERROR(CheckAddresses(options));
+  MUSTER_RETURN_IF_ERROR(CheckFileSd(options.file_sd));
   const ClusterPaths paths{options.dir};
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.CoordinatorDir(), 0700));
   MUSTER_ASSIGN_OR_RETURN(PidFile pid_file, PidFile::Acquire(paths.CoordinatorPid()));
@@ -478,6 +490,9 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   ::unlink(paths.Endpoint().c_str());
   ::unlink(paths.WorkersEndpoint().c_str());
   MUSTER_ASSIGN_OR_RETURN(Security security, OpenSecurity(options));
+  if (options.cluster_name.empty()) options.cluster_name = security.cluster;
+  if (options.cluster_name.empty())
+    options.cluster_name = std::filesystem::path(options.dir).filename().string();
   MUSTER_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(options));
   auto impl =
       std::make_unique<Impl>(std::move(options), std::move(security.doorkeeper),

@@ -41,7 +41,8 @@ struct ServerOptions {
   // What the pool of pilot jobs is to be; empty: DIR/pilots.yaml. None of them, while it is not
   // there.
   std::string pilots;
-  std::string cluster_name;  // label of what Prometheus is told to scrape; empty: none
+  std::string cluster_name;  // label of what Prometheus is told to scrape; empty: that of
+                             // the certificates, else the last part of `dir`
   std::string file_sd;       // a copy of /sd; absolute; empty: none
   Duration scrape_interval = std::chrono::seconds(15);  // what ends is shown for three of them
   bool handle_signals = true;                           // SIGINT and SIGTERM end Run

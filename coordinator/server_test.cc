@@ -82,6 +82,16 @@ TEST_F(ServerTest, SubmitIsIdempotentByKey) {
   EXPECT_EQ(Submit(Spec("b", 1), "key").status().code(), StatusCode::kAlreadyExists);
 }
 
+// Prometheus would refuse its whole configuration.
+TEST_F(ServerTest, AListOfTargetsThatPrometheusWouldNotReadIsRefused) {
+  ServerOptions options;
+  options.dir = "/nowhere";
+  options.file_sd = "/tmp/targets.txt";
+  const Status refused = Server::Start(options).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr(".json, .yml or .yaml"));
+}
+
 TEST_F(ServerTest, ABadSpecificationAndAnUnknownJobAreNamed) {
   StartServer();
   const Status bad = Submit(Spec("a", 1, "frobnicate: 1\n")).status();

@@ -38,6 +38,11 @@ Result<v1::NodeState> WaitUntilDrained(CommandContext& context, const std::strin
       case v1::NODE_STATE_DRAINED: return node->state();
       case v1::NODE_STATE_DRAINING:
       case v1::NODE_STATE_SUSPECT: break;
+      case v1::NODE_STATE_LOST:
+        return Cancelled(
+            "node " + name +
+            " is lost: what still runs there nobody can say; its jobs go on elsewhere, "
+            "and it is drained when it comes back");
       default:
         return Cancelled("node " + name + " is " + StateWord(node->state()) +
                          " and no longer draining");

@@ -90,6 +90,17 @@ TEST_F(CommandsTest, ADrainThatSomebodyTookBackIsNotWaitedFor) {
   EXPECT_EQ(result.status().message(), "node node-2 is ready and no longer draining");
 }
 
+TEST_F(CommandsTest, ANodeThatIsLostIsNotWaitedForAndStaysDrained) {
+  Serve();
+  coordinator_.node.set_name("node-2");
+  coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_LOST};
+  const CommandResult result = RunDrain(*context_, {.node = "node-2", .wait = true});
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.status().message().find("node node-2 is lost"), std::string::npos)
+      << result.status().message();
+  EXPECT_NE(result.status().message().find("drained when it comes back"), std::string::npos);
+}
+
 TEST_F(CommandsTest, UndrainMakesANodeReady) {
   Serve();
   ASSERT_TRUE(RunUndrain(*context_, "node-2").ok());

@@ -373,6 +373,8 @@ void ControllerCore::SeeStep(JobEntry& job, Step step) {
   if (step <= attempt.last_step) return;
   attempt.last_step = step;
   job.record.step = step;
+  // The step that it resumed from was finished before.
+  if (step > attempt.resumed_step) job.record.progress_unix_ms = now_.unix_ms;
   job.checkpoint_clock.StepSeen(step, now_.mono);
   Changed(job);
 }

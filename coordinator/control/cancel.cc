@@ -106,6 +106,9 @@ void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason
   if (job.over()) {
     job.record.ended_unix_ms = now_.unix_ms;
     live_.erase(job.record.id);
+    out_.observations.push_back(RunEndedObserved{
+        job.record.state,
+        job.record.state == JobState::kFailed && job.record.stop == StopKind::kTimeLimit});
   } else {
     job.record.suspended_unix_ms = now_.unix_ms;
     job.record.stop = StopKind::kNone;

@@ -151,7 +151,11 @@ void ControllerCore::Drain(NodeEntry& node, const std::string& reason, double by
   record.drain_reason = CutText(reason, kMaxReasonBytes);
   record.drain_by_unix_ms =
       by_seconds > 0 ? now_.unix_ms + static_cast<std::int64_t>(by_seconds * 1000) : 0;
-  if (record.state != NodeState::kDrained) record.reason = "draining: " + record.drain_reason;
+  if (record.state == NodeState::kLost) {
+    record.reason = "lost, and to be left alone: " + record.drain_reason;
+  } else if (record.state != NodeState::kDrained) {
+    record.reason = "draining: " + record.drain_reason;
+  }
   Move(node, NodeEvent::kDrain);
   TellCluster({"node_draining", Severity::kInfo,
                "node " + record.name.value + " is drained: " + record.drain_reason});

@@ -309,6 +309,22 @@ TEST(DrainRestartTest, ALostNodeComesBackDrained) {
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
+// Its machine is gone for good, as far as anybody knows: something may run there yet, and it would
+// be called drained only when it has said that nothing does.
+TEST(DrainTest, ALostNodeStaysLostAndIsDrainedWhenItComesBack) {
+  Draining h;
+  h.Leave("n3");
+  h.Advance(seconds(11));
+  ASSERT_EQ(h.StateOf("n3"), NodeState::kLost);
+  ASSERT_TRUE(h.Drain("n3").status.ok());
+  EXPECT_EQ(h.StateOf("n3"), NodeState::kLost);
+  EXPECT_THAT(h.Node("n3").record->reason, HasSubstr("to be left alone: ")) << h.Story();
+  h.Join("n3");
+  EXPECT_EQ(h.StateOf("n3"), NodeState::kDrained) << "it was drained until 'muster undrain'";
+  ASSERT_TRUE(h.Undrain("n3").status.ok());
+  EXPECT_EQ(h.StateOf("n3"), NodeState::kReady);
+}
+
 // --- notices ---
 
 TEST(DrainTest, ANodeThatIsGoneWhenItIsUndrainedIsFoundToBeLost) {

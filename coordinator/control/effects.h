@@ -150,10 +150,15 @@ struct CheckpointCommittedObserved {
 struct ScrubObserved {
   ScrubOutcome outcome = ScrubOutcome::kWhole;  // whole, damaged, or unreadable: by no node
 };
-using Observation =
-    std::variant<QueueWaitObserved, RestartObserved, RecoveryObserved, LostStepsObserved,
-                 StaleMessageObserved, HangObserved, StragglerObserved, FaultObserved,
-                 CheckpointFailureObserved, CheckpointCommittedObserved, ScrubObserved>;
+// Not one that is suspended: it goes on.
+struct RunEndedObserved {
+  JobState state = JobState::kSucceeded;  // final
+  bool out_of_time = false;               // failed by its time limit alone
+};
+using Observation = std::variant<QueueWaitObserved, RestartObserved, RecoveryObserved,
+                                 LostStepsObserved, StaleMessageObserved, HangObserved,
+                                 StragglerObserved, FaultObserved, CheckpointFailureObserved,
+                                 CheckpointCommittedObserved, ScrubObserved, RunEndedObserved>;
 
 struct Effects {
   std::vector<StoreOperation> store;

@@ -336,10 +336,14 @@ TEST(TimeLimitTest, AJobOverItsLimitIsStoppedAndFails) {
   }
   EXPECT_EQ(h.State(id), JobState::kStopping);
   EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).grace_seconds, 5);
+  h.observations.clear();
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kFailed);
   EXPECT_THAT(h.Job(id).record->reason, HasSubstr("time limit"));
   EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kTimeLimit);
+  ASSERT_EQ(h.observations.size(), 1u);
+  EXPECT_TRUE(std::get<RunEndedObserved>(h.observations[0]).out_of_time)
+      << "it has not failed else";
 }
 
 // --- cancel, in every phase ---

@@ -212,6 +212,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   job.checkpoint_clock.Begin();
   job.told_waiting = false;
   job.record.reason.clear();
+  if (job.record.state == JobState::kQueued) job.record.progress_unix_ms = now_.unix_ms;
   Move(job, JobEvent::kPlaced);
   Move(job.attempt(), AttemptEvent::kReserved);
   Tell(job, {"placed", Severity::kInfo,

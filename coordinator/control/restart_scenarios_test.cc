@@ -96,6 +96,28 @@ TEST(RestartTest, WhileRunningNobodyNotices) {
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
 }
 
+TEST(RestartTest, SinceWhenNoStepWasFinishedIsKnownUntilTheNextOneIs) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  const auto progress_at = [&] { return h.Job(h.id).record->progress_unix_ms; };
+  const std::int64_t step_at = progress_at();
+  EXPECT_EQ(step_at, h.now().unix_ms);
+  h.Advance(milliseconds(100));
+  h.Exited(h.id, 1, {0, 9}, 0.01);
+  h.Ended(h.id, 0);
+  h.QuiesceAll(h.id);
+  h.StartAll(h.id);
+  h.ReportAll(h.id, Formed{});
+  h.Restart();
+  h.JoinHosting(AttemptState::kRunning);
+  h.Advance(milliseconds(200));
+  h.ReportAll(h.id, Resumed{10, {}});
+  EXPECT_EQ(progress_at(), step_at) << "step 10 was finished before";
+  h.Advance(milliseconds(100));
+  h.Report(h.id, 1, FirstStep{11});
+  EXPECT_EQ(progress_at(), h.now().unix_ms) << h.Story();
+}
+
 TEST(RestartTest, ReportsOfTheHelloBringTheJobUpToDate) {
   Cluster h;
   h.StartAll(h.id);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "coordinator/control/control_harness.h"
 
 namespace muster {
@@ -71,8 +73,25 @@ TEST(SuspendTest, AResumedJobGoesOnFromItsNewestCheckpoint) {
   h.TrainFrom(h.id, 13);
   EXPECT_EQ(h.State(h.id), JobState::kRunning) << h.Story();
   EXPECT_EQ(h.Job(h.id).attempts->front().lost_steps, 0);
+  h.observations.clear();
   h.FinishAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
+  const auto ended = std::ranges::count_if(h.observations, [](const Observation& one) {
+    const auto* run = std::get_if<RunEndedObserved>(&one);
+    return run != nullptr && run->state == JobState::kSucceeded;
+  });
+  EXPECT_EQ(ended, 1);
+}
+
+TEST(SuspendTest, WhatARunStoodStillUntilItWasPlacedAgainIsNoLackOfProgress) {
+  Suspending h;
+  h.StepTo(h.id, 13);
+  const std::int64_t step_at = h.Job(h.id).record->progress_unix_ms;
+  h.Save(13);
+  h.Advance(seconds(600));
+  EXPECT_EQ(h.Job(h.id).record->progress_unix_ms, step_at);
+  ASSERT_TRUE(h.Resume(h.id).status.ok());
+  EXPECT_EQ(h.Job(h.id).record->progress_unix_ms, h.now().unix_ms);
 }
 
 TEST(SuspendTest, TheCommitRecordIsWaitedForWhileThereIsTime) {

@@ -58,7 +58,7 @@ constexpr Table<NodeState, kNodeStateCount, kNodeEventCount> NodeTable() {
     /* joining     */ {{kReady,       kSuspect,     kLost,         kDraining,    X,        X,       kQuarantined}},
     /* ready       */ {{kReady,       kSuspect,     X,             kDraining,    X,        X,       kQuarantined}},
     /* suspect     */ {{kReady,       kSuspect,     kLost,         kDraining,    X,        X,       kQuarantined}},
-    /* lost        */ {{kReady,       kLost,        kLost,         X,            X,        X,       kQuarantined}},
+    /* lost        */ {{kReady,       kLost,        kLost,         kLost,        X,        X,       kQuarantined}},
     /* draining    */ {{kDraining,    kDraining,    kLost,         kDraining,    kDrained, kReady,  kQuarantined}},
     /* drained     */ {{kDrained,     kDrained,     kDrained,      kDrained,     kDrained, kReady,  kQuarantined}},
     /* quarantined */ {{kQuarantined, kQuarantined, kQuarantined,  X,            X,        kReady,  kQuarantined}},

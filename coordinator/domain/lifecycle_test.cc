@@ -95,6 +95,7 @@ TEST(LifecycleTest, EveryNodeStateAndEvent) {
   for (E event : {E::kHello, E::kDisconnect, E::kLeaseExpired, E::kDrain}) {
     Add(allowed, event, S::kDrained, {S::kDrained});
   }
+  Add(allowed, E::kDrain, S::kLost, {S::kLost});
   for (E event : {E::kHello, E::kDisconnect, E::kLeaseExpired}) {
     Add(allowed, event, S::kQuarantined, {S::kQuarantined});
   }

@@ -3,9 +3,8 @@
 // JobRecord, AttemptRecord, CheckpointRecord, NodeRecord and EventRecord are durable: the store
 // keeps one row of each (docs/store-format.md). The controller (coordinator/control) is the only
 // writer and holds them all in memory; others read copies or views. Times named unix_ms are for
-// people; nothing is decided by them but a job's time limit across a restart.
-//
-// Plain, comparable, copyable values; any thread.
+// people; nothing is decided by them but a job's time limit across a restart. Plain, comparable,
+// copyable values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -188,6 +187,7 @@ struct JobRecord {
   std::int64_t submitted_unix_ms = 0;
   std::int64_t started_unix_ms = 0;  // first launch
   std::int64_t ended_unix_ms = 0;
+  std::int64_t progress_unix_ms = 0;   // newest step, or placed from the queue after; 0: neither
   std::vector<NodeName> unreleased;    // nodes that may still have a guardian of this job
   std::string scrub_trouble;           // why a checkpoint could not be read again; empty: all can
   std::int64_t stop_by_unix_ms = 0;    // while it stops to be suspended: its deadline; 0: none

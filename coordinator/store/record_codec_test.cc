@@ -41,6 +41,7 @@ JobRecord FullJob() {
   job.stop_by_unix_ms = 4;
   job.suspended_unix_ms = 5;
   job.suspended_ms = 6;
+  job.progress_unix_ms = 8;
   job.checkpoint_seconds = 7.5;
   job.books = {{1, 2, 3, 4, 5, 6, 7}, 8, {TimeState::kStep, true, 4}};
   return job;

@@ -43,6 +43,20 @@ TEST(WorkerMetrics, ShowEveryRankUnderItsLabels) {
   EXPECT_THAT(text, HasSubstr("muster_build_info{"));
 }
 
+TEST(WorkerMetrics, SayWhatARankIsDoing) {
+  const auto shown = [](TrainPhase phase) {
+    ProgressSampler::Series rank = OneRank();
+    rank.values.phase = phase;
+    return RenderWorkerMetrics({.node = "n1"}, {rank});
+  };
+  const std::string family = "muster_train_phase{" + std::string(kLabels) + ",phase=";
+  EXPECT_THAT(shown(TrainPhase::kEvaluating), HasSubstr(family + "\"evaluating\"} 1\n"));
+  EXPECT_THAT(shown(TrainPhase::kExporting), HasSubstr(family + "\"exporting\"} 1\n"));
+  for (const TrainPhase part :
+       {TrainPhase::kData, TrainPhase::kForward, TrainPhase::kBackward, TrainPhase::kOptimizer})
+    EXPECT_THAT(shown(part), HasSubstr(family + "\"step\"} 1\n"));
+}
+
 TEST(WorkerMetrics, ShowWhatTheWorkerSeesOfItsNode) {
   WorkerStatus status{.node = "n1"};
   status.sampling = {.pages = 7, .cpu_seconds = 0.25};

@@ -1,5 +1,6 @@
 #include "worker/service/rank_metrics.h"
 
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -71,8 +72,21 @@ void AddModel(const MetricLabels& labels, const ProgressSampler::Series& rank,
         .Add(labels, static_cast<double>(rank.figures.last_step_unix_ms) / 1000);
 }
 
+// The parts of a step change faster than any scrape, and have counters.
+std::string_view SettledPhase(TrainPhase phase) {
+  switch (phase) {
+    case TrainPhase::kData:
+    case TrainPhase::kForward:
+    case TrainPhase::kBackward:
+    case TrainPhase::kOptimizer: return "step";
+    default: return TrainPhaseName(phase);
+  }
+}
+
 void AddState(const MetricLabels& labels, const ProgressSampler::Series& rank,
               MetricFamilies* out) {
+  out->Gauge("muster_train_phase", "Always 1; the label says what the rank is doing.")
+      .Add(labels.With("phase", SettledPhase(rank.values.phase)), 1);
   out->Gauge("muster_train_last_step", "Newest finished step.")
       .Add(labels, static_cast<double>(rank.values.step));
   out->Gauge("muster_train_snapshot_step", "Newest sealed snapshot; -1: none.")
