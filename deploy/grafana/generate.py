@@ -9,12 +9,13 @@
 import argparse
 import json
 import pathlib
+import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from spec import DASHBOARDS  # noqa: E402
+from spec import ANNOTATIONS, DASHBOARDS  # noqa: E402
 
 SCHEMA_VERSION = 38  # of Grafana 10; newer ones read it
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -30,9 +31,17 @@ def plain(expression):
 
 
 def expressions():
-    """(dashboard, panel, expression) of all queries, variables replaced."""
-    return [(dashboard.title, panel.title, plain(query.expr))
-            for dashboard in DASHBOARDS for panel in dashboard.panels for query in panel.queries]
+    """(dashboard, panel, expression) of all queries, variables replaced; also of annotations and variables."""
+    return [(dashboard.title, what, plain(expression))
+            for dashboard in DASHBOARDS for what, expression in asked_by(dashboard)]
+
+
+def asked_by(dashboard):
+    found = [(panel.title, query.expr) for panel in dashboard.panels for query in panel.queries]
+    found += [(f"annotation {one['name']}", one["expr"]) for one in annotations(dashboard)]
+    found += [(f"variable {one['name']}", re.fullmatch(r"label_values\((.*), \w+\)", one["definition"])[1])
+              for one in variables(dashboard) if one["type"] == "query"]
+    return found
 
 
 def variable(name, label, query):
@@ -109,10 +118,11 @@ def panels(dashboard):
     return made
 
 
-def annotations():
-    expression = 'changes(muster_run_restarts_total{run=~"$run"}[1m]) > 0'
-    return [{"name": "Restarts", "datasource": DATASOURCE, "enable": True, "iconColor": "orange",
-             "expr": expression, "step": "15s", "titleFormat": "run {{run}} was restarted"}]
+def annotations(dashboard):
+    """Where the dashboard is of runs: what they have is marked in each panel."""
+    return [{"name": name, "datasource": DATASOURCE, "enable": True, "iconColor": colour, "expr": expression,
+             "step": "15s", "titleFormat": text}
+            for name, colour, expression, text in (ANNOTATIONS if dashboard.run_variable else ())]
 
 
 def dashboard_json(dashboard):
@@ -120,7 +130,7 @@ def dashboard_json(dashboard):
             "tags": ["muster"], "schemaVersion": SCHEMA_VERSION, "version": 1, "editable": True,
             "refresh": "15s", "time": {"from": "now-3h", "to": "now"}, "timezone": "",
             "templating": {"list": variables(dashboard)},
-            "annotations": {"list": annotations() if dashboard.run_variable else []},
+            "annotations": {"list": annotations(dashboard)},
             "links": [{"type": "dashboards", "tags": ["muster"], "title": "Muster", "asDropdown": True,
                        "includeVars": True, "keepTime": True}],
             "panels": panels(dashboard)}

@@ -54,7 +54,20 @@ def of_gpu(ours, dcgm, scale=""):
                   "{{node}}, GPU {{gpu}}"),)
 
 
+def rows_by_number(expression):
+    """Grafana orders the rows of a heatmap by their labels as texts: ranks with four digits each."""
+    padded = f'label_replace({expression}, "rank", "0000$1", "rank", "(.*)")'
+    return f'label_replace({padded}, "rank", "$1", "rank", "0*(.{{4}})")'
+
+
 GOODPUT = ((0, "red"), (0.8, "orange"), (0.9, "green"))
+
+# Marked in all panels of the dashboards of runs: name, colour, where, text.
+ANNOTATIONS = (
+    ("Restarts", "orange", f"changes(muster_run_restarts_total{{{RUN}}}[1m]) > 0", "run {{run}} was restarted"),
+    ("Checkpoints", "blue", f"changes(muster_checkpoint_last_success_step{{{RUN}}}[1m]) > 0",
+     "a checkpoint of run {{run}} was committed"),
+)
 
 FLEET = Dashboard(
     "muster-fleet", "Muster fleet", "All runs and nodes: what runs, what waits, what is lost.", (
@@ -81,6 +94,13 @@ FLEET = Dashboard(
         Panel("Ranks without a step by run", "Ranks' seconds a second in which a run had slots and no step came of it.",
               (Query('sum by (run) (rate(muster_run_goodput_seconds_total{state!~"step|queue", cluster=~"$cluster"}[5m]))', "{{run}}"),),
               stack=True, minimum=0),
+        Panel("Rank hours lost, 24 h", "Of ranks, GPUs say, in slots without a step that counts, by what they went into.",
+              (Query('sum by (state) (increase(muster_run_goodput_seconds_total{state!~"step|queue", cluster=~"$cluster"}[24h]))'
+                     ' / 3600', "{{state}}"),), unit="h", stack=True, minimum=0),
+        Panel("Spare slots", "Free ones of nodes that are ready: with these a run goes on whose node fails.",
+              (Query('sum((muster_node_slots{cluster=~"$cluster"} - muster_node_slots_used{cluster=~"$cluster"})'
+                     ' and on (cluster, node) muster_node_state{state="ready", cluster=~"$cluster"} == 1) or vector(0)', "free"),),
+              minimum=0),
         Panel("Restarts by cause", "Attempts that were made after a failure; level is what brought them up.",
               (Query("sum by (cause, level) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))",
                      "{{cause}}, {{level}}"),), stack=True, minimum=0),
@@ -106,8 +126,8 @@ JOB = Dashboard(
         stat("Goodput", "Share of the time in which it had slots that went into steps which count.",
              f"max by (run) (muster_run_goodput_ratio{{{RUN}}})", "{{run}}", unit="percentunit", minimum=0,
              maximum=1, thresholds=GOODPUT),
-        stat("Last step ago", "Grows while nothing is finished.",
-             f"time() - max by (run) (muster_train_last_step_timestamp_seconds{{{RUN}}})", "{{run}}", unit="s",
+        stat("Last step ago", "Grows while nothing is finished, also while it recovers.",
+             f"time() - max by (run) (muster_run_last_progress_timestamp_seconds{{{RUN}}})", "{{run}}", unit="s",
              thresholds=((120, "orange"), (600, "red"))),
         stat("Restarts", "Attempts after the first.",
              f"max by (run) (muster_run_restarts_total{{{RUN}}})", "{{run}}", thresholds=((3, "orange"),)),
@@ -147,11 +167,11 @@ RANKS = Dashboard(
               (Query(f"max by (rank) (muster_nccl_inflight_seconds{{{RUN}}})", "rank {{rank}}"),), unit="s",
               minimum=0, thresholds=((3, "orange"), (10, "red"))),
         Panel("Own work in a step, by rank", "Step time without the wait for others.",
-              (Query(f"muster:busy_seconds:rank{{{RUN}}}", "rank {{rank}}"),), unit="s", kind="heatmap",
+              (Query(rows_by_number(f"muster:busy_seconds:rank{{{RUN}}}"), "rank {{rank}}"),), unit="s", kind="heatmap",
               width=24),
         Panel("Waiting for others, by rank", "Share of the step; the slow rank waits least.",
-              (Query(f"sum by (rank) (rate(muster_train_wait_seconds_total{{{RUN}}}[2m]))", "rank {{rank}}"),),
-              unit="percentunit", kind="heatmap", width=24),
+              (Query(rows_by_number(f"sum by (rank) (rate(muster_train_wait_seconds_total{{{RUN}}}[2m]))"),
+                     "rank {{rank}}"),), unit="percentunit", kind="heatmap", width=24),
         Panel("Step time, by rank", "Mean of two minutes.",
               (Query(f"sum by (rank) (rate(muster_train_step_duration_seconds_sum{{{RUN}}}[2m])) / "
                      f"sum by (rank) (rate(muster_train_step_duration_seconds_count{{{RUN}}}[2m]))",

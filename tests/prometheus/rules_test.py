@@ -61,11 +61,13 @@ class Rules(unittest.TestCase):
 
     def test_each_panel_shows_the_chosen_clusters_alone(self):
         for path in (GRAFANA / "dashboards").glob("*.json"):
-            for panel in json.loads(path.read_text())["panels"]:
-                for expression in (target["expr"] for target in panel["targets"]):
-                    with self.subTest(dashboard=path.name, panel=panel["title"]):
-                        for selector in re.findall(r"\bmuster[_:][\w:]+(\{[^}]*\})?", expression):
-                            self.assertRegex(selector, r"""cluster=~["']\$cluster["']""", expression)
+            dashboard = json.loads(path.read_text())
+            asked = [(panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel["targets"]]
+            asked += [(one["name"], one["expr"]) for one in dashboard["annotations"]["list"]]
+            for title, expression in asked:
+                with self.subTest(dashboard=path.name, panel=title):
+                    for selector in re.findall(r"\bmuster[_:][\w:]+(\{[^}]*\})?", expression):
+                        self.assertRegex(selector, r"""cluster=~["']\$cluster["']""", expression)
 
     def test_each_alert_and_record_keeps_clusters_apart(self):
         for path in RULES:
