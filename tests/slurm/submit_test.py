@@ -26,7 +26,7 @@ outcome() {
 }
 trap 'outcome 75 requeue "saved" "\"n1\""; exit 75' USR2 TERM
 echo "supervisor up"
-until [[ -e $state/finish ]]; do read -rt 0.05 <> <(:); done
+until [[ -e $state/finish ]]; do /bin/sleep 0.05; done
 outcome 0 done "" ""
 """
 
@@ -132,6 +132,7 @@ class Submit(unittest.TestCase):
         self.assertIn("run 1: ended with 0", text)
 
     def test_a_signal_to_the_script_alone_saves_the_job_and_the_users_exclusions_stay(self):
+        (self.folder / "job.yaml").write_text(JOB.replace("nodes: 2", "nodes: 1"), encoding="utf-8")
         job = self.submit("--key", "k", "-N1", "--exclude=n3", "--signal=B:USR1@60", "--time=5")
         self.wait_for_supervisors(job, 0, 1)
         self.lab.run("scancel", "--batch", "--signal=USR1", job["slurm_job_id"])
@@ -150,7 +151,7 @@ class Submit(unittest.TestCase):
 
     def test_a_task_of_an_array_is_requeued_alone(self):
         script = ('touch "ran-$SLURM_ARRAY_TASK_ID-${SLURM_RESTART_COUNT:-0}"\n'
-                  "until [[ -e finish ]]; do read -rt 0.05 <> <(:); done")
+                  "until [[ -e finish ]]; do /bin/sleep 0.05; done")
         array = self.lab.sbatch(script, "--array=0-1", "-N1", "--exclusive", "--requeue", cwd=self.folder)
         self.lab.wait_until(lambda: len(list(self.folder.glob("ran-?-0"))) == 2, "both tasks run")
         whole = self.muster("requeue", "--now", array, check=False)
