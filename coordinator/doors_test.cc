@@ -25,7 +25,8 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// "/muster.v1.Client/Submit" of every service in the files of our protocol.
+// "/muster.v1.Client/Submit" of every service that a coordinator has. A supervisor's own one is
+// tried in worker/allocation/peer_link_test.cc.
 std::vector<std::string> AllMethods() {
   std::vector<std::string> methods;
   for (const google::protobuf::FileDescriptor* file :

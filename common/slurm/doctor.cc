@@ -17,6 +17,8 @@ constexpr std::int64_t kDefaultCredExpire = 120;
 constexpr std::int64_t kLongRequeueDelay = 30;
 constexpr std::int64_t kLongSlurmdTimeout = 120;
 constexpr std::int64_t kShortKillWait = 15;
+// Of supervisors, whatever Slurm leaves, without --term-grace.
+constexpr double kTermGraceSeconds = 25;
 
 class Judge {
  public:
@@ -174,19 +176,24 @@ void Judge::DeadNodes() {
 void Judge::KillWait() {
   const std::int64_t wait = ParseSpan(Config("KillWait")).value_or(30);
   const double checkpoint = question_.checkpoint_seconds.value_or(0);
-  if (question_.checkpoint_seconds && static_cast<double>(wait) < checkpoint * 1.5) {
+  const double grace = std::min(TermGraceSeconds(wait), kTermGraceSeconds);
+  const std::string there = "from SIGTERM to SIGKILL there are " + Seconds(wait) + ", of which " +
+                            Seconds(static_cast<std::int64_t>(grace)) +
+                            " are the job's to save its state";
+  if (question_.checkpoint_seconds && grace < checkpoint * 1.5) {
     Add("kill-wait", Verdict::kWarn,
-        "from SIGTERM to SIGKILL there are " + Seconds(wait) + ", and a checkpoint takes " +
+        there + ", and a checkpoint takes " +
             Seconds(static_cast<std::int64_t>(std::ceil(checkpoint))) +
             ": what is killed without notice goes on from an older one",
-        "have the administrator raise KillWait, or checkpoint more often");
+        TermGraceSeconds(wait) >= checkpoint * 1.5
+            ? "submit with --worker-arg=--term-grace=" +
+                  std::to_string(static_cast<std::int64_t>(TermGraceSeconds(wait)))
+            : "have the administrator raise KillWait, or checkpoint more often");
   } else if (!question_.checkpoint_seconds && wait < kShortKillWait) {
-    Add("kill-wait", Verdict::kWarn,
-        "from SIGTERM to SIGKILL there are " + Seconds(wait) +
-            ", which large models may not be saved in",
+    Add("kill-wait", Verdict::kWarn, there + ", which large models may not be saved in",
         "tell --checkpoint-seconds to know, or have the administrator raise KillWait");
   } else {
-    Add("kill-wait", Verdict::kOk, "from SIGTERM to SIGKILL there are " + Seconds(wait));
+    Add("kill-wait", Verdict::kOk, there);
   }
   if (checkpoint * 2 + 60 > question_.signal_lead_seconds)
     Add("signal-lead", Verdict::kWarn,

@@ -127,6 +127,13 @@ TEST(Doctor, HoldsTimesAgainstThatOfACheckpoint) {
   question.signal_lead_seconds = 260;
   EXPECT_EQ(Find(JudgeSettings(question), "signal-lead"), nullptr);
   EXPECT_EQ(Of(With(Question(), {{"KillWait", "5 sec"}}), "kill-wait"), Verdict::kWarn);
+  // Of 20 s supervisors use 15, of 120 no more than 25 unless they are told to.
+  question.checkpoint_seconds = 12;
+  EXPECT_EQ(Of(question, "kill-wait"), Verdict::kOk);
+  EXPECT_EQ(Of(With(question, {{"KillWait", "20 sec"}}), "kill-wait"), Verdict::kWarn);
+  question.checkpoint_seconds = 60;
+  EXPECT_EQ(Find(JudgeSettings(With(question, {{"KillWait", "120 sec"}})), "kill-wait")->change,
+            "submit with --worker-arg=--term-grace=115");
 }
 
 TEST(Doctor, TellsWhatAPreemptionDoes) {

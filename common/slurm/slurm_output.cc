@@ -236,6 +236,11 @@ std::optional<SlurmVersion> ParseVersion(std::string_view text) {
   return SlurmVersion{*year, *month};
 }
 
+double TermGraceSeconds(std::int64_t kill_wait_seconds) {
+  const auto wait = static_cast<double>(kill_wait_seconds);
+  return std::max(wait - std::min(5.0, wait / 3), 1.0);
+}
+
 Status CommandFailure(const std::string& command, const std::string& output) {
   const std::string said{Trimmed(std::string_view(output).substr(0, 1000))};
   const std::string message = command + " failed: " + (said.empty() ? "it said nothing" : said);

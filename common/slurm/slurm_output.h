@@ -100,6 +100,10 @@ struct SlurmVersion {
 // Of "22.05.8" and "slurm-wlm 22.05.8".
 std::optional<SlurmVersion> ParseVersion(std::string_view text);
 
+// Of KillWait, the seconds from SIGTERM to SIGKILL, those in which a job may save its state: then
+// its end has to be told, and programs have to end.
+double TermGraceSeconds(std::int64_t kill_wait_seconds);
+
 // What a command that failed said, as a status: kUnavailable where the controller did not answer,
 // kNotFound for an unknown job, kPermissionDenied, kDeadlineExceeded for an answer that may have
 // been lost on the way, kFailedPrecondition for the rest.

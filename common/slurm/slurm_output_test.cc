@@ -177,5 +177,12 @@ TEST(CommandFailure, TellsWhatCanBeDoneAboutIt) {
   EXPECT_EQ(rest.message(), "sbatch failed: sbatch: error: invalid partition specified: x");
 }
 
+TEST(TermGraceSeconds, LeavesTimeToTellOfTheEnd) {
+  EXPECT_EQ(TermGraceSeconds(30), 25);
+  EXPECT_EQ(TermGraceSeconds(20), 15);
+  EXPECT_EQ(TermGraceSeconds(3), 2);
+  EXPECT_EQ(TermGraceSeconds(0), 1);
+}
+
 }  // namespace
 }  // namespace muster::slurm

@@ -45,6 +45,7 @@ class AllocationTest(unittest.TestCase):
         self.assertEqual(allocation.said("requeue"), [])
         self.assertEqual(allocation.said("scancel"), [])
         self.assertFalse(list(allocation.shared.glob("security-*")), "the authority is gone")
+        self.assertNotIn("ca.pem", allocation.logs(), "nobody looks for keys that are gone")
 
     def test_the_leaders_node_is_killed(self):
         allocation = self.allocation(nodes=4, steps=100, spares=1)
@@ -149,6 +150,17 @@ class AllocationTest(unittest.TestCase):
         self.assertRegex((allocation.root / "task-n0.log").read_text(encoding="utf-8"),
                          r"SIGUSR2 \(run 0\): the job is to be saved and suspended within \d s")
         self.assertEqual(len(allocation.said("scontrol", "requeue")), 1)
+
+    def test_at_sigterm_it_takes_no_longer_than_slurm_leaves(self):
+        allocation = self.allocation(nodes=2, steps=100000)
+        allocation.write_slurm(KillWait="9")
+        allocation.start()
+        allocation.wait_for_step(25)
+        for task in allocation.tasks.values():
+            task.send_signal(signal.SIGTERM)
+        self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
+        self.assertRegex((allocation.root / "task-n0.log").read_text(encoding="utf-8"),
+                         r"SIGTERM \(run 0\): the job is to be saved and suspended within [1-3] s")
 
     def test_a_node_that_is_lost_for_good_is_excluded_from_the_next_run(self):
         allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "3"])

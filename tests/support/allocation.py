@@ -33,7 +33,9 @@ if left > 0 and "show" not in sys.argv:
 if state.pop("down", False):
     print("slurm_load_jobs error: Unable to contact slurm controller", file=sys.stderr)
     sys.exit(1)
-if "show" in sys.argv:
+if "config" in sys.argv:
+    print(f"KillWait = {state.get('KillWait', 30)} sec")
+elif "show" in sys.argv:
     print(" ".join(f"{key}={value}" for key, value in state.items()))
 """
 

@@ -2,9 +2,6 @@
 // tests hold of every kind. Tests only; one thread.
 #pragma once
 
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/security/tls_credentials_options.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,25 +10,9 @@
 #include "common/security/revocation.h"
 #include "tests/support/cluster_credentials.h"
 #include "tests/support/coordinator_harness.h"
+#include "tests/support/whatever_channel.h"
 
 namespace muster {
-
-// As OpenTlsChannel, but shows what it is told to, expired certificates too.
-inline std::shared_ptr<grpc::Channel> OpenWhateverItIs(const std::string& address,
-                                                       const std::string& ca_pem,
-                                                       const std::string& own_dir) {
-  namespace tls = grpc::experimental;
-  const auto own = LoadCredentials(own_dir);
-  EXPECT_TRUE(own.ok()) << own.status().ToString();
-  tls::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(std::make_shared<tls::StaticDataCertificateProvider>(
-      ca_pem, std::vector<tls::IdentityKeyCertPair>{{own->key_pem, own->cert_pem}}));
-  options.watch_root_certs();
-  options.watch_identity_key_cert_pairs();
-  grpc::ChannelArguments args = ChannelArguments();
-  args.SetSslTargetNameOverride(kCoordinatorServerName);
-  return grpc::CreateCustomChannel(address, tls::TlsCredentials(options), args);
-}
 
 class TlsServerTest : public ServerTest {
  protected:

@@ -42,9 +42,9 @@ void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
       ->check(CLI::Range(0.5, 600.0))
       ->capture_default_str();
   app.add_option("--term-grace", flags->term_seconds,
-                 "seconds from SIGTERM to SIGKILL: less than Slurm's KillWait")
-      ->check(CLI::Range(1.0, 86400.0))
-      ->capture_default_str();
+                 "seconds after SIGTERM in which the job may save its state (default: 5 less than "
+                 "Slurm's KillWait, and 25 at most)")
+      ->check(CLI::Range(1.0, 86400.0));
   app.add_option("--stop-lead", flags->stop_lead_seconds,
                  "seconds before the allocation's end at which the job is saved and stopped "
                  "(default: twice the time of a checkpoint, and a minute)")

@@ -22,7 +22,7 @@ struct AutoFlags {
   std::string state_dir;               // of the supervisors; empty: below the job's output
   int slots = 0;                       // 0: the node's GPUs, or ranks_per_node without GPUs
   double lease_seconds = 4;
-  double term_seconds = 25;
+  std::optional<double> term_seconds;       // after SIGTERM; nothing: by the scheduler
   std::optional<double> stop_lead_seconds;  // before the end of the time; nothing: as measured
   int max_requeues = 100;
   double patience_seconds = 60;  // of a job that waits for nodes

@@ -20,6 +20,12 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// The coordinator's reason names the state first, as do those who show an ending.
+std::string WithoutState(const std::string& reason) {
+  constexpr std::string_view kState = "suspended: ";
+  return reason.starts_with(kState) ? reason.substr(kState.size()) : reason;
+}
+
 }  // namespace
 
 std::string RunMark(int run) { return kMark + std::to_string(run) + ")"; }
@@ -136,15 +142,15 @@ bool JobCourse::OfEarlierRun(const JobPicture& job) const {
 void JobCourse::OnSuspended(const JobPicture& job) {
   const int run = MarkedRun(job.reason);
   if (run < 0 && !OfEarlierRun(job)) {
-    return End(
-        {.exit_code = kExitSuspended,
-         .reason = "by its user, the job is " + job.reason + "; requeue the Slurm job to resume it",
-         .exclude = {}});
+    return End({.exit_code = kExitSuspended,
+                .reason = "by its user: " + WithoutState(job.reason) +
+                          "; requeue the Slurm job to resume it",
+                .exclude = {}});
   }
   if (run != options_.run && !stop_by_) return;
   End({.exit_code = kExitRequeue,
        .action = EndAction::kRequeue,
-       .reason = "the job is saved and suspended: " + job.reason,
+       .reason = "the job is saved and suspended: " + WithoutState(job.reason),
        .exclude = {}});
 }
 

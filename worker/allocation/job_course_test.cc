@@ -75,8 +75,9 @@ TEST_F(JobCourseTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
   const auto& suspend = std::get<SuspendJob>(effects[0]);
   EXPECT_NEAR(suspend.by_seconds, 97, 1.5);
   EXPECT_EQ(MarkedRun(suspend.reason), 0);
-  Job(JobPhase::kSuspended, suspend.reason);
+  Job(JobPhase::kSuspended, "suspended: " + suspend.reason);
   const Ending ending = EndOf(course_->TakeEffects());
+  EXPECT_EQ(ending.reason, "the job is saved and suspended: " + suspend.reason);
   EXPECT_EQ(ending.exit_code, kExitRequeue);
   EXPECT_EQ(ending.action, EndAction::kRequeue);
 }
@@ -166,11 +167,11 @@ TEST_F(JobCourseTest, AJobThatItsUserSuspendsEndsTheAllocationAtOnce) {
   Use({.run = 1});
   course_->OnRunBegins();
   Job(JobPhase::kActive);
-  Job(JobPhase::kSuspended, "I need the nodes");
+  Job(JobPhase::kSuspended, "suspended: I need the nodes");
   const Ending ending = EndOf(Pass(seconds(1)));
   EXPECT_EQ(ending.exit_code, kExitSuspended);
   EXPECT_EQ(ending.action, EndAction::kLeave);
-  EXPECT_NE(ending.reason.find("I need the nodes"), std::string::npos);
+  EXPECT_EQ(ending.reason, "by its user: I need the nodes; requeue the Slurm job to resume it");
 }
 
 TEST_F(JobCourseTest, ALeaderThatTookOverKnowsThatTheUserSuspendedInThisRun) {

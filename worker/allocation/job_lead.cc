@@ -12,6 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kPollAgain{200};
 constexpr std::chrono::milliseconds kAskAgain{500};
 constexpr std::chrono::seconds kSubmitAgain{1};
+constexpr double kLongTime = 30 * 86400.0;  // seconds
 
 }  // namespace
 
@@ -113,8 +114,12 @@ void JobLead::AskForNodes(TimePoint now) {
 
 void JobLead::Do(const SuspendJob& order) {
   if (!client_ || job_id_.empty()) return;
-  Log().info("{}: the job is to be saved and suspended within {:.0f} s", order.reason,
-             order.by_seconds);
+  // Slurm gives an allocation without a limit a year.
+  if (order.by_seconds < kLongTime)
+    Log().info("{}: the job is to be saved and suspended within {:.0f} s", order.reason,
+               order.by_seconds);
+  else
+    Log().info("{}: the job is to be saved and suspended", order.reason);
   client_->Suspend(job_id_, order, [](const Status& status) {
     if (!status.ok()) Log().warn("the job was not suspended: {}", status.message());
   });

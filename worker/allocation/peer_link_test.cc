@@ -4,12 +4,19 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <boost/asio/io_context.hpp>
+#include <optional>
+
 #include "common/base/unique_fd.h"
 #include "common/process/temp_dir_for_test.h"
+#include "common/rpc/tls.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
+#include "muster/v1/allocation_api.grpc.pb.h"
+#include "tests/support/cluster_credentials.h"
 #include "tests/support/eventually.h"
 #include "tests/support/grpc_end.h"
+#include "tests/support/whatever_channel.h"
 #include "worker/allocation/allocation_security.h"
 
 namespace muster::worker {
@@ -47,13 +54,11 @@ class PeerLinkTest : public testing::Test {
     return view;
   }
   Result<PeerView> Ask(PeerLink& from, const std::string& address, const PeerView& view) {
-    Result<PeerView> got = Internal("never answered");
-    from.Ask(address, view, kLimit, [&](const Result<PeerView>& answer) {
-      got = answer;
-      loop_.Stop();
-    });
-    loop_.Run();
-    return got;
+    std::optional<Result<PeerView>> got;
+    from.Ask(address, view, kLimit, [&](const Result<PeerView>& answer) { got = answer; });
+    // Not by Run, which no loop does twice.
+    while (!got) loop_.context().run_one();
+    return *got;
   }
   PeerLink::OnAsked Nobody() {
     return [](const PeerView&) {
@@ -146,6 +151,42 @@ TEST_P(PeerLinkRoleTest, MayNotAsk) {
 INSTANTIATE_TEST_SUITE_P(AllButNodes, PeerLinkRoleTest,
                          testing::Values(Role::kAdmin, Role::kCoordinator, Role::kScraper),
                          [](const auto& role) { return std::string(RoleWord(role.param)); });
+
+// With MayNotAsk each kind of credential is tried; a node's of its own is BothSidesLearn's.
+TEST_F(PeerLinkTest, WithoutAGoodCertificateNobodyMayAsk) {
+  ClusterCredentials ours;
+  ClusterCredentials theirs;
+  auto answering = PeerLink::Listen(loop_,
+                                    {.allocation = ours.cluster(),
+                                     .address = address_,
+                                     .answers_with = ours.Make(Role::kCoordinator, "n0"),
+                                     .asks_with = ours.Make(Role::kNode, "n0")},
+                                    Nobody());
+  ASSERT_TRUE(answering.ok()) << answering.status().ToString();
+  const std::string& door = (*answering)->address();
+  const std::string ca = ours.authority().certificate_pem();
+  const struct {
+    const char* who;
+    std::shared_ptr<grpc::Channel> channel;
+    grpc::StatusCode code;
+  } rows[] = {
+      {"nobody", OpenTlsChannelToJoin(door, ca), grpc::StatusCode::UNAUTHENTICATED},
+      {"expired", OpenWhateverItIs(door, ca, ours.MakeExpired(Role::kNode, "n3")),
+       grpc::StatusCode::UNAVAILABLE},
+      {"another authority's", OpenWhateverItIs(door, ca, theirs.Make(Role::kNode, "n3")),
+       grpc::StatusCode::UNAVAILABLE},
+  };
+  for (const auto& row : rows) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kLimit);
+    v1::PeerView question;
+    v1::PeerView answer;
+    question.mutable_self()->set_node("n3");
+    const grpc::Status status =
+        v1::Supervisor::NewStub(row.channel)->Pulse(&context, question, &answer);
+    EXPECT_EQ(status.error_code(), row.code) << row.who << ": " << status.error_message();
+  }
+}
 
 TEST_F(PeerLinkTest, AnotherAllocationsCertificateOpensNothing) {
   const auto answering = Listen("slurm-1", 0, "n0", Nobody());

@@ -29,6 +29,8 @@ class Scheduler {
   virtual Result<AllocationState> Ask() = 0;
   // Of the allocation's time; nothing: it has no limit, or that is not known.
   virtual Result<std::optional<std::int64_t>> EndUnixSeconds() = 0;
+  // From its SIGTERM to its SIGKILL.
+  virtual Result<std::int64_t> KillWaitSeconds() = 0;
   // The same job is to run again when it can, not on `exclude`. What runs of it is ended by the
   // scheduler. False: it was ending the job itself by then, or has started it again.
   virtual Result<bool> Requeue(const std::vector<std::string>& exclude) = 0;

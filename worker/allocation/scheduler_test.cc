@@ -14,6 +14,7 @@ class ScriptedScheduler : public Scheduler {
   Result<std::optional<std::int64_t>> EndUnixSeconds() override {
     return std::optional<std::int64_t>();
   }
+  Result<std::int64_t> KillWaitSeconds() override { return 30; }
   Result<bool> Requeue(const std::vector<std::string>& exclude) override {
     said.push_back("requeue");
     for (const std::string& node : exclude) said.push_back(node);

@@ -46,6 +46,15 @@ class SlurmScheduler final : public Scheduler {
     return job.status();
   }
 
+  Result<std::int64_t> KillWaitSeconds() override {
+    MUSTER_ASSIGN_OR_RETURN(const slurm::Settings config, commands_.Config());
+    const auto found = config.find("KillWait");
+    const auto seconds =
+        found != config.end() ? slurm::ParseSpan(found->second) : std::optional<std::int64_t>();
+    if (seconds) return *seconds;
+    return FailedPrecondition("scontrol show config does not say how long KillWait is");
+  }
+
   Result<bool> Requeue(const std::vector<std::string>& exclude) override {
     if (exclude.empty()) return Done(commands_.Requeue(job_));
     AwaitDown(exclude);

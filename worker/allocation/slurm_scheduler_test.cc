@@ -57,6 +57,13 @@ TEST_F(SlurmSchedulerTest, WithoutSlurmsCommandsTheEndIsWhatTheTaskWasTold) {
   EXPECT_FALSE(Of()->EndUnixSeconds().ok());
 }
 
+TEST_F(SlurmSchedulerTest, TheTimeFromSigtermToSigkillIsTheClustersOwn) {
+  slurm_.Install("scontrol", "echo 'KillWait = 20 sec'");
+  EXPECT_EQ(*Of()->KillWaitSeconds(), 20);
+  slurm_.Install("scontrol", "echo 'SlurmdTimeout = 20 sec'");
+  EXPECT_EQ(Of()->KillWaitSeconds().status().code(), StatusCode::kFailedPrecondition);
+}
+
 TEST_F(SlurmSchedulerTest, ARequeueKeepsWhatWasExcludedBefore) {
   EXPECT_TRUE(Of("JobState=RUNNING Restarts=1 ExcNodeList=n9")->Requeue({"n1"}).value());
   EXPECT_TRUE(Said("scontrol requeue 7"));

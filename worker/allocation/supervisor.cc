@@ -12,6 +12,7 @@
 
 #include "common/base/files.h"
 #include "common/rpc/token.h"
+#include "common/slurm/slurm_output.h"
 #include "worker/allocation/allocation_security.h"
 #include "worker/allocation/node_directory.h"
 #include "worker/allocation/supervisor_loop.h"
@@ -26,6 +27,7 @@ constexpr milliseconds kTick{20};
 constexpr seconds kRecordAgain{1};
 constexpr seconds kCarryLogs{1};
 constexpr seconds kAskScheduler{60};
+constexpr seconds kTermGrace{25};
 
 AllocationEndingOptions EndingOptions(const SupervisorOptions& options) {
   return {.index = options.self.index,
@@ -106,6 +108,7 @@ int SupervisorLoop::Run() {
 }
 
 void SupervisorLoop::Tick() {
+  if (stopped_) return;
   const TimePoint now = SystemClock().Now();
   if (!ending_.ending() && !exit_code_) {
     election_.Tick(now);
@@ -119,7 +122,7 @@ void SupervisorLoop::Tick() {
   }
   TickEnd();
   CarryLogs();
-  if (!stopped_) tick_timer_.Start(kTick, [this] { Tick(); });
+  tick_timer_.Start(kTick, [this] { Tick(); });
 }
 
 void SupervisorLoop::Act() {
@@ -337,7 +340,7 @@ void SupervisorLoop::AwaitSignal() {
 void SupervisorLoop::OnSignal(int signal) {
   if (ending_.ending()) return;
   const TimePoint now = SystemClock().Now();
-  const Duration grace = FromSeconds(options_.term_seconds);
+  const Duration grace = TermGrace();
   const std::string name = ::sigabbrev_np(signal);
   const std::string reason = "the allocation was told to end by SIG" + name;
   Log().warn("SIG{}: the allocation is about to end", name);
@@ -348,19 +351,38 @@ void SupervisorLoop::OnSignal(int signal) {
   ask_scheduler_at_ = now;
 }
 
+// The leader's counts where it is the shortest, for it alone asks the scheduler.
+Duration SupervisorLoop::TermGrace() const {
+  if (options_.term_seconds) return FromSeconds(*options_.term_seconds);
+  if (!kill_wait_seconds_) return kTermGrace;
+  return std::min<Duration>(kTermGrace, FromSeconds(slurm::TermGraceSeconds(*kill_wait_seconds_)));
+}
+
 void SupervisorLoop::AskScheduler() {
   if (std::exchange(asking_scheduler_, true)) return;
   ask_scheduler_at_ = SystemClock().Now() + kAskScheduler;
+  struct Told {
+    Result<std::optional<std::int64_t>> end = std::optional<std::int64_t>();
+    std::optional<std::int64_t> kill_wait;
+  };
   OnPool(
-      commands_, [this] { return scheduler_->EndUnixSeconds(); },
-      [this](const Result<std::optional<std::int64_t>>& end) {
+      commands_,
+      [this, known = kill_wait_seconds_, wanted = !options_.term_seconds] {
+        Told told{scheduler_->EndUnixSeconds(), known};
+        if (known || !wanted) return told;
+        // Without an answer the time that most clusters give has to do.
+        if (const auto wait = scheduler_->KillWaitSeconds(); wait.ok()) told.kill_wait = *wait;
+        return told;
+      },
+      [this](const Told& told) {
         asking_scheduler_ = false;
-        if (!end.ok())
+        kill_wait_seconds_ = told.kill_wait;
+        if (!told.end.ok())
           return Log().warn("when the allocation's time ends is not known: {}",
-                            end.status().message());
-        if (!*end) return;
-        const double left =
-            static_cast<double>(**end) - static_cast<double>(SystemClock().UnixMillis()) / 1000;
+                            told.end.status().message());
+        if (!*told.end) return;
+        const double left = static_cast<double>(**told.end) -
+                            static_cast<double>(SystemClock().UnixMillis()) / 1000;
         lead_.course().SetEndTime(SystemClock().Now() + FromSeconds(left), SystemClock().Now());
       });
 }

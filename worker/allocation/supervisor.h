@@ -36,7 +36,8 @@ struct SupervisorOptions {
   bool has_worker = true;  // false: a node without GPUs, for the coordinator only
   std::vector<std::string> worker_arguments;  // beside those that are set here
   double lease_seconds = 4;                   // of the coordinator
-  double term_seconds = 25;                   // from SIGTERM to SIGKILL, where nobody says
+  // After SIGTERM, for the job to save its state; nothing: what the scheduler leaves of 25.
+  std::optional<double> term_seconds;
   std::string log_level = "info";
   ElectionOptions election;
   JobCourseOptions course;

@@ -210,6 +210,8 @@ void SupervisorLoop::SweepNode() {
 void SupervisorLoop::Finish() {
   if (std::exchange(finishing_, true)) return;
   const auto stop = [this] {
+    // gRPC looks after the files of its certificate as long as it listens.
+    peers_.reset();
     // It holds keys. Logs lie in the shared directory.
     std::error_code ignored;
     std::filesystem::remove_all(options_.local_dir, ignored);

@@ -66,6 +66,7 @@ class SupervisorLoop {
   void AwaitSignal();
   void OnSignal(int signal);
   void AskScheduler();
+  Duration TermGrace() const;
 
   void Propose(const Ending& ending);
   void Decide(const Ending& ending, int closer);
@@ -104,6 +105,7 @@ class SupervisorLoop {
   TimePoint beat_at_{};
   TimePoint carry_at_{};
   TimePoint ask_scheduler_at_{};
+  std::optional<std::int64_t> kill_wait_seconds_;  // of the scheduler; as far as it was asked
   // As it was when the end was decided, and who has fallen silent since, and whether its machine
   // refuses.
   ClosingOrder order_;
