@@ -323,8 +323,11 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
     }
     JobRecord& record = job->record;
     if (progress.max_steps > 0) record.max_steps = progress.max_steps;
-    if (progress.step == 0 || !new_step) continue;
-    SeeStep(*job, progress.step);
+    // A rank says by itself that its first step is finished, before its page is read.
+    const bool first_figures =
+        progress.step == job->attempt().last_step && record.loss_at_start == 0;
+    if (progress.step == 0 || (!new_step && !first_figures)) continue;
+    if (new_step) SeeStep(*job, progress.step);
     record.loss = progress.loss;
     record.tokens = progress.tokens;
     if (record.loss_at_start == 0) record.loss_at_start = progress.loss;

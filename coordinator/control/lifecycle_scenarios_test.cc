@@ -148,6 +148,20 @@ TEST(AttemptTest, PrepareAndLaunchCarryWhatTheWorkersNeed) {
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kLaunching);
 }
 
+// The loss of step 1 was lost to it: curves began at 0, and what it began with was that of step 2.
+TEST(AttemptTest, TheLossOfTheFirstStepIsToldBehindItsEnd) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.StartAll(id);
+  h.TrainFrom(id, 0);
+  EXPECT_EQ(h.Job(id).step, 1);
+  h.StepTo(id, 1, 6.5);
+  EXPECT_DOUBLE_EQ(h.Job(id).loss, 6.5);
+  EXPECT_DOUBLE_EQ(h.Job(id).record->loss_at_start, 6.5);
+}
+
 TEST(AttemptTest, HappyPathOfATrainJob) {
   ControlHarness h;
   h.Join("n1");

@@ -13,12 +13,14 @@ double IfPositive(double value) { return value > 0 ? value : kUnknown; }
 
 // What the ranks' pages say of the newest step.
 StepSample SampleOf(const JobView& view) {
-  StepSample sample{view.step, view.record->generation, {view.loss, kUnknown, kUnknown, kUnknown}};
+  StepSample sample{view.step, view.record->generation, {kUnknown, kUnknown, kUnknown, kUnknown}};
   double step_seconds = 0;
   std::uint64_t peak = 0;
   for (const RankProgress& rank : *view.progress) {
     peak = std::max(peak, TrainingMemoryBytes(rank));
-    if (rank.step == view.step) step_seconds = std::max(step_seconds, rank.step_seconds);
+    if (rank.step != view.step) continue;
+    step_seconds = std::max(step_seconds, rank.step_seconds);
+    sample.values[static_cast<std::size_t>(Curve::kLoss)] = rank.loss;  // the whole job's
   }
   sample.values[static_cast<std::size_t>(Curve::kStepSeconds)] = IfPositive(step_seconds);
   sample.values[static_cast<std::size_t>(Curve::kMemoryBytes)] =

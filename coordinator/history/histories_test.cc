@@ -30,6 +30,7 @@ struct FakeJob {
       progress[rank].rank = static_cast<int>(rank);
       progress[rank].step = step;
       progress[rank].step_seconds = 0.5;
+      progress[rank].loss = loss;
       progress[rank].rss_bytes = 1000 * (rank + 1);
     }
   }
@@ -55,6 +56,16 @@ TEST(Histories, KeepsAPointPerStepWithTheLargestRanksMemory) {
   EXPECT_EQ(history->times.All().steps, 10u);
   EXPECT_EQ(history->times.Recent().p50, 0.5);
   EXPECT_EQ(history->stepped_at, kBegin + 10s);
+}
+
+TEST(Histories, TheLossIsWhatTheRanksSayOfTheStep) {
+  Histories histories;
+  FakeJob job("a");
+  job.Finish(1, 6.5);
+  job.record.loss = 0;
+  histories.Observe(job.View(), kBegin);
+  const auto& ranges = histories.Find(job.record.id)->curves.cells().at(0).ranges;
+  EXPECT_EQ(ranges[static_cast<std::size_t>(Curve::kLoss)].last, 6.5);
 }
 
 TEST(Histories, TheMemoryOfARankWithAGpuIsTheGpus) {
