@@ -20,6 +20,11 @@ from cluster import Cluster, read_metrics, wait_until  # noqa: E402
 
 EVIL = "</pre><script>document.title = 'taken'; alert(1)</script><img src=x onerror=alert(2)>"
 LAG_S = 1.0
+# What sticks out of the card that it is in.
+BEYOND_ITS_CARD = """[...document.querySelectorAll('.card *')].filter((element) =>
+    element.getBoundingClientRect().right > element.closest('.card').getBoundingClientRect().right + 0.5 &&
+    element.checkVisibility() && !element.closest('svg, .log, .stages'))
+    .map((element) => element.outerHTML.slice(0, 80))"""
 # Of every text that is seen, the worst contrast with what lies behind it (WCAG 2.2, 1.4.3).
 CONTRAST = """(() => {
   const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
@@ -213,6 +218,10 @@ class StatusPage(unittest.TestCase):
                 if dark:
                     self.keep(page, f"{name}-dark")
             self.assertEqual(len(grounds), 2)
+            for width in (1280, 1245, 1235, 1085, 800):
+                page = self.open(path, width=width)
+                page.wait_for("document.querySelectorAll('tbody tr').length > 0")
+                self.assertEqual(page.evaluate(BEYOND_ITS_CARD), [], f"{name}, {width} wide")
             page = self.open(path, width=360, height=780, phone=True)
             page.wait_for("document.querySelectorAll('tbody tr').length > 0")
             wide = page.evaluate("""[...document.querySelectorAll('body *')].filter((element) =>
