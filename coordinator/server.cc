@@ -371,8 +371,7 @@ PageSources Server::Impl::SourcesOfPage() {
           .now =
               [] {
                 return Now{SystemClock().Now(), SystemClock().UnixMillis()};
-              },
-          .ledger = nullptr};
+              }};
 }
 
 PageDoor Server::Impl::DoorOfPage() {

@@ -189,17 +189,26 @@ TEST(JobDocument, SaysNamesAndFilesAsTheyAre) {
   EXPECT_EQ(page.parts["spec"], yaml);
   EXPECT_EQ(page.parts["job"]["kind"], "command");
   EXPECT_EQ(page.parts["job"]["loss"], nullptr);
-  EXPECT_FALSE(page.parts.contains("goodput"));
 }
 
-TEST(JobDocument, ShowsWhatALedgerHasBooked) {
+TEST(JobDocument, ShowsWhatItsTimeWentTo) {
   RunningJob cluster;
-  JobPage page(cluster.id, [](const JobId&) {
-    return std::vector<StateSeconds>{{"step", 12.5}, {"recovery", 1}};
-  });
+  JobPage page(cluster.id);
+  cluster.Advance(10s);
+  cluster.StepTo(cluster.id, 30);
   page.Look(cluster);
-  EXPECT_EQ(page.parts["goodput"].dump(),
-            R"([{"seconds":12.5,"state":"step"},{"seconds":1.0,"state":"recovery"}])");
+  const Json& goodput = page.parts["goodput"];
+  const Goodput books = cluster.Job(cluster.id).goodput(cluster.now().mono);
+  ASSERT_EQ(goodput["states"].size(), static_cast<std::size_t>(kTimeStateCount));
+  EXPECT_EQ(goodput["states"][0]["state"], "step");
+  double sum = 0;
+  for (const Json& entry : goodput["states"]) sum += entry["seconds"].get<double>();
+  EXPECT_GE(sum, 20) << "of two ranks";
+  EXPECT_NEAR(sum, books.total_seconds(), 0.01);
+  EXPECT_NEAR(goodput["ratio"].get<double>(), books.ratio(), 0.001);
+  OverviewPage overview(std::string("lab"));
+  overview.Look(cluster);
+  EXPECT_THAT(overview.parts["cluster"]["goodput"].get<std::string>(), HasSubstr(" %"));
 }
 
 TEST(JobDocument, OldAttemptsAreNotShown) {

@@ -6,16 +6,13 @@
 
 namespace muster {
 
-JobDocument::JobDocument(JobId job, Ledger ledger)
-    : job_(std::move(job)), ledger_(std::move(ledger)), events_(job_, kMaxEvents) {}
-
-void JobDocument::Update(const Controller& controller, const Histories& histories, const Now&) {
+void JobDocument::Update(const Controller& controller, const Histories& histories, const Now& now) {
   const Result<JobView> view = controller.FindJob(job_.value);
   if (!view.ok()) return;
   events_.Update(controller.Events(), parts_);
   // With every step both the version and the history change.
   if (const JobHistory* history = histories.Find(job_); history != nullptr) UpdateCurves(*history);
-  if (ledger_) parts_.Set("goodput", GoodputPart(ledger_(job_)));
+  parts_.Set("goodput", GoodputPart(view->goodput(now.mono)));
   if (begun_ && version_ == view->version) return;
   if (!begun_) parts_.Set("spec", JsonText(view->record->spec_yaml));
   begun_ = true;

@@ -10,7 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <utility>
 #include <vector>
 
 #include "coordinator/page/event_parts.h"
@@ -24,10 +24,7 @@ class JobDocument final : public PageDocument {
   static constexpr std::size_t kMaxAttempts = 50;
   static constexpr std::size_t kMaxEvents = 200;
 
-  // What a goodput ledger has booked of a job; none: the page says nothing of it.
-  using Ledger = std::function<std::vector<StateSeconds>(const JobId&)>;
-
-  explicit JobDocument(JobId job, Ledger ledger = nullptr);
+  explicit JobDocument(JobId job) : job_(std::move(job)), events_(job_, kMaxEvents) {}
 
   void Update(const Controller& controller, const Histories& histories, const Now& now) override;
 
@@ -37,7 +34,6 @@ class JobDocument final : public PageDocument {
   void UpdateCurves(const JobHistory& history);
 
   const JobId job_;
-  const Ledger ledger_;
   bool begun_ = false;
   std::uint64_t version_ = 0;
   std::size_t oldest_attempt_ = 0;  // index of the first that is shown

@@ -1,6 +1,7 @@
 #include "coordinator/page/overview.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -33,8 +34,17 @@ std::vector<JobView> ShownOf(const std::vector<JobView>& jobs, const Now& now) {
   return live;
 }
 
+// To a tenth of a percent, so that the part does not change with every moment; empty: there were no
+// slots yet.
+std::string RatioText(double ratio) {
+  char text[16] = "";
+  if (ratio >= 0) std::snprintf(text, sizeof text, "%.1f %%", 100 * ratio);
+  return text;
+}
+
 std::string ClusterPart(const std::string& cluster, const std::vector<JobView>& jobs,
-                        std::size_t hidden, const std::vector<NodeView>& nodes) {
+                        std::size_t hidden, const std::vector<NodeView>& nodes,
+                        const Goodput& goodput) {
   std::map<std::string_view, int> job_states;
   for (const JobView& view : jobs) ++job_states[Name(view.record->state)];
   std::map<std::string_view, int> node_states;
@@ -52,7 +62,8 @@ std::string ClusterPart(const std::string& cluster, const std::vector<JobView>& 
                          {"hidden_jobs", hidden},
                          {"nodes", node_states},
                          {"slots", slots},
-                         {"used", used}})
+                         {"used", used},
+                         {"goodput", RatioText(goodput.ratio())}})
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -65,7 +76,8 @@ void Overview::Update(const Controller& controller, const Histories& histories, 
   UpdateJobs(shown);
   UpdateNodes(nodes);
   events_.Update(controller.Events(), parts_);
-  parts_.Set("cluster", ClusterPart(cluster_, shown, jobs.size() - shown.size(), nodes));
+  parts_.Set("cluster", ClusterPart(cluster_, shown, jobs.size() - shown.size(), nodes,
+                                    controller.FleetGoodput(now.mono)));
   parts_.Set("problems", ProblemsPart(problems_.Find(shown, nodes, histories, now)));
 }
 

@@ -46,7 +46,7 @@ void PageFeeds::Add(const JobId& job, const HttpRequest& request,
   std::unique_ptr<PageDocument>& page = pages_[job];
   const bool nobody_looked = viewers_.size() == 1;
   if (page == nullptr && job.empty()) page = std::make_unique<Overview>(sources_.cluster);
-  if (page == nullptr) page = std::make_unique<JobDocument>(job, sources_.ledger);
+  if (page == nullptr) page = std::make_unique<JobDocument>(job);
   if (!job.empty()) ReadPast(job);
   // What is there is of the last round; where there was none, it is made now.
   news_ = true;

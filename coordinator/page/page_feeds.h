@@ -35,7 +35,6 @@ struct PageSources {
   // Calls back with OK once everything decided so far is durable.
   std::function<void(std::function<void(const Status&)>)> after_durable;
   std::function<Now()> now;
-  JobDocument::Ledger ledger;  // none: no goodput is shown
 };
 
 class PageFeeds {

@@ -62,8 +62,7 @@ class PageFeedsTest : public testing::Test {
                            .now =
                                [this] {
                                  return Now{SystemClock().Now(), cluster_.now().unix_ms};
-                               },
-                           .ledger = nullptr});
+                               }});
     thread_ = std::thread([this] { loop_.Run(); });
   }
   ~PageFeedsTest() override {

@@ -224,11 +224,11 @@ std::string TimesPart(const StepDurations& times) {
   return Text({{"recent", Percentiles(times.Recent())}, {"all", Percentiles(times.All())}});
 }
 
-std::string GoodputPart(const std::vector<StateSeconds>& goodput) {
-  Json out = Json::array();
-  for (const StateSeconds& entry : goodput)
-    out.push_back({{"state", entry.state}, {"seconds", Number(entry.seconds)}});
-  return Text(out);
+std::string GoodputPart(const Goodput& goodput) {
+  Json states = Json::array();
+  for (const TimeShare& share : goodput.Shares())
+    states.push_back({{"state", share.state}, {"seconds", Number(share.seconds)}});
+  return Text({{"ratio", KnownOrNull(goodput.ratio())}, {"states", states}});
 }
 
 }  // namespace muster

@@ -17,13 +17,6 @@
 
 namespace muster {
 
-// Seconds of all ranks together that were spent in a state; of a goodput ledger.
-struct StateSeconds {
-  std::string state;
-  double seconds = 0;
-  friend bool operator==(const StateSeconds&, const StateSeconds&) = default;
-};
-
 std::string JsonText(std::string_view text);
 
 // A job as a row of the overview and as the head of its own page.
@@ -40,6 +33,8 @@ std::string CheckpointsPart(const std::vector<CheckpointRecord>& checkpoints);
 std::string CellPart(const CurveCell& cell);
 // {"recent": {...}, "all": {...}} in seconds; null before the first step.
 std::string TimesPart(const StepDurations& times);
-std::string GoodputPart(const std::vector<StateSeconds>& goodput);
+// Seconds of all ranks together by state, and the share that brought steps: null until there were
+// slots.
+std::string GoodputPart(const Goodput& goodput);
 
 }  // namespace muster

@@ -35,8 +35,7 @@ class PageRoutesTest : public HttpServerTest {
                         .now =
                             [this] {
                               return Now{SystemClock().Now(), cluster_.now().unix_ms};
-                            },
-                        .ledger = nullptr};
+                            }};
     feeds_ = std::make_unique<PageFeeds>(loop_, std::move(sources));
     AddPageRoutes(*server_,
                   {.key = kKey,

@@ -177,8 +177,7 @@ class PageCluster {
         loop_, PageSources{.controller = fed_.controller(),
                            .cluster = "page_cluster",
                            .after_durable = [](auto done) { done(OkStatus()); },
-                           .now = FedController::Clock,
-                           .ledger = nullptr});
+                           .now = FedController::Clock});
   }
 
   int Run() {

@@ -160,6 +160,7 @@ class StatusPage(unittest.TestCase):
         self.assertRegex(tiles, r"Memory\s+[\d.]+ [MG]iB")
         self.assertEqual(page.evaluate("document.querySelectorAll('#ranks tbody tr').length"), 2)
         self.assertRegex(page.text("#ranks"), r"node-1\s+running")
+        self.assertRegex(page.text("#goodput"), r"[\d.]+ % of its slots' time brought steps[\s\S]*step [\d.]+ m?s")
         page.wait_for("document.getElementById('log').textContent.includes('step')", "rank 0's log is shown")
         page.evaluate("document.querySelectorAll('#ranks a')[1].click()")
         page.wait_for("document.getElementById('log-state').textContent.includes('rank-1.log')")

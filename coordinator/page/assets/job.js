@@ -1,7 +1,7 @@
 // One job: how far it is, its curves, what happened to it, its ranks and their logs.
 import {Chart} from '/assets/chart.js';
 import {
-  age, ask, byId, bytes, clock, count, duration, el, EventList, Feed, figure, inner, plural,
+  age, ask, byId, bytes, clock, count, duration, el, EventList, Feed, figure, inner, percent, plural,
   setState, setText, Table, Tile, when, whole,
 } from '/assets/page.js';
 
@@ -67,11 +67,14 @@ function bar(parts) {
   });
 }
 
-function showGoodput(entries) {
-  byId('goodput').hidden = !entries?.length;
-  if (!entries?.length) return;
+function showGoodput(goodput) {
+  const spent = goodput?.states.some((entry) => entry.seconds > 0);
+  byId('goodput').hidden = !spent;
+  if (!spent) return;
+  setText(byId('goodput-ratio'),
+          goodput.ratio === null ? '' : `${percent(goodput.ratio)} of its slots' time brought steps`);
   byId('goodput-bar').replaceChildren(
-      ...bar(entries.map((entry) => ({name: entry.state, seconds: entry.seconds}))));
+      ...bar(goodput.states.map((entry) => ({name: entry.state, seconds: entry.seconds}))));
 }
 
 // --- curves ---

@@ -1,7 +1,7 @@
 // The cluster on one page: what needs somebody, sums, jobs, nodes, events.
 import {
-  age, byId, count, duration, el, EventList, Feed, figure, inner, plural, setClass, setState,
-  setText, Table, Tile, toneOf, whole,
+  age, byId, count, duration, el, EventList, Feed, figure, inner, plural, setClass,
+  setState, setText, Table, Tile, toneOf, whole,
 } from '/assets/page.js';
 
 const GROUPS = {
@@ -57,6 +57,7 @@ const queued = new Tile(tiles, 'Queued');
 const failed = new Tile(tiles, 'Failed, last day');
 const nodesTile = new Tile(tiles, 'Nodes ready');
 const slots = new Tile(tiles, 'Slots in use');
+const goodputTile = new Tile(tiles, 'Goodput');
 
 function showSums(cluster) {
   if (!cluster) return;
@@ -76,6 +77,7 @@ function showSums(cluster) {
   nodesTile.show(count(ready), `of ${count(all)}${lost}`, ready < all ? 'warn' : '');
   slots.show(cluster.slots ? `${Math.round(100 * cluster.used / cluster.slots)} %` : '–',
              `${count(cluster.used)} of ${count(cluster.slots)}`);
+  goodputTile.show(cluster.goodput || '–', 'of the slots brought steps');
 }
 
 // --- jobs ---

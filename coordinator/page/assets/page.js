@@ -230,6 +230,8 @@ export function setState(element, state) {
 }
 
 // A figure with its name: what is looked at first.
+export const percent = (ratio) => `${(100 * ratio).toFixed(1)} %`;
+
 export class Tile {
   #value = el('strong');
   #note = el('small');
