@@ -323,20 +323,19 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
     }
     JobRecord& record = job->record;
     if (progress.max_steps > 0) record.max_steps = progress.max_steps;
-    // A rank says by itself that its first step is finished, before its page is read.
-    const bool first_figures =
-        progress.step == job->attempt().last_step && record.loss_at_start == 0;
-    if (progress.step == 0 || (!new_step && !first_figures)) continue;
+    if (progress.step == 0 || progress.step < job->attempt().last_step) continue;
     if (new_step) SeeStep(*job, progress.step);
+    // A process that only resumes from this step has no figures of it. Those of an attempt's first
+    // step come behind the rank's word that it is finished.
+    if (progress.step_seconds <= 0) continue;
     record.loss = progress.loss;
     record.tokens = progress.tokens;
     if (record.loss_at_start == 0) record.loss_at_start = progress.loss;
+    if (!new_step) continue;
     job->slowest_step = std::max(job->slowest_step, progress.step_seconds);
-    if (progress.step_seconds > 0) {
-      job->step_seconds = job->step_seconds <= 0
-                              ? progress.step_seconds
-                              : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
-    }
+    job->step_seconds = job->step_seconds <= 0
+                            ? progress.step_seconds
+                            : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
   }
   job->ledger.SeeStep(job->attempt().last_step, job->record.best_step, now_.mono);
   Watch(*job, message);

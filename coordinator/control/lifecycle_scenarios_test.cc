@@ -162,6 +162,26 @@ TEST(AttemptTest, TheLossOfTheFirstStepIsToldBehindItsEnd) {
   EXPECT_DOUBLE_EQ(h.Job(id).record->loss_at_start, 6.5);
 }
 
+// Its page stands at the step that it resumes from before it has a loss of its own.
+TEST(AttemptTest, AProcessThatResumesBringsNoLossOfZero) {
+  RunningJob h;
+  h.StepTo(h.id, 20, 1.5);
+  h.Exited(h.id, 1, {.signal = 9});
+  h.QuiesceAll(h.id);
+  h.Advance(seconds(11));
+  h.StartAll(h.id);
+  const AttemptRecord& attempt = h.Attempt(h.id);
+  ASSERT_EQ(attempt.generation, 2);
+  RankProgress page;
+  page.step = 21;
+  page.max_steps = 100;
+  h.Say(attempt.ranks[0].node.value, Progress{h.id, attempt.generation, {page}});
+  EXPECT_EQ(h.Job(h.id).loss, 1.5);
+  h.TrainFrom(h.id, 21);
+  h.StepTo(h.id, 22, 1.25);
+  EXPECT_EQ(h.Job(h.id).loss, 1.25);
+}
+
 TEST(AttemptTest, HappyPathOfATrainJob) {
   ControlHarness h;
   h.Join("n1");

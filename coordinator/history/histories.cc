@@ -11,6 +11,11 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 double IfPositive(double value) { return value > 0 ? value : kUnknown; }
 
+// Whether a page tells of the newest step. A process that resumes from it has no figures of it.
+bool IsOf(const JobView& view, const RankProgress& rank) {
+  return rank.step == view.step && rank.step_seconds > 0;
+}
+
 // What the ranks' pages say of the newest step.
 StepSample SampleOf(const JobView& view) {
   StepSample sample{view.step, view.record->generation, {kUnknown, kUnknown, kUnknown, kUnknown}};
@@ -18,7 +23,7 @@ StepSample SampleOf(const JobView& view) {
   std::uint64_t peak = 0;
   for (const RankProgress& rank : *view.progress) {
     peak = std::max(peak, TrainingMemoryBytes(rank));
-    if (rank.step != view.step) continue;
+    if (!IsOf(view, rank)) continue;
     step_seconds = std::max(step_seconds, rank.step_seconds);
     sample.values[static_cast<std::size_t>(Curve::kLoss)] = rank.loss;  // the whole job's
   }
@@ -54,9 +59,12 @@ void Histories::Observe(const JobView& view, TimePoint now) {
   if (const JobHistory* known = Find(view.record->id);
       known != nullptr && known->step == view.step && known->generation == view.record->generation)
     return;
-  const bool of_step = std::any_of(view.progress->begin(), view.progress->end(),
-                                   [&](const RankProgress& r) { return r.step == view.step; });
-  if (!of_step) return;
+  // A gang begins at a step that an earlier one has finished.
+  if (view.attempts != nullptr && !view.attempts->empty() &&
+      view.step <= view.attempts->back().resumed_step)
+    return;
+  if (std::ranges::none_of(*view.progress, [&](const RankProgress& r) { return IsOf(view, r); }))
+    return;
   JobHistory& entry = Entry(view.record->id, now);
   const StepSample sample = SampleOf(view);
   const bool goes_on = entry.generation == sample.generation && entry.step < sample.step;

@@ -18,6 +18,7 @@ struct FakeJob {
     JobView view;
     view.record = &record;
     view.progress = &progress;
+    view.attempts = &attempts;
     view.step = record.step;
     view.loss = record.loss;
     view.tokens_per_second = 100;
@@ -36,6 +37,7 @@ struct FakeJob {
   }
   JobRecord record;
   std::vector<RankProgress> progress;
+  std::vector<AttemptRecord> attempts;
 };
 
 constexpr TimePoint kBegin = TimePoint() + 1h;
@@ -66,6 +68,30 @@ TEST(Histories, TheLossIsWhatTheRanksSayOfTheStep) {
   histories.Observe(job.View(), kBegin);
   const auto& ranges = histories.Find(job.record.id)->curves.cells().at(0).ranges;
   EXPECT_EQ(ranges[static_cast<std::size_t>(Curve::kLoss)].last, 6.5);
+}
+
+// A new process stands at the step that it resumes from with a loss of 0: curves fell to it there.
+TEST(Histories, TheStepThatAGangResumesFromIsNoPointOfIts) {
+  Histories histories;
+  FakeJob job("a");
+  job.Finish(43, 5);
+  job.Finish(44, 4.9);
+  histories.Observe(job.View(), kBegin);
+  ++job.record.generation;
+  job.attempts.resize(2);
+  job.attempts[1].resumed_step = 44;
+  for (RankProgress& rank : job.progress) rank = {.rank = rank.rank, .step = 44};
+  histories.Observe(job.View(), kBegin + 1s);
+  const auto& cells = histories.Find(job.record.id)->curves.cells();
+  ASSERT_EQ(cells.size(), 1u);
+  EXPECT_EQ(cells[0].ranges[static_cast<std::size_t>(Curve::kLoss)].last, 4.9);
+  // Also where the ranks' pages come before their word of it.
+  job.attempts[1].resumed_step = -1;
+  histories.Observe(job.View(), kBegin + 2s);
+  EXPECT_EQ(histories.Find(job.record.id)->curves.cells()[0].ranges[0].last, 4.9);
+  job.Finish(45, 4.8);
+  histories.Observe(job.View(), kBegin + 3s);
+  EXPECT_EQ(histories.Find(job.record.id)->curves.cells().back().ranges[0].last, 4.8);
 }
 
 TEST(Histories, TheMemoryOfARankWithAGpuIsTheGpus) {

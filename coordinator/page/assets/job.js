@@ -54,18 +54,21 @@ function showTimes(times) {
       `p95 ${duration(recent.p95)}, p99 ${duration(recent.p99)}` : '');
 }
 
-// --- a line of parts, each as wide as it is long ---
+// --- a line of parts, each as wide as it is long: {name, seconds, tone} ---
 
 function bar(parts) {
   const total = parts.reduce((sum, part) => sum + part.seconds, 0);
-  return parts.filter((part) => part.seconds > 0).map((part, i) => {
-    const share = el('span', {className: `stage stage-${i % 6}`,
+  return parts.filter((part) => part.seconds > 0).map((part) => {
+    const share = el('span', {className: `stage ${part.tone}`,
                               title: `${part.name}: ${duration(part.seconds)}`},
                      `${part.name} ${duration(part.seconds)}`);
     share.style.flexGrow = String(Math.max(part.seconds / (total || 1), 0.04));
     return share;
   });
 }
+
+const STATE_TONES = {step: 'good', recompute: 'warn', checkpoint: 'info', recovery: 'warn',
+                     hang: 'bad', queue: 'idle', idle: 'idle'};
 
 function showGoodput(goodput) {
   const spent = goodput?.states.some((entry) => entry.seconds > 0);
@@ -74,7 +77,8 @@ function showGoodput(goodput) {
   setText(byId('goodput-ratio'),
           goodput.ratio === null ? '' : `${percent(goodput.ratio)} of its slots' time brought steps`);
   byId('goodput-bar').replaceChildren(
-      ...bar(goodput.states.map((entry) => ({name: entry.state, seconds: entry.seconds}))));
+      ...bar(goodput.states.map(({state, seconds}) =>
+          ({name: state, seconds, tone: STATE_TONES[state]}))));
 }
 
 // --- curves ---
@@ -110,12 +114,13 @@ const RUNGS = {
   grow: 'The job went on with more ranks.',
   requeue: 'The job waited in the queue for enough nodes.',
 };
-const STAGES = [['detect', 'detected'], ['abort', 'called out'], ['reform', 're-formed'],
-                ['load', 'loaded'], ['first_step', 'first step']];
+const STAGES = [['detect', 'detected', 'bad'], ['abort', 'called out', 'warn'],
+                ['reform', 're-formed', 'info'], ['load', 'loaded', 'idle'],
+                ['first_step', 'first step', 'good']];
 
 function stagesOf(seconds) {
   return STAGES.filter(([key]) => seconds[key] !== null)
-      .map(([key, name]) => ({name, seconds: seconds[key]}));
+      .map(([key, name, tone]) => ({name, tone, seconds: seconds[key]}));
 }
 
 // From the fault to training again; null while that is not known.
