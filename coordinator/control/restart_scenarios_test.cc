@@ -40,6 +40,24 @@ TEST(RestartTest, AQueuedJobIsPlacedOnceItsNodesAreBack) {
   EXPECT_EQ(h.State(id), JobState::kStarting);
 }
 
+// Of a gang that was lost with the coordinator one step was told to be done again, whatever it had
+// trained.
+TEST(RestartTest, StepsThatAreLostWithTheCoordinatorAreCounted) {
+  Cluster h;
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 0);
+  h.Advance(seconds(16));
+  h.StepTo(h.id, 40);
+  h.Restart();
+  h.Join("n1");
+  h.Join("n2");
+  h.Advance(seconds(11));
+  h.StartAll(h.id);
+  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
+  h.TrainFrom(h.id, 30);
+  EXPECT_EQ(h.Job(h.id).attempts->at(0).lost_steps, 10) << h.Story();
+}
+
 TEST(RestartTest, WhilePreparing) {
   Cluster h;
   h.PreparedOn("n1", h.id);

@@ -65,6 +65,20 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
   return Flush();
 }
 
+namespace {
+
+// While a job trains its record is stored from time to time, and that of its attempt is not: the
+// steps that a recovery loses are counted from it.
+void RaiseLastStep(JobEntry& job) {
+  const auto trained =
+      std::find_if(job.attempts.rbegin(), job.attempts.rend(),
+                   [](const AttemptRecord& attempt) { return attempt.resumed_step >= 0; });
+  if (trained != job.attempts.rend())
+    trained->last_step = std::max(trained->last_step, job.record.step);
+}
+
+}  // namespace
+
 void ControllerCore::RestoreJob(JobEntry& job) {
   std::sort(
       job.attempts.begin(), job.attempts.end(),
@@ -74,6 +88,7 @@ void ControllerCore::RestoreJob(JobEntry& job) {
               return std::tuple(a.step, a.generation) < std::tuple(b.step, b.generation);
             });
   CondenseOld(job.attempts);
+  RaiseLastStep(job);
   Result<JobSpec> spec = ParseJobSpec(job.record.spec_yaml);
   if (spec.ok()) job.spec = std::move(*spec);
   job.ledger.Begin(job.record.books, job.record.step, now_.mono, now_.unix_ms);
