@@ -114,7 +114,7 @@ class PrometheusTest(unittest.TestCase):
         cls.http = cls.cluster.up()["http"]
         cls.prometheus = Prometheus(cls.cluster.path("prometheus"), cls.http)
         cls.addClassCleanup(cls.prometheus.close)
-        spec = cls.cluster.train_job(steps=1000000, every=150)
+        spec = cls.cluster.train_job(steps=1000000, every=100)
         spec["resources"] |= {"peak_tflops": 1, "time_limit": "10h"}
         cls.job = cls.cluster.submit(spec)
         wait_until(cls.prometheus.is_up, "Prometheus is up")
@@ -123,6 +123,9 @@ class PrometheusTest(unittest.TestCase):
         wait_until(lambda: cls.prometheus.query(
             f'count_over_time(muster_train_steps_total{{run="{cls.job}",rank="0"}}[1m]) > 12'),
                    "a dozen scrapes of the run")
+        # What marks a checkpoint sees one that came between two scrapes.
+        wait_until(lambda: cls.prometheus.query("changes(muster_checkpoint_last_success_step[1m]) > 0"),
+                   "a second checkpoint is scraped")
 
     def test_1_every_target_is_up_and_says_where_it_belongs(self):
         wanted = {"coordinator": "up", "workernode-1": "up", "workernode-2": "up"}
