@@ -105,22 +105,33 @@ TEST_F(SqliteStoreTest, CommitsThatWaitShareATransaction) {
   EXPECT_LE((*store)->transactions(), 3u);
 }
 
+// A store whose thread stands still in the callback of a commit, so that all else waits.
+class HeldStore {
+ public:
+  explicit HeldStore(Store& store) {
+    store.Commit({NumberedJob(0)}, [this](const Status&) {
+      held_.set_value();
+      let_go_.get_future().get();
+    });
+    held_.get_future().get();
+  }
+  void LetGo() { let_go_.set_value(); }
+
+ private:
+  std::promise<void> held_;
+  std::promise<void> let_go_;
+};
+
 TEST_F(SqliteStoreTest, AQueueThatOverflowsPoisonsTheStore) {
   SqliteStoreOptions options = Options();
   options.max_queued = 3;
   auto store = SqliteStore::Open(options);
   ASSERT_TRUE(store.ok());
-  std::promise<void> started;
-  std::promise<void> queued;
   std::promise<Status> last;
-  (*store)->Commit({NumberedJob(0)}, [&](const Status&) {
-    started.set_value();
-    queued.get_future().get();
-  });
-  started.get_future().get();
+  HeldStore held(**store);
   for (int i = 1; i <= 4; ++i) (*store)->Commit({NumberedJob(i)}, [](const Status&) {});
   (*store)->Commit({NumberedJob(5)}, [&](const Status& status) { last.set_value(status); });
-  queued.set_value();
+  held.LetGo();
   EXPECT_EQ(last.get_future().get().code(), StatusCode::kResourceExhausted);
 }
 
@@ -129,17 +140,11 @@ TEST_F(SqliteStoreTest, ReadsThatWaitPoisonNothing) {
   options.max_queued = 3;
   auto store = SqliteStore::Open(options);
   ASSERT_TRUE(store.ok());
-  std::promise<void> started;
-  std::promise<void> queued;
-  (*store)->Commit({NumberedJob(0)}, [&](const Status&) {
-    started.set_value();
-    queued.get_future().get();
-  });
-  started.get_future().get();
+  HeldStore held(**store);
   std::atomic<int> read = 0;
   for (int i = 0; i < 10; ++i)
     (*store)->ReadEvents({.limit = 1}, [&](const auto& events) { read += events.ok() ? 1 : 0; });
-  queued.set_value();
+  held.LetGo();
   EXPECT_TRUE(CommitAndWait(**store, {NumberedJob(1)}).ok());
   EXPECT_TRUE(CommitAndWait(**store, {NumberedJob(2)}).ok());
   EXPECT_EQ(read, 10);
