@@ -17,8 +17,6 @@ constexpr std::int64_t kDefaultCredExpire = 120;
 constexpr std::int64_t kLongRequeueDelay = 30;
 constexpr std::int64_t kLongSlurmdTimeout = 120;
 constexpr std::int64_t kShortKillWait = 15;
-// Of supervisors, whatever Slurm leaves, without --term-grace.
-constexpr double kTermGraceSeconds = 25;
 
 class Judge {
  public:
@@ -176,7 +174,7 @@ void Judge::DeadNodes() {
 void Judge::KillWait() {
   const std::int64_t wait = ParseSpan(Config("KillWait")).value_or(30);
   const double checkpoint = question_.checkpoint_seconds.value_or(0);
-  const double grace = std::min(TermGraceSeconds(wait), kTermGraceSeconds);
+  const double grace = std::min(TermGraceSeconds(wait), kMostTermGraceSeconds);
   const std::string there = "from SIGTERM to SIGKILL there are " + Seconds(wait) + ", of which " +
                             Seconds(static_cast<std::int64_t>(grace)) +
                             " are the job's to save its state";

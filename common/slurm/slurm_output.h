@@ -103,6 +103,9 @@ std::optional<SlurmVersion> ParseVersion(std::string_view text);
 // Of KillWait, the seconds from SIGTERM to SIGKILL, those in which a job may save its state: then
 // its end has to be told, and programs have to end.
 double TermGraceSeconds(std::int64_t kill_wait_seconds);
+// Of supervisors, unless --term-grace says otherwise: no more than this, and as much where KillWait
+// is not known.
+inline constexpr double kMostTermGraceSeconds = 25;
 
 // What a command that failed said, as a status: kUnavailable where the controller did not answer,
 // kNotFound for an unknown job, kPermissionDenied, kDeadlineExceeded for an answer that may have

@@ -27,7 +27,6 @@ constexpr milliseconds kTick{20};
 constexpr seconds kRecordAgain{1};
 constexpr seconds kCarryLogs{1};
 constexpr seconds kAskScheduler{60};
-constexpr seconds kTermGrace{25};
 
 AllocationEndingOptions EndingOptions(const SupervisorOptions& options) {
   return {.index = options.self.index,
@@ -354,8 +353,9 @@ void SupervisorLoop::OnSignal(int signal) {
 // The leader's counts where it is the shortest, for it alone asks the scheduler.
 Duration SupervisorLoop::TermGrace() const {
   if (options_.term_seconds) return FromSeconds(*options_.term_seconds);
-  if (!kill_wait_seconds_) return kTermGrace;
-  return std::min<Duration>(kTermGrace, FromSeconds(slurm::TermGraceSeconds(*kill_wait_seconds_)));
+  if (!kill_wait_seconds_) return FromSeconds(slurm::kMostTermGraceSeconds);
+  return FromSeconds(
+      std::min(slurm::TermGraceSeconds(*kill_wait_seconds_), slurm::kMostTermGraceSeconds));
 }
 
 void SupervisorLoop::AskScheduler() {
