@@ -287,7 +287,7 @@ void AddJobCommands(CLI::App& app, Invocation& call) {
   Switch(get, "--all", call.get.all, "Also jobs that ended more than a day ago", "MUSTER_GET_ALL");
 
   CLI::App* describe =
-      Add(app, call, "describe", "Tell a job's story: attempts, causes, recoveries",
+      Add(app, call, "describe", "Tell a job's timeline: attempts, causes, recoveries",
           [&call](CommandContext& c) { return RunDescribe(c, call.describe_job); });
   describe->add_option("JOB", call.describe_job, kJobHelp)->required();
 
@@ -308,7 +308,7 @@ void AddJobCommands(CLI::App& app, Invocation& call) {
   CLI::App* cancel = Add(app, call, "cancel", "Cancel a job",
                          [&call](CommandContext& c) { return RunCancel(c, call.cancel); });
   cancel->add_option("JOB", call.cancel.job, kJobHelp)->required();
-  Flagged(cancel, "--reason", call.cancel.reason, "Why, for the job's story",
+  Flagged(cancel, "--reason", call.cancel.reason, "Why, for the job's timeline",
           "MUSTER_CANCEL_REASON");
 }
 
@@ -325,7 +325,7 @@ void AddSuspend(CLI::App& app, Invocation& call) {
   Flagged(suspend, "--by", call.suspend_by,
           "End ranks that have not saved after, such as 90s or 10m [no limit]",
           "MUSTER_SUSPEND_BY");
-  Flagged(suspend, "--reason", call.suspend.reason, "Why, for the job's story",
+  Flagged(suspend, "--reason", call.suspend.reason, "Why, for the job's timeline",
           "MUSTER_SUSPEND_REASON");
   Switch(suspend, "--wait", call.suspend.wait, "Wait until nothing of it runs any more",
          "MUSTER_SUSPEND_WAIT");

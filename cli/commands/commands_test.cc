@@ -1,4 +1,4 @@
-// The commands against a coordinator that answers from a script: jobs, their story, their logs.
+// The commands against a coordinator that answers from a script: jobs, their timeline, their logs.
 
 #include "cli/commands/commands.h"
 

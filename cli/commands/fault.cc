@@ -58,7 +58,7 @@ Status CheckTarget(const FaultOptions& options, const std::string& kind) {
 }
 
 // The link is this machine's to cut: the coordinator could not reach the node to put it back. But
-// the coordinator is asked before, so that the stories of all that it strikes tell of it.
+// the coordinator is asked before, so that the timelines of all that it strikes tell of it.
 CommandResult TakeLink(CommandContext& context, const v1::InjectFaultRequest& request) {
   const bool up = request.kind() == "link-up";
   LocalCluster cluster(context.client, "");

@@ -4,7 +4,7 @@
 #include "cli/commands/state_line.h"
 #include "cli/exit_code.h"
 #include "cli/job_json.h"
-#include "cli/story.h"
+#include "cli/timeline.h"
 
 namespace muster {
 namespace {
@@ -66,7 +66,7 @@ CommandResult RunDescribe(CommandContext& context, const std::string& name) {
   MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(name));
   Terminal& terminal = context.terminal;
   if (!PrintStructured(terminal.out, context.output, JobJson(job), "id"))
-    terminal.out << TellStory(job, context.dir(), SystemClock().UnixMillis());
+    terminal.out << FormatTimeline(job, context.dir(), SystemClock().UnixMillis());
   return kExitSuccess;
 }
 

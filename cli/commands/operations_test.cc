@@ -184,7 +184,7 @@ TEST_F(CommandsTest, AFaultOfTheWrongThingIsBadUsageAndNotSent) {
   EXPECT_FALSE(coordinator_.fault);
 }
 
-TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyStoryTells) {
+TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyTimelineTells) {
   Serve();
   const CommandResult result = RunFault(*context_, {.node = "node-2", .kind = "link-down"});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitNotFound);

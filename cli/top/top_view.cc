@@ -11,7 +11,7 @@
 #include "cli/goodput.h"
 #include "cli/job_json.h"
 #include "cli/progress_line.h"
-#include "cli/story.h"
+#include "cli/timeline.h"
 
 namespace muster {
 namespace {
@@ -417,7 +417,7 @@ void AddRecovery(const v1::Job& job, Page* page) {
   std::string text = "attempt " + std::to_string(now.generation());
   if (!before.cause().empty()) text += " after " + Printable(before.cause());
   if (now.has_seconds()) {
-    const std::string stages = TellStages(now.seconds());
+    const std::string stages = FormatStages(now.seconds());
     if (!stages.empty()) text += "; " + stages;
   }
   page->NewLine().Add(text, Style::kWarn);

@@ -11,7 +11,7 @@ constexpr std::size_t kHelpColumn = 34;  // as of the options above it
 
 constexpr std::string_view kOwnRendezvous =
     "Muster's coordinator brings the ranks together; no endpoint is needed";
-constexpr std::string_view kOwnEvents = "Muster has a story of its own: 'muster events JOB'";
+constexpr std::string_view kOwnEvents = "Muster has a timeline of its own: 'muster events JOB'";
 constexpr std::string_view kOneLog =
     "Muster keeps what a rank prints in one file, where lines are not sorted by a filter; search "
     "'muster logs JOB'";

@@ -340,7 +340,7 @@ TEST(CheckpointTest, RefusedOnesAreOfferedWhereThereIsNoOther) {
   h.Recover(20);
   h.Report(h.id, 0,
            Resumed{20, {{"step-00000010-g1", "rank 0: damaged"}, {"step-00000020-g1", "it too"}}});
-  ASSERT_EQ(h.CountEvents(h.id, "checkpoint_refused"), 2) << h.Story();
+  ASSERT_EQ(h.CountEvents(h.id, "checkpoint_refused"), 2) << h.Timeline();
   h.Forget();
   h.Recover(20);
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000020-g1", "step-00000010-g1"));
@@ -360,7 +360,7 @@ TEST(CheckpointTest, TheWordOfANodeThatWasAskedEarlierTakesNothingBack) {
   h.Leave("n1");
   h.Advance(seconds(11));
   h.QuiescedOn("n2", id);
-  ASSERT_EQ(h.Attempt(id).generation, 2) << h.Story();
+  ASSERT_EQ(h.Attempt(id).generation, 2) << h.Timeline();
   h.StartAll(id);
   ASSERT_NE(h.Attempt(id).nodes.front().value, "n1");
   h.Join("n1");
@@ -455,7 +455,7 @@ TEST(CheckpointTest, NewCommitsAreProgress) {
   for (int attempt = 0; attempt < 5; ++attempt) {
     h.Checkpoint(h.id, 13 + attempt);  // no higher step is ever seen, but it is durable
     h.Recover(12);
-    ASSERT_EQ(h.State(h.id), JobState::kRunning) << h.Story();
+    ASSERT_EQ(h.State(h.id), JobState::kRunning) << h.Timeline();
     EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
   }
   EXPECT_THAT(h.Job(h.id).attempts->front().cause, HasSubstr("SIGKILL"));

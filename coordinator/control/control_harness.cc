@@ -81,7 +81,7 @@ void ControlHarness::AdvanceTo(TimePoint end) {
     now_.mono = next;
     Handle(Tick{});
     const std::optional<TimePoint> after = controller_->NextDeadline();
-    ASSERT_TRUE(!after || *after > now_.mono) << "a deadline stays due for ever\n" << Story();
+    ASSERT_TRUE(!after || *after > now_.mono) << "a deadline stays due for ever\n" << Timeline();
   }
   now_.unix_ms += std::chrono::round<std::chrono::milliseconds>(end - now_.mono).count();
   now_.mono = end;
@@ -372,20 +372,20 @@ void ControlHarness::Store(const StoreOperation& operation) {
 void ControlHarness::CheckInvariants() {
   for (const JobView& job : controller_->Jobs()) {
     const JobId& id = job.record->id;
-    ASSERT_GE(job.record->generation, generations_[id]) << Story();
+    ASSERT_GE(job.record->generation, generations_[id]) << Timeline();
     generations_[id] = job.record->generation;
     const auto ended = final_.find(id);
     if (ended != final_.end()) {
-      ASSERT_EQ(job.record->state, ended->second) << Story();
+      ASSERT_EQ(job.record->state, ended->second) << Timeline();
     }
     if (IsTerminal(job.record->state)) final_[id] = job.record->state;
     int live = 0;
     for (const AttemptRecord& attempt : *job.attempts) {
       live += attempt.state != AttemptState::kEnded ? 1 : 0;
     }
-    ASSERT_LE(live, 1) << Story();
+    ASSERT_LE(live, 1) << Timeline();
     const bool at_rest = IsTerminal(job.record->state) || job.record->state == JobState::kSuspended;
-    ASSERT_FALSE(live == 1 && at_rest) << Story();
+    ASSERT_FALSE(live == 1 && at_rest) << Timeline();
   }
   std::map<NodeName, int> used;
   for (const JobView& job : controller_->Jobs()) {
@@ -398,7 +398,7 @@ void ControlHarness::CheckInvariants() {
     }
   }
   for (const NodeView& node : controller_->Nodes()) {
-    ASSERT_LE(used[node.record->name], node.record->slots) << Story();
+    ASSERT_LE(used[node.record->name], node.record->slots) << Timeline();
   }
   CheckBooks();
   std::uint64_t seq = 0;
@@ -419,12 +419,12 @@ void ControlHarness::CheckBooks() {
     const Goodput known = job.goodput(now_.mono);
     ASSERT_NEAR(known.total_seconds() + known.under_way_seconds(), booked.rank_seconds,
                 kNear * std::max(1, booked.ranks))
-        << Story();
+        << Timeline();
     const RankMicros shown = job.stored_goodput(now_.mono).micros;
     for (std::size_t i = 0; i < shown.size(); ++i) {
       ASSERT_GE(shown[i] + 1000 * booked.ranks, booked.shown[i])
           << "a counter falls: " << Name(static_cast<TimeState>(i)) << "\n"
-          << Story();
+          << Timeline();
     }
     booked.shown = shown;
   }
@@ -438,7 +438,7 @@ JobView ControlHarness::Job(const JobId& id) const {
 
 const AttemptRecord& ControlHarness::Attempt(const JobId& id) const {
   const std::vector<AttemptRecord>& attempts = *Job(id).attempts;
-  MUSTER_CHECK(!attempts.empty(), "no attempt yet\n" + Story());
+  MUSTER_CHECK(!attempts.empty(), "no attempt yet\n" + Timeline());
   return attempts.back();
 }
 
@@ -468,13 +468,13 @@ bool ControlHarness::HasEvent(const JobId& id, const std::string& kind,
   return false;
 }
 
-std::string ControlHarness::Story() const {
-  std::string story;
+std::string ControlHarness::Timeline() const {
+  std::string timeline;
   for (const EventRecord& event : controller_->Events()) {
-    story += std::to_string(event.seq) + " " + event.job.value + " g" +
+    timeline += std::to_string(event.seq) + " " + event.job.value + " g" +
              std::to_string(event.generation) + " " + event.kind + ": " + event.message + "\n";
   }
-  return story;
+  return timeline;
 }
 
 RunningJob::RunningJob(const std::string& yaml, ControllerOptions options,

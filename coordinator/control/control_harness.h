@@ -103,7 +103,7 @@ class ControlHarness {
   NodeView Node(const std::string& name) const;
   bool HasEvent(const JobId& id, const std::string& kind, const std::string& part = "") const;
   int CountEvents(const JobId& id, const std::string& kind) const;
-  std::string Story() const;  // every event, for failure messages
+  std::string Timeline() const;  // every event, for failure messages
   // Takes the recorded messages of this type to this node; others stay.
   template <typename Message>
   std::vector<Message> Take(const std::string& node) {

@@ -32,7 +32,7 @@ TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {
   h.Exited(h.id, 1, {0, 0});
   h.QuiescedOn("n1", h.id);
   h.Say("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
-  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
+  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
@@ -145,7 +145,7 @@ TEST(DrainTest, ACommandThatEndsWellByItselfMeanwhileHasSucceeded) {
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Timeline();
 }
 
 TEST(DrainTest, ACommandThatEndsWellBecauseItWasAskedToIsRunAgain) {
@@ -161,7 +161,7 @@ TEST(DrainTest, ACommandThatEndsWellBecauseItWasAskedToIsRunAgain) {
   h.Join("n2", {.hosted = {n2}});
   h.Exited(h.id, 0, {0, 0});
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained) << h.Story();
+  EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained) << h.Timeline();
   EXPECT_FALSE(IsTerminal(h.State(h.id)));
 }
 
@@ -186,7 +186,7 @@ TEST(DrainTest, WithoutRoomElsewhereTheJobWaitsUntilTheNodeIsUndrained) {
   h.Exited(id, 1, {0, 0});
   h.QuiesceAll(id);
   h.QuiesceAll(id);
-  EXPECT_EQ(h.Node("n2").record->state, NodeState::kDrained) << h.Story();
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kDrained) << h.Timeline();
   EXPECT_EQ(h.State(id), JobState::kRecovering);
   ASSERT_TRUE(h.Undrain("n2").status.ok());
   EXPECT_EQ(h.Attempt(id).generation, 2);
@@ -253,7 +253,7 @@ TEST(DrainRestartTest, RanksThatStoppedForADrainThatIsOverHaveNotFinished) {
     h.Say(rank == 0 ? "n1" : "n2", exited);
   }
   h.QuiesceAll(h.id);
-  EXPECT_NE(h.State(h.id), JobState::kSucceeded) << h.Story();
+  EXPECT_NE(h.State(h.id), JobState::kSucceeded) << h.Timeline();
   EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
   EXPECT_EQ(h.Attempt(h.id).generation, 2);
 }
@@ -268,7 +268,7 @@ TEST(DrainRestartTest, AStandbyOfAnOlderGenerationKeepsTheNodeFromBeingDrained) 
   h.Exited(h.id, 1, {0, 0});
   h.QuiescedOn("n1", h.id);
   h.Say("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
-  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
+  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   h.Restart();
   n2.quiesced = true;
   n2.standbys = 1;
@@ -318,7 +318,7 @@ TEST(DrainTest, ALostNodeStaysLostAndIsDrainedWhenItComesBack) {
   ASSERT_EQ(h.StateOf("n3"), NodeState::kLost);
   ASSERT_TRUE(h.Drain("n3").status.ok());
   EXPECT_EQ(h.StateOf("n3"), NodeState::kLost);
-  EXPECT_THAT(h.Node("n3").record->reason, HasSubstr("to be left alone: ")) << h.Story();
+  EXPECT_THAT(h.Node("n3").record->reason, HasSubstr("to be left alone: ")) << h.Timeline();
   h.Join("n3");
   EXPECT_EQ(h.StateOf("n3"), NodeState::kDrained) << "it was drained until 'muster undrain'";
   ASSERT_TRUE(h.Undrain("n3").status.ok());
@@ -336,7 +336,7 @@ TEST(DrainTest, ANodeThatIsGoneWhenItIsUndrainedIsFoundToBeLost) {
   (void)h.Undrain("n3");
   EXPECT_EQ(h.StateOf("n3"), NodeState::kSuspect);
   h.Advance(seconds(2));
-  EXPECT_EQ(h.StateOf("n3"), NodeState::kLost) << h.Story();
+  EXPECT_EQ(h.StateOf("n3"), NodeState::kLost) << h.Timeline();
 }
 
 TEST(NoticeTest, AFatalDeviceErrorQuarantinesTheNodeAndMovesItsJobs) {
@@ -378,7 +378,7 @@ TEST(NoticeTest, WhatStillHoldsIsNotTakenBackWithWhatIsOver) {
   EXPECT_THAT(h.Node("n1").record->notices,
               ElementsAre("memory: 98 % used", "device: GPU 2: Xid 94"));
   EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "over: GPU 1: Xid 94"));
-  EXPECT_FALSE(h.HasEvent(JobId{}, "node_notice", "all is well")) << h.Story();
+  EXPECT_FALSE(h.HasEvent(JobId{}, "node_notice", "all is well")) << h.Timeline();
   EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 4);
 }
 
@@ -454,13 +454,13 @@ TEST(TimeLimitStopTest, AFirstStepAfterTheTimeIsUpIsNoNews) {
   h.ReportAll(id, Formed{});
   h.ReportAll(id, Resumed{0, {}, "start"});
   h.Advance(seconds(61));
-  ASSERT_EQ(h.State(id), JobState::kStopping) << h.Story();
+  ASSERT_EQ(h.State(id), JobState::kStopping) << h.Timeline();
   h.Report(id, 0, FirstStep{1});
   EXPECT_EQ(h.State(id), JobState::kStopping);
   h.Exited(id, 0, {0, 0});
   h.Exited(id, 1, {0, 0});
   h.QuiesceAll(id);
-  EXPECT_EQ(h.State(id), JobState::kFailed) << h.Story();
+  EXPECT_EQ(h.State(id), JobState::kFailed) << h.Timeline();
 }
 
 TEST(TimeLimitStopTest, ATrainedModelThatIsBeingWrittenIsWaitedFor) {
@@ -516,7 +516,7 @@ TEST(TimeLimitStopTest, AJobThatDoesItsLastStepOnTheWayOutHasSucceeded) {
     OutOfTime h;
     h.Report(h.id, 0, Finished{100, "/jobs/out/model"});
     h.FinishAll(h.id);
-    EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+    EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Timeline();
   }
   OutOfTime h;
   h.Report(h.id, 0, Finished{100, "/jobs/out/model"});
@@ -534,7 +534,7 @@ TEST(TimeLimitStopTest, AJobThatHasFinishedIsNotOutOfTimeWhileItIsWoundUp) {
   h.QuiescedOn("n1", h.id);
   h.Advance(seconds(61));
   h.QuiescedOn("n2", h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Timeline();
 }
 
 TEST(TimeLimitStopTest, ACancelThatWasAcceptedWhileAFinishedJobIsWoundUpCounts) {
@@ -575,7 +575,7 @@ TEST(NoticeTest, ADeadlineOfTheNodeHastensADrainThatWasAskedForBefore) {
   EXPECT_EQ(h.Node("n2").record->drain_by_unix_ms, by) << "it is the same notice";
   EXPECT_EQ(h.CountEvents(JobId{}, "node_draining"), 2);
   h.Advance(seconds(30));
-  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting) << h.Story();
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting) << h.Timeline();
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kDrained);
 }
 

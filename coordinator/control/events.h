@@ -85,7 +85,7 @@ struct VerifyRequested {
   std::string job;  // id, unique prefix of one, or name
 };
 
-// Of the edges: something that belongs into the cluster's story, such as a pilot job that came.
+// Of the edges: something that belongs into the cluster's timeline, such as a pilot job that came.
 struct ClusterNote {
   const char* kind = "";
   Severity severity = Severity::kInfo;

@@ -1,4 +1,4 @@
-// What the controller books of jobs and slots, story by story.
+// What the controller books of jobs and slots, timeline by timeline.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -122,7 +122,7 @@ TEST(GoodputTest, AKilledRankTakesARecoveryAndStepsThatAreDoneAgain) {
       << "what the step under way has taken is lost too";
   h.Advance(seconds(3));
   Tell(h, h.id, 13);  // 11 and 12 again, 13 for the first time
-  EXPECT_THAT(Figures(h, h.id), Are(2, 4, 0, 3, 0, 0, before)) << h.Story();
+  EXPECT_THAT(Figures(h, h.id), Are(2, 4, 0, 3, 0, 0, before)) << h.Timeline();
 }
 
 TEST(GoodputTest, AHangIsBookedFromTheLastMoveToTheVerdict) {
@@ -148,7 +148,7 @@ TEST(GoodputTest, AHangIsBookedFromTheLastMoveToTheVerdict) {
     h.Advance(milliseconds(100));
     tell("backward");
   }
-  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
+  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Timeline();
   const std::vector<double> found = Figures(h, h.id);
   EXPECT_GE(found[4], 2 * 2.8);
   EXPECT_LE(found[4], 2 * 3.1);
@@ -166,7 +166,7 @@ TEST(GoodputTest, ASuspendedJobIsInTheQueue) {
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
   h.QuiesceAll(h.id);
-  ASSERT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  ASSERT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_THAT(Figures(h, h.id), Are(2, 0, 0, 0, 0, 0, before + 4)) << "training ended there";
   h.Advance(seconds(500));
   EXPECT_THAT(Figures(h, h.id), Are(2, 0, 0, 0, 0, 1000, before + 4));
@@ -182,7 +182,7 @@ TEST(GoodputTest, AJobThatFindsNoGangAfterAFaultIsInTheQueue) {
   h.Leave("n2");
   h.Advance(seconds(20));
   h.QuiescedOn("n1", h.id);
-  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
+  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Timeline();
   const std::vector<double> lost = Figures(h, h.id);
   EXPECT_THAT(lost, Are(0, 0, 0, 40, 0, 0, before)) << "until it was known that none can be had";
   h.Advance(seconds(30));
@@ -235,7 +235,7 @@ TEST(GoodputTest, AGangThatShrinksHasTheRanksThatItHas) {
   h.Advance(seconds(20));
   h.QuiescedOn("n1", h.id);
   h.StartAll(h.id);
-  ASSERT_EQ(h.Attempt(h.id).ranks.size(), 1u) << h.Story();
+  ASSERT_EQ(h.Attempt(h.id).ranks.size(), 1u) << h.Timeline();
   const double before = Total(h, h.id);
   h.Advance(seconds(10));
   EXPECT_DOUBLE_EQ(Total(h, h.id) - before, 10);
@@ -291,7 +291,7 @@ TEST(GoodputTest, StepsThatWereDoneWithoutACoordinatorCount) {
   h.Join("n2", {.hosted = second});
   EXPECT_NEAR(UnderWay(h, h.id), 12, 0.01);
   Tell(h, h.id, 50);
-  EXPECT_NEAR(Figures(h, h.id)[0], 12, 0.01) << h.Story();
+  EXPECT_NEAR(Figures(h, h.id)[0], 12, 0.01) << h.Timeline();
   EXPECT_NEAR(Total(h, h.id), before + 12, 0.01);
 }
 
@@ -306,7 +306,7 @@ TEST(GoodputTest, ARankThatDiedWithoutACoordinatorHasTrainedUntilThen) {
   second.exited.push_back(exit);
   h.Join("n1", {.hosted = first});
   h.Join("n2", {.hosted = {second}});
-  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
+  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Timeline();
   EXPECT_NEAR(Figures(h, h.id)[0], 2 * 6, 0.01);
   EXPECT_NEAR(Figures(h, h.id)[3], 2 * 4, 0.01);
 }
@@ -367,7 +367,7 @@ TEST(GoodputTest, ASpareNodeIsIdle) {
   std::string yaml = TrainYaml();
   yaml.replace(yaml.find("nodes: 2,"), 9, "nodes: 2, spares: 1,");
   Training h(yaml, {"n1", "n2", "n3"});
-  ASSERT_EQ(h.Attempt(h.id).spares.size(), 1u) << h.Story();
+  ASSERT_EQ(h.Attempt(h.id).spares.size(), 1u) << h.Timeline();
   const auto idle = [&h] { return Figures(h.controller().FleetGoodput(h.now().mono))[6]; };
   const double before = idle();
   h.Advance(seconds(10));

@@ -40,7 +40,7 @@ TEST(InPlaceTest, SurvivorsAreParkedAndTheSameNodesGoOn) {
   h.ReportAll(h.id, FirstStep{13});
   EXPECT_EQ(h.Attempt(h.id).resumed_from, "snapshot");
   EXPECT_TRUE(h.HasEvent(h.id, "recovered", "resumed at step 12, 0 steps to do again; by in_place"))
-      << h.Story();
+      << h.Timeline();
   const auto told = std::find_if(h.observations.begin(), h.observations.end(), [](const auto& o) {
     return std::holds_alternative<RecoveryObserved>(o);
   });
@@ -119,7 +119,7 @@ TEST(InPlaceTest, AGangThatGetsNowhereWithinItsBudgetIsRespawned) {
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kRunning);
   h.Advance(milliseconds(1100));
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kSlowRung);
-  EXPECT_TRUE(h.HasEvent(h.id, "aborting", "no step was finished in time")) << h.Story();
+  EXPECT_TRUE(h.HasEvent(h.id, "aborting", "no step was finished in time")) << h.Timeline();
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.Attempt(h.id).rung, Rung::kRespawn);
 }
@@ -220,7 +220,7 @@ TEST(InPlaceTest, ACancelDuringABackOffEndsWhatIsParked) {
     h.Exited(h.id, i, {0, 9});
     h.ParkAll(h.id);
   }
-  ASSERT_EQ(h.Attempt(h.id).state, AttemptState::kEnded) << h.Story();
+  ASSERT_EQ(h.Attempt(h.id).state, AttemptState::kEnded) << h.Timeline();
   EXPECT_EQ(h.Node("n1").slots_used, 1);
   (void)h.Cancel(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kCancelled);
@@ -300,7 +300,7 @@ TEST(InPlaceRestartTest, ParkedProcessesOfAnOlderGenerationAreEnded) {
     h.Say("n1", Heartbeat{});
     h.Say("n3", Heartbeat{});
   }
-  ASSERT_EQ(h.Attempt(h.id).nodes[1].value, "n3") << h.Story();
+  ASSERT_EQ(h.Attempt(h.id).nodes[1].value, "n3") << h.Timeline();
   EXPECT_EQ(h.Attempt(h.id).rung, Rung::kSpare);
   h.Leave("n1");
   h.Forget();

@@ -310,7 +310,7 @@ TEST(AttemptTest, AnExitThatWasNotStoredBeforeTheCoordinatorDiedComesBackWithThe
   EXPECT_EQ(h.Attempt(id).ranks[0].state, RankState::kExited);
   h.Exited(id, 1, {0, 0});
   h.QuiesceAll(id);
-  EXPECT_EQ(h.State(id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.State(id), JobState::kSucceeded) << h.Timeline();
   EXPECT_EQ(h.Attempt(id).generation, 1) << "the exit of rank 0 was lost";
 }
 

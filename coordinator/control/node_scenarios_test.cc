@@ -213,7 +213,7 @@ TEST(NodeTest, AJobThatWaitsForProcessesThatSurvivedSigkillGoesOnAtTheirEnd) {
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.Attempt(id).generation, 1);
   h.Say("n2", Quiesced{id, 1, {}});
-  EXPECT_EQ(h.Attempt(id).generation, 2) << h.Story();
+  EXPECT_EQ(h.Attempt(id).generation, 2) << h.Timeline();
   EXPECT_EQ(h.Node("n2").slots_used, 2) << "of the new generation";
 }
 
@@ -452,7 +452,7 @@ TEST(WitnessTest, ANodeThatWasSilentThroughAnAbortDoesNotKeepTheJobFromShrinking
     h.Witness(ProbeOutcome::kAnswered);
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
-  EXPECT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
+  EXPECT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   EXPECT_EQ(h.Attempt(h.id).nodes.size(), 2u);
   EXPECT_EQ(h.Attempt(h.id).rung, Rung::kShrink);
 }
@@ -497,20 +497,20 @@ TEST(WitnessTest, WhoIsBackFirstIsAskedForTheOthers) {
     h.Advance(milliseconds(500));
     h.Witness(ProbeOutcome::kAnswered);
   }
-  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Story();
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   // One that is really gone is found out as ever.
   for (int i = 0; i < 4; ++i) {
     h.Advance(milliseconds(500));
     h.Witness(ProbeOutcome::kUnreachable);
   }
-  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost) << h.Story();
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost) << h.Timeline();
 }
 
 TEST(WitnessTest, ACoordinatorThatOversleptSuspectsNobody) {
   Watched h;
   h.Oversleep(seconds(30));
-  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady) << h.Story();
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady) << h.Timeline();
   h.Advance(seconds(1));
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }

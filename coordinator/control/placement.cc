@@ -169,7 +169,7 @@ void ControllerCore::SetWaitReason(JobEntry& job, const std::string& reason) {
   if (job.record.reason == reason) return;
   job.record.reason = reason;
   Mark(job);
-  // Nodes that come and go change the reason often; once in the story is enough.
+  // Nodes that come and go change the reason often; once in the timeline is enough.
   if (std::exchange(job.told_waiting, true)) return;
   Tell(job, {"queued", Severity::kInfo, "waiting: " + reason});
 }

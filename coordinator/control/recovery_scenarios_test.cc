@@ -51,7 +51,7 @@ TEST(RankFaultTest, AKilledRankAbortsAllAtOnceAndTheJobTrainsAgain) {
   EXPECT_EQ(h.Attempt(h.id).resumed_step, 10);
   EXPECT_EQ(h.Job(h.id).attempts->front().lost_steps, 2);
   EXPECT_TRUE(h.HasEvent(h.id, "recovered", "training again 0.63 s after the fault: detect 0.01 s"))
-      << h.Story();
+      << h.Timeline();
   EXPECT_TRUE(h.HasEvent(h.id, "recovered", "resumed at step 10, 2 steps to do again"));
   h.FinishAll(h.id);
   EXPECT_EQ(h.Job(h.id).record->reason, "finished at step 11 after 1 restart");
@@ -145,7 +145,7 @@ TEST(RankFaultTest, WhatATrainerSaysIsKeptUpToABound) {
   h.Report(h.id, 0, TrainerNote{"info", std::string(150000, 'y')});
   h.QuiesceAll(h.id);
   EXPECT_LT(h.Job(h.id).attempts->front().cause.size(), 3000u);
-  EXPECT_LT(h.Story().size(), 15000u);
+  EXPECT_LT(h.Timeline().size(), 15000u);
 }
 
 TEST(RankFaultTest, OfTwoFailuresTheEarlierIsTheCause) {
@@ -181,7 +181,7 @@ TEST(RankFaultTest, TheSameFaultAtTheSameStepTwiceEndsTheJobAndSaysSo) {
   RunningJob h;
   h.Exited(h.id, 1, {0, 11});
   h.QuiesceAll(h.id);
-  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
+  ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Timeline();
   h.StartAll(h.id);
   h.TrainFrom(h.id, 11);
   h.Exited(h.id, 1, {0, 11});
@@ -194,7 +194,7 @@ TEST(RankFaultTest, TheSameFaultAtTheSameStepTwiceEndsTheJobAndSaysSo) {
 TEST(RankFaultTest, ASignalFromOutsideAtTheSameStepIsAnotherFault) {
   RunningJob h;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Story();
+    ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Timeline();
     h.Exited(h.id, 1, {0, 9});
     h.QuiesceAll(h.id);
     h.Advance(seconds(2));
@@ -209,7 +209,7 @@ TEST(RankFaultTest, FaultsWithoutProgressUseUpTheBudget) {
   h.Exited(h.id, 1, {0, 11});
   h.QuiesceAll(h.id);  // progress: steps 1 to 12 were new
   for (int attempt = 0; attempt < 3; ++attempt) {
-    ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Story();
+    ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Timeline();
     h.StartAll(h.id);
     h.TrainFrom(h.id, attempt);  // no further than before
     h.Exited(h.id, 1, {0, 11});
@@ -224,7 +224,7 @@ TEST(RankFaultTest, FaultsWithoutProgressUseUpTheBudget) {
 TEST(RankFaultTest, OutOfMemoryIsTriedOnceMore) {
   RunningJob h;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Story();
+    ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Timeline();
     h.Say("n2", RankExited{.job_id = h.id,
                            .generation = h.Attempt(h.id).generation,
                            .rank = 1,
@@ -264,7 +264,7 @@ TEST(RankFaultTest, AHungRankIsNamedAndNotKept) {
   const Abort abort = h.Take<Abort>("n2").at(0);
   EXPECT_EQ(abort.kill_ranks, std::vector<int>{1});
   EXPECT_DOUBLE_EQ(abort.park_seconds, 1);
-  EXPECT_TRUE(h.HasEvent(h.id, "hung")) << h.Story();
+  EXPECT_TRUE(h.HasEvent(h.id, "hung")) << h.Timeline();
   EXPECT_THAT(h.Attempt(h.id).card.what, HasSubstr("no progress"));
 }
 
@@ -376,13 +376,13 @@ TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobTheSecondTimeEither) {
   h.ParkedOn("n1", id);
   double pause = 10;
   for (Generation generation = 2; generation < 6; ++generation, pause *= 2) {
-    ASSERT_EQ(h.Attempt(id).generation, generation) << h.Story();
+    ASSERT_EQ(h.Attempt(id).generation, generation) << h.Timeline();
     h.Say("n1", Prepared{id, generation, true, "", false, 4999,
                          CudaStack{"b", "13.0", "13.0", "2.28.9"}});
     h.Say("n3",
           Prepared{id, generation, true, "", false, 0, CudaStack{"b", "13.0", "13.0", "2.27.5"}});
     h.QuiesceAll(id);
-    ASSERT_EQ(h.State(id), JobState::kRecovering) << h.Story();
+    ASSERT_EQ(h.State(id), JobState::kRecovering) << h.Timeline();
     h.Advance(std::chrono::round<milliseconds>(std::chrono::duration<double>(pause - 1)));
     ASSERT_EQ(h.Attempt(id).generation, generation) << "twice as long each time";
     h.Advance(seconds(1));
@@ -402,7 +402,7 @@ TEST(PrepareTest, ANodeThatFailsToPrepareAgainAndAgainEndsNoJobThatHasRun) {
     const Generation generation = h.Attempt(id).generation;
     h.Say("n2", Prepared{id, generation, false, "its guardian does not start", true, 0});
     h.QuiesceAll(id);
-    ASSERT_NE(h.State(id), JobState::kFailed) << h.Story();
+    ASSERT_NE(h.State(id), JobState::kFailed) << h.Timeline();
     ASSERT_TRUE(n > 0 || h.Attempt(id).generation == generation + 1) << "once at once";
     while (h.Attempt(id).generation == generation) h.Advance(seconds(10));
   }
@@ -421,11 +421,11 @@ TEST(PrepareTest, NodesThatAreNotPreparedInTimeEndNoJobThatHasRun) {
     const Generation generation = h.Attempt(id).generation;
     h.Advance(seconds(31));
     h.QuiesceAll(id);
-    ASSERT_NE(h.State(id), JobState::kFailed) << h.Story();
+    ASSERT_NE(h.State(id), JobState::kFailed) << h.Timeline();
     while (h.Attempt(id).generation == generation) h.Advance(seconds(5));
   }
   h.RunTo(id, 8);
-  EXPECT_EQ(h.State(id), JobState::kRunning) << h.Story();
+  EXPECT_EQ(h.State(id), JobState::kRunning) << h.Timeline();
 }
 
 // The data's disk is not mounted there, which only the trainer finds out.
@@ -443,8 +443,8 @@ TEST(PrepareTest, BadInputOnAReplacementAloneEndsNoJobThatHasTrained) {
   h.Report(id, 1, TrainerError{"data", "there is no /data/rows.jsonl"});
   h.Exited(id, 1, {78, 0});
   h.QuiesceAll(id);
-  EXPECT_TRUE(h.HasEvent(id, "node_refused", "n3 cannot run it")) << h.Story();
-  ASSERT_EQ(h.Attempt(id).generation, 3) << h.Story();
+  EXPECT_TRUE(h.HasEvent(id, "node_refused", "n3 cannot run it")) << h.Timeline();
+  ASSERT_EQ(h.Attempt(id).generation, 3) << h.Timeline();
   EXPECT_EQ(h.Attempt(id).nodes[1].value, "n4");
 }
 

@@ -53,9 +53,9 @@ TEST(RestartTest, StepsThatAreLostWithTheCoordinatorAreCounted) {
   h.Join("n2");
   h.Advance(seconds(11));
   h.StartAll(h.id);
-  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Story();
+  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   h.TrainFrom(h.id, 30);
-  EXPECT_EQ(h.Job(h.id).attempts->at(0).lost_steps, 10) << h.Story();
+  EXPECT_EQ(h.Job(h.id).attempts->at(0).lost_steps, 10) << h.Timeline();
 }
 
 TEST(RestartTest, WhilePreparing) {
@@ -90,7 +90,7 @@ TEST(RestartTest, WhileLaunchingTheMissingLaunchIsSaidAgain) {
   h.Started(h.id, 1);
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kRunning);
   EXPECT_EQ(h.Attempt(h.id).rendezvous_token, "") << "it is kept for longer than a restart needs";
-  EXPECT_EQ(h.Story().find(token), std::string::npos) << h.Story();
+  EXPECT_EQ(h.Timeline().find(token), std::string::npos) << h.Timeline();
 }
 
 TEST(RestartTest, WhileRunningNobodyNotices) {
@@ -133,7 +133,7 @@ TEST(RestartTest, SinceWhenNoStepWasFinishedIsKnownUntilTheNextOneIs) {
   EXPECT_EQ(progress_at(), step_at) << "step 10 was finished before";
   h.Advance(milliseconds(100));
   h.Report(h.id, 1, FirstStep{11});
-  EXPECT_EQ(progress_at(), h.now().unix_ms) << h.Story();
+  EXPECT_EQ(progress_at(), h.now().unix_ms) << h.Timeline();
 }
 
 TEST(RestartTest, ReportsOfTheHelloBringTheJobUpToDate) {
@@ -176,7 +176,7 @@ TEST(RestartTest, RanksThatEndedWhileItWasDownAreFound) {
     hosted.quiesced = true;
     h.Join(node, {.hosted = {hosted}});
   }
-  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Timeline();
 }
 
 TEST(RestartTest, TakingTheClusterDownAgainAndAgainFailsNoJob) {
@@ -192,8 +192,8 @@ TEST(RestartTest, TakingTheClusterDownAgainAndAgainFailsNoJob) {
     h.Restart();
     h.Join("n2", {.hosted = {n2}});
     h.Join("n1", {.hosted = {n1}});
-    ASSERT_EQ(h.Job(h.id).attempts->at(round - 1).cause, "node n1 was taken down") << h.Story();
-    ASSERT_EQ(h.Job(h.id).record->generation, round + 1) << h.Story();
+    ASSERT_EQ(h.Job(h.id).attempts->at(round - 1).cause, "node n1 was taken down") << h.Timeline();
+    ASSERT_EQ(h.Job(h.id).record->generation, round + 1) << h.Timeline();
   }
   EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
 }
@@ -285,7 +285,7 @@ TEST(RestartTest, OldAttemptsAreKeptWithoutWhatTakesRoom) {
   const std::vector<AttemptRecord>& attempts = *h.Job(id).attempts;
   ASSERT_GT(attempts.size(), 50u);
   EXPECT_TRUE(attempts.front().ranks.empty());
-  EXPECT_FALSE(attempts.front().cause.empty()) << "the story is told to the end";
+  EXPECT_FALSE(attempts.front().cause.empty()) << "the timeline is told to the end";
   EXPECT_EQ(attempts[attempts.size() - 20].ranks.size(), 2u);
   EXPECT_EQ(h.controller().LocateLog(id.value, 0, 1).status().code(), StatusCode::kNotFound);
   ASSERT_EQ(h.stored().attempts.size(), attempts.size());

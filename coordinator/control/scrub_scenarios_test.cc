@@ -36,8 +36,8 @@ struct Scrubbed : ControlHarness {
   // The one order that the node has got, and nobody else.
   ScrubCheckpoint Order(const std::string& node) {
     std::vector<ScrubCheckpoint> orders = Take<ScrubCheckpoint>(node);
-    EXPECT_EQ(orders.size(), 1u) << node << "\n" << Story();
-    EXPECT_FALSE(Ordered()) << Story();
+    EXPECT_EQ(orders.size(), 1u) << node << "\n" << Timeline();
+    EXPECT_FALSE(Ordered()) << Timeline();
     return orders.empty() ? ScrubCheckpoint{} : orders.front();
   }
   bool Ordered() const {

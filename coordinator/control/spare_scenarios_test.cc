@@ -32,7 +32,7 @@ struct LosingNodes : ControlHarness {
         SayOn(send.session, ProbeResult{probe->probe_id, probe->node, ProbeOutcome::kUnreachable});
       }
     }
-    ASSERT_EQ(Node(node).record->state, NodeState::kLost) << Story();
+    ASSERT_EQ(Node(node).record->state, NodeState::kLost) << Timeline();
   }
 };
 
@@ -135,7 +135,7 @@ TEST(SpareTest, TheJobsOwnSpareIsTakenFirst) {
 
 TEST(SpareTest, TooFewAreToldAndMadeUpForLater) {
   Elastic h({"n1", "n2"}, kWithSpare);
-  EXPECT_TRUE(h.HasEvent(h.id, "spares_missing", "0 of 1 spare nodes found")) << h.Story();
+  EXPECT_TRUE(h.HasEvent(h.id, "spares_missing", "0 of 1 spare nodes found")) << h.Timeline();
   h.Join("n3");
   EXPECT_TRUE(h.Take<Prepare>("n3").at(0).spare);
   EXPECT_TRUE(h.HasEvent(h.id, "spare_added", "n3"));
@@ -261,7 +261,7 @@ TEST(ShrinkTest, ANodeThatMayStillComeBackAfterARestartIsWaitedFor) {
     h.Exited(h.id, i, {0, 9});
   }
   h.ParkAll(h.id);
-  ASSERT_EQ(h.Attempt(h.id).state, AttemptState::kEnded) << h.Story();
+  ASSERT_EQ(h.Attempt(h.id).state, AttemptState::kEnded) << h.Timeline();
   h.Restart();
   h.Join("n1", {.metrics_port = 9100});
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
@@ -355,7 +355,7 @@ TEST(GrowTest, WithoutSnapshotsTheGangSavesItsStateFirst) {
   h.Forget();
   h.Join("n2", {.metrics_port = 9100});
   h.Advance(milliseconds(3100));
-  EXPECT_EQ(h.Take<Stop>("n1").size(), 1u) << h.Story();
+  EXPECT_EQ(h.Take<Stop>("n1").size(), 1u) << h.Timeline();
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
   h.Checkpoint(h.id, 14);
   h.Exited(h.id, 0, {0, 0});

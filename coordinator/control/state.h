@@ -119,7 +119,7 @@ struct JobEntry {
   std::optional<TimePoint> time_limit_at;
   std::map<std::string, PruneOrder> prune_sent;  // by committed directory
   std::set<std::string> manifest_failed;         // directories that nobody waits for any more
-  bool told_waiting = false;                     // the story says that it waits for a gang
+  bool told_waiting = false;                     // the timeline says that it waits for a gang
   double step_seconds = 0;                       // moving average
   double slowest_step = 0;                       // in seconds
   HangDetector hangs;

@@ -46,7 +46,7 @@ TEST(SuspendTest, TheRanksSaveAndTheJobIsSetAside) {
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
   h.StepTo(h.id, 13);
   h.Save(13);
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Reason(), "suspended: maintenance; it will go on at step 13");
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kSuspended);
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
@@ -71,7 +71,7 @@ TEST(SuspendTest, AResumedJobGoesOnFromItsNewestCheckpoint) {
   EXPECT_EQ(launched[0].resume.at(0).step, 13);
   h.StartAll(h.id);
   h.TrainFrom(h.id, 13);
-  EXPECT_EQ(h.State(h.id), JobState::kRunning) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kRunning) << h.Timeline();
   EXPECT_EQ(h.Job(h.id).attempts->front().lost_steps, 0);
   h.observations.clear();
   h.FinishAll(h.id);
@@ -103,7 +103,7 @@ TEST(SuspendTest, TheCommitRecordIsWaitedForWhileThereIsTime) {
   h.Advance(seconds(10));
   EXPECT_EQ(h.State(h.id), JobState::kStopping);
   h.Advance(seconds(11));
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Job(h.id).record->committed_step, 13);
 }
 
@@ -114,7 +114,7 @@ TEST(SuspendTest, ACancelDoesNotWaitForTheCommitRecord) {
   h.QuiesceAll(h.id);
   ASSERT_EQ(h.State(h.id), JobState::kStopping);
   EXPECT_TRUE(h.Cancel(h.id).status.ok());
-  EXPECT_EQ(h.State(h.id), JobState::kCancelled) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kCancelled) << h.Timeline();
 }
 
 TEST(SuspendTest, WhoHasNotSavedByTheDeadlineIsEndedAndTheLossIsSaid) {
@@ -128,7 +128,7 @@ TEST(SuspendTest, WhoHasNotSavedByTheDeadlineIsEndedAndTheLossIsSaid) {
   EXPECT_EQ(aborted[0].grace_seconds, 0);
   EXPECT_EQ(h.State(h.id), JobState::kStopping) << "not before all is proved gone";
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Reason(),
             "suspended: maintenance; it had not stopped in time; it will go on at step 10; 2 steps "
             "after that checkpoint will have to be done again");
@@ -181,7 +181,7 @@ TEST(SuspendTest, AGangThatIsNotUpYetIsEndedAtOnce) {
   EXPECT_TRUE(h.Suspend(id, 60).status.ok());
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
   h.QuiesceAll(id);
-  EXPECT_EQ(h.State(id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Job(id).record->reason, "suspended: maintenance; it has finished no step yet");
 }
 
@@ -193,7 +193,7 @@ TEST(SuspendTest, ARecoveringJobIsSuspendedAtItsLastCheckpointAndKeepsNoProcess)
   ASSERT_EQ(h.State(h.id), JobState::kRecovering);
   EXPECT_TRUE(h.Suspend(h.id, 60).status.ok());
   h.ParkAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("2 steps after that checkpoint"));
   EXPECT_EQ(h.Attempt(h.id).generation, 1);
   EXPECT_EQ(h.Node("n2").slots_used, 1) << "what is parked there ends by its release";
@@ -208,7 +208,7 @@ TEST(SuspendTest, AFaultOnTheWayIsNotRecovered) {
   h.Report(h.id, 1, TrainerError{"peer_lost", "rank 0 is gone"});
   h.Advance(seconds(1));
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Reason(),
             "suspended: maintenance; no checkpoint was committed: 12 steps will have to be done "
             "again");
@@ -219,14 +219,14 @@ TEST(SuspendTest, ANodeThatIsLostOnTheWayHoldsNobodyUp) {
   h.Leave("n2");
   h.Advance(seconds(11));
   h.QuiescedOn("n1", h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
 }
 
 TEST(SuspendTest, AJobThatDoesItsLastStepOnTheWayHasSucceeded) {
   Suspending h;
   h.Report(h.id, 0, Finished{100, "/jobs/out/model"});
   h.FinishAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Timeline();
   EXPECT_EQ(h.Resume(h.id).status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(h.Suspend(h.id).status.message(), HasSubstr("has already succeeded"));
 }
@@ -237,7 +237,7 @@ TEST(SuspendTest, AJobThatHasFinishedAlreadyIsWoundUpAsThat) {
   h.Exited(h.id, 1, {0, 0});
   EXPECT_TRUE(h.Suspend(h.id).status.ok());
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Timeline();
 }
 
 TEST(SuspendTest, ACommandThatEndsWellBecauseItWasAskedToIsSuspended) {
@@ -248,7 +248,7 @@ TEST(SuspendTest, ACommandThatEndsWellBecauseItWasAskedToIsSuspended) {
         RankExited{
             .job_id = h.id, .generation = 1, .rank = 1, .exit = {0, 15}, .asked_to_stop = true});
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Reason(), "suspended: maintenance; its command will run anew");
 }
 
@@ -256,7 +256,7 @@ TEST(SuspendTest, ACommandThatHadEndedBeforeItWasAskedToHasSucceeded) {
   Suspending h(CommandYaml(), 60);
   h.ExitAll();
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Timeline();
 }
 
 TEST(SuspendTest, ACommandThatDoesNotObeyIsEndedAtItsDeadline) {
@@ -274,7 +274,7 @@ TEST(SuspendTest, ACancelWinsOnTheWayAndAfterIt) {
     EXPECT_EQ(h.Take<Abort>("n1").size(), 1u) << "what is cancelled need not save";
     EXPECT_EQ(h.Suspend(h.id).status.code(), StatusCode::kFailedPrecondition);
     h.QuiesceAll(h.id);
-    EXPECT_EQ(h.State(h.id), JobState::kCancelled) << h.Story();
+    EXPECT_EQ(h.State(h.id), JobState::kCancelled) << h.Timeline();
   }
   Suspending h;
   h.Save(13);
@@ -307,7 +307,7 @@ TEST(SuspendTest, ARestartInBetweenSaysTheStopAgainAndKeepsTheDeadline) {
   h.Advance(seconds(2));
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
 }
 
 TEST(SuspendTest, ARestartWhileTheGangIsBeingEndedLosesNothing) {
@@ -323,7 +323,7 @@ TEST(SuspendTest, ARestartWhileTheGangIsBeingEndedLosesNothing) {
   h.Join("n2", {.hosted = {n2}});
   EXPECT_EQ(h.Take<CheckpointCommitted>("n1").size(), 1u);
   h.Manifest(h.id, h.Directory(h.id, 13));
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_THAT(h.Reason(), HasSubstr("it will go on at step 13"));
 }
 
@@ -335,11 +335,11 @@ TEST(SuspendTest, ASuspendedJobSurvivesARestartAndItsGuardiansAreLetGo) {
   h.Restart();
   h.Join("n1", {.hosted = {n1}});
   h.Join("n2");
-  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
   h.Say("n1", Released{h.id});
   EXPECT_TRUE(h.Job(h.id).record->unreleased.empty());
-  EXPECT_EQ(std::get<ResumeAccepted>(h.Resume(h.id).body).state, JobState::kStarting) << h.Story();
+  EXPECT_EQ(std::get<ResumeAccepted>(h.Resume(h.id).body).state, JobState::kStarting) << h.Timeline();
 }
 
 TEST(SuspendTest, TheOutputDirectoryStaysItsOwn) {
@@ -362,9 +362,9 @@ TEST(SuspendTest, TheTimeThatItIsSuspendedIsNoTimeOfItsTimeLimit) {
   h.Join("n1", {.hosted = {n1}});
   h.Join("n2", {.hosted = {n2}});
   h.Advance(seconds(5));
-  EXPECT_EQ(h.State(h.id), JobState::kRunning) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kRunning) << h.Timeline();
   h.Advance(seconds(10));
-  EXPECT_EQ(h.State(h.id), JobState::kStopping) << h.Story();
+  EXPECT_EQ(h.State(h.id), JobState::kStopping) << h.Timeline();
 }
 
 TEST(SuspendTest, AnAttemptThatWasSuspendedIsNotCountedAsAFailure) {

@@ -235,7 +235,7 @@ struct NodeRecord {
 enum class Severity { kInfo = 0, kWarning, kError };
 std::string_view Name(Severity severity);  // info, warning, error
 
-// One line of the story. Key: seq, which rises by one per event of the cluster.
+// One line of the timeline. Key: seq, which rises by one per event of the cluster.
 struct EventRecord {
   std::uint64_t seq = 0;
   std::int64_t unix_ms = 0;

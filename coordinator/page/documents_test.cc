@@ -118,7 +118,7 @@ TEST(Overview, ShowsTheNewestEndedJobsOfTheLastDayAndCountsTheOthers) {
   EXPECT_EQ(overview.parts().Since(0, kNow).find("\"job/"), std::string::npos);
 }
 
-TEST(JobDocument, TellsTheStoryOfARankThatWasKilled) {
+TEST(JobDocument, TellsTheTimelineOfARankThatWasKilled) {
   RunningJob cluster;
   JobPage page(cluster.id);
   page.Look(cluster);

@@ -74,7 +74,7 @@ class PilotRunnerTest : public testing::Test {
                    .note =
                        [this](const ClusterNote& note) {
                          const std::lock_guard lock(mutex_);
-                         story_ += std::string(note.kind) + ": " + note.message + "\n";
+                         timeline_ += std::string(note.kind) + ": " + note.message + "\n";
                        }});
     loop_->Post([this] { runner_->Start(); });
     thread_ = std::thread([this] { loop_->Run(); });
@@ -94,9 +94,9 @@ class PilotRunnerTest : public testing::Test {
     const std::lock_guard lock(mutex_);
     facts_.nodes.push_back({.name = name, .pilot = pilot});
   }
-  std::string Story() {
+  std::string Timeline() {
     const std::lock_guard lock(mutex_);
-    return story_;
+    return timeline_;
   }
 
   json Status() const {
@@ -146,7 +146,7 @@ class PilotRunnerTest : public testing::Test {
   const std::string security_ = dir_ / "security";
   std::mutex mutex_;
   PoolFacts facts_;
-  std::string story_;
+  std::string timeline_;
   std::string listens_ = "10.0.0.1:7070";
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<PilotRunner> runner_;
@@ -198,7 +198,7 @@ TEST_F(PilotRunnerTest, GivesEachNodeATokenOfItsOwnName) {
   const auto book = ReadFile(SecurityPaths{security_}.JoinTokens());
   ASSERT_TRUE(book.ok());
   EXPECT_EQ(json::parse(*book)["tokens"][0]["node"], "n7");
-  EXPECT_THAT(Story(), HasSubstr("pilot_started: pilot " + key + " (Slurm job 1) runs on n7"));
+  EXPECT_THAT(Timeline(), HasSubstr("pilot_started: pilot " + key + " (Slurm job 1) runs on n7"));
   EXPECT_EQ(Count("sbatch"), 1);
 }
 
@@ -315,7 +315,7 @@ TEST_F(PilotRunnerTest, AnEndedPilotsCertificatesAreRefused) {
   Stop();
   SetJob("1", key, "COMPLETED", "n7");
   Start();
-  ASSERT_TRUE(Eventually([&] { return Story().find("pilot_ended") != std::string::npos; }));
+  ASSERT_TRUE(Eventually([&] { return Timeline().find("pilot_ended") != std::string::npos; }));
   ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(Place(key) + "/end.json"); }));
   const auto list = LoadRevocations(SecurityPaths{security_}.RevokedCertificates());
   ASSERT_TRUE(list.ok());

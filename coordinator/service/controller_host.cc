@@ -17,7 +17,7 @@ std::vector<EventRecord> EventsOf(const std::vector<StoreOperation>& operations)
   return events;
 }
 
-// The log tells the same story as the events.
+// The log tells the same timeline as the events.
 void LogEvents(const std::vector<EventRecord>& events) {
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
                                                    spdlog::level::err};

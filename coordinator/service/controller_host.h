@@ -35,7 +35,7 @@ class EffectOutlet {
   virtual void SendToWorker(const WorkerSend& send) = 0;
   virtual void CloseWorker(const CloseSession& close) = 0;
   virtual void OnJobsChanged(const std::vector<JobId>& jobs) = 0;
-  // What the story of jobs and cluster got further, in order.
+  // What the timeline of jobs and cluster got further, in order.
   virtual void OnEvents(const std::vector<EventRecord>& events) = 0;
   virtual void OnObservation(const Observation& observation) = 0;
   virtual void OnStoreFailed(const Status& status) = 0;

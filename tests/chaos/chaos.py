@@ -10,7 +10,7 @@ no slot in use, every checkpoint whole, a cause for every fault. A seed gives th
 same order at the same steps; what happens between two steps is the machine's.
 
 Ends when --faults are done or the --minutes are over. Prints one JSON object; exit code 1 when anything
-was violated, which --keep writes down with events, story and logs.
+was violated, which --keep writes down with events, timeline and logs.
 """
 
 import argparse
@@ -222,7 +222,7 @@ class Chaos:
         got = cluster.get(job)
         self.lost_steps = max([self.lost_steps] + [a["lost_steps"] for a in got["attempts"]])
         kinds = {fault.kind for _, fault, _ in done}
-        found = oracle.check_end(got, done) + oracle.check_story(got, done)
+        found = oracle.check_end(got, done) + oracle.check_timeline(got, done)
         if got["state"] == "succeeded":
             sizes = {entry["world_size"] for entry in read_metrics(self.arena.output(job)).values()}
             found += oracle.compare(oracle.result_of(self.arena.output(job)), wanted,

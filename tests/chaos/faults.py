@@ -20,7 +20,7 @@ ROOM_BYTES = 64 << 10
 class Injected:
     kind: str
     target: str
-    # What the story of the attempt that it ends must match; empty: it need not end an attempt.
+    # What the timeline of the attempt that it ends must match; empty: it need not end an attempt.
     cause: str = ""
     heal: Callable[[], None] = lambda: None
     terminal: bool = False  # the job must fail for it
@@ -153,7 +153,7 @@ def fill_disk(arena, job, random):
 
 
 def by_command(kind, cause="", terminal=False):
-    """A fault that `muster fault` causes inside of a rank, which the story's cause has to name; in
+    """A fault that `muster fault` causes inside of a rank, which the timeline's cause has to name; in
     `cause` stands {rank} for it."""
     def inject(arena, job, random):
         rank, _ = pick_rank(arena, job, random)

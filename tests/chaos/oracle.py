@@ -65,7 +65,7 @@ def check_checkpoints(checkpoints):
 GROWTH = "which have room again"
 
 
-def check_story(job, faults):
+def check_timeline(job, faults):
     """`job` as `muster get -o json` gives it; faults as (generation at that time, Injected, alone)."""
     attempts = job["attempts"]
     ended = [a for a in attempts if a["state"] == "ended"]

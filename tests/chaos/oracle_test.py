@@ -70,11 +70,11 @@ class Digest(unittest.TestCase):
         self.assertEqual(len(digests), 3)
 
 
-class Story(unittest.TestCase):
+class Timeline(unittest.TestCase):
     KILLED = Injected("kill-rank", "rank 1", r"rank 1 .*SIGKILL")
 
     def check(self, attempts, alone=True):
-        return oracle.check_story({"attempts": attempts}, [(1, self.KILLED, alone)])
+        return oracle.check_timeline({"attempts": attempts}, [(1, self.KILLED, alone)])
 
     def test_a_cause_that_names_it(self):
         self.assertEqual(self.check([attempt(1, "rank 1 on node-2 was killed by SIGKILL")]), [])
@@ -100,7 +100,7 @@ class Story(unittest.TestCase):
             "loss of micro-batch 0 (line 3 of train.jsonl)"
         for rank, violations in ((1, 0), (0, 1)):
             job = {"attempts": [attempt(1, told.format(rank))]}
-            self.assertEqual(len(oracle.check_story(job, [(1, nan, True)])), violations)
+            self.assertEqual(len(oracle.check_timeline(job, [(1, nan, True)])), violations)
 
     def test_an_attempt_without_a_cause(self):
         attempts = [attempt(1, "rank 1 on node-2 was killed by SIGKILL"), attempt(2, "")]

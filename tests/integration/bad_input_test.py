@@ -55,9 +55,9 @@ class BadModelAndData(unittest.TestCase):
         job = self.cluster.submit(self.cluster.train_job(steps=10, model=model, **train))
         self.assertEqual(self.cluster.wait(job), 10, self.cluster.describe(job))
         self.assertEqual(len(self.cluster.get(job)["attempts"]), 1, "bad input is not tried again")
-        story = self.cluster.describe(job)
+        timeline = self.cluster.describe(job)
         for word in words:
-            self.assertIn(word, story)
+            self.assertIn(word, timeline)
 
     def test_a_missing_model(self):
         missing = self.cluster.path("no-such-model")

@@ -23,7 +23,7 @@ def flip_byte(path):
 
 
 class CheckpointDamage(unittest.TestCase):
-    def test_the_checkpoint_before_is_used_and_the_story_says_so(self):
+    def test_the_checkpoint_before_is_used_and_the_timeline_says_so(self):
         cluster = Cluster(self)
         # Without snapshots, which would be newer than any checkpoint.
         options = {"steps": 300, "every": 100, "snapshot": {"every": 0}}
@@ -41,9 +41,9 @@ class CheckpointDamage(unittest.TestCase):
         self.assertEqual(cluster.wait(job), 0, cluster.describe(job))
         self.assertEqual(cluster.get(job)["attempts"][1]["resumed_step"],
                          int(json.loads(committed[-2].read_text(encoding="utf-8"))["step"]))
-        story = cluster.describe(job)
-        self.assertIn(newest.name, story)
-        self.assertIn("checksum", story)
+        timeline = cluster.describe(job)
+        self.assertIn(newest.name, timeline)
+        self.assertIn("checksum", timeline)
         self.assertEqual(trajectory(cluster.output(job)), trajectory(cluster.output(calm)))
 
 

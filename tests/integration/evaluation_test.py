@@ -199,9 +199,9 @@ class BadInput(unittest.TestCase):
         self.assertEqual(self.cluster.wait(job), 10, self.cluster.describe(job))
         got = self.cluster.get(job)
         self.assertEqual((len(got["attempts"]), got["step"]), (1, 0), "it is not tried again")
-        story = self.cluster.describe(job)
+        timeline = self.cluster.describe(job)
         for word in words:
-            self.assertIn(word, story)
+            self.assertIn(word, timeline)
 
     def test_rows_that_are_not_there(self):
         missing = self.cluster.path("none.jsonl")

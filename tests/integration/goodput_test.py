@@ -91,20 +91,20 @@ class Goodput(unittest.TestCase):
 
         self.end()
         goodput, _, _ = self.booked(self.job)
-        story = f"{goodput}\n{self.cluster.describe(self.job)}"
+        timeline = f"{goodput}\n{self.cluster.describe(self.job)}"
         for state in ("step", "recompute", "checkpoint", "recovery", "hang", "idle"):
-            self.assertGreater(goodput["states"][state], 0, story)
+            self.assertGreater(goodput["states"][state], 0, timeline)
         # A gang that stood for 2.8 s, at the least.
-        self.assertGreater(goodput["states"]["hang"], RANKS * 2.7, story)
+        self.assertGreater(goodput["states"]["hang"], RANKS * 2.7, timeline)
         self.assertEqual(goodput["under_way_seconds"], 0)
         total = goodput["total_seconds"]
-        self.assertGreaterEqual(total, RANKS * (self.last_seen - self.submitted) * 0.999, story)
-        self.assertLessEqual(total, RANKS * (self.ended - self.before) * 1.001, story)
+        self.assertGreaterEqual(total, RANKS * (self.last_seen - self.submitted) * 0.999, timeline)
+        self.assertLessEqual(total, RANKS * (self.ended - self.before) * 1.001, timeline)
         # The two moments as the coordinator wrote them down, to the millisecond.
         got = self.cluster.get(self.job)
         ended, submitted = (datetime.datetime.fromisoformat(got[key]) for key in ("ended", "submitted"))
         life = RANKS * (ended - submitted).total_seconds()
-        self.assertAlmostEqual(total, life, delta=0.001 * life, msg=story)
+        self.assertAlmostEqual(total, life, delta=0.001 * life, msg=timeline)
         print(f"booked {total:.3f} s of ranks; by both moments {life:.3f} s, by the test's clock "
               f"{RANKS * (self.last_seen - self.submitted):.3f} to {RANKS * (self.ended - self.before):.3f} s",
               {state: round(seconds, 3) for state, seconds in goodput["states"].items()}, file=sys.stderr)

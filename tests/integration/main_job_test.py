@@ -40,10 +40,10 @@ class MainJob(unittest.TestCase):
                 cluster.wait_for_step(job, 30)
                 cluster.kill_rank(job, rank)
                 self.assertEqual(cluster.wait(job), 0, cluster.describe(job))
-                self.check_story(cluster, job, rank)
+                self.check_timeline(cluster, job, rank)
                 self.assertEqual(trajectory(cluster.output(job)), expected)
 
-    def check_story(self, cluster, job, rank):
+    def check_timeline(self, cluster, job, rank):
         got = cluster.get(job)
         self.assertEqual(got["state"], "succeeded")
         self.assertEqual(got["generation"], 2)
@@ -56,10 +56,10 @@ class MainJob(unittest.TestCase):
         for stage in ("detect", "abort", "reform", "load", "first_step"):
             self.assertIsNotNone(after["seconds"][stage], stage)
             self.assertGreaterEqual(after["seconds"][stage], 0, stage)
-        story = cluster.describe(job)
-        self.assertIn("SIGKILL", story)
-        self.assertIn(f"rank {rank}", story)
-        self.assertIn(str(after["resumed_step"]), story)
+        timeline = cluster.describe(job)
+        self.assertIn("SIGKILL", timeline)
+        self.assertIn(f"rank {rank}", timeline)
+        self.assertIn(str(after["resumed_step"]), timeline)
 
     def test_who_comes_to_the_rendezvous_without_its_token_is_turned_away(self):
         cluster = Cluster(self)

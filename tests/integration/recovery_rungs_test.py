@@ -1,4 +1,4 @@
-"""Each rung of the ladder (docs/recovery.md), by the fault that leads to it: what stays, what the story
+"""Each rung of the ladder (docs/recovery.md), by the fault that leads to it: what stays, what the timeline
 says, and that the numbers are those of a run without faults."""
 
 import pathlib

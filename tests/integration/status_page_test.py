@@ -192,18 +192,18 @@ class StatusPage(unittest.TestCase):
         self.assertEqual(len(page.troubles), 1, page.troubles)  # this one, which was wanted
         page.troubles.clear()
 
-    def test_a_killed_rank_is_in_the_story_while_somebody_looks(self):
+    def test_a_killed_rank_is_in_the_timeline_while_somebody_looks(self):
         page = self.open_job(self.train)
-        before = page.evaluate("document.querySelectorAll('#story > li').length")
+        before = page.evaluate("document.querySelectorAll('#timeline > li').length")
         self.cluster.kill_rank(self.train, 1)
-        page.wait_for(f"document.querySelectorAll('#story > li').length > {before}", "another attempt is told")
-        page.wait_for("/Training again .* after the fault/.test(document.querySelector('#story > li').innerText)",
+        page.wait_for(f"document.querySelectorAll('#timeline > li').length > {before}", "another attempt is told")
+        page.wait_for("/Training again .* after the fault/.test(document.querySelector('#timeline > li').innerText)",
                       "how long the recovery took is told", timeout=40)
-        told = page.text("#story > li:nth-child(2)")
+        told = page.text("#timeline > li:nth-child(2)")
         self.assertIn("SIGKILL", told)
         self.assertIn("rank 1 on node-2", told)
         # Each stage that took any time: a rank's death is known at once.
-        self.assertRegex(page.text("#story > li"), r"called out[\s\S]*first step")
+        self.assertRegex(page.text("#timeline > li"), r"called out[\s\S]*first step")
         page.wait_for("document.querySelectorAll('#loss-chart .mark').length > 0", "the curve has a mark")
         self.keep(page, "job-recovered")
 

@@ -88,13 +88,13 @@ class EveryPhase(SleepingDaemons):
     def setUpClass(cls):
         cls.start_cluster(nodes=2)
 
-    def each_daemon(self, story):
+    def each_daemon(self, timeline):
         for daemon in ("guardian", "worker", "coordinator"):
             with self.subTest(daemon=daemon):
-                story(daemon)
+                timeline(daemon)
 
     def test_preparing(self):
-        def story(daemon):
+        def timeline(daemon):
             brake = self.stop(self.cluster.worker_pid(self.second))
             job = self.submit()
             self.wait_for_attempt(job, "preparing")
@@ -104,10 +104,10 @@ class EveryPhase(SleepingDaemons):
             self.sleep_through()
             self.go_on(sleeper)
             self.check_end(job, attempts=1)
-        self.each_daemon(story)
+        self.each_daemon(timeline)
 
     def test_forming(self):
-        def story(daemon):
+        def timeline(daemon):
             job = self.submit()
             guardian = self.guardian(job, self.second)
             brake = self.stop(wait_until(lambda: descendants(guardian), "rank 1 has a process")[0])
@@ -116,10 +116,10 @@ class EveryPhase(SleepingDaemons):
             self.go_on(sleeper)
             self.go_on(brake)
             self.check_end(job, attempts=1)
-        self.each_daemon(story)
+        self.each_daemon(timeline)
 
     def test_running(self):
-        def story(daemon):
+        def timeline(daemon):
             job = self.submit()
             self.cluster.wait_for_step(job, 5)
             output = self.cluster.output(job)  # which a coordinator that sleeps does not tell
@@ -128,7 +128,7 @@ class EveryPhase(SleepingDaemons):
             self.sleep_through(lambda: max(read_metrics(output)) > step)
             self.go_on(sleeper)
             self.check_end(job, attempts=1)
-        self.each_daemon(story)
+        self.each_daemon(timeline)
 
     def test_a_guardian_that_does_not_go_on_is_ended(self):
         job = self.submit()
@@ -138,7 +138,7 @@ class EveryPhase(SleepingDaemons):
         self.check_end(job, attempts=2)
 
     def test_aborting(self):
-        def story(daemon):
+        def timeline(daemon):
             job = self.submit()
             self.cluster.wait_for_step(job, 5)
             brake = self.stop_daemon("guardian", job, self.first)
@@ -152,10 +152,10 @@ class EveryPhase(SleepingDaemons):
             self.sleep_through()
             self.go_on(sleeper)
             self.check_end(job, attempts=2)
-        self.each_daemon(story)
+        self.each_daemon(timeline)
 
     def test_parked(self):
-        def story(daemon):
+        def timeline(daemon):
             job = self.submit()
             self.cluster.wait_for_step(job, 5)
             self.cluster.kill_node(self.second, job)
@@ -165,7 +165,7 @@ class EveryPhase(SleepingDaemons):
             self.go_on(sleeper)
             self.cluster.up()
             self.check_end(job, attempts=2, over=over)
-        self.each_daemon(story)
+        self.each_daemon(timeline)
 
 
 @unittest.skipUnless(can_have_namespaces(), "network namespaces need root and the program ip")

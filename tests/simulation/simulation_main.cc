@@ -103,7 +103,7 @@ struct Totals {
     ++violations[result.violation->invariant];
     std::fprintf(stderr, "seed %llu violates '%s': %s\n%s\n", static_cast<unsigned long long>(seed),
                  result.violation->invariant.c_str(), result.violation->what.c_str(),
-                 result.story.c_str());
+                 result.timeline.c_str());
   }
 };
 

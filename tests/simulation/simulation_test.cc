@@ -24,7 +24,7 @@ WorldOptions Small(std::uint64_t seed) {
 
 std::string Describe(const WorldOptions& options, const RunResult& result) {
   return "seed " + std::to_string(options.seed) + " violates '" + result.violation->invariant +
-         "': " + result.violation->what + "\n" + result.story;
+         "': " + result.violation->what + "\n" + result.timeline;
 }
 
 class SimulationTest : public ::testing::TestWithParam<int> {};

@@ -172,21 +172,21 @@ RunResult World::Run() {
   result_.jobs = options_.jobs;
   result_.events = queue_.ran();
   result_.virtual_seconds = ToSeconds(queue_.now() - begin);
-  if (result_.violation && coordinator_->up()) result_.story = Story();
+  if (result_.violation && coordinator_->up()) result_.timeline = Timeline();
   return std::move(result_);
 }
 
-std::string World::Story() const {
+std::string World::Timeline() const {
   const auto& events = coordinator_->controller().Events();
   const std::size_t first =
       events.size() > kEventsTold && !options_.trace ? events.size() - kEventsTold : 0;
-  std::string story;
+  std::string timeline;
   for (std::size_t i = first; i < events.size(); ++i) {
-    story += std::to_string(events[i].unix_ms) + " " + events[i].job.value + " g" +
+    timeline += std::to_string(events[i].unix_ms) + " " + events[i].job.value + " g" +
              std::to_string(events[i].generation) + " " + events[i].kind + ": " +
              events[i].message + "\n";
   }
-  return story;
+  return timeline;
 }
 
 }  // namespace muster::sim

@@ -72,7 +72,7 @@ struct RunResult {
   double virtual_seconds = 0;
   std::map<FaultKind, int> faults;
   std::vector<std::uint64_t> hashes;  // of the state, every kHashEvery events
-  std::string story;                  // the coordinator's, where something is violated
+  std::string timeline;                  // the coordinator's, where something is violated
 };
 inline constexpr std::uint64_t kHashEvery = 1000;
 
@@ -169,7 +169,7 @@ class World {
   void Begin();
   std::uint64_t StateHash() const;
   void Check();
-  std::string Story() const;
+  std::string Timeline() const;
 
   const WorldOptions options_;
   const ControllerOptions controller_options_;

@@ -54,8 +54,8 @@ class FromTheLoginNode(unittest.TestCase):
         self.assertEqual([job["name"] for job in jobs], [run.spec["name"]])
         nodes = ask("nodes", "--slurm-job", run.state)
         self.assertEqual(sorted(node["name"] for node in nodes), ["n1", "n2"])
-        story = site.lab.run(MUSTER, "describe", run.spec["name"], "--slurm-job", run.slurm_job).stdout
-        self.assertIn(run.spec["name"], story)
+        timeline = site.lab.run(MUSTER, "describe", run.spec["name"], "--slurm-job", run.slurm_job).stdout
+        self.assertIn(run.spec["name"], timeline)
         within = site.lab.run("srun", "--overlap", f"--jobid={run.slurm_job}", "-N1", "-n1",
                               MUSTER, "get", "--slurm-job", run.slurm_job)
         self.assertIn("running", within.stdout)

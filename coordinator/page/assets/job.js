@@ -104,7 +104,7 @@ function showCurves(cells, attempts) {
   for (const chart of charts) chart.show(list, marks);
 }
 
-// --- story ---
+// --- timeline ---
 
 const RUNGS = {
   in_place: 'The living ranks kept their processes and the gang formed again in place.',
@@ -168,7 +168,7 @@ function recovery(attempt, before) {
           stages.length ? el('div', {className: 'stages'}, ...bar(stages)) : null];
 }
 
-function storyItem(attempt, before) {
+function timelineItem(attempt, before) {
   const nodes = attempt.nodes.join(', ') +
       (attempt.node_count > attempt.nodes.length ? ` and ${
           attempt.node_count - attempt.nodes.length} more` : '');
@@ -186,25 +186,25 @@ function storyItem(attempt, before) {
 
 // An item is made again only when its attempt, or the one before it, has changed: what somebody has
 // opened or selected stays.
-const storyItems = new Map();
+const timelineItems = new Map();
 
-function showStory(attempts, changed) {
+function showTimeline(attempts, changed) {
   const numbers = [...attempts.keys()].map(Number).sort((a, b) => a - b);
-  for (const [number, item] of storyItems) {
+  for (const [number, item] of timelineItems) {
     if (attempts.has(String(number))) continue;
     item.remove();
-    storyItems.delete(number);
+    timelineItems.delete(number);
   }
   numbers.forEach((number, i) => {
     const before = i > 0 ? numbers[i - 1] : 0;
-    const known = storyItems.get(number);
+    const known = timelineItems.get(number);
     if (known && !changed.has(String(number)) && !changed.has(String(before))) return;
-    const item = storyItem(attempts.get(String(number)), attempts.get(String(before)));
-    storyItems.set(number, item);
+    const item = timelineItem(attempts.get(String(number)), attempts.get(String(before)));
+    timelineItems.set(number, item);
     if (known) known.replaceWith(item);
-    else byId('story').prepend(item);
+    else byId('timeline').prepend(item);
   });
-  setText(byId('story-sum'), plural(numbers.length, 'attempt'));
+  setText(byId('timeline-sum'), plural(numbers.length, 'attempt'));
   showAttemptChoice(numbers);
 }
 
@@ -365,7 +365,7 @@ const feed = new Feed(`/api/v1/events?job=${encodeURIComponent(wanted)}`, (parts
   if (changed.has('times')) showTimes(parts.one('times'));
   if (changed.has('goodput')) showGoodput(parts.one('goodput'));
   if (changed.has('cell') || changed.has('attempt')) showCurves(parts.of('cell'), parts.of('attempt'));
-  if (changed.has('attempt')) showStory(parts.of('attempt'), changed.get('attempt'));
+  if (changed.has('attempt')) showTimeline(parts.of('attempt'), changed.get('attempt'));
   if (changed.has('rank')) showRanks(parts.of('rank'));
   if (changed.has('checkpoints')) checkpoints.show(parts.one('checkpoints') ?? []);
   if (changed.has('event')) events.show(parts.of('event'));

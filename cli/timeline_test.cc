@@ -1,4 +1,4 @@
-#include "cli/story.h"
+#include "cli/timeline.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -10,16 +10,16 @@
 namespace muster {
 namespace {
 
-class StoryTest : public testing::Test {
+class TimelineTest : public testing::Test {
  protected:
-  StoryTest() {
+  TimelineTest() {
     ::setenv("TZ", "UTC", 1);
     ::tzset();
   }
 };
 
-TEST_F(StoryTest, TellsTheRecoveryOfARunningJob) {
-  EXPECT_EQ(TellStory(CannedJob(), "/cluster", 1'700'000'091'000),
+TEST_F(TimelineTest, TellsTheRecoveryOfARunningJob) {
+  EXPECT_EQ(FormatTimeline(CannedJob(), "/cluster", 1'700'000'091'000),
             R"(Job 7f3a9c1e2b  llama-chat  running
   submitted  2023-11-14 22:13:20, priority 50
   running    1m 30s, 1 restart
@@ -31,7 +31,7 @@ Placement (generation 2)
   rank 0  node-1  pid 100  running, forward at step 120
   rank 1  node-2  pid 101  running, forward at step 120
 
-Story
+Timeline
   Attempt 1  22:13:21 to 22:14:01  2 ranks on node-1, node-2
     Began at step 0.
     Ended after step 87: rank 1 on node-2 was killed by SIGKILL, after finished step 87 in phase backward, micro-batch 3; last collective world: 812 enqueued, 811 completed. Known: its node had 40 MiB free. Look into the kernel log of node-2. The living ranks kept their processes and the gang formed again in place, training again 0.71 s after the fault: detected in 0.01 s, ranks called out in 0.03 s, re-formed in 0.31 s, state loaded in 0.20 s, first new step in 0.16 s. It resumed from the checkpoint of step 80, and 7 finished steps were done again.
@@ -57,7 +57,7 @@ Next
 )");
 }
 
-TEST_F(StoryTest, TellsWhatTheTimeWentTo) {
+TEST_F(TimelineTest, TellsWhatTheTimeWentTo) {
   v1::Job job = CannedJob();
   const auto add = [&job](const char* state, double seconds) {
     v1::TimeShare& share = *job.mutable_goodput()->add_states();
@@ -66,71 +66,71 @@ TEST_F(StoryTest, TellsWhatTheTimeWentTo) {
   };
   job.mutable_goodput()->set_ratio(-1);
   add("queue", 100);
-  EXPECT_EQ(TellStory(job, "/cluster", 1'700'000'091'000).find("goodput"), std::string::npos);
+  EXPECT_EQ(FormatTimeline(job, "/cluster", 1'700'000'091'000).find("goodput"), std::string::npos);
   job.mutable_goodput()->set_ratio(0.9);
   add("step", 90);
   add("recovery", 10);
-  EXPECT_NE(TellStory(job, "/cluster", 1'700'000'091'000)
+  EXPECT_NE(FormatTimeline(job, "/cluster", 1'700'000'091'000)
                 .find("1 restart\n  goodput    90.0 %; lost to recovery 0:00:10 (10.0 %)\n"),
             std::string::npos);
 }
 
 // It named a model, which such a job does not leave.
-TEST_F(StoryTest, NamesTheAdapterOfASuccess) {
+TEST_F(TimelineTest, NamesTheAdapterOfASuccess) {
   v1::Job job = CannedJob();
   job.set_state(v1::JOB_STATE_SUCCEEDED);
   job.set_spec_yaml(
       "name: a\ntrain:\n  model: {path: m}\n  data: {train: r.jsonl}\n  optimizer: {lr: 1.0e-3}\n"
       "  schedule: {max_steps: 2}\n  batch: {per_rank: 1}\n  output: {dir: o}\n  lora: {}\n");
-  const std::string story = TellStory(job, "/cluster", 0);
-  EXPECT_NE(story.find("  adapter  /jobs/out/adapter\n"), std::string::npos) << story;
-  EXPECT_EQ(story.find("/jobs/out/model"), std::string::npos);
+  const std::string timeline = FormatTimeline(job, "/cluster", 0);
+  EXPECT_NE(timeline.find("  adapter  /jobs/out/adapter\n"), std::string::npos) << timeline;
+  EXPECT_EQ(timeline.find("/jobs/out/model"), std::string::npos);
 }
 
-TEST_F(StoryTest, NamesTheModelOfASuccess) {
+TEST_F(TimelineTest, NamesTheModelOfASuccess) {
   v1::Job job = CannedJob();
   job.set_state(v1::JOB_STATE_SUCCEEDED);
   job.set_ended_unix_ms(1'700'000'061'000);
   job.mutable_attempts(1)->set_ended_unix_ms(1'700'000'061'000);
-  const std::string story = TellStory(job, "/cluster", 0);
-  EXPECT_NE(story.find("Ended after step 120 with the job's success."), std::string::npos);
-  EXPECT_NE(story.find("  model    /jobs/out/model\n"), std::string::npos);
-  EXPECT_NE(story.find("  ran        1m 00s, 1 restart\n"), std::string::npos);
-  EXPECT_EQ(story.find("muster cancel"), std::string::npos);
+  const std::string timeline = FormatTimeline(job, "/cluster", 0);
+  EXPECT_NE(timeline.find("Ended after step 120 with the job's success."), std::string::npos);
+  EXPECT_NE(timeline.find("  model    /jobs/out/model\n"), std::string::npos);
+  EXPECT_NE(timeline.find("  ran        1m 00s, 1 restart\n"), std::string::npos);
+  EXPECT_EQ(timeline.find("muster cancel"), std::string::npos);
 }
 
-TEST_F(StoryTest, TellsTheLossOfAnEvaluatedCheckpoint) {
+TEST_F(TimelineTest, TellsTheLossOfAnEvaluatedCheckpoint) {
   v1::Job job = CannedJob();
   job.mutable_checkpoints(0)->set_eval_loss(1.875);
-  const std::string story = TellStory(job, "/cluster", 0);
-  EXPECT_NE(story.find("  committed 22:13:59  evaluation loss 1.8750\n"), std::string::npos)
-      << story;
+  const std::string timeline = FormatTimeline(job, "/cluster", 0);
+  EXPECT_NE(timeline.find("  committed 22:13:59  evaluation loss 1.8750\n"), std::string::npos)
+      << timeline;
 }
 
-TEST_F(StoryTest, ACommandJobDoesNotTrain) {
+TEST_F(TimelineTest, ACommandJobDoesNotTrain) {
   v1::Job job = CannedJob();
   job.set_spec_yaml("name: j\ncommand: [a]\n");
   job.mutable_attempts(0)->set_resumed_step(-1);
   job.mutable_attempts(1)->set_resumed_step(-1);
-  const std::string story = TellStory(job, "/c", 0);
-  EXPECT_NE(story.find("    Ran the command.\n"), std::string::npos) << story;
-  EXPECT_NE(story.find("    Ran the command again.\n"), std::string::npos) << story;
+  const std::string timeline = FormatTimeline(job, "/c", 0);
+  EXPECT_NE(timeline.find("    Ran the command.\n"), std::string::npos) << timeline;
+  EXPECT_NE(timeline.find("    Ran the command again.\n"), std::string::npos) << timeline;
 }
 
-TEST_F(StoryTest, TellsASnapshotAndThatNothingWasDoneAgain) {
+TEST_F(TimelineTest, TellsASnapshotAndThatNothingWasDoneAgain) {
   v1::Job job = CannedJob();
   job.mutable_attempts(0)->set_lost_steps(0);
   job.mutable_attempts(1)->set_resumed_step(87);
   job.mutable_attempts(1)->set_resumed_from("snapshot");
-  const std::string story = TellStory(job, "/c", 0);
-  EXPECT_NE(story.find("It resumed from the snapshot of step 87, and no finished step was done "
+  const std::string timeline = FormatTimeline(job, "/c", 0);
+  EXPECT_NE(timeline.find("It resumed from the snapshot of step 87, and no finished step was done "
                        "again."),
             std::string::npos)
-      << story;
-  EXPECT_NE(story.find("    Resumed from the snapshot of step 87.\n"), std::string::npos);
+      << timeline;
+  EXPECT_NE(timeline.find("    Resumed from the snapshot of step 87.\n"), std::string::npos);
 }
 
-TEST_F(StoryTest, EveryRungHasItsWords) {
+TEST_F(TimelineTest, EveryRungHasItsWords) {
   const std::pair<const char*, const char*> cases[] = {
       {"in_place", "kept their processes"},
       {"respawn", "started anew on the same nodes"},
@@ -142,61 +142,61 @@ TEST_F(StoryTest, EveryRungHasItsWords) {
   for (const auto& [rung, words] : cases) {
     v1::Job job = CannedJob();
     job.mutable_attempts(1)->set_rung(rung);
-    EXPECT_NE(TellStory(job, "/c", 0).find(words), std::string::npos) << rung;
+    EXPECT_NE(FormatTimeline(job, "/c", 0).find(words), std::string::npos) << rung;
   }
 }
 
-TEST_F(StoryTest, AFailedJobSaysThatItWasNotTriedAgain) {
+TEST_F(TimelineTest, AFailedJobSaysThatItWasNotTriedAgain) {
   v1::Job job = CannedJob();
   job.set_state(v1::JOB_STATE_FAILED);
   job.mutable_attempts()->RemoveLast();
-  const std::string story = TellStory(job, "/c", 0);
-  EXPECT_NE(story.find("Look into the kernel log of node-2. It was not tried again.\n"),
+  const std::string timeline = FormatTimeline(job, "/c", 0);
+  EXPECT_NE(timeline.find("Look into the kernel log of node-2. It was not tried again.\n"),
             std::string::npos)
-      << story;
+      << timeline;
 }
 
-TEST_F(StoryTest, ACauseThatDoesNotNameTheExitGetsIt) {
+TEST_F(TimelineTest, ACauseThatDoesNotNameTheExitGetsIt) {
   v1::Job job = CannedJob();
   job.mutable_attempts(0)->set_cause("the gang stands still");
   job.mutable_attempts(0)->mutable_card()->set_what("no progress for 3.1 s");
-  EXPECT_NE(TellStory(job, "/c", 0)
+  EXPECT_NE(FormatTimeline(job, "/c", 0)
                 .find("the gang stands still (rank 1) (on node-2) (no progress for 3.1 s)"),
             std::string::npos);
 }
 
-TEST_F(StoryTest, ATerminalCommandInTheCauseIsDefused) {
+TEST_F(TimelineTest, ATerminalCommandInTheCauseIsDefused) {
   v1::Job job = CannedJob();
   job.set_reason("\x1b[2Jgone");
   job.mutable_attempts(0)->set_log_tail(0, "\x1b]0;x\x07");
   job.mutable_attempts(0)->mutable_card()->set_advice("\x1b[2J");
   job.mutable_attempts(0)->mutable_card()->set_facts(0, "\x1b[2J");
-  EXPECT_EQ(TellStory(job, "/c", 0).find('\x1b'), std::string::npos);
+  EXPECT_EQ(FormatTimeline(job, "/c", 0).find('\x1b'), std::string::npos);
 }
 
-TEST_F(StoryTest, AQueuedJobHasAReasonAndNoStory) {
+TEST_F(TimelineTest, AQueuedJobHasAReasonAndNoTimeline) {
   v1::Job job;
   job.set_id("a");
   job.set_name("b");
   job.set_state(v1::JOB_STATE_QUEUED);
   job.set_reason("needs 2 nodes with 1 free slot each; 1 ready node has room");
-  const std::string story = TellStory(job, "/c", 0);
-  EXPECT_NE(story.find("needs 2 nodes"), std::string::npos);
-  EXPECT_EQ(story.find("Story"), std::string::npos);
-  EXPECT_EQ(story.find("Progress"), std::string::npos);
+  const std::string timeline = FormatTimeline(job, "/c", 0);
+  EXPECT_NE(timeline.find("needs 2 nodes"), std::string::npos);
+  EXPECT_EQ(timeline.find("Timeline"), std::string::npos);
+  EXPECT_EQ(timeline.find("Progress"), std::string::npos);
 }
 
-TEST(TellStages, AnUnfinishedRecoveryTellsOnlyWhatIsDone) {
+TEST(FormatStages, AnUnfinishedRecoveryTellsOnlyWhatIsDone) {
   v1::StageSeconds seconds;
   seconds.set_detect(0.01);
   seconds.set_abort(0.02);
   seconds.set_reform(-1);
   seconds.set_load(-1);
   seconds.set_first_step(-1);
-  EXPECT_EQ(TellStages(seconds), "detected in 0.01 s, ranks called out in 0.02 s");
+  EXPECT_EQ(FormatStages(seconds), "detected in 0.01 s, ranks called out in 0.02 s");
   seconds.set_detect(-1);
   seconds.set_abort(-1);
-  EXPECT_EQ(TellStages(seconds), "");
+  EXPECT_EQ(FormatStages(seconds), "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "cli/story.h"
+#include "cli/timeline.h"
 
 #include <algorithm>
 
@@ -179,7 +179,7 @@ std::string Ending(const v1::AttemptInfo& attempt, const v1::AttemptInfo* next,
     return out;
   }
   std::string recovery = RungWords(*next);
-  if (const std::string stages = TellStages(next->seconds());
+  if (const std::string stages = FormatStages(next->seconds());
       next->has_seconds() && !stages.empty())
     recovery += ", " + stages;
   AddSentence(out, recovery);
@@ -244,7 +244,7 @@ std::string Next(const v1::Job& job, const std::string& dir) {
 
 }  // namespace
 
-std::string TellStages(const v1::StageSeconds& seconds) {
+std::string FormatStages(const v1::StageSeconds& seconds) {
   const std::pair<double, const char*> stages[] = {{seconds.detect(), "detected in "},
                                                    {seconds.abort(), "ranks called out in "},
                                                    {seconds.reform(), "re-formed in "},
@@ -264,9 +264,9 @@ std::string TellStages(const v1::StageSeconds& seconds) {
   return "training again " + PreciseSeconds(total) + " after the fault: " + parts;
 }
 
-std::string TellStory(const v1::Job& job, const std::string& dir, std::int64_t now_unix_ms) {
+std::string FormatTimeline(const v1::Job& job, const std::string& dir, std::int64_t now_unix_ms) {
   std::string out = Header(job, now_unix_ms) + Progress(job) + Placement(job);
-  if (!job.attempts().empty()) out += "\nStory\n";
+  if (!job.attempts().empty()) out += "\nTimeline\n";
   for (int i = 0; i < job.attempts_size(); ++i) {
     const v1::AttemptInfo* next = i + 1 < job.attempts_size() ? &job.attempts(i + 1) : nullptr;
     out += Attempt(job.attempts(i), next, i == 0, job);
