@@ -46,7 +46,7 @@ inline v1::Job CannedJob() {
   first->set_last_step(87);
   first->set_lost_steps(7);
   first->add_log_tail("step 87 loss 3.1");
-  first->set_rung("launch");
+  first->set_tier("launch");
   first->set_cause_kind("rank_killed");
   first->set_world_size(2);
   first->add_nodes("node-1");
@@ -67,7 +67,7 @@ inline v1::Job CannedJob() {
   second->set_failed_rank(-1);
   second->set_resumed_step(80);
   second->set_last_step(120);
-  second->set_rung("in_place");
+  second->set_tier("in_place");
   second->set_world_size(2);
   second->add_nodes("node-1");
   second->add_nodes("node-2");

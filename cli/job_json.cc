@@ -92,7 +92,7 @@ Json AttemptJson(const v1::AttemptInfo& attempt) {
           {"lost_steps", attempt.lost_steps()},
           {"seconds", std::move(stages)},
           {"notes", ListJson(attempt.notes())},
-          {"rung", Text(attempt.rung())},
+          {"tier", Text(attempt.tier())},
           {"cause_kind", Text(attempt.cause_kind())},
           {"card", attempt.has_card() ? CardJson(attempt.card()) : Json(nullptr)},
           {"world_size", IfKnown(attempt.world_size() > 0, attempt.world_size())},

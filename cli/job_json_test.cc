@@ -45,7 +45,7 @@ TEST(JobJson, HasEveryPromisedKey) {
                                      {"reform", 0.31},
                                      {"load", 0.2},
                                      {"first_step", 0.16}}));
-  EXPECT_EQ(first["rung"], "launch");
+  EXPECT_EQ(first["tier"], "launch");
   EXPECT_EQ(first["cause_kind"], "rank_killed");
   EXPECT_EQ(first["card"], (Json{{"what", "SIGKILL"},
                                  {"step", 87},
@@ -54,7 +54,7 @@ TEST(JobJson, HasEveryPromisedKey) {
                                  {"last_collective", "world: 812 enqueued, 811 completed"},
                                  {"facts", {"its node had 40 MiB free"}},
                                  {"advice", "Look into the kernel log of node-2."}}));
-  EXPECT_EQ(second["rung"], "in_place");
+  EXPECT_EQ(second["tier"], "in_place");
   EXPECT_TRUE(second["cause_kind"].is_null());
   EXPECT_TRUE(second["card"].is_null());
   EXPECT_EQ(second["world_size"], 2);

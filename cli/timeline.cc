@@ -138,7 +138,7 @@ std::string Cause(const v1::AttemptInfo& attempt) {
 }
 
 // What brought the next attempt up, in words.
-std::string RungWords(const v1::AttemptInfo& next) {
+std::string TierText(const v1::AttemptInfo& next) {
   const std::pair<std::string_view, const char*> words[] = {
       {"in_place", "The living ranks kept their processes and the gang formed again in place"},
       {"respawn", "Every rank was started anew on the same nodes"},
@@ -146,8 +146,8 @@ std::string RungWords(const v1::AttemptInfo& next) {
       {"shrink", "The job went on with fewer ranks"},
       {"grow", "The job went on with more ranks"},
       {"requeue", "The job waited in the queue for enough nodes"}};
-  for (const auto& [rung, text] : words)
-    if (rung == next.rung()) return text;
+  for (const auto& [tier, text] : words)
+    if (tier == next.tier()) return text;
   return "Every rank of it was ended and the gang formed again";
 }
 
@@ -178,7 +178,7 @@ std::string Ending(const v1::AttemptInfo& attempt, const v1::AttemptInfo* next,
       AddSentence(out, "It was not tried again");
     return out;
   }
-  std::string recovery = RungWords(*next);
+  std::string recovery = TierText(*next);
   if (const std::string stages = FormatStages(next->seconds());
       next->has_seconds() && !stages.empty())
     recovery += ", " + stages;

@@ -130,7 +130,7 @@ TEST_F(TimelineTest, TellsASnapshotAndThatNothingWasDoneAgain) {
   EXPECT_NE(timeline.find("    Resumed from the snapshot of step 87.\n"), std::string::npos);
 }
 
-TEST_F(TimelineTest, EveryRungHasItsWords) {
+TEST_F(TimelineTest, EveryTierHasItsWords) {
   const std::pair<const char*, const char*> cases[] = {
       {"in_place", "kept their processes"},
       {"respawn", "started anew on the same nodes"},
@@ -139,10 +139,10 @@ TEST_F(TimelineTest, EveryRungHasItsWords) {
       {"grow", "with more ranks"},
       {"requeue", "in the queue"},
       {"", "Every rank of it was ended"}};
-  for (const auto& [rung, words] : cases) {
+  for (const auto& [tier, words] : cases) {
     v1::Job job = CannedJob();
-    job.mutable_attempts(1)->set_rung(rung);
-    EXPECT_NE(FormatTimeline(job, "/c", 0).find(words), std::string::npos) << rung;
+    job.mutable_attempts(1)->set_tier(tier);
+    EXPECT_NE(FormatTimeline(job, "/c", 0).find(words), std::string::npos) << tier;
   }
 }
 

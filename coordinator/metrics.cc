@@ -38,8 +38,8 @@ Family<Histogram>& MakeHistograms(Registry* registry, const char* name, const ch
   return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry);
 }
 
-prometheus::Labels RestartLabels(Rung rung, CauseKind cause) {
-  return {{"level", std::string(Name(rung))}, {"cause", std::string(Name(cause))}};
+prometheus::Labels RestartLabels(Tier tier, CauseKind cause) {
+  return {{"tier", std::string(Name(tier))}, {"cause", std::string(Name(cause))}};
 }
 
 // Of those that are observed.
@@ -65,7 +65,7 @@ Metrics::Metrics(Duration keep)
       restarts_(MakeCounters(&counted_, "muster_restarts_total",
                              "Attempts that were made after a failure.")),
       recovery_(MakeHistograms(&counted_, "muster_recovery_duration_seconds",
-                               "From a fault until training again, by stage and rung.")),
+                               "From a fault until training again, by stage and tier.")),
       queue_wait_(MakeHistograms(&counted_, "muster_queue_wait_seconds",
                                  "From submission to the first placement.")
                       .Add({}, kQueueBounds)),
@@ -93,12 +93,12 @@ Metrics::Metrics(Duration keep)
                            "Committed checkpoints that were read again, by what was found.")),
       runs_ended_(
           MakeCounters(&counted_, "muster_runs_ended_total", "Runs that have ended, by how.")) {
-  for (int i = 0; i < kRungCount; ++i) {
-    const auto rung = static_cast<Rung>(i);
-    for (const char* stage : kStages) Recovery(rung, stage);
+  for (int i = 0; i < kTierCount; ++i) {
+    const auto tier = static_cast<Tier>(i);
+    for (const char* stage : kStages) Recovery(tier, stage);
     for (int j = 0; j < kCauseKindCount; ++j)
       if (const auto cause = static_cast<CauseKind>(j); !EndsARun(cause))
-        restarts_.Add(RestartLabels(rung, cause));
+        restarts_.Add(RestartLabels(tier, cause));
   }
   for (int phase = 0; phase < kTrainPhaseCount; ++phase)
     hangs_.Add({{"suspect", std::string(TrainPhaseName(static_cast<TrainPhase>(phase)))}});
@@ -115,15 +115,15 @@ Metrics::Metrics(Duration keep)
 }
 
 // The one with these labels, made by the first call.
-Histogram& Metrics::Recovery(Rung rung, const char* stage) {
-  return recovery_.Add({{"rung", std::string(Name(rung))}, {"stage", stage}}, kRecoveryBounds);
+Histogram& Metrics::Recovery(Tier tier, const char* stage) {
+  return recovery_.Add({{"tier", std::string(Name(tier))}, {"stage", stage}}, kRecoveryBounds);
 }
 
 void Metrics::Observe(const Observation& observation) {
   if (const auto* wait = std::get_if<QueueWaitObserved>(&observation)) {
     queue_wait_.Observe(wait->seconds);
   } else if (const auto* restart = std::get_if<RestartObserved>(&observation)) {
-    restarts_.Add(RestartLabels(restart->rung, restart->cause)).Increment();
+    restarts_.Add(RestartLabels(restart->tier, restart->cause)).Increment();
   } else if (const auto* recovery = std::get_if<RecoveryObserved>(&observation)) {
     ObserveRecovery(*recovery);
   } else if (const auto* lost = std::get_if<LostStepsObserved>(&observation)) {
@@ -153,7 +153,7 @@ void Metrics::ObserveRecovery(const RecoveryObserved& recovery) {
                            s.load,   s.first_step, recovery.total_seconds};
   static_assert(std::size(stages) == std::size(kStages));
   for (std::size_t i = 0; i < std::size(stages); ++i)
-    if (stages[i] >= 0) Recovery(recovery.rung, kStages[i]).Observe(stages[i]);
+    if (stages[i] >= 0) Recovery(recovery.tier, kStages[i]).Observe(stages[i]);
 }
 
 void Metrics::AddJobs(const Controller& controller, const Now& now, MetricFamilies& out) {

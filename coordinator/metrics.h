@@ -49,7 +49,7 @@ class Metrics {
   using HistogramFamily = prometheus::Family<prometheus::Histogram>;
 
   void ObserveRecovery(const RecoveryObserved& recovery);
-  prometheus::Histogram& Recovery(Rung rung, const char* stage);
+  prometheus::Histogram& Recovery(Tier tier, const char* stage);
   void AddJobs(const Controller& controller, const Now& now, MetricFamilies& out);
   void AddNodes(const Controller& controller, TimePoint now, MetricFamilies& out) const;
   void AddEdges(const EdgeFigures& edges, MetricFamilies& out) const;

@@ -68,13 +68,13 @@ TEST(Metrics, AddsUpWhatItObserves) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), kNoTime});
   Metrics metrics;
-  metrics.Observe(RestartObserved{CauseKind::kRankKilled, Rung::kSpare});
-  metrics.Observe(RestartObserved{CauseKind::kRankKilled, Rung::kSpare});
+  metrics.Observe(RestartObserved{CauseKind::kRankKilled, Tier::kSpare});
+  metrics.Observe(RestartObserved{CauseKind::kRankKilled, Tier::kSpare});
   metrics.Observe(LostStepsObserved{7});
   metrics.Observe(QueueWaitObserved{0.5});
   StageSeconds seconds;
   seconds.detect = 0.02;
-  metrics.Observe(RecoveryObserved{seconds, 0.7, Rung::kInPlace});
+  metrics.Observe(RecoveryObserved{seconds, 0.7, Tier::kInPlace});
   metrics.Observe(HangObserved{"stopped"});
   metrics.Observe(StragglerObserved{});
   metrics.Observe(StragglerObserved{});
@@ -86,12 +86,12 @@ TEST(Metrics, AddsUpWhatItObserves) {
   metrics.Observe(RunEndedObserved{JobState::kFailed});
   for (int i = 0; i < 2; ++i) metrics.Observe(RunEndedObserved{JobState::kFailed, true});
   const std::string text = metrics.Render(controller, {}, At());
-  EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{cause="rank_killed",level="spare"} 2)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{cause="rank_killed",tier="spare"} 2)"));
   EXPECT_THAT(text, HasSubstr("muster_lost_steps_total 7"));
   EXPECT_THAT(text, HasSubstr("muster_queue_wait_seconds_count 1"));
   EXPECT_THAT(
       text,
-      HasSubstr(R"(muster_recovery_duration_seconds_sum{rung="in_place",stage="detect"} 0.02)"));
+      HasSubstr(R"(muster_recovery_duration_seconds_sum{tier="in_place",stage="detect"} 0.02)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_nccl_hangs_total{suspect="stopped"} 1)"));
   EXPECT_THAT(text, HasSubstr("muster_stragglers_total 2"));
   EXPECT_THAT(text, HasSubstr("muster_injected_faults_total 3"));
@@ -106,9 +106,9 @@ TEST(Metrics, AddsUpWhatItObserves) {
   EXPECT_THAT(text, HasSubstr(R"(muster_runs_ended_total{outcome="succeeded"} 0)"));
   // Stages that were not reached are not observed.
   EXPECT_THAT(
-      text, HasSubstr(R"(muster_recovery_duration_seconds_count{rung="in_place",stage="load"} 0)"));
+      text, HasSubstr(R"(muster_recovery_duration_seconds_count{tier="in_place",stage="load"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_nccl_hangs_total{suspect="data"} 0)"));
-  EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{cause="hung",level="in_place"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{cause="hung",tier="in_place"} 0)"));
 }
 
 TEST(Metrics, CountsTheCheckpointsOfARunThatAreNotResumedFrom) {

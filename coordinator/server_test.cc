@@ -147,7 +147,7 @@ TEST_F(ServerTest, ARankThatIsKilledIsRecovered) {
   n2->FinishJob(job);
   WaitForState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(HttpGet(server_->endpoint().http, "/metrics"),
-              ContainsRegex(R"(muster_restarts_total\{cause="rank_killed",level="[a-z_]+"\} 1)"));
+              ContainsRegex(R"(muster_restarts_total\{cause="rank_killed",tier="[a-z_]+"\} 1)"));
 }
 
 TEST_F(ServerTest, ACompleteCheckpointIsCommittedAndResumedFrom) {

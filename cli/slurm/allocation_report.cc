@@ -74,7 +74,7 @@ Json ReportJson(const AllocationReport& report) {
                {"last_recovery", nullptr}};
   if (const v1::AttemptInfo* recovery = LastRecovery(job))
     json["last_recovery"] = {{"generation", recovery->generation()},
-                             {"rung", recovery->rung()},
+                             {"tier", recovery->tier()},
                              {"seconds", TotalOf(recovery->seconds())}};
   return json;
 }
@@ -88,7 +88,7 @@ std::string ReportText(const AllocationReport& report) {
           " nodes ready, generation " + std::to_string(job.generation());
   if (const v1::AttemptInfo* recovery = LastRecovery(job)) {
     text += Number(", recovered in %.1f s", TotalOf(recovery->seconds()));
-    if (!recovery->rung().empty()) text += " (" + recovery->rung() + ")";
+    if (!recovery->tier().empty()) text += " (" + recovery->tier() + ")";
   }
   return text;
 }

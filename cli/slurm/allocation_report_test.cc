@@ -10,7 +10,7 @@ namespace {
 TEST(AllocationReport, TellsHowFarAJobIsAndHowItLastRecovered) {
   v1::Job job = CannedJob();
   v1::AttemptInfo* recovered = job.mutable_attempts(1);
-  recovered->set_rung("spare");
+  recovered->set_tier("spare");
   v1::StageSeconds* seconds = recovered->mutable_seconds();
   seconds->set_detect(0.5);
   seconds->set_abort(0.25);
@@ -25,7 +25,7 @@ TEST(AllocationReport, TellsHowFarAJobIsAndHowItLastRecovered) {
   EXPECT_EQ(json.at("id"), "7f3a9c1e2b");
   EXPECT_EQ(json.at("nodes_ready"), 2);
   EXPECT_EQ(json.at("last_recovery"),
-            (Json{{"generation", 2}, {"rung", "spare"}, {"seconds", 2.0}}));
+            (Json{{"generation", 2}, {"tier", "spare"}, {"seconds", 2.0}}));
 }
 
 TEST(AllocationReport, SaysNothingOfWhatIsNotKnown) {

@@ -35,7 +35,7 @@ void ControllerCore::BeginAbort(JobEntry& job, AbortOptions options) {
   gang.grace = options.grace;
   gang.keep = options.keep;
   gang.fault_deadline.reset();
-  gang.rung_deadline.reset();
+  gang.tier_deadline.reset();
   // Until then the commit record of what was saved is waited for.
   if (job.record.stop != StopKind::kSuspend) gang.stop_deadline.reset();
   job.grow_at.reset();

@@ -181,9 +181,9 @@ void ControllerCore::OnFormed(JobEntry& job, int rank) {
   gang.formed.insert(rank);
   if (gang.all_formed || static_cast<int>(gang.formed.size()) < WorldSize(job)) return;
   gang.all_formed = now_.mono;
-  if (gang.rung_deadline)
-    gang.rung_left = std::max(Duration::zero(), *gang.rung_deadline - now_.mono);
-  gang.rung_deadline.reset();
+  if (gang.tier_deadline)
+    gang.tier_left = std::max(Duration::zero(), *gang.tier_deadline - now_.mono);
+  gang.tier_deadline.reset();
   if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
   const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
   if (!from || job.attempt().seconds.reform >= 0) return;  // told before a restart of ours
@@ -216,8 +216,8 @@ void ControllerCore::OnResumed(JobEntry& job, int rank, const Resumed& resumed) 
   gang.resumed.insert(rank);
   if (gang.all_resumed || static_cast<int>(gang.resumed.size()) < WorldSize(job)) return;
   gang.all_resumed = now_.mono;
-  if (gang.rung_left > Duration::zero() && !gang.first_step) {
-    gang.rung_deadline = now_.mono + gang.rung_left;
+  if (gang.tier_left > Duration::zero() && !gang.first_step) {
+    gang.tier_deadline = now_.mono + gang.tier_left;
   }
   if (!gang.began || !gang.all_formed) return;
   attempt.seconds.load = ToSeconds(now_.mono - *gang.all_formed);
@@ -238,7 +238,7 @@ void ControllerCore::OnFirstStep(JobEntry& job, const FirstStep& first) {
   SeeStep(job, first.step);
   if (gang.first_step) return;
   gang.first_step = true;
-  gang.rung_deadline.reset();
+  gang.tier_deadline.reset();
   const std::optional<TimePoint> from = gang.all_resumed ? gang.all_resumed : gang.all_formed;
   if (gang.began && from) job.attempt().seconds.first_step = ToSeconds(now_.mono - *from);
   if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
@@ -268,7 +268,7 @@ void ControllerCore::NowRunning(JobEntry& job) {
 void ControllerCore::TellRecovered(JobEntry& job) {
   const AttemptRecord& attempt = job.attempt();
   std::string text = job.spec.train ? "training again" : "running again";
-  RecoveryObserved observed{attempt.seconds, -1, attempt.rung};
+  RecoveryObserved observed{attempt.seconds, -1, attempt.tier};
   if (job.fault) {
     observed.total_seconds = ToSeconds(now_.mono - job.fault->at);
     text += " " + SecondsText(observed.total_seconds) + " after the fault";
@@ -290,7 +290,7 @@ void ControllerCore::TellRecovered(JobEntry& job) {
     text += "; resumed at step " + std::to_string(attempt.resumed_step) + ", " +
             std::to_string(lost) + (lost == 1 ? " step" : " steps") + " to do again";
   }
-  text += "; by " + std::string(Name(attempt.rung));
+  text += "; by " + std::string(Name(attempt.tier));
   out_.observations.push_back(observed);
   job.fault.reset();
   Tell(job, {"recovered", Severity::kInfo, std::move(text)});

@@ -48,7 +48,7 @@ struct ControllerOptions {
       std::chrono::seconds(1);  // a rank called out of its collectives parks, or is killed
   // Launch to first step of a gang with kept processes, at least; a job's ten slowest steps if
   // more.
-  Duration rung_budget = std::chrono::seconds(10);
+  Duration tier_budget = std::chrono::seconds(10);
   Duration cancel_grace = std::chrono::seconds(5);
   Duration first_backoff = std::chrono::milliseconds(500);  // from the second failure without
   Duration max_backoff = std::chrono::seconds(10);          // progress on, doubling

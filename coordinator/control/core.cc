@@ -122,7 +122,7 @@ std::optional<TimePoint> ControllerCore::EarliestDeadline() const {
     consider(job.gang->stop_deadline);
     consider(job.gang->phase_deadline);
     consider(job.gang->fault_deadline);
-    consider(job.gang->rung_deadline);
+    consider(job.gang->tier_deadline);
   }
   for (const auto& [name, node] : nodes_) {
     consider(node.check_at);
@@ -159,14 +159,14 @@ void ControllerCore::ExpireJob(JobEntry& job) {
   if (job.gang && Expired(job.gang->store_exits_at)) MarkAttempt(job);
   if (job.gang && Expired(job.gang->stop_deadline)) StopExpired(job);
   if (job.gang && Expired(job.gang->fault_deadline)) FaultPatienceOver(job);
-  if (job.gang && Expired(job.gang->rung_deadline)) RungExpired(job);
+  if (job.gang && Expired(job.gang->tier_deadline)) TierExpired(job);
   if (job.gang && Expired(job.gang->phase_deadline)) PhaseExpired(job);
 }
 
-void ControllerCore::RungExpired(JobEntry& job) {
-  job.gang->rung_deadline.reset();
+void ControllerCore::TierExpired(JobEntry& job) {
+  job.gang->tier_deadline.reset();
   Failure failure;
-  failure.kind = CauseKind::kSlowRung;
+  failure.kind = CauseKind::kSlowTier;
   failure.at = now_.mono;
   failure.message = "with the processes of generation " +
                     std::to_string(job.attempt().generation - 1) +

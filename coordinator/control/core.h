@@ -52,7 +52,7 @@ class ControllerCore {
   std::optional<TimePoint> EarliestDeadline() const;
   void ExpireJob(JobEntry& job);
   void PhaseExpired(JobEntry& job);
-  void RungExpired(JobEntry& job);
+  void TierExpired(JobEntry& job);
   void Mark(JobEntry& job);         // its record, to be stored
   void MarkAttempt(JobEntry& job);  // its newest attempt and its record
   void Mark(NodeEntry& node);
@@ -102,7 +102,7 @@ class ControllerCore {
   void SendLaunch(JobEntry& job, int first_node, int last_node);  // not last_node itself
   void Handle(const NodeName& node, const Prepared& message);
   void SparePrepared(JobEntry& job, GangNode& member, const Prepared& message);
-  std::optional<TimePoint> RungDeadline(const JobEntry& job, TimePoint from) const;
+  std::optional<TimePoint> TierDeadline(const JobEntry& job, TimePoint from) const;
   void LaunchGang(JobEntry& job);
   void WatchFromStart(JobEntry& job);
 

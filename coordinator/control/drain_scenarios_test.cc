@@ -190,7 +190,7 @@ TEST(DrainTest, WithoutRoomElsewhereTheJobWaitsUntilTheNodeIsUndrained) {
   EXPECT_EQ(h.State(id), JobState::kRecovering);
   ASSERT_TRUE(h.Undrain("n2").status.ok());
   EXPECT_EQ(h.Attempt(id).generation, 2);
-  EXPECT_EQ(h.Attempt(id).rung, Rung::kRequeue);
+  EXPECT_EQ(h.Attempt(id).tier, Tier::kRequeue);
 }
 
 TEST(DrainTest, WhatCannotBeDrainedIsRefused) {

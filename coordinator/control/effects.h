@@ -123,12 +123,12 @@ struct QueueWaitObserved {
 };
 struct RestartObserved {
   CauseKind cause = CauseKind::kNone;  // of the attempt that ended
-  Rung rung = Rung::kLaunch;           // that brings the next one up
+  Tier tier = Tier::kLaunch;           // that brings the next one up
 };
 struct RecoveryObserved {
   StageSeconds seconds;
   double total_seconds = 0;  // fault until training again; negative: not known
-  Rung rung = Rung::kLaunch;
+  Tier tier = Tier::kLaunch;
 };
 struct LostStepsObserved {
   std::int64_t steps = 0;

@@ -30,7 +30,7 @@ TEST(InPlaceTest, SurvivorsAreParkedAndTheSameNodesGoOn) {
   EXPECT_EQ(h.Attempt(h.id).ranks[0].state, RankState::kParked);
   h.ParkedOn("n2", h.id);
   EXPECT_EQ(h.Job(h.id).record->generation, 2);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kInPlace);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kInPlace);
   EXPECT_EQ(h.Take<Prepare>("n1").at(0).standbys, 1);
   EXPECT_TRUE(h.Take<Abort>("n2").size() == 1) << "only the first one";
   EXPECT_EQ(h.Node("n1").slots_used, 1) << "parked processes and their successors share a slot";
@@ -45,7 +45,7 @@ TEST(InPlaceTest, SurvivorsAreParkedAndTheSameNodesGoOn) {
     return std::holds_alternative<RecoveryObserved>(o);
   });
   ASSERT_NE(told, h.observations.end());
-  EXPECT_EQ(std::get<RecoveryObserved>(*told).rung, Rung::kInPlace);
+  EXPECT_EQ(std::get<RecoveryObserved>(*told).tier, Tier::kInPlace);
 }
 
 TEST(InPlaceTest, NobodyIsKeptWhereTheRulesForbidIt) {
@@ -54,7 +54,7 @@ TEST(InPlaceTest, NobodyIsKeptWhereTheRulesForbidIt) {
     h.KillRank1();
     EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).park_seconds, 0);
     h.QuiesceAll(h.id);
-    EXPECT_EQ(h.Attempt(h.id).rung, Rung::kRespawn);
+    EXPECT_EQ(h.Attempt(h.id).tier, Tier::kRespawn);
   }
   {
     Training h;  // no other attempt would do better
@@ -98,7 +98,7 @@ TEST(InPlaceTest, AGangThatFailsBeforeItsFirstStepIsRespawned) {
   h.Exited(h.id, 0, {0, 11});
   EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).park_seconds, 0);
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kRespawn);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kRespawn);
   h.StartAll(h.id);
   h.TrainFrom(h.id, 12);
   h.Forget();
@@ -118,10 +118,10 @@ TEST(InPlaceTest, AGangThatGetsNowhereWithinItsBudgetIsRespawned) {
   }
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kRunning);
   h.Advance(milliseconds(1100));
-  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kSlowRung);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kSlowTier);
   EXPECT_TRUE(h.HasEvent(h.id, "aborting", "no step was finished in time")) << h.Timeline();
   h.QuiesceAll(h.id);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kRespawn);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kRespawn);
 }
 
 TEST(InPlaceTest, LoadingDoesNotUseUpTheBudget) {
@@ -142,7 +142,7 @@ TEST(InPlaceTest, LoadingDoesNotUseUpTheBudget) {
     h.Say("n1", Heartbeat{});
     h.Say("n2", Heartbeat{});
   }
-  EXPECT_EQ(h.Job(h.id).attempts->back().cause_kind, CauseKind::kSlowRung);
+  EXPECT_EQ(h.Job(h.id).attempts->back().cause_kind, CauseKind::kSlowTier);
 }
 
 TEST(InPlaceTest, AReportedLossOfPeersWaitsForItsCauseAMoment) {
@@ -207,7 +207,7 @@ TEST(InPlaceTest, ParkedProcessesEndWhenTheJobHasToWait) {
   h.Say("n1", Quiesced{h.id, 1, {}, {}});
   EXPECT_EQ(h.Node("n1").slots_used, 0);
   h.Join("n3");
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kRequeue);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kRequeue);
 }
 
 TEST(InPlaceTest, ACancelDuringABackOffEndsWhatIsParked) {
@@ -244,7 +244,7 @@ TEST(InPlaceRestartTest, BetweenAbortAndQuiesceTheSameAbortIsSaidAgain) {
   h.Join("n2", {.hosted = {parked}});
   h.ParkedOn("n1", h.id);
   EXPECT_EQ(h.Attempt(h.id).generation, 2);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kInPlace);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kInPlace);
 }
 
 TEST(InPlaceRestartTest, ParkedProcessesAreTakenFromTheHello) {
@@ -261,7 +261,7 @@ TEST(InPlaceRestartTest, ParkedProcessesAreTakenFromTheHello) {
   EXPECT_EQ(h.Node("n1").slots_used, 1);
   h.Join("n2", {.hosted = {n2}});
   EXPECT_EQ(h.Attempt(h.id).generation, 2);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kInPlace);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kInPlace);
 }
 
 TEST(InPlaceRestartTest, DuringABackOffTheyAreHeldForTheJob) {
@@ -283,7 +283,7 @@ TEST(InPlaceRestartTest, DuringABackOffTheyAreHeldForTheJob) {
   EXPECT_EQ(h.Node("n1").slots_used, 1);
   h.Join("n2");
   EXPECT_EQ(h.Attempt(h.id).generation, 4);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kInPlace);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kInPlace);
 }
 
 TEST(InPlaceRestartTest, ParkedProcessesOfAnOlderGenerationAreEnded) {
@@ -301,7 +301,7 @@ TEST(InPlaceRestartTest, ParkedProcessesOfAnOlderGenerationAreEnded) {
     h.Say("n3", Heartbeat{});
   }
   ASSERT_EQ(h.Attempt(h.id).nodes[1].value, "n3") << h.Timeline();
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kSpare);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kSpare);
   h.Leave("n1");
   h.Forget();
   h.Join("n1", {.hosted = {old}});  // the Prepare never came

@@ -357,7 +357,7 @@ TEST(WitnessTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
   EXPECT_THAT(h.Attempt(h.id).cause, HasSubstr("n2 was lost: no other node reaches it"));
   h.ParkedOn("n1", h.id);
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kSpare);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kSpare);
 }
 
 TEST(WitnessTest, EachSilentNodeHasWitnessesOfItsOwn) {
@@ -454,7 +454,7 @@ TEST(WitnessTest, ANodeThatWasSilentThroughAnAbortDoesNotKeepTheJobFromShrinking
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
   EXPECT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   EXPECT_EQ(h.Attempt(h.id).nodes.size(), 2u);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kShrink);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kShrink);
 }
 
 TEST(WitnessTest, ARefusalAfterTheSymptomDecidesAtOnce) {

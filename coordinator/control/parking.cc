@@ -2,7 +2,7 @@
 // they end when nobody takes them.
 
 #include "coordinator/control/core.h"
-#include "coordinator/control/rung.h"
+#include "coordinator/control/tier.h"
 
 namespace muster {
 
@@ -18,7 +18,7 @@ bool MayKeep(const JobEntry& job) {
   input.formed = gang.all_formed || attempt.resumed_step >= 0;
   input.stepped =
       gang.first_step || (attempt.resumed_step >= 0 && attempt.last_step > attempt.resumed_step);
-  input.rung = attempt.rung;
+  input.tier = attempt.tier;
   return KeepsProcesses(input);
 }
 

@@ -11,7 +11,7 @@
 #include "coordinator/control/core.h"
 #include "coordinator/control/cuda_stacks.h"
 #include "coordinator/control/master_address.h"
-#include "coordinator/control/rung.h"
+#include "coordinator/control/tier.h"
 #include "coordinator/scheduler/failure_domains.h"
 #include "coordinator/scheduler/scheduler.h"
 
@@ -186,7 +186,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   gang.committed_before = job.record.committed_step;
   AttemptRecord attempt = MakeAttempt(job, placement);
   attempt.started_unix_ms = now_.unix_ms;
-  attempt.rung = ChooseRung({generation == 1, job.waited, job.kept,
+  attempt.tier = ChooseTier({generation == 1, job.waited, job.kept,
                              job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
   job.record.world_size = static_cast<int>(attempt.ranks.size());
   for (const NodeName& node : nodes) gang.nodes.push_back({.name = node});
@@ -201,7 +201,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   EndParked(job);
   if (generation > 1) {
     ++job.record.restarts;
-    out_.observations.push_back(RestartObserved{job.attempt().cause_kind, attempt.rung});
+    out_.observations.push_back(RestartObserved{job.attempt().cause_kind, attempt.tier});
   }
   job.attempts.push_back(std::move(attempt));
   CondenseOld(job.attempts);
@@ -217,7 +217,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   Move(job.attempt(), AttemptEvent::kReserved);
   Tell(job, {"placed", Severity::kInfo,
              "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
-                 (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().rung)))});
+                 (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().tier)))});
 
   std::vector<const NodeRecord*> records;
   for (const NodeName& node : nodes) records.push_back(&nodes_.at(node).record);
@@ -316,11 +316,11 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   LaunchGang(*job);
 }
 
-std::optional<TimePoint> ControllerCore::RungDeadline(const JobEntry& job, TimePoint from) const {
-  if (job.attempts.back().rung != Rung::kInPlace) return std::nullopt;
+std::optional<TimePoint> ControllerCore::TierDeadline(const JobEntry& job, TimePoint from) const {
+  if (job.attempts.back().tier != Tier::kInPlace) return std::nullopt;
   // Nobody knows how long a step may take: a restart of ours has forgotten it.
   if (job.slowest_step <= 0) return std::nullopt;
-  return from + std::max(options_.rung_budget, FromSeconds(10 * job.slowest_step));
+  return from + std::max(options_.tier_budget, FromSeconds(10 * job.slowest_step));
 }
 
 void ControllerCore::LaunchGang(JobEntry& job) {
@@ -328,7 +328,7 @@ void ControllerCore::LaunchGang(JobEntry& job) {
   Move(attempt, AttemptEvent::kPrepared);
   if (options_.new_token) attempt.rendezvous_token = options_.new_token();
   job.gang->phase_deadline = now_.mono + options_.launch_deadline;
-  job.gang->rung_deadline = RungDeadline(job, now_.mono);
+  job.gang->tier_deadline = TierDeadline(job, now_.mono);
   if (job.record.started_unix_ms == 0) {
     job.record.started_unix_ms = now_.unix_ms;
     job.time_limit_at = TimeLimitAt(job, now_);

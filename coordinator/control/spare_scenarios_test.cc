@@ -129,7 +129,7 @@ TEST(SpareTest, TheJobsOwnSpareIsTakenFirst) {
   h.ParkedOn("n1", h.id);
   h.Say("n3", Quiesced{h.id, 1, {}, {}});
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n3"));
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kSpare);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kSpare);
   EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"})) << "the next one is held";
 }
 
@@ -191,7 +191,7 @@ TEST(ShrinkTest, WithoutRoomElsewhereTheGangGoesOnSmaller) {
   h.Lose("n2");
   h.ParkedOn("n1", h.id);
   EXPECT_EQ(h.Attempt(h.id).generation, 2);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kShrink);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kShrink);
   EXPECT_EQ(h.Job(h.id).record->world_size, 1);
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
   h.PrepareAll(h.id);
@@ -340,7 +340,7 @@ TEST(GrowTest, ANodeThatReturnsIsTakenAfterAWhileAndEverybodyIsKept) {
   h.Report(h.id, 0, TrainerError{"peer_lost", "aborted", 13});  // no news
   h.ParkedOn("n1", h.id);
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n2"));
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kGrow);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kGrow);
   EXPECT_EQ(h.Job(h.id).attempts->at(1).cause_kind, CauseKind::kRegrouped);
   EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, charged) << "that was no fault";
   EXPECT_EQ(h.Job(h.id).record->world_size, 2);
@@ -361,7 +361,7 @@ TEST(GrowTest, WithoutSnapshotsTheGangSavesItsStateFirst) {
   h.Exited(h.id, 0, {0, 0});
   h.QuiescedOn("n1", h.id);
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n2"));
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kGrow);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kGrow);
 }
 
 TEST(GrowTest, NotAgainWithinAMinute) {
@@ -404,7 +404,7 @@ TEST(GrowTest, ARestartInBetweenGoesOnWithIt) {
   h.Join("n2", {.metrics_port = 9100});
   h.Join("n1", {.hosted = {parked}, .metrics_port = 9100});
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n2"));
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kGrow);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kGrow);
 }
 
 }  // namespace

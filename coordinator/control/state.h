@@ -67,8 +67,8 @@ struct Gang {
   std::optional<TimePoint> fault_deadline;
   // Of an attempt with kept processes: what is left until its first step, and by when it is used
   // up. The clock stands still while state is loaded.
-  Duration rung_left = Duration::zero();
-  std::optional<TimePoint> rung_deadline;
+  Duration tier_left = Duration::zero();
+  std::optional<TimePoint> tier_deadline;
 };
 
 // The fault that the next attempt recovers from.

@@ -64,7 +64,7 @@ TEST(SuspendTest, AResumedJobGoesOnFromItsNewestCheckpoint) {
   ASSERT_TRUE(reply.status.ok()) << reply.status.ToString();
   EXPECT_EQ(std::get<ResumeAccepted>(reply.body).state, JobState::kStarting) << "in one commit";
   EXPECT_EQ(h.Attempt(h.id).generation, 2);
-  EXPECT_EQ(h.Attempt(h.id).rung, Rung::kRequeue);
+  EXPECT_EQ(h.Attempt(h.id).tier, Tier::kRequeue);
   h.PrepareAll(h.id);
   const std::vector<Launch> launched = h.Take<Launch>("n1");
   ASSERT_EQ(launched.size(), 1u);

@@ -330,7 +330,7 @@ std::string AdviceFor(const CauseEvidence& evidence, const JobSpec& spec) {
     case CauseKind::kLaunchTimeout:
       return "A node took too long to get ready: look at its worker.log, and at the file system of "
              "workdir and output.";
-    case CauseKind::kSlowRung:
+    case CauseKind::kSlowTier:
       return "It came up and did not get to a step in its budget; the next attempt begins with new "
              "processes.";
     case CauseKind::kTimeLimit: return "Raise resources.time_limit if the job is to go on.";

@@ -11,7 +11,7 @@ std::string_view Name(CauseKind kind) {
       "rank_killed",    "rank_exited",     "peer_lost",      "bad_input",
       "non_finite",     "out_of_memory",   "guardian_lost",  "node_lost",
       "bad_address",    "node_stopped",    "hung",           "device_fault",
-      "drained",        "regrouped",       "slow_rung",      "suspended"};
+      "drained",        "regrouped",       "slow_tier",      "suspended"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown";
 }
@@ -26,10 +26,10 @@ CauseKind CauseOf(StopKind stop) {
   return CauseKind::kNone;
 }
 
-std::string_view Name(Rung rung) {
-  static constexpr std::array<std::string_view, kRungCount> kNames = {
+std::string_view Name(Tier tier) {
+  static constexpr std::array<std::string_view, kTierCount> kNames = {
       "launch", "in_place", "respawn", "spare", "shrink", "grow", "requeue"};
-  const auto index = static_cast<std::size_t>(rung);
+  const auto index = static_cast<std::size_t>(tier);
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 

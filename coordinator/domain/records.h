@@ -103,16 +103,16 @@ enum class CauseKind {
   kDeviceFault,  // a fatal Xid
   kDrained,      // stopped at a step boundary, its state saved, to move
   kRegrouped,    // ended on purpose to go on with more nodes
-  kSlowRung,     // came up and did not get to its first step within the rung's budget
+  kSlowTier,     // came up and did not get to its first step within the tier's budget
   kSuspended,    // set aside by a user, or by what takes the nodes away
 };
 inline constexpr int kCauseKindCount = 24;
 std::string_view Name(CauseKind kind);  // "rank_killed", ...
 
 // What brought an attempt up; docs/recovery.md.
-enum class Rung { kLaunch = 0, kInPlace, kRespawn, kSpare, kShrink, kGrow, kRequeue };
-inline constexpr int kRungCount = 7;
-std::string_view Name(Rung rung);  // launch, in_place, respawn, spare, shrink, grow, requeue
+enum class Tier { kLaunch = 0, kInPlace, kRespawn, kSpare, kShrink, kGrow, kRequeue };
+inline constexpr int kTierCount = 7;
+std::string_view Name(Tier tier);  // launch, in_place, respawn, spare, shrink, grow, requeue
 
 // Everything known about why an attempt ended, beside the cause's sentence.
 struct CauseCard {
@@ -136,7 +136,7 @@ struct AttemptRecord {
   std::vector<NodeName> nodes;     // by node rank
   std::vector<NodeName> spares;    // prepared, without ranks
   std::vector<RankRecord> ranks;   // by rank; as many as the attempt's world size
-  Rung rung = Rung::kLaunch;
+  Tier tier = Tier::kLaunch;
   std::string master_address;
   int master_port = 0;  // 0: not bound yet
   // What the ranks show each other; secret. Only while it is launching, when a coordinator that was

@@ -132,7 +132,7 @@ TEST(JobDocument, TellsTheTimelineOfARankThatWasKilled) {
   EXPECT_EQ(attempt["failed_rank"], 1);
   EXPECT_THAT(attempt["cause"].get<std::string>(), HasSubstr("SIGKILL"));
   EXPECT_TRUE(page.parts.contains("attempt/2"));
-  EXPECT_EQ(page.parts["attempt/2"]["rung"], "in_place");
+  EXPECT_EQ(page.parts["attempt/2"]["tier"], "in_place");
   EXPECT_EQ(page.parts["job"]["state"], "recovering");
   const bool told = std::any_of(page.parts.begin(), page.parts.end(), [](const auto& part) {
     return part.first.starts_with("event/") && part.second["kind"] == "rank_exited";

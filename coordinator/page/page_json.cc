@@ -156,7 +156,7 @@ std::string AttemptPart(const AttemptRecord& attempt) {
                {"ranks", attempt.ranks.size()},
                {"nodes", Names(attempt.nodes)},
                {"node_count", attempt.nodes.size()},
-               {"rung", Name(attempt.rung)},
+               {"tier", Name(attempt.tier)},
                {"cause_kind", Name(attempt.cause_kind)},
                {"cause", attempt.cause},
                {"failed_rank", attempt.failed_rank},

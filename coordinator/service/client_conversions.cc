@@ -72,7 +72,7 @@ void FillAttempt(const AttemptRecord& attempt, v1::AttemptInfo& out) {
   seconds.set_reform(attempt.seconds.reform);
   seconds.set_load(attempt.seconds.load);
   seconds.set_first_step(attempt.seconds.first_step);
-  out.set_rung(std::string(Name(attempt.rung)));
+  out.set_tier(std::string(Name(attempt.tier)));
   out.set_world_size(static_cast<std::int32_t>(attempt.ranks.size()));
   for (const NodeName& node : attempt.nodes) out.add_nodes(node.value);
   for (const NodeName& node : attempt.spares) out.add_spares(node.value);

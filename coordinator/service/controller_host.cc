@@ -99,7 +99,7 @@ void ControllerHost::HandleWaiting() {
     HandleNow(next.event);
     if (next.taken) next.taken();
   }
-  // The timer may have rung meanwhile.
+  // The timer may have tier meanwhile.
   if (!closed_ && waiting_.empty()) ArmTimer();
 }
 

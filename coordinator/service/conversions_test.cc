@@ -407,7 +407,7 @@ TEST(ClientConversions, AJobsBooksAreThoseOfTheMoment) {
 AttemptRecord EndedAttempt() {
   AttemptRecord attempt;
   attempt.generation = 2;
-  attempt.rung = Rung::kInPlace;
+  attempt.tier = Tier::kInPlace;
   attempt.nodes = {NodeName{"n1"}, NodeName{"n2"}};
   attempt.spares = {NodeName{"n3"}};
   attempt.ranks.resize(2);
@@ -425,7 +425,7 @@ TEST(ClientConversions, AnAttemptTellsHowItCameUpAndWhyItEnded) {
   EXPECT_EQ(ToProto(job.View(), JobDetail::kSummary, TimePoint()).world_size(), 2)
       << "of the newest attempt";
   const v1::AttemptInfo attempt = ToProto(job.View(), JobDetail::kFull, TimePoint()).attempts(0);
-  EXPECT_EQ(attempt.rung(), "in_place");
+  EXPECT_EQ(attempt.tier(), "in_place");
   EXPECT_EQ(attempt.world_size(), 2);
   EXPECT_THAT(attempt.nodes(), ElementsAre("n1", "n2"));
   EXPECT_THAT(attempt.spares(), ElementsAre("n3"));
@@ -446,7 +446,7 @@ TEST(ClientConversions, AnAttemptThatRunsHasNoCause) {
   const v1::AttemptInfo attempt = ToProto(job.View(), JobDetail::kFull, TimePoint()).attempts(0);
   EXPECT_EQ(attempt.cause_kind(), "");
   EXPECT_FALSE(attempt.has_card());
-  EXPECT_EQ(attempt.rung(), "launch");
+  EXPECT_EQ(attempt.tier(), "launch");
 }
 
 TEST(ClientConversions, ANodeTellsThatItDrainsAndWhatItSaysOfItself) {

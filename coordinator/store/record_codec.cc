@@ -45,7 +45,7 @@ MUSTER_JSON_ENUM(NodeState, 1, kNodeStateCount)
 MUSTER_JSON_ENUM(RankState, 1, kRankStateCount)
 MUSTER_JSON_ENUM(CheckpointState, 1, kCheckpointStateCount)
 MUSTER_JSON_ENUM(CauseKind, 0, kCauseKindCount)
-MUSTER_JSON_ENUM(Rung, 0, kRungCount)
+MUSTER_JSON_ENUM(Tier, 0, kTierCount)
 MUSTER_JSON_ENUM(Severity, 0, 3)
 MUSTER_JSON_ENUM(TimeState, 0, kTimeStateCount)
 
@@ -95,7 +95,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CauseCard, what, step, phase, mi
                                                 last_collective, facts, advice)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     AttemptRecord, job, generation, state, started_unix_ms, ended_unix_ms, nodes, spares, ranks,
-    rung, master_address, master_port, rendezvous_token, cause_kind, retryable, cause, failed_rank,
+    tier, master_address, master_port, rendezvous_token, cause_kind, retryable, cause, failed_rank,
     failed_node, card, resumed_step, resumed_from, last_step, lost_steps, seconds, notes, log_tail)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     JobRecord, id, name, key, spec_yaml, output_dir, priority, submit_order, world_size, state,

@@ -55,7 +55,7 @@ AttemptRecord FullAttempt() {
   attempt.started_unix_ms = 5;
   attempt.nodes = {NodeName{"n1"}};
   attempt.spares = {NodeName{"n2"}};
-  attempt.rung = Rung::kShrink;
+  attempt.tier = Tier::kShrink;
   attempt.ranks = {{0, 0, 0, NodeName{"n1"}, 77, RankState::kExited, {0, 9}, true},
                    {1, 1, 0, NodeName{"n1"}, 78, RankState::kUnkillable, {}}};
   attempt.master_address = "127.0.0.1";
@@ -139,7 +139,7 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   const auto attempt =
       Decode<AttemptRecord>(R"({"job":"0123456789","generation":2,"nodes":["n1"]})");
   ASSERT_TRUE(attempt.ok()) << attempt.status().ToString();
-  EXPECT_EQ(attempt->rung, Rung::kLaunch);
+  EXPECT_EQ(attempt->tier, Tier::kLaunch);
   EXPECT_TRUE(attempt->spares.empty());
   // And before checkpoints were read again.
   const auto checkpoint = Decode<CheckpointRecord>(

@@ -101,9 +101,9 @@ FLEET = Dashboard(
               (Query('sum((muster_node_slots{cluster=~"$cluster"} - muster_node_slots_used{cluster=~"$cluster"})'
                      ' and on (cluster, node) muster_node_state{state="ready", cluster=~"$cluster"} == 1) or vector(0)', "free"),),
               minimum=0),
-        Panel("Restarts by cause", "Attempts that were made after a failure; level is what brought them up.",
-              (Query("sum by (cause, level) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))",
-                     "{{cause}}, {{level}}"),), stack=True, minimum=0),
+        Panel("Restarts by cause", "Attempts that were made after a failure; tier is what brought them up.",
+              (Query("sum by (cause, tier) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))",
+                     "{{cause}}, {{tier}}"),), stack=True, minimum=0),
         Panel("Wait in the queue", "From submission to the first placement: median and 95th percentile.",
               (Query("histogram_quantile(0.5, sum by (le) (increase(muster_queue_wait_seconds_bucket{cluster=~'$cluster'}[6h])))",
                      "median"),
@@ -212,8 +212,8 @@ RECOVERY = Dashboard(
               (Query("sum by (stage) (increase(muster_recovery_duration_seconds_sum{stage!='total', cluster=~'$cluster'}[1h])) / "
                      "sum by (stage) (increase(muster_recovery_duration_seconds_count{stage!='total', cluster=~'$cluster'}[1h]))",
                      "{{stage}}"),), unit="s", stack=True, minimum=0),
-        Panel("Restarts by level", "in_place keeps the processes; requeue starts over.",
-              (Query("sum by (level) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))", "{{level}}"),), stack=True,
+        Panel("Restarts by tier", "in_place keeps the processes; requeue starts over.",
+              (Query("sum by (tier) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))", "{{tier}}"),), stack=True,
               minimum=0),
         Panel("Restarts by cause", "", (Query("sum by (cause) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))",
                                               "{{cause}}"),), stack=True, minimum=0),

@@ -181,11 +181,11 @@ def summarise(measured):
         return round(statistics.median(known), 3) if known else None
     return {"next_step": figures("next_step"), "decided": figures("decided"),
             "out_of_collectives": figures("out"),
-            "slowest": [{"next_step_s": round(m.next_step, 3), "number": n, "rung": m.rung, **m.stages}
+            "slowest": [{"next_step_s": round(m.next_step, 3), "number": n, "tier": m.tier, **m.stages}
                         for n, m in sorted(enumerate(measured), key=lambda e: -e[1].next_step)[:3]],
             "stages_median_s": {name: stage(name)
                                 for name in ("detect", "abort", "reform", "load", "first_step")},
-            "rungs": collections.Counter(m.rung for m in measured),
+            "tiers": collections.Counter(m.tier for m in measured),
             "lost_steps": collections.Counter(m.lost_steps for m in measured),
             "causes": collections.Counter(m.cause for m in measured).most_common(4)}
 

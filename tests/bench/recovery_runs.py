@@ -61,7 +61,7 @@ class Measured:
     decided: Optional[float] = None  # ... until the coordinator had decided to end the generation
     out: Optional[float] = None      # ... until nothing was in a collective of it any more
     stages: dict = dataclasses.field(default_factory=dict)
-    rung: str = ""
+    tier: str = ""
     lost_steps: int = 0
     cause: str = ""
 
@@ -155,7 +155,7 @@ class LongJob:
                 fault.decided = max(0.0, aborting[fault.generation] - fault.at)
             if following:
                 fault.stages = following["seconds"]
-                fault.rung = following.get("rung") or "unknown"
+                fault.tier = following.get("tier") or "unknown"
                 if fault.decided is not None and fault.stages["abort"] is not None:
                     fault.out = fault.decided + fault.stages["abort"]
         return self.measured

@@ -151,7 +151,7 @@ class OnOtherNodes(unittest.TestCase):
         lost = self.lose_a_node(job, at_step=12)
         output = self.finished(job)
         attempt = self.cluster.get(job)["attempts"][1]
-        self.assertEqual((attempt["rung"], attempt["resumed_from"]), ("spare", "snapshot"))
+        self.assertEqual((attempt["tier"], attempt["resumed_from"]), ("spare", "snapshot"))
         self.assertNotIn(lost, attempt["nodes"])
         self.assertEqual(trajectory(output), trajectory(calm))
         self.assertEqual(self.adapter(output), self.adapter(calm))
@@ -165,7 +165,7 @@ class OnOtherNodes(unittest.TestCase):
                 self.lose_a_node(job, at_step=12)
                 output = self.finished(job)
                 attempt = self.cluster.get(job)["attempts"][1]
-                self.assertEqual((attempt["rung"], attempt["world_size"], attempt["resumed_from"]),
+                self.assertEqual((attempt["tier"], attempt["world_size"], attempt["resumed_from"]),
                                  ("shrink", 2, source))
                 self.assertEqual(read_metrics(output)[self.STEPS]["world_size"], 2)
                 self.assertEqual(len(trajectory(output)), len(calm))

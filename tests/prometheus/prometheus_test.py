@@ -36,7 +36,7 @@ NEEDS_DEADLINE = {"muster_node_leave_timestamp_seconds", "muster_run_stop_by_tim
 PACE = {"MusterDataBound", "MusterStraggler", "MusterHeartbeatLate", "MusterTargetDown",
         "MusterNoDurableCheckpoint"}
 # Panels of what has not happened to a healthy run: their expressions give nothing, or no number.
-QUIET_PANELS = {"Restarts by cause", "Restarts by level", "Mean time by stage", "95th percentile, 6 h",
+QUIET_PANELS = {"Restarts by cause", "Restarts by tier", "Mean time by stage", "95th percentile, 6 h",
                 "Wait in the queue", "Rank hours lost, 24 h", "annotation Restarts"}
 
 

@@ -106,7 +106,7 @@ function showCurves(cells, attempts) {
 
 // --- timeline ---
 
-const RUNGS = {
+const TIERS = {
   in_place: 'The living ranks kept their processes and the gang formed again in place.',
   respawn: 'Every rank was started anew on the same nodes.',
   spare: 'Another node took the place of the one that went away.',
@@ -161,7 +161,7 @@ function recovery(attempt, before) {
   const total = recoverySeconds(attempt.seconds);
   const again = before.lost_steps > 0 ? `${plural(before.lost_steps, 'finished step')} done again.` :
       attempt.resumed_step >= 0 ? 'No finished step was done again.' : '';
-  const words = [RUNGS[attempt.rung] ?? '',
+  const words = [TIERS[attempt.tier] ?? '',
                  total === null ? '' : `Training again ${duration(total)} after the fault.`, again];
   const stages = stagesOf(attempt.seconds);
   return [el('p', {}, words.filter(Boolean).join(' ')),

@@ -1,4 +1,4 @@
-"""Each rung of the ladder (docs/recovery.md), by the fault that leads to it: what stays, what the timeline
+"""Each tier of the ladder (docs/recovery.md), by the fault that leads to it: what stays, what the timeline
 says, and that the numbers are those of a run without faults."""
 
 import pathlib
@@ -51,7 +51,7 @@ class Ladder(unittest.TestCase):
                 cluster.kill_rank(job, killed)
                 attempt = self.next_attempt(cluster, job)
                 after = cluster.ranks(job)
-                self.assertEqual(attempt["rung"], "in_place")
+                self.assertEqual(attempt["tier"], "in_place")
                 self.assertEqual(after[1 - killed], before[1 - killed])
                 self.assertNotEqual(after[killed], before[killed])
                 self.assertEqual(attempt["resumed_from"], "snapshot")
@@ -67,7 +67,7 @@ class Ladder(unittest.TestCase):
         before = cluster.ranks(job)
         cluster.kill_rank(job, 1)
         attempt = self.next_attempt(cluster, job)
-        self.assertEqual(attempt["rung"], "respawn")
+        self.assertEqual(attempt["tier"], "respawn")
         self.assertFalse(set(before.values()) & set(cluster.ranks(job).values()))
         self.finish(cluster, job)
         self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
@@ -79,7 +79,7 @@ class Ladder(unittest.TestCase):
         lost = cluster.get(job)["ranks"][1]["node"]
         cluster.kill_node(lost, job)
         attempt = self.next_attempt(cluster, job)
-        self.assertEqual(attempt["rung"], "spare")
+        self.assertEqual(attempt["tier"], "spare")
         self.assertEqual(attempt["world_size"], 2)
         self.assertNotIn(lost, attempt["nodes"])
         attempts = self.finish(cluster, job)
@@ -111,7 +111,7 @@ class Ladder(unittest.TestCase):
         old = [cluster.worker_pid(lost), cluster.ranks(job)[1]]
         cluster.set_link(lost, False)
         attempt = self.next_attempt(cluster, job)
-        self.assertEqual(attempt["rung"], "spare")
+        self.assertEqual(attempt["tier"], "spare")
         self.assertNotIn(lost, attempt["nodes"])
         self.finish(cluster, job)
         self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
@@ -128,11 +128,11 @@ class Ladder(unittest.TestCase):
         lost = cluster.get(job)["ranks"][2]["node"]
         cluster.kill_node(lost, job)
         attempt = self.next_attempt(cluster, job)
-        self.assertEqual((attempt["rung"], attempt["world_size"]), ("shrink", 2))
+        self.assertEqual((attempt["tier"], attempt["world_size"]), ("shrink", 2))
         cluster.up()
         wait_until(lambda: cluster.get(job)["world_size"] == 3, "the job grows again", timeout=120)
         attempt = cluster.get(job)["attempts"][-1]
-        self.assertEqual(attempt["rung"], "grow")
+        self.assertEqual(attempt["tier"], "grow")
         cluster.wait_for_step(job, STEPS)
         chain = samples(read_metrics(cluster.output(job)))
         self.assertEqual({step: chain[step] for step in range(1, STEPS + 1)}, samples(calm))

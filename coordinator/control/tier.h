@@ -1,5 +1,5 @@
-// Which rung of the ladder brings a job's next attempt up, and whether an abort leaves the
-// survivors their processes (docs/recovery.md, "Rungs").
+// Which tier of the ladder brings a job's next attempt up, and whether an abort leaves the
+// survivors their processes (docs/recovery.md, "Tiers").
 //
 // Pure; any thread.
 #pragma once
@@ -11,14 +11,14 @@
 
 namespace muster {
 
-struct RungInput {
+struct TierInput {
   bool first = false;            // there was no attempt before
   bool waited = false;           // nodes for it were missing in between
   bool kept = false;             // the abort before left survivors their processes
   std::vector<NodeName> before;  // nodes of the attempt before, by node rank
   std::vector<NodeName> now;
 };
-Rung ChooseRung(const RungInput& input);
+Tier ChooseTier(const TierInput& input);
 
 struct KeepInput {
   bool train = false;         // a command's processes serve one generation
@@ -27,7 +27,7 @@ struct KeepInput {
   bool stopping = false;      // the job or the attempt ends on purpose
   bool formed = false;        // its ranks had met
   bool stepped = false;       // it finished a step
-  Rung rung = Rung::kLaunch;  // that brought the attempt up
+  Tier tier = Tier::kLaunch;  // that brought the attempt up
 };
 // False also where the attempt itself had come up with kept processes and got nowhere: what is
 // wrong may be in them.

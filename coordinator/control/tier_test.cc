@@ -1,4 +1,4 @@
-#include "coordinator/control/rung.h"
+#include "coordinator/control/tier.h"
 
 #include <gtest/gtest.h>
 
@@ -11,16 +11,16 @@ std::vector<NodeName> Nodes(std::initializer_list<const char*> names) {
   return nodes;
 }
 
-TEST(RungTest, EveryRungHasItsCase) {
+TEST(TierTest, EveryTierHasItsCase) {
   const auto two = Nodes({"n1", "n2"});
-  EXPECT_EQ(ChooseRung({true, false, false, two, two}), Rung::kLaunch);
-  EXPECT_EQ(ChooseRung({false, false, true, two, two}), Rung::kInPlace);
-  EXPECT_EQ(ChooseRung({false, false, true, two, Nodes({"n2", "n1"})}), Rung::kInPlace);
-  EXPECT_EQ(ChooseRung({false, false, false, two, two}), Rung::kRespawn);
-  EXPECT_EQ(ChooseRung({false, false, true, two, Nodes({"n1", "n3"})}), Rung::kSpare);
-  EXPECT_EQ(ChooseRung({false, false, true, two, Nodes({"n1"})}), Rung::kShrink);
-  EXPECT_EQ(ChooseRung({false, false, true, two, Nodes({"n1", "n2", "n3"})}), Rung::kGrow);
-  EXPECT_EQ(ChooseRung({false, true, true, two, two}), Rung::kRequeue);
+  EXPECT_EQ(ChooseTier({true, false, false, two, two}), Tier::kLaunch);
+  EXPECT_EQ(ChooseTier({false, false, true, two, two}), Tier::kInPlace);
+  EXPECT_EQ(ChooseTier({false, false, true, two, Nodes({"n2", "n1"})}), Tier::kInPlace);
+  EXPECT_EQ(ChooseTier({false, false, false, two, two}), Tier::kRespawn);
+  EXPECT_EQ(ChooseTier({false, false, true, two, Nodes({"n1", "n3"})}), Tier::kSpare);
+  EXPECT_EQ(ChooseTier({false, false, true, two, Nodes({"n1"})}), Tier::kShrink);
+  EXPECT_EQ(ChooseTier({false, false, true, two, Nodes({"n1", "n2", "n3"})}), Tier::kGrow);
+  EXPECT_EQ(ChooseTier({false, true, true, two, two}), Tier::kRequeue);
 }
 
 TEST(KeepTest, EachConditionIsNeeded) {
@@ -40,16 +40,16 @@ TEST(KeepTest, EachConditionIsNeeded) {
 }
 
 TEST(KeepTest, ProcessesThatGotNowhereAreNotKeptTwice) {
-  for (int r = 0; r < kRungCount; ++r) {
+  for (int r = 0; r < kTierCount; ++r) {
     KeepInput input;
     input.train = true;
     input.formed = true;
-    input.rung = static_cast<Rung>(r);
+    input.tier = static_cast<Tier>(r);
     const bool fresh =
-        input.rung == Rung::kLaunch || input.rung == Rung::kRespawn || input.rung == Rung::kRequeue;
-    EXPECT_EQ(KeepsProcesses(input), fresh) << Name(input.rung);
+        input.tier == Tier::kLaunch || input.tier == Tier::kRespawn || input.tier == Tier::kRequeue;
+    EXPECT_EQ(KeepsProcesses(input), fresh) << Name(input.tier);
     input.stepped = true;
-    EXPECT_TRUE(KeepsProcesses(input)) << Name(input.rung);
+    EXPECT_TRUE(KeepsProcesses(input)) << Name(input.tier);
   }
 }
 
