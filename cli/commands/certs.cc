@@ -88,7 +88,7 @@ Result<Listing> ReadListing(const SecurityPaths& paths, bool all, std::int64_t n
   Listing listing;
   MUSTER_ASSIGN_OR_RETURN(listing.certificates, Certificates(paths, revocations, all, now_ms));
   MUSTER_ASSIGN_OR_RETURN(listing.tokens,
-                          JoinTokenBook(paths.JoinTokens(), authority.cluster).List());
+                          JoinTokenRegister(paths.JoinTokens(), authority.cluster).List());
   if (!all)
     std::erase_if(listing.tokens,
                   [&](const JoinTokenRecord& token) { return StateOf(token, now_ms) != "good"; });
@@ -157,7 +157,7 @@ Result<std::string> PlainSerial(const std::string& text) {
 }
 
 Status RevokeToken(CommandContext& context, const std::string& id) {
-  MUSTER_RETURN_IF_ERROR(JoinTokenBook(PathsOf(context).JoinTokens(), "").Withdraw(id));
+  MUSTER_RETURN_IF_ERROR(JoinTokenRegister(PathsOf(context).JoinTokens(), "").Withdraw(id));
   context.terminal.out << "The join token " << id << " lets nobody in any more.\n";
   return OkStatus();
 }

@@ -10,7 +10,7 @@
 
 #include "cli/commands/commands.h"
 #include "common/security/identity.h"
-#include "common/security/join_token_book.h"
+#include "common/security/join_token_register.h"
 
 namespace muster {
 

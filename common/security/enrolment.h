@@ -13,7 +13,7 @@
 
 #include "common/base/result.h"
 #include "common/security/certificate_authority.h"
-#include "common/security/join_token_book.h"
+#include "common/security/join_token_register.h"
 #include "common/security/revocation.h"
 
 namespace muster {
@@ -63,7 +63,7 @@ class Enrolment {
 
   std::string security_dir_;
   CertificateAuthority authority_;
-  JoinTokenBook book_;
+  JoinTokenRegister book_;
   Duration node_lifetime_;
 };
 

@@ -128,7 +128,7 @@ TEST_F(EnrolmentTest, GivesTheSameCertificateAfterTheDiskWasFullForTheRegister) 
     const FullDisk full(bytes + 10);
     EXPECT_FALSE(Join(token).ok());
   }
-  const auto book = JoinTokenBook(paths_.JoinTokens(), "lab").List();
+  const auto book = JoinTokenRegister(paths_.JoinTokens(), "lab").List();
   ASSERT_TRUE(book.ok()) << book.status().ToString();
   const std::string promised = book->at(0).certificate_pem;
   ASSERT_NE(promised, "");

@@ -5,7 +5,7 @@
 // of the id (8 bytes), the secret (32), the expiry (8, big-endian), the authority's certificate
 // (DER), and eight bytes of SHA-256 over all that, by which a token that was not copied whole is
 // seen at once. The node believes a coordinator by the certificate; the coordinator believes the
-// node by the secret, of which it keeps only a hash (join_token_book.h).
+// node by the secret, of which it keeps only a hash (join_token_register.h).
 //
 // Pure functions; any thread.
 #pragma once

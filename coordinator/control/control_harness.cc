@@ -400,7 +400,7 @@ void ControlHarness::CheckInvariants() {
   for (const NodeView& node : controller_->Nodes()) {
     ASSERT_LE(used[node.record->name], node.record->slots) << Timeline();
   }
-  CheckBooks();
+  CheckUsage();
   std::uint64_t seq = 0;
   for (const EventRecord& event : controller_->Events()) {
     ASSERT_GT(event.seq, seq);
@@ -408,7 +408,7 @@ void ControlHarness::CheckInvariants() {
   }
 }
 
-void ControlHarness::CheckBooks() {
+void ControlHarness::CheckUsage() {
   // A restart goes on by the clock of the day, which has milliseconds.
   constexpr double kNear = 0.01;
   for (const JobView& job : controller_->Jobs()) {

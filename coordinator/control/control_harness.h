@@ -131,7 +131,7 @@ class ControlHarness {
   void Apply(const Effects& effects);
   void Store(const StoreOperation& operation);
   void CheckInvariants();
-  void CheckBooks();
+  void CheckUsage();
 
   ControllerOptions options_;
   Now now_;

@@ -85,7 +85,7 @@ struct JobView {
   Goodput goodput(TimePoint now) const { return ledger ? ledger->At(now) : Goodput{}; }
   // The same without what a coordinator that starts again would not know: it never falls.
   Goodput stored_goodput(TimePoint now) const {
-    return ledger ? ledger->StoredAt(record->books, now) : Goodput{};
+    return ledger ? ledger->StoredAt(record->usage, now) : Goodput{};
   }
   // Ranks of the newest attempt; empty before the first.
   const std::vector<RankRecord>& ranks() const;

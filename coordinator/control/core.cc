@@ -81,7 +81,7 @@ void ControllerCore::On(const WorkerSaid& said) {
 }
 
 Effects ControllerCore::Flush() {
-  for (const JobId& id : changed_) BookTime(jobs_.at(id));
+  for (const JobId& id : changed_) AccrueTime(jobs_.at(id));
   if (unused_may_differ_ || !marked_nodes_.empty()) BookUnused();
   // Jobs first, so that no row refers to one that is not there yet.
   for (const JobId& id : marked_jobs_) out_.store.push_back(PutJob{jobs_.at(id).record});

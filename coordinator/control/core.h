@@ -87,7 +87,7 @@ class ControllerCore {
   void On(const ResumeRequested& request);
   void Suspend(JobEntry& job, const SuspendRequested& request);
   void Resume(JobEntry& job);
-  void BookTime(JobEntry& job);
+  void AccrueTime(JobEntry& job);
   void BookUnused();
 
   // --- placement.cc ---

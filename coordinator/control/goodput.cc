@@ -10,7 +10,7 @@ namespace {
 
 // Of a training job's books: what has been booked since is lost with the coordinator, and the time
 // itself is booked by the next one.
-constexpr Duration kStoreBooksEvery = std::chrono::seconds(15);
+constexpr Duration kStoreUsageEvery = std::chrono::seconds(15);
 
 bool HasFinishedAStep(const JobEntry& job) {
   const AttemptRecord& attempt = job.attempts.back();
@@ -53,15 +53,15 @@ TimeUse TimeUseOf(const JobEntry& job) {
   return {TimeState::kQueue, false, job.spec.world_size()};
 }
 
-void ControllerCore::BookTime(JobEntry& job) {
-  const bool turned = job.ledger.Turn(TimeUseOf(job), job.record.step, now_.mono);
+void ControllerCore::AccrueTime(JobEntry& job) {
+  const bool turned = job.ledger.Transition(TimeUseOf(job), job.record.step, now_.mono);
   unused_may_differ_ |= turned;
   const bool due =
-      job.ledger.doing().training && now_.mono - job.books_stored_at >= kStoreBooksEvery;
+      job.ledger.doing().training && now_.mono - job.usage_stored_at >= kStoreUsageEvery;
   if (turned || due) Mark(job);
   if (!marked_jobs_.contains(job.record.id)) return;
-  job.record.books = job.ledger.Books(now_.mono, now_.unix_ms);
-  job.books_stored_at = now_.mono;
+  job.record.usage = job.ledger.Books(now_.mono, now_.unix_ms);
+  job.usage_stored_at = now_.mono;
 }
 
 // A rank that is booked to a job has a slot of the node that it is, or was last, placed on.
@@ -77,7 +77,7 @@ void ControllerCore::BookUnused() {
   for (auto& [name, node] : nodes_) {
     NodeRecord& record = node.record;
     const int unused = IsUsable(record) ? std::max(0, record.slots - ranks[name]) : 0;
-    if (!node.unused.Turn({TimeState::kIdle, false, unused}, 0, now_.mono)) continue;
+    if (!node.unused.Transition({TimeState::kIdle, false, unused}, 0, now_.mono)) continue;
     record.unused = node.unused.Books(now_.mono, now_.unix_ms);
     Mark(node);
   }
@@ -87,7 +87,7 @@ void ControllerCore::BookUnused() {
 Goodput ControllerCore::FleetGoodput(TimePoint now, bool stored) const {
   Goodput sum;
   for (const auto& [id, job] : jobs_) {
-    sum += stored ? job.ledger.StoredAt(job.record.books, now) : job.ledger.At(now);
+    sum += stored ? job.ledger.StoredAt(job.record.usage, now) : job.ledger.At(now);
   }
   for (const auto& [name, node] : nodes_) sum += node.unused.At(now);
   return sum;

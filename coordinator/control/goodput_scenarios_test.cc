@@ -248,16 +248,16 @@ const JobRecord& Stored(const ControlHarness& h) { return h.stored().jobs.front(
 TEST(GoodputTest, BooksOfTrainingAreStoredFromTimeToTimeAndNotWithEveryStep) {
   Training h;
   int puts = 0;
-  std::int64_t stored_at = Stored(h).books.until_unix_ms;
+  std::int64_t stored_at = Stored(h).usage.until_unix_ms;
   for (Step step = 13; step < 13 + 300; ++step) {
     h.Advance(milliseconds(100));
     Tell(h, h.id, step);
-    const std::int64_t now_at = Stored(h).books.until_unix_ms;
+    const std::int64_t now_at = Stored(h).usage.until_unix_ms;
     if (now_at != stored_at) ++puts;
     stored_at = now_at;
   }
   EXPECT_EQ(puts, 2) << "in 30 s";
-  const double step_seconds = Figures({Stored(h).books.micros})[0];
+  const double step_seconds = Figures({Stored(h).usage.micros})[0];
   EXPECT_GE(step_seconds, 2 * 14.9);
   EXPECT_DOUBLE_EQ(Figures(h.Job(h.id).stored_goodput(h.now().mono))[0], step_seconds);
   EXPECT_NEAR(Figures(h, h.id)[0], 60, 0.2);

@@ -91,7 +91,7 @@ void ControllerCore::RestoreJob(JobEntry& job) {
   RaiseLastStep(job);
   Result<JobSpec> spec = ParseJobSpec(job.record.spec_yaml);
   if (spec.ok()) job.spec = std::move(*spec);
-  job.ledger.Begin(job.record.books, job.record.step, now_.mono, now_.unix_ms);
+  job.ledger.Begin(job.record.usage, job.record.step, now_.mono, now_.unix_ms);
   if (job.over()) return;
   live_.insert(job.record.id);
   Changed(job);  // its time is booked to what it does from now on

@@ -128,7 +128,7 @@ struct JobEntry {
   CheckpointClock checkpoint_clock;
   bool checkpoints_fail = false;  // none was committed since one could not be written
   TimeLedger ledger;
-  TimePoint books_stored_at;
+  TimePoint usage_stored_at;
   std::uint64_t version = 0;
 
   bool over() const { return IsTerminal(record.state); }

@@ -43,11 +43,11 @@ struct TimeUse {
 };
 
 // Durable within the record of a job, or of a node for its slots that no rank has.
-struct GoodputBooks {
+struct GoodputUsage {
   RankMicros micros = {};
   std::int64_t until_unix_ms = 0;  // all before is booked; 0: none were kept
   TimeUse doing;                   // since then
-  friend bool operator==(const GoodputBooks&, const GoodputBooks&) = default;
+  friend bool operator==(const GoodputUsage&, const GoodputUsage&) = default;
 };
 
 struct TimeShare {

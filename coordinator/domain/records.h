@@ -194,7 +194,7 @@ struct JobRecord {
   std::int64_t suspended_unix_ms = 0;  // since when it is suspended; 0: it is not
   std::int64_t suspended_ms = 0;  // since its first launch, and over; no time of its time limit
   double checkpoint_seconds = 0;  // from an order to a committed checkpoint; 0: not known
-  GoodputBooks books;
+  GoodputUsage usage;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 
@@ -228,7 +228,7 @@ struct NodeRecord {
   std::vector<std::string> notices;   // what the node says of itself
   std::string pilot;                  // key of the pilot job that it runs in; empty: none
   std::vector<std::string> report;    // its address, transports and GPUs, when it last came
-  GoodputBooks unused;                // its slots without a rank; written when their number changes
+  GoodputUsage unused;                // its slots without a rank; written when their number changes
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 

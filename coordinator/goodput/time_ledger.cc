@@ -27,18 +27,18 @@ std::int64_t Repeated(std::int64_t micros, Step from, Step to, Step furthest) {
 
 }  // namespace
 
-void TimeLedger::Begin(const GoodputBooks& books, Step step, TimePoint now,
+void TimeLedger::Begin(const GoodputUsage& usage, Step step, TimePoint now,
                        std::int64_t now_unix_ms) {
-  micros_ = books.micros;
-  doing_ = books.doing;
+  micros_ = usage.micros;
+  doing_ = usage.doing;
   step_ = step;
   // A clock that was set back is no reason to book a time twice.
   const std::int64_t gap =
-      books.until_unix_ms > 0 ? std::max<std::int64_t>(0, now_unix_ms - books.until_unix_ms) : 0;
+      usage.until_unix_ms > 0 ? std::max<std::int64_t>(0, now_unix_ms - usage.until_unix_ms) : 0;
   at_ = now - milliseconds(gap);
 }
 
-bool TimeLedger::Turn(TimeUse doing, Step step, TimePoint now) {
+bool TimeLedger::Transition(TimeUse doing, Step step, TimePoint now) {
   const bool changes = doing != doing_;
   if (!doing_.training) {
     Add(doing_.state, OpenMicros(now));
@@ -55,7 +55,7 @@ bool TimeLedger::Turn(TimeUse doing, Step step, TimePoint now) {
 void TimeLedger::SeeStep(Step step, Step furthest, TimePoint at) {
   if (!doing_.training || step <= step_) return;
   std::int64_t rest = 0;
-  BookWithCheckpoints(OpenMicros(at), &rest);
+  AccrueWithCheckpoints(OpenMicros(at), &rest);
   const std::int64_t repeated = Repeated(rest, step_, step, furthest);
   Add(TimeState::kRecompute, repeated);
   Add(TimeState::kStep, rest - repeated);
@@ -71,7 +71,7 @@ void TimeLedger::SeeHang(double seconds) {
   if (doing_.training) hang_micros_ = SaneMicros(seconds);
 }
 
-GoodputBooks TimeLedger::Books(TimePoint now, std::int64_t now_unix_ms) const {
+GoodputUsage TimeLedger::Books(TimePoint now, std::int64_t now_unix_ms) const {
   return {micros_, now_unix_ms - duration_cast<milliseconds>(now - at_).count(), doing_};
 }
 
@@ -82,7 +82,7 @@ Goodput TimeLedger::At(TimePoint now) const {
   return goodput;
 }
 
-Goodput TimeLedger::StoredAt(const GoodputBooks& stored, TimePoint now) const {
+Goodput TimeLedger::StoredAt(const GoodputUsage& stored, TimePoint now) const {
   return doing_.training ? Goodput{stored.micros} : At(now);
 }
 
@@ -94,7 +94,7 @@ void TimeLedger::Add(TimeState state, std::int64_t micros) { Figure(micros_, sta
 
 // What ranks say of a checkpoint may come with the report after the next step: the rest is kept for
 // that.
-void TimeLedger::BookWithCheckpoints(std::int64_t micros, std::int64_t* rest) {
+void TimeLedger::AccrueWithCheckpoints(std::int64_t micros, std::int64_t* rest) {
   const std::int64_t saved = std::min(checkpoint_micros_, micros);
   checkpoint_micros_ -= saved;
   Add(TimeState::kCheckpoint, saved);
@@ -106,7 +106,7 @@ void TimeLedger::LeaveTraining(TimeState rest_state, TimePoint now) {
   const std::int64_t hung = std::min(open, hang_micros_ * doing_.ranks);
   Add(TimeState::kHang, hung);
   std::int64_t rest = 0;
-  BookWithCheckpoints(open - hung, &rest);
+  AccrueWithCheckpoints(open - hung, &rest);
   Add(rest_state, rest);
   checkpoint_micros_ = 0;
   hang_micros_ = 0;

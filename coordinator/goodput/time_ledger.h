@@ -24,10 +24,10 @@ class TimeLedger {
  public:
   // Goes on with `books`: what lies between them and now, in which a coordinator was down, belongs
   // to what was done then. Where none were kept they begin now. `step`: the newest finished one.
-  void Begin(const GoodputBooks& books, Step step, TimePoint now, std::int64_t now_unix_ms);
+  void Begin(const GoodputUsage& usage, Step step, TimePoint now, std::int64_t now_unix_ms);
 
   // The job does this from `now` on; true where that is something else than before.
-  bool Turn(TimeUse doing, Step step, TimePoint now);
+  bool Transition(TimeUse doing, Step step, TimePoint now);
 
   // While it trains, and else without effect. `step` was finished at `at`; up to `furthest` they
   // had been finished before.
@@ -38,16 +38,16 @@ class TimeLedger {
   void SeeHang(double seconds);
 
   // As they are to be stored.
-  GoodputBooks Books(TimePoint now, std::int64_t now_unix_ms) const;
+  GoodputUsage Books(TimePoint now, std::int64_t now_unix_ms) const;
   Goodput At(TimePoint now) const;
   // The same without what a coordinator that starts again on `stored` would not know.
-  Goodput StoredAt(const GoodputBooks& stored, TimePoint now) const;
+  Goodput StoredAt(const GoodputUsage& stored, TimePoint now) const;
   const TimeUse& doing() const { return doing_; }
 
  private:
   std::int64_t OpenMicros(TimePoint now) const;  // of ranks, not booked yet
   void Add(TimeState state, std::int64_t micros);
-  void BookWithCheckpoints(std::int64_t micros, std::int64_t* rest);
+  void AccrueWithCheckpoints(std::int64_t micros, std::int64_t* rest);
   void LeaveTraining(TimeState rest_state, TimePoint now);
   void MoveTo(TimePoint now);
 

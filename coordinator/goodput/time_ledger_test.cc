@@ -29,7 +29,7 @@ struct Booked {
     now += d;
     unix_ms += std::chrono::round<milliseconds>(d).count();
   }
-  bool Turn(TimeUse doing, Step step = 0) { return ledger.Turn(doing, step, now); }
+  bool Transition(TimeUse doing, Step step = 0) { return ledger.Transition(doing, step, now); }
   void Finish(Step step, Step furthest = 0) { ledger.SeeStep(step, furthest, now); }
   // Rank-seconds by state, in the order of the enum.
   std::vector<double> Seconds() const {
@@ -48,19 +48,19 @@ struct Booked {
 TEST(TimeLedgerTest, ACalmJobWaitsIsSetUpTrainsAndEnds) {
   Booked b;
   b.Pass(seconds(10));
-  EXPECT_TRUE(b.Turn(Doing(TimeState::kIdle)));
+  EXPECT_TRUE(b.Transition(Doing(TimeState::kIdle)));
   b.Pass(seconds(5));
-  EXPECT_TRUE(b.Turn(kTraining, 1));
-  EXPECT_FALSE(b.Turn(kTraining, 1)) << "nothing new";
+  EXPECT_TRUE(b.Transition(kTraining, 1));
+  EXPECT_FALSE(b.Transition(kTraining, 1)) << "nothing new";
   b.Pass(seconds(2));
   EXPECT_DOUBLE_EQ(b.UnderWay(), 8);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 0, 0, 40, 20)) << "no step has ended yet";
   b.Finish(2);
   EXPECT_DOUBLE_EQ(b.UnderWay(), 0);
   b.Pass(seconds(1));
-  b.Turn(Doing(TimeState::kIdle));
+  b.Transition(Doing(TimeState::kIdle));
   b.Pass(seconds(1));
-  b.Turn(kOver);
+  b.Transition(kOver);
   b.Pass(seconds(1000));
   EXPECT_THAT(b.Seconds(), ElementsAre(8, 0, 0, 0, 0, 40, 8 + 20));
   EXPECT_DOUBLE_EQ(b.ledger.At(b.now).ratio(), 8.0 / 36) << "the queue is nobody's time";
@@ -111,9 +111,9 @@ TEST(TimeLedgerTest, AFaultTakesTheStepThatWasUnderWay) {
   b.Finish(1);
   b.Pass(seconds(2));
   b.ledger.SeeCheckpoint(1);
-  b.Turn(kRecovering);
+  b.Transition(kRecovering);
   b.Pass(seconds(3));
-  b.Turn(kTraining, 1);
+  b.Transition(kTraining, 1);
   EXPECT_THAT(b.Seconds(), ElementsAre(4, 0, 1, 7 + 12, 0, 0, 0));
 }
 
@@ -121,11 +121,11 @@ TEST(TimeLedgerTest, AHangIsWhatTheDetectorMeasured) {
   Booked b(kTraining);
   b.Pass(seconds(5));
   b.ledger.SeeHang(3);
-  b.Turn(kRecovering);
+  b.Transition(kRecovering);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 8, 12, 0, 0));
-  b.Turn(kTraining, 1);
+  b.Transition(kTraining, 1);
   b.Pass(seconds(1));
-  b.Turn(kRecovering);
+  b.Transition(kRecovering);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 12, 12, 0, 0)) << "each fault has its own";
 }
 
@@ -133,7 +133,7 @@ TEST(TimeLedgerTest, AHangIsNoLongerThanTheTimeThatPassed) {
   Booked b(kTraining);
   b.Pass(seconds(2));
   b.ledger.SeeHang(1e300);
-  b.Turn(kRecovering);
+  b.Transition(kRecovering);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 0, 8, 0, 0));
 }
 
@@ -150,16 +150,16 @@ TEST(TimeLedgerTest, CheckpointsAndHangsCountOnlyWhileItTrains) {
   Booked b(Doing(TimeState::kIdle));
   b.ledger.SeeCheckpoint(1);
   b.ledger.SeeHang(1);
-  b.Turn(kTraining, 1);
+  b.Transition(kTraining, 1);
   b.Pass(seconds(1));
-  b.Turn(kRecovering);
+  b.Transition(kRecovering);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 4, 0, 0, 0));
 }
 
 TEST(TimeLedgerTest, AGangThatShrinksHasFewerRankSeconds) {
   Booked b(Doing(TimeState::kRecovery, 4));
   b.Pass(seconds(1));
-  b.Turn(Doing(TimeState::kRecovery, 3));
+  b.Transition(Doing(TimeState::kRecovery, 3));
   b.Pass(seconds(1));
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 7, 0, 0, 0));
 }
@@ -168,7 +168,7 @@ TEST(TimeLedgerTest, WhatIsLessThanAMicrosecondIsNotLost) {
   Booked b;
   for (int i = 0; i < 1000; ++i) {
     b.Pass(std::chrono::nanoseconds(1500));
-    b.Turn(Doing(TimeState::kQueue));
+    b.Transition(Doing(TimeState::kQueue));
   }
   EXPECT_DOUBLE_EQ(b.Seconds()[5], 4 * 1.5e-3);
 }
@@ -190,14 +190,14 @@ TEST(TimeLedgerTest, TheTimeOfAnOutageIsBookedWhenItIsKnownWhatItWas) {
   before.Pass(seconds(10));
   before.Finish(7);
   before.Pass(seconds(1));
-  const GoodputBooks books = before.ledger.Books(before.now, before.unix_ms);
-  EXPECT_EQ(books.until_unix_ms, before.unix_ms - 1000) << "the step under way is not booked";
+  const GoodputUsage usage = before.ledger.Books(before.now, before.unix_ms);
+  EXPECT_EQ(usage.until_unix_ms, before.unix_ms - 1000) << "the step under way is not booked";
 
   Booked after;
   after.now = TimePoint(seconds(5));  // another boot
   after.unix_ms = before.unix_ms + 20000;
-  after.ledger.Begin(books, 7, after.now, after.unix_ms);
-  EXPECT_FALSE(after.Turn(kTraining, 7)) << "it trains on";
+  after.ledger.Begin(usage, 7, after.now, after.unix_ms);
+  EXPECT_FALSE(after.Transition(kTraining, 7)) << "it trains on";
   EXPECT_DOUBLE_EQ(after.UnderWay(), 4 * 21);
   after.Finish(30);
   EXPECT_THAT(after.Seconds(), ElementsAre(4 * 31, 0, 0, 0, 0, 0, 0));
@@ -206,14 +206,14 @@ TEST(TimeLedgerTest, TheTimeOfAnOutageIsBookedWhenItIsKnownWhatItWas) {
 TEST(TimeLedgerTest, AFaultOfTheOutageIsARecovery) {
   Booked b;
   b.ledger.Begin({{}, b.unix_ms - 5000, kTraining}, 7, b.now, b.unix_ms);
-  b.Turn(kRecovering);
+  b.Transition(kRecovering);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 20, 0, 0, 0));
 }
 
 TEST(TimeLedgerTest, TheTimeOfAnOutageBelongsToWhatWasDoneBefore) {
   Booked b;
   b.ledger.Begin({{}, b.unix_ms - 5000, Doing(TimeState::kQueue)}, 0, b.now, b.unix_ms);
-  EXPECT_TRUE(b.Turn(kRecovering));
+  EXPECT_TRUE(b.Transition(kRecovering));
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 0, 0, 20, 0));
 }
 
@@ -226,7 +226,7 @@ TEST(TimeLedgerTest, AClockThatWasSetBackBooksNothingTwice) {
 TEST(TimeLedgerTest, BooksThatWereNeverKeptBeginNow) {
   Booked b;
   b.ledger.Begin({}, 0, b.now, b.unix_ms);
-  b.Turn(kRecovering);
+  b.Transition(kRecovering);
   EXPECT_EQ(b.ledger.At(b.now).micros, RankMicros{});
 }
 
@@ -234,12 +234,12 @@ TEST(TimeLedgerTest, WhatIsShownOfStoredBooksIsWhatAnotherCoordinatorWouldGoOnWi
   Booked b(kTraining);
   b.Pass(seconds(1));
   b.Finish(1);
-  const GoodputBooks stored = b.ledger.Books(b.now, b.unix_ms);
+  const GoodputUsage stored = b.ledger.Books(b.now, b.unix_ms);
   b.Pass(seconds(1));
   b.Finish(2);
   EXPECT_EQ(Figure(b.ledger.StoredAt(stored, b.now).micros, TimeState::kStep), 4'000'000);
-  b.Turn(kRecovering);
-  const GoodputBooks turned = b.ledger.Books(b.now, b.unix_ms);
+  b.Transition(kRecovering);
+  const GoodputUsage turned = b.ledger.Books(b.now, b.unix_ms);
   b.Pass(seconds(1));
   EXPECT_EQ(b.ledger.StoredAt(turned, b.now).micros, b.ledger.At(b.now).micros);
 }
@@ -270,10 +270,10 @@ TEST_P(TimeLedgerPropertyTest, TheStatesSumToTheTotalAndOnlyRise) {
     const int what = any(12);
     if (what < 3) {
       const auto state = static_cast<TimeState>(any(kTimeStateCount));
-      b.Turn(Doing(state, any(6)));
+      b.Transition(Doing(state, any(6)));
     } else if (what < 5) {
       step = any(50);
-      b.Turn({TimeState::kStep, true, 1 + any(5)}, step);
+      b.Transition({TimeState::kStep, true, 1 + any(5)}, step);
     } else if (what < 9) {
       step += any(4);
       b.Finish(step, furthest);
@@ -284,9 +284,9 @@ TEST_P(TimeLedgerPropertyTest, TheStatesSumToTheTotalAndOnlyRise) {
       b.ledger.SeeHang(any(1000) / 100.0);
     } else {
       // Killed, and started again at once.
-      const GoodputBooks books = b.ledger.Books(b.now, b.unix_ms);
+      const GoodputUsage usage = b.ledger.Books(b.now, b.unix_ms);
       TimeLedger again;
-      again.Begin(books, step, b.now, b.unix_ms);
+      again.Begin(usage, step, b.now, b.unix_ms);
       const std::int64_t lost = std::abs(Known(again.At(b.now)) - total);
       EXPECT_LE(lost, 3000 * b.ledger.doing().ranks) << "the wall's clock has milliseconds";
     }

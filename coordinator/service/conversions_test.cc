@@ -400,7 +400,7 @@ TEST(ClientConversions, AJobsBooksAreThoseOfTheMoment) {
   EXPECT_EQ(goodput.states(5).state(), "queue");
   EXPECT_DOUBLE_EQ(goodput.states(5).seconds(), 40);
   EXPECT_LT(goodput.ratio(), 0) << "it has had no slots";
-  ledger.Turn({TimeState::kStep, true, 4}, 1, begin + std::chrono::seconds(10));
+  ledger.Transition({TimeState::kStep, true, 4}, 1, begin + std::chrono::seconds(10));
   EXPECT_DOUBLE_EQ(ToProto(view.goodput(begin + std::chrono::seconds(11))).under_way_seconds(), 4);
 }
 

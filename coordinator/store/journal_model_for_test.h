@@ -74,11 +74,11 @@ class ModelFilesForTest : public JournalFiles {
 
   int MakeDirectory(const std::string&) override { return 0; }
   int Write(const std::string& path, std::string_view bytes) override {
-    Turn();
+    Transition();
     return disk_.files.emplace(path, bytes).second ? 0 : EEXIST;
   }
   int Link(const std::string& from, const std::string& to) override {
-    Turn();
+    Transition();
     const auto source = disk_.files.find(from);
     if (source == disk_.files.end()) return ENOENT;
     if (!disk_.files.emplace(to, source->second).second) return EEXIST;
@@ -86,19 +86,19 @@ class ModelFilesForTest : public JournalFiles {
     return ++links_ % 7 == 0 ? EEXIST : 0;
   }
   int Remove(const std::string& path) override {
-    Turn();
+    Transition();
     return disk_.files.erase(path) == 1 ? 0 : ENOENT;
   }
   int SyncDirectory(const std::string&) override { return 0; }
   int Read(const std::string& path, std::string* bytes) override {
-    Turn();
+    Transition();
     const auto file = disk_.files.find(path);
     if (file == disk_.files.end()) return ENOENT;
     *bytes = file->second;
     return 0;
   }
   int List(const std::string& path, std::vector<std::string>* names) override {
-    Turn();
+    Transition();
     names->clear();
     for (const auto& [name, content] : disk_.files) {
       if (name.starts_with(path + "/")) names->push_back(name.substr(path.size() + 1));
@@ -107,7 +107,7 @@ class ModelFilesForTest : public JournalFiles {
   }
 
  private:
-  void Turn() {
+  void Transition() {
     if (turns_ != nullptr) turns_->Next(thread_);
   }
   ModelDiskForTest& disk_;

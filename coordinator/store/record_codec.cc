@@ -64,20 +64,20 @@ void from_json(const Json& json, StopKind& value) {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TimeUse, state, training, ranks)
 
 // By their words, and only what is not zero.
-void to_json(Json& json, const GoodputBooks& books) {
-  json = {{"until_unix_ms", books.until_unix_ms}, {"doing", books.doing}};
+void to_json(Json& json, const GoodputUsage& usage) {
+  json = {{"until_unix_ms", usage.until_unix_ms}, {"doing", usage.doing}};
   for (int i = 0; i < kTimeStateCount; ++i) {
     const auto state = static_cast<TimeState>(i);
-    const std::int64_t micros = Figure(books.micros, state);
+    const std::int64_t micros = Figure(usage.micros, state);
     if (micros != 0) json[std::string(Name(state))] = micros;
   }
 }
-void from_json(const Json& json, GoodputBooks& books) {
-  books.until_unix_ms = json.value("until_unix_ms", std::int64_t{0});
-  books.doing = json.value("doing", TimeUse{});
+void from_json(const Json& json, GoodputUsage& usage) {
+  usage.until_unix_ms = json.value("until_unix_ms", std::int64_t{0});
+  usage.doing = json.value("doing", TimeUse{});
   for (int i = 0; i < kTimeStateCount; ++i) {
     const auto state = static_cast<TimeState>(i);
-    Figure(books.micros, state) = json.value(std::string(Name(state)), std::int64_t{0});
+    Figure(usage.micros, state) = json.value(std::string(Name(state)), std::int64_t{0});
   }
 }
 
@@ -102,7 +102,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     reason, stop, generation, restarts, attempts_without_progress, step, best_step, committed_step,
     max_steps, loss, loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
     progress_unix_ms, unreleased, scrub_trouble, stop_by_unix_ms, suspended_unix_ms, suspended_ms,
-    checkpoint_seconds, books)
+    checkpoint_seconds, usage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(WithheldSlot, job, pid)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
                                                 slots, withheld, pid, version, metrics_port,

@@ -43,7 +43,7 @@ JobRecord FullJob() {
   job.suspended_ms = 6;
   job.progress_unix_ms = 8;
   job.checkpoint_seconds = 7.5;
-  job.books = {{1, 2, 3, 4, 5, 6, 7}, 8, {TimeState::kStep, true, 4}};
+  job.usage = {{1, 2, 3, 4, 5, 6, 7}, 8, {TimeState::kStep, true, 4}};
   return job;
 }
 
@@ -154,8 +154,8 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   ASSERT_TRUE(node.ok()) << node.status().ToString();
   EXPECT_TRUE(node->drain_reason.empty());
   // And before time was booked.
-  EXPECT_EQ(job->books, GoodputBooks{});
-  EXPECT_EQ(node->unused, GoodputBooks{});
+  EXPECT_EQ(job->usage, GoodputUsage{});
+  EXPECT_EQ(node->unused, GoodputUsage{});
 }
 
 TEST(RecordCodec, RefusesWrongTypesAndUnknownWords) {

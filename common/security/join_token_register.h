@@ -54,10 +54,10 @@ struct Redemption {
   std::string certificate_pem;
 };
 
-class JoinTokenBook {
+class JoinTokenRegister {
  public:
   // `path` is the book's file; it need not exist.
-  JoinTokenBook(std::string path, std::string cluster);
+  JoinTokenRegister(std::string path, std::string cluster);
 
   // A token for one node, or for any one where `node` is "". It carries `ca_pem`.
   Result<JoinToken> Make(const std::string& node, Duration lifetime, const std::string& ca_pem,

@@ -1,4 +1,4 @@
-#include "common/security/join_token_book.h"
+#include "common/security/join_token_register.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kNow = 1'800'000'000'000;
 constexpr std::int64_t kHour = 3'600'000;
 
-class JoinTokenBookTest : public ::testing::Test {
+class JoinTokenRegisterTest : public ::testing::Test {
  protected:
   JoinToken Make(const std::string& node, std::int64_t now_ms = kNow) {
     return *book_.Make(node, kJoinTokenLifetime, "authority", now_ms);
@@ -40,11 +40,11 @@ class JoinTokenBookTest : public ::testing::Test {
 
   const TempDirForTest temp_;
   const std::string path_ = temp_ / "join-tokens.json";
-  const JoinTokenBook book_{path_, "lab"};
+  const JoinTokenRegister book_{path_, "lab"};
   int certificates_ = 0;
 };
 
-TEST_F(JoinTokenBookTest, LetsTheNodeInOnce) {
+TEST_F(JoinTokenRegisterTest, LetsTheNodeInOnce) {
   const JoinToken token = Make("n7");
   EXPECT_EQ(token.expires_ms, kNow + kHour);
   const auto redeemed = Claim(token, "n7", kNow + 5);
@@ -58,7 +58,7 @@ TEST_F(JoinTokenBookTest, LetsTheNodeInOnce) {
       << again.status().message();
 }
 
-TEST_F(JoinTokenBookTest, LetsAnyNodeInByATokenForAnyNode) {
+TEST_F(JoinTokenRegisterTest, LetsAnyNodeInByATokenForAnyNode) {
   JoinToken without_secret = Make("");
   without_secret.secret = "";
   const auto redeemed = Claim(without_secret, "n9");
@@ -70,7 +70,7 @@ TEST_F(JoinTokenBookTest, LetsAnyNodeInByATokenForAnyNode) {
   EXPECT_EQ(any->identity.name, "n9");
 }
 
-TEST_F(JoinTokenBookTest, LetsNoOtherNodeInAndKeepsTheTokenForItsOwn) {
+TEST_F(JoinTokenRegisterTest, LetsNoOtherNodeInAndKeepsTheTokenForItsOwn) {
   const JoinToken token = Make("n7");
   EXPECT_EQ(Redeem(token, "n8"), StatusCode::kPermissionDenied);
   EXPECT_EQ(Redeem(token, "n7.x"), StatusCode::kPermissionDenied);
@@ -79,13 +79,13 @@ TEST_F(JoinTokenBookTest, LetsNoOtherNodeInAndKeepsTheTokenForItsOwn) {
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kOk);
 }
 
-TEST_F(JoinTokenBookTest, LetsNobodyInOnceTheTokenHasExpired) {
+TEST_F(JoinTokenRegisterTest, LetsNobodyInOnceTheTokenHasExpired) {
   const JoinToken token = Make("n7");
   EXPECT_EQ(Redeem(token, "n7", kNow + kHour), StatusCode::kPermissionDenied);
   EXPECT_EQ(Redeem(token, "n7", kNow + kHour - 1), StatusCode::kOk);
 }
 
-TEST_F(JoinTokenBookTest, AnswersAlikeForUnknownTokensAndWrongSecrets) {
+TEST_F(JoinTokenRegisterTest, AnswersAlikeForUnknownTokensAndWrongSecrets) {
   const JoinToken token = Make("n7");
   for (std::size_t i = 0; i < token.secret.size(); ++i) {
     JoinToken guessed = token;
@@ -100,7 +100,7 @@ TEST_F(JoinTokenBookTest, AnswersAlikeForUnknownTokensAndWrongSecrets) {
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kOk);
 }
 
-TEST_F(JoinTokenBookTest, LetsOneOfManyInWhoComeAtOnce) {
+TEST_F(JoinTokenRegisterTest, LetsOneOfManyInWhoComeAtOnce) {
   const JoinToken token = Make("");
   std::atomic<int> let_in = 0;
   std::vector<std::thread> threads;
@@ -108,7 +108,7 @@ TEST_F(JoinTokenBookTest, LetsOneOfManyInWhoComeAtOnce) {
     threads.emplace_back([&, i] {
       const JoinClaim claim{token.id, token.secret, "n" + std::to_string(i), "key"};
       const auto redeemed =
-          JoinTokenBook(path_, "lab").Redeem({&claim, 1}, kNow, [](std::size_t, const Redemption&) {
+          JoinTokenRegister(path_, "lab").Redeem({&claim, 1}, kNow, [](std::size_t, const Redemption&) {
             return Result<std::string>("certificate");
           });
       if (redeemed[0].ok()) ++let_in;
@@ -118,7 +118,7 @@ TEST_F(JoinTokenBookTest, LetsOneOfManyInWhoComeAtOnce) {
   EXPECT_EQ(book_.List()->front().redeemed_ms, kNow);
 }
 
-TEST_F(JoinTokenBookTest, KeepsATokenThatTheCallerDoesNotAdmit) {
+TEST_F(JoinTokenRegisterTest, KeepsATokenThatTheCallerDoesNotAdmit) {
   const JoinToken token = Make("n7");
   const JoinClaim claim{token.id, token.secret, "n7", "key"};
   const auto refused = book_.Redeem(
@@ -128,7 +128,7 @@ TEST_F(JoinTokenBookTest, KeepsATokenThatTheCallerDoesNotAdmit) {
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kOk);
 }
 
-TEST_F(JoinTokenBookTest, GivesTheSameCertificateToWhoComesAgainWithTheSameKey) {
+TEST_F(JoinTokenRegisterTest, GivesTheSameCertificateToWhoComesAgainWithTheSameKey) {
   const JoinToken token = Make("");
   EXPECT_EQ(Claim(token, "n7")->certificate_pem, "certificate 1");
   EXPECT_EQ(Claim(token, "n7", kNow + kHour - 1)->certificate_pem, "certificate 1");
@@ -138,7 +138,7 @@ TEST_F(JoinTokenBookTest, GivesTheSameCertificateToWhoComesAgainWithTheSameKey) 
   EXPECT_EQ(book_.List()->front().redeemed_ms, kNow);
 }
 
-TEST_F(JoinTokenBookTest, DecidesOfManyInTheirOrder) {
+TEST_F(JoinTokenRegisterTest, DecidesOfManyInTheirOrder) {
   const JoinToken first = Make("n1");
   const JoinToken any = Make("");
   const std::vector<JoinClaim> claims = {{first.id, first.secret, "n2", "a"},
@@ -154,7 +154,7 @@ TEST_F(JoinTokenBookTest, DecidesOfManyInTheirOrder) {
   EXPECT_EQ(outcomes[3]->certificate_pem, "d's");
 }
 
-TEST_F(JoinTokenBookTest, ReadsBooksOfBefore) {
+TEST_F(JoinTokenRegisterTest, ReadsBooksOfBefore) {
   const JoinToken token = Make("n7");
   ASSERT_EQ(Redeem(token, "n7"), StatusCode::kOk);
   auto book = nlohmann::json::parse(*ReadFile(path_));
@@ -164,7 +164,7 @@ TEST_F(JoinTokenBookTest, ReadsBooksOfBefore) {
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kPermissionDenied);
 }
 
-TEST_F(JoinTokenBookTest, KeepsNoSecretInItsFile) {
+TEST_F(JoinTokenRegisterTest, KeepsNoSecretInItsFile) {
   const JoinToken token = Make("n7");
   const std::string content = *ReadFile(path_);
   EXPECT_EQ(content.find(token.secret), std::string::npos);
@@ -174,7 +174,7 @@ TEST_F(JoinTokenBookTest, KeepsNoSecretInItsFile) {
   EXPECT_EQ(info.st_mode & 0777, 0600U);
 }
 
-TEST_F(JoinTokenBookTest, ForgetsTokensAWeekAfterTheyExpired) {
+TEST_F(JoinTokenRegisterTest, ForgetsTokensAWeekAfterTheyExpired) {
   Make("n1");
   Make("n2", kNow + 8 * 24 * kHour);
   const auto left = book_.List();
@@ -182,20 +182,20 @@ TEST_F(JoinTokenBookTest, ForgetsTokensAWeekAfterTheyExpired) {
   EXPECT_EQ(left->front().node, "n2");
 }
 
-TEST_F(JoinTokenBookTest, WithdrawsATokenForGood) {
+TEST_F(JoinTokenRegisterTest, WithdrawsATokenForGood) {
   const JoinToken token = Make("n7");
   EXPECT_EQ(book_.Withdraw(token.id), OkStatus());
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kUnauthenticated);
   EXPECT_EQ(book_.Withdraw(token.id).code(), StatusCode::kNotFound);
 }
 
-TEST_F(JoinTokenBookTest, MakesNoTokenThatLivesTooLongOrForNoName) {
+TEST_F(JoinTokenRegisterTest, MakesNoTokenThatLivesTooLongOrForNoName) {
   EXPECT_FALSE(book_.Make("n7", std::chrono::hours(24 * 8), "a", kNow).ok());
   EXPECT_FALSE(book_.Make("n7", Duration::zero(), "a", kNow).ok());
   EXPECT_FALSE(book_.Make("a/b", kJoinTokenLifetime, "a", kNow).ok());
 }
 
-TEST_F(JoinTokenBookTest, NamesItsFileWhereThatIsNoBook) {
+TEST_F(JoinTokenRegisterTest, NamesItsFileWhereThatIsNoBook) {
   for (const char* text : {"", "[]", "{}", R"({"tokens": 1})", R"({"tokens": [{}]})",
                            R"({"tokens": [{"id": 3}]})", R"({"tokens": [null]})"}) {
     ASSERT_TRUE(WriteFileAtomically(path_, text, 0600).ok());

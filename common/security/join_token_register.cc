@@ -1,4 +1,4 @@
-#include "common/security/join_token_book.h"
+#include "common/security/join_token_register.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -91,10 +91,10 @@ void Forget(std::vector<JoinTokenRecord>& records, std::int64_t now_ms) {
 
 }  // namespace
 
-JoinTokenBook::JoinTokenBook(std::string path, std::string cluster)
+JoinTokenRegister::JoinTokenRegister(std::string path, std::string cluster)
     : path_(std::move(path)), cluster_(std::move(cluster)) {}
 
-Result<std::vector<JoinTokenRecord>> JoinTokenBook::Read() const {
+Result<std::vector<JoinTokenRecord>> JoinTokenRegister::Read() const {
   const auto text = ReadPrivateFile(path_, Privacy::kSecret);
   std::vector<JoinTokenRecord> records;
   if (text.status().code() == StatusCode::kNotFound) return records;
@@ -112,17 +112,17 @@ Result<std::vector<JoinTokenRecord>> JoinTokenBook::Read() const {
   return records;
 }
 
-Status JoinTokenBook::Write(const std::vector<JoinTokenRecord>& records) const {
+Status JoinTokenRegister::Write(const std::vector<JoinTokenRecord>& records) const {
   json tokens = json::array();
   for (const JoinTokenRecord& record : records) tokens.push_back(ToJson(record));
   return WritePrivateFile(path_, json{{"tokens", tokens}}.dump(1) + "\n", Privacy::kSecret);
 }
 
-Result<UniqueFd> JoinTokenBook::Lock() const {
+Result<UniqueFd> JoinTokenRegister::Lock() const {
   return LockDirectory(std::filesystem::path(path_).parent_path().string());
 }
 
-Result<JoinToken> JoinTokenBook::Make(const std::string& node, Duration lifetime,
+Result<JoinToken> JoinTokenRegister::Make(const std::string& node, Duration lifetime,
                                       const std::string& ca_pem, std::int64_t now_ms) const {
   if (!node.empty()) MUSTER_RETURN_IF_ERROR(CheckName("node name", node));
   if (lifetime < std::chrono::seconds(1) || lifetime > kMaxJoinTokenLifetime)
@@ -147,7 +147,7 @@ Result<JoinToken> JoinTokenBook::Make(const std::string& node, Duration lifetime
   return token;
 }
 
-Result<Redemption> JoinTokenBook::RedeemOne(
+Result<Redemption> JoinTokenRegister::RedeemOne(
     std::vector<JoinTokenRecord>& records, const JoinClaim& claim, std::int64_t now_ms,
     const std::function<Result<std::string>(const Redemption&)>& admit) const {
   MUSTER_RETURN_IF_ERROR(CheckName("node name", claim.node));
@@ -172,7 +172,7 @@ Result<Redemption> JoinTokenBook::RedeemOne(
   return redemption;
 }
 
-std::vector<Result<Redemption>> JoinTokenBook::Redeem(std::span<const JoinClaim> claims,
+std::vector<Result<Redemption>> JoinTokenRegister::Redeem(std::span<const JoinClaim> claims,
                                                       std::int64_t now_ms,
                                                       const Admit& admit) const {
   std::vector<Result<Redemption>> outcomes;
@@ -202,7 +202,7 @@ std::vector<Result<Redemption>> JoinTokenBook::Redeem(std::span<const JoinClaim>
   return outcomes;
 }
 
-Status JoinTokenBook::Withdraw(const std::string& id) const {
+Status JoinTokenRegister::Withdraw(const std::string& id) const {
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
   MUSTER_ASSIGN_OR_RETURN(auto records, Read());
   const auto found =
@@ -212,6 +212,6 @@ Status JoinTokenBook::Withdraw(const std::string& id) const {
   return Write(records);
 }
 
-Result<std::vector<JoinTokenRecord>> JoinTokenBook::List() const { return Read(); }
+Result<std::vector<JoinTokenRecord>> JoinTokenRegister::List() const { return Read(); }
 
 }  // namespace muster
