@@ -294,7 +294,7 @@ void AddJobCommands(CLI::App& app, Invocation& call) {
   CLI::App* goodput =
       Add(app, call, "goodput", "Show what the time of jobs and of all slots went to",
           [&call](CommandContext& c) { return RunGoodput(c, call.goodput); });
-  goodput->add_option("JOB", call.goodput.jobs, "These jobs alone [all, and the fleet]");
+  goodput->add_option("JOB", call.goodput.jobs, "These jobs alone [all, and the cluster]");
   Switch(goodput, "--all", call.goodput.all, "Also jobs that ended more than a day ago",
          "MUSTER_GOODPUT_ALL");
 

@@ -1,4 +1,4 @@
-// What the time of a job or of the fleet went to, in figures and words; docs/goodput.md.
+// What the time of a job or of the cluster went to, in figures and words; docs/goodput.md.
 //
 // Pure functions; any thread.
 #pragma once

@@ -165,7 +165,7 @@ void Metrics::AddJobs(const Controller& controller, const Now& now, MetricFamili
     if (shown != before.end()) elapsed = shown->second;
     AddRunMetrics(view, now, &elapsed, &out);
   }
-  AddFleetGoodput(controller.FleetGoodput(now.mono, /*stored=*/true), &out);
+  AddClusterGoodput(controller.ClusterGoodput(now.mono, /*stored=*/true), &out);
 }
 
 void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamilies& out) const {

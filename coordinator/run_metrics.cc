@@ -119,9 +119,9 @@ void AddRunMetrics(const JobView& view, const Now& now, double* elapsed, MetricF
   AddGoodput(run, view.stored_goodput(now.mono), out);
 }
 
-void AddFleetGoodput(const Goodput& goodput, MetricFamilies* out) {
+void AddClusterGoodput(const Goodput& goodput, MetricFamilies* out) {
   auto& seconds = out->Counter(
-      "muster_fleet_goodput_seconds_total",
+      "muster_cluster_goodput_seconds_total",
       "Seconds of the ranks of all runs and of slots without one, by what they were used for.");
   for (const TimeShare& share : goodput.Shares())
     seconds.Add({{"state", share.state}}, share.seconds);

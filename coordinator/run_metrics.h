@@ -16,6 +16,6 @@ bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep);
 // clock of the day that was set back must not let a counter fall.
 void AddRunMetrics(const JobView& view, const Now& now, double* elapsed, MetricFamilies* out);
 // Of all runs and slots together.
-void AddFleetGoodput(const Goodput& goodput, MetricFamilies* out);
+void AddClusterGoodput(const Goodput& goodput, MetricFamilies* out);
 
 }  // namespace muster

@@ -85,7 +85,7 @@ struct GetOptions {
 CommandResult RunGet(CommandContext& context, const GetOptions& options);
 
 struct GoodputOptions {
-  std::vector<std::string> jobs;  // these alone; none: all, and the fleet
+  std::vector<std::string> jobs;  // these alone; none: all, and the cluster
   bool all = false;
 };
 CommandResult RunGoodput(CommandContext& context, const GoodputOptions& options);

@@ -97,7 +97,7 @@ class FakeCoordinator final : public v1::Client::Service {
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*,
                         v1::ListJobsResponse* response) override {
     *response->add_jobs() = job;
-    if (!fleet.states().empty()) *response->mutable_fleet() = fleet;
+    if (!cluster.states().empty()) *response->mutable_cluster() = cluster;
     return grpc::Status::OK;
   }
 
@@ -181,7 +181,7 @@ class FakeCoordinator final : public v1::Client::Service {
   v1::SubmitRequest submitted;
   grpc::Status submit_status;
   v1::Job job = CannedJob();
-  v1::Goodput fleet;
+  v1::Goodput cluster;
   std::deque<WatchScript> watches;
   std::vector<v1::WatchRequest> watched;
   std::vector<std::string> logs = std::vector<std::string>(2);

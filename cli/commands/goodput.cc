@@ -1,4 +1,4 @@
-// goodput: what the time of jobs and of the fleet went to.
+// goodput: what the time of jobs and of the cluster went to.
 
 #include "cli/goodput.h"
 
@@ -58,17 +58,17 @@ CommandResult RunGoodput(CommandContext& context, const GoodputOptions& options)
                     {"state", StateWord(job.state())},
                     {"goodput", GoodputJson(job.goodput())}});
   // Of all jobs that ever were; who asks for some is told of those.
-  if (answer.has_fleet())
-    list.push_back({{"id", "fleet"},
+  if (answer.has_cluster())
+    list.push_back({{"id", "cluster"},
                     {"name", nullptr},
                     {"state", nullptr},
-                    {"goodput", GoodputJson(answer.fleet())}});
+                    {"goodput", GoodputJson(answer.cluster())}});
   if (PrintStructured(terminal.out, context.output, list, "id")) return kExitSuccess;
   const bool wide = context.output == OutputFormat::kWide;
   Table table(Headers(wide));
   for (const v1::Job& job : answer.jobs())
     table.Add(Row({job.id(), Printable(job.name()), StateWord(job.state())}, job.goodput(), wide));
-  if (answer.has_fleet()) table.Add(Row({"fleet", "-", "-"}, answer.fleet(), wide));
+  if (answer.has_cluster()) table.Add(Row({"cluster", "-", "-"}, answer.cluster(), wide));
   table.Print(terminal.out, terminal.color);
   return kExitSuccess;
 }

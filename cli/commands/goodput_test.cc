@@ -25,7 +25,7 @@ class GoodputCommandTest : public CommandsTest {
   GoodputCommandTest() {
     Serve();
     *coordinator_.job.mutable_goodput() = Of(0.9, 3600, 400, 60);
-    coordinator_.fleet = Of(0.5, 7200, 7200, 0);
+    coordinator_.cluster = Of(0.5, 7200, 7200, 0);
   }
   std::string Run(const GoodputOptions& options, OutputFormat format = OutputFormat::kTable) {
     out_.str("");
@@ -41,7 +41,7 @@ TEST_F(GoodputCommandTest, TellsOfEveryJobAndOfTheFleet) {
       Run({}),
       "ID          NAME        STATE    GOODPUT  RANK TIME  QUEUE    LOST TO\n"
       "7f3a9c1e2b  llama-chat  running  90.0 %   1:07:40    0:01:00  recovery 0:06:40 (10.0 %)\n"
-      "fleet       -           -        50.0 %   4:00:00    0:00:00  recovery 2:00:00 (50.0 %)\n");
+      "cluster       -           -        50.0 %   4:00:00    0:00:00  recovery 2:00:00 (50.0 %)\n");
 }
 
 TEST_F(GoodputCommandTest, WideHasAColumnForEachState) {
@@ -65,7 +65,7 @@ TEST_F(GoodputCommandTest, SaysTheSameToPrograms) {
   EXPECT_EQ(list[0].at("state"), "running");
   EXPECT_EQ(list[0].at("goodput").at("states").at("recovery"), 400);
   EXPECT_EQ(list[0].at("goodput").at("total_seconds"), 4060);
-  EXPECT_EQ(list[1].at("id"), "fleet");
+  EXPECT_EQ(list[1].at("id"), "cluster");
   EXPECT_EQ(list[1].at("goodput").at("ratio"), 0.5);
 }
 

@@ -23,8 +23,8 @@ Result<LogLocation> Controller::LocateLog(std::string_view job, int rank,
   return core_->LocateLog(job, rank, generation);
 }
 int Controller::PendingJobs() const { return core_->PendingJobs(); }
-Goodput Controller::FleetGoodput(TimePoint now, bool stored) const {
-  return core_->FleetGoodput(now, stored);
+Goodput Controller::ClusterGoodput(TimePoint now, bool stored) const {
+  return core_->ClusterGoodput(now, stored);
 }
 
 }  // namespace muster

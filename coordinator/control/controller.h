@@ -142,7 +142,7 @@ class Controller {
   // Jobs that wait for a gang.
   int PendingJobs() const;
   // All jobs that ever were, and the slots that none of them has. `stored` as in JobView.
-  Goodput FleetGoodput(TimePoint now, bool stored = false) const;
+  Goodput ClusterGoodput(TimePoint now, bool stored = false) const;
 
  private:
   std::unique_ptr<ControllerCore> core_;

@@ -40,7 +40,7 @@ class ControllerCore {
   const std::deque<EventRecord>& Events() const { return events_; }
   Result<LogLocation> LocateLog(std::string_view job, int rank, Generation generation) const;
   int PendingJobs() const;
-  Goodput FleetGoodput(TimePoint now, bool stored) const;
+  Goodput ClusterGoodput(TimePoint now, bool stored) const;
 
  private:
   friend class Scrubs;

@@ -84,7 +84,7 @@ void ControllerCore::BookUnused() {
   unused_may_differ_ = false;
 }
 
-Goodput ControllerCore::FleetGoodput(TimePoint now, bool stored) const {
+Goodput ControllerCore::ClusterGoodput(TimePoint now, bool stored) const {
   Goodput sum;
   for (const auto& [id, job] : jobs_) {
     sum += stored ? job.ledger.StoredAt(job.record.usage, now) : job.ledger.At(now);

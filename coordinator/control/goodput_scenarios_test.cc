@@ -320,25 +320,25 @@ TEST(GoodputTest, TimeInTheQueueGoesOnWithoutACoordinator) {
   EXPECT_NEAR(Figures(h, id)[5], 30, 0.01);
 }
 
-// --- the fleet ---
+// --- the cluster ---
 
 TEST(GoodputTest, TheFleetHasItsJobsAndTheSlotsThatNoneOfThemHas) {
   ControlHarness h;
   h.Join("n1", {.slots = 4});
   h.Advance(seconds(10));
-  const auto fleet = [&h] { return h.controller().FleetGoodput(h.now().mono); };
-  EXPECT_THAT(Figures(fleet()), Are(0, 0, 0, 0, 0, 0, 40));
+  const auto cluster = [&h] { return h.controller().ClusterGoodput(h.now().mono); };
+  EXPECT_THAT(Figures(cluster()), Are(0, 0, 0, 0, 0, 0, 40));
   const JobId id = h.Submit(CommandYaml());
   h.Advance(seconds(10));
-  EXPECT_THAT(Figures(fleet()), Are(0, 0, 0, 0, 0, 20, 80)) << "one node is not enough";
+  EXPECT_THAT(Figures(cluster()), Are(0, 0, 0, 0, 0, 20, 80)) << "one node is not enough";
   h.Join("n2", {.slots = 1});
   h.StartAll(id);
   h.Advance(seconds(10));
-  EXPECT_THAT(Figures(fleet()), Are(20, 0, 0, 0, 0, 20, 80 + 30)) << "three are left over";
+  EXPECT_THAT(Figures(cluster()), Are(20, 0, 0, 0, 0, 20, 80 + 30)) << "three are left over";
   h.FinishAll(id);
   h.Advance(seconds(10));
-  EXPECT_THAT(Figures(fleet()), Are(20, 0, 0, 0, 0, 20, 110 + 50));
-  EXPECT_DOUBLE_EQ(fleet().total_seconds(), 200);
+  EXPECT_THAT(Figures(cluster()), Are(20, 0, 0, 0, 0, 20, 110 + 50));
+  EXPECT_DOUBLE_EQ(cluster().total_seconds(), 200);
 }
 
 TEST(GoodputTest, SlotsThatNobodyMayUseAreNoIdleOnes) {
@@ -346,10 +346,10 @@ TEST(GoodputTest, SlotsThatNobodyMayUseAreNoIdleOnes) {
   h.Join("n1", {.slots = 4});
   h.Drain("n1");
   h.Advance(seconds(10));
-  EXPECT_DOUBLE_EQ(h.controller().FleetGoodput(h.now().mono).total_seconds(), 0);
+  EXPECT_DOUBLE_EQ(h.controller().ClusterGoodput(h.now().mono).total_seconds(), 0);
   h.Undrain("n1");
   h.Advance(seconds(10));
-  EXPECT_DOUBLE_EQ(h.controller().FleetGoodput(h.now().mono).total_seconds(), 40);
+  EXPECT_DOUBLE_EQ(h.controller().ClusterGoodput(h.now().mono).total_seconds(), 40);
 }
 
 TEST(GoodputTest, IdleSlotsAreKeptOverARestart) {
@@ -359,7 +359,7 @@ TEST(GoodputTest, IdleSlotsAreKeptOverARestart) {
   h.Restart();
   h.Join("n1", {.slots = 4});
   h.Advance(seconds(10));
-  EXPECT_NEAR(h.controller().FleetGoodput(h.now().mono).total_seconds(), 80, 0.01);
+  EXPECT_NEAR(h.controller().ClusterGoodput(h.now().mono).total_seconds(), 80, 0.01);
   EXPECT_EQ(h.stored().nodes.front().unused.doing.ranks, 4);
 }
 
@@ -368,7 +368,7 @@ TEST(GoodputTest, ASpareNodeIsIdle) {
   yaml.replace(yaml.find("nodes: 2,"), 9, "nodes: 2, spares: 1,");
   Training h(yaml, {"n1", "n2", "n3"});
   ASSERT_EQ(h.Attempt(h.id).spares.size(), 1u) << h.Timeline();
-  const auto idle = [&h] { return Figures(h.controller().FleetGoodput(h.now().mono))[6]; };
+  const auto idle = [&h] { return Figures(h.controller().ClusterGoodput(h.now().mono))[6]; };
   const double before = idle();
   h.Advance(seconds(10));
   EXPECT_DOUBLE_EQ(idle() - before, 10);

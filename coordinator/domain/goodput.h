@@ -55,7 +55,7 @@ struct TimeShare {
   double seconds = 0;  // of ranks
 };
 
-// The books of a job or of the fleet as they are looked at.
+// The books of a job or of the cluster as they are looked at.
 struct Goodput {
   RankMicros micros = {};
   std::int64_t under_way_micros = 0;  // since the newest finished step, not booked yet

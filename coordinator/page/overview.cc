@@ -77,7 +77,7 @@ void Overview::Update(const Controller& controller, const Histories& histories, 
   UpdateNodes(nodes);
   events_.Update(controller.Events(), parts_);
   parts_.Set("cluster", ClusterPart(cluster_, shown, jobs.size() - shown.size(), nodes,
-                                    controller.FleetGoodput(now.mono)));
+                                    controller.ClusterGoodput(now.mono)));
   parts_.Set("problems", ProblemsPart(problems_.Find(shown, nodes, histories, now)));
 }
 

@@ -209,7 +209,7 @@ ClientService::Reactor* ClientService::ListJobs(Context* context,
       const bool old = IsTerminal(view.record->state) && view.record->ended_unix_ms < oldest;
       if (!old || request->all()) *response->add_jobs() = ToProto(view, JobDetail::kSummary, now);
     }
-    *response->mutable_fleet() = ToProto(parts_.host.controller().FleetGoodput(now));
+    *response->mutable_cluster() = ToProto(parts_.host.controller().ClusterGoodput(now));
     parts_.host.AfterDurable(finish);
   });
 }

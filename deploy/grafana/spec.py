@@ -70,7 +70,7 @@ ANNOTATIONS = (
 )
 
 FLEET = Dashboard(
-    "muster-fleet", "Muster fleet", "All runs and nodes: what runs, what waits, what is lost.", (
+    "muster-cluster", "Muster cluster", "All runs and nodes: what runs, what waits, what is lost.", (
         stat("Running", "Runs that train now.",
              'sum(muster_run_state{state="running", cluster=~"$cluster"}) or vector(0)'),
         stat("Waiting", "Runs without a gang.",
@@ -78,7 +78,7 @@ FLEET = Dashboard(
         stat("Nodes ready", "Nodes that take ranks.",
              'sum(muster_node_state{state="ready", cluster=~"$cluster"})'),
         stat("Goodput, 6 h", "Share of the runs' time that went into steps which count.",
-             "muster:fleet_goodput:ratio6h{cluster=~'$cluster'}", unit="percentunit", minimum=0, maximum=1,
+             "muster:cluster_goodput:ratio6h{cluster=~'$cluster'}", unit="percentunit", minimum=0, maximum=1,
              thresholds=GOODPUT),
         Panel("Runs by state", "The state of every run that was there lately.",
               (Query('sum by (state) (muster_run_state{cluster=~"$cluster"})', "{{state}}"),),
@@ -89,7 +89,7 @@ FLEET = Dashboard(
         Panel("Tokens a second", "Of each run, all ranks together.",
               (Query("muster:tokens_per_second:run{cluster=~'$cluster'}", "{{run}}"),), stack=True, minimum=0),
         Panel("Slots by use", "What the slots of all nodes are used for; queue: ranks that wait for some.",
-              (Query('sum by (state) (rate(muster_fleet_goodput_seconds_total{cluster=~"$cluster"}[5m]))',
+              (Query('sum by (state) (rate(muster_cluster_goodput_seconds_total{cluster=~"$cluster"}[5m]))',
                      "{{state}}"),), stack=True, minimum=0),
         Panel("Ranks without a step by run", "Ranks' seconds a second in which a run had slots and no step came of it.",
               (Query('sum by (run) (rate(muster_run_goodput_seconds_total{state!~"step|queue", cluster=~"$cluster"}[5m]))', "{{run}}"),),

@@ -115,11 +115,11 @@ class Goodput(unittest.TestCase):
         self.restart_coordinator()
         self.assertEqual(self.booked(self.job)[0], goodput)
         self.assertIn("goodput", self.cluster.describe(self.job))
-        fleet = self.cluster.json("goodput")[-1]
-        self.assertEqual(fleet["id"], "fleet")
+        cluster = self.cluster.json("goodput")[-1]
+        self.assertEqual(cluster["id"], "cluster")
         # Two nodes of four slots, of which the job had one each.
-        self.assertGreater(fleet["goodput"]["states"]["idle"], 3 * total)
-        self.assertAlmostEqual(fleet["goodput"]["states"]["hang"], goodput["states"]["hang"], places=6)
+        self.assertGreater(cluster["goodput"]["states"]["idle"], 3 * total)
+        self.assertAlmostEqual(cluster["goodput"]["states"]["hang"], goodput["states"]["hang"], places=6)
 
 
 if __name__ == "__main__":
