@@ -194,7 +194,7 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
     if (view.heard_at == TimePoint() || of_node == NodeState::kLost ||
         of_node == NodeState::kDrained)
       continue;
-    out.Gauge("muster_agent_heartbeat_age_seconds", "Since a node's worker was last heard of.")
+    out.Gauge("muster_worker_heartbeat_age_seconds", "Since a node's worker was last heard of.")
         .Add({{"node", name}}, ToSeconds(now - view.heard_at));
   }
 }

@@ -267,12 +267,12 @@ TEST(Metrics, AWorkersHeartbeatAgesUntilItIsLost) {
     return Now{begin.mono + std::chrono::milliseconds(millis), begin.unix_ms + millis};
   };
   EXPECT_THAT(Metrics().Render(controller, {}, later(3000)),
-              HasSubstr(R"(muster_agent_heartbeat_age_seconds{node="n1"} 3)"));
+              HasSubstr(R"(muster_worker_heartbeat_age_seconds{node="n1"} 3)"));
   // A coordinator that did not tick for long would take the silence for its own.
   for (int millis = 100; millis <= 60'000; millis += 100) controller.Handle(Tick{}, later(millis));
   const std::string text = Metrics().Render(controller, {}, later(60'000));
   EXPECT_THAT(text, HasSubstr(R"(muster_node_state{node="n1",state="lost"} 1)"));
-  EXPECT_THAT(text, Not(HasSubstr("muster_agent_heartbeat_age_seconds")));
+  EXPECT_THAT(text, Not(HasSubstr("muster_worker_heartbeat_age_seconds")));
 }
 
 }  // namespace

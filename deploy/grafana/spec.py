@@ -113,7 +113,7 @@ FLEET = Dashboard(
               (Query('sum by (state) (muster_node_state{cluster=~"$cluster"})', "{{state}}"),),
               stack=True, minimum=0),
         Panel("Heartbeat age", "Since each node was heard of last; a lease is 10 s.",
-              (Query('max by (node) (muster_agent_heartbeat_age_seconds{cluster=~"$cluster"})', "{{node}}"),),
+              (Query('max by (node) (muster_worker_heartbeat_age_seconds{cluster=~"$cluster"})', "{{node}}"),),
               unit="s", minimum=0, thresholds=((5, "orange"), (10, "red"))),
     ), run_variable=False)
 
