@@ -92,7 +92,7 @@ Metrics::Metrics(Duration keep)
       scrubs_(MakeCounters(&counted_, "muster_checkpoint_scrubs_total",
                            "Committed checkpoints that were read again, by what was found.")),
       runs_ended_(
-          MakeCounters(&counted_, "muster_runs_ended_total", "Runs that have ended, by how.")) {
+          MakeCounters(&counted_, "muster_jobs_ended_total", "Runs that have ended, by how.")) {
   for (int i = 0; i < kTierCount; ++i) {
     const auto tier = static_cast<Tier>(i);
     for (const char* stage : kStages) Recovery(tier, stage);
@@ -231,7 +231,7 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
       .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);
   AddJobs(controller, now, out);
   AddNodes(controller, now.mono, out);
-  out.Gauge("muster_runs_pending", "Runs that wait for a gang.").Add({}, controller.PendingJobs());
+  out.Gauge("muster_jobs_pending", "Runs that wait for a gang.").Add({}, controller.PendingJobs());
   out.Append(counted_);
   AddEdges(edges, out);
   return out.Render();

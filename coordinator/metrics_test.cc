@@ -40,11 +40,11 @@ TEST(Metrics, ShowsEveryStateOfARunAndOnlyOneIsSet) {
   controller.Restore(OneRunningJob(), Now{SystemClock().Now(), kNoTime});
   const std::string text = Metrics().Render(controller, {}, At());
   EXPECT_THAT(text,
-              HasSubstr(R"(muster_run_state{run="0123456789",name="llama",state="succeeded"} 1)"));
+              HasSubstr(R"(muster_job_state{run="0123456789",name="llama",state="succeeded"} 1)"));
   EXPECT_THAT(text,
-              HasSubstr(R"(muster_run_state{run="0123456789",name="llama",state="running"} 0)"));
+              HasSubstr(R"(muster_job_state{run="0123456789",name="llama",state="running"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_node_slots{node="n1"} 8)"));
-  EXPECT_THAT(text, HasSubstr("muster_runs_pending 0"));
+  EXPECT_THAT(text, HasSubstr("muster_jobs_pending 0"));
 }
 
 TEST(Metrics, DropsRunsThatEndedThreeScrapesAgo) {
@@ -101,9 +101,9 @@ TEST(Metrics, AddsUpWhatItObserves) {
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_scrubs_total{result="unreadable"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_failures_total{reason="io_error"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_checkpoint_duration_seconds_count{phase="commit"} 1)"));
-  EXPECT_THAT(text, HasSubstr(R"(muster_runs_ended_total{outcome="failed"} 1)"));
-  EXPECT_THAT(text, HasSubstr(R"(muster_runs_ended_total{outcome="time_limit"} 2)"));
-  EXPECT_THAT(text, HasSubstr(R"(muster_runs_ended_total{outcome="succeeded"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_jobs_ended_total{outcome="failed"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_jobs_ended_total{outcome="time_limit"} 2)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_jobs_ended_total{outcome="succeeded"} 0)"));
   // Stages that were not reached are not observed.
   EXPECT_THAT(
       text, HasSubstr(R"(muster_recovery_duration_seconds_count{tier="in_place",stage="load"} 0)"));
@@ -162,24 +162,24 @@ TEST(Metrics, SayWhatARunIsAndWhatItsTimeWentInto) {
   controller.Restore(OneRecoveredJob(), At());
   const std::string text = Metrics().Render(controller, {}, At());
   for (const char* line :
-       {R"(muster_run_restarts_total{run="0123456789"} 1)",
-        R"(muster_run_elapsed_seconds_total{run="0123456789"} 1000)",
-        R"(muster_run_goodput_seconds_total{run="0123456789",state="step"} 900)",
-        R"(muster_run_goodput_seconds_total{run="0123456789",state="recompute"} 10)",
-        R"(muster_run_goodput_seconds_total{run="0123456789",state="checkpoint"} 20)",
-        R"(muster_run_goodput_seconds_total{run="0123456789",state="recovery"} 30)",
-        R"(muster_run_goodput_seconds_total{run="0123456789",state="hang"} 0)",
-        R"(muster_run_goodput_seconds_total{run="0123456789",state="queue"} 5000)",
-        R"(muster_run_goodput_seconds_total{run="0123456789",state="idle"} 40)",
-        R"(muster_run_goodput_ratio{run="0123456789"} 0.9)",
+       {R"(muster_job_restarts_total{run="0123456789"} 1)",
+        R"(muster_job_elapsed_seconds_total{run="0123456789"} 1000)",
+        R"(muster_job_goodput_seconds_total{run="0123456789",state="step"} 900)",
+        R"(muster_job_goodput_seconds_total{run="0123456789",state="recompute"} 10)",
+        R"(muster_job_goodput_seconds_total{run="0123456789",state="checkpoint"} 20)",
+        R"(muster_job_goodput_seconds_total{run="0123456789",state="recovery"} 30)",
+        R"(muster_job_goodput_seconds_total{run="0123456789",state="hang"} 0)",
+        R"(muster_job_goodput_seconds_total{run="0123456789",state="queue"} 5000)",
+        R"(muster_job_goodput_seconds_total{run="0123456789",state="idle"} 40)",
+        R"(muster_job_goodput_ratio{run="0123456789"} 0.9)",
         R"(muster_cluster_goodput_seconds_total{state="step"} 900)",
         R"(muster_cluster_goodput_seconds_total{state="idle"} 47)",
-        R"(muster_run_checkpoint_every_steps{run="0123456789"} 7)",
-        R"(muster_run_checkpoint_seconds{run="0123456789"} 12)",
-        R"(muster_run_time_limit_timestamp_seconds{run="0123456789"} 1700002600)",
+        R"(muster_job_checkpoint_every_steps{run="0123456789"} 7)",
+        R"(muster_job_checkpoint_seconds{run="0123456789"} 12)",
+        R"(muster_job_time_limit_timestamp_seconds{run="0123456789"} 1700002600)",
         R"(muster_stop_patience_seconds 60)"})
     EXPECT_THAT(text, HasSubstr(line));
-  EXPECT_THAT(text, HasSubstr(R"(muster_run_info{run="0123456789",name="llama",attempt="2",)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_job_info{run="0123456789",name="llama",attempt="2",)"));
 }
 
 TEST(Metrics, SayBeforeWhenARunIsToBeGone) {
@@ -189,7 +189,7 @@ TEST(Metrics, SayBeforeWhenARunIsToBeGone) {
   const std::string calm = Metrics().Render(before, {}, At());
   EXPECT_THAT(calm, HasSubstr(R"(muster_node_drain_requested{node="n1"} 0)"));
   EXPECT_THAT(calm, Not(HasSubstr("muster_node_leave_timestamp_seconds")));
-  EXPECT_THAT(calm, Not(HasSubstr("muster_run_stop_by_timestamp_seconds")));
+  EXPECT_THAT(calm, Not(HasSubstr("muster_job_stop_by_timestamp_seconds")));
   state.nodes[0].state = NodeState::kDraining;
   state.nodes[0].drain_reason = "sold";
   state.nodes[0].drain_by_unix_ms = kUnixMillis + 30'000;
@@ -202,7 +202,7 @@ TEST(Metrics, SayBeforeWhenARunIsToBeGone) {
   EXPECT_THAT(text, HasSubstr(R"(muster_node_drain_requested{node="n1"} 1)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_node_leave_timestamp_seconds{node="n1"} 1700000030)"));
   EXPECT_THAT(text,
-              HasSubstr(R"(muster_run_stop_by_timestamp_seconds{run="0123456789"} 1700000020)"));
+              HasSubstr(R"(muster_job_stop_by_timestamp_seconds{run="0123456789"} 1700000020)"));
 }
 
 // Of a run that has been down since it was stored.
@@ -219,11 +219,11 @@ TEST(Metrics, GoodputFallsWhileARunRecovers) {
         {begin.mono + std::chrono::seconds(seconds), begin.unix_ms + std::int64_t{1000} * seconds});
   };
   const std::string run = R"({run="0123456789")";
-  EXPECT_THAT(shown(0), HasSubstr("muster_run_goodput_ratio" + run + "} 0.9\n"));
+  EXPECT_THAT(shown(0), HasSubstr("muster_job_goodput_ratio" + run + "} 0.9\n"));
   const std::string later = shown(125);
-  EXPECT_THAT(later, HasSubstr("muster_run_goodput_ratio" + run + "} 0.8\n"));
+  EXPECT_THAT(later, HasSubstr("muster_job_goodput_ratio" + run + "} 0.8\n"));
   EXPECT_THAT(later,
-              HasSubstr("muster_run_goodput_seconds_total" + run + R"(,state="recovery"} 155)"));
+              HasSubstr("muster_job_goodput_seconds_total" + run + R"(,state="recovery"} 155)"));
 }
 
 TEST(Metrics, ARunsTimeDoesNotFallWhenTheClockOfTheDayIsSetBack) {
@@ -235,7 +235,7 @@ TEST(Metrics, ARunsTimeDoesNotFallWhenTheClockOfTheDayIsSetBack) {
     return metrics.Render(controller, {},
                           {begin.mono, begin.unix_ms + std::int64_t{1000} * seconds});
   };
-  const std::string elapsed = R"(muster_run_elapsed_seconds_total{run="0123456789"} )";
+  const std::string elapsed = R"(muster_job_elapsed_seconds_total{run="0123456789"} )";
   EXPECT_THAT(shown(30), HasSubstr(elapsed + "1030\n"));
   EXPECT_THAT(shown(-600), HasSubstr(elapsed + "1030\n"));
   EXPECT_THAT(shown(31), HasSubstr(elapsed + "1031\n"));
@@ -246,7 +246,7 @@ TEST(Metrics, SayWhenARunCameFurther) {
   StoredState state = OneRecoveredJob();
   state.jobs[0].state = JobState::kRecovering;
   state.jobs[0].progress_unix_ms = kUnixMillis - 300'000;
-  const std::string family = "muster_run_last_progress_timestamp_seconds";
+  const std::string family = "muster_job_last_progress_timestamp_seconds";
   Controller recovering{ControllerOptions{}};
   recovering.Restore(state, At());
   EXPECT_THAT(Metrics().Render(recovering, {}, At()),

@@ -11,8 +11,8 @@ namespace {
 void AddState(const JobView& view, MetricFamilies* out) {
   const JobRecord& record = *view.record;
   auto& state =
-      out->Gauge("muster_run_state", "1 for the state that a run is in, 0 for the others.");
-  const MetricLabels labels = {{"run", record.id.value}, {"name", record.name}};
+      out->Gauge("muster_job_state", "1 for the state that a run is in, 0 for the others.");
+  const MetricLabels labels = {{"job_id", record.id.value}, {"name", record.name}};
   for (int i = 1; i <= kJobStateCount; ++i) {
     const auto candidate = static_cast<JobState>(i);
     state.Add(labels.With("state", Name(candidate)), candidate == record.state ? 1 : 0);
@@ -20,9 +20,9 @@ void AddState(const JobView& view, MetricFamilies* out) {
   MetricLabels info = labels.With("attempt", std::to_string(record.generation))
                           .With("world_size", std::to_string(record.world_size));
   if (view.spec != nullptr) info = info.With("device", view.spec->resources.device);
-  out->Gauge("muster_run_info", "Always 1; the labels say what a run is, for joins.").Add(info, 1);
-  out->Counter("muster_run_restarts_total", "Attempts of a run after its first.")
-      .Add({{"run", record.id.value}}, record.restarts);
+  out->Gauge("muster_job_info", "Always 1; the labels say what a run is, for joins.").Add(info, 1);
+  out->Counter("muster_job_restarts_total", "Attempts of a run after its first.")
+      .Add({{"job_id", record.id.value}}, record.restarts);
 }
 
 void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
@@ -30,14 +30,14 @@ void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* o
   const JobRecord& record = *view.record;
   const bool trains = view.spec != nullptr && view.spec->train && !IsTerminal(record.state);
   if (trains && record.suspended_unix_ms == 0 && record.progress_unix_ms > 0)
-    out->Gauge("muster_run_last_progress_timestamp_seconds",
+    out->Gauge("muster_job_last_progress_timestamp_seconds",
                "When a run finished its newest step, or was placed from the queue after it.")
         .Add(run, static_cast<double>(record.progress_unix_ms) / 1000);
   if (view.max_steps > 0)
-    out->Gauge("muster_run_max_steps", "Steps after which a run is done.")
+    out->Gauge("muster_job_max_steps", "Steps after which a run is done.")
         .Add(run, static_cast<double>(view.max_steps));
   if (view.eta_seconds >= 0)
-    out->Gauge("muster_run_eta_seconds", "Until a run is done, at its present pace.")
+    out->Gauge("muster_job_eta_seconds", "Until a run is done, at its present pace.")
         .Add(run, view.eta_seconds);
   if (view.step <= 0) return;
   out->Gauge("muster_train_loss", "Loss of the newest finished step.").Add(run, view.loss);
@@ -49,10 +49,10 @@ void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* o
 
 void AddCheckpoints(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
   if (view.spec != nullptr && view.spec->train)
-    out->Gauge("muster_run_checkpoint_every_steps", "train.checkpoint.every of a run.")
+    out->Gauge("muster_job_checkpoint_every_steps", "train.checkpoint.every of a run.")
         .Add(run, static_cast<double>(view.spec->train->checkpoint.every));
   if (view.record->checkpoint_seconds > 0)
-    out->Gauge("muster_run_checkpoint_seconds",
+    out->Gauge("muster_job_checkpoint_seconds",
                "From an order for a checkpoint until it is committed, of late.")
         .Add(run, view.record->checkpoint_seconds);
   if (view.checkpoints->empty()) return;
@@ -70,12 +70,12 @@ void AddCheckpoints(const MetricLabels& run, const JobView& view, MetricFamilies
 }
 
 void AddGoodput(const MetricLabels& run, const Goodput& goodput, MetricFamilies* out) {
-  auto& seconds = out->Counter("muster_run_goodput_seconds_total",
+  auto& seconds = out->Counter("muster_job_goodput_seconds_total",
                                "Seconds of a run's ranks, by what they were used for.");
   for (const TimeShare& share : goodput.Shares())
     seconds.Add(run.With("state", share.state), share.seconds);
   if (goodput.ratio() >= 0)
-    out->Gauge("muster_run_goodput_ratio",
+    out->Gauge("muster_job_goodput_ratio",
                "Share of the time in which a run had slots that went into steps which count.")
         .Add(run, goodput.ratio());
 }
@@ -89,15 +89,15 @@ void AddTime(const MetricLabels& run, const JobView& view, std::int64_t now_unix
                                                           : now_unix_ms;
   const std::int64_t millis = end - record.started_unix_ms - record.suspended_ms;
   *elapsed = std::max(*elapsed, static_cast<double>(millis) / 1000);
-  out->Counter("muster_run_elapsed_seconds_total", "Since a run's first launch, suspensions off.")
+  out->Counter("muster_job_elapsed_seconds_total", "Since a run's first launch, suspensions off.")
       .Add(run, *elapsed);
   if (record.stop_by_unix_ms > 0 && !IsTerminal(record.state))
-    out->Gauge("muster_run_stop_by_timestamp_seconds",
+    out->Gauge("muster_job_stop_by_timestamp_seconds",
                "When a run that is stopped must be gone, in Unix time; only where that was told.")
         .Add(run, static_cast<double>(record.stop_by_unix_ms) / 1000);
   const std::int64_t limit = view.spec == nullptr ? 0 : view.spec->resources.time_limit_seconds;
   if (limit > 0 && record.suspended_unix_ms == 0 && !IsTerminal(record.state))
-    out->Gauge("muster_run_time_limit_timestamp_seconds",
+    out->Gauge("muster_job_time_limit_timestamp_seconds",
                "When a run is out of time, in Unix time.")
         .Add(run, static_cast<double>(record.started_unix_ms + record.suspended_ms) / 1000 +
                       static_cast<double>(limit));
@@ -111,7 +111,7 @@ bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep) {
 }
 
 void AddRunMetrics(const JobView& view, const Now& now, double* elapsed, MetricFamilies* out) {
-  const MetricLabels run = {{"run", view.record->id.value}};
+  const MetricLabels run = {{"job_id", view.record->id.value}};
   AddState(view, out);
   AddTraining(run, view, out);
   AddCheckpoints(run, view, out);

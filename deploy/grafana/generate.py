@@ -55,7 +55,7 @@ def variables(dashboard):
     found = [{"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
              variable("cluster", "Cluster", "label_values(muster_build_info, cluster)")]
     if dashboard.run_variable:
-        found.append(variable("run", "Run", 'label_values(muster_run_info{cluster=~"$cluster"}, run)'))
+        found.append(variable("run", "Run", 'label_values(muster_job_info{cluster=~"$cluster"}, job_id)'))
     return found
 
 

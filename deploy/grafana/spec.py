@@ -8,7 +8,7 @@ import dataclasses
 
 # What the expression tests put in place of Grafana's variables.
 CLUSTER = 'cluster=~"$cluster"'
-RUN = f'{CLUSTER}, run=~"$run"'
+RUN = f'{CLUSTER}, job_id=~"$run"'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,38 +64,38 @@ GOODPUT = ((0, "red"), (0.8, "orange"), (0.9, "green"))
 
 # Marked in all panels of the dashboards of runs: name, colour, where, text.
 ANNOTATIONS = (
-    ("Restarts", "orange", f"changes(muster_run_restarts_total{{{RUN}}}[1m]) > 0", "run {{run}} was restarted"),
+    ("Restarts", "orange", f"changes(muster_job_restarts_total{{{RUN}}}[1m]) > 0", "run {{job_id}} was restarted"),
     ("Checkpoints", "blue", f"changes(muster_checkpoint_last_success_step{{{RUN}}}[1m]) > 0",
-     "a checkpoint of run {{run}} was committed"),
+     "a checkpoint of run {{job_id}} was committed"),
 )
 
 FLEET = Dashboard(
     "muster-cluster", "Muster cluster", "All runs and nodes: what runs, what waits, what is lost.", (
         stat("Running", "Runs that train now.",
-             'sum(muster_run_state{state="running", cluster=~"$cluster"}) or vector(0)'),
+             'sum(muster_job_state{state="running", cluster=~"$cluster"}) or vector(0)'),
         stat("Waiting", "Runs without a gang.",
-             'sum(muster_runs_pending{cluster=~"$cluster"})', thresholds=((1, "orange"),)),
+             'sum(muster_jobs_pending{cluster=~"$cluster"})', thresholds=((1, "orange"),)),
         stat("Nodes ready", "Nodes that take ranks.",
              'sum(muster_node_state{state="ready", cluster=~"$cluster"})'),
         stat("Goodput, 6 h", "Share of the runs' time that went into steps which count.",
              "muster:cluster_goodput:ratio6h{cluster=~'$cluster'}", unit="percentunit", minimum=0, maximum=1,
              thresholds=GOODPUT),
         Panel("Runs by state", "The state of every run that was there lately.",
-              (Query('sum by (state) (muster_run_state{cluster=~"$cluster"})', "{{state}}"),),
+              (Query('sum by (state) (muster_job_state{cluster=~"$cluster"})', "{{state}}"),),
               stack=True, minimum=0),
         Panel("Slots", "Ranks that the nodes can run, and those in use or withheld.",
               (Query('sum(muster_node_slots{cluster=~"$cluster"})', "there"),
                Query('sum(muster_node_slots_used{cluster=~"$cluster"})', "used")), minimum=0),
         Panel("Tokens a second", "Of each run, all ranks together.",
-              (Query("muster:tokens_per_second:run{cluster=~'$cluster'}", "{{run}}"),), stack=True, minimum=0),
+              (Query("muster:tokens_per_second:job{cluster=~'$cluster'}", "{{job_id}}"),), stack=True, minimum=0),
         Panel("Slots by use", "What the slots of all nodes are used for; queue: ranks that wait for some.",
               (Query('sum by (state) (rate(muster_cluster_goodput_seconds_total{cluster=~"$cluster"}[5m]))',
                      "{{state}}"),), stack=True, minimum=0),
         Panel("Ranks without a step by run", "Ranks' seconds a second in which a run had slots and no step came of it.",
-              (Query('sum by (run) (rate(muster_run_goodput_seconds_total{state!~"step|queue", cluster=~"$cluster"}[5m]))', "{{run}}"),),
+              (Query('sum by (job_id) (rate(muster_job_goodput_seconds_total{state!~"step|queue", cluster=~"$cluster"}[5m]))', "{{job_id}}"),),
               stack=True, minimum=0),
         Panel("Rank hours lost, 24 h", "Of ranks, GPUs say, in slots without a step that counts, by what they went into.",
-              (Query('sum by (state) (increase(muster_run_goodput_seconds_total{state!~"step|queue", cluster=~"$cluster"}[24h]))'
+              (Query('sum by (state) (increase(muster_job_goodput_seconds_total{state!~"step|queue", cluster=~"$cluster"}[24h]))'
                      ' / 3600', "{{state}}"),), unit="h", stack=True, minimum=0),
         Panel("Spare slots", "Free ones of nodes that are ready: with these a run goes on whose node fails.",
               (Query('sum((muster_node_slots{cluster=~"$cluster"} - muster_node_slots_used{cluster=~"$cluster"})'
@@ -118,50 +118,50 @@ FLEET = Dashboard(
     ), run_variable=False)
 
 JOB = Dashboard(
-    "muster-run", "Muster run", "One run: where it is, how fast, and whether it converges.", (
+    "muster-job", "Muster run", "One run: where it is, how fast, and whether it converges.", (
         Panel("State", "The states of the run over time.",
-              (Query(f"max by (run, state) (muster_run_state{{{RUN}}}) == 1", "{{state}}"),),
+              (Query(f"max by (job_id, state) (muster_job_state{{{RUN}}}) == 1", "{{state}}"),),
               kind="state-timeline", width=24, height=4),
-        stat("Step", "Newest finished step.", f"max by (run) (muster_train_last_step{{{RUN}}})", "{{run}}"),
+        stat("Step", "Newest finished step.", f"max by (job_id) (muster_train_last_step{{{RUN}}})", "{{job_id}}"),
         stat("Goodput", "Share of the time in which it had slots that went into steps which count.",
-             f"max by (run) (muster_run_goodput_ratio{{{RUN}}})", "{{run}}", unit="percentunit", minimum=0,
+             f"max by (job_id) (muster_job_goodput_ratio{{{RUN}}})", "{{job_id}}", unit="percentunit", minimum=0,
              maximum=1, thresholds=GOODPUT),
         stat("Last step ago", "Grows while nothing is finished, also while it recovers.",
-             f"time() - max by (run) (muster_run_last_progress_timestamp_seconds{{{RUN}}})", "{{run}}", unit="s",
+             f"time() - max by (job_id) (muster_job_last_progress_timestamp_seconds{{{RUN}}})", "{{job_id}}", unit="s",
              thresholds=((120, "orange"), (600, "red"))),
         stat("Restarts", "Attempts after the first.",
-             f"max by (run) (muster_run_restarts_total{{{RUN}}})", "{{run}}", thresholds=((3, "orange"),)),
+             f"max by (job_id) (muster_job_restarts_total{{{RUN}}})", "{{job_id}}", thresholds=((3, "orange"),)),
         Panel("Loss", "Mean over the whole run of each step.",
-              (Query(f"max by (run) (muster_train_loss{{{RUN}}})", "{{run}}"),)),
+              (Query(f"max by (job_id) (muster_train_loss{{{RUN}}})", "{{job_id}}"),)),
         Panel("Gradient norm", "Before clipping; a spike often comes before a loss that diverges.",
-              (Query(f"muster:grad_norm:run{{{RUN}}}", "{{run}}"),)),
+              (Query(f"muster:grad_norm:job{{{RUN}}}", "{{job_id}}"),)),
         Panel("Step time", "Median and 95th percentile of five minutes, all ranks.",
-              (Query(f"muster:step_seconds:p50{{{RUN}}}", "{{run}} median"),
-               Query(f"muster:step_seconds:p95{{{RUN}}}", "{{run}} p95")), unit="s", minimum=0),
+              (Query(f"muster:step_seconds:p50{{{RUN}}}", "{{job_id}} median"),
+               Query(f"muster:step_seconds:p95{{{RUN}}}", "{{job_id}} p95")), unit="s", minimum=0),
         Panel("Tokens a second", "Of the whole run.",
-              (Query(f"muster:tokens_per_second:run{{{RUN}}}", "{{run}}"),), minimum=0),
+              (Query(f"muster:tokens_per_second:job{{{RUN}}}", "{{job_id}}"),), minimum=0),
         Panel("Where a step's time goes", "Share of each part; comm_wait is waiting for other ranks.",
               (Query(f"muster:phase:ratio{{{RUN}}}", "{{phase}}"),), unit="percentunit", stack=True,
               minimum=0, maximum=1),
         Panel("Model FLOPs utilisation", "Of the devices' peak, where that is known.",
-              (Query(f"max by (run) (muster_train_mfu_ratio{{{RUN}}})", "{{run}}"),), unit="percentunit",
+              (Query(f"max by (job_id) (muster_train_mfu_ratio{{{RUN}}})", "{{job_id}}"),), unit="percentunit",
               minimum=0, maximum=1),
         Panel("GPU memory, peak and capacity", "Of the rank that uses most.",
-              (Query(f'max by (run) (muster_cuda_memory_peak_bytes{{{RUN}, state="reserved"}})', "peak"),
-               Query(f"max by (run) (muster_cuda_memory_capacity_bytes{{{RUN}}})", "capacity")),
+              (Query(f'max by (job_id) (muster_cuda_memory_peak_bytes{{{RUN}, state="reserved"}})', "peak"),
+               Query(f"max by (job_id) (muster_cuda_memory_capacity_bytes{{{RUN}}})", "capacity")),
               unit="bytes", minimum=0),
         Panel("Host memory", "Resident, of the rank that uses most, and all ranks together.",
-              (Query(f"max by (run) (muster_host_rss_bytes{{{RUN}}})", "largest rank"),
-               Query(f"sum by (run) (muster_host_rss_bytes{{{RUN}}})", "all ranks")), unit="bytes",
+              (Query(f"max by (job_id) (muster_host_rss_bytes{{{RUN}}})", "largest rank"),
+               Query(f"sum by (job_id) (muster_host_rss_bytes{{{RUN}}})", "all ranks")), unit="bytes",
               minimum=0),
         Panel("Learning rate", "Of the newest step.",
-              (Query(f"max by (run) (muster_train_learning_rate{{{RUN}}})", "{{run}}"),)),
+              (Query(f"max by (job_id) (muster_train_learning_rate{{{RUN}}})", "{{job_id}}"),)),
     ))
 
 RANKS = Dashboard(
     "muster-ranks", "Muster ranks", "Each rank of one run: the slow one is the one that waits least.", (
         Panel("Straggler ratio", "The slowest rank's own work over the median's.",
-              (Query(f"muster:straggler:ratio{{{RUN}}}", "{{run}}"),), minimum=1,
+              (Query(f"muster:straggler:ratio{{{RUN}}}", "{{job_id}}"),), minimum=1,
               thresholds=((1.15, "orange"), (1.5, "red"))),
         Panel("Time since a collective ended", "Of the oldest one under way; who hangs shows it.",
               (Query(f"max by (rank) (muster_nccl_inflight_seconds{{{RUN}}})", "rank {{rank}}"),), unit="s",
@@ -218,8 +218,8 @@ RECOVERY = Dashboard(
         Panel("Restarts by cause", "", (Query("sum by (cause) (increase(muster_restarts_total{cluster=~'$cluster'}[15m]))",
                                               "{{cause}}"),), stack=True, minimum=0),
         Panel("Lost time by use", "Seconds of ranks since the beginning, by what was no step.",
-              (Query(f'max by (run, state) (muster_run_goodput_seconds_total{{{RUN}, state!~"step|queue"}})',
-                     "{{run}} {{state}}"),), unit="s", minimum=0),
+              (Query(f'max by (job_id, state) (muster_job_goodput_seconds_total{{{RUN}, state!~"step|queue"}})',
+                     "{{job_id}} {{state}}"),), unit="s", minimum=0),
         Panel("Rank time by kind", "What the ranks' seconds went into, as they book them.",
               (Query(f"sum by (category) (rate(muster_train_time_seconds_total{{{RUN}}}[5m]))", "{{category}}"),),
               stack=True, minimum=0),
@@ -234,15 +234,15 @@ RECOVERY = Dashboard(
 STORAGE = Dashboard(
     "muster-storage", "Muster storage", "Checkpoints: how new, how fast, how sound.", (
         stat("Newest checkpoint", "Step that a run would go on from if all nodes failed now.",
-             f"max by (run) (muster_checkpoint_last_success_step{{{RUN}}})", "{{run}}"),
+             f"max by (job_id) (muster_checkpoint_last_success_step{{{RUN}}})", "{{job_id}}"),
         stat("Its age", "Since it was committed.",
-             f"time() - max by (run) (muster_checkpoint_last_success_timestamp_seconds{{{RUN}}})", "{{run}}",
+             f"time() - max by (job_id) (muster_checkpoint_last_success_timestamp_seconds{{{RUN}}})", "{{job_id}}",
              unit="s"),
         stat("Steps at risk", "Finished, and in no durable checkpoint.",
-             f"max by (run) (muster_train_last_step{{{RUN}}}) - "
-             f"max by (run) (muster_checkpoint_last_success_step{{{RUN}}})", "{{run}}"),
+             f"max by (job_id) (muster_train_last_step{{{RUN}}}) - "
+             f"max by (job_id) (muster_checkpoint_last_success_step{{{RUN}}})", "{{job_id}}"),
         stat("Damaged", "Checkpoints that cannot be resumed from.",
-             f"max by (run) (muster_checkpoints_damaged{{{RUN}}})", "{{run}}", thresholds=((1, "red"),)),
+             f"max by (job_id) (muster_checkpoints_damaged{{{RUN}}})", "{{job_id}}", thresholds=((1, "red"),)),
         Panel("Duration by phase", "95th percentile: stage is what training waits for, write the shard, commit all.",
               (Query("histogram_quantile(0.95, sum by (phase, le) "
                      "(increase(muster_checkpoint_duration_seconds_bucket{cluster=~'$cluster'}[30m])))", "{{phase}}"),), unit="s",
@@ -251,14 +251,14 @@ STORAGE = Dashboard(
               (Query(f"sum by (node) (rate(muster_checkpoint_bytes_total{{{RUN}}}[5m]))", "{{node}}"),),
               unit="Bps", stack=True, minimum=0),
         Panel("From order to commit", "The newest checkpoint of each run; half a stop's time is too much.",
-              (Query(f"max by (run) (muster_run_checkpoint_seconds{{{RUN}}})", "{{run}}"),
+              (Query(f"max by (job_id) (muster_job_checkpoint_seconds{{{RUN}}})", "{{job_id}}"),
                Query("0.5 * max(muster_stop_patience_seconds{cluster=~'$cluster'})", "half of a stop's time")), unit="s", minimum=0),
         Panel("Failures by reason", "", (Query("sum by (reason) (increase(muster_checkpoint_failures_total{cluster=~'$cluster'}[15m]))",
                                                "{{reason}}"),), minimum=0),
         Panel("Read again", "Committed checkpoints that were read again, by what was found.",
               (Query("sum by (result) (increase(muster_checkpoint_scrubs_total{cluster=~'$cluster'}[6h]))", "{{result}}"),), minimum=0),
         Panel("Newest snapshot", "Sealed in memory: what a recovery goes back to while a copy lives.",
-              (Query(f"max by (run) (muster_train_snapshot_step{{{RUN}}})", "{{run}}"),)),
+              (Query(f"max by (job_id) (muster_train_snapshot_step{{{RUN}}})", "{{job_id}}"),)),
     ))
 
 DASHBOARDS = (FLEET, JOB, RANKS, RECOVERY, STORAGE)

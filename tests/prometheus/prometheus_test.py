@@ -31,7 +31,7 @@ SHORTER = ((r"\[2m\]", "[10s]"), (r"\[5m\]", "[15s]"), (r"for: \d+[ms]", "for: 3
 NEEDS_GPU = re.compile(r"muster_(cuda|gpu)_|muster:gpu_memory|DCGM_")
 NEEDS_TLS = {"muster_certificate_expiry_timestamp_seconds"}
 # What there is only where somebody has set a deadline.
-NEEDS_DEADLINE = {"muster_node_leave_timestamp_seconds", "muster_run_stop_by_timestamp_seconds"}
+NEEDS_DEADLINE = {"muster_node_leave_timestamp_seconds", "muster_job_stop_by_timestamp_seconds"}
 # What a busy machine may rightly raise with such short windows and steps.
 PACE = {"MusterDataBound", "MusterStraggler", "MusterHeartbeatLate", "MusterTargetDown",
         "MusterNoDurableCheckpoint"}
@@ -121,7 +121,7 @@ class PrometheusTest(unittest.TestCase):
         wait_until(lambda: cls.cluster.checkpoints(cls.job), "there is a checkpoint")
         # The longest window of a panel that is not hours, with scrapes from end to end.
         wait_until(lambda: cls.prometheus.query(
-            f'count_over_time(muster_train_steps_total{{run="{cls.job}",rank="0"}}[1m]) > 12'),
+            f'count_over_time(muster_train_steps_total{{job_id="{cls.job}",rank="0"}}[1m]) > 12'),
                    "a dozen scrapes of the run")
         # What marks a checkpoint sees one that came between two scrapes.
         wait_until(lambda: cls.prometheus.query("changes(muster_checkpoint_last_success_step[1m]) > 0"),
@@ -132,7 +132,7 @@ class PrometheusTest(unittest.TestCase):
         wait_until(lambda: self.prometheus.targets() == wanted, "all targets are up")
         up = self.prometheus.query('up{component="worker", node="node-1", cluster="cluster"}')
         self.assertEqual(len(up), 1)
-        series = self.prometheus.query(f'muster_train_steps_total{{run="{self.job}"}}')
+        series = self.prometheus.query(f'muster_train_steps_total{{job_id="{self.job}"}}')
         self.assertEqual({(s["metric"]["node"], s["metric"]["rank"]) for s in series},
                          {("node-1", "0"), ("node-2", "1")})
 
@@ -177,7 +177,7 @@ class PrometheusTest(unittest.TestCase):
                    "the alert of the straggler fires", timeout=45)
 
     def test_7_a_stopped_rank_is_told_and_its_counters_go_on(self):
-        steps = f'sum(muster_train_steps_total{{run="{self.job}",rank="0"}})'
+        steps = f'sum(muster_train_steps_total{{job_id="{self.job}",rank="0"}})'
         before = float(self.prometheus.query(steps)[0]["value"][1])
         kill(self.cluster.ranks(self.job)[0], signal.SIGSTOP)
         wait_until(lambda: ("MusterHang", "", "stopped") in self.prometheus.firing(),
@@ -185,7 +185,7 @@ class PrometheusTest(unittest.TestCase):
         wait_until(lambda: self.cluster.get(self.job)["generation"] > 1, "it is trained again")
         wait_until(lambda: self.prometheus.query(f"{steps} > {before}"),
                    "the new process counts on from where the old one was", timeout=30)
-        resets = self.prometheus.query(f'resets(muster_train_steps_total{{run="{self.job}",rank="0"}}[5m])')
+        resets = self.prometheus.query(f'resets(muster_train_steps_total{{job_id="{self.job}",rank="0"}}[5m])')
         self.assertEqual([r["value"][1] for r in resets], ["0"])
 
     def test_8_what_has_ended_goes(self):

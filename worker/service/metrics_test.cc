@@ -22,8 +22,8 @@ ProgressSampler::Series OneRank() {
   return series;
 }
 
-constexpr char kCounter[] = R"(run="00c0ffee00",name="chat",node="n1",rank="1")";
-constexpr char kLabels[] = R"(run="00c0ffee00",name="chat",node="n1",rank="1",attempt="2")";
+constexpr char kCounter[] = R"(job_id="00c0ffee00",name="chat",node="n1",rank="1")";
+constexpr char kLabels[] = R"(job_id="00c0ffee00",name="chat",node="n1",rank="1",attempt="2")";
 
 TEST(WorkerMetrics, ShowEveryRankUnderItsLabels) {
   const std::string text = RenderWorkerMetrics({.node = "n1", .slots = 4}, {OneRank()});

@@ -149,7 +149,7 @@ void AddCuda(const MetricLabels& counters, const MetricLabels& gauges,
 
 void AddRankMetrics(const std::string& node, const ProgressSampler::Series& rank,
                     MetricFamilies* out) {
-  const MetricLabels counters = {{"run", rank.job.value},
+  const MetricLabels counters = {{"job_id", rank.job.value},
                                  {"name", rank.job_name},
                                  {"node", node},
                                  {"rank", std::to_string(rank.rank)}};
