@@ -14,7 +14,7 @@
 #include "cli/flags.h"
 #include "cli/job_questions.h"
 #include "cli/security_flags.h"
-#include "cli/slurm/allocation_door.h"
+#include "cli/slurm/allocation_access.h"
 #include "cli/slurm/slurm_job.h"
 #include "cli/slurm_flags.h"
 #include "cli/terminal_size.h"
@@ -393,7 +393,7 @@ int Run(Invocation& call, Interrupt& interrupt) {
                           ? std::make_unique<ClusterClient>(dir, interrupt, global.remote)
                           : std::make_unique<ClusterClient>(
                                 dir, interrupt,
-                                DoorOfSlurmJob(slurm::SlurmCommands(slurm::CurrentEnvironment()),
+                                CoordinatorOfSlurmJob(slurm::SlurmCommands(slurm::CurrentEnvironment()),
                                                CurrentUser(), global.slurm_job));
   CommandContext context{*client, terminal, FormatOf(call.global.output)};
   const CommandResult result = call.command(context);

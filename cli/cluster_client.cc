@@ -22,7 +22,7 @@ std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
 }  // namespace
 
 struct ClusterClient::Connection {
-  CoordinatorDoor door;
+  CoordinatorChannel door;
   std::unique_ptr<v1::Client::Stub> stub;
 };
 
@@ -93,7 +93,7 @@ Result<Response> ClusterClient::Call(const Request& request, Method method,
                                      std::optional<Duration> timeout) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachDoorToken(context, connection_->door);
+  AttachToken(context, connection_->door);
   context.set_deadline(SystemDeadline(timeout.value_or(call_limit_)));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
   Response response;
@@ -170,7 +170,7 @@ Status ClusterClient::Watch(const v1::WatchRequest& request, TimePoint deadline,
                             const std::function<bool(const v1::WatchUpdate&)>& on_update) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachDoorToken(context, connection_->door);
+  AttachToken(context, connection_->door);
   if (deadline != TimePoint::max())
     context.set_deadline(SystemDeadline(Deadline::At(deadline).Remaining()));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });

@@ -38,7 +38,7 @@
 #include "coordinator/service/client_service.h"
 #include "coordinator/service/controller_host.h"
 #include "coordinator/service/credentials_keeper.h"
-#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/authenticator.h"
 #include "coordinator/service/enrol_service.h"
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/service/watch_hub.h"
@@ -98,7 +98,7 @@ Status CheckFileSd(const std::string& path) {
 
 // What the doors need to know; made before anything listens.
 struct Security {
-  std::shared_ptr<Doorkeeper> doorkeeper;
+  std::shared_ptr<Authenticator> authenticator;
   std::optional<Enrolment> enrolment;
   std::string cluster;  // of the certificates; empty: none
 };
@@ -120,7 +120,7 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
       MUSTER_ASSIGN_OR_RETURN(out.enrolment, Enrolment::Open(directories.authority, lifetime));
     }
   }
-  out.doorkeeper = std::make_shared<Doorkeeper>(std::move(token), out.cluster, SystemClock());
+  out.authenticator = std::make_shared<Authenticator>(std::move(token), out.cluster, SystemClock());
   return out;
 }
 
@@ -189,7 +189,7 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch) {
 
 // Members are destroyed from the last to the first: the edges before what they use.
 struct Server::Impl : EffectOutlet {
-  Impl(ServerOptions options, std::shared_ptr<Doorkeeper> doorkeeper,
+  Impl(ServerOptions options, std::shared_ptr<Authenticator> authenticator,
        std::optional<Enrolment> enrolment, PidFile pid_file, OpenedStore store);
 
   Status Start();
@@ -199,7 +199,7 @@ struct Server::Impl : EffectOutlet {
   void StartPilots();
   void AddPages(HttpServer& server, bool by_tls);
   PageSources SourcesOfPage();
-  PageDoor DoorOfPage();
+  PageContext ListenerOfPage();
   std::string Discovery(bool by_tls) const;
   void StartDiscoveryFile();
   void Close(const Status& reason);
@@ -214,7 +214,7 @@ struct Server::Impl : EffectOutlet {
 
   const ServerOptions options;
   const ClusterPaths paths;
-  const std::shared_ptr<Doorkeeper> doorkeeper;
+  const std::shared_ptr<Authenticator> authenticator;
   PidFile pid_file;
   EventLoop loop;
   OpenedStore store;
@@ -241,20 +241,20 @@ struct Server::Impl : EffectOutlet {
   std::thread shutdown;
 };
 
-Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Doorkeeper> doorkeeper_in,
+Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> authenticator_in,
                    std::optional<Enrolment> enrolment_in, PidFile pid_file_in, OpenedStore store_in)
     : options(std::move(options_in)),
       paths{options.dir},
-      doorkeeper(std::move(doorkeeper_in)),
+      authenticator(std::move(authenticator_in)),
       pid_file(std::move(pid_file_in)),
       store(std::move(store_in)),
       metrics(3 * options.scrape_interval),
       discovery_labels(LabelsOfEnvironment(options.cluster_name)),
       on_event(loop),
       host(loop, store.store(), *this, OptionsOf(options, store.epoch()), SystemClock()),
-      workers(loop, *doorkeeper, host),
+      workers(loop, *authenticator, host),
       watches(loop, host),
-      clients({loop, host, store.store(), watches, workers, *doorkeeper}, options.dir),
+      clients({loop, host, store.store(), watches, workers, *authenticator}, options.dir),
       enrolment(std::move(enrolment_in)),
       page(loop, SourcesOfPage()) {
   endpoint.page_key = ToHex(*RandomBytes(kTokenBytes));
@@ -316,10 +316,10 @@ Status Server::Impl::StartTls() {
                                   directories.authority};
   keeper.on_look = [this] {
     workers.DropUnwelcome();
-    watches.DropUnwelcome(*doorkeeper);
+    watches.DropUnwelcome(*authenticator);
   };
   keeper.on_another_authority = [this](const Status& replaced) { End(replaced); };
-  credentials = std::make_unique<CredentialsKeeper>(loop, *doorkeeper, std::move(keeper));
+  credentials = std::make_unique<CredentialsKeeper>(loop, *authenticator, std::move(keeper));
   return credentials->Start();
 }
 
@@ -333,7 +333,7 @@ Status Server::Impl::ListenHttp() {
   HostPort outside = SplitAddress(options.tls_http);
   HttpTlsOptions tls{.credentials_dir = TlsDirectoriesOf(options).credentials,
                      .authorize = [this](const std::string& path, const CertificateInfo& peer) {
-                       if (Status status = doorkeeper->CheckRevoked(peer); !status.ok())
+                       if (Status status = authenticator->CheckRevoked(peer); !status.ok())
                          return status;
                        return AuthorizePage(path, CallerOf(peer.identity.role));
                      }};
@@ -361,7 +361,7 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
   server.Handle("/sd", [this, by_tls](const std::string&) {
     return HttpResponse{.content_type = "application/json", .body = Discovery(by_tls)};
   });
-  AddPageRoutes(server, DoorOfPage());
+  AddPageRoutes(server, ListenerOfPage());
 }
 
 PageSources Server::Impl::SourcesOfPage() {
@@ -374,7 +374,7 @@ PageSources Server::Impl::SourcesOfPage() {
               }};
 }
 
-PageDoor Server::Impl::DoorOfPage() {
+PageContext Server::Impl::ListenerOfPage() {
   return {.key = endpoint.page_key,
           .controller = host.controller(),
           .feeds = page,
@@ -411,7 +411,7 @@ Status Server::Impl::ListenGrpc() {
                           .credentials_dir = TlsDirectoriesOf(options).credentials};
   if (!options.worker_listen.empty()) addresses.plain.push_back(options.worker_listen);
   MUSTER_ASSIGN_OR_RETURN(grpc,
-                          GrpcServer::Listen(addresses, {clients, workers, enrolment, doorkeeper}));
+                          GrpcServer::Listen(addresses, {clients, workers, enrolment, authenticator}));
   endpoint.grpc = grpc->addresses().front();
   endpoint.grpc_tls = grpc->tls_address();
   return OkStatus();
@@ -494,7 +494,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     options.cluster_name = std::filesystem::path(options.dir).filename().string();
   MUSTER_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(options));
   auto impl =
-      std::make_unique<Impl>(std::move(options), std::move(security.doorkeeper),
+      std::make_unique<Impl>(std::move(options), std::move(security.authenticator),
                              std::move(security.enrolment), std::move(pid_file), std::move(store));
   std::unique_ptr<Server> server(new Server(std::move(impl)));
   MUSTER_RETURN_IF_ERROR(server->impl_->Start());

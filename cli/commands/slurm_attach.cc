@@ -4,7 +4,7 @@
 
 #include "cli/commands/slurm.h"
 #include "cli/exit_code.h"
-#include "cli/slurm/allocation_door.h"
+#include "cli/slurm/allocation_access.h"
 #include "cli/slurm/allocation_report.h"
 #include "cli/slurm/slurm_watch.h"
 
@@ -121,7 +121,7 @@ class Follower {
   CommandContext& context_;
   const std::string name_;
   SlurmWatch watch_;
-  AllocationDoor door_;
+  AllocationAccess door_;
   ClusterClient client_;
   TimePoint waited_at_{};  // the end of the last wait
   TimePoint waiting_since_{};

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cli/job_json.h"
-#include "cli/slurm/allocation_door.h"
+#include "cli/slurm/allocation_access.h"
 
 namespace muster {
 namespace {
@@ -47,7 +47,7 @@ Result<std::string> JobOfAllocation(ClusterClient& client) {
 std::optional<AllocationReport> AskAllocation(const SlurmJob& job, const std::string& dir,
                                               Interrupt& interrupt) {
   if (!job.leader || job.slurm.state != "RUNNING") return std::nullopt;
-  AllocationDoor door(job.state_dir, CurrentUser());
+  AllocationAccess door(job.state_dir, CurrentUser());
   ClusterClient client(dir, interrupt, [&door] { return door.Find(); });
   client.LimitCalls(kCallLimit);
   const auto id = JobOfAllocation(client);

@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-#include "cli/slurm/clock_door.h"
+#include "cli/slurm/clock_listener.h"
 #include "common/base/file_lock.h"
 #include "common/base/files.h"
 #include "common/base/unique_fd.h"
@@ -80,7 +80,7 @@ class Probe {
     result_.temporary_free_mib = FreeMib(allocation_.tmp_dir);
   }
 
-  Result<std::unique_ptr<ClockDoor>> OpenDoor() const {
+  Result<std::unique_ptr<ClockListener>> OpenChannel() const {
     InterfaceChoice choice;
     if (!options_.interface.empty()) {
       MUSTER_ASSIGN_OR_RETURN(choice, InterfaceChoice::Parse(options_.interface));
@@ -89,12 +89,12 @@ class Probe {
         const std::string host,
         OwnAddress(choice, allocation_.launch_address.empty() ? allocation_.comm_host
                                                               : allocation_.launch_address));
-    return ClockDoor::Open(host);
+    return ClockListener::Open(host);
   }
 
   // An error is one of the shared directory.
   Status Meet() {
-    auto door = OpenDoor();
+    auto door = OpenChannel();
     // Nobody can reach it then; the others say so by its empty address.
     if (door.ok()) result_.address = (*door)->address();
     const std::string own = json{{"address", result_.address}}.dump();

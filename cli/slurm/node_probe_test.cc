@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "cli/slurm/clock_door.h"
+#include "cli/slurm/clock_listener.h"
 #include "common/process/temp_dir_for_test.h"
 
 namespace muster {
@@ -57,8 +57,8 @@ TEST(NodeProbe, ADirectoryThatIsNotThereIsAnErrorOfTheSharedPath) {
   EXPECT_NE(probe.shared_error.find("/nowhere/at/all"), std::string::npos) << probe.shared_error;
 }
 
-TEST(ClockDoor, TellsTheTimeUntilItIsClosed) {
-  auto door = ClockDoor::Open("127.0.0.1");
+TEST(ClockListener, TellsTheTimeUntilItIsClosed) {
+  auto door = ClockListener::Open("127.0.0.1");
   ASSERT_TRUE(door.ok()) << door.status().ToString();
   const std::string address = (*door)->address();
   const auto offset = AskClock(address, std::chrono::seconds(5));
@@ -66,7 +66,7 @@ TEST(ClockDoor, TellsTheTimeUntilItIsClosed) {
   EXPECT_LE(std::llabs(*offset), 5000);
   door->reset();
   EXPECT_FALSE(AskClock(address, std::chrono::seconds(5)).ok());
-  EXPECT_EQ(ClockDoor::Open("a-name").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ClockListener::Open("a-name").status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

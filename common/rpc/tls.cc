@@ -82,11 +82,11 @@ std::shared_ptr<grpc::Channel> OpenTlsChannelToJoin(const std::string& address,
   return OpenVerified(address, ca_pem, {});
 }
 
-Result<CoordinatorDoor> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
+Result<CoordinatorChannel> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
                                         const std::string& token_path) {
   if (!tls_dir.empty() && !endpoint.grpc_tls.empty()) {
     MUSTER_ASSIGN_OR_RETURN(auto channel, OpenTlsChannel(endpoint.grpc_tls, tls_dir));
-    return CoordinatorDoor{std::move(channel), endpoint.grpc_tls, ""};
+    return CoordinatorChannel{std::move(channel), endpoint.grpc_tls, ""};
   }
   if (endpoint.grpc.empty())
     return Unauthenticated("the coordinator at " + endpoint.grpc_tls +
@@ -96,10 +96,10 @@ Result<CoordinatorDoor> OpenCoordinator(const Endpoint& endpoint, const std::str
                             " speaks plain text, in which nothing is sent over a network while "
                             "there are credentials; start it with --tls-listen");
   MUSTER_ASSIGN_OR_RETURN(std::string token, LoadToken(token_path));
-  return CoordinatorDoor{OpenChannel(endpoint.grpc), endpoint.grpc, std::move(token)};
+  return CoordinatorChannel{OpenChannel(endpoint.grpc), endpoint.grpc, std::move(token)};
 }
 
-void AttachDoorToken(grpc::ClientContext& context, const CoordinatorDoor& door) {
+void AttachToken(grpc::ClientContext& context, const CoordinatorChannel& door) {
   if (!door.token.empty()) AttachToken(context, door.token);
 }
 

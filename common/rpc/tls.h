@@ -42,7 +42,7 @@ std::shared_ptr<grpc::Channel> OpenTlsChannelToJoin(const std::string& address,
                                                     const std::string& ca_pem);
 
 // How a client comes to a coordinator.
-struct CoordinatorDoor {
+struct CoordinatorChannel {
   std::shared_ptr<grpc::Channel> channel;
   std::string address;
   std::string token;  // to attach to each call; empty: TLS says who calls
@@ -51,10 +51,10 @@ struct CoordinatorDoor {
 // By TLS where there are credentials (`tls_dir`) and a coordinator that listens so, else by the
 // token at `token_path`, in plain text. With credentials, plain text is spoken on loopback and Unix
 // sockets only: who has them is on a network that others share.
-Result<CoordinatorDoor> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
+Result<CoordinatorChannel> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
                                         const std::string& token_path);
 
 // Does nothing for an empty token.
-void AttachDoorToken(grpc::ClientContext& context, const CoordinatorDoor& door);
+void AttachToken(grpc::ClientContext& context, const CoordinatorChannel& door);
 
 }  // namespace muster

@@ -83,7 +83,7 @@ Result<std::int64_t> NumberOf(std::string_view query, std::string_view name,
   return InvalidArgument(std::string(name) + "=" + *text + " is no whole number");
 }
 
-HttpResponse OpenStream(const PageDoor& door, const HttpRequest& request,
+HttpResponse OpenStream(const PageContext& door, const HttpRequest& request,
                         std::shared_ptr<HttpStream> stream) {
   if (const Status status = CheckKey(request, door.key); !status.ok()) return Refusal(status);
   JobId job;
@@ -102,7 +102,7 @@ struct LogQuestion {
   std::int64_t offset = 0;
 };
 
-Result<LogQuestion> QuestionOf(const PageDoor& door, const HttpRequest& request) {
+Result<LogQuestion> QuestionOf(const PageContext& door, const HttpRequest& request) {
   MUSTER_RETURN_IF_ERROR(CheckKey(request, door.key));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t rank, NumberOf(request.query, "rank", 0));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t generation, NumberOf(request.query, "generation", 0));
@@ -115,7 +115,7 @@ Result<LogQuestion> QuestionOf(const PageDoor& door, const HttpRequest& request)
   return LogQuestion{std::move(location), static_cast<int>(rank), offset};
 }
 
-void AnswerLog(const PageDoor& door, const HttpRequest& request, const HttpResponder& reply) {
+void AnswerLog(const PageContext& door, const HttpRequest& request, const HttpResponder& reply) {
   const Result<LogQuestion> question = QuestionOf(door, request);
   if (!question.ok()) return reply(Refusal(question.status()));
   const bool from_tail = question->offset < 0;
@@ -129,7 +129,7 @@ void AnswerLog(const PageDoor& door, const HttpRequest& request, const HttpRespo
 
 }  // namespace
 
-void AddPageRoutes(HttpServer& server, const PageDoor& door) {
+void AddPageRoutes(HttpServer& server, const PageContext& door) {
   for (const PageAsset& asset : PageAssets()) {
     if (asset.name.ends_with(".html")) continue;
     server.Handle("/assets/" + std::string(asset.name),

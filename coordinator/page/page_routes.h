@@ -27,7 +27,7 @@ inline constexpr char kPagePolicy[] =
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
     "'script'; trusted-types 'none'";
 
-struct PageDoor {
+struct PageContext {
   std::string key;  // not empty
   const Controller& controller;
   PageFeeds& feeds;
@@ -37,6 +37,6 @@ struct PageDoor {
       read_log;
 };
 
-void AddPageRoutes(HttpServer& server, const PageDoor& door);
+void AddPageRoutes(HttpServer& server, const PageContext& door);
 
 }  // namespace muster

@@ -50,7 +50,7 @@ ClientService::ClientService(Parts parts, std::string cluster)
 
 ClientService::Reactor* ClientService::OnLoop(Context* context, std::function<void(Finish)> call) {
   Reactor* reactor = context->DefaultReactor();
-  if (const grpc::Status status = parts_.doorkeeper.Check(*context); !status.ok()) {
+  if (const grpc::Status status = parts_.authenticator.Check(*context); !status.ok()) {
     reactor->Finish(status);
     return reactor;
   }
@@ -292,7 +292,7 @@ ClientService::Reactor* ClientService::Version(Context* context, const v1::Versi
 
 grpc::ServerWriteReactor<v1::WatchUpdate>* ClientService::Watch(Context* context,
                                                                 const v1::WatchRequest* request) {
-  if (const grpc::Status status = parts_.doorkeeper.Check(*context); !status.ok()) {
+  if (const grpc::Status status = parts_.authenticator.Check(*context); !status.ok()) {
     return new RefusedWatch(status);
   }
   auto stream = std::make_shared<WatchStream>(parts_.loop, parts_.watches,

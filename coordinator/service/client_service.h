@@ -15,7 +15,7 @@
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
 #include "coordinator/service/controller_host.h"
-#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/authenticator.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
 #include "coordinator/store/store.h"
@@ -34,7 +34,7 @@ class ClientService final : public v1::Client::CallbackService {
     Store& store;
     WatchHub& watches;
     WorkerService& workers;
-    const Doorkeeper& doorkeeper;
+    const Authenticator& authenticator;
   };
   ClientService(Parts parts, std::string cluster);
 

@@ -23,8 +23,8 @@ void RenewalPause::OnFailed(TimePoint now) {
 
 // What the thread works with and what it found; the loop reads it between two looks.
 struct CredentialsKeeper::Look {
-  Look(Doorkeeper& doorkeeper_in, CredentialsKeeperOptions options_in)
-      : doorkeeper(doorkeeper_in), options(std::move(options_in)) {
+  Look(Authenticator& authenticator_in, CredentialsKeeperOptions options_in)
+      : authenticator(authenticator_in), options(std::move(options_in)) {
     for (const std::string& path : options.revocations) revocations.emplace_back(path);
   }
 
@@ -68,7 +68,7 @@ struct CredentialsKeeper::Look {
       const std::vector<Revocation>& entries = file.list().entries();
       all.insert(all.end(), entries.begin(), entries.end());
     }
-    if (changed) doorkeeper.SetRevocations(RevocationList(std::move(all)));
+    if (changed) authenticator.SetRevocations(RevocationList(std::move(all)));
     return outcome;
   }
 
@@ -109,7 +109,7 @@ struct CredentialsKeeper::Look {
     return OkStatus();
   }
 
-  Doorkeeper& doorkeeper;
+  Authenticator& authenticator;
   const CredentialsKeeperOptions options;
   std::vector<RevocationFile> revocations;
   std::string authority;  // its fingerprint, as found first
@@ -120,9 +120,9 @@ struct CredentialsKeeper::Look {
   RenewalPause pause;
 };
 
-CredentialsKeeper::CredentialsKeeper(EventLoop& loop, Doorkeeper& doorkeeper,
+CredentialsKeeper::CredentialsKeeper(EventLoop& loop, Authenticator& authenticator,
                                      CredentialsKeeperOptions options)
-    : loop_(loop), look_(std::make_shared<Look>(doorkeeper, std::move(options))), timer_(loop) {}
+    : loop_(loop), look_(std::make_shared<Look>(authenticator, std::move(options))), timer_(loop) {}
 
 CredentialsKeeper::~CredentialsKeeper() { *alive_ = false; }
 

@@ -1,5 +1,5 @@
 // CredentialsKeeper: keeps what the coordinator's TLS stands on up to date while it runs. Each
-// second it looks whether a list of revoked certificates is another one, tells the doorkeeper,
+// second it looks whether a list of revoked certificates is another one, tells the authenticator,
 // and renews the coordinator's own certificate when two thirds of its lifetime are over. When the
 // authority itself has been replaced it says so and looks no more: the coordinator is to end, since
 // its connections and its signing key are the old one's.
@@ -19,7 +19,7 @@
 #include "common/runtime/worker_pool.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/revocation.h"
-#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/authenticator.h"
 
 namespace muster {
 
@@ -50,7 +50,7 @@ struct CredentialsKeeperOptions {
 
 class CredentialsKeeper {
  public:
-  CredentialsKeeper(EventLoop& loop, Doorkeeper& doorkeeper, CredentialsKeeperOptions options);
+  CredentialsKeeper(EventLoop& loop, Authenticator& authenticator, CredentialsKeeperOptions options);
   // Waits for what is under way.
   ~CredentialsKeeper();
 

@@ -45,7 +45,7 @@ class CredentialsKeeperTest : public ::testing::Test {
 
   ClusterCredentials ours_;
   const std::string dir_ = ours_.Make(Role::kCoordinator, "coordinator");
-  Doorkeeper doorkeeper_{"token", ours_.cluster(), SystemClock()};
+  Authenticator authenticator_{"token", ours_.cluster(), SystemClock()};
   EventLoop loop_;
 };
 
@@ -56,7 +56,7 @@ TEST_F(CredentialsKeeperTest, SignsNothingThatItCannotWriteAndTriesLessAndLessOf
   options.on_look = [&] {
     if (++looks == 20) loop_.Stop();
   };
-  CredentialsKeeper keeper(loop_, doorkeeper_, options);
+  CredentialsKeeper keeper(loop_, authenticator_, options);
   ASSERT_TRUE(keeper.Start().ok());
   MakeDue();
   const std::size_t before = Issued();

@@ -10,7 +10,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/tls.h"
 #include "coordinator/service/client_service.h"
-#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/authenticator.h"
 #include "coordinator/service/enrol_service.h"
 #include "coordinator/service/worker_service.h"
 
@@ -63,7 +63,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addr
     builder.AddListeningPort(addresses.plain[i], grpc::InsecureServerCredentials(), &ports[i]);
   if (!addresses.tls.empty()) {
     MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
-                            TlsServerCredentials(addresses.credentials_dir, services.doorkeeper));
+                            TlsServerCredentials(addresses.credentials_dir, services.authenticator));
     builder.AddListeningPort(addresses.tls, credentials, &tls_port);
   }
   builder.RegisterService(&services.clients);

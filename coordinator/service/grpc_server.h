@@ -14,7 +14,7 @@
 namespace muster {
 
 class ClientService;
-class Doorkeeper;
+class Authenticator;
 class EnrolService;
 class WorkerService;
 
@@ -29,7 +29,7 @@ struct GrpcServices {
   ClientService& clients;
   WorkerService& workers;
   EnrolService& enrolment;
-  std::shared_ptr<Doorkeeper> doorkeeper;
+  std::shared_ptr<Authenticator> authenticator;
 };
 
 class GrpcServer {

@@ -117,10 +117,10 @@ v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view, TimePoi
   return update;
 }
 
-void WatchHub::DropUnwelcome(const Doorkeeper& doorkeeper) {
+void WatchHub::DropUnwelcome(const Authenticator& authenticator) {
   for (const auto& [stream, watcher] : watchers_) {
     if (!stream->peer()) continue;
-    if (const Status status = doorkeeper.CheckMayStay(*stream->peer()); !status.ok())
+    if (const Status status = authenticator.CheckMayStay(*stream->peer()); !status.ok())
       watcher.stream->End(status);
   }
 }

@@ -22,7 +22,7 @@
 #include "common/runtime/event_loop.h"
 #include "common/security/certificate.h"
 #include "coordinator/service/controller_host.h"
-#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/authenticator.h"
 #include "muster/v1/client_api.pb.h"
 
 namespace muster {
@@ -77,8 +77,8 @@ class WatchHub {
   void OnWritten(const WatchStream* stream);
   void OnEnded(const WatchStream* stream) { watchers_.erase(stream); }
   void CloseAll(const Status& reason);
-  // Ends the watches of those whom the doorkeeper does not let stay any longer.
-  void DropUnwelcome(const Doorkeeper& doorkeeper);
+  // Ends the watches of those whom the authenticator does not let stay any longer.
+  void DropUnwelcome(const Authenticator& authenticator);
 
   std::size_t watchers() const { return watchers_.size(); }
 

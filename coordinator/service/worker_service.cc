@@ -31,14 +31,14 @@ Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName
 
 }  // namespace
 
-WorkerService::WorkerService(EventLoop& loop, const Doorkeeper& doorkeeper, ControllerHost& host)
-    : loop_(loop), doorkeeper_(doorkeeper), host_(host), log_reads_(loop), hello_timer_(loop) {
+WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerHost& host)
+    : loop_(loop), authenticator_(authenticator), host_(host), log_reads_(loop), hello_timer_(loop) {
   hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
 }
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerService::Session(
     grpc::CallbackServerContext* context) {
-  if (const grpc::Status status = doorkeeper_.Check(*context); !status.ok()) {
+  if (const grpc::Status status = authenticator_.Check(*context); !status.ok()) {
     return new RefusedStream(status);
   }
   auto stream = std::make_shared<WorkerStream>(next_session_++, *this,
@@ -128,7 +128,7 @@ void WorkerService::Forget(SessionId session) {
 void WorkerService::DropUnwelcome() {
   for (const auto& [id, entry] : streams_) {
     if (!entry.stream->peer()) continue;
-    const Status status = doorkeeper_.CheckMayStay(*entry.stream->peer());
+    const Status status = authenticator_.CheckMayStay(*entry.stream->peer());
     if (status.ok()) continue;
     Log().warn("the stream of {} is ended: {}", IdentityUri(entry.stream->peer()->identity),
                status.message());

@@ -19,7 +19,7 @@
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/service/controller_host.h"
-#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/authenticator.h"
 #include "coordinator/service/log_reads.h"
 #include "coordinator/service/worker_stream.h"
 #include "muster/v1/worker_api.grpc.pb.h"
@@ -31,7 +31,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   static constexpr std::size_t kMaxStreams = 4096;
   static constexpr Duration kHelloLimit = std::chrono::seconds(10);
 
-  WorkerService(EventLoop& loop, const Doorkeeper& doorkeeper, ControllerHost& host);
+  WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerHost& host);
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
       grpc::CallbackServerContext* context) override;
@@ -40,7 +40,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   void Send(const WorkerSend& send);
   void Close(const CloseSession& close);
   void CloseAll(const Status& reason);
-  // Ends the streams of nodes that the doorkeeper does not let stay any longer.
+  // Ends the streams of nodes that the authenticator does not let stay any longer.
   void DropUnwelcome();
 
   void ReadLog(const LogLocation& location, int rank, std::int64_t offset, LogReads::Done done);
@@ -68,7 +68,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   void DropSpeechless();
 
   EventLoop& loop_;
-  const Doorkeeper& doorkeeper_;
+  const Authenticator& authenticator_;
   ControllerHost& host_;
   LogReads log_reads_;
   Timer hello_timer_;

@@ -21,7 +21,7 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kHelloBytes = kDoorGreeting.size() + sizeof(std::uint32_t) + kNonceBytes;
+constexpr std::size_t kHelloBytes = kAuthenticatedGreeting.size() + sizeof(std::uint32_t) + kNonceBytes;
 // A rank that does not take its answers is not well, and one that asks for more is not ours.
 constexpr std::size_t kMaxBufferedBytes = std::size_t{64} << 20;
 constexpr int kSweepMillis = 200;
@@ -175,13 +175,13 @@ class GangStore::Service {
   }
 
   bool AtTheDoor(Connection& c) {
-    const std::size_t known = std::min(c.in.size(), kDoorGreeting.size());
+    const std::size_t known = std::min(c.in.size(), kAuthenticatedGreeting.size());
     if (c.stage == Stage::kHello) {
       // Garbage is seen at its first byte.
-      if (std::string_view(c.in).substr(0, known) != kDoorGreeting.substr(0, known)) return false;
+      if (std::string_view(c.in).substr(0, known) != kAuthenticatedGreeting.substr(0, known)) return false;
       if (c.in.size() < kHelloBytes) return true;
       std::uint32_t rank = 0;
-      std::memcpy(&rank, c.in.data() + kDoorGreeting.size(), sizeof(rank));
+      std::memcpy(&rank, c.in.data() + kAuthenticatedGreeting.size(), sizeof(rank));
       if (rank > INT32_MAX) return false;
       const std::string own = Nonce();
       const std::string nonces = c.in.substr(kHelloBytes - kNonceBytes, kNonceBytes) + own;

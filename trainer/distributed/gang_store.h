@@ -28,7 +28,7 @@
 
 namespace muster {
 
-inline constexpr std::string_view kDoorGreeting = "MUSTERG1";
+inline constexpr std::string_view kAuthenticatedGreeting = "MUSTERG1";
 // Told apart, or rank 0 could be given its own store's proof back.
 inline constexpr std::string_view kStoreServes = "store serves";
 inline constexpr std::string_view kStoreAsks = "store asks";

@@ -50,7 +50,7 @@ std::string KeysQuery(Query query, const std::vector<std::string>& keys) {
 }
 
 // A connection that ends before the first answer may have been one too many for the store.
-Status AtTheDoor(const DoorPass& pass, const Status& status) {
+Status AtTheDoor(const RendezvousCredentials& pass, const Status& status) {
   const bool closed = !pass.token.empty() && status.code() == StatusCode::kUnavailable;
   return closed ? Aborted(status.message()) : status;
 }
@@ -59,11 +59,11 @@ Status AtTheDoor(const DoorPass& pass, const Status& status) {
 
 Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::string name,
                                                        const Interrupt& interrupt,
-                                                       Deadline deadline, const DoorPass& pass) {
+                                                       Deadline deadline, const RendezvousCredentials& pass) {
   std::unique_ptr<StoreClient> client(
       new StoreClient(std::move(socket), std::move(name), interrupt));
   if (!pass.token.empty()) {
-    if (Status passed = client->PassDoor(pass, deadline); !passed.ok())
+    if (Status passed = client->Authenticate(pass, deadline); !passed.ok())
       return client->Named(passed);
   }
   std::string hello = Begin(Query::kValidate);
@@ -75,9 +75,9 @@ Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::str
   return client;
 }
 
-Status StoreClient::PassDoor(const DoorPass& pass, Deadline deadline) {
+Status StoreClient::Authenticate(const RendezvousCredentials& pass, Deadline deadline) {
   const std::string own = Nonce();
-  std::string hello(kDoorGreeting);
+  std::string hello(kAuthenticatedGreeting);
   Append(&hello, static_cast<std::uint32_t>(pass.rank));
   hello += own;
   MUSTER_RETURN_IF_ERROR(AtTheDoor(pass, Send(hello, deadline)));

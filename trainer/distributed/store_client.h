@@ -21,7 +21,7 @@
 namespace muster {
 
 // What opens a GangStore's door (gang_store.h).
-struct DoorPass {
+struct RendezvousCredentials {
   std::string token;  // of the generation; empty: there is no door
   int rank = 0;       // that asks
 };
@@ -34,7 +34,7 @@ class StoreClient {
   // happen to a rank, and the next connection be heard. `interrupt` outlives the client.
   static Result<std::unique_ptr<StoreClient>> Open(UniqueFd socket, std::string name,
                                                    const Interrupt& interrupt, Deadline deadline,
-                                                   const DoorPass& pass = {});
+                                                   const RendezvousCredentials& pass = {});
 
   Status Set(const std::string& key, const std::string& value, Deadline deadline);
   Result<bool> Has(const std::string& key, Deadline deadline);
@@ -49,7 +49,7 @@ class StoreClient {
  private:
   StoreClient(UniqueFd socket, std::string name, const Interrupt& interrupt)
       : socket_(std::move(socket)), name_(std::move(name)), interrupt_(interrupt) {}
-  Status PassDoor(const DoorPass& pass, Deadline deadline);
+  Status Authenticate(const RendezvousCredentials& pass, Deadline deadline);
   Status Send(const std::string& message, Deadline deadline);
   Status Receive(void* data, std::size_t bytes, Deadline deadline);
   Result<std::string> ReceiveText(Deadline deadline);

@@ -92,7 +92,7 @@ inline UniqueFd ConnectTo(const SocketName& name, int type) {
 }
 
 inline std::string HelloOf(std::uint32_t rank, const std::string& nonce) {
-  return std::string(kDoorGreeting) +
+  return std::string(kAuthenticatedGreeting) +
          std::string(reinterpret_cast<const char*>(&rank), sizeof rank) + nonce;
 }
 

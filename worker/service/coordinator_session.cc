@@ -60,9 +60,9 @@ class CoordinatorSession::Stream
   Stream(CoordinatorSession& session, std::uint64_t number)
       : session_(session), loop_(session.loop_), alive_(session.alive_), number_(number) {}
 
-  void Open(std::shared_ptr<Stream> self, CoordinatorDoor door) {
+  void Open(std::shared_ptr<Stream> self, CoordinatorChannel door) {
     self_ = std::move(self);
-    AttachDoorToken(context_, door);
+    AttachToken(context_, door);
     channel_ = std::move(door.channel);
     stub_ = v1::Worker::NewStub(channel_);
     stub_->async()->Session(&context_, this);
@@ -153,14 +153,14 @@ void CoordinatorSession::Start() {
   Connect();
 }
 
-Result<CoordinatorDoor> CoordinatorSession::OpenDoor() const {
+Result<CoordinatorChannel> CoordinatorSession::OpenChannel() const {
   MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint,
                           FindCoordinator(options_.coordinator, options_.endpoint_path));
   return OpenCoordinator(endpoint, options_.tls_dir, options_.token_path);
 }
 
 void CoordinatorSession::Connect() {
-  auto door = OpenDoor();
+  auto door = OpenChannel();
   if (!door.ok()) return Retry(door.status());
   ++stream_number_;
   stream_ = std::make_shared<Stream>(*this, stream_number_);

@@ -66,7 +66,7 @@ class CoordinatorSession {
   class Stream;
   using Message = std::shared_ptr<const v1::WorkerMessage>;
 
-  Result<CoordinatorDoor> OpenDoor() const;
+  Result<CoordinatorChannel> OpenChannel() const;
   void Connect();
   bool Accepts(const Welcome& welcome);
   bool IsReplaced() const;

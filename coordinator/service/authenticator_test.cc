@@ -1,4 +1,4 @@
-#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/authenticator.h"
 
 #include <gtest/gtest.h>
 
@@ -19,31 +19,31 @@ class SetClock final : public Clock {
   std::int64_t unix_ms = 0;
 };
 
-TEST(Doorkeeper, LetsNobodyStayForLongWhoseCertificateHasExpired) {
+TEST(Authenticator, LetsNobodyStayForLongWhoseCertificateHasExpired) {
   SetClock clock;
-  const Doorkeeper doorkeeper("token", "lab", clock);
+  const Authenticator authenticator("token", "lab", clock);
   const CertificateInfo certificate{.identity = {Role::kNode, "n7", "lab"},
                                     .serial = std::string(32, 'a'),
                                     .not_after_ms = kNotAfter};
   clock.unix_ms = kNotAfter + kSkewMs - 1;
-  EXPECT_EQ(doorkeeper.CheckMayStay(certificate), OkStatus());
+  EXPECT_EQ(authenticator.CheckMayStay(certificate), OkStatus());
   clock.unix_ms = kNotAfter + kSkewMs;
-  const Status expired = doorkeeper.CheckMayStay(certificate);
+  const Status expired = authenticator.CheckMayStay(certificate);
   EXPECT_EQ(expired.code(), StatusCode::kUnauthenticated);
   EXPECT_NE(expired.message().find("node/n7"), std::string::npos) << expired.message();
 }
 
-TEST(Doorkeeper, LetsNobodyStayWhoIsRevoked) {
+TEST(Authenticator, LetsNobodyStayWhoIsRevoked) {
   SetClock clock;
-  Doorkeeper doorkeeper("token", "lab", clock);
+  Authenticator authenticator("token", "lab", clock);
   const CertificateInfo certificate{.identity = {Role::kNode, "n7", "lab"},
                                     .serial = std::string(32, 'a'),
                                     .not_after_ms = kNotAfter};
   CertificateInfo other = certificate;
   other.serial = std::string(32, 'b');
-  doorkeeper.SetRevocations(RevocationList({{.serial = certificate.serial, .revoked_ms = 1}}));
-  EXPECT_EQ(doorkeeper.CheckMayStay(certificate).code(), StatusCode::kUnauthenticated);
-  EXPECT_EQ(doorkeeper.CheckMayStay(other), OkStatus());
+  authenticator.SetRevocations(RevocationList({{.serial = certificate.serial, .revoked_ms = 1}}));
+  EXPECT_EQ(authenticator.CheckMayStay(certificate).code(), StatusCode::kUnauthenticated);
+  EXPECT_EQ(authenticator.CheckMayStay(other), OkStatus());
 }
 
 }  // namespace

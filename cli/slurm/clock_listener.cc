@@ -1,4 +1,4 @@
-#include "cli/slurm/clock_door.h"
+#include "cli/slurm/clock_listener.h"
 
 #include <netdb.h>
 #include <poll.h>
@@ -76,7 +76,7 @@ Result<UniqueFd> ConnectTo(const std::string& address, const Deadline& deadline)
 
 }  // namespace
 
-Result<std::unique_ptr<ClockDoor>> ClockDoor::Open(const std::string& host) {
+Result<std::unique_ptr<ClockListener>> ClockListener::Open(const std::string& host) {
   MUSTER_ASSIGN_OR_RETURN(const Addresses list, Numeric(host, "0"));
   UniqueFd listener(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
@@ -86,23 +86,23 @@ Result<std::unique_ptr<ClockDoor>> ClockDoor::Open(const std::string& host) {
     return ErrnoStatus(errno, "listen at " + host);
   MUSTER_ASSIGN_OR_RETURN(const std::string port, PortOf(listener.get()));
   const bool v6 = list->ai_family == AF_INET6;
-  return std::unique_ptr<ClockDoor>(new ClockDoor(std::move(listener), std::move(stop),
+  return std::unique_ptr<ClockListener>(new ClockListener(std::move(listener), std::move(stop),
                                                   (v6 ? "[" + host + "]" : host) + ":" + port));
 }
 
-ClockDoor::ClockDoor(UniqueFd listener, UniqueFd stop, std::string address)
+ClockListener::ClockListener(UniqueFd listener, UniqueFd stop, std::string address)
     : listener_(std::move(listener)),
       stop_(std::move(stop)),
       address_(std::move(address)),
       thread_([this] { Serve(); }) {}
 
-ClockDoor::~ClockDoor() {
+ClockListener::~ClockListener() {
   const std::uint64_t one = 1;
   (void)!::write(stop_.get(), &one, sizeof one);
   thread_.join();
 }
 
-void ClockDoor::Serve() const {
+void ClockListener::Serve() const {
   pollfd entries[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   for (;;) {
     if (::poll(entries, 2, -1) < 0 && errno != EINTR) return;

@@ -1,4 +1,4 @@
-#include "cli/slurm/allocation_door.h"
+#include "cli/slurm/allocation_access.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class AllocationDoorTest : public testing::Test {
+class AllocationAccessTest : public testing::Test {
  protected:
   void Lead(int run, const std::string& grpc) const {
     ASSERT_TRUE(WriteFileAtomically(state_ / "leader.json",
@@ -33,12 +33,12 @@ class AllocationDoorTest : public testing::Test {
   TempDirForTest state_;
 };
 
-TEST_F(AllocationDoorTest, OpensWithACertificateThatGoesWithIt) {
+TEST_F(AllocationAccessTest, OpensWithACertificateThatGoesWithIt) {
   Lead(1, "10.0.0.3:7");
   MakeAuthority(1);
   std::string dir;
   {
-    AllocationDoor door(state_.path(), "ann");
+    AllocationAccess door(state_.path(), "ann");
     const auto remote = door.Find();
     ASSERT_TRUE(remote.ok()) << remote.status().ToString();
     EXPECT_EQ(remote->address, "10.0.0.3:7");
@@ -56,8 +56,8 @@ TEST_F(AllocationDoorTest, OpensWithACertificateThatGoesWithIt) {
   EXPECT_FALSE(fs::exists(fs::path(dir).parent_path()));
 }
 
-TEST_F(AllocationDoorTest, FollowsATakeoverAndARequeue) {
-  AllocationDoor door(state_.path(), "a user with blanks");
+TEST_F(AllocationAccessTest, FollowsATakeoverAndARequeue) {
+  AllocationAccess door(state_.path(), "a user with blanks");
   EXPECT_EQ(door.Find().status().code(), StatusCode::kUnavailable) << "nobody leads yet";
   Lead(0, "10.0.0.1:7");
   MakeAuthority(0);
@@ -76,15 +76,15 @@ TEST_F(AllocationDoorTest, FollowsATakeoverAndARequeue) {
   EXPECT_EQ(LoadCredentials(door.Find()->credentials_dir)->identity.cluster, "lab-42-1");
 }
 
-TEST_F(AllocationDoorTest, IsFoundThroughSlurmOrByItsDirectory) {
+TEST_F(AllocationAccessTest, IsFoundThroughSlurmOrByItsDirectory) {
   Lead(0, "10.0.0.1:7");
   MakeAuthority(0);
   slurm::FakeSlurm slurm;
   slurm.Install("squeue", "printf " + slurm::ListedLine("42", "by-hand", "RUNNING", "(null)"));
-  const auto unknown = DoorOfSlurmJob(slurm.Commands(), "ann", "42")();
+  const auto unknown = CoordinatorOfSlurmJob(slurm.Commands(), "ann", "42")();
   EXPECT_EQ(unknown.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(unknown.status().message().find("slurm-42"), std::string::npos);
-  EXPECT_EQ(DoorOfSlurmJob(slurm.Commands(), "ann", state_.path())()->address, "10.0.0.1:7");
+  EXPECT_EQ(CoordinatorOfSlurmJob(slurm.Commands(), "ann", state_.path())()->address, "10.0.0.1:7");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "cli/slurm/allocation_door.h"
+#include "cli/slurm/allocation_access.h"
 
 #include <stdlib.h>
 
@@ -22,17 +22,17 @@ constexpr Duration kRenewAfter = std::chrono::minutes(40);
 
 }  // namespace
 
-AllocationDoor::AllocationDoor(std::string state_dir, std::string user)
+AllocationAccess::AllocationAccess(std::string state_dir, std::string user)
     : state_dir_(std::move(state_dir)),
       user_(CheckName("user", user).ok() ? std::move(user) : "user"),
       renew_(Deadline::After({})) {}
 
-AllocationDoor::~AllocationDoor() {
+AllocationAccess::~AllocationAccess() {
   std::error_code ignored;
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
 }
 
-Result<RemoteCoordinator> AllocationDoor::Find() {
+Result<RemoteCoordinator> AllocationAccess::Find() {
   const auto leader = ReadLeader(state_dir_);
   if (!leader || leader->grpc.empty())
     return Unavailable("no supervisor of the job leads: " + state_dir_ +
@@ -41,7 +41,7 @@ Result<RemoteCoordinator> AllocationDoor::Find() {
   return RemoteCoordinator{.address = leader->grpc, .credentials_dir = std::move(credentials)};
 }
 
-Result<std::string> AllocationDoor::CredentialsFor(const SlurmLeader& leader) {
+Result<std::string> AllocationAccess::CredentialsFor(const SlurmLeader& leader) {
   const int run = leader.run;
   if (temporary_.empty()) {
     std::string pattern = (fs::temp_directory_path() / "muster-door-XXXXXX").string();
@@ -67,16 +67,16 @@ Result<std::string> AllocationDoor::CredentialsFor(const SlurmLeader& leader) {
   return dir;
 }
 
-FindRemote DoorOfSlurmJob(slurm::SlurmCommands commands, std::string user, std::string job) {
+FindRemote CoordinatorOfSlurmJob(slurm::SlurmCommands commands, std::string user, std::string job) {
   return
       [commands = std::move(commands), user = std::move(user), job = std::move(job),
-       door = std::make_shared<std::unique_ptr<AllocationDoor>>()]() -> Result<RemoteCoordinator> {
+       door = std::make_shared<std::unique_ptr<AllocationAccess>>()]() -> Result<RemoteCoordinator> {
         if (!*door) {
           std::string state_dir = job;
           if (job.find('/') == std::string::npos) {
             MUSTER_ASSIGN_OR_RETURN(state_dir, StateDirOf(commands, user, job));
           }
-          *door = std::make_unique<AllocationDoor>(std::move(state_dir), user);
+          *door = std::make_unique<AllocationAccess>(std::move(state_dir), user);
         }
         return (*door)->Find();
       };

@@ -1,4 +1,4 @@
-// ClockDoor: a TCP port at which a node tells the time, so that other nodes find out whether they
+// ClockListener: a TCP port at which a node tells the time, so that other nodes find out whether they
 // reach it and how far the two clocks are apart.
 //
 // Whoever connects gets the milliseconds since the Unix epoch as decimal digits, and the end of the
@@ -17,19 +17,19 @@
 
 namespace muster {
 
-class ClockDoor {
+class ClockListener {
  public:
   // At a free port of a numeric address.
-  static Result<std::unique_ptr<ClockDoor>> Open(const std::string& host);
-  ~ClockDoor();
-  ClockDoor(const ClockDoor&) = delete;
-  ClockDoor& operator=(const ClockDoor&) = delete;
+  static Result<std::unique_ptr<ClockListener>> Open(const std::string& host);
+  ~ClockListener();
+  ClockListener(const ClockListener&) = delete;
+  ClockListener& operator=(const ClockListener&) = delete;
 
   // HOST:PORT.
   const std::string& address() const { return address_; }
 
  private:
-  ClockDoor(UniqueFd listener, UniqueFd stop, std::string address);
+  ClockListener(UniqueFd listener, UniqueFd stop, std::string address);
   void Serve() const;
 
   const UniqueFd listener_;

@@ -1,4 +1,4 @@
-// AllocationDoor: how a user on a login node comes to the coordinator of a job's own allocation.
+// AllocationAccess: how a user on a login node comes to the coordinator of a job's own allocation.
 //
 // The supervisors' shared directory belongs to the user: its leader.json says where the coordinator
 // listens (TLS), and security-RUN/ holds the certificate authority of this run of the job. From it
@@ -20,13 +20,13 @@
 
 namespace muster {
 
-class AllocationDoor {
+class AllocationAccess {
  public:
   // `state_dir` is the supervisors' shared directory; `user` is the name in the certificate.
-  AllocationDoor(std::string state_dir, std::string user);
-  ~AllocationDoor();
-  AllocationDoor(const AllocationDoor&) = delete;
-  AllocationDoor& operator=(const AllocationDoor&) = delete;
+  AllocationAccess(std::string state_dir, std::string user);
+  ~AllocationAccess();
+  AllocationAccess(const AllocationAccess&) = delete;
+  AllocationAccess& operator=(const AllocationAccess&) = delete;
 
   // kUnavailable: nobody leads now: the job has not started yet, is between two runs, or has ended.
   Result<RemoteCoordinator> Find();
@@ -44,6 +44,6 @@ class AllocationDoor {
 // For a client of the coordinator of `job`: a Slurm job as FindSlurmJob takes it, or the path of a
 // shared directory (with a '/'), as of a script written by hand. Slurm is asked once, at the first
 // connection.
-FindRemote DoorOfSlurmJob(slurm::SlurmCommands commands, std::string user, std::string job);
+FindRemote CoordinatorOfSlurmJob(slurm::SlurmCommands commands, std::string user, std::string job);
 
 }  // namespace muster

@@ -35,9 +35,9 @@ std::string ClientHello() {
   return {data, static_cast<std::size_t>(size)};
 }
 
-class DoorFloodTest : public TlsServerTest {
+class ConnectionFloodTest : public TlsServerTest {
  protected:
-  DoorFloodTest() { StartTlsServer(); }
+  ConnectionFloodTest() { StartTlsServer(); }
 
   // Connected once this returns, each having said `words`.
   std::vector<UniqueFd> Crowd(const std::string& words) const {
@@ -85,7 +85,7 @@ class DoorFloodTest : public TlsServerTest {
   const std::string scraper_ = ours_.Make(Role::kScraper, "prometheus");
 };
 
-TEST_F(DoorFloodTest, ThoseWhoSayNothingKeepNobodyWaiting) {
+TEST_F(ConnectionFloodTest, ThoseWhoSayNothingKeepNobodyWaiting) {
   const auto admin = v1::Client::NewStub(Channel(ours_.Make(Role::kAdmin, "ann")));
   AskVersion(*admin);
   const std::vector<UniqueFd> crowd = Crowd("");
@@ -94,12 +94,12 @@ TEST_F(DoorFloodTest, ThoseWhoSayNothingKeepNobodyWaiting) {
   Note("version after", AskVersion(*admin));
 }
 
-TEST_F(DoorFloodTest, ThoseWhoBeginAHandshakeAndLeaveItShutNobodyOut) {
+TEST_F(ConnectionFloodTest, ThoseWhoBeginAHandshakeAndLeaveItShutNobodyOut) {
   const std::vector<UniqueFd> crowd = Crowd(ClientHello());
   Note("scrape", Scrape());
 }
 
-TEST_F(DoorFloodTest, AConnectionThatIsThereIsAnsweredInACrowd) {
+TEST_F(ConnectionFloodTest, AConnectionThatIsThereIsAnsweredInACrowd) {
   HttpsConnection scraper("127.0.0.1", port(), {.credentials_dir = scraper_});
   ASSERT_TRUE(scraper.stream);
   EXPECT_THAT(HttpsHead(scraper, "/metrics"), HasSubstr("200 OK"));

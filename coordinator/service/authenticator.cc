@@ -1,4 +1,4 @@
-#include "coordinator/service/doorkeeper.h"
+#include "coordinator/service/authenticator.h"
 
 #include <chrono>
 #include <optional>
@@ -12,16 +12,16 @@
 
 namespace muster {
 
-Doorkeeper::Doorkeeper(std::string token, std::string cluster, const Clock& clock)
+Authenticator::Authenticator(std::string token, std::string cluster, const Clock& clock)
     : token_(std::move(token)), cluster_(std::move(cluster)), clock_(clock) {}
 
-void Doorkeeper::SetRevocations(RevocationList list) {
+void Authenticator::SetRevocations(RevocationList list) {
   auto shared = std::make_shared<const RevocationList>(std::move(list));
   const std::lock_guard lock(mutex_);
   revoked_ = std::move(shared);
 }
 
-Status Doorkeeper::CheckRevoked(const CertificateInfo& certificate) const {
+Status Authenticator::CheckRevoked(const CertificateInfo& certificate) const {
   std::shared_ptr<const RevocationList> revoked;
   {
     const std::lock_guard lock(mutex_);
@@ -30,7 +30,7 @@ Status Doorkeeper::CheckRevoked(const CertificateInfo& certificate) const {
   return revoked->Check(certificate);
 }
 
-Status Doorkeeper::CheckMayStay(const CertificateInfo& certificate) const {
+Status Authenticator::CheckMayStay(const CertificateInfo& certificate) const {
   constexpr auto kSkewMs = std::chrono::duration_cast<std::chrono::milliseconds>(kClockSkew);
   if (clock_.UnixMillis() >= certificate.not_after_ms + kSkewMs.count())
     return Unauthenticated("the certificate of " + IdentityUri(certificate.identity) +
@@ -39,7 +39,7 @@ Status Doorkeeper::CheckMayStay(const CertificateInfo& certificate) const {
   return CheckRevoked(certificate);
 }
 
-grpc::Status Doorkeeper::Process(const InputMetadata& metadata, grpc::AuthContext* context,
+grpc::Status Authenticator::Process(const InputMetadata& metadata, grpc::AuthContext* context,
                                  OutputMetadata*, OutputMetadata*) {
   const auto path = metadata.find(":path");
   const std::string_view method = path == metadata.end()
@@ -48,7 +48,7 @@ grpc::Status Doorkeeper::Process(const InputMetadata& metadata, grpc::AuthContex
   return ToGrpcStatus(Admit(method, *context));
 }
 
-Status Doorkeeper::Admit(std::string_view method, const grpc::AuthContext& context) {
+Status Authenticator::Admit(std::string_view method, const grpc::AuthContext& context) {
   if (!HasCertificate(context)) {
     MUSTER_RETURN_IF_ERROR(Authorize(method, Caller::kNobody));
     const std::lock_guard lock(mutex_);
@@ -69,7 +69,7 @@ Status Doorkeeper::Admit(std::string_view method, const grpc::AuthContext& conte
   return Authorize(method, CallerOf(peer->identity.role));
 }
 
-grpc::Status Doorkeeper::Check(const grpc::CallbackServerContext& context) const {
+grpc::Status Authenticator::Check(const grpc::CallbackServerContext& context) const {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   if (auth != nullptr && IsTls(*auth)) return grpc::Status::OK;
   return CheckToken(context, token_);

@@ -1,4 +1,4 @@
-// Doorkeeper: sees every call that comes in over TLS before its first message is read, and turns
+// Authenticator: sees every call that comes in over TLS before its first message is read, and turns
 // away whoever authorization.h does not let in, whoever has been revoked since the connection was
 // made, and whoever's certificate has expired meanwhile. On loopback and Unix sockets it checks the
 // cluster's token.
@@ -22,7 +22,7 @@
 
 namespace muster {
 
-class Doorkeeper final : public grpc::AuthMetadataProcessor {
+class Authenticator final : public grpc::AuthMetadataProcessor {
  public:
   // Calls without a certificate, of all callers together. Each may carry a message of the largest
   // size before it can be refused.
@@ -30,7 +30,7 @@ class Doorkeeper final : public grpc::AuthMetadataProcessor {
   static constexpr double kUnknownPerSecond = 64;
 
   // `token` is the cluster's; `cluster` the name in its certificates, empty without TLS.
-  Doorkeeper(std::string token, std::string cluster, const Clock& clock);
+  Authenticator(std::string token, std::string cluster, const Clock& clock);
 
   void SetRevocations(RevocationList list);
   // OK, or when and why this certificate was revoked.

@@ -82,7 +82,7 @@ struct Credential {
   std::set<std::string> services;  // whose methods it may call, or single methods
 };
 
-class DoorsTest : public TlsServerTest {
+class AccessTest : public TlsServerTest {
  protected:
   std::map<std::string, Credential> EveryKind() {
     const std::string ca = ours_.authority().certificate_pem();
@@ -126,7 +126,7 @@ class DoorsTest : public TlsServerTest {
   const std::string admin_ = ours_.Make(Role::kAdmin, "someone");
 };
 
-TEST_F(DoorsTest, EveryMethodLetsInWhomItShouldAndNobodyElse) {
+TEST_F(AccessTest, EveryMethodLetsInWhomItShouldAndNobodyElse) {
   RevokeNow(Role::kAdmin, "former");
   RevokeNow(Role::kNode, "stolen");
   StartTlsServer();
@@ -147,21 +147,21 @@ TEST_F(DoorsTest, EveryMethodLetsInWhomItShouldAndNobodyElse) {
   }
 }
 
-TEST_F(DoorsTest, EveryMethodIsInTheTable) {
+TEST_F(AccessTest, EveryMethodIsInTheTable) {
   const auto known = KnownMethods();
   for (const std::string& method : AllMethods())
     EXPECT_NE(std::find(known.begin(), known.end(), method), known.end())
         << method << " is not in coordinator/service/authorization.cc: say who may call it";
 }
 
-TEST_F(DoorsTest, AMethodThatNobodyHasHeardOfIsDeniedAtTheDoor) {
+TEST_F(AccessTest, AMethodThatNobodyHasHeardOfIsDeniedAtTheDoor) {
   StartTlsServer();
   const grpc::Status status =
       CallWithNothing(Channel(ours_.Make(Role::kAdmin, "ann")), "/muster.v1.Client/Format", "");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
-TEST_F(DoorsTest, ACertificateThatExpiresUnderItsConnectionIsRefusedFromThenOn) {
+TEST_F(AccessTest, ACertificateThatExpiresUnderItsConnectionIsRefusedFromThenOn) {
   StartTlsServer();
   const auto channel = Channel(ours_.Make(Role::kAdmin, "brief", 1min, 56s));
   const auto ask = [&] { return CallWithNothing(channel, "/muster.v1.Client/Version", ""); };
@@ -172,7 +172,7 @@ TEST_F(DoorsTest, ACertificateThatExpiresUnderItsConnectionIsRefusedFromThenOn) 
   EXPECT_THAT(status.error_message(), HasSubstr("has expired"));
 }
 
-TEST_F(DoorsTest, PagesAreForScrapersAndAdmins) {
+TEST_F(AccessTest, PagesAreForScrapersAndAdmins) {
   RevokeNow(Role::kScraper, "former");
   StartTlsServer();
   const std::string scraper = ours_.Make(Role::kScraper, "prometheus");
@@ -194,7 +194,7 @@ TEST_F(DoorsTest, PagesAreForScrapersAndAdmins) {
   EXPECT_THAT(HttpGet(server_->endpoint().http, "/healthz"), HasSubstr("200 OK"));
 }
 
-TEST_F(DoorsTest, TheStatusPageIsForAdminsOverTlsAndForItsKeyOnLoopback) {
+TEST_F(AccessTest, TheStatusPageIsForAdminsOverTlsAndForItsKeyOnLoopback) {
   StartTlsServer();
   EXPECT_THAT(Get("/jobs/any", admin_), HasSubstr("text/html"));
   // With the certificate it needs no key.
@@ -212,7 +212,7 @@ TEST_F(DoorsTest, TheStatusPageIsForAdminsOverTlsAndForItsKeyOnLoopback) {
     EXPECT_THAT(HttpGet(endpoint.http, path), HasSubstr("403 Forbidden")) << path;
 }
 
-TEST_F(DoorsTest, WhoWasRevokedIsRefusedAlsoWhereTheAuthoritysKeyIsOnAnotherMachine) {
+TEST_F(AccessTest, WhoWasRevokedIsRefusedAlsoWhereTheAuthoritysKeyIsOnAnotherMachine) {
   const std::string former = ours_.Make(Role::kAdmin, "former");
   RevokeNow(Role::kAdmin, "former");
   std::filesystem::remove(ours_.security_dir() + "/ca.key");
@@ -224,7 +224,7 @@ TEST_F(DoorsTest, WhoWasRevokedIsRefusedAlsoWhereTheAuthoritysKeyIsOnAnotherMach
   EXPECT_EQ(ask(admin_), grpc::StatusCode::OK);
 }
 
-TEST_F(DoorsTest, RevocationsCountThatCameWithCredentialsAndThoseOfTheCluster) {
+TEST_F(AccessTest, RevocationsCountThatCameWithCredentialsAndThoseOfTheCluster) {
   const std::string dir = ours_.Make(Role::kCoordinator, "elsewhere");
   RevokeNow(Role::kScraper, "here");
   ASSERT_TRUE(Revoke(dir + "/revoked.json",
@@ -241,7 +241,7 @@ TEST_F(DoorsTest, RevocationsCountThatCameWithCredentialsAndThoseOfTheCluster) {
   EXPECT_THAT(Get("/metrics", admin_), HasSubstr("200 OK"));
 }
 
-TEST_F(DoorsTest, OutsidePortsNeedCredentialsAndAddressesThatTheyCanHave) {
+TEST_F(AccessTest, OutsidePortsNeedCredentialsAndAddressesThatTheyCanHave) {
   std::filesystem::remove_all(ours_.security_dir());
   ServerOptions options = Options();
   options.tls_listen = "0.0.0.0:0";
@@ -258,7 +258,7 @@ TEST_F(DoorsTest, OutsidePortsNeedCredentialsAndAddressesThatTheyCanHave) {
   EXPECT_EQ(Server::Start(options).status().code(), StatusCode::kPermissionDenied);
 }
 
-TEST_F(DoorsTest, TheCoordinatorRenewsItsOwnCertificateBeforeItListens) {
+TEST_F(AccessTest, TheCoordinatorRenewsItsOwnCertificateBeforeItListens) {
   const std::string dir = ours_.security_dir() + "/coordinator";
   ours_.Write(dir, Role::kCoordinator, "coordinator", 1h, 50min);
   const std::string before = LoadCredentials(dir)->serial;
@@ -268,7 +268,7 @@ TEST_F(DoorsTest, TheCoordinatorRenewsItsOwnCertificateBeforeItListens) {
       CallWithNothing(Channel(ours_.Make(Role::kAdmin, "ann")), "/muster.v1.Client/Version", "")));
 }
 
-TEST_F(DoorsTest, CredentialsThatWereLeftHalfReplacedAreMadeWholeBeforeAnybodySeesThem) {
+TEST_F(AccessTest, CredentialsThatWereLeftHalfReplacedAreMadeWholeBeforeAnybodySeesThem) {
   const std::string dir = ours_.security_dir() + "/coordinator";
   // The key of another certificate beside this one, and the record of the one that counts.
   const auto whole = LoadCredentials(ours_.Make(Role::kCoordinator, "next"));
