@@ -37,7 +37,7 @@
 #include "coordinator/service/authorization.h"
 #include "coordinator/service/client_service.h"
 #include "coordinator/service/controller_host.h"
-#include "coordinator/service/credentials_keeper.h"
+#include "coordinator/service/certificate_rotator.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/enrol_service.h"
 #include "coordinator/service/grpc_server.h"
@@ -229,7 +229,7 @@ struct Server::Impl : EffectOutlet {
   PageFeeds page;
   PoolFactsReader pool_facts;
   std::unique_ptr<PilotRunner> pilots;
-  std::unique_ptr<CredentialsKeeper> credentials;  // with TLS
+  std::unique_ptr<CertificateRotator> credentials;  // with TLS
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<HttpServer> tls_http;
   std::unique_ptr<DiscoveryFile> discovery_file;
@@ -312,14 +312,14 @@ void Server::Impl::StartPilots() {
 Status Server::Impl::StartTls() {
   if (!WantsTls(options)) return OkStatus();
   const TlsDirectories directories = TlsDirectoriesOf(options);
-  CredentialsKeeperOptions keeper{directories.credentials, directories.revocations,
+  CertificateRotatorOptions keeper{directories.credentials, directories.revocations,
                                   directories.authority};
   keeper.on_look = [this] {
     workers.DropUnwelcome();
     watches.DropUnwelcome(*authenticator);
   };
   keeper.on_another_authority = [this](const Status& replaced) { End(replaced); };
-  credentials = std::make_unique<CredentialsKeeper>(loop, *authenticator, std::move(keeper));
+  credentials = std::make_unique<CertificateRotator>(loop, *authenticator, std::move(keeper));
   return credentials->Start();
 }
 

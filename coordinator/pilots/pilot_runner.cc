@@ -56,7 +56,7 @@ struct PilotRunner::Pilot {
 };
 
 // What the pool's thread found.
-struct PilotRunner::Look {
+struct PilotRunner::PollResult {
   Result<std::string> config = NotFound("");
   std::optional<Result<std::vector<PilotRecord>>> loaded;
   std::set<std::string> started;
@@ -74,7 +74,7 @@ PilotRunner::PilotRunner(EventLoop& loop, PilotRunnerOptions options, PilotHooks
 
 PilotRunner::~PilotRunner() { *alive_ = false; }
 
-void PilotRunner::Start() { ScheduleLook(Duration::zero()); }
+void PilotRunner::Start() { SchedulePoll(Duration::zero()); }
 
 template <typename T>
 void PilotRunner::OnPool(std::function<T()> work, std::function<void(const T&)> done) {
@@ -89,7 +89,7 @@ void PilotRunner::OnPool(std::function<T()> work, std::function<void(const T&)> 
 
 // --- looking ---
 
-void PilotRunner::ScheduleLook(Duration delay) {
+void PilotRunner::SchedulePoll(Duration delay) {
   timer_.Start(delay, [this] {
     const TimePoint now = SystemClock().Now();
     const bool soon = now < soon_until_;
@@ -105,7 +105,7 @@ void PilotRunner::ScheduleLook(Duration delay) {
       if (pilot->phase != PilotPhase::kRunning) waiting.push_back(key);
     const auto work = [files = files_, file = options_.config_file, load = config_ && !loaded_,
                        list, beat, waiting] {
-      auto look = std::make_shared<Look>();
+      auto look = std::make_shared<PollResult>();
       look->config = ReadFile(file, 1 << 20);
       if (load) look->loaded = files->Load();
       if (beat) look->beat = files->Beat(UnixMillis());
@@ -117,14 +117,14 @@ void PilotRunner::ScheduleLook(Duration delay) {
     const bool taken = pool_.TrySubmit([this, work, alive = alive_] {
       auto look = work();
       loop_.Post([this, look, alive] {
-        if (*alive) TakeLook(*look);
+        if (*alive) ApplyPollResult(*look);
       });
     });
-    if (!taken) ScheduleLook(options_.look_every);
+    if (!taken) SchedulePoll(options_.look_every);
   });
 }
 
-void PilotRunner::TakeLook(Look& look) {
+void PilotRunner::ApplyPollResult(PollResult& look) {
   TakeConfig(look);
   if (look.loaded) {
     Problem("reading what earlier coordinators left", look.loaded->status());
@@ -150,10 +150,10 @@ void PilotRunner::TakeLook(Look& look) {
     Act(plan);
   }
   if (listed_once_ || !problems_.empty()) WriteStatus();
-  ScheduleLook(options_.look_every);
+  SchedulePoll(options_.look_every);
 }
 
-void PilotRunner::TakeConfig(const Look& look) {
+void PilotRunner::TakeConfig(const PollResult& look) {
   if (!look.config.ok()) {
     // Whoever removes the file wants no other pool yet.
     if (config_ || look.config.status().code() != StatusCode::kNotFound)

@@ -59,11 +59,11 @@ class PilotRunner {
 
  private:
   struct Pilot;
-  struct Look;
+  struct PollResult;
 
-  void ScheduleLook(Duration delay);
-  void TakeLook(Look& look);
-  void TakeConfig(const Look& look);
+  void SchedulePoll(Duration delay);
+  void ApplyPollResult(PollResult& look);
+  void TakeConfig(const PollResult& look);
   void TakeLoaded(std::vector<PilotRecord> records);
   void TakeJobs(const std::vector<slurm::JobInfo>& jobs);
   void TakeJob(const slurm::JobInfo& job);

@@ -1,4 +1,4 @@
-// CredentialsKeeper: keeps what the coordinator's TLS stands on up to date while it runs. Each
+// CertificateRotator: keeps what the coordinator's TLS stands on up to date while it runs. Each
 // second it looks whether a list of revoked certificates is another one, tells the authenticator,
 // and renews the coordinator's own certificate when two thirds of its lifetime are over. When the
 // authority itself has been replaced it says so and looks no more: the coordinator is to end, since
@@ -36,7 +36,7 @@ class RenewalPause {
   TimePoint until_ = TimePoint::min();
 };
 
-struct CredentialsKeeperOptions {
+struct CertificateRotatorOptions {
   std::string credentials_dir;
   std::vector<std::string> revocations;  // files with lists, all of which count
   std::string authority_dir;             // empty: somebody else renews
@@ -48,11 +48,11 @@ struct CredentialsKeeperOptions {
   Duration interval = std::chrono::seconds(1);  // between two looks
 };
 
-class CredentialsKeeper {
+class CertificateRotator {
  public:
-  CredentialsKeeper(EventLoop& loop, Authenticator& authenticator, CredentialsKeeperOptions options);
+  CertificateRotator(EventLoop& loop, Authenticator& authenticator, CertificateRotatorOptions options);
   // Waits for what is under way.
-  ~CredentialsKeeper();
+  ~CertificateRotator();
 
   // The first look, on the calling thread: a certificate that is due is renewed before anybody sees
   // it, and a list that cannot be read lets nobody in. kFailedPrecondition where credentials and
@@ -65,12 +65,12 @@ class CredentialsKeeper {
   std::uint64_t failed_renewals() const { return failed_renewals_; }
 
  private:
-  struct Look;
+  struct PollResult;
   void Schedule();
-  void Report(const Look& look);
+  void Report(const PollResult& look);
 
   EventLoop& loop_;
-  std::shared_ptr<Look> look_;  // the thread's
+  std::shared_ptr<PollResult> look_;  // the thread's
   std::int64_t not_after_ms_ = 0;
   std::uint64_t failed_renewals_ = 0;
   std::string last_problem_;

@@ -1,4 +1,4 @@
-#include "coordinator/service/credentials_keeper.h"
+#include "coordinator/service/certificate_rotator.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -30,9 +30,9 @@ TEST(RenewalPause, DoublesFromOneSecondToFiveMinutes) {
 }
 
 // A coordinator whose certificate is due, in a directory that cannot be locked: also for root.
-class CredentialsKeeperTest : public ::testing::Test {
+class CertificateRotatorTest : public ::testing::Test {
  protected:
-  CredentialsKeeperTest() {
+  CertificateRotatorTest() {
     std::filesystem::remove(dir_ + "/.lock");
     EXPECT_EQ(::symlink("/nowhere/lock", (dir_ + "/.lock").c_str()), 0);
   }
@@ -49,14 +49,14 @@ class CredentialsKeeperTest : public ::testing::Test {
   EventLoop loop_;
 };
 
-TEST_F(CredentialsKeeperTest, SignsNothingThatItCannotWriteAndTriesLessAndLessOften) {
+TEST_F(CertificateRotatorTest, SignsNothingThatItCannotWriteAndTriesLessAndLessOften) {
   int looks = 0;
-  CredentialsKeeperOptions options{dir_, {}, ours_.security_dir()};
+  CertificateRotatorOptions options{dir_, {}, ours_.security_dir()};
   options.interval = 10ms;
   options.on_look = [&] {
     if (++looks == 20) loop_.Stop();
   };
-  CredentialsKeeper keeper(loop_, authenticator_, options);
+  CertificateRotator keeper(loop_, authenticator_, options);
   ASSERT_TRUE(keeper.Start().ok());
   MakeDue();
   const std::size_t before = Issued();

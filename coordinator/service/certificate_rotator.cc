@@ -1,4 +1,4 @@
-#include "coordinator/service/credentials_keeper.h"
+#include "coordinator/service/certificate_rotator.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,8 +22,8 @@ void RenewalPause::OnFailed(TimePoint now) {
 }
 
 // What the thread works with and what it found; the loop reads it between two looks.
-struct CredentialsKeeper::Look {
-  Look(Authenticator& authenticator_in, CredentialsKeeperOptions options_in)
+struct CertificateRotator::PollResult {
+  PollResult(Authenticator& authenticator_in, CertificateRotatorOptions options_in)
       : authenticator(authenticator_in), options(std::move(options_in)) {
     for (const std::string& path : options.revocations) revocations.emplace_back(path);
   }
@@ -110,7 +110,7 @@ struct CredentialsKeeper::Look {
   }
 
   Authenticator& authenticator;
-  const CredentialsKeeperOptions options;
+  const CertificateRotatorOptions options;
   std::vector<RevocationFile> revocations;
   std::string authority;  // its fingerprint, as found first
   Status status;
@@ -120,13 +120,13 @@ struct CredentialsKeeper::Look {
   RenewalPause pause;
 };
 
-CredentialsKeeper::CredentialsKeeper(EventLoop& loop, Authenticator& authenticator,
-                                     CredentialsKeeperOptions options)
-    : loop_(loop), look_(std::make_shared<Look>(authenticator, std::move(options))), timer_(loop) {}
+CertificateRotator::CertificateRotator(EventLoop& loop, Authenticator& authenticator,
+                                     CertificateRotatorOptions options)
+    : loop_(loop), look_(std::make_shared<PollResult>(authenticator, std::move(options))), timer_(loop) {}
 
-CredentialsKeeper::~CredentialsKeeper() { *alive_ = false; }
+CertificateRotator::~CertificateRotator() { *alive_ = false; }
 
-Status CredentialsKeeper::Start() {
+Status CertificateRotator::Start() {
   // gRPC reads the three files alone.
   MUSTER_RETURN_IF_ERROR(MendCredentials(look_->options.credentials_dir));
   look_->Run();
@@ -137,7 +137,7 @@ Status CredentialsKeeper::Start() {
   return OkStatus();
 }
 
-void CredentialsKeeper::Schedule() {
+void CertificateRotator::Schedule() {
   timer_.Start(look_->options.interval, [this] {
     const auto work = [this, look = look_, alive = alive_] {
       look->Run();
@@ -150,7 +150,7 @@ void CredentialsKeeper::Schedule() {
   });
 }
 
-void CredentialsKeeper::Report(const Look& look) {
+void CertificateRotator::Report(const PollResult& look) {
   if (!look.another_authority.ok())
     return look.options.on_another_authority(look.another_authority);
   not_after_ms_ = look.not_after_ms;
