@@ -18,7 +18,7 @@ namespace muster {
 namespace {
 
 // A call that waits for its certificate; the messages are gRPC's until it is finished. Whoever
-// takes it off the desk, with the mutex held, finishes it.
+// takes it off the queue, with the mutex held, finishes it.
 template <typename Wanted, typename Response>
 struct Call {
   grpc::CallbackServerContext* context = nullptr;
@@ -45,15 +45,15 @@ void LogOutcome(const RenewCall& call, const Status& status) {
 
 }  // namespace
 
-struct EnrolService::Desk {
+struct EnrolService::SigningQueue {
   // Calls of one kind: those that wait, and those that the thread decides.
   template <typename C>
-  struct Pile {
+  struct Batch {
     std::vector<C> waiting;
     std::vector<C> deciding;
   };
 
-  explicit Desk(std::optional<Enrolment> enrolment_in) : enrolment(std::move(enrolment_in)) {}
+  explicit SigningQueue(std::optional<Enrolment> enrolment_in) : enrolment(std::move(enrolment_in)) {}
 
   Status Check(const Context& context, std::size_t bytes) const {
     if (!IsTls(*context.auth_context()))
@@ -66,11 +66,11 @@ struct EnrolService::Desk {
   }
 
   template <typename C>
-  Pile<C>& PileOf() {
-    return std::get<Pile<C>>(piles);
+  Batch<C>& BatchOf() {
+    return std::get<Batch<C>>(piles);
   }
   std::size_t waiting() {
-    return PileOf<JoinCall>().waiting.size() + PileOf<RenewCall>().waiting.size();
+    return BatchOf<JoinCall>().waiting.size() + BatchOf<RenewCall>().waiting.size();
   }
 
   // The thread: all calls that are there.
@@ -87,16 +87,16 @@ struct EnrolService::Desk {
       const std::lock_guard lock(mutex);
       scheduled = false;
     }
-    ServePile<JoinCall>(sign);
-    ServePile<RenewCall>(sign);
+    ServeBatch<JoinCall>(sign);
+    ServeBatch<RenewCall>(sign);
   }
 
   template <typename C, typename Sign>
-  void ServePile(Sign sign) {
+  void ServeBatch(Sign sign) {
     std::vector<decltype(C::wanted)> requests;
     {
       const std::lock_guard lock(mutex);
-      Pile<C>& pile = PileOf<C>();
+      Batch<C>& pile = BatchOf<C>();
       pile.deciding = std::exchange(pile.waiting, {});
       for (const C& call : pile.deciding) requests.push_back(call.wanted);
     }
@@ -105,7 +105,7 @@ struct EnrolService::Desk {
     std::vector<C> calls;
     {
       const std::lock_guard lock(mutex);
-      calls = std::exchange(PileOf<C>().deciding, {});
+      calls = std::exchange(BatchOf<C>().deciding, {});
     }
     // None, where they were told meanwhile that the coordinator ends.
     for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -120,7 +120,7 @@ struct EnrolService::Desk {
     std::vector<C> calls;
     {
       const std::lock_guard lock(mutex);
-      Pile<C>& pile = PileOf<C>();
+      Batch<C>& pile = BatchOf<C>();
       calls = std::exchange(pile.waiting, {});
       std::ranges::move(std::exchange(pile.deciding, {}), std::back_inserter(calls));
     }
@@ -129,13 +129,13 @@ struct EnrolService::Desk {
 
   const std::optional<Enrolment> enrolment;
   std::mutex mutex;
-  std::tuple<Pile<JoinCall>, Pile<RenewCall>> piles;
+  std::tuple<Batch<JoinCall>, Batch<RenewCall>> piles;
   bool scheduled = false;  // Serve will look at what waits
   Status closed;
 };
 
 EnrolService::EnrolService(std::optional<Enrolment> enrolment)
-    : desk_(std::make_unique<Desk>(std::move(enrolment))) {}
+    : signing_queue_(std::make_unique<SigningQueue>(std::move(enrolment))) {}
 
 EnrolService::~EnrolService() = default;
 
@@ -143,17 +143,17 @@ template <typename C>
 EnrolService::Reactor* EnrolService::Enqueue(C call, std::size_t bytes) {
   Reactor* reactor = call.context->DefaultReactor();
   call.reactor = reactor;
-  Status status = desk_->Check(*call.context, bytes);
+  Status status = signing_queue_->Check(*call.context, bytes);
   if (status.ok()) {
-    const std::lock_guard lock(desk_->mutex);
-    if (!desk_->closed.ok()) {
-      status = desk_->closed;
-    } else if (desk_->waiting() >= kMaxQueued) {
+    const std::lock_guard lock(signing_queue_->mutex);
+    if (!signing_queue_->closed.ok()) {
+      status = signing_queue_->closed;
+    } else if (signing_queue_->waiting() >= kMaxQueued) {
       status = ResourceExhausted("too many nodes enrol at once; try again in a second");
     } else {
-      desk_->PileOf<C>().waiting.push_back(std::move(call));
-      if (!desk_->scheduled)
-        desk_->scheduled = pool_.TrySubmit([desk = desk_.get()] { desk->Serve(); });
+      signing_queue_->BatchOf<C>().waiting.push_back(std::move(call));
+      if (!signing_queue_->scheduled)
+        signing_queue_->scheduled = pool_.TrySubmit([signing_queue = signing_queue_.get()] { signing_queue->Serve(); });
     }
   }
   if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
@@ -186,11 +186,11 @@ EnrolService::Reactor* EnrolService::Renew(Context* context, const v1::RenewRequ
 
 void EnrolService::Close(const Status& reason) {
   {
-    const std::lock_guard lock(desk_->mutex);
-    if (desk_->closed.ok()) desk_->closed = reason;
+    const std::lock_guard lock(signing_queue_->mutex);
+    if (signing_queue_->closed.ok()) signing_queue_->closed = reason;
   }
-  desk_->FinishAll<JoinCall>(reason);
-  desk_->FinishAll<RenewCall>(reason);
+  signing_queue_->FinishAll<JoinCall>(reason);
+  signing_queue_->FinishAll<RenewCall>(reason);
 }
 
 }  // namespace muster

@@ -40,11 +40,11 @@ class EnrolService final : public v1::Enrol::CallbackService {
   void Close(const Status& reason);
 
  private:
-  struct Desk;
+  struct SigningQueue;
   template <typename C>
   Reactor* Enqueue(C call, std::size_t bytes);
 
-  const std::unique_ptr<Desk> desk_;
+  const std::unique_ptr<SigningQueue> signing_queue_;
   WorkerPool pool_{"enrol", 1, 2};
 };
 
