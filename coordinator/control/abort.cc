@@ -153,11 +153,11 @@ void ControllerCore::Withhold(NodeEntry& node, const JobId& id,
     if (const auto job = jobs_.find(id); job != jobs_.end()) {
       job->second.refusals.Accept(node.record.name);
     }
-    return TellCluster({"slots_back", Severity::kInfo,
+    return RecordClusterEvent({"slots_back", Severity::kInfo,
                         "the processes of " + whose + " that survived SIGKILL are gone"});
   }
   if (const auto job = jobs_.find(id); job != jobs_.end()) MarkStuck(job->second, node, pids);
-  TellCluster({"slots_withheld", Severity::kError,
+  RecordClusterEvent({"slots_withheld", Severity::kError,
                std::to_string(pids.size()) + " processes of " + whose +
                    " survived SIGKILL; their slots are not used until they are gone"});
 }

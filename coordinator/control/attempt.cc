@@ -143,7 +143,7 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   failure.last = message.last;
   // Once the gang is being ended, more symptoms are no news.
   if (!gang.aborted || !failure.symptom()) {
-    Tell(*job, {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError,
+    RecordEvent(*job, {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError,
                 failure.message});
   }
   Fail(*job, std::move(failure));
@@ -168,7 +168,7 @@ void ControllerCore::Handle(const NodeName& node, const TrainerReport& message) 
     OnTrainerError(*job, rank, *error);
   } else if (const auto* note = std::get_if<TrainerNote>(&message.body)) {
     const std::string text = "rank " + std::to_string(rank) + ": " + note->message;
-    if (Note(*job, text)) Tell(*job, {"note", SeverityOf(note->severity), text});
+    if (Note(*job, text)) RecordEvent(*job, {"note", SeverityOf(note->severity), text});
   } else if (const auto* finished = std::get_if<Finished>(&message.body)) {
     OnFinished(*job, *finished);
   } else if (std::holds_alternative<Parked>(message.body)) {
@@ -189,7 +189,7 @@ void ControllerCore::OnFormed(JobEntry& job, int rank) {
   if (!from || job.attempt().seconds.reform >= 0) return;  // told before a restart of ours
   job.attempt().seconds.reform = ToSeconds(now_.mono - *from);
   MarkAttempt(job);
-  Tell(job, {"formed", Severity::kInfo,
+  RecordEvent(job, {"formed", Severity::kInfo,
              std::to_string(WorldSize(job)) + " ranks formed in " +
                  SecondsText(job.attempt().seconds.reform)});
 }
@@ -208,7 +208,7 @@ void ControllerCore::OnResumed(JobEntry& job, int rank, const Resumed& resumed) 
     SeeStep(job, resumed.step);
     job.record.step = attempt.last_step;
     MarkAttempt(job);
-    Tell(job, {"resumed", Severity::kInfo,
+    RecordEvent(job, {"resumed", Severity::kInfo,
                resumed.step == 0 ? "starting at step 0"
                                  : "resumed at step " + std::to_string(resumed.step) +
                                        FromText(attempt.resumed_from)});
@@ -258,14 +258,14 @@ void ControllerCore::NowRunning(JobEntry& job) {
   job.record.reason.clear();
   if (!news) return;
   ReleaseFormerNodes(job);
-  if (job.record.generation > 1) return TellRecovered(job);
+  if (job.record.generation > 1) return RecordRecovered(job);
   const double seconds = double(now_.unix_ms - job.record.submitted_unix_ms) / 1000;
-  Tell(job, {"running", Severity::kInfo,
+  RecordEvent(job, {"running", Severity::kInfo,
              (job.spec.train ? "first step finished " : "every rank is up ") +
                  SecondsText(seconds) + " after the submission"});
 }
 
-void ControllerCore::TellRecovered(JobEntry& job) {
+void ControllerCore::RecordRecovered(JobEntry& job) {
   const AttemptRecord& attempt = job.attempt();
   std::string text = job.spec.train ? "training again" : "running again";
   RecoveryObserved observed{attempt.seconds, -1, attempt.tier};
@@ -293,7 +293,7 @@ void ControllerCore::TellRecovered(JobEntry& job) {
   text += "; by " + std::string(Name(attempt.tier));
   out_.observations.push_back(observed);
   job.fault.reset();
-  Tell(job, {"recovered", Severity::kInfo, std::move(text)});
+  RecordEvent(job, {"recovered", Severity::kInfo, std::move(text)});
 }
 
 void ControllerCore::OnFinished(JobEntry& job, const Finished& finished) {
@@ -301,7 +301,7 @@ void ControllerCore::OnFinished(JobEntry& job, const Finished& finished) {
   SeeStep(job, finished.step);
   std::string text = "trained to step " + std::to_string(finished.step);
   if (!finished.model_dir.empty()) text += "; the model is in " + finished.model_dir;
-  if (Note(job, text)) Tell(job, {"finished", Severity::kInfo, text});
+  if (Note(job, text)) RecordEvent(job, {"finished", Severity::kInfo, text});
 }
 
 void ControllerCore::Handle(const NodeName& node, const Progress& message) {
@@ -348,7 +348,7 @@ void ControllerCore::Watch(JobEntry& job, const Progress& message) {
   for (const Straggler& straggler : job.stragglers.Observe(message.ranks)) {
     out_.observations.push_back(StragglerObserved{});
     Note(job, straggler.message);
-    Tell(job, {"straggler", Severity::kWarning, straggler.message});
+    RecordEvent(job, {"straggler", Severity::kWarning, straggler.message});
   }
   const std::optional<HangVerdict> hang = job.hangs.Observe(message.ranks, now_.mono);
   if (!hang) return;
@@ -365,7 +365,7 @@ void ControllerCore::Watch(JobEntry& job, const Progress& message) {
   for (const RankProgress& progress : job.progress) {
     if (progress.rank == failure.rank) failure.last = progress;
   }
-  Tell(job, {"hung", Severity::kError, failure.message});
+  RecordEvent(job, {"hung", Severity::kError, failure.message});
   job.gang->kill_ranks.insert(hang->ranks.begin(), hang->ranks.end());
   Fail(job, std::move(failure));
 }

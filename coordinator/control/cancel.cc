@@ -66,7 +66,7 @@ void ControllerCore::StopJob(JobEntry& job, StopKind kind, std::string reason) {
   job.not_before.reset();
   job.time_limit_at.reset();
   Move(job, JobEvent::kStop);
-  Tell(job, {"stopping", Severity::kInfo, job.record.reason});
+  RecordEvent(job, {"stopping", Severity::kInfo, job.record.reason});
   if (!job.gang) return EndStopped(job);
   const AttemptState attempt = job.attempt().state;
   // Its end will be the job's, and that may have waited only for what a cancel does not wait for.
@@ -123,7 +123,7 @@ void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason
   scrubs_.Plan(job);
   const bool failed = job.record.state == JobState::kFailed;
   const std::string_view kind = Name(job.record.state);
-  Tell(job, {kind.data(), failed ? Severity::kError : Severity::kInfo, job.record.reason});
+  RecordEvent(job, {kind.data(), failed ? Severity::kError : Severity::kInfo, job.record.reason});
   ReleaseNodes(job);
 }
 

@@ -59,12 +59,12 @@ TEST(CheckpointTest, ShardsOfAnotherGenerationAreNeverCommitted) {
   h.Shard(h.id, 0, 10);
   const std::string directory = h.Directory(h.id, 10);
   h.Recover(0);
-  h.Say("n2", TrainerReport{h.id, 1, 1, ShardWritten{10, directory, {1, "s", 1, "x"}}});
+  h.Deliver("n2", TrainerReport{h.id, 1, 1, ShardWritten{10, directory, {1, "s", 1, "x"}}});
   for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
     EXPECT_NE(checkpoint.state, CheckpointState::kCommitted);
   }
   // Half a checkpoint of the old generation and half of the new one make none.
-  h.Say("n2", TrainerReport{h.id, 2, 1, ShardWritten{10, directory, {1, "s", 1, "x"}}});
+  h.Deliver("n2", TrainerReport{h.id, 2, 1, ShardWritten{10, directory, {1, "s", 1, "x"}}});
   EXPECT_EQ(h.Job(h.id).record->committed_step, 0);
 }
 
@@ -364,7 +364,7 @@ TEST(CheckpointTest, TheWordOfANodeThatWasAskedEarlierTakesNothingBack) {
   h.StartAll(id);
   ASSERT_NE(h.Attempt(id).nodes.front().value, "n1");
   h.Join("n1");
-  h.Say("n1", ManifestWritten{id, "step-00000030-g1", false, "a shard is missing"});
+  h.Deliver("n1", ManifestWritten{id, "step-00000030-g1", false, "a shard is missing"});
   for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
     EXPECT_TRUE(checkpoint.step != 10 || checkpoint.state == CheckpointState::kPruning);
   }

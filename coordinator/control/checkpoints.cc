@@ -145,7 +145,7 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
   std::uint64_t bytes = 0;
   for (const ShardInfo& shard : checkpoint.shards) bytes += shard.bytes;
   Put(checkpoint);
-  Tell(job, {"checkpoint_committed", Severity::kInfo,
+  RecordEvent(job, {"checkpoint_committed", Severity::kInfo,
              "checkpoint of step " + std::to_string(checkpoint.step) + " committed (" +
                  BytesText(bytes) + " in " + std::to_string(checkpoint.shards.size()) +
                  (checkpoint.shards.size() == 1 ? " shard)" : " shards)")});
@@ -157,7 +157,7 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
   UpdateCommittedStep(job);
   if (std::exchange(job.checkpoints_fail, false)) {
     if (job.record.state == JobState::kRunning) job.record.reason.clear();
-    Tell(job, {"checkpoints_work", Severity::kInfo, "checkpoints can be written again"});
+    RecordEvent(job, {"checkpoints_work", Severity::kInfo, "checkpoints can be written again"});
   }
   MarkAttempt(job);
   PruneOld(job, directory);
@@ -250,7 +250,7 @@ void ControllerCore::Handle(const NodeName& node, const ManifestWritten& message
   } else {
     job.manifest_failed.insert(message.directory);
     KeepPruned(job, message.directory);
-    Tell(job, {"checkpoint_failed", Severity::kWarning,
+    RecordEvent(job, {"checkpoint_failed", Severity::kWarning,
                "checkpoint " + message.directory +
                    " is not safe on disk, older ones are kept: " + message.error});
   }
@@ -269,7 +269,7 @@ void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const Checkpoin
     return;
   }
   if (!Note(job, text)) return;
-  Tell(job, {"checkpoint_failed", Severity::kWarning, text});
+  RecordEvent(job, {"checkpoint_failed", Severity::kWarning, text});
   out_.observations.push_back(CheckpointFailureObserved{KindOfTrouble(failed.reason)});
   job.checkpoints_fail = true;
   if (job.record.state != JobState::kRunning) return;
@@ -291,7 +291,7 @@ void ControllerCore::RefuseCheckpoint(JobEntry& job, int rank, const RejectedChe
     Put(*checkpoint);
     UpdateCommittedStep(job);
   }
-  if (Note(job, text)) Tell(job, {"checkpoint_refused", Severity::kWarning, text});
+  if (Note(job, text)) RecordEvent(job, {"checkpoint_refused", Severity::kWarning, text});
 }
 
 // Shards of checkpoints that will not be complete lie about on disk: those of steps below `before`

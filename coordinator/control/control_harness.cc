@@ -61,7 +61,7 @@ void ControlHarness::Advance(Duration d) {
     AdvanceTo(std::min<TimePoint>(end, now_.mono + std::chrono::milliseconds(500)));
     const std::map<std::string, SessionId> sessions = sessions_;
     for (const auto& [node, session] : sessions) {
-      if (!silent.contains(node)) SayOn(session, Heartbeat{});
+      if (!silent.contains(node)) DeliverOn(session, Heartbeat{});
     }
   }
 }
@@ -161,32 +161,32 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
 }
 
 void ControlHarness::Leave(const std::string& node) {
-  Handle(WorkerGone{sessions_.at(node)});
+  Handle(WorkerStreamClosed{sessions_.at(node)});
   sessions_.erase(node);
 }
 
-void ControlHarness::Say(const std::string& node, WorkerMessage message) {
-  SayOn(sessions_.at(node), std::move(message));
+void ControlHarness::Deliver(const std::string& node, WorkerMessage message) {
+  DeliverOn(sessions_.at(node), std::move(message));
 }
 
-void ControlHarness::SayOn(SessionId session, WorkerMessage message) {
-  Handle(WorkerSaid{session, std::move(message)});
+void ControlHarness::DeliverOn(SessionId session, WorkerMessage message) {
+  Handle(WorkerMessageReceived{session, std::move(message)});
 }
 
 void ControlHarness::PreparedOn(const std::string& node, const JobId& id) {
   const bool master = Attempt(id).nodes.front().value == node;
-  Say(node, Prepared{id, Attempt(id).generation, true, "", true, master ? 4001 : 0});
+  Deliver(node, Prepared{id, Attempt(id).generation, true, "", true, master ? 4001 : 0});
 }
 
 void ControlHarness::Started(const JobId& id, int rank) {
   const AttemptRecord& attempt = Attempt(id);
-  Say(attempt.ranks[rank].node.value,
+  Deliver(attempt.ranks[rank].node.value,
       RankStarted{id, attempt.generation, rank, 1000 * attempt.generation + rank});
 }
 
 void ControlHarness::Exited(const JobId& id, int rank, ExitStatus exit, double age_seconds) {
   const AttemptRecord& attempt = Attempt(id);
-  Say(attempt.ranks[rank].node.value, RankExited{id,
+  Deliver(attempt.ranks[rank].node.value, RankExited{id,
                                                  attempt.generation,
                                                  rank,
                                                  exit,
@@ -196,7 +196,7 @@ void ControlHarness::Exited(const JobId& id, int rank, ExitStatus exit, double a
 
 void ControlHarness::Ended(const JobId& id, int rank) {
   const AttemptRecord& attempt = Attempt(id);
-  Say(attempt.ranks[rank].node.value, RankExited{.job_id = id,
+  Deliver(attempt.ranks[rank].node.value, RankExited{.job_id = id,
                                                  .generation = attempt.generation,
                                                  .rank = rank,
                                                  .exit = {0, 9},
@@ -204,14 +204,14 @@ void ControlHarness::Ended(const JobId& id, int rank) {
 }
 
 void ControlHarness::QuiescedOn(const std::string& node, const JobId& id) {
-  Say(node, Quiesced{id, Attempt(id).generation, {}});
+  Deliver(node, Quiesced{id, Attempt(id).generation, {}});
 }
 
 void ControlHarness::QuiesceAll(const JobId& id) {
   const Generation generation = Attempt(id).generation;
   const std::vector<NodeName> nodes = Attempt(id).nodes;
   for (const NodeName& node : nodes) {
-    if (sessions_.contains(node.value)) Say(node.value, Quiesced{id, generation, {}});
+    if (sessions_.contains(node.value)) Deliver(node.value, Quiesced{id, generation, {}});
   }
 }
 
@@ -222,7 +222,7 @@ void ControlHarness::ParkedOn(const std::string& node, const JobId& id) {
     const bool lives = rank.state == RankState::kStopping && rank.pid != 0;
     if (rank.node.value == node && lives) quiesced.kept_ranks.push_back(rank.rank);
   }
-  Say(node, quiesced);
+  Deliver(node, quiesced);
 }
 
 void ControlHarness::ParkAll(const JobId& id) {
@@ -236,7 +236,7 @@ void ControlHarness::ParkAll(const JobId& id) {
 
 void ControlHarness::Report(const JobId& id, int rank, decltype(TrainerReport::body) body) {
   const AttemptRecord& attempt = Attempt(id);
-  Say(attempt.ranks[rank].node.value, TrainerReport{id, attempt.generation, rank, std::move(body)});
+  Deliver(attempt.ranks[rank].node.value, TrainerReport{id, attempt.generation, rank, std::move(body)});
 }
 
 void ControlHarness::ReportAll(const JobId& id, decltype(TrainerReport::body) body) {
@@ -252,7 +252,7 @@ void ControlHarness::StepTo(const JobId& id, Step step, double loss) {
   progress.step_seconds = 0.1;
   progress.tokens_per_second = 1000;
   progress.max_steps = 100;
-  Say(attempt.ranks[0].node.value, Progress{id, attempt.generation, {progress}});
+  Deliver(attempt.ranks[0].node.value, Progress{id, attempt.generation, {progress}});
 }
 
 std::string ControlHarness::Directory(const JobId& id, Step step) const {
@@ -276,7 +276,7 @@ void ControlHarness::Checkpoint(const JobId& id, Step step, std::optional<double
 }
 
 void ControlHarness::Manifest(const JobId& id, const std::string& directory, bool ok) {
-  Say(Attempt(id).nodes.front().value, ManifestWritten{id, directory, ok, ok ? "" : "disk full"});
+  Deliver(Attempt(id).nodes.front().value, ManifestWritten{id, directory, ok, ok ? "" : "disk full"});
 }
 
 void ControlHarness::PrepareAll(const JobId& id) {

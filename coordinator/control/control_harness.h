@@ -60,8 +60,8 @@ class ControlHarness {
   SessionId Join(const std::string& node) { return Join(node, NodeOptions()); }
   SessionId Join(const std::string& node, NodeOptions options);
   void Leave(const std::string& node);  // the stream breaks
-  void Say(const std::string& node, WorkerMessage message);
-  void SayOn(SessionId session, WorkerMessage message);
+  void Deliver(const std::string& node, WorkerMessage message);
+  void DeliverOn(SessionId session, WorkerMessage message);
 
   void PreparedOn(const std::string& node, const JobId& id);  // ok, newest generation
   void Started(const JobId& id, int rank);

@@ -10,7 +10,7 @@ namespace {
 
 // What every node says several times a second.
 bool IsRoutine(const Event& event) {
-  const auto* said = std::get_if<WorkerSaid>(&event);
+  const auto* said = std::get_if<WorkerMessageReceived>(&event);
   return said != nullptr && (std::holds_alternative<Heartbeat>(said->message) ||
                              std::holds_alternative<Progress>(said->message));
 }
@@ -70,7 +70,7 @@ Effects ControllerCore::Handle(const Event& event, Now now) {
   return effects;
 }
 
-void ControllerCore::On(const WorkerSaid& said) {
+void ControllerCore::On(const WorkerMessageReceived& said) {
   const auto session = sessions_.find(said.session);
   if (session == sessions_.end()) return;
   const NodeName name = session->second;
@@ -240,7 +240,7 @@ void ControllerCore::Put(const CheckpointRecord& checkpoint) {
   other_operations_.push_back(PutCheckpoint{checkpoint});
 }
 
-void ControllerCore::Tell(const JobEntry& job, EventText text) {
+void ControllerCore::RecordEvent(const JobEntry& job, EventText text) {
   EventRecord event{next_seq_++,
                     now_.unix_ms,
                     job.record.id,
@@ -254,7 +254,7 @@ void ControllerCore::Tell(const JobEntry& job, EventText text) {
   if (events_.size() > options_.max_events) events_.pop_front();
 }
 
-void ControllerCore::TellCluster(EventText text) {
+void ControllerCore::RecordClusterEvent(EventText text) {
   EventRecord event{next_seq_++,
                     now_.unix_ms,
                     {},

@@ -46,8 +46,8 @@ class ControllerCore {
   friend class Scrubs;
   // --- core.cc: dispatch, marks, time ---
   void On(const Tick&);
-  void On(const WorkerSaid& said);
-  void On(const ClusterNote& note) { TellCluster({note.kind, note.severity, note.message}); }
+  void On(const WorkerMessageReceived& said);
+  void On(const ClusterNote& note) { RecordClusterEvent({note.kind, note.severity, note.message}); }
   Effects Flush();
   std::optional<TimePoint> EarliestDeadline() const;
   void ExpireJob(JobEntry& job);
@@ -58,8 +58,8 @@ class ControllerCore {
   void Mark(NodeEntry& node);
   void Changed(JobEntry& job);  // its view only
   void Put(const CheckpointRecord& checkpoint);
-  void Tell(const JobEntry& job, EventText text);
-  void TellCluster(EventText text);
+  void RecordEvent(const JobEntry& job, EventText text);
+  void RecordClusterEvent(EventText text);
   void Move(JobEntry& job, JobEvent event);
   void Move(AttemptRecord& attempt, AttemptEvent event);
   void Move(NodeEntry& node, NodeEvent event);
@@ -119,7 +119,7 @@ class ControllerCore {
   void OnFirstStep(JobEntry& job, const FirstStep& first);
   void OnFinished(JobEntry& job, const Finished& finished);
   void NowRunning(JobEntry& job);  // the gang works: a recovery is over
-  void TellRecovered(JobEntry& job);
+  void RecordRecovered(JobEntry& job);
   void SeeStep(JobEntry& job, Step step);
   void Watch(JobEntry& job, const Progress& message);
   bool Note(JobEntry& job, std::string note);  // to its newest attempt; false: a replay
@@ -160,7 +160,7 @@ class ControllerCore {
 
   // --- nodes.cc ---
   void On(const WorkerHello& event);
-  void On(const WorkerGone& event);
+  void On(const WorkerStreamClosed& event);
   void Handle(const NodeName& node, const Released& message);
   Status Admit(const WorkerHello& event);
   void Disconnect(NodeEntry& node, const std::string& why);

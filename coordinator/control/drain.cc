@@ -88,7 +88,7 @@ void ControllerCore::On(const UndrainRequested& request) {
       if (node->session == 0) Suspect(*node, "it is not connected");
     }
     Mark(*node);
-    TellCluster(
+    RecordClusterEvent(
         {"node_undrained", Severity::kInfo, "node " + record.name.value + " is in use again"});
     reply.body = UndrainAccepted{record.state};
   }
@@ -107,7 +107,7 @@ void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
   if (!known && record.notices.size() < kMaxNotices) {
     record.notices.push_back(text);
     Mark(node);
-    TellCluster({"node_notice", notice.fatal ? Severity::kError : Severity::kWarning,
+    RecordClusterEvent({"node_notice", notice.fatal ? Severity::kError : Severity::kWarning,
                  "node " + name.value + ": " + detail});
   }
   if (notice.kind == NodeNoticeKind::kXid && notice.fatal) Quarantine(node, detail);
@@ -132,7 +132,7 @@ void ControllerCore::ClearNotices(NodeEntry& node, const NodeNotice& clear) {
   if (over.empty()) return;
   if (notices.empty()) over += "; all is well again";
   Mark(node);
-  TellCluster({"node_notice", Severity::kInfo, "node " + node.record.name.value + ": " + over});
+  RecordClusterEvent({"node_notice", Severity::kInfo, "node " + node.record.name.value + ": " + over});
 }
 
 // --- drain ---
@@ -157,7 +157,7 @@ void ControllerCore::Drain(NodeEntry& node, const std::string& reason, double by
     record.reason = "draining: " + record.drain_reason;
   }
   Move(node, NodeEvent::kDrain);
-  TellCluster({"node_draining", Severity::kInfo,
+  RecordClusterEvent({"node_draining", Severity::kInfo,
                "node " + record.name.value + " is drained: " + record.drain_reason});
   DrainJobs(node);
 }
@@ -172,7 +172,7 @@ void ControllerCore::HastenDrain(NodeEntry& node, const std::string& detail, dou
   if (by_seconds <= 0 || !sooner) return;
   record.drain_by_unix_ms = by;
   Mark(node);
-  TellCluster({"node_draining", Severity::kWarning,
+  RecordClusterEvent({"node_draining", Severity::kWarning,
                "node " + record.name.value + " must be empty within " + SecondsText(by_seconds) +
                    ": " + detail});
   DrainJobs(node);
@@ -207,7 +207,7 @@ void ControllerCore::SettleDrains() {
     if (node.session == 0) continue;
     Move(node, NodeEvent::kEmptied);
     node.record.reason = "drained: " + node.record.drain_reason;
-    TellCluster(
+    RecordClusterEvent(
         {"node_drained", Severity::kInfo, "nothing runs on node " + name.value + " any more"});
   }
 }
@@ -217,7 +217,7 @@ void ControllerCore::Quarantine(NodeEntry& node, const std::string& detail) {
   const NodeName name = node.record.name;
   Move(node, NodeEvent::kQuarantine);
   node.record.reason = detail;
-  TellCluster({"node_quarantined", Severity::kError,
+  RecordClusterEvent({"node_quarantined", Severity::kError,
                "nothing is placed on node " + name.value + " until 'muster undrain': " + detail});
   const std::set<JobId> live = live_;
   for (const JobId& id : live) {
@@ -251,7 +251,7 @@ void ControllerCore::StopGang(JobEntry& job, const std::string& reason,
   if (deadline) gang.stop_deadline = std::min(gang.stop_deadline.value_or(*deadline), *deadline);
   if (std::exchange(gang.stopping, true)) return;
   gang.abort_reason = reason;
-  Tell(job, {"stopping_gang", Severity::kInfo,
+  RecordEvent(job, {"stopping_gang", Severity::kInfo,
              reason + "; it stops at a step boundary and saves its state"});
   for (const GangNode& member : gang.nodes) SendStop(job, member);
 }

@@ -31,13 +31,13 @@ TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
   h.QuiescedOn("n1", h.id);
-  h.Say("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
+  h.Deliver("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
   ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining) << "a standby is left there";
-  h.Say("n2", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {}, {}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
@@ -62,7 +62,7 @@ TEST(DrainTest, ANodeOfAnotherPilotJobIsInUseAgain) {
 TEST(DrainTest, AQuarantineOutlastsThePilotJob) {
   ControlHarness h;
   h.Join("n1", {.instance = "first", .pilot = "p1"});
-  h.Say("n1", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "Xid 79", .fatal = true});
+  h.Deliver("n1", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "Xid 79", .fatal = true});
   ASSERT_EQ(h.Node("n1").record->state, NodeState::kQuarantined);
   h.Leave("n1");
   h.Join("n1", {.instance = "second", .pilot = "p2"});
@@ -80,7 +80,7 @@ TEST(DrainTest, AStandbyThatIsLeftIsEndedBeforeTheNodeIsDrained) {
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
-  h.Say("n2", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {}, {}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
@@ -89,11 +89,11 @@ TEST(DrainTest, AStandbyBesideAProcessThatSurvivedSigkillIsEndedToo) {
   (void)h.Drain("n2", 5);
   h.Advance(seconds(6));
   h.Forget();
-  h.Say("n1", Quiesced{h.id, 1, {}, {}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}, {}, 1});
+  h.Deliver("n1", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {1001}, {}, 1});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
-  h.Say("n2", Quiesced{h.id, 1, {1001}, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {1001}, {}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
@@ -155,7 +155,7 @@ TEST(DrainTest, ACommandThatEndsWellBecauseItWasAskedToIsRunAgain) {
   HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
   const RankExited asked{.job_id = h.id, .generation = 1, .rank = 1, .asked_to_stop = true};
   n2.exited.push_back(asked);
-  h.Say("n2", asked);
+  h.Deliver("n2", asked);
   h.Restart();
   h.Join("n1", {.hosted = {n1}});
   h.Join("n2", {.hosted = {n2}});
@@ -205,8 +205,8 @@ TEST(DrainTest, WhatCannotBeDrainedIsRefused) {
 TEST(DrainTest, ANodesOwnNoticeIsADrain) {
   Draining h;
   NodeNotice notice{NodeNoticeKind::kDrain, "spot instance ends", 30};
-  h.Say("n2", notice);
-  h.Say("n2", notice);
+  h.Deliver("n2", notice);
+  h.Deliver("n2", notice);
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
   EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
   EXPECT_THAT(h.Node("n2").record->drain_reason, HasSubstr("spot"));
@@ -230,7 +230,7 @@ TEST(DrainRestartTest, TheDrainIsTakenUpAgain) {
   h.Exited(h.id, 1, {0, 0});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
-  h.Say("n2", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {}, {}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
   h.Restart();
   h.Join("n2");
@@ -250,7 +250,7 @@ TEST(DrainRestartTest, RanksThatStoppedForADrainThatIsOverHaveNotFinished) {
   for (const int rank : {0, 1}) {
     RankExited exited{.job_id = h.id, .generation = 1, .rank = rank};
     exited.asked_to_stop = true;
-    h.Say(rank == 0 ? "n1" : "n2", exited);
+    h.Deliver(rank == 0 ? "n1" : "n2", exited);
   }
   h.QuiesceAll(h.id);
   EXPECT_NE(h.State(h.id), JobState::kSucceeded) << h.Timeline();
@@ -267,7 +267,7 @@ TEST(DrainRestartTest, AStandbyOfAnOlderGenerationKeepsTheNodeFromBeingDrained) 
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
   h.QuiescedOn("n1", h.id);
-  h.Say("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
+  h.Deliver("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
   ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   h.Restart();
   n2.quiesced = true;
@@ -275,7 +275,7 @@ TEST(DrainRestartTest, AStandbyOfAnOlderGenerationKeepsTheNodeFromBeingDrained) 
   h.Join("n2", {.hosted = {n2}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
   EXPECT_EQ(h.Take<Abort>("n2").size() + h.Take<Release>("n2").size(), 1u);
-  h.Say("n2", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {}, {}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
@@ -293,7 +293,7 @@ TEST(DrainRestartTest, ANodeThatIsNotHeardOfYetIsNotDrained) {
   h.Join("n2", options);
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
   h.QuiescedOn("n2", h.id);
-  h.Say("n2", Released{h.id});
+  h.Deliver("n2", Released{h.id});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
@@ -341,7 +341,7 @@ TEST(DrainTest, ANodeThatIsGoneWhenItIsUndrainedIsFoundToBeLost) {
 
 TEST(NoticeTest, AFatalDeviceErrorQuarantinesTheNodeAndMovesItsJobs) {
   Draining h;
-  h.Say("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
+  h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kQuarantined);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kDeviceFault);
   EXPECT_EQ(h.Take<Abort>("n2").at(0).kill_ranks, std::vector<int>{1});
@@ -354,11 +354,11 @@ TEST(NoticeTest, AFatalDeviceErrorQuarantinesTheNodeAndMovesItsJobs) {
 TEST(NoticeTest, OtherNoticesAreToldOnceAndTakenBack) {
   Draining h;
   for (int i = 0; i < 3; ++i) {
-    h.Say("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
+    h.Deliver("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
   }
   EXPECT_THAT(h.Node("n1").record->notices, ElementsAre("memory: 98 % used"));
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
-  h.Say("n1", NodeNotice{NodeNoticeKind::kClear});
+  h.Deliver("n1", NodeNotice{NodeNoticeKind::kClear});
   EXPECT_TRUE(h.Node("n1").record->notices.empty());
   EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 2);
   EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "all is well again"));
@@ -366,15 +366,15 @@ TEST(NoticeTest, OtherNoticesAreToldOnceAndTakenBack) {
 
 TEST(NoticeTest, WhatStillHoldsIsNotTakenBackWithWhatIsOver) {
   Draining h;
-  h.Say("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
-  h.Say("n1", NodeNotice{NodeNoticeKind::kXid, "GPU 1: Xid 94"});
-  h.Say("n1", NodeNotice{NodeNoticeKind::kXid, "GPU 2: Xid 94"});
+  h.Deliver("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
+  h.Deliver("n1", NodeNotice{NodeNoticeKind::kXid, "GPU 1: Xid 94"});
+  h.Deliver("n1", NodeNotice{NodeNoticeKind::kXid, "GPU 2: Xid 94"});
   EXPECT_THAT(h.Node("n1").record->notices,
               ElementsAre("memory: 98 % used", "device: GPU 1: Xid 94", "device: GPU 2: Xid 94"));
   NodeNotice clear{NodeNoticeKind::kClear};
   clear.standing = {"98 % used", "GPU 2: Xid 94"};
-  h.Say("n1", clear);
-  h.Say("n1", clear);
+  h.Deliver("n1", clear);
+  h.Deliver("n1", clear);
   EXPECT_THAT(h.Node("n1").record->notices,
               ElementsAre("memory: 98 % used", "device: GPU 2: Xid 94"));
   EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "over: GPU 1: Xid 94"));
@@ -425,7 +425,7 @@ TEST(TimeLimitStopTest, ACheckpointThatIsBeingWrittenIsWaitedFor) {
   saving.step = 13;
   saving.phase = "checkpoint";
   for (saving.stores = 1; saving.stores <= 5; ++saving.stores) {
-    h.Say("n1", Progress{h.id, 1, {saving}});
+    h.Deliver("n1", Progress{h.id, 1, {saving}});
     h.Advance(seconds(50));
   }
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
@@ -475,7 +475,7 @@ TEST(TimeLimitStopTest, ATrainedModelThatIsBeingWrittenIsWaitedFor) {
     rank.rank = 0;
     rank.phase = "exporting";
     rank.stores = static_cast<std::uint64_t>(i);
-    h.Say("n1", Progress{h.id, 1, {rank}});
+    h.Deliver("n1", Progress{h.id, 1, {rank}});
     ASSERT_NE(h.Attempt(h.id).state, AttemptState::kAborting) << i;
   }
   h.Advance(seconds(130));
@@ -492,7 +492,7 @@ TEST(TimeLimitStopTest, WhateverHappensOnTheWayOutTheJobIsNotRecovered) {
   }
   {
     OutOfTime h;
-    h.Say("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79", 0, {"0"}, true});
+    h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79", 0, {"0"}, true});
     h.QuiesceAll(h.id);
     EXPECT_EQ(h.State(h.id), JobState::kFailed);
   }
@@ -566,12 +566,12 @@ TEST(NoticeTest, ADeadlineOfTheNodeHastensADrainThatWasAskedForBefore) {
   ASSERT_TRUE(h.Drain("n2").status.ok());
   EXPECT_EQ(h.Node("n2").record->drain_by_unix_ms, 0);
   h.Advance(seconds(1));
-  h.Say("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 30});
+  h.Deliver("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 30});
   const std::int64_t by = h.Node("n2").record->drain_by_unix_ms;
   EXPECT_GT(by, 0);
   h.Advance(seconds(1));
-  h.Say("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 29});
-  h.Say("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 60});
+  h.Deliver("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 29});
+  h.Deliver("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 60});
   EXPECT_EQ(h.Node("n2").record->drain_by_unix_ms, by) << "it is the same notice";
   EXPECT_EQ(h.CountEvents(JobId{}, "node_draining"), 2);
   h.Advance(seconds(30));
@@ -581,7 +581,7 @@ TEST(NoticeTest, ADeadlineOfTheNodeHastensADrainThatWasAskedForBefore) {
 
 TEST(NoticeTest, WhyANodeIsOutOfUseIsStillToldWhenItComesBack) {
   Draining h;
-  h.Say("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
+  h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
   ASSERT_TRUE(h.Drain("n3").status.ok());
   for (const char* node : {"n2", "n3"}) {
     const std::string reason = h.Node(node).record->reason;

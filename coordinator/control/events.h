@@ -102,13 +102,13 @@ struct WorkerHello {
 
 // Any later message. Messages of a session that is not its node's current one are ignored, so the
 // service need not order a new stream's Hello after the old stream's end.
-struct WorkerSaid {
+struct WorkerMessageReceived {
   SessionId session = 0;
   WorkerMessage message;
 };
 
 // The stream has ended, for whatever reason. Sent once per WorkerHello.
-struct WorkerGone {
+struct WorkerStreamClosed {
   SessionId session = 0;
 };
 
@@ -119,6 +119,6 @@ struct Tick {};
 
 using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
                            DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
-                           ClusterNote, WorkerHello, WorkerSaid, WorkerGone, Tick>;
+                           ClusterNote, WorkerHello, WorkerMessageReceived, WorkerStreamClosed, Tick>;
 
 }  // namespace muster

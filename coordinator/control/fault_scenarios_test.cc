@@ -42,10 +42,10 @@ TEST(FaultTest, IsForwardedToldAndAnsweredWhenItIsDone) {
   EXPECT_EQ(fault.kind, "slow");
   EXPECT_EQ(fault.argument, "0.3");
   EXPECT_TRUE(h.HasEvent(h.id, "fault_injected", "slow=0.3 ordered for rank 0 on n1"));
-  h.Say("n1", FaultDone{fault.request_id, ""});
+  h.Deliver("n1", FaultDone{fault.request_id, ""});
   ASSERT_EQ(h.last().replies.size(), 1u);
   EXPECT_EQ(std::get<FaultAccepted>(h.last().replies[0].body).node.value, "n1");
-  h.Say("n1", FaultDone{fault.request_id, ""});
+  h.Deliver("n1", FaultDone{fault.request_id, ""});
   EXPECT_TRUE(h.last().replies.empty());
 }
 

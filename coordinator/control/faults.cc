@@ -68,7 +68,7 @@ Status ControllerCore::InjectIntoRank(const InjectFaultRequested& request) {
   }
   const NodeName target = job.attempt().ranks[request.rank].node;
   MUSTER_RETURN_IF_ERROR(CheckTakesFaults(target, FindNode(target), true));
-  Tell(job, {"fault_injected", Severity::kWarning,
+  RecordEvent(job, {"fault_injected", Severity::kWarning,
              What(request) + " ordered for rank " + std::to_string(request.rank) + " on " +
                  target.value});
   SendFault(
@@ -83,10 +83,10 @@ Status ControllerCore::InjectIntoNode(const InjectFaultRequested& request) {
   MUSTER_RETURN_IF_ERROR(CheckTakesFaults(request.node, FindNode(request.node), !of_link));
   const EventText told{"fault_injected", Severity::kWarning,
                        What(request) + " ordered for node " + request.node.value};
-  TellCluster(told);
+  RecordClusterEvent(told);
   for (const JobId& id : live_) {
     const SlotLedger::Hold* hold = slots_.Find(request.node, id);
-    if (hold != nullptr && hold->kind != SlotLedger::Kind::kLeftBehind) Tell(jobs_.at(id), told);
+    if (hold != nullptr && hold->kind != SlotLedger::Kind::kLeftBehind) RecordEvent(jobs_.at(id), told);
   }
   if (!of_link) {
     SendFault(request, request.node, {0, {}, 0, 0, request.kind, request.argument});

@@ -59,10 +59,10 @@ RankProgress Page(int rank, Step step, double checkpoint_seconds = 0,
 }
 
 // Both ranks of a job tell their pages.
-void Tell(ControlHarness& h, const JobId& id, Step step, double checkpoint_seconds = 0) {
+void RecordEvent(ControlHarness& h, const JobId& id, Step step, double checkpoint_seconds = 0) {
   for (int rank = 0; rank < 2; ++rank) {
     const AttemptRecord& attempt = h.Attempt(id);
-    h.Say(attempt.ranks[static_cast<std::size_t>(rank)].node.value,
+    h.Deliver(attempt.ranks[static_cast<std::size_t>(rank)].node.value,
           Progress{id, attempt.generation, {Page(rank, step, checkpoint_seconds)}});
   }
 }
@@ -95,13 +95,13 @@ TEST(GoodputTest, ACalmJobFromItsSubmissionToItsEnd) {
   h.TrainFrom(id, 0);
   h.Advance(seconds(1));
   EXPECT_DOUBLE_EQ(UnderWay(h, id), 2);
-  Tell(h, id, 2);
+  RecordEvent(h, id, 2);
   h.Advance(seconds(4));
-  Tell(h, id, 3, 1.5);
+  RecordEvent(h, id, 3, 1.5);
   EXPECT_THAT(Figures(h, id), Are(2 + 8 - 1.5, 0, 1.5, 0, 0, 20, 6))
       << "what rank 1 has waited comes with its own page";
   h.Advance(seconds(1));
-  Tell(h, id, 4, 1.5);
+  RecordEvent(h, id, 4, 1.5);
   EXPECT_THAT(Figures(h, id), Are(9, 0, 3, 0, 0, 20, 6));
   h.Advance(seconds(2));
   h.FinishAll(id);
@@ -121,7 +121,7 @@ TEST(GoodputTest, AKilledRankTakesARecoveryAndStepsThatAreDoneAgain) {
   EXPECT_THAT(Figures(h, h.id), Are(0, 0, 0, 3, 0, 0, before))
       << "what the step under way has taken is lost too";
   h.Advance(seconds(3));
-  Tell(h, h.id, 13);  // 11 and 12 again, 13 for the first time
+  RecordEvent(h, h.id, 13);  // 11 and 12 again, 13 for the first time
   EXPECT_THAT(Figures(h, h.id), Are(2, 4, 0, 3, 0, 0, before)) << h.Timeline();
 }
 
@@ -131,7 +131,7 @@ TEST(GoodputTest, AHangIsBookedFromTheLastMoveToTheVerdict) {
   std::uint64_t stores = 1000;
   const auto tell = [&](const std::string& phase) {
     for (int rank = 0; rank < 2; ++rank) {
-      h.Say(rank == 0 ? "n1" : "n2", Progress{h.id, 1, {Page(rank, step, 0, phase, stores)}});
+      h.Deliver(rank == 0 ? "n1" : "n2", Progress{h.id, 1, {Page(rank, step, 0, phase, stores)}});
     }
   };
   for (; step < 40; ++step, ++stores) {
@@ -161,7 +161,7 @@ TEST(GoodputTest, ASuspendedJobIsInTheQueue) {
   const double before = Total(h, h.id);
   h.Suspend(h.id);
   h.Advance(seconds(1));
-  Tell(h, h.id, 13);
+  RecordEvent(h, h.id, 13);
   h.Advance(seconds(2));
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
@@ -251,7 +251,7 @@ TEST(GoodputTest, BooksOfTrainingAreStoredFromTimeToTimeAndNotWithEveryStep) {
   std::int64_t stored_at = Stored(h).usage.until_unix_ms;
   for (Step step = 13; step < 13 + 300; ++step) {
     h.Advance(milliseconds(100));
-    Tell(h, h.id, step);
+    RecordEvent(h, h.id, step);
     const std::int64_t now_at = Stored(h).usage.until_unix_ms;
     if (now_at != stored_at) ++puts;
     stored_at = now_at;
@@ -267,7 +267,7 @@ TEST(GoodputTest, NoFigureFallsWhenTheCoordinatorStartsAgain) {
   Training h;
   for (Step step = 13; step < 13 + 200; ++step) {
     h.Advance(milliseconds(100));
-    Tell(h, h.id, step);
+    RecordEvent(h, h.id, step);
   }
   const double total = Total(h, h.id);
   const Goodput shown = h.Job(h.id).stored_goodput(h.now().mono);
@@ -290,7 +290,7 @@ TEST(GoodputTest, StepsThatWereDoneWithoutACoordinatorCount) {
   h.Join("n1", {.hosted = first});
   h.Join("n2", {.hosted = second});
   EXPECT_NEAR(UnderWay(h, h.id), 12, 0.01);
-  Tell(h, h.id, 50);
+  RecordEvent(h, h.id, 50);
   EXPECT_NEAR(Figures(h, h.id)[0], 12, 0.01) << h.Timeline();
   EXPECT_NEAR(Total(h, h.id), before + 12, 0.01);
 }

@@ -113,8 +113,8 @@ TEST(InPlaceTest, AGangThatGetsNowhereWithinItsBudgetIsRespawned) {
   h.StartAll(h.id);
   for (int i = 0; i < 9; ++i) {
     h.Advance(seconds(1));
-    h.Say("n1", Heartbeat{});
-    h.Say("n2", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
+    h.Deliver("n2", Heartbeat{});
   }
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kRunning);
   h.Advance(milliseconds(1100));
@@ -132,15 +132,15 @@ TEST(InPlaceTest, LoadingDoesNotUseUpTheBudget) {
   h.ReportAll(h.id, Formed{});
   for (int i = 0; i < 60; ++i) {
     h.Advance(seconds(1));
-    h.Say("n1", Heartbeat{});
-    h.Say("n2", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
+    h.Deliver("n2", Heartbeat{});
   }
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kRunning);
   h.ReportAll(h.id, Resumed{10, {}, "checkpoint"});
   for (int i = 0; i < 11; ++i) {
     h.Advance(seconds(1));
-    h.Say("n1", Heartbeat{});
-    h.Say("n2", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
+    h.Deliver("n2", Heartbeat{});
   }
   EXPECT_EQ(h.Job(h.id).attempts->back().cause_kind, CauseKind::kSlowTier);
 }
@@ -175,7 +175,7 @@ TEST(InPlaceTest, AnErrorThatARankReportedIsCauseEnoughForASymptom) {
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
   h.Report(h.id, 0, TrainerError{"peer_lost", "reset", 12});
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
-  h.Say("n2", RankExited{.job_id = h.id,
+  h.Deliver("n2", RankExited{.job_id = h.id,
                          .generation = 1,
                          .rank = 1,
                          .exit = {1, 0},
@@ -195,16 +195,16 @@ TEST(InPlaceTest, ParkedProcessesEndWhenTheJobHasToWait) {
   h.Forget();
   for (int i = 0; i < 3; ++i) {
     h.Advance(seconds(4));
-    h.Say("n1", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
   }
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
   const Abort abort = h.Take<Abort>("n1").at(0);
   EXPECT_EQ(abort.generation, 1);
   EXPECT_DOUBLE_EQ(abort.park_seconds, 0);
   EXPECT_EQ(h.Node("n1").slots_used, 1) << "until its worker says that they are gone";
-  h.Say("n1", Quiesced{h.id, 1, {}, {0}});
+  h.Deliver("n1", Quiesced{h.id, 1, {}, {0}});
   EXPECT_EQ(h.Node("n1").slots_used, 1) << "that was the answer to the first abort";
-  h.Say("n1", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n1", Quiesced{h.id, 1, {}, {}});
   EXPECT_EQ(h.Node("n1").slots_used, 0);
   h.Join("n3");
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kRequeue);
@@ -226,7 +226,7 @@ TEST(InPlaceTest, ACancelDuringABackOffEndsWhatIsParked) {
   EXPECT_EQ(h.State(h.id), JobState::kCancelled);
   EXPECT_EQ(h.Node("n1").slots_used, 1);
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
-  h.Say("n1", Released{h.id});
+  h.Deliver("n1", Released{h.id});
   EXPECT_EQ(h.Node("n1").slots_used, 0);
 }
 
@@ -297,8 +297,8 @@ TEST(InPlaceRestartTest, ParkedProcessesOfAnOlderGenerationAreEnded) {
   h.Leave("n2");
   for (int i = 0; i < 3; ++i) {
     h.Advance(seconds(4));
-    h.Say("n1", Heartbeat{});
-    h.Say("n3", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
+    h.Deliver("n3", Heartbeat{});
   }
   ASSERT_EQ(h.Attempt(h.id).nodes[1].value, "n3") << h.Timeline();
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kSpare);

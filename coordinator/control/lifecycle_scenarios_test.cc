@@ -175,7 +175,7 @@ TEST(AttemptTest, AProcessThatResumesBringsNoLossOfZero) {
   RankProgress page;
   page.step = 21;
   page.max_steps = 100;
-  h.Say(attempt.ranks[0].node.value, Progress{h.id, attempt.generation, {page}});
+  h.Deliver(attempt.ranks[0].node.value, Progress{h.id, attempt.generation, {page}});
   EXPECT_EQ(h.Job(h.id).loss, 1.5);
   h.TrainFrom(h.id, 21);
   h.StepTo(h.id, 22, 1.25);
@@ -217,8 +217,8 @@ TEST(AttemptTest, HappyPathOfATrainJob) {
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
   EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
   EXPECT_EQ(h.Job(id).record->unreleased.size(), 2u);
-  h.Say("n1", Released{id});
-  h.Say("n2", Released{id});
+  h.Deliver("n1", Released{id});
+  h.Deliver("n2", Released{id});
   EXPECT_TRUE(h.Job(id).record->unreleased.empty());
   EXPECT_EQ(h.Node("n1").slots_used, 0);
   EXPECT_TRUE(h.HasEvent(id, "finished", "/jobs/out-tiny/model"));
@@ -365,8 +365,8 @@ TEST(TimeLimitTest, AJobOverItsLimitIsStoppedAndFails) {
   h.StartAll(id);
   for (int i = 0; i < 13; ++i) {
     h.Advance(seconds(5));
-    h.Say("n1", Heartbeat{});
-    h.Say("n2", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
+    h.Deliver("n2", Heartbeat{});
   }
   EXPECT_EQ(h.State(id), JobState::kStopping);
   EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).grace_seconds, 5);

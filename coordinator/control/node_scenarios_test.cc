@@ -48,7 +48,7 @@ TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
   h.Advance(seconds(5));
   h.Join("n2", {.instance = "second", .hosted = {h.Hosted("n2", h.id, AttemptState::kRunning)}});
-  h.Say("n1", Heartbeat{});
+  h.Deliver("n1", Heartbeat{});
   h.Advance(seconds(8));
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   EXPECT_EQ(h.Job(h.id).record->restarts, 0);
@@ -62,8 +62,8 @@ TEST(NodeTest, RoutineWordsLeaveTheTimerWhereItIs) {
   ASSERT_TRUE(due.has_value());
   for (int i = 0; i < 3; ++i) {
     h.Advance(milliseconds(300));
-    h.Say("n1", Heartbeat{});
-    h.Say("n2", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
+    h.Deliver("n2", Heartbeat{});
     if (h.now().mono < *due) {
       EXPECT_EQ(h.controller().NextDeadline(), due);
     }
@@ -92,7 +92,7 @@ TEST(NodeTest, ALostNodeAbortsItsAttemptAndTheJobWaitsForAnother) {
   RunningJob h;
   h.Leave("n2");
   h.Advance(seconds(9));
-  h.Say("n1", Heartbeat{});
+  h.Deliver("n1", Heartbeat{});
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   h.Advance(seconds(2));
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost);
@@ -113,14 +113,14 @@ TEST(NodeTest, ANodeThatReturnsAfterItsLeaseMustFirstEndWhatItStillRuns) {
   const HostedGeneration stale = h.Hosted("n2", h.id, AttemptState::kRunning);
   h.Leave("n2");
   h.Advance(seconds(9));
-  h.Say("n1", Heartbeat{});
+  h.Deliver("n1", Heartbeat{});
   h.Advance(seconds(2));
   h.QuiescedOn("n1", h.id);
   h.Join("n2", {.hosted = {stale}});
   EXPECT_EQ(h.Take<Abort>("n2").at(0).generation, 1);
   EXPECT_EQ(h.Job(h.id).record->generation, 1) << "its slot is still taken";
   h.QuiescedOn("n1", h.id);  // what was parked is gone too
-  h.Say("n2", Quiesced{h.id, 1, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {}});
   EXPECT_EQ(h.Job(h.id).record->generation, 2);
 }
 
@@ -134,7 +134,7 @@ TEST(NodeTest, PeersThatFailWhileANodeIsSilentAreSymptomsOfItsLoss) {
   h.QuiescedOn("n1", h.id);
   for (int i = 0; i < 3; ++i) {
     h.Advance(seconds(4));
-    h.Say("n1", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
   }
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
   EXPECT_THAT(h.Attempt(h.id).cause, StartsWith("node n2 was lost"));
@@ -159,10 +159,10 @@ TEST(NodeTest, ASilentNodeThatNobodyCanLookAtIsLostAfterALease) {
 TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
   RunningJob h;
   h.Exited(h.id, 0, {1, 0});
-  h.Say("n1", Quiesced{h.id, 1, {}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}, {}, 1});
+  h.Deliver("n1", Quiesced{h.id, 1, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {1001}, {}, 1});
   EXPECT_EQ(h.Node("n2").slots_used, 2) << "a standby is left beside it";
-  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.State(h.id), JobState::kRecovering);
   EXPECT_EQ(h.Attempt(h.id).generation, 1) << "the slot of the unkillable rank was used";
@@ -179,17 +179,17 @@ TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
 TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
   RunningJob h;
   h.Exited(h.id, 0, {1, 0});
-  h.Say("n1", Quiesced{h.id, 1, {}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n1", Quiesced{h.id, 1, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
   ASSERT_EQ(h.Node("n2").slots_used, 1);
   h.Leave("n2");
   HostedGeneration stuck = h.Hosted("n2", h.id, AttemptState::kRunning);
   h.Join("n2", {.hosted = {stuck}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   ASSERT_EQ(h.Attempt(h.id).generation, 1);
-  h.Say("n2", Released{h.id});
+  h.Deliver("n2", Released{h.id});
   EXPECT_EQ(h.Attempt(h.id).generation, 2) << "the slot is used again";
 }
 
@@ -203,16 +203,16 @@ TEST(NodeTest, AJobThatWaitsForProcessesThatSurvivedSigkillGoesOnAtTheirEnd) {
   const JobId id = h.Submit(yaml);
   h.StartAll(id);
   h.Exited(id, 0, {1, 0});
-  h.Say("n1", Quiesced{id, 1, {}});
+  h.Deliver("n1", Quiesced{id, 1, {}});
   const std::int64_t first = h.Attempt(id).ranks[2].pid;
   const std::int64_t second = h.Attempt(id).ranks[3].pid;
-  h.Say("n2", Quiesced{id, 1, {first, second}});
+  h.Deliver("n2", Quiesced{id, 1, {first, second}});
   EXPECT_EQ(h.Node("n2").slots_used, 2);
   EXPECT_EQ(h.Attempt(id).generation, 1) << "n2 has no room";
-  h.Say("n2", Quiesced{id, 1, {second}});
+  h.Deliver("n2", Quiesced{id, 1, {second}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.Attempt(id).generation, 1);
-  h.Say("n2", Quiesced{id, 1, {}});
+  h.Deliver("n2", Quiesced{id, 1, {}});
   EXPECT_EQ(h.Attempt(id).generation, 2) << h.Timeline();
   EXPECT_EQ(h.Node("n2").slots_used, 2) << "of the new generation";
 }
@@ -225,12 +225,12 @@ TEST(NodeTest, TheEndOfAnOlderGenerationsStuckProcessGivesItsSlotBackBesideARunn
   h.StartAll(id);
   h.Exited(id, 0, {1, 0});
   const std::int64_t pid = h.Attempt(id).ranks[1].pid;
-  h.Say("n1", Quiesced{id, 1, {}});
-  h.Say("n2", Quiesced{id, 1, {pid}});
+  h.Deliver("n1", Quiesced{id, 1, {}});
+  h.Deliver("n2", Quiesced{id, 1, {pid}});
   ASSERT_EQ(h.Attempt(id).generation, 2) << "n2 has room beside it";
   h.StartAll(id);
   ASSERT_EQ(h.Node("n2").slots_used, 2);
-  h.Say("n2", Quiesced{id, 1, {}});
+  h.Deliver("n2", Quiesced{id, 1, {}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.Attempt(id).generation, 2);
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kRunning);
@@ -239,8 +239,8 @@ TEST(NodeTest, TheEndOfAnOlderGenerationsStuckProcessGivesItsSlotBackBesideARunn
 TEST(NodeTest, AHelloWithoutTheJobGivesTheSlotOfItsUnkillableProcessBack) {
   RunningJob h;
   h.Exited(h.id, 0, {1, 0});
-  h.Say("n1", Quiesced{h.id, 1, {}});
-  h.Say("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n1", Quiesced{h.id, 1, {}});
+  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
   ASSERT_EQ(h.Attempt(h.id).generation, 1);
   h.Leave("n2");
   h.Join("n2");
@@ -252,7 +252,7 @@ TEST(NodeTest, AGangIsNotPreparedOnANodeThatStuckProcessesLeaveNoRoom) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(TrainYaml());
-  h.Say("n2", Quiesced{id, 1, {4242}});
+  h.Deliver("n2", Quiesced{id, 1, {4242}});
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kAborting);
   EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kPrepareFailed);
   EXPECT_EQ(h.Attempt(id).failed_node.value, "n2");
@@ -271,7 +271,7 @@ TEST(NodeTest, WhatIsStuckOfAnOlderGenerationLeavesNoRoomForANewerOne) {
   ASSERT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   h.PreparedOn("n1", h.id);
   // The node is the new gang's, and what it tells is of the generation before.
-  h.Say("n3", Quiesced{h.id, 1, {4242}});
+  h.Deliver("n3", Quiesced{h.id, 1, {4242}});
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kPrepareFailed);
   EXPECT_EQ(h.Attempt(h.id).failed_node.value, "n3");
@@ -287,7 +287,7 @@ TEST(NodeTest, AGuardianOfAnUnknownJobIsReleased) {
   h.Join("n1", {.hosted = {stray}});
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
   EXPECT_EQ(h.Node("n1").slots_used, 1);
-  h.Say("n1", Released{stray.job_id});
+  h.Deliver("n1", Released{stray.job_id});
   EXPECT_EQ(h.Node("n1").slots_used, 0);
 }
 
@@ -333,7 +333,7 @@ struct Watched : ControlHarness {
   void Witness(ProbeOutcome outcome) {
     for (const char* node : {"n1", "n3"}) {
       for (const Probe& probe : Take<Probe>(node)) {
-        Say(node, ProbeResult{probe.probe_id, probe.node, outcome});
+        Deliver(node, ProbeResult{probe.probe_id, probe.node, outcome});
       }
     }
   }
@@ -349,7 +349,7 @@ TEST(WitnessTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
   EXPECT_EQ(probe.node.value, "n2");
   EXPECT_EQ(probe.port, 9100);
   EXPECT_EQ(probe.timeout_ms, 500);
-  h.Say("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
+  h.Deliver("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
   h.Witness(ProbeOutcome::kUnreachable);
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   h.Advance(milliseconds(1500));
@@ -519,7 +519,7 @@ TEST(WitnessTest, AMessageTakesASuspicionBack) {
   Watched h;
   h.silent = {"n2"};
   h.Advance(milliseconds(1600));
-  h.Say("n2", Heartbeat{});
+  h.Deliver("n2", Heartbeat{});
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
   h.silent.clear();
   h.Witness(ProbeOutcome::kUnreachable);  // late words about an older silence

@@ -117,11 +117,11 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   }
   for (const JobId& id : live_) jobs_.at(id).given_up.erase(record.name);
   if (is_new) {
-    TellCluster({"node_joined", Severity::kInfo,
+    RecordClusterEvent({"node_joined", Severity::kInfo,
                  "node " + record.name.value + " joined with " + std::to_string(record.slots) +
                      (record.slots == 1 ? " slot" : " slots") + " at " + record.address});
   } else if (before == NodeState::kSuspect || before == NodeState::kLost) {
-    TellCluster(
+    RecordClusterEvent(
         {"node_back", Severity::kInfo, "node " + record.name.value + " is connected again"});
   }
   Send(record.name, Welcome{kProtocolVersion, options_.cluster, options_.heartbeat_ms,
@@ -143,7 +143,7 @@ void ControllerCore::TakePilot(NodeEntry& node, const std::string& pilot) {
   }
 }
 
-void ControllerCore::On(const WorkerGone& event) {
+void ControllerCore::On(const WorkerStreamClosed& event) {
   const auto session = sessions_.find(event.session);
   if (session == sessions_.end()) return;  // replaced or refused before
   Disconnect(nodes_.at(session->second), "its stream broke");
@@ -314,7 +314,7 @@ void ControllerCore::RanksMissing(JobEntry& job, const NodeName& node, bool noth
   failure.message =
       "node " + node.value + " no longer has the ranks it had (their guardian is gone)";
   failure.at = now_.mono;
-  Tell(job, {"guardian_lost", Severity::kError, failure.message});
+  RecordEvent(job, {"guardian_lost", Severity::kError, failure.message});
   Fail(job, std::move(failure));
 }
 

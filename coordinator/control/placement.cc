@@ -171,7 +171,7 @@ void ControllerCore::SetWaitReason(JobEntry& job, const std::string& reason) {
   Mark(job);
   // Nodes that come and go change the reason often; once in the timeline is enough.
   if (std::exchange(job.told_waiting, true)) return;
-  Tell(job, {"queued", Severity::kInfo, "waiting: " + reason});
+  RecordEvent(job, {"queued", Severity::kInfo, "waiting: " + reason});
 }
 
 void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement) {
@@ -215,7 +215,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   if (job.record.state == JobState::kQueued) job.record.progress_unix_ms = now_.unix_ms;
   Move(job, JobEvent::kPlaced);
   Move(job.attempt(), AttemptEvent::kReserved);
-  Tell(job, {"placed", Severity::kInfo,
+  RecordEvent(job, {"placed", Severity::kInfo,
              "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
                  (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().tier)))});
 
@@ -238,7 +238,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n) SendPrepare(job, n);
   const int spares = static_cast<int>(placement.spares.size());
   if (spares < job.spec.resources.spares) {
-    Tell(job, {"spares_missing", Severity::kWarning,
+    RecordEvent(job, {"spares_missing", Severity::kWarning,
                std::to_string(spares) + " of " + std::to_string(job.spec.resources.spares) +
                    " spare nodes found; more are taken when nodes have room"});
   }
@@ -334,7 +334,7 @@ void ControllerCore::LaunchGang(JobEntry& job) {
     job.time_limit_at = TimeLimitAt(job, now_);
   }
   WatchFromStart(job);
-  Tell(job, {"launched", Severity::kInfo,
+  RecordEvent(job, {"launched", Severity::kInfo,
              std::to_string(WorldSize(job)) + (WorldSize(job) == 1 ? " rank" : " ranks") +
                  " launched, rendezvous at " + attempt.master_address + ":" +
                  std::to_string(attempt.master_port)});

@@ -125,7 +125,7 @@ void ControllerCore::AbortFailed(JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   if (attempt.retryable) Move(job, JobEvent::kFault);
   job.record.reason = attempt.cause;
-  Tell(job, {"aborting", Severity::kWarning,
+  RecordEvent(job, {"aborting", Severity::kWarning,
              "ending generation " + std::to_string(attempt.generation) + ": " + attempt.cause});
   BeginAbort(job, {attempt.cause, Duration::zero(), MayKeep(job)});
 }
@@ -219,7 +219,7 @@ void ControllerCore::RecoverOrFail(JobEntry& job) {
   Move(job, JobEvent::kFault);
   if (decision.delay > Duration::zero()) {
     job.not_before = now_.mono + decision.delay;
-    Tell(job, {"backoff", Severity::kInfo,
+    RecordEvent(job, {"backoff", Severity::kInfo,
                "next attempt in " + SecondsText(ToSeconds(decision.delay)) + " (" +
                    std::to_string(decision.attempts_without_progress) +
                    " attempts in a row without progress)"});

@@ -103,7 +103,7 @@ TEST(RestartTest, WhileRunningNobodyNotices) {
   for (int i = 0; i < 10; ++i) {
     h.Advance(seconds(3));
     h.StepTo(h.id, 20 + i);
-    h.Say("n2", Heartbeat{});
+    h.Deliver("n2", Heartbeat{});
   }
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   EXPECT_EQ(h.Job(h.id).record->restarts, 0);
@@ -160,7 +160,7 @@ TEST(RestartTest, ANodeThatDoesNotComeBackIsLostOneLeaseLater) {
   h.Restart();
   h.Join("n1", {.hosted = {h.Hosted("n1", h.id, AttemptState::kRunning)}});
   h.Advance(seconds(9));
-  h.Say("n1", Heartbeat{});
+  h.Deliver("n1", Heartbeat{});
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   h.Advance(seconds(2));
   EXPECT_THAT(h.Attempt(h.id).cause, HasSubstr("node n2 was lost"));
@@ -226,7 +226,7 @@ TEST(RestartTest, WhileRecoveringItWaitsForItsNodesAgain) {
   h.Exited(h.id, 0, {1, 0});
   h.QuiescedOn("n1", h.id);
   h.Advance(seconds(9));
-  h.Say("n1", Heartbeat{});
+  h.Deliver("n1", Heartbeat{});
   h.Advance(seconds(2));
   ASSERT_EQ(h.State(h.id), JobState::kRecovering);
   ASSERT_EQ(h.Attempt(h.id).state, AttemptState::kEnded);
@@ -264,8 +264,8 @@ TEST(RestartTest, ATimeLimitCountsTheTimeThatItWasDown) {
   h.Join("n2", {.hosted = {n2}});
   for (int i = 0; i < 6; ++i) {
     h.Advance(seconds(9));
-    h.Say("n1", Heartbeat{});
-    h.Say("n2", Heartbeat{});
+    h.Deliver("n1", Heartbeat{});
+    h.Deliver("n2", Heartbeat{});
   }
   EXPECT_EQ(h.State(id), JobState::kStopping);
 }

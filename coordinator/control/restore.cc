@@ -56,7 +56,7 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
     if (node.record.state == NodeState::kDraining) DrainJobs(node);
   }
   if (!jobs_.empty() || !nodes_.empty()) {
-    TellCluster({"coordinator_restarted", Severity::kInfo,
+    RecordClusterEvent({"coordinator_restarted", Severity::kInfo,
                  "coordinator started again: " + std::to_string(jobs_.size()) + " jobs known, " +
                      std::to_string(live_.size()) + " not over, waiting for " +
                      std::to_string(nodes_.size()) + " nodes"});

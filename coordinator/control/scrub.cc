@@ -255,7 +255,7 @@ void Scrubs::Whole(JobEntry& job, CheckpointRecord& checkpoint) {
   if (!scrub.skip.empty() || job.record.scrub_trouble.empty()) return;
   job.record.scrub_trouble.clear();
   core_.Mark(job);
-  core_.Tell(job, {"checkpoints_reachable", Severity::kInfo, "checkpoints can be read again"});
+  core_.RecordEvent(job, {"checkpoints_reachable", Severity::kInfo, "checkpoints can be read again"});
 }
 
 void Scrubs::Damaged(JobEntry& job, CheckpointRecord& checkpoint, const std::string& found) {
@@ -269,7 +269,7 @@ void Scrubs::Damaged(JobEntry& job, CheckpointRecord& checkpoint, const std::str
   core_.out_.observations.push_back(ScrubObserved{ScrubOutcome::kDamaged});
   if (scrub.wanted.erase(checkpoint.directory) > 0)
     scrub.verified.damaged.push_back(checkpoint.directory);
-  core_.Tell(job, {"checkpoint_damaged", Severity::kError,
+  core_.RecordEvent(job, {"checkpoint_damaged", Severity::kError,
                    "checkpoint " + checkpoint.directory +
                        " is damaged and is not resumed from: " + checkpoint.refused});
 }
@@ -291,7 +291,7 @@ void Scrubs::NobodyCanRead(JobEntry& job, const CheckpointRecord& checkpoint) {
   if (scrub.wanted.erase(checkpoint.directory) > 0) scrub.unverified = text;
   scrub.directory.clear();
   if (job.record.scrub_trouble.empty()) {
-    core_.Tell(job, {"checkpoints_unreachable", Severity::kWarning,
+    core_.RecordEvent(job, {"checkpoints_unreachable", Severity::kWarning,
                      text + "; it is tried again, and not taken for damaged"});
     job.record.scrub_trouble = scrub.trouble;
     core_.Mark(job);

@@ -47,7 +47,7 @@ struct Scrubbed : ControlHarness {
   }
   void Answer(const std::string& node, const ScrubCheckpoint& order, ScrubOutcome outcome,
               const std::string& detail = "") {
-    Say(node, CheckpointScrubbed{order.scrub_id, order.job_id, order.checkpoint.directory, outcome,
+    Deliver(node, CheckpointScrubbed{order.scrub_id, order.job_id, order.checkpoint.directory, outcome,
                                  "", detail});
   }
   // Asks for the next scrub, which must come now, and answers.

@@ -29,7 +29,7 @@ struct LosingNodes : ControlHarness {
       for (const WorkerSend& send : asked) {
         const auto* probe = std::get_if<Probe>(&send.message);
         if (probe == nullptr) continue;
-        SayOn(send.session, ProbeResult{probe->probe_id, probe->node, ProbeOutcome::kUnreachable});
+        DeliverOn(send.session, ProbeResult{probe->probe_id, probe->node, ProbeOutcome::kUnreachable});
       }
     }
     ASSERT_EQ(Node(node).record->state, NodeState::kLost) << Timeline();
@@ -85,11 +85,11 @@ TEST(FailureDomainTest, TheRingIsThatOfTheNodesOfTheAttempt) {
   EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n6"}));
   h.StartAll(h.id);
   h.TrainFrom(h.id, 1);
-  h.Say("n6", Prepared{h.id, 1, true, "", true, 0});
+  h.Deliver("n6", Prepared{h.id, 1, true, "", true, 0});
   h.Forget();
   h.Lose("n2");
   for (const char* node : {"n1", "n3", "n4"}) h.ParkedOn(node, h.id);
-  h.Say("n6", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n6", Quiesced{h.id, 1, {}, {}});
   h.PrepareAll(h.id);
   EXPECT_EQ(h.Attempt(h.id).nodes.at(1), NodeName{"n6"});
   EXPECT_THAT(h.RingOn("n4"), ElementsAre(2, 0, 3, 1)) << "of a, c, b and b";
@@ -110,7 +110,7 @@ TEST(SpareTest, ASpareIsPreparedWithoutRanksAndItsSlotsAreTaken) {
   h.PrepareAll(id);
   EXPECT_EQ(h.Take<Launch>("n1").size(), 1u) << "a spare is not waited for";
   EXPECT_TRUE(h.Take<Launch>("n3").empty());
-  h.Say("n3", Prepared{id, 1, true, "", true, 0});
+  h.Deliver("n3", Prepared{id, 1, true, "", true, 0});
   h.Exited(id, 0, {0, 0});
   h.Exited(id, 1, {0, 0});
   EXPECT_EQ(h.Take<Abort>("n3").size(), 1u);
@@ -123,11 +123,11 @@ TEST(SpareTest, ASpareIsPreparedWithoutRanksAndItsSlotsAreTaken) {
 TEST(SpareTest, TheJobsOwnSpareIsTakenFirst) {
   Elastic h({"n1", "n2", "n3", "n4"}, kWithSpare);
   ASSERT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n3"}));
-  h.Say("n3", Prepared{h.id, 1, true, "", true, 0});
+  h.Deliver("n3", Prepared{h.id, 1, true, "", true, 0});
   h.Lose("n2");
   EXPECT_EQ(h.Take<Abort>("n3").size(), 1u);
   h.ParkedOn("n1", h.id);
-  h.Say("n3", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n3", Quiesced{h.id, 1, {}, {}});
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n3"));
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kSpare);
   EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"})) << "the next one is held";
@@ -150,16 +150,16 @@ TEST(SpareTest, ALostOrBrokenSpareIsNoFaultOfTheJob) {
   EXPECT_TRUE(h.HasEvent(h.id, "spare_dropped", "n3"));
   h.Join("n4");
   ASSERT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"}));
-  h.Say("n4", Prepared{h.id, 1, false, "no such model", false, 0});
+  h.Deliver("n4", Prepared{h.id, 1, false, "no such model", false, 0});
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
 // It was taken and dropped again at the speed of a round trip, with two commits each time.
 TEST(SpareTest, ASpareThatCannotRunTheJobIsLeftAloneForAWhile) {
   Elastic h({"n1", "n2", "n3"}, kWithSpare);
-  h.Say("n3", Prepared{h.id, 1, false, "no such model", false, 0});
+  h.Deliver("n3", Prepared{h.id, 1, false, "no such model", false, 0});
   EXPECT_EQ(h.Take<Release>("n3").size(), 1u) << "it may be taken again in this generation";
-  h.Say("n3", Released{h.id});
+  h.Deliver("n3", Released{h.id});
   EXPECT_EQ(h.Node("n3").slots_used, 0);
   EXPECT_TRUE(h.Take<Prepare>("n3").empty());
   EXPECT_TRUE(h.Attempt(h.id).spares.empty());
@@ -169,7 +169,7 @@ TEST(SpareTest, ASpareThatCannotRunTheJobIsLeftAloneForAWhile) {
 
 TEST(SpareTest, ASpareThatReconnectsIsPreparedAgain) {
   Elastic h({"n1", "n2", "n3"}, kWithSpare);
-  h.Say("n3", Prepared{h.id, 1, true, "", true, 0});
+  h.Deliver("n3", Prepared{h.id, 1, true, "", true, 0});
   h.Leave("n3");
   h.Join("n3", {.instance = "second", .metrics_port = 9100});
   EXPECT_EQ(h.Take<Prepare>("n3").size(), 1u);
@@ -273,7 +273,7 @@ TEST(ShrinkTest, ANodeThatMayStillComeBackAfterARestartIsWaitedFor) {
 
 TEST(FormerNodeTest, IsReleasedWhenTheGangWorksWithoutIt) {
   Elastic h({"n1", "n2", "n3"}, "nodes: 2, ranks_per_node: 1");
-  h.Say("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79", 0, {"0"}, true});
+  h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79", 0, {"0"}, true});
   h.ParkedOn("n1", h.id);
   h.QuiescedOn("n2", h.id);
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n3"));
@@ -283,7 +283,7 @@ TEST(FormerNodeTest, IsReleasedWhenTheGangWorksWithoutIt) {
   EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
   EXPECT_TRUE(h.Take<Release>("n1").empty());
   EXPECT_TRUE(h.Take<Release>("n3").empty());
-  h.Say("n2", Released{h.id});
+  h.Deliver("n2", Released{h.id});
   EXPECT_THAT(h.Job(h.id).record->unreleased, ElementsAre(NodeName{"n1"}, NodeName{"n3"}));
 }
 
@@ -298,7 +298,7 @@ TEST(FormerNodeTest, OneThatComesBackLateIsReleasedAndItsSlotsWaitForThat) {
   h.Join("n2", {.hosted = {hosted}});
   EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
   EXPECT_EQ(h.Node("n2").slots_used, 1);
-  h.Say("n2", Released{h.id});
+  h.Deliver("n2", Released{h.id});
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 
@@ -312,7 +312,7 @@ TEST(FormerNodeTest, WhatItsHelloDoesNotNameHoldsItsSlotsToo) {
   h.Join("n2", {.hosted = {hosted}});
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
   EXPECT_EQ(h.Node("n2").slots_used, 1);
-  h.Say("n2", Quiesced{h.id, hosted.generation, {}, {}});
+  h.Deliver("n2", Quiesced{h.id, hosted.generation, {}, {}});
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 

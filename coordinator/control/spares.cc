@@ -53,7 +53,7 @@ void ControllerCore::EndOnPurpose(JobEntry& job, CauseKind kind, const std::stri
   attempt.cause = reason;
   job.record.reason = reason;
   Move(job, JobEvent::kFault);
-  Tell(job, {"aborting", Severity::kInfo,
+  RecordEvent(job, {"aborting", Severity::kInfo,
              "ending generation " + std::to_string(attempt.generation) + ": " + reason});
   BeginAbort(job, {reason, Duration::zero(), MayKeep(job)});
 }
@@ -65,7 +65,7 @@ void ControllerCore::AddSpares(JobEntry& job, const std::vector<NodeName>& names
     NoteUnreleased(job, name);
     slots_.Take(name, job.record.id, job.attempt().generation, job.spec.resources.ranks_per_node);
     SendPrepare(job, static_cast<int>(job.gang->nodes.size()) - 1);
-    Tell(job, {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});
+    RecordEvent(job, {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});
   }
   MarkAttempt(job);
 }
@@ -76,7 +76,7 @@ void ControllerCore::Refuse(JobEntry& job, const NodeName& node, std::string why
   const std::string then = pause > Duration::zero() ? "; nothing of it is placed there for " +
                                                           SecondsText(ToSeconds(pause))
                                                     : "; it is tried once more";
-  Tell(job, {"node_refused", Severity::kWarning,
+  RecordEvent(job, {"node_refused", Severity::kWarning,
              "node " + node.value + " cannot run it: " + std::move(why) + then});
 }
 
@@ -87,7 +87,7 @@ void ControllerCore::DropSpare(JobEntry& job, const NodeName& name, const std::s
                      job.spec.resources.ranks_per_node);
   // A release, not an abort: the node may be taken again in this generation.
   Send(name, Release{job.record.id});
-  Tell(job, {"spare_dropped", Severity::kWarning,
+  RecordEvent(job, {"spare_dropped", Severity::kWarning,
              "node " + name.value + " is no spare any more: " + why});
   MarkAttempt(job);
   reschedule_ = true;

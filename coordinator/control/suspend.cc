@@ -103,7 +103,7 @@ void ControllerCore::Resume(JobEntry& job) {
   job.told_waiting = false;
   job.time_limit_at = TimeLimitAt(job, now_);
   Move(job, JobEvent::kResume);
-  Tell(job, {"resuming", Severity::kInfo,
+  RecordEvent(job, {"resuming", Severity::kInfo,
              "to go on, after it was suspended for " + SecondsText(double(aside) / 1000)});
   // The placement is decided in the same step, so that one commit covers both.
   Schedule();

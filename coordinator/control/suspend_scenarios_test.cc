@@ -140,7 +140,7 @@ TEST(SuspendTest, WithoutADeadlineATrainJobIsWaitedForAsLongAsItSaves) {
   saving.step = 13;
   saving.phase = "checkpoint";
   for (saving.stores = 1; saving.stores <= 3; ++saving.stores) {
-    h.Say("n1", Progress{h.id, 1, {saving}});
+    h.Deliver("n1", Progress{h.id, 1, {saving}});
     h.Advance(seconds(50));
   }
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
@@ -198,7 +198,7 @@ TEST(SuspendTest, ARecoveringJobIsSuspendedAtItsLastCheckpointAndKeepsNoProcess)
   EXPECT_EQ(h.Attempt(h.id).generation, 1);
   EXPECT_EQ(h.Node("n2").slots_used, 1) << "what is parked there ends by its release";
   EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
-  h.Say("n2", Released{h.id});
+  h.Deliver("n2", Released{h.id});
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 
@@ -243,8 +243,8 @@ TEST(SuspendTest, AJobThatHasFinishedAlreadyIsWoundUpAsThat) {
 TEST(SuspendTest, ACommandThatEndsWellBecauseItWasAskedToIsSuspended) {
   Suspending h(CommandYaml(), 60);
   EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
-  h.Say("n1", RankExited{.job_id = h.id, .generation = 1, .rank = 0, .asked_to_stop = true});
-  h.Say("n2",
+  h.Deliver("n1", RankExited{.job_id = h.id, .generation = 1, .rank = 0, .asked_to_stop = true});
+  h.Deliver("n2",
         RankExited{
             .job_id = h.id, .generation = 1, .rank = 1, .exit = {0, 15}, .asked_to_stop = true});
   h.QuiesceAll(h.id);
@@ -337,7 +337,7 @@ TEST(SuspendTest, ASuspendedJobSurvivesARestartAndItsGuardiansAreLetGo) {
   h.Join("n2");
   EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
-  h.Say("n1", Released{h.id});
+  h.Deliver("n1", Released{h.id});
   EXPECT_TRUE(h.Job(h.id).record->unreleased.empty());
   EXPECT_EQ(std::get<ResumeAccepted>(h.Resume(h.id).body).state, JobState::kStarting) << h.Timeline();
 }

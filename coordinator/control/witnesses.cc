@@ -55,7 +55,7 @@ void ControllerCore::Suspect(NodeEntry& node, const std::string& why) {
   node.suspect = true;
   if (!IsOutOfUse(node.record.state)) node.record.reason = why;
   Move(node, NodeEvent::kDisconnect);
-  TellCluster({"node_suspect", Severity::kWarning,
+  RecordClusterEvent({"node_suspect", Severity::kWarning,
                "node " + node.record.name.value + ": " + why + "; other nodes are asked for it"});
   node.probe = {};
   AskWitnesses(node);
@@ -68,7 +68,7 @@ void ControllerCore::Trust(NodeEntry& node) {
   if (!IsOutOfUse(node.record.state)) node.record.reason.clear();
   node.ready_at = now_.mono;
   Move(node, NodeEvent::kHello);
-  TellCluster(
+  RecordClusterEvent(
       {"node_back", Severity::kInfo, "node " + node.record.name.value + " is heard of again"});
 }
 
@@ -159,7 +159,7 @@ void ControllerCore::LoseNode(NodeEntry& node, const std::string& reason) {
   node.record.reason = reason;
   if (node.session != 0) CloseStream(node, "given up as lost: " + reason);
   Move(node, NodeEvent::kLeaseExpired);
-  TellCluster(
+  RecordClusterEvent(
       {"node_lost", Severity::kError, "node " + node.record.name.value + " is lost: " + reason});
   const std::set<JobId> live = live_;
   for (const JobId& id : live) LoseNodeTo(jobs_.at(id), node, reason);

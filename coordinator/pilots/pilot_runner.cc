@@ -253,7 +253,7 @@ void PilotRunner::Update(Pilot& pilot, const slurm::JobInfo& job) {
   const PilotPhase phase = PhaseOf(job.state);
   pilot.phase = pilot.record.cancelled.empty() ? phase : PilotPhase::kEnding;
   if (phase == PilotPhase::kRunning && pilot.phase == phase && before != phase)
-    Tell("pilot_started", Severity::kInfo,
+    RecordEvent("pilot_started", Severity::kInfo,
          "pilot " + pilot.record.key + " (Slurm job " + std::to_string(job.id) + ") runs on " +
              job.nodes);
 }
@@ -295,7 +295,7 @@ void PilotRunner::End(const std::string& key, const std::string& state) {
     failure_ = text + " before its node came; see " + files_->pool() + "/" + key;
     text = failure_;
   }
-  Tell("pilot_ended", failed ? Severity::kWarning : Severity::kInfo, text);
+  RecordEvent("pilot_ended", failed ? Severity::kWarning : Severity::kInfo, text);
   OnPool<Status>(
       [files = files_, record = pilot->record, nodes = pilot->nodes] {
         return files->End(record, nodes, UnixMillis());
@@ -398,7 +398,7 @@ void PilotRunner::Submitted(const std::string& key, const Result<std::uint64_t>&
     pilot.record.slurm_job_id = *id;
     if (pilot.record.cancelled.empty()) pilot.phase = PilotPhase::kPending;
     pilot.state = "PENDING";
-    Tell("pilot_submitted", Severity::kInfo,
+    RecordEvent("pilot_submitted", Severity::kInfo,
          "pilot " + key + " is Slurm job " + std::to_string(*id) + ": " + pilot.record.why);
     if (!pilot.record.cancelled.empty()) Cancel(pilot);
     return;
@@ -418,7 +418,7 @@ void PilotRunner::Do(const CancelPilot& action) {
   pilot.record.cancelled_unix_ms = UnixMillis();
   pilot.phase = PilotPhase::kEnding;
   for (const std::string& node : action.bad_nodes) bad_until_[node] = now + kBadFor;
-  Tell("pilot_cancelled", action.bad_nodes.empty() ? Severity::kInfo : Severity::kWarning,
+  RecordEvent("pilot_cancelled", action.bad_nodes.empty() ? Severity::kInfo : Severity::kWarning,
        "pilot " + action.key + " is cancelled: " + action.why);
   Cancel(pilot);
 }
@@ -436,7 +436,7 @@ void PilotRunner::Cancel(Pilot& pilot) {
 
 // --- telling ---
 
-void PilotRunner::Tell(const char* kind, Severity severity, std::string message) {
+void PilotRunner::RecordEvent(const char* kind, Severity severity, std::string message) {
   hooks_.note({kind, severity, std::move(message)});
 }
 

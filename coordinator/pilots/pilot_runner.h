@@ -81,7 +81,7 @@ class PilotRunner {
   void Submitted(const std::string& key, const Result<std::uint64_t>& id);
   void Cancel(Pilot& pilot);
   void WriteStatus();
-  void Tell(const char* kind, Severity severity, std::string message);
+  void RecordEvent(const char* kind, Severity severity, std::string message);
   void Problem(const std::string& what, const Status& status);
 
   template <typename T>

@@ -58,10 +58,10 @@ TEST(PoolFactsTest, NoPilotIsToGetANodeThatIsOutOfUseOrSomebodyElses) {
   h.Join("n1", {.pilot = "p1"});
   h.Join("n2", {.pilot = "p2"});
   h.Join("n3", {.pilot = "p3"});
-  h.Say("n2", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "Xid 79", .fatal = true});
+  h.Deliver("n2", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "Xid 79", .fatal = true});
   EXPECT_THAT(Read(h).avoid, ElementsAre("fixed", "n2"));
   ASSERT_TRUE(h.Drain("n1").status.ok());
-  h.Say("n3", NodeNotice{.kind = NodeNoticeKind::kDrain,
+  h.Deliver("n3", NodeNotice{.kind = NodeNoticeKind::kDrain,
                          .detail = "its pilot job was asked to end (SIGTERM)"});
   const PoolFacts facts = Read(h);
   EXPECT_THAT(facts.avoid, ElementsAre("fixed", "n1", "n2"));

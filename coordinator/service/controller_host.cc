@@ -68,7 +68,7 @@ void ControllerHost::HandleNow(const Event& event) {
 // nothing is left; its worker will say it all again. A Tick is made up for by the next event.
 void ControllerHost::Wait(Event event, std::function<void()> taken) {
   if (std::holds_alternative<Tick>(event)) return;
-  const auto* gone = std::get_if<WorkerGone>(&event);
+  const auto* gone = std::get_if<WorkerStreamClosed>(&event);
   if (gone != nullptr && ForgetWhole(gone->session)) return;
   if (waiting_.empty())
     Log().warn(
@@ -86,7 +86,7 @@ bool ControllerHost::ForgetWhole(SessionId session) {
   };
   if (std::ranges::none_of(waiting_, began)) return false;
   std::erase_if(waiting_, [&](const Waiting& item) {
-    const auto* said = std::get_if<WorkerSaid>(&item.event);
+    const auto* said = std::get_if<WorkerMessageReceived>(&item.event);
     return began(item) || (said != nullptr && said->session == session);
   });
   return true;

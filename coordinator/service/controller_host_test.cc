@@ -246,7 +246,7 @@ TEST_F(StalledHostTest, WhatWorkersSayWaitsAndIsNotLost) {
   OnLoop([&] {
     Decide(ControllerHost::kMaxHeldBack + kMore);
     host_.Handle(HelloOf("n2", 8), [&] { taken.push_back(1); });
-    host_.Handle(WorkerSaid{8, Heartbeat{}}, [&] { taken.push_back(2); });
+    host_.Handle(WorkerMessageReceived{8, Heartbeat{}}, [&] { taken.push_back(2); });
     EXPECT_EQ(host_.waiting_events(), kMore + 2);
     EXPECT_TRUE(taken.empty()) << "the stream must not read on";
     EXPECT_FALSE(Knows("n2"));
@@ -271,13 +271,13 @@ TEST_F(StalledHostTest, SessionsThatComeAndGoMeanwhileLeaveNothing) {
     Decide(ControllerHost::kMaxHeldBack);
     for (SessionId session = 100; session < 1100; ++session) {
       host_.Handle(HelloOf("n2", session));
-      host_.Handle(WorkerSaid{session, Heartbeat{}});
-      host_.Handle(WorkerGone{session});
+      host_.Handle(WorkerMessageReceived{session, Heartbeat{}});
+      host_.Handle(WorkerStreamClosed{session});
     }
     EXPECT_EQ(host_.waiting_events(), 0u);
     // One that was there before has its end still.
-    host_.Handle(WorkerSaid{7, Heartbeat{}});
-    host_.Handle(WorkerGone{7});
+    host_.Handle(WorkerMessageReceived{7, Heartbeat{}});
+    host_.Handle(WorkerStreamClosed{7});
     EXPECT_EQ(host_.waiting_events(), 2u);
     store_.ReleaseHeld();
   });
@@ -302,11 +302,11 @@ TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
     const std::size_t changes = outlet_.changes;
     for (int i = 1; i <= 1000; ++i) {
       progress.ranks = {RankProgress{.rank = 0, .step = i}};
-      host_.Handle(WorkerSaid{7, progress});
+      host_.Handle(WorkerMessageReceived{7, progress});
     }
     // A message of a run that is not there is a figure and no more.
     progress.generation = 9;
-    for (int i = 1; i <= 1000; ++i) host_.Handle(WorkerSaid{7, progress});
+    for (int i = 1; i <= 1000; ++i) host_.Handle(WorkerMessageReceived{7, progress});
     EXPECT_LE(host_.held_back(), before + 3);
     EXPECT_EQ(outlet_.changes, changes) << "nothing is told before its time";
     store_.ReleaseHeld();

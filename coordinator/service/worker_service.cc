@@ -109,7 +109,7 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
     Log().warn("a worker's stream is ended: {}", message.status().message());
     return stream->Close(message.status());
   }
-  host_.Handle(WorkerSaid{stream->id(), *std::move(message)}, [stream] { stream->ReadNext(); });
+  host_.Handle(WorkerMessageReceived{stream->id(), *std::move(message)}, [stream] { stream->ReadNext(); });
 }
 
 void WorkerService::HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk) {
@@ -122,7 +122,7 @@ void WorkerService::Forget(SessionId session) {
   const auto entry = streams_.extract(session);
   if (entry.empty()) return;
   log_reads_.FailSession(session);
-  if (entry.mapped().said_hello) host_.Handle(WorkerGone{session});
+  if (entry.mapped().said_hello) host_.Handle(WorkerStreamClosed{session});
 }
 
 void WorkerService::DropUnwelcome() {

@@ -88,7 +88,7 @@ class FedController {
   std::vector<JobId> Heartbeats() {
     std::vector<JobId> changed;
     for (const auto& [node, session] : nodes_) {
-      for (const JobId& job : Handle(WorkerSaid{session, Heartbeat{}})) changed.push_back(job);
+      for (const JobId& job : Handle(WorkerMessageReceived{session, Heartbeat{}})) changed.push_back(job);
     }
     Handle(Tick{});
     return changed;
@@ -110,7 +110,7 @@ class FedController {
       progress.tokens_per_second = 12345;
       progress.max_steps = 100000;
       progress.rss_bytes = 3'000'000'000;
-      const Event said = WorkerSaid{nodes_.at(rank.node), Progress{id, generation, {progress}}};
+      const Event said = WorkerMessageReceived{nodes_.at(rank.node), Progress{id, generation, {progress}}};
       for (const JobId& other : Handle(said)) changed.push_back(other);
     }
     return changed;
@@ -135,14 +135,14 @@ class FedController {
   void Answer(const WorkerSend& send, const Prepare& prepare) {
     for (const RankPlacement& rank : prepare.ranks) ranks_[{prepare.job_id, send.node}] = rank.rank;
     answers_.push_back(
-        WorkerSaid{send.session, Prepared{prepare.job_id, prepare.generation, true, "", true,
+        WorkerMessageReceived{send.session, Prepared{prepare.job_id, prepare.generation, true, "", true,
                                           prepare.hosts_master ? 4001 : 0}});
   }
 
   void Answer(const WorkerSend& send, const Launch& launch) {
     const int rank = ranks_.at({launch.job_id, send.node});
     const auto say = [&](WorkerMessage message) {
-      answers_.push_back(WorkerSaid{send.session, std::move(message)});
+      answers_.push_back(WorkerMessageReceived{send.session, std::move(message)});
     };
     say(RankStarted{launch.job_id, launch.generation, rank, 1000 + rank});
     say(TrainerReport{launch.job_id, launch.generation, rank, Formed{}});
@@ -151,7 +151,7 @@ class FedController {
   }
 
   void Answer(const WorkerSend& send, const Abort& abort) {
-    answers_.push_back(WorkerSaid{send.session, Quiesced{abort.job_id, abort.generation}});
+    answers_.push_back(WorkerMessageReceived{send.session, Quiesced{abort.job_id, abort.generation}});
   }
 
   Controller controller_;

@@ -141,7 +141,7 @@ Hello SimNode::MakeHello() const {
   return *hello;
 }
 
-void SimNode::Tell(const worker::WorkerMessage& message) {
+void SimNode::Send(const worker::WorkerMessage& message) {
   const auto wire = worker::ToProto(message);
   if (!wire) return;  // a report that only the guardian understands
   Result<muster::WorkerMessage> converted = FromProto(*wire);
@@ -222,7 +222,7 @@ void SimNode::CarryOut(const worker::Effects& effects) {
   }
 }
 
-void SimNode::Do(const worker::SendToCoordinator& effect) { Tell(effect.message); }
+void SimNode::Do(const worker::SendToCoordinator& effect) { Send(effect.message); }
 
 void SimNode::Do(const worker::SendToGuardian& effect) {
   const auto found = guardians_.find(effect.job);

@@ -95,7 +95,7 @@ class SimNode {
   void OnGuardianGone(const JobId& job);
   void ProveGone(const worker::StartGoneProof& wanted, TimePoint give_up_at);
   void OnGuardianEvent(const JobId& job, const GuardianEvent& event, const SegmentPtr& segment);
-  void Tell(const worker::WorkerMessage& message);
+  void Send(const worker::WorkerMessage& message);
   // Runs unless the worker has died meanwhile.
   void Later(Duration delay, std::function<void()> action);
   std::vector<std::int64_t> LivingPids(const JobId& job) const;

@@ -161,14 +161,14 @@ std::optional<Cut> SimGang::AgreeOnCut() const {
 
 void SimGang::Load() {
   const std::optional<Cut> cut = AgreeOnCut();
-  if (plan().snapshots) TellCut(cut);
+  if (plan().snapshots) ReportCut(cut);
   const std::string from = RestoreNewest(cut);
   loaded_ = true;
   MakeSegments(from == "snapshot" ? cut : std::nullopt);
   Resumed(from);
 }
 
-void SimGang::TellCut(const std::optional<Cut>& cut) {
+void SimGang::ReportCut(const std::optional<Cut>& cut) {
   for (const ProcessPtr& member : members_) {
     json names = json::array();
     for (const SegmentPtr& segment : member->Readable()) {

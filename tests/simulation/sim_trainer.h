@@ -162,7 +162,7 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
   void Form();
   void Load();
   std::optional<Cut> AgreeOnCut() const;
-  void TellCut(const std::optional<Cut>& cut);
+  void ReportCut(const std::optional<Cut>& cut);
   std::string RestoreNewest(const std::optional<Cut>& cut);
   void RestoreFromCut(const Cut& cut);
   bool RestoreFromCheckpoint(const std::string& directory);

@@ -59,7 +59,7 @@ void World::SendUp(int index, muster::WorkerMessage message) {
     if (!stream.welcomed && OutlivesStream(each)) {
       stream.kept.push_back(std::move(each));
     } else if (stream.session != 0) {
-      PutUp(index, WorkerSaid{stream.session, std::move(each)});
+      PutUp(index, WorkerMessageReceived{stream.session, std::move(each)});
     }
   }
 }
@@ -116,7 +116,7 @@ void World::ArriveDown(int index, SessionId session) {
   if (std::holds_alternative<Welcome>(message)) {
     stream.welcomed = true;
     for (muster::WorkerMessage& kept : std::exchange(stream.kept, {})) {
-      PutUp(index, WorkerSaid{session, std::move(kept)});
+      PutUp(index, WorkerMessageReceived{session, std::move(kept)});
     }
   }
   NodeAt(index).Receive(message);
@@ -153,7 +153,7 @@ void World::EndUp(int index, SessionId session, StreamEnd how) {
   TimePoint at = queue_.now();
   for (int i = 0; i < count; ++i) {
     Event& event = under_way[static_cast<std::size_t>(i)];
-    const auto* said = std::get_if<WorkerSaid>(&event);
+    const auto* said = std::get_if<WorkerMessageReceived>(&event);
     if (i >= written && said != nullptr && OutlivesStream(said->message)) {
       stream.kept.push_back(said->message);
     }
@@ -163,7 +163,7 @@ void World::EndUp(int index, SessionId session, StreamEnd how) {
   }
   if (!heard) return;
   queue_.At(at + random_.Delay(microseconds(100), milliseconds(400)),
-            [this, session] { coordinator_->Deliver(WorkerGone{session}); });
+            [this, session] { coordinator_->Deliver(WorkerStreamClosed{session}); });
 }
 
 void World::EndDown(int index, StreamEnd how) {

@@ -42,7 +42,7 @@ class NcclErrorsAtRank : public ::testing::TestWithParam<int> {};
 TEST_P(NcclErrorsAtRank, EndItsOperationsAndAfterwardsTheGangFormsAgain) {
   const int victim = GetParam();
   NcclTestGang gang(3);
-  gang.nccl().TellPeersOfAborts();
+  gang.nccl().NotifyPeersOfAborts();
   gang.MustForm(1);
   gang.nccl().FailRank(victim, NcclResult::kRemoteError);
   gang.Run([&](int r, NcclCommunicator& communicator) {

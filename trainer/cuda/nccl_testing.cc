@@ -550,7 +550,7 @@ void SubstituteNccl::BlockAborts(bool block) {
   state_->changed.notify_all();
 }
 
-void SubstituteNccl::TellPeersOfAborts() {
+void SubstituteNccl::NotifyPeersOfAborts() {
   std::lock_guard lock(state_->mutex);
   state_->tell_peers = true;
 }

@@ -149,13 +149,13 @@ std::optional<Failure> RankProcess::Serve(RankEnv env, Source source) {
     if (auto failure = MakeDevice()) return failure;
     return RunTrainer(source);
   } catch (const std::exception& error) {
-    TellDeviceMemory();
+    ReportDeviceMemory();
     return UncaughtFailure(error.what());
   }
 }
 
 // An allocation that failed is in the allocator's counts, and no further step will tell of it.
-void RankProcess::TellDeviceMemory() {
+void RankProcess::ReportDeviceMemory() {
   if (!ops_) return;
   parts_.progress.SetDeviceMemory(ReadDeviceMemory(ops_->device()));
   parts_.progress.Move();

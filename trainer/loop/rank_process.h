@@ -89,7 +89,7 @@ class RankProcess {
   std::optional<Failure> TakeUp(Assignment assignment);
   void TakeSegments();
   std::optional<Failure> Serve(RankEnv env, Source source);
-  void TellDeviceMemory();
+  void ReportDeviceMemory();
   std::optional<Failure> MakeDevice();
   std::optional<Failure> RunTrainer(Source source);
   void Park(const Failure& failure);

@@ -262,7 +262,7 @@ void Trainer::FinishStep(const StepNumbers& numbers, double lr, TimePoint begin)
                             .rss_bytes = ResidentBytes(),
                             .device_bytes = device.reserved,
                             .device_capacity_bytes = device.capacity};
-  TellSaves();
+  ReportSaves();
   parts_.progress.SetDeviceMemory(device);
   parts_.progress.FinishStep(metrics, {.tokens = labels,
                                        .samples = loader_->geometry().global_batch(),
@@ -381,11 +381,11 @@ Status Trainer::DrainSaves() {
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
   Status drained =
       checkpointer_->DrainWhileMoving(kDrainPatience, [this] { parts_.progress.Move(); });
-  TellSaves();
+  ReportSaves();
   return drained;
 }
 
-void Trainer::TellSaves() {
+void Trainer::ReportSaves() {
   const ShardSaverCounters saves = parts_.saver->counters();
   parts_.progress.SetSaved(saves.write, saves.bytes);
 }

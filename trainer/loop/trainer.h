@@ -106,7 +106,7 @@ class Trainer {
   Status LoadFirstAdapters();
   const SafetensorsModel* ModelFiles() const;
   std::optional<Failure> LoadFrozen();
-  void TellFrozen();
+  void ReportFrozen();
   Status WithOwnReason(const Status& loaded) const;
   std::optional<Failure> OpenMetrics();
   std::optional<Failure> AgreeOnStop();
@@ -148,7 +148,7 @@ class Trainer {
   std::optional<Failure> SaveLast();
   Status DrainSaves();
   // Into the progress page: what has been written so far.
-  void TellSaves();
+  void ReportSaves();
   void CountCollectiveError(const Failure& failure);
   std::optional<Failure> Export();
   std::optional<Failure> WaitForRoom();

@@ -233,7 +233,7 @@ const SafetensorsModel* Trainer::ModelFiles() const {
 }
 
 // The guardian holds them for processes to come.
-void Trainer::TellFrozen() {
+void Trainer::ReportFrozen() {
   if (parts_.frozen == nullptr) return;
   const FrozenShelf::News news = parts_.frozen->TakeNews();
   for (const std::string& name : news.dropped) parts_.supervisor.DropSegment(env_.generation, name);
@@ -245,10 +245,10 @@ std::optional<Failure> Trainer::LoadFrozen() {
   if (train().lora) parts_.progress.EnterPhase(TrainPhase::kLoadingFrozen);
   const Status loaded = WithOwnReason(engine_->LoadFrozen(ModelFiles(), [this] {
     parts_.progress.Move();
-    TellFrozen();  // what is of no use any more goes while memory is filled
+    ReportFrozen();  // what is of no use any more goes while memory is filled
   }));
   if (!loaded.ok()) return SharedInputFailure("model", loaded);
-  TellFrozen();
+  ReportFrozen();
   // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
   // (verb_train.cc).
   if (train().lora) ::malloc_trim(0);

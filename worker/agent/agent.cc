@@ -64,7 +64,7 @@ const Prepare* Agent::FindPrepare(const JobId& job) const {
   return it == jobs_.end() ? nullptr : &it->second.prepare;
 }
 
-void Agent::Tell(Job& job, GuardianCommand command, Effects* effects) {
+void Agent::Send(Job& job, GuardianCommand command, Effects* effects) {
   if (job.link == Link::kReady)
     effects->push_back(SendToGuardian{job.prepare.job, std::move(command)});
   else
@@ -115,7 +115,7 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
 
 void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
   job.preparing->guardian_asked = true;
-  Tell(job,
+  Send(job,
        GuardianPrepare{.generation = job.prepare.generation,
                        .master = MasterSocketFor(*job.spec, job.prepare.hosts_master),
                        .bind_address = job.prepare.master_bind_address,
@@ -123,7 +123,7 @@ void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
        effects);
   if (!job.spec->train) return;
   job.standby = BuildStandby(context_, *job.spec, job.prepare, JobDir(job.prepare.job));
-  Tell(job, *job.standby, effects);
+  Send(job, *job.standby, effects);
 }
 
 Effects Agent::OnPreflight(const JobId& id, Generation generation, const PreflightResult& result) {
@@ -197,14 +197,14 @@ Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
     return effects;
   }
   job->launches = BuildLaunches(context_, *job->spec, job->prepare, launch, JobDir(launch.job));
-  TellCpuBinding(*job, &effects);
-  for (const GuardianLaunch& command : job->launches) Tell(*job, command, &effects);
+  ReportCpuBinding(*job, &effects);
+  for (const GuardianLaunch& command : job->launches) Send(*job, command, &effects);
   return effects;
 }
 
 // To the log of every node; to the job's own events where there was something to choose, by the
 // node of rank 0 for all.
-void Agent::TellCpuBinding(const Job& job, Effects* effects) const {
+void Agent::ReportCpuBinding(const Job& job, Effects* effects) const {
   const CpuBindingPlan plan = PlanRankCpus(context_, *job.spec, job.prepare);
   const Generation generation = job.prepare.generation;
   Note(DescribeGeneration(job.prepare.job, generation) + ": " + plan.sentence, effects);
@@ -249,7 +249,7 @@ Effects Agent::OnAbort(const Abort& abort) {
       job->hosted.prepared = false;  // another Prepare of this generation is no repetition
       job->abort = GuardianAbort{abort.generation, abort.grace_seconds, abort.reason,
                                  abort.park_seconds, abort.kill_ranks};
-      Tell(*job, *job->abort, &effects);
+      Send(*job, *job->abort, &effects);
       break;
     case Link::kAbsent:
       job->link = Link::kProving;
@@ -276,7 +276,7 @@ Effects Agent::OnRelease(const Release& release) {
   if (job->link == Link::kAbsent)
     Forget(*job, &effects);
   else if (job->link != Link::kProving)
-    Tell(*job, GuardianRelease{}, &effects);
+    Send(*job, GuardianRelease{}, &effects);
   return effects;
 }
 
@@ -287,7 +287,7 @@ Effects Agent::OnStop(const Stop& stop) {
                     job->hosted.launched && !job->hosted.quiesced && !job->abort && !job->releasing;
   if (!runs) return effects;
   job->stop = GuardianStop{stop.generation, stop.reason};
-  Tell(*job, *job->stop, &effects);
+  Send(*job, *job->stop, &effects);
   return effects;
 }
 
@@ -301,7 +301,7 @@ Effects Agent::OnInjectFault(const InjectFault& fault) {
            FindRank(job->hosted.exited, fault.rank) != nullptr || job->link != Link::kReady)
     error = "rank " + std::to_string(fault.rank) + " does not run on this node";
   if (error.empty())
-    Tell(*job, GuardianFault{fault.generation, fault.rank, fault.kind, fault.argument}, &effects);
+    Send(*job, GuardianFault{fault.generation, fault.rank, fault.kind, fault.argument}, &effects);
   Send(FaultDone{fault.request_id, error}, &effects);
   return effects;
 }
@@ -410,11 +410,11 @@ Effects Agent::OnStuckSeen(const JobId& id, const std::vector<std::int64_t>& end
       return std::find(ended.begin(), ended.end(), pid) != ended.end();
     });
   if (!job->stuck.empty()) effects.push_back(LookAtStuckLater{id});
-  if (gone > 0) TellStuck(*job, &effects);
+  if (gone > 0) ReportStuck(*job, &effects);
   return effects;
 }
 
-void Agent::TellStuck(Job& job, Effects* effects) {
+void Agent::ReportStuck(Job& job, Effects* effects) {
   if (job.wound_up)
     return Apply(job,
                  GuardianQuiesced{job.hosted.generation, job.unkillable, job.hosted.kept_ranks,

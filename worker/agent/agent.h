@@ -166,23 +166,23 @@ class Agent {
 
   bool IsStale(const Job& job, Generation generation) const;
   Job* Find(const JobId& job);
-  void Tell(Job& job, GuardianCommand command, Effects* effects);
+  void Send(Job& job, GuardianCommand command, Effects* effects);
   void AskGuardianToPrepare(Job& job, Effects* effects);
   void FinishPreparing(Job& job, Effects* effects);
   // Whether a generation's end is what was asked for last: an older abort may have kept processes.
   static bool AnswersAbort(const Job& job, bool quiesced, bool keeps_any);
   void FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects);
-  void TellCpuBinding(const Job& job, Effects* effects) const;
+  void ReportCpuBinding(const Job& job, Effects* effects) const;
   void EnsureGuardian(Job& job, Effects* effects);
   // The end of a release, but for processes that do not end: the job stays until they do, for its
   // directory and its place in a Hello are all that is known of them.
   void Forget(Job& job, Effects* effects);
   // To the coordinator: what is left of the job after some of it has ended late.
-  void TellStuck(Job& job, Effects* effects);
+  void ReportStuck(Job& job, Effects* effects);
   static bool WaitsForStuck(const Job& job) {
     return job.releasing && job.link == Link::kAbsent && !job.stuck.empty();
   }
-  void TellAgain(Job& job, Effects* effects);
+  void ReportAgain(Job& job, Effects* effects);
 
   void Apply(Job& job, const GuardianHello& hello, Effects* effects);
   void Apply(Job& job, const GuardianPrepared& prepared, Effects* effects);

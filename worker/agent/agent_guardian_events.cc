@@ -144,7 +144,7 @@ void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
   job.link = Link::kReady;
   for (GuardianCommand& command : std::exchange(job.queued, {}))
     effects->push_back(SendToGuardian{job.prepare.job, std::move(command)});
-  if (again) TellAgain(job, effects);
+  if (again) ReportAgain(job, effects);
 }
 
 bool Agent::AnswersAbort(const Job& job, bool quiesced, bool keeps_any) {
@@ -152,19 +152,19 @@ bool Agent::AnswersAbort(const Job& job, bool quiesced, bool keeps_any) {
   return quiesced && !(keeps_nobody && keeps_any);
 }
 
-void Agent::TellAgain(Job& job, Effects* effects) {
-  if (job.releasing) return Tell(job, GuardianRelease{}, effects);
+void Agent::ReportAgain(Job& job, Effects* effects) {
+  if (job.releasing) return Send(job, GuardianRelease{}, effects);
   // Its answer may have been lost as well.
   if (job.preparing && job.preparing->guardian_asked && !job.preparing->guardian)
     return AskGuardianToPrepare(job, effects);
-  if (job.standby) Tell(job, *job.standby, effects);
+  if (job.standby) Send(job, *job.standby, effects);
   if (job.abort && !AnswersAbort(job, job.hosted.quiesced, job.hosted.keeps_any()))
-    return Tell(job, *job.abort, effects);
+    return Send(job, *job.abort, effects);
   if (job.hosted.quiesced) return;
   job.hosted.launched |= !job.launches.empty();
   for (const GuardianLaunch& launch : job.launches)
-    if (!HasRank(job.hosted.started, launch.rank)) Tell(job, launch, effects);
-  if (job.stop) Tell(job, *job.stop, effects);
+    if (!HasRank(job.hosted.started, launch.rank)) Send(job, launch, effects);
+  if (job.stop) Send(job, *job.stop, effects);
 }
 
 void Agent::Apply(Job& job, const GuardianRefused& refused, Effects* effects) {

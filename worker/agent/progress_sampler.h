@@ -118,7 +118,7 @@ class ProgressSampler {
                          const Rank& rank, TimePoint now);
   void ReadPage(Gang& gang, int number, Rank& rank, TimePoint now);
   void ReadProcessOf(Rank& rank);
-  Progress Tell(const JobId& job, Gang& gang);
+  Progress Send(const JobId& job, Gang& gang);
 
   const Duration keep_;
   const ProcessReader read_process_;

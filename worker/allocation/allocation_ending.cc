@@ -58,7 +58,7 @@ bool AllocationEnding::EverybodyKnows() const {
 void AllocationEnding::Close(TimePoint) {
   phase_ = Phase::kClosing;
   tell_at_.reset();
-  effects_.emplace_back(std::in_place_type<TellScheduler>);
+  effects_.emplace_back(std::in_place_type<NotifyScheduler>);
 }
 
 void AllocationEnding::OnTold(Closing result, TimePoint now) {

@@ -44,11 +44,11 @@ struct AskCloser {
   int index = -1;
 };
 struct ReadNote {};  // whether it is noted that the scheduler was told
-struct TellScheduler {};
+struct NotifyScheduler {};
 struct GoAway {
   bool left_out = false;
 };
-using EndingEffect = std::variant<EndPrograms, AskCloser, ReadNote, TellScheduler, GoAway>;
+using EndingEffect = std::variant<EndPrograms, AskCloser, ReadNote, NotifyScheduler, GoAway>;
 
 class AllocationEnding {
  public:

@@ -53,14 +53,14 @@ TEST_F(AllocationEndingTest, TheCloserLetsTheOthersKnowBeforeItTellsTheScheduler
   ending_.OnAsked(4);
   const auto effects = Pass(seconds(1));
   EXPECT_EQ(Count<EndPrograms>(effects), 1);
-  EXPECT_EQ(Count<TellScheduler>(effects), 1);
+  EXPECT_EQ(Count<NotifyScheduler>(effects), 1);
   ending_.OnTold(Closing::kDone, now_);
   EXPECT_EQ(Count<GoAway>(Pass(seconds(1))), 1);
 }
 
 TEST_F(AllocationEndingTest, OneThatDoesNotAskHoldsUpNobodyForLong) {
   ending_.Decide(kAgainEnding, 2, {3}, now_);
-  EXPECT_EQ(Count<TellScheduler>(Pass(seconds(5))), 1);
+  EXPECT_EQ(Count<NotifyScheduler>(Pass(seconds(5))), 1);
 }
 
 TEST_F(AllocationEndingTest, ASchedulerThatDoesNotAnswerIsToldAgainForMinutes) {
@@ -69,7 +69,7 @@ TEST_F(AllocationEndingTest, ASchedulerThatDoesNotAnswerIsToldAgainForMinutes) {
   for (int second = 0; second < 500; ++second) {
     const auto effects = Pass(seconds(1));
     ASSERT_EQ(Count<GoAway>(effects), 0) << second;
-    if (Count<TellScheduler>(effects) == 0) continue;
+    if (Count<NotifyScheduler>(effects) == 0) continue;
     ++told;
     ending_.OnTold(Closing::kAgain, now_);
   }
@@ -78,7 +78,7 @@ TEST_F(AllocationEndingTest, ASchedulerThatDoesNotAnswerIsToldAgainForMinutes) {
   bool gone = false;
   for (int second = 0; second < 200 && !gone; ++second) {
     const auto effects = Pass(seconds(1));
-    if (Count<TellScheduler>(effects) > 0) ending_.OnTold(Closing::kAgain, now_);
+    if (Count<NotifyScheduler>(effects) > 0) ending_.OnTold(Closing::kAgain, now_);
     gone = Count<GoAway>(effects) > 0;
   }
   EXPECT_TRUE(gone) << "not for ever";
@@ -89,35 +89,35 @@ TEST_F(AllocationEndingTest, TheOthersStayUntilTheSchedulerWasTold) {
   const auto effects = Pass(minutes(5));
   EXPECT_EQ(Count<EndPrograms>(effects), 1) << "their programs end at once";
   EXPECT_EQ(Count<GoAway>(effects), 0);
-  EXPECT_EQ(Count<TellScheduler>(effects), 0);
+  EXPECT_EQ(Count<NotifyScheduler>(effects), 0);
   EXPECT_EQ(Count<GoAway>(Pass(seconds(1), Closer::kAnswers, true)), 1);
 }
 
 TEST_F(AllocationEndingTest, WhenTheCloserDiesTheNextLowestTellsTheScheduler) {
   ending_.Decide(kAgainEnding, 0, {0, 3}, now_);
   const auto effects = Pass(seconds(2), Closer::kRefuses);
-  EXPECT_EQ(Count<TellScheduler>(effects), 1);
+  EXPECT_EQ(Count<NotifyScheduler>(effects), 1);
   EXPECT_TRUE(ending_.closes());
 }
 
 TEST_F(AllocationEndingTest, WhenItsMachineDiesItTakesASecondLonger) {
   ending_.Decide(kAgainEnding, 0, {0, 3}, now_);
-  EXPECT_EQ(Count<TellScheduler>(Pass(seconds(2), Closer::kIsSilent)), 0);
-  EXPECT_EQ(Count<TellScheduler>(Pass(seconds(3), Closer::kIsSilent)), 1);
+  EXPECT_EQ(Count<NotifyScheduler>(Pass(seconds(2), Closer::kIsSilent)), 0);
+  EXPECT_EQ(Count<NotifyScheduler>(Pass(seconds(3), Closer::kIsSilent)), 1);
 }
 
 TEST_F(AllocationEndingTest, OnesThatAreLowerComeFirst) {
   ending_.Decide(kAgainEnding, 0, {0, 1, 3}, now_);
   Pass(milliseconds(700), Closer::kRefuses);
   const auto effects = Pass(seconds(60));
-  EXPECT_EQ(Count<TellScheduler>(effects), 0) << "the second does it";
+  EXPECT_EQ(Count<NotifyScheduler>(effects), 0) << "the second does it";
   EXPECT_EQ(std::get<AskCloser>(effects.front()).index, 1);
 }
 
 TEST_F(AllocationEndingTest, ACloserThatIsGoneBecauseItIsDoneIsNotReplaced) {
   ending_.Decide(kAgainEnding, 0, {0}, now_);
   const auto effects = Pass(seconds(2), Closer::kRefuses, true);
-  EXPECT_EQ(Count<TellScheduler>(effects), 0);
+  EXPECT_EQ(Count<NotifyScheduler>(effects), 0);
   EXPECT_EQ(Count<GoAway>(effects), 1);
 }
 

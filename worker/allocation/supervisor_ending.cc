@@ -154,7 +154,7 @@ void SupervisorLoop::Do(const ReadNote&) {
       [this](bool closed) { ending_.OnNote(closed, SystemClock().Now()); });
 }
 
-void SupervisorLoop::Do(const TellScheduler&) {
+void SupervisorLoop::Do(const NotifyScheduler&) {
   ClosingOrder order = order_;
   for (const auto& [index, refused] : gone_since_) {
     const auto member = election_.members().find(index);

@@ -75,7 +75,7 @@ class SupervisorLoop {
   void Do(const EndPrograms&);
   void Do(const AskCloser& ask);
   void Do(const ReadNote&);
-  void Do(const TellScheduler&);
+  void Do(const NotifyScheduler&);
   void Do(const GoAway& go);
   void TickEnd();
   void SweepNode();

@@ -82,7 +82,7 @@ bool GuardianCore::Admit(Generation generation) {
 
 void GuardianCore::Refuse(Generation generation, const std::string& why) {
   Note("refused a command of generation " + std::to_string(generation) + ": " + why);
-  Tell(GuardianRefused{generation, newest_, why});
+  Send(GuardianRefused{generation, newest_, why});
 }
 
 bool GuardianCore::Lives(Generation generation) const {
@@ -93,7 +93,7 @@ void GuardianCore::Handle(const GuardianPrepare& prepare, TimePoint now) {
   if (leaving_ || !Admit(prepare.generation)) return;
   if (gang_ && gang_->generation == prepare.generation) {
     if (Lives(prepare.generation))
-      Tell(GuardianPrepared{prepare.generation, {}, gang_->master_port});
+      Send(GuardianPrepared{prepare.generation, {}, gang_->master_port});
     else
       Refuse(prepare.generation, "it has been aborted");
     return;
@@ -118,7 +118,7 @@ void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
   gang_ = Gang{.generation = prepare.generation, .master = prepare.master};
   if (prepare.spare) EndKept();
   if (prepare.master == MasterSocket::kNone)
-    TellPrepared();
+    SendPrepared();
   else
     effects_.push_back(BindMaster{prepare.master, prepare.bind_address});
 }
@@ -131,12 +131,12 @@ Effects GuardianCore::OnMasterBound(const Result<int>& port) {
     gang_->error = port.status().message();
     gang_->wound_up = true;
   }
-  TellPrepared();
+  SendPrepared();
   return Take();
 }
 
-void GuardianCore::TellPrepared() {
-  Tell(GuardianPrepared{gang_->generation, gang_->error, gang_->master_port});
+void GuardianCore::SendPrepared() {
+  Send(GuardianPrepared{gang_->generation, gang_->error, gang_->master_port});
   Note(Name(gang_->generation) + ": prepared" +
        (gang_->error.empty() ? "" : ", but " + gang_->error));
 }
@@ -219,7 +219,7 @@ void GuardianCore::BecomeMember(ProcessId id, const GuardianLaunch& launch) {
   member.pid = process.pid;
   Note(RankName(launch.generation, launch.rank) + " started, pid " + std::to_string(process.pid));
   if (launch.rank != kStoreRank)
-    Tell(GuardianRankStarted{launch.generation, launch.rank, process.pid}, id);
+    Send(GuardianRankStarted{launch.generation, launch.rank, process.pid}, id);
 }
 
 void GuardianCore::Assign(ProcessId id, const GuardianLaunch& launch) {
@@ -342,22 +342,22 @@ void GuardianCore::Handle(const GuardianHold& hold, TimePoint) {
 }
 
 Effects GuardianCore::OnWorkerConnected(std::int64_t own_pid, TimePoint now) {
-  Tell(GuardianHello{own_pid, job_, newest_, true});
+  Send(GuardianHello{own_pid, job_, newest_, true});
   if (gang_ && gang_->generation == newest_) {
     const Generation generation = gang_->generation;
-    Tell(GuardianPrepared{generation, gang_->error, gang_->master_port});
+    Send(GuardianPrepared{generation, gang_->error, gang_->master_port});
     for (const auto& [rank, member] : gang_->members)
       if (rank != kStoreRank && member.pid != 0)
-        Tell(GuardianRankStarted{generation, rank, member.pid}, member.process);
+        Send(GuardianRankStarted{generation, rank, member.pid}, member.process);
     for (const ReportLog::Entry& entry : gang_->reports.entries())
-      Tell(GuardianReport{generation, entry.rank, entry.json});
+      Send(GuardianReport{generation, entry.rank, entry.json});
     for (const auto& [rank, member] : gang_->members)
-      if (rank != kStoreRank && member.exited) Tell(ExitedNow(member, now));
+      if (rank != kStoreRank && member.exited) Send(ExitedNow(member, now));
   }
-  for (const Segment& segment : segments_) Tell(GuardianSegment{segment.name}, 0, segment.name);
+  for (const Segment& segment : segments_) Send(GuardianSegment{segment.name}, 0, segment.name);
   const bool nothing_runs = !end_ && (!gang_ || gang_->wound_up);
-  if (newest_ > 0 && nothing_runs && !pending_prepare_) Tell(Quiesced());
-  Tell(GuardianSynced{});
+  if (newest_ > 0 && nothing_runs && !pending_prepare_) Send(Quiesced());
+  Send(GuardianSynced{});
   return Take();
 }
 

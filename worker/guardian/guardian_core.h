@@ -130,7 +130,7 @@ class GuardianCore {
   void Handle(const GuardianStop& stop, TimePoint now);
   void Handle(const GuardianFault& fault, TimePoint now);
   void Handle(const GuardianHold& hold, TimePoint now);
-  void Handle(const GuardianPing&, TimePoint) { Tell(GuardianAlive{}); }
+  void Handle(const GuardianPing&, TimePoint) { Send(GuardianAlive{}); }
 
   // The one place where generations are fenced: a command of an older generation than the newest
   // seen is refused, a newer one becomes the newest.
@@ -139,7 +139,7 @@ class GuardianCore {
   bool Lives(Generation generation) const;
 
   void PrepareNow(const GuardianPrepare& prepare);
-  void TellPrepared();
+  void SendPrepared();
 
   ProcessId FindWaiting(const GuardianLaunch& launch) const;
   ProcessId Start(const GuardianLaunch& launch);
@@ -179,7 +179,7 @@ class GuardianCore {
   void NoteCut(const std::vector<std::string>& segments);
   std::deque<Segment>::const_iterator LeastUseful() const;
 
-  void Tell(GuardianEvent event, ProcessId page_of = 0, std::string segment = {});
+  void Send(GuardianEvent event, ProcessId page_of = 0, std::string segment = {});
   void Note(std::string text) { effects_.push_back(LogNote{std::move(text)}); }
   Effects Take() { return std::exchange(effects_, {}); }
 

@@ -71,7 +71,7 @@ Effects GuardianCore::OnMessage(ProcessId id, const std::string& text, bool has_
     if (Member* member = MemberOf(id, process); member != nullptr && type == "first_step")
       member->first_step = true;
     gang_->reports.Add(process.rank, type, text);
-    Tell(GuardianReport{gang_->generation, process.rank, text});
+    Send(GuardianReport{gang_->generation, process.rank, text});
   }
   KeepStandbys();
   return Take();
@@ -82,7 +82,7 @@ void GuardianCore::HoldFrom(ProcessId id, const std::string& name) {
   std::erase_if(segments_, [&](const Segment& s) { return s.name == name; });
   segments_.push_back({.name = name, .maker = id, .made = gang_->generation});
   effects_.push_back(HoldSegment{name});
-  Tell(GuardianSegment{name}, 0, name);
+  Send(GuardianSegment{name}, 0, name);
   const std::size_t ranks = std::max<std::size_t>(gang_->node_ranks.size(), 1);
   while (segments_.size() > kSegmentsPerRank * ranks) LetGo(std::string(LeastUseful()->name));
 }
@@ -109,7 +109,7 @@ std::deque<GuardianCore::Segment>::const_iterator GuardianCore::LeastUseful() co
 void GuardianCore::LetGo(const std::string& name) {
   if (std::erase_if(segments_, [&](const Segment& s) { return s.name == name; }) == 0) return;
   effects_.push_back(LetSegmentGo{name});
-  Tell(GuardianSegment{.name = name, .dropped = true});
+  Send(GuardianSegment{.name = name, .dropped = true});
 }
 
 Effects GuardianCore::OnExited(ProcessId id, const ProcessEnd& end, TimePoint now) {
@@ -154,7 +154,7 @@ void GuardianCore::ReportExit(int rank, Member& member, const ProcessEnd& end, T
     return;
   }
   effects_.push_back(WriteExitRecord{exited});
-  Tell(exited);
+  Send(exited);
 }
 
 GuardianRankExited GuardianCore::ExitedNow(const Member& member, TimePoint now) const {
@@ -213,7 +213,7 @@ void GuardianCore::Handle(const GuardianAbort& abort, TimePoint now) {
         process.generation == abort.generation && !process.doomed &&
         std::ranges::find(abort.kill_ranks, process.rank) != abort.kill_ranks.end())
       Kill(id, process);
-  if (Quiet(keep)) return Tell(Quiesced());
+  if (Quiet(keep)) return Send(Quiesced());
   const bool parks = keep && !end_;
   BeginEnd(
       {.kill_at = now + FromSeconds(std::max(keep ? abort.park_seconds : abort.grace_seconds, 0.0)),
@@ -336,7 +336,7 @@ void GuardianCore::UnkillableSwept(const SweepResult& result) {
   if (unkillable_ == before) return;
   Note("g" + std::to_string(newest_) + ": of " + std::to_string(before.size()) +
        " processes that resisted " + std::to_string(unkillable_.size()) + " are left");
-  Tell(Quiesced());
+  Send(Quiesced());
 }
 
 // Beside a living generation, of which a Quiesced would say that it is over.
@@ -348,7 +348,7 @@ void GuardianCore::UnkillableSeen(const SweepResult& result) {
   });
   if (left == unkillable_) return;
   unkillable_ = std::move(left);
-  Tell(GuardianQuiesced{.generation = gang_->generation - 1, .unkillable_pids = unkillable_});
+  Send(GuardianQuiesced{.generation = gang_->generation - 1, .unkillable_pids = unkillable_});
 }
 
 void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
@@ -363,14 +363,14 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
                             : std::to_string(unkillable_.size()) + " processes resist") +
        ", " + std::to_string(quiesced.kept_ranks.size()) + " are parked");
   // That slots are back is told also where only a preparation has asked.
-  if (end.answer || changed) Tell(quiesced);
+  if (end.answer || changed) Send(quiesced);
   if (leaving_)
     effects_.push_back(Leave{});
   else if (pending_prepare_)
     PrepareNow(*std::exchange(pending_prepare_, std::nullopt));
 }
 
-void GuardianCore::Tell(GuardianEvent event, ProcessId page_of, std::string segment) {
+void GuardianCore::Send(GuardianEvent event, ProcessId page_of, std::string segment) {
   effects_.push_back(SendToWorker{std::move(event), page_of, std::move(segment)});
 }
 

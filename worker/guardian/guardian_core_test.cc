@@ -29,7 +29,7 @@ class GuardianCoreTest : public testing::Test {
     const nlohmann::json hold = {{"type", "segment"}, {"name", name}, {"generation", generation}};
     host_.Say(id, hold.dump(), true);
   }
-  void TellCut(ProcessId id, Generation generation, const std::vector<std::string>& segments) {
+  void ReportCut(ProcessId id, Generation generation, const std::vector<std::string>& segments) {
     const nlohmann::json cut = {
         {"type", "cut"}, {"segments", segments}, {"generation", generation}};
     host_.Say(id, cut.dump());
@@ -371,7 +371,7 @@ TEST_F(GuardianCoreTest, SegmentsOfAnotherGenerationAreNeitherHeldNorLetGo) {
 TEST_F(GuardianCoreTest, GangsInARowThatFailToFormDoNotPushOutTheOnlyWholeState) {
   Run(1);
   for (const ProcessId id : {1, 2}) {
-    TellCut(id, 1, {});
+    ReportCut(id, 1, {});
     for (const char* name : {"own-", "kept-"}) Hold(id, 1, name + std::to_string(id));
   }
   const std::set<std::string> whole = host_.segments;
@@ -381,7 +381,7 @@ TEST_F(GuardianCoreTest, GangsInARowThatFailToFormDoNotPushOutTheOnlyWholeState)
     Run(generation);
     for (const ProcessId id : {1, 2}) {
       const std::string suffix = std::to_string(id) + "-g" + std::to_string(generation);
-      TellCut(id, generation, {"own-1", "kept-1", "own-2", "kept-2", "elsewhere"});
+      ReportCut(id, generation, {"own-1", "kept-1", "own-2", "kept-2", "elsewhere"});
       for (const char* name : {"own-", "kept-"}) Hold(id, generation, name + suffix);
       EXPECT_TRUE(host_.segments.contains("own-" + suffix));
     }
@@ -397,7 +397,7 @@ TEST_F(GuardianCoreTest, WhatIsNoPartOfANewerCutGoesBeforeThat) {
   host_.Command(ParkAll(1));
   host_.Settle();
   Run(2);
-  TellCut(1, 2, {"a", "d"});
+  ReportCut(1, 2, {"a", "d"});
   for (const char* name : {"e", "f", "g", "h", "i", "j", "k", "l"}) Hold(1, 2, name);
   EXPECT_THAT(host_.segments, ElementsAre("a", "d", "e", "f", "g", "h", "i", "j", "k", "l"));
   Hold(1, 2, "m");

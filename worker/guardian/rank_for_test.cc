@@ -33,7 +33,7 @@ class Rank {
   Rank() : control_(muster::UniqueFd(std::atoi(std::getenv(muster::kControlFdVariable)))) {}
 
   int Run() {
-    Tell("standby_ready", {});
+    Send("standby_ready", {});
     // For who waits until it has been told.
     ::prctl(PR_SET_NAME, "told-ready");
     for (;;) {
@@ -49,7 +49,7 @@ class Rank {
         segments_ += " " + message.at("name").get<std::string>() + "=" + text;
       } else if (type == "park" && !deaf_) {
         Say("told to park: " + message.at("reason").get<std::string>());
-        Tell("parked", {{"step", 7}});
+        Send("parked", {{"step", 7}});
       } else {
         Say("got " + packet->data);
       }
@@ -62,7 +62,7 @@ class Rank {
     std::fflush(stdout);
   }
 
-  void Tell(const std::string& type, Json body, int descriptor = -1) {
+  void Send(const std::string& type, Json body, int descriptor = -1) {
     body["type"] = type;
     if (generation_ > 0 && !body.contains("generation")) body["generation"] = generation_;
     std::vector<int> descriptors;
@@ -91,23 +91,23 @@ class Rank {
     std::istringstream words(environment["ON_ASSIGN"]);
     for (std::string word; words >> word;)
       Do(word.substr(0, word.find(':')), word.substr(word.find(':') + 1));
-    Tell("formed", Json::object());
+    Send("formed", Json::object());
   }
 
   void Do(const std::string& what, const std::string& argument) {
     if (what == "first_step") {
-      Tell("first_step", {{"step", 1}});
+      Send("first_step", {{"step", 1}});
     } else if (what == "park") {
-      Tell("parked", {{"step", 7}});
+      Send("parked", {{"step", 7}});
     } else if (what == "segment") {
       const muster::UniqueFd file(::memfd_create(argument.c_str(), MFD_CLOEXEC));
       const std::string content = "of-" + argument;
       if (::write(file.get(), content.data(), content.size()) < 0) std::exit(EXIT_FAILURE);
-      Tell("segment", {{"name", argument}}, file.get());
+      Send("segment", {{"name", argument}}, file.get());
     } else if (what == "drop") {
-      Tell("drop_segment", {{"name", argument}});
+      Send("drop_segment", {{"name", argument}});
     } else if (what == "stale") {
-      Tell("note", {{"generation", std::stoll(argument)}, {"message", "stale"}});
+      Send("note", {{"generation", std::stoll(argument)}, {"message", "stale"}});
     } else if (what == "exit") {
       std::exit(std::stoi(argument));
     } else if (what == "deaf") {

@@ -276,10 +276,10 @@ void WorkerServer::Send(WorkerMessage message) {
       std::holds_alternative<RankStarted>(message) || std::holds_alternative<RankExited>(message) ||
       std::holds_alternative<Quiesced>(message) || std::holds_alternative<Released>(message);
   if (session_) session_->Send(message);
-  if (gpu_mapping_ && uses_change) loop_.Post([this] { TellGpuUse(); });
+  if (gpu_mapping_ && uses_change) loop_.Post([this] { ReportGpuUse(); });
 }
 
-void WorkerServer::TellGpuUse() {
+void WorkerServer::ReportGpuUse() {
   DcgmJobMapping::RunsOfGpu use;
   for (const GpuUse& one : runner_->GpusInUse()) {
     const auto gpu = std::ranges::find(options_.gpus, one.gpu) - options_.gpus.begin();

@@ -89,7 +89,7 @@ class WorkerServer {
   void OnSignal(int signal);
   void LeaveWhenIdle();
   // To dcgm-exporter, by the pool for the disk.
-  void TellGpuUse();
+  void ReportGpuUse();
   HttpResponse Metrics() const;
   HttpResponse Health() const;
 
