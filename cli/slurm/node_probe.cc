@@ -102,7 +102,7 @@ class Probe {
       return WriteFileAtomically(FileOf(allocation_.node_id, ".json"), own + "\n", 0600);
     };
     MUSTER_RETURN_IF_ERROR(write());
-    MUSTER_RETURN_IF_ERROR(AwaitAll(write, [this](int index) { return SeePeer(index); }));
+    MUSTER_RETURN_IF_ERROR(AwaitAll(write, [this](int index) { return ObservePeer(index); }));
     for (int index = 0; index < allocation_.node_count(); ++index)
       if (peers_.count(index) == 0) result_.unseen.push_back(NameOf(index));
     MUSTER_RETURN_IF_ERROR(TryToBeTheOne());
@@ -133,7 +133,7 @@ class Probe {
     }
   }
 
-  bool SeePeer(int index) {
+  bool ObservePeer(int index) {
     if (peers_.count(index) != 0) return true;
     const auto text = ReadFile(FileOf(index, ".json"));
     if (!text.ok()) return false;

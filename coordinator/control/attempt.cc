@@ -112,7 +112,7 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   job->hangs.RankEnded(message.rank);
   const TimePoint at = now_.mono - FromSeconds(std::max(0.0, message.age_seconds));
   // It may have gone on while there was no coordinator.
-  if (message.last) job->ledger.SeeStep(message.last->step, job->record.best_step, at);
+  if (message.last) job->ledger.ObserveStep(message.last->step, job->record.best_step, at);
   if (ExitedByStop(*job, message.exit)) return;
   if (message.exit.ok()) {
     CheckAllStarted(*job);
@@ -205,7 +205,7 @@ void ControllerCore::OnResumed(JobEntry& job, int rank, const Resumed& resumed) 
     attempt.resumed_step = resumed.step;
     attempt.resumed_from = CutText(resumed.from, kMaxWordBytes);
     CountLostSteps(job, resumed.step);
-    SeeStep(job, resumed.step);
+    ObserveStep(job, resumed.step);
     job.record.step = attempt.last_step;
     MarkAttempt(job);
     RecordEvent(job, {"resumed", Severity::kInfo,
@@ -235,7 +235,7 @@ void ControllerCore::CountLostSteps(JobEntry& job, Step resumed_step) {
 
 void ControllerCore::OnFirstStep(JobEntry& job, const FirstStep& first) {
   Gang& gang = *job.gang;
-  SeeStep(job, first.step);
+  ObserveStep(job, first.step);
   if (gang.first_step) return;
   gang.first_step = true;
   gang.tier_deadline.reset();
@@ -298,7 +298,7 @@ void ControllerCore::RecordRecovered(JobEntry& job) {
 
 void ControllerCore::OnFinished(JobEntry& job, const Finished& finished) {
   job.gang->finished = true;
-  SeeStep(job, finished.step);
+  ObserveStep(job, finished.step);
   std::string text = "trained to step " + std::to_string(finished.step);
   if (!finished.model_dir.empty()) text += "; the model is in " + finished.model_dir;
   if (Note(job, text)) RecordEvent(job, {"finished", Severity::kInfo, text});
@@ -316,7 +316,7 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
     const bool known = place != job->progress.end() && place->rank == progress.rank;
     const bool new_step = progress.step > job->attempt().last_step;
     if (known) {
-      job->ledger.SeeCheckpoint(CheckpointSeconds(*place, progress));
+      job->ledger.ObserveCheckpoint(CheckpointSeconds(*place, progress));
       *place = progress;
     } else {
       job->progress.insert(place, progress);
@@ -324,7 +324,7 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
     JobRecord& record = job->record;
     if (progress.max_steps > 0) record.max_steps = progress.max_steps;
     if (progress.step == 0 || progress.step < job->attempt().last_step) continue;
-    if (new_step) SeeStep(*job, progress.step);
+    if (new_step) ObserveStep(*job, progress.step);
     // A process that only resumes from this step has no figures of it. Those of an attempt's first
     // step come behind the rank's word that it is finished.
     if (progress.step_seconds <= 0) continue;
@@ -337,7 +337,7 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
                             ? progress.step_seconds
                             : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
   }
-  job->ledger.SeeStep(job->attempt().last_step, job->record.best_step, now_.mono);
+  job->ledger.ObserveStep(job->attempt().last_step, job->record.best_step, now_.mono);
   Watch(*job, message);
   Changed(*job);
 }
@@ -353,7 +353,7 @@ void ControllerCore::Watch(JobEntry& job, const Progress& message) {
   const std::optional<HangVerdict> hang = job.hangs.Observe(message.ranks, now_.mono);
   if (!hang) return;
   out_.observations.push_back(HangObserved{SuspectOf(job.progress, hang->ranks.front())});
-  job.ledger.SeeHang(hang->quiet_seconds);
+  job.ledger.ObserveHang(hang->quiet_seconds);
   Failure failure;
   failure.kind = CauseKind::kHung;
   failure.rank = hang->ranks.front();
@@ -370,7 +370,7 @@ void ControllerCore::Watch(JobEntry& job, const Progress& message) {
   Fail(job, std::move(failure));
 }
 
-void ControllerCore::SeeStep(JobEntry& job, Step step) {
+void ControllerCore::ObserveStep(JobEntry& job, Step step) {
   AttemptRecord& attempt = job.attempt();
   if (step <= attempt.last_step) return;
   attempt.last_step = step;

@@ -120,7 +120,7 @@ class ControllerCore {
   void OnFinished(JobEntry& job, const Finished& finished);
   void NowRunning(JobEntry& job);  // the gang works: a recovery is over
   void RecordRecovered(JobEntry& job);
-  void SeeStep(JobEntry& job, Step step);
+  void ObserveStep(JobEntry& job, Step step);
   void Watch(JobEntry& job, const Progress& message);
   bool Note(JobEntry& job, std::string note);  // to its newest attempt; false: a replay
 

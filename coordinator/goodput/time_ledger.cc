@@ -52,7 +52,7 @@ bool TimeLedger::Transition(TimeUse doing, Step step, TimePoint now) {
   return changes;
 }
 
-void TimeLedger::SeeStep(Step step, Step furthest, TimePoint at) {
+void TimeLedger::ObserveStep(Step step, Step furthest, TimePoint at) {
   if (!doing_.training || step <= step_) return;
   std::int64_t rest = 0;
   AccrueWithCheckpoints(OpenMicros(at), &rest);
@@ -63,11 +63,11 @@ void TimeLedger::SeeStep(Step step, Step furthest, TimePoint at) {
   MoveTo(at);
 }
 
-void TimeLedger::SeeCheckpoint(double seconds) {
+void TimeLedger::ObserveCheckpoint(double seconds) {
   if (doing_.training) checkpoint_micros_ += SaneMicros(seconds);
 }
 
-void TimeLedger::SeeHang(double seconds) {
+void TimeLedger::ObserveHang(double seconds) {
   if (doing_.training) hang_micros_ = SaneMicros(seconds);
 }
 

@@ -31,11 +31,11 @@ class TimeLedger {
 
   // While it trains, and else without effect. `step` was finished at `at`; up to `furthest` they
   // had been finished before.
-  void SeeStep(Step step, Step furthest, TimePoint at);
+  void ObserveStep(Step step, Step furthest, TimePoint at);
   // A rank has been held up by a checkpoint for `seconds` more.
-  void SeeCheckpoint(double seconds);
+  void ObserveCheckpoint(double seconds);
   // Nothing has moved for `seconds`; the gang is ended for it.
-  void SeeHang(double seconds);
+  void ObserveHang(double seconds);
 
   // As they are to be stored.
   GoodputUsage Books(TimePoint now, std::int64_t now_unix_ms) const;

@@ -30,7 +30,7 @@ struct Booked {
     unix_ms += std::chrono::round<milliseconds>(d).count();
   }
   bool Transition(TimeUse doing, Step step = 0) { return ledger.Transition(doing, step, now); }
-  void Finish(Step step, Step furthest = 0) { ledger.SeeStep(step, furthest, now); }
+  void Finish(Step step, Step furthest = 0) { ledger.ObserveStep(step, furthest, now); }
   // Rank-seconds by state, in the order of the enum.
   std::vector<double> Seconds() const {
     std::vector<double> figures;
@@ -88,7 +88,7 @@ TEST(TimeLedgerTest, StepsThatAnAttemptBeforeHadFinishedAreRecomputed) {
 
 TEST(TimeLedgerTest, WaitingForACheckpointIsNoStep) {
   Booked b(kTraining);
-  for (const double s : {0.5, 0.25, 0.25, 1.0}) b.ledger.SeeCheckpoint(s);
+  for (const double s : {0.5, 0.25, 0.25, 1.0}) b.ledger.ObserveCheckpoint(s);
   b.Pass(seconds(10));
   b.Finish(1);
   EXPECT_THAT(b.Seconds(), ElementsAre(38, 0, 2, 0, 0, 0, 0));
@@ -96,7 +96,7 @@ TEST(TimeLedgerTest, WaitingForACheckpointIsNoStep) {
 
 TEST(TimeLedgerTest, CheckpointsThatWereToldLateAreBookedWithTheNextStep) {
   Booked b(kTraining);
-  b.ledger.SeeCheckpoint(6);
+  b.ledger.ObserveCheckpoint(6);
   b.Pass(seconds(1));
   b.Finish(1);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 4, 0, 0, 0, 0)) << "never more than there was";
@@ -110,7 +110,7 @@ TEST(TimeLedgerTest, AFaultTakesTheStepThatWasUnderWay) {
   b.Pass(seconds(1));
   b.Finish(1);
   b.Pass(seconds(2));
-  b.ledger.SeeCheckpoint(1);
+  b.ledger.ObserveCheckpoint(1);
   b.Transition(kRecovering);
   b.Pass(seconds(3));
   b.Transition(kTraining, 1);
@@ -120,7 +120,7 @@ TEST(TimeLedgerTest, AFaultTakesTheStepThatWasUnderWay) {
 TEST(TimeLedgerTest, AHangIsWhatTheDetectorMeasured) {
   Booked b(kTraining);
   b.Pass(seconds(5));
-  b.ledger.SeeHang(3);
+  b.ledger.ObserveHang(3);
   b.Transition(kRecovering);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 8, 12, 0, 0));
   b.Transition(kTraining, 1);
@@ -132,15 +132,15 @@ TEST(TimeLedgerTest, AHangIsWhatTheDetectorMeasured) {
 TEST(TimeLedgerTest, AHangIsNoLongerThanTheTimeThatPassed) {
   Booked b(kTraining);
   b.Pass(seconds(2));
-  b.ledger.SeeHang(1e300);
+  b.ledger.ObserveHang(1e300);
   b.Transition(kRecovering);
   EXPECT_THAT(b.Seconds(), ElementsAre(0, 0, 0, 0, 8, 0, 0));
 }
 
 TEST(TimeLedgerTest, FiguresWithoutSenseCountNothing) {
   Booked b(kTraining);
-  b.ledger.SeeCheckpoint(-5);
-  b.ledger.SeeCheckpoint(std::numeric_limits<double>::quiet_NaN());
+  b.ledger.ObserveCheckpoint(-5);
+  b.ledger.ObserveCheckpoint(std::numeric_limits<double>::quiet_NaN());
   b.Pass(seconds(1));
   b.Finish(1);
   EXPECT_THAT(b.Seconds(), ElementsAre(4, 0, 0, 0, 0, 0, 0));
@@ -148,8 +148,8 @@ TEST(TimeLedgerTest, FiguresWithoutSenseCountNothing) {
 
 TEST(TimeLedgerTest, CheckpointsAndHangsCountOnlyWhileItTrains) {
   Booked b(Doing(TimeState::kIdle));
-  b.ledger.SeeCheckpoint(1);
-  b.ledger.SeeHang(1);
+  b.ledger.ObserveCheckpoint(1);
+  b.ledger.ObserveHang(1);
   b.Transition(kTraining, 1);
   b.Pass(seconds(1));
   b.Transition(kRecovering);
@@ -177,7 +177,7 @@ TEST(TimeLedgerTest, ATimeThatLiesBeforeBooksNothing) {
   Booked b(kTraining);
   b.Pass(seconds(1));
   b.Finish(1);
-  b.ledger.SeeStep(2, 0, b.now - seconds(30));
+  b.ledger.ObserveStep(2, 0, b.now - seconds(30));
   b.Pass(seconds(1));
   b.Finish(3);
   EXPECT_THAT(b.Seconds(), ElementsAre(8, 0, 0, 0, 0, 0, 0));
@@ -279,9 +279,9 @@ TEST_P(TimeLedgerPropertyTest, TheStatesSumToTheTotalAndOnlyRise) {
       b.Finish(step, furthest);
       furthest = std::max(furthest, any(2) == 0 ? step : furthest);
     } else if (what == 9) {
-      b.ledger.SeeCheckpoint(any(1000) / 100.0);
+      b.ledger.ObserveCheckpoint(any(1000) / 100.0);
     } else if (what == 10) {
-      b.ledger.SeeHang(any(1000) / 100.0);
+      b.ledger.ObserveHang(any(1000) / 100.0);
     } else {
       // Killed, and started again at once.
       const GoodputUsage usage = b.ledger.Books(b.now, b.unix_ms);

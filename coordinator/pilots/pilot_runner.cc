@@ -144,7 +144,7 @@ void PilotRunner::ApplyPollResult(PollResult& look) {
   }
   if (listed_once_) {
     const PoolFacts facts = Facts();
-    SeeNodes(facts);
+    ObserveNodes(facts);
     const PoolPlan plan = planner_.Plan(facts, now);
     condition_ = plan.condition;
     Act(plan);
@@ -326,7 +326,7 @@ PoolFacts PilotRunner::Facts() {
   return facts;
 }
 
-void PilotRunner::SeeNodes(const PoolFacts& facts) {
+void PilotRunner::ObserveNodes(const PoolFacts& facts) {
   for (auto& [key, pilot] : pilots_) {
     if (pilot->phase != PilotPhase::kRunning) continue;
     const bool there = std::any_of(facts.nodes.begin(), facts.nodes.end(),

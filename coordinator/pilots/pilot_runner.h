@@ -72,7 +72,7 @@ class PilotRunner {
   void SettleUnknown(const std::set<std::string>& listed);
   void End(const std::string& key, const std::string& state);
   PoolFacts Facts();
-  void SeeNodes(const PoolFacts& facts);
+  void ObserveNodes(const PoolFacts& facts);
   void GiveTokens(Pilot& pilot, const PoolFacts& facts);
   void Act(const PoolPlan& plan);
   void Do(const SubmitPilot& action);

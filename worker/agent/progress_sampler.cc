@@ -73,7 +73,7 @@ void ProgressSampler::BeginGeneration(Gang& gang, Generation generation, TimePoi
 }
 
 // A group that has operations under way and ends none hangs, or its operation takes long.
-void ProgressSampler::SeeInFlight(Rank& rank, TimePoint now) {
+void ProgressSampler::ObserveInFlight(Rank& rank, TimePoint now) {
   std::map<std::string, InFlight> in_flight;
   for (const CollectiveCounts& counts : rank.collectives) {
     if (counts.enqueued <= counts.completed) continue;
@@ -93,7 +93,7 @@ void ProgressSampler::ReadPage(Gang& gang, int number, Rank& rank, TimePoint now
   // A rank that died within a store leaves no whole reading: the one before stays.
   if (ProgressValues values; rank.reader->Read(&values)) rank.values = values;
   if (TrainingFigures figures; rank.figures_reader->Read(&figures)) rank.figures = figures;
-  SeeInFlight(rank, now);
+  ObserveInFlight(rank, now);
   gang.counters.Update(number, rank.values, rank.figures);
 }
 

@@ -113,7 +113,7 @@ class ProgressSampler {
   static bool IsRunning(const Gang& gang);
   static RankProgress ToProgress(Generation generation, int number, const Rank& rank);
   static void BeginGeneration(Gang& gang, Generation generation, TimePoint forget_at);
-  static void SeeInFlight(Rank& rank, TimePoint now);
+  static void ObserveInFlight(Rank& rank, TimePoint now);
   static Series ToSeries(const JobId& job, const Gang& gang, int number, Generation generation,
                          const Rank& rank, TimePoint now);
   void ReadPage(Gang& gang, int number, Rank& rank, TimePoint now);
