@@ -15,7 +15,7 @@ grpc::ChannelArguments ChannelArguments() {
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A connection that a cut link has swallowed is noticed in 3 s. One that is given up for a stall
-  // of the machine costs a reconnect and no more: whether a node is lost, its witnesses say.
+  // of the machine costs a reconnect and no more: whether a node is lost, its probers say.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2 * kKeepaliveMs);
   // Otherwise a call that only listens pings no more than once in a minute.

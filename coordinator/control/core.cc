@@ -55,7 +55,7 @@ std::vector<NodeName> LateNodes(const JobEntry& job) {
 
 Effects ControllerCore::Handle(const Event& event, Now now) {
   now_ = now;
-  ForgiveOversleep();
+  CompensateForStall();
   std::visit([this](const auto& e) { On(e); }, event);
   while (reschedule_) {
     Schedule();
@@ -76,7 +76,7 @@ void ControllerCore::On(const WorkerMessageReceived& said) {
   const NodeName name = session->second;
   NodeEntry& node = nodes_.at(name);
   node.heard_at = now_.mono;
-  if (node.suspect) Trust(node);
+  if (node.suspect) MarkAlive(node);
   std::visit([&](const auto& message) { Handle(name, message); }, said.message);
 }
 

@@ -172,15 +172,15 @@ class ControllerCore {
   void AbortStale(NodeEntry& node, const HostedGeneration& hosted);
   void RanksMissing(JobEntry& job, const NodeName& node, bool nothing_hosted);
 
-  // --- witnesses.cc ---
-  void ForgiveOversleep();
-  void Suspect(NodeEntry& node, const std::string& why);
-  void Trust(NodeEntry& node);
-  void AskWitnesses(NodeEntry& node);
+  // --- probers.cc ---
+  void CompensateForStall();
+  void MarkSuspect(NodeEntry& node, const std::string& why);
+  void MarkAlive(NodeEntry& node);
+  void StartIndirectProbe(NodeEntry& node);
   void Handle(const NodeName& node, const ProbeResult& message);
   void CheckSilence(NodeEntry& node);
   void CloseStream(NodeEntry& node, const std::string& why);
-  void Judge(NodeEntry& node);
+  void DetectLostNode(NodeEntry& node);
   void LoseNode(NodeEntry& node, const std::string& reason);
   void LoseNodeTo(JobEntry& job, NodeEntry& node, const std::string& reason);
 

@@ -85,7 +85,7 @@ void ControllerCore::On(const UndrainRequested& request) {
       node->ready_at = now_.mono;
       if (node->suspect) Move(*node, NodeEvent::kDisconnect);
       // It may have been given up meanwhile, of which a drained node's state tells nothing.
-      if (node->session == 0) Suspect(*node, "it is not connected");
+      if (node->session == 0) MarkSuspect(*node, "it is not connected");
     }
     Mark(*node);
     RecordClusterEvent(

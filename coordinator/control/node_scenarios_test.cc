@@ -1,4 +1,4 @@
-// Scenarios of workers and nodes: silence, witnesses, loss, return.
+// Scenarios of workers and nodes: silence, probers, loss, return.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -317,7 +317,7 @@ TEST(NodeTest, ReleaseIsSaidAgainToANodeThatWasAwayWhenTheJobEnded) {
   EXPECT_EQ(h.Job(h.id).record->unreleased.size(), 1u);
 }
 
-// --- witnesses ---
+// --- probers ---
 
 // Three nodes that can be looked at; the job trains on n1 and n2.
 struct Watched : ControlHarness {
@@ -330,7 +330,7 @@ struct Watched : ControlHarness {
     Forget();
   }
   // Both others say this of n2.
-  void Witness(ProbeOutcome outcome) {
+  void Prober(ProbeOutcome outcome) {
     for (const char* node : {"n1", "n3"}) {
       for (const Probe& probe : Take<Probe>(node)) {
         Deliver(node, ProbeResult{probe.probe_id, probe.node, outcome});
@@ -340,7 +340,7 @@ struct Watched : ControlHarness {
   JobId id;
 };
 
-TEST(WitnessTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
+TEST(IndirectProbeTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
   Watched h;
   h.silent = {"n2"};
   h.Advance(milliseconds(1600));
@@ -350,7 +350,7 @@ TEST(WitnessTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
   EXPECT_EQ(probe.port, 9100);
   EXPECT_EQ(probe.timeout_ms, 500);
   h.Deliver("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
-  h.Witness(ProbeOutcome::kUnreachable);
+  h.Prober(ProbeOutcome::kUnreachable);
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   h.Advance(milliseconds(1500));
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost);
@@ -360,7 +360,7 @@ TEST(WitnessTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kSpare);
 }
 
-TEST(WitnessTest, EachSilentNodeHasWitnessesOfItsOwn) {
+TEST(IndirectProbeTest, EachSilentNodeHasWitnessesOfItsOwn) {
   ControlHarness h;
   const std::vector<std::string> names = {"n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"};
   for (const std::string& name : names) h.Join(name, {.metrics_port = 9100});
@@ -374,12 +374,12 @@ TEST(WitnessTest, EachSilentNodeHasWitnessesOfItsOwn) {
   }
 }
 
-TEST(WitnessTest, ANodeThatAWitnessReachesIsLeftAlone) {
+TEST(IndirectProbeTest, ANodeThatAWitnessReachesIsLeftAlone) {
   Watched h;
   h.silent = {"n2"};
   for (int i = 0; i < 60; ++i) {
     h.Advance(milliseconds(500));
-    h.Witness(ProbeOutcome::kAnswered);
+    h.Prober(ProbeOutcome::kAnswered);
   }
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   EXPECT_EQ(h.Attempt(h.id).generation, 1);
@@ -389,14 +389,14 @@ TEST(WitnessTest, ANodeThatAWitnessReachesIsLeftAlone) {
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
-TEST(WitnessTest, AWorkerThatIsGoneIsWaitedForUnlessItsRanksAreGoneToo) {
+TEST(IndirectProbeTest, AWorkerThatIsGoneIsWaitedForUnlessItsRanksAreGoneToo) {
   Watched h;
   h.Leave("n2");
   for (int i = 0; i < 40; ++i) {
-    h.Witness(ProbeOutcome::kRefused);
+    h.Prober(ProbeOutcome::kRefused);
     h.Advance(milliseconds(500));
   }
-  h.Witness(ProbeOutcome::kRefused);
+  h.Prober(ProbeOutcome::kRefused);
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   h.Report(h.id, 0, TrainerError{"peer_lost", "connection reset", 12});
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting) << "no need to wait for a cause";
@@ -406,18 +406,18 @@ TEST(WitnessTest, AWorkerThatIsGoneIsWaitedForUnlessItsRanksAreGoneToo) {
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
 }
 
-TEST(WitnessTest, AFrozenHostThatStillTakesConnectionsIsLostWithinAMinute) {
+TEST(IndirectProbeTest, AFrozenHostThatStillTakesConnectionsIsLostWithinAMinute) {
   Watched h;
   h.silent = {"n2"};
   for (int i = 0; i < 100; ++i) {
     h.Advance(milliseconds(500));
-    h.Witness(ProbeOutcome::kSilent);
+    h.Prober(ProbeOutcome::kSilent);
   }
   EXPECT_EQ(h.State(h.id), JobState::kRunning)
       << "its ranks may be well: only the worker is stopped";
   for (int i = 0; i < 30; ++i) {
     h.Advance(milliseconds(500));
-    h.Witness(ProbeOutcome::kSilent);
+    h.Prober(ProbeOutcome::kSilent);
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kNodeLost);
@@ -425,21 +425,21 @@ TEST(WitnessTest, AFrozenHostThatStillTakesConnectionsIsLostWithinAMinute) {
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
 }
 
-TEST(WitnessTest, AFrozenHostIsLostToAJobThatLostAPeerThereWithinSeconds) {
+TEST(IndirectProbeTest, AFrozenHostIsLostToAJobThatLostAPeerThereWithinSeconds) {
   Watched h;
   h.silent = {"n2"};
   h.Advance(milliseconds(1600));
   h.Report(h.id, 0, TrainerError{"peer_lost", "connection reset", 12});
   for (int i = 0; i < 4; ++i) {
     h.Advance(milliseconds(500));
-    h.Witness(ProbeOutcome::kSilent);
+    h.Prober(ProbeOutcome::kSilent);
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
   h.ParkedOn("n1", h.id);
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
 }
 
-TEST(WitnessTest, ANodeThatWasSilentThroughAnAbortDoesNotKeepTheJobFromShrinking) {
+TEST(IndirectProbeTest, ANodeThatWasSilentThroughAnAbortDoesNotKeepTheJobFromShrinking) {
   Watched h("nodes: 3, ranks_per_node: 1, min_nodes: 2");
   h.silent = {"n2"};
   h.Advance(milliseconds(1600));
@@ -449,7 +449,7 @@ TEST(WitnessTest, ANodeThatWasSilentThroughAnAbortDoesNotKeepTheJobFromShrinking
   // Somebody answers at its address, so the node itself is waited for.
   for (int i = 0; i < 70; ++i) {
     h.Advance(milliseconds(500));
-    h.Witness(ProbeOutcome::kAnswered);
+    h.Prober(ProbeOutcome::kAnswered);
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
   EXPECT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
@@ -457,24 +457,24 @@ TEST(WitnessTest, ANodeThatWasSilentThroughAnAbortDoesNotKeepTheJobFromShrinking
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kShrink);
 }
 
-TEST(WitnessTest, ARefusalAfterTheSymptomDecidesAtOnce) {
+TEST(IndirectProbeTest, ARefusalAfterTheSymptomDecidesAtOnce) {
   Watched h;
   h.Report(h.id, 0, Parked{12});
   h.Leave("n2");
-  h.Witness(ProbeOutcome::kRefused);
+  h.Prober(ProbeOutcome::kRefused);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kNodeLost);
 }
 
-TEST(WitnessTest, ASymptomThatAnExitExplainsCostsNoNode) {
+TEST(IndirectProbeTest, ASymptomThatAnExitExplainsCostsNoNode) {
   Watched h;
   h.Exited(h.id, 0, {0, 9});
   h.Leave("n2");
-  h.Witness(ProbeOutcome::kRefused);
+  h.Prober(ProbeOutcome::kRefused);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kRankKilled);
   EXPECT_EQ(h.Node("n2").slots_used, 1) << "its ranks may still be there";
 }
 
-TEST(WitnessTest, WhereAllAreSilentNobodyIsLost) {
+TEST(IndirectProbeTest, WhereAllAreSilentNobodyIsLost) {
   Watched h;
   h.silent = {"n1", "n2", "n3"};
   h.Advance(seconds(120));
@@ -485,7 +485,7 @@ TEST(WitnessTest, WhereAllAreSilentNobodyIsLost) {
 }
 
 // The coordinator's own network was away for longer than a lease.
-TEST(WitnessTest, WhoIsBackFirstIsAskedForTheOthers) {
+TEST(IndirectProbeTest, WhoIsBackFirstIsAskedForTheOthers) {
   Watched h;
   const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
   h.silent = {"n1", "n2", "n3"};
@@ -495,19 +495,19 @@ TEST(WitnessTest, WhoIsBackFirstIsAskedForTheOthers) {
   h.Join("n1", {.hosted = {n1}, .metrics_port = 9100});
   for (int i = 0; i < 4; ++i) {
     h.Advance(milliseconds(500));
-    h.Witness(ProbeOutcome::kAnswered);
+    h.Prober(ProbeOutcome::kAnswered);
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   // One that is really gone is found out as ever.
   for (int i = 0; i < 4; ++i) {
     h.Advance(milliseconds(500));
-    h.Witness(ProbeOutcome::kUnreachable);
+    h.Prober(ProbeOutcome::kUnreachable);
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost) << h.Timeline();
 }
 
-TEST(WitnessTest, ACoordinatorThatOversleptSuspectsNobody) {
+TEST(IndirectProbeTest, ACoordinatorThatOversleptSuspectsNobody) {
   Watched h;
   h.Oversleep(seconds(30));
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady) << h.Timeline();
@@ -515,14 +515,14 @@ TEST(WitnessTest, ACoordinatorThatOversleptSuspectsNobody) {
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
-TEST(WitnessTest, AMessageTakesASuspicionBack) {
+TEST(IndirectProbeTest, AMessageTakesASuspicionBack) {
   Watched h;
   h.silent = {"n2"};
   h.Advance(milliseconds(1600));
   h.Deliver("n2", Heartbeat{});
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
   h.silent.clear();
-  h.Witness(ProbeOutcome::kUnreachable);  // late words about an older silence
+  h.Prober(ProbeOutcome::kUnreachable);  // late words about an older silence
   h.Advance(seconds(5));
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }

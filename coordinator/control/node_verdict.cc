@@ -33,7 +33,7 @@ NodeJudgement JudgeSilence(const NodeVerdictInput& input) {
     return wait;
   }
   if (input.complete && input.silence >= input.lease) {
-    return {NodeVerdict::kLost, input.asked ? "no witness has answered within its lease"
+    return {NodeVerdict::kLost, input.asked ? "no prober has answered within its lease"
                                             : "there was nobody to ask, and its lease is over"};
   }
   return wait;

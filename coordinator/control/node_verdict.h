@@ -1,5 +1,5 @@
-// Whether a silent node is lost: what its silence, the witnesses that were asked to reach it, and
-// the jobs with ranks on it say together (docs/recovery.md, "Witnesses").
+// Whether a silent node is lost: what its silence, the probers that were asked to reach it, and
+// the jobs with ranks on it say together (docs/recovery.md, "Probers").
 //
 // Pure; any thread.
 #pragma once
@@ -12,7 +12,7 @@ namespace muster {
 
 struct NodeVerdictInput {
   Duration silence = Duration::zero();  // since its last word
-  // What the witnesses that were asked last have said; all zero where there was nobody to ask.
+  // What the probers that were asked last have said; all zero where there was nobody to ask.
   int answered = 0;         // the worker itself has answered
   int refused = 0;          // the host lives, the worker does not
   int silent = 0;           // the host's kernel took a connection, the worker said nothing
@@ -32,7 +32,7 @@ enum class NodeVerdict {
 
 struct NodeJudgement {
   NodeVerdict verdict = NodeVerdict::kWait;
-  std::string reason;  // a clause: "no witness reaches it"; empty: wait
+  std::string reason;  // a clause: "no prober reaches it"; empty: wait
 };
 
 inline constexpr Duration kUnreachableUntilLost = std::chrono::milliseconds(2500);

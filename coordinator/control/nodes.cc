@@ -155,7 +155,7 @@ void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
   scrubs_.NodeLost(node.record.name);
   node.record.last_seen_unix_ms = now_.unix_ms;
   AnswerFaultsOf(node.record.name);
-  Suspect(node, why);
+  MarkSuspect(node, why);
 }
 
 void ControllerCore::Handle(const NodeName& node, const Released& message) {

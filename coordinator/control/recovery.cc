@@ -69,7 +69,7 @@ void ControllerCore::OnSymptom(JobEntry& job, int rank, const TrainerError& erro
     if (nodes_.at(member.name).suspect) silent.push_back(member.name);
   }
   if (known || !silent.empty()) FaultPatienceOver(job);
-  for (const NodeName& name : silent) Judge(nodes_.at(name));
+  for (const NodeName& name : silent) DetectLostNode(nodes_.at(name));
 }
 
 // The gang is ended for what has been heard: errors whose exits did not follow, and symptoms.

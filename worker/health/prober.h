@@ -1,4 +1,4 @@
-// Prober: the second witness. Tries to reach another node's worker when the coordinator asks, and
+// Prober: the second prober. Tries to reach another node's worker when the coordinator asks, and
 // says what it met: a worker that runs, a host without one, a host whose worker stands still, or
 // nothing. A connection is no answer: the kernel of a host on which nothing runs makes it too. Only
 // what a worker does itself counts, a byte of its HTTP or the end of the connection.

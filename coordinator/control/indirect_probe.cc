@@ -14,7 +14,7 @@ bool IsOutOfUse(NodeState state) {
          state == NodeState::kQuarantined;
 }
 
-constexpr std::size_t kMaxWitnesses = 3;
+constexpr std::size_t kMaxProbers = 3;
 constexpr Duration kProbeTimeout = std::chrono::milliseconds(500);
 constexpr Duration kProbeEvery = std::chrono::seconds(1);
 constexpr Duration kCheckEvery = std::chrono::milliseconds(500);
@@ -40,7 +40,7 @@ bool LostAPeerOn(const JobEntry& job, const NodeName& name) {
 
 // Time in which the coordinator did not run is nobody's silence: what was said then still waits to
 // be read.
-void ControllerCore::ForgiveOversleep() {
+void ControllerCore::CompensateForStall() {
   const TimePoint before = std::exchange(handled_at_, now_.mono);
   if (now_.mono - before < kOversleep) return;
   const std::optional<TimePoint> due = NextDeadline();
@@ -50,7 +50,7 @@ void ControllerCore::ForgiveOversleep() {
   }
 }
 
-void ControllerCore::Suspect(NodeEntry& node, const std::string& why) {
+void ControllerCore::MarkSuspect(NodeEntry& node, const std::string& why) {
   if (node.suspect) return;
   node.suspect = true;
   if (!IsOutOfUse(node.record.state)) node.record.reason = why;
@@ -58,11 +58,11 @@ void ControllerCore::Suspect(NodeEntry& node, const std::string& why) {
   RecordClusterEvent({"node_suspect", Severity::kWarning,
                "node " + node.record.name.value + ": " + why + "; other nodes are asked for it"});
   node.probe = {};
-  AskWitnesses(node);
+  StartIndirectProbe(node);
   node.check_at = now_.mono + kCheckEvery;
 }
 
-void ControllerCore::Trust(NodeEntry& node) {
+void ControllerCore::MarkAlive(NodeEntry& node) {
   node.check_at.reset();
   if (!std::exchange(node.suspect, false)) return;
   if (!IsOutOfUse(node.record.state)) node.record.reason.clear();
@@ -72,7 +72,7 @@ void ControllerCore::Trust(NodeEntry& node) {
       {"node_back", Severity::kInfo, "node " + node.record.name.value + " is heard of again"});
 }
 
-void ControllerCore::AskWitnesses(NodeEntry& node) {
+void ControllerCore::StartIndirectProbe(NodeEntry& node) {
   node.probe.sent = now_.mono;
   if (node.record.metrics_port == 0) return;
   ProbeRound round;
@@ -80,7 +80,7 @@ void ControllerCore::AskWitnesses(NodeEntry& node) {
   round.sent = now_.mono;
   // Those behind it by name, so that many silent nodes do not all fall to the same three.
   auto next = nodes_.upper_bound(node.record.name);
-  for (std::size_t seen = 1; seen < nodes_.size() && round.asked < kMaxWitnesses; ++seen, ++next) {
+  for (std::size_t seen = 1; seen < nodes_.size() && round.asked < kMaxProbers; ++seen, ++next) {
     if (next == nodes_.end()) next = nodes_.begin();
     if (next->second.session == 0 || next->second.suspect) continue;
     ++round.asked;
@@ -95,23 +95,23 @@ void ControllerCore::Handle(const NodeName&, const ProbeResult& message) {
   NodeEntry* node = FindNode(message.node);
   if (node == nullptr || !node->suspect || node->probe.id != message.probe_id) return;
   node->probe.outcomes.push_back(message.outcome);
-  Judge(*node);
+  DetectLostNode(*node);
 }
 
 void ControllerCore::CheckSilence(NodeEntry& node) {
   if (node.session != 0 && !node.suspect && node.heard_at + options_.suspect_after <= now_.mono) {
-    Suspect(node, "not a word for " + SecondsText(ToSeconds(options_.suspect_after)));
+    MarkSuspect(node, "not a word for " + SecondsText(ToSeconds(options_.suspect_after)));
   }
   if (!Expired(node.check_at)) return;
   node.check_at = now_.mono + kCheckEvery;
   // All were silent, for it was our own network that was away; who is back first can be asked now.
-  if (node.suspect && node.probe.asked == 0) AskWitnesses(node);
-  Judge(node);
+  if (node.suspect && node.probe.asked == 0) StartIndirectProbe(node);
+  DetectLostNode(node);
   if (!node.suspect || !node.check_at) return;
   if (node.session != 0 && now_.mono - node.heard_at >= options_.lease) {
     CloseStream(node, "not a word for " + SecondsText(ToSeconds(options_.lease)));
   }
-  if (now_.mono - node.probe.sent >= kProbeEvery) AskWitnesses(node);
+  if (now_.mono - node.probe.sent >= kProbeEvery) StartIndirectProbe(node);
 }
 
 void ControllerCore::CloseStream(NodeEntry& node, const std::string& why) {
@@ -121,7 +121,7 @@ void ControllerCore::CloseStream(NodeEntry& node, const std::string& why) {
   scrubs_.NodeLost(node.record.name);
 }
 
-void ControllerCore::Judge(NodeEntry& node) {
+void ControllerCore::DetectLostNode(NodeEntry& node) {
   NodeVerdictInput input;
   input.silence = now_.mono - node.heard_at;
   input.asked = node.probe.asked > 0;
