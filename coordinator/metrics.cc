@@ -172,7 +172,7 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
   auto& state =
       out.Gauge("muster_node_state", "1 for the state that a node is in, 0 for the others.");
   auto& slots = out.Gauge("muster_node_slots", "Slots that a node offers.");
-  auto& used = out.Gauge("muster_node_slots_used", "Slots in use or withheld.");
+  auto& used = out.Gauge("muster_node_slots_used", "Slots in use or leaked.");
   auto& drain = out.Gauge("muster_node_drain_requested",
                           "1 for a node that is to be emptied and left alone, be it there or not.");
   for (const NodeView& view : controller.Nodes()) {

@@ -65,7 +65,7 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
       !message.keeps_any() && slots_.Prove(node, message.job_id, message.generation);
   reschedule_ |= cleared;
   const auto known = jobs_.find(message.job_id);
-  Withhold(entry, message.job_id, message.unkillable_pids);
+  MarkLeaked(entry, message.job_id, message.unkillable_pids);
   // It may be of an older generation than the one that the node is being prepared for.
   if (known != jobs_.end() && GivenUpForWantOfRoom(known->second, entry)) return;
   if (cleared && (known == jobs_.end() || !known->second.gang ||
@@ -122,7 +122,7 @@ bool ControllerCore::GivenUpForWantOfRoom(JobEntry& job, NodeEntry& node) {
 void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message) {
   const std::vector<int>& kept_ranks = message.kept_ranks;
   member.quiesced = true;
-  // What waits keeps the node's slots for the job's next gang. What is unkillable is withheld
+  // What waits keeps the node's slots for the job's next gang. What is unkillable is leaked
   // already.
   const int left =
       job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size());
@@ -139,13 +139,13 @@ void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quies
 }
 
 // `pids` are all processes of the job on this node that survived SIGKILL.
-void ControllerCore::Withhold(NodeEntry& node, const JobId& id,
+void ControllerCore::MarkLeaked(NodeEntry& node, const JobId& id,
                               const std::vector<std::int64_t>& pids) {
-  std::vector<WithheldSlot> withheld = node.record.withheld;
-  std::erase_if(withheld, [&](const WithheldSlot& slot) { return slot.job == id; });
-  for (std::int64_t pid : pids) withheld.push_back({id, pid});
-  if (withheld == node.record.withheld) return;
-  node.record.withheld = std::move(withheld);
+  std::vector<LeakedSlot> leaked = node.record.leaked;
+  std::erase_if(leaked, [&](const LeakedSlot& slot) { return slot.job == id; });
+  for (std::int64_t pid : pids) leaked.push_back({id, pid});
+  if (leaked == node.record.leaked) return;
+  node.record.leaked = std::move(leaked);
   Mark(node);
   reschedule_ = true;
   const std::string whose = "job " + id.value + " on " + node.record.name.value;
@@ -157,15 +157,15 @@ void ControllerCore::Withhold(NodeEntry& node, const JobId& id,
                         "the processes of " + whose + " that survived SIGKILL are gone"});
   }
   if (const auto job = jobs_.find(id); job != jobs_.end()) MarkStuck(job->second, node, pids);
-  RecordClusterEvent({"slots_withheld", Severity::kError,
+  RecordClusterEvent({"slots_leaked", Severity::kError,
                std::to_string(pids.size()) + " processes of " + whose +
                    " survived SIGKILL; their slots are not used until they are gone"});
 }
 
-void ControllerCore::LeaveBehind(JobEntry& job, GangNode& member) {
+void ControllerCore::Orphan(JobEntry& job, GangNode& member) {
   member.quiesced = true;
   if (FindNode(member.name) == nullptr) return;
-  slots_.LeaveBehind(member.name, job.record.id, job.attempt().generation,
+  slots_.Orphan(member.name, job.record.id, job.attempt().generation,
                      job.spec.resources.ranks_per_node);
   Note(job, "node " + member.name.value +
                 " did not prove that its processes are gone; its slots wait for that");
@@ -176,7 +176,7 @@ void ControllerCore::MaybeEndAttempt(JobEntry& job) {
   for (GangNode& member : job.gang->nodes) {
     // Nothing ran on a spare; one that is silent holds nobody up.
     if (member.spare && !member.quiesced && nodes_.at(member.name).suspect) {
-      LeaveBehind(job, member);
+      Orphan(job, member);
     }
     if (!member.quiesced) return;
   }

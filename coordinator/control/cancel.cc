@@ -118,7 +118,7 @@ void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason
   }
   reschedule_ = true;
   // Its release ends what is parked; until then the slots are taken.
-  slots_.LeaveParkedBehind(job.record.id);
+  slots_.OrphanParked(job.record.id);
   job.grow_at.reset();
   scrubs_.Plan(job);
   const bool failed = job.record.state == JobState::kFailed;
@@ -128,13 +128,13 @@ void ControllerCore::FinishJob(JobEntry& job, JobEvent event, std::string reason
 }
 
 void ControllerCore::ReleaseNodes(JobEntry& job) {
-  for (const NodeName& node : job.record.unreleased) Send(node, Release{job.record.id});
+  for (const NodeName& node : job.record.pending_release) Send(node, Release{job.record.id});
 }
 
 // A gang at work has all of its state on its own nodes: elsewhere a guardian and its snapshots
 // would only take memory, for as long as the job runs.
 void ControllerCore::ReleaseFormerNodes(JobEntry& job) {
-  for (const NodeName& node : job.record.unreleased) {
+  for (const NodeName& node : job.record.pending_release) {
     if (FindMember(job, node) == nullptr) Send(node, Release{job.record.id});
   }
 }

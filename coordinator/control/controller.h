@@ -93,7 +93,7 @@ struct JobView {
 
 struct NodeView {
   const NodeRecord* record = nullptr;
-  int slots_used = 0;  // by ranks, and withheld
+  int slots_used = 0;  // by ranks, and leaked
   bool connected = false;
   TimePoint heard_at;  // the clock's begin: not since the coordinator started
 };

@@ -182,8 +182,8 @@ void ControllerCore::PhaseExpired(JobEntry& job) {
   if (state == AttemptState::kAborting) {
     for (const NodeName& name : late) {
       // The job is not to wait for one that has said nothing all that time.
-      if (nodes_.at(name).suspect) job.given_up.insert(name);
-      LeaveBehind(job, *FindMember(job, name));
+      if (nodes_.at(name).suspect) job.excluded.insert(name);
+      Orphan(job, *FindMember(job, name));
     }
     for (const CheckpointRecord& checkpoint : job.checkpoints) {
       job.manifest_failed.insert(checkpoint.directory);

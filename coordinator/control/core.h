@@ -92,7 +92,7 @@ class ControllerCore {
 
   // --- placement.cc ---
   void Schedule();
-  int UsedSlots(const NodeEntry& node) const;  // held, and withheld
+  int UsedSlots(const NodeEntry& node) const;  // held, and leaked
   bool FormerNodeSuspect(const JobEntry& job) const;
   void SetWaitReason(JobEntry& job, const std::string& reason);
   GangRequest RequestOf(const JobEntry& job) const;
@@ -136,8 +136,8 @@ class ControllerCore {
   void BeginAbort(JobEntry& job, AbortOptions options);
   void SendAbort(JobEntry& job, int node_rank);
   bool GivenUpForWantOfRoom(JobEntry& job, NodeEntry& node);
-  void Withhold(NodeEntry& node, const JobId& id, const std::vector<std::int64_t>& pids);
-  void LeaveBehind(JobEntry& job, GangNode& member);  // done with it unproven
+  void MarkLeaked(NodeEntry& node, const JobId& id, const std::vector<std::int64_t>& pids);
+  void Orphan(JobEntry& job, GangNode& member);  // done with it unproven
   void MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message);
   void MaybeEndAttempt(JobEntry& job);
   void EndAttempt(JobEntry& job);

@@ -86,7 +86,7 @@ Status ControllerCore::InjectIntoNode(const InjectFaultRequested& request) {
   RecordClusterEvent(told);
   for (const JobId& id : live_) {
     const SlotLedger::Hold* hold = slots_.Find(request.node, id);
-    if (hold != nullptr && hold->kind != SlotLedger::Kind::kLeftBehind) RecordEvent(jobs_.at(id), told);
+    if (hold != nullptr && hold->kind != SlotLedger::Kind::kOrphaned) RecordEvent(jobs_.at(id), told);
   }
   if (!of_link) {
     SendFault(request, request.node, {0, {}, 0, 0, request.kind, request.argument});

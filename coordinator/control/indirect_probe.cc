@@ -178,8 +178,8 @@ void ControllerCore::LoseNodeTo(JobEntry& job, NodeEntry& node, const std::strin
       std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
         return rank.node == name && rank.state != RankState::kExited;
       });
-  job.given_up.insert(name);
-  LeaveBehind(job, *member);
+  job.excluded.insert(name);
+  Orphan(job, *member);
   if (ranks_left) {
     Failure failure;
     failure.kind = CauseKind::kNodeLost;

@@ -216,10 +216,10 @@ TEST(AttemptTest, HappyPathOfATrainJob) {
   EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kFinished);
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
   EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
-  EXPECT_EQ(h.Job(id).record->unreleased.size(), 2u);
+  EXPECT_EQ(h.Job(id).record->pending_release.size(), 2u);
   h.Deliver("n1", Released{id});
   h.Deliver("n2", Released{id});
-  EXPECT_TRUE(h.Job(id).record->unreleased.empty());
+  EXPECT_TRUE(h.Job(id).record->pending_release.empty());
   EXPECT_EQ(h.Node("n1").slots_used, 0);
   EXPECT_TRUE(h.HasEvent(id, "finished", "/jobs/out-tiny/model"));
 }

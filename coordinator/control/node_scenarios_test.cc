@@ -314,7 +314,7 @@ TEST(NodeTest, ReleaseIsSaidAgainToANodeThatWasAwayWhenTheJobEnded) {
   EXPECT_EQ(h.Take<Release>("n2").size(), 1u);
   h.Leave("n2");
   h.Join("n2");  // nothing hosted: it is gone
-  EXPECT_EQ(h.Job(h.id).record->unreleased.size(), 1u);
+  EXPECT_EQ(h.Job(h.id).record->pending_release.size(), 1u);
 }
 
 // --- probers ---

@@ -84,7 +84,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   const NodeState before = record.state;
   if (record.host_id != hello.host_id) {
     // Another boot: nothing that ran before can still be there.
-    record.withheld.clear();
+    record.leaked.clear();
     slots_.Reboot(hello.node);
   }
   record.name = hello.node;
@@ -115,7 +115,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
     record.reason = "draining: " + record.drain_reason;
     Move(node, NodeEvent::kDrain);
   }
-  for (const JobId& id : live_) jobs_.at(id).given_up.erase(record.name);
+  for (const JobId& id : live_) jobs_.at(id).excluded.erase(record.name);
   if (is_new) {
     RecordClusterEvent({"node_joined", Severity::kInfo,
                  "node " + record.name.value + " joined with " + std::to_string(record.slots) +
@@ -160,12 +160,12 @@ void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
 
 void ControllerCore::Handle(const NodeName& node, const Released& message) {
   slots_.ProveGone(node, message.job_id);
-  Withhold(nodes_.at(node), message.job_id, {});
+  MarkLeaked(nodes_.at(node), message.job_id, {});
   reschedule_ = true;
   const auto job = jobs_.find(message.job_id);
   // It may have been given to the gang again meanwhile.
   if (job == jobs_.end() || FindMember(job->second, node) != nullptr) return;
-  if (std::erase(job->second.record.unreleased, node) > 0) Mark(job->second);
+  if (std::erase(job->second.record.pending_release, node) > 0) Mark(job->second);
 }
 
 // --- what a Hello changes ---
@@ -175,9 +175,9 @@ void ControllerCore::ReconcileNode(NodeEntry& node, const Hello& hello) {
   std::set<JobId> hosted;
   for (const HostedGeneration& generation : hello.hosted) hosted.insert(generation.job_id);
   slots_.ProveAllGoneBut(name, hosted);
-  const std::vector<WithheldSlot> withheld = node.record.withheld;
-  for (const WithheldSlot& slot : withheld) {
-    if (!hosted.contains(slot.job)) Withhold(node, slot.job, {});
+  const std::vector<LeakedSlot> leaked = node.record.leaked;
+  for (const LeakedSlot& slot : leaked) {
+    if (!hosted.contains(slot.job)) MarkLeaked(node, slot.job, {});
   }
   for (const HostedGeneration& generation : hello.hosted) {
     ReconcileJob(node, generation.job_id, &generation);
@@ -186,7 +186,7 @@ void ControllerCore::ReconcileNode(NodeEntry& node, const Hello& hello) {
     if (hosted.contains(id)) continue;
     if (job.gang) {
       ReconcileJob(node, id, nullptr);
-    } else if (job.at_rest() && std::erase(job.record.unreleased, name) > 0) {
+    } else if (job.at_rest() && std::erase(job.record.pending_release, name) > 0) {
       Mark(job);
     }
   }
@@ -225,7 +225,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     case ReconcileAction::kNothing: return slots_.ProveGone(name, id);
     case ReconcileAction::kRelease:
       if (const int slots = SlotsLeft(job, *hosted); slots > 0) {
-        slots_.LeaveBehind(name, id, hosted->generation, slots);
+        slots_.Orphan(name, id, hosted->generation, slots);
       }
       return Send(name, Release{id});
     case ReconcileAction::kAbortStale: return AbortStale(node, *hosted);
@@ -285,7 +285,7 @@ void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted)
 
 void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {
   const JobEntry& job = jobs_.at(hosted.job_id);
-  slots_.LeaveBehind(node.record.name, hosted.job_id, hosted.generation, SlotsLeft(&job, hosted));
+  slots_.Orphan(node.record.name, hosted.job_id, hosted.generation, SlotsLeft(&job, hosted));
   if (job.record.state == JobState::kRunning) {
     return Send(node.record.name, Release{hosted.job_id});
   }

@@ -23,7 +23,7 @@ bool MayKeep(const JobEntry& job) {
 }
 
 void ControllerCore::EndParked(JobEntry& job) {
-  for (const auto& [name, hold] : slots_.LeaveParkedBehind(job.record.id)) {
+  for (const auto& [name, hold] : slots_.OrphanParked(job.record.id)) {
     Send(name,
          Abort{job.record.id, hold.generation, "the job goes on without this node", 0, 0, {}});
   }

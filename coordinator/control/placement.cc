@@ -157,12 +157,12 @@ bool ControllerCore::FormerNodeSuspect(const JobEntry& job) const {
   return std::any_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
     const auto node = nodes_.find(name);
     return node != nodes_.end() && node->second.record.state == NodeState::kSuspect &&
-           !job.given_up.contains(name);
+           !job.excluded.contains(name);
   });
 }
 
 int ControllerCore::UsedSlots(const NodeEntry& node) const {
-  return slots_.Used(node.record.name) + static_cast<int>(node.record.withheld.size());
+  return slots_.Used(node.record.name) + static_cast<int>(node.record.leaked.size());
 }
 
 void ControllerCore::SetWaitReason(JobEntry& job, const std::string& reason) {
@@ -245,9 +245,9 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
 }
 
 void ControllerCore::NoteUnreleased(JobEntry& job, const NodeName& node) {
-  std::vector<NodeName>& unreleased = job.record.unreleased;
-  if (std::find(unreleased.begin(), unreleased.end(), node) == unreleased.end()) {
-    unreleased.push_back(node);
+  std::vector<NodeName>& pending_release = job.record.pending_release;
+  if (std::find(pending_release.begin(), pending_release.end(), node) == pending_release.end()) {
+    pending_release.push_back(node);
   }
 }
 

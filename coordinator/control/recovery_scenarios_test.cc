@@ -314,7 +314,7 @@ TEST(PrepareTest, ANodeThatCannotRunItEndsNoJobThatHasRun) {
   for (const char* node : {"n1", "n2", "n3", "n4"}) h.Join(node);
   const JobId id = h.Submit(TrainYaml());
   h.RunTo(id, 5);
-  ASSERT_THAT(h.Job(id).record->unreleased, ElementsAre(NodeName{"n1"}, NodeName{"n2"}));
+  ASSERT_THAT(h.Job(id).record->pending_release, ElementsAre(NodeName{"n1"}, NodeName{"n2"}));
   h.Leave("n2");
   h.Advance(seconds(11));
   h.ParkedOn("n1", id);

@@ -29,20 +29,20 @@ void SlotLedger::Park(const NodeName& node, const JobId& job, Generation generat
   Put(node, job, {Kind::kParked, generation, slots});
 }
 
-void SlotLedger::LeaveBehind(const NodeName& node, const JobId& job, Generation generation,
+void SlotLedger::Orphan(const NodeName& node, const JobId& job, Generation generation,
                              int slots) {
-  Put(node, job, {Kind::kLeftBehind, generation, slots});
+  Put(node, job, {Kind::kOrphaned, generation, slots});
 }
 
-std::map<NodeName, SlotLedger::Hold> SlotLedger::LeaveParkedBehind(const JobId& job) {
+std::map<NodeName, SlotLedger::Hold> SlotLedger::OrphanParked(const JobId& job) {
   std::map<NodeName, Hold> parked = Parked(job);
-  for (const auto& [name, hold] : parked) LeaveBehind(name, job, hold.generation, hold.slots);
+  for (const auto& [name, hold] : parked) Orphan(name, job, hold.generation, hold.slots);
   return parked;
 }
 
 bool SlotLedger::Prove(const NodeName& node, const JobId& job, Generation generation) {
   const Hold* hold = Find(node, job);
-  if (hold == nullptr || hold->kind != Kind::kLeftBehind || hold->generation > generation) {
+  if (hold == nullptr || hold->kind != Kind::kOrphaned || hold->generation > generation) {
     return false;
   }
   Erase(node, job);
@@ -51,7 +51,7 @@ bool SlotLedger::Prove(const NodeName& node, const JobId& job, Generation genera
 
 void SlotLedger::ProveGone(const NodeName& node, const JobId& job) {
   const Hold* hold = Find(node, job);
-  if (hold != nullptr && hold->kind == Kind::kLeftBehind) Erase(node, job);
+  if (hold != nullptr && hold->kind == Kind::kOrphaned) Erase(node, job);
 }
 
 void SlotLedger::ProveAllGoneBut(const NodeName& node, const std::set<JobId>& jobs) {

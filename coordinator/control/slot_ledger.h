@@ -9,7 +9,7 @@
 // A gang's hold is whole from the moment its nodes are chosen until a node has quiesced, and then
 // what processes still hold there for the job. Left behind is what was told to end or was out of
 // reach when its gang ended; nothing but the node's own word, or another boot, gives that back.
-// Processes that survived SIGKILL are not counted here: they are durable, in NodeRecord::withheld.
+// Processes that survived SIGKILL are not counted here: they are durable, in NodeRecord::leaked.
 //
 // Owned by ControllerCore, made again from Hellos after a restart; one thread.
 #pragma once
@@ -24,7 +24,7 @@ namespace muster {
 
 class SlotLedger {
  public:
-  enum class Kind { kGang, kParked, kLeftBehind };
+  enum class Kind { kGang, kParked, kOrphaned };
   struct Hold {
     Kind kind = Kind::kGang;
     Generation generation = 0;  // the newest that may still have processes there
@@ -40,9 +40,9 @@ class SlotLedger {
   void ParkGang(const JobId& job);
   // The node hosts parked processes of the job's newest generation.
   void Park(const NodeName& node, const JobId& job, Generation generation, int slots);
-  void LeaveBehind(const NodeName& node, const JobId& job, Generation generation, int slots);
+  void Orphan(const NodeName& node, const JobId& job, Generation generation, int slots);
   // Nobody takes what the job has parked; returns that.
-  std::map<NodeName, Hold> LeaveParkedBehind(const JobId& job);
+  std::map<NodeName, Hold> OrphanParked(const JobId& job);
 
   // The node has proved that nothing of the job up to `generation` is there. True if that gave
   // back what was left behind.

@@ -44,7 +44,7 @@ TEST(SlotLedgerTest, TheNextGangTakesOverWhatIsParkedAndIsCountedOnce) {
 
 TEST(SlotLedgerTest, OnlyAProofOfTheSameOrANewerGenerationGivesBackWhatIsLeftBehind) {
   SlotLedger ledger;
-  ledger.LeaveBehind(kN1, kJob, 3, 2);
+  ledger.Orphan(kN1, kJob, 3, 2);
   EXPECT_FALSE(ledger.Prove(kN1, kJob, 2));
   EXPECT_FALSE(ledger.Prove(kN1, kOther, 3));
   ledger.ParkGang(kJob);
@@ -56,7 +56,7 @@ TEST(SlotLedgerTest, OnlyAProofOfTheSameOrANewerGenerationGivesBackWhatIsLeftBeh
 
 TEST(SlotLedgerTest, NoProofTakesALiveGangsSlots) {
   SlotLedger ledger;
-  ledger.LeaveBehind(kN1, kJob, 1, 2);
+  ledger.Orphan(kN1, kJob, 1, 2);
   ledger.Take(kN1, kJob, 2, 2);
   EXPECT_FALSE(ledger.Prove(kN1, kJob, 2));
   ledger.ProveGone(kN1, kJob);
@@ -67,8 +67,8 @@ TEST(SlotLedgerTest, NoProofTakesALiveGangsSlots) {
 
 TEST(SlotLedgerTest, AHelloProvesGoneWhatItDoesNotName) {
   SlotLedger ledger;
-  ledger.LeaveBehind(kN1, kJob, 1, 2);
-  ledger.LeaveBehind(kN1, kOther, 1, 1);
+  ledger.Orphan(kN1, kJob, 1, 2);
+  ledger.Orphan(kN1, kOther, 1, 1);
   ledger.ProveAllGoneBut(kN1, {kOther});
   EXPECT_EQ(ledger.Used(kN1), 1);
   ledger.Reboot(kN1);
@@ -80,7 +80,7 @@ TEST(SlotLedgerTest, WhatWasLeftBehindStaysSoWhenTheGangEnds) {
   SlotLedger ledger;
   ledger.Take(kN1, kJob, 1, 2);
   ledger.Take(kN2, kJob, 1, 2);
-  ledger.LeaveBehind(kN2, kJob, 1, 2);
+  ledger.Orphan(kN2, kJob, 1, 2);
   ledger.Quiesce(kN2, kJob, 0);
   ledger.ParkGang(kJob);
   EXPECT_EQ(ledger.Parked(kJob).count(kN2), 0u);

@@ -284,7 +284,7 @@ TEST(FormerNodeTest, IsReleasedWhenTheGangWorksWithoutIt) {
   EXPECT_TRUE(h.Take<Release>("n1").empty());
   EXPECT_TRUE(h.Take<Release>("n3").empty());
   h.Deliver("n2", Released{h.id});
-  EXPECT_THAT(h.Job(h.id).record->unreleased, ElementsAre(NodeName{"n1"}, NodeName{"n3"}));
+  EXPECT_THAT(h.Job(h.id).record->pending_release, ElementsAre(NodeName{"n1"}, NodeName{"n3"}));
 }
 
 TEST(FormerNodeTest, OneThatComesBackLateIsReleasedAndItsSlotsWaitForThat) {

@@ -83,7 +83,7 @@ void ControllerCore::Refuse(JobEntry& job, const NodeName& node, std::string why
 void ControllerCore::DropSpare(JobEntry& job, const NodeName& name, const std::string& why) {
   std::erase_if(job.gang->nodes, [&](const GangNode& member) { return member.name == name; });
   std::erase(job.attempt().spares, name);
-  slots_.LeaveBehind(name, job.record.id, job.attempt().generation,
+  slots_.Orphan(name, job.record.id, job.attempt().generation,
                      job.spec.resources.ranks_per_node);
   // A release, not an abort: the node may be taken again in this generation.
   Send(name, Release{job.record.id});

@@ -111,7 +111,7 @@ struct JobEntry {
   std::optional<Fault> fault;
   bool kept = false;            // the newest attempt ended with an abort that keeps
   bool waited = false;          // it found no gang since its newest attempt ended
-  std::set<NodeName> given_up;  // lost to this job, although they may come back
+  std::set<NodeName> excluded;  // lost to this job, although they may come back
   NodeRefusals refusals;
   std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
   std::optional<TimePoint> grow_at;     // nodes for it may have been ready for long enough

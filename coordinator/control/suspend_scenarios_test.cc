@@ -338,7 +338,7 @@ TEST(SuspendTest, ASuspendedJobSurvivesARestartAndItsGuardiansAreLetGo) {
   EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
   h.Deliver("n1", Released{h.id});
-  EXPECT_TRUE(h.Job(h.id).record->unreleased.empty());
+  EXPECT_TRUE(h.Job(h.id).record->pending_release.empty());
   EXPECT_EQ(std::get<ResumeAccepted>(h.Resume(h.id).body).state, JobState::kStarting) << h.Timeline();
 }
 

@@ -188,7 +188,7 @@ struct JobRecord {
   std::int64_t started_unix_ms = 0;  // first launch
   std::int64_t ended_unix_ms = 0;
   std::int64_t progress_unix_ms = 0;   // newest step, or placed from the queue after; 0: neither
-  std::vector<NodeName> unreleased;    // nodes that may still have a guardian of this job
+  std::vector<NodeName> pending_release;    // nodes that may still have a guardian of this job
   std::string scrub_trouble;           // why a checkpoint could not be read again; empty: all can
   std::int64_t stop_by_unix_ms = 0;    // while it stops to be suspended: its deadline; 0: none
   std::int64_t suspended_unix_ms = 0;  // since when it is suspended; 0: it is not
@@ -199,10 +199,10 @@ struct JobRecord {
 };
 
 // A process that survived SIGKILL: its slot is not used again while it may live.
-struct WithheldSlot {
+struct LeakedSlot {
   JobId job;
   std::int64_t pid = 0;
-  friend bool operator==(const WithheldSlot&, const WithheldSlot&) = default;
+  friend bool operator==(const LeakedSlot&, const LeakedSlot&) = default;
 };
 
 // Key: name.
@@ -213,7 +213,7 @@ struct NodeRecord {
   std::string address;  // where other nodes reach its ranks
   std::string host_id;  // equal for nodes that share a kernel
   int slots = 0;
-  std::vector<WithheldSlot> withheld;
+  std::vector<LeakedSlot> leaked;
   std::int64_t pid = 0;  // of its worker
   std::string version;
   int metrics_port = 0;  // 0: none

@@ -36,7 +36,7 @@ JobRecord FullJob() {
   job.submitted_unix_ms = 1;
   job.started_unix_ms = 2;
   job.ended_unix_ms = 3;
-  job.unreleased = {NodeName{"n1"}, NodeName{"n2"}};
+  job.pending_release = {NodeName{"n1"}, NodeName{"n2"}};
   job.scrub_trouble = "not mounted";
   job.stop_by_unix_ms = 4;
   job.suspended_unix_ms = 5;

@@ -83,7 +83,7 @@ FLEET = Dashboard(
         Panel("Runs by state", "The state of every run that was there lately.",
               (Query('sum by (state) (muster_job_state{cluster=~"$cluster"})', "{{state}}"),),
               stack=True, minimum=0),
-        Panel("Slots", "Ranks that the nodes can run, and those in use or withheld.",
+        Panel("Slots", "Ranks that the nodes can run, and those in use or leaked.",
               (Query('sum(muster_node_slots{cluster=~"$cluster"})', "there"),
                Query('sum(muster_node_slots_used{cluster=~"$cluster"})', "used")), minimum=0),
         Panel("Tokens a second", "Of each run, all ranks together.",

@@ -33,7 +33,7 @@ std::uint64_t World::MotionOf(const JobView& job) const {
   const JobRecord& record = *job.record;
   std::uint64_t motion = Mix(1, static_cast<std::uint64_t>(record.generation));
   motion = Mix(motion, static_cast<std::uint64_t>(record.state));
-  motion = Mix(motion, record.unreleased.size());
+  motion = Mix(motion, record.pending_release.size());
   if (job.attempts->empty()) return motion;
   motion = Mix(motion, static_cast<std::uint64_t>(job.attempts->back().state));
   const auto gang = gangs_.find({record.id, record.generation});
@@ -88,7 +88,7 @@ std::string World::Unfinished() const {
       text += Describe(job) + ", ";
       continue;
     }
-    for (const NodeName& node : record.unreleased) {
+    for (const NodeName& node : record.pending_release) {
       text += record.id.value + " waits for " + node.value + ", ";
     }
   }

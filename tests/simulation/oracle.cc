@@ -280,8 +280,8 @@ void Oracle::FinishedStep(const SimGang& gang, Step step) {
 void Oracle::AtTheEnd() {
   for (const JobView& job : coordinator_.controller().Jobs()) CheckCalmAttempts(job);
   for (const NodeView& node : coordinator_.controller().Nodes()) {
-    const int withheld = static_cast<int>(node.record->withheld.size());
-    if (node.slots_used != withheld) {
+    const int leaked = static_cast<int>(node.record->leaked.size());
+    if (node.slots_used != leaked) {
       Violate("slots come back", "node " + node.record->name.value + " still counts " +
                                      std::to_string(node.slots_used) + " as used");
     }

@@ -264,7 +264,7 @@ Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePo
 
 void GuardianCore::EndKept() {
   for (auto& [id, process] : processes_)
-    if (process.state == Process::State::kKept && !process.doomed) {
+    if (process.state == Process::State::kKept && !process.being_killed) {
       Note("nothing is left to do for the parked process " + std::to_string(process.pid));
       Kill(id, process);
     }
@@ -292,7 +292,7 @@ void GuardianCore::KeepStandbys() {
   if (!standby_ || end_ || leaving_ || !gang_ || gang_->wound_up) return;
   int missing = standby_->count;
   for (auto& [id, process] : processes_)
-    if (process.state == Process::State::kStandby && !process.doomed && --missing < 0)
+    if (process.state == Process::State::kStandby && !process.being_killed && --missing < 0)
       Kill(id, process);
   // They are not to slow down a start.
   if (!standby_->at_once && !AllStepped()) return;

@@ -77,13 +77,13 @@ class GuardianCore {
     std::int64_t pid = 0;
     bool control = false;
     bool ready = false;         // a standby that has loaded everything
-    bool doomed = false;        // SIGKILL is under way
+    bool being_killed = false;        // SIGKILL is under way
     Generation generation = 0;  // of its newest assignment
     int rank = 0;
     std::optional<std::string> device;       // CUDA_VISIBLE_DEVICES of its first assignment
     std::optional<GuardianLaunch> starting;  // what it is being started for
 
-    bool Waits() const { return state != State::kAssigned && !doomed; }
+    bool Waits() const { return state != State::kAssigned && !being_killed; }
   };
 
   struct Member {
@@ -159,7 +159,7 @@ class GuardianCore {
   void UnkillableSwept(const SweepResult& result);
   void UnkillableSeen(const SweepResult& result);
   // It has outlived SIGKILL: it counts for nothing but its slot any more.
-  bool Resists(std::int64_t pid) const;
+  bool IsUnkillable(std::int64_t pid) const;
   Sweep SweepAllBut(bool keep, bool kill) const;
   // Processes that an end which keeps those who wait, or nobody, still has to end.
   bool AnyToEnd(bool keep) const;

@@ -120,9 +120,9 @@ Effects GuardianCore::OnExited(ProcessId id, const ProcessEnd& end, TimePoint no
   processes_.erase(it);
   if (member != nullptr && !member->exited) {
     ProcessEnd seen = end;
-    seen.out_of_memory &= !process.doomed;
+    seen.out_of_memory &= !process.being_killed;
     ReportExit(process.rank, *member, seen, now);
-  } else if (process.state == Process::State::kStandby && !process.doomed) {
+  } else if (process.state == Process::State::kStandby && !process.being_killed) {
     CountStandbyFailure(DescribeExit(end.exit));
   } else {
     Note("process " + std::to_string(process.pid) +
@@ -172,18 +172,18 @@ void GuardianCore::KillRanks(const std::string& why) {
 }
 
 void GuardianCore::Kill(ProcessId id, Process& process) {
-  process.doomed = true;
+  process.being_killed = true;
   effects_.push_back(SignalProcess{id, SIGKILL});
 }
 
-bool GuardianCore::Resists(std::int64_t pid) const {
+bool GuardianCore::IsUnkillable(std::int64_t pid) const {
   return std::ranges::find(unkillable_, pid) != unkillable_.end();
 }
 
 bool GuardianCore::AnyToEnd(bool keep) const {
   return std::ranges::any_of(processes_, [&](const auto& entry) {
     const Process& process = entry.second;
-    return !Resists(process.pid) && (!keep || !process.Waits());
+    return !IsUnkillable(process.pid) && (!keep || !process.Waits());
   });
 }
 
@@ -194,7 +194,7 @@ bool GuardianCore::Quiet(bool keep) const {
 GuardianQuiesced GuardianCore::Quiesced() const {
   GuardianQuiesced quiesced{.generation = newest_, .unkillable_pids = unkillable_};
   for (const auto& [id, process] : processes_) {
-    if (process.doomed) continue;
+    if (process.being_killed) continue;
     if (process.state == Process::State::kKept) quiesced.kept_ranks.push_back(process.rank);
     if (process.state == Process::State::kStandby) ++quiesced.standbys;
   }
@@ -210,7 +210,7 @@ void GuardianCore::Handle(const GuardianAbort& abort, TimePoint now) {
   if (!keep) standby_.reset();
   for (auto& [id, process] : processes_)
     if (keep && process.state != Process::State::kStandby &&
-        process.generation == abort.generation && !process.doomed &&
+        process.generation == abort.generation && !process.being_killed &&
         std::ranges::find(abort.kill_ranks, process.rank) != abort.kill_ranks.end())
       Kill(id, process);
   if (Quiet(keep)) return Send(Quiesced());
@@ -227,7 +227,7 @@ void GuardianCore::Handle(const GuardianAbort& abort, TimePoint now) {
 
 void GuardianCore::Park(const std::string& reason) {
   for (auto& [id, process] : processes_) {
-    if (process.state != Process::State::kAssigned || process.doomed) continue;
+    if (process.state != Process::State::kAssigned || process.being_killed) continue;
     if (process.control) {
       const Json park = {{"type", "park"}, {"generation", process.generation}, {"reason", reason}};
       effects_.push_back(
@@ -240,7 +240,7 @@ void GuardianCore::Park(const std::string& reason) {
 
 void GuardianCore::Terminate(bool gently) {
   for (auto& [id, process] : processes_) {
-    if (process.doomed) continue;
+    if (process.being_killed) continue;
     // Who waits has nothing to put in order.
     if (process.state != Process::State::kAssigned)
       Kill(id, process);
@@ -283,7 +283,7 @@ Effects GuardianCore::OnTick(TimePoint now) {
   if (kill) {
     if (!end_->give_up_at) end_->give_up_at = now + kKillBudget;
     for (auto& [id, process] : processes_)
-      if (!process.doomed && !(end_->keep && process.Waits())) Kill(id, process);
+      if (!process.being_killed && !(end_->keep && process.Waits())) Kill(id, process);
   }
   effects_.push_back(SweepAllBut(end_->keep, kill));
   return Take();
@@ -304,7 +304,7 @@ Effects GuardianCore::OnSwept(const SweepResult& result, TimePoint now) {
   // Those that have resisted before had their time.
   const bool only_known =
       !result.left.empty() &&
-      std::ranges::all_of(result.left, [this](std::int64_t pid) { return Resists(pid); });
+      std::ranges::all_of(result.left, [this](std::int64_t pid) { return IsUnkillable(pid); });
   const bool done = (result.none_left || only_known) && !AnyToEnd(end_->keep);
   if (done || (end_->give_up_at && now >= *end_->give_up_at)) FinishEnd(result.left);
   if (waits_for_unkillable()) look_at_unkillable_at_ = now + kUnkillableTick;
@@ -322,7 +322,7 @@ void GuardianCore::LookAtUnkillable(TimePoint now) {
   // A newer generation lives beside them, and what its ranks have started is theirs.
   Sweep look;
   for (const auto& [id, process] : processes_)
-    if (!Resists(process.pid)) look.keep.push_back(id);
+    if (!IsUnkillable(process.pid)) look.keep.push_back(id);
   effects_.push_back(std::move(look));
 }
 
