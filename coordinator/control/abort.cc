@@ -120,7 +120,7 @@ bool ControllerCore::GivenUpForWantOfRoom(JobEntry& job, NodeEntry& node) {
 }
 
 void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quiesced& message) {
-  const std::vector<int>& kept_ranks = message.kept_ranks;
+  const std::vector<int>& parked_ranks = message.parked_ranks;
   member.quiesced = true;
   // What waits keeps the node's slots for the job's next gang. What is unkillable is leaked
   // already.
@@ -131,7 +131,7 @@ void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quies
   for (RankRecord& rank : job.attempt().ranks) {
     if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
     const bool kept =
-        std::find(kept_ranks.begin(), kept_ranks.end(), rank.rank) != kept_ranks.end();
+        std::find(parked_ranks.begin(), parked_ranks.end(), rank.rank) != parked_ranks.end();
     rank.state = *Apply(rank.state, kept ? RankEvent::kKept : RankEvent::kExited);
     if (!kept) rank.exit = {0, 9};
   }

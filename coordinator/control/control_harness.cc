@@ -220,7 +220,7 @@ void ControlHarness::ParkedOn(const std::string& node, const JobId& id) {
   Quiesced quiesced{id, attempt.generation, {}, {}};
   for (const RankRecord& rank : attempt.ranks) {
     const bool lives = rank.state == RankState::kStopping && rank.pid != 0;
-    if (rank.node.value == node && lives) quiesced.kept_ranks.push_back(rank.rank);
+    if (rank.node.value == node && lives) quiesced.parked_ranks.push_back(rank.rank);
   }
   Deliver(node, quiesced);
 }

@@ -252,7 +252,7 @@ TEST(InPlaceRestartTest, ParkedProcessesAreTakenFromTheHello) {
   h.KillRank1();
   HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
   n1.quiesced = true;
-  n1.kept_ranks = {0};
+  n1.parked_ranks = {0};
   HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
   n2.quiesced = true;
   h.Restart();
@@ -276,7 +276,7 @@ TEST(InPlaceRestartTest, DuringABackOffTheyAreHeldForTheJob) {
   }
   HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
   n1.quiesced = true;
-  n1.kept_ranks = {0};
+  n1.parked_ranks = {0};
   h.Restart();
   h.Join("n1", {.hosted = {n1}});
   EXPECT_TRUE(h.Take<Abort>("n1").empty()) << "n2 may still come back";
@@ -292,7 +292,7 @@ TEST(InPlaceRestartTest, ParkedProcessesOfAnOlderGenerationAreEnded) {
   h.ParkedOn("n1", h.id);
   HostedGeneration old = h.Hosted("n1", h.id, AttemptState::kRunning);
   old.quiesced = true;
-  old.kept_ranks = {0};
+  old.parked_ranks = {0};
   h.Join("n3");
   h.Leave("n2");
   for (int i = 0; i < 3; ++i) {

@@ -26,7 +26,7 @@ int SlotsLeft(const JobEntry* job, const HostedGeneration& hosted) {
   const int living =
       static_cast<int>(hosted.started.size()) -
       static_cast<int>(hosted.quiesced ? hosted.started.size() : hosted.exited.size());
-  const int kept = static_cast<int>(hosted.kept_ranks.size());
+  const int kept = static_cast<int>(hosted.parked_ranks.size());
   return std::max({0, living, kept, job == nullptr ? 0 : job->spec.resources.ranks_per_node});
 }
 
@@ -256,7 +256,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     case ReconcileAction::kQuiesced:
       if (hosted != nullptr) Adopt(name, *hosted);
       if (hosted == nullptr) return Handle(name, Quiesced{id, input.generation, {}});
-      return Handle(name, Quiesced{id, input.generation, {}, hosted->kept_ranks, hosted->standbys});
+      return Handle(name, Quiesced{id, input.generation, {}, hosted->parked_ranks, hosted->standbys});
     case ReconcileAction::kMissing:
       return RanksMissing(*job, name, hosted == nullptr || hosted->quiesced);
   }
@@ -280,7 +280,7 @@ void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted)
   }
   if (hosted.quiesced)
     Handle(node,
-           Quiesced{hosted.job_id, hosted.generation, {}, hosted.kept_ranks, hosted.standbys});
+           Quiesced{hosted.job_id, hosted.generation, {}, hosted.parked_ranks, hosted.standbys});
 }
 
 void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {

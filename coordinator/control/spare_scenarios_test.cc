@@ -399,7 +399,7 @@ TEST(GrowTest, ARestartInBetweenGoesOnWithIt) {
   h.Advance(milliseconds(3100));
   HostedGeneration parked = h.Hosted("n1", h.id, AttemptState::kRunning);
   parked.quiesced = true;
-  parked.kept_ranks = {0};
+  parked.parked_ranks = {0};
   h.Restart();
   h.Join("n2", {.metrics_port = 9100});
   h.Join("n1", {.hosted = {parked}, .metrics_port = 9100});

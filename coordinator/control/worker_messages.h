@@ -81,10 +81,10 @@ struct Quiesced {
   JobId job_id;
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
-  std::vector<int> kept_ranks;  // parked: out of the generation, their processes wait
+  std::vector<int> parked_ranks;  // parked: out of the generation, their processes wait
   int standbys = 0;             // processes that have had no rank yet, and wait too
 
-  bool keeps_any() const { return !kept_ranks.empty() || standbys > 0; }
+  bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 };
 
 struct Formed {};
@@ -206,10 +206,10 @@ struct HostedGeneration {
   std::vector<RankExited> exited;
   std::vector<RankStarted> started;
   std::vector<TrainerReport> reports;
-  std::vector<int> kept_ranks;
+  std::vector<int> parked_ranks;
   int standbys = 0;
 
-  bool keeps_any() const { return !kept_ranks.empty() || standbys > 0; }
+  bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 };
 
 struct Hello {

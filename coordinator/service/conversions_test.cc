@@ -179,18 +179,18 @@ TEST(WorkerConversions, AnExitCarriesThePageAndTheFactsOfItsEnd) {
 
 TEST(WorkerConversions, WhoIsParkedIsToldOnBothWays) {
   v1::WorkerMessage message;
-  message.mutable_quiesced()->add_kept_ranks(2);
+  message.mutable_quiesced()->add_parked_ranks(2);
   message.mutable_quiesced()->set_standbys(3);
-  EXPECT_THAT(std::get<Quiesced>(*FromProto(message)).kept_ranks, ElementsAre(2));
+  EXPECT_THAT(std::get<Quiesced>(*FromProto(message)).parked_ranks, ElementsAre(2));
   EXPECT_EQ(std::get<Quiesced>(*FromProto(message)).standbys, 3);
   v1::Hello hello = GoodHello();
-  hello.mutable_hosted(0)->add_kept_ranks(1);
+  hello.mutable_hosted(0)->add_parked_ranks(1);
   hello.mutable_hosted(0)->set_standbys(4);
   hello.set_failure_domain("rack-7");
   hello.set_allows_faults(true);
   for (int i = 0; i < 40; ++i) hello.add_report(std::string(1000, 'x'));
   const auto converted = FromProto(hello);
-  EXPECT_THAT(converted->hosted.at(0).kept_ranks, ElementsAre(1));
+  EXPECT_THAT(converted->hosted.at(0).parked_ranks, ElementsAre(1));
   EXPECT_EQ(converted->hosted.at(0).standbys, 4);
   EXPECT_EQ(converted->failure_domain, "rack-7");
   EXPECT_TRUE(converted->allows_faults);

@@ -165,7 +165,7 @@ Result<HostedGeneration> ConvertHosted(const v1::HostedGeneration& m) {
     MUSTER_ASSIGN_OR_RETURN(TrainerReport converted, ConvertReport(report));
     hosted.reports.push_back(std::move(converted));
   }
-  hosted.kept_ranks.assign(m.kept_ranks().begin(), m.kept_ranks().end());
+  hosted.parked_ranks.assign(m.parked_ranks().begin(), m.parked_ranks().end());
   hosted.standbys = m.standbys();
   return hosted;
 }
@@ -339,7 +339,7 @@ Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
       return WorkerMessage(Quiesced{JobId{q.job_id()},
                                     q.generation(),
                                     {q.unkillable_pids().begin(), q.unkillable_pids().end()},
-                                    {q.kept_ranks().begin(), q.kept_ranks().end()},
+                                    {q.parked_ranks().begin(), q.parked_ranks().end()},
                                     q.standbys()});
     }
     case v1::WorkerMessage::kTrainerReport: {

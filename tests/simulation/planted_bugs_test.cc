@@ -216,7 +216,7 @@ const PlantedBug kBugs[] = {
     {"ParkedProcessesAreNotTold",
      [] {
        Seams seams = ChangesUp<muster::Quiesced>([](muster::Quiesced& quiesced) {
-         quiesced.kept_ranks.clear();
+         quiesced.parked_ranks.clear();
          quiesced.standbys = 0;
          return true;
        });

@@ -417,7 +417,7 @@ Effects Agent::OnStuckSeen(const JobId& id, const std::vector<std::int64_t>& end
 void Agent::ReportStuck(Job& job, Effects* effects) {
   if (job.wound_up)
     return Apply(job,
-                 GuardianQuiesced{job.hosted.generation, job.unkillable, job.hosted.kept_ranks,
+                 GuardianQuiesced{job.hosted.generation, job.unkillable, job.hosted.parked_ranks,
                                   job.hosted.standbys},
                  effects);
   // The newest generation is in use. What has ended is of older ones, and is told of these.

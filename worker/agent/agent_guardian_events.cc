@@ -109,11 +109,11 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
   left.insert(left.end(), job.stuck.begin(), job.stuck.end());
   const bool empty = left.empty();
   const SendToCoordinator tell{Quiesced{job.prepare.job, quiesced.generation, std::move(left),
-                                        quiesced.kept_ranks, quiesced.standbys}};
+                                        quiesced.parked_ranks, quiesced.standbys}};
   if (older || beside) return effects->push_back(tell);
   job.wound_up = !job.preparing;
   mirror.quiesced = empty;
-  mirror.kept_ranks = quiesced.kept_ranks;
+  mirror.parked_ranks = quiesced.parked_ranks;
   mirror.standbys = quiesced.standbys;
   if (!job.replay && AnswersAbort(job, true, quiesced.keeps_any())) effects->push_back(tell);
 }
@@ -138,7 +138,7 @@ void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
       if (!HasRank(before.exited, exited.rank)) effects->push_back(SendToCoordinator{exited});
     if (!before.quiesced && AnswersAbort(job, told.quiesced, told.keeps_any()))
       effects->push_back(SendToCoordinator{
-          Quiesced{job.prepare.job, told.generation, {}, told.kept_ranks, told.standbys}});
+          Quiesced{job.prepare.job, told.generation, {}, told.parked_ranks, told.standbys}});
   }
   const bool again = job.link == Link::kReady;
   job.link = Link::kReady;

@@ -170,7 +170,7 @@ TEST_F(AgentRunnerTest, SurvivorsServeTheNextGeneration) {
   ASSERT_TRUE(exited.last) << "its page outlives it";
   EXPECT_EQ(exited.last->rank, 0);
   worker_->Send(Park(1));
-  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, ElementsAre(1));
+  EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(1));
   const auto after = Run(2);
   EXPECT_EQ(after[1], before[1]);
   EXPECT_NE(after[0], before[0]);
@@ -180,9 +180,9 @@ TEST_F(AgentRunnerTest, SurvivorsServeTheNextGeneration) {
 TEST_F(AgentRunnerTest, ARestartedWorkerKnowsOfParkedRanksAndGoesOnWithThem) {
   const auto before = Run(1);
   worker_->Send(Park(1));
-  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, ElementsAre(0, 1));
+  EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(0, 1));
   RestartWorker();
-  EXPECT_THAT(worker_->Hosted().kept_ranks, ElementsAre(0, 1));
+  EXPECT_THAT(worker_->Hosted().parked_ranks, ElementsAre(0, 1));
   EXPECT_TRUE(worker_->Hosted().quiesced);
   EXPECT_EQ(Run(2), before);
 }
@@ -194,17 +194,17 @@ TEST_F(AgentRunnerTest, AWorkerThatIsKilledWhileRanksAreToParkHearsHowItEnded) {
   EXPECT_TRUE(Eventually([&] { return LogOf(1, 1).find("\"park\"") != std::string::npos; }));
   RestartWorker();
   EXPECT_TRUE(Eventually([&] { return worker_->Hosted().quiesced; }));
-  EXPECT_THAT(worker_->Hosted().kept_ranks, IsEmpty());
+  EXPECT_THAT(worker_->Hosted().parked_ranks, IsEmpty());
   EXPECT_FALSE(IsAlive(before[0]));
 }
 
 TEST_F(AgentRunnerTest, SegmentsOutliveTheirGuardian) {
   Run(1, "segment:a");
   worker_->Send(Park(1));
-  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, ElementsAre(0, 1));
+  EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(0, 1));
   KillGuardian();
   const auto quiesced = worker_->Await<Quiesced>();
-  EXPECT_THAT(quiesced.kept_ranks, IsEmpty()) << "they ended with it";
+  EXPECT_THAT(quiesced.parked_ranks, IsEmpty()) << "they ended with it";
   Run(2);
   EXPECT_THAT(LogOf(2, 0), HasSubstr("rank 0 listening a=of-a"));
   EXPECT_THAT(LogOf(2, 1), HasSubstr("rank 1 a=of-a"));
@@ -228,7 +228,7 @@ TEST_F(AgentRunnerTest, AStoppedGuardianIsEndedAndItsRanksAreProvedGone) {
   SignalGuardian(SIGSTOP);
   worker_->Send(Park(1));
   const auto quiesced = worker_->Await<Quiesced>();
-  EXPECT_THAT(quiesced.kept_ranks, IsEmpty());
+  EXPECT_THAT(quiesced.parked_ranks, IsEmpty());
   EXPECT_THAT(quiesced.unkillable_pids, IsEmpty());
   for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
 }
@@ -244,9 +244,9 @@ TEST_F(AgentRunnerTest, AStoppedGuardianThatARestartedWorkerFindsIsEndedToo) {
 TEST_F(AgentRunnerTest, AnAbortThatKeepsNobodyEndsParkedRanks) {
   const auto before = Run(1);
   worker_->Send(Park(1));
-  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, ElementsAre(0, 1));
+  EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(0, 1));
   worker_->Send(Abort{.job = kJob, .generation = 1});
-  EXPECT_THAT(worker_->Await<Quiesced>().kept_ranks, IsEmpty());
+  EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, IsEmpty());
   for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
 }
 

@@ -286,7 +286,7 @@ TEST_F(AgentTest, AnAbortThatKeepsRanksGoesOnWholeAndItsAnswerIsMirrored) {
               ElementsAre(GuardianAbort{1, 0, "rank 0 exited", 1, {0}}));
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {1}})),
               ElementsAre(Quiesced{kJob, 1, {}, {1}}));
-  EXPECT_THAT(Hosted().kept_ranks, ElementsAre(1));
+  EXPECT_THAT(Hosted().parked_ranks, ElementsAre(1));
   EXPECT_TRUE(Hosted().quiesced);
 }
 
@@ -320,7 +320,7 @@ TEST_F(AgentTest, AReplayTellsOfKeptRanks) {
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianQuiesced{1, {}, {1}, 2});
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianSynced{})), ElementsAre(Quiesced{kJob, 1, {}, {1}, 2}));
-  EXPECT_THAT(Hosted().kept_ranks, ElementsAre(1));
+  EXPECT_THAT(Hosted().parked_ranks, ElementsAre(1));
   EXPECT_EQ(Hosted().standbys, 2);
 }
 
@@ -330,7 +330,7 @@ TEST_F(AgentTest, ALostGuardianKeepsNobody) {
   Event(GuardianQuiesced{1, {}, {0, 1}});
   agent_.OnGuardianLost(kJob, "killed");
   agent_.OnProvedGone(kJob, {}, {});
-  EXPECT_THAT(Hosted().kept_ranks, IsEmpty());
+  EXPECT_THAT(Hosted().parked_ranks, IsEmpty());
 }
 
 TEST_F(AgentTest, TheRanksOfALaunchCountNotThoseOfItsPreparation) {

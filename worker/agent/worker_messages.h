@@ -83,7 +83,7 @@ struct Quiesced {
   JobId job;
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
-  std::vector<int> kept_ranks;
+  std::vector<int> parked_ranks;
   int standbys = 0;
 
   friend bool operator==(const Quiesced&, const Quiesced&) = default;
@@ -189,10 +189,10 @@ struct HostedGeneration {
   std::vector<RankStarted> started;
   std::vector<RankExited> exited;
   std::vector<TrainerReport> reports;
-  std::vector<int> kept_ranks;
+  std::vector<int> parked_ranks;
   int standbys = 0;
 
-  bool keeps_any() const { return !kept_ranks.empty() || standbys > 0; }
+  bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 
   friend bool operator==(const HostedGeneration&, const HostedGeneration&) = default;
 };

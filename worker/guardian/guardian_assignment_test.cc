@@ -127,7 +127,7 @@ TEST_F(AssignmentTest, ASurvivorKeepsItsProcessAndServesTheNextGeneration) {
   ::kill(dead, SIGKILL);
   EXPECT_EQ(Expect<GuardianRankExited>().rank, 0);
   const auto quiesced = Park(1);
-  EXPECT_THAT(quiesced.kept_ranks, ElementsAre(1));
+  EXPECT_THAT(quiesced.parked_ranks, ElementsAre(1));
   EXPECT_THAT(quiesced.unkillable_pids, IsEmpty());
   EXPECT_THAT(LogText(1, 1), HasSubstr("told to park: a peer is gone"));
   Prepare(2);
@@ -145,11 +145,11 @@ TEST_F(AssignmentTest, ASurvivorIsKeptToTheProcessorsOfItsAssignmentAndThenToAll
   launch.cpus = {cpu};
   const pid_t pid = Run(launch);
   EXPECT_EQ(ProcessorsOf(pid), std::to_string(cpu)) << "from its start";
-  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(0));
+  EXPECT_THAT(Park(1).parked_ranks, ElementsAre(0));
   Prepare(2);
   EXPECT_EQ(Run(Rank(2, 0, "", {0})), pid);
   EXPECT_EQ(ProcessorsOf(pid), ProcessorsOf(::getpid())) << "without a word it may use all";
-  EXPECT_THAT(Park(2).kept_ranks, ElementsAre(0));
+  EXPECT_THAT(Park(2).parked_ranks, ElementsAre(0));
   Prepare(3);
   launch = Rank(3, 0, "", {0});
   launch.cpus = {cpu};
@@ -160,7 +160,7 @@ TEST_F(AssignmentTest, ASurvivorIsKeptToTheProcessorsOfItsAssignmentAndThenToAll
 TEST_F(AssignmentTest, AParkedProcessTakesAnotherRankWhereItsOwnIsNotLaunched) {
   Prepare(1);
   const pid_t process = Run(Rank(1, 1));
-  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(1));
+  EXPECT_THAT(Park(1).parked_ranks, ElementsAre(1));
   Prepare(2);
   EXPECT_EQ(Run(Rank(2, 0, "", {0})), process);
 }
@@ -169,7 +169,7 @@ TEST_F(AssignmentTest, WhatTheLaunchesLeaveOverIsEnded) {
   Prepare(1);
   const pid_t zero = Run(Rank(1, 0));
   const pid_t one = Run(Rank(1, 1));
-  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(0, 1));
+  EXPECT_THAT(Park(1).parked_ranks, ElementsAre(0, 1));
   Prepare(2);
   EXPECT_EQ(Run(Rank(2, 0, "", {0})), zero);
   EXPECT_TRUE(Eventually([&] { return !IsAlive(one); }));
@@ -185,7 +185,7 @@ TEST_F(AssignmentTest, AStoppedRankIsKilledAndNotKept) {
   const pid_t stopped = Run(Rank(1, 0));
   Run(Rank(1, 1));
   ::kill(stopped, SIGSTOP);
-  EXPECT_THAT(Park(1, {}, 0.2).kept_ranks, ElementsAre(1));
+  EXPECT_THAT(Park(1, {}, 0.2).parked_ranks, ElementsAre(1));
   EXPECT_FALSE(IsAlive(stopped));
   const auto exits = Others<GuardianRankExited>();
   ASSERT_EQ(exits.size(), 1u);
@@ -198,14 +198,14 @@ TEST_F(AssignmentTest, ANamedRankIsKilledAtOnceEvenIfItIsStopped) {
   const pid_t hung = Run(Rank(1, 0));
   Run(Rank(1, 1));
   ::kill(hung, SIGSTOP);
-  EXPECT_THAT(Park(1, {0}).kept_ranks, ElementsAre(1));
+  EXPECT_THAT(Park(1, {0}).parked_ranks, ElementsAre(1));
   EXPECT_FALSE(IsAlive(hung));
 }
 
 TEST_F(AssignmentTest, ARankThatParkedByItselfIsKept) {
   Prepare(1);
   const pid_t process = Run(Rank(1, 0, "park deaf", {0}));
-  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(0)) << "nothing had to be asked";
+  EXPECT_THAT(Park(1).parked_ranks, ElementsAre(0)) << "nothing had to be asked";
   Prepare(2);
   EXPECT_EQ(Run(Rank(2, 0, "", {0})), process);
 }
@@ -221,12 +221,12 @@ TEST_F(AssignmentTest, WhatADeadRankLeftBehindIsEndedWhileSurvivorsStay) {
   ::kill(dead, SIGKILL);
   Expect<GuardianRankExited>();
   EXPECT_TRUE(IsAlive(child_of(0)));
-  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(1));
+  EXPECT_THAT(Park(1).parked_ranks, ElementsAre(1));
   EXPECT_FALSE(IsAlive(child_of(0)));
   EXPECT_TRUE(IsAlive(child_of(1))) << "it belongs to a process that stays";
   EXPECT_TRUE(IsAlive(survivor));
   Send(GuardianAbort{.generation = 1});
-  EXPECT_THAT(Expect<GuardianQuiesced>().kept_ranks, IsEmpty());
+  EXPECT_THAT(Expect<GuardianQuiesced>().parked_ranks, IsEmpty());
   EXPECT_THAT(Living(), IsEmpty());
 }
 
@@ -239,7 +239,7 @@ TEST_F(AssignmentTest, ASecondAbortWhileOthersParkKeepsNobody) {
   EXPECT_TRUE(IsAlive(parked));
   Send(GuardianAbort{.generation = 1, .reason = "second"});
   const auto quiesced = Expect<GuardianQuiesced>();
-  EXPECT_THAT(quiesced.kept_ranks, IsEmpty());
+  EXPECT_THAT(quiesced.parked_ranks, IsEmpty());
   EXPECT_THAT(Living(), IsEmpty());
 }
 
@@ -249,7 +249,7 @@ TEST_F(AssignmentTest, ASecondAbortWhileOthersParkNamesTheRankThatIsNotWaitedFor
   Run(Rank(1, 1));
   Send(GuardianAbort{.generation = 1, .reason = "first", .park_seconds = 60});
   AwaitReport(1, "parked");
-  EXPECT_THAT(Park(1, {0}, 60).kept_ranks, ElementsAre(1));
+  EXPECT_THAT(Park(1, {0}, 60).parked_ranks, ElementsAre(1));
   EXPECT_FALSE(IsAlive(deaf));
 }
 
@@ -258,16 +258,16 @@ TEST_F(AssignmentTest, AnAbortWithoutKeepEndsWhoWaits) {
   Run(Rank(1, 0, "first_step", {0}));
   Send(Standby(1, false));
   EXPECT_TRUE(Eventually([&] { return Living().size() == 2; }));
-  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(0));
+  EXPECT_THAT(Park(1).parked_ranks, ElementsAre(0));
   Send(GuardianAbort{.generation = 1});
-  EXPECT_THAT(Expect<GuardianQuiesced>().kept_ranks, IsEmpty());
+  EXPECT_THAT(Expect<GuardianQuiesced>().parked_ranks, IsEmpty());
   EXPECT_THAT(Living(), IsEmpty());
 }
 
 TEST_F(AssignmentTest, AParkedProcessThatDiesIsNoRanksEnd) {
   Prepare(1);
   const pid_t parked = Run(Rank(1, 0, "", {0}));
-  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(0));
+  EXPECT_THAT(Park(1).parked_ranks, ElementsAre(0));
   ::kill(parked, SIGKILL);
   EXPECT_TRUE(Eventually([&] { return Living().empty(); }));
   Prepare(2);
@@ -359,7 +359,7 @@ TEST_F(AssignmentTest, AnotherWorkerLearnsOfParkedRanksAndSegments) {
   char text[16] = {};
   EXPECT_EQ(::pread(descriptor_.get(), text, sizeof text, 0), 4);
   EXPECT_STREQ(text, "of-a");
-  EXPECT_THAT(Expect<GuardianQuiesced>().kept_ranks, ElementsAre(0));
+  EXPECT_THAT(Expect<GuardianQuiesced>().parked_ranks, ElementsAre(0));
   Expect<GuardianSynced>();
   Prepare(2);
   EXPECT_EQ(Run(Rank(2, 0, "", {0})), process);
@@ -373,7 +373,7 @@ TEST_F(AssignmentTest, AWorkerThatComesBackWhileRanksParkGetsTheAnswer) {
   AwaitReport(1, "parked");
   link_.Close();
   Reconnect();
-  EXPECT_THAT(Expect<GuardianQuiesced>().kept_ranks, ElementsAre(1));
+  EXPECT_THAT(Expect<GuardianQuiesced>().parked_ranks, ElementsAre(1));
 }
 
 TEST_F(AssignmentTest, AKilledGuardianTakesParkedProcessesAndStandbysAlong) {
@@ -382,7 +382,7 @@ TEST_F(AssignmentTest, AKilledGuardianTakesParkedProcessesAndStandbysAlong) {
   Run(Rank(1, 0, "first_step", {0}));
   EXPECT_TRUE(Eventually([&] { return Living().size() == 2; }));
   const std::vector<pid_t> all = Living();
-  EXPECT_THAT(Park(1).kept_ranks, ElementsAre(0));
+  EXPECT_THAT(Park(1).parked_ranks, ElementsAre(0));
   ::kill(guardian_pid_, SIGKILL);
   EXPECT_TRUE(Eventually([&] { return std::ranges::none_of(all, IsAlive); }));
 }

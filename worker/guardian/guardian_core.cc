@@ -116,7 +116,7 @@ void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
     for (const auto& [rank, member] : gang_->members)
       if (!processes_.contains(member.process)) effects_.push_back(ForgetProcess{member.process});
   gang_ = Gang{.generation = prepare.generation, .master = prepare.master};
-  if (prepare.spare) EndKept();
+  if (prepare.spare) EndParkedProcesses();
   if (prepare.master == MasterSocket::kNone)
     SendPrepared();
   else
@@ -155,7 +155,7 @@ void GuardianCore::Handle(const GuardianLaunch& launch, TimePoint) {
     gang_->members[launch.rank].process = Start(launch);
   }
   const auto launched = [&](int rank) { return gang_->members.contains(rank); };
-  if (!gang_->node_ranks.empty() && std::ranges::all_of(gang_->node_ranks, launched)) EndKept();
+  if (!gang_->node_ranks.empty() && std::ranges::all_of(gang_->node_ranks, launched)) EndParkedProcesses();
 }
 
 ProcessId GuardianCore::FindWaiting(const GuardianLaunch& launch) const {
@@ -262,7 +262,7 @@ Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePo
   return Take();
 }
 
-void GuardianCore::EndKept() {
+void GuardianCore::EndParkedProcesses() {
   for (auto& [id, process] : processes_)
     if (process.state == Process::State::kKept && !process.being_killed) {
       Note("nothing is left to do for the parked process " + std::to_string(process.pid));

@@ -146,7 +146,7 @@ class GuardianCore {
   void Assign(ProcessId id, const GuardianLaunch& launch);
   void BecomeMember(ProcessId id, const GuardianLaunch& launch);
   // Parked processes that nobody will ask for.
-  void EndKept();
+  void EndParkedProcesses();
   void KeepStandbys();
   bool AllStepped() const;
   void CountStandbyFailure(const std::string& why);

@@ -195,10 +195,10 @@ GuardianQuiesced GuardianCore::Quiesced() const {
   GuardianQuiesced quiesced{.generation = newest_, .unkillable_pids = unkillable_};
   for (const auto& [id, process] : processes_) {
     if (process.being_killed) continue;
-    if (process.state == Process::State::kKept) quiesced.kept_ranks.push_back(process.rank);
+    if (process.state == Process::State::kKept) quiesced.parked_ranks.push_back(process.rank);
     if (process.state == Process::State::kStandby) ++quiesced.standbys;
   }
-  std::ranges::sort(quiesced.kept_ranks);
+  std::ranges::sort(quiesced.parked_ranks);
   return quiesced;
 }
 
@@ -361,7 +361,7 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
   Note("g" + std::to_string(newest_) + ": " +
        (unkillable_.empty() ? "nothing of it runs any more"
                             : std::to_string(unkillable_.size()) + " processes resist") +
-       ", " + std::to_string(quiesced.kept_ranks.size()) + " are parked");
+       ", " + std::to_string(quiesced.parked_ranks.size()) + " are parked");
   // That slots are back is told also where only a preparation has asked.
   if (end.answer || changed) Send(quiesced);
   if (leaving_)

@@ -74,7 +74,7 @@ TEST_F(GuardianCoreTest, AProcessThatHasUsedAGpuGetsNoRankOfAnother) {
   host_.Command(Rank(1, 1, "1"));
   host_.Command(ParkAll(1));
   host_.Settle();
-  EXPECT_THAT(LastQuiesced().kept_ranks, ElementsAre(0, 1));
+  EXPECT_THAT(LastQuiesced().parked_ranks, ElementsAre(0, 1));
   Prepare(2);
   GuardianLaunch launch = Rank(2, 5, "1");
   launch.node_ranks = {5, 6};
@@ -346,7 +346,7 @@ TEST_F(GuardianCoreTest, AParkOfAnotherGenerationParksNobody) {
   host_.processes[1].deaf = true;
   host_.Command(ParkAll(2));
   host_.Settle();
-  EXPECT_THAT(LastQuiesced().kept_ranks, ElementsAre(1));
+  EXPECT_THAT(LastQuiesced().parked_ranks, ElementsAre(1));
 }
 
 TEST_F(GuardianCoreTest, SegmentsOfAnotherGenerationAreNeitherHeldNorLetGo) {

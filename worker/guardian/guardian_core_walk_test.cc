@@ -44,7 +44,7 @@ std::string Answer(const FakeHost& host) {
       answer = "prepared " + std::to_string(prepared->generation);
     if (const auto* quiesced = std::get_if<GuardianQuiesced>(&event))
       answer = "quiesced " + std::to_string(quiesced->generation) + " kept " +
-               std::to_string(quiesced->kept_ranks.size());
+               std::to_string(quiesced->parked_ranks.size());
     if (std::holds_alternative<GuardianRefused>(event)) answer = "refused";
     if (const auto* started = std::get_if<GuardianRankStarted>(&event))
       answer = "started " + std::to_string(started->rank);
@@ -192,7 +192,7 @@ class Walk {
     const bool last = seen_ + 1 == host_.told.size();
     if (const auto* quiesced = std::get_if<GuardianQuiesced>(&event); quiesced && last) {
       EXPECT_THAT(host_.Working(), IsEmpty());
-      EXPECT_LE(quiesced->kept_ranks.size(), host_.processes.size());
+      EXPECT_LE(quiesced->parked_ranks.size(), host_.processes.size());
     }
     if (const auto* prepared = std::get_if<GuardianPrepared>(&event); prepared && last) {
       for (const ProcessId id : host_.Working())

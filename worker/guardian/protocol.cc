@@ -108,7 +108,7 @@ Json ToJson(const GuardianQuiesced& m) {
   return {{"type", "quiesced"},
           {"generation", m.generation},
           {"unkillable_pids", m.unkillable_pids},
-          {"kept_ranks", m.kept_ranks},
+          {"parked_ranks", m.parked_ranks},
           {"standbys", m.standbys}};
 }
 
@@ -201,7 +201,7 @@ GuardianEvent EventFromJson(const Json& j) {
     return GuardianReport{generation, Get<int>(j, "rank"), Get<std::string>(j, "json")};
   if (type == "quiesced")
     return GuardianQuiesced{generation, Get<std::vector<std::int64_t>>(j, "unkillable_pids"),
-                            j.value("kept_ranks", std::vector<int>()), j.value("standbys", 0)};
+                            j.value("parked_ranks", std::vector<int>()), j.value("standbys", 0)};
   if (type == "refused")
     return GuardianRefused{generation, Get<Generation>(j, "newest"),
                            Get<std::string>(j, "message")};

@@ -190,10 +190,10 @@ struct GuardianReport {
 struct GuardianQuiesced {
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
-  std::vector<int> kept_ranks;  // parked
+  std::vector<int> parked_ranks;  // parked
   int standbys = 0;             // processes that are left without a rank
 
-  bool keeps_any() const { return !kept_ranks.empty() || standbys > 0; }
+  bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 
   friend bool operator==(const GuardianQuiesced&, const GuardianQuiesced&) = default;
 };

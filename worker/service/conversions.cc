@@ -81,7 +81,7 @@ void Fill(const Quiesced& from, v1::Quiesced* to) {
   to->set_job_id(from.job.value);
   to->set_generation(from.generation);
   for (const std::int64_t pid : from.unkillable_pids) to->add_unkillable_pids(pid);
-  for (const int rank : from.kept_ranks) to->add_kept_ranks(rank);
+  for (const int rank : from.parked_ranks) to->add_parked_ranks(rank);
   to->set_standbys(from.standbys);
 }
 
@@ -289,7 +289,7 @@ v1::WorkerMessage MakeHello(const WorkerIdentity& identity,
     to->set_master_port(from.master_port);
     to->set_launched(from.launched);
     to->set_quiesced(from.quiesced);
-    for (const int rank : from.kept_ranks) to->add_kept_ranks(rank);
+    for (const int rank : from.parked_ranks) to->add_parked_ranks(rank);
     to->set_standbys(from.standbys);
     for (const RankExited& exited : from.exited) Fill(exited, to->add_exited());
     for (const RankStarted& started : from.started) Fill(started, to->add_started());

@@ -91,7 +91,7 @@ TEST(Conversions, LogLinesThatAreNoTextAreRepaired) {
 }
 
 TEST(Conversions, HelloCarriesTheWorkerAndEveryGuardian) {
-  EXPECT_EQ(ToProto(Quiesced{kJob, 2, {}, {1, 3}})->quiesced().kept_ranks(1), 3);
+  EXPECT_EQ(ToProto(Quiesced{kJob, 2, {}, {1, 3}})->quiesced().parked_ranks(1), 3);
   EXPECT_EQ(ToProto(Quiesced{.job = kJob, .standbys = 2})->quiesced().standbys(), 2);
   const HostedGeneration hosted{
       .job = kJob,
@@ -102,7 +102,7 @@ TEST(Conversions, HelloCarriesTheWorkerAndEveryGuardian) {
       .started = {{kJob, 2, 0, 100}},
       .exited = {{kJob, 2, 1, {.signal = 9}, 1.5, {"line"}}},
       .reports = {{kJob, 2, 0, R"({"type":"formed"})"}, {kJob, 2, 0, "garbage"}},
-      .kept_ranks = {1, 3},
+      .parked_ranks = {1, 3},
       .standbys = 4};
   const v1::Hello hello =
       MakeHello({.node = "n1", .address = "127.0.0.1", .slots = 4, .pid = 7}, {hosted}).hello();
@@ -113,7 +113,7 @@ TEST(Conversions, HelloCarriesTheWorkerAndEveryGuardian) {
   EXPECT_EQ(hello.hosted(0).started(0).pid(), 100);
   EXPECT_EQ(hello.hosted(0).exited(0).exit().signal(), 9);
   EXPECT_EQ(hello.hosted(0).reports_size(), 1);
-  EXPECT_EQ(hello.hosted(0).kept_ranks_size(), 2);
+  EXPECT_EQ(hello.hosted(0).parked_ranks_size(), 2);
   EXPECT_EQ(hello.hosted(0).standbys(), 4);
   EXPECT_TRUE(hello.hosted(0).prepared());
   EXPECT_FALSE(hello.hosted(0).quiesced());
