@@ -132,7 +132,7 @@ GangRequest ControllerCore::RequestOf(const JobEntry& job) const {
     // A job starts whole. One that had a gang takes fewer, unless its own node may come back.
     const bool whole = job.attempts.empty() || FormerNodeSuspect(job);
     request.min_nodes = whole ? resources.nodes : job.spec.min_nodes();
-    request.keeps_its_place = !job.attempts.empty() && !job.waited;
+    request.recovering = !job.attempts.empty() && !job.waited;
     for (const auto& [name, hold] : slots_.Parked(job.record.id)) {
       request.held.push_back({name, hold.slots});
     }

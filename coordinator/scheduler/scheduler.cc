@@ -14,7 +14,7 @@ namespace {
 
 struct Node {
   NodeCapacity capacity;
-  std::optional<JobId> kept_for;  // a job ahead in the queue waits for it
+  std::optional<JobId> reserved_for;  // a job ahead in the queue waits for it
 };
 
 // "n2" before "n10", as people count.
@@ -43,7 +43,7 @@ int Room(const GangRequest& request, const Node& node) {
 }
 
 bool Fits(const GangRequest& request, const Node& node) {
-  return MayUse(request, node) && !node.kept_for && Room(request, node) >= request.ranks_per_node;
+  return MayUse(request, node) && !node.reserved_for && Room(request, node) >= request.ranks_per_node;
 }
 
 // By name, and those of one failure domain one behind the other, for collectives go from each node
@@ -163,9 +163,9 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
     if (!MayUse(request, node)) continue;
     if (node.capacity.slots >= request.ranks_per_node) ++large_enough;
     if (Room(request, node) < request.ranks_per_node) continue;
-    if (node.kept_for) {
+    if (node.reserved_for) {
       ++kept;
-      keeper = node.kept_for;
+      keeper = node.reserved_for;
     } else {
       ++room;
     }
@@ -196,12 +196,12 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
 void KeepNodesFor(const GangRequest& request, std::vector<Node>& nodes) {
   std::vector<Node*> usable;
   for (Node& node : nodes) {
-    if (MayUse(request, node) && node.capacity.slots >= request.ranks_per_node && !node.kept_for) {
+    if (MayUse(request, node) && node.capacity.slots >= request.ranks_per_node && !node.reserved_for) {
       usable.push_back(&node);
     }
   }
   if (usable.size() < static_cast<std::size_t>(request.least())) return;
-  for (Node* node : usable) node->kept_for = request.job;
+  for (Node* node : usable) node->reserved_for = request.job;
 }
 
 }  // namespace
@@ -211,7 +211,7 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
   for (const GangRequest& request : snapshot.requests) queue.push_back(&request);
   std::sort(queue.begin(), queue.end(), [](const GangRequest* a, const GangRequest* b) {
     auto order = [](const GangRequest& r) {
-      return std::tuple(!r.keeps_its_place, -r.priority, r.submit_order);
+      return std::tuple(!r.recovering, -r.priority, r.submit_order);
     };
     return order(*a) < order(*b);
   });

@@ -236,7 +236,7 @@ TEST(SchedulerTest, AFaultDoesNotCostAJobItsPlaceToOneOfHigherPriority) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("urgent", 1, 1, 1), Request("ran", 2, 1, 1)};
   snapshot.requests[0].priority = 90;
-  snapshot.requests[1].keeps_its_place = true;
+  snapshot.requests[1].recovering = true;
   snapshot.nodes = {MakeNode("n1", 1, 1)};
   const SchedulePlan plan = Plan(snapshot);
   ASSERT_EQ(plan.placements.size(), 1u);
@@ -249,7 +249,7 @@ TEST(SchedulerTest, HeldSlotsServeTheirJobAlone) {
   snapshot.requests[1].held = {{NodeName{"n1"}, 1}};
   snapshot.nodes = {MakeNode("n1", 1, 0)};
   EXPECT_TRUE(Plan(snapshot).placements.empty()) << "the node is kept for the job ahead";
-  snapshot.requests[1].keeps_its_place = true;
+  snapshot.requests[1].recovering = true;
   EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("held")) << "it ran until now";
   snapshot.requests[1].held.clear();
   EXPECT_TRUE(Plan(snapshot).placements.empty());
