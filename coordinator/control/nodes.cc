@@ -159,7 +159,7 @@ void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
 }
 
 void ControllerCore::Handle(const NodeName& node, const Released& message) {
-  slots_.ProveGone(node, message.job_id);
+  slots_.ProveTerminated(node, message.job_id);
   MarkLeaked(nodes_.at(node), message.job_id, {});
   reschedule_ = true;
   const auto job = jobs_.find(message.job_id);
@@ -222,7 +222,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     input.kept = hosted->keeps_any();
   }
   switch (Reconcile(input)) {
-    case ReconcileAction::kNothing: return slots_.ProveGone(name, id);
+    case ReconcileAction::kNothing: return slots_.ProveTerminated(name, id);
     case ReconcileAction::kRelease:
       if (const int slots = SlotsLeft(job, *hosted); slots > 0) {
         slots_.Orphan(name, id, hosted->generation, slots);

@@ -49,7 +49,7 @@ bool SlotLedger::Prove(const NodeName& node, const JobId& job, Generation genera
   return true;
 }
 
-void SlotLedger::ProveGone(const NodeName& node, const JobId& job) {
+void SlotLedger::ProveTerminated(const NodeName& node, const JobId& job) {
   const Hold* hold = Find(node, job);
   if (hold != nullptr && hold->kind == Kind::kOrphaned) Erase(node, job);
 }
@@ -61,7 +61,7 @@ void SlotLedger::ProveAllGoneBut(const NodeName& node, const std::set<JobId>& jo
   for (const auto& [job, hold] : holds->second) {
     if (!jobs.contains(job)) gone.push_back(job);
   }
-  for (const JobId& job : gone) ProveGone(node, job);
+  for (const JobId& job : gone) ProveTerminated(node, job);
 }
 
 void SlotLedger::Reboot(const NodeName& node) { ProveAllGoneBut(node, {}); }

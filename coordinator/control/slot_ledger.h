@@ -48,7 +48,7 @@ class SlotLedger {
   // back what was left behind.
   bool Prove(const NodeName& node, const JobId& job, Generation generation);
   // It has no guardian of the job any more.
-  void ProveGone(const NodeName& node, const JobId& job);
+  void ProveTerminated(const NodeName& node, const JobId& job);
   // It has guardians of these jobs only.
   void ProveAllGoneBut(const NodeName& node, const std::set<JobId>& jobs);
   // It has booted again.

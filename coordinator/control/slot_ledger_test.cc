@@ -59,7 +59,7 @@ TEST(SlotLedgerTest, NoProofTakesALiveGangsSlots) {
   ledger.Orphan(kN1, kJob, 1, 2);
   ledger.Take(kN1, kJob, 2, 2);
   EXPECT_FALSE(ledger.Prove(kN1, kJob, 2));
-  ledger.ProveGone(kN1, kJob);
+  ledger.ProveTerminated(kN1, kJob);
   ledger.ProveAllGoneBut(kN1, {});
   ledger.Reboot(kN1);
   EXPECT_EQ(ledger.Used(kN1), 2);

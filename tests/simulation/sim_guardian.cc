@@ -294,7 +294,7 @@ void SimGuardian::Do(const guardian::HoldSegment& effect) {
   if (incoming_) held_[effect.name] = incoming_;
 }
 
-void SimGuardian::Do(const guardian::LetSegmentGo& effect) { held_.erase(effect.name); }
+void SimGuardian::Do(const guardian::ReleaseSegment& effect) { held_.erase(effect.name); }
 
 void SimGuardian::Do(const guardian::WriteExitRecord& effect) {
   files_.exits[{effect.exited.generation, effect.exited.rank}] = effect.exited;

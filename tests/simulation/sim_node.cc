@@ -366,19 +366,19 @@ std::vector<std::int64_t> SimNode::LivingPids(const JobId& job) const {
   return pids;
 }
 
-void SimNode::Do(const worker::StartGoneProof& effect) {
+void SimNode::Do(const worker::StartTerminationProof& effect) {
   Later(with_.trainers->random->Delay(milliseconds(2), milliseconds(30)),
-        [this, effect] { ProveGone(effect, with_.trainers->queue->now() + kProofBudget); });
+        [this, effect] { ProveTerminated(effect, with_.trainers->queue->now() + kProofBudget); });
 }
 
-void SimNode::ProveGone(const worker::StartGoneProof& wanted, TimePoint give_up_at) {
+void SimNode::ProveTerminated(const worker::StartTerminationProof& wanted, TimePoint give_up_at) {
   const std::vector<ProcessPtr> processes = processes_;
   for (const ProcessPtr& process : processes) {
     if (process->job == wanted.job && !process->unkillable) EndProcess(process, 0, SIGKILL);
   }
   Sweep();
   if (!LivingPids(wanted.job).empty() && with_.trainers->queue->now() < give_up_at) {
-    return Later(milliseconds(100), [this, wanted, give_up_at] { ProveGone(wanted, give_up_at); });
+    return Later(milliseconds(100), [this, wanted, give_up_at] { ProveTerminated(wanted, give_up_at); });
   }
   std::vector<worker::RankExited> records;
   for (const auto& [key, exited] : files_[wanted.job].guardian.exits) {
@@ -406,14 +406,14 @@ void SimNode::Do(const worker::ForgetJob& effect) {
   });
 }
 
-void SimNode::Do(const worker::LookAtStuckLater& effect) {
+void SimNode::Do(const worker::ScheduleStuckCheck& effect) {
   Later(kStuckPause, [this, job = effect.job] {
     CarryOut(agent_->OnStuckDue(job));
     with_.handled(index_);
   });
 }
 
-void SimNode::Do(const worker::LookAtStuck& effect) {
+void SimNode::Do(const worker::CheckStuck& effect) {
   Later(milliseconds(1), [this, effect] {
     const std::vector<std::int64_t> living = LivingPids(effect.job);
     std::vector<std::int64_t> ended;

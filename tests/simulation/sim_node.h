@@ -79,10 +79,10 @@ class SimNode {
   void Do(const worker::StartGuardian& effect);
   void Do(const worker::StartPreflight& effect);
   void Do(const worker::StageLaunch& effect);
-  void Do(const worker::StartGoneProof& effect);
+  void Do(const worker::StartTerminationProof& effect);
   void Do(const worker::ForgetJob& effect);
-  void Do(const worker::LookAtStuckLater& effect);
-  void Do(const worker::LookAtStuck& effect);
+  void Do(const worker::ScheduleStuckCheck& effect);
+  void Do(const worker::CheckStuck& effect);
   void Do(const worker::LogNote&) {}
   void On(const CheckpointCommitted& committed);
   void On(const ScrubCheckpoint& scrub);
@@ -93,7 +93,7 @@ class SimNode {
   const JobSpec& WriteRecords(const worker::Prepare& prepare);
   void AddPage(const JobId& job, const GuardianRankStarted& started);
   void OnGuardianGone(const JobId& job);
-  void ProveGone(const worker::StartGoneProof& wanted, TimePoint give_up_at);
+  void ProveTerminated(const worker::StartTerminationProof& wanted, TimePoint give_up_at);
   void OnGuardianEvent(const JobId& job, const GuardianEvent& event, const SegmentPtr& segment);
   void Send(const worker::WorkerMessage& message);
   // Runs unless the worker has died meanwhile.

@@ -45,7 +45,7 @@ Effects Agent::Adopt(const Prepare& prepare, const JobSpec& spec, bool launched,
     job.link = Link::kStarting;
   } else {
     job.link = Link::kProving;
-    effects.push_back(StartGoneProof{prepare.job, prepare.generation});
+    effects.push_back(StartTerminationProof{prepare.job, prepare.generation});
   }
   return effects;
 }
@@ -103,7 +103,7 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   job.stop.reset();
   job.abort.reset();
   job.replay.reset();
-  job.wound_up = false;
+  job.terminated = false;
   job.hosted = {.job = prepare.job, .generation = prepare.generation};
   effects.push_back(StartPreflight{prepare});
   EnsureGuardian(job, &effects);
@@ -236,7 +236,7 @@ Effects Agent::OnAbort(const Abort& abort) {
   if (abort.generation > job->hosted.generation) {
     // Fences a generation that never came here; what runs is of an older one and ends too.
     job->hosted = {.job = abort.job, .generation = abort.generation};
-    job->wound_up = false;
+    job->terminated = false;
     job->prepare.generation = abort.generation;
   }
   switch (job->link) {
@@ -253,7 +253,7 @@ Effects Agent::OnAbort(const Abort& abort) {
       break;
     case Link::kAbsent:
       job->link = Link::kProving;
-      effects.push_back(StartGoneProof{abort.job, abort.generation});
+      effects.push_back(StartTerminationProof{abort.job, abort.generation});
       break;
     case Link::kProving: break;  // its end is the answer
   }
@@ -324,7 +324,7 @@ Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
   job->stop.reset();
   job->abort.reset();
   job->unkillable.clear();
-  effects.push_back(StartGoneProof{id, job->hosted.generation});
+  effects.push_back(StartTerminationProof{id, job->hosted.generation});
   return effects;
 }
 
@@ -335,7 +335,7 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
   if (job == nullptr || job->link != Link::kProving) return effects;
   job->link = Link::kAbsent;
   job->stuck = unkillable_pids;
-  if (!job->stuck.empty()) effects.push_back(LookAtStuckLater{id});
+  if (!job->stuck.empty()) effects.push_back(ScheduleStuckCheck{id});
   if (job->releasing) {
     Forget(*job, &effects);
     return effects;
@@ -390,10 +390,10 @@ Effects Agent::OnStuckDue(const JobId& id) {
   if (job == nullptr || job->stuck.empty() || job->link == Link::kProving) return effects;
   if (WaitsForStuck(*job)) {
     job->link = Link::kProving;
-    effects.push_back(StartGoneProof{id, job->hosted.generation});
+    effects.push_back(StartTerminationProof{id, job->hosted.generation});
   } else {
     // A proof would end what a newer guardian runs.
-    effects.push_back(LookAtStuck{id, job->stuck});
+    effects.push_back(CheckStuck{id, job->stuck});
   }
   return effects;
 }
@@ -409,13 +409,13 @@ Effects Agent::OnStuckSeen(const JobId& id, const std::vector<std::int64_t>& end
     gone = std::erase_if(job->stuck, [&](std::int64_t pid) {
       return std::find(ended.begin(), ended.end(), pid) != ended.end();
     });
-  if (!job->stuck.empty()) effects.push_back(LookAtStuckLater{id});
+  if (!job->stuck.empty()) effects.push_back(ScheduleStuckCheck{id});
   if (gone > 0) ReportStuck(*job, &effects);
   return effects;
 }
 
 void Agent::ReportStuck(Job& job, Effects* effects) {
-  if (job.wound_up)
+  if (job.terminated)
     return Apply(job,
                  GuardianQuiesced{job.hosted.generation, job.unkillable, job.hosted.parked_ranks,
                                   job.hosted.standbys},

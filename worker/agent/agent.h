@@ -59,7 +59,7 @@ struct StageLaunch {
   Prepare prepare;
 };
 // Answered by OnProvedGone.
-struct StartGoneProof {
+struct StartTerminationProof {
   JobId job;
   Generation generation = 0;
 };
@@ -68,12 +68,12 @@ struct ForgetJob {
   JobId job;
 };
 // Answered by OnStuckDue, a few seconds later.
-struct LookAtStuckLater {
+struct ScheduleStuckCheck {
   JobId job;
 };
 // Which of these, as the last proof found them, have ended? Ends nothing: a guardian may live
 // beside them. Answered by OnStuckSeen.
-struct LookAtStuck {
+struct CheckStuck {
   JobId job;
   std::vector<std::int64_t> pids;
 };
@@ -83,7 +83,7 @@ struct LogNote {
 
 using Effect =
     std::variant<SendToCoordinator, SendToGuardian, StartGuardian, StartPreflight, StageLaunch,
-                 StartGoneProof, ForgetJob, LookAtStuckLater, LookAtStuck, LogNote>;
+                 StartTerminationProof, ForgetJob, ScheduleStuckCheck, CheckStuck, LogNote>;
 using Effects = std::vector<Effect>;
 
 class Agent {
@@ -153,7 +153,7 @@ class Agent {
     // of them, and they hold their slots. While there are any, they are looked at again and again.
     std::vector<std::int64_t> stuck;
     std::vector<std::int64_t> unkillable;  // as the living guardian has told
-    bool wound_up = false;                 // but for these nothing of the newest generation runs
+    bool terminated = false;                 // but for these nothing of the newest generation runs
     std::optional<Prepare> next;           // came while it was being released; taken up after that
     Generation aborted = 0;  // by the newest abort that came meanwhile; answered after that
     // What the guardian was told last about the newest generation; said again after its connection

@@ -111,7 +111,7 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
   const SendToCoordinator tell{Quiesced{job.prepare.job, quiesced.generation, std::move(left),
                                         quiesced.parked_ranks, quiesced.standbys}};
   if (older || beside) return effects->push_back(tell);
-  job.wound_up = !job.preparing;
+  job.terminated = !job.preparing;
   mirror.quiesced = empty;
   mirror.parked_ranks = quiesced.parked_ranks;
   mirror.standbys = quiesced.standbys;

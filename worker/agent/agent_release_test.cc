@@ -71,10 +71,10 @@ TEST_F(AgentReleaseTest, AJobIsNotForgottenBeforeItsProcessesThatSurvivedSigkill
   EXPECT_THAT(Sent<Quiesced>(agent_.OnAbort({.job = kJob, .generation = 1})),
               ElementsAre(Quiesced{kJob, 1, {4242}}));
 
-  ASSERT_EQ(Of<LookAtStuckLater>(proved).size(), 1u);
-  EXPECT_EQ(Of<StartGoneProof>(agent_.OnStuckDue(kJob)).size(), 1u);
+  ASSERT_EQ(Of<ScheduleStuckCheck>(proved).size(), 1u);
+  EXPECT_EQ(Of<StartTerminationProof>(agent_.OnStuckDue(kJob)).size(), 1u);
   EXPECT_TRUE(agent_.AllSettled()) << "nobody waits with a Hello for what does not end";
-  EXPECT_EQ(Of<LookAtStuckLater>(agent_.OnProvedGone(kJob, {}, {4242})).size(), 1u);
+  EXPECT_EQ(Of<ScheduleStuckCheck>(agent_.OnProvedGone(kJob, {}, {4242})).size(), 1u);
   agent_.OnStuckDue(kJob);
   EXPECT_EQ(Of<ForgetJob>(agent_.OnProvedGone(kJob, {}, {})).size(), 1u);
   EXPECT_THAT(Sent<Released>(agent_.OnForgotten(kJob)), ElementsAre(Released{kJob}));
@@ -86,7 +86,7 @@ TEST_F(AgentReleaseTest, AJobThatComesBackBesideItsStuckProcessIsPrepared) {
   agent_.OnGuardianLost(kJob, "released");
   agent_.OnProvedGone(kJob, {}, {4242});
   EXPECT_EQ(Of<StartGuardian>(agent_.OnPrepare(MakePrepare(2))).size(), 1u);
-  EXPECT_THAT(Of<StartGoneProof>(agent_.OnStuckDue(kJob)), IsEmpty())
+  EXPECT_THAT(Of<StartTerminationProof>(agent_.OnStuckDue(kJob)), IsEmpty())
       << "it would end the new processes";
 }
 

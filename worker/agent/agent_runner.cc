@@ -63,7 +63,7 @@ bool EndUnknownJob(const std::string& job_dir, const std::string& name) {
     while (guardian->Receive(deadline).ok()) {
     }
   }
-  if (!ProveGone(job_dir, {name}, 0).unkillable.empty()) return false;
+  if (!ProveTerminated(job_dir, {name}, 0).unkillable.empty()) return false;
   std::error_code ignored;
   std::filesystem::remove_all(job_dir, ignored);
   return true;
@@ -141,26 +141,26 @@ void AgentRunner::Connect(const JobId& job, PacketSocket socket, bool greets) {
             loop_.Post([this, job, why] { OnLinkClosed(job, why, 0); });
           }};
   auto link = std::make_unique<GuardianLink>(loop_, std::move(socket), std::move(handlers));
-  links_[job].reset(new Connection{std::move(link), GuardianWatch(greets), Timer(loop_)});
-  LookAfterGuardianLater(job);
+  links_[job].reset(new Connection{std::move(link), GuardianWatchdog(greets), Timer(loop_)});
+  ScheduleGuardianCheck(job);
 }
 
-void AgentRunner::LookAfterGuardianLater(const JobId& job) {
-  links_.at(job)->tick.Start(options_.guardian_tick, [this, job] { LookAfterGuardian(job); });
+void AgentRunner::ScheduleGuardianCheck(const JobId& job) {
+  links_.at(job)->tick.Start(options_.guardian_tick, [this, job] { CheckGuardian(job); });
 }
 
-void AgentRunner::LookAfterGuardian(JobId job) {
+void AgentRunner::CheckGuardian(JobId job) {
   Connection& connection = *links_.at(job);
   switch (connection.watch.OnTick()) {
-    case GuardianWatch::Act::kNothing: break;
-    case GuardianWatch::Act::kPing: connection.link->Send(GuardianPing{}); break;
-    case GuardianWatch::Act::kKill: {
+    case GuardianWatchdog::Act::kNothing: break;
+    case GuardianWatchdog::Act::kPing: connection.link->Send(GuardianPing{}); break;
+    case GuardianWatchdog::Act::kKill: {
       Log().warn("job {}: the guardian does not answer; it is ended", job.value);
       const Status status = KillGuardian(agent_.JobDir(job));
       if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
       break;
     }
-    case GuardianWatch::Act::kGiveUp:
+    case GuardianWatchdog::Act::kGiveUp:
       // Not from inside the timer that goes with it.
       return loop_.Post([this, job] {
         links_.erase(job);
@@ -168,7 +168,7 @@ void AgentRunner::LookAfterGuardian(JobId job) {
         CheckReady();
       });
   }
-  LookAfterGuardianLater(job);
+  ScheduleGuardianCheck(job);
 }
 
 void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt) {
@@ -192,7 +192,7 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
 }
 
 void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor) {
-  GuardianWatch& watch = links_.at(job)->watch;
+  GuardianWatchdog& watch = links_.at(job)->watch;
   watch.OnHeard();
   if (const auto* hello = std::get_if<GuardianHello>(&event)) watch.OnHello(hello->answers_pings);
   if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && descriptor.valid())
@@ -370,14 +370,14 @@ void AgentRunner::Do(const StageLaunch& effect) {
       });
 }
 
-void AgentRunner::Do(const StartGoneProof& effect) {
-  const StartGoneProof wanted = effect;
+void AgentRunner::Do(const StartTerminationProof& effect) {
+  const StartTerminationProof wanted = effect;
   RunOn(
       jobs_pool_,
       [wanted, dir = agent_.JobDir(wanted.job)] {
-        return ProveGone(dir, wanted.job, wanted.generation);
+        return ProveTerminated(dir, wanted.job, wanted.generation);
       },
-      [this, wanted](const GoneProof& proof) {
+      [this, wanted](const TerminationProof& proof) {
         stuck_[wanted.job] = proof.unkillable;
         CarryOut(agent_.OnProvedGone(wanted.job, proof.exited, PidsOf(proof.unkillable)));
         CheckReady();
@@ -402,13 +402,13 @@ void AgentRunner::Do(const ForgetJob& effect) {
       [this, job](bool) { CarryOut(agent_.OnForgotten(job)); });
 }
 
-void AgentRunner::Do(const LookAtStuckLater& effect) {
+void AgentRunner::Do(const ScheduleStuckCheck& effect) {
   auto& timer = stuck_looks_[effect.job];
   if (!timer) timer = std::make_unique<Timer>(loop_);
   timer->Start(kStuckPause, [this, job = effect.job] { CarryOut(agent_.OnStuckDue(job)); });
 }
 
-void AgentRunner::Do(const LookAtStuck& effect) {
+void AgentRunner::Do(const CheckStuck& effect) {
   std::vector<ProcessInfo> wanted = stuck_[effect.job];
   std::erase_if(wanted, [&](const ProcessInfo& process) {
     return std::ranges::find(effect.pids, process.pid) == effect.pids.end();

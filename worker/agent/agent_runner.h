@@ -16,7 +16,7 @@
 #include "common/runtime/worker_pool.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/guardian_link.h"
-#include "worker/agent/guardian_watch.h"
+#include "worker/agent/guardian_watchdog.h"
 #include "worker/agent/progress_sampler.h"
 #include "worker/agent/scrubber.h"
 #include "worker/agent/segment_keeper.h"
@@ -71,10 +71,10 @@ class AgentRunner {
   void Do(const StartGuardian& effect);
   void Do(const StartPreflight& effect);
   void Do(const StageLaunch& effect);
-  void Do(const StartGoneProof& effect);
+  void Do(const StartTerminationProof& effect);
   void Do(const ForgetJob& effect);
-  void Do(const LookAtStuckLater& effect);
-  void Do(const LookAtStuck& effect);
+  void Do(const ScheduleStuckCheck& effect);
+  void Do(const CheckStuck& effect);
   void Do(const LogNote& effect);
 
   // Runs `work` on `pool`, then `then` with its result on the loop. A pool that is full makes it
@@ -85,10 +85,10 @@ class AgentRunner {
   void AdoptJob(const std::string& name);
   // `greets`: it listened, so its Hello is waited for.
   void Connect(const JobId& job, PacketSocket socket, bool greets);
-  void LookAfterGuardianLater(const JobId& job);
+  void ScheduleGuardianCheck(const JobId& job);
   // A guardian that does not answer is ended: that its ranks live on unseen helps nobody. A copy,
   // for the timer that holds the original is started again.
-  void LookAfterGuardian(JobId job);
+  void CheckGuardian(JobId job);
   void OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor);
   void AddPage(const JobId& job, const GuardianRankStarted& started, const UniqueFd& page);
   // With what its page says last.
@@ -109,7 +109,7 @@ class AgentRunner {
   SegmentKeeper segments_;
   struct Connection {
     std::unique_ptr<GuardianLink> link;
-    GuardianWatch watch;
+    GuardianWatchdog watch;
     Timer tick;
   };
   std::map<JobId, std::unique_ptr<Connection>> links_;

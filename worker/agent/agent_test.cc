@@ -131,7 +131,7 @@ TEST_F(AgentTest, AnAbortWhilePreparingLeavesNothingToAnswer) {
 
 TEST_F(AgentTest, ALostGuardiansRanksAreReportedFromItsRecords) {
   Run1();
-  EXPECT_EQ(Of<StartGoneProof>(agent_.OnGuardianLost(kJob, "gone")).size(), 1u);
+  EXPECT_EQ(Of<StartTerminationProof>(agent_.OnGuardianLost(kJob, "gone")).size(), 1u);
   const Effects effects = agent_.OnProvedGone(
       kJob, {RankExited{.job = kJob, .generation = 1, .rank = 1, .exit = {.exit_code = 3}}}, {});
   const auto exits = Sent<RankExited>(effects);
@@ -249,17 +249,17 @@ TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsNotLostWhereItCrossesAPr
 TEST_F(AgentTest, WhatOutlivedADeadGuardianIsLookedAtAgainBesideItsSuccessor) {
   Run1();
   agent_.OnGuardianLost(kJob, "killed");
-  EXPECT_EQ(Of<LookAtStuckLater>(agent_.OnProvedGone(kJob, {}, {4242, 4343})).size(), 1u);
+  EXPECT_EQ(Of<ScheduleStuckCheck>(agent_.OnProvedGone(kJob, {}, {4242, 4343})).size(), 1u);
   agent_.OnPrepare(MakePrepare(2));
   GuardianUp();
   const Effects due = agent_.OnStuckDue(kJob);
-  EXPECT_THAT(Of<StartGoneProof>(due), IsEmpty()) << "it would end the successor's ranks";
-  ASSERT_EQ(Of<LookAtStuck>(due).size(), 1u);
-  EXPECT_THAT(Of<LookAtStuck>(due)[0].pids, ElementsAre(4242, 4343));
+  EXPECT_THAT(Of<StartTerminationProof>(due), IsEmpty()) << "it would end the successor's ranks";
+  ASSERT_EQ(Of<CheckStuck>(due).size(), 1u);
+  EXPECT_THAT(Of<CheckStuck>(due)[0].pids, ElementsAre(4242, 4343));
 
   const Effects same = agent_.OnStuckSeen(kJob, {});
   EXPECT_THAT(Sent<Quiesced>(same), IsEmpty());
-  EXPECT_EQ(Of<LookAtStuckLater>(same).size(), 1u);
+  EXPECT_EQ(Of<ScheduleStuckCheck>(same).size(), 1u);
   // Of an older generation: this one runs.
   EXPECT_THAT(Sent<Quiesced>(agent_.OnStuckSeen(kJob, {4242})),
               ElementsAre(Quiesced{kJob, 1, {4343}}));
@@ -271,7 +271,7 @@ TEST_F(AgentTest, WhatOutlivedADeadGuardianIsLookedAtAgainBesideItsSuccessor) {
   const Effects gone = agent_.OnStuckSeen(kJob, {4343});
   EXPECT_THAT(Sent<Quiesced>(gone), ElementsAre(Quiesced{kJob, 2, {}}));
   EXPECT_TRUE(Hosted().quiesced);
-  EXPECT_THAT(Of<LookAtStuckLater>(gone), IsEmpty());
+  EXPECT_THAT(Of<ScheduleStuckCheck>(gone), IsEmpty());
   EXPECT_THAT(agent_.OnStuckDue(kJob), IsEmpty());
 }
 
@@ -469,7 +469,7 @@ TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsToldAsStopped) {
 
 TEST_F(AgentTest, AnAdoptedJobWithoutAGuardianIsProvedGone) {
   const Effects effects = agent_.Adopt(MakePrepare(1), TrainJob(), true, false);
-  EXPECT_EQ(Of<StartGoneProof>(effects).size(), 1u);
+  EXPECT_EQ(Of<StartTerminationProof>(effects).size(), 1u);
   EXPECT_FALSE(agent_.AllSettled());
   agent_.OnProvedGone(kJob, {}, {});
   EXPECT_TRUE(agent_.AllSettled());
@@ -525,7 +525,7 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
     const auto run = [&](const Step& step) {
       for (const Effect& effect : step(agent)) {
         if (std::holds_alternative<StartGuardian>(effect)) ++guardians;
-        if (std::holds_alternative<StartGoneProof>(effect)) guardians = 0;
+        if (std::holds_alternative<StartTerminationProof>(effect)) guardians = 0;
       }
       EXPECT_LE(guardians, 1);
       for (const HostedGeneration& hosted : agent.Hosted()) {

@@ -176,7 +176,7 @@ TEST(EndedOf, TakesAPidThatAnotherProcessHasMeanwhileForAnEndedOne) {
   EXPECT_THAT(EndedOf({*info}), ElementsAre(*child));
 }
 
-TEST(ProveGone, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
+TEST(ProveTerminated, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
   const TempDirForTest dir;
   fs::create_directories(dir / "exits");
   const GuardianRankExited exited{.generation = 2, .rank = 1, .exit = {.exit_code = 9}};
@@ -190,7 +190,7 @@ TEST(ProveGone, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
   const auto foreign = SpawnChild(
       {.argv = {"/bin/sleep", "60"}, .environment = {"TORCHELASTIC_ERROR_FILE=/other/errors/x"}});
   ASSERT_TRUE(left.ok() && foreign.ok());
-  const GoneProof proof = ProveGone(dir.path(), kJob, 2);
+  const TerminationProof proof = ProveTerminated(dir.path(), kJob, 2);
   EXPECT_THAT(proof.unkillable, IsEmpty());
   ASSERT_EQ(proof.exited.size(), 1u);
   EXPECT_EQ(proof.exited[0].rank, 1);
@@ -203,7 +203,7 @@ TEST(ProveGone, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
   ::waitpid(*foreign, nullptr, 0);
 }
 
-TEST(ProveGone, RanksThatAStoppedGuardianHadNotLaunchedDidNotFail) {
+TEST(ProveTerminated, RanksThatAStoppedGuardianHadNotLaunchedDidNotFail) {
   const TempDirForTest dir;
   fs::create_directories(dir / "exits");
   const Prepare prepare{
@@ -211,14 +211,14 @@ TEST(ProveGone, RanksThatAStoppedGuardianHadNotLaunchedDidNotFail) {
   ASSERT_TRUE(WriteJobRecord(dir.path(), prepare).ok());
   const GuardianRankExited exited{.generation = 2, .rank = 2, .exit = {.exit_code = 9}};
   ASSERT_TRUE(ReplaceFile(dir / ExitRecordName(2, 2), EncodeExitRecord(exited)).ok());
-  EXPECT_EQ(ProveGone(dir.path(), kJob, 2).exited.size(), 1u);
+  EXPECT_EQ(ProveTerminated(dir.path(), kJob, 2).exited.size(), 1u);
   ASSERT_TRUE(ReplaceFile(dir / StoppedRecordName(2), "").ok());
-  const GoneProof proof = ProveGone(dir.path(), kJob, 2);
+  const TerminationProof proof = ProveTerminated(dir.path(), kJob, 2);
   ASSERT_EQ(proof.exited.size(), 2u);
   EXPECT_FALSE(proof.exited[0].node_stopped);
   EXPECT_EQ(proof.exited[1].rank, 3);
   EXPECT_TRUE(proof.exited[1].node_stopped);
-  EXPECT_THAT(ProveGone(dir.path(), kJob, 1).exited, IsEmpty());
+  EXPECT_THAT(ProveTerminated(dir.path(), kJob, 1).exited, IsEmpty());
 }
 
 class ManifestTest : public testing::Test {

@@ -182,8 +182,8 @@ std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes) {
   return ended;
 }
 
-GoneProof ProveGone(const std::string& job_dir, const JobId& job, Generation generation) {
-  GoneProof proof;
+TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job, Generation generation) {
+  TerminationProof proof;
   const Json guardian = GuardianRecord(job_dir);
   const std::string cgroup = guardian.is_object() ? guardian.value("cgroup", std::string()) : "";
   const std::string mark = "TORCHELASTIC_ERROR_FILE=" + job_dir + "/";

@@ -42,7 +42,7 @@ std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& chec
 // SIGKILL to the job's guardian, whose ranks end with it. Fails where none lives.
 Status KillGuardian(const std::string& job_dir);
 
-struct GoneProof {
+struct TerminationProof {
   std::vector<RankExited> exited;  // from the exit records of the generation; also ranks that a
                                    // guardian which was told to end had not launched
   std::vector<ProcessInfo> unkillable;  // empty: no process of the job is left on the node
@@ -56,6 +56,6 @@ std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes);
 
 // Ends what a dead guardian may have left, by its cgroup and by the environment that marks this
 // job's processes on this node, until nothing is found or a few seconds have passed.
-GoneProof ProveGone(const std::string& job_dir, const JobId& job, Generation generation);
+TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job, Generation generation);
 
 }  // namespace muster::worker

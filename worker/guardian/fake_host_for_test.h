@@ -138,7 +138,7 @@ class FakeHost {
     Do(core.OnSwept(result, now));
   }
   void Do(const HoldSegment& e) { segments.insert(e.name); }
-  void Do(const LetSegmentGo& e) { segments.erase(e.name); }
+  void Do(const ReleaseSegment& e) { segments.erase(e.name); }
   void Do(const WriteExitRecord&) {}
   void Do(const Leave&) { left = true; }
   void Do(const ForgetProcess&) {}

@@ -199,7 +199,7 @@ void Guardian::Do(const guardian::HoldSegment& effect) {
   segments_[effect.name] = std::move(incoming_);
 }
 
-void Guardian::Do(const guardian::LetSegmentGo& effect) { segments_.erase(effect.name); }
+void Guardian::Do(const guardian::ReleaseSegment& effect) { segments_.erase(effect.name); }
 
 void Guardian::Do(const guardian::WriteRecord& effect) {
   const auto self = ReadProcess(::getpid());

@@ -60,7 +60,7 @@ class Guardian {
   void Do(const guardian::CloseMaster& effect);
   void Do(const guardian::Sweep& effect);
   void Do(const guardian::HoldSegment& effect);
-  void Do(const guardian::LetSegmentGo& effect);
+  void Do(const guardian::ReleaseSegment& effect);
   void Do(const guardian::WriteRecord& effect);
   void Do(const guardian::WriteExitRecord& effect);
   void Do(const guardian::WriteStoppedRecord& effect);

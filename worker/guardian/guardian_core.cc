@@ -86,7 +86,7 @@ void GuardianCore::Refuse(Generation generation, const std::string& why) {
 }
 
 bool GuardianCore::Lives(Generation generation) const {
-  return gang_ && gang_->generation == generation && !gang_->wound_up && !end_;
+  return gang_ && gang_->generation == generation && !gang_->terminated && !end_;
 }
 
 void GuardianCore::Handle(const GuardianPrepare& prepare, TimePoint now) {
@@ -129,7 +129,7 @@ Effects GuardianCore::OnMasterBound(const Result<int>& port) {
     gang_->master_port = *port;
   } else {
     gang_->error = port.status().message();
-    gang_->wound_up = true;
+    gang_->terminated = true;
   }
   SendPrepared();
   return Take();
@@ -289,7 +289,7 @@ void GuardianCore::CountStandbyFailure(const std::string& why) {
 }
 
 void GuardianCore::KeepStandbys() {
-  if (!standby_ || end_ || leaving_ || !gang_ || gang_->wound_up) return;
+  if (!standby_ || end_ || leaving_ || !gang_ || gang_->terminated) return;
   int missing = standby_->count;
   for (auto& [id, process] : processes_)
     if (process.state == Process::State::kStandby && !process.being_killed && --missing < 0)
@@ -355,7 +355,7 @@ Effects GuardianCore::OnWorkerConnected(std::int64_t own_pid, TimePoint now) {
       if (rank != kStoreRank && member.exited) Send(ExitedNow(member, now));
   }
   for (const Segment& segment : segments_) Send(GuardianSegment{segment.name}, 0, segment.name);
-  const bool nothing_runs = !end_ && (!gang_ || gang_->wound_up);
+  const bool nothing_runs = !end_ && (!gang_ || gang_->terminated);
   if (newest_ > 0 && nothing_runs && !pending_prepare_) Send(Quiesced());
   Send(GuardianSynced{});
   return Take();

@@ -103,7 +103,7 @@ class GuardianCore {
     std::map<int, Member> members;
     std::vector<int> node_ranks;  // that are to be launched; known with the first launch
     std::string kill_reason;
-    bool wound_up = false;  // nothing takes part in it any more, or only what cannot be killed
+    bool terminated = false;  // nothing takes part in it any more, or only what cannot be killed
     ReportLog reports;
     int standby_failures = 0;
   };
@@ -155,7 +155,7 @@ class GuardianCore {
   void BeginEnd(const End& wanted);
   void FinishEnd(const std::vector<std::int64_t>& unkillable);
   // What survived SIGKILL ends late, and its slots are wanted then.
-  void LookAtUnkillable(TimePoint now);
+  void CheckUnkillable(TimePoint now);
   void UnkillableSwept(const SweepResult& result);
   void UnkillableSeen(const SweepResult& result);
   // It has outlived SIGKILL: it counts for nothing but its slot any more.
@@ -190,7 +190,7 @@ class GuardianCore {
   std::optional<Gang> gang_;                // of the newest generation that was prepared
   std::optional<End> end_;
   std::vector<std::int64_t> unkillable_;
-  TimePoint look_at_unkillable_at_;
+  TimePoint check_unkillable_at_;
   std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end
   std::optional<GuardianStandby> standby_;
   std::deque<Segment> segments_;  // oldest first

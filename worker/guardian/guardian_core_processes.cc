@@ -108,7 +108,7 @@ std::deque<GuardianCore::Segment>::const_iterator GuardianCore::LeastUseful() co
 
 void GuardianCore::LetGo(const std::string& name) {
   if (std::erase_if(segments_, [&](const Segment& s) { return s.name == name; }) == 0) return;
-  effects_.push_back(LetSegmentGo{name});
+  effects_.push_back(ReleaseSegment{name});
   Send(GuardianSegment{.name = name, .dropped = true});
 }
 
@@ -188,7 +188,7 @@ bool GuardianCore::AnyToEnd(bool keep) const {
 }
 
 bool GuardianCore::Quiet(bool keep) const {
-  return !end_ && (!gang_ || gang_->wound_up) && !AnyToEnd(keep);
+  return !end_ && (!gang_ || gang_->terminated) && !AnyToEnd(keep);
 }
 
 GuardianQuiesced GuardianCore::Quiesced() const {
@@ -253,7 +253,7 @@ void GuardianCore::Handle(const GuardianRelease&, TimePoint now) {
   leaving_ = true;
   pending_prepare_.reset();
   standby_.reset();
-  if (!end_ && processes_.empty() && (!gang_ || gang_->wound_up))
+  if (!end_ && processes_.empty() && (!gang_ || gang_->terminated))
     effects_.push_back(Leave{});
   else
     BeginEnd({.kill_at = now});
@@ -261,7 +261,7 @@ void GuardianCore::Handle(const GuardianRelease&, TimePoint now) {
 
 void GuardianCore::BeginEnd(const End& wanted) {
   effects_.push_back(CloseMaster{});
-  if (gang_) gang_->wound_up = false;
+  if (gang_) gang_->terminated = false;
   if (!end_) {
     end_ = wanted;
     return;
@@ -273,7 +273,7 @@ void GuardianCore::BeginEnd(const End& wanted) {
 
 Effects GuardianCore::OnTick(TimePoint now) {
   if (!end_) {
-    LookAtUnkillable(now);
+    CheckUnkillable(now);
     return Take();
   }
   const bool late = now >= end_->kill_at;
@@ -307,15 +307,15 @@ Effects GuardianCore::OnSwept(const SweepResult& result, TimePoint now) {
       std::ranges::all_of(result.left, [this](std::int64_t pid) { return IsUnkillable(pid); });
   const bool done = (result.none_left || only_known) && !AnyToEnd(end_->keep);
   if (done || (end_->give_up_at && now >= *end_->give_up_at)) FinishEnd(result.left);
-  if (waits_for_unkillable()) look_at_unkillable_at_ = now + kUnkillableTick;
+  if (waits_for_unkillable()) check_unkillable_at_ = now + kUnkillableTick;
   KeepStandbys();
   return Take();
 }
 
-void GuardianCore::LookAtUnkillable(TimePoint now) {
-  if (unkillable_.empty() || now < look_at_unkillable_at_) return;
-  look_at_unkillable_at_ = now + kUnkillableTick;
-  if (!gang_ || gang_->wound_up) {
+void GuardianCore::CheckUnkillable(TimePoint now) {
+  if (unkillable_.empty() || now < check_unkillable_at_) return;
+  check_unkillable_at_ = now + kUnkillableTick;
+  if (!gang_ || gang_->terminated) {
     effects_.push_back(SweepAllBut(true, true));
     return;
   }
@@ -327,7 +327,7 @@ void GuardianCore::LookAtUnkillable(TimePoint now) {
 }
 
 void GuardianCore::UnkillableSwept(const SweepResult& result) {
-  if (gang_ && !gang_->wound_up) return UnkillableSeen(result);
+  if (gang_ && !gang_->terminated) return UnkillableSeen(result);
   const bool all_gone = result.none_left && !AnyToEnd(true);
   // One that has just ended may be neither a living process nor waited for yet.
   if (unkillable_.empty() || (!all_gone && result.left.empty())) return;
@@ -354,7 +354,7 @@ void GuardianCore::UnkillableSeen(const SweepResult& result) {
 void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
   const End end = *std::exchange(end_, std::nullopt);
   const bool changed = std::exchange(unkillable_, unkillable) != unkillable;
-  if (gang_) gang_->wound_up = true;
+  if (gang_) gang_->terminated = true;
   for (auto& [id, process] : processes_)
     if (process.state == Process::State::kParked) process.state = Process::State::kKept;
   const GuardianQuiesced quiesced = Quiesced();

@@ -83,7 +83,7 @@ struct Sweep {
 struct HoldSegment {
   std::string name;
 };
-struct LetSegmentGo {
+struct ReleaseSegment {
   std::string name;
 };
 struct WriteRecord {
@@ -103,7 +103,7 @@ struct Leave {};
 
 using Effect =
     std::variant<SendToWorker, StartProcess, AssignProcess, SendToProcess, SignalProcess,
-                 ForgetProcess, BindMaster, CloseMaster, Sweep, HoldSegment, LetSegmentGo,
+                 ForgetProcess, BindMaster, CloseMaster, Sweep, HoldSegment, ReleaseSegment,
                  WriteRecord, WriteExitRecord, WriteStoppedRecord, LogNote, Leave>;
 using Effects = std::vector<Effect>;
 

@@ -1,13 +1,13 @@
-#include "worker/agent/guardian_watch.h"
+#include "worker/agent/guardian_watchdog.h"
 
 namespace muster::worker {
 
-void GuardianWatch::OnHeard() {
+void GuardianWatchdog::OnHeard() {
   waits_ = false;
   silent_ = 0;
 }
 
-GuardianWatch::Act GuardianWatch::OnTick() {
+GuardianWatchdog::Act GuardianWatchdog::OnTick() {
   if (!waits_) {
     if (!asks_) return Act::kNothing;
     waits_ = true;

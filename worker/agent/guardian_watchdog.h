@@ -1,4 +1,4 @@
-// GuardianWatch: when a guardian that says nothing counts as lost, as a pure state machine.
+// GuardianWatchdog: when a guardian that says nothing counts as lost, as a pure state machine.
 //
 // A guardian that is stopped, or whose one thread waits for a dead file server, keeps its
 // connection: nothing but a question that it does not answer tells. Time is counted in the caller's
@@ -9,7 +9,7 @@
 
 namespace muster::worker {
 
-class GuardianWatch {
+class GuardianWatchdog {
  public:
   enum class Act {
     kNothing,
@@ -23,7 +23,7 @@ class GuardianWatch {
 
   // `greets`: a guardian that listened was connected to, so that its Hello is an answer that is
   // waited for. One that is being started takes the time it takes.
-  explicit GuardianWatch(bool greets) : waits_(greets) {}
+  explicit GuardianWatchdog(bool greets) : waits_(greets) {}
 
   // It said something.
   void OnHeard();

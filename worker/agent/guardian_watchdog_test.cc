@@ -1,4 +1,4 @@
-#include "worker/agent/guardian_watch.h"
+#include "worker/agent/guardian_watchdog.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,23 +10,23 @@ namespace {
 
 using testing::Each;
 using testing::ElementsAre;
-using Act = GuardianWatch::Act;
+using Act = GuardianWatchdog::Act;
 
-std::vector<Act> Ticks(GuardianWatch& watch, int count) {
+std::vector<Act> Ticks(GuardianWatchdog& watch, int count) {
   std::vector<Act> acts;
   for (int i = 0; i < count; ++i) acts.push_back(watch.OnTick());
   return acts;
 }
 
-TEST(GuardianWatch, OneThatDoesNotAnswerIsKilledAndThenGivenUp) {
-  GuardianWatch watch(false);
+TEST(GuardianWatchdog, OneThatDoesNotAnswerIsKilledAndThenGivenUp) {
+  GuardianWatchdog watch(false);
   watch.OnHello(true);
   EXPECT_THAT(Ticks(watch, 7), ElementsAre(Act::kPing, Act::kNothing, Act::kNothing, Act::kKill,
                                            Act::kNothing, Act::kNothing, Act::kGiveUp));
 }
 
-TEST(GuardianWatch, OneThatAnswersIsAskedAgain) {
-  GuardianWatch watch(false);
+TEST(GuardianWatchdog, OneThatAnswersIsAskedAgain) {
+  GuardianWatchdog watch(false);
   watch.OnHello(true);
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(watch.OnTick(), Act::kPing);
@@ -36,20 +36,20 @@ TEST(GuardianWatch, OneThatAnswersIsAskedAgain) {
   }
 }
 
-TEST(GuardianWatch, AGuardianOfAnOlderVersionIsNotAsked) {
-  GuardianWatch watch(false);
+TEST(GuardianWatchdog, AGuardianOfAnOlderVersionIsNotAsked) {
+  GuardianWatchdog watch(false);
   watch.OnHeard();
   watch.OnHello(false);
   EXPECT_THAT(Ticks(watch, 20), Each(Act::kNothing));
 }
 
-TEST(GuardianWatch, AStoppedGuardianThatAWorkerFindsIsKilledWithoutItsHello) {
-  GuardianWatch watch(true);
+TEST(GuardianWatchdog, AStoppedGuardianThatAWorkerFindsIsKilledWithoutItsHello) {
+  GuardianWatchdog watch(true);
   EXPECT_THAT(Ticks(watch, 3), ElementsAre(Act::kNothing, Act::kNothing, Act::kKill));
 }
 
-TEST(GuardianWatch, OneThatIsBeingStartedTakesTheTimeItTakes) {
-  GuardianWatch watch(false);
+TEST(GuardianWatchdog, OneThatIsBeingStartedTakesTheTimeItTakes) {
+  GuardianWatchdog watch(false);
   EXPECT_THAT(Ticks(watch, 20), Each(Act::kNothing));
 }
 
