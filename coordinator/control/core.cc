@@ -59,7 +59,7 @@ Effects ControllerCore::Handle(const Event& event, Now now) {
   std::visit([this](const auto& e) { On(e); }, event);
   while (reschedule_) {
     Schedule();
-    SettleDrains();
+    CompleteDrains();
   }
   scrubs_.Run();
   Effects effects = Flush();

@@ -197,9 +197,9 @@ class ControllerCore {
   void ClearNotices(NodeEntry& node, const NodeNotice& clear);
   std::vector<JobId> JobsOn(const NodeName& name);
   void Drain(NodeEntry& node, const std::string& reason, double by_seconds);
-  void HastenDrain(NodeEntry& node, const std::string& detail, double by_seconds);
+  void ShortenDrainDeadline(NodeEntry& node, const std::string& detail, double by_seconds);
   void DrainJobs(NodeEntry& node);
-  void SettleDrains();
+  void CompleteDrains();
   void Quarantine(NodeEntry& node, const std::string& detail);
   void StopGang(JobEntry& job, const std::string& reason, std::optional<TimePoint> deadline);
   void SendStop(JobEntry& job, const GangNode& member);

@@ -112,7 +112,7 @@ void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
   }
   if (notice.kind == NodeNoticeKind::kXid && notice.fatal) Quarantine(node, detail);
   if (notice.kind != NodeNoticeKind::kDrain) return;
-  if (!record.drain_reason.empty()) return HastenDrain(node, detail, notice.deadline_seconds);
+  if (!record.drain_reason.empty()) return ShortenDrainDeadline(node, detail, notice.deadline_seconds);
   if (Apply(record.state, NodeEvent::kDrain)) Drain(node, detail, notice.deadline_seconds);
 }
 
@@ -163,7 +163,7 @@ void ControllerCore::Drain(NodeEntry& node, const std::string& reason, double by
 }
 
 // A node that is being drained at leisure says that it must be gone sooner.
-void ControllerCore::HastenDrain(NodeEntry& node, const std::string& detail, double by_seconds) {
+void ControllerCore::ShortenDrainDeadline(NodeEntry& node, const std::string& detail, double by_seconds) {
   // A notice is repeated, each time with what is then left.
   constexpr std::int64_t kSameMillis = 1000;
   NodeRecord& record = node.record;
@@ -200,7 +200,7 @@ void ControllerCore::DrainJobs(NodeEntry& node) {
   }
 }
 
-void ControllerCore::SettleDrains() {
+void ControllerCore::CompleteDrains() {
   for (auto& [name, node] : nodes_) {
     if (node.record.state != NodeState::kDraining || slots_.Used(name) > 0) continue;
     // What is there is known from its Hello on; one that does not come back is lost, not drained.
