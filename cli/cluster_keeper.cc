@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(2);
+constexpr auto kTimeout = std::chrono::seconds(2);
 
 // A line means that all is done; the end of input, that nobody does it.
 constexpr char kScript[] =
@@ -34,7 +34,7 @@ void ClusterKeeper::Dismiss() {
   // A keeper that is gone has no reader for it, and SIGPIPE would end us.
   [[maybe_unused]] const ssize_t written = IsAlive(keeper_) ? ::write(lifeline_.get(), "\n", 1) : 0;
   lifeline_.reset();
-  static_cast<void>(WaitUntilGone({keeper_}, Deadline::After(kPatience)));
+  static_cast<void>(WaitUntilGone({keeper_}, Deadline::After(kTimeout)));
 }
 
 }  // namespace muster

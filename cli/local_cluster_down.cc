@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kKillPatience = std::chrono::seconds(5);
+constexpr auto kKillTimeout = std::chrono::seconds(5);
 
 std::string Shown(const NamedProcess& process) {
   return process.program + " (pid " + std::to_string(process.id.pid) + ")";
@@ -65,9 +65,9 @@ void LocalCluster::EndAll(const std::vector<NamedProcess>& processes, Duration g
     SignalProcess(process.id, grace > Duration::zero() ? SIGTERM : SIGKILL);
   }
   std::vector<ProcessId> left = WaitUntilGone(
-      ids, Deadline::After(grace > Duration::zero() ? grace : Duration(kKillPatience)));
+      ids, Deadline::After(grace > Duration::zero() ? grace : Duration(kKillTimeout)));
   for (const ProcessId& id : left) SignalProcess(id, SIGKILL);
-  left = WaitUntilGone(left, Deadline::After(kKillPatience));
+  left = WaitUntilGone(left, Deadline::After(kKillTimeout));
   for (const NamedProcess& process : processes) {
     const bool gone = !IsAlive(process.id);
     (gone ? report->ended : report->left).push_back(Shown(process));

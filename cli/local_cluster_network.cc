@@ -32,7 +32,7 @@ constexpr char kPrefixLength[] = "/24";
 constexpr char kCoordinatorPort[] = "7700";
 // Where `ip` lies also for users whose PATH has no folders of root.
 constexpr char kProgramFolders[] = "/usr/sbin:/sbin:/usr/bin:/bin";
-constexpr auto kIpPatience = std::chrono::seconds(10);
+constexpr auto kIpTimeout = std::chrono::seconds(10);
 
 Result<std::string> FindIp() {
   auto ip = FindProgram("ip", kProgramFolders, "/");
@@ -45,7 +45,7 @@ Result<std::string> FindIp() {
 // What a program said until it ended, and how it ended. The pipe is never full: `ip` says one line.
 Status WaitFor(pid_t pid, const UniqueFd& output, const std::string& what) {
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd pidfd, OpenPidfd(pid));
-  const Deadline deadline = Deadline::After(kIpPatience);
+  const Deadline deadline = Deadline::After(kIpTimeout);
   pollfd entry{pidfd.get(), POLLIN, 0};
   int ready = 0;
   do {

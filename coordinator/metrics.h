@@ -31,7 +31,7 @@ struct EdgeFigures {
   OnEventRunner::Totals on_event;
   std::int64_t certificate_not_after_ms = 0;          // 0: no TLS
   std::map<std::string, int> pilots;                  // by state
-  Duration stop_patience = std::chrono::seconds(60);  // ControllerOptions'
+  Duration stop_grace = std::chrono::seconds(60);  // ControllerOptions'
 };
 
 class Metrics {

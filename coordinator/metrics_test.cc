@@ -177,7 +177,7 @@ TEST(Metrics, SayWhatARunIsAndWhatItsTimeWentInto) {
         R"(muster_job_checkpoint_every_steps{run="0123456789"} 7)",
         R"(muster_job_checkpoint_seconds{run="0123456789"} 12)",
         R"(muster_job_time_limit_timestamp_seconds{run="0123456789"} 1700002600)",
-        R"(muster_stop_patience_seconds 60)"})
+        R"(muster_stop_grace_seconds 60)"})
     EXPECT_THAT(text, HasSubstr(line));
   EXPECT_THAT(text, HasSubstr(R"(muster_job_info{run="0123456789",name="llama",attempt="2",)"));
 }

@@ -20,10 +20,10 @@ std::string HolderPid(int fd) {
 
 }  // namespace
 
-Result<PidFile> PidFile::Acquire(const std::string& path, Duration patience) {
+Result<PidFile> PidFile::Acquire(const std::string& path, Duration timeout) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
-  const Result<bool> locked = LockFile(fd.get(), patience);
+  const Result<bool> locked = LockFile(fd.get(), timeout);
   if (!locked.ok()) return locked.status().WithContext(path);
   if (!*locked) {
     return AlreadyExists("another coordinator runs in this directory, pid " + HolderPid(fd.get()) +

@@ -16,7 +16,7 @@ namespace muster {
 class PidFile {
  public:
   // kAlreadyExists, naming the pid, while another process holds it.
-  static Result<PidFile> Acquire(const std::string& path, Duration patience = kLockPatience);
+  static Result<PidFile> Acquire(const std::string& path, Duration timeout = kLockTimeout);
 
  private:
   explicit PidFile(UniqueFd fd) : fd_(std::move(fd)) {}

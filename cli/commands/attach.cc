@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-constexpr auto kReconnectPatience = std::chrono::seconds(30);
+constexpr auto kReconnectTimeout = std::chrono::seconds(30);
 constexpr auto kReconnectPause = std::chrono::milliseconds(200);
 constexpr int kHistoryShown = 20;
 
@@ -56,7 +56,7 @@ Status WatchToEnd(CommandContext& context, v1::WatchRequest request, TimePoint d
       lost_at = now;
       on_notice("the coordinator does not answer; the job trains on, connecting again ...");
     }
-    if (now - lost_at >= kReconnectPatience)
+    if (now - lost_at >= kReconnectTimeout)
       return status.ok() ? Unavailable("the coordinator ended the stream") : status;
     if (now >= deadline) return DeadlineExceeded("the job has not ended yet");
     context.client.Disconnect();

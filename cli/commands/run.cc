@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Duration kDownPatience = std::chrono::seconds(10);
+constexpr Duration kDownTimeout = std::chrono::seconds(10);
 
 std::map<std::string, std::string> OwnEnvironment() {
   std::map<std::string, std::string> environment;
@@ -82,7 +82,7 @@ class OwnCluster {
     if (!client_) return;
     // Also after an interrupt, which has no say in this.
     interrupt_.Take();
-    const Result<DownReport> down = LocalCluster(*client_, "").Down(kDownPatience);
+    const Result<DownReport> down = LocalCluster(*client_, "").Down(kDownTimeout);
     std::error_code ignored;
     // What could not be ended is the keeper's to try again.
     if (!down.ok() || !down->left.empty()) return;

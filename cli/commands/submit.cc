@@ -9,12 +9,12 @@
 namespace muster {
 namespace {
 
-constexpr auto kSubmitPatience = std::chrono::seconds(10);
+constexpr auto kSubmitTimeout = std::chrono::seconds(10);
 
 // The key makes it safe to say it again when the answer was lost.
 Result<v1::SubmitResponse> SubmitWithRetries(CommandContext& context,
                                              const v1::SubmitRequest& request) {
-  const Deadline deadline = Deadline::After(kSubmitPatience);
+  const Deadline deadline = Deadline::After(kSubmitTimeout);
   for (;;) {
     auto response = context.client.Submit(request);
     const bool again = !response.ok() && response.status().code() == StatusCode::kUnavailable &&

@@ -117,10 +117,10 @@ class Probe {
     });
   }
 
-  // Until `seen` says yes of every node, or the patience is over.
+  // Until `seen` says yes of every node, or the timeout is over.
   template <typename Write, typename Seen>
   Status AwaitAll(const Write& write, const Seen& seen) {
-    const Deadline deadline = Deadline::After(options_.patience);
+    const Deadline deadline = Deadline::After(options_.timeout);
     TimePoint write_again = SystemClock().Now() + kWriteAgain;
     for (;;) {
       bool all = true;
@@ -160,7 +160,7 @@ class Probe {
     const std::string path = options_.dir + "/lock";
     const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
-    const auto locked = LockFile(fd.get(), options_.patience);
+    const auto locked = LockFile(fd.get(), options_.timeout);
     if (!locked.ok())
       return locked.status().WithContext("cannot lock " + path +
                                          ", which needs a file system that is mounted with flock");

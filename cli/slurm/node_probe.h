@@ -5,7 +5,7 @@
 //   DIR/INDEX.json  {"address"} of each; DIR/INDEX.done once it has asked the others
 //   DIR/exclusive, DIR/link  which one of them makes
 //
-// Blocks for some seconds, for at most three times the patience where others do not come; one
+// Blocks for some seconds, for at most three times the timeout where others do not come; one
 // thread, and one that answers the others meanwhile.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace muster {
 struct ProbeOptions {
   std::string dir;        // new for each probe, made by whoever starts it
   std::string interface;  // as of muster-worker --interface
-  Duration patience = std::chrono::seconds(20);
+  Duration timeout = std::chrono::seconds(20);
 };
 
 slurm::NodeProbe ProbeNode(const slurm::Allocation& allocation, const ProbeOptions& options);

@@ -20,13 +20,13 @@ slurm::Allocation NodeOfThree(int index) {
 }
 
 // Of the nodes that come, as threads on loopback.
-std::vector<slurm::NodeProbe> ProbeTogether(const std::string& dir, int nodes, Duration patience) {
+std::vector<slurm::NodeProbe> ProbeTogether(const std::string& dir, int nodes, Duration timeout) {
   std::vector<slurm::NodeProbe> probes(static_cast<std::size_t>(nodes));
   std::vector<std::thread> threads;
   for (int i = 0; i < nodes; ++i)
     threads.emplace_back([&, i] {
       probes[static_cast<std::size_t>(i)] =
-          ProbeNode(NodeOfThree(i), {.dir = dir, .interface = "lo", .patience = patience});
+          ProbeNode(NodeOfThree(i), {.dir = dir, .interface = "lo", .timeout = timeout});
     });
   for (std::thread& thread : threads) thread.join();
   return probes;

@@ -7,9 +7,9 @@
 
 namespace muster {
 
-Result<bool> LockFile(int fd, Duration patience) {
+Result<bool> LockFile(int fd, Duration timeout) {
   constexpr int kIntervalMillis = 10;
-  const Deadline deadline = Deadline::After(patience);
+  const Deadline deadline = Deadline::After(timeout);
   for (;;) {
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
     if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "flock");

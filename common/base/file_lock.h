@@ -10,10 +10,10 @@
 
 namespace muster {
 
-inline constexpr Duration kLockPatience = std::chrono::seconds(2);
+inline constexpr Duration kLockTimeout = std::chrono::seconds(2);
 
 // Locks the open file for this descriptor alone. False: another one has had it all the time.
-// Blocks for `patience` at most. kInternal and the like for files that cannot be locked.
-Result<bool> LockFile(int fd, Duration patience = kLockPatience);
+// Blocks for `timeout` at most. kInternal and the like for files that cannot be locked.
+Result<bool> LockFile(int fd, Duration timeout = kLockTimeout);
 
 }  // namespace muster

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMaxBytes = 64 << 20;
 // Longer than a file is usually waited for: many nodes may renew their certificates at once.
-constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr Duration kTimeout = std::chrono::seconds(10);
 
 Status CheckPrivate(const std::string& path, const struct stat& info, Privacy privacy) {
   if (info.st_uid != ::geteuid())
@@ -83,7 +83,7 @@ Result<UniqueFd> LockDirectory(const std::string& path) {
   const std::string name = path + "/.lock";
   UniqueFd fd(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + name);
-  MUSTER_ASSIGN_OR_RETURN(const bool locked, LockFile(fd.get(), kPatience));
+  MUSTER_ASSIGN_OR_RETURN(const bool locked, LockFile(fd.get(), kTimeout));
   if (!locked)
     return Unavailable("another process has been changing " + path +
                        " for 10 seconds; try again, or find it with: fuser " + name);

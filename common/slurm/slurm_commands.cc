@@ -88,10 +88,10 @@ Status SlurmCommands::Exclude(const JobRef& job, const std::vector<std::string>&
 }
 
 Status SlurmCommands::RequeueWithout(const JobRef& job, const std::vector<std::string>& nodes,
-                                     Duration patience) const {
+                                     Duration timeout) const {
   MUSTER_RETURN_IF_ERROR(Requeue(job));
   if (nodes.empty()) return OkStatus();
-  const Deadline deadline = Deadline::After(patience);
+  const Deadline deadline = Deadline::After(timeout);
   for (;;) {
     const Status excluded = Exclude(job, nodes);
     if (excluded.ok() || deadline.Expired()) return excluded;

@@ -48,10 +48,10 @@ class SlurmCommands {
   Status Requeue(const JobRef& job) const;
   // Nodes that it must not get any more. Slurm takes it of a job that waits only.
   Status Exclude(const JobRef& job, const std::vector<std::string>& nodes) const;
-  // Requeue, then Exclude as soon as the job waits, for at most `patience`: what runs of it has to
+  // Requeue, then Exclude as soon as the job waits, for at most `timeout`: what runs of it has to
   // end first, and dead nodes take their time.
   Status RequeueWithout(const JobRef& job, const std::vector<std::string>& nodes,
-                        Duration patience) const;
+                        Duration timeout) const;
 
   Status Cancel(const JobRef& job) const;
   // "USR2" to the tasks of the job's steps and what they have started, not to its batch script.

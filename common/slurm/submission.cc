@@ -46,7 +46,7 @@ Result<UniqueFd> TakeLock(const Files& files, const SubmissionPlan& plan) {
   const std::string path = files.Lock();
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
-  const auto locked = LockFile(fd.get(), plan.lock_patience);
+  const auto locked = LockFile(fd.get(), plan.lock_timeout);
   if (!locked.ok())
     return locked.status().WithContext("cannot lock " + path +
                                        ", which needs a file system that is mounted with flock");

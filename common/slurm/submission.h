@@ -34,7 +34,7 @@ struct SubmissionPlan {
   std::string request;  // of request.json
   std::string script;
   JobPlaces places;
-  Duration lock_patience = std::chrono::seconds(10);
+  Duration lock_timeout = std::chrono::seconds(10);
 };
 
 struct SubmittedJob {

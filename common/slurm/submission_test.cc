@@ -24,7 +24,7 @@ class SubmissionTest : public testing::Test {
         .request = "{}\n",
         .script = "#!/bin/bash\n",
         .places = {.submission = dir_ / "out/slurm/first-k1", .state_prefix = dir_ / "out/slurm-"},
-        .lock_patience = std::chrono::milliseconds(20)};
+        .lock_timeout = std::chrono::milliseconds(20)};
   }
 
   Result<SubmittedJob> Submit() const { return SubmitOnce(slurm_.Commands(), plan_); }

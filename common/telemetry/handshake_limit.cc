@@ -13,11 +13,11 @@ std::uint64_t HandshakeLimit::Begin(Handshake handshake, TimePoint now) {
 
 Duration HandshakeLimit::MakeRoom(TimePoint now) {
   if (!full()) return Duration::zero();
-  Duration soonest = kSilentPatience;
+  Duration soonest = kSilentTimeout;
   for (auto it = open_.begin(); it != open_.end(); ++it) {
     const Open& open = it->second;
-    const Duration patience = open.handshake.has_spoken() ? kPatience : kSilentPatience;
-    const Duration left = open.begun + patience - now;
+    const Duration timeout = open.handshake.has_spoken() ? kTimeout : kSilentTimeout;
+    const Duration left = open.begun + timeout - now;
     if (left > Duration::zero()) {
       soonest = std::min(soonest, left);
       continue;

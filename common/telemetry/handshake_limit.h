@@ -3,7 +3,7 @@
 //
 // Who connects and says nothing costs a descriptor and a slot until its deadline, so the slots are
 // few and everybody else waits in the kernel's backlog, at no cost. So that silence shuts nobody
-// out, a handshake gives way to the next in line once it had its patience: a client sends its first
+// out, a handshake gives way to the next in line once it had its timeout: a client sends its first
 // words together with the last packet of the connect, so one that has sent none is not missed.
 //
 // Owned by an HttpServer's connections; the loop's thread. Pure: time is an argument.
@@ -23,8 +23,8 @@ class HandshakeLimit {
   static constexpr std::size_t kMax = 16;
   // At least so long each has, however many wait: before its first words, and from the connect
   // until it is done, for which a client needs two round trips.
-  static constexpr Duration kSilentPatience = std::chrono::milliseconds(20);
-  static constexpr Duration kPatience = std::chrono::milliseconds(250);
+  static constexpr Duration kSilentTimeout = std::chrono::milliseconds(20);
+  static constexpr Duration kTimeout = std::chrono::milliseconds(250);
 
   struct Handshake {
     std::function<bool()> has_spoken;
@@ -38,7 +38,7 @@ class HandshakeLimit {
 
   bool full() const { return open_.size() >= kMax; }
 
-  // For one more: where it is full, the oldest that had its patience is hung up on. Zero: there is
+  // For one more: where it is full, the oldest that had its timeout is hung up on. Zero: there is
   // room. Else it is worth another look after so long.
   Duration MakeRoom(TimePoint now);
 

@@ -38,8 +38,8 @@ TEST_F(HandshakeLimitTest, TheOldestSilentOneGivesWayAfterItsPatience) {
   Begin(false);
   now_ += 5ms;
   Fill(false);
-  EXPECT_EQ(limit_.MakeRoom(now_), HandshakeLimit::kSilentPatience - 5ms);
-  now_ += HandshakeLimit::kSilentPatience - 5ms;
+  EXPECT_EQ(limit_.MakeRoom(now_), HandshakeLimit::kSilentTimeout - 5ms);
+  now_ += HandshakeLimit::kSilentTimeout - 5ms;
   EXPECT_EQ(limit_.MakeRoom(now_), Duration::zero());
   EXPECT_EQ(ended_, std::vector<int>{0});
   EXPECT_FALSE(limit_.full());
@@ -52,13 +52,13 @@ TEST_F(HandshakeLimitTest, OneThatSpeaksHasTimeForTheWholeHandshake) {
   for (std::size_t i = 0; i + 1 < HandshakeLimit::kMax; ++i) Begin(true);
   now_ += 1ms;
   Begin(false);
-  now_ += HandshakeLimit::kSilentPatience;
+  now_ += HandshakeLimit::kSilentTimeout;
   EXPECT_EQ(limit_.MakeRoom(now_), Duration::zero());
   EXPECT_EQ(ended_, std::vector<int>{static_cast<int>(HandshakeLimit::kMax) - 1});
   Begin(true);
   EXPECT_NE(limit_.MakeRoom(now_), Duration::zero());
   EXPECT_EQ(limit_.displaced(), 1u);
-  now_ += HandshakeLimit::kPatience;
+  now_ += HandshakeLimit::kTimeout;
   EXPECT_EQ(limit_.MakeRoom(now_), Duration::zero());
   EXPECT_EQ(ended_.back(), 0);
 }

@@ -197,7 +197,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   void WriteText(std::string text) {
     writing_ = true;
     text_ = std::move(text);
-    Lowest().expires_after(kHttpStreamPatience);
+    Lowest().expires_after(kHttpStreamTimeout);
     asio::async_write(stream_, asio::buffer(text_),
                       [self = this->shared_from_this()](beast::error_code error, std::size_t) {
                         self->writing_ = false;

@@ -3,7 +3,7 @@
 // Shared by the connection and whoever has something to tell; the loop's thread. It holds one
 // message at most: what cannot be sent yet is not queued, the owner is called when it can, and
 // composes what is newest then. So a slow reader costs one message and skips states, and one that
-// takes nothing for kHttpStreamPatience is gone. A comment goes out each kHttpHeartbeat, so that
+// takes nothing for kHttpStreamTimeout is gone. A comment goes out each kHttpHeartbeat, so that
 // both sides notice a broken line.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace muster {
 
-inline constexpr auto kHttpStreamPatience = std::chrono::seconds(30);
+inline constexpr auto kHttpStreamTimeout = std::chrono::seconds(30);
 inline constexpr auto kHttpHeartbeat = std::chrono::seconds(5);
 
 class HttpStream {

@@ -73,7 +73,7 @@ void ControllerCore::StopJob(JobEntry& job, StopKind kind, std::string reason) {
   if (attempt == AttemptState::kAborting) return MaybeEndAttempt(job);
   const bool saves = kind == StopKind::kSuspend || (kind == StopKind::kTimeLimit && job.spec.train);
   if (!saves || attempt != AttemptState::kRunning) return AbortStopped(job);
-  StopGang(job, job.record.reason, StopDeadline(job, now_, now_.mono + options_.stop_patience));
+  StopGang(job, job.record.reason, StopDeadline(job, now_, now_.mono + options_.stop_grace));
   job.gang->stop_may_take_longer = job.record.stop_by_unix_ms == 0;
 }
 

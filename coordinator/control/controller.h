@@ -41,9 +41,9 @@ struct ControllerOptions {
   Duration launch_deadline = std::chrono::seconds(60);  // Launch until every rank has a process
   Duration form_deadline = std::chrono::minutes(10);    // until every rank did its first collective
   Duration abort_deadline = std::chrono::seconds(30);   // Abort until Quiesced; grace is added
-  Duration error_patience = std::chrono::seconds(2);    // a trainer that reported an error exits
+  Duration error_timeout = std::chrono::seconds(2);    // a trainer that reported an error exits
   // A rank that lost its peers: until its cause shows.
-  Duration symptom_patience = std::chrono::milliseconds(300);
+  Duration symptom_timeout = std::chrono::milliseconds(300);
   Duration park =
       std::chrono::seconds(1);  // a rank called out of its collectives parks, or is killed
   // Launch to first step of a gang with kept processes, at least; a job's ten slowest steps if
@@ -53,7 +53,7 @@ struct ControllerOptions {
   Duration first_backoff = std::chrono::milliseconds(500);  // from the second failure without
   Duration max_backoff = std::chrono::seconds(10);          // progress on, doubling
   // A job over its time limit, or to be suspended by no given time, saves its state.
-  Duration stop_patience = std::chrono::seconds(60);
+  Duration stop_grace = std::chrono::seconds(60);
   int heartbeat_ms = 500;
   int progress_ms = 100;
   // Each committed checkpoint is read again so long after it was last; zero: never by itself.

@@ -158,7 +158,7 @@ void ControllerCore::ExpireJob(JobEntry& job) {
   }
   if (job.gang && Expired(job.gang->store_exits_at)) MarkAttempt(job);
   if (job.gang && Expired(job.gang->stop_deadline)) StopExpired(job);
-  if (job.gang && Expired(job.gang->fault_deadline)) FaultPatienceOver(job);
+  if (job.gang && Expired(job.gang->fault_deadline)) FaultTimeoutOver(job);
   if (job.gang && Expired(job.gang->tier_deadline)) TierExpired(job);
   if (job.gang && Expired(job.gang->phase_deadline)) PhaseExpired(job);
 }

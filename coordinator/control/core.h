@@ -130,7 +130,7 @@ class ControllerCore {
   void OnTrainerError(JobEntry& job, int rank, const TrainerError& error);
   void OnSymptom(JobEntry& job, int rank, const TrainerError& error);  // lost peers, or parked
   const Failure* AddFailure(JobEntry& job, Failure failure);
-  void FaultPatienceOver(JobEntry& job);
+  void FaultTimeoutOver(JobEntry& job);
   void AbortFailed(JobEntry& job);
   void RecordCause(JobEntry& job);
   void BeginAbort(JobEntry& job, AbortOptions options);

@@ -280,7 +280,7 @@ void ControllerCore::StopExpired(JobEntry& job) {
   const std::uint64_t saved = Saved(job);
   const bool moved = std::exchange(gang.saved_at_stop, saved) != saved;
   if (gang.stop_may_take_longer && moved) {
-    gang.stop_deadline = now_.mono + options_.stop_patience;
+    gang.stop_deadline = now_.mono + options_.stop_grace;
     return;
   }
   if (job.record.stop == StopKind::kSuspend) {

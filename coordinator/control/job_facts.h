@@ -52,13 +52,13 @@ inline std::optional<TimePoint> TimeLimitAt(const JobEntry& job, const Now& now)
 }
 
 // By when a gang that saves its state must have stopped: the time that was given, else a train
-// job's `patience`. A command says nothing of itself, so that nobody could tell how long it may
+// job's `timeout`. A command says nothing of itself, so that nobody could tell how long it may
 // take.
 inline std::optional<TimePoint> StopDeadline(const JobEntry& job, const Now& now,
-                                             TimePoint patience) {
+                                             TimePoint timeout) {
   const std::int64_t by = job.record.stop_by_unix_ms;
   if (by > 0) return now.mono + std::chrono::milliseconds(by - now.unix_ms);
-  return job.spec.train ? std::optional(patience) : std::nullopt;
+  return job.spec.train ? std::optional(timeout) : std::nullopt;
 }
 
 // Whether the end of its gang may leave processes to the next one (parking.cc).

@@ -48,9 +48,9 @@ void ControllerCore::OnTrainerError(JobEntry& job, int rank, const TrainerError&
   if (job.attempt().state == AttemptState::kAborting) return;
   if (IsSymptom(error)) return OnSymptom(job, rank, error);
   // Its exit follows and says more; a trainer that hangs instead is not waited for.
-  const TimePoint patience = now_.mono + options_.error_patience;
-  gang.fault_deadline = std::min(gang.fault_deadline.value_or(patience), patience);
-  if (!gang.failures.empty()) FaultPatienceOver(job);
+  const TimePoint timeout = now_.mono + options_.error_timeout;
+  gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
+  if (!gang.failures.empty()) FaultTimeoutOver(job);
 }
 
 void ControllerCore::OnSymptom(JobEntry& job, int rank, const TrainerError& error) {
@@ -59,8 +59,8 @@ void ControllerCore::OnSymptom(JobEntry& job, int rank, const TrainerError& erro
   Failure failure = Classify({rank, record.node, job.spec.train.has_value(), std::nullopt, error});
   failure.at = now_.mono;
   AddFailure(job, std::move(failure));
-  const TimePoint patience = now_.mono + options_.symptom_patience;
-  gang.fault_deadline = std::min(gang.fault_deadline.value_or(patience), patience);
+  const TimePoint timeout = now_.mono + options_.symptom_timeout;
+  gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
   // Where the cause is known, or will not be told by a node that is silent, nothing is waited for.
   const bool known = std::any_of(gang.errors.begin(), gang.errors.end(),
                                  [](const auto& entry) { return !IsSymptom(entry.second); });
@@ -68,12 +68,12 @@ void ControllerCore::OnSymptom(JobEntry& job, int rank, const TrainerError& erro
   for (const GangNode& member : gang.nodes) {
     if (nodes_.at(member.name).suspect) silent.push_back(member.name);
   }
-  if (known || !silent.empty()) FaultPatienceOver(job);
+  if (known || !silent.empty()) FaultTimeoutOver(job);
   for (const NodeName& name : silent) DetectLostNode(nodes_.at(name));
 }
 
 // The gang is ended for what has been heard: errors whose exits did not follow, and symptoms.
-void ControllerCore::FaultPatienceOver(JobEntry& job) {
+void ControllerCore::FaultTimeoutOver(JobEntry& job) {
   Gang& gang = *job.gang;
   gang.fault_deadline.reset();
   if (job.attempt().state == AttemptState::kAborting) return;

@@ -146,13 +146,13 @@ void ControllerCore::RestoreGang(JobEntry& job) {
         gang.stopping = true;
         gang.stop_may_take_longer = job.record.stop_by_unix_ms == 0;
         gang.abort_reason = job.record.reason;
-        gang.stop_deadline = StopDeadline(job, now_, heard + options_.stop_patience);
+        gang.stop_deadline = StopDeadline(job, now_, heard + options_.stop_grace);
       }
       break;
     case AttemptState::kAborting: {
       gang.aborted = TimePoint::min();
       if (job.record.stop == StopKind::kSuspend) {
-        gang.stop_deadline = StopDeadline(job, now_, heard + options_.stop_patience);
+        gang.stop_deadline = StopDeadline(job, now_, heard + options_.stop_grace);
       } else if (job.record.stop != StopKind::kNone) {
         gang.grace = options_.cancel_grace;
       }

@@ -20,7 +20,7 @@ constexpr std::size_t kMaxAtOnce = 4;
 constexpr std::size_t kMaxStrangers = 3;
 // A worker reads more slowly than it may where training wants the disk, and not at all beside a
 // checkpoint that is being written.
-constexpr Duration kPatience = std::chrono::minutes(10);
+constexpr Duration kTimeout = std::chrono::minutes(10);
 constexpr double kSlowness = 8;
 
 Duration RetryOf(const JobEntry& job) { return job.over() ? kEndedRetry : kLiveRetry; }
@@ -110,7 +110,7 @@ std::optional<TimePoint> Scrubs::Due(const JobEntry& job,
 }
 
 void Scrubs::Plan(JobEntry& job) {
-  if (job.scrub.id != 0) return;  // its answer, or the end of the patience with it, comes first
+  if (job.scrub.id != 0) return;  // its answer, or the end of the timeout with it, comes first
   std::optional<TimePoint> next;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     const std::optional<TimePoint> due = Due(job, checkpoint);
@@ -189,7 +189,7 @@ void Scrubs::Send(JobEntry& job, const CheckpointRecord& checkpoint, const NodeN
   for (const ShardInfo& shard : checkpoint.shards) bytes += static_cast<double>(shard.bytes);
   const std::uint64_t speed = std::max<std::uint64_t>(1, core_.options_.scrub_bytes_per_second);
   const double seconds = kSlowness * bytes / static_cast<double>(speed);
-  SetTime(job, core_.now_.mono + kPatience + FromSeconds(seconds));
+  SetTime(job, core_.now_.mono + kTimeout + FromSeconds(seconds));
   core_.Send(node, ScrubCheckpoint{newest_, job.record.id, job.record.output_dir, checkpoint,
                                    core_.options_.scrub_bytes_per_second});
 }

@@ -51,7 +51,7 @@ struct Gang {
   bool stopping = false;              // asked to stop at a step boundary, for the abort's reason
   bool finished = false;              // a rank has said that the training is done
   std::optional<TimePoint> stop_deadline;
-  // The deadline is our own patience, not somebody's word: put off while a checkpoint is written.
+  // The deadline is our own timeout, not somebody's word: put off while a checkpoint is written.
   bool stop_may_take_longer = false;
   std::uint64_t saved_at_stop = 0;   // when that was looked at last
   std::map<int, Step> failed_saves;  // by rank, the newest

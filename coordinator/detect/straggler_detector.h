@@ -3,7 +3,7 @@
 // Compares each rank's busy seconds per finished step (waits for peers taken off) with the median
 // of the others. It looks at windows of a few steps, since pages are sampled at 20 Hz and
 // fast steps go by unseen between two samples; a rank that is behind in every window for
-// `patience_steps` steps on end is told once, and again only after it was gone.
+// `steps_before_verdict` steps on end is told once, and again only after it was gone.
 //
 // One per job, owned by the job's entry in the controller; one thread. Pure. A straggler is told
 // and never acted on.
@@ -22,7 +22,7 @@ namespace muster {
 struct StragglerOptions {
   double ratio = 1.1;             // of the others' median; from here on a rank is behind
   std::int64_t window_steps = 5;  // of every rank
-  std::int64_t patience_steps = 20;
+  std::int64_t steps_before_verdict = 20;
 };
 
 struct Straggler {

@@ -49,7 +49,7 @@ void ReadTimes(MapReader& file, PoolConfig* out) {
   file.Seconds("idle_timeout", &out->idle_timeout_seconds);
   file.Seconds("time_limit", &out->time_limit_seconds);
   file.Seconds("stop_lead", &out->stop_lead_seconds);
-  file.Seconds("start_patience", &out->start_patience_seconds);
+  file.Seconds("start_timeout", &out->start_timeout_seconds);
   file.Seconds("orphan_after", &out->orphan_seconds);
   file.Seconds("term_grace", &out->term_grace_seconds);
   if (out->time_limit_seconds > 0 && out->stop_lead_seconds * 3 > out->time_limit_seconds)

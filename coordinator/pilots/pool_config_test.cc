@@ -23,7 +23,7 @@ nodes_per_pilot: 4
 idle_timeout: 5m
 time_limit: 4h
 stop_lead: 3m
-start_patience: 2m
+start_timeout: 2m
 orphan_after: 20m
 term_grace: 50s
 max_pending: 3

@@ -98,9 +98,9 @@ class PoolPlanner::Round {
     bool leaving = false;
     for (const std::string& name : pilot.nodes) {
       const PoolNodeFact* node = NodeOf(pilot, name);
-      const auto patience = static_cast<double>(config_.start_patience_seconds);
+      const auto timeout = static_cast<double>(config_.start_timeout_seconds);
       if (node == nullptr) {
-        if (pilot.seconds_running > patience) judged.bad.push_back(name);
+        if (pilot.seconds_running > timeout) judged.bad.push_back(name);
         continue;
       }
       if (node->state == PoolNodeState::kBad) {

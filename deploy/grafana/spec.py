@@ -252,7 +252,7 @@ STORAGE = Dashboard(
               unit="Bps", stack=True, minimum=0),
         Panel("From order to commit", "The newest checkpoint of each run; half a stop's time is too much.",
               (Query(f"max by (job_id) (muster_job_checkpoint_seconds{{{RUN}}})", "{{job_id}}"),
-               Query("0.5 * max(muster_stop_patience_seconds{cluster=~'$cluster'})", "half of a stop's time")), unit="s", minimum=0),
+               Query("0.5 * max(muster_stop_grace_seconds{cluster=~'$cluster'})", "half of a stop's time")), unit="s", minimum=0),
         Panel("Failures by reason", "", (Query("sum by (reason) (increase(muster_checkpoint_failures_total{cluster=~'$cluster'}[15m]))",
                                                "{{reason}}"),), minimum=0),
         Panel("Read again", "Committed checkpoints that were read again, by what was found.",

@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Duration kPatience = seconds(2);
+constexpr Duration kTimeout = seconds(2);
 
 }  // namespace
 
@@ -83,7 +83,7 @@ void World::Ask(int number) {
     asked.id = std::get<SubmitAccepted>(reply.body).id;
     oracle_->Acknowledged(*asked.id, asked.key);
   });
-  queue_.After(kPatience, [this, number] { Ask(number); });
+  queue_.After(kTimeout, [this, number] { Ask(number); });
 }
 
 void World::AskCancel(int number) {
@@ -98,7 +98,7 @@ void World::AskCancel(int number) {
     // It may have ended by itself meanwhile, which is an answer too.
     if (reply.status.ok()) oracle_->CancelAcknowledged(*asked.id);
   });
-  queue_.After(kPatience, [this, number] { AskCancel(number); });
+  queue_.After(kTimeout, [this, number] { AskCancel(number); });
 }
 
 // Of every fourth seed, and of its own dice: the others' fates stay what they were.
@@ -127,7 +127,7 @@ void World::AskSuspend(int number, double by_seconds) {
       if (reply.status.ok()) oracle_->SuspendAcknowledged(*asked.id);
     });
   }
-  queue_.After(kPatience, [this, number, by_seconds] { AskSuspend(number, by_seconds); });
+  queue_.After(kTimeout, [this, number, by_seconds] { AskSuspend(number, by_seconds); });
 }
 
 void World::AskResume(int number) {
@@ -142,7 +142,7 @@ void World::AskResume(int number) {
       requests_[static_cast<std::size_t>(number)].resumed = reply.status.ok();
     });
   }
-  queue_.After(kPatience, [this, number] { AskResume(number); });
+  queue_.After(kTimeout, [this, number] { AskResume(number); });
 }
 
 // Nobody forgets a job for good.
@@ -165,7 +165,7 @@ void World::ResumeAll() {
   }
   // What was asked just before may not be decided yet.
   const bool settled = queue_.now() - calm_at_ > seconds(30);
-  if (waits || !settled) queue_.After(kPatience, [this] { ResumeAll(); });
+  if (waits || !settled) queue_.After(kTimeout, [this] { ResumeAll(); });
 }
 
 }  // namespace muster::sim

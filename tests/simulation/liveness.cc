@@ -17,7 +17,7 @@ namespace {
 Duration LongestOfAnAttempt(const ControllerOptions& options) {
   const Duration quiet_phase = FromSeconds(HangOptions().long_phase_seconds);
   return std::max(options.form_deadline, quiet_phase) + options.prepare_deadline +
-         options.launch_deadline + options.stop_patience + options.abort_deadline +
+         options.launch_deadline + options.stop_grace + options.abort_deadline +
          options.cancel_grace + options.lease;
 }
 

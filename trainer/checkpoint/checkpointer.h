@@ -113,8 +113,8 @@ class Checkpointer {
   // (ShardSaver::CallOff); the outcome of the last Save otherwise.
   Status Drain(Deadline deadline) { return saver_->Drain(options_.generation, deadline); }
   // The same, for as long as the shard's file grows (ShardSaver::DrainWhileMoving).
-  Status DrainWhileMoving(Duration patience, const std::function<void()>& on_moved) {
-    return saver_->DrainWhileMoving(options_.generation, patience, on_moved);
+  Status DrainWhileMoving(Duration timeout, const std::function<void()>& on_moved) {
+    return saver_->DrainWhileMoving(options_.generation, timeout, on_moved);
   }
 
   // The generation in the names of new directories. It is options.generation, unless the disk

@@ -79,12 +79,12 @@ Status ShardSaver::Drain(Generation generation, Deadline deadline) {
   return Outcome(generation);
 }
 
-Status ShardSaver::DrainWhileMoving(Generation generation, Duration patience,
+Status ShardSaver::DrainWhileMoving(Generation generation, Duration timeout,
                                     const std::function<void()>& on_moved) {
   std::unique_lock lock(mutex_);
   for (std::uint64_t seen = 0;;) {
     const auto news = [&] { return Drained(generation) || written_ != seen; };
-    if (!changed_.wait_until(lock, Deadline::After(patience).when(), news)) break;
+    if (!changed_.wait_until(lock, Deadline::After(timeout).when(), news)) break;
     if (Drained(generation)) break;
     seen = written_;
     lock.unlock();

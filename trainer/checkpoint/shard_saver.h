@@ -62,9 +62,9 @@ class ShardSaver {
   // Waits until nothing is in flight: the outcome of the last shard. kDeadlineExceeded when it is
   // not done in time, kCancelled when `generation` is called off.
   Status Drain(Generation generation, Deadline deadline);
-  // The same, for as long as bytes are written: kDeadlineExceeded after `patience` without any.
+  // The same, for as long as bytes are written: kDeadlineExceeded after `timeout` without any.
   // `on_moved` is called in this thread whenever more of the shard has reached its file.
-  Status DrainWhileMoving(Generation generation, Duration patience,
+  Status DrainWhileMoving(Generation generation, Duration timeout,
                           const std::function<void()>& on_moved);
   // Nobody of these generations waits any longer.
   void CallOff(Generation through);

@@ -33,7 +33,7 @@ class NcclMonitor {
   struct Options {
     Duration busy_pause = std::chrono::milliseconds(1);
     Duration idle_pause = std::chrono::milliseconds(50);
-    Duration leave_after = std::chrono::seconds(5);  // the destructor's patience with tasks
+    Duration leave_after = std::chrono::seconds(5);  // the destructor's timeout with tasks
   };
 
   explicit NcclMonitor(Options options);

@@ -24,7 +24,7 @@ Result<FileTurn> FileTurn::Open(const std::string& path) {
 }
 
 Turn FileTurn::Await(const std::function<bool()>& done, const TurnWait& wait) {
-  const Duration between = std::min<Duration>(kBetweenLooks, wait.patience / 4);
+  const Duration between = std::min<Duration>(kBetweenLooks, wait.timeout / 4);
   TimePoint moved = SystemClock().Now();
   TimePoint next_look = moved;
   while (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -43,7 +43,7 @@ Turn FileTurn::Await(const std::function<bool()>& done, const TurnWait& wait) {
       wait.on_wait();
       moved += SystemClock().Now() - before;
     }
-    if (SystemClock().Now() - moved > wait.patience) return Turn::kStuck;
+    if (SystemClock().Now() - moved > wait.timeout) return Turn::kStuck;
     ::poll(nullptr, 0, kPauseMillis);
   }
   if (done()) return Turn::kDone;

@@ -24,11 +24,11 @@ namespace muster {
 struct TurnWait {
   std::function<void()> on_read = {};  // the one at work has got on
   // Whether it has or not, every few milliseconds. It may take as long as it likes: that time does
-  // not count against `patience`, since the one at work may be held up by the same thing.
+  // not count against `timeout`, since the one at work may be held up by the same thing.
   std::function<void()> on_wait = {};
   // With one that stands still. Clients of a network file system see times up to a minute late, and
   // a slow disk takes its time to sync.
-  Duration patience = std::chrono::minutes(5);
+  Duration timeout = std::chrono::minutes(5);
 };
 
 enum class Turn {
@@ -43,7 +43,7 @@ class FileTurn {
   static Result<FileTurn> Open(const std::string& path);
 
   // Until it is this process's turn, or there is nothing to do any more, as `done` says. `done` is
-  // asked about once in a second, and before kOwn is returned. Bounded by `patience`.
+  // asked about once in a second, and before kOwn is returned. Bounded by `timeout`.
   Turn Await(const std::function<bool()>& done, const TurnWait& wait);
   // Of who has the turn: it gets on.
   void Touch() const;

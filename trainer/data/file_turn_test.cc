@@ -51,8 +51,8 @@ TEST_F(FileTurnTest, WhoStandsStillIsStuckAndWhoGetsOnIsNot) {
   FileTurn other = Open();
   ASSERT_EQ(other.Await(Never, {}), Turn::kOwn);
   FileTurn mine = Open();
-  EXPECT_EQ(mine.Await(Never, {.patience = milliseconds(200)}), Turn::kStuck);
-  // Three times as long as the patience, with somebody who touches it all the time.
+  EXPECT_EQ(mine.Await(Never, {.timeout = milliseconds(200)}), Turn::kStuck);
+  // Three times as long as the timeout, with somebody who touches it all the time.
   const Deadline end = Deadline::After(milliseconds(2400));
   std::atomic<bool> ended = false;
   std::thread work([&] {
@@ -64,7 +64,7 @@ TEST_F(FileTurnTest, WhoStandsStillIsStuckAndWhoGetsOnIsNot) {
   });
   int moved = 0;
   const Turn turn = mine.Await([&] { return ended.load(); },
-                               {.on_read = [&] { ++moved; }, .patience = milliseconds(800)});
+                               {.on_read = [&] { ++moved; }, .timeout = milliseconds(800)});
   work.join();
   EXPECT_EQ(turn, Turn::kDone);
   EXPECT_GE(moved, 3);

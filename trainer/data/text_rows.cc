@@ -33,7 +33,7 @@ class Entry {
         tokenizer_(tokenizer),
         options_(options),
         run_(run),
-        wait_{.on_read = run.on_read, .on_wait = run.on_wait, .patience = run.patience} {}
+        wait_{.on_read = run.on_read, .on_wait = run.on_wait, .timeout = run.timeout} {}
 
   // Null: the cache is of no use, and trouble() says why. An error is one of the rows; kAborted:
   // their files have changed meanwhile.

@@ -29,10 +29,10 @@ struct TextRowsRun {
   int threads = 1;                     // where every rank tokenizes for itself
   std::function<void()> on_read = {};  // something moves; empty: nobody asks
   // Another process does the work, moving or not; every few milliseconds. It may take as long as it
-  // likes, for that time does not count against `patience`.
+  // likes, for that time does not count against `timeout`.
   std::function<void()> on_wait = {};
   std::function<void(std::int64_t rows)> on_rows = {};  // tokenized so far by this process
-  Duration patience = TurnWait{}.patience;              // with another's writing that stands still
+  Duration timeout = TurnWait{}.timeout;              // with another's writing that stands still
 };
 
 struct TextRows {

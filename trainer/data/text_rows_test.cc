@@ -222,7 +222,7 @@ TEST_F(TextRowsTest, AWriterThatStandsStillIsNotWaitedForForEver) {
   std::ofstream(EntryPath() + ".lock") << "";
   const UniqueFd other(::open((EntryPath() + ".lock").c_str(), O_RDWR));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
-  run_.patience = std::chrono::milliseconds(60);
+  run_.timeout = std::chrono::milliseconds(60);
   EXPECT_TRUE(Load().second);
   EXPECT_FALSE(Load().second) << "and the entry is there";
 }
@@ -293,11 +293,11 @@ TEST_F(TextRowsTest, WhoWaitsIsAskedAllTheTimeAndThatTimeCountsForNothing) {
   fs::create_directory(run_.cache_dir);
   UniqueFd other(::open((EntryPath() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
-  run_.patience = std::chrono::seconds(1);
+  run_.timeout = std::chrono::seconds(1);
   int asked = 0;
   run_.on_wait = [&] {
-    // The first time takes longer than the patience.
-    const Deadline end = Deadline::After(asked == 0 ? run_.patience * 5 / 4 : Duration::zero());
+    // The first time takes longer than the timeout.
+    const Deadline end = Deadline::After(asked == 0 ? run_.timeout * 5 / 4 : Duration::zero());
     while (!end.Expired()) std::this_thread::yield();
     if (++asked < 3) return;
     EXPECT_EQ(tokenized_, 0);

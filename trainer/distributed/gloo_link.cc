@@ -17,7 +17,7 @@ constexpr std::byte kAlarm{2};
 // Gloo knows no wait without end, and adds the time-out to the clock: so not the largest number.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 // A goodbye is one small packet; a neighbour whose queue is full for so long is not well.
-constexpr std::chrono::milliseconds kGoodbyePatience = std::chrono::milliseconds(200);
+constexpr std::chrono::milliseconds kGoodbyeTimeout = std::chrono::milliseconds(200);
 
 // Gloo puts "[file:line] " before its messages; users need only what follows.
 Status Lost(int peer, std::string why) {
@@ -174,7 +174,7 @@ GlooLink::~GlooLink() {
     std::lock_guard lock(mutex_);
     for (const auto& watch : watches_) {
       if (!Tell(*watch, kGoodbye)) continue;
-      (void)Guarded(watch->peer, [&] { watch->tells->waitSend(nullptr, kGoodbyePatience); });
+      (void)Guarded(watch->peer, [&] { watch->tells->waitSend(nullptr, kGoodbyeTimeout); });
     }
   }
   for (const auto& watch : watches_) watch->hears->abortWaitRecv();

@@ -80,7 +80,7 @@ TEST(SharedMemoryFailure, AStoppedRankIsNamedAndHarmsNoLaterGeneration) {
       const Status status =
           c->ReduceScatter({.full = full, .shard = shard.data(), .count = 1000})->Wait();
       if (r == 2) return std::string(StatusCodeName(status.code()));
-      // One of the two may hear of the other's patience before its own is at an end.
+      // One of the two may hear of the other's timeout before its own is at an end.
       if (status.code() != StatusCode::kDeadlineExceeded &&
           status.code() != StatusCode::kUnavailable) {
         return status.ToString();

@@ -18,7 +18,7 @@ constexpr std::size_t kPageBytes = 4096;
 // about ten.
 constexpr Duration kSpin = std::chrono::microseconds(30);
 // Why a peer has given up comes by another way, a little later.
-constexpr Duration kNewsPatience = std::chrono::milliseconds(100);
+constexpr Duration kNewsTimeout = std::chrono::milliseconds(100);
 
 std::size_t RoundUp(std::size_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -175,7 +175,7 @@ Status SharedBoard::CheckPeers() const {
   for (int peer = 0; peer < size_; ++peer) {
     const std::uint64_t gave_up = At(peer).line.gave_up.load(std::memory_order_acquire);
     if (peer == rank_ || gave_up == 0 || gave_up > number) continue;
-    const Deadline deadline = Deadline::After(kNewsPatience);
+    const Deadline deadline = Deadline::After(kNewsTimeout);
     std::atomic<std::uint32_t>& rings = At(rank_).bell.rings;
     for (;;) {
       const std::uint32_t before = rings.load(std::memory_order_acquire);

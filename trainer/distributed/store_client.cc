@@ -171,11 +171,11 @@ Result<std::vector<std::string>> StoreClient::GetAll(const std::vector<std::stri
 }
 
 Result<bool> StoreClient::Wait(const std::vector<std::string>& keys, Deadline until,
-                               Duration patience) {
-  Status status = Send(KeysQuery(Query::kWait, keys), Deadline::After(patience));
+                               Duration timeout) {
+  Status status = Send(KeysQuery(Query::kWait, keys), Deadline::After(timeout));
   std::uint8_t answer = kWaitCancelled;
   if (status.ok()) status = Receive(&answer, sizeof(answer), until);
-  if (status.code() == StatusCode::kDeadlineExceeded) return EndWait(Deadline::After(patience));
+  if (status.code() == StatusCode::kDeadlineExceeded) return EndWait(Deadline::After(timeout));
   if (status.ok() && answer != kStopWaiting) status = Internal("the server sent a broken answer");
   if (!status.ok()) return Named(status);
   return true;

@@ -43,8 +43,8 @@ class StoreClient {
   // All of them by one query, in their order. Precondition: they are there.
   Result<std::vector<std::string>> GetAll(const std::vector<std::string>& keys, Deadline deadline);
   // Until all keys are there: one query, which the server answers when they are. False: `until`
-  // came first. A server that does not say so within `patience` is an error.
-  Result<bool> Wait(const std::vector<std::string>& keys, Deadline until, Duration patience);
+  // came first. A server that does not say so within `timeout` is an error.
+  Result<bool> Wait(const std::vector<std::string>& keys, Deadline until, Duration timeout);
 
  private:
   StoreClient(UniqueFd socket, std::string name, const Interrupt& interrupt)

@@ -13,7 +13,7 @@ namespace muster {
 namespace {
 
 // The store answers at once or its process is stopped, or gone with its host.
-constexpr Duration kStorePatience = std::chrono::seconds(30);
+constexpr Duration kStoreTimeout = std::chrono::seconds(30);
 // A wait that lasts is begun anew now and then, which shows whether the store still answers.
 constexpr Duration kAskAgain = std::chrono::seconds(5);
 // After a connection that the store closed at its door.
@@ -82,12 +82,12 @@ void StoreMeeting::Close() {
 }
 
 Status StoreMeeting::Publish(const std::string& key, const std::string& value) {
-  return client_->Set(key, value, Deadline::After(kStorePatience));
+  return client_->Set(key, value, Deadline::After(kStoreTimeout));
 }
 
 Result<std::string> StoreMeeting::Await(const std::string& key, int rank, Deadline deadline) {
   MUSTER_RETURN_IF_ERROR(AwaitKeys({key}, rank, deadline));
-  return client_->Get(key, Deadline::After(kStorePatience));
+  return client_->Get(key, Deadline::After(kStoreTimeout));
 }
 
 Result<std::vector<std::string>> StoreMeeting::AwaitAll(const std::string& stem, int ranks,
@@ -95,7 +95,7 @@ Result<std::vector<std::string>> StoreMeeting::AwaitAll(const std::string& stem,
   std::vector<std::string> keys;
   for (int rank = 0; rank < ranks; ++rank) keys.push_back(stem + std::to_string(rank));
   MUSTER_RETURN_IF_ERROR(AwaitKeys(keys, 0, deadline));
-  return client_->GetAll(keys, Deadline::After(kStorePatience));
+  return client_->GetAll(keys, Deadline::After(kStoreTimeout));
 }
 
 // The server is the one that waits: thousands of clients that ask again and again would leave rank
@@ -103,7 +103,7 @@ Result<std::vector<std::string>> StoreMeeting::AwaitAll(const std::string& stem,
 Status StoreMeeting::AwaitKeys(const std::vector<std::string>& keys, int first, Deadline deadline) {
   for (;;) {
     const Deadline until = Deadline::After(std::min(deadline.Remaining(), kAskAgain));
-    const Result<bool> came = client_->Wait(keys, until, kStorePatience);
+    const Result<bool> came = client_->Wait(keys, until, kStoreTimeout);
     if (came.status().code() == StatusCode::kCancelled) {
       return Cancelled("forming the gang was aborted");
     }
@@ -116,7 +116,7 @@ Status StoreMeeting::AwaitKeys(const std::vector<std::string>& keys, int first, 
 Status StoreMeeting::NameMissing(const std::vector<std::string>& keys, int first) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     MUSTER_ASSIGN_OR_RETURN(const bool found,
-                            client_->Has(keys[i], Deadline::After(kStorePatience)));
+                            client_->Has(keys[i], Deadline::After(kStoreTimeout)));
     if (found) continue;
     return DeadlineExceeded("rank " + std::to_string(first + static_cast<int>(i)) +
                             " did not come in time");

@@ -64,7 +64,7 @@ Status SetTcpLiveness(int fd) {
                   {IPPROTO_TCP, TCP_USER_TIMEOUT, kGiveUpMilliseconds}};
   for (const auto& option : kOptions) {
     if (::setsockopt(fd, option.level, option.name, &option.value, sizeof(option.value)) != 0) {
-      return ErrnoStatus(errno, "setting the patience of a TCP socket");
+      return ErrnoStatus(errno, "setting the timeout of a TCP socket");
     }
   }
   return OkStatus();

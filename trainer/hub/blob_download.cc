@@ -45,7 +45,7 @@ std::int64_t SizeOf(const std::string& path) {
 std::string PartialPath(const BlobPlace& place) { return place.blob + ".incomplete"; }
 
 Status StalledLock(const BlobSource& source, const BlobPlace& place) {
-  const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(place.lock_patience);
+  const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(place.lock_timeout);
   return Unavailable(source.what + ": another process holds " + place.lock + " and has fetched " +
                      "nothing for " + std::to_string(minutes.count()) +
                      " min; end that process, or if there is none on any host (some network disks "
@@ -57,7 +57,7 @@ Result<UniqueFd> TakeLock(const BlobSource& source, const BlobPlace& place,
                           const DownloadHooks& hooks) {
   UniqueFd fd(::open(place.lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + place.lock);
-  GrowthWatch watch(place.lock_patience, SystemClock().Now());
+  GrowthWatch watch(place.lock_timeout, SystemClock().Now());
   for (bool told = false; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "lock " + place.lock);
     if (!told) hooks.on_note(source.what + ": waiting for another process that fetches it");
@@ -202,7 +202,7 @@ Status FetchWhole(HttpClient& client, const BlobSource& source, PartialFile& fil
 bool GrowthWatch::HasStalled(std::int64_t bytes, TimePoint now) {
   if (bytes != bytes_) grown_at_ = now;
   bytes_ = bytes;
-  return now - grown_at_ >= patience_;
+  return now - grown_at_ >= timeout_;
 }
 
 Result<HttpResponse> SendWithRetries(HttpClient& client, const HttpRequest& request,

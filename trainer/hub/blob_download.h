@@ -6,7 +6,7 @@
 // as huggingface_hub does) and then find it there.
 //
 // Blocks; one thread. Errors: kUnavailable after several tries that got hardly further, and where
-// another process has the lock and gets nothing for `lock_patience`; kDataLoss for contents that
+// another process has the lock and gets nothing for `lock_timeout`; kDataLoss for contents that
 // are not those of the ETag, kResourceExhausted for a full disk, and what the Hub refuses
 // (hub_errors.h).
 #pragma once
@@ -35,18 +35,18 @@ struct BlobPlace {
   std::string lock;
   // More than all of a fetch's tries can take. A lock whose host is gone stays on some network
   // disks.
-  Duration lock_patience = std::chrono::minutes(30);
+  Duration lock_timeout = std::chrono::minutes(30);
 };
 
-// Whether whoever has the lock still gets on: its part of the file has grown within the patience.
+// Whether whoever has the lock still gets on: its part of the file has grown within the timeout.
 // Pure; one thread.
 class GrowthWatch {
  public:
-  GrowthWatch(Duration patience, TimePoint now) : patience_(patience), grown_at_(now) {}
+  GrowthWatch(Duration timeout, TimePoint now) : timeout_(timeout), grown_at_(now) {}
   bool HasStalled(std::int64_t bytes, TimePoint now);
 
  private:
-  const Duration patience_;
+  const Duration timeout_;
   TimePoint grown_at_;
   std::int64_t bytes_ = -1;
 };

@@ -69,7 +69,7 @@ TEST_F(BlobDownloadTest, WhatGetsOnMayBreakOffMoreOftenThanThat) {
 TEST_F(BlobDownloadTest, ALockThatNobodyGetsOnWithIsWaitedForWithinADeadline) {
   const UniqueFd held(::open(place_.lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
-  place_.lock_patience = Duration::zero();
+  place_.lock_timeout = Duration::zero();
   DripClient client(100'000);
   const Status status = Download(client, 100'000);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);

@@ -17,13 +17,13 @@ namespace muster {
 namespace {
 
 // Of the last checkpoint's file, which does not grow meanwhile.
-constexpr Duration kDrainPatience = std::chrono::minutes(10);
+constexpr Duration kDrainTimeout = std::chrono::minutes(10);
 constexpr Duration kRoomRetry =
     std::chrono::seconds(2);  // of an export that a full disk keeps back
 // A step's line is waited for, so that no step is sealed whose line is lost with the process; but
 // less long than a standstill may last.
-constexpr Duration kLinePatience = std::chrono::seconds(1);
-constexpr Duration kLogPatience = std::chrono::seconds(10);  // at the end of the job
+constexpr Duration kLineTimeout = std::chrono::seconds(1);
+constexpr Duration kLogTimeout = std::chrono::seconds(10);  // at the end of the job
 
 // What a rank has to say in the step's last collective, which adds it up over the ranks: how many
 // of them were asked to stop, and how many could not write the last checkpoint.
@@ -45,8 +45,8 @@ std::optional<Failure> Trainer::Run() {
   std::optional<Failure> failure = RunStages();
   if (failure) CountCollectiveError(*failure);
   // Of a generation that is over recovery waits for.
-  FinishLog(kLinePatience);
-  parts_.lines.Await(Deadline::After(kLinePatience));
+  FinishLog(kLineTimeout);
+  parts_.lines.Await(Deadline::After(kLineTimeout));
   return failure;
 }
 
@@ -70,7 +70,7 @@ std::optional<Failure> Trainer::RunStages() {
   const Status drained = DrainSaves();
   if (drained.code() == StatusCode::kCancelled) return CollectiveFailure(drained);
   if (!drained.ok()) Note("warning", drained.ToString());
-  FinishLog(kLogPatience);
+  FinishLog(kLogTimeout);
   PrintThroughput();
   if (!stopping_) {
     parts_.supervisor.Finished(env_.generation, cursor_.step, ExportDirectory());
@@ -293,7 +293,7 @@ void Trainer::WriteLog(std::function<Status(RunLogs&)> write, std::string line) 
         return write(*logs);
       });
   if (!taken) return StopLogging("the disk has not taken the lines of the last steps");
-  parts_.lines.Await(Deadline::After(kLinePatience));
+  parts_.lines.Await(Deadline::After(kLineTimeout));
   const Status logged = parts_.lines.TakeFailure();
   if (!logged.ok()) StopLogging(logged.ToString());
 }
@@ -380,7 +380,7 @@ std::optional<Failure> Trainer::SaveLast() {
 Status Trainer::DrainSaves() {
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
   Status drained =
-      checkpointer_->DrainWhileMoving(kDrainPatience, [this] { parts_.progress.Move(); });
+      checkpointer_->DrainWhileMoving(kDrainTimeout, [this] { parts_.progress.Move(); });
   ReportSaves();
   return drained;
 }

@@ -16,7 +16,7 @@ namespace muster {
 namespace {
 
 // A worker reads a checkpoint again before it writes the manifest.
-constexpr Duration kManifestPatience = std::chrono::minutes(5);
+constexpr Duration kManifestTimeout = std::chrono::minutes(5);
 constexpr Duration kManifestRetry = std::chrono::milliseconds(200);
 
 std::string LossText(double loss) {
@@ -218,7 +218,7 @@ std::optional<Failure> Trainer::ForgetLostBest() {
 Result<std::vector<CheckpointManifest>> Trainer::AwaitBestManifest() {
   const Step best_step = cursor_.evaluations.best_step;
   const bool waits = parts_.supervisor.attached() && best_step > 0;
-  const Deadline deadline = Deadline::After(waits ? kManifestPatience : Duration::zero());
+  const Deadline deadline = Deadline::After(waits ? kManifestTimeout : Duration::zero());
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(FoundManifests found, FindManifests(checkpoint_dir_));
     const bool decided = std::any_of(

@@ -14,8 +14,8 @@ GuardianWatchdog::Act GuardianWatchdog::OnTick() {
     return Act::kPing;
   }
   ++silent_;
-  if (silent_ == kPatience) return Act::kKill;
-  return silent_ < 2 * kPatience ? Act::kNothing : Act::kGiveUp;
+  if (silent_ == kTimeout) return Act::kKill;
+  return silent_ < 2 * kTimeout ? Act::kNothing : Act::kGiveUp;
 }
 
 }  // namespace muster::worker

@@ -19,7 +19,7 @@ class GuardianWatchdog {
   };
 
   // Ticks without a word until it is killed, and then until it is given up.
-  static constexpr int kPatience = 3;
+  static constexpr int kTimeout = 3;
 
   // `greets`: a guardian that listened was connected to, so that its Hello is an answer that is
   // waited for. One that is being started takes the time it takes.

@@ -21,8 +21,8 @@ namespace muster::worker {
 namespace {
 
 constexpr std::size_t kMaxLaunchBytes = 64 << 10;
-// Within the coordinator's patience with a preparation; libraries of CUDA on a cold disk take long.
-constexpr Duration kTrainerPatience = std::chrono::seconds(25);
+// Within the coordinator's timeout with a preparation; libraries of CUDA on a cold disk take long.
+constexpr Duration kTrainerTimeout = std::chrono::seconds(25);
 
 bool IsDirectory(const std::string& path) {
   struct stat info {};
@@ -128,7 +128,7 @@ PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepar
     return {.status = status, .retryable = true};
   std::optional<CudaStack> cuda;
   if (spec->train && spec->resources.device == "cuda") {
-    auto stack = AskCudaStack(context.trainer_path, context.passed_through, kTrainerPatience);
+    auto stack = AskCudaStack(context.trainer_path, context.passed_through, kTrainerTimeout);
     if (!stack.ok())
       return {.status = stack.status().WithContext("resources.device: cuda"),
               .retryable = stack.status().code() == StatusCode::kDeadlineExceeded};

@@ -39,7 +39,7 @@ Result<std::string> ReadAnswer(int fd, Deadline deadline) {
 
 Result<CudaStack> AskCudaStack(const std::string& trainer_path,
                                const std::map<std::string, std::string>& environment,
-                               Duration patience) {
+                               Duration timeout) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe");
   UniqueFd read_end(ends[0]), write_end(ends[1]);
@@ -47,7 +47,7 @@ Result<CudaStack> AskCudaStack(const std::string& trainer_path,
   for (const auto& [name, value] : environment) options.environment.push_back(name + "=" + value);
   MUSTER_ASSIGN_OR_RETURN(const pid_t pid, SpawnChild(options));
   write_end.reset();
-  Result<std::string> answer = ReadAnswer(read_end.get(), Deadline::After(patience));
+  Result<std::string> answer = ReadAnswer(read_end.get(), Deadline::After(timeout));
   // It has said all, or it never will.
   ::kill(pid, SIGKILL);
   while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {

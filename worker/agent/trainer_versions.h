@@ -16,7 +16,7 @@ namespace muster::worker {
 // kFailedPrecondition says what the trainer lacks; kDeadlineExceeded that it said nothing in time.
 Result<CudaStack> AskCudaStack(const std::string& trainer_path,
                                const std::map<std::string, std::string>& environment,
-                               Duration patience);
+                               Duration timeout);
 
 // Of what the trainer printed.
 Result<CudaStack> ParseCudaStack(const std::string& json);

@@ -53,7 +53,7 @@ void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
                  "how often the allocation may be requeued while work is left")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--patience", flags->patience_seconds,
+  app.add_option("--node-timeout", flags->wait_seconds,
                  "seconds that the job may wait for nodes before the allocation is given back")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();

@@ -132,7 +132,7 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
   options.course.run = allocation.restart_count;
   options.course.max_requeues = flags.max_requeues;
   if (job.spec.train) options.course.max_in_vain = job.spec.restart.max_without_progress;
-  options.course.patience = FromSeconds(flags.patience_seconds);
+  options.course.timeout = FromSeconds(flags.wait_seconds);
   if (flags.stop_lead_seconds) options.course.lead = FromSeconds(*flags.stop_lead_seconds);
   return options;
 }

@@ -211,7 +211,7 @@ void JobCourse::Tick(const NodesSeen& nodes, TimePoint now) {
 void JobCourse::WatchWaiting(const NodesSeen& nodes, TimePoint now) {
   if (!job_ || job_->phase != JobPhase::kWaiting) return;
   if (!waiting_since_) waiting_since_ = now;
-  if (now - *waiting_since_ >= options_.patience) EndUnplaced(nodes);
+  if (now - *waiting_since_ >= options_.timeout) EndUnplaced(nodes);
 }
 
 void JobCourse::EndUnplaced(const NodesSeen& nodes) {

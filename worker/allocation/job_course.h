@@ -60,7 +60,7 @@ struct JobCourseOptions {
   // The latter at most half of the time, so that each run gets somewhere.
   std::optional<Duration> lead;
   Duration margin = std::chrono::seconds(3);     // between the job's limit and the node's
-  Duration patience = std::chrono::seconds(60);  // of a job that waits for nodes
+  Duration timeout = std::chrono::seconds(60);  // of a job that waits for nodes
   // Of a resume, for the nodes to come up: with min_nodes the job would else start with fewer.
   Duration assembly = std::chrono::seconds(15);
 };

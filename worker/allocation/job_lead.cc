@@ -42,7 +42,7 @@ void JobLead::Forget() {
 }
 
 void JobLead::Tick(const PeersSeen& peers, TimePoint now) {
-  if (client_ && now - heard_ > options_.patience) {
+  if (client_ && now - heard_ > options_.timeout) {
     client_.reset();
     handlers_.on_hung();
   }

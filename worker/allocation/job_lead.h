@@ -25,7 +25,7 @@ struct JobLeadOptions {
   std::vector<std::string> node_names;  // of the allocation
   JobCourseOptions course;
   // A coordinator that answers nothing for so long hangs, and another does what it should.
-  Duration patience = std::chrono::seconds(30);
+  Duration timeout = std::chrono::seconds(30);
 };
 
 // The allocation's nodes, as the supervisors see each other.

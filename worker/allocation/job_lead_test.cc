@@ -64,7 +64,7 @@ TEST(SeenNodesTest, ANodeWithoutAWorkerIsNotWaitedFor) {
 TEST_F(JobLeadTest, ACoordinatorThatHangsIsToldOnce) {
   const SilentServer server;
   int hung = 0;
-  JobLead lead(loop_, {.job_yaml = "name: x", .key = "k", .patience = milliseconds(300)},
+  JobLead lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(300)},
                {.on_ending = [](const Ending& ending) { ADD_FAILURE() << ending.reason; },
                 .on_hung = [&] { ++hung; }});
   const TimePoint begun = SystemClock().Now();
@@ -77,7 +77,7 @@ TEST_F(JobLeadTest, ACoordinatorThatHangsIsToldOnce) {
 
 TEST_F(JobLeadTest, NoCoordinatorDoesNotHang) {
   int hung = 0;
-  JobLead lead(loop_, {.job_yaml = "name: x", .key = "k", .patience = milliseconds(100)},
+  JobLead lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(100)},
                {.on_ending = [](const Ending&) {}, .on_hung = [&] { ++hung; }});
   const TimePoint begun = SystemClock().Now();
   RunUntil(

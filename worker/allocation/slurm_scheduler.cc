@@ -14,7 +14,7 @@ namespace muster::worker {
 namespace {
 
 // What runs of a requeued job is killed after KillWait, and nodes that are dead take longer.
-constexpr Duration kRequeuePatience = std::chrono::seconds(20);
+constexpr Duration kRequeueTimeout = std::chrono::seconds(20);
 // After SlurmdTimeout a lost node is DOWN, and soon after no part of the job any more.
 constexpr Duration kAfterDown = std::chrono::seconds(30);
 constexpr std::int64_t kDefaultSlurmdTimeout = 300;
@@ -65,7 +65,7 @@ class SlurmScheduler final : public Scheduler {
     std::vector<std::string> nodes = exclude;
     if (const auto before = slurm::ExpandHostlist(job.excluded); before.ok())
       nodes.insert(nodes.end(), before->begin(), before->end());
-    return Done(commands_.RequeueWithout(job_, nodes, kRequeuePatience));
+    return Done(commands_.RequeueWithout(job_, nodes, kRequeueTimeout));
   }
 
   Status Cancel() override { return commands_.Cancel(job_); }

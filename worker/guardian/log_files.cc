@@ -25,7 +25,7 @@ struct LogFiles::Stuck {
   std::atomic<int> threads = 0;
 };
 
-LogFiles::LogFiles(Duration patience) : patience_(patience), stuck_(std::make_shared<Stuck>()) {}
+LogFiles::LogFiles(Duration timeout) : timeout_(timeout), stuck_(std::make_shared<Stuck>()) {}
 
 template <typename Operation>
 bool LogFiles::Run(Operation operation) {
@@ -39,7 +39,7 @@ bool LogFiles::Run(Operation operation) {
     --stuck->threads;
     promise.set_value();
   }).detach();
-  return done.wait_for(patience_) == std::future_status::ready;
+  return done.wait_for(timeout_) == std::future_status::ready;
 }
 
 Result<UniqueFd> LogFiles::Open(const std::string& path) {

@@ -2,7 +2,7 @@
 // network file system whose server is away holds up who touches it for minutes. The guardian must
 // see ends and answer its worker meanwhile.
 //
-// Each operation runs on a thread of its own, which is waited for as long as `patience` and then
+// Each operation runs on a thread of its own, which is waited for as long as `timeout` and then
 // left behind; while one is stuck, others fail at once. Owned by the guardian's main thread.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace muster::guardian {
 
 class LogFiles {
  public:
-  explicit LogFiles(Duration patience = std::chrono::seconds(1));
+  explicit LogFiles(Duration timeout = std::chrono::seconds(1));
 
   // For appending; made if it is not there. DEADLINE_EXCEEDED: the disk does not answer.
   Result<UniqueFd> Open(const std::string& path);
@@ -32,7 +32,7 @@ class LogFiles {
   template <typename Operation>
   bool Run(Operation operation);
 
-  const Duration patience_;
+  const Duration timeout_;
   const std::shared_ptr<Stuck> stuck_;
 };
 

@@ -18,7 +18,7 @@ constexpr int kThreads = 2;
 constexpr std::size_t kQueue = 4;
 constexpr std::chrono::seconds kDiskInterval{5};
 // A disk that has not answered for so long is told.
-constexpr std::chrono::seconds kDiskPatience{10};
+constexpr std::chrono::seconds kDiskTimeout{10};
 // An error that is over with its telling stays on the board for so long.
 constexpr std::chrono::seconds kPassingXid{60};
 
@@ -166,7 +166,7 @@ void HealthMonitor::CheckMemory() {
 void HealthMonitor::StartDiskCheck() {
   const TimePoint now = SystemClock().Now();
   if (disk_check_since_) {
-    if (now - *disk_check_since_ >= kDiskPatience)
+    if (now - *disk_check_since_ >= kDiskTimeout)
       board_.Set("disk",
                  {.kind = NodeNoticeKind::kDisk,
                   .detail = "the disk of " + options_.disk_dir + " does not answer"},

@@ -11,10 +11,10 @@
 
 namespace muster {
 
-Result<LockedRecord> LockedRecord::Acquire(const std::string& path, Duration patience) {
+Result<LockedRecord> LockedRecord::Acquire(const std::string& path, Duration timeout) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
-  const Result<bool> locked = LockFile(fd.get(), patience);
+  const Result<bool> locked = LockFile(fd.get(), timeout);
   if (!locked.ok()) return locked.status().WithContext(path);
   if (!*locked) return AlreadyExists(path + " is locked by a living process");
   return LockedRecord(path, std::move(fd));

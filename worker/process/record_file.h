@@ -18,7 +18,7 @@ namespace muster {
 class LockedRecord {
  public:
   // kAlreadyExists when a living process holds it. The old content stays until Write.
-  static Result<LockedRecord> Acquire(const std::string& path, Duration patience = kLockPatience);
+  static Result<LockedRecord> Acquire(const std::string& path, Duration timeout = kLockTimeout);
 
   // Replaces the content in place (a rename would leave the lock on the old file).
   Status Write(std::string_view content);
