@@ -36,7 +36,7 @@
 #include "coordinator/pilots/pool_facts.h"
 #include "coordinator/service/authorization.h"
 #include "coordinator/service/client_service.h"
-#include "coordinator/service/controller_host.h"
+#include "coordinator/service/controller_runtime.h"
 #include "coordinator/service/certificate_rotator.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/enrol_service.h"
@@ -188,7 +188,7 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch) {
 }  // namespace
 
 // Members are destroyed from the last to the first: the edges before what they use.
-struct Server::Impl : EffectOutlet {
+struct Server::Impl : EffectSink {
   Impl(ServerOptions options, std::shared_ptr<Authenticator> authenticator,
        std::optional<Enrolment> enrolment, PidFile pid_file, OpenedStore store);
 
@@ -221,7 +221,7 @@ struct Server::Impl : EffectOutlet {
   Metrics metrics;
   const DiscoveryLabels discovery_labels;
   OnEventRunner on_event;
-  ControllerHost host;
+  ControllerRuntime host;
   WorkerService workers;
   WatchHub watches;
   ClientService clients;

@@ -1,6 +1,6 @@
 // Server: the coordinator put together. The only place that knows every part.
 //
-//   gRPC services ──post──▶ EventLoop: ControllerHost ──▶ Store (own thread)
+//   gRPC services ──post──▶ EventLoop: ControllerRuntime ──▶ Store (own thread)
 //   HTTP server   ──on the loop──▶ read-only views of the controller
 //
 // Start, Run and the destructor belong to one thread, which is the loop's thread while Run runs;

@@ -14,7 +14,7 @@
 
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
-#include "coordinator/service/controller_host.h"
+#include "coordinator/service/controller_runtime.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
@@ -30,7 +30,7 @@ class ClientService final : public v1::Client::CallbackService {
 
   struct Parts {
     EventLoop& loop;
-    ControllerHost& host;
+    ControllerRuntime& host;
     Store& store;
     WatchHub& watches;
     WorkerService& workers;

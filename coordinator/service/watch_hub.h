@@ -21,7 +21,7 @@
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
 #include "common/security/certificate.h"
-#include "coordinator/service/controller_host.h"
+#include "coordinator/service/controller_runtime.h"
 #include "coordinator/service/authenticator.h"
 #include "muster/v1/client_api.pb.h"
 
@@ -68,7 +68,7 @@ class WatchHub {
   static constexpr std::size_t kMaxWatchers = 1024;
   static constexpr int kMaxEventsPerUpdate = 1000;
 
-  WatchHub(EventLoop& loop, ControllerHost& host) : loop_(loop), host_(host), timer_(loop) {}
+  WatchHub(EventLoop& loop, ControllerRuntime& host) : loop_(loop), host_(host), timer_(loop) {}
 
   // `job` as users name it; an unknown one ends the stream at once.
   void Add(const std::shared_ptr<WatchStream>& stream, const v1::WatchRequest& request);
@@ -97,7 +97,7 @@ class WatchHub {
   v1::WatchUpdate Compose(Watcher& watcher, const JobView& view, TimePoint now) const;
 
   EventLoop& loop_;
-  ControllerHost& host_;
+  ControllerRuntime& host_;
   Timer timer_;
   std::unordered_map<const WatchStream*, Watcher> watchers_;
   Status closed_;

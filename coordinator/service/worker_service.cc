@@ -31,7 +31,7 @@ Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName
 
 }  // namespace
 
-WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerHost& host)
+WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& host)
     : loop_(loop), authenticator_(authenticator), host_(host), log_reads_(loop), hello_timer_(loop) {
   hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
 }

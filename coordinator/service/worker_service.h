@@ -18,7 +18,7 @@
 #include "common/runtime/event_loop.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
-#include "coordinator/service/controller_host.h"
+#include "coordinator/service/controller_runtime.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/log_reads.h"
 #include "coordinator/service/worker_stream.h"
@@ -31,7 +31,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   static constexpr std::size_t kMaxStreams = 4096;
   static constexpr Duration kHelloLimit = std::chrono::seconds(10);
 
-  WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerHost& host);
+  WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& host);
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
       grpc::CallbackServerContext* context) override;
@@ -69,7 +69,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
 
   EventLoop& loop_;
   const Authenticator& authenticator_;
-  ControllerHost& host_;
+  ControllerRuntime& host_;
   LogReads log_reads_;
   Timer hello_timer_;
   std::atomic<SessionId> next_session_ = 1;

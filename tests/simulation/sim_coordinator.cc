@@ -3,11 +3,11 @@
 namespace muster::sim {
 
 SimCoordinator::SimCoordinator(EventQueue& queue, std::unique_ptr<SimStore> store,
-                               ControllerOptions options, Outlet outlet)
+                               ControllerOptions options, Sink sink)
     : queue_(queue),
       store_(std::move(store)),
       options_(std::move(options)),
-      outlet_(std::move(outlet)) {}
+      sink_(std::move(sink)) {}
 
 Now SimCoordinator::Clock() const {
   const auto since = queue_.now().time_since_epoch();
@@ -20,7 +20,7 @@ void SimCoordinator::Start() {
   Arm();
   std::vector<JobId> all;
   for (const JobView& job : controller_->Jobs()) all.push_back(job.record->id);
-  outlet_.handled(all);
+  sink_.handled(all);
 }
 
 void SimCoordinator::Crash() {
@@ -58,7 +58,7 @@ void SimCoordinator::Handle(const Event& event) {
   const std::vector<JobId> changed = effects.changed;
   Take(std::move(effects));
   Arm();
-  if (up()) outlet_.handled(changed);
+  if (up()) sink_.handled(changed);
 }
 
 void SimCoordinator::Take(Effects effects) {
@@ -79,13 +79,13 @@ void SimCoordinator::Release() {
   while (!pending_.empty() && pending_.front().durable) {
     const Effects effects = std::move(pending_.front().effects);
     pending_.pop_front();
-    for (const WorkerSend& send : effects.sends) outlet_.send(send);
-    for (const CloseSession& close : effects.closes) outlet_.close(close);
+    for (const WorkerSend& send : effects.sends) sink_.send(send);
+    for (const CloseSession& close : effects.closes) sink_.close(close);
     for (const Reply& reply : effects.replies) {
       auto handler = handlers_.extract(reply.request);
       if (handler) handler.mapped()(reply);
     }
-    for (const Observation& observation : effects.observations) outlet_.observe(observation);
+    for (const Observation& observation : effects.observations) sink_.observe(observation);
   }
 }
 

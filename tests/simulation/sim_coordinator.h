@@ -1,7 +1,7 @@
 // SimCoordinator: the coordinator's process. The real Controller, a simulated disk, and the rule of
 // effects.h in between: nothing is released before it, and all before it, is durable.
 //
-// Streams are its edge to the workers: what it sends goes to `Outlet`.
+// Streams are its edge to the workers: what it sends goes to `Sink`.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ namespace muster::sim {
 
 class SimCoordinator {
  public:
-  struct Outlet {
+  struct Sink {
     std::function<void(const WorkerSend&)> send;
     std::function<void(const CloseSession&)> close;
     std::function<void(const Observation&)> observe;
@@ -28,7 +28,7 @@ class SimCoordinator {
   using ReplyHandler = std::function<void(const Reply&)>;
 
   SimCoordinator(EventQueue& queue, std::unique_ptr<SimStore> store, ControllerOptions options,
-                 Outlet outlet);
+                 Sink sink);
 
   void Start();
   // kill -9, and perhaps power: open requests get no reply.
@@ -70,7 +70,7 @@ class SimCoordinator {
   EventQueue& queue_;
   const std::unique_ptr<SimStore> store_;
   const ControllerOptions options_;
-  const Outlet outlet_;
+  const Sink sink_;
   std::unique_ptr<Controller> controller_;
   std::uint64_t life_ = 0;
   bool paused_ = false;

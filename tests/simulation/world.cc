@@ -37,15 +37,15 @@ World::World(WorldOptions options, Seams seams)
 
   auto store = seams_.make_store ? seams_.make_store(queue_, random_)
                                  : std::make_unique<SimStore>(queue_, random_);
-  SimCoordinator::Outlet outlet;
-  outlet.send = [this](const WorkerSend& send) { SendDown(send); };
-  outlet.close = [this](const CloseSession& close) { CloseStream(close.session); };
-  outlet.observe = [](const Observation&) {};
-  outlet.handled = [this](const std::vector<JobId>& changed) {
+  SimCoordinator::Sink sink;
+  sink.send = [this](const WorkerSend& send) { SendDown(send); };
+  sink.close = [this](const CloseSession& close) { CloseStream(close.session); };
+  sink.observe = [](const Observation&) {};
+  sink.handled = [this](const std::vector<JobId>& changed) {
     oracle_->AfterCoordinatorEvent(changed);
   };
   coordinator_ = std::make_unique<SimCoordinator>(queue_, std::move(store), controller_options_,
-                                                  std::move(outlet));
+                                                  std::move(sink));
   oracle_ = std::make_unique<Oracle>(*coordinator_, nodes_, plans_, disks_);
   trainers_.observer.resumed = [this](const SimGang& gang, Step step, const std::string& from) {
     oracle_->Resumed(gang, step, from);

@@ -1,4 +1,4 @@
-#include "coordinator/service/controller_host.h"
+#include "coordinator/service/controller_runtime.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ constexpr char kSpec[] =
     "command: [/bin/true]\n";
 
 // Keeps what is released.
-struct RecordingOutlet : EffectOutlet {
+struct RecordingSink : EffectSink {
   void SendToWorker(const WorkerSend& send) override { sends.push_back(send); }
   void CloseWorker(const CloseSession& close) override { closes.push_back(close); }
   void OnJobsChanged(const std::vector<JobId>& jobs) override { changes += jobs.size(); }
@@ -49,13 +49,13 @@ struct RecordingOutlet : EffectOutlet {
   Status failure;
 };
 
-class ControllerHostTest : public ::testing::Test {
+class ControllerRuntimeTest : public ::testing::Test {
  protected:
-  ControllerHostTest() : thread_([this] { loop_.Run(); }) {
+  ControllerRuntimeTest() : thread_([this] { loop_.Run(); }) {
     OnLoop([this] { ASSERT_TRUE(host_.Restore().ok()); });
     OnLoop([this] { host_.Handle(HelloOf("n1")); });
   }
-  ~ControllerHostTest() override {
+  ~ControllerRuntimeTest() override {
     OnLoop([this] { host_.Close(Unavailable("end of the test")); });
     loop_.Stop();
     thread_.join();
@@ -88,33 +88,33 @@ class ControllerHostTest : public ::testing::Test {
 
   EventLoop loop_;
   MemoryStore store_;
-  RecordingOutlet outlet_;
-  ControllerHost host_{loop_, store_, outlet_, ControllerOptions{}, SystemClock()};
+  RecordingSink sink_;
+  ControllerRuntime host_{loop_, store_, sink_, ControllerOptions{}, SystemClock()};
   std::vector<Reply> replies_;
   std::thread thread_;
 };
 
-TEST_F(ControllerHostTest, NothingIsToldBeforeItIsDurable) {
+TEST_F(ControllerRuntimeTest, NothingIsToldBeforeItIsDurable) {
   OnLoop([this] {
     store_.Hold();
     Submit("0000000001", "");
   });
   OnLoop([this] {
     EXPECT_TRUE(replies_.empty());
-    EXPECT_EQ(outlet_.CountSends<Prepare>(), 0);
-    EXPECT_THAT(outlet_.events, Not(Contains("submitted")));
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 0);
+    EXPECT_THAT(sink_.events, Not(Contains("submitted")));
     store_.ReleaseHeld();
   });
   OnLoop([this] {
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_TRUE(replies_[0].status.ok()) << replies_[0].status.ToString();
-    EXPECT_THAT(outlet_.events, Contains("submitted"));
-    EXPECT_EQ(outlet_.CountSends<Prepare>(), 1);
-    EXPECT_GT(outlet_.changes, 0u);
+    EXPECT_THAT(sink_.events, Contains("submitted"));
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 1);
+    EXPECT_GT(sink_.changes, 0u);
   });
 }
 
-TEST_F(ControllerHostTest, ARepeatedSubmitIsAcknowledgedAfterTheCommitOfTheFirst) {
+TEST_F(ControllerRuntimeTest, ARepeatedSubmitIsAcknowledgedAfterTheCommitOfTheFirst) {
   OnLoop([this] {
     store_.Hold();
     Submit("0000000001", "key");
@@ -131,7 +131,7 @@ TEST_F(ControllerHostTest, ARepeatedSubmitIsAcknowledgedAfterTheCommitOfTheFirst
   });
 }
 
-TEST_F(ControllerHostTest, AQueryWaitsForWhatItSaw) {
+TEST_F(ControllerRuntimeTest, AQueryWaitsForWhatItSaw) {
   std::vector<Status> told;
   OnLoop([&] {
     store_.Hold();
@@ -151,7 +151,7 @@ TEST_F(ControllerHostTest, AQueryWaitsForWhatItSaw) {
   });
 }
 
-TEST_F(ControllerHostTest, AFailedCommitReleasesNothingAndAsksForTheEnd) {
+TEST_F(ControllerRuntimeTest, AFailedCommitReleasesNothingAndAsksForTheEnd) {
   Status told;
   OnLoop([&] {
     store_.FailNext(ResourceExhausted("disk full"));
@@ -159,8 +159,8 @@ TEST_F(ControllerHostTest, AFailedCommitReleasesNothingAndAsksForTheEnd) {
     host_.AfterDurable([&](const Status& status) { told = status; });
   });
   OnLoop([&] {
-    EXPECT_EQ(outlet_.failure.code(), StatusCode::kResourceExhausted);
-    EXPECT_EQ(outlet_.CountSends<Prepare>(), 0);
+    EXPECT_EQ(sink_.failure.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 0);
     EXPECT_TRUE(replies_.empty());
     host_.Close(Unavailable("the disk is full"));
     ASSERT_EQ(replies_.size(), 1u);
@@ -169,7 +169,7 @@ TEST_F(ControllerHostTest, AFailedCommitReleasesNothingAndAsksForTheEnd) {
   });
 }
 
-TEST_F(ControllerHostTest, AfterClosingRequestsAreRefused) {
+TEST_F(ControllerRuntimeTest, AfterClosingRequestsAreRefused) {
   OnLoop([this] {
     host_.Close(Unavailable("closing"));
     Submit("0000000001", "");
@@ -179,10 +179,10 @@ TEST_F(ControllerHostTest, AfterClosingRequestsAreRefused) {
   });
 }
 
-TEST_F(ControllerHostTest, RequestsThatWaitAreBounded) {
+TEST_F(ControllerRuntimeTest, RequestsThatWaitAreBounded) {
   OnLoop([this] {
     store_.Hold();
-    for (std::size_t i = 0; i < ControllerHost::kMaxPendingRequests; ++i) {
+    for (std::size_t i = 0; i < ControllerRuntime::kMaxPendingRequests; ++i) {
       Submit("0000000001", "same key");
     }
     EXPECT_TRUE(replies_.empty());
@@ -194,7 +194,7 @@ TEST_F(ControllerHostTest, RequestsThatWaitAreBounded) {
 }
 
 // What a stalled disk does to those who have something to say.
-class StalledHostTest : public ControllerHostTest {
+class StalledHostTest : public ControllerRuntimeTest {
  protected:
   StalledHostTest() {
     OnLoop([this] { store_.Hold(); });
@@ -206,7 +206,7 @@ class StalledHostTest : public ControllerHostTest {
   }
   std::size_t Notes() const {
     return static_cast<std::size_t>(
-        std::count(outlet_.events.begin(), outlet_.events.end(), "note"));
+        std::count(sink_.events.begin(), sink_.events.end(), "note"));
   }
   bool Knows(const std::string& node) const {
     const auto nodes = host_.controller().Nodes();
@@ -214,7 +214,7 @@ class StalledHostTest : public ControllerHostTest {
                        [&](const NodeView& view) { return view.record->name.value == node; });
   }
   static WorkerHello HelloOf(const std::string& node, SessionId session) {
-    WorkerHello hello = ControllerHostTest::HelloOf(node);
+    WorkerHello hello = ControllerRuntimeTest::HelloOf(node);
     hello.session = session;
     return hello;
   }
@@ -222,7 +222,7 @@ class StalledHostTest : public ControllerHostTest {
 
 TEST_F(StalledHostTest, RequestsAreRefusedWhileTooMuchWaitsAndTakenAfterwards) {
   OnLoop([this] {
-    Decide(ControllerHost::kMaxUncommitted);
+    Decide(ControllerRuntime::kMaxUncommitted);
     Submit("0000000001", "");
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_EQ(replies_[0].status.code(), StatusCode::kResourceExhausted);
@@ -244,13 +244,13 @@ TEST_F(StalledHostTest, WhatWorkersSayWaitsAndIsNotLost) {
   constexpr std::size_t kMore = 100;
   std::vector<int> taken;
   OnLoop([&] {
-    Decide(ControllerHost::kMaxHeldBack + kMore);
+    Decide(ControllerRuntime::kMaxHeldBack + kMore);
     host_.Handle(HelloOf("n2", 8), [&] { taken.push_back(1); });
     host_.Handle(WorkerMessageReceived{8, Heartbeat{}}, [&] { taken.push_back(2); });
     EXPECT_EQ(host_.waiting_events(), kMore + 2);
     EXPECT_TRUE(taken.empty()) << "the stream must not read on";
     EXPECT_FALSE(Knows("n2"));
-    EXPECT_TRUE(outlet_.failure.ok());
+    EXPECT_TRUE(sink_.failure.ok());
   });
   OnLoop([&] {
     EXPECT_EQ(Notes(), 0u);
@@ -261,14 +261,14 @@ TEST_F(StalledHostTest, WhatWorkersSayWaitsAndIsNotLost) {
     EXPECT_EQ(host_.waiting_events(), 0u);
     EXPECT_EQ(taken, (std::vector<int>{1, 2}));
     EXPECT_TRUE(Knows("n2"));
-    EXPECT_EQ(Notes(), ControllerHost::kMaxHeldBack + kMore);
+    EXPECT_EQ(Notes(), ControllerRuntime::kMaxHeldBack + kMore);
     EXPECT_EQ(host_.held_back(), 0u);
   });
 }
 
 TEST_F(StalledHostTest, SessionsThatComeAndGoMeanwhileLeaveNothing) {
   OnLoop([this] {
-    Decide(ControllerHost::kMaxHeldBack);
+    Decide(ControllerRuntime::kMaxHeldBack);
     for (SessionId session = 100; session < 1100; ++session) {
       host_.Handle(HelloOf("n2", session));
       host_.Handle(WorkerMessageReceived{session, Heartbeat{}});
@@ -299,7 +299,7 @@ TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
     Progress progress;
     progress.job_id = JobId{"0000000001"};
     progress.generation = 1;
-    const std::size_t changes = outlet_.changes;
+    const std::size_t changes = sink_.changes;
     for (int i = 1; i <= 1000; ++i) {
       progress.ranks = {RankProgress{.rank = 0, .step = i}};
       host_.Handle(WorkerMessageReceived{7, progress});
@@ -308,7 +308,7 @@ TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
     progress.generation = 9;
     for (int i = 1; i <= 1000; ++i) host_.Handle(WorkerMessageReceived{7, progress});
     EXPECT_LE(host_.held_back(), before + 3);
-    EXPECT_EQ(outlet_.changes, changes) << "nothing is told before its time";
+    EXPECT_EQ(sink_.changes, changes) << "nothing is told before its time";
     store_.ReleaseHeld();
   });
   OnLoop([this] {

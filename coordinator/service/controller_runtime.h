@@ -1,8 +1,8 @@
-// ControllerHost: the controller's hands. Feeds it events and the clock, commits what it decides,
+// ControllerRuntime: the controller's hands. Feeds it events and the clock, commits what it decides,
 // and lets the rest of the world hear of a decision only once it is durable.
 //
 // Owned by the server; everything but the constructor runs on the loop's thread. The store, the
-// loop and the outlet outlive it.
+// loop and the sink outlive it.
 //
 // Invariants: effects are released in the order the controller returned them, each after its own
 // commit and all earlier ones. After a failed commit nothing is released any more: the state in
@@ -29,9 +29,9 @@
 namespace muster {
 
 // Where released effects go. Called on the loop's thread.
-class EffectOutlet {
+class EffectSink {
  public:
-  virtual ~EffectOutlet() = default;
+  virtual ~EffectSink() = default;
   virtual void SendToWorker(const WorkerSend& send) = 0;
   virtual void CloseWorker(const CloseSession& close) = 0;
   virtual void OnJobsChanged(const std::vector<JobId>& jobs) = 0;
@@ -41,7 +41,7 @@ class EffectOutlet {
   virtual void OnStoreFailed(const Status& status) = 0;
 };
 
-class ControllerHost {
+class ControllerRuntime {
  public:
   using ReplyHandler = std::function<void(const Reply&)>;
 
@@ -54,7 +54,7 @@ class ControllerHost {
   // poison a store (CommitQueueOptions).
   static constexpr std::size_t kMaxHeldBack = 8192;
 
-  ControllerHost(EventLoop& loop, Store& store, EffectOutlet& outlet, ControllerOptions options,
+  ControllerRuntime(EventLoop& loop, Store& store, EffectSink& sink, ControllerOptions options,
                  const Clock& clock);
 
   // Takes over what the store holds. Once, before any event.
@@ -121,7 +121,7 @@ class ControllerHost {
 
   EventLoop& loop_;
   Store& store_;
-  EffectOutlet& outlet_;
+  EffectSink& sink_;
   const Clock& clock_;
   Controller controller_;
   Timer timer_;

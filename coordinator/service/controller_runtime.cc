@@ -1,4 +1,4 @@
-#include "coordinator/service/controller_host.h"
+#include "coordinator/service/controller_runtime.h"
 
 #include <algorithm>
 #include <iterator>
@@ -34,39 +34,39 @@ void LogEvents(const std::vector<EventRecord>& events) {
 
 }  // namespace
 
-ControllerHost::ControllerHost(EventLoop& loop, Store& store, EffectOutlet& outlet,
+ControllerRuntime::ControllerRuntime(EventLoop& loop, Store& store, EffectSink& sink,
                                ControllerOptions options, const Clock& clock)
     : loop_(loop),
       store_(store),
-      outlet_(outlet),
+      sink_(sink),
       clock_(clock),
       controller_(std::move(options)),
       timer_(loop) {}
 
-Now ControllerHost::ReadClock() const { return {clock_.Now(), clock_.UnixMillis()}; }
+Now ControllerRuntime::ReadClock() const { return {clock_.Now(), clock_.UnixMillis()}; }
 
-Status ControllerHost::Restore() {
+Status ControllerRuntime::Restore() {
   MUSTER_ASSIGN_OR_RETURN(StoredState state, store_.Load());
   Take(controller_.Restore(std::move(state), ReadClock()));
   ArmTimer();
   return OkStatus();
 }
 
-void ControllerHost::Handle(Event event, std::function<void()> taken) {
+void ControllerRuntime::Handle(Event event, std::function<void()> taken) {
   if (closed_) return;
   if (HoldsBackTooMuch() || !waiting_.empty()) return Wait(std::move(event), std::move(taken));
   HandleNow(event);
   if (taken) taken();
 }
 
-void ControllerHost::HandleNow(const Event& event) {
+void ControllerRuntime::HandleNow(const Event& event) {
   Take(controller_.Handle(event, ReadClock()));
   ArmTimer();
 }
 
 // Bounded: a stream has one message under way, and of a session that came and went meanwhile
 // nothing is left; its worker will say it all again. A Tick is made up for by the next event.
-void ControllerHost::Wait(Event event, std::function<void()> taken) {
+void ControllerRuntime::Wait(Event event, std::function<void()> taken) {
   if (std::holds_alternative<Tick>(event)) return;
   const auto* gone = std::get_if<WorkerStreamClosed>(&event);
   if (gone != nullptr && ForgetWhole(gone->session)) return;
@@ -79,7 +79,7 @@ void ControllerHost::Wait(Event event, std::function<void()> taken) {
 }
 
 // False, and nothing is forgotten, where the session had begun before.
-bool ControllerHost::ForgetWhole(SessionId session) {
+bool ControllerRuntime::ForgetWhole(SessionId session) {
   const auto began = [session](const Waiting& item) {
     const auto* hello = std::get_if<WorkerHello>(&item.event);
     return hello != nullptr && hello->session == session;
@@ -92,7 +92,7 @@ bool ControllerHost::ForgetWhole(SessionId session) {
   return true;
 }
 
-void ControllerHost::HandleWaiting() {
+void ControllerRuntime::HandleWaiting() {
   while (!waiting_.empty() && !HoldsBackTooMuch() && !closed_ && !failed_) {
     const Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
@@ -103,40 +103,40 @@ void ControllerHost::HandleWaiting() {
   if (!closed_ && waiting_.empty()) ArmTimer();
 }
 
-void ControllerHost::Submit(SubmitRequested event, ReplyHandler handler) {
+void ControllerRuntime::Submit(SubmitRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerHost::Cancel(CancelRequested event, ReplyHandler handler) {
+void ControllerRuntime::Cancel(CancelRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerHost::Suspend(SuspendRequested event, ReplyHandler handler) {
+void ControllerRuntime::Suspend(SuspendRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerHost::Resume(ResumeRequested event, ReplyHandler handler) {
+void ControllerRuntime::Resume(ResumeRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerHost::Drain(DrainRequested event, ReplyHandler handler) {
+void ControllerRuntime::Drain(DrainRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerHost::Undrain(UndrainRequested event, ReplyHandler handler) {
+void ControllerRuntime::Undrain(UndrainRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerHost::InjectFault(InjectFaultRequested event, ReplyHandler handler) {
+void ControllerRuntime::InjectFault(InjectFaultRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerHost::Verify(VerifyRequested event, ReplyHandler handler) {
+void ControllerRuntime::Verify(VerifyRequested event, ReplyHandler handler) {
   HandleRequest(std::move(event), std::move(handler));
 }
 
 template <typename Request>
-void ControllerHost::HandleRequest(Request event, ReplyHandler handler) {
+void ControllerRuntime::HandleRequest(Request event, ReplyHandler handler) {
   const bool full = handlers_.size() >= kMaxPendingRequests || uncommitted_ >= kMaxUncommitted ||
                     HoldsBackTooMuch() || !waiting_.empty();
   if (closed_ || full) {
@@ -150,10 +150,10 @@ void ControllerHost::HandleRequest(Request event, ReplyHandler handler) {
   HandleNow(std::move(event));
 }
 
-void ControllerHost::Take(Effects effects) {
+void ControllerRuntime::Take(Effects effects) {
   // Figures promise nobody anything, so they need not wait.
   for (const Observation& observation : std::exchange(effects.observations, {}))
-    outlet_.OnObservation(observation);
+    sink_.OnObservation(observation);
   if (effects.empty()) return;
   std::vector<StoreOperation> operations = std::exchange(effects.store, {});
   std::vector<EventRecord> events = EventsOf(operations);
@@ -169,7 +169,7 @@ void ControllerHost::Take(Effects effects) {
 
 // What needs no commit of its own goes with what it would have to wait for anyway: of a thousand
 // nodes that say how far they are while the disk stalls, one entry is left.
-void ControllerHost::HoldBack(Effects effects, std::vector<EventRecord> events, bool durable) {
+void ControllerRuntime::HoldBack(Effects effects, std::vector<EventRecord> events, bool durable) {
   held_messages_ += effects.sends.size() + effects.closes.size();
   if (!durable || pending_.empty() || !pending_.back().CanTakeMore()) {
     pending_.push_back({next_number_++, durable, std::move(effects), std::move(events), {}});
@@ -185,17 +185,17 @@ void ControllerHost::HoldBack(Effects effects, std::vector<EventRecord> events, 
   }
 }
 
-void ControllerHost::AfterDurable(DurableHandler function) {
+void ControllerRuntime::AfterDurable(DurableHandler function) {
   if (closed_) return function(Unavailable("the coordinator is shutting down"));
   if (pending_.empty()) return function(OkStatus());
   pending_.push_back({next_number_++, true, {}, {}, std::move(function)});
 }
 
-void ControllerHost::OnCommitted(std::uint64_t number, const Status& status) {
+void ControllerRuntime::OnCommitted(std::uint64_t number, const Status& status) {
   if (closed_ || failed_) return;
   if (!status.ok()) {
     failed_ = true;
-    return outlet_.OnStoreFailed(status);
+    return sink_.OnStoreFailed(status);
   }
   --uncommitted_;
   // Numbers are consecutive, and what is released leaves from the front.
@@ -204,7 +204,7 @@ void ControllerHost::OnCommitted(std::uint64_t number, const Status& status) {
   HandleWaiting();
 }
 
-void ControllerHost::ReleaseDurable() {
+void ControllerRuntime::ReleaseDurable() {
   while (!pending_.empty() && pending_.front().durable && !closed_ && !failed_) {
     Pending next = std::move(pending_.front());
     pending_.pop_front();
@@ -212,22 +212,22 @@ void ControllerHost::ReleaseDurable() {
       next.function(OkStatus());
     } else {
       Release(next.effects);
-      if (!next.events.empty()) outlet_.OnEvents(next.events);
+      if (!next.events.empty()) sink_.OnEvents(next.events);
     }
   }
 }
 
-void ControllerHost::Release(Effects& effects) {
+void ControllerRuntime::Release(Effects& effects) {
   held_messages_ -= effects.sends.size() + effects.closes.size();
-  for (const WorkerSend& send : effects.sends) outlet_.SendToWorker(send);
-  for (const CloseSession& close : effects.closes) outlet_.CloseWorker(close);
+  for (const WorkerSend& send : effects.sends) sink_.SendToWorker(send);
+  for (const CloseSession& close : effects.closes) sink_.CloseWorker(close);
   for (const Reply& reply : effects.replies) {
     if (auto handler = handlers_.extract(reply.request)) handler.mapped()(reply);
   }
-  if (!effects.changed.empty()) outlet_.OnJobsChanged(effects.changed);
+  if (!effects.changed.empty()) sink_.OnJobsChanged(effects.changed);
 }
 
-void ControllerHost::ArmTimer() {
+void ControllerRuntime::ArmTimer() {
   const std::optional<TimePoint> due = controller_.NextDeadline();
   if (due == armed_) return;
   armed_ = due;
@@ -238,7 +238,7 @@ void ControllerHost::ArmTimer() {
   });
 }
 
-void ControllerHost::Close(const Status& reason) {
+void ControllerRuntime::Close(const Status& reason) {
   if (closed_) return;
   closed_ = true;
   timer_.Cancel();
