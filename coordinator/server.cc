@@ -315,8 +315,8 @@ Status Server::Impl::StartTls() {
   CertificateRotatorOptions keeper{directories.credentials, directories.revocations,
                                   directories.authority};
   keeper.on_look = [this] {
-    workers.DropUnwelcome();
-    watches.DropUnwelcome(*authenticator);
+    workers.CloseRevoked();
+    watches.CloseRevoked(*authenticator);
   };
   keeper.on_another_authority = [this](const Status& replaced) { End(replaced); };
   credentials = std::make_unique<CertificateRotator>(loop, *authenticator, std::move(keeper));

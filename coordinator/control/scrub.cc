@@ -17,7 +17,7 @@ constexpr Duration kTroubleRetry = std::chrono::minutes(10);
 // Orders that nobody has asked for, of all jobs: they share one file server as a rule.
 constexpr std::size_t kMaxAtOnce = 4;
 // Nodes that never ran the job, asked for one checkpoint.
-constexpr std::size_t kMaxStrangers = 3;
+constexpr std::size_t kMaxUnauthenticated = 3;
 // A worker reads more slowly than it may where training wants the disk, and not at all beside a
 // checkpoint that is being written.
 constexpr Duration kTimeout = std::chrono::minutes(10);
@@ -144,10 +144,10 @@ std::vector<NodeName> Scrubs::Readers(const JobEntry& job) const {
       if (node != nullptr && connected(*node)) readers.push_back(name);
     }
   }
-  std::size_t strangers = 0;
+  std::size_t non_members = 0;
   for (const auto& [name, node] : core_.nodes_) {
-    if (!connected(node) || OfNewestAttempt(job, name) || strangers == kMaxStrangers) continue;
-    ++strangers;
+    if (!connected(node) || OfNewestAttempt(job, name) || non_members == kMaxUnauthenticated) continue;
+    ++non_members;
     readers.push_back(name);
   }
   std::erase_if(readers, [&job](const NodeName& name) { return job.scrub.asked.contains(name); });

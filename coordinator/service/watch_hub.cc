@@ -117,7 +117,7 @@ v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view, TimePoi
   return update;
 }
 
-void WatchHub::DropUnwelcome(const Authenticator& authenticator) {
+void WatchHub::CloseRevoked(const Authenticator& authenticator) {
   for (const auto& [stream, watcher] : watchers_) {
     if (!stream->peer()) continue;
     if (const Status status = authenticator.CheckMayStay(*stream->peer()); !status.ok())

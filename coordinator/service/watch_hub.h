@@ -78,7 +78,7 @@ class WatchHub {
   void OnEnded(const WatchStream* stream) { watchers_.erase(stream); }
   void CloseAll(const Status& reason);
   // Ends the watches of those whom the authenticator does not let stay any longer.
-  void DropUnwelcome(const Authenticator& authenticator);
+  void CloseRevoked(const Authenticator& authenticator);
 
   std::size_t watchers() const { return watchers_.size(); }
 

@@ -33,7 +33,7 @@ Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName
 
 WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& host)
     : loop_(loop), authenticator_(authenticator), host_(host), log_reads_(loop), hello_timer_(loop) {
-  hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
+  hello_timer_.Start(kHelloCheck, [this] { CloseUnauthenticated(); });
 }
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerService::Session(
@@ -125,7 +125,7 @@ void WorkerService::Forget(SessionId session) {
   if (entry.mapped().said_hello) host_.Handle(WorkerStreamClosed{session});
 }
 
-void WorkerService::DropUnwelcome() {
+void WorkerService::CloseRevoked() {
   for (const auto& [id, entry] : streams_) {
     if (!entry.stream->peer()) continue;
     const Status status = authenticator_.CheckMayStay(*entry.stream->peer());
@@ -136,14 +136,14 @@ void WorkerService::DropUnwelcome() {
   }
 }
 
-void WorkerService::DropSpeechless() {
+void WorkerService::CloseUnauthenticated() {
   const TimePoint limit = SystemClock().Now() - kHelloLimit;
   for (const auto& [id, entry] : streams_) {
     if (!entry.said_hello && entry.opened < limit) {
       entry.stream->Drop(DeadlineExceeded("no Hello came"));
     }
   }
-  hello_timer_.Start(kHelloCheck, [this] { DropSpeechless(); });
+  hello_timer_.Start(kHelloCheck, [this] { CloseUnauthenticated(); });
 }
 
 void WorkerService::Send(const WorkerSend& send) {

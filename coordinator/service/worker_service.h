@@ -41,7 +41,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   void Close(const CloseSession& close);
   void CloseAll(const Status& reason);
   // Ends the streams of nodes that the authenticator does not let stay any longer.
-  void DropUnwelcome();
+  void CloseRevoked();
 
   void ReadLog(const LogLocation& location, int rank, std::int64_t offset, LogReads::Done done);
 
@@ -65,7 +65,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   // Nothing for a stream that was given up.
   Entry* Find(const StreamPtr& stream);
   void Forget(SessionId session);
-  void DropSpeechless();
+  void CloseUnauthenticated();
 
   EventLoop& loop_;
   const Authenticator& authenticator_;

@@ -38,10 +38,10 @@ UniqueFd NonBlocking(UniqueFd fd) {
   return fd;
 }
 
-std::size_t StrangersLimit() {
+std::size_t UnauthenticatedLimit() {
   rlimit open_files{};
-  if (::getrlimit(RLIMIT_NOFILE, &open_files) != 0) return GangStore::kMaxStrangers;
-  return std::min<std::size_t>(GangStore::kMaxStrangers, open_files.rlim_cur / kShareOfDescriptors);
+  if (::getrlimit(RLIMIT_NOFILE, &open_files) != 0) return GangStore::kMaxUnauthenticated;
+  return std::min<std::size_t>(GangStore::kMaxUnauthenticated, open_files.rlim_cur / kShareOfDescriptors);
 }
 
 }  // namespace
@@ -49,13 +49,13 @@ std::size_t StrangersLimit() {
 class GangStore::Service {
  public:
   Service(UniqueFd listener, UniqueFd epoll, int stop, std::string token, Duration handshake_limit,
-          std::atomic<std::uint64_t>& strangers)
+          std::atomic<std::uint64_t>& unauthenticated)
       : listener_(std::move(listener)),
         epoll_(std::move(epoll)),
         stop_(stop),
         token_(std::move(token)),
         handshake_limit_(handshake_limit),
-        strangers_(strangers) {}
+        unauthenticated_(unauthenticated) {}
 
   Status Begin() {
     MUSTER_RETURN_IF_ERROR(Watch(listener_.get(), EPOLLIN));
@@ -108,10 +108,10 @@ class GangStore::Service {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
       UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd.valid()) {
-        if (unproved_ >= strangers_limit_) (void)DropOldest();
+        if (unproved_ >= unauthenticated_limit_) (void)DropOldest();
         Admit(std::move(fd));
       } else if (errno == EMFILE || errno == ENFILE) {
-        // The oldest stranger makes room. Without strangers others must, until the next sweep.
+        // The oldest unauthenticated peer makes room. Without unauthenticated peers others must, until the next sweep.
         if (!DropOldest()) return Accept(false);
       } else if (errno != EINTR && errno != ECONNABORTED) {
         return;
@@ -155,7 +155,7 @@ class GangStore::Service {
   bool Receive(Connection& c, bool* ended) {
     char buffer[16384];
     for (;;) {
-      // A stranger is not read further than the door needs.
+      // An unauthenticated peer is not read further than the door needs.
       const std::size_t limit =
           c.stage == Stage::kOpen ? sizeof(buffer) : kHelloBytes + kProofBytes;
       const ssize_t n = ::recv(c.fd.get(), buffer, limit, 0);
@@ -238,7 +238,7 @@ class GangStore::Service {
   }
 
   void Note(const Connection& c) {
-    const std::uint64_t count = ++strangers_;
+    const std::uint64_t count = ++unauthenticated_;
     if (count > kMaxNotes) return;
     std::fprintf(stderr,
                  "rendezvous: a connection was dropped that did not show this generation's token "
@@ -250,8 +250,8 @@ class GangStore::Service {
   Connections::iterator Oldest() {
     auto oldest = connections_.end();
     for (auto it = connections_.begin(); it != connections_.end(); ++it) {
-      const bool stranger = it->second.stage != Stage::kOpen;
-      if (stranger && (oldest == connections_.end() || it->second.number < oldest->second.number))
+      const bool unauthenticated = it->second.stage != Stage::kOpen;
+      if (unauthenticated && (oldest == connections_.end() || it->second.number < oldest->second.number))
         oldest = it;
     }
     return oldest;
@@ -281,11 +281,11 @@ class GangStore::Service {
   const int stop_;
   const std::string token_;
   const Duration handshake_limit_;
-  std::atomic<std::uint64_t>& strangers_;
+  std::atomic<std::uint64_t>& unauthenticated_;
   StoreQueries queries_;
   Connections connections_;
   std::vector<int> lost_;
-  const std::size_t strangers_limit_ = StrangersLimit();
+  const std::size_t unauthenticated_limit_ = UnauthenticatedLimit();
   std::size_t unproved_ = 0;
   std::uint64_t accepted_ = 0;
   bool accepting_ = true;
@@ -302,7 +302,7 @@ Result<std::unique_ptr<GangStore>> GangStore::Start(UniqueFd listener, std::stri
     return ErrnoStatus(errno, "the rendezvous' sockets");
   auto service =
       std::make_unique<Service>(std::move(listener), std::move(epoll), store->stop_.get(),
-                                std::move(token), handshake_limit, store->strangers_);
+                                std::move(token), handshake_limit, store->unauthenticated_);
   MUSTER_RETURN_IF_ERROR(service->Begin());
   store->thread_ = std::thread([service = std::move(service)] { service->Run(); });
   return store;

@@ -10,7 +10,7 @@
 //   client   proof (32)
 // with peer_proof.h over both nonces, the client's first, between that rank and rank 0. Who sends
 // anything else, or nothing for kHandshakeLimit, is dropped, counted and noted on standard error.
-// Nobody waits for a stranger: one thread serves all connections, none of which blocks.
+// Nobody waits for an unauthenticated peer: one thread serves all connections, none of which blocks.
 //
 // Owned by whoever serves. Threads: one of its own; the functions may be called by any.
 #pragma once
@@ -38,7 +38,7 @@ class GangStore {
   static constexpr Duration kHandshakeLimit = std::chrono::seconds(10);
   // Connections that have proved nothing yet, or as many as a quarter of the process's descriptors;
   // one more drops the oldest. A rank that is dropped in a crowd comes again.
-  static constexpr std::size_t kMaxStrangers = 1024;
+  static constexpr std::size_t kMaxUnauthenticated = 1024;
 
   // Serves on `listener`, which listens, until it is destroyed.
   static Result<std::unique_ptr<GangStore>> Start(UniqueFd listener, std::string token,
@@ -46,14 +46,14 @@ class GangStore {
   ~GangStore();
 
   // Connections that were dropped at the door.
-  std::uint64_t strangers() const { return strangers_; }
+  std::uint64_t unauthenticated() const { return unauthenticated_; }
 
  private:
   class Service;
   GangStore() = default;
 
   UniqueFd stop_;
-  std::atomic<std::uint64_t> strangers_ = 0;
+  std::atomic<std::uint64_t> unauthenticated_ = 0;
   std::thread thread_;
 };
 

@@ -12,7 +12,7 @@
 #include "trainer/distributed/net_probe.h"
 #include "trainer/distributed/store_client.h"
 #include "trainer/distributed/store_meeting.h"
-#include "trainer/distributed/strangers_testing.h"
+#include "trainer/distributed/unauthenticated_testing.h"
 
 namespace muster {
 namespace {
@@ -71,7 +71,7 @@ TEST_F(GangStoreTest, ServesWhoKnowsTheToken) {
   ASSERT_TRUE((*one)->Set("a", "word", Soon()).ok());
   EXPECT_TRUE(*(*two)->Wait({"a"}, Soon(), std::chrono::seconds(10)));
   EXPECT_EQ(*(*two)->Get("a", Soon()), "word");
-  EXPECT_EQ(store_->strangers(), 0U);
+  EXPECT_EQ(store_->unauthenticated(), 0U);
 }
 
 TEST_F(GangStoreTest, AWaitThatNobodyEndsIsCancelled) {
@@ -94,7 +94,7 @@ TEST_F(GangStoreTest, DropsWhoHasTheTokenOfAnotherGeneration) {
       own + ReceiveFrom(fd, kNonceBytes + kProofBytes).substr(0, kNonceBytes);
   SendTo(fd, PeerProof(kOlderToken, kStoreAsks, 1, 0, nonces));
   EXPECT_TRUE(IsClosed(fd));
-  EXPECT_EQ(store_->strangers(), 2U);
+  EXPECT_EQ(store_->unauthenticated(), 2U);
 }
 
 TEST_F(GangStoreTest, DropsWhoGivesItsOwnProofBack) {
@@ -111,7 +111,7 @@ TEST_F(GangStoreTest, DropsAHandshakeThatIsPlayedAgain) {
   EXPECT_EQ(ReceiveFrom(fd, kNonceBytes + kProofBytes).size(), kNonceBytes + kProofBytes);
   SendTo(fd, recorded.substr(recorded.size() - kProofBytes));
   EXPECT_TRUE(IsClosed(fd));
-  EXPECT_EQ(store_->strangers(), 1U);
+  EXPECT_EQ(store_->unauthenticated(), 1U);
 }
 
 TEST_F(GangStoreTest, DropsGarbageAtItsFirstByte) {
@@ -143,14 +143,14 @@ TEST_F(GangStoreTest, DropsWhoSaysNothing) {
   SendTo(half, HelloOf(1, Nonce()).substr(0, 20));
   EXPECT_TRUE(IsClosed(silent));
   EXPECT_TRUE(IsClosed(half));
-  EXPECT_EQ((*store)->strangers(), 2U);
+  EXPECT_EQ((*store)->unauthenticated(), 2U);
 }
 
 TEST_F(GangStoreTest, TheOldestStrangerMakesRoom) {
   RaiseOpenFilesLimit();
   const UniqueFd first = ConnectTo(port_);
   std::vector<UniqueFd> others;
-  for (std::size_t i = 0; i < GangStore::kMaxStrangers; ++i) others.push_back(ConnectTo(port_));
+  for (std::size_t i = 0; i < GangStore::kMaxUnauthenticated; ++i) others.push_back(ConnectTo(port_));
   EXPECT_TRUE(IsClosed(first));
   EXPECT_TRUE(Open(kToken, 1).ok());
 }
@@ -176,14 +176,14 @@ TEST_F(GangStoreTest, AFloodOfConnectionsLeavesRanksTheirTurn) {
   RaiseOpenFilesLimit();
   std::atomic<bool> over = false;
   std::thread flood([&] {
-    std::deque<UniqueFd> strangers;
+    std::deque<UniqueFd> unauthenticated;
     // Fewer than there are ports to come from.
     for (int i = 0; i < 10'000 && !over; ++i) {
-      strangers.push_back(ConnectTo(port_));
-      if (strangers.size() > GangStore::kMaxStrangers + 100) strangers.pop_front();
+      unauthenticated.push_back(ConnectTo(port_));
+      if (unauthenticated.size() > GangStore::kMaxUnauthenticated + 100) unauthenticated.pop_front();
     }
   });
-  while (store_->strangers() < 10) std::this_thread::yield();
+  while (store_->unauthenticated() < 10) std::this_thread::yield();
   for (int rank = 0; rank < 8; ++rank) {
     StoreMeeting meeting;
     Rendezvous rendezvous;

@@ -14,7 +14,7 @@
 #include "trainer/distributed/gloo_ring.h"
 #include "trainer/distributed/host_gang_testing.h"
 #include "trainer/distributed/store_meeting.h"
-#include "trainer/distributed/strangers_testing.h"
+#include "trainer/distributed/unauthenticated_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 
 namespace muster {
@@ -49,11 +49,11 @@ std::string FormOne(Rendezvous rendezvous, Way way) {
 }
 
 // How long the slowest of four ranks took; negative where one failed.
-double FormGang(Way way, const std::string& token, int silent_strangers) {
+double FormGang(Way way, const std::string& token, int silent_unauthenticated) {
   Listener listener = Listen();
   const int port = listener.port;
-  std::vector<UniqueFd> strangers;
-  if (silent_strangers > 0) strangers = Strangers(port, silent_strangers);
+  std::vector<UniqueFd> unauthenticated;
+  if (silent_unauthenticated > 0) unauthenticated = Strangers(port, silent_unauthenticated);
   std::vector<Child> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank]() -> std::string {
@@ -166,7 +166,7 @@ double Median(std::vector<double> values) {
 
 TEST(Strangers, DoNotKeepAGangFromForming) {
   // If each were waited for until it is dropped, it would take half an hour.
-  for (const Way way : kWays) EXPECT_GE(FormGang(way, kToken, /*silent_strangers=*/200), 0);
+  for (const Way way : kWays) EXPECT_GE(FormGang(way, kToken, /*silent_unauthenticated=*/200), 0);
 }
 
 TEST(Strangers, AtTheSocketsOfAHostsRanksNeitherJoinNorDelayThem) {
@@ -184,10 +184,10 @@ TEST(Strangers, AtTheSocketsOfAHostsRanksNeitherJoinNorDelayThem) {
   // Two listen and wait for the third.
   begin(0);
   begin(1);
-  std::vector<UniqueFd> strangers;
+  std::vector<UniqueFd> unauthenticated;
   for (const SocketName& name : AwaitSockets(AF_UNIX, 2, 0))
-    std::ranges::move(CrowdAt(name), std::back_inserter(strangers));
-  EXPECT_GE(strangers.size(), 2U * kSize);
+    std::ranges::move(CrowdAt(name), std::back_inserter(unauthenticated));
+  EXPECT_GE(unauthenticated.size(), 2U * kSize);
   begin(2);
   for (std::thread& rank : ranks) rank.join();
   for (const auto& mesh : meshes) {
