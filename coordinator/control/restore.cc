@@ -37,7 +37,7 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
     jobs_[record.id].record = record;
     order_.push_back(record.id);
     next_order_ = std::max(next_order_, record.submit_order + 1);
-    scrubs_.Know(record);
+    scrubs_.Register(record);
     if (!record.key.empty()) keys_[record.key] = record.id;
   }
   for (AttemptRecord& attempt : state.attempts) {

@@ -72,7 +72,7 @@ void Scrubs::Run() {
       core_.Send(job.scrub.node, CancelScrub{job.scrub.id});
       job.scrub.asked.insert(job.scrub.node);
       job.scrub.trouble = job.scrub.node.value + " did not answer in time";
-      Give(job);
+      ReleaseOrder(job);
     }
     ReadNext(job);
   }
@@ -81,7 +81,7 @@ void Scrubs::Run() {
 // A live job may need any of its checkpoints at any moment. Those of one that has succeeded are
 // what its successors begin from, and nobody else looks at them. What a failed or cancelled one has
 // left is its user's to keep or remove, and a directory that a newer job writes to is that job's.
-bool Scrubs::ByItself(const JobEntry& job) const {
+bool Scrubs::IsAutomatic(const JobEntry& job) const {
   if (core_.options_.scrub_interval <= Duration::zero()) return false;
   if (!job.over()) return true;
   if (job.record.state != JobState::kSucceeded) return false;
@@ -89,7 +89,7 @@ bool Scrubs::ByItself(const JobEntry& job) const {
   return owner == owners_.end() || owner->second <= job.record.submit_order;
 }
 
-void Scrubs::Know(const JobRecord& job) {
+void Scrubs::Register(const JobRecord& job) {
   std::uint64_t& owner = owners_[job.output_dir];
   owner = std::max(owner, job.submit_order);
 }
@@ -98,7 +98,7 @@ std::optional<TimePoint> Scrubs::Due(const JobEntry& job,
                                      const CheckpointRecord& checkpoint) const {
   if (!CanBeRead(job, checkpoint)) return std::nullopt;
   if (job.scrub.wanted.contains(checkpoint.directory)) return core_.now_.mono;
-  if (!ByItself(job)) return std::nullopt;
+  if (!IsAutomatic(job)) return std::nullopt;
   // By the clock on the wall, as the time of the last one outlives this process.
   const Duration age = std::chrono::milliseconds(core_.now_.unix_ms - VerifiedUnixMs(checkpoint));
   // A time to come is that of a clock which was wrong then, and says nothing.
@@ -194,7 +194,7 @@ void Scrubs::Send(JobEntry& job, const CheckpointRecord& checkpoint, const NodeN
                                    core_.options_.scrub_bytes_per_second});
 }
 
-void Scrubs::Give(JobEntry& job) {
+void Scrubs::ReleaseOrder(JobEntry& job) {
   reading_.erase(job.scrub.node);
   job.scrub.id = 0;
   SetTime(job, std::nullopt);
@@ -204,7 +204,7 @@ void Scrubs::NodeLost(const NodeName& node) {
   const auto reading = reading_.find(node);
   if (reading == reading_.end()) return;
   JobEntry& job = core_.jobs_.at(reading->second);
-  Give(job);
+  ReleaseOrder(job);
   SetTime(job, core_.now_.mono + RetryOf(job));
 }
 
@@ -217,7 +217,7 @@ void Scrubs::Answered(const NodeName& node, const CheckpointScrubbed& answer) {
   const bool expected = answer.scrub_id == job.scrub.id && answer.job_id == job.record.id &&
                         answer.directory == job.scrub.directory;
   if (!expected) return;  // of an order that was given up
-  Give(job);
+  ReleaseOrder(job);
   CheckpointRecord* checkpoint = Find(job, job.scrub.directory);
   // One that was pruned meanwhile has every right to be gone.
   if (checkpoint == nullptr || !CanBeRead(job, *checkpoint)) return ReadNext(job);

@@ -34,7 +34,7 @@ class Scrubs {
   // Starts what is due, gives up what takes too long.
   void Run();
   // The job is there, and its output directory is its own from now on. Before Plan.
-  void Know(const JobRecord& job);
+  void Register(const JobRecord& job);
   // The job's checkpoints, or its state, are not what they were.
   void Plan(JobEntry& job);
   void Start(const VerifyRequested& request);
@@ -44,14 +44,14 @@ class Scrubs {
 
  private:
   void SetTime(JobEntry& job, std::optional<TimePoint> at);
-  bool ByItself(const JobEntry& job) const;
+  bool IsAutomatic(const JobEntry& job) const;
   // When this one is to be read again; nothing: never.
   std::optional<TimePoint> Due(const JobEntry& job, const CheckpointRecord& checkpoint) const;
   CheckpointRecord* Next(JobEntry& job);
   void ReadNext(JobEntry& job);
   std::vector<NodeName> Readers(const JobEntry& job) const;
   void Send(JobEntry& job, const CheckpointRecord& checkpoint, const NodeName& node);
-  void Give(JobEntry& job);  // the order is no longer out
+  void ReleaseOrder(JobEntry& job);  // the order is no longer out
   void Whole(JobEntry& job, CheckpointRecord& checkpoint);
   void Damaged(JobEntry& job, CheckpointRecord& checkpoint, const std::string& found);
   void NobodyCanRead(JobEntry& job, const CheckpointRecord& checkpoint);

@@ -71,7 +71,7 @@ Result<JobEntry*> ControllerCore::AcceptJob(const SubmitRequested& request) {
   job.spec = std::move(spec);
   order_.push_back(job.record.id);
   live_.insert(job.record.id);
-  scrubs_.Know(job.record);
+  scrubs_.Register(job.record);
   if (!request.key.empty()) keys_[request.key] = job.record.id;
   job.ledger.Begin({.doing = TimeUseOf(job)}, 0, now_.mono, now_.unix_ms);
   Mark(job);
