@@ -108,7 +108,7 @@ void PilotRunner::SchedulePoll(Duration delay) {
       auto look = std::make_shared<PollResult>();
       look->config = ReadFile(file, 1 << 20);
       if (load) look->loaded = files->Load();
-      if (beat) look->beat = files->Beat(UnixMillis());
+      if (beat) look->beat = files->Heartbeat(UnixMillis());
       for (const std::string& key : waiting)
         if (files->HasStarted(key)) look->started.insert(key);
       if (list) look->jobs = files->List();

@@ -150,11 +150,11 @@ class ElectionHarness {
   void Answer(int node, const ReadShared& read) {
     std::optional<std::vector<Member>> members;
     if (read.members) members = shared_members_;
-    nodes_[Index(node)].election->OnShared(members, shared_leadership_, Beat(), now_);
+    nodes_[Index(node)].election->OnShared(members, shared_leadership_, Heartbeat(), now_);
   }
 
   // A leader touches its record for as long as it has a coordinator.
-  std::uint64_t Beat() {
+  std::uint64_t Heartbeat() {
     const auto& leads = shared_leadership_;
     if (leads && alive(leads->leader.index) &&
         nodes_[Index(leads->leader.index)].coordinator == leads->epoch)

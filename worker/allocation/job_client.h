@@ -12,7 +12,7 @@
 #include "common/base/result.h"
 #include "common/rpc/endpoint.h"
 #include "common/runtime/event_loop.h"
-#include "worker/allocation/job_course.h"
+#include "worker/allocation/job_monitor.h"
 
 namespace muster::worker {
 

@@ -132,7 +132,7 @@ struct PeerLink::Impl : v1::Supervisor::CallbackService {
              grpc::ServerUnaryReactor* reactor);
   Result<v1::Supervisor::Stub*> StubOf(const std::string& peer);
 
-  grpc::ServerUnaryReactor* Pulse(grpc::CallbackServerContext* context, const v1::PeerView* request,
+  grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context, const v1::PeerView* request,
                                   v1::PeerView* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     const Status speaks = CheckSpeaksFor(*context->auth_context(), request->self().node());
@@ -260,7 +260,7 @@ void PeerLink::Ask(const std::string& address, const PeerView& view, Duration li
       done(FromProto(asked->response));
     });
   };
-  (*stub)->async()->Pulse(&question->context, &question->request, &question->response,
+  (*stub)->async()->Ping(&question->context, &question->request, &question->response,
                           std::move(on_done));
 }
 

@@ -183,7 +183,7 @@ TEST_F(PeerLinkTest, WithoutAGoodCertificateNobodyMayAsk) {
     v1::PeerView answer;
     question.mutable_self()->set_node("n3");
     const grpc::Status status =
-        v1::Supervisor::NewStub(row.channel)->Pulse(&context, question, &answer);
+        v1::Supervisor::NewStub(row.channel)->Ping(&context, question, &answer);
     EXPECT_EQ(status.error_code(), row.code) << row.who << ": " << status.error_message();
   }
 }

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "worker/allocation/job_course.h"
+#include "worker/allocation/job_monitor.h"
 #include "worker/allocation/peer_view.h"
 #include "worker/allocation/shared_owner.h"
 

@@ -114,7 +114,7 @@ void SupervisorLoop::Tick() {
     RefreshRecord();
     if (election_.leading()) {
       if (now >= ask_scheduler_at_) AskScheduler();
-      Beat();
+      Heartbeat();
       lead_.Tick({.missing = MissingNodes(), .without_worker = NodesWithoutWorker()}, now);
     }
     Act();
@@ -211,11 +211,11 @@ void SupervisorLoop::RefreshRecord() {
 
 void SupervisorLoop::Do(const Announce&) {
   beat_at_ = {};
-  Beat();
+  Heartbeat();
 }
 
 // Whoever reaches nobody over the network sees by it that there is a leader.
-void SupervisorLoop::Beat() {
+void SupervisorLoop::Heartbeat() {
   const TimePoint now = SystemClock().Now();
   if (now < beat_at_ || std::exchange(beating_, true)) return;
   beat_at_ = now + kRecordBeat;
@@ -343,7 +343,7 @@ void SupervisorLoop::OnSignal(int signal) {
   const std::string name = ::sigabbrev_np(signal);
   const std::string reason = "the allocation was told to end by SIG" + name;
   Log().warn("SIG{}: the allocation is about to end", name);
-  JobCourse& course = lead_.course();
+  JobMonitor& course = lead_.course();
   if (signal == SIGTERM || signal == SIGINT) return course.OnStopNotice(now + grace, reason);
   if (!election_.leading()) return;
   course.OnEndIsNear(reason, grace, now);

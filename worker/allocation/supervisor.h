@@ -1,10 +1,10 @@
 // Supervisor: one per node of an allocation of a cluster's scheduler (srun's task): it keeps this
 // node's worker, and, where the election says so, the coordinator, and sees the job through.
 //
-//   Election, JobCourse, AllocationEnding, DecideClosing    decide (pure)
+//   Election, JobMonitor, AllocationEnding, DecideClosing    decide (pure)
 //   PeerLink, SharedDir     what others say
 //   NodePrograms            muster-worker, muster-coordinator
-//   JobLead                 the leader's part in the job, with its coordinator
+//   LeaderDuties                 the leader's part in the job, with its coordinator
 //   Scheduler               Slurm: when the allocation ends, who is in it; requeue, cancel
 //
 // One thread, but for what may block: starting programs, the scheduler's commands, the shared
@@ -17,7 +17,7 @@
 
 #include "common/base/result.h"
 #include "worker/allocation/election.h"
-#include "worker/allocation/job_course.h"
+#include "worker/allocation/job_monitor.h"
 #include "worker/allocation/scheduler.h"
 
 namespace muster::worker {
@@ -40,7 +40,7 @@ struct SupervisorOptions {
   std::optional<double> term_seconds;
   std::string log_level = "info";
   ElectionOptions election;
-  JobCourseOptions course;
+  JobMonitorOptions course;
 };
 
 // The exit code that is to be the task's; docs/slurm.md lists them.

@@ -19,7 +19,7 @@
 #include "common/runtime/worker_pool.h"
 #include "common/telemetry/log.h"
 #include "worker/allocation/allocation_ending.h"
-#include "worker/allocation/job_lead.h"
+#include "worker/allocation/leader_duties.h"
 #include "worker/allocation/node_programs.h"
 #include "worker/allocation/peer_link.h"
 #include "worker/allocation/shared_dir.h"
@@ -55,7 +55,7 @@ class SupervisorLoop {
   PeerView View() const;
   void Absorb(const PeerView& peer);
   void RefreshRecord();
-  void Beat();
+  void Heartbeat();
   void CarryLogs();
 
   void OnCoordinatorUp(const Endpoint& endpoint);
@@ -89,7 +89,7 @@ class SupervisorLoop {
   boost::asio::signal_set signals_;
   Member self_;
   Election election_;
-  JobLead lead_;
+  LeaderDuties lead_;
   AllocationEnding ending_;
   std::unique_ptr<NodePrograms> programs_;
   std::unique_ptr<PeerLink> peers_;

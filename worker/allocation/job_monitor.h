@@ -1,4 +1,4 @@
-// JobCourse: what the leading supervisor does with the allocation's job, until it knows what
+// JobMonitor: what the leading supervisor does with the allocation's job, until it knows what
 // becomes of the allocation. Pure.
 //
 // Signals, preemption and the end of the allocation's time are one request: save and stop by then.
@@ -48,7 +48,7 @@ struct RunProgress {
   friend bool operator==(const RunProgress&, const RunProgress&) = default;
 };
 
-struct JobCourseOptions {
+struct JobMonitorOptions {
   int run = 0;  // SLURM_RESTART_COUNT
   int max_requeues = 100;
   // Runs in a row without progress, after which the job is not requeued; 0: it does not tell of
@@ -90,9 +90,9 @@ struct SuspendJob {
 struct ResumeJob {};
 using CourseEffect = std::variant<SuspendJob, ResumeJob, Ending>;
 
-class JobCourse {
+class JobMonitor {
  public:
-  explicit JobCourse(JobCourseOptions options) : options_(options) {}
+  explicit JobMonitor(JobMonitorOptions options) : options_(options) {}
 
   // The coordinator will never take the job.
   void OnRefused(const Status& why);
@@ -135,7 +135,7 @@ class JobCourse {
   void WatchWaiting(const NodesSeen& nodes, TimePoint now);
   void EndUnplaced(const NodesSeen& nodes);
 
-  const JobCourseOptions options_;
+  const JobMonitorOptions options_;
   std::optional<JobPicture> job_;
   std::optional<TimePoint> end_time_;
   Duration time_left_{};       // when the end was first known

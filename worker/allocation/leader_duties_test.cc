@@ -1,4 +1,4 @@
-#include "worker/allocation/job_lead.h"
+#include "worker/allocation/leader_duties.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -36,7 +36,7 @@ class JobLeadTest : public testing::Test {
  protected:
   // Ticks on the loop until `done`, at most so long.
   template <typename Condition>
-  void RunUntil(JobLead& lead, Condition done, Duration limit) {
+  void RunUntil(LeaderDuties& lead, Condition done, Duration limit) {
     Timer timer(loop_);
     const Deadline deadline = Deadline::After(limit);
     const std::function<void()> tick = [&] {
@@ -64,7 +64,7 @@ TEST(SeenNodesTest, ANodeWithoutAWorkerIsNotWaitedFor) {
 TEST_F(JobLeadTest, ACoordinatorThatHangsIsToldOnce) {
   const SilentServer server;
   int hung = 0;
-  JobLead lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(300)},
+  LeaderDuties lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(300)},
                {.on_ending = [](const Ending& ending) { ADD_FAILURE() << ending.reason; },
                 .on_hung = [&] { ++hung; }});
   const TimePoint begun = SystemClock().Now();
@@ -77,7 +77,7 @@ TEST_F(JobLeadTest, ACoordinatorThatHangsIsToldOnce) {
 
 TEST_F(JobLeadTest, NoCoordinatorDoesNotHang) {
   int hung = 0;
-  JobLead lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(100)},
+  LeaderDuties lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(100)},
                {.on_ending = [](const Ending&) {}, .on_hung = [&] { ++hung; }});
   const TimePoint begun = SystemClock().Now();
   RunUntil(
@@ -88,7 +88,7 @@ TEST_F(JobLeadTest, NoCoordinatorDoesNotHang) {
 
 // What a deposed leader decided must not stand; that its node must end by then still does.
 TEST_F(JobLeadTest, ADeposedOneForgetsWhatItDecidedButNotTheEndOfItsTime) {
-  JobLead lead(loop_, {.job_yaml = "name: x", .key = "k"}, {});
+  LeaderDuties lead(loop_, {.job_yaml = "name: x", .key = "k"}, {});
   const TimePoint now = SystemClock().Now();
   lead.course().OnStopNotice(now + std::chrono::seconds(60), "SIGTERM");
   lead.course().OnRefused(InvalidArgument("bad"));

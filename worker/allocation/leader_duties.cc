@@ -1,4 +1,4 @@
-#include "worker/allocation/job_lead.h"
+#include "worker/allocation/leader_duties.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,13 +16,13 @@ constexpr double kLongTime = 30 * 86400.0;  // seconds
 
 }  // namespace
 
-JobLead::JobLead(EventLoop& loop, JobLeadOptions options, Handlers handlers)
+LeaderDuties::LeaderDuties(EventLoop& loop, LeaderDutiesOptions options, Handlers handlers)
     : loop_(loop),
       options_(std::move(options)),
       handlers_(std::move(handlers)),
       course_(options_.course) {}
 
-void JobLead::OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool first,
+void LeaderDuties::OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool first,
                               TimePoint now) {
   client_ = std::make_unique<JobClient>(loop_, endpoint, std::move(token));
   job_id_.clear();
@@ -33,7 +33,7 @@ void JobLead::OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool 
   course_->OnCoordinatorChanged();
 }
 
-void JobLead::Forget() {
+void LeaderDuties::Forget() {
   client_.reset();
   const auto stop_by = course_->stop_by();
   const std::string reason = course_->stop_reason();
@@ -41,7 +41,7 @@ void JobLead::Forget() {
   if (stop_by) course_->OnStopNotice(*stop_by, reason);
 }
 
-void JobLead::Tick(const PeersSeen& peers, TimePoint now) {
+void LeaderDuties::Tick(const PeersSeen& peers, TimePoint now) {
   if (client_ && now - heard_ > options_.timeout) {
     client_.reset();
     handlers_.on_hung();
@@ -67,13 +67,13 @@ NodesSeen SeenNodes(const std::vector<std::string>& node_names, const std::set<s
 }
 
 // Whatever it says, it is an answer.
-void JobLead::Heard(const Status& status) {
+void LeaderDuties::Heard(const Status& status) {
   const StatusCode code = status.code();
   if (code != StatusCode::kUnavailable && code != StatusCode::kDeadlineExceeded)
     heard_ = SystemClock().Now();
 }
 
-void JobLead::Submit(TimePoint now) {
+void LeaderDuties::Submit(TimePoint now) {
   if (std::exchange(submitting_, true)) return;
   submit_at_ = now + kSubmitAgain;
   client_->Submit(options_.job_yaml, options_.key, [this](const Result<std::string>& id) {
@@ -90,7 +90,7 @@ void JobLead::Submit(TimePoint now) {
   });
 }
 
-void JobLead::Poll(TimePoint now) {
+void LeaderDuties::Poll(TimePoint now) {
   if (std::exchange(polling_, true)) return;
   poll_at_ = now + kPollAgain;
   client_->Get(job_id_, [this](const Result<JobPicture>& job) {
@@ -100,7 +100,7 @@ void JobLead::Poll(TimePoint now) {
   });
 }
 
-void JobLead::AskForNodes(TimePoint now) {
+void LeaderDuties::AskForNodes(TimePoint now) {
   if (std::exchange(asking_, true)) return;
   ask_at_ = now + kAskAgain;
   client_->ListNodes([this](const Result<std::vector<NodePicture>>& nodes) {
@@ -112,7 +112,7 @@ void JobLead::AskForNodes(TimePoint now) {
   });
 }
 
-void JobLead::Do(const SuspendJob& order) {
+void LeaderDuties::Do(const SuspendJob& order) {
   if (!client_ || job_id_.empty()) return;
   // Slurm gives an allocation without a limit a year.
   if (order.by_seconds < kLongTime)
@@ -125,7 +125,7 @@ void JobLead::Do(const SuspendJob& order) {
   });
 }
 
-void JobLead::Do(const ResumeJob&) {
+void LeaderDuties::Do(const ResumeJob&) {
   if (!client_ || job_id_.empty()) return;
   Log().info("resuming the job, which was suspended before this run of the allocation");
   client_->Resume(job_id_, [](const Status& status) {
@@ -133,6 +133,6 @@ void JobLead::Do(const ResumeJob&) {
   });
 }
 
-void JobLead::Do(const Ending& ending) { handlers_.on_ending(ending); }
+void LeaderDuties::Do(const Ending& ending) { handlers_.on_ending(ending); }
 
 }  // namespace muster::worker

@@ -1,5 +1,5 @@
-// JobLead: the leading supervisor's part in the allocation's job: it submits it to its coordinator,
-// looks how it does, and does what JobCourse decides.
+// LeaderDuties: the leading supervisor's part in the allocation's job: it submits it to its coordinator,
+// looks how it does, and does what JobMonitor decides.
 //
 // Also on a supervisor that does not lead, where it only remembers what it hears of the end.
 // Owned by a Supervisor; loop thread only.
@@ -15,15 +15,15 @@
 #include "common/rpc/endpoint.h"
 #include "common/runtime/event_loop.h"
 #include "worker/allocation/job_client.h"
-#include "worker/allocation/job_course.h"
+#include "worker/allocation/job_monitor.h"
 
 namespace muster::worker {
 
-struct JobLeadOptions {
+struct LeaderDutiesOptions {
   std::string job_yaml;
   std::string key;                      // of the submission, once per journal
   std::vector<std::string> node_names;  // of the allocation
-  JobCourseOptions course;
+  JobMonitorOptions course;
   // A coordinator that answers nothing for so long hangs, and another does what it should.
   Duration timeout = std::chrono::seconds(30);
 };
@@ -38,14 +38,14 @@ struct PeersSeen {
 NodesSeen SeenNodes(const std::vector<std::string>& node_names, const std::set<std::string>& ready,
                     const PeersSeen& peers);
 
-class JobLead {
+class LeaderDuties {
  public:
   struct Handlers {
     std::function<void(const Ending& ending)> on_ending;
     std::function<void()> on_hung;  // once for each coordinator
   };
 
-  JobLead(EventLoop& loop, JobLeadOptions options, Handlers handlers);
+  LeaderDuties(EventLoop& loop, LeaderDutiesOptions options, Handlers handlers);
 
   // `first`: no coordinator was up in this run before.
   void OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool first, TimePoint now);
@@ -56,8 +56,8 @@ class JobLead {
   // While this supervisor leads.
   void Tick(const PeersSeen& peers, TimePoint now);
 
-  JobCourse& course() { return *course_; }
-  const JobCourse& course() const { return *course_; }
+  JobMonitor& course() { return *course_; }
+  const JobMonitor& course() const { return *course_; }
 
  private:
   void Submit(TimePoint now);
@@ -69,9 +69,9 @@ class JobLead {
   void Do(const Ending& ending);
 
   EventLoop& loop_;
-  const JobLeadOptions options_;
+  const LeaderDutiesOptions options_;
   const Handlers handlers_;
-  std::optional<JobCourse> course_;  // always there
+  std::optional<JobMonitor> course_;  // always there
   std::unique_ptr<JobClient> client_;
   std::string job_id_;
   std::set<std::string> ready_;  // nodes, by the coordinator

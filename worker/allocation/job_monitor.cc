@@ -1,4 +1,4 @@
-#include "worker/allocation/job_course.h"
+#include "worker/allocation/job_monitor.h"
 
 #include <algorithm>
 #include <charconv>
@@ -40,13 +40,13 @@ int MarkedRun(const std::string& reason) {
   return error == std::errc() && rest != end && *rest == ')' && run >= 0 ? run : -1;
 }
 
-std::vector<CourseEffect> JobCourse::TakeEffects() { return std::exchange(effects_, {}); }
+std::vector<CourseEffect> JobMonitor::TakeEffects() { return std::exchange(effects_, {}); }
 
-void JobCourse::End(Ending ending) {
+void JobMonitor::End(Ending ending) {
   if (!std::exchange(ended_, true)) effects_.push_back(Limited(std::move(ending)));
 }
 
-Ending JobCourse::Limited(Ending ending) const {
+Ending JobMonitor::Limited(Ending ending) const {
   if (ending.action != EndAction::kRequeue) return ending;
   const int in_vain = ProgressAfter(ending).in_vain;
   std::string limit;
@@ -66,7 +66,7 @@ Ending JobCourse::Limited(Ending ending) const {
   return ending;
 }
 
-RunProgress JobCourse::ProgressAfter(const Ending& ending) const {
+RunProgress JobMonitor::ProgressAfter(const Ending& ending) const {
   const RunProgress& before = options_.before;
   RunProgress after{.run = options_.run,
                     .step = std::max(step_, before.step),
@@ -81,33 +81,33 @@ RunProgress JobCourse::ProgressAfter(const Ending& ending) const {
   return after;
 }
 
-bool JobCourse::CutShort() const {
+bool JobMonitor::CutShort() const {
   return told_to_stop_ && !(end_time_ && now_ >= *end_time_ - time_left_ / 2);
 }
 
-void JobCourse::OnRefused(const Status& why) {
+void JobMonitor::OnRefused(const Status& why) {
   End({.exit_code = kExitBadData,
        .reason = "the job was refused: " + why.message(),
        .exclude = {}});
 }
 
-void JobCourse::OnCoordinatorChanged() {
+void JobMonitor::OnCoordinatorChanged() {
   asked_.reset();
   job_.reset();
 }
 
-void JobCourse::OnStopNotice(TimePoint by, const std::string& reason) {
+void JobMonitor::OnStopNotice(TimePoint by, const std::string& reason) {
   if (!stop_by_) told_to_stop_ = true;
   StopBy(by, reason);
 }
 
-void JobCourse::StopBy(TimePoint by, const std::string& reason) {
+void JobMonitor::StopBy(TimePoint by, const std::string& reason) {
   if (stop_by_ && *stop_by_ <= by) return;
   stop_by_ = by;
   stop_reason_ = reason;
 }
 
-void JobCourse::OnJob(const JobPicture& job) {
+void JobMonitor::OnJob(const JobPicture& job) {
   if (ended_) return;
   job_ = job;
   step_ = std::max(step_, job.step);
@@ -132,14 +132,14 @@ void JobCourse::OnJob(const JobPicture& job) {
 
 // Whether it was suspended before this run began: for the end of an earlier one, or by its user,
 // who has had it requeued since.
-bool JobCourse::OfEarlierRun(const JobPicture& job) const {
+bool JobMonitor::OfEarlierRun(const JobPicture& job) const {
   const int run = MarkedRun(job.reason);
   if (run >= 0) return run < options_.run;
   return run_begins_ && !ran_ && options_.run > 0;
 }
 
 // Suspended for the end of this run it goes on in the next one.
-void JobCourse::OnSuspended(const JobPicture& job) {
+void JobMonitor::OnSuspended(const JobPicture& job) {
   const int run = MarkedRun(job.reason);
   if (run < 0 && !OfEarlierRun(job)) {
     return End({.exit_code = kExitSuspended,
@@ -154,7 +154,7 @@ void JobCourse::OnSuspended(const JobPicture& job) {
        .exclude = {}});
 }
 
-void JobCourse::ConsiderResuming(const NodesSeen& nodes, TimePoint now) {
+void JobMonitor::ConsiderResuming(const NodesSeen& nodes, TimePoint now) {
   if (!job_ || job_->phase != JobPhase::kSuspended) return suspended_since_.reset();
   if (!OfEarlierRun(*job_)) return;
   if (!suspended_since_) suspended_since_ = now;
@@ -165,30 +165,30 @@ void JobCourse::ConsiderResuming(const NodesSeen& nodes, TimePoint now) {
   effects_.emplace_back(std::in_place_type<ResumeJob>);
 }
 
-Duration JobCourse::Lead() const {
+Duration JobMonitor::Lead() const {
   if (options_.lead) return *options_.lead;
   const Duration measured = kMinute + FromSeconds(2 * (job_ ? job_->checkpoint_seconds : 0));
   return std::min(measured, time_left_ / 2);
 }
 
-void JobCourse::SetEndTime(TimePoint end, TimePoint now) {
+void JobMonitor::SetEndTime(TimePoint end, TimePoint now) {
   if (!end_time_) time_left_ = end - now;
   end_time_ = end;
   if (stop_by_) stop_by_ = std::min(*stop_by_, end);
 }
 
-void JobCourse::OnEndIsNear(const std::string& reason, Duration otherwise, TimePoint now) {
+void JobMonitor::OnEndIsNear(const std::string& reason, Duration otherwise, TimePoint now) {
   OnStopNotice(end_time_.value_or(now + otherwise), reason);
 }
 
-void JobCourse::AskToStop(TimePoint now) {
+void JobMonitor::AskToStop(TimePoint now) {
   if (asked_ && now - *asked_ < kAskAgain) return;
   asked_ = now;
   const double seconds = ToSeconds(*stop_by_ - options_.margin - now);
   effects_.push_back(SuspendJob{std::max(seconds, 1.0), stop_reason_ + RunMark(options_.run)});
 }
 
-void JobCourse::Tick(const NodesSeen& nodes, TimePoint now) {
+void JobMonitor::Tick(const NodesSeen& nodes, TimePoint now) {
   if (ended_) return;
   now_ = now;
   some_ready_ = some_ready_ || nodes.some_ready;
@@ -208,13 +208,13 @@ void JobCourse::Tick(const NodesSeen& nodes, TimePoint now) {
   WatchWaiting(nodes, now);
 }
 
-void JobCourse::WatchWaiting(const NodesSeen& nodes, TimePoint now) {
+void JobMonitor::WatchWaiting(const NodesSeen& nodes, TimePoint now) {
   if (!job_ || job_->phase != JobPhase::kWaiting) return;
   if (!waiting_since_) waiting_since_ = now;
   if (now - *waiting_since_ >= options_.timeout) EndUnplaced(nodes);
 }
 
-void JobCourse::EndUnplaced(const NodesSeen& nodes) {
+void JobMonitor::EndUnplaced(const NodesSeen& nodes) {
   // Where no node was ever ready, others would not be either: it is not the nodes' fault.
   const std::vector<std::string> refused = some_ready_ ? nodes.unready : std::vector<std::string>{};
   std::vector<std::string> bad = nodes.missing;

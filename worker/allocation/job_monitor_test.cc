@@ -1,4 +1,4 @@
-#include "worker/allocation/job_course.h"
+#include "worker/allocation/job_monitor.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-class JobCourseTest : public testing::Test {
+class JobMonitorTest : public testing::Test {
  protected:
-  void Use(JobCourseOptions options) { course_.emplace(options); }
+  void Use(JobMonitorOptions options) { course_.emplace(options); }
   void Job(JobPhase phase, const std::string& reason = "", double checkpoint_seconds = 0) {
     course_->OnJob({.phase = phase, .reason = reason, .checkpoint_seconds = checkpoint_seconds});
   }
@@ -36,10 +36,10 @@ class JobCourseTest : public testing::Test {
 
   TimePoint now_{std::chrono::hours(5)};
   bool some_ready_ = true;
-  std::optional<JobCourse> course_{JobCourse(JobCourseOptions{})};
+  std::optional<JobMonitor> course_{JobMonitor(JobMonitorOptions{})};
 };
 
-TEST_F(JobCourseTest, TheJobsEndIsTheAllocations) {
+TEST_F(JobMonitorTest, TheJobsEndIsTheAllocations) {
   const struct {
     JobPhase phase;
     int exit_code;
@@ -58,7 +58,7 @@ TEST_F(JobCourseTest, TheJobsEndIsTheAllocations) {
   }
 }
 
-TEST_F(JobCourseTest, ARefusedJobIsNotRetried) {
+TEST_F(JobMonitorTest, ARefusedJobIsNotRetried) {
   course_->OnRefused(InvalidArgument("line 3: no such key"));
   const Ending ending = EndOf(course_->TakeEffects());
   EXPECT_EQ(ending.exit_code, 65);
@@ -66,7 +66,7 @@ TEST_F(JobCourseTest, ARefusedJobIsNotRetried) {
   EXPECT_NE(ending.reason.find("line 3"), std::string::npos);
 }
 
-TEST_F(JobCourseTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
+TEST_F(JobMonitorTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
   course_->SetEndTime(now_ + seconds(600), now_);
   Job(JobPhase::kActive, "", 20.0);
   EXPECT_TRUE(Pass(seconds(499)).empty());
@@ -82,14 +82,14 @@ TEST_F(JobCourseTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
   EXPECT_EQ(ending.action, EndAction::kRequeue);
 }
 
-TEST_F(JobCourseTest, AShortAllocationTrainsForHalfOfItsTime) {
+TEST_F(JobMonitorTest, AShortAllocationTrainsForHalfOfItsTime) {
   course_->SetEndTime(now_ + seconds(60), now_);
   Job(JobPhase::kActive, "", 20.0);
   EXPECT_TRUE(Pass(seconds(29)).empty());
   EXPECT_EQ(Pass(seconds(2)).size(), 1u);
 }
 
-TEST_F(JobCourseTest, ASignalThatTheEndIsNearLeavesTheTimeThatThereIs) {
+TEST_F(JobMonitorTest, ASignalThatTheEndIsNearLeavesTheTimeThatThereIs) {
   course_->SetEndTime(now_ + seconds(180), now_ - seconds(3600));
   Job(JobPhase::kActive);
   course_->OnEndIsNear("SIGUSR2", seconds(25), now_);
@@ -100,7 +100,7 @@ TEST_F(JobCourseTest, ASignalThatTheEndIsNearLeavesTheTimeThatThereIs) {
   EXPECT_NEAR(std::get<SuspendJob>(Pass(seconds(1)).at(0)).by_seconds, 22, 1);
 }
 
-TEST_F(JobCourseTest, AnEndThatHasComeNearerIsThatOfAStopThatIsUnderWay) {
+TEST_F(JobMonitorTest, AnEndThatHasComeNearerIsThatOfAStopThatIsUnderWay) {
   course_->SetEndTime(now_ + seconds(86400), now_);
   Job(JobPhase::kActive);
   course_->OnEndIsNear("SIGUSR2", seconds(25), now_);
@@ -110,7 +110,7 @@ TEST_F(JobCourseTest, AnEndThatHasComeNearerIsThatOfAStopThatIsUnderWay) {
   EXPECT_EQ(*course_->stop_by(), now_ + seconds(40)) << "later helps nobody";
 }
 
-TEST_F(JobCourseTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsHeard) {
+TEST_F(JobMonitorTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsHeard) {
   Job(JobPhase::kActive);
   course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
   const auto effects = Pass(seconds(5));
@@ -119,7 +119,7 @@ TEST_F(JobCourseTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsHeard) {
   EXPECT_LT(std::get<SuspendJob>(effects[2]).by_seconds, 24);
 }
 
-TEST_F(JobCourseTest, TheEarliestNoticeCounts) {
+TEST_F(JobMonitorTest, TheEarliestNoticeCounts) {
   course_->OnStopNotice(now_ + seconds(30), "first");
   course_->OnStopNotice(now_ + seconds(90), "later");
   EXPECT_EQ(course_->stop_reason(), "first");
@@ -127,7 +127,7 @@ TEST_F(JobCourseTest, TheEarliestNoticeCounts) {
   EXPECT_EQ(*course_->stop_by(), now_ + seconds(10));
 }
 
-TEST_F(JobCourseTest, AJobThatCannotBeSavedInTimeIsRequeuedAllTheSame) {
+TEST_F(JobMonitorTest, AJobThatCannotBeSavedInTimeIsRequeuedAllTheSame) {
   Job(JobPhase::kActive);
   course_->OnStopNotice(now_ + seconds(10), "SIGTERM");
   const auto effects = Pass(seconds(10));
@@ -136,7 +136,7 @@ TEST_F(JobCourseTest, AJobThatCannotBeSavedInTimeIsRequeuedAllTheSame) {
   EXPECT_NE(ending.reason.find("last checkpoint"), std::string::npos);
 }
 
-TEST_F(JobCourseTest, TheNextRunResumesWhatTheLastOneSuspended) {
+TEST_F(JobMonitorTest, TheNextRunResumesWhatTheLastOneSuspended) {
   Use({.run = 2});
   Job(JobPhase::kSuspended, "SIGTERM" + RunMark(1));
   const auto effects = Pass(seconds(1));
@@ -145,14 +145,14 @@ TEST_F(JobCourseTest, TheNextRunResumesWhatTheLastOneSuspended) {
   EXPECT_EQ(Pass(seconds(2)).size(), 1u) << "again where it was not heard";
 }
 
-TEST_F(JobCourseTest, AResumeWaitsForTheNodesButNotForEver) {
+TEST_F(JobMonitorTest, AResumeWaitsForTheNodesButNotForEver) {
   Use({.run = 1});
   Job(JobPhase::kSuspended, "SIGTERM" + RunMark(0));
   EXPECT_TRUE(Pass(seconds(14), {"n2"}).empty());
   EXPECT_EQ(Pass(seconds(1), {"n2"}).size(), 1u);
 }
 
-TEST_F(JobCourseTest, AResumeWaitsForWorkersThatAreReadyNotForSupervisors) {
+TEST_F(JobMonitorTest, AResumeWaitsForWorkersThatAreReadyNotForSupervisors) {
   Use({.run = 1});
   Job(JobPhase::kSuspended, "SIGTERM" + RunMark(0));
   some_ready_ = false;
@@ -163,7 +163,7 @@ TEST_F(JobCourseTest, AResumeWaitsForWorkersThatAreReadyNotForSupervisors) {
 }
 
 // Its nodes would do nothing until the end of the time, and it would be requeued then.
-TEST_F(JobCourseTest, AJobThatItsUserSuspendsEndsTheAllocationAtOnce) {
+TEST_F(JobMonitorTest, AJobThatItsUserSuspendsEndsTheAllocationAtOnce) {
   Use({.run = 1});
   course_->OnRunBegins();
   Job(JobPhase::kActive);
@@ -174,13 +174,13 @@ TEST_F(JobCourseTest, AJobThatItsUserSuspendsEndsTheAllocationAtOnce) {
   EXPECT_EQ(ending.reason, "by its user: I need the nodes; requeue the Slurm job to resume it");
 }
 
-TEST_F(JobCourseTest, ALeaderThatTookOverKnowsThatTheUserSuspendedInThisRun) {
+TEST_F(JobMonitorTest, ALeaderThatTookOverKnowsThatTheUserSuspendedInThisRun) {
   Use({.run = 1});
   Job(JobPhase::kSuspended, "I need the nodes");
   EXPECT_EQ(EndOf(Pass(seconds(1))).exit_code, kExitSuspended);
 }
 
-TEST_F(JobCourseTest, ARequeueResumesWhatTheUserHadSuspended) {
+TEST_F(JobMonitorTest, ARequeueResumesWhatTheUserHadSuspended) {
   Use({.run = 1});
   course_->OnRunBegins();
   Job(JobPhase::kSuspended, "I need the nodes");
@@ -189,7 +189,7 @@ TEST_F(JobCourseTest, ARequeueResumesWhatTheUserHadSuspended) {
   EXPECT_TRUE(std::holds_alternative<ResumeJob>(effects[0]));
 }
 
-TEST_F(JobCourseTest, NodesThatTheCoordinatorDoesNotUseAreExcludedFromTheNextRun) {
+TEST_F(JobMonitorTest, NodesThatTheCoordinatorDoesNotUseAreExcludedFromTheNextRun) {
   Job(JobPhase::kActive);
   EXPECT_TRUE(Pass(seconds(1)).empty());
   Job(JobPhase::kWaiting, "needs 2 nodes");
@@ -200,20 +200,20 @@ TEST_F(JobCourseTest, NodesThatTheCoordinatorDoesNotUseAreExcludedFromTheNextRun
   EXPECT_NE(ending.reason.find("does not use: n1"), std::string::npos);
 }
 
-TEST_F(JobCourseTest, WhereNoNodeWasEverReadyTheNextRunsWouldNotBeEither) {
+TEST_F(JobMonitorTest, WhereNoNodeWasEverReadyTheNextRunsWouldNotBeEither) {
   some_ready_ = false;
   Job(JobPhase::kWaiting, "needs 2 nodes");
   EXPECT_EQ(EndOf(Pass(seconds(62), {}, {"n0", "n1"})).exit_code, kExitConfig);
 }
 
-TEST_F(JobCourseTest, ASuspendedJobOfTheLastRunIsRequeuedWhenThisOneEndsToo) {
+TEST_F(JobMonitorTest, ASuspendedJobOfTheLastRunIsRequeuedWhenThisOneEndsToo) {
   Use({.run = 1});
   course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
   Job(JobPhase::kSuspended, "SIGTERM" + RunMark(0));
   EXPECT_EQ(EndOf(course_->TakeEffects()).exit_code, kExitRequeue);
 }
 
-TEST_F(JobCourseTest, LostNodesThatAJobWaitsForAreExcludedFromTheNextRun) {
+TEST_F(JobMonitorTest, LostNodesThatAJobWaitsForAreExcludedFromTheNextRun) {
   Job(JobPhase::kActive);
   EXPECT_TRUE(Pass(seconds(300), {"n2"}).empty()) << "it goes on without it";
   Job(JobPhase::kWaiting, "needs 3 nodes");
@@ -223,14 +223,14 @@ TEST_F(JobCourseTest, LostNodesThatAJobWaitsForAreExcludedFromTheNextRun) {
   EXPECT_EQ(ending.exclude, std::vector<std::string>{"n2"});
 }
 
-TEST_F(JobCourseTest, AJobThatFitsNoNodeOfAWholeAllocationIsAFaultOfItsConfiguration) {
+TEST_F(JobMonitorTest, AJobThatFitsNoNodeOfAWholeAllocationIsAFaultOfItsConfiguration) {
   Job(JobPhase::kWaiting, "needs 8 nodes, 2 are there");
   const Ending ending = EndOf(Pass(seconds(62)));
   EXPECT_EQ(ending.exit_code, 78);
   EXPECT_NE(ending.reason.find("needs 8 nodes"), std::string::npos);
 }
 
-TEST_F(JobCourseTest, RequeuesComeToAnEnd) {
+TEST_F(JobMonitorTest, RequeuesComeToAnEnd) {
   Use({.run = 3, .max_requeues = 3});
   course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
   Job(JobPhase::kSuspended, "SIGTERM" + RunMark(3));
@@ -241,7 +241,7 @@ TEST_F(JobCourseTest, RequeuesComeToAnEnd) {
 }
 
 // A run of the chain: what it begins with, how far it comes, and how it ends.
-class RunsInVain : public JobCourseTest {
+class RunsInVain : public JobMonitorTest {
  protected:
   // The time is over.
   Ending EndOfRun(std::int64_t step, std::int64_t checkpoint) {
@@ -319,13 +319,13 @@ TEST_F(RunsInVain, AUsersOrderNeitherCountsNorForgets) {
   EXPECT_EQ(course_->ProgressAfter(ending), (RunProgress{5, 9, 0, 2}));
 }
 
-TEST_F(JobCourseTest, WhatTellsOfNoStepsMayBeRequeuedAllTheSame) {
+TEST_F(JobMonitorTest, WhatTellsOfNoStepsMayBeRequeuedAllTheSame) {
   Use({.run = 7, .before = {.run = 6, .step = 0, .checkpoint = 0, .in_vain = 6}});
   Job(JobPhase::kWaiting, "needs 2 nodes");
   EXPECT_EQ(EndOf(Pass(seconds(61), {"n2"})).exit_code, kExitRequeue);
 }
 
-TEST_F(JobCourseTest, WaitingIsCountedAnewAfterItRan) {
+TEST_F(JobMonitorTest, WaitingIsCountedAnewAfterItRan) {
   Job(JobPhase::kWaiting);
   EXPECT_TRUE(Pass(seconds(50)).empty());
   Job(JobPhase::kActive);
