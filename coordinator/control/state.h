@@ -18,7 +18,7 @@
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/failure.h"
-#include "coordinator/control/node_refusals.h"
+#include "coordinator/control/node_backoff.h"
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
@@ -112,7 +112,7 @@ struct JobEntry {
   bool kept = false;            // the newest attempt ended with an abort that keeps
   bool waited = false;          // it found no gang since its newest attempt ended
   std::set<NodeName> excluded;  // lost to this job, although they may come back
-  NodeRefusals refusals;
+  NodeBackoff refusals;
   std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
   std::optional<TimePoint> grow_at;     // nodes for it may have been ready for long enough
   std::optional<TimePoint> not_before;  // back-off

@@ -6,7 +6,7 @@
 // max_without_progress, and of `calm_limit` for what that does not bound.
 #include <algorithm>
 
-#include "coordinator/control/node_refusals.h"
+#include "coordinator/control/node_backoff.h"
 #include "coordinator/control/node_verdict.h"
 #include "coordinator/detect/hang_detector.h"
 #include "tests/simulation/world.h"

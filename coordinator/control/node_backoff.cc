@@ -1,4 +1,4 @@
-#include "coordinator/control/node_refusals.h"
+#include "coordinator/control/node_backoff.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,7 +10,7 @@ constexpr Duration kFirstPause = std::chrono::seconds(10);
 
 }  // namespace
 
-Duration NodeRefusals::Refuse(const NodeName& node, std::string why, TimePoint now,
+Duration NodeBackoff::Refuse(const NodeName& node, std::string why, TimePoint now,
                               bool first_pauses) {
   const auto [at, first] = refusals_.try_emplace(node);
   Refusal& refusal = at->second;
@@ -25,7 +25,7 @@ Duration NodeRefusals::Refuse(const NodeName& node, std::string why, TimePoint n
   return pause;
 }
 
-bool NodeRefusals::Expire(TimePoint now) {
+bool NodeBackoff::Expire(TimePoint now) {
   bool expired = false;
   for (auto& [node, refusal] : refusals_) {
     if (!refusal.until || *refusal.until > now) continue;
@@ -35,7 +35,7 @@ bool NodeRefusals::Expire(TimePoint now) {
   return expired;
 }
 
-std::optional<TimePoint> NodeRefusals::NextExpiry() const {
+std::optional<TimePoint> NodeBackoff::NextExpiry() const {
   std::optional<TimePoint> next;
   for (const auto& [node, refusal] : refusals_) {
     if (refusal.until && (!next || *refusal.until < *next)) next = refusal.until;
@@ -43,12 +43,12 @@ std::optional<TimePoint> NodeRefusals::NextExpiry() const {
   return next;
 }
 
-bool NodeRefusals::Pauses(const NodeName& node) const {
+bool NodeBackoff::Pauses(const NodeName& node) const {
   const auto refusal = refusals_.find(node);
   return refusal != refusals_.end() && refusal->second.until.has_value();
 }
 
-std::vector<NodeName> NodeRefusals::Paused() const {
+std::vector<NodeName> NodeBackoff::Paused() const {
   std::vector<NodeName> nodes;
   for (const auto& [node, refusal] : refusals_) {
     if (refusal.until) nodes.push_back(node);
@@ -56,7 +56,7 @@ std::vector<NodeName> NodeRefusals::Paused() const {
   return nodes;
 }
 
-std::string NodeRefusals::Text() const {
+std::string NodeBackoff::Text() const {
   std::string text;
   for (const auto& [node, refusal] : refusals_) {
     if (!refusal.until) continue;

@@ -1,4 +1,4 @@
-#include "coordinator/control/node_refusals.h"
+#include "coordinator/control/node_backoff.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@ using std::chrono::seconds;
 const NodeName kN1{"n1"};
 const NodeName kN2{"n2"};
 
-TEST(NodeRefusalsTest, EachRefusalInARowDoublesThePauseUpToALimit) {
-  NodeRefusals refusals;
+TEST(NodeBackoffTest, EachRefusalInARowDoublesThePauseUpToALimit) {
+  NodeBackoff refusals;
   TimePoint now;
   EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(10));
   EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(20));
@@ -21,8 +21,8 @@ TEST(NodeRefusalsTest, EachRefusalInARowDoublesThePauseUpToALimit) {
   EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), minutes(10));
 }
 
-TEST(NodeRefusalsTest, ANodeIsLeftAloneUntilItsPauseIsOver) {
-  NodeRefusals refusals;
+TEST(NodeBackoffTest, ANodeIsLeftAloneUntilItsPauseIsOver) {
+  NodeBackoff refusals;
   const TimePoint now;
   refusals.Refuse(kN1, "no mount", now);
   EXPECT_TRUE(refusals.Pauses(kN1));
@@ -36,8 +36,8 @@ TEST(NodeRefusalsTest, ANodeIsLeftAloneUntilItsPauseIsOver) {
   EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(10));
 }
 
-TEST(NodeRefusalsTest, WhatMayBeOverInAMomentIsTriedOnceMoreFirst) {
-  NodeRefusals refusals;
+TEST(NodeBackoffTest, WhatMayBeOverInAMomentIsTriedOnceMoreFirst) {
+  NodeBackoff refusals;
   const TimePoint now;
   EXPECT_FALSE(refusals.Counts(kN1));
   EXPECT_EQ(refusals.Refuse(kN1, "no guardian", now, false), Duration::zero());
@@ -51,8 +51,8 @@ TEST(NodeRefusalsTest, WhatMayBeOverInAMomentIsTriedOnceMoreFirst) {
   EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(10)) << "not twice as long for it";
 }
 
-TEST(NodeRefusalsTest, TheTextNamesWhoIsLeftAloneAndWhy) {
-  NodeRefusals refusals;
+TEST(NodeBackoffTest, TheTextNamesWhoIsLeftAloneAndWhy) {
+  NodeBackoff refusals;
   EXPECT_EQ(refusals.Text(), "");
   refusals.Refuse(kN1, "no GPU", TimePoint());
   refusals.Refuse(kN2, "no mount", TimePoint() + seconds(5));

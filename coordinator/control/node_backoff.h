@@ -1,4 +1,4 @@
-// NodeRefusals: nodes that cannot take part in a job although others have: a mount is missing, a
+// NodeBackoff: nodes that cannot take part in a job although others have: a mount is missing, a
 // disk is read-only, the GPU has gone. Nothing of the job is placed on such a node for a while;
 // each refusal in a row doubles the pause. What may be over in a moment (a guardian that was killed
 // on its way up) is tried once more first.
@@ -18,7 +18,7 @@ namespace muster {
 
 inline constexpr Duration kLongestRefusal = std::chrono::minutes(10);
 
-class NodeRefusals {
+class NodeBackoff {
  public:
   // How long the node is left alone. Zero for the first of a row where that does not pause.
   Duration Refuse(const NodeName& node, std::string why, TimePoint now, bool first_pauses = true);
