@@ -220,7 +220,7 @@ void AgentRunner::AddPage(const JobId& job, const GuardianRankStarted& started,
   ScheduleSampling();
 }
 
-RankExited AgentRunner::Complete(RankExited exited) const {
+RankExited AgentRunner::EnrichExit(RankExited exited) const {
   exited.last = sampler_.Last(exited.job, exited.rank);
   return exited;
 }
@@ -228,7 +228,7 @@ RankExited AgentRunner::Complete(RankExited exited) const {
 std::vector<HostedGeneration> AgentRunner::Hosted() const {
   std::vector<HostedGeneration> all = agent_.Hosted();
   for (HostedGeneration& hosted : all)
-    for (RankExited& exited : hosted.exited) exited = Complete(std::move(exited));
+    for (RankExited& exited : hosted.exited) exited = EnrichExit(std::move(exited));
   return all;
 }
 
@@ -295,7 +295,7 @@ void AgentRunner::CarryOut(const Effects& effects) {
 
 void AgentRunner::Do(const SendToCoordinator& effect) {
   if (const auto* exited = std::get_if<RankExited>(&effect.message))
-    send_(Complete(*exited));
+    send_(EnrichExit(*exited));
   else
     send_(effect.message);
 }

@@ -92,7 +92,7 @@ class AgentRunner {
   void OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor);
   void AddPage(const JobId& job, const GuardianRankStarted& started, const UniqueFd& page);
   // With what its page says last.
-  RankExited Complete(RankExited exited) const;
+  RankExited EnrichExit(RankExited exited) const;
   // The guardian may only have dropped the connection; its locked record tells.
   void OnLinkClosed(const JobId& job, const Status& why, int attempt);
   void CheckReady();
