@@ -83,7 +83,7 @@ Caller CallerOf(Role role) {
   return Caller::kNobody;
 }
 
-std::string_view CallerWords(Caller caller) {
+std::string_view CallerText(Caller caller) {
   switch (caller) {
     case Caller::kNobody: return "somebody without a certificate";
     case Caller::kToken: return "who has the cluster's token";
@@ -102,7 +102,7 @@ bool MayGet(std::string_view path, Caller caller) { return Allows(kPages, path, 
 Status Authorize(std::string_view method, Caller caller) {
   if (MayCall(method, caller)) return OkStatus();
   const std::string what =
-      std::string(CallerWords(caller)) + " may not call " + std::string(method);
+      std::string(CallerText(caller)) + " may not call " + std::string(method);
   if (caller == Caller::kNobody)
     return Unauthenticated(what + "; name a directory of credentials with --tls or MUSTER_TLS");
   return PermissionDenied(what);
@@ -110,7 +110,7 @@ Status Authorize(std::string_view method, Caller caller) {
 
 Status AuthorizePage(std::string_view path, Caller caller) {
   if (MayGet(path, caller)) return OkStatus();
-  return PermissionDenied(std::string(CallerWords(caller)) + " may not read " + std::string(path));
+  return PermissionDenied(std::string(CallerText(caller)) + " may not read " + std::string(path));
 }
 
 std::span<const std::string_view> KnownMethods() { return kMethods; }

@@ -25,7 +25,7 @@ enum class Caller : unsigned {
 
 Caller CallerOf(Role role);
 // "a node's certificate", for messages.
-std::string_view CallerWords(Caller caller);
+std::string_view CallerText(Caller caller);
 
 // `method` as HTTP/2 carries it: "/muster.v1.Client/Submit".
 bool MayCall(std::string_view method, Caller caller);

@@ -15,11 +15,11 @@ TEST(Authorization, WhatTheTableDoesNotNameIsDeniedToEverybody) {
     for (const char* method :
          {"", "/", "/muster.v1.Client/", "/muster.v1.Client/Submit ", "/muster.v1.Client/submit",
           "muster.v1.Client/Submit", "/muster.v1.Client/Submi", "/grpc.health.v1.Health/Check"})
-      EXPECT_FALSE(MayCall(method, caller)) << method << " by " << CallerWords(caller);
+      EXPECT_FALSE(MayCall(method, caller)) << method << " by " << CallerText(caller);
     for (const char* path :
          {"", "/metrics/", "/metric", "/config", "/../metrics", "//", "/jobs", "/assets", "/api",
           "/api/v1/", "/api/v1/events/", "/api/v1/log/x", "/api/v1/logs", "/api/v2/events"})
-      EXPECT_FALSE(MayGet(path, caller)) << path << " by " << CallerWords(caller);
+      EXPECT_FALSE(MayGet(path, caller)) << path << " by " << CallerText(caller);
   }
 }
 
@@ -49,7 +49,7 @@ TEST(Authorization, TheStatusPageIsForAdminsAlone) {
     for (const Caller caller :
          {Caller::kNobody, Caller::kNode, Caller::kScraper, Caller::kCoordinator})
       EXPECT_EQ(AuthorizePage(path, caller).code(), StatusCode::kPermissionDenied)
-          << path << " by " << CallerWords(caller);
+          << path << " by " << CallerText(caller);
   }
 }
 
