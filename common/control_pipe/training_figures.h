@@ -40,7 +40,7 @@ enum class CollectiveOp {
   kReduceScatter,
   kAllReduce,
   kBroadcast,
-  kShiftToNext,
+  kRingSendRecv,
   kBarrier
 };
 inline constexpr std::size_t kCollectiveOpCount = 6;

@@ -106,7 +106,7 @@ Case NormBackward(DeviceOps& ops, at::ScalarType type) {
           }};
 }
 
-Case Rotate(DeviceOps& ops, at::ScalarType type) {
+Case ApplyRope(DeviceOps& ops, at::ScalarType type) {
   const AttentionHeads heads{.heads = 8, .kv_heads = 8, .head_dim = 64};
   const BatchShape shape{.rows = 1, .length = kTokens};
   at::Tensor qkv = Random({kTokens, heads.joined_width()}, type);
@@ -115,7 +115,7 @@ Case Rotate(DeviceOps& ops, at::ScalarType type) {
   // transformers' tables: both halves, in the compute type.
   const at::Tensor wide_cos = at::cat({cos, cos}, 1).to(type).unsqueeze(1);
   const at::Tensor wide_sin = at::cat({sin, sin}, 1).to(type).unsqueeze(1);
-  return {"rotate", [=, &ops]() mutable { ops.Rotate(qkv, cos, sin, shape, heads, 1); },
+  return {"rotate", [=, &ops]() mutable { ops.ApplyRope(qkv, cos, sin, shape, heads, 1); },
           [=] {
             const at::Tensor x = qkv.view({kTokens, 24, 64}).narrow(1, 0, 16);
             const at::Tensor turned = at::cat({-x.narrow(2, 32, 32), x.narrow(2, 0, 32)}, 2);
@@ -123,23 +123,23 @@ Case Rotate(DeviceOps& ops, at::ScalarType type) {
           }};
 }
 
-Case GatedSilu(DeviceOps& ops, at::ScalarType type) {
+Case SwiGlu(DeviceOps& ops, at::ScalarType type) {
   const at::Tensor gate_up = Random({kTokens, 2 * kInner}, type);
   const at::Tensor gate = gate_up.narrow(1, 0, kInner), up = gate_up.narrow(1, kInner, kInner);
   at::Tensor out = at::empty({kTokens, kInner}, type);
-  return {"gated_silu", [=, &ops]() mutable { ops.GatedSilu(gate_up, out); },
+  return {"swiglu", [=, &ops]() mutable { ops.SwiGlu(gate_up, out); },
           [=] { at::silu(gate) * up; }};
 }
 
-Case GatedSiluBackward(DeviceOps& ops, at::ScalarType type) {
+Case SwiGluBackward(DeviceOps& ops, at::ScalarType type) {
   const at::Tensor start = Random({kTokens, 2 * kInner}, type);
   const at::Tensor out_gradient = Random({kTokens, kInner}, type);
   at::Tensor gate_up = start.clone(), out = at::empty({kTokens, kInner}, type);
   const at::Tensor gate = start.narrow(1, 0, kInner).clone().requires_grad_();
   const at::Tensor up = start.narrow(1, kInner, kInner).clone().requires_grad_();
   const at::Tensor gated = at::silu(gate) * up;
-  return {"gated_silu_backward",
-          [=, &ops]() mutable { ops.GatedSiluBackward(gate_up, out_gradient, out); },
+  return {"swiglu_backward",
+          [=, &ops]() mutable { ops.SwiGluBackward(gate_up, out_gradient, out); },
           [=] {
             grad({gated}, {gate, up}, {out_gradient}, true);
           },
@@ -173,18 +173,18 @@ Case AdamW(DeviceOps& ops) {
   const at::Tensor weight = Flat(ops, at::kFloat).normal_();
   const at::Tensor gradient = Flat(ops, at::kFloat).normal_();
   const at::Tensor exp_avg = Flat(ops, at::kFloat), exp_avg_sq = Flat(ops, at::kFloat);
-  const at::Tensor shadow = Flat(ops, at::kBFloat16), step = at::ones({});
+  const at::Tensor low_precision = Flat(ops, at::kBFloat16), step = at::ones({});
   const OptimizerArrays arrays{.weight = weight.data_ptr(),
                                .exp_avg = exp_avg.data_ptr(),
                                .exp_avg_sq = exp_avg_sq.data_ptr(),
                                .gradient = gradient.data_ptr(),
-                               .shadow = shadow.data_ptr(),
+                               .low_precision = low_precision.data_ptr(),
                                .count = kWeights};
   return {"adamw_with_bf16_shadow", [=, &ops] { ops.AdamW(arrays, {}, {.number = 2, .lr = 1e-4}); },
           [=] {
             at::_fused_adamw_({weight}, {gradient}, {exp_avg}, {exp_avg_sq}, {}, {step}, 1e-4, 0.9,
                               0.95, 0.01, 1e-8, false, false);
-            shadow.copy_(weight);
+            low_precision.copy_(weight);
           }};
 }
 
@@ -196,7 +196,7 @@ Case AdamWIntoOtherSlot(DeviceOps& ops) {
     for (at::Tensor& each : slot) each = Flat(ops, at::kFloat);
   }
   const at::Tensor gradient = Flat(ops, at::kFloat).normal_();
-  const at::Tensor shadow = Flat(ops, at::kBFloat16);
+  const at::Tensor low_precision = Flat(ops, at::kBFloat16);
   const auto update = [=, &ops](int from, int to) {
     ops.AdamW({.weight = slots[to][0].data_ptr(),
                .exp_avg = slots[to][1].data_ptr(),
@@ -205,7 +205,7 @@ Case AdamWIntoOtherSlot(DeviceOps& ops) {
                .old_exp_avg = slots[from][1].data_ptr(),
                .old_exp_avg_sq = slots[from][2].data_ptr(),
                .gradient = gradient.data_ptr(),
-               .shadow = shadow.data_ptr(),
+               .low_precision = low_precision.data_ptr(),
                .count = kWeights},
               {}, {.number = 2, .lr = 1e-4});
   };
@@ -271,7 +271,7 @@ int Run(int repetitions) {
     const ElementType element = type == at::kFloat      ? ElementType::kFloat32
                                 : type == at::kBFloat16 ? ElementType::kBFloat16
                                                         : ElementType::kFloat16;
-    for (const auto make : {AddNorm, NormBackward, Rotate, GatedSilu, GatedSiluBackward,
+    for (const auto make : {AddNorm, NormBackward, ApplyRope, SwiGlu, SwiGluBackward,
                             CrossEntropy, EmbeddingBackward}) {
       results.push_back(Measure(make(*ops, type), at::toString(type), repetitions));
     }

@@ -66,7 +66,7 @@ at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& p
     return Linear(x, prefix + name).view({rows, length, count, config_.head_dim}).transpose(1, 2);
   };
   const auto normed = [&](const at::Tensor& each, const std::string& name) {
-    return config_.head_norms ? Norm(each, prefix + name) : each;
+    return config_.qk_norms ? Norm(each, prefix + name) : each;
   };
   const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;
   const at::Tensor query = ApplyRotary(

@@ -178,7 +178,7 @@ TEST(Snapshots, ASlotHasNoLabelWhileItIsWrittenTo) {
       EXPECT_TRUE(lies_in(written, slot));
       EXPECT_TRUE(segment.Labels(slot).empty());
     }
-    EXPECT_FALSE(lies_in(arrays.shadow, 0) || lies_in(arrays.shadow, 1));
+    EXPECT_FALSE(lies_in(arrays.low_precision, 0) || lies_in(arrays.low_precision, 1));
     EXPECT_TRUE(lies_in(arrays.old_weight, segment.NewestSlot()));
     ++updates;
   };

@@ -53,7 +53,7 @@ ModelConfig TestConfig(const TestModelOptions& options) {
   config.rms_norm_eps = 1e-5;
   config.tie_word_embeddings = options.tied;
   config.qkv_bias = options.family == Family::kQwen2;
-  config.head_norms = options.family == Family::kQwen3;
+  config.qk_norms = options.family == Family::kQwen3;
   if (options.family == Family::kMistral) config.sliding_window = 4;
   return config;
 }

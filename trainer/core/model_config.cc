@@ -17,7 +17,7 @@ struct Family {
   const char* architecture;
   const char* model_type;
   bool qkv_bias = false;
-  bool head_norms = false;
+  bool qk_norms = false;
   std::int64_t window = 0;           // 0: sliding_window counts for no block; else for all
   std::int64_t key_value_heads = 0;  // 0: as many as query heads
   std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
@@ -34,7 +34,7 @@ constexpr Family kFamilies[] = {
      .key_value_heads = 32},
     {.architecture = "Qwen3ForCausalLM",
      .model_type = "qwen3",
-     .head_norms = true,
+     .qk_norms = true,
      .key_value_heads = 32,
      .head_dim = 128},
 };
@@ -300,7 +300,7 @@ std::int64_t ModelConfig::ParameterCount() const {
   const std::int64_t kv = num_key_value_heads * head_dim * hidden_size;
   std::int64_t block = 2 * q + 2 * kv + 3 * intermediate_size * hidden_size + 2 * hidden_size;
   if (qkv_bias) block += (num_attention_heads + 2 * num_key_value_heads) * head_dim;
-  if (head_norms) block += 2 * head_dim;
+  if (qk_norms) block += 2 * head_dim;
   const std::int64_t embedding = vocab_size * hidden_size;
   return embedding * (tie_word_embeddings ? 1 : 2) + num_hidden_layers * block + hidden_size;
 }
@@ -312,7 +312,7 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
   const Family& family = ReadFamily(reader);
   config.architecture = family.architecture;
   config.qkv_bias = family.qkv_bias;
-  config.head_norms = family.head_norms;
+  config.qk_norms = family.qk_norms;
   RefuseWhatIsNotImplemented(reader);
   if (family.window == 0) RefuseWindowsOfSomeBlocks(reader);
   ReadShape(reader, family, &config);

@@ -127,7 +127,7 @@ TEST_P(DeviceOpsOracle, NormWithResidual) {
       ExpectClose(scale, want, "scale");
       ExpectClose(y, exact * want.unsqueeze(1) * Exact(weight), "y " + std::to_string(width));
       at::Tensor again = Blank({5, width});
-      ops_->NormAgain(sum, weight, scale, again);
+      ops_->RecomputeRmsNorm(sum, weight, scale, again);
       ExpectSame(again, y);
       // In place, and without anything to add.
       at::Tensor in_place = x.clone(), y2 = Blank({5, width}), scale2 = Blank({5}, wide());
@@ -190,7 +190,7 @@ at::Tensor HeadsNormed(const at::Tensor& qkv, const at::Tensor& query_weight,
       .reshape(qkv.sizes());
 }
 
-TEST_P(DeviceOpsOracle, HeadNormAndItsGradient) {
+TEST_P(DeviceOpsOracle, QkNormAndItsGradient) {
   InEveryType([&] {
     for (const auto& [count, head_dim] :
          std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 2}, {7, 6}, {300, 64}, {5, 136}}) {
@@ -198,13 +198,13 @@ TEST_P(DeviceOpsOracle, HeadNormAndItsGradient) {
       const at::Tensor qkv = Random({count, heads.joined_width()});
       const at::Tensor q = Random({head_dim}), k = Random({head_dim});
       at::Tensor out = Blank(qkv.sizes()), scale = Blank({count, 4}, wide());
-      ops_->HeadNorm(qkv, q, k, 1e-6, heads, out, scale);
+      ops_->QkNorm(qkv, q, k, 1e-6, heads, out, scale);
       const at::Tensor out_gradient = Random(qkv.sizes());
       const at::Tensor before = On(at::randn({head_dim}, wide()));
       at::Tensor gradient = out_gradient.clone(), frozen = out_gradient.clone();
       const at::Tensor added = before.clone(), written = Blank({head_dim});
-      ops_->HeadNormBackward(qkv, q, k, scale, heads, gradient, {added, true}, {written, false});
-      ops_->HeadNormBackward(qkv, q, k, scale, heads, frozen, {}, {});
+      ops_->QkNormBackward(qkv, q, k, scale, heads, gradient, {added, true}, {written, false});
+      ops_->QkNormBackward(qkv, q, k, scale, heads, frozen, {}, {});
 
       const std::string what = std::to_string(count) + " x " + std::to_string(head_dim);
       const at::Tensor x = WideLeaf(qkv.cpu()), a = WideLeaf(q.cpu()), b = WideLeaf(k.cpu());
@@ -236,12 +236,12 @@ TEST_P(DeviceOpsOracle, RotaryEmbedding) {
       const at::Tensor angles = at::randn({5, head_dim / 2}, at::kDouble);
       const at::Tensor cos = On(angles.cos().to(wide())), sin = On(angles.sin().to(wide()));
       at::Tensor turned = before.clone();
-      ops_->Rotate(turned, cos, sin, shape, heads, 1);
+      ops_->ApplyRope(turned, cos, sin, shape, heads, 1);
       const at::Tensor in = Exact(before).view({2, 5, 5, head_dim});
       const at::Tensor c = Exact(cos).view({1, 5, 1, -1}), s = Exact(sin).view({1, 5, 1, -1});
       const at::Tensor want = at::cat({Turned(in.narrow(2, 0, 4), c, s), in.narrow(2, 4, 1)}, 2);
       ExpectClose(turned, want.reshape({10, -1}), "turned");
-      ops_->Rotate(turned, cos, sin, shape, heads, -1);
+      ops_->ApplyRope(turned, cos, sin, shape, heads, -1);
       ExpectClose(turned, Exact(before), "turned back", 2);
     }
   });
@@ -258,18 +258,18 @@ TEST_P(DeviceOpsOracle, RotaryEmbeddingBeginsAnewWithEachDocument) {
     const at::Tensor cos = On(angles.cos().to(wide())), sin = On(angles.sin().to(wide()));
     const at::Tensor before = Random({120, heads.joined_width()});
     at::Tensor turned = before.clone();
-    ops_->Rotate(turned, cos, sin, kPacked, heads, 1);
+    ops_->ApplyRope(turned, cos, sin, kPacked, heads, 1);
     at::Tensor alone = before.clone();
     for (std::size_t i = 0; i < kPacked.document_begins.size(); ++i) {
       const std::int64_t begin = kPacked.document_begins[i];
       const std::int64_t end =
           i + 1 < kPacked.document_begins.size() ? kPacked.document_begins[i + 1] : 120;
       at::Tensor document = alone.slice(0, begin, end);
-      ops_->Rotate(document, cos.slice(0, 0, end - begin), sin.slice(0, 0, end - begin),
+      ops_->ApplyRope(document, cos.slice(0, 0, end - begin), sin.slice(0, 0, end - begin),
                    {.rows = 1, .length = end - begin}, heads, 1);
     }
     ExpectSame(turned, alone);
-    ops_->Rotate(turned, cos, sin, kPacked, heads, -1);
+    ops_->ApplyRope(turned, cos, sin, kPacked, heads, -1);
     ExpectClose(turned, Exact(before), "turned back", 2);
   });
 }
@@ -279,8 +279,8 @@ TEST_P(DeviceOpsOracle, GatedActivation) {
     for (const std::int64_t width : {5, 64, 1024}) {
       const at::Tensor gate_up = Random({6, 2 * width}), out_gradient = Random({6, width});
       at::Tensor out = Blank({6, width}), again = Blank({6, width}), gradient = gate_up.clone();
-      ops_->GatedSilu(gate_up, out);
-      ops_->GatedSiluBackward(gradient, out_gradient, again);
+      ops_->SwiGlu(gate_up, out);
+      ops_->SwiGluBackward(gradient, out_gradient, again);
       ExpectSame(again, out);
       const at::Tensor leaf = WideLeaf(gate_up.cpu());
       const at::Tensor want = at::silu(leaf.narrow(1, 0, width)) * leaf.narrow(1, width, width);
@@ -476,17 +476,17 @@ TEST_P(DeviceOpsOracle, AdamWWithShadowAndClipFactor) {
       const at::Tensor w0 = On(at::randn({count}, state)), g = Random({count});
       const at::Tensor m0 = On(at::randn({count}).to(type()));
       const at::Tensor v0 = On(at::rand({count}).add(0.1).to(type()));
-      const at::Tensor w = w0.clone(), m = m0.clone(), v = v0.clone(), shadow = Blank({count});
+      const at::Tensor w = w0.clone(), m = m0.clone(), v = v0.clone(), low_precision = Blank({count});
       const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
       ops_->AdamW({.weight = w.data_ptr(),
                    .exp_avg = m.data_ptr(),
                    .exp_avg_sq = v.data_ptr(),
                    .gradient = g.data_ptr(),
-                   .shadow = shadow.data_ptr(),
+                   .low_precision = low_precision.data_ptr(),
                    .weight_type = ElementTypeOf(state),
                    .moment_type = ElementTypeOf(type()),
                    .gradient_type = ElementTypeOf(type()),
-                   .shadow_type = ElementTypeOf(type()),
+                   .low_precision_type = ElementTypeOf(type()),
                    .count = count},
                   options, {.number = 3, .lr = 0.01, .gradient_scale = 0.5});
       const at::Tensor gradient = Exact(g) * 0.5;
@@ -498,7 +498,7 @@ TEST_P(DeviceOpsOracle, AdamWWithShadowAndClipFactor) {
       ExpectClose(m, m1, "first moment");
       ExpectClose(v, v1, "second moment");
       ExpectClose(w, w1, "weight");
-      ExpectSame(shadow, w.cpu().to(type()));
+      ExpectSame(low_precision, w.cpu().to(type()));
     }
   });
 }
@@ -561,9 +561,9 @@ TEST_P(DeviceOpsOracle, MemoryAndCopies) {
 TEST_P(DeviceOpsOracle, WrongShapesAreExceptions) {
   InEveryType([&] {
     at::Tensor out = Blank({2, 8}), small = Blank({2, 8});
-    EXPECT_THROW(ops_->GatedSilu(small, out), c10::Error);
+    EXPECT_THROW(ops_->SwiGlu(small, out), c10::Error);
     at::Tensor odd = Blank({2, 15}), table = Blank({2, 2});
-    EXPECT_THROW(ops_->Rotate(odd, table, table, {.rows = 1, .length = 2},
+    EXPECT_THROW(ops_->ApplyRope(odd, table, table, {.rows = 1, .length = 2},
                               {.heads = 1, .kv_heads = 1, .head_dim = 5}, 1),
                  c10::Error);
   });

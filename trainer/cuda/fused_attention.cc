@@ -7,7 +7,7 @@
 #include <optional>
 #include <tuple>
 
-#include "trainer/cuda/plain_attention.h"
+#include "trainer/cuda/math_attention.h"
 
 namespace muster {
 namespace {
@@ -163,8 +163,8 @@ std::string TryOut(AttentionBackend backend, at::Device device, at::ScalarType t
         RunForward(backend, qkv, shape, h, out[1], lse);
         RunBackward(backend, qkv, out[1], lse, out_gradient, shape, h, gradient[1]);
       } else {
-        PlainAttention(qkv, shape, h, out[0], lse);
-        PlainAttentionBackward(qkv, out[0], lse, out_gradient, shape, h, gradient[0]);
+        MathAttention(qkv, shape, h, out[0], lse);
+        MathAttentionBackward(qkv, out[0], lse, out_gradient, shape, h, gradient[0]);
       }
     }
     const auto distance = [](const at::Tensor& a, const at::Tensor& b) {

@@ -55,7 +55,7 @@ TEST(AttentionFits, DocumentsAndWindowsOnlyWhereFlashAttentionTakesThem) {
 }
 
 // The CPU has neither kernel: what a GPU without them does.
-TEST(FusedAttention, WithoutAKernelThatWorksLeavesItToPlainAttentionAndSaysWhy) {
+TEST(FusedAttention, WithoutAKernelThatWorksLeavesItToMathAttentionAndSaysWhy) {
   const FusedAttention attention(at::kCPU, at::kBFloat16);
   EXPECT_THAT(attention.description(),
               AllOf(StartsWith("plain ("), HasSubstr("cuDNN: "), HasSubstr("; flash: ")));

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/cuda/kernels/kernels.h"
-#include "trainer/cuda/plain_attention.h"
+#include "trainer/cuda/math_attention.h"
 #include "trainer/device/scalar_type.h"
 
 namespace muster {
@@ -45,11 +45,11 @@ void KernelOps::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::
               "norm");
 }
 
-void KernelOps::NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+void KernelOps::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
                           at::Tensor& y) {
-  Checks().NormAgain(sum, weight, scale, y);
+  Checks().RecomputeRmsNorm(sum, weight, scale, y);
   const std::int64_t count = sum.size(0), width = sum.size(1);
-  CheckLaunch(cuda::NormAgain({.type = TypeOf(sum),
+  CheckLaunch(cuda::RecomputeRmsNorm({.type = TypeOf(sum),
                                .rows = count,
                                .width = width,
                                .sum = sum.data_ptr(),
@@ -85,11 +85,11 @@ void KernelOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum
               "norm backward");
 }
 
-void KernelOps::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
+void KernelOps::QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
                          const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
                          at::Tensor& out, at::Tensor& scale) {
-  Checks().HeadNorm(qkv, query_weight, key_weight, heads, out, scale);
-  CheckLaunch(cuda::HeadNorm({.type = TypeOf(qkv),
+  Checks().QkNorm(qkv, query_weight, key_weight, heads, out, scale);
+  CheckLaunch(cuda::QkNorm({.type = TypeOf(qkv),
                               .rows = qkv.size(0),
                               .heads = heads.heads,
                               .kv_heads = heads.kv_heads,
@@ -104,15 +104,15 @@ void KernelOps::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
               "norm of heads");
 }
 
-void KernelOps::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+void KernelOps::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
                                  const at::Tensor& key_weight, const at::Tensor& scale,
                                  const AttentionHeads& heads, at::Tensor& gradient,
                                  const GradientTarget& query_weight_gradient,
                                  const GradientTarget& key_weight_gradient) {
-  Checks().HeadNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
+  Checks().QkNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
                             query_weight_gradient.tensor, key_weight_gradient.tensor);
   const auto parts_for = [&](const GradientTarget& target) {
-    return target.tensor.defined() ? Scratch({cuda::HeadNormParts(qkv.size(0)), heads.head_dim},
+    return target.tensor.defined() ? Scratch({cuda::QkNormParts(qkv.size(0)), heads.head_dim},
                                              WideType(qkv.scalar_type()))
                                    : at::Tensor();
   };
@@ -122,7 +122,7 @@ void KernelOps::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_
     return cuda::HeadWeightGradient{PointerTo(parts), PointerTo(target.tensor),
                                     TypeOrSingle(target.tensor), target.add};
   };
-  CheckLaunch(cuda::HeadNormBackward({.type = TypeOf(qkv),
+  CheckLaunch(cuda::QkNormBackward({.type = TypeOf(qkv),
                                       .rows = qkv.size(0),
                                       .heads = heads.heads,
                                       .kv_heads = heads.kv_heads,
@@ -138,12 +138,12 @@ void KernelOps::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_
               "norm of heads backward");
 }
 
-void KernelOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+void KernelOps::ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                        const BatchShape& shape, const AttentionHeads& heads, int direction) {
-  Checks().Rotate(qkv, cos, sin, shape, heads);
+  Checks().ApplyRope(qkv, cos, sin, shape, heads);
   const bool packed = !shape.document_begins.empty();
   CheckLaunch(
-      cuda::Rotate(
+      cuda::ApplyRope(
           {.type = TypeOf(qkv),
            .rows = shape.tokens(),
            .heads = heads.heads + heads.kv_heads,
@@ -164,7 +164,7 @@ void KernelOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor&
 void KernelOps::Attention(const at::Tensor& qkv, const BatchShape& shape,
                           const AttentionHeads& heads, at::Tensor& out, at::Tensor& lse) {
   Checks().Attention(qkv, shape, heads, out, lse);
-  PlainAttention(qkv, shape, heads, out, lse);
+  MathAttention(qkv, shape, heads, out, lse);
 }
 
 void KernelOps::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out,
@@ -172,13 +172,13 @@ void KernelOps::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out,
                                   const BatchShape& shape, const AttentionHeads& heads,
                                   at::Tensor& qkv_gradient) {
   Checks().AttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
-  PlainAttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
+  MathAttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
 }
 
-void KernelOps::GatedSilu(const at::Tensor& gate_up, at::Tensor& out) {
-  Checks().GatedSilu(gate_up, out);
+void KernelOps::SwiGlu(const at::Tensor& gate_up, at::Tensor& out) {
+  Checks().SwiGlu(gate_up, out);
   const std::int64_t count = out.size(0), width = out.size(1);
-  CheckLaunch(cuda::GatedSilu({.type = TypeOf(gate_up),
+  CheckLaunch(cuda::SwiGlu({.type = TypeOf(gate_up),
                                .rows = count,
                                .width = width,
                                .gate_up = gate_up.data_ptr(),
@@ -187,11 +187,11 @@ void KernelOps::GatedSilu(const at::Tensor& gate_up, at::Tensor& out) {
               "gated activation");
 }
 
-void KernelOps::GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
+void KernelOps::SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                                   at::Tensor& out) {
-  Checks().GatedSiluBackward(gate_up, out_gradient, out);
+  Checks().SwiGluBackward(gate_up, out_gradient, out);
   const std::int64_t count = out.size(0), width = out.size(1);
-  CheckLaunch(cuda::GatedSiluBackward({.type = TypeOf(gate_up),
+  CheckLaunch(cuda::SwiGluBackward({.type = TypeOf(gate_up),
                                        .rows = count,
                                        .width = width,
                                        .gate_up = gate_up.data_ptr(),

@@ -321,7 +321,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::Broadcast(void* data, std::size_
   });
 }
 
-std::unique_ptr<muster::Work> NcclCommunicator::ShiftToNext(const void* send, void* receive,
+std::unique_ptr<muster::Work> NcclCommunicator::RingSendRecv(const void* send, void* receive,
                                                             std::size_t bytes) {
   const auto shift = [this, bytes](const void* from, void* to, NcclComm* comm, CudaStream stream) {
     const NcclApi& nccl = tables_->nccl;
@@ -341,13 +341,13 @@ std::unique_ptr<muster::Work> NcclCommunicator::ShiftToNext(const void* send, vo
   if (IsHostMemory(receive)) {
     // What is sent lies behind what is received.
     return SubmitStaged(
-        gathers_, CollectiveOp::kShiftToNext, bytes, {receive, bytes, send, bytes, bytes},
+        gathers_, CollectiveOp::kRingSendRecv, bytes, {receive, bytes, send, bytes, bytes},
         [&](void* device, NcclComm* comm, CudaStream stream) {
           return shift(static_cast<std::byte*>(device) + bytes, device, comm, stream);
         });
   }
   return Submit(
-      gathers_, CollectiveOp::kShiftToNext, size_ == 1 ? 0 : bytes, [=, this](NcclLane& lane) {
+      gathers_, CollectiveOp::kRingSendRecv, size_ == 1 ? 0 : bytes, [=, this](NcclLane& lane) {
         if (size_ == 1) return Copy(lane, receive, send, bytes);
         return lane.Call(
             [&](NcclComm* comm, CudaStream stream) { return shift(send, receive, comm, stream); });

@@ -10,7 +10,7 @@
 // still write to the buffers. Barrier alone waits for the GPU. ReduceScatter whose types differ
 // goes through scratch memory of a bounded size, piece by piece.
 //
-// AllGather, AllReduce, Broadcast and ShiftToNext also take ordinary memory of the host, which is
+// AllGather, AllReduce, Broadcast and RingSendRecv also take ordinary memory of the host, which is
 // staged on the device; their Wait then waits for the GPU, and comes before the communicator's end.
 // The memory is the caller's again when it returns.
 //
@@ -59,7 +59,7 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<muster::Work> AllReduce(void* data, std::size_t count, ElementType type,
                                           ReduceOp op) override;
   std::unique_ptr<muster::Work> Broadcast(void* data, std::size_t bytes, int root) override;
-  std::unique_ptr<muster::Work> ShiftToNext(const void* send, void* receive,
+  std::unique_ptr<muster::Work> RingSendRecv(const void* send, void* receive,
                                             std::size_t bytes) override;
   Status Barrier() override;
 

@@ -189,7 +189,7 @@ TEST(NcclHostMemory, IsStagedAndThereWhenWaitReturns) {
       EXPECT_EQ(text, (std::vector<std::int64_t>{size - 1, size - 1}));
       std::vector<std::byte> sent(9, std::byte(r)), received(9);
       gang.cuda(r).MakeHostMemory(received.data());
-      auto shift = communicator.ShiftToNext(sent.data(), received.data(), 9);
+      auto shift = communicator.RingSendRecv(sent.data(), received.data(), 9);
       EXPECT_TRUE(shift->Wait().ok());
       EXPECT_EQ(received, std::vector<std::byte>(9, std::byte((r + size - 1) % size)));
       EXPECT_EQ(communicator.counters().completed, size == 1 ? 0U : 4U);

@@ -147,8 +147,8 @@ class Synchronous final : public Communicator {
   std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) override {
     return After(inner_.Broadcast(data, bytes, root));
   }
-  std::unique_ptr<Work> ShiftToNext(const void* send, void* receive, std::size_t bytes) override {
-    return After(inner_.ShiftToNext(send, receive, bytes));
+  std::unique_ptr<Work> RingSendRecv(const void* send, void* receive, std::size_t bytes) override {
+    return After(inner_.RingSendRecv(send, receive, bytes));
   }
   Status Barrier() override { return inner_.Barrier(); }
   CommunicatorCounters counters() const override { return inner_.counters(); }

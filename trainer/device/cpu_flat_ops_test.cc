@@ -28,31 +28,31 @@ constexpr NamedType kDouble = kTypes[0], kFloat = kTypes[1], kBFloat16 = kTypes[
                     kHalf = kTypes[3];
 
 struct State {
-  NamedType weight_type, moment_type, gradient_type, shadow_type;
-  at::Tensor weight, exp_avg, exp_avg_sq, gradient, shadow;
+  NamedType weight_type, moment_type, gradient_type, low_precision_type;
+  at::Tensor weight, exp_avg, exp_avg_sq, gradient, low_precision;
 
   State(std::int64_t count, NamedType weight, NamedType moment, NamedType gradient,
-        NamedType shadow)
+        NamedType low_precision)
       : weight_type(weight),
         moment_type(moment),
         gradient_type(gradient),
-        shadow_type(shadow),
+        low_precision_type(low_precision),
         weight(at::randn({count}, at::kDouble).to(weight.scalar)),
         exp_avg(at::zeros({count}, moment.scalar)),
         exp_avg_sq(at::zeros({count}, moment.scalar)),
         gradient(at::randn({count}, at::kDouble).to(gradient.scalar)),
-        shadow(at::zeros({count}, shadow.scalar)) {}
+        low_precision(at::zeros({count}, low_precision.scalar)) {}
 
   OptimizerArrays arrays() const {
     return {.weight = weight.data_ptr(),
             .exp_avg = exp_avg.data_ptr(),
             .exp_avg_sq = exp_avg_sq.data_ptr(),
             .gradient = gradient.data_ptr(),
-            .shadow = shadow.data_ptr(),
+            .low_precision = low_precision.data_ptr(),
             .weight_type = weight_type.element,
             .moment_type = moment_type.element,
             .gradient_type = gradient_type.element,
-            .shadow_type = shadow_type.element,
+            .low_precision_type = low_precision_type.element,
             .count = weight.numel()};
   }
 };
@@ -79,7 +79,7 @@ double Distance(const at::Tensor& got, const at::Tensor& want) {
 }
 
 struct Combination {
-  NamedType weight, moment, gradient, shadow;
+  NamedType weight, moment, gradient, low_precision;
   double tolerance;
 };
 class AdamWTypes : public testing::TestWithParam<Combination> {};
@@ -87,7 +87,7 @@ class AdamWTypes : public testing::TestWithParam<Combination> {};
 TEST_P(AdamWTypes, FollowsTorchsDefinition) {
   at::manual_seed(3);
   const Combination& c = GetParam();
-  State got(2500, c.weight, c.moment, c.gradient, c.shadow);
+  State got(2500, c.weight, c.moment, c.gradient, c.low_precision);
   State want = got;
   const auto ops = MakeCpuOps();
   for (int t = 1; t <= 4; ++t) {
@@ -97,7 +97,7 @@ TEST_P(AdamWTypes, FollowsTorchsDefinition) {
     EXPECT_LE(Distance(got.weight, want.weight), c.tolerance) << t;
     EXPECT_LE(Distance(got.exp_avg, want.exp_avg), c.tolerance) << t;
     EXPECT_LE(Distance(got.exp_avg_sq, want.exp_avg_sq), c.tolerance) << t;
-    EXPECT_TRUE(at::equal(got.shadow, got.weight.to(c.shadow.scalar))) << t;
+    EXPECT_TRUE(at::equal(got.low_precision, got.weight.to(c.low_precision.scalar))) << t;
     got.gradient.normal_();
     want.gradient = got.gradient;
   }
@@ -119,11 +119,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(CpuFlatOps, AdamWKeepsNoShadowWhereNoneIsWanted) {
   State state(100, kFloat, kFloat, kFloat, kBFloat16);
   OptimizerArrays arrays = state.arrays();
-  arrays.shadow = nullptr;
+  arrays.low_precision = nullptr;
   const at::Tensor before = state.weight.clone();
   MakeCpuOps()->AdamW(arrays, kOptions, {.number = 1, .lr = 0.1});
   EXPECT_FALSE(at::equal(state.weight, before));
-  EXPECT_EQ(state.shadow.abs().max().item<double>(), 0);
+  EXPECT_EQ(state.low_precision.abs().max().item<double>(), 0);
 }
 
 TEST(CpuFlatOps, BitsDoNotDependOnThreads) {
@@ -134,7 +134,7 @@ TEST(CpuFlatOps, BitsDoNotDependOnThreads) {
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
     State state = start;
-    for (at::Tensor* array : {&state.weight, &state.exp_avg, &state.exp_avg_sq, &state.shadow}) {
+    for (at::Tensor* array : {&state.weight, &state.exp_avg, &state.exp_avg_sq, &state.low_precision}) {
       *array = array->clone();
     }
     const auto ops = MakeCpuOps();

@@ -178,28 +178,28 @@ class CpuOps : public DeviceOps {
 
   void AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
                at::Tensor& sum, at::Tensor& y, at::Tensor& scale) override;
-  void NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+  void RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
                  at::Tensor& y) override;
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
                     const at::Tensor& scale, at::Tensor& gradient,
                     const GradientTarget& weight_gradient) override;
-  void HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
+  void QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
                 double eps, const AttentionHeads& heads, at::Tensor& out,
                 at::Tensor& scale) override;
-  void HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+  void QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
                         const at::Tensor& key_weight, const at::Tensor& scale,
                         const AttentionHeads& heads, at::Tensor& gradient,
                         const GradientTarget& query_weight_gradient,
                         const GradientTarget& key_weight_gradient) override;
-  void Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+  void ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
               const BatchShape& shape, const AttentionHeads& heads, int direction) override;
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                  at::Tensor& out, at::Tensor& lse) override;
   void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                          const at::Tensor& out_gradient, const BatchShape& shape,
                          const AttentionHeads& heads, at::Tensor& qkv_gradient) override;
-  void GatedSilu(const at::Tensor& gate_up, at::Tensor& out) override;
-  void GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
+  void SwiGlu(const at::Tensor& gate_up, at::Tensor& out) override;
+  void SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                          at::Tensor& out) override;
   void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override;
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
@@ -243,9 +243,9 @@ void CpuOps::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Ten
   });
 }
 
-void CpuOps::NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+void CpuOps::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
                        at::Tensor& y) {
-  checks_.NormAgain(sum, weight, scale, y);
+  checks_.RecomputeRmsNorm(sum, weight, scale, y);
   const std::int64_t count = sum.size(0), width = sum.size(1);
   WithElement(sum, [&]<typename T>(T*) {
     const NormRows<T> rows{.width = width,
@@ -253,7 +253,7 @@ void CpuOps::NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at
                            .weight = Data<T>(weight),
                            .scale = Data<Wide<T>>(scale),
                            .y = Data<T>(y)};
-    OverRows(count, width, [&](auto begin, auto end) { muster::NormAgain(rows, begin, end); });
+    OverRows(count, width, [&](auto begin, auto end) { muster::RecomputeRmsNorm(rows, begin, end); });
   });
 }
 
@@ -280,12 +280,12 @@ void CpuOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
   cut.Join(parts, weight_gradient);
 }
 
-void CpuOps::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
+void CpuOps::QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
                       const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
                       at::Tensor& out, at::Tensor& scale) {
-  checks_.HeadNorm(qkv, query_weight, key_weight, heads, out, scale);
+  checks_.QkNorm(qkv, query_weight, key_weight, heads, out, scale);
   WithElement(qkv, [&]<typename T>(T*) {
-    const HeadNormRows<T> rows{.heads = heads.heads,
+    const QkNormRows<T> rows{.heads = heads.heads,
                                .kv_heads = heads.kv_heads,
                                .head_dim = heads.head_dim,
                                .eps = eps,
@@ -295,16 +295,16 @@ void CpuOps::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
                                .scale = Data<Wide<T>>(scale),
                                .out = Data<T>(out)};
     OverRows(qkv.size(0), heads.joined_width(),
-             [&](auto begin, auto end) { muster::HeadNorm(rows, begin, end); });
+             [&](auto begin, auto end) { muster::QkNorm(rows, begin, end); });
   });
 }
 
-void CpuOps::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+void CpuOps::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
                               const at::Tensor& key_weight, const at::Tensor& scale,
                               const AttentionHeads& heads, at::Tensor& gradient,
                               const GradientTarget& query_weight_gradient,
                               const GradientTarget& key_weight_gradient) {
-  checks_.HeadNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
+  checks_.QkNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
                            query_weight_gradient.tensor, key_weight_gradient.tensor);
   const WeightParts cut(qkv.size(0));
   const at::ScalarType wide = WideType(qkv.scalar_type());
@@ -312,7 +312,7 @@ void CpuOps::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_wei
   const at::Tensor key_parts = cut.For(key_weight_gradient.tensor, wide);
   WithElement(qkv, [&]<typename T>(T*) {
     cut.Over(heads.joined_width(), [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
-      const HeadNormBackwardRows<T> rows{.heads = heads.heads,
+      const QkNormBackwardRows<T> rows{.heads = heads.heads,
                                          .kv_heads = heads.kv_heads,
                                          .head_dim = heads.head_dim,
                                          .joined = Data<T>(qkv),
@@ -322,16 +322,16 @@ void CpuOps::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_wei
                                          .gradient = Data<T>(gradient),
                                          .query_weight_gradient = PartOf<Wide<T>>(query_parts, b),
                                          .key_weight_gradient = PartOf<Wide<T>>(key_parts, b)};
-      muster::HeadNormBackward(rows, begin, end);
+      muster::QkNormBackward(rows, begin, end);
     });
   });
   cut.Join(query_parts, query_weight_gradient);
   cut.Join(key_parts, key_weight_gradient);
 }
 
-void CpuOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+void CpuOps::ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                     const BatchShape& shape, const AttentionHeads& heads, int direction) {
-  checks_.Rotate(qkv, cos, sin, shape, heads);
+  checks_.ApplyRope(qkv, cos, sin, shape, heads);
   const bool packed = !shape.document_begins.empty();
   const std::vector<std::int32_t> positions =
       packed ? TokenPositions(shape) : std::vector<std::int32_t>();
@@ -346,7 +346,7 @@ void CpuOps::Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& si
                              .direction = direction,
                              .joined = Data<T>(qkv)};
     OverRows(shape.tokens(), rows.stride,
-             [&](auto begin, auto end) { muster::Rotate(rows, begin, end); });
+             [&](auto begin, auto end) { muster::ApplyRope(rows, begin, end); });
   });
 }
 
@@ -393,18 +393,18 @@ void CpuOps::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, con
   });
 }
 
-void CpuOps::GatedSilu(const at::Tensor& gate_up, at::Tensor& out) {
-  checks_.GatedSilu(gate_up, out);
+void CpuOps::SwiGlu(const at::Tensor& gate_up, at::Tensor& out) {
+  checks_.SwiGlu(gate_up, out);
   const std::int64_t count = out.size(0), width = out.size(1);
   WithElement(gate_up, [&]<typename T>(T*) {
     const GateRows<T> rows{.width = width, .gate_up = Data<T>(gate_up), .out = Data<T>(out)};
-    OverRows(count, 2 * width, [&](auto begin, auto end) { muster::GatedSilu(rows, begin, end); });
+    OverRows(count, 2 * width, [&](auto begin, auto end) { muster::SwiGlu(rows, begin, end); });
   });
 }
 
-void CpuOps::GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
+void CpuOps::SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                                at::Tensor& out) {
-  checks_.GatedSiluBackward(gate_up, out_gradient, out);
+  checks_.SwiGluBackward(gate_up, out_gradient, out);
   const std::int64_t count = out.size(0), width = out.size(1);
   WithElement(gate_up, [&]<typename T>(T*) {
     const GateRows<T> rows{.width = width,
@@ -412,7 +412,7 @@ void CpuOps::GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradie
                            .out_gradient = Data<T>(out_gradient),
                            .out = Data<T>(out)};
     OverRows(count, 2 * width,
-             [&](auto begin, auto end) { muster::GatedSiluBackward(rows, begin, end); });
+             [&](auto begin, auto end) { muster::SwiGluBackward(rows, begin, end); });
   });
 }
 

@@ -82,7 +82,7 @@ TEST_P(CpuOps, AddNormMatchesItsDefinition) {
     ExpectClose(n.scale, scale, "scale " + std::to_string(width));
     ExpectClose(n.y, sum * scale.unsqueeze(1) * weight.to(at::kDouble), std::to_string(width));
     at::Tensor again = Empty({9, width});
-    ops_->NormAgain(n.sum, weight, n.scale, again);
+    ops_->RecomputeRmsNorm(n.sum, weight, n.scale, again);
     EXPECT_TRUE(at::equal(again, n.y)) << width;
   }
 }
@@ -147,12 +147,12 @@ TEST_P(CpuOps, NormBitsDoNotDependOnThreads) {
 }
 
 // As transformers' Qwen3RMSNorm: to the element type before the weight and after it.
-TEST_P(CpuOps, HeadNormRoundsBeforeTheWeight) {
+TEST_P(CpuOps, QkNormRoundsBeforeTheWeight) {
   const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 32};
   const at::Tensor qkv = Random({30, heads.joined_width()});
   const at::Tensor query_weight = Random({32}), key_weight = Random({32});
   at::Tensor out = Empty(qkv.sizes()), scale = EmptyWide({30, 6});
-  ops_->HeadNorm(qkv, query_weight, key_weight, 1e-6, heads, out, scale);
+  ops_->QkNorm(qkv, query_weight, key_weight, 1e-6, heads, out, scale);
   const at::Tensor x = qkv.view({30, 8, 32}), y = out.view({30, 8, 32});
   const at::Tensor normed = (x.narrow(1, 0, 6).to(wide()) * scale.unsqueeze(2)).to(type());
   EXPECT_TRUE(at::equal(y.narrow(1, 0, 4), query_weight * normed.narrow(1, 0, 4)));
@@ -160,16 +160,16 @@ TEST_P(CpuOps, HeadNormRoundsBeforeTheWeight) {
   EXPECT_TRUE(at::equal(y.narrow(1, 6, 2), x.narrow(1, 6, 2)));
 }
 
-TEST_P(CpuOps, HeadNormBitsDoNotDependOnThreads) {
+TEST_P(CpuOps, QkNormBitsDoNotDependOnThreads) {
   const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 30};
   const at::Tensor qkv = Random({900, heads.joined_width()}), weight = Random({30});
   const at::Tensor out_gradient = Random(qkv.sizes());
   ExpectSameBitsOnAnyThreads([&]() -> std::vector<at::Tensor> {
     at::Tensor out = Empty(qkv.sizes()), scale = EmptyWide({900, 6});
-    ops_->HeadNorm(qkv, weight, weight, 1e-6, heads, out, scale);
+    ops_->QkNorm(qkv, weight, weight, 1e-6, heads, out, scale);
     at::Tensor gradient = out_gradient.clone();
     const at::Tensor query = EmptyWide({30}), key = EmptyWide({30});
-    ops_->HeadNormBackward(qkv, weight, weight, scale, heads, gradient, {query}, {key});
+    ops_->QkNormBackward(qkv, weight, weight, scale, heads, gradient, {query}, {key});
     return {out, scale, gradient, query, key};
   });
 }
@@ -208,12 +208,12 @@ TEST_P(CpuOps, RotateTurnsQueryAndKeyAndBack) {
     const at::Tensor cos = angles.cos(), sin = angles.sin();
     const at::Tensor before = Random({15, heads.joined_width()});
     at::Tensor qkv = before.clone();
-    ops_->Rotate(qkv, cos, sin, shape, heads, 1);
+    ops_->ApplyRope(qkv, cos, sin, shape, heads, 1);
     const auto split = [&](const at::Tensor& x) { return x.view({3, 5, 8, head_dim}); };
     const at::Tensor want = Turned(split(before).narrow(2, 0, 6).to(at::kDouble), cos, sin);
     ExpectClose(split(qkv).narrow(2, 0, 6), want, "head_dim " + std::to_string(head_dim));
     EXPECT_TRUE(at::equal(split(qkv).narrow(2, 6, 2), split(before).narrow(2, 6, 2)));
-    ops_->Rotate(qkv, cos, sin, shape, heads, -1);
+    ops_->ApplyRope(qkv, cos, sin, shape, heads, -1);
     ExpectClose(qkv, before, "back, head_dim " + std::to_string(head_dim));
   }
 }
@@ -242,14 +242,14 @@ TEST_P(CpuOps, AttentionMatchesAtenOnJoinedHeads) {
   EXPECT_LE(distance.item<double>(), 3 * Tolerance(type()));  // probabilities are rounded as well
 }
 
-TEST_P(CpuOps, GatedSiluMatchesAutograd) {
+TEST_P(CpuOps, SwiGluMatchesAutograd) {
   for (const std::int64_t width : kWidths) {
     const at::Tensor gate_up = Random({23, 2 * width}) * 4;
     const at::Tensor out_gradient = Random({23, width});
     at::Tensor out = Empty({23, width}), again = Empty({23, width});
-    ops_->GatedSilu(gate_up, out);
+    ops_->SwiGlu(gate_up, out);
     at::Tensor gradient = gate_up.clone();
-    ops_->GatedSiluBackward(gradient, out_gradient, again);
+    ops_->SwiGluBackward(gradient, out_gradient, again);
     EXPECT_TRUE(at::equal(out, again)) << width;
 
     const at::Tensor leaf = WideLeaf(gate_up);
@@ -260,11 +260,11 @@ TEST_P(CpuOps, GatedSiluMatchesAutograd) {
   }
 }
 
-TEST_P(CpuOps, GatedSiluKeepsItsLimits) {
+TEST_P(CpuOps, SwiGluKeepsItsLimits) {
   at::Tensor gate_up = at::tensor({-300.0, 300.0, 0.0, kNan, 1.0, 1.0, 1.0, 1.0}).to(type());
   gate_up = gate_up.view({1, 8});
   at::Tensor out = Empty({1, 4});
-  ops_->GatedSilu(gate_up, out);
+  ops_->SwiGlu(gate_up, out);
   const at::Tensor wide_out = out.to(at::kDouble);
   EXPECT_NEAR(wide_out[0][0].item<double>(), 0, 1e-30);
   EXPECT_EQ(wide_out[0][1].item<double>(), 300);

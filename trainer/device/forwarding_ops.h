@@ -30,31 +30,31 @@ class ForwardingOps : public DeviceOps {
                at::Tensor& sum, at::Tensor& y, at::Tensor& scale) override {
     to_.AddNorm(x, delta, weight, eps, sum, y, scale);
   }
-  void NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+  void RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
                  at::Tensor& y) override {
-    to_.NormAgain(sum, weight, scale, y);
+    to_.RecomputeRmsNorm(sum, weight, scale, y);
   }
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
                     const at::Tensor& scale, at::Tensor& gradient,
                     const GradientTarget& weight_gradient) override {
     to_.NormBackward(y_gradient, sum, weight, scale, gradient, weight_gradient);
   }
-  void HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
+  void QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
                 double eps, const AttentionHeads& heads, at::Tensor& out,
                 at::Tensor& scale) override {
-    to_.HeadNorm(qkv, query_weight, key_weight, eps, heads, out, scale);
+    to_.QkNorm(qkv, query_weight, key_weight, eps, heads, out, scale);
   }
-  void HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+  void QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
                         const at::Tensor& key_weight, const at::Tensor& scale,
                         const AttentionHeads& heads, at::Tensor& gradient,
                         const GradientTarget& query_weight_gradient,
                         const GradientTarget& key_weight_gradient) override {
-    to_.HeadNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
+    to_.QkNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
                          query_weight_gradient, key_weight_gradient);
   }
-  void Rotate(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+  void ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
               const BatchShape& shape, const AttentionHeads& heads, int direction) override {
-    to_.Rotate(qkv, cos, sin, shape, heads, direction);
+    to_.ApplyRope(qkv, cos, sin, shape, heads, direction);
   }
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                  at::Tensor& out, at::Tensor& lse) override {
@@ -65,12 +65,12 @@ class ForwardingOps : public DeviceOps {
                          const AttentionHeads& heads, at::Tensor& qkv_gradient) override {
     to_.AttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
   }
-  void GatedSilu(const at::Tensor& gate_up, at::Tensor& out) override {
-    to_.GatedSilu(gate_up, out);
+  void SwiGlu(const at::Tensor& gate_up, at::Tensor& out) override {
+    to_.SwiGlu(gate_up, out);
   }
-  void GatedSiluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
+  void SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                          at::Tensor& out) override {
-    to_.GatedSiluBackward(gate_up, out_gradient, out);
+    to_.SwiGluBackward(gate_up, out_gradient, out);
   }
   void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override {
     to_.Dropout(x, key, p, out);

@@ -35,10 +35,10 @@ void OpChecks::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::T
   Array(x, x.sizes(), x.scalar_type(), "x");
   if (delta.defined()) Array(delta, x.sizes(), x.scalar_type(), "delta");
   Array(sum, x.sizes(), x.scalar_type(), "the sum");
-  NormAgain(sum, weight, scale, y);
+  RecomputeRmsNorm(sum, weight, scale, y);
 }
 
-void OpChecks::NormAgain(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
+void OpChecks::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
                          const at::Tensor& y) const {
   CheckMatrix(sum, "the sum");
   const at::ScalarType type = sum.scalar_type();
@@ -61,7 +61,7 @@ void OpChecks::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
   WeightGradient(weight_gradient, sum.size(1), "the gradient of the norm's weight");
 }
 
-void OpChecks::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
+void OpChecks::QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
                         const at::Tensor& key_weight, const AttentionHeads& heads,
                         const at::Tensor& out, const at::Tensor& scale) const {
   CheckMatrix(qkv, "qkv");
@@ -75,12 +75,12 @@ void OpChecks::HeadNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
   TORCH_CHECK(out.data_ptr() != qkv.data_ptr(), "the normed qkv lies over qkv");
 }
 
-void OpChecks::HeadNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
+void OpChecks::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
                                 const at::Tensor& key_weight, const at::Tensor& scale,
                                 const AttentionHeads& heads, const at::Tensor& gradient,
                                 const at::Tensor& query_weight_gradient,
                                 const at::Tensor& key_weight_gradient) const {
-  HeadNorm(qkv, query_weight, key_weight, heads, gradient, scale);
+  QkNorm(qkv, query_weight, key_weight, heads, gradient, scale);
   WeightGradient(query_weight_gradient, heads.head_dim, "the gradient of the query norm's weight");
   WeightGradient(key_weight_gradient, heads.head_dim, "the gradient of the key norm's weight");
 }
@@ -104,7 +104,7 @@ void CheckDocuments(const BatchShape& shape) {
   }
 }
 
-void OpChecks::Rotate(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
+void OpChecks::ApplyRope(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
                       const BatchShape& shape, const AttentionHeads& heads) const {
   TORCH_CHECK(heads.head_dim % 2 == 0, "heads of ", heads.head_dim, " elements have no halves");
   const std::int64_t half = heads.head_dim / 2;
@@ -135,15 +135,15 @@ void OpChecks::AttentionBackward(const at::Tensor& qkv, const at::Tensor& out,
   Array(qkv_gradient, qkv.sizes(), qkv.scalar_type(), "the gradient of qkv");
 }
 
-void OpChecks::GatedSilu(const at::Tensor& gate_up, const at::Tensor& out) const {
+void OpChecks::SwiGlu(const at::Tensor& gate_up, const at::Tensor& out) const {
   CheckMatrix(out, "the gated activation");
   Array(gate_up, {out.size(0), 2 * out.size(1)}, gate_up.scalar_type(), "gate_up");
   Array(out, out.sizes(), gate_up.scalar_type(), "the gated activation");
 }
 
-void OpChecks::GatedSiluBackward(const at::Tensor& gate_up, const at::Tensor& out_gradient,
+void OpChecks::SwiGluBackward(const at::Tensor& gate_up, const at::Tensor& out_gradient,
                                  const at::Tensor& out) const {
-  GatedSilu(gate_up, out);
+  SwiGlu(gate_up, out);
   Array(out_gradient, out.sizes(), gate_up.scalar_type(), "the activation's gradient");
 }
 

@@ -39,13 +39,13 @@ TEST(OpChecks, PassWhatTheContractSays) {
   EXPECT_EQ(Refusal([&] {
               kChecks.AddNorm(x, {}, weight, x, x, scale);
               kChecks.AddNorm(x, x, weight, x, x, scale);
-              kChecks.NormAgain(x, weight, scale, x);
+              kChecks.RecomputeRmsNorm(x, weight, scale, x);
               kChecks.NormBackward(x, x, weight, scale, x, Zeros({5}, at::kFloat));
-              kChecks.Rotate(qkv, angles, angles, shape, heads);
+              kChecks.ApplyRope(qkv, angles, angles, shape, heads);
               kChecks.Attention(qkv, shape, heads, out, lse);
               kChecks.AttentionBackward(qkv, out, lse, out, shape, heads, qkv);
-              kChecks.GatedSilu(Zeros({6, 10}), x);
-              kChecks.GatedSiluBackward(Zeros({6, 10}), x, x);
+              kChecks.SwiGlu(Zeros({6, 10}), x);
+              kChecks.SwiGluBackward(Zeros({6, 10}), x, x);
               kChecks.Dropout(x, 0.5, x);
               kChecks.CrossEntropy(x, Zeros({6}, at::kLong), Zeros({1}, at::kDouble));
               kChecks.EmbeddingBackward(x, Zeros({6}, at::kLong), Zeros({9, 5}, at::kFloat));
@@ -59,14 +59,14 @@ TEST(OpChecks, NameTheTensorAndWhatIsWrong) {
               HasSubstr("the norm's weight has shape [4], not [5]"));
   EXPECT_THAT(Refusal([&] { kChecks.AddNorm(x, {}, weight, x, x, Zeros({6})); }),
               HasSubstr("the norm's scale has elements of type BFloat16, not Float"));
-  EXPECT_THAT(Refusal([&] { kChecks.NormAgain(x, weight, scale, {}); }),
+  EXPECT_THAT(Refusal([&] { kChecks.RecomputeRmsNorm(x, weight, scale, {}); }),
               HasSubstr("the norm's output is missing"));
   EXPECT_THAT(Refusal([&] {
-                kChecks.NormAgain(Zeros({5, 6}).t(), weight, scale, x);
+                kChecks.RecomputeRmsNorm(Zeros({5, 6}).t(), weight, scale, x);
               }),
               HasSubstr("the sum is not contiguous"));
   EXPECT_THAT(Refusal([&] {
-                kChecks.GatedSilu(Zeros({6, 9}), x);
+                kChecks.SwiGlu(Zeros({6, 9}), x);
               }),
               HasSubstr("gate_up has shape [6, 9], not [6, 10]"));
   EXPECT_THAT(
@@ -98,16 +98,16 @@ TEST(OpChecks, RefuseWindowsAndNormsThatCannotBe) {
   heads.window = -1;
   EXPECT_THAT(Refusal([&] { kChecks.Attention(qkv, {.rows = 1, .length = 3}, heads, out, lse); }),
               HasSubstr("a window of -1 tokens"));
-  EXPECT_EQ(Refusal([&] { kChecks.HeadNorm(qkv, weight, weight, heads, other, scale); }), "");
-  EXPECT_THAT(Refusal([&] { kChecks.HeadNorm(qkv, weight, weight, heads, qkv, scale); }),
+  EXPECT_EQ(Refusal([&] { kChecks.QkNorm(qkv, weight, weight, heads, other, scale); }), "");
+  EXPECT_THAT(Refusal([&] { kChecks.QkNorm(qkv, weight, weight, heads, qkv, scale); }),
               HasSubstr("the normed qkv lies over qkv"));
-  EXPECT_THAT(Refusal([&] { kChecks.HeadNorm(qkv, weight, Zeros({3}), heads, other, scale); }),
+  EXPECT_THAT(Refusal([&] { kChecks.QkNorm(qkv, weight, Zeros({3}), heads, other, scale); }),
               HasSubstr("the key norm's weight has shape [3], not [4]"));
   EXPECT_EQ(
-      Refusal([&] { kChecks.HeadNormBackward(qkv, weight, weight, scale, heads, other, {}, {}); }),
+      Refusal([&] { kChecks.QkNormBackward(qkv, weight, weight, scale, heads, other, {}, {}); }),
       "");
   EXPECT_THAT(Refusal([&] {
-                kChecks.HeadNormBackward(qkv, weight, weight, scale, heads, other, Zeros({5}), {});
+                kChecks.QkNormBackward(qkv, weight, weight, scale, heads, other, Zeros({5}), {});
               }),
               HasSubstr("the gradient of the query norm's weight has shape [5], not [4]"));
 }
@@ -149,7 +149,7 @@ TEST(OpChecks, RefuseAnotherDevicesTensors) {
   EXPECT_THAT(Refusal([&] { of_a_gpu.Sum(Zeros({1}, at::kDouble), "the loss"); }),
               HasSubstr("the loss is on cpu"));
   EXPECT_THAT(Refusal([&] {
-                of_a_gpu.GatedSilu(Zeros({6, 10}), Zeros({6, 5}));
+                of_a_gpu.SwiGlu(Zeros({6, 10}), Zeros({6, 5}));
               }),
               HasSubstr("gate_up is on cpu"));
 }
@@ -157,7 +157,7 @@ TEST(OpChecks, RefuseAnotherDevicesTensors) {
 TEST(OpChecks, RefuseHeadsWithoutHalves) {
   const AttentionHeads heads{.heads = 2, .kv_heads = 1, .head_dim = 5};
   EXPECT_THAT(Refusal([&] {
-                kChecks.Rotate(Zeros({3, 20}), Zeros({3, 2}, at::kFloat), Zeros({3, 2}, at::kFloat),
+                kChecks.ApplyRope(Zeros({3, 20}), Zeros({3, 2}, at::kFloat), Zeros({3, 2}, at::kFloat),
                                {.rows = 1, .length = 3}, heads);
               }),
               HasSubstr("heads of 5 elements have no halves"));

@@ -140,7 +140,7 @@ inline std::string CheckShift(Communicator& c, std::size_t bytes) {
   const int previous = (c.rank() + c.size() - 1) % c.size();
   const std::vector<std::byte> sent = Filled(ElementType::kUint8, c.rank(), bytes);
   std::vector<std::byte> received(bytes, std::byte{0xee});
-  if (Status s = c.ShiftToNext(sent.data(), received.data(), bytes)->Wait(); !s.ok()) {
+  if (Status s = c.RingSendRecv(sent.data(), received.data(), bytes)->Wait(); !s.ok()) {
     return s.ToString();
   }
   if (sent != Filled(ElementType::kUint8, c.rank(), bytes)) return "shift: what was sent changed";

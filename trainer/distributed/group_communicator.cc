@@ -245,10 +245,10 @@ std::unique_ptr<Work> GroupCommunicator::Broadcast(void* data, std::size_t bytes
   return Submit({.kind = CollectiveOp::kBroadcast, .data = data, .count = bytes, .root = root});
 }
 
-std::unique_ptr<Work> GroupCommunicator::ShiftToNext(const void* send, void* receive,
+std::unique_ptr<Work> GroupCommunicator::RingSendRecv(const void* send, void* receive,
                                                      std::size_t bytes) {
   return Submit(
-      {.kind = CollectiveOp::kShiftToNext, .source = send, .data = receive, .count = bytes});
+      {.kind = CollectiveOp::kRingSendRecv, .source = send, .data = receive, .count = bytes});
 }
 
 Status GroupCommunicator::Barrier() { return Submit({.kind = CollectiveOp::kBarrier})->Wait(); }

@@ -38,7 +38,7 @@ class GroupCommunicator final : public Communicator {
   std::unique_ptr<Work> AllReduce(void* data, std::size_t count, ElementType type,
                                   ReduceOp op) override;
   std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) override;
-  std::unique_ptr<Work> ShiftToNext(const void* send, void* receive, std::size_t bytes) override;
+  std::unique_ptr<Work> RingSendRecv(const void* send, void* receive, std::size_t bytes) override;
   Status Barrier() override;
 
   CommunicatorCounters counters() const override;

@@ -52,7 +52,7 @@ inline std::string CheckShiftBesideOthers(Communicator& world, std::size_t bytes
   if (!buddies.ok()) return buddies.status().ToString();
   const std::vector<std::byte> sent = Filled(ElementType::kUint8, world.rank(), bytes);
   std::vector<std::byte> received(bytes);
-  const auto shift = (*buddies)->ShiftToNext(sent.data(), received.data(), bytes);
+  const auto shift = (*buddies)->RingSendRecv(sent.data(), received.data(), bytes);
   for (int i = 0; i < 5; ++i) {
     if (auto e = CheckAllReduce(world, ElementType::kFloat32, 9001, ReduceOp::kSum); !e.empty()) {
       return e;

@@ -27,7 +27,7 @@ class RingCollectives {
   Status ReduceScatter(const ReduceScatterArgs& args, Deadline deadline);
   Status AllReduce(void* data, std::size_t count, ElementType type, ReduceOp op, Deadline deadline);
   Status Broadcast(void* data, std::size_t bytes, int root, Deadline deadline);
-  Status ShiftToNext(const void* send, void* receive, std::size_t bytes, Deadline deadline);
+  Status RingSendRecv(const void* send, void* receive, std::size_t bytes, Deadline deadline);
   Status Barrier(Deadline deadline);
 
  private:

@@ -136,8 +136,8 @@ Status RingTransport::Execute(const Operation& o, Deadline deadline) {
     case CollectiveOp::kAllReduce:
       return collectives_.AllReduce(o.data, o.count, o.type, o.op, deadline);
     case CollectiveOp::kBroadcast: return collectives_.Broadcast(o.data, o.count, o.root, deadline);
-    case CollectiveOp::kShiftToNext:
-      return collectives_.ShiftToNext(o.source, o.data, o.count, deadline);
+    case CollectiveOp::kRingSendRecv:
+      return collectives_.RingSendRecv(o.source, o.data, o.count, deadline);
     case CollectiveOp::kBarrier: return collectives_.Barrier(deadline);
   }
   return Internal("an operation of no kind");
@@ -152,7 +152,7 @@ std::size_t RingTransport::BytesSent(const Operation& o) const {
     case CollectiveOp::kAllReduce: return 2 * o.count * ElementSize(o.type) * (size - 1) / size;
     case CollectiveOp::kBroadcast:
       return (options_.rank + 1) % options_.size == o.root ? 0 : o.count;
-    case CollectiveOp::kShiftToNext: return size == 1 ? 0 : o.count;
+    case CollectiveOp::kRingSendRecv: return size == 1 ? 0 : o.count;
     case CollectiveOp::kBarrier: return size - 1;
   }
   return 0;

@@ -127,7 +127,7 @@ Status SharedCollectives::Execute(const Operation& operation, std::uint64_t numb
       break;
     case CollectiveOp::kAllReduce: status = AllReduce(operation, deadline); break;
     case CollectiveOp::kBroadcast: status = Broadcast(operation, deadline); break;
-    case CollectiveOp::kShiftToNext: status = ShiftToNext(operation, deadline); break;
+    case CollectiveOp::kRingSendRecv: status = RingSendRecv(operation, deadline); break;
     case CollectiveOp::kBarrier: break;
   }
   *bytes += bytes_;
@@ -310,7 +310,7 @@ Status SharedCollectives::Broadcast(const Operation& o, Deadline deadline) {
   return RunPieces(Pieces(o.count, kPieceBytes), write, read, deadline);
 }
 
-Status SharedCollectives::ShiftToNext(const Operation& o, Deadline deadline) {
+Status SharedCollectives::RingSendRecv(const Operation& o, Deadline deadline) {
   const auto* send = static_cast<const std::byte*>(o.source);
   auto* receive = static_cast<std::byte*>(o.data);
   if (size_ == 1) {

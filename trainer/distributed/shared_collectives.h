@@ -74,7 +74,7 @@ class SharedCollectives {
   Status AllReduce(const Operation& operation, Deadline deadline);
   Status SmallAllReduce(const Operation& operation, Deadline deadline);
   Status Broadcast(const Operation& operation, Deadline deadline);
-  Status ShiftToNext(const Operation& operation, Deadline deadline);
+  Status RingSendRecv(const Operation& operation, Deadline deadline);
 
   Status ReduceBlocks(const Operand& full, const Blocks& blocks, ElementType sum_type, ReduceOp op,
                       const ReduceTarget& own, Deadline deadline);

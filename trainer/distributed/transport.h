@@ -22,9 +22,9 @@ namespace muster {
 // One collective, as its caller asked for it; the arguments are those of communicator.h.
 struct Operation {
   CollectiveOp kind = CollectiveOp::kBarrier;
-  const void* source = nullptr;  // kAllGather: the shard; kShiftToNext: what is sent
-  void* data = nullptr;          // kAllGather: full; kShiftToNext: received; others: data
-  std::size_t count = 0;         // elements; kBroadcast and kShiftToNext: bytes
+  const void* source = nullptr;  // kAllGather: the shard; kRingSendRecv: what is sent
+  void* data = nullptr;          // kAllGather: full; kRingSendRecv: received; others: data
+  std::size_t count = 0;         // elements; kBroadcast and kRingSendRecv: bytes
   ElementType type = ElementType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// Arrays of other types pass through scratch of this many elements, and the shadow is written while
+// Arrays of other types pass through scratch of this many elements, and the low-precision copy is written while
 // the weights are still in the first-level cache.
 constexpr std::int64_t kRun = 1024;
 
@@ -156,10 +156,10 @@ void UpdateAs(const OptimizerArrays& a, std::int64_t begin, std::int64_t end,
     weight.Store();
     exp_avg.Store();
     exp_avg_sq.Store();
-    if (a.shadow == nullptr) continue;
-    // From the stored weight: a resumed run makes the same shadow of it.
-    Convert(At(a.weight, a.weight_type, at), a.weight_type, At(a.shadow, a.shadow_type, at),
-            a.shadow_type, count, false);
+    if (a.low_precision == nullptr) continue;
+    // From the stored weight: a resumed run makes the same low-precision copy of it.
+    Convert(At(a.weight, a.weight_type, at), a.weight_type, At(a.low_precision, a.low_precision_type, at),
+            a.low_precision_type, count, false);
   }
 }
 

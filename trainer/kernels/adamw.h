@@ -1,5 +1,5 @@
 // AdamW over flat arrays: one pass updates the weight and both moments, applies the clip factor,
-// and writes the shadow that the next gathers read.
+// and writes the low-precision copy that the next gathers read.
 //
 // The arithmetic is torch.optim.AdamW's (decoupled weight decay on every element), in fp64 where
 // the weight or the moments are, else in fp32; what is kept in a narrower type is rounded to
@@ -38,11 +38,11 @@ struct OptimizerArrays {
   const void* old_exp_avg = nullptr;
   const void* old_exp_avg_sq = nullptr;
   const void* gradient = nullptr;
-  void* shadow = nullptr;  // copy of the weight in the compute type; null: none is kept
+  void* low_precision = nullptr;  // copy of the weight in the compute type; null: none is kept
   ElementType weight_type = ElementType::kFloat32;
   ElementType moment_type = ElementType::kFloat32;
   ElementType gradient_type = ElementType::kFloat32;
-  ElementType shadow_type = ElementType::kBFloat16;
+  ElementType low_precision_type = ElementType::kBFloat16;
   std::int64_t count = 0;
 };
 

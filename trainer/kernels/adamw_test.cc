@@ -11,9 +11,9 @@ namespace {
 
 struct State {
   std::vector<float> weight, exp_avg, exp_avg_sq, gradient;
-  std::vector<std::uint16_t> shadow;
+  std::vector<std::uint16_t> low_precision;
 
-  explicit State(int count) : exp_avg(count), exp_avg_sq(count), shadow(count) {
+  explicit State(int count) : exp_avg(count), exp_avg_sq(count), low_precision(count) {
     for (int i = 0; i < count; ++i) {
       weight.push_back(std::sin(static_cast<float>(i)));
       gradient.push_back(std::cos(static_cast<float>(3 * i)));
@@ -24,7 +24,7 @@ struct State {
             .exp_avg = exp_avg.data(),
             .exp_avg_sq = exp_avg_sq.data(),
             .gradient = gradient.data(),
-            .shadow = shadow.data(),
+            .low_precision = low_precision.data(),
             .count = std::ssize(weight)};
   }
 };
@@ -59,7 +59,7 @@ TEST(AdamW, AnyCutGivesTheSameBits) {
   EXPECT_EQ(whole.weight, cut.weight);
   EXPECT_EQ(whole.exp_avg, cut.exp_avg);
   EXPECT_EQ(whole.exp_avg_sq, cut.exp_avg_sq);
-  EXPECT_EQ(whole.shadow, cut.shadow);
+  EXPECT_EQ(whole.low_precision, cut.low_precision);
 }
 
 TEST(AdamW, FromOneSlotIntoAnotherGivesTheBitsOfInPlace) {
@@ -90,8 +90,8 @@ TEST(AdamW, FromOneSlotIntoAnotherGivesTheBitsOfInPlace) {
     EXPECT_EQ(std::memcmp(in_place.weight.data(), updated.weight.data(), bytes), 0);
     EXPECT_EQ(std::memcmp(in_place.exp_avg.data(), updated.exp_avg.data(), bytes), 0);
     EXPECT_EQ(std::memcmp(in_place.exp_avg_sq.data(), updated.exp_avg_sq.data(), bytes), 0);
-    EXPECT_EQ(in_place.shadow, updated.shadow);
-    EXPECT_NE(in_place.shadow, before.shadow);
+    EXPECT_EQ(in_place.low_precision, updated.low_precision);
+    EXPECT_NE(in_place.low_precision, before.low_precision);
     EXPECT_EQ(std::memcmp(old.weight.data(), before.weight.data(), bytes), 0);
     EXPECT_EQ(std::memcmp(old.exp_avg.data(), before.exp_avg.data(), bytes), 0);
   }

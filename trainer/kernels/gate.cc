@@ -52,7 +52,7 @@ MUSTER_INLINE void BackwardRows(const GateRows<T>& g, std::int64_t begin, std::i
 
 }  // namespace
 
-MUSTER_ROWS_KERNEL(GatedSilu, GateRows, ForwardRows)
-MUSTER_ROWS_KERNEL(GatedSiluBackward, GateRows, BackwardRows)
+MUSTER_ROWS_KERNEL(SwiGlu, GateRows, ForwardRows)
+MUSTER_ROWS_KERNEL(SwiGluBackward, GateRows, BackwardRows)
 
 }  // namespace muster

@@ -21,9 +21,9 @@ struct GateRows {
   Element* out = nullptr;
 };
 template <typename Element>
-void GatedSilu(const GateRows<Element>& rows, std::int64_t begin, std::int64_t end);
-// gate_up becomes its own gradient; out is written as GatedSilu does, bit for bit.
+void SwiGlu(const GateRows<Element>& rows, std::int64_t begin, std::int64_t end);
+// gate_up becomes its own gradient; out is written as SwiGlu does, bit for bit.
 template <typename Element>
-void GatedSiluBackward(const GateRows<Element>& rows, std::int64_t begin, std::int64_t end);
+void SwiGluBackward(const GateRows<Element>& rows, std::int64_t begin, std::int64_t end);
 
 }  // namespace muster

@@ -50,7 +50,7 @@ MUSTER_INLINE void AddNormRows(const NormRows<T>& n, std::int64_t begin, std::in
 }
 
 template <typename T>
-MUSTER_INLINE void NormAgainRows(const NormRows<T>& n, std::int64_t begin, std::int64_t end) {
+MUSTER_INLINE void RecomputeRmsNormRows(const NormRows<T>& n, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * n.width;
     ApplyNorm(n.sum + at, n.weight, n.scale[row], n.y + at, n.width);
@@ -100,7 +100,7 @@ MUSTER_INLINE void BackwardRows(const NormBackwardRows<T>& n, std::int64_t begin
 }
 
 template <typename T>
-MUSTER_INLINE void HeadNormOf(const HeadNormRows<T>& n, std::int64_t begin, std::int64_t end) {
+MUSTER_INLINE void QkNormOf(const QkNormRows<T>& n, std::int64_t begin, std::int64_t end) {
   const std::int64_t normed = n.heads + n.kv_heads, values = n.kv_heads * n.head_dim;
   const std::int64_t width = normed * n.head_dim + values;
   for (std::int64_t row = begin; row < end; ++row) {
@@ -116,7 +116,7 @@ MUSTER_INLINE void HeadNormOf(const HeadNormRows<T>& n, std::int64_t begin, std:
 }
 
 template <typename T>
-MUSTER_INLINE void HeadBackwardRows(const HeadNormBackwardRows<T>& n, std::int64_t begin,
+MUSTER_INLINE void HeadBackwardRows(const QkNormBackwardRows<T>& n, std::int64_t begin,
                                     std::int64_t end) {
   const std::int64_t normed = n.heads + n.kv_heads;
   const std::int64_t width = (normed + n.kv_heads) * n.head_dim;
@@ -140,9 +140,9 @@ MUSTER_INLINE void HeadBackwardRows(const HeadNormBackwardRows<T>& n, std::int64
 }  // namespace
 
 MUSTER_ROWS_KERNEL(AddNorm, NormRows, AddNormRows)
-MUSTER_ROWS_KERNEL(NormAgain, NormRows, NormAgainRows)
+MUSTER_ROWS_KERNEL(RecomputeRmsNorm, NormRows, RecomputeRmsNormRows)
 MUSTER_ROWS_KERNEL(NormBackward, NormBackwardRows, BackwardRows)
-MUSTER_ROWS_KERNEL(HeadNorm, HeadNormRows, HeadNormOf)
-MUSTER_ROWS_KERNEL(HeadNormBackward, HeadNormBackwardRows, HeadBackwardRows)
+MUSTER_ROWS_KERNEL(QkNorm, QkNormRows, QkNormOf)
+MUSTER_ROWS_KERNEL(QkNormBackward, QkNormBackwardRows, HeadBackwardRows)
 
 }  // namespace muster

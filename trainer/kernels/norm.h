@@ -31,7 +31,7 @@ template <typename Element>
 void AddNorm(const NormRows<Element>& rows, std::int64_t begin, std::int64_t end);
 // y from sum, weight and scale, with the bits that AddNorm wrote.
 template <typename Element>
-void NormAgain(const NormRows<Element>& rows, std::int64_t begin, std::int64_t end);
+void RecomputeRmsNorm(const NormRows<Element>& rows, std::int64_t begin, std::int64_t end);
 
 template <typename Element>
 struct NormBackwardRows {
@@ -51,7 +51,7 @@ void NormBackward(const NormBackwardRows<Element>& rows, std::int64_t begin, std
 // its own for each head of queries and keys, values are copied. Weights are [head_dim], scale
 // [rows, heads + kv_heads]. `out` is apart from `joined`.
 template <typename Element>
-struct HeadNormRows {
+struct QkNormRows {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
@@ -63,10 +63,10 @@ struct HeadNormRows {
   Element* out = nullptr;
 };
 template <typename Element>
-void HeadNorm(const HeadNormRows<Element>& rows, std::int64_t begin, std::int64_t end);
+void QkNorm(const QkNormRows<Element>& rows, std::int64_t begin, std::int64_t end);
 
 template <typename Element>
-struct HeadNormBackwardRows {
+struct QkNormBackwardRows {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
@@ -80,7 +80,7 @@ struct HeadNormBackwardRows {
   Wide<Element>* key_weight_gradient = nullptr;
 };
 template <typename Element>
-void HeadNormBackward(const HeadNormBackwardRows<Element>& rows, std::int64_t begin,
+void QkNormBackward(const QkNormBackwardRows<Element>& rows, std::int64_t begin,
                       std::int64_t end);
 
 }  // namespace muster

@@ -34,6 +34,6 @@ MUSTER_INLINE void TurnRows(const RotaryRows<T>& r, std::int64_t begin, std::int
 
 }  // namespace
 
-MUSTER_ROWS_KERNEL(Rotate, RotaryRows, TurnRows)
+MUSTER_ROWS_KERNEL(ApplyRope, RotaryRows, TurnRows)
 
 }  // namespace muster

@@ -28,6 +28,6 @@ struct RotaryRows {
   Element* joined = nullptr;
 };
 template <typename Element>
-void Rotate(const RotaryRows<Element>& rows, std::int64_t begin, std::int64_t end);
+void ApplyRope(const RotaryRows<Element>& rows, std::int64_t begin, std::int64_t end);
 
 }  // namespace muster

@@ -22,7 +22,7 @@ std::int64_t BytesOf(std::int64_t rows, std::int64_t columns, at::ScalarType typ
   return cutter.used();
 }
 
-// What LinearLayers grow to: the gradient of the widest hidden values of adapters, the widest input
+// What LinearOps grow to: the gradient of the widest hidden values of adapters, the widest input
 // once more where elements of it are dropped, and the largest matrix that is dequantised.
 std::int64_t LayerBytes(const ModelConfig& config, const ActivationShape& shape,
                         std::int64_t tokens, at::ScalarType type) {

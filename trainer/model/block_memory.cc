@@ -73,7 +73,7 @@ BlockScratch BlockMemory::CutScratch(Cutter& cutter, std::int64_t tokens) const 
   cutter.Overlap(
       [&] {
         if (!keeps_normed_) cut(a.normed, hidden)();
-        if (config_.head_norms) {
+        if (config_.qk_norms) {
           cut(a.rotated, joined)();
           a.head_scale = cutter.Cut(
               {tokens, config_.num_attention_heads + config_.num_key_value_heads}, WideType(type_));

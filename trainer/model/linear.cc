@@ -76,7 +76,7 @@ void LinearWeightGradient::Deliver(const at::Tensor& product, const GradientTarg
                product.numel(), target.add);
 }
 
-at::Tensor LinearLayers::Matrix(const LinearWeights& weights, at::ScalarType type) {
+at::Tensor LinearOps::Matrix(const LinearWeights& weights, at::ScalarType type) {
   if (weights.packed == nullptr) return weights.weight;
   const PackedMatrix& packed = *weights.packed;
   at::Tensor matrix;
@@ -92,20 +92,20 @@ at::Tensor LinearLayers::Matrix(const LinearWeights& weights, at::ScalarType typ
   return matrix;
 }
 
-at::Tensor LinearLayers::DroppedScratch(const at::Tensor& like) {
+at::Tensor LinearOps::DroppedScratch(const at::Tensor& like) {
   at::Tensor dropped;
   dropped_.Fit([&](Cutter& cutter) { dropped = cutter.Cut(like.sizes(), like.scalar_type()); });
   return dropped;
 }
 
-at::Tensor LinearLayers::AdapterInput(const at::Tensor& x, const LoraPass& lora) {
+at::Tensor LinearOps::AdapterInput(const at::Tensor& x, const LoraPass& lora) {
   if (!lora.drops()) return x;
   at::Tensor dropped = DroppedScratch(x);
   ops_.Dropout(x, *lora.mask, lora.form.dropout, dropped);
   return dropped;
 }
 
-void LinearLayers::Forward(const at::Tensor& x, const LinearWeights& weights, const LoraPass& lora,
+void LinearOps::Forward(const at::Tensor& x, const LinearWeights& weights, const LoraPass& lora,
                            at::Tensor& hidden, at::Tensor& y) {
   const at::Tensor matrix = Matrix(weights, x.scalar_type());
   if (weights.bias.defined()) {
@@ -120,12 +120,12 @@ void LinearLayers::Forward(const at::Tensor& x, const LinearWeights& weights, co
   });
 }
 
-void LinearLayers::AdapterForward(const at::Tensor& x, const LinearWeights& weights,
+void LinearOps::AdapterForward(const at::Tensor& x, const LinearWeights& weights,
                                   const LoraPass& lora, at::Tensor& hidden) {
   if (!lora.empty()) LinearForward(AdapterInput(x, lora), weights.lora_a, hidden);
 }
 
-void LinearLayers::InputGradient(const at::Tensor& y_gradient, const LinearWeights& weights,
+void LinearOps::InputGradient(const at::Tensor& y_gradient, const LinearWeights& weights,
                                  const LoraPass& lora, at::Tensor& x_gradient) {
   LinearInputGradient(y_gradient, Matrix(weights, y_gradient.scalar_type()), x_gradient);
   if (lora.empty()) return;
@@ -146,7 +146,7 @@ void LinearLayers::InputGradient(const at::Tensor& y_gradient, const LinearWeigh
   x_gradient.add_(dropped);
 }
 
-void LinearLayers::ParameterGradients(const at::Tensor& y_gradient, const at::Tensor& x,
+void LinearOps::ParameterGradients(const at::Tensor& y_gradient, const at::Tensor& x,
                                       const at::Tensor& hidden, const LoraPass& lora,
                                       const LinearGradients& gradients) {
   if (gradients.weight.tensor.defined()) weight_gradient_.Write(y_gradient, x, gradients.weight);

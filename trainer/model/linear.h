@@ -53,10 +53,10 @@ class LinearWeightGradient {
 // Whole layers. The scratch memory grows to the largest layer and stays; a packed matrix is
 // dequantised there each time that it is used, and x is written there once more where elements of
 // it are dropped.
-class LinearLayers {
+class LinearOps {
  public:
   // `ops` outlives the object.
-  explicit LinearLayers(DeviceOps& ops)
+  explicit LinearOps(DeviceOps& ops)
       : ops_(ops), weight_gradient_(ops), scratch_(ops), unpacked_(ops), dropped_(ops) {}
 
   // `hidden` is written where there are adapters.

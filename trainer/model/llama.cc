@@ -77,7 +77,7 @@ at::Tensor Attention(const ModelConfig& config, const RotaryTable& rotary, const
                      weights.output.weight);
 }
 
-at::Tensor GatedSilu(const at::Tensor& gate_up) {
+at::Tensor SwiGlu(const at::Tensor& gate_up) {
   const std::int64_t inner = gate_up.size(-1) / 2;
   const at::ScalarType wide = WideType(gate_up.scalar_type());
   const at::Tensor gate = gate_up.narrow(-1, 0, inner).to(wide);
@@ -86,7 +86,7 @@ at::Tensor GatedSilu(const at::Tensor& gate_up) {
 }
 
 at::Tensor FeedForward(const at::Tensor& x, const BlockWeights& weights) {
-  return LinearLayer(GatedSilu(LinearLayer(x, weights.gate_up.weight)), weights.down.weight);
+  return LinearLayer(SwiGlu(LinearLayer(x, weights.gate_up.weight)), weights.down.weight);
 }
 
 // In fp32 and in the order of transformers, so that the angles are its angles.

@@ -17,7 +17,7 @@ const at::Tensor& NormedAgain(DeviceOps& ops, const at::Tensor& kept, const at::
                               const at::Tensor& weight, const at::Tensor& scale,
                               at::Tensor& scratch) {
   if (kept.defined()) return kept;
-  ops.NormAgain(sum, weight, scale, scratch);
+  ops.RecomputeRmsNorm(sum, weight, scale, scratch);
   return scratch;
 }
 
@@ -74,7 +74,7 @@ ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
   inputs_.Written(block);
   FeedForwardForward(input, weights, kept);
   BlockScratch& scratch = memory_.scratch();
-  ops_.GatedSilu(kept.gate_up, scratch.feed_forward.gated);
+  ops_.SwiGlu(kept.gate_up, scratch.feed_forward.gated);
   layers_.Forward(scratch.feed_forward.gated, weights.down, AdaptersOf(Matrix::kDown),
                   scratch.feed_forward.down_lora, scratch.delta);
   latest_ = block;
@@ -104,16 +104,16 @@ void LlamaBlocks::AttentionForward(const ResidualStream& in, const BlockWeights&
   ops_.AddNorm(in.sum, in.delta, weights.input_norm, config_.rms_norm_eps, input, normed,
                kept.input_scale);
   layers_.Forward(normed, weights.qkv, AdaptersOf(Matrix::kQkv), kept.qkv_lora, kept.qkv);
-  if (!config_.head_norms) ops_.Rotate(kept.qkv, cos_, sin_, shape_, heads_, 1);
+  if (!config_.qk_norms) ops_.ApplyRope(kept.qkv, cos_, sin_, shape_, heads_, 1);
   ops_.Attention(Rotated(weights, kept), shape_, heads_, kept.attended, kept.lse);
 }
 
 at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& kept) {
-  if (!config_.head_norms) return kept.qkv;
+  if (!config_.qk_norms) return kept.qkv;
   BlockScratch::Attention& scratch = memory_.scratch().attention;
-  ops_.HeadNorm(kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, heads_,
+  ops_.QkNorm(kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, heads_,
                 scratch.rotated, scratch.head_scale);
-  ops_.Rotate(scratch.rotated, cos_, sin_, shape_, heads_, 1);
+  ops_.ApplyRope(scratch.rotated, cos_, sin_, shape_, heads_, 1);
   return scratch.rotated;
 }
 
@@ -135,7 +135,7 @@ void LlamaBlocks::FeedForwardBackward(const BlockWeights& weights, const BlockGr
                                       BlockActivations& kept, at::Tensor& gradient) {
   BlockScratch::FeedForward& scratch = memory_.scratch().feed_forward;
   layers_.InputGradient(gradient, weights.down, AdaptersOf(Matrix::kDown), scratch.gated_gradient);
-  ops_.GatedSiluBackward(kept.gate_up, scratch.gated_gradient, scratch.gated);
+  ops_.SwiGluBackward(kept.gate_up, scratch.gated_gradient, scratch.gated);
   layers_.AdapterForward(scratch.gated, weights.down, AdaptersOf(Matrix::kDown), scratch.down_lora);
   layers_.ParameterGradients(gradient, scratch.gated, scratch.down_lora, AdaptersOf(Matrix::kDown),
                              gradients.down);
@@ -160,9 +160,9 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
                              gradients.output);
   ops_.AttentionBackward(Rotated(weights, kept), kept.attended, kept.lse, scratch.attended_gradient,
                          shape_, heads_, scratch.qkv_gradient);
-  ops_.Rotate(scratch.qkv_gradient, cos_, sin_, shape_, heads_, -1);
-  if (config_.head_norms) {
-    ops_.HeadNormBackward(kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale,
+  ops_.ApplyRope(scratch.qkv_gradient, cos_, sin_, shape_, heads_, -1);
+  if (config_.qk_norms) {
+    ops_.QkNormBackward(kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale,
                           heads_, scratch.qkv_gradient, gradients.query_norm, gradients.key_norm);
   }
   layers_.InputGradient(scratch.qkv_gradient, weights.qkv, AdaptersOf(Matrix::kQkv),

@@ -91,7 +91,7 @@ class LlamaBlocks {
   const at::ScalarType type_;
   BlockMemory memory_;
   BlockInputs inputs_;
-  LinearLayers layers_;
+  LinearOps layers_;
   int latest_ = -1;  // the block whose forward ran last: its activations need no second one
 };
 

@@ -24,7 +24,7 @@ constexpr Kind kKinds[] = {Kind::kLlama, Kind::kQwen2, Kind::kQwen3, Kind::kMist
 ModelConfig ConfigOf(Kind kind, int blocks) {
   ModelConfig config = OddConfig(blocks);
   config.qkv_bias = kind == Kind::kQwen2;
-  config.head_norms = kind == Kind::kQwen3;
+  config.qk_norms = kind == Kind::kQwen3;
   if (kind == Kind::kMistral) config.sliding_window = 4;
   return config;
 }

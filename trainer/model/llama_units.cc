@@ -26,7 +26,7 @@ std::vector<UnitTensor> BlockTensorsOf(const ModelConfig& config, std::int64_t l
     add("self_attn.k_proj.bias", {key}, TensorRole::kQkvBias);
     add("self_attn.v_proj.bias", {key}, TensorRole::kQkvBias);
   }
-  if (config.head_norms) {
+  if (config.qk_norms) {
     add("self_attn.q_norm.weight", {config.head_dim}, TensorRole::kQueryNorm);
     add("self_attn.k_norm.weight", {config.head_dim}, TensorRole::kKeyNorm);
   }

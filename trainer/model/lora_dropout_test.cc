@@ -66,7 +66,7 @@ TEST_P(LoraDropout, LayersMatchAutogradOverTheSameMask) {
   gradients.lora_b = {at::empty_like(weights.lora_b), false};
   at::Tensor hidden = Random({40, 4}), y = at::empty_like(y_gradient);
   at::Tensor x_gradient = at::empty_like(x);
-  LinearLayers layers(*ops_);
+  LinearOps layers(*ops_);
   layers.Forward(x, weights, pass_, hidden, y);
   layers.InputGradient(y_gradient, weights, pass_, x_gradient);
   layers.ParameterGradients(y_gradient, x, hidden, pass_, gradients);
@@ -92,7 +92,7 @@ TEST_P(LoraDropout, WithoutAMaskNothingIsDropped) {
   plain.dropout = 0;
   const auto output = [&](const LoraPass& pass) {
     at::Tensor hidden = Random({40, 4}), y = Random({40, 9});
-    LinearLayers(*ops_).Forward(x, weights, pass, hidden, y);
+    LinearOps(*ops_).Forward(x, weights, pass, hidden, y);
     return y;
   };
   const at::Tensor want = output({.form = plain});

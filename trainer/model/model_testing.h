@@ -38,7 +38,7 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type) {
   block.input_norm = random({hidden}, 0.5);
   block.qkv.weight = random({query + 2 * key, hidden}, 0.2);
   if (c.qkv_bias) block.qkv.bias = random({query + 2 * key}, 0.2);
-  if (c.head_norms) {
+  if (c.qk_norms) {
     block.query_norm = random({c.head_dim}, 0.5);
     block.key_norm = random({c.head_dim}, 0.5);
   }

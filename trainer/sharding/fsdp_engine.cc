@@ -118,7 +118,7 @@ std::int64_t Engine::parameter_count() const {
 
 void Engine::WeightsLoaded() {
   WaitForUpdate();
-  state_->RefreshShadows();
+  state_->RefreshLowPrecision();
   weights_->Invalidate();
 }
 

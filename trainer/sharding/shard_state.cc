@@ -51,7 +51,7 @@ ShardState::ShardState(const FlatLayout& layout, int rank, const Precision& prec
       ops_(ops),
       segment_(segment),
       units_(layout.units().size()) {
-  const bool has_shadow = in_segment() || precision.compute != precision.master;
+  const bool has_low_precision = in_segment() || precision.compute != precision.master;
   std::vector<Request> requests;
   std::size_t total = 0;
   for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -61,15 +61,15 @@ ShardState::ShardState(const FlatLayout& layout, int rank, const Precision& prec
       requests.push_back({pointer, Bytes(unit.count, type)});
       total += requests.back().bytes;
     };
-    void** const source = has_shadow ? &unit.shadow : &unit.master;
+    void** const source = has_low_precision ? &unit.low_precision : &unit.master;
     *source = own_places[u];
     if (!in_segment()) {
-      if (has_shadow || *source == nullptr) ask(&unit.master, precision.master);
+      if (has_low_precision || *source == nullptr) ask(&unit.master, precision.master);
       ask(&unit.exp_avg, precision.moments);
       ask(&unit.exp_avg_sq, precision.moments);
     }
     ask(&unit.gradient, precision.gradient);
-    if (has_shadow && *source == nullptr) ask(&unit.shadow, precision.compute);
+    if (has_low_precision && *source == nullptr) ask(&unit.low_precision, precision.compute);
   }
   memory_ = memory(total);
   auto* next = static_cast<char*>(memory_.data_ptr());
@@ -121,10 +121,10 @@ ArrayMemory ShardState::array_memory() const {
   return {.read = copy, .write = copy};
 }
 
-void ShardState::RefreshShadows() {
+void ShardState::RefreshLowPrecision() {
   for (const UnitShard& unit : units_) {
-    if (unit.shadow == nullptr) continue;
-    ops_.Convert(unit.master, precision_.master, unit.shadow, precision_.compute, unit.count,
+    if (unit.low_precision == nullptr) continue;
+    ops_.Convert(unit.master, precision_.master, unit.low_precision, precision_.compute, unit.count,
                  false);
   }
 }
@@ -151,11 +151,11 @@ OptimizerArrays ShardState::ForOptimizer(int unit) const {
           .old_exp_avg = Shifted(shard.exp_avg, to_old_),
           .old_exp_avg_sq = Shifted(shard.exp_avg_sq, to_old_),
           .gradient = shard.gradient,
-          .shadow = shard.shadow,
+          .low_precision = shard.low_precision,
           .weight_type = precision_.master,
           .moment_type = precision_.moments,
           .gradient_type = precision_.gradient,
-          .shadow_type = precision_.compute,
+          .low_precision_type = precision_.compute,
           .count = shard.count};
 }
 

@@ -1,10 +1,10 @@
 // ShardState: what one rank keeps of the model for the whole run: per unit the master weights, both
-// AdamW moments, the gradient, and where the compute type is another one the shadow that gathers
+// AdamW moments, the gradient, and where the compute type is another one the low-precision copy that gathers
 // read.
 //
 // With a segment the master weights and moments lie in its slots: an update reads one and writes
 // the other, and then that one is the state (ADR 9). Pointers to them are good until the next
-// update; what gathers read is always a shadow then. Gradients and shadows never move: views and
+// update; what gathers read is always a low-precision copy then. Gradients and low-precision copies never move: views and
 // collectives keep pointers into them. What gathers read lies where GatheredWeights wants it; all
 // that does not lie in a segment is one allocation, zeroed.
 // Owned by the engine; used by the trainer's thread. Padding is zero and stays zero.
@@ -32,10 +32,10 @@ struct UnitShard {
   void* exp_avg = nullptr;
   void* exp_avg_sq = nullptr;
   void* gradient = nullptr;
-  void* shadow = nullptr;  // null: gathers read the master weights, which never move
+  void* low_precision = nullptr;  // null: gathers read the master weights, which never move
 
   // What a gather of this unit sends.
-  void* GatherSource() const { return shadow != nullptr ? shadow : master; }
+  void* GatherSource() const { return low_precision != nullptr ? low_precision : master; }
 };
 
 // "<unit>/weight", "<unit>/exp_avg" and "<unit>/exp_avg_sq" of that rank of the shard group: what
@@ -70,8 +70,8 @@ class ShardState {
   // How these arrays are reached from host memory; empty where they lie in it.
   ArrayMemory array_memory() const;
 
-  // Rewrites the shadows after the master weights were loaded.
-  void RefreshShadows();
+  // Rewrites the low-precision copies after the master weights were loaded.
+  void RefreshLowPrecision();
 
   // Before the units are updated: what ForOptimizer writes is the state from here on.
   void BeginUpdate();

@@ -121,7 +121,7 @@ Result<std::unique_ptr<Buddy>> Buddy::Create(Communicator& world, const Segment&
                           world.Split("buddy", members, Deadline::After(kSplitTimeout)));
   const Introduction said = IntroductionOf(own);
   Introduction heard{};
-  MUSTER_RETURN_IF_ERROR(buddy->ring_->ShiftToNext(&said, &heard, sizeof said)->Wait());
+  MUSTER_RETURN_IF_ERROR(buddy->ring_->RingSendRecv(&said, &heard, sizeof said)->Wait());
   if (heard.slot_bytes != said.slot_bytes || heard.layout != said.layout) {
     return Internal("the ranks of a buddy ring have shards of different kinds");
   }
@@ -173,7 +173,7 @@ Result<SegmentSpec> Buddy::ReceiveSpec() {
   std::string padded = said;
   padded.resize(static_cast<std::size_t>(bytes), ' ');
   std::string heard(padded.size(), ' ');
-  MUSTER_RETURN_IF_ERROR(ring_->ShiftToNext(padded.data(), heard.data(), heard.size())->Wait());
+  MUSTER_RETURN_IF_ERROR(ring_->RingSendRecv(padded.data(), heard.data(), heard.size())->Wait());
   MUSTER_ASSIGN_OR_RETURN(DecodedShardHeader decoded,
                           ShardHeaderFromJson(heard, ShardFrame{.data_bytes = own_->slot_bytes()}));
   return SegmentSpec{.shard_index = decoded.header.rank,
@@ -196,7 +196,7 @@ void Buddy::Start(int slot, const TrainCursor& cursor, bool changed) {
   // The newest copy stays whole until this one is.
   if (kept_->NewestStep() >= 0) arriving_slot_ = 1 - arriving_slot_;
   kept_->Unseal(arriving_slot_);
-  copy_ = ring_->ShiftToNext(own_->slot(slot), kept_->slot(arriving_slot_), own_->slot_bytes());
+  copy_ = ring_->RingSendRecv(own_->slot(slot), kept_->slot(arriving_slot_), own_->slot_bytes());
 }
 
 Status Buddy::Finish() {

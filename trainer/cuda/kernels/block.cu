@@ -21,7 +21,7 @@ struct Turn {
 };
 
 template <typename T, int N>
-__global__ void RotateKernel(Turn<T> t) {
+__global__ void RopeKernel(Turn<T> t) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= t.packs) return;
   const std::int64_t per_head = t.half / N;
@@ -61,7 +61,7 @@ __device__ __forceinline__ Real Sigmoid(Real x) {
 }
 
 template <typename T, int N>
-__global__ void GatedSiluKernel(Activation<T> g) {
+__global__ void SwiGluKernel(Activation<T> g) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= g.packs) return;
   const std::int64_t row = index * N / g.width;
@@ -77,7 +77,7 @@ __global__ void GatedSiluKernel(Activation<T> g) {
 }
 
 template <typename T, int N>
-__global__ void GatedSiluBackwardKernel(Activation<T> g) {
+__global__ void SwiGluBackwardKernel(Activation<T> g) {
   using Real = Wide<T>;
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= g.packs) return;
@@ -115,7 +115,7 @@ CudaResult LaunchRotate(const Rotation& r, CudaStream stream) {
                      static_cast<const Wide<T>*>(r.cos),
                      static_cast<const Wide<T>*>(r.sin),
                      static_cast<Wide<T>>(r.direction)};
-  return Launch(RotateKernel<T, N>, BlocksFor(turn.packs, kThreads), kThreads, 0, stream, turn);
+  return Launch(RopeKernel<T, N>, BlocksFor(turn.packs, kThreads), kThreads, 0, stream, turn);
 }
 
 // The two kernels of the activation differ in nothing else.
@@ -132,22 +132,22 @@ CudaResult LaunchGate(const Gate& g, void (*packed)(Activation<T>), void (*singl
 
 }  // namespace
 
-CudaResult Rotate(const Rotation& r, CudaStream stream) {
+CudaResult ApplyRope(const Rotation& r, CudaStream stream) {
   return WithElement(r.type, [&]<typename T>(T*) {
     const bool packs = r.head_dim / 2 % kPack<T> == 0 && r.stride % kPack<T> == 0 && Aligned(r.qkv);
     return packs ? LaunchRotate<T, kPack<T>>(r, stream) : LaunchRotate<T, 1>(r, stream);
   });
 }
 
-CudaResult GatedSilu(const Gate& g, CudaStream stream) {
+CudaResult SwiGlu(const Gate& g, CudaStream stream) {
   return WithElement(g.type, [&]<typename T>(T*) {
-    return LaunchGate<T>(g, GatedSiluKernel<T, kPack<T>>, GatedSiluKernel<T, 1>, stream);
+    return LaunchGate<T>(g, SwiGluKernel<T, kPack<T>>, SwiGluKernel<T, 1>, stream);
   });
 }
 
-CudaResult GatedSiluBackward(const Gate& g, CudaStream stream) {
+CudaResult SwiGluBackward(const Gate& g, CudaStream stream) {
   return WithElement(g.type, [&]<typename T>(T*) {
-    return LaunchGate<T>(g, GatedSiluBackwardKernel<T, kPack<T>>, GatedSiluBackwardKernel<T, 1>,
+    return LaunchGate<T>(g, SwiGluBackwardKernel<T, kPack<T>>, SwiGluBackwardKernel<T, 1>,
                          stream);
   });
 }

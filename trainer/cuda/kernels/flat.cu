@@ -95,9 +95,9 @@ __device__ void AdamWRun(const OptimizerArrays& a, const AdamWCoefficients<Real>
   WriteRun<N>(a.weight, a.weight_type, at, weight);
   WriteRun<N>(a.exp_avg, a.moment_type, at, m);
   WriteRun<N>(a.exp_avg_sq, a.moment_type, at, v);
-  if (a.shadow == nullptr) return;
+  if (a.low_precision == nullptr) return;
   for (int k = 0; k < N; ++k) weight[k] = RoundedAs(a.weight_type, weight[k]);
-  WriteRun<N>(a.shadow, a.shadow_type, at, weight);
+  WriteRun<N>(a.low_precision, a.low_precision_type, at, weight);
 }
 
 template <typename Real, int N>
@@ -184,7 +184,7 @@ CudaResult LaunchAdamW(const OptimizerArrays& a, const AdamWOptions& options, co
                                   static_cast<Real>(options.eps),
                                   static_cast<Real>(step.gradient_scale)};
   if (Aligned(a.weight, a.exp_avg, a.exp_avg_sq, a.old_weight, a.old_exp_avg, a.old_exp_avg_sq,
-              a.gradient, a.shadow)) {
+              a.gradient, a.low_precision)) {
     return Launch(AdamWKernel<Real, kRun>, BlocksFor(a.count, kThreads * kRun), kThreads, 0, stream,
                   a, c);
   }
@@ -208,7 +208,7 @@ CudaResult LaunchConvert(const ConvertRows& c, CudaStream stream) {
 
 CudaResult AdamW(const OptimizerArrays& a, const AdamWOptions& options, const AdamWStep& step,
                  CudaStream stream) {
-  for (const ElementType type : {a.weight_type, a.moment_type, a.gradient_type, a.shadow_type}) {
+  for (const ElementType type : {a.weight_type, a.moment_type, a.gradient_type, a.low_precision_type}) {
     if (!IsFloating(type)) return kInvalidValue;
   }
   const bool wide =

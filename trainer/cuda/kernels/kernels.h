@@ -18,7 +18,7 @@
 
 namespace muster::cuda {
 
-// [rows, width], weight [width], scale [rows] W. As DeviceOps::AddNorm and NormAgain.
+// [rows, width], weight [width], scale [rows] W. As DeviceOps::AddNorm and RecomputeRmsNorm.
 struct Norm {
   ElementType type = ElementType::kFloat32;
   std::int64_t rows = 0;
@@ -32,7 +32,7 @@ struct Norm {
   void* y = nullptr;
 };
 CudaResult AddNorm(const Norm& norm, CudaStream stream);
-CudaResult NormAgain(const Norm& norm, CudaStream stream);
+CudaResult RecomputeRmsNorm(const Norm& norm, CudaStream stream);
 
 struct NormGradient {
   ElementType type = ElementType::kFloat32;
@@ -51,8 +51,8 @@ struct NormGradient {
 std::int64_t NormParts(std::int64_t rows);
 CudaResult NormBackward(const NormGradient& norm, CudaStream stream);
 
-// As DeviceOps::HeadNorm; qkv and out [rows, (heads + 2 * kv_heads) * head_dim].
-struct HeadNorms {
+// As DeviceOps::QkNorm; qkv and out [rows, (heads + 2 * kv_heads) * head_dim].
+struct QkNorms {
   ElementType type = ElementType::kFloat32;
   std::int64_t rows = 0;
   std::int64_t heads = 0;
@@ -65,15 +65,15 @@ struct HeadNorms {
   void* scale = nullptr;  // [rows, heads + kv_heads] W
   void* out = nullptr;
 };
-CudaResult HeadNorm(const HeadNorms& norms, CudaStream stream);
+CudaResult QkNorm(const QkNorms& norms, CudaStream stream);
 
 struct HeadWeightGradient {
-  void* parts = nullptr;  // scratch [HeadNormParts(rows), head_dim] W; null: the weight is frozen
+  void* parts = nullptr;  // scratch [QkNormParts(rows), head_dim] W; null: the weight is frozen
   void* gradient = nullptr;  // [head_dim]
   ElementType type = ElementType::kFloat32;
   bool add = false;
 };
-struct HeadNormGradient {
+struct QkNormGradient {
   ElementType type = ElementType::kFloat32;
   std::int64_t rows = 0;
   std::int64_t heads = 0;
@@ -87,8 +87,8 @@ struct HeadNormGradient {
   HeadWeightGradient query;
   HeadWeightGradient key;
 };
-std::int64_t HeadNormParts(std::int64_t rows);
-CudaResult HeadNormBackward(const HeadNormGradient& norms, CudaStream stream);
+std::int64_t QkNormParts(std::int64_t rows);
+CudaResult QkNormBackward(const QkNormGradient& norms, CudaStream stream);
 
 // qkv [rows, stride] of which the first heads * head_dim columns are turned; cos, sin
 // [length, head_dim / 2] W.
@@ -105,7 +105,7 @@ struct Rotation {
   const void* sin = nullptr;
   int direction = 1;
 };
-CudaResult Rotate(const Rotation& rotation, CudaStream stream);
+CudaResult ApplyRope(const Rotation& rotation, CudaStream stream);
 
 // gate_up [rows, 2 * width], out and out_gradient [rows, width].
 struct Gate {
@@ -116,8 +116,8 @@ struct Gate {
   const void* out_gradient = nullptr;
   void* out = nullptr;
 };
-CudaResult GatedSilu(const Gate& gate, CudaStream stream);
-CudaResult GatedSiluBackward(const Gate& gate, CudaStream stream);
+CudaResult SwiGlu(const Gate& gate, CudaStream stream);
+CudaResult SwiGluBackward(const Gate& gate, CudaStream stream);
 
 // As DeviceOps::Dropout; x and out [rows, width].
 struct Drop {

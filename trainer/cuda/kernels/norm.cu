@@ -59,7 +59,7 @@ __global__ void AddNormKernel(NormRow<T, N> n) {
 }
 
 template <typename T, int N>
-__global__ void NormAgainKernel(NormRow<T, N> n) {
+__global__ void RecomputeRmsNormKernel(NormRow<T, N> n) {
   const std::int64_t row = blockIdx.x;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
   for (std::int64_t column = threadIdx.x * N; column < n.width; column += step) {
@@ -159,13 +159,13 @@ CudaResult AddNorm(const Norm& n, CudaStream stream) {
   });
 }
 
-CudaResult NormAgain(const Norm& n, CudaStream stream) {
+CudaResult RecomputeRmsNorm(const Norm& n, CudaStream stream) {
   return WithElement(n.type, [&]<typename T>(T*) {
     const auto rows = static_cast<unsigned>(n.rows);
     if (PacksFit<T>(n.width) && Aligned(n.sum, n.weight, n.y)) {
-      return Launch(NormAgainKernel<T, kPack<T>>, rows, kThreads, 0, stream, RowOf<T, kPack<T>>(n));
+      return Launch(RecomputeRmsNormKernel<T, kPack<T>>, rows, kThreads, 0, stream, RowOf<T, kPack<T>>(n));
     }
-    return Launch(NormAgainKernel<T, 1>, rows, kThreads, 0, stream, RowOf<T, 1>(n));
+    return Launch(RecomputeRmsNormKernel<T, 1>, rows, kThreads, 0, stream, RowOf<T, 1>(n));
   });
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/cuda/plain_attention.h"
+#include "trainer/cuda/math_attention.h"
 
 #include <ATen/ATen.h>
 
@@ -99,7 +99,7 @@ double ScaleOf(const AttentionHeads& heads) {
 
 }  // namespace
 
-void PlainAttention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
+void MathAttention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                     at::Tensor& out, at::Tensor& lse) {
   const HeadViews views(qkv, heads);
   for (const Document& document : DocumentsOf(shape)) {
@@ -114,7 +114,7 @@ void PlainAttention(const at::Tensor& qkv, const BatchShape& shape, const Attent
   }
 }
 
-void PlainAttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
+void MathAttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                             const at::Tensor& out_gradient, const BatchShape& shape,
                             const AttentionHeads& heads, at::Tensor& qkv_gradient) {
   const at::ScalarType wide = WideType(qkv.scalar_type());

@@ -35,7 +35,7 @@ struct Heads {
 };
 
 template <typename T>
-__global__ void HeadNormKernel(Heads<T> n) {
+__global__ void QkNormKernel(Heads<T> n) {
   const std::int64_t all = n.heads + 2 * n.kv_heads;
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -76,7 +76,7 @@ struct HeadRun {
 
 // A lane's columns of its warp's part belong to it alone, so they need no barrier.
 template <typename T>
-__global__ void HeadNormBackwardKernel(HeadRun<T> n) {
+__global__ void QkNormBackwardKernel(HeadRun<T> n) {
   using Real = Wide<T>;
   const std::int64_t normed = n.heads + n.kv_heads;
   const int lane = threadIdx.x % kWarp;
@@ -117,7 +117,7 @@ std::int64_t Runs(std::int64_t rows) {
 
 }  // namespace
 
-CudaResult HeadNorm(const HeadNorms& n, CudaStream stream) {
+CudaResult QkNorm(const QkNorms& n, CudaStream stream) {
   return WithElement(n.type, [&]<typename T>(T*) {
     const Heads<T> arguments{n.rows,
                              n.heads,
@@ -130,13 +130,13 @@ CudaResult HeadNorm(const HeadNorms& n, CudaStream stream) {
                              static_cast<Wide<T>*>(n.scale),
                              static_cast<T*>(n.out)};
     const std::int64_t warps = n.rows * (n.heads + 2 * n.kv_heads);
-    return Launch(HeadNormKernel<T>, BlocksFor(warps, kWarps), kThreads, 0, stream, arguments);
+    return Launch(QkNormKernel<T>, BlocksFor(warps, kWarps), kThreads, 0, stream, arguments);
   });
 }
 
-std::int64_t HeadNormParts(std::int64_t rows) { return Runs(rows) * kWarps; }
+std::int64_t QkNormParts(std::int64_t rows) { return Runs(rows) * kWarps; }
 
-CudaResult HeadNormBackward(const HeadNormGradient& n, CudaStream stream) {
+CudaResult QkNormBackward(const QkNormGradient& n, CudaStream stream) {
   return WithElement(n.type, [&]<typename T>(T*) {
     using Real = Wide<T>;
     const HeadRun<T> arguments{n.rows,
@@ -151,12 +151,12 @@ CudaResult HeadNormBackward(const HeadNormGradient& n, CudaStream stream) {
                                static_cast<T*>(n.gradient),
                                static_cast<Real*>(n.query.parts),
                                static_cast<Real*>(n.key.parts)};
-    CudaResult result = Launch(HeadNormBackwardKernel<T>, static_cast<unsigned>(Runs(n.rows)),
+    CudaResult result = Launch(QkNormBackwardKernel<T>, static_cast<unsigned>(Runs(n.rows)),
                                kThreads, 0, stream, arguments);
     for (const HeadWeightGradient& weight : {n.query, n.key}) {
       if (result != CudaResult::kSuccess) return result;
       if (weight.parts == nullptr) continue;
-      result = JoinParts(static_cast<const Real*>(weight.parts), HeadNormParts(n.rows), n.head_dim,
+      result = JoinParts(static_cast<const Real*>(weight.parts), QkNormParts(n.rows), n.head_dim,
                          weight.gradient, weight.type, weight.add, stream);
     }
     return result;

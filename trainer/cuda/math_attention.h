@@ -9,9 +9,9 @@
 
 namespace muster {
 
-void PlainAttention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
+void MathAttention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                     at::Tensor& out, at::Tensor& lse);
-void PlainAttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
+void MathAttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
                             const at::Tensor& out_gradient, const BatchShape& shape,
                             const AttentionHeads& heads, at::Tensor& qkv_gradient);
 
