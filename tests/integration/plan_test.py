@@ -89,7 +89,7 @@ class Plan(unittest.TestCase):
         def planned(*names):
             return sum(parts[name]["host_bytes"] for name in names if name in parts)
 
-        gathered = parts["gathered_weights"]
+        gathered = parts["unsharded_parameters"]
         # A single rank's shard of frozen weights is the gathered array; ranks of one host hold a
         # part each of one that they share.
         alone = planned("frozen_weights") if how.get("world", 1) == 1 else 0

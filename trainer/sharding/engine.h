@@ -18,9 +18,9 @@
 #include "trainer/model/llama_head.h"
 #include "trainer/sharding/frozen_weights.h"
 #include "trainer/sharding/fsdp_engine.h"
-#include "trainer/sharding/gathered_weights.h"
+#include "trainer/sharding/unsharded_parameters.h"
 #include "trainer/sharding/gradient_reducer.h"
-#include "trainer/sharding/host_updates.h"
+#include "trainer/sharding/async_cpu_optimizer.h"
 #include "trainer/sharding/loss_scaler.h"
 #include "trainer/sharding/mesh.h"
 #include "trainer/sharding/state_snapshots.h"
@@ -119,7 +119,7 @@ class Engine final : public FsdpEngine {
   const FlatLayout layout_;
   std::unique_ptr<DeviceOps> host_ops_;  // null: nothing is offloaded
   std::unique_ptr<ShardState> state_;
-  std::unique_ptr<GatheredWeights> weights_;  // ends first: gathers under way read the shards
+  std::unique_ptr<UnshardedParameters> weights_;  // ends first: gathers under way read the shards
   std::unique_ptr<FrozenWeights> frozen_;     // null: the whole model is trained
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<UnitWeights> unit_weights_;  // by unit: what is gathered, trained or frozen
@@ -133,7 +133,7 @@ class Engine final : public FsdpEngine {
   at::Tensor tied_gradient_;                   // of the embedding by way of the head
   std::unique_ptr<StateSnapshots> snapshots_;  // null: none are made
   std::optional<TrainCursor> unsealed_;        // of the update under way
-  std::unique_ptr<HostUpdates> updates_;       // ends before what it updates
+  std::unique_ptr<AsyncCpuOptimizer> updates_;       // ends before what it updates
   bool step_open_ = false;
   int micro_batch_ = 0;    // of the step under way
   at::Tensor losses_;      // [at least micro_batch_] sums_[kLoss] after each; on the device

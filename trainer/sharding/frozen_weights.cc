@@ -101,7 +101,7 @@ std::uint64_t FrozenWeights::Content() const {
 
 Status FrozenWeights::Place() {
   MUSTER_ASSIGN_OR_RETURN(
-      gathered_, GatheredWeights::Create(
+      gathered_, UnshardedParameters::Create(
                      layout_, shard_, ops_,
                      {.rank = options_.rank,
                       .type = ElementType::kUint8,

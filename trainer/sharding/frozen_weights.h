@@ -27,7 +27,7 @@
 #include "trainer/model/packed_matrix.h"
 #include "trainer/sharding/frozen_layout.h"
 #include "trainer/sharding/frozen_store.h"
-#include "trainer/sharding/gathered_weights.h"
+#include "trainer/sharding/unsharded_parameters.h"
 #include "trainer/sharding/unit_views.h"
 
 namespace muster {
@@ -108,7 +108,7 @@ class FrozenWeights {
   FrozenStore store_;
   bool kept_ = false;
   at::Tensor memory_;  // of the shards, where they need not lie in the gathered arrays
-  std::unique_ptr<GatheredWeights> gathered_;  // ends first: gathers under way read the shards
+  std::unique_ptr<UnshardedParameters> gathered_;  // ends first: gathers under way read the shards
   std::vector<void*> shards_;                  // by unit
   std::vector<UnitWeights> views_;             // by unit
   std::vector<Packed> packed_;

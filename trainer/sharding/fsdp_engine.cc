@@ -36,7 +36,7 @@ Engine::Engine(const ModelConfig& config, const std::vector<UnitSpec>& trained, 
       scaler_(precision_.scales_loss()) {
   if (!options_.cpu_offload || ops_.is_host()) return;
   host_ops_ = MakeCpuOps();
-  updates_ = std::make_unique<HostUpdates>();
+  updates_ = std::make_unique<AsyncCpuOptimizer>();
 }
 
 bool Engine::reshards() const {
@@ -62,7 +62,7 @@ Status Engine::PlaceWeights(std::vector<UnitSpec> frozen) {
   const bool adapters = !frozen.empty();
   // Adapters are small: once gathered they stay until they are updated.
   MUSTER_ASSIGN_OR_RETURN(weights_,
-                          GatheredWeights::Create(layout_, mesh_.shard(), ops_,
+                          UnshardedParameters::Create(layout_, mesh_.shard(), ops_,
                                                   {.rank = mesh_.shard_rank(),
                                                    .type = precision_.compute,
                                                    .reshard_after_forward = reshards() && !adapters,

@@ -5,7 +5,7 @@
 // With a segment the master weights and moments lie in its slots: an update reads one and writes
 // the other, and then that one is the state (ADR 9). Pointers to them are good until the next
 // update; what gathers read is always a low-precision copy then. Gradients and low-precision copies never move: views and
-// collectives keep pointers into them. What gathers read lies where GatheredWeights wants it; all
+// collectives keep pointers into them. What gathers read lies where UnshardedParameters wants it; all
 // that does not lie in a segment is one allocation, zeroed.
 // Owned by the engine; used by the trainer's thread. Padding is zero and stays zero.
 #pragma once

@@ -1,4 +1,4 @@
-// GatheredWeights: the whole weights of the units that are being computed with.
+// UnshardedParameters: the whole weights of the units that are being computed with.
 //
 // Resident: the whole arrays of all units exist for the whole run and every rank's shard lies at
 // its own place in them. So it is with one rank, where the arrays are the shards and nothing is
@@ -51,14 +51,14 @@ struct GatherOptions {
   std::function<Result<at::Tensor>(std::size_t bytes)> allocate = {};
 };
 
-class GatheredWeights {
+class UnshardedParameters {
  public:
   // Collective. `communicator` is the shard group's, null if it has one rank. All outlive the
   // object.
-  static Result<std::unique_ptr<GatheredWeights>> Create(const FlatLayout& layout,
+  static Result<std::unique_ptr<UnshardedParameters>> Create(const FlatLayout& layout,
                                                          Communicator* communicator, DeviceOps& ops,
                                                          GatherOptions options);
-  ~GatheredWeights();
+  ~UnshardedParameters();
 
   // Where this rank's shard of each unit must lie; null: it may lie anywhere (slots).
   std::vector<void*> OwnPlaces() const;
@@ -88,7 +88,7 @@ class GatheredWeights {
     std::unique_ptr<DeviceCopy> copy;  // of the shard, from host memory
   };
 
-  GatheredWeights(const FlatLayout& layout, Communicator* communicator, DeviceOps& ops,
+  UnshardedParameters(const FlatLayout& layout, Communicator* communicator, DeviceOps& ops,
                   GatherOptions options);
   Status PlaceResident();
   void PlaceSlots();

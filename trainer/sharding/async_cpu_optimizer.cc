@@ -1,14 +1,14 @@
-#include "trainer/sharding/host_updates.h"
+#include "trainer/sharding/async_cpu_optimizer.h"
 
 #include "common/base/check.h"
 
 namespace muster {
 
-HostUpdates::HostUpdates() {
+AsyncCpuOptimizer::AsyncCpuOptimizer() {
   thread_ = std::thread([this] { Run(); });
 }
 
-HostUpdates::~HostUpdates() {
+AsyncCpuOptimizer::~AsyncCpuOptimizer() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -17,7 +17,7 @@ HostUpdates::~HostUpdates() {
   thread_.join();
 }
 
-void HostUpdates::Start(int units, std::function<void(int)> update) {
+void AsyncCpuOptimizer::Start(int units, std::function<void(int)> update) {
   {
     std::lock_guard lock(mutex_);
     MUSTER_CHECK(done_ == units_, "an update begins before the one before it has ended");
@@ -28,17 +28,17 @@ void HostUpdates::Start(int units, std::function<void(int)> update) {
   changed_.notify_all();
 }
 
-void HostUpdates::WaitFor(int unit) {
+void AsyncCpuOptimizer::WaitFor(int unit) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ > unit || done_ == units_; });
 }
 
-void HostUpdates::WaitForAll() {
+void AsyncCpuOptimizer::WaitForAll() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ == units_; });
 }
 
-void HostUpdates::Run() {
+void AsyncCpuOptimizer::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || done_ < units_; });

@@ -1,4 +1,4 @@
-// HostUpdates: the optimizer's step on the host, one unit after the other, beside the device's work
+// AsyncCpuOptimizer: the optimizer's step on the host, one unit after the other, beside the device's work
 // (cpu_offload).
 //
 // An update begins as soon as the step's numbers are known to be good and is needed only when its
@@ -16,13 +16,13 @@
 
 namespace muster {
 
-class HostUpdates {
+class AsyncCpuOptimizer {
  public:
-  HostUpdates();
+  AsyncCpuOptimizer();
   // Finishes what was started.
-  ~HostUpdates();
-  HostUpdates(const HostUpdates&) = delete;
-  HostUpdates& operator=(const HostUpdates&) = delete;
+  ~AsyncCpuOptimizer();
+  AsyncCpuOptimizer(const AsyncCpuOptimizer&) = delete;
+  AsyncCpuOptimizer& operator=(const AsyncCpuOptimizer&) = delete;
 
   // update(0) .. update(units - 1); the ones started before must have ended.
   void Start(int units, std::function<void(int unit)> update);

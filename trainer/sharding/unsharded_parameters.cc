@@ -1,4 +1,4 @@
-#include "trainer/sharding/gathered_weights.h"
+#include "trainer/sharding/unsharded_parameters.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,22 +15,22 @@ std::array<std::int64_t, 4> GatherSlotCounts(const FlatLayout& layout) {
   return counts;
 }
 
-GatheredWeights::GatheredWeights(const FlatLayout& layout, Communicator* communicator,
+UnshardedParameters::UnshardedParameters(const FlatLayout& layout, Communicator* communicator,
                                  DeviceOps& ops, GatherOptions options)
     : layout_(layout), communicator_(communicator), ops_(ops), options_(options) {}
 
-Result<std::unique_ptr<GatheredWeights>> GatheredWeights::Create(const FlatLayout& layout,
+Result<std::unique_ptr<UnshardedParameters>> UnshardedParameters::Create(const FlatLayout& layout,
                                                                  Communicator* communicator,
                                                                  DeviceOps& ops,
                                                                  GatherOptions options) {
-  std::unique_ptr<GatheredWeights> weights(new GatheredWeights(layout, communicator, ops, options));
+  std::unique_ptr<UnshardedParameters> weights(new UnshardedParameters(layout, communicator, ops, options));
   MUSTER_RETURN_IF_ERROR(weights->PlaceResident());
   if (!weights->resident_) weights->PlaceSlots();
   return weights;
 }
 
 // Leaves resident_ false where slots are to be used.
-Status GatheredWeights::PlaceResident() {
+Status UnshardedParameters::PlaceResident() {
   // What was offloaded must not be on the device all the time.
   if (options_.from_host && options_.reshard_after_forward) return OkStatus();
   std::int64_t total = 0;
@@ -62,7 +62,7 @@ Status GatheredWeights::PlaceResident() {
   return OkStatus();
 }
 
-void GatheredWeights::PlaceSlots() {
+void UnshardedParameters::PlaceSlots() {
   const int last = static_cast<int>(layout_.units().size()) - 1;
   const std::array<std::int64_t, 4> counts = GatherSlotCounts(layout_);
   slot_of_.push_back(2);
@@ -77,14 +77,14 @@ void GatheredWeights::PlaceSlots() {
   }
 }
 
-GatheredWeights::~GatheredWeights() {
+UnshardedParameters::~UnshardedParameters() {
   for (Slot& slot : slots_) {
     if (slot.gather != nullptr) (void)slot.gather->Wait();
     if (slot.copy != nullptr) slot.copy->WaitOnHost();
   }
 }
 
-std::vector<void*> GatheredWeights::OwnPlaces() const {
+std::vector<void*> UnshardedParameters::OwnPlaces() const {
   std::vector<void*> places(layout_.units().size(), nullptr);
   if (!resident_ || options_.from_host) return places;
   for (std::size_t u = 0; u < places.size(); ++u) {
@@ -93,12 +93,12 @@ std::vector<void*> GatheredWeights::OwnPlaces() const {
   return places;
 }
 
-void* GatheredWeights::OwnPlaceIn(const Slot& slot, int unit) const {
+void* UnshardedParameters::OwnPlaceIn(const Slot& slot, int unit) const {
   return static_cast<char*>(slot.data) + options_.rank * layout_.units()[unit].shard_count *
                                              static_cast<std::int64_t>(ElementSize(options_.type));
 }
 
-void GatheredWeights::Prefetch(int unit) {
+void UnshardedParameters::Prefetch(int unit) {
   Slot& slot = slots_[slot_of_[unit]];
   if (slot.unit == unit) return;
   MUSTER_CHECK(slot.gather == nullptr, "a slot is gathered into twice at once");
@@ -114,13 +114,13 @@ void GatheredWeights::Prefetch(int unit) {
       communicator_->AllGather(shard, slot.data, layout_.units()[unit].shard_count, options_.type);
 }
 
-void GatheredWeights::SendFromHost(Slot& slot, int unit) {
+void UnshardedParameters::SendFromHost(Slot& slot, int unit) {
   const auto bytes =
       static_cast<std::size_t>(layout_.units()[unit].shard_count) * ElementSize(options_.type);
   slot.copy = ops_.Copy(OwnPlaceIn(slot, unit), sources_[unit], bytes);
 }
 
-Status GatheredWeights::Wait(int unit) {
+Status UnshardedParameters::Wait(int unit) {
   Prefetch(unit);
   Slot& slot = slots_[slot_of_[unit]];
   if (slot.copy != nullptr) std::exchange(slot.copy, nullptr)->WaitOnDevice();
@@ -131,7 +131,7 @@ Status GatheredWeights::Wait(int unit) {
   return status;
 }
 
-void GatheredWeights::Invalidate() {
+void UnshardedParameters::Invalidate() {
   for (Slot& slot : slots_) {
     // Of a step that failed; no step that ends well leaves one.
     if (slot.gather != nullptr) (void)slot.gather->Wait();
@@ -141,6 +141,6 @@ void GatheredWeights::Invalidate() {
   }
 }
 
-std::int64_t GatheredWeights::bytes() const { return memory_.defined() ? memory_.numel() : 0; }
+std::int64_t UnshardedParameters::bytes() const { return memory_.defined() ? memory_.numel() : 0; }
 
 }  // namespace muster
