@@ -55,10 +55,10 @@ void PrintTo(const KillCase& which, std::ostream* out) { *out << which.name; }
 class Kill : public testing::TestWithParam<KillCase> {
  protected:
   Kill() {
-    board_ = static_cast<Board*>(
+    control_block_ = static_cast<Board*>(
         ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   }
-  ~Kill() override { ::munmap(board_, sizeof(Board)); }
+  ~Kill() override { ::munmap(control_block_, sizeof(Board)); }
 
   const GangOptions& gang() const { return GetParam().gang; }
   int world() const { return gang().world_size; }
@@ -76,8 +76,8 @@ class Kill : public testing::TestWithParam<KillCase> {
   }
 
   pid_t StartChild(std::vector<HeldSegments>* held) {
-    for (auto& each : board_->result) each = 0;
-    board_->resumed = -1;
+    for (auto& each : control_block_->result) each = 0;
+    control_block_->resumed = -1;
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
     SnapshotOptions options{.gang = gang(), .generation = ++generation_, .until = kSteps};
@@ -86,11 +86,11 @@ class Kill : public testing::TestWithParam<KillCase> {
                        .ranks_per_node = GetParam().ranks_per_node,
                        .force_copy = true};
     }
-    options.after_seal = [this](int rank, Step step, FsdpEngine&) { board_->sealed[rank] = step; };
+    options.after_seal = [this](int rank, Step step, FsdpEngine&) { control_block_->sealed[rank] = step; };
     const std::vector<SnapshotRank> ranks = RunWithSnapshots(options, std::move(*held));
-    board_->resumed = ranks[0].resumed;
+    control_block_->resumed = ranks[0].resumed;
     for (int rank = 0; rank < world(); ++rank) {
-      if (ranks[rank].status.ok()) board_->result[rank] = Digest(ranks[rank].arrays);
+      if (ranks[rank].status.ok()) control_block_->result[rank] = Digest(ranks[rank].arrays);
     }
     ::_exit(0);
   }
@@ -109,17 +109,17 @@ class Kill : public testing::TestWithParam<KillCase> {
 
   Step HighestSealed() const {
     Step highest = 0;
-    for (const auto& each : board_->sealed) highest = std::max(highest, each.load());
+    for (const auto& each : control_block_->sealed) highest = std::max(highest, each.load());
     return highest;
   }
 
   std::vector<std::uint64_t> Results() const {
     std::vector<std::uint64_t> results;
-    for (int rank = 0; rank < world(); ++rank) results.push_back(board_->result[rank]);
+    for (int rank = 0; rank < world(); ++rank) results.push_back(control_block_->result[rank]);
     return results;
   }
 
-  Board* board_ = nullptr;
+  Board* control_block_ = nullptr;
   Generation generation_ = 0;
   std::minstd_rand random_{11};
 };
@@ -133,7 +133,7 @@ TEST_P(Kill, LeavesTheStepOrTheOneBeforeAndTheSameEnd) {
 
   held.clear();
   for (int rank = 0; rank < world(); ++rank) held.push_back(NewSegments(rank));
-  for (auto& each : board_->sealed) each = 0;
+  for (auto& each : control_block_->sealed) each = 0;
   Step reached = 0;
   int kills = 0;
   while (reached < kSteps) {
@@ -159,7 +159,7 @@ TEST_P(Kill, LeavesTheStepOrTheOneBeforeAndTheSameEnd) {
   }
   EXPECT_GE(kills, 4);
   ASSERT_GT(::waitpid(StartChild(&held), nullptr, 0), 0);
-  EXPECT_GE(board_->resumed, kSteps - 1);
+  EXPECT_GE(control_block_->resumed, kSteps - 1);
   EXPECT_EQ(Results(), undisturbed);
 }
 

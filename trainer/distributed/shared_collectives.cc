@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kPieceBytes = SharedBoard::kPieceBytes;
+constexpr std::size_t kPieceBytes = SharedControlBlock::kPieceBytes;
 
 std::size_t Pieces(std::size_t count, std::size_t piece) { return (count + piece - 1) / piece; }
 
@@ -32,7 +32,7 @@ void SharedCollectives::AddRegion(RegionKind kind, const std::shared_ptr<std::by
   regions_.push_back({kind, memory, bytes, stride});
 }
 
-void SharedCollectives::Locate(const void* data, std::size_t bytes, SharedNotice* notice) const {
+void SharedCollectives::Locate(const void* data, std::size_t bytes, OpDescriptor* notice) const {
   for (std::size_t i = 0; i < regions_.size(); ++i) {
     const Region& region = regions_[i];
     const auto memory = region.memory.lock();
@@ -48,8 +48,8 @@ void SharedCollectives::Locate(const void* data, std::size_t bytes, SharedNotice
   }
 }
 
-SharedNotice SharedCollectives::NoticeOf(const Operation& o) const {
-  SharedNotice notice{.kind = o.kind,
+OpDescriptor SharedCollectives::NoticeOf(const Operation& o) const {
+  OpDescriptor notice{.kind = o.kind,
                       .type = o.type,
                       .sum_type = o.type,
                       .op = o.op,
@@ -76,9 +76,9 @@ SharedNotice SharedCollectives::NoticeOf(const Operation& o) const {
 }
 
 Status SharedCollectives::CheckAgreement(std::uint64_t number) const {
-  const SharedNotice& own = Notice(rank_, number);
+  const OpDescriptor& own = Notice(rank_, number);
   for (int peer = 0; peer < size_; ++peer) {
-    const SharedNotice& other = Notice(peer, number);
+    const OpDescriptor& other = Notice(peer, number);
     if (own.kind == other.kind && own.type == other.type && own.sum_type == other.sum_type &&
         own.op == other.op && own.root == other.root && own.count == other.count) {
       continue;
@@ -104,12 +104,12 @@ bool SharedCollectives::IsReadByPeers(std::uint64_t number) const {
 }
 
 bool SharedCollectives::IsInPlace(std::uint64_t number) const {
-  const SharedNotice& own = Notice(rank_, number);
+  const OpDescriptor& own = Notice(rank_, number);
   if (size_ == 1 || own.kind == CollectiveOp::kBarrier) return true;
   if (own.kind == CollectiveOp::kReduceScatter) return AllIn(RegionKind::kPerRank, number);
   if (own.kind != CollectiveOp::kAllGather || !AllIn(RegionKind::kCommon, number)) return false;
   for (int peer = 0; peer < size_; ++peer) {
-    const SharedNotice& other = Notice(peer, number);
+    const OpDescriptor& other = Notice(peer, number);
     const bool same_place = other.region == own.region && other.offset == own.offset;
     if (!same_place || !other.in_place) return false;
   }
@@ -143,19 +143,19 @@ Status SharedCollectives::RunPieces(std::size_t pieces,
   const auto put = [&](std::size_t i) -> Status {
     const std::uint64_t piece = first + i;
     if (piece >= 2) {
-      MUSTER_RETURN_IF_ERROR(board_.Await(&SharedLine::read, piece - 1, deadline));
+      MUSTER_RETURN_IF_ERROR(control_block_.Await(&SharedLine::read, piece - 1, deadline));
     }
-    write(i, board_.Staging(rank_, piece));
-    board_.Advance(&SharedLine::written, piece + 1);
+    write(i, control_block_.Staging(rank_, piece));
+    control_block_.Advance(&SharedLine::written, piece + 1);
     return OkStatus();
   };
   pieces_ += pieces;
   for (std::size_t i = 0; i < pieces; ++i) {
     if (i == 0) MUSTER_RETURN_IF_ERROR(put(0));
     if (i + 1 < pieces) MUSTER_RETURN_IF_ERROR(put(i + 1));
-    MUSTER_RETURN_IF_ERROR(board_.Await(&SharedLine::written, first + i + 1, deadline));
+    MUSTER_RETURN_IF_ERROR(control_block_.Await(&SharedLine::written, first + i + 1, deadline));
     read(i, first + i);
-    board_.Advance(&SharedLine::read, first + i + 1);
+    control_block_.Advance(&SharedLine::read, first + i + 1);
   }
   return OkStatus();
 }
@@ -169,7 +169,7 @@ Status SharedCollectives::GatherBlocks(const std::byte* own, std::byte* full, co
     for (int r = 1; r < size_; ++r) {
       const int peer = (rank_ + r) % size_;
       const std::size_t bytes = blocks.Count(peer, i * kPieceBytes, kPieceBytes);
-      Copy(full + blocks.Begin(peer, i * kPieceBytes), board_.Staging(peer, piece), bytes);
+      Copy(full + blocks.Begin(peer, i * kPieceBytes), control_block_.Staging(peer, piece), bytes);
       bytes_ += bytes;
     }
   };
@@ -185,10 +185,10 @@ Status SharedCollectives::AllGather(const Operation& o, std::uint64_t number, De
     return OkStatus();
   }
   if (IsInPlace(number) || block == 0) return OkStatus();
-  const SharedNotice& own = Notice(rank_, number);
+  const OpDescriptor& own = Notice(rank_, number);
   bool one_array = AllIn(RegionKind::kCommon, number);
   for (int peer = 0; peer < size_; ++peer) {
-    const SharedNotice& other = Notice(peer, number);
+    const OpDescriptor& other = Notice(peer, number);
     one_array = one_array && other.region == own.region && other.offset == own.offset;
   }
   if (one_array) {
@@ -209,7 +209,7 @@ Status SharedCollectives::ReduceInPlace(const ReduceScatterArgs& args, std::uint
   std::vector<std::shared_ptr<std::byte>> held;
   for (int r = 1; r <= size_; ++r) {
     const int peer = (rank_ + r) % size_;
-    const SharedNotice& notice = Notice(peer, number);
+    const OpDescriptor& notice = Notice(peer, number);
     const Region& region = regions_[static_cast<std::size_t>(notice.region)];
     held.push_back(region.memory.lock());
     if (!held.back()) return FailedPrecondition("a region went before the operations on it");
@@ -256,7 +256,7 @@ Status SharedCollectives::ReduceBlocks(const Operand& full, const Blocks& blocks
   const auto read = [&](std::size_t i, std::uint64_t piece) {
     std::vector<Operand> operands;
     for (int r = 1; r < size_; ++r) {
-      operands.push_back({slot(board_.Staging((rank_ + r) % size_, piece), rank_), full.type});
+      operands.push_back({slot(control_block_.Staging((rank_ + r) % size_, piece), rank_), full.type});
     }
     operands.push_back({data + blocks.Begin(rank_, i * length) * element, full.type});
     ReduceTarget target = own;
@@ -274,7 +274,7 @@ Status SharedCollectives::SmallAllReduce(const Operation& o, Deadline deadline) 
   const auto write = [&](std::size_t, std::byte* to) { Copy(to, o.data, bytes); };
   const auto read = [&](std::size_t, std::uint64_t piece) {
     std::vector<Operand> operands;
-    for (int r = 0; r < size_; ++r) operands.push_back({board_.Staging(r, piece), o.type});
+    for (int r = 0; r < size_; ++r) operands.push_back({control_block_.Staging(r, piece), o.type});
     Reduce(operands, PartialSumType(o.type), o.op, {.data = o.data, .type = o.type}, o.count);
     bytes_ += bytes * static_cast<std::size_t>(size_ - 1);
   };
@@ -304,7 +304,7 @@ Status SharedCollectives::Broadcast(const Operation& o, Deadline deadline) {
   };
   const auto read = [&](std::size_t i, std::uint64_t piece) {
     if (rank_ == o.root) return;
-    Copy(data + i * kPieceBytes, board_.Staging(o.root, piece), bytes(i));
+    Copy(data + i * kPieceBytes, control_block_.Staging(o.root, piece), bytes(i));
     bytes_ += bytes(i);
   };
   return RunPieces(Pieces(o.count, kPieceBytes), write, read, deadline);
@@ -325,7 +325,7 @@ Status SharedCollectives::RingSendRecv(const Operation& o, Deadline deadline) {
     Copy(to, send + i * kPieceBytes, bytes(i));
   };
   const auto read = [&](std::size_t i, std::uint64_t piece) {
-    Copy(receive + i * kPieceBytes, board_.Staging(previous, piece), bytes(i));
+    Copy(receive + i * kPieceBytes, control_block_.Staging(previous, piece), bytes(i));
     bytes_ += bytes(i);
   };
   return RunPieces(Pieces(o.count, kPieceBytes), write, read, deadline);

@@ -17,22 +17,22 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "trainer/distributed/reduce.h"
-#include "trainer/distributed/shared_board.h"
+#include "trainer/distributed/shared_control_block.h"
 #include "trainer/distributed/transport.h"
 
 namespace muster {
 
 class SharedCollectives {
  public:
-  explicit SharedCollectives(SharedBoard& board)
-      : board_(board), rank_(board.rank()), size_(board.size()) {}
+  explicit SharedCollectives(SharedControlBlock& board)
+      : control_block_(board), rank_(board.rank()), size_(board.size()) {}
 
   // Regions are numbered in the order in which they are added, alike on all ranks; they may go
   // before this object does. kPerRank: `stride` bytes for each rank.
   void AddRegion(RegionKind kind, const std::shared_ptr<std::byte>& memory, std::size_t bytes,
                  std::size_t stride);
 
-  SharedNotice NoticeOf(const Operation& operation) const;
+  OpDescriptor NoticeOf(const Operation& operation) const;
 
   // What follows needs the notices of all ranks: every rank has issued `number`.
   // kInternal if the ranks have issued different operations.
@@ -61,9 +61,9 @@ class SharedCollectives {
     std::size_t Count(int rank, std::size_t offset, std::size_t length) const;
   };
 
-  void Locate(const void* data, std::size_t bytes, SharedNotice* notice) const;
-  const SharedNotice& Notice(int rank, std::uint64_t number) const {
-    return board_.Notice(rank, number);
+  void Locate(const void* data, std::size_t bytes, OpDescriptor* notice) const;
+  const OpDescriptor& Notice(int rank, std::uint64_t number) const {
+    return control_block_.Notice(rank, number);
   }
   // All ranks named a region of that kind.
   bool AllIn(RegionKind kind, std::uint64_t number) const;
@@ -85,7 +85,7 @@ class SharedCollectives {
   Status RunPieces(std::size_t pieces, const std::function<void(std::size_t, std::byte*)>& write,
                    const std::function<void(std::size_t, std::uint64_t)>& read, Deadline deadline);
 
-  SharedBoard& board_;
+  SharedControlBlock& control_block_;
   const int rank_;
   const int size_;
   std::vector<Region> regions_;

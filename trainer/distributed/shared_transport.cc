@@ -64,7 +64,7 @@ Result<std::shared_ptr<SharedTransport>> SharedTransport::Start(
     std::shared_ptr<SharedLink> link, std::shared_ptr<CollectiveCell> counters,
     SharedTransportOptions options, Deadline deadline) {
   MUSTER_ASSIGN_OR_RETURN(auto memory,
-                          MapFor(link.get(), SharedBoard::Bytes(options.size), -1, deadline));
+                          MapFor(link.get(), SharedControlBlock::Bytes(options.size), -1, deadline));
   std::shared_ptr<SharedTransport> transport(new SharedTransport(
       std::move(link), std::move(memory.data), std::move(counters), std::move(options)));
   transport->Listen();
@@ -77,17 +77,17 @@ SharedTransport::SharedTransport(std::shared_ptr<SharedLink> link,
                                  SharedTransportOptions options)
     : counters_(std::move(counters)),
       options_(std::move(options)),
-      board_(std::move(memory), options_.rank, options_.size),
-      collectives_(board_),
+      control_block_(std::move(memory), options_.rank, options_.size),
+      collectives_(control_block_),
       link_(std::move(link)) {}
 
 void SharedTransport::Listen() {
   if (!link_) return;
   link_->Listen([this](int peer, const Status& why) {
     if (why.ok()) {
-      board_.Left(peer);
+      control_block_.Left(peer);
     } else {
-      (void)board_.End(why);
+      (void)control_block_.End(why);
     }
   });
 }
@@ -105,12 +105,12 @@ Status SharedTransport::Begin(Deadline deadline) {
 }
 
 Status SharedTransport::Refuse(const Status& reason) {
-  board_.GiveUp();
+  control_block_.GiveUp();
   return Fail(reason);
 }
 
 Status SharedTransport::Fail(const Status& reason) {
-  Status counts = board_.End(reason);
+  Status counts = control_block_.End(reason);
   if (link_) {
     link_->Alarm(counts);
     link_->Stop();
@@ -126,20 +126,20 @@ std::unique_ptr<Work> SharedTransport::Submit(const Operation& operation) {
 }
 
 Status SharedTransport::Issue(const std::shared_ptr<Pending>& pending) {
-  if (Status outcome = board_.outcome(); !outcome.ok()) return Refuse(outcome);
+  if (Status outcome = control_block_.outcome(); !outcome.ok()) return Refuse(outcome);
   const std::uint64_t number = issued_ + 1;
-  if (number > SharedBoard::kNotices) {
-    const std::uint64_t oldest = number - SharedBoard::kNotices;
+  if (number > SharedControlBlock::kNotices) {
+    const std::uint64_t oldest = number - SharedControlBlock::kNotices;
     const Deadline deadline = OperationDeadline();
     MUSTER_RETURN_IF_ERROR(RunUntil(oldest, deadline));
-    Status read = board_.Await(&SharedLine::finished, oldest, deadline);
+    Status read = control_block_.Await(&SharedLine::finished, oldest, deadline);
     if (!read.ok()) return Refuse(read);
   }
   issued_ = number;
   pending->number = number;
   queue_.push_back(pending);
-  board_.Notice(options_.rank, number) = collectives_.NoticeOf(pending->operation);
-  board_.Advance(&SharedLine::issued, number);
+  control_block_.Notice(options_.rank, number) = collectives_.NoticeOf(pending->operation);
+  control_block_.Advance(&SharedLine::issued, number);
   RunReady();
   return OkStatus();
 }
@@ -147,7 +147,7 @@ Status SharedTransport::Issue(const std::shared_ptr<Pending>& pending) {
 void SharedTransport::RunReady() {
   while (!queue_.empty()) {
     const std::uint64_t number = queue_.front()->number;
-    if (!board_.Reached(&SharedLine::issued, number) || !collectives_.IsInPlace(number)) return;
+    if (!control_block_.Reached(&SharedLine::issued, number) || !collectives_.IsInPlace(number)) return;
     // Who waits for the operation learns of an error.
     if (!ExecuteFront(OperationDeadline()).ok()) return;
   }
@@ -157,7 +157,7 @@ Status SharedTransport::ExecuteFront(Deadline deadline) {
   Pending& front = *queue_.front();
   if (front.counts) counters_->started.fetch_add(1, std::memory_order_relaxed);
   std::uint64_t bytes = 0;
-  Status status = board_.Await(&SharedLine::issued, front.number, deadline);
+  Status status = control_block_.Await(&SharedLine::issued, front.number, deadline);
   if (status.ok()) status = collectives_.CheckAgreement(front.number);
   if (status.ok()) {
     status = collectives_.Execute(front.operation, front.number, deadline, &bytes);
@@ -165,7 +165,7 @@ Status SharedTransport::ExecuteFront(Deadline deadline) {
   if (!status.ok()) return Refuse(status);
   front.executed = true;
   front.read_by_peers = collectives_.IsReadByPeers(front.number);
-  board_.Advance(&SharedLine::finished, front.number);
+  control_block_.Advance(&SharedLine::finished, front.number);
   counters_->bytes.fetch_add(bytes, std::memory_order_relaxed);
   queue_.pop_front();
   return OkStatus();
@@ -173,7 +173,7 @@ Status SharedTransport::ExecuteFront(Deadline deadline) {
 
 Status SharedTransport::RunUntil(std::uint64_t number, Deadline deadline) {
   while (!queue_.empty() && queue_.front()->number <= number) {
-    if (Status outcome = board_.outcome(); !outcome.ok()) return Refuse(outcome);
+    if (Status outcome = control_block_.outcome(); !outcome.ok()) return Refuse(outcome);
     MUSTER_RETURN_IF_ERROR(ExecuteFront(deadline));
   }
   return OkStatus();
@@ -184,7 +184,7 @@ Status SharedTransport::Wait(Pending& pending, Deadline deadline) {
   // The operation itself may have ended well before something else failed.
   if (pending.executed) status = OkStatus();
   if (pending.executed && pending.read_by_peers) {
-    status = board_.Await(&SharedLine::finished, pending.number, deadline);
+    status = control_block_.Await(&SharedLine::finished, pending.number, deadline);
     if (!status.ok()) status = Refuse(status);
   }
   pending.outcome = status;
@@ -197,7 +197,7 @@ Status SharedTransport::Wait(Pending& pending, Deadline deadline) {
 
 Result<std::unique_ptr<SharedRegion>> SharedTransport::Share(RegionKind kind, std::size_t bytes,
                                                              int kept) {
-  MUSTER_RETURN_IF_ERROR(board_.outcome());
+  MUSTER_RETURN_IF_ERROR(control_block_.outcome());
   const std::size_t stride =
       (std::max<std::size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
   const bool per_rank = kind == RegionKind::kPerRank;

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "trainer/distributed/shared_board.h"
+#include "trainer/distributed/shared_control_block.h"
 #include "trainer/distributed/shared_collectives.h"
 #include "trainer/distributed/shared_link.h"
 #include "trainer/distributed/transport.h"
@@ -65,7 +65,7 @@ class SharedTransport final : public Transport,
 
   const std::shared_ptr<CollectiveCell> counters_;
   const SharedTransportOptions options_;
-  SharedBoard board_;
+  SharedControlBlock control_block_;
   SharedCollectives collectives_;
   const std::shared_ptr<SharedLink> link_;  // last: its news ends before the board does
 

@@ -71,14 +71,14 @@ void HealthMonitor::Start() {
 }
 
 void HealthMonitor::AskToDrain(const std::string& why, double deadline_seconds) {
-  board_.Set("drain:worker",
+  control_block_.Set("drain:worker",
              {.kind = NodeNoticeKind::kDrain, .detail = why, .deadline_seconds = deadline_seconds},
              SystemClock().Now());
   Flush();
 }
 
 void HealthMonitor::OnConnected() {
-  board_.Reconnected();
+  control_block_.Reconnected();
   Flush();
 }
 
@@ -88,7 +88,7 @@ void HealthMonitor::Complete(RankExited* exited) {
   facts_.Complete(exited);
   // Of a rank that an abort ended it explains nothing.
   if (exited->ended) return;
-  for (const std::string& trouble : board_.Troubles()) exited->facts.push_back("node: " + trouble);
+  for (const std::string& trouble : control_block_.Troubles()) exited->facts.push_back("node: " + trouble);
 }
 
 void HealthMonitor::Complete(std::vector<HostedGeneration>* hosted) { facts_.Complete(hosted); }
@@ -121,7 +121,7 @@ void HealthMonitor::OnXid(const std::string& gpu, int xid, const std::string& de
   else if (!detail.empty())
     what += ", " + detail;
   const TimePoint now = SystemClock().Now();
-  board_.Set(XidKey(gpu) + std::to_string(xid),
+  control_block_.Set(XidKey(gpu) + std::to_string(xid),
              {.kind = NodeNoticeKind::kXid,
               .detail = Sentence(gpu, std::move(what), verdict.advice),
               .devices = {gpu},
@@ -133,7 +133,7 @@ void HealthMonitor::OnXid(const std::string& gpu, int xid, const std::string& de
 void HealthMonitor::OnRecoveryAction(const std::string& gpu, int action) {
   const XidVerdict verdict = JudgeRecoveryAction(action);
   if (verdict.fatal()) {
-    board_.Set(XidKey(gpu) + "action",
+    control_block_.Set(XidKey(gpu) + "action",
                {.kind = NodeNoticeKind::kXid,
                 .detail = Sentence(gpu, std::string(verdict.what), verdict.advice),
                 .devices = {gpu},
@@ -141,7 +141,7 @@ void HealthMonitor::OnRecoveryAction(const std::string& gpu, int action) {
                SystemClock().Now());
   } else {
     // The driver wants nothing any more: what was wrong with the GPU is mended.
-    board_.ClearAll(XidKey(gpu));
+    control_block_.ClearAll(XidKey(gpu));
   }
   Flush();
 }
@@ -157,17 +157,17 @@ void HealthMonitor::Tick() {
 void HealthMonitor::CheckMemory() {
   const TimePoint now = SystemClock().Now();
   if (memory_.Update(options_.read_memory(), now))
-    board_.Set("memory", {.kind = NodeNoticeKind::kMemoryPressure, .detail = memory_.detail()},
+    control_block_.Set("memory", {.kind = NodeNoticeKind::kMemoryPressure, .detail = memory_.detail()},
                now);
   else
-    board_.Clear("memory");
+    control_block_.Clear("memory");
 }
 
 void HealthMonitor::StartDiskCheck() {
   const TimePoint now = SystemClock().Now();
   if (disk_check_since_) {
     if (now - *disk_check_since_ >= kDiskTimeout)
-      board_.Set("disk",
+      control_block_.Set("disk",
                  {.kind = NodeNoticeKind::kDisk,
                   .detail = "the disk of " + options_.disk_dir + " does not answer"},
                  now);
@@ -184,9 +184,9 @@ void HealthMonitor::StartDiskCheck() {
 void HealthMonitor::OnDiskChecked(const std::string& problem) {
   disk_check_since_.reset();
   if (problem.empty())
-    board_.Clear("disk");
+    control_block_.Clear("disk");
   else
-    board_.Set("disk", {.kind = NodeNoticeKind::kDisk, .detail = problem}, SystemClock().Now());
+    control_block_.Set("disk", {.kind = NodeNoticeKind::kDisk, .detail = problem}, SystemClock().Now());
   Flush();
 }
 
@@ -199,14 +199,14 @@ void HealthMonitor::StartStopCheck() {
       stop_check_under_way_ = false;
       if (!notice) return;
       stop_noticed_ = true;
-      board_.Set("drain:notice", *notice, SystemClock().Now());
+      control_block_.Set("drain:notice", *notice, SystemClock().Now());
       Flush();
     });
   });
 }
 
 void HealthMonitor::Flush() {
-  for (const NodeNotice& notice : board_.Due(SystemClock().Now())) tell_(notice);
+  for (const NodeNotice& notice : control_block_.Due(SystemClock().Now())) tell_(notice);
 }
 
 }  // namespace muster::worker

@@ -56,7 +56,7 @@ class HealthMonitor {
   void Complete(RankExited* exited);
   void Complete(std::vector<HostedGeneration>* hosted);
 
-  const NoticeBoard& board() const { return board_; }
+  const NoticeBoard& board() const { return control_block_; }
   std::uint64_t xids() const { return xids_; }
   std::uint64_t oom_kills() const { return oom_kills_; }
 
@@ -75,7 +75,7 @@ class HealthMonitor {
   EventLoop& loop_;
   const HealthOptions options_;
   const std::function<void(const NodeNotice&)> tell_;
-  NoticeBoard board_;
+  NoticeBoard control_block_;
   ExitFacts facts_;
   MemoryPressure memory_;
   std::uint64_t xids_ = 0;

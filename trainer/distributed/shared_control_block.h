@@ -1,4 +1,4 @@
-// SharedBoard: the page on which the ranks of one host tell each other how far they are, and the
+// SharedControlBlock: the page on which the ranks of one host tell each other how far they are, and the
 // staging memory beside it.
 //
 // Every rank has a line of counters that it alone advances, a ring of notices that say what it has
@@ -27,7 +27,7 @@
 namespace muster {
 
 // What a rank has issued, as its peers must know it.
-struct SharedNotice {
+struct OpDescriptor {
   CollectiveOp kind;
   ElementType type;      // of what the peers read
   ElementType sum_type;  // kReduceScatter
@@ -50,7 +50,7 @@ struct alignas(64) SharedLine {
   std::atomic<std::uint64_t> gave_up;   // the first operation that it refuses; 0: none
 };
 
-class SharedBoard {
+class SharedControlBlock {
  public:
   using Counter = std::atomic<std::uint64_t> SharedLine::*;
   // Operations that may be issued before the oldest is finished everywhere.
@@ -62,7 +62,7 @@ class SharedBoard {
   static std::size_t Bytes(int size);
 
   // `memory` has Bytes(size), zeroed before the first rank came.
-  SharedBoard(std::shared_ptr<std::byte> memory, int rank, int size);
+  SharedControlBlock(std::shared_ptr<std::byte> memory, int rank, int size);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -75,7 +75,7 @@ class SharedBoard {
   Status Await(Counter counter, std::uint64_t at_least, Deadline deadline);
 
   // The notice of operation `number`, which overwrites that of `number` - kNotices.
-  SharedNotice& Notice(int rank, std::uint64_t number) const;
+  OpDescriptor& Notice(int rank, std::uint64_t number) const;
   // Where `rank` puts its part of a piece; of every two pieces in a row each has its own place.
   std::byte* Staging(int rank, std::uint64_t piece) const;
 
@@ -90,7 +90,7 @@ class SharedBoard {
   Status outcome() const;
 
  private:
-  struct alignas(64) Bell {
+  struct alignas(64) Futex {
     std::atomic<std::uint32_t> rings;  // the futex
     std::atomic<std::uint32_t> sleeping;
   };
@@ -103,7 +103,7 @@ class SharedBoard {
   // OK: no peer has given up the operation that this rank is at. What ends at one rank must not
   // look done at another because of what the first had put down before.
   Status CheckPeers() const;
-  void RingOwnBell();
+  void WakePeers();
 
   const std::shared_ptr<std::byte> memory_;
   const int rank_;

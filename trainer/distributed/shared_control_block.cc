@@ -1,4 +1,4 @@
-#include "trainer/distributed/shared_board.h"
+#include "trainer/distributed/shared_control_block.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -57,17 +57,17 @@ void FutexWake(std::atomic<std::uint32_t>& futex) {
 
 }  // namespace
 
-struct SharedBoard::Place {
+struct SharedControlBlock::Place {
   SharedLine line;
-  Bell bell;
-  SharedNotice notices[kNotices];
+  Futex bell;
+  OpDescriptor notices[kNotices];
 };
 
-std::size_t SharedBoard::Bytes(int size) {
+std::size_t SharedControlBlock::Bytes(int size) {
   return static_cast<std::size_t>(size) * (RoundUp(sizeof(Place)) + 2 * kPieceBytes);
 }
 
-SharedBoard::SharedBoard(std::shared_ptr<std::byte> memory, int rank, int size)
+SharedControlBlock::SharedControlBlock(std::shared_ptr<std::byte> memory, int rank, int size)
     : memory_(std::move(memory)),
       rank_(rank),
       size_(size),
@@ -75,33 +75,33 @@ SharedBoard::SharedBoard(std::shared_ptr<std::byte> memory, int rank, int size)
       spins_(sysconf(_SC_NPROCESSORS_ONLN) >= size),
       left_(static_cast<std::size_t>(size)) {}
 
-SharedBoard::Place& SharedBoard::At(int rank) const {
+SharedControlBlock::Place& SharedControlBlock::At(int rank) const {
   return *reinterpret_cast<Place*>(memory_.get() +
                                    static_cast<std::size_t>(rank) * RoundUp(sizeof(Place)));
 }
 
-SharedNotice& SharedBoard::Notice(int rank, std::uint64_t number) const {
+OpDescriptor& SharedControlBlock::Notice(int rank, std::uint64_t number) const {
   return At(rank).notices[number % kNotices];
 }
 
-std::byte* SharedBoard::Staging(int rank, std::uint64_t piece) const {
+std::byte* SharedControlBlock::Staging(int rank, std::uint64_t piece) const {
   return memory_.get() + static_cast<std::size_t>(size_) * RoundUp(sizeof(Place)) +
          (static_cast<std::size_t>(rank) * 2 + piece % 2) * kPieceBytes;
 }
 
-void SharedBoard::Advance(Counter counter, std::uint64_t to) {
+void SharedControlBlock::Advance(Counter counter, std::uint64_t to) {
   (At(rank_).line.*counter).store(to, std::memory_order_release);
   // Either the sleeper-to-be sees the counter, or this rank sees that it sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int peer = 0; peer < size_; ++peer) {
-    Bell& bell = At(peer).bell;
+    Futex& bell = At(peer).bell;
     if (peer == rank_ || bell.sleeping.load(std::memory_order_relaxed) == 0) continue;
     bell.rings.fetch_add(1, std::memory_order_release);
     FutexWake(bell.rings);
   }
 }
 
-bool SharedBoard::Reached(Counter counter, std::uint64_t at_least) const {
+bool SharedControlBlock::Reached(Counter counter, std::uint64_t at_least) const {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     if ((At(peer).line.*counter).load(std::memory_order_acquire) < at_least) return false;
@@ -109,7 +109,7 @@ bool SharedBoard::Reached(Counter counter, std::uint64_t at_least) const {
   return true;
 }
 
-std::vector<int> SharedBoard::Missing(Counter counter, std::uint64_t at_least) const {
+std::vector<int> SharedControlBlock::Missing(Counter counter, std::uint64_t at_least) const {
   std::vector<int> missing;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
@@ -120,7 +120,7 @@ std::vector<int> SharedBoard::Missing(Counter counter, std::uint64_t at_least) c
   return missing;
 }
 
-bool SharedBoard::AwaitSpinning(Counter counter, std::uint64_t at_least) const {
+bool SharedControlBlock::AwaitSpinning(Counter counter, std::uint64_t at_least) const {
   if (Reached(counter, at_least)) return true;
   if (!spins_) return false;
   const TimePoint end = SystemClock().Now() + kSpin;
@@ -133,7 +133,7 @@ bool SharedBoard::AwaitSpinning(Counter counter, std::uint64_t at_least) const {
 }
 
 // OK: nothing speaks against waiting on.
-Status SharedBoard::WhyNot(const std::vector<int>& missing, Deadline deadline) const {
+Status SharedControlBlock::WhyNot(const std::vector<int>& missing, Deadline deadline) const {
   if (ended_.load(std::memory_order_acquire)) return outcome();
   for (const int peer : missing) {
     if (left_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire)) {
@@ -147,12 +147,12 @@ Status SharedBoard::WhyNot(const std::vector<int>& missing, Deadline deadline) c
                           " did not come in time");
 }
 
-Status SharedBoard::Await(Counter counter, std::uint64_t at_least, Deadline deadline) {
+Status SharedControlBlock::Await(Counter counter, std::uint64_t at_least, Deadline deadline) {
   // What a peer has finished it cannot give up.
   const bool of_the_past = counter == &SharedLine::finished;
   const auto reached = [&] { return of_the_past ? OkStatus() : CheckPeers(); };
   if (AwaitSpinning(counter, at_least)) return reached();
-  Bell& bell = At(rank_).bell;
+  Futex& bell = At(rank_).bell;
   Status status;
   for (;;) {
     const std::uint32_t rings = bell.rings.load(std::memory_order_acquire);
@@ -170,7 +170,7 @@ Status SharedBoard::Await(Counter counter, std::uint64_t at_least, Deadline dead
   return status.ok() ? reached() : status;
 }
 
-Status SharedBoard::CheckPeers() const {
+Status SharedControlBlock::CheckPeers() const {
   const std::uint64_t number = At(rank_).line.finished.load(std::memory_order_relaxed) + 1;
   for (int peer = 0; peer < size_; ++peer) {
     const std::uint64_t gave_up = At(peer).line.gave_up.load(std::memory_order_acquire);
@@ -188,33 +188,33 @@ Status SharedBoard::CheckPeers() const {
   return OkStatus();
 }
 
-void SharedBoard::RingOwnBell() {
-  Bell& bell = At(rank_).bell;
+void SharedControlBlock::WakePeers() {
+  Futex& bell = At(rank_).bell;
   bell.rings.fetch_add(1, std::memory_order_seq_cst);
   FutexWake(bell.rings);
 }
 
-Status SharedBoard::End(const Status& reason) {
+Status SharedControlBlock::End(const Status& reason) {
   std::lock_guard lock(mutex_);
   if (outcome_.ok()) outcome_ = reason;
   ended_.store(true, std::memory_order_seq_cst);
-  RingOwnBell();
+  WakePeers();
   return outcome_;
 }
 
-void SharedBoard::GiveUp() {
+void SharedControlBlock::GiveUp() {
   SharedLine& line = At(rank_).line;
   if (line.gave_up.load(std::memory_order_relaxed) != 0) return;
   const std::uint64_t number = line.finished.load(std::memory_order_relaxed) + 1;
   line.gave_up.store(number, std::memory_order_release);
 }
 
-void SharedBoard::Left(int peer) {
+void SharedControlBlock::Left(int peer) {
   left_[static_cast<std::size_t>(peer)].store(true, std::memory_order_seq_cst);
-  RingOwnBell();
+  WakePeers();
 }
 
-Status SharedBoard::outcome() const {
+Status SharedControlBlock::outcome() const {
   std::lock_guard lock(mutex_);
   return outcome_;
 }
