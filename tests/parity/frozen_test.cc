@@ -10,7 +10,7 @@
 
 #include "tests/parity/gang_run.h"
 #include "trainer/formats/temp_dir.h"
-#include "trainer/sharding/frozen_shelf.h"
+#include "trainer/sharding/retained_weights.h"
 
 namespace muster::parity {
 namespace {
@@ -100,13 +100,13 @@ class FrozenThatStay : public ::testing::TestWithParam<Way> {
     }
   }
 
-  // What the guardian would hold; nobody's shelf has it any more.
+  // What the guardian would hold; nobody's retained memory has it any more.
   std::vector<HeldSegment> TakeHeld() {
     std::vector<HeldSegment> held;
-    for (FrozenShelf& shelf : shelves_) {
-      for (const auto& [name, file] : shelf.TakeNews().held) held.push_back(Another(name, file));
+    for (RetainedWeights& retained : shelves_) {
+      for (const auto& [name, file] : retained.TakeNews().held) held.push_back(Another(name, file));
     }
-    shelves_ = std::vector<FrozenShelf>(shelves_.size());
+    shelves_ = std::vector<RetainedWeights>(shelves_.size());
     return held;
   }
 
@@ -115,7 +115,7 @@ class FrozenThatStay : public ::testing::TestWithParam<Way> {
   }
 
   TempDir dir_;
-  std::vector<FrozenShelf> shelves_;
+  std::vector<RetainedWeights> shelves_;
   GangOptions options_;
 };
 
@@ -136,9 +136,9 @@ TEST_P(FrozenThatStay, OfOtherFilesAreNotUsed) {
   EXPECT_FALSE(second[0].frozen_kept);
   EXPECT_NE(Losses(second[0]), Losses(first[0]));
   // What nobody will use again does not stay beside the new one.
-  for (FrozenShelf& shelf : shelves_) {
-    EXPECT_LE(shelf.names().size(), 1U);
-    EXPECT_EQ(shelf.TakeNews().dropped.size(), lives_in_process() ? 0U : 1U);
+  for (RetainedWeights& retained : shelves_) {
+    EXPECT_LE(retained.names().size(), 1U);
+    EXPECT_EQ(retained.TakeNews().dropped.size(), lives_in_process() ? 0U : 1U);
   }
   options_.shelves = nullptr;
   ExpectEqual(second, RunGang(options_));
@@ -149,14 +149,14 @@ TEST_P(FrozenThatStay, AreThereForNewProcesses) {
   const std::vector<RankRun> first = RunGang(options_);
   const std::vector<HeldSegment> held = TakeHeld();
   EXPECT_FALSE(held.empty());
-  for (FrozenShelf& shelf : shelves_) {
-    for (const HeldSegment& each : held) shelf.Add(Another(each.name, each.fd.get()));
+  for (RetainedWeights& retained : shelves_) {
+    for (const HeldSegment& each : held) retained.Add(Another(each.name, each.fd.get()));
   }
   ChangeFiles();
   const std::vector<RankRun> second = RunGang(options_);
   EXPECT_TRUE(second[0].frozen_kept);
   ExpectEqual(second, first);
-  for (FrozenShelf& shelf : shelves_) EXPECT_TRUE(shelf.TakeNews().dropped.empty());
+  for (RetainedWeights& retained : shelves_) EXPECT_TRUE(retained.TakeNews().dropped.empty());
 }
 
 // It came without anything of the guardian's, as on another node.

@@ -15,7 +15,7 @@
 #include "trainer/formats/temp_dir.h"
 #include "trainer/model/late_copies_testing.h"
 #include "trainer/sharding/export_stream.h"
-#include "trainer/sharding/frozen_shelf.h"
+#include "trainer/sharding/retained_weights.h"
 #include "trainer/sharding/load_weights.h"
 
 namespace muster::parity {
@@ -85,7 +85,7 @@ class RankThread {
 
   void Make() {
     FsdpOptions options = EngineOptions(options_);
-    if (options_.shelves != nullptr) options.frozen_shelf = &(*options_.shelves)[rank_];
+    if (options_.shelves != nullptr) options.retained_weights = &(*options_.shelves)[rank_];
     auto engine = FsdpEngine::Create(config_, *communicator_, ops_, std::move(options));
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     engine_ = *std::move(engine);

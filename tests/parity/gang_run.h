@@ -54,7 +54,7 @@ struct GangOptions {
   std::uint64_t seed = 42;
   std::string model_dir = {};  // of frozen weights; empty: RunGang's own
   // By rank: where frozen weights are looked for, and left. Null: nowhere.
-  std::vector<FrozenShelf>* shelves = nullptr;
+  std::vector<RetainedWeights>* shelves = nullptr;
   std::uint64_t frozen_source = 1;
   // Before this step the gang is lost in the middle of it and formed again; -1: never.
   int broken_step = -1;

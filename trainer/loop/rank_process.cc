@@ -134,7 +134,7 @@ std::optional<Failure> RankProcess::TakeUp(Assignment assignment) {
 
 void RankProcess::TakeSegments() {
   for (HeldSegment& held : parts_.supervisor.TakeSegments()) {
-    if (FrozenShelf::IsName(held.name)) {
+    if (RetainedWeights::IsName(held.name)) {
       frozen_.Add(std::move(held));
       continue;
     }

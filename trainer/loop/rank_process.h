@@ -31,7 +31,7 @@
 #include "trainer/loop/line_writer.h"
 #include "trainer/loop/progress_reporter.h"
 #include "trainer/loop/rank_faults.h"
-#include "trainer/loop/segment_shelf.h"
+#include "trainer/loop/retained_segments.h"
 #include "trainer/loop/train_inputs.h"
 #include "trainer/loop/trainer.h"
 
@@ -100,8 +100,8 @@ class RankProcess {
   ProcessInputs inputs_;
   std::shared_ptr<ShardSaver> saver_;
   LineWriter lines_;
-  SegmentShelf segments_;
-  FrozenShelf frozen_;
+  RetainedSegments segments_;
+  RetainedWeights frozen_;
   std::unique_ptr<DeviceOps> ops_;
   std::mutex communicator_mutex_;  // held to set the pointer, and by CallOff
   std::unique_ptr<Communicator> communicator_;

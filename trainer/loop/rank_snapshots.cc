@@ -37,9 +37,9 @@ bool SharesNoMemory() {
 
 }  // namespace
 
-RankSnapshots::RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, SegmentShelf& shelf,
+RankSnapshots::RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, RetainedSegments& retained,
                              Communicator& communicator, Supervisor& supervisor)
-    : spec_(spec), env_(env), shelf_(shelf), communicator_(communicator), supervisor_(supervisor) {}
+    : spec_(spec), env_(env), retained_(retained), communicator_(communicator), supervisor_(supervisor) {}
 
 std::string RankSnapshots::NameFor(const char* suffix) const {
   return "g" + std::to_string(env_.generation) + "-rank" + std::to_string(env_.rank) + suffix;
@@ -50,7 +50,7 @@ bool RankSnapshots::IsOfThisRank(const Segment& segment, const char* suffix) con
 }
 
 Status RankSnapshots::Begin(const SnapshotPlan& begin, FsdpOptions* options) {
-  MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(communicator_, shelf_.readable()));
+  MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(communicator_, retained_.readable()));
   std::vector<std::string> held = begin.also_held;
   for (std::string& name : NamesInCut()) held.push_back(std::move(name));
   supervisor_.Cut(env_.generation, held);
@@ -75,7 +75,7 @@ Status RankSnapshots::Begin(const SnapshotPlan& begin, FsdpOptions* options) {
 std::vector<std::string> RankSnapshots::NamesInCut() const {
   std::vector<std::string> names;
   if (!cut_) return names;
-  for (const Segment* each : shelf_.readable()) {
+  for (const Segment* each : retained_.readable()) {
     if (each->Find(cut_->state)) names.push_back(each->spec().name);
   }
   return names;
@@ -96,7 +96,7 @@ Status RankSnapshots::AgreeOnOwn(const SegmentSpec& plan) {
 
 Segment* RankSnapshots::ChooseOwn(const SegmentSpec& plan) {
   Segment* fitting = nullptr;
-  for (const auto& each : shelf_.segments()) {
+  for (const auto& each : retained_.segments()) {
     if (!each->writable() || !IsOfThisRank(*each, kOwn) || !SameShard(each->spec(), plan)) continue;
     if (keeps_cut_ && each->Find(cut_->state)) continue;
     in_place_ = cut_ && IsInPlace(*each, plan, *cut_);
@@ -119,14 +119,14 @@ Result<Segment*> RankSnapshots::MakeOwn(const SegmentSpec& plan) {
   }
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Segment> made, Segment::Create(plan, env_.generation));
   supervisor_.HoldSegment(env_.generation, plan.name, made->fd());
-  return shelf_.Add(std::move(made));
+  return retained_.Add(std::move(made));
 }
 
 Result<std::optional<TrainCursor>> RankSnapshots::Restore(FsdpEngine& engine) {
   if (!cut_) return std::optional<TrainCursor>();
   const ShardState& state = engine.state();
   const Result<RestoreOutcome> outcome =
-      RestoreCut(communicator_, *cut_, shelf_.readable(), state.CheckpointArrays(),
+      RestoreCut(communicator_, *cut_, retained_.readable(), state.CheckpointArrays(),
                  {.in_place = in_place_ && state.in_segment(), .memory = state.array_memory()});
   if (outcome.ok()) return std::optional<TrainCursor>(outcome->cursor);
   switch (outcome.status().code()) {
@@ -159,9 +159,9 @@ Status RankSnapshots::KeepBuddy(int replicas) {
                        .force_copy = SharesNoMemory()};
   if (cut_) options.from = cut_->state;
   std::vector<std::unique_ptr<Segment>> copies =
-      shelf_.TakeOut([this](const Segment& each) { return IsOfThisRank(each, kKept); });
+      retained_.TakeOut([this](const Segment& each) { return IsOfThisRank(each, kKept); });
   Result<std::unique_ptr<Buddy>> buddy = Buddy::Create(communicator_, *own_, options, &copies);
-  for (auto& each : copies) shelf_.Add(std::move(each));
+  for (auto& each : copies) retained_.Add(std::move(each));
   if (!buddy.ok()) return buddy.status();
   buddy_ = *std::move(buddy);
   return buddy_ ? HoldKept() : OkStatus();
@@ -173,7 +173,7 @@ Status RankSnapshots::HoldKept() {
   supervisor_.HoldSegment(env_.generation, kept.spec().name, kept.fd());
   UniqueFd fd(::fcntl(kept.fd(), F_DUPFD_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "another descriptor of a snapshot segment");
-  return shelf_.Add(HeldSegment{kept.spec().name, std::move(fd)});
+  return retained_.Add(HeldSegment{kept.spec().name, std::move(fd)});
 }
 
 Status RankSnapshots::ShareNames() {
@@ -188,7 +188,7 @@ Status RankSnapshots::ShareNames() {
 }
 
 void RankSnapshots::LetGoOfOld() {
-  for (const std::string& name : shelf_.KeepOnly(in_use_)) {
+  for (const std::string& name : retained_.KeepOnly(in_use_)) {
     supervisor_.DropSegment(env_.generation, name);
   }
 }

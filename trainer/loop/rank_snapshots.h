@@ -22,7 +22,7 @@
 #include "trainer/core/model_config.h"
 #include "trainer/distributed/communicator.h"
 #include "trainer/distributed/rank_env.h"
-#include "trainer/loop/segment_shelf.h"
+#include "trainer/loop/retained_segments.h"
 #include "trainer/sharding/fsdp_engine.h"
 #include "trainer/snapshot/buddy.h"
 #include "trainer/snapshot/cut.h"
@@ -41,7 +41,7 @@ struct SnapshotPlan {
 class RankSnapshots {
  public:
   // All outlive the object. `communicator` is formed.
-  RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, SegmentShelf& shelf,
+  RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, RetainedSegments& retained,
                 Communicator& communicator, Supervisor& supervisor);
 
   // Agrees on the cut, and has a segment ready for an engine with these options, and puts it into
@@ -90,7 +90,7 @@ class RankSnapshots {
 
   const SnapshotSpec& spec_;
   const RankEnv& env_;
-  SegmentShelf& shelf_;
+  RetainedSegments& retained_;
   Communicator& communicator_;
   Supervisor& supervisor_;
   std::optional<Cut> cut_;

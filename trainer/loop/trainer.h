@@ -47,10 +47,10 @@
 #include "trainer/loop/rank_faults.h"
 #include "trainer/loop/rank_snapshots.h"
 #include "trainer/loop/run_logs.h"
-#include "trainer/loop/segment_shelf.h"
+#include "trainer/loop/retained_segments.h"
 #include "trainer/loop/throughput.h"
 #include "trainer/loop/train_inputs.h"
-#include "trainer/sharding/frozen_shelf.h"
+#include "trainer/sharding/retained_weights.h"
 #include "trainer/sharding/fsdp_engine.h"
 
 namespace muster {
@@ -62,8 +62,8 @@ struct TrainerParts {
   Communicator& communicator;  // not formed yet
   DeviceOps& ops;
   std::shared_ptr<ShardSaver> saver;
-  SegmentShelf* segments = nullptr;  // null: nobody holds snapshots, so none are taken
-  FrozenShelf* frozen = nullptr;     // null: nobody holds frozen weights
+  RetainedSegments* segments = nullptr;  // null: nobody holds snapshots, so none are taken
+  RetainedWeights* frozen = nullptr;     // null: nobody holds frozen weights
   Supervisor& supervisor;
   ProgressReporter& progress;
   RankFaults& faults;

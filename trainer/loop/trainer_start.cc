@@ -135,7 +135,7 @@ std::optional<Failure> Trainer::MakeEngine() {
   FsdpOptions options = MakeEngineOptions(train(), env_);
   options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };
   options.tracer = &profiler_;
-  options.frozen_shelf = parts_.frozen;
+  options.retained_weights = parts_.frozen;
   options.frozen_source = base_weights_.value_or(0);
   if (auto failure = PlanSnapshots(&options)) return failure;
   Result<std::unique_ptr<FsdpEngine>> engine =
@@ -235,7 +235,7 @@ const SafetensorsModel* Trainer::ModelFiles() const {
 // The guardian holds them for processes to come.
 void Trainer::ReportFrozen() {
   if (parts_.frozen == nullptr) return;
-  const FrozenShelf::News news = parts_.frozen->TakeNews();
+  const RetainedWeights::News news = parts_.frozen->TakeNews();
   for (const std::string& name : news.dropped) parts_.supervisor.DropSegment(env_.generation, name);
   for (const auto& [name, file] : news.held)
     parts_.supervisor.HoldSegment(env_.generation, name, file);

@@ -17,9 +17,9 @@ namespace muster {
 namespace {
 
 std::int64_t BytesOf(std::int64_t rows, std::int64_t columns, at::ScalarType type) {
-  Cutter cutter;
-  if (rows * columns > 0) cutter.Cut({rows, columns}, type);
-  return cutter.used();
+  BumpAllocator allocator;
+  if (rows * columns > 0) allocator.Cut({rows, columns}, type);
+  return allocator.used();
 }
 
 // What LinearOps grow to: the gradient of the widest hidden values of adapters, the widest input

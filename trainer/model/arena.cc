@@ -10,7 +10,7 @@ constexpr std::int64_t kAlignment = 256;
 
 }  // namespace
 
-at::Tensor Cutter::Cut(at::IntArrayRef shape, at::ScalarType type) {
+at::Tensor BumpAllocator::Cut(at::IntArrayRef shape, at::ScalarType type) {
   const std::int64_t size =
       c10::multiply_integers(shape) * static_cast<std::int64_t>(at::elementSize(type));
   const std::int64_t begin = used_;

@@ -1,6 +1,6 @@
 // Arena: one piece of a device's memory that is cut into tensors anew for every batch shape.
 //
-// A layout is a function that asks a Cutter for tensors, one after the other. It runs twice: first
+// A layout is a function that asks a BumpAllocator for tensors, one after the other. It runs twice: first
 // to learn how much memory it takes, then to get its tensors. Memory grows to the largest layout
 // and stays; contents survive no Fit. One thread.
 #pragma once
@@ -15,12 +15,12 @@
 
 namespace muster {
 
-class Cutter {
+class BumpAllocator {
  public:
   // Without memory it measures, and its tensors are undefined.
-  Cutter() = default;
+  BumpAllocator() = default;
   // bytes [n] uint8.
-  explicit Cutter(at::Tensor bytes) : bytes_(std::move(bytes)) {}
+  explicit BumpAllocator(at::Tensor bytes) : bytes_(std::move(bytes)) {}
 
   at::Tensor Cut(at::IntArrayRef shape, at::ScalarType type);
 
@@ -49,11 +49,11 @@ class Arena {
 
   template <typename Layout>
   void Fit(Layout layout) {
-    Cutter measure;
+    BumpAllocator measure;
     layout(measure);
     Grow(measure.used());
-    Cutter cutter(memory_bytes_);
-    layout(cutter);
+    BumpAllocator allocator(memory_bytes_);
+    layout(allocator);
   }
 
   std::int64_t bytes() const { return memory_bytes_.defined() ? memory_bytes_.numel() : 0; }

@@ -24,13 +24,13 @@ void BlockInputs::Fit(std::int64_t tokens, std::int64_t hidden, at::ScalarType t
     if (slot.copy) slot.copy->WaitOnHost();
     slot.copy.reset();
   }
-  device_.Fit([&](Cutter& cutter) {
-    for (Slot& slot : slots_) slot.input = cutter.Cut({tokens, hidden}, type);
+  device_.Fit([&](BumpAllocator& allocator) {
+    for (Slot& slot : slots_) slot.input = allocator.Cut({tokens, hidden}, type);
   });
   if (!offloads()) return;
   offsite_.resize(OffsiteCount());
-  host_.Fit([&](Cutter& cutter) {
-    for (at::Tensor& input : offsite_) input = cutter.Cut({tokens, hidden}, type);
+  host_.Fit([&](BumpAllocator& allocator) {
+    for (at::Tensor& input : offsite_) input = allocator.Cut({tokens, hidden}, type);
   });
 }
 
@@ -40,7 +40,7 @@ std::size_t BlockInputs::OffsiteCount() const {
 
 BlockInputs::Bytes BlockInputs::BytesFor(std::int64_t tokens, std::int64_t hidden,
                                          at::ScalarType type) const {
-  Cutter device, host;
+  BumpAllocator device, host;
   for (std::size_t i = 0; i < slots_.size(); ++i) device.Cut({tokens, hidden}, type);
   for (std::size_t i = 0; i < OffsiteCount(); ++i) host.Cut({tokens, hidden}, type);
   return {.device = device.used(), .host = host.used()};

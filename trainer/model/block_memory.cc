@@ -22,36 +22,36 @@ BlockMemory::BlockMemory(const ModelConfig& config, const BlockLora& lora, Devic
       kept_(KeepsInputsAlone(level) ? 1 : config.num_hidden_layers) {}
 
 void BlockMemory::Fit(const BatchShape& shape) {
-  kept_arena_.Fit([&](Cutter& cutter) {
-    for (BlockActivations& block : kept_) block = CutActivations(cutter, shape);
+  kept_arena_.Fit([&](BumpAllocator& allocator) {
+    for (BlockActivations& block : kept_) block = CutActivations(allocator, shape);
   });
-  scratch_arena_.Fit([&](Cutter& cutter) { scratch_ = CutScratch(cutter, shape.tokens()); });
+  scratch_arena_.Fit([&](BumpAllocator& allocator) { scratch_ = CutScratch(allocator, shape.tokens()); });
 }
 
 std::int64_t BlockMemory::BytesFor(const BatchShape& shape) const {
-  Cutter kept, scratch;
+  BumpAllocator kept, scratch;
   for (std::size_t i = 0; i < kept_.size(); ++i) CutActivations(kept, shape);
   CutScratch(scratch, shape.tokens());
   return kept.used() + scratch.used();
 }
 
-BlockActivations BlockMemory::CutActivations(Cutter& cutter, const BatchShape& shape) const {
+BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator, const BatchShape& shape) const {
   const std::int64_t tokens = shape.tokens(), hidden = config_.hidden_size;
   const std::int64_t heads = config_.num_attention_heads, head_dim = config_.head_dim;
   const std::int64_t joined = (heads + 2 * config_.num_key_value_heads) * head_dim;
   const at::ScalarType wide = WideType(type_);
   BlockActivations kept;
-  kept.input_scale = cutter.Cut({tokens}, wide);
-  if (keeps_normed_) kept.input_normed = cutter.Cut({tokens, hidden}, type_);
-  kept.qkv = cutter.Cut({tokens, joined}, type_);
-  kept.attended = cutter.Cut({tokens, heads * head_dim}, type_);
-  kept.lse = cutter.Cut({shape.rows, heads, shape.length}, wide);
-  kept.middle = cutter.Cut({tokens, hidden}, type_);
-  kept.middle_scale = cutter.Cut({tokens}, wide);
-  if (keeps_normed_) kept.middle_normed = cutter.Cut({tokens, hidden}, type_);
-  kept.gate_up = cutter.Cut({tokens, 2 * config_.intermediate_size}, type_);
+  kept.input_scale = allocator.Cut({tokens}, wide);
+  if (keeps_normed_) kept.input_normed = allocator.Cut({tokens, hidden}, type_);
+  kept.qkv = allocator.Cut({tokens, joined}, type_);
+  kept.attended = allocator.Cut({tokens, heads * head_dim}, type_);
+  kept.lse = allocator.Cut({shape.rows, heads, shape.length}, wide);
+  kept.middle = allocator.Cut({tokens, hidden}, type_);
+  kept.middle_scale = allocator.Cut({tokens}, wide);
+  if (keeps_normed_) kept.middle_normed = allocator.Cut({tokens, hidden}, type_);
+  kept.gate_up = allocator.Cut({tokens, 2 * config_.intermediate_size}, type_);
   const auto hidden_of = [&](const LoraForm& lora) {
-    return lora.segments.empty() ? at::Tensor() : cutter.Cut({tokens, lora.hidden_width()}, type_);
+    return lora.segments.empty() ? at::Tensor() : allocator.Cut({tokens, lora.hidden_width()}, type_);
   };
   kept.qkv_lora = hidden_of(lora_.qkv);
   kept.output_lora = hidden_of(lora_.output);
@@ -59,32 +59,32 @@ BlockActivations BlockMemory::CutActivations(Cutter& cutter, const BatchShape& s
   return kept;
 }
 
-BlockScratch BlockMemory::CutScratch(Cutter& cutter, std::int64_t tokens) const {
+BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t tokens) const {
   const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
   const std::int64_t attended = config_.num_attention_heads * config_.head_dim;
   const std::int64_t joined = attended + 2 * config_.num_key_value_heads * config_.head_dim;
   const auto cut = [&](at::Tensor& tensor, std::int64_t width) {
-    return [this, &cutter, &tensor, tokens, width] { tensor = cutter.Cut({tokens, width}, type_); };
+    return [this, &allocator, &tensor, tokens, width] { tensor = allocator.Cut({tokens, width}, type_); };
   };
   BlockScratch scratch;
   BlockScratch::Attention& a = scratch.attention;
   BlockScratch::FeedForward& f = scratch.feed_forward;
   cut(scratch.delta, hidden)();
-  cutter.Overlap(
+  allocator.Overlap(
       [&] {
         if (!keeps_normed_) cut(a.normed, hidden)();
         if (config_.qk_norms) {
           cut(a.rotated, joined)();
-          a.head_scale = cutter.Cut(
+          a.head_scale = allocator.Cut(
               {tokens, config_.num_attention_heads + config_.num_key_value_heads}, WideType(type_));
         }
-        cutter.Overlap(cut(a.attended_gradient, attended), cut(a.normed_gradient, hidden));
+        allocator.Overlap(cut(a.attended_gradient, attended), cut(a.normed_gradient, hidden));
         cut(a.qkv_gradient, joined)();
       },
       [&] {
         if (!lora_.down.segments.empty()) cut(f.down_lora, lora_.down.hidden_width())();
-        cutter.Overlap(cut(f.gated, inner), cut(f.normed, keeps_normed_ ? 0 : hidden));
-        cutter.Overlap(cut(f.gated_gradient, inner), cut(f.normed_gradient, hidden));
+        allocator.Overlap(cut(f.gated, inner), cut(f.normed, keeps_normed_ ? 0 : hidden));
+        allocator.Overlap(cut(f.gated_gradient, inner), cut(f.normed_gradient, hidden));
       });
   return scratch;
 }

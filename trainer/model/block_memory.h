@@ -72,8 +72,8 @@ class BlockMemory {
   std::int64_t bytes() const { return kept_arena_.bytes() + scratch_arena_.bytes(); }
 
  private:
-  BlockActivations CutActivations(Cutter& cutter, const BatchShape& shape) const;
-  BlockScratch CutScratch(Cutter& cutter, std::int64_t tokens) const;
+  BlockActivations CutActivations(BumpAllocator& allocator, const BatchShape& shape) const;
+  BlockScratch CutScratch(BumpAllocator& allocator, std::int64_t tokens) const;
 
   const ModelConfig config_;
   const BlockLora lora_;

@@ -66,7 +66,7 @@ void LinearWeightGradient::WriteBias(const at::Tensor& y_gradient, const Gradien
 
 at::Tensor LinearWeightGradient::Scratch(const at::Tensor& like, at::ScalarType type) {
   at::Tensor product;
-  scratch_.Fit([&](Cutter& cutter) { product = cutter.Cut(like.sizes(), type); });
+  scratch_.Fit([&](BumpAllocator& allocator) { product = allocator.Cut(like.sizes(), type); });
   return product;
 }
 
@@ -80,8 +80,8 @@ at::Tensor LinearOps::Matrix(const LinearWeights& weights, at::ScalarType type) 
   if (weights.packed == nullptr) return weights.weight;
   const PackedMatrix& packed = *weights.packed;
   at::Tensor matrix;
-  unpacked_.Fit([&](Cutter& cutter) {
-    matrix = cutter.Cut({packed.rows(), packed.columns}, type);
+  unpacked_.Fit([&](BumpAllocator& allocator) {
+    matrix = allocator.Cut({packed.rows(), packed.columns}, type);
   });
   std::int64_t row = 0;
   for (const PackedMatrix::Part& part : packed.parts) {
@@ -94,7 +94,7 @@ at::Tensor LinearOps::Matrix(const LinearWeights& weights, at::ScalarType type) 
 
 at::Tensor LinearOps::DroppedScratch(const at::Tensor& like) {
   at::Tensor dropped;
-  dropped_.Fit([&](Cutter& cutter) { dropped = cutter.Cut(like.sizes(), like.scalar_type()); });
+  dropped_.Fit([&](BumpAllocator& allocator) { dropped = allocator.Cut(like.sizes(), like.scalar_type()); });
   return dropped;
 }
 
@@ -129,9 +129,9 @@ void LinearOps::InputGradient(const at::Tensor& y_gradient, const LinearWeights&
                                  const LoraPass& lora, at::Tensor& x_gradient) {
   LinearInputGradient(y_gradient, Matrix(weights, y_gradient.scalar_type()), x_gradient);
   if (lora.empty()) return;
-  scratch_.Fit([&](Cutter& cutter) {
+  scratch_.Fit([&](BumpAllocator& allocator) {
     hidden_gradient_ =
-        cutter.Cut({y_gradient.size(0), lora.form.hidden_width()}, y_gradient.scalar_type());
+        allocator.Cut({y_gradient.size(0), lora.form.hidden_width()}, y_gradient.scalar_type());
   });
   ForEachAdapter(lora.form, y_gradient, hidden_gradient_, weights.lora_b, [&](AdapterPart& part) {
     at::addmm_out(part.hidden, part.hidden, part.y, part.b, 0, lora.form.scale);

@@ -84,25 +84,25 @@ at::Tensor LlamaHead::Choose(const HeadTask& task, std::int64_t words) {
 void LlamaHead::Fit(const HeadTask& task) {
   const std::int64_t tokens = task.hidden.sum.size(0), hidden = task.hidden.sum.size(1);
   const std::int64_t vocabulary = task.head.size(0);
-  arena_.Fit([&](Cutter& cutter) { buffers_ = Cut(cutter, tokens, hidden, vocabulary); });
+  arena_.Fit([&](BumpAllocator& allocator) { buffers_ = Cut(allocator, tokens, hidden, vocabulary); });
 }
 
-LlamaHead::Buffers LlamaHead::Cut(Cutter& cutter, std::int64_t tokens, std::int64_t hidden,
+LlamaHead::Buffers LlamaHead::Cut(BumpAllocator& allocator, std::int64_t tokens, std::int64_t hidden,
                                   std::int64_t vocabulary) const {
   Buffers buffers;
-  buffers.sum = cutter.Cut({tokens, hidden}, type_);
-  buffers.normed = cutter.Cut({tokens, hidden}, type_);
-  buffers.normed_gradient = cutter.Cut({tokens, hidden}, type_);
-  buffers.gradient = cutter.Cut({tokens, hidden}, type_);
-  buffers.scale = cutter.Cut({tokens}, WideType(type_));
-  buffers.labels = cutter.Cut({tokens}, at::kLong);
-  buffers.logits = cutter.Cut({ChunkRows(tokens, vocabulary), vocabulary}, type_);
+  buffers.sum = allocator.Cut({tokens, hidden}, type_);
+  buffers.normed = allocator.Cut({tokens, hidden}, type_);
+  buffers.normed_gradient = allocator.Cut({tokens, hidden}, type_);
+  buffers.gradient = allocator.Cut({tokens, hidden}, type_);
+  buffers.scale = allocator.Cut({tokens}, WideType(type_));
+  buffers.labels = allocator.Cut({tokens}, at::kLong);
+  buffers.logits = allocator.Cut({ChunkRows(tokens, vocabulary), vocabulary}, type_);
   return buffers;
 }
 
 std::int64_t LlamaHead::BytesFor(std::int64_t tokens, std::int64_t hidden,
                                  std::int64_t vocabulary) const {
-  Cutter measure;
+  BumpAllocator measure;
   Cut(measure, tokens, hidden, vocabulary);
   return measure.used();
 }

@@ -77,7 +77,7 @@ class LlamaHead {
     at::Tensor sum, normed, normed_gradient, scale, labels;
   };
 
-  Buffers Cut(Cutter& cutter, std::int64_t tokens, std::int64_t hidden,
+  Buffers Cut(BumpAllocator& allocator, std::int64_t tokens, std::int64_t hidden,
               std::int64_t vocabulary) const;
   void Fit(const HeadTask& task);
   std::int64_t ChunkRows(std::int64_t rows, std::int64_t vocabulary) const;

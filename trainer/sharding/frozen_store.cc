@@ -32,7 +32,7 @@ struct FrozenStore::Mark {
 };
 
 std::size_t FrozenStore::mark_bytes() const {
-  if (options_.shelf == nullptr) return 0;
+  if (options_.retained == nullptr) return 0;
   return kMarkAlignment + sizeof(Mark) +
          static_cast<std::size_t>(options_.matrices) * sizeof(float);
 }
@@ -44,11 +44,11 @@ std::uint64_t FrozenStore::ContentOf(std::uint64_t part) const {
 }
 
 int FrozenStore::shared_file() const {
-  return options_.shelf != nullptr ? options_.shelf->file(ContentOf(kShared)) : -1;
+  return options_.retained != nullptr ? options_.retained->file(ContentOf(kShared)) : -1;
 }
 
 void FrozenStore::UseShared(const SharedRegion& region, std::size_t array_bytes) {
-  if (options_.shelf == nullptr) return;
+  if (options_.retained == nullptr) return;
   content_ = ContentOf(kShared);
   if (region.file() < 0) return;
   mark_ = reinterpret_cast<Mark*>(static_cast<std::byte*>(region.data()) + MarkAt(array_bytes));
@@ -58,20 +58,20 @@ void FrozenStore::UseShared(const SharedRegion& region, std::size_t array_bytes)
 
 Result<at::Tensor> FrozenStore::Allocate(std::size_t bytes) {
   const bool host = ops_.is_host() || options_.in_host_memory;
-  if (options_.shelf == nullptr) return host ? ops_.AllocateHost(bytes) : ops_.Allocate(bytes);
+  if (options_.retained == nullptr) return host ? ops_.AllocateHost(bytes) : ops_.Allocate(bytes);
   const std::uint64_t words[] = {static_cast<std::uint64_t>(options_.rank), bytes};
   content_ = ContentOf(XXH3_64bits(words, sizeof words));
   if (host) return MapFile(bytes);
   // Memory of another content would lie beside the new one.
-  options_.shelf->KeepOnlyDevice(content_);
-  const FrozenShelf::DeviceMemory* const kept = options_.shelf->device(content_);
+  options_.retained->KeepOnlyDevice(content_);
+  const RetainedWeights::DeviceMemory* const kept = options_.retained->device(content_);
   device_ = kept != nullptr ? kept->bytes : ops_.Allocate(bytes);
   return device_;
 }
 
 Result<at::Tensor> FrozenStore::MapFile(std::size_t bytes) {
   const std::size_t total = bytes + mark_bytes();
-  const int kept = options_.shelf->file(content_);
+  const int kept = options_.retained->file(content_);
   MUSTER_ASSIGN_OR_RETURN(own_file_,
                           kept >= 0 ? KeptMemoryFile(kept, total) : MakeMemoryFile(total));
   MUSTER_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, MapDescriptor(own_file_.get(), total));
@@ -83,19 +83,19 @@ Result<at::Tensor> FrozenStore::MapFile(std::size_t bytes) {
 }
 
 bool FrozenStore::complete() const {
-  if (device_.defined()) return options_.shelf->device(content_) != nullptr;
+  if (device_.defined()) return options_.retained->device(content_) != nullptr;
   return mark_ != nullptr && mark_->word().load(std::memory_order_acquire) == content_;
 }
 
 std::vector<float> FrozenStore::offsets() const {
   MUSTER_CHECK(complete(), "what is not there has no offsets");
-  if (device_.defined()) return options_.shelf->device(content_)->offsets;
+  if (device_.defined()) return options_.retained->device(content_)->offsets;
   return {mark_->offsets, mark_->offsets + options_.matrices};
 }
 
 Status FrozenStore::Complete(const std::vector<float>& offsets) {
   if (device_.defined()) {
-    options_.shelf->Keep(content_, {device_, offsets});
+    options_.retained->Keep(content_, {device_, offsets});
     return OkStatus();
   }
   if (mark_ == nullptr) return OkStatus();
@@ -104,7 +104,7 @@ Status FrozenStore::Complete(const std::vector<float>& offsets) {
     std::copy(offsets.begin(), offsets.end(), mark_->offsets);
     mark_->word().store(content_, std::memory_order_release);
   }
-  return options_.shelf->Keep(content_, file_, first);
+  return options_.retained->Keep(content_, file_, first);
 }
 
 }  // namespace muster

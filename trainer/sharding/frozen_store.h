@@ -23,12 +23,12 @@
 #include "common/base/result.h"
 #include "trainer/device/device_ops.h"
 #include "trainer/distributed/communicator.h"
-#include "trainer/sharding/frozen_shelf.h"
+#include "trainer/sharding/retained_weights.h"
 
 namespace muster {
 
 struct FrozenStoreOptions {
-  FrozenShelf* shelf = nullptr;  // null: nothing outlives the engine
+  RetainedWeights* retained = nullptr;  // null: nothing outlives the engine
   std::uint64_t content = 0;     // without the rank
   int rank = 0;                  // of the shard group
   std::int64_t matrices = 0;     // that are packed
@@ -44,7 +44,7 @@ class FrozenStore {
   std::size_t mark_bytes() const;
   int shared_file() const;
   void UseShared(const SharedRegion& region, std::size_t array_bytes);
-  // For this rank's own: zeroed, or what the shelf has. kResourceExhausted, and what the system
+  // For this rank's own: zeroed, or what the retained memory has. kResourceExhausted, and what the system
   // says.
   Result<at::Tensor> Allocate(std::size_t bytes);
 

@@ -67,7 +67,7 @@ FrozenWeights::FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, D
       ops_(ops),
       options_(options),
       layout_(FrozenBytes(units_, options.form), options.ranks),
-      store_(ops, {.shelf = options.shelf,
+      store_(ops, {.retained = options.retained,
                    .content = Content(),
                    .rank = options.rank,
                    .matrices = PackedCount(units_, options.form),
@@ -221,12 +221,12 @@ Status FrozenWeights::CheckFinite(const ShardArray& array) const {
 
 // Before memory is filled: files that no rank works in would lie beside the new ones.
 Status FrozenWeights::LetOthersGo(Communicator& world) {
-  if (options_.shelf == nullptr) return OkStatus();
+  if (options_.retained == nullptr) return OkStatus();
   const std::uint64_t mine = store_.content();
   std::vector<std::uint64_t> contents(static_cast<std::size_t>(world.size()));
   MUSTER_RETURN_IF_ERROR(
       world.AllGather(&mine, contents.data(), sizeof mine, ElementType::kUint8)->Wait());
-  options_.shelf->KeepOnlyFiles(contents);
+  options_.retained->KeepOnlyFiles(contents);
   return OkStatus();
 }
 

@@ -6,7 +6,7 @@
 // gathered once stays good. Packed matrices are gathered as they are, 4 bits an element, and
 // dequantised where they are used.
 //
-// With a shelf they outlive the engine: the next one of the same layout, form and model finds them
+// With a retained memory they outlive the engine: the next one of the same layout, form and model finds them
 // in memory, and nothing is read (frozen_store.h).
 //
 // Owned by the engine; the trainer's thread. Errors are the communicator's, and those of files.
@@ -38,7 +38,7 @@ struct FrozenOptions {
   FrozenForm form;
   bool reshard_after_forward = true;
   bool in_host_memory = false;   // the shards wait there (cpu_offload)
-  FrozenShelf* shelf = nullptr;  // outlives the object; null: the weights end with it
+  RetainedWeights* retained = nullptr;  // outlives the object; null: the weights end with it
   std::uint64_t source = 0;      // tells the model's files from others; equal on all ranks
 };
 

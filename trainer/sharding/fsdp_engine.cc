@@ -75,7 +75,7 @@ Status Engine::PlaceWeights(std::vector<UnitSpec> frozen) {
                                         .form = {precision_.compute, options_.quantization},
                                         .reshard_after_forward = reshards(),
                                         .in_host_memory = host_ops_ != nullptr,
-                                        .shelf = options_.frozen_shelf,
+                                        .retained = options_.retained_weights,
                                         .source = options_.frozen_source}));
   }
   for (int u = 0; u <= head_unit(); ++u) {

@@ -50,7 +50,7 @@
 
 namespace muster {
 
-class FrozenShelf;
+class RetainedWeights;
 
 struct FsdpOptions {
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
@@ -69,7 +69,7 @@ struct FsdpOptions {
   std::uint64_t seed = 0;  // of the masks of dropout
   // Where frozen weights outlive the engine; null: they do not. And what tells the model's files
   // from others, equal on all ranks.
-  FrozenShelf* frozen_shelf = nullptr;
+  RetainedWeights* retained_weights = nullptr;
   std::uint64_t frozen_source = 0;
   // Called as a micro-batch moves on; cheap. Empty: nobody asks.
   std::function<void(TrainPhase)> on_phase;

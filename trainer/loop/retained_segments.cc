@@ -1,4 +1,4 @@
-#include "trainer/loop/segment_shelf.h"
+#include "trainer/loop/retained_segments.h"
 
 #include <fcntl.h>
 
@@ -8,7 +8,7 @@
 
 namespace muster {
 
-Status SegmentShelf::Add(HeldSegment held) {
+Status RetainedSegments::Add(HeldSegment held) {
   const auto known = [&](const auto& each) { return each->spec().name == held.name; };
   if (std::any_of(segments_.begin(), segments_.end(), known)) return OkStatus();
   const int flags = ::fcntl(held.fd.get(), F_GETFL);
@@ -20,18 +20,18 @@ Status SegmentShelf::Add(HeldSegment held) {
   return OkStatus();
 }
 
-Segment* SegmentShelf::Add(std::unique_ptr<Segment> made) {
+Segment* RetainedSegments::Add(std::unique_ptr<Segment> made) {
   segments_.push_back(std::move(made));
   return segments_.back().get();
 }
 
-std::vector<const Segment*> SegmentShelf::readable() const {
+std::vector<const Segment*> RetainedSegments::readable() const {
   std::vector<const Segment*> readable;
   for (const auto& each : segments_) readable.push_back(each.get());
   return readable;
 }
 
-std::vector<std::unique_ptr<Segment>> SegmentShelf::TakeOut(
+std::vector<std::unique_ptr<Segment>> RetainedSegments::TakeOut(
     const std::function<bool(const Segment&)>& wanted) {
   const auto first = std::stable_partition(segments_.begin(), segments_.end(),
                                            [&](const auto& each) { return !wanted(*each); });
@@ -41,7 +41,7 @@ std::vector<std::unique_ptr<Segment>> SegmentShelf::TakeOut(
   return taken;
 }
 
-std::vector<std::string> SegmentShelf::KeepOnly(const std::set<std::string>& names) {
+std::vector<std::string> RetainedSegments::KeepOnly(const std::set<std::string>& names) {
   std::vector<std::string> gone;
   std::erase_if(segments_, [&](const auto& each) {
     if (names.contains(each->spec().name)) return false;

@@ -1,4 +1,4 @@
-// FrozenShelf: frozen weights in memory that outlives an engine, so that the next one reads no
+// RetainedWeights: frozen weights in memory that outlives an engine, so that the next one reads no
 // model for them.
 //
 // Each entry is named by its content, a hash of all that its bytes depend on (frozen_store.h), is
@@ -23,7 +23,7 @@
 
 namespace muster {
 
-class FrozenShelf {
+class RetainedWeights {
  public:
   struct DeviceMemory {
     at::Tensor bytes;
@@ -31,7 +31,7 @@ class FrozenShelf {
   };
   // What the guardian has to be told.
   struct News {
-    std::vector<std::pair<std::string, int>> held;  // name, descriptor of the shelf
+    std::vector<std::pair<std::string, int>> held;  // name, descriptor of the retained memory
     std::vector<std::string> dropped;
   };
 

@@ -1,4 +1,4 @@
-// SegmentShelf: the snapshot segments that a rank's process can read: those it made, its buddies',
+// RetainedSegments: the snapshot segments that a rank's process can read: those it made, its buddies',
 // and what the guardian hands over before an assignment.
 //
 // Lives as long as the process, so that the state of one generation is at hand for the next. The
@@ -17,7 +17,7 @@
 
 namespace muster {
 
-class SegmentShelf {
+class RetainedSegments {
  public:
   // Maps it, for writing where the descriptor allows that. One that is here by its name already
   // stays as it is. kDataLoss when it is no segment.

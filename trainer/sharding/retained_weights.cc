@@ -1,4 +1,4 @@
-#include "trainer/sharding/frozen_shelf.h"
+#include "trainer/sharding/retained_weights.h"
 
 #include <fcntl.h>
 
@@ -19,25 +19,25 @@ std::string NameOf(std::uint64_t content) {
 
 }  // namespace
 
-bool FrozenShelf::IsName(std::string_view name) { return name.starts_with(kPrefix); }
+bool RetainedWeights::IsName(std::string_view name) { return name.starts_with(kPrefix); }
 
-void FrozenShelf::Add(HeldSegment held) { files_[held.name] = std::move(held.fd); }
+void RetainedWeights::Add(HeldSegment held) { files_[held.name] = std::move(held.fd); }
 
-const FrozenShelf::DeviceMemory* FrozenShelf::device(std::uint64_t content) const {
+const RetainedWeights::DeviceMemory* RetainedWeights::device(std::uint64_t content) const {
   const auto found = devices_.find(content);
   return found == devices_.end() ? nullptr : &found->second;
 }
 
-int FrozenShelf::file(std::uint64_t content) const {
+int RetainedWeights::file(std::uint64_t content) const {
   const auto found = files_.find(NameOf(content));
   return found == files_.end() ? -1 : found->second.get();
 }
 
-void FrozenShelf::Keep(std::uint64_t content, DeviceMemory memory) {
+void RetainedWeights::Keep(std::uint64_t content, DeviceMemory memory) {
   devices_.insert_or_assign(content, std::move(memory));
 }
 
-Status FrozenShelf::Keep(std::uint64_t content, int file, bool tell) {
+Status RetainedWeights::Keep(std::uint64_t content, int file, bool tell) {
   const std::string name = NameOf(content);
   if (files_.contains(name)) return OkStatus();
   UniqueFd own(::fcntl(file, F_DUPFD_CLOEXEC, 0));
@@ -47,11 +47,11 @@ Status FrozenShelf::Keep(std::uint64_t content, int file, bool tell) {
   return OkStatus();
 }
 
-void FrozenShelf::KeepOnlyDevice(std::uint64_t content) {
+void RetainedWeights::KeepOnlyDevice(std::uint64_t content) {
   std::erase_if(devices_, [content](const auto& each) { return each.first != content; });
 }
 
-void FrozenShelf::KeepOnlyFiles(const std::vector<std::uint64_t>& contents) {
+void RetainedWeights::KeepOnlyFiles(const std::vector<std::uint64_t>& contents) {
   std::set<std::string> wanted;
   for (const std::uint64_t content : contents) wanted.insert(NameOf(content));
   std::erase_if(files_, [&](const auto& each) {
@@ -61,13 +61,13 @@ void FrozenShelf::KeepOnlyFiles(const std::vector<std::uint64_t>& contents) {
   });
 }
 
-std::vector<std::string> FrozenShelf::names() const {
+std::vector<std::string> RetainedWeights::names() const {
   std::vector<std::string> names;
   for (const auto& [name, file] : files_) names.push_back(name);
   return names;
 }
 
-FrozenShelf::News FrozenShelf::TakeNews() {
+RetainedWeights::News RetainedWeights::TakeNews() {
   News news;
   for (const std::string& name : std::exchange(untold_, {})) {
     const auto found = files_.find(name);
