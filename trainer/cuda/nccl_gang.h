@@ -14,7 +14,7 @@
 
 #include "trainer/cuda/nccl_lane.h"
 #include "trainer/cuda/nccl_monitor.h"
-#include "trainer/distributed/store_meeting.h"
+#include "trainer/distributed/store_rendezvous.h"
 
 namespace muster {
 

@@ -11,7 +11,7 @@
 #include "trainer/distributed/interrupt.h"
 #include "trainer/distributed/net_probe.h"
 #include "trainer/distributed/store_client.h"
-#include "trainer/distributed/store_meeting.h"
+#include "trainer/distributed/store_rendezvous.h"
 #include "trainer/distributed/unauthenticated_testing.h"
 
 namespace muster {

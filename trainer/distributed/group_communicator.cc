@@ -49,7 +49,7 @@ struct GroupCommunicator::Reach {
   Generation called_off = -1;     // through which Form fails
   Status called_off_reason;
   // Null for a group: its own abort leaves the meetings of other groups alone.
-  std::shared_ptr<MeetingPlace> place;
+  std::shared_ptr<RendezvousStore> place;
   std::shared_ptr<Transport> transport;  // null: not formed; written by the trainer's thread alone
   std::vector<std::weak_ptr<Reach>> below;
 
@@ -77,10 +77,10 @@ struct GroupCommunicator::Reach {
   }
 };
 
-GroupCommunicator::GroupCommunicator(std::shared_ptr<MeetingPlace> place)
+GroupCommunicator::GroupCommunicator(std::shared_ptr<RendezvousStore> place)
     : GroupCommunicator(std::move(place), true) {}
 
-GroupCommunicator::GroupCommunicator(std::shared_ptr<MeetingPlace> place, bool is_world)
+GroupCommunicator::GroupCommunicator(std::shared_ptr<RendezvousStore> place, bool is_world)
     : place_(std::move(place)),
       counters_(std::make_shared<CollectiveCell>()),
       reach_(std::make_shared<Reach>()),

@@ -1,4 +1,4 @@
-// GroupCommunicator: the Communicator of one group of ranks, made of a MeetingPlace and the
+// GroupCommunicator: the Communicator of one group of ranks, made of a RendezvousStore and the
 // Transport that the group got there.
 //
 // What all transports have in common is here: forming again, the groups that Split makes of a
@@ -17,7 +17,7 @@ namespace muster {
 class GroupCommunicator final : public Communicator {
  public:
   // A world, unformed. The place is its own and that of the groups below it.
-  explicit GroupCommunicator(std::shared_ptr<MeetingPlace> place);
+  explicit GroupCommunicator(std::shared_ptr<RendezvousStore> place);
   ~GroupCommunicator() override;
 
   Status Form(Rendezvous rendezvous, Deadline deadline) override;
@@ -56,7 +56,7 @@ class GroupCommunicator final : public Communicator {
   Status CheckFormed() const;
   std::unique_ptr<Work> Submit(const Operation& operation);
 
-  const std::shared_ptr<MeetingPlace> place_;
+  const std::shared_ptr<RendezvousStore> place_;
   std::shared_ptr<ProgressWriter> page_;
   std::shared_ptr<CollectiveCell>
       counters_;  // written by the trainer's thread, under reach_->mutex
@@ -65,7 +65,7 @@ class GroupCommunicator final : public Communicator {
   Group group_;
   std::vector<std::string> splits_;  // the names of all groups asked for in this generation
 
-  GroupCommunicator(std::shared_ptr<MeetingPlace> place, bool is_world);
+  GroupCommunicator(std::shared_ptr<RendezvousStore> place, bool is_world);
 };
 
 }  // namespace muster

@@ -7,13 +7,13 @@
 #include "trainer/distributed/group_communicator.h"
 #include "trainer/distributed/ring_transport.h"
 #include "trainer/distributed/shared_transport.h"
-#include "trainer/distributed/store_meeting.h"
+#include "trainer/distributed/store_rendezvous.h"
 #include "trainer/distributed/unix_mesh.h"
 
 namespace muster {
 namespace {
 
-class HostPlace final : public MeetingPlace {
+class HostPlace final : public RendezvousStore {
  public:
   explicit HostPlace(HostCommunicatorOptions options) : options_(options) {}
 

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-class InProcessPlace final : public MeetingPlace {
+class InProcessPlace final : public RendezvousStore {
  public:
   InProcessPlace(std::shared_ptr<InProcessHub> hub, InProcessTransport transport, int rank,
                  Duration operation_timeout)

@@ -1,4 +1,4 @@
-// Transport: how the ranks of one group, which has met, run their collectives. MeetingPlace: where
+// Transport: how the ranks of one group, which has met, run their collectives. RendezvousStore: where
 // groups meet and get their transport.
 //
 // GroupCommunicator (group_communicator.h) is the only user: it makes a Communicator of the two.
@@ -77,9 +77,9 @@ struct Group {
 };
 
 // Threads: Cancel may be called by any thread, everything else by the trainer's alone.
-class MeetingPlace {
+class RendezvousStore {
  public:
-  virtual ~MeetingPlace() = default;
+  virtual ~RendezvousStore() = default;
 
   // Gets ready for the groups of `rendezvous.generation`, until Close or the destructor.
   virtual Status Open(Rendezvous rendezvous, Deadline deadline) = 0;

@@ -13,7 +13,7 @@
 
 #include "trainer/distributed/gloo_ring.h"
 #include "trainer/distributed/host_gang_testing.h"
-#include "trainer/distributed/store_meeting.h"
+#include "trainer/distributed/store_rendezvous.h"
 #include "trainer/distributed/unauthenticated_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 

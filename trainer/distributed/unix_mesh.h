@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
-#include "trainer/distributed/store_meeting.h"
+#include "trainer/distributed/store_rendezvous.h"
 #include "trainer/distributed/unix_link.h"
 
 namespace muster {

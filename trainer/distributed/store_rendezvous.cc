@@ -1,4 +1,4 @@
-#include "trainer/distributed/store_meeting.h"
+#include "trainer/distributed/store_rendezvous.h"
 
 #include <algorithm>
 #include <utility>
