@@ -389,12 +389,13 @@ int Run(Invocation& call, Interrupt& interrupt) {
   Terminal terminal = FindTerminal(call.global);
   const std::string dir = ClusterDirectory(call.global.dir);
   const GlobalOptions& global = call.global;
-  const auto client = global.slurm_job.empty()
-                          ? std::make_unique<ClusterClient>(dir, interrupt, global.remote)
-                          : std::make_unique<ClusterClient>(
-                                dir, interrupt,
-                                CoordinatorOfSlurmJob(slurm::SlurmCommands(slurm::CurrentEnvironment()),
-                                               CurrentUser(), global.slurm_job));
+  const auto client =
+      global.slurm_job.empty()
+          ? std::make_unique<ClusterClient>(dir, interrupt, global.remote)
+          : std::make_unique<ClusterClient>(
+                dir, interrupt,
+                CoordinatorOfSlurmJob(slurm::SlurmCommands(slurm::CurrentEnvironment()),
+                                      CurrentUser(), global.slurm_job));
   CommandContext context{*client, terminal, FormatOf(call.global.output)};
   const CommandResult result = call.command(context);
   terminal.out.flush();

@@ -1,5 +1,5 @@
-// The timeline of a job as `muster describe` tells it: what it is, how far it is, and for each attempt
-// who failed, how, what was done, how long each part took and what was lost.
+// The timeline of a job as `muster describe` tells it: what it is, how far it is, and for each
+// attempt who failed, how, what was done, how long each part took and what was lost.
 //
 // Pure; any thread.
 #pragma once

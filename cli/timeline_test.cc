@@ -124,7 +124,7 @@ TEST_F(TimelineTest, TellsASnapshotAndThatNothingWasDoneAgain) {
   job.mutable_attempts(1)->set_resumed_from("snapshot");
   const std::string timeline = FormatTimeline(job, "/c", 0);
   EXPECT_NE(timeline.find("It resumed from the snapshot of step 87, and no finished step was done "
-                       "again."),
+                          "again."),
             std::string::npos)
       << timeline;
   EXPECT_NE(timeline.find("    Resumed from the snapshot of step 87.\n"), std::string::npos);

@@ -25,7 +25,7 @@ const Histogram::BucketBoundaries kCommitBounds = {0.01, 0.03, 0.1, 0.3, 1,   3,
 const Histogram::BucketBoundaries kQueueBounds = {0.01, 0.1, 1, 10, 60, 600, 3600, 36000};
 
 // Of StageSeconds, and the whole.
-constexpr const char* kStages[] = {"detect", "stop", "rendezvous", "load", "first_step", "total"};
+constexpr const char* kStages[] = {"detect", "abort", "reform", "load", "first_step", "total"};
 
 constexpr const char* kFailureReasons[] = {"disk_full", "read_only", "io_error", "slow_disk",
                                            "other"};

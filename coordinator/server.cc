@@ -34,11 +34,11 @@
 #include "coordinator/pid_file.h"
 #include "coordinator/pilots/pilot_runner.h"
 #include "coordinator/pilots/pool_facts.h"
+#include "coordinator/service/authenticator.h"
 #include "coordinator/service/authorization.h"
+#include "coordinator/service/certificate_rotator.h"
 #include "coordinator/service/client_service.h"
 #include "coordinator/service/controller_runtime.h"
-#include "coordinator/service/certificate_rotator.h"
-#include "coordinator/service/authenticator.h"
 #include "coordinator/service/enrol_service.h"
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/service/watch_hub.h"
@@ -313,7 +313,7 @@ Status Server::Impl::StartTls() {
   if (!WantsTls(options)) return OkStatus();
   const TlsDirectories directories = TlsDirectoriesOf(options);
   CertificateRotatorOptions keeper{directories.credentials, directories.revocations,
-                                  directories.authority};
+                                   directories.authority};
   keeper.on_look = [this] {
     workers.CloseRevoked();
     watches.CloseRevoked(*authenticator);
@@ -410,8 +410,8 @@ Status Server::Impl::ListenGrpc() {
                           .tls = options.tls_listen,
                           .credentials_dir = TlsDirectoriesOf(options).credentials};
   if (!options.worker_listen.empty()) addresses.plain.push_back(options.worker_listen);
-  MUSTER_ASSIGN_OR_RETURN(grpc,
-                          GrpcServer::Listen(addresses, {clients, workers, enrolment, authenticator}));
+  MUSTER_ASSIGN_OR_RETURN(
+      grpc, GrpcServer::Listen(addresses, {clients, workers, enrolment, authenticator}));
   endpoint.grpc = grpc->addresses().front();
   endpoint.grpc_tls = grpc->tls_address();
   return OkStatus();

@@ -41,7 +41,8 @@ TEST_F(GoodputCommandTest, TellsOfEveryJobAndOfTheFleet) {
       Run({}),
       "ID          NAME        STATE    GOODPUT  RANK TIME  QUEUE    LOST TO\n"
       "7f3a9c1e2b  llama-chat  running  90.0 %   1:07:40    0:01:00  recovery 0:06:40 (10.0 %)\n"
-      "cluster       -           -        50.0 %   4:00:00    0:00:00  recovery 2:00:00 (50.0 %)\n");
+      "cluster       -           -        50.0 %   4:00:00    0:00:00  recovery 2:00:00 (50.0 "
+      "%)\n");
 }
 
 TEST_F(GoodputCommandTest, WideHasAColumnForEachState) {

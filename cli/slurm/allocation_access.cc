@@ -70,7 +70,8 @@ Result<std::string> AllocationAccess::CredentialsFor(const SlurmLeader& leader) 
 FindRemote CoordinatorOfSlurmJob(slurm::SlurmCommands commands, std::string user, std::string job) {
   return
       [commands = std::move(commands), user = std::move(user), job = std::move(job),
-       door = std::make_shared<std::unique_ptr<AllocationAccess>>()]() -> Result<RemoteCoordinator> {
+       door =
+           std::make_shared<std::unique_ptr<AllocationAccess>>()]() -> Result<RemoteCoordinator> {
         if (!*door) {
           std::string state_dir = job;
           if (job.find('/') == std::string::npos) {

@@ -86,8 +86,8 @@ Result<std::unique_ptr<ClockListener>> ClockListener::Open(const std::string& ho
     return ErrnoStatus(errno, "listen at " + host);
   MUSTER_ASSIGN_OR_RETURN(const std::string port, PortOf(listener.get()));
   const bool v6 = list->ai_family == AF_INET6;
-  return std::unique_ptr<ClockListener>(new ClockListener(std::move(listener), std::move(stop),
-                                                  (v6 ? "[" + host + "]" : host) + ":" + port));
+  return std::unique_ptr<ClockListener>(new ClockListener(
+      std::move(listener), std::move(stop), (v6 ? "[" + host + "]" : host) + ":" + port));
 }
 
 ClockListener::ClockListener(UniqueFd listener, UniqueFd stop, std::string address)

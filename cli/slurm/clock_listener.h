@@ -1,5 +1,5 @@
-// ClockListener: a TCP port at which a node tells the time, so that other nodes find out whether they
-// reach it and how far the two clocks are apart.
+// ClockListener: a TCP port at which a node tells the time, so that other nodes find out whether
+// they reach it and how far the two clocks are apart.
 //
 // Whoever connects gets the milliseconds since the Unix epoch as decimal digits, and the end of the
 // stream. Owned by a probe; has a thread of its own until it is destroyed. AskClock blocks up to

@@ -83,7 +83,7 @@ std::shared_ptr<grpc::Channel> OpenTlsChannelToJoin(const std::string& address,
 }
 
 Result<CoordinatorChannel> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
-                                        const std::string& token_path) {
+                                           const std::string& token_path) {
   if (!tls_dir.empty() && !endpoint.grpc_tls.empty()) {
     MUSTER_ASSIGN_OR_RETURN(auto channel, OpenTlsChannel(endpoint.grpc_tls, tls_dir));
     return CoordinatorChannel{std::move(channel), endpoint.grpc_tls, ""};

@@ -52,7 +52,7 @@ struct CoordinatorChannel {
 // token at `token_path`, in plain text. With credentials, plain text is spoken on loopback and Unix
 // sockets only: who has them is on a network that others share.
 Result<CoordinatorChannel> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
-                                        const std::string& token_path);
+                                           const std::string& token_path);
 
 // Does nothing for an empty token.
 void AttachToken(grpc::ClientContext& context, const CoordinatorChannel& door);

@@ -123,7 +123,7 @@ Result<UniqueFd> JoinTokenRegister::Lock() const {
 }
 
 Result<JoinToken> JoinTokenRegister::Make(const std::string& node, Duration lifetime,
-                                      const std::string& ca_pem, std::int64_t now_ms) const {
+                                          const std::string& ca_pem, std::int64_t now_ms) const {
   if (!node.empty()) MUSTER_RETURN_IF_ERROR(CheckName("node name", node));
   if (lifetime < std::chrono::seconds(1) || lifetime > kMaxJoinTokenLifetime)
     return InvalidArgument("a join token expires after a second at least and a week at most");
@@ -173,8 +173,8 @@ Result<Redemption> JoinTokenRegister::RedeemOne(
 }
 
 std::vector<Result<Redemption>> JoinTokenRegister::Redeem(std::span<const JoinClaim> claims,
-                                                      std::int64_t now_ms,
-                                                      const Admit& admit) const {
+                                                          std::int64_t now_ms,
+                                                          const Admit& admit) const {
   std::vector<Result<Redemption>> outcomes;
   if (claims.empty()) return outcomes;
   const auto redeem = [&]() -> Status {

@@ -107,10 +107,10 @@ TEST_F(JoinTokenRegisterTest, LetsOneOfManyInWhoComeAtOnce) {
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&, i] {
       const JoinClaim claim{token.id, token.secret, "n" + std::to_string(i), "key"};
-      const auto redeemed =
-          JoinTokenRegister(path_, "lab").Redeem({&claim, 1}, kNow, [](std::size_t, const Redemption&) {
-            return Result<std::string>("certificate");
-          });
+      const auto redeemed = JoinTokenRegister(path_, "lab")
+                                .Redeem({&claim, 1}, kNow, [](std::size_t, const Redemption&) {
+                                  return Result<std::string>("certificate");
+                                });
       if (redeemed[0].ok()) ++let_in;
     });
   for (std::thread& thread : threads) thread.join();

@@ -140,7 +140,7 @@ void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quies
 
 // `pids` are all processes of the job on this node that survived SIGKILL.
 void ControllerCore::MarkLeaked(NodeEntry& node, const JobId& id,
-                              const std::vector<std::int64_t>& pids) {
+                                const std::vector<std::int64_t>& pids) {
   std::vector<LeakedSlot> leaked = node.record.leaked;
   std::erase_if(leaked, [&](const LeakedSlot& slot) { return slot.job == id; });
   for (std::int64_t pid : pids) leaked.push_back({id, pid});
@@ -154,19 +154,19 @@ void ControllerCore::MarkLeaked(NodeEntry& node, const JobId& id,
       job->second.refusals.Accept(node.record.name);
     }
     return RecordClusterEvent({"slots_back", Severity::kInfo,
-                        "the processes of " + whose + " that survived SIGKILL are gone"});
+                               "the processes of " + whose + " that survived SIGKILL are gone"});
   }
   if (const auto job = jobs_.find(id); job != jobs_.end()) MarkStuck(job->second, node, pids);
   RecordClusterEvent({"slots_leaked", Severity::kError,
-               std::to_string(pids.size()) + " processes of " + whose +
-                   " survived SIGKILL; their slots are not used until they are gone"});
+                      std::to_string(pids.size()) + " processes of " + whose +
+                          " survived SIGKILL; their slots are not used until they are gone"});
 }
 
 void ControllerCore::Orphan(JobEntry& job, GangNode& member) {
   member.quiesced = true;
   if (FindNode(member.name) == nullptr) return;
   slots_.Orphan(member.name, job.record.id, job.attempt().generation,
-                     job.spec.resources.ranks_per_node);
+                job.spec.resources.ranks_per_node);
   Note(job, "node " + member.name.value +
                 " did not prove that its processes are gone; its slots wait for that");
 }

@@ -144,7 +144,7 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   // Once the gang is being ended, more symptoms are no news.
   if (!gang.aborted || !failure.symptom()) {
     RecordEvent(*job, {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError,
-                failure.message});
+                       failure.message});
   }
   Fail(*job, std::move(failure));
 }
@@ -190,8 +190,8 @@ void ControllerCore::OnFormed(JobEntry& job, int rank) {
   job.attempt().seconds.reform = ToSeconds(now_.mono - *from);
   MarkAttempt(job);
   RecordEvent(job, {"formed", Severity::kInfo,
-             std::to_string(WorldSize(job)) + " ranks formed in " +
-                 SecondsText(job.attempt().seconds.reform)});
+                    std::to_string(WorldSize(job)) + " ranks formed in " +
+                        SecondsText(job.attempt().seconds.reform)});
 }
 
 void ControllerCore::OnResumed(JobEntry& job, int rank, const Resumed& resumed) {
@@ -209,9 +209,9 @@ void ControllerCore::OnResumed(JobEntry& job, int rank, const Resumed& resumed) 
     job.record.step = attempt.last_step;
     MarkAttempt(job);
     RecordEvent(job, {"resumed", Severity::kInfo,
-               resumed.step == 0 ? "starting at step 0"
-                                 : "resumed at step " + std::to_string(resumed.step) +
-                                       FromText(attempt.resumed_from)});
+                      resumed.step == 0 ? "starting at step 0"
+                                        : "resumed at step " + std::to_string(resumed.step) +
+                                              FromText(attempt.resumed_from)});
   }
   gang.resumed.insert(rank);
   if (gang.all_resumed || static_cast<int>(gang.resumed.size()) < WorldSize(job)) return;
@@ -261,8 +261,8 @@ void ControllerCore::NowRunning(JobEntry& job) {
   if (job.record.generation > 1) return RecordRecovered(job);
   const double seconds = double(now_.unix_ms - job.record.submitted_unix_ms) / 1000;
   RecordEvent(job, {"running", Severity::kInfo,
-             (job.spec.train ? "first step finished " : "every rank is up ") +
-                 SecondsText(seconds) + " after the submission"});
+                    (job.spec.train ? "first step finished " : "every rank is up ") +
+                        SecondsText(seconds) + " after the submission"});
 }
 
 void ControllerCore::RecordRecovered(JobEntry& job) {

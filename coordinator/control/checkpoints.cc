@@ -146,9 +146,9 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
   for (const ShardInfo& shard : checkpoint.shards) bytes += shard.bytes;
   Put(checkpoint);
   RecordEvent(job, {"checkpoint_committed", Severity::kInfo,
-             "checkpoint of step " + std::to_string(checkpoint.step) + " committed (" +
-                 BytesText(bytes) + " in " + std::to_string(checkpoint.shards.size()) +
-                 (checkpoint.shards.size() == 1 ? " shard)" : " shards)")});
+                    "checkpoint of step " + std::to_string(checkpoint.step) + " committed (" +
+                        BytesText(bytes) + " in " + std::to_string(checkpoint.shards.size()) +
+                        (checkpoint.shards.size() == 1 ? " shard)" : " shards)")});
   const std::string directory = checkpoint.directory;
   const auto place = std::upper_bound(
       job.checkpoints.begin(), job.checkpoints.end(), checkpoint,
@@ -251,8 +251,8 @@ void ControllerCore::Handle(const NodeName& node, const ManifestWritten& message
     job.manifest_failed.insert(message.directory);
     KeepPruned(job, message.directory);
     RecordEvent(job, {"checkpoint_failed", Severity::kWarning,
-               "checkpoint " + message.directory +
-                   " is not safe on disk, older ones are kept: " + message.error});
+                      "checkpoint " + message.directory +
+                          " is not safe on disk, older ones are kept: " + message.error});
   }
   job.prune_sent.erase(message.directory);
   scrubs_.Plan(job);

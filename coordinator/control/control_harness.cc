@@ -181,26 +181,27 @@ void ControlHarness::PreparedOn(const std::string& node, const JobId& id) {
 void ControlHarness::Started(const JobId& id, int rank) {
   const AttemptRecord& attempt = Attempt(id);
   Deliver(attempt.ranks[rank].node.value,
-      RankStarted{id, attempt.generation, rank, 1000 * attempt.generation + rank});
+          RankStarted{id, attempt.generation, rank, 1000 * attempt.generation + rank});
 }
 
 void ControlHarness::Exited(const JobId& id, int rank, ExitStatus exit, double age_seconds) {
   const AttemptRecord& attempt = Attempt(id);
-  Deliver(attempt.ranks[rank].node.value, RankExited{id,
-                                                 attempt.generation,
-                                                 rank,
-                                                 exit,
-                                                 age_seconds,
-                                                 {"last words of rank " + std::to_string(rank)}});
+  Deliver(attempt.ranks[rank].node.value,
+          RankExited{id,
+                     attempt.generation,
+                     rank,
+                     exit,
+                     age_seconds,
+                     {"last words of rank " + std::to_string(rank)}});
 }
 
 void ControlHarness::Ended(const JobId& id, int rank) {
   const AttemptRecord& attempt = Attempt(id);
   Deliver(attempt.ranks[rank].node.value, RankExited{.job_id = id,
-                                                 .generation = attempt.generation,
-                                                 .rank = rank,
-                                                 .exit = {0, 9},
-                                                 .ended = true});
+                                                     .generation = attempt.generation,
+                                                     .rank = rank,
+                                                     .exit = {0, 9},
+                                                     .ended = true});
 }
 
 void ControlHarness::QuiescedOn(const std::string& node, const JobId& id) {
@@ -236,7 +237,8 @@ void ControlHarness::ParkAll(const JobId& id) {
 
 void ControlHarness::Report(const JobId& id, int rank, decltype(TrainerReport::body) body) {
   const AttemptRecord& attempt = Attempt(id);
-  Deliver(attempt.ranks[rank].node.value, TrainerReport{id, attempt.generation, rank, std::move(body)});
+  Deliver(attempt.ranks[rank].node.value,
+          TrainerReport{id, attempt.generation, rank, std::move(body)});
 }
 
 void ControlHarness::ReportAll(const JobId& id, decltype(TrainerReport::body) body) {
@@ -276,7 +278,8 @@ void ControlHarness::Checkpoint(const JobId& id, Step step, std::optional<double
 }
 
 void ControlHarness::Manifest(const JobId& id, const std::string& directory, bool ok) {
-  Deliver(Attempt(id).nodes.front().value, ManifestWritten{id, directory, ok, ok ? "" : "disk full"});
+  Deliver(Attempt(id).nodes.front().value,
+          ManifestWritten{id, directory, ok, ok ? "" : "disk full"});
 }
 
 void ControlHarness::PrepareAll(const JobId& id) {
@@ -472,7 +475,7 @@ std::string ControlHarness::Timeline() const {
   std::string timeline;
   for (const EventRecord& event : controller_->Events()) {
     timeline += std::to_string(event.seq) + " " + event.job.value + " g" +
-             std::to_string(event.generation) + " " + event.kind + ": " + event.message + "\n";
+                std::to_string(event.generation) + " " + event.kind + ": " + event.message + "\n";
   }
   return timeline;
 }

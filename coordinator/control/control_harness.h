@@ -2,7 +2,7 @@
 //
 // Tests play the workers: they say Hello, answer Prepare, exit ranks. The harness applies every
 // store operation to a StoredState, so that Restart() is what a killed coordinator comes back to,
-// and checks after every event what must always hold (slots, generations, final states, books).
+// and checks after every event what must always hold (slots, generations, final states, usage).
 #pragma once
 
 #include <map>

@@ -41,7 +41,7 @@ struct ControllerOptions {
   Duration launch_deadline = std::chrono::seconds(60);  // Launch until every rank has a process
   Duration form_deadline = std::chrono::minutes(10);    // until every rank did its first collective
   Duration abort_deadline = std::chrono::seconds(30);   // Abort until Quiesced; grace is added
-  Duration error_timeout = std::chrono::seconds(2);    // a trainer that reported an error exits
+  Duration error_timeout = std::chrono::seconds(2);     // a trainer that reported an error exits
   // A rank that lost its peers: until its cause shows.
   Duration symptom_timeout = std::chrono::milliseconds(300);
   Duration park =

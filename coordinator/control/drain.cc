@@ -108,11 +108,12 @@ void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
     record.notices.push_back(text);
     Mark(node);
     RecordClusterEvent({"node_notice", notice.fatal ? Severity::kError : Severity::kWarning,
-                 "node " + name.value + ": " + detail});
+                        "node " + name.value + ": " + detail});
   }
   if (notice.kind == NodeNoticeKind::kXid && notice.fatal) Quarantine(node, detail);
   if (notice.kind != NodeNoticeKind::kDrain) return;
-  if (!record.drain_reason.empty()) return ShortenDrainDeadline(node, detail, notice.deadline_seconds);
+  if (!record.drain_reason.empty())
+    return ShortenDrainDeadline(node, detail, notice.deadline_seconds);
   if (Apply(record.state, NodeEvent::kDrain)) Drain(node, detail, notice.deadline_seconds);
 }
 
@@ -132,7 +133,8 @@ void ControllerCore::ClearNotices(NodeEntry& node, const NodeNotice& clear) {
   if (over.empty()) return;
   if (notices.empty()) over += "; all is well again";
   Mark(node);
-  RecordClusterEvent({"node_notice", Severity::kInfo, "node " + node.record.name.value + ": " + over});
+  RecordClusterEvent(
+      {"node_notice", Severity::kInfo, "node " + node.record.name.value + ": " + over});
 }
 
 // --- drain ---
@@ -158,12 +160,13 @@ void ControllerCore::Drain(NodeEntry& node, const std::string& reason, double by
   }
   Move(node, NodeEvent::kDrain);
   RecordClusterEvent({"node_draining", Severity::kInfo,
-               "node " + record.name.value + " is drained: " + record.drain_reason});
+                      "node " + record.name.value + " is drained: " + record.drain_reason});
   DrainJobs(node);
 }
 
 // A node that is being drained at leisure says that it must be gone sooner.
-void ControllerCore::ShortenDrainDeadline(NodeEntry& node, const std::string& detail, double by_seconds) {
+void ControllerCore::ShortenDrainDeadline(NodeEntry& node, const std::string& detail,
+                                          double by_seconds) {
   // A notice is repeated, each time with what is then left.
   constexpr std::int64_t kSameMillis = 1000;
   NodeRecord& record = node.record;
@@ -173,8 +176,8 @@ void ControllerCore::ShortenDrainDeadline(NodeEntry& node, const std::string& de
   record.drain_by_unix_ms = by;
   Mark(node);
   RecordClusterEvent({"node_draining", Severity::kWarning,
-               "node " + record.name.value + " must be empty within " + SecondsText(by_seconds) +
-                   ": " + detail});
+                      "node " + record.name.value + " must be empty within " +
+                          SecondsText(by_seconds) + ": " + detail});
   DrainJobs(node);
 }
 
@@ -217,8 +220,9 @@ void ControllerCore::Quarantine(NodeEntry& node, const std::string& detail) {
   const NodeName name = node.record.name;
   Move(node, NodeEvent::kQuarantine);
   node.record.reason = detail;
-  RecordClusterEvent({"node_quarantined", Severity::kError,
-               "nothing is placed on node " + name.value + " until 'muster undrain': " + detail});
+  RecordClusterEvent(
+      {"node_quarantined", Severity::kError,
+       "nothing is placed on node " + name.value + " until 'muster undrain': " + detail});
   const std::set<JobId> live = live_;
   for (const JobId& id : live) {
     JobEntry& job = jobs_.at(id);
@@ -252,7 +256,7 @@ void ControllerCore::StopGang(JobEntry& job, const std::string& reason,
   if (std::exchange(gang.stopping, true)) return;
   gang.abort_reason = reason;
   RecordEvent(job, {"stopping_gang", Severity::kInfo,
-             reason + "; it stops at a step boundary and saves its state"});
+                    reason + "; it stops at a step boundary and saves its state"});
   for (const GangNode& member : gang.nodes) SendStop(job, member);
 }
 

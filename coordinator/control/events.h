@@ -117,8 +117,9 @@ struct WorkerStreamClosed {
 // Sent when Controller::NextDeadline() has passed; harmless at any other time.
 struct Tick {};
 
-using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
-                           DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
-                           ClusterNote, WorkerHello, WorkerMessageReceived, WorkerStreamClosed, Tick>;
+using Event =
+    std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
+                 DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
+                 ClusterNote, WorkerHello, WorkerMessageReceived, WorkerStreamClosed, Tick>;
 
 }  // namespace muster

@@ -69,8 +69,8 @@ Status ControllerCore::InjectIntoRank(const InjectFaultRequested& request) {
   const NodeName target = job.attempt().ranks[request.rank].node;
   MUSTER_RETURN_IF_ERROR(CheckTakesFaults(target, FindNode(target), true));
   RecordEvent(job, {"fault_injected", Severity::kWarning,
-             What(request) + " ordered for rank " + std::to_string(request.rank) + " on " +
-                 target.value});
+                    What(request) + " ordered for rank " + std::to_string(request.rank) + " on " +
+                        target.value});
   SendFault(
       request, target,
       {0, job.record.id, job.attempt().generation, request.rank, request.kind, request.argument});
@@ -86,7 +86,8 @@ Status ControllerCore::InjectIntoNode(const InjectFaultRequested& request) {
   RecordClusterEvent(told);
   for (const JobId& id : live_) {
     const SlotLedger::Hold* hold = slots_.Find(request.node, id);
-    if (hold != nullptr && hold->kind != SlotLedger::Kind::kOrphaned) RecordEvent(jobs_.at(id), told);
+    if (hold != nullptr && hold->kind != SlotLedger::Kind::kOrphaned)
+      RecordEvent(jobs_.at(id), told);
   }
   if (!of_link) {
     SendFault(request, request.node, {0, {}, 0, 0, request.kind, request.argument});

@@ -63,7 +63,7 @@ void RecordEvent(ControlHarness& h, const JobId& id, Step step, double checkpoin
   for (int rank = 0; rank < 2; ++rank) {
     const AttemptRecord& attempt = h.Attempt(id);
     h.Deliver(attempt.ranks[static_cast<std::size_t>(rank)].node.value,
-          Progress{id, attempt.generation, {Page(rank, step, checkpoint_seconds)}});
+              Progress{id, attempt.generation, {Page(rank, step, checkpoint_seconds)}});
   }
 }
 

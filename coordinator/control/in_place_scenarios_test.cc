@@ -176,11 +176,11 @@ TEST(InPlaceTest, AnErrorThatARankReportedIsCauseEnoughForASymptom) {
   h.Report(h.id, 0, TrainerError{"peer_lost", "reset", 12});
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
   h.Deliver("n2", RankExited{.job_id = h.id,
-                         .generation = 1,
-                         .rank = 1,
-                         .exit = {1, 0},
-                         .log_tail = {"last words"},
-                         .ended = true});
+                             .generation = 1,
+                             .rank = 1,
+                             .exit = {1, 0},
+                             .log_tail = {"last words"},
+                             .ended = true});
   h.ParkAll(h.id);
   const AttemptRecord& ended = h.Job(h.id).attempts->front();
   EXPECT_EQ(ended.cause, "rank 1 on n2 exited with code 1: assertion");

@@ -55,8 +55,9 @@ void ControllerCore::MarkSuspect(NodeEntry& node, const std::string& why) {
   node.suspect = true;
   if (!IsOutOfUse(node.record.state)) node.record.reason = why;
   Move(node, NodeEvent::kDisconnect);
-  RecordClusterEvent({"node_suspect", Severity::kWarning,
-               "node " + node.record.name.value + ": " + why + "; other nodes are asked for it"});
+  RecordClusterEvent(
+      {"node_suspect", Severity::kWarning,
+       "node " + node.record.name.value + ": " + why + "; other nodes are asked for it"});
   node.probe = {};
   StartIndirectProbe(node);
   node.check_at = now_.mono + kCheckEvery;

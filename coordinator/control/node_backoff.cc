@@ -11,7 +11,7 @@ constexpr Duration kFirstPause = std::chrono::seconds(10);
 }  // namespace
 
 Duration NodeBackoff::Refuse(const NodeName& node, std::string why, TimePoint now,
-                              bool first_pauses) {
+                             bool first_pauses) {
   const auto [at, first] = refusals_.try_emplace(node);
   Refusal& refusal = at->second;
   refusal.why = std::move(why);

@@ -118,8 +118,9 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   for (const JobId& id : live_) jobs_.at(id).excluded.erase(record.name);
   if (is_new) {
     RecordClusterEvent({"node_joined", Severity::kInfo,
-                 "node " + record.name.value + " joined with " + std::to_string(record.slots) +
-                     (record.slots == 1 ? " slot" : " slots") + " at " + record.address});
+                        "node " + record.name.value + " joined with " +
+                            std::to_string(record.slots) +
+                            (record.slots == 1 ? " slot" : " slots") + " at " + record.address});
   } else if (before == NodeState::kSuspect || before == NodeState::kLost) {
     RecordClusterEvent(
         {"node_back", Severity::kInfo, "node " + record.name.value + " is connected again"});
@@ -256,7 +257,8 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     case ReconcileAction::kQuiesced:
       if (hosted != nullptr) Adopt(name, *hosted);
       if (hosted == nullptr) return Handle(name, Quiesced{id, input.generation, {}});
-      return Handle(name, Quiesced{id, input.generation, {}, hosted->parked_ranks, hosted->standbys});
+      return Handle(name,
+                    Quiesced{id, input.generation, {}, hosted->parked_ranks, hosted->standbys});
     case ReconcileAction::kMissing:
       return RanksMissing(*job, name, hosted == nullptr || hosted->quiesced);
   }

@@ -216,8 +216,8 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   Move(job, JobEvent::kPlaced);
   Move(job.attempt(), AttemptEvent::kReserved);
   RecordEvent(job, {"placed", Severity::kInfo,
-             "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
-                 (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().tier)))});
+                    "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
+                        (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().tier)))});
 
   std::vector<const NodeRecord*> records;
   for (const NodeName& node : nodes) records.push_back(&nodes_.at(node).record);
@@ -239,8 +239,8 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   const int spares = static_cast<int>(placement.spares.size());
   if (spares < job.spec.resources.spares) {
     RecordEvent(job, {"spares_missing", Severity::kWarning,
-               std::to_string(spares) + " of " + std::to_string(job.spec.resources.spares) +
-                   " spare nodes found; more are taken when nodes have room"});
+                      std::to_string(spares) + " of " + std::to_string(job.spec.resources.spares) +
+                          " spare nodes found; more are taken when nodes have room"});
   }
 }
 
@@ -335,9 +335,9 @@ void ControllerCore::LaunchGang(JobEntry& job) {
   }
   WatchFromStart(job);
   RecordEvent(job, {"launched", Severity::kInfo,
-             std::to_string(WorldSize(job)) + (WorldSize(job) == 1 ? " rank" : " ranks") +
-                 " launched, rendezvous at " + attempt.master_address + ":" +
-                 std::to_string(attempt.master_port)});
+                    std::to_string(WorldSize(job)) + (WorldSize(job) == 1 ? " rank" : " ranks") +
+                        " launched, rendezvous at " + attempt.master_address + ":" +
+                        std::to_string(attempt.master_port)});
   SendLaunch(job, 0, static_cast<int>(attempt.nodes.size()));
   // The node that was to write a commit record is gone with its order.
   const NodeName& front = attempt.nodes.front();

@@ -125,8 +125,9 @@ void ControllerCore::AbortFailed(JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   if (attempt.retryable) Move(job, JobEvent::kFault);
   job.record.reason = attempt.cause;
-  RecordEvent(job, {"aborting", Severity::kWarning,
-             "ending generation " + std::to_string(attempt.generation) + ": " + attempt.cause});
+  RecordEvent(job,
+              {"aborting", Severity::kWarning,
+               "ending generation " + std::to_string(attempt.generation) + ": " + attempt.cause});
   BeginAbort(job, {attempt.cause, Duration::zero(), MayKeep(job)});
 }
 
@@ -220,9 +221,9 @@ void ControllerCore::RecoverOrFail(JobEntry& job) {
   if (decision.delay > Duration::zero()) {
     job.not_before = now_.mono + decision.delay;
     RecordEvent(job, {"backoff", Severity::kInfo,
-               "next attempt in " + SecondsText(ToSeconds(decision.delay)) + " (" +
-                   std::to_string(decision.attempts_without_progress) +
-                   " attempts in a row without progress)"});
+                      "next attempt in " + SecondsText(ToSeconds(decision.delay)) + " (" +
+                          std::to_string(decision.attempts_without_progress) +
+                          " attempts in a row without progress)"});
   }
 }
 

@@ -226,11 +226,11 @@ TEST(RankFaultTest, OutOfMemoryIsTriedOnceMore) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Timeline();
     h.Deliver("n2", RankExited{.job_id = h.id,
-                           .generation = h.Attempt(h.id).generation,
-                           .rank = 1,
-                           .exit = {0, 9},
-                           .out_of_memory = true,
-                           .facts = {"oom_kill 1 in its cgroup"}});
+                               .generation = h.Attempt(h.id).generation,
+                               .rank = 1,
+                               .exit = {0, 9},
+                               .out_of_memory = true,
+                               .facts = {"oom_kill 1 in its cgroup"}});
     h.QuiesceAll(h.id);
     if (attempt == 0) {
       EXPECT_EQ(h.Job(h.id).attempts->front().card.facts.size(), 1u);
@@ -378,9 +378,9 @@ TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobTheSecondTimeEither) {
   for (Generation generation = 2; generation < 6; ++generation, pause *= 2) {
     ASSERT_EQ(h.Attempt(id).generation, generation) << h.Timeline();
     h.Deliver("n1", Prepared{id, generation, true, "", false, 4999,
-                         CudaStack{"b", "13.0", "13.0", "2.28.9"}});
-    h.Deliver("n3",
-          Prepared{id, generation, true, "", false, 0, CudaStack{"b", "13.0", "13.0", "2.27.5"}});
+                             CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+    h.Deliver("n3", Prepared{id, generation, true, "", false, 0,
+                             CudaStack{"b", "13.0", "13.0", "2.27.5"}});
     h.QuiesceAll(id);
     ASSERT_EQ(h.State(id), JobState::kRecovering) << h.Timeline();
     h.Advance(std::chrono::round<milliseconds>(std::chrono::duration<double>(pause - 1)));

@@ -57,9 +57,9 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
   }
   if (!jobs_.empty() || !nodes_.empty()) {
     RecordClusterEvent({"coordinator_restarted", Severity::kInfo,
-                 "coordinator started again: " + std::to_string(jobs_.size()) + " jobs known, " +
-                     std::to_string(live_.size()) + " not over, waiting for " +
-                     std::to_string(nodes_.size()) + " nodes"});
+                        "coordinator started again: " + std::to_string(jobs_.size()) +
+                            " jobs known, " + std::to_string(live_.size()) +
+                            " not over, waiting for " + std::to_string(nodes_.size()) + " nodes"});
   }
   next_deadline_ = EarliestDeadline();
   return Flush();

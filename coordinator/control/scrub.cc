@@ -146,7 +146,8 @@ std::vector<NodeName> Scrubs::Readers(const JobEntry& job) const {
   }
   std::size_t non_members = 0;
   for (const auto& [name, node] : core_.nodes_) {
-    if (!connected(node) || OfNewestAttempt(job, name) || non_members == kMaxUnauthenticated) continue;
+    if (!connected(node) || OfNewestAttempt(job, name) || non_members == kMaxUnauthenticated)
+      continue;
     ++non_members;
     readers.push_back(name);
   }
@@ -255,7 +256,8 @@ void Scrubs::Whole(JobEntry& job, CheckpointRecord& checkpoint) {
   if (!scrub.skip.empty() || job.record.scrub_trouble.empty()) return;
   job.record.scrub_trouble.clear();
   core_.Mark(job);
-  core_.RecordEvent(job, {"checkpoints_reachable", Severity::kInfo, "checkpoints can be read again"});
+  core_.RecordEvent(job,
+                    {"checkpoints_reachable", Severity::kInfo, "checkpoints can be read again"});
 }
 
 void Scrubs::Damaged(JobEntry& job, CheckpointRecord& checkpoint, const std::string& found) {
@@ -270,8 +272,8 @@ void Scrubs::Damaged(JobEntry& job, CheckpointRecord& checkpoint, const std::str
   if (scrub.wanted.erase(checkpoint.directory) > 0)
     scrub.verified.damaged.push_back(checkpoint.directory);
   core_.RecordEvent(job, {"checkpoint_damaged", Severity::kError,
-                   "checkpoint " + checkpoint.directory +
-                       " is damaged and is not resumed from: " + checkpoint.refused});
+                          "checkpoint " + checkpoint.directory +
+                              " is damaged and is not resumed from: " + checkpoint.refused});
 }
 
 // Everybody was asked. What a node of the gang's misses in the job's own directory is gone; all
@@ -292,7 +294,7 @@ void Scrubs::NobodyCanRead(JobEntry& job, const CheckpointRecord& checkpoint) {
   scrub.directory.clear();
   if (job.record.scrub_trouble.empty()) {
     core_.RecordEvent(job, {"checkpoints_unreachable", Severity::kWarning,
-                     text + "; it is tried again, and not taken for damaged"});
+                            text + "; it is tried again, and not taken for damaged"});
     job.record.scrub_trouble = scrub.trouble;
     core_.Mark(job);
   }

@@ -29,8 +29,7 @@ void SlotLedger::Park(const NodeName& node, const JobId& job, Generation generat
   Put(node, job, {Kind::kParked, generation, slots});
 }
 
-void SlotLedger::Orphan(const NodeName& node, const JobId& job, Generation generation,
-                             int slots) {
+void SlotLedger::Orphan(const NodeName& node, const JobId& job, Generation generation, int slots) {
   Put(node, job, {Kind::kOrphaned, generation, slots});
 }
 

@@ -29,7 +29,8 @@ struct LosingNodes : ControlHarness {
       for (const WorkerSend& send : asked) {
         const auto* probe = std::get_if<Probe>(&send.message);
         if (probe == nullptr) continue;
-        DeliverOn(send.session, ProbeResult{probe->probe_id, probe->node, ProbeOutcome::kUnreachable});
+        DeliverOn(send.session,
+                  ProbeResult{probe->probe_id, probe->node, ProbeOutcome::kUnreachable});
       }
     }
     ASSERT_EQ(Node(node).record->state, NodeState::kLost) << Timeline();

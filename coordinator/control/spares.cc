@@ -54,7 +54,7 @@ void ControllerCore::EndOnPurpose(JobEntry& job, CauseKind kind, const std::stri
   job.record.reason = reason;
   Move(job, JobEvent::kFault);
   RecordEvent(job, {"aborting", Severity::kInfo,
-             "ending generation " + std::to_string(attempt.generation) + ": " + reason});
+                    "ending generation " + std::to_string(attempt.generation) + ": " + reason});
   BeginAbort(job, {reason, Duration::zero(), MayKeep(job)});
 }
 
@@ -65,7 +65,8 @@ void ControllerCore::AddSpares(JobEntry& job, const std::vector<NodeName>& names
     NoteUnreleased(job, name);
     slots_.Take(name, job.record.id, job.attempt().generation, job.spec.resources.ranks_per_node);
     SendPrepare(job, static_cast<int>(job.gang->nodes.size()) - 1);
-    RecordEvent(job, {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});
+    RecordEvent(job,
+                {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});
   }
   MarkAttempt(job);
 }
@@ -77,18 +78,17 @@ void ControllerCore::Refuse(JobEntry& job, const NodeName& node, std::string why
                                                           SecondsText(ToSeconds(pause))
                                                     : "; it is tried once more";
   RecordEvent(job, {"node_refused", Severity::kWarning,
-             "node " + node.value + " cannot run it: " + std::move(why) + then});
+                    "node " + node.value + " cannot run it: " + std::move(why) + then});
 }
 
 void ControllerCore::DropSpare(JobEntry& job, const NodeName& name, const std::string& why) {
   std::erase_if(job.gang->nodes, [&](const GangNode& member) { return member.name == name; });
   std::erase(job.attempt().spares, name);
-  slots_.Orphan(name, job.record.id, job.attempt().generation,
-                     job.spec.resources.ranks_per_node);
+  slots_.Orphan(name, job.record.id, job.attempt().generation, job.spec.resources.ranks_per_node);
   // A release, not an abort: the node may be taken again in this generation.
   Send(name, Release{job.record.id});
   RecordEvent(job, {"spare_dropped", Severity::kWarning,
-             "node " + name.value + " is no spare any more: " + why});
+                    "node " + name.value + " is no spare any more: " + why});
   MarkAttempt(job);
   reschedule_ = true;
 }

@@ -75,9 +75,10 @@ Result<JobEntry*> ControllerCore::AcceptJob(const SubmitRequested& request) {
   if (!request.key.empty()) keys_[request.key] = job.record.id;
   job.ledger.Begin({.doing = TimeUseOf(job)}, 0, now_.mono, now_.unix_ms);
   Mark(job);
-  RecordEvent(job, {"submitted", Severity::kInfo,
-             "job " + job.record.name + " submitted: " + std::to_string(job.spec.resources.nodes) +
-                 " x " + std::to_string(job.spec.resources.ranks_per_node) + " ranks"});
+  RecordEvent(
+      job, {"submitted", Severity::kInfo,
+            "job " + job.record.name + " submitted: " + std::to_string(job.spec.resources.nodes) +
+                " x " + std::to_string(job.spec.resources.ranks_per_node) + " ranks"});
   return &job;
 }
 

@@ -104,7 +104,7 @@ void ControllerCore::Resume(JobEntry& job) {
   job.time_limit_at = TimeLimitAt(job, now_);
   Move(job, JobEvent::kResume);
   RecordEvent(job, {"resuming", Severity::kInfo,
-             "to go on, after it was suspended for " + SecondsText(double(aside) / 1000)});
+                    "to go on, after it was suspended for " + SecondsText(double(aside) / 1000)});
   // The placement is decided in the same step, so that one commit covers both.
   Schedule();
 }

@@ -244,9 +244,10 @@ TEST(SuspendTest, ACommandThatEndsWellBecauseItWasAskedToIsSuspended) {
   Suspending h(CommandYaml(), 60);
   EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
   h.Deliver("n1", RankExited{.job_id = h.id, .generation = 1, .rank = 0, .asked_to_stop = true});
-  h.Deliver("n2",
-        RankExited{
-            .job_id = h.id, .generation = 1, .rank = 1, .exit = {0, 15}, .asked_to_stop = true});
+  h.Deliver(
+      "n2",
+      RankExited{
+          .job_id = h.id, .generation = 1, .rank = 1, .exit = {0, 15}, .asked_to_stop = true});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Reason(), "suspended: maintenance; its command will run anew");
@@ -339,7 +340,8 @@ TEST(SuspendTest, ASuspendedJobSurvivesARestartAndItsGuardiansAreLetGo) {
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
   h.Deliver("n1", Released{h.id});
   EXPECT_TRUE(h.Job(h.id).record->pending_release.empty());
-  EXPECT_EQ(std::get<ResumeAccepted>(h.Resume(h.id).body).state, JobState::kStarting) << h.Timeline();
+  EXPECT_EQ(std::get<ResumeAccepted>(h.Resume(h.id).body).state, JobState::kStarting)
+      << h.Timeline();
 }
 
 TEST(SuspendTest, TheOutputDirectoryStaysItsOwn) {

@@ -82,7 +82,7 @@ struct Quiesced {
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
   std::vector<int> parked_ranks;  // parked: out of the generation, their processes wait
-  int standbys = 0;             // processes that have had no rank yet, and wait too
+  int standbys = 0;               // processes that have had no rank yet, and wait too
 
   bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 };

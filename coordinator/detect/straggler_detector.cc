@@ -78,7 +78,8 @@ std::vector<Straggler> StragglerDetector::CloseWindow() {
       continue;
     }
     rank.steps_behind += StepsOf(rank);
-    if (rank.steps_behind < options_.steps_before_verdict || std::exchange(rank.told, true)) continue;
+    if (rank.steps_behind < options_.steps_before_verdict || std::exchange(rank.told, true))
+      continue;
     news.push_back(Describe(static_cast<int>(i), seconds[i], others));
   }
   for (Rank& rank : ranks_) rank.begin = rank.newest;

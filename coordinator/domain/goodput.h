@@ -1,4 +1,4 @@
-// What the time of jobs went to: the states that rank-seconds are booked as, and the books.
+// What the time of jobs went to: the states that rank-seconds are accounted to, and the usage.
 //
 // docs/goodput.md says where each state begins and ends. Books are kept in whole microseconds of
 // ranks, so that sums are exact. Plain, comparable, copyable values; any thread.
@@ -12,7 +12,7 @@
 
 namespace muster {
 
-// The order is that of tables and of the books' figures.
+// The order is that of tables and of the figures.
 enum class TimeState {
   kStep = 0,    // up to a finished step that no attempt had finished before
   kRecompute,   // up to a finished step that had been finished before
@@ -34,7 +34,7 @@ inline std::int64_t Figure(const RankMicros& micros, TimeState state) {
   return micros[static_cast<std::size_t>(state)];
 }
 
-// What a job does, as far as the books mind.
+// What a job does, as far as usage accounting is concerned.
 struct TimeUse {
   TimeState state = TimeState::kQueue;  // that its time is; `training`: kStep
   bool training = false;                // booked when a step is finished
@@ -55,7 +55,7 @@ struct TimeShare {
   double seconds = 0;  // of ranks
 };
 
-// The books of a job or of the cluster as they are looked at.
+// The usage of a job or of the cluster at one moment.
 struct Goodput {
   RankMicros micros = {};
   std::int64_t under_way_micros = 0;  // since the newest finished step, not booked yet

@@ -187,8 +187,8 @@ struct JobRecord {
   std::int64_t submitted_unix_ms = 0;
   std::int64_t started_unix_ms = 0;  // first launch
   std::int64_t ended_unix_ms = 0;
-  std::int64_t progress_unix_ms = 0;   // newest step, or placed from the queue after; 0: neither
-  std::vector<NodeName> pending_release;    // nodes that may still have a guardian of this job
+  std::int64_t progress_unix_ms = 0;      // newest step, or placed from the queue after; 0: neither
+  std::vector<NodeName> pending_release;  // nodes that may still have a guardian of this job
   std::string scrub_trouble;           // why a checkpoint could not be read again; empty: all can
   std::int64_t stop_by_unix_ms = 0;    // while it stops to be suspended: its deadline; 0: none
   std::int64_t suspended_unix_ms = 0;  // since when it is suspended; 0: it is not

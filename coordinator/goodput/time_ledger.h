@@ -1,4 +1,4 @@
-// TimeLedger: books every rank-second of a job, or every second of a node's unused slots, to
+// TimeLedger: accounts every rank-second of a job, or every second of a node's unused slots, to
 // exactly one state.
 //
 // A pure state machine over what the job does (TimeUse) and when. While its ranks train, nothing is
@@ -7,7 +7,7 @@
 // far as the detector measured one, and else what follows: a recovery, or nothing of use. All other
 // time is booked as it passes. What is booked is never taken back, so the figures only rise.
 //
-// Times are handed in and must not be of another clock; one that lies before what is booked books
+// Times are handed in and must not be of another clock; one that lies before what is accounted adds
 // nothing. Owned by the job's or node's entry in the controller, one thread. Every call takes
 // constant time.
 #pragma once
@@ -22,7 +22,7 @@ namespace muster {
 
 class TimeLedger {
  public:
-  // Goes on with `books`: what lies between them and now, in which a coordinator was down, belongs
+  // Continues `usage`: what lies between them and now, in which a coordinator was down, belongs
   // to what was done then. Where none were kept they begin now. `step`: the newest finished one.
   void Begin(const GoodputUsage& usage, Step step, TimePoint now, std::int64_t now_unix_ms);
 

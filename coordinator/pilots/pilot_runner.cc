@@ -254,8 +254,8 @@ void PilotRunner::Update(Pilot& pilot, const slurm::JobInfo& job) {
   pilot.phase = pilot.record.cancelled.empty() ? phase : PilotPhase::kEnding;
   if (phase == PilotPhase::kRunning && pilot.phase == phase && before != phase)
     RecordEvent("pilot_started", Severity::kInfo,
-         "pilot " + pilot.record.key + " (Slurm job " + std::to_string(job.id) + ") runs on " +
-             job.nodes);
+                "pilot " + pilot.record.key + " (Slurm job " + std::to_string(job.id) +
+                    ") runs on " + job.nodes);
 }
 
 void PilotRunner::CancelStray(std::uint64_t id, const std::string& why) {
@@ -399,7 +399,7 @@ void PilotRunner::Submitted(const std::string& key, const Result<std::uint64_t>&
     if (pilot.record.cancelled.empty()) pilot.phase = PilotPhase::kPending;
     pilot.state = "PENDING";
     RecordEvent("pilot_submitted", Severity::kInfo,
-         "pilot " + key + " is Slurm job " + std::to_string(*id) + ": " + pilot.record.why);
+                "pilot " + key + " is Slurm job " + std::to_string(*id) + ": " + pilot.record.why);
     if (!pilot.record.cancelled.empty()) Cancel(pilot);
     return;
   }
@@ -419,7 +419,7 @@ void PilotRunner::Do(const CancelPilot& action) {
   pilot.phase = PilotPhase::kEnding;
   for (const std::string& node : action.bad_nodes) bad_until_[node] = now + kBadFor;
   RecordEvent("pilot_cancelled", action.bad_nodes.empty() ? Severity::kInfo : Severity::kWarning,
-       "pilot " + action.key + " is cancelled: " + action.why);
+              "pilot " + action.key + " is cancelled: " + action.why);
   Cancel(pilot);
 }
 

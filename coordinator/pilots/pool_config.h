@@ -18,11 +18,11 @@ struct PoolConfig {
   int spares = 0;     // idle nodes beyond what jobs need
   int nodes_per_pilot = 1;
   std::int64_t idle_timeout_seconds = 600;
-  std::int64_t time_limit_seconds = 0;        // of a pilot job; 0: the partition's
-  std::int64_t stop_lead_seconds = 0;         // 0: twice the longest checkpoint and a minute
+  std::int64_t time_limit_seconds = 0;       // of a pilot job; 0: the partition's
+  std::int64_t stop_lead_seconds = 0;        // 0: twice the longest checkpoint and a minute
   std::int64_t start_timeout_seconds = 300;  // from a pilot's start until its nodes are connected
-  std::int64_t orphan_seconds = 600;          // without a coordinator, until a pilot ends itself
-  std::int64_t term_grace_seconds = 25;       // that Slurm leaves between SIGTERM and SIGKILL
+  std::int64_t orphan_seconds = 600;         // without a coordinator, until a pilot ends itself
+  std::int64_t term_grace_seconds = 25;      // that Slurm leaves between SIGTERM and SIGKILL
   int max_pending = 16;
   int submits_per_minute = 20;
 

@@ -62,7 +62,7 @@ TEST(PoolFactsTest, NoPilotIsToGetANodeThatIsOutOfUseOrSomebodyElses) {
   EXPECT_THAT(Read(h).avoid, ElementsAre("fixed", "n2"));
   ASSERT_TRUE(h.Drain("n1").status.ok());
   h.Deliver("n3", NodeNotice{.kind = NodeNoticeKind::kDrain,
-                         .detail = "its pilot job was asked to end (SIGTERM)"});
+                             .detail = "its pilot job was asked to end (SIGTERM)"});
   const PoolFacts facts = Read(h);
   EXPECT_THAT(facts.avoid, ElementsAre("fixed", "n1", "n2"));
   EXPECT_EQ(FactOf(facts, "n3").state, PoolNodeState::kLeaving);

@@ -43,7 +43,8 @@ int Room(const GangRequest& request, const Node& node) {
 }
 
 bool Fits(const GangRequest& request, const Node& node) {
-  return MayUse(request, node) && !node.reserved_for && Room(request, node) >= request.ranks_per_node;
+  return MayUse(request, node) && !node.reserved_for &&
+         Room(request, node) >= request.ranks_per_node;
 }
 
 // By name, and those of one failure domain one behind the other, for collectives go from each node
@@ -196,7 +197,8 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
 void KeepNodesFor(const GangRequest& request, std::vector<Node>& nodes) {
   std::vector<Node*> usable;
   for (Node& node : nodes) {
-    if (MayUse(request, node) && node.capacity.slots >= request.ranks_per_node && !node.reserved_for) {
+    if (MayUse(request, node) && node.capacity.slots >= request.ranks_per_node &&
+        !node.reserved_for) {
       usable.push_back(&node);
     }
   }

@@ -41,7 +41,7 @@ struct GangRequest {
   std::vector<NodeName> preferred;     // before others where former nodes have no room
   std::vector<HeldSlots> held;
   std::vector<std::string> domains;  // of the nodes that it has, where it only wants spares
-  bool recovering = false;      // it ran until now: before all that did not
+  bool recovering = false;           // it ran until now: before all that did not
 
   int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
 };

@@ -40,7 +40,7 @@ Status Authenticator::CheckMayStay(const CertificateInfo& certificate) const {
 }
 
 grpc::Status Authenticator::Process(const InputMetadata& metadata, grpc::AuthContext* context,
-                                 OutputMetadata*, OutputMetadata*) {
+                                    OutputMetadata*, OutputMetadata*) {
   const auto path = metadata.find(":path");
   const std::string_view method = path == metadata.end()
                                       ? std::string_view()

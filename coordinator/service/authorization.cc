@@ -101,8 +101,7 @@ bool MayGet(std::string_view path, Caller caller) { return Allows(kPages, path, 
 
 Status Authorize(std::string_view method, Caller caller) {
   if (MayCall(method, caller)) return OkStatus();
-  const std::string what =
-      std::string(CallerText(caller)) + " may not call " + std::string(method);
+  const std::string what = std::string(CallerText(caller)) + " may not call " + std::string(method);
   if (caller == Caller::kNobody)
     return Unauthenticated(what + "; name a directory of credentials with --tls or MUSTER_TLS");
   return PermissionDenied(what);

@@ -121,8 +121,10 @@ struct CertificateRotator::PollResult {
 };
 
 CertificateRotator::CertificateRotator(EventLoop& loop, Authenticator& authenticator,
-                                     CertificateRotatorOptions options)
-    : loop_(loop), look_(std::make_shared<PollResult>(authenticator, std::move(options))), timer_(loop) {}
+                                       CertificateRotatorOptions options)
+    : loop_(loop),
+      look_(std::make_shared<PollResult>(authenticator, std::move(options))),
+      timer_(loop) {}
 
 CertificateRotator::~CertificateRotator() { *alive_ = false; }
 

@@ -50,7 +50,8 @@ struct CertificateRotatorOptions {
 
 class CertificateRotator {
  public:
-  CertificateRotator(EventLoop& loop, Authenticator& authenticator, CertificateRotatorOptions options);
+  CertificateRotator(EventLoop& loop, Authenticator& authenticator,
+                     CertificateRotatorOptions options);
   // Waits for what is under way.
   ~CertificateRotator();
 

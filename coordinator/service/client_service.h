@@ -14,8 +14,8 @@
 
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
-#include "coordinator/service/controller_runtime.h"
 #include "coordinator/service/authenticator.h"
+#include "coordinator/service/controller_runtime.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
 #include "coordinator/store/store.h"

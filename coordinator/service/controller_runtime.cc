@@ -35,7 +35,7 @@ void LogEvents(const std::vector<EventRecord>& events) {
 }  // namespace
 
 ControllerRuntime::ControllerRuntime(EventLoop& loop, Store& store, EffectSink& sink,
-                               ControllerOptions options, const Clock& clock)
+                                     ControllerOptions options, const Clock& clock)
     : loop_(loop),
       store_(store),
       sink_(sink),
@@ -99,7 +99,7 @@ void ControllerRuntime::HandleWaiting() {
     HandleNow(next.event);
     if (next.taken) next.taken();
   }
-  // The timer may have tier meanwhile.
+  // The timer may have fired meanwhile.
   if (!closed_ && waiting_.empty()) ArmTimer();
 }
 

@@ -1,5 +1,5 @@
-// ControllerRuntime: the controller's hands. Feeds it events and the clock, commits what it decides,
-// and lets the rest of the world hear of a decision only once it is durable.
+// ControllerRuntime: the controller's hands. Feeds it events and the clock, commits what it
+// decides, and lets the rest of the world hear of a decision only once it is durable.
 //
 // Owned by the server; everything but the constructor runs on the loop's thread. The store, the
 // loop and the sink outlive it.
@@ -55,7 +55,7 @@ class ControllerRuntime {
   static constexpr std::size_t kMaxHeldBack = 8192;
 
   ControllerRuntime(EventLoop& loop, Store& store, EffectSink& sink, ControllerOptions options,
-                 const Clock& clock);
+                    const Clock& clock);
 
   // Takes over what the store holds. Once, before any event.
   Status Restore();

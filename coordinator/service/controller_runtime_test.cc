@@ -205,8 +205,7 @@ class StalledHostTest : public ControllerRuntimeTest {
       host_.Handle(ClusterNote{"note", Severity::kInfo, std::to_string(i)});
   }
   std::size_t Notes() const {
-    return static_cast<std::size_t>(
-        std::count(sink_.events.begin(), sink_.events.end(), "note"));
+    return static_cast<std::size_t>(std::count(sink_.events.begin(), sink_.events.end(), "note"));
   }
   bool Knows(const std::string& node) const {
     const auto nodes = host_.controller().Nodes();

@@ -53,7 +53,8 @@ struct EnrolService::SigningQueue {
     std::vector<C> deciding;
   };
 
-  explicit SigningQueue(std::optional<Enrolment> enrolment_in) : enrolment(std::move(enrolment_in)) {}
+  explicit SigningQueue(std::optional<Enrolment> enrolment_in)
+      : enrolment(std::move(enrolment_in)) {}
 
   Status Check(const Context& context, std::size_t bytes) const {
     if (!IsTls(*context.auth_context()))
@@ -153,7 +154,8 @@ EnrolService::Reactor* EnrolService::Enqueue(C call, std::size_t bytes) {
     } else {
       signing_queue_->BatchOf<C>().waiting.push_back(std::move(call));
       if (!signing_queue_->scheduled)
-        signing_queue_->scheduled = pool_.TrySubmit([signing_queue = signing_queue_.get()] { signing_queue->Serve(); });
+        signing_queue_->scheduled =
+            pool_.TrySubmit([signing_queue = signing_queue_.get()] { signing_queue->Serve(); });
     }
   }
   if (!status.ok()) reactor->Finish(ToGrpcStatus(status));

@@ -2,8 +2,8 @@
 //
 // Owned by the server. gRPC's threads call the RPC functions; the deciding and signing, which block
 // on the disk, run on a thread of the service's own. Calls that come while it waits for the disk
-// share its next wait; at most kMaxQueued wait, and as many are being decided. The Authenticator has
-// decided who may call at all.
+// share its next wait; at most kMaxQueued wait, and as many are being decided. The Authenticator
+// has decided who may call at all.
 //
 // The disk may be a network's that does not answer any more. So Close finishes every call, also one
 // that the thread is stuck with, and gRPC can be shut down then; the destructor waits for the

@@ -9,8 +9,8 @@
 
 #include "common/rpc/channel.h"
 #include "common/rpc/tls.h"
-#include "coordinator/service/client_service.h"
 #include "coordinator/service/authenticator.h"
+#include "coordinator/service/client_service.h"
 #include "coordinator/service/enrol_service.h"
 #include "coordinator/service/worker_service.h"
 
@@ -62,8 +62,9 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addr
   for (std::size_t i = 0; i < ports.size(); ++i)
     builder.AddListeningPort(addresses.plain[i], grpc::InsecureServerCredentials(), &ports[i]);
   if (!addresses.tls.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
-                            TlsServerCredentials(addresses.credentials_dir, services.authenticator));
+    MUSTER_ASSIGN_OR_RETURN(
+        const std::shared_ptr<grpc::ServerCredentials> credentials,
+        TlsServerCredentials(addresses.credentials_dir, services.authenticator));
     builder.AddListeningPort(addresses.tls, credentials, &tls_port);
   }
   builder.RegisterService(&services.clients);

@@ -21,8 +21,8 @@
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
 #include "common/security/certificate.h"
-#include "coordinator/service/controller_runtime.h"
 #include "coordinator/service/authenticator.h"
+#include "coordinator/service/controller_runtime.h"
 #include "muster/v1/client_api.pb.h"
 
 namespace muster {

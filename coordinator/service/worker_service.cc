@@ -31,8 +31,13 @@ Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName
 
 }  // namespace
 
-WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& host)
-    : loop_(loop), authenticator_(authenticator), host_(host), log_reads_(loop), hello_timer_(loop) {
+WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator,
+                             ControllerRuntime& host)
+    : loop_(loop),
+      authenticator_(authenticator),
+      host_(host),
+      log_reads_(loop),
+      hello_timer_(loop) {
   hello_timer_.Start(kHelloCheck, [this] { CloseUnauthenticated(); });
 }
 
@@ -109,7 +114,8 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
     Log().warn("a worker's stream is ended: {}", message.status().message());
     return stream->Close(message.status());
   }
-  host_.Handle(WorkerMessageReceived{stream->id(), *std::move(message)}, [stream] { stream->ReadNext(); });
+  host_.Handle(WorkerMessageReceived{stream->id(), *std::move(message)},
+               [stream] { stream->ReadNext(); });
 }
 
 void WorkerService::HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk) {

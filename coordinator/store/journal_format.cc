@@ -18,7 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "journals are little-endian");
 
 constexpr std::string_view kMagic = "MUSTERJL";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kPayloadHashAt = 40;
 constexpr std::size_t kHeaderHashAt = 48;
 constexpr std::size_t kHeaderBytes = 56;

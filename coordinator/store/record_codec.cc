@@ -101,14 +101,14 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     JobRecord, id, name, key, spec_yaml, output_dir, priority, submit_order, world_size, state,
     reason, stop, generation, restarts, attempts_without_progress, step, best_step, committed_step,
     max_steps, loss, loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
-    progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms, suspended_ms,
-    checkpoint_seconds, usage)
+    progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms,
+    suspended_ms, checkpoint_seconds, usage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeakedSlot, job, pid)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
-                                                slots, leaked, pid, version, metrics_port,
-                                                instance, last_seen_unix_ms, failure_domain,
-                                                allows_faults, drain_reason, drain_by_unix_ms,
-                                                notices, pilot, report, unused)
+                                                slots, leaked, pid, version, metrics_port, instance,
+                                                last_seen_unix_ms, failure_domain, allows_faults,
+                                                drain_reason, drain_by_unix_ms, notices, pilot,
+                                                report, unused)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
                                                 severity, message)
 

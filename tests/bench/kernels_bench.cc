@@ -271,8 +271,8 @@ int Run(int repetitions) {
     const ElementType element = type == at::kFloat      ? ElementType::kFloat32
                                 : type == at::kBFloat16 ? ElementType::kBFloat16
                                                         : ElementType::kFloat16;
-    for (const auto make : {AddNorm, NormBackward, ApplyRope, SwiGlu, SwiGluBackward,
-                            CrossEntropy, EmbeddingBackward}) {
+    for (const auto make : {AddNorm, NormBackward, ApplyRope, SwiGlu, SwiGluBackward, CrossEntropy,
+                            EmbeddingBackward}) {
       results.push_back(Measure(make(*ops, type), at::toString(type), repetitions));
     }
     results.push_back(Measure(SumOfSquares(*ops, type, element), at::toString(type), repetitions));

@@ -88,7 +88,8 @@ class FedController {
   std::vector<JobId> Heartbeats() {
     std::vector<JobId> changed;
     for (const auto& [node, session] : nodes_) {
-      for (const JobId& job : Handle(WorkerMessageReceived{session, Heartbeat{}})) changed.push_back(job);
+      for (const JobId& job : Handle(WorkerMessageReceived{session, Heartbeat{}}))
+        changed.push_back(job);
     }
     Handle(Tick{});
     return changed;
@@ -110,7 +111,8 @@ class FedController {
       progress.tokens_per_second = 12345;
       progress.max_steps = 100000;
       progress.rss_bytes = 3'000'000'000;
-      const Event said = WorkerMessageReceived{nodes_.at(rank.node), Progress{id, generation, {progress}}};
+      const Event said =
+          WorkerMessageReceived{nodes_.at(rank.node), Progress{id, generation, {progress}}};
       for (const JobId& other : Handle(said)) changed.push_back(other);
     }
     return changed;
@@ -135,8 +137,8 @@ class FedController {
   void Answer(const WorkerSend& send, const Prepare& prepare) {
     for (const RankPlacement& rank : prepare.ranks) ranks_[{prepare.job_id, send.node}] = rank.rank;
     answers_.push_back(
-        WorkerMessageReceived{send.session, Prepared{prepare.job_id, prepare.generation, true, "", true,
-                                          prepare.hosts_master ? 4001 : 0}});
+        WorkerMessageReceived{send.session, Prepared{prepare.job_id, prepare.generation, true, "",
+                                                     true, prepare.hosts_master ? 4001 : 0}});
   }
 
   void Answer(const WorkerSend& send, const Launch& launch) {
@@ -151,7 +153,8 @@ class FedController {
   }
 
   void Answer(const WorkerSend& send, const Abort& abort) {
-    answers_.push_back(WorkerMessageReceived{send.session, Quiesced{abort.job_id, abort.generation}});
+    answers_.push_back(
+        WorkerMessageReceived{send.session, Quiesced{abort.job_id, abort.generation}});
   }
 
   Controller controller_;

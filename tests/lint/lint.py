@@ -14,6 +14,10 @@ import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import rename  # noqa: E402
+
 SOURCE_LINES = 600
 HEADER_LINES = 250
 CODE = (".cc", ".h", ".cu", ".cuh")
@@ -176,6 +180,22 @@ def check_words(tree):
                 yield name, number, "name of a package registry: use the ordinary clients"
 
 
+def check_renamed(tree):
+    """Names that the glossary has replaced do not come back."""
+    rules = [rule for rules in rename.read_rules().values() for rule in rules]
+    for name in tree.having(rename.TEXT):
+        if rename.left_alone(name):
+            continue
+        text = "\n".join(tree.lines(name))
+        for rule in rules:
+            if rule.core not in text or not rule.holds_in(name):
+                continue
+            for match in rule.pattern.finditer(text):
+                if rule.replaced(name, text, match) != match[0]:
+                    yield (name, text.count("\n", 0, match.start()) + 1,
+                           f"'{match[0]}' is '{rule.replaced(name, text, match)}' in docs/glossary.md")
+
+
 def check_built(tree):
     """Every source is named by a CMake file: of its folder or one above, or by its whole path."""
     cmake = {f: "\n".join(tree.lines(f)) for f in tree.files
@@ -226,6 +246,7 @@ RULES = {
     "length": check_lengths,
     "banned-call": check_calls,
     "words": check_words,
+    "renamed": check_renamed,
     "not-built": check_built,
     "changelog": check_changelog,
     "format": check_format,

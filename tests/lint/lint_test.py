@@ -42,6 +42,14 @@ class LintTest(unittest.TestCase):
     def test_a_sound_tree_passes(self):
         self.assertEqual(lint.lint(self.root), [])
 
+    def test_a_name_that_the_glossary_has_replaced(self):
+        self.plant("int " + "kept" + "_ranks = 1;")
+        self.expect("common/base/a.cc", 2, "renamed")
+
+    def test_a_replaced_name_in_a_comment(self):
+        self.plant("// As of old: " + "Door" + "keeper.")
+        self.expect("common/base/a.cc", 2, "renamed")
+
     def test_grpc_outside_of_the_service_layer(self):
         self.plant("#include <grpcpp/grpcpp.h>")
         self.expect("common/base/a.cc", 2, "include")

@@ -38,14 +38,15 @@ class Rule:
         # What every match contains: most texts do not, and a search for it is quick.
         self.core = max(re.findall(r"\w+", re.sub(r"\(\?.*?\)|\[.*?\]|\\.|s\?", " ", old)), key=len)
 
+    def replaced(self, name, text, match):
+        """The new name for a match: what comments and documents say may differ from code."""
+        line = text[text.rfind("\n", 0, match.start()) + 1:match.start()]
+        if self.prose and (name.endswith(".md") or "//" in line):
+            return match[0] if self.prose == "=" else self.prose
+        return match.expand(self.new)
+
     def replace(self, name, text):
-        """The text with the new name: what comments and documents say may differ from code."""
-        def one(match):
-            line = text[text.rfind("\n", 0, match.start()) + 1:match.start()]
-            if self.prose and (name.endswith(".md") or "//" in line):
-                return match[0] if self.prose == "=" else self.prose
-            return match.expand(self.new)
-        return self.pattern.sub(one, text)
+        return self.pattern.sub(lambda match: self.replaced(name, text, match), text)
 
     def holds_in(self, name):
         return not self.places or any(name == p or name.startswith(p + "/") for p in self.places)

@@ -15,8 +15,8 @@
 #include "trainer/formats/temp_dir.h"
 #include "trainer/model/late_copies_testing.h"
 #include "trainer/sharding/export_stream.h"
-#include "trainer/sharding/retained_weights.h"
 #include "trainer/sharding/load_weights.h"
+#include "trainer/sharding/retained_weights.h"
 
 namespace muster::parity {
 namespace {

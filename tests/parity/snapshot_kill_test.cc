@@ -86,7 +86,9 @@ class Kill : public testing::TestWithParam<KillCase> {
                        .ranks_per_node = GetParam().ranks_per_node,
                        .force_copy = true};
     }
-    options.after_seal = [this](int rank, Step step, FsdpEngine&) { control_block_->sealed[rank] = step; };
+    options.after_seal = [this](int rank, Step step, FsdpEngine&) {
+      control_block_->sealed[rank] = step;
+    };
     const std::vector<SnapshotRank> ranks = RunWithSnapshots(options, std::move(*held));
     control_block_->resumed = ranks[0].resumed;
     for (int rank = 0; rank < world(); ++rank) {

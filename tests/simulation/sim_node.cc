@@ -378,7 +378,8 @@ void SimNode::ProveTerminated(const worker::StartTerminationProof& wanted, TimeP
   }
   Sweep();
   if (!LivingPids(wanted.job).empty() && with_.trainers->queue->now() < give_up_at) {
-    return Later(milliseconds(100), [this, wanted, give_up_at] { ProveTerminated(wanted, give_up_at); });
+    return Later(milliseconds(100),
+                 [this, wanted, give_up_at] { ProveTerminated(wanted, give_up_at); });
   }
   std::vector<worker::RankExited> records;
   for (const auto& [key, exited] : files_[wanted.job].guardian.exits) {

@@ -183,8 +183,8 @@ std::string World::Timeline() const {
   std::string timeline;
   for (std::size_t i = first; i < events.size(); ++i) {
     timeline += std::to_string(events[i].unix_ms) + " " + events[i].job.value + " g" +
-             std::to_string(events[i].generation) + " " + events[i].kind + ": " +
-             events[i].message + "\n";
+                std::to_string(events[i].generation) + " " + events[i].kind + ": " +
+                events[i].message + "\n";
   }
   return timeline;
 }

@@ -72,7 +72,7 @@ struct RunResult {
   double virtual_seconds = 0;
   std::map<FaultKind, int> faults;
   std::vector<std::uint64_t> hashes;  // of the state, every kHashEvery events
-  std::string timeline;                  // the coordinator's, where something is violated
+  std::string timeline;               // the coordinator's, where something is violated
 };
 inline constexpr std::uint64_t kHashEvery = 1000;
 

@@ -18,7 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-// Messages of other libraries can be long; a packet has a bound and the timeline needs the beginning.
+// Messages of other libraries can be long; a packet has a bound and the timeline needs the
+// beginning.
 constexpr std::size_t kMaxText = 4096;
 
 std::string Clipped(std::string_view text) {

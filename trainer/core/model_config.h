@@ -44,7 +44,7 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
-  bool qkv_bias = false;    // query, key and value projections have a bias (Qwen2)
+  bool qkv_bias = false;  // query, key and value projections have a bias (Qwen2)
   bool qk_norms = false;  // each head of query and key is normed before its rotation (Qwen3)
   bool tie_word_embeddings = false;
   std::int64_t max_position_embeddings = 2048;

@@ -266,7 +266,7 @@ TEST_P(DeviceOpsOracle, RotaryEmbeddingBeginsAnewWithEachDocument) {
           i + 1 < kPacked.document_begins.size() ? kPacked.document_begins[i + 1] : 120;
       at::Tensor document = alone.slice(0, begin, end);
       ops_->ApplyRope(document, cos.slice(0, 0, end - begin), sin.slice(0, 0, end - begin),
-                   {.rows = 1, .length = end - begin}, heads, 1);
+                      {.rows = 1, .length = end - begin}, heads, 1);
     }
     ExpectSame(turned, alone);
     ops_->ApplyRope(turned, cos, sin, kPacked, heads, -1);
@@ -476,7 +476,8 @@ TEST_P(DeviceOpsOracle, AdamWWithShadowAndClipFactor) {
       const at::Tensor w0 = On(at::randn({count}, state)), g = Random({count});
       const at::Tensor m0 = On(at::randn({count}).to(type()));
       const at::Tensor v0 = On(at::rand({count}).add(0.1).to(type()));
-      const at::Tensor w = w0.clone(), m = m0.clone(), v = v0.clone(), low_precision = Blank({count});
+      const at::Tensor w = w0.clone(), m = m0.clone(), v = v0.clone(),
+                       low_precision = Blank({count});
       const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
       ops_->AdamW({.weight = w.data_ptr(),
                    .exp_avg = m.data_ptr(),
@@ -564,7 +565,7 @@ TEST_P(DeviceOpsOracle, WrongShapesAreExceptions) {
     EXPECT_THROW(ops_->SwiGlu(small, out), c10::Error);
     at::Tensor odd = Blank({2, 15}), table = Blank({2, 2});
     EXPECT_THROW(ops_->ApplyRope(odd, table, table, {.rows = 1, .length = 2},
-                              {.heads = 1, .kv_heads = 1, .head_dim = 5}, 1),
+                                 {.heads = 1, .kv_heads = 1, .head_dim = 5}, 1),
                  c10::Error);
   });
 }

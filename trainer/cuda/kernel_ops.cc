@@ -45,18 +45,18 @@ void KernelOps::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::
               "norm");
 }
 
-void KernelOps::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
-                          at::Tensor& y) {
+void KernelOps::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight,
+                                 const at::Tensor& scale, at::Tensor& y) {
   Checks().RecomputeRmsNorm(sum, weight, scale, y);
   const std::int64_t count = sum.size(0), width = sum.size(1);
   CheckLaunch(cuda::RecomputeRmsNorm({.type = TypeOf(sum),
-                               .rows = count,
-                               .width = width,
-                               .sum = sum.data_ptr(),
-                               .weight = weight.data_ptr(),
-                               .scale = scale.data_ptr(),
-                               .y = y.data_ptr()},
-                              Stream()),
+                                      .rows = count,
+                                      .width = width,
+                                      .sum = sum.data_ptr(),
+                                      .weight = weight.data_ptr(),
+                                      .scale = scale.data_ptr(),
+                                      .y = y.data_ptr()},
+                                     Stream()),
               "norm");
 }
 
@@ -86,31 +86,31 @@ void KernelOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum
 }
 
 void KernelOps::QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
-                         const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
-                         at::Tensor& out, at::Tensor& scale) {
+                       const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
+                       at::Tensor& out, at::Tensor& scale) {
   Checks().QkNorm(qkv, query_weight, key_weight, heads, out, scale);
   CheckLaunch(cuda::QkNorm({.type = TypeOf(qkv),
-                              .rows = qkv.size(0),
-                              .heads = heads.heads,
-                              .kv_heads = heads.kv_heads,
-                              .head_dim = heads.head_dim,
-                              .eps = eps,
-                              .qkv = qkv.data_ptr(),
-                              .query_weight = query_weight.data_ptr(),
-                              .key_weight = key_weight.data_ptr(),
-                              .scale = scale.data_ptr(),
-                              .out = out.data_ptr()},
-                             Stream()),
+                            .rows = qkv.size(0),
+                            .heads = heads.heads,
+                            .kv_heads = heads.kv_heads,
+                            .head_dim = heads.head_dim,
+                            .eps = eps,
+                            .qkv = qkv.data_ptr(),
+                            .query_weight = query_weight.data_ptr(),
+                            .key_weight = key_weight.data_ptr(),
+                            .scale = scale.data_ptr(),
+                            .out = out.data_ptr()},
+                           Stream()),
               "norm of heads");
 }
 
 void KernelOps::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
-                                 const at::Tensor& key_weight, const at::Tensor& scale,
-                                 const AttentionHeads& heads, at::Tensor& gradient,
-                                 const GradientTarget& query_weight_gradient,
-                                 const GradientTarget& key_weight_gradient) {
+                               const at::Tensor& key_weight, const at::Tensor& scale,
+                               const AttentionHeads& heads, at::Tensor& gradient,
+                               const GradientTarget& query_weight_gradient,
+                               const GradientTarget& key_weight_gradient) {
   Checks().QkNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
-                            query_weight_gradient.tensor, key_weight_gradient.tensor);
+                          query_weight_gradient.tensor, key_weight_gradient.tensor);
   const auto parts_for = [&](const GradientTarget& target) {
     return target.tensor.defined() ? Scratch({cuda::QkNormParts(qkv.size(0)), heads.head_dim},
                                              WideType(qkv.scalar_type()))
@@ -123,23 +123,23 @@ void KernelOps::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_we
                                     TypeOrSingle(target.tensor), target.add};
   };
   CheckLaunch(cuda::QkNormBackward({.type = TypeOf(qkv),
-                                      .rows = qkv.size(0),
-                                      .heads = heads.heads,
-                                      .kv_heads = heads.kv_heads,
-                                      .head_dim = heads.head_dim,
-                                      .qkv = qkv.data_ptr(),
-                                      .query_weight = query_weight.data_ptr(),
-                                      .key_weight = key_weight.data_ptr(),
-                                      .scale = scale.data_ptr(),
-                                      .gradient = gradient.data_ptr(),
-                                      .query = weight(query_parts, query_weight_gradient),
-                                      .key = weight(key_parts, key_weight_gradient)},
-                                     Stream()),
+                                    .rows = qkv.size(0),
+                                    .heads = heads.heads,
+                                    .kv_heads = heads.kv_heads,
+                                    .head_dim = heads.head_dim,
+                                    .qkv = qkv.data_ptr(),
+                                    .query_weight = query_weight.data_ptr(),
+                                    .key_weight = key_weight.data_ptr(),
+                                    .scale = scale.data_ptr(),
+                                    .gradient = gradient.data_ptr(),
+                                    .query = weight(query_parts, query_weight_gradient),
+                                    .key = weight(key_parts, key_weight_gradient)},
+                                   Stream()),
               "norm of heads backward");
 }
 
 void KernelOps::ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                       const BatchShape& shape, const AttentionHeads& heads, int direction) {
+                          const BatchShape& shape, const AttentionHeads& heads, int direction) {
   Checks().ApplyRope(qkv, cos, sin, shape, heads);
   const bool packed = !shape.document_begins.empty();
   CheckLaunch(
@@ -179,25 +179,25 @@ void KernelOps::SwiGlu(const at::Tensor& gate_up, at::Tensor& out) {
   Checks().SwiGlu(gate_up, out);
   const std::int64_t count = out.size(0), width = out.size(1);
   CheckLaunch(cuda::SwiGlu({.type = TypeOf(gate_up),
-                               .rows = count,
-                               .width = width,
-                               .gate_up = gate_up.data_ptr(),
-                               .out = out.data_ptr()},
-                              Stream()),
+                            .rows = count,
+                            .width = width,
+                            .gate_up = gate_up.data_ptr(),
+                            .out = out.data_ptr()},
+                           Stream()),
               "gated activation");
 }
 
 void KernelOps::SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
-                                  at::Tensor& out) {
+                               at::Tensor& out) {
   Checks().SwiGluBackward(gate_up, out_gradient, out);
   const std::int64_t count = out.size(0), width = out.size(1);
   CheckLaunch(cuda::SwiGluBackward({.type = TypeOf(gate_up),
-                                       .rows = count,
-                                       .width = width,
-                                       .gate_up = gate_up.data_ptr(),
-                                       .out_gradient = out_gradient.data_ptr(),
-                                       .out = out.data_ptr()},
-                                      Stream()),
+                                    .rows = count,
+                                    .width = width,
+                                    .gate_up = gate_up.data_ptr(),
+                                    .out_gradient = out_gradient.data_ptr(),
+                                    .out = out.data_ptr()},
+                                   Stream()),
               "gated activation backward");
 }
 

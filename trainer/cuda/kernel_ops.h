@@ -19,20 +19,19 @@ class KernelOps : public DeviceOps {
   void AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
                at::Tensor& sum, at::Tensor& y, at::Tensor& scale) override;
   void RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
-                 at::Tensor& y) override;
+                        at::Tensor& y) override;
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
                     const at::Tensor& scale, at::Tensor& gradient,
                     const GradientTarget& weight_gradient) override;
   void QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
-                double eps, const AttentionHeads& heads, at::Tensor& out,
-                at::Tensor& scale) override;
+              double eps, const AttentionHeads& heads, at::Tensor& out, at::Tensor& scale) override;
   void QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
-                        const at::Tensor& key_weight, const at::Tensor& scale,
-                        const AttentionHeads& heads, at::Tensor& gradient,
-                        const GradientTarget& query_weight_gradient,
-                        const GradientTarget& key_weight_gradient) override;
+                      const at::Tensor& key_weight, const at::Tensor& scale,
+                      const AttentionHeads& heads, at::Tensor& gradient,
+                      const GradientTarget& query_weight_gradient,
+                      const GradientTarget& key_weight_gradient) override;
   void ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-              const BatchShape& shape, const AttentionHeads& heads, int direction) override;
+                 const BatchShape& shape, const AttentionHeads& heads, int direction) override;
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                  at::Tensor& out, at::Tensor& lse) override;
   void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
@@ -40,7 +39,7 @@ class KernelOps : public DeviceOps {
                          const AttentionHeads& heads, at::Tensor& qkv_gradient) override;
   void SwiGlu(const at::Tensor& gate_up, at::Tensor& out) override;
   void SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
-                         at::Tensor& out) override;
+                      at::Tensor& out) override;
   void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override;
   // A label beyond the vocabulary makes the loss NaN: the device tells nobody in time.
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,

@@ -100,7 +100,7 @@ double ScaleOf(const AttentionHeads& heads) {
 }  // namespace
 
 void MathAttention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
-                    at::Tensor& out, at::Tensor& lse) {
+                   at::Tensor& out, at::Tensor& lse) {
   const HeadViews views(qkv, heads);
   for (const Document& document : DocumentsOf(shape)) {
     for (std::int64_t kv = 0; kv < heads.kv_heads; ++kv) {
@@ -115,8 +115,8 @@ void MathAttention(const at::Tensor& qkv, const BatchShape& shape, const Attenti
 }
 
 void MathAttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
-                            const at::Tensor& out_gradient, const BatchShape& shape,
-                            const AttentionHeads& heads, at::Tensor& qkv_gradient) {
+                           const at::Tensor& out_gradient, const BatchShape& shape,
+                           const AttentionHeads& heads, at::Tensor& qkv_gradient) {
   const at::ScalarType wide = WideType(qkv.scalar_type());
   const double scale = ScaleOf(heads);
   const HeadViews views(qkv, heads), gradients(qkv_gradient, heads);

@@ -10,9 +10,9 @@
 namespace muster {
 
 void MathAttention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
-                    at::Tensor& out, at::Tensor& lse);
+                   at::Tensor& out, at::Tensor& lse);
 void MathAttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
-                            const at::Tensor& out_gradient, const BatchShape& shape,
-                            const AttentionHeads& heads, at::Tensor& qkv_gradient);
+                           const at::Tensor& out_gradient, const BatchShape& shape,
+                           const AttentionHeads& heads, at::Tensor& qkv_gradient);
 
 }  // namespace muster

@@ -322,7 +322,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::Broadcast(void* data, std::size_
 }
 
 std::unique_ptr<muster::Work> NcclCommunicator::RingSendRecv(const void* send, void* receive,
-                                                            std::size_t bytes) {
+                                                             std::size_t bytes) {
   const auto shift = [this, bytes](const void* from, void* to, NcclComm* comm, CudaStream stream) {
     const NcclApi& nccl = tables_->nccl;
     const int next = (rank_ + 1) % size_;

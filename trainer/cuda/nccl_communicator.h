@@ -60,7 +60,7 @@ class NcclCommunicator final : public Communicator {
                                           ReduceOp op) override;
   std::unique_ptr<muster::Work> Broadcast(void* data, std::size_t bytes, int root) override;
   std::unique_ptr<muster::Work> RingSendRecv(const void* send, void* receive,
-                                            std::size_t bytes) override;
+                                             std::size_t bytes) override;
   Status Barrier() override;
 
   CommunicatorCounters counters() const override;

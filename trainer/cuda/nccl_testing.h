@@ -73,7 +73,7 @@ class SubstituteNccl {
   void DelayCalls(int rank, int polls);       // its calls stay in progress for so many polls
   void StickCalls(int rank);                  // its calls stay in progress for ever
   void BlockAborts(bool block);               // ncclCommAbort does not return
-  void NotifyPeersOfAborts();                   // whose rank aborts, fails its peers' communicators
+  void NotifyPeersOfAborts();                 // whose rank aborts, fails its peers' communicators
 
   // --- what was seen ---
   int aborts() const;

@@ -32,7 +32,7 @@ struct TextRowsRun {
   // likes, for that time does not count against `timeout`.
   std::function<void()> on_wait = {};
   std::function<void(std::int64_t rows)> on_rows = {};  // tokenized so far by this process
-  Duration timeout = TurnWait{}.timeout;              // with another's writing that stands still
+  Duration timeout = TurnWait{}.timeout;                // with another's writing that stands still
 };
 
 struct TextRows {

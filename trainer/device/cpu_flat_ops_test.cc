@@ -134,7 +134,8 @@ TEST(CpuFlatOps, BitsDoNotDependOnThreads) {
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
     State state = start;
-    for (at::Tensor* array : {&state.weight, &state.exp_avg, &state.exp_avg_sq, &state.low_precision}) {
+    for (at::Tensor* array :
+         {&state.weight, &state.exp_avg, &state.exp_avg_sq, &state.low_precision}) {
       *array = array->clone();
     }
     const auto ops = MakeCpuOps();

@@ -179,20 +179,19 @@ class CpuOps : public DeviceOps {
   void AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
                at::Tensor& sum, at::Tensor& y, at::Tensor& scale) override;
   void RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
-                 at::Tensor& y) override;
+                        at::Tensor& y) override;
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
                     const at::Tensor& scale, at::Tensor& gradient,
                     const GradientTarget& weight_gradient) override;
   void QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
-                double eps, const AttentionHeads& heads, at::Tensor& out,
-                at::Tensor& scale) override;
+              double eps, const AttentionHeads& heads, at::Tensor& out, at::Tensor& scale) override;
   void QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
-                        const at::Tensor& key_weight, const at::Tensor& scale,
-                        const AttentionHeads& heads, at::Tensor& gradient,
-                        const GradientTarget& query_weight_gradient,
-                        const GradientTarget& key_weight_gradient) override;
+                      const at::Tensor& key_weight, const at::Tensor& scale,
+                      const AttentionHeads& heads, at::Tensor& gradient,
+                      const GradientTarget& query_weight_gradient,
+                      const GradientTarget& key_weight_gradient) override;
   void ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-              const BatchShape& shape, const AttentionHeads& heads, int direction) override;
+                 const BatchShape& shape, const AttentionHeads& heads, int direction) override;
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                  at::Tensor& out, at::Tensor& lse) override;
   void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
@@ -200,7 +199,7 @@ class CpuOps : public DeviceOps {
                          const AttentionHeads& heads, at::Tensor& qkv_gradient) override;
   void SwiGlu(const at::Tensor& gate_up, at::Tensor& out) override;
   void SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
-                         at::Tensor& out) override;
+                      at::Tensor& out) override;
   void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override;
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                     at::Tensor& loss) override;
@@ -243,8 +242,8 @@ void CpuOps::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Ten
   });
 }
 
-void CpuOps::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
-                       at::Tensor& y) {
+void CpuOps::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight,
+                              const at::Tensor& scale, at::Tensor& y) {
   checks_.RecomputeRmsNorm(sum, weight, scale, y);
   const std::int64_t count = sum.size(0), width = sum.size(1);
   WithElement(sum, [&]<typename T>(T*) {
@@ -253,7 +252,8 @@ void CpuOps::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, c
                            .weight = Data<T>(weight),
                            .scale = Data<Wide<T>>(scale),
                            .y = Data<T>(y)};
-    OverRows(count, width, [&](auto begin, auto end) { muster::RecomputeRmsNorm(rows, begin, end); });
+    OverRows(count, width,
+             [&](auto begin, auto end) { muster::RecomputeRmsNorm(rows, begin, end); });
   });
 }
 
@@ -281,31 +281,31 @@ void CpuOps::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
 }
 
 void CpuOps::QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
-                      const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
-                      at::Tensor& out, at::Tensor& scale) {
+                    const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
+                    at::Tensor& out, at::Tensor& scale) {
   checks_.QkNorm(qkv, query_weight, key_weight, heads, out, scale);
   WithElement(qkv, [&]<typename T>(T*) {
     const QkNormRows<T> rows{.heads = heads.heads,
-                               .kv_heads = heads.kv_heads,
-                               .head_dim = heads.head_dim,
-                               .eps = eps,
-                               .joined = Data<T>(qkv),
-                               .query_weight = Data<T>(query_weight),
-                               .key_weight = Data<T>(key_weight),
-                               .scale = Data<Wide<T>>(scale),
-                               .out = Data<T>(out)};
+                             .kv_heads = heads.kv_heads,
+                             .head_dim = heads.head_dim,
+                             .eps = eps,
+                             .joined = Data<T>(qkv),
+                             .query_weight = Data<T>(query_weight),
+                             .key_weight = Data<T>(key_weight),
+                             .scale = Data<Wide<T>>(scale),
+                             .out = Data<T>(out)};
     OverRows(qkv.size(0), heads.joined_width(),
              [&](auto begin, auto end) { muster::QkNorm(rows, begin, end); });
   });
 }
 
 void CpuOps::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
-                              const at::Tensor& key_weight, const at::Tensor& scale,
-                              const AttentionHeads& heads, at::Tensor& gradient,
-                              const GradientTarget& query_weight_gradient,
-                              const GradientTarget& key_weight_gradient) {
+                            const at::Tensor& key_weight, const at::Tensor& scale,
+                            const AttentionHeads& heads, at::Tensor& gradient,
+                            const GradientTarget& query_weight_gradient,
+                            const GradientTarget& key_weight_gradient) {
   checks_.QkNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
-                           query_weight_gradient.tensor, key_weight_gradient.tensor);
+                         query_weight_gradient.tensor, key_weight_gradient.tensor);
   const WeightParts cut(qkv.size(0));
   const at::ScalarType wide = WideType(qkv.scalar_type());
   const at::Tensor query_parts = cut.For(query_weight_gradient.tensor, wide);
@@ -313,15 +313,15 @@ void CpuOps::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weigh
   WithElement(qkv, [&]<typename T>(T*) {
     cut.Over(heads.joined_width(), [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
       const QkNormBackwardRows<T> rows{.heads = heads.heads,
-                                         .kv_heads = heads.kv_heads,
-                                         .head_dim = heads.head_dim,
-                                         .joined = Data<T>(qkv),
-                                         .query_weight = Data<T>(query_weight),
-                                         .key_weight = Data<T>(key_weight),
-                                         .scale = Data<Wide<T>>(scale),
-                                         .gradient = Data<T>(gradient),
-                                         .query_weight_gradient = PartOf<Wide<T>>(query_parts, b),
-                                         .key_weight_gradient = PartOf<Wide<T>>(key_parts, b)};
+                                       .kv_heads = heads.kv_heads,
+                                       .head_dim = heads.head_dim,
+                                       .joined = Data<T>(qkv),
+                                       .query_weight = Data<T>(query_weight),
+                                       .key_weight = Data<T>(key_weight),
+                                       .scale = Data<Wide<T>>(scale),
+                                       .gradient = Data<T>(gradient),
+                                       .query_weight_gradient = PartOf<Wide<T>>(query_parts, b),
+                                       .key_weight_gradient = PartOf<Wide<T>>(key_parts, b)};
       muster::QkNormBackward(rows, begin, end);
     });
   });
@@ -330,7 +330,7 @@ void CpuOps::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weigh
 }
 
 void CpuOps::ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                    const BatchShape& shape, const AttentionHeads& heads, int direction) {
+                       const BatchShape& shape, const AttentionHeads& heads, int direction) {
   checks_.ApplyRope(qkv, cos, sin, shape, heads);
   const bool packed = !shape.document_begins.empty();
   const std::vector<std::int32_t> positions =
@@ -402,8 +402,7 @@ void CpuOps::SwiGlu(const at::Tensor& gate_up, at::Tensor& out) {
   });
 }
 
-void CpuOps::SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
-                               at::Tensor& out) {
+void CpuOps::SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient, at::Tensor& out) {
   checks_.SwiGluBackward(gate_up, out_gradient, out);
   const std::int64_t count = out.size(0), width = out.size(1);
   WithElement(gate_up, [&]<typename T>(T*) {

@@ -95,8 +95,8 @@ class DeviceOps {
   virtual void AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                        double eps, at::Tensor& sum, at::Tensor& y, at::Tensor& scale) = 0;
   // y once more from what AddNorm left, equal bit for bit.
-  virtual void RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
-                         at::Tensor& y) = 0;
+  virtual void RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight,
+                                const at::Tensor& scale, at::Tensor& y) = 0;
   // gradient (of sum, [N, H] T) += the norm's part from y_gradient; weight_gradient [H].
   virtual void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
                             const at::Tensor& weight, const at::Tensor& scale, at::Tensor& gradient,
@@ -107,20 +107,20 @@ class DeviceOps {
   // [N, joined width] T, apart; the weights [head_dim] T; scale [N, heads + kv_heads] W, written:
   // 1 / rms of each head.
   virtual void QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
-                        const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
-                        at::Tensor& out, at::Tensor& scale) = 0;
+                      const at::Tensor& key_weight, double eps, const AttentionHeads& heads,
+                      at::Tensor& out, at::Tensor& scale) = 0;
   // gradient [N, joined width] T, of out, becomes that of qkv.
   virtual void QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
-                                const at::Tensor& key_weight, const at::Tensor& scale,
-                                const AttentionHeads& heads, at::Tensor& gradient,
-                                const GradientTarget& query_weight_gradient,
-                                const GradientTarget& key_weight_gradient) = 0;
+                              const at::Tensor& key_weight, const at::Tensor& scale,
+                              const AttentionHeads& heads, at::Tensor& gradient,
+                              const GradientTarget& query_weight_gradient,
+                              const GradientTarget& key_weight_gradient) = 0;
 
   // Turns query and key of qkv [N, joined width] in place by the angles of their positions, which
   // are counted from the document's begin; cos and sin [length, head_dim / 2] W. direction 1:
   // forward; -1: gradients, back.
   virtual void ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                      const BatchShape& shape, const AttentionHeads& heads, int direction) = 0;
+                         const BatchShape& shape, const AttentionHeads& heads, int direction) = 0;
 
   // Causal attention over each document of the batch, within the window, scores scaled by
   // 1 / sqrt(head_dim). qkv rotated [N, joined width]; out [N, heads * head_dim]; lse
@@ -137,7 +137,7 @@ class DeviceOps {
   virtual void SwiGlu(const at::Tensor& gate_up, at::Tensor& out) = 0;
   // gate_up becomes its own gradient; out is computed again on the way.
   virtual void SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
-                                 at::Tensor& out) = 0;
+                              at::Tensor& out) = 0;
 
   // out = x where the mask of `key` and p lets an element count, over 1 - p, else 0 (the mask is
   // trainer/kernels/dropout.h's, the same on every device). x and out [N, any] T; out may be x.

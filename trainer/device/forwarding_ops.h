@@ -31,7 +31,7 @@ class ForwardingOps : public DeviceOps {
     to_.AddNorm(x, delta, weight, eps, sum, y, scale);
   }
   void RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
-                 at::Tensor& y) override {
+                        at::Tensor& y) override {
     to_.RecomputeRmsNorm(sum, weight, scale, y);
   }
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
@@ -40,20 +40,20 @@ class ForwardingOps : public DeviceOps {
     to_.NormBackward(y_gradient, sum, weight, scale, gradient, weight_gradient);
   }
   void QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
-                double eps, const AttentionHeads& heads, at::Tensor& out,
-                at::Tensor& scale) override {
+              double eps, const AttentionHeads& heads, at::Tensor& out,
+              at::Tensor& scale) override {
     to_.QkNorm(qkv, query_weight, key_weight, eps, heads, out, scale);
   }
   void QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
-                        const at::Tensor& key_weight, const at::Tensor& scale,
-                        const AttentionHeads& heads, at::Tensor& gradient,
-                        const GradientTarget& query_weight_gradient,
-                        const GradientTarget& key_weight_gradient) override {
-    to_.QkNormBackward(qkv, query_weight, key_weight, scale, heads, gradient,
-                         query_weight_gradient, key_weight_gradient);
+                      const at::Tensor& key_weight, const at::Tensor& scale,
+                      const AttentionHeads& heads, at::Tensor& gradient,
+                      const GradientTarget& query_weight_gradient,
+                      const GradientTarget& key_weight_gradient) override {
+    to_.QkNormBackward(qkv, query_weight, key_weight, scale, heads, gradient, query_weight_gradient,
+                       key_weight_gradient);
   }
   void ApplyRope(at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-              const BatchShape& shape, const AttentionHeads& heads, int direction) override {
+                 const BatchShape& shape, const AttentionHeads& heads, int direction) override {
     to_.ApplyRope(qkv, cos, sin, shape, heads, direction);
   }
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
@@ -65,11 +65,9 @@ class ForwardingOps : public DeviceOps {
                          const AttentionHeads& heads, at::Tensor& qkv_gradient) override {
     to_.AttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
   }
-  void SwiGlu(const at::Tensor& gate_up, at::Tensor& out) override {
-    to_.SwiGlu(gate_up, out);
-  }
+  void SwiGlu(const at::Tensor& gate_up, at::Tensor& out) override { to_.SwiGlu(gate_up, out); }
   void SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
-                         at::Tensor& out) override {
+                      at::Tensor& out) override {
     to_.SwiGluBackward(gate_up, out_gradient, out);
   }
   void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override {

@@ -38,8 +38,8 @@ void OpChecks::AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::T
   RecomputeRmsNorm(sum, weight, scale, y);
 }
 
-void OpChecks::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
-                         const at::Tensor& y) const {
+void OpChecks::RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight,
+                                const at::Tensor& scale, const at::Tensor& y) const {
   CheckMatrix(sum, "the sum");
   const at::ScalarType type = sum.scalar_type();
   Array(sum, sum.sizes(), type, "the sum");
@@ -62,8 +62,8 @@ void OpChecks::NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum,
 }
 
 void OpChecks::QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
-                        const at::Tensor& key_weight, const AttentionHeads& heads,
-                        const at::Tensor& out, const at::Tensor& scale) const {
+                      const at::Tensor& key_weight, const AttentionHeads& heads,
+                      const at::Tensor& out, const at::Tensor& scale) const {
   CheckMatrix(qkv, "qkv");
   const at::ScalarType type = qkv.scalar_type();
   Array(qkv, {qkv.size(0), heads.joined_width()}, type, "qkv");
@@ -76,10 +76,10 @@ void OpChecks::QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight,
 }
 
 void OpChecks::QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
-                                const at::Tensor& key_weight, const at::Tensor& scale,
-                                const AttentionHeads& heads, const at::Tensor& gradient,
-                                const at::Tensor& query_weight_gradient,
-                                const at::Tensor& key_weight_gradient) const {
+                              const at::Tensor& key_weight, const at::Tensor& scale,
+                              const AttentionHeads& heads, const at::Tensor& gradient,
+                              const at::Tensor& query_weight_gradient,
+                              const at::Tensor& key_weight_gradient) const {
   QkNorm(qkv, query_weight, key_weight, heads, gradient, scale);
   WeightGradient(query_weight_gradient, heads.head_dim, "the gradient of the query norm's weight");
   WeightGradient(key_weight_gradient, heads.head_dim, "the gradient of the key norm's weight");
@@ -105,7 +105,7 @@ void CheckDocuments(const BatchShape& shape) {
 }
 
 void OpChecks::ApplyRope(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-                      const BatchShape& shape, const AttentionHeads& heads) const {
+                         const BatchShape& shape, const AttentionHeads& heads) const {
   TORCH_CHECK(heads.head_dim % 2 == 0, "heads of ", heads.head_dim, " elements have no halves");
   const std::int64_t half = heads.head_dim / 2;
   Array(qkv, {shape.tokens(), heads.joined_width()}, qkv.scalar_type(), "qkv");
@@ -142,7 +142,7 @@ void OpChecks::SwiGlu(const at::Tensor& gate_up, const at::Tensor& out) const {
 }
 
 void OpChecks::SwiGluBackward(const at::Tensor& gate_up, const at::Tensor& out_gradient,
-                                 const at::Tensor& out) const {
+                              const at::Tensor& out) const {
   SwiGlu(gate_up, out);
   Array(out_gradient, out.sizes(), gate_up.scalar_type(), "the activation's gradient");
 }

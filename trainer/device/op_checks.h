@@ -20,20 +20,20 @@ class OpChecks {
   void AddNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                const at::Tensor& sum, const at::Tensor& y, const at::Tensor& scale) const;
   void RecomputeRmsNorm(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& scale,
-                 const at::Tensor& y) const;
+                        const at::Tensor& y) const;
   // An undefined weight gradient is none.
   void NormBackward(const at::Tensor& y_gradient, const at::Tensor& sum, const at::Tensor& weight,
                     const at::Tensor& scale, const at::Tensor& gradient,
                     const at::Tensor& weight_gradient) const;
   void QkNorm(const at::Tensor& qkv, const at::Tensor& query_weight, const at::Tensor& key_weight,
-                const AttentionHeads& heads, const at::Tensor& out, const at::Tensor& scale) const;
+              const AttentionHeads& heads, const at::Tensor& out, const at::Tensor& scale) const;
   void QkNormBackward(const at::Tensor& qkv, const at::Tensor& query_weight,
-                        const at::Tensor& key_weight, const at::Tensor& scale,
-                        const AttentionHeads& heads, const at::Tensor& gradient,
-                        const at::Tensor& query_weight_gradient,
-                        const at::Tensor& key_weight_gradient) const;
+                      const at::Tensor& key_weight, const at::Tensor& scale,
+                      const AttentionHeads& heads, const at::Tensor& gradient,
+                      const at::Tensor& query_weight_gradient,
+                      const at::Tensor& key_weight_gradient) const;
   void ApplyRope(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
-              const BatchShape& shape, const AttentionHeads& heads) const;
+                 const BatchShape& shape, const AttentionHeads& heads) const;
   void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
                  const at::Tensor& out, const at::Tensor& lse) const;
   void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
@@ -41,7 +41,7 @@ class OpChecks {
                          const AttentionHeads& heads, const at::Tensor& qkv_gradient) const;
   void SwiGlu(const at::Tensor& gate_up, const at::Tensor& out) const;
   void SwiGluBackward(const at::Tensor& gate_up, const at::Tensor& out_gradient,
-                         const at::Tensor& out) const;
+                      const at::Tensor& out) const;
   void Dropout(const at::Tensor& x, double p, const at::Tensor& out) const;
   void CrossEntropy(const at::Tensor& logits, const at::Tensor& labels,
                     const at::Tensor& loss) const;

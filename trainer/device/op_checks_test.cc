@@ -157,8 +157,8 @@ TEST(OpChecks, RefuseAnotherDevicesTensors) {
 TEST(OpChecks, RefuseHeadsWithoutHalves) {
   const AttentionHeads heads{.heads = 2, .kv_heads = 1, .head_dim = 5};
   EXPECT_THAT(Refusal([&] {
-                kChecks.ApplyRope(Zeros({3, 20}), Zeros({3, 2}, at::kFloat), Zeros({3, 2}, at::kFloat),
-                               {.rows = 1, .length = 3}, heads);
+                kChecks.ApplyRope(Zeros({3, 20}), Zeros({3, 2}, at::kFloat),
+                                  Zeros({3, 2}, at::kFloat), {.rows = 1, .length = 3}, heads);
               }),
               HasSubstr("heads of 5 elements have no halves"));
 }

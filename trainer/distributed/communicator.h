@@ -156,7 +156,8 @@ class Communicator {
   // A ring: this rank's bytes go to rank (rank + 1) % size, and those of the rank before it come
   // here. The buffers do not overlap and are both the host's or both the device's; `bytes` is the
   // same on all ranks.
-  virtual std::unique_ptr<Work> RingSendRecv(const void* send, void* receive, std::size_t bytes) = 0;
+  virtual std::unique_ptr<Work> RingSendRecv(const void* send, void* receive,
+                                             std::size_t bytes) = 0;
   virtual Status Barrier() = 0;
 
   virtual CommunicatorCounters counters() const = 0;

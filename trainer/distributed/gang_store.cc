@@ -21,7 +21,8 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kHelloBytes = kAuthenticatedGreeting.size() + sizeof(std::uint32_t) + kNonceBytes;
+constexpr std::size_t kHelloBytes =
+    kAuthenticatedGreeting.size() + sizeof(std::uint32_t) + kNonceBytes;
 // A rank that does not take its answers is not well, and one that asks for more is not ours.
 constexpr std::size_t kMaxBufferedBytes = std::size_t{64} << 20;
 constexpr int kSweepMillis = 200;
@@ -41,7 +42,8 @@ UniqueFd NonBlocking(UniqueFd fd) {
 std::size_t UnauthenticatedLimit() {
   rlimit open_files{};
   if (::getrlimit(RLIMIT_NOFILE, &open_files) != 0) return GangStore::kMaxUnauthenticated;
-  return std::min<std::size_t>(GangStore::kMaxUnauthenticated, open_files.rlim_cur / kShareOfDescriptors);
+  return std::min<std::size_t>(GangStore::kMaxUnauthenticated,
+                               open_files.rlim_cur / kShareOfDescriptors);
 }
 
 }  // namespace
@@ -111,7 +113,8 @@ class GangStore::Service {
         if (unproved_ >= unauthenticated_limit_) (void)DropOldest();
         Admit(std::move(fd));
       } else if (errno == EMFILE || errno == ENFILE) {
-        // The oldest unauthenticated peer makes room. Without unauthenticated peers others must, until the next sweep.
+        // The oldest unauthenticated peer makes room. Without unauthenticated peers others must,
+        // until the next sweep.
         if (!DropOldest()) return Accept(false);
       } else if (errno != EINTR && errno != ECONNABORTED) {
         return;
@@ -178,7 +181,8 @@ class GangStore::Service {
     const std::size_t known = std::min(c.in.size(), kAuthenticatedGreeting.size());
     if (c.stage == Stage::kHello) {
       // Garbage is seen at its first byte.
-      if (std::string_view(c.in).substr(0, known) != kAuthenticatedGreeting.substr(0, known)) return false;
+      if (std::string_view(c.in).substr(0, known) != kAuthenticatedGreeting.substr(0, known))
+        return false;
       if (c.in.size() < kHelloBytes) return true;
       std::uint32_t rank = 0;
       std::memcpy(&rank, c.in.data() + kAuthenticatedGreeting.size(), sizeof(rank));
@@ -251,7 +255,8 @@ class GangStore::Service {
     auto oldest = connections_.end();
     for (auto it = connections_.begin(); it != connections_.end(); ++it) {
       const bool unauthenticated = it->second.stage != Stage::kOpen;
-      if (unauthenticated && (oldest == connections_.end() || it->second.number < oldest->second.number))
+      if (unauthenticated &&
+          (oldest == connections_.end() || it->second.number < oldest->second.number))
         oldest = it;
     }
     return oldest;

@@ -10,7 +10,8 @@
 //   client   proof (32)
 // with peer_proof.h over both nonces, the client's first, between that rank and rank 0. Who sends
 // anything else, or nothing for kHandshakeLimit, is dropped, counted and noted on standard error.
-// Nobody waits for an unauthenticated peer: one thread serves all connections, none of which blocks.
+// Nobody waits for an unauthenticated peer: one thread serves all connections, none of which
+// blocks.
 //
 // Owned by whoever serves. Threads: one of its own; the functions may be called by any.
 #pragma once

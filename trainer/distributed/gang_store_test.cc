@@ -150,7 +150,8 @@ TEST_F(GangStoreTest, TheOldestStrangerMakesRoom) {
   RaiseOpenFilesLimit();
   const UniqueFd first = ConnectTo(port_);
   std::vector<UniqueFd> others;
-  for (std::size_t i = 0; i < GangStore::kMaxUnauthenticated; ++i) others.push_back(ConnectTo(port_));
+  for (std::size_t i = 0; i < GangStore::kMaxUnauthenticated; ++i)
+    others.push_back(ConnectTo(port_));
   EXPECT_TRUE(IsClosed(first));
   EXPECT_TRUE(Open(kToken, 1).ok());
 }
@@ -180,7 +181,8 @@ TEST_F(GangStoreTest, AFloodOfConnectionsLeavesRanksTheirTurn) {
     // Fewer than there are ports to come from.
     for (int i = 0; i < 10'000 && !over; ++i) {
       unauthenticated.push_back(ConnectTo(port_));
-      if (unauthenticated.size() > GangStore::kMaxUnauthenticated + 100) unauthenticated.pop_front();
+      if (unauthenticated.size() > GangStore::kMaxUnauthenticated + 100)
+        unauthenticated.pop_front();
     }
   });
   while (store_->unauthenticated() < 10) std::this_thread::yield();

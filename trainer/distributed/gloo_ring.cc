@@ -98,9 +98,9 @@ sockaddr_storage SocketAddress(const std::vector<char>& gloo_address) {
 // Gloo's listening socket, one for each pair, takes the first who connects. So each end says over
 // the pair what only a rank of the generation can know of the other's nonce, which came through the
 // store. It says so as soon as the pair is connected, and hears the other end when all pairs are:
-// no edge of the ring waits for another one's proof. Where an unauthenticated peer has taken the place and says
-// nothing, the true neighbour is refused and ends the generation, so this end waits as long as for
-// anything else.
+// no edge of the ring waits for another one's proof. Where an unauthenticated peer has taken the
+// place and says nothing, the true neighbour is refused and ends the generation, so this end waits
+// as long as for anything else.
 class PairProof {
  public:
   PairProof(const std::string& token, const std::string& prefix, int rank, int peer,

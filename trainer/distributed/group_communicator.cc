@@ -246,7 +246,7 @@ std::unique_ptr<Work> GroupCommunicator::Broadcast(void* data, std::size_t bytes
 }
 
 std::unique_ptr<Work> GroupCommunicator::RingSendRecv(const void* send, void* receive,
-                                                     std::size_t bytes) {
+                                                      std::size_t bytes) {
   return Submit(
       {.kind = CollectiveOp::kRingSendRecv, .source = send, .data = receive, .count = bytes});
 }

@@ -53,7 +53,8 @@ std::unique_ptr<Work> Issue(Communicator& c, Place place, std::vector<float>& da
     case Place::kReduceScatter:
       return c.ReduceScatter({.full = data.data(), .shard = data.data(), .count = part});
     case Place::kBroadcast: return c.Broadcast(data.data(), data.size() * sizeof(float), 0);
-    case Place::kShift: return c.RingSendRecv(data.data(), data.data() + part, part * sizeof(float));
+    case Place::kShift:
+      return c.RingSendRecv(data.data(), data.data() + part, part * sizeof(float));
     default: return c.AllReduce(data.data(), data.size(), ElementType::kFloat32, ReduceOp::kSum);
   }
 }

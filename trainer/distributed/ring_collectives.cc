@@ -144,7 +144,7 @@ Status RingCollectives::Broadcast(void* data, std::size_t bytes, int root, Deadl
 
 // In segments, so that a large block leaves room for the other rings of this host in between.
 Status RingCollectives::RingSendRecv(const void* send, void* receive, std::size_t bytes,
-                                    Deadline deadline) {
+                                     Deadline deadline) {
   if (size_ == 1) {
     if (bytes > 0) std::memcpy(receive, send, bytes);
     return OkStatus();

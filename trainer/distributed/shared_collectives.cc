@@ -256,7 +256,8 @@ Status SharedCollectives::ReduceBlocks(const Operand& full, const Blocks& blocks
   const auto read = [&](std::size_t i, std::uint64_t piece) {
     std::vector<Operand> operands;
     for (int r = 1; r < size_; ++r) {
-      operands.push_back({slot(control_block_.Staging((rank_ + r) % size_, piece), rank_), full.type});
+      operands.push_back(
+          {slot(control_block_.Staging((rank_ + r) % size_, piece), rank_), full.type});
     }
     operands.push_back({data + blocks.Begin(rank_, i * length) * element, full.type});
     ReduceTarget target = own;

@@ -1,5 +1,5 @@
-// SharedControlBlock: the page on which the ranks of one host tell each other how far they are, and the
-// staging memory beside it.
+// SharedControlBlock: the page on which the ranks of one host tell each other how far they are, and
+// the staging memory beside it.
 //
 // Every rank has a line of counters that it alone advances, a ring of notices that say what it has
 // issued, and a bell. A rank that waits for its peers spins for a moment and then sleeps on its own

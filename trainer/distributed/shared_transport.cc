@@ -63,8 +63,8 @@ class SharedTransport::PendingWork final : public Work {
 Result<std::shared_ptr<SharedTransport>> SharedTransport::Start(
     std::shared_ptr<SharedLink> link, std::shared_ptr<CollectiveCell> counters,
     SharedTransportOptions options, Deadline deadline) {
-  MUSTER_ASSIGN_OR_RETURN(auto memory,
-                          MapFor(link.get(), SharedControlBlock::Bytes(options.size), -1, deadline));
+  MUSTER_ASSIGN_OR_RETURN(
+      auto memory, MapFor(link.get(), SharedControlBlock::Bytes(options.size), -1, deadline));
   std::shared_ptr<SharedTransport> transport(new SharedTransport(
       std::move(link), std::move(memory.data), std::move(counters), std::move(options)));
   transport->Listen();
@@ -147,7 +147,8 @@ Status SharedTransport::Issue(const std::shared_ptr<Pending>& pending) {
 void SharedTransport::RunReady() {
   while (!queue_.empty()) {
     const std::uint64_t number = queue_.front()->number;
-    if (!control_block_.Reached(&SharedLine::issued, number) || !collectives_.IsInPlace(number)) return;
+    if (!control_block_.Reached(&SharedLine::issued, number) || !collectives_.IsInPlace(number))
+      return;
     // Who waits for the operation learns of an error.
     if (!ExecuteFront(OperationDeadline()).ok()) return;
   }

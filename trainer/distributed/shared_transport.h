@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "trainer/distributed/shared_control_block.h"
 #include "trainer/distributed/shared_collectives.h"
+#include "trainer/distributed/shared_control_block.h"
 #include "trainer/distributed/shared_link.h"
 #include "trainer/distributed/transport.h"
 

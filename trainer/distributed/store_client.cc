@@ -59,7 +59,8 @@ Status AtTheDoor(const RendezvousCredentials& pass, const Status& status) {
 
 Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::string name,
                                                        const Interrupt& interrupt,
-                                                       Deadline deadline, const RendezvousCredentials& pass) {
+                                                       Deadline deadline,
+                                                       const RendezvousCredentials& pass) {
   std::unique_ptr<StoreClient> client(
       new StoreClient(std::move(socket), std::move(name), interrupt));
   if (!pass.token.empty()) {

@@ -30,8 +30,9 @@ class StoreClient {
  public:
   // `socket` is connected and non-blocking; `name` stands before messages, as "store at ...".
   // Returns when the server has answered, and has shown that it knows the token: kUnavailable where
-  // it does not, kAborted where the connection was closed before: in a crowd of unauthenticated peers that may
-  // happen to a rank, and the next connection be heard. `interrupt` outlives the client.
+  // it does not, kAborted where the connection was closed before: in a crowd of unauthenticated
+  // peers that may happen to a rank, and the next connection be heard. `interrupt` outlives the
+  // client.
   static Result<std::unique_ptr<StoreClient>> Open(UniqueFd socket, std::string name,
                                                    const Interrupt& interrupt, Deadline deadline,
                                                    const RendezvousCredentials& pass = {});

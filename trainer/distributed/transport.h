@@ -1,5 +1,5 @@
-// Transport: how the ranks of one group, which has met, run their collectives. RendezvousStore: where
-// groups meet and get their transport.
+// Transport: how the ranks of one group, which has met, run their collectives. RendezvousStore:
+// where groups meet and get their transport.
 //
 // GroupCommunicator (group_communicator.h) is the only user: it makes a Communicator of the two.
 // A transport lives for one generation of one group and is never formed again.

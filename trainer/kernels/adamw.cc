@@ -11,8 +11,8 @@
 namespace muster {
 namespace {
 
-// Arrays of other types pass through scratch of this many elements, and the low-precision copy is written while
-// the weights are still in the first-level cache.
+// Arrays of other types pass through scratch of this many elements, and the low-precision copy is
+// written while the weights are still in the first-level cache.
 constexpr std::int64_t kRun = 1024;
 
 template <typename Real>
@@ -158,8 +158,8 @@ void UpdateAs(const OptimizerArrays& a, std::int64_t begin, std::int64_t end,
     exp_avg_sq.Store();
     if (a.low_precision == nullptr) continue;
     // From the stored weight: a resumed run makes the same low-precision copy of it.
-    Convert(At(a.weight, a.weight_type, at), a.weight_type, At(a.low_precision, a.low_precision_type, at),
-            a.low_precision_type, count, false);
+    Convert(At(a.weight, a.weight_type, at), a.weight_type,
+            At(a.low_precision, a.low_precision_type, at), a.low_precision_type, count, false);
   }
 }
 

@@ -50,7 +50,8 @@ MUSTER_INLINE void AddNormRows(const NormRows<T>& n, std::int64_t begin, std::in
 }
 
 template <typename T>
-MUSTER_INLINE void RecomputeRmsNormRows(const NormRows<T>& n, std::int64_t begin, std::int64_t end) {
+MUSTER_INLINE void RecomputeRmsNormRows(const NormRows<T>& n, std::int64_t begin,
+                                        std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * n.width;
     ApplyNorm(n.sum + at, n.weight, n.scale[row], n.y + at, n.width);

@@ -80,7 +80,6 @@ struct QkNormBackwardRows {
   Wide<Element>* key_weight_gradient = nullptr;
 };
 template <typename Element>
-void QkNormBackward(const QkNormBackwardRows<Element>& rows, std::int64_t begin,
-                      std::int64_t end);
+void QkNormBackward(const QkNormBackwardRows<Element>& rows, std::int64_t begin, std::int64_t end);
 
 }  // namespace muster

@@ -37,9 +37,14 @@ bool SharesNoMemory() {
 
 }  // namespace
 
-RankSnapshots::RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, RetainedSegments& retained,
-                             Communicator& communicator, Supervisor& supervisor)
-    : spec_(spec), env_(env), retained_(retained), communicator_(communicator), supervisor_(supervisor) {}
+RankSnapshots::RankSnapshots(const SnapshotSpec& spec, const RankEnv& env,
+                             RetainedSegments& retained, Communicator& communicator,
+                             Supervisor& supervisor)
+    : spec_(spec),
+      env_(env),
+      retained_(retained),
+      communicator_(communicator),
+      supervisor_(supervisor) {}
 
 std::string RankSnapshots::NameFor(const char* suffix) const {
   return "g" + std::to_string(env_.generation) + "-rank" + std::to_string(env_.rank) + suffix;

@@ -1,5 +1,5 @@
-// RetainedSegments: the snapshot segments that a rank's process can read: those it made, its buddies',
-// and what the guardian hands over before an assignment.
+// RetainedSegments: the snapshot segments that a rank's process can read: those it made, its
+// buddies', and what the guardian hands over before an assignment.
 //
 // Lives as long as the process, so that the state of one generation is at hand for the next. The
 // trainer's thread.

@@ -45,7 +45,8 @@ TEST(RetainedSegments, ANameThatIsHereIsNotMappedAgain) {
 
 TEST(RetainedSegments, WhatIsNoSegmentIsRefusedByName) {
   RetainedSegments retained;
-  const Status added = retained.Add(HeldSegment{"odd", UniqueFd(::memfd_create("odd", MFD_CLOEXEC))});
+  const Status added =
+      retained.Add(HeldSegment{"odd", UniqueFd(::memfd_create("odd", MFD_CLOEXEC))});
   EXPECT_EQ(added.code(), StatusCode::kDataLoss);
   EXPECT_THAT(added.message(), HasSubstr("odd"));
   EXPECT_TRUE(retained.readable().empty());

@@ -46,12 +46,12 @@
 #include "trainer/loop/progress_reporter.h"
 #include "trainer/loop/rank_faults.h"
 #include "trainer/loop/rank_snapshots.h"
-#include "trainer/loop/run_logs.h"
 #include "trainer/loop/retained_segments.h"
+#include "trainer/loop/run_logs.h"
 #include "trainer/loop/throughput.h"
 #include "trainer/loop/train_inputs.h"
-#include "trainer/sharding/retained_weights.h"
 #include "trainer/sharding/fsdp_engine.h"
+#include "trainer/sharding/retained_weights.h"
 
 namespace muster {
 

@@ -1,8 +1,8 @@
 // Arena: one piece of a device's memory that is cut into tensors anew for every batch shape.
 //
-// A layout is a function that asks a BumpAllocator for tensors, one after the other. It runs twice: first
-// to learn how much memory it takes, then to get its tensors. Memory grows to the largest layout
-// and stays; contents survive no Fit. One thread.
+// A layout is a function that asks a BumpAllocator for tensors, one after the other. It runs twice:
+// first to learn how much memory it takes, then to get its tensors. Memory grows to the largest
+// layout and stays; contents survive no Fit. One thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>

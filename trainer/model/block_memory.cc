@@ -25,7 +25,8 @@ void BlockMemory::Fit(const BatchShape& shape) {
   kept_arena_.Fit([&](BumpAllocator& allocator) {
     for (BlockActivations& block : kept_) block = CutActivations(allocator, shape);
   });
-  scratch_arena_.Fit([&](BumpAllocator& allocator) { scratch_ = CutScratch(allocator, shape.tokens()); });
+  scratch_arena_.Fit(
+      [&](BumpAllocator& allocator) { scratch_ = CutScratch(allocator, shape.tokens()); });
 }
 
 std::int64_t BlockMemory::BytesFor(const BatchShape& shape) const {
@@ -35,7 +36,8 @@ std::int64_t BlockMemory::BytesFor(const BatchShape& shape) const {
   return kept.used() + scratch.used();
 }
 
-BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator, const BatchShape& shape) const {
+BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator,
+                                             const BatchShape& shape) const {
   const std::int64_t tokens = shape.tokens(), hidden = config_.hidden_size;
   const std::int64_t heads = config_.num_attention_heads, head_dim = config_.head_dim;
   const std::int64_t joined = (heads + 2 * config_.num_key_value_heads) * head_dim;
@@ -51,7 +53,8 @@ BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator, const Bat
   if (keeps_normed_) kept.middle_normed = allocator.Cut({tokens, hidden}, type_);
   kept.gate_up = allocator.Cut({tokens, 2 * config_.intermediate_size}, type_);
   const auto hidden_of = [&](const LoraForm& lora) {
-    return lora.segments.empty() ? at::Tensor() : allocator.Cut({tokens, lora.hidden_width()}, type_);
+    return lora.segments.empty() ? at::Tensor()
+                                 : allocator.Cut({tokens, lora.hidden_width()}, type_);
   };
   kept.qkv_lora = hidden_of(lora_.qkv);
   kept.output_lora = hidden_of(lora_.output);
@@ -64,7 +67,9 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
   const std::int64_t attended = config_.num_attention_heads * config_.head_dim;
   const std::int64_t joined = attended + 2 * config_.num_key_value_heads * config_.head_dim;
   const auto cut = [&](at::Tensor& tensor, std::int64_t width) {
-    return [this, &allocator, &tensor, tokens, width] { tensor = allocator.Cut({tokens, width}, type_); };
+    return [this, &allocator, &tensor, tokens, width] {
+      tensor = allocator.Cut({tokens, width}, type_);
+    };
   };
   BlockScratch scratch;
   BlockScratch::Attention& a = scratch.attention;

@@ -94,7 +94,8 @@ at::Tensor LinearOps::Matrix(const LinearWeights& weights, at::ScalarType type) 
 
 at::Tensor LinearOps::DroppedScratch(const at::Tensor& like) {
   at::Tensor dropped;
-  dropped_.Fit([&](BumpAllocator& allocator) { dropped = allocator.Cut(like.sizes(), like.scalar_type()); });
+  dropped_.Fit(
+      [&](BumpAllocator& allocator) { dropped = allocator.Cut(like.sizes(), like.scalar_type()); });
   return dropped;
 }
 
@@ -106,7 +107,7 @@ at::Tensor LinearOps::AdapterInput(const at::Tensor& x, const LoraPass& lora) {
 }
 
 void LinearOps::Forward(const at::Tensor& x, const LinearWeights& weights, const LoraPass& lora,
-                           at::Tensor& hidden, at::Tensor& y) {
+                        at::Tensor& hidden, at::Tensor& y) {
   const at::Tensor matrix = Matrix(weights, x.scalar_type());
   if (weights.bias.defined()) {
     at::addmm_out(y, weights.bias, x, matrix.t());
@@ -121,12 +122,12 @@ void LinearOps::Forward(const at::Tensor& x, const LinearWeights& weights, const
 }
 
 void LinearOps::AdapterForward(const at::Tensor& x, const LinearWeights& weights,
-                                  const LoraPass& lora, at::Tensor& hidden) {
+                               const LoraPass& lora, at::Tensor& hidden) {
   if (!lora.empty()) LinearForward(AdapterInput(x, lora), weights.lora_a, hidden);
 }
 
 void LinearOps::InputGradient(const at::Tensor& y_gradient, const LinearWeights& weights,
-                                 const LoraPass& lora, at::Tensor& x_gradient) {
+                              const LoraPass& lora, at::Tensor& x_gradient) {
   LinearInputGradient(y_gradient, Matrix(weights, y_gradient.scalar_type()), x_gradient);
   if (lora.empty()) return;
   scratch_.Fit([&](BumpAllocator& allocator) {
@@ -147,8 +148,8 @@ void LinearOps::InputGradient(const at::Tensor& y_gradient, const LinearWeights&
 }
 
 void LinearOps::ParameterGradients(const at::Tensor& y_gradient, const at::Tensor& x,
-                                      const at::Tensor& hidden, const LoraPass& lora,
-                                      const LinearGradients& gradients) {
+                                   const at::Tensor& hidden, const LoraPass& lora,
+                                   const LinearGradients& gradients) {
   if (gradients.weight.tensor.defined()) weight_gradient_.Write(y_gradient, x, gradients.weight);
   if (gradients.bias.tensor.defined()) weight_gradient_.WriteBias(y_gradient, gradients.bias);
   if (lora.empty()) return;

@@ -112,7 +112,7 @@ at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& 
   if (!config_.qk_norms) return kept.qkv;
   BlockScratch::Attention& scratch = memory_.scratch().attention;
   ops_.QkNorm(kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, heads_,
-                scratch.rotated, scratch.head_scale);
+              scratch.rotated, scratch.head_scale);
   ops_.ApplyRope(scratch.rotated, cos_, sin_, shape_, heads_, 1);
   return scratch.rotated;
 }
@@ -162,8 +162,8 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
                          shape_, heads_, scratch.qkv_gradient);
   ops_.ApplyRope(scratch.qkv_gradient, cos_, sin_, shape_, heads_, -1);
   if (config_.qk_norms) {
-    ops_.QkNormBackward(kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale,
-                          heads_, scratch.qkv_gradient, gradients.query_norm, gradients.key_norm);
+    ops_.QkNormBackward(kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale, heads_,
+                        scratch.qkv_gradient, gradients.query_norm, gradients.key_norm);
   }
   layers_.InputGradient(scratch.qkv_gradient, weights.qkv, AdaptersOf(Matrix::kQkv),
                         scratch.normed_gradient);

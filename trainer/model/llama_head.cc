@@ -84,11 +84,12 @@ at::Tensor LlamaHead::Choose(const HeadTask& task, std::int64_t words) {
 void LlamaHead::Fit(const HeadTask& task) {
   const std::int64_t tokens = task.hidden.sum.size(0), hidden = task.hidden.sum.size(1);
   const std::int64_t vocabulary = task.head.size(0);
-  arena_.Fit([&](BumpAllocator& allocator) { buffers_ = Cut(allocator, tokens, hidden, vocabulary); });
+  arena_.Fit(
+      [&](BumpAllocator& allocator) { buffers_ = Cut(allocator, tokens, hidden, vocabulary); });
 }
 
-LlamaHead::Buffers LlamaHead::Cut(BumpAllocator& allocator, std::int64_t tokens, std::int64_t hidden,
-                                  std::int64_t vocabulary) const {
+LlamaHead::Buffers LlamaHead::Cut(BumpAllocator& allocator, std::int64_t tokens,
+                                  std::int64_t hidden, std::int64_t vocabulary) const {
   Buffers buffers;
   buffers.sum = allocator.Cut({tokens, hidden}, type_);
   buffers.normed = allocator.Cut({tokens, hidden}, type_);

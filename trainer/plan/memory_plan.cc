@@ -6,8 +6,8 @@
 
 #include "trainer/model/activation_bytes.h"
 #include "trainer/model/adapters.h"
-#include "trainer/sharding/unsharded_parameters.h"
 #include "trainer/sharding/gradient_reducer.h"
+#include "trainer/sharding/unsharded_parameters.h"
 #include "trainer/snapshot/segment.h"
 
 namespace muster {

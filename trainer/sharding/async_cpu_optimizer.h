@@ -1,5 +1,5 @@
-// AsyncCpuOptimizer: the optimizer's step on the host, one unit after the other, beside the device's work
-// (cpu_offload).
+// AsyncCpuOptimizer: the optimizer's step on the host, one unit after the other, beside the
+// device's work (cpu_offload).
 //
 // An update begins as soon as the step's numbers are known to be good and is needed only when its
 // unit is gathered next: the first units are updated while the trainer's thread prepares the next

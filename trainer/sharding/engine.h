@@ -16,16 +16,16 @@
 #include "trainer/model/llama.h"
 #include "trainer/model/llama_block.h"
 #include "trainer/model/llama_head.h"
+#include "trainer/sharding/async_cpu_optimizer.h"
 #include "trainer/sharding/frozen_weights.h"
 #include "trainer/sharding/fsdp_engine.h"
-#include "trainer/sharding/unsharded_parameters.h"
 #include "trainer/sharding/gradient_reducer.h"
-#include "trainer/sharding/async_cpu_optimizer.h"
 #include "trainer/sharding/loss_scaler.h"
 #include "trainer/sharding/mesh.h"
 #include "trainer/sharding/state_snapshots.h"
 #include "trainer/sharding/step_batch.h"
 #include "trainer/sharding/unit_views.h"
+#include "trainer/sharding/unsharded_parameters.h"
 
 namespace muster {
 
@@ -120,20 +120,20 @@ class Engine final : public FsdpEngine {
   std::unique_ptr<DeviceOps> host_ops_;  // null: nothing is offloaded
   std::unique_ptr<ShardState> state_;
   std::unique_ptr<UnshardedParameters> weights_;  // ends first: gathers under way read the shards
-  std::unique_ptr<FrozenWeights> frozen_;     // null: the whole model is trained
+  std::unique_ptr<FrozenWeights> frozen_;         // null: the whole model is trained
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<UnitWeights> unit_weights_;  // by unit: what is gathered, trained or frozen
   LlamaBlocks blocks_;
   LlamaHead head_;
   RotaryTable rotary_;
   LossScaler scaler_;
-  at::Tensor sums_;                            // [kSumCount] fp64 on the device
-  at::Tensor eval_sums_;                       // [kEvalSumCount] fp64 on the device
-  at::Tensor squares_;                         // [1] fp64 where the shards are
-  at::Tensor tied_gradient_;                   // of the embedding by way of the head
-  std::unique_ptr<StateSnapshots> snapshots_;  // null: none are made
-  std::optional<TrainCursor> unsealed_;        // of the update under way
-  std::unique_ptr<AsyncCpuOptimizer> updates_;       // ends before what it updates
+  at::Tensor sums_;                             // [kSumCount] fp64 on the device
+  at::Tensor eval_sums_;                        // [kEvalSumCount] fp64 on the device
+  at::Tensor squares_;                          // [1] fp64 where the shards are
+  at::Tensor tied_gradient_;                    // of the embedding by way of the head
+  std::unique_ptr<StateSnapshots> snapshots_;   // null: none are made
+  std::optional<TrainCursor> unsealed_;         // of the update under way
+  std::unique_ptr<AsyncCpuOptimizer> updates_;  // ends before what it updates
   bool step_open_ = false;
   int micro_batch_ = 0;    // of the step under way
   at::Tensor losses_;      // [at least micro_batch_] sums_[kLoss] after each; on the device

@@ -29,10 +29,10 @@ namespace muster {
 
 struct FrozenStoreOptions {
   RetainedWeights* retained = nullptr;  // null: nothing outlives the engine
-  std::uint64_t content = 0;     // without the rank
-  int rank = 0;                  // of the shard group
-  std::int64_t matrices = 0;     // that are packed
-  bool in_host_memory = false;   // of a device's weights
+  std::uint64_t content = 0;            // without the rank
+  int rank = 0;                         // of the shard group
+  std::int64_t matrices = 0;            // that are packed
+  bool in_host_memory = false;          // of a device's weights
 };
 
 class FrozenStore {
@@ -44,8 +44,8 @@ class FrozenStore {
   std::size_t mark_bytes() const;
   int shared_file() const;
   void UseShared(const SharedRegion& region, std::size_t array_bytes);
-  // For this rank's own: zeroed, or what the retained memory has. kResourceExhausted, and what the system
-  // says.
+  // For this rank's own: zeroed, or what the retained memory has. kResourceExhausted, and what the
+  // system says.
   Result<at::Tensor> Allocate(std::size_t bytes);
 
   // What the weights are.

@@ -6,8 +6,8 @@
 // gathered once stays good. Packed matrices are gathered as they are, 4 bits an element, and
 // dequantised where they are used.
 //
-// With a retained memory they outlive the engine: the next one of the same layout, form and model finds them
-// in memory, and nothing is read (frozen_store.h).
+// With a retained memory they outlive the engine: the next one of the same layout, form and model
+// finds them in memory, and nothing is read (frozen_store.h).
 //
 // Owned by the engine; the trainer's thread. Errors are the communicator's, and those of files.
 #pragma once
@@ -27,8 +27,8 @@
 #include "trainer/model/packed_matrix.h"
 #include "trainer/sharding/frozen_layout.h"
 #include "trainer/sharding/frozen_store.h"
-#include "trainer/sharding/unsharded_parameters.h"
 #include "trainer/sharding/unit_views.h"
+#include "trainer/sharding/unsharded_parameters.h"
 
 namespace muster {
 
@@ -37,9 +37,9 @@ struct FrozenOptions {
   int ranks = 1;
   FrozenForm form;
   bool reshard_after_forward = true;
-  bool in_host_memory = false;   // the shards wait there (cpu_offload)
+  bool in_host_memory = false;          // the shards wait there (cpu_offload)
   RetainedWeights* retained = nullptr;  // outlives the object; null: the weights end with it
-  std::uint64_t source = 0;      // tells the model's files from others; equal on all ranks
+  std::uint64_t source = 0;             // tells the model's files from others; equal on all ranks
 };
 
 class FrozenWeights {
@@ -109,8 +109,8 @@ class FrozenWeights {
   bool kept_ = false;
   at::Tensor memory_;  // of the shards, where they need not lie in the gathered arrays
   std::unique_ptr<UnshardedParameters> gathered_;  // ends first: gathers under way read the shards
-  std::vector<void*> shards_;                  // by unit
-  std::vector<UnitWeights> views_;             // by unit
+  std::vector<void*> shards_;                      // by unit
+  std::vector<UnitWeights> views_;                 // by unit
   std::vector<Packed> packed_;
   at::Tensor nested_code_;  // of double quantisation, on the device
 };

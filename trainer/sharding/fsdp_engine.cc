@@ -61,12 +61,12 @@ Status Engine::Allocate(std::vector<UnitSpec> frozen) {
 Status Engine::PlaceWeights(std::vector<UnitSpec> frozen) {
   const bool adapters = !frozen.empty();
   // Adapters are small: once gathered they stay until they are updated.
-  MUSTER_ASSIGN_OR_RETURN(weights_,
-                          UnshardedParameters::Create(layout_, mesh_.shard(), ops_,
-                                                  {.rank = mesh_.shard_rank(),
-                                                   .type = precision_.compute,
-                                                   .reshard_after_forward = reshards() && !adapters,
-                                                   .from_host = host_ops_ != nullptr}));
+  MUSTER_ASSIGN_OR_RETURN(
+      weights_, UnshardedParameters::Create(layout_, mesh_.shard(), ops_,
+                                            {.rank = mesh_.shard_rank(),
+                                             .type = precision_.compute,
+                                             .reshard_after_forward = reshards() && !adapters,
+                                             .from_host = host_ops_ != nullptr}));
   if (adapters) {
     MUSTER_ASSIGN_OR_RETURN(
         frozen_, FrozenWeights::Create(std::move(frozen), mesh_.shard(), ops_,

@@ -1,13 +1,13 @@
 // ShardState: what one rank keeps of the model for the whole run: per unit the master weights, both
-// AdamW moments, the gradient, and where the compute type is another one the low-precision copy that gathers
-// read.
+// AdamW moments, the gradient, and where the compute type is another one the low-precision copy
+// that gathers read.
 //
 // With a segment the master weights and moments lie in its slots: an update reads one and writes
 // the other, and then that one is the state (ADR 9). Pointers to them are good until the next
-// update; what gathers read is always a low-precision copy then. Gradients and low-precision copies never move: views and
-// collectives keep pointers into them. What gathers read lies where UnshardedParameters wants it; all
-// that does not lie in a segment is one allocation, zeroed.
-// Owned by the engine; used by the trainer's thread. Padding is zero and stays zero.
+// update; what gathers read is always a low-precision copy then. Gradients and low-precision copies
+// never move: views and collectives keep pointers into them. What gathers read lies where
+// UnshardedParameters wants it; all that does not lie in a segment is one allocation, zeroed. Owned
+// by the engine; used by the trainer's thread. Padding is zero and stays zero.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -16,14 +16,15 @@ std::array<std::int64_t, 4> GatherSlotCounts(const FlatLayout& layout) {
 }
 
 UnshardedParameters::UnshardedParameters(const FlatLayout& layout, Communicator* communicator,
-                                 DeviceOps& ops, GatherOptions options)
+                                         DeviceOps& ops, GatherOptions options)
     : layout_(layout), communicator_(communicator), ops_(ops), options_(options) {}
 
 Result<std::unique_ptr<UnshardedParameters>> UnshardedParameters::Create(const FlatLayout& layout,
-                                                                 Communicator* communicator,
-                                                                 DeviceOps& ops,
-                                                                 GatherOptions options) {
-  std::unique_ptr<UnshardedParameters> weights(new UnshardedParameters(layout, communicator, ops, options));
+                                                                         Communicator* communicator,
+                                                                         DeviceOps& ops,
+                                                                         GatherOptions options) {
+  std::unique_ptr<UnshardedParameters> weights(
+      new UnshardedParameters(layout, communicator, ops, options));
   MUSTER_RETURN_IF_ERROR(weights->PlaceResident());
   if (!weights->resident_) weights->PlaceSlots();
   return weights;

@@ -56,8 +56,8 @@ class UnshardedParameters {
   // Collective. `communicator` is the shard group's, null if it has one rank. All outlive the
   // object.
   static Result<std::unique_ptr<UnshardedParameters>> Create(const FlatLayout& layout,
-                                                         Communicator* communicator, DeviceOps& ops,
-                                                         GatherOptions options);
+                                                             Communicator* communicator,
+                                                             DeviceOps& ops, GatherOptions options);
   ~UnshardedParameters();
 
   // Where this rank's shard of each unit must lie; null: it may lie anywhere (slots).
@@ -89,7 +89,7 @@ class UnshardedParameters {
   };
 
   UnshardedParameters(const FlatLayout& layout, Communicator* communicator, DeviceOps& ops,
-                  GatherOptions options);
+                      GatherOptions options);
   Status PlaceResident();
   void PlaceSlots();
   void* OwnPlaceIn(const Slot& slot, int unit) const;

@@ -153,7 +153,7 @@ class Agent {
     // of them, and they hold their slots. While there are any, they are looked at again and again.
     std::vector<std::int64_t> stuck;
     std::vector<std::int64_t> unkillable;  // as the living guardian has told
-    bool terminated = false;                 // but for these nothing of the newest generation runs
+    bool terminated = false;               // but for these nothing of the newest generation runs
     std::optional<Prepare> next;           // came while it was being released; taken up after that
     Generation aborted = 0;  // by the newest abort that came meanwhile; answered after that
     // What the guardian was told last about the newest generation; said again after its connection

@@ -182,7 +182,8 @@ std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes) {
   return ended;
 }
 
-TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job, Generation generation) {
+TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job,
+                                 Generation generation) {
   TerminationProof proof;
   const Json guardian = GuardianRecord(job_dir);
   const std::string cgroup = guardian.is_object() ? guardian.value("cgroup", std::string()) : "";

@@ -56,6 +56,7 @@ std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes);
 
 // Ends what a dead guardian may have left, by its cgroup and by the environment that marks this
 // job's processes on this node, until nothing is found or a few seconds have passed.
-TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job, Generation generation);
+TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job,
+                                 Generation generation);
 
 }  // namespace muster::worker

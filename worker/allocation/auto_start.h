@@ -25,7 +25,7 @@ struct AutoFlags {
   std::optional<double> term_seconds;       // after SIGTERM; nothing: by the scheduler
   std::optional<double> stop_lead_seconds;  // before the end of the time; nothing: as measured
   int max_requeues = 100;
-  double wait_seconds = 60;  // of a job that waits for nodes
+  double wait_seconds = 60;      // of a job that waits for nodes
   double give_up_seconds = 120;  // without any node that can run a coordinator
   std::string log_level = "info";
   std::vector<std::string> worker_arguments;  // passed on

@@ -59,7 +59,7 @@ struct JobMonitorOptions {
   // is not given, twice the time that a checkpoint took and a minute, for Slurm rounds to minutes.
   // The latter at most half of the time, so that each run gets somewhere.
   std::optional<Duration> lead;
-  Duration margin = std::chrono::seconds(3);     // between the job's limit and the node's
+  Duration margin = std::chrono::seconds(3);    // between the job's limit and the node's
   Duration timeout = std::chrono::seconds(60);  // of a job that waits for nodes
   // Of a resume, for the nodes to come up: with min_nodes the job would else start with fewer.
   Duration assembly = std::chrono::seconds(15);

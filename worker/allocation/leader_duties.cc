@@ -23,7 +23,7 @@ LeaderDuties::LeaderDuties(EventLoop& loop, LeaderDutiesOptions options, Handler
       course_(options_.course) {}
 
 void LeaderDuties::OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool first,
-                              TimePoint now) {
+                                   TimePoint now) {
   client_ = std::make_unique<JobClient>(loop_, endpoint, std::move(token));
   job_id_.clear();
   ready_.clear();

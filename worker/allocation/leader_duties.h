@@ -1,5 +1,5 @@
-// LeaderDuties: the leading supervisor's part in the allocation's job: it submits it to its coordinator,
-// looks how it does, and does what JobMonitor decides.
+// LeaderDuties: the leading supervisor's part in the allocation's job: it submits it to its
+// coordinator, looks how it does, and does what JobMonitor decides.
 //
 // Also on a supervisor that does not lead, where it only remembers what it hears of the end.
 // Owned by a Supervisor; loop thread only.

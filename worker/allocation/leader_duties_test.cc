@@ -65,8 +65,8 @@ TEST_F(JobLeadTest, ACoordinatorThatHangsIsToldOnce) {
   const SilentServer server;
   int hung = 0;
   LeaderDuties lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(300)},
-               {.on_ending = [](const Ending& ending) { ADD_FAILURE() << ending.reason; },
-                .on_hung = [&] { ++hung; }});
+                    {.on_ending = [](const Ending& ending) { ADD_FAILURE() << ending.reason; },
+                     .on_hung = [&] { ++hung; }});
   const TimePoint begun = SystemClock().Now();
   lead.OnCoordinatorUp(server.endpoint(), "token", true, begun);
   RunUntil(
@@ -78,7 +78,7 @@ TEST_F(JobLeadTest, ACoordinatorThatHangsIsToldOnce) {
 TEST_F(JobLeadTest, NoCoordinatorDoesNotHang) {
   int hung = 0;
   LeaderDuties lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(100)},
-               {.on_ending = [](const Ending&) {}, .on_hung = [&] { ++hung; }});
+                    {.on_ending = [](const Ending&) {}, .on_hung = [&] { ++hung; }});
   const TimePoint begun = SystemClock().Now();
   RunUntil(
       lead, [&] { return SystemClock().Now() - begun > milliseconds(300); },

@@ -133,7 +133,7 @@ struct PeerLink::Impl : v1::Supervisor::CallbackService {
   Result<v1::Supervisor::Stub*> StubOf(const std::string& peer);
 
   grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context, const v1::PeerView* request,
-                                  v1::PeerView* response) override {
+                                 v1::PeerView* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     const Status speaks = CheckSpeaksFor(*context->auth_context(), request->self().node());
     if (!speaks.ok()) {
@@ -261,7 +261,7 @@ void PeerLink::Ask(const std::string& address, const PeerView& view, Duration li
     });
   };
   (*stub)->async()->Ping(&question->context, &question->request, &question->response,
-                          std::move(on_done));
+                         std::move(on_done));
 }
 
 }  // namespace muster::worker

@@ -155,7 +155,8 @@ void GuardianCore::Handle(const GuardianLaunch& launch, TimePoint) {
     gang_->members[launch.rank].process = Start(launch);
   }
   const auto launched = [&](int rank) { return gang_->members.contains(rank); };
-  if (!gang_->node_ranks.empty() && std::ranges::all_of(gang_->node_ranks, launched)) EndParkedProcesses();
+  if (!gang_->node_ranks.empty() && std::ranges::all_of(gang_->node_ranks, launched))
+    EndParkedProcesses();
 }
 
 ProcessId GuardianCore::FindWaiting(const GuardianLaunch& launch) const {

@@ -77,7 +77,7 @@ class GuardianCore {
     std::int64_t pid = 0;
     bool control = false;
     bool ready = false;         // a standby that has loaded everything
-    bool being_killed = false;        // SIGKILL is under way
+    bool being_killed = false;  // SIGKILL is under way
     Generation generation = 0;  // of its newest assignment
     int rank = 0;
     std::optional<std::string> device;       // CUDA_VISIBLE_DEVICES of its first assignment

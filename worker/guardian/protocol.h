@@ -191,7 +191,7 @@ struct GuardianQuiesced {
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
   std::vector<int> parked_ranks;  // parked
-  int standbys = 0;             // processes that are left without a rank
+  int standbys = 0;               // processes that are left without a rank
 
   bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 

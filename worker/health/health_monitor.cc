@@ -71,9 +71,10 @@ void HealthMonitor::Start() {
 }
 
 void HealthMonitor::AskToDrain(const std::string& why, double deadline_seconds) {
-  control_block_.Set("drain:worker",
-             {.kind = NodeNoticeKind::kDrain, .detail = why, .deadline_seconds = deadline_seconds},
-             SystemClock().Now());
+  control_block_.Set(
+      "drain:worker",
+      {.kind = NodeNoticeKind::kDrain, .detail = why, .deadline_seconds = deadline_seconds},
+      SystemClock().Now());
   Flush();
 }
 
@@ -88,7 +89,8 @@ void HealthMonitor::Complete(RankExited* exited) {
   facts_.Complete(exited);
   // Of a rank that an abort ended it explains nothing.
   if (exited->ended) return;
-  for (const std::string& trouble : control_block_.Troubles()) exited->facts.push_back("node: " + trouble);
+  for (const std::string& trouble : control_block_.Troubles())
+    exited->facts.push_back("node: " + trouble);
 }
 
 void HealthMonitor::Complete(std::vector<HostedGeneration>* hosted) { facts_.Complete(hosted); }
@@ -122,11 +124,11 @@ void HealthMonitor::OnXid(const std::string& gpu, int xid, const std::string& de
     what += ", " + detail;
   const TimePoint now = SystemClock().Now();
   control_block_.Set(XidKey(gpu) + std::to_string(xid),
-             {.kind = NodeNoticeKind::kXid,
-              .detail = Sentence(gpu, std::move(what), verdict.advice),
-              .devices = {gpu},
-              .fatal = verdict.fatal()},
-             now, verdict.fatal() ? TimePoint::max() : now + kPassingXid);
+                     {.kind = NodeNoticeKind::kXid,
+                      .detail = Sentence(gpu, std::move(what), verdict.advice),
+                      .devices = {gpu},
+                      .fatal = verdict.fatal()},
+                     now, verdict.fatal() ? TimePoint::max() : now + kPassingXid);
   Flush();
 }
 
@@ -134,11 +136,11 @@ void HealthMonitor::OnRecoveryAction(const std::string& gpu, int action) {
   const XidVerdict verdict = JudgeRecoveryAction(action);
   if (verdict.fatal()) {
     control_block_.Set(XidKey(gpu) + "action",
-               {.kind = NodeNoticeKind::kXid,
-                .detail = Sentence(gpu, std::string(verdict.what), verdict.advice),
-                .devices = {gpu},
-                .fatal = true},
-               SystemClock().Now());
+                       {.kind = NodeNoticeKind::kXid,
+                        .detail = Sentence(gpu, std::string(verdict.what), verdict.advice),
+                        .devices = {gpu},
+                        .fatal = true},
+                       SystemClock().Now());
   } else {
     // The driver wants nothing any more: what was wrong with the GPU is mended.
     control_block_.ClearAll(XidKey(gpu));
@@ -157,8 +159,8 @@ void HealthMonitor::Tick() {
 void HealthMonitor::CheckMemory() {
   const TimePoint now = SystemClock().Now();
   if (memory_.Update(options_.read_memory(), now))
-    control_block_.Set("memory", {.kind = NodeNoticeKind::kMemoryPressure, .detail = memory_.detail()},
-               now);
+    control_block_.Set("memory",
+                       {.kind = NodeNoticeKind::kMemoryPressure, .detail = memory_.detail()}, now);
   else
     control_block_.Clear("memory");
 }
@@ -168,9 +170,9 @@ void HealthMonitor::StartDiskCheck() {
   if (disk_check_since_) {
     if (now - *disk_check_since_ >= kDiskTimeout)
       control_block_.Set("disk",
-                 {.kind = NodeNoticeKind::kDisk,
-                  .detail = "the disk of " + options_.disk_dir + " does not answer"},
-                 now);
+                         {.kind = NodeNoticeKind::kDisk,
+                          .detail = "the disk of " + options_.disk_dir + " does not answer"},
+                         now);
     return;
   }
   if (now < next_disk_check_) return;
@@ -186,7 +188,8 @@ void HealthMonitor::OnDiskChecked(const std::string& problem) {
   if (problem.empty())
     control_block_.Clear("disk");
   else
-    control_block_.Set("disk", {.kind = NodeNoticeKind::kDisk, .detail = problem}, SystemClock().Now());
+    control_block_.Set("disk", {.kind = NodeNoticeKind::kDisk, .detail = problem},
+                       SystemClock().Now());
   Flush();
 }
 

@@ -1,7 +1,8 @@
-// Prober: the second prober. Tries to reach another node's worker when the coordinator asks, and
-// says what it met: a worker that runs, a host without one, a host whose worker stands still, or
-// nothing. A connection is no answer: the kernel of a host on which nothing runs makes it too. Only
-// what a worker does itself counts, a byte of its HTTP or the end of the connection.
+// Prober: the second opinion on a suspect node (an indirect probe, as in SWIM). Tries to reach the
+// node's worker when the coordinator asks, and reports what it met: a worker that runs, a host
+// without one, a host whose worker stands still, or nothing. A connection is no answer: the kernel
+// of a host on which nothing runs makes it too. Only what a worker does itself counts, a byte of
+// its HTTP or the end of the connection.
 //
 // What is no evidence of the other node (a name that cannot be looked up, no descriptors left here,
 // more than 64 probes at once) gets no answer, as if this worker had not been asked. Loop thread

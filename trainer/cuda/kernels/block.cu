@@ -147,8 +147,7 @@ CudaResult SwiGlu(const Gate& g, CudaStream stream) {
 
 CudaResult SwiGluBackward(const Gate& g, CudaStream stream) {
   return WithElement(g.type, [&]<typename T>(T*) {
-    return LaunchGate<T>(g, SwiGluBackwardKernel<T, kPack<T>>, SwiGluBackwardKernel<T, 1>,
-                         stream);
+    return LaunchGate<T>(g, SwiGluBackwardKernel<T, kPack<T>>, SwiGluBackwardKernel<T, 1>, stream);
   });
 }
 

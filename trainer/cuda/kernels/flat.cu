@@ -208,7 +208,8 @@ CudaResult LaunchConvert(const ConvertRows& c, CudaStream stream) {
 
 CudaResult AdamW(const OptimizerArrays& a, const AdamWOptions& options, const AdamWStep& step,
                  CudaStream stream) {
-  for (const ElementType type : {a.weight_type, a.moment_type, a.gradient_type, a.low_precision_type}) {
+  for (const ElementType type :
+       {a.weight_type, a.moment_type, a.gradient_type, a.low_precision_type}) {
     if (!IsFloating(type)) return kInvalidValue;
   }
   const bool wide =

@@ -68,7 +68,7 @@ struct QkNorms {
 CudaResult QkNorm(const QkNorms& norms, CudaStream stream);
 
 struct HeadWeightGradient {
-  void* parts = nullptr;  // scratch [QkNormParts(rows), head_dim] W; null: the weight is frozen
+  void* parts = nullptr;     // scratch [QkNormParts(rows), head_dim] W; null: the weight is frozen
   void* gradient = nullptr;  // [head_dim]
   ElementType type = ElementType::kFloat32;
   bool add = false;

@@ -163,7 +163,8 @@ CudaResult RecomputeRmsNorm(const Norm& n, CudaStream stream) {
   return WithElement(n.type, [&]<typename T>(T*) {
     const auto rows = static_cast<unsigned>(n.rows);
     if (PacksFit<T>(n.width) && Aligned(n.sum, n.weight, n.y)) {
-      return Launch(RecomputeRmsNormKernel<T, kPack<T>>, rows, kThreads, 0, stream, RowOf<T, kPack<T>>(n));
+      return Launch(RecomputeRmsNormKernel<T, kPack<T>>, rows, kThreads, 0, stream,
+                    RowOf<T, kPack<T>>(n));
     }
     return Launch(RecomputeRmsNormKernel<T, 1>, rows, kThreads, 0, stream, RowOf<T, 1>(n));
   });
