@@ -187,7 +187,7 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
     drain.Add({{"node", name}}, view.record->drain_reason.empty() ? 0 : 1);
     if (view.record->drain_by_unix_ms > 0)
       out.Gauge("muster_node_leave_timestamp_seconds",
-                "When a node must be empty, in Unix time; only where that was told.")
+                "When a node must be empty, in Unix time; only if a time was given.")
           .Add({{"node", name}}, static_cast<double>(view.record->drain_by_unix_ms) / 1000);
     // One that is lost is no longer waited for.
     const NodeState of_node = view.record->state;

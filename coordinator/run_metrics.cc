@@ -53,7 +53,7 @@ void AddCheckpoints(const MetricLabels& run, const JobView& view, MetricFamilies
         .Add(run, static_cast<double>(view.spec->train->checkpoint.every));
   if (view.record->checkpoint_seconds > 0)
     out->Gauge("muster_job_checkpoint_seconds",
-               "From an order for a checkpoint until it is committed, of late.")
+               "Recent time from ordering a checkpoint to its commit.")
         .Add(run, view.record->checkpoint_seconds);
   if (view.checkpoints->empty()) return;
   const auto damaged = std::count_if(view.checkpoints->begin(), view.checkpoints->end(),
@@ -93,7 +93,8 @@ void AddTime(const MetricLabels& run, const JobView& view, std::int64_t now_unix
       .Add(run, *elapsed);
   if (record.stop_by_unix_ms > 0 && !IsTerminal(record.state))
     out->Gauge("muster_job_stop_by_timestamp_seconds",
-               "When a run that is stopped must be gone, in Unix time; only where that was told.")
+               "When a job that is being stopped must have ended, in Unix time; only if a time was "
+               "given.")
         .Add(run, static_cast<double>(record.stop_by_unix_ms) / 1000);
   const std::int64_t limit = view.spec == nullptr ? 0 : view.spec->resources.time_limit_seconds;
   if (limit > 0 && record.suspended_unix_ms == 0 && !IsTerminal(record.state))

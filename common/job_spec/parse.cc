@@ -68,7 +68,7 @@ void CheckCommand(MapReader& file, const JobSpec& spec) {
   if (spec.min_nodes() < spec.resources.nodes)
     file.Error("resources",
                "min_nodes below nodes needs a train job: a command's ranks cannot be "
-               "formed anew with another number");
+               "formed again with another number");
 }
 
 void ReadEnvironment(MapReader& file, std::map<std::string, std::string>* out, SpecErrors* errors) {

@@ -297,7 +297,7 @@ const BadCase kLaterCases[] = {
      "job.yaml:3: resources.cpu_binding: expected auto or none, got 'cores'"},
     {"MinNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 1}\n",
      "job.yaml:3: resources: min_nodes below nodes needs a train job: a command's ranks cannot be "
-     "formed anew with another number"},
+     "formed again with another number"},
     {"MinNodesAboveNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 3}\n",
      "job.yaml:3: resources.min_nodes: must not be more than nodes"},
     {"OnEventWithoutKinds", COMMAND_HEAD "on_event: {command: [notify]}\n",

@@ -240,7 +240,7 @@ Result<TorchrunJob> JobFromTorchrun(const TorchrunFlags& flags, const TorchrunSu
     job.notes.push_back("--nnodes " + flags.at("nnodes") + ": it runs on " +
                         std::to_string(job.nodes) +
                         " nodes, and waits for as many after a fault; a command's ranks cannot "
-                        "be formed anew with another number");
+                        "be formed again with another number");
   }
   const auto restarts = NumberOf(flags.at("max-restarts"));
   if (!restarts || *restarts < 0 || *restarts > kMostRestarts) {

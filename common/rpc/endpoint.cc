@@ -52,7 +52,7 @@ Result<Endpoint> ReadEndpoint(const std::string& path) {
       !json["pid"].is_number_integer())
     return DataLoss(
         "endpoint file " + path +
-        " is not {\"grpc\", \"http\", \"pid\"}; restart the coordinator to write it anew");
+        " is not {\"grpc\", \"http\", \"pid\"}; restart the coordinator to write it again");
   Endpoint endpoint{json["grpc"], json["http"], json["pid"]};
   if (is_string("grpc_tls")) endpoint.grpc_tls = json["grpc_tls"];
   if (is_string("http_tls")) endpoint.http_tls = json["http_tls"];

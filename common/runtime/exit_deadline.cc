@@ -14,7 +14,7 @@ ExitDeadline::ExitDeadline(Duration limit, int exit_code)
         if (changed_.wait_for(lock, limit, [this] { return ended_; })) return;
         std::fprintf(
             stderr,
-            "the end took longer than %.0f s, as when a disk does not answer; nobody waits "
+            "shutdown took longer than %.0f s (a disk may not answer); exiting without waiting "
             "for it any more\n",
             ToSeconds(limit));
         ::_exit(exit_code);

@@ -14,7 +14,7 @@ TEST(ExitDeadlineDeathTest, EndsTheProcessThatHangsWithItsExitCode) {
         std::promise<void> never;
         never.get_future().wait();
       },
-      ::testing::ExitedWithCode(7), "nobody waits for it any more");
+      ::testing::ExitedWithCode(7), "exiting without waiting for it");
 }
 
 TEST(ExitDeadlineDeathTest, DisturbsNobodyWhoIsInTime) {

@@ -222,7 +222,7 @@ void Judge::Preemption() {
   else if (mode.find("CANCEL") != std::string::npos)
     Add("preemption", Verdict::kWarn,
         "preempted jobs are cancelled (PreemptMode=" + mode +
-            "): muster saves in the grace time, but nobody submits the job again",
+            "): muster saves within the grace period, but the job is not submitted again",
         "ask for a partition or QOS with PreemptMode=REQUEUE, or submit again after a preemption");
   else
     Add("preemption", Verdict::kOk, "preempted jobs are requeued (PreemptMode=" + mode + ")");

@@ -105,8 +105,8 @@ requeue() {
 
 if ((code == 75)); then
   # Slurm answers a requeue by SIGTERM, which must not come between it and the nodes to leave out.
-  told=0
-  trap 'told=1' TERM
+  stopping=0
+  trap 'stopping=1' TERM
   if ((run >= @REQUEUES@)); then
     say "was requeued $run times, which is the limit (--max-requeues)"
     exit 69
@@ -114,7 +114,7 @@ if ((code == 75)); then
   # Slurm ends this script when it requeues; until then it must not end by itself.
   if requeue; then
     trap 'exit 75' TERM
-    ((told == 0)) || exit 75
+    ((stopping == 0)) || exit 75
     for ((i = 0; i < 120; i++)); do
       sleep 1 &
       wait $!

@@ -14,7 +14,7 @@ std::string StepsText(Step steps) {
 std::string WhereSuspended(const JobEntry& job) {
   const JobRecord& record = job.record;
   if (job.attempts.empty()) return "it has not run yet";
-  if (!job.spec.train) return "its command will run anew";
+  if (!job.spec.train) return "its command starts from the beginning";
   const Step lost = record.step - record.committed_step;
   if (record.committed_step == 0) {
     return record.step == 0 ? "it has finished no step yet"

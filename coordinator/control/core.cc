@@ -170,7 +170,7 @@ void ControllerCore::TierExpired(JobEntry& job) {
   failure.at = now_.mono;
   failure.message = "with the processes of generation " +
                     std::to_string(job.attempt().generation - 1) +
-                    " no step was finished in time; all start anew";
+                    " no step was finished in time; all processes restart";
   Fail(job, std::move(failure));
 }
 

@@ -14,7 +14,7 @@ Result<std::string> ChooseMasterAddress(const std::vector<const NodeRecord*>& no
   const NodeRecord& master = *nodes.front();
   if (master.address.empty()) {
     return FailedPrecondition("node " + master.name.value +
-                              " told no address; start its worker with --address");
+                              " reported no address; start its worker with --address");
   }
   if (!IsLoopback(master.address)) return master.address;
   for (const NodeRecord* node : nodes) {

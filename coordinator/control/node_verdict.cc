@@ -33,8 +33,9 @@ NodeJudgement JudgeSilence(const NodeVerdictInput& input) {
     return wait;
   }
   if (input.complete && input.silence >= input.lease) {
-    return {NodeVerdict::kLost, input.asked ? "no prober has answered within its lease"
-                                            : "there was nobody to ask, and its lease is over"};
+    return {NodeVerdict::kLost, input.asked
+                                    ? "no prober has answered within its lease"
+                                    : "no other worker could probe it, and its lease has expired"};
   }
   return wait;
 }

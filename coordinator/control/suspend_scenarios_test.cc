@@ -250,7 +250,7 @@ TEST(SuspendTest, ACommandThatEndsWellBecauseItWasAskedToIsSuspended) {
           .job_id = h.id, .generation = 1, .rank = 1, .exit = {0, 15}, .asked_to_stop = true});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
-  EXPECT_EQ(h.Reason(), "suspended: maintenance; its command will run anew");
+  EXPECT_EQ(h.Reason(), "suspended: maintenance; its command starts from the beginning");
 }
 
 TEST(SuspendTest, ACommandThatHadEndedBeforeItWasAskedToHasSucceeded) {

@@ -20,7 +20,7 @@ say() { echo "muster: $(date '+%F %T') pilot job $job: $*"; }
 # Should Slurm ever have two jobs of this pilot, the first one is it.
 (set -C && echo "$job" > "$pilot/started") 2>/dev/null
 if [[ $(cat "$pilot/started" 2>/dev/null) != "$job" ]]; then
-  say "nobody waits for it, so it ends"
+  say "no coordinator waits for it; exiting"
   exit 0
 fi
 @SETUP@

@@ -128,7 +128,7 @@ Status JournalError(int error, const std::string& what) {
       return with(StatusCode::kResourceExhausted, "raise the limit of a file's size (ulimit -f)");
     case ESTALE:
       return with(StatusCode::kUnavailable,
-                  "the directory was removed, or its server exports it anew; look at the mount and "
+                  "the directory was removed, or its server exports it again; check the mount and "
                   "start again");
     case ETIMEDOUT:
       return with(plain.code(),
@@ -137,7 +137,7 @@ Status JournalError(int error, const std::string& what) {
     case EPERM:
       return with(StatusCode::kPermissionDenied,
                   "the journal's directories must belong to the coordinator's user and be writable "
-                  "by nobody else (chown, chmod 700), on a file system that allows hard links");
+                  "by no other user (chown, chmod 700), on a file system that supports hard links");
     case EACCES:
     case EROFS:
       return with(plain.code(), "the journal's directory must be writable, and allow hard links");

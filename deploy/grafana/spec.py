@@ -225,7 +225,7 @@ RECOVERY = Dashboard(
               stack=True, minimum=0),
         Panel("Hangs by suspect", "What the culprit was doing; stopped: its process was.",
               (Query("sum by (suspect) (increase(muster_nccl_hangs_total{cluster=~'$cluster'}[15m]))", "{{suspect}}"),), minimum=0),
-        Panel("Xid errors", "That the GPUs' driver told, by node.",
+        Panel("Xid errors", "Errors that the GPU driver reported, by node.",
               (Query("sum by (node) (increase(muster_worker_xid_events_total{cluster=~'$cluster'}[15m]))", "{{node}}"),), minimum=0),
         Panel("Processes ended for want of memory", "By the kernel, by node.",
               (Query("sum by (node) (increase(muster_worker_oom_kills_total{cluster=~'$cluster'}[15m]))", "{{node}}"),), minimum=0),

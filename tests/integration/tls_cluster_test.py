@@ -81,7 +81,7 @@ class NodesOfOtherMachines(unittest.TestCase):
         self.assertEqual(cluster.json("nodes"), [], "it serves all the same")
         coordinator.terminate()
         self.assertEqual(coordinator.wait(timeout=60), 0)
-        self.assertIn("nobody waits for it any more", cluster.log("coordinator"))
+        self.assertIn("exiting without waiting for it", cluster.log("coordinator"))
 
     def test_who_has_the_wrong_credentials_or_none_is_told_so(self):
         cluster = TlsCluster(self, nodes=1)

@@ -231,7 +231,7 @@ class SlurmsOrders(Undisturbed):
                 self.assertEqual(run.wait_for_end(), "COMPLETED")
                 self.assert_saved_at_its_last_step(run)
                 told = (site.shared / f"{run.spec['name']}-supervisors" / "0.log").read_text()
-                self.assertIn(f"suspended: the allocation was told to end by {signal} (run 0)", told)
+                self.assertIn(f"suspended: the allocation received {signal} (run 0)", told)
 
     def test_a_requeued_job_goes_on_on_other_nodes(self):
         site = Site(self, nodes=4, kill_wait_s=30)

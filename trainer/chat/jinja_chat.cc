@@ -125,7 +125,7 @@ Status JinjaChat::MarkAnswers(const Conversation& conversation, const Prepared& 
     if (!with.ok())
       return with.status().WithContext(Where(i) + ": the turns up to it cannot be rendered");
     static constexpr char kWay[] =
-        ", so that what is trained on cannot be told; use a template that marks it with "
+        ", so the trained tokens are unknown; use a template that marks them with "
         "{% generation %}, or a built-in one in data.chat_template";
     if (!StartsWith(*with, *before))
       return InvalidArgument(Where(i) +

@@ -45,7 +45,7 @@ class Entry {
       if (opened.ok()) return std::unique_ptr<const Dataset>(*std::move(opened));
       trouble_ = opened.status();
       if (trouble_.code() == StatusCode::kDataLoss) {
-        notes->push_back(trouble_.message() + "; it is made anew");
+        notes->push_back(trouble_.message() + "; it is created again");
         RemoveDamaged(examined);
       } else if (trouble_.code() != StatusCode::kNotFound) {
         break;

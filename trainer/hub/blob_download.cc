@@ -242,7 +242,7 @@ Status DownloadBlob(HttpClient& client, const BlobSource& source, const BlobPlac
     // A part from earlier may have been damaged: once more from the beginning.
     MUSTER_RETURN_IF_ERROR(file.Truncate());
     if (again) return status;
-    hooks.on_note(status.message() + "; fetching it anew");
+    hooks.on_note(status.message() + "; fetching it again");
   }
 }
 

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-constexpr char kWayOut[] = "; put that back as it was, or begin anew with another output.dir";
+constexpr char kWayOut[] = "; restore it, or start again with another output.dir";
 
 // Rank 0's text becomes everybody's.
 Status ShareFirst(std::string* text, Communicator& communicator) {

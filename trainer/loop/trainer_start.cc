@@ -32,7 +32,7 @@ Status NoneUsable(const LoadOutcome& outcome) {
       outcome.missing.empty() ? outcome.rejected.front() : outcome.missing.front();
   return Internal("none of the job's checkpoints can be used (" + std::to_string(count) +
                   " were tried): " + first.directory + ": " + first.reason +
-                  "; if that disk is to be mounted there, mount it; to begin anew use another "
+                  "; if a disk belongs there, mount it; to start from the beginning, use another "
                   "output directory");
 }
 

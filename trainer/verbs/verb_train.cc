@@ -62,7 +62,7 @@ Result<RankEnv> ReadEnvironment(bool assigned) {
   env.generation = 0;
   if (env.control_fd < 0) {
     return InvalidArgument(std::string(kAssignVariable) + " is set and " + kControlFdVariable +
-                           " is not: nobody could assign a rank");
+                           " is not, so no guardian can assign a rank");
   }
   return env;
 }

@@ -101,7 +101,7 @@ void AgentRunner::Start(std::function<void()> ready) {
   for (const std::string& name : ListJobs(options_.jobs_dir)) AdoptJob(name);
   ready_timer_.Start(kAdoptionBudget, [this] {
     if (!ready_) return;
-    Log().warn("some guardians have not told their state in time; going on without them");
+    Log().warn("some guardians did not report their state in time; continuing without them");
     std::exchange(ready_, nullptr)();
   });
   CheckReady();

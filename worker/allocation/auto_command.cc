@@ -89,9 +89,8 @@ Status CheckJob(const AutoFlags& flags) {
   if (torchrun != flags.job.empty())
     return InvalidArgument(torchrun ? "--job and a command line of torchrun's behind -- exclude "
                                       "each other: each is a job"
-                                    : "which job? Give --job FILE, or behind -- what torchrun "
-                                      "would be told: muster-worker --auto -- --nproc-per-node 8 "
-                                      "train.py");
+                                    : "no job; give --job FILE, or torchrun's arguments after --: "
+                                      "muster-worker --auto -- --nproc-per-node 8 train.py");
   if (torchrun && flags.torchrun.directory.empty())
     return InvalidArgument("the current directory cannot be found; give srun --chdir=DIR");
   return OkStatus();
@@ -110,7 +109,7 @@ int RunAuto(int argc, char** argv, const std::string& binary_dir) {
                "muster-worker --auto"};
   WriteHelpInWords(app);
   app.footer(
-      "Instead of --job, behind --, what torchrun would be told: srun muster-worker --auto -- "
+      "Instead of --job, torchrun's arguments after --: srun muster-worker --auto -- "
       "--nproc-per-node 8 train.py --lr 1e-4; muster run --help lists those flags.\n"
       "It exits as the job ends: 0, 10 (failed), 11 (cancelled), 12 (suspended); 75: work is "
       "left.");

@@ -102,7 +102,7 @@ class NodesOnly final : public grpc::AuthMetadataProcessor {
 Status CheckSpeaksFor(const grpc::AuthContext& context, const std::string& node) {
   const auto peer = PeerCertificate(context);
   if (peer && peer->identity.name == node) return OkStatus();
-  return PermissionDenied("the certificate of " + (peer ? peer->identity.name : "nobody") +
+  return PermissionDenied("the certificate of " + (peer ? peer->identity.name : "an unknown peer") +
                           " does not speak for node " + node);
 }
 

@@ -341,7 +341,7 @@ void SupervisorLoop::OnSignal(int signal) {
   const TimePoint now = SystemClock().Now();
   const Duration grace = TermGrace();
   const std::string name = ::sigabbrev_np(signal);
-  const std::string reason = "the allocation was told to end by SIG" + name;
+  const std::string reason = "the allocation received SIG" + name;
   Log().warn("SIG{}: the allocation is about to end", name);
   JobMonitor& course = lead_.course();
   if (signal == SIGTERM || signal == SIGINT) return course.OnStopNotice(now + grace, reason);

@@ -285,7 +285,7 @@ void CoordinatorSession::Enqueue(Message message) {
   if (!MakeRoom()) {
     if (message->has_progress()) return;
     // A coordinator that takes nothing is as good as gone: the next Hello tells all.
-    Log().warn("the coordinator does not take messages; the stream starts anew");
+    Log().warn("the coordinator does not accept messages; opening a new stream");
     queue_.resize(1);
     stream_->Cancel();
     return;

@@ -39,10 +39,10 @@ void AddHealth(const WorkerStatus& status, MetricFamilies* out) {
   probes.Add(with("outcome", "silent"), static_cast<double>(status.probes.silent));
   probes.Add(with("outcome", "unknown"), static_cast<double>(status.probes.unknown));
   auto& notices = out->Counter("muster_worker_notices_total",
-                               "Matters of the node told to the coordinator, by kind.");
+                               "Notices about the node sent to the coordinator, by kind.");
   for (const auto& [kind, count] : status.notices)
     notices.Add(with("kind", NoticeKindName(kind)), static_cast<double>(count));
-  out->Counter("muster_worker_xid_events_total", "Errors that the GPUs' driver has told.")
+  out->Counter("muster_worker_xid_events_total", "Errors that the GPU driver reported.")
       .Add(node, static_cast<double>(status.xids));
   out->Counter("muster_worker_oom_kills_total",
                "Processes that the kernel has ended on this host for want of memory.")

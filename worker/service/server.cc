@@ -289,7 +289,7 @@ void WorkerServer::ReportGpuUse() {
   if (use == gpu_use_) return;
   const bool taken = disk_pool_->TrySubmit([mapping = gpu_mapping_.get(), use] {
     if (const Status status = mapping->Set(use); !status.ok())
-      Log().warn("dcgm-exporter is not told which runs use which GPUs: {}", status.message());
+      Log().warn("cannot report to dcgm-exporter which jobs use which GPUs: {}", status.message());
   });
   if (taken) gpu_use_ = std::move(use);
 }

@@ -108,7 +108,7 @@ function showCurves(cells, attempts) {
 
 const TIERS = {
   in_place: 'The living ranks kept their processes and the gang formed again in place.',
-  respawn: 'Every rank was started anew on the same nodes.',
+  respawn: 'All ranks restarted on the same nodes.',
   spare: 'Another node took the place of the one that went away.',
   shrink: 'The job went on with fewer ranks.',
   grow: 'The job went on with more ranks.',
