@@ -9,6 +9,7 @@ struct ProcessExit {
   int exit_code = 0;
   int signal = 0;  // 0: the process exited by itself
 
+  bool ok() const { return exit_code == 0 && signal == 0; }
   friend bool operator==(const ProcessExit&, const ProcessExit&) = default;
 };
 

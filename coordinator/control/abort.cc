@@ -61,11 +61,10 @@ void ControllerCore::SendAbort(JobEntry& job, int node_rank) {
 
 void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   NodeEntry& entry = nodes_.at(node);
-  const bool cleared =
-      !message.keeps_any() && slots_.Prove(node, message.job_id, message.generation);
+  const bool cleared = !message.keeps_any() && slots_.Prove(node, message.job, message.generation);
   reschedule_ |= cleared;
-  const auto known = jobs_.find(message.job_id);
-  MarkLeaked(entry, message.job_id, message.unkillable_pids);
+  const auto known = jobs_.find(message.job);
+  MarkLeaked(entry, message.job, message.unkillable_pids);
   // It may be of an older generation than the one that the node is being prepared for.
   if (known != jobs_.end() && GivenUpForWantOfRoom(known->second, entry)) return;
   if (cleared && (known == jobs_.end() || !known->second.gang ||
@@ -74,7 +73,7 @@ void ControllerCore::Handle(const NodeName& node, const Quiesced& message) {
   }
 
   GangNode* member = nullptr;
-  JobEntry* job = Fence(node, message.job_id, message.generation, &member);
+  JobEntry* job = Fence(node, message.job, message.generation, &member);
   if (job == nullptr || member->quiesced) return;
   AttemptRecord& attempt = job->attempt();
   if (attempt.state != AttemptState::kAborting) {

@@ -65,7 +65,7 @@ Severity SeverityOf(std::string_view name) {
 void ControllerCore::Handle(const NodeName&, const Heartbeat&) {}
 
 void ControllerCore::Handle(const NodeName& node, const RankStarted& message) {
-  JobEntry* job = FenceRank(node, message.job_id, message.generation, message.rank);
+  JobEntry* job = FenceRank(node, message.job, message.generation, message.rank);
   if (job == nullptr) return;
   RankRecord& rank = job->attempt().ranks[message.rank];
   const std::optional<RankState> next = Apply(rank.state, RankEvent::kStarted);
@@ -98,7 +98,7 @@ void ControllerCore::CheckAllStarted(JobEntry& job) {
 }
 
 void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
-  JobEntry* job = FenceRank(node, message.job_id, message.generation, message.rank);
+  JobEntry* job = FenceRank(node, message.job, message.generation, message.rank);
   if (job == nullptr) return;
   AttemptRecord& attempt = job->attempt();
   RankRecord& rank = attempt.ranks[message.rank];
@@ -150,7 +150,7 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
 }
 
 void ControllerCore::Handle(const NodeName& node, const TrainerReport& message) {
-  JobEntry* job = FenceRank(node, message.job_id, message.generation, message.rank);
+  JobEntry* job = FenceRank(node, message.job, message.generation, message.rank);
   if (job == nullptr) return;
   const int rank = message.rank;
   const bool up = IsUp(job->attempt());
@@ -305,7 +305,7 @@ void ControllerCore::OnFinished(JobEntry& job, const Finished& finished) {
 }
 
 void ControllerCore::Handle(const NodeName& node, const Progress& message) {
-  JobEntry* job = Fence(node, message.job_id, message.generation, nullptr);
+  JobEntry* job = Fence(node, message.job, message.generation, nullptr);
   if (job == nullptr) return;
   for (const RankProgress& progress : message.ranks) {
     if (progress.rank < 0 || progress.rank >= WorldSize(*job)) continue;

@@ -364,7 +364,8 @@ TEST(CheckpointTest, TheWordOfANodeThatWasAskedEarlierTakesNothingBack) {
   h.StartAll(id);
   ASSERT_NE(h.Attempt(id).nodes.front().value, "n1");
   h.Join("n1");
-  h.Deliver("n1", ManifestWritten{id, "step-00000030-g1", false, "a shard is missing"});
+  h.Deliver("n1", ManifestWritten{
+                      .job = id, .directory = "step-00000030-g1", .error = "a shard is missing"});
   for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
     EXPECT_TRUE(checkpoint.step != 10 || checkpoint.state == CheckpointState::kPruning);
   }

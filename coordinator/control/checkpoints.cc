@@ -209,8 +209,10 @@ void ControllerCore::KeepPruned(JobEntry& job, const std::string& committing) {
 
 void ControllerCore::SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint) {
   if (job.attempts.empty()) return;
-  CheckpointCommitted message{
-      job.record.id, job.record.generation, job.record.output_dir, checkpoint, {}};
+  CheckpointCommitted message{.job = job.record.id,
+                              .generation = job.record.generation,
+                              .output_dir = job.record.output_dir,
+                              .checkpoint = InfoOf(checkpoint)};
   for (const CheckpointRecord& other : job.checkpoints) {
     if (other.state == CheckpointState::kPruning) message.prune.push_back(other.directory);
   }
@@ -229,15 +231,15 @@ void ControllerCore::ResendCommitted(JobEntry& job, const NodeName& node) {
 }
 
 void ControllerCore::Handle(const NodeName& node, const ManifestWritten& message) {
-  const auto found = jobs_.find(message.job_id);
+  const auto found = jobs_.find(message.job);
   if (found == jobs_.end()) return;
   JobEntry& job = found->second;
   CheckpointRecord* checkpoint = Find(job, message.directory);
   if (checkpoint == nullptr || checkpoint->manifest_written) return;
   // A node that was asked earlier cannot; another one may be removing the older ones by now.
   const auto sent = job.prune_sent.find(message.directory);
-  if (!message.ok && sent != job.prune_sent.end() && sent->second.node != node) return;
-  if (message.ok) {
+  if (!message.error.empty() && sent != job.prune_sent.end() && sent->second.node != node) return;
+  if (message.error.empty()) {
     checkpoint->manifest_written = true;
     checkpoint->verified_unix_ms = now_.unix_ms;
     Put(*checkpoint);

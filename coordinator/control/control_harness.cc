@@ -175,7 +175,10 @@ void ControlHarness::DeliverOn(SessionId session, WorkerMessage message) {
 
 void ControlHarness::PreparedOn(const std::string& node, const JobId& id) {
   const bool master = Attempt(id).nodes.front().value == node;
-  Deliver(node, Prepared{id, Attempt(id).generation, true, "", true, master ? 4001 : 0});
+  Deliver(node, Prepared{.job = id,
+                         .generation = Attempt(id).generation,
+                         .retryable = true,
+                         .master_port = master ? 4001 : 0});
 }
 
 void ControlHarness::Started(const JobId& id, int rank) {
@@ -184,7 +187,7 @@ void ControlHarness::Started(const JobId& id, int rank) {
           RankStarted{id, attempt.generation, rank, 1000 * attempt.generation + rank});
 }
 
-void ControlHarness::Exited(const JobId& id, int rank, ExitStatus exit, double age_seconds) {
+void ControlHarness::Exited(const JobId& id, int rank, ProcessExit exit, double age_seconds) {
   const AttemptRecord& attempt = Attempt(id);
   Deliver(attempt.ranks[rank].node.value,
           RankExited{id,
@@ -197,7 +200,7 @@ void ControlHarness::Exited(const JobId& id, int rank, ExitStatus exit, double a
 
 void ControlHarness::Ended(const JobId& id, int rank) {
   const AttemptRecord& attempt = Attempt(id);
-  Deliver(attempt.ranks[rank].node.value, RankExited{.job_id = id,
+  Deliver(attempt.ranks[rank].node.value, RankExited{.job = id,
                                                      .generation = attempt.generation,
                                                      .rank = rank,
                                                      .exit = {0, 9},
@@ -279,7 +282,7 @@ void ControlHarness::Checkpoint(const JobId& id, Step step, std::optional<double
 
 void ControlHarness::Manifest(const JobId& id, const std::string& directory, bool ok) {
   Deliver(Attempt(id).nodes.front().value,
-          ManifestWritten{id, directory, ok, ok ? "" : "disk full"});
+          ManifestWritten{.job = id, .directory = directory, .error = ok ? "" : "disk full"});
 }
 
 void ControlHarness::PrepareAll(const JobId& id) {
@@ -314,7 +317,7 @@ HostedGeneration ControlHarness::Hosted(const std::string& node, const JobId& id
                                         AttemptState as) const {
   const AttemptRecord& attempt = Attempt(id);
   HostedGeneration hosted;
-  hosted.job_id = id;
+  hosted.job = id;
   hosted.generation = attempt.generation;
   hosted.prepared = as >= AttemptState::kLaunching;
   hosted.launched = as >= AttemptState::kRunning;

@@ -65,7 +65,7 @@ class ControlHarness {
 
   void PreparedOn(const std::string& node, const JobId& id);  // ok, newest generation
   void Started(const JobId& id, int rank);
-  void Exited(const JobId& id, int rank, ExitStatus exit, double age_seconds = 0);
+  void Exited(const JobId& id, int rank, ProcessExit exit, double age_seconds = 0);
   void Ended(const JobId& id, int rank);  // by SIGKILL of its guardian, for an abort
   void QuiescedOn(const std::string& node, const JobId& id);
   void QuiesceAll(const JobId& id);  // every node of the newest attempt that is connected

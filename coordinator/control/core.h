@@ -112,6 +112,7 @@ class ControllerCore {
   void Handle(const NodeName& node, const TrainerReport& message);
   void Handle(const NodeName& node, const Progress& message);
   void Handle(const NodeName& node, const Heartbeat&);
+  void Handle(const NodeName&, const LogChunk&) {}  // the service's
   void CheckAllStarted(JobEntry& job);
   void OnFormed(JobEntry& job, int rank);
   void OnResumed(JobEntry& job, int rank, const Resumed& resumed);
@@ -203,7 +204,7 @@ class ControllerCore {
   void Quarantine(NodeEntry& node, const std::string& detail);
   void StopGang(JobEntry& job, const std::string& reason, std::optional<TimePoint> deadline);
   void SendStop(JobEntry& job, const GangNode& member);
-  bool ExitedByStop(JobEntry& job, const ExitStatus& exit);
+  bool ExitedByStop(JobEntry& job, const ProcessExit& exit);
   void StopExpired(JobEntry& job);
   void GangStopped(JobEntry& job, const std::string& reason);
 

@@ -266,7 +266,7 @@ void ControllerCore::SendStop(JobEntry& job, const GangNode& member) {
 }
 
 // True: the exit is the stop's doing, and all that follows from it is done.
-bool ControllerCore::ExitedByStop(JobEntry& job, const ExitStatus& exit) {
+bool ControllerCore::ExitedByStop(JobEntry& job, const ProcessExit& exit) {
   const Gang& gang = *job.gang;
   if (!gang.stopping || job.attempt().state == AttemptState::kAborting) return false;
   // A command knows no better way to end than by the signal.

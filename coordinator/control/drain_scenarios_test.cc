@@ -31,7 +31,7 @@ TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
   h.QuiescedOn("n1", h.id);
-  h.Deliver("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .standbys = 1});
   ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
@@ -153,7 +153,7 @@ TEST(DrainTest, ACommandThatEndsWellBecauseItWasAskedToIsRunAgain) {
   (void)h.Drain("n1");
   HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
   HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
-  const RankExited asked{.job_id = h.id, .generation = 1, .rank = 1, .asked_to_stop = true};
+  const RankExited asked{.job = h.id, .generation = 1, .rank = 1, .asked_to_stop = true};
   n2.exited.push_back(asked);
   h.Deliver("n2", asked);
   h.Restart();
@@ -248,7 +248,7 @@ TEST(DrainRestartTest, RanksThatStoppedForADrainThatIsOverHaveNotFinished) {
   h.Join("n1", {.hosted = {n1}});
   h.Join("n2", {.hosted = {n2}});
   for (const int rank : {0, 1}) {
-    RankExited exited{.job_id = h.id, .generation = 1, .rank = rank};
+    RankExited exited{.job = h.id, .generation = 1, .rank = rank};
     exited.asked_to_stop = true;
     h.Deliver(rank == 0 ? "n1" : "n2", exited);
   }
@@ -267,7 +267,7 @@ TEST(DrainRestartTest, AStandbyOfAnOlderGenerationKeepsTheNodeFromBeingDrained) 
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
   h.QuiescedOn("n1", h.id);
-  h.Deliver("n2", Quiesced{.job_id = h.id, .generation = 1, .standbys = 1});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .standbys = 1});
   ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
   h.Restart();
   n2.quiesced = true;

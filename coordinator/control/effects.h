@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/wire/messages.h"
 #include "coordinator/control/events.h"
-#include "coordinator/control/messages.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {

@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "coordinator/control/messages.h"
+#include "common/wire/messages.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {

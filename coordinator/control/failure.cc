@@ -22,7 +22,7 @@ CauseKind KindOf(const TrainerError& error) {
   return CauseKind::kRankExited;
 }
 
-CauseKind KindOf(const ExitStatus& exit) {
+CauseKind KindOf(const ProcessExit& exit) {
   if (exit.signal != 0) return CauseKind::kRankKilled;
   switch (exit.exit_code) {
     case kExitPeerLost: return CauseKind::kPeerLost;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "coordinator/control/messages.h"
+#include "common/wire/messages.h"
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/domain/records.h"
 
@@ -27,7 +27,7 @@ struct Failure {
   TimePoint at;         // when it happened, as well as the coordinator can know
   std::vector<std::string> log_tail;
   // What the cause card is made of.
-  std::optional<ExitStatus> exit;
+  std::optional<ProcessExit> exit;
   bool out_of_memory = false;
   std::optional<TrainerError> error;
   std::optional<HangVerdict> hang;
@@ -46,7 +46,7 @@ struct RankFailure {
   int rank = 0;
   NodeName node;
   bool train = true;                  // muster-trainer's exit codes mean something
-  std::optional<ExitStatus> exit;     // nothing: reported an error and hangs since
+  std::optional<ProcessExit> exit;    // nothing: reported an error and hangs since
   std::optional<TrainerError> error;  // what the trainer said before
   bool node_stopped = false;          // ended because its node was taken down
   bool ended = false;                 // its guardian had begun to end the generation

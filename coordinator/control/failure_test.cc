@@ -13,7 +13,7 @@ RankFailure Exit(int code, int signal) {
   RankFailure failure;
   failure.rank = 1;
   failure.node = MakeName("n2");
-  failure.exit = ExitStatus{code, signal};
+  failure.exit = ProcessExit{code, signal};
   return failure;
 }
 
@@ -97,7 +97,7 @@ TEST(ClassifyTest, ASignalOutweighsAReportOfLostPeers) {
   RankFailure failure = Exit(0, SIGSEGV);
   failure.error = TrainerError{"peer_lost", "rank 0 is gone", 7};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kRankKilled);
-  failure.exit = ExitStatus{1, 0};
+  failure.exit = ProcessExit{1, 0};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kPeerLost);
 }
 
@@ -147,15 +147,15 @@ TEST(ConsequenceOfAbortTest, OnlyASignalOfTheGuardianToARankThatHadNothingToSay)
   EXPECT_FALSE(IsConsequenceOfAbort(failure)) << "it was killed by somebody else";
   failure.ended = true;
   EXPECT_TRUE(IsConsequenceOfAbort(failure));
-  failure.exit = ExitStatus{0, SIGTERM};
+  failure.exit = ProcessExit{0, SIGTERM};
   EXPECT_TRUE(IsConsequenceOfAbort(failure));
   failure.error = TrainerError{"peer_lost", "rank 1 is gone", 3};
   EXPECT_TRUE(IsConsequenceOfAbort(failure));
-  failure.exit = ExitStatus{0, SIGSEGV};
+  failure.exit = ProcessExit{0, SIGSEGV};
   EXPECT_FALSE(IsConsequenceOfAbort(failure));
-  failure.exit = ExitStatus{3, 0};
+  failure.exit = ProcessExit{3, 0};
   EXPECT_FALSE(IsConsequenceOfAbort(failure));
-  failure.exit = ExitStatus{0, SIGKILL};
+  failure.exit = ProcessExit{0, SIGKILL};
   failure.node_stopped = true;
   EXPECT_FALSE(IsConsequenceOfAbort(failure));
 }

@@ -175,7 +175,7 @@ TEST(InPlaceTest, AnErrorThatARankReportedIsCauseEnoughForASymptom) {
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
   h.Report(h.id, 0, TrainerError{"peer_lost", "reset", 12});
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
-  h.Deliver("n2", RankExited{.job_id = h.id,
+  h.Deliver("n2", RankExited{.job = h.id,
                              .generation = 1,
                              .rank = 1,
                              .exit = {1, 0},

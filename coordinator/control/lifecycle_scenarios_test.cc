@@ -304,7 +304,7 @@ TEST(AttemptTest, AnExitThatWasNotStoredBeforeTheCoordinatorDiedComesBackWithThe
   h.Exited(id, 0, {0, 0});
   ASSERT_NE(h.stored().attempts.back().ranks[0].state, RankState::kExited);
   h.Restart();
-  n1.exited.push_back({.job_id = id, .generation = 1, .rank = 0});
+  n1.exited.push_back({.job = id, .generation = 1, .rank = 0});
   h.Join("n1", {.hosted = {n1}});
   h.Join("n2", {.hosted = {n2}});
   EXPECT_EQ(h.Attempt(id).ranks[0].state, RankState::kExited);

@@ -280,14 +280,14 @@ TEST(NodeTest, WhatIsStuckOfAnOlderGenerationLeavesNoRoomForANewerOne) {
 TEST(NodeTest, AGuardianOfAnUnknownJobIsReleased) {
   ControlHarness h;
   HostedGeneration stray;
-  stray.job_id = JobId{"0123456789"};
+  stray.job = JobId{"0123456789"};
   stray.generation = 4;
   stray.launched = true;
-  stray.started.push_back({stray.job_id, 4, 0, 99});
+  stray.started.push_back({stray.job, 4, 0, 99});
   h.Join("n1", {.hosted = {stray}});
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
   EXPECT_EQ(h.Node("n1").slots_used, 1);
-  h.Deliver("n1", Released{stray.job_id});
+  h.Deliver("n1", Released{stray.job});
   EXPECT_EQ(h.Node("n1").slots_used, 0);
 }
 

@@ -125,8 +125,11 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
     RecordClusterEvent(
         {"node_back", Severity::kInfo, "node " + record.name.value + " is connected again"});
   }
-  Send(record.name, Welcome{kProtocolVersion, options_.cluster, options_.heartbeat_ms,
-                            options_.progress_ms, options_.epoch});
+  Send(record.name, Welcome{.protocol_version = kProtocolVersion,
+                            .cluster = options_.cluster,
+                            .heartbeat_ms = options_.heartbeat_ms,
+                            .progress_ms = options_.progress_ms,
+                            .epoch = options_.epoch});
 }
 
 // A node that comes back in another pilot job is given to the cluster anew: that the one before was
@@ -160,10 +163,10 @@ void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
 }
 
 void ControllerCore::Handle(const NodeName& node, const Released& message) {
-  slots_.ProveTerminated(node, message.job_id);
-  MarkLeaked(nodes_.at(node), message.job_id, {});
+  slots_.ProveTerminated(node, message.job);
+  MarkLeaked(nodes_.at(node), message.job, {});
   reschedule_ = true;
-  const auto job = jobs_.find(message.job_id);
+  const auto job = jobs_.find(message.job);
   // It may have been given to the gang again meanwhile.
   if (job == jobs_.end() || FindMember(job->second, node) != nullptr) return;
   if (std::erase(job->second.record.pending_release, node) > 0) Mark(job->second);
@@ -174,14 +177,14 @@ void ControllerCore::Handle(const NodeName& node, const Released& message) {
 void ControllerCore::ReconcileNode(NodeEntry& node, const Hello& hello) {
   const NodeName name = node.record.name;
   std::set<JobId> hosted;
-  for (const HostedGeneration& generation : hello.hosted) hosted.insert(generation.job_id);
+  for (const HostedGeneration& generation : hello.hosted) hosted.insert(generation.job);
   slots_.ProveAllGoneBut(name, hosted);
   const std::vector<LeakedSlot> leaked = node.record.leaked;
   for (const LeakedSlot& slot : leaked) {
     if (!hosted.contains(slot.job)) MarkLeaked(node, slot.job, {});
   }
   for (const HostedGeneration& generation : hello.hosted) {
-    ReconcileJob(node, generation.job_id, &generation);
+    ReconcileJob(node, generation.job, &generation);
   }
   for (auto& [id, job] : jobs_) {
     if (hosted.contains(id)) continue;
@@ -241,7 +244,10 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
     case ReconcileAction::kAdoptPrepared:
       // A Hello does not say what the node's GPUs run with. The answer to a repeated question does.
       if (job->spec.resources.device == "cuda") return SendPrepare(*job, node_rank);
-      return Handle(name, Prepared{id, hosted->generation, true, "", true, hosted->master_port});
+      return Handle(name, Prepared{.job = id,
+                                   .generation = hosted->generation,
+                                   .retryable = true,
+                                   .master_port = hosted->master_port});
     case ReconcileAction::kLaunch: return SendLaunch(*job, node_rank, node_rank + 1);
     case ReconcileAction::kAdopt:
       Adopt(name, *hosted);
@@ -266,32 +272,31 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
 
 void ControllerCore::Adopt(const NodeName& node, const HostedGeneration& hosted) {
   for (RankStarted started : hosted.started) {
-    started.job_id = hosted.job_id;
+    started.job = hosted.job;
     started.generation = hosted.generation;
     Handle(node, started);
   }
   for (TrainerReport report : hosted.reports) {
-    report.job_id = hosted.job_id;
+    report.job = hosted.job;
     report.generation = hosted.generation;
     Handle(node, report);
   }
   for (RankExited exited : hosted.exited) {
-    exited.job_id = hosted.job_id;
+    exited.job = hosted.job;
     exited.generation = hosted.generation;
     Handle(node, exited);
   }
   if (hosted.quiesced)
-    Handle(node,
-           Quiesced{hosted.job_id, hosted.generation, {}, hosted.parked_ranks, hosted.standbys});
+    Handle(node, Quiesced{hosted.job, hosted.generation, {}, hosted.parked_ranks, hosted.standbys});
 }
 
 void ControllerCore::AbortStale(NodeEntry& node, const HostedGeneration& hosted) {
-  const JobEntry& job = jobs_.at(hosted.job_id);
-  slots_.Orphan(node.record.name, hosted.job_id, hosted.generation, SlotsLeft(&job, hosted));
+  const JobEntry& job = jobs_.at(hosted.job);
+  slots_.Orphan(node.record.name, hosted.job, hosted.generation, SlotsLeft(&job, hosted));
   if (job.record.state == JobState::kRunning) {
-    return Send(node.record.name, Release{hosted.job_id});
+    return Send(node.record.name, Release{hosted.job});
   }
-  Send(node.record.name, Abort{hosted.job_id, hosted.generation,
+  Send(node.record.name, Abort{hosted.job, hosted.generation,
                                "this generation is over; another one has taken its place", 0});
 }
 

@@ -254,7 +254,7 @@ void ControllerCore::NoteUnreleased(JobEntry& job, const NodeName& node) {
 void ControllerCore::SendPrepare(JobEntry& job, int node_rank) {
   const AttemptRecord& attempt = job.attempt();
   Prepare prepare;
-  prepare.job_id = job.record.id;
+  prepare.job = job.record.id;
   prepare.job_name = job.record.name;
   prepare.generation = attempt.generation;
   prepare.spec_yaml = job.record.spec_yaml;
@@ -271,7 +271,7 @@ void ControllerCore::SendPrepare(JobEntry& job, int node_rank) {
 
 void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   GangNode* member = nullptr;
-  JobEntry* job = Fence(node, message.job_id, message.generation, &member);
+  JobEntry* job = Fence(node, message.job, message.generation, &member);
   if (job == nullptr || member->prepared) return;
   if (member->spare) return SparePrepared(*job, *member, message);
   if (job->attempt().state != AttemptState::kPreparing) return;
@@ -280,7 +280,7 @@ void ControllerCore::Handle(const NodeName& node, const Prepared& message) {
   failure.kind = CauseKind::kPrepareFailed;
   failure.node = node;
   failure.at = now_.mono;
-  if (!message.ok) {
+  if (!message.error.empty()) {
     const std::string error = CutText(message.error, kMaxReasonBytes);
     // What others have run is no fault of the job.
     const bool ran = job->record.started_unix_ms > 0;
@@ -349,7 +349,7 @@ void ControllerCore::LaunchGang(JobEntry& job) {
 void ControllerCore::SparePrepared(JobEntry& job, GangNode& member, const Prepared& message) {
   if (job.attempt().state == AttemptState::kAborting) return;
   const NodeName node = member.name;
-  if (!message.ok) {
+  if (!message.error.empty()) {
     const std::string error = CutText(message.error, kMaxReasonBytes);
     Refuse(job, node, error);
     return DropSpare(job, node, "it cannot run the job: " + error);
@@ -371,7 +371,7 @@ void ControllerCore::WatchFromStart(JobEntry& job) {
 void ControllerCore::SendLaunch(JobEntry& job, int first_node, int last_node) {
   const AttemptRecord& attempt = job.attempt();
   Launch launch;
-  launch.job_id = job.record.id;
+  launch.job = job.record.id;
   launch.generation = attempt.generation;
   launch.master_address = attempt.master_address;
   launch.master_port = attempt.master_port;
@@ -382,13 +382,13 @@ void ControllerCore::SendLaunch(JobEntry& job, int first_node, int last_node) {
   launch.restart_count = static_cast<int>(attempt.generation - 1);
   // torchrun counts what follows the first attempt.
   launch.max_restarts = std::max(0, job.spec.restart.max_without_progress - 1);
-  launch.resume = ResumePoints(job);
+  for (const CheckpointRecord& point : ResumePoints(job)) launch.resume.push_back(InfoOf(point));
   launch.buddy_ring = BuddyRing(DomainsOf(attempt, nodes_));
   for (int n = first_node; n < last_node; ++n) {
     launch.node_rank = n;
     // Rank 0 chooses among them; the other nodes need to know which directories to leave alone.
     if (n > 0) {
-      for (CheckpointRecord& checkpoint : launch.resume) checkpoint.shards.clear();
+      for (CheckpointInfo& checkpoint : launch.resume) checkpoint.shards.clear();
     }
     Send(attempt.nodes[n], launch);
   }

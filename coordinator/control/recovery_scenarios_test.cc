@@ -225,7 +225,7 @@ TEST(RankFaultTest, OutOfMemoryIsTriedOnceMore) {
   RunningJob h;
   for (int attempt = 0; attempt < 2; ++attempt) {
     ASSERT_FALSE(IsTerminal(h.State(h.id))) << h.Timeline();
-    h.Deliver("n2", RankExited{.job_id = h.id,
+    h.Deliver("n2", RankExited{.job = h.id,
                                .generation = h.Attempt(h.id).generation,
                                .rank = 1,
                                .exit = {0, 9},
@@ -301,7 +301,8 @@ TEST(PrepareTest, WhatNoAttemptCanMendEndsTheJob) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(TrainYaml());
-  h.Deliver("n2", Prepared{id, 1, false, "model path /jobs/model does not exist", false, 0});
+  h.Deliver("n2",
+            Prepared{.job = id, .generation = 1, .error = "model path /jobs/model does not exist"});
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kFailed);
@@ -319,7 +320,8 @@ TEST(PrepareTest, ANodeThatCannotRunItEndsNoJobThatHasRun) {
   h.Advance(seconds(11));
   h.ParkedOn("n1", id);
   ASSERT_EQ(h.Attempt(id).nodes[1].value, "n3");
-  h.Deliver("n3", Prepared{id, 2, false, "there is no directory /data/model", false, 0});
+  h.Deliver("n3",
+            Prepared{.job = id, .generation = 2, .error = "there is no directory /data/model"});
   EXPECT_TRUE(
       h.HasEvent(id, "node_refused", "n3 cannot run it: there is no directory /data/model"));
   h.QuiesceAll(id);
@@ -338,7 +340,8 @@ TEST(PrepareTest, ANodeThatCannotRunItIsTriedAgainAfterAPause) {
   h.RunTo(id, 5);
   h.Exited(id, 1, {0, 11});
   h.QuiesceAll(id);
-  h.Deliver("n2", Prepared{id, 2, false, "there is no directory /data/model", false, 0});
+  h.Deliver("n2",
+            Prepared{.job = id, .generation = 2, .error = "there is no directory /data/model"});
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kRecovering);
   EXPECT_EQ(h.Attempt(id).generation, 2) << "there is no other node";
@@ -357,8 +360,12 @@ TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobThatHasRun) {
   h.Leave("n2");
   h.Advance(seconds(11));
   h.ParkedOn("n1", id);
-  h.Deliver("n1", Prepared{id, 2, true, "", false, 4999, CudaStack{"b", "13.0", "13.0", "2.28.9"}});
-  h.Deliver("n3", Prepared{id, 2, true, "", false, 0, CudaStack{"b", "13.0", "13.0", "2.27.5"}});
+  h.Deliver("n1", Prepared{.job = id,
+                           .generation = 2,
+                           .master_port = 4999,
+                           .cuda = CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+  h.Deliver("n3",
+            Prepared{.job = id, .generation = 2, .cuda = CudaStack{"b", "13.0", "13.0", "2.27.5"}});
   h.QuiesceAll(id);
   EXPECT_EQ(h.Attempt(id).generation, 3);
   EXPECT_EQ(h.Attempt(id).nodes[1].value, "n4");
@@ -377,10 +384,13 @@ TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobTheSecondTimeEither) {
   double pause = 10;
   for (Generation generation = 2; generation < 6; ++generation, pause *= 2) {
     ASSERT_EQ(h.Attempt(id).generation, generation) << h.Timeline();
-    h.Deliver("n1", Prepared{id, generation, true, "", false, 4999,
-                             CudaStack{"b", "13.0", "13.0", "2.28.9"}});
-    h.Deliver("n3", Prepared{id, generation, true, "", false, 0,
-                             CudaStack{"b", "13.0", "13.0", "2.27.5"}});
+    h.Deliver("n1", Prepared{.job = id,
+                             .generation = generation,
+                             .master_port = 4999,
+                             .cuda = CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+    h.Deliver("n3", Prepared{.job = id,
+                             .generation = generation,
+                             .cuda = CudaStack{"b", "13.0", "13.0", "2.27.5"}});
     h.QuiesceAll(id);
     ASSERT_EQ(h.State(id), JobState::kRecovering) << h.Timeline();
     h.Advance(std::chrono::round<milliseconds>(std::chrono::duration<double>(pause - 1)));
@@ -400,7 +410,10 @@ TEST(PrepareTest, ANodeThatFailsToPrepareAgainAndAgainEndsNoJobThatHasRun) {
   h.QuiesceAll(id);
   for (int n = 0; n < 12; ++n) {
     const Generation generation = h.Attempt(id).generation;
-    h.Deliver("n2", Prepared{id, generation, false, "its guardian does not start", true, 0});
+    h.Deliver("n2", Prepared{.job = id,
+                             .generation = generation,
+                             .error = "its guardian does not start",
+                             .retryable = true});
     h.QuiesceAll(id);
     ASSERT_NE(h.State(id), JobState::kFailed) << h.Timeline();
     ASSERT_TRUE(n > 0 || h.Attempt(id).generation == generation + 1) << "once at once";
@@ -453,9 +466,13 @@ TEST(PrepareTest, NodesWithDifferentNcclAreNotLaunched) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(TrainYaml());
-  h.Deliver("n1", Prepared{id, 1, true, "", false, 4999, CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+  h.Deliver("n1", Prepared{.job = id,
+                           .generation = 1,
+                           .master_port = 4999,
+                           .cuda = CudaStack{"b", "13.0", "13.0", "2.28.9"}});
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kPreparing);
-  h.Deliver("n2", Prepared{id, 1, true, "", false, 0, CudaStack{"b", "13.0", "13.0", "2.27.5"}});
+  h.Deliver("n2",
+            Prepared{.job = id, .generation = 1, .cuda = CudaStack{"b", "13.0", "13.0", "2.27.5"}});
   EXPECT_TRUE(h.Take<Launch>("n1").empty());
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kFailed);
@@ -467,8 +484,12 @@ TEST(PrepareTest, NodesWithOneCudaStackAreLaunched) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(TrainYaml());
-  h.Deliver("n1", Prepared{id, 1, true, "", false, 4999, CudaStack{"b", "13.0", "13.0", "2.28.9"}});
-  h.Deliver("n2", Prepared{id, 1, true, "", false, 0, CudaStack{"b", "13.0", "13.1", "2.28.9"}});
+  h.Deliver("n1", Prepared{.job = id,
+                           .generation = 1,
+                           .master_port = 4999,
+                           .cuda = CudaStack{"b", "13.0", "13.0", "2.28.9"}});
+  h.Deliver("n2",
+            Prepared{.job = id, .generation = 1, .cuda = CudaStack{"b", "13.0", "13.1", "2.28.9"}});
   EXPECT_EQ(h.Take<Launch>("n1").size(), 1u);
   EXPECT_EQ(h.Take<Launch>("n2").size(), 1u);
 }
@@ -478,7 +499,7 @@ TEST(PrepareTest, ARetryableRefusalIsTriedAgainAndCounted) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(TrainYaml());
-  h.Deliver("n2", Prepared{id, 1, false, "port lost", true, 0});
+  h.Deliver("n2", Prepared{.job = id, .generation = 1, .error = "port lost", .retryable = true});
   h.QuiesceAll(id);
   EXPECT_EQ(h.Job(id).record->generation, 2);
   EXPECT_EQ(h.Job(id).record->attempts_without_progress, 1);
@@ -512,7 +533,7 @@ TEST(PrepareTest, ANodeThatPreparesAgainIsWaitedForAndItsNewPortIsTold) {
   EXPECT_EQ(h.Take<Prepare>("n1").size(), 1u);
   h.PreparedOn("n2", id);
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kPreparing) << "the port that n1 told is gone";
-  h.Deliver("n1", Prepared{id, 1, true, "", false, 4999});
+  h.Deliver("n1", Prepared{.job = id, .generation = 1, .master_port = 4999});
   EXPECT_EQ(h.Take<Launch>("n2").at(0).master_port, 4999);
 }
 
@@ -561,7 +582,7 @@ TEST(FenceTest, MessagesOfAnotherGenerationNodeOrJobChangeNothing) {
   h.observations.clear();
   const JobState state = h.State(h.id);
   for (Generation generation : {1, 3}) {
-    h.Deliver("n1", Prepared{h.id, generation, false, "no", false, 0});
+    h.Deliver("n1", Prepared{.job = h.id, .generation = generation, .error = "no"});
     h.Deliver("n1", RankStarted{h.id, generation, 0, 77});
     h.Deliver("n1", RankExited{h.id, generation, 0, {1, 0}, 0, {}});
     h.Deliver("n1", Quiesced{h.id, generation, {}});
@@ -587,7 +608,7 @@ TEST(FenceTest, AReplacedStreamIsNotListenedTo) {
   h.Join("n1");
   EXPECT_EQ(h.closes.at(0).session, old);
   EXPECT_EQ(h.Take<Prepare>("n1").size(), 2u) << "said again after the reconnect";
-  h.DeliverOn(old, Prepared{id, 1, false, "no", false, 0});
+  h.DeliverOn(old, Prepared{.job = id, .generation = 1, .error = "no"});
   h.Handle(WorkerStreamClosed{old});
   EXPECT_EQ(h.State(id), JobState::kStarting);
   EXPECT_TRUE(h.Node("n1").connected);

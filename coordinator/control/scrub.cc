@@ -191,8 +191,11 @@ void Scrubs::Send(JobEntry& job, const CheckpointRecord& checkpoint, const NodeN
   const std::uint64_t speed = std::max<std::uint64_t>(1, core_.options_.scrub_bytes_per_second);
   const double seconds = kSlowness * bytes / static_cast<double>(speed);
   SetTime(job, core_.now_.mono + kTimeout + FromSeconds(seconds));
-  core_.Send(node, ScrubCheckpoint{newest_, job.record.id, job.record.output_dir, checkpoint,
-                                   core_.options_.scrub_bytes_per_second});
+  core_.Send(node, ScrubCheckpoint{.scrub_id = newest_,
+                                   .job = job.record.id,
+                                   .output_dir = job.record.output_dir,
+                                   .checkpoint = InfoOf(checkpoint),
+                                   .max_bytes_per_second = core_.options_.scrub_bytes_per_second});
 }
 
 void Scrubs::ReleaseOrder(JobEntry& job) {
@@ -215,7 +218,7 @@ void Scrubs::Answered(const NodeName& node, const CheckpointScrubbed& answer) {
   const auto reading = reading_.find(node);
   if (reading == reading_.end()) return;
   JobEntry& job = core_.jobs_.at(reading->second);
-  const bool expected = answer.scrub_id == job.scrub.id && answer.job_id == job.record.id &&
+  const bool expected = answer.scrub_id == job.scrub.id && answer.job == job.record.id &&
                         answer.directory == job.scrub.directory;
   if (!expected) return;  // of an order that was given up
   ReleaseOrder(job);

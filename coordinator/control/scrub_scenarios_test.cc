@@ -47,8 +47,8 @@ struct Scrubbed : ControlHarness {
   }
   void Answer(const std::string& node, const ScrubCheckpoint& order, ScrubOutcome outcome,
               const std::string& detail = "") {
-    Deliver(node, CheckpointScrubbed{order.scrub_id, order.job_id, order.checkpoint.directory,
-                                     outcome, "", detail});
+    Deliver(node, CheckpointScrubbed{order.scrub_id, order.job, order.checkpoint.directory, outcome,
+                                     "", detail});
   }
   // Asks for the next scrub, which must come now, and answers.
   void Scrub(const std::string& node, ScrubOutcome outcome, const std::string& detail = "") {
@@ -292,7 +292,7 @@ TEST(ScrubTest, ANodeReadsForOneJobAtATime) {
   EXPECT_FALSE(h.Ordered()) << "n3 is the only one left, and it reads for another job";
   h.Answer("n3", order, ScrubOutcome::kWhole);
   h.Advance(seconds(3));
-  EXPECT_EQ(h.Order("n3").job_id, h.id);
+  EXPECT_EQ(h.Order("n3").job, h.id);
 }
 
 struct Ended : Scrubbed {

@@ -86,7 +86,7 @@ TEST(FailureDomainTest, TheRingIsThatOfTheNodesOfTheAttempt) {
   EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n6"}));
   h.StartAll(h.id);
   h.TrainFrom(h.id, 1);
-  h.Deliver("n6", Prepared{h.id, 1, true, "", true, 0});
+  h.Deliver("n6", Prepared{.job = h.id, .generation = 1, .retryable = true});
   h.Forget();
   h.Lose("n2");
   for (const char* node : {"n1", "n3", "n4"}) h.ParkedOn(node, h.id);
@@ -111,7 +111,7 @@ TEST(SpareTest, ASpareIsPreparedWithoutRanksAndItsSlotsAreTaken) {
   h.PrepareAll(id);
   EXPECT_EQ(h.Take<Launch>("n1").size(), 1u) << "a spare is not waited for";
   EXPECT_TRUE(h.Take<Launch>("n3").empty());
-  h.Deliver("n3", Prepared{id, 1, true, "", true, 0});
+  h.Deliver("n3", Prepared{.job = id, .generation = 1, .retryable = true});
   h.Exited(id, 0, {0, 0});
   h.Exited(id, 1, {0, 0});
   EXPECT_EQ(h.Take<Abort>("n3").size(), 1u);
@@ -124,7 +124,7 @@ TEST(SpareTest, ASpareIsPreparedWithoutRanksAndItsSlotsAreTaken) {
 TEST(SpareTest, TheJobsOwnSpareIsTakenFirst) {
   Elastic h({"n1", "n2", "n3", "n4"}, kWithSpare);
   ASSERT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n3"}));
-  h.Deliver("n3", Prepared{h.id, 1, true, "", true, 0});
+  h.Deliver("n3", Prepared{.job = h.id, .generation = 1, .retryable = true});
   h.Lose("n2");
   EXPECT_EQ(h.Take<Abort>("n3").size(), 1u);
   h.ParkedOn("n1", h.id);
@@ -151,14 +151,14 @@ TEST(SpareTest, ALostOrBrokenSpareIsNoFaultOfTheJob) {
   EXPECT_TRUE(h.HasEvent(h.id, "spare_dropped", "n3"));
   h.Join("n4");
   ASSERT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"}));
-  h.Deliver("n4", Prepared{h.id, 1, false, "no such model", false, 0});
+  h.Deliver("n4", Prepared{.job = h.id, .generation = 1, .error = "no such model"});
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
 // It was taken and dropped again at the speed of a round trip, with two commits each time.
 TEST(SpareTest, ASpareThatCannotRunTheJobIsLeftAloneForAWhile) {
   Elastic h({"n1", "n2", "n3"}, kWithSpare);
-  h.Deliver("n3", Prepared{h.id, 1, false, "no such model", false, 0});
+  h.Deliver("n3", Prepared{.job = h.id, .generation = 1, .error = "no such model"});
   EXPECT_EQ(h.Take<Release>("n3").size(), 1u) << "it may be taken again in this generation";
   h.Deliver("n3", Released{h.id});
   EXPECT_EQ(h.Node("n3").slots_used, 0);
@@ -170,7 +170,7 @@ TEST(SpareTest, ASpareThatCannotRunTheJobIsLeftAloneForAWhile) {
 
 TEST(SpareTest, ASpareThatReconnectsIsPreparedAgain) {
   Elastic h({"n1", "n2", "n3"}, kWithSpare);
-  h.Deliver("n3", Prepared{h.id, 1, true, "", true, 0});
+  h.Deliver("n3", Prepared{.job = h.id, .generation = 1, .retryable = true});
   h.Leave("n3");
   h.Join("n3", {.instance = "second", .metrics_port = 9100});
   EXPECT_EQ(h.Take<Prepare>("n3").size(), 1u);

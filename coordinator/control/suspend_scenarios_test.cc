@@ -20,7 +20,7 @@ struct Suspending : RunningJob {
     EXPECT_TRUE(reply.status.ok()) << reply.status.ToString();
     EXPECT_EQ(std::get<SuspendAccepted>(reply.body).state, JobState::kStopping);
   }
-  void ExitAll(ExitStatus exit = {0, 0}) {
+  void ExitAll(ProcessExit exit = {0, 0}) {
     Exited(id, 0, exit);
     Exited(id, 1, exit);
   }
@@ -243,11 +243,10 @@ TEST(SuspendTest, AJobThatHasFinishedAlreadyIsWoundUpAsThat) {
 TEST(SuspendTest, ACommandThatEndsWellBecauseItWasAskedToIsSuspended) {
   Suspending h(CommandYaml(), 60);
   EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
-  h.Deliver("n1", RankExited{.job_id = h.id, .generation = 1, .rank = 0, .asked_to_stop = true});
+  h.Deliver("n1", RankExited{.job = h.id, .generation = 1, .rank = 0, .asked_to_stop = true});
   h.Deliver(
       "n2",
-      RankExited{
-          .job_id = h.id, .generation = 1, .rank = 1, .exit = {0, 15}, .asked_to_stop = true});
+      RankExited{.job = h.id, .generation = 1, .rank = 1, .exit = {0, 15}, .asked_to_stop = true});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Reason(), "suspended: maintenance; its command starts from the beginning");

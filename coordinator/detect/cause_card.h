@@ -10,7 +10,7 @@
 
 #include "common/base/ids.h"
 #include "common/job_spec/job_spec.h"
-#include "coordinator/control/worker_messages.h"
+#include "common/wire/messages.h"
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/domain/records.h"
 
@@ -21,9 +21,9 @@ struct CauseEvidence {
   CauseKind kind = CauseKind::kNone;
   std::string message;  // the cause as a sentence
   NodeName node;
-  int world_size = 1;              // of the attempt
-  std::optional<ExitStatus> exit;  // of the first failing rank, where its own doing
-  bool out_of_memory = false;      // the kernel's out-of-memory killer ended it
+  int world_size = 1;               // of the attempt
+  std::optional<ProcessExit> exit;  // of the first failing rank, where its own doing
+  bool out_of_memory = false;       // the kernel's out-of-memory killer ended it
   std::optional<TrainerError> error;
   std::optional<HangVerdict> hang;
   std::optional<RankProgress> last;  // its page at the end

@@ -35,7 +35,7 @@ CauseEvidence Exit(int code, int signal = 0) {
   CauseEvidence evidence;
   evidence.kind = signal != 0 ? CauseKind::kRankKilled : CauseKind::kRankExited;
   evidence.node = NodeName{"n2"};
-  evidence.exit = ExitStatus{code, signal};
+  evidence.exit = ProcessExit{code, signal};
   evidence.world_size = 4;
   return evidence;
 }
@@ -121,7 +121,7 @@ TEST(CauseCard, AnExceptionIsNamedButNotInTheLogOfAKilledRank) {
   CauseEvidence evidence = Exit(1);
   evidence.log_tail = {"ValueError: no rows"};
   EXPECT_EQ(BuildCauseCard(evidence, CommandJob()).what, "exit code 1 (ValueError: no rows)");
-  evidence.exit = ExitStatus{0, SIGKILL};
+  evidence.exit = ProcessExit{0, SIGKILL};
   EXPECT_EQ(BuildCauseCard(evidence, CommandJob()).what, "SIGKILL");
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "coordinator/control/worker_messages.h"
+#include "common/wire/messages.h"
 
 namespace muster {
 

@@ -19,7 +19,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/control_pipe/progress_page.h"
-#include "coordinator/control/worker_messages.h"
+#include "common/wire/messages.h"
 
 namespace muster {
 

@@ -42,6 +42,17 @@ std::string_view Name(Severity severity) {
   return "unknown";
 }
 
+CheckpointInfo InfoOf(const CheckpointRecord& checkpoint) {
+  CheckpointInfo info{.step = checkpoint.step,
+                      .generation = checkpoint.generation,
+                      .directory = checkpoint.directory,
+                      .world_size = checkpoint.world_size,
+                      .shards = checkpoint.shards,
+                      .committed_unix_ms = checkpoint.committed_unix_ms};
+  if (checkpoint.evaluated) info.eval_loss = checkpoint.eval_loss;
+  return info;
+}
+
 std::int64_t VerifiedUnixMs(const CheckpointRecord& checkpoint) {
   const bool unknown = checkpoint.verified_unix_ms == 0 && checkpoint.manifest_written;
   return unknown ? checkpoint.committed_unix_ms : checkpoint.verified_unix_ms;

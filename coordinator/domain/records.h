@@ -13,26 +13,12 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/process/exit_status.h"
+#include "common/wire/checkpoint_info.h"
 #include "coordinator/domain/goodput.h"
 #include "coordinator/domain/lifecycle.h"
 
 namespace muster {
-
-// How a process ended: `signal` is 0 for one that exited by itself.
-struct ExitStatus {
-  int exit_code = 0;
-  int signal = 0;
-  bool ok() const { return exit_code == 0 && signal == 0; }
-  friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
-};
-
-struct ShardInfo {
-  int rank = 0;
-  std::string file;
-  std::uint64_t bytes = 0;
-  std::string checksum;
-  friend bool operator==(const ShardInfo&, const ShardInfo&) = default;
-};
 
 // Key: (job, directory). Only kCommitted and kPruning are ever stored.
 struct CheckpointRecord {
@@ -52,6 +38,9 @@ struct CheckpointRecord {
   friend bool operator==(const CheckpointRecord&, const CheckpointRecord&) = default;
 };
 
+// What a worker has to know of it.
+CheckpointInfo InfoOf(const CheckpointRecord& checkpoint);
+
 // When it was last read whole; 0: never. Versions before the scrub kept no time of it: a manifest
 // was written, then as now, right after the checkpoint had been read.
 std::int64_t VerifiedUnixMs(const CheckpointRecord& checkpoint);
@@ -64,7 +53,7 @@ struct RankRecord {
   NodeName node;
   std::int64_t pid = 0;  // 0: not started yet
   RankState state = RankState::kPrepared;
-  ExitStatus exit;             // when kExited
+  ProcessExit exit;            // when kExited
   bool asked_to_stop = false;  // when kExited: it had been asked to
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };

@@ -1,5 +1,6 @@
 #include <string>
 
+#include "common/wire/codec.h"
 #include "coordinator/service/conversions.h"
 
 namespace muster {
@@ -142,22 +143,9 @@ void FillDetail(const JobView& view, v1::Job& out) {
 }  // namespace
 
 v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint) {
-  v1::CheckpointInfo out;
-  out.set_step(checkpoint.step);
-  out.set_generation(checkpoint.generation);
-  out.set_directory(checkpoint.directory);
-  out.set_world_size(checkpoint.world_size);
-  for (const ShardInfo& shard : checkpoint.shards) {
-    v1::ShardInfo& info = *out.add_shards();
-    info.set_rank(shard.rank);
-    info.set_file(shard.file);
-    info.set_bytes(shard.bytes);
-    info.set_checksum(shard.checksum);
-  }
-  out.set_committed_unix_ms(checkpoint.committed_unix_ms);
+  v1::CheckpointInfo out = ToProto(InfoOf(checkpoint));
   out.set_verified_unix_ms(VerifiedUnixMs(checkpoint));
   out.set_refused(checkpoint.refused);
-  if (checkpoint.evaluated) out.set_eval_loss(checkpoint.eval_loss);
   return out;
 }
 

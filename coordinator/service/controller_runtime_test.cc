@@ -296,7 +296,7 @@ TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
     Decide(1);
     const std::size_t before = host_.held_back();
     Progress progress;
-    progress.job_id = JobId{"0000000001"};
+    progress.job = JobId{"0000000001"};
     progress.generation = 1;
     const std::size_t changes = sink_.changes;
     for (int i = 1; i <= 1000; ++i) {

@@ -1,29 +1,15 @@
-// Between the messages of proto/muster/v1 and the plain values that the controller speaks.
-//
-// The only place where the two meet. What comes in is checked for what a peer could get wrong and
-// the controller relies on (names, counts, a body that is there); kInvalidArgument names the field.
-//
-// Pure functions; any thread.
+// The controller's views as messages of proto/muster/v1/client_api.proto. The messages of workers
+// are common/wire/codec.h's. Pure functions; any thread.
 #pragma once
 
 #include "common/base/result.h"
+#include "common/wire/messages.h"
 #include "coordinator/control/controller.h"
-#include "coordinator/control/messages.h"
 #include "coordinator/domain/goodput.h"
 #include "coordinator/domain/records.h"
 #include "muster/v1/client_api.pb.h"
-#include "muster/v1/worker_api.pb.h"
 
 namespace muster {
-
-// --- worker stream ---
-
-Result<Hello> FromProto(const v1::Hello& hello);
-// Everything but Hello and LogChunk, which the service handles itself.
-Result<WorkerMessage> FromProto(const v1::WorkerMessage& message);
-v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
-
-// --- clients ---
 
 enum class JobDetail {
   kSummary,  // without ranks, attempts, checkpoints, progress and specification

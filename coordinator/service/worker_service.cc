@@ -4,7 +4,7 @@
 
 #include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
-#include "coordinator/service/conversions.h"
+#include "common/wire/codec.h"
 
 namespace muster {
 namespace {

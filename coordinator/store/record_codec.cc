@@ -81,7 +81,7 @@ void from_json(const Json& json, GoodputUsage& usage) {
   }
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ExitStatus, exit_code, signal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ProcessExit, exit_code, signal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ShardInfo, rank, file, bytes, checksum)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CheckpointRecord, job, step, generation, directory,
                                                 world_size, shards, committed_unix_ms, state,

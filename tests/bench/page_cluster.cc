@@ -135,26 +135,27 @@ class FedController {
   }
 
   void Answer(const WorkerSend& send, const Prepare& prepare) {
-    for (const RankPlacement& rank : prepare.ranks) ranks_[{prepare.job_id, send.node}] = rank.rank;
-    answers_.push_back(
-        WorkerMessageReceived{send.session, Prepared{prepare.job_id, prepare.generation, true, "",
-                                                     true, prepare.hosts_master ? 4001 : 0}});
+    for (const RankPlacement& rank : prepare.ranks) ranks_[{prepare.job, send.node}] = rank.rank;
+    answers_.push_back(WorkerMessageReceived{
+        send.session, Prepared{.job = prepare.job,
+                               .generation = prepare.generation,
+                               .retryable = true,
+                               .master_port = prepare.hosts_master ? 4001 : 0}});
   }
 
   void Answer(const WorkerSend& send, const Launch& launch) {
-    const int rank = ranks_.at({launch.job_id, send.node});
+    const int rank = ranks_.at({launch.job, send.node});
     const auto say = [&](WorkerMessage message) {
       answers_.push_back(WorkerMessageReceived{send.session, std::move(message)});
     };
-    say(RankStarted{launch.job_id, launch.generation, rank, 1000 + rank});
-    say(TrainerReport{launch.job_id, launch.generation, rank, Formed{}});
-    say(TrainerReport{launch.job_id, launch.generation, rank, Resumed{0, {}, "start"}});
-    say(TrainerReport{launch.job_id, launch.generation, rank, FirstStep{1}});
+    say(RankStarted{launch.job, launch.generation, rank, 1000 + rank});
+    say(TrainerReport{launch.job, launch.generation, rank, Formed{}});
+    say(TrainerReport{launch.job, launch.generation, rank, Resumed{0, {}, "start"}});
+    say(TrainerReport{launch.job, launch.generation, rank, FirstStep{1}});
   }
 
   void Answer(const WorkerSend& send, const Abort& abort) {
-    answers_.push_back(
-        WorkerMessageReceived{send.session, Quiesced{abort.job_id, abort.generation}});
+    answers_.push_back(WorkerMessageReceived{send.session, Quiesced{abort.job, abort.generation}});
   }
 
   Controller controller_;

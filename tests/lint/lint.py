@@ -26,7 +26,7 @@ TEXT = (".cc", ".h", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".yaml", "
 # Header pattern, folders and files that may include it, where to go instead.
 INCLUDE_TABLE = (
     (r"grpcpp/|grpc/|.*\.pb\.h", ("common/rpc/", "coordinator/service/", "worker/service/", "worker/allocation/",
-                                  "coordinator/store/", "coordinator/server.cc", "cli/", "tests/"),
+                                  "common/wire/codec", "coordinator/store/", "coordinator/server.cc", "cli/", "tests/"),
      "keep messages in the service layer and pass plain values"),
     (r"ATen/|torch/|c10/", ("trainer/cuda/", "trainer/device/", "trainer/model/", "trainer/sharding/",
                             "trainer/loop/", "trainer/distributed/", "trainer/verbs/", "trainer/main.cc",

@@ -13,8 +13,8 @@
 namespace muster::sim {
 namespace {
 
-using muster::CoordinatorMessage;
-using Up = std::vector<muster::WorkerMessage>;
+using CoordinatorMessage;
+using Up = std::vector<WorkerMessage>;
 using Down = std::vector<CoordinatorMessage>;
 
 constexpr int kMaxSeeds = 150;
@@ -69,7 +69,7 @@ Seams Forgets(ForgetfulStore::Drop drop) {
 template <typename Message>
 Seams ChangesUp(std::function<bool(Message&)> change) {
   Seams seams;
-  seams.to_coordinator = [change](int, muster::WorkerMessage message) {
+  seams.to_coordinator = [change](int, WorkerMessage message) {
     auto* found = std::get_if<Message>(&message);
     if (found != nullptr && !change(*found)) return Up{};
     return Up{std::move(message)};
@@ -91,9 +91,9 @@ Seams ChangesDown(std::function<bool(Message&)> change) {
 // One shard of a rank stands for those of all.
 Seams CountsOneShardForAll() {
   Seams seams;
-  seams.to_coordinator = [](int, muster::WorkerMessage message) {
+  seams.to_coordinator = [](int, WorkerMessage message) {
     Up all{message};
-    auto* report = std::get_if<muster::TrainerReport>(&message);
+    auto* report = std::get_if<TrainerReport>(&message);
     if (report == nullptr || !std::holds_alternative<ShardWritten>(report->body)) return all;
     const int rank = report->rank;
     for (const int other : {rank ^ 1, rank ^ 2, rank ^ 3}) {
@@ -112,12 +112,12 @@ Seams CountsOneShardForAll() {
 // one that has begun since.
 Seams SkipsTheCheckOfProofs() {
   Seams seams;
-  auto old = std::make_shared<std::map<std::pair<int, JobId>, muster::Quiesced>>();
-  seams.to_coordinator = [old](int node, muster::WorkerMessage message) {
+  auto old = std::make_shared<std::map<std::pair<int, JobId>, Quiesced>>();
+  seams.to_coordinator = [old](int node, WorkerMessage message) {
     Up all{message};
-    if (const auto* quiesced = std::get_if<muster::Quiesced>(&message)) {
+    if (const auto* quiesced = std::get_if<Quiesced>(&message)) {
       (*old)[{node, quiesced->job_id}] = *quiesced;
-    } else if (const auto* started = std::get_if<muster::RankStarted>(&message)) {
+    } else if (const auto* started = std::get_if<RankStarted>(&message)) {
       if (auto late = old->extract({node, started->job_id})) {
         late.mapped().generation = started->generation;
         all.push_back(late.mapped());
@@ -192,30 +192,30 @@ const PlantedBug kBugs[] = {
     {"OneShardCountsForAll", [] { return CountsOneShardForAll(); }},
     {"FailedExitsAreTakenForGood",
      [] {
-       return ChangesUp<muster::RankExited>([](muster::RankExited& exited) {
+       return ChangesUp<RankExited>([](RankExited& exited) {
          exited.exit = {};
          return true;
        });
      }},
     {"ExitsAreNotReported",
-     [] { return ChangesUp<muster::RankExited>([](muster::RankExited&) { return false; }); }},
+     [] { return ChangesUp<RankExited>([](RankExited&) { return false; }); }},
     {"ExitsAreReportedOfTheWrongRank",
      [] {
-       return ChangesUp<muster::RankExited>([](muster::RankExited& exited) {
+       return ChangesUp<RankExited>([](RankExited& exited) {
          exited.rank ^= 1;
          return true;
        });
      }},
     {"UnkillableProcessesAreNotTold",
      [] {
-       return ChangesUp<muster::Quiesced>([](muster::Quiesced& quiesced) {
+       return ChangesUp<Quiesced>([](Quiesced& quiesced) {
          quiesced.unkillable_pids.clear();
          return true;
        });
      }},
     {"ParkedProcessesAreNotTold",
      [] {
-       Seams seams = ChangesUp<muster::Quiesced>([](muster::Quiesced& quiesced) {
+       Seams seams = ChangesUp<Quiesced>([](Quiesced& quiesced) {
          quiesced.parked_ranks.clear();
          quiesced.standbys = 0;
          return true;
@@ -238,10 +238,10 @@ const PlantedBug kBugs[] = {
          return Down{};
        };
        // The next thing that the node says is taken for the proof.
-       seams.to_coordinator = [asked](int node, muster::WorkerMessage message) {
+       seams.to_coordinator = [asked](int node, WorkerMessage message) {
          Up all{std::move(message)};
          for (const auto& [key, generation] : *asked) {
-           if (key.first == node) all.push_back(muster::Quiesced{key.second, generation, {}, {}});
+           if (key.first == node) all.push_back(Quiesced{key.second, generation, {}, {}});
          }
          std::erase_if(*asked, [node](const auto& entry) { return entry.first.first == node; });
          return all;
@@ -272,8 +272,7 @@ const PlantedBug kBugs[] = {
          return true;
        });
      }},
-    {"HangsAreNotSeen",
-     [] { return ChangesUp<muster::Progress>([](muster::Progress&) { return false; }); }},
+    {"HangsAreNotSeen", [] { return ChangesUp<Progress>([](Progress&) { return false; }); }},
     {"SnapshotsAreSealedLate",
      [] {
        Seams seams;

@@ -7,8 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
-#include "coordinator/service/conversions.h"
-#include "worker/service/conversions.h"
+#include "common/wire/codec.h"
 
 namespace muster::sim {
 namespace {
@@ -48,7 +47,7 @@ void SimNode::StartWorker() {
     JobFiles& files = files_.at(job);
     const auto guardian = guardians_.find(job);
     const bool alive = guardian != guardians_.end() && guardian->second->alive();
-    worker::Prepare prepare = files.prepare;
+    Prepare prepare = files.prepare;
     bool launched = files.resume.contains(prepare.generation);
     if (files.guardian.newest > prepare.generation) {
       prepare.generation = files.guardian.newest;
@@ -127,24 +126,25 @@ void SimNode::Sweep() {
 // --- with the coordinator ---
 
 Hello SimNode::MakeHello() const {
-  const worker::WorkerIdentity identity{.node = name_.value,
-                                        .address = "10.0.0." + std::to_string(index_),
-                                        .host_id = "host-" + std::to_string(boot_),
-                                        .slots = slots_,
-                                        .pid = 1,
-                                        .metrics_port = 9000 + index_,
-                                        .instance = std::to_string(instance_),
-                                        .failure_domain = name_.value,
-                                        .allows_faults = true};
-  const Result<Hello> hello = FromProto(worker::MakeHello(identity, agent_->Hosted()).hello());
-  MUSTER_CHECK(hello.ok(), hello.status().ToString());
-  return *hello;
+  const Hello hello{.protocol_version = kProtocolVersion,
+                    .version = kVersion,
+                    .node = name_,
+                    .address = "10.0.0." + std::to_string(index_),
+                    .host_id = "host-" + std::to_string(boot_),
+                    .slots = slots_,
+                    .pid = 1,
+                    .metrics_port = 9000 + index_,
+                    .instance = std::to_string(instance_),
+                    .failure_domain = name_.value,
+                    .allows_faults = true,
+                    .hosted = agent_->Hosted()};
+  const Result<Hello> received = FromProto(ToProto(hello));
+  MUSTER_CHECK(received.ok(), received.status().ToString());
+  return *received;
 }
 
-void SimNode::Send(const worker::WorkerMessage& message) {
-  const auto wire = worker::ToProto(message);
-  if (!wire) return;  // a report that only the guardian understands
-  Result<muster::WorkerMessage> converted = FromProto(*wire);
+void SimNode::Send(const WorkerMessage& message) {
+  Result<WorkerMessage> converted = FromProto(ToProto(message));
   MUSTER_CHECK(converted.ok(), converted.status().ToString());
   with_.say(index_, *std::move(converted));
 }
@@ -154,20 +154,20 @@ void SimNode::Receive(const CoordinatorMessage& message) {
   if (const auto* committed = std::get_if<CheckpointCommitted>(&message)) return On(*committed);
   if (const auto* scrub = std::get_if<ScrubCheckpoint>(&message)) return On(*scrub);
   if (const auto* probe = std::get_if<Probe>(&message)) return with_.probe(index_, *probe);
-  const auto wire = worker::FromProto(ToProto(message));
-  if (!wire) return;
+  const Result<CoordinatorMessage> wire = FromProto(ToProto(message));
+  MUSTER_CHECK(wire.ok(), wire.status().ToString());
   std::visit(
       [this](const auto& m) {
         using Message = std::decay_t<decltype(m)>;
-        if constexpr (std::is_same_v<Message, worker::Prepare>) {
+        if constexpr (std::is_same_v<Message, Prepare>) {
           CarryOut(agent_->OnPrepare(m));
-        } else if constexpr (std::is_same_v<Message, worker::Launch>) {
+        } else if constexpr (std::is_same_v<Message, Launch>) {
           CarryOut(agent_->OnLaunch(m));
-        } else if constexpr (std::is_same_v<Message, worker::Abort>) {
+        } else if constexpr (std::is_same_v<Message, Abort>) {
           CarryOut(agent_->OnAbort(m));
-        } else if constexpr (std::is_same_v<Message, worker::Release>) {
+        } else if constexpr (std::is_same_v<Message, Release>) {
           CarryOut(agent_->OnRelease(m));
-        } else if constexpr (std::is_same_v<Message, worker::Stop>) {
+        } else if constexpr (std::is_same_v<Message, Stop>) {
           CarryOut(agent_->OnStop(m));
         }
       },
@@ -178,12 +178,11 @@ void SimNode::Receive(const CoordinatorMessage& message) {
 void SimNode::On(const CheckpointCommitted& committed) {
   const Duration disk = with_.trainers->random->Delay(milliseconds(2), milliseconds(80));
   Later(disk, [this, committed] {
-    CheckpointDisk& all = (*with_.trainers->disks)[committed.job_id];
+    CheckpointDisk& all = (*with_.trainers->disks)[committed.job];
     const auto found = all.find(committed.checkpoint.directory);
-    ManifestWritten written{committed.job_id, committed.checkpoint.directory, true, ""};
+    ManifestWritten written{.job = committed.job, .directory = committed.checkpoint.directory};
     if (found == all.end() ||
         static_cast<int>(found->second.shards.size()) != found->second.world_size) {
-      written.ok = false;
       written.error = "a shard is missing";
     } else {
       found->second.manifest = true;
@@ -197,11 +196,11 @@ void SimNode::On(const CheckpointCommitted& committed) {
 void SimNode::On(const ScrubCheckpoint& scrub) {
   const Duration disk = with_.trainers->random->Delay(milliseconds(2), milliseconds(80));
   Later(disk, [this, scrub] {
-    const CheckpointDisk& all = (*with_.trainers->disks)[scrub.job_id];
+    const CheckpointDisk& all = (*with_.trainers->disks)[scrub.job];
     const auto found = all.find(scrub.checkpoint.directory);
     const bool whole = found != all.end() &&
                        static_cast<int>(found->second.shards.size()) == found->second.world_size;
-    with_.say(index_, CheckpointScrubbed{scrub.scrub_id, scrub.job_id, scrub.checkpoint.directory,
+    with_.say(index_, CheckpointScrubbed{scrub.scrub_id, scrub.job, scrub.checkpoint.directory,
                                          whole ? ScrubOutcome::kWhole : ScrubOutcome::kMissing, "",
                                          whole ? "" : "a shard is missing"});
     with_.handled(index_);
@@ -318,7 +317,7 @@ void SimNode::OnGuardianGone(const JobId& job) {
 }
 
 void SimNode::Do(const worker::StartPreflight& effect) {
-  const worker::Prepare prepare = effect.prepare;
+  const Prepare prepare = effect.prepare;
   Later(with_.trainers->random->Delay(milliseconds(1), milliseconds(10)), [this, prepare] {
     worker::PreflightResult result;
     result.status = with_.preflight();
@@ -329,7 +328,7 @@ void SimNode::Do(const worker::StartPreflight& effect) {
   });
 }
 
-const JobSpec& SimNode::WriteRecords(const worker::Prepare& prepare) {
+const JobSpec& SimNode::WriteRecords(const Prepare& prepare) {
   Result<JobSpec> spec = ParseJobSpec(prepare.spec_yaml);
   MUSTER_CHECK(spec.ok(), spec.status().ToString());
   JobFiles& files = files_[prepare.job];
@@ -340,12 +339,12 @@ const JobSpec& SimNode::WriteRecords(const worker::Prepare& prepare) {
 }
 
 void SimNode::Do(const worker::StageLaunch& effect) {
-  const worker::Launch launch = effect.launch;
+  const Launch launch = effect.launch;
   Later(with_.trainers->random->Delay(microseconds(200), milliseconds(2)), [this, effect, launch] {
     files_[launch.job].prepare = effect.prepare;
     std::vector<std::string>& resume = files_[launch.job].resume[launch.generation];
     resume.clear();
-    for (const worker::CheckpointInfo& each : launch.resume) resume.push_back(each.directory);
+    for (const CheckpointInfo& each : launch.resume) resume.push_back(each.directory);
     CarryOut(agent_->OnLaunchStaged(launch, OkStatus()));
     with_.handled(index_);
   });
@@ -381,7 +380,7 @@ void SimNode::ProveTerminated(const worker::StartTerminationProof& wanted, TimeP
     return Later(milliseconds(100),
                  [this, wanted, give_up_at] { ProveTerminated(wanted, give_up_at); });
   }
-  std::vector<worker::RankExited> records;
+  std::vector<RankExited> records;
   for (const auto& [key, exited] : files_[wanted.job].guardian.exits) {
     if (key.first != wanted.generation) continue;
     records.push_back({.job = wanted.job,

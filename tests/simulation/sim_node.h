@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/control/messages.h"
+#include "common/wire/messages.h"
 #include "tests/simulation/sim_guardian.h"
 #include "tests/simulation/sim_sampler.h"
 #include "worker/agent/agent.h"
@@ -27,7 +27,7 @@ class SimNode {
     std::function<Status()> preflight;
     std::function<std::shared_ptr<SimGang>(const JobId&, Generation, int)> gang;
     // To the coordinator, on the current stream; dropped where there is none.
-    std::function<void(int node, muster::WorkerMessage)> say;
+    std::function<void(int node, WorkerMessage)> say;
     std::function<void(int node, const Probe&)> probe;
     std::function<void(int node)> handled;
   };
@@ -66,7 +66,7 @@ class SimNode {
  private:
   // What the disk knows of a job, for a worker that is started anew.
   struct JobFiles {
-    worker::Prepare prepare;
+    Prepare prepare;
     JobSpec spec;
     bool prepared = false;
     std::map<Generation, std::vector<std::string>> resume;
@@ -90,12 +90,12 @@ class SimNode {
   void Connect(const JobId& job, bool again);
   void KeepSegment(const JobId& job, const GuardianSegment& told, const SegmentPtr& segment);
   void EndUnknown(const JobId& job);
-  const JobSpec& WriteRecords(const worker::Prepare& prepare);
+  const JobSpec& WriteRecords(const Prepare& prepare);
   void AddPage(const JobId& job, const GuardianRankStarted& started);
   void OnGuardianGone(const JobId& job);
   void ProveTerminated(const worker::StartTerminationProof& wanted, TimePoint give_up_at);
   void OnGuardianEvent(const JobId& job, const GuardianEvent& event, const SegmentPtr& segment);
-  void Send(const worker::WorkerMessage& message);
+  void Send(const WorkerMessage& message);
   // Runs unless the worker has died meanwhile.
   void Later(Duration delay, std::function<void()> action);
   std::vector<std::int64_t> LivingPids(const JobId& job) const;

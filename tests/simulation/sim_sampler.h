@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "coordinator/control/worker_messages.h"
+#include "common/wire/messages.h"
 #include "tests/simulation/sim_trainer.h"
 
 namespace muster::sim {

@@ -37,7 +37,7 @@ struct SimStream {
   bool spoke = false;     // since the last heartbeat was due
   Lane<Event> up;
   Lane<CoordinatorMessage> down;
-  std::vector<muster::WorkerMessage> kept;  // by the worker for its next stream
+  std::vector<WorkerMessage> kept;  // by the worker for its next stream
 };
 
 }  // namespace muster::sim

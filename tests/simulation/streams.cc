@@ -18,10 +18,10 @@ constexpr Duration kSampleEvery = milliseconds(500);
 constexpr Duration kKeepalive = seconds(3);  // until a worker that is cut off gives its stream up
 
 // What a Hello does not restore.
-bool OutlivesStream(const muster::WorkerMessage& message) {
-  if (const auto* prepared = std::get_if<muster::Prepared>(&message)) return !prepared->ok;
-  return std::holds_alternative<muster::ManifestWritten>(message) ||
-         std::holds_alternative<muster::Released>(message);
+bool OutlivesStream(const WorkerMessage& message) {
+  if (const auto* prepared = std::get_if<Prepared>(&message)) return !prepared->ok;
+  return std::holds_alternative<ManifestWritten>(message) ||
+         std::holds_alternative<Released>(message);
 }
 
 }  // namespace
@@ -47,15 +47,15 @@ void World::TryConnect(int index) {
 
 // --- towards the coordinator ---
 
-void World::SendUp(int index, muster::WorkerMessage message) {
-  std::vector<muster::WorkerMessage> messages;
+void World::SendUp(int index, WorkerMessage message) {
+  std::vector<WorkerMessage> messages;
   if (seams_.to_coordinator) {
     messages = seams_.to_coordinator(index, std::move(message));
   } else {
     messages.push_back(std::move(message));
   }
   SimStream& stream = StreamOf(index);
-  for (muster::WorkerMessage& each : messages) {
+  for (WorkerMessage& each : messages) {
     if (!stream.welcomed && OutlivesStream(each)) {
       stream.kept.push_back(std::move(each));
     } else if (stream.session != 0) {
@@ -115,7 +115,7 @@ void World::ArriveDown(int index, SessionId session) {
   const CoordinatorMessage message = stream.down.Take();
   if (std::holds_alternative<Welcome>(message)) {
     stream.welcomed = true;
-    for (muster::WorkerMessage& kept : std::exchange(stream.kept, {})) {
+    for (WorkerMessage& kept : std::exchange(stream.kept, {})) {
       PutUp(index, WorkerMessageReceived{session, std::move(kept)});
     }
   }
@@ -226,7 +226,7 @@ bool World::Reachable(int a, int b) const {
 
 void World::Heartbeat(int index) {
   SimStream& stream = StreamOf(index);
-  if (stream.welcomed && !std::exchange(stream.spoke, false)) SendUp(index, muster::Heartbeat{});
+  if (stream.welcomed && !std::exchange(stream.spoke, false)) SendUp(index, Heartbeat{});
   queue_.After(kHeartbeatEvery, [this, index] { Heartbeat(index); });
 }
 

@@ -75,9 +75,7 @@ World::World(WorldOptions options, Seams seams)
     with.gang = [this](const JobId& job, Generation generation, int world_size) {
       return GangOf(job, generation, world_size);
     };
-    with.say = [this](int node, muster::WorkerMessage message) {
-      SendUp(node, std::move(message));
-    };
+    with.say = [this](int node, WorkerMessage message) { SendUp(node, std::move(message)); };
     with.bind = [this]() -> Result<int> {
       if (!calm_ && random_.Chance(0.005)) return Unavailable("the address is gone");
       return ++next_port_;

@@ -57,7 +57,7 @@ struct WorldOptions {
 struct Seams {
   std::function<std::unique_ptr<SimStore>(EventQueue&, Random&)> make_store;
   // What a message becomes on its way; empty: it is lost.
-  std::function<std::vector<muster::WorkerMessage>(int node, muster::WorkerMessage)> to_coordinator;
+  std::function<std::vector<WorkerMessage>(int node, WorkerMessage)> to_coordinator;
   std::function<std::vector<CoordinatorMessage>(int node, CoordinatorMessage)> to_worker;
   std::function<void(Hello&)> hello;
   std::function<std::optional<Cut>(const std::vector<std::vector<ShardClaim>>&)> choose_cut;
@@ -107,7 +107,7 @@ class World {
   SimStream& StreamOf(int node) { return streams_[static_cast<std::size_t>(node)]; }
   SimNode& NodeAt(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
   void TryConnect(int node);
-  void SendUp(int node, muster::WorkerMessage message);
+  void SendUp(int node, WorkerMessage message);
   void PutUp(int node, Event event);
   void ArriveUp(int node, SessionId session);
   void SendDown(const WorkerSend& send);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace muster::worker {
@@ -64,7 +63,7 @@ const Prepare* Agent::FindPrepare(const JobId& job) const {
   return it == jobs_.end() ? nullptr : &it->second.prepare;
 }
 
-void Agent::Send(Job& job, GuardianCommand command, Effects* effects) {
+void Agent::Order(Job& job, GuardianCommand command, Effects* effects) {
   if (job.link == Link::kReady)
     effects->push_back(SendToGuardian{job.prepare.job, std::move(command)});
   else
@@ -90,7 +89,10 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   if (job.hosted.generation == prepare.generation) {
     // A repeated message: the answer may have been lost.
     if (job.hosted.prepared)
-      Send(Prepared{prepare.job, prepare.generation, {}, false, job.hosted.master_port, job.cuda},
+      Send(Prepared{.job = prepare.job,
+                    .generation = prepare.generation,
+                    .master_port = job.hosted.master_port,
+                    .cuda = job.cuda},
            &effects);
     if (job.hosted.prepared || job.preparing) return effects;
   }
@@ -115,7 +117,7 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
 
 void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
   job.preparing->guardian_asked = true;
-  Send(job,
+  Order(job,
        GuardianPrepare{.generation = job.prepare.generation,
                        .master = MasterSocketFor(*job.spec, job.prepare.hosts_master),
                        .bind_address = job.prepare.master_bind_address,
@@ -123,7 +125,7 @@ void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
        effects);
   if (!job.spec->train) return;
   job.standby = BuildStandby(context_, *job.spec, job.prepare, JobDir(job.prepare.job));
-  Send(job, *job.standby, effects);
+  Order(job, *job.standby, effects);
 }
 
 Effects Agent::OnPreflight(const JobId& id, Generation generation, const PreflightResult& result) {
@@ -144,7 +146,11 @@ Effects Agent::OnPreflight(const JobId& id, Generation generation, const Preflig
 
 void Agent::FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects) {
   job.preparing.reset();
-  Send(Prepared{job.prepare.job, job.prepare.generation, error, retryable, 0, {}}, effects);
+  Send(Prepared{.job = job.prepare.job,
+                .generation = job.prepare.generation,
+                .error = error,
+                .retryable = retryable},
+       effects);
 }
 
 void Agent::FinishPreparing(Job& job, Effects* effects) {
@@ -157,7 +163,10 @@ void Agent::FinishPreparing(Job& job, Effects* effects) {
   job.preparing.reset();
   job.hosted.prepared = true;
   job.hosted.master_port = guardian.master_port;
-  Send(Prepared{job.prepare.job, job.prepare.generation, {}, false, guardian.master_port, job.cuda},
+  Send(Prepared{.job = job.prepare.job,
+                .generation = job.prepare.generation,
+                .master_port = guardian.master_port,
+                .cuda = job.cuda},
        effects);
 }
 
@@ -174,7 +183,6 @@ Effects Agent::OnLaunch(const Launch& launch) {
     return effects;
   }
   job->staging = launch.generation;
-  if (!launch.ranks.empty()) job->prepare.ranks = launch.ranks;
   effects.push_back(StageLaunch{launch, job->prepare});
   return effects;
 }
@@ -198,7 +206,7 @@ Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
   }
   job->launches = BuildLaunches(context_, *job->spec, job->prepare, launch, JobDir(launch.job));
   ReportCpuBinding(*job, &effects);
-  for (const GuardianLaunch& command : job->launches) Send(*job, command, &effects);
+  for (const GuardianLaunch& command : job->launches) Order(*job, command, &effects);
   return effects;
 }
 
@@ -209,8 +217,10 @@ void Agent::ReportCpuBinding(const Job& job, Effects* effects) const {
   const Generation generation = job.prepare.generation;
   Note(DescribeGeneration(job.prepare.job, generation) + ": " + plan.sentence, effects);
   if (!plan.notable || !job.prepare.hosts_master || job.prepare.ranks.empty()) return;
-  const nlohmann::json note = {{"type", "note"}, {"severity", "info"}, {"message", plan.sentence}};
-  Send(TrainerReport{job.prepare.job, generation, job.prepare.ranks.front().rank, note.dump()},
+  Send(TrainerReport{.job = job.prepare.job,
+                     .generation = generation,
+                     .rank = job.prepare.ranks.front().rank,
+                     .body = TrainerNote{.severity = "info", .message = plan.sentence}},
        effects);
 }
 
@@ -249,7 +259,7 @@ Effects Agent::OnAbort(const Abort& abort) {
       job->hosted.prepared = false;  // another Prepare of this generation is no repetition
       job->abort = GuardianAbort{abort.generation, abort.grace_seconds, abort.reason,
                                  abort.park_seconds, abort.kill_ranks};
-      Send(*job, *job->abort, &effects);
+      Order(*job, *job->abort, &effects);
       break;
     case Link::kAbsent:
       job->link = Link::kProving;
@@ -276,7 +286,7 @@ Effects Agent::OnRelease(const Release& release) {
   if (job->link == Link::kAbsent)
     Forget(*job, &effects);
   else if (job->link != Link::kProving)
-    Send(*job, GuardianRelease{}, &effects);
+    Order(*job, GuardianRelease{}, &effects);
   return effects;
 }
 
@@ -287,7 +297,7 @@ Effects Agent::OnStop(const Stop& stop) {
                     job->hosted.launched && !job->hosted.quiesced && !job->abort && !job->releasing;
   if (!runs) return effects;
   job->stop = GuardianStop{stop.generation, stop.reason};
-  Send(*job, *job->stop, &effects);
+  Order(*job, *job->stop, &effects);
   return effects;
 }
 
@@ -301,7 +311,7 @@ Effects Agent::OnInjectFault(const InjectFault& fault) {
            FindRank(job->hosted.exited, fault.rank) != nullptr || job->link != Link::kReady)
     error = "rank " + std::to_string(fault.rank) + " does not run on this node";
   if (error.empty())
-    Send(*job, GuardianFault{fault.generation, fault.rank, fault.kind, fault.argument}, &effects);
+    Order(*job, GuardianFault{fault.generation, fault.rank, fault.kind, fault.argument}, &effects);
   Send(FaultDone{fault.request_id, error}, &effects);
   return effects;
 }

@@ -20,7 +20,7 @@
 
 #include "common/base/ids.h"
 #include "common/job_spec/job_spec.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/rank_environment.h"
 #include "worker/guardian/protocol.h"
@@ -166,7 +166,7 @@ class Agent {
 
   bool IsStale(const Job& job, Generation generation) const;
   Job* Find(const JobId& job);
-  void Send(Job& job, GuardianCommand command, Effects* effects);
+  void Order(Job& job, GuardianCommand command, Effects* effects);
   void AskGuardianToPrepare(Job& job, Effects* effects);
   void FinishPreparing(Job& job, Effects* effects);
   // Whether a generation's end is what was asked for last: an older abort may have kept processes.

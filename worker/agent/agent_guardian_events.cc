@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "worker/agent/agent.h"
+#include "worker/agent/trainer_report.h"
 
 namespace muster::worker {
 namespace {
@@ -72,17 +73,26 @@ void Agent::Apply(Job& job, const GuardianPrepared& prepared, Effects* effects) 
 void Agent::Apply(Job& job, const GuardianRankStarted& started, Effects* effects) {
   HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
   if (started.generation != mirror.generation) return;
-  const RankStarted message{job.prepare.job, started.generation, started.rank, started.pid};
+  const RankStarted message{.job = job.prepare.job,
+                            .generation = started.generation,
+                            .rank = started.rank,
+                            .pid = started.pid};
   if (Add(message, &mirror) && !job.replay) effects->push_back(SendToCoordinator{message});
 }
 
 void Agent::Apply(Job& job, const GuardianRankExited& exited, Effects* effects) {
   HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
   if (exited.generation != mirror.generation) return;
-  const RankExited message{job.prepare.job,     exited.generation,  exited.rank,
-                           exited.exit,         exited.age_seconds, exited.log_tail,
-                           exited.node_stopped, exited.ended,       exited.out_of_memory,
-                           exited.asked_to_stop};
+  const RankExited message{.job = job.prepare.job,
+                           .generation = exited.generation,
+                           .rank = exited.rank,
+                           .exit = exited.exit,
+                           .age_seconds = exited.age_seconds,
+                           .log_tail = exited.log_tail,
+                           .node_stopped = exited.node_stopped,
+                           .ended = exited.ended,
+                           .out_of_memory = exited.out_of_memory,
+                           .asked_to_stop = exited.asked_to_stop};
   if (!Add(message, &mirror) || job.replay) return;
   effects->push_back(LogNote{DescribeGeneration(job.prepare.job, exited.generation) + ": rank " +
                              std::to_string(exited.rank) + " ended: " + DescribeExit(exited.exit)});
@@ -92,8 +102,14 @@ void Agent::Apply(Job& job, const GuardianRankExited& exited, Effects* effects) 
 void Agent::Apply(Job& job, const GuardianReport& report, Effects* effects) {
   HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
   if (report.generation != mirror.generation) return;
-  const TrainerReport message{job.prepare.job, report.generation, report.rank, report.json};
-  if (Add(message, &mirror) && !job.replay) effects->push_back(SendToCoordinator{message});
+  const Result<TrainerReport> message =
+      ParseTrainerReport(job.prepare.job, report.generation, report.rank, report.json);
+  if (!message.ok()) {
+    effects->push_back(LogNote{DescribeGeneration(job.prepare.job, report.generation) + ", rank " +
+                               std::to_string(report.rank) + ": " + message.status().message()});
+    return;
+  }
+  if (Add(*message, &mirror) && !job.replay) effects->push_back(SendToCoordinator{*message});
 }
 
 void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) {
@@ -153,18 +169,18 @@ bool Agent::AnswersAbort(const Job& job, bool quiesced, bool keeps_any) {
 }
 
 void Agent::ReportAgain(Job& job, Effects* effects) {
-  if (job.releasing) return Send(job, GuardianRelease{}, effects);
+  if (job.releasing) return Order(job, GuardianRelease{}, effects);
   // Its answer may have been lost as well.
   if (job.preparing && job.preparing->guardian_asked && !job.preparing->guardian)
     return AskGuardianToPrepare(job, effects);
-  if (job.standby) Send(job, *job.standby, effects);
+  if (job.standby) Order(job, *job.standby, effects);
   if (job.abort && !AnswersAbort(job, job.hosted.quiesced, job.hosted.keeps_any()))
-    return Send(job, *job.abort, effects);
+    return Order(job, *job.abort, effects);
   if (job.hosted.quiesced) return;
   job.hosted.launched |= !job.launches.empty();
   for (const GuardianLaunch& launch : job.launches)
-    if (!HasRank(job.hosted.started, launch.rank)) Send(job, launch, effects);
-  if (job.stop) Send(job, *job.stop, effects);
+    if (!HasRank(job.hosted.started, launch.rank)) Order(job, launch, effects);
+  if (job.stop) Order(job, *job.stop, effects);
 }
 
 void Agent::Apply(Job& job, const GuardianRefused& refused, Effects* effects) {

@@ -44,8 +44,7 @@ TEST_F(AgentTest, TheNodeOfRankZeroTellsTheJobWhichProcessorsItsRanksGot) {
   Effects effects = launch(true);
   EXPECT_THAT(
       Sent<TrainerReport>(effects),
-      ElementsAre(TrainerReport{
-          kJob, 1, 0, R"({"message":")" + sentence + R"(","severity":"info","type":"note"})"}));
+      ElementsAre(TrainerReport{kJob, 1, 0, TrainerNote{.severity = "info", .message = sentence}}));
   effects = launch(false);
   EXPECT_THAT(Sent<TrainerReport>(effects), IsEmpty()) << "one node tells it";
   ASSERT_EQ(Of<LogNote>(effects).size(), 1u);

@@ -265,7 +265,9 @@ void AgentRunner::HandleMessage(const CheckpointCommitted& committed) {
         std::string prune_error;
         const Status status = WriteManifest(committed, &prune_error);
         if (!prune_error.empty()) Log().warn("job {}: {}", committed.job.value, prune_error);
-        return ManifestWritten{committed.job, committed.checkpoint.directory, status.message()};
+        return ManifestWritten{.job = committed.job,
+                               .directory = committed.checkpoint.directory,
+                               .error = status.message()};
       },
       [this](const ManifestWritten& written) {
         scrubber_.Resume();

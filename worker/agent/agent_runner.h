@@ -59,6 +59,7 @@ class AgentRunner {
   void HandleMessage(const Release& release) { CarryOut(agent_.OnRelease(release)); }
   void HandleMessage(const CheckpointCommitted& committed);
   void HandleMessage(const ReadLog& request);
+  void HandleMessage(const Refused&) {}  // the session's
   void HandleMessage(const Probe&) {}  // of the node, as faults without a job: WorkerServer
   void HandleMessage(const InjectFault& fault) { CarryOut(agent_.OnInjectFault(fault)); }
   void HandleMessage(const ScrubCheckpoint& order);

@@ -62,7 +62,7 @@ class Worker {
     thread_.join();
   }
 
-  void Send(const CoordinatorMessage& message) {
+  void Order(const CoordinatorMessage& message) {
     loop_.Post([this, message] { runner_->Handle(message); });
   }
 
@@ -106,7 +106,7 @@ class AgentRunnerTest : public testing::Test {
   }
 
   void TearDown() override {
-    worker_->Send(Release{kJob});
+    worker_->Order(Release{kJob});
     worker_->Await<Released>();
   }
 
@@ -124,7 +124,7 @@ class AgentRunnerTest : public testing::Test {
 
   // Two ranks that do `on_assign`; their pids.
   std::vector<std::int64_t> Run(Generation generation, const std::string& on_assign = "") {
-    worker_->Send(Prepare{.job = kJob,
+    worker_->Order(Prepare{.job = kJob,
                           .job_name = "test",
                           .generation = generation,
                           .spec_yaml = "name: test\nworkdir: " + dir_.path() +
@@ -136,7 +136,7 @@ class AgentRunnerTest : public testing::Test {
                           .hosts_master = true,
                           .master_bind_address = "127.0.0.1"});
     EXPECT_EQ(worker_->Await<Prepared>().error, "");
-    worker_->Send(Launch{.job = kJob, .generation = generation, .world_size = 2});
+    worker_->Order(Launch{.job = kJob, .generation = generation, .world_size = 2});
     std::vector<std::int64_t> pids(2);
     for (int i = 0; i < 2; ++i) {
       const auto started = worker_->Await<RankStarted>();
@@ -169,7 +169,7 @@ TEST_F(AgentRunnerTest, SurvivorsServeTheNextGeneration) {
   EXPECT_EQ(exited.rank, 0);
   ASSERT_TRUE(exited.last) << "its page outlives it";
   EXPECT_EQ(exited.last->rank, 0);
-  worker_->Send(Park(1));
+  worker_->Order(Park(1));
   EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(1));
   const auto after = Run(2);
   EXPECT_EQ(after[1], before[1]);
@@ -179,7 +179,7 @@ TEST_F(AgentRunnerTest, SurvivorsServeTheNextGeneration) {
 
 TEST_F(AgentRunnerTest, ARestartedWorkerKnowsOfParkedRanksAndGoesOnWithThem) {
   const auto before = Run(1);
-  worker_->Send(Park(1));
+  worker_->Order(Park(1));
   EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(0, 1));
   RestartWorker();
   EXPECT_THAT(worker_->Hosted().parked_ranks, ElementsAre(0, 1));
@@ -190,7 +190,7 @@ TEST_F(AgentRunnerTest, ARestartedWorkerKnowsOfParkedRanksAndGoesOnWithThem) {
 TEST_F(AgentRunnerTest, AWorkerThatIsKilledWhileRanksAreToParkHearsHowItEnded) {
   const auto before = Run(1, "deaf");
   // Deaf, so they are ended after the deadline, whoever listens then.
-  worker_->Send(Park(1, 0.2));
+  worker_->Order(Park(1, 0.2));
   EXPECT_TRUE(Eventually([&] { return LogOf(1, 1).find("\"park\"") != std::string::npos; }));
   RestartWorker();
   EXPECT_TRUE(Eventually([&] { return worker_->Hosted().quiesced; }));
@@ -200,7 +200,7 @@ TEST_F(AgentRunnerTest, AWorkerThatIsKilledWhileRanksAreToParkHearsHowItEnded) {
 
 TEST_F(AgentRunnerTest, SegmentsOutliveTheirGuardian) {
   Run(1, "segment:a");
-  worker_->Send(Park(1));
+  worker_->Order(Park(1));
   EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(0, 1));
   KillGuardian();
   const auto quiesced = worker_->Await<Quiesced>();
@@ -226,7 +226,7 @@ TEST_F(AgentRunnerTest, AStoppedGuardianIsEndedAndItsRanksAreProvedGone) {
   const auto before = Run(1);
   RestartWorker(kTick);
   SignalGuardian(SIGSTOP);
-  worker_->Send(Park(1));
+  worker_->Order(Park(1));
   const auto quiesced = worker_->Await<Quiesced>();
   EXPECT_THAT(quiesced.parked_ranks, IsEmpty());
   EXPECT_THAT(quiesced.unkillable_pids, IsEmpty());
@@ -243,9 +243,9 @@ TEST_F(AgentRunnerTest, AStoppedGuardianThatARestartedWorkerFindsIsEndedToo) {
 
 TEST_F(AgentRunnerTest, AnAbortThatKeepsNobodyEndsParkedRanks) {
   const auto before = Run(1);
-  worker_->Send(Park(1));
+  worker_->Order(Park(1));
   EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(0, 1));
-  worker_->Send(Abort{.job = kJob, .generation = 1});
+  worker_->Order(Abort{.job = kJob, .generation = 1});
   EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, IsEmpty());
   for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
 }

@@ -30,7 +30,8 @@ TEST_F(AgentTest, PreparedIsSaidOnceBothAreDone) {
               ElementsAre(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"}));
   EXPECT_THAT(Sent<Prepared>(asked), IsEmpty());
   const Effects done = Event(GuardianPrepared{.generation = 1, .master_port = 4711});
-  EXPECT_THAT(Sent<Prepared>(done), ElementsAre(Prepared{kJob, 1, "", false, 4711}));
+  EXPECT_THAT(Sent<Prepared>(done),
+              ElementsAre(Prepared{.job = kJob, .generation = 1, .master_port = 4711}));
   EXPECT_TRUE(Hosted().prepared);
   EXPECT_EQ(Hosted().master_port, 4711);
 }
@@ -55,7 +56,8 @@ TEST_F(AgentTest, AFailedPreflightSaysWhyAndWhetherToTryAgain) {
   agent_.OnPrepare(MakePrepare(1));
   const Effects effects =
       agent_.OnPreflight(kJob, 1, {.status = NotFound("no model"), .retryable = false});
-  EXPECT_THAT(Sent<Prepared>(effects), ElementsAre(Prepared{kJob, 1, "no model", false, 0}));
+  EXPECT_THAT(Sent<Prepared>(effects),
+              ElementsAre(Prepared{.job = kJob, .generation = 1, .error = "no model"}));
   EXPECT_FALSE(Hosted().prepared);
 }
 
@@ -64,7 +66,9 @@ TEST_F(AgentTest, APortThatCannotBeBoundIsWorthAnotherAttempt) {
   GuardianUp();
   agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
   const Effects effects = Event(GuardianPrepared{.generation = 1, .error = "no port"});
-  EXPECT_THAT(Sent<Prepared>(effects), ElementsAre(Prepared{kJob, 1, "no port", true, 0}));
+  EXPECT_THAT(
+      Sent<Prepared>(effects),
+      ElementsAre(Prepared{.job = kJob, .generation = 1, .error = "no port", .retryable = true}));
 }
 
 TEST_F(AgentTest, ARepeatedPrepareIsAnsweredAgainAndDoesNothing) {
@@ -87,9 +91,8 @@ TEST_F(AgentTest, MessagesOfAnOlderGenerationDoNothing) {
 
 TEST_F(AgentTest, WhatGuardiansSayGoesOnAndIsMirrored) {
   Run1();
-  const std::string formed = R"({"type":"formed"})";
-  EXPECT_THAT(Sent<TrainerReport>(Event(GuardianReport{1, 0, formed})),
-              ElementsAre(TrainerReport{kJob, 1, 0, formed}));
+  EXPECT_THAT(Sent<TrainerReport>(Event(GuardianReport{1, 0, R"({"type":"formed"})"})),
+              ElementsAre(TrainerReport{kJob, 1, 0, Formed{}}));
   const auto exits =
       Sent<RankExited>(Event(GuardianRankExited{1, 1, {.signal = SIGSEGV}, 0.5, {"last line"}}));
   EXPECT_THAT(exits, ElementsAre(RankExited{kJob, 1, 1, {.signal = SIGSEGV}, 0.5, {"last line"}}));
@@ -168,19 +171,29 @@ TEST_F(AgentTest, APrepareThatComesDuringTheProofGetsANewGuardianAfterIt) {
   EXPECT_EQ(Commands<GuardianPrepare>(GuardianUp()).size(), 1u);
 }
 
+TEST_F(AgentTest, AReportThatCannotBeParsedIsLoggedAndNotSent) {
+  Run1();
+  const Effects effects = Event(GuardianReport{1, 0, R"({"type":"dance"})"});
+  EXPECT_THAT(Sent<TrainerReport>(effects), IsEmpty());
+  ASSERT_EQ(Of<LogNote>(effects).size(), 1u);
+  EXPECT_THAT(Of<LogNote>(effects)[0].text, HasSubstr("'dance'"));
+  EXPECT_THAT(Hosted().reports, IsEmpty());
+}
+
 TEST_F(AgentTest, AReconnectedGuardianAddsOnlyWhatIsNew) {
   Run1();
-  Event(GuardianReport{1, 0, "known"});
+  const std::string known = R"({"type":"first_step","step":1})";
+  Event(GuardianReport{1, 0, known});
   Event(GuardianHello{.pid = 7, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
   Event(GuardianRankStarted{1, 0, 100});
   Event(GuardianRankStarted{1, 1, 101});
-  Event(GuardianReport{1, 0, "known"});
-  Event(GuardianReport{1, 0, "new"});
+  Event(GuardianReport{1, 0, known});
+  Event(GuardianReport{1, 0, R"({"type":"formed"})"});
   Event(GuardianRankExited{.generation = 1, .rank = 1, .exit = {.exit_code = 4}});
   const Effects effects = Event(GuardianSynced{});
   EXPECT_THAT(Sent<RankStarted>(effects), IsEmpty());
-  EXPECT_THAT(Sent<TrainerReport>(effects), ElementsAre(TrainerReport{kJob, 1, 0, "new"}));
+  EXPECT_THAT(Sent<TrainerReport>(effects), ElementsAre(TrainerReport{kJob, 1, 0, Formed{}}));
   EXPECT_EQ(Sent<RankExited>(effects).size(), 1u);
   EXPECT_EQ(Hosted().reports.size(), 2u);
 }
@@ -331,23 +344,6 @@ TEST_F(AgentTest, ALostGuardianKeepsNobody) {
   agent_.OnGuardianLost(kJob, "killed");
   agent_.OnProvedGone(kJob, {}, {});
   EXPECT_THAT(Hosted().parked_ranks, IsEmpty());
-}
-
-TEST_F(AgentTest, TheRanksOfALaunchCountNotThoseOfItsPreparation) {
-  Prepare1();
-  Launch launch = MakeLaunch(1);
-  launch.ranks = {{4, 0}};
-  const auto staged = Of<StageLaunch>(agent_.OnLaunch(launch));
-  ASSERT_EQ(staged.size(), 1u);
-  EXPECT_THAT(staged[0].prepare.ranks, ElementsAre(RankPlacement{4, 0}));
-  const auto launches = Commands<GuardianLaunch>(agent_.OnLaunchStaged(launch, OkStatus()));
-  ASSERT_EQ(launches.size(), 1u);
-  EXPECT_EQ(launches[0].rank, 4);
-  EXPECT_THAT(launches[0].node_ranks, ElementsAre(4));
-  agent_.OnGuardianLost(kJob, "gone");
-  const auto exits = Sent<RankExited>(agent_.OnProvedGone(kJob, {}, {}));
-  ASSERT_EQ(exits.size(), 1u);
-  EXPECT_EQ(exits[0].rank, 4);
 }
 
 TEST_F(AgentTest, StandbysAreAskedForWithEveryPreparationOfATrainJob) {

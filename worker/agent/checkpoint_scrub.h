@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 
 namespace muster::worker {
 

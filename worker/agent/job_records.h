@@ -16,7 +16,7 @@
 #include "common/base/proc_reader.h"
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 
 namespace muster::worker {
 

@@ -1,7 +1,7 @@
 // Reads a piece of a rank's log. Blocks; any thread.
 #pragma once
 
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 
 namespace muster::worker {
 

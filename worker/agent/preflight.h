@@ -9,7 +9,7 @@
 #include "common/base/cuda_stack.h"
 #include "common/base/status.h"
 #include "common/job_spec/job_spec.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 #include "worker/agent/rank_environment.h"
 
 namespace muster::worker {

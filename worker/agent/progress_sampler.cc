@@ -157,7 +157,7 @@ RankProgress ProgressSampler::ToProgress(Generation generation, int number, cons
   return out;
 }
 
-Progress ProgressSampler::Send(const JobId& job, Gang& gang) {
+Progress ProgressSampler::Order(const JobId& job, Gang& gang) {
   Progress progress{.job = job, .generation = gang.generation};
   for (auto& [number, rank] : gang.ranks) {
     ReadProcessOf(rank);
@@ -174,7 +174,7 @@ std::vector<Progress> ProgressSampler::Sample(TimePoint now, Duration interval) 
     for (auto& [number, rank] : gang.ranks) ReadPage(gang, number, rank, now);
     const bool due = IsRunning(gang) && now - gang.told_at >= interval;
     if (!due && !gang.urgent) continue;
-    news.push_back(Send(job, gang));
+    news.push_back(Order(job, gang));
     gang.urgent = false;
     gang.told_at = now;
   }

@@ -19,7 +19,7 @@
 #include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/control_pipe/training_figures.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 #include "worker/agent/rank_counters.h"
 
 namespace muster::worker {
@@ -118,7 +118,7 @@ class ProgressSampler {
                          const Rank& rank, TimePoint now);
   void ReadPage(Gang& gang, int number, Rank& rank, TimePoint now);
   void ReadProcessOf(Rank& rank);
-  Progress Send(const JobId& job, Gang& gang);
+  Progress Order(const JobId& job, Gang& gang);
 
   const Duration keep_;
   const ProcessReader read_process_;

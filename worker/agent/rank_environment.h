@@ -10,7 +10,7 @@
 
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 #include "worker/fabric/cpu_binding.h"
 #include "worker/guardian/protocol.h"
 

@@ -18,7 +18,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 
 namespace muster::worker {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <tuple>
 
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 #include "worker/health/kernel_log.h"
 
 namespace muster::worker {

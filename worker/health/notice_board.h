@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 
 namespace muster::worker {
 

@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "common/runtime/event_loop.h"
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 
 namespace muster::worker {
 

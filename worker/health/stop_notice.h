@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "worker/agent/messages.h"
+#include "common/wire/messages.h"
 
 namespace muster::worker {
 

@@ -14,6 +14,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
+#include "common/wire/codec.h"
 #include "muster/v1/worker_api.grpc.pb.h"
 
 namespace muster::worker {
@@ -27,7 +28,7 @@ constexpr std::size_t kMaxKept = 256;
 
 // What a Hello does not restore.
 bool OutlivesStream(const v1::WorkerMessage& message) {
-  if (message.has_prepared()) return !message.prepared().ok();
+  if (message.has_prepared()) return !message.prepared().error().empty();
   return message.has_manifest_written() || message.has_released();
 }
 
@@ -167,8 +168,11 @@ void CoordinatorSession::Connect() {
   reading_ended_ = false;
   refusal_ = OkStatus();
   stream_->Open(stream_, *std::move(door));
-  Enqueue(
-      std::make_shared<const v1::WorkerMessage>(MakeHello(options_.identity, handlers_.hosted())));
+  Hello hello = options_.identity;
+  hello.hosted = handlers_.hosted();
+  v1::WorkerMessage message;
+  *message.mutable_hello() = ToProto(hello);
+  Enqueue(std::make_shared<const v1::WorkerMessage>(std::move(message)));
 }
 
 void CoordinatorSession::Retry(const Status& why) {
@@ -207,8 +211,11 @@ bool CoordinatorSession::Accepts(const Welcome& welcome) {
 
 void CoordinatorSession::OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message) {
   if (stream != stream_number_ || !refusal_.ok()) return;
-  const auto value = FromProto(message);
-  if (!value) return;
+  const Result<CoordinatorMessage> value = FromProto(message);
+  if (!value.ok()) {  // of a newer coordinator
+    Log().warn("a message of the coordinator is not understood: {}", value.status().message());
+    return;
+  }
   if (const auto* welcome = std::get_if<Welcome>(&*value)) {
     if (!Accepts(*welcome)) {
       stream_->Cancel();
@@ -251,12 +258,7 @@ void CoordinatorSession::OnDone(std::uint64_t stream, const Status& status) {
 }
 
 void CoordinatorSession::Send(const WorkerMessage& message) {
-  const auto proto = ToProto(message);
-  if (!proto) {
-    Log().warn("a message of a trainer is malformed or of an unknown kind; it is dropped");
-    return;
-  }
-  auto shared = std::make_shared<const v1::WorkerMessage>(*proto);
+  auto shared = std::make_shared<const v1::WorkerMessage>(ToProto(message));
   if (!welcomed_ && OutlivesStream(*shared))
     Keep(std::move(shared));
   else if (stream_)

@@ -24,9 +24,8 @@
 #include "common/base/result.h"
 #include "common/rpc/tls.h"
 #include "common/runtime/event_loop.h"
+#include "common/wire/messages.h"
 #include "muster/v1/worker_api.pb.h"
-#include "worker/agent/messages.h"
-#include "worker/service/conversions.h"
 
 namespace muster::worker {
 
@@ -36,7 +35,7 @@ struct CoordinatorSessionOptions {
   std::string token_path;
   std::string tls_dir;     // credentials directory; empty: the token
   std::string epoch_path;  // the highest epoch met
-  WorkerIdentity identity;
+  Hello identity;          // without what it hosts
 };
 
 class CoordinatorSession {

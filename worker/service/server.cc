@@ -12,6 +12,7 @@
 #include "common/base/files.h"
 #include "common/base/pilot_words.h"
 #include "common/base/proc_reader.h"
+#include "common/base/version.h"
 #include "common/rpc/endpoint.h"
 #include "common/security/credentials.h"
 #include "common/telemetry/log.h"
@@ -243,7 +244,9 @@ void WorkerServer::Connect() {
       .token_path = options_.token_path,
       .tls_dir = options_.tls_dir,
       .epoch_path = ClusterPaths{options_.cluster_dir}.EpochMet(options_.node),
-      .identity = {.node = options_.node,
+      .identity = {.protocol_version = kProtocolVersion,
+                   .version = kVersion,
+                   .node = {options_.node},
                    .address = options_.address,
                    .host_id = BootId(),
                    .slots = options_.slots,

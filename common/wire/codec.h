@@ -1,0 +1,28 @@
+// Converts between the messages of proto/muster/v1/worker_api.proto and the plain values of
+// common/wire/messages.h: the only place where the two meet, for both daemons and the simulation.
+//
+// Text that is not UTF-8 is repaired when it is sent, since protobuf strings carry nothing else.
+// What comes in is checked for what a peer could get wrong and the cores rely on (names, counts, a
+// body that is there); kInvalidArgument names the field. Pure functions; any thread.
+#pragma once
+
+#include "common/base/result.h"
+#include "common/wire/messages.h"
+#include "muster/v1/worker_api.pb.h"
+
+namespace muster {
+
+v1::Hello ToProto(const Hello& hello);
+// Of another protocol version than ours the fields that identify the worker are read, and no more.
+Result<Hello> FromProto(const v1::Hello& hello);
+
+v1::WorkerMessage ToProto(const WorkerMessage& message);
+// A Hello is an error here: it comes once, first.
+Result<WorkerMessage> FromProto(const v1::WorkerMessage& message);
+
+v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
+Result<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& message);
+
+v1::CheckpointInfo ToProto(const CheckpointInfo& checkpoint);
+
+}  // namespace muster

@@ -1,0 +1,234 @@
+#include "common/wire/codec.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <string>
+
+#include "common/base/version.h"
+
+namespace muster {
+namespace {
+
+using ::google::protobuf::EnumDescriptor;
+using ::google::protobuf::FieldDescriptor;
+using ::google::protobuf::Message;
+using ::google::protobuf::Reflection;
+using ::google::protobuf::util::MessageDifferencer;
+using ::testing::HasSubstr;
+
+// Fills every field of a message by reflection, so that a field which the codec does not carry both
+// ways, or a new one that nobody has added to it, is a difference.
+class RandomMessage {
+ public:
+  explicit RandomMessage(std::uint32_t seed) : random_(seed) {}
+
+  // Of a oneof one field is set: `kind` where the message is an envelope.
+  void Fill(Message* message) {
+    const auto& type = *message->GetDescriptor();
+    for (int i = 0; i < type.field_count(); ++i) {
+      const FieldDescriptor& field = *type.field(i);
+      if (field.real_containing_oneof() != nullptr) continue;
+      FillField(message, field);
+    }
+    for (int i = 0; i < type.real_oneof_decl_count(); ++i) {
+      const auto& choice = *type.oneof_decl(i);
+      FillField(message, *choice.field(Below(choice.field_count())));
+    }
+  }
+
+  void FillField(Message* message, const FieldDescriptor& field) {
+    const Reflection& reflection = *message->GetReflection();
+    if (!field.is_repeated()) return Set(message, field, reflection);
+    for (int n = Below(4); n > 0; --n) Add(message, field, reflection);
+  }
+
+  int Below(int bound) { return static_cast<int>(random_() % static_cast<unsigned>(bound)); }
+
+ private:
+  std::string Text(const FieldDescriptor& field) {
+    // Of these the receiver checks the form.
+    if (field.name() == "job_id") return "00c0ffee" + std::to_string(10 + Below(90));
+    if (field.name() == "node" || field.name() == "pilot") return "n" + std::to_string(Below(100));
+    return field.name() + " \xc3\xa9 " + std::to_string(random_());
+  }
+  int Known(const EnumDescriptor& type) { return type.value(1 + Below(type.value_count() - 1))->number(); }
+  double Number() { return std::uniform_real_distribution<double>(-1e6, 1e6)(random_); }
+
+  void Set(Message* m, const FieldDescriptor& field, const Reflection& reflection) {
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32: return reflection.SetInt32(m, &field, Below(4000));
+      case FieldDescriptor::CPPTYPE_INT64: return reflection.SetInt64(m, &field, random_());
+      case FieldDescriptor::CPPTYPE_UINT32: return reflection.SetUInt32(m, &field, random_());
+      case FieldDescriptor::CPPTYPE_UINT64: return reflection.SetUInt64(m, &field, random_());
+      case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.SetDouble(m, &field, Number());
+      case FieldDescriptor::CPPTYPE_FLOAT: FAIL() << field.full_name() << ": no float is used";
+      case FieldDescriptor::CPPTYPE_BOOL: return reflection.SetBool(m, &field, Below(2) == 1);
+      case FieldDescriptor::CPPTYPE_ENUM:
+        return reflection.SetEnumValue(m, &field, Known(*field.enum_type()));
+      case FieldDescriptor::CPPTYPE_STRING: return reflection.SetString(m, &field, Text(field));
+      case FieldDescriptor::CPPTYPE_MESSAGE: return Fill(reflection.MutableMessage(m, &field));
+    }
+  }
+
+  void Add(Message* m, const FieldDescriptor& field, const Reflection& reflection) {
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32: return reflection.AddInt32(m, &field, Below(4000));
+      case FieldDescriptor::CPPTYPE_INT64: return reflection.AddInt64(m, &field, random_());
+      case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.AddDouble(m, &field, Number());
+      case FieldDescriptor::CPPTYPE_STRING: return reflection.AddString(m, &field, Text(field));
+      case FieldDescriptor::CPPTYPE_MESSAGE: return Fill(reflection.AddMessage(m, &field));
+      default: FAIL() << field.full_name() << ": add its type here";
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+template <typename Envelope>
+void ExpectRoundTrips(const std::set<std::string>& apart) {
+  const auto& kinds = *Envelope::descriptor()->oneof_decl(0);
+  for (int i = 0; i < kinds.field_count(); ++i) {
+    if (apart.contains(kinds.field(i)->name())) continue;
+    for (std::uint32_t seed = 0; seed < 200; ++seed) {
+      Envelope sent;
+      RandomMessage(seed).FillField(&sent, *kinds.field(i));
+      const auto value = FromProto(sent);
+      ASSERT_TRUE(value.ok()) << value.status().ToString() << "\n" << sent.DebugString();
+      const Envelope again = ToProto(*value);
+      std::string difference;
+      MessageDifferencer differencer;
+      differencer.ReportDifferencesToString(&difference);
+      ASSERT_TRUE(differencer.Compare(sent, again)) << kinds.field(i)->name() << ": " << difference;
+    }
+  }
+}
+
+TEST(Codec, EveryFieldOfEveryWorkerMessageSurvivesTheWay) {
+  ExpectRoundTrips<v1::WorkerMessage>({"hello"});
+}
+
+TEST(Codec, EveryFieldOfEveryCoordinatorMessageSurvivesTheWay) {
+  ExpectRoundTrips<v1::CoordinatorMessage>({});
+}
+
+TEST(Codec, EveryFieldOfAHelloSurvivesTheWay) {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    v1::Hello sent;
+    RandomMessage(seed).Fill(&sent);
+    sent.set_protocol_version(kProtocolVersion);
+    const auto value = FromProto(sent);
+    ASSERT_TRUE(value.ok()) << value.status().ToString();
+    std::string difference;
+    MessageDifferencer differencer;
+    differencer.ReportDifferencesToString(&difference);
+    ASSERT_TRUE(differencer.Compare(sent, ToProto(*value))) << difference;
+  }
+}
+
+TEST(Codec, AbsentPartsStayAbsent) {
+  v1::WorkerMessage message;
+  message.mutable_prepared();
+  EXPECT_FALSE(std::get<Prepared>(*FromProto(message)).cuda.has_value());
+  EXPECT_FALSE(ToProto(*FromProto(message)).prepared().has_cuda());
+  message.mutable_rank_exited();
+  EXPECT_FALSE(std::get<RankExited>(*FromProto(message)).last.has_value());
+  message.mutable_trainer_report()->mutable_shard_written();
+  const auto report = std::get<TrainerReport>(*FromProto(message));
+  EXPECT_FALSE(std::get<ShardWritten>(report.body).eval_loss.has_value());
+  EXPECT_FALSE(ToProto(WorkerMessage(report)).trainer_report().shard_written().has_eval_loss());
+  v1::Hello hello;
+  hello.set_node("n1");
+  EXPECT_EQ(FromProto(hello)->gpus, std::nullopt);
+  hello.set_gpus(0);
+  EXPECT_EQ(FromProto(hello)->gpus, 0);
+}
+
+TEST(Codec, BytesThatAreNotUtf8AreRepairedWhenTheyAreSent) {
+  const auto exited =
+      ToProto(WorkerMessage(RankExited{.log_tail = {"bad \xff byte"}, .facts = {"\xff"}}));
+  EXPECT_EQ(exited.rank_exited().log_tail(0), "bad \xef\xbf\xbd byte");
+  EXPECT_EQ(exited.rank_exited().facts(0), "\xef\xbf\xbd");
+  EXPECT_FALSE(exited.SerializeAsString().empty());
+  EXPECT_EQ(ToProto(Hello{.report = {"no \xff text"}}).report(0), "no \xEF\xBF\xBD text");
+  EXPECT_EQ(ToProto(WorkerMessage(TrainerReport{.body = TrainerError{.message = "\xff"}}))
+                .trainer_report()
+                .error()
+                .message(),
+            "\xef\xbf\xbd");
+}
+
+v1::Hello GoodHello() {
+  v1::Hello hello;
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_node("n1");
+  hello.set_slots(2);
+  hello.add_hosted()->add_exited();
+  return hello;
+}
+
+TEST(Codec, BadNamesAndCountsOfAHelloAreRefused) {
+  EXPECT_TRUE(FromProto(GoodHello()).ok());
+  for (const char* name : {"", "a/b", "..", "a b", "node\n"}) {
+    v1::Hello hello = GoodHello();
+    hello.set_node(name);
+    EXPECT_EQ(FromProto(hello).status().code(), StatusCode::kInvalidArgument) << name;
+  }
+  v1::Hello hello = GoodHello();
+  hello.set_slots(-1);
+  EXPECT_EQ(FromProto(hello).status().code(), StatusCode::kInvalidArgument);
+  hello = GoodHello();
+  hello.set_pilot("../x");
+  EXPECT_EQ(FromProto(hello).status().code(), StatusCode::kInvalidArgument);
+  hello = GoodHello();
+  hello.mutable_hosted(0)->mutable_exited(0)->set_rank(-1);
+  EXPECT_EQ(FromProto(hello).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Codec, AHelloOfAnotherVersionIsNotReadFurther) {
+  v1::Hello hello = GoodHello();
+  hello.set_protocol_version(kProtocolVersion + 1);
+  hello.mutable_hosted(0)->mutable_exited(0)->set_rank(-1);
+  const auto converted = FromProto(hello);
+  ASSERT_TRUE(converted.ok()) << converted.status().ToString();
+  EXPECT_EQ(converted->protocol_version, kProtocolVersion + 1);
+  EXPECT_TRUE(converted->hosted.empty());
+}
+
+TEST(Codec, MessagesWithoutAKnownBodyAreRefused) {
+  EXPECT_EQ(FromProto(v1::WorkerMessage()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(FromProto(v1::CoordinatorMessage()).status().code(), StatusCode::kInvalidArgument);
+  v1::WorkerMessage message;
+  message.mutable_trainer_report();
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument);
+  message.mutable_probe_result();
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument) << "no outcome";
+  message.mutable_node_notice();
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument) << "no kind";
+  message.mutable_checkpoint_scrubbed();
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument) << "no outcome";
+  message.mutable_hello();
+  EXPECT_THAT(FromProto(message).status().message(), HasSubstr("second Hello"));
+}
+
+// A worker makes a directory of a job's id, and removes it one day.
+TEST(Codec, AJobIdThatLeadsOutOfItsDirectoryIsRefused) {
+  for (const char* id : {"", ".", "..", "../../home", "a/b", "00C0FFEE", "x"}) {
+    v1::CoordinatorMessage message;
+    message.mutable_release()->set_job_id(id);
+    EXPECT_FALSE(FromProto(message).ok()) << id;
+    message.mutable_prepare()->set_job_id(id);
+    EXPECT_FALSE(FromProto(message).ok()) << id;
+    message.mutable_scrub_checkpoint()->set_job_id(id);
+    EXPECT_FALSE(FromProto(message).ok()) << id;
+    message.mutable_inject_fault()->set_job_id(id);
+    EXPECT_EQ(FromProto(message).ok(), *id == '\0') << id << ": a fault may be of the node";
+  }
+}
+
+}  // namespace
+}  // namespace muster
