@@ -27,11 +27,9 @@ std::optional<ProcessId> LivingGuardian(const std::string& record, const std::st
     return std::nullopt;
   if (json.contains("boot_id") && json["boot_id"].is_string() && json["boot_id"] != boot_id)
     return std::nullopt;
-  const auto process = FindProcess(json["pid"].get<pid_t>());
-  const bool has_start = json.contains("start_time") && json["start_time"].is_number_integer();
-  if (!process || (has_start && json["start_time"].get<std::uint64_t>() != process->start_ticks))
-    return std::nullopt;
-  return process;
+  if (!json.contains("start_time") || !json["start_time"].is_number_integer()) return std::nullopt;
+  const ProcessId guardian{json["pid"].get<pid_t>(), json["start_time"].get<std::uint64_t>()};
+  return IsAlive(guardian) ? std::optional(guardian) : std::nullopt;
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/file.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,11 +12,11 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <map>
 #include <sstream>
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/process/spawn.h"
 
 extern char** environ;
 
@@ -25,10 +24,6 @@ namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
-
-UniqueFd OpenPidfd(pid_t pid) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
 
 // Reaps our own child; harmless for any other process.
 void ReapIfChild(pid_t pid) {
@@ -60,15 +55,6 @@ bool HasArgumentIn(pid_t pid, const std::string& dir) {
 }
 
 }  // namespace
-
-std::optional<ProcessId> FindProcess(pid_t pid) {
-  if (pid <= 0) return std::nullopt;
-  const auto info = ReadProcess(pid);
-  if (!info.ok() || info->state == 'Z' || info->state == 'X') return std::nullopt;
-  return ProcessId{pid, info->start_time};
-}
-
-bool IsAlive(const ProcessId& id) { return FindProcess(id.pid) == id; }
 
 Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::string& log,
                               int input) {
@@ -105,20 +91,13 @@ Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::s
   return ProcessId{pid, info.ok() ? info->start_time : 0};
 }
 
-bool SignalProcess(const ProcessId& id, int signal) {
-  const UniqueFd pidfd = OpenPidfd(id.pid);
-  // The descriptor pins the process; only then is the comparison worth something.
-  if (!pidfd.valid() || !IsAlive(id)) return false;
-  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
-}
-
 std::vector<ProcessId> WaitUntilGone(std::vector<ProcessId> ids, Deadline deadline) {
   std::vector<ProcessId> left;
   for (const ProcessId& id : ids) {
     for (;;) {
-      const UniqueFd pidfd = OpenPidfd(id.pid);
-      if (!pidfd.valid() || !IsAlive(id)) break;
-      pollfd entry{pidfd.get(), POLLIN, 0};
+      const Result<UniqueFd> pidfd = OpenPidfd(id.pid);
+      if (!pidfd.ok() || !IsAlive(id)) break;
+      pollfd entry{pidfd->get(), POLLIN, 0};
       const int ready = ::poll(&entry, 1, static_cast<int>(deadline.RemainingMillis().count()));
       if (ready > 0) break;
       if (ready < 0 && errno == EINTR) continue;
@@ -133,30 +112,28 @@ std::vector<ProcessId> WaitUntilGone(std::vector<ProcessId> ids, Deadline deadli
 std::optional<ProcessId> LockedPidFileOwner(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return std::nullopt;
-  if (::flock(fd.get(), LOCK_SH | LOCK_NB) == 0) return std::nullopt;
   char text[32] = {};
   if (::pread(fd.get(), text, sizeof text - 1, 0) <= 0) return std::nullopt;
   pid_t pid = 0;
   std::from_chars(text, text + sizeof text, pid);
-  return FindProcess(pid);
+  const std::optional<ProcessId> owner = FindProcess(pid);
+  // Last: what still holds the lock held it when the process was found.
+  if (::flock(fd.get(), LOCK_SH | LOCK_NB) == 0) return std::nullopt;
+  return owner;
 }
 
 std::vector<ProcessId> Descendants(const ProcessId& root) {
   const std::vector<ProcessInfo> table = ReadProcessTable();
-  std::map<pid_t, std::uint64_t> start_times;
-  for (const ProcessInfo& info : table) start_times.emplace(info.pid, info.start_time);
-  std::vector<ProcessId> out;
-  for (const pid_t pid : LivingDescendants(table, root.pid))
-    out.push_back({pid, start_times.at(pid)});
-  return out;
+  // Alive after the table was read, it is the process of this number in it.
+  return IsAlive(root) ? LivingDescendants(table, root.pid) : std::vector<ProcessId>();
 }
 
 std::vector<NamedProcess> ProcessesOfDirectory(const std::string& dir) {
   std::vector<NamedProcess> out;
   for (const ProcessInfo& info : ReadProcessTable()) {
     std::string program = ProgramOf(info.pid);
-    if (!program.starts_with("muster-") || !HasArgumentIn(info.pid, dir)) continue;
-    if (const auto id = FindProcess(info.pid)) out.push_back({*id, std::move(program)});
+    if (!info.runs() || !program.starts_with("muster-") || !HasArgumentIn(info.pid, dir)) continue;
+    out.push_back({info.id(), std::move(program)});
   }
   return out;
 }

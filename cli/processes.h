@@ -1,10 +1,7 @@
 // Processes of a local cluster: starting daemons, knowing them again, ending them.
 //
-// A process is known by pid and start time, so that a reused pid is never signalled. Free
-// functions; any thread; some block up to their deadline.
+// Free functions; any thread; some block up to their deadline.
 #pragma once
-
-#include <sys/types.h>
 
 #include <cstdint>
 #include <optional>
@@ -13,28 +10,14 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
-#include "common/base/unique_fd.h"
+#include "common/process/process_id.h"
 
 namespace muster {
-
-struct ProcessId {
-  pid_t pid = 0;
-  std::uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat
-
-  friend bool operator==(const ProcessId&, const ProcessId&) = default;
-};
-
-// The process that has this pid now, unless it is a zombie.
-std::optional<ProcessId> FindProcess(pid_t pid);
-bool IsAlive(const ProcessId& id);
 
 // Starts a program in a session of its own, standard input from /dev/null or the descriptor
 // `input`, output appended to `log`, nothing else inherited.
 Result<ProcessId> StartDaemon(const std::vector<std::string>& argv, const std::string& log,
                               int input = -1);
-
-// False when the process is gone or is another one by now.
-bool SignalProcess(const ProcessId& id, int signal);
 
 // Waits until none of them lives; the ones that still do at the deadline. Our own children are
 // reaped.

@@ -64,7 +64,7 @@ TEST_F(ProcessesTest, AMissingProgramIsAnError) {
 TEST_F(ProcessesTest, SignalsOnlyTheProcessItMeans) {
   const ProcessId id = Start({"/bin/sleep", "1000"});
   EXPECT_TRUE(IsAlive(id));
-  const ProcessId other{id.pid, id.start_ticks + 1};
+  const ProcessId other{id.pid, id.start_time + 1};
   EXPECT_FALSE(IsAlive(other));
   EXPECT_FALSE(SignalProcess(other, SIGKILL));
   EXPECT_EQ(WaitUntilGone({id}, Deadline::At(TimePoint{})), std::vector<ProcessId>{id});

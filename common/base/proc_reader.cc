@@ -94,10 +94,10 @@ std::vector<ProcessInfo> ReadProcessTable() {
   return table;
 }
 
-std::vector<pid_t> LivingDescendants(const std::vector<ProcessInfo>& table, pid_t root) {
+std::vector<ProcessId> LivingDescendants(const std::vector<ProcessInfo>& table, pid_t root) {
   std::unordered_multimap<pid_t, const ProcessInfo*> children;
   for (const ProcessInfo& info : table) children.emplace(info.parent, &info);
-  std::vector<pid_t> found;
+  std::vector<ProcessId> found;
   std::vector<pid_t> frontier = {root};
   while (!frontier.empty()) {
     const pid_t parent = frontier.back();
@@ -106,18 +106,21 @@ std::vector<pid_t> LivingDescendants(const std::vector<ProcessInfo>& table, pid_
     for (auto it = begin; it != end; ++it) {
       if (it->second->pid == parent) continue;
       frontier.push_back(it->second->pid);
-      if (it->second->state != 'Z' && it->second->state != 'X') found.push_back(it->second->pid);
+      if (it->second->runs()) found.push_back(it->second->id());
     }
   }
   return found;
 }
 
-std::vector<pid_t> ProcessesWithEnvironment(const std::string& prefix) {
-  std::vector<pid_t> found;
+std::vector<ProcessId> ProcessesWithEnvironment(const std::string& prefix) {
+  std::vector<ProcessId> found;
   for (const pid_t pid : ListPids()) {
     if (pid == ::getpid()) continue;
+    // Before its environment: what is found is then never a later process of the same number.
+    const auto info = ReadProcess(pid);
+    if (!info.ok()) continue;
     const auto environment = ReadFile("/proc/" + std::to_string(pid) + "/environ", 4 << 20);
-    if (environment.ok() && HasVariable(*environment, prefix)) found.push_back(pid);
+    if (environment.ok() && HasVariable(*environment, prefix)) found.push_back(info->id());
   }
   return found;
 }

@@ -39,7 +39,8 @@ TEST(ProcReader, DescendantsAreFoundAtAnyDepthWithoutZombies) {
       {1, 0, 'S', 1},   {10, 1, 'S', 2},  {11, 10, 'S', 3},
       {12, 11, 'Z', 4}, {13, 12, 'D', 5}, {20, 1, 'R', 6},
   };
-  EXPECT_THAT(LivingDescendants(table, 10), UnorderedElementsAre(11, 13));
+  EXPECT_THAT(LivingDescendants(table, 10),
+              UnorderedElementsAre(ProcessId{11, 3}, ProcessId{13, 5}));
   EXPECT_THAT(LivingDescendants(table, 20), UnorderedElementsAre());
 }
 

@@ -2,11 +2,8 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -15,7 +12,7 @@
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
 #include "common/job_spec/parse.h"
-#include "common/process/spawn.h"
+#include "common/process/process_id.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/rank_environment.h"
 #include "worker/guardian/protocol.h"
@@ -150,18 +147,20 @@ std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& chec
   return list.dump(1) + "\n";
 }
 
-Status KillGuardian(const std::string& job_dir) {
+std::optional<ProcessId> GuardianOf(const std::string& job_dir) {
   const Json record = GuardianRecord(job_dir);
-  if (!record.is_object()) return NotFound("the guardian has no record");
-  const auto pid = static_cast<pid_t>(record.value("pid", 0));
-  MUSTER_ASSIGN_OR_RETURN(const UniqueFd pidfd, OpenPidfd(pid));
-  // The descriptor first: whoever it names now, it names for good.
-  MUSTER_ASSIGN_OR_RETURN(const ProcessInfo info, ReadProcess(pid));
-  if (info.start_time != record.value("start_time", std::uint64_t{0}))
-    return NotFound("process " + std::to_string(pid) + " is another one");
-  if (::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) != 0)
-    return ErrnoStatus(errno, "SIGKILL to the guardian, pid " + std::to_string(pid));
-  return OkStatus();
+  const auto number = [&record](const char* key) {
+    return record.is_object() && record.contains(key) && record[key].is_number_integer();
+  };
+  if (!number("pid") || !number("start_time")) return std::nullopt;
+  return ProcessId{record["pid"].get<pid_t>(), record["start_time"].get<std::uint64_t>()};
+}
+
+Status KillGuardian(const std::string& job_dir) {
+  const std::optional<ProcessId> guardian = GuardianOf(job_dir);
+  if (!guardian) return NotFound("the guardian has no record");
+  if (SignalProcess(*guardian, SIGKILL)) return OkStatus();
+  return NotFound("the guardian, pid " + std::to_string(guardian->pid) + ", has ended");
 }
 
 std::vector<std::int64_t> PidsOf(const std::vector<ProcessInfo>& processes) {
@@ -174,9 +173,8 @@ std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes) {
   std::vector<std::int64_t> ended;
   for (const ProcessInfo& process : processes) {
     const auto now = ReadProcess(process.pid);
-    const bool is_there =
-        now.ok() ? now->start_time == process.start_time && now->state != 'Z' && now->state != 'X'
-                 : now.status().code() != StatusCode::kNotFound;
+    const bool is_there = now.ok() ? now->id() == process.id() && now->runs()
+                                   : now.status().code() != StatusCode::kNotFound;
     if (!is_there) ended.push_back(process.pid);
   }
   return ended;
@@ -191,11 +189,12 @@ TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job,
   const Deadline deadline = Deadline::After(kProofBudget);
   for (;;) {
     const bool cgroup_gone = EndAbandonedCgroup(cgroup).ok();
-    const std::vector<pid_t> left = ProcessesWithEnvironment(mark);
-    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    const std::vector<ProcessId> left = ProcessesWithEnvironment(mark);
+    for (const ProcessId& id : left) SignalProcess(id, SIGKILL);
     if (left.empty() && cgroup_gone) break;
     if (deadline.Expired()) {
-      std::vector<std::int64_t> pids(left.begin(), left.end());
+      std::vector<std::int64_t> pids;
+      for (const ProcessId& id : left) pids.push_back(id.pid);
       if (!cgroup_gone) AppendCgroupMembers(cgroup, &pids);
       for (const std::int64_t pid : pids)
         if (const auto info = ReadProcess(static_cast<pid_t>(pid)); info.ok())

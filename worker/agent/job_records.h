@@ -10,6 +10,7 @@
 // Blocks; free functions; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ std::vector<std::string> ListJobs(const std::string& jobs_dir);
 
 // The JSON array that MUSTER_RESUME_FILE names.
 std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& checkpoints);
+
+// The guardian that the job's record names, whether it lives or not; nothing where there is none.
+std::optional<ProcessId> GuardianOf(const std::string& job_dir);
 
 // SIGKILL to the job's guardian, whose ranks end with it. Fails where none lives.
 Status KillGuardian(const std::string& job_dir);

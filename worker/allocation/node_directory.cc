@@ -4,18 +4,16 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <filesystem>
-#include <map>
+#include <set>
 #include <sstream>
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
-#include "common/process/spawn.h"
+#include "common/process/process_id.h"
 
 namespace muster::worker {
 namespace {
@@ -26,8 +24,7 @@ constexpr int kLookAgainMs = 20;
 constexpr Duration kKillGrace = std::chrono::seconds(2);
 constexpr Duration kLeftoverGrace = std::chrono::seconds(1);
 
-// By start time, for a pid alone names nobody for long.
-using Processes = std::map<pid_t, std::uint64_t>;
+using Processes = std::set<ProcessId>;
 
 bool HasArgumentIn(pid_t pid, const std::string& dir) {
   const auto text = ReadFile("/proc/" + std::to_string(pid) + "/cmdline", 1 << 20);
@@ -44,36 +41,20 @@ bool IsMusters(pid_t pid) {
   return program.filename().string().starts_with("muster-");
 }
 
-bool Lives(const ProcessInfo& info) { return info.state != 'Z' && info.state != 'X'; }
-
 void AddProcessesOf(const std::string& dir, Processes* found) {
   const auto table = ReadProcessTable();
-  Processes starts;
-  for (const ProcessInfo& info : table) starts.emplace(info.pid, info.start_time);
   for (const ProcessInfo& info : table) {
-    if (info.pid == ::getpid() || !Lives(info) || !IsMusters(info.pid)) continue;
+    if (info.pid == ::getpid() || !info.runs() || !IsMusters(info.pid)) continue;
     if (!HasArgumentIn(info.pid, dir)) continue;
-    found->emplace(info.pid, info.start_time);
-    for (const pid_t pid : LivingDescendants(table, info.pid)) found->emplace(pid, starts[pid]);
+    found->insert(info.id());
+    for (const ProcessId& id : LivingDescendants(table, info.pid)) found->insert(id);
   }
-}
-
-bool IsSame(pid_t pid, std::uint64_t start) {
-  const auto info = ReadProcess(pid);
-  return info.ok() && Lives(*info) && info->start_time == start;
-}
-
-// The descriptor pins the process; only then is the comparison worth something.
-void Send(pid_t pid, std::uint64_t start, int signal) {
-  const auto pidfd = OpenPidfd(pid);
-  if (pidfd.ok() && IsSame(pid, start))
-    ::syscall(SYS_pidfd_send_signal, pidfd->get(), signal, nullptr, 0);
 }
 
 bool WaitUntilGone(const std::string& dir, Processes* processes, const Deadline& deadline) {
   for (;;) {
     AddProcessesOf(dir, processes);
-    std::erase_if(*processes, [](const auto& one) { return !IsSame(one.first, one.second); });
+    std::erase_if(*processes, [](const ProcessId& id) { return !IsAlive(id); });
     if (processes->empty()) return true;
     if (deadline.Expired()) return false;
     (void)::poll(nullptr, 0, kLookAgainMs);
@@ -92,11 +73,11 @@ int EndProcessesOf(const std::string& dir, Duration grace) {
   Processes processes;
   AddProcessesOf(dir, &processes);
   // What it started is for a guardian to end; it knows how long that may take.
-  for (const auto& [pid, start] : processes)
-    if (IsMusters(pid) && HasArgumentIn(pid, dir)) Send(pid, start, SIGINT);
+  for (const ProcessId& id : processes)
+    if (IsMusters(id.pid) && HasArgumentIn(id.pid, dir)) SignalProcess(id, SIGINT);
   if (WaitUntilGone(dir, &processes, Deadline::After(grace))) return 0;
   for (const Deadline deadline = Deadline::After(kKillGrace); !deadline.Expired();) {
-    for (const auto& [pid, start] : processes) Send(pid, start, SIGKILL);
+    for (const ProcessId& id : processes) SignalProcess(id, SIGKILL);
     if (WaitUntilGone(dir, &processes, Deadline::After(std::chrono::milliseconds(100)))) return 0;
   }
   return static_cast<int>(processes.size());

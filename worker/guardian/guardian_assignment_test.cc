@@ -90,7 +90,9 @@ class AssignmentTest : public GuardianTest {
   std::string LogText(Generation generation, int rank) const { return Text(Log(generation, rank)); }
 
   // The processes below the guardian.
-  std::vector<pid_t> Living() const { return LivingDescendants(ReadProcessTable(), guardian_pid_); }
+  std::vector<ProcessId> Living() const {
+    return LivingDescendants(ReadProcessTable(), guardian_pid_);
+  }
 
   // A standby that has not said so yet is passed over.
   bool AllAreReady() const {

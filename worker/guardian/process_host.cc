@@ -11,6 +11,7 @@
 #include "common/base/proc_reader.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/process/cpu_affinity.h"
+#include "common/process/process_id.h"
 #include "common/process/spawn.h"
 #include "worker/process/unix_socket.h"
 
@@ -133,6 +134,7 @@ Status ProcessHost::Send(ProcessId id, const std::string& message, int descripto
 
 void ProcessHost::Signal(ProcessId id, int signal) {
   const auto it = processes_.find(id);
+  // Its leader is a child that was not reaped, so that the group's number is no other's.
   if (it != processes_.end() && !it->second.ended) ::kill(-it->second.pid, signal);
 }
 
@@ -201,9 +203,9 @@ SweepResult ProcessHost::SweepAll(bool kill) {
   // A failure leaves the slower way by descent, which is taken in any case.
   (void)cgroup_->KillAll();
   SweepResult result;
-  for (const pid_t pid : LivingDescendants(ReadProcessTable(), ::getpid())) {
-    ::kill(pid, SIGKILL);
-    result.left.push_back(pid);
+  for (const muster::ProcessId& id : LivingDescendants(ReadProcessTable(), ::getpid())) {
+    muster::SignalProcess(id, SIGKILL);
+    result.left.push_back(id.pid);
   }
   return result;
 }
@@ -214,13 +216,13 @@ SweepResult ProcessHost::SweepOthers(const std::vector<ProcessId>& keep, bool ki
   std::erase_if(table, [&](const ProcessInfo& info) {
     return std::ranges::any_of(keep, [&](ProcessId id) {
       const auto it = processes_.find(id);
-      return it != processes_.end() && it->second.pid == info.pid;
+      return it != processes_.end() && !it->second.ended && it->second.pid == info.pid;
     });
   });
   SweepResult result;
-  for (const pid_t pid : LivingDescendants(table, ::getpid())) {
-    if (kill) ::kill(pid, SIGKILL);
-    result.left.push_back(pid);
+  for (const muster::ProcessId& id : LivingDescendants(table, ::getpid())) {
+    if (kill) muster::SignalProcess(id, SIGKILL);
+    result.left.push_back(id.pid);
   }
   result.none_left = result.left.empty();
   return result;

@@ -3,32 +3,19 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/process/process_id.h"
 #include "common/telemetry/log.h"
 #include "worker/agent/job_records.h"
-#include "worker/guardian/protocol.h"
-#include "worker/process/record_file.h"
 
 namespace muster::worker {
 namespace {
 
 constexpr std::chrono::milliseconds kAnswerTime{100};
-
-// 0: no guardian lives there.
-pid_t LivingGuardian(const std::string& job_dir) {
-  const std::string path = job_dir + "/" + kGuardianRecordName;
-  if (!IsRecordLocked(path)) return 0;
-  const auto text = ReadFile(path);
-  if (!text.ok()) return 0;
-  const auto json = nlohmann::json::parse(*text, nullptr, false);
-  if (!json.is_object() || !json.contains("pid") || !json["pid"].is_number_integer()) return 0;
-  return json["pid"].get<pid_t>();
-}
 
 }  // namespace
 
@@ -55,12 +42,10 @@ Status NodeFaults::Inject(const std::string& kind) {
 void KillGuardians(const std::string& jobs_dir) {
   const std::vector<ProcessInfo> table = ReadProcessTable();
   for (const std::string& job : ListJobs(jobs_dir)) {
-    const pid_t guardian = LivingGuardian(jobs_dir + "/" + job);
-    if (guardian <= 1) continue;
-    // The guardian first, so that it starts nothing new.
-    ::kill(-guardian, SIGKILL);
-    ::kill(guardian, SIGKILL);
-    for (const pid_t pid : LivingDescendants(table, guardian)) ::kill(pid, SIGKILL);
+    const std::optional<ProcessId> guardian = GuardianOf(jobs_dir + "/" + job);
+    // The guardian first, so that it starts nothing new. It lived when the table was read, too.
+    if (!guardian || !SignalProcess(*guardian, SIGKILL)) continue;
+    for (const ProcessId& id : LivingDescendants(table, guardian->pid)) SignalProcess(id, SIGKILL);
   }
 }
 
