@@ -246,7 +246,7 @@ muster::Status Join(const muster::worker::WorkerOptions& options, const std::str
   if (options.coordinator.empty())
     return muster::InvalidArgument("--join needs --coordinator IP:PORT, where to join");
   const muster::ClusterPaths paths{options.cluster_dir};
-  MUSTER_RETURN_IF_ERROR(muster::MakeDirectories(paths.NodeDir(options.node)));
+  MUSTER_RETURN_IF_ERROR(muster::MakePrivateTree(paths.NodeDir(options.node)));
   // It is a secret, and ranks have the worker's environment.
   ::unsetenv("MUSTER_JOIN_TOKEN");
   return muster::worker::JoinUntilIn({options.coordinator, join, options.node, options.tls_dir});

@@ -33,9 +33,10 @@ constexpr int kHandedOverFd = 3;
 
 Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::string& job_dir,
                              const JobId& job, const PacketSocket& guardian_end) {
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(job_dir));
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(job_dir, kPrivateDirectory));
   const std::string log_path = job_dir + "/" + kGuardianLogName;
-  const UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const UniqueFd log(
+      ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
   if (!log.valid()) return ErrnoStatus(errno, "open " + log_path);
   SpawnOptions spawn{.argv = {options.guardian_path, "--dir", job_dir, "--job", job.value,
                               "--worker-fd", std::to_string(kHandedOverFd)},
@@ -340,7 +341,7 @@ void AgentRunner::Do(const StartPreflight& effect) {
   RunOn(
       jobs_pool_,
       [prepare, context = options_.launch, dir = agent_.JobDir(prepare.job)]() -> PreflightResult {
-        if (Status status = MakeDirectories(dir); !status.ok())
+        if (Status status = MakeDirectories(dir, kPrivateDirectory); !status.ok())
           return {.status = status, .retryable = true};
         return RunPreflight(context, prepare, dir);
       },

@@ -77,7 +77,7 @@ Status CheckJob(const LaunchContext& context, const JobSpec& spec) {
 
 Status MakeFiles(const Prepare& prepare, const std::string& job_dir) {
   MUSTER_RETURN_IF_ERROR(MakeDirectories(LogDirectory(prepare.output_dir, prepare.generation)));
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(job_dir + "/errors"));
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(job_dir + "/errors", kPrivateDirectory));
   return WriteJobRecord(job_dir, prepare);
 }
 
@@ -105,7 +105,7 @@ Status ClaimOutputDirectory(const std::string& output_dir, const JobId& job,
   (void)::getrandom(&random, sizeof random, 0);
   const std::string candidate = path + "." + std::to_string(random);
   const nlohmann::json json = {{"id", job.value}, {"name", name}};
-  MUSTER_RETURN_IF_ERROR(ReplaceFile(candidate, json.dump() + "\n"));
+  MUSTER_RETURN_IF_ERROR(ReplaceFile(candidate, json.dump() + "\n", 0644));
   const int linked = ::link(candidate.c_str(), path.c_str());
   const int error = errno;
   ::unlink(candidate.c_str());

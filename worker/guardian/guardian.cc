@@ -47,7 +47,7 @@ void LogFailure(const Status& status) {
 }  // namespace
 
 Result<std::unique_ptr<Guardian>> Guardian::Start(const GuardianOptions& options) {
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(options.directory + "/exits"));
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(options.directory + "/exits", kPrivateDirectory));
   const std::string record_path = options.directory + "/" + kGuardianRecordName;
   MUSTER_ASSIGN_OR_RETURN(LockedRecord record, LockedRecord::Acquire(record_path));
   const Generation newest = NewestInRecord(record_path);

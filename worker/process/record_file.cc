@@ -8,11 +8,32 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
+
+#include "common/base/files.h"
 
 namespace muster {
 
+Status MakePrivateTree(const std::string& directory) {
+  namespace fs = std::filesystem;
+  constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
+  if (const fs::path parent = fs::path(directory).parent_path(); !parent.empty())
+    MUSTER_RETURN_IF_ERROR(MakeDirectories(parent.string()));
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(directory, kPrivateDirectory));
+  const auto close = [](const fs::path& path) {
+    std::error_code not_ours;
+    fs::permissions(path, kOthers, fs::perm_options::remove | fs::perm_options::nofollow, not_ours);
+  };
+  close(directory);
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error))
+    close(entry->path());
+  return OkStatus();
+}
+
 Result<LockedRecord> LockedRecord::Acquire(const std::string& path, Duration timeout) {
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kPrivateFile));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
   const Result<bool> locked = LockFile(fd.get(), timeout);
   if (!locked.ok()) return locked.status().WithContext(path);

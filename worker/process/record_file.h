@@ -15,6 +15,15 @@
 
 namespace muster {
 
+// What a worker keeps may hold secrets of a job's environment: it is for the worker's user alone.
+inline constexpr int kPrivateFile = 0600;
+inline constexpr int kPrivateDirectory = 0700;
+
+// Makes `directory`, the levels above it as usual, and takes from all other users what they may do
+// with it and with all below it, which an older version may have left open. What belongs to another
+// user stays as it is; symbolic links are not followed.
+Status MakePrivateTree(const std::string& directory);
+
 class LockedRecord {
  public:
   // kAlreadyExists when a living process holds it. The old content stays until Write.
@@ -36,7 +45,7 @@ bool IsRecordLocked(const std::string& path);
 
 // Replaces a file as one step without waiting for the disk: readers see the old or the new
 // content, also after this process was killed. For state that a reboot makes meaningless.
-Status ReplaceFile(const std::string& path, std::string_view content, int mode = 0644);
+Status ReplaceFile(const std::string& path, std::string_view content, int mode = kPrivateFile);
 
 // The last lines of a file, at most `max_lines` and as many as fit into its last `max_bytes`.
 std::vector<std::string> ReadLastLines(const std::string& path, int max_lines,

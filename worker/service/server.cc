@@ -70,7 +70,8 @@ WorkerServer::WorkerServer(WorkerOptions options, LockedRecord pid_file)
 
 Result<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOptions& options) {
   const ClusterPaths paths{options.cluster_dir};
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.JobsDir(options.node)));
+  MUSTER_RETURN_IF_ERROR(MakePrivateTree(paths.NodeDir(options.node)));
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.JobsDir(options.node), kPrivateDirectory));
   auto pid_file = LockedRecord::Acquire(paths.WorkerPid(options.node));
   if (!pid_file.ok()) {
     if (pid_file.status().code() != StatusCode::kAlreadyExists) return pid_file.status();

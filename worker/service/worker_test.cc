@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <filesystem>
@@ -183,6 +184,53 @@ TEST_F(WorkerTest, ACommittedCheckpointGetsItsManifestAndOldOnesGo) {
   EXPECT_TRUE(std::filesystem::exists(dir_ / "out/checkpoints/step-00000010-g1/manifest.json"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "out/checkpoints/step-00000005-g1"));
 }
+
+// Under the umask of the worker's user, and of one that has none.
+class PrivateFilesTest : public WorkerTest, public testing::WithParamInterface<mode_t> {
+ protected:
+  void SetUp() override {
+    const mode_t before = ::umask(GetParam());
+    WorkerTest::SetUp();
+    ::umask(before);
+  }
+
+  std::string NodeDir() const { return ClusterPaths{dir_.path()}.NodeDir("n0"); }
+
+  // What somebody else may do with what the worker keeps.
+  std::vector<std::string> OpenToOthers() const {
+    std::vector<std::string> open;
+    const auto look = [&open](const std::filesystem::path& path) {
+      struct stat info {};
+      if (::lstat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0) open.push_back(path);
+    };
+    look(NodeDir());
+    look(JobsDir());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(JobsDir()))
+      look(entry.path());
+    return open;
+  }
+};
+
+TEST_P(PrivateFilesTest, TheEnvironmentOfAJobIsForItsUserAlone) {
+  RunJob(1, "exit 3");
+  AwaitExit();
+  ASSERT_TRUE(std::filesystem::exists(JobDir() + "/spec.yaml"));
+  ASSERT_TRUE(std::filesystem::exists(JobDir() + "/exits/g1-rank-0.json"));
+  EXPECT_EQ(OpenToOthers(), std::vector<std::string>());
+}
+
+TEST_P(PrivateFilesTest, WhatAnOlderVersionLeftOpenIsClosedAtTheStart) {
+  RunJob(1, "exec sleep 60");
+  KillWorker();
+  for (const std::string& path : {NodeDir(), JobsDir(), JobDir()}) ::chmod(path.c_str(), 0755);
+  for (const char* name : {"/spec.yaml", "/guardian.log"}) ::chmod((JobDir() + name).c_str(), 0644);
+  StartWorker();
+  ASSERT_EQ(AwaitHello().hosted_size(), 1);
+  EXPECT_EQ(OpenToOthers(), std::vector<std::string>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Umasks, PrivateFilesTest, testing::Values(022, 0),
+                         [](const auto& umask) { return umask.param == 0 ? "None" : "Usual"; });
 
 }  // namespace
 }  // namespace muster::worker
