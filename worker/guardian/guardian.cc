@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "common/base/files.h"
@@ -99,14 +100,16 @@ int Guardian::Run() {
 }
 
 void Guardian::Wait() {
+  const TimePoint now = SystemClock().Now();
+  std::optional<TimePoint> until;
+  if (core_.ending()) until = now + guardian::kEndingTick;
+  if (core_.waits_for_unkillable()) until = now + guardian::kUnkillableTick;
   std::vector<pollfd> entries = {{signals_.get(), POLLIN, 0}};
-  link_.AddPollEntries(&entries);
+  link_.AddPollEntries(now, &entries, &until);
   host_.AddPollEntries(&entries);
-  std::chrono::milliseconds tick{-1};
-  if (core_.ending()) tick = guardian::kEndingTick;
-  if (core_.waits_for_unkillable()) tick = guardian::kUnkillableTick;
+  const int timeout = until ? static_cast<int>(Deadline::At(*until).RemainingMillis().count()) : -1;
   // An interruption or a failure of poll only means one round without news.
-  ::poll(entries.data(), entries.size(), static_cast<int>(tick.count()));
+  ::poll(entries.data(), entries.size(), timeout);
 }
 
 void Guardian::HandleSignals() {
@@ -134,7 +137,8 @@ void Guardian::HandleProcesses() {
 }
 
 void Guardian::HandleWorker() {
-  if (link_.Accept()) CarryOut(core_.OnWorkerConnected(::getpid(), SystemClock().Now()));
+  if (link_.Accept(SystemClock().Now()))
+    CarryOut(core_.OnWorkerConnected(::getpid(), SystemClock().Now()));
   for (WorkerLink::Command& command : link_.Receive()) {
     // Who has ended or parked by now did so before the command.
     HandleProcesses();

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -327,6 +328,50 @@ TEST_F(GuardianTest, GarbageEndsTheConnectionAndNothingElse) {
   Reconnect();
   EXPECT_EQ(Expect<GuardianHello>().pid, guardian_pid_);
   EXPECT_TRUE(IsAlive(static_cast<pid_t>(started.pid)));
+}
+
+// Of a process: how often it has gone to sleep.
+std::uint64_t Sleeps(pid_t pid) {
+  const auto text = ReadFile("/proc/" + std::to_string(pid) + "/status");
+  constexpr std::string_view kField = "\nvoluntary_ctxt_switches:\t";
+  const std::size_t at = text.ok() ? text->find(kField) : std::string::npos;
+  return at != std::string::npos ? std::stoull(text->substr(at + kField.size())) : 0;
+}
+
+class GuardianWithoutDescriptorsTest : public GuardianTest {
+ protected:
+  std::size_t OpenFiles() const {
+    const std::filesystem::directory_iterator files("/proc/" + std::to_string(guardian_pid_) +
+                                                    "/fd");
+    return static_cast<std::size_t>(std::distance(begin(files), end(files)));
+  }
+  // The guardian gets no descriptor of this number or a higher one.
+  void Limit(std::size_t files) {
+    rlimit limit{};
+    ASSERT_EQ(::prlimit(guardian_pid_, RLIMIT_NOFILE, nullptr, &limit), 0);
+    limit.rlim_cur = files;
+    ASSERT_EQ(::prlimit(guardian_pid_, RLIMIT_NOFILE, &limit, nullptr), 0);
+  }
+};
+
+TEST_F(GuardianWithoutDescriptorsTest, AnotherWorkerTakesTheConnectionOver) {
+  Limit(OpenFiles());
+  Reconnect();
+  EXPECT_EQ(Expect<GuardianHello>().pid, guardian_pid_);
+}
+
+TEST_F(GuardianWithoutDescriptorsTest, AConnectionThatWaitsDoesNotMakeItSpin) {
+  // A generation, without which it would end with its worker.
+  Prepare(1);
+  const std::size_t connected = OpenFiles();
+  link_.Close();
+  ASSERT_TRUE(Eventually([&] { return OpenFiles() == connected - 1; }));
+  Limit(3);
+  Reconnect();
+  const std::uint64_t before = Sleeps(guardian_pid_);
+  EXPECT_TRUE(Eventually([&] { return Sleeps(guardian_pid_) >= before + 2; }));
+  Limit(64);
+  EXPECT_EQ(Expect<GuardianHello>().generation, 1);
 }
 
 }  // namespace

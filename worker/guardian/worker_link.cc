@@ -1,5 +1,6 @@
 #include "worker/guardian/worker_link.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "worker/guardian/log_line.h"
@@ -10,6 +11,8 @@ namespace {
 
 // Longer than a busy worker needs to empty its socket, shorter than a recovery may be held up.
 constexpr std::chrono::seconds kSendBudget{1};
+// Shorter than a worker waits for a guardian's first word.
+constexpr std::chrono::seconds kAcceptPause{1};
 
 }  // namespace
 
@@ -18,24 +21,35 @@ Result<WorkerLink> WorkerLink::Open(const std::string& directory, PacketSocket f
   return WorkerLink(std::move(listen_fd), std::move(first));
 }
 
-void WorkerLink::AddPollEntries(std::vector<pollfd>* entries) const {
-  entries->push_back({listen_fd_.get(), POLLIN, 0});
+void WorkerLink::AddPollEntries(TimePoint now, std::vector<pollfd>* entries,
+                                std::optional<TimePoint>* until) const {
+  if (now >= accepts_from_)
+    entries->push_back({listen_fd_.get(), POLLIN, 0});
+  else
+    *until = until->has_value() ? std::min(**until, accepts_from_) : accepts_from_;
   if (connection_.valid()) entries->push_back({connection_.fd(), POLLIN, 0});
 }
 
-bool WorkerLink::Accept() {
+bool WorkerLink::Accept(TimePoint now) {
   bool replaced = false;
-  for (;;) {
+  while (now >= accepts_from_) {
     auto accepted = AcceptPackets(listen_fd_.get());
     if (accepted.ok()) {
       connection_ = std::move(*accepted);
       replaced = true;
-    } else if (accepted.status().code() == StatusCode::kUnavailable) {
-      return replaced;
-    } else {
-      LogLine(accepted.status().ToString());
+      continue;
     }
+    const StatusCode code = accepted.status().code();
+    if (code == StatusCode::kUnavailable) break;
+    LogLine(accepted.status().ToString());
+    if (code != StatusCode::kResourceExhausted) continue;
+    // What waits would replace it in any case. Without one, poll would return at once for ever.
+    if (connection_.valid() && !replaced)
+      connection_.Close();
+    else
+      accepts_from_ = now + kAcceptPause;
   }
+  return replaced;
 }
 
 std::vector<WorkerLink::Command> WorkerLink::Receive() {

@@ -7,9 +7,11 @@
 
 #include <poll.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/result.h"
 #include "common/control_pipe/packet_socket.h"
 #include "worker/guardian/protocol.h"
@@ -27,10 +29,14 @@ class WorkerLink {
   static Result<WorkerLink> Open(const std::string& directory, PacketSocket first);
 
   bool connected() const { return connection_.valid(); }
-  void AddPollEntries(std::vector<pollfd>* entries) const;
+  // Adds what poll has to wait for, and makes `until` no later than when it has to return.
+  void AddPollEntries(TimePoint now, std::vector<pollfd>* entries,
+                      std::optional<TimePoint>* until) const;
 
-  // Accepts whoever waits; true if there is a new connection, which needs the replay.
-  bool Accept();
+  // Accepts whoever waits; true if there is a new connection, which needs the replay. Without a
+  // free descriptor the old connection makes room for the new one; where there is none either,
+  // those that wait are left alone for a second.
+  bool Accept(TimePoint now);
   // Commands that have come; malformed ones end the connection.
   std::vector<Command> Receive();
   void Send(const GuardianEvent& event, int fd = -1);
@@ -42,6 +48,7 @@ class WorkerLink {
 
   UniqueFd listen_fd_;
   PacketSocket connection_;
+  TimePoint accepts_from_{};
 };
 
 }  // namespace muster

@@ -63,8 +63,13 @@ Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& 
 }
 
 Result<PacketSocket> AcceptPackets(int listen_fd) {
-  UniqueFd fd(::accept4(listen_fd, nullptr, nullptr, SOCK_CLOEXEC));
-  if (!fd.valid()) return Unavailable("no connection is waiting");
+  UniqueFd fd;
+  do {
+    fd.reset(::accept4(listen_fd, nullptr, nullptr, SOCK_CLOEXEC));
+  } while (!fd.valid() && (errno == EINTR || errno == ECONNABORTED));
+  if (!fd.valid() && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return Unavailable("no connection is waiting");
+  if (!fd.valid()) return ResourceExhausted(ErrnoStatus(errno, "accept a connection").message());
   ucred peer{};
   socklen_t length = sizeof peer;
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)

@@ -16,7 +16,9 @@ namespace muster {
 // Non-blocking.
 Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& name);
 
-// The next waiting connection, or kUnavailable when there is none. Refuses other users.
+// The next waiting connection. kUnavailable: there is none. kResourceExhausted: no descriptor or
+// memory is left for it; it waits on, and the listening socket stays readable. kPermissionDenied:
+// it was of another user, and is refused.
 Result<PacketSocket> AcceptPackets(int listen_fd);
 
 Result<PacketSocket> ConnectPackets(const std::string& directory, const std::string& name);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -38,6 +39,22 @@ TEST(UnixSocket, WorksBelowADirectoryLongerThanASocketAddress) {
   struct stat info {};
   ASSERT_EQ(::stat((deep + "/guardian.sock").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST(UnixSocket, AConnectionForWhichNoDescriptorIsLeftWaits) {
+  const TempDirForTest dir;
+  const auto listener = ListenPackets(dir.path(), "s");
+  ASSERT_TRUE(listener.ok());
+  const auto client = ConnectPackets(dir.path(), "s");
+  ASSERT_TRUE(client.ok());
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const rlimit none{0, usual.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto refused = AcceptPackets(listener->get());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(AcceptPackets(listener->get()).ok());
 }
 
 TEST(UnixSocket, ListeningReplacesADeadOwnersFile) {
