@@ -113,11 +113,14 @@ class LogFollower {
       LogCursor& cursor = entry->second;
       Status status;
       if (first && options_.tail) status = SeekToTail(context_, request, *options_.tail, cursor);
-      if (status.ok()) status = ReadToEnd(context_, request, cursor, printer_);
-      // A rank that has not started yet has no log; with --follow that is no error.
-      const bool not_yet = options_.follow && status.code() == StatusCode::kNotFound;
-      if (not_yet) cursors_.erase(entry);
-      if (!not_yet && !status.ok()) return status;
+      const bool placed = status.ok();
+      if (placed) status = ReadToEnd(context_, request, cursor, printer_);
+      // A rank that has not started yet has no log, and a node may be too busy to read one; with
+      // --follow the next pass asks again.
+      const bool not_yet = status.code() == StatusCode::kNotFound;
+      const bool busy = status.code() == StatusCode::kResourceExhausted;
+      if (!status.ok() && !(options_.follow && (not_yet || busy))) return status;
+      if (not_yet || !placed) cursors_.erase(entry);
       if (!options_.follow || cursor_ended(rank)) Flush(rank);
     }
     context_.terminal.out.flush();

@@ -367,6 +367,7 @@ void Fill(const LogChunk& from, v1::LogChunk* to) {
   to->set_at_end(from.at_end);
   to->set_path(ValidUtf8(from.path));
   to->set_error(ValidUtf8(from.error));
+  to->set_busy(from.busy);
 }
 
 Result<LogChunk> Read(const v1::LogChunk& from) {
@@ -375,7 +376,8 @@ Result<LogChunk> Read(const v1::LogChunk& from) {
                   .next_offset = from.next_offset(),
                   .at_end = from.at_end(),
                   .path = from.path(),
-                  .error = from.error()};
+                  .error = from.error(),
+                  .busy = from.busy()};
 }
 
 void Fill(const Released& from, v1::Released* to) { to->set_job_id(from.job.value); }

@@ -201,6 +201,7 @@ struct LogChunk {
   bool at_end = false;
   std::string path;
   std::string error;
+  bool busy = false;  // with an error: another time it can be read
 
   friend bool operator==(const LogChunk&, const LogChunk&) = default;
 };

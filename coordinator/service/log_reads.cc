@@ -21,7 +21,7 @@ void LogReads::Complete(SessionId session, const v1::LogChunk& chunk) {
   const Done done = std::move(found->second.done);
   waiting_.erase(found);
   if (chunk.error().empty()) return done(chunk);
-  done(NotFound(chunk.error()));
+  done(chunk.busy() ? ResourceExhausted(chunk.error()) : NotFound(chunk.error()));
 }
 
 void LogReads::FailSession(SessionId session) {

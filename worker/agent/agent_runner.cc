@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "common/base/files.h"
@@ -28,6 +29,8 @@ constexpr int kReconnectAttempts = 100;
 constexpr std::chrono::seconds kStuckPause{5};
 // Longer than a guardian tries to end its processes.
 constexpr std::chrono::seconds kReleaseBudget{7};
+constexpr char kBusy[] =
+    "the node waits for storage of this job that does not answer; try again when it does";
 // Where the guardian finds its end of the first connection.
 constexpr int kHandedOverFd = 3;
 
@@ -72,11 +75,8 @@ bool EndUnknownJob(const std::string& job_dir, const std::string& name) {
 
 }  // namespace
 
-AgentRunner::AgentRunner(EventLoop& loop, WorkerPool& jobs, WorkerPool& disk,
-                         AgentRunnerOptions options, SendFunction send)
+AgentRunner::AgentRunner(EventLoop& loop, AgentRunnerOptions options, SendFunction send)
     : loop_(loop),
-      jobs_pool_(jobs),
-      disk_pool_(disk),
       options_(std::move(options)),
       send_(std::move(send)),
       agent_(options_.launch, options_.jobs_dir),
@@ -89,12 +89,24 @@ AgentRunner::AgentRunner(EventLoop& loop, WorkerPool& jobs, WorkerPool& disk,
       }) {}
 
 template <typename Work, typename Then>
-void AgentRunner::RunOn(WorkerPool& pool, Work work, Then then) {
-  const auto job = [this, work, then] { loop_.Post([then, result = work()] { then(result); }); };
-  if (!pool.TrySubmit(job)) {
-    Log().warn("a worker pool is full; its work runs on the main loop");
-    job();
-  }
+void AgentRunner::RunOn(WorkerLanes& lanes, const JobId& job, Work work, Then then,
+                        std::invoke_result_t<Work> refusal) {
+  const bool taken = lanes.TrySubmit(
+      job.value, [this, work, then] { loop_.Post([then, result = work()] { then(result); }); });
+  if (!taken) loop_.Post([then, refusal = std::move(refusal)] { then(refusal); });
+}
+
+template <typename Refused>
+void AgentRunner::DoLater(const Refused& effect) {
+  auto& timer = stuck_looks_[effect.job];
+  if (!timer) timer = std::make_unique<Timer>(loop_);
+  // Not from inside the timer, which the effect may end.
+  timer->Start(kStuckPause, [this, effect] { loop_.Post([this, effect] { Do(effect); }); });
+}
+
+std::uint64_t AgentRunner::refused() const {
+  return node_lanes_.refused() + preflight_lanes_.refused() + checkpoint_lanes_.refused() +
+         log_lanes_.refused();
 }
 
 void AgentRunner::Start(std::function<void()> ready) {
@@ -112,11 +124,18 @@ void AgentRunner::AdoptJob(const std::string& name) {
   const std::string job_dir = options_.jobs_dir + "/" + name;
   auto record = ReadJobRecord(job_dir);
   if (!record.ok()) {
-    // Without its records nobody can take the job over; the coordinator places it anew.
+    // Without its records nobody can take the job over; the coordinator places it anew. Not before
+    // it has ended: what is ended by name and directory could be the ranks of the new attempt.
     Log().warn("job {}: its records cannot be read, so what is left of it is ended: {}", name,
                record.status().message());
+    ++ending_unknown_;
     RunOn(
-        jobs_pool_, [job_dir, name] { return EndUnknownJob(job_dir, name); }, [](bool) {});
+        node_lanes_, JobId{name}, [job_dir, name] { return EndUnknownJob(job_dir, name); },
+        [this](bool) {
+          --ending_unknown_;
+          CheckReady();
+        },
+        false);
     return;
   }
   Prepare& prepare = record->prepare;
@@ -234,7 +253,7 @@ std::vector<HostedGeneration> AgentRunner::Hosted() const {
 }
 
 void AgentRunner::CheckReady() {
-  if (!ready_ || !agent_.AllSettled()) return;
+  if (!ready_ || ending_unknown_ > 0 || !agent_.AllSettled()) return;
   ready_timer_.Cancel();
   std::exchange(ready_, nullptr)();
 }
@@ -261,7 +280,7 @@ void AgentRunner::HandleMessage(const Welcome& welcome) {
 void AgentRunner::HandleMessage(const CheckpointCommitted& committed) {
   scrubber_.Hold();
   RunOn(
-      disk_pool_,
+      checkpoint_lanes_, committed.job,
       [committed] {
         std::string prune_error;
         const Status status = WriteManifest(committed, &prune_error);
@@ -273,7 +292,8 @@ void AgentRunner::HandleMessage(const CheckpointCommitted& committed) {
       [this](const ManifestWritten& written) {
         scrubber_.Resume();
         send_(written);
-      });
+      },
+      ManifestWritten{committed.job, committed.checkpoint.directory, kBusy});
 }
 
 void AgentRunner::HandleMessage(const ScrubCheckpoint& order) {
@@ -288,8 +308,9 @@ void AgentRunner::HandleMessage(const ScrubCheckpoint& order) {
 
 void AgentRunner::HandleMessage(const ReadLog& request) {
   RunOn(
-      jobs_pool_, [request] { return ReadLogChunk(request); },
-      [this](const LogChunk& chunk) { send_(chunk); });
+      log_lanes_, request.job, [request] { return ReadLogChunk(request); },
+      [this](const LogChunk& chunk) { send_(chunk); },
+      LogChunk{.request_id = request.request_id, .error = kBusy, .busy = true});
 }
 
 void AgentRunner::CarryOut(const Effects& effects) {
@@ -321,7 +342,7 @@ void AgentRunner::Do(const StartGuardian& effect) {
     links_[job]->link->Send(GuardianHold{name}, descriptor.get());
   auto guardian_end = std::make_shared<PacketSocket>(std::move(pair->second));
   RunOn(
-      jobs_pool_,
+      node_lanes_, job,
       [options = options_, dir = agent_.JobDir(job), job, guardian_end] {
         const Status status = StartDetachedGuardian(options, dir, job, *guardian_end);
         // Only the guardian holds its end from now on, so that its death is seen.
@@ -333,13 +354,14 @@ void AgentRunner::Do(const StartGuardian& effect) {
         links_.erase(job);
         CarryOut(agent_.OnGuardianLost(job, "it cannot be started: " + status.message()));
         CheckReady();
-      });
+      },
+      Unavailable(kBusy));
 }
 
 void AgentRunner::Do(const StartPreflight& effect) {
   const Prepare prepare = effect.prepare;
   RunOn(
-      jobs_pool_,
+      preflight_lanes_, prepare.job,
       [prepare, context = options_.launch, dir = agent_.JobDir(prepare.job)]() -> PreflightResult {
         if (Status status = MakeDirectories(dir, kPrivateDirectory); !status.ok())
           return {.status = status, .retryable = true};
@@ -347,21 +369,23 @@ void AgentRunner::Do(const StartPreflight& effect) {
       },
       [this, prepare](const PreflightResult& result) {
         CarryOut(agent_.OnPreflight(prepare.job, prepare.generation, result));
-      });
+      },
+      {.status = Unavailable(kBusy), .retryable = true});
 }
 
 void AgentRunner::Do(const StageLaunch& effect) {
   const Launch launch = effect.launch;
   RunOn(
-      jobs_pool_,
+      node_lanes_, launch.job,
       [launch, prepare = effect.prepare, dir = agent_.JobDir(launch.job)] {
         return WriteLaunchFiles(launch, prepare, dir);
       },
-      [this, launch](const Status& status) { CarryOut(agent_.OnLaunchStaged(launch, status)); });
+      [this, launch](const Status& status) { CarryOut(agent_.OnLaunchStaged(launch, status)); },
+      Unavailable(kBusy));
   if (launch.generation <= 1) return;
   // Beside the ranks' start, which must not wait for it.
   RunOn(
-      disk_pool_,
+      checkpoint_lanes_, launch.job,
       [launch, dir = agent_.JobDir(launch.job)] {
         const auto record = ReadJobRecord(dir);
         return record.ok() ? RemoveAbandonedCheckpoints(record->prepare.output_dir, launch)
@@ -370,21 +394,24 @@ void AgentRunner::Do(const StageLaunch& effect) {
       [job = launch.job](const std::vector<std::string>& removed) {
         for (const std::string& name : removed)
           Log().info("job {}: removed the half-written {}", job.value, name);
-      });
+      },
+      {});
 }
 
 void AgentRunner::Do(const StartTerminationProof& effect) {
   const StartTerminationProof wanted = effect;
   RunOn(
-      jobs_pool_,
-      [wanted, dir = agent_.JobDir(wanted.job)] {
+      node_lanes_, wanted.job,
+      [wanted, dir = agent_.JobDir(wanted.job)]() -> std::optional<TerminationProof> {
         return ProveTerminated(dir, wanted.job, wanted.generation);
       },
-      [this, wanted](const TerminationProof& proof) {
-        stuck_[wanted.job] = proof.unkillable;
-        CarryOut(agent_.OnProvedGone(wanted.job, proof.exited, PidsOf(proof.unkillable)));
+      [this, wanted](const std::optional<TerminationProof>& proof) {
+        if (!proof) return DoLater(wanted);
+        stuck_[wanted.job] = proof->unkillable;
+        CarryOut(agent_.OnProvedGone(wanted.job, proof->exited, PidsOf(proof->unkillable)));
         CheckReady();
-      });
+      },
+      std::nullopt);
 }
 
 void AgentRunner::Do(const ForgetJob& effect) {
@@ -396,13 +423,17 @@ void AgentRunner::Do(const ForgetJob& effect) {
   stuck_looks_.erase(job);
   stuck_.erase(job);
   RunOn(
-      jobs_pool_,
+      node_lanes_, job,
       [dir = agent_.JobDir(job)] {
         std::error_code ignored;
         std::filesystem::remove_all(dir, ignored);
         return true;
       },
-      [this, job](bool) { CarryOut(agent_.OnForgotten(job)); });
+      [this, effect](bool removed) {
+        if (!removed) return DoLater(effect);
+        CarryOut(agent_.OnForgotten(effect.job));
+      },
+      false);
 }
 
 void AgentRunner::Do(const ScheduleStuckCheck& effect) {
@@ -417,10 +448,11 @@ void AgentRunner::Do(const CheckStuck& effect) {
     return std::ranges::find(effect.pids, process.pid) == effect.pids.end();
   });
   RunOn(
-      jobs_pool_, [wanted] { return EndedOf(wanted); },
+      node_lanes_, effect.job, [wanted] { return EndedOf(wanted); },
       [this, job = effect.job](const std::vector<std::int64_t>& ended) {
         CarryOut(agent_.OnStuckSeen(job, ended));
-      });
+      },
+      {});
 }
 
 void AgentRunner::Do(const LogNote& effect) { Log().info("{}", effect.text); }

@@ -1,19 +1,20 @@
 // AgentRunner: carries out what Agent decides.
 //
-// Owns the connections to the guardians and the progress pages; puts blocking work on the pools and
-// brings its results back to the loop. Loop thread only, except the constructor. The pools must end
-// (join) before it is destroyed.
+// Owns the connections to the guardians and the progress pages; runs blocking work on threads of
+// its own, in a lane for each job, and brings the results back to the loop. Loop thread only,
+// except the constructor and the destructor, when the loop runs no more.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/base/proc_reader.h"
 #include "common/runtime/event_loop.h"
-#include "common/runtime/worker_pool.h"
+#include "common/runtime/worker_lanes.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/guardian_link.h"
 #include "worker/agent/guardian_watchdog.h"
@@ -37,10 +38,7 @@ class AgentRunner {
  public:
   using SendFunction = std::function<void(WorkerMessage)>;
 
-  // `jobs` serves preparation and logs, `disk` what waits for fsync: a slow disk must not hold up a
-  // recovery.
-  AgentRunner(EventLoop& loop, WorkerPool& jobs, WorkerPool& disk, AgentRunnerOptions options,
-              SendFunction send);
+  AgentRunner(EventLoop& loop, AgentRunnerOptions options, SendFunction send);
 
   // Takes over the jobs that are on the node and calls `ready` when their guardians have told their
   // state, or when they had time enough for it.
@@ -50,6 +48,8 @@ class AgentRunner {
   std::vector<HostedGeneration> Hosted() const;
   std::vector<GpuUse> GpusInUse() const { return agent_.GpusInUse(); }
   const ProgressSampler& sampler() const { return sampler_; }
+  // Pieces of work that a full lane has refused.
+  std::uint64_t refused() const;
 
  private:
   void HandleMessage(const Welcome& welcome);
@@ -78,10 +78,14 @@ class AgentRunner {
   void Do(const CheckStuck& effect);
   void Do(const LogNote& effect);
 
-  // Runs `work` on `pool`, then `then` with its result on the loop. A pool that is full makes it
-  // run on the loop: late is better than never.
+  // Runs `work` in the job's lane, then `then` with its result on the loop. Of a lane that is full,
+  // because the job's storage hangs, `then` gets `refusal`. The loop never blocks.
   template <typename Work, typename Then>
-  void RunOn(WorkerPool& pool, Work work, Then then);
+  void RunOn(WorkerLanes& lanes, const JobId& job, Work work, Then then,
+             std::invoke_result_t<Work> refusal);
+  // For what nothing else would ask for again.
+  template <typename Refused>
+  void DoLater(const Refused& effect);
 
   void AdoptJob(const std::string& name);
   // `greets`: it listened, so its Hello is waited for.
@@ -100,8 +104,6 @@ class AgentRunner {
   void ScheduleSampling();
 
   EventLoop& loop_;
-  WorkerPool& jobs_pool_;
-  WorkerPool& disk_pool_;
   const AgentRunnerOptions options_;
   const SendFunction send_;
   Agent agent_;
@@ -117,11 +119,18 @@ class AgentRunner {
   std::map<JobId, std::unique_ptr<Timer>> reconnects_;
   std::map<JobId, std::unique_ptr<Timer>> stuck_looks_;
   std::map<JobId, std::vector<ProcessInfo>> stuck_;  // as the job's last proof found them
+  int ending_unknown_ = 0;                           // jobs without records, before `ready_`
   std::function<void()> ready_;
   Timer ready_timer_;
   Timer sample_timer_;
   Scrubber scrubber_;
   bool sampling_ = false;
+  // By what the work waits for: a job's own storage must not hold up the proof that it is gone.
+  // Destroyed first, which joins.
+  WorkerLanes node_lanes_{"node", 256, 64};  // the node's own disk, /proc, guardians
+  WorkerLanes preflight_lanes_{"preflight", 256, 16};
+  WorkerLanes checkpoint_lanes_{"checkpoint", 64, 64};
+  WorkerLanes log_lanes_{"logs", 64, 256};
 };
 
 }  // namespace muster::worker

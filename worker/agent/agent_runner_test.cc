@@ -3,9 +3,12 @@
 
 #include "worker/agent/agent_runner.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <deque>
 #include <filesystem>
@@ -16,6 +19,7 @@
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/process/spawn.h"
 #include "common/process/temp_dir_for_test.h"
 #include "tests/support/eventually.h"
 
@@ -39,7 +43,7 @@ class Worker {
  public:
   explicit Worker(const std::string& dir, Duration guardian_tick = std::chrono::seconds(1))
       : runner_(std::make_unique<AgentRunner>(
-            loop_, *jobs_, *disk_,
+            loop_,
             AgentRunnerOptions{.jobs_dir = dir + "/jobs",
                                .guardian_path = MUSTER_GUARDIAN_BINARY,
                                .launch = {.trainer_path = MUSTER_RANK_FOR_TEST,
@@ -56,8 +60,6 @@ class Worker {
   }
 
   ~Worker() {
-    jobs_.reset();
-    disk_.reset();
     loop_.Stop();
     thread_.join();
   }
@@ -90,8 +92,6 @@ class Worker {
 
  private:
   EventLoop loop_;
-  std::unique_ptr<WorkerPool> jobs_ = std::make_unique<WorkerPool>("jobs", 2, 64);
-  std::unique_ptr<WorkerPool> disk_ = std::make_unique<WorkerPool>("disk", 1, 64);
   std::mutex mutex_;
   std::deque<WorkerMessage> said_;
   std::unique_ptr<AgentRunner> runner_;
@@ -248,6 +248,79 @@ TEST_F(AgentRunnerTest, AnAbortThatKeepsNobodyEndsParkedRanks) {
   worker_->Order(Abort{.job = kJob, .generation = 1});
   EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, IsEmpty());
   for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
+}
+
+// Storage of other jobs that does not answer: named pipes without a writer, in which open(2) waits.
+class HungStorage {
+ public:
+  explicit HungStorage(std::string dir) : dir_(std::move(dir)) {}
+  ~HungStorage() {
+    // With both ends open here, nobody waits any more.
+    for (const std::string& pipe : pipes_)
+      ends_.emplace_back(::open(pipe.c_str(), O_RDWR | O_CLOEXEC));
+    for (const std::string& pipe : pipes_) ::unlink(pipe.c_str());
+  }
+
+  // Of a job of its own, whose log is such a pipe.
+  ReadLog LogRead(std::uint64_t request) {
+    Hang("log/logs/1/rank-0.log");
+    return {.request_id = request,
+            .job = {"00c0ffee99"},
+            .generation = 1,
+            .rank = 0,
+            .output_dir = dir_ + "/log"};
+  }
+  // Of a job of its own, whose output directory's claim is such a pipe.
+  Prepare Preparation(int index) {
+    const std::string id = "00c0ffee1" + std::to_string(index);
+    Hang(id + "/job.json");
+    return {.job = {id},
+            .job_name = "hung",
+            .generation = 1,
+            .spec_yaml = "name: hung\nworkdir: " + dir_ + "\ncommand: [sh]\n",
+            .output_dir = dir_ + "/" + id,
+            .ranks = {{0, 0}}};
+  }
+
+ private:
+  void Hang(const std::string& file) {
+    const std::filesystem::path path = dir_ + "/" + file;
+    if (std::filesystem::exists(path)) return;
+    std::filesystem::create_directories(path.parent_path());
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    pipes_.push_back(path);
+  }
+
+  const std::string dir_;
+  std::vector<std::string> pipes_;
+  std::vector<UniqueFd> ends_;
+};
+
+TEST_F(AgentRunnerTest, AJobGoesOnWhileTheStorageOfOthersHangs) {
+  constexpr int kHungJobs = 4;
+  HungStorage hung(dir_ / "hung");
+  for (int i = 0; i < kHungJobs; ++i) worker_->Order(hung.Preparation(i));
+  for (int i = 0; i < 1000; ++i) worker_->Order(hung.LogRead(static_cast<std::uint64_t>(i)));
+  const auto before = Run(1);
+  KillGuardian();
+  EXPECT_THAT(worker_->Await<Quiesced>().unkillable_pids, IsEmpty());
+  for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
+}
+
+// Its environment marks it as the job's. Who is told of the job anew could launch ranks so marked,
+// and the end of what is left would be theirs.
+TEST_F(AgentRunnerTest, WhatIsLeftOfAJobWithoutRecordsIsGoneBeforeTheCoordinatorHears) {
+  const std::string job_dir = dir_ / "jobs/00c0ffee77";
+  std::filesystem::create_directories(job_dir);
+  const auto left = SpawnChild(
+      {.argv = {"/bin/sleep", "60"},
+       .environment = {"TORCHELASTIC_ERROR_FILE=" + job_dir + "/errors/g1-rank-0.json"}});
+  ASSERT_TRUE(left.ok());
+  RestartWorker();
+  EXPECT_FALSE(IsAlive(*left));
+  EXPECT_FALSE(std::filesystem::exists(job_dir));
+  ::kill(*left, SIGKILL);
+  ::waitpid(*left, nullptr, 0);
 }
 
 }  // namespace

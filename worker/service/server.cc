@@ -22,8 +22,7 @@
 namespace muster::worker {
 namespace {
 
-constexpr int kJobThreads = 3;
-constexpr std::size_t kPoolQueue = 256;
+constexpr std::size_t kGpuUseQueue = 16;
 constexpr int kPortAttempts = 8;
 constexpr std::chrono::milliseconds kLeaveInterval{100};
 // The coordinator commits the last checkpoint and asks for its manifest when the ranks have ended.
@@ -138,10 +137,9 @@ Status WorkerServer::AuthorizePage(const std::string& path, const CertificateInf
 
 void WorkerServer::StartRunner() {
   const ClusterPaths paths{options_.cluster_dir};
-  jobs_pool_ = std::make_unique<WorkerPool>("jobs", kJobThreads, kPoolQueue);
-  disk_pool_ = std::make_unique<WorkerPool>("disk", 1, kPoolQueue);
+  gpu_use_pool_ = std::make_unique<WorkerPool>("gpu-use", 1, kGpuUseQueue);
   runner_ = std::make_unique<AgentRunner>(
-      loop_, *jobs_pool_, *disk_pool_,
+      loop_,
       AgentRunnerOptions{.jobs_dir = paths.JobsDir(options_.node),
                          .guardian_path = options_.guardian_path,
                          .launch = {.trainer_path = options_.trainer_path,
@@ -291,7 +289,7 @@ void WorkerServer::ReportGpuUse() {
       use[options_.gpu_indices[static_cast<std::size_t>(gpu)]].insert(one.job.value);
   }
   if (use == gpu_use_) return;
-  const bool taken = disk_pool_->TrySubmit([mapping = gpu_mapping_.get(), use] {
+  const bool taken = gpu_use_pool_->TrySubmit([mapping = gpu_mapping_.get(), use] {
     if (const Status status = mapping->Set(use); !status.ok())
       Log().warn("cannot report to dcgm-exporter which jobs use which GPUs: {}", status.message());
   });
@@ -332,7 +330,7 @@ HttpResponse WorkerServer::Metrics() const {
                             .connected = session_ && session_->connected(),
                             .connects = session_ ? session_->connects() : 0,
                             .dropped = session_ ? session_->dropped() : 0,
-                            .refused = jobs_pool_->refused() + disk_pool_->refused(),
+                            .refused = runner_->refused() + gpu_use_pool_->refused(),
                             .jobs = runner_->Hosted().size(),
                             .sampling = runner_->sampler().totals(),
                             .probes = prober_.totals(),

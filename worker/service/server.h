@@ -88,7 +88,7 @@ class WorkerServer {
   void OnFault(const InjectFault& fault);
   void OnSignal(int signal);
   void LeaveWhenIdle();
-  // To dcgm-exporter, by the pool for the disk.
+  // To dcgm-exporter, on a thread of its own.
   void ReportGpuUse();
   HttpResponse Metrics() const;
   HttpResponse Health() const;
@@ -105,11 +105,10 @@ class WorkerServer {
   NodeFaults faults_;
   HealthMonitor health_;
   GpuMonitor gpus_;
-  std::unique_ptr<DcgmJobMapping> gpu_mapping_;  // used by the pool for the disk
+  std::unique_ptr<DcgmJobMapping> gpu_mapping_;  // used by gpu_use_pool_
   DcgmJobMapping::RunsOfGpu gpu_use_;            // told last
   std::unique_ptr<AgentRunner> runner_;
-  std::unique_ptr<WorkerPool> disk_pool_;
-  std::unique_ptr<WorkerPool> jobs_pool_;
+  std::unique_ptr<WorkerPool> gpu_use_pool_;
   std::unique_ptr<CoordinatorSession> session_;
   Status outcome_;
   Timer leave_timer_;

@@ -1,5 +1,6 @@
 // muster-worker and muster-guardian as real processes under a fake coordinator, with command jobs.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -183,6 +184,29 @@ TEST_F(WorkerTest, ACommittedCheckpointGetsItsManifestAndOldOnesGo) {
   EXPECT_TRUE(written->manifest_written().ok()) << written->manifest_written().error();
   EXPECT_TRUE(std::filesystem::exists(dir_ / "out/checkpoints/step-00000010-g1/manifest.json"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "out/checkpoints/step-00000005-g1"));
+}
+
+TEST_F(WorkerTest, AThousandReadsOfALogOnHungStorageDoNotStopHeartbeats) {
+  AwaitHello();
+  const std::string log = dir_ / "hung/logs/1/rank-0.log";
+  std::filesystem::create_directories(dir_ / "hung/logs/1");
+  ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0) << "without a writer, in which open(2) waits";
+  v1::CoordinatorMessage read;
+  read.mutable_read_log()->set_job_id(kJob);
+  read.mutable_read_log()->set_generation(1);
+  read.mutable_read_log()->set_output_dir(dir_ / "hung");
+  for (std::uint64_t i = 1; i <= 1000; ++i) {
+    read.mutable_read_log()->set_request_id(i);
+    coordinator_->Send(read);
+  }
+  const auto refused = coordinator_->Await([](const auto& m) { return m.has_log_chunk(); });
+  ASSERT_TRUE(refused);
+  EXPECT_NE(refused->log_chunk().error(), "");
+  EXPECT_TRUE(refused->log_chunk().busy());
+  EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_heartbeat(); }));
+  // For the threads that wait in it, before the worker is asked to end.
+  const UniqueFd ends(::open(log.c_str(), O_RDWR | O_CLOEXEC));
+  EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_heartbeat(); }));
 }
 
 // Under the umask of the worker's user, and of one that has none.
