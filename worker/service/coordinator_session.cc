@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "common/base/files.h"
@@ -160,8 +161,23 @@ Result<CoordinatorChannel> CoordinatorSession::OpenChannel() const {
   return OpenCoordinator(endpoint, options_.tls_dir, options_.token_path);
 }
 
+template <typename Read, typename Then>
+bool CoordinatorSession::ReadOffLoop(Read read, Then then) {
+  return files_.TrySubmit([&loop = loop_, alive = alive_, read, then] {
+    loop.Post([alive, then, result = std::make_shared<std::invoke_result_t<Read>>(read())] {
+      if (*alive) then(std::move(*result));
+    });
+  });
+}
+
 void CoordinatorSession::Connect() {
-  auto door = OpenChannel();
+  const bool taken =
+      ReadOffLoop([this] { return OpenChannel(); },
+                  [this](Result<CoordinatorChannel> door) { Open(std::move(door)); });
+  if (!taken) Retry(Unavailable("the endpoint file is still being read"));
+}
+
+void CoordinatorSession::Open(Result<CoordinatorChannel> door) {
   if (!door.ok()) return Retry(door.status());
   ++stream_number_;
   stream_ = std::make_shared<Stream>(*this, stream_number_);
@@ -185,9 +201,17 @@ void CoordinatorSession::Retry(const Status& why) {
 }
 
 // One that was replaced may live on, and the link to it too, until it next has something to commit.
-bool CoordinatorSession::IsReplaced() const {
-  const auto endpoint = FindCoordinator(options_.coordinator, options_.endpoint_path);
-  return endpoint.ok() && endpoint->epoch > epoch_;
+void CoordinatorSession::LookForSuccessor() {
+  if (looking_) return;
+  looking_ = ReadOffLoop(
+      [this] { return FindCoordinator(options_.coordinator, options_.endpoint_path); },
+      [this, stream = stream_number_](const Result<Endpoint>& endpoint) {
+        looking_ = false;
+        const bool replaced = endpoint.ok() && endpoint->epoch > epoch_;
+        if (!replaced || stream != stream_number_ || !welcomed_) return;
+        Log().info("another coordinator has taken over; leaving the one of epoch {}", epoch_);
+        stream_->Cancel();
+      });
 }
 
 // Before anything that it says is acted upon. The file is small and on the node's own disk, and it
@@ -312,10 +336,7 @@ void CoordinatorSession::OnWritten(std::uint64_t stream) {
 void CoordinatorSession::ScheduleHeartbeat() {
   heartbeat_timer_.Start(heartbeat_interval_, [this] {
     if (!welcomed_) return;
-    if (IsReplaced()) {
-      Log().info("another coordinator has taken over; leaving the one of epoch {}", epoch_);
-      return stream_->Cancel();
-    }
+    LookForSuccessor();
     if (!sent_since_heartbeat_) Send(Heartbeat{});
     sent_since_heartbeat_ = false;
     ScheduleHeartbeat();

@@ -11,7 +11,9 @@
 // not obeyed: the stream is ended, and tried anew in case the endpoint file names its successor.
 // The highest epoch is kept in a file, so that this holds over a restart of the worker.
 //
-// gRPC's threads only post to the loop; everything else, Send included, is loop thread only.
+// gRPC's threads only post to the loop; everything else, Send included, is loop thread only. Files
+// are read on a thread of the session's own: the endpoint file may be on a shared file system that
+// does not answer, which must not stop heartbeats.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +26,7 @@
 #include "common/base/result.h"
 #include "common/rpc/tls.h"
 #include "common/runtime/event_loop.h"
+#include "common/runtime/worker_pool.h"
 #include "common/wire/messages.h"
 #include "muster/v1/worker_api.pb.h"
 
@@ -67,8 +70,14 @@ class CoordinatorSession {
 
   Result<CoordinatorChannel> OpenChannel() const;
   void Connect();
+  void Open(Result<CoordinatorChannel> door);
   bool Accepts(const Welcome& welcome);
-  bool IsReplaced() const;
+  // Leaves a coordinator that was replaced, once the endpoint file names its successor.
+  void LookForSuccessor();
+  // Runs `read` on that thread, then `then` with its result on the loop. False: the thread has as
+  // much to do as it may have.
+  template <typename Read, typename Then>
+  bool ReadOffLoop(Read read, Then then);
   void Retry(const Status& why);
   void OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message);
   void OnReadEnd(std::uint64_t stream);
@@ -102,6 +111,8 @@ class CoordinatorSession {
   Timer heartbeat_timer_;
   // Outlives the session in functions that gRPC's threads have posted.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  bool looking_ = false;                // for a successor
+  WorkerPool files_{"endpoint", 1, 2};  // joins before what it reads by is destroyed
 };
 
 }  // namespace muster::worker

@@ -1,5 +1,8 @@
 // A worker and coordinators that replace each other, as real processes and streams.
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include "worker/service/worker_fixture_for_test.h"
 
 namespace muster::worker {
@@ -59,6 +62,24 @@ TEST_F(WorkerEpochTest, AWorkerThatWasStartedAgainStillRefusesAnOlderCoordinator
   StartCoordinator(3);
   AwaitHello();
   EXPECT_EQ(RunJob(1, "true").rank(), 0);
+}
+
+TEST_F(WorkerEpochTest, AnEndpointFileOnHungStorageDoesNotStopHeartbeats) {
+  AwaitHello();
+  const std::string endpoint = ClusterPaths{dir_.path()}.Endpoint();
+  const std::string text = ReadFile(endpoint).value();
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  std::filesystem::rename(dir_ / "pipe", endpoint);
+  // There is a reader, which waits for what is written as long as this end is open.
+  UniqueFd writer;
+  ASSERT_TRUE(Eventually([&] {
+    writer.reset(::open(endpoint.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    return writer.valid();
+  }));
+  std::ofstream(dir_ / "file") << text;
+  std::filesystem::rename(dir_ / "file", endpoint);
+  for (int i = 0; i < 10; ++i)
+    ASSERT_TRUE(coordinator_->Await([](const auto& m) { return m.has_heartbeat(); })) << i;
 }
 
 }  // namespace
