@@ -24,7 +24,7 @@ struct Training : RunningJob {
   std::vector<std::string> Resume() {
     std::vector<std::string> directories;
     const std::vector<Launch> launches = Take<Launch>("n1");
-    for (const CheckpointRecord& point : launches.back().resume) {
+    for (const CheckpointInfo& point : launches.back().resume) {
       directories.push_back(point.directory);
     }
     return directories;
@@ -192,7 +192,7 @@ TEST(CheckpointTest, TheLastVerifiedOneIsOfferedUntilANewerIsVerified) {
   h.Exited(id, 1, {0, 9});
   h.QuiesceAll(id);
   h.StartAll(id);
-  const std::vector<CheckpointRecord> resume = h.Take<Launch>("n1").back().resume;
+  const std::vector<CheckpointInfo> resume = h.Take<Launch>("n1").back().resume;
   ASSERT_EQ(resume.size(), 2u) << "the newest may be damaged";
   EXPECT_EQ(resume[0].step, 20);
   EXPECT_EQ(resume[1].step, 10);
@@ -416,7 +416,7 @@ TEST(CheckpointTest, OnlyTheFirstNodeIsToldTheShardsOfWhatThereIsToResumeFrom) {
   h.Advance(seconds(2));
   h.PrepareAll(h.id);
   EXPECT_EQ(h.Take<Launch>("n1").at(0).resume.at(0).shards.size(), 2u);
-  const std::vector<CheckpointRecord> elsewhere = h.Take<Launch>("n2").at(0).resume;
+  const std::vector<CheckpointInfo> elsewhere = h.Take<Launch>("n2").at(0).resume;
   ASSERT_EQ(elsewhere.size(), 1u);
   EXPECT_EQ(elsewhere[0].directory, "step-00000010-g1");
   EXPECT_TRUE(elsewhere[0].shards.empty());
