@@ -93,6 +93,7 @@ class ControllerCore {
   // --- placement.cc ---
   void Schedule();
   int UsedSlots(const NodeEntry& node) const;  // held, and leaked
+  std::vector<JobId> GpuJobsOn(const NodeEntry& node) const;
   bool FormerNodeSuspect(const JobEntry& job) const;
   void SetWaitReason(JobEntry& job, const std::string& reason);
   GangRequest RequestOf(const JobEntry& job) const;

@@ -19,6 +19,8 @@ inline int WorldSize(const JobEntry& job) {
   return static_cast<int>(job.attempts.back().ranks.size());
 }
 
+inline bool UsesGpus(const JobEntry& job) { return job.spec.resources.device == "cuda"; }
+
 inline bool AllExitedWell(const AttemptRecord& attempt) {
   return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {
     return rank.state == RankState::kExited && rank.exit.ok();

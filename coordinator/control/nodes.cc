@@ -243,7 +243,7 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
       return SendPrepare(*job, node_rank);
     case ReconcileAction::kAdoptPrepared:
       // A Hello does not say what the node's GPUs run with. The answer to a repeated question does.
-      if (job->spec.resources.device == "cuda") return SendPrepare(*job, node_rank);
+      if (UsesGpus(*job)) return SendPrepare(*job, node_rank);
       return Handle(name, Prepared{.job = id,
                                    .generation = hosted->generation,
                                    .retryable = true,

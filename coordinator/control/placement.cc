@@ -96,7 +96,7 @@ void ControllerCore::Schedule() {
   for (const auto& [name, node] : nodes_) {
     if (node.record.state != NodeState::kReady || node.session == 0) continue;
     snapshot.nodes.push_back({name, node.record.slots, node.record.slots - UsedSlots(node),
-                              node.record.domain(), node.gpus == 0});
+                              node.record.domain(), node.gpus == 0, GpuJobsOn(node)});
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
@@ -123,7 +123,7 @@ GangRequest ControllerCore::RequestOf(const JobEntry& job) const {
   request.ranks_per_node = resources.ranks_per_node;
   request.priority = job.record.priority;
   request.submit_order = job.record.submit_order;
-  request.needs_gpus = resources.device == "cuda";
+  request.needs_gpus = UsesGpus(job);
   request.exclude = job.refusals.Paused();
   for (const std::string& name : resources.exclude) request.exclude.push_back({name});
   if (!job.gang) {
@@ -163,6 +163,17 @@ bool ControllerCore::FormerNodeSuspect(const JobEntry& job) const {
 
 int ControllerCore::UsedSlots(const NodeEntry& node) const {
   return slots_.Used(node.record.name) + static_cast<int>(node.record.leaked.size());
+}
+
+// Jobs whose processes may use the node's GPUs. A job that is not known may be of either kind.
+std::vector<JobId> ControllerCore::GpuJobsOn(const NodeEntry& node) const {
+  std::vector<JobId> jobs = slots_.Holders(node.record.name);
+  for (const LeakedSlot& slot : node.record.leaked) jobs.push_back(slot.job);
+  std::erase_if(jobs, [this](const JobId& id) {
+    const auto job = jobs_.find(id);
+    return job != jobs_.end() && !UsesGpus(job->second);
+  });
+  return jobs;
 }
 
 void ControllerCore::SetWaitReason(JobEntry& job, const std::string& reason) {

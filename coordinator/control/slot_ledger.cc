@@ -73,6 +73,16 @@ int SlotLedger::Used(const NodeName& node) const {
   return used;
 }
 
+std::vector<JobId> SlotLedger::Holders(const NodeName& node) const {
+  std::vector<JobId> jobs;
+  const auto holds = by_node_.find(node);
+  if (holds == by_node_.end()) return jobs;
+  for (const auto& [job, hold] : holds->second) {
+    if (hold.slots > 0) jobs.push_back(job);
+  }
+  return jobs;
+}
+
 const SlotLedger::Hold* SlotLedger::Find(const NodeName& node, const JobId& job) const {
   const auto holds = by_node_.find(node);
   if (holds == by_node_.end()) return nullptr;

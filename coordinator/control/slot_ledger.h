@@ -55,6 +55,8 @@ class SlotLedger {
   void Reboot(const NodeName& node);
 
   int Used(const NodeName& node) const;
+  // Jobs that hold slots there.
+  std::vector<JobId> Holders(const NodeName& node) const;
   // nullptr: none.
   const Hold* Find(const NodeName& node, const JobId& job) const;
   // Nodes where the job has processes parked, and in how many slots; by name.

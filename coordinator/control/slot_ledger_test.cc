@@ -20,6 +20,16 @@ TEST(SlotLedgerTest, CountsTheHoldsOfAllJobsOnANode) {
   EXPECT_EQ(ledger.Used(NodeName{"n3"}), 0);
 }
 
+TEST(SlotLedgerTest, AJobThatHasQuiescedWithoutARestHoldsANodeNoMore) {
+  SlotLedger ledger;
+  ledger.Take(kN1, kJob, 1, 2);
+  ledger.Orphan(kN1, kOther, 4, 1);
+  EXPECT_EQ(ledger.Holders(kN1), (std::vector{kJob, kOther}));
+  ledger.Quiesce(kN1, kJob, 0);
+  EXPECT_EQ(ledger.Holders(kN1), std::vector{kOther});
+  EXPECT_TRUE(ledger.Holders(kN2).empty());
+}
+
 TEST(SlotLedgerTest, WhatSurvivesAGangIsParkedAndTheRestIsGone) {
   SlotLedger ledger;
   ledger.Take(kN1, kJob, 1, 2);

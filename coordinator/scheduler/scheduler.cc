@@ -24,6 +24,15 @@ bool LacksGpus(const GangRequest& request, const Node& node) {
   return request.needs_gpus && node.capacity.without_gpus;
 }
 
+// The other job that has the node's GPUs, or nullptr.
+const JobId* GpusTakenBy(const GangRequest& request, const Node& node) {
+  if (!request.needs_gpus) return nullptr;
+  const std::vector<JobId>& jobs = node.capacity.gpu_jobs;
+  const auto other =
+      std::find_if(jobs.begin(), jobs.end(), [&](const JobId& job) { return job != request.job; });
+  return other == jobs.end() ? nullptr : &*other;
+}
+
 bool MayUse(const GangRequest& request, const Node& node) {
   if (LacksGpus(request, node)) return false;
   return std::find(request.exclude.begin(), request.exclude.end(), node.capacity.name) ==
@@ -43,7 +52,7 @@ int Room(const GangRequest& request, const Node& node) {
 }
 
 bool Fits(const GangRequest& request, const Node& node) {
-  return MayUse(request, node) && !node.reserved_for &&
+  return MayUse(request, node) && !node.reserved_for && GpusTakenBy(request, node) == nullptr &&
          Room(request, node) >= request.ranks_per_node;
 }
 
@@ -146,6 +155,7 @@ std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& node
 
 void Take(const GangRequest& request, Node& node) {
   node.capacity.free_slots += Held(request, node) - request.ranks_per_node;
+  if (request.needs_gpus) node.capacity.gpu_jobs.push_back(request.job);
 }
 
 std::string Count(int n, std::string_view one, std::string_view many) {
@@ -159,6 +169,8 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
   int without_gpus = 0;
   int kept = 0;
   std::optional<JobId> keeper;
+  int gpus_taken = 0;
+  const JobId* gpu_job = nullptr;
   for (const Node& node : nodes) {
     if (LacksGpus(request, node)) ++without_gpus;
     if (!MayUse(request, node)) continue;
@@ -167,6 +179,9 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
     if (node.reserved_for) {
       ++kept;
       keeper = node.reserved_for;
+    } else if (const JobId* job = GpusTakenBy(request, node)) {
+      ++gpus_taken;
+      gpu_job = job;
     } else {
       ++room;
     }
@@ -179,6 +194,12 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
                     : Count(room, "ready node has room", "ready nodes have room");
   if (kept > 0) {
     text += ", " + Count(kept, "is", "are") + " kept for job " + keeper->value + " ahead of it";
+  }
+  if (gpus_taken > 0) {
+    text += ", " + Count(gpus_taken, "has", "have") + " free slots but " +
+            (gpus_taken == 1 ? "its GPUs are in use by job " + gpu_job->value
+                             : "their GPUs are in use by other jobs") +
+            " (a node runs one GPU job at a time)";
   }
   if (large_enough < request.least()) {
     text +=

@@ -9,6 +9,9 @@
 // serve as well, a gang takes those that leave no failure domain with more than half of its nodes
 // (failure_domains.h); spares are taken from domains with as few of its nodes as possible.
 //
+// A node has one GPU job at a time, as a gang's node or as a spare: GPUs are given out by local
+// rank, so two jobs would get the same ones. Jobs without GPUs may use the slots that it leaves.
+//
 // Pure: a snapshot in, a plan out. Any thread.
 #pragma once
 
@@ -33,7 +36,7 @@ struct GangRequest {
   int min_nodes = 0;  // a gang of fewer than `nodes` will do, down to this; 0: it will not
   int spares = 0;     // nodes beside the gang's, as many as there are
   int ranks_per_node = 1;
-  bool needs_gpus = false;  // never on a node that is known to have none
+  bool needs_gpus = false;  // never on a node known to have none, or whose GPUs another job has
   int priority = 50;
   std::uint64_t submit_order = 0;
   std::vector<NodeName> exclude;
@@ -53,6 +56,7 @@ struct NodeCapacity {
   int free_slots = 0;         // at most `slots`; negative where more is counted than there is
   std::string domain;         // nodes of one are expected to fail together
   bool without_gpus = false;  // it has said that it has none
+  std::vector<JobId> gpu_jobs = {};  // whose processes may use its GPUs
 };
 
 struct SchedulerSnapshot {

@@ -68,6 +68,53 @@ TEST(SchedulerTest, AJobOfGpusIsNotPlacedWhereThereAreNone) {
   EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("a"));
 }
 
+// Both would get GPUs 0 to 3 of the same 8: GPUs are given out by local rank.
+TEST(SchedulerTest, TwoGpuJobsAreNeverPlacedOnOneNode) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 4), Request("b", 2, 1, 4), Request("cpu", 3, 1, 4)};
+  snapshot.requests[0].needs_gpus = true;
+  snapshot.requests[1].needs_gpus = true;
+  snapshot.nodes = {MakeNode("n1", 8, 8)};
+  const SchedulePlan one = Plan(snapshot);
+  EXPECT_THAT(Placed(one), ElementsAre("a"));
+  ASSERT_EQ(one.waiting.size(), 2u);
+  EXPECT_EQ(one.waiting[0].reason,
+            "needs 1 node with 4 free slots; no ready node has room, 1 has free slots but its GPUs "
+            "are in use by job a (a node runs one GPU job at a time)");
+  snapshot.nodes.push_back(MakeNode("n2", 8, 8));
+  const SchedulePlan two = Plan(snapshot);
+  EXPECT_THAT(Placed(two), ElementsAre("a", "b", "cpu"));
+  EXPECT_THAT(Names(two.placements[1]), ElementsAre("n2"));
+}
+
+TEST(SchedulerTest, GpusInUseByAnotherJobKeepAGpuJobAwayButNotItsOwnNorOneWithoutGpus) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 4)};
+  snapshot.requests[0].needs_gpus = true;
+  snapshot.nodes = {MakeNode("n1", 8, 4), MakeNode("n2", 8, 4)};
+  for (NodeCapacity& node : snapshot.nodes) node.gpu_jobs = {JobId{"x"}};
+  const SchedulePlan waiting = Plan(snapshot);
+  ASSERT_EQ(waiting.waiting.size(), 1u);
+  EXPECT_THAT(waiting.waiting[0].reason,
+              HasSubstr("2 have free slots but their GPUs are in use by other jobs"));
+  snapshot.nodes[1].gpu_jobs = {JobId{"a"}};  // parked, say
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2"));
+  snapshot.requests[0].needs_gpus = false;
+  snapshot.nodes[1].gpu_jobs = {JobId{"x"}};
+  EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("a"));
+}
+
+TEST(SchedulerTest, ASpareOfAGpuJobHasItsNodesGpus) {
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 4), Request("b", 2, 1, 4)};
+  for (GangRequest& request : snapshot.requests) request.needs_gpus = true;
+  snapshot.requests[0].spares = 1;
+  snapshot.nodes = {MakeNode("n1", 8, 8), MakeNode("n2", 8, 8)};
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("a"));
+  EXPECT_THAT(plan.placements[0].spares, ElementsAre(NodeName{"n2"}));
+}
+
 TEST(SchedulerTest, HigherPriorityIsPlacedBeforeEarlierSubmission) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("a", 1, 1, 1), Request("b", 2, 1, 1)};
@@ -270,10 +317,13 @@ SchedulerSnapshot RandomSnapshot(std::mt19937& random) {
   for (int i = 0, n = pick(0, 8); i < n; ++i) {
     const int slots = pick(0, 8);
     snapshot.nodes.push_back(MakeNode("n" + std::to_string(i), slots, pick(0, slots)));
+    if (pick(0, 4) == 0)
+      snapshot.nodes.back().gpu_jobs.push_back(JobId{"j" + std::to_string(pick(0, 12))});
   }
   for (int i = 0, n = pick(0, 10); i < n; ++i) {
     GangRequest request = Request("j" + std::to_string(i), i, pick(1, 4), pick(1, 4));
     request.priority = pick(0, 3);
+    request.needs_gpus = pick(0, 1) == 0;
     for (int k = pick(0, 2); k > 0; --k) {
       request.exclude.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
     }
@@ -298,7 +348,11 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
     std::map<std::string, const GangRequest*> requests;
     for (const GangRequest& request : snapshot.requests) requests[request.job.value] = &request;
     std::map<std::string, int> free;
-    for (const NodeCapacity& node : snapshot.nodes) free[node.name.value] = node.free_slots;
+    std::map<std::string, std::set<JobId>> gpu_jobs;
+    for (const NodeCapacity& node : snapshot.nodes) {
+      free[node.name.value] = node.free_slots;
+      gpu_jobs[node.name.value].insert(node.gpu_jobs.begin(), node.gpu_jobs.end());
+    }
     std::set<std::string> seen;
     for (const GangPlacement& placement : plan.placements) {
       const GangRequest& request = *requests.at(placement.job.value);
@@ -316,6 +370,9 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
         for (const NodeName& excluded : request.exclude) ASSERT_NE(node, excluded);
         free[node.value] -= request.ranks_per_node;
         ASSERT_GE(free[node.value], 0);
+        if (!request.needs_gpus) continue;
+        gpu_jobs[node.value].insert(placement.job);
+        ASSERT_EQ(gpu_jobs[node.value].size(), 1u) << "two GPU jobs on one node";
       }
       // What it does not use there is still held.
       for (const HeldSlots& held : request.held) {
