@@ -8,11 +8,19 @@
 namespace muster {
 namespace {
 
-// What every node says several times a second.
+// What every node says several times a second, and what probers say of many at once.
 bool IsRoutine(const Event& event) {
   const auto* said = std::get_if<WorkerMessageReceived>(&event);
   return said != nullptr && (std::holds_alternative<Heartbeat>(said->message) ||
-                             std::holds_alternative<Progress>(said->message));
+                             std::holds_alternative<Progress>(said->message) ||
+                             std::holds_alternative<ProbeResult>(said->message));
+}
+
+// When a node that is silent from now on is to be suspected: on a common beat, so that one Tick
+// finds the hundreds that a dead switch silences.
+TimePoint SuspectAt(const NodeEntry& node, Duration suspect_after) {
+  using Beat = std::chrono::duration<std::int64_t, std::ratio<1, 20>>;
+  return TimePoint(std::chrono::ceil<Beat>((node.heard_at + suspect_after).time_since_epoch()));
 }
 
 // Of the gang's nodes those that hold up the phase that it is in. Nobody, where no rank at all has
@@ -82,7 +90,7 @@ void ControllerCore::On(const WorkerMessageReceived& said) {
 
 Effects ControllerCore::Flush() {
   for (const JobId& id : changed_) AccrueTime(jobs_.at(id));
-  if (unused_may_differ_ || !marked_nodes_.empty()) BookUnused();
+  if (unused_may_differ_) BookUnused();
   // Jobs first, so that no row refers to one that is not there yet.
   for (const JobId& id : marked_jobs_) out_.store.push_back(PutJob{jobs_.at(id).record});
   for (const auto& [id, generation] : marked_attempts_) {
@@ -126,7 +134,7 @@ std::optional<TimePoint> ControllerCore::EarliestDeadline() const {
   }
   for (const auto& [name, node] : nodes_) {
     consider(node.check_at);
-    if (node.session != 0 && !node.suspect) consider(node.heard_at + options_.suspect_after);
+    if (node.session != 0 && !node.suspect) consider(SuspectAt(node, options_.suspect_after));
   }
   for (const auto& [id, fault] : faults_) consider(fault.deadline);
   consider(scrubs_.NextDeadline());
@@ -292,8 +300,11 @@ void ControllerCore::Move(NodeEntry& node, NodeEvent event) {
   MUSTER_CHECK(next.has_value(), "node " + node.record.name.value + " is " +
                                      std::string(Name(node.record.state)) +
                                      " and cannot take event " + std::to_string(int(event)));
+  const bool usable = IsUsable(node.record);
   node.record.state = *next;
-  reschedule_ = true;
+  unused_may_differ_ |= IsUsable(node.record) != usable;
+  // A node that is only suspect makes room for no job.
+  reschedule_ |= *next != NodeState::kSuspect;
   Mark(node);
 }
 

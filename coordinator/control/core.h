@@ -178,6 +178,7 @@ class ControllerCore {
   void CompensateForStall();
   void MarkSuspect(NodeEntry& node, const std::string& why);
   void MarkAlive(NodeEntry& node);
+  void UpdateVoice(const NodeEntry& node);  // after a change of `session` or `suspect`
   void StartIndirectProbe(NodeEntry& node);
   void Handle(const NodeName& node, const ProbeResult& message);
   void CheckSilence(NodeEntry& node);
@@ -231,6 +232,9 @@ class ControllerCore {
   std::map<std::string, JobId> keys_;
   std::map<NodeName, NodeEntry> nodes_;
   std::map<SessionId, NodeName> sessions_;  // current ones only
+  std::set<NodeName> speaking_;             // connected and not suspect: can be probers
+  std::set<NodeName> suspects_;
+  NodeName last_witness_;  // they are asked in turn
   SlotLedger slots_;
   std::deque<EventRecord> events_;
   std::uint64_t next_seq_ = 1, next_order_ = 1, next_fault_ = 0, next_probe_ = 0;

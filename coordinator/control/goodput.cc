@@ -32,10 +32,6 @@ TimeUse UseOfAttempt(const JobEntry& job) {
   return {again ? TimeState::kRecovery : TimeState::kIdle, false, ranks};
 }
 
-bool IsUsable(const NodeRecord& node) {
-  return node.state == NodeState::kReady || node.state == NodeState::kSuspect;
-}
-
 }  // namespace
 
 TimeUse TimeUseOf(const JobEntry& job) {

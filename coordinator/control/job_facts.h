@@ -63,6 +63,11 @@ inline std::optional<TimePoint> StopDeadline(const JobEntry& job, const Now& now
   return job.spec.train ? std::optional(timeout) : std::nullopt;
 }
 
+// Its slots are there, although a suspect one's are not given out.
+inline bool IsUsable(const NodeRecord& node) {
+  return node.state == NodeState::kReady || node.state == NodeState::kSuspect;
+}
+
 // Whether the end of its gang may leave processes to the next one (parking.cc).
 bool MayKeep(const JobEntry& job);
 // What its next gang is offered to resume from, the best first (checkpoints.cc).

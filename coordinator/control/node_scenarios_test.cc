@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "coordinator/control/control_harness.h"
 
 namespace muster {
@@ -365,13 +367,60 @@ TEST(IndirectProbeTest, EachSilentNodeHasWitnessesOfItsOwn) {
   const std::vector<std::string> names = {"n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"};
   for (const std::string& name : names) h.Join(name, {.metrics_port = 9100});
   h.Leave("n3");
-  h.Leave("n7");
-  for (const char* name : {"n4", "n5", "n6"}) {
+  h.Leave("n4");  // of the same rack
+  for (const char* name : {"n1", "n2", "n5", "n6", "n7"}) {
     EXPECT_EQ(h.Take<Probe>(name).size(), 1u) << name;
   }
-  for (const char* name : {"n8", "n1", "n2"}) {
-    EXPECT_EQ(h.Take<Probe>(name).size(), 1u) << name;
+}
+
+TEST(IndirectProbeTest, OneNodeThatRepeatsItsAnswerDoesNotSpeakForTheOthers) {
+  Watched h;
+  h.silent = {"n2"};
+  h.Advance(milliseconds(2600));
+  const Probe probe = h.Take<Probe>("n3").back();
+  for (int i = 0; i < 10; ++i) {
+    h.Deliver("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
   }
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << "n1 was asked too";
+  h.Deliver("n1", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kAnswered});
+  h.Advance(milliseconds(900));
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
+}
+
+TEST(IndirectProbeTest, TheFirstAnswerOfAWitnessStands) {
+  Watched h;
+  h.silent = {"n2"};
+  h.Advance(milliseconds(2600));
+  const Probe probe = h.Take<Probe>("n3").back();
+  h.Deliver("n1", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
+  h.Deliver("n1", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kAnswered});
+  h.Deliver("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost) << h.Timeline();
+}
+
+TEST(IndirectProbeTest, ANodeThatWasNotAskedIsNoWitness) {
+  ControlHarness h;
+  const std::vector<std::string> names = {"n1", "n2", "n3", "n4", "n5"};
+  for (const std::string& name : names) h.Join(name, {.metrics_port = 9100});
+  h.silent = {"n2"};
+  h.Advance(milliseconds(2600));
+  std::set<std::string> asked;
+  std::uint64_t newest = 0;
+  for (const WorkerSend& send : h.sends()) {
+    const auto* probe = std::get_if<Probe>(&send.message);
+    if (probe == nullptr || probe->probe_id < newest) continue;
+    if (probe->probe_id > newest) asked.clear();
+    newest = probe->probe_id;
+    asked.insert(send.node.value);
+  }
+  ASSERT_EQ(asked.size(), 3u);
+  for (const std::string& name : names) {
+    if (asked.contains(name) || name == "n2") continue;
+    for (std::uint64_t id = 0; id <= newest; ++id)
+      for (int i = 0; i < 3; ++i)
+        h.Deliver(name, ProbeResult{id, NodeName{"n2"}, ProbeOutcome::kUnreachable});
+  }
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
 }
 
 TEST(IndirectProbeTest, ANodeThatAWitnessReachesIsLeftAlone) {

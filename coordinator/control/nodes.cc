@@ -90,6 +90,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   record.name = hello.node;
   record.address = hello.address;
   record.host_id = hello.host_id;
+  unused_may_differ_ |= record.slots != hello.slots;
   record.slots = hello.slots;
   record.pid = hello.pid;
   record.version = hello.version;
@@ -107,6 +108,7 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   node.suspect = false;
   node.check_at.reset();
   sessions_[event.session] = record.name;
+  UpdateVoice(node);
   Move(node, NodeEvent::kHello);
   // Why it is not used stays.
   if (record.state == NodeState::kReady) record.reason.clear();
@@ -156,6 +158,7 @@ void ControllerCore::On(const WorkerStreamClosed& event) {
 void ControllerCore::Disconnect(NodeEntry& node, const std::string& why) {
   sessions_.erase(node.session);
   node.session = 0;
+  UpdateVoice(node);
   scrubs_.NodeLost(node.record.name);
   node.record.last_seen_unix_ms = now_.unix_ms;
   AnswerFaultsOf(node.record.name);

@@ -219,6 +219,7 @@ void ControllerCore::StartAttempt(JobEntry& job, const GangPlacement& placement)
   job.gang = std::move(gang);
   job.kept = false;
   job.waited = false;
+  unused_may_differ_ = true;
   job.progress.clear();
   job.checkpoint_clock.Begin();
   job.told_waiting = false;

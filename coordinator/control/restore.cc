@@ -29,6 +29,7 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
     if (node.record.state == NodeState::kLost) continue;
     Move(node, NodeEvent::kDisconnect);
     node.suspect = true;
+    UpdateVoice(node);
     node.check_at = now.mono;
   }
   std::sort(state.jobs.begin(), state.jobs.end(),
@@ -61,6 +62,7 @@ Effects ControllerCore::Restore(StoredState state, Now now) {
                             " jobs known, " + std::to_string(live_.size()) +
                             " not over, waiting for " + std::to_string(nodes_.size()) + " nodes"});
   }
+  unused_may_differ_ = true;
   next_deadline_ = EarliestDeadline();
   return Flush();
 }

@@ -141,12 +141,16 @@ struct JobEntry {
   AttemptRecord& attempt() { return attempts.back(); }
 };
 
-// Other nodes that were asked to reach a silent one.
+// Other nodes that were asked to reach a silent one. Only their answers count, and of each the
+// first.
 struct ProbeRound {
+  struct Prober {
+    NodeName node;
+    std::optional<ProbeOutcome> outcome;  // nothing: no answer yet
+  };
   std::uint64_t id = 0;
   TimePoint sent;
-  std::size_t asked = 0;
-  std::vector<ProbeOutcome> outcomes;
+  std::vector<Prober> probers;
 };
 
 struct NodeEntry {
