@@ -36,6 +36,51 @@ TEST(NodeTest, ASecondLiveWorkerOfTheSameNameIsRefused) {
   EXPECT_TRUE(h.Node("n1").connected);
 }
 
+// A stream stays open for a lease after its machine is gone; its successor had to wait for that.
+TEST(NodeTest, ANewBootTakesTheNodeOverFromAHalfOpenStream) {
+  RunningJob h;
+  h.silent = {"n2"};
+  h.Advance(seconds(2));
+  ASSERT_TRUE(h.Node("n2").connected) << "its stream is half open";
+  h.Join("n2", {.host_id = "rebooted", .instance = "second"});
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kAborted) << "of the old stream";
+  EXPECT_EQ(h.Node("n2").record->instance, "second");
+  EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kGuardianLost)
+      << "its ranks are known to be gone";
+  h.Handle(WorkerMessageReceived{2, Heartbeat{}});  // what was under way in the old stream
+  EXPECT_TRUE(h.Node("n2").connected);
+}
+
+TEST(NodeTest, ASecondMachineOfTheSameNameIsRefusedWhileTheFirstSpeaks) {
+  RunningJob h;
+  for (int i = 0; i < 10; ++i) {
+    h.Handle(WorkerHello{1000 + SessionId(i), [] {
+                           Hello hello{.protocol_version = 1, .node = NodeName{"n2"}};
+                           hello.host_id = "another machine";
+                           hello.instance = "second";
+                           return hello;
+                         }()});
+    ASSERT_EQ(h.closes.size(), i + 1u);
+    EXPECT_EQ(h.closes.back().status.code(), StatusCode::kAlreadyExists);
+    h.Advance(seconds(1));
+  }
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  EXPECT_EQ(h.Attempt(h.id).generation, 1);
+}
+
+TEST(NodeTest, AnotherWorkerOfTheSameBootWaitsForTheLeaseOfASilentOne) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  h.silent = {"n2"};
+  h.Advance(seconds(2));
+  h.Join("n2", {.instance = "second"});
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_EQ(h.closes[0].status.code(), StatusCode::kAlreadyExists) << "the old one may be stopped";
+}
+
 TEST(NodeTest, NamesAndSlotsAreChecked) {
   ControlHarness h;
   h.Join("../n1");

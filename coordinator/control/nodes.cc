@@ -52,7 +52,12 @@ Status ControllerCore::Admit(const WorkerHello& event) {
                            " slots; 0 to 4096 are possible");
   }
   const NodeEntry* known = FindNode(hello.node);
-  if (known != nullptr && known->session != 0 && known->record.instance != hello.instance) {
+  const bool another =
+      known != nullptr && known->session != 0 && known->record.instance != hello.instance;
+  // A stream may stay open for a lease after its machine is gone. Another boot under the same name
+  // proves that it is; unless the old worker still speaks: then two machines have one name.
+  const bool rebooted = another && known->suspect && known->record.host_id != hello.host_id;
+  if (another && !rebooted) {
     return AlreadyExists("a worker named " + name + " is connected already (pid " +
                          std::to_string(known->record.pid) +
                          "); stop it first or choose another --node");
@@ -74,8 +79,10 @@ void ControllerCore::On(const WorkerHello& event) {
 void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
   if (node.session != 0) {
     sessions_.erase(node.session);
+    const bool same = node.record.instance == event.hello.instance;
     out_.closes.push_back(
-        {node.session, Aborted("a newer stream of the same worker has replaced this one")});
+        {node.session, Aborted(same ? "a newer stream of the same worker has replaced this one"
+                                    : "the node has booted again and has another worker now")});
     scrubs_.NodeLost(node.record.name);
   }
   const Hello& hello = event.hello;
