@@ -131,7 +131,7 @@ void ControllerCore::MemberQuiesced(JobEntry& job, GangNode& member, const Quies
     if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
     const bool kept =
         std::find(parked_ranks.begin(), parked_ranks.end(), rank.rank) != parked_ranks.end();
-    rank.state = *Apply(rank.state, kept ? RankEvent::kKept : RankEvent::kExited);
+    MoveRank(job, rank, kept ? RankEvent::kKept : RankEvent::kExited);
     if (!kept) rank.exit = {0, 9};
   }
   Changed(job);

@@ -103,7 +103,7 @@ void ControllerCore::Handle(const NodeName& node, const RankExited& message) {
   AttemptRecord& attempt = job->attempt();
   RankRecord& rank = attempt.ranks[message.rank];
   if (rank.state == RankState::kExited) return;
-  rank.state = *Apply(rank.state, RankEvent::kExited);
+  MoveRank(*job, rank, RankEvent::kExited);
   rank.exit = message.exit;
   rank.asked_to_stop = message.asked_to_stop;
   Gang& gang = *job->gang;

@@ -127,14 +127,14 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
   out_.observations.push_back(
       CheckpointCommittedObserved{ToSeconds(now_.mono - since.at(written.directory))});
   std::erase_if(since, [&](const auto& entry) { return !writing.contains(entry.first); });
-  complete.state = *Apply(complete.state, CheckpointEvent::kAllShards);
+  MoveCheckpoint(complete, CheckpointEvent::kAllShards);
   Commit(job, std::move(complete));
 }
 
 void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
   // Ranks write one checkpoint after the other: what lacks a shard by now will never be whole.
   DiscardUnfinished(job, checkpoint.step);
-  checkpoint.state = *Apply(checkpoint.state, CheckpointEvent::kCommit);
+  MoveCheckpoint(checkpoint, CheckpointEvent::kCommit);
   checkpoint.committed_unix_ms = now_.unix_ms;
   if (const auto seconds = job.checkpoint_clock.Committed(checkpoint.step, now_.mono)) {
     // A slower one counts at once, faster ones little by little: who plans by this is to be in
@@ -184,7 +184,7 @@ void ControllerCore::PruneOld(JobEntry& job, const std::string& committing) {
     // A refused one newer than every good one stays until there is a better: it may be all there
     // is.
     if (kept == 0 || Contains(best, checkpoint->directory)) continue;
-    checkpoint->state = *Apply(checkpoint->state, CheckpointEvent::kPrune);
+    MoveCheckpoint(*checkpoint, CheckpointEvent::kPrune);
     Put(*checkpoint);
   }
 }
@@ -202,7 +202,7 @@ void ControllerCore::KeepPruned(JobEntry& job, const std::string& committing) {
           return sent.first != committing && Contains(sent.second.directories, directory);
         });
     if (asked_elsewhere) continue;
-    checkpoint->state = *Apply(checkpoint->state, CheckpointEvent::kKeep);
+    MoveCheckpoint(*checkpoint, CheckpointEvent::kKeep);
     Put(*checkpoint);
   }
 }
@@ -302,7 +302,7 @@ void ControllerCore::DiscardUnfinished(JobEntry& job, Step before) {
   auto& writing = job.gang->writing;
   for (auto& [directory, checkpoint] : writing) {
     if (checkpoint.step >= before) continue;
-    checkpoint.state = *Apply(checkpoint.state, CheckpointEvent::kPrune);
+    MoveCheckpoint(checkpoint, CheckpointEvent::kPrune);
     Put(checkpoint);
     job.checkpoints.insert(job.checkpoints.begin(), std::move(checkpoint));
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/base/check.h"
 #include "common/base/text.h"
 
 namespace muster {
@@ -276,35 +275,25 @@ void ControllerCore::RecordClusterEvent(EventText text) {
 }
 
 void ControllerCore::Move(JobEntry& job, JobEvent event) {
-  const std::optional<JobState> next = Apply(job.record.state, event);
-  MUSTER_CHECK(next.has_value(), "job " + job.record.id.value + " is " +
-                                     std::string(Name(job.record.state)) +
-                                     " and cannot take event " + std::to_string(int(event)));
-  job.record.state = *next;
+  job.record.state = ApplyOrDie(job.record.state, event, "job " + job.record.id.value);
   Mark(job);
 }
 
 void ControllerCore::Move(AttemptRecord& attempt, AttemptEvent event) {
-  const std::optional<AttemptState> next = Apply(attempt.state, event);
-  MUSTER_CHECK(next.has_value(), "generation " + std::to_string(attempt.generation) + " of job " +
-                                     attempt.job.value + " is " + std::string(Name(attempt.state)) +
-                                     " and cannot take event " + std::to_string(int(event)));
-  attempt.state = *next;
+  attempt.state = ApplyOrDie(
+      attempt.state, event,
+      "generation " + std::to_string(attempt.generation) + " of job " + attempt.job.value);
   // No Launch is said again after that.
   if (attempt.state != AttemptState::kLaunching) attempt.rendezvous_token.clear();
   MarkAttempt(jobs_.at(attempt.job));
 }
 
 void ControllerCore::Move(NodeEntry& node, NodeEvent event) {
-  const std::optional<NodeState> next = Apply(node.record.state, event);
-  MUSTER_CHECK(next.has_value(), "node " + node.record.name.value + " is " +
-                                     std::string(Name(node.record.state)) +
-                                     " and cannot take event " + std::to_string(int(event)));
   const bool usable = IsUsable(node.record);
-  node.record.state = *next;
+  node.record.state = ApplyOrDie(node.record.state, event, "node " + node.record.name.value);
   unused_may_differ_ |= IsUsable(node.record) != usable;
   // A node that is only suspect makes room for no job.
-  reschedule_ |= *next != NodeState::kSuspect;
+  reschedule_ |= node.record.state != NodeState::kSuspect;
   Mark(node);
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "coordinator/control/state.h"
@@ -20,6 +21,16 @@ inline int WorldSize(const JobEntry& job) {
 }
 
 inline bool UsesGpus(const JobEntry& job) { return job.spec.resources.device == "cuda"; }
+
+inline void MoveRank(const JobEntry& job, RankRecord& rank, RankEvent event) {
+  rank.state = ApplyOrDie(rank.state, event,
+                          "rank " + std::to_string(rank.rank) + " of job " + job.record.id.value);
+}
+inline void MoveCheckpoint(CheckpointRecord& checkpoint, CheckpointEvent event) {
+  checkpoint.state =
+      ApplyOrDie(checkpoint.state, event,
+                 "checkpoint " + checkpoint.directory + " of job " + checkpoint.job.value);
+}
 
 inline bool AllExitedWell(const AttemptRecord& attempt) {
   return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {

@@ -321,7 +321,7 @@ void ControllerCore::RanksMissing(JobEntry& job, const NodeName& node, bool noth
     if (rank.node != node || rank.state == RankState::kExited) continue;
     missing = true;
     if (!nothing_hosted) continue;
-    rank.state = *Apply(rank.state, RankEvent::kExited);
+    MoveRank(job, rank, RankEvent::kExited);
     rank.exit = {0, 9};  // a guardian's end takes its ranks along
   }
   if (!missing) return;

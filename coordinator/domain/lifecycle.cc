@@ -184,4 +184,65 @@ std::string_view Name(CheckpointState state) {
   return "unknown";
 }
 
+std::string_view Name(JobEvent event) {
+  switch (event) {
+    case JobEvent::kPlaced: return "placed";
+    case JobEvent::kRunning: return "running";
+    case JobEvent::kFault: return "fault";
+    case JobEvent::kStop: return "stop";
+    case JobEvent::kSuspend: return "suspend";
+    case JobEvent::kResume: return "resume";
+    case JobEvent::kSucceed: return "succeed";
+    case JobEvent::kFail: return "fail";
+    case JobEvent::kCancel: return "cancel";
+  }
+  return "unknown";
+}
+
+std::string_view Name(AttemptEvent event) {
+  switch (event) {
+    case AttemptEvent::kReserved: return "reserved";
+    case AttemptEvent::kPrepared: return "prepared";
+    case AttemptEvent::kStarted: return "started";
+    case AttemptEvent::kAbort: return "abort";
+    case AttemptEvent::kQuiesced: return "quiesced";
+  }
+  return "unknown";
+}
+
+std::string_view Name(NodeEvent event) {
+  switch (event) {
+    case NodeEvent::kHello: return "hello";
+    case NodeEvent::kDisconnect: return "disconnect";
+    case NodeEvent::kLeaseExpired: return "lease expired";
+    case NodeEvent::kDrain: return "drain";
+    case NodeEvent::kEmptied: return "emptied";
+    case NodeEvent::kUndrain: return "undrain";
+    case NodeEvent::kQuarantine: return "quarantine";
+  }
+  return "unknown";
+}
+
+std::string_view Name(RankEvent event) {
+  switch (event) {
+    case RankEvent::kStarted: return "started";
+    case RankEvent::kStop: return "stop";
+    case RankEvent::kExited: return "exited";
+    case RankEvent::kStuck: return "stuck";
+    case RankEvent::kKept: return "kept";
+  }
+  return "unknown";
+}
+
+std::string_view Name(CheckpointEvent event) {
+  switch (event) {
+    case CheckpointEvent::kShard: return "shard";
+    case CheckpointEvent::kAllShards: return "all shards";
+    case CheckpointEvent::kCommit: return "commit";
+    case CheckpointEvent::kPrune: return "prune";
+    case CheckpointEvent::kKeep: return "keep";
+  }
+  return "unknown";
+}
+
 }  // namespace muster

@@ -1,14 +1,17 @@
 // The five lifecycles of the coordinator: closed enums and one pure transition function each.
 //
-// Apply(state, event) is the next state, or nothing where the table forbids the event; whoever
-// calls it with a forbidden pair has a bug, so callers check. Terminal states forbid every event.
+// Apply(state, event) is the next state, or nothing where the table forbids the event. A caller
+// that cannot go on without a next state uses ApplyOrDie. Terminal states forbid every event.
 // docs/job-lifecycle.md draws the tables; lifecycle_test.cc walks every state and event.
 //
 // Pure values and functions; any thread.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
+
+#include "common/base/check.h"
 
 namespace muster {
 
@@ -125,5 +128,21 @@ std::string_view Name(AttemptState state);
 std::string_view Name(NodeState state);
 std::string_view Name(RankState state);
 std::string_view Name(CheckpointState state);
+
+std::string_view Name(JobEvent event);
+std::string_view Name(AttemptEvent event);
+std::string_view Name(NodeEvent event);
+std::string_view Name(RankEvent event);
+std::string_view Name(CheckpointEvent event);
+
+// The next state. A pair that the table forbids is a bug: it ends the process, with `id` ("rank 3
+// of job 7f3a9c1e2b"), state and event named.
+template <typename State, typename Event>
+State ApplyOrDie(State state, Event event, const std::string& id) {
+  const std::optional<State> next = Apply(state, event);
+  MUSTER_CHECK(next.has_value(), id + " is " + std::string(Name(state)) +
+                                     " and cannot take event " + std::string(Name(event)));
+  return *next;
+}
 
 }  // namespace muster

@@ -150,5 +150,27 @@ TEST(LifecycleTest, NamesAreDistinct) {
   EXPECT_EQ(names.size(), static_cast<std::size_t>(kJobStateCount));
 }
 
+template <typename Event>
+void ExpectDistinctNames(int events) {
+  std::set<std::string_view> names;
+  for (int e = 0; e < events; ++e) names.insert(Name(static_cast<Event>(e)));
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(events));
+  EXPECT_FALSE(names.contains("unknown"));
+}
+
+TEST(LifecycleTest, EveryEventHasANameOfItsOwn) {
+  ExpectDistinctNames<JobEvent>(kJobEventCount);
+  ExpectDistinctNames<AttemptEvent>(kAttemptEventCount);
+  ExpectDistinctNames<NodeEvent>(kNodeEventCount);
+  ExpectDistinctNames<RankEvent>(kRankEventCount);
+  ExpectDistinctNames<CheckpointEvent>(kCheckpointEventCount);
+}
+
+TEST(LifecycleDeathTest, AForbiddenEventEndsTheProcessAndNamesAllThree) {
+  EXPECT_EQ(ApplyOrDie(RankState::kRunning, RankEvent::kExited, "rank 3"), RankState::kExited);
+  EXPECT_DEATH(ApplyOrDie(RankState::kExited, RankEvent::kKept, "rank 3 of job 7f3a9c1e2b"),
+               "rank 3 of job 7f3a9c1e2b is exited and cannot take event kept");
+}
+
 }  // namespace
 }  // namespace muster
