@@ -105,6 +105,19 @@ TEST_F(PreflightTest, RefusesForGoodWhatNoAttemptCanChange) {
   ExpectRefused(TrainJob("model"), "--trainer");
 }
 
+// Else the launch of a gang of thousands fails, when all of it is prepared: it travels in one
+// packet.
+TEST_F(PreflightTest, TheListsOfNodesAndRanksCountInTheSizeOfALaunch) {
+  const auto job = [this](int nodes) {
+    Prepare prepare = TrainJob("model");
+    prepare.spec_yaml += "resources: {nodes: " + std::to_string(nodes) +
+                         "}\nenv: {BIG: " + std::string(50'000, 'x') + "}\n";
+    return prepare;
+  };
+  EXPECT_TRUE(Run(job(2)).status.ok()) << Run(job(2)).status.ToString();
+  ExpectRefused(job(4096), "more name the job's 4096 nodes and the ranks of each");
+}
+
 TEST_F(PreflightTest, RefusesACudaJobWithoutGpu) {
   ExpectRefused(CommandJob("command: [sh]\nresources: {device: cuda}\n"), "this node has no GPU");
 }

@@ -20,7 +20,7 @@
 namespace muster::worker {
 namespace {
 
-constexpr std::size_t kMaxLaunchBytes = 64 << 10;
+constexpr std::size_t kMaxLaunchBytes = 64 << 10;  // of what differs between jobs
 // Within the coordinator's timeout with a preparation; libraries of CUDA on a cold disk take long.
 constexpr Duration kTrainerTimeout = std::chrono::seconds(25);
 
@@ -52,16 +52,27 @@ Status CheckProgram(const LaunchContext& context, const JobSpec& spec) {
   return FindProgram(spec.command[0], search_path, spec.workdir).status().WithContext("command");
 }
 
-// A launch travels to the guardian in one packet, quoted and beside what Muster adds to it.
+// Of `count` numbers below `limit` with a separator each, at most.
+std::size_t NumberListBytes(int count, int limit) {
+  return static_cast<std::size_t>(count) * (std::to_string(limit - 1).size() + 1);
+}
+
+// A launch travels to the guardian in one packet, quoted and beside what Muster adds to it. Of that
+// the lists of the gang's nodes (MUSTER_BUDDY_RING) and of the node's ranks grow with the job.
 Status CheckLaunchSize(const JobSpec& spec) {
-  std::size_t bytes = 0;
-  for (const auto& [name, value] : spec.env) bytes += name.size() + value.size();
-  for (const std::string& argument : spec.command) bytes += argument.size();
+  std::size_t own = 0;
+  for (const auto& [name, value] : spec.env) own += name.size() + value.size();
+  for (const std::string& argument : spec.command) own += argument.size();
+  const int nodes = spec.resources.nodes;
+  const std::size_t lists = (spec.train ? NumberListBytes(nodes, nodes) : 0) +
+                            NumberListBytes(spec.resources.ranks_per_node, spec.world_size());
   static_assert(kMaxLaunchBytes <= kMaxPacketBytes / 2);
-  if (bytes <= kMaxLaunchBytes) return OkStatus();
-  return InvalidArgument("env and command: together they have " + std::to_string(bytes) +
-                         " bytes, at most " + std::to_string(kMaxLaunchBytes) +
-                         " can be handed to a program; put the rest into a file");
+  if (own + lists <= kMaxLaunchBytes) return OkStatus();
+  return InvalidArgument(
+      "env and command: they have " + std::to_string(own) + " bytes, and " + std::to_string(lists) +
+      " more name the job's " + std::to_string(nodes) + " nodes and the ranks of each; at most " +
+      std::to_string(kMaxLaunchBytes) +
+      " together can be handed to a program; put some of env or command into a file");
 }
 
 // What no other attempt would change.
