@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/version.h"
 #include "common/security/certificate_request.h"
 #include "common/security/enrolment.h"
 #include "common/security/issued_register.h"
@@ -30,7 +31,7 @@ struct Session {
     stream = stub->Session(&context);
     v1::WorkerMessage message;
     v1::Hello& hello = *message.mutable_hello();
-    hello.set_protocol_version(1);
+    hello.set_protocol_version(kProtocolVersion);
     hello.set_node(node);
     hello.set_instance("i");
     hello.set_host_id("h");

@@ -37,7 +37,11 @@ TEST_F(ServerTest, AWorkerOfAnotherProtocolVersionIsRefused) {
   FakeWorker worker(server_->endpoint().grpc, token_, options);
   const Status status = worker.Connect();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
-  EXPECT_THAT(status.message(), HasSubstr("99"));
+  EXPECT_THAT(status.message(), HasSubstr("speaks protocol 99, this coordinator"));
+  EXPECT_EQ(worker.Count([](const v1::CoordinatorMessage& m) {
+    return m.refused().reason() == v1::REFUSAL_REASON_PROTOCOL_VERSION;
+  }),
+            1);
 }
 
 TEST_F(ServerTest, AWorkerWithABadNameIsRefused) {
@@ -46,6 +50,14 @@ TEST_F(ServerTest, AWorkerWithABadNameIsRefused) {
   options.node = "../n1";
   FakeWorker worker(server_->endpoint().grpc, token_, options);
   EXPECT_EQ(worker.Connect().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ServerTest, AHelloWithAFieldOverItsLimitIsRefusedByName) {
+  StartServer();
+  FakeWorker worker(server_->endpoint().grpc, token_, {.host_id = std::string(1000, 'x')});
+  const Status status = worker.Connect();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "node n1: Hello.host_id has 1000 bytes; at most 128 are taken");
 }
 
 TEST_F(ServerTest, ASecondLiveWorkerOfTheSameNameIsRefused) {

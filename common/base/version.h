@@ -1,11 +1,36 @@
 // The versions that a user and another process may ask for.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+#include <string>
+
 namespace muster {
 
 inline constexpr char kVersion[] = "0.1.0";
 
-// Of the worker stream and the client service. Raised when an older peer could misunderstand.
-inline constexpr int kProtocolVersion = 1;
+// Versions of the protocol that a program speaks, both ends included.
+struct ProtocolRange {
+  int min = 0;
+  int max = 0;
+};
+
+// Of the worker stream and the client service. The newest one is raised when an older peer could
+// misunderstand; the oldest one is raised when its last release is not supported any more.
+inline constexpr ProtocolRange kProtocols{2, 2};
+inline constexpr int kProtocolVersion = kProtocols.max;
+
+// The newest that both speak; nothing: there is none.
+constexpr std::optional<int> CommonProtocol(ProtocolRange a, ProtocolRange b) {
+  const int newest = std::min(a.max, b.max);
+  return newest >= std::max(a.min, b.min) ? std::optional(newest) : std::nullopt;
+}
+
+// "protocol 2" or "protocols 1 to 2".
+inline std::string ProtocolText(ProtocolRange range) {
+  const std::string newest = std::to_string(range.max);
+  return range.min == range.max ? "protocol " + newest
+                                : "protocols " + std::to_string(range.min) + " to " + newest;
+}
 
 }  // namespace muster

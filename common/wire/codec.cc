@@ -7,12 +7,14 @@
 
 #include "common/base/text.h"
 #include "common/base/version.h"
+#include "common/rpc/message_limits.h"
 
 namespace muster {
 namespace {
 
 constexpr std::size_t kMaxNameLength = 64;
 constexpr int kMaxSlots = 4096;
+constexpr std::size_t kMaxVersionBytes = 64;
 
 // --- parts of messages: each pair of functions side by side ---
 
@@ -33,10 +35,8 @@ void Fill(const ShardInfo& from, v1::ShardInfo* to) {
 }
 
 ShardInfo Read(const v1::ShardInfo& from) {
-  return {.rank = from.rank(),
-          .file = from.file(),
-          .bytes = from.bytes(),
-          .checksum = from.checksum()};
+  return {
+      .rank = from.rank(), .file = from.file(), .bytes = from.bytes(), .checksum = from.checksum()};
 }
 
 void Fill(const CheckpointInfo& from, v1::CheckpointInfo* to) {
@@ -289,8 +289,7 @@ Resumed ReadResumed(const v1::Resumed& from) {
 }
 
 ShardWritten ReadShardWritten(const v1::ShardWritten& from) {
-  ShardWritten to{
-      .step = from.step(), .directory = from.directory(), .shard = Read(from.shard())};
+  ShardWritten to{.step = from.step(), .directory = from.directory(), .shard = Read(from.shard())};
   if (from.has_eval_loss()) to.eval_loss = from.eval_loss();
   return to;
 }
@@ -320,8 +319,7 @@ Result<TrainerReport> Read(const v1::TrainerReport& from) {
       to.body = TrainerNote{.severity = from.note().severity(), .message = from.note().message()};
       return to;
     case v1::TrainerReport::kFinished:
-      to.body =
-          Finished{.step = from.finished().step(), .model_dir = from.finished().model_dir()};
+      to.body = Finished{.step = from.finished().step(), .model_dir = from.finished().model_dir()};
       return to;
     case v1::TrainerReport::kParked: to.body = Parked{from.parked().step()}; return to;
     case v1::TrainerReport::BODY_NOT_SET: break;
@@ -456,7 +454,12 @@ void Fill(const HostedGeneration& from, v1::HostedGeneration* to) {
   to->set_quiesced(from.quiesced);
   for (const RankStarted& started : from.started) Fill(started, to->add_started());
   for (const RankExited& exited : from.exited) Fill(exited, to->add_exited());
-  for (const TrainerReport& report : from.reports) Fill(report, to->add_reports());
+  for (const TrainerReport& report : from.reports) {
+    // One that is over a limit must not have the whole Hello refused.
+    v1::TrainerReport out;
+    Fill(report, &out);
+    if (ApplyLimits(&out).ok()) *to->add_reports() = std::move(out);
+  }
   to->mutable_parked_ranks()->Add(from.parked_ranks.begin(), from.parked_ranks.end());
   to->set_standbys(from.standbys);
 }
@@ -778,11 +781,7 @@ bool IsName(const std::string& text) {
          std::all_of(text.begin(), text.end(), allowed);
 }
 
-Status CheckNames(const v1::Hello& hello) {
-  if (!IsName(hello.node())) {
-    return InvalidArgument("node name '" + hello.node().substr(0, kMaxNameLength) +
-                           "': use 1 to 64 letters, digits, '-', '_' and '.'");
-  }
+Status CheckCounts(const v1::Hello& hello) {
   if (hello.slots() < 0 || hello.slots() > kMaxSlots) {
     return InvalidArgument("node " + hello.node() + " offers " + std::to_string(hello.slots()) +
                            " slots; 0 to " + std::to_string(kMaxSlots) + " are possible");
@@ -829,10 +828,24 @@ v1::Hello ToProto(const Hello& from) {
   return to;
 }
 
-Result<Hello> FromProto(const v1::Hello& from) {
-  MUSTER_RETURN_IF_ERROR(CheckNames(from));
+Result<Hello> FromProto(v1::Hello from) {
+  if (!IsName(from.node())) {
+    return InvalidArgument("node name '" + from.node().substr(0, kMaxNameLength) +
+                           "': use 1 to 64 letters, digits, '-', '_' and '.'");
+  }
+  const int oldest =
+      from.min_protocol_version() > 0 ? from.min_protocol_version() : from.protocol_version();
+  // What another version says may mean something else; the controller refuses it by its number.
+  if (!CommonProtocol(kProtocols, {.min = oldest, .max = from.protocol_version()})) {
+    return Hello{.protocol_version = from.protocol_version(),
+                 .min_protocol_version = oldest,
+                 .version = CutText(from.version(), kMaxVersionBytes),
+                 .node = {from.node()}};
+  }
+  MUSTER_RETURN_IF_ERROR(ApplyLimits(&from).WithContext("node " + from.node()));
+  MUSTER_RETURN_IF_ERROR(CheckCounts(from));
   Hello to{.protocol_version = from.protocol_version(),
-           .min_protocol_version = from.min_protocol_version(),
+           .min_protocol_version = oldest,
            .version = from.version(),
            .node = {from.node()},
            .address = from.address(),
@@ -846,8 +859,6 @@ Result<Hello> FromProto(const v1::Hello& from) {
            .pilot = from.pilot(),
            .report = {from.report().begin(), from.report().end()}};
   if (from.has_gpus()) to.gpus = std::max(from.gpus(), 0);
-  // Another version's state may mean something else; the controller refuses it by its number.
-  if (to.protocol_version != kProtocolVersion) return to;
   for (const v1::HostedGeneration& each : from.hosted()) {
     MUSTER_ASSIGN_OR_RETURN(HostedGeneration hosted, Read(each));
     to.hosted.push_back(std::move(hosted));
@@ -861,7 +872,8 @@ v1::WorkerMessage ToProto(const WorkerMessage& message) {
   return out;
 }
 
-Result<WorkerMessage> FromProto(const v1::WorkerMessage& m) {
+Result<WorkerMessage> FromProto(v1::WorkerMessage m) {
+  MUSTER_RETURN_IF_ERROR(ApplyLimits(&m));
   switch (m.body_case()) {
     case v1::WorkerMessage::kPrepared: return OneOf<WorkerMessage>(Read(m.prepared()));
     case v1::WorkerMessage::kRankStarted: return OneOf<WorkerMessage>(Read(m.rank_started()));

@@ -1,6 +1,7 @@
 // Converts between the messages of proto/muster/v1/worker_api.proto and the plain values of
 // common/wire/messages.h: the only place where the two meet, for both daemons and the simulation.
 //
+// What a worker sends has limits (common/rpc/message_limits.h): it is cut, or kResourceExhausted.
 // Text that is not UTF-8 is repaired when it is sent, since protobuf strings carry nothing else.
 // What comes in is checked for what a peer could get wrong and the cores rely on (names, counts, a
 // body that is there); kInvalidArgument names the field. Pure functions; any thread.
@@ -13,12 +14,13 @@
 namespace muster {
 
 v1::Hello ToProto(const Hello& hello);
-// Of another protocol version than ours the fields that identify the worker are read, and no more.
-Result<Hello> FromProto(const v1::Hello& hello);
+// Where there is no common protocol version, the fields that identify the worker are read and no
+// more.
+Result<Hello> FromProto(v1::Hello hello);
 
 v1::WorkerMessage ToProto(const WorkerMessage& message);
 // A Hello is an error here: it comes once, first.
-Result<WorkerMessage> FromProto(const v1::WorkerMessage& message);
+Result<WorkerMessage> FromProto(v1::WorkerMessage message);
 
 v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 Result<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& message);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/base/version.h"
+#include "muster/v1/limits.pb.h"
 
 namespace muster {
 namespace {
@@ -54,9 +55,13 @@ class RandomMessage {
     // Of these the receiver checks the form.
     if (field.name() == "job_id") return "00c0ffee" + std::to_string(10 + Below(90));
     if (field.name() == "node" || field.name() == "pilot") return "n" + std::to_string(Below(100));
-    return field.name() + " \xc3\xa9 " + std::to_string(random_());
+    const std::string text = field.name() + " \xc3\xa9 " + std::to_string(random_());
+    const std::uint64_t limit = field.options().GetExtension(v1::limit).bytes();
+    return limit == 0 || text.size() <= limit ? text : std::to_string(Below(10));
   }
-  int Known(const EnumDescriptor& type) { return type.value(1 + Below(type.value_count() - 1))->number(); }
+  int Known(const EnumDescriptor& type) {
+    return type.value(1 + Below(type.value_count() - 1))->number();
+  }
   double Number() { return std::uniform_real_distribution<double>(-1e6, 1e6)(random_); }
 
   void Set(Message* m, const FieldDescriptor& field, const Reflection& reflection) {
@@ -120,7 +125,8 @@ TEST(Codec, EveryFieldOfAHelloSurvivesTheWay) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     v1::Hello sent;
     RandomMessage(seed).Fill(&sent);
-    sent.set_protocol_version(kProtocolVersion);
+    sent.set_protocol_version(kProtocols.max);
+    sent.set_min_protocol_version(kProtocols.min);
     const auto value = FromProto(sent);
     ASSERT_TRUE(value.ok()) << value.status().ToString();
     std::string difference;
@@ -143,6 +149,7 @@ TEST(Codec, AbsentPartsStayAbsent) {
   EXPECT_FALSE(ToProto(WorkerMessage(report)).trainer_report().shard_written().has_eval_loss());
   v1::Hello hello;
   hello.set_node("n1");
+  hello.set_protocol_version(kProtocolVersion);
   EXPECT_EQ(FromProto(hello)->gpus, std::nullopt);
   hello.set_gpus(0);
   EXPECT_EQ(FromProto(hello)->gpus, 0);
@@ -197,6 +204,33 @@ TEST(Codec, AHelloOfAnotherVersionIsNotReadFurther) {
   ASSERT_TRUE(converted.ok()) << converted.status().ToString();
   EXPECT_EQ(converted->protocol_version, kProtocolVersion + 1);
   EXPECT_TRUE(converted->hosted.empty());
+}
+
+TEST(Codec, AHelloWithoutAnOldestVersionSpeaksItsOneAlone) {
+  v1::Hello hello = GoodHello();
+  EXPECT_EQ(FromProto(hello)->min_protocol_version, kProtocolVersion);
+  hello.set_protocol_version(kProtocols.max + 3);
+  hello.set_min_protocol_version(1);
+  EXPECT_EQ(FromProto(hello)->min_protocol_version, 1);
+  EXPECT_EQ(FromProto(hello)->hosted.size(), 1u) << "they have a version in common";
+}
+
+TEST(Codec, WhatIsOverALimitIsCutOrRefusedAndNotTakenForMalformed) {
+  v1::WorkerMessage message;
+  message.mutable_node_notice()->set_kind(v1::NODE_NOTICE_KIND_DISK);
+  message.mutable_node_notice()->set_detail(std::string(100'000, 'x'));
+  EXPECT_EQ(std::get<NodeNotice>(*FromProto(message)).detail.size(), 8192u);
+  message.mutable_released()->set_job_id(std::string(100, 'x'));
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kResourceExhausted);
+  v1::Hello hello = GoodHello();
+  for (int i = 0; i < 40; ++i) hello.add_report(std::string(1000, 'x'));
+  const auto converted = FromProto(hello);
+  ASSERT_EQ(converted->report.size(), 32u);
+  EXPECT_EQ(converted->report[31].size(), 400u);
+  const Hello told{
+      .hosted = {{.reports = {{.body = ShardWritten{.directory = std::string(999, 'd')}},
+                              {.body = Formed{}}}}}};
+  EXPECT_EQ(ToProto(told).hosted(0).reports_size(), 1) << "the one over a limit is left out";
 }
 
 TEST(Codec, MessagesWithoutAKnownBodyAreRefused) {

@@ -139,6 +139,8 @@ Reply ControlHarness::Inject(InjectFaultRequested request) {
 SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   Hello hello;
   hello.protocol_version = options.protocol_version;
+  hello.min_protocol_version =
+      options.min_protocol_version > 0 ? options.min_protocol_version : options.protocol_version;
   hello.version = "test";
   hello.node = NodeName{node};
   hello.address = options.address;

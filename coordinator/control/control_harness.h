@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/version.h"
 #include "coordinator/control/controller.h"
 
 namespace muster {
@@ -49,7 +50,8 @@ class ControlHarness {
     std::string address = "127.0.0.1";
     std::string host_id = "host";
     std::string instance = "first";
-    int protocol_version = 1;
+    int protocol_version = kProtocolVersion;
+    int min_protocol_version = 0;  // 0: protocol_version
     std::vector<HostedGeneration> hosted;
     int metrics_port = 0;  // 0: nobody can look at it
     bool allows_faults = false;

@@ -164,6 +164,7 @@ class ControllerCore {
   void On(const WorkerHello& event);
   void On(const WorkerStreamClosed& event);
   void Handle(const NodeName& node, const Released& message);
+  void RefuseProtocol(const WorkerHello& event);
   Status Admit(const WorkerHello& event);
   void Disconnect(NodeEntry& node, const std::string& why);
   void Connect(NodeEntry& node, const WorkerHello& event);

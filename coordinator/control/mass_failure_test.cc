@@ -128,6 +128,7 @@ class Cluster {
     const NodeRecord node = StoredNode(n);
     Hello hello;
     hello.protocol_version = kProtocolVersion;
+    hello.min_protocol_version = kProtocolVersion;
     hello.node = node.name;
     hello.address = node.address;
     hello.host_id = node.host_id;

@@ -15,13 +15,34 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(NodeTest, AnotherProtocolVersionIsRefused) {
+TEST(NodeTest, AWorkerWithoutACommonProtocolIsRefusedByATypedMessage) {
   ControlHarness h;
-  h.Join("n1", {.protocol_version = 2});
+  h.Join("n1", {.protocol_version = kProtocols.min - 1});
   ASSERT_EQ(h.closes.size(), 1u);
   EXPECT_EQ(h.closes[0].status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(h.closes[0].status.message(), HasSubstr("speaks protocol 2"));
+  EXPECT_THAT(h.closes[0].status.message(), HasSubstr("speaks protocol 1, this coordinator"));
+  EXPECT_THAT(h.closes[0].status.message(), HasSubstr("speaks protocol 2; upgrade the worker"));
+  const std::vector<Refused> refused = h.Take<Refused>("n1");
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].reason, RefusalReason::kProtocolVersion);
+  EXPECT_EQ(refused[0].min_protocol_version, kProtocols.min);
+  EXPECT_EQ(refused[0].max_protocol_version, kProtocols.max);
+  EXPECT_TRUE(h.Take<Welcome>("n1").empty());
+  h.Join("n2",
+         {.protocol_version = kProtocols.max + 2, .min_protocol_version = kProtocols.max + 1});
+  EXPECT_THAT(h.closes.back().status.message(), HasSubstr("speaks protocols 3 to 4, this"));
+  EXPECT_THAT(h.closes.back().status.message(), HasSubstr("upgrade the coordinator"));
   EXPECT_TRUE(h.controller().Nodes().empty());
+}
+
+TEST(NodeTest, TheNewestProtocolThatBothSpeakIsTheStreams) {
+  ControlHarness h;
+  h.Join("n1", {.protocol_version = kProtocols.max + 1, .min_protocol_version = 1});
+  const std::vector<Welcome> welcome = h.Take<Welcome>("n1");
+  ASSERT_EQ(welcome.size(), 1u);
+  EXPECT_EQ(welcome[0].protocol_version, kProtocols.max);
+  EXPECT_EQ(welcome[0].min_protocol_version, kProtocols.min);
+  EXPECT_EQ(welcome[0].max_protocol_version, kProtocols.max);
 }
 
 TEST(NodeTest, ASecondLiveWorkerOfTheSameNameIsRefused) {
@@ -57,7 +78,9 @@ TEST(NodeTest, ASecondMachineOfTheSameNameIsRefusedWhileTheFirstSpeaks) {
   RunningJob h;
   for (int i = 0; i < 10; ++i) {
     h.Handle(WorkerHello{1000 + SessionId(i), [] {
-                           Hello hello{.protocol_version = 1, .node = NodeName{"n2"}};
+                           Hello hello{.protocol_version = kProtocolVersion,
+                                       .min_protocol_version = kProtocolVersion,
+                                       .node = NodeName{"n2"}};
                            hello.host_id = "another machine";
                            hello.instance = "second";
                            return hello;

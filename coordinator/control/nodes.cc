@@ -37,12 +37,6 @@ int SlotsLeft(const JobEntry* job, const HostedGeneration& hosted) {
 Status ControllerCore::Admit(const WorkerHello& event) {
   const Hello& hello = event.hello;
   const std::string& name = hello.node.value;
-  if (hello.protocol_version != kProtocolVersion) {
-    return FailedPrecondition("worker " + name + " (version " + hello.version +
-                              ") speaks protocol " + std::to_string(hello.protocol_version) +
-                              ", this coordinator (version " + kVersion + ") speaks " +
-                              std::to_string(kProtocolVersion) + "; run the same release on both");
-  }
   if (!IsNodeName(name)) {
     return InvalidArgument("'" + name +
                            "' is no node name: up to 63 letters, digits, '-', '_' and '.'");
@@ -65,14 +59,35 @@ Status ControllerCore::Admit(const WorkerHello& event) {
   return OkStatus();
 }
 
+// The worker tries again, and is let in once either of the two is another release.
+void ControllerCore::RefuseProtocol(const WorkerHello& event) {
+  const Hello& hello = event.hello;
+  const ProtocolRange theirs{hello.min_protocol_version, hello.protocol_version};
+  const bool worker_is_older = theirs.max < kProtocols.min;
+  out_.sends.push_back({event.session, hello.node,
+                        Refused{RefusalReason::kProtocolVersion, kProtocols.min, kProtocols.max}});
+  out_.closes.push_back(
+      {event.session,
+       FailedPrecondition("the worker of node " + hello.node.value + " (version " + hello.version +
+                          ") speaks " + ProtocolText(theirs) + ", this coordinator (version " +
+                          kVersion + ") speaks " + ProtocolText(kProtocols) + "; upgrade " +
+                          (worker_is_older ? "the worker" : "the coordinator"))});
+}
+
 void ControllerCore::On(const WorkerHello& event) {
+  const Hello& hello = event.hello;
+  const auto protocol =
+      CommonProtocol(kProtocols, {hello.min_protocol_version, hello.protocol_version});
+  if (!protocol) return RefuseProtocol(event);
   if (Status status = Admit(event); !status.ok()) {
     out_.closes.push_back({event.session, std::move(status)});
     return;
   }
-  NodeEntry& node = nodes_[event.hello.node];
+  NodeEntry& node = nodes_[hello.node];
   Connect(node, event);
-  ReconcileNode(node, event.hello);
+  Send(hello.node, Welcome{*protocol, kProtocols.min, kProtocols.max, options_.cluster,
+                           options_.heartbeat_ms, options_.progress_ms, options_.epoch});
+  ReconcileNode(node, hello);
   reschedule_ = true;
 }
 
@@ -134,11 +149,6 @@ void ControllerCore::Connect(NodeEntry& node, const WorkerHello& event) {
     RecordClusterEvent(
         {"node_back", Severity::kInfo, "node " + record.name.value + " is connected again"});
   }
-  Send(record.name, Welcome{.protocol_version = kProtocolVersion,
-                            .cluster = options_.cluster,
-                            .heartbeat_ms = options_.heartbeat_ms,
-                            .progress_ms = options_.progress_ms,
-                            .epoch = options_.epoch});
 }
 
 // A node that comes back in another pilot job is given to the cluster anew: that the one before was

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/version.h"
 #include "coordinator/store/memory_store.h"
 
 namespace muster {
@@ -73,7 +74,8 @@ class ControllerRuntimeTest : public ::testing::Test {
   static WorkerHello HelloOf(const std::string& node) {
     WorkerHello event;
     event.session = 7;
-    event.hello.protocol_version = 1;
+    event.hello.protocol_version = kProtocolVersion;
+    event.hello.min_protocol_version = kProtocolVersion;
     event.hello.node = NodeName{node};
     event.hello.address = "127.0.0.1";
     event.hello.host_id = "host";

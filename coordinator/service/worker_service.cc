@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/rpc/message_limits.h"
 #include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
 #include "common/wire/codec.h"
@@ -55,15 +56,20 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerServic
 
 void WorkerService::OnMessage(const StreamPtr& stream, v1::WorkerMessage message) {
   if (message.has_hello()) {
-    loop_.Post([this, stream, hello = FromProto(message.hello())]() mutable {
+    loop_.Post([this, stream, hello = FromProto(std::move(*message.mutable_hello()))]() mutable {
       HandleHello(stream, std::move(hello));
     });
   } else if (message.has_log_chunk()) {
+    const Status limits = ApplyLimits(message.mutable_log_chunk());
+    if (!limits.ok()) {
+      message.mutable_log_chunk()->clear_data();
+      message.mutable_log_chunk()->set_error(limits.message());
+    }
     loop_.Post([this, stream, chunk = std::move(*message.mutable_log_chunk())] {
       HandleLogChunk(stream, chunk);
     });
   } else {
-    loop_.Post([this, stream, said = FromProto(message)]() mutable {
+    loop_.Post([this, stream, said = FromProto(std::move(message))]() mutable {
       HandleMessage(stream, std::move(said));
     });
   }
@@ -105,8 +111,15 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
 }
 
 void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message) {
-  const Entry* entry = Find(stream);
+  Entry* entry = Find(stream);
   if (entry == nullptr) return;
+  if (message.status().code() == StatusCode::kResourceExhausted) {
+    // The stream goes on without it: a rank's doing should not cost its node.
+    if (entry->dropped++ == 0)
+      Log().warn("a message of worker stream {} is dropped, as will be others like it: {}",
+                 stream->id(), message.status().message());
+    return stream->ReadNext();
+  }
   if (message.ok() && !entry->said_hello) {
     message = InvalidArgument("the first message of a stream must be Hello");
   }

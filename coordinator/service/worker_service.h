@@ -52,6 +52,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
     std::shared_ptr<WorkerStream> stream;
     TimePoint opened;
     bool said_hello = false;
+    std::uint64_t dropped = 0;  // messages over a limit
   };
   using StreamPtr = std::shared_ptr<WorkerStream>;
 

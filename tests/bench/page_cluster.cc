@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/version.h"
 #include "common/runtime/event_loop.h"
 #include "common/telemetry/http_server.h"
 #include "coordinator/control/controller.h"
@@ -68,7 +69,8 @@ class FedController {
 
   void Join(int number) {
     Hello hello;
-    hello.protocol_version = 1;
+    hello.protocol_version = kProtocolVersion;
+    hello.min_protocol_version = kProtocolVersion;
     hello.version = "bench";
     hello.node = {"node-" + std::to_string(number)};
     hello.address = "10.0." + std::to_string(number / 250) + "." + std::to_string(number % 250 + 1);

@@ -126,7 +126,8 @@ void SimNode::Sweep() {
 // --- with the coordinator ---
 
 Hello SimNode::MakeHello() const {
-  const Hello hello{.protocol_version = kProtocolVersion,
+  const Hello hello{.protocol_version = kProtocols.max,
+                    .min_protocol_version = kProtocols.min,
                     .version = kVersion,
                     .node = name_,
                     .address = "10.0.0." + std::to_string(index_),

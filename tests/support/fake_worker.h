@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/base/version.h"
 #include "muster/v1/worker_api.grpc.pb.h"
 
 namespace muster::testing {
@@ -26,7 +27,7 @@ struct FakeWorkerOptions {
   int slots = 1;
   std::string host_id = "host-a";
   std::string instance = "instance-1";
-  int protocol_version = 1;
+  int protocol_version = kProtocolVersion;
   std::string prepare_error;  // not empty: Prepared{ok: false}
   bool prepare_retryable = true;
   bool train_on_launch = true;  // started, formed, resumed, first step; else only started

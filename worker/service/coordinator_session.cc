@@ -14,6 +14,7 @@
 #include "common/base/files.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/message_limits.h"
 #include "common/telemetry/log.h"
 #include "common/wire/codec.h"
 #include "muster/v1/worker_api.grpc.pb.h"
@@ -188,13 +189,16 @@ void CoordinatorSession::Open(Result<CoordinatorChannel> door) {
   hello.hosted = handlers_.hosted();
   v1::WorkerMessage message;
   *message.mutable_hello() = ToProto(hello);
+  // What is still over a limit is the worker's own, and the coordinator refuses it by name.
+  static_cast<void>(ApplyLimits(message.mutable_hello()));
   Enqueue(std::make_shared<const v1::WorkerMessage>(std::move(message)));
 }
 
 void CoordinatorSession::Retry(const Status& why) {
   // The same problem is told once, not at every try.
   if (why.message() != last_problem_)
-    Log().warn("not connected to the coordinator: {}; trying again", why.ToString());
+    Log().log(version_refused_ ? spdlog::level::err : spdlog::level::warn,
+              "not connected to the coordinator: {}; trying again", why.ToString());
   last_problem_ = why.message();
   retry_timer_.Start(pause_, [this] { Connect(); });
   pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
@@ -240,7 +244,13 @@ void CoordinatorSession::OnMessage(std::uint64_t stream, const v1::CoordinatorMe
     Log().warn("a message of the coordinator is not understood: {}", value.status().message());
     return;
   }
+  if (const auto* refused = std::get_if<Refused>(&*value)) {
+    // The status that ends the stream says it in words.
+    version_refused_ = refused->reason == RefusalReason::kProtocolVersion;
+    return;
+  }
   if (const auto* welcome = std::get_if<Welcome>(&*value)) {
+    version_refused_ = false;
     if (!Accepts(*welcome)) {
       stream_->Cancel();
       return;
@@ -274,15 +284,16 @@ void CoordinatorSession::OnDone(std::uint64_t stream, const Status& status) {
   for (const auto& message : std::exchange(queue_, {}))
     if (OutlivesStream(*message)) Keep(message);
   if (!refusal_.ok()) return Retry(refusal_);
-  if (status.code() == StatusCode::kFailedPrecondition) {
-    handlers_.on_fatal(status);
-    return;
-  }
   Retry(status.ok() ? Unavailable("the coordinator ended the stream") : status);
 }
 
 void CoordinatorSession::Send(const WorkerMessage& message) {
-  auto shared = std::make_shared<const v1::WorkerMessage>(ToProto(message));
+  v1::WorkerMessage limited = ToProto(message);
+  if (const Status status = ApplyLimits(&limited); !status.ok()) {
+    Log().warn("a message to the coordinator is dropped: {}", status.message());
+    return;
+  }
+  auto shared = std::make_shared<const v1::WorkerMessage>(std::move(limited));
   if (!welcomed_ && OutlivesStream(*shared))
     Keep(std::move(shared));
   else if (stream_)

@@ -1,11 +1,11 @@
 // CoordinatorSession: the worker's stream to the coordinator, kept open.
 //
 // Connects, says Hello with all that is on the node, and from then on carries messages both ways;
-// when the stream ends it starts anew after a pause (50 ms doubling to 1 s), reading the endpoint
-// file and the credentials again: a restarted coordinator may have another port, and the
-// certificate may have been renewed. State messages that could not be sent are dropped: the next
-// Hello restores them. What a Hello does not carry (failed preparations, written manifests,
-// released jobs) waits for the next stream.
+// when the stream ends, for whatever reason, it starts anew after a pause (50 ms doubling to 1 s),
+// reading the endpoint file and the credentials again: a restarted coordinator may have another
+// port, and the certificate may have been renewed. State messages that could not be sent are
+// dropped: the next Hello restores them. What a Hello does not carry (failed preparations, written
+// manifests, released jobs) waits for the next stream.
 //
 // A coordinator of a lower epoch than one that has welcomed this node before was replaced, and is
 // not obeyed: the stream is ended, and tried anew in case the endpoint file names its successor.
@@ -46,8 +46,6 @@ class CoordinatorSession {
   struct Handlers {
     std::function<std::vector<HostedGeneration>()> hosted;
     std::function<void(const CoordinatorMessage&)> on_message;
-    // The coordinator will never take this worker (another protocol version).
-    std::function<void(const Status&)> on_fatal;
   };
 
   CoordinatorSession(EventLoop& loop, CoordinatorSessionOptions options, Handlers handlers);
@@ -60,6 +58,10 @@ class CoordinatorSession {
   void Send(const WorkerMessage& message);
 
   bool connected() const { return welcomed_; }
+  // The coordinator has last answered that no version of the protocol is common to both.
+  bool version_refused() const { return version_refused_; }
+  // Why there is no stream; empty: there is one, or none was tried yet.
+  const std::string& problem() const { return last_problem_; }
   std::uint64_t dropped() const { return dropped_; }
   std::uint64_t connects() const { return connects_; }
 
@@ -95,6 +97,7 @@ class CoordinatorSession {
   std::shared_ptr<Stream> stream_;
   std::uint64_t stream_number_ = 0;  // tells posts of an earlier stream apart
   bool welcomed_ = false;
+  bool version_refused_ = false;
   std::uint64_t epoch_ = 0;     // the highest met
   Status refusal_;              // of the coordinator at the other end of the stream
   bool reading_ended_ = false;  // the stream is over but for gRPC's last call

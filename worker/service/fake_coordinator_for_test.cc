@@ -26,18 +26,17 @@ struct FakeCoordinatorForTest::Impl : v1::Worker::CallbackService {
       if (!ok) return Finish(grpc::Status::OK);
       const bool refused = incoming_.has_hello() &&
                            incoming_.hello().protocol_version() != impl_.options.protocol_version;
-      if (refused)
-        return Finish({grpc::StatusCode::FAILED_PRECONDITION, "another protocol version"});
       {
         const std::lock_guard lock(impl_.mutex);
-        if (incoming_.has_hello()) Welcome();
+        if (incoming_.has_hello() && !refused) Welcome();
         impl_.received.push_back(incoming_);
       }
       impl_.changed.notify_all();
-      StartRead(&incoming_);
+      refused ? Refuse() : StartRead(&incoming_);
     }
     void OnWriteDone(bool) override {
       const std::lock_guard lock(impl_.mutex);
+      if (queue_.empty()) return;  // the refusal
       queue_.pop_front();
       if (!queue_.empty()) StartWrite(&queue_.front());
     }
@@ -66,7 +65,14 @@ struct FakeCoordinatorForTest::Impl : v1::Worker::CallbackService {
       Write(message);
     }
 
+    void Refuse() {
+      refusal_.mutable_refused()->set_reason(v1::REFUSAL_REASON_PROTOCOL_VERSION);
+      StartWriteAndFinish(&refusal_, {},
+                          {grpc::StatusCode::FAILED_PRECONDITION, "another protocol version"});
+    }
+
     Impl& impl_;
+    v1::CoordinatorMessage refusal_;
     v1::WorkerMessage incoming_;
     std::deque<v1::CoordinatorMessage> queue_;
   };

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "common/base/version.h"
 #include "muster/v1/worker_api.pb.h"
 
 namespace muster::worker {
@@ -18,7 +19,7 @@ namespace muster::worker {
 class FakeCoordinatorForTest {
  public:
   struct Options {
-    int protocol_version = 1;  // another one: every Hello is refused
+    int protocol_version = kProtocolVersion;  // another one: every Hello is refused
     std::uint64_t epoch = 0;
   };
 

@@ -86,6 +86,9 @@ std::string RenderWorkerMetrics(const WorkerStatus& status,
       .Add(node, static_cast<double>(status.jobs));
   out.Gauge("muster_worker_connected", "1 while the coordinator's stream is up.")
       .Add(node, status.connected ? 1 : 0);
+  out.Gauge("muster_worker_version_refused",
+            "1 while the coordinator refuses this worker: they have no protocol version in common.")
+      .Add(node, status.version_refused ? 1 : 0);
   out.Counter("muster_worker_connects_total", "Streams to the coordinator that were welcomed.")
       .Add(node, static_cast<double>(status.connects));
   out.Counter("muster_worker_messages_dropped_total",

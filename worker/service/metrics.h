@@ -19,6 +19,7 @@ struct WorkerStatus {
   std::string slurm_job_id = {};  // of the job of Slurm that the worker runs in; empty: none
   int slots = 0;
   bool connected = false;
+  bool version_refused = false;
   std::uint64_t connects = 0;
   std::uint64_t dropped = 0;
   std::uint64_t refused = 0;  // by the worker pools

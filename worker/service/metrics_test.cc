@@ -25,6 +25,13 @@ ProgressSampler::Series OneRank() {
 constexpr char kCounter[] = R"(job_id="00c0ffee00",name="chat",node="n1",rank="1")";
 constexpr char kLabels[] = R"(job_id="00c0ffee00",name="chat",node="n1",rank="1",attempt="2")";
 
+TEST(WorkerMetrics, AWorkerThatIsRefusedForItsVersionSaysSo) {
+  const char* name = "muster_worker_version_refused{node=\"n1\"}";
+  EXPECT_THAT(RenderWorkerMetrics({.node = "n1", .version_refused = true}, {}),
+              HasSubstr(std::string(name) + " 1\n"));
+  EXPECT_THAT(RenderWorkerMetrics({.node = "n1"}, {}), HasSubstr(std::string(name) + " 0\n"));
+}
+
 TEST(WorkerMetrics, ShowEveryRankUnderItsLabels) {
   const std::string text = RenderWorkerMetrics({.node = "n1", .slots = 4}, {OneRank()});
   const std::string labels = kLabels;

@@ -183,7 +183,7 @@ Status WorkerServer::Listen() {
                              record.dump() + "\n");
 }
 
-Status WorkerServer::Run() {
+void WorkerServer::Run() {
   loop_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
   loop_.Post([this] {
     health_.Start();
@@ -194,7 +194,6 @@ Status WorkerServer::Run() {
   Log().info("up, pid {}, {} slots, metrics on 127.0.0.1:{}", ::getpid(), options_.slots,
              http_->port());
   loop_.Run();
-  return outcome_;
 }
 
 void WorkerServer::Stop() { loop_.Stop(); }
@@ -243,7 +242,8 @@ void WorkerServer::Connect() {
       .token_path = options_.token_path,
       .tls_dir = options_.tls_dir,
       .epoch_path = ClusterPaths{options_.cluster_dir}.EpochMet(options_.node),
-      .identity = {.protocol_version = kProtocolVersion,
+      .identity = {.protocol_version = kProtocols.max,
+                   .min_protocol_version = kProtocols.min,
                    .version = kVersion,
                    .node = {options_.node},
                    .address = options_.address,
@@ -261,12 +261,7 @@ void WorkerServer::Connect() {
       loop_, std::move(options),
       CoordinatorSession::Handlers{
           .hosted = [this] { return Hosted(); },
-          .on_message = [this](const CoordinatorMessage& message) { OnMessage(message); },
-          .on_fatal =
-              [this](const Status& why) {
-                outcome_ = why;
-                loop_.Stop();
-              }});
+          .on_message = [this](const CoordinatorMessage& message) { OnMessage(message); }});
   session_->Start();
 }
 
@@ -328,6 +323,7 @@ HttpResponse WorkerServer::Metrics() const {
                             .slurm_job_id = options_.slurm_job_id,
                             .slots = options_.slots,
                             .connected = session_ && session_->connected(),
+                            .version_refused = session_ && session_->version_refused(),
                             .connects = session_ ? session_->connects() : 0,
                             .dropped = session_ ? session_->dropped() : 0,
                             .refused = runner_->refused() + gpu_use_pool_->refused(),
@@ -347,8 +343,9 @@ HttpResponse WorkerServer::Metrics() const {
 }
 
 HttpResponse WorkerServer::Health() const {
-  const nlohmann::json json = {
+  nlohmann::json json = {
       {"status", "ok"}, {"node", options_.node}, {"connected", session_ && session_->connected()}};
+  if (session_ && !session_->problem().empty()) json["problem"] = session_->problem();
   return {.content_type = "application/json", .body = json.dump() + "\n"};
 }
 

@@ -66,9 +66,9 @@ class WorkerServer {
   static Result<std::unique_ptr<WorkerServer>> Start(const WorkerOptions& options);
   ~WorkerServer();
 
-  // Runs until a termination signal (and the drain that it may ask for), Stop, or a coordinator
-  // that will never take this worker. Guardians and ranks that are left go on.
-  Status Run();
+  // Runs until a termination signal (and the drain that it may ask for) or Stop. Guardians and
+  // ranks that are left go on.
+  void Run();
   // Any thread.
   void Stop();
 
@@ -110,7 +110,6 @@ class WorkerServer {
   std::unique_ptr<AgentRunner> runner_;
   std::unique_ptr<WorkerPool> gpu_use_pool_;
   std::unique_ptr<CoordinatorSession> session_;
-  Status outcome_;
   Timer leave_timer_;
   TimePoint asked_to_leave_{};           // by that signal
   std::optional<TimePoint> leave_by_;    // set by the signal that begins a drain

@@ -11,6 +11,7 @@
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/base/version.h"
 #include "common/process/exit_status.h"
 #include "worker/service/worker_fixture_for_test.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 TEST_F(WorkerTest, SaysHelloWithWhatItIs) {
   const v1::Hello hello = AwaitHello();
-  EXPECT_EQ(hello.protocol_version(), 1);
+  EXPECT_EQ(hello.protocol_version(), kProtocolVersion);
   EXPECT_EQ(hello.node(), "n0");
   EXPECT_EQ(hello.slots(), 2);
   EXPECT_EQ(hello.pid(), worker_);
@@ -124,14 +125,19 @@ TEST_F(WorkerTest, ARestartedCoordinatorIsFoundAtItsNewPort) {
   EXPECT_TRUE(IsAlive(started.pid()));
 }
 
-TEST_F(WorkerTest, AnotherProtocolVersionEndsTheWorkerWithAFailure) {
+TEST_F(WorkerTest, AWorkerThatIsRefusedForItsVersionTriesUntilTheCoordinatorIsUpgraded) {
+  const auto started = RunJob(1, "exec sleep 60");
   coordinator_.reset();
   coordinator_ = std::make_unique<FakeCoordinatorForTest>(
-      dir_.path(), FakeCoordinatorForTest::Options{.protocol_version = 2});
-  int wait_status = 0;
-  ASSERT_EQ(::waitpid(worker_, &wait_status, 0), worker_);
-  worker_ = 0;
-  EXPECT_EQ(ProcessExitFromWaitStatus(wait_status).exit_code, 1);
+      dir_.path(), FakeCoordinatorForTest::Options{.protocol_version = 99});
+  for (int i = 0; i < 3; ++i) AwaitHello();
+  EXPECT_TRUE(IsAlive(worker_));
+  coordinator_.reset();
+  coordinator_ =
+      std::make_unique<FakeCoordinatorForTest>(dir_.path(), FakeCoordinatorForTest::Options{});
+  const v1::Hello hello = AwaitHello();
+  ASSERT_EQ(hello.hosted_size(), 1);
+  EXPECT_EQ(hello.hosted(0).started(0).pid(), started.pid()) << "its ranks noticed nothing";
 }
 
 TEST_F(WorkerTest, ASecondWorkerOfTheSameNameIsRefused) {
