@@ -68,7 +68,7 @@ struct Scrubbed : ControlHarness {
     StartAll(id);
     std::vector<std::string> directories;
     const std::vector<Launch> launches = Take<Launch>("n1");
-    for (const CheckpointRecord& point : launches.back().resume) {
+    for (const CheckpointInfo& point : launches.back().resume) {
       directories.push_back(point.directory);
     }
     return directories;
