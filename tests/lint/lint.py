@@ -18,8 +18,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import rename  # noqa: E402
 
-SOURCE_LINES = 600
-HEADER_LINES = 250
+FILE_LINES = 1000
+FUNCTION_LINES = 70
+# One "FILE FUNCTION: REASON" a line, for functions that are better in one piece.
+LONG_FUNCTIONS = "tests/lint/long_functions.txt"
+MAX_LONG_FUNCTIONS = 10
 CODE = (".cc", ".h", ".cu", ".cuh")
 TEXT = (".cc", ".h", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".yaml", ".json", ".sbatch", "")
 
@@ -155,9 +158,64 @@ def check_headers(tree):
 
 def check_lengths(tree):
     for name in tree.having(CODE):
-        limit = HEADER_LINES if name.endswith(".h") else SOURCE_LINES
-        if len(tree.lines(name)) > limit:
-            yield name, limit + 1, f"{len(tree.lines(name))} lines, {limit} allowed: split it by subject"
+        if len(tree.lines(name)) > FILE_LINES:
+            yield name, FILE_LINES + 1, f"{len(tree.lines(name))} lines, {FILE_LINES} allowed: split it by subject"
+
+
+NO_CODE = re.compile(
+    r'//[^\n]*|/\*.*?\*/'                                        # comments
+    r'|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'              # strings
+    r"|(?<!\w)'(?:\\.|[^'\\\n])+'"                              # characters, but not 1'000
+    r'|^[ \t]*\#(?:\\\n|[^\n])*', re.S | re.M)                   # preprocessor lines
+SCOPE = re.compile(r"(?:inline\s+)?(?:namespace|extern)\b[^()]*|.*\b(?:class|struct|union|enum)\b[^()=]*", re.S)
+
+
+def functions(text):
+    """(name, first line, last line) of each function of a C++ text, those inside of classes too, lambdas not."""
+    text = NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), text)
+    blocks, start, line = [], 0, 1
+    for match in re.finditer(r"[{};\n]", text):
+        character, at = match.group(0), match.start()
+        if character == "\n":
+            line += 1
+            continue
+        if character == "{":
+            head = text[start:at]
+            first, scope, name = line - head.lstrip().count("\n"), bool(SCOPE.fullmatch(head.strip())), None
+            if not scope and all(block[0] for block in blocks):
+                if 0 < head.count("(") == head.count(")") and not head.rstrip().endswith(("=", ",")):
+                    name = re.split(r"[\s*&]", head.split("(")[0].strip())[-1]
+            blocks.append((scope, name, first, start))
+        elif character == "}" and blocks:
+            _, name, first, began = blocks.pop()
+            if name and re.match(r"\s*[,{]", text[at + 1:at + 200]):  # a member's initializer: the body follows
+                start = began
+                continue
+            if name:
+                yield name, first, line
+        start = at + 1
+
+
+def check_functions(tree):
+    excepted = {}
+    for number, line in enumerate(tree.lines(LONG_FUNCTIONS) if LONG_FUNCTIONS in tree.files else (), 1):
+        if match := re.fullmatch(r"(\S+ \S+): \S.*", line):
+            excepted[match.group(1)] = number
+        elif line and not line.startswith("#"):
+            yield LONG_FUNCTIONS, number, "an exception reads 'FILE FUNCTION: REASON'"
+    if len(excepted) > MAX_LONG_FUNCTIONS:
+        yield LONG_FUNCTIONS, 1, f"{len(excepted)} exceptions, {MAX_LONG_FUNCTIONS} allowed: split a function"
+    long = set()
+    for name in tree.having(CODE):
+        for function, first, last in functions("\n".join(tree.lines(name))):
+            if last - first + 1 > FUNCTION_LINES:
+                long.add(f"{name} {function}")
+                if f"{name} {function}" not in excepted:
+                    yield name, first, (f"{function} has {last - first + 1} lines, {FUNCTION_LINES} allowed:"
+                                        f" split it, or give the reason in {LONG_FUNCTIONS}")
+    for exception, number in excepted.items():
+        if exception not in long:
+            yield LONG_FUNCTIONS, number, f"'{exception}' is not long, or not there: remove the line"
 
 
 def check_calls(tree):
@@ -244,6 +302,7 @@ RULES = {
     "own-header-first": check_own_header_first,
     "header": check_headers,
     "length": check_lengths,
+    "function": check_functions,
     "banned-call": check_calls,
     "words": check_words,
     "renamed": check_renamed,

@@ -92,12 +92,46 @@ class LintTest(unittest.TestCase):
         self.expect("common/base/a.h", 1, "header")
 
     def test_a_source_that_is_too_long(self):
-        self.plant("\n" * 600)
-        self.expect("common/base/a.cc", 601, "length")
+        self.plant("\n" * 1000)
+        self.expect("common/base/a.cc", 1001, "length")
 
     def test_a_header_that_is_too_long(self):
-        self.put("common/base/a.h", "#pragma once\n" + "\n" * 250)
-        self.expect("common/base/a.h", 251, "length")
+        self.put("common/base/a.h", "#pragma once\n" + "\n" * 1000)
+        self.expect("common/base/a.h", 1001, "length")
+
+    def plant_function(self, body_lines, head="int Long(int x)"):
+        self.plant("namespace muster {\nclass A {\n" + head + " {\n" + "  x = 1'000; // }\n" * body_lines + "}\n};\n}")
+
+    def test_a_function_that_is_too_long(self):
+        self.plant_function(68)
+        self.assertEqual(lint.lint(self.root), [])
+        self.plant_function(69)
+        self.expect("common/base/a.cc", 4, "function")
+
+    def test_a_constructor_is_as_long_as_its_initializers_and_its_body(self):
+        self.plant_function(67, "A(int x)\n  : a_{x},\n  b_(x)")
+        self.expect("common/base/a.cc", 4, "function")
+
+    def test_a_table_is_no_function(self):
+        for table in ("constexpr int kTable[] = {\n" + "F(1),\n" * 90 + "};", "F(a, B({1}," + "\n{2}," * 90 + "));"):
+            with self.subTest(table):
+                self.plant(table)
+                self.assertEqual(lint.lint(self.root), [])
+
+    def test_a_long_function_may_be_excepted_with_a_reason(self):
+        self.plant_function(69)
+        self.put(lint.LONG_FUNCTIONS, "# why\n\ncommon/base/a.cc Long: a table\n")
+        self.assertEqual(lint.lint(self.root), [])
+
+    def test_an_exception_needs_a_reason_and_its_function(self):
+        self.put(lint.LONG_FUNCTIONS, "common/base/a.cc Long:\n")
+        self.expect(lint.LONG_FUNCTIONS, 1, "function")
+        self.put(lint.LONG_FUNCTIONS, "common/base/a.cc Long: a table\n")
+        self.expect(lint.LONG_FUNCTIONS, 1, "function")
+
+    def test_exceptions_are_few(self):
+        self.put(lint.LONG_FUNCTIONS, "".join(f"a.cc F{n}: a table\n" for n in range(11)))
+        self.assertIn((lint.LONG_FUNCTIONS, 1, "function"), [(n, l, r) for n, l, r, _ in lint.lint(self.root)])
 
     def test_banned_calls(self):
         for call in ("std::this_thread::sleep_for(x);", "usleep(1);", "thread.detach();",
