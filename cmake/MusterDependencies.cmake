@@ -30,5 +30,5 @@ endif()
 
 if(MUSTER_TESTS)
   find_package(GTest REQUIRED)
-  include(GoogleTest)
+  find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 endif()

@@ -18,7 +18,8 @@ function(muster_program name)
 endfunction()
 
 # muster_test(NAME SOURCES a_test.cc ... [DEPS ...] [LABEL unit] [TIMEOUT 60] [TORCH])
-# A GoogleTest program; each of its tests is a ctest of its own with the label.
+# A GoogleTest program and a ctest of its name with the label, which runs the cases in one process and reports
+# each (tests/support/run_cases.py). TIMEOUT: seconds that one case may take.
 function(muster_test name)
   if(NOT MUSTER_TESTS)
     return()
@@ -33,10 +34,13 @@ function(muster_test name)
   add_executable(${name} ${ARG_SOURCES})
   _muster_target(${name} "${ARG_TORCH}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} muster_warnings GTest::gmock_main GTest::gtest)
-  gtest_discover_tests(${name}
-    DISCOVERY_TIMEOUT 30
-    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} muster_warnings muster_test_main)
+  add_test(NAME ${name}
+    COMMAND Python3::Interpreter "${CMAKE_SOURCE_DIR}/tests/support/run_cases.py"
+      --case-timeout ${ARG_TIMEOUT} $<TARGET_FILE:${name}>)
+  # Cases have their own limit; this one ends a run in which case after case hangs.
+  set_tests_properties(${name} PROPERTIES
+    LABELS ${ARG_LABEL} TIMEOUT 1200 ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
 endfunction()
 
 function(_muster_target name torch)

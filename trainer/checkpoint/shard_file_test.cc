@@ -284,7 +284,7 @@ TEST_F(ShardFile, Version1IsStillRead) {
 // A full disk in miniature: the kernel refuses to let the file grow.
 TEST_F(ShardFile, FullDiskFailsCleanlyAndKeepsTheOldFile) {
   const ShardRecord record = Write();
-  std::signal(SIGXFSZ, SIG_IGN);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
   const rlimit small{1024, old.rlim_max};
@@ -292,6 +292,7 @@ TEST_F(ShardFile, FullDiskFailsCleanlyAndKeepsTheOldFile) {
   state_.weight[0] += 1;
   const auto failed = WriteShard(path_, ImageOf(HeaderOf(state_, 51)));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  std::signal(SIGXFSZ, handler);
   EXPECT_FALSE(failed.ok());
   EXPECT_FALSE(std::filesystem::exists(path_ + ".tmp"));
   EXPECT_TRUE(Verify(record).ok());

@@ -5,11 +5,16 @@
 #include <memory>
 #include <vector>
 
+#include "tests/support/saved_environment.h"
 #include "trainer/loop/guardian_testing.h"
 
 namespace muster {
 
 class RankProcessTest : public TrainerTest {
+ private:
+  // Assignments put theirs into the process's.
+  SavedEnvironment environment_;
+
  protected:
   using Gang = std::vector<std::unique_ptr<TestProcess>>;
 

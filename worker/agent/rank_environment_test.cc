@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/process/temp_dir_for_test.h"
+#include "tests/support/saved_environment.h"
 
 namespace muster::worker {
 namespace {
@@ -223,6 +224,7 @@ TEST(RankEnvironment, AJobMayNotSetWhatMusterSets) {
 }
 
 TEST(RankEnvironment, OnlyNamedVariablesOfTheWorkerPassThrough) {
+  const SavedEnvironment environment;
   ::setenv("MUSTER_TEST_SECRET", "1", 1);
   ::setenv("TMPDIR", "/scratch", 1);
   ::setenv("NCCL_IB_HCA", "=mlx5_0", 1);
@@ -230,8 +232,6 @@ TEST(RankEnvironment, OnlyNamedVariablesOfTheWorkerPassThrough) {
   EXPECT_FALSE(passed.contains("MUSTER_TEST_SECRET"));
   EXPECT_EQ(passed.at("TMPDIR"), "/scratch");
   EXPECT_EQ(passed.at("NCCL_IB_HCA"), "=mlx5_0");
-  ::unsetenv("NCCL_IB_HCA");
-  ::unsetenv("TMPDIR");
 }
 
 TEST(BuildLaunches, ATrainJobsRanksRunTheTrainerInTheWorkdir) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/slurm/fake_slurm_for_test.h"
+#include "tests/support/saved_environment.h"
 
 namespace muster::worker {
 namespace {
@@ -29,6 +30,7 @@ class SlurmSchedulerTest : public testing::Test {
     return slurm_.Calls().find(words) != std::string::npos;
   }
 
+  SavedEnvironment environment_;
   slurm::FakeSlurm slurm_;
   std::optional<std::int64_t> end_at_start_;
 };
