@@ -17,6 +17,15 @@ add_library(muster_warnings INTERFACE)
 target_compile_options(muster_warnings INTERFACE
   -Wall -Wextra -Werror -Wno-missing-field-initializers)
 
+# Everywhere, since a precompiled header counts for the same macros only, and this flag defines one.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-pthread>)
+
+# The system's linker takes seconds for a program with gRPC.
+find_program(MUSTER_MOLD mold)
+if(MUSTER_MOLD)
+  add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=mold>)
+endif()
+
 if(MUSTER_SANITIZE)
   # With instrumented code GCC 12 sees uninitialised values where there are none (Boost.Beast).
   target_compile_options(muster_warnings INTERFACE -Wno-maybe-uninitialized)

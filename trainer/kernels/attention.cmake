@@ -2,7 +2,8 @@
 # forms are compiled for their own processor and may not define what other objects share.
 muster_library(muster_attention
   SOURCES attention.cc attention_portable.cc
-  DEPS muster_base muster_cpu_features)
+  DEPS muster_base muster_cpu_features
+  PCH none)
 set(attention_options -O3 -fno-math-errno -fno-trapping-math)
 set_source_files_properties(attention_portable.cc PROPERTIES COMPILE_OPTIONS "${attention_options}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

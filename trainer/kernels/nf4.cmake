@@ -3,7 +3,8 @@
 # program whose bytes these are.
 muster_library(muster_nf4
   SOURCES nf4.cc
-  DEPS muster_base muster_cpu_features)
+  DEPS muster_base muster_cpu_features
+  PCH none)
 set(nf4_options -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off)
 set_source_files_properties(nf4.cc PROPERTIES COMPILE_OPTIONS "${nf4_options}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -1,1 +1,0 @@
-// Exists so that the precompiled ATen header has a target of its own (MusterModule.cmake).

@@ -1,0 +1,1 @@
+// Precompiled headers have targets of their own, which need a source (MusterPrecompile.cmake).
