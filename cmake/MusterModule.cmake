@@ -18,30 +18,83 @@ function(muster_program name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} muster_warnings)
 endfunction()
 
-# muster_test(NAME SOURCES a_test.cc ... [DEPS ...] [LABEL unit] [TIMEOUT 60] [TORCH] [PCH set])
-# A GoogleTest program and a ctest of its name with the label, which runs the cases in one process and reports
-# each (tests/support/run_cases.py). TIMEOUT: seconds that one case may take.
+# muster_test(NAME SOURCES a_test.cc ... [DEPS ...] [LABEL unit] [TIMEOUT 60] [TORCH] [PCH set] [GROUP program])
+# GoogleTest cases of one module, compiled as the object library NAME. Modules of a group are one program: GROUP,
+# or the variable MUSTER_TEST_GROUP of the folder, or else NAME_program. LABEL: one label. TIMEOUT: seconds that
+# one case may take.
 function(muster_test name)
   if(NOT MUSTER_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;PCH" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;PCH;GROUP" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
-  add_executable(${name} ${ARG_SOURCES})
+  if(NOT ARG_GROUP)
+    set(ARG_GROUP ${MUSTER_TEST_GROUP})
+  endif()
+  if(NOT ARG_GROUP)
+    set(ARG_GROUP ${name}_program)
+  endif()
+  add_library(${name} OBJECT ${ARG_SOURCES})
   _muster_target(${name} test "${ARG_TORCH}" "${ARG_PCH}")
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} muster_warnings muster_test_main)
-  add_test(NAME ${name}
-    COMMAND Python3::Interpreter "${CMAKE_SOURCE_DIR}/tests/support/run_cases.py"
-      --case-timeout ${ARG_TIMEOUT} $<TARGET_FILE:${name}>)
-  # Cases have their own limit; this one ends a run in which case after case hangs.
-  set_tests_properties(${name} PROPERTIES
-    LABELS ${ARG_LABEL} TIMEOUT 1200 ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS} muster_test_main PRIVATE muster_warnings)
+  set_property(GLOBAL APPEND PROPERTY MUSTER_TEST_GROUPS ${ARG_GROUP})
+  set_property(GLOBAL APPEND PROPERTY MUSTER_TEST_MODULES_${ARG_GROUP} ${name})
+  set_property(GLOBAL APPEND PROPERTY MUSTER_TEST_LABELS_${ARG_GROUP} ${ARG_LABEL})
+  set_property(GLOBAL APPEND PROPERTY MUSTER_TEST_TIMEOUTS_${ARG_GROUP} ${ARG_TIMEOUT})
+endfunction()
+
+# muster_test_group(NAME [LABELS more ...] [SHARDS N]): what else is true of a group. SHARDS: its cases run in N
+# processes, each a ctest of its own, where one would take long enough to be the last to end.
+function(muster_test_group name)
+  cmake_parse_arguments(ARG "" "SHARDS" "LABELS" ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY MUSTER_TEST_LABELS_${name} ${ARG_LABELS})
+  set_property(GLOBAL PROPERTY MUSTER_TEST_SHARDS_${name} ${ARG_SHARDS})
+endfunction()
+
+# Once, after all calls of muster_test: the program and the ctest of each group, and of each label LABEL the target
+# LABEL_programs, which builds its programs. A ctest runs the cases of its program in one process and reports each
+# (tests/support/run_cases.py).
+function(muster_test_programs)
+  get_property(groups GLOBAL PROPERTY MUSTER_TEST_GROUPS)
+  list(REMOVE_DUPLICATES groups)
+  foreach(group IN LISTS groups)
+    foreach(what MODULES LABELS TIMEOUTS SHARDS)
+      get_property(${what} GLOBAL PROPERTY MUSTER_TEST_${what}_${group})
+    endforeach()
+    list(REMOVE_DUPLICATES LABELS)
+    list(SORT TIMEOUTS COMPARE NATURAL ORDER DESCENDING)
+    list(GET TIMEOUTS 0 timeout)
+    add_executable(${group} "${CMAKE_SOURCE_DIR}/cmake/empty.cc")
+    target_link_libraries(${group} PRIVATE ${MODULES})
+    set_target_properties(${group} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+    foreach(label IN LISTS LABELS)
+      if(NOT TARGET ${label}_programs)
+        add_custom_target(${label}_programs)
+      endif()
+      add_dependencies(${label}_programs ${group})
+    endforeach()
+    if(NOT SHARDS)
+      set(SHARDS 1)
+    endif()
+    foreach(shard RANGE 1 ${SHARDS})
+      set(test ${group})
+      if(SHARDS GREATER 1)
+        set(test ${group}_${shard}_of_${SHARDS})
+      endif()
+      add_test(NAME ${test}
+        COMMAND Python3::Interpreter "${CMAKE_SOURCE_DIR}/tests/support/run_cases.py"
+          --case-timeout ${timeout} --shard ${shard}/${SHARDS} $<TARGET_FILE:${group}>)
+      # Cases have their own limit; this one ends a run in which case after case hangs.
+      set_tests_properties(${test} PROPERTIES
+        LABELS "${LABELS}" TIMEOUT 1200 ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+    endforeach()
+  endforeach()
 endfunction()
 
 # kind: product or test, which have their own flags and thereby their own precompiled headers.
