@@ -1,11 +1,13 @@
 # One call per library, program and test, so that every target gets the same treatment.
 
-# muster_library(NAME SOURCES a.cc ... [DEPS public ...] [PRIVATE_DEPS ...] [TORCH] [PCH set])
+# muster_library(NAME SOURCES a.cc ... [DEPS public ...] [PRIVATE_DEPS ...] [TORCH] [PCH set] [ALONE c.cc ...])
 # TORCH: the sources include ATen; they share its precompiled header.
 # PCH: which precompiled header the sources share (cmake/MusterPrecompile.cmake): std, grpc, none. Default: std.
+# ALONE: sources that are no part of a unity build, since names of theirs clash with another's.
 function(muster_library name)
-  cmake_parse_arguments(ARG "TORCH" "PCH" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "PCH" "SOURCES;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   _muster_target(${name} product "${ARG_TORCH}" "${ARG_PCH}")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS} muster_warnings)
 endfunction()
@@ -72,7 +74,7 @@ function(muster_test_programs)
     add_executable(${group} "${CMAKE_SOURCE_DIR}/cmake/empty.cc")
     target_link_libraries(${group} PRIVATE ${MODULES})
     set_target_properties(${group} PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+      UNITY_BUILD OFF RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
     foreach(label IN LISTS LABELS)
       if(NOT TARGET ${label}_programs)
         add_custom_target(${label}_programs)
@@ -104,6 +106,7 @@ function(_muster_target name kind torch set)
   target_compile_options(${name} PRIVATE -fPIC)
   if(kind STREQUAL "test")
     target_compile_options(${name} PRIVATE ${MUSTER_TEST_OPTIONS})
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   endif()
   if(torch)
     target_link_libraries(${name} PRIVATE muster::torch)

@@ -1,6 +1,6 @@
 # Precompiled headers: one for each set of headers and of flags, muster_KIND_SET_pch, which targets reuse
 # (cmake/MusterModule.cmake). Only what other projects wrote is in them, so that no change to a header of ours
-# compiles everything again; target header_check (cmake/MusterHeaderCheck.cmake) proves that headers of ours include what they use.
+# compiles everything again; target header_check proves that headers of ours include what they use.
 
 set(_std
   <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable> <cstdint> <cstdio> <cstdlib>
@@ -19,6 +19,7 @@ function(_muster_pch name)
   target_compile_options(${name} PRIVATE -fPIC ${ARG_OPTIONS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} nlohmann_json::nlohmann_json muster_warnings)
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
 endfunction()
 
 set(_kinds product)
