@@ -118,11 +118,11 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
 void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
   job.preparing->guardian_asked = true;
   Order(job,
-       GuardianPrepare{.generation = job.prepare.generation,
-                       .master = MasterSocketFor(*job.spec, job.prepare.hosts_master),
-                       .bind_address = job.prepare.master_bind_address,
-                       .spare = job.prepare.spare},
-       effects);
+        GuardianPrepare{.generation = job.prepare.generation,
+                        .master = MasterSocketFor(*job.spec, job.prepare.hosts_master),
+                        .bind_address = job.prepare.master_bind_address,
+                        .spare = job.prepare.spare},
+        effects);
   if (!job.spec->train) return;
   job.standby = BuildStandby(context_, *job.spec, job.prepare, JobDir(job.prepare.job));
   Order(job, *job.standby, effects);

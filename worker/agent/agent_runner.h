@@ -60,7 +60,7 @@ class AgentRunner {
   void HandleMessage(const CheckpointCommitted& committed);
   void HandleMessage(const ReadLog& request);
   void HandleMessage(const Refused&) {}  // the session's
-  void HandleMessage(const Probe&) {}  // of the node, as faults without a job: WorkerServer
+  void HandleMessage(const Probe&) {}    // of the node, as faults without a job: WorkerServer
   void HandleMessage(const InjectFault& fault) { CarryOut(agent_.OnInjectFault(fault)); }
   void HandleMessage(const ScrubCheckpoint& order);
   void HandleMessage(const CancelScrub& cancel) { scrubber_.Cancel(cancel.scrub_id); }

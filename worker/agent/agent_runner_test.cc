@@ -124,17 +124,17 @@ class AgentRunnerTest : public testing::Test {
 
   // Two ranks that do `on_assign`; their pids.
   std::vector<std::int64_t> Run(Generation generation, const std::string& on_assign = "") {
-    worker_->Order(Prepare{.job = kJob,
-                          .job_name = "test",
-                          .generation = generation,
-                          .spec_yaml = "name: test\nworkdir: " + dir_.path() +
-                                       "\nenv: {ON_ASSIGN: \"" + on_assign +
-                                       "\"}\ntrain: {model: {path: model}, data: {train: r.jsonl}, "
-                                       "schedule: {max_steps: 1}}\n",
-                          .output_dir = dir_ / "out",
-                          .ranks = {{0, 0}, {1, 1}},
-                          .hosts_master = true,
-                          .master_bind_address = "127.0.0.1"});
+    worker_->Order(Prepare{
+        .job = kJob,
+        .job_name = "test",
+        .generation = generation,
+        .spec_yaml = "name: test\nworkdir: " + dir_.path() + "\nenv: {ON_ASSIGN: \"" + on_assign +
+                     "\"}\ntrain: {model: {path: model}, data: {train: r.jsonl}, "
+                     "schedule: {max_steps: 1}}\n",
+        .output_dir = dir_ / "out",
+        .ranks = {{0, 0}, {1, 1}},
+        .hosts_master = true,
+        .master_bind_address = "127.0.0.1"});
     EXPECT_EQ(worker_->Await<Prepared>().error, "");
     worker_->Order(Launch{.job = kJob, .generation = generation, .world_size = 2});
     std::vector<std::int64_t> pids(2);

@@ -1,6 +1,6 @@
 // A rank's JSON message (common/control_pipe/trainer_protocol.h) as the plain value that travels to
-// the coordinator. Pure; any thread. The trainer is another program: whatever it sends is an error at
-// most.
+// the coordinator. Pure; any thread. The trainer is another program: whatever it sends is an error
+// at most.
 #pragma once
 
 #include <string>

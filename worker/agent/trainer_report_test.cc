@@ -23,9 +23,9 @@ Kind Parse(const std::string& json) {
 
 TEST(TrainerReports, EveryKindOfTheTrainersProtocolIsParsed) {
   Parse<Formed>(R"({"type":"formed"})");
-  EXPECT_EQ(Parse<Resumed>(
-                R"({"type":"resumed","step":40,"rejected":[{"directory":"d","reason":"r"}]})"),
-            (Resumed{.step = 40, .rejected = {{"d", "r"}}, .from = {}}));
+  EXPECT_EQ(
+      Parse<Resumed>(R"({"type":"resumed","step":40,"rejected":[{"directory":"d","reason":"r"}]})"),
+      (Resumed{.step = 40, .rejected = {{"d", "r"}}, .from = {}}));
   EXPECT_EQ(Parse<Resumed>(R"({"type":"resumed","step":40,"from":"snapshot"})").from, "snapshot");
   EXPECT_EQ(Parse<Parked>(R"({"type":"parked","step":40})").step, 40);
   EXPECT_EQ(Parse<FirstStep>(R"({"type":"first_step","step":41})").step, 41);
