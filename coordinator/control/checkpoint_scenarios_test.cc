@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/checkpoint_format/shard_name.h"
 #include "coordinator/control/control_harness.h"
 
 namespace muster {
@@ -59,22 +60,38 @@ TEST(CheckpointTest, ShardsOfAnotherGenerationAreNeverCommitted) {
   h.Shard(h.id, 0, 10);
   const std::string directory = h.Directory(h.id, 10);
   h.Recover(0);
-  h.Deliver("n2", TrainerReport{h.id, 1, 1, ShardWritten{10, directory, {1, "s", 1, "x"}}});
+  h.Deliver("n2",
+            TrainerReport{h.id, 1, 1, ShardWritten{10, directory, {1, ShardFileName(1), 1, "x"}}});
   for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
     EXPECT_NE(checkpoint.state, CheckpointState::kCommitted);
   }
   // Half a checkpoint of the old generation and half of the new one make none.
-  h.Deliver("n2", TrainerReport{h.id, 2, 1, ShardWritten{10, directory, {1, "s", 1, "x"}}});
+  h.Deliver("n2",
+            TrainerReport{h.id, 2, 1, ShardWritten{10, directory, {1, ShardFileName(1), 1, "x"}}});
   EXPECT_EQ(h.Job(h.id).record->committed_step, 0);
 }
 
 TEST(CheckpointTest, AReportUnderAnotherRanksNameIsRefused) {
   Training h;
-  h.Report(h.id, 0, ShardWritten{10, "step-10", {1, "s", 1, "x"}});
-  h.Report(h.id, 1, ShardWritten{10, "step-10", {1, "s", 1, "x"}});
-  h.Report(h.id, 0, ShardWritten{10, "../../etc", {0, "s", 1, "x"}});
-  h.Report(h.id, 1, ShardWritten{10, "../../etc", {1, "s", 1, "x"}});
+  h.Report(h.id, 0, ShardWritten{10, "step-10", {1, ShardFileName(1), 1, "x"}});
+  h.Report(h.id, 1, ShardWritten{10, "step-10", {1, ShardFileName(1), 1, "x"}});
+  h.Report(h.id, 0, ShardWritten{10, "../../etc", {0, ShardFileName(0), 1, "x"}});
+  h.Report(h.id, 1, ShardWritten{10, "../../etc", {1, ShardFileName(1), 1, "x"}});
   EXPECT_TRUE(h.stored().checkpoints.empty());
+}
+
+// The worker opens it and the commit record names it: a rank may name its own file alone.
+TEST(CheckpointTest, AShardUnderAnotherNameThanItsRanksIsRefused) {
+  for (const char* name : {"../../../etc/passwd", "rank-00000.shard", "rank-00001.shard.tmp",
+                           "rank-1.shard", "/rank-00001.shard", ""}) {
+    Training h;
+    const std::string directory = h.Directory(h.id, 10);
+    h.Shard(h.id, 0, 10);
+    h.observations.clear();
+    h.Report(h.id, 1, ShardWritten{10, directory, {1, name, 1, "x"}});
+    EXPECT_TRUE(h.stored().checkpoints.empty()) << name;
+    EXPECT_EQ(h.observations.size(), 1u) << "counted as a message that was refused";
+  }
 }
 
 TEST(CheckpointTest, ShardsThatArriveDuringTheAbortStillCount) {

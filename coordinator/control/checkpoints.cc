@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "common/base/text.h"
+#include "common/checkpoint_format/shard_name.h"
 #include "coordinator/control/core.h"
 
 namespace muster {
@@ -89,7 +90,8 @@ std::string_view KindOfTrouble(std::string_view reason) {
 }  // namespace
 
 void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten& written) {
-  if (!IsPlainName(written.directory) || written.shard.rank != rank) {
+  if (!IsPlainName(written.directory) || written.shard.rank != rank ||
+      written.shard.file != ShardFileName(rank)) {
     out_.observations.push_back(StaleMessageObserved{});
     return;
   }

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "common/base/check.h"
+#include "common/checkpoint_format/shard_name.h"
 
 namespace muster {
 namespace {
@@ -271,10 +272,8 @@ std::string ControlHarness::Directory(const JobId& id, Step step) const {
 
 void ControlHarness::Shard(const JobId& id, int rank, Step step, std::optional<double> eval_loss) {
   Report(id, rank,
-         ShardWritten{step,
-                      Directory(id, step),
-                      {rank, "rank-0000" + std::to_string(rank) + ".shard", 1000, "xxh3:0"},
-                      eval_loss});
+         ShardWritten{
+             step, Directory(id, step), {rank, ShardFileName(rank), 1000, "xxh3:0"}, eval_loss});
 }
 
 void ControlHarness::Checkpoint(const JobId& id, Step step, std::optional<double> eval_loss) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/checkpoint_format/shard_name.h"
 #include "coordinator/control/control_harness.h"
 
 namespace muster {
@@ -146,7 +147,8 @@ TEST(RestartTest, ReportsOfTheHelloBringTheJobUpToDate) {
     hosted.reports.push_back({{}, 0, rank, Formed{}});
     hosted.reports.push_back({{}, 0, rank, Resumed{0, {}}});
     hosted.reports.push_back({{}, 0, rank, FirstStep{1}});
-    hosted.reports.push_back({{}, 0, rank, ShardWritten{10, "step-10", {rank, "s", 5, "x"}}});
+    hosted.reports.push_back(
+        {{}, 0, rank, ShardWritten{10, "step-10", {rank, ShardFileName(rank), 5, "x"}}});
     h.Join(node, {.hosted = {hosted}});
   }
   EXPECT_EQ(h.State(h.id), JobState::kRunning);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/checkpoint_format/shard_name.h"
+
 namespace muster::sim {
 namespace {
 
@@ -432,14 +434,16 @@ void SimGang::WriteShard(const ProcessPtr& process, const Shard& shard,
   checkpoint.world_size = world_size();
   checkpoint.shards[shard.rank] = shard.content;
   if (stopping_ && shard.step == step_) ++saved_;
-  Report(*process,
-         json{{"type", "shard_written"},
-              {"generation", generation_},
-              {"step", shard.step},
-              {"directory", directory},
-              {"shard",
-               {{"rank", shard.rank}, {"file", "rank"}, {"bytes", 1}, {"checksum", "xxh3:0"}}}}
-             .dump());
+  Report(*process, json{{"type", "shard_written"},
+                        {"generation", generation_},
+                        {"step", shard.step},
+                        {"directory", directory},
+                        {"shard",
+                         {{"rank", shard.rank},
+                          {"file", ShardFileName(shard.rank)},
+                          {"bytes", 1},
+                          {"checksum", "xxh3:0"}}}}
+                       .dump());
   then();
 }
 

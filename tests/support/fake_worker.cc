@@ -8,6 +8,7 @@
 #include <deque>
 #include <utility>
 
+#include "common/checkpoint_format/shard_name.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
@@ -361,7 +362,7 @@ void FakeWorker::ReportShard(const std::string& job, int rank, std::int64_t step
   written.set_step(step);
   written.set_directory(directory);
   written.mutable_shard()->set_rank(rank);
-  written.mutable_shard()->set_file("shard-" + std::to_string(rank) + ".bin");
+  written.mutable_shard()->set_file(ShardFileName(rank));
   written.mutable_shard()->set_bytes(1024);
   written.mutable_shard()->set_checksum("xxh3:0123456789abcdef");
   ReportLocked(hosted_.at(job), std::move(report));

@@ -135,12 +135,6 @@ bool ParseCheckpointDirectoryName(std::string_view name, Step* step, Generation*
          CheckpointDirectoryName(*step, *generation) == name;
 }
 
-std::string ShardFileName(int rank) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "rank-%05d.shard", rank);
-  return name;
-}
-
 std::string ManifestToJson(const CheckpointManifest& manifest) {
   return ToJson(manifest).dump(1) + "\n";
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/checkpoint_format/shard_name.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace muster {
@@ -24,8 +25,6 @@ inline constexpr int kManifestVersion = 1;
 std::string CheckpointDirectoryName(Step step, Generation generation);
 // False when `name` is not of that form.
 bool ParseCheckpointDirectoryName(std::string_view name, Step* step, Generation* generation);
-// "rank-00001.shard".
-std::string ShardFileName(int rank);
 
 std::string ManifestToJson(const CheckpointManifest& manifest);
 // kDataLoss with the reason when it is not a whole, consistent manifest of a known version: one
