@@ -73,6 +73,10 @@ void ControlHarness::Oversleep(Duration d) {
   Handle(Tick{});
 }
 
+void ControlHarness::SetWallClock(Duration by) {
+  now_.unix_ms += std::chrono::round<std::chrono::milliseconds>(by).count();
+}
+
 void ControlHarness::AdvanceTo(TimePoint end) {
   for (int guard = 0; guard < 1000; ++guard) {
     const std::optional<TimePoint> due = controller_->NextDeadline();

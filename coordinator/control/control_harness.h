@@ -30,7 +30,8 @@ class ControlHarness {
   // those that are silent.
   void Advance(Duration d);
   std::set<std::string> silent;
-  void Oversleep(Duration d);  // nothing is handled meanwhile; then whatever is due
+  void Oversleep(Duration d);      // nothing is handled meanwhile; then whatever is due
+  void SetWallClock(Duration by);  // forwards or back
   Now now() const { return now_; }
 
   // --- clients ---

@@ -99,17 +99,32 @@ std::optional<TimePoint> Scrubs::Due(const JobEntry& job,
   if (!CanBeRead(job, checkpoint)) return std::nullopt;
   if (job.scrub.wanted.contains(checkpoint.directory)) return core_.now_.mono;
   if (!IsAutomatic(job)) return std::nullopt;
-  // By the clock on the wall, as the time of the last one outlives this process.
-  const Duration age = std::chrono::milliseconds(core_.now_.unix_ms - VerifiedUnixMs(checkpoint));
-  // A time to come is that of a clock which was wrong then, and says nothing.
-  const bool known = age >= Duration::zero() && age < core_.options_.scrub_interval;
-  const Duration left = known ? core_.options_.scrub_interval - age : Duration::zero();
+  const TimePoint now = core_.now_.mono;
+  const auto read = job.scrub.read_at.find(checkpoint.directory);
+  const bool known = read != job.scrub.read_at.end();
+  const TimePoint due = known ? std::max(now, read->second + core_.options_.scrub_interval) : now;
   const auto skip = job.scrub.skip.find(checkpoint.directory);
-  const TimePoint due = core_.now_.mono + left;
   return skip == job.scrub.skip.end() ? due : std::max(due, skip->second);
 }
 
+// Of what an earlier coordinator has read the clock of the day tells the age, which may have been
+// set since: a time to come begins the interval anew, and none is older than an interval.
+void Scrubs::NoteReadTimes(JobEntry& job) {
+  std::map<std::string, TimePoint> read_at;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (VerifiedUnixMs(checkpoint) == 0) continue;
+    const Duration age = std::chrono::milliseconds(core_.now_.unix_ms - VerifiedUnixMs(checkpoint));
+    const auto known = job.scrub.read_at.find(checkpoint.directory);
+    read_at[checkpoint.directory] =
+        known != job.scrub.read_at.end()
+            ? known->second
+            : core_.now_.mono - std::clamp(age, Duration::zero(), core_.options_.scrub_interval);
+  }
+  job.scrub.read_at = std::move(read_at);
+}
+
 void Scrubs::Plan(JobEntry& job) {
+  NoteReadTimes(job);
   if (job.scrub.id != 0) return;  // its answer, or the end of the timeout with it, comes first
   std::optional<TimePoint> next;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
@@ -247,6 +262,7 @@ void Scrubs::Whole(JobEntry& job, CheckpointRecord& checkpoint) {
   Scrub& scrub = job.scrub;
   scrub.directory.clear();
   checkpoint.verified_unix_ms = core_.now_.unix_ms;
+  scrub.read_at[checkpoint.directory] = core_.now_.mono;
   core_.Put(checkpoint);
   core_.Changed(job);
   core_.out_.observations.push_back(ScrubObserved{ScrubOutcome::kWhole});

@@ -44,6 +44,7 @@ class Scrubs {
 
  private:
   void SetTime(JobEntry& job, std::optional<TimePoint> at);
+  void NoteReadTimes(JobEntry& job);
   bool IsAutomatic(const JobEntry& job) const;
   // When this one is to be read again; nothing: never.
   std::optional<TimePoint> Due(const JobEntry& job, const CheckpointRecord& checkpoint) const;

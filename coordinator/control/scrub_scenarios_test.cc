@@ -258,6 +258,19 @@ TEST(ScrubTest, OneThatWasPrunedMeanwhileMayBeGone) {
   EXPECT_FALSE(h.Ordered());
 }
 
+// A clock that is set back by hours made every checkpoint due in the same moment.
+TEST(ScrubTest, AClockThatIsSetMakesNoCheckpointDue) {
+  for (const auto by : {-std::chrono::hours(5), std::chrono::hours(5)}) {
+    Scrubbed h;
+    h.SetWallClock(by);
+    h.Checkpoint(h.id, 30);
+    h.Manifest(h.id, h.Directory(h.id, 30), false);  // plans anew
+    h.Advance(seconds(1));
+    h.Scrub("n1", ScrubOutcome::kWhole);  // of 30, which was never read
+    EXPECT_FALSE(h.Ordered());
+  }
+}
+
 TEST(ScrubTest, AGangThatComesUpIsNotDisturbed) {
   Scrubbed h;
   h.Advance(minutes(9) - seconds(5));
@@ -317,6 +330,17 @@ TEST(ScrubTest, WhatASucceededJobHasLeftIsReadAgainAfterARestart) {
   h.Restart();
   h.Join("n1");
   h.Advance(minutes(10));
+  EXPECT_EQ(h.Order("n1").checkpoint.directory, Scrubbed::kTen);
+}
+
+TEST(ScrubTest, ACoordinatorThatStartsWithAClockThatWasSetBackWaitsAnInterval) {
+  Ended h;
+  h.SetWallClock(-std::chrono::hours(5));
+  h.Restart();
+  h.Join("n1");
+  h.Advance(minutes(9));
+  EXPECT_FALSE(h.Ordered());
+  h.Advance(minutes(2));
   EXPECT_EQ(h.Order("n1").checkpoint.directory, Scrubbed::kTen);
 }
 

@@ -87,7 +87,8 @@ struct Scrub {
   std::set<NodeName> asked;     // in this round, and of no help
   std::string missing;          // what a node of the gang's does not find
   std::string trouble;          // what the others say
-  std::map<std::string, TimePoint> skip;  // directories that no node could read, until then
+  std::map<std::string, TimePoint> skip;     // directories that no node could read, until then
+  std::map<std::string, TimePoint> read_at;  // directories that were read whole
   // What clients wait for, and what has come out so far.
   std::vector<RequestId> requests;
   std::set<std::string> wanted;  // directories
