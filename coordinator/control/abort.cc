@@ -16,17 +16,10 @@ void MarkStuck(JobEntry& job, const NodeEntry& node, const std::vector<std::int6
   }
 }
 
-bool ManifestPending(const JobEntry& job) {
-  return std::any_of(
-      job.checkpoints.begin(), job.checkpoints.end(), [&job](const CheckpointRecord& checkpoint) {
-        return checkpoint.state == CheckpointState::kCommitted && !checkpoint.manifest_written &&
-               !job.manifest_failed.contains(checkpoint.directory);
-      });
-}
-
 }  // namespace
 
 void ControllerCore::BeginAbort(JobEntry& job, AbortOptions options) {
+  CommitComplete(job);  // the next attempt, or who looks at the job, is to find it
   AttemptRecord& attempt = job.attempt();
   Move(attempt, AttemptEvent::kAbort);
   Gang& gang = *job.gang;
@@ -179,12 +172,15 @@ void ControllerCore::MaybeEndAttempt(JobEntry& job) {
     }
     if (!member.quiesced) return;
   }
-  // A finished job's last checkpoint should carry its commit record when the user looks; and the
-  // node that writes it may be taken away from a suspended one.
+  // Who looks at a finished job is to find its last checkpoint with its commit record, and read
+  // again where that does not take long; and the node that writes the record may be taken away from
+  // a suspended one.
   const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
   const bool has_time = job.record.stop == StopKind::kSuspend && job.gang->stop_deadline;
-  const bool waits = (finished || has_time) && job.record.stop != StopKind::kCancel;
-  if (waits && ManifestPending(job)) return;
+  const bool waits = (finished || has_time) && job.record.stop != StopKind::kCancel &&
+                     job.gang->phase_deadline.has_value();
+  const bool verifies = finished && !job.verification.directory.empty();
+  if (waits && (ManifestPending(job) || verifies)) return;
   EndAttempt(job);
 }
 

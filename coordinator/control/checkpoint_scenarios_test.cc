@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 #include "common/checkpoint_format/shard_name.h"
 #include "coordinator/control/control_harness.h"
 
@@ -21,6 +24,27 @@ struct Training : RunningJob {
     Advance(seconds(2));
     StartAll(id);
     TrainFrom(id, step);
+  }
+  // Steps of what is committed and stays.
+  std::vector<Step> Committed() const {
+    std::vector<Step> steps;
+    for (const CheckpointRecord& each : stored().checkpoints)
+      if (each.state == CheckpointState::kCommitted) steps.push_back(each.step);
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  }
+  // Those whose commit record is not written.
+  std::vector<CheckpointRecord> Committing() const {
+    std::vector<CheckpointRecord> all = stored().checkpoints;
+    std::erase_if(all, [](const CheckpointRecord& each) {
+      return each.state != CheckpointState::kCommitted || each.manifest_written;
+    });
+    return all;
+  }
+  // What the newest order that is out names.
+  void RemovePruned() {
+    for (const CheckpointCommitted& committed : Take<CheckpointCommitted>("n1"))
+      if (!committed.prune.empty()) CommitRecord(id, committed.checkpoint.directory);
   }
   std::vector<std::string> Resume() {
     std::vector<std::string> directories;
@@ -105,23 +129,225 @@ TEST(CheckpointTest, ShardsThatArriveDuringTheAbortStillCount) {
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000010-g1"));
 }
 
-TEST(CheckpointTest, OldOnesArePrunedOnlyWithANewersCommitAndForgottenOnceItIsOnDisk) {
+TEST(CheckpointTest, OldOnesArePrunedOnlyOnceANewerWasReadAgainAndForgottenOnceTheyAreGone) {
   Training h;
   for (Step step : {10, 20}) {
     h.Checkpoint(h.id, step);
     h.Manifest(h.id, h.Directory(h.id, step));
   }
-  EXPECT_TRUE(h.Take<CheckpointCommitted>("n1").back().prune.empty());
   h.Checkpoint(h.id, 30);
-  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune, ElementsAre("step-00000010-g1"));
-  EXPECT_EQ(h.stored().checkpoints.size(), 3u);
+  h.CommitRecord(h.id, h.Directory(h.id, 30));
+  EXPECT_TRUE(h.Take<CheckpointCommitted>("n1").back().prune.empty());
+  EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 30)) << "pruned before the newer one is verified";
+  h.ReadParts(h.id);
+  EXPECT_THAT(h.Committed(), ElementsAre(20, 30));
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").at(0).prune, ElementsAre("step-00000010-g1"));
+  EXPECT_EQ(h.stored().checkpoints.size(), 3u) << "forgotten before it is gone";
+  h.CommitRecord(h.id, h.Directory(h.id, 30));
+  EXPECT_EQ(h.stored().checkpoints.size(), 2u);
+}
+
+TEST(CheckpointTest, NothingIsPrunedForOneWithoutACommitRecord) {
+  Training h;
+  for (Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  h.Checkpoint(h.id, 30);
   h.Manifest(h.id, h.Directory(h.id, 30), false);
-  EXPECT_EQ(h.stored().checkpoints.size(), 3u) << "pruned before the newer one is safe";
   EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_failed", "disk full"));
+  EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 30));
   h.Checkpoint(h.id, 40);
-  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune, ElementsAre("step-00000010-g1"));
   h.Manifest(h.id, h.Directory(h.id, 40));
-  EXPECT_EQ(h.stored().checkpoints.size(), 3u) << "30, 20 and 40";
+  EXPECT_THAT(h.Committed(), ElementsAre(20, 40))
+      << "what was read again stays before what was not";
+}
+
+TEST(CheckpointTest, ADirectoryThatTheNodeCouldNotRemoveIsAskedForAgain) {
+  Training h;
+  for (Step step : {10, 20, 30}) {
+    h.Checkpoint(h.id, step);
+    h.CommitRecord(h.id, h.Directory(h.id, step));
+    h.ReadParts(h.id);
+  }
+  h.Deliver("n1", ManifestWritten{.job = h.id, .generation = 1, .directory = h.Directory(h.id, 30)});
+  EXPECT_EQ(h.stored().checkpoints.size(), 3u);
+  h.Forget();
+  h.Checkpoint(h.id, 40);
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").at(0).prune, ElementsAre("step-00000010-g1"));
+  h.CommitRecord(h.id, h.Directory(h.id, 40));
+  EXPECT_EQ(h.stored().checkpoints.size(), 3u) << "20, 30 and 40";
+}
+
+TEST(CheckpointTest, EachNodeReadsTheShardsOfItsOwnRanksAtOnce) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  EXPECT_TRUE(h.TakeParts(h.id).empty()) << "before there is a commit record";
+  h.CommitRecord(h.id, h.Directory(h.id, 10));
+  auto parts = h.TakeParts(h.id);
+  ASSERT_EQ(parts.size(), 2u);
+  for (const RankRecord& rank : h.Attempt(h.id).ranks) {
+    const ScrubCheckpoint& part = parts[rank.node.value];
+    EXPECT_EQ(part.max_bytes_per_second, 0u);
+    ASSERT_EQ(part.checkpoint.shards.size(), 1u);
+    EXPECT_EQ(part.checkpoint.shards[0].rank, rank.rank);
+  }
+  h.AnswerPart("n1", parts["n1"], ScrubOutcome::kWhole);
+  EXPECT_EQ(h.stored().checkpoints[0].verified_unix_ms, 0);
+  h.AnswerPart("n2", parts["n2"], ScrubOutcome::kWhole);
+  EXPECT_EQ(h.stored().checkpoints[0].verified_unix_ms, h.now().unix_ms);
+}
+
+TEST(CheckpointTest, AnAnswerOfANodeThatWasNotAskedOrASecondOneChangesNothing) {
+  Training h;
+  h.Join("n3");
+  h.Checkpoint(h.id, 10);
+  h.CommitRecord(h.id, h.Directory(h.id, 10));
+  auto parts = h.TakeParts(h.id);
+  h.observations.clear();
+  h.AnswerPart("n1", parts["n1"], ScrubOutcome::kWhole);
+  h.AnswerPart("n1", parts["n1"], ScrubOutcome::kDamaged);
+  for (const char* node : {"n1", "n3"}) h.AnswerPart(node, parts["n2"], ScrubOutcome::kWhole);
+  ScrubCheckpoint another = parts["n2"];
+  another.checkpoint.directory = "step-00000020-g1";
+  h.AnswerPart("n2", another, ScrubOutcome::kDamaged);
+  EXPECT_EQ(h.stored().checkpoints[0].verified_unix_ms, 0);
+  EXPECT_EQ(h.stored().checkpoints[0].refused, "");
+  EXPECT_EQ(h.observations.size(), 3u) << "refused and counted";
+  h.AnswerPart("n2", parts["n2"], ScrubOutcome::kWhole);
+  EXPECT_NE(h.stored().checkpoints[0].verified_unix_ms, 0);
+}
+
+TEST(CheckpointTest, OneThatANodeFindsDamagedIsNotResumedFromAndTheOlderOnesAreThere) {
+  Training h;
+  for (Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  h.Checkpoint(h.id, 30);
+  h.CommitRecord(h.id, h.Directory(h.id, 30));
+  auto parts = h.TakeParts(h.id);
+  h.Forget();
+  h.AnswerPart("n2", parts["n2"], ScrubOutcome::kDamaged, "rank-00001.shard is damaged");
+  EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_damaged", "n2: rank-00001.shard is damaged"));
+  EXPECT_EQ(h.Take<CancelScrub>("n1").at(0).scrub_id, parts["n1"].scrub_id);
+  h.AnswerPart("n1", parts["n1"], ScrubOutcome::kWhole);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 20);
+  h.Recover(20);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000020-g1", "step-00000010-g1"));
+}
+
+TEST(CheckpointTest, ANodeThatCannotTellLeavesItToTheScrub) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.CommitRecord(h.id, h.Directory(h.id, 10));
+  auto parts = h.TakeParts(h.id);
+  h.AnswerPart("n2", parts["n2"], ScrubOutcome::kUnreachable, "not mounted");
+  h.Advance(seconds(1));
+  const ScrubCheckpoint scrub = h.Take<ScrubCheckpoint>("n1").at(0);
+  EXPECT_FALSE(scrub.at_once);
+  EXPECT_EQ(scrub.checkpoint.shards.size(), 2u);
+}
+
+TEST(CheckpointTest, TheShardsOfANodeThatIsLostAreReadByAnother) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.CommitRecord(h.id, h.Directory(h.id, 10));
+  const auto lost = h.TakeParts(h.id);
+  h.Leave("n2");
+  auto parts = h.TakeParts(h.id);
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts["n1"].checkpoint.shards.size(), 2u);
+  h.AnswerPart("n1", lost.at("n1"), ScrubOutcome::kCalledOff);
+  h.AnswerPart("n1", parts["n1"], ScrubOutcome::kWhole);
+  EXPECT_NE(h.stored().checkpoints[0].verified_unix_ms, 0);
+}
+
+TEST(CheckpointTest, ANodeThatNeverAnswersIsGivenUpForTheScrub) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.CommitRecord(h.id, h.Directory(h.id, 10));
+  const auto parts = h.TakeParts(h.id);
+  h.Advance(std::chrono::minutes(11));
+  EXPECT_EQ(h.Take<CancelScrub>("n2").at(0).scrub_id, parts.at("n2").scrub_id);
+  EXPECT_FALSE(h.Take<ScrubCheckpoint>("n1").at(0).at_once);
+}
+
+// Reading takes longer than two intervals: what is committed meanwhile is bounded.
+TEST(CheckpointTest, WhereReadingTakesTooLongCheckpointsAreSkippedAndReportedAsSkipped) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.CommitRecord(h.id, h.Directory(h.id, 10));
+  auto reading = h.TakeParts(h.id);
+  for (Step step = 20; step <= 100; step += 10) {
+    h.Checkpoint(h.id, step);
+    if (step == 20) h.CommitRecord(h.id, h.Directory(h.id, step));
+    EXPECT_LE(h.Committed().size(), 2u) << "one is read, one waits";
+    if (step > 30) h.CommitRecord(h.id, h.Directory(h.id, 20));  // removes what was skipped
+    EXPECT_EQ(h.stored().checkpoints.size(), 2u);
+  }
+  EXPECT_EQ(h.CountEvents(h.id, "checkpoint_skipped"), 7) << h.Timeline();
+  EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 0);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 20);
+  // The newest is committed when there is room, and read before the one that waited.
+  for (const auto& [node, part] : reading) h.AnswerPart(node, part, ScrubOutcome::kWhole);
+  EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 100));
+  h.CommitRecord(h.id, h.Directory(h.id, 100));
+  EXPECT_EQ(h.TakeParts(h.id)["n1"].checkpoint.step, 100);
+}
+
+TEST(CheckpointTest, ANewerCommitCallsOffTheReadingThatAnOlderOneWaitsFor) {
+  Training h;
+  for (Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.CommitRecord(h.id, h.Directory(h.id, step));
+  }
+  const auto first = h.TakeParts(h.id);
+  ASSERT_EQ(first.at("n1").checkpoint.step, 10);
+  h.Checkpoint(h.id, 30);
+  for (const auto& [node, part] : first) h.AnswerPart(node, part, ScrubOutcome::kWhole);
+  h.Manifest(h.id, h.Directory(h.id, 30));
+  EXPECT_THAT(h.Committed(), ElementsAre(10, 30)) << "two are kept, and 20 was never read";
+}
+
+// At every moment those that are kept, and two more.
+TEST(CheckpointTest, AtMostTwoMoreThanAreKeptLieOnDiskWhereReadingTakesLessThanTwoIntervals) {
+  Training h;
+  std::map<std::string, ScrubCheckpoint> reading;
+  Step read_until = 0;
+  for (Step tenth = 10; tenth <= 600; ++tenth) {  // an interval is ten, a reading takes 19
+    if (tenth % 10 == 0) h.Checkpoint(h.id, tenth);
+    for (const CheckpointRecord& each : h.Committing()) h.CommitRecord(h.id, each.directory);
+    if (!reading.empty() && tenth >= read_until) {
+      for (const auto& [node, part] : reading) h.AnswerPart(node, part, ScrubOutcome::kWhole);
+      reading.clear();
+      for (const CheckpointRecord& each : h.Committing()) h.CommitRecord(h.id, each.directory);
+      h.RemovePruned();
+    }
+    if (reading.empty()) {
+      reading = h.TakeParts(h.id);
+      read_until = tenth + 19;
+    }
+    ASSERT_LE(h.Committed().size(), 4u) << h.Timeline();
+  }
+  EXPECT_GT(h.CountEvents(h.id, "checkpoint_committed"), 30);
+}
+
+// What was put off is committed before the gang ends, however it does.
+TEST(CheckpointTest, AFaultLosesNoStepOfACheckpointThatWasPutOff) {
+  Training h;
+  for (Step step : {10, 20, 30}) h.Checkpoint(h.id, step);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 20);
+  h.Recover(30);
+  EXPECT_THAT(h.Resume(), ElementsAre("step-00000030-g1", "step-00000020-g1", "step-00000010-g1"));
+}
+
+TEST(CheckpointTest, WhatIsSavedForAStopIsNeverPutOff) {
+  Training h;
+  for (Step step : {10, 20}) h.Checkpoint(h.id, step);
+  h.Suspend(h.id);
+  h.Checkpoint(h.id, 30);
+  EXPECT_EQ(h.Job(h.id).record->committed_step, 30);
 }
 
 // A train job that evaluates, whose checkpoints all are read again.
@@ -180,20 +406,6 @@ TEST(CheckpointTest, AJobThatKeepsNoBestKeepsTheNewestAlone) {
   EXPECT_THAT(h.Kept(), ElementsAre("step-00000030-g1", "step-00000040-g1"));
 }
 
-TEST(CheckpointTest, OnesThatWereNotReadAgainMakeNoVerifiedOneNeedless) {
-  Training h;
-  for (Step step : {10, 20}) {
-    h.Checkpoint(h.id, step);
-    h.Manifest(h.id, h.Directory(h.id, step));
-  }
-  for (Step step : {30, 40, 50}) h.Checkpoint(h.id, step);  // their reading is not over
-  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune, ElementsAre("step-00000010-g1"));
-  for (Step step : {30, 40, 50}) h.Manifest(h.id, h.Directory(h.id, step));
-  h.Checkpoint(h.id, 60);
-  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune,
-              ElementsAre("step-00000020-g1", "step-00000030-g1", "step-00000040-g1"));
-}
-
 TEST(CheckpointTest, TheLastVerifiedOneIsOfferedUntilANewerIsVerified) {
   std::string yaml = TrainYaml("single");
   yaml.replace(yaml.find("keep: 2"), 7, "keep: 1");
@@ -215,7 +427,7 @@ TEST(CheckpointTest, TheLastVerifiedOneIsOfferedUntilANewerIsVerified) {
   EXPECT_EQ(resume[1].step, 10);
 }
 
-TEST(CheckpointTest, WhatWasToMakeRoomForOneThatIsNotSafeOnDiskIsResumedFromAgain) {
+TEST(CheckpointTest, AllAreResumedFromWhereTheNewestIsNotSafeOnDisk) {
   Training h;
   for (Step step : {10, 20}) {
     h.Checkpoint(h.id, step);
@@ -227,46 +439,12 @@ TEST(CheckpointTest, WhatWasToMakeRoomForOneThatIsNotSafeOnDiskIsResumedFromAgai
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000030-g1", "step-00000020-g1", "step-00000010-g1"));
 }
 
-// Two commits are on their way; the newer one's node has done its part first.
-TEST(CheckpointTest, WhatAnotherCommitMayHaveRemovedIsNotTakenBack) {
-  Training h;
-  for (Step step : {10, 20}) {
-    h.Checkpoint(h.id, step);
-    h.Manifest(h.id, h.Directory(h.id, step));
-  }
-  for (Step step : {30, 40}) h.Checkpoint(h.id, step);
-  const auto sent = h.Take<CheckpointCommitted>("n1");
-  ASSERT_THAT(sent.back().prune, ElementsAre("step-00000010-g1"));
-  h.Manifest(h.id, h.Directory(h.id, 30), false);
-  for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
-    EXPECT_TRUE(checkpoint.step != 10 || checkpoint.state == CheckpointState::kPruning);
-  }
-  h.Manifest(h.id, h.Directory(h.id, 40), false);
-  h.Recover(40);
-  EXPECT_THAT(h.Resume(), ElementsAre("step-00000040-g1", "step-00000030-g1", "step-00000020-g1",
-                                      "step-00000010-g1"));
-}
-
-// A launch removes what no commit record and no offer speaks for.
-TEST(CheckpointTest, OneWithoutACommitRecordThatWasToGoIsNotTakenBack) {
-  Training h;
-  h.Checkpoint(h.id, 10);  // its reading is not over
-  for (Step step : {20, 30}) {
-    h.Checkpoint(h.id, step);
-    h.Manifest(h.id, h.Directory(h.id, step));
-  }
-  h.Checkpoint(h.id, 40);
-  h.Forget();
-  h.Manifest(h.id, h.Directory(h.id, 40), false);
-  h.Recover(40);
-  EXPECT_THAT(h.Resume(), ElementsAre("step-00000040-g1", "step-00000030-g1", "step-00000020-g1"));
-}
-
 TEST(CheckpointTest, PrunedOnesAreNeverResumedFrom) {
   Training h;
   for (Step step : {10, 20, 30}) {
     h.Checkpoint(h.id, step);
-    if (step < 30) h.Manifest(h.id, h.Directory(h.id, step));
+    h.CommitRecord(h.id, h.Directory(h.id, step));
+    h.ReadParts(h.id);
   }
   h.Recover(30);
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000030-g1", "step-00000020-g1"));
@@ -298,13 +476,36 @@ TEST(CheckpointTest, ReplayedShardsOfACommittedCheckpointChangeNothing) {
   EXPECT_TRUE(h.sends().empty());
 }
 
-TEST(CheckpointTest, ASuccessfulJobWaitsForItsLastManifest) {
+TEST(CheckpointTest, ASuccessfulJobWaitsUntilItsLastCheckpointWasReadAgain) {
   Training h;
   h.Checkpoint(h.id, 100);
   h.FinishAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
-  h.Manifest(h.id, h.Directory(h.id, 100));
+  h.CommitRecord(h.id, h.Directory(h.id, 100));
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+  h.ReadParts(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
+}
+
+TEST(CheckpointTest, AReadingThatTakesLongIsReportedAfterTheJobHasSucceeded) {
+  for (const auto outcome : {ScrubOutcome::kWhole, ScrubOutcome::kDamaged}) {
+    Training h;
+    for (Step step : {80, 90}) {
+      h.Checkpoint(h.id, step);
+      h.Manifest(h.id, h.Directory(h.id, step));
+    }
+    h.Checkpoint(h.id, 100);
+    h.CommitRecord(h.id, h.Directory(h.id, 100));
+    const auto parts = h.TakeParts(h.id);
+    h.FinishAll(h.id);
+    h.Advance(seconds(40));
+    ASSERT_EQ(h.State(h.id), JobState::kSucceeded);
+    EXPECT_THAT(h.Committed(), ElementsAre(80, 90, 100));
+    for (const auto& [node, part] : parts) h.AnswerPart(node, part, outcome, "bits");
+    const bool whole = outcome == ScrubOutcome::kWhole;
+    EXPECT_EQ(h.CountEvents(h.id, "checkpoint_damaged"), whole ? 0 : 1);
+    EXPECT_EQ(h.Committed().size(), whole ? 2u : 3u) << "pruned after the end too";
+  }
 }
 
 TEST(CheckpointTest, AManifestThatNeverComesHoldsASuccessOnlySoLong) {
@@ -364,28 +565,52 @@ TEST(CheckpointTest, RefusedOnesAreOfferedWhereThereIsNoOther) {
 }
 
 // The first of two nodes that were asked to write a commit record is heard of last.
-TEST(CheckpointTest, TheWordOfANodeThatWasAskedEarlierTakesNothingBack) {
+TEST(CheckpointTest, ALateAnswerOfANodeThatLostTheJobIsNotTakenForTheNextNodes) {
   ControlHarness h;
   for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
   const JobId id = h.Submit(TrainYaml());
   h.RunTo(id, 12);
-  for (Step step : {10, 20}) {
-    h.Checkpoint(id, step);
-    h.Manifest(id, h.Directory(id, step));
-  }
-  h.Checkpoint(id, 30);
+  h.Checkpoint(id, 10);
   h.Leave("n1");
   h.Advance(seconds(11));
   h.QuiescedOn("n2", id);
   ASSERT_EQ(h.Attempt(id).generation, 2) << h.Timeline();
   h.StartAll(id);
-  ASSERT_NE(h.Attempt(id).nodes.front().value, "n1");
+  const std::string front = h.Attempt(id).nodes.front().value;
+  ASSERT_NE(front, "n1");
   h.Join("n1");
-  h.Deliver("n1", ManifestWritten{
-                      .job = id, .directory = "step-00000030-g1", .error = "a shard is missing"});
-  for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
-    EXPECT_TRUE(checkpoint.step != 10 || checkpoint.state == CheckpointState::kPruning);
+  h.observations.clear();
+  for (Generation generation : {1, 2})
+    h.Deliver("n1", ManifestWritten{.job = id, .generation = generation, .directory = "step-00000010-g1"});
+  h.Deliver(front, ManifestWritten{.job = id, .generation = 1, .directory = "step-00000010-g1"});
+  EXPECT_FALSE(h.stored().checkpoints.at(0).manifest_written);
+  EXPECT_EQ(h.observations.size(), 3u) << "refused and counted";
+  h.Deliver(front, ManifestWritten{.job = id, .generation = 2, .directory = "step-00000010-g1"});
+  EXPECT_TRUE(h.stored().checkpoints.at(0).manifest_written);
+}
+
+TEST(CheckpointTest, ACommitRecordIsAnsweredOnceByWhoWasAsked) {
+  Training h;
+  for (Step step : {10, 20, 30}) {
+    h.Checkpoint(h.id, step);
+    if (step < 30) h.Manifest(h.id, h.Directory(h.id, step));
   }
+  const std::string newest = h.Directory(h.id, 30);
+  // Of a node that was not asked, and of directories that nobody asked to remove.
+  h.Deliver("n2", ManifestWritten{.job = h.id, .generation = 1, .directory = newest, .pruned = {"step-00000010-g1"}});
+  EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 30));
+  h.Deliver("n1", ManifestWritten{.job = h.id, .generation = 1, .directory = newest, .pruned = {"step-00000010-g1"}});
+  EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 30));
+  h.Deliver("n1", ManifestWritten{.job = h.id, .generation = 1, .directory = newest, .error = "disk full"});
+  EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 0) << "the second answer";
+}
+
+TEST(CheckpointTest, OneThatWasNotBegunIsReportedAsSkipped) {
+  Training h;
+  h.Report(h.id, 1, CheckpointFailed{10, "slow disk: the one before is still being written"});
+  EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_skipped", "step 10 skipped on rank 1: slow disk"));
+  EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 0);
+  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("checkpoints are skipped"));
 }
 
 TEST(CheckpointTest, AFailedCheckpointIsNotedAndTheJobGoesOn) {

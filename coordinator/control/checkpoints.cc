@@ -1,4 +1,5 @@
-// Checkpoints: shards gathered, committed under the generation, announced, pruned.
+// Checkpoints: shards gathered, committed under the generation, announced, pruned. Between the last
+// two each is read again (scrub.cc): nothing goes before a newer one was found whole.
 //
 // What is not committed does not exist. Every shard has passed Fence, which compares its generation
 // with the job's current one; as nothing else runs between that and the commit, this is the
@@ -17,6 +18,8 @@ namespace {
 
 // Of one attempt at the same time; the trainer has one or two.
 constexpr std::size_t kMaxWriting = 16;
+// Committed ones that wait to be read again: one is being read, one comes next.
+constexpr int kMaxUnread = 2;
 
 auto Age(const CheckpointRecord& checkpoint) {
   return std::tuple(checkpoint.step, checkpoint.generation);
@@ -35,13 +38,17 @@ bool IsPlainName(const std::string& directory) {
          directory.find('/') == std::string::npos && directory != "." && directory != "..";
 }
 
-// The newest step that this generation has committed; -1: none.
-Step NewestCommitted(const JobEntry& job, Generation generation) {
+// The newest step of which this generation has all shards, committed or not; -1: none.
+Step NewestComplete(const JobEntry& job) {
+  const Generation generation = job.attempts.back().generation;
   Step newest = -1;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     const bool committed = checkpoint.committed_unix_ms != 0;
     if (committed && checkpoint.generation == generation)
       newest = std::max(newest, checkpoint.step);
+  }
+  for (const auto& [directory, checkpoint] : job.gang->writing) {
+    if (checkpoint.state == CheckpointState::kComplete) newest = std::max(newest, checkpoint.step);
   }
   return newest;
 }
@@ -49,8 +56,6 @@ Step NewestCommitted(const JobEntry& job, Generation generation) {
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
-
-bool Verified(const CheckpointRecord& checkpoint) { return VerifiedUnixMs(checkpoint) != 0; }
 
 // The directory of the lowest evaluation loss among the committed ones that `counts` is true of, of
 // equal ones the newest; empty: none was evaluated.
@@ -64,16 +69,47 @@ std::string BestOf(const std::vector<CheckpointRecord>& checkpoints, const Count
   return best != nullptr ? best->directory : std::string();
 }
 
-// What train.eval.keep_best keeps: the best one, and as long as nobody has read that again the best
-// one that is known to be whole.
-std::vector<std::string> BestToKeep(const JobEntry& job, const std::string& committing) {
+// What train.eval.keep_best keeps: the best one, and as long as that was not read again the best
+// one that was.
+std::vector<std::string> BestToKeep(const JobEntry& job) {
   if (!job.spec.train || !job.spec.train->keeps_best()) return {};
-  const auto usable = [](const CheckpointRecord& each) { return each.refused.empty(); };
-  const auto whole = [&](const CheckpointRecord& each) {
-    return usable(each) && (Verified(each) || each.directory == committing);
-  };
-  return {BestOf(job.checkpoints, usable), BestOf(job.checkpoints, whole)};
+  const auto whole = [](const CheckpointRecord& each) { return Usable(each) && Verified(each); };
+  return {BestOf(job.checkpoints, Usable), BestOf(job.checkpoints, whole)};
 }
+
+// Committed ones beside the newest verified one and what is older: not read again yet.
+int Unread(const JobEntry& job) {
+  int unread = 0;
+  for (auto each = job.checkpoints.rbegin(); each != job.checkpoints.rend(); ++each) {
+    if (!Usable(*each)) continue;
+    if (Verified(*each)) break;
+    ++unread;
+  }
+  return unread;
+}
+
+// Whether one more would be too many to have on disk: reading takes longer than two intervals. One
+// that is saved for a stop is never put off, for no other comes after it.
+bool TooManyUnread(const JobEntry& job) {
+  const bool at_work = job.attempts.back().state == AttemptState::kRunning && !job.gang->stopping;
+  const bool reading = !job.verification.directory.empty() || ManifestPending(job);
+  return at_work && reading && Unread(job) >= kMaxUnread;
+}
+
+// What lies on disk and is to go: what was never committed, and what a newer one makes needless.
+std::vector<std::string> ToRemove(const JobEntry& job) {
+  std::vector<std::string> directories;
+  bool newer = false;  // one is known to be whole
+  for (auto each = job.checkpoints.rbegin(); each != job.checkpoints.rend(); ++each) {
+    newer = newer || (Usable(*each) && Verified(*each));
+    if (each->state == CheckpointState::kPruning && (newer || each->committed_unix_ms == 0))
+      directories.push_back(each->directory);
+  }
+  return directories;
+}
+
+// None was begun: the one before is still being written.
+constexpr std::string_view kSlowDisk = "slow_disk";
 
 // Of a closed set, by how the trainer begins its reason (docs/trainer-protocol.md).
 std::string_view KindOfTrouble(std::string_view reason) {
@@ -81,7 +117,7 @@ std::string_view KindOfTrouble(std::string_view reason) {
       {"disk full: ", "disk_full"},
       {"read-only: ", "read_only"},
       {"I/O error: ", "io_error"},
-      {"slow disk: ", "slow_disk"}};
+      {"slow disk: ", kSlowDisk}};
   for (const auto& [prefix, kind] : kKinds)
     if (reason.starts_with(prefix)) return kind;
   return "other";
@@ -97,9 +133,10 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
   }
   if (Find(job, written.directory) != nullptr) return;  // decided: a replay
   // So is an older one than the gang's newest: it may be off the disk by now, and known no more.
-  if (written.step <= NewestCommitted(job, job.attempt().generation)) return;
+  if (written.step <= NewestComplete(job)) return;
   auto& writing = job.gang->writing;
-  if (!writing.contains(written.directory) && writing.size() >= kMaxWriting) {
+  const bool full = !writing.contains(written.directory) && writing.size() >= kMaxWriting;
+  if (full && !CommitComplete(job)) {
     // Shards of some rank never came, say for a full disk. The later ones may be whole.
     Step oldest = writing.begin()->second.step;
     for (const auto& [name, other] : writing) oldest = std::min(oldest, other.step);
@@ -123,27 +160,43 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
   if (place != checkpoint.shards.end() && place->rank == rank) return;
   checkpoint.shards.insert(place, written.shard);
   if (static_cast<int>(checkpoint.shards.size()) < WorldSize(job)) return;
-  CheckpointRecord complete = std::move(checkpoint);
-  writing.erase(written.directory);
-  auto& since = job.gang->writing_since;
-  out_.observations.push_back(
-      CheckpointCommittedObserved{ToSeconds(now_.mono - since.at(written.directory))});
-  std::erase_if(since, [&](const auto& entry) { return !writing.contains(entry.first); });
-  MoveCheckpoint(complete, CheckpointEvent::kAllShards);
-  Commit(job, std::move(complete));
-}
-
-void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
-  // Ranks write one checkpoint after the other: what lacks a shard by now will never be whole.
-  DiscardUnfinished(job, checkpoint.step);
-  MoveCheckpoint(checkpoint, CheckpointEvent::kCommit);
-  checkpoint.committed_unix_ms = now_.unix_ms;
+  MoveCheckpoint(checkpoint, CheckpointEvent::kAllShards);
   if (const auto seconds = job.checkpoint_clock.Committed(checkpoint.step, now_.mono)) {
     // A slower one counts at once, faster ones little by little: who plans by this is to be in
     // time.
     double& known = job.record.checkpoint_seconds;
     known = std::max(*seconds, 0.7 * known + 0.3 * *seconds);
   }
+  // Ranks write one checkpoint after the other: what lacks a shard by now will never be whole.
+  DiscardUnfinished(job, checkpoint.step);
+  if (!CommitUnlessTooMany(job)) SendPruned(job);
+}
+
+// What has all its shards waits only while two others are still to be read again. It is no longer
+// put off, nor are the steps in it lost, when the gang stops or ends.
+bool ControllerCore::CommitUnlessTooMany(JobEntry& job) {
+  return job.gang && !TooManyUnread(job) && CommitComplete(job);
+}
+
+bool ControllerCore::CommitComplete(JobEntry& job) {
+  auto& writing = job.gang->writing;
+  const auto found = std::find_if(writing.begin(), writing.end(), [](const auto& entry) {
+    return entry.second.state == CheckpointState::kComplete;
+  });
+  if (found == writing.end()) return false;
+  CheckpointRecord complete = std::move(found->second);
+  writing.erase(found);
+  auto& since = job.gang->writing_since;
+  out_.observations.push_back(
+      CheckpointCommittedObserved{ToSeconds(now_.mono - since.at(complete.directory))});
+  std::erase_if(since, [&](const auto& entry) { return !writing.contains(entry.first); });
+  Commit(job, std::move(complete));
+  return true;
+}
+
+void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
+  MoveCheckpoint(checkpoint, CheckpointEvent::kCommit);
+  checkpoint.committed_unix_ms = now_.unix_ms;
   std::uint64_t bytes = 0;
   for (const ShardInfo& shard : checkpoint.shards) bytes += shard.bytes;
   Put(checkpoint);
@@ -162,110 +215,118 @@ void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
     RecordEvent(job, {"checkpoints_work", Severity::kInfo, "checkpoints can be written again"});
   }
   MarkAttempt(job);
-  PruneOld(job, directory);
   SendCommitted(job, *Find(job, directory));
 }
 
-// Marks what the newest `keep` and the best make needless: those that were read again and found
-// whole, and the one that is being committed. The marked ones go from disk only after that one was
-// read again and its commit record written: the worker does all three, in this order, for one
-// CheckpointCommitted, and KeepPruned takes the marks back when it could not.
-void ControllerCore::PruneOld(JobEntry& job, const std::string& committing) {
+// Marks what the newest verified one makes needless: of it and all older ones `keep` stay, those
+// that were read again and found whole before others, and the best one. Nothing newer is touched.
+void ControllerCore::PruneOld(JobEntry& job) {
+  const bool succeeded = job.record.state == JobState::kSucceeded;
+  if ((job.over() && !succeeded) || !scrubs_.OwnsOutput(job)) return;
   const int keep = std::max(job.spec.train ? job.spec.train->checkpoint.keep : 1, 1);
-  const std::vector<std::string> best = BestToKeep(job, committing);
+  const std::vector<std::string> best = BestToKeep(job);
+  const auto verified = static_cast<int>(
+      std::count_if(job.checkpoints.begin(), job.checkpoints.end(),
+                    [](const CheckpointRecord& each) { return Usable(each) && Verified(each); }));
+  int room = std::max(keep - verified, 0);  // for those that were not read again
   int kept = 0;
   for (auto checkpoint = job.checkpoints.rbegin(); checkpoint != job.checkpoints.rend();
        ++checkpoint) {
     if (checkpoint->state != CheckpointState::kCommitted) continue;
-    const bool refused = !checkpoint->refused.empty();
-    if (!refused && kept < keep) {
-      // One whose reading has failed or is not over stays too, but makes no other needless.
-      if (Verified(*checkpoint) || checkpoint->directory == committing) ++kept;
+    const bool usable = checkpoint->refused.empty();
+    const bool whole = usable && Verified(*checkpoint);
+    if (kept == 0 && !whole) continue;  // nothing newer is known to be whole
+    if (whole && kept < keep) {
+      ++kept;
       continue;
     }
-    // A refused one newer than every good one stays until there is a better: it may be all there
-    // is.
-    if (kept == 0 || Contains(best, checkpoint->directory)) continue;
+    if (usable && !whole && room > 0) {
+      --room;
+      continue;
+    }
+    if (Contains(best, checkpoint->directory)) continue;
     MoveCheckpoint(*checkpoint, CheckpointEvent::kPrune);
     Put(*checkpoint);
   }
+  SendPruned(job);
 }
 
-// Nothing was removed for `committing`: the older ones are what there is to resume from. Three
-// kinds stay marked: one that was never whole, one without a commit record, which a launch may have
-// removed as abandoned, and one that another commit has asked to remove and that may be gone by
-// now.
-void ControllerCore::KeepPruned(JobEntry& job, const std::string& committing) {
-  for (const std::string& directory : job.prune_sent[committing].directories) {
-    CheckpointRecord* checkpoint = Find(job, directory);
-    if (checkpoint == nullptr || !checkpoint->manifest_written) continue;
-    const bool asked_elsewhere =
-        std::any_of(job.prune_sent.begin(), job.prune_sent.end(), [&](const auto& sent) {
-          return sent.first != committing && Contains(sent.second.directories, directory);
-        });
-    if (asked_elsewhere) continue;
-    MoveCheckpoint(*checkpoint, CheckpointEvent::kKeep);
-    Put(*checkpoint);
-  }
+// With the newest commit, which is said again for it.
+void ControllerCore::SendPruned(JobEntry& job) {
+  if (ToRemove(job).empty()) return;
+  const auto newest = std::find_if(job.checkpoints.rbegin(), job.checkpoints.rend(), Usable);
+  if (newest != job.checkpoints.rend()) SendCommitted(job, *newest);
 }
 
 void ControllerCore::SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint) {
   if (job.attempts.empty()) return;
-  CheckpointCommitted message{.job = job.record.id,
-                              .generation = job.record.generation,
-                              .output_dir = job.record.output_dir,
-                              .checkpoint = InfoOf(checkpoint)};
-  for (const CheckpointRecord& other : job.checkpoints) {
-    if (other.state == CheckpointState::kPruning) message.prune.push_back(other.directory);
-  }
   const NodeName& node = job.attempt().nodes.front();
-  job.prune_sent[checkpoint.directory] = {node, message.prune};
-  Send(node, std::move(message));
+  job.commit_sent[checkpoint.directory] = {node, job.record.generation};
+  Send(node, CheckpointCommitted{.job = job.record.id,
+                                 .generation = job.record.generation,
+                                 .output_dir = job.record.output_dir,
+                                 .checkpoint = InfoOf(checkpoint),
+                                 .prune = ToRemove(job)});
 }
 
 void ControllerCore::ResendCommitted(JobEntry& job, const NodeName& node) {
   if (job.attempts.empty() || job.attempt().nodes.front() != node) return;
+  if (!scrubs_.OwnsOutput(job)) return;
+  bool sent = false;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
-    if (checkpoint.state == CheckpointState::kCommitted && !checkpoint.manifest_written) {
-      SendCommitted(job, checkpoint);
-    }
+    if (checkpoint.state != CheckpointState::kCommitted || checkpoint.manifest_written) continue;
+    SendCommitted(job, checkpoint);
+    sent = true;
   }
+  if (!sent) SendPruned(job);
 }
 
+// Fenced by job, generation, node and checkpoint: only the order that is out has an answer, and
+// only one.
 void ControllerCore::Handle(const NodeName& node, const ManifestWritten& message) {
   const auto found = jobs_.find(message.job);
-  if (found == jobs_.end()) return;
+  const CommitOrder answered{node, message.generation};
+  if (found == jobs_.end() || !found->second.commit_sent.contains(message.directory) ||
+      found->second.commit_sent.at(message.directory) != answered) {
+    out_.observations.push_back(StaleMessageObserved{});
+    return;
+  }
   JobEntry& job = found->second;
+  job.commit_sent.erase(message.directory);
+  for (const std::string& directory : message.pruned) ForgetPruned(job, directory);
   CheckpointRecord* checkpoint = Find(job, message.directory);
   if (checkpoint == nullptr || checkpoint->manifest_written) return;
-  // A node that was asked earlier cannot; another one may be removing the older ones by now.
-  const auto sent = job.prune_sent.find(message.directory);
-  if (!message.error.empty() && sent != job.prune_sent.end() && sent->second.node != node) return;
   if (message.error.empty()) {
     checkpoint->manifest_written = true;
-    checkpoint->verified_unix_ms = now_.unix_ms;
     Put(*checkpoint);
-    for (const std::string& directory : job.prune_sent[message.directory].directories) {
-      std::erase_if(job.checkpoints,
-                    [&](const CheckpointRecord& c) { return c.directory == directory; });
-      other_operations_.push_back(DeleteCheckpoint{job.record.id, directory});
-    }
     Changed(job);
+    if (Usable(*checkpoint) && !Verified(*checkpoint)) scrubs_.Verify(job, *checkpoint);
   } else {
     job.manifest_failed.insert(message.directory);
-    KeepPruned(job, message.directory);
     RecordEvent(job, {"checkpoint_failed", Severity::kWarning,
-                      "checkpoint " + message.directory +
-                          " is not safe on disk, older ones are kept: " + message.error});
+                      "the commit record of checkpoint " + message.directory +
+                          " cannot be written, older ones are kept: " + message.error});
   }
-  job.prune_sent.erase(message.directory);
+  CommitUnlessTooMany(job);
   scrubs_.Plan(job);
   if (job.gang) MaybeEndAttempt(job);
 }
 
+void ControllerCore::ForgetPruned(JobEntry& job, const std::string& directory) {
+  const CheckpointRecord* checkpoint = Find(job, directory);
+  if (checkpoint == nullptr || checkpoint->state != CheckpointState::kPruning) return;
+  std::erase_if(job.checkpoints,
+                [&](const CheckpointRecord& each) { return each.directory == directory; });
+  other_operations_.push_back(DeleteCheckpoint{job.record.id, directory});
+  Changed(job);
+}
+
 void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed) {
+  const std::string_view trouble = KindOfTrouble(failed.reason);
+  const bool skipped = trouble == kSlowDisk;
   const std::string text = "checkpoint of step " + std::to_string(failed.step) +
-                           " failed on rank " + std::to_string(rank) + ": " + failed.reason;
+                           (skipped ? " skipped" : " failed") + " on rank " + std::to_string(rank) +
+                           ": " + failed.reason;
   // The notes of an attempt are few: of many failures the oldest are forgotten there.
   const auto [newest, is_first] = job.gang->failed_saves.emplace(rank, failed.step);
   if (!is_first &&
@@ -273,12 +334,14 @@ void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const Checkpoin
     return;
   }
   if (!Note(job, text)) return;
-  RecordEvent(job, {"checkpoint_failed", Severity::kWarning, text});
-  out_.observations.push_back(CheckpointFailureObserved{KindOfTrouble(failed.reason)});
+  RecordEvent(job,
+              {skipped ? "checkpoint_skipped" : "checkpoint_failed", Severity::kWarning, text});
+  out_.observations.push_back(CheckpointFailureObserved{trouble});
   job.checkpoints_fail = true;
   if (job.record.state != JobState::kRunning) return;
-  job.record.reason =
-      "training goes on, but checkpoints fail: " + CutText(failed.reason, kMaxReasonBytes);
+  job.record.reason = std::string("training goes on, but checkpoints ") +
+                      (skipped ? "are skipped: " : "fail: ") +
+                      CutText(failed.reason, kMaxReasonBytes);
   Mark(job);
 }
 
@@ -298,12 +361,17 @@ void ControllerCore::RefuseCheckpoint(JobEntry& job, int rank, const RejectedChe
   if (Note(job, text)) RecordEvent(job, {"checkpoint_refused", Severity::kWarning, text});
 }
 
-// Shards of checkpoints that will not be complete lie about on disk: those of steps below `before`
-// are pruned with the next commit.
+// What of steps below `before` lies on disk and was not committed is to go: what will never have
+// all its shards, and what was put off so long that a newer one is complete.
 void ControllerCore::DiscardUnfinished(JobEntry& job, Step before) {
   auto& writing = job.gang->writing;
   for (auto& [directory, checkpoint] : writing) {
     if (checkpoint.step >= before) continue;
+    if (checkpoint.state == CheckpointState::kComplete) {
+      RecordEvent(job, {"checkpoint_skipped", Severity::kWarning,
+                        "checkpoint of step " + std::to_string(checkpoint.step) +
+                            " skipped: those before it are still being read again"});
+    }
     MoveCheckpoint(checkpoint, CheckpointEvent::kPrune);
     Put(checkpoint);
     job.checkpoints.insert(job.checkpoints.begin(), std::move(checkpoint));
@@ -325,14 +393,6 @@ std::vector<CheckpointRecord> ResumePoints(const JobEntry& job) {
                    return checkpoint.state == CheckpointState::kCommitted;
                  });
   }
-  if (std::any_of(points.begin(), points.end(), &Verified)) return points;
-  // What is to go once a newer one was read again may still be there, and may be all that is whole.
-  const auto old = std::find_if(job.checkpoints.rbegin(), job.checkpoints.rend(),
-                                [](const CheckpointRecord& checkpoint) {
-                                  return checkpoint.state == CheckpointState::kPruning &&
-                                         checkpoint.refused.empty() && Verified(checkpoint);
-                                });
-  if (old != job.checkpoints.rend()) points.push_back(*old);
   return points;
 }
 

@@ -285,9 +285,40 @@ void ControlHarness::Checkpoint(const JobId& id, Step step, std::optional<double
     Shard(id, rank, step, eval_loss);
 }
 
-void ControlHarness::Manifest(const JobId& id, const std::string& directory, bool ok) {
+void ControlHarness::CommitRecord(const JobId& id, const std::string& directory, bool ok) {
   Deliver(Attempt(id).nodes.front().value,
-          ManifestWritten{.job = id, .directory = directory, .error = ok ? "" : "disk full"});
+          ManifestWritten{.job = id, .generation = Attempt(id).generation, .directory = directory, .error = ok ? "" : "disk full", .pruned = ok ? to_prune_[directory] : std::vector<std::string>()});
+}
+
+std::map<std::string, ScrubCheckpoint> ControlHarness::TakeParts(const JobId& id) {
+  std::map<std::string, ScrubCheckpoint> parts;
+  std::erase_if(sends_, [&](const WorkerSend& send) {
+    const auto* scrub = std::get_if<ScrubCheckpoint>(&send.message);
+    if (scrub == nullptr || !scrub->at_once || scrub->job != id) return false;
+    parts[send.node.value] = *scrub;
+    return true;
+  });
+  return parts;
+}
+
+void ControlHarness::AnswerPart(const std::string& node, const ScrubCheckpoint& part,
+                                ScrubOutcome outcome, const std::string& detail) {
+  Deliver(node, CheckpointScrubbed{part.scrub_id, part.job, part.checkpoint.directory, outcome, "",
+                                   detail});
+}
+
+void ControlHarness::ReadParts(const JobId& id) {
+  for (const auto& [node, part] : TakeParts(id)) AnswerPart(node, part, ScrubOutcome::kWhole);
+}
+
+void ControlHarness::Manifest(const JobId& id, const std::string& directory, bool ok) {
+  CommitRecord(id, directory, ok);
+  if (!ok) return;
+  ReadParts(id);
+  const auto prunes = [](const WorkerSend& send) {
+    return std::holds_alternative<CheckpointCommitted>(send.message);
+  };
+  if (std::any_of(last_.sends.begin(), last_.sends.end(), prunes)) CommitRecord(id, directory);
 }
 
 void ControlHarness::PrepareAll(const JobId& id) {
@@ -350,6 +381,10 @@ void ControlHarness::Handle(const Event& event) { Apply(controller_->Handle(even
 void ControlHarness::Apply(const Effects& effects) {
   for (const StoreOperation& operation : effects.store) Store(operation);
   sends_.insert(sends_.end(), effects.sends.begin(), effects.sends.end());
+  for (const WorkerSend& send : effects.sends) {
+    const auto* committed = std::get_if<CheckpointCommitted>(&send.message);
+    if (committed != nullptr) to_prune_[committed->checkpoint.directory] = committed->prune;
+  }
   replies_.insert(replies_.end(), effects.replies.begin(), effects.replies.end());
   closes.insert(closes.end(), effects.closes.begin(), effects.closes.end());
   observations.insert(observations.end(), effects.observations.begin(), effects.observations.end());

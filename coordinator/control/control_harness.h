@@ -81,6 +81,14 @@ class ControlHarness {
   void Shard(const JobId& id, int rank, Step step, std::optional<double> eval_loss = {});
   // The shards of all ranks.
   void Checkpoint(const JobId& id, Step step, std::optional<double> eval_loss = {});
+  // The first node of the newest attempt has written it, and removed what it was asked to.
+  void CommitRecord(const JobId& id, const std::string& directory, bool ok = true);
+  // What the job's nodes are asked to read at once, by node; asked no more.
+  std::map<std::string, ScrubCheckpoint> TakeParts(const JobId& id);
+  void AnswerPart(const std::string& node, const ScrubCheckpoint& part, ScrubOutcome outcome,
+                  const std::string& detail = "");
+  void ReadParts(const JobId& id);  // all of them whole
+  // The commit record; if ok the checkpoint is read whole, and what it makes needless is removed.
   void Manifest(const JobId& id, const std::string& directory, bool ok = true);
   std::string Directory(const JobId& id, Step step) const;  // of the newest generation
 
@@ -141,6 +149,7 @@ class ControlHarness {
   std::unique_ptr<Controller> controller_;
   StoredState stored_;
   std::vector<WorkerSend> sends_;
+  std::map<std::string, std::vector<std::string>> to_prune_;  // by committed directory
   std::vector<Reply> replies_;
   Effects last_;
   std::map<std::string, SessionId> sessions_;

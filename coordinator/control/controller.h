@@ -59,6 +59,7 @@ struct ControllerOptions {
   // Each committed checkpoint is read again so long after it was last; zero: never by itself.
   Duration scrub_interval = std::chrono::hours(6);
   std::uint64_t scrub_bytes_per_second = 100'000'000;  // at most, on a node
+  std::uint64_t verify_bytes_per_second = 0;           // of the first reading; 0: no limit
   bool allow_faults = false;                           // users may cause faults
   // 64 hexadecimal digits that nobody can guess, anew at each call; none: no token.
   std::function<std::string()> new_token;

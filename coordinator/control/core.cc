@@ -192,9 +192,6 @@ void ControllerCore::PhaseExpired(JobEntry& job) {
       if (nodes_.at(name).suspect) job.excluded.insert(name);
       Orphan(job, *FindMember(job, name));
     }
-    for (const CheckpointRecord& checkpoint : job.checkpoints) {
-      job.manifest_failed.insert(checkpoint.directory);
-    }
     return MaybeEndAttempt(job);
   }
   Failure failure;

@@ -149,9 +149,12 @@ class ControllerCore {
   // --- checkpoints.cc ---
   void OnShardWritten(JobEntry& job, int rank, const ShardWritten& written);
   void OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed);
+  bool CommitComplete(JobEntry& job);  // what has all its shards; false: nothing has
+  bool CommitUnlessTooMany(JobEntry& job);
   void Commit(JobEntry& job, CheckpointRecord checkpoint);
-  void PruneOld(JobEntry& job, const std::string& committing);
-  void KeepPruned(JobEntry& job, const std::string& committing);
+  void PruneOld(JobEntry& job);
+  void SendPruned(JobEntry& job);
+  void ForgetPruned(JobEntry& job, const std::string& directory);
   void SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint);
   void ResendCommitted(JobEntry& job, const NodeName& node);
   void RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected);

@@ -48,6 +48,19 @@ inline bool Usable(const CheckpointRecord& checkpoint) {
   return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty();
 }
 
+inline bool Verified(const CheckpointRecord& checkpoint) {
+  return checkpoint.verified_unix_ms != 0;
+}
+
+// A commit record is being written.
+inline bool ManifestPending(const JobEntry& job) {
+  return std::any_of(
+      job.checkpoints.begin(), job.checkpoints.end(), [&job](const CheckpointRecord& checkpoint) {
+        return checkpoint.state == CheckpointState::kCommitted && !checkpoint.manifest_written &&
+               !job.manifest_failed.contains(checkpoint.directory);
+      });
+}
+
 inline void UpdateCommittedStep(JobEntry& job) {
   Step newest = 0;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {

@@ -31,11 +31,18 @@ bool OfNewestAttempt(const JobEntry& job, const NodeName& node) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
-// The commit of one without a manifest has it read anyway.
-bool CanBeRead(const JobEntry& job, const CheckpointRecord& checkpoint) {
+// What is being committed is read by that.
+bool IsCommitted(const JobEntry& job, const CheckpointRecord& checkpoint) {
   const bool pending = !job.over() && !checkpoint.manifest_written &&
                        !job.manifest_failed.contains(checkpoint.directory);
-  return checkpoint.state == CheckpointState::kCommitted && checkpoint.refused.empty() && !pending;
+  return Usable(checkpoint) && !pending;
+}
+
+Duration PatienceWith(const std::vector<ShardInfo>& shards, std::uint64_t bytes_per_second) {
+  double bytes = 0;
+  for (const ShardInfo& shard : shards) bytes += static_cast<double>(shard.bytes);
+  const auto speed = static_cast<double>(std::max<std::uint64_t>(1, bytes_per_second));
+  return kTimeout + FromSeconds(kSlowness * bytes / speed);
 }
 
 CheckpointRecord* Find(JobEntry& job, const std::string& directory) {
@@ -55,7 +62,12 @@ std::string Sentence(const CheckpointScrubbed& answer) {
 // --- time ---
 
 std::optional<TimePoint> Scrubs::NextDeadline() const {
-  return times_.empty() ? std::nullopt : std::optional(times_.begin()->first);
+  std::optional<TimePoint> next;
+  for (const auto* times : {&times_, &give_up_times_}) {
+    if (times->empty()) continue;
+    next = next ? std::min(*next, times->begin()->first) : times->begin()->first;
+  }
+  return next;
 }
 
 void Scrubs::SetTime(JobEntry& job, std::optional<TimePoint> at) {
@@ -65,6 +77,11 @@ void Scrubs::SetTime(JobEntry& job, std::optional<TimePoint> at) {
 }
 
 void Scrubs::Run() {
+  while (!give_up_times_.empty() && give_up_times_.begin()->first <= core_.now_.mono) {
+    JobEntry& job = core_.jobs_.at(give_up_times_.begin()->second);
+    EndVerification(job);
+    VerificationOver(job);
+  }
   while (!times_.empty() && times_.begin()->first <= core_.now_.mono) {
     JobEntry& job = core_.jobs_.at(times_.begin()->second);
     SetTime(job, std::nullopt);
@@ -84,7 +101,10 @@ void Scrubs::Run() {
 bool Scrubs::IsAutomatic(const JobEntry& job) const {
   if (core_.options_.scrub_interval <= Duration::zero()) return false;
   if (!job.over()) return true;
-  if (job.record.state != JobState::kSucceeded) return false;
+  return job.record.state == JobState::kSucceeded && OwnsOutput(job);
+}
+
+bool Scrubs::OwnsOutput(const JobEntry& job) const {
   const auto owner = owners_.find(job.record.output_dir);
   return owner == owners_.end() || owner->second <= job.record.submit_order;
 }
@@ -92,6 +112,18 @@ bool Scrubs::IsAutomatic(const JobEntry& job) const {
 void Scrubs::Register(const JobRecord& job) {
   std::uint64_t& owner = owners_[job.output_dir];
   owner = std::max(owner, job.submit_order);
+}
+
+// A job's scrubs wait while one of its checkpoints is verified, but for those that a client waits
+// for.
+bool Scrubs::LeftToVerification(const JobEntry& job) const {
+  return !job.verification.directory.empty() && job.scrub.requests.empty();
+}
+
+// None that was never read: one of them is being read, and may make the others needless.
+bool Scrubs::CanBeRead(const JobEntry& job, const CheckpointRecord& checkpoint) const {
+  const bool left_to_verification = !Verified(checkpoint) && !job.verification.directory.empty();
+  return IsCommitted(job, checkpoint) && !left_to_verification;
 }
 
 std::optional<TimePoint> Scrubs::Due(const JobEntry& job,
@@ -112,8 +144,9 @@ std::optional<TimePoint> Scrubs::Due(const JobEntry& job,
 void Scrubs::NoteReadTimes(JobEntry& job) {
   std::map<std::string, TimePoint> read_at;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
-    if (VerifiedUnixMs(checkpoint) == 0) continue;
-    const Duration age = std::chrono::milliseconds(core_.now_.unix_ms - VerifiedUnixMs(checkpoint));
+    if (!Verified(checkpoint)) continue;
+    const Duration age =
+        std::chrono::milliseconds(core_.now_.unix_ms - checkpoint.verified_unix_ms);
     const auto known = job.scrub.read_at.find(checkpoint.directory);
     read_at[checkpoint.directory] =
         known != job.scrub.read_at.end()
@@ -126,6 +159,7 @@ void Scrubs::NoteReadTimes(JobEntry& job) {
 void Scrubs::Plan(JobEntry& job) {
   NoteReadTimes(job);
   if (job.scrub.id != 0) return;  // its answer, or the end of the timeout with it, comes first
+  if (LeftToVerification(job)) return SetTime(job, std::nullopt);
   std::optional<TimePoint> next;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     const std::optional<TimePoint> due = Due(job, checkpoint);
@@ -134,13 +168,115 @@ void Scrubs::Plan(JobEntry& job) {
   SetTime(job, next);
 }
 
+// --- verification ---
+
+void Scrubs::Verify(JobEntry& job, const CheckpointRecord& checkpoint) {
+  job.verification.waiting = checkpoint.directory;
+  StartVerification(job);
+}
+
+void Scrubs::StartVerification(JobEntry& job) {
+  if (!job.verification.directory.empty()) return;
+  const CheckpointRecord* checkpoint = Find(job, std::exchange(job.verification.waiting, {}));
+  if (checkpoint == nullptr || !IsCommitted(job, *checkpoint)) return;
+  if (job.over() && job.record.state != JobState::kSucceeded) return;
+  const Parts parts = PartsOf(job, *checkpoint);
+  if (!parts.empty()) SendParts(job, *checkpoint, parts);
+}
+
+// By node: the shards of its own ranks, and where it is not connected those of another's.
+Scrubs::Parts Scrubs::PartsOf(const JobEntry& job, const CheckpointRecord& checkpoint) const {
+  const auto attempt = std::find_if(job.attempts.rbegin(), job.attempts.rend(),
+                                    [&checkpoint](const AttemptRecord& each) {
+                                      return each.generation == checkpoint.generation;
+                                    });
+  if (attempt == job.attempts.rend() || attempt->ranks.size() != checkpoint.shards.size())
+    return {};
+  const auto other = std::find_if(attempt->nodes.begin(), attempt->nodes.end(),
+                                  [this](const NodeName& name) { return Connected(name); });
+  if (other == attempt->nodes.end()) return {};
+  Parts parts;
+  for (std::size_t rank = 0; rank < attempt->ranks.size(); ++rank) {
+    const NodeName& own = attempt->ranks[rank].node;
+    parts[Connected(own) ? own : *other].push_back(checkpoint.shards[rank]);
+  }
+  return parts;
+}
+
+void Scrubs::SendParts(JobEntry& job, const CheckpointRecord& checkpoint, const Parts& parts) {
+  Verification& verification = job.verification;
+  const std::uint64_t limit = core_.options_.verify_bytes_per_second;
+  const std::uint64_t speed = limit > 0 ? limit : core_.options_.scrub_bytes_per_second;
+  verification.directory = checkpoint.directory;
+  verification.give_up_at = core_.now_.mono;
+  for (const auto& [node, shards] : parts) {
+    CheckpointRecord part = checkpoint;
+    part.shards = shards;
+    verification.orders[++newest_] = node;
+    verifying_[newest_] = job.record.id;
+    verification.give_up_at =
+        std::max(verification.give_up_at, core_.now_.mono + PatienceWith(shards, speed));
+    core_.Send(node, ScrubCheckpoint{.scrub_id = newest_,
+                                     .job = job.record.id,
+                                     .output_dir = job.record.output_dir,
+                                     .checkpoint = InfoOf(part),
+                                     .at_once = true});
+  }
+  give_up_times_.insert({verification.give_up_at, job.record.id});
+  if (job.scrub.id == 0 || !job.scrub.requests.empty()) return;
+  core_.Send(job.scrub.node, CancelScrub{job.scrub.id});
+  ReleaseOrder(job);
+}
+
+// An answer of a node that was not asked, or a second one, changes nothing.
+void Scrubs::PartAnswered(JobEntry& job, const NodeName& node, const CheckpointScrubbed& answer) {
+  Verification& verification = job.verification;
+  const bool asked = verification.orders.at(answer.scrub_id) == node &&
+                     answer.job == job.record.id && answer.directory == verification.directory;
+  if (!asked) return core_.out_.observations.push_back(StaleMessageObserved{});
+  verification.orders.erase(answer.scrub_id);
+  verifying_.erase(answer.scrub_id);
+  CheckpointRecord* checkpoint = Find(job, verification.directory);
+  const bool wanted = checkpoint != nullptr && Usable(*checkpoint);
+  const bool whole = answer.outcome == ScrubOutcome::kWhole;
+  if (wanted && whole && !verification.orders.empty()) return;
+  EndVerification(job);
+  if (wanted && whole) Whole(job, *checkpoint);
+  if (wanted && answer.outcome == ScrubOutcome::kDamaged)
+    Damaged(job, *checkpoint, node.value + ": " + Sentence(answer));
+  VerificationOver(job);
+}
+
+void Scrubs::EndVerification(JobEntry& job) {
+  Verification& verification = job.verification;
+  give_up_times_.erase({verification.give_up_at, job.record.id});
+  for (const auto& [id, node] : verification.orders) {
+    core_.Send(node, CancelScrub{id});
+    verifying_.erase(id);
+  }
+  verification.orders.clear();
+  verification.directory.clear();
+}
+
+void Scrubs::VerificationOver(JobEntry& job) {
+  // One that waited for this makes the one needless that would have been next.
+  if (core_.CommitUnlessTooMany(job)) job.verification.waiting.clear();
+  StartVerification(job);
+  if (job.scrub.id == 0 && !job.scrub.requests.empty()) {
+    ReadNext(job);
+  } else {
+    Plan(job);
+  }
+  if (job.gang) core_.MaybeEndAttempt(job);
+}
+
 // --- orders ---
 
 // Of those that are due what clients wait for, then the one that was read the longest ago.
 CheckpointRecord* Scrubs::Next(JobEntry& job) {
   CheckpointRecord* next = nullptr;
   const auto order = [&job](const CheckpointRecord& checkpoint) {
-    return std::pair(!job.scrub.wanted.contains(checkpoint.directory), VerifiedUnixMs(checkpoint));
+    return std::pair(!job.scrub.wanted.contains(checkpoint.directory), checkpoint.verified_unix_ms);
   };
   for (CheckpointRecord& checkpoint : job.checkpoints) {
     const std::optional<TimePoint> due = Due(job, checkpoint);
@@ -150,18 +286,21 @@ CheckpointRecord* Scrubs::Next(JobEntry& job) {
   return next;
 }
 
+bool Scrubs::Connected(const NodeName& name) const {
+  const NodeEntry* node = core_.FindNode(name);
+  return node != nullptr && node->session != 0 && !node->suspect;
+}
+
 std::vector<NodeName> Scrubs::Readers(const JobEntry& job) const {
   std::vector<NodeName> readers;
-  const auto connected = [](const NodeEntry& node) { return node.session != 0 && !node.suspect; };
   if (!job.attempts.empty()) {
     for (const NodeName& name : job.attempts.back().nodes) {
-      const NodeEntry* node = core_.FindNode(name);
-      if (node != nullptr && connected(*node)) readers.push_back(name);
+      if (Connected(name)) readers.push_back(name);
     }
   }
   std::size_t non_members = 0;
   for (const auto& [name, node] : core_.nodes_) {
-    if (!connected(node) || OfNewestAttempt(job, name) || non_members == kMaxUnauthenticated)
+    if (!Connected(name) || OfNewestAttempt(job, name) || non_members == kMaxUnauthenticated)
       continue;
     ++non_members;
     readers.push_back(name);
@@ -172,8 +311,16 @@ std::vector<NodeName> Scrubs::Readers(const JobEntry& job) const {
 
 void Scrubs::ReadNext(JobEntry& job) {
   Scrub& scrub = job.scrub;
+  if (LeftToVerification(job)) return;
   CheckpointRecord* checkpoint = Next(job);
   if (checkpoint == nullptr) {
+    const bool comes =
+        !job.verification.directory.empty() &&
+        std::any_of(job.checkpoints.begin(), job.checkpoints.end(),
+                    [&scrub](const CheckpointRecord& each) {
+                      return !Verified(each) && scrub.wanted.contains(each.directory);
+                    });
+    if (comes) return Plan(job);
     Reply(job, scrub.unverified.empty() ? OkStatus() : FailedPrecondition(scrub.unverified));
     return Plan(job);
   }
@@ -201,16 +348,13 @@ void Scrubs::Send(JobEntry& job, const CheckpointRecord& checkpoint, const NodeN
   job.scrub.id = ++newest_;
   job.scrub.node = node;
   reading_[node] = job.record.id;
-  double bytes = 0;
-  for (const ShardInfo& shard : checkpoint.shards) bytes += static_cast<double>(shard.bytes);
-  const std::uint64_t speed = std::max<std::uint64_t>(1, core_.options_.scrub_bytes_per_second);
-  const double seconds = kSlowness * bytes / static_cast<double>(speed);
-  SetTime(job, core_.now_.mono + kTimeout + FromSeconds(seconds));
+  const std::uint64_t speed = core_.options_.scrub_bytes_per_second;
+  SetTime(job, core_.now_.mono + PatienceWith(checkpoint.shards, speed));
   core_.Send(node, ScrubCheckpoint{.scrub_id = newest_,
                                    .job = job.record.id,
                                    .output_dir = job.record.output_dir,
                                    .checkpoint = InfoOf(checkpoint),
-                                   .max_bytes_per_second = core_.options_.scrub_bytes_per_second});
+                                   .max_bytes_per_second = speed});
 }
 
 void Scrubs::ReleaseOrder(JobEntry& job) {
@@ -220,6 +364,17 @@ void Scrubs::ReleaseOrder(JobEntry& job) {
 }
 
 void Scrubs::NodeLost(const NodeName& node) {
+  std::set<JobId> verified;
+  for (const auto& [id, job] : verifying_) {
+    if (core_.jobs_.at(job).verification.orders.at(id) == node) verified.insert(job);
+  }
+  for (const JobId& id : verified) {
+    JobEntry& job = core_.jobs_.at(id);
+    // The nodes that are left read it, unless a newer one comes first.
+    if (job.verification.waiting.empty()) job.verification.waiting = job.verification.directory;
+    EndVerification(job);
+    VerificationOver(job);
+  }
   const auto reading = reading_.find(node);
   if (reading == reading_.end()) return;
   JobEntry& job = core_.jobs_.at(reading->second);
@@ -230,6 +385,8 @@ void Scrubs::NodeLost(const NodeName& node) {
 // --- answers ---
 
 void Scrubs::Answered(const NodeName& node, const CheckpointScrubbed& answer) {
+  if (const auto part = verifying_.find(answer.scrub_id); part != verifying_.end())
+    return PartAnswered(core_.jobs_.at(part->second), node, answer);
   const auto reading = reading_.find(node);
   if (reading == reading_.end()) return;
   JobEntry& job = core_.jobs_.at(reading->second);
@@ -239,7 +396,7 @@ void Scrubs::Answered(const NodeName& node, const CheckpointScrubbed& answer) {
   ReleaseOrder(job);
   CheckpointRecord* checkpoint = Find(job, job.scrub.directory);
   // One that was pruned meanwhile has every right to be gone.
-  if (checkpoint == nullptr || !CanBeRead(job, *checkpoint)) return ReadNext(job);
+  if (checkpoint == nullptr || !Usable(*checkpoint)) return ReadNext(job);
   const std::string said = node.value + ": " + Sentence(answer);
   switch (answer.outcome) {
     case ScrubOutcome::kWhole: Whole(job, *checkpoint); break;
@@ -260,17 +417,19 @@ void Scrubs::Answered(const NodeName& node, const CheckpointScrubbed& answer) {
 
 void Scrubs::Whole(JobEntry& job, CheckpointRecord& checkpoint) {
   Scrub& scrub = job.scrub;
-  scrub.directory.clear();
+  if (scrub.directory == checkpoint.directory) scrub.directory.clear();
+  const bool is_first = !Verified(checkpoint);
   checkpoint.verified_unix_ms = core_.now_.unix_ms;
   scrub.read_at[checkpoint.directory] = core_.now_.mono;
   core_.Put(checkpoint);
+  if (is_first) core_.PruneOld(job);
   core_.Changed(job);
   core_.out_.observations.push_back(ScrubObserved{ScrubOutcome::kWhole});
   if (scrub.wanted.erase(checkpoint.directory) > 0) ++scrub.verified.whole;
   scrub.skip.erase(checkpoint.directory);
   std::erase_if(scrub.skip, [&job](const auto& entry) {
     const CheckpointRecord* skipped = Find(job, entry.first);
-    return skipped == nullptr || !CanBeRead(job, *skipped);
+    return skipped == nullptr || !Usable(*skipped);
   });
   if (!scrub.skip.empty() || job.record.scrub_trouble.empty()) return;
   job.record.scrub_trouble.clear();
@@ -281,7 +440,7 @@ void Scrubs::Whole(JobEntry& job, CheckpointRecord& checkpoint) {
 
 void Scrubs::Damaged(JobEntry& job, CheckpointRecord& checkpoint, const std::string& found) {
   Scrub& scrub = job.scrub;
-  scrub.directory.clear();
+  if (scrub.directory == checkpoint.directory) scrub.directory.clear();
   scrub.skip.erase(checkpoint.directory);
   checkpoint.refused = CutText("found damaged on " + found, kMaxReasonBytes);
   core_.Put(checkpoint);
@@ -329,7 +488,7 @@ void Scrubs::Start(const VerifyRequested& request) {
   job.scrub.requests.push_back(request.request);
   job.scrub.skip.clear();
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
-    if (CanBeRead(job, checkpoint)) job.scrub.wanted.insert(checkpoint.directory);
+    if (IsCommitted(job, checkpoint)) job.scrub.wanted.insert(checkpoint.directory);
   }
   if (job.scrub.id == 0) ReadNext(job);
 }

@@ -135,7 +135,8 @@ TEST(ScrubTest, ADamagedOneDoesNotCountForKeep) {
   h.Scrub("n1", ScrubOutcome::kWhole);
   h.Scrub("n1", ScrubOutcome::kDamaged, "bits");
   h.Checkpoint(h.id, 30);
-  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").at(0).prune, ElementsAre(Scrubbed::kTwenty));
+  h.Manifest(h.id, h.Directory(h.id, 30));
+  EXPECT_THAT(h.Take<CheckpointCommitted>("n1").back().prune, ElementsAre(Scrubbed::kTwenty));
   EXPECT_EQ(h.Stored(Scrubbed::kTen).state, CheckpointState::kCommitted);
 }
 
@@ -249,13 +250,42 @@ TEST(ScrubTest, ANodeThatDoesNotAnswerIsGivenUpForAnother) {
 
 TEST(ScrubTest, OneThatWasPrunedMeanwhileMayBeGone) {
   Scrubbed h;
-  h.Advance(minutes(9));
+  h.Verify(h.id);
   const ScrubCheckpoint order = h.Order("n1");
   h.Checkpoint(h.id, 30);
+  h.CommitRecord(h.id, h.Directory(h.id, 30));
+  h.ReadParts(h.id);
   ASSERT_EQ(h.Stored(Scrubbed::kTen).state, CheckpointState::kPruning);
   h.Answer("n1", order, ScrubOutcome::kMissing, "no such file");
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_damaged"), 0);
+}
+
+// The worker lets nothing be read beside a checkpoint that is read at once.
+TEST(ScrubTest, AScrubWaitsWhileANewCheckpointIsReadForTheFirstTime) {
+  Scrubbed h;
+  h.Advance(minutes(9));
+  const ScrubCheckpoint order = h.Order("n1");
+  h.Checkpoint(h.id, 30);
+  h.CommitRecord(h.id, h.Directory(h.id, 30));
+  EXPECT_EQ(h.Take<CancelScrub>("n1").at(0).scrub_id, order.scrub_id);
+  const auto parts = h.TakeParts(h.id);
+  h.Advance(minutes(5));
   EXPECT_FALSE(h.Ordered());
+  for (const auto& [node, part] : parts) h.AnswerPart(node, part, ScrubOutcome::kWhole);
+  EXPECT_EQ(h.Order("n1").checkpoint.directory, Scrubbed::kTwenty);
+}
+
+TEST(ScrubTest, ARequestWaitsForTheCheckpointThatIsReadForTheFirstTime) {
+  Scrubbed h;
+  h.Checkpoint(h.id, 30);
+  h.CommitRecord(h.id, h.Directory(h.id, 30));
+  const auto parts = h.TakeParts(h.id);
+  h.Verify(h.id);
+  for (int older = 0; older < 2; ++older) h.Scrub("n1", ScrubOutcome::kWhole);
+  EXPECT_FALSE(h.Answered());
+  for (const auto& [node, part] : parts) h.AnswerPart(node, part, ScrubOutcome::kWhole);
+  ASSERT_TRUE(h.Answered());
+  EXPECT_EQ(std::get<CheckpointsVerified>(h.Answered()->body).whole, 3);
 }
 
 // A clock that is set back by hours made every checkpoint due in the same moment.
@@ -264,7 +294,7 @@ TEST(ScrubTest, AClockThatIsSetMakesNoCheckpointDue) {
     Scrubbed h;
     h.SetWallClock(by);
     h.Checkpoint(h.id, 30);
-    h.Manifest(h.id, h.Directory(h.id, 30), false);  // plans anew
+    h.CommitRecord(h.id, h.Directory(h.id, 30), false);  // plans anew
     h.Advance(seconds(1));
     h.Scrub("n1", ScrubOutcome::kWhole);  // of 30, which was never read
     EXPECT_FALSE(h.Ordered());

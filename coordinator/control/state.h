@@ -96,10 +96,20 @@ struct Scrub {
   std::string unverified;  // why some could not be read
 };
 
-// What a node was asked to remove once it has written a commit record.
-struct PruneOrder {
+// The first reading of what was committed: each node reads the shards of its own ranks, all at the
+// same time; scrub.cc.
+struct Verification {
+  std::string directory;                     // under way; empty: none
+  std::map<std::uint64_t, NodeName> orders;  // of it, without an answer
+  TimePoint give_up_at;
+  std::string waiting;  // the newest one behind it; empty: none
+};
+
+// Who was asked to write a commit record; its answer counts once.
+struct CommitOrder {
   NodeName node;
-  std::vector<std::string> directories;
+  Generation generation = 0;
+  friend bool operator==(const CommitOrder&, const CommitOrder&) = default;
 };
 
 struct JobEntry {
@@ -118,14 +128,15 @@ struct JobEntry {
   std::optional<TimePoint> grow_at;     // nodes for it may have been ready for long enough
   std::optional<TimePoint> not_before;  // back-off
   std::optional<TimePoint> time_limit_at;
-  std::map<std::string, PruneOrder> prune_sent;  // by committed directory
-  std::set<std::string> manifest_failed;         // directories that nobody waits for any more
-  bool told_waiting = false;                     // the timeline says that it waits for a gang
-  double step_seconds = 0;                       // moving average
-  double slowest_step = 0;                       // in seconds
+  std::map<std::string, CommitOrder> commit_sent;  // by directory; without an answer
+  std::set<std::string> manifest_failed;           // directories whose commit record is not to come
+  bool told_waiting = false;                       // the timeline says that it waits for a gang
+  double step_seconds = 0;                         // moving average
+  double slowest_step = 0;                         // in seconds
   HangDetector hangs;
   StragglerDetector stragglers;
   Scrub scrub;
+  Verification verification;
   CheckpointClock checkpoint_clock;
   bool checkpoints_fail = false;  // none was committed since one could not be written
   TimeLedger ledger;

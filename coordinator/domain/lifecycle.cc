@@ -81,11 +81,11 @@ constexpr Table<RankState, kRankStateCount, kRankEventCount> RankTable() {
 constexpr Table<CheckpointState, kCheckpointStateCount, kCheckpointEventCount> CheckpointTable() {
   using enum CheckpointState;
   return {{
-    //                 shard     all shards  commit      prune     keep
-    /* writing     */ {{kWriting, kComplete,  X,          kPruning, X}},
-    /* complete    */ {{X,        X,          kCommitted, kPruning, X}},
-    /* committed   */ {{X,        X,          X,          kPruning, kCommitted}},
-    /* pruning     */ {{X,        X,          X,          kPruning, kCommitted}},
+    //                 shard     all shards  commit      prune
+    /* writing     */ {{kWriting, kComplete,  X,          kPruning}},
+    /* complete    */ {{X,        X,          kCommitted, kPruning}},
+    /* committed   */ {{X,        X,          X,          kPruning}},
+    /* pruning     */ {{X,        X,          X,          kPruning}},
   }};
 }
 // clang-format on

@@ -109,9 +109,8 @@ enum class CheckpointEvent {
   kAllShards,
   kCommit,
   kPrune,
-  kKeep,  // what it was to make room for turned out not to be safe on disk
 };
-inline constexpr int kCheckpointEventCount = 5;
+inline constexpr int kCheckpointEventCount = 4;
 
 std::optional<JobState> Apply(JobState state, JobEvent event);
 std::optional<AttemptState> Apply(AttemptState state, AttemptEvent event);

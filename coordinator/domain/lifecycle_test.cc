@@ -125,7 +125,6 @@ TEST(LifecycleTest, EveryCheckpointStateAndEvent) {
   Add(allowed, E::kAllShards, S::kComplete, {S::kWriting});
   Add(allowed, E::kCommit, S::kCommitted, {S::kComplete});
   Add(allowed, E::kPrune, S::kPruning, {S::kWriting, S::kComplete, S::kCommitted, S::kPruning});
-  Add(allowed, E::kKeep, S::kCommitted, {S::kCommitted, S::kPruning});
   ExpectExactly(allowed, kCheckpointStateCount, kCheckpointEventCount);
 }
 

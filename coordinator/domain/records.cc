@@ -53,9 +53,4 @@ CheckpointInfo InfoOf(const CheckpointRecord& checkpoint) {
   return info;
 }
 
-std::int64_t VerifiedUnixMs(const CheckpointRecord& checkpoint) {
-  const bool unknown = checkpoint.verified_unix_ms == 0 && checkpoint.manifest_written;
-  return unknown ? checkpoint.committed_unix_ms : checkpoint.verified_unix_ms;
-}
-
 }  // namespace muster

@@ -32,7 +32,7 @@ struct CheckpointRecord {
   CheckpointState state = CheckpointState::kWriting;
   bool manifest_written = false;  // the commit record lies in its directory
   std::string refused;            // damaged, or of no use to a trainer, and why; not offered again
-  std::int64_t verified_unix_ms = 0;  // when all of it was last read and found whole
+  std::int64_t verified_unix_ms = 0;  // when all of it was last read and found whole; 0: never
   bool evaluated = false;             // then what an evaluation of this very state has found:
   double eval_loss = 0;
   friend bool operator==(const CheckpointRecord&, const CheckpointRecord&) = default;
@@ -40,10 +40,6 @@ struct CheckpointRecord {
 
 // What a worker has to know of it.
 CheckpointInfo InfoOf(const CheckpointRecord& checkpoint);
-
-// When it was last read whole; 0: never. Versions before the scrub kept no time of it: a manifest
-// was written, then as now, right after the checkpoint had been read.
-std::int64_t VerifiedUnixMs(const CheckpointRecord& checkpoint);
 
 // One rank of one attempt; stored inside its AttemptRecord.
 struct RankRecord {

@@ -207,7 +207,7 @@ std::string CheckpointsPart(const std::vector<CheckpointRecord>& checkpoints) {
                    {"ranks", it->world_size},
                    {"bytes", bytes},
                    {"committed", it->committed_unix_ms},
-                   {"verified", VerifiedUnixMs(*it)},
+                   {"verified", it->verified_unix_ms},
                    {"refused", it->refused},
                    {"eval_loss", it->evaluated ? Number(it->eval_loss) : Json(nullptr)}});
   }

@@ -144,7 +144,7 @@ void FillDetail(const JobView& view, v1::Job& out) {
 
 v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint) {
   v1::CheckpointInfo out = ToProto(InfoOf(checkpoint));
-  out.set_verified_unix_ms(VerifiedUnixMs(checkpoint));
+  out.set_verified_unix_ms(checkpoint.verified_unix_ms);
   out.set_refused(checkpoint.refused);
   return out;
 }

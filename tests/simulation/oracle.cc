@@ -1,6 +1,7 @@
 #include "tests/simulation/oracle.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace muster::sim {
 namespace {
@@ -130,25 +131,47 @@ void Oracle::CheckCheckpoints(const JobView& job, JobFacts& facts) {
     }
     any = true;
     const std::string name = "job " + job.record->id.value + " " + checkpoint.directory;
-    const SimCheckpoint* files = nullptr;
-    if (disk != disks_.end() && disk->second.contains(checkpoint.directory)) {
-      files = &disk->second.at(checkpoint.directory);
-    }
-    const bool complete =
-        files != nullptr && static_cast<int>(files->shards.size()) == checkpoint.world_size;
+    const bool complete = LiesWhole(checkpoint);
     whole = whole || complete;
+    if (checkpoint.verified_unix_ms != 0 && !complete) Violate("verified is whole", name);
+    if (complete && checkpoint.manifest_written && !disk->second.at(checkpoint.directory).manifest)
+      Violate("a commit record is where it is said to be", name);
     if (!facts.committed.insert(checkpoint.directory).second) continue;
     if (!complete) {
       Violate("committed is complete", name);
       continue;
     }
     std::set<Content> contents;
-    for (const auto& [rank, content] : files->shards) contents.insert(content);
+    for (const auto& [rank, content] : disk->second.at(checkpoint.directory).shards)
+      contents.insert(content);
     if (contents.size() != 1) Violate("committed is one state", name);
   }
   if (any && !whole) {
     Violate("a committed checkpoint stays", "job " + job.record->id.value + " has none on disk");
   }
+}
+
+bool Oracle::LiesWhole(const CheckpointRecord& checkpoint) const {
+  const auto disk = disks_.find(checkpoint.job);
+  if (disk == disks_.end()) return false;
+  const auto files = disk->second.find(checkpoint.directory);
+  return files != disk->second.end() &&
+         static_cast<int>(files->second.shards.size()) == checkpoint.world_size;
+}
+
+// By what is durable, for what is ordered was durable before.
+void Oracle::Removes(const JobId& job, const std::string& directory) {
+  const std::vector<CheckpointRecord> known = coordinator_.store().Checkpoints(job);
+  const auto gone = std::find_if(known.begin(), known.end(), [&](const CheckpointRecord& each) {
+    return each.directory == directory;
+  });
+  if (gone == known.end() || gone->committed_unix_ms == 0) return;
+  const bool replaced = std::any_of(known.begin(), known.end(), [&](const CheckpointRecord& each) {
+    return std::tuple(each.step, each.generation) > std::tuple(gone->step, gone->generation) &&
+           each.verified_unix_ms != 0 && each.refused.empty() && LiesWhole(each);
+  });
+  if (gone->state != CheckpointState::kPruning || !replaced)
+    Violate("a checkpoint goes for a newer verified one", "job " + job.value + " " + directory);
 }
 
 // By what was decided; what really runs is AfterNodeEvent's. Attempts that are being ended are left

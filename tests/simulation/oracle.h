@@ -42,6 +42,7 @@ class Oracle {
   void Trained(const JobId& job, Step step, Content content);
   void Stopped(const SimGang& gang, Step step);
   void Doubled(const SimGang& gang, int rank);
+  void Removes(const JobId& job, const std::string& directory);
   // A fault that ends somebody on this node who holds segments, or keeps him from the others.
   void HolderFault(int node) { ++holder_faults_[node]; }
 
@@ -75,6 +76,7 @@ class Oracle {
   void CheckJob(const JobView& job);
   void CheckSuspended(const JobView& job, JobFacts& facts, int live);
   void CheckCheckpoints(const JobView& job, JobFacts& facts);
+  bool LiesWhole(const CheckpointRecord& checkpoint) const;
   void CheckSlots();
   void CheckDrained();
   void CheckCalmAttempts(const JobView& job);

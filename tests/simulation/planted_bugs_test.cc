@@ -106,6 +106,22 @@ Seams CountsOneShardForAll() {
   return seams;
 }
 
+// Each commit has the one before removed, which nobody has asked for.
+Seams PrunesBeforeTheNewerIsVerified() {
+  Seams seams;
+  auto newest = std::make_shared<std::map<JobId, std::string>>();
+  seams.to_worker = [newest](int, CoordinatorMessage message) {
+    if (auto* committed = std::get_if<CheckpointCommitted>(&message)) {
+      std::string& before = (*newest)[committed->job];
+      const std::string& directory = committed->checkpoint.directory;
+      if (!before.empty() && before != directory) committed->prune.push_back(before);
+      before = directory;
+    }
+    return Down{std::move(message)};
+  };
+  return seams;
+}
+
 // --- generations ---
 
 // A node's proof of an old generation, which a stream that has broken delivers late, counts for the
@@ -116,9 +132,9 @@ Seams SkipsTheCheckOfProofs() {
   seams.to_coordinator = [old](int node, WorkerMessage message) {
     Up all{message};
     if (const auto* quiesced = std::get_if<Quiesced>(&message)) {
-      (*old)[{node, quiesced->job_id}] = *quiesced;
+      (*old)[{node, quiesced->job}] = *quiesced;
     } else if (const auto* started = std::get_if<RankStarted>(&message)) {
-      if (auto late = old->extract({node, started->job_id})) {
+      if (auto late = old->extract({node, started->job})) {
         late.mapped().generation = started->generation;
         all.push_back(late.mapped());
       }
@@ -234,7 +250,7 @@ const PlantedBug kBugs[] = {
        seams.to_worker = [asked](int node, CoordinatorMessage message) {
          const auto* abort = std::get_if<Abort>(&message);
          if (abort == nullptr) return Down{std::move(message)};
-         (*asked)[{node, abort->job_id}] = abort->generation;
+         (*asked)[{node, abort->job}] = abort->generation;
          return Down{};
        };
        // The next thing that the node says is taken for the proof.
@@ -271,6 +287,26 @@ const PlantedBug kBugs[] = {
          committed.prune.push_back(committed.checkpoint.directory);
          return true;
        });
+     }},
+    {"TheCheckpointBeforeIsPrunedWithEachCommit", [] { return PrunesBeforeTheNewerIsVerified(); }},
+    {"CommitRecordsAreReportedAndNotWritten",
+     [] {
+       Seams seams;
+       auto asked = std::make_shared<std::map<int, std::vector<CheckpointCommitted>>>();
+       seams.to_worker = [asked](int node, CoordinatorMessage message) {
+         const auto* committed = std::get_if<CheckpointCommitted>(&message);
+         if (committed == nullptr) return Down{std::move(message)};
+         (*asked)[node].push_back(*committed);
+         return Down{};
+       };
+       seams.to_coordinator = [asked](int node, WorkerMessage message) {
+         Up all{std::move(message)};
+         for (const CheckpointCommitted& each : std::exchange((*asked)[node], {})) {
+           all.push_back(ManifestWritten{.job = each.job, .generation = each.generation, .directory = each.checkpoint.directory, .pruned = each.prune});
+         }
+         return all;
+       };
+       return seams;
      }},
     {"HangsAreNotSeen", [] { return ChangesUp<Progress>([](Progress&) { return false; }); }},
     {"SnapshotsAreSealedLate",

@@ -181,26 +181,38 @@ void SimNode::On(const CheckpointCommitted& committed) {
   Later(disk, [this, committed] {
     CheckpointDisk& all = (*with_.trainers->disks)[committed.job];
     const auto found = all.find(committed.checkpoint.directory);
-    ManifestWritten written{.job = committed.job, .directory = committed.checkpoint.directory};
-    if (found == all.end() ||
-        static_cast<int>(found->second.shards.size()) != found->second.world_size) {
-      written.error = "a shard is missing";
-    } else {
+    ManifestWritten written{.job = committed.job,
+                            .generation = committed.generation,
+                            .directory = committed.checkpoint.directory};
+    if (found != all.end()) {
       found->second.manifest = true;
-      for (const std::string& directory : committed.prune) all.erase(directory);
+      for (const std::string& directory : committed.prune) {
+        with_.removes(committed.job, directory);
+        all.erase(directory);
+        written.pruned.push_back(directory);
+      }
+    } else {
+      written.error = "its directory is gone";
     }
     with_.say(index_, written);
     with_.handled(index_);
   });
 }
 
+// The first reading of a checkpoint may take longer than training needs for the next few.
 void SimNode::On(const ScrubCheckpoint& scrub) {
-  const Duration disk = with_.trainers->random->Delay(milliseconds(2), milliseconds(80));
+  Random& random = *with_.trainers->random;
+  const bool is_slow = scrub.at_once && random.Chance(0.1);
+  const Duration disk = is_slow ? random.Delay(milliseconds(500), std::chrono::seconds(20))
+                                : random.Delay(milliseconds(2), milliseconds(80));
   Later(disk, [this, scrub] {
     const CheckpointDisk& all = (*with_.trainers->disks)[scrub.job];
     const auto found = all.find(scrub.checkpoint.directory);
+    const std::vector<ShardInfo>& shards = scrub.checkpoint.shards;
     const bool whole = found != all.end() &&
-                       static_cast<int>(found->second.shards.size()) == found->second.world_size;
+                       std::all_of(shards.begin(), shards.end(), [&](const ShardInfo& shard) {
+                         return found->second.shards.contains(shard.rank);
+                       });
     with_.say(index_, CheckpointScrubbed{scrub.scrub_id, scrub.job, scrub.checkpoint.directory,
                                          whole ? ScrubOutcome::kWhole : ScrubOutcome::kMissing, "",
                                          whole ? "" : "a shard is missing"});

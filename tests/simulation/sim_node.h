@@ -30,6 +30,8 @@ class SimNode {
     std::function<void(int node, WorkerMessage)> say;
     std::function<void(int node, const Probe&)> probe;
     std::function<void(int node)> handled;
+    // Before a checkpoint's directory goes.
+    std::function<void(const JobId&, const std::string& directory)> removes;
   };
 
   SimNode(int index, std::string name, int slots, Surroundings surroundings);

@@ -85,6 +85,13 @@ const JobRecord* SimStore::FindJob(const JobId& id) const {
   return found == jobs_.end() ? nullptr : &found->second;
 }
 
+std::vector<CheckpointRecord> SimStore::Checkpoints(const JobId& job) const {
+  std::vector<CheckpointRecord> found;
+  for (const auto& [key, checkpoint] : checkpoints_)
+    if (key.first == job) found.push_back(checkpoint);
+  return found;
+}
+
 const NodeRecord* SimStore::FindNode(const NodeName& name) const {
   const auto found = nodes_.find(name);
   return found == nodes_.end() ? nullptr : &found->second;

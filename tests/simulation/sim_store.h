@@ -34,6 +34,7 @@ class SimStore {
   // Of what is durable.
   const JobRecord* FindJob(const JobId& id) const;
   const NodeRecord* FindNode(const NodeName& name) const;
+  std::vector<CheckpointRecord> Checkpoints(const JobId& job) const;
   std::uint64_t Hash() const;
 
   // Commits take much longer until `until`.

@@ -86,6 +86,9 @@ World::World(WorldOptions options, Seams seams)
     };
     with.probe = [this](int node, const Probe& probe) { AnswerProbe(node, probe); };
     with.handled = [this](int node) { oracle_->AfterNodeEvent(node); };
+    with.removes = [this](const JobId& job, const std::string& directory) {
+      oracle_->Removes(job, directory);
+    };
     nodes_.push_back(std::make_unique<SimNode>(i, "n" + std::to_string(i), slots, std::move(with)));
   }
   streams_.resize(static_cast<std::size_t>(count));

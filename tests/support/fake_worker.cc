@@ -195,6 +195,8 @@ void FakeWorker::HandleLocked(const Coordinator& message) {
       reply.mutable_manifest_written()->set_directory(
           message.checkpoint_committed().checkpoint().directory());
       reply.mutable_manifest_written()->set_ok(true);
+      reply.mutable_manifest_written()->set_generation(message.checkpoint_committed().generation());
+      *reply.mutable_manifest_written()->mutable_pruned() = message.checkpoint_committed().prune();
       return SendLocked(reply);
     }
     case Coordinator::kScrubCheckpoint: {

@@ -84,9 +84,12 @@ AgentRunner::AgentRunner(EventLoop& loop, AgentRunnerOptions options, SendFuncti
       progress_interval_(kDefaultProgressInterval),
       ready_timer_(loop),
       sample_timer_(loop),
-      scrubber_([this](CheckpointScrubbed scrubbed) {
-        loop_.Post([this, scrubbed = std::move(scrubbed)] { send_(scrubbed); });
-      }) {}
+      scrubber_([this](const CheckpointScrubbed& scrubbed) { Answer(scrubbed); }),
+      verifier_([this](const CheckpointScrubbed& scrubbed) { Answer(scrubbed); }, scrubber_) {}
+
+void AgentRunner::Answer(const CheckpointScrubbed& scrubbed) {
+  loop_.Post([this, scrubbed] { send_(scrubbed); });
+}
 
 template <typename Work, typename Then>
 void AgentRunner::RunOn(WorkerLanes& lanes, const JobId& job, Work work, Then then,
@@ -278,25 +281,32 @@ void AgentRunner::HandleMessage(const Welcome& welcome) {
 }
 
 void AgentRunner::HandleMessage(const CheckpointCommitted& committed) {
-  scrubber_.Hold();
   RunOn(
       checkpoint_lanes_, committed.job,
       [committed] {
-        std::string prune_error;
-        const Status status = WriteManifest(committed, &prune_error);
-        if (!prune_error.empty()) Log().warn("job {}: {}", committed.job.value, prune_error);
+        CommitWritten written = WriteManifest(committed);
+        if (!written.prune_error.empty())
+          Log().warn("job {}: {}", committed.job.value, written.prune_error);
         return ManifestWritten{.job = committed.job,
+                               .generation = committed.generation,
                                .directory = committed.checkpoint.directory,
-                               .error = status.message()};
+                               .error = written.status.message(),
+                               .pruned = std::move(written.pruned)};
       },
-      [this](const ManifestWritten& written) {
-        scrubber_.Resume();
-        send_(written);
-      },
-      ManifestWritten{committed.job, committed.checkpoint.directory, kBusy});
+      [this](const ManifestWritten& written) { send_(written); },
+      ManifestWritten{.job = committed.job,
+                      .generation = committed.generation,
+                      .directory = committed.checkpoint.directory,
+                      .error = kBusy});
+}
+
+void AgentRunner::HandleMessage(const CancelScrub& cancel) {
+  scrubber_.Cancel(cancel.scrub_id);
+  verifier_.Cancel(cancel.scrub_id);
 }
 
 void AgentRunner::HandleMessage(const ScrubCheckpoint& order) {
+  if (order.at_once) return verifier_.Start(order, {});
   std::vector<std::string> yields_to = {order.output_dir};
   for (const HostedGeneration& hosted : agent_.Hosted()) {
     const Prepare* prepare = agent_.FindPrepare(hosted.job);

@@ -63,8 +63,10 @@ class AgentRunner {
   void HandleMessage(const Probe&) {}    // of the node, as faults without a job: WorkerServer
   void HandleMessage(const InjectFault& fault) { CarryOut(agent_.OnInjectFault(fault)); }
   void HandleMessage(const ScrubCheckpoint& order);
-  void HandleMessage(const CancelScrub& cancel) { scrubber_.Cancel(cancel.scrub_id); }
+  void HandleMessage(const CancelScrub& cancel);
   void HandleMessage(const Stop& stop) { CarryOut(agent_.OnStop(stop)); }
+
+  void Answer(const CheckpointScrubbed& scrubbed);  // any thread
 
   void CarryOut(const Effects& effects);
   void Do(const SendToCoordinator& effect);
@@ -124,6 +126,7 @@ class AgentRunner {
   Timer ready_timer_;
   Timer sample_timer_;
   Scrubber scrubber_;
+  Scrubber verifier_;
   bool sampling_ = false;
   // By what the work waits for: a job's own storage must not hold up the proof that it is gone.
   // Destroyed first, which joins.

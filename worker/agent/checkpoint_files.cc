@@ -6,11 +6,8 @@
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "common/base/files.h"
-#include "common/base/thread_priority.h"
-#include "common/checkpoint_format/shard_frame.h"
 
 namespace muster::worker {
 namespace {
@@ -25,19 +22,6 @@ Generation GenerationOf(const std::string& name) {
   const char* const end = name.data() + name.size();
   const auto parsed = std::from_chars(name.data() + dash + 2, end, generation);
   return parsed.ec == std::errc() && parsed.ptr == end ? generation : 0;
-}
-
-// On a thread that yields to the ranks of this node: they are training meanwhile.
-Status VerifyShards(const std::string& directory, const std::vector<ShardInfo>& shards) {
-  Status status;
-  std::thread([&] {
-    LowerThreadPriority();
-    for (const ShardInfo& shard : shards) {
-      status = VerifyShardFile({directory + "/" + shard.file, shard.bytes, shard.checksum});
-      if (!status.ok()) return;
-    }
-  }).join();
-  return status;
 }
 
 }  // namespace
@@ -66,16 +50,24 @@ bool IsCheckpointName(const std::string& name) {
   return name.starts_with("step-") && name.find_first_not_of(kAllowed) == std::string::npos;
 }
 
-Status WriteManifest(const CheckpointCommitted& committed, std::string* prune_error) {
+CommitWritten WriteManifest(const CheckpointCommitted& committed) {
   const std::string root = committed.output_dir + "/checkpoints/";
   const std::string& name = committed.checkpoint.directory;
-  if (!IsCheckpointName(name)) return InvalidArgument("'" + name + "' names no checkpoint");
-  MUSTER_RETURN_IF_ERROR(VerifyShards(root + name, committed.checkpoint.shards));
-  MUSTER_RETURN_IF_ERROR(WriteFileAtomically(root + name + "/manifest.json",
-                                             ManifestJson(committed.job, committed.checkpoint)));
+  CommitWritten written;
+  if (!IsCheckpointName(name)) {
+    written.status = InvalidArgument("'" + name + "' names no checkpoint");
+    return written;
+  }
+  const std::string path = root + name + "/manifest.json";
+  const std::string json = ManifestJson(committed.job, committed.checkpoint);
+  // A disk on which nothing can be written is not to keep old checkpoints from being removed.
+  if (const auto lies_there = ReadFile(path, json.size() + 1);
+      !lies_there.ok() || *lies_there != json)
+    written.status = WriteFileAtomically(path, json);
+  if (!written.status.ok()) return written;
   for (const std::string& old : committed.prune) {
     if (!IsCheckpointName(old) || old == name) {
-      *prune_error = "'" + old + "' is not removed: it names no older checkpoint";
+      written.prune_error = "'" + old + "' is not removed: it names no older checkpoint";
       continue;
     }
     // The manifest goes first: a removal that is interrupted leaves no half checkpoint that
@@ -83,9 +75,13 @@ Status WriteManifest(const CheckpointCommitted& committed, std::string* prune_er
     std::error_code error;
     std::filesystem::remove(root + old + "/manifest.json", error);
     std::filesystem::remove_all(root + old, error);
-    if (error) *prune_error = "remove " + root + old + ": " + error.message();
+    if (error) {
+      written.prune_error = "remove " + root + old + ": " + error.message();
+    } else {
+      written.pruned.push_back(old);
+    }
   }
-  return OkStatus();
+  return written;
 }
 
 std::vector<std::string> RemoveAbandonedCheckpoints(const std::string& output_dir,

@@ -1,8 +1,8 @@
 // A checkpoint's commit record on disk, and the removal of old checkpoints.
 //
 // The manifest is written beside the shards after the coordinator has committed, so that a copied
-// checkpoint stands alone; docs/checkpoint-format.md describes it. Blocks (fsync, and as long as it
-// takes to read a checkpoint); free functions; any thread.
+// checkpoint stands alone; docs/checkpoint-format.md describes it. Blocks on the disk; free
+// functions; any thread.
 #pragma once
 
 #include <string>
@@ -20,13 +20,16 @@ std::string ManifestJson(const JobId& job, const CheckpointInfo& checkpoint);
 // "step-" and letters, digits, '-', '_' or '.': a name of a checkpoint and of nothing else.
 bool IsCheckpointName(const std::string& name);
 
-// Reads every shard again, from the disk and not from the page cache, compares it with what its
-// rank reported, writes manifest.json durably, and only then removes what is listed in `prune`: an
-// older checkpoint goes because of one that is known to be whole. The status is the new one's
-// (kNotFound, kDataLoss: a shard is not there or damaged; nothing is written or removed then); a
-// directory that could not be removed is named in `prune_error`. The output directory is shared by
-// all nodes of the job.
-Status WriteManifest(const CheckpointCommitted& committed, std::string* prune_error);
+struct CommitWritten {
+  Status status;                    // of the manifest; not OK: nothing was removed
+  std::vector<std::string> pruned;  // directories that are gone
+  std::string prune_error;          // why another one is not
+};
+
+// Writes manifest.json durably, unless the same one lies there, and only then removes what is
+// listed in `prune`. The shards are not read: ScrubShards does that afterwards. The output
+// directory is shared by all nodes of the job.
+CommitWritten WriteManifest(const CheckpointCommitted& committed);
 
 // Removes what generations before the launch left half-written: their checkpoints that have no
 // manifest and that the launch does not offer for a resume. A shard that was never reported is

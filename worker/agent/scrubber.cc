@@ -13,23 +13,33 @@ constexpr std::chrono::seconds kLookInterval{1};
 
 }  // namespace
 
-Scrubber::Scrubber(Done done) : done_(std::move(done)), thread_([this] { Run(); }) {}
+Scrubber::Scrubber(Done done) : Scrubber(std::move(done), nullptr) {}
+
+Scrubber::Scrubber(Done done, Scrubber& background) : Scrubber(std::move(done), &background) {}
+
+Scrubber::Scrubber(Done done, Scrubber* background)
+    : done_(std::move(done)), background_(background), thread_([this] { Run(); }) {}
 
 Scrubber::~Scrubber() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    reading_ = 0;
+    called_off_ = true;
   }
   changed_.notify_all();
   thread_.join();
 }
 
+bool Scrubber::CallsOff(const ScrubCheckpoint& newer, const ScrubCheckpoint& order) const {
+  return background_ == nullptr || newer.job == order.job;
+}
+
 void Scrubber::Start(ScrubCheckpoint order, std::vector<std::string> yields_to) {
   {
     const std::lock_guard lock(mutex_);
-    reading_ = 0;
-    next_ = Order{std::move(order), std::move(yields_to), {}, {}};
+    if (reading_ && CallsOff(order, *reading_)) called_off_ = true;
+    std::erase_if(waiting_, [&](const Order& older) { return CallsOff(order, older.scrub); });
+    waiting_.push_back({std::move(order), std::move(yields_to), {}, {}});
   }
   changed_.notify_all();
 }
@@ -37,8 +47,8 @@ void Scrubber::Start(ScrubCheckpoint order, std::vector<std::string> yields_to) 
 void Scrubber::Cancel(std::uint64_t scrub_id) {
   {
     const std::lock_guard lock(mutex_);
-    if (reading_ == scrub_id) reading_ = 0;
-    if (next_ && next_->scrub.scrub_id == scrub_id) next_.reset();
+    if (reading_ && reading_->scrub_id == scrub_id) called_off_ = true;
+    std::erase_if(waiting_, [&](const Order& order) { return order.scrub.scrub_id == scrub_id; });
   }
   changed_.notify_all();
 }
@@ -57,25 +67,34 @@ void Scrubber::Resume() {
 }
 
 void Scrubber::Run() {
-  LowerThreadPriorityToIdle();
+  background_ != nullptr ? LowerThreadPriority() : LowerThreadPriorityToIdle();
+  std::unique_lock lock(mutex_);
   for (;;) {
-    std::optional<Order> order;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || next_; });
-      if (stopping_) return;
-      order = std::exchange(next_, std::nullopt);
-      reading_ = order->scrub.scrub_id;
-    }
-    done_(ScrubShards(order->scrub,
-                      [this, &order](std::uint64_t bytes) { return BeforeRead(*order, bytes); }));
+    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    if (stopping_) return;
+    Order order = std::move(waiting_.front());
+    waiting_.pop_front();
+    reading_ = order.scrub;
+    called_off_ = false;
+    lock.unlock();
+    done_(Read(order));
+    lock.lock();
+    reading_.reset();
   }
+}
+
+CheckpointScrubbed Scrubber::Read(Order& order) {
+  if (background_ != nullptr) background_->Hold();
+  CheckpointScrubbed scrubbed = ScrubShards(
+      order.scrub, [this, &order](std::uint64_t bytes) { return BeforeRead(order, bytes); });
+  if (background_ != nullptr) background_->Resume();
+  return scrubbed;
 }
 
 Status Scrubber::BeforeRead(Order& order, std::uint64_t bytes) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (reading_ != order.scrub.scrub_id) return Cancelled("called off");
+    if (called_off_) return Cancelled("called off");
     const TimePoint now = SystemClock().Now();
     if (holds_ > 0) {
       changed_.wait_for(lock, kLookInterval);
@@ -85,8 +104,7 @@ Status Scrubber::BeforeRead(Order& order, std::uint64_t bytes) {
       lock.lock();
       order.next_look = SystemClock().Now() + kLookInterval;
       if (written) {
-        changed_.wait_until(lock, order.next_look,
-                            [&] { return reading_ != order.scrub.scrub_id; });
+        changed_.wait_until(lock, order.next_look, [this] { return called_off_; });
       }
     } else if (now < order.next_read) {
       changed_.wait_until(lock, order.next_read);

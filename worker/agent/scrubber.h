@@ -1,14 +1,17 @@
-// Scrubber: reads checkpoints again on a thread of its own, and is in nobody's way.
+// Scrubber: reads checkpoints again on a thread of its own.
 //
-// The thread has the lowest priority for processor and disk and keeps to the order's bytes per
-// second. It waits while it is held, and while a shard is being written to one of the given output
-// directories. One order at a time: a new one calls off the one before. Every order is answered.
+// In the background: the thread has the lowest priority for processor and disk. It waits while it
+// is held, and while a shard is being written to one of the given output directories. One order at
+// a time: a new one calls off the one before. At once: the thread yields the processor to the
+// ranks, and nothing else holds it up. One order after the other; a new one calls off those of the
+// same job. Both keep to the order's bytes per second. Every order that was begun is answered.
 //
 // Owned by AgentRunner. Any thread may call; `done` is called on the scrubber's thread.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -26,7 +29,10 @@ class Scrubber {
  public:
   using Done = std::function<void(CheckpointScrubbed)>;
 
+  // In the background.
   explicit Scrubber(Done done);
+  // At once; `background`, which outlives it, is held while it reads.
+  Scrubber(Done done, Scrubber& background);
   // Calls off what is being read.
   ~Scrubber();
   Scrubber(const Scrubber&) = delete;
@@ -47,14 +53,19 @@ class Scrubber {
     TimePoint next_look;  // whether a shard is being written
   };
 
+  Scrubber(Done done, Scrubber* background);
+  bool CallsOff(const ScrubCheckpoint& newer, const ScrubCheckpoint& order) const;
   void Run();
+  CheckpointScrubbed Read(Order& order);
   Status BeforeRead(Order& order, std::uint64_t bytes);
 
   const Done done_;
+  Scrubber* const background_;  // null: this is it
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Order> next_;
-  std::uint64_t reading_ = 0;  // 0: none, or it was called off
+  std::deque<Order> waiting_;
+  std::optional<ScrubCheckpoint> reading_;
+  bool called_off_ = false;  // what is being read
   int holds_ = 0;
   bool stopping_ = false;
   std::thread thread_;

@@ -226,6 +226,51 @@ TEST_F(ScrubberTest, WhatNobodyWaitsForIsCalledOff) {
   EXPECT_EQ(answer.outcome, ScrubOutcome::kWhole);
 }
 
+class VerifierTest : public ScrubberTest {
+ protected:
+  Answers verified_;
+  Scrubber verifier_{[this](CheckpointScrubbed scrubbed) { verified_.Add(std::move(scrubbed)); },
+                     scrubber_};
+};
+
+TEST_F(VerifierTest, ANewOrderOfTheSameJobCallsOffTheOneBeforeAndTheScrubGoesOn) {
+  order_.max_bytes_per_second = 4 * kShardPieceBytes;  // a second and a half
+  verifier_.Start(order_, {});
+  ScrubCheckpoint scrub = order_;
+  scrub.scrub_id = 8;
+  scrub.max_bytes_per_second = 0;
+  verifier_.Start(scrub, {});  // of the same job: it calls off the first
+  CheckpointScrubbed answer = verified_.Next();
+  if (answer.scrub_id == 7) {  // it had begun
+    EXPECT_EQ(answer.outcome, ScrubOutcome::kCalledOff);
+    answer = verified_.Next();
+  }
+  EXPECT_EQ(answer.scrub_id, 8u);
+  EXPECT_EQ(answer.outcome, ScrubOutcome::kWhole);
+  scrubber_.Start(scrub, {});
+  EXPECT_EQ(answers_.Next().outcome, ScrubOutcome::kWhole) << "it is held no longer";
+}
+
+TEST_F(VerifierTest, ReadsOneJobAfterTheOther) {
+  order_.max_bytes_per_second = 16 * kShardPieceBytes;
+  verifier_.Start(order_, {});
+  ScrubCheckpoint other = order_;
+  other.scrub_id = 8;
+  other.job = JobId{"ffffffffff"};
+  verifier_.Start(other, {});
+  for (const std::uint64_t id : {7, 8}) {
+    const CheckpointScrubbed answer = verified_.Next();
+    EXPECT_EQ(answer.scrub_id, id);
+    EXPECT_EQ(answer.outcome, ScrubOutcome::kWhole);
+  }
+}
+
+TEST_F(VerifierTest, ACheckpointThatIsBeingWrittenDoesNotHoldItUp) {
+  std::ofstream{Directory() + "/rank-00000.shard.tmp"} << "x";
+  verifier_.Start(order_, {});
+  EXPECT_EQ(verified_.Next().outcome, ScrubOutcome::kWhole);
+}
+
 TEST_F(ScrubberTest, EndsInTheMiddleOfAnOrder) {
   auto scrubber = std::make_unique<Scrubber>([](const CheckpointScrubbed&) {});
   scrubber->Hold();

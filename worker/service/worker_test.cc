@@ -188,6 +188,9 @@ TEST_F(WorkerTest, ACommittedCheckpointGetsItsManifestAndOldOnesGo) {
   const auto written = coordinator_->Await([](const auto& m) { return m.has_manifest_written(); });
   ASSERT_TRUE(written);
   EXPECT_TRUE(written->manifest_written().ok()) << written->manifest_written().error();
+  EXPECT_EQ(written->manifest_written().generation(), 1);
+  ASSERT_EQ(written->manifest_written().pruned_size(), 1);
+  EXPECT_EQ(written->manifest_written().pruned(0), "step-00000005-g1");
   EXPECT_TRUE(std::filesystem::exists(dir_ / "out/checkpoints/step-00000010-g1/manifest.json"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "out/checkpoints/step-00000005-g1"));
 }
