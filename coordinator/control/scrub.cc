@@ -220,6 +220,7 @@ void Scrubs::SendParts(JobEntry& job, const CheckpointRecord& checkpoint, const 
                                      .job = job.record.id,
                                      .output_dir = job.record.output_dir,
                                      .checkpoint = InfoOf(part),
+                                     .max_bytes_per_second = limit,
                                      .at_once = true});
   }
   give_up_times_.insert({verification.give_up_at, job.record.id});
