@@ -183,6 +183,7 @@ Status PilotFiles::End(const PilotRecord& record, const std::vector<std::string>
   for (const std::string& node : nodes)
     if (Status status = RevokeSince(node, record, now_ms); !status.ok()) worst = std::move(status);
   MUSTER_RETURN_IF_ERROR(worst);
+  if (!fs::exists(Dir(record.key), ignored)) return OkStatus();  // it was not submitted
   MUSTER_RETURN_IF_ERROR(WriteEnd(record));
   RemoveOldest();
   return OkStatus();

@@ -21,21 +21,9 @@
 
 #include "common/base/result.h"
 #include "common/slurm/slurm_commands.h"
-#include "coordinator/pilots/pool_config.h"
+#include "coordinator/pilots/pilot_pool.h"
 
 namespace muster {
-
-struct PilotRecord {
-  std::string key;
-  std::string why;
-  std::vector<std::string> exclude;
-  std::int64_t asked_unix_ms = 0;
-  std::uint64_t slurm_job_id = 0;  // 0: not known
-  std::string cancelled;           // why; empty: it was not
-  std::vector<std::string> bad_nodes;
-  std::int64_t cancelled_unix_ms = 0;
-  std::string ended;  // Slurm's last word of it; empty: it has not
-};
 
 class PilotFiles {
  public:

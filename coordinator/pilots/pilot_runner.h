@@ -1,28 +1,21 @@
-// PilotRunner: carries out what PoolPlanner decides. Reads DIR/pilots.yaml, keeps the list of
-// pilots, asks Slurm, gives nodes their tokens, and writes down for `muster slurm pilots` what
-// there is.
+// PilotRunner: carries out what PilotPool decides: reads DIR/pilots.yaml, calls Slurm, gives nodes
+// their tokens, and writes down for `muster slurm pilots` what there is.
 //
 // Owned by the server; everything runs on the loop's thread but what blocks, which is done in order
-// by one thread of its own (PilotFiles). Slurm is asked by one squeue for all pilots every 15 s,
-// and for a few seconds after something was done every 2 s. Without a pilots.yaml it does nothing
-// but look for one. What fails is tried again with the next look and told once in the log.
+// by one thread of its own (PilotFiles). Each outcome comes back as an event that the loop handles
+// by itself, never within the call that asked for it. Without a pilots.yaml it does nothing but
+// look for one.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
-#include "common/slurm/slurm_commands.h"
-#include "coordinator/control/events.h"
 #include "coordinator/pilots/pilot_files.h"
-#include "coordinator/pilots/pool_planner.h"
+#include "coordinator/pilots/pilot_pool.h"
 
 namespace muster {
 
@@ -55,64 +48,33 @@ class PilotRunner {
   void Start();
 
   // By Slurm's state of theirs in lower case, of those that have not ended.
-  const std::map<std::string, int>& counts() const { return counts_; }
+  std::map<std::string, int> counts() const { return decider_.Counts(); }
 
  private:
-  struct Pilot;
-  struct PollResult;
-
-  void SchedulePoll(Duration delay);
-  void ApplyPollResult(PollResult& look);
-  void TakeConfig(const PollResult& look);
-  void TakeLoaded(std::vector<PilotRecord> records);
-  void TakeJobs(const std::vector<slurm::JobInfo>& jobs);
-  void TakeJob(const slurm::JobInfo& job);
-  void Update(Pilot& pilot, const slurm::JobInfo& job);
-  void CancelStray(std::uint64_t id, const std::string& why);
-  void SettleUnknown(const std::set<std::string>& listed);
-  void End(const std::string& key, const std::string& state);
-  PoolFacts Facts();
-  void ObserveNodes(const PoolFacts& facts);
-  void GiveTokens(Pilot& pilot, const PoolFacts& facts);
-  void Act(const PoolPlan& plan);
-  void Do(const SubmitPilot& action);
-  void Do(const CancelPilot& action);
-  void Submit(Pilot& pilot);
-  void Submitted(const std::string& key, const Result<std::uint64_t>& id);
-  void Cancel(Pilot& pilot);
-  void WriteStatus();
-  void RecordEvent(const char* kind, Severity severity, std::string message);
-  void Problem(const std::string& what, const Status& status);
-
-  template <typename T>
-  void OnPool(std::function<T()> work, std::function<void(const T&)> done);
+  void Handle(const PoolEvent& event);
+  void Do(const LookAtPool& look);
+  void Do(const SubmitPilotJob& submit);
+  void Do(const CancelPilotJob& cancel);
+  void Do(const GivePilotToken& give);
+  void Do(const PutPilotAway& put);
+  void Do(const CancelStrayJob& cancel);
+  void Do(const WritePoolStatus& write);
+  void Do(const DrainPoolNode& drain) { hooks_.drain(drain); }
+  void Do(const ClusterNote& note) { hooks_.note(note); }
+  void Do(const PoolLogLine& line);
+  // `work` runs on the pool's thread; the event that it returns is handled on the loop.
+  void OnPool(std::function<PoolEvent(PilotFiles&)> work);
 
   EventLoop& loop_;
   const PilotRunnerOptions options_;
   const PilotHooks hooks_;
-  std::shared_ptr<PilotFiles> files_;
-  PoolPlanner planner_;
-  std::optional<PoolConfig> config_;
-  std::string config_text_;
-  bool loaded_ = false;
-  bool listed_once_ = false;  // before that nobody knows what pilots there are
-  std::map<std::string, std::unique_ptr<Pilot>> pilots_;  // by key; not ended
-  std::set<std::string> over_;                            // keys of ended ones
-  std::map<std::string, TimePoint> bad_until_;            // nodes
-  std::set<std::uint64_t> strays_;                        // cancelled
-  std::map<std::string, int> counts_;
-  std::map<std::string, std::string> problems_;  // by what was tried
-  std::string condition_;
-  std::string failure_;  // of the newest pilot that failed
-  std::string status_text_;
-  std::optional<TimePoint> listed_at_;
-  TimePoint soon_until_;
-  TimePoint beat_at_;
-  int next_key_ = 0;
+  PilotPool decider_;
+  PilotFiles files_;  // the pool's thread alone
   Timer timer_;
   // Outlives the runner in functions that the thread has posted.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  WorkerPool pool_{"pilots", 1, 256};
+  // Beside the bounded ones a look and a status file. Joins before `files_` is destroyed.
+  WorkerPool pool_{"pilots", 1, PilotPool::kMaxUnderWay + 2};
 };
 
 }  // namespace muster

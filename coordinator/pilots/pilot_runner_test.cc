@@ -207,6 +207,7 @@ TEST_F(PilotRunnerTest, CountsThoseThatHaveNotEndedByState) {
   Need(2);
   Start();
   ASSERT_TRUE(Eventually([&] { return Counts() == std::map<std::string, int>{{"pending", 2}}; }));
+  ASSERT_TRUE(Eventually([&] { return Pilots().size() == 2; }));
   const std::string key = Key();
   SetJob("1", key, "RUNNING", "n7");  // of the other one Slurm knows nothing any more
   ASSERT_TRUE(Eventually([&] { return Counts().count("running") == 1; }));
