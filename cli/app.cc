@@ -126,6 +126,9 @@ void AddClusterCommands(CLI::App& app, Invocation& call) {
   Flagged(up, "--listen", call.up.listen, "Coordinator's address, 127.0.0.1:PORT or unix:PATH",
           "MUSTER_UP_LISTEN");
   Flagged(up, "--http", call.up.http, "Address of /metrics, 127.0.0.1:PORT", "MUSTER_UP_HTTP");
+  Flagged(up, "--webhook-hosts", call.up.webhook_hosts,
+          "Hosts that job files may have events posted to, HOST[:PORT],... [none]",
+          "MUSTER_WEBHOOK_HOSTS");
   YesNo(up, "netns", call.up.netns,
         "Each node in a network namespace of its own; needs root [as before, or no]",
         "MUSTER_UP_NETNS");

@@ -29,6 +29,7 @@ struct UpOptions {
   std::string listen;  // empty: the coordinator's former port, or any
   std::string http;
   std::string log_level;
+  std::string webhook_hosts;         // of the coordinator; empty: none
   std::optional<bool> netns;         // nodes in network namespaces; none: as before, or no
   std::optional<bool> allow_faults;  // `muster fault` works; none: as before, or no
   // The first so many nodes are of the first failure domain, and so on; 0: as before, or none.

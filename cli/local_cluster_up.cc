@@ -224,6 +224,8 @@ Status LocalCluster::StartCoordinatorAt(const std::string& listen, const std::st
     argv.insert(argv.end(), {"--worker-listen", LocalClusterNetwork::CoordinatorAddress()});
   if (record_.allow_faults) argv.push_back("--allow-faults");
   if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
+  if (!options.webhook_hosts.empty())
+    argv.insert(argv.end(), {"--webhook-hosts", options.webhook_hosts});
   MUSTER_RETURN_IF_ERROR(Start(kCoordinator, argv, paths_.CoordinatorLog()));
   const ProcessId process = started_.at(kCoordinator).id;
   const Status status = WaitForEndpoint(process, Deadline::After(options.ready_within));

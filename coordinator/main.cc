@@ -119,6 +119,14 @@ int main(int argc, char** argv) {
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
       ->check(CLI::Range(0.0, 1e8))
       ->capture_default_str();
+  app.add_option("--webhook-hosts", options.webhook_hosts,
+                 "Hosts that job files may have events posted to: HOST[:PORT],... and networks, "
+                 "10.0.0.0/8, that their names may resolve to")
+      ->envname("MUSTER_WEBHOOK_HOSTS");
+  app.add_flag("--webhook-proxy", options.webhook_proxy,
+               "Post webhooks by the proxies of the environment, https_proxy and no_proxy; "
+               "addresses are not checked then")
+      ->envname("MUSTER_WEBHOOK_PROXY");
   app.add_flag("--allow-faults", options.allow_faults,
                "Cause faults when a client asks for it (muster fault)")
       ->envname("MUSTER_ALLOW_FAULTS");

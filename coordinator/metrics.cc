@@ -216,12 +216,11 @@ void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
         .Add({}, static_cast<double>(edges.certificate_not_after_ms) / 1000);
   auto& pilots = out.Gauge("muster_pilots", "Pilot jobs that have not ended, by state.");
   for (const auto& [state, count] : edges.pilots) pilots.Add({{"state", state}}, count);
-  auto& on_event = out.Counter("muster_on_event_total", "What job files want done at events.");
+  auto& on_event = out.Counter("muster_on_event_total", "Webhooks of job files.");
   const OnEventRunner::Totals& totals = edges.on_event;
-  on_event.Add({{"what", "command"}, {"result", "done"}}, static_cast<double>(totals.commands));
-  on_event.Add({{"what", "webhook"}, {"result", "done"}}, static_cast<double>(totals.webhooks));
-  on_event.Add({{"what", "any"}, {"result", "failed"}}, static_cast<double>(totals.failed));
-  on_event.Add({{"what", "any"}, {"result", "refused"}}, static_cast<double>(totals.refused));
+  on_event.Add({{"result", "done"}}, static_cast<double>(totals.done));
+  on_event.Add({{"result", "failed"}}, static_cast<double>(totals.failed));
+  on_event.Add({{"result", "refused"}}, static_cast<double>(totals.refused));
 }
 
 std::string Metrics::Render(const Controller& controller, const EdgeFigures& edges,

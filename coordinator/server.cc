@@ -13,7 +13,6 @@
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/version.h"
-#include "common/job_spec/parse.h"
 #include "common/net/interfaces.h"
 #include "common/process/network_namespace.h"
 #include "common/rpc/token.h"
@@ -168,7 +167,8 @@ Result<OpenedStore> OpenStore(const ServerOptions& options) {
   return opened;
 }
 
-ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch) {
+ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
+                            const OnEventRunner& on_event) {
   ControllerOptions controller;
   controller.cluster = options.dir;
   controller.epoch = epoch;
@@ -176,6 +176,7 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch) {
   controller.scrub_interval = options.scrub_interval;
   controller.allow_faults = options.allow_faults;
   controller.new_token = [] { return ToHex(*RandomBytes(kTokenBytes)); };
+  controller.check_job = [&on_event](const JobSpec& spec) { return on_event.Check(spec); };
   // As often as workers read the pages: a hang is told by 30 samples within 3 s.
   controller.progress_ms = 50;
   // Silence for a lease loses a node, so a few heartbeats must fit into one.
@@ -190,7 +191,8 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch) {
 // Members are destroyed from the last to the first: the edges before what they use.
 struct Server::Impl : EffectSink {
   Impl(ServerOptions options, std::shared_ptr<Authenticator> authenticator,
-       std::optional<Enrolment> enrolment, PidFile pid_file, OpenedStore store);
+       std::optional<Enrolment> enrolment, PidFile pid_file, OpenedStore store,
+       WebhookRules webhook_rules);
 
   Status Start();
   Status ListenGrpc();
@@ -242,7 +244,8 @@ struct Server::Impl : EffectSink {
 };
 
 Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> authenticator_in,
-                   std::optional<Enrolment> enrolment_in, PidFile pid_file_in, OpenedStore store_in)
+                   std::optional<Enrolment> enrolment_in, PidFile pid_file_in, OpenedStore store_in,
+                   WebhookRules webhook_rules)
     : options(std::move(options_in)),
       paths{options.dir},
       authenticator(std::move(authenticator_in)),
@@ -250,8 +253,8 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> auth
       store(std::move(store_in)),
       metrics(3 * options.scrape_interval),
       discovery_labels(LabelsOfEnvironment(options.cluster_name)),
-      on_event(loop),
-      host(loop, store.store(), *this, OptionsOf(options, store.epoch()), SystemClock()),
+      on_event(loop, {.rules = std::move(webhook_rules), .may_use_proxy = options.webhook_proxy}),
+      host(loop, store.store(), *this, OptionsOf(options, store.epoch(), on_event), SystemClock()),
       workers(loop, *authenticator, host),
       watches(loop, host),
       clients({loop, host, store.store(), watches, workers, *authenticator}, options.dir),
@@ -427,11 +430,7 @@ void Server::Impl::OnEvents(const std::vector<EventRecord>& events) {
   for (const EventRecord& event : events) {
     if (event.job.empty()) continue;
     const Result<JobView> job = host.controller().FindJob(event.job.value);
-    if (!job.ok()) continue;
-    // Most jobs want nothing, and their files need not be parsed for every event.
-    const std::string& yaml = job->record->spec_yaml;
-    if (yaml.find("on_event") == std::string::npos) continue;
-    if (const Result<JobSpec> spec = ParseJobSpec(yaml); spec.ok()) on_event.Offer(*spec, event);
+    if (job.ok()) on_event.Offer(*job->spec, event);
   }
 }
 
@@ -482,6 +481,9 @@ Server::~Server() {
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   MUSTER_RETURN_IF_ERROR(CheckAddresses(options));
   MUSTER_RETURN_IF_ERROR(CheckFileSd(options.file_sd));
+  Result<WebhookRules> parsed_rules = WebhookRules::Parse(options.webhook_hosts);
+  if (!parsed_rules.ok()) return parsed_rules.status().WithContext("--webhook-hosts");
+  WebhookRules webhook_rules = *std::move(parsed_rules);
   const ClusterPaths paths{options.dir};
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.CoordinatorDir(), 0700));
   MUSTER_ASSIGN_OR_RETURN(PidFile pid_file, PidFile::Acquire(paths.CoordinatorPid()));
@@ -493,9 +495,9 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   if (options.cluster_name.empty())
     options.cluster_name = std::filesystem::path(options.dir).filename().string();
   MUSTER_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(options));
-  auto impl =
-      std::make_unique<Impl>(std::move(options), std::move(security.authenticator),
-                             std::move(security.enrolment), std::move(pid_file), std::move(store));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(security.authenticator),
+                                     std::move(security.enrolment), std::move(pid_file),
+                                     std::move(store), std::move(webhook_rules));
   std::unique_ptr<Server> server(new Server(std::move(impl)));
   MUSTER_RETURN_IF_ERROR(server->impl_->Start());
   Log().info("muster-coordinator {} listens on {}, http://{}", kVersion, server->endpoint().grpc,

@@ -41,9 +41,12 @@ struct ServerOptions {
   // What the pool of pilot jobs is to be; empty: DIR/pilots.yaml. None of them, while it is not
   // there.
   std::string pilots;
-  std::string cluster_name;  // label of what Prometheus is told to scrape; empty: that of
-                             // the certificates, else the last part of `dir`
-  std::string file_sd;       // a copy of /sd; absolute; empty: none
+  // Where job files may have events posted to, as WebhookRules::Parse takes it; empty: nowhere.
+  std::string webhook_hosts;
+  bool webhook_proxy = false;  // by the proxies of the environment
+  std::string cluster_name;    // label of what Prometheus is told to scrape; empty: that of
+                               // the certificates, else the last part of `dir`
+  std::string file_sd;         // a copy of /sd; absolute; empty: none
   Duration scrape_interval = std::chrono::seconds(15);  // what ends is shown for three of them
   bool handle_signals = true;                           // SIGINT and SIGTERM end Run
   // Once, on the loop, when the server begins to end, with the exit code that this will have. From

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "common/base/files.h"
+#include "common/http/http_sink_for_test.h"
 #include "tests/support/coordinator_harness.h"
 #include "tests/support/eventually.h"
 
@@ -137,27 +138,43 @@ TEST_F(ServerTest, NobodyCausesFaultsWhereTheyAreNotAllowed) {
   EXPECT_THAT(status.message(), HasSubstr("--allow-faults"));
 }
 
-TEST_F(ServerTest, AnEventThatAJobNamesIsHandedToItsCommand) {
-  StartServer();
-  const std::string told = dir_ + "/told";
-  // The copy gets its name when it is whole.
-  const std::string script = "cat > told.new && mv told.new told";
-  const std::string job =
-      SubmitId("name: a\nworkdir: " + dir_ + "\ncommand: [/bin/true]\n" +
-               "on_event: {kinds: [cancelled], command: [sh, -c, '" + script + "']}\n");
+std::string WithWebhook(const std::string& dir, const std::string& url) {
+  return "name: a\nworkdir: " + dir + "\ncommand: [/bin/true]\n" +
+         "on_event: {kinds: [cancelled], webhook: '" + url + "'}\n";
+}
+
+TEST_F(ServerTest, AnEventThatAJobNamesIsPostedToItsWebhook) {
+  const HttpSinkForTest sink({200});
+  ServerOptions options = Options();
+  options.webhook_hosts = "127.0.0.1:" + std::to_string(sink.port());
+  StartServer(std::move(options));
+  const std::string job = SubmitId(WithWebhook(dir_, sink.Url("/hook")));
   v1::CancelRequest request;
   request.set_job(job);
   v1::CancelResponse response;
   ASSERT_TRUE(Call(&v1::Client::Stub::Cancel, request, &response).ok());
-  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(told); }));
-  const std::string text = *ReadFile(told, 1 << 16);
-  EXPECT_THAT(text, HasSubstr(R"("kind":"cancelled")"));
-  EXPECT_THAT(text, HasSubstr(job));
+  ASSERT_TRUE(Eventually([&] { return sink.requests().size() == 1; }));
+  EXPECT_THAT(sink.requests()[0], HasSubstr(R"("kind":"cancelled")"));
+  EXPECT_THAT(sink.requests()[0], HasSubstr(job));
   EXPECT_TRUE(Eventually([&] {
     return HttpGet(server_->endpoint().http, "/metrics")
-               .find(R"(muster_on_event_total{what="command",result="done"} 1)") !=
-           std::string::npos;
+               .find(R"(muster_on_event_total{result="done"} 1)") != std::string::npos;
   }));
+}
+
+TEST_F(ServerTest, AJobWithAWebhookIsRefusedWhereNoHostIsAllowed) {
+  StartServer();
+  const auto refused = Submit(WithWebhook(dir_, "https://hooks.example/x"));
+  EXPECT_EQ(refused.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.status().message(), HasSubstr("--webhook-hosts hooks.example"));
+}
+
+TEST_F(ServerTest, AListOfWebhookHostsThatIsNoneStopsTheStart) {
+  ServerOptions options = Options();
+  options.webhook_hosts = "hooks.example,https://x";
+  const auto server = Server::Start(std::move(options));
+  EXPECT_EQ(server.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(server.status().message(), HasSubstr("--webhook-hosts: 'https://x'"));
 }
 
 }  // namespace

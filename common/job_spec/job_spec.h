@@ -35,11 +35,10 @@ struct RestartSpec {
   int standbys = 1;              // loaded processes held ready per node
 };
 
-// What happens elsewhere when something happens to the job. Both may be set.
+// What happens elsewhere when something happens to the job.
 struct OnEventSpec {
-  std::vector<std::string> kinds;    // kinds of events (docs/job-lifecycle.md); empty: none
-  std::vector<std::string> command;  // run by the coordinator; the event as JSON on standard input
-  std::string webhook;               // http://HOST[:PORT]/PATH that gets the event as JSON by POST
+  std::vector<std::string> kinds;  // kinds of events (docs/job-lifecycle.md); empty: none
+  std::string webhook;             // http[s]://HOST[:PORT]/PATH that gets the event as JSON by POST
 };
 
 // A token that the model's tokenizer is to have.

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "common/job_spec/environment_rules.h"
+#include "common/job_spec/http_url.h"
 #include "common/job_spec/train_block.h"
 #include "common/job_spec/yaml_reader.h"
 
@@ -46,14 +47,18 @@ void ReadOnEvent(MapReader& file, OnEventSpec* out) {
   auto map = file.Map("on_event");
   if (!map) return;
   map->TextList("kinds", &out->kinds);
-  map->TextList("command", &out->command);
   map->Text("webhook", &out->webhook);
+  if (map->Has("command")) {
+    map->Error("command",
+               "the coordinator runs no commands of job files; give a webhook, or pipe 'muster "
+               "events JOB -f -o jsonl' into a program of yours where you run it");
+  } else if (out->webhook.empty()) {
+    map->Require("webhook", "give the URL that gets the events, http[s]://HOST[:PORT]/PATH");
+  } else if (const auto url = ParseHttpUrl(out->webhook); !url.ok()) {
+    map->Error("webhook", url.status().message());
+  }
   if (out->kinds.empty())
     map->Require("kinds", "name the kinds of events, for example [recovered, failed]");
-  if (out->command.empty() && out->webhook.empty())
-    map->Require("command", "give a command to run or a webhook to post to");
-  if (!out->webhook.empty() && !out->webhook.starts_with("http://"))
-    map->Error("webhook", "expected http://HOST[:PORT]/PATH; for https run a command such as curl");
   map->Finish();
 }
 

@@ -22,7 +22,7 @@ resources:
   time_limit: 1h30m
 priority: 70
 restart: {max_without_progress: 5, in_place: false, standbys: 0}
-on_event: {kinds: [failed], command: [notify, --loud], webhook: "http://host:80/x"}
+on_event: {kinds: [failed], webhook: "https://host:80/x"}
 env: {NCCL_DEBUG: WARN, COUNT: 3, EMPTY: ""}
 workdir: /jobs/one
 train:
@@ -72,8 +72,7 @@ TEST(ParseJobSpec, ReadsEveryKey) {
   EXPECT_EQ(spec->min_nodes(), 1);
   EXPECT_EQ(spec->resources.spares, 3);
   EXPECT_EQ(spec->on_event.kinds, (std::vector<std::string>{"failed"}));
-  EXPECT_EQ(spec->on_event.command, (std::vector<std::string>{"notify", "--loud"}));
-  EXPECT_EQ(spec->on_event.webhook, "http://host:80/x");
+  EXPECT_EQ(spec->on_event.webhook, "https://host:80/x");
   EXPECT_EQ(spec->train->snapshot.every, 4);
   EXPECT_EQ(spec->train->snapshot.buddy, BuddyCopies::kOn);
   EXPECT_EQ(spec->env, (std::map<std::string, std::string>{
@@ -300,12 +299,18 @@ const BadCase kLaterCases[] = {
      "formed again with another number"},
     {"MinNodesAboveNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 3}\n",
      "job.yaml:3: resources.min_nodes: must not be more than nodes"},
-    {"OnEventWithoutKinds", COMMAND_HEAD "on_event: {command: [notify]}\n",
+    {"OnEventWithoutKinds", COMMAND_HEAD "on_event: {webhook: 'https://h/p'}\n",
      "job.yaml:3: on_event.kinds: is missing; name the kinds of events, for example [recovered, "
      "failed]"},
-    {"OnEventHttps", COMMAND_HEAD "on_event: {kinds: [failed], webhook: 'https://h/p'}\n",
-     "job.yaml:3: on_event.webhook: expected http://HOST[:PORT]/PATH; for https run a command such "
-     "as curl"},
+    {"OnEventWithoutWebhook", COMMAND_HEAD "on_event: {kinds: [failed]}\n",
+     "job.yaml:3: on_event.webhook: is missing; give the URL that gets the events, "
+     "http[s]://HOST[:PORT]/PATH"},
+    {"OnEventCommand", COMMAND_HEAD "on_event: {kinds: [failed], command: [notify]}\n",
+     "job.yaml:3: on_event.command: the coordinator runs no commands of job files; give a webhook, "
+     "or pipe 'muster events JOB -f -o jsonl' into a program of yours where you run it"},
+    {"OnEventWebhook", COMMAND_HEAD "on_event: {kinds: [failed], webhook: 'http://u@h/p'}\n",
+     "job.yaml:3: on_event.webhook: 'http://u@h/p' is not a URL of the form "
+     "http[s]://HOST[:PORT]/PATH"},
     {"SnapshotBuddy", TRAIN_HEAD "  snapshot: {buddy: maybe}\n",
      "job.yaml:6: train.snapshot.buddy: expected auto, on or off, got 'maybe'"},
     {"Memory", COMMAND_HEAD "resources: {memory_per_rank: 64GiB}\n",

@@ -63,6 +63,8 @@ struct ControllerOptions {
   bool allow_faults = false;                           // users may cause faults
   // 64 hexadecimal digits that nobody can guess, anew at each call; none: no token.
   std::function<std::string()> new_token;
+  // What else a submitted job must fulfil; none: nothing. Pure.
+  std::function<Status(const JobSpec&)> check_job;
   std::size_t max_events = 10000;  // kept in memory, of the whole cluster
 };
 

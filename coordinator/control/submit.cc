@@ -43,6 +43,7 @@ Result<JobEntry*> ControllerCore::AcceptJob(const SubmitRequested& request) {
     return InvalidArgument("the job file may have 1 MiB and the key 256 bytes; this is more");
   }
   MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(request.spec_yaml));
+  if (options_.check_job) MUSTER_RETURN_IF_ERROR(options_.check_job(spec));
   const std::string output_dir =
       std::filesystem::path(OutputDirectory(spec, request.new_id)).lexically_normal().string();
   if (!output_dir.starts_with('/')) {

@@ -1,20 +1,17 @@
 #include "coordinator/on_event/on_event_runner.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/process/run_child.h"
+#include "common/base/check.h"
+#include "common/http/http_client.h"
 #include "common/telemetry/log.h"
 
 namespace muster {
 namespace {
 
-constexpr std::size_t kMaxAtOnce = 8;
+constexpr std::size_t kMaxAtOnce = 4;
 constexpr std::size_t kMaxWaiting = 256;
 constexpr int kTries = 3;
 
@@ -24,31 +21,20 @@ bool Wants(const JobSpec& spec, const EventRecord& event) {
 }
 
 std::string About(const EventRecord& event) {
-  return "job " + event.job.value + ": on_event for '" + event.kind + "'";
+  return "job " + event.job.value + ": webhook for '" + event.kind + "'";
 }
 
-// The coordinator's own, with what the command may want to know without reading JSON.
-std::vector<std::string> Environment(const EventRecord& event) {
-  std::vector<std::string> all = {"MUSTER_JOB_ID=" + event.job.value,
-                                  "MUSTER_EVENT_KIND=" + event.kind};
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    if (!text.starts_with("MUSTER_JOB_ID=") && !text.starts_with("MUSTER_EVENT_KIND="))
-      all.push_back(text);
-  }
-  return all;
-}
-
-std::string SearchPath() {
-  const char* path = std::getenv("PATH");
-  return path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+// Whether the same request may do better later.
+bool WorthAnotherTry(const Result<long>& code) {
+  if (!code.ok()) return code.status().code() == StatusCode::kUnavailable;
+  return *code == 408 || *code == 429 || *code >= 500;
 }
 
 }  // namespace
 
 struct OnEventRunner::Webhook {
   explicit Webhook(EventLoop& loop) : timer(loop) {}
-  HttpUrl url;
+  std::string url;
   std::string body;
   std::string about;
   int tries = 0;
@@ -70,50 +56,31 @@ std::string OnEventJson(const JobSpec& spec, const EventRecord& event) {
 
 OnEventRunner::OnEventRunner(EventLoop& loop, OnEventOptions options)
     : loop_(loop),
-      options_(options),
-      cancel_(::eventfd(0, EFD_CLOEXEC)),
-      pool_("on_event", static_cast<int>(kMaxAtOnce), kMaxWaiting) {}
+      options_(std::move(options)),
+      pool_("webhooks", static_cast<int>(kMaxAtOnce), kMaxAtOnce) {}
 
 OnEventRunner::~OnEventRunner() {
   *alive_ = false;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(cancel_.get(), &one, sizeof one);
+  ending_ = true;
+}
+
+Status OnEventRunner::Check(const JobSpec& spec) const {
+  if (spec.on_event.kinds.empty()) return OkStatus();
+  return options_.rules.CheckUrl(spec.on_event.webhook).WithContext("on_event.webhook");
 }
 
 void OnEventRunner::Offer(const JobSpec& spec, const EventRecord& event) {
   if (!Wants(spec, event)) return;
-  if (!spec.on_event.command.empty()) OfferCommand(spec, event);
-  if (!spec.on_event.webhook.empty()) OfferWebhook(spec, event);
-}
-
-void OnEventRunner::OfferCommand(const JobSpec& spec, const EventRecord& event) {
-  if (!pool_.TrySubmit([this, spec, event] { RunCommand(spec, event); })) Refuse(event, "commands");
-}
-
-void OnEventRunner::RunCommand(const JobSpec& spec, const EventRecord& event) {
-  const std::string about = About(event);
-  RunChildOptions options{.spawn = {.argv = spec.on_event.command,
-                                    .environment = Environment(event),
-                                    .working_directory = spec.workdir},
-                          .input = OnEventJson(spec, event),
-                          .limit = options_.command_limit,
-                          .cancel_fd = cancel_.get()};
-  auto program = FindProgram(options.spawn.argv.front(), SearchPath(), spec.workdir);
-  if (!program.ok()) return Fail(about, program.status().message());
-  options.spawn.argv.front() = *std::move(program);
-  const auto outcome = RunChild(options);
-  if (!outcome.ok()) return Fail(about, outcome.status().message());
-  if (!outcome->ok()) return Fail(about, "the command failed: " + outcome->Describe());
-  ++commands_;
-  Log().debug("{}: the command is done", about);
-}
-
-void OnEventRunner::OfferWebhook(const JobSpec& spec, const EventRecord& event) {
-  const auto url = ParseHttpUrl(spec.on_event.webhook);
-  if (!url.ok()) return Fail(About(event), url.status().message());
-  if (waiting_.size() >= kMaxWaiting) return Refuse(event, "webhooks");
+  // The rules may be others than when the job came.
+  if (const Status allowed = Check(spec); !allowed.ok())
+    return Fail(About(event), allowed.message());
+  if (waiting_.size() >= kMaxWaiting) {
+    ++refused_;
+    Log().warn("{} is left out: {} wait already", About(event), kMaxWaiting);
+    return;
+  }
   auto webhook = std::make_shared<Webhook>(loop_);
-  webhook->url = *url;
+  webhook->url = spec.on_event.webhook;
   webhook->body = OnEventJson(spec, event);
   webhook->about = About(event);
   waiting_.push_back(std::move(webhook));
@@ -131,14 +98,34 @@ void OnEventRunner::PostNext() {
 
 void OnEventRunner::Try(const std::shared_ptr<Webhook>& webhook) {
   ++webhook->tries;
-  PostJson(loop_, webhook->url, webhook->body, options_.webhook_limit,
-           [this, alive = alive_, webhook](const HttpReply& reply) {
-             if (*alive) OnReply(webhook, reply);
-           });
+  // Its timer belongs to the loop's thread, so no other may be the last that holds it.
+  const std::weak_ptr<Webhook> weak = webhook;
+  const bool taken =
+      pool_.TrySubmit([this, weak, url = webhook->url, body = webhook->body, alive = alive_] {
+        loop_.Post([this, weak, alive, code = Post(url, body)] {
+          if (*alive) OnAnswer(weak.lock(), code);
+        });
+      });
+  MUSTER_CHECK(taken, "more webhooks at once than threads");
 }
 
-void OnEventRunner::OnReply(const std::shared_ptr<Webhook>& webhook, const HttpReply& reply) {
-  if (!reply.ok() && reply.WorthAnotherTry() && webhook->tries < kTries) {
+Result<long> OnEventRunner::Post(const std::string& url, const std::string& body) const {
+  HttpClientRequest request{.url = url};
+  request.json = body;
+  request.limit = options_.limit;
+  request.may_use_proxy = options_.may_use_proxy;
+  request.cancelled = &ending_;
+  // A proxy looks the name up itself, and its own address is the operator's choice.
+  if (!options_.may_use_proxy)
+    request.check_address = [this](const IpAddress& to) { return options_.rules.CheckAddress(to); };
+  const auto drop = [](const HttpClientResponse&, std::string_view) { return OkStatus(); };
+  MUSTER_ASSIGN_OR_RETURN(const HttpClientResponse answer, MakeHttpClient()->Send(request, drop));
+  return answer.code;
+}
+
+void OnEventRunner::OnAnswer(const std::shared_ptr<Webhook>& webhook, const Result<long>& code) {
+  const bool done = code.ok() && *code / 100 == 2;
+  if (!done && WorthAnotherTry(code) && webhook->tries < kTries) {
     const Duration pause = options_.first_retry * (1 << (webhook->tries - 1));
     // The timer is the webhook's own: it must not hold it.
     const std::weak_ptr<Webhook> again = webhook;
@@ -146,19 +133,13 @@ void OnEventRunner::OnReply(const std::shared_ptr<Webhook>& webhook, const HttpR
     return;
   }
   posting_.erase(webhook);
-  if (reply.ok()) {
-    ++webhooks_;
+  if (done) {
+    ++done_;
   } else {
-    Fail(webhook->about, reply.code != 0
-                             ? "the webhook was answered with " + std::to_string(reply.code)
-                             : reply.status.message());
+    Fail(webhook->about,
+         code.ok() ? "the answer was " + std::to_string(*code) : code.status().message());
   }
   PostNext();
-}
-
-void OnEventRunner::Refuse(const EventRecord& event, const std::string& what) {
-  ++refused_;
-  Log().warn("{} is left out: {} {} wait already", About(event), kMaxWaiting, what);
 }
 
 void OnEventRunner::Fail(const std::string& about, const std::string& why) {
@@ -166,8 +147,6 @@ void OnEventRunner::Fail(const std::string& about, const std::string& why) {
   Log().warn("{}: {}", about, why);
 }
 
-OnEventRunner::Totals OnEventRunner::totals() const {
-  return {commands_, webhooks_, failed_, refused_};
-}
+OnEventRunner::Totals OnEventRunner::totals() const { return {done_, failed_, refused_}; }
 
 }  // namespace muster

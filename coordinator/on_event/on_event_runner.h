@@ -1,11 +1,11 @@
-// OnEventRunner: carries out what a job's file wants done when something happens to the job
-// (`on_event`): runs its command, posts its webhook, or both.
+// OnEventRunner: posts the webhooks that job files ask for when something happens to their jobs
+// (`on_event`), to the hosts that the operator allows.
 //
 // Owned by the server. A failure is a line in the log and a counter, never a fault of the job, and
-// nothing of the coordinator waits for it: commands run on threads of their own, at most 8 at once,
-// 30 s each; webhooks on the loop, at most 8 at once, 10 s a try, three tries. Each event is
-// carried out at most once: what waits when the coordinator ends is lost. Events of one job may
-// overtake each other; `seq` in them tells their order.
+// nothing of the coordinator waits for it: webhooks are posted by threads of their own, at most 4
+// at once, 10 s a try, three tries. A receiver may get an event twice, where its answer was lost,
+// or not at all: after three tries, when 256 wait already, and when the coordinator ends. Events of
+// one job may overtake each other; `seq` in them gives their order.
 //
 // Loop thread only, the destructor after the loop has ended; totals() from any thread.
 #pragma once
@@ -17,39 +17,41 @@
 #include <set>
 #include <string>
 
-#include "common/base/unique_fd.h"
 #include "common/job_spec/job_spec.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
-#include "common/telemetry/http_client.h"
 #include "coordinator/domain/records.h"
+#include "coordinator/on_event/webhook_rules.h"
 
 namespace muster {
 
-// The event as commands and webhooks get it: one JSON object.
+// The event as webhooks get it: one JSON object.
 std::string OnEventJson(const JobSpec& spec, const EventRecord& event);
 
 struct OnEventOptions {
-  Duration command_limit = std::chrono::seconds(30);
-  Duration webhook_limit = std::chrono::seconds(10);
+  WebhookRules rules;
+  // Those of the environment. Addresses are not checked then: the proxy looks names up.
+  bool may_use_proxy = false;
+  Duration limit = std::chrono::seconds(10);
   Duration first_retry = std::chrono::seconds(1);  // doubles
 };
 
 class OnEventRunner {
  public:
   struct Totals {
-    std::uint64_t commands = 0;  // that ended with 0
-    std::uint64_t webhooks = 0;  // that were answered with 2xx
-    std::uint64_t failed = 0;    // of both, given up
-    std::uint64_t refused = 0;   // because too many waited
+    std::uint64_t done = 0;     // answered with 2xx
+    std::uint64_t failed = 0;   // given up
+    std::uint64_t refused = 0;  // because too many waited
   };
 
   explicit OnEventRunner(EventLoop& loop, OnEventOptions options = {});
-  // Ends commands that run, gives up what waits.
+  // Gives up what is under way, within a second or so, and what waits.
   ~OnEventRunner();
   OnEventRunner(const OnEventRunner&) = delete;
   OnEventRunner& operator=(const OnEventRunner&) = delete;
 
+  // Whether a job with this file can be taken: what its webhook names is allowed.
+  Status Check(const JobSpec& spec) const;
   // Does nothing for a kind of event that the job does not name.
   void Offer(const JobSpec& spec, const EventRecord& event);
 
@@ -58,25 +60,22 @@ class OnEventRunner {
  private:
   struct Webhook;
 
-  void OfferCommand(const JobSpec& spec, const EventRecord& event);
-  void RunCommand(const JobSpec& spec, const EventRecord& event);
-  void OfferWebhook(const JobSpec& spec, const EventRecord& event);
   void PostNext();
   void Try(const std::shared_ptr<Webhook>& webhook);
-  void OnReply(const std::shared_ptr<Webhook>& webhook, const HttpReply& reply);
-  void Refuse(const EventRecord& event, const std::string& what);
+  // The answer's code. Blocks; on the pool's threads.
+  Result<long> Post(const std::string& url, const std::string& body) const;
+  void OnAnswer(const std::shared_ptr<Webhook>& webhook, const Result<long>& code);
   void Fail(const std::string& about, const std::string& why);
 
   EventLoop& loop_;
   const OnEventOptions options_;
-  const UniqueFd cancel_;
   std::deque<std::shared_ptr<Webhook>> waiting_;
   std::set<std::shared_ptr<Webhook>> posting_;  // with those that pause before another try
-  std::atomic<std::uint64_t> commands_{0};
-  std::atomic<std::uint64_t> webhooks_{0};
+  std::atomic<std::uint64_t> done_{0};
   std::atomic<std::uint64_t> failed_{0};
   std::atomic<std::uint64_t> refused_{0};
-  // Outlives this in replies that are under way.
+  std::atomic<bool> ending_{false};
+  // Outlives this in answers that are under way.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   WorkerPool pool_;  // joins before what its work uses is destroyed
 };

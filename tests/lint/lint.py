@@ -47,7 +47,7 @@ INCLUDE_TABLE = (
      "assemble metrics with common/telemetry/metrics.h"),
     (r"sqlite3\.h", ("coordinator/store/",), "go through Store"),
     (r"pcre2\.h", ("trainer/tokenizer/",), "go through Tokenizer"),
-    (r"curl/", ("trainer/hub/",), "go through HttpClient of trainer/hub"),
+    (r"curl/", ("common/http/",), "go through HttpClient of common/http"),
     (r"openssl/", ("trainer/hub/", "trainer/distributed/peer_proof.cc", "common/security/"),
      "go through ContentCheck of trainer/hub, peer_proof.h of trainer/distributed, or common/security"),
     (r"common/security/(openssl_handles|pem|certificate_builder)\.h", ("common/security/",),

@@ -156,7 +156,7 @@ Status FetchRest(HttpClient& client, const BlobSource& source, PartialFile& file
                  std::string* retry_after) {
   const std::int64_t offset = file.size();
   bool began = false;
-  const HttpSink sink = [&](const HttpResponse& head, std::string_view bytes) -> Status {
+  const HttpSink sink = [&](const HttpClientResponse& head, std::string_view bytes) -> Status {
     if (head.code != 200 && head.code != 206) return OkStatus();
     // The whole file came though a part was asked for.
     if (!began && head.code == 200 && offset > 0) MUSTER_RETURN_IF_ERROR(file.Truncate());
@@ -164,7 +164,7 @@ Status FetchRest(HttpClient& client, const BlobSource& source, PartialFile& file
     return file.Append(bytes);
   };
   MUSTER_ASSIGN_OR_RETURN(
-      const HttpResponse response,
+      const HttpClientResponse response,
       SendFollowing(client, {.url = source.url, .token = source.token, .offset = offset}, sink));
   *retry_after = response.Header("retry-after");
   if (response.code == 416) {
@@ -205,12 +205,12 @@ bool GrowthWatch::HasStalled(std::int64_t bytes, TimePoint now) {
   return now - grown_at_ >= timeout_;
 }
 
-Result<HttpResponse> SendWithRetries(HttpClient& client, const HttpRequest& request,
-                                     const std::function<HttpSink()>& new_sink,
-                                     const std::string& what, const std::string& page,
-                                     const std::function<void(const std::string&)>& on_note) {
+Result<HttpClientResponse> SendWithRetries(HttpClient& client, const HttpClientRequest& request,
+                                           const std::function<HttpSink()>& new_sink,
+                                           const std::string& what, const std::string& page,
+                                           const std::function<void(const std::string&)>& on_note) {
   for (int attempt = 1;; ++attempt) {
-    Result<HttpResponse> response = SendFollowing(client, request, new_sink());
+    Result<HttpClientResponse> response = SendFollowing(client, request, new_sink());
     Status status = response.status();
     std::string retry_after;
     if (response.ok()) {

@@ -17,7 +17,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "trainer/hub/http.h"
+#include "common/http/http_client.h"
 
 namespace muster {
 
@@ -62,9 +62,9 @@ Status DownloadBlob(HttpClient& client, const BlobSource& source, const BlobPlac
 
 // Sends until the Hub answers something that another try would not change. `new_sink` makes a sink
 // for each try: one that broke off has left half a body in its own.
-Result<HttpResponse> SendWithRetries(HttpClient& client, const HttpRequest& request,
-                                     const std::function<HttpSink()>& new_sink,
-                                     const std::string& what, const std::string& page,
-                                     const std::function<void(const std::string&)>& on_note);
+Result<HttpClientResponse> SendWithRetries(HttpClient& client, const HttpClientRequest& request,
+                                           const std::function<HttpSink()>& new_sink,
+                                           const std::string& what, const std::string& page,
+                                           const std::function<void(const std::string&)>& on_note);
 
 }  // namespace muster

@@ -21,10 +21,10 @@ using ::testing::HasSubstr;
 class DripClient : public HttpClient {
  public:
   explicit DripClient(std::size_t bytes) : bytes_(bytes) {}
-  Result<HttpResponse> Send(const HttpRequest& request, const HttpSink& sink) override {
+  Result<HttpClientResponse> Send(const HttpClientRequest& request, const HttpSink& sink) override {
     ++sent_;
-    const HttpResponse response{.code = request.offset > 0 ? 206 : 200,
-                                .headers = {{"retry-after", "0"}}};
+    const HttpClientResponse response{.code = request.offset > 0 ? 206 : 200,
+                                      .headers = {{"retry-after", "0"}}};
     MUSTER_RETURN_IF_ERROR(sink(response, std::string(bytes_, 'x')));
     return response;
   }

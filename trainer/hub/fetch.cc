@@ -123,7 +123,7 @@ class ModelFetch {
                             EncodedPath(options_.id.revision, false) + "?blobs=true";
     const std::unique_ptr<HttpClient> client = make_client_();
     std::string text;
-    const HttpSink sink = [&](const HttpResponse&, std::string_view bytes) -> Status {
+    const HttpSink sink = [&](const HttpClientResponse&, std::string_view bytes) -> Status {
       if (text.size() + bytes.size() > kMaxAnswerBytes)
         return DataLoss(url + ": too long an answer");
       text += bytes;
@@ -133,7 +133,7 @@ class ModelFetch {
       text.clear();
       return sink;
     };
-    const Result<HttpResponse> answer =
+    const Result<HttpClientResponse> answer =
         SendWithRetries(*client, {.url = url, .token = options_.token}, anew, Named(), page_,
                         [this](const std::string& note) { Note(note); });
     MUSTER_RETURN_IF_ERROR(answer.status());
@@ -188,10 +188,10 @@ class ModelFetch {
                       .page = page_,
                       .token = options_.token};
     const auto ignore = []() -> HttpSink {
-      return [](const HttpResponse&, std::string_view) { return OkStatus(); };
+      return [](const HttpClientResponse&, std::string_view) { return OkStatus(); };
     };
     MUSTER_ASSIGN_OR_RETURN(
-        const HttpResponse head,
+        const HttpClientResponse head,
         SendWithRetries(client, {.url = source.url, .head = true, .token = options_.token}, ignore,
                         source.what, page_, [this](const std::string& note) { Note(note); }));
     const std::string linked = head.Header("x-linked-etag");

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/hub/http.h"
+#include "common/http/http_client.h"
 #include "trainer/hub/hub_id.h"
 
 namespace muster {

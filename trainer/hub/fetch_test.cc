@@ -59,8 +59,8 @@ struct HubManners {
 class LocalHub : public HttpClient {
  public:
   explicit LocalHub(HubManners manners) : manners_(std::move(manners)) {}
-  Result<HttpResponse> Send(const HttpRequest& request, const HttpSink& sink) override {
-    HttpResponse response{.code = 200};
+  Result<HttpClientResponse> Send(const HttpClientRequest& request, const HttpSink& sink) override {
+    HttpClientResponse response{.code = 200};
     if (request.url.find("/api/models/") != std::string::npos) {
       const std::string_view listing = manners_.listing;
       if (std::exchange(manners_.breaks_listing, false)) {

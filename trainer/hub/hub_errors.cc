@@ -22,8 +22,8 @@ std::string TokenAdvice(bool with_token) {
 
 }  // namespace
 
-Status HubStatus(const HttpResponse& response, const std::string& what, const std::string& page,
-                 bool with_token) {
+Status HubStatus(const HttpClientResponse& response, const std::string& what,
+                 const std::string& page, bool with_token) {
   const long code = response.code;
   if (code >= 200 && code < 300) return OkStatus();
   const std::string kind = response.Header("x-error-code");

@@ -7,14 +7,14 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "trainer/hub/http.h"
+#include "common/http/http_client.h"
 
 namespace muster {
 
 // OK for 2xx. `what` is what was asked for ("org/name", "org/name: config.json"), `page` is where a
 // person asks for access. kUnavailable: another try may do better.
-Status HubStatus(const HttpResponse& response, const std::string& what, const std::string& page,
-                 bool with_token);
+Status HubStatus(const HttpClientResponse& response, const std::string& what,
+                 const std::string& page, bool with_token);
 
 // How long to wait before try number `attempt` (1 is the second one): doubling from half a second
 // to 16 s, or what the answer's Retry-After says, at most five minutes.

@@ -10,7 +10,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Status Of(long code, const std::string& kind = "", bool with_token = false) {
-  HttpResponse response{.code = code};
+  HttpClientResponse response{.code = code};
   if (!kind.empty()) response.headers["x-error-code"] = kind;
   return HubStatus(response, "org/name", "https://hub.example/org/name", with_token);
 }

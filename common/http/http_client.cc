@@ -1,6 +1,8 @@
-#include "trainer/hub/http.h"
+#include "common/http/http_client.h"
 
 #include <curl/curl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cctype>
@@ -56,9 +58,11 @@ std::string_view Trimmed(std::string_view text) {
 // What libcurl's callbacks work on during one request.
 struct Exchange {
   CURL* handle;
+  const HttpClientRequest& request;
   const HttpSink& sink;
-  HttpResponse response;
-  Status refused;  // by the sink
+  HttpClientResponse response;
+  Status refused;          // by the sink
+  Status address_refused;  // by check_address
 };
 
 std::size_t OnHeader(char* bytes, std::size_t size, std::size_t count, void* user) {
@@ -81,6 +85,30 @@ std::size_t OnBody(char* bytes, std::size_t size, std::size_t count, void* user)
   return exchange.refused.ok() ? size * count : 0;
 }
 
+Result<IpAddress> AddressOf(const curl_sockaddr& peer) {
+  if (peer.family == AF_INET)
+    return IpAddress::FromV4(&reinterpret_cast<const sockaddr_in*>(&peer.addr)->sin_addr);
+  if (peer.family == AF_INET6)
+    return IpAddress::FromV6(&reinterpret_cast<const sockaddr_in6*>(&peer.addr)->sin6_addr);
+  return InvalidArgument("an address that is neither IPv4 nor IPv6");
+}
+
+curl_socket_t OpenSocket(void* user, curlsocktype, curl_sockaddr* peer) {
+  auto& exchange = *static_cast<Exchange*>(user);
+  if (exchange.request.check_address) {
+    const Result<IpAddress> address = AddressOf(*peer);
+    exchange.address_refused =
+        address.ok() ? exchange.request.check_address(*address) : address.status();
+    if (!exchange.address_refused.ok()) return CURL_SOCKET_BAD;
+  }
+  return ::socket(peer->family, peer->socktype | SOCK_CLOEXEC, peer->protocol);
+}
+
+int OnProgress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  const auto& exchange = *static_cast<Exchange*>(user);
+  return exchange.request.cancelled != nullptr && exchange.request.cancelled->load() ? 1 : 0;
+}
+
 class CurlClient : public HttpClient {
  public:
   CurlClient() {
@@ -92,18 +120,29 @@ class CurlClient : public HttpClient {
   CurlClient(const CurlClient&) = delete;
   CurlClient& operator=(const CurlClient&) = delete;
 
-  Result<HttpResponse> Send(const HttpRequest& request, const HttpSink& sink) override {
-    Exchange exchange{.handle = handle_, .sink = sink, .response = {}, .refused = OkStatus()};
+  Result<HttpClientResponse> Send(const HttpClientRequest& request, const HttpSink& sink) override {
+    Exchange exchange{.handle = handle_,
+                      .request = request,
+                      .sink = sink,
+                      .response = {},
+                      .refused = {},
+                      .address_refused = {}};
     char why[CURL_ERROR_SIZE] = "";
     SetUp(request, &exchange, why);
     curl_slist* headers = nullptr;
     if (!request.token.empty()) {
       headers = curl_slist_append(headers, ("Authorization: Bearer " + request.token).c_str());
     }
+    if (request.json) {
+      headers = curl_slist_append(headers, "Content-Type: application/json");
+      headers = curl_slist_append(headers, "Expect:");  // a second of waiting for small bodies
+    }
     curl_easy_setopt(handle_, CURLOPT_HTTPHEADER, headers);
     const CURLcode code = curl_easy_perform(handle_);
     curl_slist_free_all(headers);
     if (!exchange.refused.ok()) return exchange.refused;
+    if (code == CURLE_ABORTED_BY_CALLBACK) return Cancelled(request.url + ": given up");
+    if (code != CURLE_OK && !exchange.address_refused.ok()) return exchange.address_refused;
     if (code != CURLE_OK) {
       return Unavailable(request.url + ": " +
                          (why[0] != '\0' ? std::string(why) : curl_easy_strerror(code)));
@@ -116,20 +155,33 @@ class CurlClient : public HttpClient {
   }
 
  private:
-  void SetUp(const HttpRequest& request, Exchange* exchange, char* why) {
+  void SetUp(const HttpClientRequest& request, Exchange* exchange, char* why) {
     curl_easy_reset(handle_);
     const auto set = [this](CURLoption option, auto value) {
       curl_easy_setopt(handle_, option, value);
     };
     set(CURLOPT_URL, request.url.c_str());
     set(CURLOPT_PROTOCOLS_STR, "http,https");
-    set(CURLOPT_USERAGENT, (std::string("muster-trainer/") + kVersion).c_str());
+    set(CURLOPT_USERAGENT, (std::string("muster/") + kVersion).c_str());
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
     set(CURLOPT_LOW_SPEED_LIMIT, 1L);
     set(CURLOPT_LOW_SPEED_TIME, kStallSeconds);
     set(CURLOPT_ERRORBUFFER, why);
     set(CURLOPT_NOBODY, request.head ? 1L : 0L);
+    if (request.json) {
+      set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.json->size()));
+      set(CURLOPT_POSTFIELDS, request.json->data());
+    }
+    if (request.limit > Duration::zero())
+      set(CURLOPT_TIMEOUT_MS, static_cast<long>(ToSeconds(request.limit) * 1000));
+    if (!request.may_use_proxy) set(CURLOPT_PROXY, "");
+    set(CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
+    set(CURLOPT_OPENSOCKETDATA, static_cast<void*>(exchange));
+    set(CURLOPT_XFERINFOFUNCTION, &OnProgress);
+    set(CURLOPT_XFERINFODATA, static_cast<void*>(exchange));
+    set(CURLOPT_NOPROGRESS, 0L);
+    set(CURLOPT_QUICK_EXIT, 1L);  // a resolver that hangs holds up no end
     if (request.offset > 0) {
       set(CURLOPT_RANGE, (std::to_string(request.offset) + "-").c_str());
     }
@@ -144,7 +196,7 @@ class CurlClient : public HttpClient {
 
 }  // namespace
 
-std::string HttpResponse::Header(const std::string& name) const {
+std::string HttpClientResponse::Header(const std::string& name) const {
   const auto it = headers.find(name);
   return it == headers.end() ? std::string() : it->second;
 }
@@ -156,9 +208,10 @@ bool IsSameOrigin(const std::string& a, const std::string& b) {
   return !origin.empty() && origin == Origin(b);
 }
 
-Result<HttpResponse> SendFollowing(HttpClient& client, HttpRequest request, const HttpSink& sink) {
+Result<HttpClientResponse> SendFollowing(HttpClient& client, HttpClientRequest request,
+                                         const HttpSink& sink) {
   for (int hop = 0; hop <= kMaxRedirects; ++hop) {
-    MUSTER_ASSIGN_OR_RETURN(HttpResponse response, client.Send(request, sink));
+    MUSTER_ASSIGN_OR_RETURN(HttpClientResponse response, client.Send(request, sink));
     if (response.redirect.empty()) return response;
     if (!IsSameOrigin(request.url, response.redirect)) {
       if (request.head) return response;
