@@ -296,16 +296,19 @@ void Server::Impl::StartPilots() {
                           .security_dir = TlsDirectoriesOf(options).authority,
                           .user = slurm::CurrentUser(),
                           .environment = slurm::CurrentEnvironment()};
-  PilotHooks hooks{
-      .facts = [this] { return pool_facts.Read(host.controller()); },
-      .drain =
-          [this](const DrainPoolNode& drain) {
-            host.Drain({.node = {drain.node}, .by_seconds = drain.by_seconds, .reason = drain.why},
-                       [](const Reply& reply) {
-                         if (!reply.status.ok()) Log().warn("pilots: {}", reply.status.message());
-                       });
-          },
-      .note = [this](const ClusterNote& note) { host.Handle(note); }};
+  PilotHooks hooks{.facts = [this] { return pool_facts.Read(host.controller()); },
+                   .drain =
+                       [this](const DrainPoolNode& drain) {
+                         host.Drain({.node = {drain.node},
+                                     .by_seconds = drain.by_seconds,
+                                     .reason = drain.why,
+                                     .cause = DrainCause::kPilot},
+                                    [](const Reply& reply) {
+                                      if (!reply.status.ok())
+                                        Log().warn("pilots: {}", reply.status.message());
+                                    });
+                       },
+                   .note = [this](const ClusterNote& note) { host.Handle(note); }};
   pilots = std::make_unique<PilotRunner>(loop, std::move(pool), std::move(hooks));
   pilots->Start();
 }

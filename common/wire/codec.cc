@@ -403,6 +403,7 @@ void Fill(const NodeNotice& from, v1::NodeNotice* to) {
   for (const std::string& device : from.devices) to->add_devices(ValidUtf8(device));
   to->set_fatal(from.fatal);
   for (const std::string& detail : from.standing) to->add_standing(ValidUtf8(detail));
+  to->set_by_pilot(from.by_pilot);
 }
 
 Result<NodeNotice> Read(const v1::NodeNotice& from) {
@@ -413,7 +414,8 @@ Result<NodeNotice> Read(const v1::NodeNotice& from) {
                     .deadline_seconds = from.deadline_seconds(),
                     .devices = {from.devices().begin(), from.devices().end()},
                     .fatal = from.fatal(),
-                    .standing = {from.standing().begin(), from.standing().end()}};
+                    .standing = {from.standing().begin(), from.standing().end()},
+                    .by_pilot = from.by_pilot()};
 }
 
 void Fill(const FaultDone& from, v1::FaultDone* to) {

@@ -233,6 +233,7 @@ struct NodeNotice {
   std::vector<std::string> devices;
   bool fatal = false;
   std::vector<std::string> standing = {};  // of a clear: details of what still holds
+  bool by_pilot = false;                   // of a drain: the pilot job that the node runs in ends
 
   friend bool operator==(const NodeNotice&, const NodeNotice&) = default;
 };

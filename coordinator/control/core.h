@@ -203,7 +203,7 @@ class ControllerCore {
   void Handle(const NodeName& node, const NodeNotice& notice);
   void ClearNotices(NodeEntry& node, const NodeNotice& clear);
   std::vector<JobId> JobsOn(const NodeName& name);
-  void Drain(NodeEntry& node, const std::string& reason, double by_seconds);
+  void Drain(NodeEntry& node, DrainCause cause, const std::string& reason, double by_seconds);
   void ShortenDrainDeadline(NodeEntry& node, const std::string& detail, double by_seconds);
   void DrainJobs(NodeEntry& node);
   void CompleteDrains();

@@ -59,7 +59,7 @@ void ControllerCore::On(const DrainRequested& request) {
   } else {
     DrainAccepted accepted;
     accepted.jobs = JobsOn(request.node);
-    Drain(*node, request.reason.empty() ? "asked for by a user" : request.reason,
+    Drain(*node, request.cause, request.reason.empty() ? "asked for by a user" : request.reason,
           request.by_seconds);
     accepted.state = node->record.state;
     reply.body = std::move(accepted);
@@ -78,6 +78,7 @@ void ControllerCore::On(const UndrainRequested& request) {
   } else {
     NodeRecord& record = node->record;
     record.drain_reason.clear();
+    record.drain_cause = DrainCause::kNone;
     record.drain_by_unix_ms = 0;
     record.reason.clear();
     if (Apply(record.state, NodeEvent::kUndrain)) {
@@ -114,7 +115,8 @@ void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
   if (notice.kind != NodeNoticeKind::kDrain) return;
   if (!record.drain_reason.empty())
     return ShortenDrainDeadline(node, detail, notice.deadline_seconds);
-  if (Apply(record.state, NodeEvent::kDrain)) Drain(node, detail, notice.deadline_seconds);
+  if (Apply(record.state, NodeEvent::kDrain))
+    Drain(node, notice.by_pilot ? DrainCause::kPilot : DrainCause::kNode, detail, notice.deadline_seconds);
 }
 
 // What does not stand any more is over; a drain or a quarantine that it led to is not.
@@ -148,8 +150,10 @@ std::vector<JobId> ControllerCore::JobsOn(const NodeName& name) {
   return jobs;
 }
 
-void ControllerCore::Drain(NodeEntry& node, const std::string& reason, double by_seconds) {
+void ControllerCore::Drain(NodeEntry& node, DrainCause cause, const std::string& reason,
+                           double by_seconds) {
   NodeRecord& record = node.record;
+  record.drain_cause = cause;
   record.drain_reason = CutText(reason, kMaxReasonBytes);
   record.drain_by_unix_ms =
       by_seconds > 0 ? now_.unix_ms + static_cast<std::int64_t>(by_seconds * 1000) : 0;

@@ -61,6 +61,7 @@ struct DrainRequested {
   NodeName node;
   double by_seconds = 0;  // what still runs then is ended; 0: no limit
   std::string reason;     // empty: none given
+  DrainCause cause = DrainCause::kOperator;
 };
 
 // Also takes a quarantine off.

@@ -160,6 +160,7 @@ void ControllerCore::TakePilot(NodeEntry& node, const std::string& pilot) {
   record.pilot = pilot;
   if (!another || record.drain_reason.empty()) return;
   record.drain_reason.clear();
+  record.drain_cause = DrainCause::kNone;
   record.drain_by_unix_ms = 0;
   if (record.state == NodeState::kDraining || record.state == NodeState::kDrained) {
     Move(node, NodeEvent::kUndrain);

@@ -42,6 +42,16 @@ std::string_view Name(Severity severity) {
   return "unknown";
 }
 
+std::string_view Name(DrainCause cause) {
+  switch (cause) {
+    case DrainCause::kNone: return "none";
+    case DrainCause::kOperator: return "operator";
+    case DrainCause::kNode: return "node";
+    case DrainCause::kPilot: return "pilot";
+  }
+  return "unknown";
+}
+
 CheckpointInfo InfoOf(const CheckpointRecord& checkpoint) {
   CheckpointInfo info{.step = checkpoint.step,
                       .generation = checkpoint.generation,

@@ -190,6 +190,16 @@ struct LeakedSlot {
   friend bool operator==(const LeakedSlot&, const LeakedSlot&) = default;
 };
 
+// Who wants a node out of use. Stored and sent as a word.
+enum class DrainCause {
+  kNone = 0,  // it is not drained
+  kOperator,  // by a request
+  kNode,      // its own notice: SIGTERM, a spot instance that ends
+  kPilot,     // the pilot job that it runs in ends, which says nothing against the node
+};
+inline constexpr int kDrainCauseCount = 4;
+std::string_view Name(DrainCause cause);  // none, operator, node, pilot
+
 // Key: name.
 struct NodeRecord {
   NodeName name;
@@ -208,7 +218,8 @@ struct NodeRecord {
 
   const std::string& domain() const { return failure_domain.empty() ? host_id : failure_domain; }
   bool allows_faults = false;
-  std::string drain_reason;           // while draining or drained
+  std::string drain_reason;  // while draining or drained; for people
+  DrainCause drain_cause = DrainCause::kNone;
   std::int64_t drain_by_unix_ms = 0;  // 0: no limit
   std::vector<std::string> notices;   // what the node says of itself
   std::string pilot;                  // key of the pilot job that it runs in; empty: none

@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "common/base/pilot_words.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -28,7 +27,7 @@ bool IsToBeAvoided(const NodeView& node) {
   if (record.state == NodeState::kQuarantined) return true;
   if (record.pilot.empty()) return node.connected;
   return StateOf(record.state) == PoolNodeState::kLeaving &&
-         !record.drain_reason.starts_with(kPilotDrainReason);
+         record.drain_cause != DrainCause::kPilot;
 }
 
 bool HasGang(const JobView& job) {

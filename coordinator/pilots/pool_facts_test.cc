@@ -58,13 +58,18 @@ TEST(PoolFactsTest, NoPilotIsToGetANodeThatIsOutOfUseOrSomebodyElses) {
   h.Join("n1", {.pilot = "p1"});
   h.Join("n2", {.pilot = "p2"});
   h.Join("n3", {.pilot = "p3"});
+  h.Join("n4", {.pilot = "p4"});
   h.Deliver("n2", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "Xid 79", .fatal = true});
   EXPECT_THAT(Read(h).avoid, ElementsAre("fixed", "n2"));
   ASSERT_TRUE(h.Drain("n1").status.ok());
   h.Deliver("n3", NodeNotice{.kind = NodeNoticeKind::kDrain,
-                             .detail = "its pilot job was asked to end (SIGTERM)"});
+                             .detail = "asked to end",
+                             .drain_cause = DrainCause::kPilot});
+  // Words decide of nothing.
+  h.Deliver("n4",
+            NodeNotice{.kind = NodeNoticeKind::kDrain, .detail = "its pilot job is not meant"});
   const PoolFacts facts = Read(h);
-  EXPECT_THAT(facts.avoid, ElementsAre("fixed", "n1", "n2"));
+  EXPECT_THAT(facts.avoid, ElementsAre("fixed", "n1", "n2", "n4"));
   EXPECT_EQ(FactOf(facts, "n3").state, PoolNodeState::kLeaving);
   EXPECT_EQ(FactOf(facts, "n1").pilot, "p1");
 }

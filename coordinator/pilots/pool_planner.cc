@@ -4,8 +4,6 @@
 #include <cmath>
 #include <set>
 
-#include "common/base/pilot_words.h"
-
 namespace muster {
 namespace {
 
@@ -232,8 +230,7 @@ class PoolPlanner::Round {
   }
 
   void Drain(const std::string& node, double by_seconds, const std::string& why) {
-    plan_.actions.push_back(
-        DrainPoolNode{node, by_seconds, std::string(kPilotDrainReason) + " " + why});
+    plan_.actions.push_back(DrainPoolNode{node, by_seconds, "its pilot job " + why});
   }
 
   // What has to go, by the smallest loss: drained first where something may run, then cancelled.

@@ -47,6 +47,7 @@ MUSTER_JSON_ENUM(CheckpointState, 1, kCheckpointStateCount)
 MUSTER_JSON_ENUM(CauseKind, 0, kCauseKindCount)
 MUSTER_JSON_ENUM(Tier, 0, kTierCount)
 MUSTER_JSON_ENUM(Severity, 0, 3)
+MUSTER_JSON_ENUM(DrainCause, 0, kDrainCauseCount)
 MUSTER_JSON_ENUM(TimeState, 0, kTimeStateCount)
 
 void to_json(Json& json, StopKind value) {
@@ -107,8 +108,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeakedSlot, job, pid)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
                                                 slots, leaked, pid, version, metrics_port, instance,
                                                 last_seen_unix_ms, failure_domain, allows_faults,
-                                                drain_reason, drain_by_unix_ms, notices, pilot,
-                                                report, unused)
+                                                drain_reason, drain_cause, drain_by_unix_ms,
+                                                notices, pilot, report, unused)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
                                                 severity, message)
 

@@ -113,6 +113,7 @@ TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
                         "rack 1",
                         true,
                         "for repair",
+                        DrainCause::kPilot,
                         13,
                         {"memory is short"},
                         "p-1",
@@ -152,6 +153,7 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   const auto node = Decode<NodeRecord>(R"({"name":"n1","state":"ready"})");
   ASSERT_TRUE(node.ok()) << node.status().ToString();
   EXPECT_TRUE(node->drain_reason.empty());
+  EXPECT_EQ(node->drain_cause, DrainCause::kNone);
   // And before time was booked.
   EXPECT_EQ(job->usage, GoodputUsage{});
   EXPECT_EQ(node->unused, GoodputUsage{});

@@ -70,11 +70,13 @@ void HealthMonitor::Start() {
   Tick();
 }
 
-void HealthMonitor::AskToDrain(const std::string& why, double deadline_seconds) {
-  control_block_.Set(
-      "drain:worker",
-      {.kind = NodeNoticeKind::kDrain, .detail = why, .deadline_seconds = deadline_seconds},
-      SystemClock().Now());
+void HealthMonitor::AskToDrain(const std::string& why, double deadline_seconds, bool by_pilot) {
+  control_block_.Set("drain:worker",
+                     {.kind = NodeNoticeKind::kDrain,
+                      .detail = why,
+                      .deadline_seconds = deadline_seconds,
+                      .by_pilot = by_pilot},
+                     SystemClock().Now());
   Flush();
 }
 

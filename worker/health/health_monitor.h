@@ -45,7 +45,7 @@ class HealthMonitor {
   // What of it cannot be watched on this host is logged once, and left out.
   void Start();
   // The worker itself is asked to go.
-  void AskToDrain(const std::string& why, double deadline_seconds);
+  void AskToDrain(const std::string& why, double deadline_seconds, bool by_pilot);
   // A new stream: all is told again.
   void OnConnected();
 

@@ -10,7 +10,6 @@
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
-#include "common/base/pilot_words.h"
 #include "common/base/proc_reader.h"
 #include "common/base/version.h"
 #include "common/rpc/endpoint.h"
@@ -213,8 +212,9 @@ void WorkerServer::OnSignal(int signal) {
   Log().info("signal {}: asking the coordinator to drain this node, {} s at most", signal, seconds);
   asked_to_leave_ = SystemClock().Now();
   leave_by_ = asked_to_leave_ + FromSeconds(seconds);
-  const std::string who = options_.pilot.empty() ? "the worker" : kPilotDrainReason;
-  health_.AskToDrain(who + " was asked to end (SIGTERM)", seconds);
+  const bool by_pilot = !options_.pilot.empty();
+  const std::string who = by_pilot ? "its pilot job" : "the worker";
+  health_.AskToDrain(who + " was asked to end (SIGTERM)", seconds, by_pilot);
   LeaveWhenIdle();
 }
 
