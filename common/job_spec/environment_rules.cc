@@ -31,15 +31,11 @@ std::string WhyReserved(const std::string& name) {
 }
 
 bool IsOfOneTask(const std::string& name) {
-  static constexpr std::array<std::string_view, 9> kOfTheProcess = {"_",
-                                                                    "SHLVL",
-                                                                    "PWD",
-                                                                    "OLDPWD",
-                                                                    "TMPDIR",
-                                                                    "XDG_RUNTIME_DIR",
-                                                                    "HOSTNAME",
-                                                                    "GPU_DEVICE_ORDINAL",
-                                                                    "ROCR_VISIBLE_DEVICES"};
+  static constexpr std::array<std::string_view, 10> kOfTheProcess = {
+      "_", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "XDG_RUNTIME_DIR", "HOSTNAME", "GPU_DEVICE_ORDINAL",
+      "ROCR_VISIBLE_DEVICES",
+      // Set by common/rpc/tls.cc.
+      "GRPC_SSL_CIPHER_SUITES"};
   // True of the whole job, in all of its tasks and runs: what scripts name their files by.
   static constexpr std::array<std::string_view, 11> kOfTheJob = {
       "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_CLUSTER_NAME", "SLURM_JOBID",

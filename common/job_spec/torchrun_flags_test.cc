@@ -92,7 +92,7 @@ TEST(TorchrunFlagsTest, WhatIsTrueOfTheCallersMachineStaysThere) {
   TorchrunSurroundings with = Surroundings();
   for (const char* name :
        {"HOSTNAME", "TMPDIR", "XDG_RUNTIME_DIR", "SLURM_NTASKS", "SLURM_NODELIST",
-        "SLURM_STEP_NODELIST", "SRUN_DEBUG", "PMI_RANK", "OLDPWD"})
+        "SLURM_STEP_NODELIST", "SRUN_DEBUG", "PMI_RANK", "OLDPWD", "GRPC_SSL_CIPHER_SUITES"})
     with.environment[name] = "x";
   with.environment["SLURM_JOB_NAME"] = "chat";
   const Variables expected = {

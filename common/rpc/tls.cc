@@ -5,7 +5,6 @@
 #include <grpcpp/security/tls_credentials_options.h>
 #include <stdlib.h>
 
-#include <mutex>
 #include <utility>
 
 #include "common/base/check.h"
@@ -22,16 +21,12 @@ namespace tls = grpc::experimental;
 constexpr unsigned kReloadSeconds = 1;
 
 // gRPC reads the variable once, with its first TLS credentials. Ciphers of 1.3 are not of this
-// list.
-void RefuseOlderProtocols() {
-  static std::once_flag once;
-  std::call_once(once,
-                 [] { ::setenv("GRPC_SSL_CIPHER_SUITES", "ECDHE-RSA-AES256-GCM-SHA384", 1); });
-}
+// list. Before main no other thread can read the environment meanwhile.
+[[maybe_unused]] const int kOlderProtocolsAreRefused =
+    ::setenv("GRPC_SSL_CIPHER_SUITES", "ECDHE-RSA-AES256-GCM-SHA384", 1);
 
 std::shared_ptr<grpc::Channel> OpenVerified(const std::string& address, const std::string& ca_pem,
                                             std::vector<tls::IdentityKeyCertPair> own) {
-  RefuseOlderProtocols();
   const bool has_own = !own.empty();
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(
@@ -56,7 +51,6 @@ Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
         "the certificate in " + dir + " has the role " +
         std::string(RoleWord(credentials.identity.role)) +
         "; clients believe only a coordinator's: use DIR/security/coordinator");
-  RefuseOlderProtocols();
   // One file for both, since they are read one after the other.
   const Result<std::string> both = KeepServingFile(dir, credentials);
   tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(

@@ -7,9 +7,10 @@
 // a channel. Neither can be told not to verify.
 //
 // Nothing here resolves or compares host names: a client believes a server whose certificate the
-// cluster's authority has signed for `coordinator.muster`. Older protocol versions than 1.3 are
-// refused by the only cipher that is offered for them: one of RSA keys, which no certificate of
-// ours has (gRPC 1.51 cannot be told a version).
+// cluster's authority has signed for `coordinator.muster`. gRPC 1.51's C++ API has no lowest
+// version. So versions before 1.3 are refused by the only cipher that is offered for them: one of
+// RSA keys, which no certificate of ours has. gRPC takes it from GRPC_SSL_CIPHER_SUITES, which is
+// set before main, while the program has one thread.
 //
 // Free functions; any thread. Loading blocks for three small files.
 #pragma once
