@@ -24,11 +24,13 @@ namespace {
 constexpr int kEndMs = 300;
 
 // Without the variables that stand for flags: what a user has set for a cluster of his must not
-// reach the allocation's own.
+// reach the allocation's own. Where events may be posted to is the user's to say here as well.
 std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry)
-    if (!std::string_view(*entry).starts_with("MUSTER_")) environment.emplace_back(*entry);
+    if (const std::string_view text = *entry;
+        !text.starts_with("MUSTER_") || text.starts_with("MUSTER_WEBHOOK_"))
+      environment.emplace_back(text);
   return environment;
 }
 

@@ -47,10 +47,13 @@ TEST_F(ChildProcessTest, ItsEndIsToldWithWhatItSaid) {
 TEST_F(ChildProcessTest, SettingsOfAUsersClusterDoNotReachIt) {
   ::setenv("MUSTER_COORDINATOR", "10.0.0.9:1", 1);
   ::setenv("NOT_MUSTER_X", "kept", 1);
-  EndOf("echo ${MUSTER_COORDINATOR-none} $NOT_MUSTER_X");
+  ::setenv("MUSTER_WEBHOOK_HOSTS", "hooks.example", 1);
+  EndOf("echo ${MUSTER_COORDINATOR-none} $NOT_MUSTER_X $MUSTER_WEBHOOK_HOSTS");
   ::unsetenv("MUSTER_COORDINATOR");
   ::unsetenv("NOT_MUSTER_X");
-  EXPECT_EQ(ReadFile(temp_ / "log").value(), "none kept\n");
+  ::unsetenv("MUSTER_WEBHOOK_HOSTS");
+  EXPECT_EQ(ReadFile(temp_ / "log").value(), "none kept hooks.example\n")
+      << "where events may be posted to is the user's to say";
 }
 
 TEST_F(ChildProcessTest, ASignalReachesIt) {
