@@ -61,6 +61,9 @@ void AddJoinToken(CLI::App& certs, SecurityOptions& options, Command& chosen) {
   Switch(join, "--any-node", options.join_token.any_node, "For any node that has not joined yet",
          "MUSTER_CERTS_JOIN_TOKEN_ANY_NODE")
       ->excludes(node);
+  Flagged(join, "--join-address", options.join_token.join_address,
+          "Where the node joins, IP:PORT [the running coordinator's --join-listen]",
+          "MUSTER_CERTS_JOIN_TOKEN_JOIN_ADDRESS");
   Flagged(join, "--expires", options.join_token_expires, "After which it is good for nothing [1h]",
           "MUSTER_CERTS_JOIN_TOKEN_EXPIRES");
 }

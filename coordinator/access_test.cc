@@ -94,12 +94,17 @@ class AccessTest : public TlsServerTest {
       return OpenWhateverItIs(Door(), ca, ours_.Make(role, name));
     };
     const auto nobody = OpenTlsChannelToJoin(Door(), ca);
+    const auto joining = OpenTlsChannelToJoin(JoinDoor(), ca);
     return {
         {"plain text, the token", {OpenChannel(plain), token_, {client, worker}}},
         {"plain text, no token", {OpenChannel(plain), "", {}}},
         {"plain text, another token", {OpenChannel(plain), std::string(64, '0'), {}}},
-        {"TLS, nobody", {nobody, "", {join}}},
-        {"TLS, nobody with the token", {nobody, token_, {join}}},
+        {"TLS, nobody", {nobody, "", {}}},
+        {"TLS, nobody with the token", {nobody, token_, {}}},
+        {"where nodes join, nobody", {joining, "", {join}}},
+        {"where nodes join, nobody with the token", {joining, token_, {join}}},
+        {"where nodes join, admin",
+         {OpenWhateverItIs(JoinDoor(), ca, ours_.Make(Role::kAdmin, "bob")), "", {join}}},
         {"TLS, admin", {with(Role::kAdmin, "ann"), "", {client}}},
         {"TLS, node", {with(Role::kNode, "n1"), "", {worker, "/muster.v1.Enrol/Renew"}}},
         {"TLS, node with the token",

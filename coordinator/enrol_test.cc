@@ -80,7 +80,7 @@ class EnrolTest : public TlsServerTest {
     // A connection that fails is tried again, as workers do: gRPC 1.51 reads errno of connect()
     // only after other calls, so that of many threads at once one may fail for no reason.
     context.set_wait_for_ready(true);
-    const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(Door(), ca_pem));
+    const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(JoinDoor(), ca_pem));
     MUSTER_RETURN_IF_ERROR(FromGrpcStatus(stub->Join(&context, request, &response)));
     return response.certificate_pem();
   }
@@ -120,6 +120,36 @@ TEST_F(EnrolTest, ANodeJoinsByItsTokenOnceAndIsWelcome) {
   EXPECT_EQ(LoadCredentials(*dir)->identity, (Identity{Role::kNode, "n1", "lab"}));
   EXPECT_TRUE(Session(Channel(*dir), "n1").Welcomed());
   EXPECT_EQ(Join(token, "n1").status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST_F(EnrolTest, OneWithoutACertificateGetsNoFurtherThanTheHandshakeWhereNobodyJoins) {
+  StartTlsServer();
+  const JoinToken token = *ParseJoinToken(TokenFor("n1"));
+  v1::JoinResponse response;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kLimit);
+  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(Door(), token.ca_pem));
+  EXPECT_EQ(stub->Join(&context, {}, &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(EnrolTest, WhereNodesJoinNothingElseIsServed) {
+  StartTlsServer();
+  const auto channel = OpenTlsChannelToJoin(JoinDoor(), ours_.authority().certificate_pem());
+  v1::RenewResponse renewed;
+  grpc::ClientContext renew;
+  EXPECT_EQ(v1::Enrol::NewStub(channel)->Renew(&renew, {}, &renewed).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  v1::VersionResponse version;
+  grpc::ClientContext ask;
+  EXPECT_EQ(v1::Client::NewStub(channel)->Version(&ask, {}, &version).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(EnrolTest, NodesJoinNowhereUnlessTheOperatorSaysWhere) {
+  ServerOptions options = Options();
+  options.tls_listen = "127.0.0.1:0";
+  StartServer(std::move(options));
+  EXPECT_EQ(JoinDoor(), "");
 }
 
 TEST_F(EnrolTest, AnAnswerThatWasLostCostsNoToken) {
@@ -163,7 +193,7 @@ TEST_F(EnrolTest, AForgedTokenAndAHugeRequestAreRefused) {
   request.set_request_pem(std::string(100'000, 'x'));
   v1::JoinResponse response;
   grpc::ClientContext context;
-  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(Door(), token->ca_pem));
+  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(JoinDoor(), token->ca_pem));
   EXPECT_EQ(stub->Join(&context, request, &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
   // So is one of a node that is known.
@@ -180,7 +210,7 @@ TEST_F(EnrolTest, AForgedTokenAndAHugeRequestAreRefused) {
 TEST_F(EnrolTest, JoinsAreLimitedInNumber) {
   StartTlsServer();
   const auto stub =
-      v1::Enrol::NewStub(OpenTlsChannelToJoin(Door(), ours_.authority().certificate_pem()));
+      v1::Enrol::NewStub(OpenTlsChannelToJoin(JoinDoor(), ours_.authority().certificate_pem()));
   bool limited = false;
   for (int i = 0; i < 5000 && !limited; ++i) {
     grpc::ClientContext context;

@@ -28,6 +28,9 @@ void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, double* certif
   app.add_option("--tls-listen", options->tls_listen,
                  "gRPC address for other machines, IP:PORT, by certificates (muster init)")
       ->envname("MUSTER_TLS_LISTEN");
+  app.add_option("--join-listen", options->join_listen,
+                 "Address where nodes join by a token (muster certs join-token), IP:PORT")
+      ->envname("MUSTER_JOIN_LISTEN");
   app.add_option("--tls-http", options->tls_http,
                  "Address of /metrics, /healthz and /sd for other machines, by certificates")
       ->envname("MUSTER_TLS_HTTP");

@@ -55,7 +55,7 @@ constexpr std::size_t kTokenBytes = 32;
 bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
 
 bool WantsTls(const ServerOptions& options) {
-  return !options.tls_listen.empty() || !options.tls_http.empty();
+  return !options.tls_listen.empty() || !options.tls_http.empty() || !options.join_listen.empty();
 }
 
 struct TlsDirectories {
@@ -80,7 +80,7 @@ Status CheckAddresses(const ServerOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.http));
   if (IsUnix(options.http)) return InvalidArgument("--http takes HOST:PORT, not " + options.http);
   if (!options.worker_listen.empty()) MUSTER_RETURN_IF_ERROR(CheckPrivateNetwork(options.dir));
-  for (const std::string& address : {options.tls_listen, options.tls_http})
+  for (const std::string& address : {options.tls_listen, options.tls_http, options.join_listen})
     if (!address.empty()) MUSTER_RETURN_IF_ERROR(CheckTlsListenAddress(address));
   return OkStatus();
 }
@@ -119,14 +119,19 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
       MUSTER_ASSIGN_OR_RETURN(out.enrolment, Enrolment::Open(directories.authority, lifetime));
     }
   }
+  if (!options.join_listen.empty() && !out.enrolment)
+    return FailedPrecondition(
+        "--join-listen needs the authority, which signs nodes' certificates, in " + options.dir +
+        "/security; without it 'muster certs issue' makes credentials elsewhere");
   out.authenticator = std::make_shared<Authenticator>(std::move(token), out.cluster, SystemClock());
   return out;
 }
 
+Result<std::string> OwnAddressOfHost() { return OwnAddress(InterfaceChoice{}, ""); }
+
 // What /sd names to scrapers on other machines; empty: nothing that they could reach.
 std::string PagesForOthers(const std::string& bound) {
-  const Result<std::string> address =
-      ReachableAddress(bound, [] { return OwnAddress(InterfaceChoice{}, ""); });
+  const Result<std::string> address = ReachableAddress(bound, OwnAddressOfHost);
   if (address.ok()) return *address;
   Log().warn(
       "/sd leaves this coordinator out, since no address is known at which other machines "
@@ -293,6 +298,7 @@ void Server::Impl::StartPilots() {
                           .config_file = options.pilots.empty() ? paths.Pilots() : options.pilots,
                           .status_file = paths.PilotsStatus(),
                           .coordinator = endpoint.grpc_tls,
+                          .join_address = endpoint.grpc_join,
                           .security_dir = TlsDirectoriesOf(options).authority,
                           .user = slurm::CurrentUser(),
                           .environment = slurm::CurrentEnvironment()};
@@ -414,12 +420,18 @@ void Server::Impl::StartDiscoveryFile() {
 Status Server::Impl::ListenGrpc() {
   GrpcAddresses addresses{.plain = {options.listen},
                           .tls = options.tls_listen,
+                          .join = options.join_listen,
                           .credentials_dir = TlsDirectoriesOf(options).credentials};
   if (!options.worker_listen.empty()) addresses.plain.push_back(options.worker_listen);
   MUSTER_ASSIGN_OR_RETURN(
       grpc, GrpcServer::Listen(addresses, {clients, workers, enrolment, authenticator}));
   endpoint.grpc = grpc->addresses().front();
   endpoint.grpc_tls = grpc->tls_address();
+  if (options.join_listen.empty()) return OkStatus();
+  // Tokens name it, so it is the address that nodes reach.
+  const auto join = ReachableAddress(grpc->join_address(), OwnAddressOfHost);
+  if (!join.ok()) return join.status().WithContext("--join-listen: name an address of this host");
+  endpoint.grpc_join = *join;
   return OkStatus();
 }
 
@@ -505,7 +517,8 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   MUSTER_RETURN_IF_ERROR(server->impl_->Start());
   Log().info("muster-coordinator {} listens on {}, http://{}", kVersion, server->endpoint().grpc,
              server->endpoint().http);
-  for (const std::string& address : {server->endpoint().grpc_tls, server->endpoint().http_tls})
+  for (const std::string& address :
+       {server->endpoint().grpc_tls, server->endpoint().http_tls, server->endpoint().grpc_join})
     if (!address.empty()) Log().info("for other machines, by TLS: {}", address);
   return server;
 }

@@ -28,9 +28,10 @@ struct ServerOptions {
   std::string worker_listen;
   // For other machines, IP:PORT, by certificates only; empty: none. They need credentials: `tls`,
   // or what `muster init` has made in the cluster's directory.
-  std::string tls_listen;  // gRPC
-  std::string tls_http;    // metrics
-  std::string tls;         // credentials directory; empty: DIR/security/coordinator
+  std::string tls_listen;   // gRPC; a client certificate is required
+  std::string join_listen;  // gRPC for nodes that join by a token; needs the authority
+  std::string tls_http;     // metrics
+  std::string tls;          // credentials directory; empty: DIR/security/coordinator
   std::optional<Duration> node_certificate_lifetime;  // nothing: as DefaultLifetime says
   // Directory of a journal on a shared file system, instead of the database in `dir`; absolute. The
   // coordinator that holds it ends with a named cause when another one takes over.

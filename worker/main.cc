@@ -140,9 +140,10 @@ void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, st
                  "DIR/nodes/NAME/credentials)")
       ->option_text("DIR")
       ->envname("MUSTER_TLS");
-  app.add_option("--join", *join,
-                 "a join token, or a file that holds one: gets this node its credentials at its "
-                 "first start")
+  app.add_option(
+         "--join", *join,
+         "what muster certs join-token printed, or a file that holds it: gets this node its "
+         "credentials at its first start, and says where the coordinator is")
       ->option_text("TOKEN")
       ->envname("MUSTER_JOIN_TOKEN");
 }
@@ -241,15 +242,31 @@ muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* opt
   return muster::OkStatus();
 }
 
-muster::Status Join(const muster::worker::WorkerOptions& options, const std::string& join) {
+// Where the coordinator is by the invitation, or, once that is gone, by what was noted of it.
+muster::Status TakeCoordinatorOfInvitation(const std::string& join, const std::string& noted,
+                                           muster::worker::WorkerOptions* options) {
+  if (!options->coordinator.empty()) return muster::OkStatus();
+  const auto invitation = muster::worker::InvitationOf(join);
+  if (invitation.ok()) options->coordinator = invitation->coordinator;
+  if (const auto before = muster::ReadFile(noted, 256); options->coordinator.empty() && before.ok())
+    options->coordinator = *before;
+  if (!options->coordinator.empty()) return muster::OkStatus();
+  if (!invitation.ok()) return invitation.status();
+  return muster::InvalidArgument(
+      "the join token does not say where the coordinator is; add --coordinator IP:PORT");
+}
+
+muster::Status Join(const std::string& join, muster::worker::WorkerOptions* options) {
   if (join.empty()) return muster::OkStatus();
-  if (options.coordinator.empty())
-    return muster::InvalidArgument("--join needs --coordinator IP:PORT, where to join");
-  const muster::ClusterPaths paths{options.cluster_dir};
-  MUSTER_RETURN_IF_ERROR(muster::MakePrivateTree(paths.NodeDir(options.node)));
+  const muster::ClusterPaths paths{options->cluster_dir};
+  const std::string noted = paths.CoordinatorOfNode(options->node);
+  MUSTER_RETURN_IF_ERROR(TakeCoordinatorOfInvitation(join, noted, options));
+  if (options->tls_dir.empty()) options->tls_dir = paths.NodeCredentials(options->node);
+  MUSTER_RETURN_IF_ERROR(muster::MakePrivateTree(paths.NodeDir(options->node)));
   // It is a secret, and ranks have the worker's environment.
   ::unsetenv("MUSTER_JOIN_TOKEN");
-  return muster::worker::JoinUntilIn({options.coordinator, join, options.node, options.tls_dir});
+  MUSTER_RETURN_IF_ERROR(muster::worker::JoinUntilIn({join, options->node, options->tls_dir}));
+  return muster::WriteFileAtomically(noted, options->coordinator);
 }
 
 bool WantsReport(int argc, char** argv) {
@@ -286,7 +303,7 @@ int PrintReport(int argc, char** argv) {
 
 // What is to be settled before there is a server.
 muster::Status Prepare(const Texts& texts, muster::worker::WorkerOptions* options) {
-  MUSTER_RETURN_IF_ERROR(Join(*options, texts.join));
+  MUSTER_RETURN_IF_ERROR(Join(texts.join, options));
   return LookAround(texts, options);
 }
 

@@ -3,11 +3,13 @@
 
 #include "cli/commands/security.h"
 #include "cli/exit_code.h"
+#include "common/rpc/endpoint.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
 #include "common/security/encoding.h"
 #include "common/security/enrolment.h"
 #include "common/security/issued_register.h"
+#include "common/security/join_token.h"
 #include "common/security/private_files.h"
 #include "common/security/revocation.h"
 
@@ -244,6 +246,29 @@ CommandResult RunCertsIssue(CommandContext& context, const IssueOptions& options
   return kExitSuccess;
 }
 
+namespace {
+
+// The token with what the running coordinator says of itself. One that listens at every address of
+// its host is reached where nodes join.
+Invitation InvitationWith(CommandContext& context, const std::string& token,
+                          const std::string& join_address) {
+  Invitation invitation{.token = token, .join_address = join_address};
+  const Result<Endpoint> endpoint = ReadEndpoint(context.client.paths().Endpoint());
+  if (!endpoint.ok()) return invitation;
+  if (invitation.join_address.empty()) invitation.join_address = endpoint->grpc_join;
+  invitation.coordinator = endpoint->grpc_tls;
+  const bool everywhere =
+      invitation.coordinator.starts_with("0.0.0.0:") || invitation.coordinator.starts_with("[::]:");
+  if (!everywhere) return invitation;
+  if (invitation.join_address.empty()) return Invitation{.token = token};
+  HostPort address = SplitAddress(invitation.coordinator);
+  address.host = SplitAddress(invitation.join_address).host;
+  invitation.coordinator = JoinAddress(address);
+  return invitation;
+}
+
+}  // namespace
+
 CommandResult RunCertsJoinToken(CommandContext& context, const JoinTokenOptions& options) {
   if (options.node.empty() == !options.any_node)
     return InvalidArgument("say for which node the token is: --node NODE, or --any-node");
@@ -251,18 +276,25 @@ CommandResult RunCertsJoinToken(CommandContext& context, const JoinTokenOptions&
   MUSTER_ASSIGN_OR_RETURN(const std::string text,
                           enrolment.MakeToken(options.node, options.expires, Now()));
   MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(text));
+  const Invitation invitation = InvitationWith(context, text, options.join_address);
   const Json json = {{"token", text},
+                     {"invitation", InvitationText(invitation)},
                      {"id", token.id},
                      {"node", options.node},
                      {"expires", IsoTime(token.expires_ms)}};
   Terminal& terminal = context.terminal;
   if (PrintStructured(terminal.out, context.output, json, "token")) return kExitSuccess;
   const std::string node = options.node.empty() ? "NODE" : options.node;
-  terminal.out << text << "\n";
+  terminal.out << InvitationText(invitation) << "\n";
+  if (invitation.join_address.empty())
+    terminal.err << "warning: no coordinator with --join-listen runs in " << context.dir()
+                 << ", so the token does not say where to join; name it with --join-address "
+                    "IP:PORT\n";
   terminal.err << "It lets " << (options.node.empty() ? "one new node" : "node " + node)
                << " in, once, until " << UtcTime(token.expires_ms) << ". On the node, with the "
-               << "token in a file:\n  muster-worker --dir LOCAL --node " << node
-               << " --coordinator IP:PORT --join FILE\n";
+               << "line in a file:\n  muster-worker --dir LOCAL --node " << node
+               << (invitation.coordinator.empty() ? " --coordinator IP:PORT" : "")
+               << " --join FILE\n";
   return kExitSuccess;
 }
 

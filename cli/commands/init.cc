@@ -127,7 +127,7 @@ void PrintForPeople(CommandContext& context, const CertificateAuthority& authori
                                            [](const Member& member) { return !member.made; });
   const std::string dir = ShellWord(context.dir());
   out << (some_were_there ? "* was there already and is as it was\n" : "") << "\nNext:\n"
-      << "  muster-coordinator --dir " << dir << " --tls-listen IP:PORT\n"
+      << "  muster-coordinator --dir " << dir << " --tls-listen IP:PORT --join-listen IP:PORT\n"
       << "  muster certs join-token --dir " << dir << " --node NODE\n"
       << "  muster --coordinator IP:PORT --tls " << ShellWord(paths.AdminCredentials())
       << " nodes\n";

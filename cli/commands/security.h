@@ -35,8 +35,9 @@ struct JoinTokenOptions {
   std::string node;
   bool any_node = false;
   Duration expires = kJoinTokenLifetime;
+  std::string join_address;  // IP:PORT; empty: the running coordinator's
 };
-// The token alone goes to `out`.
+// The invitation alone goes to `out` (common/security/join_token.h).
 CommandResult RunCertsJoinToken(CommandContext& context, const JoinTokenOptions& options);
 
 struct ListCertificatesOptions {

@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "common/base/files.h"
 #include "common/process/temp_dir_for_test.h"
+#include "common/rpc/endpoint.h"
 #include "common/security/certificate_request.h"
 #include "common/security/credentials.h"
 #include "common/security/enrolment.h"
@@ -162,12 +163,36 @@ TEST_F(SecurityCommands, IssueWritesOverNobodyElsesCredentials) {
   EXPECT_FALSE(RunCertsIssue(context_, {.role = "node", .name = "a/b", .out = temp_ / "x"}).ok());
 }
 
+TEST_F(SecurityCommands, JoinTokenNamesTheRunningCoordinatorsAddresses) {
+  Init();
+  context_.output = OutputFormat::kTable;
+  const std::string path = context_.client.paths().Endpoint();
+  ASSERT_TRUE(MakeDirectories(context_.client.paths().CoordinatorDir(), 0700).ok());
+  ASSERT_TRUE(WriteEndpoint(path, {.grpc = "127.0.0.1:1",
+                                   .http = "127.0.0.1:2",
+                                   .grpc_tls = "0.0.0.0:7070",
+                                   .grpc_join = "10.0.0.1:7072"})
+                  .ok());
+  ASSERT_TRUE(RunCertsJoinToken(context_, {.node = "n7"}).ok());
+  const auto invitation = ParseInvitation(out_.str());
+  ASSERT_TRUE(invitation.ok()) << out_.str();
+  EXPECT_TRUE(ParseJoinToken(invitation->token).ok());
+  EXPECT_EQ(invitation->join_address, "10.0.0.1:7072");
+  EXPECT_EQ(invitation->coordinator, "10.0.0.1:7070");
+  EXPECT_EQ(err_.str().find("--coordinator"), std::string::npos) << err_.str();
+  out_.str("");
+  ASSERT_TRUE(RunCertsJoinToken(context_, {.node = "n7", .join_address = "192.0.2.1:9"}).ok());
+  EXPECT_EQ(ParseInvitation(out_.str())->join_address, "192.0.2.1:9");
+  EXPECT_EQ(ParseInvitation(out_.str())->coordinator, "192.0.2.1:7070");
+}
+
 TEST_F(SecurityCommands, JoinTokenPrintsTheTokenAloneAndLetsTheNodeIn) {
   Init();
   context_.output = OutputFormat::kTable;
   ASSERT_TRUE(RunCertsJoinToken(context_, {.node = "n7"}).ok());
   const auto token = ParseJoinToken(out_.str());
   ASSERT_TRUE(token.ok()) << out_.str();
+  EXPECT_NE(err_.str().find("does not say where to join"), std::string::npos) << err_.str();
   EXPECT_EQ(out_.str(), *EncodeJoinToken(*token) + "\n");
   EXPECT_NE(err_.str().find("--node n7 --coordinator"), std::string::npos) << err_.str();
   out_.str("");

@@ -68,6 +68,10 @@ struct ClusterPaths {
     return NodeDir(node) + "/credentials";
   }
   // The highest epoch of a coordinator that has welcomed the node, in digits.
+  // Where the coordinator is that the node has joined, IP:PORT.
+  std::string CoordinatorOfNode(const std::string& node) const {
+    return NodeDir(node) + "/coordinator";
+  }
   std::string EpochMet(const std::string& node) const { return NodeDir(node) + "/epoch"; }
   std::string JobsDir(const std::string& node) const { return NodeDir(node) + "/jobs"; }
   std::string JobDir(const std::string& node, const std::string& job) const {

@@ -37,6 +37,7 @@ Status WriteEndpoint(const std::string& path, const Endpoint& endpoint) {
   nlohmann::json json = {{"grpc", endpoint.grpc}, {"http", endpoint.http}, {"pid", endpoint.pid}};
   if (!endpoint.grpc_tls.empty()) json["grpc_tls"] = endpoint.grpc_tls;
   if (!endpoint.http_tls.empty()) json["http_tls"] = endpoint.http_tls;
+  if (!endpoint.grpc_join.empty()) json["grpc_join"] = endpoint.grpc_join;
   if (endpoint.epoch != 0) json["epoch"] = endpoint.epoch;
   if (!endpoint.page_key.empty()) json["page_key"] = endpoint.page_key;
   return WriteFileAtomically(path, json.dump() + "\n", 0600);
@@ -56,6 +57,7 @@ Result<Endpoint> ReadEndpoint(const std::string& path) {
   Endpoint endpoint{json["grpc"], json["http"], json["pid"]};
   if (is_string("grpc_tls")) endpoint.grpc_tls = json["grpc_tls"];
   if (is_string("http_tls")) endpoint.http_tls = json["http_tls"];
+  if (is_string("grpc_join")) endpoint.grpc_join = json["grpc_join"];
   if (json.contains("epoch") && json["epoch"].is_number_unsigned()) endpoint.epoch = json["epoch"];
   if (is_string("page_key")) endpoint.page_key = json["page_key"];
   return endpoint;

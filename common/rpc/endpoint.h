@@ -18,6 +18,7 @@ struct Endpoint {
   // For other machines, which need credentials; empty: it does not listen there.
   std::string grpc_tls;  // "10.0.0.1:PORT"
   std::string http_tls;
+  std::string grpc_join;  // where nodes join, as other machines reach it; empty: nowhere
   // Of a coordinator with a journal: higher than that of any before it. 0: it has none.
   std::uint64_t epoch = 0;
   // What the status page on `http` asks for: 64 hexadecimal digits, made anew at each start;
@@ -27,8 +28,8 @@ struct Endpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// {"grpc": ..., "http": ..., "pid": ...} and, where they are set, "grpc_tls", "http_tls", "epoch"
-// and "page_key"; mode 0600, replaced as one step.
+// {"grpc": ..., "http": ..., "pid": ...} and, where they are set, "grpc_tls", "http_tls",
+// "grpc_join", "epoch" and "page_key"; mode 0600, replaced as one step.
 Status WriteEndpoint(const std::string& path, const Endpoint& endpoint);
 Result<Endpoint> ReadEndpoint(const std::string& path);
 

@@ -41,7 +41,8 @@ std::shared_ptr<grpc::Channel> OpenVerified(const std::string& address, const st
 }  // namespace
 
 Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
-    const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor) {
+    const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor,
+    ClientCertificate client) {
   MUSTER_CHECK(processor != nullptr, "a TLS port without anybody who decides of calls");
   // What is wrong with them is said at the start, and not in gRPC's log at each handshake.
   MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir));
@@ -58,7 +59,9 @@ Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
       kReloadSeconds));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
-  options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.set_cert_request_type(client == ClientCertificate::kRequired
+                                    ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                    : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
   std::shared_ptr<grpc::ServerCredentials> server = tls::TlsServerCredentials(options);
   server->SetAuthMetadataProcessor(std::move(processor));
   return server;

@@ -27,11 +27,15 @@
 
 namespace muster {
 
-// Every client is asked for a certificate. One that has none gets a connection all the same, since
-// it may want to join; one whose certificate does not hold (another authority, expired) gets none.
-// `processor` therefore decides of each call, before its first message is read; it must not block.
+enum class ClientCertificate {
+  kRequired,  // a client without one, or whose does not hold, gets no further than the handshake
+  kNone,      // nobody is asked for one: for a port where nodes join
+};
+
+// `processor` decides of each call, before its first message is read; it must not block.
 Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
-    const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor);
+    const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor,
+    ClientCertificate client = ClientCertificate::kRequired);
 
 // A channel to a coordinator, with the certificate in `dir`. kFailedPrecondition when that has
 // expired: it would be refused without a reason.

@@ -85,8 +85,8 @@ class Service : public v1::Client::Service {
 
 class TlsTest : public testing::Test {
  protected:
-  void Serve(const std::string& dir) {
-    auto credentials = TlsServerCredentials(dir, guestbook_);
+  void Serve(const std::string& dir, ClientCertificate client = ClientCertificate::kRequired) {
+    auto credentials = TlsServerCredentials(dir, guestbook_, client);
     ASSERT_TRUE(credentials.ok()) << credentials.status().ToString();
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", *credentials, &port_);
@@ -162,8 +162,15 @@ TEST_F(TlsTest, BothSidesShowWhoTheyAreAndEachCallIsSeenBeforeItsMessage) {
   EXPECT_EQ(guestbook_->methods()[0], "/muster.v1.Client/Version");
 }
 
-TEST_F(TlsTest, WhoHasNoCertificateIsConnectedAndKnownAsNobody) {
+TEST_F(TlsTest, AClientWithoutACertificateGetsNoFurtherThanTheHandshake) {
   Serve(ours_.Make(Role::kCoordinator, "c"));
+  const auto channel = OpenTlsChannelToJoin(Address(), ours_.authority().certificate_pem());
+  EXPECT_EQ(AskVersion(channel).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(guestbook_->peers().empty());
+}
+
+TEST_F(TlsTest, WhereNobodyIsAskedForACertificateItIsConnectedAndKnownAsNobody) {
+  Serve(ours_.Make(Role::kCoordinator, "c"), ClientCertificate::kNone);
   const auto channel = OpenTlsChannelToJoin(Address(), ours_.authority().certificate_pem());
   ASSERT_TRUE(AskVersion(channel).ok());
   EXPECT_EQ(guestbook_->peers(), std::vector<std::string>{""});

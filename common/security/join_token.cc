@@ -1,5 +1,7 @@
 #include "common/security/join_token.h"
 
+#include <sstream>
+
 #include "common/security/certificate.h"
 #include "common/security/encoding.h"
 
@@ -79,6 +81,31 @@ Result<JoinToken> ParseJoinToken(std::string_view text) {
   result.cluster = authority->cluster;
   result.ca_pem = *ca_pem;
   return result;
+}
+
+std::string InvitationText(const Invitation& invitation) {
+  std::string text = invitation.token;
+  if (!invitation.join_address.empty()) text += " join=" + invitation.join_address;
+  if (!invitation.coordinator.empty()) text += " coordinator=" + invitation.coordinator;
+  return text;
+}
+
+Result<Invitation> ParseInvitation(std::string_view text) {
+  Invitation invitation;
+  std::istringstream words{std::string(text)};
+  words >> invitation.token;
+  for (std::string word; words >> word;) {
+    if (word.starts_with("join=")) {
+      invitation.join_address = word.substr(5);
+    } else if (word.starts_with("coordinator=")) {
+      invitation.coordinator = word.substr(12);
+    } else {
+      return InvalidArgument("'" + word +
+                             "' does not belong behind a join token; copy the line again from "
+                             "where muster certs join-token printed it");
+    }
+  }
+  return invitation;
 }
 
 }  // namespace muster

@@ -36,4 +36,18 @@ Result<std::string> EncodeJoinToken(const JoinToken& token);
 // expired is for the caller to see.
 Result<JoinToken> ParseJoinToken(std::string_view text);
 
+// What a node gets that is to join: the token, and where to take it. As text three words on one
+// line, "muster-join-v1.... join=IP:PORT coordinator=IP:PORT"; the last two may be left out.
+struct Invitation {
+  std::string token;
+  std::string join_address;  // of the coordinator's --join-listen
+  std::string coordinator;   // its --tls-listen
+
+  friend bool operator==(const Invitation&, const Invitation&) = default;
+};
+
+std::string InvitationText(const Invitation& invitation);
+// kInvalidArgument for other words. The token is not looked at.
+Result<Invitation> ParseInvitation(std::string_view text);
+
 }  // namespace muster

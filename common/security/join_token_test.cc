@@ -91,5 +91,15 @@ TEST_F(JoinTokenTest, IsNotMadeOfPartsThatAreNone) {
   EXPECT_TRUE(refused(token));
 }
 
+TEST(InvitationTest, IsTheSameAfterItsText) {
+  for (const Invitation& one :
+       {Invitation{"muster-join-v1.x", "", ""}, Invitation{"muster-join-v1.x", "10.0.0.1:7072", ""},
+        Invitation{"muster-join-v1.x", "[fd00::1]:7072", "[fd00::1]:7070"}}) {
+    EXPECT_EQ(*ParseInvitation(InvitationText(one)), one);
+    EXPECT_EQ(*ParseInvitation("\n" + InvitationText(one) + "\n"), one);
+  }
+  EXPECT_FALSE(ParseInvitation("muster-join-v1.x muster-join-v1.y").ok());
+}
+
 }  // namespace
 }  // namespace muster

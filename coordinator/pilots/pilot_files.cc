@@ -10,6 +10,7 @@
 #include "common/base/files.h"
 #include "common/security/enrolment.h"
 #include "common/security/issued_register.h"
+#include "common/security/join_token.h"
 #include "common/security/private_files.h"
 #include "common/security/revocation.h"
 #include "common/slurm/submission.h"
@@ -150,11 +151,13 @@ Result<std::vector<slurm::JobInfo>> PilotFiles::List() const {
 }
 
 Status PilotFiles::GiveToken(const std::string& key, const std::string& node,
-                             std::int64_t now_ms) const {
+                             const std::string& join_address, std::int64_t now_ms) const {
   MUSTER_ASSIGN_OR_RETURN(const Enrolment enrolment, Enrolment::Open(security_dir_));
   MUSTER_ASSIGN_OR_RETURN(const std::string token,
                           enrolment.MakeToken(node, kTokenLifetime, now_ms));
-  return WriteFileAtomically(Dir(key) + "/tokens/" + node, token + "\n", 0600);
+  return WriteFileAtomically(Dir(key) + "/tokens/" + node,
+                             InvitationText({.token = token, .join_address = join_address}) + "\n",
+                             0600);
 }
 
 Status PilotFiles::RevokeSince(const std::string& node, const PilotRecord& record,

@@ -51,7 +51,8 @@ class PilotFiles {
   Result<std::vector<slurm::JobInfo>> List() const;
 
   // Lets one node in, by its name.
-  Status GiveToken(const std::string& key, const std::string& node, std::int64_t now_ms) const;
+  Status GiveToken(const std::string& key, const std::string& node, const std::string& join_address,
+                   std::int64_t now_ms) const;
   // The pilot is over: certificates that its nodes were given since it was asked for are refused
   // from now on. Its directory is kept for people, the oldest of many are removed.
   Status End(const PilotRecord& record, const std::vector<std::string>& nodes,

@@ -109,9 +109,10 @@ void PilotPool::TakeConfig(const Result<std::string>& text) {
   if (!parsed.ok()) return;
   const std::string directory =
       parsed->directory.empty() ? options_.dir + "/pilots" : parsed->directory;
-  if (options_.coordinator.empty() || !options_.has_authority)
-    return Problem("pilots", FailedPrecondition("they come by TLS: start the coordinator with "
-                                                "--tls-listen IP:PORT after muster init"));
+  if (options_.coordinator.empty() || options_.join_address.empty() || !options_.has_authority)
+    return Problem("pilots",
+                   FailedPrecondition("they join by TLS: start the coordinator with --tls-listen "
+                                      "IP:PORT and --join-listen IP:PORT after muster init"));
   const std::string& dialled =
       parsed->coordinator.empty() ? options_.coordinator : parsed->coordinator;
   const Status dial_back = CheckDialBack(dialled);
@@ -311,7 +312,8 @@ void PilotPool::GiveTokens(Pilot& pilot, const PoolFacts& facts) {
     const bool joined = std::any_of(
         facts.nodes.begin(), facts.nodes.end(),
         [&](const PoolNodeFact& node) { return node.name == name && node.pilot == key; });
-    if (!joined && HasRoom() && pilot.tokens.insert(name).second) Begin(GivePilotToken{key, name});
+    if (!joined && HasRoom() && pilot.tokens.insert(name).second)
+      Begin(GivePilotToken{key, name, options_.join_address});
   }
 }
 

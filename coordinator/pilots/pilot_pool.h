@@ -103,6 +103,7 @@ struct CancelPilotJob {
 struct GivePilotToken {
   std::string key;
   std::string node;
+  std::string join_address;  // that the node takes it to
 };
 struct PutPilotAway {
   PilotRecord record;
@@ -127,6 +128,7 @@ struct PilotPoolOptions {
   std::string dir;             // the cluster's
   std::string config_file;     // pilots.yaml, as messages name it
   std::string coordinator;     // where --tls-listen listens; empty: nowhere, so there are no pilots
+  std::string join_address;    // of --join-listen; empty: none, so there are no pilots
   bool has_authority = false;  // without one there are no pilots
   std::string process;         // makes keys unique among coordinators of the same cluster
   Duration list_every = std::chrono::seconds(15);  // squeue

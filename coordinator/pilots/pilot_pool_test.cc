@@ -121,6 +121,7 @@ class PoolHarness {
   PilotPool pool_{{.dir = "/c",
                    .config_file = "pilots.yaml",
                    .coordinator = "10.0.0.1:7070",
+                   .join_address = "10.0.0.1:7072",
                    .has_authority = true,
                    .process = "77"}};
   Now now_{TimePoint(), 1'800'000'000'000};

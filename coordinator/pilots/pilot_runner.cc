@@ -34,6 +34,7 @@ PilotRunner::PilotRunner(EventLoop& loop, PilotRunnerOptions options, PilotHooks
       decider_({.dir = options_.dir,
                 .config_file = options_.config_file,
                 .coordinator = options_.coordinator,
+                .join_address = options_.join_address,
                 .has_authority = !options_.security_dir.empty(),
                 .process = std::to_string(::getpid()),
                 .list_every = options_.list_every,
@@ -87,7 +88,8 @@ void PilotRunner::Do(const CancelPilotJob& cancel) {
 
 void PilotRunner::Do(const GivePilotToken& give) {
   OnPool([give](PilotFiles& files) {
-    return PilotTokenGiven{give.key, give.node, files.GiveToken(give.key, give.node, UnixMillis())};
+    return PilotTokenGiven{give.key, give.node,
+                           files.GiveToken(give.key, give.node, give.join_address, UnixMillis())};
   });
 }
 

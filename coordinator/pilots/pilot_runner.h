@@ -24,6 +24,7 @@ struct PilotRunnerOptions {
   std::string config_file;   // pilots.yaml
   std::string status_file;   // what `muster slurm pilots` shows
   std::string coordinator;   // where --tls-listen listens; empty: nowhere, so there are no pilots
+  std::string join_address;  // of --join-listen; empty: none, so there are no pilots
   std::string security_dir;  // empty: no authority, so there are no pilots
   std::string user;          // whose Slurm jobs they are
   slurm::Environment environment;

@@ -59,6 +59,7 @@ class PilotRunnerTest : public testing::Test {
                            .config_file = dir_ / "pilots.yaml",
                            .status_file = dir_ / "status.json",
                            .coordinator = listens_,
+                           .join_address = "10.0.0.1:7072",
                            .security_dir = security_,
                            .user = "ann",
                            .environment = {{"PATH", slurm_.path()}},
@@ -195,6 +196,7 @@ TEST_F(PilotRunnerTest, GivesEachNodeATokenOfItsOwnName) {
   const std::string token = Place(key) + "/tokens/n7";
   ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(token); }));
   EXPECT_EQ(std::filesystem::status(token).permissions(), std::filesystem::perms(0600));
+  EXPECT_THAT(*ReadFile(token), HasSubstr(" join=10.0.0.1:7072\n"));
   const auto book = ReadFile(SecurityPaths{security_}.JoinTokens());
   ASSERT_TRUE(book.ok());
   EXPECT_EQ(json::parse(*book)["tokens"][0]["node"], "n7");

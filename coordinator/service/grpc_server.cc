@@ -1,5 +1,6 @@
 #include "coordinator/service/grpc_server.h"
 
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -31,6 +32,39 @@ void SetLimits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 }
 
+// What one that only wants to join needs, with room for many that come at once.
+constexpr std::size_t kJoinMemory = 64 << 20;
+constexpr int kJoinMessageBytes = 256 << 10;
+constexpr int kJoinMetadataBytes = 4 << 10;
+
+void SetJoinLimits(grpc::ServerBuilder& builder) {
+  grpc::ResourceQuota quota("join");
+  quota.Resize(kJoinMemory);
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(kJoinMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kJoinMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, 30'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 10'000);
+}
+
+// Enrol as those see it who have no certificate yet.
+class JoinOnly final : public v1::Enrol::CallbackService {
+ public:
+  explicit JoinOnly(EnrolService& enrolment) : enrolment_(enrolment) {}
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const v1::JoinRequest* request,
+                                 v1::JoinResponse* response) override {
+    return enrolment_.Join(context, request, response);
+  }
+
+ private:
+  EnrolService& enrolment_;
+};
+
 bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
 
 Status Taken(const std::string& address, const std::string& flag) {
@@ -46,10 +80,34 @@ std::string Bound(const std::string& address, int port) {
 }  // namespace
 
 struct GrpcServer::Impl {
+  explicit Impl(EnrolService& enrolment) : join_only(enrolment) {}
+
+  Status ListenForJoins(const GrpcAddresses& addresses, const GrpcServices& services);
+
+  JoinOnly join_only;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<grpc::Server> join_server;
   std::vector<std::string> addresses;
   std::string tls_address;
+  std::string join_address;
 };
+
+Status GrpcServer::Impl::ListenForJoins(const GrpcAddresses& addresses,
+                                        const GrpcServices& services) {
+  if (addresses.join.empty()) return OkStatus();
+  int port = 0;
+  grpc::ServerBuilder builder;
+  MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
+                          TlsServerCredentials(addresses.credentials_dir, services.authenticator,
+                                               ClientCertificate::kNone));
+  builder.AddListeningPort(addresses.join, credentials, &port);
+  builder.RegisterService(&join_only);
+  SetJoinLimits(builder);
+  join_server = builder.BuildAndStart();
+  if (!join_server || port <= 0) return Taken(addresses.join, "--join-listen");
+  join_address = Bound(addresses.join, port);
+  return OkStatus();
+}
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrpcServer::~GrpcServer() = default;
@@ -71,7 +129,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addr
   builder.RegisterService(&services.workers);
   builder.RegisterService(&services.enrolment);
   SetLimits(builder);
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_unique<Impl>(services.enrolment);
   impl->server = builder.BuildAndStart();
   const bool tls_failed = !addresses.tls.empty() && tls_port <= 0;
   for (std::size_t i = 0; i < ports.size(); ++i) {
@@ -82,15 +140,19 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addr
   }
   if (tls_failed) return Taken(addresses.tls, "--tls-listen");
   if (!addresses.tls.empty()) impl->tls_address = Bound(addresses.tls, tls_port);
+  MUSTER_RETURN_IF_ERROR(impl->ListenForJoins(addresses, services));
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }
 
 const std::vector<std::string>& GrpcServer::addresses() const { return impl_->addresses; }
 const std::string& GrpcServer::tls_address() const { return impl_->tls_address; }
+const std::string& GrpcServer::join_address() const { return impl_->join_address; }
 
 void GrpcServer::Shutdown(Duration grace) {
-  impl_->server->Shutdown(std::chrono::system_clock::now() +
-                          std::chrono::duration_cast<std::chrono::milliseconds>(grace));
+  const auto deadline = std::chrono::system_clock::now() +
+                        std::chrono::duration_cast<std::chrono::milliseconds>(grace);
+  if (impl_->join_server) impl_->join_server->Shutdown(deadline);
+  impl_->server->Shutdown(deadline);
 }
 
 }  // namespace muster

@@ -22,6 +22,9 @@ struct GrpcAddresses {
   // They have been checked: plain text may be spoken there.
   std::vector<std::string> plain;
   std::string tls;  // IP:PORT for other machines; empty: none
+  // IP:PORT where nodes join; empty: nowhere. A server of its own, since whoever connects to it has
+  // shown no certificate: bounded, and with no other method than Enrol/Join.
+  std::string join;
   std::string credentials_dir;
 };
 
@@ -42,6 +45,7 @@ class GrpcServer {
   // Where it listens in plain text, in the order given, and with TLS; the ports as they were bound.
   const std::vector<std::string>& addresses() const;
   const std::string& tls_address() const;
+  const std::string& join_address() const;
 
   // Calls that are still under way after `grace` are cancelled.
   void Shutdown(Duration grace);

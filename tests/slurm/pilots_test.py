@@ -42,7 +42,8 @@ class Pool(Site):
         with open(self.shared / "coordinator.log", "ab") as log:
             self.coordinator = self.lab.popen(
                 BIN / "muster-coordinator", "--dir", self.dir, "--lease", "2s", "--tls-listen",
-                f"{CONTROLLER_ADDRESS}:{PORT}", stdout=log, stderr=subprocess.STDOUT)
+                f"{CONTROLLER_ADDRESS}:{PORT}", "--join-listen", f"{CONTROLLER_ADDRESS}:{PORT + 1}",
+                stdout=log, stderr=subprocess.STDOUT)
         self.lab.wait_until(lambda: self.muster("nodes", check=False).returncode == 0,
                             "the coordinator listens")
 

@@ -27,7 +27,8 @@ class TlsCluster(Cluster):
         doors = []
         if self.tls:
             run("muster", "init", "--dir", self.dir, "--cluster", "lab")
-            doors = ["--tls-listen", "127.0.0.1:0", "--tls-http", "127.0.0.1:0"]
+            doors = ["--tls-listen", "127.0.0.1:0", "--tls-http", "127.0.0.1:0",
+                     "--join-listen", "127.0.0.1:0"]
         self.start("coordinator", "muster-coordinator", "--dir", self.dir, *doors)
         endpoint = self.dir / "coordinator" / "endpoint.json"
         wait_until(endpoint.exists, "the coordinator listens")
@@ -53,7 +54,7 @@ class TlsCluster(Cluster):
     def start_worker(self, node, token=None):
         doors = []
         if self.tls:
-            doors = ["--coordinator", self.endpoint["grpc_tls"], "--join", token or self.token(node)]
+            doors = ["--join", token or self.token(node)]
         return self.start(node, "muster-worker", "--dir", self.worker_dir(node), "--node", node,
                           "--slots", self.slots, "--address", self.address(node), *doors)
 

@@ -24,9 +24,12 @@ class TlsServerTest : public ServerTest {
     ServerOptions options = Options();
     options.tls_listen = "127.0.0.1:0";
     options.tls_http = "127.0.0.1:0";
+    options.join_listen = "127.0.0.1:0";
     StartServer(std::move(options));
   }
   const std::string& Door() const { return server_->endpoint().grpc_tls; }
+
+  const std::string& JoinDoor() const { return server_->endpoint().grpc_join; }
 
   std::shared_ptr<grpc::Channel> Channel(const std::string& credentials_dir) {
     auto channel = OpenTlsChannel(Door(), credentials_dir);

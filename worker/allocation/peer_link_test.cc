@@ -170,7 +170,7 @@ TEST_F(PeerLinkTest, WithoutAGoodCertificateNobodyMayAsk) {
     std::shared_ptr<grpc::Channel> channel;
     grpc::StatusCode code;
   } rows[] = {
-      {"nobody", OpenTlsChannelToJoin(door, ca), grpc::StatusCode::UNAUTHENTICATED},
+      {"nobody", OpenTlsChannelToJoin(door, ca), grpc::StatusCode::UNAVAILABLE},
       {"expired", OpenWhateverItIs(door, ca, ours.MakeExpired(Role::kNode, "n3")),
        grpc::StatusCode::UNAVAILABLE},
       {"another authority's", OpenWhateverItIs(door, ca, theirs.Make(Role::kNode, "n3")),

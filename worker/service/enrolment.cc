@@ -8,11 +8,11 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/tls.h"
 #include "common/security/certificate_request.h"
 #include "common/security/credentials.h"
-#include "common/security/join_token.h"
 #include "common/telemetry/log.h"
 #include "muster/v1/enrol_api.grpc.pb.h"
 
@@ -53,7 +53,8 @@ bool HasGoodCredentials(const JoinOptions& options) {
 }
 
 // One try; the key's certificate is in `credentials_dir` afterwards.
-Status JoinCluster(const JoinOptions& options, const JoinToken& token, const KeyAndRequest& own) {
+Status JoinCluster(const JoinOptions& options, const std::string& address, const JoinToken& token,
+                   const KeyAndRequest& own) {
   v1::JoinRequest request;
   request.set_token_id(token.id);
   request.set_secret(token.secret);
@@ -62,7 +63,7 @@ Status JoinCluster(const JoinOptions& options, const JoinToken& token, const Key
   v1::JoinResponse response;
   grpc::ClientContext context;
   SetLimit(&context);
-  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(options.coordinator, token.ca_pem));
+  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(address, token.ca_pem));
   MUSTER_RETURN_IF_ERROR(FromGrpcStatus(stub->Join(&context, request, &response)));
   return WriteCredentials(options.credentials_dir,
                           {token.ca_pem, response.certificate_pem(), own.key_pem});
@@ -86,13 +87,13 @@ Status RenewNow(const RenewalOptions& options) {
 
 }  // namespace
 
-Result<std::string> JoinTokenOf(const std::string& text) {
-  if (text.starts_with(kJoinTokenPrefix)) return text;
+Result<Invitation> InvitationOf(const std::string& text) {
+  if (text.starts_with(kJoinTokenPrefix)) return ParseInvitation(text);
   const Result<std::string> file = ReadFile(text, 64 << 10);
   if (!file.ok())
     return file.status().WithContext("--join is neither a token (" + std::string(kJoinTokenPrefix) +
                                      "...) nor a file with one");
-  return *file;
+  return ParseInvitation(*file);
 }
 
 Status JoinUntilIn(const JoinOptions& options) {
@@ -101,23 +102,28 @@ Status JoinUntilIn(const JoinOptions& options) {
     Log().info("this node has its certificate already; the join token is not needed");
     return OkStatus();
   }
-  MUSTER_ASSIGN_OR_RETURN(const std::string text, JoinTokenOf(options.token));
-  MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(text));
+  MUSTER_ASSIGN_OR_RETURN(const Invitation invitation, InvitationOf(options.invitation));
+  MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(invitation.token));
+  const std::string& address = invitation.join_address;
+  if (address.empty())
+    return InvalidArgument(
+        "the join token does not say where to join; start the coordinator with --join-listen and "
+        "make another, or name the address: muster certs join-token --join-address IP:PORT");
+  MUSTER_RETURN_IF_ERROR(CheckTlsListenAddress(address).WithContext("the join token's address"));
   const Identity identity{Role::kNode, options.node, token.cluster};
   MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
   MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest own, MakeCertificateRequest(identity));
   std::string told;
   for (Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestJoinPause)) {
-    const Status status = JoinCluster(options, token, own);
+    const Status status = JoinCluster(options, address, token, own);
     if (status.ok()) {
-      Log().info("joined the cluster at {}; certificate and key are in {}", options.coordinator,
+      Log().info("joined the cluster at {}; certificate and key are in {}", address,
                  options.credentials_dir);
       return status;
     }
-    if (!WorthAnotherTry(status))
-      return status.WithContext("joining the cluster at " + options.coordinator);
+    if (!WorthAnotherTry(status)) return status.WithContext("joining the cluster at " + address);
     if (status.message() != told)
-      Log().warn("the cluster at {} could not be joined: {}; trying again", options.coordinator,
+      Log().warn("the cluster at {} could not be joined: {}; trying again", address,
                  status.message());
     told = status.message();
     Pause(pause);

@@ -13,12 +13,12 @@
 #include "common/base/result.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
+#include "common/security/join_token.h"
 
 namespace muster::worker {
 
 struct JoinOptions {
-  std::string coordinator;  // IP:PORT
-  std::string token;        // "muster-join-v1...", or a file that holds it; secret
+  std::string invitation;  // as text, or a file that holds it; secret
   std::string node;
   std::string credentials_dir;
 };
@@ -29,8 +29,8 @@ struct JoinOptions {
 // credentials and they are good: the token has been used then, and its file may be gone.
 Status JoinUntilIn(const JoinOptions& options);
 
-// The token itself, or the content of the file that `text` names.
-Result<std::string> JoinTokenOf(const std::string& text);
+// The invitation that `text` is, or that is in the file that it names.
+Result<Invitation> InvitationOf(const std::string& text);
 
 struct RenewalOptions {
   std::string credentials_dir;

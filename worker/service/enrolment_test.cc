@@ -36,18 +36,17 @@ TEST(Renewal, IsSpreadOverTheLastTenthBeforeItIsDue) {
   EXPECT_EQ(RenewAtMs(1000, 2000, 1), 2000);
 }
 
-TEST(JoinTokenOf, TakesATokenOrAFileWithOne) {
+TEST(InvitationOf, TakesTheTextOrAFileWithIt) {
   const TempDirForTest dir;
-  const std::string token = std::string(kJoinTokenPrefix) + "abc";
-  EXPECT_EQ(*JoinTokenOf(token), token);
-  ASSERT_TRUE(WriteFileAtomically(dir / "token", token + "\n").ok());
-  EXPECT_EQ(*JoinTokenOf(dir / "token"), token + "\n");
-  EXPECT_EQ(JoinTokenOf(dir / "nothing").status().code(), StatusCode::kNotFound);
+  const Invitation invitation{std::string(kJoinTokenPrefix) + "abc", "10.0.0.1:1", "10.0.0.1:2"};
+  EXPECT_EQ(*InvitationOf(InvitationText(invitation)), invitation);
+  ASSERT_TRUE(WriteFileAtomically(dir / "token", InvitationText(invitation) + "\n").ok());
+  EXPECT_EQ(*InvitationOf(dir / "token"), invitation);
+  EXPECT_EQ(InvitationOf(dir / "nothing").status().code(), StatusCode::kNotFound);
 }
 
 TEST(Joining, WithATokenThatIsCutSaysSoAndAsksNobody) {
-  const Status status = JoinUntilIn({.coordinator = "127.0.0.1:1",
-                                     .token = std::string(kJoinTokenPrefix) + "abc",
+  const Status status = JoinUntilIn({.invitation = std::string(kJoinTokenPrefix) + "abc join=x",
                                      .node = "n1",
                                      .credentials_dir = "/nowhere"});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.ToString();
@@ -56,29 +55,20 @@ TEST(Joining, WithATokenThatIsCutSaysSoAndAsksNobody) {
 TEST(Joining, IsNotDoneTwice) {
   ClusterCredentials ours;
   const std::string dir = ours.Make(Role::kNode, "n1");
-  EXPECT_TRUE(
-      JoinUntilIn(
-          {.coordinator = "127.0.0.1:1", .token = "used up", .node = "n1", .credentials_dir = dir})
-          .ok())
+  EXPECT_TRUE(JoinUntilIn({.invitation = "used up", .node = "n1", .credentials_dir = dir}).ok())
       << "the file that held the token was removed since";
   // Those of another node, and expired ones, are no use.
   for (const std::string& other :
        {ours.Make(Role::kNode, "n2"), ours.MakeExpired(Role::kNode, "n1")})
-    EXPECT_FALSE(JoinUntilIn({.coordinator = "127.0.0.1:1",
-                              .token = "used up",
-                              .node = "n1",
-                              .credentials_dir = other})
-                     .ok());
+    EXPECT_FALSE(
+        JoinUntilIn({.invitation = "used up", .node = "n1", .credentials_dir = other}).ok());
 }
 
 TEST(Joining, LeavesNothingOfARenewalThatACrashHasCutShort) {
   ClusterCredentials ours;
   const std::string dir = ours.Make(Role::kNode, "n1");
   const std::string serial = LeaveHalfReplaced(ours, dir);
-  EXPECT_TRUE(
-      JoinUntilIn(
-          {.coordinator = "127.0.0.1:1", .token = "used up", .node = "n1", .credentials_dir = dir})
-          .ok());
+  EXPECT_TRUE(JoinUntilIn({.invitation = "used up", .node = "n1", .credentials_dir = dir}).ok());
   EXPECT_FALSE(std::filesystem::exists(dir + "/replacement.json"));
   EXPECT_EQ(ReadCertificate(*ReadFile(dir + "/cert.pem"))->serial, serial);
 }
