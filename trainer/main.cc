@@ -54,17 +54,19 @@ void AddByteSize(CLI::App* verb, const std::string& name, const std::string& hel
 
 void AddTrainOptions(CLI::App* verb, muster::TrainOptions& o) {
   verb->add_option("file", o.file, "Job file with a train block")->required();
-  verb->add_option("--accelerate-config", o.accelerate_config,
-                   "A configuration of accelerate or DeepSpeed, for what the job does not say");
-  verb->add_option("--set", o.overrides, "Override a key: --set train.seed=7")
+  verb->add_option(
+      "--accelerate-config", o.accelerate_config,
+      "Configuration of Accelerate or DeepSpeed, for keys that the job file leaves out");
+  verb->add_option("--set", o.overrides, "Override a key, such as train.seed=7")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void AddTraining(CLI::App& app, Options& options, Action& action) {
-  CLI::App* train = app.add_subcommand("train", "Run one rank of a job (environment of torchrun)");
+  CLI::App* train =
+      app.add_subcommand("train", "Run one rank of a job in the environment of torchrun");
   AddTrainOptions(train, options.train);
-  train->add_flag("--smoke", options.smoke, "Try the job out instead, as the verb smoke does");
+  train->add_flag("--smoke", options.smoke, "Test the job instead, as the verb smoke does");
   train->callback([&] {
     action = [&] {
       return options.smoke ? muster::RunSmoke(options.train) : muster::RunTrain(options.train);
@@ -72,7 +74,7 @@ void AddTraining(CLI::App& app, Options& options, Action& action) {
   });
 
   CLI::App* smoke = app.add_subcommand(
-      "smoke", "Try a job out: two steps, a checkpoint, memory and speed; leaves nothing behind");
+      "smoke", "Test a job: two steps, a checkpoint, memory and speed; leaves no files");
   AddTrainOptions(smoke, options.train);
   smoke->callback([&] { action = [&] { return muster::RunSmoke(options.train); }; });
 
@@ -84,39 +86,42 @@ void AddTraining(CLI::App& app, Options& options, Action& action) {
 void AddPlan(CLI::App& app, Options& options, Action& action) {
   muster::PlanOptions& o = options.plan;
   CLI::App* verb = app.add_subcommand(
-      "plan", "Memory, time and cost of a job before it runs; exit 0: it fits, 1: it does not");
+      "plan", "Estimate memory, time and cost of a job; exit code 1 if it does not fit");
   verb->add_option("file", o.file, "Job file with a train block")->required();
-  verb->add_option("--accelerate-config", o.accelerate_config,
-                   "A configuration of accelerate or DeepSpeed, for what the job does not say");
-  verb->add_option("--set", o.overrides, "Override a key: --set train.batch.per_rank=2")
+  verb->add_option(
+      "--accelerate-config", o.accelerate_config,
+      "Configuration of Accelerate or DeepSpeed, for keys that the job file leaves out");
+  verb->add_option("--set", o.overrides, "Override a key, such as train.batch.per_rank=2")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--device", o.device,
                    "cpu (this machine), A100-40, A100-80, H100-80, H200, L40S, A10, RTX-4090, "
                    "RTX-3090, or any name with --memory-gb and --peak-tflops");
-  verb->add_option("--model", o.model, "Model directory or config.json; needs no weights");
-  verb->add_option("--nodes", o.nodes, "Instead of resources.nodes")->check(CLI::Range(1, 4096));
-  verb->add_option("--ranks-per-node", o.ranks_per_node, "Instead of resources.ranks_per_node")
+  verb->add_option("--model", o.model, "Model directory or config.json; weights are not needed");
+  verb->add_option("--nodes", o.nodes, "Number of nodes [default: resources.nodes]")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--ranks-per-node", o.ranks_per_node,
+                   "Ranks per node [default: resources.ranks_per_node]")
       ->check(CLI::Range(1, 64));
   CLI::Option* lora =
       verb->add_option("--lora", o.lora_r, "Train adapters of this width on all linear layers")
           ->check(CLI::Range(1, 4096));
-  verb->add_flag("--nf4", o.nf4, "With the frozen weights in 4 bits")->needs(lora);
-  verb->add_option("--rows", o.rows, "Of the data, where epochs are counted")
+  verb->add_flag("--nf4", o.nf4, "Keep the frozen weights in 4 bits")->needs(lora);
+  verb->add_option("--rows", o.rows, "Rows of the data, for jobs that count epochs")
       ->check(CLI::PositiveNumber);
   const auto number = [verb](const char* name, double& value, const char* help) {
     verb->add_option(name, value, help)->check(CLI::PositiveNumber);
   };
-  number("--memory-gb", o.memory_gb, "Of a device, 10^9 bytes");
-  number("--host-memory-gb", o.host_memory_gb, "Of a node");
-  number("--peak-tflops", o.peak_tflops, "Of a device, dense, in the compute type");
+  number("--memory-gb", o.memory_gb, "Memory of a device, in 10^9 bytes");
+  number("--host-memory-gb", o.host_memory_gb, "Host memory of a node, in 10^9 bytes");
+  number("--peak-tflops", o.peak_tflops, "Peak TFLOPS of a device, dense, in the compute type");
   verb->add_option("--achievable", o.achievable, "Share of the peak that training reaches, 0 to 1")
       ->check(CLI::PositiveNumber & CLI::Range(0.0, 1.0));
-  number("--link-gb-s", o.link_gb_s, "Between the devices of a node, per direction");
-  number("--network-gbit-s", o.network_gbit_s, "Of a node, per direction");
-  number("--cost-per-hour", o.cost_per_hour, "Of all devices together");
-  verb->add_flag("--standalone", o.standalone, "As torchrun starts it: without snapshots");
-  verb->add_option("-o,--output", o.output, "table or json")
+  number("--link-gb-s", o.link_gb_s, "Bandwidth between the devices of a node, per direction");
+  number("--network-gbit-s", o.network_gbit_s, "Network bandwidth of a node, per direction");
+  number("--cost-per-hour", o.cost_per_hour, "Cost of all devices together");
+  verb->add_flag("--standalone", o.standalone, "Plan for a start by torchrun, without snapshots");
+  verb->add_option("-o,--output", o.output, "Output format: table or json")
       ->check(CLI::IsMember({"table", "json"}));
   verb->callback([&] { action = [&] { return muster::RunPlanVerb(o); }; });
 }
@@ -128,7 +133,7 @@ void AddInitModel(CLI::App& app, Options& options, Action& action) {
   CLI::Option* config = verb->add_option("--config", o.config, "A config.json to follow");
   preset->excludes(config);
   verb->add_option("--out", o.out, "Directory to write")->required();
-  verb->add_option("--seed", o.seed, "Of the random weights")->capture_default_str();
+  verb->add_option("--seed", o.seed, "Seed of the random weights")->capture_default_str();
   verb->callback([&] {
     if (o.preset.empty() == o.config.empty()) {
       throw CLI::RequiredError("init-model: one of --preset and --config");
@@ -139,141 +144,154 @@ void AddInitModel(CLI::App& app, Options& options, Action& action) {
 
 void AddScore(CLI::App& app, Options& options, Action& action) {
   muster::ScoreOptions& o = options.score;
-  CLI::App* verb = app.add_subcommand("score", "Loss, perplexity and token accuracy of rows");
+  CLI::App* verb =
+      app.add_subcommand("score", "Compute loss, perplexity and token accuracy of rows");
   verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
-  verb->add_option("--adapter", o.adapter, "PEFT directory that is merged into the model");
+  verb->add_option("--adapter", o.adapter, "PEFT directory to merge into the model");
   CLI::Option_group* rows = verb->add_option_group("rows");
-  rows->add_option("--data", o.data, "File or folder that training takes, repeatable")
+  rows->add_option("--data", o.data, "File or directory in a format of training; repeatable")
       ->take_all()
       ->allow_extra_args(false);
-  rows->add_option("--text", o.text, "File with text, a row for each window of the context");
+  rows->add_option("--text", o.text, "Text file; each window of the context is a row");
   rows->add_option("--ids", o.ids, "File with one JSON array of ids per line");
   rows->require_option(1);
-  verb->add_option("--max-seq-len", o.max_seq_len, "Longer rows of --data are cut; rows of --text")
+  verb->add_option("--max-seq-len", o.max_seq_len,
+                   "Maximum tokens per row of --data; tokens per row of --text")
       ->check(CLI::Range(2, 1 << 24))
       ->capture_default_str();
-  verb->add_option("--chat-template", o.chat_template, "Of --data, as data.chat_template of a job")
+  verb->add_option("--chat-template", o.chat_template,
+                   "Chat template of --data, as data.chat_template of a job")
       ->capture_default_str();
-  verb->add_option("--text-field", o.text_field, "Of --data, as data.text_field of a job")
+  verb->add_option("--text-field", o.text_field,
+                   "Text field of --data, as data.text_field of a job")
       ->capture_default_str();
-  verb->add_option("--limit", o.limit, "The first so many rows; 0: all")
+  verb->add_option("--limit", o.limit, "Only the first N rows; 0 for all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  verb->add_option("--batch-tokens", o.batch_tokens, "Positions that are computed at once")
+  verb->add_option("--batch-tokens", o.batch_tokens, "Positions per forward pass")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
-  verb->add_option("--dtype", o.type, "To compute in")
+  verb->add_option("--dtype", o.type, "Compute type")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
-  verb->add_option("--threads", o.threads, "Default: as many as there are cores")
+  verb->add_option("--threads", o.threads, "Number of threads [default: one per core]")
       ->check(CLI::Range(1, 1024));
-  verb->add_option("--details", o.details, "none, rows or tokens; default: by -o and kind of rows")
+  verb->add_option("--details", o.details,
+                   "none, rows, or tokens [default: depends on -o and the kind of rows]")
       ->check(CLI::IsMember({"none", "rows", "tokens"}));
-  verb->add_option("-o,--output", o.output, "table or json")
+  verb->add_option("-o,--output", o.output, "Output format: table or json")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
   verb->callback([&] { action = [&] { return muster::RunScore(o); }; });
 }
 
 void AddSampling(CLI::App* verb, muster::GenerateOptions& o) {
-  verb->add_option("--max-new-tokens,--max-tokens", o.max_new_tokens, "At most so many new tokens")
+  verb->add_option("--max-new-tokens,--max-tokens", o.max_new_tokens,
+                   "Maximum number of new tokens")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  verb->add_option("--temperature", o.temperature, "0: always the most likely token")
+  verb->add_option("--temperature", o.temperature,
+                   "Sampling temperature; 0 selects the most likely token")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  verb->add_option("--top-k", o.top_k, "Draw from the so many most likely tokens; 0: from all")
+  verb->add_option("--top-k", o.top_k, "Sample from the N most likely tokens; 0 for all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  verb->add_option("--top-p", o.top_p, "Draw from the fewest tokens that together are so probable")
+  verb->add_option("--top-p", o.top_p, "Sample from the fewest tokens with this total probability")
       ->check(CLI::Range(1e-9, 1.0))
       ->capture_default_str();
-  verb->add_option("--seed", o.seed, "Of the drawing")->capture_default_str();
-  verb->add_option("--stop", o.stops, "End before this text (repeatable)")
+  verb->add_option("--seed", o.seed, "Seed of the sampling")->capture_default_str();
+  verb->add_option("--stop", o.stops, "Stop before this text; repeatable")
       ->take_all()
       ->allow_extra_args(false);
 }
 
 void AddGenerate(CLI::App& app, Options& options, Action& action) {
   muster::GenerateOptions& o = options.generate;
-  CLI::App* verb = app.add_subcommand("generate", "Go on from a prompt, or hold a conversation");
+  CLI::App* verb = app.add_subcommand("generate", "Continue a prompt, or hold a conversation");
   verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
-  verb->add_option("--adapter", o.adapter, "PEFT directory that is merged into the model");
-  verb->add_option("--prompt", o.prompt, "Text to go on from; default: standard input");
+  verb->add_option("--adapter", o.adapter, "PEFT directory to merge into the model");
+  verb->add_option("--prompt", o.prompt, "Prompt [default: standard input]");
   AddSampling(verb, o);
   CLI::Option* chat = verb->add_flag("--chat", o.chat,
-                                     "The prompt is a user's turn; without --prompt, a terminal "
-                                     "gets a conversation");
+                                     "Treat the prompt as a user's turn; without --prompt, start a "
+                                     "conversation on a terminal");
   verb->add_option("--chat-template", o.chat_template,
                    "auto (the model's own, else chatml), a built-in one, or a .jinja file")
       ->capture_default_str()
       ->needs(chat);
-  verb->add_option("--system", o.system, "The system turn")->needs(chat);
-  verb->add_option("--dtype", o.type, "To compute in; auto: bfloat16 where the weights are")
+  verb->add_option("--system", o.system, "System turn")->needs(chat);
+  verb->add_option("--dtype", o.type, "Compute type; auto selects bfloat16 if the weights are")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
       ->capture_default_str();
-  verb->add_option("--threads", o.threads, "Default: as many as there are cores")
+  verb->add_option("--threads", o.threads, "Number of threads [default: one per core]")
       ->check(CLI::Range(1, 1024));
-  verb->add_flag("--json", o.json, "One object with text, ids, finish_reason and times");
+  verb->add_flag("--json", o.json, "Print one object with text, ids, finish_reason and times");
   verb->callback([&] { action = [&] { return muster::RunGenerate(o); }; });
 }
 
 void AddTokenize(CLI::App& app, Options& options, Action& action) {
   muster::TokenizeOptions& o = options.tokenize;
-  CLI::App* verb = app.add_subcommand("tokenize", "Texts to token ids, and back to text");
+  CLI::App* verb = app.add_subcommand("tokenize", "Convert text to token IDs and back");
   verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
   CLI::Option* file =
-      verb->add_option("file", o.file, "JSON lines {\"text\"}; default: standard input");
-  verb->add_option("--text", o.text, "A text, instead of a file")->excludes(file);
+      verb->add_option("file", o.file, "File with JSON lines {\"text\"} [default: standard input]");
+  verb->add_option("--text", o.text, "Text, instead of a file")->excludes(file);
   verb->add_flag("--plain", o.plain, "The file has lines of text instead of JSON");
   verb->add_flag("--special-tokens", o.special_tokens,
-                 "With what the tokenizer puts before and after a text");
-  verb->add_flag("--pieces", o.pieces, "Also the tokens as the tokenizer spells them");
-  verb->add_flag("--count", o.count, "Only how many rows and tokens there are");
+                 "Add the tokens that the tokenizer puts before and after a text");
+  verb->add_flag("--pieces", o.pieces, "Include the tokens as the tokenizer spells them");
+  verb->add_flag("--count", o.count, "Print only the number of rows and tokens");
   verb->callback([&] { action = [&] { return muster::RunTokenize(o); }; });
 }
 
 void AddFiles(CLI::App& app, Options& options, Action& action) {
   muster::InspectOptions& i = options.inspect;
   CLI::App* inspect = app.add_subcommand(
-      "inspect", "What a model directory, safetensors file, checkpoint or shard holds");
+      "inspect", "Show the contents of a model directory, safetensors file, checkpoint or shard");
   inspect->add_option("path", i.path, "File or directory, or ORG/NAME of the Hub")->required();
-  inspect->add_flag("--verify", i.verify, "Of a checkpoint: compare every byte with its checksum");
-  inspect->add_flag("--tensors", i.tensors, "Of a model: list the tensors");
-  inspect->add_option("-o,--output", i.output, "table or json")
+  inspect->add_flag("--verify", i.verify, "Verify the checksums of a checkpoint");
+  inspect->add_flag("--tensors", i.tensors, "List the tensors of a model");
+  inspect->add_option("-o,--output", i.output, "Output format: table or json")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
   inspect->callback([&] { action = [&] { return muster::RunInspect(i); }; });
 
   muster::CheckpointsVerbOptions& c = options.checkpoints;
   CLI::App* checkpoints = app.add_subcommand("checkpoints", "List a run's checkpoints on disk");
-  checkpoints->add_option("directory", c.path, "Of the checkpoints, or of the run's output")
+  checkpoints
+      ->add_option("directory", c.path, "Directory of the checkpoints, or of the job's output")
       ->required();
-  checkpoints->add_flag("--verify", c.verify, "Compare every byte with its checksum");
-  checkpoints->add_option("--prune", c.prune, "Remove all committed ones but the newest so many")
+  checkpoints->add_flag("--verify", c.verify, "Verify the checksums");
+  checkpoints
+      ->add_option("--prune", c.prune, "Remove all committed checkpoints except the newest N")
       ->check(CLI::Range(1, 1'000'000));
-  checkpoints->add_flag("--json", c.json, "As a JSON list");
+  checkpoints->add_flag("--json", c.json, "Print a JSON list");
   checkpoints->callback([&] { action = [&] { return muster::RunCheckpoints(c); }; });
 
   CLI::App* version = app.add_subcommand("version", "Print the version");
-  version->add_flag("--json", options.version_json, "With the versions of the CUDA plug-in");
+  version->add_flag("--json", options.version_json,
+                    "Print JSON, with the versions of the CUDA plug-in");
   version->callback([&] { action = [&] { return muster::RunVersion(options.version_json); }; });
 }
 
 void AddFetch(CLI::App& app, Options& options, Action& action) {
   muster::FetchVerbOptions& o = options.fetch;
-  CLI::App* verb = app.add_subcommand("fetch", "A model of the Hugging Face Hub into the cache");
+  CLI::App* verb =
+      app.add_subcommand("fetch", "Download a model of the Hugging Face Hub into the cache");
   verb->add_option("model", o.model, "ORG/NAME, or ORG/NAME@REVISION")->required();
-  verb->add_option("--revision", o.revision, "Branch, tag or commit; default: main");
+  verb->add_option("--revision", o.revision, "Branch, tag or commit [default: main]");
   verb->add_option("--include", o.include,
-                   "Files by pattern (repeatable); default: configuration, tokenizer, safetensors")
+                   "Pattern of files; repeatable [default: configuration, tokenizer, safetensors]")
       ->take_all()
       ->allow_extra_args(false);
-  verb->add_option("--token-file", o.token_file,
-                   "File with an access token; default: HF_TOKEN, or what `hf auth login` stored");
-  verb->add_option("--endpoint", o.endpoint, "Address of the Hub; default: HF_ENDPOINT");
-  verb->add_option("--cache", o.cache, "Default: HF_HUB_CACHE, or where huggingface_hub has it");
-  verb->add_option("--parallel", o.parallel, "Files at a time")
+  verb->add_option(
+      "--token-file", o.token_file,
+      "File with an access token [default: HF_TOKEN, or the token of `hf auth login`]");
+  verb->add_option("--endpoint", o.endpoint, "Address of the Hub [default: HF_ENDPOINT]");
+  verb->add_option("--cache", o.cache,
+                   "Cache directory [default: HF_HUB_CACHE, or that of huggingface_hub]");
+  verb->add_option("--parallel", o.parallel, "Number of parallel downloads")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   verb->callback([&] { action = [&] { return muster::RunFetch(o); }; });
@@ -281,8 +299,10 @@ void AddFetch(CLI::App& app, Options& options, Action& action) {
 
 void AddExport(CLI::App& app, Options& options, Action& action) {
   muster::ExportStateOptions& o = options.export_state;
-  CLI::App* verb = app.add_subcommand("export", "A checkpoint of any number of ranks in one piece");
-  verb->add_option("--checkpoint", o.checkpoint, "Checkpoint, or a directory of them: the newest")
+  CLI::App* verb =
+      app.add_subcommand("export", "Export a checkpoint of any number of ranks in one piece");
+  verb->add_option("--checkpoint", o.checkpoint,
+                   "Checkpoint, or a directory of checkpoints for the newest")
       ->required();
   verb->add_option("--out", o.out, "File (full) or directory (hf) to write")->required();
   verb->add_option("--format", o.format,
@@ -291,10 +311,11 @@ void AddExport(CLI::App& app, Options& options, Action& action) {
                    "PEFT directory")
       ->check(CLI::IsMember({"full", "hf"}))
       ->capture_default_str();
-  verb->add_option("--model", o.model,
-                   "hf: directory with config.json and tokenizer files; of an adapter that may be "
-                   "left out: the model that the job has trained it over");
-  AddByteSize(verb, "--max-shard-size", "hf: of a file of weights, such as 5GB or 500MiB",
+  verb->add_option(
+      "--model", o.model,
+      "hf: directory with config.json and tokenizer files [default for an adapter: the "
+      "model that the job trained it on]");
+  AddByteSize(verb, "--max-shard-size", "hf: maximum size of a weights file, such as 5GB or 500MiB",
               &o.max_shard_bytes);
   verb->callback([&] {
     if (o.format != "hf" && !o.model.empty()) {
@@ -306,12 +327,12 @@ void AddExport(CLI::App& app, Options& options, Action& action) {
 
 void AddMerge(CLI::App& app, Options& options, Action& action) {
   muster::MergeOptions& o = options.merge;
-  CLI::App* verb = app.add_subcommand("merge", "An adapter and its model as one model directory");
+  CLI::App* verb =
+      app.add_subcommand("merge", "Merge an adapter into its model; write one model directory");
   verb->add_option("--adapter", o.adapter, "PEFT directory")->required();
-  verb->add_option("--model", o.model, "Model that it adapts: directory, or ORG/NAME of the Hub")
-      ->required();
+  verb->add_option("--model", o.model, "Base model: directory, or ORG/NAME of the Hub")->required();
   verb->add_option("--out", o.out, "Directory to write")->required();
-  AddByteSize(verb, "--max-shard-size", "Of a file of weights, such as 5GB or 500MiB",
+  AddByteSize(verb, "--max-shard-size", "Maximum size of a weights file, such as 5GB or 500MiB",
               &o.max_shard_bytes);
   verb->callback([&] { action = [&] { return muster::RunMerge(o); }; });
 }
@@ -319,11 +340,11 @@ void AddMerge(CLI::App& app, Options& options, Action& action) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("One rank of a training job, and the tools around a model's files.");
+  CLI::App app("Run one rank of a training job, and work with model files.");
   app.name("muster-trainer");
   muster::WriteHelpInWords(app);
   app.set_version_flag("--version", muster::VersionText("muster-trainer"),
-                       "Print the version and end");
+                       "Print the version and exit");
   app.require_subcommand(1);
   Options options;
   Action action;

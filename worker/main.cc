@@ -36,8 +36,9 @@ constexpr int kUsageError = 2;
 constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it serves nobody any more
 constexpr char kReportFlag[] = "--report-transport";
 constexpr char kOtherUses[] =
-    "Within an allocation of Slurm: srun muster-worker --auto --job FILE supervises each node and\n"
-    "runs the job with a coordinator of its own; muster-worker --auto --help has its options.";
+    "In a Slurm allocation, srun muster-worker --auto --job FILE supervises each node and runs "
+    "the\n"
+    "job with its own coordinator; see muster-worker --auto --help.";
 
 std::string OwnDirectory() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
@@ -52,7 +53,7 @@ std::string CheckNodeName(const std::string& name) {
   };
   const bool ok = !name.empty() && name.front() != '.' && name.size() <= 63 &&
                   std::all_of(name.begin(), name.end(), allowed);
-  return ok ? "" : "a node name holds letters, digits, '-', '_' and '.', at most 63 of them";
+  return ok ? "" : "a node name consists of 1 to 63 letters, digits, '-', '_' and '.'";
 }
 
 // What the command line says in another form than the worker wants it.
@@ -70,112 +71,111 @@ struct Texts {
 
 void AddNetworkOptions(CLI::App& app, Texts* texts) {
   app.add_option("--address", texts->address,
-                 "where other nodes reach this node's ranks (default: the address by which this "
-                 "node reaches the coordinator)");
-  app.add_option("--interface", texts->interface,
-                 "network interfaces that ranks use, by name or by network (eth0, ib0,ib1, "
-                 "10.1.0.0/16); the first gives the address");
+                 "Address at which other nodes reach this node's ranks [default: the address that "
+                 "reaches the coordinator]");
+  app.add_option(
+      "--interface", texts->interface,
+      "Network interfaces for ranks, by name or by network (eth0, ib0,ib1, 10.1.0.0/16); "
+      "the first one gives the address");
 }
 
 void AddBindingOption(CLI::App& app, Texts* texts) {
   app.add_flag("--no-cpu-binding", texts->no_cpu_binding,
-               "keep ranks to no processors: other workers share those of this host");
+               "Do not bind ranks to CPUs, because other workers share this host");
 }
 
 void AddNvmlOption(CLI::App& app, muster::worker::WorkerOptions* options) {
   app.add_option("--nvml", options->health.nvml,
-                 "the library that tells of NVIDIA GPUs and their errors; empty: none")
+                 "NVML library for the state of NVIDIA GPUs; empty disables it")
       ->capture_default_str();
 }
 
 void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
   app.add_option("--failure-domain", options->failure_domain,
-                 "what fails together with this node, such as its rack or switch: copies of its "
-                 "state are kept elsewhere (default: the host)");
-  app.add_flag("--allow-faults", options->allow_faults,
-               "take the faults that 'muster fault' asks for");
-  app.add_flag("--drain-on-term{25}", texts->drain_on_term,
-               "on SIGTERM ask the coordinator to drain this node, and end when nothing runs any "
-               "more or after so many seconds (25)")
+                 "Failure domain of this node, such as its rack or switch; copies of its state are "
+                 "kept in another one [default: the host]");
+  app.add_flag("--allow-faults", options->allow_faults, "Allow muster fault to inject faults");
+  app.add_flag(
+         "--drain-on-term{25}", texts->drain_on_term,
+         "On SIGTERM, drain this node and exit when no job is left, or after N seconds [default: "
+         "25]")
       ->check(CLI::PositiveNumber);
-  app.add_option("--pilot", options->pilot,
-                 "the key of the pilot job in which a coordinator has had this worker started");
+  app.add_option("--pilot", options->pilot, "Key of the pilot job that started this worker");
   app.add_option("--stop-notice-file", options->health.stop_notice.file,
-                 "a file that appears when this node is about to go away; it may hold the seconds "
-                 "that are left");
-  app.add_option("--stop-notice-command", texts->stop_notice_command,
-                 "a command, run each second, that exits with 0 when this node is about to go away "
-                 "and may print the seconds that are left; words are split at blanks, no shell");
+                 "File that appears when this node is about to stop; it may contain the remaining "
+                 "seconds");
+  app.add_option(
+      "--stop-notice-command", texts->stop_notice_command,
+      "Command, run each second without a shell, that exits with 0 when this node is about "
+      "to stop; it may print the remaining seconds");
   app.add_option("--kernel-log", options->health.kernel_log,
-                 "where the kernel's log is read; empty: it is not")
+                 "Kernel log to watch; empty disables it")
       ->capture_default_str();
   AddNvmlOption(app, options);
 }
 
 void AddMetricsOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
   app.add_option("--scrape-interval", texts->scrape_seconds,
-                 "how often /metrics is asked, e.g. 15s: what has ended stays there for three of "
-                 "them")
+                 "Scrape interval of /metrics; series of ended jobs stay for three intervals")
       ->envname("MUSTER_SCRAPE_INTERVAL")
       ->transform(
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"m", 60}}))
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  app.add_option("--dcgm-job-mapping-dir", options->dcgm_job_mapping_dir,
-                 "dcgm-exporter's folder (its --hpc-job-mapping-dir), so that its series name the "
-                 "runs; its files of this node's GPUs are the worker's")
+  app.add_option(
+         "--dcgm-job-mapping-dir", options->dcgm_job_mapping_dir,
+         "Directory of dcgm-exporter's --hpc-job-mapping-dir; the worker writes the files of "
+         "this node's GPUs there, so that its series name the jobs")
       ->envname("MUSTER_DCGM_JOB_MAPPING_DIR");
   app.add_flag("--no-gpu-metrics", texts->no_gpu_metrics,
-               "no metrics of GPUs: another exporter has them (default with "
-               "--dcgm-job-mapping-dir)");
+               "Export no GPU metrics, because another exporter does [default with "
+               "--dcgm-job-mapping-dir]");
 }
 
 void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* join) {
   app.add_option("--coordinator", options->coordinator,
-                 "a coordinator on another machine (its --tls-listen); needs credentials")
+                 "Coordinator on another machine (its --tls-listen); requires credentials")
       ->option_text("IP:PORT")
       ->envname("MUSTER_COORDINATOR");
   app.add_option("--tls", options->tls_dir,
-                 "directory with this node's credentials (default with --coordinator: "
-                 "DIR/nodes/NAME/credentials)")
+                 "Directory with this node's credentials [default with --coordinator: "
+                 "DIR/nodes/NAME/credentials]")
       ->option_text("DIR")
       ->envname("MUSTER_TLS");
-  app.add_option(
-         "--join", *join,
-         "what muster certs join-token printed, or a file that holds it: gets this node its "
-         "credentials at its first start, and says where the coordinator is")
+  app.add_option("--join", *join,
+                 "Join token, or a file with one, for the node's credentials at its first start; it names the coordinator")
       ->option_text("TOKEN")
       ->envname("MUSTER_JOIN_TOKEN");
 }
 
 void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* log_level) {
   app.add_option("--dir", options->cluster_dir,
-                 "the cluster's directory; with --coordinator one of this machine's own")
+                 "Cluster directory; with --coordinator, a directory of this machine")
       ->option_text("DIR")
       ->required()
       ->envname("MUSTER_DIR");
-  app.add_option("--node", options->node, "this node's name, unique in the cluster")
+  app.add_option("--node", options->node, "Node name, unique in the cluster")
       ->option_text("NAME")
       ->required()
       ->check(CheckNodeName);
   app.add_option("--slots", options->slots,
-                 "ranks that this node may run at once (default: its GPUs, else its CPUs)")
+                 "Slots of this node; a slot holds one rank [default: one per GPU, else per CPU]")
       ->check(CLI::Range(1, 4096));
   app.add_option("--endpoint", options->endpoint_path,
-                 "file that says where the coordinator listens (default: the one below --dir)");
+                 "File with the coordinator's address [default: the one below --dir]");
   app.add_option("--token", options->token_path,
-                 "file with the cluster's token (default: the one below --dir)");
+                 "File with the cluster's token [default: the one below --dir]");
   app.add_option("--trainer", options->trainer_path,
-                 "path of muster-trainer (default: beside this program)");
-  app.add_option("--http-port", options->http_port, "port of /metrics and /healthz; 0: any")
+                 "Path of muster-trainer [default: beside this program]");
+  app.add_option("--http-port", options->http_port, "Port of /metrics and /healthz; 0 selects any")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app.add_option("--log-level", *log_level, "trace, debug, info, warn or error")
+  app.add_option("--log-level", *log_level, "Log level: trace, debug, info, warn, or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->capture_default_str();
-  app.add_flag(kReportFlag)->description("say what this node has of networks and GPUs, and end");
+  app.add_flag(kReportFlag)->description("Print the node's networks and GPUs and exit");
   app.set_version_flag("--version", muster::VersionText("muster-worker"),
-                       "print the version and end");
+                       "Print the version and exit");
 }
 
 void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
@@ -276,12 +276,12 @@ bool WantsReport(int argc, char** argv) {
 
 // Says what a worker would find here, and is no worker.
 int PrintReport(int argc, char** argv) {
-  CLI::App app{"Says how this node is reached, what carries its ranks' data, and which GPUs it has",
+  CLI::App app{"Print this node's address, networks, and GPUs",
                "muster-worker " + std::string(kReportFlag)};
   muster::WriteHelpInWords(app);
   Texts texts;
   muster::worker::WorkerOptions options;
-  app.add_flag(kReportFlag)->description("print it and end");
+  app.add_flag(kReportFlag)->description("Print the report and exit");
   AddNetworkOptions(app, &texts);
   AddNvmlOption(app, &options);
   try {
@@ -340,8 +340,7 @@ int Supervise(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (WantsReport(argc, argv)) return PrintReport(argc, argv);
   if (muster::worker::WantsAuto(argc, argv)) return Supervise(argc, argv);
-  CLI::App app{"Muster's worker: runs the ranks of jobs on one node for the coordinator",
-               "muster-worker"};
+  CLI::App app{"Run the ranks of jobs on one node for the coordinator.", "muster-worker"};
   muster::WriteHelpInWords(app);
   app.footer(kOtherUses);
   muster::worker::WorkerOptions options;

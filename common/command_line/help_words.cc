@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::string_view kRangeBegins = " in [";
 constexpr std::string_view kUnitMark = "[UNIT";
-// Limits beyond these are those of the C++ type, and nobody's choice.
+// Larger limits are those of the C++ type.
 constexpr double kNoLimit = 1e15;
 
-// What CLI11 knows of a value: its type, then what each check says of itself, between colons.
+// CLI11's description of a value: its type, then that of each check, between colons.
 struct ValueText {
   std::string type;
   std::vector<std::string> checks;
@@ -82,7 +82,7 @@ std::vector<std::string> Members(const std::string& set) {
   return members;
 }
 
-// "{a,b}" is "one of: a, b"; nothing where `description` names them all.
+// "{a,b}" is "one of: a, b"; empty where `description` names them all.
 std::string SetText(const std::string& set, const std::string& description) {
   std::string text;
   bool all_named = true;
@@ -98,7 +98,7 @@ std::string CheckText(const std::string& check, bool is_time, const std::string&
   if (check == "POSITIVE") return "above 0";
   if (check == "NONNEGATIVE") return "0 or more";
   if (check.starts_with("{")) return SetText(check, description);
-  if (check.find(kUnitMark) != std::string::npos) return "";  // the placeholder says it
+  if (check.find(kUnitMark) != std::string::npos) return "";  // the placeholder names it
   return RangeText(check, is_time);
 }
 
@@ -113,7 +113,7 @@ void Append(std::string* list, const std::string& text) {
   if (!text.empty()) *list += (list->empty() ? "" : "; ") + text;
 }
 
-// In the order of their names: CLI11's is that of addresses.
+// Sorted by name; CLI11 sorts by address.
 std::string Names(const std::set<CLI::Option*>& options) {
   std::set<std::string> names;
   for (const CLI::Option* option : options) names.insert(option->get_name());
@@ -124,7 +124,7 @@ std::string Names(const std::set<CLI::Option*>& options) {
 
 class Words : public CLI::Formatter {
  public:
-  // A flag that may have a value, "--grace{25}", is "--grace[=25]".
+  // A flag with an optional value, "--grace{25}", is "--grace[=25]".
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
     std::string name = CLI::Formatter::make_option_name(option, is_positional);
     const std::size_t open = name.find('{');
@@ -156,7 +156,7 @@ class Words : public CLI::Formatter {
       Append(&limits, "not with " + Names(option->get_excludes()));
     if (!option->get_envname().empty()) Append(&limits, "$" + option->get_envname());
     if (!option->get_default_str().empty())
-      description += " [" + option->get_default_str() + (value.has_unit() ? "s]" : "]");
+      description += " [default: " + option->get_default_str() + (value.has_unit() ? "s]" : "]");
     if (limits.empty()) return description;
     return description + (description.empty() ? "(" : " (") + limits + ")";
   }
@@ -169,7 +169,7 @@ class Words : public CLI::Formatter {
   }
 
  private:
-  // Those of the program, which every command takes.
+  // The program's own options, which every command accepts.
   static std::string CommonOptions(const CLI::App* app) {
     if (app->get_parent() == nullptr) return "";
     const CLI::App* root = app;
@@ -184,12 +184,12 @@ class Words : public CLI::Formatter {
     }
     if (names.empty()) return "";
     const std::string program = root->get_name();
-    // Where what is not known is passed on, nothing is looked for among the program's own.
+    // A command that passes unknown words on does not look for them among the program's options.
     const std::string where = app->get_fallthrough()
                                   ? ""
-                                  : "; they stand before the command: " + program + " OPTIONS " +
+                                  : "; place them before the command: " + program + " OPTIONS " +
                                         app->get_name() + " ...";
-    return "Options of every command (" + program + " --help): " + names + where + "\n";
+    return "Global options (" + program + " --help): " + names + where + "\n";
   }
 };
 

@@ -1,9 +1,9 @@
-// How the programs' --help is written: values and their limits in words instead of CLI11's names of
-// C++ types, and at the end of a subcommand's help the options that every command takes.
+// The format of --help: values and their limits in words instead of CLI11's names of C++ types, and
+// at the end of a subcommand's help the global options.
 //
-//   --slots N            Ranks that a node may hold [its CPUs] (1 to 1024; $MUSTER_UP_SLOTS)
+//   --timeout DURATION   Grace period before SIGKILL [default: 10s] ($MUSTER_DOWN_TIMEOUT)
 //
-// Set on a program's App before its subcommands are added, which take it over. While the command
+// Set on a program's App before its subcommands are added, which inherit it. Used while the command
 // line is parsed; one thread.
 #pragma once
 

@@ -41,7 +41,8 @@ TEST_F(HelpWordsTest, TypesAndLimitsAreWords) {
   EXPECT_THAT(help, HasSubstr("--share NUMBER                  Part (0 to 1)\n"));
   EXPECT_THAT(help, HasSubstr("--rows N                        Rows (above 0)\n"));
   EXPECT_THAT(help, HasSubstr("--rank N                        Rank (0 or more)\n"));
-  EXPECT_THAT(help, HasSubstr("--lease TIME                    Lease [0.5s] (0.1s to 1h)\n"));
+  EXPECT_THAT(help,
+              HasSubstr("--lease TIME                    Lease [default: 0.5s] (0.1s to 1h)\n"));
   EXPECT_THAT(help, HasSubstr("--set TEXT ..."));
   for (const char* raw : {"INT", "FLOAT", "UNIT", " in [", "POSITIVE", "NONNEGATIVE"})
     EXPECT_THAT(help, Not(HasSubstr(raw)));
@@ -62,7 +63,7 @@ TEST_F(HelpWordsTest, WhatIsRequiredAndWhatVariableGivesIt) {
   app_.add_option("--to", word_, "Where")->option_text("IP:PORT")->capture_default_str();
   EXPECT_THAT(app_.help(), HasSubstr("Name (required; not with --any; $NODE)\n"));
   EXPECT_THAT(app_.help(), HasSubstr("All (not with --node)\n"));
-  EXPECT_THAT(app_.help(), HasSubstr("--to IP:PORT                    Where [info]\n"));
+  EXPECT_THAT(app_.help(), HasSubstr("--to IP:PORT                    Where [default: info]\n"));
 }
 
 TEST_F(HelpWordsTest, AFlagThatMayHaveAValueShowsTheOneThatItHasWithout) {
@@ -77,12 +78,12 @@ TEST_F(HelpWordsTest, ACommandNamesTheOptionsThatAllCommandsTake) {
   group->fallthrough();
   CLI::App* command = group->add_subcommand("go", "Goes");
   command->fallthrough();
-  EXPECT_THAT(command->help(), HasSubstr("Options of every command (tool --help): --dir\n"));
+  EXPECT_THAT(command->help(), HasSubstr("Global options (tool --help): --dir\n"));
   command->fallthrough(false);
-  EXPECT_THAT(command->help(), HasSubstr(": --dir; they stand before the command: tool OPTIONS "));
-  EXPECT_THAT(app_.help(), Not(HasSubstr("Options of every command")));
+  EXPECT_THAT(command->help(), HasSubstr(": --dir; place them before the command: tool OPTIONS "));
+  EXPECT_THAT(app_.help(), Not(HasSubstr("Global options")));
   command->add_option("--dir", word_, "Its own");
-  EXPECT_THAT(command->help(), Not(HasSubstr("Options of every command")));
+  EXPECT_THAT(command->help(), Not(HasSubstr("Global options")));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// What `--version` says: the program, Muster's version, and the commit that it was built from.
+// The output of `--version`: the program, Muster's version, and the commit that it was built from.
 //
-// The commit is told by git when it is built, or by MUSTER_COMMIT of CMake for sources without
-// git's files; it is left out where neither says it. Only programs link this, for it changes with
-// every commit. Any thread.
+// The commit comes from git at build time, or from CMake's MUSTER_COMMIT for sources without git's
+// files; without either it is left out. Only programs link this, because it changes with every
+// commit. Any thread.
 #pragma once
 
 #include <string>

@@ -58,8 +58,8 @@ class Help(unittest.TestCase):
     def test_a_command_names_the_options_that_all_take(self):
         for words in (("get",), ("certs", "issue"), ("slurm", "status")):
             text = run("muster", *words, "--help").stdout
-            self.assertRegex(text, r"Options of every command \(muster --help\): .*--dir.*--output", words)
-        self.assertIn("they stand before the command", run("muster", "slurm", "submit", "--help").stdout)
+            self.assertRegex(text, r"Global options \(muster --help\): .*--dir.*--output", words)
+        self.assertIn("place them before the command", run("muster", "slurm", "submit", "--help").stdout)
         # As it says.
         done = run("muster", "--dir", "/nowhere/x", "slurm", "render", "/nowhere/job.yaml", check=False)
         self.assertIn("/nowhere/job.yaml", done.stderr)

@@ -27,48 +27,51 @@ void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
   app.add_option("--job", flags->job, "the job file")->envname("MUSTER_JOB");
   app.add_option("--set", flags->overrides, "key=value that overrides the job file's")
       ->allow_extra_args(false);
-  app.add_option("--interface", flags->interface,
-                 "the interface or network (10.1.0.0/16) by which nodes reach each other (default: "
-                 "that of the way to srun)")
+  app.add_option(
+         "--interface", flags->interface,
+         "Interface or network (10.1.0.0/16) between the nodes [default: that of the route to "
+         "srun]")
       ->envname("MUSTER_INTERFACE");
-  app.add_option("--state", flags->state_dir,
-                 "directory on a shared file system for what the nodes share (default: below the "
-                 "job's output)")
+  app.add_option(
+         "--state", flags->state_dir,
+         "Directory on a shared file system for files of all nodes [default: below the job's "
+         "output]")
       ->envname("MUSTER_STATE");
-  app.add_option("--slots", flags->slots,
-                 "ranks per node (default: its GPUs, or ranks_per_node without GPUs)")
+  app.add_option(
+         "--slots", flags->slots,
+         "Slots per node; a slot holds one rank [default: one per GPU, else ranks_per_node]")
       ->check(CLI::Range(1, 4096));
-  app.add_option("--lease", flags->lease_seconds, "seconds until a silent node is lost")
+  app.add_option("--lease", flags->lease_seconds, "Seconds until a silent node is lost")
       ->check(CLI::Range(0.5, 600.0))
       ->capture_default_str();
-  app.add_option("--term-grace", flags->term_seconds,
-                 "seconds after SIGTERM in which the job may save its state (default: 5 less than "
-                 "Slurm's KillWait, and 25 at most)")
+  app.add_option(
+         "--term-grace", flags->term_seconds,
+         "Seconds after SIGTERM for the job to save its state [default: Slurm's KillWait less "
+         "5, at most 25]")
       ->check(CLI::Range(1.0, 86400.0));
   app.add_option("--stop-lead", flags->stop_lead_seconds,
-                 "seconds before the allocation's end at which the job is saved and stopped "
-                 "(default: twice the time of a checkpoint, and a minute)")
+                 "Seconds before the allocation's end at which the job is saved and stopped "
+                 "[default: twice the duration of a checkpoint, plus 60]")
       ->check(CLI::Range(1.0, 86400.0));
   app.add_option("--max-requeues", flags->max_requeues,
-                 "how often the allocation may be requeued while work is left")
+                 "Maximum number of requeues while work is left")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--node-timeout", flags->wait_seconds,
-                 "seconds that the job may wait for nodes before the allocation is given back")
+                 "Seconds that the job may wait for nodes before the allocation is released")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
   app.add_option("--give-up", flags->give_up_seconds,
-                 "seconds without a node that can run a coordinator before the allocation is "
+                 "Seconds without a node that can run a coordinator before the allocation is "
                  "requeued")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
-  app.add_option("--worker-arg", flags->worker_arguments,
-                 "a further argument of each node's worker")
+  app.add_option("--worker-arg", flags->worker_arguments, "Argument for the worker of each node")
       ->allow_extra_args(false);
-  app.add_option("--log-level", flags->log_level, "trace, debug, info, warn or error")
+  app.add_option("--log-level", flags->log_level, "Log level: trace, debug, info, warn, or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->capture_default_str();
-  app.set_version_flag("--version", VersionText("muster-worker"), "print the version and end");
+  app.set_version_flag("--version", VersionText("muster-worker"), "Print the version and exit");
 }
 
 // The number of words up to --; those behind it are torchrun's and are kept in `flags`.
@@ -87,12 +90,11 @@ int TakeTorchrunWords(int argc, char** argv, AutoFlags* flags) {
 Status CheckJob(const AutoFlags& flags) {
   const bool torchrun = !flags.torchrun.words.empty();
   if (torchrun != flags.job.empty())
-    return InvalidArgument(torchrun ? "--job and a command line of torchrun's behind -- exclude "
-                                      "each other: each is a job"
-                                    : "no job; give --job FILE, or torchrun's arguments after --: "
+    return InvalidArgument(torchrun ? "--job and torchrun's arguments after -- exclude each other"
+                                    : "expected --job FILE, or torchrun's arguments after --: "
                                       "muster-worker --auto -- --nproc-per-node 8 train.py");
   if (torchrun && flags.torchrun.directory.empty())
-    return InvalidArgument("the current directory cannot be found; give srun --chdir=DIR");
+    return InvalidArgument("could not determine the current directory; pass --chdir=DIR to srun");
   return OkStatus();
 }
 
@@ -105,14 +107,14 @@ bool WantsAuto(int argc, char** argv) {
 }
 
 int RunAuto(int argc, char** argv, const std::string& binary_dir) {
-  CLI::App app{"Supervises this node of a Slurm allocation: srun muster-worker --auto --job FILE",
+  CLI::App app{"Supervise this node of a Slurm allocation: srun muster-worker --auto --job FILE",
                "muster-worker --auto"};
   WriteHelpInWords(app);
   app.footer(
-      "Instead of --job, torchrun's arguments after --: srun muster-worker --auto -- "
-      "--nproc-per-node 8 train.py --lr 1e-4; muster run --help lists those flags.\n"
-      "It exits as the job ends: 0, 10 (failed), 11 (cancelled), 12 (suspended); 75: work is "
-      "left.");
+      "Instead of --job, pass torchrun's arguments after --: srun muster-worker --auto -- "
+      "--nproc-per-node 8 train.py --lr 1e-4; muster run --help lists them.\n"
+      "The exit code is the job's: 0, 10 (failed), 11 (cancelled), 12 (suspended), or 75 (work is "
+      "left).");
   AutoFlags flags;
   bool is_auto = false;
   AddOptions(app, &flags, &is_auto);
