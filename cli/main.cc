@@ -1,5 +1,5 @@
 #include "cli/app.h"
-#include "cli/interrupt.h"
+#include "cli/base/interrupt.h"
 
 int main(int argc, char** argv) {
   muster::Interrupt interrupt;

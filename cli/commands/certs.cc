@@ -1,19 +1,24 @@
-// certs: issuing and revoking the cluster's certificates, and tokens by which nodes get theirs.
+// certs: issues and revokes the cluster's certificates and join tokens. Reads and writes files
+// below DIR/security, on the machine that has the authority's key; a coordinator there picks
+// changes up.
+
 #include <algorithm>
 
-#include "cli/commands/security.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/verb.h"
 #include "common/rpc/endpoint.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
 #include "common/security/encoding.h"
 #include "common/security/enrolment.h"
+#include "common/security/identity.h"
 #include "common/security/issued_register.h"
 #include "common/security/join_token.h"
+#include "common/security/join_token_register.h"
 #include "common/security/private_files.h"
 #include "common/security/revocation.h"
 
-namespace muster {
+namespace muster::verbs {
 namespace {
 
 SecurityPaths PathsOf(CommandContext& context) { return context.client.paths().Security(); }
@@ -24,34 +29,34 @@ Result<AuthorityInfo> FindAuthority(const SecurityPaths& paths) {
   const auto ca_pem = ReadPrivateFile(paths.AuthorityCertificate(), Privacy::kTrusted);
   if (ca_pem.status().code() == StatusCode::kNotFound)
     return NotFound("there is no certificate authority in " + paths.dir +
-                    "; go to the machine where muster init was run, or run it");
+                    "; run this command on the machine where muster init was run, or run muster "
+                    "init");
   if (!ca_pem.ok()) return ca_pem.status();
   MUSTER_RETURN_IF_ERROR(CheckPrivateDirectory(paths.dir));
   return ReadAuthority(*ca_pem);
 }
 
-// Where `init` put the credentials of the role's only one.
-Result<std::string> DirectoryOf(const IssueOptions& options, const Identity& identity,
+// --out, or where `init` writes the credentials of the role.
+Result<std::string> DirectoryOf(const std::string& out, const Identity& identity,
                                 const SecurityPaths& paths) {
-  if (!options.out.empty()) return options.out;
+  if (!out.empty()) return out;
   if (identity.name == RoleWord(identity.role)) {
     if (identity.role == Role::kCoordinator) return paths.CoordinatorCredentials();
     if (identity.role == Role::kAdmin) return paths.AdminCredentials();
     if (identity.role == Role::kScraper) return paths.ScraperCredentials();
   }
-  return InvalidArgument("say with --out where the credentials of " +
-                         std::string(RoleWord(identity.role)) + " " + identity.name +
-                         " are to be written");
+  return InvalidArgument("--out is required for the credentials of " +
+                         std::string(RoleWord(identity.role)) + " " + identity.name);
 }
 
-// Renewing is meant; writing over somebody else's is not.
+// Renews credentials, but does not overwrite those of another identity.
 Status CheckMayWrite(const std::string& dir, const Identity& identity) {
   const auto there = LoadCredentials(dir);
   if (there.status().code() == StatusCode::kNotFound) return OkStatus();
   if (!there.ok()) return there.status();
   if (there->identity == identity) return OkStatus();
   return AlreadyExists(dir + " holds the credentials of " + IdentityUri(there->identity) +
-                       "; name another directory with --out");
+                       "; choose another directory with --out");
 }
 
 struct Certificate {
@@ -73,7 +78,7 @@ Result<std::vector<Certificate>> Certificates(const SecurityPaths& paths,
   return certificates;
 }
 
-std::string StateOf(const JoinTokenRecord& token, std::int64_t now_ms) {
+std::string TokenState(const JoinTokenRecord& token, std::int64_t now_ms) {
   if (token.redeemed_ms != 0) return "used by " + token.redeemed_by;
   return token.expires_ms <= now_ms ? "expired" : "good";
 }
@@ -92,8 +97,9 @@ Result<Listing> ReadListing(const SecurityPaths& paths, bool all, std::int64_t n
   MUSTER_ASSIGN_OR_RETURN(listing.tokens,
                           JoinTokenRegister(paths.JoinTokens(), authority.cluster).List());
   if (!all)
-    std::erase_if(listing.tokens,
-                  [&](const JoinTokenRecord& token) { return StateOf(token, now_ms) != "good"; });
+    std::erase_if(listing.tokens, [&](const JoinTokenRecord& token) {
+      return TokenState(token, now_ms) != "good";
+    });
   for (const Revocation& entry : revocations.entries())
     if (all || entry.readmitted_ms == 0) listing.revoked.push_back(entry);
   return listing;
@@ -114,7 +120,7 @@ Json ListingJson(const Listing& listing, std::int64_t now_ms) {
                               {"node", token.node},
                               {"made", IsoTime(token.made_ms)},
                               {"expires", IsoTime(token.expires_ms)},
-                              {"state", StateOf(token, now_ms)}});
+                              {"state", TokenState(token, now_ms)}});
   for (const Revocation& entry : listing.revoked)
     json["revoked"].push_back({{"serial", entry.serial},
                                {"identity", entry.identity},
@@ -134,7 +140,7 @@ void PrintListing(Terminal& terminal, const Listing& listing, std::int64_t now_m
     Table tokens({"TOKEN", "NODE", "EXPIRES", "STATE"});
     for (const JoinTokenRecord& token : listing.tokens)
       tokens.Add({token.id, token.node.empty() ? "(any)" : token.node, LocalTime(token.expires_ms),
-                  StateOf(token, now_ms)});
+                  TokenState(token, now_ms)});
     tokens.Print(terminal.out, terminal.color);
   }
   if (listing.revoked.empty()) return;
@@ -146,110 +152,28 @@ void PrintListing(Terminal& terminal, const Listing& listing, std::int64_t now_m
   revoked.Print(terminal.out, terminal.color);
 }
 
-// As openssl and browsers show serials too: in capitals, with colons, without leading zeros.
+// OpenSSL and browsers write serials in capitals, with colons, without leading zeros.
 Result<std::string> PlainSerial(const std::string& text) {
   std::string digits;
   for (const char c : text)
     if (c != ':') digits += c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
   if (digits.size() < 32) digits.insert(0, 32 - digits.size(), '0');
   if (text.empty() || !IsHex(digits, 32))
-    return InvalidArgument("'" + Printable(text) +
-                           "' is no serial of 32 hexadecimal digits; muster certs list shows them");
+    return InvalidArgument(
+        "'" + Printable(text) +
+        "' is not a serial number of 32 hexadecimal digits\n  next: muster certs list");
   return digits;
 }
 
-Status RevokeToken(CommandContext& context, const std::string& id) {
-  MUSTER_RETURN_IF_ERROR(JoinTokenRegister(PathsOf(context).JoinTokens(), "").Withdraw(id));
-  context.terminal.out << "The join token " << id << " lets nobody in any more.\n";
-  return OkStatus();
+// A certificate can be missing from the register, for example when a copy of the key signed it, so
+// it is revoked all the same; but the name may be mistyped.
+void WarnNotRegistered(CommandContext& context, const std::string& what) {
+  context.terminal.err << "muster: warning: the register has no " << what
+                       << "; muster certs list --all shows what it has\n";
 }
 
-// The register knows neither what was signed with a copy of the key elsewhere nor what it lost, and
-// whoever revokes is not to be held up by that; but a name may be mistyped.
-void SayItIsNotInTheRegister(CommandContext& context, const std::string& what) {
-  context.terminal.err << "Note: " << what
-                       << " was never issued here, as far as the register knows; muster certs list "
-                          "--all shows what was.\n";
-}
-
-Status RevokeSerial(CommandContext& context, const RevokeOptions& options) {
-  const SecurityPaths paths = PathsOf(context);
-  MUSTER_ASSIGN_OR_RETURN(const std::string serial, PlainSerial(options.serial));
-  MUSTER_ASSIGN_OR_RETURN(const auto issued, ReadIssued(paths.IssuedCertificates()));
-  const auto found = std::find_if(issued.begin(), issued.end(), [&](const CertificateInfo& info) {
-    return info.serial == serial;
-  });
-  const bool known = found != issued.end();
-  MUSTER_RETURN_IF_ERROR(
-      Revoke(paths.RevokedCertificates(), {.serial = serial,
-                                           .identity = known ? IdentityUri(found->identity) : "",
-                                           .revoked_ms = Now(),
-                                           .reason = options.reason}));
-  const std::string owner =
-      known ? " of " + std::string(RoleWord(found->identity.role)) + " " + found->identity.name
-            : "";
-  context.terminal.out << "The certificate " << serial << owner << " is refused from now on.\n";
-  if (!known) SayItIsNotInTheRegister(context, "a certificate with serial " + serial);
-  return OkStatus();
-}
-
-Status RevokeName(CommandContext& context, const RevokeOptions& options,
-                  const std::string& cluster) {
-  const SecurityPaths paths = PathsOf(context);
-  MUSTER_ASSIGN_OR_RETURN(const Role role, ParseRole(options.role));
-  MUSTER_RETURN_IF_ERROR(CheckName(options.role + " name", options.name));
-  const Identity identity{role, options.name, cluster};
-  MUSTER_ASSIGN_OR_RETURN(const auto issued, ReadIssued(paths.IssuedCertificates()));
-  const bool known = std::ranges::any_of(
-      issued, [&](const CertificateInfo& info) { return info.identity == identity; });
-  MUSTER_RETURN_IF_ERROR(
-      Revoke(paths.RevokedCertificates(),
-             {.identity = IdentityUri(identity), .revoked_ms = Now(), .reason = options.reason}));
-  context.terminal.out << "All certificates of " << options.role << " " << options.name
-                       << " are refused from now on.\n";
-  if (!known)
-    SayItIsNotInTheRegister(context, "a certificate of " + options.role + " " + options.name);
-  if (role == Role::kNode)
-    context.terminal.out << "To let it in again: muster certs join-token --dir "
-                         << ShellWord(context.dir()) << " --node " << options.name << "\n";
-  return OkStatus();
-}
-
-}  // namespace
-
-CommandResult RunCertsIssue(CommandContext& context, const IssueOptions& options) {
-  const SecurityPaths paths = PathsOf(context);
-  MUSTER_ASSIGN_OR_RETURN(const CertificateAuthority authority,
-                          CertificateAuthority::Open(paths.dir));
-  MUSTER_ASSIGN_OR_RETURN(const Role role, ParseRole(options.role));
-  const Identity identity{role, options.name.empty() ? options.role : options.name,
-                          authority.cluster()};
-  MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
-  MUSTER_ASSIGN_OR_RETURN(const std::string dir, DirectoryOf(options, identity, paths));
-  MUSTER_RETURN_IF_ERROR(CheckMayWrite(dir, identity));
-  // Whoever has the authority's key and issues for a revoked name means to let it in again.
-  MUSTER_RETURN_IF_ERROR(Readmit(paths.RevokedCertificates(), identity, Now()));
-  MUSTER_ASSIGN_OR_RETURN(
-      const IssuedCertificate issued,
-      authority.Issue(identity, options.lifetime.value_or(DefaultLifetime(role)), Now()));
-  MUSTER_RETURN_IF_ERROR(
-      WriteCredentials(dir, {authority.certificate_pem(), issued.certificate_pem, issued.key_pem}));
-  MUSTER_ASSIGN_OR_RETURN(const CertificateInfo info, ReadCertificate(issued.certificate_pem));
-  const Json json = {{"role", options.role},
-                     {"name", identity.name},
-                     {"dir", dir},
-                     {"serial", info.serial},
-                     {"expires", IsoTime(info.not_after_ms)}};
-  if (!PrintStructured(context.terminal.out, context.output, json, "dir"))
-    context.terminal.out << "Credentials of " << options.role << " " << identity.name << " are in "
-                         << dir << ", good until " << UtcTime(info.not_after_ms) << ".\n";
-  return kExitSuccess;
-}
-
-namespace {
-
-// The token with what the running coordinator says of itself. One that listens at every address of
-// its host is reached where nodes join.
+// The token with the addresses of the running coordinator. One that listens at every address of its
+// host is reached where nodes join.
 Invitation InvitationWith(CommandContext& context, const std::string& token,
                           const std::string& join_address) {
   Invitation invitation{.token = token, .join_address = join_address};
@@ -269,61 +193,207 @@ Invitation InvitationWith(CommandContext& context, const std::string& token,
 
 }  // namespace
 
-CommandResult RunCertsJoinToken(CommandContext& context, const JoinTokenOptions& options) {
-  if (options.node.empty() == !options.any_node)
-    return InvalidArgument("say for which node the token is: --node NODE, or --any-node");
-  MUSTER_ASSIGN_OR_RETURN(const Enrolment enrolment, Enrolment::Open(PathsOf(context).dir));
-  MUSTER_ASSIGN_OR_RETURN(const std::string text,
-                          enrolment.MakeToken(options.node, options.expires, Now()));
-  MUSTER_ASSIGN_OR_RETURN(const JoinToken token, ParseJoinToken(text));
-  const Invitation invitation = InvitationWith(context, text, options.join_address);
-  const Json json = {{"token", text},
-                     {"invitation", InvitationText(invitation)},
-                     {"id", token.id},
-                     {"node", options.node},
-                     {"expires", IsoTime(token.expires_ms)}};
-  Terminal& terminal = context.terminal;
-  if (PrintStructured(terminal.out, context.output, json, "token")) return kExitSuccess;
-  const std::string node = options.node.empty() ? "NODE" : options.node;
-  terminal.out << InvitationText(invitation) << "\n";
-  if (invitation.join_address.empty())
-    terminal.err << "warning: no coordinator with --join-listen runs in " << context.dir()
-                 << ", so the token does not say where to join; name it with --join-address "
-                    "IP:PORT\n";
-  terminal.err << "It lets " << (options.node.empty() ? "one new node" : "node " + node)
-               << " in, once, until " << UtcTime(token.expires_ms) << ". On the node, with the "
-               << "line in a file:\n  muster-worker --dir LOCAL --node " << node
-               << (invitation.coordinator.empty() ? " --coordinator IP:PORT" : "")
-               << " --join FILE\n";
-  return kExitSuccess;
-}
+struct CertsIssue {
+  static constexpr char kName[] = "issue";
+  static constexpr char kSummary[] = "Issue credentials, or renew existing ones";
 
-CommandResult RunCertsList(CommandContext& context, const ListCertificatesOptions& options) {
-  const std::int64_t now_ms = Now();
-  MUSTER_ASSIGN_OR_RETURN(const Listing listing,
-                          ReadListing(PathsOf(context), options.all, now_ms));
-  const Json json = ListingJson(listing, now_ms);
-  // One line or name for each certificate; the whole for the other formats.
-  const bool lines =
-      context.output == OutputFormat::kName || context.output == OutputFormat::kJsonl;
-  if (!PrintStructured(context.terminal.out, context.output, lines ? json["certificates"] : json,
-                       "serial"))
-    PrintListing(context.terminal, listing, now_ms);
-  return kExitSuccess;
-}
+  std::string role;
+  std::string name;
+  std::string out;
+  std::optional<Duration> lifetime;
 
-CommandResult RunCertsRevoke(CommandContext& context, const RevokeOptions& options) {
-  const int given = !options.name.empty() + !options.serial.empty() + !options.token.empty();
-  if (given != 1)
-    return InvalidArgument("say what to revoke: a node's name, --serial SERIAL or --token ID");
-  MUSTER_ASSIGN_OR_RETURN(const AuthorityInfo authority, FindAuthority(PathsOf(context)));
-  if (!options.token.empty())
-    MUSTER_RETURN_IF_ERROR(RevokeToken(context, options.token));
-  else if (!options.serial.empty())
-    MUSTER_RETURN_IF_ERROR(RevokeSerial(context, options));
-  else
-    MUSTER_RETURN_IF_ERROR(RevokeName(context, options, authority.cluster));
-  return kExitSuccess;
-}
+  void AddFlags(Flags& flags) {
+    flags.Add("--role ROLE", role, "Role: admin, coordinator, node, or scraper").Required();
+    flags.Add("--name NAME", name, "Name of the node, person, or script [default: the role]");
+    flags.Add("--lifetime DURATION", lifetime,
+              "Lifetime [default: node 1d, coordinator 30d, scraper 90d, admin 365d]");
+    flags.Add("--out DIR", out,
+              "Directory for ca.pem, cert.pem, and key.pem [default: DIR/security/ROLE]");
+  }
 
-}  // namespace muster
+  CommandResult Run(CommandContext& context) const {
+    const SecurityPaths paths = PathsOf(context);
+    MUSTER_ASSIGN_OR_RETURN(const CertificateAuthority authority,
+                            CertificateAuthority::Open(paths.dir));
+    MUSTER_ASSIGN_OR_RETURN(const Role parsed, ParseRole(role));
+    const Identity identity{parsed, name.empty() ? role : name, authority.cluster()};
+    MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
+    MUSTER_ASSIGN_OR_RETURN(const std::string dir, DirectoryOf(out, identity, paths));
+    MUSTER_RETURN_IF_ERROR(CheckMayWrite(dir, identity));
+    // Issuing for a revoked name admits it again.
+    MUSTER_RETURN_IF_ERROR(Readmit(paths.RevokedCertificates(), identity, Now()));
+    MUSTER_ASSIGN_OR_RETURN(
+        const IssuedCertificate issued,
+        authority.Issue(identity, lifetime.value_or(DefaultLifetime(parsed)), Now()));
+    MUSTER_RETURN_IF_ERROR(WriteCredentials(
+        dir, {authority.certificate_pem(), issued.certificate_pem, issued.key_pem}));
+    MUSTER_ASSIGN_OR_RETURN(const CertificateInfo info, ReadCertificate(issued.certificate_pem));
+    const Json json = {{"role", role},
+                       {"name", identity.name},
+                       {"dir", dir},
+                       {"serial", info.serial},
+                       {"expires", IsoTime(info.not_after_ms)}};
+    if (!PrintStructured(context.terminal.out, context.output, json, "dir"))
+      context.terminal.out << "Wrote credentials of " << role << " " << identity.name << " to "
+                           << dir << ", valid until " << UtcTime(info.not_after_ms) << ".\n";
+    return kExitSuccess;
+  }
+};
+
+struct CertsJoinToken {
+  static constexpr char kName[] = "join-token";
+  static constexpr char kSummary[] = "Create a token with which one node joins, once";
+
+  std::string node;
+  bool any_node = false;
+  Duration expires = kJoinTokenLifetime;
+  std::string join_address;
+
+  void AddFlags(Flags& flags) {
+    const Flag named = flags.Add("--node NODE", node, "Node name");
+    flags.Add("--any-node", any_node, "Admit any node that has not joined").Excludes(named);
+    flags.Add("--expires DURATION", expires, "Lifetime of the token");
+    flags.Add("--join-address IP:PORT", join_address,
+              "Address at which nodes join [default: the running coordinator's]");
+  }
+
+  // The invitation alone goes to standard output (common/security/join_token.h).
+  CommandResult Run(CommandContext& context) const {
+    if (node.empty() == !any_node)
+      return InvalidArgument("expected one of --node NODE and --any-node");
+    MUSTER_ASSIGN_OR_RETURN(const Enrolment enrolment, Enrolment::Open(PathsOf(context).dir));
+    MUSTER_ASSIGN_OR_RETURN(const std::string text, enrolment.MakeToken(node, expires, Now()));
+    MUSTER_ASSIGN_OR_RETURN(const JoinToken made, ParseJoinToken(text));
+    const Invitation invitation = InvitationWith(context, text, join_address);
+    const Json json = {{"token", text},
+                       {"invitation", InvitationText(invitation)},
+                       {"id", made.id},
+                       {"node", node},
+                       {"expires", IsoTime(made.expires_ms)}};
+    Terminal& terminal = context.terminal;
+    if (PrintStructured(terminal.out, context.output, json, "token")) return kExitSuccess;
+    const std::string name = node.empty() ? "NODE" : node;
+    terminal.out << InvitationText(invitation) << "\n";
+    if (invitation.join_address.empty())
+      terminal.err << "warning: no coordinator with --join-listen runs in " << context.dir()
+                   << ", so the token does not name the address to join; add --join-address "
+                      "IP:PORT\n";
+    terminal.err << "The token admits " << (node.empty() ? "one new node" : "node " + node)
+                 << " once, until " << UtcTime(made.expires_ms)
+                 << ". On the node, with the token in "
+                 << "a file:\n  muster-worker --dir LOCAL --node " << name
+                 << (invitation.coordinator.empty() ? " --coordinator IP:PORT" : "")
+                 << " --join FILE\n";
+    return kExitSuccess;
+  }
+};
+
+struct CertsList {
+  static constexpr char kName[] = "list";
+  static constexpr char kSummary[] = "List certificates, join tokens, and revocations";
+
+  bool all = false;
+
+  void AddFlags(Flags& flags) {
+    flags.Add("--all", all, "Include expired certificates and used tokens");
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    const std::int64_t now_ms = Now();
+    MUSTER_ASSIGN_OR_RETURN(const Listing listing, ReadListing(PathsOf(context), all, now_ms));
+    const Json json = ListingJson(listing, now_ms);
+    // One line or name for each certificate; the whole for the other formats.
+    const bool lines =
+        context.output == OutputFormat::kName || context.output == OutputFormat::kJsonl;
+    if (!PrintStructured(context.terminal.out, context.output, lines ? json["certificates"] : json,
+                         "serial"))
+      PrintListing(context.terminal, listing, now_ms);
+    return kExitSuccess;
+  }
+};
+
+struct CertsRevoke {
+  static constexpr char kName[] = "revoke";
+  static constexpr char kSummary[] = "Revoke a node's certificates, one certificate, or a token";
+
+  std::string name;
+  std::string role = "node";
+  std::string serial;
+  std::string token;
+  std::string reason;
+
+  void AddFlags(Flags& flags) {
+    flags.Add("NODE", name, "Node name, or another name with --role");
+    flags.Add("--role ROLE", role, "Role of the name");
+    flags.Add("--serial SERIAL", serial, "One certificate, instead of a name");
+    flags.Add("--token ID", token, "A join token, instead of a name");
+    flags.Add("--reason TEXT", reason, "Reason to show to clients that are rejected");
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    const int given = !name.empty() + !serial.empty() + !token.empty();
+    if (given != 1) return InvalidArgument("expected one of NODE, --serial SERIAL, and --token ID");
+    MUSTER_ASSIGN_OR_RETURN(const AuthorityInfo authority, FindAuthority(PathsOf(context)));
+    if (!token.empty())
+      MUSTER_RETURN_IF_ERROR(RevokeToken(context));
+    else if (!serial.empty())
+      MUSTER_RETURN_IF_ERROR(RevokeSerial(context));
+    else
+      MUSTER_RETURN_IF_ERROR(RevokeName(context, authority.cluster));
+    return kExitSuccess;
+  }
+
+ private:
+  Status RevokeToken(CommandContext& context) const {
+    MUSTER_RETURN_IF_ERROR(JoinTokenRegister(PathsOf(context).JoinTokens(), "").Withdraw(token));
+    context.terminal.out << "Revoked join token " << token << ".\n";
+    return OkStatus();
+  }
+
+  Status RevokeSerial(CommandContext& context) const {
+    const SecurityPaths paths = PathsOf(context);
+    MUSTER_ASSIGN_OR_RETURN(const std::string plain, PlainSerial(serial));
+    MUSTER_ASSIGN_OR_RETURN(const auto issued, ReadIssued(paths.IssuedCertificates()));
+    const auto found = std::find_if(issued.begin(), issued.end(), [&](const CertificateInfo& info) {
+      return info.serial == plain;
+    });
+    const bool known = found != issued.end();
+    MUSTER_RETURN_IF_ERROR(
+        Revoke(paths.RevokedCertificates(), {.serial = plain,
+                                             .identity = known ? IdentityUri(found->identity) : "",
+                                             .revoked_ms = Now(),
+                                             .reason = reason}));
+    const std::string owner =
+        known ? " of " + std::string(RoleWord(found->identity.role)) + " " + found->identity.name
+              : "";
+    context.terminal.out << "Revoked certificate " << plain << owner << ".\n";
+    if (!known) WarnNotRegistered(context, "certificate with serial " + plain);
+    return OkStatus();
+  }
+
+  Status RevokeName(CommandContext& context, const std::string& cluster) const {
+    const SecurityPaths paths = PathsOf(context);
+    MUSTER_ASSIGN_OR_RETURN(const Role parsed, ParseRole(role));
+    MUSTER_RETURN_IF_ERROR(CheckName(role + " name", name));
+    const Identity identity{parsed, name, cluster};
+    MUSTER_ASSIGN_OR_RETURN(const auto issued, ReadIssued(paths.IssuedCertificates()));
+    const bool known = std::ranges::any_of(
+        issued, [&](const CertificateInfo& info) { return info.identity == identity; });
+    MUSTER_RETURN_IF_ERROR(
+        Revoke(paths.RevokedCertificates(),
+               {.identity = IdentityUri(identity), .revoked_ms = Now(), .reason = reason}));
+    context.terminal.out << "Revoked all certificates of " << role << " " << name << ".\n";
+    if (!known) WarnNotRegistered(context, "certificate of " + role + " " + name);
+    if (parsed == Role::kNode)
+      context.terminal.out << "To admit it again: muster certs join-token --dir "
+                           << ShellWord(context.dir()) << " --node " << name << "\n";
+    return OkStatus();
+  }
+};
+
+template void AddVerb<CertsIssue>(CommandLine& line);
+template void AddVerb<CertsJoinToken>(CommandLine& line);
+template void AddVerb<CertsList>(CommandLine& line);
+template void AddVerb<CertsRevoke>(CommandLine& line);
+
+}  // namespace muster::verbs

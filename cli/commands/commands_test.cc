@@ -1,14 +1,11 @@
-// The commands against a coordinator that answers from a script: jobs, their timeline, their logs.
-
-#include "cli/commands/commands.h"
+// Verbs for jobs, their history and their logs, against a coordinator that answers from a script.
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "cli/commands/commands_testing.h"
-#include "cli/commands/state_line.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/testing/commands_testing.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -19,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr char kJob[] = "name: j\ncommand: [sleep, 1]\nworkdir: sub/dir\n";
 
 TEST_F(CommandsTest, WithoutAClusterTheNextCommandIsUp) {
-  const CommandResult result = RunGet(*context_, {});
+  const CommandResult result = Run({"get"});
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(ExitCodeOf(result.status()), kExitUnreachable);
   EXPECT_NE(result.status().message().find("next: muster up --nodes 2 --dir " + dir_),
@@ -29,7 +26,7 @@ TEST_F(CommandsTest, WithoutAClusterTheNextCommandIsUp) {
 TEST_F(CommandsTest, ADeadCoordinatorIsUnreachable) {
   Serve();
   server_->Shutdown();
-  const CommandResult result = RunNodes(*context_, {});
+  const CommandResult result = Run({"nodes"});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitUnreachable);
   EXPECT_NE(result.status().message().find("muster up --dir " + dir_), std::string::npos);
 }
@@ -37,7 +34,7 @@ TEST_F(CommandsTest, ADeadCoordinatorIsUnreachable) {
 TEST_F(CommandsTest, WithoutATokenFileTheClusterIsUnreachable) {
   Serve();
   fs::remove(dir_ + "/coordinator/token");
-  const CommandResult result = RunNodes(*context_, {});
+  const CommandResult result = Run({"nodes"});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitUnreachable);
   EXPECT_NE(result.status().message().find("next: rm -f " + dir_), std::string::npos);
 }
@@ -45,14 +42,14 @@ TEST_F(CommandsTest, WithoutATokenFileTheClusterIsUnreachable) {
 TEST_F(CommandsTest, AJobFileThatIsTooLargeIsBadUsage) {
   Serve();
   const std::string path = WriteJob(std::string(2 << 20, '#'));
-  EXPECT_EQ(ExitCodeOf(RunSubmit(*context_, {.file = path}).status()), kExitBadUsage);
+  EXPECT_EQ(ExitCodeOf(Run({"submit", path}).status()), kExitBadUsage);
 }
 
 TEST_F(CommandsTest, SubmitSendsTheWholeJobOnce) {
   Serve();
   context_->output = OutputFormat::kJson;
-  const CommandResult result = RunSubmit(
-      *context_, {.file = WriteJob(kJob), .priority = 7, .overrides = {"resources.nodes=2"}});
+  const CommandResult result =
+      Run({"submit", WriteJob(kJob), "--priority", "7", "--set", "resources.nodes=2"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(*result, kExitSuccess);
   EXPECT_EQ(Json::parse(out_.str()),
@@ -72,9 +69,8 @@ TEST_F(CommandsTest, SubmitTakesWhatAnotherLaunchersConfigurationSays) {
   ASSERT_TRUE(
       WriteFileAtomically(foreign, "num_machines: 3\nnum_processes: 6\ndistributed_type: FSDP\n")
           .ok());
-  const CommandResult result = RunSubmit(
-      *context_,
-      {.file = WriteJob(kJob), .overrides = {"resources.nodes=2"}, .accelerate_config = foreign});
+  const CommandResult result =
+      Run({"submit", WriteJob(kJob), "--set", "resources.nodes=2", "--accelerate-config", foreign});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   const auto spec = ParseJobSpec(coordinator_.submitted.spec_yaml());
   ASSERT_TRUE(spec.ok());
@@ -86,10 +82,10 @@ TEST_F(CommandsTest, SubmitTakesWhatAnotherLaunchersConfigurationSays) {
 TEST_F(CommandsTest, SubmitAndFollowPrintsOneDocument) {
   Serve();
   context_->output = OutputFormat::kJson;
-  for (const SubmitFollow follow : {SubmitFollow::kWait, SubmitFollow::kAttach}) {
+  for (const char* follow : {"--wait", "--attach"}) {
     out_.str("");
     coordinator_.watches = {{{Update(v1::JOB_STATE_SUCCEEDED, 1, "finished")}, grpc::Status::OK}};
-    const CommandResult result = RunSubmit(*context_, {.file = WriteJob(kJob), .follow = follow});
+    const CommandResult result = Run({"submit", WriteJob(kJob), follow});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_EQ(Json::parse(out_.str()).at("state"), "succeeded");
   }
@@ -101,7 +97,7 @@ TEST_F(CommandsTest, SubmitShowsProgressWhileItWaits) {
       {{Update(v1::JOB_STATE_RUNNING, 1, "formed"), Update(v1::JOB_STATE_RUNNING, 2, "saved"),
         Update(v1::JOB_STATE_SUCCEEDED, 3, "finished")},
        grpc::Status::OK}};
-  ASSERT_TRUE(RunSubmit(*context_, {.file = WriteJob(kJob), .follow = SubmitFollow::kWait}).ok());
+  ASSERT_TRUE(Run({"submit", WriteJob(kJob), "--wait"}).ok());
   const std::string shown = err_.str();
   EXPECT_NE(shown.find("step 120/200  loss 2.500  1234 tok/s  eta 1m 05s  running"),
             std::string::npos)
@@ -112,7 +108,7 @@ TEST_F(CommandsTest, SubmitShowsProgressWhileItWaits) {
   // Those who only wait, such as scripts, are told nothing.
   err_.str("");
   coordinator_.watches = {{{Update(v1::JOB_STATE_SUCCEEDED, 4, "finished")}, grpc::Status::OK}};
-  ASSERT_TRUE(RunWait(*context_, {.job = "7f3a"}).ok());
+  ASSERT_TRUE(Run({"wait", "7f3a"}).ok());
   EXPECT_EQ(err_.str(), "");
 }
 
@@ -120,28 +116,26 @@ TEST_F(CommandsTest, TheNextCommandReachesTheSameCluster) {
   EXPECT_EQ(SameCluster(*context_), "--dir " + dir_);
   ClusterClient remote(dir_, interrupt_, RemoteCoordinator{"10.0.0.1:7070", "mine"});
   const CommandContext context{remote, context_->terminal};
-  EXPECT_EQ(SameCluster(context), "--coordinator 10.0.0.1:7070 --tls CREDENTIALS");
+  EXPECT_EQ(SameCluster(context), "--coordinator 10.0.0.1:7070 --tls DIR");
 }
 
 TEST_F(CommandsTest, SubmitWithTheSameKeyAndAnotherSpecIsAConflict) {
   Serve();
   coordinator_.submit_status = {grpc::StatusCode::ALREADY_EXISTS, "job 1 has this key"};
-  const CommandResult result = RunSubmit(*context_, {.file = WriteJob(kJob), .key = "k"});
+  const CommandResult result = Run({"submit", WriteJob(kJob), "--key", "k"});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitConflict);
   EXPECT_EQ(coordinator_.submitted.key(), "k");
 }
 
 TEST_F(CommandsTest, SubmitTellsErrorsWithTheFilesOwnLines) {
   const std::string file = WriteJob("# a comment\nname: j\ncommand: [a]\n\npriority: high\n");
-  EXPECT_EQ(RunSubmit(*context_, {.file = file}).status().message(),
+  EXPECT_EQ(Run({"submit", file}).status().message(),
             file + ":5: priority: expected a whole number, got 'high'");
   // The same slip although the overrides moved the lines.
-  EXPECT_EQ(
-      RunSubmit(*context_, {.file = file, .overrides = {"resources.nodes=1"}}).status().message(),
-      file + ":5: priority: expected a whole number, got 'high'");
+  EXPECT_EQ(Run({"submit", file, "--set", "resources.nodes=1"}).status().message(),
+            file + ":5: priority: expected a whole number, got 'high'");
   // One that the command line brought.
-  const CommandResult result =
-      RunSubmit(*context_, {.file = WriteJob(kJob), .overrides = {"resources.nodes=no"}});
+  const CommandResult result = Run({"submit", WriteJob(kJob), "--set", "resources.nodes=no"});
   EXPECT_EQ(result.status().message(),
             file + " with --set: resources.nodes: expected a whole number, got 'no'");
   EXPECT_EQ(ExitCodeOf(result.status()), kExitBadUsage);
@@ -153,7 +147,7 @@ TEST_F(CommandsTest, SubmitWarnsOfPathsThatAreMissingAndOfNoNameOfTheHub) {
     err_.str("");
     const std::string job = "name: j\ntrain:\n  model: {path: " + model +
                             "}\n  data: {train: " + dir_ + "}\n  schedule: {max_steps: 1}\n";
-    const CommandResult result = RunSubmit(*context_, {.file = WriteJob(job)});
+    const CommandResult result = Run({"submit", WriteJob(job)});
     EXPECT_TRUE(result.ok()) << result.status().ToString();
     return err_.str();
   };
@@ -168,14 +162,14 @@ TEST_F(CommandsTest, SubmitWarnsOfPathsThatAreMissingAndOfNoNameOfTheHub) {
 
 TEST_F(CommandsTest, GetAndDescribeShowTheJob) {
   Serve();
-  ASSERT_TRUE(RunGet(*context_, {.job = "7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"get", "7f3a9c1e2b"}).ok());
   EXPECT_NE(out_.str().find("7f3a9c1e2b  llama-chat  running  2    120/200"), std::string::npos)
       << out_.str();
   context_->output = OutputFormat::kName;
   out_.str("");
-  ASSERT_TRUE(RunGet(*context_, {.job = "7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"get", "7f3a9c1e2b"}).ok());
   EXPECT_EQ(out_.str(), "7f3a9c1e2b\n");
-  EXPECT_EQ(ExitCodeOf(RunDescribe(*context_, "other").status()), kExitNotFound);
+  EXPECT_EQ(ExitCodeOf(Run({"describe", "other"}).status()), kExitNotFound);
 }
 
 TEST_F(CommandsTest, WaitEndsWithTheJobsResult) {
@@ -186,7 +180,7 @@ TEST_F(CommandsTest, WaitEndsWithTheJobsResult) {
   for (const auto& [state, exit_code] : cases) {
     coordinator_.watches.push_back(
         {{Update(v1::JOB_STATE_RUNNING, 1, "a"), Update(state, 2, "b")}, {}});
-    const CommandResult result = RunWait(*context_, {.job = "7f3a"});
+    const CommandResult result = Run({"wait", "7f3a"});
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_EQ(*result, exit_code);
   }
@@ -194,8 +188,7 @@ TEST_F(CommandsTest, WaitEndsWithTheJobsResult) {
 
 TEST_F(CommandsTest, WaitGivesUpAtItsTimeout) {
   Serve();
-  const CommandResult result =
-      RunWait(*context_, {.job = "7f3a", .timeout = std::chrono::milliseconds(50)});
+  const CommandResult result = Run({"wait", "7f3a", "--timeout", "50ms"});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitTimeout);
 }
 
@@ -205,33 +198,33 @@ TEST_F(CommandsTest, AttachGoesOnWhereTheStreamBroke) {
       {{Update(v1::JOB_STATE_RUNNING, 1, "formed"), Update(v1::JOB_STATE_RECOVERING, 2, "killed")},
        {grpc::StatusCode::UNAVAILABLE, "restarting"}});
   coordinator_.watches.push_back({{Update(v1::JOB_STATE_FAILED, 3, "failed")}, {}});
-  const CommandResult result = RunAttach(*context_, {.job = "llama-chat"});
+  const CommandResult result = Run({"attach", "llama-chat"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(*result, kExitJobFailed);
   ASSERT_EQ(coordinator_.watched.size(), 2u);
   EXPECT_EQ(coordinator_.watched[1].after_seq(), 2u);
   EXPECT_EQ(coordinator_.watched[1].job(), "7f3a9c1e2b");
-  for (const char* text : {"formed\n", "killed\n", "failed\n", "connected again\n"})
+  for (const char* text : {"formed\n", "killed\n", "failed\n", "reconnected\n"})
     EXPECT_NE(out_.str().find(text), std::string::npos) << out_.str();
 }
 
 TEST_F(CommandsTest, AttachToAnUnknownJobDoesNotRetry) {
   Serve();
   coordinator_.watches.push_back({{}, {grpc::StatusCode::NOT_FOUND, "no job"}});
-  EXPECT_EQ(ExitCodeOf(RunAttach(*context_, {.job = "x"}).status()), kExitNotFound);
+  EXPECT_EQ(ExitCodeOf(Run({"attach", "x"}).status()), kExitNotFound);
   EXPECT_EQ(coordinator_.watched.size(), 1u);
 }
 
 TEST_F(CommandsTest, LogsOfAllRanksHaveAPrefixAndThoseOfOneHaveNot) {
   Serve();
   coordinator_.logs = {"a\nb\nc", "x\n"};
-  ASSERT_TRUE(RunLogs(*context_, {.job = "7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"logs", "7f3a9c1e2b"}).ok());
   EXPECT_EQ(out_.str(), "rank 0 | a\nrank 0 | b\nrank 0 | c\nrank 1 | x\n");
   out_.str("");
-  ASSERT_TRUE(RunLogs(*context_, {.job = "7f3a9c1e2b", .rank = 0, .tail = 2}).ok());
+  ASSERT_TRUE(Run({"logs", "7f3a9c1e2b", "--rank", "0", "--tail", "2"}).ok());
   EXPECT_EQ(out_.str(), "b\nc\n");
   out_.str("");
-  ASSERT_TRUE(RunLogs(*context_, {.job = "7f3a9c1e2b", .rank = 1, .tail = 0}).ok());
+  ASSERT_TRUE(Run({"logs", "7f3a9c1e2b", "--rank", "1", "--tail", "0"}).ok());
   EXPECT_EQ(out_.str(), "");
 }
 
@@ -240,7 +233,7 @@ TEST_F(CommandsTest, LogsLongerThanACallAreReadWhole) {
   std::string log;
   for (int i = 0; i < 5000; ++i) log += "line " + std::to_string(i) + "\n";
   coordinator_.logs[0] = log;
-  ASSERT_TRUE(RunLogs(*context_, {.job = "7f3a9c1e2b", .rank = 0}).ok());
+  ASSERT_TRUE(Run({"logs", "7f3a9c1e2b", "--rank", "0"}).ok());
   EXPECT_EQ(out_.str(), log);
 }
 
@@ -248,7 +241,7 @@ TEST_F(CommandsTest, FollowingLogsEndsWithTheJob) {
   Serve();
   coordinator_.job.set_state(v1::JOB_STATE_SUCCEEDED);
   coordinator_.logs = {"a\n", "b\n"};
-  const CommandResult result = RunLogs(*context_, {.job = "7f3a9c1e2b", .follow = true});
+  const CommandResult result = Run({"logs", "-f", "7f3a9c1e2b"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(out_.str(), "rank 0 | a\nrank 1 | b\n");
 }
@@ -256,7 +249,7 @@ TEST_F(CommandsTest, FollowingLogsEndsWithTheJob) {
 TEST_F(CommandsTest, EventsAreReadToTheLast) {
   Serve();
   context_->output = OutputFormat::kJson;
-  ASSERT_TRUE(RunEvents(*context_, {}).ok());
+  ASSERT_TRUE(Run({"events"}).ok());
   const Json events = Json::parse(out_.str());
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(events[4]["message"], "event 5");
@@ -264,77 +257,109 @@ TEST_F(CommandsTest, EventsAreReadToTheLast) {
 
 TEST_F(CommandsTest, CheckpointsAreListedWithTheirSize) {
   Serve();
-  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_NE(out_.str().find("6.0 MiB"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("/jobs/out/checkpoints/step-00000080-g1"), std::string::npos);
   out_.str("");
   context_->output = OutputFormat::kName;
-  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_EQ(out_.str(), "step-00000080-g1\n");
   EXPECT_EQ(coordinator_.verified, "") << "nobody asked for it";
 }
 
 TEST_F(CommandsTest, CheckpointsShowWhatAnEvaluationHasFound) {
   Serve();
-  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_EQ(out_.str().find("1.8"), std::string::npos) << out_.str();
   coordinator_.job.mutable_checkpoints(0)->set_eval_loss(1.875);
   out_.str("");
-  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_NE(out_.str().find("1.8750"), std::string::npos) << out_.str();
 }
 
 TEST_F(CommandsTest, CheckpointsSayWhenTheyWereVerifiedOrWhatIsDamaged) {
   Serve();
   v1::CheckpointInfo& checkpoint = *coordinator_.job.mutable_checkpoints(0);
-  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_NE(out_.str().find("not yet"), std::string::npos) << out_.str();
   checkpoint.set_verified_unix_ms(1'700'000'050'000);
   out_.str("");
-  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_NE(out_.str().find(LocalTime(1'700'000'050'000)), std::string::npos) << out_.str();
   checkpoint.set_refused("found damaged on node-1: bytes 0 to 9");
   out_.str("");
-  ASSERT_TRUE(RunCheckpoints(*context_, {"7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_NE(out_.str().find("damaged"), std::string::npos) << out_.str();
   EXPECT_NE(err_.str().find("step-00000080-g1: found damaged on node-1"), std::string::npos);
 }
 
 TEST_F(CommandsTest, VerifyFailsForADamagedCheckpointAndForOneThatCannotBeRead) {
   Serve();
-  const CheckpointsOptions options{.job = "7f3a9c1e2b", .verify = true};
-  CommandResult result = RunCheckpoints(*context_, options);
+  const std::vector<std::string> verify = {"checkpoints", "7f3a9c1e2b", "--verify"};
+  CommandResult result = Run(verify);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(*result, kExitSuccess);
   EXPECT_EQ(coordinator_.verified, "7f3a9c1e2b");
   coordinator_.job.mutable_checkpoints(0)->set_refused("found damaged");
-  result = RunCheckpoints(*context_, options);
+  result = Run(verify);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(*result, kExitError);
   coordinator_.verify_status = {grpc::StatusCode::FAILED_PRECONDITION, "no output directory"};
-  result = RunCheckpoints(*context_, options);
+  result = Run(verify);
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.status().message().find("no output directory"), std::string::npos);
 }
 
-TEST(ParseFaultKind, TakesFractionsAndCodes) {
-  EXPECT_EQ(ParseFaultKind("slow=30%")->argument, "0.3000");
-  EXPECT_EQ(ParseFaultKind("slow=0.5")->argument, "0.5000");
-  EXPECT_EQ(ParseFaultKind("exit=3")->argument, "3");
-  EXPECT_EQ(ParseFaultKind("kill")->argument, "");
-  for (const char* text : {"slow", "slow=", "slow=fast", "slow=0", "slow=-1", "exit", "exit=256",
-                           "exit=-1", "exit=1.5", "kill=", "exit=3x"})
-    EXPECT_FALSE(ParseFaultKind(text).ok()) << text;
+// What "muster WORDS" asks for.
+verbs::Parsed Parsed(std::vector<std::string> words) {
+  words.insert(words.begin(), "muster");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return ParseCommandLine(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST(CommandLine, AFlagOfRunWinsOverTheVariableOfTheGlobalOne) {
+  ASSERT_EQ(::setenv("MUSTER_DIR", "/variable", 1), 0);
+  EXPECT_EQ(Parsed({"run", "--dir", "/flag", "train.py"}).global.dir, "/flag");
+  EXPECT_EQ(Parsed({"run", "train.py"}).global.dir, "/variable");
+  ::unsetenv("MUSTER_DIR");
+  ASSERT_EQ(::setenv("MUSTER_OUTPUT", "yaml", 1), 0);
+  EXPECT_EQ(Parsed({"slurm", "doctor", "-o", "json"}).global.output, "json");
+  ::unsetenv("MUSTER_OUTPUT");
+}
+
+TEST(CommandLine, AVerbsVariableHasItsNameAndThatOfTheFlag) {
+  ASSERT_EQ(::setenv("MUSTER_DOWN_TIMEOUT", "soon", 1), 0);
+  EXPECT_EQ(Parsed({"down"}).exit_code, kExitBadUsage);
+  EXPECT_TRUE(Parsed({"get"}).command);
+  ::unsetenv("MUSTER_DOWN_TIMEOUT");
+}
+
+TEST(CommandLine, WordsOfAnotherProgramArePassedOn) {
+  const std::vector<std::string> all = {
+      "--nproc-per-node", "2", "train.py", "--dir", "x", "--", "y"};
+  std::vector<std::string> run = all;
+  run.insert(run.begin(), "run");
+  EXPECT_EQ(Parsed(run).passed_on, all);
+  EXPECT_EQ(Parsed({"slurm", "render", "job.yaml", "-t", "2:00", "--", "--output=x"}).passed_on,
+            (std::vector<std::string>{"-t", "2:00", "--output=x"}));
+  EXPECT_TRUE(Parsed({"get", "--", "-odd-name"}).command) << "its own positional";
+}
+
+TEST(CommandLine, ANumberOutOfItsRangeIsBadUsage) {
+  for (const char* nodes : {"0", "65", "many", "1.5"})
+    EXPECT_EQ(Parsed({"up", "--nodes", nodes}).exit_code, kExitBadUsage) << nodes;
+  EXPECT_TRUE(Parsed({"up", "--nodes", "64"}).command);
 }
 
 TEST(ParseDuration, KnowsItsUnits) {
-  EXPECT_EQ(*ParseDuration("90"), std::chrono::seconds(90));
-  EXPECT_EQ(*ParseDuration("1.5s"), std::chrono::milliseconds(1500));
-  EXPECT_EQ(*ParseDuration("200ms"), std::chrono::milliseconds(200));
-  EXPECT_EQ(*ParseDuration("10m"), std::chrono::minutes(10));
-  EXPECT_EQ(*ParseDuration("2h"), std::chrono::hours(2));
+  EXPECT_EQ(*verbs::ParseDuration("90"), std::chrono::seconds(90));
+  EXPECT_EQ(*verbs::ParseDuration("1.5s"), std::chrono::milliseconds(1500));
+  EXPECT_EQ(*verbs::ParseDuration("200ms"), std::chrono::milliseconds(200));
+  EXPECT_EQ(*verbs::ParseDuration("10m"), std::chrono::minutes(10));
+  EXPECT_EQ(*verbs::ParseDuration("2h"), std::chrono::hours(2));
   for (const char* text : {"", "soon", "-1s", "1x", "s", "nan", "1e300h"})
-    EXPECT_FALSE(ParseDuration(text).ok()) << text;
+    EXPECT_FALSE(verbs::ParseDuration(text).ok()) << text;
 }
 
 }  // namespace

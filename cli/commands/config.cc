@@ -1,48 +1,70 @@
+// config: asks what to train and writes a job file.
+
 #include <filesystem>
-#include <ostream>
+#include <iostream>
+#include <map>
 #include <set>
 
-#include "cli/commands/commands.h"
-#include "cli/exit_code.h"
-#include "cli/job_questions.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/verb.h"
+#include "cli/jobs/job_questions.h"
 #include "common/base/files.h"
 #include "common/job_spec/parse.h"
 
-namespace muster {
+namespace muster::verbs {
 namespace {
 
 Status RefuseToOverwrite(const std::string& file) {
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return OkStatus();
-  return AlreadyExists(file + " exists and is not overwritten; name another file");
+  return AlreadyExists(file + " already exists; choose another file");
 }
 
 }  // namespace
 
-CommandResult RunConfig(CommandContext& context, const ConfigOptions& options, std::istream& in) {
-  MUSTER_RETURN_IF_ERROR(RefuseToOverwrite(options.file));
-  JobAnswers answers;
-  std::set<std::string> given;
-  for (const auto& [key, text] : options.given) {
-    if (text.empty()) continue;
-    const Status set = SetAnswer(key, text, &answers);
-    if (!set.ok()) return InvalidArgument("--" + key + ": " + set.message());
-    given.insert(key);
-  }
-  Terminal& terminal = context.terminal;
-  // Questions are no result.
-  if (!options.yes) {
-    MUSTER_RETURN_IF_ERROR(AskQuestions(in, terminal.err, given, &answers));
-  }
-  const std::string text = JobText(answers);
-  const auto parsed = ParseJobSpec(text, options.file);
-  if (!parsed.ok()) return parsed.status();
-  MUSTER_RETURN_IF_ERROR(RefuseToOverwrite(options.file));
-  MUSTER_RETURN_IF_ERROR(WriteFileAtomically(options.file, text));
-  terminal.out << options.file << " is written. Next:\n";
-  for (const std::string& command : NextCommands(answers, options.file))
-    terminal.out << "  " << command << "\n";
-  return kExitSuccess;
-}
+struct Config {
+  static constexpr char kName[] = "config";
+  static constexpr char kSummary[] = "Ask what to train and write a job file";
 
-}  // namespace muster
+  std::string file = "job.yaml";
+  bool yes = false;
+  std::map<std::string, std::string> answers;  // by the key of a question; "": not given
+
+  // A flag for each question, so that a script can answer all of them.
+  void AddFlags(Flags& flags) {
+    flags.Add("FILE", file, "Job file to write");
+    flags.Add("-y,--yes", yes, "Do not ask; use the defaults for what is not given");
+    for (const Question& question : Questions())
+      flags.Add("--" + question.key + " " + question.placeholder, answers[question.key],
+                question.text + " [default: " + AnswerOf({}, question.key) + "]");
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    MUSTER_RETURN_IF_ERROR(RefuseToOverwrite(file));
+    JobAnswers job;
+    std::set<std::string> given;
+    for (const auto& [key, text] : answers) {
+      if (text.empty()) continue;
+      const Status set = SetAnswer(key, text, &job);
+      if (!set.ok()) return InvalidArgument("--" + key + ": " + set.message());
+      given.insert(key);
+    }
+    Terminal& terminal = context.terminal;
+    if (!yes) {
+      MUSTER_RETURN_IF_ERROR(AskQuestions(std::cin, terminal.err, given, &job));
+    }
+    const std::string text = JobText(job);
+    const auto parsed = ParseJobSpec(text, file);
+    if (!parsed.ok()) return parsed.status();
+    MUSTER_RETURN_IF_ERROR(RefuseToOverwrite(file));
+    MUSTER_RETURN_IF_ERROR(WriteFileAtomically(file, text));
+    terminal.out << "wrote " << file << ". Next:\n";
+    for (const std::string& command : NextCommands(job, file))
+      terminal.out << "  " << command << "\n";
+    return kExitSuccess;
+  }
+};
+
+template void AddVerb<Config>(CommandLine& line);
+
+}  // namespace muster::verbs

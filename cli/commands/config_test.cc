@@ -1,11 +1,13 @@
-// muster config needs no cluster; what it asks is tested beside cli/job_questions.cc.
+// muster config needs no cluster; job_questions_test.cc tests the questions.
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <iostream>
 #include <sstream>
 
-#include "cli/commands/commands.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/testing/commands_testing.h"
 #include "common/base/files.h"
 #include "common/job_spec/parse.h"
 
@@ -23,6 +25,17 @@ class ConfigTest : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(dir_); }
 
+  // Answers on standard input are `answers`.
+  CommandResult Config(std::vector<std::string> words, const std::string& answers = "") {
+    std::istringstream in(answers);
+    std::streambuf* const before = std::cin.rdbuf(in.rdbuf());
+    words.insert(words.begin(), "config");
+    CommandResult result = RunMuster(context_, std::move(words));
+    std::cin.rdbuf(before);
+    std::cin.clear();
+    return result;
+  }
+
   std::string dir_;
   std::ostringstream out_, err_;
   Terminal terminal_{out_, err_};
@@ -32,29 +45,24 @@ class ConfigTest : public ::testing::Test {
 };
 
 TEST_F(ConfigTest, ConfigWritesAJobFileOnceAndSaysWhatComesNext) {
-  ConfigOptions options{
-      .file = dir_ + "/made.yaml", .yes = true, .given = {{"nodes", "2"}, {"model", ""}}};
-  std::istringstream nothing;
-  ASSERT_TRUE(RunConfig(context_, options, nothing).ok());
-  const auto text = ReadFile(options.file);
+  const std::string file = dir_ + "/made.yaml";
+  ASSERT_TRUE(Config({file, "--yes", "--nodes", "2"}).ok());
+  const auto text = ReadFile(file);
   ASSERT_TRUE(text.ok());
   const auto spec = ParseJobSpec(*text);
   ASSERT_TRUE(spec.ok()) << spec.status().ToString();
   EXPECT_EQ(spec->resources.nodes, 2);
-  EXPECT_NE(out_.str().find("muster submit " + options.file), std::string::npos);
-  EXPECT_EQ(ExitCodeOf(RunConfig(context_, options, nothing).status()), kExitConflict);
-  EXPECT_EQ(*ReadFile(options.file), *text);
+  EXPECT_NE(out_.str().find("muster submit " + file), std::string::npos);
+  EXPECT_EQ(ExitCodeOf(Config({file, "--yes"}).status()), kExitConflict);
+  EXPECT_EQ(*ReadFile(file), *text);
 }
 
 TEST_F(ConfigTest, ConfigRefusesWhatItCannotWrite) {
-  std::istringstream in("name of a job\n");
   const std::string file = dir_ + "/made.yaml";
-  const CommandResult flag = RunConfig(context_, {.file = file, .given = {{"nodes", "0"}}}, in);
+  const CommandResult flag = Config({file, "--nodes", "0"});
   EXPECT_EQ(flag.status().message(), "--nodes: expected a whole number from 1 to 4096, got '0'");
-  EXPECT_FALSE(RunConfig(context_, {.file = file}, in).ok());
-  const CommandResult name =
-      RunConfig(context_, {.file = file, .yes = true, .given = {{"name", "a b"}}}, in);
-  EXPECT_EQ(ExitCodeOf(name.status()), kExitBadUsage);
+  EXPECT_EQ(Config({file}, "a-name\n").status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(ExitCodeOf(Config({file, "--yes", "--name", "a b"}).status()), kExitBadUsage);
   EXPECT_FALSE(fs::exists(file));
 }
 

@@ -1,12 +1,10 @@
-// get, describe, checkpoints, cancel: one look at jobs, or one word to them.
+// get: lists jobs, or shows one.
 
-#include "cli/commands/commands.h"
-#include "cli/commands/state_line.h"
-#include "cli/exit_code.h"
-#include "cli/job_json.h"
-#include "cli/timeline.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/verb.h"
+#include "cli/jobs/job_json.h"
 
-namespace muster {
+namespace muster::verbs {
 namespace {
 
 std::vector<std::string> JobHeaders(bool wide) {
@@ -36,78 +34,41 @@ std::vector<std::string> JobRow(const v1::Job& job, bool wide, std::int64_t now_
   return row;
 }
 
-std::string VerifiedText(const v1::CheckpointInfo& checkpoint) {
-  if (!checkpoint.refused().empty()) return "damaged";
-  return checkpoint.verified_unix_ms() > 0 ? LocalTime(checkpoint.verified_unix_ms()) : "not yet";
-}
-
 }  // namespace
 
-CommandResult RunGet(CommandContext& context, const GetOptions& options) {
-  const bool wide = context.output == OutputFormat::kWide;
-  Terminal& terminal = context.terminal;
-  Table table(JobHeaders(wide));
-  const std::int64_t now = SystemClock().UnixMillis();
-  if (!options.job.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(options.job));
-    if (PrintStructured(terminal.out, context.output, JobJson(job), "id")) return kExitSuccess;
-    table.Add(JobRow(job, wide, now));
-  } else {
-    MUSTER_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, context.client.ListJobs(options.all));
-    if (PrintStructured(terminal.out, context.output, JobListJson(jobs), "id")) return kExitSuccess;
-    if (jobs.jobs().empty()) terminal.err << "no jobs; next: muster submit FILE\n";
-    for (const auto& job : jobs.jobs()) table.Add(JobRow(job, wide, now));
+struct Get {
+  static constexpr char kName[] = "get";
+  static constexpr char kSummary[] = "List jobs, or show one";
+
+  std::string job;
+  bool all = false;
+
+  void AddFlags(Flags& flags) {
+    flags.Add("JOB", job, kJobHelp);
+    flags.Add("--all", all, "Include jobs that ended more than a day ago");
   }
-  table.Print(terminal.out, terminal.color);
-  return kExitSuccess;
-}
 
-CommandResult RunDescribe(CommandContext& context, const std::string& name) {
-  MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(name));
-  Terminal& terminal = context.terminal;
-  if (!PrintStructured(terminal.out, context.output, JobJson(job), "id"))
-    terminal.out << FormatTimeline(job, context.dir(), SystemClock().UnixMillis());
-  return kExitSuccess;
-}
-
-CommandResult RunCheckpoints(CommandContext& context, const CheckpointsOptions& options) {
-  int exit_code = kExitSuccess;
-  if (options.verify) {
-    v1::VerifyCheckpointsRequest request;
-    request.set_job(options.job);
-    MUSTER_ASSIGN_OR_RETURN(const v1::VerifyCheckpointsResponse found,
-                            context.client.VerifyCheckpoints(request));
-    if (found.damaged_size() > 0) exit_code = kExitError;
+  CommandResult Run(CommandContext& context) const {
+    const bool wide = context.output == OutputFormat::kWide;
+    Terminal& terminal = context.terminal;
+    Table table(JobHeaders(wide));
+    const std::int64_t now = SystemClock().UnixMillis();
+    if (!job.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(const v1::Job found, context.client.GetJob(job));
+      if (PrintStructured(terminal.out, context.output, JobJson(found), "id")) return kExitSuccess;
+      table.Add(JobRow(found, wide, now));
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, context.client.ListJobs(all));
+      if (PrintStructured(terminal.out, context.output, JobListJson(jobs), "id"))
+        return kExitSuccess;
+      if (jobs.jobs().empty()) terminal.err << "no jobs; next: muster submit FILE\n";
+      for (const auto& each : jobs.jobs()) table.Add(JobRow(each, wide, now));
+    }
+    table.Print(terminal.out, terminal.color);
+    return kExitSuccess;
   }
-  MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(options.job));
-  Terminal& terminal = context.terminal;
-  Json list = Json::array();
-  for (const auto& checkpoint : job.checkpoints()) list.push_back(CheckpointJson(checkpoint));
-  if (PrintStructured(terminal.out, context.output, list, "directory")) return exit_code;
-  if (job.checkpoints().empty()) terminal.err << "job " << job.id() << " has no checkpoints yet\n";
-  Table table({"STEP", "GEN", "RANKS", "SIZE", "EVAL LOSS", "COMMITTED", "VERIFIED", "DIRECTORY"});
-  for (const auto& checkpoint : job.checkpoints())
-    table.Add({std::to_string(checkpoint.step()), std::to_string(checkpoint.generation()),
-               std::to_string(checkpoint.world_size()), HumanBytes(CheckpointBytes(checkpoint)),
-               checkpoint.has_eval_loss() ? Fixed(checkpoint.eval_loss(), 4) : "-",
-               LocalTime(checkpoint.committed_unix_ms()), VerifiedText(checkpoint),
-               job.output_dir() + "/checkpoints/" + checkpoint.directory()});
-  table.Print(terminal.out, terminal.color);
-  for (const auto& checkpoint : job.checkpoints())
-    if (!checkpoint.refused().empty())
-      terminal.err << checkpoint.directory() << ": " << Printable(checkpoint.refused()) << "\n";
-  return exit_code;
-}
+};
 
-CommandResult RunCancel(CommandContext& context, const CancelOptions& options) {
-  v1::CancelRequest request;
-  request.set_job(options.job);
-  request.set_reason(options.reason);
-  MUSTER_ASSIGN_OR_RETURN(const v1::CancelResponse response, context.client.Cancel(request));
-  PrintStateLine(
-      context,
-      {.kind = "job", .key = "id", .name = response.id(), .state = StateWord(response.state())});
-  return kExitSuccess;
-}
+template void AddVerb<Get>(CommandLine& line);
 
-}  // namespace muster
+}  // namespace muster::verbs

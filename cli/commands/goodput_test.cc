@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/commands/commands.h"
-#include "cli/commands/commands_testing.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/testing/commands_testing.h"
 
 namespace muster {
 namespace {
@@ -27,10 +26,11 @@ class GoodputCommandTest : public CommandsTest {
     *coordinator_.job.mutable_goodput() = Of(0.9, 3600, 400, 60);
     coordinator_.cluster = Of(0.5, 7200, 7200, 0);
   }
-  std::string Run(const GoodputOptions& options, OutputFormat format = OutputFormat::kTable) {
+  std::string Shown(std::vector<std::string> jobs, OutputFormat format = OutputFormat::kTable) {
     out_.str("");
     context_->output = format;
-    const CommandResult result = RunGoodput(*context_, options);
+    jobs.insert(jobs.begin(), "goodput");
+    const CommandResult result = Run(jobs);
     EXPECT_TRUE(result.ok() && *result == kExitSuccess) << result.status().ToString();
     return out_.str();
   }
@@ -38,7 +38,7 @@ class GoodputCommandTest : public CommandsTest {
 
 TEST_F(GoodputCommandTest, TellsOfEveryJobAndOfTheFleet) {
   EXPECT_EQ(
-      Run({}),
+      Shown({}),
       "ID          NAME        STATE    GOODPUT  RANK TIME  QUEUE    LOST TO\n"
       "7f3a9c1e2b  llama-chat  running  90.0 %   1:07:40    0:01:00  recovery 0:06:40 (10.0 %)\n"
       "cluster       -           -        50.0 %   4:00:00    0:00:00  recovery 2:00:00 (50.0 "
@@ -46,7 +46,7 @@ TEST_F(GoodputCommandTest, TellsOfEveryJobAndOfTheFleet) {
 }
 
 TEST_F(GoodputCommandTest, WideHasAColumnForEachState) {
-  const std::string text = Run({}, OutputFormat::kWide);
+  const std::string text = Shown({}, OutputFormat::kWide);
   EXPECT_NE(text.find("STEP     RECOMPUTE  CHECKPOINT  RECOVERY  HANG     QUEUE    IDLE"),
             std::string::npos)
       << text;
@@ -54,13 +54,13 @@ TEST_F(GoodputCommandTest, WideHasAColumnForEachState) {
 }
 
 TEST_F(GoodputCommandTest, WhoAsksForJobsIsToldOfThoseAlone) {
-  EXPECT_EQ(Run({.jobs = {"7f3a9c1e2b"}}, OutputFormat::kName), "7f3a9c1e2b\n");
-  EXPECT_EQ(Run({}, OutputFormat::kName), "7f3a9c1e2b\nfleet\n");
-  EXPECT_EQ(RunGoodput(*context_, {.jobs = {"nobody"}}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Shown({"7f3a9c1e2b"}, OutputFormat::kName), "7f3a9c1e2b\n");
+  EXPECT_EQ(Shown({}, OutputFormat::kName), "7f3a9c1e2b\nfleet\n");
+  EXPECT_EQ(Run({"goodput", "unknown"}).status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(GoodputCommandTest, SaysTheSameToPrograms) {
-  const Json list = Json::parse(Run({}, OutputFormat::kJson));
+  const Json list = Json::parse(Shown({}, OutputFormat::kJson));
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[0].at("id"), "7f3a9c1e2b");
   EXPECT_EQ(list[0].at("state"), "running");

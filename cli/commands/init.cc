@@ -1,5 +1,6 @@
-// init: the cluster's certificate authority, and the credentials of those who are there from the
-// beginning.
+// init: creates the cluster's certificate authority, and credentials for the coordinator, an
+// administrator and a scraper. Reads and writes files below DIR/security, without a coordinator.
+
 #include <stdio.h>
 
 #include <algorithm>
@@ -7,24 +8,25 @@
 #include <filesystem>
 #include <vector>
 
-#include "cli/commands/security.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/verb.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
 #include "common/security/encoding.h"
+#include "common/security/identity.h"
 #include "common/security/issued_register.h"
 #include "common/security/revocation.h"
 
-namespace muster {
+namespace muster::verbs {
 namespace {
 
 constexpr char kDefaultCluster[] = "muster";
 
-// Of one of those who are there from the beginning.
+// Credentials that init creates.
 struct Member {
   std::string dir;
   Credentials credentials;
-  bool made = false;  // just now
+  bool made = false;  // by this run
 };
 
 bool IsThere(const std::string& path) {
@@ -56,15 +58,15 @@ Status CheckMayReplace(const SecurityPaths& paths, const std::string& dir, std::
   });
   if (certificates.empty()) return OkStatus();
   return FailedPrecondition("the authority in " + paths.dir + " has " +
-                            std::to_string(certificates.size()) +
-                            " certificates that are still good, of " + Names(certificates) +
-                            ", which a new authority's coordinator would refuse; if that is meant: "
-                            "muster init --force --yes --dir " +
+                            std::to_string(certificates.size()) + " valid certificates (" +
+                            Names(certificates) +
+                            "); a coordinator with a new authority rejects them\n  next: muster "
+                            "init --force --yes --dir " +
                             ShellWord(dir));
 }
 
-// A key that somebody may still need is not destroyed: it is put aside.
-Result<std::string> PutAside(const SecurityPaths& paths, std::int64_t now_ms) {
+// The old key may still be needed, so it is moved, not deleted.
+Result<std::string> MoveAside(const SecurityPaths& paths, std::int64_t now_ms) {
   const std::string aside = paths.dir + ".replaced-" + std::to_string(now_ms);
   if (::rename(paths.dir.c_str(), aside.c_str()) != 0)
     return ErrnoStatus(errno, "rename " + paths.dir + " to " + aside);
@@ -76,7 +78,7 @@ Result<Member> Ensure(const CertificateAuthority& authority, Role role, const st
   auto there = LoadCredentials(dir);
   if (there.ok() && there->ca_pem != authority.certificate_pem())
     return FailedPrecondition("credentials in " + dir +
-                              " are of another authority; move them away, and run muster init "
+                              " belong to another authority; move them away and run muster init "
                               "again");
   if (there.ok()) return Member{dir, *std::move(there), false};
   if (there.status().code() != StatusCode::kNotFound) return there.status();
@@ -113,11 +115,11 @@ void PrintForPeople(CommandContext& context, const CertificateAuthority& authori
                     const SecurityPaths& paths, bool created, const std::string& aside,
                     const std::vector<Member>& members) {
   std::ostream& out = context.terminal.out;
-  if (!aside.empty()) out << "The authority that was there is kept in " << aside << ".\n";
-  out << (created ? "Made" : "There is already") << " the authority of cluster "
-      << authority.cluster() << " in " << paths.dir << ", good until "
+  if (!aside.empty()) out << "Moved the previous certificate authority to " << aside << ".\n";
+  out << (created ? "Created" : "Found") << " the certificate authority of cluster "
+      << authority.cluster() << " in " << paths.dir << ", valid until "
       << UtcTime(authority.info().not_after_ms) << ".\n"
-      << "Its fingerprint (SHA-256) is " << authority.info().fingerprint << ".\n\n";
+      << "Fingerprint (SHA-256): " << authority.info().fingerprint << ".\n\n";
   Table table({"CREDENTIALS", "EXPIRES", "DIRECTORY"});
   for (const Member& member : members)
     table.Add({std::string(RoleWord(member.credentials.identity.role)) + (member.made ? "" : " *"),
@@ -126,54 +128,72 @@ void PrintForPeople(CommandContext& context, const CertificateAuthority& authori
   const bool some_were_there = std::any_of(members.begin(), members.end(),
                                            [](const Member& member) { return !member.made; });
   const std::string dir = ShellWord(context.dir());
-  out << (some_were_there ? "* was there already and is as it was\n" : "") << "\nNext:\n"
+  out << (some_were_there ? "* existed before and is unchanged\n" : "") << "\nNext:\n"
       << "  muster-coordinator --dir " << dir << " --tls-listen IP:PORT --join-listen IP:PORT\n"
       << "  muster certs join-token --dir " << dir << " --node NODE\n"
       << "  muster --coordinator IP:PORT --tls " << ShellWord(paths.AdminCredentials())
       << " nodes\n";
 }
 
-Result<CertificateAuthority> OpenOrCreate(const SecurityPaths& paths, const InitOptions& options,
-                                          std::int64_t now_ms, bool* created) {
+Result<CertificateAuthority> OpenOrCreate(const SecurityPaths& paths, const std::string& cluster,
+                                          Duration lifetime, std::int64_t now_ms, bool* created) {
   auto there = CertificateAuthority::Open(paths.dir);
   *created = there.status().code() == StatusCode::kNotFound;
   if (*created)
-    return CertificateAuthority::Create(paths.dir,
-                                        options.cluster.empty() ? kDefaultCluster : options.cluster,
-                                        now_ms, options.lifetime);
-  if (there.ok() && !options.cluster.empty() && options.cluster != there->cluster())
-    return AlreadyExists("the authority in " + paths.dir + " is of cluster " + there->cluster() +
-                         ", not of " + options.cluster + "; name another --dir");
+    return CertificateAuthority::Create(paths.dir, cluster.empty() ? kDefaultCluster : cluster,
+                                        now_ms, lifetime);
+  if (there.ok() && !cluster.empty() && cluster != there->cluster())
+    return AlreadyExists("the authority in " + paths.dir + " belongs to cluster " +
+                         there->cluster() + ", not " + cluster + "; select another --dir");
   return there;
 }
 
 }  // namespace
 
-CommandResult RunInit(CommandContext& context, const InitOptions& options) {
-  const SecurityPaths paths = context.client.paths().Security();
-  const std::int64_t now_ms = SystemClock().UnixMillis();
-  std::string aside;
-  if (options.force && IsThere(paths.AuthorityCertificate())) {
-    if (!options.yes) MUSTER_RETURN_IF_ERROR(CheckMayReplace(paths, context.dir(), now_ms));
-    MUSTER_ASSIGN_OR_RETURN(aside, PutAside(paths, now_ms));
-  }
-  bool created = false;
-  MUSTER_ASSIGN_OR_RETURN(const CertificateAuthority authority,
-                          OpenOrCreate(paths, options, now_ms, &created));
-  std::vector<Member> members;
-  const std::pair<Role, std::string> kFirst[] = {
-      {Role::kCoordinator, paths.CoordinatorCredentials()},
-      {Role::kAdmin, paths.AdminCredentials()},
-      {Role::kScraper, paths.ScraperCredentials()}};
-  for (const auto& [role, dir] : kFirst) {
-    MUSTER_ASSIGN_OR_RETURN(Member member,
-                            Ensure(authority, role, dir, paths.RevokedCertificates(), now_ms));
-    members.push_back(std::move(member));
-  }
-  const Json json = InitJson(authority, paths, created, aside, members);
-  if (!PrintStructured(context.terminal.out, context.output, json, "dir"))
-    PrintForPeople(context, authority, paths, created, aside, members);
-  return kExitSuccess;
-}
+struct Init {
+  static constexpr char kName[] = "init";
+  static constexpr char kSummary[] = "Create the cluster's certificate authority and credentials";
 
-}  // namespace muster
+  std::string cluster;
+  Duration lifetime = kAuthorityLifetime;
+  bool force = false;
+  bool yes = false;
+
+  void AddFlags(Flags& flags) {
+    flags.Add("--cluster NAME", cluster, "Cluster name [default: muster]");
+    flags.Add("--lifetime DURATION", lifetime, "Lifetime of the certificate authority");
+    flags.Add("--force", force, "Replace an existing authority, and keep its files");
+    flags.Add("-y,--yes", yes, "With --force: replace it although its certificates are valid");
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    const SecurityPaths paths = context.client.paths().Security();
+    const std::int64_t now_ms = SystemClock().UnixMillis();
+    std::string aside;
+    if (force && IsThere(paths.AuthorityCertificate())) {
+      if (!yes) MUSTER_RETURN_IF_ERROR(CheckMayReplace(paths, context.dir(), now_ms));
+      MUSTER_ASSIGN_OR_RETURN(aside, MoveAside(paths, now_ms));
+    }
+    bool created = false;
+    MUSTER_ASSIGN_OR_RETURN(const CertificateAuthority authority,
+                            OpenOrCreate(paths, cluster, lifetime, now_ms, &created));
+    std::vector<Member> members;
+    const std::pair<Role, std::string> kFirst[] = {
+        {Role::kCoordinator, paths.CoordinatorCredentials()},
+        {Role::kAdmin, paths.AdminCredentials()},
+        {Role::kScraper, paths.ScraperCredentials()}};
+    for (const auto& [role, dir] : kFirst) {
+      MUSTER_ASSIGN_OR_RETURN(Member member,
+                              Ensure(authority, role, dir, paths.RevokedCertificates(), now_ms));
+      members.push_back(std::move(member));
+    }
+    const Json json = InitJson(authority, paths, created, aside, members);
+    if (!PrintStructured(context.terminal.out, context.output, json, "dir"))
+      PrintForPeople(context, authority, paths, created, aside, members);
+    return kExitSuccess;
+  }
+};
+
+template void AddVerb<Init>(CommandLine& line);
+
+}  // namespace muster::verbs

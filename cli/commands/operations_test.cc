@@ -1,11 +1,9 @@
-// The commands against a coordinator that answers from a script: what operators do with nodes and
-// jobs.
+// Verbs of operators for nodes and jobs, against a coordinator that answers from a script.
 
 #include <gtest/gtest.h>
 
-#include "cli/commands/commands.h"
-#include "cli/commands/commands_testing.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/testing/commands_testing.h"
 
 namespace muster {
 namespace {
@@ -20,13 +18,13 @@ TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
   coordinator_.node.set_failure_domain("rack-7");
   coordinator_.node.set_pilot("p-1");
   coordinator_.node.add_report("between nodes: sockets");
-  ASSERT_TRUE(RunNodes(*context_, {}).ok());
+  ASSERT_TRUE(Run({"nodes"}).ok());
   EXPECT_NE(out_.str().find("node-2  draining"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("new kernel, by "), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("; memory pressure"), std::string::npos) << out_.str();
   out_.str("");
   context_->output = OutputFormat::kJson;
-  ASSERT_TRUE(RunNodes(*context_, {}).ok());
+  ASSERT_TRUE(Run({"nodes"}).ok());
   const Json node = Json::parse(out_.str()).at(0);
   EXPECT_EQ(node.at("failure_domain"), "rack-7");
   EXPECT_EQ(node.at("pilot"), "p-1");
@@ -35,25 +33,25 @@ TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
   EXPECT_EQ(node.at("drain_by"), "2023-11-14T22:13:20.000Z");
   out_.str("");
   context_->output = OutputFormat::kTable;
-  ASSERT_TRUE(RunNodes(*context_, {.nodes = {"node-2"}, .report = true}).ok());
+  ASSERT_TRUE(Run({"nodes", "node-2", "--report"}).ok());
   EXPECT_EQ(out_.str(), "between nodes: sockets\n  node-2\n");
-  EXPECT_EQ(RunNodes(*context_, {.nodes = {"node-9"}}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Run({"nodes", "node-9"}).status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(CommandsTest, PageSaysWhereABrowserFindsIt) {
   const std::string file = dir_ + "/coordinator/endpoint.json";
   Endpoint endpoint{.grpc = "127.0.0.1:1", .http = "127.0.0.1:4711", .pid = 1};
   ASSERT_TRUE(WriteEndpoint(file, endpoint).ok());
-  const CommandResult without = RunPage(*context_);
+  const CommandResult without = Run({"page"});
   EXPECT_EQ(without.status().code(), StatusCode::kNotFound) << "of a coordinator without a page";
   endpoint.page_key = "5ec";
   ASSERT_TRUE(WriteEndpoint(file, endpoint).ok());
-  ASSERT_TRUE(RunPage(*context_).ok());
+  ASSERT_TRUE(Run({"page"}).ok());
   EXPECT_NE(out_.str().find("  http://127.0.0.1:4711/#key=5ec\n"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find(":127.0.0.1:4711 "), std::string::npos) << out_.str();
   out_.str("");
   context_->output = OutputFormat::kJson;
-  ASSERT_TRUE(RunPage(*context_).ok());
+  ASSERT_TRUE(Run({"page"}).ok());
   const Json json = Json::parse(out_.str());
   EXPECT_EQ(json["url"], "http://127.0.0.1:4711/#key=5ec");
   EXPECT_EQ(json["tunnel"].get<std::string>().rfind("ssh -N -L ", 0), 0u);
@@ -61,31 +59,29 @@ TEST_F(CommandsTest, PageSaysWhereABrowserFindsIt) {
 
 TEST_F(CommandsTest, DrainTellsTheJobsThatMove) {
   Serve();
-  const CommandResult result = RunDrain(
-      *context_, {.node = "node-2", .by = std::chrono::minutes(10), .reason = "new kernel"});
+  const CommandResult result = Run({"drain", "node-2", "--by", "10m", "--reason", "new kernel"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(coordinator_.drained.node(), "node-2");
   EXPECT_EQ(coordinator_.drained.by_seconds(), 600);
   EXPECT_EQ(coordinator_.drained.reason(), "new kernel");
-  EXPECT_EQ(out_.str(),
-            "node node-2 is draining; these jobs save their state and move: 7f3a9c1e2b\n");
+  EXPECT_EQ(out_.str(), "node node-2 is draining; moving jobs: 7f3a9c1e2b\n");
 }
 
 TEST_F(CommandsTest, DrainWaitsUntilTheNodeIsEmpty) {
   Serve();
   coordinator_.node.set_name("node-2");
   coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_DRAINED};
-  const CommandResult result = RunDrain(*context_, {.node = "node-2", .wait = true});
+  const CommandResult result = Run({"drain", "node-2", "--wait"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(coordinator_.drained.by_seconds(), 0) << "no limit";
-  EXPECT_EQ(out_.str(), "node node-2 is drained; moved away: 7f3a9c1e2b\n");
+  EXPECT_EQ(out_.str(), "node node-2 is drained; moved jobs: 7f3a9c1e2b\n");
 }
 
 TEST_F(CommandsTest, ADrainThatSomebodyTookBackIsNotWaitedFor) {
   Serve();
   coordinator_.node.set_name("node-2");
   coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_READY};
-  const CommandResult result = RunDrain(*context_, {.node = "node-2", .wait = true});
+  const CommandResult result = Run({"drain", "node-2", "--wait"});
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().message(), "node node-2 is ready and no longer draining");
 }
@@ -94,7 +90,7 @@ TEST_F(CommandsTest, ANodeThatIsLostIsNotWaitedForAndStaysDrained) {
   Serve();
   coordinator_.node.set_name("node-2");
   coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_LOST};
-  const CommandResult result = RunDrain(*context_, {.node = "node-2", .wait = true});
+  const CommandResult result = Run({"drain", "node-2", "--wait"});
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.status().message().find("node node-2 is lost"), std::string::npos)
       << result.status().message();
@@ -103,15 +99,15 @@ TEST_F(CommandsTest, ANodeThatIsLostIsNotWaitedForAndStaysDrained) {
 
 TEST_F(CommandsTest, UndrainMakesANodeReady) {
   Serve();
-  ASSERT_TRUE(RunUndrain(*context_, "node-2").ok());
+  ASSERT_TRUE(Run({"undrain", "node-2"}).ok());
   EXPECT_EQ(coordinator_.undrained, "node-2");
   EXPECT_EQ(out_.str(), "node node-2 is ready\n");
 }
 
 TEST_F(CommandsTest, SuspendTellsThatTheStateIsSavedFirst) {
   Serve();
-  const CommandResult result = RunSuspend(
-      *context_, {.job = "llama-chat", .by = std::chrono::minutes(2), .reason = "new kernel"});
+  const CommandResult result =
+      Run({"suspend", "llama-chat", "--by", "2m", "--reason", "new kernel"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(*result, kExitSuccess);
   EXPECT_EQ(coordinator_.suspended.job(), "llama-chat");
@@ -124,28 +120,27 @@ TEST_F(CommandsTest, SuspendWaitsForTheEndAndTellsWhichItWas) {
   Serve();
   coordinator_.job.set_state(v1::JOB_STATE_SUSPENDED);
   coordinator_.job.set_reason("it will go on at step 13");
-  const SuspendOptions options{.job = "llama-chat", .wait = true};
-  EXPECT_EQ(RunSuspend(*context_, options).value(), kExitSuccess);
+  const std::vector<std::string> suspend = {"suspend", "llama-chat", "--wait"};
+  EXPECT_EQ(Run(suspend).value(), kExitSuccess);
   EXPECT_EQ(coordinator_.suspended.by_seconds(), 0) << "no limit";
   EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is suspended (it will go on at step 13)\n");
   coordinator_.job.set_state(v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(RunSuspend(*context_, options).value(), kExitSuccess) << "its last step was done";
+  EXPECT_EQ(Run(suspend).value(), kExitSuccess) << "its last step was done";
   coordinator_.job.set_state(v1::JOB_STATE_CANCELLED);
-  EXPECT_EQ(RunSuspend(*context_, options).value(), kExitError);
+  EXPECT_EQ(Run(suspend).value(), kExitError);
 }
 
 TEST_F(CommandsTest, ResumeTellsTheState) {
   Serve();
   context_->output = OutputFormat::kJson;
-  ASSERT_TRUE(RunResume(*context_, "llama-chat").ok());
+  ASSERT_TRUE(Run({"resume", "llama-chat"}).ok());
   EXPECT_EQ(Json::parse(out_.str()), (Json{{"id", "7f3a9c1e2b"}, {"state", "queued"}}));
-  EXPECT_EQ(RunResume(*context_, "nobody").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Run({"resume", "unknown"}).status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(CommandsTest, AFaultOfARankIsSentWithItsArgument) {
   Serve();
-  const CommandResult result =
-      RunFault(*context_, {.job = "llama-chat", .rank = 1, .kind = "slow=30%"});
+  const CommandResult result = Run({"fault", "llama-chat", "--rank", "1", "--kind", "slow=30%"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   ASSERT_TRUE(coordinator_.fault);
   EXPECT_EQ(coordinator_.fault->job(), "llama-chat");
@@ -155,9 +150,19 @@ TEST_F(CommandsTest, AFaultOfARankIsSentWithItsArgument) {
   EXPECT_EQ(out_.str(), "slow=30% on node-2, rank 1 of generation 4\n");
 }
 
+TEST_F(CommandsTest, AFaultTakesFractionsAndExitCodes) {
+  Serve();
+  for (const auto& [kind, argument] :
+       {std::pair("slow=0.5", "0.5000"), std::pair("exit=3", "3"), std::pair("kill", "")}) {
+    ASSERT_TRUE(Run({"fault", "llama-chat", "--kind", kind}).ok()) << kind;
+    EXPECT_EQ(coordinator_.fault->argument(), argument);
+    EXPECT_EQ(coordinator_.fault->rank(), 0);
+  }
+}
+
 TEST_F(CommandsTest, AFaultOfANodeNamesNoRank) {
   Serve();
-  ASSERT_TRUE(RunFault(*context_, {.node = "node-2", .kind = "kill-node"}).ok());
+  ASSERT_TRUE(Run({"fault", "--node", "node-2", "--kind", "kill-node"}).ok());
   EXPECT_EQ(coordinator_.fault->node(), "node-2");
   EXPECT_EQ(out_.str(), "kill-node on node-2\n");
 }
@@ -165,28 +170,42 @@ TEST_F(CommandsTest, AFaultOfANodeNamesNoRank) {
 TEST_F(CommandsTest, AClusterThatAllowsNoFaultsRefusesThem) {
   Serve();
   coordinator_.fault_status = {grpc::StatusCode::FAILED_PRECONDITION, "no --allow-faults"};
-  const CommandResult result = RunFault(*context_, {.job = "j", .kind = "kill"});
+  const CommandResult result = Run({"fault", "j", "--kind", "kill"});
   EXPECT_EQ(result.status().code(), StatusCode::kFailedPrecondition);
 }
 
 TEST_F(CommandsTest, AFaultOfTheWrongThingIsBadUsageAndNotSent) {
   Serve();
-  const FaultOptions cases[] = {{.job = "j", .kind = "explode"},
-                                {.job = "j", .kind = "kill-node"},
-                                {.job = "j", .node = "n", .kind = "kill-node"},
-                                {.node = "n", .kind = "kill"},
-                                {.kind = "kill"},
-                                {.kind = "link-down"},
-                                {.job = "j", .kind = "slow"},
-                                {.job = "j", .kind = "kill=3"}};
-  for (const FaultOptions& options : cases)
-    EXPECT_EQ(ExitCodeOf(RunFault(*context_, options).status()), kExitBadUsage) << options.kind;
+  const std::vector<std::string> cases[] = {{"j", "--kind", "explode"},
+                                            {"j", "--kind", "kill-node"},
+                                            {"--node", "n", "--kind", "kill"},
+                                            {"j", "--node", "n", "--kind", "kill-node"},
+                                            {"--kind", "kill"},
+                                            {"--kind", "link-down"},
+                                            {"j", "--kind", "slow"},
+                                            {"j", "--kind", "slow="},
+                                            {"j", "--kind", "slow=fast"},
+                                            {"j", "--kind", "slow=0"},
+                                            {"j", "--kind", "slow=-1"},
+                                            {"j", "--kind", "exit"},
+                                            {"j", "--kind", "exit=256"},
+                                            {"j", "--kind", "exit=-1"},
+                                            {"j", "--kind", "exit=1.5"},
+                                            {"j", "--kind", "exit=3x"},
+                                            {"j", "--kind", "kill="},
+                                            {"j", "--kind", "kill=3"},
+                                            {"j", "--rank", "-1", "--kind", "kill"}};
+  for (std::vector<std::string> words : cases) {
+    const std::string shown = ::testing::PrintToString(words);
+    words.insert(words.begin(), "fault");
+    EXPECT_EQ(ExitCodeOf(Run(std::move(words)).status()), kExitBadUsage) << shown;
+  }
   EXPECT_FALSE(coordinator_.fault);
 }
 
 TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyTimelineTells) {
   Serve();
-  const CommandResult result = RunFault(*context_, {.node = "node-2", .kind = "link-down"});
+  const CommandResult result = Run({"fault", "--node", "node-2", "--kind", "link-down"});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitNotFound);
   EXPECT_NE(result.status().message().find("--netns"), std::string::npos);
   EXPECT_FALSE(coordinator_.fault);
@@ -195,11 +214,11 @@ TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyTimelineTells) {
 TEST_F(CommandsTest, TopPrintsOnePictureWhereThereIsNoTerminal) {
   Serve();
   coordinator_.node.set_name("node-1");
-  ASSERT_TRUE(RunTop(*context_, {}).ok());
+  ASSERT_TRUE(Run({"top"}).ok());
   EXPECT_NE(out_.str().find("muster lab"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("llama-chat"), std::string::npos) << out_.str();
   out_.str("");
-  ASSERT_TRUE(RunTop(*context_, {.job = "7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"top", "7f3a9c1e2b"}).ok());
   EXPECT_NE(out_.str().find("event 5"), std::string::npos) << "of all parts: " << out_.str();
   EXPECT_EQ(out_.str().find('\x1b'), std::string::npos);
 }
@@ -207,13 +226,27 @@ TEST_F(CommandsTest, TopPrintsOnePictureWhereThereIsNoTerminal) {
 TEST_F(CommandsTest, TopIsJsonForPrograms) {
   Serve();
   context_->output = OutputFormat::kJson;
-  ASSERT_TRUE(RunTop(*context_, {.job = "7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"top", "7f3a9c1e2b"}).ok());
   const Json json = Json::parse(out_.str());
   EXPECT_EQ(json.at("job").at("id"), "7f3a9c1e2b");
+  EXPECT_EQ(json.at("jobs").at(0).at("id"), "7f3a9c1e2b");
   EXPECT_EQ(json.at("problems"), Json::array());
 }
 
-TEST_F(CommandsTest, TopWithoutACoordinatorIsAnError) { EXPECT_FALSE(RunTop(*context_, {}).ok()); }
+TEST_F(CommandsTest, TopAsJsonNamesTheProblemsOfTheCluster) {
+  Serve();
+  coordinator_.node.set_name("n9");
+  coordinator_.node.set_state(v1::NODE_STATE_LOST);
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(Run({"top"}).ok());
+  const Json json = Json::parse(out_.str());
+  EXPECT_EQ(json.at("cluster"), "lab");
+  EXPECT_EQ(json.at("nodes").size(), 1u);
+  EXPECT_EQ(json.at("problems").at(0).at("text"), "node n9 is lost");
+  EXPECT_TRUE(json.at("job").is_null());
+}
+
+TEST_F(CommandsTest, TopWithoutACoordinatorIsAnError) { EXPECT_FALSE(Run({"top"}).ok()); }
 
 }  // namespace
 }  // namespace muster

@@ -1,21 +1,27 @@
-// run: what torchrun's command line asks for, as a job whose output is shown.
+// run: takes torchrun's command line, submits it as a job and shows the output.
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <sstream>
 #include <thread>
 
-#include "cli/cluster_keeper.h"
-#include "cli/commands/commands.h"
-#include "cli/exit_code.h"
-#include "cli/job_json.h"
+#include "cli/base/exit_code.h"
+#include "cli/base/processes.h"
+#include "cli/commands/verb.h"
+#include "cli/follow/follow_logs.h"
+#include "cli/jobs/job_json.h"
+#include "cli/local/local_cluster.h"
+#include "common/base/unique_fd.h"
 #include "common/job_spec/torchrun_flags.h"
+#include "common/job_spec/torchrun_table.h"
 
-namespace muster {
+namespace muster::verbs {
 namespace {
 
 namespace fs = std::filesystem;
@@ -54,12 +60,12 @@ int CountGpus(const std::map<std::string, std::string>& environment) {
   return count;
 }
 
-Result<TorchrunSurroundings> LookAround() {
+Result<TorchrunSurroundings> ReadSurroundings() {
   TorchrunSurroundings with;
   with.environment = OwnEnvironment();
   std::error_code error;
   with.directory = fs::current_path(error).string();
-  if (error) return Unavailable("the current directory cannot be found: " + error.message());
+  if (error) return Unavailable("could not determine the current directory: " + error.message());
   with.python = FindPython(with.environment);
   with.cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   with.gpus = CountGpus(with.environment);
@@ -74,17 +80,67 @@ Result<int> CountNodes(CommandContext& context) {
                     [](const v1::Node& node) { return node.state() == v1::NODE_STATE_READY; }));
 }
 
+constexpr auto kKeeperTimeout = std::chrono::seconds(2);
+
+// A line means that the cluster is down; the end of input, that the program is gone.
+constexpr char kKeeperScript[] =
+    "cd /\n"
+    "read -r word && exit 0\n"
+    "unset MUSTER_COORDINATOR MUSTER_TLS MUSTER_SLURM_JOB\n"
+    "\"$0\" down --dir \"$1\" --timeout 5s && rm -rf -- \"$1\"";
+
+// ClusterKeeper: a child process that takes a cluster down once this process is gone, for whatever
+// reason (kill -9, a closed ssh, a second Ctrl-C).
+//
+// It waits on a pipe whose other end only this process holds; the kernel closes it at exit. Then it
+// runs `muster down`, and removes the directory if nothing is left running. Owned by the owner of
+// the cluster; one thread.
+class ClusterKeeper {
+ public:
+  ClusterKeeper() = default;
+  ClusterKeeper(const ClusterKeeper&) = delete;
+  ClusterKeeper& operator=(const ClusterKeeper&) = delete;
+
+  // `muster` is the program that takes the cluster in `dir` down.
+  Status Start(const std::string& muster, const std::string& dir);
+  // For a cluster that is down: ends the keeper, and waits for it. Without a keeper it does
+  // nothing.
+  void Dismiss();
+
+ private:
+  ProcessId keeper_;
+  UniqueFd lifeline_;
+};
+
+Status ClusterKeeper::Start(const std::string& muster, const std::string& dir) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "make a pipe");
+  const UniqueFd input(ends[0]);
+  lifeline_.reset(ends[1]);
+  MUSTER_ASSIGN_OR_RETURN(keeper_, StartDaemon({"/bin/sh", "-c", kKeeperScript, muster, dir},
+                                               "/dev/null", input.get()));
+  return OkStatus();
+}
+
+void ClusterKeeper::Dismiss() {
+  if (!lifeline_.valid()) return;
+  // Without a keeper there is no reader, and SIGPIPE would end this process.
+  [[maybe_unused]] const ssize_t written = IsAlive(keeper_) ? ::write(lifeline_.get(), "\n", 1) : 0;
+  lifeline_.reset();
+  static_cast<void>(WaitUntilGone({keeper_}, Deadline::After(kKeeperTimeout)));
+}
+
 // A cluster of one node for one run.
 class OwnCluster {
  public:
   explicit OwnCluster(Interrupt& interrupt) : interrupt_(interrupt) {}
   ~OwnCluster() {
     if (!client_) return;
-    // Also after an interrupt, which has no say in this.
+    // An interrupt does not stop the cleanup.
     interrupt_.Take();
     const Result<DownReport> down = LocalCluster(*client_, "").Down(kDownTimeout);
     std::error_code ignored;
-    // What could not be ended is the keeper's to try again.
+    // The keeper tries again to end the processes that are left.
     if (!down.ok() || !down->left.empty()) return;
     fs::remove_all(client_->dir(), ignored);
     keeper_.Dismiss();
@@ -95,8 +151,8 @@ class OwnCluster {
   Status Start(int slots) {
     std::string pattern = (fs::temp_directory_path() / "muster-run-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
-      return Unavailable("no directory can be made in " + fs::temp_directory_path().string() +
-                         "; set TMPDIR to one that can be written");
+      return Unavailable("could not create a directory in " + fs::temp_directory_path().string() +
+                         "; set TMPDIR to a writable directory");
     }
     MUSTER_ASSIGN_OR_RETURN(const std::string binaries, OwnBinaryDirectory());
     client_ = std::make_unique<ClusterClient>(pattern, interrupt_);
@@ -114,7 +170,7 @@ class OwnCluster {
   ClusterKeeper keeper_;
 };
 
-// --log-dir: where torchrun would have had them, a link to where they are.
+// --log-dir: torchrun would write the logs there; links to where they are.
 Status LinkLogs(const v1::Job& job, const std::string& log_dir) {
   std::error_code error;
   fs::create_directories(log_dir, error);
@@ -125,7 +181,8 @@ Status LinkLogs(const v1::Job& job, const std::string& log_dir) {
                      job.output_dir() + "/logs");
 }
 
-// Shows what the ranks print until the job is over.
+// Shows what the ranks print until the job ends. The first interrupt cancels the job; a second one
+// no longer waits for its end.
 CommandResult FollowToEnd(CommandContext& context, const std::string& id, const TorchrunJob& run) {
   bool cancelled = false;
   const auto cancel = [&] {
@@ -134,7 +191,7 @@ CommandResult FollowToEnd(CommandContext& context, const std::string& id, const 
     v1::CancelRequest request;
     request.set_job(id);
     request.set_reason("interrupted");
-    // A job that is over by now is as good.
+    // It fails for a job that has ended by now, which is as good.
     (void)context.client.Cancel(request);
     return true;
   };
@@ -143,9 +200,9 @@ CommandResult FollowToEnd(CommandContext& context, const std::string& id, const 
   logs.local_ranks = run.shown;
   logs.ranks_per_node = run.ranks_per_node;
   logs.on_interrupt = cancel;
-  CommandResult followed = RunLogs(context, logs);
-  // It came before the first answer.
-  if (!followed.ok() && cancel()) followed = RunLogs(context, logs);
+  CommandResult followed = ShowLogs(context, logs);
+  // The interrupt came before the first answer.
+  if (!followed.ok() && cancel()) followed = ShowLogs(context, logs);
   if (!followed.ok() || *followed == kExitInterrupted) return followed;
   MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id));
   if (job.state() != v1::JOB_STATE_SUCCEEDED) {
@@ -171,24 +228,42 @@ CommandResult RunOn(CommandContext& context, const TorchrunJob& run) {
 
 }  // namespace
 
-CommandResult RunTorchrun(CommandContext& context, const RunOptions& options) {
-  MUSTER_ASSIGN_OR_RETURN(TorchrunSurroundings with, LookAround());
-  MUSTER_ASSIGN_OR_RETURN(const TorchrunFlags flags,
-                          ParseTorchrunFlags(options.arguments, with.environment));
-  if (!options.print_job && !flags.on("standalone")) {
-    MUSTER_ASSIGN_OR_RETURN(with.nodes, CountNodes(context));
-  }
-  MUSTER_ASSIGN_OR_RETURN(const TorchrunJob run, JobFromTorchrun(flags, with));
-  for (const std::string& note : run.notes) context.terminal.err << "muster: " << note << "\n";
-  if (options.print_job) {
-    context.terminal.out << run.yaml;
-    return kExitSuccess;
-  }
-  if (!run.standalone) return RunOn(context, run);
-  OwnCluster cluster(context.interrupt());
-  MUSTER_RETURN_IF_ERROR(cluster.Start(run.ranks_per_node));
-  CommandContext own{cluster.client(), context.terminal, context.output};
-  return RunOn(own, run);
-}
+struct RunScript {
+  static constexpr char kName[] = "run";
+  static constexpr char kSummary[] =
+      "Run a script as torchrun does: run [--dir DIR] TORCHRUN-FLAGS SCRIPT ARGS";
 
-}  // namespace muster
+  bool print_job = false;
+
+  // Words that are no flag of this verb are torchrun's; those behind the script are the script's.
+  void AddFlags(Flags& flags) {
+    flags.PassOnRest();
+    flags.Add("--dir DIR", flags.global().dir, "Cluster directory").Variable("");
+    flags.Add("--print-job", print_job, "Print the job file and exit").Variable("");
+    flags.SetFooter(TorchrunHelp());
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    MUSTER_ASSIGN_OR_RETURN(TorchrunSurroundings with, ReadSurroundings());
+    MUSTER_ASSIGN_OR_RETURN(const TorchrunFlags flags,
+                            ParseTorchrunFlags(context.passed_on, with.environment));
+    if (!print_job && !flags.on("standalone")) {
+      MUSTER_ASSIGN_OR_RETURN(with.nodes, CountNodes(context));
+    }
+    MUSTER_ASSIGN_OR_RETURN(const TorchrunJob run, JobFromTorchrun(flags, with));
+    for (const std::string& note : run.notes) context.terminal.err << "muster: " << note << "\n";
+    if (print_job) {
+      context.terminal.out << run.yaml;
+      return kExitSuccess;
+    }
+    if (!run.standalone) return RunOn(context, run);
+    OwnCluster cluster(context.interrupt());
+    MUSTER_RETURN_IF_ERROR(cluster.Start(run.ranks_per_node));
+    CommandContext own{cluster.client(), context.terminal, context.output};
+    return RunOn(own, run);
+  }
+};
+
+template void AddVerb<RunScript>(CommandLine& line);
+
+}  // namespace muster::verbs

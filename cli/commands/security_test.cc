@@ -1,5 +1,3 @@
-#include "cli/commands/security.h"
-
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -7,8 +5,8 @@
 #include <map>
 #include <sstream>
 
-#include "cli/app.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/testing/commands_testing.h"
 #include "common/base/files.h"
 #include "common/process/temp_dir_for_test.h"
 #include "common/rpc/endpoint.h"
@@ -31,10 +29,19 @@ class SecurityCommands : public ::testing::Test {
     out_.str("");
     return json;
   }
-  Json Init(const InitOptions& options = {.cluster = "lab"}) {
-    return Result(RunInit(context_, options));
+  CommandResult Run(std::vector<std::string> words) {
+    return RunMuster(context_, std::move(words));
   }
-  Json List(bool all = false) { return Result(RunCertsList(context_, {.all = all})); }
+  Json Init(std::vector<std::string> flags = {"--cluster", "lab"}) {
+    flags.insert(flags.begin(), "init");
+    return Result(Run(std::move(flags)));
+  }
+  Json List() { return Result(Run({"certs", "list"})); }
+  Json ListAll() { return Result(Run({"certs", "list", "--all"})); }
+  // To a directory of its own.
+  CommandResult Issue(const std::string& node, const std::string& dir) {
+    return Run({"certs", "issue", "--role", "node", "--name", node, "--out", temp_ / dir});
+  }
   void Does(const CommandResult& result) {
     EXPECT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_EQ(result.ok() ? *result : -1, kExitSuccess);
@@ -91,8 +98,8 @@ TEST_F(SecurityCommands, InitChangesNothingTheSecondTime) {
   for (const Json& entry : second["credentials"]) EXPECT_FALSE(entry["created"]);
   EXPECT_EQ(Files(), before);
   context_.output = OutputFormat::kTable;
-  ASSERT_TRUE(RunInit(context_, {}).ok());
-  EXPECT_NE(out_.str().find("There is already the authority of cluster lab"), std::string::npos);
+  ASSERT_TRUE(Run({"init"}).ok());
+  EXPECT_NE(out_.str().find("Found the certificate authority of cluster lab"), std::string::npos);
   EXPECT_NE(out_.str().find("muster certs join-token --dir " + dir_), std::string::npos)
       << out_.str();
 }
@@ -111,7 +118,7 @@ TEST_F(SecurityCommands, InitMakesWhatIsMissingAndNothingElse) {
 TEST_F(SecurityCommands, InitMakesNoSecondClusterOutOfOne) {
   Init();
   const auto before = Files();
-  const auto other = RunInit(context_, {.cluster = "other"});
+  const auto other = Run({"init", "--cluster", "other"});
   EXPECT_EQ(other.status().code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(Files(), before);
 }
@@ -119,9 +126,9 @@ TEST_F(SecurityCommands, InitMakesNoSecondClusterOutOfOne) {
 TEST_F(SecurityCommands, InitForceKeepsAnAuthorityWhoseCertificatesAreGood) {
   Init();
   const auto before = Files();
-  const auto forced = RunInit(context_, {.cluster = "lab", .force = true});
+  const auto forced = Run({"init", "--cluster", "lab", "--force"});
   EXPECT_EQ(forced.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(forced.status().message().find("3 certificates"), std::string::npos)
+  EXPECT_NE(forced.status().message().find("3 valid certificates"), std::string::npos)
       << forced.status().message();
   EXPECT_NE(forced.status().message().find("admin/admin"), std::string::npos);
   EXPECT_EQ(Files(), before);
@@ -130,7 +137,7 @@ TEST_F(SecurityCommands, InitForceKeepsAnAuthorityWhoseCertificatesAreGood) {
 TEST_F(SecurityCommands, InitForceDestroysNoKeyEvenWhenItIsMeant) {
   Init();
   const std::string key = *ReadFile(paths_.AuthorityKey());
-  const Json json = Init({.cluster = "lab", .force = true, .yes = true});
+  const Json json = Init({"--cluster", "lab", "--force", "--yes"});
   EXPECT_TRUE(json["created"]);
   EXPECT_NE(*ReadFile(paths_.AuthorityKey()), key);
   EXPECT_EQ(*ReadFile(json["replaced"].get<std::string>() + "/ca.key"), key);
@@ -140,8 +147,7 @@ TEST_F(SecurityCommands, InitForceDestroysNoKeyEvenWhenItIsMeant) {
 TEST_F(SecurityCommands, IssueRenewsWhatIsThere) {
   Init();
   const std::string before = LoadCredentials(paths_.ScraperCredentials())->serial;
-  const Json json =
-      Result(RunCertsIssue(context_, {.role = "scraper", .lifetime = std::chrono::hours(2)}));
+  const Json json = Result(Run({"certs", "issue", "--role", "scraper", "--lifetime", "2h"}));
   EXPECT_EQ(json["dir"], paths_.ScraperCredentials());
   const auto after = LoadCredentials(paths_.ScraperCredentials());
   EXPECT_EQ(after->serial, json["serial"]);
@@ -151,16 +157,16 @@ TEST_F(SecurityCommands, IssueRenewsWhatIsThere) {
 
 TEST_F(SecurityCommands, IssueWritesOverNobodyElsesCredentials) {
   Init();
-  EXPECT_EQ(RunCertsIssue(context_, {.role = "node", .name = "n7"}).status().code(),
+  EXPECT_EQ(Run({"certs", "issue", "--role", "node", "--name", "n7"}).status().code(),
             StatusCode::kInvalidArgument);
   const auto over =
-      RunCertsIssue(context_, {.role = "node", .name = "n7", .out = paths_.AdminCredentials()});
+      Run({"certs", "issue", "--role", "node", "--name", "n7", "--out", paths_.AdminCredentials()});
   EXPECT_EQ(over.status().code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(LoadCredentials(paths_.AdminCredentials())->identity.role, Role::kAdmin);
-  Does(RunCertsIssue(context_, {.role = "node", .name = "n7", .out = temp_ / "n7"}));
+  Does(Issue("n7", "n7"));
   EXPECT_EQ(LoadCredentials(temp_ / "n7")->identity, (Identity{Role::kNode, "n7", "lab"}));
-  EXPECT_FALSE(RunCertsIssue(context_, {.role = "root"}).ok());
-  EXPECT_FALSE(RunCertsIssue(context_, {.role = "node", .name = "a/b", .out = temp_ / "x"}).ok());
+  EXPECT_FALSE(Run({"certs", "issue", "--role", "root"}).ok());
+  EXPECT_FALSE(Issue("a/b", "x").ok());
 }
 
 TEST_F(SecurityCommands, JoinTokenNamesTheRunningCoordinatorsAddresses) {
@@ -173,7 +179,7 @@ TEST_F(SecurityCommands, JoinTokenNamesTheRunningCoordinatorsAddresses) {
                                    .grpc_tls = "0.0.0.0:7070",
                                    .grpc_join = "10.0.0.1:7072"})
                   .ok());
-  ASSERT_TRUE(RunCertsJoinToken(context_, {.node = "n7"}).ok());
+  ASSERT_TRUE(Run({"certs", "join-token", "--node", "n7"}).ok());
   const auto invitation = ParseInvitation(out_.str());
   ASSERT_TRUE(invitation.ok()) << out_.str();
   EXPECT_TRUE(ParseJoinToken(invitation->token).ok());
@@ -181,7 +187,7 @@ TEST_F(SecurityCommands, JoinTokenNamesTheRunningCoordinatorsAddresses) {
   EXPECT_EQ(invitation->coordinator, "10.0.0.1:7070");
   EXPECT_EQ(err_.str().find("--coordinator"), std::string::npos) << err_.str();
   out_.str("");
-  ASSERT_TRUE(RunCertsJoinToken(context_, {.node = "n7", .join_address = "192.0.2.1:9"}).ok());
+  ASSERT_TRUE(Run({"certs", "join-token", "--node", "n7", "--join-address", "192.0.2.1:9"}).ok());
   EXPECT_EQ(ParseInvitation(out_.str())->join_address, "192.0.2.1:9");
   EXPECT_EQ(ParseInvitation(out_.str())->coordinator, "192.0.2.1:7070");
 }
@@ -189,10 +195,10 @@ TEST_F(SecurityCommands, JoinTokenNamesTheRunningCoordinatorsAddresses) {
 TEST_F(SecurityCommands, JoinTokenPrintsTheTokenAloneAndLetsTheNodeIn) {
   Init();
   context_.output = OutputFormat::kTable;
-  ASSERT_TRUE(RunCertsJoinToken(context_, {.node = "n7"}).ok());
+  ASSERT_TRUE(Run({"certs", "join-token", "--node", "n7"}).ok());
   const auto token = ParseJoinToken(out_.str());
   ASSERT_TRUE(token.ok()) << out_.str();
-  EXPECT_NE(err_.str().find("does not say where to join"), std::string::npos) << err_.str();
+  EXPECT_NE(err_.str().find("does not name the address to join"), std::string::npos) << err_.str();
   EXPECT_EQ(out_.str(), *EncodeJoinToken(*token) + "\n");
   EXPECT_NE(err_.str().find("--node n7 --coordinator"), std::string::npos) << err_.str();
   out_.str("");
@@ -205,24 +211,23 @@ TEST_F(SecurityCommands, JoinTokenPrintsTheTokenAloneAndLetsTheNodeIn) {
       Enrolment::Open(paths_.dir)->Join({&request, 1}, SystemClock().UnixMillis())[0];
   EXPECT_TRUE(joined.ok()) << joined.status().ToString();
   EXPECT_EQ(List()["tokens"].size(), 0U);
-  EXPECT_EQ(List(/*all=*/true)["tokens"][0]["state"], "used by n7");
+  EXPECT_EQ(ListAll()["tokens"][0]["state"], "used by n7");
   EXPECT_EQ(States()["n7"], "good");
 }
 
 TEST_F(SecurityCommands, JoinTokenIsForOneNodeOrSaysThatItIsForAny) {
   Init();
-  EXPECT_EQ(RunCertsJoinToken(context_, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(RunCertsJoinToken(context_, {.node = "n7", .any_node = true}).status().code(),
+  EXPECT_EQ(Run({"certs", "join-token"}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Run({"certs", "join-token", "--node", "n7", "--any-node"}).status().code(),
             StatusCode::kInvalidArgument);
-  EXPECT_EQ(Result(RunCertsJoinToken(context_, {.any_node = true}))["node"], "");
+  EXPECT_EQ(Result(Run({"certs", "join-token", "--any-node"}))["node"], "");
 }
 
 TEST_F(SecurityCommands, RevokeRefusesAllCertificatesOfAName) {
   Init();
-  for (const char* out : {"one", "two"})
-    Does(RunCertsIssue(context_, {.role = "node", .name = "n7", .out = temp_ / out}));
-  Does(RunCertsIssue(context_, {.role = "node", .name = "n8", .out = temp_ / "n8"}));
-  Does(RunCertsRevoke(context_, {.name = "n7", .reason = "stolen"}));
+  for (const char* out : {"one", "two"}) Does(Issue("n7", out));
+  Does(Issue("n8", "n8"));
+  Does(Run({"certs", "revoke", "n7", "--reason", "stolen"}));
   EXPECT_EQ(States()["n7"], "revoked");
   EXPECT_EQ(States()["n8"], "good");
   const Json revoked = List()["revoked"];
@@ -230,19 +235,19 @@ TEST_F(SecurityCommands, RevokeRefusesAllCertificatesOfAName) {
   EXPECT_EQ(revoked[0]["identity"], "muster://lab/node/n7");
   EXPECT_EQ(revoked[0]["reason"], "stolen");
   // Somebody of another role with the same name stays welcome.
-  Does(RunCertsRevoke(context_, {.name = "n8", .role = "admin"}));
+  Does(Run({"certs", "revoke", "n8", "--role", "admin"}));
   EXPECT_EQ(States()["n8"], "good");
 }
 
 TEST_F(SecurityCommands, IssueLetsARevokedNameInAgainButNotItsOldCertificates) {
   Init();
   const Identity node{Role::kNode, "n7", "lab"};
-  Does(RunCertsIssue(context_, {.role = "node", .name = "n7", .out = temp_ / "old"}));
+  Does(Issue("n7", "old"));
   const std::int64_t a_minute_ago = SystemClock().UnixMillis() - 60'000;
   ASSERT_TRUE(Revoke(paths_.RevokedCertificates(),
                      {.identity = IdentityUri(node), .revoked_ms = a_minute_ago})
                   .ok());
-  Does(RunCertsIssue(context_, {.role = "node", .name = "n7", .out = temp_ / "new"}));
+  Does(Issue("n7", "new"));
   const auto revocations = LoadRevocations(paths_.RevokedCertificates());
   EXPECT_EQ(revocations->Find(node), nullptr);
   EXPECT_TRUE(revocations->Check(*ReadCertificate(LoadCredentials(temp_ / "new")->cert_pem)).ok());
@@ -258,50 +263,52 @@ TEST_F(SecurityCommands, RevokeTakesASerialAsOpensslWritesIt) {
     if (i > 0 && i % 2 == 0) written += ':';
     written += static_cast<char>(std::toupper(serial[i]));
   }
-  Does(RunCertsRevoke(context_, {.serial = written}));
+  Does(Run({"certs", "revoke", "--serial", written}));
   EXPECT_EQ(States()["admin"], "revoked");
   EXPECT_EQ(States()["coordinator"], "good");
 }
 
 TEST_F(SecurityCommands, RevokeTakesWhatTheRegisterDoesNotKnowAndSaysSo) {
   Init();
-  Does(RunCertsRevoke(context_, {.name = "n7"}));
-  EXPECT_NE(err_.str().find("node n7 was never issued here"), std::string::npos) << err_.str();
-  Does(RunCertsRevoke(context_, {.serial = "00ff"}));
-  EXPECT_NE(err_.str().find("00ff was never issued here"), std::string::npos) << err_.str();
+  Does(Run({"certs", "revoke", "n7"}));
+  EXPECT_NE(err_.str().find("the register has no certificate of node n7"), std::string::npos)
+      << err_.str();
+  Does(Run({"certs", "revoke", "--serial", "00ff"}));
+  EXPECT_NE(err_.str().find("00ff; muster certs list"), std::string::npos) << err_.str();
   const auto revocations = LoadRevocations(paths_.RevokedCertificates());
   EXPECT_NE(revocations->Find({Role::kNode, "n7", "lab"}), nullptr);
   EXPECT_EQ(revocations->entries().back().serial, std::string(28, '0') + "00ff");
   // What it knows is revoked without a word about it.
   err_.str("");
-  Does(RunCertsRevoke(context_, {.name = "scraper", .role = "scraper"}));
+  Does(Run({"certs", "revoke", "scraper", "--role", "scraper"}));
   EXPECT_EQ(err_.str(), "");
 }
 
 TEST_F(SecurityCommands, RevokeWithdrawsATokenByItsId) {
   Init();
-  const std::string id = Result(RunCertsJoinToken(context_, {.node = "n7"}))["id"];
-  Does(RunCertsRevoke(context_, {.token = id}));
-  EXPECT_TRUE(List(/*all=*/true)["tokens"].empty());
-  EXPECT_EQ(RunCertsRevoke(context_, {.token = id}).status().code(), StatusCode::kNotFound);
+  const std::string id = Result(Run({"certs", "join-token", "--node", "n7"}))["id"];
+  Does(Run({"certs", "revoke", "--token", id}));
+  EXPECT_TRUE(ListAll()["tokens"].empty());
+  EXPECT_EQ(Run({"certs", "revoke", "--token", id}).status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(SecurityCommands, RevokeTakesOneThingThatIsThere) {
   Init();
-  const auto code = [&](const RevokeOptions& options) {
-    return RunCertsRevoke(context_, options).status().code();
+  const auto code = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"certs", "revoke"});
+    return Run(std::move(words)).status().code();
   };
   EXPECT_EQ(code({}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({.name = "admin", .role = "admin", .serial = "00"}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({.serial = "not a serial"}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({.name = "n7", .role = "king"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"admin", "--role", "admin", "--serial", "00"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"--serial", "not a serial"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({"n7", "--role", "king"}), StatusCode::kInvalidArgument);
   EXPECT_FALSE(fs::exists(paths_.RevokedCertificates()));
 }
 
 TEST_F(SecurityCommands, NeedAnAuthorityAndSayHowToMakeOne) {
   for (const auto& result :
-       {RunCertsList(context_, {}), RunCertsRevoke(context_, {.name = "n7"}),
-        RunCertsIssue(context_, {.role = "admin"}), RunCertsJoinToken(context_, {.node = "n7"})}) {
+       {Run({"certs", "list"}), Run({"certs", "revoke", "n7"}),
+        Run({"certs", "issue", "--role", "admin"}), Run({"certs", "join-token", "--node", "n7"})}) {
     EXPECT_EQ(result.status().code(), StatusCode::kNotFound);
     EXPECT_NE(result.status().message().find("muster init"), std::string::npos);
   }

@@ -1,74 +1,83 @@
-#include "cli/commands/slurm.h"
-#include "cli/exit_code.h"
+// slurm pilots: the Slurm jobs that a coordinator submitted to get nodes.
+
+#include "cli/base/exit_code.h"
+#include "cli/commands/verb.h"
 #include "common/base/files.h"
 
-namespace muster {
+namespace muster::verbs {
 namespace {
 
 constexpr std::int64_t kMaxStatus = 64 << 20;
 
-std::string Word(const Json& pilot, const char* key) {
+std::string TextAt(const Json& pilot, const char* key) {
   const auto found = pilot.find(key);
   return found != pilot.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-std::int64_t Number(const Json& pilot, const char* key) {
+std::int64_t NumberAt(const Json& pilot, const char* key) {
   const auto found = pilot.find(key);
   return found != pilot.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : Printable(text); }
-
-// What the coordinator has written, for a command's output: times as text.
-Json Shown(const Json& status) {
+// The coordinator's status file as the verb prints it: times as text.
+Json PilotsJson(const Json& status) {
   Json pilots = Json::array();
   for (const Json& pilot : status.value("pilots", Json::array())) {
-    const std::int64_t ends = Number(pilot, "ends_unix_ms");
-    const std::int64_t job = Number(pilot, "slurm_job_id");
-    const std::string reason = Word(pilot, "reason");
-    const std::string nodes = Word(pilot, "nodes");
-    pilots.push_back({{"key", Word(pilot, "key")},
+    const std::int64_t job = NumberAt(pilot, "slurm_job_id");
+    pilots.push_back({{"key", TextAt(pilot, "key")},
                       {"slurm_job_id", job == 0 ? Json(nullptr) : Json(job)},
-                      {"state", Word(pilot, "state")},
-                      {"reason", reason.empty() ? Json(nullptr) : Json(reason)},
-                      {"nodes", nodes.empty() ? Json(nullptr) : Json(nodes)},
-                      {"why", Word(pilot, "why")},
-                      {"asked", IsoTime(Number(pilot, "asked_unix_ms"))},
-                      {"ends", ends == 0 ? Json(nullptr) : Json(IsoTime(ends))}});
+                      {"state", TextAt(pilot, "state")},
+                      {"reason", TextOrNull(TextAt(pilot, "reason"))},
+                      {"nodes", TextOrNull(TextAt(pilot, "nodes"))},
+                      {"why", TextAt(pilot, "why")},
+                      {"asked", IsoTime(NumberAt(pilot, "asked_unix_ms"))},
+                      {"ends", TimeOrNull(NumberAt(pilot, "ends_unix_ms"))}});
   }
   return {{"pilots", std::move(pilots)}, {"conditions", status.value("conditions", Json::array())}};
 }
 
 }  // namespace
 
-CommandResult RunSlurmPilots(CommandContext& context) {
-  const ClusterPaths& paths = context.client.paths();
-  const auto text = ReadFile(paths.PilotsStatus(), kMaxStatus);
-  Json status = {{"pilots", Json::array()}, {"conditions", Json::array()}};
-  if (text.ok()) {
-    status = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!status.is_object() || !status.value("pilots", Json()).is_array())
-      return DataLoss(paths.PilotsStatus() + " is no status of pilots; is another program at it?");
-  } else if (text.status().code() != StatusCode::kNotFound) {
-    return text.status();
-  }
-  Terminal& terminal = context.terminal;
-  if (PrintStructured(terminal.out, context.output, Shown(status), "key")) return kExitSuccess;
-  Table table({"PILOT", "SLURM JOB", "STATE", "NODES", "ASKED", "ENDS", "WHY"});
-  for (const Json& pilot : status.at("pilots")) {
-    const std::int64_t ends = Number(pilot, "ends_unix_ms");
-    const std::int64_t job = Number(pilot, "slurm_job_id");
-    const std::string reason = Word(pilot, "reason");
-    table.Add(
-        {Word(pilot, "key"), job == 0 ? "-" : std::to_string(job), Word(pilot, "state"),
-         OrDash(Word(pilot, "nodes")), LocalTime(Number(pilot, "asked_unix_ms")),
-         ends == 0 ? "-" : LocalTime(ends),
-         Printable(Word(pilot, "why")) + (reason.empty() ? "" : " (" + Printable(reason) + ")")});
-  }
-  table.Print(terminal.out, terminal.color);
-  for (const Json& condition : status.value("conditions", Json::array()))
-    if (condition.is_string()) terminal.out << Printable(condition.get<std::string>()) << "\n";
-  return kExitSuccess;
-}
+struct SlurmPilots {
+  static constexpr char kName[] = "pilots";
+  static constexpr char kSummary[] = "List the nodes that a coordinator requested from Slurm";
 
-}  // namespace muster
+  void AddFlags(Flags&) {}
+
+  // Reads the file that the coordinator in --dir writes.
+  CommandResult Run(CommandContext& context) const {
+    const ClusterPaths& paths = context.client.paths();
+    const auto text = ReadFile(paths.PilotsStatus(), kMaxStatus);
+    Json status = {{"pilots", Json::array()}, {"conditions", Json::array()}};
+    if (text.ok()) {
+      status = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+      if (!status.is_object() || !status.value("pilots", Json()).is_array())
+        return DataLoss(paths.PilotsStatus() +
+                        " is not a pilot status file; another program may have written it");
+    } else if (text.status().code() != StatusCode::kNotFound) {
+      return text.status();
+    }
+    Terminal& terminal = context.terminal;
+    if (PrintStructured(terminal.out, context.output, PilotsJson(status), "key"))
+      return kExitSuccess;
+    Table table({"PILOT", "SLURM JOB", "STATE", "NODES", "ASKED", "ENDS", "WHY"});
+    for (const Json& pilot : status.at("pilots")) {
+      const std::int64_t job = NumberAt(pilot, "slurm_job_id");
+      const std::string reason = TextAt(pilot, "reason");
+      table.Add({TextAt(pilot, "key"), job == 0 ? "-" : std::to_string(job), TextAt(pilot, "state"),
+                 OrDash(Printable(TextAt(pilot, "nodes"))),
+                 LocalTime(NumberAt(pilot, "asked_unix_ms")),
+                 LocalTime(NumberAt(pilot, "ends_unix_ms")),
+                 Printable(TextAt(pilot, "why")) +
+                     (reason.empty() ? "" : " (" + Printable(reason) + ")")});
+    }
+    table.Print(terminal.out, terminal.color);
+    for (const Json& condition : status.value("conditions", Json::array()))
+      if (condition.is_string()) terminal.out << Printable(condition.get<std::string>()) << "\n";
+    return kExitSuccess;
+  }
+};
+
+template void AddVerb<SlurmPilots>(CommandLine& line);
+
+}  // namespace muster::verbs

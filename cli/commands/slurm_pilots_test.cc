@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/commands/commands_testing.h"
-#include "cli/commands/slurm.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/testing/commands_testing.h"
 
 namespace muster {
 namespace {
@@ -15,10 +14,10 @@ class SlurmPilotsTest : public CommandsTest {
     ASSERT_TRUE(WriteFileAtomically(context_->client.paths().PilotsStatus(), status).ok());
   }
   // What is printed.
-  std::string Run(OutputFormat format = OutputFormat::kTable) {
+  std::string Shown(OutputFormat format = OutputFormat::kTable) {
     out_.str("");
     context_->output = format;
-    const CommandResult result = RunSlurmPilots(*context_);
+    const CommandResult result = Run({"slurm", "pilots"});
     EXPECT_TRUE(result.ok() && *result == kExitSuccess) << result.status().ToString();
     return out_.str();
   }
@@ -33,14 +32,14 @@ constexpr char kTwoPilots[] = R"({"pilots": [
   "conditions": ["2 nodes more would be above max_nodes"]})";
 
 TEST_F(SlurmPilotsTest, WithoutACoordinatorThatHasAskedThereAreNone) {
-  EXPECT_EQ(Run(), "PILOT  SLURM JOB  STATE  NODES  ASKED  ENDS  WHY\n");
-  EXPECT_EQ(Json::parse(Run(OutputFormat::kJson)),
+  EXPECT_EQ(Shown(), "PILOT  SLURM JOB  STATE  NODES  ASKED  ENDS  WHY\n");
+  EXPECT_EQ(Json::parse(Shown(OutputFormat::kJson)),
             (Json{{"pilots", Json::array()}, {"conditions", Json::array()}}));
 }
 
 TEST_F(SlurmPilotsTest, TheTableSaysWhatWasAskedForAndWhyNotMore) {
   Written(kTwoPilots);
-  const std::string table = Run();
+  const std::string table = Shown();
   EXPECT_NE(table.find("p1-1   42         running     n[1-2]"), std::string::npos) << table;
   EXPECT_NE(table.find("job j waits for 2 nodes\n"), std::string::npos) << table;
   EXPECT_NE(table.find("p1-2   -          submitting  -"), std::string::npos) << table;
@@ -50,7 +49,7 @@ TEST_F(SlurmPilotsTest, TheTableSaysWhatWasAskedForAndWhyNotMore) {
 
 TEST_F(SlurmPilotsTest, AsJsonTimesAreTextAndWhatIsNotKnownIsNull) {
   Written(kTwoPilots);
-  const Json shown = Json::parse(Run(OutputFormat::kJson));
+  const Json shown = Json::parse(Shown(OutputFormat::kJson));
   EXPECT_EQ(shown.at("pilots").at(0), (Json{{"key", "p1-1"},
                                             {"slurm_job_id", 42},
                                             {"state", "running"},
@@ -69,7 +68,7 @@ TEST_F(SlurmPilotsTest, AsJsonTimesAreTextAndWhatIsNotKnownIsNull) {
 TEST_F(SlurmPilotsTest, AFileOfAnotherKindIsRefusedByName) {
   for (const char* text : {"no json", "[]", "{}", R"({"pilots": 7})"}) {
     Written(text);
-    const CommandResult result = RunSlurmPilots(*context_);
+    const CommandResult result = Run({"slurm", "pilots"});
     EXPECT_EQ(result.status().code(), StatusCode::kDataLoss) << text;
     EXPECT_NE(result.status().message().find("coordinator/pilots.json"), std::string::npos) << text;
   }

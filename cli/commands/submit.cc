@@ -1,17 +1,17 @@
-#include <utility>
+// submit: hands a job to the coordinator.
 
-#include "cli/commands/commands.h"
-#include "cli/commands/state_line.h"
-#include "cli/exit_code.h"
-#include "cli/job_json.h"
-#include "cli/ready_job.h"
+#include "cli/base/exit_code.h"
+#include "cli/client/ready_job.h"
+#include "cli/commands/verb.h"
+#include "cli/follow/follow_job.h"
+#include "cli/jobs/job_json.h"
 
-namespace muster {
+namespace muster::verbs {
 namespace {
 
 constexpr auto kSubmitTimeout = std::chrono::seconds(10);
 
-// The key makes it safe to say it again when the answer was lost.
+// The key makes a second attempt safe when the first answer was lost.
 Result<v1::SubmitResponse> SubmitWithRetries(CommandContext& context,
                                              const v1::SubmitRequest& request) {
   const Deadline deadline = Deadline::After(kSubmitTimeout);
@@ -26,55 +26,68 @@ Result<v1::SubmitResponse> SubmitWithRetries(CommandContext& context,
   }
 }
 
-JobFileOptions FileOptions(const SubmitOptions& options) {
-  return {.file = options.file,
-          .name = options.name,
-          .priority = options.priority,
-          .overrides = options.overrides,
-          .accelerate_config = options.accelerate_config};
-}
-
-CommandResult Follow(CommandContext& context, const std::string& id, SubmitFollow follow) {
-  if (follow == SubmitFollow::kWait)
-    return RunWait(context, {.job = id, .timeout = {}, .show_progress = true});
-  return RunAttach(context, {.job = id});
-}
-
 }  // namespace
 
-CommandResult RunSubmit(CommandContext& context, const SubmitOptions& options) {
-  MUSTER_ASSIGN_OR_RETURN(const ReadyJob ready,
-                          PrepareJob(FileOptions(options), context.terminal.err));
-  Terminal& terminal = context.terminal;
-  WarnOfMissingFiles(ready.spec, terminal.err);
-  v1::SubmitRequest request;
-  request.set_spec_yaml(ready.yaml);
-  std::string key = options.key;
-  if (key.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(key, RandomKey());
-  }
-  request.set_key(key);
-  MUSTER_ASSIGN_OR_RETURN(const v1::SubmitResponse response, SubmitWithRetries(context, request));
+struct Submit {
+  static constexpr char kName[] = "submit";
+  static constexpr char kSummary[] = "Submit a job";
 
-  const Json json = {
-      {"id", response.id()}, {"name", response.name()}, {"state", StateWord(response.state())}};
-  // Standard output is one document: with --wait or --attach it is the job as it ended.
-  const bool one_document =
-      context.output == OutputFormat::kJson || context.output == OutputFormat::kYaml;
-  const bool told_later = one_document && options.follow != SubmitFollow::kNone;
-  if (!told_later && !PrintStructured(terminal.out, context.output, json, "id")) {
-    Table table({"ID", "NAME", "STATE"});
-    table.Add({response.id(), response.name(), StateWord(response.state())});
-    table.Print(terminal.out, terminal.color);
-    terminal.out.flush();
-    if (response.existed() && !options.key.empty())
-      terminal.err << "an earlier submit with this key made the job\n";
-    if (options.follow == SubmitFollow::kNone)
-      terminal.err << "next: muster attach " << response.id() << " " << SameCluster(context)
-                   << "\n";
-  }
-  if (options.follow == SubmitFollow::kNone) return kExitSuccess;
-  return Follow(context, response.id(), options.follow);
-}
+  JobFileOptions job;
+  std::string key;
+  bool wait = false;
+  bool attach = false;
 
-}  // namespace muster
+  void AddFlags(Flags& flags) {
+    flags.Add("FILE", job.file, "Job file; - reads standard input").Required();
+    flags.Add("--key KEY", key,
+              "Idempotency key: the same key and job file return the same job [default: random]");
+    flags.Add("--set KEY=VALUE", job.overrides,
+              "Override a key of the job file, such as train.optimizer.lr=1e-4");
+    flags.Add("--accelerate-config FILE", job.accelerate_config,
+              "Configuration of Accelerate or DeepSpeed, for keys that the job file leaves out");
+    flags.Add("--name NAME", job.name, "Job name [default: the job file's]");
+    flags.Add("--priority N", job.priority,
+              "Priority, 0 to 100; higher runs first [default: the job file's]");
+    const Flag waits =
+        flags.Add("--wait", wait, "Show progress until the job ends; exit with its result");
+    flags.Add("--attach", attach, "Follow the job as muster attach does").Excludes(waits);
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    Terminal& terminal = context.terminal;
+    MUSTER_ASSIGN_OR_RETURN(const ReadyJob ready, PrepareJob(job, terminal.err));
+    WarnOfMissingFiles(ready.spec, terminal.err);
+    v1::SubmitRequest request;
+    request.set_spec_yaml(ready.yaml);
+    request.set_key(key);
+    if (key.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(*request.mutable_key(), RandomKey());
+    }
+    MUSTER_ASSIGN_OR_RETURN(const v1::SubmitResponse response, SubmitWithRetries(context, request));
+
+    const Json json = {
+        {"id", response.id()}, {"name", response.name()}, {"state", StateWord(response.state())}};
+    // Standard output is one document: with --wait or --attach it is the job as it ended.
+    const bool one_document =
+        context.output == OutputFormat::kJson || context.output == OutputFormat::kYaml;
+    const bool printed_later = one_document && (wait || attach);
+    if (!printed_later && !PrintStructured(terminal.out, context.output, json, "id")) {
+      Table table({"ID", "NAME", "STATE"});
+      table.Add({response.id(), response.name(), StateWord(response.state())});
+      table.Print(terminal.out, terminal.color);
+      terminal.out.flush();
+      if (response.existed() && !key.empty())
+        terminal.err << "an earlier submit with this key created the job\n";
+      if (!wait && !attach)
+        terminal.err << "next: muster attach " << response.id() << " " << SameCluster(context)
+                     << "\n";
+    }
+    if (wait)
+      return WaitForJob(context, {.job = response.id(), .timeout = {}, .show_progress = true});
+    return attach ? AttachToJob(context, {.job = response.id()}) : CommandResult(kExitSuccess);
+  }
+};
+
+template void AddVerb<Submit>(CommandLine& line);
+
+}  // namespace muster::verbs

@@ -1,11 +1,9 @@
-// suspend, resume: jobs that are set aside and brought back.
+// suspend: saves a job's state and frees its slots until it is resumed.
 
-#include "cli/commands/commands.h"
-#include "cli/commands/state_line.h"
-#include "cli/exit_code.h"
-#include "cli/job_json.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/verb.h"
 
-namespace muster {
+namespace muster::verbs {
 namespace {
 
 constexpr auto kSuspendPoll = std::chrono::milliseconds(200);
@@ -15,9 +13,8 @@ struct Outcome {
   std::string reason;
 };
 
-// Until nothing of the job runs any more. It may have done its last step meanwhile, or somebody may
-// have cancelled it.
-Result<Outcome> WaitUntilSuspended(CommandContext& context, const std::string& id) {
+// The job may end in another way: it did its last step meanwhile, or a user cancelled it.
+Result<Outcome> WaitUntilStopped(CommandContext& context, const std::string& id) {
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id));
     if (job.state() != v1::JOB_STATE_STOPPING) return Outcome{job.state(), job.reason()};
@@ -27,38 +24,43 @@ Result<Outcome> WaitUntilSuspended(CommandContext& context, const std::string& i
 
 }  // namespace
 
-CommandResult RunSuspend(CommandContext& context, const SuspendOptions& options) {
-  v1::SuspendRequest request;
-  request.set_job(options.job);
-  request.set_reason(options.reason);
-  if (options.by) request.set_by_seconds(ToSeconds(*options.by));
-  MUSTER_ASSIGN_OR_RETURN(const v1::SuspendResponse response, context.client.Suspend(request));
-  Outcome outcome{response.state(), ""};
-  if (options.wait) {
-    MUSTER_ASSIGN_OR_RETURN(outcome, WaitUntilSuspended(context, response.id()));
+struct Suspend {
+  static constexpr char kName[] = "suspend";
+  static constexpr char kSummary[] = "Save a job's state and stop it until it is resumed";
+
+  std::string job;
+  std::optional<Duration> by;
+  std::string reason;
+  bool wait = false;
+
+  void AddFlags(Flags& flags) {
+    flags.Add("JOB", job, kJobHelp).Required();
+    flags.Add("--by DURATION", by,
+              "Kill ranks that have not saved after this time [default: unlimited]");
+    flags.Add("--reason TEXT", reason, "Reason to record in the job's history");
+    flags.Add("--wait", wait, "Wait until the job has stopped");
   }
-  const bool as_asked =
-      outcome.state == v1::JOB_STATE_SUSPENDED || outcome.state == v1::JOB_STATE_STOPPING;
-  const int code = as_asked || outcome.state == v1::JOB_STATE_SUCCEEDED ? kExitSuccess : kExitError;
-  std::string more;
-  if (outcome.state == v1::JOB_STATE_STOPPING) more = "; it saves its state first";
-  if (!outcome.reason.empty()) more += " (" + Printable(outcome.reason) + ")";
-  PrintStateLine(context, {.kind = "job",
-                           .key = "id",
-                           .name = response.id(),
-                           .state = StateWord(outcome.state),
-                           .more = more});
-  return code;
-}
 
-CommandResult RunResume(CommandContext& context, const std::string& job) {
-  v1::ResumeRequest request;
-  request.set_job(job);
-  MUSTER_ASSIGN_OR_RETURN(const v1::ResumeResponse response, context.client.Resume(request));
-  PrintStateLine(
-      context,
-      {.kind = "job", .key = "id", .name = response.id(), .state = StateWord(response.state())});
-  return kExitSuccess;
-}
+  CommandResult Run(CommandContext& context) const {
+    v1::SuspendRequest request;
+    request.set_job(job);
+    request.set_reason(reason);
+    if (by) request.set_by_seconds(ToSeconds(*by));
+    MUSTER_ASSIGN_OR_RETURN(const v1::SuspendResponse response, context.client.Suspend(request));
+    Outcome outcome{response.state(), ""};
+    if (wait) {
+      MUSTER_ASSIGN_OR_RETURN(outcome, WaitUntilStopped(context, response.id()));
+    }
+    std::string more;
+    if (outcome.state == v1::JOB_STATE_STOPPING) more = "; it saves its state first";
+    if (!outcome.reason.empty()) more += " (" + Printable(outcome.reason) + ")";
+    PrintState(context, response.id(), outcome.state, more);
+    const bool as_asked =
+        outcome.state == v1::JOB_STATE_SUSPENDED || outcome.state == v1::JOB_STATE_STOPPING;
+    return as_asked || outcome.state == v1::JOB_STATE_SUCCEEDED ? kExitSuccess : kExitError;
+  }
+};
 
-}  // namespace muster
+template void AddVerb<Suspend>(CommandLine& line);
+
+}  // namespace muster::verbs

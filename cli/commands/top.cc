@@ -1,4 +1,4 @@
-// top: what the cluster does, or one job, in a terminal, until 'q'.
+// top: a live view of the cluster, or of one job.
 
 #include <langinfo.h>
 #include <unistd.h>
@@ -9,22 +9,30 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/commands/commands.h"
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
+#include "cli/commands/verb.h"
+#include "cli/jobs/job_json.h"
 #include "cli/top/terminal_screen.h"
 #include "cli/top/top_model.h"
 #include "cli/top/top_view.h"
 
-namespace muster {
+namespace muster::verbs {
+
+struct TopOptions {
+  std::string job;  // empty: the whole cluster
+  Duration interval = std::chrono::seconds(1);
+  bool once = false;
+};
+
 namespace {
 
 constexpr std::streamoff kMetricsTail = 4 << 20;
 constexpr int kKeptEvents = 20;
-constexpr auto kCallLimit = std::chrono::seconds(2);
-// A look asks for all jobs and nodes.
-constexpr auto kLeastInterval = std::chrono::milliseconds(100);
+constexpr auto kCallTimeout = std::chrono::seconds(2);
+// Each refresh lists all jobs and nodes.
+constexpr auto kMinInterval = std::chrono::milliseconds(100);
 
-// Braille is asked for only where the terminal's character set has it.
+// Braille where the terminal's character set has it.
 Glyphs TerminalGlyphs() {
   const char* before = std::setlocale(LC_CTYPE, "");
   const bool utf8 = before != nullptr && std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0;
@@ -42,12 +50,12 @@ void FillFromMetrics(const v1::Job& job, JobHistory* history) {
   AddMetricsFile(text, history);
 }
 
-class Top {
+class Screen {
  public:
-  Top(CommandContext& context, const TopOptions& options)
-      : context_(context), job_(options.job), glyphs_(TerminalGlyphs()) {}
+  Screen(CommandContext& context, const std::string& job)
+      : context_(context), job_(job), glyphs_(TerminalGlyphs()) {}
 
-  // Asks for everything that is shown. An error: there is nothing to show.
+  // Reads everything that is shown. An error: there is nothing to show.
   Status Refresh() {
     const Status status = Ask();
     model_.now_unix_ms = SystemClock().UnixMillis();
@@ -119,7 +127,7 @@ class Top {
     return job_.empty() ? OkStatus() : AskForJob();
   }
 
-  // Of one job at a look, so that it costs the same however many there are.
+  // One job per refresh, so that the cost does not grow with the number of jobs.
   Status AskForDetail() {
     detailed_ = model_.NextForDetail(detailed_);
     if (detailed_.empty()) return OkStatus();
@@ -138,7 +146,7 @@ class Top {
     return AskForEvents();
   }
 
-  // All since the last ones, a part at a time; the newest are kept.
+  // Reads every event since the last one, a page at a time; keeps the newest.
   Status AskForEvents() {
     for (;;) {
       v1::ListEventsRequest request;
@@ -157,12 +165,27 @@ class Top {
   std::string job_;  // whose page is shown; empty: the overview
   const Glyphs glyphs_;
   TopModel model_;
-  std::string detailed_;  // the job that was asked for in detail last
+  std::string detailed_;  // the job whose detail was read last
   std::size_t selected_ = 0;
   bool seen_ = false;
 };
 
-CommandResult ShowOnce(CommandContext& context, const TopOptions& options, Top& top) {
+Json TopJson(const TopModel& model) {
+  Json problems = Json::array();
+  for (const Problem& problem : FindProblems(model))
+    problems.push_back({{"severity", Name(SeverityOf(problem.kind))},
+                        {"text", problem.text},
+                        {"command", problem.command},
+                        {"job", problem.job}});
+  Json json = {{"cluster", model.cluster},
+               {"problems", problems},
+               {"jobs", JobListJson(model.jobs)},
+               {"nodes", NodeListJson(model.nodes)}};
+  json["job"] = model.open ? JobJson(*model.open) : Json(nullptr);
+  return json;
+}
+
+CommandResult ShowOnce(CommandContext& context, const TopOptions& options, Screen& top) {
   Terminal& terminal = context.terminal;
   const bool stream = context.output == OutputFormat::kJsonl && !options.once;
   for (;;) {
@@ -176,8 +199,8 @@ CommandResult ShowOnce(CommandContext& context, const TopOptions& options, Top& 
   }
 }
 
-CommandResult ShowLive(CommandContext& context, const TopOptions& options, Top& top) {
-  // Before the screen is taken: what cannot be shown at all is said where it stays.
+CommandResult ShowLive(CommandContext& context, const TopOptions& options, Screen& top) {
+  // Before the screen is taken over, so that an error stays visible.
   MUSTER_RETURN_IF_ERROR(top.Refresh());
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<TerminalScreen> screen,
                           TerminalScreen::Open(STDIN_FILENO, STDOUT_FILENO));
@@ -201,16 +224,29 @@ CommandResult ShowLive(CommandContext& context, const TopOptions& options, Top& 
 
 }  // namespace
 
-CommandResult RunTop(CommandContext& context, const TopOptions& options) {
-  if (options.interval < kLeastInterval)
-    return InvalidArgument("--interval " + Fixed(ToSeconds(options.interval), 3) +
-                           "s would keep the coordinator busy; give 0.1s or more");
-  context.client.LimitCalls(kCallLimit);
-  Top top(context, options);
-  const bool for_people =
-      context.output == OutputFormat::kTable || context.output == OutputFormat::kWide;
-  const bool live = for_people && context.terminal.out_is_tty && !options.once;
-  return live ? ShowLive(context, options, top) : ShowOnce(context, options, top);
-}
+struct Top {
+  static constexpr char kName[] = "top";
+  static constexpr char kSummary[] = "Show a live view of the cluster or of one job";
 
-}  // namespace muster
+  TopOptions options;
+
+  void AddFlags(Flags& flags) {
+    flags.Add("JOB", options.job, kJobHelp);
+    flags.Add("--interval DURATION", options.interval, "Refresh interval, at least 0.1s");
+    flags.Add("--once", options.once, "Print one frame and exit");
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    if (options.interval < kMinInterval)
+      return InvalidArgument("--interval " + Fixed(ToSeconds(options.interval), 3) +
+                             "s is too short; expected 0.1s or more");
+    context.client.LimitCalls(kCallTimeout);
+    Screen screen(context, options.job);
+    const bool live = context.for_people() && context.terminal.out_is_tty && !options.once;
+    return live ? ShowLive(context, options, screen) : ShowOnce(context, options, screen);
+  }
+};
+
+template void AddVerb<Top>(CommandLine& line);
+
+}  // namespace muster::verbs

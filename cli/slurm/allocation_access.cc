@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Duration kLifetime = std::chrono::hours(1);
-// Well before the end, since connections that are there outlive it, but new ones need a valid one.
+// Well before the end, because new connections need a valid certificate.
 constexpr Duration kRenewAfter = std::chrono::minutes(40);
 
 }  // namespace
@@ -35,8 +35,8 @@ AllocationAccess::~AllocationAccess() {
 Result<RemoteCoordinator> AllocationAccess::Find() {
   const auto leader = ReadLeader(state_dir_);
   if (!leader || leader->grpc.empty())
-    return Unavailable("no supervisor of the job leads: " + state_dir_ +
-                       "/leader.json is not there; muster slurm status tells whether it runs");
+    return Unavailable("the job has no leading supervisor: " + state_dir_ +
+                       "/leader.json does not exist\n  next: muster slurm status");
   MUSTER_ASSIGN_OR_RETURN(std::string credentials, CredentialsFor(*leader));
   return RemoteCoordinator{.address = leader->grpc, .credentials_dir = std::move(credentials)};
 }
@@ -54,8 +54,8 @@ Result<std::string> AllocationAccess::CredentialsFor(const SlurmLeader& leader) 
       state_dir_ + "/" + (leader.keys.empty() ? "security-" + std::to_string(run) : leader.keys);
   const auto authority = CertificateAuthority::Open(security);
   if (authority.status().code() == StatusCode::kNotFound)
-    return Unavailable("run " + std::to_string(run) + " of the job is over: " + security +
-                       " is gone; muster slurm status tells how it ended");
+    return Unavailable("run " + std::to_string(run) + " of the job ended: " + security +
+                       " no longer exists\n  next: muster slurm status");
   if (!authority.ok()) return authority.status();
   MUSTER_ASSIGN_OR_RETURN(const IssuedCertificate issued,
                           authority->Issue({Role::kAdmin, user_, authority->cluster()}, kLifetime,

@@ -1,18 +1,18 @@
-// AllocationAccess: how a user on a login node comes to the coordinator of a job's own allocation.
+// AllocationAccess: the way of a user on a login node to the coordinator inside a job's allocation.
 //
 // The supervisors' shared directory belongs to the user: its leader.json says where the coordinator
 // listens (TLS), and security-RUN/ holds the certificate authority of this run of the job. From it
 // the user gets an administrator's certificate for an hour, in a private temporary directory that
-// goes with this object. After a takeover or a requeue Find has another answer.
+// this object removes. After a takeover or a requeue Find has another answer.
 //
-// Owned by whoever talks to the coordinator. Blocks for small files; one thread.
+// Owned by the caller of the coordinator. Blocks for small files; one thread.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
 
-#include "cli/cluster_client.h"
+#include "cli/client/cluster_client.h"
 #include "cli/slurm/slurm_job.h"
 #include "common/base/clock.h"
 #include "common/base/result.h"
@@ -28,7 +28,7 @@ class AllocationAccess {
   AllocationAccess(const AllocationAccess&) = delete;
   AllocationAccess& operator=(const AllocationAccess&) = delete;
 
-  // kUnavailable: nobody leads now: the job has not started yet, is between two runs, or has ended.
+  // kUnavailable: no supervisor leads: the job has not started, is between two runs, or has ended.
   Result<RemoteCoordinator> Find();
 
  private:

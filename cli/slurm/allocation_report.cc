@@ -4,23 +4,23 @@
 #include <cstdio>
 #include <utility>
 
-#include "cli/job_json.h"
+#include "cli/jobs/job_json.h"
 #include "cli/slurm/allocation_access.h"
 
 namespace muster {
 namespace {
 
-// Of each of three calls: a status of many jobs must not hang at one whose nodes are cut off.
+// For each of three calls: the status of many jobs must not hang on one whose nodes are cut off.
 constexpr Duration kCallLimit = std::chrono::seconds(3);
 
-// The newest attempt that a recovery brought up; null: there was none.
+// The newest attempt that a recovery started; null without one.
 const v1::AttemptInfo* LastRecovery(const v1::Job& job) {
   for (int i = job.attempts_size() - 1; i >= 0; --i)
     if (job.attempts(i).generation() > 1 && job.attempts(i).has_seconds()) return &job.attempts(i);
   return nullptr;
 }
 
-// Stages that were not, or are not over yet, are negative.
+// Stages that did not happen, or have not ended, are negative.
 double TotalOf(const v1::StageSeconds& stages) {
   double total = 0;
   for (const double stage :
@@ -29,7 +29,7 @@ double TotalOf(const v1::StageSeconds& stages) {
   return total;
 }
 
-std::string Number(const char* format, double value) {
+std::string Formatted(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);
   return text;
@@ -40,7 +40,7 @@ std::string Number(const char* format, double value) {
 Result<std::string> JobOfAllocation(ClusterClient& client) {
   MUSTER_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, client.ListJobs(/*all=*/true));
   if (jobs.jobs_size() == 0)
-    return NotFound("the allocation's coordinator has no job yet; ask again in a moment");
+    return NotFound("the allocation's coordinator has no job yet; try again in a moment");
   return jobs.jobs(0).id();
 }
 
@@ -52,13 +52,13 @@ std::optional<AllocationReport> AskAllocation(const SlurmJob& job, const std::st
   client.LimitCalls(kCallLimit);
   const auto id = JobOfAllocation(client);
   if (!id.ok()) return std::nullopt;
-  auto told = client.GetJob(*id);
+  auto found = client.GetJob(*id);
   const auto nodes = client.ListNodes();
-  if (!told.ok() || !nodes.ok()) return std::nullopt;
+  if (!found.ok() || !nodes.ok()) return std::nullopt;
   const auto ready =
       std::count_if(nodes->nodes().begin(), nodes->nodes().end(),
                     [](const v1::Node& node) { return node.state() == v1::NODE_STATE_READY; });
-  return AllocationReport{*std::move(told), static_cast<int>(ready), nodes->nodes_size()};
+  return AllocationReport{*std::move(found), static_cast<int>(ready), nodes->nodes_size()};
 }
 
 Json ReportJson(const AllocationReport& report) {
@@ -83,11 +83,11 @@ std::string ReportText(const AllocationReport& report) {
   const v1::Job& job = report.job;
   std::string text = StateWord(job.state()) + ", step " + std::to_string(job.step());
   if (job.max_steps() > 0) text += "/" + std::to_string(job.max_steps());
-  if (HasLoss(job)) text += Number(", loss %.4f", job.loss());
+  if (HasLoss(job)) text += Formatted(", loss %.4f", job.loss());
   text += ", " + std::to_string(report.nodes_ready) + " of " + std::to_string(report.nodes) +
           " nodes ready, generation " + std::to_string(job.generation());
   if (const v1::AttemptInfo* recovery = LastRecovery(job)) {
-    text += Number(", recovered in %.1f s", TotalOf(recovery->seconds()));
+    text += Formatted(", recovered in %.1f s", TotalOf(recovery->seconds()));
     if (!recovery->tier().empty()) text += " (" + recovery->tier() + ")";
   }
   return text;

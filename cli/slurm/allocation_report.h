@@ -1,4 +1,4 @@
-// What the coordinator of a job's allocation says of the job, for `muster slurm status`.
+// The report of the coordinator inside a job's allocation, for `muster slurm status`.
 //
 // AskAllocation blocks for some seconds at most; the rest are pure functions. One thread.
 #pragma once
@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "cli/cluster_client.h"
-#include "cli/output.h"
+#include "cli/base/output.h"
+#include "cli/client/cluster_client.h"
 #include "cli/slurm/slurm_job.h"
 
 namespace muster {
@@ -21,7 +21,7 @@ struct AllocationReport {
 // The id of the one job of an allocation. kNotFound: it was not submitted there yet.
 Result<std::string> JobOfAllocation(ClusterClient& client);
 
-// Nothing where no coordinator answers within some seconds. `dir` is the user's cluster directory.
+// None when no coordinator answers within some seconds. `dir` is the user's cluster directory.
 std::optional<AllocationReport> AskAllocation(const SlurmJob& job, const std::string& dir,
                                               Interrupt& interrupt);
 

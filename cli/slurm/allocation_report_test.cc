@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/canned_job.h"
+#include "cli/jobs/testing/canned_job.h"
 
 namespace muster {
 namespace {

@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-// All nodes of a large gang may come at once.
+// All nodes of a large gang may connect at once.
 constexpr int kBacklog = 256;
 
 struct FreeAddresses {
@@ -28,7 +28,7 @@ Result<Addresses> Numeric(const std::string& host, const std::string& port) {
   addrinfo* list = nullptr;
   const int failed = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
   if (failed != 0)
-    return InvalidArgument("'" + host + "' is no numeric address: " + ::gai_strerror(failed));
+    return InvalidArgument("'" + host + "' is not a numeric address: " + ::gai_strerror(failed));
   return Addresses(list);
 }
 
@@ -40,7 +40,7 @@ Result<std::string> PortOf(int listener) {
   char port[NI_MAXSERV];
   if (::getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port, sizeof port,
                     NI_NUMERICSERV) != 0)
-    return Internal("the port of a socket cannot be told");
+    return Internal("could not determine the port of a socket");
   return std::string(port);
 }
 
@@ -57,7 +57,7 @@ int Await(int fd, short events, const Deadline& deadline) {
 
 Result<UniqueFd> ConnectTo(const std::string& address, const Deadline& deadline) {
   const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return InvalidArgument("'" + address + "' is no HOST:PORT");
+  if (colon == std::string::npos) return InvalidArgument("'" + address + "' is not HOST:PORT");
   const bool bracketed = address.front() == '[' && colon > 1;
   const std::string host = bracketed ? address.substr(1, colon - 2) : address.substr(0, colon);
   MUSTER_ASSIGN_OR_RETURN(const Addresses list, Numeric(host, address.substr(colon + 1)));
@@ -109,7 +109,7 @@ void ClockListener::Serve() const {
     if (entries[1].revents != 0) return;
     const UniqueFd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!peer.valid()) continue;
-    // Some bytes fit into any socket's buffer at once. Who has gone again misses them.
+    // A few bytes always fit into a socket's buffer.
     const std::string now = std::to_string(SystemClock().UnixMillis());
     (void)!::send(peer.get(), now.data(), now.size(), MSG_NOSIGNAL);
   }
@@ -133,7 +133,7 @@ Result<std::int64_t> AskClock(const std::string& address, Duration limit) {
   std::int64_t theirs = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), theirs);
   if (read.ec != std::errc() || read.ptr != text.data() + text.size())
-    return Internal(address + " told no time: '" + text + "'");
+    return Internal(address + " did not send its time: '" + text + "'");
   return theirs - (before + after) / 2;
 }
 

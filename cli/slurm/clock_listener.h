@@ -1,7 +1,7 @@
-// ClockListener: a TCP port at which a node tells the time, so that other nodes find out whether
-// they reach it and how far the two clocks are apart.
+// ClockListener: a TCP port that sends the time of a node, so that other nodes can check whether
+// they reach it and how far the two clocks differ.
 //
-// Whoever connects gets the milliseconds since the Unix epoch as decimal digits, and the end of the
+// Each connection gets the milliseconds since the Unix epoch as decimal digits, and the end of the
 // stream. Owned by a probe; has a thread of its own until it is destroyed. AskClock blocks up to
 // `limit`; any thread.
 #pragma once

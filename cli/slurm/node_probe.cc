@@ -25,10 +25,10 @@ namespace {
 using nlohmann::json;
 
 constexpr int kLookAgainMs = 50;
-// A network file system may hide a new file until something of one's own is written beside it.
+// A network file system may hide a new file until this node writes one beside it.
 constexpr Duration kWriteAgain = std::chrono::seconds(1);
 constexpr Duration kAskLimit = std::chrono::seconds(2);
-// Each node asks so many that follow it: a firewall between two groups of nodes shows all the same.
+// Each node asks at most 16 that follow it, which still shows a firewall between groups of nodes.
 constexpr int kMostAsked = 16;
 constexpr int kMostDevices = 64;
 
@@ -47,7 +47,7 @@ int OpenableDevices() {
   return count;
 }
 
-// 0 where nothing can be written.
+// 0 for a directory that is not writable.
 std::int64_t FreeMib(const std::string& dir) {
   struct statvfs stat {};
   if (::access(dir.c_str(), W_OK) != 0 || ::statvfs(dir.c_str(), &stat) != 0) return 0;
@@ -95,7 +95,7 @@ class Probe {
   // An error is one of the shared directory.
   Status Meet() {
     auto door = OpenChannel();
-    // Nobody can reach it then; the others say so by its empty address.
+    // Without a door no node can reach this one; the others see that by its empty address.
     if (door.ok()) result_.address = (*door)->address();
     const std::string own = json{{"address", result_.address}}.dump();
     const auto write = [this, &own] {
@@ -107,7 +107,7 @@ class Probe {
       if (peers_.count(index) == 0) result_.unseen.push_back(NameOf(index));
     MUSTER_RETURN_IF_ERROR(TryToBeTheOne());
     AskOthers();
-    // Until the others have asked this one too.
+    // Waits until the others have asked this node too.
     const auto done = [this] {
       return WriteFileAtomically(FileOf(allocation_.node_id, ".done"), "\n", 0600);
     };
@@ -117,7 +117,7 @@ class Probe {
     });
   }
 
-  // Until `seen` says yes of every node, or the timeout is over.
+  // Waits until `seen` is true for every node, or the time is over.
   template <typename Write, typename Seen>
   Status AwaitAll(const Write& write, const Seen& seen) {
     const Deadline deadline = Deadline::After(options_.timeout);
@@ -164,7 +164,7 @@ class Probe {
     if (!locked.ok())
       return locked.status().WithContext("cannot lock " + path +
                                          ", which needs a file system that is mounted with flock");
-    if (!*locked) return Aborted("the lock of " + path + " was never free");
+    if (!*locked) return Aborted("the lock of " + path + " never became free");
     return OkStatus();
   }
 

@@ -1,12 +1,12 @@
-// What a node of an allocation finds out about itself and the other nodes, for `muster slurm
-// doctor`: one process per node (srun) meets the others in a directory that all are to share,
-// connects to them, compares clocks, and looks at what Slurm gave it.
+// The probe of one node of an allocation, for `muster slurm doctor`: one process per node (srun)
+// meets the others in a directory that all should share, connects to them, compares clocks, and
+// reads what Slurm assigned to it.
 //
 //   DIR/INDEX.json  {"address"} of each; DIR/INDEX.done once it has asked the others
 //   DIR/exclusive, DIR/link  which one of them makes
 //
-// Blocks for some seconds, for at most three times the timeout where others do not come; one
-// thread, and one that answers the others meanwhile.
+// Blocks for some seconds, and for at most three times the timeout when other nodes are missing.
+// One thread, and one that answers the other nodes.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@
 namespace muster {
 
 struct ProbeOptions {
-  std::string dir;        // new for each probe, made by whoever starts it
+  std::string dir;        // new for each probe, created by the caller
   std::string interface;  // as of muster-worker --interface
   Duration timeout = std::chrono::seconds(20);
 };

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
 #include "common/base/files.h"
 #include "common/slurm/sbatch_script.h"
 #include "common/slurm/submission.h"
@@ -29,7 +29,7 @@ std::string Text(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-std::int64_t Number(const json& object, const char* key) {
+std::int64_t IntegerAt(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
@@ -45,7 +45,7 @@ Result<const slurm::JobInfo*> OfNumber(const std::vector<slurm::JobInfo>& jobs,
     std::string tasks;
     for (const slurm::JobInfo& job : jobs) tasks += (tasks.empty() ? "" : ", ") + job.shown_id;
     return InvalidArgument("Slurm job " + ref.text() +
-                           " is an array; name one of its tasks: " + tasks);
+                           " is an array; select one of its tasks: " + tasks);
   }
   const auto same = std::find_if(jobs.begin(), jobs.end(), [&](const slurm::JobInfo& job) {
     return std::to_string(job.id) == ref.text() || job.shown_id == ref.text();
@@ -53,7 +53,7 @@ Result<const slurm::JobInfo*> OfNumber(const std::vector<slurm::JobInfo>& jobs,
   return same != jobs.end() ? &*same : &jobs.front();
 }
 
-// Of a name the newest that muster submitted.
+// The newest one that muster submitted.
 const slurm::JobInfo* NewestOf(const std::vector<slurm::JobInfo>& jobs) {
   const slurm::JobInfo* newest = nullptr;
   for (const slurm::JobInfo& job : jobs)
@@ -77,8 +77,8 @@ std::string DoneText(int exit_code) {
 std::optional<SlurmLeader> ReadLeader(const std::string& state_dir) {
   const json object = ReadObject(state_dir + "/leader.json");
   if (object.is_null()) return std::nullopt;
-  return SlurmLeader{.run = static_cast<int>(Number(object, "run")),
-                     .epoch = static_cast<std::uint64_t>(Number(object, "epoch")),
+  return SlurmLeader{.run = static_cast<int>(IntegerAt(object, "run")),
+                     .epoch = static_cast<std::uint64_t>(IntegerAt(object, "epoch")),
                      .node = Text(object, "node"),
                      .grpc = Text(object, "grpc"),
                      .keys = Text(object, "keys")};
@@ -87,8 +87,8 @@ std::optional<SlurmLeader> ReadLeader(const std::string& state_dir) {
 std::optional<SlurmOutcome> ReadOutcome(const std::string& state_dir) {
   const json object = ReadObject(state_dir + "/outcome.json");
   if (object.is_null()) return std::nullopt;
-  return SlurmOutcome{.run = static_cast<int>(Number(object, "run")),
-                      .exit_code = static_cast<int>(Number(object, "exit_code")),
+  return SlurmOutcome{.run = static_cast<int>(IntegerAt(object, "run")),
+                      .exit_code = static_cast<int>(IntegerAt(object, "exit_code")),
                       .action = Text(object, "action"),
                       .reason = Text(object, "reason")};
 }
@@ -113,11 +113,11 @@ Result<SlurmJob> FindSlurmJob(const slurm::SlurmCommands& commands, const std::s
   else
     query = {.id = {}, .user = user, .name = job};
   const auto jobs = commands.List(query);
-  // Without Slurm's commands a state directory still tells something.
+  // Without Slurm's commands a state directory still shows the outcome.
   const bool gone = jobs.status().code() == StatusCode::kNotFound;
-  const bool told =
+  const bool usable =
       gone || (jobs.status().code() == StatusCode::kUnimplemented && !state_dir.empty());
-  if (!jobs.ok() && !told) return jobs.status();
+  if (!jobs.ok() && !usable) return jobs.status();
   const slurm::JobInfo* found = nullptr;
   if (jobs.ok() && ref) {
     MUSTER_ASSIGN_OR_RETURN(found, OfNumber(*jobs, *ref));
@@ -126,10 +126,9 @@ Result<SlurmJob> FindSlurmJob(const slurm::SlurmCommands& commands, const std::s
   }
   if (found != nullptr) return WithState(*found, state_dir);
   if (!state_dir.empty()) return WithState({}, state_dir);
-  return NotFound("Slurm has no job " + job +
-                  (ref ? "" : " of " + user + " that muster submitted") +
-                  " any more; it forgets an ended job after some minutes: what it left is in its "
-                  "output directory, and --state DIR shows it");
+  return NotFound("Slurm has no job " + job + (ref ? "" : " that muster submitted for " + user) +
+                  "; Slurm forgets a job some minutes after its end. Its files are in its output "
+                  "directory; to show its end: --state DIR");
 }
 
 Result<std::vector<SlurmJob>> ListSlurmJobs(const slurm::SlurmCommands& commands,
@@ -147,10 +146,10 @@ Result<std::string> StateDirOf(const slurm::SlurmCommands& commands, const std::
   MUSTER_ASSIGN_OR_RETURN(SlurmJob found, FindSlurmJob(commands, user, job, ""));
   if (!found.state_dir.empty()) return std::move(found.state_dir);
   return FailedPrecondition("Slurm job " + job +
-                            " was not submitted by muster slurm submit, so only you know where its "
-                            "supervisors share their files: give that directory's path (the job's "
-                            "output directory with /slurm-" +
-                            std::to_string(found.slurm.id) + ", or what --state said)");
+                            " was not submitted by muster slurm submit, so the directory that its "
+                            "supervisors share is unknown; pass its path (the job's output "
+                            "directory with /slurm-" +
+                            std::to_string(found.slurm.id) + ", or the value of --state)");
 }
 
 std::string OutcomeText(const SlurmJob& job) {
@@ -160,7 +159,7 @@ std::string OutcomeText(const SlurmJob& job) {
   if (outcome.action == "done") {
     end = DoneText(outcome.exit_code);
   } else if (slurm::IsFinalState(job.slurm.state)) {
-    end = "Slurm has it " + job.slurm.state;
+    end = "Slurm reports " + job.slurm.state;
   } else if (outcome.action == "requeued") {
     end = "requeued";
   } else {
@@ -177,10 +176,14 @@ std::optional<int> EndOf(const SlurmJob& job) {
   if (job.outcome && job.outcome->action == "done") return job.outcome->exit_code;
   if (listed && job.slurm.state == "COMPLETING") return std::nullopt;
   if (listed && job.slurm.state == "CANCELLED") return kExitJobCancelled;
-  // Ended without that the supervisors could say how; or forgotten since.
+  // It ended before the supervisors could record how, or Slurm has forgotten it.
   return kExitJobFailed;
 }
 
 std::string CurrentUser() { return slurm::CurrentUser(); }
+
+slurm::SlurmCommands UserSlurmCommands() {
+  return slurm::SlurmCommands(slurm::CurrentEnvironment());
+}
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// A job of Muster under Slurm, as both see it: what Slurm lists, and what the job's supervisors
-// leave in their shared directory (docs/slurm.md).
+// A job under Slurm: what Slurm lists, and what the job's supervisors write to their shared
+// directory (docs/slurm.md).
 //
 // Blocks; one thread. The files are read as they are: each is replaced as one step by its writer.
 #pragma once
@@ -67,7 +67,16 @@ Result<std::string> StateDirOf(const slurm::SlurmCommands& commands, const std::
 // How it ended, as an exit code of `muster wait`; nothing while it may still run.
 std::optional<int> EndOf(const SlurmJob& job);
 
-// Who runs this process, by name, or by number where it has none.
+// The user of this process, by name, or by number where there is no name.
 std::string CurrentUser();
+
+// Slurm's commands as a shell of the user would find them.
+slurm::SlurmCommands UserSlurmCommands();
+
+// Help of the flags that select a job.
+inline constexpr char kSlurmJobHelp[] =
+    "Slurm job ID (40_1 for a task of an array), or job name (newest match)";
+inline constexpr char kSlurmStateHelp[] =
+    "Directory that the job's supervisors share [default: as submitted]";
 
 }  // namespace muster

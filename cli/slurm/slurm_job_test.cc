@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/exit_code.h"
+#include "cli/base/exit_code.h"
 #include "common/base/files.h"
 #include "common/slurm/fake_slurm_for_test.h"
 #include "common/slurm/sbatch_script.h"
@@ -132,7 +132,7 @@ TEST(OutcomeTextTest, SaysWhatBecameOfTheJob) {
   EXPECT_EQ(text(75, "requeued"), "requeued: why");
   EXPECT_EQ(text(75, "requeued", "PENDING"), "requeued: why");
   EXPECT_EQ(text(75, "left", "COMPLETING"), "left to Slurm: why");
-  EXPECT_EQ(text(75, "requeued", "CANCELLED"), "Slurm has it CANCELLED: why");
+  EXPECT_EQ(text(75, "requeued", "CANCELLED"), "Slurm reports CANCELLED: why");
   EXPECT_EQ(text(0, "done", "COMPLETED"), "succeeded: why");
   EXPECT_EQ(OutcomeText({}), "");
 }

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/terminal_size.h"
+#include "cli/base/terminal.h"
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"

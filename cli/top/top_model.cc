@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "cli/exit_code.h"
-#include "cli/job_json.h"
-#include "cli/output.h"
+#include "cli/base/exit_code.h"
+#include "cli/base/output.h"
+#include "cli/jobs/job_json.h"
 
 namespace muster {
 namespace {
@@ -188,7 +188,7 @@ std::vector<Problem> FindProblems(const TopModel& model) {
     problems.push_back({ProblemKind::kNoAnswer,
                         "no answer for " +
                             LastingText(SecondsSince(model.lost_since_unix_ms, model.now_unix_ms)) +
-                            "; what is shown is from before: " + model.lost,
+                            "; the view is out of date: " + model.lost,
                         model.lost_next,
                         {}});
   for (const v1::Job& job : model.jobs.jobs()) FindJobProblems(FactsOf(job, model), &problems);

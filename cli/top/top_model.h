@@ -1,5 +1,4 @@
-// What `muster top` knows: the newest answers of the coordinator, and what it has kept of earlier
-// ones.
+// The data of `muster top`: the newest answers of the coordinator, and a history of earlier ones.
 //
 // Pure values; time is an argument. One thread.
 #pragma once
@@ -28,11 +27,11 @@ struct JobHistory {
   std::int64_t state_since_unix_ms = 0;  // as the attempts tell; until then since it was first seen
   SlowRankWatch slow;
   std::string cause;  // why its newest attempt that is over ended
-  // Of what is asked for a job at a time.
+  // The newest full answer; top reads one job per refresh.
   std::optional<v1::Job> detail;
 };
 
-// Of the memory that a rank trains in: its GPU's, else that of its process.
+// The memory that a rank trains in: its GPU's, else that of its process.
 std::uint64_t TrainingMemoryBytes(const v1::RankProgress& rank);
 
 struct TopModel {
@@ -47,16 +46,15 @@ struct TopModel {
   std::string lost_next;                        // what to type then
   std::int64_t lost_since_unix_ms = 0;
 
-  // Takes an answer over; forgets what it kept of jobs that are no longer listed.
+  // Stores an answer; drops the history of jobs that are no longer listed.
   void SetJobs(v1::ListJobsResponse answer, std::int64_t now);
   void SetOpen(v1::Job answer, std::int64_t now);
-  // Of a job that is not over: its ranks, attempts and checkpoints, which a list of jobs is
-  // without.
+  // The ranks, attempts and checkpoints of a job that has not ended, which a list of jobs lacks.
   void SetDetail(v1::Job answer, std::int64_t now);
-  // The job whose turn it is to be asked for in detail, after `last` in the order of ids: one at a
-  // look, whatever their number. Empty: none is under way.
+  // The job to read in detail next, after `last` in the order of ids: one per refresh, however many
+  // there are. Empty: no job is under way.
   std::string NextForDetail(const std::string& last) const;
-  // An error's message: its first line says what, and what follows "next: " what to type.
+  // An error message; the text after "next: " is the command to type.
   void SetLost(std::string_view message, std::int64_t now);
 };
 

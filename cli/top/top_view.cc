@@ -7,11 +7,13 @@
 #include <tuple>
 #include <utility>
 
-#include "cli/exit_code.h"
-#include "cli/goodput.h"
-#include "cli/job_json.h"
-#include "cli/progress_line.h"
-#include "cli/timeline.h"
+#include "cli/base/exit_code.h"
+#include "cli/base/terminal.h"
+#include "cli/jobs/goodput.h"
+#include "cli/jobs/job_json.h"
+#include "cli/jobs/progress_line.h"
+#include "cli/jobs/timeline.h"
+#include "cli/top/text_page.h"
 
 namespace muster {
 namespace {
@@ -20,97 +22,6 @@ constexpr int kCurveHeight = 4;
 constexpr int kShownEvents = 5;
 constexpr int kNarrow = 80;
 constexpr int kTitleWidth = 22;  // of a curve that has one line
-
-enum class Style { kPlain, kBold, kDim, kGood, kWarn, kBad, kReverse };
-
-std::string_view Code(Style style) {
-  switch (style) {
-    case Style::kPlain: return "";
-    case Style::kBold: return "\x1b[1m";
-    case Style::kDim: return "\x1b[2m";
-    case Style::kGood: return "\x1b[32m";
-    case Style::kWarn: return "\x1b[33m";
-    case Style::kBad: return "\x1b[1;31m";
-    case Style::kReverse: return "\x1b[7m";
-  }
-  return "";
-}
-
-// Characters that a terminal shows in one column each; what is wider is rare here, and moves only
-// the rest of its own line.
-std::size_t Width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
-std::string Cut(std::string_view text, std::size_t width) {
-  std::size_t columns = 0, i = 0;
-  while (i < text.size()) {
-    std::size_t next = i + 1;
-    while (next < text.size() && (text[next] & 0xc0) == 0x80) ++next;
-    if (++columns > width) break;
-    i = next;
-  }
-  return std::string(text.substr(0, i));
-}
-
-std::string Padded(std::string_view text, std::size_t width) {
-  std::string cut = Cut(text, width);
-  return cut + std::string(width - Width(cut), ' ');
-}
-
-std::string RightAligned(std::string_view text, std::size_t width) {
-  const std::string cut = Cut(text, width);
-  return std::string(width - Width(cut), ' ') + cut;
-}
-
-// Lines that end at the screen's edges.
-class Page {
- public:
-  explicit Page(const TopViewOptions& options) : options_(options) {}
-
-  class Line {
-   public:
-    Line(Page& page) : page_(page) {}
-    ~Line() {
-      if (!page_.Full()) page_.lines_.push_back(text_);
-    }
-    Line& Add(std::string_view text, Style style = Style::kPlain) {
-      const std::string cut = Cut(text, page_.columns() - used_);
-      used_ += Width(cut);
-      const bool styled = page_.options_.color && style != Style::kPlain && !cut.empty();
-      if (styled) text_ += Code(style);
-      text_ += cut;
-      if (styled) text_ += "\x1b[0m";
-      return *this;
-    }
-    Line& Fill(Style style) { return Add(std::string(page_.columns() - used_, ' '), style); }
-
-   private:
-    Page& page_;
-    std::string text_;
-    std::size_t used_ = 0;
-  };
-
-  Line NewLine() { return Line(*this); }
-  void Empty() { NewLine(); }
-  std::size_t columns() const { return static_cast<std::size_t>(std::max(options_.columns, 1)); }
-  // Lines that still fit when `reserved` are kept for what follows.
-  std::size_t Room(std::size_t reserved) const {
-    if (options_.rows <= 0) return SIZE_MAX;
-    const std::size_t used = lines_.size() + reserved;
-    const auto rows = static_cast<std::size_t>(options_.rows);
-    return used < rows ? rows - used : 0;
-  }
-  bool Full() const { return Room(0) == 0; }
-  std::vector<std::string> Take() { return std::move(lines_); }
-  const TopViewOptions& options() const { return options_; }
-
- private:
-  friend class Line;
-  const TopViewOptions& options_;
-  std::vector<std::string> lines_;
-};
 
 Style StyleOf(v1::JobState state) {
   switch (state) {
@@ -168,7 +79,7 @@ std::string CountStates(const Items& items) {
   return text.empty() ? "none" : text;
 }
 
-void AddHead(const TopModel& model, Page* page) {
+void AddHead(const TopModel& model, TextPage* page) {
   int slots = 0, used = 0;
   for (const v1::Node& node : model.nodes.nodes()) {
     slots += node.slots();
@@ -180,8 +91,8 @@ void AddHead(const TopModel& model, Page* page) {
   const std::string nodes = "nodes: " + CountStates(model.nodes.nodes()) +
                             "  slots: " + std::to_string(used) + "/" + std::to_string(slots);
   const std::size_t room = page->columns();
-  const bool one_line = Width(title + clock + jobs + nodes) + 4 <= room;
-  const bool two_lines = one_line || Width(title + clock + nodes) + 2 <= room;
+  const bool one_line = TextWidth(title + clock + jobs + nodes) + 4 <= room;
+  const bool two_lines = one_line || TextWidth(title + clock + nodes) + 2 <= room;
   const std::string beside = one_line ? "  " + jobs + "  " + nodes : two_lines ? "  " + nodes : "";
   page->NewLine().Add(title, Style::kBold).Add(clock + beside);
   if (!two_lines) page->NewLine().Add(nodes);
@@ -189,10 +100,10 @@ void AddHead(const TopModel& model, Page* page) {
 }
 
 // One line for the worst and one for how many more there are.
-void AddProblems(const TopModel& model, Page* page) {
+void AddProblems(const TopModel& model, TextPage* page) {
   const std::vector<Problem> problems = FindProblems(model);
   if (problems.empty()) {
-    page->NewLine().Add("nothing is wrong that is known here", Style::kDim);
+    page->NewLine().Add("no known problems", Style::kDim);
     return;
   }
   const Problem& worst = problems.front();
@@ -201,7 +112,7 @@ void AddProblems(const TopModel& model, Page* page) {
   const std::string sentence = "! " + worst.text;
   page->NewLine().Add(sentence, style);
   // What the screen is too narrow for goes on below, once.
-  const std::string shown = Cut(sentence, page->columns());
+  const std::string shown = CutText(sentence, page->columns());
   if (shown.size() < sentence.size())
     page->NewLine().Add("  " + sentence.substr(shown.size()), style);
   std::string next = worst.command.empty() ? "" : "  next: " + worst.command;
@@ -221,7 +132,7 @@ JobColumns ColumnsFor(std::size_t width) {
   return columns;
 }
 
-void AddJob(const TopModel& model, const v1::Job& job, bool selected, Page* page) {
+void AddJob(const TopModel& model, const v1::Job& job, bool selected, TextPage* page) {
   const JobColumns w = ColumnsFor(page->columns());
   const Style base = selected ? Style::kReverse : Style::kPlain;
   const JobHistory* history = HistoryOf(model, job.id());
@@ -229,7 +140,7 @@ void AddJob(const TopModel& model, const v1::Job& job, bool selected, Page* page
   const std::string curve =
       Chart(loss, static_cast<int>(w.curve), 1, page->options().glyphs).front();
   const std::string name = job.name().empty() ? job.id() : job.name();
-  Page::Line line = page->NewLine();
+  TextPage::Line line = page->NewLine();
   line.Add(Padded(Printable(name), w.name) + " ", base)
       .Add(Padded(StateWord(job.state()), w.state) + " ",
            selected ? Style::kReverse : StyleOf(job.state()))
@@ -241,14 +152,14 @@ void AddJob(const TopModel& model, const v1::Job& job, bool selected, Page* page
   if (selected) line.Fill(Style::kReverse);
 }
 
-void AddJobs(const TopModel& model, std::size_t room, Page* page) {
+void AddJobs(const TopModel& model, std::size_t room, TextPage* page) {
   const std::vector<const v1::Job*> jobs = JobsInOrder(model);
   const JobColumns w = ColumnsFor(page->columns());
   page->NewLine().Add(Padded("JOB", w.name) + " " + Padded("STATE", w.state) + " " +
                           RightAligned("STEP", w.step) + " " + RightAligned("LOSS", w.loss) + " " +
                           Padded("", w.curve) + " " + RightAligned("TOK/S", w.speed) + " ETA",
                       Style::kDim);
-  if (jobs.empty()) page->NewLine().Add("no jobs; submit one with: muster submit job.yaml");
+  if (jobs.empty()) page->NewLine().Add("no jobs; next: muster submit job.yaml");
   const bool cut = jobs.size() > room;
   const std::size_t shown = cut ? std::max<std::size_t>(room, 1) - 1 : jobs.size();
   // The selected one stays in view.
@@ -261,7 +172,7 @@ void AddJobs(const TopModel& model, std::size_t room, Page* page) {
 }
 
 // As many to a line as fit; those that are not ready first.
-void AddNodes(const TopModel& model, Page* page) {
+void AddNodes(const TopModel& model, TextPage* page) {
   std::vector<const v1::Node*> nodes;
   for (const v1::Node& node : model.nodes.nodes()) nodes.push_back(&node);
   std::stable_partition(nodes.begin(), nodes.end(),
@@ -275,7 +186,7 @@ void AddNodes(const TopModel& model, Page* page) {
       page->NewLine().Add("and " + std::to_string(nodes.size() - i) + " more", Style::kDim);
       return;
     }
-    Page::Line line = page->NewLine();
+    TextPage::Line line = page->NewLine();
     for (std::size_t c = 0; c < per_line && i < nodes.size(); ++c, ++i) {
       const v1::Node& node = *nodes[i];
       const std::string slots =
@@ -287,7 +198,7 @@ void AddNodes(const TopModel& model, Page* page) {
   }
 }
 
-void AddKeys(std::string_view text, Page* page) {
+void AddKeys(std::string_view text, TextPage* page) {
   if (page->options().keys) page->NewLine().Add(text, Style::kDim);
 }
 
@@ -302,7 +213,7 @@ struct Curve {
   // As much of it as fits whole.
   std::string Heading(std::size_t width) const {
     const std::string value = title + " " + last;
-    return Width(value + range) + 1 <= width ? value + " " + range : value;
+    return TextWidth(value + range) + 1 <= width ? value + " " + range : value;
   }
 };
 
@@ -326,7 +237,7 @@ std::vector<Curve> CurvesOf(const TopModel& model, const v1::Job& job) {
 }
 
 // Side by side where there is room for 30 columns each, else one line each.
-void AddCurves(const TopModel& model, const v1::Job& job, Page* page) {
+void AddCurves(const TopModel& model, const v1::Job& job, TextPage* page) {
   const std::vector<Curve> curves = CurvesOf(model, job);
   if (curves.empty()) return;
   const std::size_t width = page->columns() / curves.size();
@@ -343,12 +254,12 @@ void AddCurves(const TopModel& model, const v1::Job& job, Page* page) {
   for (const Curve& curve : curves)
     charts.push_back(Chart(curve.values, static_cast<int>(width) - 2, kCurveHeight, glyphs));
   {
-    Page::Line titles = page->NewLine();
+    TextPage::Line titles = page->NewLine();
     for (const Curve& curve : curves)
-      titles.Add(Padded(Cut(curve.Heading(width - 2), width - 2), width), Style::kDim);
+      titles.Add(Padded(CutText(curve.Heading(width - 2), width - 2), width), Style::kDim);
   }
   for (int row = 0; row < kCurveHeight; ++row) {
-    Page::Line line = page->NewLine();
+    TextPage::Line line = page->NewLine();
     for (const auto& chart : charts) line.Add(chart[static_cast<std::size_t>(row)] + "  ");
   }
 }
@@ -380,7 +291,7 @@ std::vector<RankRow> RanksInOrder(const v1::Job& job) {
   return rows;
 }
 
-void AddRank(const RankRow& row, Page* page) {
+void AddRank(const RankRow& row, TextPage* page) {
   const v1::RankProgress* p = row.progress;
   const bool runs = row.status->state() == v1::RANK_STATE_RUNNING;
   const double steps = p ? static_cast<double>(p->steps_done()) : 0;
@@ -395,7 +306,7 @@ void AddRank(const RankRow& row, Page* page) {
       .Add(RightAligned(memory > 0 ? HumanBytes(memory) : "-", 9));
 }
 
-void AddRanks(const v1::Job& job, std::size_t reserved, Page* page) {
+void AddRanks(const v1::Job& job, std::size_t reserved, TextPage* page) {
   const std::vector<RankRow> rows = RanksInOrder(job);
   page->NewLine().Add(RightAligned("RANK", 5) + " " + Padded("NODE", 14) + " " +
                           Padded("STATE", 18) + " " + RightAligned("STEP", 8) + " " +
@@ -410,7 +321,7 @@ void AddRanks(const v1::Job& job, std::size_t reserved, Page* page) {
     page->NewLine().Add("and " + std::to_string(rows.size() - shown) + " more ranks", Style::kDim);
 }
 
-void AddRecovery(const v1::Job& job, Page* page) {
+void AddRecovery(const v1::Job& job, TextPage* page) {
   if (job.attempts_size() < 2) return;
   const v1::AttemptInfo& before = job.attempts(job.attempts_size() - 2);
   const v1::AttemptInfo& now = job.attempts(job.attempts_size() - 1);
@@ -438,7 +349,7 @@ std::vector<const v1::Job*> JobsInOrder(const TopModel& model) {
 }
 
 std::vector<std::string> OverviewLines(const TopModel& model, const TopViewOptions& options) {
-  Page page(options);
+  TextPage page(options);
   AddHead(model, &page);
   AddProblems(model, &page);
   page.Empty();
@@ -453,7 +364,7 @@ std::vector<std::string> OverviewLines(const TopModel& model, const TopViewOptio
 }
 
 std::vector<std::string> JobLines(const TopModel& model, const TopViewOptions& options) {
-  Page page(options);
+  TextPage page(options);
   const v1::Job& job = *model.open;
   AddHead(model, &page);
   AddProblems(model, &page);
@@ -479,21 +390,6 @@ std::vector<std::string> JobLines(const TopModel& model, const TopViewOptions& o
                        Printable(model.events[i].message()));
   AddKeys("q quit  esc back", &page);
   return page.Take();
-}
-
-Json TopJson(const TopModel& model) {
-  Json problems = Json::array();
-  for (const Problem& problem : FindProblems(model))
-    problems.push_back({{"severity", Name(SeverityOf(problem.kind))},
-                        {"text", problem.text},
-                        {"command", problem.command},
-                        {"job", problem.job}});
-  Json json = {{"cluster", model.cluster},
-               {"problems", problems},
-               {"jobs", JobListJson(model.jobs)},
-               {"nodes", NodeListJson(model.nodes)}};
-  json["job"] = model.open ? JobJson(*model.open) : Json(nullptr);
-  return json;
 }
 
 }  // namespace muster

@@ -1,14 +1,14 @@
-// What `muster top` shows, as lines of text: the worst problem in words, then jobs and nodes, or
+// The views of `muster top` as lines of text: the worst problem in words, then jobs and nodes, or
 // the page of one job with its curves and ranks.
 //
-// Pure; any thread. All that comes from outside is made printable first.
+// Pure; any thread. Text from outside is made printable first.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "cli/output.h"
+#include "cli/base/output.h"
 #include "cli/top/sparkline.h"
 #include "cli/top/top_model.h"
 
@@ -16,10 +16,10 @@ namespace muster {
 
 struct TopViewOptions {
   int columns = 80;
-  int rows = 24;  // 0: as many as there is to say
+  int rows = 24;  // 0: unlimited
   Glyphs glyphs = Glyphs::kBraille;
   bool color = false;
-  bool keys = true;          // the line that says which there are
+  bool keys = true;          // with the line that lists the keys
   std::size_t selected = 0;  // of the jobs in `jobs` order
 };
 
@@ -31,8 +31,5 @@ std::vector<std::string> JobLines(const TopModel& model, const TopViewOptions& o
 // The jobs in the order in which they are listed: what runs first, then what waits, the newest of
 // what has ended last.
 std::vector<const v1::Job*> JobsInOrder(const TopModel& model);
-
-// For programs.
-Json TopJson(const TopModel& model);
 
 }  // namespace muster

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/canned_job.h"
+#include "cli/jobs/testing/canned_job.h"
 
 namespace muster {
 namespace {
@@ -33,7 +33,7 @@ TopModel Healthy() {
   return model;
 }
 
-std::string Joined(const std::vector<std::string>& lines) {
+std::string Text(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
   return text;
@@ -80,14 +80,14 @@ TEST(TopView, TheMemoryOfARankWithAGpuIsTheGpus) {
   job.mutable_progress(1)->set_device_capacity_bytes(std::uint64_t{80} << 30);
   model.SetOpen(job, kNow);
   EXPECT_EQ(model.histories[job.id()].memory.last(), 60.0 * (1 << 30));
-  const std::string text = Joined(JobLines(model, {.columns = 100, .rows = 40}));
+  const std::string text = Text(JobLines(model, {.columns = 100, .rows = 40}));
   EXPECT_TRUE(Has(text, HumanBytes(std::uint64_t{60} << 30))) << text;
   EXPECT_TRUE(Has(text, HumanBytes(1 << 20))) << text;
 }
 
 TEST(TopProblems, NothingIsSaidOfAHealthyCluster) {
   EXPECT_TRUE(FindProblems(Healthy()).empty());
-  EXPECT_TRUE(Has(Joined(OverviewLines(Healthy(), {})), "nothing is wrong"));
+  EXPECT_TRUE(Has(Text(OverviewLines(Healthy(), {})), "no known problems"));
 }
 
 TEST(TopProblems, AJobThatStandsStillIsToldWithWhoIsBehind) {
@@ -146,7 +146,7 @@ TEST(TopProblems, TheWorstComesFirst) {
   EXPECT_EQ(
       Texts(model),
       (std::vector<std::string>{
-          "no answer for 3 s; what is shown is from before: the coordinator does not answer",
+          "no answer for 3 s; the view is out of date: the coordinator does not answer",
           "job n has a loss that is not finite, at step 7", "job u: checkpoints fail: disk full",
           "job r is recovering for 3 s: rank 1 was killed", "node n9 is lost",
           "job f failed 8 min 3 s ago: its time is up",
@@ -159,8 +159,8 @@ TEST(TopProblems, WithoutAnAnswerNothingIsToldToTypeThatIsNotKnown) {
   TopModel model = Healthy();
   model.SetLost("the coordinator at lab:7000 does not answer", kNow);
   EXPECT_EQ(FindProblems(model)[0].command, "");
-  const std::string text = Joined(OverviewLines(model, {.columns = 80, .rows = 24}));
-  EXPECT_TRUE(Has(text, "what is shown is from before")) << text;
+  const std::string text = Text(OverviewLines(model, {.columns = 80, .rows = 24}));
+  EXPECT_TRUE(Has(text, "the view is out of date")) << text;
   EXPECT_FALSE(Has(text, "next:")) << text;
 }
 
@@ -285,9 +285,9 @@ TEST(TopView, TheSelectedJobIsInView) {
     job->set_submitted_unix_ms(i + 1);
   }
   model.SetJobs(jobs, kNow);
-  EXPECT_TRUE(Has(Joined(OverviewLines(model, {.selected = 0})), "job-0 "));
-  EXPECT_TRUE(Has(Joined(OverviewLines(model, {.selected = 57})), "job-57 "));
-  EXPECT_TRUE(Has(Joined(OverviewLines(model, {.selected = 1000})), "job-99 "));
+  EXPECT_TRUE(Has(Text(OverviewLines(model, {.selected = 0})), "job-0 "));
+  EXPECT_TRUE(Has(Text(OverviewLines(model, {.selected = 57})), "job-57 "));
+  EXPECT_TRUE(Has(Text(OverviewLines(model, {.selected = 1000})), "job-99 "));
 }
 
 TEST(TopView, WithoutARowLimitEverythingIsPrinted) {
@@ -319,7 +319,7 @@ TEST(TopView, AHeadAndTitlesHaveTheirPlaceIn80Columns) {
     model.histories["7f3a9c1e2b"].step_seconds.Add(step, 123.456);
   }
   model.SetOpen(ManyRanks(2), kNow);
-  const std::string text = Joined(JobLines(model, {.columns = 80, .rows = 24}));
+  const std::string text = Text(JobLines(model, {.columns = 80, .rows = 24}));
   EXPECT_TRUE(Has(text, "nodes: 2 ready  slots: 4/8")) << text;
   EXPECT_TRUE(Has(text, "jobs: 1 queued")) << text;
   EXPECT_TRUE(Has(text, " step time ")) << text;
@@ -333,17 +333,17 @@ TEST(TopView, NodesAndSlotsAreNeverCutForANameThatIsLong) {
   model.cluster = "/a/directory/whose/name/is/long/all/the/same";
   for (const int columns : {50, 80, 200}) {
     const auto lines = OverviewLines(model, {.columns = columns, .rows = 24});
-    EXPECT_TRUE(Has(Joined(lines), "nodes: 2 ready  slots: 4/8")) << columns;
-    EXPECT_TRUE(Has(Joined(lines), "jobs: 1 running")) << columns;
+    EXPECT_TRUE(Has(Text(lines), "nodes: 2 ready  slots: 4/8")) << columns;
+    EXPECT_TRUE(Has(Text(lines), "jobs: 1 running")) << columns;
   }
 }
 
 TEST(TopView, AJobsPageSaysWhatItsTimeWentTo) {
   TopModel model = Healthy();
   model.SetOpen(CannedJob(), kNow);
-  EXPECT_FALSE(Has(Joined(JobLines(model, {})), "goodput"));
+  EXPECT_FALSE(Has(Text(JobLines(model, {})), "goodput"));
   model.SetOpen(ManyRanks(2), kNow);
-  EXPECT_TRUE(Has(Joined(JobLines(model, {})), "goodput 90.0 %; lost to hang 0:00:10 (10.0 %)"));
+  EXPECT_TRUE(Has(Text(JobLines(model, {})), "goodput 90.0 %; lost to hang 0:00:10 (10.0 %)"));
 }
 
 TEST(TopView, NothingFromOutsideCommandsTheTerminal) {
@@ -354,24 +354,13 @@ TEST(TopView, NothingFromOutsideCommandsTheTerminal) {
   model.nodes.mutable_nodes(0)->set_name(
       "no\x1b]0;title\x07"
       "de");
-  EXPECT_EQ(Joined(OverviewLines(model, {})).find('\x1b'), std::string::npos);
+  EXPECT_EQ(Text(OverviewLines(model, {})).find('\x1b'), std::string::npos);
 }
 
 TEST(TopView, ColoursOnlyWhereTheyAreAllowed) {
   const TopModel model = Healthy();
-  EXPECT_FALSE(Has(Joined(OverviewLines(model, {.color = false})), "\x1b["));
-  EXPECT_TRUE(Has(Joined(OverviewLines(model, {.color = true})), "\x1b[32m"));
-}
-
-TEST(TopJson, SaysTheSameToPrograms) {
-  TopModel model = Healthy();
-  *model.nodes.add_nodes() = Node("n9", v1::NODE_STATE_LOST);
-  const Json json = TopJson(model);
-  EXPECT_EQ(json["cluster"], "lab");
-  EXPECT_EQ(json["jobs"][0]["id"], "7f3a9c1e2b");
-  EXPECT_EQ(json["nodes"].size(), 3u);
-  EXPECT_EQ(json["problems"][0]["text"], "node n9 is lost");
-  EXPECT_TRUE(json["job"].is_null());
+  EXPECT_FALSE(Has(Text(OverviewLines(model, {.color = false})), "\x1b["));
+  EXPECT_TRUE(Has(Text(OverviewLines(model, {.color = true})), "\x1b[32m"));
 }
 
 }  // namespace

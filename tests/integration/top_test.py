@@ -223,7 +223,7 @@ class Top(unittest.TestCase):
         terminal.wait_for("finetune", "q quit")
         kill(self.cluster.coordinator_pid())
         try:
-            text = terminal.wait_for("! no answer for ", "what is shown is from before", "finetune")
+            text = terminal.wait_for("! no answer for ", "the view is out of date", "finetune")
             self.assertEqual(text.count("next: "), 1, text)
             self.assertIn(f"next: muster up --dir {self.cluster.dir}", text)
             self.assertNotIn("?", text.split("NODES")[0].replace("(?)", ""), text)

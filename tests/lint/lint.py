@@ -66,7 +66,7 @@ BANNED_CALLS = (
     (r"(?<![\w.>:])(std::|::)?system\s*\(", (), "start programs with common/process"),
     (r"(?<![\w.>:])(::)?popen\s*\(", (), "start programs with common/process"),
     (r"(?<![\w.>:])(::)?(fork|vfork)\s*\(\)", ("common/process/", "worker/process/", "worker/guardian/", "worker/agent/",
-                                               "cli/local_cluster", "_test.cc", "_for_test.h", "_testing.h", "tests/"),
+                                               "cli/local/local_cluster", "_test.cc", "_for_test.h", "_testing.h", "tests/"),
      "start programs with common/process"),
 )
 
@@ -255,7 +255,10 @@ def check_renamed(tree):
 
 
 def check_built(tree):
-    """Every source is named by a CMake file: of its folder or one above, or by its whole path."""
+    """Every source is named by a CMake file: of its folder or one above, or by its whole path.
+
+    FOLDER/*.cc in one above names the folder's sources, but not its tests.
+    """
     cmake = {f: "\n".join(tree.lines(f)) for f in tree.files
              if f.endswith(("CMakeLists.txt", ".cmake"))}
     for name in tree.having((".cc", ".proto")):
@@ -263,8 +266,14 @@ def check_built(tree):
         ending = r"(\.proto)?" if suffix == ".proto" else r"\.cc"  # protos are listed without it
         word = re.compile(r"(?<![\w-])" + re.escape(base) + ending + r"(?![\w-])")
         above = [str(p) for p in pathlib.PurePath(name).parents]
-        if not any(name in text or (os.path.dirname(f) or ".") in above and word.search(text)
-                   for f, text in cmake.items()):
+
+        def names(file, text):
+            folder = os.path.dirname(file) or "."
+            pattern = os.path.relpath(os.path.dirname(name) or ".", folder) + "/*" + suffix
+            return name in text or folder in above and (
+                word.search(text) or not base.endswith("_test") and pattern in text)
+
+        if not any(names(f, text) for f, text in cmake.items()):
             yield name, 1, "no CMakeLists.txt names it, so nothing builds or runs it"
 
 

@@ -164,6 +164,15 @@ class LintTest(unittest.TestCase):
         self.put("common/CMakeLists.txt", "muster_library(x SOURCES base/aa.cc base/a_test.cc)\n")
         self.expect("common/base/a.cc", 1, "not-built")
 
+    def test_a_pattern_names_the_sources_of_its_folder_but_not_its_tests(self):
+        self.put("common/CMakeLists.txt", "file(GLOB all base/*.cc)\nmuster_test(t SOURCES base/a_test.cc)\n")
+        self.put("common/base/forgotten_test.cc", "int main() {}\n")
+        self.expect("common/base/forgotten_test.cc", 1, "not-built")
+        os.remove(self.root / "common/base/forgotten_test.cc")
+        self.assertEqual(lint.lint(self.root), [])
+        self.put("common/net/b.cc", "int b;\n")
+        self.expect("common/net/b.cc", 1, "not-built")
+
     def test_the_changelog_is_there(self):
         os.remove(self.root / "CHANGELOG.md")
         self.expect("CHANGELOG.md", 1, "changelog")

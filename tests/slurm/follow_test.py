@@ -64,13 +64,13 @@ class FromTheLoginNode(unittest.TestCase):
         site.lab.wait_until(lambda: "waiting until Slurm starts it again" in text(), "attach says that it waits")
         site.lab.start_again_now(run.slurm_job)
         self.assertEqual(attached.wait(120), 0, text())
-        self.assertIn("connected again", text())
+        self.assertIn("reconnected", text())
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertEqual((run.exit_code(), run.slurm()["restart_cnt"]), (0, 1))
         self.assertEqual([step for step, *_ in run.trajectory()], list(range(1, STEPS + 1)))
         # Of a job that has ended, attach says how.
         again = site.lab.run(MUSTER, "slurm", "attach", run.slurm_job)
-        self.assertIn("the job has ended", again.stderr)
+        self.assertIn("the job ended", again.stderr)
         self.assertEqual(list(self.temporary(run).iterdir()), [], "its certificate goes with it")
 
     def test_it_is_followed_to_the_node_that_takes_over(self):
@@ -81,7 +81,7 @@ class FromTheLoginNode(unittest.TestCase):
         epoch = run.leader()["epoch"]
         site.lab.kill_node(run.leader()["node"])
         self.assertEqual(attached.wait(120), 0, text())
-        self.assertIn("connected again", text())
+        self.assertIn("reconnected", text())
         self.assertGreater(run.leader()["epoch"], epoch)
         self.assertEqual([step for step, *_ in run.trajectory()], list(range(1, 81)))
 

@@ -1,0 +1,196 @@
+#include "cli/client/cluster_client.h"
+
+#include <grpcpp/client_context.h>
+
+#include "cli/base/exit_code.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/tls.h"
+#include "muster/v1/client_api.grpc.pb.h"
+
+namespace muster {
+namespace {
+
+// Longer than the largest checkpoints need.
+constexpr auto kVerifyTimeout = std::chrono::hours(48);
+
+// gRPC counts deadlines in the system clock.
+std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(remaining);
+}
+
+}  // namespace
+
+struct ClusterClient::Connection {
+  CoordinatorChannel door;
+  std::unique_ptr<v1::Client::Stub> stub;
+};
+
+ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt, RemoteCoordinator remote)
+    : paths_{std::move(dir)}, interrupt_(interrupt), remote_(std::move(remote)) {}
+ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt, FindRemote find_remote)
+    : paths_{std::move(dir)}, interrupt_(interrupt), find_remote_(std::move(find_remote)) {}
+ClusterClient::~ClusterClient() = default;
+
+Status ClusterClient::CheckIsLocal() const {
+  if (!find_remote_ && remote_.address.empty() && remote_.credentials_dir.empty())
+    return OkStatus();
+  return InvalidArgument(
+      "this command acts on a cluster of this machine; it does not accept --coordinator, --tls, or "
+      "--slurm-job\n  next: unset MUSTER_COORDINATOR MUSTER_TLS MUSTER_SLURM_JOB");
+}
+
+Result<Endpoint> ClusterClient::FindEndpoint() const {
+  auto endpoint = FindCoordinator(remote_.address, paths_.Endpoint());
+  if (!endpoint.ok() && endpoint.status().code() == StatusCode::kNotFound)
+    return NotFound("there is no cluster in " + paths_.dir);
+  return endpoint;
+}
+
+Status ClusterClient::Connect() {
+  if (connection_) return OkStatus();
+  if (find_remote_) {
+    MUSTER_ASSIGN_OR_RETURN(remote_, find_remote_());
+  }
+  const std::string dir = ShellWord(paths_.dir);
+  const std::string restart = "muster down --dir " + dir + " && muster up --dir " + dir;
+  auto endpoint = FindEndpoint();
+  if (!endpoint.ok()) {
+    const bool none = endpoint.status().code() == StatusCode::kNotFound;
+    return {
+        none ? StatusCode::kUnavailable : endpoint.status().code(),
+        endpoint.status().message() +
+            (none ? "; start one, or select another with --dir or MUSTER_DIR\n  next: muster up "
+                    "--nodes 2 --dir " +
+                        dir
+                  : "\n  next: " + restart)};
+  }
+  auto door = OpenCoordinator(*endpoint, remote_.credentials_dir, paths_.Token());
+  const bool remote = !remote_.credentials_dir.empty() || !remote_.address.empty();
+  if (!door.ok() && remote) return door.status();
+  if (!door.ok()) {
+    const bool none = door.status().code() == StatusCode::kNotFound;
+    return {none ? StatusCode::kUnavailable : door.status().code(),
+            door.status().message() + "\n  next: rm -f " + ShellWord(paths_.Token()) + " && " +
+                restart};
+  }
+  auto stub = v1::Client::NewStub(door->channel);
+  connection_ = std::make_unique<Connection>(Connection{*std::move(door), std::move(stub)});
+  return OkStatus();
+}
+
+void ClusterClient::Disconnect() { connection_.reset(); }
+
+Status ClusterClient::Explain(const Status& status) const {
+  if (status.ok()) return status;
+  if (interrupt_.requested()) return Cancelled("interrupted");
+  std::string message = status.message();
+  if (status.code() == StatusCode::kUnavailable)
+    message = "the coordinator at " + connection_->door.address + " does not answer (" +
+              status.message() + "); it may have exited, or may be restarting";
+  if (status.code() == StatusCode::kDeadlineExceeded)
+    message = "the coordinator at " + connection_->door.address + " did not answer in time";
+  // NextCommand names commands for a cluster on this machine.
+  const bool is_local = !connection_->door.token.empty();
+  if (const std::string next = NextCommand(status, paths_.dir); is_local && !next.empty())
+    message += "\n  next: " + next;
+  return {status.code(), message};
+}
+
+template <typename Request, typename Response, typename Method>
+Result<Response> ClusterClient::Call(const Request& request, Method method,
+                                     std::optional<Duration> timeout) {
+  MUSTER_RETURN_IF_ERROR(Connect());
+  grpc::ClientContext context;
+  AttachToken(context, connection_->door);
+  context.set_deadline(SystemDeadline(timeout.value_or(call_limit_)));
+  Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
+  Response response;
+  const grpc::Status status = ((*connection_->stub).*method)(&context, request, &response);
+  if (!status.ok()) return Explain(FromGrpcStatus(status));
+  return response;
+}
+
+Result<v1::SubmitResponse> ClusterClient::Submit(const v1::SubmitRequest& request) {
+  return Call<v1::SubmitRequest, v1::SubmitResponse>(request, &v1::Client::Stub::Submit);
+}
+
+Result<v1::Job> ClusterClient::GetJob(const std::string& job) {
+  v1::GetJobRequest request;
+  request.set_job(job);
+  return Call<v1::GetJobRequest, v1::Job>(request, &v1::Client::Stub::GetJob);
+}
+
+Result<v1::ListJobsResponse> ClusterClient::ListJobs(bool all) {
+  v1::ListJobsRequest request;
+  request.set_all(all);
+  return Call<v1::ListJobsRequest, v1::ListJobsResponse>(request, &v1::Client::Stub::ListJobs);
+}
+
+Result<v1::CancelResponse> ClusterClient::Cancel(const v1::CancelRequest& request) {
+  return Call<v1::CancelRequest, v1::CancelResponse>(request, &v1::Client::Stub::Cancel);
+}
+
+Result<v1::ListEventsResponse> ClusterClient::ListEvents(const v1::ListEventsRequest& request) {
+  return Call<v1::ListEventsRequest, v1::ListEventsResponse>(request,
+                                                             &v1::Client::Stub::ListEvents);
+}
+
+Result<v1::ListNodesResponse> ClusterClient::ListNodes() {
+  return Call<v1::ListNodesRequest, v1::ListNodesResponse>({}, &v1::Client::Stub::ListNodes);
+}
+
+Result<v1::SuspendResponse> ClusterClient::Suspend(const v1::SuspendRequest& request) {
+  return Call<v1::SuspendRequest, v1::SuspendResponse>(request, &v1::Client::Stub::Suspend);
+}
+
+Result<v1::ResumeResponse> ClusterClient::Resume(const v1::ResumeRequest& request) {
+  return Call<v1::ResumeRequest, v1::ResumeResponse>(request, &v1::Client::Stub::Resume);
+}
+
+Result<v1::DrainResponse> ClusterClient::Drain(const v1::DrainRequest& request) {
+  return Call<v1::DrainRequest, v1::DrainResponse>(request, &v1::Client::Stub::Drain);
+}
+
+Result<v1::UndrainResponse> ClusterClient::Undrain(const v1::UndrainRequest& request) {
+  return Call<v1::UndrainRequest, v1::UndrainResponse>(request, &v1::Client::Stub::Undrain);
+}
+
+Result<v1::InjectFaultResponse> ClusterClient::InjectFault(const v1::InjectFaultRequest& request) {
+  return Call<v1::InjectFaultRequest, v1::InjectFaultResponse>(request,
+                                                               &v1::Client::Stub::InjectFault);
+}
+
+Result<v1::VerifyCheckpointsResponse> ClusterClient::VerifyCheckpoints(
+    const v1::VerifyCheckpointsRequest& request) {
+  return Call<v1::VerifyCheckpointsRequest, v1::VerifyCheckpointsResponse>(
+      request, &v1::Client::Stub::VerifyCheckpoints, kVerifyTimeout);
+}
+
+Result<v1::ReadLogResponse> ClusterClient::ReadLog(const v1::ReadLogRequest& request) {
+  return Call<v1::ReadLogRequest, v1::ReadLogResponse>(request, &v1::Client::Stub::ReadLog);
+}
+
+Result<v1::VersionResponse> ClusterClient::Version() {
+  return Call<v1::VersionRequest, v1::VersionResponse>({}, &v1::Client::Stub::Version);
+}
+
+Status ClusterClient::Watch(const v1::WatchRequest& request, TimePoint deadline,
+                            const std::function<bool(const v1::WatchUpdate&)>& on_update) {
+  MUSTER_RETURN_IF_ERROR(Connect());
+  grpc::ClientContext context;
+  AttachToken(context, connection_->door);
+  if (deadline != TimePoint::max())
+    context.set_deadline(SystemDeadline(Deadline::At(deadline).Remaining()));
+  Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
+  auto reader = connection_->stub->Watch(&context, request);
+  v1::WatchUpdate update;
+  bool wanted = true;
+  while (wanted && reader->Read(&update)) wanted = on_update(update);
+  if (!wanted) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (!wanted && !interrupt_.requested()) return OkStatus();
+  return Explain(FromGrpcStatus(status));
+}
+
+}  // namespace muster

@@ -1,0 +1,89 @@
+// ClusterClient: calls to the coordinator of one cluster directory, or to one on another machine.
+//
+// Reads the endpoint and token files, or calls FindRemote, before each connection, because a
+// restarted coordinator may listen elsewhere. Every call has a deadline and ends early on an
+// Interrupt (kCancelled). Errors name the next command to type. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/base/interrupt.h"
+#include "common/base/cluster_paths.h"
+#include "common/base/result.h"
+#include "common/rpc/endpoint.h"
+#include "muster/v1/client_api.pb.h"
+
+namespace muster {
+
+// A coordinator on another machine, reached over TLS.
+struct RemoteCoordinator {
+  std::string address;          // IP:PORT; empty: the one of the cluster directory
+  std::string credentials_dir;  // empty: none; then the token of the cluster directory
+};
+
+// Called before each connection, for a coordinator that can move between machines.
+using FindRemote = std::function<Result<RemoteCoordinator>()>;
+
+class ClusterClient {
+ public:
+  ClusterClient(std::string dir, Interrupt& interrupt, RemoteCoordinator remote = {});
+  ClusterClient(std::string dir, Interrupt& interrupt, FindRemote find_remote);
+  ~ClusterClient();
+
+  Result<v1::SubmitResponse> Submit(const v1::SubmitRequest& request);
+  Result<v1::Job> GetJob(const std::string& job);
+  Result<v1::ListJobsResponse> ListJobs(bool all);
+  Result<v1::CancelResponse> Cancel(const v1::CancelRequest& request);
+  Result<v1::SuspendResponse> Suspend(const v1::SuspendRequest& request);
+  Result<v1::ResumeResponse> Resume(const v1::ResumeRequest& request);
+  Result<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
+  Result<v1::ListNodesResponse> ListNodes();
+  Result<v1::DrainResponse> Drain(const v1::DrainRequest& request);
+  Result<v1::UndrainResponse> Undrain(const v1::UndrainRequest& request);
+  Result<v1::InjectFaultResponse> InjectFault(const v1::InjectFaultRequest& request);
+  // Returns when every checkpoint is read, which can take hours.
+  Result<v1::VerifyCheckpointsResponse> VerifyCheckpoints(
+      const v1::VerifyCheckpointsRequest& request);
+  Result<v1::ReadLogResponse> ReadLog(const v1::ReadLogRequest& request);
+  Result<v1::VersionResponse> Version();
+
+  // Streams updates to `on_update` until it returns false or the stream ends. OK also when the
+  // coordinator ended the stream; kDeadlineExceeded at the deadline.
+  Status Watch(const v1::WatchRequest& request, TimePoint deadline,
+               const std::function<bool(const v1::WatchUpdate&)>& on_update);
+
+  const std::string& dir() const { return paths_.dir; }
+  const ClusterPaths& paths() const { return paths_; }
+  Interrupt& interrupt() { return interrupt_; }
+  // kInvalidArgument for a coordinator given by an address, credentials, or a Slurm job: `up` and
+  // `down` act on this machine, and the daemons that `up` starts read the same variables.
+  Status CheckIsLocal() const;
+  // Where the coordinator last listened; kNotFound when none has run in this directory.
+  Result<Endpoint> FindEndpoint() const;
+
+  // Drops the connection, so that the next call reads the endpoint again.
+  void Disconnect();
+
+  // Limits every call except VerifyCheckpoints and Watch.
+  void LimitCalls(Duration limit) { call_limit_ = limit; }
+
+ private:
+  struct Connection;
+  Status Connect();
+  template <typename Request, typename Response, typename Method>
+  Result<Response> Call(const Request& request, Method method,
+                        std::optional<Duration> timeout = std::nullopt);
+  Status Explain(const Status& status) const;
+
+  ClusterPaths paths_;
+  Interrupt& interrupt_;
+  RemoteCoordinator remote_;
+  const FindRemote find_remote_;
+  Duration call_limit_ = std::chrono::seconds(15);
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace muster

@@ -1,0 +1,46 @@
+// What every verb gets when it runs, and what several verbs print.
+//
+// One thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/base/output.h"
+#include "cli/client/cluster_client.h"
+#include "common/base/result.h"
+
+namespace muster {
+
+// Owned by the program; outlives the verb. Data goes to the terminal's `out`, everything else to
+// `err`.
+struct CommandContext {
+  ClusterClient& client;
+  Terminal& terminal;
+  OutputFormat output = OutputFormat::kTable;
+  // The words of the command line for another program: torchrun's, sbatch's, srun's.
+  std::vector<std::string> passed_on = {};
+
+  const std::string& dir() const { return client.dir(); }
+  Interrupt& interrupt() { return client.interrupt(); }
+  // False: standard output belongs to a program.
+  bool for_people() const {
+    return output == OutputFormat::kTable || output == OutputFormat::kWide;
+  }
+};
+
+// An exit code (exit_code.h), or the error that the program prints and maps to one.
+using CommandResult = Result<int>;
+
+// The flags by which the next command reaches the same cluster: "--dir DIR", or
+// "--coordinator IP:PORT --tls DIR" for a coordinator on another machine.
+std::string SameCluster(const CommandContext& context);
+
+// The new state of a job or a node, for verbs that change one: "job 7f3a9c1e2b is stopping", with
+// `more` behind it, or what --output asks for, with `fields` besides.
+void PrintState(CommandContext& context, const std::string& job, v1::JobState state,
+                const std::string& more = "");
+void PrintState(CommandContext& context, const std::string& node, v1::NodeState state,
+                const std::string& more = "", const Json& fields = Json::object());
+
+}  // namespace muster

@@ -1,0 +1,20 @@
+// The history of a job as `muster describe` prints it: its state and progress, and for each attempt
+// the failure, the recovery with its duration, and the steps that were lost.
+//
+// Pure; any thread.
+#pragma once
+
+#include <string>
+
+#include "muster/v1/client_api.pb.h"
+
+namespace muster {
+
+// `dir` is the cluster's directory, for the commands that the text suggests; `now_unix_ms` is the
+// end of what still runs.
+std::string FormatTimeline(const v1::Job& job, const std::string& dir, std::int64_t now_unix_ms);
+
+// "training again 0.71 s after the fault: detected in 0.01 s, ..."; empty when no stage is known.
+std::string FormatStages(const v1::StageSeconds& seconds);
+
+}  // namespace muster
