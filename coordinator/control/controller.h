@@ -73,7 +73,8 @@ struct JobView {
   const JobRecord* record = nullptr;
   const std::vector<AttemptRecord>* attempts = nullptr;        // oldest first
   const std::vector<CheckpointRecord>* checkpoints = nullptr;  // oldest first; also pruning ones
-  const std::vector<RankProgress>* progress = nullptr;  // by rank; of the newest attempt, as known
+  // Of the newest attempt, in the order of ranks; one that has said nothing yet is left out.
+  const std::vector<RankProgress>* progress = nullptr;
   Step step = 0;  // newest finished step, fresher than record->step
   Step max_steps = 0;
   double loss = 0;

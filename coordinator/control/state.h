@@ -117,7 +117,7 @@ struct JobEntry {
   JobSpec spec;
   std::vector<AttemptRecord> attempts;        // oldest first
   std::vector<CheckpointRecord> checkpoints;  // oldest first
-  std::vector<RankProgress> progress;         // by rank, of the newest attempt
+  std::vector<RankProgress> progress;         // in the order of ranks; of those that have reported
   std::optional<Gang> gang;                   // while the newest attempt is live
   std::optional<Fault> fault;
   bool kept = false;            // the newest attempt ended with an abort that keeps

@@ -57,9 +57,10 @@ double SilentSeconds(const JobView& view, const Histories& histories, TimePoint 
 std::vector<RankFacts> RanksOf(const JobView& view) {
   std::vector<RankFacts> facts;
   const std::vector<RankRecord>& ranks = view.ranks();
-  for (std::size_t r = 0; r < std::min(ranks.size(), view.progress->size()); ++r) {
-    const RankProgress& progress = (*view.progress)[r];
-    facts.push_back({ranks[r].rank, ranks[r].node.value, progress.step, progress.phase});
+  for (const RankProgress& progress : *view.progress) {
+    const auto at = static_cast<std::size_t>(progress.rank);
+    if (at >= ranks.size()) continue;
+    facts.push_back({progress.rank, ranks[at].node.value, progress.step, progress.phase});
   }
   return facts;
 }

@@ -17,6 +17,9 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 struct Watched : RunningJob {
+  explicit Watched(const std::string& yaml = TrainYaml(),
+                   const std::vector<std::string>& nodes = {"n1", "n2"})
+      : RunningJob(yaml, {}, nodes) {}
   std::vector<Problem> Find() {
     histories.Observe(Job(id), now().mono);
     return problems.Find(controller().Jobs(), controller().Nodes(), histories, now());
@@ -73,6 +76,22 @@ TEST(Problems, ALossThatIsNoNumberIsWorseThanSilence) {
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].kind, ProblemKind::kNotFinite);
   EXPECT_THAT(problems[0].text, HasSubstr("at step 13"));
+}
+
+TEST(Problems, ARankThatHasReportedNothingLendsItsNameToNoOther) {
+  std::string three = TrainYaml();
+  three.replace(three.find("nodes: 2"), 8, "nodes: 3");
+  Watched cluster(three, {"n1", "n2", "n3"});
+  const Generation generation = cluster.Attempt(cluster.id).generation;
+  cluster.Say("n3",
+              Progress{cluster.id, generation, {{.rank = 2, .step = 11, .phase = "backward"}}});
+  Now later = cluster.now();
+  later.mono += 40s;
+  const auto problems =
+      cluster.problems.Find(cluster.controller().Jobs(), {}, cluster.histories, later);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].text,
+            "job tiny has not finished a step for 40 s; rank 2 on n3 is at step 11, in backward");
 }
 
 TEST(Problems, TheWorstComesFirst) {
