@@ -12,13 +12,6 @@ namespace {
 // Far above what a gang can produce; a worker gone mad must not fill the memory.
 constexpr std::size_t kMaxFailures = 10000;
 
-// What ended the attempt on purpose is not outweighed by what its ranks say on their way out.
-bool IsFailure(CauseKind kind) {
-  return kind != CauseKind::kFinished && kind != CauseKind::kCancelled &&
-         kind != CauseKind::kTimeLimit && kind != CauseKind::kDrained &&
-         kind != CauseKind::kRegrouped && kind != CauseKind::kSuspended;
-}
-
 // By the job's own doing, as far as anybody can tell.
 bool IsCharged(CauseKind kind) {
   return kind != CauseKind::kNodeStopped && kind != CauseKind::kDrained &&
@@ -109,6 +102,7 @@ void ControllerCore::Fail(JobEntry& job, Failure failure) {
   const Failure* added = AddFailure(job, std::move(failure));
   if (attempt.state == AttemptState::kAborting) {
     // Of the thousands that an abort brings with it, few are news of the cause.
+    // What ended the attempt on purpose is not outweighed by what its ranks say on their way out.
     const bool news = added != nullptr && added == PrimaryFailure(job.gang->failures);
     if (news && IsFailure(attempt.cause_kind)) RecordCause(job);
     return;

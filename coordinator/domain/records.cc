@@ -16,6 +16,13 @@ std::string_view Name(CauseKind kind) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
+bool IsFailure(CauseKind kind) {
+  return kind != CauseKind::kNone && kind != CauseKind::kFinished &&
+         kind != CauseKind::kCancelled && kind != CauseKind::kTimeLimit &&
+         kind != CauseKind::kDrained && kind != CauseKind::kRegrouped &&
+         kind != CauseKind::kSuspended;
+}
+
 CauseKind CauseOf(StopKind stop) {
   switch (stop) {
     case StopKind::kNone: break;

@@ -93,6 +93,8 @@ enum class CauseKind {
 };
 inline constexpr int kCauseKindCount = 24;
 std::string_view Name(CauseKind kind);  // "rank_killed", ...
+// An attempt that ended otherwise has finished, or was stopped on purpose.
+bool IsFailure(CauseKind kind);
 
 // What brought an attempt up; docs/recovery.md.
 enum class Tier { kLaunch = 0, kInPlace, kRespawn, kSpare, kShrink, kGrow, kRequeue };

@@ -140,6 +140,32 @@ TEST(JobDocument, TellsTheTimelineOfARankThatWasKilled) {
   EXPECT_TRUE(told);
 }
 
+TEST(JobDocument, AnAttemptThatFinishedHasNotFailed) {
+  RunningJob cluster;
+  JobPage page(cluster.id);
+  cluster.Exited(cluster.id, 1, {.signal = 9});
+  cluster.QuiesceAll(cluster.id);
+  cluster.StartAll(cluster.id);
+  cluster.FinishAll(cluster.id);
+  page.Look(cluster);
+  EXPECT_EQ(page.parts["attempt/1"]["cause_kind"], "rank_killed");
+  EXPECT_EQ(page.parts["attempt/1"]["failed"], true);
+  EXPECT_EQ(page.parts["attempt/2"]["cause_kind"], "finished");
+  EXPECT_EQ(page.parts["attempt/2"]["failed"], false);
+  EXPECT_EQ(page.parts["rank/0"]["exit_code"], 0);
+  EXPECT_EQ(page.parts["rank/0"]["signal"], 0);
+}
+
+TEST(JobDocument, AnAttemptThatWasStoppedOnPurposeHasNotFailed) {
+  RunningJob cluster;
+  JobPage page(cluster.id);
+  cluster.Cancel(cluster.id);
+  cluster.QuiesceAll(cluster.id);
+  page.Look(cluster);
+  EXPECT_EQ(page.parts["attempt/1"]["cause_kind"], "cancelled");
+  EXPECT_EQ(page.parts["attempt/1"]["failed"], false);
+}
+
 TEST(JobDocument, AStepAddsToTheCurveAndTellsNothingOfTheOthers) {
   RunningJob cluster;
   Histories histories;

@@ -159,6 +159,7 @@ std::string AttemptPart(const AttemptRecord& attempt) {
                {"tier", Name(attempt.tier)},
                {"cause_kind", Name(attempt.cause_kind)},
                {"cause", attempt.cause},
+               {"failed", IsFailure(attempt.cause_kind)},
                {"failed_rank", attempt.failed_rank},
                {"failed_node", attempt.failed_node.value},
                {"card", Card(attempt.card)},

@@ -207,6 +207,21 @@ class StatusPage(unittest.TestCase):
         page.wait_for("document.querySelectorAll('#loss-chart .mark').length > 0", "the curve has a mark")
         self.keep(page, "job-recovered")
 
+    def test_a_job_that_succeeded_shows_nothing_as_a_failure(self):
+        job = self.cluster.submit({
+            "name": "succeeds", "resources": {"nodes": 2, "ranks_per_node": 1, "device": "cpu"},
+            "workdir": str(self.cluster.root), "command": ["true"]})
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        page = self.open_job(job)
+        page.wait_for("document.querySelectorAll('#ranks .state').length === 2")
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('#ranks .state')].map((state) => "
+                                       "state.textContent + ', ' + state.className)"),
+                         2 * ["exited 0, state good"])
+        self.assertEqual(page.evaluate("document.querySelector('#timeline > li').className"), "good")
+        self.assertIn("Ended with success", page.text("#timeline > li"))
+        self.assertEqual(page.evaluate("document.querySelectorAll('main .bad, main .cause').length"), 0)
+        self.keep(page, "job-succeeded")
+
     def test_it_can_be_read_in_the_dark_in_the_light_and_on_a_phone(self):
         for name, path in (("overview", "/"), ("job", f"/jobs/{self.train}")):
             grounds = set()

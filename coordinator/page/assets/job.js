@@ -2,7 +2,7 @@
 import {Chart} from '/assets/chart.js';
 import {
   age, ask, byId, bytes, clock, count, duration, el, EventList, Feed, figure, inner, percent, plural,
-  setState, setText, Table, Tile, when, whole,
+  setState, setText, Table, Tile, toneOf, when, whole,
 } from '/assets/page.js';
 
 const OVER = new Set(['succeeded', 'failed', 'cancelled']);
@@ -98,7 +98,9 @@ const charts = [
 function showCurves(cells, attempts) {
   byId('charts').hidden = cells.size === 0;
   const list = [...cells.entries()].sort((a, b) => a[0] - b[0]).map(([, cell]) => cell);
-  const marks = [...attempts.values()].filter((attempt) => attempt.cause && attempt.last_step > 0)
+  const marks = [...attempts.values()]
+                    .filter((attempt) => attempt.cause && attempt.cause_kind !== 'finished' &&
+                            attempt.last_step > 0)
                     .map((attempt) => ({step: attempt.last_step,
                                         text: `attempt ${attempt.generation}: ${attempt.cause}`}));
   for (const chart of charts) chart.show(list, marks);
@@ -137,7 +139,9 @@ function beginning(attempt) {
 
 function ending(attempt) {
   if (!attempt.ended) return [el('p', {className: 'dim'}, `Still ${attempt.state}.`)];
-  if (!attempt.cause) return [el('p', {}, `Ended with success after step ${attempt.last_step}.`)];
+  if (attempt.cause_kind === 'finished')
+    return [el('p', {}, `Ended with success${
+        attempt.last_step ? ` after step ${attempt.last_step}` : ''}.`)];
   const who = attempt.failed_node ?
       ` rank ${attempt.failed_rank} on ${attempt.failed_node}` : '';
   const card = attempt.card;
@@ -145,7 +149,7 @@ function ending(attempt) {
       (card.last_collective ? `, last collective ${card.last_collective}` : '') : '';
   const facts = [card.what, place, ...card.facts].filter(Boolean);
   return [
-    el('p', {className: 'cause user'}, attempt.cause),
+    el('p', {className: attempt.failed ? 'cause user' : 'user'}, attempt.cause),
     el('p', {className: 'dim user'}, [attempt.cause_kind.replaceAll('_', ' ') + who, ...facts]
         .filter(Boolean).join('; ')),
     card.advice ? el('p', {className: 'advice user'}, card.advice) : null,
@@ -172,7 +176,8 @@ function timelineItem(attempt, before) {
   const nodes = attempt.nodes.join(', ') +
       (attempt.node_count > attempt.nodes.length ? ` and ${
           attempt.node_count - attempt.nodes.length} more` : '');
-  const tone = !attempt.ended ? 'live' : attempt.cause ? 'bad' : 'good';
+  const tone = !attempt.ended ? 'live' : attempt.failed ? 'bad' :
+      attempt.cause_kind === 'finished' ? 'good' : '';
   return el('li', {className: tone},
             el('h3', {}, `Attempt ${attempt.generation}`, el('small', {className: 'dim'},
                `${clock(attempt.started)} to ${attempt.ended ? clock(attempt.ended) : 'now'}`)),
@@ -211,6 +216,7 @@ function showTimeline(attempts, changed) {
 // --- ranks ---
 
 const exitOf = (rank) => rank.signal ? `signal ${rank.signal}` : `exited ${rank.exit_code}`;
+const hasFinished = (rank) => rank.state === 'exited' && !rank.signal && rank.exit_code === 0;
 let largest = 0;
 
 const ranksTable = new Table(byId('ranks'), [
@@ -222,8 +228,8 @@ const ranksTable = new Table(byId('ranks'), [
   {title: 'Node', name: 'user', fill: (cell, rank) => setText(cell, rank.node)},
   {title: 'State', name: 'right-s', fill: (cell, rank) => {
     const state = inner(cell, () => el('span'));
-    setState(state, rank.state);
-    if (rank.state === 'exited') setText(state, exitOf(rank));
+    setState(state, rank.state === 'exited' ? exitOf(rank) : rank.state,
+             hasFinished(rank) ? 'good' : toneOf(rank.state));
   }},
   {title: 'Step', name: 'number', fill: (cell, rank) => setText(cell, rank.step ?? '–')},
   {title: 'Phase', name: 'user', fill: (cell, rank) => setText(cell, rank.phase || '–')},
@@ -237,12 +243,13 @@ const ranksTable = new Table(byId('ranks'), [
   }},
 ], {size: 16, empty: 'No rank yet.'});
 
-// Those that need a look first: not running, then behind, then slow in their own work.
+// Those that need a look first: not running, then behind, then the rest.
 function showRanks(ranks) {
   const list = [...ranks.values()];
   largest = Math.max(0, ...list.map((rank) => rank.memory_bytes ?? 0));
   const newest = Math.max(0, ...list.map((rank) => rank.step ?? 0));
-  const key = (rank) => rank.state !== 'running' ? 0 : (rank.step ?? 0) < newest - 1 ? 1 : 2;
+  const key = (rank) => hasFinished(rank) ? 3 : rank.state !== 'running' ? 0 :
+      (rank.step ?? 0) < newest - 1 ? 1 : 2;
   ranksTable.show(list.sort((a, b) => key(a) - key(b) || a.rank - b.rank));
   byId('log-rank').max = String(Math.max(0, list.length - 1));
 }

@@ -224,8 +224,8 @@ const TONES = {
 };
 export const toneOf = (state) => TONES[state] ?? 'idle';
 
-export function setState(element, state) {
-  setClass(element, `state ${toneOf(state)}`);
+export function setState(element, state, tone = toneOf(state)) {
+  setClass(element, `state ${tone}`);
   setText(element, state);
 }
 
