@@ -99,6 +99,14 @@ Json AttemptJson(const v1::AttemptInfo& attempt) {
           {"resumed_from", TextOrNull(attempt.resumed_from())}};
 }
 
+Json SlowRankJson(const v1::SlowRank& slow) {
+  return {{"rank", slow.rank()},
+          {"node", Text(slow.node())},
+          {"seconds", slow.seconds()},
+          {"others_seconds", slow.others_seconds()},
+          {"phase", Text(slow.phase())}};
+}
+
 Json SummaryJson(const v1::Job& job) {
   return {{"id", job.id()},
           {"name", job.name()},
@@ -114,6 +122,7 @@ Json SummaryJson(const v1::Job& job) {
           {"checkpoint_seconds", IfKnown(job.checkpoint_seconds() > 0, job.checkpoint_seconds())},
           {"restarts", job.restarts()},
           {"goodput", GoodputJson(job.goodput())},
+          {"slow_rank", job.has_slow_rank() ? SlowRankJson(job.slow_rank()) : Json(nullptr)},
           {"priority", job.priority()},
           {"world_size", IfKnown(job.world_size() > 0, job.world_size())},
           {"output_dir", TextOrNull(job.output_dir())},

@@ -9,6 +9,21 @@
 namespace muster {
 namespace {
 
+TEST(JobJson, NamesTheRankThatTheOthersWaitForWhereThereIsOne) {
+  v1::Job job = CannedJob();
+  EXPECT_TRUE(JobJson(job).at("slow_rank").is_null());
+  v1::SlowRank& slow = *job.mutable_slow_rank();
+  slow.set_rank(1);
+  slow.set_node("node-2");
+  slow.set_seconds(1.5);
+  slow.set_others_seconds(1);
+  EXPECT_EQ(JobJson(job)["slow_rank"], (Json{{"rank", 1},
+                                             {"node", "node-2"},
+                                             {"seconds", 1.5},
+                                             {"others_seconds", 1.0},
+                                             {"phase", nullptr}}));
+}
+
 TEST(JobJson, HasEveryPromisedKey) {
   const Json json = JobJson(CannedJob());
   EXPECT_EQ(json["id"], "7f3a9c1e2b");

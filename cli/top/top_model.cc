@@ -80,6 +80,8 @@ JobFacts FactsOf(const v1::Job& job, const TopModel& model) {
   facts.reason = job.reason();
   facts.step = job.step();
   facts.loss = job.loss();
+  if (const v1::SlowRank& slow = job.slow_rank(); job.has_slow_rank())
+    facts.slow = {slow.rank(), slow.node(), slow.seconds(), slow.others_seconds()};
   if (job.state() == v1::JOB_STATE_FAILED) {
     facts.state_seconds = SecondsSince(job.ended_unix_ms(), model.now_unix_ms);
     return facts;
@@ -91,10 +93,8 @@ JobFacts FactsOf(const v1::Job& job, const TopModel& model) {
   facts.step_seconds = history.step_seconds.Median();
   if (facts.state == JobFacts::State::kRecovering && facts.reason.empty())
     facts.reason = history.cause;
-  if (facts.state == JobFacts::State::kRunning) {
+  if (facts.state == JobFacts::State::kRunning)
     facts.silent_seconds = SecondsSince(history.step_since_unix_ms, model.now_unix_ms);
-    facts.slow = history.slow.slowest();
-  }
   if (history.detail) AddDetail(job, *history.detail, &facts);
   return facts;
 }
@@ -137,10 +137,6 @@ void TopModel::SetDetail(v1::Job answer, std::int64_t now) {
     if (!attempt.cause().empty()) history.cause = attempt.cause();
   if (const v1::RankProgress* first = First(answer); first && first->step() > 0)
     history.step_seconds.Add(first->step(), first->step_seconds());
-  std::vector<SlowRankWatch::Work> work;
-  for (const auto& progress : answer.progress())
-    work.push_back({progress.busy_seconds(), progress.steps_done()});
-  history.slow.Observe(answer.generation(), work);
   // Only what AddDetail looks at is kept.
   answer.clear_attempts();
   answer.clear_spec_yaml();

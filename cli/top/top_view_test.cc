@@ -102,6 +102,20 @@ TEST(TopProblems, AJobThatStandsStillIsToldWithWhoIsBehind) {
   EXPECT_EQ(problems[0].command, "muster describe 7f3a9c1e2b");
 }
 
+TEST(TopProblems, TheCoordinatorsVerdictOnASlowRankIsShownAtOnce) {
+  TopModel model = Healthy();
+  v1::SlowRank& slow = *model.jobs.mutable_jobs(0)->mutable_slow_rank();
+  slow.set_rank(700);
+  slow.set_node("node-87");
+  slow.set_seconds(1.5);
+  slow.set_others_seconds(1);
+  const std::vector<Problem> problems = FindProblems(model);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].text,
+            "job llama-chat waits for rank 700 on node-87, whose work takes 1.50 times that of the "
+            "others");
+}
+
 // Ten of its usual steps take longer than what else counts as silence.
 TEST(TopProblems, ASlowJobIsGivenItsTime) {
   TopModel model = Healthy();

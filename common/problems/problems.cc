@@ -44,12 +44,6 @@ std::string Laggard(const std::vector<RankFacts>& ranks) {
   return "";
 }
 
-std::string NodeOf(int rank, const std::vector<RankFacts>& ranks) {
-  for (const RankFacts& each : ranks)
-    if (each.rank == rank) return " on " + std::string(each.node);
-  return "";
-}
-
 class JobReport {
  public:
   JobReport(const JobFacts& job, std::vector<Problem>* out) : job_(job), out_(out) {}
@@ -79,10 +73,10 @@ void FindInRunning(const JobFacts& job, const JobReport& report) {
   else if (IsSilent(job))
     report.Add(ProblemKind::kNoProgress,
                " has not finished a step" + For(job.silent_seconds) + Laggard(job.ranks));
-  else if (job.slow != nullptr)
+  else if (job.slow)
     report.Add(ProblemKind::kStraggler,
-               " waits for rank " + std::to_string(job.slow->rank) +
-                   NodeOf(job.slow->rank, job.ranks) + ", whose work takes " +
+               " waits for rank " + std::to_string(job.slow->rank) + " on " +
+                   std::string(job.slow->node) + ", whose work takes " +
                    Hundredths(job.slow->seconds / job.slow->others_seconds) +
                    " times that of the others");
   if (!job.reason.empty()) report.Add(ProblemKind::kUnsaved, Because(job.reason));

@@ -8,11 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "common/problems/slow_rank.h"
 
 namespace muster {
 
@@ -52,6 +51,14 @@ struct RankFacts {
   std::string_view phase;
 };
 
+// That makes the others wait, by the coordinator's verdict.
+struct SlowRank {
+  int rank = 0;
+  std::string_view node;
+  double seconds = 0;         // of its own work per step
+  double others_seconds = 0;  // the median of the others
+};
+
 struct JobFacts {
   enum class State { kWaiting, kStarting, kRunning, kRecovering, kFailed, kOther };
   State state = State::kOther;
@@ -64,7 +71,7 @@ struct JobFacts {
   double silent_seconds = 0;     // since that step, as long as it runs
   double step_seconds = 0;       // what one takes; 0: not known
   std::vector<RankFacts> ranks;  // of the attempt that runs; empty: not known
-  const SlowRank* slow = nullptr;
+  std::optional<SlowRank> slow;
   int damaged_checkpoints = 0;
   std::string_view damage;  // of the newest of them
 };

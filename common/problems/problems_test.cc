@@ -104,8 +104,7 @@ TEST(Problems, AnOldFailureIsNoNews) {
 
 TEST(Problems, ASlowRankIsNamedWithItsNode) {
   JobFacts job = Running();
-  const SlowRank slow{1, 1.5, 1.2};
-  job.slow = &slow;
+  job.slow = {1, "n1", 1.5, 1.2};
   job.ranks = {{0, "n0", 120, "forward"}, {1, "n1", 120, "forward"}};
   EXPECT_EQ(TextOf(job),
             "job tiny waits for rank 1 on n1, whose work takes 1.25 times that of the others");

@@ -342,14 +342,18 @@ void ControllerCore::Handle(const NodeName& node, const Progress& message) {
   Changed(*job);
 }
 
-// The detectors see what the ranks' pages say; a hang ends the gang, a straggler is told.
+// The detectors see what the ranks' pages say; a hang ends the gang, a straggler only makes events.
 void ControllerCore::Watch(JobEntry& job, const Progress& message) {
   if (!job.spec.train || !IsUp(job.attempt())) return;
-  for (const Straggler& straggler : job.stragglers.Observe(message.ranks)) {
+  const StragglerNews news = job.stragglers.Observe(message.ranks);
+  for (const Straggler& straggler : news.named) {
+    const std::string text = NamedText(straggler);
     out_.observations.push_back(StragglerObserved{});
-    Note(job, straggler.message);
-    RecordEvent(job, {"straggler", Severity::kWarning, straggler.message});
+    Note(job, text);
+    RecordEvent(job, {"straggler", Severity::kWarning, text});
   }
+  for (const Straggler& straggler : news.cleared)
+    RecordEvent(job, {"straggler_cleared", Severity::kInfo, ClearedText(straggler)});
   const std::optional<HangVerdict> hang = job.hangs.Observe(message.ranks, now_.mono);
   if (!hang) return;
   out_.observations.push_back(HangObserved{SuspectOf(job.progress, hang->ranks.front())});

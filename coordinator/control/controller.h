@@ -68,6 +68,8 @@ struct ControllerOptions {
   std::size_t max_events = 10000;  // kept in memory, of the whole cluster
 };
 
+struct Straggler;
+
 // A job as a query sees it. Pointers stay good until the next call of Handle.
 struct JobView {
   const JobRecord* record = nullptr;
@@ -84,6 +86,8 @@ struct JobView {
   const JobSpec* spec = nullptr;
   std::uint64_t version = 0;           // rises with every change
   const TimeLedger* ledger = nullptr;  // null: its time is not kept
+  // The worst rank of those that hold up a job that runs; null: none does, or it is not known yet.
+  const Straggler* straggler = nullptr;
 
   // What its time went to, up to now.
   Goodput goodput(TimePoint now) const { return ledger ? ledger->At(now) : Goodput{}; }

@@ -1,14 +1,25 @@
 #include "coordinator/detect/straggler_detector.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
 #include "common/control_pipe/progress_page.h"
-#include "coordinator/detect/hang_culprit.h"
 
 namespace muster {
 namespace {
+
+// A window holds so many steps of every rank and lasts so long, whichever is more.
+constexpr std::int64_t kWindowSteps = 5;
+constexpr double kWindowSeconds = 0.08;
+// Ratios of a rank's work to the others' median. From kBehind on a window is evidence, up to that
+// of kFarBehind, which is the unit. A straggler loses evidence only below kKeepsUp.
+constexpr double kBehind = 1.1;
+constexpr double kKeepsUp = 1.05;
+constexpr double kFarBehind = 1.3;
+constexpr double kFullEvidence = 5;
+constexpr double kMostFullEvidence = 16 * kFullEvidence;
 
 // Of `sorted` without the element at `left_out`; at least two elements.
 double MedianWithout(const std::vector<double>& sorted, std::size_t left_out) {
@@ -28,34 +39,70 @@ std::string Milliseconds(double seconds) {
   return text;
 }
 
+std::string NameOf(const Straggler& straggler) {
+  return "rank " + std::to_string(straggler.rank) + " on " + straggler.node.value;
+}
+
 }  // namespace
+
+std::string NamedText(const Straggler& straggler) {
+  char ratio[32];
+  std::snprintf(ratio, sizeof ratio, "%.2f", straggler.ratio());
+  std::string text = NameOf(straggler) + " holds the others up: its own work takes " + ratio +
+                     " times as long as theirs (" + Milliseconds(straggler.seconds) + " a step, " +
+                     Milliseconds(straggler.others_seconds) + " elsewhere)";
+  if (!straggler.phase.empty()) text += ", most of it in phase " + straggler.phase;
+  return text;
+}
+
+std::string ClearedText(const Straggler& straggler) {
+  return NameOf(straggler) + " no longer holds the others up";
+}
 
 void StragglerDetector::Begin(std::vector<NodeName> nodes) {
   nodes_ = std::move(nodes);
   ranks_.assign(nodes_.size(), Rank{});
   full_ = 0;
+  full_evidence_ = kFullEvidence;
 }
 
-std::vector<Straggler> StragglerDetector::Observe(const std::vector<RankProgress>& samples) {
+StragglerNews StragglerDetector::Observe(const std::vector<RankProgress>& samples) {
   for (const RankProgress& sample : samples) {
     if (sample.rank < 0 || static_cast<std::size_t>(sample.rank) >= ranks_.size()) continue;
     Rank& rank = ranks_[static_cast<std::size_t>(sample.rank)];
-    const bool was_full = StepsOf(rank) >= options_.window_steps;
+    const bool was_full = FillsWindow(rank);
     // Before its first steps there is nothing to compare, and a new process counts from zero.
     const bool begins = !rank.begin || sample.steps_done < rank.newest->steps_done;
     if (begins && sample.steps_done > 0) {
-      rank = Rank{sample, sample, 0, false};
+      rank = Rank{.begin = sample, .newest = sample};
     } else if (!begins) {
       rank.newest = sample;
     }
-    full_ += (StepsOf(rank) >= options_.window_steps) - was_full;
+    full_ += FillsWindow(rank) - was_full;
   }
   if (ranks_.size() < 2 || full_ < static_cast<int>(ranks_.size())) return {};
   return CloseWindow();
 }
 
+const Straggler* StragglerDetector::worst() const {
+  const Straggler* worst = nullptr;
+  for (const Rank& rank : ranks_) {
+    if (rank.named && (worst == nullptr || rank.named->ratio() > worst->ratio()))
+      worst = &*rank.named;
+  }
+  return worst;
+}
+
 std::int64_t StragglerDetector::StepsOf(const Rank& rank) {
   return rank.begin ? rank.newest->steps_done - rank.begin->steps_done : 0;
+}
+
+bool StragglerDetector::FillsWindow(const Rank& rank) {
+  if (StepsOf(rank) < kWindowSteps) return false;
+  const auto seconds = [](const RankProgress& page) {
+    return page.busy_seconds + page.wait_seconds;
+  };
+  return seconds(*rank.newest) - seconds(*rank.begin) >= kWindowSeconds;
 }
 
 double StragglerDetector::SecondsPerStep(const Rank& rank) {
@@ -63,44 +110,53 @@ double StragglerDetector::SecondsPerStep(const Rank& rank) {
          static_cast<double>(StepsOf(rank));
 }
 
-std::vector<Straggler> StragglerDetector::CloseWindow() {
+void StragglerDetector::Weigh(double seconds, double others_seconds, Rank* rank) const {
+  if (seconds <= 0 || others_seconds <= 0) return;
+  const double none = rank->named ? kKeepsUp : kBehind;
+  const double evidence =
+      std::log(seconds / others_seconds / none) / std::log(kFarBehind / kBehind);
+  if (rank->evidence <= 0) {
+    if (evidence <= 0) return;
+    rank->evidence = 0;
+    rank->windows = 0;
+  }
+  rank->evidence = std::min(rank->evidence + std::min(evidence, 1.0), full_evidence_);
+  const auto before = static_cast<double>(rank->windows++);
+  const auto mean = [&](double old, double now) { return (old * before + now) / (before + 1); };
+  rank->seconds = mean(rank->seconds, seconds);
+  rank->others_seconds = mean(rank->others_seconds, others_seconds);
+}
+
+void StragglerDetector::Judge(int number, StragglerNews* news) {
+  Rank& rank = ranks_[static_cast<std::size_t>(number)];
+  if (rank.named && rank.evidence <= 0) {
+    news->cleared.push_back(*std::exchange(rank.named, std::nullopt));
+    full_evidence_ = std::min(2 * full_evidence_, kMostFullEvidence);
+  } else if (rank.named) {
+    rank.named->seconds = rank.seconds;
+    rank.named->others_seconds = rank.others_seconds;
+  } else if (rank.evidence >= full_evidence_) {
+    rank.named = Straggler{number, nodes_[static_cast<std::size_t>(number)], rank.seconds,
+                           rank.others_seconds, PhaseOfExcess(number)};
+    news->named.push_back(*rank.named);
+  }
+}
+
+StragglerNews StragglerDetector::CloseWindow() {
   std::vector<double> seconds;
   for (const Rank& rank : ranks_) seconds.push_back(SecondsPerStep(rank));
   std::vector<double> sorted = seconds;
   std::sort(sorted.begin(), sorted.end());
-  std::vector<Straggler> news;
+  StragglerNews news;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
-    const double others = MedianOfOthers(sorted, seconds[i]);
-    if (others <= 0 || seconds[i] < options_.ratio * others) {
-      rank.steps_behind = 0;
-      rank.told = false;
-      continue;
-    }
-    rank.steps_behind += StepsOf(rank);
-    if (rank.steps_behind < options_.steps_before_verdict || std::exchange(rank.told, true))
-      continue;
-    news.push_back(Describe(static_cast<int>(i), seconds[i], others));
+    Weigh(seconds[i], MedianOfOthers(sorted, seconds[i]), &ranks_[i]);
+    Judge(static_cast<int>(i), &news);
   }
   for (Rank& rank : ranks_) rank.begin = rank.newest;
   full_ = 0;
-  std::sort(news.begin(), news.end(), [](const Straggler& a, const Straggler& b) {
-    return a.seconds * b.others_seconds > b.seconds * a.others_seconds;
-  });
+  std::sort(news.named.begin(), news.named.end(),
+            [](const Straggler& a, const Straggler& b) { return a.ratio() > b.ratio(); });
   return news;
-}
-
-Straggler StragglerDetector::Describe(int rank, double seconds, double others_seconds) const {
-  Straggler straggler{
-      rank, nodes_[static_cast<std::size_t>(rank)], seconds, others_seconds, PhaseOfExcess(rank),
-      {}};
-  char ratio[32];
-  std::snprintf(ratio, sizeof ratio, "%.2f", seconds / others_seconds);
-  straggler.message = RankOnNode(rank, nodes_) + " holds the others up: its own work takes " +
-                      ratio + " times as long as theirs (" + Milliseconds(seconds) + " a step, " +
-                      Milliseconds(others_seconds) + " elsewhere)";
-  if (!straggler.phase.empty()) straggler.message += ", most of it in phase " + straggler.phase;
-  return straggler;
 }
 
 // The others wait for a straggler, so theirs are the longer waits; phases with its own excess show

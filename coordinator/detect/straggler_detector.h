@@ -1,11 +1,16 @@
-// StragglerDetector: a rank that makes all others wait, step after step.
+// StragglerDetector: the verdict on which ranks make all others wait, step after step. Events,
+// metrics, the status page and `muster top` show this one and have none of their own.
 //
 // Compares each rank's busy seconds per finished step (waits for peers taken off) with the median
-// of the others. It looks at windows of a few steps, since pages are sampled at 20 Hz and
-// fast steps go by unseen between two samples; a rank that is behind in every window for
-// `steps_before_verdict` steps on end is told once, and again only after it was gone.
+// of the others, in windows of a few steps, since pages are sampled at 20 Hz and fast steps pass
+// unseen between two samples. On a machine that others use too, every window has a slowest rank,
+// another one each time, so a window is no verdict. It is evidence: the more of it, the further the
+// rank is behind, up to a bound, so that one long pause names no rank; a window in which the rank
+// keeps up takes evidence away. A rank is a straggler from the moment its evidence is full until
+// all of it is gone. Each verdict that did not last doubles the evidence that the gang's next one
+// needs, so that a machine whose load comes and goes makes few events.
 //
-// One per job, owned by the job's entry in the controller; one thread. Pure. A straggler is told
+// One per job, owned by the job's entry in the controller; one thread. Pure. A straggler is named
 // and never acted on.
 #pragma once
 
@@ -19,49 +24,60 @@
 
 namespace muster {
 
-struct StragglerOptions {
-  double ratio = 1.1;             // of the others' median; from here on a rank is behind
-  std::int64_t window_steps = 5;  // of every rank
-  std::int64_t steps_before_verdict = 20;
-};
-
 struct Straggler {
   int rank = 0;
   NodeName node;
-  double seconds = 0;         // of its own work per step
-  double others_seconds = 0;  // the median of the others
+  double seconds = 0;         // of its own work per step, since it fell behind
+  double others_seconds = 0;  // the median of the others in that time
   std::string phase;          // with the largest excess; empty: none stands out
-  std::string message;        // a sentence without its full stop
+
+  double ratio() const { return seconds / others_seconds; }
+};
+
+// Sentences without their full stop, for events.
+std::string NamedText(const Straggler& straggler);
+std::string ClearedText(const Straggler& straggler);
+
+struct StragglerNews {
+  std::vector<Straggler> named;    // worst first
+  std::vector<Straggler> cleared;  // by rank
 };
 
 class StragglerDetector {
  public:
-  explicit StragglerDetector(StragglerOptions options = {}) : options_(options) {}
-
-  // A new gang, its nodes by rank.
+  // A new gang, its nodes by rank. Whoever held up the gang before is forgotten.
   void Begin(std::vector<NodeName> nodes);
 
-  // What a worker said; ranks out of range are ignored. The stragglers that are news, worst first.
-  std::vector<Straggler> Observe(const std::vector<RankProgress>& ranks);
+  // What a worker said; ranks out of range are ignored.
+  StragglerNews Observe(const std::vector<RankProgress>& ranks);
+
+  // Of the stragglers of now; null: there is none. Valid until the next call that is not const.
+  const Straggler* worst() const;
 
  private:
   struct Rank {
     std::optional<RankProgress> begin;  // of the window
     std::optional<RankProgress> newest;
-    std::int64_t steps_behind = 0;  // on end
-    bool told = false;
+    double evidence = 0;  // 0 or less: none
+    // Since there is evidence, the means over windows of the rank's and the others' work per step.
+    std::int64_t windows = 0;
+    double seconds = 0;
+    double others_seconds = 0;
+    std::optional<Straggler> named;  // of now
   };
 
   static std::int64_t StepsOf(const Rank& rank);
+  static bool FillsWindow(const Rank& rank);
   static double SecondsPerStep(const Rank& rank);
-  std::vector<Straggler> CloseWindow();
-  Straggler Describe(int rank, double seconds, double others_seconds) const;
+  void Weigh(double seconds, double others_seconds, Rank* rank) const;
+  StragglerNews CloseWindow();
+  void Judge(int number, StragglerNews* news);
   std::string PhaseOfExcess(int rank) const;
 
-  StragglerOptions options_;
   std::vector<NodeName> nodes_;
   std::vector<Rank> ranks_;
-  int full_ = 0;  // ranks with the steps of a window
+  int full_ = 0;              // ranks with the steps of a window
+  double full_evidence_ = 0;  // that names a rank
 };
 
 }  // namespace muster

@@ -78,7 +78,7 @@ void Overview::Update(const Controller& controller, const Histories& histories, 
   events_.Update(controller.Events(), parts_);
   parts_.Set("cluster", ClusterPart(cluster_, shown, jobs.size() - shown.size(), nodes,
                                     controller.ClusterGoodput(now.mono)));
-  parts_.Set("problems", ProblemsPart(problems_.Find(shown, nodes, histories, now)));
+  parts_.Set("problems", ProblemsPart(FindProblems(shown, nodes, histories, now)));
 }
 
 void Overview::UpdateJobs(const std::vector<JobView>& shown) {

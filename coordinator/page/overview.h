@@ -44,7 +44,6 @@ class Overview final : public PageDocument {
   std::map<JobId, std::uint64_t> jobs_;  // shown, at this version
   std::map<NodeName, ShownNode> nodes_;
   EventParts events_{{}, kMaxEvents};
-  Problems problems_;
 };
 
 }  // namespace muster

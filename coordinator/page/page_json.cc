@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "coordinator/detect/straggler_detector.h"
+
 namespace muster {
 namespace {
 
@@ -115,6 +117,7 @@ std::string JobPart(const JobView& view) {
                {"tokens_per_second", PositiveOrNull(view.tokens_per_second)},
                {"step_seconds", PositiveOrNull(view.step_seconds)},
                {"eta_seconds", KnownOrNull(view.eta_seconds)},
+               {"slow_rank", view.straggler ? Json(view.straggler->rank) : Json(nullptr)},
                {"memory_bytes", LargestRank(*view.progress)},
                {"device_bytes", SmallestDevice(*view.progress)},
                {"submitted", record.submitted_unix_ms},

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
+
+#include "coordinator/detect/straggler_detector.h"
 
 namespace muster {
 namespace {
@@ -81,6 +82,8 @@ JobFacts FactsOf(const JobView& view, const Histories& histories, const Now& now
   if (record.state == JobState::kRunning) {
     facts.silent_seconds = SilentSeconds(view, histories, now.mono);
     facts.ranks = RanksOf(view);
+    if (const Straggler* slow = view.straggler)
+      facts.slow = {slow->rank, slow->node.value, slow->seconds, slow->others_seconds};
   }
   for (const CheckpointRecord& checkpoint : *view.checkpoints) {
     if (checkpoint.state != CheckpointState::kCommitted || checkpoint.refused.empty()) continue;
@@ -110,29 +113,11 @@ std::string Capitalized(std::string text) {
 
 }  // namespace
 
-const SlowRank* Problems::Watch(const JobView& view) {
-  std::vector<SlowRankWatch::Work> work;
-  for (const RankProgress& rank : *view.progress)
-    work.push_back({rank.busy_seconds, rank.steps_done});
-  SlowRankWatch& watch = slow_[view.record->id];
-  watch.Observe(view.record->generation, work);
-  return watch.slowest();
-}
-
-std::vector<Problem> Problems::Find(const std::vector<JobView>& jobs,
-                                    const std::vector<NodeView>& nodes, const Histories& histories,
-                                    const Now& now) {
+std::vector<Problem> FindProblems(const std::vector<JobView>& jobs,
+                                  const std::vector<NodeView>& nodes, const Histories& histories,
+                                  const Now& now) {
   std::vector<Problem> problems;
-  std::set<JobId> running;
-  for (const JobView& view : jobs) {
-    JobFacts facts = FactsOf(view, histories, now);
-    if (view.record->state == JobState::kRunning) {
-      running.insert(view.record->id);
-      facts.slow = Watch(view);
-    }
-    FindJobProblems(facts, &problems);
-  }
-  std::erase_if(slow_, [&](const auto& watch) { return !running.contains(watch.first); });
+  for (const JobView& view : jobs) FindJobProblems(FactsOf(view, histories, now), &problems);
   for (const NodeView& view : nodes) FindNodeProblems(FactsOf(*view.record), &problems);
   SortProblems(&problems);
   return problems;

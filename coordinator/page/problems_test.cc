@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -22,10 +23,10 @@ struct Watched : RunningJob {
       : RunningJob(yaml, {}, nodes) {}
   std::vector<Problem> Find() {
     histories.Observe(Job(id), now().mono);
-    return problems.Find(controller().Jobs(), controller().Nodes(), histories, now());
+    return FindProblems(controller().Jobs(), controller().Nodes(), histories, now());
   }
   Histories histories;
-  Problems problems;
+  std::array<double, 2> busy = {};  // seconds, of TrainOn
 };
 
 TEST(Problems, NothingIsWrongWithAJobThatTrains) {
@@ -40,8 +41,7 @@ TEST(Problems, AStepThatDoesNotComeIsTold) {
   // The controller's own verdict on a hang is not waited for here: no heartbeat is missing.
   Now later = cluster.now();
   later.mono += 40s;
-  const auto problems =
-      cluster.problems.Find(cluster.controller().Jobs(), {}, cluster.histories, later);
+  const auto problems = FindProblems(cluster.controller().Jobs(), {}, cluster.histories, later);
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].kind, ProblemKind::kNoProgress);
   EXPECT_EQ(problems[0].text, "job tiny has not finished a step for 40 s");
@@ -63,8 +63,7 @@ TEST(Problems, ARecoverySaysHowLongItLasts) {
   cluster.QuiesceAll(cluster.id);
   Now later = cluster.now();
   later.unix_ms += 75'000;
-  const auto problems =
-      cluster.problems.Find(cluster.controller().Jobs(), {}, cluster.histories, later);
+  const auto problems = FindProblems(cluster.controller().Jobs(), {}, cluster.histories, later);
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_THAT(problems[0].text, StartsWith("job tiny is recovering for 1 min 15 s: "));
 }
@@ -87,11 +86,59 @@ TEST(Problems, ARankThatHasReportedNothingLendsItsNameToNoOther) {
               Progress{cluster.id, generation, {{.rank = 2, .step = 11, .phase = "backward"}}});
   Now later = cluster.now();
   later.mono += 40s;
-  const auto problems =
-      cluster.problems.Find(cluster.controller().Jobs(), {}, cluster.histories, later);
+  const auto problems = FindProblems(cluster.controller().Jobs(), {}, cluster.histories, later);
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].text,
             "job tiny has not finished a step for 40 s; rank 2 on n3 is at step 11, in backward");
+}
+
+// Ten steps at a time; rank 1 needs `slow` times what rank 0 needs.
+void TrainOn(Watched* cluster, Step* step, int times, double slow) {
+  const Generation generation = cluster->Attempt(cluster->id).generation;
+  for (int i = 0; i < times; ++i) {
+    *step += 10;
+    cluster->busy[0] += 10;
+    cluster->busy[1] += 10 * slow;
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const RankProgress progress{.rank = static_cast<int>(rank),
+                                  .step = *step,
+                                  .phase = "forward",
+                                  .step_seconds = 1,
+                                  .busy_seconds = cluster->busy[rank],
+                                  .steps_done = *step};
+      cluster->Say(rank == 0 ? "n1" : "n2", Progress{cluster->id, generation, {progress}});
+    }
+  }
+}
+
+TEST(Problems, AJobWaitsForARankFromTheVerdictThatNamesItToTheOneThatClearsIt) {
+  Watched cluster;
+  Step step = 10;
+  TrainOn(&cluster, &step, 5, 1.5);
+  EXPECT_TRUE(cluster.Find().empty());
+  TrainOn(&cluster, &step, 5, 1.5);
+  const auto problems = cluster.Find();
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].kind, ProblemKind::kStraggler);
+  EXPECT_EQ(problems[0].text,
+            "job tiny waits for rank 1 on n2, whose work takes 1.50 times that of the others");
+  EXPECT_EQ(cluster.CountEvents(cluster.id, "straggler"), 1);
+  TrainOn(&cluster, &step, 5, 1);
+  EXPECT_EQ(cluster.Find().size(), 1u);
+  EXPECT_EQ(cluster.CountEvents(cluster.id, "straggler_cleared"), 0);
+  TrainOn(&cluster, &step, 5, 1);
+  EXPECT_TRUE(cluster.Find().empty());
+  EXPECT_EQ(cluster.CountEvents(cluster.id, "straggler"), 1);
+  EXPECT_TRUE(cluster.HasEvent(cluster.id, "straggler_cleared", "rank 1 on n2"));
+}
+
+TEST(Problems, AJobThatRecoversWaitsForNoSlowRank) {
+  Watched cluster;
+  Step step = 10;
+  TrainOn(&cluster, &step, 10, 1.5);
+  ASSERT_NE(cluster.Job(cluster.id).straggler, nullptr);
+  cluster.Exited(cluster.id, 1, {.signal = 9});
+  EXPECT_EQ(cluster.Job(cluster.id).straggler, nullptr);
 }
 
 TEST(Problems, TheWorstComesFirst) {

@@ -1,6 +1,7 @@
 #include <string>
 
 #include "common/wire/codec.h"
+#include "coordinator/detect/straggler_detector.h"
 #include "coordinator/service/conversions.h"
 
 namespace muster {
@@ -27,6 +28,14 @@ void FillRank(const RankRecord& rank, v1::RankStatus& out) {
   if (rank.state != RankState::kExited) return;
   out.mutable_exit()->set_exit_code(rank.exit.exit_code);
   out.mutable_exit()->set_signal(rank.exit.signal);
+}
+
+void FillSlowRank(const Straggler& straggler, v1::SlowRank& out) {
+  out.set_rank(straggler.rank);
+  out.set_node(straggler.node.value);
+  out.set_seconds(straggler.seconds);
+  out.set_others_seconds(straggler.others_seconds);
+  out.set_phase(straggler.phase);
 }
 
 // Of the notes, facts and log lines of all attempts together; the oldest go without.
@@ -183,6 +192,7 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   out.set_loss_at_start(record.loss_at_start);
   out.set_checkpoint_seconds(record.checkpoint_seconds);
   *out.mutable_goodput() = ToProto(view.goodput(now));
+  if (view.straggler != nullptr) FillSlowRank(*view.straggler, *out.mutable_slow_rank());
   const std::size_t ranks = view.ranks().size();
   out.set_world_size(ranks > 0 ? static_cast<int>(ranks) : record.world_size);
   if (detail == JobDetail::kFull) FillDetail(view, out);
