@@ -5,6 +5,9 @@
 
 #include <string>
 
+#include "coordinator/detect/straggler_detector.h"
+#include "coordinator/run_metrics.h"
+
 namespace muster {
 namespace {
 
@@ -256,6 +259,24 @@ TEST(Metrics, SayWhenARunCameFurther) {
   Controller suspended{ControllerOptions{}};
   suspended.Restore(state, At());
   EXPECT_THAT(Metrics().Render(suspended, {}, At()), Not(HasSubstr(family)));
+}
+
+TEST(Metrics, NameTheRankThatHoldsARunUpAndNoneElse) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore(OneRecoveredJob(), At());
+  JobView view = *controller.FindJob("0123456789");
+  const auto shown = [&view] {
+    MetricFamilies families;
+    double elapsed = 0;
+    AddRunMetrics(view, At(), &elapsed, &families);
+    return families.Render();
+  };
+  EXPECT_THAT(shown(), Not(HasSubstr("muster_job_straggler_ratio")));
+  const Straggler slow{
+      .rank = 3, .node = NodeName{"n1"}, .seconds = 3, .others_seconds = 2, .phase = "data"};
+  view.straggler = &slow;
+  EXPECT_THAT(shown(),
+              HasSubstr(R"(muster_job_straggler_ratio{run="0123456789",rank="3",node="n1"} 1.5)"));
 }
 
 TEST(Metrics, AWorkersHeartbeatAgesUntilItIsLost) {

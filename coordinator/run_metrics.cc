@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "common/job_spec/job_spec.h"
+#include "coordinator/detect/straggler_detector.h"
 
 namespace muster {
 namespace {
@@ -45,6 +46,15 @@ void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* o
       .Add(run, static_cast<double>(view.step));
   out->Gauge("muster_train_tokens_per_second", "Tokens a second, whole run.")
       .Add(run, view.tokens_per_second);
+}
+
+void AddStraggler(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
+  if (view.straggler == nullptr) return;
+  out->Gauge("muster_job_straggler_ratio",
+             "Of a rank that holds its run up: its own work over the others' median.")
+      .Add(run.With("rank", std::to_string(view.straggler->rank))
+               .With("node", view.straggler->node.value),
+           view.straggler->ratio());
 }
 
 void AddCheckpoints(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
@@ -115,6 +125,7 @@ void AddRunMetrics(const JobView& view, const Now& now, double* elapsed, MetricF
   const MetricLabels run = {{"job_id", view.record->id.value}};
   AddState(view, out);
   AddTraining(run, view, out);
+  AddStraggler(run, view, out);
   AddCheckpoints(run, view, out);
   AddTime(run, view, now.unix_ms, elapsed, out);
   AddGoodput(run, view.stored_goodput(now.mono), out);
