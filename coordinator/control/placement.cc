@@ -93,10 +93,13 @@ void ControllerCore::Schedule() {
     if (waits || WantsMoreNodes(job)) snapshot.requests.push_back(RequestOf(job));
   }
   if (snapshot.requests.empty()) return;
+  const bool for_gpus = std::any_of(snapshot.requests.begin(), snapshot.requests.end(),
+                                    [](const GangRequest& request) { return request.needs_gpus; });
   for (const auto& [name, node] : nodes_) {
     if (node.record.state != NodeState::kReady || node.session == 0) continue;
     snapshot.nodes.push_back({name, node.record.slots, node.record.slots - UsedSlots(node),
-                              node.record.domain(), node.gpus == 0, GpuJobsOn(node)});
+                              node.record.domain(), node.gpus == 0});
+    if (for_gpus) snapshot.nodes.back().gpu_jobs = GpuJobsOn(node);
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
