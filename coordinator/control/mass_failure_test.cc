@@ -42,10 +42,11 @@ constexpr Duration kProbeTimeout = milliseconds(500);
 
 std::string NodeText(int n) { return "n" + std::to_string(10000 + n); }
 JobId JobOf(int j) { return JobId{"job" + std::to_string(100 + j)}; }
-std::string Yaml(int nodes) {
-  return "name: big\nresources: {nodes: " + std::to_string(nodes) +
+std::string Yaml(int j) {
+  return "name: big\nresources: {nodes: " + std::to_string(kNodesOfAJob) +
          ", ranks_per_node: 8}\nworkdir: /jobs\ntrain:\n  model: {path: model}\n"
-         "  data: {train: train.jsonl}\n  schedule: {max_steps: 100}\n  output: {dir: out}\n";
+         "  data: {train: train.jsonl}\n  schedule: {max_steps: 100}\n  output: {dir: out-" +
+         std::to_string(j) + "}\n";
 }
 
 class Cluster {
@@ -54,7 +55,6 @@ class Cluster {
     StoredState stored;
     for (int n = 0; n < kNodes; ++n) stored.nodes.push_back(StoredNode(n));
     for (int j = 0; j < kNodes / kNodesOfAJob; ++j) AddRunningJob(stored, j);
-    for (int j = 0; j < kWaitingJobs; ++j) AddWaitingJob(stored, kNodes / kNodesOfAJob + j);
     Take(controller_.Restore(std::move(stored), Clock()));
     for (int n = 0; n < kNodes; ++n) {
       const Duration phase = kHeartbeat * (n * 7919 % kNodes) / kNodes;
@@ -84,6 +84,15 @@ class Cluster {
     }
     now_ = std::max(now_, end);
   }
+
+  // Queues more jobs, which have to wait: with them every change of a node asks the scheduler.
+  void Submit(int jobs) {
+    for (int j = 0; j < jobs; ++j) {
+      const int number = kNodes / kNodesOfAJob + j;
+      Handle(SubmitRequested{RequestId(j + 1), Yaml(number), "", JobOf(number)});
+    }
+  }
+  int waiting() const { return controller_.PendingJobs(); }
 
   void ForgetWarmUp() {
     suspected_.clear();
@@ -148,23 +157,14 @@ class Cluster {
     return hello;
   }
 
-  static JobRecord StoredJob(int j, int nodes) {
+  static void AddRunningJob(StoredState& stored, int j) {
     JobRecord job;
     job.id = JobOf(j);
     job.name = "big";
-    job.spec_yaml = Yaml(nodes);
-    job.output_dir = "/jobs/out-" + job.id.value;
+    job.spec_yaml = Yaml(j);
+    job.output_dir = "/jobs/out-" + std::to_string(j);
     job.submit_order = static_cast<std::uint64_t>(j) + 1;
-    job.world_size = nodes * kRanksOfANode;
-    return job;
-  }
-
-  static void AddWaitingJob(StoredState& stored, int j) {
-    stored.jobs.push_back(StoredJob(j, kNodesOfAJob));
-  }
-
-  static void AddRunningJob(StoredState& stored, int j) {
-    JobRecord job = StoredJob(j, kNodesOfAJob);
+    job.world_size = kNodesOfAJob * kRanksOfANode;
     job.state = JobState::kRunning;
     job.generation = 1;
     job.step = 50;
@@ -263,6 +263,8 @@ class Cluster {
 void ExpectTheDeadAloneJudgedInTime(const std::vector<int>& dead) {
   Cluster cluster;
   cluster.RunFor(seconds(3));
+  cluster.Submit(kWaitingJobs);
+  ASSERT_EQ(cluster.waiting(), kWaitingJobs);
   cluster.ForgetWarmUp();
   cluster.Silence(dead);
   cluster.RunFor(seconds(6));
