@@ -1,7 +1,6 @@
 // muster-coordinator: flags, logging, one Server.
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -20,7 +19,7 @@ namespace {
 constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it is asked to
 
 int Fail(const muster::Status& status) {
-  std::fprintf(stderr, "muster-coordinator: %s\n", status.message().c_str());
+  muster::PrintError("muster-coordinator: " + status.message());
   return muster::ExitCodeOf(status);
 }
 

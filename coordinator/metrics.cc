@@ -210,6 +210,8 @@ void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
       .Add({}, static_cast<double>(edges.pending_requests));
   out.Counter("muster_refused_requests_total", "Requests refused because a queue was full.")
       .Add({}, static_cast<double>(edges.refused_requests));
+  out.Counter("muster_log_lines_dropped_total", "Lines of the log that could not be written.")
+      .Add({}, static_cast<double>(edges.dropped_log_lines));
   if (edges.certificate_not_after_ms > 0)
     out.Gauge("muster_certificate_expiry_timestamp_seconds",
               "When the certificate in use expires, in Unix time.")

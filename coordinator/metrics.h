@@ -29,8 +29,9 @@ struct EdgeFigures {
   std::size_t pending_requests = 0;
   std::uint64_t refused_requests = 0;
   OnEventRunner::Totals on_event;
-  std::int64_t certificate_not_after_ms = 0;       // 0: no TLS
-  std::map<std::string, int> pilots;               // by state
+  std::int64_t certificate_not_after_ms = 0;  // 0: no TLS
+  std::map<std::string, int> pilots;          // by state
+  std::uint64_t dropped_log_lines = 0;
   Duration stop_grace = std::chrono::seconds(60);  // ControllerOptions'
 };
 

@@ -365,7 +365,7 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
         workers.streams(),       watches.watchers(),
         host.pending_requests(), host.refused_requests() + clients.refused_calls(),
         on_event.totals(),       credentials ? credentials->not_after_ms() : 0,
-        pilots->counts()};
+        pilots->counts(),        DroppedLogLines()};
     const Now now{SystemClock().Now(), SystemClock().UnixMillis()};
     return HttpResponse{.content_type = kMetricsContentType,
                         .body = metrics.Render(host.controller(), edges, now)};

@@ -330,7 +330,7 @@ int Supervise(int argc, char** argv) {
     muster::RaiseOpenFilesLimit();
     return muster::worker::RunAuto(argc, argv, OwnDirectory());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "muster-worker: %s\n", error.what());
+    muster::PrintError("muster-worker: " + std::string(error.what()));
     return EXIT_FAILURE;
   }
 }
@@ -364,7 +364,7 @@ int main(int argc, char** argv) {
     muster::InitLogging("worker " + options.node, texts.log_level);
     return Run(std::move(options), texts);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "muster-worker: %s\n", error.what());
+    muster::PrintError("muster-worker: " + std::string(error.what()));
     return EXIT_FAILURE;
   }
 }

@@ -4,20 +4,32 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <future>
 
 namespace muster {
+namespace {
+
+// Standard error may be what hangs.
+constexpr auto kMessageLimit = std::chrono::milliseconds(500);
+
+[[noreturn]] void End(Duration limit, int exit_code) {
+  const auto message = std::async(std::launch::async, [limit] {
+    std::fprintf(stderr,
+                 "shutdown took longer than %.0f s (a disk may not answer); exiting without "
+                 "waiting for it\n",
+                 ToSeconds(limit));
+  });
+  message.wait_for(kMessageLimit);
+  ::_exit(exit_code);
+}
+
+}  // namespace
 
 ExitDeadline::ExitDeadline(Duration limit, int exit_code)
     : thread_([this, limit, exit_code] {
         ::pthread_setname_np(::pthread_self(), "exit-deadline");
         std::unique_lock lock(mutex_);
-        if (changed_.wait_for(lock, limit, [this] { return ended_; })) return;
-        std::fprintf(
-            stderr,
-            "shutdown took longer than %.0f s (a disk may not answer); exiting without waiting "
-            "for it any more\n",
-            ToSeconds(limit));
-        ::_exit(exit_code);
+        if (!changed_.wait_for(lock, limit, [this] { return ended_; })) End(limit, exit_code);
       }) {}
 
 ExitDeadline::~ExitDeadline() {

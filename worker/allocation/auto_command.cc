@@ -1,7 +1,6 @@
 #include "worker/allocation/auto_command.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -18,7 +17,7 @@ namespace muster::worker {
 namespace {
 
 int Fail(const Status& status, int exit_code) {
-  std::fprintf(stderr, "muster-worker: %s\n", status.message().c_str());
+  PrintError("muster-worker: " + status.message());
   return exit_code;
 }
 

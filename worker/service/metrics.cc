@@ -96,6 +96,8 @@ std::string RenderWorkerMetrics(const WorkerStatus& status,
       .Add(node, static_cast<double>(status.dropped));
   out.Counter("muster_worker_pool_refused_total", "Work that found its pool's queue full.")
       .Add(node, static_cast<double>(status.refused));
+  out.Counter("muster_log_lines_dropped_total", "Lines of the log that could not be written.")
+      .Add(node, static_cast<double>(status.dropped_log_lines));
   AddHealth(status, &out);
   AddCertificate(status, &out);
   AddGpus(status, &out);

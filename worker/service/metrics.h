@@ -23,6 +23,7 @@ struct WorkerStatus {
   std::uint64_t connects = 0;
   std::uint64_t dropped = 0;
   std::uint64_t refused = 0;  // by the worker pools
+  std::uint64_t dropped_log_lines = 0;
   std::size_t jobs = 0;
   ProgressSampler::Totals sampling = {};
   Prober::Totals probes = {};

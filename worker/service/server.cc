@@ -327,6 +327,7 @@ HttpResponse WorkerServer::Metrics() const {
                             .connects = session_ ? session_->connects() : 0,
                             .dropped = session_ ? session_->dropped() : 0,
                             .refused = runner_->refused() + gpu_use_pool_->refused(),
+                            .dropped_log_lines = DroppedLogLines(),
                             .jobs = runner_->Hosted().size(),
                             .sampling = runner_->sampler().totals(),
                             .probes = prober_.totals(),
