@@ -1,6 +1,9 @@
 #include "common/job_spec/parse.h"
 
+#include <yaml-cpp/eventhandler.h>
+
 #include <filesystem>
+#include <sstream>
 
 #include "common/job_spec/environment_rules.h"
 #include "common/job_spec/http_url.h"
@@ -11,6 +14,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kMaxJobFileBytes = 1 << 20;
+constexpr int kMaxKeys = 4096;
 
 bool IsName(const std::string& text) {
   static constexpr std::string_view kAllowed =
@@ -140,6 +144,63 @@ Status CheckCharacters(std::string_view yaml, std::string_view file) {
   return OkStatus();
 }
 
+// Counts the keys of all maps while yaml-cpp reads, and ends that at the first one too many.
+class KeyCounter final : public YAML::EventHandler {
+ public:
+  struct TooMany {
+    int line;
+  };
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { Node(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { Node(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                const std::string&) override {
+    Node(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    Node(mark);
+    around_.push_back(Place::kList);
+  }
+  void OnSequenceEnd() override { around_.pop_back(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    Node(mark);
+    around_.push_back(Place::kKey);
+  }
+  void OnMapEnd() override { around_.pop_back(); }
+
+ private:
+  // What the next node is.
+  enum class Place { kList, kKey, kValue };
+
+  void Node(const YAML::Mark& mark) {
+    if (around_.empty() || around_.back() == Place::kList) return;
+    const bool is_key = around_.back() == Place::kKey;
+    around_.back() = is_key ? Place::kValue : Place::kKey;
+    if (is_key && ++keys_ > kMaxKeys) throw TooMany{mark.line + 1};
+  }
+
+  std::vector<Place> around_;
+  int keys_ = 0;
+};
+
+// Before anything is made of them.
+Status CheckKeyCount(const std::string& yaml, const std::string& file) {
+  std::istringstream input(yaml);
+  YAML::Parser parser(input);
+  KeyCounter counter;
+  try {
+    while (parser.HandleNextDocument(counter)) continue;
+  } catch (const KeyCounter::TooMany& at) {
+    return InvalidArgument(file + ":" + std::to_string(at.line) + ": more than " +
+                           std::to_string(kMaxKeys) + " keys, the most that a job file may have");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file) {
@@ -148,7 +209,9 @@ Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file) {
     return InvalidArgument(name + ": is larger than a job file may be (1 MiB)");
   MUSTER_RETURN_IF_ERROR(CheckCharacters(yaml, file));
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+    const std::string text(yaml);
+    MUSTER_RETURN_IF_ERROR(CheckKeyCount(text, name));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.empty() || documents[0].IsNull())
       return InvalidArgument(name + ":1: the job file is empty; docs/job-file.md shows one");
     if (documents.size() > 1)

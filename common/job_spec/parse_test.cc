@@ -49,6 +49,38 @@ train:
   schedule: {max_steps: 10}
 )";
 
+std::string WithVariables(int count) {
+  std::string yaml = "name: j\ncommand: [a]\nenv:\n";
+  for (int i = 0; i < count; ++i) yaml += "  V" + std::to_string(i) + ": x\n";
+  return yaml;
+}
+
+TEST(ParseJobSpec, TakesAsManyKeysAsAJobFileMayHave) {
+  const auto spec = ParseJobSpec(WithVariables(4096 - 3));
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->env.size(), 4096u - 3);
+}
+
+// Each of them was compared with all before it: about a minute for 1 MiB.
+TEST(ParseJobSpec, AMebibyteOfKeysIsRefusedWhereTheyAreTooMany) {
+  std::string yaml = WithVariables(85000);
+  ASSERT_LT(yaml.size(), 1u << 20);
+  yaml += "]";  // what comes later is not read: it is no YAML
+  const auto spec = ParseJobSpec(yaml, "job.yaml");
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.status().message(),
+            "job.yaml:4097: more than 4096 keys, the most that a job file may have");
+}
+
+TEST(ParseJobSpec, CountsKeysWhereverTheyAre) {
+  std::string yaml = "name: j\nexclude:\n";
+  for (int i = 0; i < 2048; ++i) yaml += "  - {a: [1, 2], {b: &x c}: d, ? e}\n";
+  const auto spec = ParseJobSpec(yaml, "job.yaml");
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.status().message(),
+            "job.yaml:1026: more than 4096 keys, the most that a job file may have");
+}
+
 TEST(ParseJobSpec, ReadsThePeakOfADevice) {
   const auto spec = ParseJobSpec("name: j\ncommand: [a]\nresources: {peak_tflops: 312.5}\n");
   ASSERT_TRUE(spec.ok()) << spec.status().ToString();

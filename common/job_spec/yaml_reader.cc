@@ -149,10 +149,11 @@ MapReader::MapReader(SpecErrors* errors, const YAML::Node& node, std::string pat
       continue;
     }
     const std::string key = pair.first.Scalar();
-    for (std::size_t i = 0; i < entries_.size(); ++i)
-      if (entries_[i].first == key)
-        errors_->Add(line, PathOf(key),
-                     "is given twice; the first one is on line " + std::to_string(key_lines_[i]));
+    const auto [first, is_new] = first_.try_emplace(key, entries_.size());
+    if (!is_new)
+      errors_->Add(
+          line, PathOf(key),
+          "is given twice; the first one is on line " + std::to_string(key_lines_[first->second]));
     entries_.emplace_back(key, pair.second);
     key_lines_.push_back(line);
   }
@@ -164,18 +165,16 @@ std::string MapReader::PathOf(const std::string& key) const {
 
 std::optional<YAML::Node> MapReader::Node(const std::string& key) {
   known_.push_back(key);
-  for (const auto& [name, node] : entries_)
-    if (name == key) return node;
-  return std::nullopt;
+  const auto first = first_.find(key);
+  if (first == first_.end()) return std::nullopt;
+  return entries_[first->second].second;
 }
 
 bool MapReader::Has(const std::string& key) { return Node(key).has_value(); }
 
 void MapReader::Error(const std::string& key, const std::string& message) {
-  int line = line_;
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (entries_[i].first == key) line = key_lines_[i];
-  errors_->Add(line, PathOf(key), message);
+  const auto first = first_.find(key);
+  errors_->Add(first == first_.end() ? line_ : key_lines_[first->second], PathOf(key), message);
 }
 
 std::optional<std::string> MapReader::Scalar(const std::string& key, ScalarKind kind,
@@ -360,7 +359,8 @@ void MapReader::Finish() {
     std::string message = "unknown key";
     if (const auto nearest = NearestWord(key, known_))
       message += "; did you mean '" + *nearest + "'?";
-    errors_->Add(key_lines_[i], PathOf(key), message);
+    // The other ones are below it.
+    return errors_->Add(key_lines_[i], PathOf(key), message);
   }
 }
 

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -122,7 +123,8 @@ class MapReader {
   std::string path_;
   int line_ = 0;
   std::vector<std::pair<std::string, YAML::Node>> entries_;
-  std::vector<int> key_lines_;  // of entries_
+  std::vector<int> key_lines_;                          // of entries_
+  std::unordered_map<std::string, std::size_t> first_;  // of entries_, by key
   std::vector<std::string> known_;
 };
 
