@@ -367,8 +367,9 @@ const BadCase kLaterCases[] = {
     {"HubId",
      "name: j\ntrain:\n  model: {path: 'hf://meta/x'}\n  data: {train: d.jsonl}\n  "
      "schedule: {max_steps: 1}\n",
-     "job.yaml:3: train.model.path: not supported in this version: hub ids and addresses; give the "
-     "path of a Hugging Face directory"},
+     "job.yaml:3: train.model.path: expected a directory or a name on the Hugging Face Hub, such "
+     "as "
+     "ORG/NAME or ORG/NAME@REVISION, got 'hf://meta/x'"},
 };
 
 std::string CaseName(const testing::TestParamInfo<BadCase>& info) { return info.param.name; }

@@ -110,7 +110,10 @@ void ReadModel(MapReader& train, ModelSpec* out) {
   map->Require("path", "give the path of a Hugging Face directory");
   map->Text("path", &out->path);
   if (out->path.starts_with("hf:") || out->path.find("://") != std::string::npos)
-    map->RefuseLater("path", "hub ids and addresses; give the path of a Hugging Face directory");
+    map->Error("path",
+               "expected a directory or a name on the Hugging Face Hub, such as ORG/NAME or "
+               "ORG/NAME@REVISION, got '" +
+                   out->path + "'");
   ReadTokens(*map, &out->add_tokens);
   map->Integer("pad_vocab_to", {1, 65536}, &out->pad_vocab_to);
   map->Finish();
