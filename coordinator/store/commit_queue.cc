@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace muster {
@@ -52,14 +54,17 @@ void CommitQueue::Watch(Duration interval, Store::Done on_failure) {
   changed_.notify_one();
 }
 
-// False: there is none and there will be none. No work and true: it is time to watch.
+// False: there is none and there will be none. Neither work nor reads and true: it is time to
+// watch.
 bool CommitQueue::AwaitWork(std::deque<Work>* work, bool* overflowed) {
   std::unique_lock lock(mutex_);
   const auto ready = [this] { return stopping_ || !queue_.empty(); };
   const auto watches = [this] { return poison_.ok() && watch_interval_ != Duration::max(); };
-  changed_.wait(lock, [&] { return ready() || watches(); });
-  if (watches() && !changed_.wait_for(lock, watch_interval_, ready)) return true;
-  if (queue_.empty()) return false;
+  if (reads_.empty()) {
+    changed_.wait(lock, [&] { return ready() || watches(); });
+    if (watches() && !changed_.wait_for(lock, watch_interval_, ready)) return true;
+  }
+  if (queue_.empty()) return !reads_.empty();
   work->swap(queue_);
   commits_ = 0;
   *overflowed = overflowed_;
@@ -72,7 +77,7 @@ void CommitQueue::Run() {
     std::deque<Work> work;
     bool overflowed = false;
     if (!AwaitWork(&work, &overflowed)) return;
-    if (work.empty()) {
+    if (work.empty() && reads_.empty()) {
       WatchOnce();
       continue;
     }
@@ -81,24 +86,41 @@ void CommitQueue::Run() {
                                   std::to_string(work.size()) + " commits wait");
     }
     std::vector<CommitBatch> group;
-    std::vector<Read> reads;
     for (Work& item : work) {
       if (auto* batch = std::get_if<CommitBatch>(&item)) {
         group.push_back(std::move(*batch));
       } else {
-        reads.push_back(std::move(std::get<Read>(item)));
+        reads_.push_back(std::move(std::get<Read>(item)));
       }
     }
     if (!group.empty()) CommitGroup(std::move(group));
-    // After a failure a read might see what is not durable.
-    for (Read& read : reads) {
-      if (poison_.ok()) {
-        read.done(backend_.SelectEvents(read.query));
-      } else {
-        read.done(poison_);
-      }
-    }
+    if (!reads_.empty() && ReadPage(&reads_.front())) reads_.pop_front();
   }
+}
+
+// Whether that was the last page.
+bool CommitQueue::ReadPage(Read* read) {
+  // After a failure a read might see what is not durable.
+  if (!poison_.ok()) {
+    read->done(poison_);
+    return true;
+  }
+  EventQuery page = read->query;
+  page.limit = std::min(page.limit, kPageEvents);
+  Result<std::vector<EventRecord>> events = backend_.SelectEvents(page);
+  if (!events.ok()) {
+    read->done(events.status());
+    return true;
+  }
+  const int count = static_cast<int>(events->size());
+  std::ranges::move(*events, std::back_inserter(read->found));
+  read->query.limit -= count;
+  if (count < page.limit || read->query.limit == 0) {
+    read->done(std::move(read->found));
+    return true;
+  }
+  read->query.after_seq = read->found.back().seq;
+  return false;
 }
 
 void CommitQueue::CommitGroup(std::vector<CommitBatch> group) {

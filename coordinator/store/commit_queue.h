@@ -3,8 +3,12 @@
 //
 // Owned by a store, which implements CommitBackend and outlives the queue. Commits that wait while
 // the thread is busy are written as one group, so the cost of the disk is per group, not per
-// decision. Commit and ReadEvents may be called from any one thread; the backend's functions and
-// every callback run on the queue's thread, callbacks in the order of the calls.
+// decision. A read sees all commits before it, and goes a page at a time with the commits that have
+// come meanwhile in between, so that a long one delays none of them by more than a page.
+//
+// Commit and ReadEvents may be called from any one thread; the backend's functions and every
+// callback run on the queue's thread, those of commits in the order of the calls, and so are those
+// of reads.
 #pragma once
 
 #include <atomic>
@@ -33,6 +37,7 @@ class CommitBackend {
   virtual ~CommitBackend() = default;
   // Makes all operations of the group durable, or fails; after a failure nothing is called again.
   virtual Status WriteGroup(const std::vector<CommitBatch>& group) = 0;
+  // kPageEvents at most are asked for.
   virtual Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) = 0;
   // After a group's callbacks: what need not hold up anybody's answer.
   virtual void AfterGroup() {}
@@ -49,6 +54,8 @@ struct CommitQueueOptions {
 
 class CommitQueue {
  public:
+  static constexpr int kPageEvents = 256;  // that a read takes at once
+
   CommitQueue(CommitBackend& backend, CommitQueueOptions options);
   // Finishes what is queued.
   ~CommitQueue();
@@ -67,8 +74,9 @@ class CommitQueue {
 
  private:
   struct Read {
-    EventQuery query;
+    EventQuery query;  // for what is still to be found
     Store::EventsDone done;
+    std::vector<EventRecord> found = {};
   };
   using Work = std::variant<CommitBatch, Read>;
 
@@ -76,11 +84,14 @@ class CommitQueue {
   bool AwaitWork(std::deque<Work>* work, bool* overflowed);
   void WatchOnce();
   void Run();
+  bool ReadPage(Read* read);
   void CommitGroup(std::vector<CommitBatch> group);
 
   CommitBackend& backend_;
   const CommitQueueOptions options_;
-  Status poison_;  // of the queue's thread
+  // Of the queue's thread.
+  Status poison_;
+  std::deque<Read> reads_;  // the first one may be under way
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,7 +2,8 @@
 //
 // Owned by the server. Load is called once, before the first Commit; Commit and ReadEvents belong
 // to the loop's thread. `done` runs on a thread of the store's choosing, possibly before the call
-// returns, and in the order of the calls; it only posts. docs/store-format.md has the format.
+// returns, those of commits in the order of the calls; it only posts. A read sees every commit
+// before it, and delays none behind it. docs/store-format.md has the format.
 //
 // Invariants: the operations of one Commit become durable all together or not at all, and never
 // before those of an earlier Commit. After a Commit has failed the store is poisoned: every later

@@ -234,6 +234,17 @@ TEST_P(StoreTest, ReadsEventsAfterASequenceNumberOfOneJobOrAll) {
   EXPECT_TRUE(ReadSeqs({.job = JobId{"none"}}).empty());
 }
 
+TEST_P(StoreTest, ReadsMoreEventsThanFitOnAPage) {
+  std::vector<StoreOperation> operations;
+  for (std::uint64_t seq = 1; seq <= 2000; ++seq)
+    operations.push_back(AppendEvent{StoredEvent(seq, seq % 2 == 0 ? "even" : "odd")});
+  ASSERT_TRUE(Commit(std::move(operations)).ok());
+  std::vector<std::uint64_t> expected;
+  for (std::uint64_t seq = 101; expected.size() < 600; seq += 2) expected.push_back(seq);
+  EXPECT_EQ(ReadSeqs({.job = JobId{"odd"}, .after_seq = 100, .limit = 600}), expected);
+  EXPECT_EQ(ReadSeqs({.job = {}, .after_seq = 0, .limit = 3000}).size(), 2000u);
+}
+
 TEST_P(StoreTest, LoadsTheNewestEventsOldestFirst) {
   std::vector<StoreOperation> operations;
   for (std::uint64_t seq = 1; seq <= Store::kLoadedEvents + 5; ++seq) {
