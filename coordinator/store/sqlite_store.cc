@@ -10,6 +10,8 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kSchemaVersion = 2;
+// Old events are removed by so many, and by twice as many as came where that is more.
+constexpr std::int64_t kPrunedAtOnce = 256;
 
 constexpr char kSchema[] = R"sql(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -90,12 +92,14 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions option
   }
   std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(database), options));
   MUSTER_RETURN_IF_ERROR(store->PrepareStatements());
+  MUSTER_RETURN_IF_ERROR(store->FindOldestEvent());
   store->queue_.Start();
   return store;
 }
 
 SqliteStore::SqliteStore(SqliteDatabase database, const SqliteStoreOptions& options)
     : database_(std::move(database)),
+      kept_events_(options.kept_events),
       queue_(*this, {.path = options.path, .max_queued = options.max_queued}) {}
 
 Status SqliteStore::PrepareStatements() {
@@ -112,10 +116,20 @@ Status SqliteStore::PrepareStatements() {
       prepare(s.delete_checkpoint, "DELETE FROM checkpoints WHERE job=? AND directory=?"));
   MUSTER_RETURN_IF_ERROR(prepare(s.put_node, "INSERT OR REPLACE INTO nodes VALUES(?,?)"));
   MUSTER_RETURN_IF_ERROR(prepare(s.put_event, "INSERT OR REPLACE INTO events VALUES(?,?,?)"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.delete_events, "DELETE FROM events WHERE seq<?"));
   MUSTER_RETURN_IF_ERROR(
       prepare(s.events, "SELECT record FROM events WHERE seq>? ORDER BY seq LIMIT ?"));
   return prepare(s.events_of_job,
                  "SELECT record FROM events WHERE seq>? AND job=? ORDER BY seq LIMIT ?");
+}
+
+Status SqliteStore::FindOldestEvent() {
+  MUSTER_ASSIGN_OR_RETURN(SqliteStatement range,
+                          database_.Prepare("SELECT min(seq), max(seq) FROM events"));
+  MUSTER_RETURN_IF_ERROR(range.Next().status());
+  oldest_event_ = range.Int(0);
+  newest_event_ = range.Int(1);
+  return OkStatus();
 }
 
 Result<StoredState> SqliteStore::Load() {
@@ -143,6 +157,7 @@ void SqliteStore::ReadEvents(EventQuery query, EventsDone done) {
 
 Status SqliteStore::WriteGroup(const std::vector<CommitBatch>& group) {
   MUSTER_RETURN_IF_ERROR(database_.Execute("BEGIN IMMEDIATE"));
+  const std::int64_t newest_before = newest_event_;
   for (const CommitBatch& batch : group) {
     for (const StoreOperation& operation : batch.operations) {
       // No rollback after a failure: the store is poisoned, and closing the file drops what the
@@ -150,13 +165,22 @@ Status SqliteStore::WriteGroup(const std::vector<CommitBatch>& group) {
       MUSTER_RETURN_IF_ERROR(Write(operation));
     }
   }
+  MUSTER_RETURN_IF_ERROR(PruneEvents(newest_event_ - newest_before));
   return database_.Execute("COMMIT");
+}
+
+// Little at a time, for decisions wait for it; more than has come, so that none heap up.
+Status SqliteStore::PruneEvents(std::int64_t appended) {
+  const std::int64_t surplus = newest_event_ - kept_events_ + 1 - oldest_event_;
+  if (surplus < kPrunedAtOnce) return OkStatus();
+  oldest_event_ += std::min(surplus, std::max(kPrunedAtOnce, 2 * appended));
+  return statements_.delete_events.Bind(1, oldest_event_).Run();
 }
 
 Status SqliteStore::Write(const StoreOperation& operation) {
   Statements& s = statements_;
   return std::visit(
-      [&s](const auto& op) {
+      [this, &s](const auto& op) {
         using T = std::decay_t<decltype(op)>;
         if constexpr (std::is_same_v<T, PutJob>) {
           return s.put_job.Bind(1, op.job.id.value)
@@ -179,6 +203,7 @@ Status SqliteStore::Write(const StoreOperation& operation) {
           return s.put_node.Bind(1, op.node.name.value).Bind(2, Encode(op.node)).Run();
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
+          newest_event_ = std::max(newest_event_, static_cast<std::int64_t>(op.event.seq));
           return s.put_event.Bind(1, static_cast<std::int64_t>(op.event.seq))
               .Bind(2, op.event.job.value)
               .Bind(3, Encode(op.event))

@@ -20,7 +20,7 @@ struct SqliteStoreOptions {
   std::string path;
   std::int64_t max_pages = 0;         // 0: as large as the disk; tests make a full disk with it
   std::size_t max_queued = 10000;     // commits; a slower disk than that poisons the store
-  std::int64_t kept_events = 200000;  // older ones are removed when the store is opened
+  std::int64_t kept_events = 200000;  // of older ones a few hundred at most are still there
 };
 
 class SqliteStore final : public Store, private CommitBackend {
@@ -41,17 +41,23 @@ class SqliteStore final : public Store, private CommitBackend {
  private:
   struct Statements {
     SqliteStatement put_job, put_attempt, put_checkpoint, delete_checkpoint, put_node, put_event;
+    SqliteStatement delete_events;
     SqliteStatement events, events_of_job;
   };
 
   SqliteStore(SqliteDatabase database, const SqliteStoreOptions& options);
   Status PrepareStatements();
+  Status FindOldestEvent();
   Status WriteGroup(const std::vector<CommitBatch>& group) override;
   Status Write(const StoreOperation& operation);
+  Status PruneEvents(std::int64_t appended);
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) override;
 
   SqliteDatabase database_;
   Statements statements_;
+  const std::int64_t kept_events_;
+  std::int64_t oldest_event_ = 0;  // no older one is there
+  std::int64_t newest_event_ = 0;
   CommitQueue queue_;  // last: its thread uses the others
 };
 

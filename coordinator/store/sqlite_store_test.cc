@@ -166,6 +166,36 @@ TEST_F(SqliteStoreTest, OldEventsAreRemovedWhenItIsOpened) {
   EXPECT_EQ(state->events.front().seq, 16u);
 }
 
+// They were removed only when it was opened, so that a coordinator which ran for long kept them
+// all.
+TEST_F(SqliteStoreTest, OldEventsAreRemovedWhileItRunsAFewHundredAtATime) {
+  SqliteStoreOptions options = Options();
+  options.kept_events = 100;
+  auto store = SqliteStore::Open(options);
+  ASSERT_TRUE(store.ok());
+  std::uint64_t seq = 0;
+  const auto append = [&](int count) {
+    std::vector<StoreOperation> operations;
+    for (int i = 0; i < count; ++i) operations.push_back(AppendEvent{{.seq = ++seq}});
+    EXPECT_TRUE(CommitAndWait(**store, std::move(operations)).ok());
+  };
+  const auto oldest = [&] {
+    std::promise<std::uint64_t> found;
+    (*store)->ReadEvents({.limit = 1},
+                         [&](const auto& events) { found.set_value(events->at(0).seq); });
+    return found.get_future().get();
+  };
+  append(300);
+  EXPECT_EQ(oldest(), 1u);
+  append(1000);  // 1,200 too many
+  EXPECT_EQ(oldest(), 1201u);
+  append(300);
+  EXPECT_EQ(oldest(), 1501u);
+  for (int i = 0; i < 100; ++i) append(5);
+  EXPECT_LE(oldest(), seq - 99);
+  EXPECT_GT(oldest(), seq - 100 - 256);
+}
+
 TEST_F(SqliteStoreTest, WhatWasReportedDurableSurvivesSigkill) {
   const std::size_t told = CommitsUntilKilled(
       [this]() -> Result<std::unique_ptr<Store>> {
