@@ -14,6 +14,7 @@
 #include "trainer/distributed/groups_testing.h"
 #include "trainer/distributed/host_gang_testing.h"
 #include "trainer/distributed/in_process_communicator.h"
+#include "trainer/distributed/rank_env.h"
 #include "trainer/distributed/regions_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 

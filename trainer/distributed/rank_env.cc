@@ -41,6 +41,7 @@ class Reader {
 };
 
 bool IsTrue(std::string_view text) { return text == "True" || text == "true" || text == "1"; }
+bool IsFalse(std::string_view text) { return text == "False" || text == "false" || text == "0"; }
 
 Status ReadPlace(const Reader& reader, RankEnv* env) {
   constexpr std::int64_t kMaxRanks = 1 << 20;
@@ -79,6 +80,10 @@ Status ReadGuardian(const Reader& reader, RankEnv* env) {
   MUSTER_RETURN_IF_ERROR(
       reader.Integer("COLLECTIVE_TIMEOUT_SECONDS", 1, 7 * 86400, &env->collective_timeout_s));
   env->job_id = reader.Text(reader.Has(kJobIdVariable) ? kJobIdVariable : "TORCHELASTIC_RUN_ID");
+  const std::string_view no_shm = reader.Text(kShmDisableVariable);
+  if (!no_shm.empty() && !IsTrue(no_shm) && !IsFalse(no_shm))
+    return InvalidArgument(std::string(kShmDisableVariable) + "=" + std::string(no_shm) +
+                           " is neither 1 nor 0; unset it to share memory on a host");
   env->bind_address = reader.Text(kBindAddressVariable);
   env->resume_file = reader.Text(kResumeFileVariable);
   env->checkpoint_dir = reader.Text(kCheckpointDirVariable);
@@ -124,6 +129,10 @@ Result<RankEnv> ReadRankEnv(const GetEnv& get) {
   MUSTER_RETURN_IF_ERROR(ReadGuardian(reader, &env));
   MUSTER_RETURN_IF_ERROR(ReadBuddyRing(reader, &env));
   return env;
+}
+
+bool SharedMemoryDisabled(const GetEnv& get) {
+  return IsTrue(Reader(get).Text(kShmDisableVariable));
 }
 
 Rendezvous TakeRendezvous(RankEnv* env) {

@@ -20,6 +20,7 @@
 
 #include "common/base/proc_reader.h"
 #include "trainer/distributed/peer_proof.h"
+#include "trainer/distributed/rank_env.h"
 
 namespace muster {
 namespace {
@@ -128,10 +129,8 @@ class MeshMaker {
 
   // The host and the name of the socket.
   Answer Introduce() {
-    const char* disabled = std::getenv(kShmDisableVariable);
-    if (disabled != nullptr && *disabled != '\0' && std::string_view(disabled) != "0") {
+    if (SharedMemoryDisabled(std::getenv))
       return {false, std::string(kShmDisableVariable) + " is set"};
-    }
     const auto ready = [this]() -> Result<std::string> {
       MUSTER_RETURN_IF_ERROR(CheckMemfd());
       MUSTER_ASSIGN_OR_RETURN(const std::string host, HostIdentity());

@@ -15,8 +15,6 @@
 
 namespace muster {
 
-inline constexpr char kShmDisableVariable[] = "MUSTER_SHM_DISABLE";
-
 // Either a link, or why the group has to do without, the same reason on all ranks.
 struct UnixMesh {
   std::unique_ptr<UnixLink> link;

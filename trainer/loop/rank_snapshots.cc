@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,11 +27,6 @@ using SegmentName = std::array<char, 64>;
 void SetName(SegmentName* to, const std::string& name) {
   MUSTER_CHECK(name.size() < to->size(), "a segment's name fits its message");
   std::memcpy(to->data(), name.data(), name.size());
-}
-
-bool SharesNoMemory() {
-  const char* const value = std::getenv("MUSTER_SHM_DISABLE");
-  return value != nullptr && std::string_view(value) == "1";
 }
 
 }  // namespace
@@ -161,7 +155,7 @@ Status RankSnapshots::KeepBuddy(int replicas) {
                        .ring = env_.buddy_ring,
                        .generation = env_.generation,
                        .name = NameFor(kKept),
-                       .force_copy = SharesNoMemory()};
+                       .force_copy = SharedMemoryDisabled(std::getenv)};
   if (cut_) options.from = cut_->state;
   std::vector<std::unique_ptr<Segment>> copies =
       retained_.TakeOut([this](const Segment& each) { return IsOfThisRank(each, kKept); });
