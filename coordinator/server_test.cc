@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/coordinator_harness.h"
+#include "tests/support/eventually.h"
 
 namespace muster {
 namespace {
@@ -212,6 +213,33 @@ TEST_F(ServerTest, CheckpointsAreVerifiedOnRequestAndADamagedOneIsNotResumedFrom
   request.set_job("nonsense");
   EXPECT_EQ(Call(&v1::Client::Stub::VerifyCheckpoints, request, &response).code(),
             StatusCode::kNotFound);
+}
+
+// Its handler stayed for up to 48 hours, and 1,024 of them refused every change.
+TEST_F(ServerTest, AVerificationEndsWithItsCaller) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1", .scrub_outcome = v1::SCRUB_OUTCOME_UNSPECIFIED});
+  const std::string job = SubmitId(Spec("single", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  n1->ReportShard(job, 0, 50, "step-00000050");
+  WatchUntil(job, [](const v1::Job& j) { return j.checkpoints_size() > 0; });
+  const auto waiting = [this](int count) {
+    return HttpGet(server_->endpoint().http, "/metrics")
+               .find("\nmuster_pending_requests " + std::to_string(count) + "\n") !=
+           std::string::npos;
+  };
+  v1::VerifyCheckpointsRequest request;
+  request.set_job(job);
+  const auto context = Context();
+  std::thread caller([&] {
+    v1::VerifyCheckpointsResponse response;
+    const grpc::Status status = client_->VerifyCheckpoints(context.get(), request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  });
+  EXPECT_TRUE(Eventually([&] { return waiting(1); }));
+  context->TryCancel();
+  caller.join();
+  EXPECT_TRUE(Eventually([&] { return waiting(0); }));
 }
 
 TEST_F(ServerTest, ARestartedCoordinatorKnowsItsJobsAndAdoptsTheirRanks) {

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/checkpoint_format/shard_name.h"
+#include "common/job_spec/parse.h"
 
 namespace muster {
 namespace {
@@ -97,7 +98,7 @@ void ControlHarness::AdvanceTo(TimePoint end) {
 Reply ControlHarness::SubmitRaw(const std::string& yaml, const std::string& key) {
   std::array<char, 11> id;
   std::snprintf(id.data(), id.size(), "%010x", next_id_++ * 0x1111111);
-  Handle(SubmitRequested{next_request_++, yaml, key, JobId{id.data()}});
+  Handle(SubmitRequested{next_request_++, yaml, key, JobId{id.data()}, ParseJobSpec(yaml)});
   EXPECT_FALSE(replies_.empty());
   return replies_.back();
 }

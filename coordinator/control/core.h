@@ -162,6 +162,7 @@ class ControllerCore {
   void Handle(const NodeName& node, const ManifestWritten& message);
   void Handle(const NodeName& node, const CheckpointScrubbed& m) { scrubs_.Answered(node, m); }
   void On(const VerifyRequested& request) { scrubs_.Start(request); }
+  void On(const CallerGone& gone) { scrubs_.Forget(gone); }
 
   // --- nodes.cc ---
   void On(const WorkerHello& event);

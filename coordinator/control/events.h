@@ -10,6 +10,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
 #include "common/wire/messages.h"
 #include "coordinator/domain/records.h"
 
@@ -33,6 +35,8 @@ struct SubmitRequested {
   std::string spec_yaml;
   std::string key;  // empty: every call is a new job
   JobId new_id;     // ten random hexadecimal digits; becomes the id if the job is new
+  // What ParseJobSpec makes of spec_yaml; not parsed on the loop, since that may take a while.
+  Result<JobSpec> spec = InvalidArgument("the job file was not parsed");
 };
 
 struct CancelRequested {
@@ -86,6 +90,11 @@ struct VerifyRequested {
   std::string job;  // id, unique prefix of one, or name
 };
 
+// Who asked for it has gone; no reply is wanted any more.
+struct CallerGone {
+  RequestId request = 0;
+};
+
 // Of the edges: something that belongs into the cluster's timeline, such as a pilot job that came.
 struct ClusterNote {
   const char* kind = "";
@@ -118,9 +127,9 @@ struct WorkerStreamClosed {
 // Sent when Controller::NextDeadline() has passed; harmless at any other time.
 struct Tick {};
 
-using Event =
-    std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
-                 DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
-                 ClusterNote, WorkerHello, WorkerMessageReceived, WorkerStreamClosed, Tick>;
+using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
+                           DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
+                           CallerGone, ClusterNote, WorkerHello, WorkerMessageReceived,
+                           WorkerStreamClosed, Tick>;
 
 }  // namespace muster

@@ -36,6 +36,17 @@ TEST(SubmitTest, SameKeyAndFileGivesTheSameJob) {
   EXPECT_EQ(h.controller().Jobs().size(), 1u);
 }
 
+// Another version took it.
+TEST(SubmitTest, SameKeyAndFileGivesTheSameJobWhereTheFileIsRefusedByNow) {
+  ControlHarness h;
+  const JobId id = h.Submit(TrainYaml(), "k1");
+  h.Handle(SubmitRequested{77, TrainYaml(), "k1", JobId{"0123456789"}, InvalidArgument("no more")});
+  ASSERT_TRUE(h.LastReply().status.ok());
+  EXPECT_EQ(std::get<SubmitAccepted>(h.LastReply().body).id, id);
+  h.Handle(SubmitRequested{78, TrainYaml(), "k2", JobId{"0123456789"}, InvalidArgument("no more")});
+  EXPECT_EQ(h.LastReply().status.message(), "no more");
+}
+
 TEST(SubmitTest, SameKeyWithAnotherFileIsAConflict) {
   ControlHarness h;
   const JobId id = h.Submit(TrainYaml(), "k1");

@@ -494,6 +494,10 @@ void Scrubs::Start(const VerifyRequested& request) {
   if (job.scrub.id == 0) ReadNext(job);
 }
 
+void Scrubs::Forget(const CallerGone& gone) {
+  for (const auto& [at, job] : times_) std::erase(core_.jobs_.at(job).scrub.requests, gone.request);
+}
+
 void Scrubs::Reply(JobEntry& job, Status status) {
   Scrub& scrub = job.scrub;
   for (const RequestId request : scrub.requests) {

@@ -48,6 +48,8 @@ class Scrubs {
   // more.
   void Verify(JobEntry& job, const CheckpointRecord& checkpoint);
   void Start(const VerifyRequested& request);
+  // Goes on with what the request began, but answers it no more.
+  void Forget(const CallerGone& gone);
   void Answered(const NodeName& node, const CheckpointScrubbed& answer);
   // Its stream has ended, and with it what it was to answer.
   void NodeLost(const NodeName& node);

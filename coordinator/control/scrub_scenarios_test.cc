@@ -395,6 +395,15 @@ TEST(ScrubTest, WhatACancelledJobHasLeftIsReadOnlyOnRequest) {
   EXPECT_EQ(std::get<CheckpointsVerified>(h.Answered()->body).whole, 2);
 }
 
+TEST(ScrubTest, ACallerWhoHasGoneIsNotAnswered) {
+  Scrubbed h;
+  h.Verify(h.id);
+  h.Handle(CallerGone{Scrubbed::kRequest});
+  h.Scrub("n1", ScrubOutcome::kWhole);
+  h.Scrub("n1", ScrubOutcome::kWhole);
+  EXPECT_FALSE(h.Answered());
+}
+
 TEST(ScrubTest, ARequestIsAnsweredWhenAllWasRead) {
   Scrubbed h;
   h.Verify(h.id);

@@ -1,4 +1,4 @@
-// Submission: checked, recorded, acknowledged once that is durable.
+// Submission of a job file that was parsed: checked, recorded, acknowledged once that is durable.
 
 #include <filesystem>
 
@@ -42,7 +42,7 @@ Result<JobEntry*> ControllerCore::AcceptJob(const SubmitRequested& request) {
   if (request.spec_yaml.size() > kMaxSpecBytes || request.key.size() > kMaxKeyBytes) {
     return InvalidArgument("the job file may have 1 MiB and the key 256 bytes; this is more");
   }
-  MUSTER_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(request.spec_yaml));
+  MUSTER_ASSIGN_OR_RETURN(JobSpec spec, request.spec);
   if (options_.check_job) MUSTER_RETURN_IF_ERROR(options_.check_job(spec));
   const std::string output_dir =
       std::filesystem::path(OutputDirectory(spec, request.new_id)).lexically_normal().string();

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "common/base/version.h"
+#include "common/job_spec/parse.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
@@ -48,109 +49,137 @@ void FillSubmitted(const Reply& reply, v1::SubmitResponse* response) {
 ClientService::ClientService(Parts parts, std::string cluster)
     : parts_(parts), cluster_(std::move(cluster)) {}
 
-ClientService::Reactor* ClientService::OnLoop(Context* context, std::function<void(Finish)> call) {
-  Reactor* reactor = context->DefaultReactor();
-  if (const grpc::Status status = parts_.authenticator.Check(*context); !status.ok()) {
+ClientService::Reactor* ClientService::Begin(Context* context,
+                                             const std::function<void(const Call&)>& start) {
+  const auto refuse = [context](const grpc::Status& status) {
+    Reactor* reactor = context->DefaultReactor();
     reactor->Finish(status);
     return reactor;
-  }
+  };
+  if (const grpc::Status status = parts_.authenticator.Check(*context); !status.ok())
+    return refuse(status);
   if (calls_.fetch_add(1) >= kMaxCalls) {
     --calls_;
     ++refused_;
-    reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "the coordinator is busy; try again"});
-    return reactor;
+    return refuse({grpc::StatusCode::RESOURCE_EXHAUSTED, "the coordinator is busy; try again"});
   }
-  const Finish finish = [this, reactor](const Status& status) {
-    --calls_;
-    reactor->Finish(ToGrpcStatus(status));
-  };
-  parts_.loop.Post([call = std::move(call), finish] { call(finish); });
-  return reactor;
+  const Call call = UnaryCall::Begin(parts_.loop, calls_);
+  start(call);
+  return call.get();
 }
 
+ClientService::Reactor* ClientService::OnLoop(Context* context,
+                                              std::function<void(const Call&)> function) {
+  return Begin(context, [this, &function](const Call& call) {
+    parts_.loop.Post([call, function = std::move(function)] { function(call); });
+  });
+}
+
+template <typename Event>
+void ClientService::Ask(RequestId (ControllerRuntime::*ask)(Event, ControllerRuntime::ReplyHandler),
+                        Event event, const Call& call, std::function<void(const Reply&)> fill) {
+  const RequestId request =
+      (parts_.host.*ask)(std::move(event), [call, fill = std::move(fill)](const Reply& reply) {
+        fill(reply);
+        call->End(reply.status);
+      });
+  call->OnGone([this, request] { parts_.host.Forget(request); });
+}
+
+void ClientService::EndOnceDurable(const Call& call) {
+  parts_.host.AfterDurable([call](const Status& durable) { call->End(durable); });
+}
+
+void ClientService::BesideLoop(const Call& call, std::function<void()> work) {
+  if (pool_.TrySubmit(std::move(work))) return;
+  ++refused_;
+  parts_.loop.Post([call] { call->End(ResourceExhausted("the coordinator is busy; try again")); });
+}
+
+// Parsed beside the loop, in the order of their arrival. The request is copied, since it may be
+// gone by then with its caller.
 ClientService::Reactor* ClientService::Submit(Context* context, const v1::SubmitRequest* request,
                                               v1::SubmitResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
-    SubmitRequested event{0, request->spec_yaml(), request->key(), RandomJobId()};
-    parts_.host.Submit(std::move(event), [response, finish](const Reply& reply) {
-      FillSubmitted(reply, response);
-      finish(reply.status);
+  return Begin(context, [this, request, response](const Call& call) {
+    BesideLoop(call, [this, call, response, yaml = request->spec_yaml(), key = request->key()] {
+      SubmitRequested event{0, yaml, key, RandomJobId(), ParseJobSpec(yaml)};
+      parts_.loop.Post([this, call, response, event = std::move(event)] {
+        if (!call->open()) return;
+        Ask(&ControllerRuntime::Submit, event, call,
+            [response](const Reply& reply) { FillSubmitted(reply, response); });
+      });
     });
   });
 }
 
 ClientService::Reactor* ClientService::Cancel(Context* context, const v1::CancelRequest* request,
                                               v1::CancelResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     CancelRequested event{0, request->job(), request->reason()};
-    parts_.host.Cancel(std::move(event), [response, finish](const Reply& reply) {
+    Ask(&ControllerRuntime::Cancel, std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<CancelAccepted>(&reply.body)) {
         response->set_id(accepted->id.value);
         response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
       }
-      finish(reply.status);
     });
   });
 }
 
 ClientService::Reactor* ClientService::Suspend(Context* context, const v1::SuspendRequest* request,
                                                v1::SuspendResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     const double by = request->by_seconds();
     if (!(by >= 0 && by <= kMaxBySeconds)) {
-      return finish(InvalidArgument("by_seconds is out of range"));
+      return call->End(InvalidArgument("by_seconds is out of range"));
     }
     SuspendRequested event{0, request->job(), by, request->reason()};
-    parts_.host.Suspend(std::move(event), [response, finish](const Reply& reply) {
+    Ask(&ControllerRuntime::Suspend, std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<SuspendAccepted>(&reply.body)) {
         response->set_id(accepted->id.value);
         response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
       }
-      finish(reply.status);
     });
   });
 }
 
 ClientService::Reactor* ClientService::Resume(Context* context, const v1::ResumeRequest* request,
                                               v1::ResumeResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
-    parts_.host.Resume(ResumeRequested{0, request->job()}, [response, finish](const Reply& reply) {
+  return OnLoop(context, [this, request, response](const Call& call) {
+    ResumeRequested event{0, request->job()};
+    Ask(&ControllerRuntime::Resume, std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<ResumeAccepted>(&reply.body)) {
         response->set_id(accepted->id.value);
         response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
       }
-      finish(reply.status);
     });
   });
 }
 
 ClientService::Reactor* ClientService::Drain(Context* context, const v1::DrainRequest* request,
                                              v1::DrainResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     const double by = request->by_seconds();
     if (!(by >= 0 && by <= kMaxBySeconds)) {
-      return finish(InvalidArgument("by_seconds is out of range"));
+      return call->End(InvalidArgument("by_seconds is out of range"));
     }
     DrainRequested event{0, NodeName{request->node()}, by, request->reason()};
-    parts_.host.Drain(std::move(event), [response, finish](const Reply& reply) {
+    Ask(&ControllerRuntime::Drain, std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<DrainAccepted>(&reply.body)) {
         response->set_state(static_cast<v1::NodeState>(static_cast<int>(accepted->state)));
         for (const JobId& job : accepted->jobs) response->add_jobs(job.value);
       }
-      finish(reply.status);
     });
   });
 }
 
 ClientService::Reactor* ClientService::Undrain(Context* context, const v1::UndrainRequest* request,
                                                v1::UndrainResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     UndrainRequested event{0, NodeName{request->node()}};
-    parts_.host.Undrain(std::move(event), [response, finish](const Reply& reply) {
+    Ask(&ControllerRuntime::Undrain, std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<UndrainAccepted>(&reply.body)) {
         response->set_state(static_cast<v1::NodeState>(static_cast<int>(accepted->state)));
       }
-      finish(reply.status);
     });
   });
 }
@@ -158,19 +187,18 @@ ClientService::Reactor* ClientService::Undrain(Context* context, const v1::Undra
 ClientService::Reactor* ClientService::InjectFault(Context* context,
                                                    const v1::InjectFaultRequest* request,
                                                    v1::InjectFaultResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     InjectFaultRequested event{0,
                                request->job(),
                                request->rank(),
                                NodeName{request->node()},
                                request->kind(),
                                request->argument()};
-    parts_.host.InjectFault(std::move(event), [response, finish](const Reply& reply) {
+    Ask(&ControllerRuntime::InjectFault, std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<FaultAccepted>(&reply.body)) {
         response->set_node(accepted->node.value);
         response->set_generation(accepted->generation);
       }
-      finish(reply.status);
     });
   });
 }
@@ -178,31 +206,31 @@ ClientService::Reactor* ClientService::InjectFault(Context* context,
 ClientService::Reactor* ClientService::VerifyCheckpoints(
     Context* context, const v1::VerifyCheckpointsRequest* request,
     v1::VerifyCheckpointsResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
-    parts_.host.Verify(VerifyRequested{0, request->job()}, [response, finish](const Reply& reply) {
+  return OnLoop(context, [this, request, response](const Call& call) {
+    VerifyRequested event{0, request->job()};
+    Ask(&ControllerRuntime::Verify, std::move(event), call, [response](const Reply& reply) {
       if (const auto* verified = std::get_if<CheckpointsVerified>(&reply.body)) {
         response->set_whole(verified->whole);
         for (const std::string& directory : verified->damaged) response->add_damaged(directory);
       }
-      finish(reply.status);
     });
   });
 }
 
 ClientService::Reactor* ClientService::GetJob(Context* context, const v1::GetJobRequest* request,
                                               v1::Job* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     const Result<JobView> view = parts_.host.controller().FindJob(request->job());
-    if (!view.ok()) return finish(view.status());
+    if (!view.ok()) return call->End(view.status());
     *response = ToProto(*view, JobDetail::kFull, SystemClock().Now());
-    parts_.host.AfterDurable(finish);
+    EndOnceDurable(call);
   });
 }
 
 ClientService::Reactor* ClientService::ListJobs(Context* context,
                                                 const v1::ListJobsRequest* request,
                                                 v1::ListJobsResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     const std::int64_t oldest = SystemClock().UnixMillis() - kDayMillis;
     const TimePoint now = SystemClock().Now();
     for (const JobView& view : parts_.host.controller().Jobs()) {
@@ -210,83 +238,93 @@ ClientService::Reactor* ClientService::ListJobs(Context* context,
       if (!old || request->all()) *response->add_jobs() = ToProto(view, JobDetail::kSummary, now);
     }
     *response->mutable_cluster() = ToProto(parts_.host.controller().ClusterGoodput(now));
-    parts_.host.AfterDurable(finish);
+    EndOnceDurable(call);
   });
 }
 
 ClientService::Reactor* ClientService::ListNodes(Context* context, const v1::ListNodesRequest*,
                                                  v1::ListNodesResponse* response) {
-  return OnLoop(context, [this, response](const Finish& finish) {
+  return OnLoop(context, [this, response](const Call& call) {
     for (const NodeView& view : parts_.host.controller().Nodes()) {
       *response->add_nodes() = ToProto(view);
     }
-    parts_.host.AfterDurable(finish);
+    EndOnceDurable(call);
   });
 }
 
 ClientService::Reactor* ClientService::ListEvents(Context* context,
                                                   const v1::ListEventsRequest* request,
                                                   v1::ListEventsResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     EventQuery query{.job = {}, .after_seq = request->after_seq(), .limit = request->limit()};
     if (query.limit <= 0 || query.limit > kMaxEvents) query.limit = kMaxEvents;
     if (!request->job().empty()) {
       const Result<JobView> view = parts_.host.controller().FindJob(request->job());
-      if (!view.ok()) return finish(view.status());
+      if (!view.ok()) return call->End(view.status());
       query.job = view->record->id;
     }
     const auto& kept = parts_.host.controller().Events();
     const bool all_in_memory = !kept.empty() && kept.front().seq <= query.after_seq + 1;
-    if (!all_in_memory) return ListStoredEvents(std::move(query), response, finish);
+    if (!all_in_memory) return ListStoredEvents(std::move(query), response, call);
     auto event = std::upper_bound(
         kept.begin(), kept.end(), query.after_seq,
         [](std::uint64_t seq, const EventRecord& record) { return seq < record.seq; });
     for (; event != kept.end() && response->events_size() < query.limit; ++event) {
       if (query.job.empty() || event->job == query.job) *response->add_events() = ToProto(*event);
     }
-    parts_.host.AfterDurable(finish);
+    EndOnceDurable(call);
   });
 }
 
-// Only what is durable is in the store, so nothing need be waited for.
+// Only what is durable is in the store, so nothing need be waited for. A caller may go while the
+// store reads, and then this service may end before the store: its thread only posts.
 void ClientService::ListStoredEvents(EventQuery query, v1::ListEventsResponse* response,
-                                     Finish finish) {
-  parts_.store.ReadEvents(std::move(query), [this, response, finish = std::move(finish)](
-                                                Result<std::vector<EventRecord>> events) {
-    Status status = events.ok() ? OkStatus() : events.status();
-    if (events.ok()) {
-      for (const EventRecord& event : *events) *response->add_events() = ToProto(event);
-    }
-    parts_.loop.Post([finish, status = std::move(status)] { finish(status); });
+                                     const Call& call) {
+  const auto convert = [this, response, call](const std::vector<EventRecord>& events) {
+    auto found = std::make_shared<v1::ListEventsResponse>();
+    for (const EventRecord& event : events) *found->add_events() = ToProto(event);
+    parts_.loop.Post([response, call, found] {
+      if (call->open()) response->Swap(found.get());
+      call->End(OkStatus());
+    });
+  };
+  parts_.store.ReadEvents(std::move(query), [this, &loop = parts_.loop, call,
+                                             convert](Result<std::vector<EventRecord>> read) {
+    auto events = std::make_shared<Result<std::vector<EventRecord>>>(std::move(read));
+    loop.Post([this, call, convert, events] {
+      if (!events->ok()) return call->End(events->status());
+      if (call->open()) BesideLoop(call, [convert, events] { convert(**events); });
+    });
   });
 }
 
 ClientService::Reactor* ClientService::ReadLog(Context* context, const v1::ReadLogRequest* request,
                                                v1::ReadLogResponse* response) {
-  return OnLoop(context, [this, request, response](const Finish& finish) {
+  return OnLoop(context, [this, request, response](const Call& call) {
     const Result<LogLocation> location =
         parts_.host.controller().LocateLog(request->job(), request->rank(), request->generation());
-    if (!location.ok()) return finish(location.status());
+    if (!location.ok()) return call->End(location.status());
     parts_.workers.ReadLog(*location, request->rank(), request->offset(),
-                           [response, finish, final = location->final](Result<v1::LogChunk> chunk) {
-                             if (!chunk.ok()) return finish(chunk.status());
+                           [response, call, final = location->final](Result<v1::LogChunk> chunk) {
+                             if (!call->open()) return;
+                             if (!chunk.ok()) return call->End(chunk.status());
                              response->set_data(std::move(*chunk->mutable_data()));
                              response->set_next_offset(chunk->next_offset());
                              response->set_at_end(chunk->at_end());
                              response->set_final(final);
                              response->set_path(chunk->path());
-                             finish(OkStatus());
+                             call->End(OkStatus());
                            });
   });
 }
 
 ClientService::Reactor* ClientService::Version(Context* context, const v1::VersionRequest*,
                                                v1::VersionResponse* response) {
-  return OnLoop(context, [this, response](const Finish& finish) {
+  return OnLoop(context, [this, response](const Call& call) {
     response->set_version(kVersion);
     response->set_protocol_version(kProtocolVersion);
     response->set_cluster(cluster_);
-    finish(OkStatus());
+    call->End(OkStatus());
   });
 }
 

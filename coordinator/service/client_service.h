@@ -1,8 +1,10 @@
 // ClientService: what the muster CLI asks, answered from the controller's views or by its replies.
 //
 // Owned by the server. gRPC's threads call the RPC functions, which only check who calls and post;
-// the rest runs on the loop's thread. Nothing is told that is not durable. Calls that wait are
-// bounded by kMaxCalls; more are refused with RESOURCE_EXHAUSTED and counted.
+// the rest runs on the loop's thread, but for what takes long of a single call: the parsing of a
+// job file, the message of thousands of events. Nothing is told that is not durable. Calls that
+// wait are bounded by kMaxCalls and end with their caller; more are refused with RESOURCE_EXHAUSTED
+// and counted.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -10,12 +12,15 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
+#include "common/runtime/worker_pool.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/controller_runtime.h"
+#include "coordinator/service/unary_call.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
 #include "coordinator/store/store.h"
@@ -26,7 +31,8 @@ namespace muster {
 class ClientService final : public v1::Client::CallbackService {
  public:
   static constexpr int kMaxCalls = 4096;
-  static constexpr int kMaxEvents = 10000;  // of one ListEvents
+  static constexpr int kMaxEvents = 10000;            // of one ListEvents
+  static constexpr std::size_t kMaxBesideLoop = 256;  // calls that wait for the pool
 
   struct Parts {
     EventLoop& loop;
@@ -60,15 +66,27 @@ class ClientService final : public v1::Client::CallbackService {
   std::uint64_t refused_calls() const { return refused_; }
 
  private:
-  using Finish = std::function<void(const Status&)>;
-  // Checks who calls and runs `call` on the loop; it must call its Finish exactly once.
-  Reactor* OnLoop(Context* context, std::function<void(Finish)> call);
-  void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, Finish finish);
+  using Call = std::shared_ptr<UnaryCall>;
+
+  // Checks who calls and starts the call, on gRPC's thread.
+  Reactor* Begin(Context* context, const std::function<void(const Call&)>& start);
+  // The same on the loop, where the request may be read until `function` returns. The call must be
+  // ended.
+  Reactor* OnLoop(Context* context, std::function<void(const Call&)> function);
+  // Asks the host. `fill` puts its answer into the response; not called where the caller has gone.
+  template <typename Event>
+  void Ask(RequestId (ControllerRuntime::*ask)(Event, ControllerRuntime::ReplyHandler), Event event,
+           const Call& call, std::function<void(const Reply&)> fill);
+  void EndOnceDurable(const Call& call);
+  // Work of the call's that takes long, on the pool; any thread.
+  void BesideLoop(const Call& call, std::function<void()> work);
+  void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
 
   Parts parts_;
   const std::string cluster_;
   std::atomic<int> calls_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
+  WorkerPool pool_{"calls", /*threads=*/1, kMaxBesideLoop};
 };
 
 }  // namespace muster

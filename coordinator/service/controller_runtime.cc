@@ -103,51 +103,60 @@ void ControllerRuntime::HandleWaiting() {
   if (!closed_ && waiting_.empty()) ArmTimer();
 }
 
-void ControllerRuntime::Submit(SubmitRequested event, ReplyHandler handler) {
-  HandleRequest(std::move(event), std::move(handler));
+RequestId ControllerRuntime::Submit(SubmitRequested event, ReplyHandler handler) {
+  return HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerRuntime::Cancel(CancelRequested event, ReplyHandler handler) {
-  HandleRequest(std::move(event), std::move(handler));
+RequestId ControllerRuntime::Cancel(CancelRequested event, ReplyHandler handler) {
+  return HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerRuntime::Suspend(SuspendRequested event, ReplyHandler handler) {
-  HandleRequest(std::move(event), std::move(handler));
+RequestId ControllerRuntime::Suspend(SuspendRequested event, ReplyHandler handler) {
+  return HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerRuntime::Resume(ResumeRequested event, ReplyHandler handler) {
-  HandleRequest(std::move(event), std::move(handler));
+RequestId ControllerRuntime::Resume(ResumeRequested event, ReplyHandler handler) {
+  return HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerRuntime::Drain(DrainRequested event, ReplyHandler handler) {
-  HandleRequest(std::move(event), std::move(handler));
+RequestId ControllerRuntime::Drain(DrainRequested event, ReplyHandler handler) {
+  return HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerRuntime::Undrain(UndrainRequested event, ReplyHandler handler) {
-  HandleRequest(std::move(event), std::move(handler));
+RequestId ControllerRuntime::Undrain(UndrainRequested event, ReplyHandler handler) {
+  return HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerRuntime::InjectFault(InjectFaultRequested event, ReplyHandler handler) {
-  HandleRequest(std::move(event), std::move(handler));
+RequestId ControllerRuntime::InjectFault(InjectFaultRequested event, ReplyHandler handler) {
+  return HandleRequest(std::move(event), std::move(handler));
 }
 
-void ControllerRuntime::Verify(VerifyRequested event, ReplyHandler handler) {
-  HandleRequest(std::move(event), std::move(handler));
+RequestId ControllerRuntime::Verify(VerifyRequested event, ReplyHandler handler) {
+  return HandleRequest(std::move(event), std::move(handler));
+}
+
+// Bounded where it has to wait: there are no more handlers than that, and while an event waits, new
+// requests are refused.
+void ControllerRuntime::Forget(RequestId request) {
+  if (handlers_.erase(request) > 0) Handle(CallerGone{request});
 }
 
 template <typename Request>
-void ControllerRuntime::HandleRequest(Request event, ReplyHandler handler) {
+RequestId ControllerRuntime::HandleRequest(Request event, ReplyHandler handler) {
   const bool full = handlers_.size() >= kMaxPendingRequests || uncommitted_ >= kMaxUncommitted ||
                     HoldsBackTooMuch() || !waiting_.empty();
   if (closed_ || full) {
     ++refused_requests_;
-    return handler(Reply{.status = closed_ ? Unavailable("the coordinator is shutting down")
-                                           : ResourceExhausted("too much waits for the "
-                                                               "coordinator's disk; try again")});
+    handler(Reply{.status = closed_ ? Unavailable("the coordinator is shutting down")
+                                    : ResourceExhausted("too much waits for the "
+                                                        "coordinator's disk; try again")});
+    return 0;
   }
-  event.request = next_request_++;
-  handlers_.emplace(event.request, std::move(handler));
+  const RequestId request = next_request_++;
+  event.request = request;
+  handlers_.emplace(request, std::move(handler));
   HandleNow(std::move(event));
+  return request;
 }
 
 void ControllerRuntime::Take(Effects effects) {

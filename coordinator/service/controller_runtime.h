@@ -63,15 +63,18 @@ class ControllerRuntime {
   // `taken` is called once the event is handled, at once unless it has to wait; not after Close,
   // and not where the event's session has ended while it waited.
   void Handle(Event event, std::function<void()> taken = nullptr);
-  // The event's `request` is set here; `handler` is called exactly once.
-  void Submit(SubmitRequested event, ReplyHandler handler);
-  void Cancel(CancelRequested event, ReplyHandler handler);
-  void Suspend(SuspendRequested event, ReplyHandler handler);
-  void Resume(ResumeRequested event, ReplyHandler handler);
-  void Drain(DrainRequested event, ReplyHandler handler);
-  void Undrain(UndrainRequested event, ReplyHandler handler);
-  void InjectFault(InjectFaultRequested event, ReplyHandler handler);
-  void Verify(VerifyRequested event, ReplyHandler handler);
+  // The event's `request` is set here, and returned; 0: refused. `handler` is called exactly once,
+  // unless the request is forgotten before.
+  RequestId Submit(SubmitRequested event, ReplyHandler handler);
+  RequestId Cancel(CancelRequested event, ReplyHandler handler);
+  RequestId Suspend(SuspendRequested event, ReplyHandler handler);
+  RequestId Resume(ResumeRequested event, ReplyHandler handler);
+  RequestId Drain(DrainRequested event, ReplyHandler handler);
+  RequestId Undrain(UndrainRequested event, ReplyHandler handler);
+  RequestId InjectFault(InjectFaultRequested event, ReplyHandler handler);
+  RequestId Verify(VerifyRequested event, ReplyHandler handler);
+  // The caller has gone: its handler is dropped. What it asked for goes on.
+  void Forget(RequestId request);
 
   // Calls `function` with OK once everything decided so far is durable, at once if it is; with the
   // reason if it never will be. What a query read from the controller is told through this.
@@ -105,7 +108,7 @@ class ControllerRuntime {
   };
 
   template <typename Request>
-  void HandleRequest(Request event, ReplyHandler handler);
+  RequestId HandleRequest(Request event, ReplyHandler handler);
   Now ReadClock() const;
   bool HoldsBackTooMuch() const { return uncommitted_ + held_messages_ >= kMaxHeldBack; }
   void HandleNow(const Event& event);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/version.h"
+#include "common/job_spec/parse.h"
 #include "coordinator/store/memory_store.h"
 
 namespace muster {
@@ -84,7 +85,7 @@ class ControllerRuntimeTest : public ::testing::Test {
     return event;
   }
   void Submit(const std::string& id, const std::string& key) {
-    host_.Submit({0, kSpec, key, JobId{id}},
+    host_.Submit({0, kSpec, key, JobId{id}, ParseJobSpec(kSpec)},
                  [this](const Reply& reply) { replies_.push_back(reply); });
   }
 
@@ -113,6 +114,24 @@ TEST_F(ControllerRuntimeTest, NothingIsToldBeforeItIsDurable) {
     EXPECT_THAT(sink_.events, Contains("submitted"));
     EXPECT_EQ(sink_.CountSends<Prepare>(), 1);
     EXPECT_GT(sink_.changes, 0u);
+  });
+}
+
+TEST_F(ControllerRuntimeTest, ARequestWhoseCallerHasGoneGoesOnUnanswered) {
+  OnLoop([this] {
+    store_.Hold();
+    const RequestId request =
+        host_.Submit({0, kSpec, "", JobId{"0000000001"}, ParseJobSpec(kSpec)},
+                     [this](const Reply& reply) { replies_.push_back(reply); });
+    EXPECT_EQ(host_.pending_requests(), 1u);
+    host_.Forget(request);
+    EXPECT_EQ(host_.pending_requests(), 0u);
+    host_.Forget(request);
+    store_.ReleaseHeld();
+  });
+  OnLoop([this] {
+    EXPECT_TRUE(replies_.empty());
+    EXPECT_TRUE(host_.controller().FindJob("0000000001").ok());
   });
 }
 

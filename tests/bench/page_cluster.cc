@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "common/base/version.h"
+#include "common/job_spec/parse.h"
 #include "common/runtime/event_loop.h"
 #include "common/telemetry/http_server.h"
 #include "coordinator/control/controller.h"
@@ -83,7 +84,8 @@ class FedController {
   }
 
   void Submit(int number) {
-    Handle(SubmitRequested{++request_, JobFile(number), "", IdOf(number)});
+    const std::string yaml = JobFile(number);
+    Handle(SubmitRequested{++request_, yaml, "", IdOf(number), ParseJobSpec(yaml)});
   }
   void Cancel(int number) { Handle(CancelRequested{++request_, IdOf(number).value, ""}); }
 

@@ -2,6 +2,7 @@
 // got no answer, with the same key.
 #include <cstdio>
 
+#include "common/job_spec/parse.h"
 #include "tests/simulation/world.h"
 
 namespace muster::sim {
@@ -69,6 +70,7 @@ void World::Ask(int number) {
   if (request.id) return;
   SubmitRequested submit;
   submit.spec_yaml = request.yaml;
+  submit.spec = ParseJobSpec(request.yaml);
   submit.key = request.key;
   char id[16];
   std::snprintf(id, sizeof id, "%010llx",

@@ -200,6 +200,7 @@ void FakeWorker::HandleLocked(const Coordinator& message) {
       return SendLocked(reply);
     }
     case Coordinator::kScrubCheckpoint: {
+      if (options_.scrub_outcome == v1::SCRUB_OUTCOME_UNSPECIFIED) return;
       const v1::ScrubCheckpoint& scrub = message.scrub_checkpoint();
       v1::WorkerMessage reply;
       v1::CheckpointScrubbed& scrubbed = *reply.mutable_checkpoint_scrubbed();

@@ -33,6 +33,7 @@ struct FakeWorkerOptions {
   bool train_on_launch = true;  // started, formed, resumed, first step; else only started
   std::string log_text = "line one\nline two\n";
   bool allow_faults = false;
+  // UNSPECIFIED: it never answers.
   muster::v1::ScrubOutcome scrub_outcome = muster::v1::SCRUB_OUTCOME_WHOLE;
   std::string scrub_detail;
 };

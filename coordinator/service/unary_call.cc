@@ -1,0 +1,42 @@
+#include "coordinator/service/unary_call.h"
+
+#include <utility>
+
+#include "common/rpc/grpc_status.h"
+
+namespace muster {
+
+std::shared_ptr<UnaryCall> UnaryCall::Begin(EventLoop& loop, std::atomic<int>& calls) {
+  std::shared_ptr<UnaryCall> call(new UnaryCall(loop, calls));
+  call->self_ = call;
+  return call;
+}
+
+void UnaryCall::End(const Status& status) {
+  if (std::exchange(ended_, true)) return;
+  gone_ = nullptr;
+  --calls_;
+  Finish(ToGrpcStatus(status));
+}
+
+void UnaryCall::OnGone(std::function<void()> gone) {
+  if (open()) gone_ = std::move(gone);
+}
+
+// gRPC calls it also for a call that has ended, and before OnDone.
+void UnaryCall::OnCancel() {
+  loop_.Post([self = self_] { self->EndGone(); });
+}
+
+void UnaryCall::EndGone() {
+  const auto gone = std::exchange(gone_, nullptr);
+  if (open() && gone) gone();
+  End(Cancelled("the caller has gone"));
+}
+
+void UnaryCall::OnDone() {
+  // The last of it, where the loop holds no more.
+  const std::shared_ptr<UnaryCall> self = std::move(self_);
+}
+
+}  // namespace muster

@@ -1,0 +1,47 @@
+// UnaryCall: a call of a client that the loop answers, until it is answered or its caller has gone.
+//
+// gRPC owns the call's request and response. The request is there until Begin's caller returns to
+// gRPC; the response is the loop's from then on, as long as the call is open. What waits for an
+// answer holds the call, asks open() before it touches the response, and says with OnGone what is
+// to be given up when the caller goes away.
+//
+// Loop thread, except Begin and what gRPC calls.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "common/base/status.h"
+#include "common/runtime/event_loop.h"
+
+namespace muster {
+
+class UnaryCall final : public grpc::ServerUnaryReactor,
+                        public std::enable_shared_from_this<UnaryCall> {
+ public:
+  // `calls` counts this one until it has ended; both outlive it.
+  static std::shared_ptr<UnaryCall> Begin(EventLoop& loop, std::atomic<int>& calls);
+
+  bool open() const { return !ended_; }
+  // The first one counts.
+  void End(const Status& status);
+  // Calls `gone` once the caller has gone, unless the call has ended before.
+  void OnGone(std::function<void()> gone);
+
+ private:
+  UnaryCall(EventLoop& loop, std::atomic<int>& calls) : loop_(loop), calls_(calls) {}
+  void OnCancel() override;
+  void OnDone() override;
+  void EndGone();
+
+  EventLoop& loop_;
+  std::atomic<int>& calls_;
+  bool ended_ = false;
+  std::function<void()> gone_;
+  std::shared_ptr<UnaryCall> self_;  // until OnDone
+};
+
+}  // namespace muster
