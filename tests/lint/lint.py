@@ -7,6 +7,7 @@
 The rules are the functions of RULES below; CONTRIBUTING.md explains them.
 """
 
+import fnmatch
 import os
 import pathlib
 import re
@@ -277,6 +278,88 @@ def check_built(tree):
             yield name, 1, "no CMakeLists.txt names it, so nothing builds or runs it"
 
 
+def names_of(head):
+    """(name, kind, detail) of a declaration at the scope of a namespace, in which text tells nearly as much as a parser."""
+    head = re.sub(r"^template ?<[^()]*?> ?(?=\w)", "", head)
+    if match := re.fullmatch(r"(?:struct|class|union|enum(?: class)?) (\w+)[^(]*", head):
+        return match.group(1), "type", ""
+    if match := re.fullmatch(r"(?:using|namespace) (\w+) = (.*)", head):
+        return match.group(1), "alias", match.group(2)
+    if re.match(r"(?:using|static_assert)\b", head):
+        return None
+    if match := re.fullmatch(r"[^=({]*?([A-Za-z_]\w*)(?:\[[^]]*\])* ?(?:=.*)?", head):
+        return match.group(1), "variable", ""
+    if match := re.match(r"[^=(]*?(?<![:~\w])(\w+) ?\((.*)\)", head):
+        types = [re.sub(r" ?=.*", "", parameter).strip() for parameter in match.group(2).split(",")]
+        return match.group(1), "function", ",".join(re.sub(r"[ &*]\w+$", "", each) for each in types)
+    return None
+
+
+def anonymous_names(text):
+    """What the anonymous namespaces of a source declare, each as names_of() has it."""
+    text = NO_CODE.sub(" ", text)
+    scopes, start, found = [], 0, set()  # of each open block: a namespace's name, or None for any other
+    for match in re.finditer(r"[{};]", text):
+        head = " ".join(text[start:match.start()].split())
+        if match.group(0) != "}" and head and "" in scopes and None not in scopes:
+            found.add(names_of(head))
+        if match.group(0) == "{":
+            namespace = re.fullmatch(r"(?:inline )?namespace ?([\w:]*)", head)
+            scopes.append(namespace.group(1) if namespace else None)
+        elif match.group(0) == "}" and scopes:
+            scopes.pop()
+        start = match.end()
+    return found - {None}
+
+
+def expanded(tree, file, text, sources):
+    """Sources of a call, with what set() and file(GLOB) of the same CMake file put into its variables."""
+    folder = os.path.dirname(file)
+    for source in sources:
+        variable = re.fullmatch(r"\$\{(\w+)\}", source)
+        if not variable:
+            yield source
+            continue
+        for call in re.finditer(rf"\b(set|file)\((?:GLOB )?{variable.group(1)}\s([^)]*)\)", text):
+            for word in call.group(2).split():
+                if call.group(1) == "set":
+                    yield word
+                else:
+                    yield from (os.path.relpath(name, folder) for name in tree.files if not name.endswith("_test.cc")
+                                and fnmatch.fnmatch(name, os.path.join(folder, word)))
+
+
+def check_unity(tree):
+    """Sources of a library are compiled in batches, where they share one anonymous namespace."""
+    for file in (f for f in tree.files if f.endswith(("CMakeLists.txt", ".cmake"))):
+        text = re.sub(r"#.*", "", "\n".join(tree.lines(file)))
+        for call in re.finditer(r"^ *muster_(?:library|program)\(([^)]*)\)", text, re.M):
+            words, key, lists = call.group(1).split(), "", {}
+            for word in words:
+                if word.isupper() and "_" not in word.strip("_"):
+                    key = word
+                lists.setdefault(key, []).append(word)
+            if re.search(rf"set_target_properties\([^)]*\b{re.escape(words[0])}\b[^)]*UNITY_BUILD OFF", text):
+                continue
+            line = text.count("\n", 0, call.start()) + 1
+            alone = set(lists.get("ALONE", [])[1:])
+            for stale in sorted(alone - set(lists.get("SOURCES", []))):
+                yield file, line, f"{stale} after ALONE is no source of {words[0]}: remove it"
+            seen = {}
+            for source in expanded(tree, file, text, lists.get("SOURCES", [])[1:]):
+                path = os.path.normpath(os.path.join(os.path.dirname(file), source))
+                if source in alone or path not in tree.files:
+                    continue
+                for name, kind, detail in sorted(anonymous_names("\n".join(tree.lines(path)))):
+                    for other, other_kind, other_detail in seen.get(name, ()):
+                        overloads = kind == other_kind == "function" and detail != other_detail
+                        same = kind == other_kind == "alias" and detail == other_detail
+                        if not overloads and not same and other != source:
+                            yield file, line, (f"{other} and {source} both have a '{name}' of their own: define it once,"
+                                               f" or put one of them after ALONE of {words[0]}")
+                    seen.setdefault(name, []).append((source, kind, detail))
+
+
 def check_changelog(tree):
     name = "CHANGELOG.md"
     if name not in tree.files:
@@ -316,6 +399,7 @@ RULES = {
     "words": check_words,
     "renamed": check_renamed,
     "not-built": check_built,
+    "unity": check_unity,
     "changelog": check_changelog,
     "format": check_format,
 }

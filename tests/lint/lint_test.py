@@ -172,6 +172,43 @@ class LintTest(unittest.TestCase):
         self.assertEqual(lint.lint(self.root), [])
         self.put("common/net/b.cc", "int b;\n")
         self.expect("common/net/b.cc", 1, "not-built")
+    def put_batch(self, first, second, cmake="muster_library(x SOURCES base/a.cc base/b.cc)\n"):
+        self.put("common/CMakeLists.txt", "# a library\n" + cmake)
+        self.plant("namespace muster {\nnamespace {\n" + first + "\n}\nint A() { return 1; }\n}")
+        self.put("common/base/b.cc", "namespace {\n" + second + "\n}  // namespace\n")
+
+    def test_two_sources_of_a_batch_with_a_name_of_their_own(self):
+        for first, second in (("constexpr int kN = F(3);", "constexpr Duration kN(4);"),
+                              ("struct N { int a; };", "int N(int a) { return a; }"),
+                              ("int F(const T& a, int b) {\n  if (a) {}\n  return b;\n}", "int F(const T& x, int y);"),
+                              ("namespace n = a::b;", "namespace n = a::c;"),
+                              ("template <typename T>\nvoid F(T a) {}", "template <typename T>\nvoid F(T b) {}")):
+            with self.subTest(first):
+                self.put_batch(first, second)
+                self.expect("common/CMakeLists.txt", 2, "unity")
+
+    def test_sources_that_a_variable_holds(self):
+        for variable in ("set(v base/a.cc base/b.cc)", "file(GLOB v RELATIVE here base/*.cc)"):
+            with self.subTest(variable):
+                self.put_batch("int n;", "int n;", variable + "\nmuster_library(x SOURCES ${v})\n")
+                self.assertIn(("common/CMakeLists.txt", 3, "unity"), [(n, l, r) for n, l, r, _ in lint.lint(self.root)])
+
+    def test_what_two_sources_of_a_batch_may_both_have(self):
+        for first, second in (("using J = a::json;\nusing b::c;", "using J = a::json;\nusing b::c;"),
+                              ("void F(int a) {}", "void F(double a) {}"),
+                              ("void F() {\n  int n = 1;\n}", "int n = 2;"),
+                              ("// int n;", "int n = 2;")):
+            with self.subTest(first):
+                self.put_batch(first, second)
+                self.assertEqual(lint.lint(self.root), [])
+
+    def test_a_source_that_is_compiled_alone_may_have_any_name(self):
+        self.put_batch("int n;", "int n;", "muster_library(x\n  SOURCES base/a.cc base/b.cc\n  ALONE base/b.cc)\n")
+        self.assertEqual(lint.lint(self.root), [])
+
+    def test_a_source_that_is_compiled_alone_is_there(self):
+        self.put_batch("int n;", "int m;", "muster_library(x\n  SOURCES base/a.cc base/b.cc\n  ALONE base/c.cc)\n")
+        self.expect("common/CMakeLists.txt", 2, "unity")
 
     def test_the_changelog_is_there(self):
         os.remove(self.root / "CHANGELOG.md")
