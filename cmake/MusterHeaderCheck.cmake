@@ -43,6 +43,9 @@ function(muster_header_check)
     list(APPEND headers ${found})
   endforeach()
   list(FILTER headers EXCLUDE REGEX "^trainer/cuda/")  # it stands on a CUDA toolkit
+  if(NOT MUSTER_CONTROL)
+    list(FILTER headers EXCLUDE REGEX "^common/(rpc|runtime|security|telemetry)/")
+  endif()
   foreach(kind
       "aten ^(trainer/(device|loop|model|sharding|verbs)|tests/parity)/"
       "grpc ^(cli|common/rpc|coordinator/service|worker/allocation|worker/service|tests)/"
