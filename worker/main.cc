@@ -143,7 +143,8 @@ void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, st
       ->option_text("DIR")
       ->envname("MUSTER_TLS");
   app.add_option("--join", *join,
-                 "Join token, or a file with one, for the node's credentials at its first start; it names the coordinator")
+                 "Join token, or a file with one, for the node's credentials at its first start; "
+                 "it names the coordinator")
       ->option_text("TOKEN")
       ->envname("MUSTER_JOIN_TOKEN");
 }

@@ -25,7 +25,7 @@ struct JobHistory {
   std::int64_t step_since_unix_ms = 0;  // when it was first seen at this step, or to run again
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
   std::int64_t state_since_unix_ms = 0;  // as the attempts tell; until then since it was first seen
-  std::string cause;  // why its newest attempt that is over ended
+  std::string cause;                     // why its newest attempt that is over ended
   // The newest full answer; top reads one job per refresh.
   std::optional<v1::Job> detail;
 };

@@ -170,7 +170,8 @@ TEST(CheckpointTest, ADirectoryThatTheNodeCouldNotRemoveIsAskedForAgain) {
     h.CommitRecord(h.id, h.Directory(h.id, step));
     h.ReadParts(h.id);
   }
-  h.Deliver("n1", ManifestWritten{.job = h.id, .generation = 1, .directory = h.Directory(h.id, 30)});
+  h.Deliver("n1",
+            ManifestWritten{.job = h.id, .generation = 1, .directory = h.Directory(h.id, 30)});
   EXPECT_EQ(h.stored().checkpoints.size(), 3u);
   h.Forget();
   h.Checkpoint(h.id, 40);
@@ -581,7 +582,8 @@ TEST(CheckpointTest, ALateAnswerOfANodeThatLostTheJobIsNotTakenForTheNextNodes) 
   h.Join("n1");
   h.observations.clear();
   for (Generation generation : {1, 2})
-    h.Deliver("n1", ManifestWritten{.job = id, .generation = generation, .directory = "step-00000010-g1"});
+    h.Deliver("n1", ManifestWritten{
+                        .job = id, .generation = generation, .directory = "step-00000010-g1"});
   h.Deliver(front, ManifestWritten{.job = id, .generation = 1, .directory = "step-00000010-g1"});
   EXPECT_FALSE(h.stored().checkpoints.at(0).manifest_written);
   EXPECT_EQ(h.observations.size(), 3u) << "refused and counted";
@@ -597,11 +599,16 @@ TEST(CheckpointTest, ACommitRecordIsAnsweredOnceByWhoWasAsked) {
   }
   const std::string newest = h.Directory(h.id, 30);
   // Of a node that was not asked, and of directories that nobody asked to remove.
-  h.Deliver("n2", ManifestWritten{.job = h.id, .generation = 1, .directory = newest, .pruned = {"step-00000010-g1"}});
+  h.Deliver("n2",
+            ManifestWritten{
+                .job = h.id, .generation = 1, .directory = newest, .pruned = {"step-00000010-g1"}});
   EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 30));
-  h.Deliver("n1", ManifestWritten{.job = h.id, .generation = 1, .directory = newest, .pruned = {"step-00000010-g1"}});
+  h.Deliver("n1",
+            ManifestWritten{
+                .job = h.id, .generation = 1, .directory = newest, .pruned = {"step-00000010-g1"}});
   EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 30));
-  h.Deliver("n1", ManifestWritten{.job = h.id, .generation = 1, .directory = newest, .error = "disk full"});
+  h.Deliver("n1", ManifestWritten{
+                      .job = h.id, .generation = 1, .directory = newest, .error = "disk full"});
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 0) << "the second answer";
 }
 

@@ -288,7 +288,11 @@ void ControlHarness::Checkpoint(const JobId& id, Step step, std::optional<double
 
 void ControlHarness::CommitRecord(const JobId& id, const std::string& directory, bool ok) {
   Deliver(Attempt(id).nodes.front().value,
-          ManifestWritten{.job = id, .generation = Attempt(id).generation, .directory = directory, .error = ok ? "" : "disk full", .pruned = ok ? to_prune_[directory] : std::vector<std::string>()});
+          ManifestWritten{.job = id,
+                          .generation = Attempt(id).generation,
+                          .directory = directory,
+                          .error = ok ? "" : "disk full",
+                          .pruned = ok ? to_prune_[directory] : std::vector<std::string>()});
 }
 
 std::map<std::string, ScrubCheckpoint> ControlHarness::TakeParts(const JobId& id) {

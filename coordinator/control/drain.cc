@@ -116,7 +116,8 @@ void ControllerCore::Handle(const NodeName& name, const NodeNotice& notice) {
   if (!record.drain_reason.empty())
     return ShortenDrainDeadline(node, detail, notice.deadline_seconds);
   if (Apply(record.state, NodeEvent::kDrain))
-    Drain(node, notice.by_pilot ? DrainCause::kPilot : DrainCause::kNode, detail, notice.deadline_seconds);
+    Drain(node, notice.by_pilot ? DrainCause::kPilot : DrainCause::kNode, detail,
+          notice.deadline_seconds);
 }
 
 // What does not stand any more is over; a drain or a quarantine that it led to is not.

@@ -30,6 +30,41 @@ int SlotsLeft(const JobEntry* job, const HostedGeneration& hosted) {
   return std::max({0, living, kept, job == nullptr ? 0 : job->spec.resources.ranks_per_node});
 }
 
+// The place of a node in the job's gang, while its ranks there have not ended; -1: none.
+int UnendedMember(const JobEntry& job, const NodeName& name) {
+  if (!job.gang) return -1;
+  int found = -1;
+  for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n) {
+    const GangNode& member = job.gang->nodes[n];
+    if (member.name == name && !member.quiesced) found = n;
+  }
+  return found;
+}
+
+// `job` and `hosted` may be null: not known here, not hosted there.
+ReconcileInput ReconcileInputOf(const JobEntry* job, int node_rank,
+                                const HostedGeneration* hosted) {
+  ReconcileInput input;
+  if (job != nullptr) {
+    input.job_known = true;
+    input.job_over = job->at_rest();
+    input.generation = job->record.generation;
+    input.waiting = job->pending() && !job->attempts.empty();
+    input.in_gang = node_rank >= 0;
+    input.spare = input.in_gang && job->gang->nodes[node_rank].spare;
+    if (input.in_gang) input.attempt = job->attempt().state;
+  }
+  if (hosted != nullptr) {
+    input.hosted = true;
+    input.hosted_generation = hosted->generation;
+    input.prepared = hosted->prepared;
+    input.launched = hosted->launched;
+    input.quiesced = hosted->quiesced;
+    input.kept = hosted->keeps_any();
+  }
+  return input;
+}
+
 }  // namespace
 
 // --- connections ---
@@ -223,29 +258,8 @@ void ControllerCore::ReconcileJob(NodeEntry& node, const JobId& id,
   const NodeName name = node.record.name;
   const auto found = jobs_.find(id);
   JobEntry* job = found == jobs_.end() ? nullptr : &found->second;
-  ReconcileInput input;
-  int node_rank = -1;
-  if (job != nullptr) {
-    input.job_known = true;
-    input.job_over = job->at_rest();
-    input.generation = job->record.generation;
-    input.waiting = job->pending() && !job->attempts.empty();
-    for (int n = 0; job->gang && n < static_cast<int>(job->gang->nodes.size()); ++n) {
-      const GangNode& member = job->gang->nodes[n];
-      if (member.name == name && !member.quiesced) node_rank = n;
-    }
-    input.in_gang = node_rank >= 0;
-    input.spare = input.in_gang && job->gang->nodes[node_rank].spare;
-    if (input.in_gang) input.attempt = job->attempt().state;
-  }
-  if (hosted != nullptr) {
-    input.hosted = true;
-    input.hosted_generation = hosted->generation;
-    input.prepared = hosted->prepared;
-    input.launched = hosted->launched;
-    input.quiesced = hosted->quiesced;
-    input.kept = hosted->keeps_any();
-  }
+  const int node_rank = job == nullptr ? -1 : UnendedMember(*job, name);
+  const ReconcileInput input = ReconcileInputOf(job, node_rank, hosted);
   switch (Reconcile(input)) {
     case ReconcileAction::kNothing: return slots_.ProveTerminated(name, id);
     case ReconcileAction::kRelease:

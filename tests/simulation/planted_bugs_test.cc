@@ -304,7 +304,10 @@ const PlantedBug kBugs[] = {
        seams.to_coordinator = [asked](int node, WorkerMessage message) {
          Up all{std::move(message)};
          for (const CheckpointCommitted& each : std::exchange((*asked)[node], {})) {
-           all.push_back(ManifestWritten{.job = each.job, .generation = each.generation, .directory = each.checkpoint.directory, .pruned = each.prune});
+           all.push_back(ManifestWritten{.job = each.job,
+                                         .generation = each.generation,
+                                         .directory = each.checkpoint.directory,
+                                         .pruned = each.prune});
          }
          return all;
        };
