@@ -42,10 +42,10 @@ TEST(Metrics, ShowsEveryStateOfARunAndOnlyOneIsSet) {
   Controller controller{ControllerOptions{}};
   controller.Restore(OneRunningJob(), Now{SystemClock().Now(), kNoTime});
   const std::string text = Metrics().Render(controller, {}, At());
+  EXPECT_THAT(
+      text, HasSubstr(R"(muster_job_state{job_id="0123456789",name="llama",state="succeeded"} 1)"));
   EXPECT_THAT(text,
-              HasSubstr(R"(muster_job_state{run="0123456789",name="llama",state="succeeded"} 1)"));
-  EXPECT_THAT(text,
-              HasSubstr(R"(muster_job_state{run="0123456789",name="llama",state="running"} 0)"));
+              HasSubstr(R"(muster_job_state{job_id="0123456789",name="llama",state="running"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_node_slots{node="n1"} 8)"));
   EXPECT_THAT(text, HasSubstr("muster_jobs_pending 0"));
 }
@@ -94,7 +94,7 @@ TEST(Metrics, AddsUpWhatItObserves) {
   EXPECT_THAT(text, HasSubstr("muster_queue_wait_seconds_count 1"));
   EXPECT_THAT(
       text,
-      HasSubstr(R"(muster_recovery_duration_seconds_sum{tier="in_place",stage="detect"} 0.02)"));
+      HasSubstr(R"(muster_recovery_duration_seconds_sum{stage="detect",tier="in_place"} 0.02)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_nccl_hangs_total{suspect="stopped"} 1)"));
   EXPECT_THAT(text, HasSubstr("muster_stragglers_total 2"));
   EXPECT_THAT(text, HasSubstr("muster_injected_faults_total 3"));
@@ -109,7 +109,7 @@ TEST(Metrics, AddsUpWhatItObserves) {
   EXPECT_THAT(text, HasSubstr(R"(muster_jobs_ended_total{outcome="succeeded"} 0)"));
   // Stages that were not reached are not observed.
   EXPECT_THAT(
-      text, HasSubstr(R"(muster_recovery_duration_seconds_count{tier="in_place",stage="load"} 0)"));
+      text, HasSubstr(R"(muster_recovery_duration_seconds_count{stage="load",tier="in_place"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_nccl_hangs_total{suspect="data"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_restarts_total{cause="hung",tier="in_place"} 0)"));
 }
@@ -127,7 +127,7 @@ TEST(Metrics, CountsTheCheckpointsOfARunThatAreNotResumedFrom) {
   Controller controller{ControllerOptions{}};
   controller.Restore(std::move(state), Now{SystemClock().Now(), kNoTime});
   EXPECT_THAT(Metrics().Render(controller, {}, At()),
-              HasSubstr(R"(muster_checkpoints_damaged{run="0123456789"} 2)"));
+              HasSubstr(R"(muster_checkpoints_damaged{job_id="0123456789"} 2)"));
 }
 
 // A run that was launched 1000 s ago, after a long wait, and has come up again once.
@@ -140,7 +140,7 @@ StoredState OneRecoveredJob() {
   job.generation = 2;
   job.restarts = 1;
   job.checkpoint_seconds = 12;
-  job.books = {{900'000'000, 10'000'000, 20'000'000, 30'000'000, 0, 5'000'000'000, 40'000'000},
+  job.usage = {{900'000'000, 10'000'000, 20'000'000, 30'000'000, 0, 5'000'000'000, 40'000'000},
                kUnixMillis,
                {TimeState::kStep, true, 1}};
   Figure(state.nodes[0].unused.micros, TimeState::kIdle) = 7'000'000;
@@ -165,24 +165,24 @@ TEST(Metrics, SayWhatARunIsAndWhatItsTimeWentInto) {
   controller.Restore(OneRecoveredJob(), At());
   const std::string text = Metrics().Render(controller, {}, At());
   for (const char* line :
-       {R"(muster_job_restarts_total{run="0123456789"} 1)",
-        R"(muster_job_elapsed_seconds_total{run="0123456789"} 1000)",
-        R"(muster_job_goodput_seconds_total{run="0123456789",state="step"} 900)",
-        R"(muster_job_goodput_seconds_total{run="0123456789",state="recompute"} 10)",
-        R"(muster_job_goodput_seconds_total{run="0123456789",state="checkpoint"} 20)",
-        R"(muster_job_goodput_seconds_total{run="0123456789",state="recovery"} 30)",
-        R"(muster_job_goodput_seconds_total{run="0123456789",state="hang"} 0)",
-        R"(muster_job_goodput_seconds_total{run="0123456789",state="queue"} 5000)",
-        R"(muster_job_goodput_seconds_total{run="0123456789",state="idle"} 40)",
-        R"(muster_job_goodput_ratio{run="0123456789"} 0.9)",
+       {R"(muster_job_restarts_total{job_id="0123456789"} 1)",
+        R"(muster_job_elapsed_seconds_total{job_id="0123456789"} 1000)",
+        R"(muster_job_goodput_seconds_total{job_id="0123456789",state="step"} 900)",
+        R"(muster_job_goodput_seconds_total{job_id="0123456789",state="recompute"} 10)",
+        R"(muster_job_goodput_seconds_total{job_id="0123456789",state="checkpoint"} 20)",
+        R"(muster_job_goodput_seconds_total{job_id="0123456789",state="recovery"} 30)",
+        R"(muster_job_goodput_seconds_total{job_id="0123456789",state="hang"} 0)",
+        R"(muster_job_goodput_seconds_total{job_id="0123456789",state="queue"} 5000)",
+        R"(muster_job_goodput_seconds_total{job_id="0123456789",state="idle"} 40)",
+        R"(muster_job_goodput_ratio{job_id="0123456789"} 0.9)",
         R"(muster_cluster_goodput_seconds_total{state="step"} 900)",
         R"(muster_cluster_goodput_seconds_total{state="idle"} 47)",
-        R"(muster_job_checkpoint_every_steps{run="0123456789"} 7)",
-        R"(muster_job_checkpoint_seconds{run="0123456789"} 12)",
-        R"(muster_job_time_limit_timestamp_seconds{run="0123456789"} 1700002600)",
+        R"(muster_job_checkpoint_every_steps{job_id="0123456789"} 7)",
+        R"(muster_job_checkpoint_seconds{job_id="0123456789"} 12)",
+        R"(muster_job_time_limit_timestamp_seconds{job_id="0123456789"} 1700002600)",
         R"(muster_stop_grace_seconds 60)"})
     EXPECT_THAT(text, HasSubstr(line));
-  EXPECT_THAT(text, HasSubstr(R"(muster_job_info{run="0123456789",name="llama",attempt="2",)"));
+  EXPECT_THAT(text, HasSubstr(R"(muster_job_info{job_id="0123456789",name="llama",attempt="2",)"));
 }
 
 TEST(Metrics, SayBeforeWhenARunIsToBeGone) {
@@ -205,14 +205,14 @@ TEST(Metrics, SayBeforeWhenARunIsToBeGone) {
   EXPECT_THAT(text, HasSubstr(R"(muster_node_drain_requested{node="n1"} 1)"));
   EXPECT_THAT(text, HasSubstr(R"(muster_node_leave_timestamp_seconds{node="n1"} 1700000030)"));
   EXPECT_THAT(text,
-              HasSubstr(R"(muster_job_stop_by_timestamp_seconds{run="0123456789"} 1700000020)"));
+              HasSubstr(R"(muster_job_stop_by_timestamp_seconds{job_id="0123456789"} 1700000020)"));
 }
 
 // Of a run that has been down since it was stored.
 TEST(Metrics, GoodputFallsWhileARunRecovers) {
   StoredState state = OneRecoveredJob();
   state.jobs[0].state = JobState::kRecovering;
-  state.jobs[0].books.doing = {TimeState::kRecovery, false, 1};
+  state.jobs[0].usage.doing = {TimeState::kRecovery, false, 1};
   const Now begin = At();
   Controller controller{ControllerOptions{}};
   controller.Restore(std::move(state), begin);
@@ -221,7 +221,7 @@ TEST(Metrics, GoodputFallsWhileARunRecovers) {
         controller, {},
         {begin.mono + std::chrono::seconds(seconds), begin.unix_ms + std::int64_t{1000} * seconds});
   };
-  const std::string run = R"({run="0123456789")";
+  const std::string run = R"({job_id="0123456789")";
   EXPECT_THAT(shown(0), HasSubstr("muster_job_goodput_ratio" + run + "} 0.9\n"));
   const std::string later = shown(125);
   EXPECT_THAT(later, HasSubstr("muster_job_goodput_ratio" + run + "} 0.8\n"));
@@ -238,7 +238,7 @@ TEST(Metrics, ARunsTimeDoesNotFallWhenTheClockOfTheDayIsSetBack) {
     return metrics.Render(controller, {},
                           {begin.mono, begin.unix_ms + std::int64_t{1000} * seconds});
   };
-  const std::string elapsed = R"(muster_job_elapsed_seconds_total{run="0123456789"} )";
+  const std::string elapsed = R"(muster_job_elapsed_seconds_total{job_id="0123456789"} )";
   EXPECT_THAT(shown(30), HasSubstr(elapsed + "1030\n"));
   EXPECT_THAT(shown(-600), HasSubstr(elapsed + "1030\n"));
   EXPECT_THAT(shown(31), HasSubstr(elapsed + "1031\n"));
@@ -253,7 +253,7 @@ TEST(Metrics, SayWhenARunCameFurther) {
   Controller recovering{ControllerOptions{}};
   recovering.Restore(state, At());
   EXPECT_THAT(Metrics().Render(recovering, {}, At()),
-              HasSubstr(family + R"({run="0123456789"} 1699999700)"));
+              HasSubstr(family + R"({job_id="0123456789"} 1699999700)"));
   state.jobs[0].state = JobState::kSuspended;
   state.jobs[0].suspended_unix_ms = kUnixMillis - 200'000;
   Controller suspended{ControllerOptions{}};
@@ -275,8 +275,9 @@ TEST(Metrics, NameTheRankThatHoldsARunUpAndNoneElse) {
   const Straggler slow{
       .rank = 3, .node = NodeName{"n1"}, .seconds = 3, .others_seconds = 2, .phase = "data"};
   view.straggler = &slow;
-  EXPECT_THAT(shown(),
-              HasSubstr(R"(muster_job_straggler_ratio{run="0123456789",rank="3",node="n1"} 1.5)"));
+  EXPECT_THAT(
+      shown(),
+      HasSubstr(R"(muster_job_straggler_ratio{job_id="0123456789",rank="3",node="n1"} 1.5)"));
 }
 
 TEST(Metrics, AWorkersHeartbeatAgesUntilItIsLost) {

@@ -105,7 +105,7 @@ TEST_F(ServerJournalTest, BooksOfTimeGoOnWithAnotherCoordinator) {
   const double after = queue_seconds(jobs.jobs(0).goodput());
   EXPECT_GT(after, before);
   EXPECT_LE(after, 3 * ToSeconds(SystemClock().Now() - begin) + 0.01);
-  EXPECT_DOUBLE_EQ(queue_seconds(jobs.fleet()), after) << "there is no other job";
+  EXPECT_DOUBLE_EQ(queue_seconds(jobs.cluster()), after) << "there is no other job";
 }
 
 TEST_F(ServerJournalTest, AFencedCoordinatorAcknowledgesNothing) {

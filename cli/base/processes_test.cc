@@ -13,6 +13,7 @@
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/base/unique_fd.h"
 
 namespace muster {
 namespace {

@@ -41,7 +41,7 @@ TEST_F(GoodputCommandTest, TellsOfEveryJobAndOfTheFleet) {
       Shown({}),
       "ID          NAME        STATE    GOODPUT  RANK TIME  QUEUE    LOST TO\n"
       "7f3a9c1e2b  llama-chat  running  90.0 %   1:07:40    0:01:00  recovery 0:06:40 (10.0 %)\n"
-      "cluster       -           -        50.0 %   4:00:00    0:00:00  recovery 2:00:00 (50.0 "
+      "cluster     -           -        50.0 %   4:00:00    0:00:00  recovery 2:00:00 (50.0 "
       "%)\n");
 }
 
@@ -55,7 +55,7 @@ TEST_F(GoodputCommandTest, WideHasAColumnForEachState) {
 
 TEST_F(GoodputCommandTest, WhoAsksForJobsIsToldOfThoseAlone) {
   EXPECT_EQ(Shown({"7f3a9c1e2b"}, OutputFormat::kName), "7f3a9c1e2b\n");
-  EXPECT_EQ(Shown({}, OutputFormat::kName), "7f3a9c1e2b\nfleet\n");
+  EXPECT_EQ(Shown({}, OutputFormat::kName), "7f3a9c1e2b\ncluster\n");
   EXPECT_EQ(Run({"goodput", "unknown"}).status().code(), StatusCode::kNotFound);
 }
 

@@ -101,10 +101,10 @@ Json AttemptJson(const v1::AttemptInfo& attempt) {
 
 Json SlowRankJson(const v1::SlowRank& slow) {
   return {{"rank", slow.rank()},
-          {"node", Text(slow.node())},
+          {"node", TextOrNull(slow.node())},
           {"seconds", slow.seconds()},
           {"others_seconds", slow.others_seconds()},
-          {"phase", Text(slow.phase())}};
+          {"phase", TextOrNull(slow.phase())}};
 }
 
 Json SummaryJson(const v1::Job& job) {

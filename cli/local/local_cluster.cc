@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kPoll = std::chrono::milliseconds(20);
-constexpr auto kLockTimeout = std::chrono::seconds(20);
+constexpr auto kClusterLockTimeout = std::chrono::seconds(20);
 constexpr std::size_t kLogLinesShown = 8;
 constexpr char kCoordinator[] = "coordinator";
 constexpr char kAnyPort[] = "127.0.0.1:0";
@@ -65,7 +65,7 @@ LocalCluster::LocalCluster(ClusterClient& client, std::string binary_dir)
 Result<UniqueFd> LocalCluster::Lock() {
   UniqueFd fd(::open(paths_.UpLock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + paths_.UpLock());
-  const Deadline deadline = Deadline::After(kLockTimeout);
+  const Deadline deadline = Deadline::After(kClusterLockTimeout);
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR)
       return ErrnoStatus(errno, "lock " + paths_.UpLock());

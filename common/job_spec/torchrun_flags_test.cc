@@ -235,7 +235,7 @@ TEST(TorchrunJobTest, ARangeOfNodesIsAsManyAsThereAre) {
     const Result<TorchrunJob> job = Make({"--nnodes", "2:4", "a.py"}, with);
     ASSERT_TRUE(job.ok()) << job.status().ToString();
     EXPECT_EQ(job->nodes, wanted) << there;
-    EXPECT_THAT(job->notes, Contains(HasSubstr("cannot be formed anew")));
+    EXPECT_THAT(job->notes, Contains(HasSubstr("cannot be formed again")));
   }
   for (const char* bad : {"0", "2:1", "x", "1:2:3", "", "5000", "1:"}) {
     EXPECT_THAT(Refusal({"--nnodes", bad, "a.py"}), HasSubstr("--nnodes: expected")) << bad;

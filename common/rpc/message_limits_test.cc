@@ -103,9 +103,12 @@ TEST(MessageLimitsTest, EveryTextAndListOfAWorkersMessageHasALimit) {
   WalkAll([&](const Path& path) {
     ++fields;
     const v1::Limit limit = LimitOf(path);
-    if (IsText(path)) EXPECT_GT(limit.bytes(), 0u) << Text(path) << " needs [(limit) = {bytes: N}]";
-    if (path.back()->is_repeated())
+    if (IsText(path)) {
+      EXPECT_GT(limit.bytes(), 0u) << Text(path) << " needs [(limit) = {bytes: N}]";
+    }
+    if (path.back()->is_repeated()) {
       EXPECT_GT(limit.count(), 0u) << Text(path) << " needs [(limit) = {count: N}]";
+    }
   });
   EXPECT_GT(fields, 60);
 }

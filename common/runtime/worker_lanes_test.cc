@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <set>
 
 #include "tests/support/eventually.h"
@@ -16,19 +17,22 @@ constexpr std::chrono::seconds kLimit{5};
 // Work that goes on until it is let go, and is let go at the end of the test.
 class Hanging {
  public:
-  ~Hanging() { gate_.set_value(); }
-  std::function<void()> operator()() {
-    return [this] {
-      started_.set_value();
-      open_.wait();
+  ~Hanging() { state_->gate.set_value(); }
+  std::function<void()> operator()() const {
+    return [state = state_] {
+      state->started.set_value();
+      state->open.wait();
     };
   }
-  void AwaitStart() { started_.get_future().wait(); }
+  void AwaitStart() const { state_->started.get_future().wait(); }
 
  private:
-  std::promise<void> started_;
-  std::promise<void> gate_;
-  const std::shared_future<void> open_ = gate_.get_future().share();
+  struct State {
+    std::promise<void> started;
+    std::promise<void> gate;
+    const std::shared_future<void> open = gate.get_future().share();
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 TEST(WorkerLanes, WorkOfOneKeyIsDoneInOrder) {

@@ -94,6 +94,16 @@ class RandomMessage {
   std::mt19937 random_;
 };
 
+// Nothing where they are equal, but for what only clients of the coordinator see of a checkpoint.
+std::string Difference(const Message& a, const Message& b) {
+  std::string difference;
+  MessageDifferencer differencer;
+  for (const char* name : {"verified_unix_ms", "refused"})
+    differencer.IgnoreField(v1::CheckpointInfo::descriptor()->FindFieldByName(name));
+  differencer.ReportDifferencesToString(&difference);
+  return differencer.Compare(a, b) ? "" : difference;
+}
+
 template <typename Envelope>
 void ExpectRoundTrips(const std::set<std::string>& apart) {
   const auto& kinds = *Envelope::descriptor()->oneof_decl(0);
@@ -104,11 +114,7 @@ void ExpectRoundTrips(const std::set<std::string>& apart) {
       RandomMessage(seed).FillField(&sent, *kinds.field(i));
       const auto value = FromProto(sent);
       ASSERT_TRUE(value.ok()) << value.status().ToString() << "\n" << sent.DebugString();
-      const Envelope again = ToProto(*value);
-      std::string difference;
-      MessageDifferencer differencer;
-      differencer.ReportDifferencesToString(&difference);
-      ASSERT_TRUE(differencer.Compare(sent, again)) << kinds.field(i)->name() << ": " << difference;
+      ASSERT_EQ(Difference(sent, ToProto(*value)), "") << kinds.field(i)->name();
     }
   }
 }
@@ -129,10 +135,7 @@ TEST(Codec, EveryFieldOfAHelloSurvivesTheWay) {
     sent.set_min_protocol_version(kProtocols.min);
     const auto value = FromProto(sent);
     ASSERT_TRUE(value.ok()) << value.status().ToString();
-    std::string difference;
-    MessageDifferencer differencer;
-    differencer.ReportDifferencesToString(&difference);
-    ASSERT_TRUE(differencer.Compare(sent, ToProto(*value))) << difference;
+    ASSERT_EQ(Difference(sent, ToProto(*value)), "");
   }
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/base/version.h"
+#include "common/job_spec/parse.h"
 #include "coordinator/control/controller.h"
 
 namespace muster {
@@ -89,7 +90,8 @@ class Cluster {
   void Submit(int jobs) {
     for (int j = 0; j < jobs; ++j) {
       const int number = kNodes / kNodesOfAJob + j;
-      Handle(SubmitRequested{RequestId(j + 1), Yaml(number), "", JobOf(number)});
+      Handle(SubmitRequested{RequestId(j + 1), Yaml(number), "", JobOf(number),
+                             ParseJobSpec(Yaml(number))});
     }
   }
   int waiting() const { return controller_.PendingJobs(); }

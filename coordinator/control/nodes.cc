@@ -42,8 +42,7 @@ int UnendedMember(const JobEntry& job, const NodeName& name) {
 }
 
 // `job` and `hosted` may be null: not known here, not hosted there.
-ReconcileInput ReconcileInputOf(const JobEntry* job, int node_rank,
-                                const HostedGeneration* hosted) {
+ReconcileInput ReconcileInputOf(JobEntry* job, int node_rank, const HostedGeneration* hosted) {
   ReconcileInput input;
   if (job != nullptr) {
     input.job_known = true;

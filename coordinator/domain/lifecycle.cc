@@ -240,7 +240,6 @@ std::string_view Name(CheckpointEvent event) {
     case CheckpointEvent::kAllShards: return "all shards";
     case CheckpointEvent::kCommit: return "commit";
     case CheckpointEvent::kPrune: return "prune";
-    case CheckpointEvent::kKeep: return "keep";
   }
   return "unknown";
 }

@@ -82,8 +82,9 @@ TEST(Problems, ARankThatHasReportedNothingLendsItsNameToNoOther) {
   three.replace(three.find("nodes: 2"), 8, "nodes: 3");
   Watched cluster(three, {"n1", "n2", "n3"});
   const Generation generation = cluster.Attempt(cluster.id).generation;
-  cluster.Say("n3",
-              Progress{cluster.id, generation, {{.rank = 2, .step = 11, .phase = "backward"}}});
+  cluster.Deliver("n3",
+                  Progress{cluster.id, generation, {{.rank = 2, .step = 11, .phase = "backward"}}});
+  EXPECT_TRUE(cluster.Find().empty());
   Now later = cluster.now();
   later.mono += 40s;
   const auto problems = FindProblems(cluster.controller().Jobs(), {}, cluster.histories, later);
@@ -106,7 +107,7 @@ void TrainOn(Watched* cluster, Step* step, int times, double slow) {
                                   .step_seconds = 1,
                                   .busy_seconds = cluster->busy[rank],
                                   .steps_done = *step};
-      cluster->Say(rank == 0 ? "n1" : "n2", Progress{cluster->id, generation, {progress}});
+      cluster->Deliver(rank == 0 ? "n1" : "n2", Progress{cluster->id, generation, {progress}});
     }
   }
 }
@@ -126,7 +127,7 @@ TEST(Problems, AJobWaitsForARankFromTheVerdictThatNamesItToTheOneThatClearsIt) {
   TrainOn(&cluster, &step, 5, 1);
   EXPECT_EQ(cluster.Find().size(), 1u);
   EXPECT_EQ(cluster.CountEvents(cluster.id, "straggler_cleared"), 0);
-  TrainOn(&cluster, &step, 5, 1);
+  TrainOn(&cluster, &step, 15, 1);
   EXPECT_TRUE(cluster.Find().empty());
   EXPECT_EQ(cluster.CountEvents(cluster.id, "straggler"), 1);
   EXPECT_TRUE(cluster.HasEvent(cluster.id, "straggler_cleared", "rank 1 on n2"));

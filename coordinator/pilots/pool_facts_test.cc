@@ -62,9 +62,8 @@ TEST(PoolFactsTest, NoPilotIsToGetANodeThatIsOutOfUseOrSomebodyElses) {
   h.Deliver("n2", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "Xid 79", .fatal = true});
   EXPECT_THAT(Read(h).avoid, ElementsAre("fixed", "n2"));
   ASSERT_TRUE(h.Drain("n1").status.ok());
-  h.Deliver("n3", NodeNotice{.kind = NodeNoticeKind::kDrain,
-                             .detail = "asked to end",
-                             .drain_cause = DrainCause::kPilot});
+  h.Deliver("n3",
+            NodeNotice{.kind = NodeNoticeKind::kDrain, .detail = "asked to end", .by_pilot = true});
   // Words decide of nothing.
   h.Deliver("n4",
             NodeNotice{.kind = NodeNoticeKind::kDrain, .detail = "its pilot job is not meant"});

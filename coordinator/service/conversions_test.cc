@@ -32,8 +32,8 @@ TEST(ClientConversions, ACheckpointTellsWhenItWasVerifiedAndWhatIsWrongWithIt) {
   CheckpointRecord checkpoint;
   checkpoint.committed_unix_ms = 70;
   EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 0);
-  checkpoint.manifest_written = true;  // as versions before scrubs have stored it
-  EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 70);
+  checkpoint.manifest_written = true;
+  EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 0) << "it is read after that";
   checkpoint.verified_unix_ms = 90;
   checkpoint.refused = "bits";
   EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 90);

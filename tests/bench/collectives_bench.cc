@@ -19,6 +19,7 @@
 
 #include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/host_communicator.h"
+#include "trainer/distributed/rank_env.h"
 #include "trainer/distributed/unix_mesh.h"
 
 namespace muster {

@@ -30,11 +30,10 @@
 #include "common/base/check.h"
 #include "common/checkpoint_format/shard_frame.h"
 #include "common/checkpoint_format/shard_name.h"
+#include "common/wire/codec.h"
 #include "coordinator/control/control_harness.h"
-#include "coordinator/service/conversions.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/scrubber.h"
-#include "worker/service/conversions.h"
 
 namespace muster {
 namespace {
@@ -66,16 +65,15 @@ std::string JobYaml(const std::string& directory, int nodes) {
 class Reader {
  public:
   void Start(const ScrubCheckpoint& order) {
-    const auto received = worker::FromProto(ToProto(CoordinatorMessage(order)));
-    MUSTER_CHECK(received.has_value(), "the order does not cross the wire");
+    const auto received = FromProto(ToProto(CoordinatorMessage(order)));
+    MUSTER_CHECK(received.ok(), "the order does not cross the wire");
     verifier_.Start(std::get<ScrubCheckpoint>(*received), {});
   }
   CheckpointScrubbed Await() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return answer_.has_value(); });
-    const auto sent = worker::ToProto(WorkerMessage(*std::exchange(answer_, std::nullopt)));
-    MUSTER_CHECK(sent.has_value(), "the answer does not cross the wire");
-    return std::get<CheckpointScrubbed>(FromProto(*sent).value());
+    const auto sent = ToProto(WorkerMessage(*std::exchange(answer_, std::nullopt)));
+    return std::get<CheckpointScrubbed>(FromProto(sent).value());
   }
 
  private:
@@ -132,7 +130,7 @@ Took MeasureOne(ControlHarness& harness, const JobId& job, Step step,
     harness.Report(job, shard.rank, ShardWritten{step, directory, shard});
   const std::string front = harness.Attempt(job).nodes.front().value;
   for (const CheckpointCommitted& committed : harness.Take<CheckpointCommitted>(front)) {
-    const auto received = worker::FromProto(ToProto(CoordinatorMessage(committed)));
+    const auto received = FromProto(ToProto(CoordinatorMessage(committed)));
     const worker::CommitWritten written =
         worker::WriteManifest(std::get<CheckpointCommitted>(*received));
     MUSTER_CHECK(written.status.ok(), written.status.ToString());
@@ -144,7 +142,7 @@ Took MeasureOne(ControlHarness& harness, const JobId& job, Step step,
   std::size_t next = 0;
   for (const auto& [node, part] : parts) readers[next++]->Start(part);
   next = 0;
-  for (const auto& [node, part] : parts) harness.Say(node, readers[next++]->Await());
+  for (const auto& [node, part] : parts) harness.Deliver(node, readers[next++]->Await());
   took.verified = SecondsSince(begin);
   const CheckpointRecord& record = harness.stored().checkpoints.back();
   MUSTER_CHECK(record.directory == directory && record.verified_unix_ms != 0, "it is not verified");

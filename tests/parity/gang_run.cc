@@ -250,6 +250,10 @@ void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine) {
   LoadWeights(RandomWeights(model), engine.state().WeightArrays());
 }
 
+void LoadRandomWeights(const ModelConfig& config, FsdpEngine& engine) {
+  LoadWeights(RandomWeights(config), engine.state().WeightArrays());
+}
+
 Arrays TakenFrom(const FsdpEngine& engine) {
   Arrays taken;
   for (const ShardArray& array : engine.state().CheckpointArrays()) {

@@ -74,6 +74,7 @@ std::vector<RankRun> RunGang(const GangOptions& options);
 // What RunGang's ranks are made of.
 FsdpOptions EngineOptions(const GangOptions& options);
 void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine);
+void LoadRandomWeights(const ModelConfig& config, FsdpEngine& engine);
 Arrays TakenFrom(const FsdpEngine& engine);
 // All micro-batches of one rank's step, up to its numbers.
 Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& options, int rank,

@@ -102,12 +102,12 @@ class Rules(unittest.TestCase):
                 (pathlib.Path(folder) / name).write_bytes((GRAFANA / name).read_bytes())
             program = [sys.executable, "-B", str(pathlib.Path(folder) / "generate.py")]
             subprocess.run(program, check=True, timeout=60)
-            victim = pathlib.Path(folder) / "dashboards" / "muster-fleet.json"
+            victim = pathlib.Path(folder) / "dashboards" / "muster-cluster.json"
             victim.write_text(victim.read_text().replace("Waiting", "Queueing"))
             done = subprocess.run([*program, "--check"], text=True, capture_output=True, check=False,
                                   timeout=60)
             self.assertEqual(done.returncode, 1)
-            self.assertIn("muster-fleet.json", done.stderr)
+            self.assertIn("muster-cluster.json", done.stderr)
 
     def test_each_panels_expression_is_valid_and_its_place_its_own(self):
         rules = subprocess.run([sys.executable, "-B", str(GRAFANA / "generate.py"), "--rules"], text=True,

@@ -15,7 +15,6 @@
 namespace muster::sim {
 namespace {
 
-using CoordinatorMessage;
 using Up = std::vector<WorkerMessage>;
 using Down = std::vector<CoordinatorMessage>;
 

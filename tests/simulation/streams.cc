@@ -19,7 +19,7 @@ constexpr Duration kKeepalive = seconds(3);  // until a worker that is cut off g
 
 // What a Hello does not restore.
 bool OutlivesStream(const WorkerMessage& message) {
-  if (const auto* prepared = std::get_if<Prepared>(&message)) return !prepared->ok;
+  if (const auto* prepared = std::get_if<Prepared>(&message)) return !prepared->error.empty();
   return std::holds_alternative<ManifestWritten>(message) ||
          std::holds_alternative<Released>(message);
 }
@@ -226,7 +226,7 @@ bool World::Reachable(int a, int b) const {
 
 void World::Heartbeat(int index) {
   SimStream& stream = StreamOf(index);
-  if (stream.welcomed && !std::exchange(stream.spoke, false)) SendUp(index, Heartbeat{});
+  if (stream.welcomed && !std::exchange(stream.spoke, false)) SendUp(index, muster::Heartbeat{});
   queue_.After(kHeartbeatEvery, [this, index] { Heartbeat(index); });
 }
 

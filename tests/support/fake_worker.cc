@@ -194,7 +194,6 @@ void FakeWorker::HandleLocked(const Coordinator& message) {
       reply.mutable_manifest_written()->set_job_id(message.checkpoint_committed().job_id());
       reply.mutable_manifest_written()->set_directory(
           message.checkpoint_committed().checkpoint().directory());
-      reply.mutable_manifest_written()->set_ok(true);
       reply.mutable_manifest_written()->set_generation(message.checkpoint_committed().generation());
       *reply.mutable_manifest_written()->mutable_pruned() = message.checkpoint_committed().prune();
       return SendLocked(reply);
@@ -220,10 +219,9 @@ void FakeWorker::OnPrepareLocked(const v1::Prepare& prepare) {
   v1::Prepared& prepared = *reply.mutable_prepared();
   prepared.set_job_id(prepare.job_id());
   prepared.set_generation(prepare.generation());
-  prepared.set_ok(options_.prepare_error.empty());
   prepared.set_error(options_.prepare_error);
   prepared.set_retryable(options_.prepare_retryable);
-  if (prepared.ok()) {
+  if (prepared.error().empty()) {
     Hosted hosted;
     hosted.state.set_job_id(prepare.job_id());
     hosted.state.set_generation(prepare.generation());

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr char kFolder[] = ".smoke";
 constexpr char kLock[] = "lock";
 // Ranks of other nodes hold the lock for the moment in which they ask for it.
-constexpr Duration kLockTimeout = std::chrono::milliseconds(500);
+constexpr Duration kTrialLockTimeout = std::chrono::milliseconds(500);
 constexpr int kLockPollMs = 10;
 
 // Whether nothing is there but what an earlier trial left.
@@ -57,7 +57,7 @@ Status TrialFolder::Lock() {
   const std::string file = (path_ / kLock).string();
   lock_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock_.valid()) return ErrnoStatus(errno, "create " + file);
-  const Deadline deadline = Deadline::After(kLockTimeout);
+  const Deadline deadline = Deadline::After(kTrialLockTimeout);
   while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return OkStatus();
     if (deadline.Expired())

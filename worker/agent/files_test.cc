@@ -99,7 +99,7 @@ TEST_F(PreflightTest, RefusesForGoodWhatNoAttemptCanChange) {
   ExpectRefused(CommandJob("command: [no-such-program]\n"), "no-such-program");
   ExpectRefused(CommandJob("command: [sh]\nenv: {RANK: '1'}\n"), "env.RANK");
   ExpectRefused(CommandJob("command: [sh]\nenv: {BIG: " + std::string(70000, 'x') + "}\n"),
-                "put the rest into a file");
+                "put some of env or command into a file");
   ExpectRefused(TrainJob("absent"), "train.model.path");
   context_.trainer_path = "/no/muster-trainer";
   ExpectRefused(TrainJob("model"), "--trainer");

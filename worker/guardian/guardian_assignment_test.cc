@@ -90,8 +90,11 @@ class AssignmentTest : public GuardianTest {
   std::string LogText(Generation generation, int rank) const { return Text(Log(generation, rank)); }
 
   // The processes below the guardian.
-  std::vector<ProcessId> Living() const {
-    return LivingDescendants(ReadProcessTable(), guardian_pid_);
+  std::vector<pid_t> Living() const {
+    std::vector<pid_t> pids;
+    for (const ProcessId& id : LivingDescendants(ReadProcessTable(), guardian_pid_))
+      pids.push_back(id.pid);
+    return pids;
   }
 
   // A standby that has not said so yet is passed over.

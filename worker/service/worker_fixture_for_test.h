@@ -25,7 +25,7 @@
 
 namespace muster::worker {
 
-inline constexpr char kJob[] = "00c0ffee00";
+inline constexpr char kWorkerJob[] = "00c0ffee00";
 
 inline bool IsAlive(std::int64_t pid) {
   const auto info = ReadProcess(static_cast<pid_t>(pid));
@@ -56,7 +56,7 @@ class WorkerTest : public testing::Test {
   }
 
   std::string JobsDir() const { return ClusterPaths{dir_.path()}.JobsDir("n0"); }
-  std::string JobDir() const { return JobsDir() + "/" + kJob; }
+  std::string JobDir() const { return JobsDir() + "/" + kWorkerJob; }
 
   std::int64_t GuardianPid(const std::string& job_dir) const {
     const auto text = ReadFile(job_dir + "/guardian.json");
@@ -97,7 +97,7 @@ class WorkerTest : public testing::Test {
     std::ofstream(dir_ / "script.sh") << script << "\n";
     v1::CoordinatorMessage message;
     v1::Prepare* prepare = message.mutable_prepare();
-    prepare->set_job_id(kJob);
+    prepare->set_job_id(kWorkerJob);
     prepare->set_job_name("test");
     prepare->set_generation(generation);
     prepare->set_spec_yaml(
@@ -120,7 +120,7 @@ class WorkerTest : public testing::Test {
   void Launch(Generation generation, int port) {
     v1::CoordinatorMessage message;
     v1::Launch* launch = message.mutable_launch();
-    launch->set_job_id(kJob);
+    launch->set_job_id(kWorkerJob);
     launch->set_generation(generation);
     launch->set_master_address("127.0.0.1");
     launch->set_master_port(port);
@@ -133,7 +133,7 @@ class WorkerTest : public testing::Test {
   v1::RankStarted RunJob(Generation generation, const std::string& script) {
     Prepare(generation, script);
     const v1::Prepared prepared = AwaitPrepared();
-    EXPECT_TRUE(prepared.ok()) << prepared.error();
+    EXPECT_EQ(prepared.error(), "");
     Launch(generation, prepared.master_port());
     const auto message =
         coordinator_->Await([](const v1::WorkerMessage& m) { return m.has_rank_started(); });

@@ -77,7 +77,7 @@ class WorkerNodeTest : public WorkerTest {
   // Ends the job and waits until the node has proved it.
   void AbortJob() {
     v1::CoordinatorMessage abort;
-    abort.mutable_abort()->set_job_id(kJob);
+    abort.mutable_abort()->set_job_id(kWorkerJob);
     abort.mutable_abort()->set_generation(1);
     coordinator_->Send(abort);
     EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_quiesced(); }));

@@ -42,7 +42,7 @@ TEST_F(WorkerTest, RunsACommandJobFromPrepareToRelease) {
 
   v1::CoordinatorMessage read;
   read.mutable_read_log()->set_request_id(9);
-  read.mutable_read_log()->set_job_id(kJob);
+  read.mutable_read_log()->set_job_id(kWorkerJob);
   read.mutable_read_log()->set_generation(1);
   read.mutable_read_log()->set_output_dir(dir_ / "out");
   coordinator_->Send(read);
@@ -52,7 +52,7 @@ TEST_F(WorkerTest, RunsACommandJobFromPrepareToRelease) {
 
   const std::int64_t guardian = GuardianPid(JobDir());
   v1::CoordinatorMessage release;
-  release.mutable_release()->set_job_id(kJob);
+  release.mutable_release()->set_job_id(kWorkerJob);
   coordinator_->Send(release);
   ASSERT_TRUE(coordinator_->Await([](const auto& m) { return m.has_released(); }));
   // Its last act was to say so; its exit follows.
@@ -63,7 +63,7 @@ TEST_F(WorkerTest, RunsACommandJobFromPrepareToRelease) {
 TEST_F(WorkerTest, AbortProvesTheRankGone) {
   const auto started = RunJob(1, "trap '' TERM; while :; do sleep 1; done");
   v1::CoordinatorMessage abort;
-  abort.mutable_abort()->set_job_id(kJob);
+  abort.mutable_abort()->set_job_id(kWorkerJob);
   abort.mutable_abort()->set_generation(1);
   coordinator_->Send(abort);
   EXPECT_EQ(AwaitExit().exit().signal(), SIGKILL);
@@ -80,7 +80,7 @@ TEST_F(WorkerTest, AKilledWorkersRanksGoOnAndAreTakenOver) {
   StartWorker();
   const v1::Hello hello = AwaitHello();
   ASSERT_EQ(hello.hosted_size(), 1);
-  EXPECT_EQ(hello.hosted(0).job_id(), kJob);
+  EXPECT_EQ(hello.hosted(0).job_id(), kWorkerJob);
   EXPECT_EQ(hello.hosted(0).generation(), 4);
   EXPECT_TRUE(hello.hosted(0).prepared());
   EXPECT_TRUE(hello.hosted(0).launched());
@@ -167,7 +167,6 @@ TEST_F(WorkerTest, ABadJobIsRefusedForGood) {
   std::ofstream(dir_ / "out/job.json") << R"({"id":"ffffffffff","name":"other"})";
   Prepare(1, "exit 0");
   const v1::Prepared prepared = AwaitPrepared();
-  EXPECT_FALSE(prepared.ok());
   EXPECT_FALSE(prepared.retryable());
   EXPECT_NE(prepared.error().find("belongs to job ffffffffff"), std::string::npos);
 }
@@ -178,7 +177,7 @@ TEST_F(WorkerTest, ACommittedCheckpointGetsItsManifestAndOldOnesGo) {
   AwaitHello();
   v1::CoordinatorMessage message;
   v1::CheckpointCommitted* committed = message.mutable_checkpoint_committed();
-  committed->set_job_id(kJob);
+  committed->set_job_id(kWorkerJob);
   committed->set_generation(1);
   committed->set_output_dir(dir_ / "out");
   committed->mutable_checkpoint()->set_step(10);
@@ -187,7 +186,7 @@ TEST_F(WorkerTest, ACommittedCheckpointGetsItsManifestAndOldOnesGo) {
   coordinator_->Send(message);
   const auto written = coordinator_->Await([](const auto& m) { return m.has_manifest_written(); });
   ASSERT_TRUE(written);
-  EXPECT_TRUE(written->manifest_written().ok()) << written->manifest_written().error();
+  EXPECT_EQ(written->manifest_written().error(), "");
   EXPECT_EQ(written->manifest_written().generation(), 1);
   ASSERT_EQ(written->manifest_written().pruned_size(), 1);
   EXPECT_EQ(written->manifest_written().pruned(0), "step-00000005-g1");
@@ -201,7 +200,7 @@ TEST_F(WorkerTest, AThousandReadsOfALogOnHungStorageDoNotStopHeartbeats) {
   std::filesystem::create_directories(dir_ / "hung/logs/1");
   ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0) << "without a writer, in which open(2) waits";
   v1::CoordinatorMessage read;
-  read.mutable_read_log()->set_job_id(kJob);
+  read.mutable_read_log()->set_job_id(kWorkerJob);
   read.mutable_read_log()->set_generation(1);
   read.mutable_read_log()->set_output_dir(dir_ / "hung");
   for (std::uint64_t i = 1; i <= 1000; ++i) {
