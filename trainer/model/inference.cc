@@ -10,6 +10,7 @@
 #include "trainer/model/adapter_merge.h"
 #include "trainer/model/linear_layer.h"
 #include "trainer/model/llama_units.h"
+#include "trainer/model/products.h"
 #include "trainer/model/weight_check.h"
 
 namespace muster {
@@ -126,7 +127,7 @@ at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
 }
 
 at::Tensor InferenceModel::Logits(const at::Tensor& ids) {
-  return at::linear(Hidden(ids), head_).to(at::kFloat);
+  return Linear(Hidden(ids), head_).to(at::kFloat);
 }
 
 }  // namespace muster

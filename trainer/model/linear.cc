@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/device/scalar_type.h"
+#include "trainer/model/products.h"
 
 namespace muster {
 namespace {
@@ -31,12 +32,12 @@ void ForEachAdapter(const LoraForm& lora, const at::Tensor& y, const at::Tensor&
 }  // namespace
 
 void LinearForward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
-  at::mm_out(y, x, weight.t());
+  MultiplyInto(y, x, weight.t());
 }
 
 void LinearInputGradient(const at::Tensor& y_gradient, const at::Tensor& weight,
                          at::Tensor& x_gradient) {
-  at::mm_out(x_gradient, y_gradient, weight);
+  MultiplyInto(x_gradient, y_gradient, weight);
 }
 
 void LinearWeightGradient::Write(const at::Tensor& y_gradient, const at::Tensor& x,
@@ -46,9 +47,9 @@ void LinearWeightGradient::Write(const at::Tensor& y_gradient, const at::Tensor&
   at::Tensor product = in_place ? out : Scratch(out, x.scalar_type());
   const bool add = in_place && target.add;
   if (add || scale != 1) {
-    at::addmm_out(product, product, y_gradient.t(), x, add ? 1 : 0, scale);
+    MultiplyAddInto(product, product, y_gradient.t(), x, add ? 1 : 0, scale);
   } else {
-    at::mm_out(product, y_gradient.t(), x);
+    MultiplyInto(product, y_gradient.t(), x);
   }
   if (!in_place) Deliver(product, target);
 }
@@ -110,14 +111,14 @@ void LinearOps::Forward(const at::Tensor& x, const LinearWeights& weights, const
                         at::Tensor& hidden, at::Tensor& y) {
   const at::Tensor matrix = Matrix(weights, x.scalar_type());
   if (weights.bias.defined()) {
-    at::addmm_out(y, weights.bias, x, matrix.t());
+    MultiplyAddInto(y, weights.bias, x, matrix.t());
   } else {
     LinearForward(x, matrix, y);
   }
   if (lora.empty()) return;
   AdapterForward(x, weights, lora, hidden);
   ForEachAdapter(lora.form, y, hidden, weights.lora_b, [&](AdapterPart& part) {
-    at::addmm_out(part.y, part.y, part.hidden, part.b.t(), 1, lora.form.scale);
+    MultiplyAddInto(part.y, part.y, part.hidden, part.b.t(), 1, lora.form.scale);
   });
 }
 
@@ -135,10 +136,10 @@ void LinearOps::InputGradient(const at::Tensor& y_gradient, const LinearWeights&
         allocator.Cut({y_gradient.size(0), lora.form.hidden_width()}, y_gradient.scalar_type());
   });
   ForEachAdapter(lora.form, y_gradient, hidden_gradient_, weights.lora_b, [&](AdapterPart& part) {
-    at::addmm_out(part.hidden, part.hidden, part.y, part.b, 0, lora.form.scale);
+    MultiplyAddInto(part.hidden, part.hidden, part.y, part.b, 0, lora.form.scale);
   });
   if (!lora.drops()) {
-    at::addmm_out(x_gradient, x_gradient, hidden_gradient_, weights.lora_a);
+    MultiplyAddInto(x_gradient, x_gradient, hidden_gradient_, weights.lora_a);
     return;
   }
   at::Tensor dropped = DroppedScratch(x_gradient);

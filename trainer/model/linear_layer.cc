@@ -10,6 +10,7 @@
 
 #include "trainer/device/scalar_type.h"
 #include "trainer/kernels/row_product.h"
+#include "trainer/model/products.h"
 
 namespace muster {
 namespace {
@@ -48,13 +49,12 @@ bool MultiplyByType(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y
 }  // namespace
 
 at::Tensor LinearLayer(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const auto optional_bias = bias.defined() ? std::optional(bias) : std::nullopt;
-  if (!IsOnePosition(x, weight)) return at::linear(x, weight, optional_bias);
+  if (!IsOnePosition(x, weight)) return Linear(x, weight, bias);
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   at::Tensor y = at::empty(shape, x.options());
   if (!MultiplyByType(x.to(WideType(x.scalar_type())).contiguous(), weight, y))
-    return at::linear(x, weight, optional_bias);
+    return Linear(x, weight, bias);
   return bias.defined() ? y + bias : y;
 }
 

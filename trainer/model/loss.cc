@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "trainer/model/products.h"
+
 namespace muster {
 namespace {
 
@@ -22,7 +24,7 @@ LabelScores ScoreLabels(const at::Tensor& hidden, const at::Tensor& weight,
     const std::int64_t some = std::min(kPositions, count - begin);
     const at::Tensor label = labels.narrow(0, begin, some);
     const at::Tensor logits =
-        at::linear(hidden.narrow(0, begin, some), weight).to(at::kFloat).log_softmax(1);
+        Linear(hidden.narrow(0, begin, some), weight).to(at::kFloat).log_softmax(1);
     const at::Tensor chosen = logits.gather(1, label.unsqueeze(1)).squeeze(1);
     scores.log_probs.narrow(0, begin, some).copy_(chosen);
     scores.is_best.narrow(0, begin, some).copy_(chosen.ge(logits.amax(1)));

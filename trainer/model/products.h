@@ -1,0 +1,24 @@
+// Matrix products of the compute type.
+//
+// LibTorch multiplies bf16 and fp16 by scalar code on processors without AVX-512, at a tenth of the
+// speed of its fp32 products. There the factors are widened to fp32 and the product is rounded
+// once, as oneDNN's kernels do elsewhere. Free functions; any thread. Shape errors are Torch
+// exceptions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace muster {
+
+// out = a b: [N, M] of [N, K] and [K, M].
+void MultiplyInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+
+// out = beta base + alpha a b; `base` is [N, M] or a bias [M], and may be `out`. With beta 0 it is
+// not read.
+void MultiplyAddInto(at::Tensor& out, const at::Tensor& base, const at::Tensor& a,
+                     const at::Tensor& b, double beta = 1, double alpha = 1);
+
+// x w^T + bias: [..., M] of [..., K] and [M, K]; without a bias if that is not defined.
+at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+
+}  // namespace muster
