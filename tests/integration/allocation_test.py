@@ -163,7 +163,7 @@ class AllocationTest(unittest.TestCase):
                          r"SIGTERM \(run 0\): the job is to be saved and suspended within [1-3] s")
 
     def test_a_node_that_is_lost_for_good_is_excluded_from_the_next_run(self):
-        allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "3"])
+        allocation = self.allocation(nodes=2, steps=100000, arguments=["--node-timeout", "3"])
         allocation.start()
         allocation.wait_for_step(20)
         allocation.kill_node("n1")
@@ -296,7 +296,7 @@ class AllocationTest(unittest.TestCase):
         self.check_done(allocation, 150)
 
     def test_a_node_that_the_coordinator_does_not_use_is_excluded_from_the_next_run(self):
-        allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "3"])
+        allocation = self.allocation(nodes=2, steps=100000, arguments=["--node-timeout", "3"])
         allocation.start()
         allocation.wait_for_step(10)
         endpoint = next((allocation.root / "tmp" / "n0").glob("muster-*/*/coordinator/endpoint.json"))
@@ -305,7 +305,7 @@ class AllocationTest(unittest.TestCase):
         self.assertEqual(allocation.outcome()["exclude"], ["n1"])
 
     def test_a_waiting_job_leaves_no_guardian_behind(self):
-        allocation = self.allocation(nodes=2, steps=100000, arguments=["--patience", "2"])
+        allocation = self.allocation(nodes=2, steps=100000, arguments=["--node-timeout", "2"])
         allocation.start()
         allocation.wait_for_step(10)
         allocation.kill_node("n1")

@@ -148,7 +148,7 @@ class BadJobFile(unittest.TestCase):
             done = subprocess.run([str(BIN / "muster"), "version"], stdout=full, check=False,
                                   stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("could not be written", done.stderr)
+        self.assertIn("could not write the output", done.stderr)
 
     def test_a_job_file_that_is_too_large(self):
         self.file.write_text("#" * (2 << 20))

@@ -86,7 +86,7 @@ class Scrub(unittest.TestCase):
         self.assertEqual(told[0]["severity"], "error")
         metrics = self.metrics()
         self.assertIn('muster_checkpoint_scrubs_total{result="damaged"} 1', metrics)
-        self.assertIn(f'muster_checkpoints_damaged{{run="{self.job}"}} 1', metrics)
+        self.assertIn(f'muster_checkpoints_damaged{{job_id="{self.job}"}} 1', metrics)
         refused = {c["directory"]: c["refused"] for c in self.cluster.json("checkpoints", self.job)}
         self.assertIn("rank-00001.shard", refused[newest["directory"]])
         self.assertIsNone(refused[older["directory"]])

@@ -15,7 +15,7 @@ from cluster import Cluster, kill, wait_until  # noqa: E402
 
 RANKS = 2
 STATES = ("step", "recompute", "checkpoint", "recovery", "hang", "queue", "idle")
-SERIES = re.compile(r'muster_job_goodput_seconds_total\{run="(\w+)",state="(\w+)"\} (\S+)')
+SERIES = re.compile(r'muster_job_goodput_seconds_total\{job_id="(\w+)",state="(\w+)"\} (\S+)')
 
 
 class Goodput(unittest.TestCase):

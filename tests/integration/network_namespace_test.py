@@ -122,7 +122,7 @@ class NetworkNamespaces(unittest.TestCase):
         done = cluster.muster("fault", "--node", "node-1", "--kind", "link-down", check=False)
         self.assertEqual(done.returncode, UNREACHABLE, done.stderr)
         done = cluster.muster("fault", "--node", "node-2", "--kind", "link-up")
-        self.assertIn("not recorded", done.stderr)
+        self.assertIn("did not record the fault", done.stderr)
         cluster.up()
         cluster.wait_until_ready()
 

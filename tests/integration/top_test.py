@@ -216,7 +216,7 @@ class Top(unittest.TestCase):
     def test_an_interval_that_would_spin_is_refused(self):
         refused = self.cluster.muster("top", "--interval", "0s", check=False)
         self.assertEqual(refused.returncode, 2, refused.stderr)
-        self.assertIn("give 0.1s or more", refused.stderr)
+        self.assertIn("expected 0.1s or more", refused.stderr)
 
     def test_a_coordinator_that_is_killed_is_the_first_problem_until_it_is_back(self):
         terminal = self.top()

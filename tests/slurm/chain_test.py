@@ -20,7 +20,7 @@ class Chain(unittest.TestCase):
         # Of every two nodes that Slurm gives, no worker comes up on the second.
         supervise.write_text(
             "#!/bin/bash\n((SLURM_NODEID == 0)) || broken=--worker-arg=--no-such-option\n"
-            f"exec {BIN}/muster-worker --auto --job {site.write_job(spec)} --slots 1 --patience 2 ${{broken:-}}\n",
+            f"exec {BIN}/muster-worker --auto --job {site.write_job(spec)} --slots 1 --node-timeout 2 ${{broken:-}}\n",
             encoding="utf-8")
         supervise.chmod(0o755)
         job = site.lab.sbatch(f"{SRUN} --output={site.shared}/supervisor-%t.log {supervise}", "-N2", "--no-kill",

@@ -127,7 +127,7 @@ class LostNodes(Undisturbed):
 
     def test_without_a_spare_the_job_is_requeued_without_the_lost_node(self):
         site = Site(self, nodes=3, **SOON_DOWN)
-        run = site.submit(self.job(site), "-N2", auto="--patience 4")
+        run = site.submit(self.job(site), "-N2", auto="--node-timeout 4")
         run.wait_for_step(20)
         site.lab.power_loss("n2")
         site.lab.start_again_now(run.slurm_job, without="n2")

@@ -190,7 +190,7 @@ class Submit(unittest.TestCase):
         self.assertEqual(done.returncode, 1 if "fail" in found.values() else 0, done.stdout)
         self.assertEqual(self.muster("doctor", "--partition=none", check=False).returncode, 1)
         unknown = self.muster("doctor", "--gpus-per-node=1", check=False)
-        self.assertEqual((unknown.returncode, "need --nodes N" in unknown.stderr), (2, True), unknown.stderr)
+        self.assertEqual((unknown.returncode, "require --nodes N" in unknown.stderr), (2, True), unknown.stderr)
 
     def verdicts(self, text):
         return {finding["check"]: finding["verdict"] for finding in json.loads(text)}
