@@ -70,7 +70,7 @@ void SayUnsharded(const FsdpSpec& fsdp, int world_size, std::vector<std::string>
       break;
     case ShardingStrategy::kShardGradOp:
       items.push_back(
-          "gathered weights stay for the whole step: train.fsdp.strategy: full_shard keeps "
+          "unsharded parameters stay for the whole step: train.fsdp.strategy: full_shard keeps "
           "those of two units");
       break;
     case ShardingStrategy::kFullShard: break;

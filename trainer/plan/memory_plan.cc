@@ -249,7 +249,7 @@ constexpr PartWords kPartNames[] = {
     {PartKind::kMaster, "master weights"},          {PartKind::kMoments, "moments"},
     {PartKind::kGradientSums, "gradient sums"},     {PartKind::kComputeCopy, "compute copy"},
     {PartKind::kFrozen, "frozen weights"},          {PartKind::kSnapshots, "snapshots"},
-    {PartKind::kBuddy, "buddy snapshots"},          {PartKind::kGathered, "gathered weights"},
+    {PartKind::kBuddy, "buddy snapshots"},          {PartKind::kGathered, "unsharded parameters"},
     {PartKind::kGradientSlots, "gradient slots"},   {PartKind::kPeerSlots, "peers' slots"},
     {PartKind::kActivations, "activations"},        {PartKind::kHead, "head and logits"},
     {PartKind::kCheckpointCopy, "checkpoint copy"}, {PartKind::kRuntime, "runtime"},

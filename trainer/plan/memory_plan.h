@@ -53,7 +53,7 @@ struct MemoryPlan {
   std::int64_t decisive() const { return device_bytes > 0 ? device_bytes : host_bytes; }
 };
 
-// "master weights", "gathered weights", ...
+// "master weights", "unsharded parameters", ...
 std::string PartName(PartKind kind);
 // For programs: "master_weights".
 std::string PartKey(PartKind kind);

@@ -14,7 +14,7 @@
 // the activations, which are as large as the largest micro-batch seen.
 //
 // Between steps the same forward pass alone evaluates rows, or continues texts. It changes no
-// state, and leaves gathered weights to the next step.
+// state, and leaves unsharded parameters to the next step.
 //
 // One thread, the trainer's, calls everything; every rank calls the same in the same order. Results
 // are deterministic for a given world size, thread count and instruction set.

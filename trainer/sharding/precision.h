@@ -9,7 +9,7 @@
 namespace muster {
 
 struct Precision {
-  ElementType compute = ElementType::kBFloat16;  // gathered weights, activations, their gradients
+  ElementType compute = ElementType::kBFloat16;  // unsharded parameters, activations, gradients
   ElementType master = ElementType::kFloat32;    // the weights that the optimizer updates
   ElementType moments = ElementType::kFloat32;   // exp_avg and exp_avg_sq
   ElementType gradient = ElementType::kFloat32;  // gradient sums over ranks and micro-batches
