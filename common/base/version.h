@@ -15,12 +15,12 @@ struct ProtocolRange {
   int max = 0;
 };
 
-// Of the worker stream and the client service. The newest one is raised when an older peer could
-// misunderstand; the oldest one is raised when its last release is not supported any more.
+// Protocol versions that the worker stream and the client service speak. Raise max when an older
+// peer could misunderstand a message; raise min when support for its last release ends.
 inline constexpr ProtocolRange kProtocols{2, 2};
 inline constexpr int kProtocolVersion = kProtocols.max;
 
-// The newest that both speak; nothing: there is none.
+// Returns the newest version that both sides speak, or nothing if they share none.
 constexpr std::optional<int> CommonProtocol(ProtocolRange a, ProtocolRange b) {
   const int newest = std::min(a.max, b.max);
   return newest >= std::max(a.min, b.min) ? std::optional(newest) : std::nullopt;

@@ -31,8 +31,9 @@ struct HttpClientRequest {
   std::optional<std::string> json = {};  // the body of a POST; nothing: a GET
   Duration limit = Duration::zero();     // of the whole exchange; zero: none
   bool may_use_proxy = true;
-  // Of each address right before it is connected, the proxy's where there is one: a name cannot
-  // resolve to another address in between. Not OK: it is not connected. Empty: all are.
+  // Called with each address right before the connection to it, so a name cannot resolve to another
+  // address in between; with a proxy, the address is the proxy's. An error refuses the address. An
+  // empty function allows all.
   std::function<Status(const IpAddress&)> check_address = {};
   const std::atomic<bool>* cancelled = nullptr;  // looked at once a second at least
 };

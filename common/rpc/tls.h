@@ -28,8 +28,8 @@
 namespace muster {
 
 enum class ClientCertificate {
-  kRequired,  // a client without one, or whose does not hold, gets no further than the handshake
-  kNone,      // nobody is asked for one: for a port where nodes join
+  kRequired,  // the handshake refuses a client without a valid certificate
+  kNone,      // the server asks for no certificate: for the port where nodes join
 };
 
 // `processor` decides of each call, before its first message is read; it must not block.

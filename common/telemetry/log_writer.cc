@@ -79,7 +79,7 @@ std::uint64_t LogWriter::Write(std::string_view lines) const {
     const ssize_t written = ::write(fd_, lines.data(), lines.size());
     if (written >= 0) {
       lines.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {  // whoever shares the descriptor has made it so
+    } else if (errno == EAGAIN) {  // a process that shares the descriptor set O_NONBLOCK
       pollfd writable{fd_, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {

@@ -5,7 +5,7 @@
 // those that could not be written, are dropped and counted; once writing works again, a line in
 // their place says how many. Order is kept.
 //
-// Owned by whoever writes the log; any thread may call it. After a fork the child has no such
+// The logger owns it; any thread may call it. After a fork the child has no such
 // thread and must exec or _exit without a line of its own. The destructor writes what is buffered,
 // however long that takes, so a program's own writer is never destroyed (log.cc).
 #pragma once

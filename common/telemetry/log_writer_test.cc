@@ -112,7 +112,7 @@ TEST(LogWriter, CountsWhatADiskThatIsFullDoesNotTake) {
   EXPECT_EQ(ReadBytes(pipe.reader.get(), expected.size()), expected);
 }
 
-// In a process of its own, whose standard error is a pipe that nobody reads.
+// Runs each case in its own process, whose standard error is a pipe without a reader.
 class BlockedStderrDeathTest : public testing::Test {
  protected:
   BlockedStderrDeathTest() { testing::FLAGS_gtest_death_test_style = "threadsafe"; }

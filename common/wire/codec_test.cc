@@ -22,13 +22,13 @@ using ::google::protobuf::Reflection;
 using ::google::protobuf::util::MessageDifferencer;
 using ::testing::HasSubstr;
 
-// Fills every field of a message by reflection, so that a field which the codec does not carry both
-// ways, or a new one that nobody has added to it, is a difference.
+// Fills every field of a message by reflection, so that a field that the codec drops in either
+// direction, a new one included, shows as a difference.
 class RandomMessage {
  public:
   explicit RandomMessage(std::uint32_t seed) : random_(seed) {}
 
-  // Of a oneof one field is set: `kind` where the message is an envelope.
+  // Sets one field of each oneof: `kind` where the message is an envelope.
   void Fill(Message* message) {
     const auto& type = *message->GetDescriptor();
     for (int i = 0; i < type.field_count(); ++i) {
