@@ -2,10 +2,19 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "trainer/kernels/cpu_features.h"
 
 namespace muster {
 namespace {
+
+// What is held in fp32 at a time, of a factor or of the product: 4 MiB or one row, which `plan`
+// need not count.
+constexpr std::int64_t kTileElements = std::int64_t{1} << 20;
 
 bool WidensFactors(const at::Tensor& factor) {
   const auto type = factor.scalar_type();
@@ -15,32 +24,67 @@ bool WidensFactors(const at::Tensor& factor) {
 
 at::Tensor Widened(const at::Tensor& factor) { return factor.to(at::kFloat); }
 
+// Calls `multiply(row, rows, column, columns, a, b)` for the tiles of a product of a [N, K] and
+// b [K, M], with their rows of a and columns of b in fp32. K is never cut, so that each value is
+// rounded once.
+template <typename Multiply>
+void ForEachTile(const at::Tensor& a, const at::Tensor& b, Multiply multiply) {
+  const std::int64_t rows = a.size(0), columns = b.size(1);
+  const std::int64_t depth = std::max<std::int64_t>(a.size(1), 1024);
+  const std::int64_t high = std::max<std::int64_t>(kTileElements / depth, 1);
+  for (std::int64_t column = 0; column < columns; column += high) {
+    const std::int64_t wide = std::min(high, columns - column);
+    const at::Tensor b_tile = Widened(b.narrow(1, column, wide));
+    for (std::int64_t row = 0; row < rows; row += high) {
+      const std::int64_t some = std::min(high, rows - row);
+      multiply(row, some, column, wide, Widened(a.narrow(0, row, some)), b_tile);
+    }
+  }
+}
+
 }  // namespace
 
 void MultiplyInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   if (!WidensFactors(a)) {
     at::mm_out(out, a, b);
-  } else {
-    out.copy_(at::mm(Widened(a), Widened(b)));
+    return;
   }
+  ForEachTile(a, b, [&](auto row, auto rows, auto column, auto columns, const auto& a_tile,
+                        const auto& b_tile) {
+    out.narrow(0, row, rows).narrow(1, column, columns).copy_(at::mm(a_tile, b_tile));
+  });
 }
 
 void MultiplyAddInto(at::Tensor& out, const at::Tensor& base, const at::Tensor& a,
                      const at::Tensor& b, double beta, double alpha) {
   if (!WidensFactors(a)) {
     at::addmm_out(out, base, a, b, beta, alpha);
-  } else {
-    out.copy_(at::addmm(Widened(base), Widened(a), Widened(b), beta, alpha));
+    return;
   }
+  ForEachTile(a, b, [&](auto row, auto rows, auto column, auto columns, const auto& a_tile,
+                        const auto& b_tile) {
+    at::Tensor base_tile = base.narrow(-1, column, columns);
+    if (base.dim() == 2) base_tile = base_tile.narrow(0, row, rows);
+    out.narrow(0, row, rows)
+        .narrow(1, column, columns)
+        .copy_(at::addmm(Widened(base_tile), a_tile, b_tile, beta, alpha));
+  });
 }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const auto optional = [](const at::Tensor& tensor) {
-    return tensor.defined() ? std::optional(tensor) : std::nullopt;
-  };
-  if (!WidensFactors(x)) return at::linear(x, weight, optional(bias));
-  const at::Tensor wide_bias = bias.defined() ? Widened(bias) : at::Tensor();
-  return at::linear(Widened(x), Widened(weight), optional(wide_bias)).to(x.scalar_type());
+  if (!WidensFactors(x)) {
+    return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+  }
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  const at::Tensor rows = x.reshape({-1, sizes.back()});
+  sizes.back() = weight.size(0);
+  at::Tensor y = at::empty({rows.size(0), weight.size(0)}, x.options());
+  if (bias.defined()) {
+    MultiplyAddInto(y, bias, rows, weight.t());
+  } else {
+    MultiplyInto(y, rows, weight.t());
+  }
+  return y.view(sizes);
 }
 
 }  // namespace muster
