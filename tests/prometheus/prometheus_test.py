@@ -99,7 +99,7 @@ class Prometheus:
                 for t in self.api("targets")["activeTargets"]}
 
     def firing(self):
-        return {(a["labels"]["alertname"], a["labels"].get("run", ""), a["labels"].get("suspect", ""))
+        return {(a["labels"]["alertname"], a["labels"].get("job_id", ""), a["labels"].get("suspect", ""))
                 for a in self.api("alerts")["alerts"] if a["state"] == "firing"}
 
 
