@@ -1,5 +1,5 @@
 // Where a local cluster keeps its files, below the directory given to `muster up --dir`. Each path
-// has one function here; nobody else spells these names.
+// has one function here; no other code spells these names.
 //
 //   DIR/coordinator/{endpoint.json,token,state.db,coordinator.log,coordinator.pid}
 //   DIR/coordinator/{workers-endpoint.json,socket}   of a cluster in network namespaces
@@ -63,7 +63,7 @@ struct ClusterPaths {
   std::string WorkerPid(const std::string& node) const { return NodeDir(node) + "/worker.pid"; }
   // {"http": "127.0.0.1:PORT", "pid": N, "slots": N}
   std::string WorkerRecord(const std::string& node) const { return NodeDir(node) + "/worker.json"; }
-  // Of a worker that has joined a coordinator on another machine.
+  // For a worker that has joined a coordinator on another machine.
   std::string NodeCredentials(const std::string& node) const {
     return NodeDir(node) + "/credentials";
   }

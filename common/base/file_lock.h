@@ -1,8 +1,8 @@
 // File locks by which processes of one machine exclude each other (flock).
 //
 // The kernel gives a lock up with its holder. But that takes a killed process some time on a busy
-// machine, and who only looks whether a file is locked holds it for a moment: so a lock is waited
-// for a little before somebody is said to have it. Any thread.
+// machine, and a process that only checks whether a file is locked holds it for a moment: so a lock
+// is waited for a little before it is reported as held. Any thread.
 #pragma once
 
 #include "common/base/clock.h"

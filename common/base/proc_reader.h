@@ -1,8 +1,8 @@
-// Readers of /proc: who a process is, who descends from it, what it was started with.
+// Readers of /proc: the identity of a process, its descendants, what it was started with.
 //
-// A pid alone names nobody for long; (pid, start time, boot id) does. Reading is not atomic over
-// processes, so a caller that ends processes repeats the scan until it finds none. Free functions;
-// any thread.
+// A pid alone names no process for long; (pid, start time, boot id) does. Reading is not atomic
+// over processes, so a caller that ends processes repeats the scan until it finds none. Free
+// functions; any thread.
 #pragma once
 
 #include <sys/types.h>

@@ -127,7 +127,7 @@ Result<UniqueFd> CreateProgressPage();
 class ProgressWriter {
  public:
   static Result<std::unique_ptr<ProgressWriter>> Map(int fd);
-  // A page nobody else sees, for a trainer that runs without a guardian.
+  // A page that no other process sees, for a trainer that runs without a guardian.
   static Result<std::unique_ptr<ProgressWriter>> Private();
   ~ProgressWriter();
   ProgressWriter(const ProgressWriter&) = delete;
@@ -135,7 +135,7 @@ class ProgressWriter {
 
   ProgressValues& values() { return values_; }
   void Publish();
-  // Of all groups in use, together.
+  // The sum over all groups in use.
   std::uint64_t wait_nanoseconds() const;
   // A collective of any group was issued. The thread that stores values; not a part of them.
   void CountOperation(CollectiveOp op) { ++operations_[static_cast<std::size_t>(op)]; }
@@ -158,7 +158,7 @@ class ProgressWriter {
 };
 
 // A cell for a group that begins, its counts at zero: in the page or, without one and when all are
-// taken, in memory that nobody else sees. The last pointer gives it back, in any thread.
+// taken, in memory that no other process sees. The last pointer gives it back, in any thread.
 std::shared_ptr<CollectiveCell> ClaimCell(const std::shared_ptr<ProgressWriter>& page,
                                           std::string_view group);
 // Readers see it no longer and its name is free, whoever still holds it and counts.
@@ -176,7 +176,7 @@ class ProgressReader {
   bool Read(ProgressValues* values) const;
   // How often the rank has stored: rises while it moves, whatever it does.
   std::uint64_t stores() const;
-  // Of the groups in use.
+  // One entry per group in use.
   std::vector<CollectiveCounts> ReadCollectives() const;
 
  private:

@@ -62,7 +62,7 @@ void Merger::Take(const ForeignSetting& setting) {
   }
 }
 
-// Of what neither file says.
+// Notes what neither file says.
 void Merger::Tell(const ForeignDefault& absent) {
   if (!job["train"].IsDefined() || Said(job, absent.job_key)) return;
   if (!absent.unless.empty() && Said(job, absent.unless)) return;
@@ -118,7 +118,8 @@ std::string WithoutPlace(const std::string& message, const std::string& file) {
                                                                      : message;
 }
 
-// Lines of the merged text are nobody's: what the job has by itself is told with its own line.
+// Lines of the merged text exist in neither file: an error of the job itself is reported with its
+// own line.
 Result<JobSpec> ParseMerged(const std::string& yaml, std::string_view job_yaml,
                             const std::string& job_file, const std::string& config_file) {
   auto merged = ParseJobSpec(yaml, job_file);

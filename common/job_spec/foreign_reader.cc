@@ -142,7 +142,7 @@ void ForeignReader::Apply(const ForeignEntry& entry, std::span<const ForeignRule
   if (rule->map != nullptr) return entry.text.empty() ? void() : rule->map(*this, entry);
   if (!rule->only.empty() && !entry.is("auto") && !Lists(rule->only, entry.lower()))
     return Refuse(entry, std::string(rule->note));
-  // What is as good as absent need not be told.
+  // A key that is as good as absent needs no note.
   if (!entry.text.empty() && rule->only.empty()) Note(entry, rule->note);
 }
 

@@ -33,8 +33,8 @@ std::string WithoutPlace(const std::string& message, const std::string& file) {
   return end == std::string::npos ? message : message.substr(end + 2);
 }
 
-// Overrides change the line numbers. An error that the file has by itself is told with the file's
-// own line; one that an override brought names the overrides instead.
+// Overrides change the line numbers. An error that the file has by itself is reported with the
+// file's own line; one that an override brought names the overrides instead.
 Status ExplainOverridden(const Status& overridden, const JobFile& file) {
   const auto plain = ParseJobSpec(file.text, file.name);
   const std::string message = WithoutPlace(overridden.message(), file.name);
@@ -67,7 +67,7 @@ Result<JobFile> ReadJobFile(const std::string& path) {
 
 Result<ResolvedJob> ResolveJob(const JobFile& file, const std::vector<std::string>& overrides,
                                const AmendJob& amend) {
-  // Also without overrides, so that a broken file is told with its line before it is rewritten.
+  // Also without overrides, so that a broken file is reported with its line before it is rewritten.
   if (overrides.empty() && !amend) {
     const auto plain = ParseJobSpec(file.text, file.name);
     if (!plain.ok()) return plain.status();

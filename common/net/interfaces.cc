@@ -133,7 +133,7 @@ std::optional<ChosenAddress> ChooseTowardsPeer(const HostNetwork& network) {
                    [&](const NetworkInterface& one) { return one.name == name; });
   if (interface == network.interfaces.end()) return std::nullopt;
   // An address of the host itself may sit on loopback where routes are announced by the host; a
-  // bridge of containers leads to nobody else.
+  // bridge of containers leads to no other host.
   if (!interface->loopback && !LeadsOut(*interface)) return std::nullopt;
   const std::string peer = network.peer->ToString();
   return Chosen(*network.source, name,

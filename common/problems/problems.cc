@@ -8,7 +8,7 @@ namespace muster {
 namespace {
 
 // A job that has finished no step for so many of its usual steps, and at least for so long, is
-// told. What to do about it the coordinator decides by itself, and sooner.
+// reported. The coordinator decides by itself what to do about it, and sooner.
 constexpr double kSilentSteps = 10;
 constexpr double kSilentSeconds = 15;
 // Weights are read and rows tokenized before the first step.

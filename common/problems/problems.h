@@ -1,8 +1,8 @@
-// What of a cluster needs somebody, the worst first, in words. The status page and `muster top` put
-// in what each knows, and so say the same.
+// Which problems of a cluster need an operator, the worst first, in words. The status page and
+// `muster top` put in what each knows, and so say the same.
 //
-// The worst is where GPU time is lost now and will be until somebody acts, then what mends itself,
-// then what is over, then what may become something.
+// The worst is where GPU time is lost now and will be until an operator acts, then what mends
+// itself, then what is over, then what may become something.
 //
 // Pure; any thread.
 #pragma once

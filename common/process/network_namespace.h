@@ -21,7 +21,7 @@ inline constexpr char kHubNamespace[] = "hub";
 // "muster-", 16 hexadecimal digits of the directory, "-": what all of a cluster's names begin with.
 std::string ClusterNamespacePrefix(const std::string& cluster_dir);
 
-// Of the hub, or of a node. `cluster_dir` is absolute and normal, as everybody is given it.
+// The name for the hub or for a node. `cluster_dir` is absolute and normal, as all programs get it.
 std::string ClusterNamespace(const std::string& cluster_dir, const std::string& place);
 
 // The file that pins a namespace, as `ip netns` makes it.
@@ -42,7 +42,7 @@ class NamespaceScope {
 };
 
 // OK when this process sits in the hub of the cluster in `cluster_dir` and no route leads out of it
-// by a gateway: then what is sent in clear reaches the cluster's own namespaces and nobody else.
+// by a gateway: then what is sent in clear reaches the cluster's own namespaces alone.
 // Only root can make such a namespace, or a way out of it.
 Status CheckPrivateNetwork(const std::string& cluster_dir);
 

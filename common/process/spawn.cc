@@ -103,7 +103,7 @@ void Place(const Plan& plan) {
   constexpr unsigned long kBitsPerWord = 8 * sizeof(unsigned long);
   if (!plan.cpus.empty())
     ::syscall(SYS_sched_setaffinity, 0, plan.cpus.size() * sizeof(unsigned long), plan.cpus.data());
-  // The kernel takes one bit less than it is told of.
+  // The kernel takes one bit less than the given number.
   if (!plan.memory_nodes.empty())
     ::syscall(SYS_set_mempolicy, kPreferred, plan.memory_nodes.data(),
               plan.memory_nodes.size() * kBitsPerWord + 1);

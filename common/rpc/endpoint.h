@@ -19,7 +19,7 @@ struct Endpoint {
   std::string grpc_tls;  // "10.0.0.1:PORT"
   std::string http_tls;
   std::string grpc_join;  // where nodes join, as other machines reach it; empty: nowhere
-  // Of a coordinator with a journal: higher than that of any before it. 0: it has none.
+  // Set by a coordinator with a journal: higher than that of any before it. 0: it has none.
   std::uint64_t epoch = 0;
   // What the status page on `http` asks for: 64 hexadecimal digits, made anew at each start;
   // secret.
@@ -33,7 +33,7 @@ struct Endpoint {
 Status WriteEndpoint(const std::string& path, const Endpoint& endpoint);
 Result<Endpoint> ReadEndpoint(const std::string& path);
 
-// What a client was told to use: `address` of a coordinator on another machine (TLS), or, where
+// What a client was given: `address` of a coordinator on another machine (TLS), or, where
 // that is empty, the endpoint file at `path`.
 Result<Endpoint> FindCoordinator(const std::string& address, const std::string& path);
 

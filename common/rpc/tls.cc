@@ -43,7 +43,7 @@ std::shared_ptr<grpc::Channel> OpenVerified(const std::string& address, const st
 Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
     const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor,
     ClientCertificate client) {
-  MUSTER_CHECK(processor != nullptr, "a TLS port without anybody who decides of calls");
+  MUSTER_CHECK(processor != nullptr, "a TLS port without a processor that authorizes calls");
   // What is wrong with them is said at the start, and not in gRPC's log at each handshake.
   MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir));
   MUSTER_RETURN_IF_ERROR(CheckNotExpired(credentials, SystemClock().UnixMillis()));

@@ -26,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Lets everybody in and notes who it was.
+// Lets every client in and notes its identity.
 class Guestbook : public grpc::AuthMetadataProcessor {
  public:
   bool IsBlocking() const override { return false; }

@@ -33,7 +33,7 @@ Result<std::string> RandomToken() {
 }
 
 // link() and not rename(): it fails where the file exists, so the first of two creators wins and
-// nobody ever reads a half-written token.
+// no process ever reads a half-written token.
 Status CreateTokenFile(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const std::string token, RandomToken());
   MUSTER_ASSIGN_OR_RETURN(const std::string suffix, RandomToken());

@@ -2,7 +2,7 @@
 //
 // The coordinator makes the file with LoadOrCreateToken, mode 0600; workers and the CLI read it
 // with LoadToken. A file that group or others may read is refused, because its content may already
-// be known to somebody else.
+// be known to another user.
 //
 // Free functions; any thread. The loading ones block.
 #pragma once

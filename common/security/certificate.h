@@ -41,7 +41,7 @@ struct AuthorityInfo {
   std::int64_t not_after_ms = 0;
   std::string fingerprint;  // SHA-256 of the certificate (DER), 64 lower-case hexadecimal digits
 };
-// Of the certificate of an authority (ca.pem).
+// Reads the certificate of an authority (ca.pem).
 Result<AuthorityInfo> ReadAuthority(const std::string& ca_pem);
 
 // OK when the private key is the one of the certificate, and `ca_pem` has signed it, at whatever

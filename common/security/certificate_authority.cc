@@ -106,7 +106,7 @@ Result<CertificateAuthority> CertificateAuthority::Create(const std::string& dir
   const Status written =
       WritePrivateFile(paths.AuthorityCertificate(), certificate_pem, Privacy::kTrusted);
   if (!written.ok()) {
-    // Nobody has seen a certificate of this key: without one it is only in the way of a second try.
+    // No client has seen a certificate of this key: without one it only blocks a second try.
     std::error_code ignored;
     std::filesystem::remove(paths.AuthorityKey(), ignored);
     return written;

@@ -2,9 +2,9 @@
 // by a supervisor. It signs every certificate of the cluster itself.
 //
 // Its directory (0700) holds
-//   ca.pem        its certificate, which everybody has
-//   ca.key        its private key, 0600: who has it can be anybody. A key that group or others may
-//                 read, a symbolic link, or somebody else's file is refused.
+//   ca.pem        its certificate, which all programs have
+//   ca.key        its private key, 0600: its holder can take any identity. A key
+//                 that group or others may read, a symbolic link, or another user's file is refused.
 //   issued.jsonl  every certificate it signed, written before the certificate is handed out
 //                 (issued_register.h)
 //
@@ -63,8 +63,8 @@ class CertificateAuthority {
                                      Duration lifetime, std::int64_t now_ms) const;
   Status Record(std::span<const std::string> certificate_pems, std::int64_t now_ms) const;
 
-  // kFailedPrecondition once another authority is in the directory (`muster init --force`): what
-  // this one signs, nobody believes any more.
+  // kFailedPrecondition once another authority is in the directory (`muster init --force`): no
+  // program accepts any more what this one signs.
   Status CheckInForce() const;
 
  private:

@@ -114,7 +114,7 @@ TEST_F(CertificateAuthorityTest, IssuesForEachRoleWhatTheRoleNeeds) {
 
 TEST_F(CertificateAuthorityTest, SignsARequestForWhomItIsToldToSign) {
   const CertificateAuthority authority = MakeAuthority();
-  // The request asks to be an administrator; nobody looks at that.
+  // The request asks to be an administrator; that is ignored.
   const auto request = MakeCertificateRequest({Role::kAdmin, "eve", "elsewhere"});
   ASSERT_TRUE(request.ok());
   const auto signed_pem =

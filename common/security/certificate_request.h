@@ -1,8 +1,8 @@
 // The key that a node makes for itself, and the request (PKCS #10, RFC 2986) by which it asks for a
 // certificate: the key never leaves the node. Keys are ECDSA on P-256.
 //
-// Of a request only the public key and the proof that the asker has the private one are used; whom
-// the certificate is for is decided by who signs it. Free functions; any thread.
+// Only the public key of a request and the proof that the asker has the private one are used; the
+// signer decides whom the certificate is for. Free functions; any thread.
 #pragma once
 
 #include <string>

@@ -61,7 +61,7 @@ std::int64_t ChangedNs(const std::string& path) {
   return info.st_ctim.tv_sec * std::int64_t{1'000'000'000} + info.st_ctim.tv_nsec;
 }
 
-// Whether certificate and key came after the replacement: by its writer, or by somebody who did
+// Whether certificate and key came after the replacement: by its writer, or by one that did
 // not know of it.
 bool AreNewerThanReplacement(const Paths& paths) {
   const std::int64_t replacement = ChangedNs(paths.replacement);

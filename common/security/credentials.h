@@ -51,7 +51,7 @@ Status WriteCredentials(const std::string& dir, const CredentialFiles& files);
 
 // Ends a replacement that a crash has cut short; for the start of the process that writes the
 // directory. What was left of it does not count where certificate and key have come after it, say
-// because somebody has copied others there. OK where there is nothing to mend.
+// because a user has copied others there. OK where there is nothing to mend.
 Status MendCredentials(const std::string& dir);
 
 // For servers that follow files without knowing of replacement.json (gRPC): they would see a key

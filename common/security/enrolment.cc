@@ -64,7 +64,7 @@ class Enrolment::Admission {
                             "muster certs join-token");
   }
 
-  // A token for any node is for nodes that nobody knows yet: with it, nobody takes another's name.
+  // A token for any node is for nodes that are not known yet: it cannot take another node's name.
   Status CheckNameIsFree(const Identity& identity) {
     if (!issued_) issued_ = ReadIssued(paths_.IssuedCertificates());
     if (!issued_->ok()) return issued_->status();

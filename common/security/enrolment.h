@@ -58,7 +58,7 @@ class Enrolment {
   Enrolment(std::string security_dir, CertificateAuthority authority, Duration node_lifetime);
   Result<std::string> SignRenewal(const RenewRequest& request, const RevocationList& revocations,
                                   std::int64_t now_ms) const;
-  // Registers the certificates; where that fails, nobody gets one.
+  // Registers the certificates; where that fails, none is handed out.
   void Record(std::vector<Result<std::string>>& certificates, std::int64_t now_ms) const;
 
   std::string security_dir_;

@@ -181,7 +181,7 @@ TEST_F(EnrolmentTest, LetsAWholeClusterInAtOnce) {
     const JoinToken token = Token(i % 2 == 0 ? "m" + std::to_string(i) : "");
     requests.push_back({token.id, token.secret, "m" + std::to_string(i), request_.csr_pem});
   }
-  // Somebody who wants another one's name, in the same moment.
+  // A node that wants another one's name, in the same moment.
   const JoinToken any = Token("");
   requests.push_back({any.id, any.secret, "m1", MakeCertificateRequest(Node("m1"))->csr_pem});
   const FileStamp before = StampOf(paths_.JoinTokens());

@@ -25,7 +25,7 @@ inline constexpr Role kRoles[] = {Role::kAdmin, Role::kCoordinator, Role::kNode,
 struct Identity {
   Role role = Role::kAdmin;
   std::string name;     // of a node the node's name
-  std::string cluster;  // as `muster init --cluster` was told
+  std::string cluster;  // as given to `muster init --cluster`
 
   friend bool operator==(const Identity&, const Identity&) = default;
 };
@@ -49,7 +49,7 @@ inline constexpr char kCoordinatorServerName[] = "coordinator.muster";
 inline constexpr char kNodeServerName[] = "node.muster";
 std::string_view ServerName(Role role);
 
-// How long a certificate of the role is good for where nobody said otherwise.
+// How long a certificate of the role is good for by default.
 Duration DefaultLifetime(Role role);
 // The one of the authority itself.
 inline constexpr Duration kAuthorityLifetime = std::chrono::hours(24 * 3652);

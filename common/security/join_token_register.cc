@@ -66,7 +66,7 @@ bool IsRepeated(const JoinTokenRecord& record, const JoinClaim& claim) {
          record.redeemed_key == claim.key && !record.certificate_pem.empty();
 }
 
-// Why a token whose secret is right lets nobody in.
+// Why a token whose secret is right is refused.
 Status CheckGood(const JoinTokenRecord& record, const JoinClaim& claim, std::int64_t now_ms) {
   constexpr char kNext[] = "; make another with muster certs join-token";
   const std::string& node = claim.node;

@@ -37,7 +37,7 @@ struct JoinTokenRecord {
   std::string certificate_pem;   // that was given for it; dropped when the token expires
 };
 
-// What somebody shows who wants to come in.
+// What a node shows to join.
 struct JoinClaim {
   std::string id;
   std::string secret;

@@ -1,8 +1,8 @@
-// Files that hold secrets, or that decide whom to believe: read only if nobody else can have read
-// or written them.
+// Files that hold secrets, or that decide which keys are trusted: read only if no other user can
+// have read or written them.
 //
 // A private file is a regular file (no symbolic link) of the process's own user; a secret one may
-// be read by nobody else, a trusted one be written by nobody else. What is refused says which
+// be read by no other user, a trusted one be written by no other user. The refusal says which
 // command puts it right. Free functions; any thread; they block.
 #pragma once
 
@@ -28,7 +28,7 @@ Result<std::string> ReadPrivateFile(const std::string& path, Privacy privacy);
 Status WritePrivateFile(const std::string& path, std::string_view content, Privacy privacy);
 
 // Makes the directory, with mode 0700, or checks that the one there is the user's own, no link, and
-// that nobody else can write to it.
+// that no other user can write to it.
 Status MakePrivateDirectory(const std::string& path);
 Status CheckPrivateDirectory(const std::string& path);
 

@@ -83,8 +83,8 @@ Status ReadIdentity(const Variables& variables, Allocation& allocation) {
   allocation.in_step = variables.Find("SLURM_STEP_ID") != nullptr;
   allocation.step = allocation.cluster + "/" + std::to_string(allocation.job_id) + "/" +
                     std::to_string(allocation.restart_count);
-  // srun's own address and port tell apart what has the same numbers. Of a heterogeneous job's
-  // components each may have other ones.
+  // srun's own address and port distinguish what has the same numbers. Each component of a
+  // heterogeneous job may have other ones.
   if (allocation.het_size == 0)
     for (const char* name :
          {"SLURM_STEP_ID", "SLURM_SRUN_COMM_HOST", "SLURM_SRUN_COMM_PORT", "SLURM_JOB_START_TIME"})

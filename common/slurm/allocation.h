@@ -24,8 +24,8 @@ using Environment = std::map<std::string, std::string>;
 Environment CurrentEnvironment();
 
 struct Allocation {
-  std::string cluster;  // SLURM_CLUSTER_NAME; empty: not told
-  // Of a heterogeneous job its first component's, which names the whole; equal on all nodes, and
+  std::string cluster;  // SLURM_CLUSTER_NAME; empty: not given
+  // A heterogeneous job has its first component's, which names the whole; equal on all nodes, and
   // kept by a requeue.
   std::uint64_t job_id = 0;
   std::optional<ArrayTask> array;
@@ -37,12 +37,12 @@ struct Allocation {
   bool in_step = false;  // by srun; false: in the batch script's shell or salloc's
 
   // The step's nodes in Slurm's order (a heterogeneous job's one component after the other), and
-  // which of them this is. Shrinking an allocation does not change what a process was told.
+  // which of them this is. Shrinking an allocation does not change what a process was given.
   std::vector<std::string> nodes;
   int node_id = 0;
   std::string node_name;  // nodes[node_id]
 
-  int cpus_on_node = 0;  // of the step; 0: not told
+  int cpus_on_node = 0;  // of the step; 0: not given
   int gpus_on_node = 0;
   // CUDA_VISIBLE_DEVICES, one entry per device; nothing where it is not set.
   std::optional<std::vector<std::string>> visible_gpus;
@@ -51,7 +51,7 @@ struct Allocation {
   std::string comm_host;       // its name or address as srun gives it
   std::string submit_dir;
   std::string tmp_dir = "/tmp";  // SLURM_TMPDIR, TMPDIR, /tmp: the first that is set
-  // The switches over this node, from the top down, "s0.s2"; empty: not told.
+  // The switches over this node, from the top down, "s0.s2"; empty: not given.
   std::string switches;
   // As it was when the step began. Since Slurm 23.02; else, and where it may have changed, ask.
   std::optional<std::int64_t> end_unix_seconds;

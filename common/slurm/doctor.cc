@@ -145,8 +145,8 @@ void Judge::RequeueExit() {
   const std::string held = Config("RequeueExitHold");
   if (("," + held + ",").find(",75,") != std::string::npos)
     Add("requeue-exit", Verdict::kFail,
-        "RequeueExitHold has 75, so a job that asks to be requeued is held until somebody releases "
-        "it",
+        "RequeueExitHold has 75, so a job that asks to be requeued is held until an administrator "
+        "releases it",
         "the administrator moves 75 from RequeueExitHold to RequeueExit");
   else if (("," + codes + ",").find(",75,") != std::string::npos)
     Add("requeue-exit", Verdict::kOk, "exit code 75 requeues a job also where scontrol fails");

@@ -32,7 +32,7 @@ struct DoctorQuestion {
   std::optional<double> checkpoint_seconds;
   int signal_lead_seconds = 180;
 };
-// Of the cluster's settings: they say the same on a login node and in an allocation.
+// Judges the cluster's settings, which are the same on a login node and in an allocation.
 std::vector<Finding> JudgeSettings(const DoctorQuestion& question);
 
 }  // namespace muster::slurm

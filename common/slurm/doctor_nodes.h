@@ -20,9 +20,9 @@ namespace muster::slurm {
 struct NodeProbe {
   std::string node;
   std::vector<std::string> step;  // all nodes that were to probe, this one among them
-  std::string address;            // numeric, at which it told the others to reach it
+  std::string address;            // numeric, at which the others can reach it
 
-  // Of the shared directory.
+  // The shared directory.
   std::string shared_error;          // what could not be done there at all; empty: nothing
   std::vector<std::string> unseen;   // nodes whose files did not appear there
   bool made_exclusive_file = false;  // it made the file that only one can (O_EXCL),
@@ -34,7 +34,7 @@ struct NodeProbe {
   int slurm_gpus = 0;               // SLURM_GPUS_ON_NODE
   std::optional<int> visible_gpus;  // entries of CUDA_VISIBLE_DEVICES; nothing: it is not set
   int device_files = 0;             // /dev/nvidia0, ... that can be opened; 0: there are none
-  int slurm_cpus = 0;               // SLURM_CPUS_ON_NODE; 0: not told
+  int slurm_cpus = 0;               // SLURM_CPUS_ON_NODE; 0: not given
   int usable_cpus = 0;              // of its affinity
   std::string temporary;            // the node's own directory for temporary files
   std::int64_t temporary_free_mib = 0;
@@ -44,7 +44,7 @@ struct NodeProbe {
 
 // One line, without its end.
 std::string ProbeLine(const NodeProbe& probe);
-// Of all that a step has printed; lines that are no probes are passed over.
+// Reads all that a step has printed; lines that are no probes are passed over.
 std::vector<NodeProbe> ParseProbes(std::string_view output);
 
 // `node_count`: how many were to answer.

@@ -27,7 +27,7 @@ constexpr char kDebian[] =
     "SrunPortRange           = 0-0\n"
     "TaskPlugin              = task/none\n";
 
-// Of 25.11, as it comes: preemption has parameters of its own, and plug-ins are (null).
+// The defaults of 25.11: preemption has parameters of its own, and plug-ins are (null).
 constexpr char kNewest[] =
     "AuthInfo                = (null)\n"
     "GresTypes               = gpu\n"
@@ -127,7 +127,7 @@ TEST(Doctor, HoldsTimesAgainstThatOfACheckpoint) {
   question.signal_lead_seconds = 260;
   EXPECT_EQ(Find(JudgeSettings(question), "signal-lead"), nullptr);
   EXPECT_EQ(Of(With(Question(), {{"KillWait", "5 sec"}}), "kill-wait"), Verdict::kWarn);
-  // Of 20 s supervisors use 15, of 120 no more than 25 unless they are told to.
+  // Supervisors use 15 s of 20, and no more than 25 of 120 unless configured to.
   question.checkpoint_seconds = 12;
   EXPECT_EQ(Of(question, "kill-wait"), Verdict::kOk);
   EXPECT_EQ(Of(With(question, {{"KillWait", "20 sec"}}), "kill-wait"), Verdict::kWarn);

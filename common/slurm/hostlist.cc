@@ -9,7 +9,7 @@ namespace {
 
 // Digits of a number in a range: what 64 bits hold with certainty.
 constexpr std::size_t kMaxDigits = 18;
-// Of a name; more than any resolver takes.
+// Limit of a name; more than any resolver takes.
 constexpr std::size_t kMaxNameBytes = 255;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }

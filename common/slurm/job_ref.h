@@ -1,4 +1,4 @@
-// JobRef: how Slurm's commands are told which job: "42", or "40_1" for one task of an array.
+// JobRef: how Slurm's commands name a job: "42", or "40_1" for one task of an array.
 //
 // One task of each array has the array's own number as its job id, and Slurm's commands take that
 // number for the whole array. So a task is always named by its array and its place in it.

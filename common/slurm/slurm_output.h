@@ -73,8 +73,8 @@ Result<JobDetails> ParseJobDetails(std::string_view output);
 
 using Settings = std::map<std::string, std::string>;
 
-// Of `scontrol show config`: "KillWait  = 30 sec" by its key. Of a key that is there twice, the
-// first.
+// The output of `scontrol show config`: "KillWait  = 30 sec" by its key. Where a key is there
+// twice, the first.
 Settings ParseConfig(std::string_view output);
 
 // Of `scontrol show partition -o`: one line of KEY=VALUE each, by its partition's name.
@@ -100,11 +100,11 @@ struct SlurmVersion {
 // Of "22.05.8" and "slurm-wlm 22.05.8".
 std::optional<SlurmVersion> ParseVersion(std::string_view text);
 
-// Of KillWait, the seconds from SIGTERM to SIGKILL, those in which a job may save its state: then
-// its end has to be told, and programs have to end.
+// The seconds of KillWait (from SIGTERM to SIGKILL) in which a job may save its state: after them
+// its end has to be reported, and programs have to end.
 double TermGraceSeconds(std::int64_t kill_wait_seconds);
-// Of supervisors, unless --term-grace says otherwise: no more than this, and as much where KillWait
-// is not known.
+// Supervisors take no more than this, unless --term-grace says otherwise, and as much where
+// KillWait is not known.
 inline constexpr double kMostTermGraceSeconds = 25;
 
 // What a command that failed said, as a status: kUnavailable where the controller did not answer,

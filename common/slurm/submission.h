@@ -11,7 +11,7 @@
 //
 // When the last two are missing, Slurm is asked for a job of this name and key before anything is
 // submitted. So a submit that was killed at any point can be said again. What it cannot know is a
-// job that Slurm itself lost: slurmctld keeps what it was told only after some seconds.
+// job that Slurm itself lost: slurmctld stores what it has received only after some seconds.
 //
 // Blocks; one thread.
 #pragma once

@@ -1,10 +1,11 @@
 // HandshakeLimit: how many handshakes a TLS listener has under way at once, and which of them ends
-// when somebody else waits at the door. Private to this folder.
+// when another client waits at the port. Private to this folder.
 //
-// Who connects and says nothing costs a descriptor and a slot until its deadline, so the slots are
-// few and everybody else waits in the kernel's backlog, at no cost. So that silence shuts nobody
-// out, a handshake gives way to the next in line once it had its timeout: a client sends its first
-// words together with the last packet of the connect, so one that has sent none is not missed.
+// A client that connects and sends nothing costs a descriptor and a slot until its deadline, so the
+// slots are few and other clients wait in the kernel's backlog, at no cost. So that silence shuts
+// no client out, a handshake gives way to the next in line once it had its timeout: a client sends
+// its first words together with the last packet of the connect, so one that has sent none is not
+// missed.
 //
 // Owned by an HttpServer's connections; the loop's thread. Pure: time is an argument.
 #pragma once
@@ -31,9 +32,9 @@ class HandshakeLimit {
     std::function<void()> hang_up;  // must not call Begin or MakeRoom
   };
 
-  // Of a handshake that begins; for End. Whoever calls this has seen that it is not full.
+  // Begins a handshake; the number is for End. The caller has seen that it is not full.
   std::uint64_t Begin(Handshake handshake, TimePoint now);
-  // It is done or has failed. Of one that is gone already: nothing.
+  // It is done or has failed. Does nothing for one that is gone already.
   void End(std::uint64_t id) { open_.erase(id); }
 
   bool full() const { return open_.size() >= kMax; }

@@ -17,7 +17,7 @@ namespace muster {
 
 using HttpMessage = http::request<http::string_body>;
 using HttpAnswer = http::response<http::string_body>;
-// Whether a path may be read by who is connected; none: by anybody.
+// Whether the connected client may read a path; none: every client may.
 using HttpGuard = std::function<Status(const std::string& path)>;
 
 struct HttpRoutes {
@@ -36,7 +36,7 @@ struct HttpRoutes {
 // Whether it is answered at all; where not, `refusal` is what is sent.
 bool IsWelcome(const HttpMessage& message, const HttpGuard& guard, HttpResponse* refusal);
 HttpRequest RequestOf(const HttpMessage& message, const HttpGuard& guard);
-// Of an answer to `message`, which may be a HEAD.
+// The answer to `message`, which may be a HEAD.
 HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response);
 // What a stream of events begins with; its connection serves nothing else afterwards.
 http::response<http::empty_body> BuildStreamHead(unsigned version);

@@ -49,7 +49,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
     });
   }
 
-  // Where nobody waits, no handshake need give way.
+  // Where no client waits, no handshake need give way.
   void AwaitOneMore() {
     acceptor.async_wait(tcp::acceptor::wait_read,
                         [self = shared_from_this()](beast::error_code error) {
@@ -65,7 +65,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
     if (now - said_displaced >= kDisplacedInterval && routes->handshakes.displaced() > 0) {
       said_displaced = now;
       Log().warn(
-          "HTTPS: {} handshakes so far gave way to others that waited; somebody connects "
+          "HTTPS: {} handshakes so far gave way to others that waited; a client connects "
           "and does not go on",
           routes->handshakes.displaced());
     }

@@ -3,11 +3,12 @@
 //
 // Owned by a daemon. Handlers run on the loop's thread and must be quick; what takes longer is
 // answered later. Connections, streams, request sizes and idle time are bounded. In plain text it
-// binds to loopback addresses only, and answers only who asked for it by an address or `localhost`:
-// a web page of somebody else whose name leads here (DNS rebinding) gets nothing. With TLS (1.3,
+// binds to loopback addresses only, and answers only requests for an address or `localhost`: a web
+// page of another site whose name leads here (DNS rebinding) gets nothing. With TLS (1.3,
 // certificates on both sides) it binds to any, and each request is held against the caller's
 // certificate: once that has expired, a connection that it has opened is refused everything. At
-// most 16 handshakes are under way; who connects and does not go on gives way to who waits.
+// most 16 handshakes are under way; a client that connects and does not go on gives way to one that
+// waits.
 // Requests of another origin than this server are refused, and no answer may be framed, sniffed or
 // read by other origins.
 #pragma once
@@ -38,8 +39,8 @@ struct HttpRequest {
   std::string path;             // as it was sent, without the query
   std::string query;            // without '?'
   std::string bearer;           // of "Authorization: Bearer ..."; empty: none
-  bool by_certificate = false;  // over TLS, by somebody whom `authorize` let in
-  // Over TLS: whether `authorize` would still let them in. Of a stream to be asked now and then.
+  bool by_certificate = false;  // over TLS, by a client that `authorize` let in
+  // Over TLS: whether `authorize` would still let the client in. A stream calls it now and then.
   std::function<Status()> recheck;
 };
 

@@ -1,7 +1,7 @@
 // HttpSession: one connection of an HttpServer: read, answer, repeat while it is kept alive, or end
 // as a stream of events. Private to this folder.
 //
-// Owns itself through the handlers of its pending operation, and through the reply that somebody
+// Owns itself through the handlers of its pending operation, and through the reply that a handler
 // keeps; the loop's thread. The stream's timer bounds each operation, but for the reading beside a
 // stream of events, which only waits for the client to go.
 #pragma once
@@ -61,7 +61,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
                      });
   }
 
-  // Of a TLS stream. `context` lives as long as the connection.
+  // For a TLS stream. `context` lives as long as the connection.
   void Handshake(std::shared_ptr<asio::ssl::context> context,
                  std::shared_ptr<const HttpTlsOptions> options) {
     context_ = std::move(context);

@@ -64,7 +64,7 @@ TEST_F(HttpsServerTest, AnswersWhomTheOwnerLetsIn) {
   const std::string refused = Get("/metrics", node);
   EXPECT_THAT(refused, HasSubstr("403 Forbidden"));
   EXPECT_THAT(refused, HasSubstr("not for you, n2"));
-  // Whether a path exists is nobody's business either.
+  // The answer does not show whether a path exists either.
   EXPECT_THAT(Get("/nothing", node), HasSubstr("403 Forbidden"));
   EXPECT_THAT(Get("/nothing", scraper), HasSubstr("404"));
 }

@@ -1,5 +1,5 @@
 // TlsContext: what an HTTP server's handshakes stand on: TLS 1.3 alone, and a certificate of the
-// cluster's authority from everybody who connects. Follows its credentials directory: handshakes
+// cluster's authority from every client. Follows its credentials directory: handshakes
 // after a renewal use what is there then.
 //
 // Owned by a server. The files are looked at each second on a thread of its own, since their disk

@@ -52,7 +52,7 @@ class RandomMessage {
 
  private:
   std::string Text(const FieldDescriptor& field) {
-    // Of these the receiver checks the form.
+    // The receiver checks the form of these.
     if (field.name() == "job_id") return "00c0ffee" + std::to_string(10 + Below(90));
     if (field.name() == "node" || field.name() == "pilot") return "n" + std::to_string(Below(100));
     const std::string text = field.name() + " \xc3\xa9 " + std::to_string(random_());
