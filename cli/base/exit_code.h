@@ -26,8 +26,8 @@ inline constexpr int kExitInterrupted = 130;
 
 int ExitCodeOf(const Status& status);
 
-// Of a job in a terminal state: how `wait`, `attach` and `submit --wait` end. A suspended one is
-// 12, with which an allocation ends whose job its user has suspended.
+// The exit code for a job in a terminal state: how `wait`, `attach` and `submit --wait` end. A
+// suspended one is 12, with which an allocation ends whose job its user has suspended.
 int ExitCodeOf(v1::JobState state);
 bool IsTerminal(v1::JobState state);
 

@@ -105,7 +105,7 @@ TEST_F(CommandsTest, SubmitShowsProgressWhileItWaits) {
   EXPECT_NE(shown.find("  succeeded\n"), std::string::npos) << shown;
   EXPECT_EQ(shown.find("running", shown.find("running") + 1), std::string::npos)
       << "one line for a state: " << shown;
-  // Those who only wait, such as scripts, are told nothing.
+  // `wait`, which scripts use, prints nothing.
   err_.str("");
   coordinator_.watches = {{{Update(v1::JOB_STATE_SUCCEEDED, 4, "finished")}, grpc::Status::OK}};
   ASSERT_TRUE(Run({"wait", "7f3a"}).ok());
@@ -264,7 +264,7 @@ TEST_F(CommandsTest, CheckpointsAreListedWithTheirSize) {
   context_->output = OutputFormat::kName;
   ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_EQ(out_.str(), "step-00000080-g1\n");
-  EXPECT_EQ(coordinator_.verified, "") << "nobody asked for it";
+  EXPECT_EQ(coordinator_.verified, "") << "it was not asked for";
 }
 
 TEST_F(CommandsTest, CheckpointsShowWhatAnEvaluationHasFound) {

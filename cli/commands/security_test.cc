@@ -234,7 +234,7 @@ TEST_F(SecurityCommands, RevokeRefusesAllCertificatesOfAName) {
   ASSERT_EQ(revoked.size(), 1U);
   EXPECT_EQ(revoked[0]["identity"], "muster://lab/node/n7");
   EXPECT_EQ(revoked[0]["reason"], "stolen");
-  // Somebody of another role with the same name stays welcome.
+  // An identity of another role with the same name stays valid.
   Does(Run({"certs", "revoke", "n8", "--role", "admin"}));
   EXPECT_EQ(States()["n8"], "good");
 }

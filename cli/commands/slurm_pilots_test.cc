@@ -1,4 +1,4 @@
-// muster slurm pilots: it shows the file that the coordinator writes, and asks nobody.
+// muster slurm pilots: it shows the file that the coordinator writes, and asks no process.
 
 #include <gtest/gtest.h>
 

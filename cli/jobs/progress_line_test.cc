@@ -66,7 +66,7 @@ TEST(ProgressLine, LeavesOutWhatIsNeededLeast) {
   EXPECT_EQ(ProgressLine(job, 30), "step 120/200  eta 1m 05s  runn");
 }
 
-// Numbers of a long run of a large model, on the terminal that everybody has.
+// Numbers of a long run of a large model, on the usual terminal.
 TEST(ProgressLine, StateAndTimeToGoFitIn80Columns) {
   v1::Job job = CannedJob();
   job.set_step(1'204'380);

@@ -124,7 +124,7 @@ std::string Cause(const v1::AttemptInfo& attempt) {
   out += ": " + Printable(attempt.cause());
   while (out.back() == '.') out.pop_back();
   const std::string where = "rank " + std::to_string(attempt.failed_rank());
-  // proto3 cannot tell rank 0 from "not set"; the node's name can.
+  // proto3 cannot distinguish rank 0 from "not set"; the node's name can.
   const bool has_rank = attempt.failed_rank() >= 0 && !attempt.failed_node().empty();
   if (has_rank && attempt.cause().find(where) == std::string::npos) out += " (" + where + ")";
   if (has_rank && attempt.cause().find(attempt.failed_node()) == std::string::npos)

@@ -318,7 +318,7 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
     if (nodes.ok())
       for (const auto& node : nodes->nodes()) {
         const bool wanted = std::find(names.begin(), names.end(), node.name()) != names.end();
-        // A worker that was just killed may still be listed as ready; its pid tells it apart.
+        // A worker that was just killed may still be listed as ready; its pid distinguishes it.
         const auto started = started_.find(node.name());
         const bool same = started == started_.end() || started->second.id.pid == node.pid();
         if (wanted && same && IsConnected(node.state())) ++ready;

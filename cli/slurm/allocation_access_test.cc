@@ -58,7 +58,7 @@ TEST_F(AllocationAccessTest, OpensWithACertificateThatGoesWithIt) {
 
 TEST_F(AllocationAccessTest, FollowsATakeoverAndARequeue) {
   AllocationAccess door(state_.path(), "a user with blanks");
-  EXPECT_EQ(door.Find().status().code(), StatusCode::kUnavailable) << "nobody leads yet";
+  EXPECT_EQ(door.Find().status().code(), StatusCode::kUnavailable) << "no node leads yet";
   Lead(0, "10.0.0.1:7");
   MakeAuthority(0);
   EXPECT_EQ(door.Find()->address, "10.0.0.1:7");

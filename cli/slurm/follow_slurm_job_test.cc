@@ -45,7 +45,7 @@ TEST_F(SlurmAttachTest, OfACancelledOneToo) {
   EXPECT_EQ(err_.str(), "the job ended: Slurm reports CANCELLED\n");
 }
 
-// Cancelled while it was saved: nobody has requeued it.
+// Cancelled while it was saved, and not requeued.
 TEST_F(SlurmAttachTest, OfOneThatWasSavedAndCancelledSaysSlurmsWordFirst) {
   Slurm("CANCELLED", CommentHere());
   Outcome(R"({"run":0,"exit_code":75,"action":"left","reason":"saved"})");

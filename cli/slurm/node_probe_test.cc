@@ -19,7 +19,7 @@ slurm::Allocation NodeOfThree(int index) {
   return allocation;
 }
 
-// Of the nodes that come, as threads on loopback.
+// The probes of `nodes` nodes, as threads on loopback.
 std::vector<slurm::NodeProbe> ProbeTogether(const std::string& dir, int nodes, Duration timeout) {
   std::vector<slurm::NodeProbe> probes(static_cast<std::size_t>(nodes));
   std::vector<std::thread> threads;

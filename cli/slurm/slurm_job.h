@@ -39,7 +39,7 @@ struct SlurmJob {
 };
 
 // "succeeded: the job has succeeded", "suspended: ...", "to be requeued: ..."; empty: no outcome.
-// Of a job that Slurm has ended with work left Slurm's word goes first: a run that is requeued may
+// Where Slurm has ended a job with work left, Slurm's state goes first: a run that is requeued may
 // have been cancelled since.
 std::string OutcomeText(const SlurmJob& job);
 

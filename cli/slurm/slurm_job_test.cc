@@ -107,12 +107,12 @@ TEST_F(SlurmJobTest, HasEndedOnlyWhenNothingRunsOfItAnyMore) {
   EXPECT_EQ(EndOf(Job("RUNNING")), std::nullopt);
   EXPECT_EQ(EndOf(Job("COMPLETING")), std::nullopt);
   EXPECT_EQ(EndOf(Job("CANCELLED")), kExitJobCancelled);
-  EXPECT_EQ(EndOf(Job("COMPLETED")), kExitJobFailed) << "nobody says that it succeeded";
+  EXPECT_EQ(EndOf(Job("COMPLETED")), kExitJobFailed) << "no outcome says that it succeeded";
   EXPECT_EQ(EndOf(Job("NODE_FAIL")), kExitJobFailed);
   WriteState("outcome.json", R"({"run":0,"exit_code":0,"action":"done","reason":""})");
   EXPECT_EQ(EndOf(Job("COMPLETED")), kExitSuccess);
   EXPECT_EQ(EndOf(Job("COMPLETING")), kExitSuccess);
-  // Of an earlier run.
+  // The outcome is of an earlier run.
   EXPECT_EQ(EndOf(Job("PENDING")), std::nullopt);
 }
 

@@ -21,7 +21,7 @@ class Series {
   std::vector<double> values() const;
   bool empty() const { return points_.empty(); }
   double last() const { return points_.back().value; }
-  // Of what is kept and is a number; 0 where nothing is.
+  // Over the kept values that are numbers; 0 where there are none.
   double Median() const;
 
  private:

@@ -39,7 +39,7 @@ TerminalKey KeyOf(const std::string& sequence) {
   return TerminalKey::kNone;
 }
 
-// Of the screen that is open: what the handler below wakes. A signal carries no argument.
+// What the handler below wakes: a descriptor of the open screen. A signal carries no argument.
 std::atomic<int> resized_wake{-1};
 
 // Whatever thread the signal comes to.

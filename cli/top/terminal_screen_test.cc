@@ -113,7 +113,7 @@ TEST_F(TerminalScreenTest, ATerminalThatIsGoneIsTheEnd) {
   ASSERT_TRUE(screen.ok());
   master_.reset();
   EXPECT_EQ((*screen)->ReadKey(std::chrono::seconds(10)), TerminalKey::kQuit);
-  (*screen)->Draw({"nobody sees it"});
+  (*screen)->Draw({"no terminal shows it"});
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ void NoteStep(const v1::Job& job, std::int64_t now, JobHistory* history) {
   if (job.step() > 0 && HasLoss(job)) history->loss.Add(job.step(), job.loss());
 }
 
-// When the state of a job began, as its attempts tell; 0: they do not.
+// When the state of a job began, as its attempts report; 0: they do not.
 std::int64_t BegunUnixMs(const v1::Job& job) {
   if (job.attempts().empty()) return 0;
   const v1::AttemptInfo& newest = *job.attempts().rbegin();
@@ -56,7 +56,7 @@ JobFacts::State StateOf(v1::JobState state) {
   }
 }
 
-// What only the detail tells: of the same attempt, or of checkpoints.
+// What only the detail has: of the same attempt, or of checkpoints.
 void AddDetail(const v1::Job& job, const v1::Job& detail, JobFacts* facts) {
   for (const auto& checkpoint : detail.checkpoints()) {
     if (checkpoint.refused().empty()) continue;

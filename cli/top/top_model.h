@@ -16,7 +16,7 @@
 
 namespace muster {
 
-// Of one job, as seen since `top` began, and before from its metrics file where that can be read.
+// One job, as seen since `top` began, and before from its metrics file where that can be read.
 struct JobHistory {
   Series loss;
   Series step_seconds;
@@ -24,7 +24,7 @@ struct JobHistory {
   std::int64_t step = -1;
   std::int64_t step_since_unix_ms = 0;  // when it was first seen at this step, or to run again
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
-  std::int64_t state_since_unix_ms = 0;  // as the attempts tell; until then since it was first seen
+  std::int64_t state_since_unix_ms = 0;  // from the attempts; until then since it was first seen
   std::string cause;                     // why its newest attempt that is over ended
   // The newest full answer; top reads one job per refresh.
   std::optional<v1::Job> detail;

@@ -168,7 +168,7 @@ TEST(TopProblems, TheWorstComesFirst) {
   EXPECT_EQ(FindProblems(model)[0].command, "muster up --dir /d");
 }
 
-// Of a coordinator elsewhere nothing is known to type.
+// For a coordinator elsewhere no command is known to suggest.
 TEST(TopProblems, WithoutAnAnswerNothingIsToldToTypeThatIsNotKnown) {
   TopModel model = Healthy();
   model.SetLost("the coordinator at lab:7000 does not answer", kNow);
