@@ -1,6 +1,6 @@
 // CudaStack: the versions that a node computes on GPUs with.
 //
-// The trainer tells them (`muster-trainer version --json`), its worker passes them on, and the
+// The trainer reports them (`muster-trainer version --json`), its worker passes them on, and the
 // coordinator compares those of a gang before it launches. Plain value; any thread.
 #pragma once
 

@@ -5,7 +5,7 @@
 //   data_begin   data in pieces of piece_bytes; its length is a multiple of 4096
 //   table_begin  XXH3-64 of every piece, zeros up to a multiple of 4096
 //
-// The checksum of a shard is the XXH3-64 of all that is not data: who reads a part of the data
+// The checksum of a shard is the XXH3-64 of all that is not data: a reader of a part of the data
 // checks the table once and then only the pieces that he touches. Everything begins at a multiple
 // of 4096 bytes, so that files can be written and verified past the page cache. Version 1 had
 // neither pieces nor a table; its checksum is over the whole file. docs/checkpoint-format.md
@@ -66,7 +66,7 @@ struct OpenedShard {
   std::uint64_t file_bytes = 0;
   ShardFrame frame;
 };
-// `manifest_bytes`: the size that the manifest tells, where one does. kNotFound; kDataLoss for what
+// `manifest_bytes`: the size that the manifest gives, where one does. kNotFound; kDataLoss for what
 // is no shard or has another size; other codes where the file system fails. Messages name `path`.
 Result<OpenedShard> OpenShard(const std::string& path,
                               std::optional<std::uint64_t> manifest_bytes = std::nullopt,
@@ -85,8 +85,8 @@ struct ExpectedShard {
 // Reads every byte from the disk, not from the page cache, and compares. kNotFound or kDataLoss say
 // that the shard is of no use; other codes say nothing about it (no permission, no descriptors).
 Status VerifyShardFile(const ExpectedShard& expected);
-// For who must not be in the way, and must tell damage from a disk that fails (EIO is kDataLoss
-// too).
+// For readers that must not be in the way, and must distinguish damage from a disk that fails (EIO
+// is kDataLoss too).
 struct VerifyOptions {
   std::function<Status(std::uint64_t bytes)> before_read;  // may wait; not OK: ends it with this
   int* error = nullptr;                                    // as of ReadShardBytes

@@ -29,7 +29,7 @@ inline constexpr char kRendezvousTokenVariable[] = "MUSTER_RENDEZVOUS_TOKEN";
 // Node numbers, "0,2,1,3": each node's snapshots are kept on the next one. Unset: in their order.
 inline constexpr char kBuddyRingVariable[] = "MUSTER_BUDDY_RING";
 
-// Exit codes of muster-trainer. The coordinator tells causes from symptoms by them.
+// Exit codes of muster-trainer. The coordinator distinguishes causes from symptoms by them.
 inline constexpr int kExitOk = 0;       // done, or stopped as asked with the state saved
 inline constexpr int kExitFailure = 1;  // internal or unknown; another attempt may do better
 inline constexpr int kExitUsage = 2;

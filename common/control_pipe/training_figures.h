@@ -25,7 +25,7 @@ enum class StepPart { kData, kForward, kBackward, kOptimizer, kCommWait, kCheckp
 inline constexpr std::size_t kStepPartCount = 6;
 std::string_view StepPartName(StepPart part);  // data, forward, ..., comm_wait, checkpoint
 
-// What the ledger books of a rank. Other seconds of the process are booked by who supervises it.
+// What the ledger books of a rank. Other seconds of the process are booked by its supervisor.
 enum class RankTime {
   kStep,       // in finished steps, waits taken off
   kRecompute,  // in steps that had been finished before

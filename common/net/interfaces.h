@@ -1,6 +1,6 @@
 // The network interfaces of this host, and which address other nodes reach it at.
 //
-// A node must tell others one numeric address. Guessing it from the host's name is how gangs come
+// A node must give others one numeric address. Guessing it from the host's name is how gangs come
 // to hang: the name may not resolve, or resolve to loopback or to a bridge of containers. Here it
 // is
 //   1. the first usable one of what --interface names,
@@ -30,7 +30,7 @@ struct NetworkInterface {
   bool up = false;
   bool loopback = false;
   std::vector<IpAddress> addresses;  // in the kernel's order
-  int speed_mbps = 0;                // 0: the driver does not tell it
+  int speed_mbps = 0;                // 0: the driver does not report it
   std::string pci_address;           // "0000:3b:00.0"; empty: no device of a PCI bus
 };
 
@@ -46,7 +46,7 @@ struct InterfaceChoice {
 struct HostNetwork {
   std::vector<NetworkInterface> interfaces;
   std::string default_route;        // name of its interface; empty: no default route
-  std::optional<IpAddress> peer;    // whom this host wants to be reached by
+  std::optional<IpAddress> peer;    // the peer that this host must be reachable for
   std::optional<IpAddress> source;  // what the kernel would send from towards it
 };
 

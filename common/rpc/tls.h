@@ -42,7 +42,7 @@ Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
 Result<std::shared_ptr<grpc::Channel>> OpenTlsChannel(const std::string& address,
                                                       const std::string& dir);
 
-// The same without a certificate, for a node that joins: believes who has one of `ca_pem`.
+// The same without a certificate, for a node that joins: accepts a server with one of `ca_pem`.
 std::shared_ptr<grpc::Channel> OpenTlsChannelToJoin(const std::string& address,
                                                     const std::string& ca_pem);
 
@@ -50,12 +50,12 @@ std::shared_ptr<grpc::Channel> OpenTlsChannelToJoin(const std::string& address,
 struct CoordinatorChannel {
   std::shared_ptr<grpc::Channel> channel;
   std::string address;
-  std::string token;  // to attach to each call; empty: TLS says who calls
+  std::string token;  // to attach to each call; empty: TLS identifies the caller
 };
 
 // By TLS where there are credentials (`tls_dir`) and a coordinator that listens so, else by the
 // token at `token_path`, in plain text. With credentials, plain text is spoken on loopback and Unix
-// sockets only: who has them is on a network that others share.
+// sockets only: a process that has them is on a network that others share.
 Result<CoordinatorChannel> OpenCoordinator(const Endpoint& endpoint, const std::string& tls_dir,
                                            const std::string& token_path);
 

@@ -178,7 +178,7 @@ TEST_F(TlsTest, WhereNobodyIsAskedForACertificateItIsConnectedAndKnownAsNobody) 
 
 TEST_F(TlsTest, ACertificateOfAnotherAuthorityEndsTheHandshakeOnEitherSide) {
   Serve(ours_.Make(Role::kCoordinator, "c"));
-  // Of another authority of the same name: only the signature tells them apart.
+  // Another authority of the same name: only the signature differs.
   ClusterCredentials theirs;
   EXPECT_EQ(AskWith(theirs.Make(Role::kAdmin, "eve")).error_code(), grpc::StatusCode::UNAVAILABLE);
   // A client that believes us, with their certificate.

@@ -65,7 +65,7 @@ struct Timer::Impl {
   explicit Impl(EventLoop& loop) : timer(loop.context()) {}
   asio::steady_timer timer;
   // A completion that was already queued when the timer was started again or cancelled must not
-  // run; the number tells it apart.
+  // run; the number distinguishes it.
   std::shared_ptr<std::uint64_t> epoch = std::make_shared<std::uint64_t>(0);
 };
 

@@ -19,7 +19,7 @@ inline constexpr std::int64_t kDayMs = 24 * kHourMs;
 
 class AuthorityForTest : public ::testing::Test {
  protected:
-  // Of cluster "lab"; `name` tells several apart.
+  // For cluster "lab"; `name` distinguishes several.
   CertificateAuthority MakeAuthority(const std::string& name = "security") {
     return *CertificateAuthority::Create(temp_ / name, "lab", kNowForTest);
   }

@@ -1,4 +1,4 @@
-// Certificates as text (PEM): what one says, and whether it is to be believed.
+// Certificates as text (PEM): what one says, and whether it is trusted.
 //
 // Formats: X.509 of RFC 5280, PEM of RFC 7468. Certificates are signed by the cluster's authority
 // itself; there are no intermediate ones. Pure functions; any thread. Times are milliseconds since

@@ -4,7 +4,8 @@
 // Its directory (0700) holds
 //   ca.pem        its certificate, which all programs have
 //   ca.key        its private key, 0600: its holder can take any identity. A key
-//                 that group or others may read, a symbolic link, or another user's file is refused.
+//                 that group or others may read, a symbolic link, or another user's file is
+//                 refused.
 //   issued.jsonl  every certificate it signed, written before the certificate is handed out
 //                 (issued_register.h)
 //

@@ -1,7 +1,7 @@
 // Who a certificate speaks for: a role and a name in one cluster.
 //
 // In a certificate the identity is the one URI among the subject alternative names (RFC 5280,
-// 4.2.1.6): muster://CLUSTER/ROLE/NAME. Nothing else in a certificate is asked for who it is.
+// 4.2.1.6): muster://CLUSTER/ROLE/NAME. Nothing else in a certificate identifies its holder.
 //
 // Value types and pure functions; any thread.
 #pragma once
@@ -44,7 +44,8 @@ std::string IdentityUri(const Identity& identity);
 Result<Identity> ParseIdentityUri(std::string_view uri);
 
 // What TLS clients verify instead of a host's name (gRPC's ssl_target_name_override), since nothing
-// of Muster resolves names: the DNS name in the certificates of those who serve; "" for the others.
+// of Muster resolves names: the DNS name in the certificates of those that serve; "" for the
+// others.
 inline constexpr char kCoordinatorServerName[] = "coordinator.muster";
 inline constexpr char kNodeServerName[] = "node.muster";
 std::string_view ServerName(Role role);

@@ -153,7 +153,7 @@ Result<Redemption> JoinTokenRegister::RedeemOne(
   MUSTER_RETURN_IF_ERROR(CheckName("node name", claim.node));
   const auto record = std::find_if(records.begin(), records.end(),
                                    [&](const JoinTokenRecord& r) { return r.id == claim.id; });
-  // The same answer for both: ids are no secrets, and whoever guesses learns nothing.
+  // The same answer for both: ids are no secrets, and a client that guesses learns nothing.
   if (record == records.end() ||
       !EqualInConstantTime(record->secret_sha256, ToHex(Sha256(claim.secret))))
     return Unauthenticated(

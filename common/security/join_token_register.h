@@ -2,10 +2,10 @@
 //
 // A file (DIR/security/join-tokens.json) of {"tokens": [{id, secret_sha256, node, made_ms,
 // expires_ms, redeemed_ms, redeemed_by, redeemed_key, certificate}]}, replaced atomically under the
-// lock of its directory, so that of two who redeem a token at once, in whatever processes, one
-// wins. Who comes again with the same key, since the answer was lost, gets the same certificate,
-// until the token expires. Tokens are forgotten a week after that. Any thread; all functions block.
-// Times are milliseconds since the Unix epoch.
+// lock of its directory, so that of two calls that redeem a token at once, in whatever processes,
+// one wins. Who comes again with the same key, since the answer was lost, gets the same
+// certificate, until the token expires. Tokens are forgotten a week after that. Any thread; all
+// functions block. Times are milliseconds since the Unix epoch.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ class JoinTokenRegisterTest : public ::testing::Test {
   JoinToken Make(const std::string& node, std::int64_t now_ms = kNow) {
     return *book_.Make(node, kJoinTokenLifetime, "authority", now_ms);
   }
-  // Comes with `key`; who is let in gets a certificate of that name.
+  // Comes with `key`; a node that is let in gets a certificate of that name.
   Result<Redemption> Claim(const JoinToken& token, const std::string& node,
                            std::int64_t now_ms = kNow, const std::string& key = "key") {
     const JoinClaim claim{token.id, token.secret, node, key};

@@ -54,7 +54,7 @@ Result<RevocationList> LoadRevocations(const std::string& path);
 // Adds an entry; one that is there already stays as it is. Locks the file's directory; blocks.
 Status Revoke(const std::string& path, const Revocation& entry);
 // Lets the identity have certificates again. OK where it was not revoked. kUnavailable within the
-// second of the revocation, which certificates cannot tell apart.
+// second of the revocation, which certificates cannot resolve.
 Status Readmit(const std::string& path, const Identity& identity, std::int64_t now_ms);
 
 // The list of a file that others replace. One thread; Refresh blocks for a small file.

@@ -1,4 +1,4 @@
-// Allocation: what Slurm tells a process of the allocation that it runs in, by SLURM_* variables.
+// Allocation: what a process learns of the allocation that it runs in from SLURM_* variables.
 //
 // Read once at the start of a process and checked there, so that a step that was started in a way
 // that cannot work ends at once with the srun line that does. The variables are those of srun(1),

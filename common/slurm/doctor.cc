@@ -98,7 +98,7 @@ void Judge::Version() {
   const std::string version = Config("SLURM_VERSION");
   const SlurmVersion release = Release();
   if (release == SlurmVersion{}) {
-    Add("version", Verdict::kFail, "scontrol show config tells no SLURM_VERSION",
+    Add("version", Verdict::kFail, "scontrol show config has no SLURM_VERSION",
         "run this where scontrol reaches the cluster's slurmctld");
   } else if (release < kOldest) {
     Add("version", Verdict::kFail, "Slurm " + version + " is older than what is supported",
@@ -189,7 +189,7 @@ void Judge::KillWait() {
             : "have the administrator raise KillWait, or checkpoint more often");
   } else if (!question_.checkpoint_seconds && wait < kShortKillWait) {
     Add("kill-wait", Verdict::kWarn, there + ", which large models may not be saved in",
-        "tell --checkpoint-seconds to know, or have the administrator raise KillWait");
+        "give --checkpoint-seconds to know, or have the administrator raise KillWait");
   } else {
     Add("kill-wait", Verdict::kOk, there);
   }

@@ -48,7 +48,7 @@ constexpr Refused kRefused[] = {
      "it splits a node's GPUs between tasks; resources.ranks_per_node becomes "
      "--gpus-per-node"},
     {"wrap", "the job file says what runs"},
-    {"wait", "muster's own --wait also tells the job's result"},
+    {"wait", "muster's own --wait also reports the job's result"},
     {"parsable", "-o json prints the job's id for programs"},
     {"test-only", "--dry-run shows the script; sbatch --test-only takes it"},
 };

@@ -55,7 +55,7 @@ while :; do
   ((asked)) || break
 done
 
-# What the supervisors agreed on is the job's end; srun's code only tells of the task that was
+# What the supervisors agreed on is the job's end; srun's code only reports the task that was
 # worst. Reading the directory makes a network file system look again.
 outcome=
 ls "$state" > /dev/null 2>&1
@@ -119,7 +119,7 @@ if ((code == 75)); then
       sleep 1 &
       wait $!
     done
-    say "Slurm has not ended this script within two minutes; squeue -j $job tells what becomes of the job"
+    say "Slurm has not ended this script within two minutes; squeue -j $job shows what becomes of the job"
   else
     say "could not be requeued; submit it again, and it goes on from its last checkpoint"
   fi

@@ -1,7 +1,7 @@
 // The batch script of a job: what `muster slurm submit` gives to sbatch.
 //
 // Made to be read: plain bash without any program of ours but muster-worker, one srun, which starts
-// a supervisor on every node, and an end that never tells Slurm that a job is done which is not.
+// a supervisor on every node, and an end that never reports an unfinished job to Slurm as done.
 // docs/slurm.md explains each line; a hand-written script needs the srun line only.
 //
 // Pure functions; any thread.

@@ -1,4 +1,4 @@
-// SlurmCommands: asks and tells Slurm by its own commands: squeue, scontrol, sinfo, sbatch,
+// SlurmCommands: queries and orders to Slurm by its own commands: squeue, scontrol, sinfo, sbatch,
 // scancel.
 //
 // Not by its library, which is of another licence and changes with each release. Every call starts

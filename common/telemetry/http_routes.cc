@@ -34,7 +34,7 @@ HttpResponse Refuse(int status, const std::string& why) {
   return {.status = status, .body = why + "\n"};
 }
 
-// A name can be made to lead here by whoever owns it, an address cannot.
+// The owner of a name can make it lead here, an address cannot be made to.
 bool HasGoodHost(const HttpMessage& message, bool by_certificate, HttpResponse* refusal) {
   const auto hosts = message.equal_range(http::field::host);
   const auto count = std::distance(hosts.first, hosts.second);

@@ -45,7 +45,7 @@ struct HttpRequest {
 };
 
 // Answers one request: once, on the loop's thread, now or later. Dropped without having been
-// called, it closes the connection; so whoever keeps it must have a deadline.
+// called, it closes the connection; so its keeper must have a deadline.
 using HttpResponder = std::function<void(HttpResponse)>;
 
 struct HttpTlsOptions {

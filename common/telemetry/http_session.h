@@ -144,9 +144,9 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
     http::async_write_header(stream_, *serializer_, done);
   }
 
-  // Closes at once, and not when the client has had enough, or whoever keeps the reply. TLS says so
-  // first, by which a client can tell the end from a cut; the client's own goodbye is taken as
-  // said.
+  // Closes at once, and not when the client has had enough, or the keeper of the reply. TLS says so
+  // first, by which a client can distinguish the end from a cut; the client's own goodbye is taken
+  // as said.
   void HangUp() {
     if constexpr (std::is_same_v<Stream, HttpTlsStream>) {
       SSL_set_shutdown(stream_.native_handle(), SSL_RECEIVED_SHUTDOWN);

@@ -1,6 +1,6 @@
 // HttpStream: one client that listens to server-sent events (HTML Living Standard, 9.2).
 //
-// Shared by the connection and whoever has something to tell; the loop's thread. It holds one
+// Shared by the connection and the sender of messages; the loop's thread. It holds one
 // message at most: what cannot be sent yet is not queued, the owner is called when it can, and
 // composes what is newest then. So a slow reader costs one message and skips states, and one that
 // takes nothing for kHttpStreamTimeout is gone. A comment goes out each kHttpHeartbeat, so that

@@ -51,7 +51,7 @@ class TlsContext {
   std::thread thread_;
 };
 
-// Of who is at the other end of a connection whose handshake has succeeded.
+// The identity at the other end of a connection whose handshake has succeeded.
 Result<CertificateInfo> PeerCertificate(SSL* ssl);
 
 }  // namespace muster
